@@ -1,0 +1,79 @@
+// Where an application processor starts after its start-up IPI: real mode, CS:IP = vector * 4 KiB : 0, to the kernel's
+// own page tables and a Rust function (SDM vol. 3A 9.4 and 10.8.5). The code is copied to a page below 1 MiB; all
+// addresses in it are relative to that page, and the kernel fills in the parameters at its end.
+
+.section .rodata.ap, "a"
+.balign 16
+.global ap_start
+.global ap_parameters
+.global ap_end
+.code16
+ap_start:
+    cli
+    cld
+    mov ax, cs
+    mov ds, ax
+    // The assembler takes no difference of symbols as an address in Intel syntax: three instructions in bytes.
+    .byte 0x66, 0x0f, 0x01, 0x16                                // lgdt [disp16], 32-bit base
+    .short ap_gdt_pointer - ap_start
+    mov eax, cr4
+    or eax, 0x20                                                // PAE
+    mov cr4, eax
+    .byte 0x66, 0xa1                                            // mov eax, [disp16]
+    .short ap_cr3 - ap_start
+    mov cr3, eax
+    mov ecx, 0xc0000080                                         // IA32_EFER: LME, NXE
+    rdmsr
+    or eax, 0x900
+    wrmsr
+    mov eax, cr0
+    and eax, 0x9fffffff                                         // caches on: CD and NW clear
+    or eax, 0x80010001                                          // PG, WP, PE
+    mov cr0, eax
+    .byte 0x66, 0xff, 0x2e                                      // jmp far [disp16], 32-bit offset and selector
+    .short ap_far - ap_start
+.code64
+ap_64:
+    mov ax, 16
+    mov ds, ax
+    mov es, ax
+    mov ss, ax
+    xor eax, eax
+    mov fs, ax
+    mov gs, ax
+    mov rsp, [rip + ap_stack]
+    mov rdi, [rip + ap_argument]
+    mov rax, [rip + ap_entry]
+    xor ebp, ebp
+    call rax
+1:  hlt
+    jmp 1b
+
+.balign 8
+ap_gdt:
+    .quad 0
+    .quad 0x00af9b000000ffff
+    .quad 0x00cf93000000ffff
+ap_gdt_pointer:
+    .short 23
+ap_parameters:
+    .long 0                                                     // linear address of ap_gdt
+ap_far:
+    .long 0                                                     // linear address of ap_64
+    .short 8
+ap_cr3:
+    .long 0
+    .short 0
+.balign 8
+ap_stack:
+    .quad 0
+ap_argument:
+    .quad 0
+ap_entry:
+    .quad 0
+ap_end:
+.global ap_gdt_offset
+.global ap_64_offset
+.set ap_gdt_offset, ap_gdt - ap_start
+.set ap_64_offset, ap_64 - ap_start
+.code64

@@ -1,0 +1,23 @@
+//! How control reaches sidecore: the multiboot2 header and entry that GRUB jumps to, and the page of code on which
+//! application processors start.
+//!
+//! ```text
+//! GRUB ── 32-bit, paging off ──▶ start.s ── long mode, first 4 GiB ──▶ start_rust(magic, information) in kernel/
+//! INIT, SIPI ── 16-bit ──▶ ap.s at a page below 1 MiB ── the kernel's own tables ──▶ a function of the kernel
+//! ```
+//!
+//! The assembly is assembled only for the bare machine; what can be checked elsewhere ([`trampoline`]) is.
+
+#![cfg_attr(not(test), no_std)]
+
+pub mod trampoline;
+
+#[cfg(target_os = "none")]
+#[allow(unsafe_code, reason = "the entry points are assembly")]
+mod entry {
+    core::arch::global_asm!(include_str!("start.s"));
+    core::arch::global_asm!(include_str!("ap.s"));
+}
+
+/// What GRUB leaves in EAX for a multiboot2 kernel (specification 3.3).
+pub const MULTIBOOT2_MAGIC: u32 = 0x36d7_6289;

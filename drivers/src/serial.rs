@@ -1,0 +1,34 @@
+//! The 16550 UARTs behind COM1 (people) and COM2 (programs).
+
+#![allow(unsafe_code, reason = "names a UART by its port number")]
+
+use uart_16550::{Config, Uart16550, backend::PioBackend};
+
+/// A UART that answered when it was looked for.
+pub struct Serial {
+    uart: Uart16550<PioBackend>,
+}
+
+impl Serial {
+    /// Sets the UART at `base` up for 115,200 baud, 8 data bits, no parity. None: nothing answers there.
+    ///
+    /// # Safety
+    /// The ports from `base` to `base + 7` are a 16550 or nothing, and nobody else uses them.
+    #[must_use]
+    pub unsafe fn open(base: u16) -> Option<Self> {
+        // SAFETY: the caller owns the ports.
+        let mut uart = unsafe { Uart16550::new_port(base) }.ok()?;
+        uart.init(Config::default()).ok()?;
+        Some(Self { uart })
+    }
+
+    /// Sends one byte, waiting for room.
+    pub fn send(&mut self, byte: u8) {
+        self.uart.send_bytes_exact(&[byte]);
+    }
+
+    /// A received byte, if there is one.
+    pub fn receive(&mut self) -> Option<u8> {
+        self.uart.try_receive_byte().ok()
+    }
+}

@@ -1,0 +1,44 @@
+//! What is tried, kind by kind. Each file says what hardware answers and counts whether that came.
+
+mod instructions;
+mod interrupts;
+mod memory;
+mod messages;
+mod msrs;
+mod pci;
+mod ports;
+mod rings;
+
+use crate::boot::Machine;
+use crate::report::Report;
+use crate::virtio::Net;
+
+/// A kind's name, and what tries it.
+type Kind<'a> = (&'static str, &'a dyn Fn(&mut Report));
+
+/// Everything, in an order that leaves what could end the guest to the last.
+pub fn run(machine: &Machine, report: &mut Report) {
+    let nets = Net::find();
+    let all: [Kind<'_>; 13] = [
+        ("memory-above-top", &|report| memory::above_top(machine, report)),
+        ("memory-below-1m", &|report| memory::below_1m(machine, report)),
+        ("host-image", &|report| memory::host_image(report)),
+        ("apic-page", &interrupts::apic_page),
+        ("ioapic", &interrupts::ioapic),
+        ("msr", &msrs::sweep),
+        ("msr-value", &msrs::values),
+        ("instruction", &instructions::all),
+        ("pci-config", &pci::all),
+        ("descriptor", &|report| rings::all(&nets, machine, report)),
+        ("msix", &|report| messages::all(&nets, report)),
+        ("icr", &interrupts::icr),
+        ("port", &|report| ports::sweep(&nets, report)),
+    ];
+    for (kind, attempt) in all {
+        if machine.wants(kind) {
+            report.begin(kind);
+            attempt(report);
+            report.end();
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Instructions that a guest does not have: those of VT-x, SVM, SMX and SMM are #UD while their enable bit is clear,
+//! and that bit cannot be set.
+
+#![allow(unsafe_code, reason = "the instructions tried are assembly")]
+
+use crate::cpu::{self, instruction};
+use crate::memory::ARENA;
+use crate::report::Report;
+
+const INVALID_OPCODE: u8 = 6;
+const GENERAL_PROTECTION: u8 = 13;
+
+/// All of them.
+pub fn all(report: &mut Report) {
+    let scratch = ARENA;
+    let undefined = [
+        ("VMXON", instruction!("vmxon [rdi]", 0, scratch)),
+        ("VMCLEAR", instruction!("vmclear [rdi]", 0, scratch)),
+        ("VMPTRLD", instruction!("vmptrld [rdi]", 0, scratch)),
+        ("VMLAUNCH", instruction!("vmlaunch", 0, scratch)),
+        ("VMRESUME", instruction!("vmresume", 0, scratch)),
+        ("VMREAD", instruction!("vmread rdx, rax", 0, scratch)),
+        ("VMWRITE", instruction!("vmwrite rax, rdx", 0, scratch)),
+        ("VMXOFF", instruction!("vmxoff", 0, scratch)),
+        ("INVEPT", instruction!("invept rax, [rdi]", 1, scratch)),
+        ("INVVPID", instruction!("invvpid rax, [rdi]", 1, scratch)),
+        ("VMFUNC", instruction!("vmfunc", 0, scratch)),
+        ("VMRUN", instruction!("vmrun rax", scratch, scratch)),
+        ("VMLOAD", instruction!("vmload rax", scratch, scratch)),
+        ("VMSAVE", instruction!("vmsave rax", scratch, scratch)),
+        ("STGI", instruction!("stgi", 0, scratch)),
+        ("CLGI", instruction!("clgi", 0, scratch)),
+        ("INVLPGA", instruction!("invlpga rax, ecx", 0, scratch)),
+        ("SKINIT", instruction!("skinit eax", 0, scratch)),
+        ("GETSEC", instruction!(".byte 0x0f, 0x37", 0, scratch)),
+        ("RSM", instruction!("rsm", 0, scratch)),
+        ("MONITOR", instruction!("monitor", scratch, scratch)),
+        ("MWAIT", instruction!("mwait", 0, scratch)),
+    ];
+    for (name, result) in undefined {
+        report.attempt(result == Err(INVALID_OPCODE), format_args!("{name}: {result:x?}"));
+    }
+    // A counter that is not there; hardware says #GP, a machine without counters at all #UD.
+    let result = instruction!("rdpmc", 0, scratch);
+    let refused = matches!(result, Err(GENERAL_PROTECTION | INVALID_OPCODE));
+    report.attempt(refused, format_args!("RDPMC: {result:x?}"));
+    // A call with a number that no hypervisor has: "no such call", or no such instruction.
+    const NO_SUCH_CALL: u64 = 0x7fff_ffff;
+    for (name, result) in [
+        ("VMCALL", instruction!("vmcall", NO_SUCH_CALL, scratch)),
+        ("VMMCALL", instruction!("vmmcall", NO_SUCH_CALL, scratch)),
+    ] {
+        let refused = match result {
+            Err(vector) => vector == INVALID_OPCODE,
+            Ok(value) => (value as i64) < 0,
+        };
+        report.attempt(refused, format_args!("{name}: {result:x?}"));
+    }
+    let cr4 = cpu::cr4();
+    // VMXE, SMXE, and a bit that nobody has.
+    for bit in [13, 14, 31, 40] {
+        let result = instruction!("mov cr4, rax", cr4 | 1 << bit, scratch);
+        report.attempt(result == Err(GENERAL_PROTECTION), format_args!("CR4 bit {bit}: {result:x?}"));
+    }
+    let result = instruction!("mov cr8, rax", 0x10, scratch);
+    report.attempt(result == Err(GENERAL_PROTECTION), format_args!("CR8 of 0x10: {result:x?}"));
+    // XCR0 without x87 state: #GP, and #UD while CR4.OSXSAVE is clear.
+    let result = instruction!("xsetbv", 0, scratch);
+    let refused = matches!(result, Err(GENERAL_PROTECTION | INVALID_OPCODE));
+    report.attempt(refused, format_args!("XSETBV of 0: {result:x?}"));
+}

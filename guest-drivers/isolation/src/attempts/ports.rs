@@ -1,0 +1,41 @@
+//! Ports: all that are not the guest's read as all ones and forget what is written, as a bus without a target does.
+//! Among them are those that would reset or power off the host.
+
+use crate::report::Report;
+use crate::virtio::Net;
+use crate::{console, cpu};
+
+/// Ports of this machine: console, ACPI, configuration space.
+fn own(port: u16, nets: &[Option<Net>; 2]) -> bool {
+    let port = u64::from(port);
+    let console = u64::from(console::COM1);
+    let net = nets.iter().flatten().filter_map(Net::io_ports).any(|first| (first..first + 0x100).contains(&port));
+    (console..console + 8).contains(&port) || (0x600..0x610).contains(&port) || (0xcf8..0xd00).contains(&port) || net
+}
+
+/// All 65,536 of them. That nothing came of an OUT shows in that the test, and the host, are still there to count it.
+pub fn sweep(nets: &[Option<Net>; 2], report: &mut Report) {
+    for port in (0..=u16::MAX).filter(|port| !own(*port, nets)) {
+        let value = cpu::in8(port);
+        report.attempt(value == 0xff, format_args!("IN of a byte from {port:#x} gave {value:#x}"));
+        cpu::out8(port, 0xff);
+        report.attempt(true, format_args!(""));
+    }
+    for port in (0..=u16::MAX).step_by(4).filter(|port| (0..4).all(|offset| !own(port + offset, nets))) {
+        let value = (cpu::in16(port), cpu::in32(port));
+        report.attempt(value == (0xffff, u32::MAX), format_args!("wide IN from {port:#x} gave {value:x?}"));
+        cpu::out32(port, 0);
+        report.attempt(cpu::in32(port) == u32::MAX, format_args!("OUT to {port:#x} stayed"));
+    }
+    // Keyboard controller's reset, fast reset, SMI, QEMU's exit, chip set's reset; Bochs's power-off.
+    for (port, value) in [(0x64, 0xfe), (0x92, 1), (0xb2, 0xff), (0xf4, 0), (0xcf9, 6), (0xcf9, 0xe), (0x501, 0)] {
+        cpu::out8(port, value);
+        report.attempt(true, format_args!(""));
+    }
+    cpu::out_string(0x8900, b"Shutdown");
+    report.attempt(true, format_args!(""));
+    for port in [0x60, 0x71, 0x8900] {
+        let bytes = cpu::in_string(port);
+        report.attempt(bytes == [0xff; 4], format_args!("REP INSB from {port:#x} gave {bytes:x?}"));
+    }
+}

@@ -1,0 +1,196 @@
+//! How the guest starts: the setup header, the 64-bit entry, and what the boot parameters say.
+//!
+//! Follows Documentation/arch/x86/boot.rst and zero-page.rst of Linux: protocol 2.15, entry 0x200 bytes into the
+//! protected-mode part, RSI at the boot parameters, memory mapped one to one as far as the image goes.
+
+#![allow(unsafe_code, reason = "the header and the entry are assembly")]
+
+use core::arch::global_asm;
+
+use crate::memory;
+
+global_asm!(
+    r#"
+    .section .setup, "a"
+setup:
+    .org setup + 0x1f1
+    .byte 1                     // setup_sects: one beside the boot sector
+    .word 0                     // root_flags
+    .long image_paragraphs      // syssize
+    .word 0                     // ram_size
+    .word 0                     // vid_mode
+    .word 0                     // root_dev
+    .word 0xaa55                // boot_flag
+    .byte 0xeb, 0x6a            // jump over the header, which ends at 0x26c
+    .ascii "HdrS"
+    .word 0x20f                 // version
+    .long 0                     // realmode_swtch
+    .word 0, 0                  // start_sys_seg, kernel_version
+    .byte 0                     // type_of_loader
+    .byte 1                     // loadflags: LOADED_HIGH
+    .word 0                     // setup_move_size
+    .long LOAD_ADDRESS          // code32_start
+    .long 0, 0, 0               // ramdisk_image, ramdisk_size, bootsect_kludge
+    .word 0                     // heap_end_ptr
+    .byte 0, 0                  // ext_loader_ver, ext_loader_type
+    .long 0                     // cmd_line_ptr
+    .long 0x7fffffff            // initrd_addr_max
+    .long 0x200000              // kernel_alignment
+    .byte 0, 21                 // relocatable_kernel, min_alignment
+    .word 1                     // xloadflags: XLF_KERNEL_64
+    .long 255                   // cmdline_size
+    .long 0                     // hardware_subarch
+    .quad 0                     // hardware_subarch_data
+    .long 0, 0                  // payload_offset, payload_length
+    .quad 0                     // setup_data
+    .quad LOAD_ADDRESS          // pref_address
+    .long image_memory          // init_size
+    .long 0, 0                  // handover_offset, kernel_info_offset
+    .org setup + 0x400          // SETUP_SIZE of link.ld
+
+    .section .head, "ax"
+head:
+    .org head + 0x200
+    .globl entry_64
+entry_64:
+    cli
+    cld
+    mov rbx, rsi
+    lea rdi, [rip + bss_start]
+    lea rcx, [rip + bss_end]
+    sub rcx, rdi
+    xor eax, eax
+    rep stosb
+    lea rsp, [rip + {stack} + {stack_size}]
+    lea rax, [rip + gdt]
+    mov [rip + gdt_pointer + 2], rax
+    lgdt [rip + gdt_pointer]
+    push 0x08
+    lea rax, [rip + 2f]
+    push rax
+    retfq
+2:  mov eax, 0x10
+    mov ds, eax
+    mov es, eax
+    mov ss, eax
+    xor eax, eax
+    mov fs, eax
+    mov gs, eax
+    mov rdi, rbx
+    call {main}
+    ud2
+
+    .section .data
+    .balign 16
+gdt:
+    .quad 0, 0x00af9b000000ffff, 0x00cf93000000ffff
+gdt_pointer:
+    .word 23
+    .quad 0
+    "#,
+    stack = sym STACK,
+    stack_size = const STACK_SIZE,
+    main = sym crate::main,
+);
+
+const STACK_SIZE: usize = 64 << 10;
+
+/// Used by the entry code only, through its address.
+#[repr(C, align(16))]
+struct Stack(core::cell::UnsafeCell<[u8; STACK_SIZE]>);
+
+// SAFETY: nothing forms a reference to the contents; the one CPU uses it as its stack.
+unsafe impl Sync for Stack {}
+
+static STACK: Stack = Stack(core::cell::UnsafeCell::new([0; STACK_SIZE]));
+
+/// Regions of the firmware's memory map that are kept.
+const MAX_REGIONS: usize = 32;
+
+/// A region of the firmware's memory map.
+#[derive(Clone, Copy, Default)]
+pub struct Region {
+    /// First address.
+    pub start: u64,
+    /// Length in bytes.
+    pub length: u64,
+    /// 1: RAM.
+    pub kind: u32,
+}
+
+impl Region {
+    /// Whether an address lies in it.
+    pub fn contains(&self, address: u64) -> bool {
+        address.checked_sub(self.start).is_some_and(|offset| offset < self.length)
+    }
+}
+
+/// What the loader told.
+pub struct Machine {
+    regions: [Region; MAX_REGIONS],
+    count: usize,
+    /// End of RAM below 4 GiB.
+    pub memory_end: u64,
+    /// End of RAM above 4 GiB; 4 GiB if there is none.
+    pub high_end: u64,
+    command_line: [u8; 256],
+}
+
+const FOUR_GIB: u64 = 1 << 32;
+
+impl Machine {
+    /// Reads the boot parameters at `parameters`.
+    pub fn read(parameters: u64) -> Self {
+        const E820_ENTRIES: u64 = 0x1e8;
+        const CMD_LINE_PTR: u64 = 0x228;
+        const E820_TABLE: u64 = 0x2d0;
+        let mut machine = Self {
+            regions: [Region::default(); MAX_REGIONS],
+            count: 0,
+            memory_end: 0,
+            high_end: FOUR_GIB,
+            command_line: [0; 256],
+        };
+        let count = usize::from(memory::read8(parameters + E820_ENTRIES)).min(MAX_REGIONS);
+        for (entry, region) in (0..count as u64).zip(&mut machine.regions) {
+            let at = parameters + E820_TABLE + entry * 20;
+            *region =
+                Region { start: memory::read64(at), length: memory::read64(at + 8), kind: memory::read32(at + 16) };
+        }
+        machine.count = count;
+        let ram = machine.regions.iter().filter(|region| region.kind == 1);
+        for region in ram {
+            let end = region.start.saturating_add(region.length);
+            if region.start >= FOUR_GIB {
+                machine.high_end = machine.high_end.max(end);
+            } else {
+                machine.memory_end = machine.memory_end.max(end);
+            }
+        }
+        let line = u64::from(memory::read32(parameters + CMD_LINE_PTR));
+        if line != 0 {
+            for (at, byte) in (line..).zip(&mut machine.command_line) {
+                *byte = memory::read8(at);
+                if *byte == 0 {
+                    break;
+                }
+            }
+        }
+        machine
+    }
+
+    /// The firmware's memory map.
+    pub fn regions(&self) -> &[Region] {
+        self.regions.get(..self.count).unwrap_or_default()
+    }
+
+    /// Whether the command line lets attempts of this kind run.
+    pub fn wants(&self, kind: &str) -> bool {
+        let end = self.command_line.iter().position(|byte| *byte == 0).unwrap_or(self.command_line.len());
+        let line = self.command_line.get(..end).and_then(|line| core::str::from_utf8(line).ok()).unwrap_or("");
+        match line.split_whitespace().find_map(|word| word.strip_prefix("only=")) {
+            Some(kinds) => kinds.split(',').any(|wanted| wanted == kind),
+            None => true,
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Exceptions and interrupts: an attempt that faults goes on behind the faulting instruction, an interrupt is counted,
+//! anything else ends the test.
+//!
+//! Follows SDM vol. 3A ch. 6 (APM vol. 2 ch. 8).
+
+#![allow(unsafe_code, reason = "the IDT, and the entry code in assembly")]
+
+use core::arch::{asm, global_asm};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use crate::{console, cpu};
+
+global_asm!(
+    r#"
+    .text
+    .balign 16
+trap_entries:
+    .set vector, 0
+    .rept 256
+    .balign 16
+    // These push an error code themselves: 8, 10 to 14, 17, 21, 29, 30.
+    .if ((0x60227d00 >> vector) & 1) == 0 || vector > 31
+    pushq $0
+    .endif
+    pushq $vector
+    jmp trap_common
+    .set vector, vector + 1
+    .endr
+
+trap_common:
+    pushq %rax
+    pushq %rcx
+    pushq %rdx
+    pushq %rbx
+    pushq %rbp
+    pushq %rsi
+    pushq %rdi
+    pushq %r8
+    pushq %r9
+    pushq %r10
+    pushq %r11
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, %rdi
+    cld
+    call {trap}
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %r11
+    popq %r10
+    popq %r9
+    popq %r8
+    popq %rdi
+    popq %rsi
+    popq %rbp
+    popq %rbx
+    popq %rdx
+    popq %rcx
+    popq %rax
+    addq $16, %rsp
+    iretq
+    "#,
+    trap = sym trap,
+    options(att_syntax),
+);
+
+unsafe extern "C" {
+    /// 256 entries of 16 bytes.
+    static trap_entries: [[u8; 16]; 256];
+}
+
+/// What the entry code leaves on the stack.
+#[repr(C)]
+struct Frame {
+    registers: [u64; 15],
+    vector: u64,
+    error: u64,
+    rip: u64,
+    cs: u64,
+    rflags: u64,
+    rsp: u64,
+    ss: u64,
+}
+
+/// Where to go on if the next instruction faults; 0: faults are not expected. Set by the attempt itself, in the same
+/// piece of assembly as the instruction.
+pub static RECOVER: AtomicU64 = AtomicU64::new(0);
+/// Vector of the exception that the attempt met, plus one.
+static FAULT: AtomicU64 = AtomicU64::new(0);
+/// Arrivals by vector.
+static ARRIVED: [AtomicU32; 256] = [const { AtomicU32::new(0) }; 256];
+
+static IDT: [[AtomicU64; 2]; 256] = [const { [const { AtomicU64::new(0) }; 2] }; 256];
+
+const NMI: u64 = 2;
+
+extern "C" fn trap(frame: &mut Frame) {
+    let recover = RECOVER.load(Relaxed);
+    match frame.vector {
+        NMI => count(2),
+        0..32 if recover != 0 => {
+            FAULT.store(frame.vector + 1, Relaxed);
+            RECOVER.store(0, Relaxed);
+            frame.rip = recover;
+        }
+        0..32 => {
+            let Frame { vector, error, rip, .. } = *frame;
+            let cr2 = cpu::cr2();
+            console::line(format_args!("isolation: exception {vector} ({error:#x}) at {rip:#x}, CR2 {cr2:#x}"));
+            panic!("an exception that no attempt expected");
+        }
+        vector => {
+            count(vector);
+            cpu::end_of_interrupt();
+        }
+    }
+}
+
+fn count(vector: u64) {
+    if let Some(arrived) = ARRIVED.get(vector as usize) {
+        arrived.fetch_add(1, Relaxed);
+    }
+}
+
+/// Loads the IDT.
+pub fn init() {
+    let base = &raw const trap_entries as u64;
+    for (vector, gate) in (0..256_u64).zip(&IDT) {
+        let entry = base + vector * 16;
+        // Interrupt gate, present, DPL 0, selector 8.
+        gate[0].store(entry & 0xffff | 8 << 16 | 0x8e00 << 32 | (entry >> 16 & 0xffff) << 48, Relaxed);
+        gate[1].store(entry >> 32, Relaxed);
+    }
+    let pointer: [u64; 2] = {
+        let base = IDT.as_ptr() as u64;
+        // Limit in the lowest two bytes, base in the eight after them.
+        [base << 16 | 0xfff, base >> 48]
+    };
+    // SAFETY: the table is static and complete, its entries save and restore every register that they change.
+    unsafe { asm!("lidt [{}]", in(reg) &pointer, options(readonly, nostack, preserves_flags)) };
+}
+
+/// The outcome of an attempt after its assembly: the vector of the exception it met.
+pub fn outcome() -> Result<(), u8> {
+    RECOVER.store(0, Relaxed);
+    match FAULT.swap(0, Relaxed) {
+        0 => Ok(()),
+        vector => Err((vector - 1) as u8),
+    }
+}
+
+/// Interrupts with this vector that have arrived; 2 counts NMIs.
+pub fn arrived(vector: u8) -> u32 {
+    ARRIVED.get(usize::from(vector)).map_or(0, |count| count.load(Relaxed))
+}
+
+/// NMIs and interrupts of every vector that have arrived.
+pub fn all_arrived() -> u32 {
+    ARRIVED.iter().map(|count| count.load(Relaxed)).fold(0, u32::wrapping_add)
+}

@@ -1,0 +1,289 @@
+//! A virtio-net device by virtio-pci 1.x (virtio 1.3, 4.1), with every part of it open to misuse.
+
+use crate::memory::{self, ARENA};
+use crate::pci::{self, Function};
+use crate::{cpu, report::Report};
+
+/// Descriptors of a queue as this driver sets it up.
+pub const SIZE: u16 = 16;
+/// VIRTIO_F_VERSION_1.
+pub const VERSION_1: u64 = 1 << 32;
+/// VIRTIO_F_INDIRECT_DESC.
+pub const INDIRECT_DESC: u64 = 1 << 28;
+/// Device status bits (2.1).
+pub const FEATURES_OK: u8 = 8;
+const DRIVER_OK: u8 = 4;
+/// Device status bit: the device gave up.
+pub const NEEDS_RESET: u8 = 64;
+/// Descriptor flags (2.7.5).
+pub const NEXT: u16 = 1;
+/// Device-writable.
+pub const WRITE: u16 = 2;
+/// A table of descriptors.
+pub const INDIRECT: u16 = 4;
+
+/// Receive and transmit queue of the first pair.
+pub const RX: u16 = 0;
+/// Transmit.
+pub const TX: u16 = 1;
+/// MSI-X entry used for transmit completions.
+pub const TX_VECTOR: u16 = 1;
+const NO_VECTOR: u16 = 0xffff;
+
+/// A virtio-net header (5.1.6, 12 bytes) and a broadcast frame of 60 bytes.
+pub const FRAME_BYTES: u32 = 12 + 60;
+
+/// Registers of the common configuration (4.1.4.3).
+mod common {
+    pub const DEVICE_FEATURE_SELECT: u64 = 0x00;
+    pub const DEVICE_FEATURE: u64 = 0x04;
+    pub const DRIVER_FEATURE_SELECT: u64 = 0x08;
+    pub const DRIVER_FEATURE: u64 = 0x0c;
+    pub const DEVICE_STATUS: u64 = 0x14;
+    pub const QUEUE_SELECT: u64 = 0x16;
+    pub const QUEUE_SIZE: u64 = 0x18;
+    pub const QUEUE_MSIX_VECTOR: u64 = 0x1a;
+    pub const QUEUE_ENABLE: u64 = 0x1c;
+    pub const QUEUE_NOTIFY_OFF: u64 = 0x1e;
+    pub const QUEUE_DESC: u64 = 0x20;
+    pub const QUEUE_DRIVER: u64 = 0x28;
+    pub const QUEUE_DEVICE: u64 = 0x30;
+}
+
+/// Where a queue's three parts are, and how large it is said to be.
+#[derive(Clone, Copy)]
+pub struct Rings {
+    /// Descriptor table.
+    pub desc: u64,
+    /// Available ring.
+    pub avail: u64,
+    /// Used ring.
+    pub used: u64,
+    /// Size.
+    pub size: u16,
+}
+
+/// A network device.
+pub struct Net {
+    /// Its PCI function.
+    pub function: Function,
+    common: u64,
+    notify: (u64, bool),
+    notify_multiplier: u32,
+    msix_table: u64,
+    msix_capability: u8,
+    /// Its rings and buffers.
+    memory: u64,
+}
+
+impl Net {
+    /// Network devices on bus 0, at most two.
+    pub fn find() -> [Option<Self>; 2] {
+        let mut found = pci::bus_0().filter(|function| function.read(0) == 0x1041_1af4).zip([ARENA, ARENA + 0x10000]);
+        [found.next(), found.next()].map(|found| found.and_then(|(function, memory)| Self::open(function, memory)))
+    }
+
+    fn open(function: Function, memory: u64) -> Option<Self> {
+        const VENDOR: u8 = 0x09;
+        const MSIX: u8 = 0x11;
+        let (mut common, mut notify, mut msix) = (None, None, None);
+        for (at, id) in function.capabilities() {
+            let place = |bar: u32, offset: u32| {
+                let (base, io) = function.bar(bar as u8 & 7);
+                (base + u64::from(offset), io)
+            };
+            match (id, function.read(at) >> 24) {
+                (VENDOR, 1) => common = Some(place(function.read(at + 4), function.read(at + 8)).0),
+                (VENDOR, 2) if notify.is_none() => {
+                    notify = Some((place(function.read(at + 4), function.read(at + 8)), function.read(at + 16)));
+                }
+                (MSIX, _) => {
+                    let table = function.read(at + 4);
+                    msix = Some((place(table & 7, table & !7).0, at));
+                }
+                _ => {}
+            }
+        }
+        let (notify, notify_multiplier) = notify?;
+        let (msix_table, msix_capability) = msix?;
+        // Memory, I/O and bus master on, INTx off.
+        function.write(0x04, 0x407);
+        Some(Self { function, common: common?, notify, notify_multiplier, msix_table, msix_capability, memory })
+    }
+
+    /// Ports of the device, if its notifications are in I/O space.
+    pub fn io_ports(&self) -> Option<u64> {
+        self.notify.1.then_some(self.notify.0 & !0xff)
+    }
+
+    /// Rings that follow the rules.
+    pub fn rings(&self, queue: u16) -> Rings {
+        let base = self.memory + u64::from(queue) * 0x4000;
+        Rings { desc: base, avail: base + 0x1000, used: base + 0x2000, size: SIZE }
+    }
+
+    /// A buffer that follows the rules, 4 KiB.
+    pub fn buffer(&self) -> u64 {
+        self.memory + 0x8000
+    }
+
+    /// Device status.
+    pub fn status(&self) -> u8 {
+        memory::read8(self.common + common::DEVICE_STATUS)
+    }
+
+    fn set_status(&self, status: u8) {
+        memory::write8(self.common + common::DEVICE_STATUS, status);
+    }
+
+    /// Resets the device and waits until it has forgotten everything.
+    pub fn reset(&self) -> bool {
+        self.set_status(0);
+        wait(|| self.status() == 0)
+    }
+
+    /// What the device offers.
+    pub fn offered(&self) -> u64 {
+        let half = |select| {
+            memory::write32(self.common + common::DEVICE_FEATURE_SELECT, select);
+            u64::from(memory::read32(self.common + common::DEVICE_FEATURE))
+        };
+        half(0) | half(1) << 32
+    }
+
+    /// Resets, takes `features`; whether the device agreed.
+    pub fn negotiate(&self, features: u64) -> bool {
+        if !self.reset() {
+            return false;
+        }
+        self.set_status(1);
+        self.set_status(3);
+        for (select, half) in [(0, features as u32), (1, (features >> 32) as u32)] {
+            memory::write32(self.common + common::DRIVER_FEATURE_SELECT, select);
+            memory::write32(self.common + common::DRIVER_FEATURE, half);
+        }
+        self.set_status(3 | FEATURES_OK);
+        self.status() & FEATURES_OK != 0
+    }
+
+    /// Tells the device where a queue is, without the rules' being checked.
+    pub fn set_queue(&self, queue: u16, rings: Rings) {
+        let set = |register, value: u64| {
+            memory::write32(self.common + register, value as u32);
+            memory::write32(self.common + register + 4, (value >> 32) as u32);
+        };
+        memory::write16(self.common + common::QUEUE_SELECT, queue);
+        memory::write16(self.common + common::QUEUE_SIZE, rings.size);
+        let vector = if queue == TX { TX_VECTOR } else { NO_VECTOR };
+        memory::write16(self.common + common::QUEUE_MSIX_VECTOR, vector);
+        set(common::QUEUE_DESC, rings.desc);
+        set(common::QUEUE_DRIVER, rings.avail);
+        set(common::QUEUE_DEVICE, rings.used);
+        memory::write16(self.common + common::QUEUE_ENABLE, 1);
+    }
+
+    /// DRIVER_OK.
+    pub fn start(&self) {
+        self.set_status(3 | FEATURES_OK | DRIVER_OK);
+    }
+
+    /// Brings the device up with these features and with `tx` for its transmit queue; rings are empty.
+    pub fn up(&self, features: u64, tx: Rings) -> bool {
+        memory::clear(self.memory, 0x10000);
+        let agreed = self.negotiate(features);
+        self.set_queue(RX, self.rings(RX));
+        self.set_queue(TX, tx);
+        self.start();
+        agreed
+    }
+
+    /// Brings the device up as the rules have it.
+    pub fn up_well(&self) -> bool {
+        self.up(VERSION_1, self.rings(TX))
+    }
+
+    /// Writes descriptor `index` of a table.
+    pub fn describe(table: u64, index: u16, address: u64, length: u32, flags: u16, next: u16) {
+        let at = table + u64::from(index) * 16;
+        memory::write64(at, address);
+        memory::write64(at + 8, u64::from(length) | u64::from(flags) << 32 | u64::from(next) << 48);
+    }
+
+    /// Puts a chain's head into slot `slot` of the available ring.
+    pub fn offer(&self, queue: u16, slot: u16, head: u16) {
+        memory::write16(self.rings(queue).avail + 4 + u64::from(slot % SIZE) * 2, head);
+    }
+
+    /// Sets the available index and notifies.
+    pub fn publish(&self, queue: u16, index: u16) {
+        memory::write16(self.rings(queue).avail + 2, index);
+        memory::write16(self.common + common::QUEUE_SELECT, queue);
+        let offset = memory::read16(self.common + common::QUEUE_NOTIFY_OFF);
+        let at = self.notify.0 + u64::from(offset) * u64::from(self.notify_multiplier);
+        if self.notify.1 { cpu::out16(at as u16, queue) } else { memory::write16(at, queue) }
+    }
+
+    /// Used index of a queue.
+    pub fn used(&self, queue: u16) -> u16 {
+        memory::read16(self.rings(queue).used + 2)
+    }
+
+    /// Writes a broadcast frame of a local experimental type (IEEE 802, 0x88B5) with its header into the buffer.
+    pub fn write_frame(&self) {
+        let at = self.buffer();
+        memory::clear(at, 128);
+        for octet in 0..6 {
+            memory::write8(at + 12 + octet, 0xff);
+            memory::write8(at + 18 + octet, if octet == 0 { 2 } else { 0xee });
+        }
+        memory::write16(at + 24, 0xb588);
+    }
+
+    /// Sends that frame, as the `sent`-th since the device came up; whether it was taken.
+    pub fn send(&self, sent: u16) -> bool {
+        self.write_frame();
+        Self::describe(self.rings(TX).desc, 0, self.buffer(), FRAME_BYTES, 0, 0);
+        self.offer(TX, sent, 0);
+        self.publish(TX, sent.wrapping_add(1));
+        wait(|| self.used(TX) == sent.wrapping_add(1))
+    }
+
+    /// Sets the MSI-X entry of transmit completions.
+    pub fn set_message(&self, address: u64, data: u32) {
+        let entry = self.msix_table + u64::from(TX_VECTOR) * 16;
+        memory::write32(entry + 12, 1);
+        memory::write32(entry, address as u32);
+        memory::write32(entry + 4, (address >> 32) as u32);
+        memory::write32(entry + 8, data);
+        memory::write32(entry + 12, 0);
+    }
+
+    /// Turns MSI-X on or off.
+    pub fn enable_msix(&self, on: bool) {
+        let control = self.function.read(self.msix_capability) & !(3 << 30);
+        self.function.write(self.msix_capability, control | u32::from(on) << 31);
+    }
+
+    /// Whether the device works as it should; said in the report if not.
+    pub fn check(&self, report: &Report) -> bool {
+        let works = self.up_well() && self.send(0);
+        if !works {
+            report.broken(format_args!("the network device does not take a frame, status {:#x}", self.status()));
+        }
+        works
+    }
+}
+
+/// Waits until `done`, about two seconds of a 2 GHz time stamp counter at most.
+pub fn wait(mut done: impl FnMut() -> bool) -> bool {
+    let start = cpu::tsc();
+    loop {
+        if done() {
+            return true;
+        }
+        if cpu::tsc().wrapping_sub(start) > 4_000_000_000 {
+            return false;
+        }
+        core::hint::spin_loop();
+    }
+}

@@ -1,0 +1,113 @@
+//! What the file says against what the machine has.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use crate::{Config, Guest, Mistake, Place, size};
+
+/// Leaves out guests whose kernel or initial RAM disk is not among `modules`, the names of the boot modules.
+pub fn check_modules(config: &mut Config, modules: &[&str]) -> Vec<Mistake> {
+    leave_out(config, |guest| {
+        let missing = |name: &str| !modules.contains(&name);
+        let message = |what: &str, name: &str| {
+            let have = match modules {
+                [] => "the boot loader passed none".into(),
+                _ => format!("there are: {}", modules.join(", ")),
+            };
+            format!("no boot module `{name}` for the {what}; {have}")
+        };
+        match &guest.initrd {
+            _ if missing(&guest.kernel) => Some((guest.places.kernel.clone(), message("kernel", &guest.kernel))),
+            Some(initrd) if missing(initrd) => Some((guest.places.initrd.clone(), message("initrd", initrd))),
+            _ => None,
+        }
+    })
+}
+
+/// Leaves out guests whose memory is not there: in the order of the file, each gets what those before it leave of
+/// `available` bytes. A guest that does not start by itself counts as well, so that it can be started at any time.
+pub fn check_memory(config: &mut Config, available: u64) -> Vec<Mistake> {
+    let mut left = available;
+    leave_out(config, |guest| match left.checked_sub(guest.memory) {
+        Some(rest) => {
+            left = rest;
+            None
+        }
+        None => {
+            let (wanted, left, all) = (size::show(guest.memory), size::show(left), size::show(available));
+            let message =
+                format!("expected at most {left}: this guest wants {wanted}, of {all} for guests {left} are left");
+            Some((guest.places.memory.clone(), message))
+        }
+    })
+}
+
+/// Leaves out the guests for which `fault` finds one.
+pub(crate) fn leave_out(
+    config: &mut Config,
+    mut fault: impl FnMut(&Guest) -> Option<(Place, alloc::string::String)>,
+) -> Vec<Mistake> {
+    let mut mistakes = Vec::new();
+    let file = &config.file;
+    config.guests.retain(|guest| match fault(guest) {
+        Some((place, message)) => {
+            mistakes.push(Mistake::new(file, &place, message).of_guest(&guest.name));
+            false
+        }
+        None => true,
+    });
+    mistakes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse;
+
+    const TEXT: &str = "
+[[guest]]
+name = 'a'
+memory = '512M'
+kernel = 'vmlinuz'
+initrd = 'initrd'
+[[guest]]
+name = 'b'
+memory = '1G'
+kernel = 'vmlinux'
+[[guest]]
+name = 'c'
+memory = '256M'
+kernel = 'vmlinuz'
+";
+
+    fn config() -> Config {
+        let parsed = parse("f", TEXT);
+        assert_eq!(parsed.mistakes, []);
+        parsed.config
+    }
+
+    fn names(config: &Config) -> Vec<&str> {
+        config.guests.iter().map(|guest| guest.name.as_str()).collect()
+    }
+
+    #[test]
+    fn a_guest_without_its_modules_is_left_out() {
+        let mut config = config();
+        let mistakes = check_modules(&mut config, &["vmlinuz"]);
+        assert_eq!(names(&config), ["c"]);
+        let lines: Vec<_> = mistakes.iter().map(|mistake| (mistake.line, mistake.value.as_str())).collect();
+        assert_eq!(lines, [(6, "'initrd'"), (10, "'vmlinux'")]);
+        assert_eq!(mistakes[0].message, "no boot module `initrd` for the initrd; there are: vmlinuz");
+    }
+
+    #[test]
+    fn guests_that_do_not_fit_are_left_out_and_smaller_ones_after_them_stay() {
+        let mut config = config();
+        let mistakes = check_memory(&mut config, 1 << 30);
+        assert_eq!(names(&config), ["a", "c"]);
+        assert_eq!(mistakes.len(), 1);
+        assert_eq!((mistakes[0].line, mistakes[0].guest.as_deref()), (9, Some("b")));
+        assert!(mistakes[0].message.contains("of 1G for guests 512M are left"), "{}", mistakes[0]);
+        assert!(check_memory(&mut config, u64::MAX).is_empty());
+    }
+}

@@ -1,0 +1,86 @@
+//! The configuration of a machine whose boot medium has no `sidecore.toml`.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::{Completion, Config, Guest, Mac, Net, Places, Restart};
+
+/// Memory of a guest of the default configuration in bytes.
+const MEMORY: u64 = 256 << 20;
+
+/// The default: if the boot modules `vmlinuz` and `initrd` are there, two guests, `guest1` and `guest2`, or one on a
+/// machine of two cores, with one vCPU, 256 MiB and one network device each; otherwise no guest. One engine.
+///
+/// The sentence says which of these it is, for the console.
+#[must_use]
+pub fn default_config(cores: u32, modules: &[&str]) -> (Config, String) {
+    let count = match ["vmlinuz", "initrd"].iter().find(|name| !modules.contains(name)) {
+        Some(missing) => {
+            let said = format!("no sidecore.toml and no boot module `{missing}`: no guest is started");
+            return (Config::default(), said);
+        }
+        None => cores.saturating_sub(1).min(2),
+    };
+    let guests: Vec<Guest> = (1..=count).map(|number| guest(format!("guest{number}"))).collect();
+    let said = format!("no sidecore.toml: the default, {count} guest(s) from the boot modules vmlinuz and initrd");
+    (Config { guests, ..Config::default() }, said)
+}
+
+fn guest(name: String) -> Guest {
+    let nets = [Net { mac: Mac::derived(&name, 0), queues: 1 }].into();
+    Guest {
+        name,
+        vcpus: 1,
+        memory: MEMORY,
+        kernel: "vmlinuz".into(),
+        initrd: Some("initrd".into()),
+        cmdline: "console=ttyS0 quiet".into(),
+        completion: Completion::Auto,
+        restart: Restart::Never,
+        autostart: true,
+        cores: None,
+        nets,
+        places: Places::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan;
+
+    #[test]
+    fn the_default_fits_every_machine() {
+        for (cores, guests) in [(1, 0), (2, 1), (3, 2), (4, 2), (64, 2)] {
+            let (mut config, said) = default_config(cores, &["vmlinuz", "initrd"]);
+            assert_eq!(config.guests.len(), guests, "{said}");
+            let (_, mistakes) = plan(&mut config, cores);
+            assert_eq!(mistakes, []);
+        }
+    }
+
+    #[test]
+    fn without_a_kernel_there_is_no_guest_and_the_sentence_says_why() {
+        let (config, said) = default_config(8, &["initrd"]);
+        assert!(config.guests.is_empty());
+        assert!(said.contains("`vmlinuz`"), "{said}");
+    }
+
+    #[test]
+    fn the_default_is_what_a_file_with_the_same_words_gives() {
+        let text = "
+[[guest]]
+name = 'guest1'
+memory = '256M'
+kernel = 'vmlinuz'
+initrd = 'initrd'
+cmdline = 'console=ttyS0 quiet'
+[[guest.net]]
+";
+        let mut parsed = crate::parse("", text);
+        assert_eq!(parsed.mistakes, []);
+        parsed.config.guests[0].places = Places::default();
+        assert_eq!(parsed.config, default_config(2, &["vmlinuz", "initrd"]).0);
+    }
+}

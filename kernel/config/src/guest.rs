@@ -1,0 +1,230 @@
+//! One `[[guest]]` with its `[[guest.net]]`.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use toml::de::DeTable;
+
+use crate::mistake::{Mistake, Place, Source};
+use crate::section::Section;
+use crate::{
+    Completion, Config, Guest, MAX_CMDLINE, MAX_MEMORY, MAX_NETS, MAX_VCPUS, MEMORY_UNIT, MIN_MEMORY, Mac, Net, Places,
+    Restart, size,
+};
+
+const KEYS: [&str; 11] =
+    ["name", "vcpus", "memory", "kernel", "initrd", "cmdline", "completion", "restart", "autostart", "cores", "net"];
+const NET_KEYS: [&str; 4] = ["mac", "port", "vlan", "queues"];
+
+/// A way of completion as the file has it: some are known and not there yet.
+#[derive(Clone, Copy)]
+enum Wanted {
+    There(Completion),
+    NotYet,
+}
+
+const COMPLETIONS: [(&str, Wanted); 5] = [
+    ("auto", Wanted::There(Completion::Auto)),
+    ("inject", Wanted::There(Completion::Inject)),
+    ("posted", Wanted::NotYet),
+    ("eli", Wanted::NotYet),
+    ("direct", Wanted::NotYet),
+];
+
+/// Reads a guest; `config` holds those before it.
+pub(crate) fn read(
+    source: Source<'_>,
+    table: &DeTable<'_>,
+    span: Range<usize>,
+    config: &Config,
+) -> Result<Guest, Vec<Mistake>> {
+    let mut section = Section::new(source, table, span, "[[guest]]", &KEYS);
+    let name = read_name(&mut section, config);
+    let guest = name.clone().and_then(|(name, place)| read_rest(source, &mut section, config, name, place));
+    let mistakes = section.mistakes;
+    match guest {
+        Some(guest) if mistakes.is_empty() => Ok(guest),
+        _ => Err(mistakes
+            .into_iter()
+            .map(|mistake| match &name {
+                Some((name, _)) => mistake.of_guest(name),
+                None => mistake,
+            })
+            .collect()),
+    }
+}
+
+fn read_name(section: &mut Section<'_, '_>, config: &Config) -> Option<(String, Place)> {
+    let expected = "a text of 1 to 32 letters, digits, `-`, `_` and `.`";
+    let before = section.mistakes.len();
+    let Some((name, place)) = section.string("name", expected) else {
+        if section.mistakes.len() == before {
+            let place = section.place();
+            section.complain_at(&place, "a guest needs a `name`");
+        }
+        return None;
+    };
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    if name.is_empty() || name.len() > 32 || !name.bytes().all(allowed) {
+        section.complain_at(&place, format!("`name` must be {expected}"));
+        return None;
+    }
+    if let Some(first) = config.guests.iter().find(|guest| guest.name == name) {
+        let line = first.places.name.line;
+        section.complain_at(&place, format!("another guest, in line {line}, has this name; expected one of its own"));
+        return None;
+    }
+    Some((name.into(), place))
+}
+
+fn read_rest(
+    source: Source<'_>,
+    section: &mut Section<'_, '_>,
+    config: &Config,
+    name: String,
+    name_place: Place,
+) -> Option<Guest> {
+    let mut places = Places { name: name_place.clone(), ..Places::default() };
+    let (vcpus, vcpus_place) = section.integer("vcpus", 1..=MAX_VCPUS).unwrap_or((1, name_place.clone()));
+    let memory = read_memory(section, &mut places);
+    let kernel = read_kernel(section, &mut places);
+    let initrd = section.string("initrd", "the name of a boot module").map(|(initrd, place)| {
+        places.initrd = place;
+        String::from(initrd)
+    });
+    let cmdline = read_cmdline(section);
+    let completion = read_completion(section);
+    let restart = section.word("restart", &[("never", Restart::Never), ("always", Restart::Always)]);
+    let autostart = section.boolean("autostart");
+    places.cores = vcpus_place;
+    let cores = read_cores(section, config, vcpus, &mut places);
+    let nets = read_nets(source, section, config, &name);
+    Some(Guest {
+        name,
+        vcpus,
+        memory: memory?,
+        kernel: kernel?,
+        initrd,
+        cmdline,
+        completion,
+        restart: restart.unwrap_or_default(),
+        autostart: autostart.unwrap_or(true),
+        cores,
+        nets,
+        places,
+    })
+}
+
+/// A key without which there is no guest.
+fn required<'a>(section: &mut Section<'a, '_>, key: &str, expected: &str) -> Option<(&'a str, Place)> {
+    let before = section.mistakes.len();
+    let found = section.string(key, expected);
+    if found.is_none() && section.mistakes.len() == before {
+        let place = section.place();
+        section.complain_at(&place, format!("a guest needs `{key}`: {expected}"));
+    }
+    found
+}
+
+fn read_memory(section: &mut Section<'_, '_>, places: &mut Places) -> Option<u64> {
+    let (text, place) = required(section, "memory", "a size like \"512M\" or \"2G\"")?;
+    places.memory = place.clone();
+    let (least, most) = (size::show(MIN_MEMORY), size::show(MAX_MEMORY));
+    let message = match size::parse(text) {
+        None => "expected a size like \"512M\" or \"2G\"".into(),
+        Some(memory) if memory < MIN_MEMORY => format!("too little memory: a guest needs at least {least}"),
+        Some(memory) if memory > MAX_MEMORY => format!("too much memory: a guest can have at most {most}"),
+        Some(memory) if !memory.is_multiple_of(MEMORY_UNIT) => {
+            format!("expected a multiple of {}, the size of a page of guest memory", size::show(MEMORY_UNIT))
+        }
+        Some(memory) => return Some(memory),
+    };
+    section.complain_at(&place, message);
+    None
+}
+
+fn read_kernel(section: &mut Section<'_, '_>, places: &mut Places) -> Option<String> {
+    let (kernel, place) = required(section, "kernel", "the name of a boot module that is a bzImage")?;
+    places.kernel = place;
+    Some(kernel.into())
+}
+
+fn read_cmdline(section: &mut Section<'_, '_>) -> String {
+    let Some((cmdline, place)) = section.string("cmdline", "a text") else { return String::new() };
+    if cmdline.len() > MAX_CMDLINE {
+        section.complain_at(&place, format!("expected at most {MAX_CMDLINE} bytes, got {}", cmdline.len()));
+    } else if cmdline.chars().any(char::is_control) {
+        section.complain_at(&place, "expected one line without control characters");
+    }
+    cmdline.into()
+}
+
+fn read_completion(section: &mut Section<'_, '_>) -> Completion {
+    match section.word("completion", &COMPLETIONS) {
+        None => Completion::default(),
+        Some(Wanted::There(completion)) => completion,
+        Some(Wanted::NotYet) => {
+            section.not_yet("completion", "this way of completion; \"auto\" and \"inject\" are there");
+            Completion::default()
+        }
+    }
+}
+
+fn read_cores(section: &mut Section<'_, '_>, config: &Config, vcpus: u32, places: &mut Places) -> Option<Vec<u32>> {
+    let (cores, place) = section.cores("cores")?;
+    if cores.len() as u64 != u64::from(vcpus) {
+        let message = format!("expected as many cores as vCPUs: {} for {vcpus}", cores.len());
+        section.complain_at(&place, message);
+    }
+    for core in &cores {
+        let other = config.guests.iter().find(|guest| guest.cores.as_ref().is_some_and(|taken| taken.contains(core)));
+        if *core == 0 {
+            section.complain_at(&place, "core 0 is the control core; expected another");
+        } else if config.engines.iter().any(|engine| engine.core == Some(*core)) {
+            section.complain_at(&place, format!("core {core} is an engine; expected another"));
+        } else if let Some(other) = other {
+            section.complain_at(&place, format!("core {core} belongs to guest `{}`; expected another", other.name));
+        }
+    }
+    places.cores = place;
+    Some(cores)
+}
+
+fn read_nets(source: Source<'_>, section: &mut Section<'_, '_>, config: &Config, name: &str) -> Vec<Net> {
+    let mut nets: Vec<Net> = Vec::new();
+    for (index, (span, table)) in (0..=u8::MAX).zip(section.tables("net", "guest.net")) {
+        if usize::from(index) == MAX_NETS {
+            section.complain(span, format!("expected at most {MAX_NETS} network devices"));
+            break;
+        }
+        let mut net = Section::new(source, table, span, "[[guest.net]]", &NET_KEYS);
+        net.not_yet("port", "uplinks; guests reach each other without one");
+        net.not_yet("vlan", "VLANs");
+        if let Some((queues, place)) = net.integer("queues", 1..=256)
+            && queues != 1
+        {
+            net.complain_at(&place, "not available yet: more than one pair of queues");
+        }
+        let given = net.string("mac", "a text like \"02:00:00:00:00:01\"");
+        let place = given.as_ref().map_or_else(|| net.place(), |(_, place)| place.clone());
+        match given.map_or(Ok(Mac::derived(name, index)), |(text, _)| Mac::parse(text)) {
+            Ok(mac) => {
+                let others =
+                    config.guests.iter().flat_map(|guest| guest.nets.iter().map(move |net| (net, &*guest.name)));
+                let mut others = others.chain(nets.iter().map(|net| (net, name)));
+                if let Some((_, other)) = others.find(|(other, _)| other.mac == mac) {
+                    net.complain_at(
+                        &place,
+                        format!("{mac} is the address of another network device, of guest `{other}`"),
+                    );
+                }
+                nets.push(Net { mac, queues: 1 });
+            }
+            Err(expected) => net.complain_at(&place, expected),
+        }
+        section.mistakes.append(&mut net.mistakes);
+    }
+    nets
+}

@@ -1,0 +1,173 @@
+//! `sidecore.toml`: what the operator wrote becomes a [`Config`], and every mistake in it a [`Mistake`] with file,
+//! line, value and what was expected.
+//!
+//! ```text
+//!  bytes ──parse──▶ Config ──check_modules──▶ ──check_memory──▶ ──plan──▶ Plan (which core does what)
+//!             │                  │                   │             │
+//!             └──────────────────┴───────── Mistake ─┴─────────────┘
+//! ```
+//!
+//! A guest with a mistake is left out and the others remain; a mistake outside the guests leaves the default in its
+//! place; a file that is not TOML gives no guest at all. Nothing here panics, whatever the file holds. Follows TOML
+//! 1.1; the keys are listed in this folder's README.
+
+#![cfg_attr(not(test), no_std)]
+
+extern crate alloc;
+
+mod check;
+mod default;
+mod guest;
+mod mac;
+mod mistake;
+mod plan;
+mod read;
+mod section;
+mod size;
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+pub use check::{check_memory, check_modules};
+pub use control::Level;
+pub use default::default_config;
+pub use mac::Mac;
+pub use mistake::{Mistake, Place};
+pub use plan::{Plan, plan};
+pub use read::parse;
+
+/// vCPUs of a guest, at most.
+pub const MAX_VCPUS: u32 = 8;
+/// Guests, at most.
+pub const MAX_GUESTS: usize = 32;
+/// Network devices of a guest, at most.
+pub const MAX_NETS: usize = 8;
+/// Least memory of a guest in bytes.
+pub const MIN_MEMORY: u64 = 64 << 20;
+/// Most memory of a guest in bytes.
+pub const MAX_MEMORY: u64 = 1 << 40;
+/// Guest memory is mapped in pages of this many bytes and comes in multiples of it.
+pub const MEMORY_UNIT: u64 = 2 << 20;
+/// Longest command line of a guest's kernel in bytes: x86 Linux's `COMMAND_LINE_SIZE` without the final zero.
+pub const MAX_CMDLINE: usize = 2047;
+/// Engines, at most. One for now; the plan and the types allow for more.
+pub const MAX_ENGINES: usize = 1;
+
+/// What a file gave: the part that can be used, and what was wrong with the rest.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Parsed {
+    /// What can be used.
+    pub config: Config,
+    /// What was wrong, in the order of the file.
+    pub mistakes: Vec<Mistake>,
+}
+
+/// The configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Config {
+    /// Name of the file that it comes from, for mistakes found later; empty for the default.
+    pub file: String,
+    /// `[log] level`.
+    pub log: Level,
+    /// `[control]`.
+    pub control: Control,
+    /// `[[engine]]`; empty means one engine on a core of sidecore's choice.
+    pub engines: Vec<Engine>,
+    /// `[[guest]]` in the order of the file.
+    pub guests: Vec<Guest>,
+}
+
+/// `[control]`: the control core's duties.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Control {
+    /// Powers the machine off when every guest has stopped and none will be restarted.
+    pub end_when_guests_stop: bool,
+    /// Seconds between the power button and the kill of `stop`.
+    pub stop_seconds: u32,
+}
+
+impl Default for Control {
+    fn default() -> Self {
+        Self { end_when_guests_stop: false, stop_seconds: 30 }
+    }
+}
+
+/// `[[engine]]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Engine {
+    /// Its core; none: sidecore chooses. 0 is the control core, which then is an engine as well.
+    pub core: Option<u32>,
+}
+
+/// `[[guest]]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Guest {
+    /// 1 to 32 letters, digits, `-`, `_` and `.`; no two alike.
+    pub name: String,
+    /// vCPUs, 1 to [`MAX_VCPUS`], each on a core of its own.
+    pub vcpus: u32,
+    /// RAM in bytes.
+    pub memory: u64,
+    /// Name of the boot module with the kernel (bzImage).
+    pub kernel: String,
+    /// Name of the boot module with the initial RAM disk.
+    pub initrd: Option<String>,
+    /// The kernel's command line.
+    pub cmdline: String,
+    /// How I/O is completed.
+    pub completion: Completion,
+    /// What happens when the guest resets, powers off or faults.
+    pub restart: Restart,
+    /// Whether it starts with sidecore.
+    pub autostart: bool,
+    /// Cores of the vCPUs in their order, as many as `vcpus`; none: sidecore chooses.
+    pub cores: Option<Vec<u32>>,
+    /// `[[guest.net]]`.
+    pub nets: Vec<Net>,
+    /// Where in the file the values stand that are checked against the machine.
+    pub places: Places,
+}
+
+/// `[[guest.net]]`: a virtio-net device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Net {
+    /// MAC address.
+    pub mac: Mac,
+    /// Queue pairs: 1 for now.
+    pub queues: u16,
+}
+
+/// How I/O of a guest is completed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Completion {
+    /// The best way that is there.
+    #[default]
+    Auto,
+    /// The core is kicked and the interrupt injected at the next entry.
+    Inject,
+}
+
+/// What happens when a guest has stopped by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Restart {
+    /// It stays stopped.
+    #[default]
+    Never,
+    /// It is started anew, with nothing of its former life left.
+    Always,
+}
+
+/// Where the values of a guest stand that can only be checked against the machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Places {
+    /// `name`, or the head of the table.
+    pub name: Place,
+    /// `kernel`.
+    pub kernel: Place,
+    /// `initrd`.
+    pub initrd: Place,
+    /// `memory`.
+    pub memory: Place,
+    /// `cores`, otherwise `vcpus`, otherwise `name`.
+    pub cores: Place,
+}

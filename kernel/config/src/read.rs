@@ -1,0 +1,124 @@
+//! The file as a whole: TOML, then the tables at its top.
+
+use alloc::format;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use control::Level;
+use toml::de::DeTable;
+
+use crate::mistake::{Mistake, Place, Source};
+use crate::section::Section;
+use crate::{Config, Control, Engine, MAX_ENGINES, MAX_GUESTS, Parsed, guest};
+
+const TOP_KEYS: [&str; 5] = ["log", "control", "engine", "port", "guest"];
+
+/// Reads the configuration `contents` of the file called `file`. Both text and raw bytes are taken.
+///
+/// ```
+/// let text = "[[guest]]\nname = 'a'\nmemory = '1X'\nkernel = 'vmlinuz'\n";
+/// let parsed = config::parse("sidecore.toml", text);
+/// assert!(parsed.config.guests.is_empty());
+/// assert_eq!(
+///     parsed.mistakes[0].to_string(),
+///     "sidecore.toml:3:10: '1X': expected a size like \"512M\" or \"2G\" (guest `a` does not start)"
+/// );
+/// ```
+#[must_use]
+pub fn parse(file: &str, contents: impl AsRef<[u8]>) -> Parsed {
+    let mut config = Config { file: file.into(), ..Config::default() };
+    let contents = contents.as_ref();
+    let text = match str::from_utf8(contents) {
+        Ok(text) => text,
+        Err(error) => {
+            let mistake = not_utf8(file, contents, error.valid_up_to());
+            return Parsed { config, mistakes: [mistake].into() };
+        }
+    };
+    let source = Source { file, text };
+    let table = match DeTable::parse(text) {
+        Ok(table) => table,
+        Err(error) => {
+            let message = format!("not TOML, so that no guest is known: {}", error.message().replace('\n', ", "));
+            let mistake = source.mistake(error.span().unwrap_or(0..0), message);
+            return Parsed { config, mistakes: [mistake].into() };
+        }
+    };
+    let mut top = Section::new(source, table.get_ref(), table.span(), "the file", &TOP_KEYS);
+    read_log(source, &mut top, &mut config);
+    read_control(source, &mut top, &mut config);
+    read_engines(source, &mut top, &mut config);
+    for (span, _) in top.tables("port", "port") {
+        top.complain(span, "not available yet: uplinks; guests reach each other without one");
+    }
+    for (index, (span, table)) in top.tables("guest", "guest").into_iter().enumerate() {
+        if index == MAX_GUESTS {
+            top.complain(
+                span,
+                format!("expected at most {MAX_GUESTS} guests: this one and those after it are left out"),
+            );
+            break;
+        }
+        match guest::read(source, table, span, &config) {
+            Ok(guest) => config.guests.push(guest),
+            Err(mut mistakes) => top.mistakes.append(&mut mistakes),
+        }
+    }
+    let mut mistakes = top.mistakes;
+    mistakes.sort_by_key(|mistake| (mistake.line, mistake.column));
+    Parsed { config, mistakes }
+}
+
+fn not_utf8(file: &str, contents: &[u8], at: usize) -> Mistake {
+    let before = contents.get(..at).unwrap_or_default();
+    let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+    let column = before.iter().rev().take_while(|byte| **byte != b'\n').count() + 1;
+    let value = format!("byte 0x{:02x}", contents.get(at).copied().unwrap_or(0));
+    let clamp = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let place = Place { line: clamp(line), column: clamp(column), value };
+    Mistake::new(file, &place, "not UTF-8, so that no guest is known: expected a text file")
+}
+
+fn read_log(source: Source<'_>, top: &mut Section<'_, '_>, config: &mut Config) {
+    let Some((span, table)) = top.table("log") else { return };
+    let mut log = Section::new(source, table, span, "[log]", &["level"]);
+    let words = Level::NAMES.map(|name| (name, Level::from_name(name).unwrap_or_default()));
+    config.log = log.word("level", &words).unwrap_or_default();
+    top.mistakes.append(&mut log.mistakes);
+}
+
+fn read_control(source: Source<'_>, top: &mut Section<'_, '_>, config: &mut Config) {
+    let Some((span, table)) = top.table("control") else { return };
+    let mut section = Section::new(source, table, span, "[control]", &["end_when_guests_stop", "stop_seconds"]);
+    let default = Control::default();
+    config.control = Control {
+        end_when_guests_stop: section.boolean("end_when_guests_stop").unwrap_or(default.end_when_guests_stop),
+        stop_seconds: section.integer("stop_seconds", 1..=3600).map_or(default.stop_seconds, |(value, _)| value),
+    };
+    top.mistakes.append(&mut section.mistakes);
+}
+
+fn read_engines(source: Source<'_>, top: &mut Section<'_, '_>, config: &mut Config) {
+    for (index, (span, table)) in top.tables("engine", "engine").into_iter().enumerate() {
+        if index == MAX_ENGINES {
+            top.complain(span, "not available yet: a second engine");
+            break;
+        }
+        let mut section = Section::new(source, table, span, "[[engine]]", &["core"]);
+        let core = section.integer("core", 0..=u32::MAX).map(|(core, _)| core);
+        config.engines.push(Engine { core });
+        top.mistakes.append(&mut section.mistakes);
+    }
+}
+
+impl Parsed {
+    /// The mistakes as lines of text, for a person.
+    #[must_use]
+    pub fn explain(&self) -> Vec<alloc::string::String> {
+        self.mistakes.iter().map(ToString::to_string).collect()
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

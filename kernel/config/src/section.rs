@@ -1,0 +1,177 @@
+//! Reading a TOML table key by key, with a mistake for each thing that is not as expected.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::ops::{Range, RangeInclusive};
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::mistake::{Mistake, Place, Source};
+
+/// A table of the file, with what is known about it.
+pub(crate) struct Section<'a, 'i> {
+    source: Source<'a>,
+    table: &'a DeTable<'i>,
+    span: Range<usize>,
+    name: &'static str,
+    pub mistakes: Vec<Mistake>,
+}
+
+/// A value and where it stands.
+pub(crate) type Found<T> = Option<(T, Place)>;
+
+impl<'a, 'i> Section<'a, 'i> {
+    /// The table `name`, in which only `keys` may stand.
+    pub fn new(
+        source: Source<'a>,
+        table: &'a DeTable<'i>,
+        span: Range<usize>,
+        name: &'static str,
+        keys: &[&'static str],
+    ) -> Self {
+        let mut section = Self { source, table, span, name, mistakes: Vec::new() };
+        for key in table.keys().filter(|key| !keys.contains(&key.get_ref().as_ref())) {
+            let expected = match control::nearest(key.get_ref(), keys) {
+                Some(meant) => format!("no such key in {name}; did you mean `{meant}`?"),
+                None => format!("no such key in {name}; there are: {}", keys.join(", ")),
+            };
+            section.complain(key.span(), expected);
+        }
+        section
+    }
+
+    /// Where the table begins.
+    pub fn place(&self) -> Place {
+        self.source.place(self.span.clone())
+    }
+
+    pub fn complain(&mut self, span: Range<usize>, message: impl Into<String>) {
+        self.mistakes.push(self.source.mistake(span, message));
+    }
+
+    /// A mistake at a value found before.
+    pub fn complain_at(&mut self, place: &Place, message: impl Into<String>) {
+        self.mistakes.push(Mistake::new(self.source.file, place, message));
+    }
+
+    /// A mistake if `key` is there: it is known, but not available yet.
+    pub fn not_yet(&mut self, key: &str, what: &str) {
+        if let Some((span, _)) = self.get(key) {
+            self.complain(span, format!("not available yet: {what}"));
+        }
+    }
+
+    fn get(&self, key: &str) -> Option<(Range<usize>, &'a DeValue<'i>)> {
+        let (_, value) = self.table.iter().find(|(name, _)| name.get_ref() == key)?;
+        Some((value.span(), value.get_ref()))
+    }
+
+    /// A value of the type that `read` accepts; `expected` describes it.
+    fn typed<T>(&mut self, key: &str, expected: &str, read: impl Fn(&'a DeValue<'i>) -> Option<T>) -> Found<T> {
+        let (span, value) = self.get(key)?;
+        match read(value) {
+            Some(value) => Some((value, self.source.place(span))),
+            None => {
+                self.complain(
+                    span,
+                    format!("`{key}` of {} is {expected}, not of type {}", self.name, value.type_str()),
+                );
+                None
+            }
+        }
+    }
+
+    pub fn string(&mut self, key: &str, expected: &str) -> Found<&'a str> {
+        self.typed(key, expected, |value| match value {
+            DeValue::String(text) => Some(text.as_ref()),
+            _ => None,
+        })
+    }
+
+    pub fn boolean(&mut self, key: &str) -> Option<bool> {
+        self.typed(key, "true or false", DeValue::as_bool).map(|(value, _)| value)
+    }
+
+    pub fn integer(&mut self, key: &str, range: RangeInclusive<u32>) -> Found<u32> {
+        let expected = format!("a whole number from {} to {}", range.start(), range.end());
+        // A number that does not fit is of the right type all the same.
+        let (value, place) = self.typed(key, &expected, |value| Some(integer(value.as_integer()?)))?;
+        match value.filter(|value| range.contains(value)) {
+            Some(value) => Some((value, place)),
+            None => {
+                self.complain_at(&place, format!("`{key}` of {} must be {expected}", self.name));
+                None
+            }
+        }
+    }
+
+    /// A list of core numbers, none twice.
+    pub fn cores(&mut self, key: &str) -> Found<Vec<u32>> {
+        let expected = "a list of core numbers, like [2, 3]";
+        let (list, place) = self.typed(key, expected, DeValue::as_array)?;
+        let mut cores: Vec<u32> = Vec::new();
+        let mut complaints = Vec::new();
+        for item in list.iter() {
+            match item.get_ref().as_integer().and_then(integer) {
+                Some(core) if cores.contains(&core) => {
+                    complaints.push((item.span(), format!("core {core} stands twice in `{key}`")));
+                }
+                Some(core) => cores.push(core),
+                None => complaints.push((item.span(), format!("`{key}` is {expected}"))),
+            }
+        }
+        let good = complaints.is_empty();
+        for (span, message) in complaints {
+            self.complain(span, message);
+        }
+        good.then_some((cores, place))
+    }
+
+    /// One of a few words.
+    pub fn word<T: Copy>(&mut self, key: &str, words: &[(&'static str, T)]) -> Option<T> {
+        let names: Vec<&str> = words.iter().map(|(name, _)| *name).collect();
+        let expected = format!("one of \"{}\"", names.join("\", \""));
+        let (text, place) = self.string(key, &expected)?;
+        if let Some((_, value)) = words.iter().find(|(name, _)| *name == text) {
+            return Some(*value);
+        }
+        let hint = control::nearest(text, &names).map_or(String::new(), |meant| format!("; did you mean \"{meant}\"?"));
+        self.complain_at(&place, format!("`{key}` of {} must be {expected}{hint}", self.name));
+        None
+    }
+
+    /// A table in this one.
+    pub fn table(&mut self, key: &str) -> Option<(Range<usize>, &'a DeTable<'i>)> {
+        let (span, value) = self.get(key)?;
+        match value.as_table() {
+            Some(table) => Some((span, table)),
+            None => {
+                self.complain(span, format!("`{key}` is a table, written [{key}]"));
+                None
+            }
+        }
+    }
+
+    /// The tables of an array of tables, `[[path]]`.
+    pub fn tables(&mut self, key: &str, path: &str) -> Vec<(Range<usize>, &'a DeTable<'i>)> {
+        let Some((span, value)) = self.get(key) else { return Vec::new() };
+        let Some(list) = value.as_array() else {
+            self.complain(span, format!("there can be several of it: write [[{path}]]"));
+            return Vec::new();
+        };
+        let mut tables = Vec::new();
+        for item in list.iter() {
+            match item.get_ref().as_table() {
+                Some(table) => tables.push((Spanned::span(item), table)),
+                None => self.complain(item.span(), format!("`{key}` is a list of tables, written [[{path}]]")),
+            }
+        }
+        tables
+    }
+}
+
+fn integer(value: &toml::de::DeInteger<'_>) -> Option<u32> {
+    u32::from_str_radix(value.as_str(), value.radix()).ok()
+}

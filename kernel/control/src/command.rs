@@ -1,0 +1,363 @@
+//! What an operator or a script asks for. Two notations, one [`Command`]: words on COM1, JSON on COM2.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+
+use serde::{Deserialize, Serialize};
+
+use crate::nearest;
+
+/// A command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// The list of commands (COM1 only).
+    Help,
+    /// The guests and their states.
+    List,
+    /// Starts a guest that is stopped.
+    Start(String),
+    /// Presses a guest's power button; after a time limit, kills it.
+    Stop(String),
+    /// Stops a guest at once.
+    Kill(String),
+    /// Stops a guest and starts it again.
+    Restart(String),
+    /// Connects COM1 to a guest's console (COM1 only).
+    Attach(String),
+    /// Text to a guest's console (COM2 only).
+    Input {
+        /// The guest.
+        guest: String,
+        /// The text, as if typed.
+        text: String,
+    },
+    /// Counters; COM2 always gets all of them.
+    Show(View),
+    /// The capability report.
+    Report,
+    /// Which sidecore this is.
+    Version,
+    /// Stops all guests and powers the machine off.
+    Shutdown,
+    /// Stops all guests and resets the machine.
+    Reboot,
+}
+
+/// What `show` shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum View {
+    /// All of the following.
+    Counters,
+    /// Exits by guest, vCPU and reason.
+    Exits,
+    /// Engine utilisation.
+    Engine,
+    /// Network ports.
+    Ports,
+    /// Memory of the hypervisor and of the guests.
+    Memory,
+}
+
+/// A command that cannot be carried out, with the sentence to show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The request's `id`, where it could be read.
+    pub id: Option<u64>,
+    /// The sentence.
+    pub error: String,
+}
+
+/// A line of COM2: a command and the `id` that its reply will carry.
+///
+/// ```
+/// use control::{Command, Request};
+/// let request = Request::from_line(r#"{"command":"stop","guest":"a","id":7}"#).unwrap();
+/// assert_eq!(request, Request { id: Some(7), command: Command::Stop("a".into()) });
+/// assert_eq!(Request::from_line(&request.to_line()), Ok(request));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Chosen by whoever asks.
+    pub id: Option<u64>,
+    /// The command.
+    pub command: Command,
+}
+
+const WORDS: [&str; 12] =
+    ["help", "list", "start", "stop", "kill", "restart", "attach", "show", "report", "version", "shutdown", "reboot"];
+const COM2_WORDS: [&str; 11] =
+    ["list", "start", "stop", "kill", "restart", "input", "counters", "report", "version", "shutdown", "reboot"];
+const VIEWS: [&str; 5] = ["counters", "exits", "engine", "ports", "memory"];
+
+/// The text of `help`.
+pub(crate) const HELP: &str = "\
+list                 guests and their states
+start NAME           start a guest
+stop NAME            press its power button; kill it if it does not react
+kill NAME            stop it at once
+restart NAME         stop it and start it again
+attach NAME          type into its console; leave with Ctrl-]
+show [WHAT]          counters: exits, engine, ports, memory; all without WHAT
+report               what this machine has, and what is used instead of what it lacks
+version              which sidecore this is
+shutdown, reboot     stop all guests; power off, or start again
+";
+
+impl Command {
+    /// Reads a line of COM1.
+    ///
+    /// # Errors
+    /// The sentence to show; it names what was not understood and the nearest command.
+    pub fn from_words(line: &str) -> Result<Self, String> {
+        let mut words = line.split_whitespace();
+        let Some(word) = words.next() else { return Err("no command; try `help`".into()) };
+        let argument = words.next();
+        if let Some(extra) = words.next() {
+            return Err(format!("`{extra}` is one word too many after `{word}`"));
+        }
+        let guest = || argument.map(String::from).ok_or_else(|| format!("`{word}` needs the name of a guest"));
+        let command = match word {
+            "start" => return guest().map(Self::Start),
+            "stop" => return guest().map(Self::Stop),
+            "kill" => return guest().map(Self::Kill),
+            "restart" => return guest().map(Self::Restart),
+            "attach" => return guest().map(Self::Attach),
+            "show" => return View::from_name(argument.unwrap_or("counters")).map(Self::Show),
+            "help" | "?" => Self::Help,
+            "list" => Self::List,
+            "report" => Self::Report,
+            "version" => Self::Version,
+            "shutdown" => Self::Shutdown,
+            "reboot" => Self::Reboot,
+            _ => return Err(unknown("command", word, &WORDS)),
+        };
+        match argument {
+            Some(extra) => Err(format!("`{word}` takes nothing after it, but got `{extra}`")),
+            None => Ok(command),
+        }
+    }
+
+    /// The guest that it names.
+    #[must_use]
+    pub fn guest(&self) -> Option<&str> {
+        match self {
+            Self::Start(guest)
+            | Self::Stop(guest)
+            | Self::Kill(guest)
+            | Self::Restart(guest)
+            | Self::Attach(guest)
+            | Self::Input { guest, .. } => Some(guest),
+            _ => None,
+        }
+    }
+}
+
+impl View {
+    fn from_name(name: &str) -> Result<Self, String> {
+        Ok(match name {
+            "counters" => Self::Counters,
+            "exits" => Self::Exits,
+            "engine" => Self::Engine,
+            "ports" => Self::Ports,
+            "memory" => Self::Memory,
+            _ => return Err(unknown("view", name, &VIEWS)),
+        })
+    }
+}
+
+/// As on the wire; which members belong to which command is checked afterwards, so that the answer can say it.
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Wire {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    id: Option<u64>,
+    command: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    guest: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    text: Option<String>,
+}
+
+impl Request {
+    /// Reads a line of COM2.
+    ///
+    /// # Errors
+    /// What was wrong, for the reply.
+    pub fn from_line(line: &str) -> Result<Self, Refused> {
+        let wire: Wire = serde_json::from_str(line.trim())
+            .map_err(|error| Refused { id: None, error: format!("not a command: {error}") })?;
+        let id = wire.id;
+        let refuse = |error| Refused { id, error };
+        let word = wire.command.as_str();
+        let known = COM2_WORDS.iter().copied().find(|known| *known == word);
+        let Some(known) = known else { return Err(refuse(unknown("command", word, &COM2_WORDS))) };
+        let needs_guest = matches!(known, "start" | "stop" | "kill" | "restart" | "input");
+        let guest = match wire.guest {
+            Some(guest) if needs_guest => guest,
+            None if !needs_guest => String::new(),
+            Some(guest) => return Err(refuse(format!("`{word}` takes no `guest`, but got `{guest}`"))),
+            None => return Err(refuse(format!("`{word}` needs a member `guest`"))),
+        };
+        let text = match (known, wire.text) {
+            ("input", Some(text)) => text,
+            ("input", None) => return Err(refuse("`input` needs a member `text`".to_string())),
+            (_, Some(text)) => return Err(refuse(format!("`{word}` takes no `text`, but got `{}`", shortened(&text)))),
+            (_, None) => String::new(),
+        };
+        let command = match known {
+            "start" => Command::Start(guest),
+            "stop" => Command::Stop(guest),
+            "kill" => Command::Kill(guest),
+            "restart" => Command::Restart(guest),
+            "input" => Command::Input { guest, text },
+            "list" => Command::List,
+            "counters" => Command::Show(View::Counters),
+            "report" => Command::Report,
+            "version" => Command::Version,
+            "shutdown" => Command::Shutdown,
+            _ => Command::Reboot,
+        };
+        Ok(Self { id, command })
+    }
+
+    /// The line, with its end. `help` and `attach`, which COM2 does not have, come out as COM1's words and are refused
+    /// at the other end.
+    #[must_use]
+    pub fn to_line(&self) -> String {
+        let word = match &self.command {
+            Command::Help => "help",
+            Command::List => "list",
+            Command::Start(_) => "start",
+            Command::Stop(_) => "stop",
+            Command::Kill(_) => "kill",
+            Command::Restart(_) => "restart",
+            Command::Attach(_) => "attach",
+            Command::Input { .. } => "input",
+            Command::Show(_) => "counters",
+            Command::Report => "report",
+            Command::Version => "version",
+            Command::Shutdown => "shutdown",
+            Command::Reboot => "reboot",
+        };
+        let text = match &self.command {
+            Command::Input { text, .. } => Some(text.clone()),
+            _ => None,
+        };
+        let guest = self.command.guest().map(String::from);
+        let wire = Wire { id: self.id, command: word.into(), guest, text };
+        // Strings and integers always serialise.
+        let mut line = serde_json::to_string(&wire).unwrap_or_default();
+        line.push('\n');
+        line
+    }
+}
+
+fn unknown(what: &str, word: &str, known: &[&str]) -> String {
+    let shown = shortened(word);
+    match nearest(word, known) {
+        Some(meant) => format!("no {what} `{shown}`; did you mean `{meant}`?"),
+        None => format!("no {what} `{shown}`; there are: {}", known.join(", ")),
+    }
+}
+
+/// Input can be as long as a line; an error message need not be.
+fn shortened(text: &str) -> String {
+    let mut out: String = text.chars().take(40).flat_map(char::escape_default).collect();
+    if text.chars().nth(40).is_some() {
+        out.push_str("...");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn json_error(line: &str) -> String {
+        Request::from_line(line).unwrap_err().error
+    }
+
+    #[test]
+    fn words_and_json_give_the_same_command() {
+        for (words, json) in [
+            ("list", r#"{"command":"list"}"#),
+            ("start a", r#"{"command":"start","guest":"a"}"#),
+            (" stop  a ", r#"{"command":"stop","guest":"a"}"#),
+            ("kill a", r#"{"command":"kill","guest":"a"}"#),
+            ("restart a", r#"{"command":"restart","guest":"a"}"#),
+            ("show", r#"{"command":"counters"}"#),
+            ("report", r#"{"command":"report"}"#),
+            ("version", r#"{"command":"version"}"#),
+            ("shutdown", r#"{"command":"shutdown"}"#),
+            ("reboot", r#"{"command":"reboot"}"#),
+        ] {
+            assert_eq!(Command::from_words(words).unwrap(), Request::from_line(json).unwrap().command, "{words}");
+        }
+    }
+
+    #[test]
+    fn every_word_of_the_lists_is_understood() {
+        for word in WORDS {
+            let with_guest = format!("{word} memory");
+            assert!(Command::from_words(word).is_ok() || Command::from_words(&with_guest).is_ok(), "{word}");
+            assert!(HELP.contains(word) || word == "help", "{word} is not in the help");
+        }
+        for view in VIEWS {
+            assert!(matches!(Command::from_words(&format!("show {view}")), Ok(Command::Show(_))));
+        }
+    }
+
+    #[test]
+    fn mistakes_on_the_shell_name_the_word_and_the_nearest_command() {
+        let error = |line| Command::from_words(line).unwrap_err();
+        assert_eq!(error("lst"), "no command `lst`; did you mean `list`?");
+        assert_eq!(error("show exit"), "no view `exit`; did you mean `exits`?");
+        assert_eq!(error("start"), "`start` needs the name of a guest");
+        assert_eq!(error("list a"), "`list` takes nothing after it, but got `a`");
+        assert_eq!(error("stop a b"), "`b` is one word too many after `stop`");
+        assert!(error("frobnicate").contains("there are: help, list"));
+    }
+
+    #[test]
+    fn mistakes_on_com2_name_the_value_and_keep_the_id() {
+        assert!(json_error("{").contains("EOF"));
+        assert!(json_error(r#"{"command":3}"#).contains("integer `3`"));
+        assert!(json_error(r#"{"command":"list","gest":"a"}"#).contains("`gest`"));
+        assert!(json_error(r#"{"command":"list","id":-1}"#).contains("-1"));
+        assert!(json_error(r#"{"command":"input","guest":"a"}"#).contains("`text`"));
+        assert_eq!(
+            Request::from_line(r#"{"command":"strat","id":9}"#),
+            Err(Refused { id: Some(9), error: unknown("command", "strat", &COM2_WORDS) })
+        );
+        assert_eq!(
+            Request::from_line(r#"{"command":"stop","id":9}"#),
+            Err(Refused { id: Some(9), error: "`stop` needs a member `guest`".into() })
+        );
+    }
+
+    #[test]
+    fn deep_nesting_is_refused_not_followed() {
+        let line = "[".repeat(4000);
+        assert!(Request::from_line(&line).is_err());
+        let line = format!("{{\"command\":{}", "{\"a\":".repeat(800));
+        assert!(Request::from_line(&line).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_line_panics(line in "\\PC*") {
+            let _ = Command::from_words(&line);
+            let _ = Request::from_line(&line);
+        }
+
+        #[test]
+        fn requests_come_back_as_they_went(id in any::<Option<u64>>(), guest in "[ -~]{0,20}", text in "\\PC*") {
+            for command in [Command::Start(guest.clone()), Command::Input { guest: guest.clone(), text }, Command::List] {
+                let request = Request { id, command };
+                prop_assert_eq!(Request::from_line(&request.to_line()), Ok(request));
+            }
+        }
+    }
+}

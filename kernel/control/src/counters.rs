@@ -1,0 +1,146 @@
+//! Everything that is counted, as it is sent on COM2 and shown on COM1. All values count from the start of the
+//! hypervisor, or of the guest's present life, and never go back within it.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{GuestState, Text};
+
+/// A reading of all counters.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// The `id` of the command that asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<u64>,
+    /// Time stamp counter at the reading.
+    pub tsc: u64,
+    /// Its frequency in Hz.
+    pub tsc_hz: u64,
+    /// The hypervisor itself.
+    pub hypervisor: Hypervisor,
+    /// Guests in the order of the configuration.
+    pub guests: Vec<Guest>,
+    /// Engines in the order of their cores.
+    pub engines: Vec<Engine>,
+}
+
+/// The hypervisor's own use of memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hypervisor {
+    /// Bytes kept for itself, guests' tables included, their RAM not.
+    pub memory: u64,
+    /// Of these, what it keeps without any guest.
+    pub memory_without_guests: u64,
+}
+
+/// One guest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Guest {
+    /// Name.
+    pub name: String,
+    /// State at the reading.
+    pub state: GuestState,
+    /// Times it was started.
+    pub starts: u64,
+    /// RAM in bytes.
+    pub memory: u64,
+    /// Bytes the hypervisor keeps for it beside its RAM.
+    pub kept: u64,
+    /// Its vCPUs.
+    pub vcpus: Vec<VcpuCounters>,
+    /// What it tried and was refused, by kind.
+    pub refusals: Vec<Count>,
+    /// Its network ports.
+    pub ports: Vec<Port>,
+}
+
+/// One vCPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VcpuCounters {
+    /// The core it runs on.
+    pub core: u64,
+    /// Exits by reason.
+    pub exits: Vec<ExitCount>,
+}
+
+/// Exits for one reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExitCount {
+    /// Reason.
+    pub reason: Text,
+    /// How many.
+    pub count: u64,
+    /// TSC cycles from exit to the next entry, summed.
+    pub cycles: u64,
+}
+
+/// How often something happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Count {
+    /// What.
+    pub kind: Text,
+    /// How often.
+    pub count: u64,
+}
+
+/// A network port; `rx` is towards the guest, as the guest's own counters have it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Port {
+    /// MAC address, six hexadecimal pairs.
+    pub mac: String,
+    /// Packets given to the guest.
+    pub rx_packets: u64,
+    /// Their bytes, without virtio headers.
+    pub rx_bytes: u64,
+    /// Packets taken from the guest.
+    pub tx_packets: u64,
+    /// Their bytes, without virtio headers.
+    pub tx_bytes: u64,
+    /// Packets dropped, by cause.
+    pub drops: Vec<Count>,
+    /// Completion interrupts sent.
+    pub interrupts: u64,
+    /// Notifications received from the driver.
+    pub kicks: u64,
+    /// Times the driver broke the rules of a ring.
+    pub ring_errors: u64,
+}
+
+/// One engine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Engine {
+    /// Its core.
+    pub core: u64,
+    /// Turns that found work.
+    pub busy_turns: u64,
+    /// Turns that found none.
+    pub idle_turns: u64,
+    /// TSC cycles of the former.
+    pub busy_cycles: u64,
+    /// TSC cycles of the latter.
+    pub idle_cycles: u64,
+}
+
+impl Counters {
+    /// The guest called `name`.
+    #[must_use]
+    pub fn guest(&self, name: &str) -> Option<&Guest> {
+        self.guests.iter().find(|guest| guest.name == name)
+    }
+}
+
+impl Guest {
+    /// Exits of all vCPUs for all reasons.
+    #[must_use]
+    pub fn total_exits(&self) -> u64 {
+        self.vcpus.iter().flat_map(|vcpu| &vcpu.exits).fold(0, |sum, exit| sum.saturating_add(exit.count))
+    }
+
+    /// Refusals of all kinds.
+    #[must_use]
+    pub fn total_refusals(&self) -> u64 {
+        self.refusals.iter().fold(0, |sum, refusal| sum.saturating_add(refusal.count))
+    }
+}

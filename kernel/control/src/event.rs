@@ -1,0 +1,380 @@
+//! What sidecore says on COM2: one JSON object a line, told apart by its member `event`.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Counters, Text};
+
+/// One line of COM2.
+///
+/// ```
+/// use control::{Event, GuestState, StopReason};
+/// let event = Event::Guest {
+///     guest: "a".into(),
+///     state: GuestState::Stopped,
+///     reason: Some(StopReason::TripleFault),
+///     detail: None,
+/// };
+/// let line = event.to_line();
+/// assert_eq!(line, "{\"event\":\"guest\",\"guest\":\"a\",\"state\":\"stopped\",\"reason\":\"triple-fault\"}\n");
+/// assert_eq!(Event::from_line(&line), Ok(event));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum Event {
+    /// First line: which sidecore, on what.
+    Boot {
+        /// Version of sidecore.
+        version: Text,
+        /// What the machine is.
+        #[serde(flatten)]
+        platform: Platform,
+    },
+    /// One entry of the capability report.
+    Report(ReportEntry),
+    /// A mistake in the configuration file.
+    ConfigError {
+        /// File name as given on the module's command line.
+        file: String,
+        /// Line, from 1.
+        line: u64,
+        /// Column, from 1.
+        #[serde(default)]
+        column: u64,
+        /// The text that was wrong.
+        value: String,
+        /// What was expected.
+        message: String,
+        /// The guest that does not start because of it; none: it concerns the whole file.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        guest: Option<String>,
+    },
+    /// A guest changed its state.
+    Guest {
+        /// The guest's name.
+        guest: String,
+        /// Its state now.
+        state: GuestState,
+        /// Why it stopped.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<StopReason>,
+        /// That reason's particulars, for a person.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        detail: Option<String>,
+    },
+    /// A line that a guest wrote to its console.
+    Console {
+        /// The guest's name.
+        guest: String,
+        /// The line, without its end.
+        line: String,
+    },
+    /// A line of the log.
+    Log {
+        /// How important.
+        level: Level,
+        /// The line.
+        text: String,
+    },
+    /// All counters, on request and at the end.
+    Counters(Counters),
+    /// The answer to a command.
+    Reply {
+        /// The command's `id`, where it had one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<u64>,
+        /// Whether it was done (for `start` and `stop`: begun).
+        ok: bool,
+        /// Why not.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+        /// For `list`: the guests.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        guests: Option<Vec<GuestSummary>>,
+        /// For `version`: the version.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        version: Option<Text>,
+    },
+    /// The hypervisor panicked; nothing follows. Written by [`crate::write_panic`], which needs no heap.
+    Panic {
+        /// What.
+        message: String,
+        /// Where: file, line and column.
+        location: String,
+        /// Innermost first: names where known, otherwise addresses.
+        backtrace: Vec<String>,
+    },
+    /// Last line: why sidecore ends.
+    End {
+        /// Why.
+        reason: Text,
+    },
+}
+
+/// Facts about the machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Platform {
+    /// Which virtualization extension is used; none: the machine has neither.
+    pub virtualization: Option<Virtualization>,
+    /// Logical processors that run.
+    pub cores: u64,
+    /// Usable RAM in bytes.
+    pub memory: u64,
+}
+
+/// The two back-ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Virtualization {
+    /// AMD SVM.
+    Svm,
+    /// Intel VT-x.
+    Vmx,
+}
+
+/// One sentence of the capability report.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReportEntry {
+    /// What the sentence is about.
+    pub kind: ReportKind,
+    /// The sentence.
+    pub text: Text,
+}
+
+/// What an entry of the capability report says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReportKind {
+    /// Present and used.
+    Found,
+    /// Required and missing: sidecore stops. The text says what would help.
+    RequiredMissing,
+    /// Optional and missing: the text says what is used instead.
+    Fallback,
+    /// Something the operator should know.
+    Warning,
+    /// How the cores and the memory were divided.
+    Decision,
+}
+
+/// The life of a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GuestState {
+    /// Memory is being filled.
+    Starting,
+    /// Its vCPUs run.
+    Running,
+    /// The power button was pressed, or its vCPUs are being brought home.
+    Stopping,
+    /// It does not run.
+    Stopped,
+}
+
+impl GuestState {
+    /// As in the JSON lines.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Stopping => "stopping",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
+/// Why a guest stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StopReason {
+    /// The guest entered S5.
+    PowerOff,
+    /// The guest wrote the reset register.
+    Reset,
+    /// Triple fault.
+    TripleFault,
+    /// The operator's `kill`, or the time limit of `stop` ran out.
+    Killed,
+    /// Something this hypervisor does not provide for; the detail says what.
+    Failed,
+    /// It could not be started; the detail says why.
+    NotStarted,
+}
+
+impl StopReason {
+    /// As in the JSON lines.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PowerOff => "power-off",
+            Self::Reset => "reset",
+            Self::TripleFault => "triple-fault",
+            Self::Killed => "killed",
+            Self::Failed => "failed",
+            Self::NotStarted => "not-started",
+        }
+    }
+}
+
+/// A guest in the answer to `list`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestSummary {
+    /// Name.
+    pub name: String,
+    /// State.
+    pub state: GuestState,
+    /// Core of each vCPU.
+    pub cores: Vec<u64>,
+    /// RAM in bytes.
+    pub memory: u64,
+    /// Why it last stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<StopReason>,
+}
+
+/// How important a line of the log is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// Something does not work.
+    Error,
+    /// Something works less well than it could.
+    Warn,
+    /// The course of events.
+    #[default]
+    Info,
+    /// For whoever looks for a fault.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+impl Level {
+    /// All levels by name, the most important first.
+    pub const NAMES: [&'static str; 5] = ["error", "warn", "info", "debug", "trace"];
+
+    /// The level called `name`.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "error" => Self::Error,
+            "warn" => Self::Warn,
+            "info" => Self::Info,
+            "debug" => Self::Debug,
+            "trace" => Self::Trace,
+            _ => return None,
+        })
+    }
+}
+
+impl Event {
+    /// The line, with its end.
+    #[must_use]
+    pub fn to_line(&self) -> String {
+        // Serialising can fail only for maps with keys that are no strings and for writers that fail; there is
+        // neither. A line that says so is still better than none.
+        let mut line = serde_json::to_string(self)
+            .unwrap_or_else(|_| String::from(r#"{"event":"log","level":"error","text":"event not serialisable"}"#));
+        line.push('\n');
+        line
+    }
+
+    /// Reads a line.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong and where.
+    pub fn from_line(line: &str) -> Result<Self, String> {
+        serde_json::from_str(line.trim_end()).map_err(|error| error.to_string())
+    }
+
+    /// A reply that says yes.
+    #[must_use]
+    pub const fn done(id: Option<u64>) -> Self {
+        Self::Reply { id, ok: true, error: None, guests: None, version: None }
+    }
+
+    /// A reply that says no and why.
+    #[must_use]
+    pub const fn refused(id: Option<u64>, error: String) -> Self {
+        Self::Reply { id, ok: false, error: Some(error), guests: None, version: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Count, Engine, ExitCount, Guest, Hypervisor, Port, VcpuCounters};
+
+    fn round_trip(event: &Event) -> String {
+        let line = event.to_line();
+        assert_eq!(line.matches('\n').count(), 1, "one line: {line}");
+        assert_eq!(Event::from_line(&line).as_ref(), Ok(event));
+        line
+    }
+
+    #[test]
+    fn every_event_comes_back_as_it_went() {
+        let events = [
+            Event::Boot {
+                version: "0.1.0".into(),
+                platform: Platform { virtualization: Some(Virtualization::Svm), cores: 4, memory: 1 << 30 },
+            },
+            Event::Report(ReportEntry { kind: ReportKind::RequiredMissing, text: "no SVM".into() }),
+            Event::ConfigError {
+                file: "sidecore.toml".into(),
+                line: 3,
+                column: 7,
+                value: "1X".into(),
+                message: "a size".into(),
+                guest: Some("a".into()),
+            },
+            Event::Guest { guest: "a".into(), state: GuestState::Running, reason: None, detail: None },
+            Event::Console { guest: "a".into(), line: "tab\t\u{1b}[0m \"quoted\"\nnot a new line".into() },
+            Event::Log { level: Level::Warn, text: "x".into() },
+            Event::done(Some(7)),
+            Event::refused(None, "no guest `b`".into()),
+            Event::End { reason: "shutdown".into() },
+        ];
+        for event in &events {
+            round_trip(event);
+        }
+    }
+
+    #[test]
+    fn counters_keep_every_bit_of_a_u64() {
+        let big = u64::MAX - 1;
+        let event = Event::Counters(Counters {
+            id: Some(big),
+            tsc: big,
+            tsc_hz: 1,
+            hypervisor: Hypervisor { memory: big, memory_without_guests: 1 },
+            guests: [Guest {
+                name: "a".into(),
+                state: GuestState::Running,
+                starts: 1,
+                memory: big,
+                kept: big,
+                vcpus: [VcpuCounters {
+                    core: 2,
+                    exits: [ExitCount { reason: "hlt".into(), count: big, cycles: u64::MAX }].into(),
+                }]
+                .into(),
+                refusals: [Count { kind: "msr".into(), count: big }].into(),
+                ports: [Port { rx_packets: big, ..Port::default() }].into(),
+            }]
+            .into(),
+            engines: [Engine { core: 1, busy_turns: big, ..Engine::default() }].into(),
+        });
+        let line = round_trip(&event);
+        assert!(line.contains("18446744073709551614"), "{line}");
+    }
+
+    #[test]
+    fn a_line_that_is_no_event_is_refused_by_what_is_wrong_with_it() {
+        let error = Event::from_line(r#"{"event":"gest"}"#).unwrap_err();
+        assert!(error.contains("gest"), "{error}");
+    }
+}

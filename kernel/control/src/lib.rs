@@ -1,0 +1,40 @@
+//! How a person and a script talk to sidecore: the shell on COM1 and the JSON lines of COM2.
+//!
+//! ```text
+//!  COM1 bytes ──▶ shell::Shell ──▶ Command ◀── line::LineReader + Request::from_line ◀── COM2 bytes
+//!  COM1 text  ◀── table::*     ◀── Counters ──▶ Event::to_line ──▶ COM2 lines
+//! ```
+//!
+//! Both ways end in the same [`Command`], and what is shown as a table on COM1 is the same [`Counters`] that goes out
+//! on COM2. Nothing here touches hardware: bytes in, bytes out. The build tool and the scenarios use the same types to
+//! read COM2. JSON is as in RFC 8259; every number is an exact unsigned 64-bit integer.
+
+#![cfg_attr(not(test), no_std)]
+
+extern crate alloc;
+
+mod command;
+mod counters;
+mod editor;
+mod event;
+mod line;
+mod nearest;
+mod panic;
+mod shell;
+pub mod table;
+
+use alloc::borrow::Cow;
+
+pub use command::{Command, Refused, Request, View};
+pub use counters::{Count, Counters, Engine, ExitCount, Guest, Hypervisor, Port, VcpuCounters};
+pub use editor::Editor;
+pub use event::{
+    Event, GuestState, GuestSummary, Level, Platform, ReportEntry, ReportKind, StopReason, Virtualization,
+};
+pub use line::{LineReader, MAX_LINE, TooLong};
+pub use nearest::nearest;
+pub use panic::write_panic;
+pub use shell::{Action, LEAVE_KEY, Shell};
+
+/// Text that is a constant in the hypervisor and owned where it was read from a line.
+pub type Text = Cow<'static, str>;

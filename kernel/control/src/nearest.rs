@@ -1,0 +1,72 @@
+//! The nearest known word to one that is not known, for "did you mean".
+
+use alloc::vec::Vec;
+
+/// The one of `known` that takes the fewest slips to get from `word`, if that is at most a third of its letters, or one letter, or if `word` is its beginning.
+#[must_use]
+pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+    // Names here are short. A long word is not like any of them, and the table below stays small.
+    if word.is_empty() || word.len() > 64 {
+        return None;
+    }
+    let starts = known.iter().copied().find(|candidate| word.len() >= 2 && candidate.starts_with(word));
+    known
+        .iter()
+        .map(|&candidate| (distance(word, candidate), candidate))
+        .min_by_key(|&(distance, _)| distance)
+        .filter(|&(distance, candidate)| distance <= (candidate.chars().count() / 3).max(1))
+        .map(|(_, candidate)| candidate)
+        .or(starts)
+}
+
+/// Insertions, deletions, replacements and exchanges of neighbours (optimal string alignment).
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut before: Vec<usize> = Vec::new();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    let mut last = None;
+    for (i, x) in a.chars().enumerate() {
+        let mut next: Vec<usize> = Vec::with_capacity(row.len());
+        next.push(i + 1);
+        for (j, y) in b.iter().enumerate() {
+            let at = |row: &[usize], column: usize| row.get(column).copied().unwrap_or(usize::MAX - 1);
+            let mut here = (at(&row, j) + usize::from(x != *y)).min(at(&next, j) + 1).min(at(&row, j + 1) + 1);
+            if let Some(k) = j.checked_sub(1)
+                && b.get(k) == Some(&x)
+                && last == Some(*y)
+            {
+                here = here.min(at(&before, k) + 1);
+            }
+            next.push(here);
+        }
+        before = core::mem::replace(&mut row, next);
+        last = Some(x);
+    }
+    row.last().copied().unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_of_the_finger_is_understood() {
+        let known = ["list", "start", "restart", "memory", "completion"];
+        assert_eq!(nearest("lsit", &["start", "list"]), Some("list"));
+        assert_eq!(nearest("lqqt", &["start", "list"]), None, "two letters of four are too many");
+        assert_eq!(nearest("lst", &known), Some("list"));
+        assert_eq!(nearest("memroy", &known), Some("memory"));
+        assert_eq!(nearest("compl", &known), Some("completion"), "a beginning");
+        assert_eq!(nearest("xyzzy", &known), None);
+        assert_eq!(nearest("", &known), None);
+    }
+
+    #[test]
+    fn distances_are_the_known_ones() {
+        assert_eq!(distance("kitten", "sitting"), 3);
+        assert_eq!(distance("", "abc"), 3);
+        assert_eq!(distance("abc", ""), 3);
+        assert_eq!(distance("ca", "abc"), 3);
+        assert_eq!(distance("abcd", "badc"), 2);
+    }
+}

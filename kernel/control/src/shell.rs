@@ -1,0 +1,154 @@
+//! The operator's terminal on COM1: a shell, or a guest's console while attached to it.
+
+use alloc::string::String;
+use core::fmt::{self, Write};
+
+use crate::{Command, Editor, command};
+
+/// Ctrl-]: leaves a guest's console, as in telnet.
+pub const LEAVE_KEY: u8 = 0x1d;
+
+const PROMPT: &str = "sidecore> ";
+
+/// What a byte from the terminal led to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing to do.
+    None,
+    /// Carry this out, write what it has to say, then call [`Shell::prompt`]. `help` and mistakes are answered by
+    /// the shell itself.
+    Run(Command),
+    /// The byte belongs to this guest's console.
+    ToGuest(String, u8),
+    /// The operator left this guest's console.
+    Left(String),
+}
+
+/// A terminal's state.
+#[derive(Debug, Default)]
+pub struct Shell {
+    editor: Editor,
+    attached: Option<String>,
+}
+
+impl Shell {
+    /// In the shell, nothing typed.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { editor: Editor::new(), attached: None }
+    }
+
+    /// The guest whose console has the terminal.
+    #[must_use]
+    pub fn attached(&self) -> Option<&str> {
+        self.attached.as_deref()
+    }
+
+    /// Gives the terminal to a guest's console (the caller has checked that there is one).
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn attach(&mut self, guest: String, out: &mut dyn Write) -> fmt::Result {
+        write!(out, "attached to {guest}; Ctrl-] leaves\r\n")?;
+        self.attached = Some(guest);
+        Ok(())
+    }
+
+    /// Takes the terminal back from a guest's console, for instance because the guest is gone.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn detach(&mut self, out: &mut dyn Write) -> fmt::Result {
+        match self.attached.take() {
+            Some(_) => self.prompt(out),
+            None => Ok(()),
+        }
+    }
+
+    /// Shows the prompt and what has been typed after it; for after other output, too. Nothing while attached.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn prompt(&self, out: &mut dyn Write) -> fmt::Result {
+        match self.attached {
+            Some(_) => Ok(()),
+            None => write!(out, "\r{PROMPT}{}", self.editor.text()),
+        }
+    }
+
+    /// Takes a byte from the terminal and writes echo and mistakes to `out`.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn feed(&mut self, byte: u8, out: &mut dyn Write) -> Result<Action, fmt::Error> {
+        if let Some(guest) = &self.attached {
+            if byte != LEAVE_KEY {
+                return Ok(Action::ToGuest(guest.clone(), byte));
+            }
+            let guest = self.attached.take().unwrap_or_default();
+            write!(out, "\r\nleft {guest}\r\n")?;
+            self.prompt(out)?;
+            return Ok(Action::Left(guest));
+        }
+        let Some(line) = self.editor.feed(byte, out)? else { return Ok(Action::None) };
+        if line.trim().is_empty() {
+            self.prompt(out)?;
+            return Ok(Action::None);
+        }
+        match Command::from_words(&line) {
+            Ok(Command::Help) => {
+                for line in command::HELP.lines() {
+                    write!(out, "{line}\r\n")?;
+                }
+            }
+            Ok(command) => return Ok(Action::Run(command)),
+            Err(error) => write!(out, "{error}\r\n")?,
+        }
+        self.prompt(out)?;
+        Ok(Action::None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn type_in(shell: &mut Shell, bytes: &[u8]) -> (Vec<Action>, String) {
+        let mut out = String::new();
+        let actions = bytes.iter().map(|&byte| shell.feed(byte, &mut out).unwrap());
+        (actions.filter(|action| *action != Action::None).collect(), out)
+    }
+
+    #[test]
+    fn a_command_is_given_to_the_caller_and_a_mistake_is_answered() {
+        let mut shell = Shell::new();
+        assert_eq!(type_in(&mut shell, b"start a\r").0, [Action::Run(Command::Start("a".into()))]);
+        let (actions, out) = type_in(&mut shell, b"strt a\r");
+        assert_eq!(actions, []);
+        assert_eq!(out, "strt a\r\nno command `strt`; did you mean `start`?\r\n\rsidecore> ");
+        assert!(type_in(&mut shell, b"help\r").1.contains("attach NAME"));
+    }
+
+    #[test]
+    fn while_attached_every_byte_but_one_is_the_guest_s() {
+        let mut shell = Shell::new();
+        let mut out = String::new();
+        shell.attach("a".into(), &mut out).unwrap();
+        let (actions, echo) = type_in(&mut shell, b"x\x03\r");
+        let to_guest = |byte| Action::ToGuest("a".into(), byte);
+        assert_eq!(actions, [to_guest(b'x'), to_guest(3), to_guest(b'\r')]);
+        assert_eq!(echo, "", "the guest does the echo");
+        assert_eq!(type_in(&mut shell, &[LEAVE_KEY]).0, [Action::Left("a".into())]);
+        assert_eq!(shell.attached(), None);
+        assert_eq!(type_in(&mut shell, b"list\r").0, [Action::Run(Command::List)]);
+    }
+
+    #[test]
+    fn the_prompt_comes_back_with_what_was_typed() {
+        let mut shell = Shell::new();
+        type_in(&mut shell, b"sho");
+        let mut out = String::new();
+        shell.prompt(&mut out).unwrap();
+        assert_eq!(out, "\rsidecore> sho");
+    }
+}

@@ -1,0 +1,253 @@
+//! Counters as aligned tables for a person on COM1. Written to any [`fmt::Write`]; lines end in `\n`, the terminal's
+//! driver makes `\r\n` of it.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt::{self, Write};
+
+use crate::{Counters, GuestSummary, View};
+
+/// The guests and their states, for `list`.
+///
+/// # Errors
+/// Those of `out`.
+pub fn list(guests: &[GuestSummary], out: &mut dyn Write) -> fmt::Result {
+    if guests.is_empty() {
+        return out.write_str("no guests\n");
+    }
+    let rows = guests.iter().map(|guest| {
+        let cores: Vec<String> = guest.cores.iter().map(ToString::to_string).collect();
+        let reason = guest.reason.map_or("", crate::StopReason::name);
+        [guest.name.clone(), guest.state.name().into(), bytes(guest.memory), cores.join(","), reason.into()]
+    });
+    table(["guest", "state", "memory", "cores", "last stop"], "llrll", rows, out)
+}
+
+/// What `show` asked for.
+///
+/// # Errors
+/// Those of `out`.
+pub fn show(view: View, counters: &Counters, out: &mut dyn Write) -> fmt::Result {
+    match view {
+        View::Counters => {
+            memory(counters, out)?;
+            out.write_char('\n')?;
+            exits(counters, out)?;
+            out.write_char('\n')?;
+            ports(counters, out)?;
+            out.write_char('\n')?;
+            engines(counters, out)
+        }
+        View::Exits => exits(counters, out),
+        View::Engine => engines(counters, out),
+        View::Ports => ports(counters, out),
+        View::Memory => memory(counters, out),
+    }
+}
+
+fn memory(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
+    let own = &counters.hypervisor;
+    let first = [String::from("sidecore"), String::new(), bytes(own.memory), String::new()];
+    let guests = counters
+        .guests
+        .iter()
+        .map(|guest| [guest.name.clone(), bytes(guest.memory), bytes(guest.kept), guest.starts.to_string()]);
+    table(["", "RAM", "kept for it", "starts"], "lrrr", core::iter::once(first).chain(guests), out)
+}
+
+fn exits(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
+    let mut rows = Vec::new();
+    for guest in &counters.guests {
+        for (index, vcpu) in guest.vcpus.iter().enumerate() {
+            let mut exits: Vec<_> = vcpu.exits.iter().filter(|exit| exit.count > 0).collect();
+            exits.sort_by_key(|exit| core::cmp::Reverse(exit.count));
+            for exit in exits {
+                let mean = exit.cycles.checked_div(exit.count).unwrap_or(0);
+                rows.push([
+                    guest.name.clone(),
+                    index.to_string(),
+                    exit.reason.to_string(),
+                    exit.count.to_string(),
+                    exit.cycles.to_string(),
+                    mean.to_string(),
+                ]);
+            }
+        }
+        for refusal in guest.refusals.iter().filter(|refusal| refusal.count > 0) {
+            let kind = format!("refused: {}", refusal.kind);
+            rows.push([
+                guest.name.clone(),
+                String::new(),
+                kind,
+                refusal.count.to_string(),
+                String::new(),
+                String::new(),
+            ]);
+        }
+    }
+    table(["guest", "vCPU", "exit", "count", "cycles", "mean"], "lrlrrr", rows.into_iter(), out)
+}
+
+fn ports(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
+    let mut rows = Vec::new();
+    for guest in &counters.guests {
+        for port in &guest.ports {
+            let drops = port.drops.iter().fold(0u64, |sum, drop| sum.saturating_add(drop.count));
+            rows.push([
+                guest.name.clone(),
+                port.mac.clone(),
+                port.rx_packets.to_string(),
+                bytes(port.rx_bytes),
+                port.tx_packets.to_string(),
+                bytes(port.tx_bytes),
+                drops.to_string(),
+                port.interrupts.to_string(),
+                port.kicks.to_string(),
+                port.ring_errors.to_string(),
+            ]);
+        }
+    }
+    let names = ["guest", "MAC", "rx", "rx bytes", "tx", "tx bytes", "drops", "interrupts", "kicks", "ring errors"];
+    table(names, "llrrrrrrrr", rows.into_iter(), out)?;
+    for guest in &counters.guests {
+        for (port, drop) in guest.ports.iter().flat_map(|port| port.drops.iter().map(move |drop| (port, drop))) {
+            if drop.count > 0 {
+                writeln!(out, "{} {}: {} dropped: {}", guest.name, port.mac, drop.count, drop.kind)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn engines(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
+    let rows = counters.engines.iter().map(|engine| {
+        let cycles = engine.busy_cycles.saturating_add(engine.idle_cycles);
+        // In tenths of a percent, through u128 because the product does not fit.
+        let busy = (u128::from(engine.busy_cycles) * 1000).checked_div(u128::from(cycles)).unwrap_or(0);
+        [
+            engine.core.to_string(),
+            engine.busy_turns.to_string(),
+            engine.idle_turns.to_string(),
+            format!("{}.{} %", busy / 10, busy % 10),
+            engine.busy_cycles.checked_div(engine.busy_turns).unwrap_or(0).to_string(),
+        ]
+    });
+    table(["engine core", "busy turns", "idle turns", "busy", "cycles/busy turn"], "rrrrr", rows, out)
+}
+
+/// Bytes in the largest binary unit that keeps it exact to a tenth.
+fn bytes(value: u64) -> String {
+    let (shift, unit) = match value {
+        0..0x400 => return format!("{value} B"),
+        0x400..0x10_0000 => (10, "KiB"),
+        0x10_0000..0x4000_0000 => (20, "MiB"),
+        _ => (30, "GiB"),
+    };
+    let tenths = (u128::from(value) * 10) >> shift;
+    if tenths.is_multiple_of(10) {
+        format!("{} {unit}", tenths / 10)
+    } else {
+        format!("{}.{} {unit}", tenths / 10, tenths % 10)
+    }
+}
+
+/// Rows under names, each column as wide as its widest cell. `align`: `l` or `r` for each column.
+fn table<const N: usize>(
+    names: [&str; N],
+    align: &str,
+    rows: impl Iterator<Item = [String; N]>,
+    out: &mut dyn Write,
+) -> fmt::Result {
+    let rows: Vec<[String; N]> = rows.collect();
+    let mut width = names.map(str::len);
+    for row in &rows {
+        for (width, cell) in width.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let mut line = |cells: [&str; N]| {
+        let mut text = String::new();
+        for ((cell, width), align) in cells.iter().zip(width).zip(align.bytes()) {
+            // Writing to a String cannot fail.
+            let _ = if align == b'r' { write!(text, "{cell:>width$}  ") } else { write!(text, "{cell:<width$}  ") };
+        }
+        writeln!(out, "{}", text.trim_end())
+    };
+    line(names)?;
+    rows.iter().try_for_each(|row| line(row.each_ref().map(String::as_str)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Count, Engine, ExitCount, Guest, GuestState, Hypervisor, Port, VcpuCounters};
+
+    fn counters() -> Counters {
+        let exit = |reason: &'static str, count, cycles| ExitCount { reason: reason.into(), count, cycles };
+        Counters {
+            hypervisor: Hypervisor { memory: 6 << 20, memory_without_guests: 5 << 20 },
+            guests: vec![Guest {
+                name: "alpha".into(),
+                state: GuestState::Running,
+                starts: 1,
+                memory: 512 << 20,
+                kept: 0x1800,
+                vcpus: vec![VcpuCounters {
+                    core: 2,
+                    exits: vec![exit("cpuid", 7, 700), exit("hlt", 1200, 2400), exit("never", 0, 0)],
+                }],
+                refusals: vec![Count { kind: "msr".into(), count: 3 }],
+                ports: vec![Port {
+                    mac: "02:00:00:00:00:01".into(),
+                    rx_packets: 5,
+                    rx_bytes: 1500,
+                    drops: vec![Count { kind: "no buffer".into(), count: 2 }],
+                    ..Port::default()
+                }],
+            }],
+            engines: vec![Engine { core: 1, busy_turns: 2, idle_turns: 8, busy_cycles: 300, idle_cycles: 700 }],
+            ..Counters::default()
+        }
+    }
+
+    fn shown(view: View) -> String {
+        let mut out = String::new();
+        show(view, &counters(), &mut out).unwrap();
+        out
+    }
+
+    #[test]
+    fn exits_are_aligned_and_sorted_by_count() {
+        let expected = "\
+guest  vCPU  exit          count  cycles  mean
+alpha     0  hlt            1200    2400     2
+alpha     0  cpuid             7     700   100
+alpha        refused: msr      3
+";
+        assert_eq!(shown(View::Exits), expected);
+    }
+
+    #[test]
+    fn memory_engine_and_ports_show_their_figures() {
+        let expected = "              RAM  kept for it  starts
+sidecore                 6 MiB
+alpha     512 MiB        6 KiB       1
+";
+        assert_eq!(shown(View::Memory), expected);
+        assert!(shown(View::Engine).contains("30.0 %"));
+        let ports = shown(View::Ports);
+        assert!(ports.contains("1.4 KiB") && ports.contains("2 dropped: no buffer"), "{ports}");
+        let all = shown(View::Counters);
+        assert!([View::Exits, View::Engine, View::Ports, View::Memory].iter().all(|view| all.contains(&shown(*view))));
+    }
+
+    #[test]
+    fn the_largest_values_do_not_overflow() {
+        let engine = Engine { core: 1, busy_cycles: u64::MAX, idle_cycles: u64::MAX, ..Engine::default() };
+        let counters = Counters { engines: vec![engine], ..Counters::default() };
+        show(View::Counters, &counters, &mut String::new()).unwrap();
+        assert_eq!(bytes(u64::MAX), "17179869183.9 GiB");
+        assert_eq!(bytes(1023), "1023 B");
+    }
+}

@@ -1,0 +1,116 @@
+//! The contract between the engine's core, which knows rings, work and completions, and a back-end, which knows what
+//! the bytes mean.
+//!
+//! A back-end takes requests with [`Device::pop`] and holds a [`Token`](crate::queue::Token) for each. It completes
+//! them when it likes: at once, in another turn, in any order. When a device is reset or detached, the engine calls
+//! [`Backend::cancel`] each turn until the back-end holds no token of that port; only then does the driver see its
+//! reset done and get its memory back. A token that is completed all the same is stale: that is counted, and touches
+//! nothing.
+
+use crate::device::Device;
+use crate::shared::DeviceConfig;
+
+/// Ports of an engine at most.
+pub const MAX_PORTS: usize = 32;
+
+/// The devices of an engine, by port.
+pub struct Devices {
+    /// A bit for each port that has a device.
+    attached: u32,
+    ports: [Option<Device>; MAX_PORTS],
+}
+
+impl Default for Devices {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Devices {
+    /// None.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { attached: 0, ports: [const { None }; MAX_PORTS] }
+    }
+
+    /// The device at a port.
+    #[must_use]
+    #[inline]
+    pub fn get(&self, port: usize) -> Option<&Device> {
+        self.ports.get(port)?.as_ref()
+    }
+
+    /// The device at a port.
+    #[must_use]
+    #[inline]
+    pub fn get_mut(&mut self, port: usize) -> Option<&mut Device> {
+        self.ports.get_mut(port)?.as_mut()
+    }
+
+    /// Two different devices, to move something from `from` to `to`.
+    #[must_use]
+    #[inline]
+    pub fn pair(&mut self, from: usize, to: usize) -> Option<(&mut Device, &mut Device)> {
+        let [from, to] = self.ports.get_disjoint_mut([from, to]).ok()?;
+        Some((from.as_mut()?, to.as_mut()?))
+    }
+
+    /// Ports that have a device. The devices may be used while going through it.
+    pub fn ports(&self) -> Ports {
+        Ports(self.attached)
+    }
+
+    /// Puts a device at a free port.
+    pub(crate) fn attach(&mut self, port: usize, device: Device) {
+        if let Some(slot) = self.ports.get_mut(port) {
+            *slot = Some(device);
+            self.attached |= 1 << port;
+        }
+    }
+
+    /// Takes the device away from a port.
+    pub(crate) fn detach(&mut self, port: usize) -> Option<Device> {
+        let device = self.ports.get_mut(port)?.take()?;
+        self.attached &= !(1 << port);
+        Some(device)
+    }
+}
+
+/// Some ports, in ascending order.
+#[derive(Clone, Copy, Debug)]
+pub struct Ports(u32);
+
+impl Iterator for Ports {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        let port = self.0.trailing_zeros();
+        self.0 &= self.0.wrapping_sub(1);
+        (port < u32::BITS).then_some(port as usize)
+    }
+}
+
+/// What gives requests their meaning. One back-end serves all devices of an engine; one of several kinds of devices
+/// would hand each call on by port.
+pub trait Backend {
+    /// A device has been attached.
+    fn attached(&mut self, port: usize, device: &DeviceConfig);
+
+    /// A device is about to be detached; the back-end holds no token of it any more.
+    fn detached(&mut self, port: usize);
+
+    /// Whether requests on this queue are work by themselves. Others are buffers that wait for something to put in
+    /// them.
+    fn polls(&self, queue: u16) -> bool;
+
+    /// Takes up to `limit` requests from a queue that it polls. How many it took.
+    fn serve(&mut self, devices: &mut Devices, port: usize, queue: u16, limit: u32, now: u64) -> u32;
+
+    /// Called once a turn: completes what has become ready since. How many requests it completed.
+    fn poll(&mut self, devices: &mut Devices, now: u64) -> u32;
+
+    /// Lets go of every token of a port, by completing it where that takes no time and by dropping it otherwise. False:
+    /// something (a DMA under way) still needs the guest's buffers; the engine asks again in the next turn.
+    fn cancel(&mut self, devices: &mut Devices, port: usize) -> bool;
+}

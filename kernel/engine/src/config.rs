@@ -1,0 +1,80 @@
+//! What a virtio device is, and how its driver configures its queues (virtio 1.3 ch. 2.2, 2.5, 4.1.4.3, 5, 6).
+
+/// Queue pairs a net device may have at most.
+pub const MAX_QUEUE_PAIRS: usize = 4;
+/// Queues a device may have at most: the pairs and a control queue.
+pub const MAX_QUEUES: usize = 2 * MAX_QUEUE_PAIRS + 1;
+/// MSI-X entries: one for each queue and one for configuration changes.
+pub const VECTORS: usize = MAX_QUEUES + 1;
+/// The largest queue that can be offered, in descriptors.
+pub const MAX_QUEUE_SIZE: u16 = 1024;
+/// Bytes of device-specific configuration at most.
+pub const CONFIG_BYTES: usize = 64;
+/// No MSI-X vector for this event (virtio 1.3 4.1.4.3).
+pub const NO_VECTOR: u16 = 0xffff;
+
+bitflags::bitflags! {
+    /// Feature bits of the ring and the transport (virtio 1.3 ch. 6), and those of the net device (5.1.3).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Features: u64 {
+        /// Net: the device has a maximum MTU in its configuration.
+        const NET_MTU = 1 << 3;
+        /// Net: the device has a MAC address in its configuration.
+        const NET_MAC = 1 << 5;
+        /// Net: a received frame may span several buffers.
+        const NET_MRG_RXBUF = 1 << 15;
+        /// Net: the configuration has a link status.
+        const NET_STATUS = 1 << 16;
+        /// A descriptor may name a table of descriptors.
+        const INDIRECT_DESC = 1 << 28;
+        /// `used_event` and `avail_event` instead of flags.
+        const EVENT_IDX = 1 << 29;
+        /// Virtio 1.0 or later.
+        const VERSION_1 = 1 << 32;
+    }
+}
+
+/// What a device is, fixed for its life.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceConfig {
+    /// Virtio device type (virtio 1.3 ch. 5): 1 is net.
+    pub device_type: u16,
+    /// Offered features.
+    pub features: Features,
+    /// Number of queues, up to [`MAX_QUEUES`].
+    pub queues: u16,
+    /// Largest size of each, a power of two up to [`MAX_QUEUE_SIZE`].
+    pub queue_size: u16,
+    /// Device-specific configuration.
+    pub config: [u8; CONFIG_BYTES],
+    /// How many bytes of it there are.
+    pub config_len: u16,
+}
+
+/// A queue as the driver configures it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueConfig {
+    /// Number of descriptors.
+    pub size: u16,
+    /// Guest-physical address of the descriptor table.
+    pub desc: u64,
+    /// Guest-physical address of the available ring.
+    pub avail: u64,
+    /// Guest-physical address of the used ring.
+    pub used: u64,
+    /// MSI-X entry, or [`NO_VECTOR`].
+    pub vector: u16,
+    /// The driver has set `queue_enable`.
+    pub enabled: bool,
+}
+
+impl QueueConfig {
+    /// A queue as after reset.
+    pub const RESET: Self = Self { size: 0, desc: 0, avail: 0, used: 0, vector: NO_VECTOR, enabled: false };
+}
+
+impl Default for QueueConfig {
+    fn default() -> Self {
+        Self::RESET
+    }
+}

@@ -1,0 +1,165 @@
+//! What the control core and an engine share: a slot for one command at a time, the engine's counters, and the wish to
+//! stop.
+//!
+//! The control core never touches the engine's own data. It leaves a command here and reads the reply turns later; the
+//! engine looks at one word a turn and waits for nobody.
+
+#![allow(unsafe_code, reason = "a command changes hands between two cores by a state word")]
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use memory::GuestMemory;
+
+use crate::device::{BadState, DeviceState};
+use crate::shared::Shared;
+use crate::stats::EngineCounters;
+
+/// A device to attach.
+#[derive(Debug)]
+pub struct Attachment {
+    /// The port it gets, below [`MAX_PORTS`](crate::backend::MAX_PORTS).
+    pub port: usize,
+    /// What [`Deliver`](crate::shared::Deliver) is told about whose interrupts these are.
+    pub number: usize,
+    /// What it shares with its transport; as after [`Shared::restart`], unless there is a state.
+    pub shared: &'static Shared,
+    /// Its guest's memory. The engine's copy is gone when [`Reply::Detached`] has come.
+    pub memory: GuestMemory,
+    /// To go on from, rather than from reset.
+    pub state: Option<DeviceState>,
+}
+
+impl core::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Shared").field("phase", &self.phase()).finish_non_exhaustive()
+    }
+}
+
+/// What an engine can be told.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "there is one slot, and no heap on an engine's core")]
+pub enum Command {
+    /// Serve a device.
+    Attach(Attachment),
+    /// Let go of the device at a port, once the back-end holds nothing of it. Its guest's cores must be stopped.
+    Detach {
+        /// Which.
+        port: usize,
+    },
+}
+
+/// What came of a command.
+#[derive(Debug, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "there is one slot, and no heap on an engine's core")]
+pub enum Reply {
+    /// The device is attached.
+    Attached,
+    /// The device is detached and its memory is no longer touched; its state, unless requests had to be dropped.
+    Detached(Option<DeviceState>),
+    /// There is no such port.
+    NoSuchPort,
+    /// The port has a device already.
+    Occupied,
+    /// The port has no device.
+    Vacant,
+    /// The state to go on from is not acceptable.
+    BadState(BadState),
+}
+
+const EMPTY: u32 = 0;
+const WRITING: u32 = 1;
+const READY: u32 = 2;
+const TAKEN: u32 = 3;
+const DONE: u32 = 4;
+const READING: u32 = 5;
+
+/// One engine's seat with the control core.
+pub struct Control {
+    state: AtomicU32,
+    command: UnsafeCell<Option<Command>>,
+    reply: UnsafeCell<Option<Reply>>,
+    stop: AtomicBool,
+    /// What the engine did with its time.
+    pub counters: EngineCounters,
+}
+
+// SAFETY: each cell belongs at any time to the one core that `state` says: EMPTY nobody, WRITING and READING the core
+// that made that step by compare-exchange, READY and TAKEN the engine. Each hand-over is a release store that the next
+// owner reads with acquire. What is handed over is Send.
+unsafe impl Sync for Control {}
+
+impl Default for Control {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Control {
+    /// With no command.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            state: AtomicU32::new(EMPTY),
+            command: UnsafeCell::new(None),
+            reply: UnsafeCell::new(None),
+            stop: AtomicBool::new(false),
+            counters: EngineCounters::new(),
+        }
+    }
+
+    /// Leaves a command for the engine.
+    ///
+    /// # Errors
+    /// Gives the command back while an earlier one has no reply taken.
+    #[allow(clippy::result_large_err, reason = "the command is given back")]
+    pub fn submit(&self, command: Command) -> Result<(), Command> {
+        if self.state.compare_exchange(EMPTY, WRITING, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            return Err(command);
+        }
+        // SAFETY: we made the step to WRITING, so the cell is ours until the store below.
+        unsafe { *self.command.get() = Some(command) };
+        self.state.store(READY, Ordering::Release);
+        Ok(())
+    }
+
+    /// Takes the reply to the last command, once there is one.
+    pub fn reply(&self) -> Option<Reply> {
+        self.state.compare_exchange(DONE, READING, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        // SAFETY: we made the step to READING, so the cell is ours until the store below.
+        let reply = unsafe { (*self.reply.get()).take() };
+        self.state.store(EMPTY, Ordering::Release);
+        reply
+    }
+
+    /// Asks [`run`](crate::engine::run) to return after its turn.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn stopping(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// Takes the command. For the engine alone.
+    #[inline]
+    pub(crate) fn take(&self) -> Option<Command> {
+        if self.state.load(Ordering::Relaxed) != READY {
+            return None;
+        }
+        // Only one of two engines that share a seat by mistake gets the command.
+        self.state.compare_exchange(READY, TAKEN, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        // SAFETY: we made the step to TAKEN, so both cells are ours until `answer`.
+        unsafe { (*self.command.get()).take() }
+    }
+
+    /// Answers the command taken. For the engine alone, which took it.
+    pub(crate) fn answer(&self, reply: Reply) {
+        if self.state.load(Ordering::Relaxed) != TAKEN {
+            return;
+        }
+        // SAFETY: in TAKEN the cell is the engine's.
+        unsafe { *self.reply.get() = Some(reply) };
+        self.state.store(DONE, Ordering::Release);
+    }
+}

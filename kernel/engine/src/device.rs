@@ -1,0 +1,334 @@
+//! A virtual device as the engine sees it: its queues in use, its guest's memory, and what is to be told its driver at
+//! the end of a turn.
+
+use memory::GuestMemory;
+
+use crate::chain::Segments;
+use crate::fault::Fault;
+use crate::msix::MsixState;
+use crate::queue::{Published, Queue, QueueState, Request, Token};
+use crate::shared::{CONFIG_BYTES, Deliver, Features, ISR_QUEUE, MAX_QUEUES, Phase, QueueConfig, Shared, VECTORS};
+
+/// The version of [`DeviceState`] that this code writes and reads.
+pub const STATE_VERSION: u32 = 1;
+
+/// A quiesced device as plain data: all there is to know to go on with it elsewhere, over the same guest memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceState {
+    /// [`STATE_VERSION`].
+    pub version: u32,
+    /// Virtio device type.
+    pub device_type: u16,
+    /// The engine was serving it.
+    pub running: bool,
+    /// DEVICE_NEEDS_RESET stands in the status.
+    pub needs_reset: bool,
+    /// Negotiated features.
+    pub features: u64,
+    /// MSI-X entry for configuration changes.
+    pub config_vector: u16,
+    /// ISR status.
+    pub isr: u8,
+    /// Device-specific configuration.
+    pub config: [u8; CONFIG_BYTES],
+    /// The queues; those that are enabled were in use if the device was running.
+    pub queues: [QueueState; MAX_QUEUES],
+    /// MSI-X table, pending bits and control.
+    pub msix: MsixState<VECTORS>,
+}
+
+/// Why a saved state is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadState {
+    /// The version is not [`STATE_VERSION`].
+    Version(u32),
+    /// It is of another type of device.
+    DeviceType(u16),
+    /// It uses features that this device does not offer.
+    Features(u64),
+    /// One of its queues is not acceptable.
+    Queue(Fault),
+}
+
+/// A virtual device attached to an engine.
+pub struct Device {
+    number: usize,
+    shared: &'static Shared,
+    memory: GuestMemory,
+    features: Features,
+    /// Changes with each activation, so that a token of an earlier life is known.
+    generation: u32,
+    running: bool,
+    queues: [Option<Queue>; MAX_QUEUES],
+    /// Queues with completions to publish, a bit each.
+    dirty: u16,
+    config_changed: bool,
+}
+
+impl Device {
+    /// A device that is not running yet. `number` is what [`Deliver`] is told,
+    /// `generation` the last that this port's tokens had.
+    #[must_use]
+    pub fn new(number: usize, shared: &'static Shared, memory: GuestMemory, generation: u32) -> Self {
+        Self {
+            number,
+            shared,
+            memory,
+            features: Features::empty(),
+            generation,
+            running: false,
+            queues: [const { None }; MAX_QUEUES],
+            dirty: 0,
+            config_changed: false,
+        }
+    }
+
+    /// What it shares with its transport.
+    #[must_use]
+    pub fn shared(&self) -> &'static Shared {
+        self.shared
+    }
+
+    /// Its guest's memory.
+    #[must_use]
+    pub fn memory(&self) -> &GuestMemory {
+        &self.memory
+    }
+
+    /// Negotiated features.
+    #[must_use]
+    pub fn features(&self) -> Features {
+        self.features
+    }
+
+    /// Whether its queues may be used: activated, not broken, not reset.
+    #[must_use]
+    pub fn running(&self) -> bool {
+        self.running
+    }
+
+    /// Whether it is running and `queue` is in use.
+    #[must_use]
+    pub fn has_queue(&self, queue: u16) -> bool {
+        self.running && self.queues.get(usize::from(queue)).is_some_and(Option::is_some)
+    }
+
+    /// Requests taken and not completed, on all queues.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        self.queues.iter().flatten().map(|q| u32::from(q.in_flight())).sum()
+    }
+
+    /// How many requests a queue is known to hold, at least. Zero if it is not in use.
+    pub fn available(&mut self, queue: u16) -> u16 {
+        self.with(queue, |q, memory| q.available(memory)).unwrap_or(0)
+    }
+
+    /// Takes the next request of a queue; its buffers are appended to `segments`, which must have room for a chain.
+    pub fn pop(&mut self, queue: u16, segments: &mut Segments) -> Option<Request> {
+        self.with(queue, |q, memory| q.pop(memory, segments)).flatten()
+    }
+
+    /// Gives back the request taken last; see [`Queue::rewind`].
+    pub fn rewind(&mut self, token: Token) -> bool {
+        self.with(token.queue, |q, _| Ok(q.rewind(token))).unwrap_or(false)
+    }
+
+    /// Completes a request of which the device wrote `written` bytes. False if a reset or a fault came before; then
+    /// nothing happens but that it is counted.
+    pub fn complete(&mut self, token: Token, written: u32) -> bool {
+        let bit = 1 << token.queue;
+        let done = self.with(token.queue, |q, memory| q.complete(memory, token, written)).unwrap_or(false);
+        if done {
+            self.dirty |= bit;
+        } else {
+            self.shared.counters().stale_tokens.add(1);
+        }
+        done
+    }
+
+    /// Asks the driver to notify, and looks again: how many requests came meanwhile. See [`Queue::arm`].
+    pub fn arm(&mut self, queue: u16) -> u16 {
+        self.with(queue, |q, memory| q.arm(memory)).unwrap_or(0)
+    }
+
+    /// Asks the driver not to notify.
+    pub fn disarm(&mut self, queue: u16) {
+        self.with(queue, |q, memory| q.disarm(memory));
+    }
+
+    /// The guest broke a rule: the device stops until its driver resets it.
+    pub fn fail(&mut self, fault: Fault) {
+        if !self.running {
+            return;
+        }
+        self.running = false;
+        self.config_changed = true;
+        self.shared.count_fault(fault);
+        self.shared.set_needs_reset();
+    }
+
+    /// Takes the device into use as its driver configured it. Answers [`Phase::Activating`].
+    pub(crate) fn activate(&mut self) {
+        self.forget();
+        self.running = true;
+        self.features = Features::from_bits_retain(self.shared.negotiated());
+        let configured =
+            core::array::from_fn(|i| QueueState { config: self.shared.queue(i as u16), avail: 0, used: 0 });
+        let set_up =
+            if self.shared.accepts(self.features.bits()) { self.set_up(&configured) } else { Err(Fault::Features) };
+        self.shared.counters().activations.add(1);
+        if let Err(fault) = set_up {
+            self.fail(fault);
+        }
+        if !self.shared.step(Phase::Activating, Phase::Running) {
+            // The driver has changed its mind already; the reset is answered in the next turn.
+            self.forget();
+        }
+    }
+
+    /// Takes and completes nothing any more; for the time until the back-end has let go of its tokens.
+    pub(crate) fn stop(&mut self) {
+        self.running = false;
+    }
+
+    /// The generation of the tokens given out last.
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// Lets go of the guest's queues. Answers [`Phase::Resetting`]; the back-end holds no token any more, or only such
+    /// as it can do nothing with.
+    pub(crate) fn reset(&mut self) {
+        self.forget();
+        self.shared.counters().resets.add(1);
+        self.shared.acknowledge_reset();
+    }
+
+    /// The device as plain data; None while a request is out or a change of phase unanswered.
+    #[must_use]
+    pub fn save(&self) -> Option<DeviceState> {
+        let phase = self.shared.phase();
+        if matches!(phase, Phase::Activating | Phase::Resetting) {
+            return None;
+        }
+        let mut queues = [QueueState { config: QueueConfig::RESET, avail: 0, used: 0 }; MAX_QUEUES];
+        for (i, (state, queue)) in queues.iter_mut().zip(&self.queues).enumerate() {
+            state.config = self.shared.queue(i as u16);
+            // A queue of a broken device will be set up anew before it is used again.
+            if let (true, Some(queue)) = (self.running, queue) {
+                (state.avail, state.used) = queue.positions()?;
+            }
+        }
+        Some(DeviceState {
+            version: STATE_VERSION,
+            device_type: self.shared.device().device_type,
+            running: phase == Phase::Running,
+            needs_reset: self.shared.needs_reset(),
+            features: self.features.bits(),
+            config_vector: self.shared.config_vector(),
+            isr: self.shared.isr(),
+            config: self.shared.config(),
+            queues,
+            msix: self.shared.msix.save(),
+        })
+    }
+
+    /// Goes on from a saved state, over the same guest memory. None of the guest's cores may run meanwhile.
+    ///
+    /// # Errors
+    /// The state is not for this device; the device is as it was, not running.
+    pub fn restore(&mut self, state: &DeviceState) -> Result<(), BadState> {
+        if state.version != STATE_VERSION {
+            return Err(BadState::Version(state.version));
+        }
+        if state.device_type != self.shared.device().device_type {
+            return Err(BadState::DeviceType(state.device_type));
+        }
+        if state.running && !self.shared.accepts(state.features) {
+            return Err(BadState::Features(state.features));
+        }
+        self.forget();
+        self.features = Features::from_bits_retain(state.features);
+        if state.running && !state.needs_reset {
+            self.set_up(&state.queues).map_err(|fault| {
+                self.forget();
+                BadState::Queue(fault)
+            })?;
+            self.running = true;
+        }
+        self.shared.restore(state);
+        Ok(())
+    }
+
+    /// Publishes what was completed and interrupts the driver, once for each MSI-X entry.
+    pub(crate) fn end_turn(&mut self, deliver: &impl Deliver) {
+        if self.dirty == 0 && !self.config_changed {
+            return;
+        }
+        let counters = self.shared.counters();
+        let mut entries = 0u32;
+        for queue in 0..MAX_QUEUES as u16 {
+            if self.dirty & 1 << queue == 0 {
+                continue;
+            }
+            match self.with(queue, |q, memory| q.publish(memory)) {
+                Some(Published::Interrupt) => match self.shared.queue_vector(queue) {
+                    vector if usize::from(vector) < VECTORS => entries |= 1 << vector,
+                    _ => self.shared.set_isr(ISR_QUEUE),
+                },
+                Some(Published::Quiet) => counters.interrupts_suppressed.add(1),
+                Some(Published::Nothing) | None => {}
+            }
+        }
+        self.dirty = 0;
+        if core::mem::take(&mut self.config_changed) && usize::from(self.shared.config_vector()) < VECTORS {
+            entries |= 1 << self.shared.config_vector();
+        }
+        for entry in (0..VECTORS as u16).filter(|entry| entries & 1 << entry != 0) {
+            let Some(message) = self.shared.msix.raise(entry) else {
+                counters.interrupts_masked.add(1);
+                continue;
+            };
+            match message.decode() {
+                Ok(interrupt) if deliver.deliver(self.number, interrupt) => counters.interrupts.add(1),
+                _ => counters.interrupts_refused.add(1),
+            }
+        }
+    }
+
+    fn set_up(&mut self, states: &[QueueState; MAX_QUEUES]) -> Result<(), Fault> {
+        let max = self.shared.max_queue_size();
+        self.generation = self.generation.wrapping_add(1);
+        for (i, (queue, state)) in self.queues.iter_mut().zip(states).enumerate() {
+            if state.config.enabled {
+                *queue = Some(Queue::new(&self.memory, i as u16, self.generation, self.features, max, state)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn forget(&mut self) {
+        self.running = false;
+        self.queues = [const { None }; MAX_QUEUES];
+        self.features = Features::empty();
+        self.dirty = 0;
+        self.config_changed = false;
+    }
+
+    /// Does something with a queue in use; a broken rule fails the device.
+    #[inline]
+    fn with<T>(&mut self, queue: u16, f: impl FnOnce(&mut Queue, &GuestMemory) -> Result<T, Fault>) -> Option<T> {
+        if !self.running {
+            return None;
+        }
+        let q = self.queues.get_mut(usize::from(queue))?.as_mut()?;
+        match f(q, &self.memory) {
+            Ok(value) => Some(value),
+            Err(fault) => {
+                self.fail(fault);
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,484 @@
+//! What the transport (the guest's cores) and the engine (its own core) share about one virtio device (virtio 1.3
+//! ch. 2.1, 2.4, 2.5, 4.1.4).
+//!
+//! All of it is atomics and neither side waits for the other. The engine polls one word a turn, `phase`:
+//!
+//! ```text
+//!              activate (transport)            engine took it
+//!    Idle ───────────────────▶ Activating ───────────────────▶ Running
+//!      ▲                            │ request_reset (transport)   │
+//!      │       engine let go        ▼                             │
+//!      └──────────────────────── Resetting ◀──────────────────────┘
+//! ```
+//!
+//! Queue addresses are read by the engine once, at activation; a queue that is re-addressed while the device runs is
+//! not noticed at all. Vectors are read at each interrupt.
+
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+pub use crate::config::{
+    CONFIG_BYTES, DeviceConfig, Features, MAX_QUEUE_PAIRS, MAX_QUEUE_SIZE, MAX_QUEUES, NO_VECTOR, QueueConfig, VECTORS,
+};
+use crate::device::DeviceState;
+use crate::fault::Fault;
+use crate::msix::{Interrupt, MsixTable};
+use crate::stats::{Counter, PortCounters};
+
+/// ISR status bit: a queue has used buffers.
+pub const ISR_QUEUE: u8 = 1;
+/// ISR status bit: the configuration has changed, or the device needs a reset.
+pub const ISR_CONFIG: u8 = 2;
+
+/// Where a device stands between transport and engine; see the module's text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Phase {
+    /// The engine has nothing to do with the device.
+    Idle = 0,
+    /// The driver has set DRIVER_OK, the engine has not yet seen it.
+    Activating = 1,
+    /// The engine serves the device.
+    Running = 2,
+    /// The driver has asked for a reset, the engine may still hold its buffers.
+    Resetting = 3,
+}
+
+impl Phase {
+    const fn from_bits(bits: u32) -> Self {
+        match bits {
+            0 => Self::Idle,
+            1 => Self::Activating,
+            2 => Self::Running,
+            _ => Self::Resetting,
+        }
+    }
+}
+
+struct QueueSlot {
+    size: AtomicU16,
+    vector: AtomicU16,
+    enabled: AtomicBool,
+    desc: AtomicU64,
+    avail: AtomicU64,
+    used: AtomicU64,
+}
+
+impl QueueSlot {
+    const fn new() -> Self {
+        Self {
+            size: AtomicU16::new(0),
+            vector: AtomicU16::new(NO_VECTOR),
+            enabled: AtomicBool::new(false),
+            desc: AtomicU64::new(0),
+            avail: AtomicU64::new(0),
+            used: AtomicU64::new(0),
+        }
+    }
+
+    fn store(&self, q: &QueueConfig) {
+        self.size.store(q.size, Ordering::Relaxed);
+        self.vector.store(q.vector, Ordering::Relaxed);
+        self.enabled.store(q.enabled, Ordering::Relaxed);
+        self.desc.store(q.desc, Ordering::Relaxed);
+        self.avail.store(q.avail, Ordering::Relaxed);
+        self.used.store(q.used, Ordering::Relaxed);
+    }
+
+    fn load(&self) -> QueueConfig {
+        QueueConfig {
+            size: self.size.load(Ordering::Relaxed),
+            vector: self.vector.load(Ordering::Relaxed),
+            enabled: self.enabled.load(Ordering::Relaxed),
+            desc: self.desc.load(Ordering::Relaxed),
+            avail: self.avail.load(Ordering::Relaxed),
+            used: self.used.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Keeps what different cores write on different cache lines (two, for the adjacent-line prefetcher).
+#[repr(align(128))]
+struct OwnLine<T>(T);
+
+/// The state of one virtio device that transport and engine share.
+pub struct Shared {
+    phase: OwnLine<AtomicU32>,
+    negotiated: AtomicU64,
+    queues: [QueueSlot; MAX_QUEUES],
+    config_vector: AtomicU16,
+    config: [AtomicU8; CONFIG_BYTES],
+    generation: AtomicU8,
+    isr: AtomicU8,
+    needs_reset: AtomicBool,
+    fixed: DeviceConfig,
+    /// The function's MSI-X table.
+    pub msix: MsixTable<VECTORS>,
+    counters: OwnLine<PortCounters>,
+    faults: [Counter; Fault::COUNT],
+}
+
+/// Takes an interrupt to a running guest: the seam behind which the kernel has its ways of completion.
+pub trait Deliver {
+    /// Delivers `interrupt` for device number `device` (the number given when its port was attached). False: no vCPU of
+    /// that guest answers to the destination.
+    fn deliver(&self, device: usize, interrupt: Interrupt) -> bool;
+}
+
+impl<D: Deliver + ?Sized> Deliver for &D {
+    fn deliver(&self, device: usize, interrupt: Interrupt) -> bool {
+        (**self).deliver(device, interrupt)
+    }
+}
+
+impl Shared {
+    /// A device that no driver has touched.
+    #[must_use]
+    pub const fn new(fixed: DeviceConfig) -> Self {
+        let mut config = [const { AtomicU8::new(0) }; CONFIG_BYTES];
+        let mut i = 0;
+        while i < CONFIG_BYTES {
+            config[i] = AtomicU8::new(fixed.config[i]);
+            i += 1;
+        }
+        Self {
+            phase: OwnLine(AtomicU32::new(Phase::Idle as u32)),
+            negotiated: AtomicU64::new(0),
+            queues: [const { QueueSlot::new() }; MAX_QUEUES],
+            config_vector: AtomicU16::new(NO_VECTOR),
+            config,
+            generation: AtomicU8::new(0),
+            isr: AtomicU8::new(0),
+            needs_reset: AtomicBool::new(false),
+            fixed,
+            msix: MsixTable::new(),
+            counters: OwnLine(PortCounters::new()),
+            faults: [const { Counter::new() }; Fault::COUNT],
+        }
+    }
+
+    /// What the device is.
+    #[must_use]
+    pub const fn device(&self) -> &DeviceConfig {
+        &self.fixed
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub const fn counters(&self) -> &PortCounters {
+        &self.counters.0
+    }
+
+    /// How often each rule was broken.
+    pub fn faults(&self) -> impl Iterator<Item = (Fault, u64)> + '_ {
+        Fault::ALL.iter().copied().zip(self.faults.iter().map(Counter::get))
+    }
+
+    /// As made, for a guest that starts again: nothing but the counters stays. Only while no engine has the device
+    /// attached and none of the guest's cores runs.
+    pub fn restart(&self) {
+        self.clear();
+        self.msix.reset();
+        for (byte, value) in self.config.iter().zip(self.fixed.config) {
+            byte.store(value, Ordering::Relaxed);
+        }
+        self.phase.0.store(Phase::Idle as u32, Ordering::Release);
+    }
+
+    // The transport's side.
+
+    /// Offered features.
+    #[must_use]
+    pub const fn offered(&self) -> u64 {
+        self.fixed.features.bits()
+    }
+
+    /// Whether FEATURES_OK may stand for this choice of the driver's: nothing that was not offered, and VERSION_1.
+    #[must_use]
+    pub const fn accepts(&self, features: u64) -> bool {
+        features & !self.offered() == 0 && features & Features::VERSION_1.bits() != 0
+    }
+
+    /// Number of queues.
+    #[must_use]
+    pub const fn queues(&self) -> u16 {
+        self.fixed.queues
+    }
+
+    /// Largest size of a queue, what the driver reads in `queue_size` before it writes one.
+    #[must_use]
+    pub const fn max_queue_size(&self) -> u16 {
+        self.fixed.queue_size
+    }
+
+    /// Sets a queue up. The values are the driver's; the engine checks them when the device is activated. False, and no
+    /// effect, if there is no such queue or the device is not idle.
+    pub fn configure_queue(&self, index: u16, queue: &QueueConfig) -> bool {
+        match self.slot(index) {
+            Some(slot) if self.phase() == Phase::Idle => {
+                slot.store(queue);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// A queue as configured; as after reset if there is no such queue.
+    #[must_use]
+    pub fn queue(&self, index: u16) -> QueueConfig {
+        self.slot(index).map_or(QueueConfig::RESET, QueueSlot::load)
+    }
+
+    /// Names the MSI-X entry of a queue, at any time. What the driver reads back: the entry, or [`NO_VECTOR`] if there
+    /// is no such entry or queue.
+    pub fn set_queue_vector(&self, index: u16, vector: u16) -> u16 {
+        self.slot(index).map_or(NO_VECTOR, |slot| set_vector(&slot.vector, vector))
+    }
+
+    /// Names the MSI-X entry for configuration changes; the result is as for [`Shared::set_queue_vector`].
+    pub fn set_config_vector(&self, vector: u16) -> u16 {
+        set_vector(&self.config_vector, vector)
+    }
+
+    /// The MSI-X entry for configuration changes.
+    #[must_use]
+    pub fn config_vector(&self) -> u16 {
+        self.config_vector.load(Ordering::Relaxed)
+    }
+
+    /// DRIVER_OK: the engine is to serve the device, with the features the driver accepted. False if the device is not
+    /// idle.
+    pub fn activate(&self, features: u64) -> bool {
+        if self.phase() != Phase::Idle {
+            return false;
+        }
+        self.negotiated.store(features, Ordering::Relaxed);
+        self.step(Phase::Idle, Phase::Activating)
+    }
+
+    /// The driver wrote 0 to the status: the engine is to let go of the device. The transport goes on reporting the old
+    /// status until [`Shared::reset_done`].
+    pub fn request_reset(&self) {
+        // Running may follow Activating under our hands; nothing else moves but by us.
+        while !self.step(Phase::Activating, Phase::Resetting) && !self.step(Phase::Running, Phase::Resetting) {
+            match self.phase() {
+                Phase::Idle => return self.clear(),
+                Phase::Resetting => return,
+                Phase::Activating | Phase::Running => {}
+            }
+        }
+    }
+
+    /// The engine holds nothing of the device any more.
+    #[must_use]
+    pub fn reset_done(&self) -> bool {
+        self.phase() == Phase::Idle
+    }
+
+    /// The engine found the ring's rules broken: DEVICE_NEEDS_RESET is to stand in the status.
+    #[must_use]
+    pub fn needs_reset(&self) -> bool {
+        self.needs_reset.load(Ordering::Acquire)
+    }
+
+    /// The driver notified a queue. The engine polls, so that there is nothing to do but to count the exit.
+    pub fn kick(&self, _queue: u16) {
+        self.counters.0.kicks.add_shared(1);
+    }
+
+    /// Reads and clears the ISR status.
+    pub fn take_isr(&self) -> u8 {
+        self.isr.swap(0, Ordering::AcqRel)
+    }
+
+    /// `config_generation`.
+    #[must_use]
+    pub fn config_generation(&self) -> u8 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Reads `size` bytes (up to 8) of device-specific configuration; zero beyond its end.
+    #[must_use]
+    pub fn read_config(&self, offset: u64, size: u8) -> u64 {
+        let byte = |at: u64| {
+            let at = usize::try_from(at).ok().filter(|&at| at < usize::from(self.fixed.config_len))?;
+            Some(u64::from(self.config.get(at)?.load(Ordering::Acquire)))
+        };
+        (0..u64::from(size.min(8))).fold(0, |v, i| v | byte(offset.wrapping_add(i)).unwrap_or(0) << (8 * i))
+    }
+
+    // The engine's side.
+
+    /// Where the device stands: the one word that is polled.
+    #[must_use]
+    #[inline]
+    pub fn phase(&self) -> Phase {
+        Phase::from_bits(self.phase.0.load(Ordering::Acquire))
+    }
+
+    /// The features the driver accepted; valid once the phase is [`Phase::Activating`].
+    #[must_use]
+    pub fn negotiated(&self) -> u64 {
+        self.negotiated.load(Ordering::Relaxed)
+    }
+
+    /// Goes from one phase to another, unless the other side has moved on.
+    pub(crate) fn step(&self, from: Phase, to: Phase) -> bool {
+        self.phase.0.compare_exchange(from as u32, to as u32, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Puts a saved device back; none of the guest's cores runs.
+    pub(crate) fn restore(&self, state: &DeviceState) {
+        self.clear();
+        self.negotiated.store(state.features, Ordering::Relaxed);
+        self.config_vector.store(state.config_vector, Ordering::Relaxed);
+        for (slot, queue) in self.queues.iter().zip(&state.queues) {
+            slot.store(&queue.config);
+        }
+        for (byte, value) in self.config.iter().zip(state.config) {
+            byte.store(value, Ordering::Relaxed);
+        }
+        self.msix.restore(&state.msix);
+        self.isr.store(state.isr, Ordering::Relaxed);
+        self.needs_reset.store(state.needs_reset, Ordering::Relaxed);
+        let phase = if state.running { Phase::Running } else { Phase::Idle };
+        self.phase.0.store(phase as u32, Ordering::Release);
+    }
+
+    /// ISR status without clearing it.
+    pub(crate) fn isr(&self) -> u8 {
+        self.isr.load(Ordering::Relaxed)
+    }
+
+    /// Device-specific configuration as it is now.
+    pub(crate) fn config(&self) -> [u8; CONFIG_BYTES] {
+        core::array::from_fn(|i| self.config[i].load(Ordering::Relaxed))
+    }
+
+    /// Counts a broken rule.
+    pub(crate) fn count_fault(&self, fault: Fault) {
+        self.counters.0.faults.add(1);
+        if let Some(counter) = self.faults.get(fault as usize) {
+            counter.add(1);
+        }
+    }
+
+    /// The engine holds nothing any more; the answer to [`Shared::request_reset`].
+    pub(crate) fn acknowledge_reset(&self) {
+        self.clear();
+        self.step(Phase::Resetting, Phase::Idle);
+    }
+
+    /// Sets DEVICE_NEEDS_RESET. The caller sends the configuration-change interrupt.
+    pub(crate) fn set_needs_reset(&self) {
+        self.needs_reset.store(true, Ordering::Release);
+        self.isr.fetch_or(ISR_CONFIG, Ordering::AcqRel);
+    }
+
+    /// Sets an ISR bit; only of use to a driver without MSI-X.
+    pub(crate) fn set_isr(&self, bits: u8) {
+        self.isr.fetch_or(bits, Ordering::AcqRel);
+    }
+
+    /// The MSI-X entry of a queue now.
+    pub(crate) fn queue_vector(&self, index: u16) -> u16 {
+        self.slot(index).map_or(NO_VECTOR, |slot| slot.vector.load(Ordering::Relaxed))
+    }
+
+    /// Changes device-specific configuration. The generation differs before, while and after; the caller sends the
+    /// configuration-change interrupt.
+    pub fn change_config(&self, offset: usize, bytes: &[u8]) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        for (to, from) in self.config.iter().skip(offset).zip(bytes) {
+            to.store(*from, Ordering::Release);
+        }
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        self.isr.fetch_or(ISR_CONFIG, Ordering::AcqRel);
+    }
+
+    fn slot(&self, index: u16) -> Option<&QueueSlot> {
+        self.queues.get(usize::from(index)).filter(|_| index < self.fixed.queues)
+    }
+
+    /// What a device reset clears (virtio 1.3 2.4.1, 4.1.4.3.1): not the MSI-X table, which is the function's.
+    fn clear(&self) {
+        for slot in &self.queues {
+            slot.store(&QueueConfig::RESET);
+        }
+        self.negotiated.store(0, Ordering::Relaxed);
+        self.config_vector.store(NO_VECTOR, Ordering::Relaxed);
+        self.isr.store(0, Ordering::Relaxed);
+        self.needs_reset.store(false, Ordering::Release);
+    }
+}
+
+fn set_vector(slot: &AtomicU16, vector: u16) -> u16 {
+    let vector = if usize::from(vector) < VECTORS { vector } else { NO_VECTOR };
+    slot.store(vector, Ordering::Relaxed);
+    vector
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{NO_VECTOR, Phase, QueueConfig, Shared};
+    use crate::net;
+
+    fn shared() -> Shared {
+        Shared::new(net::config([2, 0, 0, 0, 0, 1], 1500, 1))
+    }
+
+    #[test]
+    fn a_reset_is_done_only_when_the_engine_says_so() {
+        let s = shared();
+        assert!(s.activate(s.offered()));
+        assert!(!s.activate(s.offered()), "twice");
+        s.request_reset();
+        assert!(!s.reset_done());
+        assert!(!s.step(Phase::Activating, Phase::Running), "the engine must not bring it back to life");
+        s.acknowledge_reset();
+        assert!(s.reset_done());
+    }
+
+    #[test]
+    fn a_device_that_never_ran_is_reset_at_once() {
+        let s = shared();
+        s.configure_queue(0, &QueueConfig { size: 8, enabled: true, ..QueueConfig::RESET });
+        s.set_config_vector(0);
+        s.request_reset();
+        assert!(s.reset_done());
+        assert_eq!((s.queue(0), s.config_vector()), (QueueConfig::RESET, NO_VECTOR));
+    }
+
+    #[test]
+    fn queues_cannot_be_configured_while_the_device_runs_and_vectors_can() {
+        let s = shared();
+        s.activate(s.offered());
+        assert!(!s.configure_queue(0, &QueueConfig { size: 8, ..QueueConfig::RESET }));
+        assert_eq!(s.queue(0).size, 0);
+        assert_eq!(s.set_queue_vector(0, 1), 1);
+        assert_eq!(s.set_queue_vector(0, 99), NO_VECTOR);
+        assert_eq!(s.set_queue_vector(2, 1), NO_VECTOR, "this device has two queues");
+    }
+
+    #[test]
+    fn only_offered_features_with_version_1_are_accepted() {
+        let s = shared();
+        assert!(s.accepts(s.offered()));
+        assert!(s.accepts(1 << 32));
+        assert!(!s.accepts(0));
+        assert!(!s.accepts(s.offered() | 1));
+    }
+
+    #[test]
+    fn configuration_reads_are_bounded_and_changes_are_announced() {
+        let s = shared();
+        assert_eq!(s.read_config(0, 8), 0x0001_0100_0000_0002);
+        assert_eq!(s.read_config(10, 2), 1500);
+        assert_eq!(s.read_config(12, 8), 0);
+        assert_eq!(s.read_config(u64::MAX, 8) & 0xff, 0);
+        let before = s.config_generation();
+        s.change_config(6, &[0, 0]);
+        assert_ne!(s.config_generation(), before);
+        assert_eq!(s.read_config(6, 2), 0);
+        assert_eq!((s.take_isr(), s.take_isr()), (2, 0));
+    }
+}

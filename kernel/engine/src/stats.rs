@@ -1,0 +1,134 @@
+//! Counters that one core writes and any other may read without stopping it.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// A count that only grows. Reading is always allowed and never synchronises.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// A counter at zero.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// Adds `n`. For the counter's one writer: a plain load and store, no locked instruction.
+    #[inline]
+    pub fn add(&self, n: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    }
+
+    /// Adds `n` where several cores write the same counter.
+    #[inline]
+    pub fn add_shared(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// The count now.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+macro_rules! counters {
+    ($(#[$outer:meta])* $name:ident { $($(#[$inner:meta])* $field:ident,)* }) => {
+        $(#[$outer])*
+        #[derive(Debug, Default)]
+        pub struct $name {
+            $($(#[$inner])* pub $field: Counter,)*
+        }
+
+        impl $name {
+            /// All at zero.
+            #[must_use]
+            pub const fn new() -> Self {
+                Self { $($field: Counter::new(),)* }
+            }
+
+            /// Every counter with its name, for a report.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+                [$((stringify!($field), &self.$field),)*].into_iter().map(|(name, counter)| (name, counter.get()))
+            }
+        }
+    };
+}
+
+counters! {
+    /// What happened on one port. "rx" and "tx" are the guest's: tx is what the guest sent.
+    ///
+    /// The engine's core is the writer of all but `kicks`, which the guest's cores add to.
+    PortCounters {
+        /// Frames taken from the guest, whatever became of them.
+        tx_packets,
+        /// Bytes of those frames, without the virtio-net header.
+        tx_bytes,
+        /// Frames given to the guest.
+        rx_packets,
+        /// Bytes of those frames, without the virtio-net header.
+        rx_bytes,
+        /// Frames from this guest that were shorter than an Ethernet header or longer than the port's maximum.
+        tx_bad_length,
+        /// Frames from this guest whose virtio-net header asked for something that was not negotiated.
+        tx_bad_header,
+        /// Frames from this guest whose source address was a multicast one.
+        tx_bad_source,
+        /// Frames from this guest whose only way would have been back to itself.
+        tx_no_destination,
+        /// Frames for this guest for which it had posted no buffer, or not enough of them.
+        rx_no_buffer,
+        /// Frames for this guest larger than the one buffer that may hold it, or than this port's maximum.
+        rx_too_large,
+        /// Frames for this guest while its device was not running.
+        rx_not_running,
+        /// Interrupts sent.
+        interrupts,
+        /// Interrupts that the guest had asked not to get.
+        interrupts_suppressed,
+        /// Interrupts kept pending because the MSI-X entry was masked.
+        interrupts_masked,
+        /// MSI-X messages that name something no device may send, or nobody to receive it.
+        interrupts_refused,
+        /// Notifications by the driver: each cost an exit.
+        kicks,
+        /// Times the device was set running.
+        activations,
+        /// Times the device was reset.
+        resets,
+        /// Times the guest broke the ring's rules and lost its device.
+        faults,
+        /// Completions of a token that a reset had cancelled.
+        stale_tokens,
+    }
+}
+
+counters! {
+    /// What one engine did with its time. A turn is busy if it moved at least one request.
+    EngineCounters {
+        /// Turns that found work.
+        busy_turns,
+        /// Turns that found none.
+        idle_turns,
+        /// Clock ticks spent in busy turns.
+        busy_cycles,
+        /// Clock ticks spent in idle turns.
+        idle_cycles,
+        /// Requests moved.
+        requests,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::PortCounters;
+
+    #[test]
+    fn counters_report_under_their_own_names() {
+        let c = PortCounters::new();
+        c.tx_bytes.add(60);
+        c.kicks.add_shared(2);
+        let all: Vec<_> = c.iter().filter(|&(_, n)| n != 0).collect();
+        assert_eq!(all, [("tx_bytes", 60), ("kicks", 2)]);
+    }
+}

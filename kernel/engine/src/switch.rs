@@ -1,0 +1,303 @@
+//! The learning switch's table: which port has which address (IEEE 802.1Q 8.7, 8.8, without VLANs and spanning tree).
+//!
+//! Fixed size, open addressing. A port may learn [`PORT_LIMIT`] addresses and no more, and the table is twice as large
+//! as all ports together can fill: whatever one guest sends, there is room for the addresses of the others. The hash
+//! is seeded, so that a guest cannot choose addresses that collide.
+
+use crate::backend::MAX_PORTS;
+
+/// Addresses that may be learned on one port, besides its own.
+pub const PORT_LIMIT: u16 = 31;
+const SLOTS: usize = (2 * MAX_PORTS * (PORT_LIMIT as usize + 1)).next_power_of_two();
+
+/// An Ethernet address as a number, first byte lowest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mac(u64);
+
+impl Mac {
+    /// From the bytes as they are sent.
+    #[must_use]
+    pub const fn new(b: [u8; 6]) -> Self {
+        Self(u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], 0, 0]))
+    }
+
+    /// A multicast or broadcast address.
+    #[must_use]
+    pub const fn is_multicast(self) -> bool {
+        self.0 & 1 != 0
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    used: bool,
+    /// A port's own address: neither aged nor moved.
+    fixed: bool,
+    port: u8,
+    mac: Mac,
+    /// When it was last seen as a source.
+    seen: u64,
+}
+
+const EMPTY: Entry = Entry { used: false, fixed: false, port: 0, mac: Mac(0), seen: 0 };
+
+/// What learning an address came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Learned {
+    /// It was known at this port.
+    Known,
+    /// It is new.
+    New,
+    /// It was at another port.
+    Moved,
+    /// Not learned: the port has as many addresses as it may.
+    Full,
+    /// Not learned: it is another port's own address.
+    Fixed,
+}
+
+/// The table.
+pub struct Switch {
+    seed: u64,
+    max_age: u64,
+    swept: u64,
+    cursor: usize,
+    learned: [u16; MAX_PORTS],
+    slots: [Entry; SLOTS],
+}
+
+impl Switch {
+    /// An empty table. `seed` should be unpredictable to guests; `max_age` is in ticks of the clock that the calls get.
+    #[must_use]
+    pub const fn new(seed: u64, max_age: u64) -> Self {
+        Self { seed, max_age, swept: 0, cursor: 0, learned: [0; MAX_PORTS], slots: [EMPTY; SLOTS] }
+    }
+
+    /// Makes an address a port's own. An address that another port has learned, or has as its own, goes over to this.
+    pub fn set_own(&mut self, mac: Mac, port: usize) {
+        if let Ok(at) = self.find(mac) {
+            self.remove(at);
+        }
+        if let Err(at) = self.find(mac) {
+            self.slots[at] = Entry { used: true, fixed: true, port: port as u8, mac, seen: 0 };
+        }
+    }
+
+    /// Learns that `mac` is at `port`.
+    #[inline]
+    pub fn learn(&mut self, mac: Mac, port: usize, now: u64) -> Learned {
+        match self.find(mac) {
+            Ok(at) => {
+                let e = &mut self.slots[at];
+                let old = usize::from(e.port);
+                if old == port {
+                    e.seen = now;
+                    Learned::Known
+                } else if e.fixed {
+                    Learned::Fixed
+                } else if self.learned[port] >= PORT_LIMIT {
+                    Learned::Full
+                } else {
+                    (e.port, e.seen) = (port as u8, now);
+                    self.learned[old] -= 1;
+                    self.learned[port] += 1;
+                    Learned::Moved
+                }
+            }
+            Err(_) if self.learned[port] >= PORT_LIMIT => Learned::Full,
+            Err(at) => {
+                self.slots[at] = Entry { used: true, fixed: false, port: port as u8, mac, seen: now };
+                self.learned[port] += 1;
+                Learned::New
+            }
+        }
+    }
+
+    /// The port that has an address, if it was seen there not too long ago.
+    #[must_use]
+    #[inline]
+    pub fn lookup(&self, mac: Mac, now: u64) -> Option<usize> {
+        let e = &self.slots[self.find(mac).ok()?];
+        (e.fixed || now.wrapping_sub(e.seen) <= self.max_age).then_some(usize::from(e.port))
+    }
+
+    /// Forgets all addresses of a port.
+    pub fn forget_port(&mut self, port: usize) {
+        let mut at = 0;
+        while at < SLOTS {
+            if self.slots[at].used && usize::from(self.slots[at].port) == port {
+                self.remove(at);
+                // What followed has moved up, perhaps to here from beyond the end: look again.
+            } else {
+                at += 1;
+            }
+        }
+        // Removing near the end may have brought entries of this port from the beginning round to behind `at`.
+        if self.slots.iter().any(|e| e.used && usize::from(e.port) == port) {
+            self.forget_port(port);
+        }
+    }
+
+    /// Drops what is too old, a little at each call, so that the whole table is gone through in half of `max_age`.
+    #[inline]
+    pub fn age(&mut self, now: u64) {
+        let step = self.max_age / (2 * SLOTS as u64);
+        if now.wrapping_sub(self.swept) < step {
+            return;
+        }
+        self.swept = now;
+        let e = &self.slots[self.cursor];
+        if e.used && !e.fixed && now.wrapping_sub(e.seen) > self.max_age {
+            self.remove(self.cursor);
+        } else {
+            self.cursor = (self.cursor + 1) % SLOTS;
+        }
+    }
+
+    fn home(&self, mac: Mac) -> usize {
+        let mut x = (mac.0 ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        x ^= x >> 32;
+        x = x.wrapping_mul(0xd6e8_feb8_6659_fd93);
+        (x >> 32) as usize % SLOTS
+    }
+
+    /// The slot that has it, or the free one where it would go. The table is at most half full, so there is one.
+    #[inline]
+    fn find(&self, mac: Mac) -> Result<usize, usize> {
+        let mut at = self.home(mac);
+        loop {
+            let e = &self.slots[at];
+            if !e.used {
+                return Err(at);
+            }
+            if e.mac == mac {
+                return Ok(at);
+            }
+            at = (at + 1) % SLOTS;
+        }
+    }
+
+    /// Empties a slot and moves up what would no longer be found behind it.
+    fn remove(&mut self, at: usize) {
+        let e = self.slots[at];
+        if !e.fixed {
+            self.learned[usize::from(e.port)] -= 1;
+        }
+        let mut hole = at;
+        let mut next = at;
+        loop {
+            self.slots[hole] = EMPTY;
+            loop {
+                next = (next + 1) % SLOTS;
+                if !self.slots[next].used {
+                    return;
+                }
+                // It may stay if its home lies after the hole, seen from the hole on round to it.
+                let home = self.home(self.slots[next].mac);
+                if (next + SLOTS - home) % SLOTS >= (next + SLOTS - hole) % SLOTS {
+                    break;
+                }
+            }
+            self.slots[hole] = self.slots[next];
+            hole = next;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::{Learned, Mac, PORT_LIMIT, Switch};
+
+    const fn mac(n: u16) -> Mac {
+        Mac::new([2, 0, 0, 0, (n >> 8) as u8, n as u8])
+    }
+
+    #[test]
+    fn an_address_is_learned_moves_and_ages() {
+        let mut s = Switch::new(1, 1000);
+        assert_eq!(s.lookup(mac(1), 0), None);
+        assert_eq!(s.learn(mac(1), 3, 10), Learned::New);
+        assert_eq!(s.learn(mac(1), 3, 20), Learned::Known);
+        assert_eq!(s.lookup(mac(1), 1020), Some(3));
+        assert_eq!(s.lookup(mac(1), 1021), None);
+        assert_eq!(s.learn(mac(1), 4, 30), Learned::Moved);
+        assert_eq!(s.lookup(mac(1), 40), Some(4));
+    }
+
+    #[test]
+    fn one_port_cannot_take_the_place_of_others() {
+        let mut s = Switch::new(2, 1_000_000);
+        let mut refused = 0;
+        for n in 0..10_000 {
+            refused += u32::from(s.learn(mac(n), 0, 0) == Learned::Full);
+        }
+        assert_eq!(refused, 10_000 - u32::from(PORT_LIMIT));
+        for port in 1..32u16 {
+            for n in 0..PORT_LIMIT {
+                assert_eq!(s.learn(mac(0x8000 | port << 8 | n), usize::from(port), 0), Learned::New);
+            }
+        }
+        assert_eq!(s.lookup(mac(0x9f1e), 0), Some(31));
+    }
+
+    #[test]
+    fn a_ports_own_address_is_neither_stolen_nor_aged() {
+        let mut s = Switch::new(3, 100);
+        s.learn(mac(7), 5, 0);
+        s.set_own(mac(7), 1);
+        assert_eq!(s.learn(mac(7), 5, 10), Learned::Fixed);
+        assert_eq!(s.lookup(mac(7), u64::MAX), Some(1));
+        s.forget_port(1);
+        assert_eq!(s.lookup(mac(7), 10), None);
+        assert_eq!(s.learn(mac(7), 5, 10), Learned::New);
+    }
+
+    #[test]
+    fn ageing_makes_room_for_new_addresses() {
+        let mut s = Switch::new(4, 100_000);
+        for n in 0..PORT_LIMIT {
+            s.learn(mac(n), 0, 0);
+        }
+        assert_eq!(s.learn(mac(1000), 0, 99_000), Learned::Full);
+        for now in (100_001..200_000).step_by(20) {
+            s.age(now);
+        }
+        assert_eq!(s.learn(mac(1000), 0, 200_000), Learned::New);
+    }
+
+    proptest! {
+        #[test]
+        fn the_table_agrees_with_a_map(
+            seed: u64,
+            steps in proptest::collection::vec((0u16..400, 0usize..32, 0u8..20), 1..2000),
+        ) {
+            let mut s = Switch::new(seed, u64::MAX);
+            let mut model: HashMap<u16, usize> = HashMap::new();
+            for (n, port, what) in steps {
+                if what == 0 {
+                    s.forget_port(port);
+                    model.retain(|_, p| *p != port);
+                } else {
+                    let full = model.values().filter(|&&p| p == port).count() >= usize::from(PORT_LIMIT);
+                    let wanted = match model.get(&n) {
+                        Some(&p) if p == port => Learned::Known,
+                        _ if full => Learned::Full,
+                        Some(_) => Learned::Moved,
+                        None => Learned::New,
+                    };
+                    prop_assert_eq!(s.learn(mac(n), port, 0), wanted);
+                    if matches!(wanted, Learned::New | Learned::Moved) {
+                        model.insert(n, port);
+                    }
+                }
+            }
+            for n in 0..400 {
+                prop_assert_eq!(s.lookup(mac(n), 0), model.get(&n).copied());
+            }
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! A driver's half of virtio-net, written the way Linux's driver behaves: for tests here and in the crates above.
+
+extern crate alloc;
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::cell::RefCell;
+
+use memory::GuestMemory;
+
+use crate::msix::Interrupt;
+use crate::net;
+use crate::shared::{Deliver, Features, QueueConfig, Shared};
+
+/// Where a test guest keeps its rings: one of these areas for each queue.
+pub const RING_AREA: u64 = 0x8000;
+/// Offset of the available ring in it.
+pub const AVAIL: u64 = 0x4000;
+/// Offset of the used ring in it.
+pub const USED: u64 = 0x5000;
+/// Where its indirect tables are: 1 KiB for each head.
+pub const TABLES: u64 = 0x2_0000;
+const TABLE_BYTES: u64 = 0x400;
+/// Where its buffers are.
+pub const BUFFERS: u64 = 0x18_0000;
+/// Bytes between two buffers.
+pub const BUFFER_STRIDE: u64 = 0x1000;
+/// Bytes of a test guest's memory.
+pub const MEMORY: usize = 0x40_0000;
+
+/// A buffer of a request: address, length, and whether the device writes it.
+pub type Buffer = (u64, u32, bool);
+
+/// The driver's half of a split virtqueue (virtio 1.3 2.7.13, 2.7.14).
+pub struct DriverQueue {
+    memory: GuestMemory,
+    /// Its configuration.
+    pub config: QueueConfig,
+    features: Features,
+    /// Free descriptors, the next one last.
+    free: Vec<u16>,
+    /// Descriptors of each request out, by head.
+    chains: Vec<Vec<u16>>,
+    tables: u64,
+    avail: u16,
+    kicked: u16,
+    last_used: u16,
+}
+
+impl DriverQueue {
+    /// A queue number `index` of `size` descriptors in its area of the memory.
+    #[must_use]
+    pub fn new(memory: &GuestMemory, index: u16, size: u16, features: Features) -> Self {
+        let area = u64::from(index) * RING_AREA;
+        let config =
+            QueueConfig { size, desc: area, avail: area + AVAIL, used: area + USED, vector: index + 1, enabled: true };
+        memory.zero(area, RING_AREA).expect("the test guest's memory");
+        Self {
+            memory: memory.clone(),
+            config,
+            features,
+            free: (0..size).rev().collect(),
+            chains: vec![Vec::new(); usize::from(size)],
+            tables: TABLES + u64::from(index) * 0x10_0000 / 2,
+            avail: 0,
+            kicked: 0,
+            last_used: 0,
+        }
+    }
+
+    /// Free descriptors.
+    #[must_use]
+    pub fn free(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Offers a request; its head, or None if there are too few descriptors. Several buffers go into an indirect table
+    /// if that was negotiated.
+    pub fn add(&mut self, buffers: &[Buffer]) -> Option<u16> {
+        let indirect = buffers.len() > 1 && self.features.contains(Features::INDIRECT_DESC);
+        let needed = if indirect { 1 } else { buffers.len() };
+        if self.free.len() < needed {
+            return None;
+        }
+        let used: Vec<u16> = (0..needed).filter_map(|_| self.free.pop()).collect();
+        let head = *used.first()?;
+        if indirect {
+            let table = self.tables + u64::from(head) * TABLE_BYTES;
+            let order: Vec<u16> = (0..buffers.len() as u16).collect();
+            self.write_chain(table, &order, buffers);
+            self.write_descriptor(self.config.desc, head, (table, 16 * buffers.len() as u32), 4, 0);
+        } else {
+            self.write_chain(self.config.desc, &used, buffers);
+        }
+        self.chains[usize::from(head)] = used;
+        let slot = u64::from(self.avail % self.config.size);
+        self.memory.write_u16(self.config.avail + 4 + 2 * slot, head).expect("ring");
+        self.avail = self.avail.wrapping_add(1);
+        self.memory.store_release_u16(self.config.avail + 2, self.avail).expect("ring");
+        Some(head)
+    }
+
+    fn write_chain(&self, table: u64, order: &[u16], buffers: &[Buffer]) {
+        for (i, (&at, &(gpa, len, write))) in order.iter().zip(buffers).enumerate() {
+            let next = order.get(i + 1);
+            let flags = u16::from(next.is_some()) | u16::from(write) << 1;
+            self.write_descriptor(table, at, (gpa, len), flags, next.copied().unwrap_or(0));
+        }
+    }
+
+    fn write_descriptor(&self, table: u64, index: u16, (gpa, len): (u64, u32), flags: u16, next: u16) {
+        let at = table + 16 * u64::from(index);
+        self.memory.write_u64(at, gpa).expect("table");
+        self.memory.write_u32(at + 8, len).expect("table");
+        self.memory.write_u16(at + 12, flags).expect("table");
+        self.memory.write_u16(at + 14, next).expect("table");
+    }
+
+    /// Whether the device has to be notified of what was added since the last time this was asked.
+    pub fn kick_prepare(&mut self) -> bool {
+        core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
+        let (old, new) = (core::mem::replace(&mut self.kicked, self.avail), self.avail);
+        if self.features.contains(Features::EVENT_IDX) {
+            let at = self.config.used + 4 + 8 * u64::from(self.config.size);
+            let event = self.memory.read_u16(at).expect("ring");
+            new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
+        } else {
+            self.memory.read_u16(self.config.used).expect("ring") & 1 == 0
+        }
+    }
+
+    /// The used index as the device has published it.
+    #[must_use]
+    pub fn used_index(&self) -> u16 {
+        self.memory.load_acquire_u16(self.config.used + 2).expect("ring")
+    }
+
+    /// Whether there is a used request to take.
+    #[must_use]
+    pub fn has_used(&self) -> bool {
+        self.last_used != self.used_index()
+    }
+
+    /// Takes the next used request: its head and how many bytes were written.
+    pub fn take_used(&mut self) -> Option<(u16, u32)> {
+        if !self.has_used() {
+            return None;
+        }
+        let at = self.config.used + 4 + 8 * u64::from(self.last_used % self.config.size);
+        let head = self.memory.read_u32(at).expect("ring");
+        let len = self.memory.read_u32(at + 4).expect("ring");
+        self.last_used = self.last_used.wrapping_add(1);
+        let chain = core::mem::take(&mut self.chains[head as usize]);
+        assert!(!chain.is_empty(), "the device used head {head}, which was not offered");
+        self.free.extend(chain.into_iter().rev());
+        Some((head as u16, len))
+    }
+
+    /// Asks for an interrupt at the next used request.
+    pub fn enable_interrupts(&mut self) {
+        self.memory.write_u16(self.config.avail, 0).expect("ring");
+        self.write_used_event(self.last_used);
+    }
+
+    /// Asks for none.
+    pub fn disable_interrupts(&mut self) {
+        if self.features.contains(Features::EVENT_IDX) {
+            self.write_used_event(self.last_used.wrapping_sub(1));
+        } else {
+            self.memory.write_u16(self.config.avail, 1).expect("ring");
+        }
+    }
+
+    /// Asks for an interrupt when the used index passes `event`; with EVENT_IDX.
+    pub fn write_used_event(&self, event: u16) {
+        let at = self.config.avail + 4 + 2 * u64::from(self.config.size);
+        self.memory.write_u16(at, event).expect("ring");
+    }
+}
+
+/// A guest with a virtio-net device: receive queue 0, transmit queue 1, each with its own MSI-X entry.
+pub struct Guest {
+    /// Its memory.
+    pub memory: GuestMemory,
+    /// Its device.
+    pub shared: &'static Shared,
+    /// Its address.
+    pub mac: [u8; 6],
+    /// Receive queue.
+    pub rx: DriverQueue,
+    /// Transmit queue.
+    pub tx: DriverQueue,
+    features: Features,
+    rx_buffers: Vec<Vec<Buffer>>,
+    next_rx: u64,
+    next_tx: u64,
+}
+
+impl Guest {
+    /// A guest whose driver has come as far as DRIVER_OK. `number` makes its MAC address and its vectors.
+    #[must_use]
+    pub fn new(number: u8, features: Features, size: u16, mtu: u16) -> Self {
+        let mac = [2, 0, 0, 0, 0, number];
+        let shared = alloc::boxed::Box::leak(alloc::boxed::Box::new(Shared::new(net::config(mac, mtu, 1))));
+        let memory = memory::guest::testing::memory(0, MEMORY);
+        let mut guest = Self {
+            rx: DriverQueue::new(&memory, 0, size, features),
+            tx: DriverQueue::new(&memory, 1, size, features),
+            memory,
+            shared,
+            mac,
+            features,
+            rx_buffers: vec![Vec::new(); usize::from(size)],
+            next_rx: 0,
+            next_tx: 0,
+        };
+        guest.start();
+        guest
+    }
+
+    /// Sets queues and interrupts up and says DRIVER_OK.
+    pub fn start(&mut self) {
+        let size = self.rx.config.size;
+        self.rx = DriverQueue::new(&self.memory, 0, size, self.features);
+        self.tx = DriverQueue::new(&self.memory, 1, size, self.features);
+        self.rx_buffers = vec![Vec::new(); usize::from(size)];
+        let msix = &self.shared.msix;
+        msix.set_function_control(true, true);
+        for entry in 0..3u64 {
+            msix.write(16 * entry, 8, 0xfee0_0000);
+            msix.write(16 * entry + 8, 8, 0x40 + 16 * u64::from(self.mac[5]) % 0x80 + entry);
+        }
+        msix.set_function_control(true, false);
+        assert!(self.shared.accepts(self.features.bits()), "features that were not offered");
+        for (index, queue) in [(0, &self.rx), (1, &self.tx)] {
+            assert!(self.shared.configure_queue(index, &queue.config), "the device is not idle");
+        }
+        self.shared.set_config_vector(0);
+        assert!(self.shared.activate(self.features.bits()));
+    }
+
+    /// The vector of an MSI-X entry: 0 configuration, 1 receive, 2 transmit.
+    #[must_use]
+    pub fn vector(&self, entry: u8) -> u8 {
+        (0x40 + 16 * u16::from(self.mac[5]) % 0x80) as u8 + entry
+    }
+
+    /// Posts up to `count` receive buffers made of pieces of the given lengths; how many had room.
+    pub fn post(&mut self, count: usize, pieces: &[u32]) -> usize {
+        for posted in 0..count {
+            let mut gpa = BUFFERS + self.next_rx % 256 * BUFFER_STRIDE;
+            let mut buffers = Vec::new();
+            for &len in pieces {
+                buffers.push((gpa, len, true));
+                gpa += u64::from(len);
+            }
+            let Some(head) = self.rx.add(&buffers) else { return posted };
+            self.rx_buffers[usize::from(head)] = buffers;
+            self.next_rx += 1;
+        }
+        count
+    }
+
+    /// Sends a frame with an empty header, its bytes cut at `cuts` (offsets counted from the header's start). False:
+    /// the queue is full.
+    pub fn send(&mut self, frame: &[u8], cuts: &[usize]) -> bool {
+        self.send_with(&[0; net::HEADER_BYTES], frame, cuts)
+    }
+
+    /// As [`Guest::send`], with a header.
+    pub fn send_with(&mut self, header: &[u8], frame: &[u8], cuts: &[usize]) -> bool {
+        while self.tx.take_used().is_some() {}
+        let gpa = BUFFERS + 0x10_0000 + self.next_tx % 256 * BUFFER_STRIDE;
+        let mut bytes = header.to_vec();
+        bytes.extend_from_slice(frame);
+        self.memory.write(gpa, &bytes).expect("a buffer");
+        let mut ends: Vec<usize> = cuts.iter().copied().filter(|&c| c > 0 && c < bytes.len()).collect();
+        ends.push(bytes.len());
+        ends.sort_unstable();
+        ends.dedup();
+        let mut start = 0;
+        let mut buffers = Vec::new();
+        for end in ends {
+            buffers.push((gpa + start as u64, (end - start) as u32, false));
+            start = end;
+        }
+        self.next_tx += 1;
+        self.tx.add(&buffers).is_some()
+    }
+
+    /// Takes a frame that has arrived, put together from its buffers; without its header.
+    pub fn receive(&mut self) -> Option<Vec<u8>> {
+        let mut bytes = self.take_buffer()?;
+        let header: Vec<u8> = bytes.drain(..net::HEADER_BYTES).collect();
+        let buffers = u16::from_le_bytes([header[10], header[11]]);
+        assert!(header[..10].iter().all(|&b| b == 0), "something of the sender's header came through: {header:?}");
+        assert!(buffers == 1 || self.features.contains(Features::NET_MRG_RXBUF));
+        for _ in 1..buffers {
+            bytes.extend(self.take_buffer().expect("num_buffers buffers are used together"));
+        }
+        Some(bytes)
+    }
+
+    fn take_buffer(&mut self) -> Option<Vec<u8>> {
+        let (head, len) = self.rx.take_used()?;
+        let mut left = len as usize;
+        let mut bytes = Vec::new();
+        for (gpa, len, _) in core::mem::take(&mut self.rx_buffers[usize::from(head)]) {
+            let mut piece = vec![0; left.min(len as usize)];
+            self.memory.read(gpa, &mut piece).expect("a buffer");
+            left -= piece.len();
+            bytes.extend(piece);
+        }
+        assert_eq!(left, 0, "more written than there was room");
+        Some(bytes)
+    }
+
+    /// A frame of `len` bytes from this guest to `to`; `tag` and the position make its payload.
+    #[must_use]
+    pub fn frame(&self, to: [u8; 6], len: usize, tag: u8) -> Vec<u8> {
+        let mut frame = [&to[..], &self.mac, &[0x88, 0xb5]].concat();
+        frame.extend((frame.len()..len).map(|i| (i as u8).wrapping_mul(31) ^ tag));
+        frame
+    }
+}
+
+/// Everybody's address.
+pub const BROADCAST: [u8; 6] = [0xff; 6];
+
+/// Remembers interrupts in place of sending them.
+#[derive(Default)]
+pub struct Recorder(pub RefCell<Vec<(usize, Interrupt)>>);
+
+impl Recorder {
+    /// Takes what was delivered since the last time: device and vector.
+    pub fn take(&self) -> Vec<(usize, u8)> {
+        self.0.take().into_iter().map(|(device, interrupt)| (device, interrupt.vector)).collect()
+    }
+}
+
+impl Deliver for Recorder {
+    fn deliver(&self, device: usize, interrupt: Interrupt) -> bool {
+        self.0.borrow_mut().push((device, interrupt));
+        true
+    }
+}

@@ -1,0 +1,55 @@
+//! Tests of the whole crate: engine, queues and net back-end together with a driver's half.
+
+mod differential;
+mod hostile;
+mod net;
+mod ring;
+mod threads;
+mod tokens;
+
+use crate::control::{Attachment, Command, Control, Reply};
+use crate::engine::Engine;
+use crate::net::Net;
+use crate::schedule::RoundRobin;
+use crate::testing::{Guest, Recorder};
+
+/// An engine with the net back-end, and the interrupts it sends.
+struct Bench {
+    engine: Box<Engine<Net, RoundRobin, &'static Recorder>>,
+    interrupts: &'static Recorder,
+    now: u64,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let control = Box::leak(Box::new(Control::new()));
+        let interrupts: &Recorder = Box::leak(Box::default());
+        let engine = Engine::new(control, Net::new(0x5eed, 1_000_000), RoundRobin::new(64), interrupts);
+        Self { engine: Box::new(engine), interrupts, now: 0 }
+    }
+
+    fn with(guests: &[&Guest]) -> Self {
+        let mut bench = Self::new();
+        for (port, guest) in guests.iter().enumerate() {
+            assert_eq!(bench.attach(port, guest), Reply::Attached);
+        }
+        bench
+    }
+
+    fn attach(&mut self, port: usize, guest: &Guest) -> Reply {
+        let (shared, memory) = (guest.shared, guest.memory.clone());
+        self.command(Command::Attach(Attachment { port, number: port + 100, shared, memory, state: None }))
+    }
+
+    fn command(&mut self, command: Command) -> Reply {
+        let control = self.engine.control();
+        control.submit(command).expect("the slot is free");
+        self.turn();
+        control.reply().expect("answered within a turn")
+    }
+
+    fn turn(&mut self) -> u32 {
+        self.now += 1;
+        self.engine.turn(self.now)
+    }
+}

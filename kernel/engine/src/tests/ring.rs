@@ -1,0 +1,223 @@
+//! One queue against a driver's half.
+
+use memory::GuestMemory;
+
+use crate::chain::Segments;
+use crate::fault::Fault;
+use crate::queue::{Published, Queue, QueueState};
+use crate::shared::{Features, MAX_QUEUE_SIZE, QueueConfig};
+use crate::testing::{BUFFERS, DriverQueue, MEMORY};
+
+struct Rig {
+    memory: GuestMemory,
+    driver: DriverQueue,
+    queue: Queue,
+    segments: Segments,
+}
+
+fn rig(size: u16, features: Features) -> Rig {
+    let memory = memory::guest::testing::memory(0, MEMORY);
+    let driver = DriverQueue::new(&memory, 0, size, features);
+    let state = QueueState { config: driver.config, avail: 0, used: 0 };
+    let queue = Queue::new(&memory, 0, 1, features, MAX_QUEUE_SIZE, &state).unwrap();
+    Rig { memory, driver, queue, segments: Segments::new() }
+}
+
+const PLAIN: Features = Features::VERSION_1;
+const EVENT: Features = Features::VERSION_1.union(Features::EVENT_IDX);
+
+impl Rig {
+    fn serve(&mut self) -> u16 {
+        let mut n = 0;
+        self.segments.clear();
+        while let Some(request) = self.queue.pop(&self.memory, &mut self.segments).unwrap() {
+            assert!(self.queue.complete(&self.memory, request.token, 0).unwrap());
+            self.segments.clear();
+            n += 1;
+        }
+        n
+    }
+
+    fn publish(&mut self) -> Published {
+        self.queue.publish(&self.memory).unwrap()
+    }
+}
+
+#[test]
+fn while_polled_no_driver_ever_notifies_however_long_it_runs() {
+    for features in [PLAIN, EVENT] {
+        for size in [1, 4, 256, MAX_QUEUE_SIZE] {
+            let mut r = rig(size, features);
+            let mut total = 0u32;
+            while total < 200_000 {
+                let batch = (total % u32::from(size)) as u16 + 1;
+                for _ in 0..batch {
+                    r.driver.add(&[(BUFFERS, 64, false)]).unwrap();
+                }
+                assert!(!r.driver.kick_prepare(), "{features:?}, size {size}, after {total}");
+                assert_eq!(r.serve(), batch);
+                r.publish();
+                while r.driver.take_used().is_some() {}
+                total += u32::from(batch);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_armed_queue_is_notified_at_its_next_request_at_any_position() {
+    for features in [PLAIN, EVENT] {
+        let mut r = rig(8, features);
+        for i in 0..70_000 {
+            assert_eq!(r.queue.arm(&r.memory), Ok(0));
+            r.driver.add(&[(BUFFERS, 64, false)]).unwrap();
+            assert!(r.driver.kick_prepare(), "{features:?} {i}");
+            r.queue.disarm(&r.memory).unwrap();
+            r.driver.add(&[(BUFFERS, 64, false)]).unwrap();
+            assert!(!r.driver.kick_prepare(), "{features:?} {i}");
+            assert_eq!(r.serve(), 2);
+            r.publish();
+            while r.driver.take_used().is_some() {}
+        }
+    }
+}
+
+#[test]
+fn arming_finds_what_came_before_the_driver_could_know() {
+    let mut r = rig(8, EVENT);
+    r.driver.add(&[(BUFFERS, 64, false)]).unwrap();
+    assert!(!r.driver.kick_prepare());
+    assert_eq!(r.queue.arm(&r.memory), Ok(1));
+}
+
+#[test]
+fn looking_again_counts_what_is_known_already() {
+    let mut r = rig(16, EVENT);
+    for _ in 0..10 {
+        r.driver.add(&[(BUFFERS, 64, false)]).unwrap();
+    }
+    assert_eq!(r.queue.available(&r.memory), Ok(10));
+    let index = r.driver.config.avail + 2;
+    r.memory.write_u16(index, 16).unwrap();
+    assert_eq!(r.queue.arm(&r.memory), Ok(16));
+    r.memory.write_u16(index, 17).unwrap();
+    assert_eq!(r.queue.arm(&r.memory), Err(Fault::AvailIndex), "more than a queue ahead");
+    r.memory.write_u16(index, 15).unwrap();
+    assert_eq!(r.queue.arm(&r.memory), Err(Fault::AvailIndex), "back");
+}
+
+#[test]
+fn interrupts_follow_used_event_past_65536_entries() {
+    let mut r = rig(16, EVENT);
+    let mut used = 0u16;
+    for round in 0..20_000u32 {
+        let batch = (round % 13) as u16 + 1;
+        // Wanted somewhere in this batch, before it, or after it.
+        let event = used.wrapping_add((round % 29) as u16).wrapping_sub(8);
+        r.driver.write_used_event(event);
+        for _ in 0..batch {
+            r.driver.add(&[(BUFFERS, 64, false)]).unwrap();
+        }
+        r.serve();
+        let passed = (0..batch).any(|i| used.wrapping_add(i) == event);
+        let wanted = if passed { Published::Interrupt } else { Published::Quiet };
+        assert_eq!(r.publish(), wanted, "round {round}: {used} + {batch}, event {event}");
+        used = used.wrapping_add(batch);
+        while r.driver.take_used().is_some() {}
+    }
+}
+
+#[test]
+fn nothing_is_visible_before_it_is_published_and_then_all_at_once() {
+    let mut r = rig(16, PLAIN);
+    for _ in 0..5 {
+        r.driver.add(&[(BUFFERS, 64, false)]).unwrap();
+    }
+    assert_eq!(r.serve(), 5);
+    assert_eq!(r.driver.used_index(), 0);
+    assert_eq!(r.publish(), Published::Interrupt);
+    assert_eq!(r.driver.used_index(), 5);
+    assert_eq!(r.publish(), Published::Nothing);
+}
+
+#[test]
+fn a_buffer_rewritten_after_it_was_checked_changes_nothing() {
+    let mut r = rig(16, PLAIN);
+    r.driver.add(&[(BUFFERS, 64, false), (BUFFERS + 0x1000, 32, true)]).unwrap();
+    let request = r.queue.pop(&r.memory, &mut r.segments).unwrap().unwrap();
+    r.memory.write(r.driver.config.desc, &[0xff; 64]).unwrap();
+    let chain = request.chain;
+    assert_eq!((chain.readable_bytes, chain.writable_bytes), (64, 32));
+    assert_eq!(chain.readable(&r.segments)[0].gpa, BUFFERS);
+    assert_eq!(chain.writable(&r.segments)[0].gpa, BUFFERS + 0x1000);
+}
+
+#[test]
+fn lengths_that_add_up_to_4_gib_are_refused() {
+    // Every buffer is all of the guest's memory: 1,024 times 4 MiB.
+    for (buffers, wanted) in [(1023, None), (1024, Some(Fault::LengthWraps))] {
+        let mut r = rig(MAX_QUEUE_SIZE, PLAIN);
+        assert_eq!(MEMORY as u64 * u64::from(MAX_QUEUE_SIZE), 1 << 32);
+        r.driver.add(&vec![(0, MEMORY as u32, false); buffers]).unwrap();
+        assert_eq!(r.queue.pop(&r.memory, &mut r.segments).err(), wanted, "{buffers}");
+    }
+}
+
+#[test]
+fn requests_given_back_in_reverse_come_again() {
+    let mut r = rig(16, PLAIN);
+    let heads = [(); 3].map(|()| r.driver.add(&[(BUFFERS, 64, true)]).unwrap());
+    let mut take = || r.queue.pop(&r.memory, &mut r.segments).unwrap().unwrap().token;
+    let (a, b, c) = (take(), take(), take());
+    assert!(r.queue.complete(&r.memory, a, 64).unwrap());
+    assert!(r.queue.rewind(c));
+    assert!(r.queue.rewind(b));
+    assert_eq!(r.queue.in_flight(), 0);
+    assert_eq!(r.serve(), 2);
+    r.publish();
+    let used: Vec<_> = std::iter::from_fn(|| r.driver.take_used()).map(|(head, _)| head).collect();
+    assert_eq!(used, heads);
+}
+
+#[test]
+fn a_request_that_is_not_the_last_cannot_be_given_back() {
+    let mut r = rig(16, PLAIN);
+    for _ in 0..2 {
+        r.driver.add(&[(BUFFERS, 64, true)]).unwrap();
+    }
+    let mut take = || r.queue.pop(&r.memory, &mut r.segments).unwrap().unwrap().token;
+    let (a, _b) = (take(), take());
+    assert!(!r.queue.rewind(a));
+    assert_eq!(r.queue.in_flight(), 2);
+}
+
+#[test]
+fn queues_of_bad_size_or_address_are_refused() {
+    let memory = memory::guest::testing::memory(0x1000, 0x20000);
+    let good = QueueConfig { size: 256, desc: 0x1000, avail: 0x2000, used: 0x3000, vector: 0, enabled: true };
+    let new = |config: QueueConfig| {
+        let state = QueueState { config, avail: 0, used: 0 };
+        Queue::new(&memory, 0, 1, EVENT, 256, &state).err()
+    };
+    assert_eq!(new(good), None);
+    for size in [0, 3, 255, 257, 512, 0x8000, 0xffff] {
+        assert_eq!(new(QueueConfig { size, ..good }), Some(Fault::QueueSize), "{size}");
+    }
+    let end = 0x21000;
+    for (desc, avail, used) in [
+        (0x1008, 0x2000, 0x3000),
+        (0x1000, 0x2001, 0x3000),
+        (0x1000, 0x2000, 0x3002),
+        (0, 0x2000, 0x3000),
+        (end - 0xff0, 0x2000, 0x3000),
+        (0x1000, end - 516, 0x3000),
+        (0x1000, 0x2000, end - 2052),
+        (!0xf, 0x2000, 0x3000),
+        (0x1000, !1, 0x3000),
+        (0x1000, 0x2000, !3),
+    ] {
+        let config = QueueConfig { desc, avail, used, ..good };
+        assert_eq!(new(config), Some(Fault::RingAddress), "{config:x?}");
+    }
+    assert_eq!(new(QueueConfig { avail: end - 518, ..good }), None, "up to the last byte");
+}

@@ -1,0 +1,182 @@
+//! The token contract, with a back-end that completes late and out of order.
+
+use std::collections::VecDeque;
+
+use super::Recorder;
+use crate::backend::{Backend, Devices};
+use crate::chain::Segments;
+use crate::control::{Attachment, Command, Control, Reply};
+use crate::engine::Engine;
+use crate::queue::Token;
+use crate::schedule::RoundRobin;
+use crate::shared::{DeviceConfig, Features};
+use crate::testing::{BUFFERS, Guest};
+
+/// Completes the newest request first, when told to; may hold on to its requests as a DMA under way would.
+#[derive(Default)]
+struct Late {
+    held: VecDeque<(usize, Token)>,
+    release: usize,
+    dma: bool,
+    segments: Segments,
+}
+
+impl Backend for Late {
+    fn attached(&mut self, _port: usize, _device: &DeviceConfig) {}
+    fn detached(&mut self, _port: usize) {}
+
+    fn polls(&self, queue: u16) -> bool {
+        queue == 1
+    }
+
+    fn serve(&mut self, devices: &mut Devices, port: usize, queue: u16, limit: u32, _now: u64) -> u32 {
+        let mut n = 0;
+        while n < limit {
+            self.segments.clear();
+            let Some(device) = devices.get_mut(port) else { break };
+            let Some(request) = device.pop(queue, &mut self.segments) else { break };
+            self.held.push_back((port, request.token));
+            n += 1;
+        }
+        n
+    }
+
+    fn poll(&mut self, devices: &mut Devices, _now: u64) -> u32 {
+        let mut n = 0;
+        while self.release > 0 {
+            let Some((port, token)) = self.held.pop_back() else { break };
+            self.release -= 1;
+            n += u32::from(devices.get_mut(port).is_some_and(|d| d.complete(token, 7)));
+        }
+        n
+    }
+
+    fn cancel(&mut self, _devices: &mut Devices, port: usize) -> bool {
+        if !self.dma {
+            self.held.retain(|(p, _)| *p != port);
+        }
+        !self.held.iter().any(|(p, _)| *p == port)
+    }
+}
+
+struct Lab {
+    engine: Engine<Late, RoundRobin, Recorder>,
+    guest: Guest,
+    control: &'static Control,
+}
+
+fn lab() -> Lab {
+    let control: &Control = Box::leak(Box::default());
+    let mut engine = Engine::new(control, Late::default(), RoundRobin::new(64), Recorder::default());
+    let guest = Guest::new(1, Features::all(), 16, 1500);
+    attach(control, &guest);
+    engine.turn(0);
+    assert_eq!(control.reply(), Some(Reply::Attached));
+    Lab { engine, guest, control }
+}
+
+fn attach(control: &Control, guest: &Guest) {
+    let (shared, memory) = (guest.shared, guest.memory.clone());
+    control.submit(Command::Attach(Attachment { port: 0, number: 0, shared, memory, state: None })).unwrap();
+}
+
+impl Lab {
+    fn offer(&mut self, n: u16) -> Vec<u16> {
+        (0..n).map(|_| self.guest.tx.add(&[(BUFFERS, 100, false)]).unwrap()).collect()
+    }
+
+    fn release(&mut self, n: usize) -> u32 {
+        self.engine.backend_mut().release = n;
+        self.engine.turn(0)
+    }
+
+    fn detach(&mut self) {
+        self.control.submit(Command::Detach { port: 0 }).unwrap();
+        self.engine.turn(0);
+    }
+}
+
+#[test]
+fn requests_complete_in_another_turn_and_in_any_order() {
+    let mut lab = lab();
+    let heads = lab.offer(4);
+    assert_eq!(lab.engine.turn(0), 4);
+    assert_eq!(lab.guest.tx.used_index(), 0);
+    assert_eq!(lab.release(3), 3);
+    for head in [heads[3], heads[2], heads[1]] {
+        assert_eq!(lab.guest.tx.take_used(), Some((head, 7)));
+    }
+    assert_eq!(lab.release(1), 1);
+    assert_eq!(lab.guest.tx.take_used(), Some((heads[0], 7)));
+}
+
+#[test]
+fn a_reset_waits_for_requests_that_cannot_be_cancelled() {
+    let mut lab = lab();
+    lab.offer(3);
+    lab.engine.turn(0);
+    lab.engine.backend_mut().dma = true;
+    lab.guest.shared.request_reset();
+    for _ in 0..5 {
+        lab.engine.turn(0);
+        assert!(!lab.guest.shared.reset_done());
+    }
+    lab.release(2);
+    assert!(!lab.guest.shared.reset_done());
+    lab.release(1);
+    lab.engine.turn(0);
+    assert!(lab.guest.shared.reset_done());
+    assert_eq!(lab.guest.tx.used_index(), 0, "nothing is completed after a reset was asked for");
+    assert_eq!(lab.guest.shared.counters().stale_tokens.get(), 3);
+}
+
+#[test]
+fn a_token_of_an_earlier_life_completes_nothing() {
+    for detach in [false, true] {
+        let mut lab = lab();
+        lab.offer(2);
+        lab.engine.turn(0);
+        // A back-end that breaks its promise and keeps them.
+        let kept = std::mem::take(&mut lab.engine.backend_mut().held);
+        lab.guest.shared.request_reset();
+        lab.engine.turn(0);
+        assert!(lab.guest.shared.reset_done());
+        if detach {
+            lab.detach();
+            assert!(matches!(lab.control.reply(), Some(Reply::Detached(Some(_)))));
+            lab.guest.shared.restart();
+            attach(lab.control, &lab.guest);
+            lab.engine.turn(0);
+        }
+        lab.guest.start();
+        let heads = lab.offer(2);
+        lab.engine.turn(0);
+        lab.engine.backend_mut().held.extend(kept);
+        assert_eq!(lab.release(2), 0, "stale");
+        assert_eq!(lab.guest.tx.used_index(), 0);
+        assert_eq!(lab.release(2), 2);
+        assert_eq!(lab.guest.tx.take_used(), Some((heads[1], 7)));
+    }
+}
+
+#[test]
+fn detaching_waits_for_the_back_end_and_gives_the_state_only_if_nothing_was_dropped() {
+    let mut lab = lab();
+    lab.offer(2);
+    lab.engine.turn(0);
+    lab.engine.backend_mut().dma = true;
+    lab.detach();
+    assert_eq!(lab.control.reply(), None);
+    lab.offer(1);
+    assert_eq!(lab.release(2), 2, "what is out comes back, nothing new is taken");
+    lab.engine.turn(0);
+    let Some(Reply::Detached(Some(state))) = lab.control.reply() else { panic!("no state") };
+    assert_eq!((state.queues[1].avail, state.queues[1].used), (2, 2));
+    assert_eq!(lab.guest.tx.used_index(), 2);
+
+    let mut lab = self::lab();
+    lab.offer(2);
+    lab.engine.turn(0);
+    lab.detach();
+    assert_eq!(lab.control.reply(), Some(Reply::Detached(None)));
+}

@@ -1,0 +1,162 @@
+//! What a guest is told by CPUID, as data: per leaf, which of the host's bits it may see.
+//!
+//! Follows SDM vol. 2A "CPUID" and APM vol. 3 appendix E. A bit that no line names is zero, so a feature of a CPU
+//! newer than this table stays hidden until someone has looked at what it needs (MSRs, controls, state).
+
+/// What one register of a leaf is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Field {
+    /// Zero.
+    Zero,
+    /// As the host has it.
+    Host,
+    /// The host's bits under a mask.
+    Mask(u32),
+}
+
+/// One leaf, or one sub-leaf.
+#[derive(Clone, Copy, Debug)]
+pub struct Leaf {
+    /// EAX on the way in.
+    pub leaf: u32,
+    /// ECX on the way in; 0 where the leaf has no sub-leaves.
+    pub subleaf: u32,
+    /// EAX, EBX, ECX, EDX on the way out.
+    pub regs: [Field; 4],
+}
+
+const fn bits(numbers: &[u8]) -> Field {
+    Field::Mask(mask(numbers))
+}
+
+const fn mask(numbers: &[u8]) -> u32 {
+    let mut mask = 0;
+    let mut i = 0;
+    while i < numbers.len() {
+        mask |= 1 << numbers[i];
+        i += 1;
+    }
+    mask
+}
+
+const fn leaf(leaf: u32, subleaf: u32, regs: [Field; 4]) -> Leaf {
+    Leaf { leaf, subleaf, regs }
+}
+
+use Field::{Host, Zero};
+
+/// Leaf 1 EDX, and the bits that AMD repeats in 0x8000_0001 EDX. Left out: MCE (7) and MCA (14), whose banks the
+/// host keeps; PSN (18); DS (21); ACPI (22) and TM (29), thermal MSRs; HTT (28), which follows the number of vCPUs;
+/// PBE (31).
+const LEAF_1_EDX: u32 = mask(&[
+    0, 1, 2, 3, 4, 5, 6, // FPU VME DE PSE TSC MSR PAE
+    8, 9, 11, 12, 13, // CX8 APIC SEP MTRR PGE
+    15, 16, 17, 19, // CMOV PAT PSE36 CLFSH
+    23, 24, 25, 26, 27, // MMX FXSR SSE SSE2 SS
+]);
+
+/// The bits of leaf 1 EDX that AMD repeats.
+const REPEATED: u32 = 0x0183_f3ff;
+
+/// The leaves that are the host's under a mask. What depends on the guest (topology, frequencies, XSAVE sizes, the
+/// hypervisor's own leaves) is added by the parent module.
+pub const LEAVES: &[Leaf] = &[
+    // Family, model and stepping; features.
+    leaf(
+        1,
+        0,
+        [
+            Host,
+            Field::Mask(0xff00), // CLFLUSH line size
+            // Left out: DTES64 (2), MONITOR (3), DS-CPL (4), VMX (5), SMX (6), EIST (7), TM2 (8), CNXT-ID (10), SDBG
+            // (11), xTPR (14), PDCM (15), DCA (18). TSC-deadline (24), OSXSAVE (27) and hypervisor (31) are added.
+            bits(&[
+                0, 1, 9, 12, 13, 17, // SSE3 PCLMULQDQ SSSE3 FMA CX16 PCID
+                19, 20, 22, 23, 25, 26, // SSE4.1 SSE4.2 MOVBE POPCNT AES XSAVE
+                28, 29, 30, // AVX F16C RDRAND
+            ]),
+            Field::Mask(LEAF_1_EDX),
+        ],
+    ),
+    // Cache and TLB descriptors.
+    leaf(2, 0, [Host; 4]),
+    // Structured extended features. EAX, the last sub-leaf, is added.
+    leaf(
+        7,
+        0,
+        [
+            Zero,
+            // Left out: TSC_ADJUST (1), SGX (2), HLE (4), RDT-M (12), MPX (14), RDT-A (15), PT (25), and RTM (11),
+            // which comes with TSX_CTRL.
+            bits(&[
+                0, 3, 5, 6, 7, 8, 9, 10, 13, // FSGSBASE BMI1 AVX2 FDP SMEP BMI2 ERMS INVPCID FCS/FDS
+                16, 17, 18, 19, 20, 21, 23, 24, // AVX512F AVX512DQ RDSEED ADX SMAP IFMA CLFLUSHOPT CLWB
+                26, 27, 28, 29, 30, 31, // AVX512PF AVX512ER AVX512CD SHA AVX512BW AVX512VL
+            ]),
+            // Left out: PKU (3) with OSPKE (4), WAITPKG (5), CET_SS (7), TME (13), LA57 (16: the page walk here has four
+            // levels), KL (23), bus lock detection (24), ENQCMD (29), SGX_LC (30), PKS (31).
+            bits(&[
+                0, 1, 2, 6, // PREFETCHWT1 VBMI UMIP VBMI2
+                8, 9, 10, 11, 12, 14, // GFNI VAES VPCLMULQDQ VNNI BITALG VPOPCNTDQ
+                22, 25, 27, 28, // RDPID CLDEMOTE MOVDIRI MOVDIR64B
+            ]),
+            // Left out: UINTR (5), hybrid (15), PCONFIG (18), architectural LBR (19), CET_IBT (20), AMX (22, 24, 25), and
+            // all that is a bit in an MSR: SPEC_CTRL, PRED_CMD, FLUSH_CMD, ARCH_CAPABILITIES, CORE_CAPABILITIES (26 to 31).
+            bits(&[2, 3, 4, 8, 10, 14, 23]), // 4VNNIW 4FMAPS FSRM VP2INTERSECT MD_CLEAR SERIALIZE AVX512_FP16
+        ],
+    ),
+    leaf(
+        7,
+        1,
+        [
+            // SHA512 SM3 SM4 AVX_VNNI AVX512_BF16 FZRM FSRS FSRC AVX_IFMA; left out: FRED (17), LKGS (18), WRMSRNS
+            // (19), AMX_FP16 (21), HRESET (22), LAM (26), MSRLIST (27).
+            bits(&[0, 1, 2, 4, 5, 10, 11, 12, 23]),
+            Zero,
+            Zero,
+            bits(&[4, 5, 10, 14]), // AVX_VNNI_INT8 AVX_NE_CONVERT AVX_VNNI_INT16 PREFETCHI
+        ],
+    ),
+    // Extended features.
+    leaf(
+        0x8000_0001,
+        0,
+        [
+            Host,
+            Host,
+            // Left out: SVM (2), EXTAPIC (3), CR8 in 32-bit mode (4), OSVW (9), IBS (10), SKINIT (12), WDT (13), LWP (15), TCE
+            // (17), NODEID (19), TOPOEXT (22), performance counters (23, 24, 28), BPEXT (26), MONITORX (29).
+            bits(&[0, 5, 6, 7, 8, 11, 16, 21]), // LAHF ABM SSE4A MISALIGNSSE 3DNOWPREFETCH XOP FMA4 TBM
+            // SYSCALL NX MMXEXT PDPE1GB RDTSCP LM 3DNOWEXT 3DNOW. Left out: FFXSR (25), a bit of EFER.
+            Field::Mask(LEAF_1_EDX & REPEATED | mask(&[11, 20, 22, 26, 27, 29, 30, 31])),
+        ],
+    ),
+    // Brand string.
+    leaf(0x8000_0002, 0, [Host; 4]),
+    leaf(0x8000_0003, 0, [Host; 4]),
+    leaf(0x8000_0004, 0, [Host; 4]),
+    // Caches and TLBs.
+    leaf(0x8000_0005, 0, [Host; 4]),
+    leaf(0x8000_0006, 0, [Host; 4]),
+    // Invariant TSC.
+    leaf(0x8000_0007, 0, [Zero, Zero, Zero, bits(&[8])]),
+    // Physical address bits (EAX; linear is added); CLZERO and XSAVEERPTR. WBNOINVD (9) would need its own look at
+    // WBINVD exits, and the rest of EBX is SPEC_CTRL's.
+    leaf(0x8000_0008, 0, [Field::Mask(0xff), bits(&[0, 2]), Zero, Zero]),
+    // TLBs for 1 GiB pages; performance hints.
+    leaf(0x8000_0019, 0, [Host, Host, Zero, Zero]),
+    leaf(0x8000_001a, 0, [Host, Zero, Zero, Zero]),
+    // LFENCE always serializing (else Linux wants DE_CFG); null selector clears base.
+    leaf(0x8000_0021, 0, [bits(&[0, 2, 6]), Zero, Zero, Zero]),
+];
+
+/// State components that a guest may enable in XCR0: x87, SSE, AVX and the three of AVX-512. Not MPX, not PKRU, and
+/// not AMX, which needs XFD.
+pub const XCR0: u64 = 0xe7;
+/// Leaf 0xD, sub-leaf 1: XSAVEOPT, XSAVEC, XGETBV with ECX 1. Not XSAVES: IA32_XSS is refused.
+pub const XSAVE_FEATURES: u32 = 0b0111;
+
+/// Last basic leaf: frequencies. Topology (0xB) and XSAVE (0xD) lie below it.
+pub const LAST_BASIC: u32 = 0x16;
+/// Last extended leaf, if the host has that many.
+pub const LAST_EXTENDED: u32 = 0x8000_0021;

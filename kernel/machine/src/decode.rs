@@ -1,0 +1,179 @@
+//! Fetching and decoding the guest's instructions, where hardware does not say how long an instruction was or what it
+//! would have stored.
+//!
+//! Follows SDM vol. 2 ch. 2 through the iced-x86 decoder. The bytes are read from guest memory once; another vCPU may
+//! have changed them since the exit, so what they decode to is checked against what the exit was for.
+
+use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, Register};
+use memory::GuestMemory;
+
+use crate::{
+    vcpu::{SegmentName, Vcpu},
+    walk::{Access, PageFault, translate},
+};
+
+/// Longest instruction, bytes.
+const MAX_LENGTH: usize = 15;
+const EFER_LMA: u64 = 1 << 10;
+
+/// Why an instruction could not be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Undecodable {
+    /// Its bytes are not mapped (any more): the guest gets this #PF.
+    Fault(PageFault),
+    /// They are not the instruction that exited: the guest's other vCPUs are rewriting it. It runs again.
+    Changed,
+    /// They are no instruction, or none that this machine knows: #UD.
+    Invalid,
+}
+
+/// Default operand size of the code segment: 16, 32 or 64.
+#[must_use]
+pub fn bitness(vcpu: &impl Vcpu) -> u32 {
+    let cs = vcpu.segment(SegmentName::Cs).attributes;
+    if vcpu.efer() & EFER_LMA != 0 && cs.long() {
+        64
+    } else if cs.default_32() {
+        32
+    } else {
+        16
+    }
+}
+
+/// Where the instruction after one of `length` bytes begins.
+#[must_use]
+pub fn next_rip(vcpu: &impl Vcpu, length: u8) -> u64 {
+    let next = vcpu.rip().wrapping_add(u64::from(length));
+    if bitness(vcpu) == 64 { next } else { next & 0xffff_ffff }
+}
+
+/// The instruction at CS:RIP.
+///
+/// # Errors
+/// Its bytes cannot be read, or are no instruction.
+pub fn decode(vcpu: &impl Vcpu, memory: &GuestMemory) -> Result<Instruction, Undecodable> {
+    let mut bytes = [0; MAX_LENGTH];
+    let (length, fault) = fetch(vcpu, memory, &mut bytes);
+    let mut decoder = Decoder::with_ip(bitness(vcpu), &bytes[..length], vcpu.rip(), DecoderOptions::NONE);
+    let instruction = decoder.decode();
+    if !instruction.is_invalid() {
+        return Ok(instruction);
+    }
+    match fault {
+        // Not all bytes were there, and the decoder ran out of them.
+        Some(fault) if decoder.last_error() == iced_x86::DecoderError::NoMoreBytes => Err(Undecodable::Fault(fault)),
+        _ => Err(Undecodable::Invalid),
+    }
+}
+
+/// Where the instruction after the one that exited begins: by the length hardware gives, otherwise by decoding it and
+/// checking that it is one that `expected` takes.
+///
+/// # Errors
+/// As [`decode`], and [`Undecodable::Changed`].
+pub fn after(vcpu: &impl Vcpu, memory: &GuestMemory, expected: impl Fn(Mnemonic) -> bool) -> Result<u64, Undecodable> {
+    if let Some(length) = vcpu.instruction_length() {
+        return Ok(next_rip(vcpu, length));
+    }
+    let instruction = decode(vcpu, memory)?;
+    if !expected(instruction.mnemonic()) {
+        return Err(Undecodable::Changed);
+    }
+    Ok(next_rip(vcpu, instruction.len() as u8))
+}
+
+/// Reads the bytes at CS:RIP, as many of 15 as are mapped. The fault is that of the first byte that is not.
+fn fetch(vcpu: &impl Vcpu, memory: &GuestMemory, into: &mut [u8; MAX_LENGTH]) -> (usize, Option<PageFault>) {
+    if let Some((bytes, length)) = vcpu.instruction_bytes()
+        && length != 0
+    {
+        *into = bytes;
+        return (usize::from(length).min(MAX_LENGTH), None);
+    }
+    let long = bitness(vcpu) == 64;
+    let base = if long { 0 } else { vcpu.segment(SegmentName::Cs).base };
+    let mut filled = 0;
+    // One page, and the next one if the bytes may run into it.
+    for _ in 0..2 {
+        let start = base.wrapping_add(vcpu.rip()).wrapping_add(filled as u64);
+        let linear = if long { start } else { start & 0xffff_ffff };
+        let in_page = (0x1000 - (linear & 0xfff)) as usize;
+        let part = in_page.min(MAX_LENGTH - filled);
+        if part == 0 {
+            break;
+        }
+        match translate(vcpu, memory, linear, Access::Fetch) {
+            Ok(gpa) => {
+                // Where there is no memory, nobody answers: all ones.
+                let slice = &mut into[filled..filled + part];
+                if memory.read(gpa, slice).is_err() {
+                    slice.fill(0xff);
+                }
+            }
+            Err(fault) => return (filled, Some(fault)),
+        }
+        filled += part;
+    }
+    (filled, None)
+}
+
+/// A general-purpose register as an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gpr {
+    /// Encoding, 0 to 15.
+    pub number: u8,
+    /// Bytes: 1, 2, 4 or 8.
+    pub size: u8,
+    /// AH, CH, DH or BH.
+    pub high: bool,
+}
+
+impl Gpr {
+    /// The operand for the decoder's register; None if it is not a general-purpose one.
+    #[must_use]
+    pub fn new(register: Register) -> Option<Self> {
+        // The decoder numbers its registers by class, each in the order of their encoding.
+        let index = register as u32;
+        let in_class = |first: Register, last: Register, size| {
+            (first as u32..=last as u32).contains(&index).then(|| Self {
+                number: (index - first as u32) as u8,
+                size,
+                high: false,
+            })
+        };
+        in_class(Register::RAX, Register::R15, 8)
+            .or_else(|| in_class(Register::EAX, Register::R15D, 4))
+            .or_else(|| in_class(Register::AX, Register::R15W, 2))
+            .or_else(|| in_class(Register::AL, Register::BL, 1))
+            .or_else(|| in_class(Register::AH, Register::BH, 1).map(|r| Self { high: true, ..r }))
+            .or_else(|| in_class(Register::SPL, Register::R15L, 1).map(|r| Self { number: r.number + 4, ..r }))
+    }
+
+    /// Its value, zero-extended.
+    #[must_use]
+    pub fn read(self, vcpu: &impl Vcpu) -> u64 {
+        let full = vcpu.gprs().get(self.number);
+        if self.high { full >> 8 & 0xff } else { full & mask(self.size) }
+    }
+
+    /// Sets it: 4 bytes clear the upper half, 1 and 2 leave the rest.
+    pub fn write(self, vcpu: &mut impl Vcpu, value: u64) {
+        let old = vcpu.gprs().get(self.number);
+        let new = match self.size {
+            8 => value,
+            4 => value & 0xffff_ffff,
+            _ if self.high => old & !0xff00 | (value & 0xff) << 8,
+            size => old & !mask(size) | value & mask(size),
+        };
+        vcpu.gprs_mut().set(self.number, new);
+    }
+}
+
+/// The low `size` bytes, 1 to 8.
+#[must_use]
+pub const fn mask(size: u8) -> u64 {
+    if size >= 8 { u64::MAX } else { (1 << (size as u32 * 8)) - 1 }
+}
+
+#[cfg(test)]
+mod tests;

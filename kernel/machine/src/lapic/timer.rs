@@ -1,0 +1,251 @@
+//! The local APIC's timer: one-shot, periodic, TSC-deadline (SDM vol. 3A 11.5.4). It counts nothing: it knows when it
+//! was started and works out the rest when asked.
+
+/// The time at which a register is accessed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Clock {
+    /// The host's time-stamp counter.
+    pub tsc: u64,
+    /// What the guest's counter is ahead of it, modulo 2^64.
+    pub offset: u64,
+}
+
+/// Timer mode, bits 17 and 18 of the LVT entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    OneShot,
+    Periodic,
+    TscDeadline,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Timer {
+    /// Frequency before the divider, Hz, at least 1.
+    timer_hz: u64,
+    /// Frequency of the host's TSC, Hz, at least 1.
+    tsc_hz: u64,
+    mode: Mode,
+    /// Initial count register.
+    initial: u32,
+    /// Divide configuration register.
+    divide: u8,
+    /// The count runs; host TSC at which it was at `initial`.
+    started: Option<u64>,
+    /// IA32_TSC_DEADLINE as the guest wrote it and the host TSC it stands for; armed if Some.
+    tsc_deadline: Option<(u64, u64)>,
+}
+
+impl Timer {
+    pub(super) fn new(timer_hz: u64, tsc_hz: u64) -> Self {
+        Self {
+            timer_hz: timer_hz.max(1),
+            tsc_hz: tsc_hz.max(1),
+            mode: Mode::OneShot,
+            initial: 0,
+            divide: 0,
+            started: None,
+            tsc_deadline: None,
+        }
+    }
+
+    /// Divisor: bits 0, 1 and 3 of the register, 0b111 means 1.
+    fn divisor(&self) -> u128 {
+        let code = self.divide & 3 | (self.divide >> 1) & 4;
+        1 << ((code + 1) & 7)
+    }
+
+    /// Host TSC ticks that `count` ticks of the timer take, rounded up so that a deadline never comes early.
+    fn tsc_ticks(&self, count: u32) -> u64 {
+        let ticks = (u128::from(count) * self.divisor() * u128::from(self.tsc_hz)).div_ceil(u128::from(self.timer_hz));
+        // Below 2^63, so that `elapsed` can tell past from future.
+        ticks.min(u128::from(u64::MAX >> 1)) as u64
+    }
+
+    /// Host TSC ticks since the start; 0 if the clock is behind it.
+    fn elapsed(started: u64, now: u64) -> u64 {
+        (now.wrapping_sub(started) as i64).max(0) as u64
+    }
+
+    pub(super) fn set_mode(&mut self, mode: Mode) {
+        if (mode == Mode::TscDeadline) != (self.mode == Mode::TscDeadline) {
+            self.started = None;
+            self.tsc_deadline = None;
+        }
+        self.mode = mode;
+    }
+
+    pub(super) fn initial_count(&self) -> u32 {
+        self.initial
+    }
+
+    /// Starts the count, or stops it with 0. Ignored in TSC-deadline mode.
+    pub(super) fn set_initial_count(&mut self, count: u32, now: u64) {
+        if self.mode != Mode::TscDeadline {
+            self.initial = count;
+            self.started = (count != 0).then_some(now);
+        }
+    }
+
+    pub(super) fn current_count(&self, now: u64) -> u32 {
+        let Some(started) = self.started else { return 0 };
+        let elapsed = u128::from(Self::elapsed(started, now)) * u128::from(self.timer_hz)
+            / (u128::from(self.tsc_hz) * self.divisor());
+        let initial = u128::from(self.initial);
+        match self.mode {
+            Mode::Periodic => (initial - elapsed % initial.max(1)) as u32,
+            _ => initial.saturating_sub(elapsed) as u32,
+        }
+    }
+
+    pub(super) fn divide(&self) -> u8 {
+        self.divide
+    }
+
+    /// Changes the divider; a running count goes on from where it is, at the new rate.
+    pub(super) fn set_divide(&mut self, divide: u8, now: u64) {
+        let done = self.initial - self.current_count(now).min(self.initial);
+        self.divide = divide;
+        if self.started.is_some() {
+            self.started = Some(now.wrapping_sub(self.tsc_ticks(done)));
+        }
+    }
+
+    pub(super) fn tsc_deadline(&self) -> u64 {
+        self.tsc_deadline.map_or(0, |(guest, _)| guest)
+    }
+
+    /// Arms the deadline, or disarms it with 0. Ignored outside TSC-deadline mode.
+    pub(super) fn set_tsc_deadline(&mut self, deadline: u64, clock: Clock) {
+        if self.mode != Mode::TscDeadline {
+            return;
+        }
+        let ahead = deadline.saturating_sub(clock.tsc.wrapping_add(clock.offset));
+        self.tsc_deadline = (deadline != 0).then(|| (deadline, clock.tsc.saturating_add(ahead)));
+    }
+
+    /// Host TSC at which it fires next.
+    pub(super) fn deadline(&self) -> Option<u64> {
+        match self.mode {
+            Mode::TscDeadline => self.tsc_deadline.map(|(_, host)| host),
+            _ => self.started.map(|s| s.wrapping_add(self.tsc_ticks(self.initial))),
+        }
+    }
+
+    /// Whether it fired by `now`; it is set up for its next turn then. Periods that went by unseen count once, as
+    /// their interrupts would fall together in the IRR.
+    pub(super) fn expire(&mut self, now: u64) -> bool {
+        if self.mode == Mode::TscDeadline {
+            let fired = self.tsc_deadline.is_some_and(|(_, host)| now >= host);
+            if fired {
+                self.tsc_deadline = None;
+            }
+            return fired;
+        }
+        let Some(started) = self.started else { return false };
+        let (elapsed, period) = (Self::elapsed(started, now), self.tsc_ticks(self.initial).max(1));
+        if elapsed < period {
+            return false;
+        }
+        self.started = (self.mode == Mode::Periodic).then(|| started.wrapping_add(elapsed / period * period));
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Clock = Clock { tsc: 1_000_000, offset: 0 };
+
+    /// A timer of 1 GHz under a TSC of 2.5 GHz.
+    fn timer(mode: Mode) -> Timer {
+        let mut t = Timer::new(1_000_000_000, 2_500_000_000);
+        t.set_mode(mode);
+        t.set_divide(0b1011, 0); // by 1
+        t
+    }
+
+    #[test]
+    fn dividers_are_those_of_the_manual() {
+        for (code, divisor) in [
+            (0b0000, 2),
+            (0b0001, 4),
+            (0b0010, 8),
+            (0b0011, 16),
+            (0b1000, 32),
+            (0b1001, 64),
+            (0b1010, 128),
+            (0b1011, 1),
+        ] {
+            let mut t = timer(Mode::OneShot);
+            t.set_divide(code, 0);
+            assert_eq!(t.divisor(), divisor, "{code:#b}");
+        }
+    }
+
+    #[test]
+    fn one_shot_fires_once_at_its_count_and_not_before() {
+        let mut t = timer(Mode::OneShot);
+        t.set_initial_count(1001, NOW.tsc);
+        let deadline = t.deadline().unwrap();
+        assert_eq!(deadline, NOW.tsc + 2503, "1001 * 2.5 rounded up");
+        assert_eq!(t.current_count(NOW.tsc + 2500), 1);
+        assert!(!t.expire(deadline - 1));
+        assert!(t.expire(deadline));
+        assert_eq!((t.deadline(), t.current_count(deadline), t.initial_count()), (None, 0, 1001));
+        assert!(!t.expire(u64::MAX / 2));
+    }
+
+    #[test]
+    fn periodic_keeps_its_phase_and_folds_missed_periods() {
+        let mut t = timer(Mode::Periodic);
+        t.set_initial_count(1000, NOW.tsc);
+        assert!(t.expire(NOW.tsc + 2500 * 7 + 3));
+        assert_eq!(t.deadline(), Some(NOW.tsc + 2500 * 8));
+        assert!(!t.expire(NOW.tsc + 2500 * 8 - 1));
+        assert_eq!(t.current_count(NOW.tsc + 2500 * 7 + 250), 900);
+        t.set_initial_count(0, NOW.tsc);
+        assert_eq!(t.deadline(), None);
+    }
+
+    #[test]
+    fn a_change_of_divider_keeps_the_count() {
+        let mut t = timer(Mode::OneShot);
+        t.set_initial_count(1000, NOW.tsc);
+        t.set_divide(0b0000, NOW.tsc + 1000); // 400 gone
+        assert_eq!(t.current_count(NOW.tsc + 1000), 600);
+        assert_eq!(t.deadline(), Some(NOW.tsc + 1000 + 600 * 5));
+    }
+
+    #[test]
+    fn a_tsc_deadline_is_the_guests_time() {
+        let mut t = timer(Mode::TscDeadline);
+        let clock = Clock { tsc: 5000, offset: 0u64.wrapping_sub(4000) }; // the guest reads 1000
+        t.set_tsc_deadline(1700, clock);
+        assert_eq!((t.deadline(), t.tsc_deadline()), (Some(5700), 1700));
+        assert!(!t.expire(5699));
+        assert!(t.expire(5700));
+        assert_eq!((t.deadline(), t.tsc_deadline()), (None, 0));
+        t.set_tsc_deadline(1, clock);
+        assert_eq!(t.deadline(), Some(5000), "past already: at once");
+        t.set_tsc_deadline(0, clock);
+        assert_eq!(t.deadline(), None);
+        t.set_tsc_deadline(u64::MAX, clock);
+        assert!(!t.expire(1 << 62));
+    }
+
+    #[test]
+    fn modes_do_not_leak_into_each_other() {
+        let mut t = timer(Mode::OneShot);
+        t.set_tsc_deadline(2_000_000, NOW);
+        assert_eq!(t.deadline(), None, "no deadline outside its mode");
+        t.set_initial_count(10, NOW.tsc);
+        t.set_mode(Mode::TscDeadline);
+        assert_eq!(t.deadline(), None);
+        t.set_initial_count(10, NOW.tsc);
+        assert_eq!((t.deadline(), t.current_count(NOW.tsc)), (None, 0), "no count in deadline mode");
+        t.set_tsc_deadline(2_000_000, NOW);
+        t.set_mode(Mode::Periodic);
+        assert_eq!(t.deadline(), None);
+    }
+}

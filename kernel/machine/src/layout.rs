@@ -1,0 +1,115 @@
+//! The guest's address map: where memory, devices and interrupts are. Every part of the machine, and the ACPI tables
+//! that describe it, take these numbers from here.
+//!
+//! Follows PCI Firmware 3.3 ch. 4 (ECAM), 82093AA 3.0 (IOAPIC), ACPI 6.5 ch. 4.8.3.7 (sleep registers) and 5.6.9 (GED).
+
+use core::ops::RangeInclusive;
+
+/// Memory below 4 GiB ends here at the latest; what does not fit continues at [`HIGH_MEMORY`].
+pub const LOW_MEMORY_END: u64 = 0xc000_0000;
+/// Where memory continues above the PCI hole.
+pub const HIGH_MEMORY: u64 = 0x1_0000_0000;
+
+/// PCI memory window of the host bridge: BARs in memory lie in here.
+pub const PCI_MEMORY: RangeInclusive<u64> = 0xc000_0000..=0xdfff_ffff;
+/// PCI I/O window of the host bridge: BARs in I/O space lie in here.
+pub const PCI_IO: RangeInclusive<u16> = 0x1000..=0x2fff;
+/// Configuration space as memory: 4 KiB a function, 32 devices of 8 functions, one bus.
+pub const ECAM: u64 = 0xe000_0000;
+/// Length of [`ECAM`]: bus 0 only.
+pub const ECAM_SIZE: u64 = 0x10_0000;
+/// CONFIG_ADDRESS; takes double words only.
+pub const CONFIG_ADDRESS: u16 = 0xcf8;
+/// CONFIG_DATA and the three ports after it.
+pub const CONFIG_DATA: u16 = 0xcfc;
+/// Devices on bus 0, the host bridge included.
+pub const PCI_DEVICES: usize = 32;
+
+/// IOAPIC registers, one page of which only the first bytes answer.
+pub const IOAPIC: u64 = 0xfec0_0000;
+/// Length of the IOAPIC's page.
+pub const IOAPIC_SIZE: u64 = 0x1000;
+/// APIC ID of the IOAPIC as its register and the MADT have it.
+pub const IOAPIC_ID: u8 = 0;
+/// Inputs of the IOAPIC: GSI 0 to 23.
+pub const IOAPIC_PINS: u8 = 24;
+/// Where xAPIC mode would have the local APIC. Never mapped: this machine is in x2APIC mode only. MSI addresses name it.
+pub const LOCAL_APIC: u64 = 0xfee0_0000;
+
+/// First port of the serial console (eight ports).
+pub const COM1: u16 = 0x3f8;
+/// GSI of the serial console, edge-triggered, active high, like an ISA interrupt.
+pub const COM1_GSI: u8 = 4;
+
+/// GSI of the power button's generic event device, edge-triggered, active high.
+pub const POWER_BUTTON_GSI: u8 = 5;
+/// SLEEP_CONTROL_REG of the FADT: one byte, I/O space.
+pub const SLEEP_CONTROL: u16 = 0x600;
+/// SLEEP_STATUS_REG of the FADT: one byte, I/O space.
+pub const SLEEP_STATUS: u16 = 0x601;
+/// RESET_REG of the FADT: one byte, I/O space.
+pub const RESET: u16 = 0x602;
+/// What a write to [`RESET`] must hold: RESET_VALUE of the FADT.
+pub const RESET_VALUE: u8 = 0x01;
+/// Status of the generic event device: one byte; bit 0 is the power button, written 1 to clear.
+pub const EVENT_STATUS: u16 = 0x604;
+/// Ports of the ACPI registers together.
+pub const ACPI_PORTS: RangeInclusive<u16> = 0x600..=0x60f;
+/// SLP_TYP of `_S5` in the DSDT: soft off.
+pub const SLEEP_TYPE_S5: u8 = 5;
+
+/// Length of BAR0 of a virtio function (memory: common configuration, ISR, device configuration, MSI-X).
+pub const VIRTIO_BAR0_SIZE: u32 = 0x4000;
+/// Length of BAR1 of a virtio function (I/O: notification).
+pub const VIRTIO_BAR1_SIZE: u32 = 0x100;
+
+/// Where BAR0 of PCI device `device` (0 to 31) lies before the guest moves it.
+#[must_use]
+pub const fn bar0(device: u8) -> u32 {
+    *PCI_MEMORY.start() as u32 + (device & 31) as u32 * VIRTIO_BAR0_SIZE
+}
+
+/// Where BAR1 of PCI device `device` (0 to 31) lies before the guest moves it.
+#[must_use]
+pub const fn bar1(device: u8) -> u32 {
+    *PCI_IO.start() as u32 + (device & 31) as u32 * VIRTIO_BAR1_SIZE
+}
+
+/// Splits `size` bytes of guest memory into what lies below the PCI hole (from 0) and what lies at [`HIGH_MEMORY`].
+#[must_use]
+pub const fn memory_split(size: u64) -> (u64, u64) {
+    if size <= LOW_MEMORY_END { (size, 0) } else { (LOW_MEMORY_END, size - LOW_MEMORY_END) }
+}
+
+// The windows follow one another without overlap.
+const _: () = {
+    assert!(LOW_MEMORY_END <= *PCI_MEMORY.start());
+    assert!(*PCI_MEMORY.end() < ECAM);
+    assert!(ECAM + ECAM_SIZE <= IOAPIC);
+    assert!(IOAPIC + IOAPIC_SIZE <= LOCAL_APIC);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_windows_hold_every_bar() {
+        for device in 0..PCI_DEVICES as u8 {
+            let (memory, io) = (u64::from(bar0(device)), bar1(device));
+            assert!(memory.is_multiple_of(u64::from(VIRTIO_BAR0_SIZE)));
+            assert!(PCI_MEMORY.contains(&(memory + u64::from(VIRTIO_BAR0_SIZE) - 1)));
+            assert!(PCI_IO.contains(&((io + VIRTIO_BAR1_SIZE - 1) as u16)));
+        }
+        for port in [SLEEP_CONTROL, SLEEP_STATUS, RESET, EVENT_STATUS] {
+            assert!(ACPI_PORTS.contains(&port));
+        }
+    }
+
+    #[test]
+    fn memory_beyond_the_hole_continues_at_4_gib() {
+        assert_eq!(memory_split(0x2000_0000), (0x2000_0000, 0));
+        assert_eq!(memory_split(0xc000_0000), (0xc000_0000, 0));
+        assert_eq!(memory_split(0x1_0000_0000), (0xc000_0000, 0x4000_0000));
+    }
+}

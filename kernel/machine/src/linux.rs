@@ -1,0 +1,201 @@
+//! Starting Linux: a bzImage by the 64-bit boot protocol.
+//!
+//! Follows Documentation/arch/x86/boot.rst and zero-page.rst (protocol 2.12 and later). The file comes from the operator,
+//! but is treated as hostile all the same: every offset is checked, and each error names the value and where it stood.
+
+use core::fmt;
+
+use memory::{BadAddress, GuestMemory};
+
+use crate::{layout, vcpu::StartState};
+
+mod header;
+
+pub use header::{Error, Header};
+
+/// Where things lie below 1 MiB while the kernel starts. It copies or reserves what it needs before it uses that memory.
+mod low {
+    pub const BOOT_PARAMS: u64 = 0x7000;
+    pub const GDT: u64 = 0x8000;
+    /// One PML4, one PDPT, four page directories.
+    pub const PAGE_TABLES: u64 = 0x9000;
+    pub const COMMAND_LINE: u64 = 0x2_0000;
+    /// The command line with its zero may be this long, whatever the kernel says.
+    pub const COMMAND_LINE_ROOM: u64 = 0x1_0000;
+    /// Usable memory ends here; from here to 1 MiB are the firmware's areas, the ACPI tables among them.
+    pub const END: u64 = 0xa_0000;
+}
+
+/// Kernel memory begins here at the earliest.
+const ONE_MIB: u64 = 0x10_0000;
+
+/// What to start.
+#[derive(Clone, Copy, Debug)]
+pub struct Linux<'a> {
+    /// The bzImage.
+    pub kernel: &'a [u8],
+    /// The initial ramdisk, if there is one.
+    pub initrd: Option<&'a [u8]>,
+    /// The command line, without a zero.
+    pub command_line: &'a str,
+}
+
+/// Where the parts ended up, for the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// First byte of the protected-mode kernel.
+    pub kernel: u64,
+    /// First byte and length of the ramdisk.
+    pub initrd: Option<(u64, u64)>,
+}
+
+/// Loads Linux into a guest's memory and says how its first vCPU starts. `rsdp` is the address of the ACPI root pointer.
+///
+/// # Errors
+/// The file is not a kernel this can start, or the guest's memory is too small for it.
+pub fn load(memory: &GuestMemory, linux: &Linux<'_>, rsdp: u64) -> Result<(StartState, Placement), Error> {
+    let header = Header::parse(linux.kernel)?;
+    let room = first_region_end(memory);
+    let kernel_at = place_kernel(&header, room)?;
+    memory.write(kernel_at, header.payload(linux.kernel))?;
+    let kernel_end = kernel_at + header.memory_needed();
+
+    let initrd = match linux.initrd {
+        Some(initrd) if !initrd.is_empty() => {
+            let at = place_initrd(&header, initrd.len() as u64, room, kernel_end)?;
+            memory.write(at, initrd)?;
+            Some((at, initrd.len() as u64))
+        }
+        _ => None,
+    };
+
+    write_command_line(memory, &header, linux.command_line)?;
+    write_boot_params(memory, &header, linux, initrd, rsdp)?;
+    write_page_tables(memory)?;
+    let gdt = write_gdt(memory)?;
+    let state = StartState::linux_64(kernel_at + 0x200, low::BOOT_PARAMS, low::PAGE_TABLES, gdt);
+    Ok((state, Placement { kernel: kernel_at, initrd }))
+}
+
+/// End of the run of memory that begins at 0, as far as it lies below the PCI hole.
+fn first_region_end(memory: &GuestMemory) -> u64 {
+    let mut end = 0;
+    while let Some(next) = memory.regions().iter().find(|r| r.gpa == end && r.size != 0) {
+        end += next.size;
+    }
+    end.min(layout::LOW_MEMORY_END)
+}
+
+fn place_kernel(header: &Header, room: u64) -> Result<u64, Error> {
+    let needed = header.memory_needed();
+    let fits = |at: u64| at >= ONE_MIB && at.checked_add(needed).is_some_and(|end| end <= room);
+    if fits(header.pref_address) {
+        return Ok(header.pref_address);
+    }
+    let lowest = ONE_MIB.next_multiple_of(u64::from(header.kernel_alignment));
+    if header.relocatable && fits(lowest) {
+        return Ok(lowest);
+    }
+    Err(Error::NoRoomForKernel { at: header.pref_address, needed, room })
+}
+
+/// As high as it may lie, so that it is out of the kernel's way.
+fn place_initrd(header: &Header, len: u64, room: u64, kernel_end: u64) -> Result<u64, Error> {
+    let limit = room.min(u64::from(header.initrd_addr_max).saturating_add(1));
+    let at = limit.checked_sub(len).map(|at| at & !0xfff).filter(|&at| at >= kernel_end);
+    at.ok_or(Error::NoRoomForInitrd { len, from: kernel_end, to: limit })
+}
+
+fn write_command_line(memory: &GuestMemory, header: &Header, command_line: &str) -> Result<(), Error> {
+    let len = command_line.len() as u64;
+    let limit = u64::from(header.cmdline_size).min(low::COMMAND_LINE_ROOM - 1);
+    if len > limit {
+        return Err(Error::CommandLineTooLong { len, limit });
+    }
+    if let Some(at) = command_line.bytes().position(|b| b == 0) {
+        return Err(Error::CommandLineHasZero { at: at as u64 });
+    }
+    memory.write(low::COMMAND_LINE, command_line.as_bytes())?;
+    memory.write(low::COMMAND_LINE + len, &[0])?;
+    Ok(())
+}
+
+fn write_boot_params(
+    memory: &GuestMemory,
+    header: &Header,
+    linux: &Linux<'_>,
+    initrd: Option<(u64, u64)>,
+    rsdp: u64,
+) -> Result<(), BadAddress> {
+    const BASE: u64 = low::BOOT_PARAMS;
+    memory.zero(BASE, 0x1000)?;
+    memory.write(BASE + header::START as u64, header.bytes(linux.kernel))?;
+    memory.write_u64(BASE + 0x070, rsdp)?; // acpi_rsdp_addr
+    memory.write(BASE + 0x210, &[0xff])?; // type_of_loader: none of the registered ones
+    let (at, len) = initrd.unwrap_or((0, 0));
+    memory.write_u32(BASE + 0x218, at as u32)?; // ramdisk_image
+    memory.write_u32(BASE + 0x21c, len as u32)?; // ramdisk_size
+    memory.write_u32(BASE + 0x0c0, (at >> 32) as u32)?; // ext_ramdisk_image
+    memory.write_u32(BASE + 0x0c4, (len >> 32) as u32)?; // ext_ramdisk_size
+    memory.write_u32(BASE + 0x228, low::COMMAND_LINE as u32)?; // cmd_line_ptr
+    memory.write_u64(BASE + 0x250, 0)?; // setup_data: none
+    let mut entries = 0;
+    for (from, to, kind) in memory_map(memory) {
+        let at = BASE + 0x2d0 + entries * 20;
+        memory.write_u64(at, from)?;
+        memory.write_u64(at + 8, to - from)?;
+        memory.write_u32(at + 16, kind)?;
+        entries += 1;
+    }
+    memory.write(BASE + 0x1e8, &[entries as u8]) // e820_entries
+}
+
+/// The e820 map: first address, end, type.
+fn memory_map(memory: &GuestMemory) -> impl Iterator<Item = (u64, u64, u32)> {
+    const RAM: u32 = 1;
+    const RESERVED: u32 = 2;
+    let fixed = [(low::END, ONE_MIB, RESERVED), (layout::ECAM, layout::ECAM + layout::ECAM_SIZE, RESERVED)];
+    let below = memory.regions().iter().map(|r| (r.gpa, (r.gpa + r.size).min(low::END), RAM));
+    let above = memory.regions().iter().map(|r| (r.gpa.max(ONE_MIB), r.gpa + r.size, RAM));
+    below.chain(above).chain(fixed).filter(|&(from, to, _)| from < to)
+}
+
+/// Identity map of the first 4 GiB in 2 MiB pages.
+fn write_page_tables(memory: &GuestMemory) -> Result<(), BadAddress> {
+    const PRESENT_WRITABLE: u64 = 0b11;
+    const LARGE: u64 = 1 << 7;
+    const PML4: u64 = low::PAGE_TABLES;
+    const PDPT: u64 = PML4 + 0x1000;
+    const DIRECTORIES: u64 = PDPT + 0x1000;
+    memory.zero(PML4, 0x2000)?;
+    memory.write_u64(PML4, PDPT | PRESENT_WRITABLE)?;
+    for i in 0..4 {
+        memory.write_u64(PDPT + i * 8, (DIRECTORIES + i * 0x1000) | PRESENT_WRITABLE)?;
+    }
+    for i in 0..4 * 512 {
+        memory.write_u64(DIRECTORIES + i * 8, i << 21 | LARGE | PRESENT_WRITABLE)?;
+    }
+    Ok(())
+}
+
+/// The table that the segments of [`StartState::linux_64`] stand for: __BOOT_CS 0x10, __BOOT_DS 0x18, a TSS at 0x20.
+fn write_gdt(memory: &GuestMemory) -> Result<(u64, u16), BadAddress> {
+    const ENTRIES: [u64; 6] = [0, 0, 0x00af_9b00_0000_ffff, 0x00cf_9300_0000_ffff, 0x0000_8b00_0000_0067, 0];
+    for (i, entry) in ENTRIES.iter().enumerate() {
+        memory.write_u64(low::GDT + i as u64 * 8, *entry)?;
+    }
+    Ok((low::GDT, (ENTRIES.len() * 8 - 1) as u16))
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "kernel at {:#x}", self.kernel)?;
+        match self.initrd {
+            Some((at, len)) => write!(f, ", initrd at {at:#x} ({len} bytes)"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,329 @@
+//! One guest's machine: what its vCPUs share, and what happens between an exit and the next entry.
+//!
+//! ```text
+//!   attach ──▶ before_entry ──▶ Run ──▶ Mailbox::entering_guest ──▶ Vcpu::run ──▶ Mailbox::left_guest ──▶ handle ─┐
+//!                   ▲    └────▶ Wait ─▶ Mailbox::halting, sleep ──────────────▶ Mailbox::left_guest ──┐          │
+//!                   └─────────────────────────────────────────────────────────────────────────────────┴──────────┘
+//! ```
+//!
+//! Each vCPU's core runs that loop with its own [`Context`]; the loop itself is the kernel's, because masking kicks and
+//! sleeping are. Interrupts reach a vCPU through its mailbox alone, so [`Machine::deliver`], which the engine calls, takes
+//! no lock. The lock here guards the devices with registers (console, IOAPIC, PCI) against the guest's own vCPUs.
+
+extern crate alloc;
+
+use alloc::{boxed::Box, string::String, vec::Vec};
+use core::fmt;
+
+use engine::{msix::Interrupt, shared::Shared};
+use memory::{BadAddress, GuestMemory};
+use spin::Mutex;
+
+use crate::{
+    clock::Clock,
+    cpuid::{Cpuid, Options, Regs},
+    lapic::{Delivery, Destination, LocalApic, Message},
+    linux::{self, Linux, Placement},
+    mailbox::{Mailbox, StopReason, send},
+    pci::TooManyFunctions,
+    reason::Histogram,
+    tables,
+    vcpu::{StartState, Vcpu},
+};
+
+mod context;
+mod devices;
+mod entry;
+mod exits;
+mod port;
+mod refusals;
+
+use context::Activity;
+pub use context::Context;
+use devices::Devices;
+pub use entry::Entry;
+pub use exits::Next;
+pub use refusals::Refusal;
+use refusals::Refusals;
+
+/// More vCPUs than this a guest cannot have: IDs from 255 on need interrupt remapping, which this machine lacks.
+pub const MAX_VCPUS: usize = 255;
+
+/// What the kernel does for a vCPU's core.
+pub trait Host {
+    /// The time-stamp counter now.
+    fn tsc(&self) -> u64;
+    /// Time of day in nanoseconds since 1970, UTC.
+    fn wall_clock(&self) -> u64;
+    /// Sends an NMI to the core of another vCPU of this guest.
+    fn kick(&self, vcpu: usize);
+    /// A byte from the guest's serial console.
+    fn console(&self, byte: u8);
+}
+
+/// What the guests of this host have in common.
+#[derive(Clone, Copy)]
+pub struct Platform {
+    /// Executes CPUID with EAX (leaf) and ECX (sub-leaf) on the host.
+    pub cpuid: fn(u32, u32) -> Regs,
+    /// Frequency of the TSC in kHz.
+    pub tsc_khz: u64,
+    /// The TSC now: the guest's clock begins here.
+    pub tsc: u64,
+    /// The host can back the guest's timer in TSC-deadline mode.
+    pub tsc_deadline: bool,
+    /// The back-end lets RDTSCP and RDPID run in the guest.
+    pub rdtscp: bool,
+    /// The back-end lets INVPCID run in the guest.
+    pub invpcid: bool,
+}
+
+/// What a machine is made of.
+pub struct Settings<'a> {
+    /// The guest's name, for the log.
+    pub name: String,
+    /// Its memory, all zero, the first of it at 0.
+    pub memory: GuestMemory,
+    /// Number of vCPUs, 1 to [`MAX_VCPUS`].
+    pub vcpus: usize,
+    /// A bzImage.
+    pub kernel: &'a [u8],
+    /// Initial ramdisk.
+    pub initrd: Option<&'a [u8]>,
+    /// Command line.
+    pub cmdline: &'a str,
+    /// Its network devices, as after [`Shared::restart`], in the order of their PCI device numbers (from 1).
+    pub nics: Vec<&'static Shared>,
+    /// The host.
+    pub platform: Platform,
+}
+
+/// Why a machine could not be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// The number of vCPUs is 0 or above [`MAX_VCPUS`].
+    Vcpus(usize),
+    /// Too many network devices.
+    Devices(TooManyFunctions),
+    /// No memory for the ACPI tables.
+    Tables(BadAddress),
+    /// The kernel cannot be loaded.
+    Linux(linux::Error),
+}
+
+impl core::error::Error for Error {}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Vcpus(n) => write!(f, "{n} vCPUs; expected 1 to {MAX_VCPUS}"),
+            Self::Devices(e) => e.fmt(f),
+            Self::Tables(e) => write!(f, "no room for the ACPI tables: {e}"),
+            Self::Linux(e) => e.fmt(f),
+        }
+    }
+}
+
+/// Why a guest has stopped, as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// It switched itself off.
+    PowerOff,
+    /// It asked for a reset.
+    Reset,
+    /// Triple fault: what resets a real machine.
+    TripleFault,
+    /// The operator, or a time limit after the power button.
+    Killed,
+    /// It cannot go on, and why.
+    Failed(String),
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PowerOff => f.write_str("power off"),
+            Self::Reset => f.write_str("reset"),
+            Self::TripleFault => f.write_str("triple fault"),
+            Self::Killed => f.write_str("killed"),
+            Self::Failed(why) => write!(f, "failed: {why}"),
+        }
+    }
+}
+
+impl Stop {
+    fn request(&self) -> StopReason {
+        match self {
+            Self::PowerOff => StopReason::PowerOff,
+            Self::Reset => StopReason::Reset,
+            Self::Killed => StopReason::Killed,
+            Self::TripleFault | Self::Failed(_) => StopReason::Failed,
+        }
+    }
+}
+
+/// The machine of one guest, for one life: a restart makes a new one.
+pub struct Machine {
+    name: String,
+    memory: GuestMemory,
+    cpuid: Cpuid,
+    clock: Clock,
+    platform: Platform,
+    start: StartState,
+    placement: Placement,
+    mailboxes: Box<[Mailbox]>,
+    devices: Mutex<Devices>,
+    refusals: Refusals,
+    stopped: Mutex<Option<Stop>>,
+}
+
+impl Machine {
+    /// Makes a machine and loads its memory.
+    ///
+    /// # Errors
+    /// Its parts do not fit: see [`Error`].
+    pub fn new(settings: Settings<'_>) -> Result<Self, Error> {
+        let Settings { name, memory, vcpus, kernel, initrd, cmdline, nics, platform } = settings;
+        if !(1..=MAX_VCPUS).contains(&vcpus) {
+            return Err(Error::Vcpus(vcpus));
+        }
+        let count = vcpus as u32;
+        let cpuid = Cpuid::new(
+            platform.cpuid,
+            &Options {
+                vcpus: count,
+                tsc_khz: platform.tsc_khz,
+                tsc_deadline: platform.tsc_deadline,
+                rdtscp: platform.rdtscp,
+                invpcid: platform.invpcid,
+            },
+        );
+        tables::write(&memory, count).map_err(Error::Tables)?;
+        let linux = Linux { kernel, initrd, command_line: cmdline };
+        let (start, placement) = linux::load(&memory, &linux, tables::RSDP).map_err(Error::Linux)?;
+        Ok(Self {
+            name,
+            cpuid,
+            clock: Clock::new(platform.tsc_khz, platform.tsc),
+            platform,
+            start,
+            placement,
+            mailboxes: (0..vcpus).map(|_| Mailbox::new()).collect(),
+            refusals: Refusals::new(&nics),
+            devices: Mutex::new(Devices::new(&nics).map_err(Error::Devices)?),
+            memory,
+            stopped: Mutex::new(None),
+        })
+    }
+
+    /// The guest's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Number of vCPUs.
+    #[must_use]
+    pub fn vcpus(&self) -> usize {
+        self.mailboxes.len()
+    }
+
+    /// The guest's CPUID, for a back-end that follows it.
+    #[must_use]
+    pub fn cpuid(&self) -> &Cpuid {
+        &self.cpuid
+    }
+
+    /// Where kernel and ramdisk lie.
+    #[must_use]
+    pub fn placement(&self) -> Placement {
+        self.placement
+    }
+
+    /// The mailbox of a vCPU; None beyond the last.
+    #[must_use]
+    pub fn mailbox(&self, vcpu: usize) -> Option<&Mailbox> {
+        self.mailboxes.get(vcpu)
+    }
+
+    /// Takes vCPU `index` into the machine: sets its registers (the first starts Linux, the others wait for a start-up
+    /// IPI) and gives what belongs to it. None beyond the last. `exits` counts its exits.
+    pub fn attach(&self, index: usize, vcpu: &mut impl Vcpu, exits: &'static Histogram) -> Option<Context> {
+        let id = u32::try_from(index).ok().filter(|_| index < self.vcpus())?;
+        let first = index == 0;
+        let apic = LocalApic::new(crate::lapic::Settings {
+            id,
+            bootstrap: first,
+            timer_hz: crate::cpuid::timer_hz(self.platform.tsc_khz),
+            tsc_hz: self.platform.tsc_khz.saturating_mul(1000),
+            tsc_deadline: self.platform.tsc_deadline,
+        });
+        if first {
+            vcpu.reset(&self.start);
+        } else {
+            vcpu.reset(&StartState::startup_ipi(0, self.cpuid.signature()));
+        }
+        vcpu.set_xcr0(1);
+        let activity = if first { Activity::Running } else { Activity::WaitForStartup };
+        Some(Context::new(index, apic, activity, exits))
+    }
+
+    /// Delivers a device's interrupt to the vCPUs it names. `kick` is called for each whose core has to get an NMI.
+    /// False: it names none of this guest's. From any core, without a lock.
+    pub fn deliver(&self, interrupt: Interrupt, kick: impl FnMut(usize)) -> bool {
+        let Interrupt { destination, logical, lowest_priority, vector } = interrupt;
+        let delivery = if lowest_priority {
+            Delivery::LowestPriority { vector, level: false }
+        } else {
+            Delivery::Fixed { vector, level: false }
+        };
+        let Ok(destination) = u8::try_from(destination) else { return false };
+        self.send(Message { destination: Destination::of_message(destination, logical), delivery }, kick)
+    }
+
+    fn send(&self, message: Message, mut kick: impl FnMut(usize)) -> bool {
+        send(message, |id| self.mailboxes.get(id as usize), self.vcpus() as u32, |id| kick(id as usize))
+    }
+
+    /// Presses the power button. From any core; `kick` as for [`Machine::deliver`].
+    pub fn press_power_button(&self, mut kick: impl FnMut(usize)) {
+        self.devices.lock().press_power_button(|message| {
+            self.send(message, &mut kick);
+        });
+    }
+
+    /// Types into the serial console: takes bytes from `next` until there is none or the guest has to read first. From
+    /// any core; `kick` as for [`Machine::deliver`].
+    pub fn type_in(&self, next: impl FnMut() -> Option<u8>, mut kick: impl FnMut(usize)) {
+        self.devices.lock().type_in(next, |message| {
+            self.send(message, &mut kick);
+        });
+    }
+
+    /// Asks every vCPU to stop. Of several reasons the first counts. From any core; `kick` as for
+    /// [`Machine::deliver`].
+    pub fn request_stop(&self, stop: Stop, mut kick: impl FnMut(usize)) {
+        let request = stop.request();
+        self.stopped.lock().get_or_insert(stop);
+        for (index, mailbox) in self.mailboxes.iter().enumerate() {
+            if mailbox.request_stop(request) {
+                kick(index);
+            }
+        }
+    }
+
+    /// Why the guest stopped or is stopping; None: it has no reason to.
+    #[must_use]
+    pub fn stopped(&self) -> Option<Stop> {
+        self.stopped.lock().clone()
+    }
+
+    /// What the guest tried and was refused, by kind.
+    pub fn refusals(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        let by_functions = self.devices.lock().refused_messages();
+        self.refusals.report(by_functions)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! What belongs to one vCPU and to its core alone.
+
+use crate::{
+    lapic::LocalApic,
+    msr,
+    reason::{Histogram, Reason},
+};
+
+/// Activity state (SDM vol. 3C 25.4.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Activity {
+    Running,
+    /// After HLT, until an interrupt that can be taken, or an NMI.
+    Halted,
+    /// After INIT, until a start-up IPI.
+    WaitForStartup,
+}
+
+/// One vCPU's share of the machine.
+pub struct Context {
+    pub(super) index: usize,
+    pub(super) apic: LocalApic,
+    pub(super) activity: Activity,
+    /// An NMI waits.
+    pub(super) nmi: bool,
+    pub(super) xcr0: u64,
+    pub(super) mtrr_default_type: u64,
+    exits: &'static Histogram,
+    /// The exit being handled and the TSC at its beginning.
+    handling: Option<(Reason, u64)>,
+    /// Instruction pointer and number of times an exit there could not be made sense of.
+    pub(super) retries: (u64, u32),
+}
+
+impl Context {
+    pub(super) fn new(index: usize, apic: LocalApic, activity: Activity, exits: &'static Histogram) -> Self {
+        let mut this = Self {
+            index,
+            apic,
+            activity,
+            nmi: false,
+            xcr0: 1,
+            mtrr_default_type: 0,
+            exits,
+            handling: None,
+            retries: (0, 0),
+        };
+        this.reset();
+        this
+    }
+
+    /// The registers kept here, as after INIT.
+    pub(super) fn reset(&mut self) {
+        self.nmi = false;
+        self.xcr0 = 1;
+        self.mtrr_default_type = msr::MTRR_DEFAULT_TYPE_RESET;
+        self.retries = (0, 0);
+    }
+
+    /// Index of the vCPU, which is its APIC ID too.
+    #[must_use]
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Its exits so far.
+    #[must_use]
+    pub fn exits(&self) -> &'static Histogram {
+        self.exits
+    }
+
+    /// An exit begins to be handled.
+    pub(super) fn begin(&mut self, reason: Reason, tsc: u64) {
+        self.handling = Some((reason, tsc));
+    }
+
+    /// The exit has been handled: counts it, with the cycles since [`Context::begin`].
+    pub(super) fn end(&mut self, tsc: u64) {
+        if let Some((reason, from)) = self.handling.take() {
+            self.exits.record(reason, tsc.wrapping_sub(from));
+        }
+    }
+}

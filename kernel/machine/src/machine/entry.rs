@@ -1,0 +1,88 @@
+//! On the way into the guest: the mailbox is emptied, the timer looked at, and the most urgent event injected.
+//!
+//! Follows SDM vol. 3A 6.9 (priority among events), 11.8 (APIC) and vol. 3C 26.6 (event injection), APM vol. 2 15.20.
+
+use super::{
+    Host, Machine, Stop,
+    context::{Activity, Context},
+};
+use crate::{
+    lapic,
+    vcpu::{Event, StartState, Vcpu},
+};
+
+/// What to do with a vCPU now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// Enter the guest; leave it when the host's TSC reaches `deadline`.
+    Run {
+        /// When the guest's timer is due.
+        deadline: Option<u64>,
+    },
+    /// It is halted or waits to be started: sleep until kicked, or until the host's TSC reaches `deadline`.
+    Wait {
+        /// When the guest's timer is due.
+        deadline: Option<u64>,
+    },
+    /// The guest has stopped; why, as a whole.
+    Stop(Stop),
+}
+
+impl Machine {
+    /// Prepares an entry. To be called again whenever the mailbox refuses the entry or the wait.
+    pub fn before_entry(&self, vcpu: &mut impl Vcpu, context: &mut Context, host: &impl Host) -> Entry {
+        let entry = self.prepare(vcpu, context, host);
+        context.end(host.tsc());
+        entry
+    }
+
+    fn prepare(&self, vcpu: &mut impl Vcpu, context: &mut Context, host: &impl Host) -> Entry {
+        if let Some(mailbox) = self.mailboxes.get(context.index) {
+            let requests = mailbox.drain(&mut context.apic);
+            if requests.stop.is_some() {
+                // The mailbox says that, the machine says why.
+                return Entry::Stop(self.stopped().unwrap_or(Stop::Killed));
+            }
+            if requests.init {
+                context.apic.init();
+                context.reset();
+                context.activity = Activity::WaitForStartup;
+            }
+            if let Some(vector) = requests.startup
+                && context.activity == Activity::WaitForStartup
+            {
+                vcpu.reset(&StartState::startup_ipi(vector, self.cpuid.signature()));
+                vcpu.set_xcr0(context.xcr0);
+                context.activity = Activity::Running;
+            }
+            context.nmi |= requests.nmi;
+        }
+        if context.activity == Activity::WaitForStartup {
+            return Entry::Wait { deadline: None };
+        }
+        context.apic.expire(lapic::Clock { tsc: host.tsc(), offset: 0 });
+        self.inject(vcpu, context);
+        let deadline = context.apic.deadline();
+        match context.activity {
+            Activity::Running => Entry::Run { deadline },
+            _ => Entry::Wait { deadline },
+        }
+    }
+
+    /// One event an entry; what is left asks for a window.
+    fn inject(&self, vcpu: &mut impl Vcpu, context: &mut Context) {
+        if context.nmi && vcpu.nmi_possible() {
+            context.nmi = false;
+            vcpu.inject(Event::Nmi);
+            context.activity = Activity::Running;
+        }
+        if let Some(vector) = context.apic.next_interrupt()
+            && vcpu.interruptible()
+        {
+            vcpu.inject(Event::Interrupt(vector));
+            context.apic.acknowledge(vector);
+            context.activity = Activity::Running;
+        }
+        vcpu.want_interrupt_window(context.apic.next_interrupt().is_some());
+    }
+}

@@ -1,0 +1,108 @@
+//! Port accesses: IN and OUT, and INS and OUTS one element an exit.
+//!
+//! Follows SDM vol. 1 ch. 19 and vol. 2 "IN", "INS", "OUT", "OUTS".
+
+use iced_x86::Mnemonic;
+
+use super::{Host, Machine, Stop, devices::Answer, exits::Outcome, refusals::Refusal};
+use crate::{
+    decode::{Gpr, Undecodable, decode, mask},
+    mmio::StringOperand,
+    power::Request,
+    vcpu::{PortAccess, Vcpu},
+    walk::Access,
+};
+
+impl Machine {
+    pub(super) fn port(&self, access: &PortAccess, vcpu: &mut impl Vcpu, host: &impl Host) -> Outcome {
+        if !matches!(access.size, 1 | 2 | 4) {
+            return Undecodable::Invalid.into();
+        }
+        if access.string {
+            return self.string_port(access, vcpu, host).unwrap_or_else(Outcome::from);
+        }
+        let accumulator = Gpr { number: 0, size: access.size, high: false };
+        let request = if access.write {
+            self.write_port(access, accumulator.read(vcpu) as u32, host)
+        } else {
+            let value = self.read_port(access, host);
+            accumulator.write(vcpu, value);
+            None
+        };
+        vcpu.skip_to(access.next_rip);
+        outcome(request)
+    }
+
+    /// One element; with REP the instruction stays until its count is used up.
+    fn string_port(&self, access: &PortAccess, vcpu: &mut impl Vcpu, host: &impl Host) -> Result<Outcome, Undecodable> {
+        let i = decode(vcpu, &self.memory)?;
+        let outs = match i.mnemonic() {
+            Mnemonic::Outsb | Mnemonic::Outsw | Mnemonic::Outsd => true,
+            Mnemonic::Insb | Mnemonic::Insw | Mnemonic::Insd => false,
+            _ => return Err(Undecodable::Changed),
+        };
+        if outs != access.write {
+            return Err(Undecodable::Changed);
+        }
+        let next = crate::decode::next_rip(vcpu, i.len() as u8);
+        let operand = if outs { StringOperand::source(&i) } else { StringOperand::destination(&i) };
+        let operand = operand.ok_or(Undecodable::Invalid)?;
+        if operand.finished(vcpu) {
+            vcpu.skip_to(next);
+            return Ok(Outcome::Done);
+        }
+        let way = if outs { Access::Read } else { Access::Write };
+        let at = operand.locate(vcpu, &self.memory, access.size, way)?;
+        let mut bytes = [0; 8];
+        let slice = &mut bytes[..usize::from(access.size)];
+        let request = if outs {
+            if self.memory.read(at, slice).is_err() {
+                self.refusals.count(Refusal::Memory);
+                slice.fill(0xff);
+            }
+            self.write_port(access, u64::from_le_bytes(bytes) as u32, host)
+        } else {
+            slice.copy_from_slice(&self.read_port(access, host).to_le_bytes()[..usize::from(access.size)]);
+            if self.memory.write(at, slice).is_err() {
+                self.refusals.count(Refusal::Memory);
+            }
+            None
+        };
+        operand.advance(vcpu, access.size);
+        if operand.count_down(vcpu) {
+            vcpu.skip_to(next);
+        }
+        Ok(outcome(request))
+    }
+
+    fn read_port(&self, access: &PortAccess, host: &impl Host) -> u64 {
+        let answer = self.devices.lock().read_port(access.port, access.size, |message| {
+            self.send(message, |vcpu| host.kick(vcpu));
+        });
+        self.count_answer(answer, Refusal::Port);
+        let value = if let Answer::Found(value) = answer { value } else { u64::MAX };
+        value & mask(access.size)
+    }
+
+    fn write_port(&self, access: &PortAccess, value: u32, host: &impl Host) -> Option<Request> {
+        let (answer, request) = self.devices.lock().write_port(
+            access.port,
+            access.size,
+            value,
+            |byte| host.console(byte),
+            |message| {
+                self.send(message, |vcpu| host.kick(vcpu));
+            },
+        );
+        self.count_answer(answer, Refusal::Port);
+        request
+    }
+}
+
+fn outcome(request: Option<Request>) -> Outcome {
+    match request {
+        None => Outcome::Done,
+        Some(Request::PowerOff) => Outcome::Stop(Stop::PowerOff),
+        Some(Request::Reset) => Outcome::Stop(Stop::Reset),
+    }
+}

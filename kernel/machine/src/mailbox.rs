@@ -1,0 +1,310 @@
+//! How one core tells a virtual CPU on another core something: an interrupt, an NMI, INIT, start-up, stop.
+//!
+//! A virtual CPU's local APIC belongs to its own core. Everybody else (the engine, a sibling, the control core) posts
+//! to the [`Mailbox`] and sends an NMI only if told to. The virtual CPU drains the mailbox on its way into the guest.
+//! This is the posted-interrupt descriptor of SDM vol. 3C 30.6 (pending bits and ON), done in software.
+//!
+//! # Why no post is lost
+//!
+//! The sender does, in this order:   (S1) set the pending bit   (S2) swap ON to true   (S3) load `state`.
+//! The owner drains in this order:   (D1) swap ON to false      (D2) take the pending bits.
+//! The owner enters in this order:   (E1) store `state` = guest (E2) load ON; on true store `state` = host, go back.
+//!
+//! All of these are sequentially consistent, so there is one order S of them that every core agrees on.
+//!
+//! 1. *Whoever turns ON from false to true sees to it.* If S3 reads guest or halted, the sender kicks. If S3 reads
+//!    host, then S3 precedes any later E1 in S, hence S2 precedes E2: either E2 reads true and the owner goes back to
+//!    drain, or a drain (D1) came between S2 and E2. In that drain D2 follows D1 follows S2 follows S1, so the bit is
+//!    taken.
+//! 2. *Whoever finds ON true may leave it.* ON was set by someone else whose duty under 1 stands, and the drain that
+//!    ends it has its D1 after this S2, because D1 is what turns ON to false. Its D2 takes this bit too.
+//! 3. *The guest never runs with ON set and nobody kicking.* E2 read false, so ON was set after E2, and its setter's
+//!    S3 reads guest (or host again, once the owner has left, and then 1 applies).
+//!
+//! A kick that arrives between E2 and the entry itself must not be swallowed: on SVM [`Mailbox::entering_guest`] is
+//! called under CLGI, where an NMI stays pending until the guest runs; on VT-x the NMI handler makes the entry fail or
+//! exit at once. The same holds for [`Mailbox::halting`] and the instruction that waits.
+
+// Of the atomics only what loom has too is used, so that a model check needs to change this line alone.
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::SeqCst};
+
+use crate::lapic::{Accepts, Delivery, Message};
+
+const HOST: u8 = 0;
+const GUEST: u8 = 1;
+const HALTED: u8 = 2;
+
+/// Bits of `requests`. Byte 1 holds the start-up vector, byte 2 the stop reason.
+const NMI: u64 = 1 << 0;
+const INIT: u64 = 1 << 1;
+const STARTUP: u64 = 1 << 2;
+const STOP: u64 = 1 << 3;
+
+/// Why a virtual CPU is asked to stop for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopReason {
+    /// The operator, or a time limit after the power button.
+    Killed,
+    /// The guest asked for a reset on another of its virtual CPUs.
+    Reset,
+    /// The guest switched itself off on another of its virtual CPUs.
+    PowerOff,
+    /// Another of the guest's virtual CPUs cannot go on (triple fault or the like).
+    Failed,
+}
+
+impl StopReason {
+    /// By number, as a request holds it.
+    const ALL: [Self; 4] = [Self::Killed, Self::Reset, Self::PowerOff, Self::Failed];
+}
+
+/// What a drain found besides interrupt vectors. To be handled in the order of the fields, stop first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Requests {
+    /// Stop for good.
+    pub stop: Option<StopReason>,
+    /// INIT: reset the virtual CPU and its APIC, then wait for start-up.
+    pub init: bool,
+    /// Start-up IPI; to be ignored unless the virtual CPU waits for one (after `init` has been handled).
+    pub startup: Option<u8>,
+    /// NMI for the guest; held while the virtual CPU waits for start-up.
+    pub nmi: bool,
+}
+
+/// The mailbox of one virtual CPU. A cache line pair of its own, so that the engine's posts to one do not slow another.
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct Mailbox {
+    /// One bit a vector.
+    pending: [AtomicU64; 4],
+    /// One bit a vector: level-triggered, when its pending bit was set last.
+    level: [AtomicU64; 4],
+    /// NMI, INIT, start-up and stop.
+    requests: AtomicU64,
+    /// ON: something was posted since the last drain.
+    outstanding: AtomicBool,
+    state: AtomicU8,
+    /// A sender was told to kick.
+    kicked: AtomicBool,
+}
+
+impl Default for Mailbox {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Mailbox {
+    /// Empty, the virtual CPU not running.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            pending: [const { AtomicU64::new(0) }; 4],
+            level: [const { AtomicU64::new(0) }; 4],
+            requests: AtomicU64::new(0),
+            outstanding: AtomicBool::new(false),
+            state: AtomicU8::new(HOST),
+            kicked: AtomicBool::new(false),
+        }
+    }
+
+    /// Posts an edge-triggered interrupt. True: the caller must send the core an NMI. From any core.
+    #[must_use = "true means that the core has to be kicked"]
+    pub fn post(&self, vector: u8) -> bool {
+        let (word, bit) = place(vector);
+        // The usual case leaves `level` unwritten: no vector of the data path is ever level-triggered.
+        if self.level[word].load(SeqCst) & bit != 0 {
+            self.level[word].fetch_and(!bit, SeqCst);
+        }
+        self.pending[word].fetch_or(bit, SeqCst); // S1
+        self.notify()
+    }
+
+    /// Posts a level-triggered interrupt: its EOI has to reach the IOAPIC. Otherwise as [`Mailbox::post`].
+    ///
+    /// The level bit stays set after a drain, so that a drain and a second post of one vector cannot lose it.
+    #[must_use = "true means that the core has to be kicked"]
+    pub fn post_level(&self, vector: u8) -> bool {
+        let (word, bit) = place(vector);
+        self.level[word].fetch_or(bit, SeqCst);
+        self.pending[word].fetch_or(bit, SeqCst); // S1
+        self.notify()
+    }
+
+    /// Posts whatever a message delivers. Result as of [`Mailbox::post`].
+    #[must_use = "true means that the core has to be kicked"]
+    pub fn post_delivery(&self, delivery: Delivery) -> bool {
+        match delivery {
+            Delivery::Fixed { vector, level: false } | Delivery::LowestPriority { vector, level: false } => {
+                self.post(vector)
+            }
+            Delivery::Fixed { vector, level: true } | Delivery::LowestPriority { vector, level: true } => {
+                self.post_level(vector)
+            }
+            Delivery::Nmi => self.request_nmi(),
+            Delivery::Init => self.request_init(),
+            Delivery::Startup(vector) => self.request_startup(vector),
+        }
+    }
+
+    /// Posts an NMI for the guest (not a kick). Result as of [`Mailbox::post`].
+    #[must_use = "true means that the core has to be kicked"]
+    pub fn request_nmi(&self) -> bool {
+        self.requests.fetch_or(NMI, SeqCst);
+        self.notify()
+    }
+
+    /// Posts INIT. An NMI or a start-up still waiting came before it and is dropped, as the reset would drop it.
+    /// Result as of [`Mailbox::post`].
+    #[must_use = "true means that the core has to be kicked"]
+    pub fn request_init(&self) -> bool {
+        self.update(|r| r & !(NMI | STARTUP | 0xff00) | INIT);
+        self.notify()
+    }
+
+    /// Posts a start-up IPI. Of several the first counts: after it the CPU no longer waits for one. Result as of
+    /// [`Mailbox::post`].
+    #[must_use = "true means that the core has to be kicked"]
+    pub fn request_startup(&self, vector: u8) -> bool {
+        self.update(|r| if r & STARTUP != 0 { r } else { r | STARTUP | u64::from(vector) << 8 });
+        self.notify()
+    }
+
+    /// Asks the virtual CPU to stop. Of several reasons the first counts. Result as of [`Mailbox::post`].
+    #[must_use = "true means that the core has to be kicked"]
+    pub fn request_stop(&self, reason: StopReason) -> bool {
+        self.update(|r| if r & STOP != 0 { r } else { r | STOP | (reason as u64) << 16 });
+        self.notify()
+    }
+
+    /// S1 for a request that depends on those before it.
+    fn update(&self, change: impl Fn(u64) -> u64) {
+        let mut old = self.requests.load(SeqCst);
+        while let Err(now) = self.requests.compare_exchange(old, change(old), SeqCst, SeqCst) {
+            old = now;
+        }
+    }
+
+    /// S2 and S3.
+    fn notify(&self) -> bool {
+        if self.outstanding.swap(true, SeqCst) || self.state.load(SeqCst) == HOST {
+            return false;
+        }
+        // Set before the NMI is sent, so that the handler finds it.
+        self.kicked.store(true, SeqCst);
+        true
+    }
+
+    /// The NMI handler of the owner's core: was this one a kick? Taken by asking.
+    ///
+    /// Two kicks may fall together into one NMI or one may come late, after a second kick's flag was taken with the
+    /// first; so false means "look for another cause", not "there is another cause".
+    pub fn take_kick(&self) -> bool {
+        self.kicked.swap(false, SeqCst)
+    }
+
+    /// The owner is about to enter the guest. False: something is waiting; drain and try again. Kicks must be held
+    /// off from here to the entry (see the module's text).
+    #[must_use = "false means that the mailbox has to be drained before entering"]
+    pub fn entering_guest(&self) -> bool {
+        self.depart(GUEST)
+    }
+
+    /// The owner is about to wait for a kick because the guest halted. False: something is waiting; drain instead.
+    #[must_use = "false means that the mailbox has to be drained before waiting"]
+    pub fn halting(&self) -> bool {
+        self.depart(HALTED)
+    }
+
+    fn depart(&self, state: u8) -> bool {
+        self.state.store(state, SeqCst); // E1
+        if self.outstanding.load(SeqCst) {
+            // E2
+            self.state.store(HOST, SeqCst);
+            return false;
+        }
+        true
+    }
+
+    /// The owner is back in the host, from the guest or from waiting: nobody needs to kick any more.
+    pub fn left_guest(&self) {
+        self.state.store(HOST, SeqCst);
+    }
+
+    /// Whether something was posted since the last drain.
+    #[must_use]
+    pub fn pending(&self) -> bool {
+        self.outstanding.load(SeqCst)
+    }
+
+    /// Takes everything: vectors go into `apic`, the rest comes back. By the owner only.
+    ///
+    /// Vectors first, INIT after: a vector that was posted after INIT is lost with the APIC's reset, as it would be on
+    /// an APIC that INIT has disabled.
+    #[must_use = "the requests are gone from the mailbox"]
+    pub fn drain(&self, apic: &mut impl Accepts) -> Requests {
+        if !self.outstanding.swap(false, SeqCst) {
+            return Requests::default(); // D1; nothing, or already taken
+        }
+        for (index, word) in self.pending.iter().enumerate() {
+            if word.load(SeqCst) == 0 {
+                continue; // spares the common case three locked instructions
+            }
+            let mut bits = word.swap(0, SeqCst); // D2
+            let level = self.level[index].load(SeqCst);
+            while bits != 0 {
+                let bit = bits.trailing_zeros();
+                bits &= bits - 1;
+                apic.accept((index * 64) as u8 + bit as u8, level >> bit & 1 != 0);
+            }
+        }
+        if self.requests.load(SeqCst) == 0 {
+            return Requests::default();
+        }
+        let r = self.requests.swap(0, SeqCst); // D2
+        Requests {
+            stop: (r & STOP != 0).then_some(StopReason::ALL[(r >> 16) as usize & 3]),
+            init: r & INIT != 0,
+            startup: (r & STARTUP != 0).then_some((r >> 8) as u8),
+            nmi: r & NMI != 0,
+        }
+    }
+
+    /// Forgets everything, before a guest's next life. Nobody may post meanwhile.
+    pub fn reset(&self) {
+        for word in self.pending.iter().chain(&self.level) {
+            word.store(0, SeqCst);
+        }
+        self.requests.store(0, SeqCst);
+        self.outstanding.store(false, SeqCst);
+        self.state.store(HOST, SeqCst);
+        self.kicked.store(false, SeqCst);
+    }
+}
+
+fn place(vector: u8) -> (usize, u64) {
+    (usize::from(vector >> 6), 1 << (vector & 63))
+}
+
+/// Posts a message to every virtual CPU it names. Mailbox `i` is that of APIC ID `i`; `kick(i)` is called where an NMI
+/// has to be sent. False: the message names none of them.
+pub fn send<'a>(
+    message: Message,
+    mailboxes: impl Fn(u32) -> Option<&'a Mailbox>,
+    count: u32,
+    mut kick: impl FnMut(u32),
+) -> bool {
+    let mut any = false;
+    for id in message.targets(count) {
+        if let Some(mailbox) = mailboxes(id) {
+            any = true;
+            if mailbox.post_delivery(message.delivery) {
+                kick(id);
+            }
+        }
+    }
+    any
+}
+
+#[cfg(test)]
+mod tests;

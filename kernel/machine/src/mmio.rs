@@ -1,0 +1,413 @@
+//! Emulation of the one instruction that touched a device's registers: loads, stores, the arithmetic that compilers fold
+//! into a memory operand, and the string moves behind `memcpy_fromio` and `memset_io`.
+//!
+//! Follows SDM vol. 2 for the instructions and vol. 1 3.4.3.1 for the flags. A device is read once and written once per
+//! instruction, never twice. An instruction that is not here is #UD for the guest.
+
+use iced_x86::{Instruction, MemorySize, Mnemonic, OpKind, Register};
+use memory::GuestMemory;
+
+use crate::{
+    decode::{Gpr, Undecodable, bitness, decode, mask, next_rip},
+    vcpu::{SegmentName, Vcpu},
+    walk::{Access, translate},
+};
+
+/// What the instruction talks to.
+pub trait Bus {
+    /// A read of 1, 2, 4 or 8 bytes; bits above are ignored.
+    fn read(&mut self, gpa: u64, size: u8) -> u64;
+    /// A write of 1, 2, 4 or 8 bytes.
+    fn write(&mut self, gpa: u64, size: u8, value: u64);
+}
+
+const CF: u64 = 1 << 0;
+const PF: u64 = 1 << 2;
+const AF: u64 = 1 << 4;
+const ZF: u64 = 1 << 6;
+const SF: u64 = 1 << 7;
+const DF: u64 = 1 << 10;
+const OF: u64 = 1 << 11;
+const STATUS: u64 = CF | PF | AF | ZF | SF | OF;
+
+/// Carries out the instruction at CS:RIP, which the hardware left because of an access to guest-physical address `gpa`,
+/// and steps over it.
+///
+/// # Errors
+/// It cannot be read, is not an access to that address any more, or is none that is known here; then nothing has
+/// happened.
+pub fn emulate(vcpu: &mut impl Vcpu, memory: &GuestMemory, gpa: u64, bus: &mut impl Bus) -> Result<(), Undecodable> {
+    let instruction = decode(vcpu, memory)?;
+    match instruction.mnemonic() {
+        Mnemonic::Movsb | Mnemonic::Movsw | Mnemonic::Movsd | Mnemonic::Movsq
+            if is_string_operand(instruction.op0_kind()) =>
+        {
+            string(vcpu, memory, gpa, bus, &instruction, true)
+        }
+        Mnemonic::Stosb | Mnemonic::Stosw | Mnemonic::Stosd | Mnemonic::Stosq => {
+            string(vcpu, memory, gpa, bus, &instruction, false)
+        }
+        _ => plain(vcpu, memory, gpa, bus, &instruction),
+    }
+}
+
+/// Everything with a ModRM or moffs memory operand.
+fn plain(
+    vcpu: &mut impl Vcpu,
+    memory: &GuestMemory,
+    gpa: u64,
+    bus: &mut impl Bus,
+    i: &Instruction,
+) -> Result<(), Undecodable> {
+    let operation = Operation::of(i).ok_or(Undecodable::Invalid)?;
+    let size = memory_bytes(i.memory_size()).ok_or(Undecodable::Invalid)?;
+    let access = if operation.writes_memory(i) { Access::Write } else { Access::Read };
+    let at = locate(vcpu, memory, effective_address(vcpu, i), size, access)?;
+    if at & !0xfff != gpa & !0xfff {
+        return Err(Undecodable::Changed);
+    }
+    let to_memory = i.op0_kind() == OpKind::Memory;
+    let old_flags = vcpu.rflags();
+    let next = next_rip(vcpu, i.len() as u8);
+    match operation {
+        Operation::Move if to_memory => {
+            let value = operand(vcpu, i, 1).ok_or(Undecodable::Invalid)?;
+            bus.write(at, size, value & mask(size));
+        }
+        Operation::Move | Operation::ZeroExtend | Operation::SignExtend => {
+            let target = Gpr::new(i.op0_register()).ok_or(Undecodable::Invalid)?;
+            let value = bus.read(at, size) & mask(size);
+            let value = if operation == Operation::SignExtend { sign_extend(value, size) } else { value };
+            target.write(vcpu, value);
+        }
+        Operation::Exchange => {
+            let register = if to_memory { i.op1_register() } else { i.op0_register() };
+            let register = Gpr::new(register).ok_or(Undecodable::Invalid)?;
+            let new = register.read(vcpu);
+            let old = bus.read(at, size);
+            bus.write(at, size, new);
+            register.write(vcpu, old);
+        }
+        Operation::Arithmetic { alu, store } => {
+            // Looked at before the device is touched, so that a refusal leaves it untouched.
+            let target = if to_memory { None } else { Some(Gpr::new(i.op0_register()).ok_or(Undecodable::Invalid)?) };
+            let other = match (i.op_count(), target) {
+                (1, _) => 1,
+                (_, None) => operand(vcpu, i, 1).ok_or(Undecodable::Invalid)?,
+                (_, Some(register)) => register.read(vcpu),
+            };
+            let from_memory = bus.read(at, size) & mask(size);
+            let (left, right) = if to_memory { (from_memory, other) } else { (other, from_memory) };
+            let (result, flags) = alu.compute(left, right & mask(size), size, old_flags);
+            match target {
+                _ if !store => {}
+                None => bus.write(at, size, result),
+                Some(register) => register.write(vcpu, result),
+            }
+            vcpu.set_rflags(flags);
+        }
+    }
+    vcpu.skip_to(next);
+    Ok(())
+}
+
+/// MOVS and STOS: one element per exit; with REP the instruction stays until its count is used up.
+fn string(
+    vcpu: &mut impl Vcpu,
+    memory: &GuestMemory,
+    gpa: u64,
+    bus: &mut impl Bus,
+    i: &Instruction,
+    moves: bool,
+) -> Result<(), Undecodable> {
+    let size = memory_bytes(i.memory_size()).ok_or(Undecodable::Invalid)?;
+    let destination = StringOperand::destination(i).ok_or(Undecodable::Invalid)?;
+    let next = next_rip(vcpu, i.len() as u8);
+    if destination.finished(vcpu) {
+        vcpu.skip_to(next);
+        return Ok(());
+    }
+    let to = destination.locate(vcpu, memory, size, Access::Write)?;
+    let touches = |at: u64| at & !0xfff == gpa & !0xfff;
+    let source = if moves { Some(StringOperand::source(i).ok_or(Undecodable::Invalid)?) } else { None };
+    let value = if let Some(source) = source {
+        let from = source.locate(vcpu, memory, size, Access::Read)?;
+        if !touches(from) && !touches(to) {
+            return Err(Undecodable::Changed);
+        }
+        let mut bytes = [0; 8];
+        match memory.read(from, &mut bytes[..usize::from(size)]) {
+            Ok(()) => u64::from_le_bytes(bytes),
+            Err(_) => bus.read(from, size),
+        }
+    } else if touches(to) {
+        Gpr { number: 0, size, high: false }.read(vcpu)
+    } else {
+        return Err(Undecodable::Changed);
+    };
+    let value = value & mask(size);
+    if memory.write(to, &value.to_le_bytes()[..usize::from(size)]).is_err() {
+        bus.write(to, size, value);
+    }
+    destination.advance(vcpu, size);
+    if let Some(source) = source {
+        source.advance(vcpu, size);
+    }
+    if destination.count_down(vcpu) {
+        vcpu.skip_to(next);
+    }
+    Ok(())
+}
+
+/// An operand of a string instruction, at (E)SI or (E)DI.
+#[derive(Clone, Copy, Debug)]
+pub struct StringOperand {
+    segment: Register,
+    index: Gpr,
+    count: Option<Gpr>,
+}
+
+impl StringOperand {
+    /// ES:DI; None if the instruction has no such operand.
+    #[must_use]
+    pub fn destination(i: &Instruction) -> Option<Self> {
+        let width = match i.op0_kind() {
+            OpKind::MemoryESDI => 2,
+            OpKind::MemoryESEDI => 4,
+            OpKind::MemoryESRDI => 8,
+            _ => return None,
+        };
+        Some(Self::new(i, Register::ES, 7, width))
+    }
+
+    /// DS:SI or with another segment; None if the instruction has no such operand.
+    #[must_use]
+    pub fn source(i: &Instruction) -> Option<Self> {
+        let width = match i.op1_kind() {
+            OpKind::MemorySegSI => 2,
+            OpKind::MemorySegESI => 4,
+            OpKind::MemorySegRSI => 8,
+            _ => return None,
+        };
+        Some(Self::new(i, i.memory_segment(), 6, width))
+    }
+
+    fn new(i: &Instruction, segment: Register, number: u8, width: u8) -> Self {
+        let repeated = i.has_rep_prefix() || i.has_repne_prefix();
+        let register = |number| Gpr { number, size: width, high: false };
+        Self { segment, index: register(number), count: repeated.then(|| register(1)) }
+    }
+
+    /// Whether the instruction is repeated and its count is used up.
+    #[must_use]
+    pub fn finished(&self, vcpu: &impl Vcpu) -> bool {
+        self.count.is_some_and(|count| count.read(vcpu) == 0)
+    }
+
+    /// Its guest-physical address.
+    ///
+    /// # Errors
+    /// It is not mapped for this access, or lies in two pages.
+    pub fn locate(&self, vcpu: &impl Vcpu, memory: &GuestMemory, size: u8, access: Access) -> Result<u64, Undecodable> {
+        locate(vcpu, memory, in_segment(vcpu, self.segment, self.index.read(vcpu)), size, access)
+    }
+
+    /// Moves on to the next element, in the direction that RFLAGS says.
+    pub fn advance(&self, vcpu: &mut impl Vcpu, size: u8) {
+        let step = if vcpu.rflags() & DF != 0 { u64::from(size).wrapping_neg() } else { u64::from(size) };
+        let moved = self.index.read(vcpu).wrapping_add(step);
+        self.index.write(vcpu, moved);
+    }
+
+    /// Counts an element. True: it was the last.
+    pub fn count_down(&self, vcpu: &mut impl Vcpu) -> bool {
+        let Some(count) = self.count else { return true };
+        let left = count.read(vcpu).wrapping_sub(1);
+        count.write(vcpu, left);
+        count.read(vcpu) == 0
+    }
+}
+
+/// Guest-physical address of a memory operand that lies within one page.
+fn locate(vcpu: &impl Vcpu, memory: &GuestMemory, linear: u64, size: u8, access: Access) -> Result<u64, Undecodable> {
+    if linear & 0xfff > 0x1000 - u64::from(size) {
+        return Err(Undecodable::Invalid); // no driver reads a register across two pages
+    }
+    translate(vcpu, memory, linear, access).map_err(Undecodable::Fault)
+}
+
+/// Linear address of the memory operand.
+fn effective_address(vcpu: &impl Vcpu, i: &Instruction) -> u64 {
+    let register = |r: Register| Gpr::new(r).map_or(0, |r| r.read(vcpu));
+    let base = i.memory_base();
+    let index = register(i.memory_index()).wrapping_mul(u64::from(i.memory_index_scale()));
+    let width = [base, i.memory_index()].into_iter().find_map(Gpr::new).map(|r| r.size);
+    let offset = match base {
+        // The decoder has added the address of the next instruction already.
+        Register::RIP => i.memory_displacement64(),
+        Register::EIP => i.memory_displacement64() & 0xffff_ffff,
+        _ => {
+            let sum = register(base).wrapping_add(index).wrapping_add(i.memory_displacement64());
+            sum & mask(width.unwrap_or(i.memory_displ_size().clamp(2, 8) as u8))
+        }
+    };
+    in_segment(vcpu, i.memory_segment(), offset)
+}
+
+/// Linear address of an offset in a segment.
+fn in_segment(vcpu: &impl Vcpu, segment: Register, offset: u64) -> u64 {
+    let long = bitness(vcpu) == 64;
+    let name = match segment {
+        Register::FS => SegmentName::Fs,
+        Register::GS => SegmentName::Gs,
+        _ if long => return offset,
+        Register::ES => SegmentName::Es,
+        Register::CS => SegmentName::Cs,
+        Register::SS => SegmentName::Ss,
+        _ => SegmentName::Ds,
+    };
+    let linear = vcpu.segment(name).base.wrapping_add(offset);
+    if long { linear } else { linear & 0xffff_ffff }
+}
+
+/// A register or immediate operand, immediates sign-extended as the instruction has it.
+fn operand(vcpu: &impl Vcpu, i: &Instruction, number: u32) -> Option<u64> {
+    match i.try_op_kind(number).ok()? {
+        OpKind::Register => Gpr::new(i.try_op_register(number).ok()?).map(|r| r.read(vcpu)),
+        OpKind::Memory => None,
+        _ => i.try_immediate(number).ok(),
+    }
+}
+
+fn is_string_operand(kind: OpKind) -> bool {
+    matches!(kind, OpKind::MemoryESDI | OpKind::MemoryESEDI | OpKind::MemoryESRDI)
+}
+
+fn memory_bytes(size: MemorySize) -> Option<u8> {
+    Some(match size {
+        MemorySize::UInt8 | MemorySize::Int8 => 1,
+        MemorySize::UInt16 | MemorySize::Int16 => 2,
+        MemorySize::UInt32 | MemorySize::Int32 => 4,
+        MemorySize::UInt64 | MemorySize::Int64 => 8,
+        _ => return None,
+    })
+}
+
+fn sign_extend(value: u64, size: u8) -> u64 {
+    let unused = 64 - u32::from(size) * 8;
+    ((value << unused) as i64 >> unused) as u64
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operation {
+    Move,
+    ZeroExtend,
+    SignExtend,
+    Exchange,
+    Arithmetic { alu: Alu, store: bool },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Alu {
+    Add,
+    Sub,
+    Increment,
+    Decrement,
+    And,
+    Or,
+    Xor,
+    Not,
+    Bit,
+    BitSet,
+    BitReset,
+}
+
+impl Operation {
+    fn of(i: &Instruction) -> Option<Self> {
+        let memory = [i.op0_kind(), i.op1_kind()].contains(&OpKind::Memory);
+        if !memory || i.op_count() > 2 {
+            return None;
+        }
+        let arithmetic = |alu, store| Some(Self::Arithmetic { alu, store });
+        // With a register as the bit number, BT reaches beyond the operand: not for device registers.
+        let immediate_bit = i.op1_kind() == OpKind::Immediate8;
+        match i.mnemonic() {
+            Mnemonic::Mov => Some(Self::Move),
+            Mnemonic::Movzx => Some(Self::ZeroExtend),
+            Mnemonic::Movsx | Mnemonic::Movsxd => Some(Self::SignExtend),
+            Mnemonic::Xchg => Some(Self::Exchange),
+            Mnemonic::Add => arithmetic(Alu::Add, true),
+            Mnemonic::Sub => arithmetic(Alu::Sub, true),
+            Mnemonic::Inc => arithmetic(Alu::Increment, true),
+            Mnemonic::Dec => arithmetic(Alu::Decrement, true),
+            Mnemonic::And => arithmetic(Alu::And, true),
+            Mnemonic::Or => arithmetic(Alu::Or, true),
+            Mnemonic::Xor => arithmetic(Alu::Xor, true),
+            Mnemonic::Not => arithmetic(Alu::Not, true),
+            Mnemonic::Cmp => arithmetic(Alu::Sub, false),
+            Mnemonic::Test => arithmetic(Alu::And, false),
+            Mnemonic::Bt if immediate_bit => arithmetic(Alu::Bit, false),
+            Mnemonic::Bts if immediate_bit => arithmetic(Alu::BitSet, true),
+            Mnemonic::Btr if immediate_bit => arithmetic(Alu::BitReset, true),
+            _ => None,
+        }
+    }
+
+    fn writes_memory(self, i: &Instruction) -> bool {
+        let to_memory = i.op0_kind() == OpKind::Memory;
+        match self {
+            Self::Move => to_memory,
+            Self::ZeroExtend | Self::SignExtend => false,
+            Self::Exchange => true,
+            Self::Arithmetic { store, .. } => store && to_memory,
+        }
+    }
+}
+
+impl Alu {
+    /// Result and RFLAGS for operands of `size` bytes.
+    fn compute(self, left: u64, right: u64, size: u8, flags: u64) -> (u64, u64) {
+        let bits = u32::from(size) * 8;
+        let sign = 1 << (bits - 1);
+        let cut = |value: u64| value & mask(size);
+        let flag = |set: bool, flag: u64| if set { flag } else { 0 };
+        // Result, the flags beyond SF, ZF and PF, and those that stay as they were.
+        let (result, own, kept) = match self {
+            Self::Add | Self::Increment => {
+                let result = cut(left.wrapping_add(right));
+                let own = flag(result < left, CF)
+                    | flag((left ^ right ^ result) & 0x10 != 0, AF)
+                    | flag((left ^ result) & (right ^ result) & sign != 0, OF);
+                (result, own, if self == Self::Increment { CF } else { 0 })
+            }
+            Self::Sub | Self::Decrement => {
+                let result = cut(left.wrapping_sub(right));
+                let own = flag(left < right, CF)
+                    | flag((left ^ right ^ result) & 0x10 != 0, AF)
+                    | flag((left ^ right) & (left ^ result) & sign != 0, OF);
+                (result, own, if self == Self::Decrement { CF } else { 0 })
+            }
+            Self::And => (left & right, 0, 0),
+            Self::Or => (left | right, 0, 0),
+            Self::Xor => (left ^ right, 0, 0),
+            Self::Not => return (cut(!left), flags),
+            Self::Bit | Self::BitSet | Self::BitReset => {
+                let bit = 1 << (right as u32 % bits);
+                let result = match self {
+                    Self::BitSet => left | bit,
+                    Self::BitReset => left & !bit,
+                    _ => left,
+                };
+                return (result, flags & !CF | flag(left & bit != 0, CF));
+            }
+        };
+        let own = own
+            | flag(result == 0, ZF)
+            | flag(result & sign != 0, SF)
+            | flag((result as u8).count_ones().is_multiple_of(2), PF);
+        (result, flags & !(STATUS & !kept) | own & !kept)
+    }
+}
+
+#[cfg(test)]
+mod tests;

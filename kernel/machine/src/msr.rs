@@ -1,0 +1,237 @@
+//! Which MSRs a guest has, as data: three lists (read-write, read-only, write-only) and what stands behind each entry.
+//! All else is #GP, as on a CPU that lacks the register.
+//!
+//! Follows SDM vol. 4 ch. 2, APM vol. 2 appendix A, and for the registers whose absence Linux does not forgive (it
+//! reads them with `rdmsr` and not with `rdmsr_safe`) arch/x86/kernel/cpu of Linux 6.1 and 6.12; each such entry says so.
+
+use crate::cpuid::Vendor;
+
+/// What stands behind an MSR.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The guest has the physical register, without an exit: the back-ends open their bitmaps for it. On the
+    /// read-only list for reads only.
+    PassThrough,
+    /// The back-end keeps it: [`Vcpu::msr`](crate::vcpu::Vcpu::msr) and `set_msr`.
+    BackEnd,
+    /// The virtual local APIC's.
+    LocalApic,
+    /// Always reads so. On the read-write list a write is accepted if it does not change the value.
+    Fixed(u64),
+    /// Reads so, and a write of anything is accepted and forgotten.
+    Ignored(u64),
+    /// IA32_MTRR_DEF_TYPE: kept per vCPU, without effect: with nested paging and no device of the host in the
+    /// guest, memory is write-back whatever it says.
+    MtrrDefaultType,
+    /// MSR_KVM_WALL_CLOCK_NEW.
+    WallClock,
+    /// MSR_KVM_SYSTEM_TIME_NEW.
+    SystemTime,
+}
+
+/// Whose guests have a register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Only {
+    /// All.
+    Any,
+    /// Where CPUID says Intel.
+    Intel,
+    /// Where CPUID says AMD.
+    Amd,
+}
+
+/// A line of one of the lists.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// First register.
+    pub first: u32,
+    /// Last register, the same for most.
+    pub last: u32,
+    /// Whose.
+    pub only: Only,
+    /// What stands behind.
+    pub kind: Kind,
+}
+
+const fn one(number: u32, only: Only, kind: Kind) -> Entry {
+    Entry { first: number, last: number, only, kind }
+}
+
+use Kind::{BackEnd, Fixed, Ignored, LocalApic, MtrrDefaultType, PassThrough, SystemTime, WallClock};
+use Only::{Amd, Any, Intel};
+
+/// E and write-back, as a guest finds IA32_MTRR_DEF_TYPE. Without E, Linux gives up PAT too.
+pub const MTRR_DEFAULT_TYPE_RESET: u64 = 0x806;
+
+/// May be read and written.
+pub const READ_WRITE: &[Entry] = &[
+    // Entry points and bases. The host never runs SYSCALL, SYSENTER or SWAPGS, so what the guest leaves in the physical
+    // registers harms nobody until the vCPU is reset; FS, GS and the SYSENTER ones are in the VMCB or VMCS anyway.
+    Entry { first: 0x174, last: 0x176, only: Any, kind: PassThrough }, // IA32_SYSENTER_CS, _ESP, _EIP
+    Entry { first: 0xc000_0081, last: 0xc000_0084, only: Any, kind: PassThrough }, // STAR LSTAR CSTAR FMASK
+    Entry { first: 0xc000_0100, last: 0xc000_0102, only: Any, kind: PassThrough }, // FS_BASE GS_BASE KERNEL_GS_BASE
+    // Read by RDTSCP and RDPID only, which the host does not use.
+    one(0xc000_0103, Any, PassThrough), // TSC_AUX
+    // The host's own differ: the back-end checks a value and switches it at entry.
+    one(0xc000_0080, Any, BackEnd), // EFER
+    one(0x277, Any, BackEnd),       // IA32_PAT
+    // The virtual local APIC, whole range, present registers or not.
+    one(0x1b, Any, LocalApic),  // IA32_APIC_BASE
+    one(0x6e0, Any, LocalApic), // IA32_TSC_DEADLINE
+    Entry { first: 0x800, last: 0x8ff, only: Any, kind: LocalApic },
+    one(0x2ff, Any, MtrrDefaultType), // IA32_MTRR_DEF_TYPE; Linux clears and restores it around each PAT set-up
+    // Microcode: Linux on Intel writes 0 before it reads the revision.
+    one(0x8b, Intel, Ignored(0x1_0000_0000)), // IA32_BIOS_SIGN_ID
+    // Branch and last-branch tracing: absent, and off is all it can be.
+    one(0x1d9, Any, Fixed(0)), // IA32_DEBUGCTL
+];
+
+/// May be read only.
+pub const READ_ONLY: &[Entry] = &[
+    // A read is the offset-0 TSC. A write would part it from the clock page and from the physical timer.
+    one(0x10, Any, PassThrough),        // IA32_TIME_STAMP_COUNTER
+    one(0xfe, Any, Fixed(0)),           // IA32_MTRRCAP: no variable ranges, no fixed ones, no write-combining
+    one(0x8b, Amd, Fixed(0x0100_0065)), // PATCH_LEVEL
+    // Linux on Intel reads these without a net:
+    one(0x17, Intel, Fixed(0)),       // IA32_PLATFORM_ID, for the microcode's revision
+    one(0x1a0, Intel, Fixed(0x1801)), // IA32_MISC_ENABLE: fast strings (else ERMS is dropped), no BTS, no PEBS
+    one(0x3a, Intel, Fixed(1)),       // IA32_FEATURE_CONTROL: locked, all off
+    one(0x2a, Intel, Fixed(0)),       // IA32_EBL_CR_POWERON
+    // Linux on AMD reads these without a net:
+    one(0xc001_0015, Amd, Fixed(1 << 24)), // HWCR: TscFreqSel, "the TSC counts at the P0 frequency"
+    one(0xc001_0055, Amd, Fixed(0)),       // interrupt pending and CMP-halt (erratum 400, families 0xF to 0x11)
+    one(0xc001_0010, Amd, Fixed(0)),       // SYSCFG: no second top of memory, no memory encryption
+    // And this with one, but its absence counts as a bug: an LFENCE that serializes.
+    one(0xc001_1029, Amd, Fixed(0b10)), // DE_CFG
+];
+
+/// May be written only.
+pub const WRITE_ONLY: &[Entry] = &[
+    one(crate::clock::WALL_CLOCK_NEW, Any, WallClock), //
+    one(crate::clock::SYSTEM_TIME_NEW, Any, SystemTime),
+];
+
+fn find(list: &[Entry], number: u32, vendor: Vendor) -> Option<Kind> {
+    list.iter().find(|e| e.first <= number && number <= e.last && e.only.includes(vendor)).map(|e| e.kind)
+}
+
+impl Only {
+    fn includes(self, vendor: Vendor) -> bool {
+        match self {
+            Any => true,
+            Intel => vendor == Vendor::Intel,
+            Amd => vendor == Vendor::Amd,
+        }
+    }
+}
+
+/// What stands behind a register that is read; None: #GP.
+#[must_use]
+pub fn readable(number: u32, vendor: Vendor) -> Option<Kind> {
+    find(READ_WRITE, number, vendor).or_else(|| find(READ_ONLY, number, vendor))
+}
+
+/// What stands behind a register that is written; None: #GP.
+#[must_use]
+pub fn writable(number: u32, vendor: Vendor) -> Option<Kind> {
+    find(READ_WRITE, number, vendor).or_else(|| find(WRITE_ONLY, number, vendor))
+}
+
+/// The registers that a guest has without an exit, for the back-ends' bitmaps: number, and whether writes pass too.
+pub fn passed_through(vendor: Vendor) -> impl Iterator<Item = (u32, bool)> {
+    let pass = move |e: &&Entry| e.kind == PassThrough && e.only.includes(vendor);
+    let written = READ_WRITE.iter().filter(pass).flat_map(|e| (e.first..=e.last).map(|n| (n, true)));
+    written.chain(READ_ONLY.iter().filter(pass).flat_map(|e| (e.first..=e.last).map(|n| (n, false))))
+}
+
+/// Whether IA32_MTRR_DEF_TYPE takes a value: a memory type that exists, and no reserved bit.
+#[must_use]
+pub fn mtrr_default_type_allowed(value: u64) -> bool {
+    value & !0xcff == 0 && matches!(value & 0xff, 0 | 1 | 4 | 5 | 6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_passes_through_is_only_the_guests_own() {
+        let passed: Vec<_> = passed_through(Vendor::Amd).collect();
+        assert_eq!(passed, passed_through(Vendor::Intel).collect::<Vec<_>>());
+        let written: Vec<_> = passed.iter().filter(|p| p.1).map(|p| p.0).collect();
+        assert_eq!(
+            written,
+            [
+                0x174,
+                0x175,
+                0x176,
+                0xc000_0081,
+                0xc000_0082,
+                0xc000_0083,
+                0xc000_0084,
+                0xc000_0100,
+                0xc000_0101,
+                0xc000_0102,
+                0xc000_0103
+            ]
+        );
+        assert_eq!(passed.iter().filter(|p| !p.1).collect::<Vec<_>>(), [&(0x10, false)], "the TSC is read only");
+    }
+
+    #[test]
+    fn the_lists_do_not_contradict_each_other() {
+        let vendors = [Vendor::Intel, Vendor::Amd];
+        let all = || READ_WRITE.iter().chain(READ_ONLY).chain(WRITE_ONLY);
+        for vendor in vendors {
+            for (i, a) in all().enumerate() {
+                for b in all().skip(i + 1) {
+                    let overlap = a.first <= b.last && b.first <= a.last;
+                    assert!(!overlap || !a.only.includes(vendor) || !b.only.includes(vendor), "{a:x?} {b:x?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn registers_that_the_guest_must_not_have_are_on_no_list() {
+        // SPEC_CTRL, PRED_CMD, TSC_ADJUST, MCG_CAP, PERFEVTSEL0, IA32_XSS, VM_CR, VM_HSAVE_PA, VMX capability, SMI
+        // count, MTRR bases, GHCB.
+        for number in
+            [0x48, 0x49, 0x3b, 0x179, 0x186, 0xda0, 0xc001_0114, 0xc001_0117, 0x480, 0x34, 0x200, 0x250, 0xc001_0130]
+        {
+            for vendor in [Vendor::Intel, Vendor::Amd] {
+                assert_eq!(readable(number, vendor), None, "{number:#x}");
+                assert_eq!(writable(number, vendor), None, "{number:#x}");
+            }
+        }
+        assert_eq!(writable(0x10, Vendor::Intel), None, "TSC");
+        assert_eq!(readable(crate::clock::SYSTEM_TIME_NEW, Vendor::Amd), None);
+    }
+
+    #[test]
+    fn vendors_registers_are_their_own() {
+        assert_eq!(readable(0xc001_0015, Vendor::Intel), None);
+        assert_eq!(readable(0x1a0, Vendor::Amd), None);
+        assert_eq!(writable(0x8b, Vendor::Intel), Some(Kind::Ignored(0x1_0000_0000)));
+        assert_eq!(writable(0x8b, Vendor::Amd), None);
+    }
+
+    proptest! {
+        #[test]
+        fn the_whole_apic_range_is_the_apics(number in 0x800_u32..0x900) {
+            prop_assert_eq!(readable(number, Vendor::Amd), Some(Kind::LocalApic));
+            prop_assert_eq!(writable(number, Vendor::Intel), Some(Kind::LocalApic));
+        }
+    }
+
+    #[test]
+    fn only_memory_types_that_exist_are_taken() {
+        for good in [0x806, 0x6, 0, 0xc00, 0x801] {
+            assert!(mtrr_default_type_allowed(good), "{good:#x}");
+        }
+        for bad in [0x802, 0x7, 0x100, 0x1000, 1 << 40] {
+            assert!(!mtrr_default_type_allowed(bad), "{bad:#x}");
+        }
+    }
+}

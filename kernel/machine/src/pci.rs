@@ -1,0 +1,201 @@
+//! Bus 0 of the guest: the host bridge at 00:00.0, virtio functions from 00:01.0 on, reached by ECAM and by
+//! CONFIG_ADDRESS and CONFIG_DATA alike, and the BARs those functions answer at.
+//!
+//! Follows PCI Local Bus 3.0 ch. 3.2.2.3.2 (mechanism #1) and PCI Express Base 7.2.2 (ECAM). Whatever does not exist
+//! reads as all ones and swallows writes, as a master abort does.
+//!
+//! Callers serialise access. Fixed devices (IOAPIC, COM1, ACPI) come first in routing: a BAR that the guest moves over
+//! one of them, or over its memory, hides nothing but the function itself.
+
+pub mod config;
+
+use config::{ConfigSpace, Identity};
+use heapless::Vec;
+
+use crate::{
+    lapic::Message,
+    layout::{CONFIG_ADDRESS, CONFIG_DATA, ECAM_SIZE},
+    virtio_pci::VirtioPci,
+};
+
+/// Virtio functions a guest may have at most.
+pub const MAX_FUNCTIONS: usize = 8;
+
+/// The host bridge is QEMU's generic PCI Express one, 1b36:0008: it is what an ECAM without a chipset behind it is
+/// usually called, and no operating system attaches a driver or a chipset's quirks to it. (An Intel Q35 ID would make
+/// Linux look for that chipset's registers.)
+const HOST_BRIDGE: Identity = Identity {
+    vendor: 0x1b36,
+    device: 0x0008,
+    revision: 0,
+    class: 0x06_0000,
+    subsystem_vendor: 0x1af4,
+    subsystem: 0x1100,
+};
+
+/// CONFIG_ADDRESS: enable bit and fields.
+const ENABLE: u32 = 1 << 31;
+const ADDRESS_MASK: u32 = 0x80ff_fffc;
+
+/// The bus with all that is on it. `send` in its methods is called with each interrupt that a write has let through:
+/// it goes to [`crate::mailbox::send`].
+pub struct Bus<'a> {
+    address: u32,
+    bridge: ConfigSpace,
+    functions: Vec<VirtioPci<'a>, MAX_FUNCTIONS>,
+}
+
+impl Default for Bus<'_> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<'a> Bus<'a> {
+    /// A bus with the host bridge alone.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { address: 0, bridge: ConfigSpace::new(&HOST_BRIDGE), functions: Vec::new() }
+    }
+
+    /// Puts a virtio device on the next free device number, which comes back.
+    ///
+    /// # Errors
+    /// There are [`MAX_FUNCTIONS`] already.
+    pub fn add(&mut self, shared: &'a engine::shared::Shared) -> Result<u8, TooManyFunctions> {
+        let device = self.functions.len() as u8 + 1;
+        self.functions.push(VirtioPci::new(shared, device)).map_err(|_| TooManyFunctions)?;
+        Ok(device)
+    }
+
+    /// The virtio functions, by device number from 1.
+    #[must_use]
+    pub fn functions(&self) -> &[VirtioPci<'a>] {
+        &self.functions
+    }
+
+    /// Everything back to the state after power-on.
+    pub fn reset(&mut self) {
+        self.address = 0;
+        self.bridge = ConfigSpace::new(&HOST_BRIDGE);
+        self.functions.iter_mut().for_each(VirtioPci::reset);
+    }
+
+    /// Loads `size` bytes (up to 8) at `offset` of the ECAM.
+    pub fn read_ecam(&mut self, offset: u64, size: u8) -> u64 {
+        if offset >= ECAM_SIZE {
+            return ones(size);
+        }
+        self.read_config((offset >> 12) as usize, (offset & 0xfff) as usize, size)
+    }
+
+    /// Stores to the ECAM.
+    pub fn write_ecam(&mut self, offset: u64, size: u8, value: u64, send: impl FnMut(Message)) {
+        if offset < ECAM_SIZE {
+            self.write_config((offset >> 12) as usize, (offset & 0xfff) as usize, size, value, send);
+        }
+    }
+
+    /// IN from `port`, 1, 2 or 4 bytes. None: neither a configuration port nor a function's.
+    pub fn read_port(&mut self, port: u16, size: u8) -> Option<u32> {
+        match self.configuration_port(port, size) {
+            Some(ConfigurationPort::Address) => Some(self.address),
+            Some(ConfigurationPort::Data { function, register }) => {
+                Some(self.read_config(function, register, size) as u32)
+            }
+            Some(ConfigurationPort::Nothing) => Some(ones(size) as u32),
+            None => self.functions.iter().find_map(|f| Some(f.read_bar1(f.bar1_offset(port)?, size) as u32)),
+        }
+    }
+
+    /// OUT to `port`. False: neither a configuration port nor a function's.
+    pub fn write_port(&mut self, port: u16, size: u8, value: u32, send: impl FnMut(Message)) -> bool {
+        match self.configuration_port(port, size) {
+            Some(ConfigurationPort::Address) => self.address = value & ADDRESS_MASK,
+            Some(ConfigurationPort::Data { function, register }) => {
+                self.write_config(function, register, size, u64::from(value), send);
+            }
+            Some(ConfigurationPort::Nothing) => {}
+            None => {
+                let found = self.functions.iter_mut().find_map(|f| f.bar1_offset(port).map(|offset| (f, offset)));
+                let Some((function, offset)) = found else { return false };
+                function.write_bar1(offset, size, u64::from(value));
+            }
+        }
+        true
+    }
+
+    /// Loads `size` bytes (up to 8) from a function's memory. None: no function answers there.
+    pub fn read_memory(&mut self, gpa: u64, size: u8) -> Option<u64> {
+        self.functions.iter_mut().find_map(|f| Some(f.read_bar0(f.bar0_offset(gpa)?, size)))
+    }
+
+    /// Stores to a function's memory. False: no function answers there.
+    pub fn write_memory(&mut self, gpa: u64, size: u8, value: u64, send: impl FnMut(Message)) -> bool {
+        let found = self.functions.iter_mut().find_map(|f| f.bar0_offset(gpa).map(|offset| (f, offset)));
+        let Some((function, offset)) = found else { return false };
+        function.write_bar0(offset, size, value, send);
+        true
+    }
+
+    /// What a port means to mechanism #1. CONFIG_ADDRESS takes double words only; other accesses to it are nobody's.
+    fn configuration_port(&self, port: u16, size: u8) -> Option<ConfigurationPort> {
+        if port == CONFIG_ADDRESS && size == 4 {
+            return Some(ConfigurationPort::Address);
+        }
+        let low = port.checked_sub(CONFIG_DATA).filter(|low| *low < 4)?;
+        // Bus 0 only. Bits 15 to 8 are device and function.
+        if self.address & ENABLE == 0 || self.address & 0xff_0000 != 0 {
+            return Some(ConfigurationPort::Nothing);
+        }
+        Some(ConfigurationPort::Data {
+            function: (self.address >> 8 & 0xff) as usize,
+            register: (self.address & 0xfc) as usize + usize::from(low),
+        })
+    }
+
+    /// `function` is device * 8 + function.
+    fn read_config(&mut self, function: usize, register: usize, size: u8) -> u64 {
+        match (function % 8, function / 8) {
+            (0, 0) => self.bridge.read(register, size),
+            (0, device) => self.functions.get_mut(device - 1).map_or(ones(size), |f| f.read_config(register, size)),
+            _ => ones(size),
+        }
+    }
+
+    fn write_config(&mut self, function: usize, register: usize, size: u8, value: u64, send: impl FnMut(Message)) {
+        match (function % 8, function / 8) {
+            (0, 0) => self.bridge.write(register, size, value),
+            (0, device) => {
+                if let Some(f) = self.functions.get_mut(device - 1) {
+                    f.write_config(register, size, value, send);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The bus is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooManyFunctions;
+
+impl core::fmt::Display for TooManyFunctions {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "more than {MAX_FUNCTIONS} virtio devices")
+    }
+}
+
+enum ConfigurationPort {
+    Address,
+    Data { function: usize, register: usize },
+    Nothing,
+}
+
+/// What `size` bytes read where nothing is.
+const fn ones(size: u8) -> u64 {
+    if size >= 8 { u64::MAX } else { (1 << (size * 8)) - 1 }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+//! Why guests leave guest mode, as the operator counts it: a stable name per reason, and a histogram per vCPU of how
+//! often and for how many cycles.
+//!
+//! The names are an interface: they appear in reports and on COM2, and are never renamed.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)+) => {
+        /// What an exit was for, as the histogram counts it.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Reason { $($(#[$doc])* $variant,)+ }
+
+        impl Reason {
+            /// Every reason, in the order of the histogram.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
+
+            /// The name in reports.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)+ }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// CPUID.
+    Cpuid = "cpuid",
+    /// HLT.
+    Halt = "hlt",
+    /// End of interrupt: a write to x2APIC register 0x80B.
+    MsrApicEoi = "msr-apic-eoi",
+    /// An interrupt command: a write to x2APIC register 0x830 or 0x83F.
+    MsrApicIcr = "msr-apic-icr",
+    /// The local timer: initial count, divide configuration or IA32_TSC_DEADLINE.
+    MsrApicTimer = "msr-apic-timer",
+    /// Any other register of the local APIC.
+    MsrApicOther = "msr-apic-other",
+    /// Any other MSR.
+    MsrOther = "msr-other",
+    /// The serial console.
+    IoUart = "io-uart",
+    /// Notification of a virtio device.
+    IoVirtioNotify = "io-virtio-notify",
+    /// Configuration space through 0xCF8 and 0xCFC.
+    IoPciConfig = "io-pci-config",
+    /// Any other port.
+    IoOther = "io-other",
+    /// A register of a PCI function in memory.
+    MmioPci = "mmio-pci",
+    /// Configuration space through ECAM.
+    MmioPciConfig = "mmio-pci-config",
+    /// The IOAPIC.
+    MmioIoapic = "mmio-ioapic",
+    /// A guest-physical address with nothing behind it.
+    NestedFault = "nested-fault",
+    /// A physical interrupt for the host, its own timer among them.
+    ExternalInterrupt = "external-interrupt",
+    /// An NMI: another core has work for this vCPU.
+    Nmi = "nmi",
+    /// The guest became able to take an interrupt that waits for it.
+    InterruptWindow = "interrupt-window",
+    /// MOV to or from CR8.
+    Cr8 = "cr8",
+    /// XSETBV.
+    Xsetbv = "xsetbv",
+    /// VMCALL or VMMCALL.
+    Hypercall = "hypercall",
+    /// INVD or WBINVD.
+    CacheFlush = "cache-flush",
+    /// An instruction that this machine does not have.
+    Forbidden = "forbidden-instruction",
+    /// An exception that the host looks at first.
+    Exception = "exception",
+    /// Triple fault.
+    TripleFault = "triple-fault",
+    /// An exit that this hypervisor does not provide for.
+    Unexpected = "unexpected",
+}
+
+/// Exits of one vCPU by reason: counts and cycles. Written by the vCPU's own core alone, read by any.
+#[derive(Debug)]
+pub struct Histogram {
+    rows: [[AtomicU64; 2]; Reason::ALL.len()],
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Histogram {
+    /// All zero.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { rows: [const { [const { AtomicU64::new(0) }; 2] }; Reason::ALL.len()] }
+    }
+
+    /// Counts an exit that took `cycles` of the TSC from exit to entry. The vCPU's own core only: with one writer a
+    /// load and a store do, and no exit pays for a locked instruction.
+    #[inline]
+    pub fn record(&self, reason: Reason, cycles: u64) {
+        let [count, sum] = &self.rows[reason as usize];
+        count.store(count.load(Relaxed).wrapping_add(1), Relaxed);
+        sum.store(sum.load(Relaxed).wrapping_add(cycles), Relaxed);
+    }
+
+    /// Exits for `reason` so far, and their cycles. The two may be one exit apart.
+    #[must_use]
+    pub fn get(&self, reason: Reason) -> (u64, u64) {
+        let [count, sum] = &self.rows[reason as usize];
+        (count.load(Relaxed), sum.load(Relaxed))
+    }
+
+    /// All zero again, for a guest's next life. Only while its vCPU does not run.
+    pub fn clear(&self) {
+        for cell in self.rows.iter().flatten() {
+            cell.store(0, Relaxed);
+        }
+    }
+
+    /// Every reason that has occurred, with its count and cycles.
+    pub fn iter(&self) -> impl Iterator<Item = (Reason, u64, u64)> + '_ {
+        Reason::ALL.iter().map(|&r| (r, self.get(r).0, self.get(r).1)).filter(|&(_, count, _)| count != 0)
+    }
+
+    /// Exits for all reasons together.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.iter().map(|(_, count, _)| count).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exit_counts_for_its_own_reason_only() {
+        let h = Histogram::new();
+        h.record(Reason::Cpuid, 100);
+        h.record(Reason::Cpuid, 50);
+        h.record(Reason::Unexpected, 7);
+        assert_eq!(h.iter().collect::<Vec<_>>(), [(Reason::Cpuid, 2, 150), (Reason::Unexpected, 1, 7)]);
+        assert_eq!(h.total(), 3);
+    }
+
+    #[test]
+    fn names_are_distinct_and_fit_for_json_keys() {
+        for (i, a) in Reason::ALL.iter().enumerate() {
+            assert_eq!(*a as usize, i, "the histogram is indexed by discriminant");
+            assert!(a.name().bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-'));
+            assert!(Reason::ALL[..i].iter().all(|b| b.name() != a.name()));
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! A virtio device as a PCI function: identity, capabilities, BARs, MSI-X, and the transport's registers behind them.
+//! The device itself is the engine's; what the two share is [`Shared`].
+//!
+//! Follows virtio 1.3 ch. 4.1. Modern only, no transitional interface. BAR0 (memory) holds common configuration, ISR,
+//! device configuration, MSI-X table and pending bits, each on a page of its own or nearly; BAR1 (I/O) holds one
+//! 4-byte notification port a queue. There is no INTx: without MSI-X a driver has to poll the ISR.
+//!
+//! The master enable bit is not looked at: the engine takes DRIVER_OK as leave to use the guest's memory.
+
+mod common;
+
+use engine::{
+    msix::ENTRY_BYTES,
+    shared::{Shared, VECTORS},
+};
+
+pub use common::{Common, Status};
+
+use crate::{
+    lapic::Message,
+    layout,
+    pci::config::{Bar, Command, ConfigSpace, Identity},
+};
+
+const VENDOR: u16 = 0x1af4;
+/// PCI device IDs of modern virtio devices begin here, by device type (4.1.2).
+const FIRST_DEVICE: u16 = 0x1040;
+
+const CAPABILITY_VENDOR: u8 = 0x09;
+const CAPABILITY_MSIX: u8 = 0x11;
+
+/// cfg_type of the capabilities (4.1.4).
+const COMMON: u8 = 1;
+const NOTIFY: u8 = 2;
+const ISR: u8 = 3;
+const DEVICE: u8 = 4;
+const PCI: u8 = 5;
+
+/// Parts of BAR0.
+const COMMON_AT: u32 = 0x0000;
+const ISR_AT: u32 = 0x1000;
+const DEVICE_AT: u32 = 0x2000;
+const TABLE_AT: u32 = 0x3000;
+const PENDING_AT: u32 = 0x3800;
+const PART_MASK: u64 = 0x3000;
+
+/// Distance of the notification ports of neighbouring queues.
+const NOTIFY_MULTIPLIER: u32 = 4;
+
+/// Offsets within the PCI configuration access capability (4.1.4.9).
+const WINDOW_BAR: usize = 4;
+const WINDOW_OFFSET: usize = 8;
+const WINDOW_LENGTH: usize = 12;
+const WINDOW_DATA: usize = 16;
+
+/// Message control of MSI-X, within its capability.
+const MESSAGE_CONTROL: usize = 2;
+const MSIX_ENABLE: u8 = 0x80;
+const MSIX_FUNCTION_MASK: u8 = 0x40;
+
+/// A virtio device's PCI function. `send` in its methods is called with each interrupt that a write has let through:
+/// it goes to [`crate::mailbox::send`].
+pub struct VirtioPci<'a> {
+    shared: &'a Shared,
+    device: u8,
+    config: ConfigSpace,
+    common: Common,
+    /// Where the MSI-X and the PCI configuration access capability are.
+    msix: usize,
+    window: usize,
+    refused: u64,
+}
+
+impl<'a> VirtioPci<'a> {
+    /// A function for PCI device number `device` (1 to 31), at that device's addresses in [`layout`].
+    #[must_use]
+    pub fn new(shared: &'a Shared, device: u8) -> Self {
+        let kind = shared.device().device_type;
+        let id = FIRST_DEVICE.wrapping_add(kind);
+        let mut config = ConfigSpace::new(&Identity {
+            vendor: VENDOR,
+            device: id,
+            revision: 1,
+            // Of the device types only net and block have a class of their own worth telling.
+            class: match kind {
+                1 => 0x02_0000,
+                2 => 0x01_8000,
+                _ => 0xff_0000,
+            },
+            subsystem_vendor: VENDOR,
+            subsystem: id,
+        });
+        config.add_bar(0, Bar::Memory32, layout::VIRTIO_BAR0_SIZE, layout::bar0(device));
+        config.add_bar(1, Bar::Io, layout::VIRTIO_BAR1_SIZE, layout::bar1(device));
+        let (msix, window) = add_capabilities(&mut config, shared);
+        Self { shared, device, config, common: Common::new(shared), msix, window, refused: 0 }
+    }
+
+    /// Back to the state after power-on. [`Shared::restart`] is the caller's.
+    pub fn reset(&mut self) {
+        *self = Self::new(self.shared, self.device);
+    }
+
+    /// PCI device number.
+    #[must_use]
+    pub fn device(&self) -> u8 {
+        self.device
+    }
+
+    /// What the transport shares with the engine.
+    #[must_use]
+    pub fn shared(&self) -> &'a Shared {
+        self.shared
+    }
+
+    /// Interrupts asked for here that no device may send (see [`engine::msix::Refused`]).
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Offset in BAR0 of a guest-physical address, if the function answers there.
+    #[must_use]
+    pub fn bar0_offset(&self, gpa: u64) -> Option<u64> {
+        let offset = gpa.wrapping_sub(u64::from(self.config.bar(0)));
+        (self.config.command().contains(Command::MEMORY) && offset < u64::from(layout::VIRTIO_BAR0_SIZE))
+            .then_some(offset)
+    }
+
+    /// Offset in BAR1 of a port, if the function answers there.
+    #[must_use]
+    pub fn bar1_offset(&self, port: u16) -> Option<u64> {
+        let offset = u64::from(port).wrapping_sub(u64::from(self.config.bar(1)));
+        (self.config.command().contains(Command::IO) && offset < u64::from(layout::VIRTIO_BAR1_SIZE)).then_some(offset)
+    }
+
+    /// Loads `size` bytes (up to 8) from BAR0. Zero where nothing is.
+    pub fn read_bar0(&mut self, offset: u64, size: u8) -> u64 {
+        let within = offset & !PART_MASK;
+        match (offset & PART_MASK) as u32 {
+            COMMON_AT => self.common.read(self.shared, within, size),
+            ISR_AT if within == 0 && size != 0 => u64::from(self.shared.take_isr()),
+            ISR_AT => 0,
+            DEVICE_AT => self.shared.read_config(within, size),
+            _ if offset < u64::from(PENDING_AT) => self.shared.msix.read(within, size),
+            _ => self.shared.msix.read_pba(offset.wrapping_sub(u64::from(PENDING_AT)), size),
+        }
+    }
+
+    /// Stores to BAR0. ISR, device configuration and pending bits are read-only.
+    pub fn write_bar0(&mut self, offset: u64, size: u8, value: u64, send: impl FnMut(Message)) {
+        match (offset & PART_MASK) as u32 {
+            COMMON_AT => self.common.write(self.shared, offset & !PART_MASK, size, value),
+            TABLE_AT if offset < u64::from(PENDING_AT) => {
+                self.shared.msix.write(offset & !PART_MASK, size, value);
+                self.send_unmasked(send);
+            }
+            _ => {}
+        }
+    }
+
+    /// Reads a notification port: zero.
+    #[must_use]
+    pub fn read_bar1(&self, _offset: u64, _size: u8) -> u64 {
+        0
+    }
+
+    /// Writes a notification port. The port tells the queue; what is written does not matter, as NOTIFICATION_DATA is
+    /// not offered.
+    pub fn write_bar1(&mut self, offset: u64, _size: u8, _value: u64) {
+        let step = u64::from(NOTIFY_MULTIPLIER);
+        let queue = offset / step;
+        if offset.is_multiple_of(step)
+            && queue < u64::from(self.shared.queues())
+            && self.common.status(self.shared).contains(Status::DRIVER_OK)
+        {
+            self.shared.kick(queue as u16);
+        }
+    }
+
+    /// Reads `size` bytes (up to 8) of configuration space. All ones beyond its 256 bytes.
+    pub fn read_config(&mut self, register: usize, size: u8) -> u64 {
+        if self.touches(register, size, self.window + WINDOW_DATA, 4)
+            && let Some((bar, offset, length)) = self.window()
+        {
+            let value = if bar == 0 { self.read_bar0(offset, length) } else { self.read_bar1(offset, length) };
+            let bytes = (value as u32).to_le_bytes();
+            self.config.set(self.window + WINDOW_DATA, &bytes[..usize::from(length)]);
+        }
+        self.config.read(register, size)
+    }
+
+    /// Writes configuration space.
+    pub fn write_config(&mut self, register: usize, size: u8, value: u64, mut send: impl FnMut(Message)) {
+        self.config.write(register, size, value);
+        if self.touches(register, size, self.msix + MESSAGE_CONTROL, 2) {
+            let control = self.config.byte(self.msix + MESSAGE_CONTROL + 1);
+            self.shared.msix.set_function_control(control & MSIX_ENABLE != 0, control & MSIX_FUNCTION_MASK != 0);
+            self.send_unmasked(&mut send);
+        }
+        if self.touches(register, size, self.window + WINDOW_DATA, 4)
+            && let Some((bar, offset, length)) = self.window()
+        {
+            let value = self.config.read(self.window + WINDOW_DATA, length);
+            if bar == 0 {
+                self.write_bar0(offset, length, value, send);
+            } else {
+                self.write_bar1(offset, length, value);
+            }
+        }
+    }
+
+    /// Whether an access covers any of `len` bytes at `at`.
+    fn touches(&self, register: usize, size: u8, at: usize, len: usize) -> bool {
+        register < at + len && at < register.saturating_add(usize::from(size.min(8)))
+    }
+
+    /// BAR, offset and length that the configuration access window is set to; None if that is not as the
+    /// specification demands of the driver (4.1.4.9.2). Works with the BARs' decoding off: that is its purpose.
+    fn window(&self) -> Option<(u8, u64, u8)> {
+        let bar = self.config.byte(self.window + WINDOW_BAR);
+        let offset = self.config.read(self.window + WINDOW_OFFSET, 4);
+        let length = self.config.read(self.window + WINDOW_LENGTH, 4);
+        let size = match bar {
+            0 => layout::VIRTIO_BAR0_SIZE,
+            1 => layout::VIRTIO_BAR1_SIZE,
+            _ => return None,
+        };
+        let valid = matches!(length, 1 | 2 | 4) && offset.is_multiple_of(length) && offset < u64::from(size);
+        valid.then_some((bar, offset, length as u8))
+    }
+
+    fn send_unmasked(&mut self, mut send: impl FnMut(Message)) {
+        for message in self.shared.msix.take_unmasked() {
+            match message.decode() {
+                Ok(interrupt) => send(interrupt.into()),
+                Err(_) => self.refused += 1,
+            }
+        }
+    }
+}
+
+/// The function's capabilities; the offsets of MSI-X and of the configuration access window come back. All of them
+/// together take 108 bytes of the 192 there are.
+fn add_capabilities(config: &mut ConfigSpace, shared: &Shared) -> (usize, usize) {
+    let mut msix = [0; 10];
+    // Table and pending bits of all entries, each offset with its BAR's number, 0, in the low bits.
+    msix[0..2].copy_from_slice(&(VECTORS as u16 - 1).to_le_bytes());
+    msix[2..6].copy_from_slice(&TABLE_AT.to_le_bytes());
+    msix[6..10].copy_from_slice(&PENDING_AT.to_le_bytes());
+    let msix = config.add_capability(CAPABILITY_MSIX, &msix, &[0, MSIX_ENABLE | MSIX_FUNCTION_MASK]);
+
+    let device_length = u32::from(shared.device().config_len);
+    for (kind, offset, length) in
+        [(COMMON, COMMON_AT, common::LENGTH), (ISR, ISR_AT, 1), (DEVICE, DEVICE_AT, device_length)]
+    {
+        let capability: [u8; 16] = capability(kind, 0, offset, length);
+        config.add_capability(CAPABILITY_VENDOR, &capability[2..], &[]);
+    }
+    let mut notify: [u8; 20] = capability(NOTIFY, 1, 0, NOTIFY_MULTIPLIER * u32::from(shared.queues()));
+    notify[16..20].copy_from_slice(&NOTIFY_MULTIPLIER.to_le_bytes());
+    config.add_capability(CAPABILITY_VENDOR, &notify[2..], &[]);
+
+    let mut writable: [u8; 20] = capability(0, 0xff, u32::MAX, u32::MAX);
+    writable[..WINDOW_BAR].fill(0);
+    writable[WINDOW_DATA..].fill(0xff);
+    let window: [u8; 20] = capability(PCI, 0, 0, 0);
+    let window = config.add_capability(CAPABILITY_VENDOR, &window[2..], &writable[2..]);
+    (usize::from(msix.unwrap_or(0)), usize::from(window.unwrap_or(0)))
+}
+
+/// A virtio capability of `N` bytes (4.1.4): its first two, ID and pointer, are left for the list.
+fn capability<const N: usize>(kind: u8, bar: u8, offset: u32, length: u32) -> [u8; N] {
+    let mut c = [0; N];
+    c[2] = N as u8;
+    c[3] = kind;
+    c[WINDOW_BAR] = bar;
+    c[WINDOW_OFFSET..WINDOW_LENGTH].copy_from_slice(&offset.to_le_bytes());
+    c[WINDOW_LENGTH..WINDOW_DATA].copy_from_slice(&length.to_le_bytes());
+    c
+}
+
+const _: () = assert!(VECTORS as u64 * ENTRY_BYTES <= (PENDING_AT - TABLE_AT) as u64);
+
+#[cfg(test)]
+mod tests;

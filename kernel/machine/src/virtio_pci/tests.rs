@@ -1,0 +1,407 @@
+//! The transport as Linux's virtio_pci_modern driver uses it, against the real engine, and as a hostile driver would.
+
+use super::*;
+use engine::{
+    control::{Attachment, Command as Order, Control},
+    engine::Engine,
+    msix::Interrupt,
+    net::{self, Net},
+    schedule::RoundRobin,
+    shared::{Deliver, MAX_QUEUES, NO_VECTOR, Phase},
+};
+use memory::{GuestMemory, guest::testing::memory};
+use proptest::prelude::*;
+use std::cell::RefCell;
+
+use crate::lapic::{Delivery, Destination};
+
+const VERSION_1: u64 = 1 << 32;
+const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+
+fn shared() -> &'static Shared {
+    Box::leak(Box::new(Shared::new(net::config(MAC, 1500, 1))))
+}
+
+/// A function that has decoding enabled.
+fn function() -> VirtioPci<'static> {
+    let mut f = VirtioPci::new(shared(), 1);
+    f.write_config(4, 2, 7, |_| {});
+    f
+}
+
+/// Remembers what the engine delivered.
+#[derive(Default)]
+struct Delivered(RefCell<Vec<Interrupt>>);
+
+impl Deliver for Delivered {
+    fn deliver(&self, _: usize, interrupt: Interrupt) -> bool {
+        self.0.borrow_mut().push(interrupt);
+        true
+    }
+}
+
+type TestEngine = Engine<Net, RoundRobin, &'static Delivered>;
+
+fn engine(f: &VirtioPci<'static>, memory: GuestMemory) -> (TestEngine, &'static Delivered) {
+    let control: &'static Control = Box::leak(Box::default());
+    let delivered: &'static Delivered = Box::leak(Box::default());
+    let mut engine = Engine::new(control, Net::new(1, u64::MAX), RoundRobin::new(64), delivered);
+    let attachment = Attachment { port: 0, number: 0, shared: f.shared(), memory, state: None };
+    control.submit(Order::Attach(attachment)).unwrap();
+    engine.turn(0);
+    (engine, delivered)
+}
+
+fn get(f: &mut VirtioPci, offset: u64, size: u8) -> u64 {
+    f.read_bar0(offset, size)
+}
+
+fn put(f: &mut VirtioPci, offset: u64, size: u8, value: u64) {
+    f.write_bar0(offset, size, value, |m| panic!("{m:?} was sent"));
+}
+
+/// Walks the capability list like a driver: (offset, cfg_type, bar, bar offset, length) of each virtio capability.
+fn capabilities(f: &mut VirtioPci) -> Vec<(usize, u8, u8, u32, u32)> {
+    let mut found = Vec::new();
+    let mut at = f.read_config(0x34, 1) as usize;
+    while at != 0 {
+        if f.read_config(at, 1) == 0x09 {
+            let mut byte = |o: usize, n| f.read_config(at + o, n);
+            let (kind, bar) = (byte(3, 1) as u8, byte(4, 1) as u8);
+            found.push((at, kind, bar, byte(8, 4) as u32, byte(12, 4) as u32));
+        }
+        at = f.read_config(at + 1, 1) as usize;
+    }
+    found
+}
+
+/// Sets a queue up as vp_modern_setup_vq does; the first ring starts at `base`.
+fn set_up_queue(f: &mut VirtioPci, index: u16, vector: u16, base: u64) {
+    put(f, 0x16, 2, index.into());
+    let size = get(f, 0x18, 2);
+    assert_eq!((size, get(f, 0x1c, 2)), (256, 0));
+    put(f, 0x18, 2, size);
+    assert_eq!(get(f, 0x1e, 2), index.into());
+    for (offset, address) in [(0x20, base), (0x28, base + 0x1000), (0x30, base + 0x2000)] {
+        put(f, offset, 4, address & 0xffff_ffff);
+        put(f, offset + 4, 4, address >> 32);
+        assert_eq!(get(f, offset, 8), address);
+    }
+    put(f, 0x1a, 2, vector.into());
+    assert_eq!(get(f, 0x1a, 2), vector.into());
+    put(f, 0x1c, 2, 1);
+    assert_eq!(get(f, 0x1c, 2), 1);
+}
+
+/// Negotiates everything on offer.
+fn negotiate(f: &mut VirtioPci) -> u64 {
+    put(f, 0x14, 1, 0);
+    assert_eq!(get(f, 0x14, 1), 0);
+    put(f, 0x14, 1, 1);
+    put(f, 0x14, 1, 3);
+    let mut features = 0;
+    for select in 0..2 {
+        put(f, 0x00, 4, select);
+        features |= get(f, 0x04, 4) << (32 * select);
+    }
+    for select in 0..2 {
+        put(f, 0x08, 4, select);
+        put(f, 0x0c, 4, features >> (32 * select) & 0xffff_ffff);
+    }
+    put(f, 0x14, 1, 11);
+    assert_eq!(get(f, 0x14, 1), 11, "FEATURES_OK stands");
+    features
+}
+
+#[test]
+fn the_function_is_a_modern_net_device_with_all_five_capabilities() {
+    let mut f = function();
+    assert_eq!(f.read_config(0, 4), 0x1041_1af4);
+    assert_eq!(f.read_config(8, 4), 0x0200_0001);
+    assert_eq!(f.read_config(0x3d, 1), 0, "no INTx");
+    let caps = capabilities(&mut f);
+    let parts: Vec<_> = caps.iter().map(|c| (c.1, c.2, c.3, c.4)).collect();
+    assert_eq!(parts, [(1, 0, 0, 0x40), (3, 0, 0x1000, 1), (4, 0, 0x2000, 12), (2, 1, 0, 8), (5, 0, 0, 0)]);
+    let notify = caps[3].0;
+    assert_eq!((f.read_config(notify + 2, 1), f.read_config(notify + 16, 4)), (20, 4), "notify_off_multiplier");
+}
+
+#[test]
+fn a_driver_brings_the_device_up_and_resets_it_with_the_engine_at_work() {
+    let mut f = function();
+    let (mut engine, delivered) = engine(&f, memory(0, 0x10_0000));
+    let features = negotiate(&mut f);
+    assert_eq!(features, f.shared().offered());
+    assert_eq!((0..6).map(|i| get(&mut f, 0x2000 + i, 1) as u8).collect::<Vec<_>>(), MAC);
+    assert_eq!(get(&mut f, 0x2006, 2), 1, "link up");
+    assert_eq!(get(&mut f, 0x12, 2), 2, "queues");
+    put(&mut f, 0x10, 2, 0);
+    assert_eq!(get(&mut f, 0x10, 2), 0);
+    set_up_queue(&mut f, 0, 1, 0x1_0000);
+    set_up_queue(&mut f, 1, 2, 0x2_0000);
+    f.write_bar1(4, 2, 1);
+    assert_eq!(f.shared().counters().kicks.get(), 0, "not yet running");
+    put(&mut f, 0x14, 1, 15);
+    assert_eq!(get(&mut f, 0x14, 1), 15);
+    engine.turn(1);
+    assert_eq!(f.shared().phase(), Phase::Running);
+    assert_eq!(f.shared().queue(1).avail, 0x2_1000);
+    f.write_bar1(4, 2, 1);
+    f.write_bar1(8, 2, 2);
+    f.write_bar1(5, 2, 1);
+    assert_eq!(f.shared().counters().kicks.get(), 1, "two queues, and no ports between theirs");
+
+    put(&mut f, 0x14, 1, 0);
+    assert_eq!(get(&mut f, 0x14, 1), 15, "the engine has not let go");
+    put(&mut f, 0x14, 1, 1);
+    put(&mut f, 0x16, 2, 1);
+    assert_eq!(get(&mut f, 0x14, 1), 15, "and nothing can be written meanwhile");
+    engine.turn(2);
+    assert_eq!(get(&mut f, 0x14, 1), 0);
+    assert_eq!((get(&mut f, 0x16, 2), get(&mut f, 0x18, 2), get(&mut f, 0x20, 8)), (0, 256, 0));
+    assert_eq!((get(&mut f, 0x1a, 2), get(&mut f, 0x10, 2), get(&mut f, 0x1c, 2)), (0xffff, 0xffff, 0));
+
+    // And all over again, to the end.
+    negotiate(&mut f);
+    set_up_queue(&mut f, 0, NO_VECTOR, 0x1_0000);
+    set_up_queue(&mut f, 1, NO_VECTOR, 0x2_0000);
+    put(&mut f, 0x14, 1, 15);
+    engine.turn(3);
+    assert_eq!(f.shared().phase(), Phase::Running);
+    assert!(delivered.0.borrow().is_empty());
+}
+
+#[test]
+fn a_queue_outside_guest_memory_ends_in_needs_reset_and_a_configuration_interrupt() {
+    let mut f = function();
+    let (mut engine, delivered) = engine(&f, memory(0, 0x10_0000));
+    let msix = f.msix;
+    f.write_config(msix + 2, 2, 0x8000, |_| unreachable!());
+    put(&mut f, 0x3000, 4, 0xfee0_3000);
+    put(&mut f, 0x3008, 4, 0x55);
+    put(&mut f, 0x300c, 4, 0);
+    negotiate(&mut f);
+    put(&mut f, 0x10, 2, 0);
+    set_up_queue(&mut f, 0, 1, 0x1_0000);
+    set_up_queue(&mut f, 1, 2, 0xffff_ffff_f000);
+    put(&mut f, 0x14, 1, 15);
+    engine.turn(1);
+    engine.turn(2);
+    assert_eq!(get(&mut f, 0x14, 1), 15 | 64);
+    assert_eq!(get(&mut f, 0x1000, 1), 2, "configuration");
+    assert_eq!(get(&mut f, 0x1000, 1), 0, "reading clears");
+    let interrupt = Interrupt { destination: 3, logical: false, lowest_priority: false, vector: 0x55 };
+    assert_eq!(*delivered.0.borrow(), [interrupt]);
+    put(&mut f, 0x14, 1, 0);
+    engine.turn(3);
+    assert_eq!(get(&mut f, 0x14, 1), 0);
+}
+
+#[test]
+fn features_that_are_missing_version_1_or_were_not_offered_are_refused() {
+    for (select, value) in [(1, 0), (1, 3), (0, 1 << 1), (2, 1), (3, 0x8000_0000)] {
+        let mut f = function();
+        put(&mut f, 0x14, 1, 3);
+        put(&mut f, 0x08, 4, 1);
+        put(&mut f, 0x0c, 4, VERSION_1 >> 32);
+        put(&mut f, 0x08, 4, select);
+        put(&mut f, 0x0c, 4, value);
+        put(&mut f, 0x14, 1, 11);
+        assert_eq!(get(&mut f, 0x14, 1), 3, "word {select} = {value:#x}");
+        put(&mut f, 0x14, 1, 7);
+        assert_eq!(get(&mut f, 0x14, 1), 3, "no DRIVER_OK without FEATURES_OK");
+        assert_eq!(f.shared().phase(), Phase::Idle);
+        put(&mut f, 0x14, 1, 0x83);
+        assert_eq!(get(&mut f, 0x14, 1), 0x83, "the driver gives up");
+    }
+}
+
+#[test]
+fn features_are_fixed_once_agreed_and_status_bits_only_rise() {
+    let mut f = function();
+    let features = negotiate(&mut f);
+    put(&mut f, 0x08, 4, 0);
+    put(&mut f, 0x0c, 4, 0);
+    assert_eq!(get(&mut f, 0x0c, 4), features & 0xffff_ffff);
+    put(&mut f, 0x14, 1, 1);
+    assert_eq!(get(&mut f, 0x14, 1), 11);
+    put(&mut f, 0x14, 1, 0x7b);
+    assert_eq!(get(&mut f, 0x14, 1), 11, "NEEDS_RESET and undefined bits are not the driver's");
+    put(&mut f, 0x00, 4, 2);
+    assert_eq!(get(&mut f, 0x04, 4), 0);
+    put(&mut f, 0x08, 4, u32::MAX.into());
+    put(&mut f, 0x0c, 4, 5);
+    assert_eq!(get(&mut f, 0x0c, 4), 0);
+}
+
+#[test]
+fn an_enabled_queue_cannot_be_changed_and_sizes_are_checked() {
+    let mut f = function();
+    negotiate(&mut f);
+    put(&mut f, 0x16, 2, 1);
+    for size in [0, 3, 255, 257, 512, 0x8000] {
+        put(&mut f, 0x18, 2, size);
+        assert_eq!(get(&mut f, 0x18, 2), 256, "{size}");
+    }
+    put(&mut f, 0x18, 2, 64);
+    put(&mut f, 0x20, 8, 0x1_2345_6780);
+    put(&mut f, 0x1c, 2, 0);
+    assert_eq!(get(&mut f, 0x1c, 2), 0);
+    put(&mut f, 0x1c, 2, 1);
+    for (offset, size) in [(0x18, 2), (0x20, 8), (0x20, 4), (0x24, 4), (0x28, 4), (0x30, 8)] {
+        put(&mut f, offset, size, 32);
+    }
+    put(&mut f, 0x1c, 2, 0);
+    assert_eq!((get(&mut f, 0x18, 2), get(&mut f, 0x20, 8), get(&mut f, 0x1c, 2)), (64, 0x1_2345_6780, 1));
+    let queue = f.shared().queue(1);
+    assert_eq!((queue.size, queue.desc, queue.enabled), (64, 0x1_2345_6780, true));
+    put(&mut f, 0x14, 1, 15);
+    put(&mut f, 0x16, 2, 0);
+    put(&mut f, 0x1c, 2, 1);
+    assert_eq!(get(&mut f, 0x1c, 2), 0, "not while the device runs");
+}
+
+#[test]
+fn a_queue_that_does_not_exist_reads_as_absent() {
+    let mut f = function();
+    for index in [2, MAX_QUEUES as u64, 0xffff] {
+        put(&mut f, 0x16, 2, index);
+        put(&mut f, 0x18, 2, 64);
+        put(&mut f, 0x1a, 2, 0);
+        put(&mut f, 0x1c, 2, 1);
+        put(&mut f, 0x20, 8, 0x1000);
+        let read: Vec<_> =
+            [(0x18, 2), (0x1a, 2), (0x1c, 2), (0x1e, 2), (0x20, 8)].map(|(o, s)| get(&mut f, o, s)).into();
+        assert_eq!(read, [0, 0xffff, 0, 0, 0]);
+    }
+}
+
+#[test]
+fn a_vector_that_does_not_exist_becomes_no_vector() {
+    let mut f = function();
+    for (value, wanted) in [(VECTORS as u64 - 1, VECTORS as u64 - 1), (VECTORS as u64, 0xffff), (0xffff, 0xffff)] {
+        put(&mut f, 0x10, 2, value);
+        put(&mut f, 0x1a, 2, value);
+        assert_eq!((get(&mut f, 0x10, 2), get(&mut f, 0x1a, 2)), (wanted, wanted));
+    }
+}
+
+#[test]
+fn fields_are_read_at_any_width_and_written_at_their_own() {
+    let mut f = function();
+    put(&mut f, 0x16, 2, 1);
+    assert_eq!(get(&mut f, 0x10, 4), 0x0002_ffff);
+    assert_eq!(get(&mut f, 0x11, 2), 0x02ff);
+    assert_eq!(get(&mut f, 0x14, 8), 0xffff_0100_0001_0000);
+    put(&mut f, 0x14, 4, 0x0001_0003);
+    put(&mut f, 0x16, 1, 0);
+    put(&mut f, 0x15, 1, 9);
+    assert_eq!(get(&mut f, 0x14, 4), 0x0001_0000);
+    assert_eq!((get(&mut f, 0x40, 8), get(&mut f, 0xfff, 8)), (0, 0));
+}
+
+#[test]
+fn unmasking_sends_what_was_pending_and_refuses_what_no_device_may_send() {
+    let mut f = function();
+    let msix = f.msix;
+    assert_eq!(f.read_config(msix + 2, 2), VECTORS as u64 - 1);
+    assert_eq!((f.read_config(msix + 4, 4), f.read_config(msix + 8, 4)), (0x3000, 0x3800));
+    f.write_config(msix + 2, 2, 0xffff, |_| unreachable!());
+    assert_eq!(f.read_config(msix + 2, 2), 0xc000 | (VECTORS as u64 - 1));
+    for (entry, data) in [(0, 0x41), (1, 0x441), (2, 0x1f)] {
+        put(&mut f, 0x3000 + 16 * entry, 8, 0xfee0_0000);
+        put(&mut f, 0x3008 + 16 * entry, 4, data);
+        put(&mut f, 0x300c + 16 * entry, 4, 0);
+        assert_eq!(f.shared().msix.raise(entry as u16), None);
+    }
+    assert_eq!(get(&mut f, 0x3800, 8), 0b111);
+    let mut sent = Vec::new();
+    f.write_config(msix + 2, 2, 0x8000, |m| sent.push(m));
+    let delivery = Delivery::Fixed { vector: 0x41, level: false };
+    assert_eq!(sent, [Message { destination: Destination::Physical(0), delivery }]);
+    assert_eq!(f.refused(), 2, "an NMI, and an exception's vector");
+    put(&mut f, 0x300c, 4, 1);
+    assert_eq!(f.shared().msix.raise(0), None);
+    let mut sent = 0;
+    f.write_bar0(0x300c, 4, 0, |_| sent += 1);
+    assert_eq!((sent, get(&mut f, 0x3800, 4)), (1, 0));
+}
+
+#[test]
+fn the_configuration_window_reaches_both_bars_and_nothing_else() {
+    let mut f = function();
+    f.write_config(4, 2, 0, |_| {}); // with decoding off, which is when it is needed
+    let at = f.window;
+    let aim = |f: &mut VirtioPci, bar: u64, offset: u64, length: u64| {
+        f.write_config(at + 4, 1, bar, |_| {});
+        f.write_config(at + 8, 4, offset, |_| {});
+        f.write_config(at + 12, 4, length, |_| {});
+    };
+    aim(&mut f, 0, 0x2000, 4);
+    assert_eq!(f.read_config(at + 16, 4), 0x2);
+    aim(&mut f, 0, 0x12, 2);
+    assert_eq!(f.read_config(at + 16, 2), 2, "num_queues");
+    aim(&mut f, 0, 0x14, 1);
+    f.write_config(at + 16, 1, 3, |_| {});
+    assert_eq!(get(&mut f, 0x14, 1), 3);
+    for (bar, offset, length) in [(2, 0x14, 1), (0xff, 0, 4), (0, 0x4014, 1), (0, 0x16, 4), (0, 0x14, 3), (0, 0x14, 0)]
+    {
+        aim(&mut f, bar, offset, length);
+        f.write_config(at + 16, 1, 0, |_| {});
+        assert_eq!(get(&mut f, 0x14, 1), 3, "{bar} {offset:#x} {length}");
+    }
+    negotiate(&mut f);
+    put(&mut f, 0x14, 1, 15);
+    aim(&mut f, 1, 4, 2);
+    f.write_config(at + 16, 2, 1, |_| {});
+    assert_eq!(f.shared().counters().kicks.get(), 1);
+    assert_eq!(f.read_config(at, 4), 0x0514_0009, "its head is read-only");
+}
+
+#[test]
+fn decoding_follows_the_command_register_and_the_bars() {
+    let mut f = VirtioPci::new(shared(), 3);
+    assert_eq!((f.bar0_offset(0xc000_c000), f.bar1_offset(0x1300)), (None, None));
+    f.write_config(4, 2, 3, |_| {});
+    assert_eq!((f.bar0_offset(0xc000_c010), f.bar1_offset(0x1304)), (Some(0x10), Some(4)));
+    assert_eq!((f.bar0_offset(0xc000_bfff), f.bar0_offset(0xc001_0000), f.bar1_offset(0x1400)), (None, None, None));
+    f.write_config(0x10, 4, 0xd000_0000, |_| {});
+    f.write_config(0x14, 4, 0x2000, |_| {});
+    assert_eq!((f.bar0_offset(0xd000_3fff), f.bar1_offset(0x20ff)), (Some(0x3fff), Some(0xff)));
+    f.write_config(0x14, 4, 0xffff_ff00, |_| {});
+    assert_eq!(f.bar1_offset(0xff00), None, "beyond the last port");
+    f.reset();
+    f.write_config(4, 2, 3, |_| {});
+    assert_eq!(f.bar0_offset(0xc000_c000), Some(0));
+}
+
+proptest! {
+    /// Whatever a driver does, nothing panics, the identity stands, and DRIVER_OK never stands without FEATURES_OK.
+    #[test]
+    fn hostile_drivers_are_harmless(
+        accesses in proptest::collection::vec((0u8..7, any::<u16>(), 0u8..=9, any::<u64>()), 1..300)
+    ) {
+        let mut f = function();
+        let (mut engine, _) = engine(&f, memory(0, 0x1_0000));
+        for (i, (what, offset, size, value)) in accesses.into_iter().enumerate() {
+            let offset64 = u64::from(offset);
+            match what {
+                0 => drop(f.read_bar0(offset64, size)),
+                1 => f.write_bar0(offset64 & 0x3f, size & 0xf, value, |_| {}),
+                2 => f.write_bar0(value ^ offset64, size, value, |_| {}),
+                3 => f.write_bar1(offset64 & 0x1ff, size, value),
+                4 => f.write_config(usize::from(offset & 0x1ff), size, value, |_| {}),
+                5 => drop(f.read_config(usize::from(offset & 0x1ff), size)),
+                _ => {
+                    // A likely status, so that the device gets somewhere.
+                    let status = [0, 1, 3, 11, 15, 128][usize::from(offset) % 6];
+                    f.write_bar0(0x14, 1, status, |_| {});
+                    engine.turn(i as u64);
+                }
+            }
+            let status = f.read_bar0(0x14, 1);
+            prop_assert!(status & 4 == 0 || status & 8 != 0);
+            prop_assert_eq!(f.read_config(0, 4), 0x1041_1af4);
+        }
+    }
+}

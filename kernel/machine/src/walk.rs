@@ -1,0 +1,258 @@
+//! The walk through a guest's own page tables, for instructions that the host has to look at.
+//!
+//! Follows SDM vol. 3A ch. 4: no paging, 32-bit, PAE and 4-level (5-level too, though CPUID does not offer it), with the
+//! checks of 4.6 and the error codes of 4.7. An entry that lies outside the guest's memory reads as all ones, as on
+//! a bus where nobody answers, and ends as a reserved bit.
+
+use memory::GuestMemory;
+
+use crate::vcpu::Vcpu;
+
+/// What an address is walked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// A data read.
+    Read,
+    /// A data write. Sets the leaf's dirty bit.
+    Write,
+    /// An instruction fetch.
+    Fetch,
+}
+
+/// The #PF that hardware would raise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageFault {
+    /// Linear address, for CR2.
+    pub address: u64,
+    /// Error code.
+    pub error: u32,
+}
+
+const PRESENT: u64 = 1 << 0;
+const WRITABLE: u64 = 1 << 1;
+const USER: u64 = 1 << 2;
+const ACCESSED: u64 = 1 << 5;
+const DIRTY: u64 = 1 << 6;
+const LARGE: u64 = 1 << 7;
+const NO_EXECUTE: u64 = 1 << 63;
+const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+
+const CR0_WP: u64 = 1 << 16;
+const CR0_PG: u64 = 1 << 31;
+const CR4_PSE: u64 = 1 << 4;
+const CR4_PAE: u64 = 1 << 5;
+const CR4_LA57: u64 = 1 << 12;
+const CR4_SMEP: u64 = 1 << 20;
+const CR4_SMAP: u64 = 1 << 21;
+const EFER_LMA: u64 = 1 << 10;
+const EFER_NXE: u64 = 1 << 11;
+const RFLAGS_AC: u64 = 1 << 18;
+
+const ERROR_PRESENT: u32 = 1 << 0;
+const ERROR_WRITE: u32 = 1 << 1;
+const ERROR_USER: u32 = 1 << 2;
+const ERROR_RESERVED: u32 = 1 << 3;
+const ERROR_FETCH: u32 = 1 << 4;
+
+/// The registers that a walk depends on.
+#[derive(Clone, Copy, Debug)]
+struct Mode {
+    cr0: u64,
+    cr3: u64,
+    cr4: u64,
+    efer: u64,
+    user: bool,
+    access_flag: bool,
+}
+
+/// Guest-physical address of `linear` on this vCPU, as it stands. The page only: what follows in the next page may lie
+/// elsewhere.
+///
+/// # Errors
+/// The #PF that hardware would raise.
+pub fn translate(vcpu: &impl Vcpu, memory: &GuestMemory, linear: u64, access: Access) -> Result<u64, PageFault> {
+    let mode = Mode {
+        cr0: vcpu.cr0(),
+        cr3: vcpu.cr3(),
+        cr4: vcpu.cr4(),
+        efer: vcpu.efer(),
+        user: vcpu.cpl() == 3,
+        access_flag: vcpu.rflags() & RFLAGS_AC != 0,
+    };
+    if mode.cr0 & CR0_PG == 0 {
+        return Ok(linear & 0xffff_ffff);
+    }
+    if mode.efer & EFER_LMA != 0 {
+        let levels = if mode.cr4 & CR4_LA57 != 0 { 5 } else { 4 };
+        walk(&mode, memory, linear, access, mode.cr3 & ADDRESS, levels)
+    } else if mode.cr4 & CR4_PAE != 0 {
+        walk_pae(&mode, memory, linear & 0xffff_ffff, access)
+    } else {
+        walk_32(&mode, memory, linear & 0xffff_ffff, access)
+    }
+}
+
+/// Rights gathered on the way down.
+#[derive(Clone, Copy)]
+struct Rights {
+    writable: bool,
+    user: bool,
+    executable: bool,
+}
+
+impl Rights {
+    const ALL: Self = Self { writable: true, user: true, executable: true };
+
+    fn and(self, entry: u64) -> Self {
+        Self {
+            writable: self.writable && entry & WRITABLE != 0,
+            user: self.user && entry & USER != 0,
+            executable: self.executable && entry & NO_EXECUTE == 0,
+        }
+    }
+}
+
+impl Mode {
+    fn fault(&self, address: u64, access: Access, cause: u32) -> PageFault {
+        let mut error = cause;
+        if access == Access::Write {
+            error |= ERROR_WRITE;
+        }
+        if self.user {
+            error |= ERROR_USER;
+        }
+        if access == Access::Fetch && (self.cr4 & CR4_SMEP != 0 || self.no_execute()) {
+            error |= ERROR_FETCH;
+        }
+        PageFault { address, error }
+    }
+
+    fn no_execute(&self) -> bool {
+        self.efer & EFER_NXE != 0
+    }
+
+    /// SDM vol. 3A 4.6.1.
+    fn permits(&self, rights: Rights, access: Access) -> bool {
+        if self.user && !rights.user {
+            return false;
+        }
+        match access {
+            Access::Fetch => rights.executable && !(self.cr4 & CR4_SMEP != 0 && rights.user && !self.user),
+            _ if self.cr4 & CR4_SMAP != 0 && rights.user && !self.user && !self.access_flag => false,
+            Access::Read => true,
+            Access::Write => rights.writable || (!self.user && self.cr0 & CR0_WP == 0),
+        }
+    }
+}
+
+/// An entry of 8 bytes; all ones where there is no memory.
+fn entry_64(memory: &GuestMemory, gpa: u64) -> u64 {
+    memory.read_u64(gpa).unwrap_or(u64::MAX)
+}
+
+/// Sets the accessed and, for a write, the dirty bit, as hardware does before it uses a translation. False: the entry
+/// has changed meanwhile.
+fn mark(memory: &GuestMemory, gpa: u64, entry: u64, bits: u64) -> bool {
+    entry & bits == bits
+        || memory.compare_exchange_u32(gpa, entry as u32, (entry | bits) as u32).is_ok_and(|exchanged| exchanged)
+}
+
+fn leaf_bits(access: Access) -> u64 {
+    if access == Access::Write { ACCESSED | DIRTY } else { ACCESSED }
+}
+
+/// Long mode and the lower two levels of PAE: tables of 512 entries, large pages at levels 2 and 3.
+fn walk(
+    mode: &Mode,
+    memory: &GuestMemory,
+    linear: u64,
+    access: Access,
+    root: u64,
+    levels: u32,
+) -> Result<u64, PageFault> {
+    let fault = |cause| mode.fault(linear, access, cause);
+    let unused = 64 - (12 + 9 * levels);
+    if levels >= 4 && ((linear << unused) as i64 >> unused) as u64 != linear {
+        return Err(fault(0)); // not canonical: hardware would have raised #GP before it came here
+    }
+    let mut table = root;
+    let mut rights = Rights::ALL;
+    for level in (1..=levels).rev() {
+        let shift = 12 + 9 * (level - 1);
+        let at = table + (linear >> shift & 0x1ff) * 8;
+        let entry = entry_64(memory, at);
+        if entry & PRESENT == 0 {
+            return Err(fault(0));
+        }
+        let large = level > 1 && entry & LARGE != 0;
+        let reserved =
+            entry == u64::MAX || entry & NO_EXECUTE != 0 && !mode.no_execute() || large && !matches!(level, 2 | 3);
+        if reserved {
+            return Err(fault(ERROR_PRESENT | ERROR_RESERVED));
+        }
+        rights = rights.and(entry);
+        if level == 1 || large {
+            if !mode.permits(rights, access) {
+                return Err(fault(ERROR_PRESENT));
+            }
+            if !mark(memory, at, entry, leaf_bits(access)) {
+                return Err(fault(0)); // another vCPU is changing it: the guest will look again
+            }
+            let offset = (1 << shift) - 1;
+            return Ok(entry & ADDRESS & !offset | linear & offset);
+        }
+        if !mark(memory, at, entry, ACCESSED) {
+            return Err(fault(0));
+        }
+        table = entry & ADDRESS;
+    }
+    Err(fault(0)) // not reached: level 1 returns
+}
+
+/// PAE: four page-directory pointers, which have neither rights nor an accessed bit, then two levels.
+fn walk_pae(mode: &Mode, memory: &GuestMemory, linear: u64, access: Access) -> Result<u64, PageFault> {
+    let pointer = entry_64(memory, (mode.cr3 & 0xffff_ffe0) + (linear >> 30) * 8);
+    if pointer & PRESENT == 0 {
+        return Err(mode.fault(linear, access, 0));
+    }
+    walk(mode, memory, linear, access, pointer & ADDRESS, 2)
+}
+
+/// 32-bit paging: two levels of 1,024 entries, 4 MiB pages with CR4.PSE (PSE-36 included).
+fn walk_32(mode: &Mode, memory: &GuestMemory, linear: u64, access: Access) -> Result<u64, PageFault> {
+    let fault = |cause| mode.fault(linear, access, cause);
+    let entry_32 = |gpa| u64::from(memory.read_u32(gpa).unwrap_or(u32::MAX));
+    let at = (mode.cr3 & 0xffff_f000) + (linear >> 22) * 4;
+    let directory = entry_32(at);
+    if directory & PRESENT == 0 {
+        return Err(fault(0));
+    }
+    let large = directory & LARGE != 0 && mode.cr4 & CR4_PSE != 0;
+    let rights = Rights::ALL.and(directory);
+    let check = |rights: Rights, at: u64, entry: u64| {
+        if !mode.permits(rights, access) {
+            Err(fault(ERROR_PRESENT))
+        } else if !mark(memory, at, entry, leaf_bits(access)) {
+            Err(fault(0))
+        } else {
+            Ok(())
+        }
+    };
+    if large {
+        check(rights, at, directory)?;
+        return Ok(directory & 0xffc0_0000 | (directory >> 13 & 0xff) << 32 | linear & 0x3f_ffff);
+    }
+    if !mark(memory, at, directory, ACCESSED) {
+        return Err(fault(0));
+    }
+    let at = (directory & 0xffff_f000) + (linear >> 12 & 0x3ff) * 4;
+    let entry = entry_32(at);
+    if entry & PRESENT == 0 {
+        return Err(fault(0));
+    }
+    check(rights.and(entry), at, entry)?;
+    Ok(entry & 0xffff_f000 | linear & 0xfff)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,308 @@
+//! Guest memory as the host uses it: a few regions, guest-physical to host address in constant time.
+//!
+//! [`GuestMemory`] is the only way from a guest-physical address to bytes, and [`GuestMemory::translate`] the only
+//! check; a dirty log would hook into the writing methods here and nowhere else.
+
+#![allow(unsafe_code, reason = "turns checked guest addresses into raw accesses; every other crate goes through it")]
+
+use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+/// At most this many regions a guest: below the PCI hole, above 4 GiB, and two to spare.
+pub const MAX_REGIONS: usize = 4;
+
+/// A guest-physical range that is not memory of that guest, or is misaligned for the access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadAddress {
+    /// First guest-physical address of the refused access.
+    pub gpa: u64,
+    /// Length of the refused access in bytes.
+    pub len: u64,
+}
+
+impl core::fmt::Display for BadAddress {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{} bytes at guest address {:#x} are not that guest's memory", self.len, self.gpa)
+    }
+}
+
+/// A run of guest-physical addresses backed by one run of host memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Region {
+    /// Guest-physical address of its first byte, 4 KiB aligned.
+    pub gpa: u64,
+    /// Length in bytes, a multiple of 4 KiB.
+    pub size: u64,
+    /// Where the host has it mapped, writable. The kernel maps all of memory at its physical address, so there this
+    /// is the host-physical address too.
+    pub host: *mut u8,
+}
+
+/// The memory of one guest. Cloning it copies the list of regions, not the memory.
+#[derive(Clone, Debug, Default)]
+pub struct GuestMemory {
+    regions: heapless::Vec<Region, MAX_REGIONS>,
+}
+
+// SAFETY: a region's pointer stands for memory that any CPU may use at any time; every access below is atomic,
+// volatile, or through `copy`, which tolerates concurrent writers.
+unsafe impl Send for GuestMemory {}
+// SAFETY: as for Send.
+unsafe impl Sync for GuestMemory {}
+
+macro_rules! scalar {
+    ($read:ident, $write:ident, $ty:ty, $atomic:ty) => {
+        /// Reads a little-endian scalar once (relaxed atomic when aligned, bytewise copy otherwise).
+        ///
+        /// # Errors
+        /// The address is not this guest's memory.
+        #[inline]
+        pub fn $read(&self, gpa: u64) -> Result<$ty, BadAddress> {
+            let p = self.translate(gpa, size_of::<$ty>() as u64)?;
+            if p.cast::<$ty>().is_aligned() {
+                // SAFETY: `translate` checked the range, the pointer is aligned, and all host access to guest
+                // memory is atomic or bytewise.
+                Ok(unsafe { <$atomic>::from_ptr(p.cast()) }.load(Ordering::Relaxed))
+            } else {
+                let mut b = [0; size_of::<$ty>()];
+                self.read(gpa, &mut b)?;
+                Ok(<$ty>::from_le_bytes(b))
+            }
+        }
+
+        /// Writes a little-endian scalar (relaxed atomic when aligned, bytewise copy otherwise).
+        ///
+        /// # Errors
+        /// The address is not this guest's memory.
+        #[inline]
+        pub fn $write(&self, gpa: u64, value: $ty) -> Result<(), BadAddress> {
+            let p = self.translate(gpa, size_of::<$ty>() as u64)?;
+            if p.cast::<$ty>().is_aligned() {
+                // SAFETY: as in the read above.
+                unsafe { <$atomic>::from_ptr(p.cast()) }.store(value, Ordering::Relaxed);
+                Ok(())
+            } else {
+                self.write(gpa, &value.to_le_bytes())
+            }
+        }
+    };
+}
+
+impl GuestMemory {
+    /// No memory at all.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { regions: heapless::Vec::new() }
+    }
+
+    /// Adds a region.
+    ///
+    /// # Errors
+    /// Gives the region back if there are [`MAX_REGIONS`] already, it overlaps another, is empty, wraps, or is not
+    /// 4 KiB aligned.
+    ///
+    /// # Safety
+    /// `region.host` must stay mapped, readable and writable for `region.size` bytes as long as any clone of this
+    /// value lives, and no Rust reference may be formed to it.
+    pub unsafe fn add(&mut self, region: Region) -> Result<(), Region> {
+        let Some(end) = region.gpa.checked_add(region.size) else { return Err(region) };
+        let overlaps = self.regions.iter().any(|r| region.gpa < r.gpa + r.size && r.gpa < end);
+        if region.size == 0 || (region.gpa | region.size) & 0xfff != 0 || overlaps {
+            return Err(region);
+        }
+        self.regions.push(region)
+    }
+
+    /// The regions, in the order they were added.
+    #[must_use]
+    pub fn regions(&self) -> &[Region] {
+        &self.regions
+    }
+
+    /// Checks that `len` bytes at `gpa` lie within one region and gives the host's pointer to them.
+    ///
+    /// # Errors
+    /// Some byte is not this guest's memory, or the range spans two regions or wraps.
+    #[inline]
+    pub fn translate(&self, gpa: u64, len: u64) -> Result<*mut u8, BadAddress> {
+        for r in &self.regions {
+            let offset = gpa.wrapping_sub(r.gpa);
+            if offset < r.size && len <= r.size - offset {
+                return Ok(r.host.wrapping_add(offset as usize));
+            }
+        }
+        Err(BadAddress { gpa, len })
+    }
+
+    /// Copies out of guest memory.
+    ///
+    /// # Errors
+    /// Some byte is not this guest's memory; nothing is copied then.
+    #[inline]
+    pub fn read(&self, gpa: u64, into: &mut [u8]) -> Result<(), BadAddress> {
+        let p = self.translate(gpa, into.len() as u64)?;
+        // SAFETY: `translate` checked the source; the destination is a live slice of the host's own memory, which
+        // no guest region overlaps.
+        unsafe { crate::copy::copy(into.as_mut_ptr(), p, into.len()) };
+        Ok(())
+    }
+
+    /// Copies into guest memory.
+    ///
+    /// # Errors
+    /// Some byte is not this guest's memory; nothing is copied then.
+    #[inline]
+    pub fn write(&self, gpa: u64, from: &[u8]) -> Result<(), BadAddress> {
+        let p = self.translate(gpa, from.len() as u64)?;
+        // SAFETY: as in `read`, the other way.
+        unsafe { crate::copy::copy(p, from.as_ptr(), from.len()) };
+        Ok(())
+    }
+
+    /// Fills guest memory with zeroes.
+    ///
+    /// # Errors
+    /// Some byte is not this guest's memory; nothing is written then.
+    pub fn zero(&self, gpa: u64, len: u64) -> Result<(), BadAddress> {
+        let p = self.translate(gpa, len)?;
+        // SAFETY: `translate` checked the range; nobody holds a reference to guest memory.
+        unsafe { core::ptr::write_bytes(p, 0, len as usize) };
+        Ok(())
+    }
+
+    /// Copies `len` bytes from another guest's memory (or this one's, if the ranges do not overlap) into this one's.
+    ///
+    /// # Errors
+    /// One of the ranges is not its guest's memory, or the two overlap; nothing is copied then.
+    #[inline]
+    pub fn copy_from(&self, to: u64, source: &GuestMemory, from: u64, len: u64) -> Result<(), BadAddress> {
+        let src = source.translate(from, len)?;
+        let dst = self.translate(to, len)?;
+        if (src as usize).abs_diff(dst as usize) < len as usize {
+            return Err(BadAddress { gpa: to, len });
+        }
+        // SAFETY: both ranges were checked and do not overlap.
+        unsafe { crate::copy::copy(dst, src, len as usize) };
+        Ok(())
+    }
+
+    /// Loads an aligned u16 with acquire ordering: for ring indices the guest publishes.
+    ///
+    /// # Errors
+    /// Not this guest's memory, or not 2-byte aligned.
+    #[inline]
+    pub fn load_acquire_u16(&self, gpa: u64) -> Result<u16, BadAddress> {
+        let p = self.aligned_u16(gpa)?;
+        // SAFETY: checked and aligned by `aligned_u16`; all access is atomic or bytewise.
+        Ok(unsafe { AtomicU16::from_ptr(p) }.load(Ordering::Acquire))
+    }
+
+    /// Stores an aligned u16 with release ordering: for ring indices the host publishes.
+    ///
+    /// # Errors
+    /// Not this guest's memory, or not 2-byte aligned.
+    #[inline]
+    pub fn store_release_u16(&self, gpa: u64, value: u16) -> Result<(), BadAddress> {
+        let p = self.aligned_u16(gpa)?;
+        // SAFETY: as in `load_acquire_u16`.
+        unsafe { AtomicU16::from_ptr(p) }.store(value, Ordering::Release);
+        Ok(())
+    }
+
+    /// Replaces an aligned u32 by `new` if it is still `old`; false: it was not. For the accessed and dirty bits of the
+    /// guest's page tables.
+    ///
+    /// # Errors
+    /// Not this guest's memory, or not 4-byte aligned.
+    pub fn compare_exchange_u32(&self, gpa: u64, old: u32, new: u32) -> Result<bool, BadAddress> {
+        let p = self.translate(gpa, 4)?.cast::<u32>();
+        if !p.is_aligned() {
+            return Err(BadAddress { gpa, len: 4 });
+        }
+        // SAFETY: checked and aligned just above; all access is atomic or bytewise.
+        Ok(unsafe { AtomicU32::from_ptr(p) }.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok())
+    }
+
+    fn aligned_u16(&self, gpa: u64) -> Result<*mut u16, BadAddress> {
+        let p = self.translate(gpa, 2)?.cast::<u16>();
+        if p.is_aligned() { Ok(p) } else { Err(BadAddress { gpa, len: 2 }) }
+    }
+
+    /// Reads a byte once.
+    ///
+    /// # Errors
+    /// The address is not this guest's memory.
+    #[inline]
+    pub fn read_u8(&self, gpa: u64) -> Result<u8, BadAddress> {
+        let mut b = [0];
+        self.read(gpa, &mut b)?;
+        Ok(b[0])
+    }
+
+    scalar!(read_u16, write_u16, u16, AtomicU16);
+    scalar!(read_u32, write_u32, u32, AtomicU32);
+    scalar!(read_u64, write_u64, u64, AtomicU64);
+}
+
+/// Host memory standing in for a guest's, for tests on the development machine.
+#[cfg(any(test, feature = "testing"))]
+pub mod testing {
+    use super::{GuestMemory, Region};
+
+    /// A guest memory with one region of `size` bytes at `gpa`. The backing is leaked: tests are short.
+    #[must_use]
+    pub fn memory(gpa: u64, size: usize) -> GuestMemory {
+        extern crate alloc;
+        let words = alloc::vec![0u128; size.div_ceil(16) + 256].leak();
+        let start = words.as_mut_ptr().cast::<u8>();
+        let host = start.wrapping_add(start.align_offset(4096));
+        let mut memory = GuestMemory::new();
+        // SAFETY: the backing is leaked, 4 KiB aligned with room to spare, and nobody else has a reference to it.
+        unsafe { memory.add(Region { gpa, size: size as u64, host }) }.expect("one aligned region");
+        memory
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BadAddress, GuestMemory, Region, testing::memory};
+
+    #[test]
+    fn an_access_that_leaves_the_region_by_one_byte_is_refused() {
+        let m = memory(0x1000, 0x2000);
+        assert!(m.write(0x2ff8, &[1; 8]).is_ok());
+        assert_eq!(m.write(0x2ff9, &[1; 8]), Err(BadAddress { gpa: 0x2ff9, len: 8 }));
+        assert_eq!(m.read_u16(0xfff), Err(BadAddress { gpa: 0xfff, len: 2 }));
+        assert_eq!(m.translate(u64::MAX, 2), Err(BadAddress { gpa: u64::MAX, len: 2 }));
+        assert_eq!(m.translate(0x1000, u64::MAX), Err(BadAddress { gpa: 0x1000, len: u64::MAX }));
+    }
+
+    #[test]
+    fn scalars_are_little_endian_aligned_or_not() {
+        let m = memory(0, 0x1000);
+        for gpa in [8, 9, 11] {
+            m.write_u32(gpa, 0x1234_5678).unwrap();
+            assert_eq!(m.read_u32(gpa), Ok(0x1234_5678));
+            assert_eq!(m.read_u8(gpa), Ok(0x78));
+        }
+        assert!(m.load_acquire_u16(9).is_err(), "an odd ring index address is refused");
+    }
+
+    #[test]
+    fn overlapping_or_misaligned_regions_are_refused() {
+        let mut m = memory(0x10000, 0x4000);
+        let host = m.regions()[0].host;
+        for (gpa, size) in [(0x13000, 0x1000), (0xf000, 0x2000), (0x800, 0x1000), (0x40000, 0), (u64::MAX - 0xfff, 0x2000)] {
+            // SAFETY: the regions are refused, or back onto the leaked test memory.
+            assert!(unsafe { m.add(Region { gpa, size, host }) }.is_err(), "{gpa:#x}+{size:#x}");
+        }
+    }
+
+    #[test]
+    fn a_copy_onto_itself_is_refused() {
+        let m = memory(0, 0x4000);
+        let other = GuestMemory::new();
+        assert!(m.copy_from(0x100, &m, 0x180, 0x100).is_err());
+        assert!(m.copy_from(0x100, &m, 0x200, 0x100).is_ok());
+        assert!(m.copy_from(0x100, &other, 0x200, 0x100).is_err());
+    }
+}

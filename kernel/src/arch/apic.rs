@@ -1,0 +1,102 @@
+//! This core's local APIC in x2APIC mode: end of interrupt, IPIs, timer (SDM vol. 3A ch. 10, 10.12).
+
+#![allow(unsafe_code, reason = "the x2APIC is model-specific registers")]
+
+use x86_64::registers::model_specific::Msr;
+
+const APIC_BASE: u32 = 0x1b;
+const ID: u32 = 0x802;
+const EOI: u32 = 0x80b;
+const SPURIOUS: u32 = 0x80f;
+const ICR: u32 = 0x830;
+const LVT_TIMER: u32 = 0x832;
+const LVT_LINT0: u32 = 0x835;
+const INITIAL_COUNT: u32 = 0x838;
+const CURRENT_COUNT: u32 = 0x839;
+const DIVIDE: u32 = 0x83e;
+const TSC_DEADLINE: u32 = 0x6e0;
+
+const LVT_MASKED: u64 = 1 << 16;
+const LVT_TSC_DEADLINE: u64 = 2 << 17;
+
+fn read(msr: u32) -> u64 {
+    // SAFETY: the registers named in this file exist on every CPU with an x2APIC, and reading them has no effect.
+    unsafe { Msr::new(msr).read() }
+}
+
+fn write(msr: u32, value: u64) {
+    // SAFETY: the registers named in this file belong to this core alone, and the values written are those the
+    // callers below compose. Ordinary memory writes before an IPI are made visible by the fence in `send`.
+    unsafe { Msr::new(msr).write(value) };
+}
+
+/// Switches this core's APIC to x2APIC mode, software-enabled, with the timer masked.
+pub fn enable() {
+    write(APIC_BASE, read(APIC_BASE) | 1 << 11 | 1 << 10);
+    write(SPURIOUS, 0x100 | u64::from(super::idt::SPURIOUS));
+    write(LVT_TIMER, LVT_MASKED);
+    // The line from the old interrupt controllers, which firmware leaves open.
+    write(LVT_LINT0, LVT_MASKED);
+    write(DIVIDE, 0b1011);
+}
+
+/// This core's APIC ID.
+pub fn id() -> u32 {
+    read(ID) as u32
+}
+
+/// Ends the interrupt in service.
+pub fn end_of_interrupt() {
+    write(EOI, 0);
+}
+
+fn send(destination: u32, command: u64) {
+    // SAFETY: a fence. WRMSR to the ICR is not serialising: what this core wrote must be visible before the IPI is.
+    unsafe { core::arch::asm!("mfence", "lfence", options(nostack, preserves_flags)) };
+    write(ICR, u64::from(destination) << 32 | command);
+}
+
+/// Sends an NMI: how one core reaches another.
+pub fn send_nmi(destination: u32) {
+    send(destination, 4 << 8 | 1 << 14);
+}
+
+/// Sends an NMI to all other cores: the panic's last word.
+pub fn send_nmi_to_others() {
+    send(0, 3 << 18 | 4 << 8 | 1 << 14);
+}
+
+/// Sends INIT.
+pub fn send_init(destination: u32) {
+    send(destination, 5 << 8 | 1 << 14);
+}
+
+/// Sends a start-up IPI for the code at physical address `page`.
+pub fn send_startup(destination: u32, page: u32) {
+    send(destination, 6 << 8 | 1 << 14 | u64::from(page >> 12));
+}
+
+/// Starts the timer to count down once from `count`, without interrupting: for measuring its rate.
+pub fn start_count(count: u32) {
+    write(LVT_TIMER, LVT_MASKED);
+    write(INITIAL_COUNT, u64::from(count));
+}
+
+/// What is left of the count.
+pub fn current_count() -> u32 {
+    read(CURRENT_COUNT) as u32
+}
+
+/// Interrupts this core after `count` ticks of the APIC timer (0: never).
+pub fn arm_one_shot(count: u32) {
+    write(LVT_TIMER, u64::from(super::idt::TIMER));
+    write(INITIAL_COUNT, u64::from(count));
+}
+
+/// Interrupts this core when the TSC reaches `deadline` (0: never).
+pub fn arm_deadline(deadline: u64) {
+    write(LVT_TIMER, LVT_TSC_DEADLINE | u64::from(super::idt::TIMER));
+    // SAFETY: a fence: the change of mode must be seen before the deadline (SDM vol. 3A 10.5.4.1).
+    unsafe { core::arch::asm!("mfence", options(nostack, preserves_flags)) };
+    write(TSC_DEADLINE, deadline);
+}

@@ -1,0 +1,74 @@
+// Entry points of all 256 vectors, 16 bytes each, to one common path that saves the registers and calls
+// interrupt_rust(&mut Frame). SDM vol. 3A 6.14: the CPU has pushed SS, RSP, RFLAGS, CS, RIP and, for some vectors, an
+// error code.
+
+.section .text
+.balign 16
+.global interrupt_entries
+interrupt_entries:
+.set vector, 0
+.rept 256
+    .balign 16
+    .if (vector == 8) || ((vector >= 10) && (vector <= 14)) || (vector == 17) || (vector == 21) || (vector == 29) || (vector == 30)
+    .else
+    push 0
+    .endif
+    push vector
+    jmp interrupt_common
+    .set vector, vector + 1
+.endr
+
+.balign 16
+interrupt_common:
+    push rax
+    push rcx
+    push rdx
+    push rbx
+    push rbp
+    push rsi
+    push rdi
+    push r8
+    push r9
+    push r10
+    push r11
+    push r12
+    push r13
+    push r14
+    push r15
+    cld
+    mov rdi, rsp
+    call interrupt_rust
+    pop r15
+    pop r14
+    pop r13
+    pop r12
+    pop r11
+    pop r10
+    pop r9
+    pop r8
+    pop rdi
+    pop rsi
+    pop rbp
+    pop rbx
+    pop rdx
+    pop rcx
+    pop rax
+    add rsp, 16
+    iretq
+
+// park(kick: *const bool): halts until an interrupt or an NMI, unless *kick is set. Interrupts are opened only here.
+// An NMI between the look and HLT would be slept through: the NMI handler moves RIP from the window to its end.
+// "sti; hlt" takes interrupts only after HLT has begun (SDM vol. 2B STI), so those can't be lost.
+.balign 16
+.global park
+.global park_window_start
+.global park_window_end
+park:
+park_window_start:
+    cmp byte ptr [rdi], 0
+    jne park_window_end
+    sti
+    hlt
+park_window_end:
+    cli
+    ret

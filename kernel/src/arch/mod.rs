@@ -1,0 +1,11 @@
+//! The x86_64 CPU as the hypervisor itself uses it: descriptor tables, interrupts, local APIC, time.
+
+pub mod apic;
+pub mod gdt;
+pub mod idt;
+pub mod pic;
+pub mod rtc;
+pub mod time;
+
+/// Index of a core in the hypervisor's numbering: the boot core is 0, the others follow in the firmware's order.
+pub type CoreIndex = usize;

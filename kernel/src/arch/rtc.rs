@@ -1,0 +1,54 @@
+//! Time of day from the CMOS clock, read once at boot (MC146818A; ACPI 6.5 4.8.2.4 for the century).
+
+#![allow(unsafe_code, reason = "the clock is two ports")]
+
+use x86_64::instructions::port::Port;
+
+const INDEX: u16 = 0x70;
+const DATA: u16 = 0x71;
+const STATUS_A: u8 = 0x0a;
+const STATUS_B: u8 = 0x0b;
+/// Status A: an update is under way.
+const UPDATING: u8 = 0x80;
+/// Status B: values are binary, not BCD.
+const BINARY: u8 = 1 << 2;
+/// Status B: hours count to 24.
+const HOURS_24: u8 = 1 << 1;
+
+fn read(register: u8) -> u8 {
+    // SAFETY: reading the clock's registers has no effect; only the boot core does, once.
+    unsafe {
+        Port::new(INDEX).write(register);
+        Port::new(DATA).read()
+    }
+}
+
+/// Seconds since 1970, UTC (the clock of a server runs in UTC). None: there is no clock, or it shows nonsense.
+pub fn seconds_since_1970() -> Option<u64> {
+    let registers = || [0u8, 2, 4, 7, 8, 9].map(read);
+    // Two equal readings outside an update; a machine without a clock reads all ones for ever.
+    let fields = (0..10_000).find_map(|_| {
+        let first = (read(STATUS_A) & UPDATING == 0).then(registers)?;
+        (registers() == first).then_some(first)
+    })?;
+    let status = read(STATUS_B);
+    let number = |v: u8| u64::from(if status & BINARY != 0 { v } else { (v >> 4) * 10 + (v & 15) });
+    let [second, minute, hour, day, month, year] = fields;
+    let afternoon = status & HOURS_24 == 0 && hour & 0x80 != 0;
+    let mut hour = number(if status & HOURS_24 == 0 { hour & 0x7f } else { hour });
+    if status & HOURS_24 == 0 {
+        hour = hour % 12 + if afternoon { 12 } else { 0 };
+    }
+    let [second, minute, day, month] = [second, minute, day, month].map(number);
+    let year = 2000 + number(year);
+    let plausible = second < 60 && minute < 60 && hour < 24 && (1..=31).contains(&day) && (1..=12).contains(&month);
+    plausible.then(|| ((days(year, month, day) * 24 + hour) * 60 + minute) * 60 + second)
+}
+
+/// Days from 1970-01-01 to a date of the Gregorian calendar.
+fn days(year: u64, month: u64, day: u64) -> u64 {
+    // Years begin in March, so that the leap day is the last.
+    let y = if month <= 2 { year - 1 } else { year };
+    let m = (month + 9) % 12;
+    365 * y + y / 4 - y / 100 + y / 400 + (m * 306 + 5) / 10 + day - 1 - 719_468
+}

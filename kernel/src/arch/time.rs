@@ -1,0 +1,138 @@
+//! Time: the TSC, what its rate is, and this core's timer.
+//!
+//! The rate comes from CPUID where the CPU tells (leaf 15H, SDM vol. 3B 18.7.3), otherwise from counting against the
+//! ACPI PM timer, and where there is none against PIT channel 2.
+
+#![allow(unsafe_code, reason = "reads the TSC and times it against ports")]
+
+use super::apic;
+use spin::Once;
+use x86_64::instructions::port::Port;
+
+/// Rates measured at boot.
+#[derive(Clone, Copy, Debug)]
+pub struct Rates {
+    /// TSC ticks per second.
+    pub tsc: u64,
+    /// APIC timer ticks per second.
+    pub apic: u64,
+    /// Whether the local APIC has TSC-deadline mode.
+    pub deadline: bool,
+    /// How the TSC's rate was found, for the report.
+    pub source: &'static str,
+}
+
+static RATES: Once<Rates> = Once::new();
+
+/// The time-stamp counter.
+#[inline]
+pub fn tsc() -> u64 {
+    // SAFETY: RDTSC is not restricted in ring 0.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// The rates; [`calibrate`] has run.
+pub fn rates() -> &'static Rates {
+    RATES.get().expect("time::calibrate runs before anything asks for a rate")
+}
+
+/// TSC ticks in so many microseconds.
+pub fn micros(n: u64) -> u64 {
+    rates().tsc / 1_000_000 * n
+}
+
+/// Waits, by the TSC.
+pub fn delay_micros(n: u64) {
+    let end = tsc() + micros(n);
+    while tsc() < end {
+        core::hint::spin_loop();
+    }
+}
+
+/// Measures the rates. `pm_timer`: port of the ACPI PM timer.
+pub fn calibrate(pm_timer: Option<u16>) -> &'static Rates {
+    RATES.call_once(|| {
+        let cpuid = raw_cpuid::CpuId::new();
+        let deadline = cpuid.get_feature_info().is_some_and(|f| f.has_tsc_deadline());
+        let told = cpuid.get_tsc_info().and_then(|t| t.tsc_frequency()).filter(|&hz| hz != 0);
+        // 20 ms of either clock: 71,591 ticks of the PM timer, or 23,864 of the PIT.
+        let (ticks, clock_hz, source, span): (u64, u64, _, _) = match pm_timer {
+            Some(port) => (71_591, 3_579_545, "the ACPI PM timer", count(|| pm_elapsed(port, 71_591))),
+            None => (23_864, 1_193_182, "the PIT", count(|| pit_elapsed(23_864))),
+        };
+        let (tsc, apic) = span;
+        Rates {
+            tsc: told.unwrap_or(tsc * clock_hz / ticks),
+            apic: apic * clock_hz / ticks,
+            deadline,
+            source: if told.is_some() { "CPUID leaf 15H" } else { source },
+        }
+    })
+}
+
+/// TSC and APIC timer ticks that pass during `wait`.
+fn count(wait: impl FnOnce()) -> (u64, u64) {
+    apic::start_count(u32::MAX);
+    let start = tsc();
+    wait();
+    let counted = u32::MAX - apic::current_count();
+    (tsc() - start, u64::from(counted))
+}
+
+fn pm_elapsed(port: u16, ticks: u32) {
+    let mut timer = Port::<u32>::new(port);
+    // SAFETY: the port is the one the FADT names; reading it has no effect. It counts 24 bits at least.
+    let now = |t: &mut Port<u32>| unsafe { t.read() } & 0xff_ffff;
+    let start = now(&mut timer);
+    while now(&mut timer).wrapping_sub(start) & 0xff_ffff < ticks {
+        core::hint::spin_loop();
+    }
+}
+
+fn pit_elapsed(ticks: u16) {
+    let (mut gate, mut command, mut channel) = (Port::<u8>::new(0x61), Port::<u8>::new(0x43), Port::<u8>::new(0x42));
+    // SAFETY: PIT channel 2 and its gate, which nothing else uses: mode 0, count down once, output at bit 5 of 0x61.
+    unsafe {
+        let saved = gate.read();
+        gate.write(saved & !2 | 1);
+        command.write(0xb0);
+        channel.write(ticks as u8);
+        channel.write((ticks >> 8) as u8);
+        while gate.read() & 0x20 == 0 {
+            core::hint::spin_loop();
+        }
+        gate.write(saved);
+    }
+}
+
+/// Interrupts this core when the TSC reaches `deadline`, or soon after; at once if it has.
+pub fn arm(deadline: u64) {
+    let r = rates();
+    if r.deadline {
+        apic::arm_deadline(deadline.max(1));
+    } else {
+        let ticks = u128::from(deadline.saturating_sub(tsc())) * u128::from(r.apic) / u128::from(r.tsc);
+        apic::arm_one_shot((ticks + 1).min(u128::from(u32::MAX)) as u32);
+    }
+}
+
+/// Stops this core's timer.
+pub fn disarm() {
+    if rates().deadline { apic::arm_deadline(0) } else { apic::arm_one_shot(0) }
+}
+
+static BOOT: Once<(u64, u64)> = Once::new();
+
+/// Reads the time of day once; [`wall_clock`] goes on from there by the TSC.
+pub fn read_wall_clock() -> Option<u64> {
+    let seconds = super::rtc::seconds_since_1970();
+    BOOT.call_once(|| (tsc(), seconds.unwrap_or(0)));
+    seconds
+}
+
+/// Time of day in nanoseconds since 1970, UTC.
+pub fn wall_clock() -> u64 {
+    let (then, seconds) = BOOT.get().copied().unwrap_or((tsc(), 0));
+    let elapsed = u128::from(tsc() - then) * 1_000_000_000 / u128::from(rates().tsc);
+    seconds * 1_000_000_000 + elapsed as u64
+}

@@ -1,0 +1,170 @@
+//! The engine on its core, and how its completions reach guests: `inject`, the baseline of the four back-ends.
+//!
+//! `inject` posts the vector to the vCPU's mailbox and, if the mailbox says so, kicks the vCPU's core, which injects on
+//! its next entry. The other back-ends (`posted`, `eli`, `direct`) will be further implementations of
+//! [`engine::shared::Deliver`]; this file is where one is chosen.
+
+#![allow(unsafe_code, reason = "the engine finds a guest by a pointer that the control core set before it attached it")]
+
+use crate::{
+    arch::time,
+    cores::Core,
+    guests::target::Target,
+};
+use alloc::boxed::Box;
+use core::{
+    hint, ptr,
+    sync::atomic::{AtomicPtr, Ordering},
+};
+use engine::{
+    backend::MAX_PORTS,
+    control::{Attachment, Command, Control, Reply},
+    engine::Engine,
+    msix::Interrupt,
+    net::Net,
+    schedule::RoundRobin,
+    shared::{Deliver, Shared},
+};
+use memory::GuestMemory;
+use spin::Mutex;
+
+/// Requests at most from a queue in one visit.
+const VISIT: u32 = 64;
+/// Seconds after which the switch forgets a silent address (IEEE 802.1Q, 8.8.3).
+const AGE: u64 = 300;
+
+static CONTROL: Control = Control::new();
+/// Whose interrupts the device at each port raises.
+static TARGETS: [AtomicPtr<Target>; MAX_PORTS] = [const { AtomicPtr::new(ptr::null_mut()) }; MAX_PORTS];
+/// Cores of the engines, for the counters.
+static CORE: Mutex<Option<usize>> = Mutex::new(None);
+
+type NetEngine = Engine<Net, RoundRobin, Inject>;
+
+/// Completion by posting to the mailbox and kicking the core.
+pub struct Inject;
+
+impl Deliver for Inject {
+    fn deliver(&self, device: usize, interrupt: Interrupt) -> bool {
+        let Some(slot) = TARGETS.get(device) else { return false };
+        // SAFETY: a target is set before its port is attached and freed only after the engine has answered that the
+        // port is detached, and this is called by the engine for attached ports only.
+        let target = unsafe { slot.load(Ordering::Acquire).as_ref() };
+        target.is_some_and(|t| t.deliver(interrupt))
+    }
+}
+
+fn new_engine() -> Box<NetEngine> {
+    let seed = time::tsc().wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    Box::new(Engine::new(&CONTROL, Net::new(seed, time::rates().tsc * AGE), RoundRobin::new(VISIT), Inject))
+}
+
+/// Starts the engine on a core of its own.
+pub fn start(core: &'static Core) {
+    *CORE.lock() = Some(core.index);
+    // Made here because the boot core's stack has room for it on its way to the heap.
+    let mut engine = new_engine();
+    core.give(move |_| {
+        engine::engine::run(&mut engine, time::tsc);
+    });
+}
+
+/// Makes the control core an engine as well, where there is no core to spare: it calls [`turn`] between its ticks.
+pub fn start_on_control_core() {
+    *CORE.lock() = Some(0);
+    *LOCAL.lock() = Some(Local { engine: new_engine(), since: time::tsc() });
+}
+
+struct Local {
+    engine: Box<NetEngine>,
+    since: u64,
+}
+
+static LOCAL: Mutex<Option<Local>> = Mutex::new(None);
+
+/// One turn of the engine that shares the control core. False: there is none, the engine has a core of its own.
+pub fn turn() -> bool {
+    let mut local = LOCAL.lock();
+    let Some(Local { engine, since }) = local.as_mut() else { return false };
+    let moved = engine.turn(*since);
+    if moved == 0 {
+        hint::spin_loop();
+    }
+    let now = time::tsc();
+    let counters = &CONTROL.counters;
+    let (turns, cycles) = if moved == 0 {
+        (&counters.idle_turns, &counters.idle_cycles)
+    } else {
+        (&counters.busy_turns, &counters.busy_cycles)
+    };
+    turns.add(1);
+    cycles.add(now.wrapping_sub(*since));
+    counters.requests.add(u64::from(moved));
+    *since = time::tsc();
+    true
+}
+
+/// Tells the engine something and waits for its answer: a few turns, because it waits for nobody.
+fn command(mut command: Command) -> Reply {
+    while let Err(back) = CONTROL.submit(command) {
+        command = back;
+        turn();
+    }
+    loop {
+        if let Some(reply) = CONTROL.reply() {
+            return reply;
+        }
+        if !turn() {
+            hint::spin_loop();
+        }
+    }
+}
+
+/// Gives the engine a device to serve at `port`. Its interrupts go to `target`.
+///
+/// # Errors
+/// The port is taken or does not exist.
+pub fn attach(port: usize, shared: &'static Shared, memory: GuestMemory, target: Target) -> Result<(), Reply> {
+    let slot = TARGETS.get(port).ok_or(Reply::NoSuchPort)?;
+    if !slot.load(Ordering::Acquire).is_null() {
+        return Err(Reply::Occupied);
+    }
+    slot.store(Box::into_raw(Box::new(target)), Ordering::Release);
+    match command(Command::Attach(Attachment { port, number: port, shared, memory, state: None })) {
+        Reply::Attached => Ok(()),
+        other => {
+            forget_target(port);
+            Err(other)
+        }
+    }
+}
+
+/// Takes a device away from the engine, once the cores of its guest have stopped. Afterwards nothing touches the
+/// guest's memory.
+pub fn detach(port: usize) -> Reply {
+    let reply = command(Command::Detach { port });
+    forget_target(port);
+    reply
+}
+
+fn forget_target(port: usize) {
+    let Some(slot) = TARGETS.get(port) else { return };
+    let target = slot.swap(ptr::null_mut(), Ordering::AcqRel);
+    if !target.is_null() {
+        // SAFETY: made by `attach` from a box; the engine has no device at this port, so it does not use it.
+        drop(unsafe { Box::from_raw(target) });
+    }
+}
+
+/// What the engine did with its time.
+pub fn counters() -> Option<control::Engine> {
+    let core = (*CORE.lock())?;
+    let c = &CONTROL.counters;
+    Some(control::Engine {
+        core: core as u64,
+        busy_turns: c.busy_turns.get(),
+        idle_turns: c.idle_turns.get(),
+        busy_cycles: c.busy_cycles.get(),
+        idle_cycles: c.idle_cycles.get(),
+    })
+}

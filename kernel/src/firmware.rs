@@ -1,0 +1,247 @@
+//! What the firmware and GRUB told us: memory, modules, cores, PCI configuration space, power (multiboot2 3.6,
+//! ACPI 6.5 ch. 5.2). Read once at boot; nothing here is needed from the firmware afterwards.
+
+#![allow(unsafe_code, reason = "reads the boot information and the ACPI tables where they are")]
+
+use acpi::{
+    AcpiHandler, AcpiTables, PhysicalMapping,
+    address::AddressSpace,
+    fadt::Fadt,
+    madt::{Madt, MadtEntry},
+    mcfg::Mcfg,
+};
+use alloc::{string::String, vec::Vec};
+use core::{
+    ptr::{self, NonNull},
+    sync::atomic::{AtomicBool, Ordering},
+};
+use drivers::pci::{Address, ConfigSpace};
+use multiboot2::{BootInformation, MemoryAreaType};
+use spin::{Mutex, Once};
+use x86_64::instructions::port::Port;
+
+/// A file that GRUB loaded beside the kernel.
+#[derive(Clone, Debug)]
+pub struct Module {
+    /// Its name: the first word of what follows the path in GRUB's `module2` line.
+    pub name: String,
+    /// Physical address of its first byte.
+    pub start: u64,
+    /// Length in bytes.
+    pub len: u64,
+}
+
+impl Module {
+    /// Its bytes.
+    pub fn bytes(&self) -> &'static [u8] {
+        // SAFETY: GRUB loaded the module there, the range is reserved and mapped, and nobody ever writes to it.
+        unsafe { core::slice::from_raw_parts(ptr::with_exposed_provenance(self.start as usize), self.len as usize) }
+    }
+}
+
+/// Ranges that the memory map calls usable, before anything is reserved.
+pub fn usable(info: &BootInformation<'_>) -> Vec<(u64, u64)> {
+    info.memory_map_tag()
+        .map(|t| t.memory_areas())
+        .unwrap_or_default()
+        .iter()
+        .filter(|a| a.typ() == MemoryAreaType::Available && a.start_address().checked_add(a.size()).is_some())
+        .map(|a| (a.start_address(), a.end_address()))
+        .collect()
+}
+
+/// The boot modules, in GRUB's order. One with an impossible range is left out.
+pub fn modules(info: &BootInformation<'_>) -> Vec<Module> {
+    info.module_tags()
+        .filter(|m| m.end_address() >= m.start_address())
+        .map(|m| Module {
+            name: String::from(m.cmdline().unwrap_or("").split_whitespace().next().unwrap_or("")),
+            start: u64::from(m.start_address()),
+            len: u64::from(m.end_address() - m.start_address()),
+        })
+        .collect()
+}
+
+/// Where the ACPI reset register is (ACPI 6.5, 4.8.3.6).
+#[derive(Clone, Copy, Debug)]
+pub enum ResetRegister {
+    /// An I/O port.
+    Port(u16),
+    /// A physical address.
+    Memory(u64),
+}
+
+/// What ACPI says of the machine.
+#[derive(Clone, Debug, Default)]
+pub struct Platform {
+    /// APIC IDs of the enabled processors, in the firmware's order.
+    pub apic_ids: Vec<u32>,
+    /// ECAM windows: physical address, first bus, last bus (segment 0).
+    pub ecam: Vec<(u64, u8, u8)>,
+    /// Port of the PM timer.
+    pub pm_timer: Option<u16>,
+    /// The reset register and the value that resets: a port or a memory address.
+    pub reset: Option<(ResetRegister, u8)>,
+    /// What could not be read, for the report.
+    pub trouble: Vec<String>,
+}
+
+/// Reads the ACPI tables.
+pub fn platform(info: &BootInformation<'_>) -> Platform {
+    let mut p = Platform::default();
+    // GRUB hands over a copy of the RSDP, behind the tag's eight bytes of type and size.
+    let rsdp = info
+        .rsdp_v2_tag()
+        .map(|t| ptr::from_ref(t).addr() + 8)
+        .or_else(|| info.rsdp_v1_tag().map(|t| ptr::from_ref(t).addr() + 8));
+    let Some(rsdp) = rsdp else {
+        p.trouble.push("GRUB found no ACPI tables (no RSDP)".into());
+        return p;
+    };
+    // SAFETY: the address is that of GRUB's copy; the crate checks signature, checksum and lengths of what it reads.
+    let tables = match unsafe { AcpiTables::from_rsdp(Identity, rsdp) } {
+        Ok(t) => t,
+        Err(e) => {
+            p.trouble.push(alloc::format!("the ACPI tables cannot be read: {e:?}"));
+            return p;
+        }
+    };
+    if let Ok(madt) = tables.find_table::<Madt>() {
+        for entry in madt.get().entries() {
+            let (id, flags) = match entry {
+                MadtEntry::LocalApic(e) => (u32::from(e.apic_id), e.flags),
+                MadtEntry::LocalX2Apic(e) => (e.x2apic_id, e.flags),
+                _ => continue,
+            };
+            if flags & 1 != 0 && !p.apic_ids.contains(&id) {
+                p.apic_ids.push(id);
+            }
+        }
+    } else {
+        p.trouble.push("ACPI has no MADT, so only this core is known".into());
+    }
+    if let Ok(mcfg) = tables.find_table::<Mcfg>() {
+        p.ecam = mcfg
+            .entries()
+            .iter()
+            .filter(|e| { e.pci_segment_group } == 0 && e.bus_number_start <= e.bus_number_end)
+            .map(|e| (e.base_address, e.bus_number_start, e.bus_number_end))
+            .collect();
+    }
+    if let Ok(fadt) = tables.find_table::<Fadt>() {
+        if let Ok(Some(timer)) = fadt.pm_timer_block() {
+            if timer.address_space == AddressSpace::SystemIo {
+                p.pm_timer = u16::try_from(timer.address).ok();
+            }
+        }
+        if { fadt.flags }.supports_system_reset_via_fadt() {
+            if let Ok(register) = fadt.reset_register() {
+                p.reset = match register.address_space {
+                    AddressSpace::SystemIo => u16::try_from(register.address).ok().map(ResetRegister::Port),
+                    AddressSpace::SystemMemory => Some(ResetRegister::Memory(register.address)),
+                    _ => None,
+                }
+                .map(|r| (r, fadt.reset_value));
+            }
+        }
+    }
+    p
+}
+
+/// Bytes of an ECAM window.
+pub fn ecam_len(first: u8, last: u8) -> u64 {
+    (u64::from(last - first) + 1) << 20
+}
+
+/// PCI functions that may master the bus, for the panic: everything that is not a bridge.
+static FUNCTIONS: Once<(ConfigSpace, Vec<Address>)> = Once::new();
+static CONFIG: Mutex<()> = Mutex::new(());
+
+/// Finds all PCI functions and gives how many there are.
+pub fn scan_pci(space: ConfigSpace) -> usize {
+    let (_, list) = FUNCTIONS.call_once(|| {
+        let _guard = CONFIG.lock();
+        let mut list = Vec::new();
+        // SAFETY: only the boot core runs, and an ECAM window was mapped by the caller.
+        unsafe {
+            space.scan(|at, _, _, class| {
+                if class >> 16 != 6 {
+                    list.push(at);
+                }
+            });
+        }
+        (space, list)
+    });
+    list.len()
+}
+
+/// Takes from every device the right to write memory.
+pub fn clear_bus_masters() {
+    if let Some((space, list)) = FUNCTIONS.get() {
+        for &at in list {
+            // SAFETY: called when no other core uses configuration space (at boot, or with the others parked).
+            unsafe { space.clear_bus_master(at) };
+        }
+    }
+}
+
+/// Starts the machine again: by the ACPI reset register, otherwise by the keyboard controller, otherwise by a triple
+/// fault.
+pub fn reset() -> ! {
+    // SAFETY: these are the machine's reset registers, and a reset is what the operator asked for; the empty
+    // interrupt table makes the last resort, an exception, end in a triple fault.
+    unsafe {
+        match crate::start::facts().platform.reset {
+            Some((ResetRegister::Port(port), value)) => Port::<u8>::new(port).write(value),
+            Some((ResetRegister::Memory(at), value)) => {
+                if crate::mem::map_device(at & !0xfff, 0x1000).is_ok() {
+                    ptr::with_exposed_provenance_mut::<u8>(at as usize).write_volatile(value);
+                }
+            }
+            None => {}
+        }
+        crate::arch::time::delay_micros(50_000);
+        Port::<u8>::new(0x64).write(0xfe_u8);
+        crate::arch::time::delay_micros(50_000);
+        let none = x86_64::structures::DescriptorTablePointer { limit: 0, base: x86_64::VirtAddr::zero() };
+        x86_64::instructions::tables::lidt(&none);
+        core::arch::asm!("ud2", options(noreturn));
+    }
+}
+
+static UNDER_EMULATOR: AtomicBool = AtomicBool::new(false);
+
+/// Allows [`leave_emulator`]: the operator's file says that the machine is an emulator with those ports.
+pub fn allow_emulator_exit() {
+    UNDER_EMULATOR.store(true, Ordering::Relaxed);
+}
+
+/// Ends the emulator we run in, where the configuration says that there is one: QEMU's `isa-debug-exit` at port
+/// 0xF4 and Bochs's 0x8900. Does nothing otherwise.
+pub fn leave_emulator(success: bool) {
+    if !UNDER_EMULATOR.load(Ordering::Relaxed) {
+        return;
+    }
+    // SAFETY: the operator said that these ports are the emulator's.
+    unsafe {
+        for b in *b"Shutdown" {
+            Port::<u8>::new(0x8900).write(b);
+        }
+        Port::<u32>::new(0xf4).write(if success { 0x10 } else { 0x11 });
+    }
+}
+
+/// The ACPI crate's way to memory: everything is at its physical address.
+#[derive(Clone)]
+struct Identity;
+
+impl AcpiHandler for Identity {
+    unsafe fn map_physical_region<T>(&self, address: usize, size: usize) -> PhysicalMapping<Self, T> {
+        let start = NonNull::new(ptr::with_exposed_provenance_mut(address)).unwrap_or(NonNull::dangling());
+        // SAFETY: everything below 4 GiB, where firmware puts its tables, is mapped at its physical address by the
+        // boot page tables, which are in use while ACPI is read.
+        unsafe { PhysicalMapping::new(address, start, size, size, Self) }
+    }
+
+    fn unmap_physical_region<T>(_: &PhysicalMapping<Self, T>) {}
+}

@@ -1,0 +1,365 @@
+//! One guest: what it keeps for as long as sidecore runs, and its life from start to stop.
+
+#![allow(unsafe_code, reason = "makes guest memory from frames")]
+
+use super::{
+    console::{Console, Reader},
+    target::Target,
+    vcpu::{self, VcpuJob},
+};
+use crate::{arch::time, cores::Core, engines, mem, start, virt};
+use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
+use config::Restart;
+use control::{Count, Event, ExitCount, GuestState, GuestSummary, Port, StopReason, VcpuCounters};
+use engine::{control::Reply, net, shared::Shared};
+use machine::{
+    layout,
+    machine::{Machine, Settings, Stop},
+    reason::Histogram,
+};
+use memory::{
+    GuestMemory, Region,
+    tables::{Access, MapError, Tables},
+};
+
+/// Largest payload of a frame between guests, in bytes.
+const MTU: u16 = 1500;
+
+/// A network device of a guest.
+struct Nic {
+    port: usize,
+    shared: &'static Shared,
+    mac: [u8; 6],
+}
+
+/// What a guest has from the moment it is configured.
+struct Kept {
+    memory: GuestMemory,
+    nested_root: u64,
+    nics: Vec<Nic>,
+    vcpus: Vec<vcpu::Kept>,
+    /// Bytes the hypervisor spent on it beside its memory.
+    bytes: u64,
+}
+
+/// A guest.
+pub struct Guest {
+    config: config::Guest,
+    cores: Vec<&'static Core>,
+    kept: Result<Kept, String>,
+    console: &'static Console,
+    reader: Reader,
+    state: GuestState,
+    reason: Option<StopReason>,
+    starts: u64,
+    /// The machine of its present or last life.
+    machine: Option<Arc<Machine>>,
+    /// When the power button's time limit runs out.
+    kill_at: Option<u64>,
+    start_again: bool,
+}
+
+impl Guest {
+    /// Takes what the guest needs. `port` is the next free port of the switch and is moved on.
+    pub fn new(config: config::Guest, cores: Vec<&'static Core>, port: &mut usize) -> Self {
+        let kept = Kept::take(&config, cores.len(), port);
+        Self {
+            config,
+            cores,
+            kept,
+            console: Box::leak(Box::new(Console::new())),
+            reader: Reader::new(),
+            state: GuestState::Stopped,
+            reason: None,
+            starts: 0,
+            machine: None,
+            kill_at: None,
+            start_again: false,
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    /// Whether it starts with the machine.
+    pub fn autostart(&self) -> bool {
+        self.config.autostart
+    }
+
+    /// Whether it does not run.
+    pub fn is_stopped(&self) -> bool {
+        self.state == GuestState::Stopped
+    }
+
+    /// Starts it; a guest that cannot be started says why.
+    pub fn start(&mut self) {
+        self.start_again = false;
+        self.enter(GuestState::Starting, None, None);
+        match self.bring_up() {
+            Ok(()) => {
+                self.starts += 1;
+                self.enter(GuestState::Running, None, None);
+            }
+            Err(why) => {
+                self.enter(GuestState::Stopped, Some(StopReason::NotStarted), Some(why));
+            }
+        }
+    }
+
+    fn bring_up(&mut self) -> Result<(), String> {
+        let kept = self.kept.as_ref().map_err(Clone::clone)?;
+        let module = |name: &str| {
+            let modules = &start::facts().modules;
+            modules.iter().find(|m| m.name == name).ok_or_else(|| format!("there is no boot module `{name}`"))
+        };
+        let kernel = module(&self.config.kernel)?;
+        let initrd = self.config.initrd.as_deref().map(module).transpose()?;
+        for r in kept.memory.regions() {
+            kept.memory.zero(r.gpa, r.size).map_err(|e| format!("{e}"))?;
+        }
+        for nic in &kept.nics {
+            nic.shared.restart();
+        }
+        self.console.clear_input();
+        for v in &kept.vcpus {
+            v.histogram.clear();
+        }
+        let machine = Machine::new(Settings {
+            name: self.config.name.clone(),
+            memory: kept.memory.clone(),
+            vcpus: self.cores.len(),
+            kernel: kernel.bytes(),
+            initrd: initrd.map(start::Module::bytes),
+            cmdline: &self.config.cmdline,
+            nics: kept.nics.iter().map(|n| n.shared).collect(),
+            platform: virt::guest_platform(),
+        })
+        .map_err(|e| format!("{e}"))?;
+        let machine = Arc::new(machine);
+        for nic in &kept.nics {
+            let target = Target::new(machine.clone(), self.cores.clone());
+            engines::attach(nic.port, nic.shared, kept.memory.clone(), target)
+                .map_err(|reply| format!("port {} of the switch: {reply:?}", nic.port))?;
+        }
+        for (index, core) in self.cores.iter().enumerate() {
+            let job = VcpuJob {
+                index,
+                machine: machine.clone(),
+                cores: self.cores.clone(),
+                console: self.console,
+                kept: kept.vcpus[index],
+                nested_root: kept.nested_root,
+            };
+            if !core.give(move |core| job.run(core)) {
+                return Err(format!("core {} is busy", core.index));
+            }
+        }
+        self.machine = Some(machine);
+        Ok(())
+    }
+
+    /// Presses its power button, and kills it if it has not stopped after `seconds`.
+    pub fn stop(&mut self, seconds: u32) {
+        if self.state != GuestState::Running {
+            return;
+        }
+        if let Some(machine) = &self.machine {
+            machine.press_power_button(|vcpu| kick(&self.cores, vcpu));
+        }
+        self.kill_at = Some(time::tsc() + time::rates().tsc * u64::from(seconds));
+        self.enter(GuestState::Stopping, None, None);
+    }
+
+    /// Stops it at once.
+    pub fn kill(&mut self) {
+        if let Some(machine) = &self.machine {
+            machine.request_stop(Stop::Killed, |vcpu| kick(&self.cores, vcpu));
+        }
+        self.kill_at = None;
+    }
+
+    /// Stops it at once and starts it when it is down.
+    pub fn restart(&mut self) {
+        self.start_again = true;
+        self.kill();
+    }
+
+    /// Types into its console.
+    pub fn input(&mut self, bytes: &[u8]) {
+        self.console.type_in(bytes);
+        self.hand_over_input();
+    }
+
+    /// Gives the guest's UART as much of what was typed as it takes.
+    fn hand_over_input(&self) {
+        if let Some(machine) = self.machine.as_ref().filter(|_| self.console.has_input()) {
+            machine.type_in(|| self.console.typed(), |vcpu| kick(&self.cores, vcpu));
+        }
+    }
+
+    /// Shows the end of its console's output.
+    pub fn show_backlog(&self) {
+        self.reader.show_backlog();
+    }
+
+    /// Looks after it: console, time limit, vCPUs that came home.
+    pub fn poll(&mut self, attached: bool) {
+        self.reader.drain(&self.config.name, self.console, attached);
+        if self.is_stopped() {
+            return;
+        }
+        self.hand_over_input();
+        if self.kill_at.is_some_and(|at| time::tsc() >= at) {
+            self.kill();
+        }
+        if self.cores.iter().all(|c| !c.is_busy()) {
+            self.wind_up();
+        }
+    }
+
+    /// All vCPUs are home: takes the devices back and says why it ended.
+    fn wind_up(&mut self) {
+        if let Ok(kept) = &self.kept {
+            for nic in &kept.nics {
+                if !matches!(engines::detach(nic.port), Reply::Detached(_)) {
+                    log::error!("guest {}: the engine did not give port {} back", self.config.name, nic.port);
+                }
+            }
+        }
+        self.reader.drain(&self.config.name, self.console, false);
+        self.reader.flush(&self.config.name);
+        let (reason, detail) = match self.machine.as_ref().and_then(|m| m.stopped()) {
+            Some(Stop::PowerOff) => (StopReason::PowerOff, None),
+            Some(Stop::Reset) => (StopReason::Reset, None),
+            Some(Stop::TripleFault) => (StopReason::TripleFault, None),
+            Some(Stop::Killed) => (StopReason::Killed, None),
+            Some(Stop::Failed(why)) => (StopReason::Failed, Some(why)),
+            None => (StopReason::Failed, Some("its vCPUs ended without a reason".into())),
+        };
+        self.kill_at = None;
+        let wanted = self.state == GuestState::Stopping || reason == StopReason::Killed;
+        self.enter(GuestState::Stopped, Some(reason), detail);
+        if self.start_again || self.config.restart == Restart::Always && !wanted {
+            self.start();
+        }
+    }
+
+    fn enter(&mut self, state: GuestState, reason: Option<StopReason>, detail: Option<String>) {
+        self.state = state;
+        self.reason = reason.or(self.reason);
+        match (&reason, &detail) {
+            (Some(r), Some(d)) => log::info!("guest {}: {}: {}: {d}", self.config.name, state.name(), r.name()),
+            (Some(r), None) => log::info!("guest {}: {}: {}", self.config.name, state.name(), r.name()),
+            _ => log::info!("guest {}: {}", self.config.name, state.name()),
+        }
+        let event = Event::Guest { guest: self.config.name.clone(), state, reason, detail };
+        crate::console::send(event.to_line().as_bytes());
+    }
+
+    /// For `list`.
+    pub fn summary(&self) -> GuestSummary {
+        GuestSummary {
+            name: self.config.name.clone(),
+            state: self.state,
+            cores: self.cores.iter().map(|c| c.index as u64).collect(),
+            memory: self.config.memory,
+            reason: self.reason,
+        }
+    }
+
+    /// Everything counted of it.
+    pub fn counters(&self) -> control::Guest {
+        let kept = self.kept.as_ref().ok();
+        let vcpus = kept.into_iter().flat_map(|k| &k.vcpus).zip(&self.cores);
+        control::Guest {
+            name: self.config.name.clone(),
+            state: self.state,
+            starts: self.starts,
+            memory: self.config.memory,
+            kept: kept.map_or(0, |k| k.bytes),
+            vcpus: vcpus
+                .map(|(v, core)| VcpuCounters { core: core.index as u64, exits: exits(v.histogram) })
+                .collect(),
+            refusals: self.machine.as_ref().map(|m| counts(m.refusals())).unwrap_or_default(),
+            ports: kept.into_iter().flat_map(|k| &k.nics).map(Nic::counters).collect(),
+        }
+    }
+}
+
+/// Kicks the core of one of a guest's vCPUs.
+pub fn kick(cores: &[&'static Core], vcpu: usize) {
+    if let Some(core) = cores.get(vcpu) {
+        core.kick();
+    }
+}
+
+fn exits(histogram: &Histogram) -> Vec<ExitCount> {
+    histogram
+        .iter()
+        .filter(|&(_, count, _)| count != 0)
+        .map(|(reason, count, cycles)| ExitCount { reason: reason.name().into(), count, cycles })
+        .collect()
+}
+
+fn counts(all: impl Iterator<Item = (&'static str, u64)>) -> Vec<Count> {
+    all.filter(|&(_, count)| count != 0).map(|(kind, count)| Count { kind: kind.into(), count }).collect()
+}
+
+impl Nic {
+    fn counters(&self) -> Port {
+        let c = self.shared.counters();
+        let m = self.mac;
+        let drop_causes = [
+            "tx_bad_length", "tx_bad_header", "tx_bad_source", "tx_no_destination", "rx_no_buffer", "rx_too_large",
+            "rx_not_running", "interrupts_refused",
+        ];
+        Port {
+            mac: format!("{:02x}:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}", m[0], m[1], m[2], m[3], m[4], m[5]),
+            rx_packets: c.rx_packets.get(),
+            rx_bytes: c.rx_bytes.get(),
+            tx_packets: c.tx_packets.get(),
+            tx_bytes: c.tx_bytes.get(),
+            drops: counts(c.iter().filter(|(name, _)| drop_causes.contains(name))),
+            interrupts: c.interrupts.get(),
+            kicks: c.kicks.get(),
+            ring_errors: c.faults.get(),
+        }
+    }
+}
+
+impl Kept {
+    fn take(config: &config::Guest, vcpus: usize, port: &mut usize) -> Result<Self, String> {
+        let before = mem::used();
+        let at = mem::FRAMES.lock().guest(config.memory).map_err(|e| format!("its memory: {e}"))?;
+        let (low, high) = layout::memory_split(config.memory);
+        let mut memory = GuestMemory::new();
+        let mut tables = virt::nested_tables().map_err(|e| format!("its nested tables: {e}"))?;
+        for (gpa, size, host) in [(0, low, at), (layout::HIGH_MEMORY, high, at + low)] {
+            if size == 0 {
+                continue;
+            }
+            let region = Region { gpa, size, host: core::ptr::with_exposed_provenance_mut(host as usize) };
+            // SAFETY: the frames were free, are mapped at their physical address, and are this guest's for good.
+            unsafe { memory.add(region) }.map_err(|r| format!("its memory: {r:?} does not fit"))?;
+            map(&mut tables, gpa, host, size).map_err(|e| format!("its nested tables: {e}"))?;
+        }
+        let mut nics = Vec::new();
+        for n in &config.nets {
+            if *port >= engine::backend::MAX_PORTS {
+                return Err(format!("the switch has {} ports and all are taken", engine::backend::MAX_PORTS));
+            }
+            let mac = n.mac.0;
+            let shared = Box::leak(Box::new(Shared::new(net::config(mac, MTU, n.queues))));
+            nics.push(Nic { port: *port, shared, mac });
+            *port += 1;
+        }
+        let vcpus = (0..vcpus).map(|_| vcpu::Kept::take()).collect::<Result<_, _>>()?;
+        Ok(Self { memory, nested_root: tables.root(), nics, vcpus, bytes: mem::used() - before })
+    }
+}
+
+fn map(tables: &mut Tables, gpa: u64, host: u64, size: u64) -> Result<(), MapError> {
+    tables.map(gpa, host, size, Access::RWX, &mut *mem::FRAMES.lock())
+}

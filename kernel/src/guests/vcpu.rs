@@ -1,0 +1,159 @@
+//! A vCPU on its core: the loop around entry and exit, the same for both back-ends.
+//!
+//! ```text
+//!  kick = false ─▶ before_entry ─▶ Run  ─▶ mailbox: guest  ─▶ timer ─▶ run ─▶ handle ─┐
+//!       ▲                   └────▶ Wait ─▶ mailbox: halted ─▶ timer ─▶ HLT ───────────┤
+//!       └─────────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! A post that finds the mailbox in `guest` or `halted` sets the core's kick flag and sends an NMI. The flag is
+//! cleared before the mailbox is emptied, and looked at again in the last moment before the guest runs or the core
+//! halts (by the back-ends and by `park`), so a kick at any point is seen.
+
+use super::{console::Console, guest};
+use crate::{
+    arch::{idt, time},
+    cores::Core,
+    virt::{self, Pages, WithVcpu},
+};
+use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
+use core::sync::atomic::Ordering;
+use machine::{
+    machine::{Entry, Host, Machine, Next, Stop},
+    reason::Histogram,
+    vcpu::{Exit, Vcpu},
+};
+
+/// What a vCPU keeps over the lives of its guest.
+#[derive(Clone, Copy)]
+pub struct Kept {
+    /// Its exits in this life.
+    pub histogram: &'static Histogram,
+    pages: Pages,
+}
+
+impl Kept {
+    /// Takes it.
+    ///
+    /// # Errors
+    /// No memory.
+    pub fn take() -> Result<Self, String> {
+        let pages = Pages::take().map_err(|e| format!("pages for a vCPU: {e}"))?;
+        Ok(Self { histogram: Box::leak(Box::new(Histogram::new())), pages })
+    }
+}
+
+/// One vCPU's life, to be given to its core.
+pub struct VcpuJob {
+    /// Which vCPU of its guest.
+    pub index: usize,
+    /// Its guest's machine.
+    pub machine: Arc<Machine>,
+    /// Cores of all vCPUs of the guest.
+    pub cores: Vec<&'static Core>,
+    /// The guest's console.
+    pub console: &'static Console,
+    /// What the vCPU keeps.
+    pub kept: Kept,
+    /// Root of the guest's nested tables.
+    pub nested_root: u64,
+}
+
+impl VcpuJob {
+    /// Runs the vCPU on this core until its guest stops.
+    pub fn run(self, core: &'static Core) {
+        let life = Life { job: &self, core };
+        if let Err(why) = virt::with_vcpu(core, self.kept.pages, self.nested_root, self.machine.cpuid(), life) {
+            self.machine.request_stop(Stop::Failed(why), |vcpu| guest::kick(&self.cores, vcpu));
+        }
+    }
+}
+
+struct Life<'a> {
+    job: &'a VcpuJob,
+    core: &'static Core,
+}
+
+impl Host for Life<'_> {
+    fn tsc(&self) -> u64 {
+        time::tsc()
+    }
+
+    fn wall_clock(&self) -> u64 {
+        time::wall_clock()
+    }
+
+    fn kick(&self, vcpu: usize) {
+        guest::kick(&self.job.cores, vcpu);
+    }
+
+    fn console(&self, byte: u8) {
+        self.job.console.put(byte);
+    }
+}
+
+impl WithVcpu for Life<'_> {
+    fn with<V: Vcpu>(self, vcpu: &mut V) {
+        let VcpuJob { index, machine, kept, .. } = self.job;
+        let (Some(mut context), Some(mailbox)) = (machine.attach(*index, vcpu, kept.histogram), machine.mailbox(*index))
+        else {
+            return;
+        };
+        let mut timer = Timer { armed: None };
+        loop {
+            self.core.kick.store(false, Ordering::SeqCst);
+            if self.core.timer_fired.swap(false, Ordering::Relaxed) {
+                timer.armed = None;
+            }
+            match machine.before_entry(vcpu, &mut context, &self) {
+                Entry::Run { deadline } => {
+                    timer.set(deadline);
+                    if !mailbox.entering_guest() {
+                        continue;
+                    }
+                    let exit = vcpu.run();
+                    mailbox.left_guest();
+                    match exit {
+                        Exit::ExternalInterrupt(None) => idt::take_pending(),
+                        Exit::ExternalInterrupt(Some(vector)) => idt::acknowledged(vector),
+                        _ => {}
+                    }
+                    match machine.handle(exit, vcpu, &mut context, &self) {
+                        Next::Continue => {}
+                        Next::Stop(_) => break,
+                    }
+                }
+                Entry::Wait { deadline } => {
+                    timer.set(deadline);
+                    if !mailbox.halting() {
+                        continue;
+                    }
+                    idt::wait(&self.core.kick);
+                    mailbox.left_guest();
+                }
+                Entry::Stop(_) => break,
+            }
+        }
+        time::disarm();
+        // A timer interrupt that was on its way must not reach whoever has the core next.
+        idt::take_pending();
+        self.core.timer_fired.store(false, Ordering::Relaxed);
+    }
+}
+
+/// This core's timer, set only when the guest's deadline changes.
+struct Timer {
+    armed: Option<u64>,
+}
+
+impl Timer {
+    fn set(&mut self, deadline: Option<u64>) {
+        if deadline != self.armed {
+            match deadline {
+                Some(at) => time::arm(at),
+                None => time::disarm(),
+            }
+            self.armed = deadline;
+        }
+    }
+}

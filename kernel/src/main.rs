@@ -1,0 +1,35 @@
+//! sidecore: a type-1 hypervisor whose I/O runs on cores of its own.
+//!
+//! This binary is the thin shell that binds the library crates to hardware:
+//!
+//! ```text
+//!  start.rs ─▶ firmware.rs, mem.rs, arch/ ─▶ report.rs ─▶ cores.rs ─┬─▶ operator.rs   boot core: consoles, guests
+//!                                                                  ├─▶ engines.rs    engine core: never leaves
+//!                                                                  └─▶ guests/vcpu.rs on svm/ or vmx/: guest cores
+//! ```
+//!
+//! Everything that can be said without touching hardware is elsewhere: the guest's machine in `machine`, rings and
+//! switch in `engine`, memory in `memory`, the configuration in `config`, what goes over COM2 in `control`.
+
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+mod arch;
+mod console;
+mod cores;
+mod engines;
+mod firmware;
+mod guests;
+mod mem;
+mod operator;
+mod options;
+mod panic;
+mod report;
+mod settings;
+mod start;
+mod svm;
+mod symbols;
+mod virt;
+mod vmx;

@@ -1,0 +1,216 @@
+//! The control core after boot: the shell on COM1, JSON lines on COM2, guests' life cycles, once per tick.
+//!
+//! Nothing here is in a hurry and nothing here may block: what takes time (a guest that does not react to its power
+//! button) is remembered and looked at again on a later tick.
+
+use crate::{
+    arch::{idt, time},
+    console,
+    cores::Core,
+    engines, firmware,
+    guests::Guests,
+    options, report,
+};
+use alloc::{format, string::String};
+use control::{Action, Command, Event, LineReader, Request, Shell, View, table};
+use core::{fmt::Write, sync::atomic::Ordering};
+
+/// Microseconds between two looks at consoles and guests.
+const TICK: u64 = 1_000;
+
+/// The operator's side of the machine.
+pub struct Operator {
+    shell: Shell,
+    lines: LineReader,
+    guests: Guests,
+    /// What to do once all guests are down.
+    ending: Option<Ending>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    Shutdown,
+    Reboot,
+}
+
+impl Operator {
+    /// Takes charge of the guests.
+    pub fn new(guests: Guests) -> Self {
+        Self { shell: Shell::new(), lines: LineReader::new(), guests, ending: None }
+    }
+
+    /// Runs until the machine is switched off. Between ticks the core halts, or turns the engine if it is one.
+    pub fn run(mut self, core: &'static Core) -> ! {
+        self.guests.start_all();
+        options::self_test();
+        self.reply_prompt();
+        let mut next = time::tsc();
+        loop {
+            if time::tsc() >= next {
+                next = time::tsc() + time::micros(TICK);
+                self.tick();
+            }
+            if !engines::turn() {
+                time::arm(next);
+                idt::wait(&core.kick);
+                core.kick.store(false, Ordering::SeqCst);
+            }
+        }
+    }
+
+    fn tick(&mut self) {
+        console::drain();
+        while let Some(byte) = console::read() {
+            self.typed(byte);
+        }
+        while let Some(byte) = console::receive() {
+            match self.lines.push(byte) {
+                Some(Ok(line)) => self.received(&line),
+                Some(Err(error)) => reply(None, Err(format!("{error}"))),
+                None => {}
+            }
+        }
+        let attached = self.shell.attached().map(String::from);
+        self.guests.poll(attached.as_deref());
+        if self.guests.wants_end() && self.ending.is_none() {
+            self.end("all guests have stopped");
+        }
+        if let Some(ending) = self.ending {
+            if self.guests.all_stopped() {
+                match ending {
+                    Ending::Shutdown => self.end("shutdown"),
+                    Ending::Reboot => self.end("reboot"),
+                }
+            }
+        }
+    }
+
+    fn typed(&mut self, byte: u8) {
+        let mut out = String::new();
+        let action = self.shell.feed(byte, &mut out).unwrap_or(Action::None);
+        console::print_bytes(out.as_bytes());
+        match action {
+            Action::None => {}
+            Action::ToGuest(guest, byte) => {
+                let _ = self.guests.input(&guest, &[byte]);
+            }
+            Action::Left(_) => console::QUIET.store(false, Ordering::Relaxed),
+            Action::Run(command) => {
+                self.carry_out_for_person(command);
+                self.reply_prompt();
+            }
+        }
+    }
+
+    fn reply_prompt(&self) {
+        let mut out = String::new();
+        let _ = self.shell.prompt(&mut out);
+        console::print_bytes(out.as_bytes());
+    }
+
+    fn carry_out_for_person(&mut self, command: Command) {
+        let mut out = String::new();
+        let _ = match command {
+            Command::List => table::list(&self.guests.list(), &mut out),
+            Command::Show(view) => table::show(view, &self.guests.counters(None), &mut out),
+            Command::Report => {
+                report::show();
+                Ok(())
+            }
+            Command::Version => writeln!(out, "sidecore {}", env!("CARGO_PKG_VERSION")),
+            Command::Attach(guest) => match self.guests.find(&guest) {
+                Ok(_) => {
+                    console::QUIET.store(true, Ordering::Relaxed);
+                    self.shell.attach(guest, &mut out)
+                }
+                Err(e) => writeln!(out, "{e}"),
+            },
+            other => match self.carry_out(other) {
+                Ok(()) => Ok(()),
+                Err(e) => writeln!(out, "{e}"),
+            },
+        };
+        console::print(format_args!("{out}"));
+    }
+
+    /// Commands that are the same from both sides.
+    fn carry_out(&mut self, command: Command) -> Result<(), String> {
+        match command {
+            Command::Start(g) => self.guests.start(&g),
+            Command::Stop(g) => self.guests.stop(&g),
+            Command::Kill(g) => self.guests.kill(&g),
+            Command::Restart(g) => self.guests.restart(&g),
+            Command::Input { guest, text } => self.guests.input(&guest, text.as_bytes()),
+            Command::Shutdown => self.begin(Ending::Shutdown),
+            Command::Reboot => self.begin(Ending::Reboot),
+            Command::Help | Command::List | Command::Attach(_) | Command::Show(_) | Command::Report | Command::Version => {
+                Ok(())
+            }
+        }
+    }
+
+    fn begin(&mut self, ending: Ending) -> Result<(), String> {
+        self.ending = Some(ending);
+        self.guests.stop_all();
+        Ok(())
+    }
+
+    fn received(&mut self, line: &str) {
+        let request = match Request::from_line(line) {
+            Ok(r) => r,
+            Err(refused) => return reply(refused.id, Err(refused.error)),
+        };
+        let id = request.id;
+        match request.command {
+            Command::Show(View::Counters) => {
+                console::send(Event::Counters(self.guests.counters(id)).to_line().as_bytes());
+            }
+            Command::List => {
+                let guests = Some(self.guests.list());
+                console::send(
+                    Event::Reply { id, ok: true, error: None, guests, version: None }.to_line().as_bytes(),
+                );
+            }
+            Command::Version => {
+                let version = Some(env!("CARGO_PKG_VERSION").into());
+                console::send(
+                    Event::Reply { id, ok: true, error: None, guests: None, version }.to_line().as_bytes(),
+                );
+            }
+            Command::Report => {
+                report::send_all();
+                reply(id, Ok(()));
+            }
+            other => {
+                let result = self.carry_out(other);
+                reply(id, result);
+            }
+        }
+    }
+
+    /// Sends the last counters, clears bus mastering, and switches off as far as this machine lets us.
+    fn end(&mut self, reason: &'static str) -> ! {
+        console::drain();
+        console::send(Event::Counters(self.guests.counters(None)).to_line().as_bytes());
+        console::send(Event::End { reason: reason.into() }.to_line().as_bytes());
+        console::print(format_args!("\nsidecore ends: {reason}\n"));
+        firmware::clear_bus_masters();
+        firmware::leave_emulator(true);
+        if self.ending == Some(Ending::Reboot) {
+            firmware::reset();
+        }
+        console::print(format_args!("it is now safe to switch the machine off\n"));
+        loop {
+            x86_64::instructions::interrupts::disable();
+            x86_64::instructions::hlt();
+        }
+    }
+}
+
+fn reply(id: Option<u64>, result: Result<(), String>) {
+    let (ok, error) = match result {
+        Ok(()) => (true, None),
+        Err(e) => (false, Some(e)),
+    };
+    console::send(Event::Reply { id, ok, error, guests: None, version: None }.to_line().as_bytes());
+}

@@ -1,0 +1,55 @@
+//! Words on the kernel's own command line in GRUB's file: few, because configuration belongs into `sidecore.toml`.
+//!
+//! - `emulator`: we run in QEMU with `isa-debug-exit` at 0xF4 or in Bochs, and leave it at the end.
+//! - `selftest=panic|stack-overflow|null`: break on purpose after the report, to see that the message arrives.
+
+use crate::{firmware, report};
+use alloc::format;
+use core::sync::atomic::{AtomicU8, Ordering};
+
+const NONE: u8 = 0;
+const PANIC: u8 = 1;
+const STACK_OVERFLOW: u8 = 2;
+const NULL: u8 = 3;
+
+static SELF_TEST: AtomicU8 = AtomicU8::new(NONE);
+
+/// Takes the command line in. Unknown words are reported and have no effect.
+pub fn read(command_line: &str) {
+    for word in command_line.split_whitespace() {
+        match word {
+            "emulator" => firmware::allow_emulator_exit(),
+            "selftest=panic" => SELF_TEST.store(PANIC, Ordering::Relaxed),
+            "selftest=stack-overflow" => SELF_TEST.store(STACK_OVERFLOW, Ordering::Relaxed),
+            "selftest=null" => SELF_TEST.store(NULL, Ordering::Relaxed),
+            other => report::warning(format!(
+                "`{other}` on the kernel's command line means nothing; there are: emulator, selftest=panic, \
+                 selftest=stack-overflow, selftest=null"
+            )),
+        }
+    }
+}
+
+/// Breaks if the command line asked for it.
+pub fn self_test() {
+    match SELF_TEST.load(Ordering::Relaxed) {
+        PANIC => panic!("selftest=panic"),
+        STACK_OVERFLOW => {
+            overflow(0);
+        }
+        NULL => null(),
+        _ => {}
+    }
+}
+
+#[expect(unconditional_recursion, reason = "the point is to run off the stack")]
+fn overflow(depth: u64) -> u64 {
+    let here = [depth; 64];
+    overflow(core::hint::black_box(here[0]) + 1) + here[1]
+}
+
+#[allow(unsafe_code, reason = "the point is to fault")]
+fn null() {
+    // SAFETY: page 0 is not mapped; the page fault ends the machine, which is what was asked for.
+    unsafe { core::ptr::without_provenance::<u8>(core::hint::black_box(8)).read_volatile() };
+}

@@ -1,0 +1,67 @@
+//! The configuration in force: `sidecore.toml` among the boot modules or the default, checked against this machine.
+
+use crate::{console, cores, mem, report, start};
+use alloc::{format, vec::Vec};
+use config::{Config, Mistake, Plan};
+use control::{Event, Level};
+use log::LevelFilter;
+
+/// Name of the configuration file among the boot modules.
+pub const FILE: &str = "sidecore.toml";
+
+/// Reads, checks, divides the cores, and reports every mistake.
+pub fn load() -> (Config, Plan) {
+    let facts = start::facts();
+    let names: Vec<&str> = facts.modules.iter().map(|m| m.name.as_str()).collect();
+    let cores = cores::count() as u32;
+    let (mut config, mut mistakes) = match facts.modules.iter().find(|m| m.name == FILE) {
+        Some(file) => {
+            let parsed = config::parse(FILE, file.bytes());
+            (parsed.config, parsed.mistakes)
+        }
+        None => {
+            let (config, said) = config::default_config(cores, &names);
+            report::decision(said);
+            (config, Vec::new())
+        }
+    };
+    mistakes.extend(config::check_modules(&mut config, &names));
+    mistakes.extend(config::check_memory(&mut config, mem::FRAMES.lock().free()));
+    let (plan, more) = config::plan(&mut config, cores);
+    mistakes.extend(more);
+    mistakes.iter().for_each(tell);
+    log::set_max_level(match config.log {
+        Level::Error => LevelFilter::Error,
+        Level::Warn => LevelFilter::Warn,
+        Level::Info => LevelFilter::Info,
+        Level::Debug => LevelFilter::Debug,
+        Level::Trace => LevelFilter::Trace,
+    });
+    describe(&config, &plan);
+    (config, plan)
+}
+
+fn tell(m: &Mistake) {
+    console::print(format_args!("{m}\n"));
+    let event = Event::ConfigError {
+        file: m.file.clone(),
+        line: u64::from(m.line),
+        column: u64::from(m.column),
+        value: m.value.clone(),
+        message: m.message.clone(),
+        guest: m.guest.clone(),
+    };
+    console::send(event.to_line().as_bytes());
+}
+
+fn describe(config: &Config, plan: &Plan) {
+    let engines = if plan.control_is_engine() {
+        "core 0 is control core and engine".into()
+    } else {
+        format!("core 0 is the control core, engine on core {:?}", plan.engines)
+    };
+    report::decision(engines);
+    for (guest, cores) in config.guests.iter().zip(&plan.guests) {
+        report::decision(format!("guest {}: {} MiB, vCPUs on cores {cores:?}", guest.name, guest.memory >> 20));
+    }
+}

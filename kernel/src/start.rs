@@ -1,0 +1,189 @@
+//! From GRUB's last instruction to the control loop: one step after the other, each resting on those before.
+
+#![allow(unsafe_code, reason = "the assembly calls in here; the boot information is read where GRUB put it")]
+
+use crate::{
+    arch::{pic, time},
+    console, cores, engines,
+    firmware::{self, Platform},
+    guests::Guests,
+    mem,
+    operator::Operator,
+    options, report, settings, symbols, virt,
+};
+pub use crate::firmware::Module;
+use alloc::{format, vec::Vec};
+use control::Event;
+use core::ptr;
+use drivers::pci::ConfigSpace;
+use multiboot2::{BootInformation, BootInformationHeader};
+use spin::Once;
+
+/// What the later steps need of the earlier ones.
+pub struct Facts {
+    /// Files that GRUB loaded.
+    pub modules: Vec<Module>,
+    /// What ACPI says.
+    pub platform: Platform,
+    /// Usable memory in bytes, before anything was taken.
+    pub memory: u64,
+    /// The boot core's own stacks.
+    pub stacks: mem::Stacks,
+}
+
+static FACTS: Once<Facts> = Once::new();
+
+/// Facts found at boot.
+pub fn facts() -> &'static Facts {
+    FACTS.get().expect("facts are gathered before anything asks for them")
+}
+
+/// Entered from `start.s` in 64-bit mode on the boot stack, the first 4 GiB mapped, interrupts off.
+#[unsafe(no_mangle)]
+extern "C" fn start_rust(magic: u32, information: u32) -> ! {
+    console::open();
+    console::print(format_args!("\nsidecore {}\n", env!("CARGO_PKG_VERSION")));
+    if magic != boot::MULTIBOOT2_MAGIC {
+        halt(format_args!("started with {magic:#x} in EAX, not by multiboot2: boot it with GRUB's `multiboot2` command"));
+    }
+    // SAFETY: GRUB says that its information is there; the crate checks size and alignment before it believes it.
+    let info = unsafe { BootInformation::load(ptr::with_exposed_provenance::<BootInformationHeader>(information as usize)) };
+    let info = match info {
+        Ok(info) => info,
+        Err(e) => halt(format_args!("GRUB's boot information at {information:#x} is unusable: {e}")),
+    };
+    if let Err(e) = claim_memory(&info) {
+        halt(format_args!("no memory for the hypervisor itself: {e}"));
+    }
+    let usable = firmware::usable(&info);
+    let memory = usable.iter().map(|(s, e)| e - s).sum();
+    let platform = firmware::platform(&info);
+    let devices: Vec<_> = platform.ecam.iter().map(|&(base, f, l)| (base, base + firmware::ecam_len(f, l))).collect();
+    if let Err(e) = mem::enable_paging(&usable, &devices) {
+        halt(format_args!("page tables: {e}"));
+    }
+    if let Some(Ok(words)) = info.command_line_tag().map(|t| t.cmdline()) {
+        // GRUB leaves the kernel's own path out of a multiboot2 command line.
+        options::read(words);
+    }
+    match mem::stacks(0) {
+        Ok(stacks) => {
+            FACTS.call_once(|| Facts { modules: firmware::modules(&info), platform, memory, stacks });
+            cores::continue_on(stacks.main, on_own_stack)
+        }
+        Err(e) => halt(format_args!("no stack for the boot core: {e}")),
+    }
+}
+
+/// Finds the free memory and takes the heap from it. Nothing may allocate before.
+fn claim_memory(info: &BootInformation<'_>) -> Result<(), memory::frames::OutOfMemory> {
+    let mut frames = mem::FRAMES.lock();
+    if let Some(map) = info.memory_map_tag() {
+        for a in map.memory_areas().iter().filter(|a| a.typ() == multiboot2::MemoryAreaType::Available) {
+            frames.add(a.start_address(), a.start_address().saturating_add(a.size()));
+        }
+    }
+    let (start, end) = mem::image();
+    frames.reserve(start, end);
+    frames.reserve(info.start_address() as u64, info.end_address() as u64);
+    for m in info.module_tags() {
+        frames.reserve(u64::from(m.start_address()), u64::from(m.end_address()));
+    }
+    for (start, end) in symbols::find(info) {
+        frames.reserve(start, end);
+    }
+    // The real-mode vectors and the BIOS data area; firmware in system management mode may still look there.
+    frames.reserve(0, 0x1000);
+    drop(frames);
+    mem::start_heap()
+}
+
+extern "C" fn on_own_stack() -> ! {
+    let facts = facts();
+    require_x2apic();
+    pic::silence();
+    let core = cores::adopt_boot_core(&facts.stacks);
+    let rates = time::calibrate(facts.platform.pm_timer);
+    for text in &facts.platform.trouble {
+        report::warning(text.clone());
+    }
+    console::print(format_args!("\nwhat this machine has:\n"));
+    report::found(format!("{} MiB of memory", facts.memory >> 20));
+    report::found(format!("TSC at {} MHz by {}", rates.tsc / 1_000_000, rates.source));
+    if !rates.deadline {
+        report::fallback("the local APIC has no TSC-deadline timer: its one-shot timer is used");
+    }
+    if time::read_wall_clock().is_none() {
+        report::warning("no CMOS clock, or it shows nonsense: guests begin in 1970");
+    }
+    pci();
+    if !console::has_com2() {
+        report::warning("no COM2: scripts cannot read counters or send commands");
+    }
+    match cores::start_others(&facts.platform.apic_ids) {
+        Ok(silent) if silent.is_empty() => report::found(format!("{} cores, all started", cores::count())),
+        Ok(silent) => report::warning(format!("cores with APIC IDs {silent:?} did not start; {} did", cores::count())),
+        Err(e) => report::warning(e),
+    }
+    let virtualization = virt::detect();
+    report::send_boot(virtualization, facts.memory);
+    if report::is_fatal() {
+        end(format_args!("something required is missing; see the report above"));
+    }
+    console::print(format_args!("\nwhat it is used for:\n"));
+    let (config, plan) = settings::load();
+    report::decision("completions are delivered by `inject`: an NMI makes the guest exit and the interrupt is injected");
+    match plan.engines.first().and_then(|&e| cores::get(e as usize)).filter(|c| c.index != 0) {
+        Some(core) => engines::start(core),
+        None => engines::start_on_control_core(),
+    }
+    report::decision(format!("the hypervisor keeps {} KiB for itself", mem::used() >> 10));
+    console::print(format_args!("\n"));
+    Operator::new(Guests::new(&config, &plan)).run(core)
+}
+
+/// Everything that follows rests on the local APIC in x2APIC mode; there is no fallback.
+fn require_x2apic() {
+    let cpuid = raw_cpuid::CpuId::new();
+    if !cpuid.get_feature_info().is_some_and(|f| f.has_x2apic()) {
+        report::missing(
+            "this CPU has no x2APIC, by which cores reach each other; switch it on in the firmware's setup, or give \
+             the virtual machine a CPU that has it",
+        );
+        report::send_boot(None, facts().memory);
+        end(format_args!("something required is missing; see the report above"));
+    }
+}
+
+fn pci() {
+    let space = match facts().platform.ecam.first() {
+        Some(&(base, first, last)) => {
+            report::found(format!("PCI configuration space in memory at {base:#x}, buses {first} to {last}"));
+            ConfigSpace::Ecam { base, first, last }
+        }
+        None => {
+            report::fallback("ACPI has no MCFG: PCI configuration space is reached by ports CF8 and CFC");
+            ConfigSpace::Ports
+        }
+    };
+    let count = firmware::scan_pci(space);
+    report::found(format!("{count} PCI devices; no IOMMU is used, so a device driven later has to be trusted"));
+}
+
+/// Ends before there are guests.
+fn end(why: core::fmt::Arguments<'_>) -> ! {
+    console::print(format_args!("\nsidecore stops: {why}\n"));
+    console::send(Event::End { reason: format!("{why}").into() }.to_line().as_bytes());
+    firmware::leave_emulator(false);
+    loop {
+        x86_64::instructions::hlt();
+    }
+}
+
+/// Stops for good before there is anything to clean up.
+fn halt(why: core::fmt::Arguments<'_>) -> ! {
+    console::print(format_args!("sidecore stops: {why}\n"));
+    loop {
+        x86_64::instructions::hlt();
+    }
+}

@@ -1,0 +1,108 @@
+//! State that belongs to the guest for good on its core, because the host uses none of it: FPU, SSE and AVX
+//! registers, XCR0, PKRU, debug address registers, TSC_AUX. Nothing of it is switched on entry or exit (APM vol. 2
+//! 15.5.1 lists what VMRUN does switch); it is put in order when a guest starts anew.
+
+#![allow(unsafe_code, reason = "writes processor state that the host does not use")]
+
+use super::probe::Capabilities;
+use x86_64::registers::debug::{DebugAddressRegister, Dr0, Dr1, Dr2, Dr3};
+use x86_64::registers::model_specific::Msr;
+use x86_64::registers::xcontrol::XCr0;
+
+const TSC_AUX: Msr = Msr::new(0xc000_0103);
+/// MXCSR after reset: all exceptions masked.
+const MXCSR_RESET: u32 = 0x1f80;
+
+/// An XSAVE area (APM vol. 2 11.5.4) whose header says that every component is in its initial state. XRSTOR reads
+/// MXCSR from it all the same.
+#[repr(C, align(64))]
+struct InitialArea {
+    legacy_before_mxcsr: [u8; 24],
+    mxcsr: u32,
+    legacy_after_mxcsr: [u8; 484],
+    header: [u8; 64],
+}
+
+static INITIAL: InitialArea =
+    InitialArea { legacy_before_mxcsr: [0; 24], mxcsr: MXCSR_RESET, legacy_after_mxcsr: [0; 484], header: [0; 64] };
+
+const _: () = assert!(core::mem::offset_of!(InitialArea, header) == 512);
+
+/// Puts all of it in the state after reset.
+///
+/// # Safety
+/// [`super::probe::enable`] ran on this core with the same capabilities, and no host code on it uses the FPU or debug
+/// registers.
+pub unsafe fn reset(capabilities: &Capabilities) {
+    // SAFETY: CR0.EM and TS are clear and CR4.OSFXSR is set (`enable`); nobody's FPU state is lost but the guest's.
+    unsafe {
+        core::arch::asm!("fninit", "ldmxcsr [{}]", in(reg) &raw const INITIAL.mxcsr, options(nostack));
+    }
+    if let Some(components) = capabilities.xcr0 {
+        // SAFETY: XSAVE exists and CR4.OSXSAVE is set (`enable`); CPUID offers these components. The area is 64-byte
+        // aligned and has the size XRSTOR reads when no component is present in it.
+        unsafe {
+            XCr0::write_raw(components);
+            core::arch::asm!(
+                "xrstor64 [{area}]",
+                area = in(reg) &raw const INITIAL,
+                in("eax") components as u32,
+                in("edx") (components >> 32) as u32,
+                options(nostack, readonly),
+            );
+            XCr0::write_raw(1);
+        }
+    } else {
+        // SAFETY: as for FNINIT. Without XSAVE there are the sixteen XMM registers only.
+        unsafe {
+            core::arch::asm!(
+                "xorps xmm0, xmm0",
+                "xorps xmm1, xmm1",
+                "xorps xmm2, xmm2",
+                "xorps xmm3, xmm3",
+                "xorps xmm4, xmm4",
+                "xorps xmm5, xmm5",
+                "xorps xmm6, xmm6",
+                "xorps xmm7, xmm7",
+                "xorps xmm8, xmm8",
+                "xorps xmm9, xmm9",
+                "xorps xmm10, xmm10",
+                "xorps xmm11, xmm11",
+                "xorps xmm12, xmm12",
+                "xorps xmm13, xmm13",
+                "xorps xmm14, xmm14",
+                "xorps xmm15, xmm15",
+                options(nomem, nostack, preserves_flags),
+            );
+        }
+    }
+    Dr0::write(0);
+    Dr1::write(0);
+    Dr2::write(0);
+    Dr3::write(0);
+    write_tsc_aux(capabilities, 0);
+}
+
+/// Sets XCR0. Components that CPUID does not offer are left out, so that a mistake above cannot fault here.
+pub fn set_xcr0(capabilities: &Capabilities, value: u64) {
+    if let Some(components) = capabilities.xcr0 {
+        // SAFETY: XSAVE exists and CR4.OSXSAVE is set (`enable` ran before any vCPU); the host uses no extended state.
+        unsafe { XCr0::write_raw(value & components | 1) };
+    }
+}
+
+/// Reads TSC_AUX; None if there is none.
+pub fn read_tsc_aux(capabilities: &Capabilities) -> Option<u64> {
+    // SAFETY: the register exists.
+    capabilities.rdtscp.then(|| unsafe { TSC_AUX.read() })
+}
+
+/// Writes TSC_AUX; false if there is none.
+pub fn write_tsc_aux(capabilities: &Capabilities, value: u32) -> bool {
+    if capabilities.rdtscp {
+        let mut register = TSC_AUX;
+        // SAFETY: the register exists, 32 bits of it, and the host does not use it.
+        unsafe { register.write(u64::from(value)) };
+    }
+    capabilities.rdtscp
+}

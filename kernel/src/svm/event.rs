@@ -1,0 +1,103 @@
+//! Events on their way into the guest: injection, and taking up again what an exit interrupted (APM vol. 2 15.7.2,
+//! 15.20).
+
+use super::exit::has_error_code;
+use super::fields::{EventInfo, EventKind};
+use machine::vcpu::Event;
+
+/// First vector that cannot be an exception.
+const FIRST_INTERRUPT: u8 = 32;
+
+/// EVENTINJ for an event from the layers above.
+pub fn injection(event: Event) -> EventInfo {
+    let info = EventInfo::new().with_valid(true);
+    match event {
+        Event::Interrupt(vector) => info.with_kind(EventKind::INTERRUPT).with_vector(vector),
+        Event::Nmi => info.with_kind(EventKind::NMI).with_vector(2),
+        Event::Exception(vector, error) => info
+            .with_kind(EventKind::EXCEPTION)
+            .with_vector(vector)
+            .with_error_valid(error.is_some())
+            .with_error(error.unwrap_or(0)),
+    }
+}
+
+/// EVENTINJ for the next entry, given the EXITINTINFO of the exit.
+///
+/// INT n, INT3 and INTO are not taken up: RIP still points at them, so the guest executes them again. QEMU's
+/// emulation records every other event as an exception, hardware interrupts too; there the vector tells.
+pub fn taken_up(interrupted: EventInfo) -> EventInfo {
+    let none = EventInfo::new();
+    if !interrupted.valid() {
+        return none;
+    }
+    let vector = interrupted.vector();
+    match interrupted.kind() {
+        EventKind::INTERRUPT => injection(Event::Interrupt(vector)),
+        EventKind::NMI => injection(Event::Nmi),
+        EventKind::EXCEPTION => match vector {
+            2 => injection(Event::Nmi),
+            3 | 4 => none,
+            FIRST_INTERRUPT.. => injection(Event::Interrupt(vector)),
+            _ => {
+                let error = has_error_code(vector) && interrupted.error_valid();
+                injection(Event::Exception(vector, error.then_some(interrupted.error())))
+            }
+        },
+        _ => none,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interrupted(kind: EventKind, vector: u8, error: Option<u32>) -> EventInfo {
+        EventInfo::new()
+            .with_valid(true)
+            .with_kind(kind)
+            .with_vector(vector)
+            .with_error_valid(error.is_some())
+            .with_error(error.unwrap_or(0))
+    }
+
+    #[test]
+    fn events_have_the_manual_s_encoding() {
+        assert_eq!(injection(Event::Interrupt(0x41)).into_bits(), 0x8000_0041);
+        assert_eq!(injection(Event::Nmi).into_bits(), 0x8000_0202);
+        assert_eq!(injection(Event::page_fault(6)).into_bits(), 0x6_8000_0b0e);
+        assert_eq!(injection(Event::INVALID_OPCODE).into_bits(), 0x8000_0306);
+    }
+
+    #[test]
+    fn an_interrupted_event_is_taken_up_as_it_was() {
+        for event in [Event::Interrupt(0xec), Event::Nmi, Event::page_fault(2), Event::INVALID_OPCODE] {
+            assert_eq!(taken_up(injection(event)), injection(event));
+        }
+    }
+
+    #[test]
+    fn a_hardware_interrupt_recorded_as_an_exception_is_known_by_its_vector() {
+        let recorded = interrupted(EventKind::EXCEPTION, 0xec, None);
+        assert_eq!(taken_up(recorded), injection(Event::Interrupt(0xec)));
+        assert_eq!(taken_up(interrupted(EventKind::EXCEPTION, 2, None)), injection(Event::Nmi));
+    }
+
+    #[test]
+    fn software_interrupts_are_executed_again_instead() {
+        assert!(!taken_up(interrupted(EventKind::SOFTWARE, 0x80, None)).valid());
+        assert!(!taken_up(interrupted(EventKind::EXCEPTION, 3, None)).valid());
+        assert!(!taken_up(interrupted(EventKind::EXCEPTION, 4, None)).valid());
+    }
+
+    #[test]
+    fn an_exit_that_interrupted_nothing_leaves_nothing() {
+        assert!(!taken_up(injection(Event::Nmi).with_valid(false)).valid());
+    }
+
+    #[test]
+    fn an_error_code_is_kept_only_where_the_vector_has_one() {
+        let taken = taken_up(interrupted(EventKind::EXCEPTION, 6, Some(9)));
+        assert_eq!(taken, injection(Event::INVALID_OPCODE));
+    }
+}

@@ -1,0 +1,166 @@
+//! Exit codes (APM vol. 2 appendix C) and what they mean to the layers above.
+
+use super::fields::{MovCrInfo, NestedFaultInfo, PortInfo};
+use super::vmcb::Control;
+use machine::vcpu::{Exit, PortAccess};
+
+/// EXITCODE. Any value can be held: hardware knows more reasons than this file, and -1 says that it refused the VMCB.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExitCode(pub u64);
+
+#[allow(missing_docs, reason = "the names are those of appendix C")]
+impl ExitCode {
+    pub const CR8_READ: Self = Self(0x08);
+    pub const CR8_WRITE: Self = Self(0x18);
+    /// First of 32 codes, one per exception vector.
+    pub const EXCP0: Self = Self(0x40);
+    pub const EXCP_DB: Self = Self(0x41);
+    pub const INTR: Self = Self(0x60);
+    pub const NMI: Self = Self(0x61);
+    pub const VINTR: Self = Self(0x64);
+    pub const RDPMC: Self = Self(0x6f);
+    pub const CPUID: Self = Self(0x72);
+    pub const IRET: Self = Self(0x74);
+    pub const INVD: Self = Self(0x76);
+    pub const HLT: Self = Self(0x78);
+    pub const INVLPGA: Self = Self(0x7a);
+    pub const IOIO: Self = Self(0x7b);
+    pub const MSR: Self = Self(0x7c);
+    pub const SHUTDOWN: Self = Self(0x7f);
+    pub const VMRUN: Self = Self(0x80);
+    pub const VMMCALL: Self = Self(0x81);
+    pub const VMLOAD: Self = Self(0x82);
+    pub const VMSAVE: Self = Self(0x83);
+    pub const STGI: Self = Self(0x84);
+    pub const CLGI: Self = Self(0x85);
+    pub const SKINIT: Self = Self(0x86);
+    pub const WBINVD: Self = Self(0x89);
+    pub const MONITOR: Self = Self(0x8a);
+    pub const MWAIT: Self = Self(0x8b);
+    pub const MWAIT_CONDITIONAL: Self = Self(0x8c);
+    pub const XSETBV: Self = Self(0x8d);
+    pub const RDPRU: Self = Self(0x8e);
+    pub const MCOMMIT: Self = Self(0xa3);
+    pub const NPF: Self = Self(0x400);
+}
+
+/// What the exit recorded in `control` is to the layers above. IRET and the single step after it belong to the
+/// NMI state ([`super::nmi`]) and are looked at before this.
+pub fn decode(control: &Control) -> Exit {
+    let info = control.exit_info_1;
+    match control.exit_code {
+        ExitCode::INTR => Exit::ExternalInterrupt(None),
+        ExitCode::NMI => Exit::Nmi,
+        ExitCode::VINTR => Exit::InterruptWindow,
+        ExitCode::CPUID => Exit::Cpuid,
+        ExitCode::HLT => Exit::Halt,
+        ExitCode::MSR if info & 1 == 0 => Exit::ReadMsr,
+        ExitCode::MSR => Exit::WriteMsr,
+        ExitCode::IOIO => Exit::Port(port(info, control.exit_info_2)),
+        ExitCode::NPF => {
+            let fault = NestedFaultInfo::from_bits(info);
+            Exit::NestedFault { gpa: control.exit_info_2, write: fault.write(), fetch: fault.fetch() }
+        }
+        code @ (ExitCode::CR8_READ | ExitCode::CR8_WRITE) => {
+            let mov = MovCrInfo::from_bits(info);
+            Exit::Cr8 { write: code == ExitCode::CR8_WRITE, register: mov.mov().then_some(mov.register()) }
+        }
+        ExitCode::XSETBV => Exit::Xsetbv,
+        ExitCode::VMMCALL => Exit::Hypercall,
+        ExitCode::INVD | ExitCode::WBINVD => Exit::CacheFlush,
+        ExitCode::RDPMC
+        | ExitCode::INVLPGA
+        | ExitCode::VMRUN
+        | ExitCode::VMLOAD
+        | ExitCode::VMSAVE
+        | ExitCode::STGI
+        | ExitCode::CLGI
+        | ExitCode::SKINIT
+        | ExitCode::MONITOR
+        | ExitCode::MWAIT
+        | ExitCode::MWAIT_CONDITIONAL
+        | ExitCode::RDPRU
+        | ExitCode::MCOMMIT => Exit::Forbidden,
+        ExitCode::SHUTDOWN => Exit::TripleFault,
+        ExitCode(code @ 0x40..=0x5f) => {
+            let vector = (code - ExitCode::EXCP0.0) as u8;
+            let error = has_error_code(vector).then_some(info as u32);
+            Exit::Exception { vector, error }
+        }
+        ExitCode(reason) => Exit::Unexpected { reason, detail: info },
+    }
+}
+
+fn port(info: u64, next_rip: u64) -> PortAccess {
+    let info = PortInfo::from_bits(info);
+    PortAccess {
+        port: info.port(),
+        size: info.size(),
+        write: !info.input(),
+        string: info.string(),
+        repeat: info.repeat(),
+        next_rip,
+    }
+}
+
+/// Whether an exception pushes an error code (APM vol. 2 8.2, table 8-1): #DF, #TS, #NP, #SS, #GP, #PF, #AC, #CP,
+/// #VC, #SX.
+pub const fn has_error_code(vector: u8) -> bool {
+    matches!(vector, 8 | 10..=14 | 17 | 21 | 29 | 30)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::vmcb::Vmcb;
+    use super::*;
+
+    fn exit(code: ExitCode, info_1: u64, info_2: u64) -> Exit {
+        let mut control = Vmcb::ZERO.control;
+        (control.exit_code, control.exit_info_1, control.exit_info_2) = (code, info_1, info_2);
+        decode(&control)
+    }
+
+    #[test]
+    fn a_port_exit_names_port_size_direction_and_next_instruction() {
+        // OUT DX, AL to 0x3f8 with 64-bit addresses.
+        let out = PortAccess { port: 0x3f8, size: 1, write: true, string: false, repeat: false, next_rip: 0x1002 };
+        assert_eq!(exit(ExitCode::IOIO, 0x03f8_0210, 0x1002), Exit::Port(out));
+        // REP INSD from 0xcfc.
+        let ins = PortAccess { port: 0xcfc, size: 4, write: false, string: true, repeat: true, next_rip: 7 };
+        assert_eq!(exit(ExitCode::IOIO, 0x0cfc_024d, 7), Exit::Port(ins));
+    }
+
+    #[test]
+    fn a_nested_fault_tells_stores_from_fetches() {
+        let gpa = 0xc000_0010;
+        assert_eq!(exit(ExitCode::NPF, 0x1_0000_0006, gpa), Exit::NestedFault { gpa, write: true, fetch: false });
+        assert_eq!(exit(ExitCode::NPF, 0x1_0000_0014, gpa), Exit::NestedFault { gpa, write: false, fetch: true });
+    }
+
+    #[test]
+    fn the_register_of_a_cr8_access_is_told_only_with_decode_assists() {
+        assert_eq!(exit(ExitCode::CR8_WRITE, 1 << 63 | 9, 0), Exit::Cr8 { write: true, register: Some(9) });
+        assert_eq!(exit(ExitCode::CR8_READ, 0, 0), Exit::Cr8 { write: false, register: None });
+    }
+
+    #[test]
+    fn exceptions_carry_an_error_code_only_where_the_vector_has_one() {
+        assert_eq!(exit(ExitCode(0x51), 0, 0), Exit::Exception { vector: 17, error: Some(0) });
+        assert_eq!(exit(ExitCode(0x52), 0xdead, 0), Exit::Exception { vector: 18, error: None });
+        assert_eq!(exit(ExitCode(0x41), 0xdead, 0), Exit::Exception { vector: 1, error: None });
+    }
+
+    #[test]
+    fn codes_nobody_asked_for_keep_their_raw_value() {
+        for code in [0x7e, 0x62, 0x3ff, 0x403, u64::MAX] {
+            assert_eq!(exit(ExitCode(code), 5, 6), Exit::Unexpected { reason: code, detail: 5 });
+        }
+    }
+
+    #[test]
+    fn rdmsr_and_wrmsr_are_told_apart() {
+        assert_eq!(exit(ExitCode::MSR, 0, 0), Exit::ReadMsr);
+        assert_eq!(exit(ExitCode::MSR, 1, 0), Exit::WriteMsr);
+    }
+}

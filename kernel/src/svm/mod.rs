@@ -1,0 +1,37 @@
+//! AMD SVM (APM vol. 2 ch. 15), the back-end behind [`machine::vcpu::Vcpu`].
+//!
+//! Order of use. Once on each core: [`probe`], then [`enable`] with a page for the processor. Once for the machine: a
+//! [`PermissionMaps`], filled. For each vCPU, on the core that will run it and after that core's GDT, TSS and GS base
+//! are final: [`SvmVcpu::new`] with one [`VcpuPages`], then `reset`, then `run` for ever. `reset` flushes; while a vCPU
+//! runs, its nested tables may gain mappings and never lose one.
+//!
+//! ```text
+//!   vcpu.rs ──▶ world.rs    CLGI, kick?, VMLOAD, VMRUN, VMSAVE, STGI
+//!      │──────▶ exit.rs     EXITCODE ──▶ Exit
+//!      │──────▶ event.rs    EVENTINJ, EXITINTINFO          nmi.rs  mask until IRET
+//!      │──────▶ asid.rs     what to flush                  core_state.rs  FPU, XCR0, DRs
+//!      └──────▶ vmcb.rs, fields.rs   the layout            permission.rs  MSRs, ports
+//! ```
+//!
+//! Only vcpu.rs (its calls), world.rs, core_state.rs and probe.rs touch hardware; the rest is tested on the development
+//! machine.
+//!
+//! Interrupts are off whenever host code runs here (RFLAGS.IF clear). Physical interrupts make the guest exit and stay
+//! pending; [`machine::vcpu::Exit::ExternalInterrupt`] asks the caller to open interrupts for a moment.
+
+mod asid;
+mod core_state;
+mod event;
+mod exit;
+mod fields;
+mod nmi;
+mod permission;
+mod probe;
+mod state;
+mod vcpu;
+mod vmcb;
+mod world;
+
+pub use permission::PermissionMaps;
+pub use probe::{Capabilities, Missing, enable, probe};
+pub use vcpu::{SvmVcpu, VcpuPages};

@@ -1,0 +1,115 @@
+//! Virtual NMIs (APM vol. 2 15.20; 8.2.3 on masking): the processor masks NMIs from the delivery of one until an IRET
+//! has completed, but without the vNMI feature it does not do so for an injected one, so that state is kept here.
+//!
+//! While masked, IRET exits. That exit comes before the IRET, and the mask ends after it; if an NMI waits by then,
+//! the guest is single-stepped over the IRET.
+
+/// NMI state of one vCPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Nmi {
+    mask: Mask,
+    waiting: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+enum Mask {
+    #[default]
+    Open,
+    /// In the handler; IRET exits.
+    Handler,
+    /// About to execute the IRET at this address; masked until RIP is elsewhere.
+    Iret(u64),
+}
+
+/// What the next entry has to do for NMIs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plan {
+    /// Nothing.
+    Nothing,
+    /// Inject the NMI that waits.
+    Inject,
+    /// Step over the IRET: set RFLAGS.TF for this entry.
+    Step,
+}
+
+impl Nmi {
+    /// An NMI for the guest. One that comes while one waits is merged with it, as in hardware.
+    pub fn post(&mut self) {
+        self.waiting = true;
+    }
+
+    /// Whether IRET must exit.
+    #[must_use]
+    pub fn intercept_iret(&self) -> bool {
+        self.mask == Mask::Handler
+    }
+
+    /// What to do at the next entry. `occupied`: another event is to be injected already.
+    #[must_use]
+    pub fn plan(&self, occupied: bool) -> Plan {
+        match self.mask {
+            _ if !self.waiting || occupied => Plan::Nothing,
+            Mask::Open => Plan::Inject,
+            Mask::Handler => Plan::Nothing,
+            Mask::Iret(_) => Plan::Step,
+        }
+    }
+
+    /// The NMI that waited is in EVENTINJ.
+    pub fn injected(&mut self) {
+        *self = Self { mask: Mask::Handler, waiting: false };
+    }
+
+    /// The guest left at `rip`; `iret`: because of an IRET intercept.
+    pub fn left(&mut self, rip: u64, iret: bool) {
+        match self.mask {
+            Mask::Handler if iret => self.mask = Mask::Iret(rip),
+            Mask::Iret(at) if at != rip => self.mask = Mask::Open,
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_nmi_waits_until_the_iret_has_completed() {
+        let mut nmi = Nmi::default();
+        nmi.post();
+        assert_eq!(nmi.plan(false), Plan::Inject);
+        nmi.injected();
+        assert!(nmi.intercept_iret());
+        nmi.post();
+        assert_eq!(nmi.plan(false), Plan::Nothing);
+        nmi.left(0x1000, false);
+        assert_eq!(nmi.plan(false), Plan::Nothing, "an exit inside the handler changes nothing");
+        nmi.left(0x1010, true);
+        assert!(!nmi.intercept_iret());
+        assert_eq!(nmi.plan(false), Plan::Step);
+        nmi.left(0x1010, false);
+        assert_eq!(nmi.plan(false), Plan::Step, "a fault in the IRET: still before it");
+        nmi.left(0x5000, false);
+        assert_eq!(nmi.plan(false), Plan::Inject);
+    }
+
+    #[test]
+    fn without_another_nmi_the_iret_is_not_stepped() {
+        let mut nmi = Nmi::default();
+        nmi.post();
+        nmi.injected();
+        nmi.left(0x1010, true);
+        assert_eq!(nmi.plan(false), Plan::Nothing);
+        nmi.left(0x2000, false);
+        assert_eq!(nmi, Nmi::default());
+    }
+
+    #[test]
+    fn an_event_already_there_goes_first() {
+        let mut nmi = Nmi::default();
+        nmi.post();
+        assert_eq!(nmi.plan(true), Plan::Nothing);
+        assert_eq!(nmi.plan(false), Plan::Inject);
+    }
+}

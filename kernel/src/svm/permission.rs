@@ -1,0 +1,139 @@
+//! MSR and I/O permission maps (APM vol. 2 15.10 and 15.11): what a guest may touch without an exit. A set bit
+//! intercepts. Both maps are the same for every vCPU.
+
+use machine::cpuid::Vendor;
+use machine::msr::passed_through;
+
+/// First MSR of each of the three ranges that the map covers, with its offset in the map; a range is 0x2000 MSRs.
+/// Any other MSR always exits.
+const RANGES: [(u32, usize); 3] = [(0, 0), (0xc000_0000, 0x800), (0xc001_0000, 0x1000)];
+const RANGE_LENGTH: u32 = 0x2000;
+
+/// The maps. 20 KiB, physically contiguous, 4 KiB aligned.
+#[repr(C, align(4096))]
+pub struct PermissionMaps {
+    msr: [u8; 0x2000],
+    io: [u8; 0x3000],
+}
+
+impl PermissionMaps {
+    /// Everything intercepted.
+    pub const INTERCEPT_ALL: Self = Self { msr: [0xff; 0x2000], io: [0xff; 0x3000] };
+
+    /// Fills the maps: what the policy passes through does not exit, every other MSR and all ports do.
+    pub fn fill(&mut self) {
+        self.msr.fill(0xff);
+        self.io.fill(0xff);
+        for (msr, write) in passed_through(Vendor::Amd) {
+            // An MSR outside the ranges has no bit and always exits; one that outlives the world switch must.
+            if let Some((byte, shift)) = position(msr)
+                && let Some(bits) = self.msr.get_mut(byte)
+                && harmless(msr)
+            {
+                *bits &= !((1 | u8::from(write) << 1) << shift);
+            }
+        }
+    }
+
+    /// Physical address of the MSR map, for MSRPM_BASE_PA. The kernel maps memory at its physical address.
+    #[must_use]
+    pub fn msr_address(&self) -> u64 {
+        (&raw const self.msr).addr() as u64
+    }
+
+    /// Physical address of the I/O map, for IOPM_BASE_PA.
+    #[must_use]
+    pub fn io_address(&self) -> u64 {
+        (&raw const self.io).addr() as u64
+    }
+}
+
+/// Whether the back-end can let a guest have a register: VMLOAD and VMSAVE switch it, or the host does not use it and
+/// a reset of the vCPU clears it (TSC_AUX), or it is the TSC, for which the policy passes reads only.
+const fn harmless(msr: u32) -> bool {
+    matches!(msr, 0x10 | 0x174..=0x176 | 0xc000_0081..=0xc000_0084 | 0xc000_0100..=0xc000_0103)
+}
+
+/// Byte offset and shift of the two bits of `msr`: the lower for reads, the upper for writes.
+const fn position(msr: u32) -> Option<(usize, u32)> {
+    let mut i = 0;
+    while i < RANGES.len() {
+        let (first, offset) = RANGES[i];
+        let index = msr.wrapping_sub(first);
+        if index < RANGE_LENGTH {
+            return Some((offset + index as usize / 4, index % 4 * 2));
+        }
+        i += 1;
+    }
+    None
+}
+
+const _: () = {
+    assert!(size_of::<PermissionMaps>() == 5 * 0x1000);
+    assert!(core::mem::offset_of!(PermissionMaps, io) == 0x2000);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// (read exits, write exits)
+    fn exits(maps: &PermissionMaps, msr: u32) -> (bool, bool) {
+        position(msr).map_or((true, true), |(byte, shift)| {
+            let bits = maps.msr[byte] >> shift;
+            (bits & 1 != 0, bits & 2 != 0)
+        })
+    }
+
+    #[test]
+    fn the_three_ranges_lie_where_the_manual_has_them() {
+        assert_eq!(position(0), Some((0, 0)));
+        assert_eq!(position(0x1fff), Some((0x7ff, 6)));
+        assert_eq!(position(0x2000), None);
+        assert_eq!(position(0xbfff_ffff), None);
+        assert_eq!(position(0xc000_0000), Some((0x800, 0)));
+        assert_eq!(position(0xc000_0081), Some((0x820, 2)));
+        assert_eq!(position(0xc000_1fff), Some((0xfff, 6)));
+        assert_eq!(position(0xc000_2000), None);
+        assert_eq!(position(0xc001_0000), Some((0x1000, 0)));
+        assert_eq!(position(0xc001_1fff), Some((0x17ff, 6)));
+        assert_eq!(position(0xc001_2000), None);
+        assert_eq!(position(u32::MAX), None);
+    }
+
+    #[test]
+    fn exactly_what_the_policy_passes_through_does_not_exit() {
+        let mut maps = Box::new(PermissionMaps::INTERCEPT_ALL);
+        maps.fill();
+        let policy: Vec<_> = passed_through(Vendor::Amd).collect();
+        for base in [0, 0xc000_0000, 0xc001_0000u32] {
+            for msr in base..base + 0x2000 {
+                let expected = match policy.iter().find(|(number, _)| *number == msr) {
+                    Some((_, write)) => (false, !write),
+                    None => (true, true),
+                };
+                assert_eq!(exits(&maps, msr), expected, "MSR {msr:#x}");
+            }
+        }
+        let passing: u32 = maps.msr.iter().map(|b| b.count_zeros()).sum();
+        assert_eq!(passing as usize, policy.iter().map(|(_, write)| 1 + usize::from(*write)).sum::<usize>());
+    }
+
+    #[test]
+    fn what_would_hand_over_the_core_exits() {
+        let mut maps = Box::new(PermissionMaps::INTERCEPT_ALL);
+        maps.fill();
+        // APIC base, x2APIC ICR, EFER, VM_CR, VM_HSAVE_PA, HWCR, debug control.
+        for msr in [0x1b, 0x830, 0xc000_0080, 0xc001_0114, 0xc001_0117, 0xc001_0015, 0x1d9] {
+            assert_eq!(exits(&maps, msr), (true, true), "MSR {msr:#x}");
+        }
+    }
+
+    #[test]
+    fn every_port_exits() {
+        let mut maps = Box::new(PermissionMaps::INTERCEPT_ALL);
+        maps.io[0x3f8 / 8] = 0;
+        maps.fill();
+        assert!(maps.io.iter().all(|&b| b == 0xff));
+    }
+}

@@ -1,0 +1,275 @@
+//! What a VMCB holds when a guest starts, and the MSRs that live in it (APM vol. 2 14.1.3 for the state after reset,
+//! 15.5.1 for what VMRUN accepts).
+
+use super::fields::{Intercepts1, Intercepts2, InterruptControl, NestedControl};
+use super::probe::Capabilities;
+use super::vmcb::{Save, SavedSegment, Vmcb};
+use machine::vcpu::StartState;
+
+const EFER_SCE: u64 = 1;
+const EFER_LME: u64 = 1 << 8;
+const EFER_LMA: u64 = 1 << 10;
+const EFER_NXE: u64 = 1 << 11;
+const EFER_SVME: u64 = 1 << 12;
+const EFER_FFXSR: u64 = 1 << 14;
+const CR0_PG: u64 = 1 << 31;
+/// Write-back, write-through, UC-, UC, twice.
+const PAT_RESET: u64 = 0x0007_0406_0007_0406;
+const DR6_RESET: u64 = 0xffff_0ff0;
+const DR7_RESET: u64 = 0x400;
+const RFLAGS_FIXED: u64 = 2;
+
+/// #DB, #AC and #MC: a guest can keep the processor delivering the first two for ever, where no NMI gets in.
+const EXCEPTIONS: u32 = 1 << 1 | 1 << 17 | 1 << 18;
+const CR8: u16 = 1 << 8;
+
+const INTERCEPTS_1: Intercepts1 = Intercepts1::INTR
+    .union(Intercepts1::NMI)
+    .union(Intercepts1::INIT)
+    .union(Intercepts1::RDPMC)
+    .union(Intercepts1::CPUID)
+    .union(Intercepts1::INVD)
+    .union(Intercepts1::HLT)
+    .union(Intercepts1::INVLPGA)
+    .union(Intercepts1::IOIO_PROT)
+    .union(Intercepts1::MSR_PROT)
+    .union(Intercepts1::FERR_FREEZE)
+    .union(Intercepts1::SHUTDOWN);
+
+const INTERCEPTS_2: Intercepts2 = Intercepts2::VMRUN
+    .union(Intercepts2::VMMCALL)
+    .union(Intercepts2::VMLOAD)
+    .union(Intercepts2::VMSAVE)
+    .union(Intercepts2::STGI)
+    .union(Intercepts2::CLGI)
+    .union(Intercepts2::SKINIT)
+    .union(Intercepts2::WBINVD)
+    .union(Intercepts2::MONITOR)
+    .union(Intercepts2::MWAIT)
+    .union(Intercepts2::MWAIT_ARMED)
+    .union(Intercepts2::XSETBV)
+    .union(Intercepts2::RDPRU);
+
+/// Physical addresses that the control area points to.
+#[derive(Clone, Copy, Debug)]
+pub struct Roots {
+    /// I/O permission map.
+    pub io_map: u64,
+    /// MSR permission map.
+    pub msr_map: u64,
+    /// Root of the nested page tables.
+    pub nested: u64,
+}
+
+/// Fills a VMCB anew; nothing of what it held remains.
+pub fn fill(vmcb: &mut Vmcb, roots: Roots, start: &StartState) {
+    vmcb.clone_from(&Vmcb::ZERO);
+    let control = &mut vmcb.control;
+    control.intercept_cr_read = CR8;
+    control.intercept_cr_write = CR8;
+    control.intercept_exceptions = EXCEPTIONS;
+    control.intercepts_1 = INTERCEPTS_1;
+    control.intercepts_2 = INTERCEPTS_2;
+    control.iopm_base_pa = roots.io_map;
+    control.msrpm_base_pa = roots.msr_map;
+    control.interrupt_control = InterruptControl::new().with_v_intr_masking(true);
+    control.nested = NestedControl::new().with_nested_paging(true);
+    control.n_cr3 = roots.nested;
+
+    let table = |(base, limit): (u64, u16)| SavedSegment { selector: 0, attributes: 0, limit: limit.into(), base };
+    let save = &mut vmcb.save;
+    let data = SavedSegment::from(start.data);
+    (save.es, save.ss, save.ds, save.fs, save.gs) = (data, data, data, data, data);
+    (save.cs, save.tr, save.ldtr) = (start.cs.into(), start.tr.into(), start.ldtr.into());
+    (save.gdtr, save.idtr) = (table(start.gdt), table(start.idt));
+    (save.cr0, save.cr3, save.cr4) = (start.cr0, start.cr3, start.cr4);
+    save.efer = start.efer | EFER_SVME;
+    (save.dr6, save.dr7) = (DR6_RESET, DR7_RESET);
+    save.rflags = start.rflags | RFLAGS_FIXED;
+    save.rip = start.rip;
+    save.g_pat = PAT_RESET;
+}
+
+/// EFER as the guest sees it: VMRUN wants SVME set in a guest's, which the guest is not to know.
+pub fn efer(vmcb: &Vmcb) -> u64 {
+    vmcb.save.efer & !EFER_SVME
+}
+
+fn set_efer(vmcb: &mut Vmcb, capabilities: &Capabilities, value: u64) -> bool {
+    let offered = EFER_SCE | EFER_LME | EFER_LMA | EFER_NXE | if capabilities.ffxsr { EFER_FFXSR } else { 0 };
+    let old = efer(vmcb);
+    let toggles_long_mode_while_paging = (value ^ old) & EFER_LME != 0 && vmcb.save.cr0 & CR0_PG != 0;
+    if value & !offered != 0 || toggles_long_mode_while_paging {
+        return false;
+    }
+    // LMA follows LME and CR0.PG by the processor's own doing; what the guest writes there has no effect.
+    vmcb.save.efer = value & !EFER_LMA | old & EFER_LMA | EFER_SVME;
+    true
+}
+
+/// An MSR that lives in the state-save area.
+struct Switched {
+    get: fn(&Save) -> u64,
+    at: fn(&mut Save) -> &mut u64,
+    accepts: fn(u64) -> bool,
+}
+
+/// The MSRs that VMRUN, VMLOAD and VMSAVE switch, except EFER: where each is, and which values it takes.
+fn switched(number: u32) -> Option<Switched> {
+    macro_rules! field {
+        ($accepts:expr, $($field:ident).+) => {
+            Switched { get: |save| save.$($field).+, at: |save| &mut save.$($field).+, accepts: $accepts }
+        };
+    }
+    Some(match number {
+        0x174 => field!(|_| true, sysenter_cs),
+        0x175 => field!(is_canonical, sysenter_esp),
+        0x176 => field!(is_canonical, sysenter_eip),
+        0x277 => field!(is_page_attribute_table, g_pat),
+        0xc000_0081 => field!(|_| true, star),
+        0xc000_0082 => field!(is_canonical, lstar),
+        0xc000_0083 => field!(is_canonical, cstar),
+        0xc000_0084 => field!(|_| true, sfmask),
+        0xc000_0100 => field!(is_canonical, fs.base),
+        0xc000_0101 => field!(is_canonical, gs.base),
+        0xc000_0102 => field!(is_canonical, kernel_gs_base),
+        _ => return None,
+    })
+}
+
+/// Reads an MSR that lives in the VMCB; None for any other.
+pub fn msr(vmcb: &Vmcb, number: u32) -> Option<u64> {
+    match number {
+        0xc000_0080 => Some(efer(vmcb)),
+        _ => switched(number).map(|msr| (msr.get)(&vmcb.save)),
+    }
+}
+
+/// Writes one. None: it does not live here; false: a value that hardware would refuse.
+pub fn set_msr(vmcb: &mut Vmcb, capabilities: &Capabilities, number: u32, value: u64) -> Option<bool> {
+    if number == 0xc000_0080 {
+        return Some(set_efer(vmcb, capabilities, value));
+    }
+    let msr = switched(number)?;
+    let accepted = (msr.accepts)(value);
+    if accepted {
+        *(msr.at)(&mut vmcb.save) = value;
+    }
+    Some(accepted)
+}
+
+/// Whether bits 47 to 63 are alike (the guest has no 57-bit addresses).
+fn is_canonical(address: u64) -> bool {
+    (address as i64) << 16 >> 16 == address as i64
+}
+
+/// Whether every byte is a memory type: UC, WC, WT, WP, WB or UC-.
+fn is_page_attribute_table(value: u64) -> bool {
+    value.to_le_bytes().iter().all(|kind| matches!(kind, 0 | 1 | 4..=7))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fields::EventInfo;
+    use super::*;
+    use machine::cpuid::Vendor;
+    use machine::msr::passed_through;
+
+    const CAPABILITIES: Capabilities = Capabilities {
+        asids: 16,
+        features: super::super::probe::Features::new(),
+        ffxsr: false,
+        rdtscp: true,
+        xcr0: Some(7),
+    };
+    const ROOTS: Roots = Roots { io_map: 0x1000, msr_map: 0x4000, nested: 0x6000 };
+
+    fn started() -> Box<Vmcb> {
+        let mut vmcb = Box::new(Vmcb::ZERO);
+        fill(&mut vmcb, ROOTS, &StartState::linux_64(0x10_0000, 0x9000, 0x8000, (0x7000, 0x27)));
+        vmcb
+    }
+
+    #[test]
+    fn nothing_of_a_former_life_remains() {
+        let mut vmcb = started();
+        vmcb.control.event_injection = EventInfo::new().with_valid(true).with_vector(14);
+        vmcb.control.interrupt_shadow.set_shadow(true);
+        vmcb.control.interrupt_control.set_v_irq(true);
+        (vmcb.save.lstar, vmcb.save.cr2, vmcb.save.cpl, vmcb.save.kernel_gs_base) = (1, 2, 3, 4);
+        fill(&mut vmcb, ROOTS, &StartState::startup_ipi(0x9a, 0));
+        assert_eq!(vmcb.control.event_injection, EventInfo::new());
+        assert!(!vmcb.control.interrupt_shadow.shadow() && !vmcb.control.interrupt_control.v_irq());
+        assert_eq!((vmcb.save.lstar, vmcb.save.cr2, vmcb.save.cpl, vmcb.save.kernel_gs_base), (0, 0, 0, 0));
+        assert_eq!((vmcb.save.cs.selector, vmcb.save.cs.base, vmcb.save.rip), (0x9a00, 0x9_a000, 0));
+    }
+
+    #[test]
+    fn what_vmrun_insists_on_is_set() {
+        let vmcb = started();
+        assert!(vmcb.control.intercepts_2.contains(Intercepts2::VMRUN));
+        assert!(vmcb.control.nested.nested_paging());
+        assert_eq!(vmcb.save.efer, 0x1500);
+        assert_eq!((vmcb.save.dr6 >> 32, vmcb.save.dr7 >> 32), (0, 0));
+    }
+
+    #[test]
+    fn what_could_hold_the_core_against_an_nmi_is_intercepted() {
+        let control = started().control.clone();
+        assert_eq!(control.intercept_exceptions, 0x6_0002);
+        assert!(control.intercepts_1.contains(
+            Intercepts1::NMI | Intercepts1::INTR | Intercepts1::INIT | Intercepts1::SHUTDOWN | Intercepts1::MSR_PROT
+        ));
+        assert!(control.interrupt_control.v_intr_masking());
+    }
+
+    #[test]
+    fn svme_stays_set_and_hidden() {
+        let mut vmcb = started();
+        assert_eq!(msr(&vmcb, 0xc000_0080), Some(0x500));
+        assert_eq!(set_msr(&mut vmcb, &CAPABILITIES, 0xc000_0080, 0xd01), Some(true));
+        assert_eq!((vmcb.save.efer, efer(&vmcb)), (0x1d01, 0xd01));
+        assert_eq!(set_msr(&mut vmcb, &CAPABILITIES, 0xc000_0080, 0x1d01), Some(false), "SVME is not offered");
+        assert_eq!(set_msr(&mut vmcb, &CAPABILITIES, 0xc000_0080, 0x2d01), Some(false), "nor is LMSLE");
+        assert_eq!(efer(&vmcb), 0xd01);
+    }
+
+    #[test]
+    fn long_mode_is_not_switched_while_paging_and_lma_is_not_the_guest_s_to_write() {
+        let mut vmcb = started();
+        assert_eq!(set_msr(&mut vmcb, &CAPABILITIES, 0xc000_0080, 0x400), Some(false));
+        assert_eq!(set_msr(&mut vmcb, &CAPABILITIES, 0xc000_0080, 0x100), Some(true));
+        assert_eq!(efer(&vmcb), 0x500);
+        fill(&mut vmcb, ROOTS, &StartState::startup_ipi(0, 0));
+        assert_eq!(set_msr(&mut vmcb, &CAPABILITIES, 0xc000_0080, 0x500), Some(true));
+        assert_eq!(efer(&vmcb), 0x100);
+    }
+
+    #[test]
+    fn an_address_msr_takes_canonical_values_only() {
+        let mut vmcb = started();
+        for number in [0x175, 0x176, 0xc000_0082, 0xc000_0083, 0xc000_0100, 0xc000_0101, 0xc000_0102] {
+            assert_eq!(set_msr(&mut vmcb, &CAPABILITIES, number, 0xffff_8000_0000_0000), Some(true));
+            assert_eq!(set_msr(&mut vmcb, &CAPABILITIES, number, 0x0000_8000_0000_0000), Some(false));
+            assert_eq!(msr(&vmcb, number), Some(0xffff_8000_0000_0000), "MSR {number:#x}");
+        }
+    }
+
+    #[test]
+    fn pat_takes_memory_types_only() {
+        let mut vmcb = started();
+        assert_eq!(set_msr(&mut vmcb, &CAPABILITIES, 0x277, 0x0407_0506_0007_0106), Some(true));
+        assert_eq!(set_msr(&mut vmcb, &CAPABILITIES, 0x277, 0x0407_0506_0007_0206), Some(false));
+        assert_eq!(vmcb.save.g_pat, 0x0407_0506_0007_0106);
+    }
+
+    #[test]
+    fn every_switched_msr_that_passes_unseen_can_be_read_by_the_host_too() {
+        let mut vmcb = started();
+        for (number, _) in passed_through(Vendor::Amd).filter(|(n, _)| ![0x10, 0xc000_0103].contains(n)) {
+            assert!(msr(&vmcb, number).is_some(), "MSR {number:#x}");
+        }
+        assert_eq!(msr(&vmcb, 0xc001_0117), None);
+        assert_eq!(set_msr(&mut vmcb, &CAPABILITIES, 0x1b, 0), None);
+    }
+}

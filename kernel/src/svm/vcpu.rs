@@ -1,0 +1,301 @@
+//! A virtual CPU on SVM: [`Vcpu`] in terms of the VMCB, and the entry loop (APM vol. 2 15.5, 15.6, 15.20, 15.21).
+
+#![allow(unsafe_code, reason = "calls the world switch")]
+
+use super::asid::Asids;
+use super::exit::{self, ExitCode};
+use super::fields::{EventInfo, Intercepts1, InterruptControl, InterruptShadow};
+use super::nmi::{Nmi, Plan};
+use super::permission::PermissionMaps;
+use super::probe::Capabilities;
+use super::state::{self, Roots};
+use super::vmcb::{SavedSegment, Vmcb};
+use super::{core_state, event, world};
+use core::sync::atomic::AtomicBool;
+use machine::vcpu::{Event, Exit, Gprs, Segment, SegmentName, StartState, Vcpu};
+
+const RFLAGS_TF: u64 = 1 << 8;
+const RFLAGS_IF: u64 = 1 << 9;
+const RFLAGS_RF: u64 = 1 << 16;
+const DR6_BS: u64 = 1 << 14;
+const TSC_AUX: u32 = 0xc000_0103;
+
+/// The pages of one vCPU: 8 KiB, physically contiguous, 4 KiB aligned.
+#[repr(C, align(4096))]
+pub struct VcpuPages {
+    guest: Vmcb,
+    /// What VMLOAD brings back of the host.
+    host: Vmcb,
+}
+
+impl VcpuPages {
+    /// Pages as [`SvmVcpu::new`] takes them.
+    pub const ZERO: Self = Self { guest: Vmcb::ZERO, host: Vmcb::ZERO };
+}
+
+const _: () = assert!(size_of::<VcpuPages>() == 0x2000);
+
+/// A virtual CPU. It lives and dies on one core.
+pub struct SvmVcpu {
+    pages: &'static mut VcpuPages,
+    gprs: Gprs,
+    kick: &'static AtomicBool,
+    capabilities: Capabilities,
+    roots: Roots,
+    asids: Asids,
+    nmi: Nmi,
+    /// `reset` was called: there is a VMCB to enter with and a host to come back to.
+    started: bool,
+}
+
+impl SvmVcpu {
+    /// A vCPU that is yet to be [`reset`](Vcpu::reset).
+    ///
+    /// `nested_root` is the physical address of the nested tables' root. `kick` is looked at right before each
+    /// entry and never written here: while it is set, [`run`](Vcpu::run) returns [`Exit::Nmi`] without entering.
+    ///
+    /// # Safety
+    /// [`super::enable`] ran on the core that will use the vCPU, with these `capabilities`; no other core uses it.
+    /// `pages` and `maps` (filled) are mapped at their physical address. The nested tables map nothing but this
+    /// guest's memory for as long as the vCPU runs. [`run`](Vcpu::run) is called with interrupts off.
+    pub unsafe fn new(
+        pages: &'static mut VcpuPages,
+        maps: &'static PermissionMaps,
+        nested_root: u64,
+        kick: &'static AtomicBool,
+        capabilities: Capabilities,
+    ) -> Self {
+        Self {
+            pages,
+            gprs: Gprs::default(),
+            kick,
+            capabilities,
+            roots: Roots { io_map: maps.io_address(), msr_map: maps.msr_address(), nested: nested_root },
+            asids: Asids::new(capabilities.asids, capabilities.features.flush_by_asid()),
+            nmi: Nmi::default(),
+            started: false,
+        }
+    }
+
+    fn vmcb(&self) -> &Vmcb {
+        &self.pages.guest
+    }
+
+    fn vmcb_mut(&mut self) -> &mut Vmcb {
+        &mut self.pages.guest
+    }
+
+    /// One entry and exit; None if it was the back-end's own affair.
+    fn enter(&mut self) -> Option<Exit> {
+        let plan = self.nmi.plan(self.event_waiting());
+        let Self { pages, gprs, kick, .. } = self;
+        let VcpuPages { guest, host } = &mut **pages;
+        if plan == Plan::Inject {
+            guest.control.event_injection = event::injection(Event::Nmi);
+            self.nmi.injected();
+        }
+        let traced_by_guest = guest.save.rflags & RFLAGS_TF != 0;
+        if plan == Plan::Step {
+            guest.save.rflags |= RFLAGS_TF;
+        }
+        guest.control.intercepts_1.set(Intercepts1::IRET, self.nmi.intercept_iret());
+        (guest.control.guest_asid, guest.control.tlb_control) = self.asids.for_entry();
+        (guest.save.rax, guest.save.rsp) = (gprs.rax, gprs.rsp);
+        let rip = guest.save.rip;
+        // SAFETY: SVM is enabled and interrupts are off (contract of `new`). `reset` has filled the VMCB, whose
+        // intercepts, maps and nested root are never weakened, and saved the host (`run` sees to that). The references
+        // given up to the call are not used while it runs.
+        let entered = unsafe { world::enter(guest, gprs, host, core::ptr::from_ref(*kick)) };
+        let step = plan == Plan::Step && guest.save.rip == rip;
+        if step && !traced_by_guest {
+            guest.save.rflags &= !RFLAGS_TF; // still before the IRET: the flag is not the guest's
+        }
+        if !entered {
+            return Some(Exit::Nmi);
+        }
+        self.asids.entered();
+        (gprs.rax, gprs.rsp) = (guest.save.rax, guest.save.rsp);
+        let code = guest.control.exit_code;
+        self.nmi.left(guest.save.rip, code == ExitCode::IRET);
+
+        let exit = exit::decode(&guest.control);
+        // An exception met while delivering something else takes its place, as without a hypervisor: those that exit
+        // here are benign (APM vol. 2 8.2.9), so the first one is dropped.
+        let interrupted = match exit {
+            Exit::Exception { .. } => EventInfo::new(),
+            _ => event::taken_up(guest.control.exit_int_info),
+        };
+        guest.control.event_injection = interrupted;
+
+        if code == ExitCode::IRET {
+            return None;
+        }
+        if code == ExitCode::EXCP_DB && plan == Plan::Step && !step && !traced_by_guest {
+            guest.save.dr6 &= !DR6_BS;
+            return None;
+        }
+        Some(exit)
+    }
+}
+
+impl Vcpu for SvmVcpu {
+    fn reset(&mut self, state: &StartState) {
+        state::fill(&mut self.pages.guest, self.roots, state);
+        self.gprs = state.gprs;
+        self.nmi = Nmi::default();
+        self.asids.flush();
+        // SAFETY: SVM is enabled on this core, and the FPU is the guest's (contract of `new`).
+        unsafe {
+            world::save_host(&raw mut self.pages.host);
+            core_state::reset(&self.capabilities);
+        }
+        self.started = true;
+    }
+
+    fn run(&mut self) -> Exit {
+        if !self.started {
+            return Exit::Unexpected { reason: u64::MAX, detail: 0 };
+        }
+        loop {
+            if let Some(exit) = self.enter() {
+                return exit;
+            }
+        }
+    }
+
+    fn gprs(&self) -> &Gprs {
+        &self.gprs
+    }
+
+    fn gprs_mut(&mut self) -> &mut Gprs {
+        &mut self.gprs
+    }
+
+    fn rip(&self) -> u64 {
+        self.vmcb().save.rip
+    }
+
+    fn set_rip(&mut self, rip: u64) {
+        self.vmcb_mut().save.rip = rip;
+    }
+
+    fn rflags(&self) -> u64 {
+        self.vmcb().save.rflags
+    }
+
+    fn set_rflags(&mut self, rflags: u64) {
+        self.vmcb_mut().save.rflags = rflags;
+    }
+
+    fn cr0(&self) -> u64 {
+        self.vmcb().save.cr0
+    }
+
+    fn cr3(&self) -> u64 {
+        self.vmcb().save.cr3
+    }
+
+    fn cr4(&self) -> u64 {
+        self.vmcb().save.cr4
+    }
+
+    fn set_cr2(&mut self, address: u64) {
+        self.vmcb_mut().save.cr2 = address;
+    }
+
+    fn efer(&self) -> u64 {
+        state::efer(self.vmcb())
+    }
+
+    fn segment(&self, name: SegmentName) -> Segment {
+        let save = &self.vmcb().save;
+        let saved: SavedSegment = match name {
+            SegmentName::Es => save.es,
+            SegmentName::Cs => save.cs,
+            SegmentName::Ss => save.ss,
+            SegmentName::Ds => save.ds,
+            SegmentName::Fs => save.fs,
+            SegmentName::Gs => save.gs,
+            SegmentName::Ldtr => save.ldtr,
+            SegmentName::Tr => save.tr,
+        };
+        saved.into()
+    }
+
+    fn cpl(&self) -> u8 {
+        self.vmcb().save.cpl
+    }
+
+    fn msr(&self, number: u32) -> Option<u64> {
+        match number {
+            TSC_AUX => core_state::read_tsc_aux(&self.capabilities),
+            _ => state::msr(self.vmcb(), number),
+        }
+    }
+
+    fn set_msr(&mut self, number: u32, value: u64) -> bool {
+        match number {
+            TSC_AUX => u32::try_from(value).is_ok_and(|aux| core_state::write_tsc_aux(&self.capabilities, aux)),
+            _ => state::set_msr(&mut self.pages.guest, &self.capabilities, number, value) == Some(true),
+        }
+    }
+
+    fn set_xcr0(&mut self, value: u64) {
+        core_state::set_xcr0(&self.capabilities, value);
+    }
+
+    fn instruction_length(&self) -> Option<u8> {
+        if !self.capabilities.features.next_rip_save() {
+            return None;
+        }
+        // Zero, and so out of range, on exits that are not for an instruction.
+        let length = self.vmcb().control.next_rip.wrapping_sub(self.rip());
+        u8::try_from(length).ok().filter(|length| (1..=15).contains(length))
+    }
+
+    fn instruction_bytes(&self) -> Option<([u8; 15], u8)> {
+        let control = &self.vmcb().control;
+        let length = control.instruction_length & 15;
+        (self.capabilities.features.decode_assists() && control.exit_code == ExitCode::NPF && length != 0)
+            .then_some((control.instruction_bytes, length))
+    }
+
+    fn skip_to(&mut self, next: u64) {
+        let waiting = self.event_waiting();
+        let guest = self.vmcb_mut();
+        guest.save.rip = next;
+        guest.save.rflags &= !RFLAGS_RF;
+        guest.control.interrupt_shadow = InterruptShadow::new();
+        // The processor would have trapped after the instruction.
+        if guest.save.rflags & RFLAGS_TF != 0 && !waiting {
+            guest.save.dr6 |= DR6_BS;
+            self.inject(Event::Exception(1, None));
+        }
+    }
+
+    fn interruptible(&self) -> bool {
+        let guest = self.vmcb();
+        guest.save.rflags & RFLAGS_IF != 0 && !guest.control.interrupt_shadow.shadow() && !self.event_waiting()
+    }
+
+    fn event_waiting(&self) -> bool {
+        self.vmcb().control.event_injection.valid()
+    }
+
+    fn inject(&mut self, event: Event) {
+        match event {
+            Event::Nmi => self.nmi.post(),
+            _ => self.vmcb_mut().control.event_injection = event::injection(event),
+        }
+    }
+
+    fn want_interrupt_window(&mut self, wanted: bool) {
+        let control = &mut self.vmcb_mut().control;
+        // A virtual interrupt of the highest priority that is never delivered: it exits instead.
+        let asked = InterruptControl::new().with_v_irq(true).with_v_ign_tpr(true).with_v_intr_prio(0xf);
+        let cleared = control.interrupt_control.into_bits() & !asked.into_bits();
+        let bits = if wanted { cleared | asked.into_bits() } else { cleared };
+        control.interrupt_control = InterruptControl::from_bits(bits);
+        control.intercepts_1.set(Intercepts1::VINTR, wanted);
+    }
+}

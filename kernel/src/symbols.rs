@@ -1,0 +1,88 @@
+//! Names for a backtrace, from the symbol table that GRUB loads beside the image (multiboot2 3.6.7, ELF-64 symbol
+//! table). Without it addresses are printed, which `addr2line` understands.
+
+#![allow(unsafe_code, reason = "reads the symbol table where GRUB put it")]
+
+use core::{ffi::CStr, ptr, slice};
+use multiboot2::BootInformation;
+use spin::Once;
+
+#[repr(C)]
+struct Symbol {
+    name: u32,
+    info: u8,
+    other: u8,
+    section: u16,
+    value: u64,
+    size: u64,
+}
+
+struct Symbols {
+    table: &'static [Symbol],
+    strings: &'static [u8],
+}
+
+static SYMBOLS: Once<Symbols> = Once::new();
+
+const FUNCTION: u8 = 2;
+const SYMTAB: u32 = 2;
+
+/// Section header, ELF-64.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Section {
+    name: u32,
+    kind: u32,
+    flags: u64,
+    address: u64,
+    offset: u64,
+    size: u64,
+    link: u32,
+    info: u32,
+    align: u64,
+    entry: u64,
+}
+
+/// Finds the symbol table and gives the ranges of memory it occupies, which must be kept.
+pub fn find(info: &BootInformation<'_>) -> [(u64, u64); 2] {
+    let Some(tag) = info.elf_sections_tag() else { return Default::default() };
+    if tag.entry_size() as usize != size_of::<Section>() {
+        return Default::default();
+    }
+    // The section headers follow the tag's fixed part of 20 bytes (multiboot2 3.6.7), 4-byte aligned only.
+    let headers = ptr::from_ref(tag).cast::<u8>().wrapping_add(20).cast::<Section>();
+    let count = tag.number_of_sections() as usize;
+    // SAFETY: the tag says that so many headers follow, and the multiboot2 crate has checked the tag's size against
+    // that of the boot information.
+    let section = |i: usize| (i < count).then(|| unsafe { headers.add(i).read_unaligned() });
+    let Some(symtab) = (0..count).filter_map(section).find(|s| s.kind == SYMTAB) else { return Default::default() };
+    let Some(strtab) = section(symtab.link as usize) else { return Default::default() };
+    if symtab.address == 0 || strtab.address == 0 || symtab.address % 8 != 0 {
+        return Default::default();
+    }
+    SYMBOLS.call_once(|| Symbols {
+        // SAFETY: GRUB loaded both sections to the addresses it gives; the ranges are reserved by the caller and
+        // never written.
+        table: unsafe {
+            slice::from_raw_parts(
+                ptr::with_exposed_provenance(symtab.address as usize),
+                symtab.size as usize / size_of::<Symbol>(),
+            )
+        },
+        // SAFETY: as above.
+        strings: unsafe {
+            slice::from_raw_parts(ptr::with_exposed_provenance(strtab.address as usize), strtab.size as usize)
+        },
+    });
+    [symtab, strtab].map(|s| (s.address, s.address + s.size))
+}
+
+/// The function that contains `address`, and the offset in it.
+pub fn name(address: u64) -> Option<(&'static str, u64)> {
+    let symbols = SYMBOLS.get()?;
+    let s = symbols.table.iter().find(|s| {
+        s.info & 15 == FUNCTION && address >= s.value && address - s.value < s.size.max(1)
+    })?;
+    let name = CStr::from_bytes_until_nul(symbols.strings.get(s.name as usize..)?).ok()?;
+    Some((name.to_str().ok()?, address - s.value))
+}

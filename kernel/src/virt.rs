@@ -1,0 +1,201 @@
+//! Which of the two back-ends this machine has, and what each needs of a core: the only place that names both.
+
+#![allow(unsafe_code, reason = "switches virtualization on and hands the back-ends their pages")]
+
+use crate::{arch::time, cores::Core, mem, report, svm, vmx};
+use alloc::{boxed::Box, format, string::String};
+use control::Virtualization;
+use core::{arch::x86_64::__cpuid_count, ptr, sync::atomic::Ordering};
+use machine::{
+    cpuid::{Cpuid, Current, Regs, Vendor},
+    machine::Platform,
+    msr,
+    vcpu::Vcpu,
+};
+use memory::{
+    frames::OutOfMemory,
+    tables::{Format, Tables},
+};
+use spin::Once;
+
+/// The back-end in use, with what it knows of this CPU and what all its vCPUs share.
+enum Backend {
+    Svm { capabilities: svm::Capabilities, maps: &'static svm::PermissionMaps },
+    Vmx { capabilities: vmx::Capabilities, msr_bitmap: u64 },
+}
+
+static BACKEND: Once<Backend> = Once::new();
+
+/// Whether guests can run.
+pub fn available() -> bool {
+    BACKEND.is_completed()
+}
+
+/// Finds the back-end and says in the report what it has and lacks.
+pub fn detect() -> Option<Virtualization> {
+    let found = match (svm::probe(), vmx::probe()) {
+        (Ok(capabilities), _) => use_svm(capabilities),
+        (Err(_), Some(capabilities)) => use_vmx(capabilities)?,
+        (Err(svm::Missing::Svm), None) => {
+            report::missing(
+                "this CPU offers neither VT-x nor SVM, so no guest can run; on a server switch \"Virtualization \
+                 Technology\" or \"SVM\" on in the firmware's setup, in a virtual machine give the CPU nested \
+                 virtualization",
+            );
+            return None;
+        }
+        (Err(missing), None) => {
+            report::missing(format!("{missing}"));
+            return None;
+        }
+    };
+    Some(found)
+}
+
+fn use_svm(capabilities: svm::Capabilities) -> Virtualization {
+    report::found(format!("SVM with nested paging and {} ASIDs", capabilities.asids));
+    for o in capabilities.optional() {
+        if o.present {
+            report::found(format!("SVM: {}", o.name));
+        } else {
+            report::fallback(format!("SVM without {}: {}", o.name, o.fallback));
+        }
+    }
+    let mut maps = Box::new(svm::PermissionMaps::INTERCEPT_ALL);
+    maps.fill();
+    BACKEND.call_once(|| Backend::Svm { capabilities, maps: Box::leak(maps) });
+    Virtualization::Svm
+}
+
+fn use_vmx(capabilities: vmx::Capabilities) -> Option<Virtualization> {
+    for f in capabilities.findings() {
+        match (f.found, f.required) {
+            (true, _) => report::found(format!("{f}")),
+            (false, true) => report::missing(format!("{f}")),
+            (false, false) => report::fallback(format!("{f}")),
+        }
+    }
+    if !capabilities.sufficient() {
+        return None;
+    }
+    let page = match mem::pages(4096) {
+        Ok(page) => page,
+        Err(e) => {
+            report::missing(format!("a page for VT-x's MSR bitmap: {e}"));
+            return None;
+        }
+    };
+    let passed = msr::passed_through(Vendor::Intel);
+    // SAFETY: a fresh page, as large and as aligned as the bitmap.
+    unsafe { ptr::with_exposed_provenance_mut::<vmx::Bitmap>(page as usize).write(vmx::Bitmap::new(passed)) };
+    BACKEND.call_once(|| Backend::Vmx { capabilities, msr_bitmap: page });
+    Some(Virtualization::Vmx)
+}
+
+/// Empty nested tables in the back-end's format.
+///
+/// # Errors
+/// No memory.
+pub fn nested_tables() -> Result<Tables, OutOfMemory> {
+    let (format, gigabyte) = match BACKEND.get() {
+        Some(Backend::Vmx { capabilities, .. }) => (Format::Ept, capabilities.ept_vpid.pages_1g()),
+        _ => (Format::Npt, mem::has_gigabyte_pages()),
+    };
+    Tables::new(format, gigabyte, &mut *mem::FRAMES.lock())
+}
+
+/// What guests of this machine have in common.
+pub fn guest_platform() -> Platform {
+    let rates = time::rates();
+    let (rdtscp, invpcid) = match BACKEND.get() {
+        Some(Backend::Svm { capabilities, .. }) => (capabilities.rdtscp, true),
+        Some(Backend::Vmx { capabilities, .. }) => (capabilities.rdtscp(), capabilities.invpcid()),
+        None => (false, false),
+    };
+    Platform {
+        cpuid,
+        tsc_khz: rates.tsc / 1000,
+        tsc: time::tsc(),
+        tsc_deadline: rates.deadline,
+        rdtscp,
+        invpcid,
+    }
+}
+
+fn cpuid(leaf: u32, subleaf: u32) -> Regs {
+    let r = __cpuid_count(leaf, subleaf);
+    Regs { eax: r.eax, ebx: r.ebx, ecx: r.ecx, edx: r.edx }
+}
+
+/// What a vCPU needs for as long as sidecore runs: the back-end's pages.
+#[derive(Clone, Copy, Debug)]
+pub struct Pages(u64);
+
+impl Pages {
+    /// Takes them.
+    ///
+    /// # Errors
+    /// No memory.
+    pub fn take() -> Result<Self, OutOfMemory> {
+        let bytes = match BACKEND.get() {
+            Some(Backend::Svm { .. }) => size_of::<svm::VcpuPages>() as u64,
+            _ => 4096,
+        };
+        mem::pages(bytes).map(Self)
+    }
+}
+
+/// Something done with a vCPU of either back-end.
+pub trait WithVcpu {
+    /// Does it.
+    fn with<V: Vcpu>(self, vcpu: &mut V);
+}
+
+/// Makes a vCPU on this core and does something with it. The core runs no other until this returns.
+///
+/// # Errors
+/// The core cannot run guests; the text says why.
+pub fn with_vcpu(core: &'static Core, pages: Pages, nested_root: u64, cpuid: &Cpuid, what: impl WithVcpu) -> Result<(), String> {
+    match BACKEND.get() {
+        Some(Backend::Svm { capabilities, maps }) => {
+            if !core.virtualizes.swap(true, Ordering::Relaxed) {
+                let save = mem::pages(4096).map_err(|e| format!("core {}: {e}", core.index))?;
+                // SAFETY: `detect` probed (all cores are alike), and the page is this core's from now on.
+                unsafe { svm::enable(capabilities, save) };
+            }
+            let p = ptr::with_exposed_provenance_mut::<svm::VcpuPages>(pages.0 as usize);
+            // SAFETY: the pages are this vCPU's, and the guest's former vCPU on them is gone: its job has ended.
+            // `enable` ran on this core; the nested tables map the guest's memory alone.
+            let mut vcpu = unsafe {
+                p.write(svm::VcpuPages::ZERO);
+                svm::SvmVcpu::new(&mut *p, maps, nested_root, &core.kick, *capabilities)
+            };
+            what.with(&mut vcpu);
+            Ok(())
+        }
+        Some(Backend::Vmx { capabilities, msr_bitmap }) => {
+            if !core.virtualizes.swap(true, Ordering::Relaxed) {
+                let region = mem::pages(4096).map_err(|e| format!("core {}: {e}", core.index))?;
+                // SAFETY: once per core, by the flag; the page is this core's from now on.
+                unsafe { vmx::enable(region, capabilities) }.map_err(|e| format!("core {}: {e}", core.index))?;
+            }
+            let current = Current { apic_id: 0, cr4: 0, xcr0: 1 };
+            let parts = vmx::Parts {
+                vmcs: pages.0,
+                msr_bitmap: *msr_bitmap,
+                ept_root: nested_root,
+                // One vCPU a core, so any tag but 0 will do; a vCPU's life begins with a flush.
+                vpid: 1,
+                kick: &core.kick,
+                capabilities,
+                offer: vmx::Offer::from_cpuid(|leaf, subleaf| cpuid.answer(leaf, subleaf, &current)),
+            };
+            // SAFETY: the core is in VMX operation for good, its tables do not change any more, interrupts are off,
+            // the frames are this vCPU's, and jobs on a core follow one another.
+            let mut vcpu = unsafe { vmx::Vcpu::new(&parts) }.map_err(|e| format!("core {}: {e}", core.index))?;
+            what.with(&mut vcpu);
+            Ok(())
+        }
+        None => Err("this machine has neither SVM nor VT-x".into()),
+    }
+}

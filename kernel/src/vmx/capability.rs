@@ -1,0 +1,376 @@
+//! What this CPU's VT-x can do, read once from the capability MSRs (SDM vol. 3D appendix A), as data for the report.
+
+use super::{
+    control_registers::Fixed,
+    controls::{
+        self, Allowed, Entry, Exit, Missing, PinBased, Primary, REQUIRED_ENTRY, REQUIRED_EXIT, REQUIRED_PIN_BASED,
+        REQUIRED_PRIMARY, REQUIRED_SECONDARY, Secondary, adjust,
+    },
+};
+use bitfield_struct::bitfield;
+use core::fmt;
+
+/// Numbers of the MSRs read here.
+mod number {
+    pub const FEATURE_CONTROL: u32 = 0x3a;
+    pub const BASIC: u32 = 0x480;
+    pub const PIN_BASED: u32 = 0x481;
+    pub const PRIMARY: u32 = 0x482;
+    pub const EXIT: u32 = 0x483;
+    pub const ENTRY: u32 = 0x484;
+    pub const MISC: u32 = 0x485;
+    pub const CR0_FIXED0: u32 = 0x486;
+    pub const CR0_FIXED1: u32 = 0x487;
+    pub const CR4_FIXED0: u32 = 0x488;
+    pub const CR4_FIXED1: u32 = 0x489;
+    pub const SECONDARY: u32 = 0x48b;
+    pub const EPT_VPID: u32 = 0x48c;
+    pub const TRUE_PIN_BASED: u32 = 0x48d;
+    pub const TRUE_PRIMARY: u32 = 0x48e;
+    pub const TRUE_EXIT: u32 = 0x48f;
+    pub const TRUE_ENTRY: u32 = 0x490;
+}
+
+/// IA32_FEATURE_CONTROL (SDM vol. 3C 24.7).
+#[bitfield(u64)]
+#[derive(PartialEq, Eq)]
+pub struct FeatureControl {
+    /// Can't be written until the next reset.
+    pub locked: bool,
+    pub vmx_inside_smx: bool,
+    /// VMXON works.
+    pub vmx_outside_smx: bool,
+    #[bits(61)]
+    __: u64,
+}
+
+/// IA32_VMX_BASIC (A.1).
+#[bitfield(u64)]
+#[derive(PartialEq, Eq)]
+pub struct Basic {
+    /// VMCS revision identifier, the first word of a VMCS and of a VMXON region.
+    #[bits(31)]
+    pub revision: u32,
+    __: bool,
+    /// Bytes of a VMCS or VMXON region, at most 4096.
+    #[bits(13)]
+    pub region_size: u16,
+    #[bits(5)]
+    __: u8,
+    #[bits(4)]
+    pub memory_type: u8,
+    pub ins_outs_information: bool,
+    /// The TRUE control MSRs exist.
+    pub true_controls: bool,
+    __: u8,
+}
+
+/// IA32_VMX_MISC (A.6).
+#[bitfield(u64)]
+#[derive(PartialEq, Eq)]
+pub struct Misc {
+    /// The preemption timer counts at the TSC's rate shifted right by this.
+    #[bits(5)]
+    pub preemption_timer_shift: u8,
+    /// An exit stores EFER.LMA in the entry control "IA-32e mode guest".
+    pub stores_lma: bool,
+    #[bits(58)]
+    __: u64,
+}
+
+/// IA32_VMX_EPT_VPID_CAP (A.10).
+#[bitfield(u64)]
+#[derive(PartialEq, Eq)]
+pub struct EptVpid {
+    pub execute_only: bool,
+    #[bits(5)]
+    __: u8,
+    /// 4-level EPT.
+    pub walk_4: bool,
+    pub walk_5: bool,
+    pub uncacheable: bool,
+    #[bits(5)]
+    __: u8,
+    /// The EPT's own accesses may be write-back.
+    pub write_back: bool,
+    __: bool,
+    pub pages_2m: bool,
+    pub pages_1g: bool,
+    #[bits(2)]
+    __: u8,
+    pub invept: bool,
+    /// Accessed and dirty bits.
+    pub accessed_dirty: bool,
+    #[bits(3)]
+    __: u8,
+    pub invept_single: bool,
+    pub invept_all: bool,
+    #[bits(5)]
+    __: u8,
+    pub invvpid: bool,
+    #[bits(7)]
+    __: u8,
+    pub invvpid_address: bool,
+    pub invvpid_single: bool,
+    pub invvpid_all: bool,
+    pub invvpid_retaining_globals: bool,
+    #[bits(20)]
+    __: u32,
+}
+
+/// The capability MSRs of one CPU.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs, reason = "the names are the manual's")]
+pub struct Capabilities {
+    pub feature_control: FeatureControl,
+    pub basic: Basic,
+    pub pin_based: Allowed,
+    pub primary: Allowed,
+    pub secondary: Allowed,
+    pub exit: Allowed,
+    pub entry: Allowed,
+    pub misc: Misc,
+    pub cr0: Fixed,
+    pub cr4: Fixed,
+    pub ept_vpid: EptVpid,
+}
+
+/// One line of the capability report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What is looked for.
+    pub what: &'static str,
+    /// Whether it is there.
+    pub found: bool,
+    /// Whether no guest can run without it.
+    pub required: bool,
+    /// If it is missing: what helps (required) or what is done instead (optional).
+    pub otherwise: &'static str,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, found, required, otherwise } = self;
+        match (found, required) {
+            (true, _) => write!(f, "VT-x: {what}: yes."),
+            (false, true) => write!(f, "VT-x: {what}: missing, and required: {otherwise}."),
+            (false, false) => write!(f, "VT-x: {what}: no; {otherwise}."),
+        }
+    }
+}
+
+/// The control words of a guest on this CPU.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs, reason = "the names are the manual's")]
+pub struct ControlWords {
+    pub pin_based: u32,
+    pub primary: u32,
+    pub secondary: u32,
+    pub exit: u32,
+    /// With "IA-32e mode guest" set; to be cleared for a guest that isn't in long mode.
+    pub entry: u32,
+}
+
+impl Capabilities {
+    /// Reads the MSRs by `rdmsr`. Only on a CPU whose CPUID says VMX (leaf 1, ECX bit 5); only MSRs that exist are read.
+    pub fn read(rdmsr: impl Fn(u32) -> u64) -> Self {
+        let basic = Basic::from_bits(rdmsr(number::BASIC));
+        let either = |with, without| Allowed::from(rdmsr(if basic.true_controls() { with } else { without }));
+        let primary = either(number::TRUE_PRIMARY, number::PRIMARY);
+        let has_secondary = primary.may_be_one & Primary::ACTIVATE_SECONDARY_CONTROLS.bits() != 0;
+        let secondary = if has_secondary { Allowed::from(rdmsr(number::SECONDARY)) } else { Allowed::default() };
+        let has_ept_or_vpid = secondary.may_be_one & (Secondary::ENABLE_EPT | Secondary::ENABLE_VPID).bits() != 0;
+        Self {
+            feature_control: FeatureControl::from_bits(rdmsr(number::FEATURE_CONTROL)),
+            basic,
+            pin_based: either(number::TRUE_PIN_BASED, number::PIN_BASED),
+            primary,
+            secondary,
+            exit: either(number::TRUE_EXIT, number::EXIT),
+            entry: either(number::TRUE_ENTRY, number::ENTRY),
+            misc: Misc::from_bits(rdmsr(number::MISC)),
+            cr0: Fixed { must_be_one: rdmsr(number::CR0_FIXED0), may_be_one: rdmsr(number::CR0_FIXED1) },
+            cr4: Fixed { must_be_one: rdmsr(number::CR4_FIXED0), may_be_one: rdmsr(number::CR4_FIXED1) },
+            ept_vpid: EptVpid::from_bits(if has_ept_or_vpid { rdmsr(number::EPT_VPID) } else { 0 }),
+        }
+    }
+
+    /// Whether firmware allows VMXON, or leaves it to us.
+    pub fn allowed_by_firmware(&self) -> bool {
+        !self.feature_control.locked() || self.feature_control.vmx_outside_smx()
+    }
+
+    /// Whether RDTSCP and RDPID can run in a guest.
+    pub fn rdtscp(&self) -> bool {
+        self.has(Secondary::ENABLE_RDTSCP)
+    }
+
+    /// Whether INVPCID can run in a guest.
+    pub fn invpcid(&self) -> bool {
+        self.has(Secondary::ENABLE_INVPCID)
+    }
+
+    /// Whether WBINVD can be made to exit.
+    pub fn wbinvd_exiting(&self) -> bool {
+        self.has(Secondary::WBINVD_EXITING)
+    }
+
+    fn has(&self, control: Secondary) -> bool {
+        self.secondary.may_be_one & control.bits() == control.bits()
+    }
+
+    /// The control words for a guest to which `offered` secondary controls are to be given.
+    ///
+    /// # Errors
+    /// A control that no guest can do without is missing.
+    pub fn control_words(&self, offered: Secondary) -> Result<ControlWords, Missing> {
+        let none = Primary::empty();
+        Ok(ControlWords {
+            pin_based: adjust("pin-based", self.pin_based, REQUIRED_PIN_BASED, PinBased::empty(), PinBased::empty())?,
+            primary: adjust("primary", self.primary, REQUIRED_PRIMARY, none, controls::FORBIDDEN_PRIMARY)?,
+            secondary: adjust(
+                "secondary",
+                self.secondary,
+                REQUIRED_SECONDARY,
+                offered | Secondary::WBINVD_EXITING,
+                Secondary::empty(),
+            )?,
+            exit: adjust("VM-exit", self.exit, REQUIRED_EXIT, Exit::empty(), Exit::empty())?,
+            entry: adjust("VM-entry", self.entry, REQUIRED_ENTRY, Entry::empty(), Entry::empty())?,
+        })
+    }
+
+    /// Whether every required thing is there.
+    pub fn sufficient(&self) -> bool {
+        self.findings().iter().all(|f| f.found || !f.required)
+    }
+
+    /// What the report says, most important first.
+    pub fn findings(&self) -> [Finding; 16] {
+        let required = |what, found, otherwise| Finding { what, found, required: true, otherwise };
+        let optional = |what, found, otherwise| Finding { what, found, required: false, otherwise };
+        let e = self.ept_vpid;
+        let newer = "a CPU from 2010 (Westmere) or later has it";
+        let baseline = "completions are delivered by `inject`";
+        let posted = self.pin_based.may_be_one & PinBased::PROCESS_POSTED_INTERRUPTS.bits() != 0;
+        let preemption = self.pin_based.may_be_one & PinBased::PREEMPTION_TIMER.bits() != 0;
+        let tpr = self.primary.may_be_one & Primary::USE_TPR_SHADOW.bits() != 0;
+        [
+            required(
+                "allowed by the firmware",
+                self.allowed_by_firmware(),
+                "switch on Virtualization Technology in the firmware's set-up",
+            ),
+            required("extended page tables", self.has(Secondary::ENABLE_EPT), newer),
+            required("four-level EPT in write-back memory", e.walk_4() && e.write_back(), newer),
+            required("2 MiB pages in the EPT", e.pages_2m(), newer),
+            required(
+                "unrestricted guest, and EFER.LMA kept by exits",
+                self.has(Secondary::UNRESTRICTED_GUEST) && self.misc.stores_lma(),
+                newer,
+            ),
+            required("VPID", self.has(Secondary::ENABLE_VPID), newer),
+            required(
+                "INVEPT and INVVPID",
+                e.invept() && (e.invept_single() || e.invept_all()) && e.invvpid()
+                    && (e.invvpid_single() || e.invvpid_all()),
+                newer,
+            ),
+            required("all other controls in use", self.control_words(Secondary::empty()).is_ok(), newer),
+            optional("1 GiB pages in the EPT", e.pages_1g(), "2 MiB pages are used"),
+            optional("accessed and dirty bits in the EPT", e.accessed_dirty(), "not needed yet"),
+            optional("WBINVD exiting", self.wbinvd_exiting(), "a guest can flush the caches"),
+            optional("TPR shadow", tpr, baseline),
+            optional(
+                "APIC-register virtualization and virtual-interrupt delivery",
+                self.has(Secondary::APIC_REGISTER_VIRTUALIZATION | Secondary::VIRTUAL_INTERRUPT_DELIVERY),
+                baseline,
+            ),
+            optional("x2APIC virtualization", self.has(Secondary::VIRTUALIZE_X2APIC_MODE), baseline),
+            optional("posted interrupts", posted, baseline),
+            optional("preemption timer", preemption, "the APIC timer ends a guest's turn"),
+        ]
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// The MSRs of a Skylake server, as far as they are read.
+    pub fn skylake(number: u32) -> u64 {
+        match number {
+            0x3a => 5,
+            0x480 => 0x00da_0400_0000_0004,
+            0x48d => 0x0000_00ff_0000_0016,
+            0x48e => 0xfff9_fffe_0400_6172,
+            0x48f => 0x01ff_ffff_0003_6dfb,
+            0x490 => 0x0003_ffff_0000_11fb,
+            0x485 => 0x7004_c1e7,
+            0x486 => 0x8000_0021,
+            0x487 => 0xffff_ffff,
+            0x488 => 0x2000,
+            0x489 => 0x0037_67ff,
+            0x48b => 0x005f_fcff_0000_0000,
+            0x48c => 0x0000_0f01_0673_4141,
+            _ => panic!("MSR {number:#x} is not there"),
+        }
+    }
+
+    fn except(number: u32, value: u64) -> Capabilities {
+        Capabilities::read(|n| if n == number { value } else { skylake(n) })
+    }
+
+    #[test]
+    fn a_skylake_has_all_that_is_required_and_posted_interrupts() {
+        let c = Capabilities::read(skylake);
+        assert!(c.sufficient(), "{:?}", c.findings());
+        assert!(c.findings().iter().any(|f| f.what == "posted interrupts" && f.found));
+        assert_eq!(c.basic.revision(), 4);
+        assert_eq!(c.basic.region_size(), 1024);
+        assert!(c.ept_vpid.pages_1g() && c.ept_vpid.invvpid_single() && c.ept_vpid.invept_single());
+    }
+
+    #[test]
+    fn firmware_that_locked_vmx_off_is_told_with_what_helps() {
+        let c = except(0x3a, 1);
+        assert!(!c.sufficient());
+        let sentence = c.findings()[0].to_string();
+        assert!(sentence.contains("missing, and required: switch on"), "{sentence}");
+        assert!(except(0x3a, 0).allowed_by_firmware(), "unlocked: we set it ourselves");
+    }
+
+    #[test]
+    fn each_required_thing_is_missed_when_it_is_missing() {
+        for (number, value) in [
+            (0x48b, 0x005f_fc7f_0000_0000), // unrestricted guest
+            (0x48b, 0x005f_fcdf_0000_0000), // VPID
+            (0x48c, 0x0000_0f01_0672_4141), // 2 MiB pages: bit 16 clear
+            (0x48c, 0x0000_0f01_0673_4101), // 4 levels: bit 6 clear
+            (0x485, 0x7004_c1c7),           // LMA
+            (0x48d, 0x0000_00df_0000_0016), // virtual NMIs
+        ] {
+            assert!(!except(number, value).sufficient(), "{number:#x} = {value:#x}");
+        }
+    }
+
+    #[test]
+    fn msrs_that_need_not_exist_are_not_read() {
+        // No TRUE controls, no secondary controls: 0x48b to 0x490 would fault.
+        let c = Capabilities::read(|n| match n {
+            0x480 => 4 | 1024 << 32,
+            0x481..=0x484 => 0,
+            0x48b.. => panic!("MSR {n:#x} is not there"),
+            n => skylake(n),
+        });
+        assert!(!c.sufficient());
+    }
+
+    #[test]
+    fn instructions_that_are_not_offered_stay_off() {
+        let c = Capabilities::read(skylake);
+        let word = c.control_words(Secondary::ENABLE_RDTSCP).unwrap().secondary;
+        assert_ne!(word & Secondary::ENABLE_RDTSCP.bits(), 0);
+        assert_eq!(word & Secondary::ENABLE_INVPCID.bits(), 0);
+    }
+}

@@ -1,0 +1,200 @@
+//! CR0 and CR4: which bits are the guest's own, and what a MOV that touches the others means (SDM vol. 3C 25.6.6, 26.3).
+//!
+//! The guest owns every bit that it can change without an exit being needed: PE, PG, PAE, TS and so on. The CPU itself
+//! follows such a change (unrestricted guest): it sets EFER.LMA when PG is set under LME, loads the PDPTEs, and at the
+//! next exit stores LMA in the entry control "IA-32e mode guest" (IA32_VMX_MISC bit 5, which is required).
+//!
+//! Bits that the guest doesn't own are in the guest/host mask; the guest sees the read shadow's value of them, and a
+//! MOV that would give such a bit a value other than the shadow's exits. Such an exit is answered in one of two ways:
+//! #GP where hardware with the guest's CPUID would give it, or else **the shadow takes the new value and the
+//! instruction runs again**. The second time nothing differs from the shadow, so it doesn't exit, and the CPU does all
+//! of the switch with the bits that are the guest's: nothing of a mode switch is emulated here.
+
+/// CR0.PE.
+pub const PE: u64 = 1 << 0;
+const ET: u64 = 1 << 4;
+const NE: u64 = 1 << 5;
+const NW: u64 = 1 << 29;
+const CD: u64 = 1 << 30;
+/// CR0.PG.
+pub const PG: u64 = 1 << 31;
+/// All bits of CR0 that are defined; setting another of the upper half is #GP, of the lower half without effect.
+const CR0_UPPER_RESERVED: u64 = 0xffff_ffff_0000_0000;
+
+const PAE: u64 = 1 << 5;
+const MCE: u64 = 1 << 6;
+/// CR4.VMXE.
+pub const VMXE: u64 = 1 << 13;
+const PCIDE: u64 = 1 << 17;
+
+/// EFER.LME.
+pub const LME: u64 = 1 << 8;
+/// EFER.LMA.
+pub const LMA: u64 = 1 << 10;
+
+/// The guest gets #GP(0).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GeneralProtection;
+
+/// What VMX operation asks of a control register (SDM vol. 3D A.7, A.8).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fixed {
+    /// IA32_VMX_CRx_FIXED0: these must be 1.
+    pub must_be_one: u64,
+    /// IA32_VMX_CRx_FIXED1: the others must be 0.
+    pub may_be_one: u64,
+}
+
+/// The rules for one guest's CR0 and CR4.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    cr0_forced: u64,
+    cr4_forced: u64,
+    /// CR0 guest/host mask: the bits that are not the guest's own.
+    pub cr0_mask: u64,
+    /// CR4 guest/host mask.
+    pub cr4_mask: u64,
+    cr4_offered: u64,
+}
+
+/// What else decides whether a MOV to CR0 faults.
+#[derive(Clone, Copy, Debug)]
+pub struct Mode {
+    /// IA32_EFER.
+    pub efer: u64,
+    /// CR4 as the guest sees it.
+    pub cr4: u64,
+    /// CS is a 64-bit code segment.
+    pub cs_long: bool,
+}
+
+impl Rules {
+    /// `cr4_offered`: the bits of CR4 that go with what the guest's CPUID offers ([`super::Offer`]).
+    pub fn new(cr0: Fixed, cr4: Fixed, cr4_offered: u64) -> Self {
+        // An unrestricted guest may clear PE and PG whatever FIXED0 says. NE is what remains of it on every CPU so far.
+        let cr0_forced = cr0.must_be_one & !(PE | PG) | ET;
+        // A guest without MCE set would take the core down with it at a machine check; it sees its own value of it.
+        let cr4_forced = cr4.must_be_one | MCE & cr4.may_be_one;
+        let cr4_offered = cr4_offered & cr4.may_be_one & !VMXE;
+        Self {
+            cr0_forced,
+            cr4_forced,
+            // CD and NW: with EPT they would make all of the guest's accesses uncached. They stay clear; the guest may
+            // believe otherwise. ET is always 1 and ignores writes, so it needs no mask.
+            cr0_mask: (cr0_forced & !ET | NE | CD | NW | !cr0.may_be_one) & !CR0_UPPER_RESERVED,
+            cr4_mask: cr4_forced | !cr4_offered,
+            cr4_offered,
+        }
+    }
+
+    /// What CR0 really holds when the guest believes `seen`.
+    pub fn real_cr0(&self, seen: u64) -> u64 {
+        seen & !self.cr0_mask | self.cr0_forced
+    }
+
+    /// What CR4 really holds when the guest believes `seen`.
+    pub fn real_cr4(&self, seen: u64) -> u64 {
+        seen & !self.cr4_mask | self.cr4_forced
+    }
+
+    /// CR0 as the guest sees it, from the guest-state field and the read shadow.
+    pub fn seen_cr0(&self, real: u64, shadow: u64) -> u64 {
+        real & !self.cr0_mask | shadow & self.cr0_mask
+    }
+
+    /// CR4 as the guest sees it.
+    pub fn seen_cr4(&self, real: u64, shadow: u64) -> u64 {
+        real & !self.cr4_mask | shadow & self.cr4_mask
+    }
+
+    /// The guest moves `new` to CR0, which it sees as `old`: the new read shadow (SDM vol. 2B MOV to control registers).
+    ///
+    /// # Errors
+    /// The MOV is #GP(0).
+    pub fn mov_to_cr0(&self, old: u64, new: u64, mode: &Mode) -> Result<u64, GeneralProtection> {
+        let set = |bits| new & bits == bits;
+        let enters_paging = old & PG == 0 && set(PG);
+        let leaves_paging = old & PG != 0 && !set(PG);
+        let bad = new & CR0_UPPER_RESERVED != 0
+            || set(PG) && !set(PE)
+            || set(NW) && !set(CD)
+            || enters_paging && mode.efer & LME != 0 && (mode.cr4 & PAE == 0 || mode.cs_long)
+            || leaves_paging && (mode.cs_long || mode.cr4 & PCIDE != 0);
+        if bad { Err(GeneralProtection) } else { Ok(new | ET) }
+    }
+
+    /// The guest moves `new` to CR4: the new read shadow.
+    ///
+    /// # Errors
+    /// The MOV is #GP(0): it sets a bit that the guest's CPUID doesn't offer.
+    pub fn mov_to_cr4(&self, new: u64) -> Result<u64, GeneralProtection> {
+        if new & !(self.cr4_offered | MCE) == 0 { Ok(new) } else { Err(GeneralProtection) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A Skylake's fixed bits, and a guest that is offered all of CR4 but VMXE and SMXE.
+    fn rules() -> Rules {
+        let cr0 = Fixed { must_be_one: 0x8000_0021, may_be_one: 0xffff_ffff };
+        let cr4 = Fixed { must_be_one: 0x2000, may_be_one: 0x0037_67ff };
+        Rules::new(cr0, cr4, 0x0037_07ff)
+    }
+    const REAL: Mode = Mode { efer: 0, cr4: 0, cs_long: false };
+
+    #[test]
+    fn paging_and_protection_are_the_guests_own() {
+        assert_eq!(rules().cr0_mask & (PE | PG | 0xe | 1 << 16 | 1 << 18), 0);
+        assert_eq!(rules().cr0_mask, NE | CD | NW);
+        assert_eq!(rules().cr4_mask & PAE, 0);
+        assert_ne!(rules().cr4_mask & VMXE, 0);
+    }
+
+    #[test]
+    fn the_guest_never_sees_what_vmx_forces_on_it() {
+        let r = rules();
+        assert_eq!(r.real_cr0(0x10), NE | ET);
+        assert_eq!(r.seen_cr0(r.real_cr0(0x6000_0010), 0x6000_0010), 0x6000_0010);
+        assert_eq!(r.real_cr0(0x6000_0010), NE | ET, "caches stay on");
+        assert_eq!(r.real_cr4(0x20), VMXE | MCE | PAE);
+        assert_eq!(r.seen_cr4(r.real_cr4(0x20), 0x20), 0x20);
+    }
+
+    #[test]
+    fn after_the_shadow_took_the_value_the_same_mov_touches_no_masked_bit() {
+        let r = rules();
+        for new in [0x8005_0033, 0x6000_0010, 0xc005_0033, 0x31, 0x11] {
+            let shadow = r.mov_to_cr0(0x10, new, &REAL).unwrap();
+            assert_eq!((new ^ shadow) & r.cr0_mask, 0, "{new:#x}");
+        }
+        for new in [0, 0x20, 0x60, 0x6f0] {
+            let shadow = r.mov_to_cr4(new).unwrap();
+            assert_eq!((new ^ shadow) & r.cr4_mask, 0, "{new:#x}");
+        }
+    }
+
+    #[test]
+    fn what_hardware_refuses_in_cr0_is_refused() {
+        let r = rules();
+        let long = Mode { efer: LME | LMA, cr4: PAE, cs_long: true };
+        for (old, new, mode) in [
+            (0x11, PG, REAL),                                              // PG without PE
+            (0x11, NW | PE, REAL),                                         // NW without CD
+            (0x11, 1 << 32 | PE, REAL),                                    // upper half
+            (0x11, PG | PE | CD, Mode { efer: LME, cr4: 0, ..REAL }),      // LME without PAE
+            (0x8000_0011, 0x4000_0011, long),                              // leaving paging in 64-bit code
+            (0x8000_0011, 0x4000_0011, Mode { cr4: PAE | PCIDE, ..REAL }), // with PCIDs on
+        ] {
+            assert_eq!(r.mov_to_cr0(old, new, &mode), Err(GeneralProtection), "{new:#x}");
+        }
+    }
+
+    #[test]
+    fn bits_of_cr4_that_are_not_offered_are_refused() {
+        for new in [VMXE, 1 << 14, 1 << 24, 1 << 63] {
+            assert_eq!(rules().mov_to_cr4(new | 0x20), Err(GeneralProtection), "{new:#x}");
+        }
+    }
+}

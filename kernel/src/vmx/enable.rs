@@ -1,0 +1,85 @@
+//! Switches VMX operation on, per core (SDM vol. 3C 24.6 to 24.8).
+
+#![allow(unsafe_code, reason = "control registers, IA32_FEATURE_CONTROL and VMXON")]
+
+use super::{
+    capability::{Capabilities, FeatureControl},
+    instructions::{Failed, vmxon},
+};
+use core::fmt;
+use x86_64::registers::{
+    control::{Cr0, Cr4},
+    model_specific::Msr,
+};
+
+const IA32_FEATURE_CONTROL: u32 = 0x3a;
+const CR0_MP: u64 = 1 << 1;
+const CR0_EM: u64 = 1 << 2;
+const CR0_TS: u64 = 1 << 3;
+const CR4_OSFXSR: u64 = 1 << 9;
+const CR4_OSXSAVE: u64 = 1 << 18;
+
+/// Why a core can't enter VMX operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// IA32_FEATURE_CONTROL is locked with VMX off.
+    Firmware,
+    /// VMXON failed.
+    Vmxon(Failed),
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Firmware => f.write_str(
+                "The firmware has locked VT-x off (IA32_FEATURE_CONTROL): switch Virtualization Technology on in its set-up.",
+            ),
+            Self::Vmxon(e) => write!(f, "VMXON failed: {e}."),
+        }
+    }
+}
+
+/// Reads the capabilities of the CPU that runs this; None if its CPUID doesn't say VMX.
+pub fn probe() -> Option<Capabilities> {
+    let has_vmx = raw_cpuid::CpuId::new().get_feature_info().is_some_and(|f| f.has_vmx());
+    // SAFETY: CPUID says VMX, so the MSRs that `read` asks for exist; reading them has no effect.
+    has_vmx.then(|| Capabilities::read(|number| unsafe { Msr::new(number).read() }))
+}
+
+/// Enters VMX root operation on this core and prepares it for guests: control registers as VT-x wants them, FPU and
+/// XSAVE usable for the resets of their state. The core ignores INIT from then on.
+///
+/// # Errors
+/// The firmware has locked VT-x off, or VMXON fails (the core is in VMX operation already, the region is bad).
+///
+/// # Safety
+/// Once per core, at CPL 0 in 64-bit mode. `region` is a 4 KiB frame of write-back memory, mapped at its physical
+/// address, that is never used for anything else as long as the core runs. `capabilities` are those of this CPU.
+pub unsafe fn enable(region: u64, capabilities: &Capabilities) -> Result<(), Refused> {
+    let mut feature_control = Msr::new(IA32_FEATURE_CONTROL);
+    // SAFETY: the MSR exists wherever VMX does.
+    let state = FeatureControl::from_bits(unsafe { feature_control.read() });
+    if !state.locked() {
+        let on = state.with_locked(true).with_vmx_outside_smx(true);
+        // SAFETY: it is unlocked, so a write is allowed; it only allows VMXON.
+        unsafe { feature_control.write(on.into_bits()) };
+    } else if !state.vmx_outside_smx() {
+        return Err(Refused::Firmware);
+    }
+    let xsave = raw_cpuid::CpuId::new().get_feature_info().is_some_and(|f| f.has_xsave());
+    let cr0 = (Cr0::read_raw() | capabilities.cr0.must_be_one | CR0_MP) & capabilities.cr0.may_be_one;
+    let extensions = CR4_OSFXSR | if xsave { CR4_OSXSAVE } else { 0 };
+    let cr4 = (Cr4::read_raw() | capabilities.cr4.must_be_one | extensions) & capabilities.cr4.may_be_one;
+    // SAFETY: the bits that VMX operation asks for: NE and VMXE besides what 64-bit mode has set already. EM and TS off,
+    // MP, OSFXSR and OSXSAVE on make FPU instructions run; the host has none apart from the reset of a guest's state.
+    unsafe {
+        Cr0::write_raw(cr0 & !(CR0_EM | CR0_TS));
+        Cr4::write_raw(cr4);
+    }
+    // SAFETY: the caller's promise: the frame is ours and mapped at its physical address; its first word is the
+    // revision identifier (24.11.5), the rest is the CPU's.
+    unsafe {
+        core::ptr::with_exposed_provenance_mut::<u32>(region as usize).write_volatile(capabilities.basic.revision());
+        vmxon(region).map_err(Refused::Vmxon)
+    }
+}

@@ -1,0 +1,103 @@
+// The world switch (SDM vol. 3C ch. 27, 28.5).
+//
+//   extern "C" fn vmx_enter(gprs: *mut Gprs, launched: bool, kick: *const bool) -> u32
+//
+// Enters the guest with the general registers in `gprs` (RSP, RIP and RFLAGS are in the VMCS) and comes back at the next
+// exit with the guest's in `gprs`. Returns 0: the guest has left (or its state was refused: the exit reason tells);
+// 1: VMLAUNCH or VMRESUME failed; 2: the entry was given up because of a kick, `gprs` is as it was.
+//
+// The kick. Another core sets *kick, then sends an NMI. The flag is looked at in the window below. An NMI that arrives
+//   - before the window: its flag was set before it was sent, so the look finds it, and we don't enter;
+//   - in the window, up to and including the boundary before VMLAUNCH or VMRESUME: the look may have been too early,
+//     so the NMI's handler, which finds RIP in the window, returns to vmx_entry_abort instead;
+//   - later: the guest runs, and "NMI exiting" makes it an exit. An NMI that is pending when the entry completes exits
+//     before the guest's first instruction.
+// So after a kick run() always comes back, and never has to be kicked twice. A window that includes the instruction
+// after a failed entry does no harm: the next entry fails in the same way.
+//
+// The abort path copes with any mixture of host and guest values in the general registers: it uses RSP alone, which stays
+// the host's until the entry itself, and finds all that the ABI wants preserved on the stack. The guest's registers
+// are still in *gprs, unchanged since nothing in the window writes there.
+
+.section .text
+.balign 16
+.global vmx_enter
+.global vmx_exit
+.global vmx_entry_window_start
+.global vmx_entry_window_end
+.global vmx_entry_abort
+vmx_enter:
+    push rbp
+    push rbx
+    push r12
+    push r13
+    push r14
+    push r15
+    push rdi
+    mov eax, 0x6c14                 // HOST_RSP
+    vmwrite rax, rsp
+    jbe vmx_entry_failed            // CF or ZF: no current VMCS; an entry now would leave by a stale RSP
+vmx_entry_window_start:
+    cmp byte ptr [rdx], 0
+    jne vmx_entry_abort
+    test sil, sil                   // launched? MOV leaves the flags alone
+    mov rax, [rdi + 0x00]
+    mov rcx, [rdi + 0x08]
+    mov rdx, [rdi + 0x10]
+    mov rbx, [rdi + 0x18]
+    mov rbp, [rdi + 0x28]
+    mov rsi, [rdi + 0x30]
+    mov r8, [rdi + 0x40]
+    mov r9, [rdi + 0x48]
+    mov r10, [rdi + 0x50]
+    mov r11, [rdi + 0x58]
+    mov r12, [rdi + 0x60]
+    mov r13, [rdi + 0x68]
+    mov r14, [rdi + 0x70]
+    mov r15, [rdi + 0x78]
+    mov rdi, [rdi + 0x38]
+    jz 2f
+    vmresume
+    jmp vmx_entry_failed
+2:
+    vmlaunch
+vmx_entry_window_end:
+vmx_entry_failed:
+    mov eax, 1
+    jmp 4f
+vmx_entry_abort:
+    mov eax, 2
+    jmp 4f
+
+// The host comes back here: RSP as at the VMWRITE above, interrupts off, direction flag clear, all other general
+// registers the guest's.
+.balign 16
+vmx_exit:
+    push rdi
+    mov rdi, [rsp + 8]
+    mov [rdi + 0x00], rax
+    mov [rdi + 0x08], rcx
+    mov [rdi + 0x10], rdx
+    mov [rdi + 0x18], rbx
+    mov [rdi + 0x28], rbp
+    mov [rdi + 0x30], rsi
+    mov [rdi + 0x40], r8
+    mov [rdi + 0x48], r9
+    mov [rdi + 0x50], r10
+    mov [rdi + 0x58], r11
+    mov [rdi + 0x60], r12
+    mov [rdi + 0x68], r13
+    mov [rdi + 0x70], r14
+    mov [rdi + 0x78], r15
+    pop rax
+    mov [rdi + 0x38], rax
+    xor eax, eax
+4:
+    add rsp, 8
+    pop r15
+    pop r14
+    pop r13
+    pop r12
+    pop rbx
+    pop rbp
+    ret

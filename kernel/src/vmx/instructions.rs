@@ -1,0 +1,296 @@
+//! The VMX instructions (SDM vol. 3C ch. 31) as functions, and the VMCS that is current on this core.
+
+#![allow(unsafe_code, reason = "VMX instructions are inline assembly")]
+
+use super::fields::{EXIT_QUALIFICATION, Field, HostField, INSTRUCTION_ERROR, Width};
+use core::{arch::asm, fmt};
+
+/// A VMX instruction failed (SDM vol. 3C 31.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failed {
+    /// CF: there is no current VMCS to hold an error number, or the operand is no usable address.
+    Invalid,
+    /// ZF: the number in the VM-instruction error field (table 31-1).
+    Valid(u32),
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Invalid => f.write_str("VMfailInvalid: no current VMCS, or a bad address"),
+            Self::Valid(number) => write!(f, "VM-instruction error {number}: {}", error_text(*number)),
+        }
+    }
+}
+
+/// What a VM-instruction error number means (SDM vol. 3C table 31-1).
+pub fn error_text(number: u32) -> &'static str {
+    match number {
+        1 => "VMCALL in VMX root operation",
+        2 => "VMCLEAR with an invalid physical address",
+        3 => "VMCLEAR with the VMXON pointer",
+        4 => "VMLAUNCH with a VMCS that is not clear",
+        5 => "VMRESUME with a VMCS that is not launched",
+        6 => "VMRESUME after VMXOFF",
+        7 => "VM entry with invalid control fields",
+        8 => "VM entry with invalid host-state fields",
+        9 => "VMPTRLD with an invalid physical address",
+        10 => "VMPTRLD with the VMXON pointer",
+        11 => "VMPTRLD with a wrong VMCS revision identifier",
+        12 => "VMREAD or VMWRITE of a field that the CPU doesn't have",
+        13 => "VMWRITE to a read-only field",
+        15 => "VMXON in VMX root operation",
+        16 => "VM entry with an invalid executive-VMCS pointer",
+        17 => "VM entry with a non-launched executive VMCS",
+        18 => "VM entry with an executive-VMCS pointer that is not the VMXON pointer",
+        19 => "VMCALL with a VMCS that is not clear",
+        20 => "VMCALL with invalid VM-exit control fields",
+        22 => "VMCALL with a wrong MSEG revision identifier",
+        23 => "VMXOFF under dual-monitor treatment of SMM",
+        24 => "VMCALL with invalid SMM-monitor features",
+        25 => "VM entry with invalid VM-execution control fields in an executive VMCS",
+        26 => "VM entry with events blocked by MOV SS",
+        28 => "INVEPT or INVVPID with an invalid operand",
+        _ => "unknown",
+    }
+}
+
+/// Turns the flags after a VMX instruction into a result. `flags` is what LAHF-like SETcc left: CF and ZF.
+fn outcome(invalid: u8, valid: u8) -> Result<(), Failed> {
+    if invalid != 0 {
+        Err(Failed::Invalid)
+    } else if valid != 0 {
+        // ZF is set only if there is a current VMCS, so reading the field can't fail for want of one.
+        Err(Failed::Valid(raw_read(INSTRUCTION_ERROR.encoding()).map_or(0, |n| n as u32)))
+    } else {
+        Ok(())
+    }
+}
+
+macro_rules! with_memory_operand {
+    ($(#[$doc:meta])* $name:ident, $instruction:literal) => {
+        $(#[$doc])*
+        pub unsafe fn $name(physical: u64) -> Result<(), Failed> {
+            let (invalid, valid): (u8, u8);
+            // SAFETY: the caller's promise; the operand is a 64-bit value on our stack that the instruction reads.
+            unsafe {
+                asm!(
+                    concat!($instruction, " [{p}]"),
+                    "setc {c}",
+                    "setz {z}",
+                    p = in(reg) &raw const physical,
+                    c = out(reg_byte) invalid,
+                    z = out(reg_byte) valid,
+                    options(nostack),
+                );
+            }
+            outcome(invalid, valid)
+        }
+    };
+}
+
+with_memory_operand! {
+    /// VMXON.
+    ///
+    /// # Errors
+    /// The region's revision identifier or address is wrong, or the core is in VMX operation already.
+    ///
+    /// # Safety
+    /// CPL 0, CR4.VMXE set, CR0 and CR4 as the fixed-bit MSRs ask; `physical` is a 4 KiB frame that nobody else uses
+    /// while this core is in VMX operation.
+    vmxon, "vmxon"
+}
+with_memory_operand! {
+    /// VMCLEAR: the VMCS becomes inactive and clear, its contents back in memory.
+    ///
+    /// # Errors
+    /// The address is not that of a possible VMCS.
+    ///
+    /// # Safety
+    /// VMX root operation; `physical` is a VMCS region that is this core's alone.
+    vmclear, "vmclear"
+}
+with_memory_operand! {
+    /// VMPTRLD: the VMCS becomes active and current on this core.
+    ///
+    /// # Errors
+    /// The address or the revision identifier in the region is wrong.
+    ///
+    /// # Safety
+    /// VMX root operation; `physical` is a VMCS region that is active on no other core, and stays this core's until it
+    /// is cleared.
+    vmptrld, "vmptrld"
+}
+
+fn raw_read(encoding: u32) -> Result<u64, ()> {
+    let (value, invalid, valid): (u64, u8, u8);
+    // SAFETY: VMREAD changes nothing but its destination and the flags. Everything in this module that calls it does so
+    // in VMX root operation, where it can't fault.
+    unsafe {
+        asm!(
+            "vmread {v}, {e}",
+            "setc {c}",
+            "setz {z}",
+            v = out(reg) value,
+            e = in(reg) u64::from(encoding),
+            c = out(reg_byte) invalid,
+            z = out(reg_byte) valid,
+            options(nostack, nomem),
+        );
+    }
+    if invalid | valid == 0 { Ok(value) } else { Err(()) }
+}
+
+/// The VMCS that is current on this core.
+#[derive(Debug)]
+pub struct CurrentVmcs {
+    physical: u64,
+}
+
+impl CurrentVmcs {
+    /// Makes the VMCS at `physical` clear (all of its former life forgotten) and current on this core.
+    ///
+    /// # Errors
+    /// The CPU refuses the address or the revision identifier in the region.
+    ///
+    /// # Safety
+    /// As for [`vmclear`] and [`vmptrld`], and: as long as the value is used, this core stays in VMX operation and makes
+    /// no other VMCS current.
+    pub unsafe fn load(physical: u64) -> Result<Self, Failed> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            vmclear(physical)?;
+            vmptrld(physical)?;
+        }
+        Ok(Self { physical })
+    }
+
+    /// Reads a field; 0, and a line in the log, if the CPU doesn't have it.
+    pub fn read<W: Width>(&self, field: Field<W>) -> W::Value {
+        let raw = raw_read(field.encoding()).unwrap_or_else(|()| {
+            log::error!("VMREAD of field {:#06x} failed on the VMCS at {:#x}", field.encoding(), self.physical);
+            0
+        });
+        W::truncate(raw)
+    }
+
+    /// Writes a field of the guest-state or control areas; a line in the log if the CPU refuses.
+    pub fn write<W: Width>(&mut self, field: Field<W>, value: W::Value) {
+        // SAFETY: what a guest field or a control says can't harm the host: the guest sees only what the EPT maps, and
+        // the addresses in control fields (MSR bitmap, EPT root) are the constructor's promise.
+        unsafe { self.raw_write(field.encoding(), value.into()) };
+    }
+
+    /// Writes a field of the host-state area.
+    ///
+    /// # Safety
+    /// The value must be what this core runs well with after the next VM exit.
+    pub unsafe fn write_host<W: Width>(&mut self, field: HostField<W>, value: W::Value) {
+        // SAFETY: the caller's promise.
+        unsafe { self.raw_write(field.encoding(), value.into()) };
+    }
+
+    /// # Safety
+    /// As for [`Self::write_host`] if the encoding is of the host-state area.
+    unsafe fn raw_write(&mut self, encoding: u32, value: u64) {
+        let (invalid, valid): (u8, u8);
+        // SAFETY: VMX root operation with a current VMCS, by `load`; the value is the caller's promise.
+        unsafe {
+            asm!(
+                "vmwrite {e}, {v}",
+                "setc {c}",
+                "setz {z}",
+                e = in(reg) u64::from(encoding),
+                v = in(reg) value,
+                c = out(reg_byte) invalid,
+                z = out(reg_byte) valid,
+                options(nostack),
+            );
+        }
+        if let Err(e) = outcome(invalid, valid) {
+            log::error!("VMWRITE of {value:#x} to field {encoding:#06x} of the VMCS at {:#x}: {e}", self.physical);
+        }
+    }
+}
+
+impl super::exit::Information for CurrentVmcs {
+    fn qualification(&self) -> u64 {
+        self.read(EXIT_QUALIFICATION)
+    }
+    fn guest_physical_address(&self) -> u64 {
+        self.read(super::fields::GUEST_PHYSICAL_ADDRESS)
+    }
+    fn interruption(&self) -> u32 {
+        self.read(super::fields::EXIT_INTERRUPTION_INFORMATION)
+    }
+    fn interruption_error(&self) -> u32 {
+        self.read(super::fields::EXIT_INTERRUPTION_ERROR_CODE)
+    }
+    fn next_rip(&self) -> u64 {
+        let length = u64::from(self.read(super::fields::EXIT_INSTRUCTION_LENGTH));
+        let next = self.read(super::fields::GUEST_RIP).wrapping_add(length);
+        super::segments::wrap_rip(next, self.read(super::fields::GUEST_CS_ACCESS_RIGHTS))
+    }
+}
+
+/// What an INVEPT or INVVPID concerns (SDM vol. 3C 29.4.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Scope {
+    /// One EPT pointer, or one VPID.
+    SingleContext = 1,
+    /// All.
+    AllContexts = 2,
+}
+
+/// INVEPT: drops translations that were derived from the EPT of `ept_pointer` on this core.
+///
+/// # Errors
+/// The CPU doesn't have that scope, or the pointer is malformed.
+///
+/// # Safety
+/// VMX root operation.
+pub unsafe fn invept(scope: Scope, ept_pointer: u64) -> Result<(), Failed> {
+    let descriptor = [ept_pointer, 0];
+    let (invalid, valid): (u8, u8);
+    // SAFETY: the caller's promise; the descriptor is 16 bytes that the instruction reads.
+    unsafe {
+        asm!(
+            "invept {t}, [{d}]",
+            "setc {c}",
+            "setz {z}",
+            t = in(reg) scope as u64,
+            d = in(reg) &raw const descriptor,
+            c = out(reg_byte) invalid,
+            z = out(reg_byte) valid,
+            options(nostack),
+        );
+    }
+    outcome(invalid, valid)
+}
+
+/// INVVPID: drops translations tagged with `vpid` on this core.
+///
+/// # Errors
+/// The CPU doesn't have that scope, or the VPID is 0.
+///
+/// # Safety
+/// VMX root operation.
+pub unsafe fn invvpid(scope: Scope, vpid: u16) -> Result<(), Failed> {
+    let descriptor = [u64::from(vpid), 0];
+    let (invalid, valid): (u8, u8);
+    // SAFETY: as for `invept`.
+    unsafe {
+        asm!(
+            "invvpid {t}, [{d}]",
+            "setc {c}",
+            "setz {z}",
+            t = in(reg) scope as u64,
+            d = in(reg) &raw const descriptor,
+            c = out(reg_byte) invalid,
+            z = out(reg_byte) valid,
+            options(nostack),
+        );
+    }
+    outcome(invalid, valid)
+}

@@ -1,0 +1,44 @@
+//! The VT-x back-end (SDM vol. 3C ch. 24 to 28): VMX operation per core, and virtual CPUs behind
+//! [`machine::vcpu::Vcpu`]. Nothing outside names a VMCS field.
+//!
+//! ```text
+//!  probe() ─▶ Capabilities ─▶ findings() for the report
+//!                   │
+//!  enable(region, capabilities)    once per core: 4 KiB for VMXON
+//!                   │
+//!  Vcpu::new(Parts { vmcs, msr_bitmap, ept_root, vpid, kick, .. })    on that core
+//!                   │
+//!  reset(start) ─▶ run() ─▶ Exit ─▶ run() ...        NMI handler: leave_entry_window(&mut rip)
+//! ```
+//!
+//! What is decided here without the rest of the machine seeing it: CR0 and CR4 (control_registers.rs), events that an
+//! exit interrupted (events.rs), debug exceptions (debug.rs), and the windows that NMIs wait for. What the guest may do is
+//! decided above: CPUID's answers arrive as an [`Offer`], the MSRs that pass as a [`Bitmap`].
+//!
+//! Host code on a guest core runs with interrupts off, uses neither FPU nor vector registers, no SYSCALL and no SWAPGS:
+//! those registers are the guest's for good and are not switched, only cleared when a vCPU is reset.
+
+mod capability;
+mod control_registers;
+mod controls;
+mod debug;
+mod enable;
+mod entry;
+mod events;
+mod exit;
+mod failure;
+mod fields;
+mod host;
+mod instructions;
+mod msr;
+mod offer;
+mod reset;
+mod segments;
+mod vcpu;
+
+pub use capability::{Capabilities, Finding};
+pub use enable::{Refused, enable, probe};
+pub use entry::leave_entry_window;
+pub use msr::Bitmap;
+pub use offer::Offer;
+pub use vcpu::{Error, Parts, Vcpu};

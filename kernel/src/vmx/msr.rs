@@ -1,0 +1,156 @@
+//! MSRs: the bitmap that says which exit (SDM vol. 3C 25.6.9), where each that passes through is kept, and what values
+//! EFER, PAT and the bases take.
+
+/// Where an MSR that the guest writes without an exit is kept, and so what a reset has to clear.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// In the VMCS: entry and exit switch it.
+    Vmcs,
+    /// In the physical register, for as long as the guest has the core.
+    Register,
+}
+
+/// IA32_SYSENTER_CS.
+pub const SYSENTER_CS: u32 = 0x174;
+/// IA32_SYSENTER_ESP.
+pub const SYSENTER_ESP: u32 = 0x175;
+/// IA32_SYSENTER_EIP.
+pub const SYSENTER_EIP: u32 = 0x176;
+/// IA32_PAT.
+pub const PAT: u32 = 0x277;
+/// IA32_EFER.
+pub const EFER: u32 = 0xc000_0080;
+/// IA32_FS_BASE.
+pub const FS_BASE: u32 = 0xc000_0100;
+/// IA32_GS_BASE.
+pub const GS_BASE: u32 = 0xc000_0101;
+/// IA32_TSC_AUX: there with RDTSCP or RDPID only.
+pub const TSC_AUX: u32 = 0xc000_0103;
+/// IA32_XSS: there with XSAVES only.
+pub const XSS: u32 = 0xda0;
+/// STAR, LSTAR, CSTAR, FMASK and KERNEL_GS_BASE: every CPU in 64-bit mode has them, the host never uses them.
+pub const REGISTERS: [u32; 5] = [0xc000_0081, 0xc000_0082, 0xc000_0083, 0xc000_0084, 0xc000_0102];
+/// PAT after reset (SDM vol. 3A table 12-12).
+pub const PAT_RESET: u64 = 0x0007_0406_0007_0406;
+
+/// Where an MSR is kept; None: the back-end would not clear it at a reset, so it must not pass for writing.
+pub fn kept(number: u32) -> Option<Kept> {
+    match number {
+        SYSENTER_CS..=SYSENTER_EIP | FS_BASE | GS_BASE => Some(Kept::Vmcs),
+        TSC_AUX => Some(Kept::Register),
+        n if REGISTERS.contains(&n) => Some(Kept::Register),
+        _ => None,
+    }
+}
+
+/// The MSR bitmap: reads of 0 to 0x1fff, reads of 0xc000_0000 to 0xc000_1fff, then writes of the same. A set bit exits;
+/// what has no bit exits always.
+#[repr(C, align(4096))]
+pub struct Bitmap(pub [u8; 4096]);
+
+const WRITES: usize = 2048;
+
+impl Bitmap {
+    /// The bitmap that lets the given MSRs pass, by number and whether writes pass too.
+    pub fn new(passed: impl Iterator<Item = (u32, bool)>) -> Self {
+        let mut bits = [0xff; 4096];
+        for (number, writes) in passed {
+            let Some((byte, mask)) = position(number) else { continue };
+            bits[byte] &= !mask;
+            if writes && kept(number).is_some() {
+                bits[byte + WRITES] &= !mask;
+            } else if writes {
+                log::warn!("MSR {number:#x} is to be written by guests, but nothing clears it between two: it exits.");
+            }
+        }
+        Self(bits)
+    }
+}
+
+fn position(number: u32) -> Option<(usize, u8)> {
+    let (start, index) = match number {
+        0..=0x1fff => (0, number),
+        0xc000_0000..=0xc000_1fff => (1024, number - 0xc000_0000),
+        _ => return None,
+    };
+    Some((start + index as usize / 8, 1 << (index % 8)))
+}
+
+/// Whether every byte of a value for PAT is a memory type that exists (SDM vol. 3A 12.12.2).
+pub fn pat_allowed(value: u64) -> bool {
+    value.to_le_bytes().iter().all(|t| matches!(t, 0 | 1 | 4 | 5 | 6 | 7))
+}
+
+/// Whether an address is canonical with 48 bits; a base that is not makes the next entry fail.
+pub fn canonical(address: u64) -> bool {
+    (address as i64) << 16 >> 16 == address as i64
+}
+
+/// EFER after the guest writes `new` to it. None: #GP. `offered`: the bits it may set. LMA follows LME and paging and
+/// can't be written; LME can't change under paging (SDM vol. 3A 2.2.1, 11.8.5).
+pub fn new_efer(old: u64, new: u64, offered: u64, paging: bool) -> Option<u64> {
+    use super::control_registers::{LMA, LME};
+    let reserved = new & !(offered | LMA) != 0;
+    let switches = paging && (old ^ new) & LME != 0;
+    (!reserved && !switches).then_some(new & !LMA | old & LMA)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exits(bitmap: &Bitmap, number: u32, write: bool) -> bool {
+        let (byte, mask) = position(number).unwrap();
+        bitmap.0[byte + if write { WRITES } else { 0 }] & mask != 0
+    }
+
+    #[test]
+    fn only_what_is_listed_passes() {
+        let bitmap = Bitmap::new([(0x10, false), (0xc000_0102, true), (0x4000_0000, true)].into_iter());
+        assert!(!exits(&bitmap, 0x10, false));
+        assert!(exits(&bitmap, 0x10, true));
+        assert!(!exits(&bitmap, 0xc000_0102, false));
+        assert!(!exits(&bitmap, 0xc000_0102, true));
+        let open: u32 = bitmap.0.iter().map(|b| b.count_zeros()).sum();
+        assert_eq!(open, 3, "and nothing else");
+        assert_eq!(bitmap.0[2048 + 1024 + 0x102 / 8] & 1 << (0x102 % 8), 0, "the manual's place for it");
+    }
+
+    #[test]
+    fn an_msr_that_no_reset_clears_is_not_opened_for_writing() {
+        let bitmap = Bitmap::new([(0x1d9, true)].into_iter());
+        assert!(!exits(&bitmap, 0x1d9, false));
+        assert!(exits(&bitmap, 0x1d9, true));
+    }
+
+    #[test]
+    fn everything_on_the_machines_list_is_kept_somewhere() {
+        for (number, writes) in machine::msr::passed_through(machine::cpuid::Vendor::Intel) {
+            assert!(!writes || kept(number).is_some(), "{number:#x}");
+        }
+    }
+
+    #[test]
+    fn efer_follows_the_rules_of_long_mode() {
+        let offered = 0x901;
+        assert_eq!(new_efer(0, 0x100, offered, false), Some(0x100));
+        assert_eq!(new_efer(0x500, 0xd01, offered, true), Some(0xd01));
+        assert_eq!(new_efer(0x500, 0x901, offered, true), Some(0xd01), "LMA is not the guest's to clear");
+        assert_eq!(new_efer(0, 0x400, offered, false), Some(0), "nor to set");
+        assert_eq!(new_efer(0x500, 0x1, offered, true), None, "LME under paging");
+        assert_eq!(new_efer(0, 0x1000, offered, false), None, "SVME");
+    }
+
+    #[test]
+    fn memory_types_that_do_not_exist_are_refused() {
+        assert!(pat_allowed(PAT_RESET));
+        assert!(!pat_allowed(0x0007_0406_0007_0402));
+        assert!(!pat_allowed(0xff00_0000_0000_0000));
+    }
+
+    #[test]
+    fn bases_beyond_48_bits_are_not_canonical() {
+        assert!(canonical(0x7fff_ffff_ffff) && canonical(0xffff_8000_0000_0000));
+        assert!(!canonical(0x8000_0000_0000) && !canonical(1 << 63));
+    }
+}

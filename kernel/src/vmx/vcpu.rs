@@ -1,0 +1,497 @@
+//! The virtual CPU on VT-x: [`machine::vcpu::Vcpu`] by a VMCS.
+
+#![allow(unsafe_code, reason = "owns a VMCS and runs what it describes")]
+
+use super::{
+    Offer,
+    capability::{Capabilities, ControlWords},
+    control_registers::Rules,
+    controls::{Missing, Primary},
+    debug, entry,
+    events::{self, Injection, Superseded},
+    exit::{self, Cause, ControlRegisterAccess},
+    failure,
+    fields::*,
+    host,
+    instructions::{CurrentVmcs, Failed, Scope, invept, invvpid, vmclear},
+    msr,
+    reset::{self, Addresses},
+    segments,
+};
+use core::{fmt, marker::PhantomData, sync::atomic::AtomicBool};
+use machine::vcpu::{Event, Exit, Gprs, Segment, SegmentName, StartState, Vcpu as Trait};
+
+/// Interruptibility state (SDM vol. 3C table 25-3).
+const BLOCKING_BY_STI: u32 = 1 << 0;
+const BLOCKING_BY_MOV_SS: u32 = 1 << 1;
+const BLOCKING_BY_NMI: u32 = 1 << 3;
+const SHADOW: u32 = BLOCKING_BY_STI | BLOCKING_BY_MOV_SS;
+const RFLAGS_IF: u64 = 1 << 9;
+
+/// What a vCPU is made of. All addresses are host-physical, of 4 KiB frames that are mapped at their physical address.
+#[derive(Clone, Copy, Debug)]
+pub struct Parts<'a> {
+    /// A frame for the VMCS, the vCPU's alone.
+    pub vmcs: u64,
+    /// A frame that holds an [`super::Bitmap`]; all vCPUs may share one.
+    pub msr_bitmap: u64,
+    /// Root of the EPT, four levels.
+    pub ept_root: u64,
+    /// Tag of its translations: not 0, and no other vCPU's on this core.
+    pub vpid: u16,
+    /// "Come out": set by other cores before they send the NMI. Read at each entry, never written here: whoever handles
+    /// [`Exit::Nmi`] clears it before looking for what was wanted.
+    pub kick: &'static AtomicBool,
+    /// This CPU's.
+    pub capabilities: &'a Capabilities,
+    /// What the guest's CPUID offers.
+    pub offer: Offer,
+}
+
+/// Why a vCPU can't be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// The CPU lacks a required control.
+    Missing(Missing),
+    /// The CPU refuses the VMCS.
+    Vmcs(Failed),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing(m) => m.fmt(f),
+            Self::Vmcs(e) => write!(f, "The VMCS can't be loaded: {e}."),
+        }
+    }
+}
+
+/// A virtual CPU. It lives and dies on the core that made it (it is not `Send`), and is the only one there at a time.
+pub struct Vcpu {
+    vmcs: CurrentVmcs,
+    physical: u64,
+    gprs: Gprs,
+    /// RSP as the VMCS has it; `gprs.rsp` is written back when it differs.
+    rsp: u64,
+    launched: bool,
+    words: ControlWords,
+    addresses: Addresses,
+    rules: Rules,
+    offer: Offer,
+    kick: &'static AtomicBool,
+    /// What the next entry delivers.
+    pending: Option<Injection>,
+    /// An NMI that the guest can't take yet.
+    nmi: bool,
+    /// An interrupt whose delivery an exception superseded.
+    interrupt: Option<u8>,
+    /// Those above want to know when an interrupt can be taken.
+    window: bool,
+    /// Primary controls as the VMCS has them.
+    primary: u32,
+    inside: u64,
+    core: PhantomData<*const ()>,
+}
+
+impl Vcpu {
+    /// Makes a vCPU on the core that will run it. It must be [`reset`](Trait::reset) before it runs.
+    ///
+    /// # Errors
+    /// The CPU lacks a required control, or refuses the VMCS.
+    ///
+    /// # Safety
+    /// This core is in VMX operation ([`super::enable`]) and stays in it; interrupts are off; its descriptor tables,
+    /// CR3 and GS base stay as they are. The frames in `parts` are as described there and stay so until the vCPU is
+    /// dropped; the EPT at `ept_root` maps nothing but the guest's memory. No other vCPU exists on this core.
+    pub unsafe fn new(parts: &Parts<'_>) -> Result<Self, Error> {
+        let Parts { capabilities, offer, .. } = *parts;
+        let words = capabilities.control_words(offer.secondary).map_err(Error::Missing)?;
+        let region = core::ptr::with_exposed_provenance_mut::<u32>(parts.vmcs as usize);
+        // SAFETY: the frame is ours by the caller's promise. The revision identifier is its first word (25.2).
+        let vmcs = unsafe {
+            region.write_volatile(capabilities.basic.revision());
+            CurrentVmcs::load(parts.vmcs).map_err(Error::Vmcs)?
+        };
+        Ok(Self {
+            vmcs,
+            physical: parts.vmcs,
+            gprs: Gprs::default(),
+            rsp: 0,
+            launched: false,
+            words,
+            addresses: Addresses {
+                msr_bitmap: parts.msr_bitmap,
+                ept_pointer: reset::ept_pointer(parts.ept_root),
+                vpid: parts.vpid,
+            },
+            rules: Rules::new(capabilities.cr0, capabilities.cr4, offer.cr4),
+            offer,
+            kick: parts.kick,
+            pending: None,
+            nmi: false,
+            interrupt: None,
+            window: false,
+            primary: words.primary,
+            inside: 0,
+            core: PhantomData,
+        })
+    }
+
+    /// Exits since the vCPU was made that [`run`](Trait::run) dealt with itself (CR0, CR4, windows): to be added to
+    /// those it returned when exits are counted.
+    pub fn exits_handled_inside(&self) -> u64 {
+        self.inside
+    }
+
+    /// Drops this core's translations of the guest's memory: after the EPT has lost a page or a permission. To be
+    /// called on each core that runs a vCPU of that guest.
+    pub fn flush_translations(&mut self) {
+        // SAFETY: VMX operation, by `new`.
+        let (ept, vpid) = unsafe {
+            (
+                invept(Scope::SingleContext, self.addresses.ept_pointer).or_else(|_| invept(Scope::AllContexts, 0)),
+                invvpid(Scope::SingleContext, self.addresses.vpid).or_else(|_| invvpid(Scope::AllContexts, 0)),
+            )
+        };
+        for e in [ept, vpid].into_iter().filter_map(Result::err) {
+            log::error!("INVEPT or INVVPID failed, the guest may see stale translations: {e}");
+        }
+    }
+
+    fn interruptibility(&self) -> u32 {
+        self.vmcs.read(GUEST_INTERRUPTIBILITY)
+    }
+
+    /// Brings the VMCS up to date: RSP, the event to deliver, the windows to wait for.
+    fn prepare(&mut self) {
+        if self.gprs.rsp != self.rsp {
+            self.rsp = self.gprs.rsp;
+            self.vmcs.write(GUEST_RSP, self.rsp);
+        }
+        if self.nmi || self.interrupt.is_some() {
+            self.take_held();
+        }
+        let mut primary = self.words.primary;
+        // An NMI that waits behind the shadow of STI waits for the interrupt window: NMI-window exiting may exit within
+        // that shadow (25.6.2), and the guest would never get out of it.
+        let behind_sti = self.nmi && self.interruptibility() & BLOCKING_BY_STI != 0;
+        if self.window || self.interrupt.is_some() || behind_sti {
+            primary |= Primary::INTERRUPT_WINDOW_EXITING.bits();
+        }
+        if self.nmi && !behind_sti {
+            primary |= Primary::NMI_WINDOW_EXITING.bits();
+        }
+        if primary != self.primary {
+            self.primary = primary;
+            self.vmcs.write(PRIMARY_CONTROLS, primary);
+        }
+        if let Some(i) = self.pending {
+            self.vmcs.write(ENTRY_INTERRUPTION_INFORMATION, i.information.into_bits());
+            if i.information.has_error() {
+                self.vmcs.write(ENTRY_EXCEPTION_ERROR_CODE, i.error);
+            }
+            if i.has_length() {
+                self.vmcs.write(ENTRY_INSTRUCTION_LENGTH, i.length);
+            }
+        }
+    }
+
+    /// Delivers what was held back, if the guest can take it now.
+    fn take_held(&mut self) {
+        if self.pending.is_some() {
+            return;
+        }
+        let blocking = self.interruptibility() & (SHADOW | BLOCKING_BY_NMI);
+        if self.nmi && blocking == 0 {
+            self.nmi = false;
+            self.pending = Some(Injection::new(Event::Nmi));
+        } else if let Some(vector) = self.interrupt
+            && blocking & SHADOW == 0
+            && self.rflags() & RFLAGS_IF != 0
+        {
+            self.interrupt = None;
+            self.pending = Some(Injection::new(Event::Interrupt(vector)));
+        }
+    }
+
+    /// After an exit: what was to be delivered is, unless the IDT-vectoring information says that the exit came in
+    /// between; then it is delivered again.
+    fn take_interrupted(&mut self) {
+        let vectoring = self.vmcs.read(IDT_VECTORING_INFORMATION);
+        if vectoring >> 31 == 0 {
+            self.pending = None;
+            return;
+        }
+        let (error, length) = (self.vmcs.read(IDT_VECTORING_ERROR_CODE), self.vmcs.read(EXIT_INSTRUCTION_LENGTH));
+        self.pending = Injection::interrupted(vectoring, error, length);
+        if self.pending.is_some_and(|i| i.kind() == events::kind::NMI) {
+            // Its delivery has begun to block NMIs; an entry that delivers one wants them unblocked (27.2.1.3).
+            let state = self.interruptibility();
+            self.vmcs.write(GUEST_INTERRUPTIBILITY, state & !BLOCKING_BY_NMI);
+        }
+    }
+
+    /// An IRET unblocked NMIs and then faulted: it will be executed again, so they are blocked until then (28.2.3).
+    fn block_nmis_again(&mut self) {
+        if self.pending.is_none() {
+            let state = self.interruptibility();
+            self.vmcs.write(GUEST_INTERRUPTIBILITY, state | BLOCKING_BY_NMI);
+        }
+    }
+
+    fn exception(&mut self, information: u32, error: u32) -> Exit {
+        let information = events::Information::from_bits(information);
+        if information.nmi_unblocking_due_to_iret() {
+            self.block_nmis_again();
+        }
+        match Superseded::by_exception(self.pending.take()) {
+            Superseded::Nothing => {}
+            Superseded::Interrupt(vector) => self.interrupt = Some(vector),
+            Superseded::Nmi => self.nmi = true,
+        }
+        let vector = information.vector();
+        if vector == debug::VECTOR {
+            debug::prepare_to_reflect(&mut self.vmcs, information.kind());
+        }
+        Exit::Exception { vector, error: information.has_error().then_some(error) }
+    }
+
+    /// A MOV that touches bits of CR0 or CR4 that aren't the guest's: #GP, or the shadow takes the value and the
+    /// instruction runs again (control_registers.rs). False: something else.
+    fn control_register(&mut self, access: ControlRegisterAccess) -> bool {
+        if access.kind() != ControlRegisterAccess::MOV_TO {
+            // CLTS and LMSW concern TS, MP, EM and PE, which are the guest's own.
+            return false;
+        }
+        let new = self.gprs.get(access.register());
+        let shadow = match access.number() {
+            0 => {
+                let mode = super::control_registers::Mode {
+                    efer: self.efer(),
+                    cr4: self.cr4(),
+                    cs_long: self.segment(SegmentName::Cs).attributes.long() && self.efer() & super::control_registers::LMA != 0,
+                };
+                self.rules.mov_to_cr0(self.cr0(), new, &mode).map(|shadow| (CR0_READ_SHADOW, shadow))
+            }
+            4 => self.rules.mov_to_cr4(new).map(|shadow| (CR4_READ_SHADOW, shadow)),
+            _ => return false,
+        };
+        match shadow {
+            Ok((field, value)) => self.vmcs.write(field, value),
+            Err(_) => self.pending = Some(Injection::new(Event::GENERAL_PROTECTION)),
+        }
+        true
+    }
+
+    fn unexpected(&self, reason: u32) -> Exit {
+        Exit::Unexpected { reason: u64::from(reason), detail: self.vmcs.read(EXIT_QUALIFICATION) }
+    }
+}
+
+impl Drop for Vcpu {
+    fn drop(&mut self) {
+        // SAFETY: the VMCS is active on this core alone. Cleared, it is plain memory again.
+        if let Err(e) = unsafe { vmclear(self.physical) } {
+            log::error!("VMCLEAR of the VMCS at {:#x}: {e}", self.physical);
+        }
+    }
+}
+
+impl Trait for Vcpu {
+    fn reset(&mut self, state: &StartState) {
+        // SAFETY: as in `new`, whose promises still hold.
+        match unsafe { CurrentVmcs::load(self.physical) } {
+            Ok(vmcs) => self.vmcs = vmcs,
+            Err(e) => log::error!("the VMCS at {:#x} can't be loaded: {e}", self.physical),
+        }
+        self.launched = false;
+        self.gprs = state.gprs;
+        self.rsp = state.gprs.rsp;
+        (self.pending, self.nmi, self.interrupt, self.window) = (None, false, None, false);
+        self.primary = self.words.primary;
+        reset::write_controls(&mut self.vmcs, &self.words, &self.addresses, &self.rules, reset::is_long(state));
+        reset::write_guest(&mut self.vmcs, state, &self.rules);
+        // SAFETY: this core is as `new` was promised, and the registers that are cleared are the guest's.
+        unsafe {
+            host::write(&mut self.vmcs);
+            reset::clear_registers();
+        }
+        self.flush_translations();
+    }
+
+    fn run(&mut self) -> Exit {
+        loop {
+            self.prepare();
+            // SAFETY: `new` and `reset` have made the VMCS current and its host state complete; `launched` follows below.
+            match unsafe { entry::enter(&mut self.gprs, self.launched, self.kick) } {
+                entry::Outcome::Exited => {}
+                entry::Outcome::Aborted => return Exit::Nmi,
+                entry::Outcome::Failed => return failure::instruction(&self.vmcs),
+            }
+            self.rsp = self.vmcs.read(GUEST_RSP);
+            self.gprs.rsp = self.rsp;
+            let reason = self.vmcs.read(EXIT_REASON);
+            let cause = exit::decode(reason, &self.vmcs);
+            if cause == Cause::EntryFailed {
+                failure::guest_state(&self.vmcs, reason);
+                return self.unexpected(reason);
+            }
+            self.launched = true;
+            self.take_interrupted();
+            match cause {
+                Cause::Above(exit) => return exit,
+                Cause::AboveDuringIret(exit) => {
+                    self.block_nmis_again();
+                    return exit;
+                }
+                Cause::Nmi => {
+                    entry::unblock_nmis();
+                    return Exit::Nmi;
+                }
+                Cause::Exception(information, error) => return self.exception(information, error),
+                Cause::InterruptWindow if self.window => return Exit::InterruptWindow,
+                // `prepare` delivers what was held back for it.
+                Cause::InterruptWindow | Cause::NmiWindow => {}
+                Cause::ControlRegister(access) => {
+                    if !self.control_register(access) {
+                        return self.unexpected(reason);
+                    }
+                }
+                Cause::EntryFailed => return self.unexpected(reason),
+            }
+            self.inside += 1;
+        }
+    }
+
+    fn gprs(&self) -> &Gprs {
+        &self.gprs
+    }
+    fn gprs_mut(&mut self) -> &mut Gprs {
+        &mut self.gprs
+    }
+    fn rip(&self) -> u64 {
+        self.vmcs.read(GUEST_RIP)
+    }
+    fn set_rip(&mut self, rip: u64) {
+        self.vmcs.write(GUEST_RIP, rip);
+    }
+    fn rflags(&self) -> u64 {
+        self.vmcs.read(GUEST_RFLAGS)
+    }
+    fn set_rflags(&mut self, rflags: u64) {
+        self.vmcs.write(GUEST_RFLAGS, rflags);
+    }
+    fn cr0(&self) -> u64 {
+        self.rules.seen_cr0(self.vmcs.read(GUEST_CR0), self.vmcs.read(CR0_READ_SHADOW))
+    }
+    fn cr3(&self) -> u64 {
+        self.vmcs.read(GUEST_CR3)
+    }
+    fn cr4(&self) -> u64 {
+        self.rules.seen_cr4(self.vmcs.read(GUEST_CR4), self.vmcs.read(CR4_READ_SHADOW))
+    }
+    fn set_cr2(&mut self, address: u64) {
+        // SAFETY: CR2 is the guest's for as long as it has this core; the host takes no page fault that it survives.
+        unsafe { core::arch::asm!("mov cr2, {}", in(reg) address, options(nostack, nomem, preserves_flags)) };
+    }
+    fn efer(&self) -> u64 {
+        self.vmcs.read(GUEST_IA32_EFER)
+    }
+    fn segment(&self, name: SegmentName) -> Segment {
+        segments::read(&self.vmcs, name)
+    }
+    fn cpl(&self) -> u8 {
+        segments::dpl(self.vmcs.read(GUEST_SS_ACCESS_RIGHTS))
+    }
+
+    fn msr(&self, number: u32) -> Option<u64> {
+        Some(match number {
+            msr::EFER => self.efer(),
+            msr::PAT => self.vmcs.read(GUEST_IA32_PAT),
+            msr::SYSENTER_CS => u64::from(self.vmcs.read(GUEST_SYSENTER_CS)),
+            msr::SYSENTER_ESP => self.vmcs.read(GUEST_SYSENTER_ESP),
+            msr::SYSENTER_EIP => self.vmcs.read(GUEST_SYSENTER_EIP),
+            msr::FS_BASE => self.vmcs.read(GUEST_FS_BASE),
+            msr::GS_BASE => self.vmcs.read(GUEST_GS_BASE),
+            _ => return None,
+        })
+    }
+
+    fn set_msr(&mut self, number: u32, value: u64) -> bool {
+        let field = match number {
+            msr::EFER => {
+                let paging = self.cr0() & super::control_registers::PG != 0;
+                let new = msr::new_efer(self.efer(), value, self.offer.efer, paging);
+                if let Some(new) = new {
+                    self.vmcs.write(GUEST_IA32_EFER, new);
+                }
+                return new.is_some();
+            }
+            msr::PAT if msr::pat_allowed(value) => {
+                self.vmcs.write(GUEST_IA32_PAT, value);
+                return true;
+            }
+            msr::SYSENTER_CS => {
+                self.vmcs.write(GUEST_SYSENTER_CS, value as u32);
+                return true;
+            }
+            msr::SYSENTER_ESP => GUEST_SYSENTER_ESP,
+            msr::SYSENTER_EIP => GUEST_SYSENTER_EIP,
+            msr::FS_BASE => GUEST_FS_BASE,
+            msr::GS_BASE => GUEST_GS_BASE,
+            _ => return false,
+        };
+        if !msr::canonical(value) {
+            return false;
+        }
+        self.vmcs.write(field, value);
+        true
+    }
+
+    fn set_xcr0(&mut self, value: u64) {
+        if value & 1 == 0 || value & !reset::supported_xcr0() != 0 {
+            log::error!("XCR0 = {value:#x} was asked for, which this CPU doesn't have");
+            return;
+        }
+        // SAFETY: the value has been checked against the guest's CPUID and has no component that the CPU lacks; the host
+        // doesn't use XSAVE outside of `reset`, which sets XCR0 itself.
+        unsafe { x86_64::registers::xcontrol::XCr0::write_raw(value) };
+    }
+
+    fn instruction_length(&self) -> Option<u8> {
+        Some(self.vmcs.read(EXIT_INSTRUCTION_LENGTH) as u8)
+    }
+
+    fn skip_to(&mut self, next: u64) {
+        let next = segments::wrap_rip(next, self.vmcs.read(GUEST_CS_ACCESS_RIGHTS));
+        self.vmcs.write(GUEST_RIP, next);
+        let state = self.interruptibility();
+        if state & SHADOW != 0 {
+            self.vmcs.write(GUEST_INTERRUPTIBILITY, state & !SHADOW);
+        }
+        debug::instruction_completed(&mut self.vmcs);
+    }
+
+    fn interruptible(&self) -> bool {
+        self.pending.is_none()
+            && self.interrupt.is_none()
+            && self.rflags() & RFLAGS_IF != 0
+            && self.interruptibility() & SHADOW == 0
+    }
+
+    fn event_waiting(&self) -> bool {
+        self.pending.is_some()
+    }
+
+    fn inject(&mut self, event: Event) {
+        match event {
+            // Whether the guest can take it is decided at entry.
+            Event::Nmi => self.nmi = true,
+            other => self.pending = Some(Injection::new(other)),
+        }
+    }
+
+    fn want_interrupt_window(&mut self, wanted: bool) {
+        self.window = wanted;
+    }
+}

@@ -1,0 +1,88 @@
+//! `cargo mk check` and `cargo mk test`.
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result};
+
+use crate::{Outcome, e2e, fetch, paths, tools, ui};
+
+const BARE: &str = "x86_64-unknown-none";
+/// What builds only for the bare machine.
+const BARE_PACKAGES: [&str; 2] = ["sidecore", "isolation"];
+
+/// Formatting, lints and documentation; all of them are tried before it says no.
+pub fn check() -> Result<Outcome> {
+    fetch::ensure_rust_target()?;
+    let mut good = tools::cargo(&["fmt", "--all", "--check"], &[])?;
+    good &= tools::cargo(&["clippy", "--quiet", "--all-targets", "--", "-D", "warnings"], &[])?;
+    for package in BARE_PACKAGES {
+        good &= tools::cargo(
+            &["clippy", "--quiet", "--release", "--package", package, "--target", BARE, "--", "-D", "warnings"],
+            &[],
+        )?;
+    }
+    good &= tools::cargo(&["doc", "--quiet", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])?;
+    ui::step("check", if good { "all is well" } else { "something above is not as it should be" });
+    Ok(if good { Outcome::Good } else { Outcome::Failed })
+}
+
+/// Unit tests, then scenarios, then one line that counts both.
+pub fn test(full: bool) -> Result<Outcome> {
+    let mut tally = e2e::Tally::default();
+    unit_tests(&mut tally)?;
+    let scenarios = e2e::run_all(full)?;
+    tally.passed += scenarios.passed;
+    tally.failed += scenarios.failed;
+    tally.skipped += scenarios.skipped;
+    let skipped = if tally.skipped > 0 { format!(", {} skipped", tally.skipped) } else { String::new() };
+    println!("{} passed, {} failed{skipped}", tally.passed, tally.failed);
+    Ok(if tally.failed == 0 { Outcome::Good } else { Outcome::Failed })
+}
+
+fn unit_tests(tally: &mut e2e::Tally) -> Result<()> {
+    ui::step("cargo", "test --no-fail-fast");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["test", "--quiet", "--no-fail-fast", "--color", "never"])
+        .env_remove("CARGO_MANIFEST_DIR")
+        .current_dir(paths::root())
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cannot start cargo")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    print!("{text}");
+    let (passed, failed, ignored) = count(&text);
+    tally.passed += passed;
+    tally.skipped += ignored;
+    // A crate that does not build has no result lines but must not go unnoticed.
+    tally.failed += if output.status.success() { failed } else { failed.max(1) };
+    Ok(())
+}
+
+/// Sums `test result: ok. 3 passed; 0 failed; 1 ignored; ...` over all test programs.
+fn count(text: &str) -> (usize, usize, usize) {
+    let mut sums = (0, 0, 0);
+    for line in text.lines().filter(|line| line.starts_with("test result:")) {
+        let number = |word: &str| {
+            let part = line.split([';', '.']).find_map(|part| part.trim().strip_suffix(word))?;
+            part.trim().parse::<usize>().ok()
+        };
+        sums.0 += number("passed").unwrap_or(0);
+        sums.1 += number("failed").unwrap_or(0);
+        sums.2 += number("ignored").unwrap_or(0);
+    }
+    sums
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_results_of_all_test_programs_are_added() {
+        let text = "running 3 tests\n...\ntest result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out\n\
+                    test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s\n";
+        assert_eq!(count(text), (7, 2, 1));
+    }
+}

@@ -1,0 +1,128 @@
+//! `cargo mk e2e`: runs scenarios and shows their numbers.
+
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use scenarios::scenario::{Scenario, all};
+use scenarios::{Platform, figures::Figures};
+use serde_json::json;
+
+use crate::emulator::{self, Emulator};
+use crate::{Outcome, ui};
+
+/// Which scenarios, and where.
+#[derive(Args, Default)]
+pub struct Options {
+    /// Only this scenario.
+    name: Option<String>,
+    /// Only there: kvm, qemu or bochs [default: kvm where it nests, otherwise qemu; and bochs].
+    #[arg(long)]
+    platform: Option<Platform>,
+    /// Also what takes long on Bochs.
+    #[arg(long)]
+    full: bool,
+    /// Only lists the scenarios.
+    #[arg(long)]
+    list: bool,
+    /// Results as one JSON object a line, on standard output.
+    #[arg(long)]
+    json: bool,
+}
+
+/// How many scenarios went how.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    pub passed: usize,
+    pub failed: usize,
+    pub skipped: usize,
+}
+
+/// `cargo mk e2e`.
+pub fn verb(options: &Options) -> Result<Outcome> {
+    if options.list {
+        list();
+        return Ok(Outcome::Good);
+    }
+    let tally = run(options)?;
+    if !options.json {
+        println!("{} passed, {} failed, {} skipped", tally.passed, tally.failed, tally.skipped);
+    }
+    Ok(if tally.failed == 0 { Outcome::Good } else { Outcome::Failed })
+}
+
+/// Runs everything; only what keeps all scenarios from being tried is an error.
+pub fn run_all(full: bool) -> Result<Tally> {
+    run(&Options { full, ..Options::default() })
+}
+
+fn list() {
+    for scenario in all() {
+        let places: Vec<String> = scenario.platforms.iter().map(ToString::to_string).collect();
+        let slow = if scenario.slow_on_bochs { "; bochs with --full" } else { "" };
+        println!("{:<24} {} ({}{slow})", scenario.name, scenario.about, places.join(", "));
+    }
+}
+
+fn run(options: &Options) -> Result<Tally> {
+    let mut chosen = all();
+    if let Some(name) = &options.name {
+        chosen.retain(|scenario| scenario.name == name);
+        if chosen.is_empty() {
+            bail!("there is no scenario {name:?}; `cargo mk e2e --list` shows them");
+        }
+    }
+    let platforms = match options.platform {
+        Some(platform) => vec![emulator::choose(Some(platform))?],
+        None => vec![emulator::choose(None)?, Platform::Bochs],
+    };
+    let mut tally = Tally::default();
+    for platform in platforms {
+        for scenario in &chosen {
+            if !scenario.platforms.contains(&platform) {
+                continue;
+            }
+            // Asked for by name, it is wanted even if it takes long.
+            if scenario.slow_on_bochs && platform == Platform::Bochs && !options.full && options.name.is_none() {
+                tally.skipped += 1;
+                continue;
+            }
+            if one(scenario, platform, options.json) { tally.passed += 1 } else { tally.failed += 1 }
+        }
+    }
+    if tally.passed + tally.failed + tally.skipped == 0 {
+        bail!("that scenario does not run on that platform; `cargo mk e2e --list` shows where it does");
+    }
+    Ok(tally)
+}
+
+fn one(scenario: &Scenario, platform: Platform, as_json: bool) -> bool {
+    ui::step("e2e", &format!("{} on {platform}", scenario.name));
+    let begin = Instant::now();
+    let (result, figures) = scenario.execute(&mut Emulator::new(platform));
+    let good = result.is_ok();
+    let seconds = begin.elapsed().as_secs_f64();
+    if as_json {
+        let error = result.err().map(|error| format!("{error:#}"));
+        let figures = figures.to_json();
+        println!(
+            "{}",
+            json!({ "scenario": scenario.name, "platform": platform.to_string(), "passed": good,
+                    "seconds": seconds, "figures": figures, "error": error })
+        );
+    } else {
+        let word = ui::verdict(if good { "passed" } else { "FAILED" }, good);
+        println!("{word} {} on {platform}, {seconds:.1} s", scenario.name);
+        show(&figures);
+        if let Err(error) = result {
+            println!("    {}", format!("{error:#}").replace('\n', "\n    "));
+        }
+    }
+    good
+}
+
+fn show(figures: &Figures) {
+    for figure in figures.all() {
+        println!("    {figure}");
+    }
+}

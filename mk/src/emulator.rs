@@ -1,0 +1,146 @@
+//! Starts emulators with a disc and connects to COM2.
+
+mod bochs;
+mod qemu;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+use scenarios::Platform;
+use scenarios::machine::{Launch, Machine, Setup};
+use scenarios::session::Session;
+
+use crate::{fetch, image, paths, ui};
+
+pub use qemu::SocketPath;
+use qemu::kvm_is_usable;
+
+/// Starts emulators of one kind.
+pub struct Emulator {
+    platform: Platform,
+    /// COM1 is a socket at this path instead of a file.
+    console_socket: Option<PathBuf>,
+}
+
+/// The platform asked for; if none is, the best that is here.
+pub fn choose(wanted: Option<Platform>) -> Result<Platform> {
+    fetch::ensure(false)?;
+    match wanted {
+        Some(Platform::Kvm) => kvm_is_usable().map(|()| Platform::Kvm),
+        Some(platform) => Ok(platform),
+        None if kvm_is_usable().is_ok() => Ok(Platform::Kvm),
+        None => Ok(Platform::Qemu),
+    }
+}
+
+impl Emulator {
+    /// For scenarios: COM1 goes to a file.
+    pub fn new(platform: Platform) -> Self {
+        Self { platform, console_socket: None }
+    }
+
+    /// For a person: COM1 is the UNIX socket `path`, on which somebody listens already. QEMU only.
+    pub fn with_console(platform: Platform, path: PathBuf) -> Result<Self> {
+        if !platform.is_qemu() {
+            bail!("there is no interactive run on {platform}: use --platform qemu");
+        }
+        Ok(Self { platform, console_socket: Some(path) })
+    }
+}
+
+impl Launch for Emulator {
+    fn platform(&self) -> Platform {
+        self.platform
+    }
+
+    fn launch(&mut self, setup: &Setup) -> Result<Session> {
+        let folder = paths::runs().join(format!("{}-{}", self.platform, setup.name));
+        if folder.exists() {
+            fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
+        }
+        let disc = image::disc(setup, &folder)?;
+        let run = Run { setup, folder: &folder, disc: &disc };
+        let (machine, input, output): (Process, Box<dyn std::io::Read + Send>, Box<dyn std::io::Write + Send>) =
+            match self.platform {
+                Platform::Bochs => bochs::start(&run)?,
+                Platform::Kvm | Platform::Qemu => {
+                    qemu::start(&run, self.platform == Platform::Kvm, self.console_socket.as_deref())?
+                }
+            };
+        let log = File::create(folder.join("com2"))?;
+        Ok(Session::new(Box::new(machine), input, output, Box::new(log), self.platform.patience()))
+    }
+}
+
+/// What both emulators are told.
+struct Run<'a> {
+    setup: &'a Setup,
+    /// Where logs go.
+    folder: &'a Path,
+    disc: &'a Path,
+}
+
+/// An emulator's process and its files.
+struct Process {
+    child: Child,
+    com1: PathBuf,
+    /// The emulator's record of guest entries and the text that marks one.
+    record: Option<(PathBuf, &'static str)>,
+}
+
+impl Process {
+    /// Starts it with its own messages in the file `emulator` of the folder.
+    fn start(command: &mut Command, run: &Run<'_>, record: Option<(PathBuf, &'static str)>) -> Result<Self> {
+        let words = File::create(run.folder.join("emulator"))?;
+        command.stdin(Stdio::null()).stdout(words.try_clone()?).stderr(words);
+        fs::write(run.folder.join("command"), format!("{command:?}\n"))?;
+        let child = command.spawn().context("cannot start the emulator; `cargo mk fetch --again` brings it")?;
+        Ok(Self { child, com1: run.folder.join("com1"), record })
+    }
+}
+
+impl Machine for Process {
+    fn ended(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
+    }
+
+    fn kill(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    fn console(&self) -> Result<String> {
+        match fs::read(&self.com1) {
+            Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).replace('\r', "")),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
+            Err(error) => Err(error).with_context(|| format!("cannot read {}", self.com1.display())),
+        }
+    }
+
+    fn recorded_entries(&self) -> Result<Option<u64>> {
+        let Some((path, mark)) = &self.record else { return Ok(None) };
+        let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let lines = text.split(|byte| *byte == b'\n');
+        let mark = mark.as_bytes();
+        Ok(Some(lines.filter(|line| line.windows(mark.len()).any(|part| part == mark)).count() as u64))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Says on which platform something is about to run, and why.
+pub fn announce(platform: Platform, asked: bool) {
+    let why = match (platform, asked) {
+        (_, true) => "as asked",
+        (Platform::Kvm, false) => "hardware virtualization nests here",
+        (_, false) => "no hardware virtualization that nests here: QEMU's translator, with SVM",
+    };
+    ui::step("platform", &format!("{platform} ({why})"));
+}

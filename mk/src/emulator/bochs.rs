@@ -1,0 +1,81 @@
+//! Bochs: the platform with VT-x where there is no such hardware.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use super::{Process, Run};
+use crate::{paths, tools};
+
+/// A processor with EPT, VPID, unrestricted guest and posted interrupts.
+const MODEL: &str = "corei7_skylake_x";
+
+type Started = (Process, Box<dyn Read + Send>, Box<dyn Write + Send>);
+
+/// Starts it. COM1 is a file; the answer has both directions of COM2, which Bochs connects to a TCP port of ours.
+pub fn start(run: &Run<'_>) -> Result<Started> {
+    let listener = TcpListener::bind(("127.0.0.1", 0))?;
+    let configuration = run.folder.join("bochsrc");
+    fs::write(&configuration, bochsrc(run, listener.local_addr()?.port()))?;
+    let tree = paths::tree();
+    let mut command = tools::program("usr/bin/bochs-bin");
+    command.args(["-q", "-f"]).arg(&configuration);
+    command.env("LTDL_LIBRARY_PATH", tree.join("usr/lib/x86_64-linux-gnu/bochs/plugins"));
+    command.env("BXSHARE", tree.join("usr/share/bochs")).current_dir(run.folder);
+    let record = run.setup.record_exits.then(|| (run.folder.join("bochs.log"), "VMEXIT"));
+    let mut process = Process::start(&mut command, run, record)?;
+
+    listener.set_nonblocking(true)?;
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let stream = loop {
+        match listener.accept() {
+            Ok((stream, _)) => break stream,
+            Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => return Err(error.into()),
+            Err(_) if process.child.try_wait()?.is_some() || Instant::now() > deadline => {
+                let words = fs::read_to_string(run.folder.join("bochs.log")).unwrap_or_default();
+                bail!("Bochs did not start:\n{words}");
+            }
+            Err(_) => thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    stream.set_nonblocking(false)?;
+    stream.set_nodelay(true)?;
+    Ok((process, Box::new(stream.try_clone()?), Box::new(stream)))
+}
+
+fn bochsrc(run: &Run<'_>, port: u16) -> String {
+    let Run { setup, folder, disc } = run;
+    let share = paths::tree().join("usr/share");
+    let share = share.display();
+    let folder = folder.display();
+    let without = if setup.virtualization { "" } else { ", exclude_features=vmx" };
+    let record = if setup.record_exits {
+        (0..setup.cpus).map(|cpu| format!(", cpu{cpu}=report")).collect::<String>()
+    } else {
+        String::new()
+    };
+    format!(
+        "display_library: rfb, options=\"timeout=0, no_gui_console\"\n\
+         panic: action=fatal\nerror: action=ignore\ninfo: action=report\ndebug: action=ignore{record}\n\
+         log: {folder}/bochs.log\n\
+         cpu: model={MODEL}{without}, count={}, ips=100000000, quantum=32, reset_on_triple_fault=0, ignore_bad_msrs=1\n\
+         memory: guest={}, host={}\n\
+         clock: sync=none\n\
+         romimage: file={share}/bochs/BIOS-bochs-latest\n\
+         vgaromimage: file={share}/bochs/VGABIOS-lgpl-latest\n\
+         pci: enabled=1, chipset=i440fx\n\
+         ata0-master: type=cdrom, path={}, status=inserted\n\
+         boot: cdrom\n\
+         com1: enabled=1, mode=file, dev={folder}/com1\n\
+         com2: enabled=1, mode=socket-client, dev=127.0.0.1:{port}\n\
+         sound: driver=dummy\nspeaker: enabled=0\nport_e9_hack: enabled=0\n",
+        setup.cpus,
+        setup.memory_mib,
+        setup.memory_mib,
+        disc.display(),
+    )
+}

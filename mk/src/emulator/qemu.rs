@@ -1,0 +1,125 @@
+//! QEMU: with its own translator (SVM), or with KVM where the host's virtualization nests.
+
+use std::env;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio, id};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+use super::{Process, Run};
+use crate::{paths, tools};
+
+/// Writing here ends QEMU (isa-debug-exit): the agreed last deed of sidecore on QEMU.
+const EXIT_PORT: &str = "isa-debug-exit,iobase=0xf4,iosize=0x04";
+
+type Started = (Process, Box<dyn Read + Send>, Box<dyn Write + Send>);
+
+/// QEMU with its files found.
+pub fn command() -> Command {
+    let mut command = tools::program("usr/bin/qemu-system-x86_64");
+    command.arg("-L").arg(paths::tree().join("usr/share/qemu"));
+    command.arg("-L").arg(paths::tree().join("usr/share/seabios"));
+    command
+}
+
+/// Starts it. COM1 is a file, or the socket `console`; the answer has both directions of COM2.
+pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started> {
+    let setup = run.setup;
+    let socket = SocketPath::new("com2");
+    let listener = UnixListener::bind(&socket.0).with_context(|| format!("cannot listen on {}", socket.0.display()))?;
+    let com1 = run.folder.join("com1").display().to_string();
+    let cpu = if kvm { "host" } else { "max" };
+    // SVM or VT-x: whichever there is, is taken away.
+    let cpu = if setup.virtualization { cpu.to_owned() } else { format!("{cpu},svm=off,vmx=off") };
+
+    let mut command = command();
+    command.args(["-M", "q35", "-accel", if kvm { "kvm" } else { "tcg" }, "-cpu", &cpu]);
+    command.args(["-smp", &setup.cpus.to_string(), "-m", &format!("{}M", setup.memory_mib)]);
+    command.args(["-nic", "none", "-display", "none", "-no-reboot", "-nodefaults", "-vga", "std"]);
+    command.args(["-device", EXIT_PORT, "-boot", "d", "-cdrom"]).arg(run.disc);
+    let first = match console {
+        Some(path) => format!("socket,id=com1,path={},logfile={com1}", path.display()),
+        None => format!("file,id=com1,path={com1}"),
+    };
+    command.args(["-chardev", &first, "-serial", "chardev:com1"]);
+    command.args(["-chardev", &format!("socket,id=com2,path={}", socket.0.display()), "-serial", "chardev:com2"]);
+    let record = setup.record_exits.then(|| run.folder.join("exits"));
+    if let Some(path) = &record {
+        // The range is one that nothing runs in: it leaves only the lines on entries and exits.
+        command.args(["-d", "in_asm", "-dfilter", "0xffff0000deadb000+1", "-D"]).arg(path);
+    }
+    let mut process = Process::start(&mut command, run, record.map(|path| (path, "vmrun!")))?;
+
+    listener.set_nonblocking(true)?;
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let stream = loop {
+        match listener.accept() {
+            Ok((stream, _)) => break stream,
+            Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => return Err(error.into()),
+            Err(_) if process.child.try_wait()?.is_some() || Instant::now() > deadline => {
+                let words = fs::read_to_string(run.folder.join("emulator")).unwrap_or_default();
+                bail!("QEMU did not start:\n{words}");
+            }
+            Err(_) => thread::sleep(Duration::from_millis(10)),
+        }
+    };
+    stream.set_nonblocking(false)?;
+    Ok((process, Box::new(stream.try_clone()?), Box::new(stream)))
+}
+
+/// Whether KVM is here, nests and really starts; the error says which of these it is not.
+pub fn kvm_is_usable() -> Result<()> {
+    fs::OpenOptions::new().read(true).write(true).open("/dev/kvm").context("/dev/kvm cannot be used")?;
+    let nests = ["kvm_intel", "kvm_amd"].iter().any(|module| {
+        fs::read_to_string(format!("/sys/module/{module}/parameters/nested"))
+            .is_ok_and(|value| matches!(value.trim(), "Y" | "1"))
+    });
+    if !nests {
+        bail!("KVM does not nest here: load kvm_intel or kvm_amd with nested=1");
+    }
+    let mut probe = command();
+    probe.args(["-M", "none", "-accel", "kvm", "-cpu", "host", "-nodefaults", "-display", "none", "-monitor", "stdio"]);
+    let mut child = probe.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    if let Some(mut monitor) = child.stdin.take() {
+        // If QEMU has already ended, its status says so.
+        let _ = monitor.write_all(b"quit\n");
+    }
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        match child.try_wait()? {
+            Some(status) if status.success() => return Ok(()),
+            Some(_) => bail!("QEMU cannot use KVM here"),
+            None if Instant::now() > deadline => {
+                child.kill()?;
+                child.wait()?;
+                bail!("QEMU with KVM does not answer here");
+            }
+            None => thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+/// A place for a socket that is short enough for one, removed when dropped.
+pub struct SocketPath(pub PathBuf);
+
+impl SocketPath {
+    /// A path nobody else uses.
+    pub fn new(name: &str) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self(env::temp_dir().join(format!("sidecore-{}-{number}-{name}", id())))
+    }
+}
+
+impl Drop for SocketPath {
+    fn drop(&mut self) {
+        // Nothing is lost if it stays.
+        let _ = fs::remove_file(&self.0);
+    }
+}

@@ -1,0 +1,196 @@
+//! An apt of our own: Debian's archive, whatever the host is (Debian or Ubuntu), with state and cache in one folder.
+
+use std::env;
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::tools::quietly;
+use crate::ui::{self, Progress};
+
+/// Where packages come from. QEMU is taken from the backports, all else from trixie.
+pub const SUITES: [&str; 2] = ["trixie", "trixie-backports"];
+
+const MIRROR: &str = "http://deb.debian.org/debian";
+const KEYRING: &str = "usr/share/keyrings/debian-archive-keyring.gpg";
+const PREFERENCES: &str = "Package: qemu-* seabios\nPin: release n=trixie-backports\nPin-Priority: 990\n";
+
+/// The private apt.
+pub struct Apt {
+    folder: PathBuf,
+}
+
+impl Apt {
+    /// Writes its configuration into `folder`.
+    pub fn prepare(folder: &Path) -> Result<Self> {
+        for program in ["apt-get", "apt-cache", "dpkg"] {
+            if Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
+                bail!("{program} is not here: the packages are fetched by apt, so use Debian or Ubuntu");
+            }
+        }
+        let apt = Self { folder: folder.to_owned() };
+        for path in
+            ["etc/apt.conf.d", "etc/preferences.d", "etc/sources.list.d", "state/lists/partial", "archives/partial"]
+        {
+            fs::create_dir_all(folder.join(path)).with_context(|| format!("cannot create {path} in target/deps/apt"))?;
+        }
+        let keyring = apt.keyring()?;
+        let mirror = env::var("DEBIAN_MIRROR").unwrap_or_else(|_| MIRROR.to_owned());
+        let sources: String = SUITES
+            .iter()
+            .map(|suite| format!("deb [arch=amd64 signed-by={}] {mirror} {suite} main\n", keyring.display()))
+            .collect();
+        fs::write(folder.join("etc/sources.list"), sources)?;
+        fs::write(folder.join("etc/preferences"), PREFERENCES)?;
+        fs::write(folder.join("state/status"), "")?;
+        fs::write(folder.join("apt.conf"), apt.configuration())?;
+        Ok(apt)
+    }
+
+    fn configuration(&self) -> String {
+        let here = self.folder.display();
+        // How the host reaches the network (proxies) is worth keeping; nothing else of it is.
+        let host = Command::new("apt-config").arg("dump").output();
+        let host = host.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+        let network: String =
+            host.lines().filter(|line| line.starts_with("Acquire::http")).flat_map(|line| [line, "\n"]).collect();
+        format!(
+            "{network}Dir::State \"{here}/state\";\nDir::State::status \"{here}/state/status\";\nDir::Cache \"{here}\";\n\
+             Dir::Cache::archives \"{here}/archives\";\nDir::Etc \"{here}/etc\";\nDir::Log \"{here}/log\";\n\
+             APT::Architecture \"amd64\";\nAPT::Architectures \"amd64\";\nAPT::Sandbox::User \"root\";\n\
+             APT::Install-Recommends \"false\";\nAcquire::Languages \"none\";\nAcquire::Retries \"3\";\n",
+        )
+    }
+
+    /// Debian's keys: the host's, or on Ubuntu those of Ubuntu's own package, which apt has checked.
+    fn keyring(&self) -> Result<PathBuf> {
+        let host = Path::new("/").join(KEYRING);
+        if host.is_file() {
+            return Ok(host);
+        }
+        let folder = self.folder.join("keyring");
+        fs::create_dir_all(&folder)?;
+        let mut download = Command::new("apt-get");
+        download.args(["download", "debian-archive-keyring"]).current_dir(&folder).env_remove("APT_CONFIG");
+        quietly(&mut download, "apt-get download debian-archive-keyring").context(
+            "Debian's keys are needed to check what is fetched; run `apt-get update` as root, or install the package \
+             debian-archive-keyring, and try again",
+        )?;
+        for entry in fs::read_dir(&folder)? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|e| e == "deb") {
+                quietly(Command::new("dpkg").arg("-x").arg(&path).arg(&folder), "dpkg -x")?;
+            }
+        }
+        Ok(folder.join(KEYRING))
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.env("APT_CONFIG", self.folder.join("apt.conf")).env("LC_ALL", "C.UTF-8");
+        command.env("DEBIAN_FRONTEND", "noninteractive");
+        command
+    }
+
+    /// Brings the package lists up to date.
+    pub fn update(&self) -> Result<()> {
+        ui::step("fetch", "package lists");
+        quietly(self.command("apt-get").args(["-q", "update", "-o", "APT::Update::Error-Mode=any"]), "apt-get update")
+            .context("the package lists could not be fetched; is the network there? (DEBIAN_MIRROR names another mirror)")
+            .map(drop)
+    }
+
+    /// The first dependency of `package` whose name begins with `prefix`.
+    pub fn dependency(&self, package: &str, prefix: &str) -> Result<String> {
+        let said = quietly(self.command("apt-cache").args(["depends", package]), "apt-cache depends")?;
+        said.lines()
+            .filter_map(|line| line.trim().strip_prefix("Depends: "))
+            .find(|name| name.starts_with(prefix))
+            .map(str::to_owned)
+            .with_context(|| format!("{package} depends on nothing called {prefix}*"))
+    }
+
+    /// Downloads packages and all they depend on.
+    pub fn download(&self, packages: &[&str]) -> Result<Vec<PathBuf>> {
+        let install = ["-q", "-y", "install", "--no-install-recommends"];
+        let plan = quietly(
+            self.command("apt-get").args(install).arg("--print-uris").args(packages).arg("-o").arg("Dir::Cache::archives=/nonexistent"),
+            "apt-get",
+        )?;
+        let files = planned(&plan);
+        if files.is_empty() {
+            bail!("apt has nothing to fetch for {}:\n{plan}", packages.join(" "));
+        }
+        let mut child = self
+            .command("apt-get")
+            .args(install)
+            .arg("--download-only")
+            .args(packages)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start apt-get")?;
+        let mut progress = Progress::new("fetch");
+        let mut got = 0;
+        if let Some(output) = child.stdout.take() {
+            for line in BufReader::new(output).lines() {
+                got += usize::from(line?.starts_with("Get:"));
+                progress.at(|| format!("downloading, {got} of {} packages", files.len()));
+            }
+        }
+        if !child.wait()?.success() {
+            bail!("apt-get could not download the packages (its words are above); try again when the network is there");
+        }
+        let archives = self.folder.join("archives");
+        Ok(files.into_iter().map(|file| archives.join(file)).collect())
+    }
+
+    /// Downloads one package without what it depends on.
+    pub fn download_one(&self, package: &str) -> Result<PathBuf> {
+        ui::step("fetch", package);
+        let archives = self.folder.join("archives");
+        let mut command = self.command("apt-get");
+        command.args(["-q", "download", package]).current_dir(&archives);
+        quietly(&mut command, &format!("apt-get download {package}"))?;
+        let start = format!("{package}_");
+        let mut found: Vec<PathBuf> = fs::read_dir(&archives)?
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&start)))
+            .collect();
+        found.sort();
+        found.pop().with_context(|| format!("{package} was not downloaded"))
+    }
+
+    /// Removes what is not needed once the packages are unpacked.
+    pub fn tidy(&self) -> Result<()> {
+        for folder in ["archives", "state"] {
+            fs::remove_dir_all(self.folder.join(folder))?;
+        }
+        Ok(())
+    }
+}
+
+/// The file names in the answer to `--print-uris`: `'URI' FILE SIZE CHECKSUM`.
+fn planned(answer: &str) -> Vec<String> {
+    answer
+        .lines()
+        .filter(|line| line.starts_with('\''))
+        .filter_map(|line| line.split_whitespace().nth(1))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_plan_is_read_and_prose_around_it_is_not() {
+        let answer = "Reading package lists...\nThe following NEW packages will be installed:\n  a b\n\
+                      'http://x/a_1.deb' a_1%3a2_amd64.deb 100 MD5Sum:00\n'http://x/b.deb' b_1_all.deb 5 \n";
+        assert_eq!(planned(answer), ["a_1%3a2_amd64.deb", "b_1_all.deb"]);
+    }
+}

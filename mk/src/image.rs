@@ -1,0 +1,137 @@
+//! Builds the hypervisor and bootable discs: GRUB, the ELF file and its boot modules.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use anyhow::{Context as _, Result, bail};
+use scenarios::initramfs;
+use scenarios::machine::{Content, Module, Setup};
+
+use crate::{Outcome, fetch, paths, run, tools, ui};
+
+const TARGET: &str = "x86_64-unknown-none";
+
+/// Files that every disc of one run of the tool shares.
+pub struct Parts {
+    /// The hypervisor.
+    pub kernel: PathBuf,
+    guest_kernel: PathBuf,
+    initrd: PathBuf,
+    small_initrd: PathBuf,
+}
+
+/// `cargo mk image`.
+pub fn verb(config: Option<&Path>) -> Result<Outcome> {
+    let mut setup = run::setup(false);
+    if let Some(path) = config {
+        let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        setup.modules.retain(|module| !matches!(module.content, Content::Text(_)));
+        setup.modules.push(Module::new("sidecore.toml", Content::Text(text)));
+    }
+    let disc = disc(&setup, &paths::runs().join("image"))?;
+    let place = paths::target().join("sidecore.iso");
+    fs::copy(&disc, &place)?;
+    ui::step("image", &format!("{} ({} KiB)", place.display(), fs::metadata(&place)?.len() / 1024));
+    Ok(Outcome::Good)
+}
+
+/// Builds what every disc needs, once.
+pub fn parts() -> Result<&'static Parts> {
+    static PARTS: OnceLock<Parts> = OnceLock::new();
+    if let Some(parts) = PARTS.get() {
+        return Ok(parts);
+    }
+    fetch::ensure(false)?;
+    let kernel = std::env::var_os("FAKE").map_or_else(|| build("sidecore"), |f| Ok(f.into()))?;
+    let folder = paths::runs().join("parts");
+    fs::create_dir_all(&folder)?;
+    let (tree, guest) = (paths::tree(), paths::guest_kernel());
+    let image = |name: &str, content| -> Result<PathBuf> {
+        let path = folder.join(name);
+        fs::write(&path, initramfs::build(&tree, &guest, content)?)?;
+        Ok(path)
+    };
+    let parts = Parts {
+        kernel,
+        guest_kernel: guest_kernel()?,
+        initrd: image("initrd", initramfs::Content::Full)?,
+        small_initrd: image("initrd-small", initramfs::Content::Small)?,
+    };
+    Ok(PARTS.get_or_init(|| parts))
+}
+
+/// Builds a package for the bare machine and returns its ELF file.
+pub fn build(package: &str) -> Result<PathBuf> {
+    fetch::ensure_rust_target()?;
+    let target = paths::target();
+    let folder = target.display().to_string();
+    let arguments =
+        ["build", "--quiet", "--release", "--package", package, "--target", TARGET, "--target-dir", &folder];
+    if !tools::cargo(&arguments, &[])? {
+        bail!("{package} does not build; the compiler's words are above");
+    }
+    Ok(target.join(TARGET).join("release").join(package))
+}
+
+/// The guests' kernel among the files of its package.
+pub fn guest_kernel() -> Result<PathBuf> {
+    let boot = paths::guest_kernel().join("boot");
+    for entry in fs::read_dir(&boot).with_context(|| format!("cannot read {}", boot.display()))? {
+        let path = entry?.path();
+        if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-")) {
+            return Ok(path);
+        }
+    }
+    bail!("no guest kernel in {}; `cargo mk fetch --again` brings it", boot.display())
+}
+
+/// Makes the disc of a setup in `folder` and returns its path.
+pub fn disc(setup: &Setup, folder: &Path) -> Result<PathBuf> {
+    let parts = parts()?;
+    let mut files = vec![("sidecore".to_owned(), parts.kernel.clone())];
+    let mut lines = String::new();
+    fs::create_dir_all(folder)?;
+    for (index, module) in setup.modules.iter().enumerate() {
+        let source = match &module.content {
+            Content::Text(text) => {
+                let path = folder.join(format!("module-{index}"));
+                fs::write(&path, text)?;
+                path
+            }
+            Content::GuestKernel => parts.guest_kernel.clone(),
+            Content::Initrd => parts.initrd.clone(),
+            Content::SmallInitrd => parts.small_initrd.clone(),
+            Content::Isolation => build("isolation")?,
+        };
+        files.push((format!("module-{index}"), source));
+        lines.push_str(&format!("module2 /module-{index} {}\n    ", module.name));
+    }
+    let menu = fs::read_to_string(paths::root().join("boot/grub.cfg")).context("cannot read boot/grub.cfg")?;
+    make(folder, &files, &menu.replace("MODULES\n", &format!("{}\n", lines.trim_end())))
+}
+
+/// Makes a disc of these files (name on the disc, source) and this menu.
+fn make(folder: &Path, files: &[(String, PathBuf)], menu: &str) -> Result<PathBuf> {
+    let content = folder.join("disc");
+    if content.exists() {
+        fs::remove_dir_all(&content)?;
+    }
+    fs::create_dir_all(content.join("boot/grub"))?;
+    fs::write(content.join("boot/grub/grub.cfg"), menu)?;
+    for (name, source) in files {
+        // A link costs nothing; across file systems only a copy works.
+        let place = content.join(name);
+        if fs::hard_link(source, &place).is_err() {
+            fs::copy(source, &place).with_context(|| format!("cannot copy {}", source.display()))?;
+        }
+    }
+    let disc = folder.join("sidecore.iso");
+    let mut mkrescue = Command::new(paths::deps().join("bin/grub-mkrescue"));
+    mkrescue.env("PATH", tools::path_with_wrappers()?);
+    mkrescue.arg("--directory").arg(paths::tree().join("usr/lib/grub/i386-pc"));
+    mkrescue.args(["--compress=no", "--fonts=", "--locales=", "--themes=", "--output"]).arg(&disc).arg(&content);
+    tools::quietly(&mut mkrescue, "grub-mkrescue")?;
+    Ok(disc)
+}

@@ -1,0 +1,99 @@
+//! The build tool: `cargo mk VERB`.
+//!
+//! It fetches what is needed by package name into `target/deps`, builds the hypervisor and a bootable disc, starts
+//! emulators and runs the scenarios of `tests/`. Everything it writes is under `target/`.
+//!
+//! Exit codes: 0 all is well, 1 something under test failed, 2 the command line was wrong, 3 it could not be tried
+//! (a tool or a file is missing, a build failed).
+
+mod bench;
+mod check;
+mod e2e;
+mod emulator;
+mod fetch;
+mod image;
+mod paths;
+mod run;
+mod terminal;
+mod tools;
+mod ui;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use scenarios::Platform;
+
+/// Builds sidecore, runs it and tests it.
+#[derive(Parser)]
+#[command(name = "cargo mk", bin_name = "cargo mk", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Boots sidecore with two Linux guests that ping each other and run iperf3, and prints what was counted.
+    Run {
+        /// Stays, with the operator's shell on this terminal.
+        #[arg(short, long)]
+        interactive: bool,
+        /// Where to run [default: kvm where it nests, otherwise qemu].
+        #[arg(long)]
+        platform: Option<Platform>,
+    },
+    /// Runs every test: the unit tests on this machine, then the scenarios.
+    Test {
+        /// Also what takes long on Bochs.
+        #[arg(long)]
+        full: bool,
+    },
+    /// Formatting, lints and documentation, with warnings as errors.
+    Check,
+    /// Builds the bootable disc.
+    Image {
+        /// A sidecore.toml to put on it [default: the two guests of `cargo mk run`].
+        #[arg(long)]
+        config: Option<PathBuf>,
+    },
+    /// Runs the end-to-end scenarios, or one of them.
+    E2e(e2e::Options),
+    /// Measures.
+    Bench {
+        #[command(subcommand)]
+        what: bench::What,
+    },
+    /// Fetches emulators, GRUB and the guests' kernel and tools into target/deps. The other verbs do it by themselves.
+    Fetch {
+        /// Fetches again even if everything is there.
+        #[arg(long)]
+        again: bool,
+    },
+}
+
+/// How a verb ended that could be carried out.
+enum Outcome {
+    Good,
+    Failed,
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().verb {
+        Verb::Run { interactive, platform } => run::run(interactive, platform),
+        Verb::Test { full } => check::test(full),
+        Verb::Check => check::check(),
+        Verb::Image { config } => image::verb(config.as_deref()),
+        Verb::E2e(options) => e2e::verb(&options),
+        Verb::Bench { what } => bench::verb(&what),
+        Verb::Fetch { again } => fetch::ensure(again).map(|()| Outcome::Good),
+    };
+    match result {
+        Ok(Outcome::Good) => ExitCode::SUCCESS,
+        Ok(Outcome::Failed) => ExitCode::from(1),
+        Err(error) => {
+            ui::error(&format!("{error:#}"));
+            ExitCode::from(3)
+        }
+    }
+}

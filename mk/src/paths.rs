@@ -1,0 +1,36 @@
+//! Where things are.
+
+use std::env;
+use std::path::{self, PathBuf};
+
+/// The repository.
+pub fn root() -> PathBuf {
+    let mk = env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    mk.parent().map_or_else(|| mk.clone(), PathBuf::from)
+}
+
+/// Everything built or fetched.
+pub fn target() -> PathBuf {
+    let named = env::var_os("CARGO_TARGET_DIR").map(|folder| path::absolute(&folder).unwrap_or_else(|_| folder.into()));
+    named.unwrap_or_else(|| root().join("target"))
+}
+
+/// What was fetched.
+pub fn deps() -> PathBuf {
+    target().join("deps")
+}
+
+/// Debian packages unpacked over one another.
+pub fn tree() -> PathBuf {
+    deps().join("tree")
+}
+
+/// The guests' kernel package, unpacked.
+pub fn guest_kernel() -> PathBuf {
+    deps().join("kernel")
+}
+
+/// Discs and logs of one run of the emulator.
+pub fn runs() -> PathBuf {
+    target().join("mk")
+}

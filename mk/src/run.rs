@@ -1,0 +1,198 @@
+//! `cargo mk run`: two guests that talk to each other, shown as they do.
+
+use std::io::{Read as _, Write as _, stdin, stdout};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use control::{Counters, Event};
+use scenarios::guests::{Guest, server};
+use scenarios::machine::{Launch as _, Setup};
+use scenarios::session::guest_result;
+use scenarios::Platform;
+
+use crate::emulator::{self, Emulator, SocketPath};
+use crate::terminal::Raw;
+use crate::{Outcome, ui};
+
+const MINUTE: Duration = Duration::from_secs(60);
+/// Ctrl-\ leaves `run -i`; Ctrl-] is taken: sidecore itself leaves a guest's console by it.
+const LEAVE: u8 = 0x1c;
+
+/// `cargo mk run`.
+pub fn run(interactive: bool, platform: Option<Platform>) -> Result<Outcome> {
+    let chosen = emulator::choose(platform)?;
+    emulator::announce(chosen, platform.is_some());
+    if interactive { stay(chosen) } else { show(chosen) }
+}
+
+/// The server that both forms boot.
+pub fn setup(interactive: bool) -> Setup {
+    let a = Guest::new(1).full().peer(2);
+    let b = Guest::new(2).full().peer(1);
+    if interactive {
+        return server("run", &[a.then("iperf-server").then("shell"), b.then("iperf-server").then("shell")]);
+    }
+    server("run", &[a.then("iperf-server").then("wait"), b.then("ping:20").then("iperf:5")])
+}
+
+fn show(platform: Platform) -> Result<Outcome> {
+    ui::step("boot", "sidecore with the guests a and b");
+    let mut session = Emulator::new(platform).launch(&setup(false))?;
+    session.observe(print_event);
+    session.booted(MINUTE)?;
+    let ping = session.result("b", "ping", 2 * MINUTE)?;
+    let iperf = session.result("b", "iperf", 3 * MINUTE)?;
+    let counters = session.counters()?;
+    session.shut_down()?;
+    println!();
+    println!("ping   b to a: {} of {} answered, average {} us", ping["received"], ping["sent"], ping["avg_us"]);
+    let rate = iperf["bits_per_second"].as_f64().unwrap_or(0.0) / 1e6;
+    println!("iperf3 b to a: {} bytes, {rate:.1} Mbit/s", iperf["bytes"]);
+    print!("{}", summary(&counters));
+    let lost = ping["received"] != ping["sent"] || ping["sent"] == 0;
+    Ok(if lost || rate <= 0.0 { Outcome::Failed } else { Outcome::Good })
+}
+
+/// Shows events as a person wants to read them.
+fn print_event(event: &Event) {
+    match event {
+        Event::Boot { version, platform } => println!(
+            "sidecore {version}: {} cores, {} MiB",
+            platform.cores,
+            platform.memory >> 20
+        ),
+        Event::Report(entry) => println!("  {}", entry.text),
+        Event::Console { guest, line } => {
+            // Results are for scripts; the summary at the end has them.
+            if guest_result(event).is_none() {
+                println!("{} {line}", ui::tag(usize::from(guest != "a"), &format!("{guest} |")));
+            } else if let Some((_, result)) = guest_result(event) {
+                println!("{} {result}", ui::tag(usize::from(guest != "a"), &format!("{guest} *")));
+            }
+        }
+        Event::Guest { guest, state, reason, detail } => {
+            let why = reason.map_or(String::new(), |reason| format!(" ({})", reason.name()));
+            let detail = detail.as_deref().map_or(String::new(), |detail| format!(": {detail}"));
+            println!("guest {guest} is {}{why}{detail}", state.name());
+        }
+        Event::ConfigError { file, line, message, .. } => println!("{file}:{line}: {message}"),
+        _ => {}
+    }
+}
+
+/// What each guest sent and received, and why it left the processor.
+fn summary(counters: &Counters) -> String {
+    let mut text = format!("\n{:<8}{:>12}{:>14}{:>12}{:>14}{:>10}\n", "guest", "rx packets", "rx bytes", "tx packets", "tx bytes", "drops");
+    for guest in &counters.guests {
+        for port in &guest.ports {
+            let drops: u64 = port.drops.iter().map(|drop| drop.count).sum();
+            text += &format!(
+                "{:<8}{:>12}{:>14}{:>12}{:>14}{drops:>10}\n",
+                guest.name, port.rx_packets, port.rx_bytes, port.tx_packets, port.tx_bytes
+            );
+        }
+    }
+    for guest in &counters.guests {
+        text += &format!("\nguest {}: {} exits\n", guest.name, guest.total_exits());
+        for vcpu in &guest.vcpus {
+            let mut exits: Vec<_> = vcpu.exits.iter().filter(|exit| exit.count > 0).collect();
+            exits.sort_by_key(|exit| std::cmp::Reverse(exit.count));
+            for exit in exits {
+                let each = exit.cycles / exit.count.max(1);
+                text += &format!("  {:<24}{:>12}  {each:>10} cycles each\n", exit.reason, exit.count);
+            }
+        }
+    }
+    text
+}
+
+fn stay(platform: Platform) -> Result<Outcome> {
+    let socket = SocketPath::new("com1");
+    let listener = UnixListener::bind(&socket.0).with_context(|| format!("cannot listen on {}", socket.0.display()))?;
+    let mut session = Emulator::with_console(platform, socket.0.clone())?.launch(&setup(true))?;
+    let (console, _) = listener.accept()?;
+    ui::step("run", "this is sidecore's console: `help` lists its commands, `attach a` types into guest a.");
+    ui::step("run", "Ctrl-] goes back from a guest to sidecore; Ctrl-\\ leaves and ends everything.");
+    let raw = Raw::enter()?;
+    let (finished, wait) = mpsc::channel();
+    let keys = console.try_clone()?;
+    let left = finished.clone();
+    thread::spawn(move || {
+        let _ = left.send(forward_keys(keys));
+    });
+    thread::spawn(move || {
+        let _ = finished.send(show_console(console));
+    });
+    let result = loop {
+        match wait.recv_timeout(Duration::from_millis(200)) {
+            Ok(result) => break result,
+            Err(_) if session.ended()? => break Ok(()),
+            Err(_) => {
+                session.unread();
+            }
+        }
+    };
+    drop(raw);
+    println!();
+    result.map(|()| Outcome::Good)
+}
+
+fn forward_keys(mut console: UnixStream) -> Result<()> {
+    let mut key = [0];
+    while stdin().read(&mut key)? == 1 {
+        if key[0] == LEAVE {
+            return Ok(());
+        }
+        console.write_all(&key)?;
+    }
+    // Standard input has ended, but what was typed may still be at work: the console's end decides.
+    thread::park();
+    Ok(())
+}
+
+fn show_console(mut console: UnixStream) -> Result<()> {
+    let mut bytes = [0; 4096];
+    loop {
+        let length = console.read(&mut bytes)?;
+        if length == 0 {
+            return Ok(());
+        }
+        stdout().write_all(&bytes[..length])?;
+        stdout().flush()?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use control::{Count, ExitCount, Guest as GuestCounters, GuestState, Port, VcpuCounters};
+
+    #[test]
+    fn the_summary_has_packets_bytes_and_exits_of_each_guest() {
+        let exit = |reason: &'static str, count| ExitCount { reason: reason.into(), count, cycles: count * 100 };
+        let guest = GuestCounters {
+            name: "a".into(),
+            state: GuestState::Running,
+            starts: 1,
+            memory: 0,
+            kept: 0,
+            vcpus: vec![VcpuCounters { core: 2, exits: vec![exit("hlt", 3), exit("io", 40), exit("cpuid", 0)] }],
+            refusals: Vec::new(),
+            ports: vec![Port {
+                rx_packets: 7,
+                tx_bytes: 999,
+                drops: vec![Count { kind: "no-buffer".into(), count: 5 }],
+                ..Port::default()
+            }],
+        };
+        let text = summary(&Counters { guests: vec![guest], ..Counters::default() });
+        assert!(text.contains("guest a: 43 exits"), "{text}");
+        assert!(text.find("io ").unwrap() < text.find("hlt ").unwrap(), "{text}");
+        assert!(!text.contains("cpuid"), "{text}");
+        let row = text.lines().find(|line| line.starts_with("a ")).unwrap();
+        assert_eq!(row.split_whitespace().collect::<Vec<_>>(), ["a", "7", "0", "0", "999", "5"]);
+    }
+}

@@ -1,0 +1,88 @@
+//! Runs the programs of the fetched tree, and cargo.
+//!
+//! The tree's programs want a newer C library than many hosts have, so each is started by the tree's own loader. GRUB
+//! finds its helpers by PATH: wrappers of the same kind stand in `target/deps/bin`.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::{paths, ui};
+
+const LOADER: &str = "usr/lib64/ld-linux-x86-64.so.2";
+const LIBRARIES: [&str; 2] = ["usr/lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu/pulseaudio"];
+
+/// Programs that other programs of the tree start by name.
+const WRAPPED: [&str; 6] = ["xorriso", "mtools", "mformat", "mcopy", "mmd", "grub-mkrescue"];
+
+fn library_path(tree: &Path) -> String {
+    LIBRARIES.map(|folder| tree.join(folder).display().to_string()).join(":")
+}
+
+/// A program of the tree (`usr/bin/xorriso`), ready to be given its arguments.
+pub fn program(path: &str) -> Command {
+    let tree = paths::tree();
+    let mut command = Command::new(tree.join(LOADER));
+    command.arg("--library-path").arg(library_path(&tree));
+    if let Some(name) = Path::new(path).file_name() {
+        command.arg("--argv0").arg(name);
+    }
+    command.arg(tree.join(path));
+    command
+}
+
+/// Writes the wrappers.
+pub fn write_wrappers() -> Result<()> {
+    let (bin, tree) = (paths::deps().join("bin"), paths::tree());
+    fs::create_dir_all(&bin)?;
+    for name in WRAPPED {
+        let script = format!(
+            "#!/bin/sh\nexec '{}' --library-path '{}' --argv0 '{name}' '{}' \"$@\"\n",
+            tree.join(LOADER).display(),
+            library_path(&tree),
+            tree.join("usr/bin").join(name).display(),
+        );
+        let path = bin.join(name);
+        fs::write(&path, script)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+    }
+    Ok(())
+}
+
+/// PATH with the wrappers in front.
+pub fn path_with_wrappers() -> Result<std::ffi::OsString> {
+    let old = env::var_os("PATH").unwrap_or_default();
+    let folders = std::iter::once(paths::deps().join("bin")).chain(env::split_paths(&old));
+    env::join_paths(folders).context("PATH holds a folder that cannot be in it")
+}
+
+/// Runs a program silently; if it fails, what it said is in the error.
+pub fn quietly(command: &mut Command, what: &str) -> Result<String> {
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {what}"))?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !output.status.success() {
+        bail!("{what} failed ({}):\n{said}{}", output.status, String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(said)
+}
+
+/// Runs cargo in the repository with its messages shown. `Ok(false)`: it ran and said no.
+pub fn cargo<S: AsRef<OsStr>>(arguments: &[S], environment: &[(&str, &str)]) -> Result<bool> {
+    let shown: Vec<_> = arguments.iter().map(|a| a.as_ref().to_string_lossy()).collect();
+    ui::step("cargo", &shown.join(" "));
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    // What cargo sets for the tool's own run must not reach the crates it builds.
+    for (name, _) in env::vars_os() {
+        if name.to_string_lossy().starts_with("CARGO_PKG_") || name == "CARGO_MANIFEST_DIR" {
+            command.env_remove(name);
+        }
+    }
+    command.args(arguments).envs(environment.iter().copied()).current_dir(paths::root()).stdin(Stdio::null());
+    Ok(command.status().context("cannot start cargo")?.success())
+}

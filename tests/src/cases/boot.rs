@@ -1,0 +1,121 @@
+//! What sidecore says about the machine it finds, and about what is wrong with it.
+
+use anyhow::{Result, ensure};
+use control::{Command, Event, GuestState, ReportKind, StopReason, Virtualization};
+
+use crate::guests::{Guest, server, with_config};
+use crate::machine::Platform;
+use crate::scenario::{Context, EVERYWHERE, Scenario, seconds};
+use crate::session::Session;
+
+/// These scenarios.
+pub fn list() -> Vec<Scenario> {
+    let scenario = |name, about, run| Scenario { name, about, platforms: EVERYWHERE, slow_on_bochs: false, run };
+    vec![
+        scenario("boot-report", "says what the machine has, and starts all of its cores", boot_report),
+        scenario("no-virtualization", "a processor with neither SVM nor VT-x: a clear sentence", no_virtualization),
+        scenario("low-memory", "a guest that does not fit is refused, the other one runs", low_memory),
+        scenario("missing-module", "a guest without its kernel is refused, the other one runs", missing_module),
+    ]
+}
+
+fn boot_report(context: &mut Context<'_>) -> Result<()> {
+    let setup = server("boot-report", &[Guest::new(1).memory_mib(64).then("wait")]);
+    let mut session = context.boot(&setup)?;
+    let machine = session.booted(seconds(60))?;
+    let expected = if context.platform() == Platform::Bochs { Some(Virtualization::Vmx) } else { machine.virtualization };
+    ensure!(machine.virtualization.is_some(), "neither SVM nor VT-x was found");
+    ensure!(machine.virtualization == expected, "found {:?} on {}", machine.virtualization, context.platform());
+    context.figures.exactly("cores", machine.cores, f64::from(setup.cpus))?;
+    context.figures.at_least("memory, MiB", machine.memory >> 20, f64::from(setup.memory_mib) * 0.9)?;
+    context.figures.at_most("memory, MiB", machine.memory >> 20, f64::from(setup.memory_mib))?;
+
+    session.result("a", "up", seconds(120))?;
+    session.ask(Command::Report, seconds(20))?;
+    let entries = reports(&mut session);
+    let count = |kind| entries.iter().filter(|(k, _)| *k == kind).count();
+    context.figures.at_least("sentences on what was found", count(ReportKind::Found), 3)?;
+    context.figures.at_least("decisions", count(ReportKind::Decision), 1)?;
+    context.figures.exactly("required and missing", count(ReportKind::RequiredMissing), 0)?;
+    let console = session.console()?;
+    let shown = entries.iter().filter(|(_, text)| console.contains(text.as_str())).count();
+    context.figures.exactly("sentences that are on COM1 too", shown, entries.len())?;
+    session.shut_down()?;
+    Ok(())
+}
+
+fn reports(session: &mut Session) -> Vec<(ReportKind, String)> {
+    let entry = |event: &Event| match event {
+        Event::Report(entry) => Some((entry.kind, entry.text.to_string())),
+        _ => None,
+    };
+    session.unread().iter().filter_map(entry).collect()
+}
+
+fn no_virtualization(context: &mut Context<'_>) -> Result<()> {
+    let mut setup = server("no-virtualization", &[Guest::new(1).then("wait")]);
+    setup.virtualization = false;
+    let mut session = context.boot(&setup)?;
+    let sentence = session.wait("the sentence on what is missing", seconds(60), |event| match event {
+        Event::Report(entry) if entry.kind == ReportKind::RequiredMissing => Some(entry.text.to_string()),
+        _ => None,
+    })?;
+    let names = ["SVM", "VT-x"].iter().filter(|name| sentence.contains(**name)).count();
+    context.figures.exactly("extensions named", names, 2)?;
+    session.wait("the event \"end\"", seconds(30), |event| matches!(event, Event::End { .. }).then_some(()))?;
+    session.wait_end(seconds(30))?;
+    context.figures.at_least("times the sentence is on COM1", session.console()?.matches(&sentence).count(), 1)
+}
+
+fn low_memory(context: &mut Context<'_>) -> Result<()> {
+    let guests = [Guest::new(1).memory_mib(64).then("wait"), Guest::new(2).memory_mib(4096).then("wait")];
+    let mut setup = server("low-memory", &guests);
+    setup.memory_mib = 192;
+    let mut session = context.boot(&setup)?;
+    let detail = refused(&mut session, "b")?;
+    context.figures.at_least("times the refusal names the size", detail.matches("4096").count(), 1)?;
+    session.result("a", "up", seconds(120))?;
+    context.figures.exactly("guests that run", running(&mut session)?, 1)?;
+    session.shut_down()?;
+    Ok(())
+}
+
+fn missing_module(context: &mut Context<'_>) -> Result<()> {
+    let guests = [Guest::new(1).memory_mib(64).then("wait"), Guest::new(2).memory_mib(64).then("wait")];
+    let mut setup = server("missing-module", &guests);
+    let whole = crate::guests::config_text(&guests);
+    let half = whole.find("name = \"b\"").unwrap_or(whole.len());
+    let text = format!("{}{}", &whole[..half], whole[half..].replace("\"vmlinuz\"", "\"not-there\""));
+    let spoilt = with_config("missing-module", &text, setup.cpus, setup.memory_mib);
+    setup.modules.retain(|module| module.name != "sidecore.toml");
+    setup.modules.extend(spoilt.modules.into_iter().filter(|module| module.name == "sidecore.toml"));
+    let mut session = context.boot(&setup)?;
+    let detail = refused(&mut session, "b")?;
+    context.figures.at_least("times the refusal names the module", detail.matches("not-there").count(), 1)?;
+    session.result("a", "up", seconds(120))?;
+    context.figures.exactly("guests that run", running(&mut session)?, 1)?;
+    session.shut_down()?;
+    Ok(())
+}
+
+/// Waits until a guest is said not to start, and returns why.
+fn refused(session: &mut Session, name: &str) -> Result<String> {
+    session.wait(&format!("guest {name} to be refused"), seconds(60), |event| match event {
+        Event::Guest { guest, reason: Some(StopReason::NotStarted), detail, .. } if guest == name => {
+            Some(detail.clone().unwrap_or_default())
+        }
+        Event::ConfigError { guest: Some(guest), message, value, .. } if guest == name => {
+            Some(format!("{value}: {message}"))
+        }
+        _ => None,
+    })
+}
+
+fn running(session: &mut Session) -> Result<usize> {
+    match session.ask(Command::List, seconds(20))? {
+        Event::Reply { guests: Some(guests), .. } => {
+            Ok(guests.iter().filter(|guest| guest.state == GuestState::Running).count())
+        }
+        other => anyhow::bail!("the reply to `list` lists nothing: {other:?}"),
+    }
+}

@@ -1,0 +1,189 @@
+//! The guests that scenarios boot, and the sidecore.toml that describes them.
+
+use std::fmt::Write as _;
+
+use crate::machine::{Content, Module, Setup};
+
+/// What every Linux guest has on its command line: console on COM1, nothing on it but errors, and a reset after a panic.
+pub const BASE_CMDLINE: &str = "console=ttyS0 quiet loglevel=3 panic=-1";
+
+/// A Linux guest whose init does what [`Guest::then`] says.
+#[derive(Clone, Debug)]
+pub struct Guest {
+    name: String,
+    /// 1 for the first guest: its address is 10.0.0.1, and so on.
+    number: usize,
+    vcpus: u32,
+    memory_mib: u32,
+    initrd: Content,
+    restart: bool,
+    peer: Option<usize>,
+    actions: Vec<String>,
+    extra: String,
+}
+
+impl Guest {
+    /// Guest number `number` (from 1), with one vCPU, busybox only, and nothing to do.
+    pub fn new(number: usize) -> Self {
+        let letter = char::from(b'a' + u8::try_from(number - 1).expect("there are at most 26 guests"));
+        Self {
+            name: letter.to_string(),
+            number,
+            vcpus: 1,
+            memory_mib: 128,
+            initrd: Content::SmallInitrd,
+            restart: false,
+            peer: None,
+            actions: Vec::new(),
+            extra: String::new(),
+        }
+    }
+
+    /// Its name in sidecore.toml: a for number 1, and so on.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its address.
+    pub fn address(&self) -> String {
+        address(self.number)
+    }
+
+    /// With so many vCPUs.
+    #[must_use]
+    pub fn vcpus(self, vcpus: u32) -> Self {
+        Self { vcpus, ..self }
+    }
+
+    /// With so much memory.
+    #[must_use]
+    pub fn memory_mib(self, memory_mib: u32) -> Self {
+        Self { memory_mib, ..self }
+    }
+
+    /// With iperf3.
+    #[must_use]
+    pub fn full(self) -> Self {
+        Self { initrd: Content::Initrd, memory_mib: self.memory_mib.max(192), ..self }
+    }
+
+    /// Started again whenever it ends.
+    #[must_use]
+    pub fn restarted(self) -> Self {
+        Self { restart: true, ..self }
+    }
+
+    /// Talks to that guest unless an action names another.
+    #[must_use]
+    pub fn peer(self, number: usize) -> Self {
+        Self { peer: Some(number), ..self }
+    }
+
+    /// Does this next (the actions of guest/init).
+    #[must_use]
+    pub fn then(mut self, action: impl Into<String>) -> Self {
+        self.actions.push(action.into());
+        self
+    }
+
+    /// Has this on its kernel command line as well.
+    #[must_use]
+    pub fn kernel_option(mut self, option: &str) -> Self {
+        self.extra.push(' ');
+        self.extra.push_str(option);
+        self
+    }
+
+    /// Its kernel command line.
+    pub fn cmdline(&self) -> String {
+        let mut line = format!("{BASE_CMDLINE}{} sc.ip={}/24", self.extra, self.address());
+        if let Some(peer) = self.peer {
+            let _ = write!(line, " sc.peer={}", address(peer));
+        }
+        if !self.actions.is_empty() {
+            let _ = write!(line, " sc.do={}", self.actions.join(","));
+        }
+        line
+    }
+
+    fn to_toml(&self) -> String {
+        let restart = if self.restart { "restart = \"always\"\n" } else { "" };
+        let initrd = module_name(&self.initrd);
+        format!(
+            "[[guest]]\nname = \"{}\"\nvcpus = {}\nmemory = \"{}M\"\nkernel = \"vmlinuz\"\ninitrd = \"{initrd}\"\n\
+             cmdline = \"{}\"\n{restart}\n[[guest.net]]\nmac = \"52:54:00:00:00:{:02x}\"\n\n",
+            self.name,
+            self.vcpus,
+            self.memory_mib,
+            self.cmdline(),
+            self.number,
+        )
+    }
+}
+
+/// The address of guest number `number`.
+pub fn address(number: usize) -> String {
+    format!("10.0.0.{number}")
+}
+
+/// The name that a module of that content has in every scenario.
+pub fn module_name(content: &Content) -> &'static str {
+    match content {
+        Content::Text(_) => "sidecore.toml",
+        Content::GuestKernel => "vmlinuz",
+        Content::Initrd => "initrd",
+        Content::SmallInitrd => "initrd-small",
+        Content::Isolation => "isolation",
+    }
+}
+
+/// The sidecore.toml of these guests.
+pub fn config_text(guests: &[Guest]) -> String {
+    guests.iter().map(Guest::to_toml).collect()
+}
+
+/// A server just large enough for these guests: a core for each vCPU, one for control and one for the engine.
+pub fn server(name: &str, guests: &[Guest]) -> Setup {
+    let config = config_text(guests);
+    let vcpus: u32 = guests.iter().map(|guest| guest.vcpus).sum();
+    let memory: u32 = guests.iter().map(|guest| guest.memory_mib).sum();
+    let mut setup = with_config(name, &config, vcpus + 2, memory + 160);
+    for guest in guests {
+        let module = Module::new(module_name(&guest.initrd), guest.initrd.clone());
+        if !setup.modules.contains(&module) {
+            setup.modules.push(module);
+        }
+    }
+    setup
+}
+
+/// A server with this configuration and the guest kernel.
+pub fn with_config(name: &str, config: &str, cpus: u32, memory_mib: u32) -> Setup {
+    let modules = vec![
+        Module::new("sidecore.toml", Content::Text(config.to_owned())),
+        Module::new("vmlinuz", Content::GuestKernel),
+    ];
+    Setup { name: name.to_owned(), cpus, memory_mib, modules, virtualization: true, record_exits: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_is_described_as_the_configuration_wants_it() {
+        let guest = Guest::new(2).peer(1).then("ping:1000").then("wait").restarted();
+        let toml = guest.to_toml();
+        assert!(toml.contains("name = \"b\""), "{toml}");
+        assert!(toml.contains("sc.ip=10.0.0.2/24 sc.peer=10.0.0.1 sc.do=ping:1000,wait\""), "{toml}");
+        assert!(toml.contains("mac = \"52:54:00:00:00:02\""), "{toml}");
+        assert!(toml.contains("restart = \"always\""), "{toml}");
+    }
+
+    #[test]
+    fn a_server_has_a_core_for_everything_and_each_module_once() {
+        let setup = server("x", &[Guest::new(1), Guest::new(2).vcpus(2)]);
+        assert_eq!(setup.cpus, 5);
+        assert_eq!(setup.modules.len(), 3);
+    }
+}

@@ -1,0 +1,168 @@
+//! The root file system of the scenarios' Linux guests: busybox, the kernel modules a virtio guest needs, iperf3
+//! with its libraries, and `guest/init`, which does what the guest's command line asks for.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use goblin::elf::Elf;
+
+use crate::cpio::Archive;
+
+/// Modules in the order in which they have to be loaded. One that is built into the kernel is left out.
+const MODULES: [&str; 11] = [
+    "virtio",
+    "virtio_ring",
+    "virtio_pci_modern_dev",
+    "virtio_pci_legacy_dev",
+    "virtio_pci",
+    "failover",
+    "net_failover",
+    "virtio_net",
+    "button",
+    "evdev",
+    "virtio_console",
+];
+
+/// Which of them a kernel may have neither as a module nor built in.
+const OPTIONAL: [&str; 3] = ["virtio_pci_modern_dev", "virtio_pci_legacy_dev", "virtio_console"];
+
+const INIT: &[u8] = include_bytes!("../guest/init");
+
+/// What goes into an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Busybox and modules: for slow emulators, and for guests that only ping.
+    Small,
+    /// With iperf3 as well.
+    Full,
+}
+
+/// Builds the image from a tree of unpacked Debian packages and an unpacked kernel package.
+pub fn build(tree: &Path, kernel: &Path, content: Content) -> Result<Vec<u8>> {
+    let mut archive = Archive::new();
+    for path in ["bin", "dev", "lib", "lib/x86_64-linux-gnu", "lib64", "modules", "tmp", "usr", "usr/bin"] {
+        archive.directory(path);
+    }
+    // The kernel opens it for the first process before anything is mounted.
+    archive.character_device("dev/console", 5, 1);
+    archive.file("bin/busybox", 0o755, &read(&tree.join("usr/bin/busybox"))?);
+    archive.file("init", 0o755, INIT);
+    add_modules(&mut archive, kernel)?;
+    if content == Content::Full {
+        add_program(&mut archive, tree, "usr/bin/iperf3")?;
+    }
+    Ok(archive.finish())
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).with_context(|| format!("cannot read {}; `cargo mk fetch` brings it", path.display()))
+}
+
+fn add_modules(archive: &mut Archive, kernel: &Path) -> Result<()> {
+    let root = module_root(kernel)?;
+    let built_in = fs::read_to_string(root.join("modules.builtin")).context("the kernel package has no modules.builtin")?;
+    let order = fs::read_to_string(root.join("modules.order")).context("the kernel package has no modules.order")?;
+    let mut list = String::new();
+    for name in MODULES {
+        if find(&built_in, name).is_some() {
+            continue;
+        }
+        let Some(path) = find(&order, name) else {
+            if OPTIONAL.contains(&name) {
+                continue;
+            }
+            bail!("the guest kernel in {} has no {name}, neither as a module nor built in", kernel.display());
+        };
+        archive.file(&format!("modules/{name}.ko"), 0o644, &read_module(&root.join(path))?);
+        list.push_str(name);
+        list.push_str(".ko\n");
+    }
+    archive.file("modules/list", 0o644, list.as_bytes());
+    Ok(())
+}
+
+/// `lib/modules/VERSION` of an unpacked kernel package; older releases have it outside `usr`.
+fn module_root(kernel: &Path) -> Result<PathBuf> {
+    for parent in ["usr/lib/modules", "lib/modules"] {
+        if let Ok(mut versions) = fs::read_dir(kernel.join(parent))
+            && let Some(version) = versions.next()
+        {
+            return Ok(version?.path());
+        }
+    }
+    bail!("no kernel modules under {}; `cargo mk fetch` brings them", kernel.display())
+}
+
+/// The line of a modules file that names a module; file names may have `-` where the module's name has `_`.
+fn find<'a>(lines: &'a str, name: &str) -> Option<&'a str> {
+    lines.lines().find(|line| {
+        let file = line.rsplit('/').next().unwrap_or(line);
+        file.split('.').next().is_some_and(|stem| stem.replace('-', "_") == name)
+    })
+}
+
+fn read_module(path: &Path) -> Result<Vec<u8>> {
+    if path.is_file() {
+        return read(path);
+    }
+    let packed = read(&PathBuf::from(format!("{}.xz", path.display())))?;
+    let mut module = Vec::new();
+    lzma_rs::xz_decompress(&mut packed.as_slice(), &mut module)
+        .map_err(|error| anyhow::anyhow!("cannot unpack {}.xz: {error:?}", path.display()))?;
+    Ok(module)
+}
+
+/// Adds a program of the tree, the libraries it names (and those they name), and the loader.
+fn add_program(archive: &mut Archive, tree: &Path, path: &str) -> Result<()> {
+    let program = read(&tree.join(path))?;
+    let mut missing = needed(&program, path)?;
+    // The C library loads it when a thread is cancelled; no program names it.
+    missing.push("libgcc_s.so.1".to_owned());
+    let mut done = BTreeSet::new();
+    while let Some(name) = missing.pop() {
+        if !done.insert(name.clone()) {
+            continue;
+        }
+        let library = read(&tree.join("usr/lib/x86_64-linux-gnu").join(&name))?;
+        missing.extend(needed(&library, &name)?);
+        if name.starts_with("ld-linux") {
+            archive.file(&format!("lib64/{name}"), 0o755, &library);
+        } else {
+            archive.file(&format!("lib/x86_64-linux-gnu/{name}"), 0o644, &library);
+        }
+    }
+    if !done.iter().any(|name| name.starts_with("ld-linux")) {
+        let loader = read(&tree.join("usr/lib64/ld-linux-x86-64.so.2"))?;
+        archive.file("lib64/ld-linux-x86-64.so.2", 0o755, &loader);
+    }
+    archive.file(path, 0o755, &program);
+    Ok(())
+}
+
+fn needed(bytes: &[u8], name: &str) -> Result<Vec<String>> {
+    let elf = Elf::parse(bytes).with_context(|| format!("{name} is not an ELF file"))?;
+    Ok(elf.libraries.iter().map(|library| (*library).to_owned()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_is_found_by_its_name_and_not_by_a_part_of_it() {
+        let order = "kernel/drivers/net/virtio_net.ko\nkernel/a/virtio-rng.ko.xz\n";
+        assert_eq!(find(order, "virtio_net"), Some("kernel/drivers/net/virtio_net.ko"));
+        assert_eq!(find(order, "virtio_rng"), Some("kernel/a/virtio-rng.ko.xz"));
+        assert_eq!(find(order, "virtio"), None);
+    }
+
+    #[test]
+    fn the_init_script_knows_every_action_it_documents() {
+        let script = std::str::from_utf8(INIT).unwrap();
+        for action in ["ping)", "beat)", "iperf)", "send)", "receive)", "smp)", "button)", "shell)"] {
+            assert!(script.contains(action), "{action}");
+        }
+    }
+}

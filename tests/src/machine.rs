@@ -1,0 +1,129 @@
+//! What a scenario asks of the emulated server, and what `mk` has to provide.
+
+use std::fmt;
+use std::str::FromStr;
+
+use anyhow::{Result, bail};
+
+use crate::session::Session;
+
+/// Where sidecore runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Platform {
+    /// QEMU with hardware virtualization that nests.
+    Kvm,
+    /// QEMU's own translator, which has SVM.
+    Qemu,
+    /// Bochs, which has VT-x.
+    Bochs,
+}
+
+impl Platform {
+    /// How many times longer than on QEMU a scenario may take before it counts as hung.
+    pub fn patience(self) -> u32 {
+        match self {
+            Self::Kvm | Self::Qemu => 1,
+            Self::Bochs => 8,
+        }
+    }
+
+    /// Whether it is one of the two ways to run QEMU.
+    pub fn is_qemu(self) -> bool {
+        matches!(self, Self::Kvm | Self::Qemu)
+    }
+}
+
+impl fmt::Display for Platform {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Kvm => "kvm",
+            Self::Qemu => "qemu",
+            Self::Bochs => "bochs",
+        })
+    }
+}
+
+impl FromStr for Platform {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "kvm" => Ok(Self::Kvm),
+            "qemu" => Ok(Self::Qemu),
+            "bochs" => Ok(Self::Bochs),
+            _ => bail!("{text:?} is no platform: kvm, qemu or bochs"),
+        }
+    }
+}
+
+/// What a boot module holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// This text.
+    Text(String),
+    /// Debian's cloud kernel.
+    GuestKernel,
+    /// The full initramfs of [`crate::initramfs`].
+    Initrd,
+    /// The one without iperf3.
+    SmallInitrd,
+    /// The hostile guest of guest-drivers/isolation.
+    Isolation,
+}
+
+/// A file that GRUB loads beside the hypervisor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Module {
+    /// The name that sidecore.toml uses for it.
+    pub name: String,
+    /// What is in it.
+    pub content: Content,
+}
+
+impl Module {
+    /// A module of that name.
+    pub fn new(name: &str, content: Content) -> Self {
+        Self { name: name.to_owned(), content }
+    }
+}
+
+/// One emulated server with sidecore on its disc.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Names the folder of its logs.
+    pub name: String,
+    /// Logical processors.
+    pub cpus: u32,
+    /// Memory in MiB.
+    pub memory_mib: u32,
+    /// Boot modules.
+    pub modules: Vec<Module>,
+    /// Whether the processors have SVM or VT-x at all.
+    pub virtualization: bool,
+    /// Whether the emulator records the guest exits that it makes itself.
+    pub record_exits: bool,
+}
+
+/// Starts emulated servers.
+pub trait Launch {
+    /// Which emulator it is.
+    fn platform(&self) -> Platform;
+
+    /// Builds the disc, starts the emulator and connects to COM2.
+    fn launch(&mut self, setup: &Setup) -> Result<Session>;
+}
+
+/// A running emulator.
+pub trait Machine {
+    /// Whether its process has ended.
+    fn ended(&mut self) -> Result<bool>;
+
+    /// Ends it.
+    fn kill(&mut self);
+
+    /// What it has written to COM1 so far.
+    fn console(&self) -> Result<String>;
+
+    /// The emulator's own count of entries into a guest so far, where it was asked to record them.
+    fn recorded_entries(&self) -> Result<Option<u64>>;
+}

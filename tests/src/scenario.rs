@@ -1,0 +1,110 @@
+//! What a scenario is, and the list of them.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use crate::cases;
+use crate::figures::Figures;
+use crate::machine::{Launch, Platform, Setup};
+use crate::session::Session;
+
+/// One end-to-end test.
+pub struct Scenario {
+    /// What `cargo mk e2e NAME` calls it.
+    pub name: &'static str,
+    /// One line for `--list`.
+    pub about: &'static str,
+    /// Where it can run.
+    pub platforms: &'static [Platform],
+    /// Whether it runs on Bochs only with `--full`, because it takes long there.
+    pub slow_on_bochs: bool,
+    /// The test itself.
+    pub run: fn(&mut Context<'_>) -> Result<()>,
+}
+
+impl Scenario {
+    /// Runs it. One that held nothing to a bound has tested nothing, and fails.
+    pub fn execute(&self, launch: &mut dyn Launch) -> (Result<()>, Figures) {
+        let mut context = Context { launch, figures: Figures::default() };
+        let result = (self.run)(&mut context).and_then(|()| {
+            ensure!(context.figures.bounded() > 0, "{} checked no number", self.name);
+            Ok(())
+        });
+        (result, context.figures)
+    }
+}
+
+/// What a scenario works with.
+pub struct Context<'a> {
+    launch: &'a mut dyn Launch,
+    /// Where it reports its numbers.
+    pub figures: Figures,
+}
+
+impl Context<'_> {
+    /// Where it runs.
+    pub fn platform(&self) -> Platform {
+        self.launch.platform()
+    }
+
+    /// Boots sidecore.
+    pub fn boot(&mut self, setup: &Setup) -> Result<Session> {
+        self.launch.launch(setup)
+    }
+}
+
+/// So many seconds on QEMU.
+pub const fn seconds(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+/// QEMU in either form, and Bochs.
+pub const EVERYWHERE: &[Platform] = &[Platform::Kvm, Platform::Qemu, Platform::Bochs];
+/// QEMU only: what takes too long on Bochs.
+pub const QEMU: &[Platform] = &[Platform::Kvm, Platform::Qemu];
+
+/// Every scenario, in the order in which they run: the quick and basic ones first.
+pub fn all() -> Vec<Scenario> {
+    let mut list = cases::boot::list();
+    list.extend(cases::network::list());
+    list.extend(cases::life::list());
+    list.extend(cases::isolation::list());
+    list.extend(cases::exits::list());
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::bail;
+    use std::collections::BTreeSet;
+
+    struct Nowhere;
+
+    impl Launch for Nowhere {
+        fn platform(&self) -> Platform {
+            Platform::Qemu
+        }
+        fn launch(&mut self, _: &Setup) -> Result<Session> {
+            bail!("nothing to start")
+        }
+    }
+
+    #[test]
+    fn a_scenario_that_checks_nothing_fails() {
+        let empty = Scenario { name: "empty", about: "", platforms: QEMU, slow_on_bochs: false, run: |_| Ok(()) };
+        assert!(empty.execute(&mut Nowhere).0.is_err());
+        let one = Scenario { run: |c| c.figures.at_least("one", 1, 1), ..empty };
+        assert!(one.execute(&mut Nowhere).0.is_ok());
+    }
+
+    #[test]
+    fn names_are_unique_and_every_scenario_fails_without_an_emulator() {
+        let list = all();
+        assert_eq!(list.iter().map(|s| s.name).collect::<BTreeSet<_>>().len(), list.len());
+        for scenario in list {
+            assert!(scenario.execute(&mut Nowhere).0.is_err(), "{}", scenario.name);
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! A conversation with a running sidecore over COM2: JSON lines, events one way and commands the other.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use control::{Command, Counters, Event, GuestState, Request, StopReason, View};
+use serde_json::Value;
+
+use crate::machine::Machine;
+
+/// A running sidecore. Dropping it ends the emulator.
+pub struct Session {
+    machine: Box<dyn Machine>,
+    commands: Box<dyn Write + Send>,
+    events: Receiver<Result<Event, String>>,
+    /// Events that arrived while another was being waited for.
+    waiting: Vec<Event>,
+    /// Multiplies every limit.
+    patience: u32,
+    /// Called with each event as it arrives.
+    observer: Option<Box<dyn FnMut(&Event)>>,
+    next_id: u64,
+}
+
+impl Session {
+    /// Takes over a machine and the two directions of its COM2. Every line that arrives is also written to `log`.
+    pub fn new(
+        machine: Box<dyn Machine>,
+        input: Box<dyn Read + Send>,
+        commands: Box<dyn Write + Send>,
+        log: Box<dyn Write + Send>,
+        patience: u32,
+    ) -> Self {
+        let (sender, events) = mpsc::channel();
+        thread::spawn(move || read_events(input, log, &sender));
+        Self { machine, commands, events, waiting: Vec::new(), patience, observer: None, next_id: 1 }
+    }
+
+    /// Has `observer` called with each event from now on.
+    pub fn observe(&mut self, observer: impl FnMut(&Event) + 'static) {
+        self.observer = Some(Box::new(observer));
+    }
+
+    /// Waits for an event that `pick` accepts. Others are kept for later waits. The limit only ends a hang: it is
+    /// multiplied by the platform's patience.
+    pub fn wait<T>(&mut self, what: &str, limit: Duration, mut pick: impl FnMut(&Event) -> Option<T>) -> Result<T> {
+        if let Some((index, found)) = self.waiting.iter().enumerate().find_map(|(i, e)| Some((i, pick(e)?))) {
+            self.waiting.remove(index);
+            return Ok(found);
+        }
+        let deadline = Instant::now() + limit * self.patience;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let event = match self.events.recv_timeout(left) {
+                Ok(Ok(event)) => event,
+                // Firmware may write to the port before sidecore does.
+                Ok(Err(_)) => continue,
+                Err(RecvTimeoutError::Timeout) => {
+                    bail!("waited {} s for {what}\n{}", (limit * self.patience).as_secs(), self.last_words())
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    bail!("the emulator ended while waiting for {what}\n{}", self.last_words())
+                }
+            };
+            if let Some(observer) = &mut self.observer {
+                observer(&event);
+            }
+            if let Event::Panic { message, location, .. } = &event {
+                bail!("sidecore panicked while waiting for {what}: {message} at {location}\n{}", self.last_words());
+            }
+            if let Some(found) = pick(&event) {
+                return Ok(found);
+            }
+            self.waiting.push(event);
+        }
+    }
+
+    /// Waits until sidecore has said what it is and on what it runs.
+    pub fn booted(&mut self, limit: Duration) -> Result<control::Platform> {
+        self.wait("the event \"boot\"", limit, |event| match event {
+            Event::Boot { platform, .. } => Some(platform.clone()),
+            _ => None,
+        })
+    }
+
+    /// Waits until a guest is said to be in that state, and returns why it stopped.
+    pub fn state(&mut self, name: &str, wanted: GuestState, limit: Duration) -> Result<Option<StopReason>> {
+        self.wait(&format!("guest {name} to be {}", wanted.name()), limit, |event| match event {
+            Event::Guest { guest, state, reason, .. } if guest == name && *state == wanted => Some(*reason),
+            _ => None,
+        })
+    }
+
+    /// Waits for a result line (`SC {"do":ACTION,...}`) of a guest's init. An error that the guest reports for the same
+    /// action fails the scenario.
+    pub fn result(&mut self, guest: &str, action: &str, limit: Duration) -> Result<Value> {
+        let found = self.wait(&format!("{action:?} of guest {guest}"), limit, |event| {
+            let (from, result) = guest_result(event)?;
+            (from == guest && result["do"] == action).then_some(result)
+        })?;
+        if let Some(error) = found["error"].as_str() {
+            bail!("guest {guest}, {action}: {error}");
+        }
+        Ok(found)
+    }
+
+    /// Sends a command and returns its number.
+    pub fn send(&mut self, command: Command) -> Result<u64> {
+        let id = self.next_id;
+        self.next_id += 1;
+        let line = Request { id: Some(id), command }.to_line();
+        self.commands.write_all(line.as_bytes()).context("cannot write to COM2")?;
+        self.commands.flush()?;
+        Ok(id)
+    }
+
+    /// Sends a command and waits for the reply; a refusal is an error here.
+    pub fn ask(&mut self, command: Command, limit: Duration) -> Result<Event> {
+        let what = format!("the reply to {command:?}");
+        let wanted = self.send(command)?;
+        let reply = self.wait(&what, limit, |event| match event {
+            Event::Reply { id, .. } if *id == Some(wanted) => Some(event.clone()),
+            _ => None,
+        })?;
+        if let Event::Reply { ok: false, error, .. } = &reply {
+            bail!("{what}: {}", error.as_deref().unwrap_or("refused without a reason"));
+        }
+        Ok(reply)
+    }
+
+    /// All counters as they are now.
+    pub fn counters(&mut self) -> Result<Counters> {
+        let wanted = self.send(Command::Show(View::Counters))?;
+        self.wait("the counters", Duration::from_secs(20), |event| match event {
+            Event::Counters(counters) if counters.id == Some(wanted) => Some(counters.clone()),
+            _ => None,
+        })
+    }
+
+    /// Has sidecore stop its guests and end, waits for both its last word and the emulator's end, and returns the last
+    /// reading of the counters.
+    pub fn shut_down(&mut self) -> Result<Option<Counters>> {
+        let limit = Duration::from_secs(60);
+        let mut last = None;
+        self.send(Command::Shutdown)?;
+        self.wait("the event \"end\"", limit, |event| {
+            if let Event::Counters(counters) = event {
+                last = Some(counters.clone());
+            }
+            matches!(event, Event::End { .. }).then_some(())
+        })?;
+        self.wait_end(limit)?;
+        Ok(last)
+    }
+
+    /// All events that have arrived and that nobody has waited for.
+    pub fn unread(&mut self) -> &[Event] {
+        while let Ok(line) = self.events.try_recv() {
+            self.waiting.extend(line.ok());
+        }
+        &self.waiting
+    }
+
+    /// Waits until the emulator's process has ended.
+    pub fn wait_end(&mut self, limit: Duration) -> Result<()> {
+        let deadline = Instant::now() + limit * self.patience;
+        while !self.machine.ended()? {
+            if Instant::now() > deadline {
+                bail!("the emulator still runs after {} s\n{}", (limit * self.patience).as_secs(), self.last_words());
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+
+    /// What is on COM1 so far.
+    pub fn console(&self) -> Result<String> {
+        self.machine.console()
+    }
+
+    /// See [`Machine::recorded_entries`].
+    pub fn recorded_entries(&self) -> Result<Option<u64>> {
+        self.machine.recorded_entries()
+    }
+
+    /// Whether the process has ended.
+    pub fn ended(&mut self) -> Result<bool> {
+        self.machine.ended()
+    }
+
+    /// The end of COM1's log, for an error message.
+    fn last_words(&self) -> String {
+        let console = self.machine.console().unwrap_or_default();
+        let lines: Vec<&str> = console.lines().collect();
+        let tail = &lines[lines.len().saturating_sub(25)..];
+        format!("the last lines of COM1:\n  {}", tail.join("\n  "))
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.machine.kill();
+    }
+}
+
+/// The guest's name and the object of a result line, if the event is one.
+pub fn guest_result(event: &Event) -> Option<(&str, Value)> {
+    let Event::Console { guest, line } = event else { return None };
+    let object = line.trim_start().strip_prefix("SC ")?;
+    Some((guest, serde_json::from_str(object.trim_end()).ok()?))
+}
+
+fn read_events(
+    input: Box<dyn Read + Send>,
+    mut log: Box<dyn Write + Send>,
+    sender: &mpsc::Sender<Result<Event, String>>,
+) {
+    let mut reader = BufReader::new(input);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match reader.read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        // The log is for people; losing it must not lose the event.
+        let _ = log.write_all(&line).and_then(|()| log.flush());
+        if sender.send(Event::from_line(&String::from_utf8_lossy(&line))).is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    struct Still;
+
+    impl Machine for Still {
+        fn ended(&mut self) -> Result<bool> {
+            Ok(false)
+        }
+        fn kill(&mut self) {}
+        fn console(&self) -> Result<String> {
+            Ok("a line of COM1".to_owned())
+        }
+        fn recorded_entries(&self) -> Result<Option<u64>> {
+            Ok(None)
+        }
+    }
+
+    fn session() -> (Session, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let commands = ours.try_clone().unwrap();
+        (Session::new(Box::new(Still), Box::new(ours), Box::new(commands), Box::new(std::io::sink()), 1), theirs)
+    }
+
+    const LIMIT: Duration = Duration::from_secs(5);
+
+    fn say(kernel: &mut UnixStream, event: &Event) {
+        kernel.write_all(event.to_line().as_bytes()).unwrap();
+    }
+
+    #[test]
+    fn an_event_that_came_early_is_kept_for_the_wait_that_wants_it() {
+        let (mut session, mut kernel) = session();
+        kernel.write_all(b"SeaBIOS\n").unwrap();
+        for state in [GuestState::Running, GuestState::Stopped] {
+            say(&mut kernel, &Event::Guest { guest: "a".into(), state, reason: None, detail: None });
+        }
+        session.state("a", GuestState::Stopped, LIMIT).unwrap();
+        session.state("a", GuestState::Running, LIMIT).unwrap();
+    }
+
+    #[test]
+    fn a_guests_result_is_told_from_the_others() {
+        let (mut session, mut kernel) = session();
+        for guest in ["b", "a"] {
+            let line = format!("SC {{\"do\":\"ping\",\"by\":\"{guest}\"}}");
+            say(&mut kernel, &Event::Console { guest: guest.into(), line });
+        }
+        assert_eq!(session.result("a", "ping", LIMIT).unwrap()["by"], "a");
+    }
+
+    #[test]
+    fn a_reply_is_matched_by_its_number_and_a_refusal_is_an_error() {
+        let (mut session, mut kernel) = session();
+        say(&mut kernel, &Event::refused(Some(2), "no guest x".into()));
+        say(&mut kernel, &Event::done(Some(1)));
+        session.ask(Command::List, LIMIT).unwrap();
+        let error = session.ask(Command::Stop("x".into()), LIMIT).unwrap_err();
+        assert!(error.to_string().contains("no guest x"));
+        let mut sent = [0; 128];
+        let length = kernel.read(&mut sent).unwrap();
+        let first = std::str::from_utf8(&sent[..length]).unwrap().lines().next().unwrap();
+        assert_eq!(Request::from_line(first), Ok(Request { id: Some(1), command: Command::List }));
+    }
+
+    #[test]
+    fn silence_ends_in_an_error_that_shows_com1() {
+        let (mut session, _kernel) = session();
+        let error = session.booted(Duration::from_millis(20)).unwrap_err();
+        assert!(error.to_string().contains("a line of COM1"));
+    }
+
+    #[test]
+    fn a_panic_ends_the_wait() {
+        let (mut session, mut kernel) = session();
+        say(&mut kernel, &Event::Panic { message: "oops".into(), location: "x.rs:1".into(), backtrace: Vec::new() });
+        assert!(session.booted(LIMIT).unwrap_err().to_string().contains("oops"));
+    }
+}
