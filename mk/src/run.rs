@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use control::{Counters, Event};
+use scenarios::Platform;
 use scenarios::guests::{Guest, server};
 use scenarios::machine::{Launch as _, Setup};
 use scenarios::session::guest_result;
-use scenarios::Platform;
 
 use crate::emulator::{self, Emulator, SocketPath};
 use crate::terminal::Raw;
@@ -59,11 +59,9 @@ fn show(platform: Platform) -> Result<Outcome> {
 /// Shows events as a person wants to read them.
 fn print_event(event: &Event) {
     match event {
-        Event::Boot { version, platform } => println!(
-            "sidecore {version}: {} cores, {} MiB",
-            platform.cores,
-            platform.memory >> 20
-        ),
+        Event::Boot { version, platform } => {
+            println!("sidecore {version}: {} cores, {} MiB", platform.cores, platform.memory >> 20)
+        }
         Event::Report(entry) => println!("  {}", entry.text),
         Event::Console { guest, line } => {
             // Results are for scripts; the summary at the end has them.
@@ -85,7 +83,10 @@ fn print_event(event: &Event) {
 
 /// What each guest sent and received, and why it left the processor.
 fn summary(counters: &Counters) -> String {
-    let mut text = format!("\n{:<8}{:>12}{:>14}{:>12}{:>14}{:>10}\n", "guest", "rx packets", "rx bytes", "tx packets", "tx bytes", "drops");
+    let mut text = format!(
+        "\n{:<8}{:>12}{:>14}{:>12}{:>14}{:>10}\n",
+        "guest", "rx packets", "rx bytes", "tx packets", "tx bytes", "drops"
+    );
     for guest in &counters.guests {
         for port in &guest.ports {
             let drops: u64 = port.drops.iter().map(|drop| drop.count).sum();

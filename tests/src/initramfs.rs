@@ -62,7 +62,8 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 
 fn add_modules(archive: &mut Archive, kernel: &Path) -> Result<()> {
     let root = module_root(kernel)?;
-    let built_in = fs::read_to_string(root.join("modules.builtin")).context("the kernel package has no modules.builtin")?;
+    let built_in =
+        fs::read_to_string(root.join("modules.builtin")).context("the kernel package has no modules.builtin")?;
     let order = fs::read_to_string(root.join("modules.order")).context("the kernel package has no modules.order")?;
     let mut list = String::new();
     for name in MODULES {

@@ -11,18 +11,26 @@ use serde_json::Value;
 
 use crate::machine::Machine;
 
+/// A line of COM2: an event, or why it is none.
+type Incoming = Result<Event, String>;
+
+/// Looks at each event as it arrives.
+type Observer = Box<dyn FnMut(&Event)>;
+
 /// A running sidecore. Dropping it ends the emulator.
 pub struct Session {
     machine: Box<dyn Machine>,
     commands: Box<dyn Write + Send>,
-    events: Receiver<Result<Event, String>>,
+    events: Receiver<Incoming>,
     /// Events that arrived while another was being waited for.
     waiting: Vec<Event>,
     /// Multiplies every limit.
     patience: u32,
     /// Called with each event as it arrives.
-    observer: Option<Box<dyn FnMut(&Event)>>,
+    observer: Option<Observer>,
     next_id: u64,
+    /// Lines that were no events.
+    noise: u64,
 }
 
 impl Session {
@@ -36,7 +44,7 @@ impl Session {
     ) -> Self {
         let (sender, events) = mpsc::channel();
         thread::spawn(move || read_events(input, log, &sender));
-        Self { machine, commands, events, waiting: Vec::new(), patience, observer: None, next_id: 1 }
+        Self { machine, commands, events, waiting: Vec::new(), patience, observer: None, next_id: 1, noise: 0 }
     }
 
     /// Has `observer` called with each event from now on.
@@ -57,7 +65,10 @@ impl Session {
             let event = match self.events.recv_timeout(left) {
                 Ok(Ok(event)) => event,
                 // Firmware may write to the port before sidecore does.
-                Ok(Err(_)) => continue,
+                Ok(Err(_)) => {
+                    self.noise += 1;
+                    continue;
+                }
                 Err(RecvTimeoutError::Timeout) => {
                     bail!("waited {} s for {what}\n{}", (limit * self.patience).as_secs(), self.last_words())
                 }
@@ -196,7 +207,9 @@ impl Session {
         let console = self.machine.console().unwrap_or_default();
         let lines: Vec<&str> = console.lines().collect();
         let tail = &lines[lines.len().saturating_sub(25)..];
-        format!("the last lines of COM1:\n  {}", tail.join("\n  "))
+        let noise =
+            if self.noise > 0 { format!("{} lines of COM2 were no events\n", self.noise) } else { String::new() };
+        format!("{noise}the last lines of COM1:\n  {}", tail.join("\n  "))
     }
 }
 
@@ -213,11 +226,7 @@ pub fn guest_result(event: &Event) -> Option<(&str, Value)> {
     Some((guest, serde_json::from_str(object.trim_end()).ok()?))
 }
 
-fn read_events(
-    input: Box<dyn Read + Send>,
-    mut log: Box<dyn Write + Send>,
-    sender: &mpsc::Sender<Result<Event, String>>,
-) {
+fn read_events(input: Box<dyn Read + Send>, mut log: Box<dyn Write + Send>, sender: &mpsc::Sender<Incoming>) {
     let mut reader = BufReader::new(input);
     let mut line = Vec::new();
     loop {

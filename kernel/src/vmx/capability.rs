@@ -272,7 +272,9 @@ impl Capabilities {
             required("VPID", self.has(Secondary::ENABLE_VPID), newer),
             required(
                 "INVEPT and INVVPID",
-                e.invept() && (e.invept_single() || e.invept_all()) && e.invvpid()
+                e.invept()
+                    && (e.invept_single() || e.invept_all())
+                    && e.invvpid()
                     && (e.invvpid_single() || e.invvpid_all()),
                 newer,
             ),

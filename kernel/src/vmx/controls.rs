@@ -142,10 +142,8 @@ pub const REQUIRED_EXIT: Exit = Exit::SAVE_DEBUG_CONTROLS
     .union(Exit::SAVE_IA32_EFER)
     .union(Exit::LOAD_IA32_EFER);
 /// As [`REQUIRED_PIN_BASED`], entry. [`Entry::IA32E_MODE_GUEST`] comes and goes with EFER.LMA.
-pub const REQUIRED_ENTRY: Entry = Entry::LOAD_DEBUG_CONTROLS
-    .union(Entry::IA32E_MODE_GUEST)
-    .union(Entry::LOAD_IA32_PAT)
-    .union(Entry::LOAD_IA32_EFER);
+pub const REQUIRED_ENTRY: Entry =
+    Entry::LOAD_DEBUG_CONTROLS.union(Entry::IA32E_MODE_GUEST).union(Entry::LOAD_IA32_PAT).union(Entry::LOAD_IA32_EFER);
 
 /// What a capability MSR says of one control word: which bits may be 0 and which may be 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -226,14 +224,9 @@ mod tests {
 
     #[test]
     fn a_skylake_offers_the_required_primary_controls() {
-        let word = adjust(
-            "primary",
-            SKYLAKE_PRIMARY_TRUE.into(),
-            REQUIRED_PRIMARY,
-            Primary::empty(),
-            FORBIDDEN_PRIMARY,
-        )
-        .unwrap();
+        let word =
+            adjust("primary", SKYLAKE_PRIMARY_TRUE.into(), REQUIRED_PRIMARY, Primary::empty(), FORBIDDEN_PRIMARY)
+                .unwrap();
         assert_eq!(word & REQUIRED_PRIMARY.bits(), REQUIRED_PRIMARY.bits());
         assert_eq!(word & FORBIDDEN_PRIMARY.bits(), 0);
     }
@@ -248,9 +241,8 @@ mod tests {
 
     #[test]
     fn a_cpu_without_the_true_controls_is_refused_because_every_cr3_access_would_exit() {
-        let e =
-            adjust("primary", SKYLAKE_PRIMARY_OLD.into(), REQUIRED_PRIMARY, Primary::empty(), FORBIDDEN_PRIMARY)
-                .unwrap_err();
+        let e = adjust("primary", SKYLAKE_PRIMARY_OLD.into(), REQUIRED_PRIMARY, Primary::empty(), FORBIDDEN_PRIMARY)
+            .unwrap_err();
         assert_eq!(e.absent, 0);
         assert!(e.to_string().contains("can't do without CR3_LOAD_EXITING"), "{e}");
     }

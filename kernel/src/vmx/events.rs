@@ -83,10 +83,7 @@ impl Injection {
 
     /// Whether the CPU wants the instruction's length with it.
     pub fn has_length(&self) -> bool {
-        matches!(
-            self.kind(),
-            kind::SOFTWARE_INTERRUPT | kind::PRIVILEGED_SOFTWARE_EXCEPTION | kind::SOFTWARE_EXCEPTION
-        )
+        matches!(self.kind(), kind::SOFTWARE_INTERRUPT | kind::PRIVILEGED_SOFTWARE_EXCEPTION | kind::SOFTWARE_EXCEPTION)
     }
 }
 

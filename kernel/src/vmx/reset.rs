@@ -157,8 +157,8 @@ pub unsafe fn clear_registers() {
         );
     }
     let extended = cpuid.get_extended_processor_and_feature_identifiers();
-    let has_tsc_aux = extended.is_some_and(|f| f.has_rdtscp())
-        || cpuid.get_extended_feature_info().is_some_and(|f| f.has_rdpid());
+    let has_tsc_aux =
+        extended.is_some_and(|f| f.has_rdtscp()) || cpuid.get_extended_feature_info().is_some_and(|f| f.has_rdpid());
     let has_xss = cpuid.get_extended_state_info().is_some_and(|s| s.has_xsaves_xrstors());
     // SAFETY: the host uses neither SYSCALL, SWAPGS, RDTSCP nor XSAVES, and each MSR exists by CPUID.
     unsafe {

@@ -269,7 +269,8 @@ impl Vcpu {
                 let mode = super::control_registers::Mode {
                     efer: self.efer(),
                     cr4: self.cr4(),
-                    cs_long: self.segment(SegmentName::Cs).attributes.long() && self.efer() & super::control_registers::LMA != 0,
+                    cs_long: self.segment(SegmentName::Cs).attributes.long()
+                        && self.efer() & super::control_registers::LMA != 0,
                 };
                 self.rules.mov_to_cr0(self.cr0(), new, &mode).map(|shadow| (CR0_READ_SHADOW, shadow))
             }

@@ -35,7 +35,8 @@ impl Apt {
         for path in
             ["etc/apt.conf.d", "etc/preferences.d", "etc/sources.list.d", "state/lists/partial", "archives/partial"]
         {
-            fs::create_dir_all(folder.join(path)).with_context(|| format!("cannot create {path} in target/deps/apt"))?;
+            fs::create_dir_all(folder.join(path))
+                .with_context(|| format!("cannot create {path} in target/deps/apt"))?;
         }
         let keyring = apt.keyring()?;
         let mirror = env::var("DEBIAN_MIRROR").unwrap_or_else(|_| MIRROR.to_owned());
@@ -99,7 +100,9 @@ impl Apt {
     pub fn update(&self) -> Result<()> {
         ui::step("fetch", "package lists");
         quietly(self.command("apt-get").args(["-q", "update", "-o", "APT::Update::Error-Mode=any"]), "apt-get update")
-            .context("the package lists could not be fetched; is the network there? (DEBIAN_MIRROR names another mirror)")
+            .context(
+                "the package lists could not be fetched; is the network there? (DEBIAN_MIRROR names another mirror)",
+            )
             .map(drop)
     }
 
@@ -117,7 +120,12 @@ impl Apt {
     pub fn download(&self, packages: &[&str]) -> Result<Vec<PathBuf>> {
         let install = ["-q", "-y", "install", "--no-install-recommends"];
         let plan = quietly(
-            self.command("apt-get").args(install).arg("--print-uris").args(packages).arg("-o").arg("Dir::Cache::archives=/nonexistent"),
+            self.command("apt-get")
+                .args(install)
+                .arg("--print-uris")
+                .args(packages)
+                .arg("-o")
+                .arg("Dir::Cache::archives=/nonexistent"),
             "apt-get",
         )?;
         let files = planned(&plan);

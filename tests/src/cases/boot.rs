@@ -1,10 +1,12 @@
 //! What sidecore says about the machine it finds, and about what is wrong with it.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Result, ensure};
 use control::{Command, Event, GuestState, ReportKind, StopReason, Virtualization};
 
 use crate::guests::{Guest, server, with_config};
-use crate::machine::Platform;
+use crate::machine::{Content, Platform};
 use crate::scenario::{Context, EVERYWHERE, Scenario, seconds};
 use crate::session::Session;
 
@@ -13,6 +15,11 @@ pub fn list() -> Vec<Scenario> {
     let scenario = |name, about, run| Scenario { name, about, platforms: EVERYWHERE, slow_on_bochs: false, run };
     vec![
         scenario("boot-report", "says what the machine has, and starts all of its cores", boot_report),
+        scenario(
+            "bad-config",
+            "ten mistakes in sidecore.toml: ten messages with line and value; the rest runs",
+            bad_config,
+        ),
         scenario("no-virtualization", "a processor with neither SVM nor VT-x: a clear sentence", no_virtualization),
         scenario("low-memory", "a guest that does not fit is refused, the other one runs", low_memory),
         scenario("missing-module", "a guest without its kernel is refused, the other one runs", missing_module),
@@ -23,7 +30,8 @@ fn boot_report(context: &mut Context<'_>) -> Result<()> {
     let setup = server("boot-report", &[Guest::new(1).memory_mib(64).then("wait")]);
     let mut session = context.boot(&setup)?;
     let machine = session.booted(seconds(60))?;
-    let expected = if context.platform() == Platform::Bochs { Some(Virtualization::Vmx) } else { machine.virtualization };
+    let expected =
+        if context.platform() == Platform::Bochs { Some(Virtualization::Vmx) } else { machine.virtualization };
     ensure!(machine.virtualization.is_some(), "neither SVM nor VT-x was found");
     ensure!(machine.virtualization == expected, "found {:?} on {}", machine.virtualization, context.platform());
     context.figures.exactly("cores", machine.cores, f64::from(setup.cpus))?;
@@ -50,6 +58,64 @@ fn reports(session: &mut Session) -> Vec<(ReportKind, String)> {
         _ => None,
     };
     session.unread().iter().filter_map(entry).collect()
+}
+
+/// Ten guests with a mistake each: what stands in the line that is wrong, and a word the message must have.
+const MISTAKES: [(&str, &str); 10] = [
+    ("vcpus = 0", "vcpus"),
+    ("vcpus = \"two\"", "vcpus"),
+    ("memory = \"1X\"", "memory"),
+    ("memory = \"1M\"", "memory"),
+    ("kernal = \"vmlinuz\"", "kernel"),
+    ("kernel = \"elsewhere\"", "module"),
+    ("restart = \"sometimes\"", "restart"),
+    ("completion = \"magic\"", "completion"),
+    ("name = \"two words\"", "name"),
+    ("net = [{ mac = \"52:54:00:00:00\" }]", "mac"),
+];
+
+/// A guest that would be right but for `mistake`, which takes the place of the line with the same key.
+fn spoilt_guest(number: usize, mistake: &str) -> String {
+    let key = |line: &str| line.split(' ').next().unwrap_or_default().replace("kernal", "kernel");
+    let name = format!("name = \"bad{number}\"");
+    let mut lines = vec![name.as_str(), "vcpus = 1", "memory = \"64M\"", "kernel = \"vmlinuz\""];
+    lines.retain(|line| key(line) != key(mistake));
+    lines.push(mistake);
+    format!("[[guest]]\n{}\n\n", lines.join("\n"))
+}
+
+fn bad_config(context: &mut Context<'_>) -> Result<()> {
+    let good = Guest::new(1).memory_mib(64).then("wait");
+    let mut text = crate::guests::config_text(std::slice::from_ref(&good));
+    for (number, (mistake, _)) in MISTAKES.iter().enumerate() {
+        text.push_str(&spoilt_guest(number, mistake));
+    }
+    let mut setup = server("bad-config", &[good]);
+    for module in &mut setup.modules {
+        if let Content::Text(old) = &mut module.content {
+            old.clone_from(&text);
+        }
+    }
+    let mut session = context.boot(&setup)?;
+    session.result("a", "up", seconds(120))?;
+    let mut messages = BTreeSet::new();
+    let mut placed = 0_usize;
+    for event in session.unread() {
+        let Event::ConfigError { line, message, value, .. } = event else { continue };
+        messages.insert(message.clone());
+        let there = usize::try_from(*line).ok().and_then(|line| text.lines().nth(line.checked_sub(1)?));
+        let fits = |(wrong, word): &(&str, &str)| there == Some(*wrong) && message.contains(word);
+        ensure!(MISTAKES.iter().any(fits), "line {line}, {value:?}: {message}, which no mistake explains");
+        placed += 1;
+    }
+    context.figures.exactly("mistakes reported at their line", placed, MISTAKES.len())?;
+    context.figures.exactly("different messages", messages.len(), MISTAKES.len())?;
+    let console = session.console()?;
+    let shown = messages.iter().filter(|message| console.contains(message.as_str())).count();
+    context.figures.exactly("messages on COM1 too", shown, messages.len())?;
+    context.figures.exactly("guests that run", running(&mut session)?, 1)?;
+    session.shut_down()?;
+    Ok(())
 }
 
 fn no_virtualization(context: &mut Context<'_>) -> Result<()> {
