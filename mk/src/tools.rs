@@ -27,12 +27,23 @@ fn library_path(tree: &Path) -> String {
 /// A program of the tree (`usr/bin/xorriso`), ready to be given its arguments.
 pub fn program(path: &str) -> Command {
     let tree = paths::tree();
-    let mut command = Command::new(tree.join(LOADER));
+    let mut command = dying_with_us(&tree.join(LOADER));
     command.arg("--library-path").arg(library_path(&tree));
     if let Some(name) = Path::new(path).file_name() {
         command.arg("--argv0").arg(name);
     }
     command.arg(tree.join(path));
+    command
+}
+
+/// A command whose process the kernel ends when this tool ends, however that comes about: no emulator stays behind.
+fn dying_with_us(program: &Path) -> Command {
+    const SETPRIV: &str = "/usr/bin/setpriv";
+    if !Path::new(SETPRIV).is_file() {
+        return Command::new(program);
+    }
+    let mut command = Command::new(SETPRIV);
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
     command
 }
 

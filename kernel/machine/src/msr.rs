@@ -82,6 +82,9 @@ pub const READ_WRITE: &[Entry] = &[
     one(0x2ff, Any, MtrrDefaultType), // IA32_MTRR_DEF_TYPE; Linux clears and restores it around each PAT set-up
     // Microcode: Linux on Intel writes 0 before it reads the revision.
     one(0x8b, Intel, Ignored(0x1_0000_0000)), // IA32_BIOS_SIGN_ID
+    // NB_CFG: Linux on AMD sets the bit that opens extended configuration space through 0xCF8, without a net. Space
+    // beyond 256 bytes is reached by ECAM here, so the bit does not stay.
+    one(0xc001_001f, Amd, Ignored(0)),
     // Branch and last-branch tracing: absent, and off is all it can be.
     one(0x1d9, Any, Fixed(0)), // IA32_DEBUGCTL
 ];
