@@ -168,9 +168,7 @@ pub fn adopt_boot_core(stacks: &mem::Stacks) -> &'static Core {
 pub fn boot_apic_id() -> u32 {
     let cpuid = raw_cpuid::CpuId::new();
     let by_topology = cpuid.get_extended_topology_info().and_then(|mut i| i.next()).map(|l| l.x2apic_id());
-    by_topology
-        .or_else(|| cpuid.get_feature_info().map(|f| u32::from(f.initial_local_apic_id())))
-        .unwrap_or(0)
+    by_topology.or_else(|| cpuid.get_feature_info().map(|f| u32::from(f.initial_local_apic_id()))).unwrap_or(0)
 }
 
 /// Starts all other processors. Gives the APIC IDs of those that did not answer.
@@ -234,8 +232,7 @@ pub fn start_others(apic_ids: &[u32]) -> Result<alloc::vec::Vec<u32>, alloc::str
 
 extern "C" fn start_core(argument: u64) -> ! {
     // SAFETY: `start_others` leaked this pair for this core.
-    let (core, stacks) =
-        unsafe { &*ptr::with_exposed_provenance::<(&'static Core, mem::Stacks)>(argument as usize) };
+    let (core, stacks) = unsafe { &*ptr::with_exposed_provenance::<(&'static Core, mem::Stacks)>(argument as usize) };
     // SAFETY: these are the tables that the trampoline loaded already.
     unsafe { mem::load_tables(mem::root()) };
     core.enter(stacks);
@@ -258,4 +255,3 @@ pub fn continue_on(stack: u64, then: extern "C" fn() -> !) -> ! {
         )
     }
 }
-

@@ -6,11 +6,7 @@
 
 #![allow(unsafe_code, reason = "the engine finds a guest by a pointer that the control core set before it attached it")]
 
-use crate::{
-    arch::time,
-    cores::Core,
-    guests::target::Target,
-};
+use crate::{arch::time, cores::Core, guests::target::Target};
 use alloc::boxed::Box;
 use core::{
     hint, ptr,

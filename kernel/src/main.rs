@@ -29,7 +29,6 @@ mod panic;
 mod report;
 mod settings;
 mod start;
-mod svm;
 mod symbols;
 mod virt;
 mod vmx;

@@ -243,6 +243,8 @@ pub fn used() -> u64 {
 pub fn pages(bytes: u64) -> Result<u64, OutOfMemory> {
     let at = FRAMES.lock().host(bytes, 4096)?;
     // SAFETY: free memory until now, mapped at its physical address.
-    unsafe { ptr::with_exposed_provenance_mut::<u8>(at as usize).write_bytes(0, bytes.next_multiple_of(4096) as usize) };
+    unsafe {
+        ptr::with_exposed_provenance_mut::<u8>(at as usize).write_bytes(0, bytes.next_multiple_of(4096) as usize)
+    };
     Ok(at)
 }

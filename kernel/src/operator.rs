@@ -143,9 +143,12 @@ impl Operator {
             Command::Input { guest, text } => self.guests.input(&guest, text.as_bytes()),
             Command::Shutdown => self.begin(Ending::Shutdown),
             Command::Reboot => self.begin(Ending::Reboot),
-            Command::Help | Command::List | Command::Attach(_) | Command::Show(_) | Command::Report | Command::Version => {
-                Ok(())
-            }
+            Command::Help
+            | Command::List
+            | Command::Attach(_)
+            | Command::Show(_)
+            | Command::Report
+            | Command::Version => Ok(()),
         }
     }
 
@@ -167,15 +170,11 @@ impl Operator {
             }
             Command::List => {
                 let guests = Some(self.guests.list());
-                console::send(
-                    Event::Reply { id, ok: true, error: None, guests, version: None }.to_line().as_bytes(),
-                );
+                console::send(Event::Reply { id, ok: true, error: None, guests, version: None }.to_line().as_bytes());
             }
             Command::Version => {
                 let version = Some(env!("CARGO_PKG_VERSION").into());
-                console::send(
-                    Event::Reply { id, ok: true, error: None, guests: None, version }.to_line().as_bytes(),
-                );
+                console::send(Event::Reply { id, ok: true, error: None, guests: None, version }.to_line().as_bytes());
             }
             Command::Report => {
                 report::send_all();

@@ -24,7 +24,12 @@ const DEPTH: usize = 24;
 #[panic_handler]
 fn panic(info: &PanicInfo<'_>) -> ! {
     match info.location() {
-        Some(l) => report(format_args!("{}", info.message()), Some(format_args!("{}:{}:{}", l.file(), l.line(), l.column())), None, None),
+        Some(l) => report(
+            format_args!("{}", info.message()),
+            Some(format_args!("{}:{}:{}", l.file(), l.line(), l.column())),
+            None,
+            None,
+        ),
         None => report(format_args!("{}", info.message()), None, None, None),
     }
 }

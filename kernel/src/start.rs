@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code, reason = "the assembly calls in here; the boot information is read where GRUB put it")]
 
+pub use crate::firmware::Module;
 use crate::{
     arch::{pic, time},
     console, cores, engines,
@@ -11,7 +12,6 @@ use crate::{
     operator::Operator,
     options, report, settings, symbols, virt,
 };
-pub use crate::firmware::Module;
 use alloc::{format, vec::Vec};
 use control::Event;
 use core::ptr;
@@ -44,10 +44,13 @@ extern "C" fn start_rust(magic: u32, information: u32) -> ! {
     console::open();
     console::print(format_args!("\nsidecore {}\n", env!("CARGO_PKG_VERSION")));
     if magic != boot::MULTIBOOT2_MAGIC {
-        halt(format_args!("started with {magic:#x} in EAX, not by multiboot2: boot it with GRUB's `multiboot2` command"));
+        halt(format_args!(
+            "started with {magic:#x} in EAX, not by multiboot2: boot it with GRUB's `multiboot2` command"
+        ));
     }
     // SAFETY: GRUB says that its information is there; the crate checks size and alignment before it believes it.
-    let info = unsafe { BootInformation::load(ptr::with_exposed_provenance::<BootInformationHeader>(information as usize)) };
+    let info =
+        unsafe { BootInformation::load(ptr::with_exposed_provenance::<BootInformationHeader>(information as usize)) };
     let info = match info {
         Ok(info) => info,
         Err(e) => halt(format_args!("GRUB's boot information at {information:#x} is unusable: {e}")),
@@ -132,7 +135,9 @@ extern "C" fn on_own_stack() -> ! {
     }
     console::print(format_args!("\nwhat it is used for:\n"));
     let (config, plan) = settings::load();
-    report::decision("completions are delivered by `inject`: an NMI makes the guest exit and the interrupt is injected");
+    report::decision(
+        "completions are delivered by `inject`: an NMI makes the guest exit and the interrupt is injected",
+    );
     match plan.engines.first().and_then(|&e| cores::get(e as usize)).filter(|c| c.index != 0) {
         Some(core) => engines::start(core),
         None => engines::start_on_control_core(),

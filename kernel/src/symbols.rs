@@ -80,9 +80,10 @@ pub fn find(info: &BootInformation<'_>) -> [(u64, u64); 2] {
 /// The function that contains `address`, and the offset in it.
 pub fn name(address: u64) -> Option<(&'static str, u64)> {
     let symbols = SYMBOLS.get()?;
-    let s = symbols.table.iter().find(|s| {
-        s.info & 15 == FUNCTION && address >= s.value && address - s.value < s.size.max(1)
-    })?;
+    let s = symbols
+        .table
+        .iter()
+        .find(|s| s.info & 15 == FUNCTION && address >= s.value && address - s.value < s.size.max(1))?;
     let name = CStr::from_bytes_until_nul(symbols.strings.get(s.name as usize..)?).ok()?;
     Some((name.to_str().ok()?, address - s.value))
 }

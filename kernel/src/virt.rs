@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "switches virtualization on and hands the back-ends their pages")]
 
-use crate::{arch::time, cores::Core, mem, report, svm, vmx};
+use crate::{arch::time, cores::Core, mem, report, vmx};
 use alloc::{boxed::Box, format, string::String};
 use control::Virtualization;
 use core::{arch::x86_64::__cpuid_count, ptr, sync::atomic::Ordering};
@@ -112,14 +112,7 @@ pub fn guest_platform() -> Platform {
         Some(Backend::Vmx { capabilities, .. }) => (capabilities.rdtscp(), capabilities.invpcid()),
         None => (false, false),
     };
-    Platform {
-        cpuid,
-        tsc_khz: rates.tsc / 1000,
-        tsc: time::tsc(),
-        tsc_deadline: rates.deadline,
-        rdtscp,
-        invpcid,
-    }
+    Platform { cpuid, tsc_khz: rates.tsc / 1000, tsc: time::tsc(), tsc_deadline: rates.deadline, rdtscp, invpcid }
 }
 
 fn cpuid(leaf: u32, subleaf: u32) -> Regs {
@@ -155,7 +148,13 @@ pub trait WithVcpu {
 ///
 /// # Errors
 /// The core cannot run guests; the text says why.
-pub fn with_vcpu(core: &'static Core, pages: Pages, nested_root: u64, cpuid: &Cpuid, what: impl WithVcpu) -> Result<(), String> {
+pub fn with_vcpu(
+    core: &'static Core,
+    pages: Pages,
+    nested_root: u64,
+    cpuid: &Cpuid,
+    what: impl WithVcpu,
+) -> Result<(), String> {
     match BACKEND.get() {
         Some(Backend::Svm { capabilities, maps }) => {
             if !core.virtualizes.swap(true, Ordering::Relaxed) {

@@ -133,6 +133,8 @@ pub struct Machine {
     pub memory_end: u64,
     /// End of RAM above 4 GiB; 4 GiB if there is none.
     pub high_end: u64,
+    /// Address of the ACPI root pointer.
+    pub rsdp: u64,
     command_line: [u8; 256],
 }
 
@@ -141,6 +143,7 @@ const FOUR_GIB: u64 = 1 << 32;
 impl Machine {
     /// Reads the boot parameters at `parameters`.
     pub fn read(parameters: u64) -> Self {
+        const ACPI_RSDP_ADDR: u64 = 0x070;
         const E820_ENTRIES: u64 = 0x1e8;
         const CMD_LINE_PTR: u64 = 0x228;
         const E820_TABLE: u64 = 0x2d0;
@@ -149,6 +152,7 @@ impl Machine {
             count: 0,
             memory_end: 0,
             high_end: FOUR_GIB,
+            rsdp: memory::read64(parameters + ACPI_RSDP_ADDR),
             command_line: [0; 256],
         };
         let count = usize::from(memory::read8(parameters + E820_ENTRIES)).min(MAX_REGIONS);

@@ -182,6 +182,12 @@ impl Net {
         memory::write16(self.common + common::QUEUE_ENABLE, 1);
     }
 
+    /// Size of a queue as the device has it.
+    pub fn size(&self, queue: u16) -> u16 {
+        memory::write16(self.common + common::QUEUE_SELECT, queue);
+        memory::read16(self.common + common::QUEUE_SIZE)
+    }
+
     /// DRIVER_OK.
     pub fn start(&self) {
         self.set_status(3 | FEATURES_OK | DRIVER_OK);

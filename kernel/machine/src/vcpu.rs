@@ -177,7 +177,12 @@ impl StartState {
             efer: 0x500, // LMA, LME
             cs: flat(0x10, access(0xb, true, true)),
             data: flat(0x18, access(0x3, false, true)),
-            tr: Segment { selector: 0x20, attributes: access(0xb, false, false).with_granularity(false), limit: 0x67, base: 0 },
+            tr: Segment {
+                selector: 0x20,
+                attributes: access(0xb, false, false).with_granularity(false),
+                limit: 0x67,
+                base: 0,
+            },
             ldtr: Segment::default(),
             gdt,
             idt: (0, 0),

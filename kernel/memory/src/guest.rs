@@ -291,7 +291,9 @@ mod tests {
     fn overlapping_or_misaligned_regions_are_refused() {
         let mut m = memory(0x10000, 0x4000);
         let host = m.regions()[0].host;
-        for (gpa, size) in [(0x13000, 0x1000), (0xf000, 0x2000), (0x800, 0x1000), (0x40000, 0), (u64::MAX - 0xfff, 0x2000)] {
+        for (gpa, size) in
+            [(0x13000, 0x1000), (0xf000, 0x2000), (0x800, 0x1000), (0x40000, 0), (u64::MAX - 0xfff, 0x2000)]
+        {
             // SAFETY: the regions are refused, or back onto the leaked test memory.
             assert!(unsafe { m.add(Region { gpa, size, host }) }.is_err(), "{gpa:#x}+{size:#x}");
         }

@@ -120,7 +120,6 @@ pub struct Tables {
     largest: u32,
 }
 
-
 impl Tables {
     /// An empty tree. `gigabyte_pages`: whether the CPU has them for this format.
     ///

@@ -147,10 +147,28 @@ fn non_maskable(frame: &mut Frame) {
 
 fn exception(vector: u8, frame: &Frame) -> ! {
     const NAMES: [&str; 22] = [
-        "#DE divide error", "#DB debug", "NMI", "#BP breakpoint", "#OF overflow", "#BR bound range", "#UD invalid opcode",
-        "#NM no device", "#DF double fault", "coprocessor overrun", "#TS invalid TSS", "#NP not present",
-        "#SS stack fault", "#GP general protection", "#PF page fault", "reserved", "#MF x87", "#AC alignment check",
-        "#MC machine check", "#XM SIMD", "#VE virtualization", "#CP control protection",
+        "#DE divide error",
+        "#DB debug",
+        "NMI",
+        "#BP breakpoint",
+        "#OF overflow",
+        "#BR bound range",
+        "#UD invalid opcode",
+        "#NM no device",
+        "#DF double fault",
+        "coprocessor overrun",
+        "#TS invalid TSS",
+        "#NP not present",
+        "#SS stack fault",
+        "#GP general protection",
+        "#PF page fault",
+        "reserved",
+        "#MF x87",
+        "#AC alignment check",
+        "#MC machine check",
+        "#XM SIMD",
+        "#VE virtualization",
+        "#CP control protection",
     ];
     let name = NAMES.get(usize::from(vector)).copied().unwrap_or("reserved exception");
     crate::panic::report(

@@ -279,9 +279,7 @@ impl Guest {
             starts: self.starts,
             memory: self.config.memory,
             kept: kept.map_or(0, |k| k.bytes),
-            vcpus: vcpus
-                .map(|(v, core)| VcpuCounters { core: core.index as u64, exits: exits(v.histogram) })
-                .collect(),
+            vcpus: vcpus.map(|(v, core)| VcpuCounters { core: core.index as u64, exits: exits(v.histogram) }).collect(),
             refusals: self.machine.as_ref().map(|m| counts(m.refusals())).unwrap_or_default(),
             ports: kept.into_iter().flat_map(|k| &k.nics).map(Nic::counters).collect(),
         }
@@ -312,8 +310,14 @@ impl Nic {
         let c = self.shared.counters();
         let m = self.mac;
         let drop_causes = [
-            "tx_bad_length", "tx_bad_header", "tx_bad_source", "tx_no_destination", "rx_no_buffer", "rx_too_large",
-            "rx_not_running", "interrupts_refused",
+            "tx_bad_length",
+            "tx_bad_header",
+            "tx_bad_source",
+            "tx_no_destination",
+            "rx_no_buffer",
+            "rx_too_large",
+            "rx_not_running",
+            "interrupts_refused",
         ];
         Port {
             mac: format!("{:02x}:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}", m[0], m[1], m[2], m[3], m[4], m[5]),

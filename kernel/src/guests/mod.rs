@@ -141,7 +141,11 @@ impl Guests {
 
     fn running(&mut self, name: &str) -> Result<&mut Guest, String> {
         let i = self.find(name)?;
-        if self.guests[i].is_stopped() { Err(format!("guest `{name}` is not running")) } else { Ok(&mut self.guests[i]) }
+        if self.guests[i].is_stopped() {
+            Err(format!("guest `{name}` is not running"))
+        } else {
+            Ok(&mut self.guests[i])
+        }
     }
 
     /// Looks after every guest; once a tick. `attached`: whose console has COM1.

@@ -95,7 +95,8 @@ impl Host for Life<'_> {
 impl WithVcpu for Life<'_> {
     fn with<V: Vcpu>(self, vcpu: &mut V) {
         let VcpuJob { index, machine, kept, .. } = self.job;
-        let (Some(mut context), Some(mailbox)) = (machine.attach(*index, vcpu, kept.histogram), machine.mailbox(*index))
+        let (Some(mut context), Some(mailbox)) =
+            (machine.attach(*index, vcpu, kept.histogram), machine.mailbox(*index))
         else {
             return;
         };

@@ -41,18 +41,23 @@ pub fn above_top(machine: &Machine, report: &mut Report) {
     absent(report, (1 << memory::address_bits()) - 0x1000);
 }
 
-/// Below 1 MiB, where a PC has its BIOS and VGA memory: what the memory map does not call RAM is either absent or plain
-/// zeroed memory of the guest's own; in neither case does it show a BIOS, its tables or a text screen.
+/// Below 1 MiB, where a PC has its BIOS and VGA memory: what the memory map does not call RAM is absent, or plain zeroed
+/// memory of the guest's own, or holds the tables that were made for this guest; nowhere is there a trace of the host's
+/// firmware.
 pub fn below_1m(machine: &Machine, report: &mut Report) {
+    let tables = machine.rsdp & !0xfff..(machine.rsdp & !0xfff) + TABLES_LENGTH;
     for page in (0..0x10_0000_u64).step_by(0x1000) {
-        let told = machine.regions().iter().any(|region| region.contains(page));
-        if told {
-            // RAM, or tables that the loader put there for this guest and told of.
+        if machine.regions().iter().any(|region| region.kind == 1 && region.contains(page)) {
             continue;
         }
         let words = || (page..page + 0x1000).step_by(8).map(memory::read64);
-        let nothing = words().all(|word| word == u64::MAX) || words().all(|word| word == 0);
-        report.attempt(nothing, format_args!("page {page:#x} holds something"));
+        let blank = words().all(|word| word == u64::MAX) || words().all(|word| word == 0);
+        if !blank && tables.contains(&page) {
+            let found = FIRMWARE.iter().find(|text| contains(page, text.as_bytes()));
+            report.attempt(found.is_none(), format_args!("page {page:#x} holds {found:?}"));
+            continue;
+        }
+        report.attempt(blank, format_args!("page {page:#x} holds something"));
         let before = memory::read64(page + 8);
         memory::write64(page + 8, PATTERN);
         let after = memory::read64(page + 8);
@@ -62,6 +67,18 @@ pub fn below_1m(machine: &Machine, report: &mut Report) {
             memory::write64(page + 8, before);
         }
     }
+}
+
+/// Room from the RSDP on in which this guest's ACPI tables stand.
+const TABLES_LENGTH: u64 = 0x4000;
+
+/// What the firmware of a host leaves below 1 MiB: makers' names, and the anchors of SMBIOS, PCI routing, MP and BIOS32.
+const FIRMWARE: [&str; 11] =
+    ["SeaBIOS", "BOCHS", "Bochs", "QEMU", "iPXE", "BIOS", "_SM_", "_DMI_", "$PIR", "_MP_", "_32_"];
+
+fn contains(page: u64, text: &[u8]) -> bool {
+    let length = text.len() as u64;
+    (page..=page + 0x1000 - length).any(|at| (at..).zip(text).all(|(at, byte)| memory::read8(at) == *byte))
 }
 
 /// From 1 MiB to the image of this guest: where the hypervisor's own image lies in the host's memory. In the guest's it

@@ -132,6 +132,9 @@ fn set_up(report: &mut Report, net: &Net, machine: &Machine) {
     let good = net.rings(TX);
     let mut attempt = |what: &str, rings: Rings| {
         net.up(VERSION_1, rings);
+        // Were it not for the set-up, this would be a frame like any other.
+        net.write_frame();
+        Net::describe(good.desc, 0, net.buffer(), FRAME_BYTES, 0, 0);
         net.publish(TX, 1);
         expect_needs_reset(report, net, what);
     };
@@ -146,7 +149,10 @@ fn set_up(report: &mut Report, net: &Net, machine: &Machine) {
     attempt("a misaligned available ring", Rings { avail: good.avail + 1, ..good });
     attempt("a misaligned used ring", Rings { used: good.used + 2, ..good });
     for size in [3, 0x4000, 0x8000, 0xffff] {
-        attempt("a size that is no power of two or too large", Rings { size, ..good });
+        net.up(VERSION_1, Rings { size, ..good });
+        let kept = net.size(TX) != size;
+        let gave_up = kept || wait(|| net.status() & NEEDS_RESET != 0);
+        report.attempt(gave_up, format_args!("a queue size of {size:#x} was taken"));
     }
     // Moving a queue that is in use must not move it.
     net.up_well();

@@ -4,7 +4,7 @@
 
 #![allow(unsafe_code, reason = "writes processor state that the host does not use")]
 
-use super::probe::Capabilities;
+use crate::probe::Capabilities;
 use x86_64::registers::debug::{DebugAddressRegister, Dr0, Dr1, Dr2, Dr3};
 use x86_64::registers::model_specific::Msr;
 use x86_64::registers::xcontrol::XCr0;
@@ -31,7 +31,7 @@ const _: () = assert!(core::mem::offset_of!(InitialArea, header) == 512);
 /// Puts all of it in the state after reset.
 ///
 /// # Safety
-/// [`super::probe::enable`] ran on this core with the same capabilities, and no host code on it uses the FPU or debug
+/// [`crate::probe::enable`] ran on this core with the same capabilities, and no host code on it uses the FPU or debug
 /// registers.
 pub unsafe fn reset(capabilities: &Capabilities) {
     // SAFETY: CR0.EM and TS are clear and CR4.OSFXSR is set (`enable`); nobody's FPU state is lost but the guest's.

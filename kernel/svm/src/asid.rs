@@ -3,7 +3,7 @@
 //! One core runs one vCPU, so ASIDs serve here only as a cheap flush: translations of a former ASID are never used
 //! again. With flush-by-ASID the guest keeps one. The first entry flushes everything, whoever ran on the core before.
 
-use super::fields::TlbControl;
+use crate::fields::TlbControl;
 
 /// ASID policy of one core.
 #[derive(Clone, Debug)]

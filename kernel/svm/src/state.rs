@@ -1,9 +1,9 @@
 //! What a VMCB holds when a guest starts, and the MSRs that live in it (APM vol. 2 14.1.3 for the state after reset,
 //! 15.5.1 for what VMRUN accepts).
 
-use super::fields::{Intercepts1, Intercepts2, InterruptControl, NestedControl};
-use super::probe::Capabilities;
-use super::vmcb::{Save, SavedSegment, Vmcb};
+use crate::fields::{Intercepts1, Intercepts2, InterruptControl, NestedControl};
+use crate::probe::Capabilities;
+use crate::vmcb::{Save, SavedSegment, Vmcb};
 use machine::vcpu::StartState;
 
 const EFER_SCE: u64 = 1;
@@ -170,18 +170,13 @@ fn is_page_attribute_table(value: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fields::EventInfo;
     use super::*;
+    use crate::fields::EventInfo;
     use machine::cpuid::Vendor;
     use machine::msr::passed_through;
 
-    const CAPABILITIES: Capabilities = Capabilities {
-        asids: 16,
-        features: super::super::probe::Features::new(),
-        ffxsr: false,
-        rdtscp: true,
-        xcr0: Some(7),
-    };
+    const CAPABILITIES: Capabilities =
+        Capabilities { asids: 16, features: crate::probe::Features::new(), ffxsr: false, rdtscp: true, xcr0: Some(7) };
     const ROOTS: Roots = Roots { io_map: 0x1000, msr_map: 0x4000, nested: 0x6000 };
 
     fn started() -> Box<Vmcb> {

@@ -19,6 +19,8 @@
 //! Interrupts are off whenever host code runs here (RFLAGS.IF clear). Physical interrupts make the guest exit and stay
 //! pending; [`machine::vcpu::Exit::ExternalInterrupt`] asks the caller to open interrupts for a moment.
 
+#![cfg_attr(not(test), no_std)]
+
 mod asid;
 mod core_state;
 mod event;

@@ -2,15 +2,15 @@
 
 #![allow(unsafe_code, reason = "calls the world switch")]
 
-use super::asid::Asids;
-use super::exit::{self, ExitCode};
-use super::fields::{EventInfo, Intercepts1, InterruptControl, InterruptShadow};
-use super::nmi::{Nmi, Plan};
-use super::permission::PermissionMaps;
-use super::probe::Capabilities;
-use super::state::{self, Roots};
-use super::vmcb::{SavedSegment, Vmcb};
-use super::{core_state, event, world};
+use crate::asid::Asids;
+use crate::exit::{self, ExitCode};
+use crate::fields::{EventInfo, Intercepts1, InterruptControl, InterruptShadow};
+use crate::nmi::{Nmi, Plan};
+use crate::permission::PermissionMaps;
+use crate::probe::Capabilities;
+use crate::state::{self, Roots};
+use crate::vmcb::{SavedSegment, Vmcb};
+use crate::{core_state, event, world};
 use core::sync::atomic::AtomicBool;
 use machine::vcpu::{Event, Exit, Gprs, Segment, SegmentName, StartState, Vcpu};
 
@@ -55,7 +55,7 @@ impl SvmVcpu {
     /// entry and never written here: while it is set, [`run`](Vcpu::run) returns [`Exit::Nmi`] without entering.
     ///
     /// # Safety
-    /// [`super::enable`] ran on the core that will use the vCPU, with these `capabilities`; no other core uses it.
+    /// [`crate::enable`] ran on the core that will use the vCPU, with these `capabilities`; no other core uses it.
     /// `pages` and `maps` (filled) are mapped at their physical address. The nested tables map nothing but this
     /// guest's memory for as long as the vCPU runs. [`run`](Vcpu::run) is called with interrupts off.
     pub unsafe fn new(

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "enters the guest in assembly")]
 
-use super::vmcb::Vmcb;
+use crate::vmcb::Vmcb;
 use core::mem::offset_of;
 use core::sync::atomic::AtomicBool;
 use machine::vcpu::Gprs;

@@ -1,8 +1,8 @@
 //! The virtual machine control block: control area and state-save area, as the processor lays them out in memory
-//! (APM vol. 2 appendix B). The types of single fields are in [`super::fields`].
+//! (APM vol. 2 appendix B). The types of single fields are in [`crate::fields`].
 
-use super::exit::ExitCode;
-use super::fields::{
+use crate::exit::ExitCode;
+use crate::fields::{
     CacheClean, EventInfo, Intercepts1, Intercepts2, InterruptControl, InterruptShadow, NestedControl, TlbControl,
 };
 use machine::vcpu::{Segment, SegmentAttributes};

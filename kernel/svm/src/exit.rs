@@ -1,7 +1,7 @@
 //! Exit codes (APM vol. 2 appendix C) and what they mean to the layers above.
 
-use super::fields::{MovCrInfo, NestedFaultInfo, PortInfo};
-use super::vmcb::Control;
+use crate::fields::{MovCrInfo, NestedFaultInfo, PortInfo};
+use crate::vmcb::Control;
 use machine::vcpu::{Exit, PortAccess};
 
 /// EXITCODE. Any value can be held: hardware knows more reasons than this file, and -1 says that it refused the VMCB.
@@ -46,7 +46,7 @@ impl ExitCode {
 }
 
 /// What the exit recorded in `control` is to the layers above. IRET and the single step after it belong to the
-/// NMI state ([`super::nmi`]) and are looked at before this.
+/// NMI state ([`crate::nmi`]) and are looked at before this.
 pub fn decode(control: &Control) -> Exit {
     let info = control.exit_info_1;
     match control.exit_code {
@@ -112,8 +112,8 @@ pub const fn has_error_code(vector: u8) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::vmcb::Vmcb;
     use super::*;
+    use crate::vmcb::Vmcb;
 
     fn exit(code: ExitCode, info_1: u64, info_2: u64) -> Exit {
         let mut control = Vmcb::ZERO.control;

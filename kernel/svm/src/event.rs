@@ -1,8 +1,8 @@
 //! Events on their way into the guest: injection, and taking up again what an exit interrupted (APM vol. 2 15.7.2,
 //! 15.20).
 
-use super::exit::has_error_code;
-use super::fields::{EventInfo, EventKind};
+use crate::exit::has_error_code;
+use crate::fields::{EventInfo, EventKind};
 use machine::vcpu::Event;
 
 /// First vector that cannot be an exception.
