@@ -121,7 +121,11 @@ impl Operator {
             Command::Attach(guest) => match self.guests.find(&guest) {
                 Ok(_) => {
                     console::QUIET.store(true, Ordering::Relaxed);
-                    self.shell.attach(guest, &mut out)
+                    let attached = self.shell.attach(guest.clone(), &mut out);
+                    console::print_bytes(out.as_bytes());
+                    out.clear();
+                    self.guests.show_backlog(&guest);
+                    attached
                 }
                 Err(e) => writeln!(out, "{e}"),
             },

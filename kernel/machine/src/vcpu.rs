@@ -393,4 +393,10 @@ pub trait Vcpu {
     fn inject(&mut self, event: Event);
     /// Exits with [`Exit::InterruptWindow`] as soon as the guest can take an interrupt.
     fn want_interrupt_window(&mut self, wanted: bool);
+
+    /// Exits since the vCPU was made that [`Vcpu::run`] dealt with itself and did not return, so that those counted above
+    /// and these together are what the hardware did. Entries given up because of a kick are not among them.
+    fn exits_inside(&self) -> u64 {
+        0
+    }
 }

@@ -5,7 +5,6 @@
 use x86_64::registers::model_specific::Msr;
 
 const APIC_BASE: u32 = 0x1b;
-const ID: u32 = 0x802;
 const EOI: u32 = 0x80b;
 const SPURIOUS: u32 = 0x80f;
 const ICR: u32 = 0x830;
@@ -38,11 +37,6 @@ pub fn enable() {
     // The line from the old interrupt controllers, which firmware leaves open.
     write(LVT_LINT0, LVT_MASKED);
     write(DIVIDE, 0b1011);
-}
-
-/// This core's APIC ID.
-pub fn id() -> u32 {
-    read(ID) as u32
 }
 
 /// Ends the interrupt in service.

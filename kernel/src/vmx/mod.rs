@@ -36,9 +36,9 @@ mod reset;
 mod segments;
 mod vcpu;
 
-pub use capability::{Capabilities, Finding};
-pub use enable::{Refused, enable, probe};
+pub use capability::Capabilities;
+pub use enable::{enable, probe};
 pub use entry::leave_entry_window;
 pub use msr::Bitmap;
 pub use offer::Offer;
-pub use vcpu::{Error, Parts, Vcpu};
+pub use vcpu::{Parts, Vcpu};

@@ -89,6 +89,7 @@ pub struct Vcpu {
     window: bool,
     /// Primary controls as the VMCS has them.
     primary: u32,
+    /// Exits handled without those above (CR0, CR4, windows).
     inside: u64,
     core: PhantomData<*const ()>,
 }
@@ -137,15 +138,8 @@ impl Vcpu {
         })
     }
 
-    /// Exits since the vCPU was made that [`run`](Trait::run) dealt with itself (CR0, CR4, windows): to be added to
-    /// those it returned when exits are counted.
-    pub fn exits_handled_inside(&self) -> u64 {
-        self.inside
-    }
-
-    /// Drops this core's translations of the guest's memory: after the EPT has lost a page or a permission. To be
-    /// called on each core that runs a vCPU of that guest.
-    pub fn flush_translations(&mut self) {
+    /// Drops this core's translations of the guest's memory: the EPT may be another's since they were made.
+    fn flush_translations(&mut self) {
         // SAFETY: VMX operation, by `new`.
         let (ept, vpid) = unsafe {
             (
@@ -494,5 +488,8 @@ impl Trait for Vcpu {
 
     fn want_interrupt_window(&mut self, wanted: bool) {
         self.window = wanted;
+    }
+    fn exits_inside(&self) -> u64 {
+        self.inside
     }
 }
