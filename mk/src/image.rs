@@ -30,7 +30,7 @@ pub fn verb(config: Option<&Path>) -> Result<Outcome> {
         setup.modules.retain(|module| !matches!(module.content, Content::Text(_)));
         setup.modules.push(Module::new("sidecore.toml", Content::Text(text)));
     }
-    let disc = disc(&setup, &paths::runs().join("image"))?;
+    let disc = disc_with(&setup, &paths::runs().join("image"), "")?;
     let place = paths::target().join("sidecore.iso");
     fs::copy(&disc, &place)?;
     ui::step("image", &format!("{} ({} KiB)", place.display(), fs::metadata(&place)?.len() / 1024));
@@ -87,8 +87,12 @@ pub fn guest_kernel() -> Result<PathBuf> {
     bail!("no guest kernel in {}; `cargo mk fetch --again` brings it", boot.display())
 }
 
-/// Makes the disc of a setup in `folder` and returns its path.
+/// Makes the disc of a setup for an emulator in `folder` and returns its path.
 pub fn disc(setup: &Setup, folder: &Path) -> Result<PathBuf> {
+    disc_with(setup, folder, &format!("emulator {}", setup.options))
+}
+
+fn disc_with(setup: &Setup, folder: &Path, options: &str) -> Result<PathBuf> {
     let parts = parts()?;
     let mut files = vec![("sidecore".to_owned(), parts.kernel.clone())];
     let mut lines = String::new();
@@ -109,7 +113,8 @@ pub fn disc(setup: &Setup, folder: &Path) -> Result<PathBuf> {
         lines.push_str(&format!("module2 /module-{index} {}\n    ", module.name));
     }
     let menu = fs::read_to_string(paths::root().join("boot/grub.cfg")).context("cannot read boot/grub.cfg")?;
-    make(folder, &files, &menu.replace("MODULES\n", &format!("{}\n", lines.trim_end())))
+    let menu = menu.replace(" OPTIONS\n", &format!("{}\n", format!(" {options}").trim_end()));
+    make(folder, &files, &menu.replace("    MODULES\n", &format!("    {}\n", lines.trim_end())))
 }
 
 /// Makes a disc of these files (name on the disc, source) and this menu.

@@ -7,6 +7,9 @@ use crate::machine::{Content, Module, Setup};
 /// What every Linux guest has on its command line: console on COM1, nothing on it but errors, and a reset after a panic.
 pub const BASE_CMDLINE: &str = "console=ttyS0 quiet loglevel=3 panic=-1";
 
+/// What Debian's cloud kernel needs to unpack itself and the small initramfs.
+pub const LEAST_MEMORY_MIB: u32 = 96;
+
 /// A Linux guest whose init does what [`Guest::then`] says.
 #[derive(Clone, Debug)]
 pub struct Guest {
@@ -30,7 +33,7 @@ impl Guest {
             name: letter.to_string(),
             number,
             vcpus: 1,
-            memory_mib: 128,
+            memory_mib: LEAST_MEMORY_MIB,
             initrd: Content::SmallInitrd,
             restart: false,
             peer: None,
@@ -163,7 +166,7 @@ pub fn with_config(name: &str, config: &str, cpus: u32, memory_mib: u32) -> Setu
         Module::new("sidecore.toml", Content::Text(config.to_owned())),
         Module::new("vmlinuz", Content::GuestKernel),
     ];
-    Setup { name: name.to_owned(), cpus, memory_mib, modules, virtualization: true, record_exits: false }
+    Setup { name: name.to_owned(), cpus, memory_mib, modules, options: "", virtualization: true, record_exits: false }
 }
 
 #[cfg(test)]

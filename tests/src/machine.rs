@@ -98,6 +98,8 @@ pub struct Setup {
     pub memory_mib: u32,
     /// Boot modules.
     pub modules: Vec<Module>,
+    /// Words on sidecore's own command line, beside `emulator`, which it always gets.
+    pub options: &'static str,
     /// Whether the processors have SVM or VT-x at all.
     pub virtualization: bool,
     /// Whether the emulator records the guest exits that it makes itself.

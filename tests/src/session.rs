@@ -97,6 +97,19 @@ impl Session {
         })
     }
 
+    /// Waits for a panic that was asked for: what, where, and the backtrace.
+    pub fn panicked(&mut self, limit: Duration) -> Result<(String, String, Vec<String>)> {
+        let deadline = Instant::now() + limit * self.patience;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.events.recv_timeout(left) {
+                Ok(Ok(Event::Panic { message, location, backtrace })) => return Ok((message, location, backtrace)),
+                Ok(_) => {}
+                Err(_) => bail!("sidecore did not panic as asked\n{}", self.last_words()),
+            }
+        }
+    }
+
     /// Waits until a guest is said to be in that state, and returns why it stopped.
     pub fn state(&mut self, name: &str, wanted: GuestState, limit: Duration) -> Result<Option<StopReason>> {
         self.wait(&format!("guest {name} to be {}", wanted.name()), limit, |event| match event {

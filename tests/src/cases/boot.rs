@@ -21,13 +21,14 @@ pub fn list() -> Vec<Scenario> {
             bad_config,
         ),
         scenario("no-virtualization", "a processor with neither SVM nor VT-x: a clear sentence", no_virtualization),
+        scenario("panic", "a panic says what and where, with a backtrace that has names", panic),
         scenario("low-memory", "a guest that does not fit is refused, the other one runs", low_memory),
         scenario("missing-module", "a guest without its kernel is refused, the other one runs", missing_module),
     ]
 }
 
 fn boot_report(context: &mut Context<'_>) -> Result<()> {
-    let setup = server("boot-report", &[Guest::new(1).memory_mib(64).then("wait")]);
+    let setup = server("boot-report", &[Guest::new(1).then("wait")]);
     let mut session = context.boot(&setup)?;
     let machine = session.booted(seconds(60))?;
     let expected =
@@ -53,11 +54,16 @@ fn boot_report(context: &mut Context<'_>) -> Result<()> {
 }
 
 fn reports(session: &mut Session) -> Vec<(ReportKind, String)> {
-    let entry = |event: &Event| match event {
-        Event::Report(entry) => Some((entry.kind, entry.text.to_string())),
-        _ => None,
-    };
-    session.unread().iter().filter_map(entry).collect()
+    let mut entries = Vec::new();
+    for event in session.unread() {
+        let Event::Report(entry) = event else { continue };
+        let entry = (entry.kind, entry.text.to_string());
+        // It is sent at boot and again on request.
+        if !entries.contains(&entry) {
+            entries.push(entry);
+        }
+    }
+    entries
 }
 
 /// Ten guests with a mistake each: what stands in the line that is wrong, and a word the message must have.
@@ -85,7 +91,7 @@ fn spoilt_guest(number: usize, mistake: &str) -> String {
 }
 
 fn bad_config(context: &mut Context<'_>) -> Result<()> {
-    let good = Guest::new(1).memory_mib(64).then("wait");
+    let good = Guest::new(1).then("wait");
     let mut text = crate::guests::config_text(std::slice::from_ref(&good));
     for (number, (mistake, _)) in MISTAKES.iter().enumerate() {
         text.push_str(&spoilt_guest(number, mistake));
@@ -133,10 +139,22 @@ fn no_virtualization(context: &mut Context<'_>) -> Result<()> {
     context.figures.at_least("times the sentence is on COM1", session.console()?.matches(&sentence).count(), 1)
 }
 
+fn panic(context: &mut Context<'_>) -> Result<()> {
+    let mut setup = server("panic", &[]);
+    setup.options = "selftest=panic";
+    let mut session = context.boot(&setup)?;
+    let (message, location, backtrace) = session.panicked(seconds(60))?;
+    ensure!(message.contains("selftest"), "it panicked for another reason: {message} at {location}");
+    context.figures.at_least("characters of the place", location.len(), 5)?;
+    let named = backtrace.iter().filter(|entry| entry.contains("::")).count();
+    context.figures.at_least("named entries of the backtrace", named, 2)?;
+    context.figures.at_least("times it is on COM1", session.console()?.matches(&message).count(), 1)
+}
+
 fn low_memory(context: &mut Context<'_>) -> Result<()> {
-    let guests = [Guest::new(1).memory_mib(64).then("wait"), Guest::new(2).memory_mib(4096).then("wait")];
+    let guests = [Guest::new(1).then("wait"), Guest::new(2).memory_mib(4096).then("wait")];
     let mut setup = server("low-memory", &guests);
-    setup.memory_mib = 192;
+    setup.memory_mib = 224;
     let mut session = context.boot(&setup)?;
     let detail = refused(&mut session, "b")?;
     context.figures.at_least("times the refusal names the size", detail.matches("4096").count(), 1)?;
@@ -147,7 +165,7 @@ fn low_memory(context: &mut Context<'_>) -> Result<()> {
 }
 
 fn missing_module(context: &mut Context<'_>) -> Result<()> {
-    let guests = [Guest::new(1).memory_mib(64).then("wait"), Guest::new(2).memory_mib(64).then("wait")];
+    let guests = [Guest::new(1).then("wait"), Guest::new(2).then("wait")];
     let mut setup = server("missing-module", &guests);
     let whole = crate::guests::config_text(&guests);
     let half = whole.find("name = \"b\"").unwrap_or(whole.len());

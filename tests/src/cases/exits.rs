@@ -19,7 +19,7 @@ pub fn list() -> Vec<Scenario> {
 }
 
 fn exit_count(context: &mut Context<'_>) -> Result<()> {
-    let mut setup = server("exit-count", &[Guest::new(1).memory_mib(64).then("poweroff")]);
+    let mut setup = server("exit-count", &[Guest::new(1).then("poweroff")]);
     setup.record_exits = true;
     let mut session = context.boot(&setup)?;
     let reason = session.state("a", GuestState::Stopped, seconds(240))?;

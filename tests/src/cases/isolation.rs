@@ -41,8 +41,7 @@ const HOSTILE: &str = "[[guest]]\nname = \"hostile\"\nvcpus = 1\nmemory = \"64M\
                        [[guest.net]]\nmac = \"52:54:00:00:00:99\"\n";
 
 fn isolation(context: &mut Context<'_>) -> Result<()> {
-    let neighbours =
-        [Guest::new(1).memory_mib(64).peer(2).then("beat:100000"), Guest::new(2).memory_mib(64).then("wait")];
+    let neighbours = [Guest::new(1).peer(2).then("beat:100000"), Guest::new(2).then("wait")];
     let mut setup = server("isolation", &neighbours);
     setup.cpus += 1;
     setup.memory_mib += 64;

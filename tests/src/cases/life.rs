@@ -55,9 +55,9 @@ fn smp_guest(context: &mut Context<'_>) -> Result<()> {
 
 fn triple_fault(context: &mut Context<'_>) -> Result<()> {
     let guests = [
-        Guest::new(1).memory_mib(64).restarted().kernel_option("reboot=t").then("sleep:2").then("triple-fault"),
-        Guest::new(2).memory_mib(64).peer(3).then("beat:100000"),
-        Guest::new(3).memory_mib(64).then("wait"),
+        Guest::new(1).restarted().kernel_option("reboot=t").then("sleep:2").then("triple-fault"),
+        Guest::new(2).peer(3).then("beat:100000"),
+        Guest::new(3).then("wait"),
     ];
     let mut session = context.boot(&server("guest-triple-fault", &guests))?;
     session.result("a", "up", seconds(120))?;

@@ -94,7 +94,7 @@ fn seven_guests(context: &mut Context<'_>) -> Result<()> {
     const PINGS: u64 = 10;
     let guest = |number: usize| {
         let others = (1..=7).filter(|other| *other != number);
-        let guest = Guest::new(number).memory_mib(96);
+        let guest = Guest::new(number);
         others.fold(guest, |guest, other| guest.then(format!("ping:{PINGS}:{}", address(other)))).then("wait")
     };
     let guests: Vec<Guest> = (1..=7).map(guest).collect();
