@@ -120,6 +120,7 @@ fn command(mut command: Command) -> Reply {
 ///
 /// # Errors
 /// The port is taken or does not exist.
+#[allow(clippy::result_large_err, reason = "the engine's reply, made once in a guest's life")]
 pub fn attach(port: usize, shared: &'static Shared, memory: GuestMemory, target: Target) -> Result<(), Reply> {
     let slot = TARGETS.get(port).ok_or(Reply::NoSuchPort)?;
     if !slot.load(Ordering::Acquire).is_null() {

@@ -129,20 +129,20 @@ pub fn platform(info: &BootInformation<'_>) -> Platform {
             .collect();
     }
     if let Ok(fadt) = tables.find_table::<Fadt>() {
-        if let Ok(Some(timer)) = fadt.pm_timer_block() {
-            if timer.address_space == AddressSpace::SystemIo {
-                p.pm_timer = u16::try_from(timer.address).ok();
-            }
+        if let Ok(Some(timer)) = fadt.pm_timer_block()
+            && timer.address_space == AddressSpace::SystemIo
+        {
+            p.pm_timer = u16::try_from(timer.address).ok();
         }
-        if { fadt.flags }.supports_system_reset_via_fadt() {
-            if let Ok(register) = fadt.reset_register() {
-                p.reset = match register.address_space {
-                    AddressSpace::SystemIo => u16::try_from(register.address).ok().map(ResetRegister::Port),
-                    AddressSpace::SystemMemory => Some(ResetRegister::Memory(register.address)),
-                    _ => None,
-                }
-                .map(|r| (r, fadt.reset_value));
+        if { fadt.flags }.supports_system_reset_via_fadt()
+            && let Ok(register) = fadt.reset_register()
+        {
+            p.reset = match register.address_space {
+                AddressSpace::SystemIo => u16::try_from(register.address).ok().map(ResetRegister::Port),
+                AddressSpace::SystemMemory => Some(ResetRegister::Memory(register.address)),
+                _ => None,
             }
+            .map(|r| (r, fadt.reset_value));
         }
     }
     p
@@ -193,12 +193,10 @@ pub fn reset() -> ! {
     unsafe {
         match crate::start::facts().platform.reset {
             Some((ResetRegister::Port(port), value)) => Port::<u8>::new(port).write(value),
-            Some((ResetRegister::Memory(at), value)) => {
-                if crate::mem::map_device(at & !0xfff, 0x1000).is_ok() {
-                    ptr::with_exposed_provenance_mut::<u8>(at as usize).write_volatile(value);
-                }
+            Some((ResetRegister::Memory(at), value)) if crate::mem::map_device(at & !0xfff, 0x1000).is_ok() => {
+                ptr::with_exposed_provenance_mut::<u8>(at as usize).write_volatile(value);
             }
-            None => {}
+            _ => {}
         }
         crate::arch::time::delay_micros(50_000);
         Port::<u8>::new(0x64).write(0xfe_u8);

@@ -31,4 +31,3 @@ mod settings;
 mod start;
 mod symbols;
 mod virt;
-mod vmx;

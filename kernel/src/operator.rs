@@ -75,12 +75,12 @@ impl Operator {
         if self.guests.wants_end() && self.ending.is_none() {
             self.end("all guests have stopped");
         }
-        if let Some(ending) = self.ending {
-            if self.guests.all_stopped() {
-                match ending {
-                    Ending::Shutdown => self.end("shutdown"),
-                    Ending::Reboot => self.end("reboot"),
-                }
+        if let Some(ending) = self.ending
+            && self.guests.all_stopped()
+        {
+            match ending {
+                Ending::Shutdown => self.end("shutdown"),
+                Ending::Reboot => self.end("reboot"),
             }
         }
     }

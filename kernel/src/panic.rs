@@ -83,7 +83,7 @@ struct Entry(u64);
 impl fmt::Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A call that never returns may be a function's last instruction, so look up the byte before.
-        match symbols::name(self.0 - 1) {
+        match symbols::name(self.0.wrapping_sub(1)) {
             Some((name, offset)) => write!(f, "{:#} +{:#x}", rustc_demangle::demangle(name), offset + 1),
             None => write!(f, "{:#x}", self.0),
         }
@@ -117,7 +117,7 @@ impl Iterator for Backtrace {
             return Some(Entry(rip));
         }
         let (start, end) = mem::text();
-        if self.rbp == 0 || self.rbp % 8 != 0 || !mem::is_stack(self.rbp) || !mem::is_stack(self.rbp + 8) {
+        if self.rbp == 0 || !self.rbp.is_multiple_of(8) || !mem::is_stack(self.rbp) || !mem::is_stack(self.rbp + 8) {
             return None;
         }
         // SAFETY: `rbp` is aligned and both words are on a mapped stack.

@@ -2,15 +2,15 @@
 
 #![allow(unsafe_code, reason = "switches virtualization on and hands the back-ends their pages")]
 
-use crate::{arch::time, cores::Core, mem, report, vmx};
+use crate::{arch::time, cores::Core, mem, report};
 use alloc::{boxed::Box, format, string::String};
 use control::Virtualization;
 use core::{arch::x86_64::__cpuid_count, ptr, sync::atomic::Ordering};
 use machine::{
-    cpuid::{Cpuid, Current, Regs, Vendor},
-    machine::Platform,
+    cpuid::{Current, Regs, Vendor},
+    machine::{Machine, Platform},
     msr,
-    vcpu::Vcpu,
+    vcpu::{Interrupts, Vcpu},
 };
 use memory::{
     frames::OutOfMemory,
@@ -20,8 +20,23 @@ use spin::Once;
 
 /// The back-end in use, with what it knows of this CPU and what all its vCPUs share.
 enum Backend {
-    Svm { capabilities: svm::Capabilities, maps: &'static svm::PermissionMaps },
-    Vmx { capabilities: vmx::Capabilities, msr_bitmap: u64 },
+    Svm { capabilities: svm::Capabilities, maps: ByInterrupts<&'static svm::PermissionMaps> },
+    Vmx { capabilities: vmx::Capabilities, msr_bitmaps: ByInterrupts<u64> },
+}
+
+/// One for each answer to who has the local APIC.
+struct ByInterrupts<T> {
+    emulated: T,
+    owned: T,
+}
+
+impl<T: Copy> ByInterrupts<T> {
+    fn get(&self, interrupts: Interrupts) -> T {
+        match interrupts {
+            Interrupts::Emulated => self.emulated,
+            Interrupts::Owned => self.owned,
+        }
+    }
 }
 
 static BACKEND: Once<Backend> = Once::new();
@@ -61,9 +76,13 @@ fn use_svm(capabilities: svm::Capabilities) -> Virtualization {
             report::fallback(format!("SVM without {}: {}", o.name, o.fallback));
         }
     }
-    let mut maps = Box::new(svm::PermissionMaps::INTERCEPT_ALL);
-    maps.fill();
-    BACKEND.call_once(|| Backend::Svm { capabilities, maps: Box::leak(maps) });
+    let maps = |interrupts| {
+        let maps = Box::leak(Box::new(svm::PermissionMaps::INTERCEPT_ALL));
+        maps.fill(interrupts);
+        &*maps
+    };
+    let maps = ByInterrupts { emulated: maps(Interrupts::Emulated), owned: maps(Interrupts::Owned) };
+    BACKEND.call_once(|| Backend::Svm { capabilities, maps });
     Virtualization::Svm
 }
 
@@ -78,17 +97,22 @@ fn use_vmx(capabilities: vmx::Capabilities) -> Option<Virtualization> {
     if !capabilities.sufficient() {
         return None;
     }
-    let page = match mem::pages(4096) {
-        Ok(page) => page,
-        Err(e) => {
-            report::missing(format!("a page for VT-x's MSR bitmap: {e}"));
+    let bitmap = |interrupts| {
+        let page = mem::pages(4096)?;
+        let bitmap = vmx::Bitmap::new(msr::passed_through(Vendor::Intel, interrupts));
+        // SAFETY: a fresh page, as large and as aligned as the bitmap.
+        unsafe { ptr::with_exposed_provenance_mut::<vmx::Bitmap>(page as usize).write(bitmap) };
+        Ok::<_, OutOfMemory>(page)
+    };
+    match (bitmap(Interrupts::Emulated), bitmap(Interrupts::Owned)) {
+        (Ok(emulated), Ok(owned)) => {
+            BACKEND.call_once(|| Backend::Vmx { capabilities, msr_bitmaps: ByInterrupts { emulated, owned } });
+        }
+        (Err(e), _) | (_, Err(e)) => {
+            report::missing(format!("pages for VT-x's MSR bitmaps: {e}"));
             return None;
         }
-    };
-    let passed = msr::passed_through(Vendor::Intel);
-    // SAFETY: a fresh page, as large and as aligned as the bitmap.
-    unsafe { ptr::with_exposed_provenance_mut::<vmx::Bitmap>(page as usize).write(vmx::Bitmap::new(passed)) };
-    BACKEND.call_once(|| Backend::Vmx { capabilities, msr_bitmap: page });
+    }
     Some(Virtualization::Vmx)
 }
 
@@ -112,7 +136,15 @@ pub fn guest_platform() -> Platform {
         Some(Backend::Vmx { capabilities, .. }) => (capabilities.rdtscp(), capabilities.invpcid()),
         None => (false, false),
     };
-    Platform { cpuid, tsc_khz: rates.tsc / 1000, tsc: time::tsc(), tsc_deadline: rates.deadline, rdtscp, invpcid }
+    Platform {
+        cpuid,
+        tsc_khz: rates.tsc / 1000,
+        tsc: time::tsc(),
+        apic_hz: rates.apic,
+        tsc_deadline: rates.deadline,
+        rdtscp,
+        invpcid,
+    }
 }
 
 fn cpuid(leaf: u32, subleaf: u32) -> Regs {
@@ -152,9 +184,10 @@ pub fn with_vcpu(
     core: &'static Core,
     pages: Pages,
     nested_root: u64,
-    cpuid: &Cpuid,
+    machine: &Machine,
     what: impl WithVcpu,
 ) -> Result<(), String> {
+    let interrupts = machine.interrupts();
     match BACKEND.get() {
         Some(Backend::Svm { capabilities, maps }) => {
             if !core.virtualizes.swap(true, Ordering::Relaxed) {
@@ -167,12 +200,12 @@ pub fn with_vcpu(
             // `enable` ran on this core; the nested tables map the guest's memory alone.
             let mut vcpu = unsafe {
                 p.write(svm::VcpuPages::ZERO);
-                svm::SvmVcpu::new(&mut *p, maps, nested_root, &core.kick, *capabilities)
+                svm::SvmVcpu::new(&mut *p, maps.get(interrupts), nested_root, &core.kick, *capabilities, interrupts)
             };
             what.with(&mut vcpu);
             Ok(())
         }
-        Some(Backend::Vmx { capabilities, msr_bitmap }) => {
+        Some(Backend::Vmx { capabilities, msr_bitmaps }) => {
             if !core.virtualizes.swap(true, Ordering::Relaxed) {
                 let region = mem::pages(4096).map_err(|e| format!("core {}: {e}", core.index))?;
                 // SAFETY: once per core, by the flag; the page is this core's from now on.
@@ -181,13 +214,14 @@ pub fn with_vcpu(
             let current = Current { apic_id: 0, cr4: 0, xcr0: 1 };
             let parts = vmx::Parts {
                 vmcs: pages.0,
-                msr_bitmap: *msr_bitmap,
+                msr_bitmap: msr_bitmaps.get(interrupts),
                 ept_root: nested_root,
                 // One vCPU a core, so any tag but 0 will do; a vCPU's life begins with a flush.
                 vpid: 1,
                 kick: &core.kick,
                 capabilities,
-                offer: vmx::Offer::from_cpuid(|leaf, subleaf| cpuid.answer(leaf, subleaf, &current)),
+                offer: vmx::Offer::from_cpuid(|leaf, subleaf| machine.cpuid().answer(leaf, subleaf, &current)),
+                interrupts,
             };
             // SAFETY: the core is in VMX operation for good, its tables do not change any more, interrupts are off,
             // the frames are this vCPU's, and jobs on a core follow one another.

@@ -9,7 +9,7 @@ use scenarios::{Platform, figures::Figures};
 use serde_json::json;
 
 use crate::emulator::{self, Emulator};
-use crate::{Outcome, ui};
+use crate::{Outcome, image, ui};
 
 /// Which scenarios, and where.
 #[derive(Args, Default)]
@@ -76,6 +76,8 @@ fn run(options: &Options) -> Result<Tally> {
         Some(platform) => vec![emulator::choose(Some(platform))?],
         None => vec![emulator::choose(None)?, Platform::Bochs],
     };
+    // What does not build fails no scenario: nothing was tried.
+    image::parts()?;
     let mut tally = Tally::default();
     for platform in platforms {
         for scenario in &chosen {

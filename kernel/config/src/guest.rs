@@ -30,7 +30,7 @@ const COMPLETIONS: [(&str, Wanted); 5] = [
     ("inject", Wanted::There(Completion::Inject)),
     ("posted", Wanted::NotYet),
     ("eli", Wanted::NotYet),
-    ("direct", Wanted::NotYet),
+    ("direct", Wanted::There(Completion::Direct)),
 ];
 
 /// Reads a guest; `config` holds those before it.

@@ -145,6 +145,8 @@ pub enum Completion {
     Auto,
     /// The core is kicked and the interrupt injected at the next entry.
     Inject,
+    /// The guest owns its cores' local APICs, and the interrupt is sent to the core itself.
+    Direct,
 }
 
 /// What happens when a guest has stopped by itself.

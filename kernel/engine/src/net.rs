@@ -110,7 +110,11 @@ impl Backend for Net {
         let c = &device.config;
         if let Some(max) = self.max_frame.get_mut(port) {
             *max = u32::from(u16::from_le_bytes([c[MTU], c[MTU + 1]])) + ETHERNET_BYTES + VLAN_BYTES;
-            self.switch.set_own(Mac::new([c[0], c[1], c[2], c[3], c[4], c[5]]), port);
+            let mac = Mac::new([c[0], c[1], c[2], c[3], c[4], c[5]]);
+            // None configured: the port has no address of its own.
+            if mac != Mac::NONE {
+                self.switch.set_own(mac, port);
+            }
         }
     }
 

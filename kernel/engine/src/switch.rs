@@ -15,6 +15,9 @@ const SLOTS: usize = (2 * MAX_PORTS * (PORT_LIMIT as usize + 1)).next_power_of_t
 pub struct Mac(u64);
 
 impl Mac {
+    /// No address.
+    pub const NONE: Self = Self(0);
+
     /// From the bytes as they are sent.
     #[must_use]
     pub const fn new(b: [u8; 6]) -> Self {

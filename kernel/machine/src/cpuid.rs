@@ -38,6 +38,8 @@ pub struct Options {
     pub vcpus: u32,
     /// Frequency of the TSC in kHz.
     pub tsc_khz: u64,
+    /// Frequency of the local APIC timer in Hz, before division.
+    pub timer_hz: u64,
     /// Offer the timer's TSC-deadline mode.
     pub tsc_deadline: bool,
     /// The back-end lets RDTSCP and RDPID run in the guest.
@@ -293,8 +295,13 @@ impl Cpuid {
     /// Frequencies and the hypervisor's leaves.
     fn own_leaves(&mut self, options: &Options) {
         let mhz = (options.tsc_khz / 1000).min(0xffff) as u32;
-        let crystal = timer_hz(options.tsc_khz) as u32;
-        self.put(0x15, 0, Regs { eax: 1, ebx: 1 << crystal_shift(options.tsc_khz), ecx: crystal, edx: 0 });
+        // The TSC's frequency is ECX * EBX / EAX.
+        let (denominator, numerator) = if options.timer_hz == timer_hz(options.tsc_khz) {
+            (1, 1 << crystal_shift(options.tsc_khz))
+        } else {
+            ((options.timer_hz / 1000).max(1) as u32, options.tsc_khz as u32)
+        };
+        self.put(0x15, 0, Regs { eax: denominator, ebx: numerator, ecx: options.timer_hz as u32, edx: 0 });
         self.put(0x16, 0, Regs { eax: mhz, ebx: mhz, ecx: 100, edx: 0 });
         // Linux keeps x2APIC without interrupt remapping only under a hypervisor it knows; nothing else of KVM's
         // interface is here, and the feature bits say so.

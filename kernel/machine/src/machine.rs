@@ -28,7 +28,7 @@ use crate::{
     pci::TooManyFunctions,
     reason::Histogram,
     tables,
-    vcpu::{StartState, Vcpu},
+    vcpu::{Interrupts, StartState, Vcpu},
 };
 
 mod context;
@@ -49,16 +49,32 @@ use refusals::Refusals;
 /// More vCPUs than this a guest cannot have: IDs from 255 on need interrupt remapping, which this machine lacks.
 pub const MAX_VCPUS: usize = 255;
 
+/// The first vector that is not an exception's.
+const FIRST_INTERRUPT: u8 = 0x20;
+
 /// What the kernel does for a vCPU's core.
 pub trait Host {
     /// The time-stamp counter now.
     fn tsc(&self) -> u64;
     /// Time of day in nanoseconds since 1970, UTC.
     fn wall_clock(&self) -> u64;
-    /// Sends an NMI to the core of another vCPU of this guest.
-    fn kick(&self, vcpu: usize);
+    /// Signals the core of a vCPU of this guest, its own included.
+    fn signal(&self, signal: Signal);
+    /// For a guest that owns its cores' local APICs: writes a register of this core's. The value has been checked.
+    fn write_apic(&self, msr: u32, value: u64);
+    /// Likewise: puts this core's local APIC into its state after INIT, software-enabled, with nothing pending.
+    fn reset_apic(&self);
     /// A byte from the guest's serial console.
     fn console(&self, byte: u8);
+}
+
+/// What one core has to be told about a vCPU on another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// By NMI: look into the mailbox.
+    Kick(usize),
+    /// To the core of a vCPU that owns its local APIC: this vector, as a fixed interrupt. 0x20 or above.
+    Interrupt(usize, u8),
 }
 
 /// What the guests of this host have in common.
@@ -70,12 +86,24 @@ pub struct Platform {
     pub tsc_khz: u64,
     /// The TSC now: the guest's clock begins here.
     pub tsc: u64,
+    /// Frequency of the cores' local APIC timers in Hz, before division.
+    pub apic_hz: u64,
     /// The host can back the guest's timer in TSC-deadline mode.
     pub tsc_deadline: bool,
     /// The back-end lets RDTSCP and RDPID run in the guest.
     pub rdtscp: bool,
     /// The back-end lets INVPCID run in the guest.
     pub invpcid: bool,
+}
+
+impl Platform {
+    /// Frequency in Hz of a guest's local APIC timer, before division.
+    fn timer_hz(&self, interrupts: Interrupts) -> u64 {
+        match interrupts {
+            Interrupts::Emulated => crate::cpuid::timer_hz(self.tsc_khz),
+            Interrupts::Owned => self.apic_hz,
+        }
+    }
 }
 
 /// What a machine is made of.
@@ -94,6 +122,8 @@ pub struct Settings<'a> {
     pub cmdline: &'a str,
     /// Its network devices, as after [`Shared::restart`], in the order of their PCI device numbers (from 1).
     pub nics: Vec<&'static Shared>,
+    /// Who has the cores' local APICs.
+    pub interrupts: Interrupts,
     /// The host.
     pub platform: Platform,
 }
@@ -169,6 +199,7 @@ pub struct Machine {
     cpuid: Cpuid,
     clock: Clock,
     platform: Platform,
+    interrupts: Interrupts,
     start: StartState,
     placement: Placement,
     mailboxes: Box<[Mailbox]>,
@@ -183,7 +214,7 @@ impl Machine {
     /// # Errors
     /// Its parts do not fit: see [`Error`].
     pub fn new(settings: Settings<'_>) -> Result<Self, Error> {
-        let Settings { name, memory, vcpus, kernel, initrd, cmdline, nics, platform } = settings;
+        let Settings { name, memory, vcpus, kernel, initrd, cmdline, nics, interrupts, platform } = settings;
         if !(1..=MAX_VCPUS).contains(&vcpus) {
             return Err(Error::Vcpus(vcpus));
         }
@@ -193,6 +224,7 @@ impl Machine {
             &Options {
                 vcpus: count,
                 tsc_khz: platform.tsc_khz,
+                timer_hz: platform.timer_hz(interrupts),
                 tsc_deadline: platform.tsc_deadline,
                 rdtscp: platform.rdtscp,
                 invpcid: platform.invpcid,
@@ -206,6 +238,7 @@ impl Machine {
             cpuid,
             clock: Clock::new(platform.tsc_khz, platform.tsc),
             platform,
+            interrupts,
             start,
             placement,
             mailboxes: (0..vcpus).map(|_| Mailbox::new()).collect(),
@@ -234,6 +267,12 @@ impl Machine {
         &self.cpuid
     }
 
+    /// Who has the local APICs of the vCPUs' cores.
+    #[must_use]
+    pub fn interrupts(&self) -> Interrupts {
+        self.interrupts
+    }
+
     /// Where kernel and ramdisk lie.
     #[must_use]
     pub fn placement(&self) -> Placement {
@@ -248,13 +287,19 @@ impl Machine {
 
     /// Takes vCPU `index` into the machine: sets its registers (the first starts Linux, the others wait for a start-up
     /// IPI) and gives what belongs to it. None beyond the last. `exits` counts its exits.
-    pub fn attach(&self, index: usize, vcpu: &mut impl Vcpu, exits: &'static Histogram) -> Option<Context> {
+    pub fn attach(
+        &self,
+        index: usize,
+        vcpu: &mut impl Vcpu,
+        exits: &'static Histogram,
+        host: &impl Host,
+    ) -> Option<Context> {
         let id = u32::try_from(index).ok().filter(|_| index < self.vcpus())?;
         let first = index == 0;
         let apic = LocalApic::new(crate::lapic::Settings {
             id,
             bootstrap: first,
-            timer_hz: crate::cpuid::timer_hz(self.platform.tsc_khz),
+            timer_hz: self.platform.timer_hz(self.interrupts),
             tsc_hz: self.platform.tsc_khz.saturating_mul(1000),
             tsc_deadline: self.platform.tsc_deadline,
         });
@@ -264,13 +309,16 @@ impl Machine {
             vcpu.reset(&StartState::startup_ipi(0, self.cpuid.signature()));
         }
         vcpu.set_xcr0(1);
+        if self.interrupts == Interrupts::Owned {
+            host.reset_apic();
+        }
         let activity = if first { Activity::Running } else { Activity::WaitForStartup };
         Some(Context::new(index, apic, activity, exits))
     }
 
-    /// Delivers a device's interrupt to the vCPUs it names. `kick` is called for each whose core has to get an NMI.
+    /// Delivers a device's interrupt to the vCPUs it names; `signal` is called for each whose core has to be told.
     /// False: it names none of this guest's. From any core, without a lock.
-    pub fn deliver(&self, interrupt: Interrupt, kick: impl FnMut(usize)) -> bool {
+    pub fn deliver(&self, interrupt: Interrupt, signal: impl FnMut(Signal)) -> bool {
         let Interrupt { destination, logical, lowest_priority, vector } = interrupt;
         let delivery = if lowest_priority {
             Delivery::LowestPriority { vector, level: false }
@@ -278,36 +326,54 @@ impl Machine {
             Delivery::Fixed { vector, level: false }
         };
         let Ok(destination) = u8::try_from(destination) else { return false };
-        self.send(Message { destination: Destination::of_message(destination, logical), delivery }, kick)
+        self.send(Message { destination: Destination::of_message(destination, logical), delivery }, signal)
     }
 
-    fn send(&self, message: Message, mut kick: impl FnMut(usize)) -> bool {
-        send(message, |id| self.mailboxes.get(id as usize), self.vcpus() as u32, |id| kick(id as usize))
+    fn send(&self, message: Message, mut signal: impl FnMut(Signal)) -> bool {
+        let count = self.vcpus() as u32;
+        match message.delivery {
+            Delivery::Fixed { vector, .. } | Delivery::LowestPriority { vector, .. }
+                if self.interrupts == Interrupts::Owned =>
+            {
+                // The vectors below are the processor's exceptions. Hardware would deliver them all the same, but the
+                // host could not tell such an interrupt from an exception of its own.
+                if vector < FIRST_INTERRUPT {
+                    return false;
+                }
+                let mut any = false;
+                for id in message.targets(count).filter(|&id| id < count) {
+                    any = true;
+                    signal(Signal::Interrupt(id as usize, vector));
+                }
+                any
+            }
+            _ => send(message, |id| self.mailboxes.get(id as usize), count, |id| signal(Signal::Kick(id as usize))),
+        }
     }
 
-    /// Presses the power button. From any core; `kick` as for [`Machine::deliver`].
-    pub fn press_power_button(&self, mut kick: impl FnMut(usize)) {
+    /// Presses the power button. From any core; `signal` as for [`Machine::deliver`].
+    pub fn press_power_button(&self, mut signal: impl FnMut(Signal)) {
         self.devices.lock().press_power_button(|message| {
-            self.send(message, &mut kick);
+            self.send(message, &mut signal);
         });
     }
 
     /// Types into the serial console: takes bytes from `next` until there is none or the guest has to read first. From
-    /// any core; `kick` as for [`Machine::deliver`].
-    pub fn type_in(&self, next: impl FnMut() -> Option<u8>, mut kick: impl FnMut(usize)) {
+    /// any core; `signal` as for [`Machine::deliver`].
+    pub fn type_in(&self, next: impl FnMut() -> Option<u8>, mut signal: impl FnMut(Signal)) {
         self.devices.lock().type_in(next, |message| {
-            self.send(message, &mut kick);
+            self.send(message, &mut signal);
         });
     }
 
-    /// Asks every vCPU to stop. Of several reasons the first counts. From any core; `kick` as for
+    /// Asks every vCPU to stop. Of several reasons the first counts. From any core; `signal` as for
     /// [`Machine::deliver`].
-    pub fn request_stop(&self, stop: Stop, mut kick: impl FnMut(usize)) {
+    pub fn request_stop(&self, stop: Stop, mut signal: impl FnMut(Signal)) {
         let request = stop.request();
         self.stopped.lock().get_or_insert(stop);
         for (index, mailbox) in self.mailboxes.iter().enumerate() {
             if mailbox.request_stop(request) {
-                kick(index);
+                signal(Signal::Kick(index));
             }
         }
     }

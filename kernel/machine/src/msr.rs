@@ -4,7 +4,8 @@
 //! Follows SDM vol. 4 ch. 2, APM vol. 2 appendix A, and for the registers whose absence Linux does not forgive (it
 //! reads them with `rdmsr` and not with `rdmsr_safe`) arch/x86/kernel/cpu of Linux 6.1 and 6.12; each such entry says so.
 
-use crate::cpuid::Vendor;
+use crate::{cpuid::Vendor, vcpu::Interrupts};
+use core::ops::RangeInclusive;
 
 /// What stands behind an MSR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,11 +141,34 @@ pub fn writable(number: u32, vendor: Vendor) -> Option<Kind> {
     find(READ_WRITE, number, vendor).or_else(|| find(WRITE_ONLY, number, vendor))
 }
 
+/// Of a local APIC that the guest owns: what it may read and write, or write, itself. Through none of these it can reach
+/// beyond its core, stop the host's NMIs, or be found by anyone it should not be. The ICR, the SVR, the LVTs, the ID
+/// registers, self IPI (it could name an exception's vector) and IA32_APIC_BASE exit and are checked.
+pub const OWNED_APIC_READ_WRITE: &[RangeInclusive<u32>] = &[
+    0x808..=0x808, // TPR
+    0x80b..=0x80b, // EOI
+    0x828..=0x828, // ESR
+    0x838..=0x838, // initial count
+    0x83e..=0x83e, // divide configuration
+    0x6e0..=0x6e0, // IA32_TSC_DEADLINE
+];
+
+/// Likewise, what it may read itself.
+pub const OWNED_APIC_READ_ONLY: &[RangeInclusive<u32>] = &[
+    0x80a..=0x80a, // PPR
+    0x810..=0x827, // ISR, TMR, IRR
+    0x839..=0x839, // current count
+];
+
 /// The registers that a guest has without an exit, for the back-ends' bitmaps: number, and whether writes pass too.
-pub fn passed_through(vendor: Vendor) -> impl Iterator<Item = (u32, bool)> {
+pub fn passed_through(vendor: Vendor, interrupts: Interrupts) -> impl Iterator<Item = (u32, bool)> {
     let pass = move |e: &&Entry| e.kind == PassThrough && e.only.includes(vendor);
-    let written = READ_WRITE.iter().filter(pass).flat_map(|e| (e.first..=e.last).map(|n| (n, true)));
-    written.chain(READ_ONLY.iter().filter(pass).flat_map(|e| (e.first..=e.last).map(|n| (n, false))))
+    let of = move |list: &'static [RangeInclusive<u32>]| {
+        list.iter().cloned().flatten().filter(move |_| interrupts == Interrupts::Owned)
+    };
+    let written = READ_WRITE.iter().filter(pass).flat_map(|e| e.first..=e.last).chain(of(OWNED_APIC_READ_WRITE));
+    let read = READ_ONLY.iter().filter(pass).flat_map(|e| e.first..=e.last).chain(of(OWNED_APIC_READ_ONLY));
+    written.map(|n| (n, true)).chain(read.map(|n| (n, false)))
 }
 
 /// Whether IA32_MTRR_DEF_TYPE takes a value: a memory type that exists, and no reserved bit.
@@ -160,8 +184,8 @@ mod tests {
 
     #[test]
     fn what_passes_through_is_only_the_guests_own() {
-        let passed: Vec<_> = passed_through(Vendor::Amd).collect();
-        assert_eq!(passed, passed_through(Vendor::Intel).collect::<Vec<_>>());
+        let passed: Vec<_> = passed_through(Vendor::Amd, Interrupts::Emulated).collect();
+        assert_eq!(passed, passed_through(Vendor::Intel, Interrupts::Emulated).collect::<Vec<_>>());
         let written: Vec<_> = passed.iter().filter(|p| p.1).map(|p| p.0).collect();
         assert_eq!(
             written,

@@ -326,6 +326,17 @@ pub enum Exit {
     },
 }
 
+/// Who has the local APIC of a vCPU's core. Fixed when the vCPU is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interrupts {
+    /// The host: every physical interrupt exits, the guest's APIC is software and its interrupts are injected. HLT
+    /// exits, so that the host can wait.
+    Emulated,
+    /// The guest: physical interrupts go through the guest's IDT without an exit, and so do its end-of-interrupt, its
+    /// timer and HLT. The host reaches the core by NMI alone.
+    Owned,
+}
+
 /// A virtual CPU on one of the two back-ends. One belongs to one core and is used by that core alone.
 pub trait Vcpu {
     /// Puts every register into the given state; nothing of the former life remains (pending events, FPU, debug

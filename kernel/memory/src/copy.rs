@@ -1,56 +1,354 @@
 //! The one copy routine between memories that others may be writing to at the same time.
 //!
-//! It is inline assembly because the compiler may assume of ordinary copies that nobody else writes to either side,
-//! and because vector intrinsics are compiled to scalar code on x86_64-unknown-none. The wide variants, chosen by
-//! CPUID, come with the engine's performance work; this one runs on every x86_64 CPU.
+//! It is assembly because the compiler may assume of ordinary copies that nobody else writes to either side, and
+//! because vector intrinsics are compiled to scalar code on x86_64-unknown-none. The variants are symbols of their own
+//! in every binary that has this crate, `sidecore_copy_*`, and the same machine code in the kernel image as in a
+//! process. They differ in what they need of the CPU:
+//!
+//! | variant | CPUID | vector state that must be enabled and free |
+//! |---|---|---|
+//! | plain | nothing | none |
+//! | erms | ERMS | none |
+//! | avx2 | AVX2 | XCR0 bits 1 and 2 |
+//! | avx512 | AVX512F, AVX512BW, AVX512VL | XCR0 bits 1, 2, 5, 6 and 7 |
+//!
+//! Follows SDM vol. 1 ch. 14 (detection), vol. 1 13.3 (XCR0) and the optimization manual's 3.7.6 (ERMS).
 
-#![allow(unsafe_code, reason = "the copy routine is inline assembly on raw pointers")]
+#![allow(unsafe_code, reason = "the copy routine is assembly on raw pointers")]
 
-/// Copies `len` bytes from `src` to `dst`. Each byte is read once; a concurrent writer of `src` yields some mixture
-/// of old and new bytes and nothing worse.
+#[cfg(not(miri))]
+use core::arch::{
+    global_asm,
+    x86_64::{__cpuid, __cpuid_count},
+};
+
+/// Copies `len` bytes from `src` to `dst` with general registers only: for any core at any time.
+///
+/// A concurrent writer of `src` yields some mixture of old and new bytes and nothing worse; so do ranges that overlap.
 ///
 /// # Safety
-/// `src` must be readable and `dst` writable for `len` bytes, and the two must not overlap. Either may be written
-/// by another CPU meanwhile; no Rust reference may exist to either range of memory that others write.
+/// `src` must be readable and `dst` writable for `len` bytes. Either may be written by another CPU meanwhile; no Rust
+/// reference may exist to either range of memory that others write.
 #[inline]
 pub unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
-    #[cfg(not(miri))]
-    // SAFETY: the caller promises both ranges; the direction flag is clear by the ABI, and `rep movs` reads and
-    // writes exactly 8 * (len / 8) + len % 8 bytes, ascending.
-    unsafe {
-        core::arch::asm!(
-            "rep movsq",
-            "mov ecx, {tail:e}",
-            "rep movsb",
-            tail = in(reg) len & 7,
-            inout("rcx") len >> 3 => _,
-            inout("rsi") src => _,
-            inout("rdi") dst => _,
-            options(nostack, preserves_flags),
-        );
-    }
-    #[cfg(miri)]
-    // SAFETY: as above; miri has no inline assembly, so byte by byte.
-    unsafe {
-        for i in 0..len {
-            dst.add(i).write_volatile(src.add(i).read_volatile());
-        }
+    // SAFETY: the caller's promise; the plain variant needs nothing of the CPU.
+    unsafe { Copier::PLAIN.copy(dst, src, len) };
+}
+
+type Routine = unsafe extern "sysv64" fn(*mut u8, *const u8, usize);
+
+/// A variant of the copy routine.
+#[derive(Clone, Copy)]
+pub struct Copier {
+    routine: Routine,
+    name: &'static str,
+}
+
+impl core::fmt::Debug for Copier {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(self.name)
     }
 }
 
+impl Copier {
+    /// String instructions, eight bytes at a time: on every CPU, and leaves the vector registers alone.
+    pub const PLAIN: Self = Self { routine: sidecore_copy_plain, name: "plain" };
+
+    /// Its name in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.name
+    }
+
+    /// The widest variant that this CPU has and the system has enabled (CPUID leaves 1 and 7, XCR0).
+    ///
+    /// # Safety
+    /// The vector registers of every core that uses the result must be the user's to spoil, as they are in a process,
+    /// and on a core that runs no guest; and all those cores must be like this one, XCR0 included.
+    #[must_use]
+    pub unsafe fn widest() -> Self {
+        // SAFETY: handed on.
+        unsafe { Self::all() }.last().unwrap_or(Self::PLAIN)
+    }
+
+    /// Every variant that can be used here, the widest last.
+    ///
+    /// # Safety
+    /// As for [`Copier::widest`].
+    pub unsafe fn all() -> impl Iterator<Item = Self> {
+        #[cfg(miri)]
+        let can = [false; 3];
+        #[cfg(not(miri))]
+        let can = {
+            let (one, seven) = if __cpuid(0).eax < 7 { (0, 0) } else { (__cpuid(1).ecx, __cpuid_count(7, 0).ebx) };
+            // OSXSAVE says that XGETBV may be used and XCR0 means something.
+            let xcr0 = if one & 1 << 27 != 0 { xgetbv() } else { 0 };
+            let has = |bits: u32| seven & bits == bits;
+            [has(1 << 9), has(1 << 5) && xcr0 & 0x6 == 0x6, has(1 << 16 | 1 << 30 | 1 << 31) && xcr0 & 0xe6 == 0xe6]
+        };
+        let wide = [
+            Self { routine: sidecore_copy_erms, name: "erms" },
+            Self { routine: sidecore_copy_avx2, name: "avx2" },
+            Self { routine: sidecore_copy_avx512, name: "avx512" },
+        ];
+        core::iter::once(Self::PLAIN).chain(wide.into_iter().zip(can).filter(|&(_, can)| can).map(|(c, _)| c))
+    }
+
+    /// Copies `len` bytes from `src` to `dst`. Concurrent writers and overlap: as for [`copy`].
+    ///
+    /// # Safety
+    /// As for [`copy`]; and if this is not [`Copier::PLAIN`], as for [`Copier::widest`].
+    #[inline]
+    pub unsafe fn copy(self, dst: *mut u8, src: *const u8, len: usize) {
+        // SAFETY: handed on.
+        unsafe { (self.routine)(dst, src, len) };
+    }
+}
+
+#[cfg(not(miri))]
+fn xgetbv() -> u64 {
+    let (low, high): (u32, u32);
+    // SAFETY: CPUID says OSXSAVE, so the instruction is enabled; it only reads a register.
+    unsafe {
+        core::arch::asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high, options(nomem, nostack, preserves_flags));
+    }
+    u64::from(high) << 32 | u64::from(low)
+}
+
+#[cfg(not(miri))]
+unsafe extern "sysv64" {
+    fn sidecore_copy_plain(dst: *mut u8, src: *const u8, len: usize);
+    fn sidecore_copy_erms(dst: *mut u8, src: *const u8, len: usize);
+    fn sidecore_copy_avx2(dst: *mut u8, src: *const u8, len: usize);
+    fn sidecore_copy_avx512(dst: *mut u8, src: *const u8, len: usize);
+}
+
+// What each does with rdi (to), rsi (from) and rdx (length): all that is copied is read before the last store of a
+// length up to 128, and a tail overlaps what was copied before it. Only registers that a call may spoil are used; the
+// AVX-512 variant stays with zmm16 and up, so that no VZEROUPPER is needed after it.
+#[cfg(not(miri))]
+global_asm!(
+    ".pushsection .text.sidecore_copy,\"ax\",@progbits",
+    ".p2align 6",
+    ".globl sidecore_copy_plain",
+    ".hidden sidecore_copy_plain",
+    ".type sidecore_copy_plain,@function",
+    "sidecore_copy_plain:",
+    "cmp rdx, 16",
+    "jae 2f",
+    "test dl, 8",
+    "jnz 3f",
+    "test dl, 4",
+    "jnz 4f",
+    "test edx, edx",
+    "jz 5f",
+    "movzx eax, byte ptr [rsi]",
+    "movzx ecx, byte ptr [rsi + rdx - 1]",
+    "shr edx",
+    "movzx r8d, byte ptr [rsi + rdx]",
+    "mov byte ptr [rdi + rdx], r8b",
+    // The last byte's place: 2 * (length / 2) + (length & 1) - 1 is not at hand any more, so it is found anew.
+    "mov byte ptr [rdi], al",
+    "adc edx, edx",
+    "mov byte ptr [rdi + rdx - 1], cl",
+    "5:",
+    "ret",
+    "3:",
+    "mov rax, qword ptr [rsi]",
+    "mov rcx, qword ptr [rsi + rdx - 8]",
+    "mov qword ptr [rdi], rax",
+    "mov qword ptr [rdi + rdx - 8], rcx",
+    "ret",
+    "4:",
+    "mov eax, dword ptr [rsi]",
+    "mov ecx, dword ptr [rsi + rdx - 4]",
+    "mov dword ptr [rdi], eax",
+    "mov dword ptr [rdi + rdx - 4], ecx",
+    "ret",
+    "2:",
+    "cmp rdx, 512",
+    "ja 6f",
+    // Sixteen bytes at a time, then the last sixteen.
+    "mov rax, qword ptr [rsi + rdx - 16]",
+    "mov rcx, qword ptr [rsi + rdx - 8]",
+    "lea r10, [rdi + rdx - 16]",
+    "7:",
+    "mov r8, qword ptr [rsi]",
+    "mov r9, qword ptr [rsi + 8]",
+    "mov qword ptr [rdi], r8",
+    "mov qword ptr [rdi + 8], r9",
+    "add rsi, 16",
+    "add rdi, 16",
+    "cmp rdi, r10",
+    "jb 7b",
+    "mov qword ptr [r10], rax",
+    "mov qword ptr [r10 + 8], rcx",
+    "ret",
+    "6:",
+    "mov rax, qword ptr [rsi + rdx - 8]",
+    "lea r10, [rdi + rdx - 8]",
+    "lea rcx, [rdx - 1]",
+    "shr rcx, 3",
+    "rep movsq",
+    "mov qword ptr [r10], rax",
+    "ret",
+    ".size sidecore_copy_plain, . - sidecore_copy_plain",
+    ".p2align 6",
+    ".globl sidecore_copy_erms",
+    ".hidden sidecore_copy_erms",
+    ".type sidecore_copy_erms,@function",
+    "sidecore_copy_erms:",
+    "cmp rdx, 512",
+    "jbe sidecore_copy_plain",
+    "mov rcx, rdx",
+    "rep movsb",
+    "ret",
+    ".size sidecore_copy_erms, . - sidecore_copy_erms",
+    ".p2align 6",
+    ".globl sidecore_copy_avx2",
+    ".hidden sidecore_copy_avx2",
+    ".type sidecore_copy_avx2,@function",
+    "sidecore_copy_avx2:",
+    "cmp rdx, 32",
+    "jb sidecore_copy_plain",
+    "vmovdqu ymm2, ymmword ptr [rsi + rdx - 32]",
+    "cmp rdx, 64",
+    "ja 2f",
+    "vmovdqu ymm0, ymmword ptr [rsi]",
+    "vmovdqu ymmword ptr [rdi], ymm0",
+    "vmovdqu ymmword ptr [rdi + rdx - 32], ymm2",
+    "vzeroupper",
+    "ret",
+    "2:",
+    "vmovdqu ymm3, ymmword ptr [rsi + rdx - 64]",
+    "lea rcx, [rdi + rdx - 64]",
+    "3:",
+    "vmovdqu ymm0, ymmword ptr [rsi]",
+    "vmovdqu ymm1, ymmword ptr [rsi + 32]",
+    "vmovdqu ymmword ptr [rdi], ymm0",
+    "vmovdqu ymmword ptr [rdi + 32], ymm1",
+    "add rsi, 64",
+    "add rdi, 64",
+    "cmp rdi, rcx",
+    "jb 3b",
+    "vmovdqu ymmword ptr [rcx], ymm3",
+    "vmovdqu ymmword ptr [rcx + 32], ymm2",
+    "vzeroupper",
+    "ret",
+    ".size sidecore_copy_avx2, . - sidecore_copy_avx2",
+    ".p2align 6",
+    ".globl sidecore_copy_avx512",
+    ".hidden sidecore_copy_avx512",
+    ".type sidecore_copy_avx512,@function",
+    "sidecore_copy_avx512:",
+    "cmp rdx, 64",
+    "ja 2f",
+    // All ones shifted right by 64 - length, and none for a length of zero.
+    "xor eax, eax",
+    "mov ecx, 64",
+    "sub ecx, edx",
+    "test edx, edx",
+    "jz 4f",
+    "mov rax, -1",
+    "shr rax, cl",
+    "kmovq k1, rax",
+    "vmovdqu8 zmm16{{k1}}{{z}}, zmmword ptr [rsi]",
+    "vmovdqu8 zmmword ptr [rdi]{{k1}}, zmm16",
+    "4:",
+    "ret",
+    "2:",
+    "vmovdqu64 zmm17, zmmword ptr [rsi + rdx - 64]",
+    "lea rcx, [rdi + rdx - 64]",
+    "cmp rdx, 320",
+    "jbe 3f",
+    "lea rax, [rcx - 256]",
+    "5:",
+    "vmovdqu64 zmm16, zmmword ptr [rsi]",
+    "vmovdqu64 zmm18, zmmword ptr [rsi + 64]",
+    "vmovdqu64 zmm19, zmmword ptr [rsi + 128]",
+    "vmovdqu64 zmm20, zmmword ptr [rsi + 192]",
+    "vmovdqu64 zmmword ptr [rdi], zmm16",
+    "vmovdqu64 zmmword ptr [rdi + 64], zmm18",
+    "vmovdqu64 zmmword ptr [rdi + 128], zmm19",
+    "vmovdqu64 zmmword ptr [rdi + 192], zmm20",
+    "add rsi, 256",
+    "add rdi, 256",
+    "cmp rdi, rax",
+    "jb 5b",
+    "3:",
+    "vmovdqu64 zmm16, zmmword ptr [rsi]",
+    "vmovdqu64 zmmword ptr [rdi], zmm16",
+    "add rsi, 64",
+    "add rdi, 64",
+    "cmp rdi, rcx",
+    "jb 3b",
+    "vmovdqu64 zmmword ptr [rcx], zmm17",
+    "ret",
+    ".size sidecore_copy_avx512, . - sidecore_copy_avx512",
+    ".popsection",
+);
+
+/// Miri has no assembly: byte by byte there.
+#[cfg(miri)]
+unsafe extern "sysv64" fn sidecore_copy_plain(dst: *mut u8, src: *const u8, len: usize) {
+    for i in 0..len {
+        // SAFETY: the caller's promise.
+        unsafe { dst.add(i).write_volatile(src.add(i).read_volatile()) };
+    }
+}
+#[cfg(miri)]
+use sidecore_copy_plain as sidecore_copy_erms;
+#[cfg(miri)]
+use {sidecore_copy_plain as sidecore_copy_avx2, sidecore_copy_plain as sidecore_copy_avx512};
+
 #[cfg(test)]
 mod tests {
-    use super::copy;
+    use super::{Copier, copy};
+
+    fn lengths() -> impl Iterator<Item = usize> {
+        (0..1200).chain([1514, 2047, 4096, 9014, 65_550])
+    }
 
     #[test]
-    fn copies_every_length_and_nothing_beyond() {
-        for len in 0..70usize {
-            let src: Vec<u8> = (0..len as u8).collect();
-            let mut dst = vec![0xee; len + 8];
-            // SAFETY: both vectors are at least `len` long and distinct.
-            unsafe { copy(dst.as_mut_ptr(), src.as_ptr(), len) };
-            assert_eq!(&dst[..len], &src[..]);
-            assert!(dst[len..].iter().all(|&b| b == 0xee));
+    fn every_variant_copies_every_length_and_nothing_beyond() {
+        // SAFETY: a test process: the vector registers are its own and the system has enabled them.
+        for variant in unsafe { Copier::all() } {
+            for (n, len) in lengths().enumerate() {
+                let (from, to) = (n % 67, n % 61);
+                let src: Vec<u8> = (0..from + len).map(|i| (i * 7 + i / 251) as u8).collect();
+                let mut dst = vec![0xee; to + len + 80];
+                // SAFETY: both vectors are long enough and distinct.
+                unsafe { variant.copy(dst.as_mut_ptr().add(to), src.as_ptr().add(from), len) };
+                assert!(dst[..to].iter().all(|&b| b == 0xee), "{variant:?} {len}: before");
+                assert_eq!(&dst[to..to + len], &src[from..], "{variant:?} {len}");
+                assert!(dst[to + len..].iter().all(|&b| b == 0xee), "{variant:?} {len}: beyond");
+            }
         }
+    }
+
+    #[test]
+    fn a_copy_ends_at_the_last_readable_byte() {
+        // Vectors of exactly the length: a read beyond would be found by the sanitizers and by valgrind.
+        for len in 1..200usize {
+            let src: Vec<u8> = (0..len as u8).collect();
+            let mut dst = vec![0; len];
+            // SAFETY: as above.
+            unsafe { copy(dst.as_mut_ptr(), src.as_ptr(), len) };
+            assert_eq!(dst, src);
+        }
+    }
+
+    #[test]
+    fn the_widest_variant_is_the_one_the_cpu_has() {
+        // SAFETY: as above.
+        let widest = unsafe { Copier::widest() };
+        let wanted = if is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512vl") {
+            "avx512"
+        } else if is_x86_feature_detected!("avx2") {
+            "avx2"
+        } else {
+            widest.name()
+        };
+        assert_eq!(widest.name(), wanted);
     }
 }

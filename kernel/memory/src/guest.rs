@@ -7,8 +7,8 @@
 
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-/// At most this many regions a guest: below the PCI hole, above 4 GiB, and two to spare.
-pub const MAX_REGIONS: usize = 4;
+/// At most this many regions a guest: below the PCI hole and above 4 GiB; a vhost-user front end may have eight.
+pub const MAX_REGIONS: usize = 8;
 
 /// A guest-physical range that is not memory of that guest, or is misaligned for the access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

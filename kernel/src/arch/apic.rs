@@ -5,7 +5,11 @@
 use x86_64::registers::model_specific::Msr;
 
 const APIC_BASE: u32 = 0x1b;
+const TPR: u32 = 0x808;
 const EOI: u32 = 0x80b;
+const ISR: u32 = 0x810;
+const IRR: u32 = 0x820;
+const VECTORS: u32 = 256;
 const SPURIOUS: u32 = 0x80f;
 const ICR: u32 = 0x830;
 const LVT_TIMER: u32 = 0x832;
@@ -58,6 +62,43 @@ pub fn send_nmi(destination: u32) {
 /// Sends an NMI to all other cores: the panic's last word.
 pub fn send_nmi_to_others() {
     send(0, 3 << 18 | 4 << 8 | 1 << 14);
+}
+
+/// Sends a fixed interrupt: how a completion reaches a guest that owns its core's APIC.
+pub fn send_fixed(destination: u32, vector: u8) {
+    send(destination, 1 << 14 | u64::from(vector));
+}
+
+/// Writes a register of this core's APIC for a guest that owns it. The value has been checked.
+pub fn write_for_guest(msr: u32, value: u64) {
+    write(msr, value);
+}
+
+/// Puts this core's APIC into the state it has after INIT, but enabled, and rids it of what a guest left: a timer that
+/// still runs, a priority that holds interrupts back, interrupts in service or on their way.
+pub fn reset() {
+    let timer = LVT_MASKED;
+    // One-shot mode first: in TSC-deadline mode a write of the count is ignored, and the other way round.
+    for (msr, value) in [(LVT_TIMER, timer), (INITIAL_COUNT, 0), (TPR, 0)] {
+        write(msr, value);
+    }
+    if super::time::rates().deadline {
+        write(LVT_TIMER, LVT_TSC_DEADLINE | timer);
+        write(TSC_DEADLINE, 0);
+        write(LVT_TIMER, timer);
+    }
+    write(DIVIDE, 0b1011);
+    write(SPURIOUS, 0x100 | u64::from(super::idt::SPURIOUS));
+    // Every interrupt in service ends with one EOI; those requested are taken, and ended, by the host's own handlers.
+    for _ in 0..2 * VECTORS {
+        if (0..VECTORS / 32).any(|i| read(ISR + i) != 0) {
+            end_of_interrupt();
+        } else if (0..VECTORS / 32).any(|i| read(IRR + i) != 0) {
+            super::idt::take_pending();
+        } else {
+            break;
+        }
+    }
 }
 
 /// Sends INIT.

@@ -142,7 +142,7 @@ fn non_maskable(frame: &mut Frame) {
     if window.contains(&frame.rip) {
         frame.rip = window.end;
     }
-    crate::vmx::leave_entry_window(&mut frame.rip);
+    vmx::leave_entry_window(&mut frame.rip);
 }
 
 fn exception(vector: u8, frame: &Frame) -> ! {

@@ -7,15 +7,20 @@ use super::{
     target::Target,
     vcpu::{self, VcpuJob},
 };
-use crate::{arch::time, cores::Core, engines, mem, start, virt};
+use crate::{
+    arch::{apic, time},
+    cores::Core,
+    engines, mem, start, virt,
+};
 use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
-use config::Restart;
+use config::{Completion, Restart};
 use control::{Count, Event, ExitCount, GuestState, GuestSummary, Port, StopReason, VcpuCounters};
 use engine::{control::Reply, net, shared::Shared};
 use machine::{
     layout,
-    machine::{Machine, Settings, Stop},
+    machine::{Machine, Settings, Signal, Stop},
     reason::Histogram,
+    vcpu::Interrupts,
 };
 use memory::{
     GuestMemory, Region,
@@ -134,6 +139,10 @@ impl Guest {
             initrd: initrd.map(start::Module::bytes),
             cmdline: &self.config.cmdline,
             nics: kept.nics.iter().map(|n| n.shared).collect(),
+            interrupts: match self.config.completion {
+                Completion::Direct => Interrupts::Owned,
+                Completion::Auto | Completion::Inject => Interrupts::Emulated,
+            },
             platform: virt::guest_platform(),
         })
         .map_err(|e| format!("{e}"))?;
@@ -166,7 +175,7 @@ impl Guest {
             return;
         }
         if let Some(machine) = &self.machine {
-            machine.press_power_button(|vcpu| kick(&self.cores, vcpu));
+            machine.press_power_button(|s| signal(&self.cores, s));
         }
         self.kill_at = Some(time::tsc() + time::rates().tsc * u64::from(seconds));
         self.enter(GuestState::Stopping, None, None);
@@ -175,7 +184,7 @@ impl Guest {
     /// Stops it at once.
     pub fn kill(&mut self) {
         if let Some(machine) = &self.machine {
-            machine.request_stop(Stop::Killed, |vcpu| kick(&self.cores, vcpu));
+            machine.request_stop(Stop::Killed, |s| signal(&self.cores, s));
         }
         self.kill_at = None;
     }
@@ -195,7 +204,7 @@ impl Guest {
     /// Gives the guest's UART as much of what was typed as it takes.
     fn hand_over_input(&self) {
         if let Some(machine) = self.machine.as_ref().filter(|_| self.console.has_input()) {
-            machine.type_in(|| self.console.typed(), |vcpu| kick(&self.cores, vcpu));
+            machine.type_in(|| self.console.typed(), |s| signal(&self.cores, s));
         }
     }
 
@@ -286,10 +295,19 @@ impl Guest {
     }
 }
 
-/// Kicks the core of one of a guest's vCPUs.
-pub fn kick(cores: &[&'static Core], vcpu: usize) {
-    if let Some(core) = cores.get(vcpu) {
-        core.kick();
+/// Tells the core of one of a guest's vCPUs something.
+pub fn signal(cores: &[&'static Core], signal: Signal) {
+    match signal {
+        Signal::Kick(vcpu) => {
+            if let Some(core) = cores.get(vcpu) {
+                core.kick();
+            }
+        }
+        Signal::Interrupt(vcpu, vector) => {
+            if let Some(core) = cores.get(vcpu) {
+                apic::send_fixed(core.apic_id, vector);
+            }
+        }
     }
 }
 

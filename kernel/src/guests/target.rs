@@ -21,6 +21,6 @@ impl Target {
     /// Posts an interrupt and kicks the core that is to take it, if it has to be kicked. False: no vCPU of the guest
     /// answers to the destination.
     pub fn deliver(&self, interrupt: Interrupt) -> bool {
-        self.machine.deliver(interrupt, |vcpu| guest::kick(&self.cores, vcpu))
+        self.machine.deliver(interrupt, |s| guest::signal(&self.cores, s))
     }
 }

@@ -12,14 +12,14 @@
 
 use super::{console::Console, guest};
 use crate::{
-    arch::{idt, time},
+    arch::{apic, idt, time},
     cores::Core,
     virt::{self, Pages, WithVcpu},
 };
 use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering;
 use machine::{
-    machine::{Entry, Host, Machine, Next, Stop},
+    machine::{Entry, Host, Machine, Next, Signal, Stop},
     reason::Histogram,
     vcpu::{Exit, Vcpu},
 };
@@ -63,8 +63,8 @@ impl VcpuJob {
     /// Runs the vCPU on this core until its guest stops.
     pub fn run(self, core: &'static Core) {
         let life = Life { job: &self, core };
-        if let Err(why) = virt::with_vcpu(core, self.kept.pages, self.nested_root, self.machine.cpuid(), life) {
-            self.machine.request_stop(Stop::Failed(why), |vcpu| guest::kick(&self.cores, vcpu));
+        if let Err(why) = virt::with_vcpu(core, self.kept.pages, self.nested_root, &self.machine, life) {
+            self.machine.request_stop(Stop::Failed(why), |s| guest::signal(&self.cores, s));
         }
     }
 }
@@ -83,8 +83,16 @@ impl Host for Life<'_> {
         time::wall_clock()
     }
 
-    fn kick(&self, vcpu: usize) {
-        guest::kick(&self.job.cores, vcpu);
+    fn signal(&self, signal: Signal) {
+        guest::signal(&self.job.cores, signal);
+    }
+
+    fn write_apic(&self, msr: u32, value: u64) {
+        apic::write_for_guest(msr, value);
+    }
+
+    fn reset_apic(&self) {
+        apic::reset();
     }
 
     fn console(&self, byte: u8) {
@@ -95,11 +103,8 @@ impl Host for Life<'_> {
 impl WithVcpu for Life<'_> {
     fn with<V: Vcpu>(self, vcpu: &mut V) {
         let VcpuJob { index, machine, kept, .. } = self.job;
-        let (Some(mut context), Some(mailbox)) =
-            (machine.attach(*index, vcpu, kept.histogram), machine.mailbox(*index))
-        else {
-            return;
-        };
+        let context = machine.attach(*index, vcpu, kept.histogram, &self);
+        let (Some(mut context), Some(mailbox)) = (context, machine.mailbox(*index)) else { return };
         let mut timer = Timer { armed: None };
         loop {
             self.core.kick.store(false, Ordering::SeqCst);
@@ -135,9 +140,8 @@ impl WithVcpu for Life<'_> {
                 Entry::Stop(_) => break,
             }
         }
-        time::disarm();
-        // A timer interrupt that was on its way must not reach whoever has the core next.
-        idt::take_pending();
+        // Nothing of this guest's, and no timer interrupt of ours, must reach whoever has the core next.
+        apic::reset();
         self.core.timer_fired.store(false, Ordering::Relaxed);
     }
 }

@@ -3,6 +3,7 @@
 
 use machine::cpuid::Vendor;
 use machine::msr::passed_through;
+use machine::vcpu::Interrupts;
 
 /// First MSR of each of the three ranges that the map covers, with its offset in the map; a range is 0x2000 MSRs.
 /// Any other MSR always exits.
@@ -21,10 +22,10 @@ impl PermissionMaps {
     pub const INTERCEPT_ALL: Self = Self { msr: [0xff; 0x2000], io: [0xff; 0x3000] };
 
     /// Fills the maps: what the policy passes through does not exit, every other MSR and all ports do.
-    pub fn fill(&mut self) {
+    pub fn fill(&mut self, interrupts: Interrupts) {
         self.msr.fill(0xff);
         self.io.fill(0xff);
-        for (msr, write) in passed_through(Vendor::Amd) {
+        for (msr, write) in passed_through(Vendor::Amd, interrupts) {
             // An MSR outside the ranges has no bit and always exits; one that outlives the world switch must.
             if let Some((byte, shift)) = position(msr)
                 && let Some(bits) = self.msr.get_mut(byte)
@@ -49,9 +50,10 @@ impl PermissionMaps {
 }
 
 /// Whether the back-end can let a guest have a register: VMLOAD and VMSAVE switch it, or the host does not use it and
-/// a reset of the vCPU clears it (TSC_AUX), or it is the TSC, for which the policy passes reads only.
+/// a reset of the vCPU clears it (TSC_AUX), or it is the TSC, for which the policy passes reads only, or it is the local
+/// APIC's, which the kernel puts in order before and after a guest that owns it.
 const fn harmless(msr: u32) -> bool {
-    matches!(msr, 0x10 | 0x174..=0x176 | 0xc000_0081..=0xc000_0084 | 0xc000_0100..=0xc000_0103)
+    matches!(msr, 0x10 | 0x6e0 | 0x800..=0x8ff | 0x174..=0x176 | 0xc000_0081..=0xc000_0084 | 0xc000_0100..=0xc000_0103)
 }
 
 /// Byte offset and shift of the two bits of `msr`: the lower for reads, the upper for writes.
@@ -103,9 +105,15 @@ mod tests {
 
     #[test]
     fn exactly_what_the_policy_passes_through_does_not_exit() {
+        for interrupts in [Interrupts::Emulated, Interrupts::Owned] {
+            follows_the_policy(interrupts);
+        }
+    }
+
+    fn follows_the_policy(interrupts: Interrupts) {
         let mut maps = Box::new(PermissionMaps::INTERCEPT_ALL);
-        maps.fill();
-        let policy: Vec<_> = passed_through(Vendor::Amd).collect();
+        maps.fill(interrupts);
+        let policy: Vec<_> = passed_through(Vendor::Amd, interrupts).collect();
         for base in [0, 0xc000_0000, 0xc001_0000u32] {
             for msr in base..base + 0x2000 {
                 let expected = match policy.iter().find(|(number, _)| *number == msr) {
@@ -122,7 +130,7 @@ mod tests {
     #[test]
     fn what_would_hand_over_the_core_exits() {
         let mut maps = Box::new(PermissionMaps::INTERCEPT_ALL);
-        maps.fill();
+        maps.fill(Interrupts::Emulated);
         // APIC base, x2APIC ICR, EFER, VM_CR, VM_HSAVE_PA, HWCR, debug control.
         for msr in [0x1b, 0x830, 0xc000_0080, 0xc001_0114, 0xc001_0117, 0xc001_0015, 0x1d9] {
             assert_eq!(exits(&maps, msr), (true, true), "MSR {msr:#x}");
@@ -133,7 +141,7 @@ mod tests {
     fn every_port_exits() {
         let mut maps = Box::new(PermissionMaps::INTERCEPT_ALL);
         maps.io[0x3f8 / 8] = 0;
-        maps.fill();
+        maps.fill(Interrupts::Emulated);
         assert!(maps.io.iter().all(|&b| b == 0xff));
     }
 }

@@ -4,7 +4,7 @@
 use crate::fields::{Intercepts1, Intercepts2, InterruptControl, NestedControl};
 use crate::probe::Capabilities;
 use crate::vmcb::{Save, SavedSegment, Vmcb};
-use machine::vcpu::StartState;
+use machine::vcpu::{Interrupts, StartState};
 
 const EFER_SCE: u64 = 1;
 const EFER_LME: u64 = 1 << 8;
@@ -62,17 +62,24 @@ pub struct Roots {
 }
 
 /// Fills a VMCB anew; nothing of what it held remains.
-pub fn fill(vmcb: &mut Vmcb, roots: Roots, start: &StartState) {
+pub fn fill(vmcb: &mut Vmcb, roots: Roots, interrupts: Interrupts, start: &StartState) {
     vmcb.clone_from(&Vmcb::ZERO);
     let control = &mut vmcb.control;
-    control.intercept_cr_read = CR8;
-    control.intercept_cr_write = CR8;
     control.intercept_exceptions = EXCEPTIONS;
     control.intercepts_1 = INTERCEPTS_1;
+    match interrupts {
+        Interrupts::Emulated => {
+            control.intercept_cr_read = CR8;
+            control.intercept_cr_write = CR8;
+            // Physical interrupts are masked by the host's RFLAGS.IF, and the guest's by its own.
+            control.interrupt_control = InterruptControl::new().with_v_intr_masking(true);
+        }
+        // The guest's RFLAGS.IF and CR8 are those that physical interrupts obey.
+        Interrupts::Owned => control.intercepts_1.remove(Intercepts1::INTR | Intercepts1::HLT),
+    }
     control.intercepts_2 = INTERCEPTS_2;
     control.iopm_base_pa = roots.io_map;
     control.msrpm_base_pa = roots.msr_map;
-    control.interrupt_control = InterruptControl::new().with_v_intr_masking(true);
     control.nested = NestedControl::new().with_nested_paging(true);
     control.n_cr3 = roots.nested;
 
@@ -181,8 +188,20 @@ mod tests {
 
     fn started() -> Box<Vmcb> {
         let mut vmcb = Box::new(Vmcb::ZERO);
-        fill(&mut vmcb, ROOTS, &StartState::linux_64(0x10_0000, 0x9000, 0x8000, (0x7000, 0x27)));
+        fill(&mut vmcb, ROOTS, Interrupts::Emulated, &StartState::linux_64(0x10_0000, 0x9000, 0x8000, (0x7000, 0x27)));
         vmcb
+    }
+
+    #[test]
+    fn a_guest_that_owns_its_apic_has_its_interrupts_halts_and_tpr_to_itself() {
+        let mut vmcb = Box::new(Vmcb::ZERO);
+        fill(&mut vmcb, ROOTS, Interrupts::Owned, &StartState::startup_ipi(0, 0));
+        let control = &vmcb.control;
+        assert!(!control.intercepts_1.intersects(Intercepts1::INTR | Intercepts1::HLT));
+        assert!(control.intercepts_1.contains(Intercepts1::NMI | Intercepts1::MSR_PROT), "the host gets in by NMI");
+        assert_eq!((control.intercept_cr_read, control.intercept_cr_write), (0, 0));
+        assert!(!control.interrupt_control.v_intr_masking());
+        assert_eq!(control.intercept_exceptions, EXCEPTIONS, "#AC and #DB loops would keep NMIs out");
     }
 
     #[test]
@@ -192,7 +211,7 @@ mod tests {
         vmcb.control.interrupt_shadow.set_shadow(true);
         vmcb.control.interrupt_control.set_v_irq(true);
         (vmcb.save.lstar, vmcb.save.cr2, vmcb.save.cpl, vmcb.save.kernel_gs_base) = (1, 2, 3, 4);
-        fill(&mut vmcb, ROOTS, &StartState::startup_ipi(0x9a, 0));
+        fill(&mut vmcb, ROOTS, Interrupts::Emulated, &StartState::startup_ipi(0x9a, 0));
         assert_eq!(vmcb.control.event_injection, EventInfo::new());
         assert!(!vmcb.control.interrupt_shadow.shadow() && !vmcb.control.interrupt_control.v_irq());
         assert_eq!((vmcb.save.lstar, vmcb.save.cr2, vmcb.save.cpl, vmcb.save.kernel_gs_base), (0, 0, 0, 0));
@@ -235,7 +254,7 @@ mod tests {
         assert_eq!(set_msr(&mut vmcb, &CAPABILITIES, 0xc000_0080, 0x400), Some(false));
         assert_eq!(set_msr(&mut vmcb, &CAPABILITIES, 0xc000_0080, 0x100), Some(true));
         assert_eq!(efer(&vmcb), 0x500);
-        fill(&mut vmcb, ROOTS, &StartState::startup_ipi(0, 0));
+        fill(&mut vmcb, ROOTS, Interrupts::Emulated, &StartState::startup_ipi(0, 0));
         assert_eq!(set_msr(&mut vmcb, &CAPABILITIES, 0xc000_0080, 0x500), Some(true));
         assert_eq!(efer(&vmcb), 0x100);
     }
@@ -261,7 +280,9 @@ mod tests {
     #[test]
     fn every_switched_msr_that_passes_unseen_can_be_read_by_the_host_too() {
         let mut vmcb = started();
-        for (number, _) in passed_through(Vendor::Amd).filter(|(n, _)| ![0x10, 0xc000_0103].contains(n)) {
+        for (number, _) in
+            passed_through(Vendor::Amd, Interrupts::Emulated).filter(|(n, _)| ![0x10, 0xc000_0103].contains(n))
+        {
             assert!(msr(&vmcb, number).is_some(), "MSR {number:#x}");
         }
         assert_eq!(msr(&vmcb, 0xc001_0117), None);

@@ -12,7 +12,7 @@ use crate::state::{self, Roots};
 use crate::vmcb::{SavedSegment, Vmcb};
 use crate::{core_state, event, world};
 use core::sync::atomic::AtomicBool;
-use machine::vcpu::{Event, Exit, Gprs, Segment, SegmentName, StartState, Vcpu};
+use machine::vcpu::{Event, Exit, Gprs, Interrupts, Segment, SegmentName, StartState, Vcpu};
 
 const RFLAGS_TF: u64 = 1 << 8;
 const RFLAGS_IF: u64 = 1 << 9;
@@ -43,6 +43,7 @@ pub struct SvmVcpu {
     capabilities: Capabilities,
     roots: Roots,
     asids: Asids,
+    interrupts: Interrupts,
     nmi: Nmi,
     /// `reset` was called: there is a VMCB to enter with and a host to come back to.
     started: bool,
@@ -64,6 +65,7 @@ impl SvmVcpu {
         nested_root: u64,
         kick: &'static AtomicBool,
         capabilities: Capabilities,
+        interrupts: Interrupts,
     ) -> Self {
         Self {
             pages,
@@ -72,6 +74,7 @@ impl SvmVcpu {
             capabilities,
             roots: Roots { io_map: maps.io_address(), msr_map: maps.msr_address(), nested: nested_root },
             asids: Asids::new(capabilities.asids, capabilities.features.flush_by_asid()),
+            interrupts,
             nmi: Nmi::default(),
             started: false,
         }
@@ -140,7 +143,7 @@ impl SvmVcpu {
 
 impl Vcpu for SvmVcpu {
     fn reset(&mut self, state: &StartState) {
-        state::fill(&mut self.pages.guest, self.roots, state);
+        state::fill(&mut self.pages.guest, self.roots, self.interrupts, state);
         self.gprs = state.gprs;
         self.nmi = Nmi::default();
         self.asids.flush();

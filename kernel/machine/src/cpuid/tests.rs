@@ -2,7 +2,8 @@
 
 use super::*;
 
-const OPTIONS: Options = Options { vcpus: 3, tsc_khz: 2_500_000, tsc_deadline: false, rdtscp: true, invpcid: true };
+const OPTIONS: Options =
+    Options { vcpus: 3, tsc_khz: 2_500_000, timer_hz: 2_500_000_000, tsc_deadline: false, rdtscp: true, invpcid: true };
 const FIRST: Current = Current { apic_id: 0, cr4: 0, xcr0: 1 };
 
 fn vendor(name: &[u8; 12]) -> Regs {
@@ -160,13 +161,22 @@ fn xsetbv_takes_only_what_hardware_would() {
 #[test]
 fn frequencies_multiply_out_to_the_tscs() {
     for khz in [1_000_000_u64, 2_500_000, 4_294_967, 4_300_000, 5_100_000] {
-        let c = Cpuid::new(everything(b"AuthenticAMD"), &Options { tsc_khz: khz, ..OPTIONS });
+        let options = Options { tsc_khz: khz, timer_hz: timer_hz(khz), ..OPTIONS };
+        let c = Cpuid::new(everything(b"AuthenticAMD"), &options);
         let r = c.answer(0x15, 0, &FIRST);
         let hz = u64::from(r.ecx) * u64::from(r.ebx) / u64::from(r.eax);
         assert!(hz.abs_diff(khz * 1000) <= 1, "{hz}");
         assert_eq!(u64::from(r.ecx), timer_hz(khz));
         assert_eq!(u64::from(c.answer(0x16, 0, &FIRST).eax), khz / 1000);
     }
+}
+
+#[test]
+fn a_physical_timers_frequency_is_the_crystals() {
+    let options = Options { timer_hz: 24_000_000, ..OPTIONS };
+    let r = Cpuid::new(everything(b"GenuineIntel"), &options).answer(0x15, 0, &FIRST);
+    assert_eq!(u64::from(r.ecx), 24_000_000);
+    assert_eq!(u64::from(r.ecx) * u64::from(r.ebx) / u64::from(r.eax), 2_500_000_000);
 }
 
 #[test]

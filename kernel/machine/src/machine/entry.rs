@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     lapic,
-    vcpu::{Event, StartState, Vcpu},
+    vcpu::{Event, Interrupts, StartState, Vcpu},
 };
 
 /// What to do with a vCPU now.
@@ -45,6 +45,9 @@ impl Machine {
             }
             if requests.init {
                 context.apic.init();
+                if self.interrupts == Interrupts::Owned {
+                    host.reset_apic();
+                }
                 context.reset();
                 context.activity = Activity::WaitForStartup;
             }

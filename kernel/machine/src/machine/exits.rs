@@ -10,7 +10,7 @@ use alloc::{format, string::String};
 use iced_x86::{Mnemonic, Register};
 
 use super::{
-    Host, Machine, Stop,
+    FIRST_INTERRUPT, Host, Machine, Stop,
     context::{Activity, Context},
     devices::Answer,
     refusals::Refusal,
@@ -19,16 +19,20 @@ use crate::{
     clock,
     cpuid::Current,
     decode::{self, Gpr, Undecodable},
-    lapic::{self, Destination, Effect, LocalApic},
+    lapic::{self, Delivery, Destination, Effect, LocalApic, Message},
     mmio,
     msr::{self, Kind},
     reason::Reason,
-    vcpu::{Event, Exit, Vcpu},
+    vcpu::{Event, Exit, Interrupts, Vcpu},
 };
 
 /// How often an exit at one instruction may make no sense, because another vCPU is rewriting it, before it is #UD.
 const RETRIES: u32 = 1000;
 const MACHINE_CHECK: u8 = 18;
+const SVR_ENABLED: u64 = 1 << 8;
+const LVT_MASKED: u64 = 1 << 16;
+/// Vector, mask and mode.
+const LVT_TIMER_BITS: u64 = 0xff | LVT_MASKED | 3 << 17;
 
 /// What comes after an exit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,7 +123,7 @@ impl Machine {
     }
 
     fn stop(&self, stop: Stop, context: &mut Context, host: &impl Host) -> Next {
-        self.request_stop(stop.clone(), |vcpu| host.kick(vcpu));
+        self.request_stop(stop.clone(), |s| host.signal(s));
         context.end(host.tsc());
         Next::Stop(self.stopped().unwrap_or(stop))
     }
@@ -227,11 +231,21 @@ impl Machine {
         Outcome::Raise(Event::GENERAL_PROTECTION)
     }
 
+    /// A write to the local APIC that exits. Of one that the guest owns these are the registers by which it could reach
+    /// beyond itself: they are checked and remembered by the emulation, and what it accepts goes to the hardware.
     fn write_apic(&self, number: u32, value: u64, context: &mut Context, host: &impl Host) -> bool {
-        match context.apic.write(number, value, now(host)) {
+        let owned = self.interrupts == Interrupts::Owned;
+        if owned && number == lapic::msr::SELF_IPI {
+            return self.send_to_self(value, context, host);
+        }
+        let written = context.apic.write(number, value, now(host));
+        if owned && written.is_ok() && matches!(number, lapic::msr::SVR | lapic::msr::LVT_TIMER) {
+            self.write_owned_apic(context, host);
+        }
+        match written {
             Ok(Effect::None) => {}
             Ok(Effect::Ipi(message)) => {
-                let reached = self.send(message, |vcpu| host.kick(vcpu));
+                let reached = self.send(message, |s| host.signal(s));
                 // "All but me" is nobody on a guest with one vCPU, and no refusal.
                 if !reached && !matches!(message.destination, Destination::AllBut(_)) {
                     self.refusals.count(Refusal::Icr);
@@ -239,10 +253,31 @@ impl Machine {
             }
             Ok(Effect::EndOfInterrupt(vector)) => {
                 self.devices.lock().end_of_interrupt(vector, |message| {
-                    self.send(message, |vcpu| host.kick(vcpu));
+                    self.send(message, |s| host.signal(s));
                 });
             }
             Err(lapic::GeneralProtection) => return false,
+        }
+        true
+    }
+
+    /// LINT0, LINT1, thermal, performance and error are remembered only, and masked in the hardware.
+    fn write_owned_apic(&self, context: &Context, host: &impl Host) {
+        let read = |number| context.apic.read(number, now(host)).unwrap_or(0);
+        let (svr, timer) = (read(lapic::msr::SVR), read(lapic::msr::LVT_TIMER));
+        // The APIC itself stays enabled. The timer of one that the guest has disabled is masked, as the emulation shows
+        // it, and a timer whose vector is an exception's counts as masked.
+        host.write_apic(lapic::msr::SVR, svr & 0xff | SVR_ENABLED);
+        let refused = timer & 0xff < u64::from(FIRST_INTERRUPT);
+        host.write_apic(lapic::msr::LVT_TIMER, timer & LVT_TIMER_BITS | if refused { LVT_MASKED } else { 0 });
+    }
+
+    fn send_to_self(&self, value: u64, context: &Context, host: &impl Host) -> bool {
+        let Ok(vector) = u8::try_from(value) else { return false };
+        let destination = Destination::Physical(context.index as u32);
+        let delivery = Delivery::Fixed { vector, level: false };
+        if !self.send(Message { destination, delivery }, |s| host.signal(s)) {
+            self.refusals.count(Refusal::Icr);
         }
         true
     }
@@ -360,7 +395,7 @@ impl<H: Host> mmio::Bus for DeviceBus<'_, H> {
     fn write(&mut self, gpa: u64, size: u8, value: u64) {
         let (machine, host) = (self.machine, self.host);
         let answer = machine.devices.lock().write_memory(gpa, size, value, |message| {
-            machine.send(message, |vcpu| host.kick(vcpu));
+            machine.send(message, |s| host.signal(s));
         });
         machine.count_answer(answer, Refusal::Memory);
     }

@@ -77,7 +77,7 @@ impl Machine {
 
     fn read_port(&self, access: &PortAccess, host: &impl Host) -> u64 {
         let answer = self.devices.lock().read_port(access.port, access.size, |message| {
-            self.send(message, |vcpu| host.kick(vcpu));
+            self.send(message, |s| host.signal(s));
         });
         self.count_answer(answer, Refusal::Port);
         let value = if let Answer::Found(value) = answer { value } else { u64::MAX };
@@ -91,7 +91,7 @@ impl Machine {
             value,
             |byte| host.console(byte),
             |message| {
-                self.send(message, |vcpu| host.kick(vcpu));
+                self.send(message, |s| host.signal(s));
             },
         );
         self.count_answer(answer, Refusal::Port);

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    layout,
+    lapic, layout,
     reason::Reason,
     testing::FakeVcpu,
     vcpu::{Event, Exit, PortAccess},
@@ -20,6 +20,9 @@ const MIB: usize = 1 << 20;
 struct FakeHost {
     tsc: Cell<u64>,
     kicks: RefCell<Vec<usize>>,
+    interrupts: RefCell<Vec<(usize, u8)>>,
+    apic_writes: RefCell<Vec<(u32, u64)>>,
+    apic_resets: Cell<u32>,
     console: RefCell<Vec<u8>>,
 }
 
@@ -33,8 +36,19 @@ impl Host for FakeHost {
         1_700_000_000_000_000_000
     }
 
-    fn kick(&self, vcpu: usize) {
-        self.kicks.borrow_mut().push(vcpu);
+    fn signal(&self, signal: Signal) {
+        match signal {
+            Signal::Kick(vcpu) => self.kicks.borrow_mut().push(vcpu),
+            Signal::Interrupt(vcpu, vector) => self.interrupts.borrow_mut().push((vcpu, vector)),
+        }
+    }
+
+    fn write_apic(&self, msr: u32, value: u64) {
+        self.apic_writes.borrow_mut().push((msr, value));
+    }
+
+    fn reset_apic(&self) {
+        self.apic_resets.set(self.apic_resets.get() + 1);
     }
 
     fn console(&self, byte: u8) {
@@ -78,8 +92,21 @@ struct Rig {
 }
 
 fn rig(vcpus: usize) -> Rig {
+    rig_with(vcpus, Interrupts::Emulated)
+}
+
+fn rig_with(vcpus: usize, interrupts: Interrupts) -> Rig {
+    let host = FakeHost::default();
     let nic: &'static Shared = Box::leak(Box::new(Shared::new(net::config([2, 0, 0, 0, 0, 1], 1500, 1))));
-    let platform = Platform { cpuid, tsc_khz: 1_000_000, tsc: 0, tsc_deadline: true, rdtscp: true, invpcid: true };
+    let platform = Platform {
+        cpuid,
+        tsc_khz: 1_000_000,
+        tsc: 0,
+        apic_hz: 25_000_000,
+        tsc_deadline: true,
+        rdtscp: true,
+        invpcid: true,
+    };
     let machine = Machine::new(Settings {
         name: "test".into(),
         memory: memory(0, 4 * MIB),
@@ -88,13 +115,14 @@ fn rig(vcpus: usize) -> Rig {
         initrd: None,
         cmdline: "quiet",
         nics: vec![nic],
+        interrupts,
         platform,
     })
     .unwrap_or_else(|e| panic!("{e}"));
     let attached = (0..vcpus)
         .map(|i| {
             let mut v = FakeVcpu::long_mode();
-            let context = machine.attach(i, &mut v, Box::leak(Box::new(Histogram::new()))).unwrap();
+            let context = machine.attach(i, &mut v, Box::leak(Box::new(Histogram::new())), &host).unwrap();
             if i == 0 {
                 // As Linux runs, but without page tables of its own: linear is physical.
                 (v.cr0, v.rflags) = (0x11, 0x202);
@@ -102,7 +130,7 @@ fn rig(vcpus: usize) -> Rig {
             (v, context)
         })
         .collect();
-    Rig { machine, host: FakeHost::default(), vcpus: attached, nic }
+    Rig { machine, host, vcpus: attached, nic }
 }
 
 impl Rig {
@@ -193,7 +221,16 @@ fn what_does_not_fit_is_said() {
         initrd: None,
         cmdline: "",
         nics: Vec::new(),
-        platform: Platform { cpuid, tsc_khz: 1, tsc: 0, tsc_deadline: false, rdtscp: false, invpcid: false },
+        interrupts: Interrupts::Emulated,
+        platform: Platform {
+            cpuid,
+            tsc_khz: 1,
+            tsc: 0,
+            apic_hz: 1,
+            tsc_deadline: false,
+            rdtscp: false,
+            invpcid: false,
+        },
     };
     let file = kernel();
     assert_eq!(Machine::new(settings(0, &file)).err(), Some(Error::Vcpus(0)));
@@ -314,7 +351,7 @@ fn a_devices_interrupt_reaches_the_vcpus_it_names() {
     let mut kicked = Vec::new();
     assert!(r.machine.mailboxes[1].entering_guest());
     assert!(r.machine.deliver(interrupt(1, false), |i| kicked.push(i)));
-    assert_eq!(kicked, [1]);
+    assert_eq!(kicked, [Signal::Kick(1)]);
     assert!(r.machine.deliver(interrupt(0b10, true), |_| {}));
     assert!(!r.machine.deliver(interrupt(2, false), |_| unreachable!()));
     assert!(!r.machine.deliver(interrupt(0x100, false), |_| unreachable!()));
@@ -524,7 +561,7 @@ fn the_operator_kills_and_presses_the_power_button() {
     let mut kicked = Vec::new();
     assert!(r.machine.mailboxes[0].entering_guest());
     r.machine.request_stop(Stop::Killed, |i| kicked.push(i));
-    assert_eq!(kicked, [0]);
+    assert_eq!(kicked, [Signal::Kick(0)]);
     r.machine.mailboxes[0].left_guest();
     assert_eq!(r.enter(0), Entry::Stop(Stop::Killed));
     assert_eq!(r.enter(1), Entry::Stop(Stop::Killed));
@@ -643,4 +680,54 @@ proptest! {
             let _ = r.enter(1);
         }
     }
+}
+
+impl Rig {
+    /// The guest writes an MSR on vCPU 0.
+    fn wrmsr(&mut self, number: u32, value: u64) {
+        let gprs = self.vcpu().gprs_mut();
+        gprs.rcx = u64::from(number);
+        gprs.set_edx_eax(value);
+        assert_eq!(self.exit(&[0x0f, 0x30], Exit::WriteMsr), Next::Continue);
+    }
+}
+
+#[test]
+fn who_owns_the_apic_gets_its_interrupts_sent_to_the_core_and_never_by_mailbox() {
+    let mut r = rig_with(2, Interrupts::Owned);
+    assert_eq!(r.host.apic_resets.get(), 2, "each core's APIC was put in order");
+    let mut signals = Vec::new();
+    let to = |destination, vector| Interrupt { destination, logical: false, lowest_priority: false, vector };
+    assert!(r.machine.deliver(to(1, 0x41), |s| signals.push(s)));
+    assert!(!r.machine.deliver(to(2, 0x41), |s| signals.push(s)), "there is no third vCPU");
+    assert!(!r.machine.deliver(to(1, 0x1f), |s| signals.push(s)), "an exception's vector");
+    assert_eq!(signals, [Signal::Interrupt(1, 0x41)]);
+    // An IPI to the sibling, and one to itself.
+    r.wrmsr(lapic::msr::ICR, 1 << 32 | 0x51);
+    r.wrmsr(lapic::msr::SELF_IPI, 0x52);
+    assert_eq!(*r.host.interrupts.borrow(), [(1, 0x51), (0, 0x52)]);
+    assert!(matches!(r.enter(0), Entry::Run { deadline: None }));
+    assert_eq!(r.vcpu().event, None, "nothing is injected");
+}
+
+#[test]
+fn an_owned_apics_timer_and_spurious_vector_go_to_the_hardware_once_checked() {
+    let mut r = rig_with(1, Interrupts::Owned);
+    let svr = |value| (lapic::msr::SVR, value);
+    let timer = |value| (lapic::msr::LVT_TIMER, value);
+    r.wrmsr(lapic::msr::SVR, 0x1ff);
+    r.wrmsr(lapic::msr::LVT_TIMER, 0x200ec);
+    r.wrmsr(lapic::msr::LVT_TIMER, 0x2001f); // an exception's vector: masked
+    r.wrmsr(lapic::msr::SVR, 0xff); // disabled: the timer is masked, NMIs still get in
+    let writes = r.host.apic_writes.borrow().clone();
+    let timers: Vec<_> = writes.iter().filter(|w| w.0 == lapic::msr::LVT_TIMER).copied().collect();
+    assert_eq!(timers, [timer(0x10000), timer(0x200ec), timer(0x3001f), timer(0x3001f)]);
+    assert!(writes.iter().filter(|w| w.0 == lapic::msr::SVR).all(|w| *w == svr(0x1ff)), "{writes:x?}");
+    // What it may not have is #GP as ever, and reaches nothing.
+    let before = r.host.apic_writes.borrow().len();
+    r.wrmsr(lapic::msr::LVT_TIMER, 1 << 40);
+    assert_eq!(r.vcpu().event, Some(Event::GENERAL_PROTECTION));
+    r.wrmsr(lapic::msr::ID, 7);
+    assert_eq!(r.vcpu().event, Some(Event::GENERAL_PROTECTION));
+    assert_eq!(r.host.apic_writes.borrow().len(), before);
 }

@@ -3,7 +3,7 @@
 
 #![allow(unsafe_code, reason = "reads this core's descriptor tables and writes the host-state area")]
 
-use super::{entry, fields::*, instructions::CurrentVmcs, msr};
+use crate::{entry, fields::*, instructions::CurrentVmcs, msr};
 use core::arch::asm;
 use x86_64::{
     instructions::{

@@ -5,7 +5,7 @@
 
 #![allow(unsafe_code, reason = "DR6 is the guest's own, in the register")]
 
-use super::{
+use crate::{
     events::kind,
     exit::Information as _,
     fields::{

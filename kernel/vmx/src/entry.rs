@@ -18,7 +18,7 @@ const _: () = {
     assert!(core::mem::offset_of!(Gprs, rdi) == 0x38);
     assert!(core::mem::offset_of!(Gprs, r8) == 0x40);
     assert!(core::mem::offset_of!(Gprs, r15) == 0x78);
-    assert!(super::fields::HOST_RSP.encoding() == 0x6c14);
+    assert!(crate::fields::HOST_RSP.encoding() == 0x6c14);
 };
 
 unsafe extern "C" {

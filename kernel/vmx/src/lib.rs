@@ -18,6 +18,8 @@
 //! Host code on a guest core runs with interrupts off, uses neither FPU nor vector registers, no SYSCALL and no SWAPGS:
 //! those registers are the guest's for good and are not switched, only cleared when a vCPU is reset.
 
+#![cfg_attr(not(test), no_std)]
+
 mod capability;
 mod control_registers;
 mod controls;

@@ -1,7 +1,7 @@
 //! What a guest's CPUID offers it, as far as VT-x has to know: bits of CR4 and EFER, and instructions that #UD unless
 //! a control allows them. A guest that isn't told of a feature can't switch it on.
 
-use super::controls::Secondary;
+use crate::controls::Secondary;
 use machine::cpuid::Regs;
 
 /// EFER.SCE.
@@ -56,7 +56,7 @@ impl Offer {
             cr4 |= u64::from(bit(leaf, 0, register, feature)) << number;
         }
         let mut efer = 0;
-        for (flag, feature) in [(SCE, 11), (super::control_registers::LME, 29), (NXE, 20)] {
+        for (flag, feature) in [(SCE, 11), (crate::control_registers::LME, 29), (NXE, 20)] {
             if bit(0x8000_0001, 0, 3, feature) {
                 efer |= flag;
             }
@@ -99,6 +99,6 @@ mod tests {
         let all = Regs { eax: !0, ebx: !0, ecx: !0, edx: !0 };
         let offer = Offer::from_cpuid(|_, _| all);
         assert_eq!(offer.cr4 & (1 << 13 | 1 << 14 | 1 << 23), 0);
-        assert_eq!(offer.efer, SCE | NXE | super::super::control_registers::LME);
+        assert_eq!(offer.efer, SCE | NXE | crate::control_registers::LME);
     }
 }

@@ -69,7 +69,7 @@ pub struct Mode {
 }
 
 impl Rules {
-    /// `cr4_offered`: the bits of CR4 that go with what the guest's CPUID offers ([`super::Offer`]).
+    /// `cr4_offered`: the bits of CR4 that go with what the guest's CPUID offers ([`crate::Offer`]).
     pub fn new(cr0: Fixed, cr4: Fixed, cr4_offered: u64) -> Self {
         // An unrestricted guest may clear PE and PG whatever FIXED0 says. NE is what remains of it on every CPU so far.
         let cr0_forced = cr0.must_be_one & !(PE | PG) | ET;

@@ -193,7 +193,7 @@ pub struct SegmentFields {
     pub selector: Field<Bits16>,
     /// Limit in bytes.
     pub limit: Field<Bits32>,
-    /// Access rights ([`super::segments`]).
+    /// Access rights ([`crate::segments`]).
     pub access_rights: Field<Bits32>,
     /// Base.
     pub base: Field<Natural>,

@@ -1,6 +1,6 @@
 //! Guest segment registers between the machine's form and the VMCS's (SDM vol. 3C 25.4.1, table 25-2).
 
-use super::fields::SegmentFields;
+use crate::fields::SegmentFields;
 use machine::vcpu::{Segment, SegmentAttributes, SegmentName};
 
 /// Access rights: the register may not be used (it holds a null selector, or none yet).
@@ -47,7 +47,7 @@ pub fn dpl(access_rights: u32) -> u8 {
 }
 
 /// Reads a segment register of the guest.
-pub fn read(vmcs: &super::instructions::CurrentVmcs, name: SegmentName) -> Segment {
+pub fn read(vmcs: &crate::instructions::CurrentVmcs, name: SegmentName) -> Segment {
     let f = fields(name);
     Segment {
         selector: vmcs.read(f.selector),
@@ -58,7 +58,7 @@ pub fn read(vmcs: &super::instructions::CurrentVmcs, name: SegmentName) -> Segme
 }
 
 /// Writes a segment register of the guest.
-pub fn write(vmcs: &mut super::instructions::CurrentVmcs, name: SegmentName, segment: &Segment) {
+pub fn write(vmcs: &mut crate::instructions::CurrentVmcs, name: SegmentName, segment: &Segment) {
     let f = fields(name);
     vmcs.write(f.selector, segment.selector);
     vmcs.write(f.access_rights, access_rights(segment.attributes));

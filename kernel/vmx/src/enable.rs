@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "control registers, IA32_FEATURE_CONTROL and VMXON")]
 
-use super::{
+use crate::{
     capability::{Capabilities, FeatureControl},
     instructions::{Failed, vmxon},
 };

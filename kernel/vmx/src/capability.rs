@@ -1,6 +1,6 @@
 //! What this CPU's VT-x can do, read once from the capability MSRs (SDM vol. 3D appendix A), as data for the report.
 
-use super::{
+use crate::{
     control_registers::Fixed,
     controls::{
         self, Allowed, Entry, Exit, Missing, PinBased, Primary, REQUIRED_ENTRY, REQUIRED_EXIT, REQUIRED_PIN_BASED,
@@ -9,6 +9,7 @@ use super::{
 };
 use bitfield_struct::bitfield;
 use core::fmt;
+use machine::vcpu::Interrupts;
 
 /// Numbers of the MSRs read here.
 mod number {
@@ -219,15 +220,21 @@ impl Capabilities {
         self.secondary.may_be_one & control.bits() == control.bits()
     }
 
-    /// The control words for a guest to which `offered` secondary controls are to be given.
+    /// The control words for a guest to which `offered` secondary controls are to be given, and the local APIC or not.
     ///
     /// # Errors
     /// A control that no guest can do without is missing.
-    pub fn control_words(&self, offered: Secondary) -> Result<ControlWords, Missing> {
-        let none = Primary::empty();
+    pub fn control_words(&self, offered: Secondary, interrupts: Interrupts) -> Result<ControlWords, Missing> {
+        let (not_pin_based, not_primary) = match interrupts {
+            Interrupts::Emulated => (PinBased::empty(), Primary::empty()),
+            Interrupts::Owned => (controls::FORBIDDEN_OWNED_PIN_BASED, controls::FORBIDDEN_OWNED_PRIMARY),
+        };
+        let pin_based = REQUIRED_PIN_BASED.difference(not_pin_based);
+        let primary = REQUIRED_PRIMARY.difference(not_primary);
+        let not_primary = not_primary | controls::FORBIDDEN_PRIMARY;
         Ok(ControlWords {
-            pin_based: adjust("pin-based", self.pin_based, REQUIRED_PIN_BASED, PinBased::empty(), PinBased::empty())?,
-            primary: adjust("primary", self.primary, REQUIRED_PRIMARY, none, controls::FORBIDDEN_PRIMARY)?,
+            pin_based: adjust("pin-based", self.pin_based, pin_based, PinBased::empty(), not_pin_based)?,
+            primary: adjust("primary", self.primary, primary, Primary::empty(), not_primary)?,
             secondary: adjust(
                 "secondary",
                 self.secondary,
@@ -278,7 +285,11 @@ impl Capabilities {
                     && (e.invvpid_single() || e.invvpid_all()),
                 newer,
             ),
-            required("all other controls in use", self.control_words(Secondary::empty()).is_ok(), newer),
+            required(
+                "all other controls in use",
+                self.control_words(Secondary::empty(), Interrupts::Emulated).is_ok(),
+                newer,
+            ),
             optional("1 GiB pages in the EPT", e.pages_1g(), "2 MiB pages are used"),
             optional("accessed and dirty bits in the EPT", e.accessed_dirty(), "not needed yet"),
             optional("WBINVD exiting", self.wbinvd_exiting(), "a guest can flush the caches"),
@@ -371,7 +382,7 @@ pub(super) mod tests {
     #[test]
     fn instructions_that_are_not_offered_stay_off() {
         let c = Capabilities::read(skylake);
-        let word = c.control_words(Secondary::ENABLE_RDTSCP).unwrap().secondary;
+        let word = c.control_words(Secondary::ENABLE_RDTSCP, Interrupts::Emulated).unwrap().secondary;
         assert_ne!(word & Secondary::ENABLE_RDTSCP.bits(), 0);
         assert_eq!(word & Secondary::ENABLE_INVPCID.bits(), 0);
     }

@@ -128,6 +128,12 @@ pub const REQUIRED_PRIMARY: Primary = Primary::HLT_EXITING
     .union(Primary::USE_MSR_BITMAPS)
     .union(Primary::MONITOR_EXITING)
     .union(Primary::ACTIVATE_SECONDARY_CONTROLS);
+/// What a guest that owns its core's local APIC must be without, besides: its interrupts, its HLT and its TPR are its own
+/// affair.
+pub const FORBIDDEN_OWNED_PIN_BASED: PinBased = PinBased::EXTERNAL_INTERRUPT_EXITING;
+/// As [`FORBIDDEN_OWNED_PIN_BASED`], primary.
+pub const FORBIDDEN_OWNED_PRIMARY: Primary =
+    Primary::HLT_EXITING.union(Primary::CR8_LOAD_EXITING).union(Primary::CR8_STORE_EXITING);
 /// Primary controls that must be possible as 0: an exit for each CR3 access is no way to run Linux.
 pub const FORBIDDEN_PRIMARY: Primary = Primary::CR3_LOAD_EXITING.union(Primary::CR3_STORE_EXITING);
 /// As [`REQUIRED_PIN_BASED`], secondary.

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "owns a VMCS and runs what it describes")]
 
-use super::{
+use crate::{
     Offer,
     capability::{Capabilities, ControlWords},
     control_registers::Rules,
@@ -19,7 +19,7 @@ use super::{
     segments,
 };
 use core::{fmt, marker::PhantomData, sync::atomic::AtomicBool};
-use machine::vcpu::{Event, Exit, Gprs, Segment, SegmentName, StartState, Vcpu as Trait};
+use machine::vcpu::{Event, Exit, Gprs, Interrupts, Segment, SegmentName, StartState, Vcpu as Trait};
 
 /// Interruptibility state (SDM vol. 3C table 25-3).
 const BLOCKING_BY_STI: u32 = 1 << 0;
@@ -33,7 +33,7 @@ const RFLAGS_IF: u64 = 1 << 9;
 pub struct Parts<'a> {
     /// A frame for the VMCS, the vCPU's alone.
     pub vmcs: u64,
-    /// A frame that holds an [`super::Bitmap`]; all vCPUs may share one.
+    /// A frame that holds an [`crate::Bitmap`]; all vCPUs may share one.
     pub msr_bitmap: u64,
     /// Root of the EPT, four levels.
     pub ept_root: u64,
@@ -46,6 +46,8 @@ pub struct Parts<'a> {
     pub capabilities: &'a Capabilities,
     /// What the guest's CPUID offers.
     pub offer: Offer,
+    /// Who has the local APIC; the MSR bitmap must fit.
+    pub interrupts: Interrupts,
 }
 
 /// Why a vCPU can't be made.
@@ -101,12 +103,12 @@ impl Vcpu {
     /// The CPU lacks a required control, or refuses the VMCS.
     ///
     /// # Safety
-    /// This core is in VMX operation ([`super::enable`]) and stays in it; interrupts are off; its descriptor tables,
+    /// This core is in VMX operation ([`crate::enable`]) and stays in it; interrupts are off; its descriptor tables,
     /// CR3 and GS base stay as they are. The frames in `parts` are as described there and stay so until the vCPU is
     /// dropped; the EPT at `ept_root` maps nothing but the guest's memory. No other vCPU exists on this core.
     pub unsafe fn new(parts: &Parts<'_>) -> Result<Self, Error> {
-        let Parts { capabilities, offer, .. } = *parts;
-        let words = capabilities.control_words(offer.secondary).map_err(Error::Missing)?;
+        let Parts { capabilities, offer, interrupts, .. } = *parts;
+        let words = capabilities.control_words(offer.secondary, interrupts).map_err(Error::Missing)?;
         let region = core::ptr::with_exposed_provenance_mut::<u32>(parts.vmcs as usize);
         // SAFETY: the frame is ours by the caller's promise. The revision identifier is its first word (25.2).
         let vmcs = unsafe {
@@ -260,11 +262,11 @@ impl Vcpu {
         let new = self.gprs.get(access.register());
         let shadow = match access.number() {
             0 => {
-                let mode = super::control_registers::Mode {
+                let mode = crate::control_registers::Mode {
                     efer: self.efer(),
                     cr4: self.cr4(),
                     cs_long: self.segment(SegmentName::Cs).attributes.long()
-                        && self.efer() & super::control_registers::LMA != 0,
+                        && self.efer() & crate::control_registers::LMA != 0,
                 };
                 self.rules.mov_to_cr0(self.cr0(), new, &mode).map(|shadow| (CR0_READ_SHADOW, shadow))
             }
@@ -415,7 +417,7 @@ impl Trait for Vcpu {
     fn set_msr(&mut self, number: u32, value: u64) -> bool {
         let field = match number {
             msr::EFER => {
-                let paging = self.cr0() & super::control_registers::PG != 0;
+                let paging = self.cr0() & crate::control_registers::PG != 0;
                 let new = msr::new_efer(self.efer(), value, self.offer.efer, paging);
                 if let Some(new) = new {
                     self.vmcs.write(GUEST_IA32_EFER, new);

@@ -3,7 +3,7 @@
 
 #![allow(unsafe_code, reason = "FPU, debug registers and MSRs of the core that the guest has for good")]
 
-use super::{
+use crate::{
     capability::ControlWords,
     control_registers::{LMA, Rules},
     controls::{Entry, Secondary},
@@ -128,7 +128,7 @@ static INITIAL: Image = {
 /// and the MSRs that a guest has to itself.
 ///
 /// # Safety
-/// On a core in VMX root operation after [`super::enable`]; the host uses none of these registers.
+/// On a core in VMX root operation after [`crate::enable`]; the host uses none of these registers.
 pub unsafe fn clear_registers() {
     let cpuid = raw_cpuid::CpuId::new();
     // SAFETY: `enable` made FPU and XSAVE instructions usable. XCR0 gets exactly the components that CPUID lists, so that

@@ -57,7 +57,7 @@ impl Bitmap {
         for (number, writes) in passed {
             let Some((byte, mask)) = position(number) else { continue };
             bits[byte] &= !mask;
-            if writes && kept(number).is_some() {
+            if writes && (kept(number).is_some() || is_apic(number)) {
                 bits[byte + WRITES] &= !mask;
             } else if writes {
                 log::warn!("MSR {number:#x} is to be written by guests, but nothing clears it between two: it exits.");
@@ -65,6 +65,11 @@ impl Bitmap {
         }
         Self(bits)
     }
+}
+
+/// Registers of the local APIC, which the kernel puts in order before and after a guest that owns it.
+fn is_apic(number: u32) -> bool {
+    matches!(number, 0x6e0 | 0x800..=0x8ff)
 }
 
 fn position(number: u32) -> Option<(usize, u8)> {
@@ -89,7 +94,7 @@ pub fn canonical(address: u64) -> bool {
 /// EFER after the guest writes `new` to it. None: #GP. `offered`: the bits it may set. LMA follows LME and paging and
 /// can't be written; LME can't change under paging (SDM vol. 3A 2.2.1, 11.8.5).
 pub fn new_efer(old: u64, new: u64, offered: u64, paging: bool) -> Option<u64> {
-    use super::control_registers::{LMA, LME};
+    use crate::control_registers::{LMA, LME};
     let reserved = new & !(offered | LMA) != 0;
     let switches = paging && (old ^ new) & LME != 0;
     (!reserved && !switches).then_some(new & !LMA | old & LMA)
@@ -125,7 +130,9 @@ mod tests {
 
     #[test]
     fn everything_on_the_machines_list_is_kept_somewhere() {
-        for (number, writes) in machine::msr::passed_through(machine::cpuid::Vendor::Intel) {
+        for (number, writes) in
+            machine::msr::passed_through(machine::cpuid::Vendor::Intel, machine::vcpu::Interrupts::Emulated)
+        {
             assert!(!writes || kept(number).is_some(), "{number:#x}");
         }
     }

@@ -1,6 +1,6 @@
 //! What to say when the CPU refuses an entry (SDM vol. 3C 27.2, 27.3, 27.8).
 
-use super::{exit::ENTRY_FAILURE, fields::*, instructions::CurrentVmcs, instructions::error_text, segments};
+use crate::{exit::ENTRY_FAILURE, fields::*, instructions::CurrentVmcs, instructions::error_text, segments};
 use machine::vcpu::{Exit, SegmentName};
 
 /// VMLAUNCH or VMRESUME failed: controls or host state are wrong, or there is no current VMCS.

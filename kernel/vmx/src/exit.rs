@@ -146,13 +146,13 @@ pub fn decode(exit_reason: u32, information: &impl Information) -> Cause {
     let exit = match exit_reason as u16 {
         reason::EXCEPTION_OR_NMI => {
             let bits = information.interruption();
-            if super::events::Information::from_bits(bits).kind() == super::events::kind::NMI {
+            if crate::events::Information::from_bits(bits).kind() == crate::events::kind::NMI {
                 return Cause::Nmi;
             }
             return Cause::Exception(bits, information.interruption_error());
         }
         reason::EXTERNAL_INTERRUPT => {
-            let bits = super::events::Information::from_bits(information.interruption());
+            let bits = crate::events::Information::from_bits(information.interruption());
             Exit::ExternalInterrupt(bits.valid().then(|| bits.vector()))
         }
         reason::TRIPLE_FAULT => Exit::TripleFault,
