@@ -45,7 +45,10 @@ pub fn report(
     if PANICKING.swap(true, Ordering::SeqCst) {
         park();
     }
-    apic::send_nmi_to_others();
+    // Before this core has its APIC in x2APIC mode the write would fault, and no other core runs.
+    if cores::count() > 0 {
+        apic::send_nmi_to_others();
+    }
     // Devices must not write memory that nobody looks after any more.
     firmware::clear_bus_masters();
     console::break_locks();
@@ -131,7 +134,7 @@ impl Iterator for Backtrace {
     }
 }
 
-/// Called first thing by the NMI handler: if some core panics, this one stops here.
+/// Called first thing by the NMI handler, and after an exit by NMI: if some core panics, this one stops here.
 pub fn park_if_panicking() {
     if PANICKING.load(Ordering::SeqCst) {
         park();

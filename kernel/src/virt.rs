@@ -190,10 +190,11 @@ pub fn with_vcpu(
     let interrupts = machine.interrupts();
     match BACKEND.get() {
         Some(Backend::Svm { capabilities, maps }) => {
-            if !core.virtualizes.swap(true, Ordering::Relaxed) {
+            if !core.virtualizes.load(Ordering::Relaxed) {
                 let save = mem::pages(4096).map_err(|e| format!("core {}: {e}", core.index))?;
                 // SAFETY: `detect` probed (all cores are alike), and the page is this core's from now on.
                 unsafe { svm::enable(capabilities, save) };
+                core.virtualizes.store(true, Ordering::Relaxed);
             }
             let p = ptr::with_exposed_provenance_mut::<svm::VcpuPages>(pages.0 as usize);
             // SAFETY: the pages are this vCPU's, and the guest's former vCPU on them is gone: its job has ended.
@@ -206,10 +207,11 @@ pub fn with_vcpu(
             Ok(())
         }
         Some(Backend::Vmx { capabilities, msr_bitmaps }) => {
-            if !core.virtualizes.swap(true, Ordering::Relaxed) {
+            if !core.virtualizes.load(Ordering::Relaxed) {
                 let region = mem::pages(4096).map_err(|e| format!("core {}: {e}", core.index))?;
                 // SAFETY: once per core, by the flag; the page is this core's from now on.
                 unsafe { vmx::enable(region, capabilities) }.map_err(|e| format!("core {}: {e}", core.index))?;
+                core.virtualizes.store(true, Ordering::Relaxed);
             }
             let current = Current { apic_id: 0, cr4: 0, xcr0: 1 };
             let parts = vmx::Parts {

@@ -1,25 +1,166 @@
-//! `cargo mk bench`: figures, with the aim each has.
+//! `cargo mk bench`: figures, with the aim each has. An aim that is missed is shown and is no error.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use clap::Subcommand;
+use goblin::elf::Elf;
+use goblin::elf::program_header::PT_LOAD;
+use scenarios::Platform;
+use scenarios::guests::{Guest, server};
+use scenarios::machine::{Launch as _, Setup};
+use serde_json::{Map, Value, json};
 
-use crate::Outcome;
+use crate::emulator::{self, Emulator};
+use crate::{Outcome, image, paths, tools, ui};
 
 /// What to measure.
 #[derive(Subcommand)]
 pub enum What {
-    /// Size of the image, memory kept, exits and time to a guest's user space.
+    /// Size of the image, memory kept, instructions to the first guest, exits and time to a guest's user space.
     Boot {
         /// Also writes the figures to this file, as one JSON object.
         #[arg(long)]
         json: Option<PathBuf>,
+        /// Where to run [default: kvm where it nests, otherwise qemu].
+        #[arg(long)]
+        platform: Option<Platform>,
     },
+}
+
+const LIMIT: Duration = Duration::from_secs(240);
+
+/// A number, and what it should be.
+struct Figure {
+    name: &'static str,
+    value: f64,
+    unit: &'static str,
+    /// It should be below this.
+    aim: Option<f64>,
 }
 
 /// `cargo mk bench`.
 pub fn verb(what: &What) -> Result<Outcome> {
-    let What::Boot { json } = what;
-    bail!("not yet: {json:?}")
+    let What::Boot { json, platform } = what;
+    let chosen = emulator::choose(*platform)?;
+    emulator::announce(chosen, platform.is_some());
+    let mut figures = vec![image_size(&image::parts()?.kernel)?];
+    figures.extend(boot(chosen)?);
+    if *platform != Some(Platform::Bochs) {
+        ui::step("bench", "instructions to the first guest, on bochs");
+        figures.push(instructions()?);
+    }
+    for figure in &figures {
+        let aim = figure.aim.map_or(String::new(), |aim| {
+            format!(
+                "   aim: under {aim} {}",
+                ui::verdict(if figure.value < aim { "met" } else { "MISSED" }, figure.value < aim)
+            )
+        });
+        println!("{:<52}{:>14} {:<6}{aim}", figure.name, figure.value, figure.unit);
+    }
+    if let Some(path) = json {
+        fs::write(path, format!("{:#}\n", to_json(chosen, &figures)))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(Outcome::Good)
+}
+
+fn to_json(platform: Platform, figures: &[Figure]) -> Value {
+    let map: Map<String, Value> = figures
+        .iter()
+        .map(|f| (f.name.to_owned(), json!({ "value": f.value, "unit": f.unit, "aim": f.aim })))
+        .collect();
+    json!({ "bench": "boot", "platform": platform.to_string(), "figures": map })
+}
+
+/// What of the file is loaded: all but symbols and headers.
+fn image_size(kernel: &Path) -> Result<Figure> {
+    let bytes = fs::read(kernel)?;
+    let elf = Elf::parse(&bytes).context("the kernel is not an ELF file")?;
+    let loaded: u64 = elf.program_headers.iter().filter(|part| part.p_type == PT_LOAD).map(|part| part.p_filesz).sum();
+    Ok(Figure { name: "image without symbol table", value: loaded as f64, unit: "bytes", aim: Some(1048576.0) })
+}
+
+/// One guest in sidecore, and the same kernel in the emulator itself.
+fn boot(platform: Platform) -> Result<Vec<Figure>> {
+    ui::step("bench", "one guest in sidecore");
+    let guest = Guest::new(1).memory_mib(128).then("wait");
+    let mut session = Emulator::new(platform).launch(&setup(&guest))?;
+    let up = session.result("a", "up", LIMIT)?;
+    let counters = session.counters()?;
+    let a = counters.guest("a").context("guest a is not in the counters")?;
+    let (kept, exits) = (a.kept, a.total_exits());
+    session.shut_down()?;
+    let mib = |bytes: u64| bytes as f64 / 1048576.0;
+    let round = |value: f64| (value * 100.0).round() / 100.0;
+    let own = counters.hypervisor.memory_without_guests;
+    let inside = up["kernel_ms"].as_f64().unwrap_or_default();
+    let mut figures = vec![
+        Figure { name: "memory kept without guests", value: round(mib(own)), unit: "MiB", aim: Some(16.0) },
+        Figure { name: "memory kept for a guest", value: round(mib(kept)), unit: "MiB", aim: Some(1.0) },
+        Figure { name: "exits until user space", value: exits as f64, unit: "", aim: Some(10_000.0) },
+        Figure { name: "guest's kernel until user space", value: inside, unit: "ms", aim: None },
+    ];
+    if platform.is_qemu() {
+        ui::step("bench", "the same kernel in QEMU itself");
+        let alone = direct(&guest, platform)?;
+        let ratio = if alone > 0.0 { round(inside / alone) } else { bail!("the guest's clock stood still") };
+        figures.push(Figure { name: "the same without sidecore", value: alone, unit: "ms", aim: None });
+        figures.push(Figure { name: "ratio of the two", value: ratio, unit: "", aim: Some(2.0) });
+    }
+    Ok(figures)
+}
+
+fn setup(guest: &Guest) -> Setup {
+    server("bench-boot", std::slice::from_ref(guest))
+}
+
+/// Milliseconds until user space of the guest's kernel, by its own clock, without sidecore.
+fn direct(guest: &Guest, platform: Platform) -> Result<f64> {
+    let parts = image::parts()?;
+    let (accelerator, cpu) = if platform == Platform::Kvm { ("kvm", "host") } else { ("tcg", "max") };
+    let mut command = emulator::qemu_command();
+    command.args(["-M", "q35", "-accel", accelerator, "-cpu", cpu, "-m", "128M", "-nic", "none", "-display", "none"]);
+    command.args(["-no-reboot", "-nodefaults", "-serial", "stdio"]);
+    command.arg("-kernel").arg(&parts.guest_kernel).arg("-initrd").arg(&parts.small_initrd);
+    // It ends by itself: `wait` is for sidecore's guest only.
+    command.arg("-append").arg(guest.cmdline().replace("sc.do=wait", "sc.do=poweroff"));
+    let said = tools::quietly(&mut command, "QEMU with the guest's kernel")?;
+    said.lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line.trim().strip_prefix("SC ")?).ok())
+        .find_map(|result| result["kernel_ms"].as_f64())
+        .with_context(|| format!("the guest did not reach user space without sidecore:\n{said}"))
+}
+
+/// Instructions from our entry to the first guest instruction, from the time stamps in Bochs's log, where one tick is
+/// one instruction.
+fn instructions() -> Result<Figure> {
+    let mut setup = setup(&Guest::new(1).memory_mib(128).then("wait"));
+    setup.record_exits = true;
+    let mut session = Emulator::new(Platform::Bochs).launch(&setup)?;
+    session.state("a", control::GuestState::Running, LIMIT)?;
+    while session.recorded_entries()?.unwrap_or_default() == 0 {
+        thread::sleep(Duration::from_millis(200));
+    }
+    drop(session);
+    let log = paths::runs().join("bochs-bench-boot/bochs.log");
+    let text = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
+    Ok(Figure {
+        name: "instructions from entry to the first guest",
+        value: ticks_between(&text).with_context(|| format!("{} shows no entry", log.display()))? as f64,
+        unit: "",
+        aim: None,
+    })
+}
+
+/// Ticks between the switch to long mode, which is one of the first things we do, and the first guest entry.
+fn ticks_between(log: &str) -> Option<u64> {
+    let tick = |line: &str| line.get(..11)?.parse::<u64>().ok();
+    let entered = log.lines().find(|line| line.contains("VMEXIT")).and_then(tick)?;
+    let began = log.lines().filter(|line| line.contains("ong mode") || line.contains("ong Mode")).find_map(tick)?;
+    entered.checked_sub(began)
 }

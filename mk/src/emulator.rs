@@ -14,8 +14,8 @@ use scenarios::session::Session;
 
 use crate::{fetch, image, paths, ui};
 
-pub use qemu::SocketPath;
 use qemu::kvm_is_usable;
+pub use qemu::{SocketPath, command as qemu_command};
 
 /// Starts emulators of one kind.
 pub struct Emulator {

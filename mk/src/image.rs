@@ -17,9 +17,11 @@ const TARGET: &str = "x86_64-unknown-none";
 pub struct Parts {
     /// The hypervisor.
     pub kernel: PathBuf,
-    guest_kernel: PathBuf,
+    /// Debian's cloud kernel.
+    pub guest_kernel: PathBuf,
     initrd: PathBuf,
-    small_initrd: PathBuf,
+    /// The initramfs without iperf3.
+    pub small_initrd: PathBuf,
 }
 
 /// `cargo mk image`.

@@ -131,6 +131,12 @@ pub fn cpuid(leaf: u32) -> CpuidResult {
     __cpuid_count(leaf, 0)
 }
 
+/// Whether CPUID says "GenuineIntel".
+pub fn is_intel() -> bool {
+    // "Genu"
+    cpuid(0).ebx == 0x756e_6547
+}
+
 /// Time stamp counter.
 pub fn tsc() -> u64 {
     // SAFETY: every x86-64 CPU has RDTSC, and CR4.TSD is clear.

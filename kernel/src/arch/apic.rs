@@ -1,4 +1,4 @@
-//! This core's local APIC in x2APIC mode: end of interrupt, IPIs, timer (SDM vol. 3A ch. 10, 10.12).
+//! This core's local APIC in x2APIC mode: end of interrupt, IPIs, timer (SDM vol. 3A ch. 11, 11.12).
 
 #![allow(unsafe_code, reason = "the x2APIC is model-specific registers")]
 
@@ -131,7 +131,7 @@ pub fn arm_one_shot(count: u32) {
 /// Interrupts this core when the TSC reaches `deadline` (0: never).
 pub fn arm_deadline(deadline: u64) {
     write(LVT_TIMER, LVT_TSC_DEADLINE | u64::from(super::idt::TIMER));
-    // SAFETY: a fence: the change of mode must be seen before the deadline (SDM vol. 3A 10.5.4.1).
+    // SAFETY: a fence: the change of mode must be seen before the deadline (SDM vol. 3A 11.5.4.1).
     unsafe { core::arch::asm!("mfence", options(nostack, preserves_flags)) };
     write(TSC_DEADLINE, deadline);
 }

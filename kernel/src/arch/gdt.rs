@@ -1,5 +1,5 @@
 //! Each core's GDT and TSS: flat segments and the interrupt stacks for events that may come at any instruction
-//! (SDM vol. 3A 7.7, 6.14.5).
+//! (SDM vol. 3A 8.7, 6.14.5).
 
 #![allow(unsafe_code, reason = "loads segment registers")]
 

@@ -1,6 +1,6 @@
 //! Time: the TSC, what its rate is, and this core's timer.
 //!
-//! The rate comes from CPUID where the CPU tells (leaf 15H, SDM vol. 3B 18.7.3), otherwise from counting against the
+//! The rate comes from CPUID where the CPU tells (leaf 15H, SDM vol. 3B 20.7.3), otherwise from counting against the
 //! ACPI PM timer, and where there is none against PIT channel 2.
 
 #![allow(unsafe_code, reason = "reads the TSC and times it against ports")]

@@ -80,9 +80,10 @@ impl Reader {
         Self { line: Vec::new(), backlog: VecDeque::new(), chunk: alloc::vec![0; 2048].into_boxed_slice() }
     }
 
-    /// Takes what has come: to COM1 if somebody is attached, as lines to COM2.
+    /// Takes what has come: to COM1 if somebody is attached, as lines to COM2. No more than fits into the queue, or a
+    /// guest that writes faster than a UART sends would keep the control core here.
     pub fn drain(&mut self, name: &str, from: &Console, attached: bool) {
-        loop {
+        for _ in 0..WAITING / self.chunk.len() {
             let mut n = 0;
             {
                 let mut out = from.out.lock();

@@ -115,6 +115,9 @@ impl Guest {
 
     fn bring_up(&mut self) -> Result<(), String> {
         let kept = self.kept.as_ref().map_err(Clone::clone)?;
+        if let Some(core) = self.cores.iter().find(|c| c.is_busy()) {
+            return Err(format!("core {} is busy", core.index));
+        }
         let module = |name: &str| {
             let modules = &start::facts().modules;
             modules.iter().find(|m| m.name == name).ok_or_else(|| format!("there is no boot module `{name}`"))
@@ -149,8 +152,10 @@ impl Guest {
         let machine = Arc::new(machine);
         for nic in &kept.nics {
             let target = Target::new(machine.clone(), self.cores.clone());
-            engines::attach(nic.port, nic.shared, kept.memory.clone(), target)
-                .map_err(|reply| format!("port {} of the switch: {reply:?}", nic.port))?;
+            if let Err(reply) = engines::attach(nic.port, nic.shared, kept.memory.clone(), target) {
+                kept.nics.iter().take_while(|other| other.port != nic.port).for_each(|n| drop(engines::detach(n.port)));
+                return Err(format!("port {} of the switch: {reply:?}", nic.port));
+            }
         }
         for (index, core) in self.cores.iter().enumerate() {
             let job = VcpuJob {
@@ -161,9 +166,8 @@ impl Guest {
                 kept: kept.vcpus[index],
                 nested_root: kept.nested_root,
             };
-            if !core.give(move |core| job.run(core)) {
-                return Err(format!("core {} is busy", core.index));
-            }
+            // It was idle above, and only this core gives out work.
+            core.give(move |core| job.run(core));
         }
         self.machine = Some(machine);
         Ok(())

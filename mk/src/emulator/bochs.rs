@@ -26,7 +26,7 @@ pub fn start(run: &Run<'_>) -> Result<Started> {
     command.args(["-q", "-f"]).arg(&configuration);
     command.env("LTDL_LIBRARY_PATH", tree.join("usr/lib/x86_64-linux-gnu/bochs/plugins"));
     command.env("BXSHARE", tree.join("usr/share/bochs")).current_dir(run.folder);
-    let record = run.setup.record_exits.then(|| (run.folder.join("bochs.log"), "VMEXIT"));
+    let record = run.setup.record_exits.then(|| (run.folder.join("bochs.log"), "VMEXIT reason = "));
     let mut process = Process::start(&mut command, run, record)?;
 
     listener.set_nonblocking(true)?;

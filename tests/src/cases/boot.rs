@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::{Result, ensure};
 use control::{Command, Event, GuestState, ReportKind, StopReason, Virtualization};
 
-use crate::guests::{Guest, server, with_config};
+use crate::guests::{Guest, config_text, server, with_config};
 use crate::machine::{Content, Platform};
 use crate::scenario::{Context, EVERYWHERE, Scenario, seconds};
 use crate::session::Session;
@@ -70,19 +70,19 @@ fn reports(session: &mut Session) -> Vec<(ReportKind, String)> {
 const MISTAKES: [(&str, &str); 10] = [
     ("vcpus = 0", "vcpus"),
     ("vcpus = \"two\"", "vcpus"),
-    ("memory = \"1X\"", "memory"),
+    ("memory = \"1X\"", "size"),
     ("memory = \"1M\"", "memory"),
-    ("kernal = \"vmlinuz\"", "kernel"),
+    ("inird = \"initrd-small\"", "initrd"),
     ("kernel = \"elsewhere\"", "module"),
     ("restart = \"sometimes\"", "restart"),
     ("completion = \"magic\"", "completion"),
     ("name = \"two words\"", "name"),
-    ("net = [{ mac = \"52:54:00:00:00\" }]", "mac"),
+    ("net = [{ mac = \"52:54:00:00:00\" }]", "pairs"),
 ];
 
 /// A guest that would be right but for `mistake`, which takes the place of the line with the same key.
 fn spoilt_guest(number: usize, mistake: &str) -> String {
-    let key = |line: &str| line.split(' ').next().unwrap_or_default().replace("kernal", "kernel");
+    let key = |line: &str| line.split(' ').next().map(str::to_owned);
     let name = format!("name = \"bad{number}\"");
     let mut lines = vec![name.as_str(), "vcpus = 1", "memory = \"64M\"", "kernel = \"vmlinuz\""];
     lines.retain(|line| key(line) != key(mistake));
@@ -90,12 +90,18 @@ fn spoilt_guest(number: usize, mistake: &str) -> String {
     format!("[[guest]]\n{}\n\n", lines.join("\n"))
 }
 
-fn bad_config(context: &mut Context<'_>) -> Result<()> {
-    let good = Guest::new(1).then("wait");
-    let mut text = crate::guests::config_text(std::slice::from_ref(&good));
+/// One guest that is right, and ten that are not.
+fn spoilt_config(good: &Guest) -> String {
+    let mut text = config_text(std::slice::from_ref(good));
     for (number, (mistake, _)) in MISTAKES.iter().enumerate() {
         text.push_str(&spoilt_guest(number, mistake));
     }
+    text
+}
+
+fn bad_config(context: &mut Context<'_>) -> Result<()> {
+    let good = Guest::new(1).then("wait");
+    let text = spoilt_config(&good);
     let mut setup = server("bad-config", &[good]);
     for module in &mut setup.modules {
         if let Content::Text(old) = &mut module.content {
@@ -167,7 +173,7 @@ fn low_memory(context: &mut Context<'_>) -> Result<()> {
 fn missing_module(context: &mut Context<'_>) -> Result<()> {
     let guests = [Guest::new(1).then("wait"), Guest::new(2).then("wait")];
     let mut setup = server("missing-module", &guests);
-    let whole = crate::guests::config_text(&guests);
+    let whole = config_text(&guests);
     let half = whole.find("name = \"b\"").unwrap_or(whole.len());
     let text = format!("{}{}", &whole[..half], whole[half..].replace("\"vmlinuz\"", "\"not-there\""));
     let spoilt = with_config("missing-module", &text, setup.cpus, setup.memory_mib);
@@ -201,5 +207,34 @@ fn running(session: &mut Session) -> Result<usize> {
             Ok(guests.iter().filter(|guest| guest.state == GuestState::Running).count())
         }
         other => anyhow::bail!("the reply to `list` lists nothing: {other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_mistake_is_one_and_is_found_where_it_stands() {
+        let text = spoilt_config(&Guest::new(1));
+        let mut parsed = config::parse("sidecore.toml", text.as_bytes());
+        let mut mistakes = parsed.mistakes;
+        mistakes.extend(config::check_modules(&mut parsed.config, &["vmlinuz", "initrd-small"]));
+        for (wrong, word) in MISTAKES {
+            let here = |line: u32| text.lines().nth(line as usize - 1) == Some(wrong);
+            let found: Vec<_> = mistakes.iter().filter(|mistake| here(mistake.line)).collect();
+            assert_eq!(found.len(), 1, "{wrong}: {mistakes:#?}");
+            assert!(found[0].message.contains(word), "{wrong}: {}", found[0].message);
+        }
+        assert_eq!(mistakes.len(), MISTAKES.len(), "{mistakes:#?}");
+        assert_eq!(parsed.config.guests.len(), 1);
+    }
+
+    #[test]
+    fn what_scenarios_write_is_a_good_configuration() {
+        let guests = [Guest::new(1).peer(2).vcpus(2).full().restarted().then("ping:10"), Guest::new(2).then("wait")];
+        let parsed = config::parse("sidecore.toml", config_text(&guests).as_bytes());
+        assert_eq!(parsed.mistakes, []);
+        assert_eq!(parsed.config.guests.len(), 2);
     }
 }

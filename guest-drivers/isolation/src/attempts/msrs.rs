@@ -17,8 +17,7 @@ enum Vendor {
 }
 
 fn vendor() -> Vendor {
-    // "Genu" of GenuineIntel.
-    if cpu::cpuid(0).ebx == 0x756e_6547 { Vendor::Intel } else { Vendor::Amd }
+    if cpu::is_intel() { Vendor::Intel } else { Vendor::Amd }
 }
 
 fn has_tsc_deadline() -> bool {
@@ -53,6 +52,8 @@ fn access(number: u32, vendor: Vendor) -> Access {
         0x8b => Read,
         // PLATFORM_ID, EBL_CR_POWERON, FEATURE_CONTROL, MISC_ENABLE
         0x17 | 0x2a | 0x3a | 0x1a0 if vendor == Vendor::Intel => Read,
+        // NB_CFG, of which nothing that is written stays
+        0xc001_001f if vendor == Vendor::Amd => ReadWrite,
         // SYSCFG, HWCR, INT_PENDING, DE_CFG
         0xc001_0010 | 0xc001_0015 | 0xc001_0055 | 0xc001_1029 if vendor == Vendor::Amd => Read,
         // KVM's clock pages
@@ -112,11 +113,6 @@ pub fn values(report: &mut Report) {
         (0x277, 0x0307_0406_0007_0406),
         (0x2ff, 0x802),
         (0x2ff, 1 << 20),
-        // Not canonical.
-        (0xc000_0100, 1 << 62),
-        (0xc000_0101, 1 << 62),
-        (0xc000_0102, 1 << 62),
-        (0xc000_0082, 1 << 62),
         // Last branch records and branch trace.
         (0x1d9, 1),
         (0x1d9, 1 << 6),
