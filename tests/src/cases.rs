@@ -1,6 +1,7 @@
 //! The scenarios themselves, by what they are about.
 
 pub mod boot;
+pub mod exitless;
 pub mod exits;
 pub mod isolation;
 pub mod life;

@@ -20,6 +20,7 @@ pub struct Guest {
     memory_mib: u32,
     initrd: Content,
     restart: bool,
+    completion: Option<String>,
     peer: Option<usize>,
     actions: Vec<String>,
     extra: String,
@@ -36,6 +37,7 @@ impl Guest {
             memory_mib: LEAST_MEMORY_MIB,
             initrd: Content::SmallInitrd,
             restart: false,
+            completion: None,
             peer: None,
             actions: Vec::new(),
             extra: String::new(),
@@ -76,6 +78,12 @@ impl Guest {
         Self { restart: true, ..self }
     }
 
+    /// With its I/O completed that way.
+    #[must_use]
+    pub fn completion(self, completion: &str) -> Self {
+        Self { completion: Some(completion.to_owned()), ..self }
+    }
+
     /// Talks to that guest unless an action names another.
     #[must_use]
     pub fn peer(self, number: usize) -> Self {
@@ -111,10 +119,11 @@ impl Guest {
 
     fn to_toml(&self) -> String {
         let restart = if self.restart { "restart = \"always\"\n" } else { "" };
+        let completion = self.completion.as_ref().map_or(String::new(), |c| format!("completion = \"{c}\"\n"));
         let initrd = module_name(&self.initrd);
         format!(
             "[[guest]]\nname = \"{}\"\nvcpus = {}\nmemory = \"{}M\"\nkernel = \"vmlinuz\"\ninitrd = \"{initrd}\"\n\
-             cmdline = \"{}\"\n{restart}\n[[guest.net]]\nmac = \"52:54:00:00:00:{:02x}\"\n\n",
+             cmdline = \"{}\"\n{restart}{completion}\n[[guest.net]]\nmac = \"52:54:00:00:00:{:02x}\"\n\n",
             self.name,
             self.vcpus,
             self.memory_mib,

@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn the_init_script_knows_every_action_it_documents() {
         let script = std::str::from_utf8(INIT).unwrap();
-        for action in ["ping)", "beat)", "iperf)", "send)", "receive)", "smp)", "button)", "shell)"] {
+        for action in ["ping)", "beat)", "iperf)", "serve)", "fetch)", "smp)", "button)", "shell)"] {
             assert!(script.contains(action), "{action}");
         }
     }

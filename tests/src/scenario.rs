@@ -71,6 +71,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(cases::life::list());
     list.extend(cases::isolation::list());
     list.extend(cases::exits::list());
+    list.extend(cases::exitless::list());
     list
 }
 

@@ -68,8 +68,8 @@ fn two_guests_ping(context: &mut Context<'_>) -> Result<()> {
 }
 
 fn two_guests_iperf(context: &mut Context<'_>) -> Result<()> {
-    let a = Guest::new(1).full().then("iperf-server").then("receive").then("wait");
-    let b = Guest::new(2).full().peer(1).then("iperf:5").then("iperf:5:reverse").then("send:256");
+    let a = Guest::new(1).full().then("iperf-server").then("serve:256").then("wait").memory_mib(448);
+    let b = Guest::new(2).full().peer(1).then("iperf:5").then("iperf:5:reverse").then("fetch").memory_mib(448);
     let mut session = context.boot(&server("two-guests-iperf", &[a, b]))?;
     for direction in ["out", "in"] {
         let iperf = session.result("b", "iperf", seconds(240))?;
@@ -78,8 +78,8 @@ fn two_guests_iperf(context: &mut Context<'_>) -> Result<()> {
         context.figures.note(&format!("bit/s, {direction}"), number(&iperf, "bits_per_second")?);
         context.figures.note(&format!("retransmits, {direction}"), number(&iperf, "retransmits")?);
     }
-    let sent = session.result("b", "send", seconds(300))?;
-    let received = session.result("a", "receive", seconds(60))?;
+    let sent = session.result("a", "serve", seconds(120))?;
+    let received = session.result("b", "fetch", seconds(300))?;
     context.figures.at_least("file bytes", number(&received, "bytes")?, 256_u64 << 20)?;
     let same = sent["sha256"] == received["sha256"] && sent["sha256"].as_str().is_some_and(|sum| sum.len() == 64);
     context.figures.exactly("files with the right checksum", usize::from(same), 1)?;

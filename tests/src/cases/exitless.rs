@@ -1,0 +1,165 @@
+//! I/O without exits: what a guest that owns its cores' local APICs leaves guest mode for, and what one that does not.
+
+use anyhow::{Context as _, Result, ensure};
+use control::{Command, Counters, GuestState};
+
+use crate::cases::network::number;
+use crate::guests::{Guest, server};
+use crate::scenario::{Context, EVERYWHERE, QEMU, Scenario, seconds};
+use crate::session::Session;
+
+/// Exits that I/O causes: requests, completions and their end-of-interrupt, and the timer.
+const IO: [&str; 10] = [
+    "io-virtio-notify",
+    "external-interrupt",
+    "interrupt-window",
+    "nmi",
+    "msr-apic-eoi",
+    "msr-apic-timer",
+    "msr-apic-icr",
+    "msr-apic-other",
+    "hlt",
+    "cr8",
+];
+
+/// Pings in the window: each is a packet either way for either guest, and an interrupt for each.
+const PINGS: u64 = 1000;
+/// Times a guest is switched off and on under load.
+const LIVES: u64 = 10;
+
+/// These scenarios.
+pub fn list() -> Vec<Scenario> {
+    vec![
+        Scenario {
+            name: "exitless",
+            about: "1,000 requests and replies: with `direct` no exit for I/O or timer, with `inject` more than one each",
+            platforms: EVERYWHERE,
+            slow_on_bochs: false,
+            run: exitless,
+        },
+        Scenario {
+            name: "direct-smp",
+            about: "two virtual CPUs that own their local APICs: both at work, one goes offline and comes back",
+            platforms: QEMU,
+            slow_on_bochs: false,
+            run: direct_smp,
+        },
+        Scenario {
+            name: "direct-restarts",
+            about: "a guest that owns its local APIC is killed and started ten times under load; its neighbour is unharmed",
+            platforms: QEMU,
+            slow_on_bochs: false,
+            run: direct_restarts,
+        },
+    ]
+}
+
+/// Exits of a guest by I/O, and all of them, so far.
+fn exits(counters: &Counters, name: &str) -> Result<(u64, u64)> {
+    let guest = counters.guest(name).with_context(|| format!("no guest {name} in the counters"))?;
+    let all = guest.vcpus.iter().flat_map(|v| &v.exits);
+    let io = all.filter(|e| IO.contains(&e.reason.as_ref())).map(|e| e.count).sum();
+    Ok((io, guest.total_exits()))
+}
+
+/// Packets in both directions and interrupts of a guest so far.
+fn traffic(counters: &Counters, name: &str) -> Result<(u64, u64)> {
+    let guest = counters.guest(name).with_context(|| format!("no guest {name} in the counters"))?;
+    Ok(guest.ports.iter().fold((0, 0), |(p, i), port| (p + port.rx_packets + port.tx_packets, i + port.interrupts)))
+}
+
+struct Window {
+    packets: u64,
+    interrupts: u64,
+    io_exits: u64,
+    exits: u64,
+}
+
+/// Boots two guests, and counts over a window of [`PINGS`] pings in steady state.
+fn window(context: &mut Context<'_>, completion: &str) -> Result<[Window; 2]> {
+    let pinging = Guest::new(1).peer(2).then("ping:10").then("sleep:3").then(format!("ping:{PINGS}"));
+    let guests = [pinging.then("wait"), Guest::new(2).then("wait")].map(|g| g.completion(completion));
+    let mut session = context.boot(&server(&format!("exitless-{completion}"), &guests))?;
+    session.result("a", "ping", seconds(240))?;
+    let before = session.counters()?;
+    let ping = session.result("a", "ping", seconds(240))?;
+    let after = session.counters()?;
+    let answered = number(&ping, "received")?;
+    context.figures.exactly(&format!("{completion}: pings answered"), answered, PINGS)?;
+    session.shut_down()?;
+    let between = |name| -> Result<Window> {
+        let ((packets, interrupts), (io_exits, exits)) = (traffic(&after, name)?, self::exits(&after, name)?);
+        let ((packets0, interrupts0), (io_exits0, exits0)) = (traffic(&before, name)?, self::exits(&before, name)?);
+        Ok(Window {
+            packets: packets - packets0,
+            interrupts: interrupts - interrupts0,
+            io_exits: io_exits - io_exits0,
+            exits: exits - exits0,
+        })
+    };
+    Ok([between("a")?, between("b")?])
+}
+
+fn exitless(context: &mut Context<'_>) -> Result<()> {
+    for completion in ["inject", "direct"] {
+        for (name, w) in ["a", "b"].into_iter().zip(window(context, completion)?) {
+            let of = |what: &str| format!("{completion}: {what} of {name}");
+            let figures = &mut context.figures;
+            figures.at_least(&of("packets"), w.packets, 2 * PINGS)?;
+            // Each request and each reply was announced by an interrupt of its own: no driver that polls wins this.
+            figures.at_least(&of("interrupts"), w.interrupts, PINGS)?;
+            figures.note(&of("exits, all"), w.exits);
+            if completion == "direct" {
+                figures.exactly(&of("exits for I/O and timer"), w.io_exits, 0)?;
+            } else {
+                // The contrast is what shows that the count can be anything but 0.
+                figures.at_least(&of("exits for I/O and timer"), w.io_exits, w.packets)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn direct_smp(context: &mut Context<'_>) -> Result<()> {
+    let guest = Guest::new(1).vcpus(2).completion("direct").then("smp:3").then("wait");
+    let mut session = context.boot(&server("direct-smp", &[guest]))?;
+    for (step, cpus) in [("both", 2), ("offline", 1), ("online", 2)] {
+        let smp = session.result("a", "smp", seconds(240))?;
+        ensure!(smp["step"] == step, "expected step {step}, got {smp}");
+        context.figures.exactly(&format!("{step}: CPUs"), number(&smp, "cpus")?, cpus)?;
+        let ticks = smp["ticks"].as_array().with_context(|| format!("no ticks in {smp}"))?;
+        let least = ticks.iter().filter_map(serde_json::Value::as_u64).min().unwrap_or(0);
+        context.figures.at_least(&format!("{step}: clock ticks of work on the least busy CPU"), least, 20)?;
+    }
+    session.shut_down()?;
+    Ok(())
+}
+
+fn restart_under_load(session: &mut Session) -> Result<()> {
+    // It is up and has been answered: interrupts are on their way when it is killed.
+    session.result("b", "ping", seconds(240))?;
+    session.ask(Command::Restart("b".into()), seconds(30))?;
+    session.state("b", GuestState::Stopped, seconds(60))?;
+    session.state("b", GuestState::Running, seconds(60))?;
+    Ok(())
+}
+
+fn direct_restarts(context: &mut Context<'_>) -> Result<()> {
+    // b floods a for as long as it lives.
+    let flood = Guest::new(2).peer(1).then("ping:3").then("ping:100000").completion("direct");
+    let quiet = Guest::new(1).then("wait").completion("direct");
+    let mut session = context.boot(&server("direct-restarts", &[quiet, flood]))?;
+    session.state("b", GuestState::Running, seconds(60))?;
+    for _ in 0..LIVES {
+        restart_under_load(&mut session)?;
+    }
+    session.result("b", "ping", seconds(240))?;
+    let counters = session.counters()?;
+    let starts = |name: &str| counters.guest(name).map_or(0, |g| g.starts);
+    context.figures.exactly("lives of b", starts("b"), LIVES + 1)?;
+    context.figures.exactly("lives of a", starts("a"), 1)?;
+    let errors: u64 = counters.guests.iter().flat_map(|g| &g.ports).map(|p| p.ring_errors).sum();
+    context.figures.exactly("ring errors", errors, 0)?;
+    session.shut_down()?;
+    Ok(())
+}

@@ -1,0 +1,20 @@
+//! Ways in which the device can be made to fail.
+
+/// What goes wrong from now on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// The receive side stands still.
+    pub receive_stalled: bool,
+    /// The transmit side stands still.
+    pub transmit_stalled: bool,
+    /// Frames are sent but their descriptors never written back.
+    pub no_write_back: bool,
+    /// CTRL.RST never clears.
+    pub reset_hangs: bool,
+    /// STATUS keeps saying that DMA is under way.
+    pub master_stuck: bool,
+    /// Queue enable bits never read back as set.
+    pub enable_stuck: bool,
+    /// All reads give all ones: the device has left the bus.
+    pub gone: bool,
+}

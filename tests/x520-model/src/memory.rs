@@ -1,0 +1,188 @@
+//! Memory to DMA into, of which the device reaches only what it was granted.
+
+#![allow(unsafe_code, reason = "a driver holds pointers into the same memory")]
+
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What the device may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Read.
+    Read,
+    /// Read and write.
+    ReadWrite,
+}
+
+/// The device's way to memory. False: the transaction was refused, nothing was transferred.
+pub trait Dma {
+    /// Reads at a bus address.
+    fn read(&mut self, address: u64, into: &mut [u8]) -> bool;
+    /// Writes at a bus address.
+    fn write(&mut self, address: u64, from: &[u8]) -> bool;
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Grant {
+    start: u64,
+    end: u64,
+    access: Access,
+}
+
+#[derive(Debug)]
+struct Inner {
+    host: NonNull<u8>,
+    len: usize,
+    used: usize,
+    grants: Vec<Grant>,
+}
+
+// SAFETY: the backing is leaked and every access goes through the mutex, or through the pointers that `allocate` hands
+// out, whose users order themselves by the device's registers.
+unsafe impl Send for Inner {}
+
+/// Memory of a test, reached at bus addresses that differ from the host's. Clones are the same memory.
+#[derive(Clone, Debug)]
+pub struct Memory(Arc<Mutex<Inner>>);
+
+/// A part of the memory, as the host and as the device see it.
+#[derive(Clone, Copy, Debug)]
+pub struct Block {
+    /// Where the host sees it.
+    pub host: NonNull<u8>,
+    /// Where the device sees it.
+    pub bus: u64,
+    /// Bytes.
+    pub len: usize,
+}
+
+impl Memory {
+    /// Bus address of its first byte: above 4 GiB, so that a lost upper half shows.
+    pub const BASE: u64 = 0x12_3450_0000;
+
+    /// Of `len` bytes, none granted. The backing is leaked: tests are short.
+    ///
+    /// # Panics
+    /// There is not so much.
+    #[must_use]
+    pub fn new(len: usize) -> Self {
+        let words = vec![0u128; len.div_ceil(16) + 256].leak();
+        let start = words.as_mut_ptr().cast::<u8>();
+        let host = NonNull::new(start.wrapping_add(start.align_offset(4096))).expect("not null");
+        Self(Arc::new(Mutex::new(Inner { host, len, used: 0, grants: Vec::new() })))
+    }
+
+    fn with<T>(&self, f: impl FnOnce(&mut Inner) -> T) -> T {
+        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes `len` bytes, aligned, of zeroes; not granted.
+    ///
+    /// # Panics
+    /// The memory is used up.
+    #[must_use]
+    pub fn allocate(&self, len: usize, align: usize) -> Block {
+        self.with(|m| {
+            let at = m.used.next_multiple_of(align);
+            assert!(at + len <= m.len, "{len} bytes wanted, {} left", m.len.saturating_sub(at));
+            m.used = at + len;
+            // SAFETY: within the backing, as just checked.
+            Block { host: unsafe { m.host.add(at) }, bus: Self::BASE + at as u64, len }
+        })
+    }
+
+    /// Takes `len` bytes and grants them for reading and writing.
+    #[must_use]
+    pub fn granted(&self, len: usize, align: usize) -> Block {
+        let block = self.allocate(len, align);
+        self.grant(block.bus, len, Access::ReadWrite);
+        block
+    }
+
+    /// Lets the device at some bytes.
+    pub fn grant(&self, address: u64, len: usize, access: Access) {
+        self.with(|m| m.grants.push(Grant { start: address, end: address + len as u64, access }));
+    }
+
+    /// Takes back every grant that touches these bytes.
+    pub fn revoke(&self, address: u64, len: usize) {
+        let end = address + len as u64;
+        self.with(|m| m.grants.retain(|g| g.end <= address || end <= g.start));
+    }
+
+    /// Copies bytes to a bus address, as the host would.
+    ///
+    /// # Panics
+    /// They are not all within.
+    pub fn fill(&self, address: u64, from: &[u8]) {
+        let at = self.with(|m| m.locate(address, from.len())).expect("within the memory");
+        // SAFETY: within the backing, as just checked.
+        unsafe { at.as_ptr().copy_from(from.as_ptr(), from.len()) };
+    }
+
+    /// Copies bytes from a bus address, as the host would.
+    ///
+    /// # Panics
+    /// They are not all within.
+    #[must_use]
+    pub fn copy(&self, address: u64, len: usize) -> Vec<u8> {
+        let at = self.with(|m| m.locate(address, len)).expect("within the memory");
+        let mut bytes = vec![0; len];
+        // SAFETY: within the backing, as just checked.
+        unsafe { at.as_ptr().copy_to(bytes.as_mut_ptr(), len) };
+        bytes
+    }
+}
+
+impl Inner {
+    fn locate(&self, address: u64, len: usize) -> Option<NonNull<u8>> {
+        let at = usize::try_from(address.checked_sub(Memory::BASE)?).ok()?;
+        // SAFETY: within the backing, as the condition checks.
+        (at.checked_add(len)? <= self.len).then(|| unsafe { self.host.add(at) })
+    }
+
+    /// Where an access goes, if one grant covers all of it.
+    fn check(&self, address: u64, len: usize, write: bool) -> Option<NonNull<u8>> {
+        let end = address.checked_add(len as u64)?;
+        let covers = |g: &Grant| {
+            g.start <= address && end <= g.end && (!write || g.access == Access::ReadWrite)
+        };
+        self.grants.iter().any(covers).then(|| self.locate(address, len))?
+    }
+}
+
+impl Dma for Memory {
+    fn read(&mut self, address: u64, into: &mut [u8]) -> bool {
+        let Some(at) = self.with(|m| m.check(address, into.len(), false)) else { return false };
+        // SAFETY: within the backing; `into` is the model's own.
+        unsafe { at.as_ptr().copy_to(into.as_mut_ptr(), into.len()) };
+        true
+    }
+
+    fn write(&mut self, address: u64, from: &[u8]) -> bool {
+        let Some(at) = self.with(|m| m.check(address, from.len(), true)) else { return false };
+        // SAFETY: within the backing; `from` is the model's own.
+        unsafe { at.as_ptr().copy_from(from.as_ptr(), from.len()) };
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Access, Dma, Memory};
+
+    #[test]
+    fn only_what_was_granted_is_reached() {
+        let mut m = Memory::new(0x4000);
+        let block = m.allocate(0x1000, 0x1000);
+        assert!(!m.read(block.bus, &mut [0; 4]));
+        m.grant(block.bus, 0x800, Access::Read);
+        assert!(m.read(block.bus + 0x7fc, &mut [0; 4]) && !m.read(block.bus + 0x7fd, &mut [0; 4]));
+        assert!(!m.write(block.bus, &[1]));
+        m.grant(block.bus, 0x1000, Access::ReadWrite);
+        assert!(m.write(block.bus + 0xffc, &[1, 2, 3, 4]));
+        assert_eq!(m.copy(block.bus + 0xffc, 4), [1, 2, 3, 4]);
+        m.revoke(block.bus + 0x10, 1);
+        assert!(!m.read(block.bus, &mut [0]) && !m.write(u64::MAX, &[1, 2]));
+    }
+}

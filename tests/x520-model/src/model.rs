@@ -1,0 +1,356 @@
+//! The device: its registers, its clock, and what a read and a write do (data sheet 8.2).
+
+use std::collections::VecDeque;
+
+use crate::control::Reset;
+use crate::diagnostic::{Diagnostic, Direction};
+use crate::eeprom::{self, Read};
+use crate::faults::Faults;
+use crate::link::Link;
+use crate::memory::Dma;
+use crate::receive::Receive;
+use crate::registers::{Access, BAR_BYTES, Reg, TABLE, canonical};
+use crate::transmit::Transmit;
+
+/// What the device is built with.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Address in the EEPROM.
+    pub mac: [u8; 6],
+    /// Microseconds from cable or restart to link.
+    pub link_time: u64,
+    /// Whether the EEPROM's checksum is right.
+    pub eeprom_valid: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { mac: [0x02, 0x1b, 0x21, 0, 0, 1], link_time: 500_000, eeprom_valid: true }
+    }
+}
+
+/// The device.
+pub struct Model {
+    pub(crate) config: Config,
+    words: Vec<u32>,
+    /// Row and index of each word of the BAR.
+    map: Vec<Option<(Reg, u16)>>,
+    /// Microseconds since power-on.
+    pub(crate) now: u64,
+    pub(crate) dma: Box<dyn Dma + Send>,
+    pub(crate) diagnostics: Vec<Diagnostic>,
+    /// What goes wrong.
+    pub faults: Faults,
+    pub(crate) reset: Reset,
+    pub(crate) eeprom: Vec<u16>,
+    pub(crate) eeprom_read: Read,
+    pub(crate) link: Link,
+    pub(crate) receive: Receive,
+    pub(crate) transmit: Transmit,
+    pub(crate) sent: VecDeque<Vec<u8>>,
+    /// DMA transactions that were done since power-on: descriptors and data.
+    transactions: u64,
+    /// Register reads and writes since power-on.
+    accesses: (u64, u64),
+}
+
+impl Model {
+    /// After power-on, its reset done and no cable in it.
+    #[must_use]
+    pub fn new(config: Config, dma: Box<dyn Dma + Send>) -> Self {
+        let mut map = vec![None; BAR_BYTES as usize / 4];
+        for row in TABLE {
+            let count: u32 = row.banks.iter().map(|b| b.count).sum();
+            for n in 0..count as usize {
+                map[row.reg.offset(n) as usize / 4] = Some((row.reg, n as u16));
+            }
+        }
+        let mut model = Self {
+            eeprom: eeprom::image(config.mac, config.eeprom_valid),
+            config,
+            words: vec![0; BAR_BYTES as usize / 4],
+            map,
+            now: 0,
+            dma,
+            diagnostics: Vec::new(),
+            faults: Faults::default(),
+            reset: Reset::default(),
+            eeprom_read: Read::default(),
+            link: Link::default(),
+            receive: Receive::new(),
+            transmit: Transmit::new(),
+            sent: VecDeque::new(),
+            transactions: 0,
+            accesses: (0, 0),
+        };
+        model.start_reset();
+        model.advance(10_000);
+        model
+    }
+
+    /// Lets time pass.
+    pub fn advance(&mut self, microseconds: u64) {
+        self.now += microseconds;
+        self.update_reset();
+        self.update_eeprom();
+        self.update_link();
+    }
+
+    /// Lets the device work until it can do nothing more.
+    pub fn run(&mut self) {
+        if self.in_reset() || self.faults.gone {
+            return;
+        }
+        loop {
+            let sent = self.run_transmit();
+            let received = self.run_receive();
+            if !sent && !received {
+                return;
+            }
+        }
+    }
+
+    /// A frame arrives on the wire, without FCS.
+    pub fn deliver(&mut self, frame: &[u8]) {
+        self.arrive(frame, true);
+    }
+
+    /// A frame arrives whose FCS is wrong.
+    pub fn deliver_damaged(&mut self, frame: &[u8]) {
+        self.arrive(frame, false);
+    }
+
+    /// The next frame that left by the wire, without FCS.
+    pub fn take_sent(&mut self) -> Option<Vec<u8>> {
+        self.sent.pop_front()
+    }
+
+    /// The driver's mistakes since they were last taken.
+    pub fn take_diagnostics(&mut self) -> Vec<Diagnostic> {
+        core::mem::take(&mut self.diagnostics)
+    }
+
+    /// DMA transactions since power-on.
+    #[must_use]
+    pub fn transactions(&self) -> u64 {
+        self.transactions
+    }
+
+    /// Register reads and writes since power-on.
+    #[must_use]
+    pub fn accesses(&self) -> (u64, u64) {
+        self.accesses
+    }
+
+    /// The driver reads a register.
+    pub fn read(&mut self, offset: u32) -> u32 {
+        self.accesses.0 += 1;
+        if self.faults.gone {
+            return u32::MAX;
+        }
+        let Some((reg, n)) = self.find(offset) else {
+            self.report(Diagnostic::UnknownRegister { offset, write: false });
+            return 0;
+        };
+        if self.in_reset() && reg != Reg::Ctrl {
+            self.report(Diagnostic::AccessDuringReset { register: reg.row().name });
+            return u32::MAX;
+        }
+        let value = self.get(reg, n);
+        match (reg, reg.row().access) {
+            (_, Access::WriteOnly) => {
+                self.report(Diagnostic::ReadOfWriteOnly { register: reg.row().name });
+                0
+            }
+            (Reg::Swsm, _) => self.read_swsm(value),
+            (Reg::Eicr, _) => self.read_eicr(),
+            // A pair is cleared by reading its upper half (8.2.3.23).
+            (Reg::Gorcl | Reg::Gotcl | Reg::Torl | Reg::Qbrcl | Reg::Qbtcl, _) => value,
+            (_, Access::ReadClear) => {
+                self.set(reg, n, 0);
+                if let Some(low) = low_half(reg) {
+                    self.set(low, n, 0);
+                }
+                value
+            }
+            (Reg::Rxdctl, _) => {
+                self.receive.queues[n].seen_enabled |= value & ENABLE != 0;
+                value
+            }
+            (Reg::Txdctl, _) => {
+                self.transmit.queues[n].seen_enabled |= value & ENABLE != 0;
+                value
+            }
+            _ => value,
+        }
+    }
+
+    /// The driver writes a register.
+    pub fn write(&mut self, offset: u32, value: u32) {
+        self.accesses.1 += 1;
+        if self.faults.gone {
+            return;
+        }
+        let Some((reg, n)) = self.find(offset) else {
+            return self.report(Diagnostic::UnknownRegister { offset, write: true });
+        };
+        let row = reg.row();
+        if self.in_reset() {
+            return self.report(Diagnostic::AccessDuringReset { register: row.name });
+        }
+        if matches!(row.access, Access::ReadOnly | Access::ReadClear) && reg != Reg::Eicr {
+            return self.report(Diagnostic::WriteToReadOnly { register: row.name });
+        }
+        match reg {
+            Reg::Ctrl => self.write_ctrl(value),
+            Reg::Swsm => self.write_swsm(value),
+            Reg::SwFwSync => self.write_sw_fw_sync(value),
+            Reg::Eerd => self.write_eerd(value),
+            Reg::Eec => self.write_eec(value),
+            Reg::Autoc => self.write_autoc(value),
+            Reg::Eicr | Reg::Eics | Reg::Eims | Reg::Eimc | Reg::EicsEx | Reg::EimsEx | Reg::EimcEx => {
+                self.write_interrupt(reg, n, value);
+            }
+            Reg::Rdbal | Reg::Rdbah | Reg::Rdlen | Reg::Rdh | Reg::Rdt | Reg::Rxdctl | Reg::Srrctl => {
+                self.write_receive_queue(reg, n, value);
+            }
+            Reg::Tdbal | Reg::Tdbah | Reg::Tdlen | Reg::Tdh | Reg::Tdt | Reg::Txdctl => {
+                self.write_transmit_queue(reg, n, value);
+            }
+            Reg::Rxctrl => self.write_rxctrl(value),
+            Reg::Mtqc | Reg::Dtxmxszrq => self.write_arbitrated(reg, value),
+            Reg::Secrxctrl => self.write_secrxctrl(value),
+            Reg::Rdrxctl => {
+                // DMAIDONE is the device's.
+                let done = self.get(reg, 0) & DMAIDONE;
+                self.set(reg, 0, value & !DMAIDONE | done);
+            }
+            _ => self.set(reg, n, value),
+        }
+    }
+
+    fn find(&self, offset: u32) -> Option<(Reg, usize)> {
+        if offset % 4 != 0 {
+            return None;
+        }
+        let (reg, n) = (*self.map.get(canonical(offset) as usize / 4)?)?;
+        Some((reg, usize::from(n)))
+    }
+
+    /// A register as it is kept.
+    pub(crate) fn get(&self, reg: Reg, n: usize) -> u32 {
+        self.words[reg.offset(n) as usize / 4]
+    }
+
+    pub(crate) fn set(&mut self, reg: Reg, n: usize, value: u32) {
+        self.words[reg.offset(n) as usize / 4] = value;
+    }
+
+    pub(crate) fn pair(&self, low: Reg, high: Reg, n: usize) -> u64 {
+        u64::from(self.get(low, n)) | u64::from(self.get(high, n)) << 32
+    }
+
+    pub(crate) fn report(&mut self, diagnostic: Diagnostic) {
+        self.diagnostics.push(diagnostic);
+    }
+
+    /// Puts every register at its value after reset.
+    pub(crate) fn set_defaults(&mut self) {
+        for row in TABLE {
+            let count: u32 = row.banks.iter().map(|b| b.count).sum();
+            for n in 0..count as usize {
+                self.set(row.reg, n, row.reset);
+            }
+        }
+    }
+
+    /// Reads memory for a queue. False: it was not granted.
+    pub(crate) fn dma_read(&mut self, who: Direction, address: u64, into: &mut [u8]) -> bool {
+        self.transactions += 1;
+        let ok = self.dma.read(address, into);
+        if !ok {
+            self.report(Diagnostic::NotGranted { who, address, len: into.len(), write: false });
+        }
+        ok
+    }
+
+    /// Writes memory for a queue. False: it was not granted.
+    pub(crate) fn dma_write(&mut self, who: Direction, address: u64, from: &[u8]) -> bool {
+        self.transactions += 1;
+        let ok = self.dma.write(address, from);
+        if !ok {
+            self.report(Diagnostic::NotGranted { who, address, len: from.len(), write: true });
+        }
+        ok
+    }
+
+    /// A descriptor's two words.
+    pub(crate) fn read_descriptor(&mut self, who: Direction, address: u64) -> Option<[u64; 2]> {
+        let mut bytes = [0; 16];
+        self.dma_read(who, address, &mut bytes).then(|| {
+            let word = u128::from_le_bytes(bytes);
+            [word as u64, (word >> 64) as u64]
+        })
+    }
+}
+
+/// Queue enable in RXDCTL and TXDCTL.
+pub(crate) const ENABLE: u32 = 1 << 25;
+/// RDRXCTL: DMA initialization is done.
+pub(crate) const DMAIDONE: u32 = 1 << 3;
+
+fn low_half(high: Reg) -> Option<Reg> {
+    Some(match high {
+        Reg::Gorch => Reg::Gorcl,
+        Reg::Gotch => Reg::Gotcl,
+        Reg::Torh => Reg::Torl,
+        Reg::Qbrch => Reg::Qbrcl,
+        Reg::Qbtch => Reg::Qbtcl,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::diagnostic::Diagnostic;
+    use crate::registers::Reg;
+    use crate::testing::model;
+
+    #[test]
+    fn an_unknown_offset_a_read_only_and_a_write_only_register_are_told() {
+        let (mut m, _) = model();
+        assert_eq!(m.read(0x1_fff0), 0);
+        m.write(Reg::Status.offset(0), 1);
+        m.write(Reg::Gprc.offset(0), 1);
+        assert_eq!(m.read(Reg::Eimc.offset(0)), 0);
+        m.write(0x1002, 0);
+        assert_eq!(
+            m.take_diagnostics(),
+            [
+                Diagnostic::UnknownRegister { offset: 0x1_fff0, write: false },
+                Diagnostic::WriteToReadOnly { register: "STATUS" },
+                Diagnostic::WriteToReadOnly { register: "GPRC" },
+                Diagnostic::ReadOfWriteOnly { register: "EIMC" },
+                Diagnostic::UnknownRegister { offset: 0x1002, write: true },
+            ]
+        );
+    }
+
+    #[test]
+    fn old_offsets_are_the_same_register() {
+        let (mut m, _) = model();
+        m.write(0x5818, 0x1234);
+        m.write(0x2104, 0x0200_0002);
+        assert_eq!((m.read(Reg::Mrqc.offset(0)), m.read(Reg::Srrctl.offset(1))), (0x1234, 0x0200_0002));
+    }
+
+    #[test]
+    fn a_device_off_the_bus_reads_as_all_ones() {
+        let (mut m, _) = model();
+        m.faults.gone = true;
+        assert_eq!(m.read(0x1_fff0), u32::MAX);
+        m.write(Reg::Rxctrl.offset(0), 1);
+        m.faults.gone = false;
+        assert_eq!(m.read(Reg::Rxctrl.offset(0)), 0);
+    }
+}
