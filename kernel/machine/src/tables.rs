@@ -1,7 +1,7 @@
 //! The guest's ACPI tables: a hardware-reduced machine (no PM1, no SCI, no legacy devices).
 //!
 //! Follows ACPI 6.5 ch. 5 (tables), 4.1 (hardware-reduced), 4.8.3.7 (sleep and reset registers) and PCI Firmware 3.3
-//! ch. 4 (MCFG). The addresses in them are those of [`layout`](crate::layout).
+//! ch. 4 (MCFG). The addresses in them are those of [`layout`].
 
 extern crate alloc;
 

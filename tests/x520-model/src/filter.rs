@@ -77,7 +77,7 @@ impl Model {
         let control = self.get(Reg::Mcstctrl, 0);
         // 12 of the address's last 16 bits, as MCSTCTRL.MO chooses.
         let last = u16::from_le_bytes([to[4], to[5]]);
-        let bit = usize::from(last >> (4 - (control & 3)) & 0xfff);
+        let bit = usize::from(last >> [4, 3, 2, 0][(control & 3) as usize] & 0xfff);
         control & MFE != 0 && self.get(Reg::Mta, bit / 32) >> (bit % 32) & 1 == 1
     }
 
@@ -159,10 +159,7 @@ mod tests {
         m.write(Reg::Maxfrs.offset(0), 9018 << 16);
         assert!(admits(&mut m, &f));
         assert!(!m.admits(&f, false, &parse(&f, 0x8100)));
-        assert_eq!(
-            [Reg::Ruc, Reg::Roc, Reg::Crcerrs, Reg::Tpr].map(|r| m.read(r.offset(0))),
-            [1, 1, 1, 5]
-        );
+        assert_eq!([Reg::Ruc, Reg::Roc, Reg::Crcerrs, Reg::Tpr].map(|r| m.read(r.offset(0))), [1, 1, 1, 5]);
         m.write(Reg::Fctrl.offset(0), 2);
         assert!(m.admits(&f, false, &parse(&f, 0x8100)), "kept on wish");
     }

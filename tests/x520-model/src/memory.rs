@@ -144,9 +144,7 @@ impl Inner {
     /// Where an access goes, if one grant covers all of it.
     fn check(&self, address: u64, len: usize, write: bool) -> Option<NonNull<u8>> {
         let end = address.checked_add(len as u64)?;
-        let covers = |g: &Grant| {
-            g.start <= address && end <= g.end && (!write || g.access == Access::ReadWrite)
-        };
+        let covers = |g: &Grant| g.start <= address && end <= g.end && (!write || g.access == Access::ReadWrite);
         self.grants.iter().any(covers).then(|| self.locate(address, len))?
     }
 }

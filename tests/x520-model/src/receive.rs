@@ -160,7 +160,8 @@ impl Model {
                 return self.halt_receive(q);
             }
             let last = i + 1 == pieces;
-            let words = if legacy { legacy_words(w, piece, last, strip) } else { self.advanced_words(w, piece, last, strip) };
+            let words =
+                if legacy { legacy_words(w, piece, last, strip) } else { self.advanced_words(w, piece, last, strip) };
             let mut out = [0; 16];
             out[..8].copy_from_slice(&words[0].to_le_bytes());
             out[8..].copy_from_slice(&words[1].to_le_bytes());

@@ -139,7 +139,7 @@ registers! {
     Rscdbu "RSCDBU" [0x03028 + 4 x 1] ReadWrite 0 "8.2.3.8"
 
     Dmatxctl "DMATXCTL" [0x04a80 + 4 x 1] ReadWrite 0x8100_0000 "8.2.3.9"
-    Dtxtcpflgl "DTXTCPFLGL" [0x04a88 + 4 x 1] ReadWrite 0x0fff_0ff6 "8.2.3.9"
+    Dtxtcpflgl "DTXTCPFLGL" [0x04a88 + 4 x 1] ReadWrite 0x0f76_0ff6 "8.2.3.9"
     Dtxtcpflgh "DTXTCPFLGH" [0x04a8c + 4 x 1] ReadWrite 0x0000_0f7f "8.2.3.9"
     Dtxmxszrq "DTXMXSZRQ" [0x08100 + 4 x 1] ReadWrite 0x10 "8.2.3.9"
     Txpbsize "TXPBSIZE" [0x0cc00 + 4 x 8] ReadWrite 0 "8.2.3.9"
