@@ -4,7 +4,7 @@
 //! Each descriptor is read once, in two 64-bit loads, and checked in that copy; what the guest writes there afterwards
 //! is never looked at.
 
-use memory::{GuestMemory, Span};
+use memory::GuestMemory;
 
 use crate::fault::Fault;
 use crate::shared::MAX_QUEUE_SIZE;
@@ -12,9 +12,9 @@ use crate::shared::MAX_QUEUE_SIZE;
 /// Bytes of a descriptor.
 pub(crate) const DESCRIPTOR_BYTES: u64 = 16;
 
-pub(crate) const NEXT: u16 = 1;
-pub(crate) const WRITE: u16 = 2;
-pub(crate) const INDIRECT: u16 = 4;
+const NEXT: u16 = 1;
+const WRITE: u16 = 2;
+const INDIRECT: u16 = 4;
 
 struct Descriptor {
     addr: u64,
@@ -45,19 +45,18 @@ const SEGMENTS: usize = 2 * MAX_QUEUE_SIZE as usize;
 
 /// Buffers of the chains taken from a queue, in order. Two chains of the greatest length have room.
 #[derive(Debug, Default)]
-pub struct Segments(heapless::Vec<Segment, SEGMENTS>, heapless::Vec<Span, SEGMENTS>);
+pub struct Segments(heapless::Vec<Segment, SEGMENTS>);
 
 impl Segments {
     /// None.
     #[must_use]
     pub const fn new() -> Self {
-        Self(heapless::Vec::new(), heapless::Vec::new())
+        Self(heapless::Vec::new())
     }
 
     /// Forgets them.
     pub fn clear(&mut self) {
         self.0.clear();
-        self.1.clear();
     }
 
     /// Whether another chain of any allowed length has room.
@@ -70,12 +69,6 @@ impl Segments {
     #[must_use]
     pub fn all(&self) -> &[Segment] {
         &self.0
-    }
-
-    /// All of them, as the host has them mapped.
-    #[must_use]
-    pub fn spans(&self) -> &[Span] {
-        &self.1
     }
 }
 
@@ -96,12 +89,6 @@ impl Chain {
     #[must_use]
     pub fn readable<'s>(&self, segments: &'s Segments) -> &'s [Segment] {
         segments.0.get(self.first..self.writable).unwrap_or(&[])
-    }
-
-    /// The device-readable buffers, as the host has them mapped.
-    #[must_use]
-    pub fn readable_spans<'s>(&self, segments: &'s Segments) -> &'s [Span] {
-        segments.1.get(self.first..self.writable).unwrap_or(&[])
     }
 
     /// The device-writable buffers.
@@ -129,7 +116,6 @@ pub(crate) fn walk(memory: &GuestMemory, table: &Table, head: u16, segments: &mu
         Ok(()) => Ok(chain),
         Err(fault) => {
             segments.0.truncate(first);
-            segments.1.truncate(first);
             Err(fault)
         }
     }
@@ -177,7 +163,7 @@ fn follow(
             return Err(Fault::ZeroLength);
         }
         total = total.checked_add(d.len).ok_or(Fault::LengthWraps)?;
-        let span = memory.span(d.addr, d.len).map_err(|_| Fault::Buffer)?;
+        memory.translate(d.addr, u64::from(d.len)).map_err(|_| Fault::Buffer)?;
         if d.flags & WRITE != 0 {
             chain.writable_bytes += d.len;
         } else if chain.writable_bytes != 0 {
@@ -188,7 +174,6 @@ fn follow(
         }
         // Room was checked before the walk; a full list would be our own mistake, and costs the guest its device only.
         segments.0.push(Segment { gpa: d.addr, len: d.len }).map_err(|_| Fault::ChainTooLong)?;
-        segments.1.push(span).map_err(|_| Fault::ChainTooLong)?;
         chain.end += 1;
         if d.flags & NEXT == 0 {
             return Ok(());

@@ -6,7 +6,7 @@ use memory::GuestMemory;
 use crate::chain::Segments;
 use crate::fault::Fault;
 use crate::msix::MsixState;
-use crate::queue::{Next, Published, Queue, QueueState, Request, Single, Token};
+use crate::queue::{Published, Queue, QueueState, Request, Token};
 use crate::shared::{CONFIG_BYTES, Deliver, Features, ISR_QUEUE, MAX_QUEUES, Phase, QueueConfig, Shared, VECTORS};
 
 /// The version of [`DeviceState`] that this code writes and reads.
@@ -121,7 +121,7 @@ impl Device {
 
     /// How many requests a queue is known to hold, at least. Zero if it is not in use.
     pub fn available(&mut self, queue: u16) -> u16 {
-        self.with(queue, |q, _| q.available()).unwrap_or(0)
+        self.with(queue, |q, memory| q.available(memory)).unwrap_or(0)
     }
 
     /// Takes the next request of a queue; its buffers are appended to `segments`, which must have room for a chain.
@@ -138,7 +138,7 @@ impl Device {
     /// nothing happens but that it is counted.
     pub fn complete(&mut self, token: Token, written: u32) -> bool {
         let bit = 1 << token.queue;
-        let done = self.with(token.queue, |q, _| q.complete(token, written)).unwrap_or(false);
+        let done = self.with(token.queue, |q, memory| q.complete(memory, token, written)).unwrap_or(false);
         if done {
             self.dirty |= bit;
         } else {
@@ -147,62 +147,14 @@ impl Device {
         done
     }
 
-    /// Takes the next request of a queue if it is a single buffer; see [`Queue::take`]. Also [`Next::Empty`] if a rule
-    /// was broken.
-    #[inline]
-    pub fn take(&mut self, queue: u16) -> Next {
-        self.with(queue, |q, memory| q.take(memory)).unwrap_or(Next::Empty)
-    }
-
-    /// Takes up to `into.len()` single buffers of a queue; how many, and what [`Device::take`] would say next, short of
-    /// another one.
-    #[inline]
-    pub fn take_some(&mut self, queue: u16, into: &mut [Single]) -> (usize, Next) {
-        self.with(queue, |q, memory| {
-            for (n, slot) in into.iter_mut().enumerate() {
-                match q.take(memory)? {
-                    Next::Single(single) => *slot = single,
-                    other => return Ok((n, other)),
-                }
-            }
-            Ok((into.len(), Next::Empty))
-        })
-        .unwrap_or((0, Next::Empty))
-    }
-
-    /// Gives back the buffer taken last; see [`Queue::untake`].
-    pub fn untake(&mut self, queue: u16, single: Single) {
-        self.with(queue, |q, _| {
-            q.untake(single);
-            Ok(())
-        });
-    }
-
-    /// Finishes a single buffer into which `written` bytes were written.
-    #[inline]
-    pub fn finish(&mut self, queue: u16, single: Single, written: u32) {
-        self.dirty |= 1 << queue;
-        self.with(queue, |q, _| q.finish(single, written));
-    }
-
-    /// Finishes single buffers that were only read.
-    #[inline]
-    pub fn finish_all(&mut self, queue: u16, singles: &[Single]) {
-        if singles.is_empty() {
-            return;
-        }
-        self.dirty |= 1 << queue;
-        self.with(queue, |q, _| singles.iter().try_for_each(|&single| q.finish(single, 0)));
-    }
-
     /// Asks the driver to notify, and looks again: how many requests came meanwhile. See [`Queue::arm`].
     pub fn arm(&mut self, queue: u16) -> u16 {
-        self.with(queue, |q, _| q.arm()).unwrap_or(0)
+        self.with(queue, |q, memory| q.arm(memory)).unwrap_or(0)
     }
 
     /// Asks the driver not to notify.
     pub fn disarm(&mut self, queue: u16) {
-        self.with(queue, |q, _| q.disarm());
+        self.with(queue, |q, memory| q.disarm(memory));
     }
 
     /// The guest broke a rule: the device stops until its driver resets it.
@@ -314,17 +266,13 @@ impl Device {
         if self.dirty == 0 && !self.config_changed {
             return;
         }
-        self.publish(deliver);
-    }
-
-    fn publish(&mut self, deliver: &impl Deliver) {
         let counters = self.shared.counters();
         let mut entries = 0u32;
         for queue in 0..MAX_QUEUES as u16 {
             if self.dirty & 1 << queue == 0 {
                 continue;
             }
-            match self.with(queue, |q, _| q.publish()) {
+            match self.with(queue, |q, memory| q.publish(memory)) {
                 Some(Published::Interrupt) => match self.shared.queue_vector(queue) {
                     vector if usize::from(vector) < VECTORS => entries |= 1 << vector,
                     _ => self.shared.set_isr(ISR_QUEUE),

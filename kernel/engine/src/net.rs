@@ -3,24 +3,17 @@
 //! A frame's headers are copied once out of the sender's memory, checked there, and that copy is what every receiver gets;
 //! the rest goes from the sender's buffers straight into the receiver's. All work of this back-end is done at once: it
 //! holds no token beyond a call.
-//!
-//! Most frames lie in one buffer and go to one port that has a buffer large enough: that way ([`Net::burst`]) is short.
-//! Everything else goes the general way ([`Net::forward`]).
 
-mod frame;
-
-use memory::Span;
-use memory::copy::Copier;
+use memory::GuestMemory;
 
 use crate::backend::{Backend, Devices, MAX_PORTS};
-use crate::chain::Segments;
+use crate::chain::{Segment, Segments};
 use crate::device::Device;
 use crate::fault::Fault;
-use crate::net::frame::{Bad, Front};
-use crate::queue::{AHEAD, Next, Request, Single, Token};
+use crate::queue::{Request, Token};
 use crate::shared::{CONFIG_BYTES, DeviceConfig, Features, MAX_QUEUE_PAIRS};
-use crate::stats::{Counter, PortCounters};
-use crate::switch::{Mac, Path, Switch};
+use crate::stats::Counter;
+use crate::switch::{Mac, Switch};
 
 /// Bytes of `virtio_net_hdr`, which comes before each frame (5.1.6).
 pub const HEADER_BYTES: usize = 12;
@@ -32,7 +25,13 @@ pub const VLAN_BYTES: u32 = 4;
 pub const MAX_BUFFERS: usize = 64;
 
 const STATUS_LINK_UP: u8 = 1;
+const HDR_F_NEEDS_CSUM: u8 = 1;
+const HDR_GSO_NONE: u8 = 0;
+const NUM_BUFFERS: core::ops::Range<usize> = 10..12;
 const MTU: usize = 10;
+
+/// Bytes of a frame that are copied out and checked: Ethernet, and room for what is in it up to TCP.
+const FRONT_BYTES: usize = 64;
 
 /// What a net device with `pairs` queue pairs is: receive and transmit queues alternate from 0. `mtu` is the largest
 /// payload of a frame in bytes.
@@ -58,21 +57,36 @@ pub const fn config(mac: [u8; 6], mtu: u16, pairs: u16) -> DeviceConfig {
     }
 }
 
-/// Frames and bytes that are counted together at the end of a run of them.
-#[derive(Default)]
-struct Tally {
-    packets: u64,
-    bytes: u64,
+/// A frame on its way.
+struct Frame<'s> {
+    /// The header for its receivers, and the frame's first bytes as they were checked.
+    front: [u8; HEADER_BYTES + FRONT_BYTES],
+    /// Bytes of `front` in use.
+    front_len: usize,
+    /// Bytes of the frame, without virtio-net header.
+    len: u32,
+    /// The sender's buffers, virtio-net header included.
+    buffers: &'s [Segment],
+}
+
+/// Why a frame from a guest goes nowhere.
+enum Bad {
+    Length,
+    Header,
+    Source,
+}
+
+enum Route {
+    Nowhere,
+    Port(usize),
+    Flood,
 }
 
 /// The net back-end.
 pub struct Net {
-    copier: Copier,
     switch: Switch,
     /// The largest frame of each port in bytes, without virtio-net header.
     max_frame: [u32; MAX_PORTS],
-    /// The way of the last frame from each port.
-    paths: [Path; MAX_PORTS],
     sent: Segments,
     posted: Segments,
 }
@@ -83,18 +97,11 @@ impl Net {
     #[must_use]
     pub const fn new(seed: u64, max_age: u64) -> Self {
         Self {
-            copier: Copier::PLAIN,
             switch: Switch::new(seed, max_age),
             max_frame: [0; MAX_PORTS],
-            paths: [Path::NONE; MAX_PORTS],
             sent: Segments::new(),
             posted: Segments::new(),
         }
-    }
-
-    /// Copies frames with this variant of the copy routine from now on.
-    pub const fn set_copier(&mut self, copier: Copier) {
-        self.copier = copier;
     }
 }
 
@@ -122,17 +129,28 @@ impl Backend for Net {
     fn serve(&mut self, devices: &mut Devices, port: usize, queue: u16, limit: u32, now: u64) -> u32 {
         let mut taken = 0;
         while taken < limit {
-            let (n, next) = self.burst(devices, port, queue, limit - taken, now);
-            taken += n;
-            match next {
-                Next::Other if taken < limit => {
-                    if !self.one(devices, port, queue, now) {
-                        break;
-                    }
-                    taken += 1;
+            let Some(device) = devices.get_mut(port) else { break };
+            self.sent.clear();
+            let Some(Request { token, chain }) = device.pop(queue, &mut self.sent) else { break };
+            taken += 1;
+            if chain.writable_bytes != 0 {
+                device.fail(Fault::Direction);
+                break;
+            }
+            let max = self.max_frame.get(port).copied().unwrap_or(0);
+            let counters = device.shared().counters();
+            counters.tx_packets.add(1);
+            counters.tx_bytes.add(u64::from(chain.readable_bytes.saturating_sub(HEADER_BYTES as u32)));
+            match Frame::take(device.memory(), chain.readable(&self.sent), chain.readable_bytes, max) {
+                Ok(mut frame) => {
+                    forward(&mut self.switch, &self.max_frame, &mut self.posted, devices, port, queue, &mut frame, now);
                 }
-                Next::Empty if n == 0 => break,
-                _ => {}
+                Err(Bad::Length) => counters.tx_bad_length.add(1),
+                Err(Bad::Header) => counters.tx_bad_header.add(1),
+                Err(Bad::Source) => counters.tx_bad_source.add(1),
+            }
+            if let Some(device) = devices.get_mut(port) {
+                device.complete(token, 0);
             }
         }
         taken
@@ -148,161 +166,75 @@ impl Backend for Net {
     }
 }
 
-impl Net {
-    /// Takes and sends frames of one buffer each: how many, and what comes next.
-    fn burst(&mut self, devices: &mut Devices, port: usize, queue: u16, limit: u32, now: u64) -> (u32, Next) {
-        let mut singles = [Single::NONE; AHEAD];
-        let room = singles.len().min(limit as usize);
-        let (Some(device), Some(slots), Some(&max)) =
-            (devices.get_mut(port), singles.get_mut(..room), self.max_frame.get(port))
-        else {
-            return (0, Next::Empty);
-        };
-        let (n, next) = device.take_some(queue, slots);
-        let singles = singles.get(..n).unwrap_or(&[]);
-        let sender = device.shared().counters();
-        let mut front = Front::new();
-        let mut sent = Tally::default();
-        let mut run = Run { to: MAX_PORTS, queue: 0, tally: Tally::default() };
-        for single in singles {
-            if single.writable {
-                if let Some(device) = devices.get_mut(port) {
-                    device.fail(Fault::Direction);
-                }
-                break;
-            }
-            sent.packets += 1;
-            sent.bytes += u64::from(single.span.len().saturating_sub(HEADER_BYTES as u32));
-            if let Err(bad) = front.take_single(self.copier, &single.span, max) {
-                bad.count(sender);
-                continue;
-            }
-            let Some(to) = self.quick(&front, port, now) else {
-                self.forward(devices, port, queue, &mut front, core::slice::from_ref(&single.span), now);
-                continue;
-            };
-            if !self.give_single(devices, &mut run, to, queue, &front, &single.span) {
-                self.deliver(devices, to, queue, &mut front, core::slice::from_ref(&single.span), false);
-            }
+impl<'s> Frame<'s> {
+    /// Copies the headers out of a sent chain of `bytes` bytes, and checks them.
+    fn take(memory: &GuestMemory, buffers: &'s [Segment], bytes: u32, max: u32) -> Result<Self, Bad> {
+        let len = bytes.checked_sub(HEADER_BYTES as u32).ok_or(Bad::Length)?;
+        if len < ETHERNET_BYTES || len > max {
+            return Err(Bad::Length);
         }
-        run.close(devices);
-        sender.tx_packets.add(sent.packets);
-        sender.tx_bytes.add(sent.bytes);
-        if let Some(device) = devices.get_mut(port) {
-            device.finish_all(queue, singles);
+        let front_len = HEADER_BYTES + FRONT_BYTES.min(len as usize);
+        let mut front = [0; HEADER_BYTES + FRONT_BYTES];
+        let mut from = Cursor::new(buffers);
+        let mut at = 0;
+        while at < front_len {
+            let (gpa, n) = from.run(front_len - at).ok_or(Bad::Length)?;
+            let into = front.get_mut(at..at + n).ok_or(Bad::Length)?;
+            memory.read(gpa, into).map_err(|_| Bad::Length)?;
+            at += n;
         }
-        (n as u32, next)
+        // No offload was offered, so the driver may ask for none (5.1.6.2.1). Unknown flags are to be ignored.
+        if front[0] & HDR_F_NEEDS_CSUM != 0 || front[1] != HDR_GSO_NONE {
+            return Err(Bad::Header);
+        }
+        // Receivers get a header of our own making: nothing of the sender's goes through.
+        front[..HEADER_BYTES].fill(0);
+        let frame = Self { front, front_len, len, buffers };
+        if frame.source().is_multicast() { Err(Bad::Source) } else { Ok(frame) }
     }
 
-    /// The one port to which a frame goes like the one before it on its port. None: look closer.
-    #[inline]
-    fn quick(&mut self, front: &Front, port: usize, now: u64) -> Option<usize> {
-        let path = self.paths.get_mut(port)?;
-        let (destination, source) = (front.destination(), front.source());
-        if let Some(to) = self.switch.again(path, destination, source, now) {
-            return Some(to);
-        }
-        *path = self.switch.path(destination, source, port, now)?;
-        Some(path.to())
+    fn destination(&self) -> Mac {
+        self.mac(HEADER_BYTES)
     }
 
-    /// Puts a frame into one buffer of the receiver's, which must be the next and large enough. False: nothing was done.
-    #[inline]
-    fn give_single(
-        &mut self,
-        devices: &mut Devices,
-        run: &mut Run,
-        to: usize,
-        from_queue: u16,
-        front: &Front,
-        from: &Span,
-    ) -> bool {
-        if run.to != to {
-            run.close(devices);
-            let Some(receiver) = devices.get(to).filter(|d| d.running()) else { return false };
-            (run.to, run.queue) = (to, receive_queue(receiver, from_queue));
-        }
-        let Some(receiver) = devices.get_mut(to) else { return false };
-        let need = HEADER_BYTES as u32 + front.frame_len();
-        if self.max_frame.get(to).is_none_or(|&max| front.frame_len() > max) {
-            return false;
-        }
-        let Next::Single(single) = receiver.take(run.queue) else { return false };
-        if !single.writable || single.span.len() < need || front.put_single(self.copier, from, &single.span).is_none() {
-            receiver.untake(run.queue, single);
-            return false;
-        }
-        receiver.finish(run.queue, single, need);
-        run.tally.packets += 1;
-        run.tally.bytes += u64::from(front.frame_len());
-        true
+    fn source(&self) -> Mac {
+        self.mac(HEADER_BYTES + 6)
     }
 
-    /// Takes and sends one frame that is not a single buffer. False: there was none after all.
-    fn one(&mut self, devices: &mut Devices, port: usize, queue: u16, now: u64) -> bool {
-        let Some(device) = devices.get_mut(port) else { return false };
-        let mut sent = core::mem::take(&mut self.sent);
-        sent.clear();
-        let request = device.pop(queue, &mut sent);
-        if let Some(Request { token, chain }) = request {
-            if chain.writable_bytes != 0 {
-                device.fail(Fault::Direction);
-            } else {
-                let max = self.max_frame.get(port).copied().unwrap_or(0);
-                let counters = device.shared().counters();
-                counters.tx_packets.add(1);
-                counters.tx_bytes.add(u64::from(chain.readable_bytes.saturating_sub(HEADER_BYTES as u32)));
-                let spans = chain.readable_spans(&sent);
-                let mut front = Front::new();
-                match front.take(self.copier, spans, chain.readable_bytes, max) {
-                    Ok(()) => self.forward(devices, port, queue, &mut front, spans, now),
-                    Err(bad) => bad.count(counters),
-                }
-                if let Some(device) = devices.get_mut(port) {
-                    device.complete(token, 0);
-                }
-            }
-            self.sent = sent;
-            return devices.get(port).is_some_and(Device::running);
-        }
-        self.sent = sent;
-        false
+    fn mac(&self, at: usize) -> Mac {
+        let mut bytes = [0; 6];
+        bytes.copy_from_slice(&self.front[at..at + 6]);
+        Mac::new(bytes)
     }
+}
 
-    /// Sends a frame from `port` where it belongs, the general way.
-    fn forward(&mut self, devices: &mut Devices, port: usize, queue: u16, front: &mut Front, from: &[Span], now: u64) {
-        self.switch.learn(front.source(), port, now);
-        let destination = front.destination();
-        let known = if destination.is_multicast() { None } else { self.switch.lookup(destination, now) };
-        let found = match known {
-            Some(to) if to == port => false,
-            // A known receiver counts what it does not get, whatever the reason.
-            Some(to) => {
-                self.deliver(devices, to, queue, front, from, false);
-                true
-            }
-            None => {
-                let others = devices.ports().filter(|&to| to != port);
-                others.filter(|&to| self.deliver(devices, to, queue, front, from, true)).count() != 0
-            }
-        };
-        if !found && let Some(device) = devices.get(port) {
-            device.shared().counters().tx_no_destination.add(1);
+/// Sends a frame from `port` where it belongs.
+#[allow(clippy::too_many_arguments, reason = "the back-end's parts, some of them borrowed already")]
+fn forward(
+    switch: &mut Switch,
+    max_frame: &[u32; MAX_PORTS],
+    posted: &mut Segments,
+    devices: &mut Devices,
+    port: usize,
+    queue: u16,
+    frame: &mut Frame<'_>,
+    now: u64,
+) {
+    switch.learn(frame.source(), port, now);
+    let destination = frame.destination();
+    let route = if destination.is_multicast() {
+        Route::Flood
+    } else {
+        match switch.lookup(destination, now) {
+            Some(to) if to == port => Route::Nowhere,
+            Some(to) => Route::Port(to),
+            None => Route::Flood,
         }
-    }
-
-    /// Gives a frame to a port, or counts why not. False: its device is not running.
-    fn deliver(
-        &mut self,
-        devices: &mut Devices,
-        to: usize,
-        queue: u16,
-        front: &mut Front,
-        from: &[Span],
-        flooded: bool,
-    ) -> bool {
-        let max = self.max_frame.get(to).copied().unwrap_or(0);
-        let Some(receiver) = devices.get_mut(to) else { return false };
+    };
+    let ports = devices.ports();
+    let mut give_to = |to: usize, flooded: bool| -> bool {
+        let max = max_frame.get(to).copied().unwrap_or(0);
+        let Some((sender, receiver)) = devices.pair(port, to) else { return false };
         let counters = receiver.shared().counters();
         if !receiver.running() {
             if !flooded {
@@ -310,74 +242,50 @@ impl Net {
             }
             return false;
         }
-        match give(self.copier, &mut self.posted, front, from, receiver, queue, max) {
+        match give(posted, frame, sender.memory(), receiver, queue, max) {
             Ok(()) => {
                 counters.rx_packets.add(1);
-                counters.rx_bytes.add(u64::from(front.frame_len()));
+                counters.rx_bytes.add(u64::from(frame.len));
             }
             Err(Some(cause)) => cause(counters).add(1),
             // The receiver has lost its device meanwhile, which has been counted.
             Err(None) => {}
         }
         true
-    }
-}
-
-/// Frames in a row for the same receiver.
-struct Run {
-    to: usize,
-    queue: u16,
-    tally: Tally,
-}
-
-impl Run {
-    fn close(&mut self, devices: &Devices) {
-        let tally = core::mem::take(&mut self.tally);
-        if tally.packets != 0
-            && let Some(receiver) = devices.get(self.to)
-        {
-            receiver.shared().counters().rx_packets.add(tally.packets);
-            receiver.shared().counters().rx_bytes.add(tally.bytes);
+    };
+    let found = match route {
+        Route::Nowhere => false,
+        // A known receiver counts what it does not get, whatever the reason.
+        Route::Port(to) => {
+            give_to(to, false);
+            true
         }
-        self.to = MAX_PORTS;
+        Route::Flood => ports.filter(|&to| to != port && give_to(to, true)).count() != 0,
+    };
+    if !found && let Some(device) = devices.get(port) {
+        device.shared().counters().tx_no_destination.add(1);
     }
-}
-
-impl Bad {
-    fn count(self, counters: &PortCounters) {
-        match self {
-            Self::Length => &counters.tx_bad_length,
-            Self::Header => &counters.tx_bad_header,
-            Self::Source => &counters.tx_bad_source,
-        }
-        .add(1);
-    }
-}
-
-/// The queue on which a frame is received that was sent on `from`: of the same pair, or else of the first.
-fn receive_queue(receiver: &Device, from: u16) -> u16 {
-    let same = from & !1;
-    if receiver.has_queue(same) { same } else { 0 }
 }
 
 /// The counter of a reason not to deliver.
-type Cause = fn(&PortCounters) -> &Counter;
+type Cause = fn(&crate::stats::PortCounters) -> &Counter;
 
-/// Puts a frame into as many of the receiver's buffers as it needs.
+/// Puts a frame into the receiver's buffers.
 fn give(
-    copier: Copier,
     posted: &mut Segments,
-    front: &mut Front,
-    from: &[Span],
+    frame: &mut Frame<'_>,
+    sender: &GuestMemory,
     receiver: &mut Device,
     from_queue: u16,
     max: u32,
 ) -> Result<(), Option<Cause>> {
-    if front.frame_len() > max {
+    if frame.len > max {
         return Err(Some(|c| &c.rx_too_large));
     }
-    let queue = receive_queue(receiver, from_queue);
-    let need = HEADER_BYTES as u32 + front.frame_len();
+    // The pair it was sent on if the receiver has it, or else the first.
+    let same = from_queue & !1;
+    let queue = if receiver.has_queue(same) { same } else { 0 };
+    let need = HEADER_BYTES as u32 + frame.len;
     let merge = receiver.features().contains(Features::NET_MRG_RXBUF);
     posted.clear();
     let mut buffers: heapless::Vec<(Token, u32), MAX_BUFFERS> = heapless::Vec::new();
@@ -402,8 +310,10 @@ fn give(
         // Not full: looked at above.
         let _ = buffers.push((token, chain.writable_bytes));
     }
-    if front.put(copier, from, posted.spans(), buffers.len() as u16).is_none() {
-        // Cannot be: the buffers were checked when they were taken, and there is room for the frame.
+    // Without MRG_RXBUF it is to be 1 as well (5.1.6.4.1).
+    frame.front[NUM_BUFFERS].copy_from_slice(&(buffers.len() as u16).to_le_bytes());
+    if copy(frame, sender, receiver.memory(), posted.all()).is_none() {
+        // Buffers were checked when they were taken; what is left is a guest with two ports whose buffers overlap.
         receiver.fail(Fault::Buffer);
         return Err(None);
     }
@@ -414,4 +324,66 @@ fn give(
         receiver.complete(token, written);
     }
     Ok(())
+}
+
+/// Copies a frame with its new header into buffers that have room for it.
+fn copy(frame: &Frame<'_>, sender: &GuestMemory, receiver: &GuestMemory, posted: &[Segment]) -> Option<()> {
+    let mut to = Cursor::new(posted);
+    let mut front = &frame.front[..frame.front_len];
+    while !front.is_empty() {
+        let (gpa, n) = to.run(front.len())?;
+        let (now, later) = front.split_at(n);
+        receiver.write(gpa, now).ok()?;
+        front = later;
+    }
+    let mut from = Cursor::new(frame.buffers);
+    from.skip(frame.front_len);
+    let mut left = HEADER_BYTES + frame.len as usize - frame.front_len;
+    while left != 0 {
+        let n = from.contiguous().min(to.contiguous()).min(left);
+        let ((src, n), (dst, _)) = (from.run(n)?, to.run(n)?);
+        receiver.copy_from(dst, sender, src, n as u64).ok()?;
+        left -= n;
+    }
+    Some(())
+}
+
+/// A position in a list of buffers.
+struct Cursor<'s> {
+    buffers: &'s [Segment],
+    offset: u32,
+}
+
+impl<'s> Cursor<'s> {
+    const fn new(buffers: &'s [Segment]) -> Self {
+        Self { buffers, offset: 0 }
+    }
+
+    /// Bytes up to the end of this buffer.
+    fn contiguous(&self) -> usize {
+        self.buffers.first().map_or(0, |b| (b.len - self.offset) as usize)
+    }
+
+    /// Goes on by up to `max` bytes (not zero) within one buffer: the address and how many. None at the end.
+    #[inline]
+    fn run(&mut self, max: usize) -> Option<(u64, usize)> {
+        let (buffer, rest) = self.buffers.split_first()?;
+        let gpa = buffer.gpa + u64::from(self.offset);
+        let n = self.contiguous().min(max);
+        if n == 0 {
+            return None;
+        }
+        self.offset += n as u32;
+        if self.offset == buffer.len {
+            (self.buffers, self.offset) = (rest, 0);
+        }
+        Some((gpa, n))
+    }
+
+    fn skip(&mut self, mut n: usize) {
+        while n != 0 {
+            let Some((_, done)) = self.run(n) else { return };
+            n -= done;
+        }
+    }
 }

@@ -8,9 +8,9 @@
 
 use core::sync::atomic::{Ordering, fence};
 
-use memory::{GuestMemory, Span};
+use memory::GuestMemory;
 
-use crate::chain::{self, Chain, DESCRIPTOR_BYTES, INDIRECT, NEXT, Segments, Table, WRITE};
+use crate::chain::{self, Chain, DESCRIPTOR_BYTES, Segments, Table};
 use crate::fault::Fault;
 use crate::shared::{Features, MAX_QUEUE_SIZE, QueueConfig};
 
@@ -21,9 +21,6 @@ const AVAIL_F_NO_INTERRUPT: u16 = 1;
 const EVENT_AHEAD: u16 = 0x8000;
 const EVENT_REFRESH: u16 = 0x4000;
 const _: () = assert!(MAX_QUEUE_SIZE < EVENT_REFRESH);
-
-/// Descriptors read ahead at most.
-pub const AHEAD: usize = 32;
 
 const WORDS: usize = MAX_QUEUE_SIZE as usize / 64;
 
@@ -56,34 +53,6 @@ pub struct Request {
     pub chain: Chain,
 }
 
-/// A request of a single buffer, taken without a token: to be finished before the call that took it returns.
-#[derive(Clone, Copy, Debug)]
-pub struct Single {
-    /// The buffer.
-    pub span: Span,
-    /// The device writes it.
-    pub writable: bool,
-    head: u16,
-    /// It is one of these at all; only within the read-ahead.
-    simple: bool,
-}
-
-impl Single {
-    /// None, to fill an array with.
-    pub const NONE: Self = Self { span: Span::EMPTY, writable: false, head: 0, simple: false };
-}
-
-/// What stands next in a queue.
-#[derive(Clone, Copy, Debug)]
-pub enum Next {
-    /// Nothing.
-    Empty,
-    /// A request of one buffer, now taken.
-    Single(Single),
-    /// Some other request, or a broken rule: for [`Queue::pop`]. It has not been taken.
-    Other,
-}
-
 /// What publishing the used ring asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Published {
@@ -109,9 +78,8 @@ pub struct QueueState {
 /// A queue in use.
 pub struct Queue {
     table: Table,
-    desc: Span,
-    avail: Span,
-    used: Span,
+    avail: u64,
+    used: u64,
     event_idx: bool,
     index: u16,
     generation: u32,
@@ -128,10 +96,6 @@ pub struct Queue {
     armed: bool,
     in_flight: u16,
     outstanding: [u64; WORDS],
-    /// Requests from `next_avail` on that have been read already: those from `ahead_at` to `ahead_end`.
-    ahead: [Single; AHEAD],
-    ahead_at: u8,
-    ahead_end: u8,
 }
 
 impl Queue {
@@ -154,15 +118,15 @@ impl Queue {
         }
         let n = u64::from(size);
         // Both rings end in a word for EVENT_IDX, which is there whether it is used or not (2.7.1).
-        let ring = |at: u64, bytes: u64, align: u64| {
-            let span = memory.span(at, bytes as u32).ok().filter(|_| at.is_multiple_of(align));
-            span.ok_or(Fault::RingAddress)
-        };
+        for (at, bytes, align) in [(desc, DESCRIPTOR_BYTES * n, 16), (avail, 6 + 2 * n, 2), (used, 6 + 8 * n, 4)] {
+            if !at.is_multiple_of(align) || memory.translate(at, bytes).is_err() {
+                return Err(Fault::RingAddress);
+            }
+        }
         let mut queue = Self {
             table: Table { desc, size, indirect: features.contains(Features::INDIRECT_DESC) },
-            desc: ring(desc, DESCRIPTOR_BYTES * n, 16)?,
-            avail: ring(avail, 6 + 2 * n, 2)?,
-            used: ring(used, 6 + 8 * n, 4)?,
+            avail,
+            used,
             event_idx: features.contains(Features::EVENT_IDX),
             index,
             generation,
@@ -174,11 +138,8 @@ impl Queue {
             armed: false,
             in_flight: 0,
             outstanding: [0; WORDS],
-            ahead: [Single::NONE; AHEAD],
-            ahead_at: 0,
-            ahead_end: 0,
         };
-        queue.disarm()?;
+        queue.disarm(memory)?;
         Ok(queue)
     }
 
@@ -200,14 +161,14 @@ impl Queue {
     /// # Errors
     /// The index moved back or more than a queue ahead.
     #[inline]
-    pub fn available(&mut self) -> Result<u16, Fault> {
+    pub fn available(&mut self, memory: &GuestMemory) -> Result<u16, Fault> {
         let known = self.known_avail.wrapping_sub(self.next_avail);
-        if known == 0 { self.look() } else { Ok(known) }
+        if known == 0 { self.look(memory) } else { Ok(known) }
     }
 
     /// Reads the available index. Acquire: the entries and descriptors read afterwards are those it was published with.
-    fn look(&mut self) -> Result<u16, Fault> {
-        let index = self.avail.load_acquire_u16(2).ok_or(Fault::RingAddress)?;
+    fn look(&mut self, memory: &GuestMemory) -> Result<u16, Fault> {
+        let index = memory.load_acquire_u16(self.avail + 2).map_err(|_| Fault::RingAddress)?;
         let known = self.known_avail.wrapping_sub(self.next_avail);
         let new = index.wrapping_sub(self.known_avail);
         // A step back looks like nearly 65,536 ahead.
@@ -225,11 +186,12 @@ impl Queue {
     /// The guest broke a rule; the queue must not be used any more.
     #[inline]
     pub fn pop(&mut self, memory: &GuestMemory, segments: &mut Segments) -> Result<Option<Request>, Fault> {
-        if self.available()? == 0 {
+        if self.available(memory)? == 0 {
             return Ok(None);
         }
         let position = self.next_avail;
-        let head = self.avail.load_u16(self.avail_entry(position)).ok_or(Fault::RingAddress)?;
+        let slot = u64::from(position & (self.table.size - 1));
+        let head = memory.read_u16(self.avail + 4 + 2 * slot).map_err(|_| Fault::RingAddress)?;
         if head >= self.table.size {
             return Err(Fault::Head);
         }
@@ -240,10 +202,9 @@ impl Queue {
         self.set_held(head, true);
         self.in_flight += 1;
         self.next_avail = position.wrapping_add(1);
-        if self.ahead_at != self.ahead_end {
-            self.ahead_at += 1;
+        if self.event_idx && !self.armed && self.avail_event.wrapping_sub(self.next_avail) < EVENT_REFRESH {
+            self.write_avail_event(memory, self.next_avail.wrapping_add(EVENT_AHEAD))?;
         }
-        self.keep_quiet()?;
         let token = Token { queue: self.index, generation: self.generation, head, position };
         Ok(Some(Request { token, chain }))
     }
@@ -258,101 +219,7 @@ impl Queue {
         self.set_held(token.head, false);
         self.in_flight -= 1;
         self.next_avail = token.position;
-        (self.ahead_at, self.ahead_end) = (0, 0);
         true
-    }
-
-    /// Takes the next request if it is one buffer and needs no token: what is taken here is finished or given back
-    /// before the engine's call of its back-end returns.
-    ///
-    /// # Errors
-    /// The guest broke a rule; the queue must not be used any more.
-    #[inline]
-    pub fn take(&mut self, memory: &GuestMemory) -> Result<Next, Fault> {
-        if self.ahead_at == self.ahead_end && !self.read_ahead(memory)? {
-            return Ok(Next::Empty);
-        }
-        let Some(&single) = self.ahead.get(usize::from(self.ahead_at)) else { return Ok(Next::Empty) };
-        if !single.simple || (self.in_flight != 0 && self.holds(single.head)) {
-            return Ok(Next::Other);
-        }
-        self.ahead_at += 1;
-        self.next_avail = self.next_avail.wrapping_add(1);
-        Ok(Next::Single(single))
-    }
-
-    /// Gives back the request that was taken last by [`Queue::take`].
-    pub fn untake(&mut self, _: Single) {
-        if let Some(at) = self.ahead_at.checked_sub(1) {
-            self.ahead_at = at;
-            self.next_avail = self.next_avail.wrapping_sub(1);
-        }
-    }
-
-    /// Finishes a request that [`Queue::take`] gave. The driver sees it after [`Queue::publish`].
-    ///
-    /// # Errors
-    /// The used ring is not in the guest's memory (it was when the queue was set up).
-    #[inline]
-    pub fn finish(&mut self, single: Single, written: u32) -> Result<(), Fault> {
-        self.put_used(single.head, written)
-    }
-
-    /// Reads the descriptors of what is there and fetches the first lines of their buffers. False: nothing is there.
-    #[inline]
-    fn read_ahead(&mut self, memory: &GuestMemory) -> Result<bool, Fault> {
-        let n = usize::from(self.available()?).min(AHEAD);
-        for (i, slot) in self.ahead.iter_mut().enumerate().take(n) {
-            let position = self.next_avail.wrapping_add(i as u16);
-            let entry = 4 + 2 * u32::from(position & (self.table.size - 1));
-            *slot = Single::NONE;
-            let Some(head) = self.avail.load_u16(entry) else { continue };
-            let at = u32::from(head) * DESCRIPTOR_BYTES as u32;
-            let Some((addr, rest)) = self.desc.load_u64(at).zip(self.desc.load_u64(at.wrapping_add(8))) else { continue };
-            let (len, flags) = (rest as u32, (rest >> 32) as u16);
-            // Anything else, broken rules included, is read again by `pop`, which looks at all of it.
-            if flags & (NEXT | INDIRECT) == 0
-                && len != 0
-                && let Ok(span) = memory.span(addr, len)
-            {
-                let writable = flags & WRITE != 0;
-                if writable {
-                    span.prefetch_write(0);
-                    span.prefetch_write(64);
-                } else {
-                    span.prefetch(0);
-                    span.prefetch(64);
-                }
-                *slot = Single { span, writable, head, simple: true };
-            }
-        }
-        (self.ahead_at, self.ahead_end) = (0, n as u8);
-        if n != 0 {
-            self.keep_quiet()?;
-        }
-        Ok(n != 0)
-    }
-
-    /// Moves `avail_event` on before the driver can reach it.
-    #[inline]
-    fn keep_quiet(&mut self) -> Result<(), Fault> {
-        if self.event_idx && !self.armed && self.avail_event.wrapping_sub(self.next_avail) < EVENT_REFRESH {
-            self.write_avail_event(self.next_avail.wrapping_add(EVENT_AHEAD))?;
-        }
-        Ok(())
-    }
-
-    fn avail_entry(&self, position: u16) -> u32 {
-        4 + 2 * u32::from(position & (self.table.size - 1))
-    }
-
-    #[inline]
-    fn put_used(&mut self, head: u16, written: u32) -> Result<(), Fault> {
-        let at = 4 + 8 * u32::from(self.next_used & (self.table.size - 1));
-        self.used.store_u32(at, u32::from(head)).ok_or(Fault::RingAddress)?;
-        self.used.store_u32(at + 4, written).ok_or(Fault::RingAddress)?;
-        self.next_used = self.next_used.wrapping_add(1);
-        Ok(())
     }
 
     /// Completes a request of which the device wrote `written` bytes, in any order. The driver sees it after
@@ -361,13 +228,16 @@ impl Queue {
     /// # Errors
     /// The used ring is not in the guest's memory (it was when the queue was set up).
     #[inline]
-    pub fn complete(&mut self, token: Token, written: u32) -> Result<bool, Fault> {
+    pub fn complete(&mut self, memory: &GuestMemory, token: Token, written: u32) -> Result<bool, Fault> {
         if token.generation != self.generation || !self.holds(token.head) {
             return Ok(false);
         }
         self.set_held(token.head, false);
         self.in_flight -= 1;
-        self.put_used(token.head, written)?;
+        let at = self.used + 4 + 8 * u64::from(self.next_used & (self.table.size - 1));
+        memory.write_u32(at, u32::from(token.head)).map_err(|_| Fault::RingAddress)?;
+        memory.write_u32(at + 4, written).map_err(|_| Fault::RingAddress)?;
+        self.next_used = self.next_used.wrapping_add(1);
         Ok(true)
     }
 
@@ -375,23 +245,23 @@ impl Queue {
     ///
     /// # Errors
     /// The rings are not in the guest's memory (they were when the queue was set up).
-    pub fn publish(&mut self) -> Result<Published, Fault> {
+    pub fn publish(&mut self, memory: &GuestMemory) -> Result<Published, Fault> {
         let (old, new) = (self.published_used, self.next_used);
         if old == new {
             return Ok(Published::Nothing);
         }
         // Release: whoever sees the index sees the entries and the buffers' contents.
-        self.used.store_release_u16(2, new).ok_or(Fault::RingAddress)?;
+        memory.store_release_u16(self.used + 2, new).map_err(|_| Fault::RingAddress)?;
         self.published_used = new;
         // The driver sets its wish, then looks at the used index; we set the index, then look at its wish. With a full
         // barrier on both sides one of the two sees the other (2.7.7.2).
         fence(Ordering::SeqCst);
         let wanted = if self.event_idx {
-            let used_event = 4 + 2 * u32::from(self.table.size);
-            let event = self.avail.load_u16(used_event).ok_or(Fault::RingAddress)?;
+            let used_event = self.avail + 4 + 2 * u64::from(self.table.size);
+            let event = memory.read_u16(used_event).map_err(|_| Fault::RingAddress)?;
             need_event(event, new, old)
         } else {
-            self.avail.load_u16(0).ok_or(Fault::RingAddress)? & AVAIL_F_NO_INTERRUPT == 0
+            memory.read_u16(self.avail).map_err(|_| Fault::RingAddress)? & AVAIL_F_NO_INTERRUPT == 0
         };
         Ok(if wanted { Published::Interrupt } else { Published::Quiet })
     }
@@ -401,38 +271,38 @@ impl Queue {
     ///
     /// # Errors
     /// As for [`Queue::available`].
-    pub fn arm(&mut self) -> Result<u16, Fault> {
+    pub fn arm(&mut self, memory: &GuestMemory) -> Result<u16, Fault> {
         self.armed = true;
         if self.event_idx {
             // The driver notifies when it fills this very position.
-            self.write_avail_event(self.known_avail)?;
+            self.write_avail_event(memory, self.known_avail)?;
         } else {
-            self.used.store_u16(0, 0).ok_or(Fault::RingAddress)?;
+            memory.write_u16(self.used, 0).map_err(|_| Fault::RingAddress)?;
         }
         // As in `publish`, with the roles exchanged.
         fence(Ordering::SeqCst);
-        self.look()
+        self.look(memory)
     }
 
     /// Asks the driver not to notify.
     ///
     /// # Errors
     /// The used ring is not in the guest's memory (it was when the queue was set up).
-    pub fn disarm(&mut self) -> Result<(), Fault> {
+    pub fn disarm(&mut self, memory: &GuestMemory) -> Result<(), Fault> {
         self.armed = false;
         if self.event_idx {
             // Flags must be 0 with EVENT_IDX (2.7.10).
-            self.used.store_u16(0, 0).ok_or(Fault::RingAddress)?;
-            self.write_avail_event(self.next_avail.wrapping_add(EVENT_AHEAD))
+            memory.write_u16(self.used, 0).map_err(|_| Fault::RingAddress)?;
+            self.write_avail_event(memory, self.next_avail.wrapping_add(EVENT_AHEAD))
         } else {
-            self.used.store_u16(0, USED_F_NO_NOTIFY).ok_or(Fault::RingAddress)
+            memory.write_u16(self.used, USED_F_NO_NOTIFY).map_err(|_| Fault::RingAddress)
         }
     }
 
-    fn write_avail_event(&mut self, event: u16) -> Result<(), Fault> {
+    fn write_avail_event(&mut self, memory: &GuestMemory, event: u16) -> Result<(), Fault> {
         self.avail_event = event;
-        let at = 4 + 8 * u32::from(self.table.size);
-        self.used.store_u16(at, event).ok_or(Fault::RingAddress)
+        let at = self.used + 4 + 8 * u64::from(self.table.size);
+        memory.write_u16(at, event).map_err(|_| Fault::RingAddress)
     }
 
     fn holds(&self, head: u16) -> bool {

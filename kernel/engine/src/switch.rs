@@ -59,32 +59,8 @@ pub enum Learned {
     Fixed,
 }
 
-/// The way of a frame between two known stations, to be gone again as long as the table has not changed.
-#[derive(Clone, Copy, Debug)]
-pub struct Path {
-    epoch: u32,
-    to: u8,
-    source: u16,
-    destination: u16,
-    macs: (Mac, Mac),
-}
-
-impl Path {
-    /// None.
-    pub const NONE: Self = Self { epoch: 0, to: 0, source: 0, destination: 0, macs: (Mac::NONE, Mac::NONE) };
-
-    /// The port it leads to.
-    #[must_use]
-    #[inline]
-    pub fn to(&self) -> usize {
-        usize::from(self.to)
-    }
-}
-
 /// The table.
 pub struct Switch {
-    /// Changes with everything but the times, and is never that of [`Path::NONE`].
-    epoch: u32,
     seed: u64,
     max_age: u64,
     swept: u64,
@@ -97,49 +73,17 @@ impl Switch {
     /// An empty table. `seed` should be unpredictable to guests; `max_age` is in ticks of the clock that the calls get.
     #[must_use]
     pub const fn new(seed: u64, max_age: u64) -> Self {
-        Self { epoch: 1, seed, max_age, swept: 0, cursor: 0, learned: [0; MAX_PORTS], slots: [EMPTY; SLOTS] }
+        Self { seed, max_age, swept: 0, cursor: 0, learned: [0; MAX_PORTS], slots: [EMPTY; SLOTS] }
     }
 
     /// Makes an address a port's own. An address that another port has learned, or has as its own, goes over to this.
     pub fn set_own(&mut self, mac: Mac, port: usize) {
-        self.changed();
         if let Ok(at) = self.find(mac) {
             self.remove(at);
         }
         if let Err(at) = self.find(mac) {
             self.slots[at] = Entry { used: true, fixed: true, port: port as u8, mac, seen: 0 };
         }
-    }
-
-    /// The way of a frame from `port`, learning its source: only if there is exactly one port to send it to, another
-    /// one.
-    pub fn path(&mut self, destination: Mac, source: Mac, port: usize, now: u64) -> Option<Path> {
-        if destination.is_multicast() || !matches!(self.learn(source, port, now), Learned::Known) {
-            return None;
-        }
-        let to = self.lookup(destination, now).filter(|&to| to != port)?;
-        let (s, d) = (self.find(source).ok()?, self.find(destination).ok()?);
-        let macs = (destination, source);
-        Some(Path { epoch: self.epoch, to: to as u8, source: s as u16, destination: d as u16, macs })
-    }
-
-    /// Where a frame goes that goes the same way as the one for which `path` was found. None: it does not, or the table
-    /// has changed.
-    #[inline]
-    pub fn again(&mut self, path: &Path, destination: Mac, source: Mac, now: u64) -> Option<usize> {
-        if path.macs != (destination, source) || path.epoch != self.epoch {
-            return None;
-        }
-        let e = self.slots.get(usize::from(path.destination))?;
-        if !e.fixed && now.wrapping_sub(e.seen) > self.max_age {
-            return None;
-        }
-        self.slots.get_mut(usize::from(path.source))?.seen = now;
-        Some(path.to())
-    }
-
-    fn changed(&mut self) {
-        self.epoch = self.epoch.wrapping_add(1).max(1);
     }
 
     /// Learns that `mac` is at `port`.
@@ -158,7 +102,6 @@ impl Switch {
                     Learned::Full
                 } else {
                     (e.port, e.seen) = (port as u8, now);
-                    self.changed();
                     self.learned[old] -= 1;
                     self.learned[port] += 1;
                     Learned::Moved
@@ -168,7 +111,6 @@ impl Switch {
             Err(at) => {
                 self.slots[at] = Entry { used: true, fixed: false, port: port as u8, mac, seen: now };
                 self.learned[port] += 1;
-                self.changed();
                 Learned::New
             }
         }
@@ -240,7 +182,6 @@ impl Switch {
 
     /// Empties a slot and moves up what would no longer be found behind it.
     fn remove(&mut self, at: usize) {
-        self.changed();
         let e = self.slots[at];
         if !e.fixed {
             self.learned[usize::from(e.port)] -= 1;

@@ -101,8 +101,8 @@ impl GuestMemory {
     /// 4 KiB aligned.
     ///
     /// # Safety
-    /// `region.host` must stay mapped, readable and writable for `region.size` bytes while any clone of this
-    /// value or any [`Span`](crate::Span) of it is used, and no Rust reference may be formed to it.
+    /// `region.host` must stay mapped, readable and writable for `region.size` bytes as long as any clone of this
+    /// value lives, and no Rust reference may be formed to it.
     pub unsafe fn add(&mut self, region: Region) -> Result<(), Region> {
         let Some(end) = region.gpa.checked_add(region.size) else { return Err(region) };
         let overlaps = self.regions.iter().any(|r| region.gpa < r.gpa + r.size && r.gpa < end);
@@ -131,16 +131,6 @@ impl GuestMemory {
             }
         }
         Err(BadAddress { gpa, len })
-    }
-
-    /// Checks that `len` bytes at `gpa` lie within one region, and gives them as a range that needs no further look at
-    /// the regions.
-    ///
-    /// # Errors
-    /// As for [`GuestMemory::translate`].
-    #[inline]
-    pub fn span(&self, gpa: u64, len: u32) -> Result<crate::Span, BadAddress> {
-        Ok(crate::Span::new(self.translate(gpa, u64::from(len))?, len))
     }
 
     /// Copies out of guest memory.

@@ -8,8 +8,6 @@
 pub mod copy;
 pub mod frames;
 pub mod guest;
-pub mod span;
 pub mod tables;
 
 pub use guest::{BadAddress, GuestMemory, Region};
-pub use span::Span;

@@ -122,7 +122,7 @@ proptest! {
             }
             let any = !taken.is_empty();
             for (i, (token, head)) in taken.into_iter().enumerate() {
-                prop_assert!(p.queue.complete(token, i as u32).unwrap());
+                prop_assert!(p.queue.complete(&p.memory, token, i as u32).unwrap());
                 p.other.add_used(&p.other_memory, head, i as u32).unwrap();
             }
             if any {
@@ -130,7 +130,7 @@ proptest! {
                 let flag = bits & 1 == 0 && event & 1 != 0;
                 let wanted = p.other.needs_notification(&p.other_memory).unwrap() && !flag;
                 let wanted = if wanted { Published::Interrupt } else { Published::Quiet };
-                prop_assert_eq!(p.queue.publish().unwrap(), wanted);
+                prop_assert_eq!(p.queue.publish(&p.memory).unwrap(), wanted);
             }
             let (ours, theirs) = p.used();
             prop_assert_eq!(ours, theirs);
@@ -185,11 +185,11 @@ fn both_want_the_same_interrupts_past_65536_entries() {
         }
         p.sync();
         while let (Some((token, _)), Some((head, _))) = (p.ours().unwrap(), p.theirs()) {
-            p.queue.complete(token, 0).unwrap();
+            p.queue.complete(&p.memory, token, 0).unwrap();
             p.other.add_used(&p.other_memory, head, 0).unwrap();
         }
         let wanted = p.other.needs_notification(&p.other_memory).unwrap();
-        let published = p.queue.publish().unwrap() == Published::Interrupt;
+        let published = p.queue.publish(&p.memory).unwrap() == Published::Interrupt;
         assert_eq!(published, wanted, "round {round}");
         interrupts += u32::from(published);
         used = used.wrapping_add(batch);

@@ -31,7 +31,7 @@ impl Rig {
         let mut n = 0;
         self.segments.clear();
         while let Some(request) = self.queue.pop(&self.memory, &mut self.segments).unwrap() {
-            assert!(self.queue.complete(request.token, 0).unwrap());
+            assert!(self.queue.complete(&self.memory, request.token, 0).unwrap());
             self.segments.clear();
             n += 1;
         }
@@ -39,7 +39,7 @@ impl Rig {
     }
 
     fn publish(&mut self) -> Published {
-        self.queue.publish().unwrap()
+        self.queue.publish(&self.memory).unwrap()
     }
 }
 
@@ -69,10 +69,10 @@ fn an_armed_queue_is_notified_at_its_next_request_at_any_position() {
     for features in [PLAIN, EVENT] {
         let mut r = rig(8, features);
         for i in 0..70_000 {
-            assert_eq!(r.queue.arm(), Ok(0));
+            assert_eq!(r.queue.arm(&r.memory), Ok(0));
             r.driver.add(&[(BUFFERS, 64, false)]).unwrap();
             assert!(r.driver.kick_prepare(), "{features:?} {i}");
-            r.queue.disarm().unwrap();
+            r.queue.disarm(&r.memory).unwrap();
             r.driver.add(&[(BUFFERS, 64, false)]).unwrap();
             assert!(!r.driver.kick_prepare(), "{features:?} {i}");
             assert_eq!(r.serve(), 2);
@@ -87,7 +87,7 @@ fn arming_finds_what_came_before_the_driver_could_know() {
     let mut r = rig(8, EVENT);
     r.driver.add(&[(BUFFERS, 64, false)]).unwrap();
     assert!(!r.driver.kick_prepare());
-    assert_eq!(r.queue.arm(), Ok(1));
+    assert_eq!(r.queue.arm(&r.memory), Ok(1));
 }
 
 #[test]
@@ -96,14 +96,14 @@ fn looking_again_counts_what_is_known_already() {
     for _ in 0..10 {
         r.driver.add(&[(BUFFERS, 64, false)]).unwrap();
     }
-    assert_eq!(r.queue.available(), Ok(10));
+    assert_eq!(r.queue.available(&r.memory), Ok(10));
     let index = r.driver.config.avail + 2;
     r.memory.write_u16(index, 16).unwrap();
-    assert_eq!(r.queue.arm(), Ok(16));
+    assert_eq!(r.queue.arm(&r.memory), Ok(16));
     r.memory.write_u16(index, 17).unwrap();
-    assert_eq!(r.queue.arm(), Err(Fault::AvailIndex), "more than a queue ahead");
+    assert_eq!(r.queue.arm(&r.memory), Err(Fault::AvailIndex), "more than a queue ahead");
     r.memory.write_u16(index, 15).unwrap();
-    assert_eq!(r.queue.arm(), Err(Fault::AvailIndex), "back");
+    assert_eq!(r.queue.arm(&r.memory), Err(Fault::AvailIndex), "back");
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn requests_given_back_in_reverse_come_again() {
     let heads = [(); 3].map(|()| r.driver.add(&[(BUFFERS, 64, true)]).unwrap());
     let mut take = || r.queue.pop(&r.memory, &mut r.segments).unwrap().unwrap().token;
     let (a, b, c) = (take(), take(), take());
-    assert!(r.queue.complete(a, 64).unwrap());
+    assert!(r.queue.complete(&r.memory, a, 64).unwrap());
     assert!(r.queue.rewind(c));
     assert!(r.queue.rewind(b));
     assert_eq!(r.queue.in_flight(), 0);
