@@ -153,7 +153,9 @@ impl Guest {
         for nic in &kept.nics {
             let target = Target::new(machine.clone(), self.cores.clone());
             if let Err(reply) = engines::attach(nic.port, nic.shared, kept.memory.clone(), target) {
-                kept.nics.iter().take_while(|other| other.port != nic.port).for_each(|n| drop(engines::detach(n.port)));
+                for attached in kept.nics.iter().take_while(|other| other.port != nic.port) {
+                    engines::detach(attached.port);
+                }
                 return Err(format!("port {} of the switch: {reply:?}", nic.port));
             }
         }

@@ -22,7 +22,7 @@ pub struct Cli {
     /// A socket to listen on: one port of the switch. Given twice or more.
     #[arg(long = "socket", required = true)]
     pub sockets: Vec<PathBuf>,
-    /// A file with one [[port]] for each socket.
+    /// A file with one `[[port]]` for each socket.
     #[arg(long)]
     pub config: Option<PathBuf>,
     /// The CPU that the engine is bound to.
