@@ -16,6 +16,7 @@ pub mod msr;
 pub mod pci;
 pub mod power;
 pub mod reason;
+pub mod reset_vector;
 pub mod tables;
 pub mod uart;
 pub mod vcpu;

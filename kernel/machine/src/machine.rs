@@ -27,6 +27,7 @@ use crate::{
     mailbox::{Mailbox, StopReason, send},
     pci::TooManyFunctions,
     reason::Histogram,
+    reset_vector,
     tables,
     vcpu::{Interrupts, StartState, Vcpu},
 };
@@ -135,7 +136,7 @@ pub enum Error {
     Vcpus(usize),
     /// Too many network devices.
     Devices(TooManyFunctions),
-    /// No memory for the ACPI tables.
+    /// No memory for the ACPI tables or the reset vector.
     Tables(BadAddress),
     /// The kernel cannot be loaded.
     Linux(linux::Error),
@@ -148,7 +149,7 @@ impl fmt::Display for Error {
         match self {
             Self::Vcpus(n) => write!(f, "{n} vCPUs; expected 1 to {MAX_VCPUS}"),
             Self::Devices(e) => e.fmt(f),
-            Self::Tables(e) => write!(f, "no room for the ACPI tables: {e}"),
+            Self::Tables(e) => write!(f, "no room for the ACPI tables and the reset vector: {e}"),
             Self::Linux(e) => e.fmt(f),
         }
     }
@@ -231,6 +232,7 @@ impl Machine {
             },
         );
         tables::write(&memory, count).map_err(Error::Tables)?;
+        reset_vector::write(&memory).map_err(Error::Tables)?;
         let linux = Linux { kernel, initrd, command_line: cmdline };
         let (start, placement) = linux::load(&memory, &linux, tables::RSDP).map_err(Error::Linux)?;
         Ok(Self {
