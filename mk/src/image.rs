@@ -19,6 +19,7 @@ pub struct Parts {
     pub kernel: PathBuf,
     /// Debian's cloud kernel.
     pub guest_kernel: PathBuf,
+    isolation: PathBuf,
     initrd: PathBuf,
     /// The initramfs without iperf3.
     pub small_initrd: PathBuf,
@@ -58,6 +59,7 @@ pub fn parts() -> Result<&'static Parts> {
     let parts = Parts {
         kernel,
         guest_kernel: guest_kernel()?,
+        isolation: build("isolation")?,
         initrd: image("initrd", initramfs::Content::Full)?,
         small_initrd: image("initrd-small", initramfs::Content::Small)?,
     };
@@ -109,7 +111,7 @@ fn disc_with(setup: &Setup, folder: &Path, options: &str) -> Result<PathBuf> {
             Content::GuestKernel => parts.guest_kernel.clone(),
             Content::Initrd => parts.initrd.clone(),
             Content::SmallInitrd => parts.small_initrd.clone(),
-            Content::Isolation => build("isolation")?,
+            Content::Isolation => parts.isolation.clone(),
         };
         files.push((format!("module-{index}"), source));
         lines.push_str(&format!("module2 /module-{index} {}\n    ", module.name));
