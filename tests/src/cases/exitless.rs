@@ -78,14 +78,19 @@ struct Window {
 /// Boots two guests, and counts over a window of [`PINGS`] pings in steady state.
 fn window(context: &mut Context<'_>, completion: &str) -> Result<[Window; 2]> {
     let pinging = Guest::new(1).peer(2).then("ping:10").then("sleep:3").then(format!("ping:{PINGS}"));
-    let guests = [pinging.then("wait"), Guest::new(2).then("wait")].map(|g| g.completion(completion));
+    let guests = [pinging.then("ping:10").then("wait"), Guest::new(2).then("wait")].map(|g| g.completion(completion));
     let mut session = context.boot(&server(&format!("exitless-{completion}"), &guests))?;
     session.result("a", "ping", seconds(240))?;
     let before = session.counters()?;
     let ping = session.result("a", "ping", seconds(240))?;
     let after = session.counters()?;
+    // Busybox's ping gives the last replies one second. A slow test machine may stall a guest for longer, so a few may
+    // come too late. An interrupt that is lost is something else: the driver waits for it for ever, and no ping after it
+    // is answered.
     let answered = number(&ping, "received")?;
-    context.figures.exactly(&format!("{completion}: pings answered"), answered, PINGS)?;
+    context.figures.at_least(&format!("{completion}: pings answered in time"), answered, PINGS - PINGS / 50)?;
+    let afterwards = number(&session.result("a", "ping", seconds(240))?, "received")?;
+    context.figures.exactly(&format!("{completion}: pings answered afterwards"), afterwards, 10)?;
     session.shut_down()?;
     let between = |name| -> Result<Window> {
         let ((packets, interrupts), (io_exits, exits)) = (traffic(&after, name)?, self::exits(&after, name)?);
