@@ -1,7 +1,8 @@
 //! The cores: how each is started, how one reaches another, what each has been given to do.
 //!
 //! A core waits halted for a job and runs it: an engine's job never ends, a guest core's lasts as long as its vCPU.
-//! Another core is reached by a kick: a flag, then an NMI. The flag tells a kick from an NMI of the machine's.
+//! Another core is reached by a kick: a flag, then an NMI. An NMI of the machine's own looks like a kick that somebody
+//! else has seen to already, and is not reported.
 
 #![allow(unsafe_code, reason = "per-core data is reached through GS; starting a core writes the trampoline page")]
 
@@ -179,16 +180,35 @@ pub fn start_others(apic_ids: &[u32]) -> Result<alloc::vec::Vec<u32>, alloc::str
     let mut silent = alloc::vec::Vec::new();
     let boot = boot_apic_id();
     let page = mem::FRAMES.lock().low_page().ok_or("there is no free page below 1 MiB to start other cores on")?;
-    let (code, offsets) = trampoline::template();
+    let cr3 =
+        u32::try_from(mem::root()).map_err(|_| "the page tables are above 4 GiB, where no core can start with them")?;
     mem::set_executable(page, true).map_err(|e| alloc::format!("the trampoline page cannot be mapped: {e}"))?;
-    for &apic_id in apic_ids.iter().filter(|&&id| id != boot).take(MAX_CORES - 1) {
+    let started = start_each(apic_ids.iter().copied().filter(|&id| id != boot), page, cr3, &mut silent);
+    mem::set_executable(page, false).map_err(|e| alloc::format!("the trampoline page: {e}"))?;
+    started.map(|()| silent)
+}
+
+/// Starts one core after the other on the trampoline page. Those that do not answer are added to `silent`.
+fn start_each(
+    apic_ids: impl Iterator<Item = u32>,
+    page: u64,
+    cr3: u32,
+    silent: &mut alloc::vec::Vec<u32>,
+) -> Result<(), alloc::string::String> {
+    let (code, offsets) = trampoline::template();
+    // Stacks of a core that did not answer: the next one gets them.
+    let mut spare = None;
+    for apic_id in apic_ids.take(MAX_CORES - 1) {
         let index = count();
-        let stacks = mem::stacks(index).map_err(|e| alloc::format!("no stack for core {index}: {e}"))?;
+        let stacks = match spare.take() {
+            Some(stacks) => stacks,
+            None => mem::stacks(index).map_err(|e| alloc::format!("no stack for core {index}: {e}"))?,
+        };
         let core = Core::create(index, apic_id);
         let start = Box::leak(Box::new((core, stacks)));
         let parameters = Parameters {
             page: page as u32,
-            cr3: mem::root() as u32,
+            cr3,
             stack: stacks.main,
             argument: ptr::from_ref(start).expose_provenance() as u64,
             entry: start_core as *const () as u64,
@@ -224,10 +244,10 @@ pub fn start_others(apic_ids: &[u32]) -> Result<alloc::vec::Vec<u32>, alloc::str
             apic::send_init(apic_id);
             CORES[index].store(ptr::null_mut(), Ordering::Release);
             silent.push(apic_id);
+            spare = Some(stacks);
         }
     }
-    mem::set_executable(page, false).map_err(|e| alloc::format!("the trampoline page: {e}"))?;
-    Ok(silent)
+    Ok(())
 }
 
 extern "C" fn start_core(argument: u64) -> ! {

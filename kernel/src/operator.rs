@@ -140,6 +140,9 @@ impl Operator {
     /// Commands that are the same from both sides.
     fn carry_out(&mut self, command: Command) -> Result<(), String> {
         match command {
+            Command::Start(_) | Command::Restart(_) if self.ending.is_some() => {
+                Err("sidecore is shutting down; nothing is started any more".into())
+            }
             Command::Start(g) => self.guests.start(&g),
             Command::Stop(g) => self.guests.stop(&g),
             Command::Kill(g) => self.guests.kill(&g),

@@ -2,7 +2,7 @@
 
 use crate::{console, cores, mem, report, start};
 use alloc::{format, vec::Vec};
-use config::{Config, Mistake, Plan};
+use config::{Completion, Config, Mistake, Plan};
 use control::{Event, Level};
 use log::LevelFilter;
 
@@ -62,6 +62,14 @@ fn describe(config: &Config, plan: &Plan) {
     };
     report::decision(engines);
     for (guest, cores) in config.guests.iter().zip(&plan.guests) {
-        report::decision(format!("guest {}: {} MiB, vCPUs on cores {cores:?}", guest.name, guest.memory >> 20));
+        let completion = match guest.completion {
+            Completion::Auto | Completion::Inject => "inject: an NMI makes it exit",
+            Completion::Direct => "direct: it owns its cores' local APICs",
+        };
+        report::decision(format!(
+            "guest {}: {} MiB, vCPUs on cores {cores:?}, completions by {completion}",
+            guest.name,
+            guest.memory >> 20
+        ));
     }
 }

@@ -4,7 +4,7 @@
 
 pub use crate::firmware::Module;
 use crate::{
-    arch::{pic, time},
+    arch::{idt, pic, time},
     console, cores, engines,
     firmware::{self, Platform},
     guests::Guests,
@@ -42,6 +42,8 @@ pub fn facts() -> &'static Facts {
 #[unsafe(no_mangle)]
 extern "C" fn start_rust(magic: u32, information: u32) -> ! {
     console::open();
+    // So that an early fault says what it is; NMIs, double faults and machine checks have their stacks only later.
+    idt::load();
     console::print(format_args!("\nsidecore {}\n", env!("CARGO_PKG_VERSION")));
     if magic != boot::MULTIBOOT2_MAGIC {
         halt(format_args!(
@@ -124,6 +126,13 @@ extern "C" fn on_own_stack() -> ! {
         report::warning("no COM2: scripts cannot read counters or send commands");
     }
     match cores::start_others(&facts.platform.apic_ids) {
+        Ok(silent) if silent.is_empty() && facts.platform.apic_ids.len() > cores::MAX_CORES => {
+            report::warning(format!(
+                "{} cores are used, all that this hypervisor can; the machine has {}",
+                cores::count(),
+                facts.platform.apic_ids.len()
+            ))
+        }
         Ok(silent) if silent.is_empty() => report::found(format!("{} cores, all started", cores::count())),
         Ok(silent) => report::warning(format!("cores with APIC IDs {silent:?} did not start; {} did", cores::count())),
         Err(e) => report::warning(e),
@@ -135,9 +144,6 @@ extern "C" fn on_own_stack() -> ! {
     }
     console::print(format_args!("\nwhat it is used for:\n"));
     let (config, plan) = settings::load();
-    report::decision(
-        "completions are delivered by `inject`: an NMI makes the guest exit and the interrupt is injected",
-    );
     match plan.engines.first().and_then(|&e| cores::get(e as usize)).filter(|c| c.index != 0) {
         Some(core) => engines::start(core),
         None => engines::start_on_control_core(),
@@ -188,6 +194,10 @@ fn end(why: core::fmt::Arguments<'_>) -> ! {
 /// Stops for good before there is anything to clean up.
 fn halt(why: core::fmt::Arguments<'_>) -> ! {
     console::print(format_args!("sidecore stops: {why}\n"));
+    if mem::heap_ready() {
+        console::send(Event::End { reason: format!("{why}").into() }.to_line().as_bytes());
+    }
+    firmware::leave_emulator(false);
     loop {
         x86_64::instructions::hlt();
     }

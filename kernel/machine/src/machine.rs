@@ -27,8 +27,7 @@ use crate::{
     mailbox::{Mailbox, StopReason, send},
     pci::TooManyFunctions,
     reason::Histogram,
-    reset_vector,
-    tables,
+    reset_vector, tables,
     vcpu::{Interrupts, StartState, Vcpu},
 };
 

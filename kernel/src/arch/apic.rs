@@ -35,7 +35,9 @@ fn write(msr: u32, value: u64) {
 
 /// Switches this core's APIC to x2APIC mode, software-enabled, with the timer masked.
 pub fn enable() {
-    write(APIC_BASE, read(APIC_BASE) | 1 << 11 | 1 << 10);
+    // From disabled to x2APIC in one step is #GP (SDM vol. 3A 11.12.5): xAPIC first.
+    write(APIC_BASE, read(APIC_BASE) | 1 << 11);
+    write(APIC_BASE, read(APIC_BASE) | 1 << 10);
     write(SPURIOUS, 0x100 | u64::from(super::idt::SPURIOUS));
     write(LVT_TIMER, LVT_MASKED);
     // The line from the old interrupt controllers, which firmware leaves open.

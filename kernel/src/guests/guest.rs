@@ -201,6 +201,11 @@ impl Guest {
         self.kill();
     }
 
+    /// Takes back that it is to be started again.
+    pub fn stay_down(&mut self) {
+        self.start_again = false;
+    }
+
     /// Types into its console.
     pub fn input(&mut self, bytes: &[u8]) {
         self.console.type_in(bytes);

@@ -55,10 +55,13 @@ impl Guests {
         }
     }
 
-    /// Presses every running guest's power button.
+    /// Presses every running guest's power button, for good: none is started again.
     pub fn stop_all(&mut self) {
         let seconds = self.stop_seconds;
-        self.guests.iter_mut().for_each(|g| g.stop(seconds));
+        for g in &mut self.guests {
+            g.stay_down();
+            g.stop(seconds);
+        }
     }
 
     /// The guest of that name.
