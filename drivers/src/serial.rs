@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "names a UART by its port number")]
 
-use uart_16550::{Config, Uart16550, backend::PioBackend};
+use uart_16550::{Config, Uart16550, backend::PioBackend, spec::registers::LSR};
 
 /// A UART that answered when it was looked for.
 pub struct Serial {
@@ -25,6 +25,16 @@ impl Serial {
     /// Sends one byte, waiting for room.
     pub fn send(&mut self, byte: u8) {
         self.uart.send_bytes_exact(&[byte]);
+    }
+
+    /// Waits until everything has left the UART, shift register included; gives up after a while on one that is stuck.
+    pub fn flush(&mut self) {
+        // A full FIFO takes 1.4 ms at 115,200 baud; a read of the port takes well over 100 ns.
+        for _ in 0..1_000_000 {
+            if self.uart.lsr().contains(LSR::TRANSMITTER_EMPTY) {
+                return;
+            }
+        }
     }
 
     /// A received byte, if there is one.

@@ -135,6 +135,15 @@ pub fn send(bytes: &[u8]) {
     }
 }
 
+/// Waits until both ports have sent everything.
+pub fn flush() {
+    for port in [&COM1, &COM2] {
+        if let Some(port) = port.lock().as_mut() {
+            port.flush();
+        }
+    }
+}
+
 /// A byte received on COM2.
 pub fn receive() -> Option<u8> {
     COM2.lock().as_mut()?.receive()

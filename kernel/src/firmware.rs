@@ -220,6 +220,8 @@ pub fn leave_emulator(success: bool) {
     if !UNDER_EMULATOR.load(Ordering::Relaxed) {
         return;
     }
+    // Bochs ends at once and takes with it what its UARTs still hold.
+    crate::console::flush();
     // SAFETY: the operator said that these ports are the emulator's.
     unsafe {
         for b in *b"Shutdown" {
