@@ -159,8 +159,20 @@ fn instructions() -> Result<Figure> {
 
 /// Ticks between the switch to long mode, which is one of the first things we do, and the first guest entry.
 fn ticks_between(log: &str) -> Option<u64> {
-    let tick = |line: &str| line.get(..11)?.parse::<u64>().ok();
-    let entered = log.lines().find(|line| line.contains("VMEXIT")).and_then(tick)?;
-    let began = log.lines().filter(|line| line.contains("ong mode") || line.contains("ong Mode")).find_map(tick)?;
-    entered.checked_sub(began)
+    let at = |mark: &str| log.lines().find(|line| line.contains(mark))?.get(..11)?.parse::<u64>().ok();
+    at("VMENTER to")?.checked_sub(at("long mode activated")?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ticks_are_those_from_long_mode_to_the_first_guest_entry() {
+        let log = "00000000100i[BIOS  ] Booting\n00000000200d[CPU0  ] long mode activated\n\
+                   00000000250d[CPU1  ] long mode activated\n00000000900d[CPU2  ] VMENTER to x86-64 guest\n\
+                   00000000950d[CPU2  ] VMENTER to x86-64 guest\n";
+        assert_eq!(ticks_between(log), Some(700));
+        assert_eq!(ticks_between("00000000900d[CPU2  ] VMENTER to x86-64 guest\n"), None);
+    }
 }
