@@ -50,6 +50,7 @@ impl Model {
         let [a, b, c, d, e, f] = self.config.mac;
         self.set(Reg::Ral, 0, u32::from_le_bytes([a, b, c, d]));
         self.set(Reg::Rah, 0, u32::from_le_bytes([e, f, 0, 0x80]));
+        self.signalled = 0;
         self.receive = Receive::new();
         self.transmit = Transmit::new();
         self.reset.started = Some(self.now);
@@ -110,7 +111,7 @@ impl Model {
 
     /// Whether a ring lies as it must; told if not.
     pub(crate) fn check_ring(&mut self, who: Direction, base: u64, len: u32) -> bool {
-        let good = base != 0 && base % 128 == 0 && len != 0 && len % 128 == 0;
+        let good = base != 0 && base.is_multiple_of(128) && len != 0 && len.is_multiple_of(128);
         if !good {
             self.report(Diagnostic::BadRing { who, base, len });
         }

@@ -1,5 +1,6 @@
 //! The link: a cable, a laser, and the time that coming up takes (data sheet 3.7, 4.6.4, 8.2.3.22).
 
+use crate::interrupt::LSC;
 use crate::model::Model;
 use crate::registers::Reg;
 
@@ -58,9 +59,13 @@ impl Model {
     pub(crate) fn update_link(&mut self) {
         let esdp = self.get(Reg::Esdp, 0) | MODULE_PRESENT;
         self.set(Reg::Esdp, 0, esdp);
+        let was = self.link_is_up();
         let up = self.link.cable && self.now >= self.link.ready && esdp & LASER_OFF != LASER_OFF;
         let forced = self.get(Reg::Autoc, 0) & FORCE_UP != 0;
         self.set(Reg::Links, 0, if up || forced { LINKS_UP } else { 0 });
+        if was != (up || forced) {
+            self.raise_cause(LSC);
+        }
         let status = self.get(Reg::Status, 0) & !(1 << 7);
         self.set(Reg::Status, 0, status | u32::from(up || forced) << 7);
     }

@@ -48,6 +48,8 @@ pub struct Model {
     pub(crate) receive: Receive,
     pub(crate) transmit: Transmit,
     pub(crate) sent: VecDeque<Vec<u8>>,
+    /// Causes for which a message was sent since they were set.
+    pub(crate) signalled: u32,
     /// DMA transactions that were done since power-on: descriptors and data.
     transactions: u64,
     /// Register reads and writes since power-on.
@@ -80,6 +82,7 @@ impl Model {
             receive: Receive::new(),
             transmit: Transmit::new(),
             sent: VecDeque::new(),
+            signalled: 0,
             transactions: 0,
             accesses: (0, 0),
         };
@@ -152,7 +155,8 @@ impl Model {
             self.report(Diagnostic::UnknownRegister { offset, write: false });
             return 0;
         };
-        if self.in_reset() && reg != Reg::Ctrl {
+        // CTRL is what says how far it is; STATUS is read to push a posted write to the device.
+        if self.in_reset() && !matches!(reg, Reg::Ctrl | Reg::Status) {
             self.report(Diagnostic::AccessDuringReset { register: reg.row().name });
             return u32::MAX;
         }
@@ -225,12 +229,12 @@ impl Model {
                 let done = self.get(reg, 0) & DMAIDONE;
                 self.set(reg, 0, value & !DMAIDONE | done);
             }
-            _ => self.set(reg, n, value),
+            _ => self.set(reg, n, value & reg.bits()),
         }
     }
 
     fn find(&self, offset: u32) -> Option<(Reg, usize)> {
-        if offset % 4 != 0 {
+        if !offset.is_multiple_of(4) {
             return None;
         }
         let (reg, n) = (*self.map.get(canonical(offset) as usize / 4)?)?;
@@ -342,6 +346,23 @@ mod tests {
         m.write(0x5818, 0x1234);
         m.write(0x2104, 0x0200_0002);
         assert_eq!((m.read(Reg::Mrqc.offset(0)), m.read(Reg::Srrctl.offset(1))), (0x1234, 0x0200_0002));
+    }
+
+    #[test]
+    fn bits_that_do_not_exist_read_as_zero() {
+        let (mut m, _) = model();
+        for (reg, expected) in [
+            (Reg::Rdbal, 0xffff_ff80),
+            (Reg::Rdlen, 0x000f_ff80),
+            (Reg::Tdbal, 0xffff_ff80),
+            (Reg::Tdlen, 0x000f_ff80),
+            (Reg::Rah, 0x8000_ffff),
+            (Reg::Mta, u32::MAX),
+        ] {
+            m.write(reg.offset(3), u32::MAX);
+            assert_eq!(m.read(reg.offset(3)), expected, "{}", reg.row().name);
+        }
+        assert_eq!(m.take_diagnostics().len(), 4, "rings at odd places");
     }
 
     #[test]

@@ -215,12 +215,20 @@ impl Model {
         let enabled = self.get(Reg::Rxdctl, q) & ENABLE != 0;
         match reg {
             Reg::Rdt => {
+                // Putting it where the head is, which shows no descriptor, is no bump.
+                if !enabled && value == self.get(Reg::Rdh, q) {
+                    return self.set(reg, q, value);
+                }
                 if !enabled || !self.receive.queues[q].seen_enabled {
                     self.report(Diagnostic::TailBeforeEnable { who });
                 }
                 let descriptors = self.get(Reg::Rdlen, q) / 16;
                 if value >= descriptors {
-                    return self.report(Diagnostic::TailBeyondRing { who, tail: value, descriptors });
+                    self.report(Diagnostic::TailBeyondRing { who, tail: value, descriptors });
+                    // With the queue off it is a number that nobody follows.
+                    if enabled {
+                        return;
+                    }
                 }
             }
             Reg::Rxdctl => {
@@ -236,9 +244,13 @@ impl Model {
             }
             Reg::Srrctl => {}
             _ if enabled => self.report(Diagnostic::RingMovedWhileEnabled { who }),
+            Reg::Rdbal | Reg::Rdlen if !value.is_multiple_of(128) => {
+                let (base, len) = if reg == Reg::Rdbal { (u64::from(value), 0) } else { (0, value) };
+                self.report(Diagnostic::BadRing { who, base, len });
+            }
             _ => {}
         }
-        self.set(reg, q, value);
+        self.set(reg, q, value & reg.bits());
     }
 }
 
@@ -395,6 +407,7 @@ mod tests {
         m.write(Reg::Rdt.offset(0), 8);
         m.write(Reg::Rdlen.offset(0), 256);
         m.write(Reg::Rdt.offset(1), 0);
+        m.write(Reg::Rdt.offset(1), 1);
         m.write(Reg::Rxdctl.offset(2), ENABLE);
         assert_eq!(
             m.take_diagnostics(),
@@ -402,7 +415,7 @@ mod tests {
                 Diagnostic::TailBeyondRing { who, tail: 8, descriptors: 8 },
                 Diagnostic::RingMovedWhileEnabled { who },
                 Diagnostic::TailBeforeEnable { who: Direction::Receive(1) },
-                Diagnostic::TailBeyondRing { who: Direction::Receive(1), tail: 0, descriptors: 0 },
+                Diagnostic::TailBeyondRing { who: Direction::Receive(1), tail: 1, descriptors: 0 },
                 Diagnostic::BadRing { who: Direction::Receive(2), base: 0, len: 0 },
             ]
         );

@@ -158,14 +158,26 @@ registers! {
     Rttdcs "RTTDCS" [0x04900 + 4 x 1] ReadWrite 0 "8.2.3.10"
     Rttdqsel "RTTDQSEL" [0x04904 + 4 x 1] ReadWrite 0 "8.2.3.10"
     Rttdt1c "RTTDT1C" [0x04908 + 4 x 1] ReadWrite 0 "8.2.3.10"
+    Rttbcnrc "RTTBCNRC" [0x04984 + 4 x 1] ReadWrite 0 "8.2.3.10"
     Rtrup2tc "RTRUP2TC" [0x03020 + 4 x 1] ReadWrite 0 "8.2.3.10"
     Rttup2tc "RTTUP2TC" [0x0c800 + 4 x 1] ReadWrite 0 "8.2.3.10"
 
     Sectxctrl "SECTXCTRL" [0x08800 + 4 x 1] ReadWrite 0 "8.2.3.12"
     Sectxstat "SECTXSTAT" [0x08804 + 4 x 1] ReadOnly 0 "8.2.3.12"
     Sectxminifg "SECTXMINIFG" [0x08810 + 4 x 1] ReadWrite 0x1_0001 "8.2.3.12"
+    Sectxbuffaf "SECTXBUFFAF" [0x08808 + 4 x 1] ReadWrite 0x250 "8.2.3.12"
     Secrxctrl "SECRXCTRL" [0x08d00 + 4 x 1] ReadWrite 0 "8.2.3.12"
     Secrxstat "SECRXSTAT" [0x08d04 + 4 x 1] ReadOnly 0 "8.2.3.12"
+    Ipstxidx "IPSTXIDX" [0x08900 + 4 x 1] ReadWrite 0 "8.2.3.14"
+    Ipstxsalt "IPSTXSALT" [0x08904 + 4 x 1] ReadWrite 0 "8.2.3.14"
+    Ipstxkey "IPSTXKEY" [0x08908 + 4 x 4] ReadWrite 0 "8.2.3.14"
+    Ipsrxidx "IPSRXIDX" [0x08e00 + 4 x 1] ReadWrite 0 "8.2.3.14"
+    Ipsrxipaddr "IPSRXIPADDR" [0x08e04 + 4 x 4] ReadWrite 0 "8.2.3.14"
+    Ipsrxspi "IPSRXSPI" [0x08e14 + 4 x 1] ReadWrite 0 "8.2.3.14"
+    Ipsrxipidx "IPSRXIPIDX" [0x08e18 + 4 x 1] ReadWrite 0 "8.2.3.14"
+    Ipsrxkey "IPSRXKEY" [0x08e1c + 4 x 4] ReadWrite 0 "8.2.3.14"
+    Ipsrxsalt "IPSRXSALT" [0x08e2c + 4 x 1] ReadWrite 0 "8.2.3.14"
+    Ipsrxmod "IPSRXMOD" [0x08e30 + 4 x 1] ReadWrite 0 "8.2.3.14"
     Fdirctrl "FDIRCTRL" [0x0ee00 + 4 x 1] ReadWrite 0 "8.2.3.20"
 
     Hlreg0 "HLREG0" [0x04240 + 4 x 1] ReadWrite 0x0000_0403 "8.2.3.22"
@@ -180,6 +192,22 @@ registers! {
     Macc "MACC" [0x04330 + 4 x 1] ReadWrite 0 "8.2.3.22"
     Corectl "CORECTL" [0x14f00 + 4 x 1] ReadWrite 0 "8.2.3.22"
 
+    Pcs1glctl "PCS1GLCTL" [0x04208 + 4 x 1] ReadWrite 0 "8.2.3.22"
+    Pcs1gana "PCS1GANA" [0x04218 + 4 x 1] ReadWrite 0 "8.2.3.22"
+
+    Pxontxc "PXONTXC" [0x03f00 + 4 x 8] ReadClear 0 "8.2.3.23"
+    Pxofftxc "PXOFFTXC" [0x03f20 + 4 x 8] ReadClear 0 "8.2.3.23"
+    Pxonrxcnt "PXONRXCNT" [0x04140 + 4 x 8] ReadClear 0 "8.2.3.23"
+    Pxoffrxcnt "PXOFFRXCNT" [0x04160 + 4 x 8] ReadClear 0 "8.2.3.23"
+    Fccrc "FCCRC" [0x05118 + 4 x 1] ReadClear 0 "8.2.3.23"
+    Fcoerpdc "FCOERPDC" [0x0241c + 4 x 1] ReadClear 0 "8.2.3.23"
+    Fcoeprc "FCOEPRC" [0x02428 + 4 x 1] ReadClear 0 "8.2.3.23"
+    Fcoedwrc "FCOEDWRC" [0x0242c + 4 x 1] ReadClear 0 "8.2.3.23"
+    Fcoeptc "FCOEPTC" [0x08784 + 4 x 1] ReadClear 0 "8.2.3.23"
+    Fcoedwtc "FCOEDWTC" [0x08788 + 4 x 1] ReadClear 0 "8.2.3.23"
+    Wuc "WUC" [0x05800 + 4 x 1] ReadWrite 0 "8.2.3.24"
+    Wufc "WUFC" [0x05808 + 4 x 1] ReadWrite 0 "8.2.3.24"
+    Wus "WUS" [0x05810 + 4 x 1] ReadWrite 0 "8.2.3.24"
     Crcerrs "CRCERRS" [0x04000 + 4 x 1] ReadClear 0 "8.2.3.23"
     Illerrc "ILLERRC" [0x04004 + 4 x 1] ReadClear 0 "8.2.3.23"
     Errbc "ERRBC" [0x04008 + 4 x 1] ReadClear 0 "8.2.3.23"
@@ -228,6 +256,7 @@ registers! {
     Pfvtctl "PFVTCTL" [0x051b0 + 4 x 1] ReadWrite 0 "8.2.3.27"
     Pfqde "PFQDE" [0x02f04 + 4 x 1] ReadWrite 0 "8.2.3.27"
     Pfdtxgswc "PFDTXGSWC" [0x08220 + 4 x 1] ReadWrite 0 "8.2.3.27"
+    Pfuta "PFUTA" [0x0f400 + 4 x 128] ReadWrite 0 "8.2.3.27"
     Pfvlvf "PFVLVF" [0x0f100 + 4 x 64] ReadWrite 0 "8.2.3.27"
     Pfvlvfb "PFVLVFB" [0x0f200 + 4 x 128] ReadWrite 0 "8.2.3.27"
 }
@@ -241,6 +270,7 @@ pub const BAR_BYTES: u32 = 0x2_0000;
 pub const fn canonical(offset: u32) -> u32 {
     match offset {
         0x0004 => 0x0000,
+        0x6030..=0x63ff if offset % 0x40 == 0x30 => 0x8680 + (offset - 0x6030) / 0x40 * 4,
         0x2100..=0x213f => 0x1014 + (offset - 0x2100) / 4 * 0x40,
         0x2200..=0x223f => 0x100c + (offset - 0x2200) / 4 * 0x40,
         0x5400..=0x547f => 0xa200 + (offset - 0x5400),
@@ -253,6 +283,18 @@ pub const fn canonical(offset: u32) -> u32 {
 }
 
 impl Reg {
+    /// The bits that there are, for registers in which a driver may expect the others to read as 0.
+    #[must_use]
+    pub const fn bits(self) -> u32 {
+        match self {
+            Self::Rdbal | Self::Tdbal => 0xffff_ff80,
+            Self::Rdlen | Self::Tdlen => 0x000f_ff80,
+            Self::Rdh | Self::Rdt | Self::Tdh | Self::Tdt => 0xffff,
+            Self::Rah => 0x8000_ffff,
+            _ => u32::MAX,
+        }
+    }
+
     /// Its row.
     #[must_use]
     pub fn row(self) -> &'static Register {

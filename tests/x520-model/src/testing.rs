@@ -16,7 +16,6 @@ pub fn model() -> (Model, Memory) {
 /// A ring of `n` descriptors.
 pub struct Ring {
     pub block: Block,
-    pub n: u32,
     memory: Memory,
 }
 
@@ -34,7 +33,7 @@ impl Ring {
 }
 
 fn ring(memory: &Memory, n: u32) -> Ring {
-    Ring { block: memory.granted(n as usize * 16, 128), n, memory: memory.clone() }
+    Ring { block: memory.granted(n as usize * 16, 128), memory: memory.clone() }
 }
 
 /// Sets up and enables receive queue `q` with advanced descriptors and buffers of 2 KiB; the tail is the test's.

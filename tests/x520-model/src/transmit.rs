@@ -268,12 +268,20 @@ impl Model {
         let enabled = self.get(Reg::Txdctl, q) & ENABLE != 0;
         match reg {
             Reg::Tdt => {
+                // Putting it where the head is, which shows no descriptor, is no bump.
+                if !enabled && value == self.get(Reg::Tdh, q) {
+                    return self.set(reg, q, value);
+                }
                 if !enabled || !self.transmit.queues[q].seen_enabled {
                     self.report(Diagnostic::TailBeforeEnable { who });
                 }
                 let descriptors = self.get(Reg::Tdlen, q) / 16;
                 if value >= descriptors {
-                    return self.report(Diagnostic::TailBeyondRing { who, tail: value, descriptors });
+                    self.report(Diagnostic::TailBeyondRing { who, tail: value, descriptors });
+                    // With the queue off it is a number that nobody follows.
+                    if enabled {
+                        return;
+                    }
                 }
             }
             Reg::Txdctl => {
@@ -293,9 +301,13 @@ impl Model {
                 return self.set(reg, q, value);
             }
             _ if enabled => self.report(Diagnostic::RingMovedWhileEnabled { who }),
+            Reg::Tdbal | Reg::Tdlen if !value.is_multiple_of(128) => {
+                let (base, len) = if reg == Reg::Tdbal { (u64::from(value), 0) } else { (0, value) };
+                self.report(Diagnostic::BadRing { who, base, len });
+            }
             _ => {}
         }
-        self.set(reg, q, value);
+        self.set(reg, q, value & reg.bits());
     }
 }
 

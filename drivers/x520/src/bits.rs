@@ -1,0 +1,209 @@
+//! Registers with fields, as types (data sheet 8.2.3).
+
+use bitfield_struct::bitfield;
+
+/// Device control (8.2.3.1).
+#[bitfield(u32)]
+pub(crate) struct Ctrl {
+    #[bits(2)]
+    _reserved: u8,
+    pub master_disable: bool,
+    pub lrst: bool,
+    #[bits(22)]
+    _reserved2: u32,
+    pub rst: bool,
+    #[bits(5)]
+    _reserved3: u8,
+}
+
+/// Device status (8.2.3.1).
+#[bitfield(u32)]
+pub(crate) struct Status {
+    #[bits(2)]
+    _reserved: u8,
+    #[bits(2)]
+    pub lan_id: u8,
+    #[bits(15)]
+    _reserved2: u16,
+    pub master_enabled: bool,
+    #[bits(12)]
+    _reserved3: u16,
+}
+
+/// Link status (8.2.3.22).
+#[bitfield(u32)]
+pub(crate) struct Links {
+    #[bits(28)]
+    _reserved: u32,
+    /// 1: 100 Mb/s, 2: 1 Gb/s, 3: 10 Gb/s.
+    #[bits(2)]
+    pub speed: u8,
+    pub up: bool,
+    _reserved2: bool,
+}
+
+/// Split receive control (8.2.3.8).
+#[bitfield(u32)]
+pub(crate) struct Srrctl {
+    /// In KiB.
+    #[bits(5)]
+    pub buffer_size: u8,
+    #[bits(3)]
+    _reserved: u8,
+    /// In 64 bytes.
+    #[bits(6)]
+    pub header_size: u8,
+    #[bits(8)]
+    _reserved2: u8,
+    #[bits(3)]
+    pub threshold: u8,
+    /// 1: advanced, one buffer.
+    #[bits(3)]
+    pub descriptor_type: u8,
+    pub drop_en: bool,
+    #[bits(3)]
+    _reserved3: u8,
+}
+
+/// Receive descriptor control (8.2.3.8).
+#[bitfield(u32)]
+pub(crate) struct Rxdctl {
+    #[bits(25)]
+    _reserved: u32,
+    pub enable: bool,
+    #[bits(4)]
+    _reserved2: u8,
+    /// Strip VLAN tags.
+    pub vme: bool,
+    _reserved3: bool,
+}
+
+/// Transmit descriptor control (8.2.3.9).
+#[bitfield(u32)]
+pub(crate) struct Txdctl {
+    #[bits(8)]
+    pub pthresh: u8,
+    #[bits(8)]
+    pub hthresh: u8,
+    #[bits(9)]
+    pub wthresh: u16,
+    pub enable: bool,
+    #[bits(6)]
+    _reserved: u8,
+}
+
+/// DMA transmit control (8.2.3.9).
+#[bitfield(u32)]
+pub(crate) struct Dmatxctl {
+    pub enable: bool,
+    #[bits(15)]
+    _reserved: u16,
+    /// Ethernet type of inserted tags.
+    pub vlan_type: u16,
+}
+
+/// Receive DMA control (8.2.3.8).
+#[bitfield(u32)]
+pub(crate) struct Rdrxctl {
+    _reserved: bool,
+    pub crc_strip: bool,
+    _reserved2: bool,
+    /// DMA initialization is done.
+    pub done: bool,
+    #[bits(13)]
+    _reserved3: u16,
+    /// To be 0, which it is not after reset.
+    #[bits(5)]
+    pub rsc_first_size: u8,
+    #[bits(3)]
+    _reserved4: u8,
+    /// Two bits that have to be set (8.2.3.8).
+    #[bits(2)]
+    pub must_be_set: u8,
+    #[bits(5)]
+    _reserved5: u8,
+}
+
+/// MAC control (8.2.3.22).
+#[bitfield(u32)]
+pub(crate) struct Hlreg0 {
+    pub tx_crc: bool,
+    pub rx_crc_strip: bool,
+    pub jumbo: bool,
+    #[bits(7)]
+    _reserved: u8,
+    pub tx_pad: bool,
+    #[bits(4)]
+    _reserved2: u8,
+    pub loopback: bool,
+    #[bits(16)]
+    _reserved3: u16,
+}
+
+/// Filter control (8.2.3.7).
+#[bitfield(u32)]
+pub(crate) struct Fctrl {
+    #[bits(8)]
+    _reserved: u8,
+    /// All multicasts.
+    pub mpe: bool,
+    /// All unicasts.
+    pub upe: bool,
+    /// Broadcasts.
+    pub bam: bool,
+    #[bits(21)]
+    _reserved2: u32,
+}
+
+/// VLAN control (8.2.3.7).
+#[bitfield(u32)]
+pub(crate) struct Vlnctrl {
+    pub vlan_type: u16,
+    #[bits(14)]
+    _reserved: u16,
+    /// The filter table is used.
+    pub vfe: bool,
+    _reserved2: bool,
+}
+
+/// Multiple receive queues (8.2.3.7).
+#[bitfield(u32)]
+pub(crate) struct Mrqc {
+    /// 0: off, 1: RSS.
+    #[bits(4)]
+    pub mode: u8,
+    #[bits(12)]
+    _reserved: u16,
+    pub tcp_ipv4: bool,
+    pub ipv4: bool,
+    #[bits(2)]
+    _reserved2: u8,
+    pub ipv6: bool,
+    pub tcp_ipv6: bool,
+    pub udp_ipv4: bool,
+    pub udp_ipv6: bool,
+    _reserved3: u8,
+}
+
+/// EEC: the EEPROM has been read after reset (8.2.3.2).
+pub(crate) const EEC_AUTO_READ: u32 = 1 << 9;
+/// EEMNGCTL: firmware is done with port 0; port 1's bit is the next (8.2.3.2).
+pub(crate) const EEMNGCTL_CONFIG_DONE: u32 = 1 << 18;
+/// CTRL_EXT: no-snoop is off (8.2.3.1).
+pub(crate) const CTRL_EXT_NS_DIS: u32 = 1 << 16;
+/// DCA_RXCTRL: has to be 0, which it is not after reset (4.6.7).
+pub(crate) const DCA_RXCTRL_BIT_12: u32 = 1 << 12;
+/// ESDP: the SFP module's transmitter is off (data of pin 3).
+pub(crate) const ESDP_LASER_OFF: u32 = 1 << 3;
+/// AUTOC: start link bring-up again (8.2.3.22).
+pub(crate) const AUTOC_RESTART: u32 = 1 << 12;
+/// RTTDCS: the transmit arbiter is off (8.2.3.10).
+pub(crate) const RTTDCS_ARBDIS: u32 = 1 << 6;
+/// RXCTRL: receive is on (8.2.3.8).
+pub(crate) const RXCTRL_RXEN: u32 = 1;
+/// RXCSUM: descriptors carry the RSS hash (8.2.3.7).
+pub(crate) const RXCSUM_PCSD: u32 = 1 << 13;
+/// MCSTCTRL: the multicast table is used, with bits 47:36 of an address (8.2.3.7).
+pub(crate) const MCSTCTRL_MFE: u32 = 1 << 2;
+/// RAH: the address is valid (8.2.3.7).
+pub(crate) const RAH_VALID: u32 = 1 << 31;

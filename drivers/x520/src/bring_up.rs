@@ -1,0 +1,299 @@
+//! From reset to running, in steps that never wait (data sheet 4.2.1.6, 4.6.3, 4.6.7, 4.6.8, 5.2.5.3.2).
+
+use crate::bits::{
+    AUTOC_RESTART, CTRL_EXT_NS_DIS, Ctrl, DCA_RXCTRL_BIT_12, Dmatxctl, EEC_AUTO_READ, EEMNGCTL_CONFIG_DONE,
+    ESDP_LASER_OFF, Hlreg0, RAH_VALID, RTTDCS_ARBDIS, RXCTRL_RXEN, Rdrxctl, Rxdctl, Srrctl, Status as StatusRegister,
+    Txdctl,
+};
+use crate::device::X520;
+use crate::receive::BUFFER_BYTES;
+use crate::registers::{
+    AUTOC, CTRL, CTRL_EXT, DCA_RXCTRL, DMATXCTL, DTXMXSZRQ, EEC, EEMNGCTL, EICR, EIMC, EIMC_EX, ESDP, HLREG0, MAXFRS,
+    MTQC, RAH, RAL, RDBAH, RDBAL, RDH, RDLEN, RDRXCTL, RTTDCS, RXCTRL, RXDCTL, RXPBSIZE, Registers, SRRCTL, STATUS,
+    TDBAH, TDBAL, TDH, TDLEN, TDT, TXDCTL, TXPBSIZE, TXPBTHRESH,
+};
+use crate::{filter, rss, semaphore, statistics};
+
+/// How the device is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// It is being brought up.
+    Starting,
+    /// Frames can come and go; the link may be down.
+    Running,
+    /// It was stopped and does no DMA.
+    Stopped,
+    /// It cannot be made to work. It may still DMA.
+    Failed(Failure),
+}
+
+/// What the device did not do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// It does not answer: all registers read as all ones.
+    Gone,
+    /// Reset did not end.
+    Reset,
+    /// EEPROM, firmware or DMA engine did not become ready after reset.
+    NotReady,
+    /// Its EEPROM holds no unicast address.
+    NoAddress,
+    /// A queue did not become enabled.
+    Queue,
+}
+
+/// Where bring-up stands. Times are microseconds; a step that is not done by its deadline has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Not begun.
+    Idle,
+    /// DMA was asked to end.
+    Quiescing {
+        deadline: u64,
+    },
+    /// In reset: nothing is touched before `from`.
+    Resetting {
+        from: u64,
+        deadline: u64,
+        again: bool,
+    },
+    /// Waits for EEPROM, firmware and DMA engine.
+    Loading {
+        deadline: u64,
+    },
+    /// Waits for the semaphore, to start the link.
+    Linking {
+        deadline: u64,
+    },
+    /// Waits for the queues.
+    Enabling {
+        deadline: u64,
+    },
+    Running,
+    Stopped,
+    Failed(Failure),
+}
+
+/// DMA has to end within that.
+const QUIESCE_TIME: u64 = 100_000;
+/// No register is touched for that long after reset: 1 ms is asked for.
+const RESET_TIME: u64 = 10_000;
+const RESET_LIMIT: u64 = 200_000;
+const LOAD_LIMIT: u64 = 1_000_000;
+const SEMAPHORE_LIMIT: u64 = 1_000_000;
+const ENABLE_LIMIT: u64 = 100_000;
+
+/// Bytes of FCS, which the longest frame of MAXFRS includes.
+const FCS: u32 = 4;
+/// Bytes of a frame above which JUMBOEN is needed.
+const STANDARD_FRAME: u32 = 1514;
+const VLAN: u16 = 0x8100;
+/// Of the packet buffers, in KiB, at the registers' bit 10.
+const RECEIVE_BUFFER: u32 = 512 << 10;
+const TRANSMIT_BUFFER: u32 = 160 << 10;
+const TRANSMIT_THRESHOLD: u32 = 0xa0;
+/// Outstanding transmit requests: the most.
+const MAX_REQUESTS: u32 = 0xfff;
+
+impl<R: Registers, T> X520<R, T> {
+    /// How the device is.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        match self.state {
+            State::Running => Status::Running,
+            State::Stopped => Status::Stopped,
+            State::Failed(failure) => Status::Failed(failure),
+            _ => Status::Starting,
+        }
+    }
+
+    /// Takes steps until one is not done yet.
+    pub(crate) fn step(&mut self, now: u64) {
+        loop {
+            let next = match self.state {
+                State::Idle => self.quiesce(now),
+                State::Quiescing { deadline } => self.quiescing(now, deadline),
+                State::Resetting { from, deadline, again } => self.resetting(now, from, deadline, again),
+                State::Loading { deadline } => self.loading(now, deadline),
+                State::Linking { deadline } => self.linking(now, deadline),
+                State::Enabling { deadline } => self.enabling(now, deadline),
+                State::Running | State::Stopped | State::Failed(_) => return,
+            };
+            if next == self.state {
+                return;
+            }
+            self.state = next;
+        }
+    }
+
+    /// Whether the device has left the bus.
+    fn is_gone(&self) -> bool {
+        self.bus.read(&STATUS, 0) == u32::MAX
+    }
+
+    fn mask_interrupts(&self) {
+        self.bus.write(&EIMC, 0, 0x7fff_ffff);
+        self.bus.write(&EIMC_EX, 0, u32::MAX);
+        self.bus.write(&EIMC_EX, 1, u32::MAX);
+    }
+
+    fn quiesce(&self, now: u64) -> State {
+        if self.is_gone() {
+            return State::Failed(Failure::Gone);
+        }
+        self.mask_interrupts();
+        self.bus.update(&CTRL, 0, |v| Ctrl::from_bits(v).with_master_disable(true).into_bits());
+        State::Quiescing { deadline: now + QUIESCE_TIME }
+    }
+
+    fn quiescing(&self, now: u64, deadline: u64) -> State {
+        if self.is_gone() {
+            return State::Failed(Failure::Gone);
+        }
+        let quiet = !StatusRegister::from_bits(self.bus.read(&STATUS, 0)).master_enabled();
+        if !quiet && now < deadline {
+            return self.state;
+        }
+        // DMA that does not end takes two resets (5.2.5.3.2).
+        self.reset();
+        State::Resetting { from: now + RESET_TIME, deadline: now + RESET_LIMIT, again: !quiet }
+    }
+
+    fn reset(&self) {
+        self.bus.update(&CTRL, 0, |v| Ctrl::from_bits(v).with_rst(true).with_lrst(true).into_bits());
+    }
+
+    fn resetting(&mut self, now: u64, from: u64, deadline: u64, again: bool) -> State {
+        if now < from {
+            return self.state;
+        }
+        let control = self.bus.read(&CTRL, 0);
+        if control == u32::MAX {
+            return State::Failed(Failure::Gone);
+        }
+        if Ctrl::from_bits(control).rst() {
+            return if now < deadline { self.state } else { State::Failed(Failure::Reset) };
+        }
+        if again {
+            self.reset();
+            return State::Resetting { from: now + RESET_TIME, deadline: now + RESET_LIMIT, again: false };
+        }
+        // All DMA has ended: what the device had is the driver's again.
+        self.take_back();
+        self.mask_interrupts();
+        let _ = self.bus.read(&EICR, 0);
+        if self.stopping { State::Stopped } else { State::Loading { deadline: now + LOAD_LIMIT } }
+    }
+
+    fn loading(&mut self, now: u64, deadline: u64) -> State {
+        let port = StatusRegister::from_bits(self.bus.read(&STATUS, 0)).lan_id() & 1;
+        let ready = self.bus.read(&EEC, 0) & EEC_AUTO_READ != 0
+            && self.bus.read(&EEMNGCTL, 0) & EEMNGCTL_CONFIG_DONE << port != 0
+            && Rdrxctl::from_bits(self.bus.read(&RDRXCTL, 0)).done();
+        if !ready {
+            return if now < deadline { self.state } else { State::Failed(Failure::NotReady) };
+        }
+        let (low, high) = (self.bus.read(&RAL, 0).to_le_bytes(), self.bus.read(&RAH, 0));
+        let [e, f, ..] = high.to_le_bytes();
+        self.address = [low[0], low[1], low[2], low[3], e, f];
+        if high & RAH_VALID == 0 || self.address[0] & 1 != 0 || self.address == [0; 6] {
+            return State::Failed(Failure::NoAddress);
+        }
+        State::Linking { deadline: now + SEMAPHORE_LIMIT }
+    }
+
+    fn linking(&mut self, now: u64, deadline: u64) -> State {
+        if now >= deadline {
+            semaphore::force(&self.bus);
+        }
+        self.bus.update(&ESDP, 0, |v| v & !ESDP_LASER_OFF);
+        // The link's mode is what the EEPROM says.
+        if !semaphore::with_mac(&self.bus, || self.bus.update(&AUTOC, 0, |v| v | AUTOC_RESTART)) && now < deadline {
+            return self.state;
+        }
+        // Clears what was counted before.
+        statistics::read(&self.bus, &mut crate::nic::Statistics::default());
+        statistics::program(&self.bus);
+        self.statistics_at = now + statistics::PERIOD;
+        self.set_up_receive();
+        self.set_up_transmit();
+        State::Enabling { deadline: now + ENABLE_LIMIT }
+    }
+
+    /// Receive as 4.6.7 has it, up to the queues' enable bits.
+    fn set_up_receive(&mut self) {
+        let (bus, config) = (&self.bus, &self.config);
+        bus.update(&CTRL_EXT, 0, |v| v | CTRL_EXT_NS_DIS);
+        filter::program(bus, &self.filter);
+        for n in 0..8 {
+            bus.write(&RXPBSIZE, n, if n == 0 { RECEIVE_BUFFER } else { 0 });
+        }
+        let jumbo = config.max_frame > STANDARD_FRAME;
+        bus.update(&HLREG0, 0, |v| {
+            Hlreg0::from_bits(v)
+                .with_tx_crc(true)
+                .with_rx_crc_strip(true)
+                .with_tx_pad(true)
+                .with_jumbo(jumbo)
+                .into_bits()
+        });
+        bus.write(&MAXFRS, 0, (config.max_frame + FCS) << 16);
+        bus.update(&RDRXCTL, 0, |v| {
+            Rdrxctl::from_bits(v).with_crc_strip(true).with_rsc_first_size(0).with_must_be_set(3).into_bits()
+        });
+        rss::program(bus, config.receive_queues, &config.rss_key);
+        let drop = config.receive_queues > 1;
+        for (n, queue) in (0..).zip(&mut self.receive) {
+            queue.restart();
+            bus.write_base(&RDBAL, &RDBAH, n, queue.ring().memory());
+            bus.write(&RDLEN, n, queue.ring().memory().len() as u32);
+            bus.write(&RDH, n, 0);
+            let control = Srrctl::from_bits(bus.read(&SRRCTL, n))
+                .with_buffer_size((BUFFER_BYTES / 1024) as u8)
+                .with_descriptor_type(1)
+                .with_drop_en(drop);
+            bus.write(&SRRCTL, n, control.into_bits());
+            bus.update(&DCA_RXCTRL, n, |v| v & !DCA_RXCTRL_BIT_12);
+            bus.write(&RXDCTL, n, Rxdctl::new().with_enable(true).with_vme(config.strip_vlan).into_bits());
+        }
+    }
+
+    /// Transmit as 4.6.8 has it, up to the queues' enable bits.
+    fn set_up_transmit(&mut self) {
+        let (bus, config) = (&self.bus, &self.config);
+        bus.update(&RTTDCS, 0, |v| v | RTTDCS_ARBDIS);
+        bus.write(&MTQC, 0, 0);
+        bus.write(&DTXMXSZRQ, 0, MAX_REQUESTS);
+        for n in 0..8 {
+            bus.write(&TXPBSIZE, n, if n == 0 { TRANSMIT_BUFFER } else { 0 });
+            bus.write(&TXPBTHRESH, n, if n == 0 { TRANSMIT_THRESHOLD } else { 0 });
+        }
+        bus.update(&RTTDCS, 0, |v| v & !RTTDCS_ARBDIS);
+        bus.write(&DMATXCTL, 0, Dmatxctl::new().with_enable(true).with_vlan_type(VLAN).into_bits());
+        debug_assert_eq!(usize::from(config.transmit_queues), self.transmit.len());
+        for (n, queue) in (0..).zip(&self.transmit) {
+            bus.write_base(&TDBAL, &TDBAH, n, queue.ring().memory());
+            bus.write(&TDLEN, n, queue.ring().memory().len() as u32);
+            bus.write(&TDH, n, 0);
+            bus.write(&TDT, n, 0);
+            let control = Txdctl::new().with_pthresh(36).with_hthresh(8).with_wthresh(0).with_enable(true);
+            bus.write(&TXDCTL, n, control.into_bits());
+        }
+    }
+
+    /// The tails may move only once the enable bits read as set.
+    fn enabling(&mut self, now: u64, deadline: u64) -> State {
+        let bus = &self.bus;
+        let receive = (0..self.config.receive_queues).all(|n| Rxdctl::from_bits(bus.read(&RXDCTL, n)).enable());
+        let transmit = (0..self.config.transmit_queues).all(|n| Txdctl::from_bits(bus.read(&TXDCTL, n)).enable());
+        if !(receive && transmit) {
+            return if now < deadline { self.state } else { State::Failed(Failure::Queue) };
+        }
+        for queue in &mut self.receive {
+            queue.give(bus);
+        }
+        bus.write(&RXCTRL, 0, RXCTRL_RXEN);
+        self.moved_at.iter_mut().for_each(|at| *at = now);
+        State::Running
+    }
+}

@@ -1,0 +1,121 @@
+//! Descriptors (data sheet 7.1.6, 7.2.3).
+
+use bitfield_struct::bitfield;
+
+/// First word of an advanced receive descriptor as it is written back (7.1.6.2).
+#[bitfield(u64)]
+pub(crate) struct ReceiveInfo {
+    #[bits(4)]
+    pub rss_type: u8,
+    /// IPv4, with options, IPv6, with extensions, TCP, UDP, SCTP and more.
+    #[bits(13)]
+    pub packet_type: u16,
+    #[bits(15)]
+    _header: u16,
+    pub hash: u32,
+}
+
+/// Packet type: UDP.
+pub(crate) const PACKET_UDP: u16 = 1 << 5;
+
+/// Second word (7.1.6.2).
+#[bitfield(u64)]
+pub(crate) struct ReceiveStatus {
+    pub dd: bool,
+    pub eop: bool,
+    _flm: bool,
+    /// A tag was stripped.
+    pub vp: bool,
+    _udpcs: bool,
+    /// TCP's or UDP's checksum was looked at.
+    pub l4cs: bool,
+    /// IPv4's checksum was looked at.
+    pub ipcs: bool,
+    #[bits(13)]
+    _status: u16,
+    #[bits(9)]
+    _errors: u16,
+    /// Damaged on the wire.
+    pub rxe: bool,
+    pub l4e: bool,
+    pub ipe: bool,
+    /// Bytes in this buffer.
+    pub len: u16,
+    pub vlan: u16,
+}
+
+/// First word of a transmit context descriptor (7.2.3.2.3).
+#[bitfield(u64)]
+pub(crate) struct ContextLow {
+    #[bits(9)]
+    pub iplen: u16,
+    #[bits(7)]
+    pub maclen: u8,
+    pub vlan: u16,
+    _ipsec: u32,
+}
+
+/// Second word of a transmit context descriptor.
+#[bitfield(u64)]
+pub(crate) struct ContextHigh {
+    #[bits(9)]
+    _esp: u16,
+    _snap: bool,
+    pub ipv4: bool,
+    /// 0: UDP, 1: TCP.
+    #[bits(2)]
+    pub l4t: u8,
+    #[bits(7)]
+    _tucmd: u8,
+    #[bits(4)]
+    pub dtyp: u8,
+    #[bits(5)]
+    _rsv: u8,
+    pub dext: bool,
+    #[bits(6)]
+    _rsv2: u8,
+    #[bits(1)]
+    pub idx: u8,
+    #[bits(3)]
+    _rsv3: u8,
+    pub l4len: u8,
+    pub mss: u16,
+}
+
+/// Second word of an advanced transmit data descriptor (7.2.3.2.4). The first is the address.
+#[bitfield(u64)]
+pub(crate) struct TransmitData {
+    pub len: u16,
+    #[bits(4)]
+    _mac: u8,
+    #[bits(4)]
+    pub dtyp: u8,
+    pub eop: bool,
+    pub ifcs: bool,
+    _rsv: bool,
+    pub rs: bool,
+    _rsv2: bool,
+    pub dext: bool,
+    pub vle: bool,
+    pub tse: bool,
+    /// Written back.
+    pub dd: bool,
+    #[bits(3)]
+    _sta: u8,
+    #[bits(1)]
+    pub idx: u8,
+    #[bits(2)]
+    _idx: u8,
+    pub cc: bool,
+    pub ixsm: bool,
+    pub txsm: bool,
+    #[bits(4)]
+    _popts: u8,
+    #[bits(18)]
+    pub paylen: u32,
+}
+
+/// DTYP of a context descriptor.
+pub(crate) const TYPE_CONTEXT: u8 = 2;
+/// DTYP of an advanced data descriptor.
+pub(crate) const TYPE_DATA: u8 = 3;

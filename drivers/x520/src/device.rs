@@ -1,0 +1,354 @@
+//! The device as its owner sees it: configuration, memory, and the [`Nic`] trait.
+
+#![allow(unsafe_code, reason = "who says that the device can do no DMA has to be right")]
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::bits::Links;
+use crate::bring_up::{Failure, State};
+use crate::dma::{DESCRIPTOR_BYTES, DmaBuffer, Ring};
+use crate::filter::{self, Filter};
+use crate::nic::{Limits, Link, Nic, Outcome, Outgoing, Received, Refused, Statistics};
+use crate::offload::MAX_HEADER;
+use crate::receive::{BUFFER_BYTES, ReceiveQueue};
+use crate::registers::{Bus, LINKS, Registers};
+use crate::rss;
+use crate::statistics;
+use crate::transmit::{MAX_SEGMENTS, TransmitQueue};
+
+/// What to make of the device.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Receive queues, 1 to 16, over which flows are spread.
+    pub receive_queues: u16,
+    /// Transmit queues, 1 to 64.
+    pub transmit_queues: u16,
+    /// Descriptors and buffers of a receive queue: a power of two, 64 to 4,096.
+    pub receive_descriptors: u32,
+    /// Descriptors of a transmit queue: a power of two, 64 to 4,096.
+    pub transmit_descriptors: u32,
+    /// Bytes of the longest frame, without FCS and VLAN tag: 1,514 to 15,500.
+    pub max_frame: u32,
+    /// VLAN tags are taken out of received frames.
+    pub strip_vlan: bool,
+    /// Key of the hash that spreads flows. Should be unpredictable to whoever sends.
+    pub rss_key: [u8; 40],
+    /// Microseconds without progress after which a queue counts as hung.
+    pub hang_time: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            receive_queues: 1,
+            transmit_queues: 1,
+            receive_descriptors: 512,
+            transmit_descriptors: 512,
+            max_frame: 1514,
+            strip_vlan: false,
+            // Any key spreads; this one has no long run of equal bits.
+            rss_key: core::array::from_fn(|i| (i as u8).wrapping_mul(0x9d) ^ 0x6b),
+            hang_time: 1_000_000,
+        }
+    }
+}
+
+/// What is wrong with a configuration or the memory given with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConfigError {
+    /// Receive or transmit queues: how many were asked for, and how many there can be.
+    Queues(u16, u16),
+    /// Not a power of two from 64 to 4,096.
+    Descriptors(u32),
+    /// Not from 1,514 to 15,500.
+    MaxFrame(u32),
+    /// Bytes given, and bytes needed.
+    Memory(usize, usize),
+    /// The memory is not aligned to 128 bytes.
+    Alignment(u64),
+}
+
+const MAX_TRANSMIT_QUEUES: u16 = 64;
+
+impl Config {
+    /// Bytes of DMA memory that [`X520::new`] needs, aligned to 128.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let receive = self.receive_descriptors as usize * (DESCRIPTOR_BYTES + BUFFER_BYTES);
+        let transmit = self.transmit_descriptors as usize * (DESCRIPTOR_BYTES + MAX_HEADER);
+        usize::from(self.receive_queues) * receive + usize::from(self.transmit_queues) * transmit
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        for (queues, most) in [(self.receive_queues, rss::MAX_QUEUES), (self.transmit_queues, MAX_TRANSMIT_QUEUES)] {
+            if !(1..=most).contains(&queues) {
+                return Err(ConfigError::Queues(queues, most));
+            }
+        }
+        for count in [self.receive_descriptors, self.transmit_descriptors] {
+            if !count.is_power_of_two() || !(64..=4096).contains(&count) {
+                return Err(ConfigError::Descriptors(count));
+            }
+        }
+        if !(1514..=15_500).contains(&self.max_frame) {
+            return Err(ConfigError::MaxFrame(self.max_frame));
+        }
+        Ok(())
+    }
+}
+
+/// An 82599. `T` names the owner of a frame that is being sent.
+pub struct X520<R, T> {
+    pub(crate) bus: Bus<R>,
+    pub(crate) config: Config,
+    pub(crate) filter: Filter,
+    pub(crate) state: State,
+    pub(crate) stopping: bool,
+    pub(crate) address: [u8; 6],
+    pub(crate) receive: Vec<ReceiveQueue>,
+    pub(crate) transmit: Vec<TransmitQueue<T>>,
+    /// Transmit queues whose frames have to be given back before they can be used again: a bit each.
+    drain: u64,
+    /// When each transmit queue last moved, and where it was.
+    pub(crate) moved_at: Vec<u64>,
+    position: Vec<u32>,
+    link: Link,
+    statistics: Statistics,
+    pub(crate) statistics_at: u64,
+    /// Receive queues were polled, and gave so many frames, since statistics were read.
+    polled: bool,
+    frames: u32,
+}
+
+impl<R: Registers, T> X520<R, T> {
+    /// Takes the device. Nothing happens before [`Nic::service`].
+    ///
+    /// # Errors
+    /// The configuration is out of range, or does not fit the memory.
+    pub fn new(registers: R, mut memory: DmaBuffer, config: Config, filter: Filter) -> Result<Self, ConfigError> {
+        config.check()?;
+        let (given, needed, at) = (memory.len(), config.memory(), memory.bus());
+        let mut take = |len: usize| memory.take(len).ok_or(ConfigError::Memory(given, needed));
+        let (mut receive, mut transmit) = (Vec::new(), Vec::new());
+        // Rings before all else: what is taken before them is a multiple of their alignment.
+        for index in 0..config.receive_queues {
+            let count = config.receive_descriptors as usize;
+            let ring = Ring::new(take(count * DESCRIPTOR_BYTES)?).ok_or(ConfigError::Alignment(at))?;
+            receive.push(ReceiveQueue::new(index, ring, take(count * BUFFER_BYTES)?));
+        }
+        for index in 0..config.transmit_queues {
+            let count = config.transmit_descriptors as usize;
+            let ring = Ring::new(take(count * DESCRIPTOR_BYTES)?).ok_or(ConfigError::Alignment(at))?;
+            transmit.push(TransmitQueue::new(index, ring, take(count * MAX_HEADER)?));
+        }
+        Ok(Self {
+            bus: Bus(registers),
+            filter,
+            state: State::Idle,
+            stopping: false,
+            address: [0; 6],
+            receive,
+            drain: 0,
+            moved_at: vec![0; transmit.len()],
+            position: vec![0; transmit.len()],
+            transmit,
+            link: Link::Down,
+            statistics: Statistics::default(),
+            statistics_at: 0,
+            polled: false,
+            frames: 0,
+            config,
+        })
+    }
+
+    /// Changes what the device lets in, now and after each reset.
+    pub fn set_filter(&mut self, filter: Filter) {
+        self.filter = filter;
+        if self.state == State::Running {
+            filter::program(&self.bus, &self.filter);
+        }
+    }
+
+    /// Resets the device and brings it up again: also after it was stopped or has failed. What is on its way is dropped;
+    /// its tokens come back by [`Nic::reclaim`] as soon as the reset has ended all DMA.
+    pub fn restart(&mut self, now: u64) {
+        self.stopping = false;
+        // A reset under way is as good, and must not be disturbed.
+        if !matches!(self.state, State::Resetting { .. }) {
+            self.state = State::Idle;
+        }
+        self.link = Link::Down;
+        self.step(now);
+    }
+
+    /// Resets the device and leaves it so. Once [`X520::status`] says stopped, it does no DMA.
+    pub fn stop(&mut self, now: u64) {
+        self.restart(now);
+        self.stopping = true;
+    }
+
+    /// A device that has failed was made harmless in another way: what it had can be given back.
+    ///
+    /// # Safety
+    /// The device cannot DMA: its bus mastering was cleared, or it is off the bus.
+    pub unsafe fn assume_no_dma(&mut self) {
+        self.state = State::Stopped;
+        self.take_back();
+    }
+
+    /// Tokens that are out: of frames that were taken and not given back.
+    #[must_use]
+    pub fn outstanding(&self) -> usize {
+        self.transmit.iter().map(TransmitQueue::outstanding).sum()
+    }
+
+    /// The device has ended all DMA: what the transmit queues hold is to be given back.
+    pub(crate) fn take_back(&mut self) {
+        self.drain = 0;
+        for (n, queue) in self.transmit.iter_mut().enumerate() {
+            if queue.is_busy() {
+                self.drain |= 1 << n;
+            } else {
+                queue.restart();
+            }
+        }
+    }
+
+    fn is_draining(&self, queue: u16) -> bool {
+        self.drain >> (queue & 63) & 1 == 1
+    }
+
+    fn recover(&mut self, now: u64) {
+        self.statistics.recoveries += 1;
+        self.restart(now);
+    }
+
+    /// Looks after a running device.
+    fn watch(&mut self, now: u64) {
+        let links = self.bus.read(&LINKS, 0);
+        if links == u32::MAX {
+            self.state = State::Failed(Failure::Gone);
+            self.link = Link::Down;
+            return;
+        }
+        let links = Links::from_bits(links);
+        self.link = match links.speed() {
+            _ if !links.up() => Link::Down,
+            3 => Link::Up(10_000),
+            2 => Link::Up(1_000),
+            _ => Link::Up(100),
+        };
+        let mut hung = now >= self.statistics_at && self.read_statistics(now);
+        for (n, queue) in self.transmit.iter().enumerate() {
+            // Without a link the device sends nothing and would hold what it has for good.
+            hung |= self.link == Link::Down && queue.is_busy() && !self.is_draining(n as u16);
+            if !queue.is_waiting() || queue.position() != self.position[n] || self.is_draining(n as u16) {
+                (self.position[n], self.moved_at[n]) = (queue.position(), now);
+            }
+            hung |= now.saturating_sub(self.moved_at[n]) > self.config.hang_time;
+        }
+        if hung {
+            self.recover(now);
+        }
+    }
+
+    /// Reads the counters. True: frames were missed while the queues, looked at, had none.
+    fn read_statistics(&mut self, now: u64) -> bool {
+        let before = self.statistics;
+        statistics::read(&self.bus, &mut self.statistics);
+        self.statistics.malformed = self.receive.iter().map(|q| q.malformed).sum();
+        self.statistics_at = now + statistics::PERIOD;
+        let missed = self.statistics.missed > before.missed || self.statistics.no_buffer > before.no_buffer;
+        let hung = missed && self.polled && self.frames == 0;
+        (self.polled, self.frames) = (false, 0);
+        hung
+    }
+}
+
+impl<R: Registers, T> Nic for X520<R, T> {
+    type Token = T;
+
+    fn address(&self) -> [u8; 6] {
+        self.address
+    }
+
+    fn limits(&self) -> Limits {
+        Limits {
+            receive_queues: self.config.receive_queues,
+            transmit_queues: self.config.transmit_queues,
+            max_frame: self.config.max_frame,
+            max_header: MAX_HEADER,
+            max_segments: MAX_SEGMENTS,
+            offloads: true,
+        }
+    }
+
+    fn link(&self) -> Link {
+        self.link
+    }
+
+    fn statistics(&self) -> Statistics {
+        self.statistics
+    }
+
+    fn service(&mut self, now: u64) -> bool {
+        let before = self.link;
+        self.step(now);
+        if self.state == State::Running {
+            self.watch(now);
+        }
+        self.link != before
+    }
+
+    #[inline]
+    fn receive(&mut self, queue: u16, budget: u32, sink: impl FnMut(Received<'_>)) -> u32 {
+        if self.state != State::Running {
+            return 0;
+        }
+        let Some(queue) = self.receive.get_mut(usize::from(queue)) else { return 0 };
+        let count = queue.poll(&self.bus, budget, sink);
+        self.polled = true;
+        self.frames = self.frames.saturating_add(count);
+        count
+    }
+
+    #[inline]
+    fn transmit(&mut self, queue: u16, frame: &Outgoing<'_>, token: T) -> Result<(), (Refused, T)> {
+        if self.state != State::Running {
+            return Err((Refused::NotReady, token));
+        }
+        if self.link == Link::Down {
+            return Err((Refused::LinkDown, token));
+        }
+        if self.is_draining(queue) {
+            return Err((Refused::Full, token));
+        }
+        match self.transmit.get_mut(usize::from(queue)) {
+            Some(queue) => queue.add(frame, token, self.config.max_frame),
+            None => Err((Refused::Queue, token)),
+        }
+    }
+
+    #[inline]
+    fn flush(&mut self, queue: u16) {
+        if self.state == State::Running
+            && !self.is_draining(queue)
+            && let Some(queue) = self.transmit.get_mut(usize::from(queue))
+        {
+            queue.flush(&self.bus);
+        }
+    }
+
+    #[inline]
+    fn reclaim(&mut self, queue: u16, done: impl FnMut(T, Outcome)) -> u32 {
+        let draining = self.is_draining(queue);
+        let Some(q) = self.transmit.get_mut(usize::from(queue)) else { return 0 };
+        if draining {
+            self.drain &= !(1 << queue);
+            q.drain(done)
+        } else {
+            q.reclaim(done)
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! What an engine wants of any NIC: the contract between it and a driver.
+//!
+//! The trait is small so that a second driver is a file. A driver is polled, never blocks and never interrupts. It
+//! is one device with some receive and transmit queues; queues are numbered from 0 in each direction.
+
+#![allow(unsafe_code, reason = "a segment names memory that the device reads by itself")]
+
+/// A piece of a frame that the device reads where it lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    address: u64,
+    len: u16,
+}
+
+impl Segment {
+    /// `len` bytes at the address `address`, as the device sees it.
+    ///
+    /// # Safety
+    /// The bytes may be sent to anyone on the wire, and stay memory of that kind until the frame's token has come back.
+    #[must_use]
+    #[inline(always)]
+    pub const unsafe fn new(address: u64, len: u16) -> Self {
+        Self { address, len }
+    }
+
+    /// Address for the device.
+    #[must_use]
+    #[inline(always)]
+    pub const fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    #[inline(always)]
+    pub const fn len(&self) -> u16 {
+        self.len
+    }
+
+    /// Whether it is of no length.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+/// A checksum to be put into a frame: the Internet checksum of everything from `start` on, stored at `start + offset`,
+/// where the pseudo header's sum stands already. As in a virtio-net header with NEEDS_CSUM (virtio 1.3, 5.1.6.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartialChecksum {
+    /// First byte of the transport header.
+    pub start: u16,
+    /// Offset of the checksum in it.
+    pub offset: u16,
+}
+
+/// What the device is to do to a frame on its way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offload {
+    /// A checksum.
+    pub checksum: Option<PartialChecksum>,
+    /// TCP segmentation, with so many bytes of payload in each segment. Needs `checksum` too.
+    pub mss: Option<u16>,
+    /// A VLAN tag to insert.
+    pub vlan: Option<u16>,
+}
+
+const VIRTIO_NEEDS_CSUM: u8 = 1;
+const VIRTIO_GSO_NONE: u8 = 0;
+const VIRTIO_GSO_TCPV4: u8 = 1;
+const VIRTIO_GSO_TCPV6: u8 = 4;
+const VIRTIO_GSO_ECN: u8 = 0x80;
+
+impl Offload {
+    /// What the header of a virtio-net frame asks for (virtio 1.3, 5.1.6.2). None: what it asks for does not exist, or
+    /// was not asked for rightly.
+    #[must_use]
+    pub fn from_virtio(header: &[u8; 12]) -> Option<Self> {
+        let field = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
+        let checksum =
+            (header[0] & VIRTIO_NEEDS_CSUM != 0).then(|| PartialChecksum { start: field(6), offset: field(8) });
+        let mss = match header[1] & !VIRTIO_GSO_ECN {
+            VIRTIO_GSO_NONE => None,
+            VIRTIO_GSO_TCPV4 | VIRTIO_GSO_TCPV6 if checksum.is_some() && field(4) != 0 => Some(field(4)),
+            _ => return None,
+        };
+        Some(Self { checksum, mss, vlan: None })
+    }
+}
+
+/// A frame to send.
+#[derive(Clone, Copy, Debug)]
+pub struct Outgoing<'a> {
+    /// The frame's first bytes. They are copied, so nobody can change them any more.
+    pub header: &'a [u8],
+    /// The rest, to be read where it lies.
+    pub segments: &'a [Segment],
+    /// What to do to it.
+    pub offload: Offload,
+}
+
+/// What the device found out about a frame's checksums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checked {
+    /// Nothing, or nothing that can be relied on.
+    Unknown,
+    /// All that it looked at are right.
+    Good,
+    /// One is wrong.
+    Bad,
+}
+
+/// A frame that has come, lent until the call returns.
+#[derive(Clone, Copy, Debug)]
+pub struct Received<'a> {
+    /// Its bytes, without FCS, in order.
+    pub pieces: &'a [&'a [u8]],
+    /// Its checksums.
+    pub checked: Checked,
+    /// The VLAN tag that was taken out.
+    pub vlan: Option<u16>,
+    /// Hash of its addresses and ports; 0 if there is none.
+    pub hash: u32,
+}
+
+impl Received<'_> {
+    /// Length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.pieces.iter().map(|p| p.len()).sum()
+    }
+
+    /// Whether it is of no length.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Why a frame was not taken. Nothing of it is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// There is no such queue.
+    Queue,
+    /// The device is not running.
+    NotReady,
+    /// There is no link.
+    LinkDown,
+    /// No room: flush and reclaim, then try again.
+    Full,
+    /// Shorter than an Ethernet header with something in it, or longer than the device sends.
+    Length,
+    /// More segments than the device takes.
+    Segments,
+    /// The header is longer than the driver keeps.
+    Header,
+    /// The device cannot do what is asked for to this frame. Software can.
+    Offload,
+}
+
+/// What became of a frame that was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The device has read all of it, to send it.
+    Sent,
+    /// It was dropped: the link was lost, or the device had to be reset.
+    Dropped,
+}
+
+/// The wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Link {
+    /// No link.
+    #[default]
+    Down,
+    /// Link at so many Mb/s.
+    Up(u32),
+}
+
+/// What a device can take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Receive queues.
+    pub receive_queues: u16,
+    /// Transmit queues.
+    pub transmit_queues: u16,
+    /// Bytes of the longest frame, without FCS and VLAN tag, either way.
+    pub max_frame: u32,
+    /// Bytes of a header at most.
+    pub max_header: usize,
+    /// Segments of a frame at most.
+    pub max_segments: usize,
+    /// It computes checksums and cuts TCP into segments.
+    pub offloads: bool,
+}
+
+/// Counters since the driver began. Counted by the device where it can.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Good frames that came.
+    pub received: u64,
+    /// Their bytes, FCS included.
+    pub received_bytes: u64,
+    /// Multicasts among them.
+    pub received_multicast: u64,
+    /// Broadcasts among them.
+    pub received_broadcast: u64,
+    /// Frames that left.
+    pub sent: u64,
+    /// Their bytes, FCS included.
+    pub sent_bytes: u64,
+    /// Damaged frames.
+    pub crc_errors: u64,
+    /// Frames shorter than 64 or longer than the longest.
+    pub length_errors: u64,
+    /// Frames for which the device had no room.
+    pub missed: u64,
+    /// Frames for which a queue had no buffer.
+    pub no_buffer: u64,
+    /// Frames that the device handed over and the driver could make nothing of.
+    pub malformed: u64,
+    /// Resets to get the device going again.
+    pub recoveries: u64,
+}
+
+/// A polled NIC.
+pub trait Nic {
+    /// Names the owner of a frame's memory. The driver gives each back exactly once.
+    type Token;
+
+    /// The device's own address.
+    fn address(&self) -> [u8; 6];
+
+    /// What it can take.
+    fn limits(&self) -> Limits;
+
+    /// The link as `service` last saw it.
+    fn link(&self) -> Link;
+
+    /// Counters as `service` last read them.
+    fn statistics(&self) -> Statistics;
+
+    /// Does what has to be done now and then: bring-up, link, statistics, recovery. `now` is microseconds of a clock that
+    /// never goes back. Returns true when the link has changed.
+    fn service(&mut self, now: u64) -> bool;
+
+    /// Hands up to `budget` frames of a queue to `sink`, in order. How many.
+    fn receive(&mut self, queue: u16, budget: u32, sink: impl FnMut(Received<'_>)) -> u32;
+
+    /// Takes a frame, to be sent at the next [`Nic::flush`].
+    ///
+    /// # Errors
+    /// It was not taken; the token comes back at once.
+    fn transmit(&mut self, queue: u16, frame: &Outgoing<'_>, token: Self::Token) -> Result<(), (Refused, Self::Token)>;
+
+    /// Shows the device what was taken.
+    fn flush(&mut self, queue: u16);
+
+    /// Gives back the tokens of frames that the device needs no more. How many.
+    fn reclaim(&mut self, queue: u16, done: impl FnMut(Self::Token, Outcome)) -> u32;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Offload, PartialChecksum};
+
+    #[test]
+    fn a_virtio_header_becomes_a_request_or_is_refused() {
+        let header = |flags, gso, size: u16, start: u16, offset: u16| {
+            let mut h = [0; 12];
+            (h[0], h[1]) = (flags, gso);
+            for (at, value) in [(4, size), (6, start), (8, offset)] {
+                h[at..at + 2].copy_from_slice(&value.to_le_bytes());
+            }
+            h
+        };
+        let checksum = Some(PartialChecksum { start: 34, offset: 16 });
+        assert_eq!(Offload::from_virtio(&[0; 12]), Some(Offload::default()));
+        let got = Offload::from_virtio(&header(1, 0, 0, 34, 16));
+        assert_eq!(got, Some(Offload { checksum, ..Offload::default() }));
+        let got = Offload::from_virtio(&header(1, 0x81, 1448, 34, 16));
+        assert_eq!(got, Some(Offload { checksum, mss: Some(1448), vlan: None }));
+        for bad in
+            [header(0, 1, 1448, 34, 16), header(1, 4, 0, 34, 16), header(1, 3, 100, 34, 6), header(1, 0x7f, 9, 9, 9)]
+        {
+            assert_eq!(Offload::from_virtio(&bad), None, "{bad:?}");
+        }
+    }
+}

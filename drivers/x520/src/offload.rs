@@ -1,0 +1,211 @@
+//! From what a frame's sender asks for to what a context descriptor says (data sheet 7.2.3.2.3, 7.2.4, 7.2.5).
+//!
+//! Everything is taken from the checked copy of the frame's header. A virtio driver leaves the sum of the pseudo header
+//! with the length of all it sends; for segmentation the device wants it without any length, an IPv4 total length and an
+//! IPv4 checksum of 0, so the copy is changed.
+
+use crate::descriptor::{ContextHigh, ContextLow, TYPE_CONTEXT};
+use crate::nic::{Offload, PartialChecksum, Refused};
+
+/// Bytes of a header that is copied, at most: Ethernet, VLAN, IPv6 and the longest TCP header are 122.
+pub(crate) const MAX_HEADER: usize = 128;
+
+const IPV4: u16 = 0x0800;
+const IPV6: u16 = 0x86dd;
+const VLAN: u16 = 0x8100;
+const TCP: u8 = 6;
+/// Offset of the checksum in TCP's header.
+const TCP_CHECKSUM: u16 = 16;
+/// Offset of the checksum in UDP's header.
+const UDP_CHECKSUM: u16 = 6;
+const L4T_UDP: u8 = 0;
+const L4T_TCP: u8 = 1;
+/// PAYLEN has 18 bits.
+const MAX_PAYLEN: u32 = (1 << 18) - 1;
+/// Bytes of a tag, by which a frame may be longer.
+const TAG_BYTES: u32 = 4;
+
+/// What descriptors have to say for a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// The context, without its slot.
+    pub context: Option<[u64; 2]>,
+    pub ixsm: bool,
+    pub txsm: bool,
+    pub tse: bool,
+    pub vle: bool,
+    pub paylen: u32,
+    /// What to change in the header: offset and value, in the order of bytes on the wire.
+    pub patches: [Option<(usize, u16)>; 3],
+}
+
+/// Where a frame's headers are.
+struct Layout {
+    v4: bool,
+    maclen: usize,
+    iplen: usize,
+}
+
+fn field(header: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes(*header.get(at..)?.first_chunk()?))
+}
+
+impl Layout {
+    fn of(header: &[u8], start: u16) -> Option<Self> {
+        let (kind, maclen) = match field(header, 12)? {
+            VLAN => (field(header, 16)?, 18),
+            kind => (kind, 14),
+        };
+        let iplen = usize::from(start).checked_sub(maclen)?;
+        let first = *header.get(maclen)?;
+        let v4 = match (kind, first >> 4) {
+            (IPV4, 4) if iplen >= 20 && iplen == usize::from(first & 0xf) * 4 => true,
+            (IPV6, 6) if (40..512).contains(&iplen) => false,
+            _ => return None,
+        };
+        Some(Self { v4, maclen, iplen })
+    }
+}
+
+/// Plans a frame of `total` bytes that begins with `header`, on a device whose longest frame has `max_frame` bytes
+/// without VLAN tag.
+pub(crate) fn plan(header: &[u8], total: u32, offload: &Offload, max_frame: u32) -> Result<Plan, Refused> {
+    let max_frame = if field(header, 12) == Some(VLAN) { max_frame + TAG_BYTES } else { max_frame };
+    let mut plan = Plan { paylen: total, vle: offload.vlan.is_some(), ..Plan::default() };
+    if offload.mss.is_none() && total > max_frame {
+        return Err(Refused::Length);
+    }
+    let mut low = ContextLow::new().with_maclen(14).with_vlan(offload.vlan.unwrap_or(0));
+    let mut high = ContextHigh::new().with_dtyp(TYPE_CONTEXT).with_dext(true);
+    if let Some(checksum) = offload.checksum {
+        let layout = Layout::of(header, checksum.start).ok_or(Refused::Offload)?;
+        let l4t = match checksum.offset {
+            TCP_CHECKSUM => L4T_TCP,
+            UDP_CHECKSUM => L4T_UDP,
+            _ => return Err(Refused::Offload),
+        };
+        if u32::from(checksum.start) + u32::from(checksum.offset) + 2 > total {
+            return Err(Refused::Offload);
+        }
+        low = low.with_maclen(layout.maclen as u8).with_iplen(layout.iplen as u16);
+        high = high.with_ipv4(layout.v4).with_l4t(l4t);
+        plan.txsm = true;
+        if let Some(mss) = offload.mss {
+            let l4len = segmentation(&mut plan, header, &layout, checksum).ok_or(Refused::Offload)?;
+            let headers = u32::from(checksum.start) + u32::from(l4len);
+            plan.paylen = total.checked_sub(headers).filter(|p| (1..=MAX_PAYLEN).contains(p)).ok_or(Refused::Length)?;
+            if mss == 0 || headers + u32::from(mss) > max_frame {
+                return Err(Refused::Length);
+            }
+            high = high.with_l4len(l4len).with_mss(mss);
+        }
+    } else if offload.mss.is_some() {
+        return Err(Refused::Offload);
+    }
+    if plan.txsm || plan.vle {
+        plan.context = Some([low.into_bits(), high.into_bits()]);
+    }
+    Ok(plan)
+}
+
+/// Plans segmentation; the length of the TCP header.
+fn segmentation(plan: &mut Plan, header: &[u8], layout: &Layout, checksum: PartialChecksum) -> Option<u8> {
+    let (ip, tcp) = (layout.maclen, usize::from(checksum.start));
+    let header = header.get(..tcp + 20)?;
+    let (protocol, addresses) = if layout.v4 {
+        (header[ip + 9], ip + 12..ip + 20)
+    } else if layout.iplen == 40 {
+        (header[ip + 6], ip + 8..ip + 40)
+    } else {
+        return None;
+    };
+    let l4len = (header[tcp + 12] >> 4) * 4;
+    if protocol != TCP || checksum.offset != TCP_CHECKSUM || l4len < 20 {
+        return None;
+    }
+    plan.tse = true;
+    plan.ixsm = layout.v4;
+    plan.patches[0] = Some((tcp + usize::from(TCP_CHECKSUM), sum(&header[addresses])));
+    if layout.v4 {
+        plan.patches[1] = Some((ip + 2, 0));
+        plan.patches[2] = Some((ip + 10, 0));
+    }
+    Some(l4len)
+}
+
+/// One's complement sum of addresses and TCP's number.
+fn sum(addresses: &[u8]) -> u16 {
+    let words = addresses.as_chunks::<2>().0.iter().map(|c| u32::from(u16::from_be_bytes(*c)));
+    let mut total = words.sum::<u32>() + u32::from(TCP);
+    while total > 0xffff {
+        total = (total & 0xffff) + (total >> 16);
+    }
+    total as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ContextHigh, ContextLow, Plan, plan};
+    use crate::nic::{Offload, PartialChecksum, Refused};
+
+    fn tcp4(vlan: bool) -> ([u8; 64], u16) {
+        let mut h = [0; 64];
+        let at = if vlan { 18 } else { 14 };
+        h[12..14].copy_from_slice(&if vlan { [0x81, 0] } else { [8, 0] });
+        h[at - 2..at].copy_from_slice(&[8, 0]);
+        h[at] = 0x45;
+        h[at + 9] = 6;
+        h[at + 12..at + 20].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
+        h[at + 32] = 0x80;
+        (h, at as u16 + 20)
+    }
+
+    fn tcp(start: u16, mss: Option<u16>) -> Offload {
+        Offload { checksum: Some(PartialChecksum { start, offset: 16 }), mss, vlan: None }
+    }
+
+    #[test]
+    fn a_frame_that_asks_for_nothing_needs_no_context() {
+        assert_eq!(plan(&[], 60, &Offload::default(), 1514), Ok(Plan { paylen: 60, ..Plan::default() }));
+        assert_eq!(plan(&[], 1515, &Offload::default(), 1514), Err(Refused::Length));
+    }
+
+    #[test]
+    fn a_checksum_names_its_headers_also_behind_a_tag() {
+        for vlan in [false, true] {
+            let (h, start) = tcp4(vlan);
+            let p = plan(&h, 64, &tcp(start, None), 1514).unwrap();
+            let [low, high] = p.context.unwrap();
+            let (low, high) = (ContextLow::from_bits(low), ContextHigh::from_bits(high));
+            assert_eq!((u16::from(low.maclen()), low.iplen()), (start - 20, 20));
+            assert_eq!((high.ipv4(), high.l4t(), high.mss(), p.ixsm, p.txsm), (true, 1, 0, false, true));
+        }
+    }
+
+    #[test]
+    fn segmentation_takes_the_length_out_of_the_pseudo_header() {
+        let (h, start) = tcp4(false);
+        let p = plan(&h, 3066, &tcp(start, Some(1448)), 1514).unwrap();
+        let high = ContextHigh::from_bits(p.context.unwrap()[1]);
+        assert_eq!((high.l4len(), high.mss(), p.paylen, p.ixsm, p.tse), (32, 1448, 3000, true, true));
+        assert_eq!(p.patches, [Some((50, 0x1409)), Some((16, 0)), Some((24, 0))]);
+        assert_eq!(plan(&h, 3066, &tcp(start, Some(1449)), 1514), Err(Refused::Length));
+        assert_eq!(plan(&h, 66, &tcp(start, Some(1448)), 1514), Err(Refused::Length), "nothing to segment");
+    }
+
+    #[test]
+    fn what_the_header_does_not_bear_out_is_refused() {
+        let (h, start) = tcp4(false);
+        for s in [0, 13, 14, 33, 35, 54, u16::MAX] {
+            assert_eq!(plan(&h, 64, &tcp(s, None), 1514), Err(Refused::Offload), "start {s}");
+        }
+        assert_eq!(plan(&h[..53], 3066, &tcp(start, Some(1448)), 1514), Err(Refused::Offload), "header too short");
+        assert_eq!(plan(&h, 51, &tcp(start, None), 1514), Err(Refused::Offload), "checksum beyond the frame");
+        let mut udp = h;
+        udp[23] = 17;
+        assert_eq!(plan(&udp, 3066, &tcp(start, Some(1448)), 1514), Err(Refused::Offload));
+        let odd = Offload { checksum: Some(PartialChecksum { start, offset: 2 }), ..Offload::default() };
+        assert_eq!(plan(&h, 64, &odd, 1514), Err(Refused::Offload));
+        assert_eq!(plan(&h, 64, &Offload { mss: Some(100), ..Offload::default() }, 1514), Err(Refused::Offload));
+    }
+}

@@ -1,0 +1,216 @@
+//! A driver on a model, with a clock and memory.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use x520::dma::DmaBuffer;
+use x520::nic::{Link, Nic, Offload, Outcome, Outgoing, Refused, Segment};
+use x520::registers::Registers;
+use x520::{Config, Filter, Status, X520};
+use x520_model::Model;
+use x520_model::memory::{Access, Block, Memory};
+
+/// The model's registers, as the driver sees them.
+pub struct Port(pub Rc<RefCell<Model>>);
+
+impl Registers for Port {
+    fn read(&self, offset: u32) -> u32 {
+        self.0.borrow_mut().read(offset)
+    }
+
+    fn write(&self, offset: u32, value: u32) {
+        self.0.borrow_mut().write(offset, value);
+    }
+}
+
+/// A driver on a model.
+pub struct Bench {
+    pub model: Rc<RefCell<Model>>,
+    pub memory: Memory,
+    /// The driver's own memory.
+    pub own: Block,
+    pub nic: X520<Port, u64>,
+    pub now: u64,
+}
+
+/// The address in the model's EEPROM.
+pub const OWN: [u8; 6] = [0x02, 0x1b, 0x21, 0, 0, 1];
+
+/// A small configuration, so that rings wrap soon.
+pub fn small() -> Config {
+    Config { receive_descriptors: 64, transmit_descriptors: 64, ..Config::default() }
+}
+
+impl Bench {
+    /// With the cable in, nothing brought up.
+    pub fn cold(config: Config) -> Self {
+        Self::with(config, Filter { broadcast: true, ..Filter::default() }, x520_model::Config::default())
+    }
+
+    pub fn with(config: Config, filter: Filter, device: x520_model::Config) -> Self {
+        let needed = config.memory();
+        let memory = Memory::new(needed + (4 << 20));
+        let own = memory.granted(needed, 128);
+        let mut model = Model::new(device, Box::new(memory.clone()));
+        model.set_cable(true);
+        let model = Rc::new(RefCell::new(model));
+        // SAFETY: the block was just allocated and is the driver's alone; it is leaked, so it outlives the model.
+        let buffer = unsafe { DmaBuffer::new(own.host, own.bus, own.len) };
+        let nic = X520::new(Port(model.clone()), buffer, config, filter).expect("a good configuration");
+        Self { model, memory, own, nic, now: 20_000 }
+    }
+
+    /// Brought up, with link.
+    pub fn up(config: Config) -> Self {
+        let mut bench = Self::cold(config);
+        bench.until_up();
+        bench
+    }
+
+    pub fn until_up(&mut self) {
+        self.until(|b| b.nic.status() == Status::Running && b.nic.link() == Link::Up(10_000));
+    }
+
+    /// Lets 1 ms pass again and again.
+    pub fn until(&mut self, done: impl Fn(&Self) -> bool) {
+        for _ in 0..5_000 {
+            if done(self) {
+                return;
+            }
+            self.pass(1_000);
+        }
+        panic!("not within 5 s: {:?}, {:?}", self.nic.status(), self.nic.link());
+    }
+
+    /// Lets time pass; then the device and the driver's service run.
+    pub fn pass(&mut self, microseconds: u64) {
+        self.now += microseconds;
+        self.model.borrow_mut().advance(microseconds);
+        self.run();
+        self.nic.service(self.now);
+    }
+
+    pub fn run(&mut self) {
+        self.model.borrow_mut().run();
+    }
+
+    pub fn deliver(&mut self, frame: &[u8]) {
+        self.model.borrow_mut().deliver(frame);
+    }
+
+    /// Lets the device work, then takes all frames of a queue.
+    pub fn received(&mut self, queue: u16) -> Vec<Vec<u8>> {
+        self.run();
+        let mut frames = Vec::new();
+        self.nic.receive(queue, u32::MAX, |f| frames.push(f.pieces.concat()));
+        frames
+    }
+
+    /// Puts bytes into memory that the device may only read, as a segment.
+    pub fn payload(&mut self, bytes: &[u8]) -> Segment {
+        let block = self.memory.allocate(bytes.len(), 1);
+        self.memory.fill(block.bus, bytes);
+        self.memory.grant(block.bus, bytes.len(), Access::Read);
+        // SAFETY: test data that stays where it is.
+        unsafe { Segment::new(block.bus, bytes.len() as u16) }
+    }
+
+    pub fn send(&mut self, header: &[u8], segments: &[Segment], token: u64) -> Result<(), Refused> {
+        self.send_with(header, segments, Offload::default(), token)
+    }
+
+    pub fn send_with(
+        &mut self,
+        header: &[u8],
+        segments: &[Segment],
+        offload: Offload,
+        token: u64,
+    ) -> Result<(), Refused> {
+        self.nic.transmit(0, &Outgoing { header, segments, offload }, token).map_err(|(why, back)| {
+            assert_eq!(back, token);
+            why
+        })
+    }
+
+    pub fn reclaim(&mut self) -> Vec<(u64, Outcome)> {
+        let mut done = Vec::new();
+        self.nic.reclaim(0, |token, outcome| done.push((token, outcome)));
+        done
+    }
+
+    /// Flushes, lets the device work, and gives all that left.
+    pub fn sent(&mut self) -> Vec<Vec<u8>> {
+        self.nic.flush(0);
+        self.run();
+        core::iter::from_fn(|| self.model.borrow_mut().take_sent()).collect()
+    }
+
+    /// The model has nothing against the driver.
+    #[track_caller]
+    pub fn clean(&self) {
+        assert_eq!(self.model.borrow_mut().take_diagnostics(), []);
+        assert_eq!(self.model.borrow().pending_interrupts(), 0);
+    }
+}
+
+/// A frame to the device of `len` bytes, told apart by `n`.
+pub fn frame(len: usize, n: u8) -> Vec<u8> {
+    let mut f = OWN.to_vec();
+    f.extend([2, 0, 0, 0, 0, 9, 0x88, 0xb5]);
+    f.extend((f.len()..len).map(|i| (i as u8).wrapping_mul(3) ^ n));
+    f
+}
+
+/// One's complement sum of bytes, not inverted.
+pub fn sum(bytes: &[u8]) -> u16 {
+    let total: u64 = bytes.chunks(2).map(|c| u64::from(c[0]) << 8 | u64::from(*c.get(1).unwrap_or(&0))).sum();
+    // Adding the carries back in is what remains modulo 65,535, where 0 stands for nothing but zeroes.
+    if total > 0 && total.is_multiple_of(65_535) { 65_535 } else { (total % 65_535) as u16 }
+}
+
+/// TCP or UDP over IP to the device, its checksums right. What a virtio driver would leave in the transport's checksum
+/// stands there instead if `partial`.
+pub fn packet(v4: bool, tcp: bool, ports: (u16, u16), payload: &[u8], partial: bool) -> Vec<u8> {
+    let mut f = frame(12, 0)[..12].to_vec();
+    let (header, number) = if tcp { (20, 6) } else { (8, 17) };
+    let len = (header + payload.len()) as u16;
+    let addresses: Vec<u8>;
+    if v4 {
+        let mut ip = vec![0x45, 0];
+        ip.extend((len + 20).to_be_bytes());
+        ip.extend([0x12, 0x34, 0x40, 0, 64, number, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        let check = !sum(&ip);
+        ip[10..12].copy_from_slice(&check.to_be_bytes());
+        addresses = ip[12..20].to_vec();
+        f.extend([8, 0]);
+        f.extend(ip);
+    } else {
+        f.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+        f.extend(len.to_be_bytes());
+        f.extend([number, 64]);
+        addresses = (0..32).map(|i| i * 5 + 1).collect();
+        f.extend(&addresses);
+    }
+    let at = f.len();
+    f.extend(ports.0.to_be_bytes());
+    f.extend(ports.1.to_be_bytes());
+    if tcp {
+        f.extend([0, 0, 0x10, 0, 0, 0, 0, 1, 0x50, 0x18, 0x20, 0, 0, 0, 0, 0]);
+    } else {
+        f.extend(len.to_be_bytes());
+        f.extend([0, 0]);
+    }
+    f.extend(payload);
+    let mut pseudo = addresses;
+    pseudo.extend([0, number]);
+    pseudo.extend(len.to_be_bytes());
+    let place = at + if tcp { 16 } else { 6 };
+    let value = if partial {
+        sum(&pseudo)
+    } else {
+        pseudo.extend(&f[at..]);
+        !sum(&pseudo)
+    };
+    f[place..place + 2].copy_from_slice(&value.to_be_bytes());
+    f
+}

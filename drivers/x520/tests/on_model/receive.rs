@@ -1,0 +1,236 @@
+//! Receive.
+
+use x520::Filter;
+use x520::nic::{Checked, Nic};
+use x520_model::registers::Reg;
+
+use crate::bench::{Bench, OWN, frame, packet, small};
+
+#[test]
+fn frames_come_in_order_also_around_the_end_of_the_ring() {
+    let mut b = Bench::up(small());
+    for round in 0..20u8 {
+        let frames: Vec<_> = (0..37).map(|i| frame(60 + usize::from(i) * 40, round ^ i)).collect();
+        frames.iter().for_each(|f| b.deliver(f));
+        assert_eq!(b.received(0), frames);
+    }
+    assert_eq!(b.model.borrow_mut().read(Reg::Rxmpc.offset(0)), 0);
+    b.clean();
+}
+
+#[test]
+fn the_budget_is_kept_and_the_rest_waits() {
+    let mut b = Bench::up(small());
+    (0..10).for_each(|i| b.deliver(&frame(60, i)));
+    b.run();
+    let mut seen = Vec::new();
+    assert_eq!(b.nic.receive(0, 4, |f| seen.push(f.pieces[0][20])), 4);
+    assert_eq!(b.nic.receive(0, 100, |f| seen.push(f.pieces[0][20])), 6);
+    assert_eq!(b.nic.receive(0, 100, |_| panic!("no more")), 0);
+    assert_eq!(b.nic.receive(9, 100, |_| panic!("no such queue")), 0);
+    assert_eq!(seen, (0..10).map(|i| frame(60, i)[20]).collect::<Vec<_>>());
+    b.clean();
+}
+
+#[test]
+fn a_burst_beyond_the_ring_waits_in_the_device() {
+    let mut b = Bench::up(small());
+    let frames: Vec<_> = (0..200).map(|i| frame(100, i as u8)).collect();
+    frames.iter().for_each(|f| b.deliver(f));
+    b.run();
+    let mut seen = Vec::new();
+    for _ in 0..20 {
+        seen.extend(b.received(0));
+    }
+    assert_eq!(seen, frames);
+    b.clean();
+}
+
+#[test]
+fn the_tail_moves_once_for_each_batch_and_no_register_is_read() {
+    let mut b = Bench::up(x520::Config::default());
+    let before = b.model.borrow().accesses();
+    for _ in 0..10 {
+        (0..64).for_each(|i| b.deliver(&frame(60, i)));
+        assert_eq!(b.received(0).len(), 64);
+    }
+    let after = b.model.borrow().accesses();
+    assert_eq!((after.0 - before.0, after.1 - before.1), (0, 640 / 32));
+    b.clean();
+}
+
+#[test]
+fn a_jumbo_frame_comes_in_pieces_and_only_when_it_is_whole() {
+    let mut b = Bench::up(x520::Config { max_frame: 9014, ..small() });
+    let long = frame(9014, 3);
+    for _ in 0..40 {
+        b.deliver(&long);
+        b.deliver(&frame(60, 1));
+        assert_eq!(b.received(0), [long.clone(), frame(60, 1)]);
+    }
+    b.deliver(&frame(9015, 3));
+    b.deliver(&frame(2048, 3));
+    b.deliver(&frame(2049, 3));
+    let lens: Vec<_> = b.received(0).iter().map(Vec::len).collect();
+    assert_eq!(lens, [2048, 2049]);
+    b.clean();
+}
+
+#[test]
+fn tags_are_taken_out_on_wish() {
+    for strip_vlan in [false, true] {
+        let mut b = Bench::up(x520::Config { strip_vlan, ..small() });
+        let plain = frame(1514, 5);
+        let mut tagged = plain.clone();
+        tagged.splice(12..12, [0x81, 0x00, 0x60, 0x64]);
+        b.deliver(&tagged);
+        b.deliver(&plain);
+        b.run();
+        let mut got = Vec::new();
+        b.nic.receive(0, 2, |f| got.push((f.vlan, f.pieces.concat())));
+        let first = if strip_vlan { (Some(0x6064), plain.clone()) } else { (None, tagged) };
+        assert_eq!(got, [first, (None, plain)]);
+        b.clean();
+    }
+}
+
+#[test]
+fn checksums_are_good_bad_or_unknown() {
+    let mut b = Bench::up(small());
+    let mut cases = Vec::new();
+    for v4 in [true, false] {
+        let tcp = packet(v4, true, (1, 2), b"some bytes of payload", false);
+        let mut wrong = tcp.clone();
+        *wrong.last_mut().unwrap() ^= 1;
+        let udp = packet(v4, false, (1, 2), b"some bytes of payload", false);
+        let mut none = udp.clone();
+        let at = if v4 { 40 } else { 60 };
+        none[at..at + 2].fill(0);
+        cases.extend([(tcp, Checked::Good), (wrong, Checked::Bad), (udp, Checked::Good), (none, Checked::Unknown)]);
+    }
+    let mut ip = packet(true, true, (1, 2), b"some bytes of payload", false);
+    ip[24] ^= 1;
+    cases.extend([(ip, Checked::Bad), (frame(60, 1), Checked::Unknown)]);
+    cases.iter().for_each(|(f, _)| b.deliver(f));
+    b.run();
+    let mut got = Vec::new();
+    b.nic.receive(0, 100, |f| got.push(f.checked));
+    assert_eq!(got, cases.iter().map(|c| c.1).collect::<Vec<_>>());
+    b.clean();
+}
+
+#[test]
+fn flows_are_spread_over_queues_and_each_keeps_to_its_own() {
+    let mut b = Bench::up(x520::Config { receive_queues: 4, ..small() });
+    let mut counts = [0; 4];
+    for port in 0..64 {
+        let f = packet(true, true, (1000 + port, 80), b"some bytes of payload", false);
+        b.deliver(&f);
+        b.deliver(&f);
+        b.run();
+        let mut hashes = Vec::new();
+        for queue in 0..4 {
+            let n = b.nic.receive(queue, 10, |f| hashes.push((queue, f.hash)));
+            counts[usize::from(queue)] += n;
+        }
+        assert_eq!(hashes.len(), 2);
+        assert!(hashes[0] == hashes[1] && hashes[0].1 != 0, "{hashes:x?}");
+        assert_eq!(u32::from(hashes[0].0), (hashes[0].1 & 0x7f) % 4);
+    }
+    assert!(counts.iter().all(|c| *c > 12), "{counts:?}");
+    b.deliver(&frame(60, 1));
+    assert_eq!(b.received(0).len(), 1, "what is no IP goes to queue 0");
+    b.clean();
+}
+
+#[test]
+fn a_queue_that_nobody_empties_does_not_hold_up_the_others() {
+    let mut b = Bench::up(x520::Config { receive_queues: 2, ..small() });
+    let of = |queue: u32, b: &mut Bench| {
+        (1..).find_map(|port| {
+            let f = packet(true, true, (port, 80), b"some bytes of payload", false);
+            b.deliver(&f);
+            b.run();
+            let mut hit = None;
+            for q in 0..2 {
+                b.nic.receive(q, 10, |_| hit = Some(u32::from(q)));
+            }
+            (hit == Some(queue)).then_some(f)
+        })
+    };
+    let (first, second) = (of(0, &mut b).unwrap(), of(1, &mut b).unwrap());
+    for _ in 0..100 {
+        b.deliver(&first);
+    }
+    b.deliver(&second);
+    assert_eq!(b.received(1), [second]);
+    b.pass(1_100_000);
+    let s = b.nic.statistics();
+    assert!(s.no_buffer >= 100 - 63 && s.no_buffer <= 100 - 63 + 16, "{s:?}");
+    b.clean();
+}
+
+#[test]
+fn the_filter_lets_in_what_it_was_told_and_can_change() {
+    let mut b = Bench::up(small());
+    let to = |a: [u8; 6]| {
+        let mut f = frame(60, 1);
+        f[..6].copy_from_slice(&a);
+        f
+    };
+    let (guest, group, all) = ([2, 9, 9, 9, 9, 9], [1, 0, 0x5e, 1, 2, 3], [0xff; 6]);
+    let came = |b: &mut Bench| {
+        [OWN, guest, group, all].iter().for_each(|a| b.deliver(&to(*a)));
+        b.received(0).iter().map(|f| f[0]).collect::<Vec<_>>()
+    };
+    assert_eq!(came(&mut b), [2, 0xff]);
+    b.nic.set_filter(Filter { addresses: vec![guest], groups: vec![group], ..Filter::default() });
+    assert_eq!(came(&mut b), [2, 2, 1]);
+    b.nic.set_filter(Filter::all());
+    assert_eq!(came(&mut b), [2, 2, 1, 0xff]);
+    b.nic.set_filter(Filter { addresses: vec![[2, 0, 0, 0, 0, 0]; 128], ..Filter::default() });
+    assert_eq!(came(&mut b), [2, 2], "too many addresses: promiscuous");
+    b.nic.set_filter(Filter { vlans: Some(vec![5]), ..Filter::default() });
+    for id in [5, 6] {
+        let mut f = to(OWN);
+        f.splice(12..12, [0x81, 0, 0, id]);
+        b.deliver(&f);
+    }
+    assert_eq!(b.received(0).iter().map(|f| f[15]).collect::<Vec<_>>(), [5]);
+    let now = b.now;
+    b.nic.restart(now);
+    b.until_up();
+    assert_eq!(came(&mut b), [2], "it is kept over a reset");
+    b.clean();
+}
+
+#[test]
+fn damaged_short_and_missed_frames_are_counted_and_none_come() {
+    let mut b = Bench::up(small());
+    b.model.borrow_mut().deliver_damaged(&frame(60, 1));
+    b.deliver(&frame(59, 1));
+    b.deliver(&frame(1515, 1));
+    assert_eq!(b.received(0).len(), 0);
+    (0..20_000u32).for_each(|_| b.deliver(&frame(60, 1)));
+    assert!(!b.received(0).is_empty());
+    b.pass(1_000_001);
+    let s = b.nic.statistics();
+    assert_eq!((s.crc_errors, s.length_errors, s.recoveries), (1, 2, 0));
+    assert_eq!(s.received + s.missed, 20_000);
+    assert!(s.missed > 0);
+    b.clean();
+}
+
+#[test]
+fn statistics_are_read_before_they_stick_and_add_up() {
+    let mut b = Bench::up(small());
+    for second in 1..=3 {
+        (0..10).for_each(|_| b.deliver(&frame(60, 1)));
+        assert_eq!(b.received(0).len(), 10);
+        b.pass(1_000_001);
+        let s = b.nic.statistics();
+        assert_eq!((s.received, s.received_bytes), (second * 10, second * 640));
+    }
+    assert_eq!(b.model.borrow_mut().read(Reg::Gprc.offset(0)), 0);
+    b.clean();
+}

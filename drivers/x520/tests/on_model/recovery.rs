@@ -1,0 +1,195 @@
+//! Link loss, hung queues, DMA faults, stopping.
+
+use x520::Status;
+use x520::nic::{Link, Nic, Outcome, Refused};
+use x520_model::{Diagnostic, Faults};
+
+use crate::bench::{Bench, frame, small};
+
+fn tokens(outcome: Outcome, of: core::ops::Range<u64>) -> Vec<(u64, Outcome)> {
+    of.map(|t| (t, outcome)).collect()
+}
+
+#[test]
+fn on_link_loss_pending_frames_are_dropped_and_given_back_only_after_dma_has_ended() {
+    let mut b = Bench::up(small());
+    b.model.borrow_mut().set_cable(false);
+    let part = b.payload(&frame(500, 1));
+    for i in 0..5 {
+        b.send(&frame(60, 0), &[part], i).unwrap();
+    }
+    b.nic.flush(0);
+    b.pass(1_000);
+    assert_eq!(b.nic.link(), Link::Down);
+    assert_eq!(b.send(&frame(60, 0), &[], 9), Err(Refused::NotReady));
+    assert_eq!(b.reclaim(), [], "the device may still read them");
+    b.pass(1_000);
+    assert_eq!(b.reclaim(), []);
+    for _ in 0..15 {
+        b.pass(1_000);
+    }
+    assert_eq!(b.reclaim(), tokens(Outcome::Dropped, 0..5));
+    b.memory.revoke(part.address(), usize::from(part.len()));
+    b.model.borrow_mut().set_cable(true);
+    b.until_up();
+    b.send(&frame(60, 0), &[], 10).unwrap();
+    assert_eq!(b.sent().len(), 1, "and none of the old ones");
+    assert_eq!(b.reclaim(), tokens(Outcome::Sent, 10..11));
+    b.clean();
+}
+
+#[test]
+fn link_loss_with_nothing_pending_costs_no_reset() {
+    let mut b = Bench::up(small());
+    b.model.borrow_mut().set_cable(false);
+    b.pass(1_000);
+    assert_eq!((b.nic.link(), b.nic.status()), (Link::Down, Status::Running));
+    b.model.borrow_mut().set_cable(true);
+    b.until_up();
+    assert_eq!(b.nic.statistics().recoveries, 0);
+    b.deliver(&frame(60, 1));
+    assert_eq!(b.received(0).len(), 1);
+    b.clean();
+}
+
+#[test]
+fn a_hung_transmit_queue_is_reset_and_nothing_is_lost() {
+    let faults: [fn(&mut Faults); 2] = [|f| f.transmit_stalled = true, |f| f.no_write_back = true];
+    for fault in faults {
+        let mut b = Bench::up(small());
+        b.send(&frame(60, 0), &[], 0).unwrap();
+        b.sent();
+        assert_eq!(b.reclaim(), tokens(Outcome::Sent, 0..1));
+        fault(&mut b.model.borrow_mut().faults);
+        for i in 1..6 {
+            b.send(&frame(60, 0), &[], i).unwrap();
+        }
+        b.nic.flush(0);
+        b.send(&frame(60, 0), &[], 6).unwrap();
+        b.until(|b| b.nic.statistics().recoveries == 1);
+        b.model.borrow_mut().faults = Faults::default();
+        b.until_up();
+        assert_eq!(b.send(&frame(60, 0), &[], 9), Err(Refused::Full), "the old frames come first");
+        assert_eq!(b.reclaim(), tokens(Outcome::Dropped, 1..7));
+        b.send(&frame(60, 3), &[], 9).unwrap();
+        assert_eq!(b.sent().last(), Some(&frame(60, 3)));
+        assert_eq!(b.reclaim(), tokens(Outcome::Sent, 9..10));
+        b.clean();
+    }
+}
+
+#[test]
+fn a_queue_that_is_slow_but_moves_is_left_alone() {
+    let mut b = Bench::up(small());
+    for i in 0..5 {
+        b.send(&frame(60, 0), &[], i).unwrap();
+        b.nic.flush(0);
+        b.pass(900_000);
+        assert_eq!(b.reclaim().len(), 1);
+    }
+    b.send(&frame(60, 0), &[], 6).unwrap();
+    (0..5).for_each(|_| b.pass(900_000));
+    assert_eq!(b.nic.statistics().recoveries, 0, "not flushed: not the device's fault");
+    b.clean();
+}
+
+#[test]
+fn frames_that_are_done_but_not_reclaimed_are_no_hang() {
+    let mut b = Bench::up(small());
+    b.send(&frame(60, 0), &[], 6).unwrap();
+    b.sent();
+    (0..5).for_each(|_| b.pass(900_000));
+    assert_eq!(b.nic.statistics().recoveries, 0);
+    assert_eq!(b.reclaim(), tokens(Outcome::Sent, 6..7));
+}
+
+#[test]
+fn a_receive_side_that_stands_still_is_reset() {
+    let mut b = Bench::up(small());
+    b.model.borrow_mut().faults.receive_stalled = true;
+    let mut passes = 0;
+    while b.nic.statistics().recoveries == 0 {
+        passes += 1;
+        assert!(passes < 30, "not within 3 s");
+        (0..500).for_each(|_| b.deliver(&frame(1000, 1)));
+        assert_eq!(b.received(0).len(), 0);
+        b.pass(100_000);
+    }
+    b.model.borrow_mut().faults.receive_stalled = false;
+    b.until_up();
+    b.deliver(&frame(60, 9));
+    assert_eq!(b.received(0), [frame(60, 9)]);
+    b.clean();
+}
+
+#[test]
+fn a_dma_fault_halts_the_queue_and_a_reset_gets_it_going() {
+    let mut b = Bench::up(small());
+    let part = b.payload(&frame(500, 1));
+    b.memory.revoke(part.address(), 500);
+    b.send(&frame(60, 0), &[part], 0).unwrap();
+    b.send(&frame(60, 0), &[], 1).unwrap();
+    assert_eq!(b.sent().len(), 0);
+    assert!(matches!(b.model.borrow_mut().take_diagnostics()[..], [Diagnostic::NotGranted { write: false, .. }]));
+    b.until(|b| b.nic.statistics().recoveries == 1);
+    b.until_up();
+    assert_eq!(b.reclaim(), tokens(Outcome::Dropped, 0..2));
+    b.send(&frame(60, 0), &[], 2).unwrap();
+    assert_eq!(b.sent().len(), 1);
+    b.clean();
+}
+
+#[test]
+fn a_stopped_device_does_no_dma_and_has_given_everything_back() {
+    let mut b = Bench::up(small());
+    b.model.borrow_mut().faults.transmit_stalled = true;
+    b.send(&frame(60, 0), &[], 0).unwrap();
+    b.nic.flush(0);
+    let now = b.now;
+    b.nic.stop(now);
+    b.until(|b| b.nic.status() == Status::Stopped);
+    assert_eq!(b.reclaim(), tokens(Outcome::Dropped, 0..1));
+    b.memory.revoke(b.own.bus, b.own.len);
+    b.model.borrow_mut().faults = Faults::default();
+    b.model.borrow_mut().advance(1_000_000);
+    let before = b.model.borrow().transactions();
+    b.deliver(&frame(60, 0));
+    b.run();
+    assert_eq!(b.model.borrow().transactions(), before);
+    b.pass(1_000_000);
+    assert_eq!(b.nic.status(), Status::Stopped);
+    b.clean();
+}
+
+#[test]
+fn stopping_in_the_middle_of_a_reset_disturbs_it_not() {
+    for at in [0, 1_000, 2_000, 5_000, 12_000, 15_000] {
+        let mut b = Bench::up(small());
+        let now = b.now;
+        b.nic.restart(now);
+        b.pass(at);
+        let now = b.now;
+        b.nic.stop(now);
+        b.until(|b| b.nic.status() == Status::Stopped);
+        b.clean();
+        let now = b.now;
+        b.nic.restart(now);
+        b.until_up();
+        b.clean();
+    }
+}
+
+#[test]
+fn a_device_that_leaves_the_bus_keeps_its_frames_until_someone_answers_for_its_dma() {
+    let mut b = Bench::up(small());
+    b.send(&frame(60, 0), &[], 0).unwrap();
+    b.nic.flush(0);
+    b.model.borrow_mut().faults.gone = true;
+    b.pass(1_000);
+    assert!(matches!(b.nic.status(), Status::Failed(_)));
+    assert_eq!((b.nic.link(), b.reclaim()), (Link::Down, vec![]));
+    // SAFETY: the model does nothing while it is gone.
+    unsafe { b.nic.assume_no_dma() };
+    assert_eq!(b.reclaim(), tokens(Outcome::Dropped, 0..1));
+    assert_eq!(b.nic.outstanding(), 0);
+}

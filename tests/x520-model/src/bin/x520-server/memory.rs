@@ -1,0 +1,87 @@
+//! A guest's memory, as far as QEMU has shared it.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use x520_model::memory::Dma;
+
+struct Mapping {
+    address: u64,
+    size: u64,
+    host: *mut u8,
+    writable: bool,
+}
+
+// SAFETY: memory shared with another process; every access goes through the mutex and copies bytes.
+unsafe impl Send for Mapping {}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: this is what `mmap` gave, whole, and nobody uses it any more.
+        unsafe { libc::munmap(self.host.cast(), self.size as usize) };
+    }
+}
+
+/// All that is mapped. Clones are the same.
+#[derive(Clone, Default)]
+pub struct GuestMemory(Arc<Mutex<Vec<Mapping>>>);
+
+impl GuestMemory {
+    fn with<T>(&self, f: impl FnOnce(&mut Vec<Mapping>) -> T) -> T {
+        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Maps `size` bytes of a file at `address`.
+    pub fn map(&self, address: u64, size: u64, file: &File, offset: u64, writable: bool) -> std::io::Result<()> {
+        let protection = libc::PROT_READ | if writable { libc::PROT_WRITE } else { 0 };
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let host = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                size as usize,
+                protection,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                offset as libc::off_t,
+            )
+        };
+        if host == libc::MAP_FAILED {
+            return Err(std::io::Error::last_os_error());
+        }
+        self.with(|m| m.push(Mapping { address, size, host: host.cast(), writable }));
+        Ok(())
+    }
+
+    /// Unmaps what lies within these bytes.
+    pub fn unmap(&self, address: u64, size: u64) {
+        let end = address.saturating_add(size);
+        self.with(|m| m.retain(|r| r.address < address || r.address + r.size > end));
+    }
+}
+
+fn find(mappings: &[Mapping], address: u64, len: usize, write: bool) -> Option<*mut u8> {
+    let r = mappings.iter().find(|r| address >= r.address && address - r.address < r.size)?;
+    let at = address - r.address;
+    (r.size - at >= len as u64 && (r.writable || !write)).then(|| r.host.wrapping_add(at as usize))
+}
+
+impl Dma for GuestMemory {
+    fn read(&mut self, address: u64, into: &mut [u8]) -> bool {
+        self.with(|m| {
+            let Some(from) = find(m, address, into.len(), false) else { return false };
+            // SAFETY: within a mapping, as just checked; `into` is this process's own.
+            unsafe { from.copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
+            true
+        })
+    }
+
+    fn write(&mut self, address: u64, from: &[u8]) -> bool {
+        self.with(|m| {
+            let Some(to) = find(m, address, from.len(), true) else { return false };
+            // SAFETY: within a writable mapping, as just checked; `from` is this process's own.
+            unsafe { to.copy_from_nonoverlapping(from.as_ptr(), from.len()) };
+            true
+        })
+    }
+}
