@@ -10,7 +10,7 @@ use crate::scenario::{Context, EVERYWHERE, Scenario, seconds};
 
 /// These scenarios.
 pub fn list() -> Vec<Scenario> {
-    let scenario = |name, about, run| Scenario { name, about, platforms: EVERYWHERE, slow_on_bochs: false, run };
+    let scenario = |name, about, run| Scenario { name, about, platforms: EVERYWHERE, slow_on_bochs: true, run };
     vec![
         Scenario {
             slow_on_bochs: true,
