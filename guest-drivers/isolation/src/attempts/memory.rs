@@ -41,8 +41,11 @@ pub fn above_top(machine: &Machine, report: &mut Report) {
     absent(report, (1 << memory::address_bits()) - 0x1000);
 }
 
+/// F000:FFF0, where a processor begins after a reset.
+const RESET_VECTOR: u64 = 0xf_fff0;
+
 /// Below 1 MiB, where a PC has its BIOS and VGA memory: what the memory map does not call RAM is absent, or plain zeroed
-/// memory of the guest's own, or holds the tables that were made for this guest; nowhere is there a trace of the host's
+/// memory of the guest's own, or holds the tables and the reset vector that were made for this guest; nowhere is there a trace of the host's
 /// firmware.
 pub fn below_1m(machine: &Machine, report: &mut Report) {
     let tables = machine.rsdp & !0xfff..(machine.rsdp & !0xfff) + TABLES_LENGTH;
@@ -52,6 +55,12 @@ pub fn below_1m(machine: &Machine, report: &mut Report) {
         }
         let words = || (page..page + 0x1000).step_by(8).map(memory::read64);
         let blank = words().all(|word| word == u64::MAX) || words().all(|word| word == 0);
+        if !blank && page == RESET_VECTOR & !0xfff {
+            // The reset vector: at most its sixteen bytes, in a page that holds nothing else.
+            let rest = (page..RESET_VECTOR).step_by(8).all(|at| memory::read64(at) == 0);
+            report.attempt(rest, format_args!("page {page:#x} holds more than a reset vector"));
+            continue;
+        }
         if !blank && tables.contains(&page) {
             let found = FIRMWARE.iter().find(|text| contains(page, text.as_bytes()));
             report.attempt(found.is_none(), format_args!("page {page:#x} holds {found:?}"));
