@@ -12,7 +12,7 @@ use crate::filter::{self, Filter};
 use crate::nic::{Limits, Link, Nic, Outcome, Outgoing, Received, Refused, Statistics};
 use crate::offload::MAX_HEADER;
 use crate::receive::{BUFFER_BYTES, ReceiveQueue};
-use crate::registers::{Bus, LINKS, Registers};
+use crate::registers::{Bus, LINKS, RDH, Registers};
 use crate::rss;
 use crate::statistics;
 use crate::transmit::{MAX_SEGMENTS, TransmitQueue};
@@ -116,6 +116,9 @@ pub struct X520<R, T> {
     link: Link,
     statistics: Statistics,
     pub(crate) statistics_at: u64,
+    /// For each receive queue, the descriptor that the device had passed without writing it back when statistics were
+    /// last read.
+    skipped: Vec<Option<u32>>,
     /// Receive queues were polled, and gave so many frames, since statistics were read.
     polled: bool,
     frames: u32,
@@ -148,6 +151,7 @@ impl<R: Registers, T> X520<R, T> {
             state: State::Idle,
             stopping: false,
             address: [0; 6],
+            skipped: vec![None; receive.len()],
             receive,
             drain: 0,
             moved_at: vec![0; transmit.len()],
@@ -221,6 +225,7 @@ impl<R: Registers, T> X520<R, T> {
 
     fn recover(&mut self, now: u64) {
         self.statistics.recoveries += 1;
+        self.skipped.fill(None);
         self.restart(now);
     }
 
@@ -253,15 +258,22 @@ impl<R: Registers, T> X520<R, T> {
         }
     }
 
-    /// Reads the counters. True: frames were missed while the queues, looked at, had none.
+    /// Reads the counters. True: receive is hung. Frames were missed while the queues, looked at, had none, or a
+    /// descriptor was left out.
     fn read_statistics(&mut self, now: u64) -> bool {
         let before = self.statistics;
         statistics::read(&self.bus, &mut self.statistics);
         self.statistics.malformed = self.receive.iter().map(|q| q.malformed).sum();
         self.statistics_at = now + statistics::PERIOD;
         let missed = self.statistics.missed > before.missed || self.statistics.no_buffer > before.no_buffer;
-        let hung = missed && self.polled && self.frames == 0;
+        let mut hung = missed && self.polled && self.frames == 0;
         (self.polled, self.frames) = (false, 0);
+        for (n, (queue, skipped)) in (0..).zip(self.receive.iter().zip(&mut self.skipped)) {
+            // Seen twice it is no write-back on its way: the queue would wait for it for good.
+            let now = queue.awaited().filter(|next| self.bus.read(&RDH, n) != *next);
+            hung |= now.is_some() && now == *skipped;
+            *skipped = now;
+        }
         hung
     }
 }

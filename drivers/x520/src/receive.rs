@@ -55,6 +55,12 @@ impl ReceiveQueue {
         bus.write(&RDT, self.index, self.next.wrapping_sub(1) & self.ring.mask());
     }
 
+    /// The descriptor that is waited for, if the device has not written it back.
+    pub(crate) fn awaited(&self) -> Option<u32> {
+        let status = ReceiveStatus::from_bits(self.ring.status(self.next));
+        (!status.dd()).then_some(self.next & self.ring.mask())
+    }
+
     #[inline(always)]
     fn renew(&mut self, index: u32) {
         let index = index & self.ring.mask();

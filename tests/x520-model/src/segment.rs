@@ -89,19 +89,21 @@ impl Context {
         }
     }
 
-    /// Whether the lengths are those of the packet's headers.
-    fn check(&self, packet: &[u8]) -> Result<(), &'static str> {
-        let ip = packet::parse(packet, packet::VLAN).ip;
-        // A packet to be segmented may come with a total length of 0: look at the version alone then.
+    /// Whether the lengths are those of the packet's headers. The IPV4 bit only counts where the IP header is changed.
+    fn check(&self, packet: &[u8], changes_ip: bool) -> Result<(), &'static str> {
         let at = self.low.maclen();
-        let version = packet.get(at).map(|b| b >> 4);
-        let expected = if self.is_ipv4() { 4 } else { 6 };
-        if at < 14 || version != Some(expected) {
-            return Err("MACLEN or IPV4 does not fit the packet");
+        let v4 = match packet.get(at).map(|b| b >> 4) {
+            Some(4) if at >= 14 => true,
+            Some(6) if at >= 14 => false,
+            _ => return Err("MACLEN does not fit the packet"),
+        };
+        if changes_ip && v4 != self.is_ipv4() {
+            return Err("IPV4 does not fit the packet");
         }
-        let iplen = match ip {
+        // A packet to be segmented may come with a total length of 0: look at the header's own length alone then.
+        let iplen = match packet::parse(packet, packet::VLAN).ip {
             Some(ip) if ip.at == at => ip.len,
-            _ if self.is_ipv4() => usize::from(packet[at] & 0xf) * 4,
+            _ if v4 => usize::from(packet[at] & 0xf) * 4,
             _ => self.low.iplen(),
         };
         if iplen == self.low.iplen() { Ok(()) } else { Err("IPLEN does not fit the packet") }
@@ -143,7 +145,7 @@ pub(crate) fn insert_checksums(
     transport: bool,
 ) -> Result<(), &'static str> {
     if ip || transport {
-        context.check(packet)?;
+        context.check(packet, ip)?;
     }
     if ip {
         insert_ip(packet, context)?;
@@ -184,7 +186,7 @@ pub(crate) fn segments(
     paylen: usize,
     flags: &FlagMasks,
 ) -> Result<Vec<Vec<u8>>, &'static str> {
-    context.check(packet)?;
+    context.check(packet, true)?;
     let transport = context.transport_at();
     let header_len = transport + usize::from(context.high.l4len());
     let mss = usize::from(context.high.mss());
@@ -299,6 +301,19 @@ mod tests {
                 assert_eq!(out.iter().map(|f| [f[18], f[19]]).collect::<Vec<_>>(), [[0xff, 0xff], [0, 0], [0, 1]]);
             }
         }
+    }
+
+    #[test]
+    fn the_version_does_not_matter_to_a_transport_checksum_alone() {
+        let mut f = tcp(true, 33, 53);
+        f[24..26].fill(0);
+        let mut without = f.clone();
+        insert_checksums(&mut without, &context(false, 0), false, true).unwrap_err();
+        let bare = Context::from_words(20 | 14 << 9, 1 << 11 | 2 << 20 | 1 << 29);
+        insert_checksums(&mut f.clone(), &bare, true, true).unwrap_err();
+        insert_checksums(&mut f, &bare, false, true).unwrap();
+        let h = parse(&f, 0x8100);
+        assert!(transport_checksum_good(&f, &h.ip.unwrap(), &h.transport.unwrap()));
     }
 
     #[test]

@@ -123,6 +123,31 @@ fn a_receive_side_that_stands_still_is_reset() {
 }
 
 #[test]
+fn a_receive_descriptor_that_is_never_written_back_is_noticed() {
+    let mut b = Bench::up(small());
+    b.model.borrow_mut().faults.no_write_back = true;
+    b.deliver(&frame(60, 1));
+    b.run();
+    b.model.borrow_mut().faults.no_write_back = false;
+    b.deliver(&frame(60, 2));
+    assert_eq!(b.received(0).len(), 0, "the second is behind the first");
+    b.until(|b| b.nic.statistics().recoveries == 1);
+    b.until_up();
+    b.deliver(&frame(60, 3));
+    assert_eq!(b.received(0), [frame(60, 3)]);
+    b.clean();
+}
+
+#[test]
+fn frames_that_nobody_polls_for_are_no_hang() {
+    let mut b = Bench::up(small());
+    b.deliver(&frame(60, 1));
+    (0..50).for_each(|_| b.pass(100_000));
+    assert_eq!((b.nic.statistics().recoveries, b.received(0).len()), (0, 1));
+    b.clean();
+}
+
+#[test]
 fn a_dma_fault_halts_the_queue_and_a_reset_gets_it_going() {
     let mut b = Bench::up(small());
     let part = b.payload(&frame(500, 1));
