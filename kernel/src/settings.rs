@@ -29,7 +29,7 @@ pub fn load() -> (Config, Plan) {
     mistakes.extend(config::check_memory(&mut config, mem::FRAMES.lock().free()));
     let (plan, more) = config::plan(&mut config, cores);
     mistakes.extend(more);
-    mistakes.iter().for_each(tell);
+    mistakes.into_iter().for_each(tell);
     log::set_max_level(match config.log {
         Level::Error => LevelFilter::Error,
         Level::Warn => LevelFilter::Warn,
@@ -41,17 +41,9 @@ pub fn load() -> (Config, Plan) {
     (config, plan)
 }
 
-fn tell(m: &Mistake) {
-    console::print(format_args!("{m}\n"));
-    let event = Event::ConfigError {
-        file: m.file.clone(),
-        line: u64::from(m.line),
-        column: u64::from(m.column),
-        value: m.value.clone(),
-        message: m.message.clone(),
-        guest: m.guest.clone(),
-    };
-    console::send(event.to_line().as_bytes());
+fn tell(mistake: Mistake) {
+    console::print(format_args!("{mistake}\n"));
+    console::send(Event::from(mistake).to_line().as_bytes());
 }
 
 fn describe(config: &Config, plan: &Plan) {
