@@ -214,10 +214,15 @@ pub fn allow_emulator_exit() {
     UNDER_EMULATOR.store(true, Ordering::Relaxed);
 }
 
+/// Whether [`allow_emulator_exit`] was called.
+pub fn under_emulator() -> bool {
+    UNDER_EMULATOR.load(Ordering::Relaxed)
+}
+
 /// Ends the emulator we run in, where the configuration says that there is one: QEMU's `isa-debug-exit` at port
 /// 0xF4 and Bochs's 0x8900. Does nothing otherwise.
 pub fn leave_emulator(success: bool) {
-    if !UNDER_EMULATOR.load(Ordering::Relaxed) {
+    if !under_emulator() {
         return;
     }
     // Bochs ends at once and takes with it what its UARTs still hold.

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "switches virtualization on and hands the back-ends their pages")]
 
-use crate::{arch::time, cores::Core, mem, report};
+use crate::{arch::time, cores::Core, firmware, mem, report};
 use alloc::{boxed::Box, format, string::String};
 use control::Virtualization;
 use core::{arch::x86_64::__cpuid_count, ptr, sync::atomic::Ordering};
@@ -10,6 +10,7 @@ use machine::{
     cpuid::{Current, Regs, Vendor},
     machine::{Machine, Platform},
     msr,
+    quirk::Quirks,
     vcpu::{Interrupts, Vcpu},
 };
 use memory::{
@@ -113,6 +114,11 @@ fn use_vmx(capabilities: vmx::Capabilities) -> Option<Virtualization> {
             return None;
         }
     }
+    if quirks().stale_rip {
+        report::fallback(
+            "this is Bochs: where an exit finds RIP left behind after a guest's page fault, RIP is put right",
+        );
+    }
     Some(Virtualization::Vmx)
 }
 
@@ -137,6 +143,7 @@ pub fn guest_platform() -> Platform {
         None => (false, false),
     };
     Platform {
+        quirks: quirks(),
         cpuid,
         tsc_khz: rates.tsc / 1000,
         tsc: time::tsc(),
@@ -145,6 +152,14 @@ pub fn guest_platform() -> Platform {
         rdtscp,
         invpcid,
     }
+}
+
+/// What has to be worked around here: Bochs, which is told by being an emulator with VT-x that does not call itself a
+/// hypervisor.
+fn quirks() -> Quirks {
+    let hypervisor = raw_cpuid::CpuId::new().get_feature_info().is_some_and(|f| f.has_hypervisor());
+    let vmx = matches!(BACKEND.get(), Some(Backend::Vmx { .. }));
+    Quirks { stale_rip: vmx && !hypervisor && firmware::under_emulator() }
 }
 
 fn cpuid(leaf: u32, subleaf: u32) -> Regs {

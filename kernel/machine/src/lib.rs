@@ -15,6 +15,7 @@ pub mod mmio;
 pub mod msr;
 pub mod pci;
 pub mod power;
+pub mod quirk;
 pub mod reason;
 pub mod reset_vector;
 pub mod tables;

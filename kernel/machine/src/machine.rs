@@ -26,6 +26,7 @@ use crate::{
     linux::{self, Linux, Placement},
     mailbox::{Mailbox, StopReason, send},
     pci::TooManyFunctions,
+    quirk::Quirks,
     reason::Histogram,
     reset_vector, tables,
     vcpu::{Interrupts, StartState, Vcpu},
@@ -94,6 +95,8 @@ pub struct Platform {
     pub rdtscp: bool,
     /// The back-end lets INVPCID run in the guest.
     pub invpcid: bool,
+    /// What has to be worked around.
+    pub quirks: Quirks,
 }
 
 impl Platform {

@@ -20,6 +20,7 @@ pub struct FakeVcpu {
     pub xcr0: u64,
     pub cpl: u8,
     pub segments: [Segment; 8],
+    pub idt: (u64, u16),
     pub msrs: BTreeMap<u32, u64>,
     pub length: Option<u8>,
     pub bytes: Option<([u8; 15], u8)>,
@@ -119,6 +120,10 @@ impl Vcpu for FakeVcpu {
 
     fn cpl(&self) -> u8 {
         self.cpl
+    }
+
+    fn idt(&self) -> (u64, u16) {
+        self.idt
     }
 
     fn msr(&self, number: u32) -> Option<u64> {

@@ -373,6 +373,8 @@ pub trait Vcpu {
     fn segment(&self, name: SegmentName) -> Segment;
     /// Current privilege level.
     fn cpl(&self) -> u8;
+    /// IDTR: base, linear, and limit.
+    fn idt(&self) -> (u64, u16);
 
     /// Reads an MSR that the guest owns and that the back-end keeps (EFER, PAT, SYSENTER and the like), for the
     /// policy's list of emulated ones. None: not one of those.

@@ -229,6 +229,11 @@ impl Vcpu for SvmVcpu {
         self.vmcb().save.cpl
     }
 
+    fn idt(&self) -> (u64, u16) {
+        let idtr = &self.vmcb().save.idtr;
+        (idtr.base, idtr.limit as u16)
+    }
+
     fn msr(&self, number: u32) -> Option<u64> {
         match number {
             TSC_AUX => core_state::read_tsc_aux(&self.capabilities),

@@ -400,6 +400,9 @@ impl Trait for Vcpu {
     fn cpl(&self) -> u8 {
         segments::dpl(self.vmcs.read(GUEST_SS_ACCESS_RIGHTS))
     }
+    fn idt(&self) -> (u64, u16) {
+        (self.vmcs.read(GUEST_IDTR_BASE), self.vmcs.read(GUEST_IDTR_LIMIT) as u16)
+    }
 
     fn msr(&self, number: u32) -> Option<u64> {
         Some(match number {

@@ -110,6 +110,7 @@ fn guest_reset(context: &mut Context<'_>) -> Result<()> {
     let mut session = context.boot(&server("guest-reset", &[Guest::new(1).then("reboot")]))?;
     for life in 1..=2 {
         session.result("a", "up", seconds(120))?;
+        session.result("a", "reboot", seconds(60))?;
         let reason = session.state("a", GuestState::Stopped, seconds(60))?;
         ensure!(reason == Some(StopReason::Reset), "guest a stopped for {reason:?} in life {life}");
         if life == 1 {

@@ -61,6 +61,9 @@ impl Machine {
     /// Handles an exit. Called between [`Mailbox::left_guest`](crate::mailbox::Mailbox::left_guest) and
     /// [`Machine::before_entry`].
     pub fn handle(&self, exit: Exit, vcpu: &mut impl Vcpu, context: &mut Context, host: &impl Host) -> Next {
+        if self.platform.quirks.after(&exit, vcpu, &self.memory) {
+            log::debug!("guest {}: the emulator had left RIP behind; put right", self.name);
+        }
         context.begin(self.reason(&exit, vcpu), host.tsc());
         let outcome = match exit {
             Exit::ExternalInterrupt(_) | Exit::Nmi | Exit::InterruptWindow => Outcome::Done,

@@ -106,6 +106,7 @@ fn rig_with(vcpus: usize, interrupts: Interrupts) -> Rig {
         tsc_deadline: true,
         rdtscp: true,
         invpcid: true,
+        quirks: Quirks::default(),
     };
     let machine = Machine::new(Settings {
         name: "test".into(),
@@ -230,6 +231,7 @@ fn what_does_not_fit_is_said() {
             tsc_deadline: false,
             rdtscp: false,
             invpcid: false,
+            quirks: Quirks::default(),
         },
     };
     let file = kernel();

@@ -1,0 +1,141 @@
+//! Work-arounds for processors that do not do as their manuals say. Real ones need none; each stands here with what is
+//! wrong and where, and is off unless the shell found that processor.
+
+use memory::GuestMemory;
+
+use crate::{
+    vcpu::{Exit, SegmentName, Vcpu},
+    walk::{self, Access},
+};
+
+/// Which of them this host needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Quirks {
+    /// Bochs with more than one CPU (3.0, in `cpu_run_trace`): an exit for an interrupt or an NMI that comes right after
+    /// the guest has taken an exception saves the address of the instruction that raised it, while all other registers are
+    /// those of the handler's first instruction. The guest then runs on at the wrong address, with the handler's rights.
+    pub stale_rip: bool,
+}
+
+const LMA: u64 = 1 << 10;
+const IF: u64 = 1 << 9;
+const RF: u64 = 1 << 16;
+/// Present, write, user, reserved bit, fetch, protection key, shadow stack (SDM vol. 3A 4.7).
+const ERROR_BITS: u64 = 0x7f;
+const PAGE_FAULT: u64 = 14;
+
+impl Quirks {
+    /// To be called after each exit, before anything looks at RIP. True: something was put right.
+    pub fn after(self, exit: &Exit, vcpu: &mut impl Vcpu, memory: &GuestMemory) -> bool {
+        let by_chance = matches!(exit, Exit::ExternalInterrupt(_) | Exit::Nmi);
+        if !(self.stale_rip && by_chance) {
+            return false;
+        }
+        let handler = page_fault_handler(vcpu, memory);
+        if let Some(handler) = handler {
+            vcpu.set_rip(handler);
+        }
+        handler.is_some()
+    }
+}
+
+/// Where RIP should be, if the guest has just taken a page fault and RIP still is where that was raised.
+///
+/// The sign of it is a stack that holds exactly the frame of a fault at RIP: aligned, RF set in the flags that were pushed
+/// (SDM vol. 3B 18.3.1.1), an error code, interrupts off. No code runs at an address with that very address on its stack
+/// like this. Page faults alone are looked for: the frame does not name its vector, and in Linux guests all
+/// other faults with an error code are rare enough.
+fn page_fault_handler(vcpu: &impl Vcpu, memory: &GuestMemory) -> Option<u64> {
+    let rsp = vcpu.gprs().rsp;
+    let in_handler = vcpu.efer() & LMA != 0
+        && vcpu.segment(SegmentName::Cs).attributes.long()
+        && vcpu.cpl() == 0
+        && vcpu.rflags() & (IF | RF) == 0
+        && rsp.is_multiple_of(16)
+        && !vcpu.event_waiting();
+    if !in_handler {
+        return None;
+    }
+    let word = |at: u64| {
+        let gpa = walk::translate(vcpu, memory, at, Access::Read).ok()?;
+        let mut bytes = [0; 8];
+        memory.read(gpa, &mut bytes).ok()?;
+        Some(u64::from_le_bytes(bytes))
+    };
+    let (error, rip, flags) = (word(rsp)?, word(rsp.checked_add(8)?)?, word(rsp.checked_add(24)?)?);
+    if rip != vcpu.rip() || error & !ERROR_BITS != 0 || flags & RF == 0 {
+        return None;
+    }
+    let gate = vcpu.idt().0.checked_add(PAGE_FAULT * 16)?;
+    let (low, high) = (word(gate)?, word(gate + 8)?);
+    Some(low & 0xffff | low >> 32 & 0xffff_0000 | high << 32)
+}
+
+#[cfg(test)]
+mod tests {
+    use memory::guest::testing::memory;
+
+    use super::*;
+    use crate::testing::FakeVcpu;
+
+    const BOCHS: Quirks = Quirks { stale_rip: true };
+    const FAULTED: u64 = 0x4a_8eb9;
+    const STACK: u64 = 0x2fd0;
+
+    /// A guest that has taken a page fault, RIP left behind.
+    fn left_behind() -> (FakeVcpu, GuestMemory) {
+        let memory = memory(0, 1 << 20);
+        let mut vcpu = FakeVcpu::long_mode();
+        vcpu.rflags = 0x97;
+        vcpu.rip = FAULTED;
+        vcpu.gprs.rsp = STACK;
+        vcpu.idt = (0x5000, 0xfff);
+        for (i, word) in [4, FAULTED, 0x33, 0x1_0202, 0x7ffd_0000, 0x2b].into_iter().enumerate() {
+            memory.write(STACK + 8 * i as u64, &u64::to_le_bytes(word)).unwrap();
+        }
+        let handler = 0xffff_ffff_b520_1ac0_u64;
+        let gate = [handler & 0xffff | 0x8e00_0010_0000 | (handler & 0xffff_0000) << 32, handler >> 32];
+        for (i, word) in gate.into_iter().enumerate() {
+            memory.write(0x5000 + 14 * 16 + 8 * i as u64, &u64::to_le_bytes(word)).unwrap();
+        }
+        (vcpu, memory)
+    }
+
+    #[test]
+    fn a_rip_left_behind_is_moved_to_the_handler() {
+        for exit in [Exit::Nmi, Exit::ExternalInterrupt(Some(0xf0))] {
+            let (mut vcpu, memory) = left_behind();
+            assert!(BOCHS.after(&exit, &mut vcpu, &memory));
+            assert_eq!(vcpu.rip, 0xffff_ffff_b520_1ac0);
+        }
+    }
+
+    #[test]
+    fn real_processors_and_other_exits_are_left_alone() {
+        let (mut vcpu, memory) = left_behind();
+        assert!(!Quirks::default().after(&Exit::Nmi, &mut vcpu, &memory));
+        assert!(!BOCHS.after(&Exit::Cpuid, &mut vcpu, &memory));
+        assert_eq!(vcpu.rip, FAULTED);
+    }
+
+    #[test]
+    fn whatever_is_not_exactly_such_a_frame_is_left_alone() {
+        let changes: [fn(&mut FakeVcpu, &GuestMemory); 8] = [
+            |v, _| v.rip += 1,
+            |v, _| v.rflags |= IF,
+            |v, _| v.cpl = 3,
+            |v, _| v.gprs.rsp += 8,
+            |v, _| v.gprs.rsp = u64::MAX - 15,
+            |v, _| v.event = Some(crate::vcpu::Event::Nmi),
+            |_, m| m.write(STACK, &0x1000_u64.to_le_bytes()).unwrap(),
+            |_, m| m.write(STACK + 24, &0x202_u64.to_le_bytes()).unwrap(),
+        ];
+        for (i, change) in changes.into_iter().enumerate() {
+            let (mut vcpu, memory) = left_behind();
+            change(&mut vcpu, &memory);
+            let rip = vcpu.rip;
+            assert!(!BOCHS.after(&Exit::Nmi, &mut vcpu, &memory), "change {i}");
+            assert_eq!(vcpu.rip, rip);
+        }
+    }
+}
