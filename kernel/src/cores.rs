@@ -1,8 +1,8 @@
 //! The cores: how each is started, how one reaches another, what each has been given to do.
 //!
 //! A core waits halted for a job and runs it: an engine's job never ends, a guest core's lasts as long as its vCPU.
-//! Another core is reached by a kick: a flag, then an NMI. An NMI of the machine's own looks like a kick that somebody
-//! else has seen to already, and is not reported.
+//! Another core is reached by a kick: a flag, then an NMI. An NMI of the machine's own (memory and bus errors, on the boot
+//! core) looks like a kick that was seen to already; the chipset's latch tells it, and it is counted.
 
 #![allow(unsafe_code, reason = "per-core data is reached through GS; starting a core writes the trampoline page")]
 

@@ -242,9 +242,15 @@ struct Identity;
 
 impl AcpiHandler for Identity {
     unsafe fn map_physical_region<T>(&self, address: usize, size: usize) -> PhysicalMapping<Self, T> {
+        if address.saturating_add(size) > 4 << 30 {
+            crate::start::halt(format_args!(
+                "an ACPI table at {address:#x}: tables above 4 GiB cannot be read; look for a setting of the firmware that \
+                 keeps them below"
+            ));
+        }
         let start = NonNull::new(ptr::with_exposed_provenance_mut(address)).unwrap_or(NonNull::dangling());
-        // SAFETY: everything below 4 GiB, where firmware puts its tables, is mapped at its physical address by the
-        // boot page tables, which are in use while ACPI is read.
+        // SAFETY: everything below 4 GiB is mapped at its physical address by the boot page tables, which are in use while
+        // ACPI is read.
         unsafe { PhysicalMapping::new(address, start, size, size, Self) }
     }
 

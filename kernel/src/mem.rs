@@ -37,8 +37,8 @@ static TABLES: Mutex<Option<Tables>> = Mutex::new(None);
 /// Where the stacks are mapped: the top quarter of the address space, one slot of 1 MiB a core.
 const STACKS: u64 = 0xffff_a000_0000_0000;
 const SLOT: u64 = 1 << 20;
-/// Bytes of a core's main stack.
-const STACK: u64 = 64 << 10;
+/// Bytes of a core's main stack. The engine's needs most: a whole visit to a queue, copy and switch included.
+const STACK: u64 = 128 << 10;
 /// Bytes of the boot core's main stack: it makes the large tables of engines and guests.
 const BOOT_STACK: u64 = 512 << 10;
 /// Bytes of each interrupt stack.
@@ -68,9 +68,12 @@ pub fn text() -> (u64, u64) {
 /// Gives the heap its memory. Nothing may allocate before.
 ///
 /// # Errors
-/// There is none.
+/// There is none below 4 GiB, which is all that the boot tables map.
 pub fn start_heap() -> Result<(), OutOfMemory> {
     let at = FRAMES.lock().host(HEAP_BYTES, 4096)?;
+    if at + HEAP_BYTES > 4 << 30 {
+        return Err(OutOfMemory { bytes: HEAP_BYTES, free: 0 });
+    }
     // SAFETY: the frames were free and are now the heap's alone, mapped at their physical address: the boot tables
     // cover the first 4 GiB and `host` gives the lowest memory there is.
     unsafe { HEAP.lock().claim(ptr::with_exposed_provenance_mut(at as usize), HEAP_BYTES as usize) };

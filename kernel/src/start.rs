@@ -108,13 +108,20 @@ extern "C" fn on_own_stack() -> ! {
     require_x2apic();
     pic::silence();
     let core = cores::adopt_boot_core(&facts.stacks);
-    let rates = time::calibrate(facts.platform.pm_timer);
+    let Some(rates) = time::calibrate(facts.platform.pm_timer) else {
+        report::missing("neither the ACPI PM timer nor the PIT counts, so that the TSC's rate cannot be found");
+        report::send_boot(None, facts.memory);
+        end(format_args!("something required is missing; see the report above"));
+    };
     for text in &facts.platform.trouble {
         report::warning(text.clone());
     }
     console::print(format_args!("\nwhat this machine has:\n"));
     report::found(format!("{} MiB of memory", facts.memory >> 20));
     report::found(format!("TSC at {} MHz by {}", rates.tsc / 1_000_000, rates.source));
+    if !time::is_invariant() {
+        report::warning("CPUID does not promise that the TSC keeps its rate: guests' clocks are as good as it is");
+    }
     if !rates.deadline {
         report::fallback("the local APIC has no TSC-deadline timer: its one-shot timer is used");
     }
@@ -192,7 +199,7 @@ fn end(why: core::fmt::Arguments<'_>) -> ! {
 }
 
 /// Stops for good before there is anything to clean up.
-fn halt(why: core::fmt::Arguments<'_>) -> ! {
+pub fn halt(why: core::fmt::Arguments<'_>) -> ! {
     console::print(format_args!("sidecore stops: {why}\n"));
     if mem::heap_ready() {
         console::send(Event::End { reason: format!("{why}").into() }.to_line().as_bytes());

@@ -180,6 +180,7 @@ mod tests {
             starts: 1,
             memory: 0,
             kept: 0,
+            console_dropped: 0,
             vcpus: vec![VcpuCounters { core: 2, exits: vec![exit("hlt", 3), exit("io", 40), exit("cpuid", 0)] }],
             refusals: Vec::new(),
             ports: vec![Port {

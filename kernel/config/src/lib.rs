@@ -93,10 +93,12 @@ impl Default for Control {
 }
 
 /// `[[engine]]`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Engine {
     /// Its core; none: sidecore chooses. 0 is the control core, which then is an engine as well.
     pub core: Option<u32>,
+    /// Where the file says so.
+    pub place: Place,
 }
 
 /// `[[guest]]`.

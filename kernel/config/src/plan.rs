@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::check::leave_out;
-use crate::{Config, Guest, Mistake, Place};
+use crate::{Config, Guest, Mistake};
 
 /// The division of the cores.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,16 +34,18 @@ impl Plan {
 /// guest; otherwise the control core is the engine as well. Then the guests in their order take the lowest cores left.
 pub fn plan(config: &mut Config, cores: u32) -> (Plan, Vec<Mistake>) {
     let mut mistakes = Vec::new();
-    let engines: Vec<Option<u32>> = match config.engines[..] {
-        [] => [None].into(),
-        _ => config.engines.iter().map(|engine| engine.core).collect(),
-    };
-    for core in engines.iter().flatten().filter(|core| **core >= cores) {
-        let place = Place { value: format!("core = {core}"), ..Place::default() };
-        let message = format!("no such core for the engine: {}; sidecore chooses one", range(cores));
-        mistakes.push(Mistake::new(&config.file, &place, message));
+    let mut engines: Vec<Option<u32>> = Vec::new();
+    for engine in &config.engines {
+        let core = engine.core.filter(|core| *core < cores);
+        if core != engine.core {
+            let message = format!("no such core for the engine: {}; sidecore chooses one", range(cores));
+            mistakes.push(Mistake::new(&config.file, &engine.place, message));
+        }
+        engines.push(core);
     }
-    let engines: Vec<Option<u32>> = engines.into_iter().map(|core| core.filter(|core| *core < cores)).collect();
+    if engines.is_empty() {
+        engines.push(None);
+    }
 
     mistakes.extend(leave_out(config, |guest| {
         let core = guest.cores.iter().flatten().find(|core| **core >= cores)?;
@@ -150,6 +152,7 @@ mod tests {
         assert_eq!(plan, Plan { control: 0, engines: vec![1], guests: vec![vec![2]], spare: vec![3] });
         let messages: Vec<_> = mistakes.iter().map(|mistake| mistake.message.as_str()).collect();
         assert!(messages[0].starts_with("no such core for the engine") && messages[1].starts_with("no core 8"));
+        assert_eq!((mistakes[0].line, mistakes[0].value.as_str()), (2, "9"));
     }
 
     proptest! {

@@ -105,8 +105,8 @@ fn read_engines(source: Source<'_>, top: &mut Section<'_, '_>, config: &mut Conf
             break;
         }
         let mut section = Section::new(source, table, span, "[[engine]]", &["core"]);
-        let core = section.integer("core", 0..=u32::MAX).map(|(core, _)| core);
-        config.engines.push(Engine { core });
+        let (core, place) = section.integer("core", 0..=u32::MAX).unzip();
+        config.engines.push(Engine { core, place: place.unwrap_or_default() });
         top.mistakes.append(&mut section.mistakes);
     }
 }

@@ -26,13 +26,22 @@ pub struct Counters {
     pub engines: Vec<Engine>,
 }
 
-/// The hypervisor's own use of memory.
+/// The hypervisor itself: its memory, and what it missed or did not expect.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hypervisor {
     /// Bytes kept for itself, guests' tables included, their RAM not.
     pub memory: u64,
     /// Of these, what it keeps without any guest.
     pub memory_without_guests: u64,
+    /// Lines of the log that found no room on their way from another core.
+    #[serde(default)]
+    pub log_dropped: u64,
+    /// Interrupts on vectors that nobody uses.
+    #[serde(default)]
+    pub stray_interrupts: u64,
+    /// NMIs of the machine's own: memory or bus errors.
+    #[serde(default)]
+    pub machine_nmis: u64,
 }
 
 /// One guest.
@@ -50,6 +59,9 @@ pub struct Guest {
     pub kept: u64,
     /// Its vCPUs.
     pub vcpus: Vec<VcpuCounters>,
+    /// Bytes of its console's output that found no room.
+    #[serde(default)]
+    pub console_dropped: u64,
     /// What it tried and was refused, by kind.
     pub refusals: Vec<Count>,
     /// Its network ports.

@@ -350,13 +350,14 @@ mod tests {
             id: Some(big),
             tsc: big,
             tsc_hz: 1,
-            hypervisor: Hypervisor { memory: big, memory_without_guests: 1 },
+            hypervisor: Hypervisor { memory: big, memory_without_guests: 1, ..Hypervisor::default() },
             guests: [Guest {
                 name: "a".into(),
                 state: GuestState::Running,
                 starts: 1,
                 memory: big,
                 kept: big,
+                console_dropped: 0,
                 vcpus: [VcpuCounters {
                     core: 2,
                     exits: [ExitCount { reason: "hlt".into(), count: big, cycles: u64::MAX }].into(),

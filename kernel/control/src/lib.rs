@@ -13,6 +13,7 @@
 
 extern crate alloc;
 
+mod backoff;
 mod command;
 mod counters;
 mod editor;
@@ -25,6 +26,7 @@ pub mod table;
 
 use alloc::borrow::Cow;
 
+pub use backoff::Backoff;
 pub use command::{Command, Refused, Request, View};
 pub use counters::{Count, Counters, Engine, ExitCount, Guest, Hypervisor, Port, VcpuCounters};
 pub use editor::Editor;

@@ -53,7 +53,15 @@ fn memory(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
         .guests
         .iter()
         .map(|guest| [guest.name.clone(), bytes(guest.memory), bytes(guest.kept), guest.starts.to_string()]);
-    table(["", "RAM", "kept for it", "starts"], "lrrr", core::iter::once(first).chain(guests), out)
+    table(["", "RAM", "kept for it", "starts"], "lrrr", core::iter::once(first).chain(guests), out)?;
+    let mut trouble = |count: u64, what: &str| if count > 0 { writeln!(out, "{count} {what}") } else { Ok(()) };
+    trouble(own.log_dropped, "lines of the log were lost")?;
+    trouble(own.stray_interrupts, "interrupts on vectors that nobody uses")?;
+    trouble(own.machine_nmis, "NMIs of the machine's own: memory or bus errors")?;
+    counters
+        .guests
+        .iter()
+        .try_for_each(|guest| trouble(guest.console_dropped, &format!("bytes of {}'s console were lost", guest.name)))
 }
 
 fn exits(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
@@ -186,13 +194,14 @@ mod tests {
     fn counters() -> Counters {
         let exit = |reason: &'static str, count, cycles| ExitCount { reason: reason.into(), count, cycles };
         Counters {
-            hypervisor: Hypervisor { memory: 6 << 20, memory_without_guests: 5 << 20 },
+            hypervisor: Hypervisor { memory: 6 << 20, memory_without_guests: 5 << 20, ..Hypervisor::default() },
             guests: vec![Guest {
                 name: "alpha".into(),
                 state: GuestState::Running,
                 starts: 1,
                 memory: 512 << 20,
                 kept: 0x1800,
+                console_dropped: 0,
                 vcpus: vec![VcpuCounters {
                     core: 2,
                     exits: vec![exit("cpuid", 7, 700), exit("hlt", 1200, 2400), exit("never", 0, 0)],

@@ -21,9 +21,10 @@
 //! 3. *The guest never runs with ON set and nobody kicking.* E2 read false, so ON was set after E2, and its setter's
 //!    S3 reads guest (or host again, once the owner has left, and then 1 applies).
 //!
-//! A kick that arrives between E2 and the entry itself must not be swallowed: on SVM [`Mailbox::entering_guest`] is
-//! called under CLGI, where an NMI stays pending until the guest runs; on VT-x the NMI handler makes the entry fail or
-//! exit at once. The same holds for [`Mailbox::halting`] and the instruction that waits.
+//! A kick that arrives between E2 and the entry itself must not be swallowed: the sender sets the core's kick flag before
+//! it sends the NMI, and the back-ends look at that flag once more, on SVM under CLGI, where an NMI stays pending until the
+//! guest runs, on VT-x in a window in which the NMI handler gives the entry up. The same holds for [`Mailbox::halting`] and
+//! the instruction that waits.
 
 // Of the atomics only what loom has too is used, so that a model check needs to change this line alone.
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::SeqCst};

@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use spin::Once;
 use x86_64::{
     VirtAddr,
+    instructions::port::Port,
     registers::control::Cr2,
     structures::idt::{Entry, HandlerFunc, InterruptDescriptorTable},
 };
@@ -61,6 +62,8 @@ pub struct Frame {
 static TABLE: Once<InterruptDescriptorTable> = Once::new();
 /// Interrupts on vectors that nobody uses.
 pub static STRAY: AtomicU64 = AtomicU64::new(0);
+/// NMIs for which the chipset names a cause.
+pub static MACHINE_NMIS: AtomicU64 = AtomicU64::new(0);
 
 /// Loads the table on this core, building it on the first call.
 pub fn load() {
@@ -143,6 +146,24 @@ fn non_maskable(frame: &mut Frame) {
         frame.rip = window.end;
     }
     vmx::leave_entry_window(&mut frame.rip);
+    if cores::is_boot_core() {
+        machine_nmi();
+    }
+}
+
+/// Kicks and the machine's own NMIs look alike, but for the latter the chipset keeps SERR# and IOCHK# (port 0x61, bits 7
+/// and 6), and firmware sends them to the boot core. Each is counted, and its latch cleared so that the next one is seen.
+fn machine_nmi() {
+    let mut control = Port::<u8>::new(0x61);
+    // SAFETY: the NMI status and control register. Setting and clearing bits 2 and 3 clears the latches; the rest stays.
+    unsafe {
+        let status = control.read();
+        if status & 0xc0 != 0 && status != 0xff {
+            MACHINE_NMIS.fetch_add(1, Ordering::Relaxed);
+            control.write(status & 0x0f | 0x0c);
+            control.write(status & 0x03);
+        }
+    }
 }
 
 fn exception(vector: u8, frame: &Frame) -> ! {

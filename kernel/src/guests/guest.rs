@@ -14,7 +14,8 @@ use crate::{
 };
 use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
 use config::{Completion, Restart};
-use control::{Count, Event, ExitCount, GuestState, GuestSummary, Port, StopReason, VcpuCounters};
+use control::{Backoff, Count, Event, ExitCount, GuestState, GuestSummary, Port, StopReason, VcpuCounters};
+use core::sync::atomic::Ordering;
 use engine::{control::Reply, net, shared::Shared};
 use machine::{
     layout,
@@ -62,6 +63,11 @@ pub struct Guest {
     /// When the power button's time limit runs out.
     kill_at: Option<u64>,
     start_again: bool,
+    /// When it was started last.
+    started: u64,
+    backoff: Backoff,
+    /// When `restart = "always"` starts it again.
+    restart_at: Option<u64>,
 }
 
 impl Guest {
@@ -80,6 +86,9 @@ impl Guest {
             machine: None,
             kill_at: None,
             start_again: false,
+            started: 0,
+            backoff: Backoff::default(),
+            restart_at: None,
         }
     }
 
@@ -98,9 +107,15 @@ impl Guest {
         self.state == GuestState::Stopped
     }
 
+    /// Whether it has ended by itself and waits for its next life.
+    pub fn is_waiting(&self) -> bool {
+        self.restart_at.is_some()
+    }
+
     /// Starts it; a guest that cannot be started says why.
     pub fn start(&mut self) {
-        self.start_again = false;
+        self.stay_down();
+        self.started = time::tsc();
         self.enter(GuestState::Starting, None, None);
         match self.bring_up() {
             Ok(()) => {
@@ -204,6 +219,7 @@ impl Guest {
     /// Takes back that it is to be started again.
     pub fn stay_down(&mut self) {
         self.start_again = false;
+        self.restart_at = None;
     }
 
     /// Types into its console.
@@ -228,6 +244,9 @@ impl Guest {
     pub fn poll(&mut self, attached: bool) {
         self.reader.drain(&self.config.name, self.console, attached);
         if self.is_stopped() {
+            if self.restart_at.is_some_and(|at| time::tsc() >= at) {
+                self.start();
+            }
             return;
         }
         self.hand_over_input();
@@ -261,8 +280,22 @@ impl Guest {
         self.kill_at = None;
         let wanted = self.state == GuestState::Stopping || reason == StopReason::Killed;
         self.enter(GuestState::Stopped, Some(reason), detail);
-        if self.start_again || self.config.restart == Restart::Always && !wanted {
+        if self.start_again {
             self.start();
+        } else if self.config.restart == Restart::Always && !wanted {
+            self.start_later();
+        }
+    }
+
+    /// After an end of its own: at once, or later if it ends all the time.
+    fn start_later(&mut self) {
+        let lived = (time::tsc() - self.started) / time::micros(1000);
+        match self.backoff.ended(lived) {
+            0 => self.start(),
+            wait => {
+                log::info!("guest {}: starts again in {} s", self.config.name, wait / 1000);
+                self.restart_at = Some(time::tsc() + time::micros(1000 * wait));
+            }
         }
     }
 
@@ -300,6 +333,7 @@ impl Guest {
             memory: self.config.memory,
             kept: kept.map_or(0, |k| k.bytes),
             vcpus: vcpus.map(|(v, core)| VcpuCounters { core: core.index as u64, exits: exits(v.histogram) }).collect(),
+            console_dropped: self.console.dropped.load(Ordering::Relaxed),
             refusals: self.machine.as_ref().map(|m| counts(m.refusals())).unwrap_or_default(),
             ports: kept.into_iter().flat_map(|k| &k.nics).map(Nic::counters).collect(),
         }

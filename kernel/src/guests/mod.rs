@@ -16,10 +16,11 @@ mod guest;
 pub mod target;
 mod vcpu;
 
-use crate::{cores, mem, virt};
+use crate::{arch::idt, cores, mem, virt};
 use alloc::{format, string::String, vec::Vec};
 use config::{Config, Plan};
 use control::{Counters, GuestSummary, Hypervisor};
+use core::sync::atomic::Ordering;
 use guest::Guest;
 
 /// All guests of the configuration.
@@ -94,12 +95,17 @@ impl Guests {
         Ok(())
     }
 
-    /// Presses a guest's power button; after the time limit it is killed.
+    /// Presses a guest's power button; after the time limit it is killed. One that waits for its next life has no more.
     ///
     /// # Errors
     /// No such guest, or it does not run.
     pub fn stop(&mut self, name: &str) -> Result<(), String> {
         let seconds = self.stop_seconds;
+        let i = self.find(name)?;
+        if self.guests[i].is_waiting() {
+            self.guests[i].stay_down();
+            return Ok(());
+        }
         self.running(name)?.stop(seconds);
         Ok(())
     }
@@ -159,9 +165,9 @@ impl Guests {
         }
     }
 
-    /// Whether none runs.
+    /// Whether none runs, and none is about to.
     pub fn all_stopped(&self) -> bool {
-        self.guests.iter().all(Guest::is_stopped)
+        self.guests.iter().all(|g| g.is_stopped() && !g.is_waiting())
     }
 
     /// Whether the machine should end now: all guests have stopped, and the configuration asks for it.
@@ -180,7 +186,13 @@ impl Guests {
             id,
             tsc: crate::arch::time::tsc(),
             tsc_hz: crate::arch::time::rates().tsc,
-            hypervisor: Hypervisor { memory: mem::used(), memory_without_guests: self.memory_without_guests },
+            hypervisor: Hypervisor {
+                memory: mem::used(),
+                memory_without_guests: self.memory_without_guests,
+                log_dropped: crate::console::DROPPED.load(Ordering::Relaxed),
+                stray_interrupts: idt::STRAY.load(Ordering::Relaxed),
+                machine_nmis: idt::MACHINE_NMIS.load(Ordering::Relaxed),
+            },
             guests: self.guests.iter().map(Guest::counters).collect(),
             engines: crate::engines::counters().into_iter().collect(),
         }
