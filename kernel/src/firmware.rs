@@ -4,8 +4,8 @@
 #![allow(unsafe_code, reason = "reads the boot information and the ACPI tables where they are")]
 
 use acpi::{
-    AcpiHandler, AcpiTables, PhysicalMapping,
-    address::AddressSpace,
+    AcpiHandler, AcpiTables, AmlTable, PhysicalMapping,
+    address::{AddressSpace, GenericAddress},
     fadt::Fadt,
     madt::{Madt, MadtEntry},
     mcfg::Mcfg,
@@ -15,7 +15,10 @@ use core::{
     ptr::{self, NonNull},
     sync::atomic::{AtomicBool, Ordering},
 };
-use drivers::pci::{Address, ConfigSpace};
+use drivers::{
+    pci::{Address, ConfigSpace},
+    power::{SoftOff, sleep_type_s5},
+};
 use multiboot2::{BootInformation, MemoryAreaType};
 use spin::{Mutex, Once};
 use x86_64::instructions::port::Port;
@@ -80,6 +83,8 @@ pub struct Platform {
     pub ecam: Vec<(u64, u8, u8)>,
     /// Port of the PM timer.
     pub pm_timer: Option<u16>,
+    /// How to switch it off.
+    pub soft_off: Option<SoftOff>,
     /// The reset register and the value that resets: a port or a memory address.
     pub reset: Option<(ResetRegister, u8)>,
     /// What could not be read, for the report.
@@ -134,6 +139,7 @@ pub fn platform(info: &BootInformation<'_>) -> Platform {
         {
             p.pm_timer = u16::try_from(timer.address).ok();
         }
+        p.soft_off = tables.dsdt().ok().and_then(|dsdt| soft_off(&fadt, &dsdt));
         if { fadt.flags }.supports_system_reset_via_fadt()
             && let Ok(register) = fadt.reset_register()
         {
@@ -146,6 +152,28 @@ pub fn platform(info: &BootInformation<'_>) -> Platform {
         }
     }
     p
+}
+
+/// How the FADT and the DSDT say that the machine is switched off.
+fn soft_off(fadt: &Fadt, dsdt: &AmlTable) -> Option<SoftOff> {
+    let port = |a: GenericAddress| match a.address_space {
+        AddressSpace::SystemIo => u16::try_from(a.address).ok().filter(|&port| port != 0),
+        _ => None,
+    };
+    if { fadt.flags }.system_is_hw_reduced_acpi() {
+        return None;
+    }
+    let length = dsdt.length as usize;
+    // SAFETY: as for the other tables; the crate has checked the DSDT's header, and its length is the table's own.
+    let mapping = unsafe { Identity.map_physical_region::<u8>(dsdt.address, length) };
+    // SAFETY: those bytes are mapped, and nobody writes to ACPI's tables.
+    let aml = unsafe { core::slice::from_raw_parts(mapping.virtual_start().as_ptr(), length) };
+    let smi = u16::try_from(fadt.smi_cmd_port).ok().filter(|&port| port != 0);
+    Some(SoftOff {
+        control: (port(fadt.pm1a_control_block().ok()?)?, fadt.pm1b_control_block().ok().flatten().and_then(port)),
+        sleep_type: sleep_type_s5(aml)?,
+        enable: smi.map(|port| (port, fadt.acpi_enable)).filter(|&(_, value)| value != 0),
+    })
 }
 
 /// Bytes of an ECAM window.
@@ -182,6 +210,15 @@ pub fn clear_bus_masters() {
             // SAFETY: called when no other core uses configuration space (at boot, or with the others parked).
             unsafe { space.clear_bus_master(at) };
         }
+    }
+}
+
+/// Switches the machine off by ACPI. Comes back where that is not possible.
+pub fn switch_off() {
+    if let Some(off) = &crate::start::facts().platform.soft_off {
+        // SAFETY: the ports come from this machine's FADT, and nothing else here uses them.
+        unsafe { off.switch_off() };
+        crate::arch::time::delay_micros(2_000_000);
     }
 }
 

@@ -205,6 +205,8 @@ impl Operator {
         if self.ending == Some(Ending::Reboot) {
             firmware::reset();
         }
+        console::flush();
+        firmware::switch_off();
         console::print(format_args!("it is now safe to switch the machine off\n"));
         loop {
             x86_64::instructions::interrupts::disable();

@@ -93,7 +93,7 @@ pub fn guest_kernel() -> Result<PathBuf> {
 
 /// Makes the disc of a setup for an emulator in `folder` and returns its path.
 pub fn disc(setup: &Setup, folder: &Path) -> Result<PathBuf> {
-    disc_with(setup, folder, &format!("emulator {}", setup.options))
+    disc_with(setup, folder, setup.options)
 }
 
 fn disc_with(setup: &Setup, folder: &Path, options: &str) -> Result<PathBuf> {

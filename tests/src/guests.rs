@@ -175,7 +175,15 @@ pub fn with_config(name: &str, config: &str, cpus: u32, memory_mib: u32) -> Setu
         Module::new("sidecore.toml", Content::Text(config.to_owned())),
         Module::new("vmlinuz", Content::GuestKernel),
     ];
-    Setup { name: name.to_owned(), cpus, memory_mib, modules, options: "", virtualization: true, record_exits: false }
+    Setup {
+        name: name.to_owned(),
+        cpus,
+        memory_mib,
+        modules,
+        options: "emulator",
+        virtualization: true,
+        record_exits: false,
+    }
 }
 
 #[cfg(test)]

@@ -98,7 +98,7 @@ pub struct Setup {
     pub memory_mib: u32,
     /// Boot modules.
     pub modules: Vec<Module>,
-    /// Words on sidecore's own command line, beside `emulator`, which it always gets.
+    /// Words on sidecore's own command line. Without `emulator` it ends as on a real machine.
     pub options: &'static str,
     /// Whether the processors have SVM or VT-x at all.
     pub virtualization: bool,

@@ -100,7 +100,7 @@ attach NAME          type into its console; leave with Ctrl-]
 show [WHAT]          counters: exits, engine, ports, memory; all without WHAT
 report               what this machine has, and what is used instead of what it lacks
 version              which sidecore this is
-shutdown, reboot     stop all guests; then halt for good, or start the machine again
+shutdown, reboot     stop all guests; switch the machine off, or start it again
 ";
 
 impl Command {

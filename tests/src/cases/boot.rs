@@ -7,7 +7,7 @@ use control::{Command, Event, GuestState, ReportKind, StopReason, Virtualization
 
 use crate::guests::{Guest, config_text, server, with_config};
 use crate::machine::{Content, Platform};
-use crate::scenario::{Context, EVERYWHERE, Scenario, seconds};
+use crate::scenario::{Context, EVERYWHERE, QEMU, Scenario, seconds};
 use crate::session::Session;
 
 /// These scenarios.
@@ -23,6 +23,13 @@ pub fn list() -> Vec<Scenario> {
         scenario("no-virtualization", "a processor with neither SVM nor VT-x: a clear sentence", no_virtualization),
         scenario("panic", "a panic says what and where, with a backtrace that has names", panic),
         scenario("low-memory", "a guest that does not fit is refused, the other one runs", low_memory),
+        Scenario {
+            name: "switch-off",
+            about: "`shutdown` without the emulators' own port: the machine goes off by ACPI",
+            platforms: QEMU,
+            slow_on_bochs: false,
+            run: switch_off,
+        },
         scenario("missing-module", "a guest without its kernel is refused, the other one runs", missing_module),
     ]
 }
@@ -147,7 +154,7 @@ fn no_virtualization(context: &mut Context<'_>) -> Result<()> {
 
 fn panic(context: &mut Context<'_>) -> Result<()> {
     let mut setup = server("panic", &[]);
-    setup.options = "selftest=panic";
+    setup.options = "emulator selftest=panic";
     let mut session = context.boot(&setup)?;
     let (message, location, backtrace) = session.panicked(seconds(60))?;
     ensure!(message.contains("selftest"), "it panicked for another reason: {message} at {location}");
@@ -155,6 +162,18 @@ fn panic(context: &mut Context<'_>) -> Result<()> {
     let named = backtrace.iter().filter(|entry| entry.contains("::")).count();
     context.figures.at_least("named entries of the backtrace", named, 2)?;
     context.figures.at_least("times it is on COM1", session.console()?.matches(&message).count(), 1)
+}
+
+fn switch_off(context: &mut Context<'_>) -> Result<()> {
+    let mut setup = server("switch-off", &[]);
+    setup.options = "";
+    let mut session = context.boot(&setup)?;
+    let machine = session.booted(seconds(60))?;
+    context.figures.exactly("cores", machine.cores, f64::from(setup.cpus))?;
+    // The emulator ends only if the machine has gone off: a core that halts would keep it there.
+    session.shut_down()?;
+    let left_on = session.console()?.matches("safe to switch the machine off").count();
+    context.figures.exactly("times it had to be switched off by hand", left_on, 0)
 }
 
 fn low_memory(context: &mut Context<'_>) -> Result<()> {
