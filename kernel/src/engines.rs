@@ -18,6 +18,7 @@ use engine::{
     engine::Engine,
     msix::Interrupt,
     net::Net,
+    requests::{Rates, Requests},
     schedule::RoundRobin,
     shared::{Deliver, Shared},
 };
@@ -26,6 +27,14 @@ use spin::Mutex;
 
 /// Requests at most from a queue in one visit.
 const VISIT: u32 = 64;
+/// When a queue of a guest with `requests = "adaptive"` is polled: from so many notifications on,
+const KICKS: u32 = 10;
+/// within so many milliseconds,
+const WINDOW: u64 = 10;
+/// until it has had no request for so many. An exit costs the guest a microsecond or two and polling a queue costs the
+/// engine some tens of nanoseconds a turn, so polling is worth it early; and it is given up late, because the engine has
+/// nothing better to do on its core.
+const QUIET: u64 = 50;
 /// Seconds after which the switch forgets a silent address (IEEE 802.1Q, 8.8.3).
 const AGE: u64 = 300;
 
@@ -68,35 +77,28 @@ pub fn start(core: &'static Core) {
 /// Makes the control core an engine as well, where there is no core to spare: it calls [`turn`] between its ticks.
 pub fn start_on_control_core() {
     *CORE.lock() = Some(0);
-    *LOCAL.lock() = Some(Local { engine: new_engine(), since: time::tsc() });
+    *LOCAL.lock() = Some(new_engine());
 }
 
-struct Local {
-    engine: Box<NetEngine>,
-    since: u64,
-}
+static LOCAL: Mutex<Option<Box<NetEngine>>> = Mutex::new(None);
 
-static LOCAL: Mutex<Option<Local>> = Mutex::new(None);
+/// The operator's word for how the engine is to learn of requests, with this machine's times.
+fn requests(requests: config::Requests) -> Requests {
+    let milliseconds = |n| time::rates().tsc / 1000 * n;
+    match requests {
+        config::Requests::Poll => Requests::Poll,
+        config::Requests::Notify => Requests::Notify,
+        config::Requests::Adaptive => {
+            Requests::Adaptive(Rates { kicks: KICKS, window: milliseconds(WINDOW), quiet: milliseconds(QUIET) })
+        }
+    }
+}
 
 /// One turn of the engine that shares the control core. False: there is none, the engine has a core of its own.
 pub fn turn() -> bool {
     let mut local = LOCAL.lock();
-    let Some(Local { engine, since }) = local.as_mut() else { return false };
-    let moved = engine.turn(*since);
-    if moved == 0 {
-        hint::spin_loop();
-    }
-    let now = time::tsc();
-    let counters = &CONTROL.counters;
-    let (turns, cycles) = if moved == 0 {
-        (&counters.idle_turns, &counters.idle_cycles)
-    } else {
-        (&counters.busy_turns, &counters.busy_cycles)
-    };
-    turns.add(1);
-    cycles.add(now.wrapping_sub(*since));
-    counters.requests.add(u64::from(moved));
-    *since = time::tsc();
+    let Some(engine) = local.as_mut() else { return false };
+    engine.counted_turn(time::tsc(), time::tsc);
     true
 }
 
@@ -116,18 +118,25 @@ fn command(mut command: Command) -> Reply {
     }
 }
 
-/// Gives the engine a device to serve at `port`. Its interrupts go to `target`.
+/// Gives the engine a device to serve at `port`, which learns of its requests in that way. Its interrupts go to `target`.
 ///
 /// # Errors
 /// The port is taken or does not exist.
 #[allow(clippy::result_large_err, reason = "the engine's reply, made once in a guest's life")]
-pub fn attach(port: usize, shared: &'static Shared, memory: GuestMemory, target: Target) -> Result<(), Reply> {
+pub fn attach(
+    port: usize,
+    shared: &'static Shared,
+    memory: GuestMemory,
+    way: config::Requests,
+    target: Target,
+) -> Result<(), Reply> {
     let slot = TARGETS.get(port).ok_or(Reply::NoSuchPort)?;
     if !slot.load(Ordering::Acquire).is_null() {
         return Err(Reply::Occupied);
     }
     slot.store(Box::into_raw(Box::new(target)), Ordering::Release);
-    match command(Command::Attach(Attachment { port, number: port, shared, memory, state: None })) {
+    let requests = requests(way);
+    match command(Command::Attach(Attachment { port, number: port, shared, memory, requests, state: None })) {
         Reply::Attached => Ok(()),
         other => {
             forget_target(port);

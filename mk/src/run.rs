@@ -84,15 +84,22 @@ fn print_event(event: &Event) {
 /// What each guest sent and received, and why it left the processor.
 fn summary(counters: &Counters) -> String {
     let mut text = format!(
-        "\n{:<8}{:>12}{:>14}{:>12}{:>14}{:>10}\n",
-        "guest", "rx packets", "rx bytes", "tx packets", "tx bytes", "drops"
+        "\n{:<8}{:>12}{:>14}{:>12}{:>14}{:>10}{:>10}{:>10}{:>10}\n",
+        "guest", "rx packets", "rx bytes", "tx packets", "tx bytes", "drops", "kicks", "arms", "polls"
     );
     for guest in &counters.guests {
         for port in &guest.ports {
             let drops: u64 = port.drops.iter().map(|drop| drop.count).sum();
             text += &format!(
-                "{:<8}{:>12}{:>14}{:>12}{:>14}{drops:>10}\n",
-                guest.name, port.rx_packets, port.rx_bytes, port.tx_packets, port.tx_bytes
+                "{:<8}{:>12}{:>14}{:>12}{:>14}{drops:>10}{:>10}{:>10}{:>10}\n",
+                guest.name,
+                port.rx_packets,
+                port.rx_bytes,
+                port.tx_packets,
+                port.tx_bytes,
+                port.kicks,
+                port.arms,
+                port.polls
             );
         }
     }

@@ -6,3 +6,4 @@ pub mod exits;
 pub mod isolation;
 pub mod life;
 pub mod network;
+pub mod requests;

@@ -21,6 +21,7 @@ pub struct Guest {
     initrd: Content,
     restart: bool,
     completion: Option<String>,
+    requests: Option<String>,
     peer: Option<usize>,
     actions: Vec<String>,
     extra: String,
@@ -38,6 +39,7 @@ impl Guest {
             initrd: Content::SmallInitrd,
             restart: false,
             completion: None,
+            requests: None,
             peer: None,
             actions: Vec::new(),
             extra: String::new(),
@@ -84,6 +86,12 @@ impl Guest {
         Self { completion: Some(completion.to_owned()), ..self }
     }
 
+    /// With the engine learning of its requests that way.
+    #[must_use]
+    pub fn requests(self, requests: &str) -> Self {
+        Self { requests: Some(requests.to_owned()), ..self }
+    }
+
     /// Talks to that guest unless an action names another.
     #[must_use]
     pub fn peer(self, number: usize) -> Self {
@@ -120,10 +128,11 @@ impl Guest {
     fn to_toml(&self) -> String {
         let restart = if self.restart { "restart = \"always\"\n" } else { "" };
         let completion = self.completion.as_ref().map_or(String::new(), |c| format!("completion = \"{c}\"\n"));
+        let requests = self.requests.as_ref().map_or(String::new(), |r| format!("requests = \"{r}\"\n"));
         let initrd = module_name(&self.initrd);
         format!(
             "[[guest]]\nname = \"{}\"\nvcpus = {}\nmemory = \"{}M\"\nkernel = \"vmlinuz\"\ninitrd = \"{initrd}\"\n\
-             cmdline = \"{}\"\n{restart}{completion}\n[[guest.net]]\nmac = \"52:54:00:00:00:{:02x}\"\n\n",
+             cmdline = \"{}\"\n{restart}{completion}{requests}\n[[guest.net]]\nmac = \"52:54:00:00:00:{:02x}\"\n\n",
             self.name,
             self.vcpus,
             self.memory_mib,

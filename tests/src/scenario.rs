@@ -68,6 +68,7 @@ pub const QEMU: &[Platform] = &[Platform::Kvm, Platform::Qemu];
 pub fn all() -> Vec<Scenario> {
     let mut list = cases::boot::list();
     list.extend(cases::network::list());
+    list.extend(cases::requests::list());
     list.extend(cases::life::list());
     list.extend(cases::isolation::list());
     list.extend(cases::exits::list());

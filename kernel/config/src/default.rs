@@ -4,7 +4,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::{Completion, Config, Guest, Mac, Net, Places, Restart};
+use crate::{Completion, Config, Guest, Mac, Net, Places, Requests, Restart};
 
 /// Memory of a guest of the default configuration in bytes.
 const MEMORY: u64 = 256 << 20;
@@ -37,6 +37,7 @@ fn guest(name: String) -> Guest {
         initrd: Some("initrd".into()),
         cmdline: "console=ttyS0 quiet".into(),
         completion: Completion::Auto,
+        requests: Requests::Poll,
         restart: Restart::Never,
         autostart: true,
         cores: None,

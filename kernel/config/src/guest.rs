@@ -11,11 +11,23 @@ use crate::mistake::{Mistake, Place, Source};
 use crate::section::Section;
 use crate::{
     Completion, Config, Guest, MAX_CMDLINE, MAX_MEMORY, MAX_NETS, MAX_VCPUS, MEMORY_UNIT, MIN_MEMORY, Mac, Net, Places,
-    Restart, size,
+    Requests, Restart, size,
 };
 
-const KEYS: [&str; 11] =
-    ["name", "vcpus", "memory", "kernel", "initrd", "cmdline", "completion", "restart", "autostart", "cores", "net"];
+const KEYS: [&str; 12] = [
+    "name",
+    "vcpus",
+    "memory",
+    "kernel",
+    "initrd",
+    "cmdline",
+    "completion",
+    "requests",
+    "restart",
+    "autostart",
+    "cores",
+    "net",
+];
 const NET_KEYS: [&str; 4] = ["mac", "port", "vlan", "queues"];
 
 /// A way of completion as the file has it: some are known and not there yet.
@@ -96,6 +108,8 @@ fn read_rest(
     });
     let cmdline = read_cmdline(section);
     let completion = read_completion(section);
+    let requests = section
+        .word("requests", &[("poll", Requests::Poll), ("notify", Requests::Notify), ("adaptive", Requests::Adaptive)]);
     let restart = section.word("restart", &[("never", Restart::Never), ("always", Restart::Always)]);
     let autostart = section.boolean("autostart");
     places.cores = vcpus_place;
@@ -109,6 +123,7 @@ fn read_rest(
         initrd,
         cmdline,
         completion,
+        requests: requests.unwrap_or_default(),
         restart: restart.unwrap_or_default(),
         autostart: autostart.unwrap_or(true),
         cores,

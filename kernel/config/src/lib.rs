@@ -118,6 +118,8 @@ pub struct Guest {
     pub cmdline: String,
     /// How I/O is completed.
     pub completion: Completion,
+    /// How the engine learns of its requests.
+    pub requests: Requests,
     /// What happens when the guest resets, powers off or faults.
     pub restart: Restart,
     /// Whether it starts with sidecore.
@@ -149,6 +151,18 @@ pub enum Completion {
     Inject,
     /// The guest owns its cores' local APICs, and the interrupt is sent to the core itself.
     Direct,
+}
+
+/// How the engine learns of a guest's requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Requests {
+    /// It looks at each queue all the time; no request costs an exit.
+    #[default]
+    Poll,
+    /// The guest notifies it, which costs an exit; queues without traffic cost the engine nothing.
+    Notify,
+    /// A queue is polled while it is busy and notified otherwise.
+    Adaptive,
 }
 
 /// What happens when a guest has stopped by itself.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Completion, Guest, Mac, Restart, check_memory, check_modules, default_config, plan};
+use crate::{Completion, Guest, Mac, Requests, Restart, check_memory, check_modules, default_config, plan};
 
 const GOOD: &str = include_str!("../examples/two-guests.toml");
 const BAD: &str = include_str!("../examples/mistakes.toml");
@@ -41,10 +41,19 @@ fn what_may_be_left_out_has_a_default() {
     let Parsed { config, mistakes } = parse("f", MINIMAL);
     assert_eq!(mistakes, []);
     let Guest { vcpus, initrd, cmdline, cores, nets, .. } = &config.guests[0];
+    assert_eq!(config.guests[0].requests, Requests::Poll);
     assert_eq!((*vcpus, initrd, cmdline.as_str(), cores, nets.len()), (1, &None, "", &None, 0));
     assert_eq!(parse("f", "").config, Config { file: "f".into(), ..Config::default() });
     let config = parse("f", format!("{MINIMAL}[[guest.net]]\n[[guest.net]]\n")).config;
     assert_eq!(config.guests[0].nets[1].mac, Mac::derived("a", 1));
+}
+
+#[test]
+fn the_way_of_requests_is_one_of_three_words() {
+    for (word, requests) in [("poll", Requests::Poll), ("notify", Requests::Notify), ("adaptive", Requests::Adaptive)] {
+        let Parsed { config, mistakes } = parse("f", format!("{MINIMAL}requests = '{word}'\n"));
+        assert_eq!((mistakes, config.guests[0].requests), (Vec::new(), requests));
+    }
 }
 
 #[test]
@@ -114,6 +123,8 @@ fn further_mistakes_are_explained_as_well() {
         ("vcpus = -1", "from 1 to 8"),
         ("vcpus = 1.5", "not of type float"),
         ("completion = 'injekt'", "did you mean \"inject\"?"),
+        ("requests = 'pol'", "must be one of \"poll\", \"notify\", \"adaptive\"; did you mean \"poll\"?"),
+        ("requests = true", "not of type boolean"),
     ] {
         assert!(with(rest).contains(expected), "{}", with(rest));
     }
@@ -148,6 +159,7 @@ fn lines() -> impl Strategy<Value = String> {
         "initrd",
         "cmdline",
         "completion",
+        "requests",
         "restart",
         "cores",
         "net",

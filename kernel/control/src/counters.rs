@@ -116,6 +116,12 @@ pub struct Port {
     pub interrupts: u64,
     /// Notifications received from the driver.
     pub kicks: u64,
+    /// Times a queue was left to its driver's notifications.
+    #[serde(default)]
+    pub arms: u64,
+    /// Times polling of a queue began because its notifications were many.
+    #[serde(default)]
+    pub polls: u64,
     /// Times the driver broke the rules of a ring.
     pub ring_errors: u64,
 }

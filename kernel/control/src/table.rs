@@ -112,12 +112,27 @@ fn ports(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
                 drops.to_string(),
                 port.interrupts.to_string(),
                 port.kicks.to_string(),
+                port.arms.to_string(),
+                port.polls.to_string(),
                 port.ring_errors.to_string(),
             ]);
         }
     }
-    let names = ["guest", "MAC", "rx", "rx bytes", "tx", "tx bytes", "drops", "interrupts", "kicks", "ring errors"];
-    table(names, "llrrrrrrrr", rows.into_iter(), out)?;
+    let names = [
+        "guest",
+        "MAC",
+        "rx",
+        "rx bytes",
+        "tx",
+        "tx bytes",
+        "drops",
+        "interrupts",
+        "kicks",
+        "arms",
+        "polls",
+        "ring errors",
+    ];
+    table(names, "llrrrrrrrrrr", rows.into_iter(), out)?;
     for guest in &counters.guests {
         for (port, drop) in guest.ports.iter().flat_map(|port| port.drops.iter().map(move |drop| (port, drop))) {
             if drop.count > 0 {

@@ -17,6 +17,8 @@ pub const MAX_PORTS: usize = 32;
 pub struct Devices {
     /// A bit for each port that has a device.
     attached: u32,
+    /// A bit for each port whose device may have something to tell its driver.
+    touched: u32,
     ports: [Option<Device>; MAX_PORTS],
 }
 
@@ -30,7 +32,7 @@ impl Devices {
     /// None.
     #[must_use]
     pub const fn new() -> Self {
-        Self { attached: 0, ports: [const { None }; MAX_PORTS] }
+        Self { attached: 0, touched: 0, ports: [const { None }; MAX_PORTS] }
     }
 
     /// The device at a port.
@@ -44,6 +46,13 @@ impl Devices {
     #[must_use]
     #[inline]
     pub fn get_mut(&mut self, port: usize) -> Option<&mut Device> {
+        let device = self.ports.get_mut(port)?.as_mut()?;
+        self.touched |= 1 << port;
+        Some(device)
+    }
+
+    /// The device at a port, to end its turn.
+    pub(crate) fn get_untouched(&mut self, port: usize) -> Option<&mut Device> {
         self.ports.get_mut(port)?.as_mut()
     }
 
@@ -51,13 +60,20 @@ impl Devices {
     #[must_use]
     #[inline]
     pub fn pair(&mut self, from: usize, to: usize) -> Option<(&mut Device, &mut Device)> {
-        let [from, to] = self.ports.get_disjoint_mut([from, to]).ok()?;
-        Some((from.as_mut()?, to.as_mut()?))
+        let [a, b] = self.ports.get_disjoint_mut([from, to]).ok()?;
+        let devices = (a.as_mut()?, b.as_mut()?);
+        self.touched |= 1 << from | 1 << to;
+        Some(devices)
     }
 
     /// Ports that have a device. The devices may be used while going through it.
     pub fn ports(&self) -> Ports {
         Ports(self.attached)
+    }
+
+    /// Ports whose devices were handed out for changing since the last time.
+    pub(crate) fn take_touched(&mut self) -> Ports {
+        Ports(core::mem::take(&mut self.touched))
     }
 
     /// Puts a device at a free port.
@@ -78,7 +94,7 @@ impl Devices {
 
 /// Some ports, in ascending order.
 #[derive(Clone, Copy, Debug)]
-pub struct Ports(u32);
+pub struct Ports(pub(crate) u32);
 
 impl Iterator for Ports {
     type Item = usize;

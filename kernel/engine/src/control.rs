@@ -1,5 +1,5 @@
 //! What the control core and an engine share: a slot for one command at a time, the engine's counters, and the wish to
-//! stop.
+//! stop. The engine's doorbell for notifications is here too, because it outlives everything else.
 //!
 //! The control core never touches the engine's own data. It leaves a command here and reads the reply turns later; the
 //! engine looks at one word a turn and waits for nobody.
@@ -12,6 +12,8 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use memory::GuestMemory;
 
 use crate::device::{BadState, DeviceState};
+use crate::doorbell::Doorbell;
+use crate::requests::Requests;
 use crate::shared::Shared;
 use crate::stats::EngineCounters;
 
@@ -26,6 +28,8 @@ pub struct Attachment {
     pub shared: &'static Shared,
     /// Its guest's memory. The engine's copy is gone when [`Reply::Detached`] has come.
     pub memory: GuestMemory,
+    /// How the engine learns of its requests.
+    pub requests: Requests,
     /// To go on from, rather than from reset.
     pub state: Option<DeviceState>,
 }
@@ -80,6 +84,7 @@ pub struct Control {
     command: UnsafeCell<Option<Command>>,
     reply: UnsafeCell<Option<Reply>>,
     stop: AtomicBool,
+    pub(crate) doorbell: Doorbell,
     /// What the engine did with its time.
     pub counters: EngineCounters,
 }
@@ -104,6 +109,7 @@ impl Control {
             command: UnsafeCell::new(None),
             reply: UnsafeCell::new(None),
             stop: AtomicBool::new(false),
+            doorbell: Doorbell::new(),
             counters: EngineCounters::new(),
         }
     }

@@ -7,6 +7,7 @@ use crate::chain::Segments;
 use crate::fault::Fault;
 use crate::msix::MsixState;
 use crate::queue::{Published, Queue, QueueState, Request, Token};
+use crate::requests::{Kicked, Requests, Watch};
 use crate::shared::{CONFIG_BYTES, Deliver, Features, ISR_QUEUE, MAX_QUEUES, Phase, QueueConfig, Shared, VECTORS};
 
 /// The version of [`DeviceState`] that this code writes and reads.
@@ -60,6 +61,10 @@ pub struct Device {
     generation: u32,
     running: bool,
     queues: [Option<Queue>; MAX_QUEUES],
+    requests: Requests,
+    watches: [Watch; MAX_QUEUES],
+    /// Queues to be visited each turn, a bit each.
+    visited: u16,
     /// Queues with completions to publish, a bit each.
     dirty: u16,
     config_changed: bool,
@@ -69,7 +74,13 @@ impl Device {
     /// A device that is not running yet. `number` is what [`Deliver`] is told,
     /// `generation` the last that this port's tokens had.
     #[must_use]
-    pub fn new(number: usize, shared: &'static Shared, memory: GuestMemory, generation: u32) -> Self {
+    pub fn new(
+        number: usize,
+        shared: &'static Shared,
+        memory: GuestMemory,
+        requests: Requests,
+        generation: u32,
+    ) -> Self {
         Self {
             number,
             shared,
@@ -78,6 +89,9 @@ impl Device {
             generation,
             running: false,
             queues: [const { None }; MAX_QUEUES],
+            requests,
+            watches: [Watch::UNUSED; MAX_QUEUES],
+            visited: 0,
             dirty: 0,
             config_changed: false,
         }
@@ -155,6 +169,53 @@ impl Device {
     /// Asks the driver not to notify.
     pub fn disarm(&mut self, queue: u16) {
         self.with(queue, |q, memory| q.disarm(memory));
+    }
+
+    /// Begins to attend to those queues in use that `works` says hold work.
+    pub(crate) fn watch(&mut self, works: impl Fn(u16) -> bool, now: u64) {
+        for queue in 0..MAX_QUEUES as u16 {
+            if !self.has_queue(queue) || !works(queue) {
+                continue;
+            }
+            self.watches[usize::from(queue)] = Watch::new(self.requests, now);
+            self.visited |= 1 << queue;
+        }
+    }
+
+    /// Queues to be visited, a bit each.
+    #[inline]
+    pub(crate) fn to_visit(&self) -> u16 {
+        if self.running { self.visited } else { 0 }
+    }
+
+    /// The driver has notified some queues, a bit each.
+    pub(crate) fn kicked(&mut self, queues: u32, now: u64) {
+        for queue in (0..MAX_QUEUES as u16).filter(|&q| queues & 1 << q != 0) {
+            match self.watches[usize::from(queue)].kicked(self.requests, now) {
+                Kicked::Nothing => continue,
+                Kicked::Poll => self.shared.counters().polls.add(1),
+                Kicked::Drain => {}
+            }
+            self.disarm(queue);
+            self.visited |= 1 << queue;
+        }
+    }
+
+    /// A visit to a queue took `served` requests. A queue that is to wait for its driver is armed and looked at once
+    /// more: what came in between was offered by a driver that did not know yet that it has to notify.
+    #[inline]
+    pub(crate) fn was_visited(&mut self, queue: u16, served: u32, now: u64) {
+        let Some(watch) = self.watches.get_mut(usize::from(queue)) else { return };
+        if !watch.visited(self.requests, served, now) {
+            return;
+        }
+        if self.arm(queue) != 0 {
+            self.disarm(queue);
+        } else if let Some(watch) = self.watches.get_mut(usize::from(queue)) {
+            watch.armed();
+            self.visited &= !(1 << queue);
+            self.shared.counters().arms.add(1);
+        }
     }
 
     /// The guest broke a rule: the device stops until its driver resets it.
@@ -312,6 +373,8 @@ impl Device {
         self.running = false;
         self.queues = [const { None }; MAX_QUEUES];
         self.features = Features::empty();
+        self.watches = [Watch::UNUSED; MAX_QUEUES];
+        self.visited = 0;
         self.dirty = 0;
         self.config_changed = false;
     }

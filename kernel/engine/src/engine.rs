@@ -1,11 +1,11 @@
 //! The loop of an I/O core: attends to what drivers and the control core ask for, visits the queues that hold work,
 //! and completes.
 
-use crate::backend::{Backend, Devices, MAX_PORTS};
+use crate::backend::{Backend, Devices, MAX_PORTS, Ports};
 use crate::control::{Attachment, Command, Control, Reply};
 use crate::device::Device;
-use crate::schedule::Schedule;
-use crate::shared::{Deliver, MAX_QUEUES, Phase};
+use crate::schedule::{Schedule, Visit};
+use crate::shared::{Deliver, Phase};
 
 /// An engine: the devices of its ports, the back-end that serves them, and what decides their order.
 pub struct Engine<B, S, D> {
@@ -18,6 +18,10 @@ pub struct Engine<B, S, D> {
     generations: [u32; MAX_PORTS],
     /// A port that is to be detached as soon as the back-end lets go of it.
     detaching: Option<usize>,
+    /// Ports with queues to be visited, a bit each.
+    busy: u32,
+    /// Ports to be looked after in the next turn even if they do not ring, a bit each.
+    unfinished: u32,
 }
 
 impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
@@ -31,6 +35,8 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
             devices: Devices::new(),
             generations: [0; MAX_PORTS],
             detaching: None,
+            busy: 0,
+            unfinished: 0,
         }
     }
 
@@ -49,56 +55,115 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         &mut self.backend
     }
 
+    /// Ports with queues that the next turn will visit, a bit each.
+    #[must_use]
+    pub const fn busy(&self) -> u32 {
+        self.busy
+    }
+
     /// One turn at time `now` (ticks of any steady clock): how many requests were moved.
     pub fn turn(&mut self, now: u64) -> u32 {
-        self.obey();
-        let running = self.attend();
+        self.obey(now);
+        self.attend(now);
         self.finish_detaching();
         let mut moved = self.backend.poll(&mut self.devices, now);
-        while let Some(visit) = self.schedule.next(running) {
-            let mut served = 0;
-            for queue in 0..MAX_QUEUES as u16 {
-                if self.backend.polls(queue) {
-                    served += self.backend.serve(&mut self.devices, visit.port, queue, visit.limit, now);
-                }
-            }
+        while let Some(visit) = self.schedule.next(self.busy) {
+            let served = self.visit(&visit, now);
             self.schedule.done(&visit, served);
             moved += served;
         }
         // One used index and one interrupt for each queue a turn, however many frames it took or gave.
-        for port in self.devices.ports() {
-            if let Some(device) = self.devices.get_mut(port) {
+        for port in self.devices.take_touched() {
+            if let Some(device) = self.devices.get_untouched(port) {
                 device.end_turn(&self.deliver);
             }
         }
         moved
     }
 
-    /// Takes up what the control core asks for.
-    fn obey(&mut self) {
-        let Some(command) = self.control.take() else { return };
-        match command {
-            Command::Attach(attachment) => self.control.answer(self.attach(attachment)),
-            Command::Detach { port } if port >= MAX_PORTS => self.control.answer(Reply::NoSuchPort),
-            Command::Detach { port } if self.devices.get(port).is_none() => self.control.answer(Reply::Vacant),
-            Command::Detach { port } => self.detaching = Some(port),
+    /// A turn at time `now`, and its time added to the counters. The time when it ended, at which the next begins.
+    pub fn counted_turn(&mut self, now: u64, clock: impl Fn() -> u64) -> u64 {
+        let moved = self.turn(now);
+        if moved == 0 {
+            // A hint, not a sleep: it leaves the core's other thread, or an emulator's other core, some time.
+            core::hint::spin_loop();
+        }
+        let end = clock();
+        let counters = &self.control.counters;
+        let (turns, cycles) = if moved == 0 {
+            (&counters.idle_turns, &counters.idle_cycles)
+        } else {
+            (&counters.busy_turns, &counters.busy_cycles)
+        };
+        turns.add(1);
+        cycles.add(end.wrapping_sub(now));
+        counters.requests.add(u64::from(moved));
+        end
+    }
+
+    /// Visits the queues of a port that are to be visited. How many requests were taken.
+    fn visit(&mut self, visit: &Visit, now: u64) -> u32 {
+        let mut served = 0;
+        let mut queues = self.devices.get(visit.port).map_or(0, Device::to_visit);
+        while queues != 0 {
+            let queue = queues.trailing_zeros() as u16;
+            queues &= queues - 1;
+            let taken = self.backend.serve(&mut self.devices, visit.port, queue, visit.limit, now);
+            served += taken;
+            if let Some(device) = self.devices.get_mut(visit.port) {
+                device.was_visited(queue, taken, now);
+            }
+        }
+        self.keep_busy(visit.port);
+        served
+    }
+
+    /// Keeps a port among those that are visited, or not, as its queues want it.
+    fn keep_busy(&mut self, port: usize) {
+        let wanted = self.devices.get(port).is_some_and(|d| d.to_visit() != 0) && self.detaching != Some(port);
+        if wanted {
+            self.busy |= 1 << port;
+        } else {
+            self.busy &= !(1 << port);
         }
     }
 
-    fn attach(&mut self, attachment: Attachment) -> Reply {
-        let Attachment { port, number, shared, memory, state } = attachment;
+    /// Takes up what the control core asks for.
+    fn obey(&mut self, now: u64) {
+        let Some(command) = self.control.take() else { return };
+        match command {
+            Command::Attach(attachment) => {
+                let reply = self.attach(attachment, now);
+                self.control.answer(reply);
+            }
+            Command::Detach { port } if port >= MAX_PORTS => self.control.answer(Reply::NoSuchPort),
+            Command::Detach { port } if self.devices.get(port).is_none() => self.control.answer(Reply::Vacant),
+            Command::Detach { port } => {
+                self.detaching = Some(port);
+                self.keep_busy(port);
+            }
+        }
+    }
+
+    fn attach(&mut self, attachment: Attachment, now: u64) -> Reply {
+        let Attachment { port, number, shared, memory, requests, state } = attachment;
         let Some(&generation) = self.generations.get(port) else { return Reply::NoSuchPort };
         if self.devices.get(port).is_some() {
             return Reply::Occupied;
         }
-        let mut device = Device::new(number, shared, memory, generation);
+        let mut device = Device::new(number, shared, memory, requests, generation);
         if let Some(state) = &state
             && let Err(error) = device.restore(state)
         {
             return Reply::BadState(error);
         }
+        device.watch(|queue| self.backend.polls(queue), now);
         self.devices.attach(port, device);
         self.backend.attached(port, shared.device());
+        shared.connect(Some((&self.control.doorbell, port)));
+        // What its driver did before there was an engine to ring for.
+        self.unfinished |= 1 << port;
+        self.keep_busy(port);
         Reply::Attached
     }
 
@@ -111,6 +176,7 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         self.detaching = None;
         self.backend.detached(port);
         let state = self.devices.detach(port).and_then(|mut device| {
+            device.shared().connect(None);
             device.end_turn(&self.deliver);
             if let Some(generation) = self.generations.get_mut(port) {
                 *generation = device.generation();
@@ -120,30 +186,33 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         self.control.answer(Reply::Detached(state));
     }
 
-    /// Activates and resets devices as their drivers ask; which ports are to be visited, a bit each.
-    fn attend(&mut self) -> u32 {
-        let mut running = 0;
-        for port in self.devices.ports() {
+    /// Looks after the ports that have rung: activates and resets devices as their drivers ask, and takes notified
+    /// queues into the set that is visited.
+    fn attend(&mut self, now: u64) {
+        let rung = self.control.doorbell.take() | core::mem::take(&mut self.unfinished);
+        for port in Ports(rung) {
             let Some(device) = self.devices.get_mut(port) else { continue };
+            // Before the phase: a change after this look rings anew.
+            let queues = device.shared().take_rung();
             match device.shared().phase() {
-                Phase::Idle | Phase::Running => {}
-                Phase::Activating => device.activate(),
+                Phase::Idle => {}
+                Phase::Running => device.kicked(queues, now),
+                Phase::Activating => {
+                    device.activate();
+                    device.watch(|queue| self.backend.polls(queue), now);
+                }
                 Phase::Resetting => {
                     // The driver gets its reset only when nothing can touch its buffers any more.
                     device.stop();
-                    if self.backend.cancel(&mut self.devices, port)
-                        && let Some(device) = self.devices.get_mut(port)
-                    {
+                    if !self.backend.cancel(&mut self.devices, port) {
+                        self.unfinished |= 1 << port;
+                    } else if let Some(device) = self.devices.get_mut(port) {
                         device.reset();
                     }
-                    continue;
                 }
             }
-            if device.running() && self.detaching != Some(port) {
-                running |= 1 << port;
-            }
+            self.keep_busy(port);
         }
-        running
     }
 }
 
@@ -151,24 +220,8 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
 /// cycles are counted by, such as the TSC.
 pub fn run<B: Backend, S: Schedule, D: Deliver>(engine: &mut Engine<B, S, D>, clock: impl Fn() -> u64) {
     let control = engine.control();
-    let counters = &control.counters;
     let mut now = clock();
     while !control.stopping() {
-        let moved = engine.turn(now);
-        if moved == 0 {
-            // A hint, not a sleep: it leaves the core's other thread, or an emulator's other core, some time.
-            core::hint::spin_loop();
-        }
-        let then = clock();
-        let spent = then.wrapping_sub(now);
-        if moved == 0 {
-            counters.idle_turns.add(1);
-            counters.idle_cycles.add(spent);
-        } else {
-            counters.busy_turns.add(1);
-            counters.busy_cycles.add(spent);
-            counters.requests.add(u64::from(moved));
-        }
-        now = then;
+        now = engine.counted_turn(now, &clock);
     }
 }

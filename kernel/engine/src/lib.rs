@@ -15,7 +15,7 @@
 //! [`chain`] are the device's side of a split virtqueue, the only code that reads rings; everything they hand on has
 //! been copied and checked. [`device`] is a virtual device in use, whose guest loses it by breaking a rule
 //! ([`fault`]). [`backend`] is the contract with what gives requests a meaning, and [`net`] the one there is.
-//! [`engine`] turns it all. Other cores read [`stats`] without stopping anything.
+//! [`engine`] turns it all. It polls a queue or waits for its [`doorbell`], as [`requests`] says. Other cores read [`stats`] without stopping anything.
 //!
 //! Nothing here allocates, locks or waits, and nothing that a guest writes can make it panic.
 
@@ -26,11 +26,13 @@ pub mod chain;
 pub mod config;
 pub mod control;
 pub mod device;
+pub mod doorbell;
 pub mod engine;
 pub mod fault;
 pub mod msix;
 pub mod net;
 pub mod queue;
+pub mod requests;
 pub mod schedule;
 pub mod shared;
 pub mod stats;

@@ -1,7 +1,8 @@
 //! What the transport (the guest's cores) and the engine (its own core) share about one virtio device (virtio 1.3
 //! ch. 2.1, 2.4, 2.5, 4.1.4).
 //!
-//! All of it is atomics and neither side waits for the other. The engine polls one word a turn, `phase`:
+//! All of it is atomics and neither side waits for the other. The engine looks at `phase` when the transport has rung
+//! its [`doorbell`](crate::doorbell) to tell that it changed:
 //!
 //! ```text
 //!              activate (transport)            engine took it
@@ -20,6 +21,7 @@ pub use crate::config::{
     CONFIG_BYTES, DeviceConfig, Features, MAX_QUEUE_PAIRS, MAX_QUEUE_SIZE, MAX_QUEUES, NO_VECTOR, QueueConfig, VECTORS,
 };
 use crate::device::DeviceState;
+use crate::doorbell::{self, Doorbell, Wire};
 use crate::fault::Fault;
 use crate::msix::{Interrupt, MsixTable};
 use crate::stats::{Counter, PortCounters};
@@ -97,12 +99,14 @@ impl QueueSlot {
 }
 
 /// Keeps what different cores write on different cache lines (two, for the adjacent-line prefetcher).
+#[derive(Default)]
 #[repr(align(128))]
-struct OwnLine<T>(T);
+pub(crate) struct OwnLine<T>(pub(crate) T);
 
 /// The state of one virtio device that transport and engine share.
 pub struct Shared {
     phase: OwnLine<AtomicU32>,
+    wire: Wire,
     negotiated: AtomicU64,
     queues: [QueueSlot; MAX_QUEUES],
     config_vector: AtomicU16,
@@ -142,6 +146,7 @@ impl Shared {
         }
         Self {
             phase: OwnLine(AtomicU32::new(Phase::Idle as u32)),
+            wire: Wire::new(),
             negotiated: AtomicU64::new(0),
             queues: [const { QueueSlot::new() }; MAX_QUEUES],
             config_vector: AtomicU16::new(NO_VECTOR),
@@ -252,7 +257,9 @@ impl Shared {
             return false;
         }
         self.negotiated.store(features, Ordering::Relaxed);
-        self.step(Phase::Idle, Phase::Activating)
+        let activated = self.step(Phase::Idle, Phase::Activating);
+        self.wire.ring(doorbell::ATTENTION);
+        activated
     }
 
     /// The driver wrote 0 to the status: the engine is to let go of the device. The transport goes on reporting the old
@@ -266,6 +273,7 @@ impl Shared {
                 Phase::Activating | Phase::Running => {}
             }
         }
+        self.wire.ring(doorbell::ATTENTION);
     }
 
     /// The engine holds nothing of the device any more.
@@ -280,9 +288,12 @@ impl Shared {
         self.needs_reset.load(Ordering::Acquire)
     }
 
-    /// The driver notified a queue. The engine polls, so that there is nothing to do but to count the exit.
-    pub fn kick(&self, _queue: u16) {
+    /// The driver notified a queue, by an exit. A queue that is polled is visited anyway; this is for the others.
+    pub fn kick(&self, queue: u16) {
         self.counters.0.kicks.add_shared(1);
+        if queue < self.fixed.queues {
+            self.wire.ring(1 << queue);
+        }
     }
 
     /// Reads and clears the ISR status.
@@ -308,7 +319,17 @@ impl Shared {
 
     // The engine's side.
 
-    /// Where the device stands: the one word that is polled.
+    /// Leads the device's doorbell to `port` of an engine, or nowhere. Only while none of the guest's cores runs.
+    pub(crate) fn connect(&self, engine: Option<(&'static Doorbell, usize)>) {
+        self.wire.connect(engine);
+    }
+
+    /// What the transport has rung for since the last time: a bit for each queue, and [`doorbell::ATTENTION`].
+    pub(crate) fn take_rung(&self) -> u32 {
+        self.wire.take()
+    }
+
+    /// Where the device stands.
     #[must_use]
     #[inline]
     pub fn phase(&self) -> Phase {

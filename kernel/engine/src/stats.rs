@@ -92,6 +92,10 @@ counters! {
         interrupts_refused,
         /// Notifications by the driver: each cost an exit.
         kicks,
+        /// Times a queue was left to its driver's notifications.
+        arms,
+        /// Times polling of a queue began because its notifications were many.
+        polls,
         /// Times the device was set running.
         activations,
         /// Times the device was reset.

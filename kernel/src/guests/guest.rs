@@ -167,7 +167,8 @@ impl Guest {
         let machine = Arc::new(machine);
         for nic in &kept.nics {
             let target = Target::new(machine.clone(), self.cores.clone());
-            if let Err(reply) = engines::attach(nic.port, nic.shared, kept.memory.clone(), target) {
+            if let Err(reply) = engines::attach(nic.port, nic.shared, kept.memory.clone(), self.config.requests, target)
+            {
                 for attached in kept.nics.iter().take_while(|other| other.port != nic.port) {
                     engines::detach(attached.port);
                 }
@@ -391,6 +392,8 @@ impl Nic {
             drops: counts(c.iter().filter(|(name, _)| drop_causes.contains(name))),
             interrupts: c.interrupts.get(),
             kicks: c.kicks.get(),
+            arms: c.arms.get(),
+            polls: c.polls.get(),
             ring_errors: c.faults.get(),
         }
     }

@@ -60,6 +60,8 @@ fn two_guests_ping(context: &mut Context<'_>) -> Result<()> {
         figures.at_least(&format!("packets from {name}"), tx, 1000)?;
         let exits = counters.guest(name).map_or(0, control::Guest::total_exits);
         figures.at_least(&format!("exits of {name}"), exits, 1000)?;
+        let kicks: u64 = counters.guest(name).into_iter().flat_map(|g| &g.ports).map(|port| port.kicks).sum();
+        figures.exactly(&format!("kicks of {name}, whose queues are polled"), kicks, 0)?;
     }
     let busy: u64 = counters.engines.iter().map(|engine| engine.busy_turns).sum();
     figures.at_least("busy turns of the engine", busy, 1000)?;

@@ -3,6 +3,7 @@
 mod differential;
 mod hostile;
 mod net;
+mod requests;
 mod ring;
 mod threads;
 mod tokens;
@@ -10,6 +11,7 @@ mod tokens;
 use crate::control::{Attachment, Command, Control, Reply};
 use crate::engine::Engine;
 use crate::net::Net;
+use crate::requests::Requests;
 use crate::schedule::RoundRobin;
 use crate::testing::{Guest, Recorder};
 
@@ -29,16 +31,24 @@ impl Bench {
     }
 
     fn with(guests: &[&Guest]) -> Self {
+        Self::with_requests(guests, Requests::Poll)
+    }
+
+    fn with_requests(guests: &[&Guest], requests: Requests) -> Self {
         let mut bench = Self::new();
         for (port, guest) in guests.iter().enumerate() {
-            assert_eq!(bench.attach(port, guest), Reply::Attached);
+            assert_eq!(bench.attach_with(port, guest, requests), Reply::Attached);
         }
         bench
     }
 
     fn attach(&mut self, port: usize, guest: &Guest) -> Reply {
+        self.attach_with(port, guest, Requests::Poll)
+    }
+
+    fn attach_with(&mut self, port: usize, guest: &Guest, requests: Requests) -> Reply {
         let (shared, memory) = (guest.shared, guest.memory.clone());
-        self.command(Command::Attach(Attachment { port, number: port + 100, shared, memory, state: None }))
+        self.command(Command::Attach(Attachment { port, number: port + 100, shared, memory, requests, state: None }))
     }
 
     fn command(&mut self, command: Command) -> Reply {

@@ -6,6 +6,7 @@ use super::Bench;
 use crate::control::{Attachment, Command, Reply};
 use crate::device::BadState;
 use crate::fault::Fault;
+use crate::requests::Requests;
 use crate::shared::Features;
 use crate::testing::{BROADCAST, Guest};
 
@@ -258,7 +259,7 @@ fn a_device_moves_to_another_engine_and_goes_on_where_it_was() {
     other.attach(0, &c);
     let attach = |state| {
         let (shared, memory) = (b.shared, b.memory.clone());
-        Command::Attach(Attachment { port: 7, number: 7, shared, memory, state: Some(state) })
+        Command::Attach(Attachment { port: 7, number: 7, shared, memory, requests: Requests::Poll, state: Some(state) })
     };
     let mut bad = state;
     bad.version = 2;

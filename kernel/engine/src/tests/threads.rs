@@ -7,6 +7,7 @@ use crate::control::{Attachment, Command, Control, Reply};
 use crate::engine::{Engine, run};
 use crate::msix::Interrupt;
 use crate::net::Net;
+use crate::requests::{Rates, Requests};
 use crate::schedule::RoundRobin;
 use crate::shared::{Deliver, Features};
 use crate::testing::Guest;
@@ -27,59 +28,76 @@ impl Deliver for Line {
 }
 
 #[test]
-fn no_frame_and_no_interrupt_is_lost_between_cores() {
-    for features in [Features::all(), Features::VERSION_1] {
-        let control: &Control = Box::leak(Box::default());
-        let line: &Line = Box::leak(Box::new(Line(AtomicBool::new(false))));
-        let mut engine = Box::new(Engine::new(control, Net::new(1, 1 << 40), RoundRobin::new(64), line));
-        let (mut a, mut b) = (Guest::new(1, features, 256, 1500), Guest::new(2, features, 256, 1500));
-        for (port, guest) in [&a, &b].into_iter().enumerate() {
-            let (shared, memory) = (guest.shared, guest.memory.clone());
-            control.submit(Command::Attach(Attachment { port, number: port, shared, memory, state: None })).unwrap();
-            engine.turn(0);
-            assert_eq!(control.reply(), Some(Reply::Attached));
+fn no_frame_no_interrupt_and_no_kick_is_lost_between_cores() {
+    // Few ticks (nanoseconds here), so that an adaptive queue goes to and fro all the time.
+    let adaptive = Requests::Adaptive(Rates { kicks: 3, window: 1_000_000, quiet: 20_000 });
+    for requests in [Requests::Poll, Requests::Notify, adaptive] {
+        for features in [Features::all(), Features::VERSION_1] {
+            converse(requests, features);
         }
-        b.post(128, &[2048]);
-        let received = AtomicU32::new(0);
-        let start = Instant::now();
-        let late = || start.elapsed() > Duration::from_secs(60);
-        std::thread::scope(|s| {
-            s.spawn(|| run(&mut engine, || start.elapsed().as_nanos() as u64));
-            s.spawn(|| {
-                let template = a.frame([2, 0, 0, 0, 0, 2], 100, 0);
-                for n in 0..FRAMES {
-                    while n - received.load(Ordering::Acquire) >= IN_FLIGHT {
-                        assert!(!late(), "the receiver got {} of {n}", received.load(Ordering::Acquire));
-                        std::thread::yield_now();
-                    }
-                    let mut frame = template.clone();
-                    frame[14..18].copy_from_slice(&n.to_le_bytes());
-                    assert!(a.send(&frame, &[]));
-                    assert!(!a.tx.kick_prepare(), "an exit for frame {n}");
-                }
-            });
-            let mut n = 0;
-            while n < FRAMES {
-                // As Linux does: poll until there is no more, ask for an interrupt, look again, sleep until it comes.
-                b.rx.disable_interrupts();
-                while let Some(frame) = b.receive() {
-                    assert_eq!(frame[14..18], n.to_le_bytes(), "in order, none lost");
-                    n += 1;
-                    b.post(1, &[2048]);
-                    received.store(n, Ordering::Release);
-                }
-                line.0.store(false, Ordering::SeqCst);
-                b.rx.enable_interrupts();
-                std::sync::atomic::fence(Ordering::SeqCst);
-                let more = b.rx.has_used();
-                while n < FRAMES && !more && !line.0.load(Ordering::SeqCst) {
+    }
+}
+
+fn converse(requests: Requests, features: Features) {
+    let control: &Control = Box::leak(Box::default());
+    let line: &Line = Box::leak(Box::new(Line(AtomicBool::new(false))));
+    let mut engine = Box::new(Engine::new(control, Net::new(1, 1 << 40), RoundRobin::new(64), line));
+    let (mut a, mut b) = (Guest::new(1, features, 256, 1500), Guest::new(2, features, 256, 1500));
+    for (port, guest) in [&a, &b].into_iter().enumerate() {
+        let (shared, memory) = (guest.shared, guest.memory.clone());
+        control
+            .submit(Command::Attach(Attachment { port, number: port, shared, memory, requests, state: None }))
+            .unwrap();
+        engine.turn(0);
+        assert_eq!(control.reply(), Some(Reply::Attached));
+    }
+    b.post(128, &[2048]);
+    let received = AtomicU32::new(0);
+    let start = Instant::now();
+    let late = || start.elapsed() > Duration::from_secs(60);
+    std::thread::scope(|s| {
+        s.spawn(|| run(&mut engine, || start.elapsed().as_nanos() as u64));
+        s.spawn(|| {
+            let template = a.frame([2, 0, 0, 0, 0, 2], 100, 0);
+            for n in 0..FRAMES {
+                while n - received.load(Ordering::Acquire) >= IN_FLIGHT {
+                    assert!(!late(), "the receiver got {} of {n}", received.load(Ordering::Acquire));
                     std::thread::yield_now();
-                    assert!(!late(), "no interrupt after frame {n}");
+                }
+                let mut frame = template.clone();
+                frame[14..18].copy_from_slice(&n.to_le_bytes());
+                assert!(a.send(&frame, &[]));
+                if a.tx.kick_prepare() {
+                    a.shared.kick(1);
                 }
             }
-            control.stop();
         });
-        assert_eq!(b.shared.counters().rx_packets.get(), u64::from(FRAMES));
-        assert_eq!(a.shared.counters().faults.get() + b.shared.counters().faults.get(), 0);
+        let mut n = 0;
+        while n < FRAMES {
+            // As Linux does: poll until there is no more, ask for an interrupt, look again, sleep until it comes.
+            b.rx.disable_interrupts();
+            while let Some(frame) = b.receive() {
+                assert_eq!(frame[14..18], n.to_le_bytes(), "in order, none lost");
+                n += 1;
+                b.post(1, &[2048]);
+                received.store(n, Ordering::Release);
+            }
+            line.0.store(false, Ordering::SeqCst);
+            b.rx.enable_interrupts();
+            std::sync::atomic::fence(Ordering::SeqCst);
+            let more = b.rx.has_used();
+            while n < FRAMES && !more && !line.0.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+                assert!(!late(), "no interrupt after frame {n}");
+            }
+        }
+        control.stop();
+    });
+    assert_eq!(b.shared.counters().rx_packets.get(), u64::from(FRAMES));
+    let (kicks, arms) = (a.shared.counters().kicks.get(), a.shared.counters().arms.get());
+    match requests {
+        Requests::Poll => assert_eq!((kicks, arms), (0, 0)),
+        _ => assert!(kicks != 0 && arms != 0, "{kicks} kicks, armed {arms} times"),
     }
+    assert_eq!(a.shared.counters().faults.get() + b.shared.counters().faults.get(), 0);
 }

@@ -8,6 +8,7 @@ use crate::chain::Segments;
 use crate::control::{Attachment, Command, Control, Reply};
 use crate::engine::Engine;
 use crate::queue::Token;
+use crate::requests::Requests;
 use crate::schedule::RoundRobin;
 use crate::shared::{DeviceConfig, Features};
 use crate::testing::{BUFFERS, Guest};
@@ -77,7 +78,16 @@ fn lab() -> Lab {
 
 fn attach(control: &Control, guest: &Guest) {
     let (shared, memory) = (guest.shared, guest.memory.clone());
-    control.submit(Command::Attach(Attachment { port: 0, number: 0, shared, memory, state: None })).unwrap();
+    control
+        .submit(Command::Attach(Attachment {
+            port: 0,
+            number: 0,
+            shared,
+            memory,
+            requests: Requests::Poll,
+            state: None,
+        }))
+        .unwrap();
 }
 
 impl Lab {

@@ -6,6 +6,7 @@ use engine::{
     engine::Engine,
     msix::Interrupt,
     net::{self, Net},
+    requests::Requests,
     schedule::RoundRobin,
     shared::{Deliver, MAX_QUEUES, NO_VECTOR, Phase},
 };
@@ -46,7 +47,8 @@ fn engine(f: &VirtioPci<'static>, memory: GuestMemory) -> (TestEngine, &'static 
     let control: &'static Control = Box::leak(Box::default());
     let delivered: &'static Delivered = Box::leak(Box::default());
     let mut engine = Engine::new(control, Net::new(1, u64::MAX), RoundRobin::new(64), delivered);
-    let attachment = Attachment { port: 0, number: 0, shared: f.shared(), memory, state: None };
+    let attachment =
+        Attachment { port: 0, number: 0, shared: f.shared(), memory, requests: Requests::Poll, state: None };
     control.submit(Order::Attach(attachment)).unwrap();
     engine.turn(0);
     (engine, delivered)
