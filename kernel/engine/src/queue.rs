@@ -3,7 +3,7 @@
 //! Every index is the queue's own: of the guest's memory only the available index, ring entries, descriptors and
 //! `used_event` are read, each once and then checked. Nothing that the host wrote there is ever read back.
 //!
-//! While the engine polls, the driver is asked not to notify: by NO_NOTIFY, or with EVENT_IDX by an `avail_event`
+//! While the engine polls a queue, its driver is asked not to notify: by NO_NOTIFY, or with EVENT_IDX by an `avail_event`
 //! that is kept half of the index space ahead, where no driver gets before it is moved on.
 
 use core::sync::atomic::{Ordering, fence};

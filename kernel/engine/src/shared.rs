@@ -2,7 +2,7 @@
 //! ch. 2.1, 2.4, 2.5, 4.1.4).
 //!
 //! All of it is atomics and neither side waits for the other. The engine looks at `phase` when the transport has rung
-//! its [`doorbell`](crate::doorbell) to tell that it changed:
+//! its [`doorbell`] to tell that it changed:
 //!
 //! ```text
 //!              activate (transport)            engine took it
