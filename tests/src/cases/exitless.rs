@@ -34,7 +34,7 @@ pub fn list() -> Vec<Scenario> {
             name: "exitless",
             about: "1,000 requests and replies: with `direct` no exit for I/O or timer, with `inject` more than one each",
             platforms: EVERYWHERE,
-            slow_on_bochs: true,
+            slow_on_bochs: false,
             run: exitless,
         },
         Scenario {

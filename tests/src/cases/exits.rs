@@ -13,7 +13,7 @@ pub fn list() -> Vec<Scenario> {
         name: "exit-count",
         about: "the exits we report against the emulator's own record, over a guest's whole life",
         platforms: &[Platform::Qemu, Platform::Bochs],
-        slow_on_bochs: true,
+        slow_on_bochs: false,
         run: exit_count,
     }]
 }
