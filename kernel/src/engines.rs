@@ -6,8 +6,13 @@
 
 #![allow(unsafe_code, reason = "the engine finds a guest by a pointer that the control core set before it attached it")]
 
-use crate::{arch::time, cores::Core, guests::target::Target};
-use alloc::boxed::Box;
+use crate::{
+    arch::{time, vector},
+    cores::Core,
+    guests::target::Target,
+    report,
+};
+use alloc::{boxed::Box, format};
 use core::{
     hint, ptr,
     sync::atomic::{AtomicPtr, Ordering},
@@ -22,8 +27,8 @@ use engine::{
     schedule::RoundRobin,
     shared::{Deliver, Shared},
 };
-use memory::GuestMemory;
-use spin::Mutex;
+use memory::{GuestMemory, copy::Copier};
+use spin::{Mutex, Once};
 
 /// Requests at most from a queue in one visit.
 const VISIT: u32 = 64;
@@ -43,6 +48,7 @@ static CONTROL: Control = Control::new();
 static TARGETS: [AtomicPtr<Target>; MAX_PORTS] = [const { AtomicPtr::new(ptr::null_mut()) }; MAX_PORTS];
 /// Cores of the engines, for the counters.
 static CORE: Mutex<Option<usize>> = Mutex::new(None);
+static COPIER: Once<Copier> = Once::new();
 
 type NetEngine = Engine<Net, RoundRobin, Inject>;
 
@@ -64,12 +70,25 @@ fn new_engine() -> Box<NetEngine> {
     Box::new(Engine::new(&CONTROL, Net::new(seed, time::rates().tsc * AGE), RoundRobin::new(VISIT), Inject))
 }
 
+/// The copy routine that the engine's core can use: the widest there is, once that core has its vector registers on. The
+/// control core has them on too, because it asks, and because it may be the engine.
+fn copier() -> Copier {
+    *COPIER.call_once(|| {
+        vector::enable();
+        // SAFETY: the engine's core enables the same before its first turn; it and this core run no guest, and host code
+        // keeps nothing in vector registers. All cores are alike.
+        unsafe { Copier::widest() }
+    })
+}
+
 /// Starts the engine on a core of its own.
 pub fn start(core: &'static Core) {
     *CORE.lock() = Some(core.index);
     // Made here because the boot core's stack has room for it on its way to the heap.
     let mut engine = new_engine();
+    report::decision(format!("the engine copies with {}", copier().name()));
     core.give(move |_| {
+        vector::enable();
         engine::engine::run(&mut engine, time::tsc);
     });
 }
@@ -77,6 +96,7 @@ pub fn start(core: &'static Core) {
 /// Makes the control core an engine as well, where there is no core to spare: it calls [`turn`] between its ticks.
 pub fn start_on_control_core() {
     *CORE.lock() = Some(0);
+    report::decision(format!("the engine copies with {}", copier().name()));
     *LOCAL.lock() = Some(new_engine());
 }
 
@@ -136,6 +156,7 @@ pub fn attach(
     }
     slot.store(Box::into_raw(Box::new(target)), Ordering::Release);
     let requests = requests(way);
+    let memory = memory.copied_by(copier());
     match command(Command::Attach(Attachment { port, number: port, shared, memory, requests, state: None })) {
         Reply::Attached => Ok(()),
         other => {

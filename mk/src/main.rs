@@ -8,6 +8,7 @@
 
 mod bench;
 mod check;
+mod copy_routine;
 mod e2e;
 mod emulator;
 mod fetch;

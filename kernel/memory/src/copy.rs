@@ -44,6 +44,12 @@ pub struct Copier {
     name: &'static str,
 }
 
+impl Default for Copier {
+    fn default() -> Self {
+        Self::PLAIN
+    }
+}
+
 impl core::fmt::Debug for Copier {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str(self.name)

@@ -7,6 +7,8 @@
 
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
+use crate::copy::Copier;
+
 /// At most this many regions a guest: below the PCI hole and above 4 GiB; a vhost-user front end may have eight.
 pub const MAX_REGIONS: usize = 8;
 
@@ -41,6 +43,7 @@ pub struct Region {
 #[derive(Clone, Debug, Default)]
 pub struct GuestMemory {
     regions: heapless::Vec<Region, MAX_REGIONS>,
+    copier: Copier,
 }
 
 // SAFETY: a region's pointer stands for memory that any CPU may use at any time; every access below is atomic,
@@ -91,7 +94,13 @@ impl GuestMemory {
     /// No memory at all.
     #[must_use]
     pub const fn new() -> Self {
-        Self { regions: heapless::Vec::new() }
+        Self { regions: heapless::Vec::new(), copier: Copier::PLAIN }
+    }
+
+    /// The same memory, for a core on which [`GuestMemory::copy_from`] may use a wider routine.
+    #[must_use]
+    pub fn copied_by(self, copier: Copier) -> Self {
+        Self { copier, ..self }
     }
 
     /// Adds a region.
@@ -180,8 +189,8 @@ impl GuestMemory {
         if (src as usize).abs_diff(dst as usize) < len as usize {
             return Err(BadAddress { gpa: to, len });
         }
-        // SAFETY: both ranges were checked and do not overlap.
-        unsafe { crate::copy::copy(dst, src, len as usize) };
+        // SAFETY: both ranges were checked and do not overlap. Whoever made the copier vouched for the cores that use it.
+        unsafe { self.copier.copy(dst, src, len as usize) };
         Ok(())
     }
 

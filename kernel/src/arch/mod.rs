@@ -1,4 +1,5 @@
-//! The x86_64 CPU as the hypervisor itself uses it: descriptor tables, interrupts, local APIC, time.
+//! The x86_64 CPU as the hypervisor itself uses it: descriptor tables, interrupts, local APIC, time,
+//! vector registers.
 
 pub mod apic;
 pub mod gdt;
@@ -6,6 +7,7 @@ pub mod idt;
 pub mod pic;
 pub mod rtc;
 pub mod time;
+pub mod vector;
 
 /// Index of a core in the hypervisor's numbering: the boot core is 0, the others follow in the firmware's order.
 pub type CoreIndex = usize;
