@@ -10,12 +10,13 @@ use crate::{
     arch::{time, vector},
     cores::Core,
     guests::target::Target,
-    report,
+    report, uplink,
 };
-use alloc::{boxed::Box, format};
+use alloc::{boxed::Box, format, vec::Vec};
+use control::Count;
 use core::{
     hint, ptr,
-    sync::atomic::{AtomicPtr, Ordering},
+    sync::atomic::{AtomicBool, AtomicPtr, Ordering},
 };
 use engine::{
     backend::MAX_PORTS,
@@ -26,6 +27,7 @@ use engine::{
     requests::{Rates, Requests},
     schedule::RoundRobin,
     shared::{Deliver, Shared},
+    uplink::Uplink,
 };
 use memory::{GuestMemory, copy::Copier};
 use spin::{Mutex, Once};
@@ -49,8 +51,9 @@ static TARGETS: [AtomicPtr<Target>; MAX_PORTS] = [const { AtomicPtr::new(ptr::nu
 /// Cores of the engines, for the counters.
 static CORE: Mutex<Option<usize>> = Mutex::new(None);
 static COPIER: Once<Copier> = Once::new();
+static HAS_UPLINK: AtomicBool = AtomicBool::new(false);
 
-type NetEngine = Engine<Net, RoundRobin, Inject>;
+type NetEngine = Engine<Net<uplink::Nic>, RoundRobin, Inject>;
 
 /// Completion by posting to the mailbox and kicking the core.
 pub struct Inject;
@@ -65,9 +68,15 @@ impl Deliver for Inject {
     }
 }
 
-fn new_engine() -> Box<NetEngine> {
+fn new_engine(way_out: Option<Uplink<uplink::Nic>>) -> Box<NetEngine> {
     let seed = time::tsc().wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    Box::new(Engine::new(&CONTROL, Net::new(seed, time::rates().tsc * AGE), RoundRobin::new(VISIT), Inject))
+    let net = Net::new(seed, time::rates().tsc * AGE);
+    let mut engine = Box::new(Engine::new(&CONTROL, net, RoundRobin::new(VISIT), Inject));
+    if let Some(way_out) = way_out {
+        HAS_UPLINK.store(true, Ordering::Relaxed);
+        engine.backend_mut().set_uplink(way_out);
+    }
+    engine
 }
 
 /// The copy routine that the engine's core can use: the widest there is, once that core has its vector registers on. The
@@ -82,10 +91,10 @@ fn copier() -> Copier {
 }
 
 /// Starts the engine on a core of its own.
-pub fn start(core: &'static Core) {
+pub fn start(core: &'static Core, way_out: Option<Uplink<uplink::Nic>>) {
     *CORE.lock() = Some(core.index);
     // Made here because the boot core's stack has room for it on its way to the heap.
-    let mut engine = new_engine();
+    let mut engine = new_engine(way_out);
     report::decision(format!("the engine copies with {}", copier().name()));
     core.give(move |_| {
         vector::enable();
@@ -94,10 +103,10 @@ pub fn start(core: &'static Core) {
 }
 
 /// Makes the control core an engine as well, where there is no core to spare: it calls [`turn`] between its ticks.
-pub fn start_on_control_core() {
+pub fn start_on_control_core(way_out: Option<Uplink<uplink::Nic>>) {
     *CORE.lock() = Some(0);
     report::decision(format!("the engine copies with {}", copier().name()));
-    *LOCAL.lock() = Some(new_engine());
+    *LOCAL.lock() = Some(new_engine(way_out));
 }
 
 static LOCAL: Mutex<Option<Box<NetEngine>>> = Mutex::new(None);
@@ -193,5 +202,10 @@ pub fn counters() -> Option<control::Engine> {
         idle_turns: c.idle_turns.get(),
         busy_cycles: c.busy_cycles.get(),
         idle_cycles: c.idle_cycles.get(),
+        uplink: if HAS_UPLINK.load(Ordering::Relaxed) {
+            uplink::COUNTERS.iter().map(|(kind, count)| Count { kind: kind.into(), count }).collect()
+        } else {
+            Vec::new()
+        },
     })
 }

@@ -181,8 +181,19 @@ pub fn ecam_len(first: u8, last: u8) -> u64 {
     (u64::from(last - first) + 1) << 20
 }
 
-/// PCI functions that may master the bus, for the panic: everything that is not a bridge.
-static FUNCTIONS: Once<(ConfigSpace, Vec<Address>)> = Once::new();
+/// A PCI function that is not a bridge.
+#[derive(Clone, Copy, Debug)]
+pub struct Function {
+    /// Where it is.
+    pub at: Address,
+    /// Vendor.
+    pub vendor: u16,
+    /// Device.
+    pub device: u16,
+}
+
+/// PCI functions that may master the bus: everything that is not a bridge.
+static FUNCTIONS: Once<(ConfigSpace, Vec<Function>)> = Once::new();
 static CONFIG: Mutex<()> = Mutex::new(());
 
 /// Finds all PCI functions and gives how many there are.
@@ -192,9 +203,9 @@ pub fn scan_pci(space: ConfigSpace) -> usize {
         let mut list = Vec::new();
         // SAFETY: only the boot core runs, and an ECAM window was mapped by the caller.
         unsafe {
-            space.scan(|at, _, _, class| {
+            space.scan(|at, vendor, device, class| {
                 if class >> 16 != 6 {
-                    list.push(at);
+                    list.push(Function { at, vendor, device });
                 }
             });
         }
@@ -203,10 +214,15 @@ pub fn scan_pci(space: ConfigSpace) -> usize {
     list.len()
 }
 
+/// The PCI functions that were found, and the way to their configuration space.
+pub fn functions() -> Option<(ConfigSpace, &'static [Function])> {
+    FUNCTIONS.get().map(|(space, list)| (*space, list.as_slice()))
+}
+
 /// Takes from every device the right to write memory.
 pub fn clear_bus_masters() {
     if let Some((space, list)) = FUNCTIONS.get() {
-        for &at in list {
+        for &Function { at, .. } in list {
             // SAFETY: called when no other core uses configuration space (at boot, or with the others parked).
             unsafe { space.clear_bus_master(at) };
         }

@@ -30,4 +30,5 @@ mod report;
 mod settings;
 mod start;
 mod symbols;
+mod uplink;
 mod virt;

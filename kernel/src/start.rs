@@ -10,7 +10,7 @@ use crate::{
     guests::Guests,
     mem,
     operator::Operator,
-    options, report, settings, symbols, virt,
+    options, report, settings, symbols, uplink, virt,
 };
 use alloc::{format, vec::Vec};
 use control::Event;
@@ -151,9 +151,19 @@ extern "C" fn on_own_stack() -> ! {
     }
     console::print(format_args!("\nwhat it is used for:\n"));
     let (config, plan) = settings::load();
+    let way_out = config.ports.first().and_then(|port| match uplink::open(port.device) {
+        Ok((way_out, said)) => {
+            report::decision(said);
+            Some(way_out)
+        }
+        Err(why) => {
+            report::warning(format!("no uplink, guests reach each other only: {why}"));
+            None
+        }
+    });
     match plan.engines.first().and_then(|&e| cores::get(e as usize)).filter(|c| c.index != 0) {
-        Some(core) => engines::start(core),
-        None => engines::start_on_control_core(),
+        Some(core) => engines::start(core, way_out),
+        None => engines::start_on_control_core(way_out),
     }
     report::decision(format!("the hypervisor keeps {} KiB for itself", mem::used() >> 10));
     console::print(format_args!("\n"));

@@ -7,3 +7,4 @@ pub mod isolation;
 pub mod life;
 pub mod network;
 pub mod requests;
+pub mod uplink;

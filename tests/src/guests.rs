@@ -191,6 +191,7 @@ pub fn with_config(name: &str, config: &str, cpus: u32, memory_mib: u32) -> Setu
         modules,
         options: "emulator",
         virtualization: true,
+        uplink: false,
         record_exits: false,
     }
 }

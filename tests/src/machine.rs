@@ -87,6 +87,9 @@ impl Module {
     }
 }
 
+/// Where the development machine answers on an uplink: its loopback, in the guests' network.
+pub const HOST_ADDRESS: &str = "10.0.0.254";
+
 /// One emulated server with sidecore on its disc.
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -102,6 +105,8 @@ pub struct Setup {
     pub options: &'static str,
     /// Whether the processors have SVM or VT-x at all.
     pub virtualization: bool,
+    /// Whether there is a virtio network device, behind which the host answers at [`HOST_ADDRESS`].
+    pub uplink: bool,
     /// Whether the emulator records the guest exits that it makes itself.
     pub record_exits: bool,
 }

@@ -69,6 +69,7 @@ pub fn all() -> Vec<Scenario> {
     let mut list = cases::boot::list();
     list.extend(cases::network::list());
     list.extend(cases::requests::list());
+    list.extend(cases::uplink::list());
     list.extend(cases::life::list());
     list.extend(cases::isolation::list());
     list.extend(cases::exits::list());

@@ -22,7 +22,6 @@ mod descriptor;
 mod device;
 pub mod dma;
 mod filter;
-pub mod nic;
 mod offload;
 mod receive;
 pub mod registers;
@@ -30,6 +29,8 @@ mod rss;
 mod semaphore;
 mod statistics;
 mod transmit;
+
+pub use nic;
 
 pub use bring_up::{Failure, Status};
 pub use device::{Config, ConfigError, X520};

@@ -215,7 +215,7 @@ fn read_nets(source: Source<'_>, section: &mut Section<'_, '_>, config: &Config,
             break;
         }
         let mut net = Section::new(source, table, span, "[[guest.net]]", &NET_KEYS);
-        net.not_yet("port", "uplinks; guests reach each other without one");
+        net.not_yet("port", "a choice of uplinks; every guest is behind the one there is");
         net.not_yet("vlan", "VLANs");
         if let Some((queues, place)) = net.integer("queues", 1..=256)
             && queues != 1

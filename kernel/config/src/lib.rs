@@ -21,6 +21,7 @@ mod guest;
 mod mac;
 mod mistake;
 mod plan;
+mod port;
 mod read;
 mod section;
 mod size;
@@ -34,6 +35,7 @@ pub use default::default_config;
 pub use mac::Mac;
 pub use mistake::{Mistake, Place};
 pub use plan::{Plan, plan};
+pub use port::{PciDevice, Port};
 pub use read::parse;
 
 /// vCPUs of a guest, at most.
@@ -52,6 +54,8 @@ pub const MEMORY_UNIT: u64 = 2 << 20;
 pub const MAX_CMDLINE: usize = 2047;
 /// Engines, at most. One for now; the plan and the types allow for more.
 pub const MAX_ENGINES: usize = 1;
+/// Uplinks, at most. One for now.
+pub const MAX_UPLINKS: usize = 1;
 
 /// What a file gave: the part that can be used, and what was wrong with the rest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -73,6 +77,8 @@ pub struct Config {
     pub control: Control,
     /// `[[engine]]`; empty means one engine on a core of sidecore's choice.
     pub engines: Vec<Engine>,
+    /// `[[port]]`; empty means that guests reach each other and nobody else.
+    pub ports: Vec<Port>,
     /// `[[guest]]` in the order of the file.
     pub guests: Vec<Guest>,
 }

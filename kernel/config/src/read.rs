@@ -9,7 +9,7 @@ use toml::de::DeTable;
 
 use crate::mistake::{Mistake, Place, Source};
 use crate::section::Section;
-use crate::{Config, Control, Engine, MAX_ENGINES, MAX_GUESTS, Parsed, guest};
+use crate::{Config, Control, Engine, MAX_ENGINES, MAX_GUESTS, MAX_UPLINKS, Parsed, PciDevice, Port, guest};
 
 const TOP_KEYS: [&str; 5] = ["log", "control", "engine", "port", "guest"];
 
@@ -48,9 +48,7 @@ pub fn parse(file: &str, contents: impl AsRef<[u8]>) -> Parsed {
     read_log(source, &mut top, &mut config);
     read_control(source, &mut top, &mut config);
     read_engines(source, &mut top, &mut config);
-    for (span, _) in top.tables("port", "port") {
-        top.complain(span, "not available yet: uplinks; guests reach each other without one");
-    }
+    read_ports(source, &mut top, &mut config);
     for (index, (span, table)) in top.tables("guest", "guest").into_iter().enumerate() {
         if index == MAX_GUESTS {
             top.complain(
@@ -107,6 +105,28 @@ fn read_engines(source: Source<'_>, top: &mut Section<'_, '_>, config: &mut Conf
         let mut section = Section::new(source, table, span, "[[engine]]", &["core"]);
         let (core, place) = section.integer("core", 0..=u32::MAX).unzip();
         config.engines.push(Engine { core, place: place.unwrap_or_default() });
+        top.mistakes.append(&mut section.mistakes);
+    }
+}
+
+fn read_ports(source: Source<'_>, top: &mut Section<'_, '_>, config: &mut Config) {
+    for (index, (span, table)) in top.tables("port", "port").into_iter().enumerate() {
+        if index == MAX_UPLINKS {
+            top.complain(span, "not available yet: a second uplink");
+            break;
+        }
+        let mut section = Section::new(source, table, span, "[[port]]", &["device"]);
+        if let Some((device, place)) = section.string("device", "\"first\" or a PCI address like \"01:00.0\"") {
+            match PciDevice::parse(device) {
+                Some(device) => config.ports.push(Port { device, place }),
+                None => section.complain_at(&place, "expected \"first\" or a PCI address like \"01:00.0\""),
+            }
+        } else {
+            let place = section.place();
+            if section.mistakes.is_empty() {
+                section.complain_at(&place, "`device` is missing: \"first\" or a PCI address like \"01:00.0\"");
+            }
+        }
         top.mistakes.append(&mut section.mistakes);
     }
 }

@@ -80,9 +80,15 @@ fn every_mistake_has_its_own_message_and_the_good_guest_remains() {
 
 #[test]
 fn a_mistake_outside_the_guests_leaves_them_alone() {
-    for text in
-        ["[log]\nlevel = 'loud'\n", "[lgo]\n", "[control]\nstop_seconds = 0\n", "[[port]]\nname = 'up'\n", "log = 3\n"]
-    {
+    for text in [
+        "[log]\nlevel = 'loud'\n",
+        "[lgo]\n",
+        "[control]\nstop_seconds = 0\n",
+        "[[port]]\nname = 'up'\n",
+        "[[port]]\n",
+        "[[port]]\ndevice = 'eth0'\n",
+        "log = 3\n",
+    ] {
         let text = format!("{text}{MINIMAL}");
         let parsed = parse("f", &text);
         assert_eq!((parsed.mistakes.len(), parsed.config.guests.len()), (1, 1), "{text}");
@@ -117,7 +123,7 @@ fn further_mistakes_are_explained_as_well() {
         ("[guest.net]\nmac = '02:00:00:00:00:01'", "write [[guest.net]]"),
         ("[[guest.net]]\nqueues = 2", "not available yet: more than one pair"),
         ("[[guest.net]]\nvlan = 7", "not available yet: VLANs"),
-        ("[[guest.net]]\nport = 'up'", "not available yet: uplinks"),
+        ("[[guest.net]]\nport = 'up'", "not available yet: a choice of uplinks"),
         ("[[guest.net]]\nmac = '02:00'", "six pairs"),
         ("vcpus = 99999999999999999999", "from 1 to 8"),
         ("vcpus = -1", "from 1 to 8"),

@@ -139,6 +139,9 @@ pub struct Engine {
     pub busy_cycles: u64,
     /// TSC cycles of the latter.
     pub idle_cycles: u64,
+    /// What happened on its uplink; empty without one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub uplink: Vec<Count>,
 }
 
 impl Counters {

@@ -156,7 +156,13 @@ fn engines(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
             engine.busy_cycles.checked_div(engine.busy_turns).unwrap_or(0).to_string(),
         ]
     });
-    table(["engine core", "busy turns", "idle turns", "busy", "cycles/busy turn"], "rrrrr", rows, out)
+    table(["engine core", "busy turns", "idle turns", "busy", "cycles/busy turn"], "rrrrr", rows, out)?;
+    for engine in &counters.engines {
+        for count in engine.uplink.iter().filter(|count| count.count > 0) {
+            writeln!(out, "uplink: {} {}", count.count, count.kind)?;
+        }
+    }
+    Ok(())
 }
 
 /// Bytes in the largest binary unit that keeps it exact to a tenth.
@@ -230,7 +236,14 @@ mod tests {
                     ..Port::default()
                 }],
             }],
-            engines: vec![Engine { core: 1, busy_turns: 2, idle_turns: 8, busy_cycles: 300, idle_cycles: 700 }],
+            engines: vec![Engine {
+                core: 1,
+                busy_turns: 2,
+                idle_turns: 8,
+                busy_cycles: 300,
+                idle_cycles: 700,
+                uplink: Vec::new(),
+            }],
             ..Counters::default()
         }
     }

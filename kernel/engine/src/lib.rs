@@ -39,6 +39,7 @@ pub mod stats;
 pub mod switch;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod uplink;
 
 #[cfg(test)]
 mod tests;

@@ -5,6 +5,7 @@
 //! holds no token beyond a call.
 
 use memory::GuestMemory;
+use nic::{Nic, Received};
 
 use crate::backend::{Backend, Devices, MAX_PORTS};
 use crate::chain::{Segment, Segments};
@@ -12,8 +13,9 @@ use crate::device::Device;
 use crate::fault::Fault;
 use crate::queue::{Request, Token};
 use crate::shared::{CONFIG_BYTES, DeviceConfig, Features, MAX_QUEUE_PAIRS};
-use crate::stats::Counter;
+use crate::stats::{Counter, UplinkCounters};
 use crate::switch::{Mac, Switch};
+use crate::uplink::{Held, Leaving, NoNic, Uplink};
 
 /// Bytes of `virtio_net_hdr`, which comes before each frame (5.1.6).
 pub const HEADER_BYTES: usize = 12;
@@ -82,30 +84,42 @@ enum Route {
     Flood,
 }
 
-/// The net back-end.
-pub struct Net {
+/// The net back-end. `N` is the NIC that is its way out of the machine.
+pub struct Net<N = NoNic> {
     switch: Switch,
+    uplink: Option<Uplink<N>>,
     /// The largest frame of each port in bytes, without virtio-net header.
     max_frame: [u32; MAX_PORTS],
     sent: Segments,
     posted: Segments,
 }
 
-impl Net {
+impl<N: Nic<Token = Held>> Net<N> {
     /// With no ports. `seed` should be unpredictable to guests; an address that was silent for `max_age` ticks of the
     /// engine's clock is forgotten.
     #[must_use]
     pub const fn new(seed: u64, max_age: u64) -> Self {
         Self {
             switch: Switch::new(seed, max_age),
+            uplink: None,
             max_frame: [0; MAX_PORTS],
             sent: Segments::new(),
             posted: Segments::new(),
         }
     }
+
+    /// Gives it a way out. Before the first turn.
+    pub fn set_uplink(&mut self, uplink: Uplink<N>) {
+        self.uplink = Some(uplink);
+    }
+
+    /// Its way out.
+    pub const fn uplink(&self) -> Option<&Uplink<N>> {
+        self.uplink.as_ref()
+    }
 }
 
-impl Backend for Net {
+impl<N: Nic<Token = Held>> Backend for Net<N> {
     fn attached(&mut self, port: usize, device: &DeviceConfig) {
         let c = &device.config;
         if let Some(max) = self.max_frame.get_mut(port) {
@@ -141,28 +155,43 @@ impl Backend for Net {
             let counters = device.shared().counters();
             counters.tx_packets.add(1);
             counters.tx_bytes.add(u64::from(chain.readable_bytes.saturating_sub(HEADER_BYTES as u32)));
+            let mut token = Some(token);
             match Frame::take(device.memory(), chain.readable(&self.sent), chain.readable_bytes, max) {
                 Ok(mut frame) => {
-                    forward(&mut self.switch, &self.max_frame, &mut self.posted, devices, port, queue, &mut frame, now);
+                    let out = self.uplink.as_ref().is_some_and(Uplink::is_up);
+                    let switch = &mut self.switch;
+                    let leaves =
+                        forward(switch, &self.max_frame, &mut self.posted, devices, port, queue, &mut frame, out, now);
+                    if leaves && let Some((uplink, held)) = self.uplink.as_mut().zip(token.take()) {
+                        token = uplink.send(devices, frame.leaving(port), held);
+                    }
                 }
                 Err(Bad::Length) => counters.tx_bad_length.add(1),
                 Err(Bad::Header) => counters.tx_bad_header.add(1),
                 Err(Bad::Source) => counters.tx_bad_source.add(1),
             }
-            if let Some(device) = devices.get_mut(port) {
+            if let Some((device, token)) = devices.get_mut(port).zip(token) {
                 device.complete(token, 0);
             }
+        }
+        if let Some(uplink) = &mut self.uplink {
+            uplink.flush();
         }
         taken
     }
 
-    fn poll(&mut self, _devices: &mut Devices, now: u64) -> u32 {
+    fn poll(&mut self, devices: &mut Devices, now: u64) -> u32 {
         self.switch.age(now);
-        0
+        let Self { switch, uplink, max_frame, posted, .. } = self;
+        let Some(uplink) = uplink else { return 0 };
+        let counters = uplink.counters();
+        uplink.poll(devices, now, |devices, frame| arrive(switch, max_frame, posted, devices, frame, counters, now))
     }
 
-    fn cancel(&mut self, _devices: &mut Devices, _port: usize) -> bool {
-        true
+    fn cancel(&mut self, devices: &mut Devices, port: usize) -> bool {
+        let Some(uplink) = &mut self.uplink else { return true };
+        uplink.reclaim(devices);
+        !uplink.holds(port)
     }
 }
 
@@ -193,6 +222,19 @@ impl<'s> Frame<'s> {
         if frame.source().is_multicast() { Err(Bad::Source) } else { Ok(frame) }
     }
 
+    /// The frame for the wire: what was checked, and where the rest lies.
+    fn leaving(&self, port: usize) -> Leaving<'_, impl Iterator<Item = Segment>> {
+        let mut from = Cursor::new(self.buffers);
+        from.skip(self.front_len);
+        let mut left = HEADER_BYTES + self.len as usize - self.front_len;
+        let rest = core::iter::from_fn(move || {
+            let (gpa, n) = from.run(left)?;
+            left -= n;
+            Some(Segment { gpa, len: n as u32 })
+        });
+        Leaving { port, header: &self.front[HEADER_BYTES..self.front_len], rest, len: self.len }
+    }
+
     fn destination(&self) -> Mac {
         self.mac(HEADER_BYTES)
     }
@@ -208,7 +250,8 @@ impl<'s> Frame<'s> {
     }
 }
 
-/// Sends a frame from `port` where it belongs.
+/// Sends a frame from `port` to the guests that it is for. True: it is for the wire as well, or alone. `out`: there is
+/// one to which frames can leave; whatever no guest is known to have is there.
 #[allow(clippy::too_many_arguments, reason = "the back-end's parts, some of them borrowed already")]
 fn forward(
     switch: &mut Switch,
@@ -218,8 +261,9 @@ fn forward(
     port: usize,
     queue: u16,
     frame: &mut Frame<'_>,
+    out: bool,
     now: u64,
-) {
+) -> bool {
     switch.learn(frame.source(), port, now);
     let destination = frame.destination();
     let route = if destination.is_multicast() {
@@ -228,6 +272,7 @@ fn forward(
         match switch.lookup(destination, now) {
             Some(to) if to == port => Route::Nowhere,
             Some(to) => Route::Port(to),
+            None if out => return true,
             None => Route::Flood,
         }
     };
@@ -262,8 +307,64 @@ fn forward(
         }
         Route::Flood => ports.filter(|&to| to != port && give_to(to, true)).count() != 0,
     };
-    if !found && let Some(device) = devices.get(port) {
+    let leaves = out && destination.is_multicast();
+    if !found
+        && !leaves
+        && let Some(device) = devices.get(port)
+    {
         device.shared().counters().tx_no_destination.add(1);
+    }
+    leaves
+}
+
+/// Gives a frame from the wire to the guests that it is for.
+fn arrive(
+    switch: &Switch,
+    max_frame: &[u32; MAX_PORTS],
+    posted: &mut Segments,
+    devices: &mut Devices,
+    frame: &Received<'_>,
+    counters: &UplinkCounters,
+    now: u64,
+) {
+    let mut front = [0; 12];
+    let mut bytes = frame.pieces.iter().copied().flatten();
+    front.iter_mut().zip(&mut bytes).for_each(|(to, &from)| *to = from);
+    let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5] = front;
+    let (destination, source) = (Mac::new([d0, d1, d2, d3, d4, d5]), Mac::new([s0, s1, s2, s3, s4, s5]));
+    if frame.len() < ETHERNET_BYTES as usize || source.is_multicast() {
+        return counters.rx_malformed.add(1);
+    }
+    if switch.lookup(source, now).is_some() {
+        // A guest's address from outside: a loop, or somebody who pretends to be it.
+        return counters.rx_own_source.add(1);
+    }
+    let mut give_to = |to: usize, flooded: bool| {
+        let max = max_frame.get(to).copied().unwrap_or(0);
+        let Some(receiver) = devices.get_mut(to) else { return };
+        let counters = receiver.shared().counters();
+        if !receiver.running() {
+            if !flooded {
+                counters.rx_not_running.add(1);
+            }
+            return;
+        }
+        match give_received(posted, frame, receiver, max) {
+            Ok(()) => {
+                counters.rx_packets.add(1);
+                counters.rx_bytes.add(frame.len() as u64);
+            }
+            Err(Some(cause)) => cause(counters).add(1),
+            Err(None) => {}
+        }
+    };
+    if destination.is_multicast() {
+        (0..MAX_PORTS).for_each(|to| give_to(to, true));
+    } else {
+        match switch.lookup(destination, now) {
+            Some(to) => give_to(to, false),
+            None => counters.rx_not_ours.add(1),
+        }
     }
 }
 
@@ -286,9 +387,57 @@ fn give(
     let same = from_queue & !1;
     let queue = if receiver.has_queue(same) { same } else { 0 };
     let need = HEADER_BYTES as u32 + frame.len;
+    let buffers = gather(posted, receiver, queue, need)?;
+    // Without MRG_RXBUF it is to be 1 as well (5.1.6.4.1).
+    frame.front[NUM_BUFFERS].copy_from_slice(&(buffers.len() as u16).to_le_bytes());
+    if copy(frame, sender, receiver.memory(), posted.all()).is_none() {
+        // Buffers were checked when they were taken; what is left is a guest with two ports whose buffers overlap.
+        receiver.fail(Fault::Buffer);
+        return Err(None);
+    }
+    complete(receiver, buffers, need);
+    Ok(())
+}
+
+/// Puts a frame from the wire into the receiver's buffers.
+fn give_received(
+    posted: &mut Segments,
+    frame: &Received<'_>,
+    receiver: &mut Device,
+    max: u32,
+) -> Result<(), Option<Cause>> {
+    let Some(len) = u32::try_from(frame.len()).ok().filter(|&len| len <= max) else {
+        return Err(Some(|c| &c.rx_too_large));
+    };
+    let need = HEADER_BYTES as u32 + len;
+    let buffers = gather(posted, receiver, 0, need)?;
+    let mut header = [0; HEADER_BYTES];
+    header[NUM_BUFFERS].copy_from_slice(&(buffers.len() as u16).to_le_bytes());
+    let mut to = Cursor::new(posted.all());
+    let pieces = core::iter::once(&header[..]).chain(frame.pieces.iter().copied());
+    for mut piece in pieces {
+        while !piece.is_empty() {
+            let Some((gpa, n)) = to.run(piece.len()) else { break };
+            let (now, later) = piece.split_at(n);
+            if receiver.memory().write(gpa, now).is_err() {
+                receiver.fail(Fault::Buffer);
+                return Err(None);
+            }
+            piece = later;
+        }
+    }
+    complete(receiver, buffers, need);
+    Ok(())
+}
+
+/// Buffers that a frame is put into, and the bytes that each takes.
+type Buffers = heapless::Vec<(Token, u32), MAX_BUFFERS>;
+
+/// Takes buffers for `need` bytes from a receiver; their segments are in `posted`.
+fn gather(posted: &mut Segments, receiver: &mut Device, queue: u16, need: u32) -> Result<Buffers, Option<Cause>> {
     let merge = receiver.features().contains(Features::NET_MRG_RXBUF);
     posted.clear();
-    let mut buffers: heapless::Vec<(Token, u32), MAX_BUFFERS> = heapless::Vec::new();
+    let mut buffers = Buffers::new();
     let mut room = 0u32;
     while room < need {
         let full = buffers.is_full() || !posted.has_room() || (!merge && !buffers.is_empty());
@@ -310,20 +459,17 @@ fn give(
         // Not full: looked at above.
         let _ = buffers.push((token, chain.writable_bytes));
     }
-    // Without MRG_RXBUF it is to be 1 as well (5.1.6.4.1).
-    frame.front[NUM_BUFFERS].copy_from_slice(&(buffers.len() as u16).to_le_bytes());
-    if copy(frame, sender, receiver.memory(), posted.all()).is_none() {
-        // Buffers were checked when they were taken; what is left is a guest with two ports whose buffers overlap.
-        receiver.fail(Fault::Buffer);
-        return Err(None);
-    }
+    Ok(buffers)
+}
+
+/// Gives buffers back with `need` bytes in them.
+fn complete(receiver: &mut Device, buffers: Buffers, need: u32) {
     let mut left = need;
     for (token, room) in buffers {
         let written = room.min(left);
         left -= written;
         receiver.complete(token, written);
     }
-    Ok(())
 }
 
 /// Copies a frame with its new header into buffers that have room for it.

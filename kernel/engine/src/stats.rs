@@ -108,6 +108,32 @@ counters! {
 }
 
 counters! {
+    /// What happened on an uplink. "tx" is what guests sent out.
+    UplinkCounters {
+        /// Frames given to the NIC.
+        tx_packets,
+        /// Bytes of those frames.
+        tx_bytes,
+        /// Frames that the NIC gave back unsent: the link was lost, or it had to be reset.
+        tx_dropped,
+        /// Frames for which the NIC had no room, no link, or that it cannot send.
+        tx_refused,
+        /// Frames that came, whatever became of them.
+        rx_packets,
+        /// Bytes of those frames.
+        rx_bytes,
+        /// Frames that are none, or whose source is a multicast address.
+        rx_malformed,
+        /// Frames that bear the address of a guest's port as their source.
+        rx_own_source,
+        /// Frames for an address that no guest has.
+        rx_not_ours,
+        /// Times the link came or went.
+        link_changes,
+    }
+}
+
+counters! {
     /// What one engine did with its time. A turn is busy if it moved at least one request.
     EngineCounters {
         /// Turns that found work.

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
+use scenarios::machine::HOST_ADDRESS;
+
 use super::{Process, Run};
 use crate::{paths, tools};
 
@@ -49,6 +51,10 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
     };
     command.args(["-chardev", &first, "-serial", "chardev:com1"]);
     command.args(["-chardev", &format!("socket,id=com2,path={}", socket.0.display()), "-serial", "chardev:com2"]);
+    if setup.uplink {
+        command.args(["-netdev", &format!("user,id=up,net=10.0.0.0/24,host={HOST_ADDRESS},dhcpstart=10.0.0.200")]);
+        command.args(["-device", "virtio-net-pci,netdev=up,disable-legacy=on"]);
+    }
     let record = setup.record_exits.then(|| run.folder.join("exits"));
     if let Some(path) = &record {
         // The range is one that nothing runs in: it leaves only the lines on entries and exits.

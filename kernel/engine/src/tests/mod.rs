@@ -7,6 +7,7 @@ mod requests;
 mod ring;
 mod threads;
 mod tokens;
+mod uplink;
 
 use crate::control::{Attachment, Command, Control, Reply};
 use crate::engine::Engine;
@@ -14,22 +15,17 @@ use crate::net::Net;
 use crate::requests::Requests;
 use crate::schedule::RoundRobin;
 use crate::testing::{Guest, Recorder};
+use crate::uplink::{Held, NoNic};
+use nic::Nic;
 
 /// An engine with the net back-end, and the interrupts it sends.
-struct Bench {
-    engine: Box<Engine<Net, RoundRobin, &'static Recorder>>,
+struct Bench<N = NoNic> {
+    engine: Box<Engine<Net<N>, RoundRobin, &'static Recorder>>,
     interrupts: &'static Recorder,
     now: u64,
 }
 
 impl Bench {
-    fn new() -> Self {
-        let control = Box::leak(Box::new(Control::new()));
-        let interrupts: &Recorder = Box::leak(Box::default());
-        let engine = Engine::new(control, Net::new(0x5eed, 1_000_000), RoundRobin::new(64), interrupts);
-        Self { engine: Box::new(engine), interrupts, now: 0 }
-    }
-
     fn with(guests: &[&Guest]) -> Self {
         Self::with_requests(guests, Requests::Poll)
     }
@@ -40,6 +36,15 @@ impl Bench {
             assert_eq!(bench.attach_with(port, guest, requests), Reply::Attached);
         }
         bench
+    }
+}
+
+impl<N: Nic<Token = Held>> Bench<N> {
+    fn new() -> Self {
+        let control = Box::leak(Box::new(Control::new()));
+        let interrupts: &Recorder = Box::leak(Box::default());
+        let engine = Engine::new(control, Net::new(0x5eed, 1_000_000), RoundRobin::new(64), interrupts);
+        Self { engine: Box::new(engine), interrupts, now: 0 }
     }
 
     fn attach(&mut self, port: usize, guest: &Guest) -> Reply {

@@ -9,6 +9,7 @@ use crate::fault::Fault;
 use crate::requests::Requests;
 use crate::shared::Features;
 use crate::testing::{BROADCAST, Guest};
+use crate::uplink::NoNic;
 
 const ALL: Features = Features::all();
 const PLAIN: Features = Features::VERSION_1;
@@ -254,7 +255,7 @@ fn a_device_moves_to_another_engine_and_goes_on_where_it_was() {
     assert_eq!((b.receive(), b.rx.used_index()), (None, 20), "nothing touches it any more");
 
     b.shared.restart();
-    let mut other = Bench::new();
+    let mut other = Bench::<NoNic>::new();
     let mut c = Guest::new(3, ALL, 64, 1500);
     other.attach(0, &c);
     let attach = |state| {

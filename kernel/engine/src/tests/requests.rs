@@ -5,6 +5,7 @@ use crate::control::{Attachment, Command, Reply};
 use crate::requests::{Rates, Requests};
 use crate::shared::Features;
 use crate::testing::Guest;
+use crate::uplink::NoNic;
 
 const ALL: Features = Features::all();
 const PLAIN: Features = Features::VERSION_1;
@@ -166,7 +167,7 @@ fn resets_and_new_starts_are_seen_on_an_engine_at_rest() {
 fn a_device_rings_for_the_engine_that_has_it() {
     let (mut a, b, mut bench) = two(ALL, Requests::Notify);
     let Reply::Detached(Some(state)) = bench.command(Command::Detach { port: 0 }) else { panic!("no state") };
-    let mut other = Bench::new();
+    let mut other = Bench::<NoNic>::new();
     assert_eq!(other.attach(3, &Guest::new(7, ALL, 256, 1500)), Reply::Attached);
     let (shared, memory) = (a.shared, a.memory.clone());
     let attachment = Attachment { port: 9, number: 9, shared, memory, requests: Requests::Notify, state: Some(state) };

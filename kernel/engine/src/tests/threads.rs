@@ -11,6 +11,7 @@ use crate::requests::{Rates, Requests};
 use crate::schedule::RoundRobin;
 use crate::shared::{Deliver, Features};
 use crate::testing::Guest;
+use crate::uplink::NoNic;
 
 const FRAMES: u32 = 20_000;
 const IN_FLIGHT: u32 = 50;
@@ -41,7 +42,7 @@ fn no_frame_no_interrupt_and_no_kick_is_lost_between_cores() {
 fn converse(requests: Requests, features: Features) {
     let control: &Control = Box::leak(Box::default());
     let line: &Line = Box::leak(Box::new(Line(AtomicBool::new(false))));
-    let mut engine = Box::new(Engine::new(control, Net::new(1, 1 << 40), RoundRobin::new(64), line));
+    let mut engine = Box::new(Engine::new(control, Net::<NoNic>::new(1, 1 << 40), RoundRobin::new(64), line));
     let (mut a, mut b) = (Guest::new(1, features, 256, 1500), Guest::new(2, features, 256, 1500));
     for (port, guest) in [&a, &b].into_iter().enumerate() {
         let (shared, memory) = (guest.shared, guest.memory.clone());

@@ -3,6 +3,7 @@
 //! The trait is small so that a second driver is a file. A driver is polled, never blocks and never interrupts. It
 //! is one device with some receive and transmit queues; queues are numbered from 0 in each direction.
 
+#![cfg_attr(not(test), no_std)]
 #![allow(unsafe_code, reason = "a segment names memory that the device reads by itself")]
 
 /// A piece of a frame that the device reads where it lies.

@@ -1,0 +1,229 @@
+//! A virtio network device as an uplink: what sidecore drives where it runs in a virtual machine itself.
+//!
+//! The rings are those of the `virtio-drivers` crate; here are the buffers, and the [`Nic`] that an engine polls. Frames
+//! are copied, each way, into buffers of this driver's own: unlike a real NIC's, this device reads nothing of a guest's,
+//! so tokens come back at once. No offload is asked for. The device's link state is not read: it counts as up.
+//!
+//! Follows virtio 1.3, 5.1.
+
+#![cfg_attr(not(test), no_std)]
+#![allow(unsafe_code, reason = "lends its buffers to a device, and copies what guests' segments name")]
+
+use core::slice;
+
+use heapless::Deque;
+use nic::{Checked, Limits, Link, Nic, Outcome, Outgoing, Received, Refused, Statistics};
+use virtio_drivers::{BufferDirection, Hal, PAGE_SIZE, device::net::VirtIONetRaw, transport::Transport};
+
+/// Descriptors of a ring, and buffers in each direction.
+const RING: usize = 128;
+/// Bytes of a buffer: the virtio-net header and the longest frame.
+const BUFFER: usize = 2048;
+/// Bytes of the longest frame, without FCS: 1,500 and the headers, a VLAN tag included.
+const MAX_FRAME: usize = 1518;
+const ETHERNET: usize = 14;
+
+/// Memory that the device may reach: [`RING`] buffers. Kept for as long as the machine runs.
+struct Buffers(*mut u8);
+
+impl Buffers {
+    fn take<H: Hal>() -> Option<Self> {
+        let (address, pointer) = H::dma_alloc(RING * BUFFER / PAGE_SIZE, BufferDirection::Both);
+        (address != 0).then_some(Self(pointer.as_ptr()))
+    }
+
+    /// A buffer. Only while it is not the device's.
+    fn get(&mut self, slot: u8) -> &mut [u8] {
+        let at = usize::from(slot) % RING * BUFFER;
+        // SAFETY: within the pages of `take`, which nobody else has; the device has given the buffer back, or not got it.
+        unsafe { slice::from_raw_parts_mut(self.0.add(at), BUFFER) }
+    }
+}
+
+/// The driver. `H`: memory for the device; `T`: the way to its registers; `K`: names the owners of frames.
+pub struct VirtioNet<H: Hal, T: Transport, K> {
+    device: VirtIONetRaw<H, T, RING>,
+    receiving: Buffers,
+    sending: Buffers,
+    /// Which receive buffer a descriptor stands for.
+    posted: [u8; RING],
+    /// Which transmit buffer a descriptor stands for.
+    sent: [u8; RING],
+    free: heapless::Vec<u8, RING>,
+    /// Tokens to be given back.
+    done: Deque<K, RING>,
+    statistics: Statistics,
+}
+
+// SAFETY: buffers and rings are this driver's own and reached through it alone.
+unsafe impl<H: Hal, T: Transport + Send, K: Send> Send for VirtioNet<H, T, K> {}
+
+impl<H: Hal, T: Transport, K> VirtioNet<H, T, K> {
+    /// Sets the device up and gives it all receive buffers. Interrupts stay off.
+    ///
+    /// # Errors
+    /// The device does not do as it should, or there is no memory for it.
+    pub fn new(transport: T) -> virtio_drivers::Result<Self> {
+        let mut device = VirtIONetRaw::new(transport)?;
+        device.disable_interrupts();
+        let buffers = || Buffers::take::<H>().ok_or(virtio_drivers::Error::DmaError);
+        let mut this = Self {
+            device,
+            receiving: buffers()?,
+            sending: buffers()?,
+            posted: [0; RING],
+            sent: [0; RING],
+            free: (0..RING as u8).collect(),
+            done: Deque::new(),
+            statistics: Statistics::default(),
+        };
+        for slot in 0..RING as u8 {
+            this.post(slot)?;
+        }
+        Ok(this)
+    }
+
+    /// Gives the device a receive buffer.
+    fn post(&mut self, slot: u8) -> virtio_drivers::Result<()> {
+        // SAFETY: the buffer is not used again before the device has given it back: see `receive`.
+        let descriptor = unsafe { self.device.receive_begin(self.receiving.get(slot)) }?;
+        self.posted[usize::from(descriptor) % RING] = slot;
+        Ok(())
+    }
+
+    /// Takes back the buffers that the device has sent.
+    fn collect(&mut self) {
+        while let Some(descriptor) = self.device.poll_transmit() {
+            let slot = self.sent[usize::from(descriptor) % RING];
+            // SAFETY: it is the buffer that was handed over for this descriptor.
+            if unsafe { self.device.transmit_complete(descriptor, self.sending.get(slot)) }.is_err() {
+                return;
+            }
+            // It was not free, so there is room.
+            let _ = self.free.push(slot);
+        }
+    }
+}
+
+impl<H: Hal, T: Transport, K> Nic for VirtioNet<H, T, K> {
+    type Token = K;
+
+    fn address(&self) -> [u8; 6] {
+        self.device.mac_address()
+    }
+
+    fn limits(&self) -> Limits {
+        Limits {
+            receive_queues: 1,
+            transmit_queues: 1,
+            max_frame: MAX_FRAME as u32,
+            max_header: MAX_FRAME,
+            max_segments: usize::MAX,
+            offloads: false,
+        }
+    }
+
+    fn link(&self) -> Link {
+        Link::Up(10_000)
+    }
+
+    fn statistics(&self) -> Statistics {
+        self.statistics
+    }
+
+    fn service(&mut self, _now: u64) -> bool {
+        self.collect();
+        false
+    }
+
+    fn receive(&mut self, queue: u16, budget: u32, mut sink: impl FnMut(Received<'_>)) -> u32 {
+        let mut count = 0;
+        while queue == 0 && count < budget {
+            let Some(descriptor) = self.device.poll_receive() else { break };
+            let slot = self.posted[usize::from(descriptor) % RING];
+            // SAFETY: it is the buffer that was handed over for this descriptor.
+            let got = unsafe { self.device.receive_complete(descriptor, self.receiving.get(slot)) };
+            count += 1;
+            let frame =
+                got.ok().and_then(|(header, len)| self.receiving.get(slot).get(header..header.checked_add(len)?));
+            match frame {
+                Some(frame) => {
+                    self.statistics.received += 1;
+                    self.statistics.received_bytes += frame.len() as u64;
+                    sink(Received { pieces: &[frame], checked: Checked::Unknown, vlan: None, hash: 0 });
+                }
+                None => self.statistics.malformed += 1,
+            }
+            if self.post(slot).is_err() {
+                // The ring had room for it before; a device that breaks its ring loses a buffer.
+                self.statistics.no_buffer += 1;
+            }
+        }
+        count
+    }
+
+    fn transmit(&mut self, queue: u16, frame: &Outgoing<'_>, token: K) -> Result<(), (Refused, K)> {
+        let len = frame.header.len() + frame.segments.iter().map(|s| usize::from(s.len())).sum::<usize>();
+        let refused = if queue != 0 {
+            Some(Refused::Queue)
+        } else if !(ETHERNET..=MAX_FRAME).contains(&len) {
+            Some(Refused::Length)
+        } else if frame.offload != nic::Offload::default() {
+            Some(Refused::Offload)
+        } else if self.done.is_full() {
+            Some(Refused::Full)
+        } else {
+            None
+        };
+        if let Some(why) = refused {
+            return Err((why, token));
+        }
+        if self.free.is_empty() {
+            self.collect();
+        }
+        let Some(slot) = self.free.pop() else { return Err((Refused::Full, token)) };
+        let buffer = self.sending.get(slot);
+        // A header of zeroes asks for nothing; the buffer is larger than it.
+        let mut at = self.device.fill_buffer_header(buffer).unwrap_or(0);
+        buffer[at..at + frame.header.len()].copy_from_slice(frame.header);
+        at += frame.header.len();
+        for segment in frame.segments {
+            let from = core::ptr::with_exposed_provenance(segment.address() as usize);
+            let len = usize::from(segment.len());
+            // SAFETY: whoever made the segment vouched for its bytes; memory is at its physical address; the whole
+            // frame fits into the buffer, as was checked above.
+            unsafe { memory::copy::copy(buffer[at..at + len].as_mut_ptr(), from, len) };
+            at += len;
+        }
+        // SAFETY: the buffer is not used again before the device has given it back: see `collect`.
+        match unsafe { self.device.transmit_begin(&buffer[..at]) } {
+            Ok(descriptor) => {
+                self.sent[usize::from(descriptor) % RING] = slot;
+                self.statistics.sent += 1;
+                self.statistics.sent_bytes += len as u64;
+                // There is room: looked at above.
+                let _ = self.done.push_back(token);
+                Ok(())
+            }
+            Err(_) => {
+                let _ = self.free.push(slot);
+                Err((Refused::Full, token))
+            }
+        }
+    }
+
+    fn flush(&mut self, _queue: u16) {
+        // The ring has told the device already where that wanted to be told.
+    }
+
+    fn reclaim(&mut self, queue: u16, mut done: impl FnMut(K, Outcome)) -> u32 {
+        let mut count = 0;
+        while queue == 0
+            && let Some(token) = self.done.pop_front()
+        {
+            done(token, Outcome::Sent);
+            count += 1;
+        }
+        count
+    }
+}

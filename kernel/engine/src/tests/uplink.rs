@@ -1,0 +1,248 @@
+//! Frames between guests and a NIC: one made for these tests, which keeps what it is handed until it is told to let go.
+
+#![allow(unsafe_code, reason = "reads what the engine says a NIC may read")]
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use nic::{Checked, Limits, Link, Nic, Outcome, Outgoing, Received, Refused, Statistics};
+
+use super::Bench;
+use crate::control::{Command, Reply};
+use crate::shared::{Features, Phase};
+use crate::stats::UplinkCounters;
+use crate::testing::{BROADCAST, Guest};
+use crate::uplink::{Held, Uplink};
+
+const ALL: Features = Features::all();
+const OUTSIDE: [u8; 6] = [0x02, 0xaa, 0, 0, 0, 9];
+
+#[derive(Default)]
+struct Wire {
+    /// Frames from outside, in pieces.
+    inbox: VecDeque<Vec<Vec<u8>>>,
+    /// Frames that left.
+    sent: Vec<Vec<u8>>,
+    /// What is held of guests.
+    held: Vec<Held>,
+    /// Whether it lets go of that.
+    lets_go: bool,
+    /// How many it still takes.
+    room: usize,
+    flushes: usize,
+    up: bool,
+}
+
+struct TestNic(Rc<RefCell<Wire>>);
+
+impl Nic for TestNic {
+    type Token = Held;
+
+    fn address(&self) -> [u8; 6] {
+        [2, 0, 0, 0, 0, 0xff]
+    }
+    fn limits(&self) -> Limits {
+        Limits {
+            receive_queues: 1,
+            transmit_queues: 1,
+            max_frame: 1518,
+            max_header: 64,
+            max_segments: 8,
+            offloads: false,
+        }
+    }
+    fn link(&self) -> Link {
+        if self.0.borrow().up { Link::Up(10_000) } else { Link::Down }
+    }
+    fn statistics(&self) -> Statistics {
+        Statistics::default()
+    }
+    fn service(&mut self, _: u64) -> bool {
+        false
+    }
+    fn receive(&mut self, _: u16, budget: u32, mut sink: impl FnMut(Received<'_>)) -> u32 {
+        let frames: Vec<_> = {
+            let mut wire = self.0.borrow_mut();
+            let n = wire.inbox.len().min(budget as usize);
+            wire.inbox.drain(..n).collect()
+        };
+        for frame in &frames {
+            let pieces: Vec<&[u8]> = frame.iter().map(Vec::as_slice).collect();
+            sink(Received { pieces: &pieces, checked: Checked::Unknown, vlan: None, hash: 0 });
+        }
+        frames.len() as u32
+    }
+    fn transmit(&mut self, _: u16, frame: &Outgoing<'_>, token: Held) -> Result<(), (Refused, Held)> {
+        let mut wire = self.0.borrow_mut();
+        if wire.room == 0 {
+            return Err((Refused::Full, token));
+        }
+        wire.room -= 1;
+        let mut bytes = frame.header.to_vec();
+        for segment in frame.segments {
+            let at = std::ptr::with_exposed_provenance::<u8>(segment.address() as usize);
+            for i in 0..usize::from(segment.len()) {
+                // SAFETY: the engine vouched for the segment, and its guest's memory lives as long as the test.
+                bytes.push(unsafe { at.add(i).read_volatile() });
+            }
+        }
+        wire.sent.push(bytes);
+        wire.held.push(token);
+        Ok(())
+    }
+    fn flush(&mut self, _: u16) {
+        self.0.borrow_mut().flushes += 1;
+    }
+    fn reclaim(&mut self, _: u16, mut done: impl FnMut(Held, Outcome)) -> u32 {
+        let held = {
+            let mut wire = self.0.borrow_mut();
+            if wire.lets_go { std::mem::take(&mut wire.held) } else { Vec::new() }
+        };
+        let n = held.len() as u32;
+        held.into_iter().for_each(|token| done(token, Outcome::Sent));
+        n
+    }
+}
+
+struct Rig {
+    bench: Bench<TestNic>,
+    wire: Rc<RefCell<Wire>>,
+    counters: &'static UplinkCounters,
+}
+
+fn rig(guests: &[&Guest]) -> Rig {
+    let wire = Rc::new(RefCell::new(Wire { room: 100, lets_go: true, up: true, ..Wire::default() }));
+    let counters: &UplinkCounters = Box::leak(Box::default());
+    let mut bench = Bench::new();
+    bench.engine.backend_mut().set_uplink(Uplink::new(TestNic(wire.clone()), counters, 1));
+    for (port, guest) in guests.iter().enumerate() {
+        assert_eq!(bench.attach(port, guest), Reply::Attached);
+    }
+    Rig { bench, wire, counters }
+}
+
+fn from_outside(to: [u8; 6], from: [u8; 6], len: usize) -> Vec<u8> {
+    let mut frame = [to, from].concat();
+    frame.resize(len, 0x5a);
+    frame
+}
+
+#[test]
+fn what_no_guest_has_goes_out_whole_and_its_buffers_come_back_when_the_nic_is_done() {
+    let (mut a, mut b) = (Guest::new(1, ALL, 256, 1500), Guest::new(2, ALL, 256, 1500));
+    let Rig { mut bench, wire, counters } = rig(&[&a, &b]);
+    b.post(4, &[1526]);
+    wire.borrow_mut().lets_go = false;
+    let frames = [a.frame(OUTSIDE, 1514, 1), a.frame(OUTSIDE, 60, 2), a.frame(OUTSIDE, 14, 3)];
+    for frame in &frames {
+        assert!(a.send(frame, &[12, 30, 700]));
+    }
+    assert_eq!(bench.turn(), 3);
+    assert_eq!(wire.borrow().sent, frames);
+    assert!(wire.borrow().flushes >= 1);
+    assert_eq!(b.receive(), None, "a frame for outside is nobody else's");
+    assert_eq!(bench.interrupts.take(), [], "the NIC still reads the buffers");
+    wire.borrow_mut().lets_go = true;
+    assert_eq!(bench.turn(), 3);
+    assert_eq!(bench.interrupts.take().len(), 1);
+    assert_eq!((counters.tx_packets.get(), counters.tx_bytes.get()), (3, 1514 + 60 + 14));
+}
+
+#[test]
+fn guests_reach_each_other_directly_and_multicast_reaches_both_sides() {
+    let (mut a, mut b) = (Guest::new(1, ALL, 256, 1500), Guest::new(2, ALL, 256, 1500));
+    let Rig { mut bench, wire, .. } = rig(&[&a, &b]);
+    b.post(4, &[1526]);
+    let (direct, all) = (a.frame(b.mac, 100, 1), a.frame(BROADCAST, 90, 2));
+    a.send(&direct, &[]);
+    a.send(&all, &[]);
+    bench.turn();
+    assert_eq!((b.receive(), b.receive()), (Some(direct), Some(all.clone())));
+    assert_eq!(wire.borrow().sent, [all]);
+}
+
+#[test]
+fn frames_from_the_wire_reach_the_guest_they_are_for_and_nobody_else() {
+    let (mut a, mut b) = (Guest::new(1, ALL, 256, 1500), Guest::new(2, ALL, 256, 1500));
+    let Rig { mut bench, wire, counters } = rig(&[&a, &b]);
+    a.post(8, &[700]);
+    b.post(8, &[1526]);
+    let (for_a, for_all) = (from_outside(a.mac, OUTSIDE, 1514), from_outside(BROADCAST, OUTSIDE, 64));
+    let pieces = for_a.chunks(600).map(<[u8]>::to_vec).collect();
+    wire.borrow_mut().inbox.extend([
+        pieces,
+        vec![for_all.clone()],
+        vec![from_outside([2, 9, 9, 9, 9, 9], OUTSIDE, 64)],
+        vec![from_outside(a.mac, b.mac, 64)],
+        vec![from_outside(a.mac, BROADCAST, 64)],
+        vec![vec![0; 13]],
+        vec![from_outside(a.mac, OUTSIDE, 4000)],
+    ]);
+    bench.turn();
+    assert_eq!((a.receive(), a.receive(), a.receive()), (Some(for_a), Some(for_all.clone()), None));
+    assert_eq!((b.receive(), b.receive()), (Some(for_all), None));
+    let c = counters;
+    assert_eq!((c.rx_packets.get(), c.rx_not_ours.get(), c.rx_own_source.get(), c.rx_malformed.get()), (7, 1, 1, 2));
+    assert_eq!(a.shared.counters().rx_too_large.get(), 1);
+}
+
+#[test]
+fn a_full_nic_costs_the_frame_and_not_the_buffer() {
+    let mut a = Guest::new(1, ALL, 256, 1500);
+    let Rig { mut bench, wire, counters } = rig(&[&a]);
+    wire.borrow_mut().room = 1;
+    for _ in 0..3 {
+        let frame = a.frame(OUTSIDE, 60, 0);
+        a.send(&frame, &[]);
+    }
+    bench.turn();
+    bench.turn();
+    assert_eq!((counters.tx_packets.get(), counters.tx_refused.get()), (1, 2));
+    assert_eq!((0..4).filter(|_| a.tx.take_used().is_some()).count(), 3, "every buffer came back");
+}
+
+#[test]
+fn without_a_link_guests_flood_among_themselves() {
+    let (mut a, mut b) = (Guest::new(1, ALL, 256, 1500), Guest::new(2, ALL, 256, 1500));
+    let Rig { mut bench, wire, .. } = rig(&[&a, &b]);
+    wire.borrow_mut().up = false;
+    b.post(2, &[1526]);
+    let frame = a.frame(OUTSIDE, 60, 0);
+    a.send(&frame, &[]);
+    bench.turn();
+    assert_eq!(b.receive(), Some(frame));
+    assert!(wire.borrow().sent.is_empty());
+}
+
+#[test]
+fn neither_reset_nor_detachment_is_done_while_the_nic_reads_the_guests_memory() {
+    let mut a = Guest::new(1, ALL, 256, 1500);
+    let Rig { mut bench, wire, .. } = rig(&[&a]);
+    wire.borrow_mut().lets_go = false;
+    let frame = a.frame(OUTSIDE, 1000, 0);
+    a.send(&frame, &[]);
+    bench.turn();
+    a.shared.request_reset();
+    bench.turn();
+    bench.turn();
+    assert_eq!(a.shared.phase(), Phase::Resetting, "the driver must not have its memory back");
+    wire.borrow_mut().lets_go = true;
+    bench.turn();
+    assert_eq!(a.shared.phase(), Phase::Idle);
+
+    a.start();
+    bench.turn();
+    wire.borrow_mut().lets_go = false;
+    a.send(&frame, &[]);
+    bench.turn();
+    let control = bench.engine.control();
+    control.submit(Command::Detach { port: 0 }).expect("the slot is free");
+    for _ in 0..3 {
+        bench.turn();
+        assert!(control.reply().is_none());
+    }
+    wire.borrow_mut().lets_go = true;
+    bench.turn();
+    assert!(matches!(control.reply(), Some(Reply::Detached(_))));
+}
