@@ -1,6 +1,8 @@
 //! Reset, the master disable handshake and the semaphores (data sheet 4.2.1.6, 4.6.3, 5.2.5.3.2, 10.5.4).
 
 use crate::diagnostic::{Diagnostic, Direction};
+use crate::flow::Flow;
+use crate::interrupt::Throttle;
 use crate::model::{DMAIDONE, ENABLE, Model};
 use crate::receive::Receive;
 use crate::registers::Reg;
@@ -51,6 +53,9 @@ impl Model {
         self.set(Reg::Ral, 0, u32::from_le_bytes([a, b, c, d]));
         self.set(Reg::Rah, 0, u32::from_le_bytes([e, f, 0, 0x80]));
         self.signalled = 0;
+        self.throttle = Throttle::default();
+        self.flow = Flow::default();
+        self.control.clear();
         self.receive = Receive::new();
         self.transmit = Transmit::new();
         self.reset.started = Some(self.now);

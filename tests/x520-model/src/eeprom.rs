@@ -51,11 +51,13 @@ pub fn image(mac: [u8; 6], valid: bool) -> Vec<u16> {
     w[0x0f] = 0x100;
     w[0x104] = 0x120;
     w[0x127] = 0x0006;
-    // SFP modules: pairs of type and sequence, ended by 0xffff.
+    // SFP modules: a length, then pairs of type and sequence, ended by 0xffff. The sequence is an empty one.
     w[0x2b] = 0x140;
+    w[0x140] = 9;
+    w[0x160] = 1;
     for (i, kind) in [3u16, 4, 5, 6].into_iter().enumerate() {
-        w[0x140 + 2 * i] = kind;
-        w[0x141 + 2 * i] = 0x160;
+        w[0x141 + 2 * i] = kind;
+        w[0x142 + 2 * i] = 0x160;
     }
     w[0x2d] = 0xbeef;
     w[0x2e] = 0x0001;

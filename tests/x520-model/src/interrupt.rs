@@ -1,5 +1,4 @@
-//! Causes, masks and messages of interrupts (data sheet 7.3, 8.2.3.5). Throttling (EITR) is left out: a message goes as
-//! soon as it may.
+//! Causes, masks, messages and throttling of interrupts (data sheet 7.3, 8.2.3.5). Low latency interrupts are left out.
 
 use crate::model::Model;
 use crate::registers::Reg;
@@ -16,6 +15,23 @@ const EIAME: u32 = 1 << 30;
 pub(crate) const LSC: u32 = 1 << 20;
 /// EICR: causes that belong to queues.
 const QUEUES: u32 = 0xffff;
+/// EITR: the interval, in 2.048 us; the counter, which CNT_WDIS keeps from being written.
+const INTERVAL: u32 = 0xff8;
+const COUNTER_SHIFT: u32 = 21;
+const COUNTER: u32 = 0x7f;
+const CNT_WDIS: u32 = 1 << 31;
+/// Vectors that have an EITR and can have a cause: 16 queue causes, and wherever IVAR_MISC sends the others.
+const VECTORS: usize = 64;
+
+/// When each vector may be told next.
+#[derive(Clone, Debug)]
+pub(crate) struct Throttle([u64; VECTORS]);
+
+impl Default for Throttle {
+    fn default() -> Self {
+        Self([0; VECTORS])
+    }
+}
 
 impl Model {
     pub(crate) fn read_eicr(&mut self) -> u32 {
@@ -85,33 +101,92 @@ impl Model {
         self.get(Reg::Eicr, 0) & self.get(Reg::Eims, 0)
     }
 
-    /// The messages to send now, a bit for each vector; without MSI-X there is vector 0 alone.
+    pub(crate) fn write_eitr(&mut self, n: usize, value: u32) {
+        let counter = value >> COUNTER_SHIFT & COUNTER;
+        if value & CNT_WDIS == 0
+            && let Some(at) = self.throttle.0.get_mut(n)
+        {
+            // Its low bits are not in the register.
+            *at = self.now + microseconds(counter << 5);
+        }
+        self.set(Reg::Eitr, n, value & INTERVAL);
+    }
+
+    /// Whether a vector may be told now; it counts as told.
+    fn pass(&mut self, vector: usize) -> bool {
+        let interval = microseconds(self.get(Reg::Eitr, vector) & INTERVAL) / 8;
+        match self.throttle.0.get_mut(vector) {
+            Some(at) if self.now < *at => false,
+            Some(at) => {
+                *at = self.now + interval;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The messages to send now, a bit for each vector. Without MSI-X there are none.
     pub fn take_messages(&mut self) -> u64 {
-        let new = self.pending_interrupts() & !self.signalled;
-        self.signalled |= new;
-        if new == 0 {
+        let mut new = self.pending_interrupts() & !self.signalled;
+        let gpie = self.get(Reg::Gpie, 0);
+        if new == 0 || gpie & MSIX == 0 {
             return 0;
         }
-        let gpie = self.get(Reg::Gpie, 0);
-        if gpie & MSIX == 0 {
-            return 1;
-        }
-        let mut vectors = u64::from(new & QUEUES);
         let other = self.get(Reg::IvarMisc, 0) >> 8 & 0xff;
-        if new & !QUEUES != 0 && other & VALID != 0 {
-            vectors |= 1 << (other & 0x3f);
+        let other = (other & VALID != 0).then_some((other & 0x3f) as usize);
+        let mut vectors = 0;
+        for vector in 0..VECTORS {
+            let mut causes = if vector < 16 { 1 << vector } else { 0 };
+            if other == Some(vector) {
+                causes |= !QUEUES;
+            }
+            if new & causes != 0 {
+                if self.pass(vector) { vectors |= 1 << vector } else { new &= !causes }
+            }
         }
+        if other.is_none() {
+            new &= QUEUES;
+        }
+        self.signalled |= new;
         self.set_causes(self.get(Reg::Eicr, 0) & !(new & self.get(Reg::Eiac, 0)));
         if gpie & EIAME != 0 {
             self.set_mask(self.get(Reg::Eims, 0) & !(new & self.get(Reg::Eiam, 0)));
         }
         vectors
     }
+
+    /// Whether the interrupt pin is asserted, which it is only without MSI-X, from the end of vector 0's interval until
+    /// no cause is left.
+    pub fn pin(&mut self) -> bool {
+        let pending = self.pending_interrupts();
+        if self.get(Reg::Gpie, 0) & MSIX != 0 || pending == 0 {
+            return false;
+        }
+        let asserted = pending & self.signalled != 0 || self.pass(0);
+        if asserted {
+            self.signalled |= pending;
+        }
+        asserted
+    }
+
+    /// Microseconds until a vector that waits may be told; None: none waits.
+    #[must_use]
+    pub fn throttled(&self) -> Option<u64> {
+        let waiting = self.pending_interrupts() & !self.signalled != 0;
+        let next = self.throttle.0.iter().filter(|at| **at > self.now).min();
+        next.filter(|_| waiting).map(|at| at - self.now)
+    }
+}
+
+/// Microseconds of an interval in units of 2.048 us.
+fn microseconds(units: u32) -> u64 {
+    u64::from(units) * 2048 / 1000
 }
 
 #[cfg(test)]
 mod tests {
     use super::{EIAME, LSC, MSIX};
+    use crate::model::Model;
     use crate::registers::Reg;
     use crate::testing::model;
 
@@ -156,5 +231,47 @@ mod tests {
         m.set_cable(false);
         assert_eq!(m.take_messages(), 1 << 5 | 2);
         assert_eq!(m.read(Reg::Eicr.offset(0)) & LSC, LSC);
+    }
+
+    #[test]
+    fn a_vector_is_told_no_more_often_than_its_interval_says() {
+        let (mut m, _) = model();
+        m.read(Reg::Eicr.offset(0));
+        m.write(Reg::Gpie.offset(0), MSIX);
+        m.write(Reg::Ivar.offset(0), 0x8180);
+        m.write(Reg::Eims.offset(0), 3);
+        m.write(Reg::Eitr.offset(0), 50 << 3 | 1 << 31);
+        m.write(Reg::Eiac.offset(0), 3);
+        let raise = |m: &mut Model| {
+            m.raise(0, false);
+            m.raise(0, true);
+        };
+        raise(&mut m);
+        assert_eq!(m.take_messages(), 3);
+        raise(&mut m);
+        assert_eq!(m.take_messages(), 2, "the other has no interval");
+        assert_eq!((m.throttled(), m.take_messages()), (Some(102), 0));
+        m.advance(101);
+        assert_eq!(m.take_messages(), 0);
+        m.advance(1);
+        assert_eq!((m.take_messages(), m.throttled()), (1, None));
+    }
+
+    #[test]
+    fn the_pin_stays_asserted_until_its_causes_are_gone() {
+        let (mut m, _) = model();
+        m.read(Reg::Eicr.offset(0));
+        m.write(Reg::Eitr.offset(0), 50 << 3 | 1 << 31);
+        m.write(Reg::Eims.offset(0), 3);
+        m.write(Reg::Eics.offset(0), 1);
+        assert_eq!((m.pin(), m.pin(), m.take_messages()), (true, true, 0));
+        m.read(Reg::Eicr.offset(0));
+        assert!(!m.pin());
+        m.write(Reg::Eics.offset(0), 2);
+        assert!(!m.pin(), "too early");
+        m.advance(102);
+        assert!(m.pin());
+        m.write(Reg::Eimc.offset(0), 2);
+        assert!(!m.pin());
     }
 }

@@ -15,15 +15,18 @@ pub mod diagnostic;
 pub mod eeprom;
 mod faults;
 mod filter;
+mod flow;
 mod interrupt;
 mod link;
 pub mod memory;
 mod model;
 pub mod packet;
+pub mod pcap;
 mod receive;
 pub mod registers;
 pub mod rss;
 mod segment;
+mod sfp;
 mod statistics;
 #[cfg(test)]
 mod testing;

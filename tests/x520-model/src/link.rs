@@ -12,6 +12,10 @@ const LASER_OFF: u32 = 1 << 3 | 1 << 11;
 const MODULE_PRESENT: u32 = 1 << 2;
 /// AUTOC: start again.
 const RESTART: u32 = 1 << 12;
+/// AUTOC.LMS: a mode with backplane auto-negotiation.
+const NEGOTIATES: u32 = 1 << 15;
+/// ANLP1: auto-negotiation has left its first state. With nobody to negotiate with it gets no further.
+const NEGOTIATING: u32 = 1 << 16;
 /// AUTOC: force link up.
 const FORCE_UP: u32 = 1;
 /// HLREG0: what is sent comes back.
@@ -52,6 +56,7 @@ impl Model {
     pub(crate) fn write_autoc(&mut self, value: u32) {
         self.set(Reg::Autoc, 0, value & !RESTART);
         if value & RESTART != 0 {
+            self.set(Reg::Anlp1, 0, if value & NEGOTIATES != 0 { NEGOTIATING } else { 0 });
             self.restart_link();
         }
     }
@@ -112,5 +117,15 @@ mod tests {
         assert_eq!(m.read(Reg::Autoc.offset(0)), autoc, "restart clears itself");
         m.advance(500_000);
         assert!(m.link_is_up());
+    }
+
+    #[test]
+    fn negotiation_begins_when_it_is_asked_for() {
+        let (mut m, _) = model();
+        let autoc = m.read(Reg::Autoc.offset(0));
+        for (mode, state) in [(autoc ^ 1 << 15, 1), (autoc, 0)] {
+            m.write(Reg::Autoc.offset(0), mode | 1 << 12);
+            assert_eq!(m.read(Reg::Anlp1.offset(0)) >> 16 & 0xf, state);
+        }
     }
 }

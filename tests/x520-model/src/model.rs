@@ -6,10 +6,13 @@ use crate::control::Reset;
 use crate::diagnostic::{Diagnostic, Direction};
 use crate::eeprom::{self, Read};
 use crate::faults::Faults;
+use crate::flow::Flow;
+use crate::interrupt::Throttle;
 use crate::link::Link;
 use crate::memory::Dma;
 use crate::receive::Receive;
 use crate::registers::{Access, BAR_BYTES, Reg, TABLE, canonical};
+use crate::sfp::Sfp;
 use crate::transmit::Transmit;
 
 /// What the device is built with.
@@ -21,11 +24,14 @@ pub struct Config {
     pub link_time: u64,
     /// Whether the EEPROM's checksum is right.
     pub eeprom_valid: bool,
+    /// Bytes that wait for [`Model::take_sent`] before the transmit side stands still. A test that does not look at the
+    /// wire wants no limit.
+    pub transmit_buffer: usize,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { mac: [0x02, 0x1b, 0x21, 0, 0, 1], link_time: 500_000, eeprom_valid: true }
+        Self { mac: [0x02, 0x1b, 0x21, 0, 0, 1], link_time: 500_000, eeprom_valid: true, transmit_buffer: usize::MAX }
     }
 }
 
@@ -47,9 +53,16 @@ pub struct Model {
     pub(crate) link: Link,
     pub(crate) receive: Receive,
     pub(crate) transmit: Transmit,
+    /// What the queues have sent and the wire has not taken, and its bytes.
     pub(crate) sent: VecDeque<Vec<u8>>,
+    pub(crate) sent_bytes: usize,
+    /// PAUSE frames, which go before all others.
+    pub(crate) control: VecDeque<Vec<u8>>,
+    pub(crate) flow: Flow,
+    pub(crate) sfp: Sfp,
     /// Causes for which a message was sent since they were set.
     pub(crate) signalled: u32,
+    pub(crate) throttle: Throttle,
     /// DMA transactions that were done since power-on: descriptors and data.
     transactions: u64,
     /// Register reads and writes since power-on.
@@ -82,7 +95,12 @@ impl Model {
             receive: Receive::new(),
             transmit: Transmit::new(),
             sent: VecDeque::new(),
+            sent_bytes: 0,
+            control: VecDeque::new(),
+            flow: Flow::default(),
+            sfp: Sfp::default(),
             signalled: 0,
+            throttle: Throttle::default(),
             transactions: 0,
             accesses: (0, 0),
         };
@@ -108,7 +126,7 @@ impl Model {
             let sent = self.run_transmit();
             let received = self.run_receive();
             if !sent && !received {
-                return;
+                return self.update_flow(self.receive.used());
             }
         }
     }
@@ -123,9 +141,14 @@ impl Model {
         self.arrive(frame, false);
     }
 
-    /// The next frame that left by the wire, without FCS.
+    /// The next frame that left by the wire, without FCS. None: there is none, or the other side has asked for silence.
     pub fn take_sent(&mut self) -> Option<Vec<u8>> {
-        self.sent.pop_front()
+        if let Some(frame) = self.control.pop_front() {
+            return Some(frame);
+        }
+        let frame = if self.is_paused() { None } else { self.sent.pop_front() };
+        self.sent_bytes -= frame.as_ref().map_or(0, Vec::len);
+        frame
     }
 
     /// The driver's mistakes since they were last taken.
@@ -212,6 +235,8 @@ impl Model {
             Reg::Eerd => self.write_eerd(value),
             Reg::Eec => self.write_eec(value),
             Reg::Autoc => self.write_autoc(value),
+            Reg::I2cctl => self.write_i2cctl(value),
+            Reg::Eitr => self.write_eitr(n, value),
             Reg::Eicr | Reg::Eics | Reg::Eims | Reg::Eimc | Reg::EicsEx | Reg::EimsEx | Reg::EimcEx => {
                 self.write_interrupt(reg, n, value);
             }

@@ -50,12 +50,18 @@ impl Receive {
     pub(crate) fn new() -> Self {
         Self { queues: vec![Queue::default(); 128], buffer: VecDeque::new(), used: 0 }
     }
+
+    /// Bytes in the packet buffer.
+    pub(crate) fn used(&self) -> usize {
+        self.used
+    }
 }
 
 impl Model {
     /// A frame comes from the wire.
     pub(crate) fn arrive(&mut self, frame: &[u8], good: bool) {
-        if !self.in_reset() && self.link_is_up() && !self.loopback() {
+        let heard = !self.in_reset() && self.link_is_up() && !self.loopback();
+        if heard && !(good && self.take_pause(frame)) {
             self.buffer_frame(frame, good, false);
         }
     }
@@ -83,6 +89,7 @@ impl Model {
         let (hash, queue) = self.steer(frame, &headers);
         self.receive.used += frame.len();
         self.receive.buffer.push_back(Waiting { frame: frame.to_vec(), good, headers, hash, queue, looped });
+        self.update_flow(self.receive.used);
     }
 
     /// Moves frames from the packet buffer to memory, in order. False: none moved.

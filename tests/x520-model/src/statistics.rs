@@ -34,6 +34,14 @@ impl Model {
 
     /// A frame that left, without FCS.
     pub(crate) fn count_sent(&mut self, queue: usize, frame: &[u8]) {
+        self.count_on_wire(frame);
+        let n = self.mapped(Reg::Tqsm, queue);
+        self.count(Reg::Qptc, n);
+        self.count_bytes(Reg::Qbtcl, Reg::Qbtch, n, frame.len() + FCS);
+    }
+
+    /// A frame that left, whether a queue's or the device's own, without FCS.
+    pub(crate) fn count_on_wire(&mut self, frame: &[u8]) {
         let len = frame.len() + FCS;
         self.count(Reg::Gptc, 0);
         self.count(Reg::Tpt, 0);
@@ -44,9 +52,6 @@ impl Model {
             Cast::Multicast => self.count(Reg::Mptc, 0),
             Cast::Unicast => {}
         }
-        let n = self.mapped(Reg::Tqsm, queue);
-        self.count(Reg::Qptc, n);
-        self.count_bytes(Reg::Qbtcl, Reg::Qbtch, n, len);
     }
 
     /// Which of the 16 queue counters a queue uses: a byte for each queue in RQSMR or TQSM.

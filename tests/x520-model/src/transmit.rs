@@ -113,6 +113,7 @@ impl Model {
             while self.get(Reg::Txdctl, q) & ENABLE != 0
                 && !self.transmit.queues[q].halted
                 && self.get(Reg::Tdh, q) != self.get(Reg::Tdt, q)
+                && self.sent_bytes < self.config.transmit_buffer
             {
                 moved = true;
                 self.take_descriptor(q);
@@ -226,6 +227,7 @@ impl Model {
         if self.loopback() {
             self.loop_back(&frame);
         } else {
+            self.sent_bytes += frame.len();
             self.sent.push_back(frame);
         }
     }
@@ -506,5 +508,20 @@ mod tests {
         m.run();
         assert_eq!(m.take_diagnostics(), [Diagnostic::BadPacket { queue: 0, what: "too many descriptors" }]);
         assert!(m.take_sent().is_some());
+    }
+
+    #[test]
+    fn a_wire_that_does_not_take_frames_stops_the_queues() {
+        let (mut m, memory) = model();
+        m.config.transmit_buffer = 100;
+        let ring = transmit_queue(&mut m, &memory, 0, 8);
+        let buffer = memory.granted(60, 1);
+        (0..4).for_each(|i| ring.put(i, [buffer.bus, data(60, 60, LAST, 0)]));
+        m.write(Reg::Tdt.offset(0), 4);
+        m.run();
+        assert_eq!(m.read(Reg::Tdh.offset(0)), 2);
+        assert!(m.take_sent().is_some());
+        m.run();
+        assert_eq!(m.read(Reg::Tdh.offset(0)), 3);
     }
 }

@@ -6,6 +6,11 @@ pub const VECTORS: u32 = 64;
 const BYTES: usize = 0x1000;
 /// Command: memory and bus master can be set.
 const COMMAND: usize = 0x04;
+/// Status: the pin is, or would be, asserted.
+const STATUS: usize = 0x06;
+const INTERRUPT: u8 = 1 << 3;
+/// Command, upper byte: the pin is disabled.
+const PIN_OFF: u8 = 1 << 2;
 const BAR0: usize = 0x10;
 const BAR4: usize = 0x20;
 const POWER: usize = 0x40;
@@ -27,6 +32,8 @@ impl ConfigSpace {
         c.put(0x34, &[POWER as u8]);
         c.allow(COMMAND, &[0x46, 0x05]);
         c.allow(0x3c, &[0xff]);
+        // Interrupt pin A.
+        c.put(0x3d, &[1]);
         // Two memory BARs of 64 bits: registers, and the MSI-X tables.
         c.put(BAR0, &[0x04]);
         c.allow(BAR0, &[0, 0, 0xfe, 0xff, 0xff, 0xff, 0xff, 0xff]);
@@ -47,6 +54,13 @@ impl ConfigSpace {
 
     fn allow(&mut self, at: usize, mask: &[u8]) {
         self.writable[at..at + mask.len()].copy_from_slice(mask);
+    }
+
+    /// Says in the status register whether there is an interrupt. True: it is to be shown at the pin.
+    pub fn set_pin(&mut self, asserted: bool) -> bool {
+        let status = &mut self.bytes[STATUS];
+        *status = *status & !INTERRUPT | if asserted { INTERRUPT } else { 0 };
+        asserted && self.bytes[COMMAND + 1] & PIN_OFF == 0
     }
 
     /// Reads; beyond its end there are zeroes.

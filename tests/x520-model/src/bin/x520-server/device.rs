@@ -2,19 +2,19 @@
 
 use std::fs::File;
 use std::io::{Error, Write};
-use std::os::unix::net::UnixDatagram;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 use vfio_bindings::bindings::vfio::{
-    VFIO_IRQ_SET_DATA_EVENTFD, VFIO_IRQ_SET_DATA_NONE, VFIO_PCI_BAR0_REGION_INDEX, VFIO_PCI_CONFIG_REGION_INDEX,
+    VFIO_IRQ_SET_ACTION_MASK, VFIO_IRQ_SET_ACTION_TRIGGER, VFIO_IRQ_SET_ACTION_UNMASK, VFIO_IRQ_SET_DATA_EVENTFD,
+    VFIO_IRQ_SET_DATA_NONE, VFIO_PCI_BAR0_REGION_INDEX, VFIO_PCI_CONFIG_REGION_INDEX, VFIO_PCI_INTX_IRQ_INDEX,
     VFIO_PCI_MSIX_IRQ_INDEX,
 };
 use vfio_user::{DmaMapFlags, DmaUnmapFlags, ServerBackend};
-use x520_model::Model;
+use x520_model::{Model, pcap};
 
 use crate::config_space::{ConfigSpace, VECTORS};
+use crate::lock;
 use crate::memory::GuestMemory;
 
 /// Bytes of the shortest frame on a wire, without FCS.
@@ -26,59 +26,159 @@ pub struct Device {
     space: ConfigSpace,
     memory: GuestMemory,
     vectors: Vec<Option<File>>,
-    wire: UnixDatagram,
-    peer: PathBuf,
-    /// When the model's clock was last moved.
-    at: Instant,
+    pin: Pin,
+    /// The frame that goes next, and who waits for it.
+    next: Option<Vec<u8>>,
+    wake: Arc<Condvar>,
+    capture: Option<pcap::Writer<File>>,
+    cable: bool,
+    begin: Instant,
+    /// The model's clock, since `begin`.
+    microseconds: u64,
+}
+
+/// The interrupt pin, which is masked when it has been told, until whoever heard of it unmasks it.
+#[derive(Default)]
+struct Pin {
+    event: Option<File>,
+    masked: bool,
 }
 
 impl Device {
-    pub fn new(config: x520_model::Config, wire: UnixDatagram, peer: PathBuf) -> Self {
+    pub fn new(config: x520_model::Config, wake: Arc<Condvar>, capture: Option<pcap::Writer<File>>) -> Self {
         let memory = GuestMemory::default();
-        let model = start(config, &memory);
-        let vectors = (0..VECTORS).map(|_| None).collect();
-        Self { model, config, space: ConfigSpace::new(), memory, vectors, wire, peer, at: Instant::now() }
+        Self {
+            model: start(config, &memory, true),
+            config,
+            space: ConfigSpace::new(),
+            memory,
+            vectors: (0..VECTORS).map(|_| None).collect(),
+            pin: Pin::default(),
+            next: None,
+            wake,
+            capture,
+            cable: true,
+            begin: Instant::now(),
+            microseconds: 0,
+        }
     }
 
     fn tick(&mut self) {
-        let passed = self.at.elapsed().as_micros() as u64;
-        if passed > 0 {
-            self.at += std::time::Duration::from_micros(passed);
-            self.model.advance(passed);
+        let now = self.begin.elapsed().as_micros() as u64;
+        if now > self.microseconds {
+            self.model.advance(now - self.microseconds);
+            self.microseconds = now;
         }
+    }
+
+    /// Puts the cable in or pulls it out.
+    pub fn set_cable(&mut self, present: bool) {
+        self.cable = present;
+        self.model.set_cable(present);
+        self.turn(None);
+    }
+
+    pub fn link_is_up(&self) -> bool {
+        self.model.link_is_up()
+    }
+
+    /// How long until an interrupt that waits for the end of its interval.
+    pub fn throttled(&self) -> Option<Duration> {
+        self.model.throttled().map(Duration::from_micros)
     }
 
     /// Lets time pass, a frame come in, and the device work; tells the guest and the wire of it.
     pub fn turn(&mut self, frame: Option<&[u8]>) {
         self.tick();
-        if let Some(frame) = frame {
+        if let Some(frame) = frame
+            && self.model.link_is_up()
+        {
             let mut padded = frame.to_vec();
             padded.resize(frame.len().max(SHORTEST), 0);
+            self.record(&padded);
             self.model.deliver(&padded);
         }
         self.model.run();
-        while let Some(frame) = self.model.take_sent() {
-            // As on any wire: nobody there, nobody hears; and too much is too much.
-            let _ = self.wire.send_to(&frame, &self.peer);
+        if self.next.is_none() {
+            self.next = self.model.take_sent();
+            self.wake.notify_one();
         }
         let messages = self.model.take_messages();
         for (n, vector) in self.vectors.iter_mut().enumerate() {
             if messages >> n & 1 == 1
                 && let Some(event) = vector
-                && let Err(e) = event.write_all(&1u64.to_ne_bytes())
             {
-                eprintln!("x520-server: vector {n}: {e}");
+                signal(event);
             }
+        }
+        let asserted = self.model.pin();
+        if self.space.set_pin(asserted)
+            && !self.pin.masked
+            && let Some(event) = &mut self.pin.event
+        {
+            self.pin.masked = true;
+            signal(event);
         }
         for diagnostic in self.model.take_diagnostics() {
             eprintln!("x520-server: {diagnostic:x?}");
         }
     }
+
+    /// Takes what goes to the wire next.
+    pub fn take_sent(&mut self) -> Option<Vec<u8>> {
+        let frame = self.next.take()?;
+        self.record(&frame);
+        // There is room for more now.
+        self.turn(None);
+        Some(frame)
+    }
+
+    fn record(&mut self, frame: &[u8]) {
+        if let Some(capture) = &mut self.capture
+            && let Err(e) = capture.write(self.microseconds, frame)
+        {
+            eprintln!("x520-server: the capture ends here: {e}");
+            self.capture = None;
+        }
+    }
+
+    fn set_vectors(&mut self, flags: u32, start: u32, count: u32, fds: Vec<File>) {
+        if flags & VFIO_IRQ_SET_DATA_NONE != 0 && count == 0 {
+            self.vectors.fill_with(|| None);
+        } else if flags & VFIO_IRQ_SET_DATA_EVENTFD != 0 {
+            // Without descriptors the vectors are let go of.
+            let mut fds = fds.into_iter();
+            for vector in self.vectors.iter_mut().skip(start as usize).take(count as usize) {
+                *vector = fds.next();
+            }
+        }
+    }
+
+    fn set_pin(&mut self, flags: u32, count: u32, fds: Vec<File>) {
+        if flags & VFIO_IRQ_SET_ACTION_MASK != 0 {
+            self.pin.masked = true;
+        } else if flags & VFIO_IRQ_SET_ACTION_UNMASK != 0 {
+            // If there still is an interrupt it is told again.
+            self.pin.masked = false;
+            self.turn(None);
+        } else if flags & VFIO_IRQ_SET_ACTION_TRIGGER != 0 {
+            let event = fds.into_iter().next();
+            if flags & VFIO_IRQ_SET_DATA_EVENTFD != 0 || count == 0 {
+                self.pin = Pin { event, masked: false };
+            }
+        }
+    }
 }
 
-fn start(config: x520_model::Config, memory: &GuestMemory) -> Model {
+fn signal(mut event: &File) {
+    if let Err(e) = event.write_all(&1u64.to_ne_bytes()) {
+        eprintln!("x520-server: an interrupt could not be told: {e}");
+    }
+}
+
+fn start(config: x520_model::Config, memory: &GuestMemory, cable: bool) -> Model {
     let mut model = Model::new(config, Box::new(memory.clone()));
-    model.set_cable(true);
+    model.set_cable(cable);
     model
 }
 
@@ -87,7 +187,7 @@ pub struct Shared(pub Arc<Mutex<Device>>);
 
 impl Shared {
     fn device(&self) -> MutexGuard<'_, Device> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 
@@ -147,24 +247,16 @@ impl ServerBackend for Shared {
 
     fn reset(&mut self) -> Result<(), Error> {
         let mut device = self.device();
-        device.model = start(device.config, &device.memory);
+        device.model = start(device.config, &device.memory, device.cable);
         device.space = ConfigSpace::new();
         Ok(())
     }
 
     fn set_irqs(&mut self, index: u32, flags: u32, start: u32, count: u32, fds: Vec<File>) -> Result<(), Error> {
-        if index != VFIO_PCI_MSIX_IRQ_INDEX {
-            return Ok(());
-        }
-        let mut device = self.device();
-        if flags & VFIO_IRQ_SET_DATA_NONE != 0 && count == 0 {
-            device.vectors.fill_with(|| None);
-        } else if flags & VFIO_IRQ_SET_DATA_EVENTFD != 0 {
-            // Without descriptors the vectors are let go of.
-            let mut fds = fds.into_iter();
-            for vector in device.vectors.iter_mut().skip(start as usize).take(count as usize) {
-                *vector = fds.next();
-            }
+        match index {
+            VFIO_PCI_MSIX_IRQ_INDEX => self.device().set_vectors(flags, start, count, fds),
+            VFIO_PCI_INTX_IRQ_INDEX => self.device().set_pin(flags, count, fds),
+            _ => {}
         }
         Ok(())
     }

@@ -1,41 +1,80 @@
-//! Serves the model to QEMU as a PCI device by vfio-user (QEMU: `vfio-user-pci`), its wire being a pair of UNIX datagram
-//! sockets: another server's, or QEMU's own `-netdev dgram`.
+//! Serves the model to QEMU as a PCI device by vfio-user (QEMU: `vfio-user-pci`).
 //!
-//! `x520-server SOCKET WIRE PEER [MAC]`: SOCKET is where QEMU connects, WIRE is bound here, frames go to PEER. What the
-//! guest's driver does wrong is written to standard error.
+//! Its wire is a pair of UNIX datagram sockets, whose other end is another server or QEMU's own `-netdev dgram`, or a tap
+//! interface. Standard input takes commands, one a line: `cable out`, `cable in`. What the guest's driver does that it
+//! should not goes to standard error.
 
-#![allow(unsafe_code, reason = "a guest's memory is mapped")]
+#![allow(
+    unsafe_code,
+    reason = "a guest's memory is mapped, and the system is asked for what the standard library has not"
+)]
 
 mod config_space;
 mod device;
 mod memory;
+mod wire;
 
-use std::os::unix::net::UnixDatagram;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
+use clap::{Args, Parser};
 use vfio_bindings::bindings::vfio::{
-    VFIO_IRQ_INFO_EVENTFD, VFIO_PCI_BAR0_REGION_INDEX, VFIO_PCI_BAR4_REGION_INDEX, VFIO_PCI_CONFIG_REGION_INDEX,
-    VFIO_PCI_MSIX_IRQ_INDEX, VFIO_PCI_NUM_IRQS, VFIO_PCI_NUM_REGIONS, VFIO_REGION_INFO_FLAG_READ,
-    VFIO_REGION_INFO_FLAG_WRITE, vfio_region_info,
+    VFIO_IRQ_INFO_AUTOMASKED, VFIO_IRQ_INFO_EVENTFD, VFIO_IRQ_INFO_MASKABLE, VFIO_PCI_BAR0_REGION_INDEX,
+    VFIO_PCI_BAR4_REGION_INDEX, VFIO_PCI_CONFIG_REGION_INDEX, VFIO_PCI_INTX_IRQ_INDEX, VFIO_PCI_MSIX_IRQ_INDEX,
+    VFIO_PCI_NUM_IRQS, VFIO_PCI_NUM_REGIONS, VFIO_REGION_INFO_FLAG_READ, VFIO_REGION_INFO_FLAG_WRITE, vfio_region_info,
 };
 use vfio_user::{IrqInfo, Server, ServerRegion};
+use x520_model::pcap;
 
 use crate::device::{Device, Shared};
+use crate::wire::Wire;
+
+/// Serves a model of Intel's 82599 to QEMU.
+#[derive(Parser)]
+#[command(name = "x520-server")]
+struct Options {
+    /// Socket that QEMU connects to.
+    socket: PathBuf,
+    #[command(flatten)]
+    wire: WireOptions,
+    /// Address in the EEPROM.
+    #[arg(long, value_parser = mac)]
+    mac: Option<[u8; 6]>,
+    /// Writes all frames of the wire, in both directions, to this capture file.
+    #[arg(long)]
+    pcap: Option<PathBuf>,
+    /// Frames of this capture file come in by the wire, at the distances they have there, once the link is up.
+    #[arg(long)]
+    replay: Option<PathBuf>,
+}
+
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+struct WireOptions {
+    /// Datagram sockets: one to bind here, and the other end's.
+    #[arg(long, num_args = 2, value_names = ["OWN", "PEER"])]
+    wire: Option<Vec<PathBuf>>,
+    /// A tap interface.
+    #[arg(long)]
+    tap: Option<String>,
+}
+
+fn mac(text: &str) -> Result<[u8; 6], String> {
+    let bytes: Result<Vec<u8>, _> = text.split(':').map(|b| u8::from_str_radix(b, 16)).collect();
+    bytes.ok().and_then(|b| b.try_into().ok()).ok_or_else(|| format!("{text} is no MAC address: six hexadecimal bytes"))
+}
+
+/// Bytes of the packet buffer on the transmit side (8.2.3.9).
+const TRANSMIT_BUFFER: usize = 160 << 10;
+/// How often the model's clock moves while nothing happens.
+const BEAT: Duration = Duration::from_millis(1);
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let (socket, wire, peer, mac) = match args.as_slice() {
-        [socket, wire, peer] => (socket, wire, peer, None),
-        [socket, wire, peer, mac] => (socket, wire, peer, Some(mac.as_str())),
-        _ => {
-            eprintln!("usage: x520-server SOCKET WIRE PEER [MAC]");
-            return ExitCode::FAILURE;
-        }
-    };
-    match serve(Path::new(socket), Path::new(wire), PathBuf::from(peer), mac) {
+    match serve(Options::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("x520-server: {why}");
@@ -44,31 +83,96 @@ fn main() -> ExitCode {
     }
 }
 
-fn serve(socket: &Path, wire: &Path, peer: PathBuf, mac: Option<&str>) -> Result<(), String> {
-    let mut config = x520_model::Config::default();
-    if let Some(mac) = mac {
-        let bytes: Vec<u8> = mac.split(':').filter_map(|b| u8::from_str_radix(b, 16).ok()).collect();
-        config.mac = bytes.try_into().map_err(|_| format!("{mac} is no MAC address: six hexadecimal bytes"))?;
+fn serve(options: Options) -> Result<(), String> {
+    let mut config = x520_model::Config { transmit_buffer: TRANSMIT_BUFFER, ..x520_model::Config::default() };
+    if let Some(mac) = options.mac {
+        config.mac = mac;
     }
-    let _ = std::fs::remove_file(wire);
-    let wire = UnixDatagram::bind(wire).map_err(|e| format!("{}: {e}", wire.display()))?;
-    wire.set_read_timeout(Some(Duration::from_millis(1))).map_err(|e| e.to_string())?;
-    // A wire that is full loses frames: two servers must not wait for each other.
-    let sender = UnixDatagram::unbound().map_err(|e| e.to_string())?;
-    sender.set_nonblocking(true).map_err(|e| e.to_string())?;
-    let device = Arc::new(Mutex::new(Device::new(config, sender, peer)));
+    let wire = match (&options.wire.wire.as_deref(), &options.wire.tap) {
+        (Some([own, peer]), _) => Wire::sockets(own, peer.clone()).map_err(|e| format!("{}: {e}", own.display()))?,
+        (_, Some(name)) => Wire::tap(name).map_err(|e| format!("tap {name}: {e}"))?,
+        _ => return Err("no wire".to_owned()),
+    };
+    let capture = options.pcap.as_deref().map(capture).transpose()?;
+    let replay = options.replay.as_deref().map(recorded).transpose()?;
+    let wake = Arc::new(Condvar::new());
+    let device = Arc::new(Mutex::new(Device::new(config, Arc::clone(&wake), capture)));
+    let (out, sender) = (wire.try_clone().map_err(|e| e.to_string())?, Arc::clone(&device));
+    thread::spawn(move || send(out, &sender, &wake));
     let receiver = Arc::clone(&device);
-    // Frames and time come while the guest is silent, too.
-    std::thread::spawn(move || {
-        let mut frame = [0; 16_384];
-        loop {
-            let len = wire.recv(&mut frame).ok();
-            let mut device = receiver.lock().unwrap_or_else(PoisonError::into_inner);
-            device.turn(len.and_then(|n| frame.get(..n)));
-        }
-    });
-    let server = Server::new(socket, true, irqs(), regions()).map_err(|e| e.to_string())?;
+    thread::spawn(move || receive(wire, &receiver));
+    let told = Arc::clone(&device);
+    thread::spawn(move || obey(&told));
+    if let Some(frames) = replay {
+        let player = Arc::clone(&device);
+        thread::spawn(move || play(&frames, &player));
+    }
+    let server = Server::new(&options.socket, true, irqs(), regions()).map_err(|e| e.to_string())?;
     server.run(&mut Shared(device)).map_err(|e| e.to_string())
+}
+
+fn capture(path: &Path) -> Result<pcap::Writer<File>, String> {
+    let file = File::create(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    pcap::Writer::new(file).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+fn recorded(path: &Path) -> Result<Vec<pcap::Frame>, String> {
+    File::open(path).and_then(pcap::read).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// The device, also after a thread has panicked with it.
+pub fn lock(device: &Mutex<Device>) -> MutexGuard<'_, Device> {
+    device.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One frame at a time: what the wire has not room for stays in the device, where flow control still reaches it.
+fn send(mut wire: Wire, device: &Mutex<Device>, wake: &Condvar) {
+    loop {
+        let frame = {
+            let mut device = lock(device);
+            loop {
+                match device.take_sent() {
+                    Some(frame) => break frame,
+                    None => device = wake.wait(device).unwrap_or_else(PoisonError::into_inner),
+                }
+            }
+        };
+        wire.send(&frame);
+    }
+}
+
+/// Frames and time come while the guest is silent, too.
+fn receive(mut wire: Wire, device: &Mutex<Device>) {
+    let mut buffer = [0; 16_384];
+    let mut wait = BEAT;
+    loop {
+        let frame = wire.receive(&mut buffer, wait);
+        let mut device = lock(device);
+        device.turn(frame);
+        wait = device.throttled().map_or(BEAT, |t| t.min(BEAT));
+    }
+}
+
+fn obey(device: &Mutex<Device>) {
+    for line in std::io::stdin().lines().map_while(Result::ok) {
+        match line.trim() {
+            "cable out" => lock(device).set_cable(false),
+            "cable in" => lock(device).set_cable(true),
+            other => eprintln!("x520-server: {other:?} is no command: cable out, cable in"),
+        }
+    }
+}
+
+fn play(frames: &[pcap::Frame], device: &Mutex<Device>) {
+    while !lock(device).link_is_up() {
+        thread::sleep(BEAT);
+    }
+    let (begin, first) = (Instant::now(), frames.first().map_or(0, |f| f.microseconds));
+    for frame in frames {
+        let at = begin + Duration::from_micros(frame.microseconds.saturating_sub(first));
+        thread::sleep(at.saturating_duration_since(Instant::now()));
+        lock(device).turn(Some(&frame.bytes));
+    }
 }
 
 fn regions() -> Vec<ServerRegion> {
@@ -95,10 +199,14 @@ fn regions() -> Vec<ServerRegion> {
 
 fn irqs() -> Vec<IrqInfo> {
     (0..VFIO_PCI_NUM_IRQS)
-        .map(|index| IrqInfo {
-            index,
-            flags: VFIO_IRQ_INFO_EVENTFD,
-            count: if index == VFIO_PCI_MSIX_IRQ_INDEX { config_space::VECTORS } else { 0 },
+        .map(|index| match index {
+            VFIO_PCI_INTX_IRQ_INDEX => IrqInfo {
+                index,
+                flags: VFIO_IRQ_INFO_EVENTFD | VFIO_IRQ_INFO_MASKABLE | VFIO_IRQ_INFO_AUTOMASKED,
+                count: 1,
+            },
+            VFIO_PCI_MSIX_IRQ_INDEX => IrqInfo { index, flags: VFIO_IRQ_INFO_EVENTFD, count: config_space::VECTORS },
+            _ => IrqInfo { index, flags: VFIO_IRQ_INFO_EVENTFD, count: 0 },
         })
         .collect()
 }
