@@ -73,6 +73,13 @@ const VIRTIO_GSO_TCPV6: u8 = 4;
 const VIRTIO_GSO_ECN: u8 = 0x80;
 
 impl Offload {
+    /// Nothing is to be done.
+    #[must_use]
+    #[inline(always)]
+    pub const fn is_none(&self) -> bool {
+        self.checksum.is_none() && self.mss.is_none() && self.vlan.is_none()
+    }
+
     /// What the header of a virtio-net frame asks for (virtio 1.3, 5.1.6.2). None: what it asks for does not exist, or
     /// was not asked for rightly.
     #[must_use]

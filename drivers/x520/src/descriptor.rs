@@ -44,6 +44,14 @@ pub(crate) struct ReceiveStatus {
     pub vlan: u16,
 }
 
+impl ReceiveStatus {
+    /// A frame that begins and ends in this buffer, and was not damaged; whoever asks knows that it begins here.
+    #[inline(always)]
+    pub(crate) const fn is_whole_and_good(self) -> bool {
+        self.eop() && !self.rxe()
+    }
+}
+
 /// First word of a transmit context descriptor (7.2.3.2.3).
 #[bitfield(u64)]
 pub(crate) struct ContextLow {

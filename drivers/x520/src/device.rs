@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use crate::bits::Links;
 use crate::bring_up::{Failure, State};
-use crate::dma::{DESCRIPTOR_BYTES, DmaBuffer, Ring};
+use crate::dma::{DESCRIPTOR_BYTES, DmaBuffer, Ring, Slots};
 use crate::filter::{self, Filter};
 use crate::nic::{Limits, Link, Nic, Outcome, Outgoing, Received, Refused, Statistics};
 use crate::offload::MAX_HEADER;
@@ -108,8 +108,6 @@ pub struct X520<R, T> {
     pub(crate) address: [u8; 6],
     pub(crate) receive: Vec<ReceiveQueue>,
     pub(crate) transmit: Vec<TransmitQueue<T>>,
-    /// Transmit queues whose frames have to be given back before they can be used again: a bit each.
-    drain: u64,
     /// When each transmit queue last moved, and where it was.
     pub(crate) moved_at: Vec<u64>,
     position: Vec<u32>,
@@ -138,12 +136,16 @@ impl<R: Registers, T> X520<R, T> {
         for index in 0..config.receive_queues {
             let count = config.receive_descriptors as usize;
             let ring = Ring::new(take(count * DESCRIPTOR_BYTES)?).ok_or(ConfigError::Alignment(at))?;
-            receive.push(ReceiveQueue::new(index, ring, take(count * BUFFER_BYTES)?));
+            let len = count * BUFFER_BYTES;
+            let buffers = Slots::new(take(len)?, ring.mask()).ok_or(ConfigError::Memory(given, needed))?;
+            receive.push(ReceiveQueue::new(index, ring, buffers));
         }
         for index in 0..config.transmit_queues {
             let count = config.transmit_descriptors as usize;
             let ring = Ring::new(take(count * DESCRIPTOR_BYTES)?).ok_or(ConfigError::Alignment(at))?;
-            transmit.push(TransmitQueue::new(index, ring, take(count * MAX_HEADER)?));
+            let len = count * MAX_HEADER;
+            let headers = Slots::new(take(len)?, ring.mask()).ok_or(ConfigError::Memory(given, needed))?;
+            transmit.push(TransmitQueue::new(index, ring, headers));
         }
         Ok(Self {
             bus: Bus(registers),
@@ -153,7 +155,6 @@ impl<R: Registers, T> X520<R, T> {
             address: [0; 6],
             skipped: vec![None; receive.len()],
             receive,
-            drain: 0,
             moved_at: vec![0; transmit.len()],
             position: vec![0; transmit.len()],
             transmit,
@@ -184,6 +185,7 @@ impl<R: Registers, T> X520<R, T> {
         }
         self.link = Link::Down;
         self.step(now);
+        self.open_or_close();
     }
 
     /// Resets the device and leaves it so. Once [`X520::status`] says stopped, it does no DMA.
@@ -199,6 +201,7 @@ impl<R: Registers, T> X520<R, T> {
     pub unsafe fn assume_no_dma(&mut self) {
         self.state = State::Stopped;
         self.take_back();
+        self.open_or_close();
     }
 
     /// Tokens that are out: of frames that were taken and not given back.
@@ -209,18 +212,27 @@ impl<R: Registers, T> X520<R, T> {
 
     /// The device has ended all DMA: what the transmit queues hold is to be given back.
     pub(crate) fn take_back(&mut self) {
-        self.drain = 0;
-        for (n, queue) in self.transmit.iter_mut().enumerate() {
-            if queue.is_busy() {
-                self.drain |= 1 << n;
-            } else {
+        for queue in &mut self.transmit {
+            queue.draining = queue.is_busy();
+            if !queue.draining {
                 queue.restart();
             }
         }
     }
 
-    fn is_draining(&self, queue: u16) -> bool {
-        self.drain >> (queue & 63) & 1 == 1
+    /// Tells the transmit queues whether they take frames, so that each frame costs one look.
+    fn open_or_close(&mut self) {
+        for queue in &mut self.transmit {
+            queue.closed = if self.state != State::Running {
+                Some(Refused::NotReady)
+            } else if self.link == Link::Down {
+                Some(Refused::LinkDown)
+            } else if queue.draining {
+                Some(Refused::Full)
+            } else {
+                None
+            };
+        }
     }
 
     fn recover(&mut self, now: u64) {
@@ -247,8 +259,8 @@ impl<R: Registers, T> X520<R, T> {
         let mut hung = now >= self.statistics_at && self.read_statistics(now);
         for (n, queue) in self.transmit.iter().enumerate() {
             // Without a link the device sends nothing and would hold what it has for good.
-            hung |= self.link == Link::Down && queue.is_busy() && !self.is_draining(n as u16);
-            if !queue.is_waiting() || queue.position() != self.position[n] || self.is_draining(n as u16) {
+            hung |= self.link == Link::Down && queue.is_busy() && !queue.draining;
+            if !queue.is_waiting() || queue.position() != self.position[n] || queue.draining {
                 (self.position[n], self.moved_at[n]) = (queue.position(), now);
             }
             hung |= now.saturating_sub(self.moved_at[n]) > self.config.hang_time;
@@ -310,10 +322,11 @@ impl<R: Registers, T> Nic for X520<R, T> {
         if self.state == State::Running {
             self.watch(now);
         }
+        self.open_or_close();
         self.link != before
     }
 
-    #[inline]
+    #[inline(always)]
     fn receive(&mut self, queue: u16, budget: u32, sink: impl FnMut(Received<'_>)) -> u32 {
         if self.state != State::Running {
             return 0;
@@ -325,42 +338,32 @@ impl<R: Registers, T> Nic for X520<R, T> {
         count
     }
 
-    #[inline]
+    #[inline(always)]
     fn transmit(&mut self, queue: u16, frame: &Outgoing<'_>, token: T) -> Result<(), (Refused, T)> {
-        if self.state != State::Running {
-            return Err((Refused::NotReady, token));
-        }
-        if self.link == Link::Down {
-            return Err((Refused::LinkDown, token));
-        }
-        if self.is_draining(queue) {
-            return Err((Refused::Full, token));
-        }
         match self.transmit.get_mut(usize::from(queue)) {
+            Some(TransmitQueue { closed: Some(why), .. }) => Err((*why, token)),
             Some(queue) => queue.add(frame, token, self.config.max_frame),
             None => Err((Refused::Queue, token)),
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn flush(&mut self, queue: u16) {
-        if self.state == State::Running
-            && !self.is_draining(queue)
-            && let Some(queue) = self.transmit.get_mut(usize::from(queue))
+        if let Some(queue) = self.transmit.get_mut(usize::from(queue))
+            && queue.closed.is_none()
         {
             queue.flush(&self.bus);
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn reclaim(&mut self, queue: u16, done: impl FnMut(T, Outcome)) -> u32 {
-        let draining = self.is_draining(queue);
-        let Some(q) = self.transmit.get_mut(usize::from(queue)) else { return 0 };
-        if draining {
-            self.drain &= !(1 << queue);
-            q.drain(done)
-        } else {
-            q.reclaim(done)
+        let Some(queue) = self.transmit.get_mut(usize::from(queue)) else { return 0 };
+        if !queue.draining {
+            return queue.reclaim(done);
         }
+        let count = queue.drain(done);
+        self.open_or_close();
+        count
     }
 }

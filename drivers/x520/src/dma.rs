@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code, reason = "the same memory is reached by the CPU through pointers and by the device by address")]
 
+use core::marker::PhantomData;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -56,28 +57,84 @@ impl DmaBuffer {
         self.len = rest;
         Some(taken)
     }
+}
 
-    /// The bytes of the slot `index` of `size` bytes, of which `len` are wanted.
+/// A buffer cut into slots of `SIZE` bytes, as many as a ring has descriptors: a power of two.
+#[derive(Debug)]
+pub(crate) struct Slots<const SIZE: usize> {
+    memory: DmaBuffer,
+    mask: u32,
+}
+
+impl<const SIZE: usize> Slots<SIZE> {
+    /// Cuts a buffer for a ring with that mask. None: it is too short.
+    pub(crate) fn new(memory: DmaBuffer, mask: u32) -> Option<Self> {
+        let whole = (mask as usize + 1).checked_mul(SIZE).is_some_and(|len| len <= memory.len);
+        ((mask + 1).is_power_of_two() && whole).then_some(Self { memory, mask })
+    }
+
+    #[inline(always)]
+    fn at(&self, index: u32) -> usize {
+        (index & self.mask) as usize * SIZE
+    }
+
+    /// Address of a slot for the device.
+    #[inline(always)]
+    pub(crate) fn bus(&self, index: u32) -> u64 {
+        self.memory.bus + self.at(index) as u64
+    }
+
+    /// The first `len` bytes of a slot. None: it has not so many.
     ///
     /// # Safety
     /// The device does not write there while the result lives.
     #[inline(always)]
-    pub(crate) unsafe fn bytes(&self, index: u32, size: usize, len: usize) -> &[u8] {
-        let at = index as usize * size;
-        assert!(len <= size && at + len <= self.len);
-        // SAFETY: within the buffer, as just checked; the caller answers for the device.
-        unsafe { core::slice::from_raw_parts(self.host.as_ptr().add(at), len) }
+    pub(crate) unsafe fn bytes(&self, index: u32, len: usize) -> Option<&[u8]> {
+        // SAFETY: within the buffer: `new` has checked that it has a slot for each index under the mask; the caller answers
+        // for the device.
+        (len <= SIZE)
+            .then(|| unsafe { core::slice::from_raw_parts(self.memory.host.as_ptr().add(self.at(index)), len) })
     }
 
-    /// Copies `from` into the slot `index` of `size` bytes and gives its address for the device.
+    /// Copies `from` to the start of a slot and gives the slot's address for the device.
     #[inline(always)]
-    pub(crate) fn store(&mut self, index: u32, size: usize, from: &[u8]) -> u64 {
-        let at = index as usize * size;
-        assert!(from.len() <= size && at + from.len() <= self.len);
-        // SAFETY: within the buffer, as just checked, which nobody else writes to; `from` cannot overlap it, as no
-        // reference to the buffer is out while it is borrowed mutably.
-        unsafe { self.host.as_ptr().add(at).copy_from_nonoverlapping(from.as_ptr(), from.len()) };
-        self.bus + at as u64
+    pub(crate) fn store(&mut self, index: u32, from: &[u8]) -> u64 {
+        assert!(from.len() <= SIZE);
+        // SAFETY: within the buffer, as in `bytes`; nobody else writes there, and `from` cannot overlap it, as no reference
+        // to the buffer is out while it is borrowed mutably.
+        unsafe { copy_header(from, self.memory.host.as_ptr().add(self.at(index))) };
+        self.bus(index)
+    }
+
+    /// Puts a value into a slot, in the order of bytes on the wire.
+    pub(crate) fn put(&mut self, index: u32, offset: usize, value: u16) {
+        assert!(offset + 2 <= SIZE);
+        // SAFETY: within the slot, as just checked; nobody else writes there.
+        unsafe { self.memory.host.as_ptr().add(self.at(index) + offset).cast::<[u8; 2]>().write(value.to_be_bytes()) };
+    }
+}
+
+/// Copies a frame's header. Most have 33 to 64 bytes: a call of the general routine would cost more than two moves of 32,
+/// which overlap.
+///
+/// # Safety
+/// `to` takes `from.len()` bytes, which are not those of `from`.
+#[inline(always)]
+unsafe fn copy_header(from: &[u8], to: *mut u8) {
+    type Half = [u64; 4];
+    const HALF: usize = size_of::<Half>();
+    let (start, len) = (from.as_ptr(), from.len());
+    if len > HALF && len <= 2 * HALF {
+        // SAFETY: both halves lie within `len` bytes, which the caller answers for.
+        unsafe {
+            let (first, last) =
+                (start.cast::<Half>().read_unaligned(), start.add(len - HALF).cast::<Half>().read_unaligned());
+            to.cast::<Half>().write_unaligned(first);
+            to.add(len - HALF).cast::<Half>().write_unaligned(last);
+        }
+    } else {
+        // SAFETY: the caller answers for it.
+        unsafe { to.copy_from_nonoverlapping(start, len) };
     }
 }
 
@@ -114,37 +171,53 @@ impl Ring {
         self.mask
     }
 
+    /// The descriptors, for a loop to keep.
     #[inline(always)]
-    fn word(&self, index: u32, half: usize) -> &AtomicU64 {
-        let at = (index & self.mask) as usize * 2 + half;
-        // SAFETY: the mask keeps it within the buffer, which is aligned; the CPU's access to it is atomic, as the
-        // device's is for aligned words of 64 bits.
-        unsafe { &*self.memory.host.as_ptr().cast::<AtomicU64>().add(at) }
+    pub(crate) fn descriptors(&self) -> Descriptors<'_> {
+        Descriptors { base: self.memory.host.cast(), mask: self.mask, ring: PhantomData }
+    }
+}
+
+/// The descriptors of a ring. The device writes some of them at any time, in aligned words of 64 bits.
+#[derive(Clone, Copy)]
+pub(crate) struct Descriptors<'a> {
+    base: NonNull<[AtomicU64; 2]>,
+    mask: u32,
+    ring: PhantomData<&'a Ring>,
+}
+
+impl Descriptors<'_> {
+    #[inline(always)]
+    fn words(&self, index: u32) -> &[AtomicU64; 2] {
+        // SAFETY: the mask keeps it within the ring's buffer, which is aligned and lives; the CPU's access to it is atomic, as
+        // the device's is.
+        unsafe { self.base.add((index & self.mask) as usize).as_ref() }
     }
 
     /// The second word, in which the device says that it is done; what it wrote before is visible after.
     #[inline(always)]
     pub(crate) fn status(&self, index: u32) -> u64 {
-        self.word(index, 1).load(Ordering::Acquire)
+        self.words(index)[1].load(Ordering::Acquire)
     }
 
     /// The first word.
     #[inline(always)]
     pub(crate) fn first(&self, index: u32) -> u64 {
-        self.word(index, 0).load(Ordering::Relaxed)
+        self.words(index)[0].load(Ordering::Relaxed)
     }
 
     /// Writes both. The device looks only once the tail has moved past them.
     #[inline(always)]
-    pub(crate) fn write(&mut self, index: u32, words: [u64; 2]) {
-        self.word(index, 0).store(words[0], Ordering::Relaxed);
-        self.word(index, 1).store(words[1], Ordering::Relaxed);
+    pub(crate) fn write(&self, index: u32, words: [u64; 2]) {
+        let slot = self.words(index);
+        slot[0].store(words[0], Ordering::Relaxed);
+        slot[1].store(words[1], Ordering::Relaxed);
     }
 
     /// Adds bits to the second word.
     #[inline(always)]
-    pub(crate) fn or_status(&mut self, index: u32, bits: u64) {
-        let word = self.word(index, 1);
+    pub(crate) fn or_status(&self, index: u32, bits: u64) {
+        let word = &self.words(index)[1];
         word.store(word.load(Ordering::Relaxed) | bits, Ordering::Relaxed);
     }
 }

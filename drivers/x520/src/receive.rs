@@ -7,7 +7,7 @@
 #![allow(unsafe_code, reason = "received bytes are lent out of memory that the device wrote")]
 
 use crate::descriptor::{PACKET_UDP, ReceiveInfo, ReceiveStatus};
-use crate::dma::{DmaBuffer, Ring};
+use crate::dma::{Ring, Slots};
 use crate::nic::{Checked, Received};
 use crate::registers::{Bus, RDT, Registers};
 
@@ -21,7 +21,7 @@ const BATCH: u32 = 32;
 pub(crate) struct ReceiveQueue {
     index: u16,
     ring: Ring,
-    buffers: DmaBuffer,
+    buffers: Slots<BUFFER_BYTES>,
     /// The next descriptor to look at; runs on, masked when used.
     next: u32,
     /// Descriptors that are ready but not shown to the device yet, the one that stays here left out.
@@ -32,7 +32,7 @@ pub(crate) struct ReceiveQueue {
 }
 
 impl ReceiveQueue {
-    pub(crate) fn new(index: u16, ring: Ring, buffers: DmaBuffer) -> Self {
+    pub(crate) fn new(index: u16, ring: Ring, buffers: Slots<BUFFER_BYTES>) -> Self {
         let batch = BATCH.min((ring.mask() + 1) / 4);
         Self { index, ring, buffers, next: 0, ready: 0, batch, malformed: 0 }
     }
@@ -45,101 +45,103 @@ impl ReceiveQueue {
     pub(crate) fn restart(&mut self) {
         (self.next, self.ready) = (0, self.ring.mask());
         for i in 0..=self.ring.mask() {
-            self.renew(i);
+            self.ring.descriptors().write(i, [self.buffers.bus(i), 0]);
         }
     }
 
     /// Shows the device what is ready.
     pub(crate) fn give<R: Registers>(&mut self, bus: &Bus<R>) {
         self.ready = 0;
-        bus.write(&RDT, self.index, self.next.wrapping_sub(1) & self.ring.mask());
+        show(bus, self.index, &self.ring, self.next);
     }
 
     /// The descriptor that is waited for, if the device has not written it back.
     pub(crate) fn awaited(&self) -> Option<u32> {
-        let status = ReceiveStatus::from_bits(self.ring.status(self.next));
+        let status = ReceiveStatus::from_bits(self.ring.descriptors().status(self.next));
         (!status.dd()).then_some(self.next & self.ring.mask())
     }
 
     #[inline(always)]
-    fn renew(&mut self, index: u32) {
-        let index = index & self.ring.mask();
-        self.ring.write(index, [self.buffers.bus() + u64::from(index) * BUFFER_BYTES as u64, 0]);
-    }
-
-    #[inline]
     pub(crate) fn poll<R: Registers>(&mut self, bus: &Bus<R>, budget: u32, mut sink: impl FnMut(Received<'_>)) -> u32 {
-        let mut count = 0;
+        let descriptors = self.ring.descriptors();
+        let (mut next, mut ready, mut count) = (self.next, self.ready, 0);
         while count < budget {
-            let status = ReceiveStatus::from_bits(self.ring.status(self.next));
+            let status = ReceiveStatus::from_bits(descriptors.status(next));
             if !status.dd() {
                 break;
             }
-            let used = if status.eop() { self.single(status, &mut sink) } else { self.several(&mut sink) };
+            // A frame in one buffer is written on the spot; all else is rare.
+            // SAFETY: the device has said that it is done with this buffer (DD), and gets it back only by a tail that moves
+            // past it, after the borrow has ended.
+            let used = match unsafe { self.buffers.bytes(next, usize::from(status.len())) } {
+                Some(piece) if status.is_whole_and_good() => {
+                    sink(describe(ReceiveInfo::from_bits(descriptors.first(next)), status, &[piece]));
+                    1
+                }
+                _ => several(&self.ring, &self.buffers, next, &mut self.malformed, &mut sink),
+            };
             if used == 0 {
                 break;
             }
-            for i in 0..used {
-                self.renew(self.next.wrapping_add(i));
+            let end = next.wrapping_add(used);
+            while next != end {
+                descriptors.write(next, [self.buffers.bus(next), 0]);
+                next = next.wrapping_add(1);
             }
-            self.next = self.next.wrapping_add(used);
-            self.ready += used;
+            ready += used;
             count += 1;
-            if self.ready >= self.batch {
-                self.give(bus);
+            if ready >= self.batch {
+                ready = 0;
+                show(bus, self.index, &self.ring, next);
             }
         }
+        (self.next, self.ready) = (next, ready);
         count
     }
+}
 
-    /// A frame in one buffer. How many descriptors it takes.
-    #[inline(always)]
-    fn single(&mut self, status: ReceiveStatus, sink: &mut impl FnMut(Received<'_>)) -> u32 {
-        let info = ReceiveInfo::from_bits(self.ring.first(self.next));
-        match self.piece(self.next, status) {
-            Some(piece) if !status.rxe() => sink(describe(info, status, &[piece])),
-            _ => self.malformed += 1,
+/// Moves the tail to the descriptor before `next`.
+#[inline(always)]
+fn show<R: Registers>(bus: &Bus<R>, queue: u16, ring: &Ring, next: u32) {
+    bus.write(&RDT, queue, next.wrapping_sub(1) & ring.mask());
+}
+
+/// A frame in several buffers, or one that is no good. How many descriptors it takes; 0: it is not all there yet.
+#[cold]
+#[inline(never)]
+fn several(
+    ring: &Ring,
+    buffers: &Slots<BUFFER_BYTES>,
+    next: u32,
+    malformed: &mut u64,
+    sink: &mut impl FnMut(Received<'_>),
+) -> u32 {
+    let descriptors = ring.descriptors();
+    let mut pieces: [&[u8]; MAX_PIECES] = [&[]; MAX_PIECES];
+    let mut good = true;
+    // One frame cannot hold all descriptors, whatever they say.
+    for i in 0..=ring.mask() {
+        let at = next.wrapping_add(i);
+        let status = ReceiveStatus::from_bits(descriptors.status(at));
+        if !status.dd() {
+            return 0;
         }
-        1
-    }
-
-    /// A frame in several buffers. How many descriptors it takes; 0: it is not all there yet.
-    fn several(&mut self, sink: &mut impl FnMut(Received<'_>)) -> u32 {
-        let mut pieces: [&[u8]; MAX_PIECES] = [&[]; MAX_PIECES];
-        let mut good = true;
-        // One frame cannot hold all descriptors, whatever they say.
-        for i in 0..=self.ring.mask() {
-            let at = self.next.wrapping_add(i);
-            let status = ReceiveStatus::from_bits(self.ring.status(at));
-            if !status.dd() {
-                return 0;
-            }
-            match (pieces.get_mut(i as usize), self.piece(at, status)) {
-                (Some(place), Some(piece)) => *place = piece,
-                _ => good = false,
-            }
-            if status.eop() {
-                if good && !status.rxe() {
-                    let info = ReceiveInfo::from_bits(self.ring.first(at));
-                    sink(describe(info, status, &pieces[..=i as usize]));
-                } else {
-                    self.malformed += 1;
-                }
-                return i + 1;
-            }
+        // SAFETY: as in `poll`.
+        match (pieces.get_mut(i as usize), unsafe { buffers.bytes(at, usize::from(status.len())) }) {
+            (Some(place), Some(piece)) => *place = piece,
+            _ => good = false,
         }
-        self.malformed += 1;
-        self.ring.mask() + 1
+        if status.eop() {
+            if good && !status.rxe() {
+                sink(describe(ReceiveInfo::from_bits(descriptors.first(at)), status, &pieces[..=i as usize]));
+            } else {
+                *malformed += 1;
+            }
+            return i + 1;
+        }
     }
-
-    /// What a descriptor's buffer holds. None: more than there is room.
-    #[inline(always)]
-    fn piece(&self, index: u32, status: ReceiveStatus) -> Option<&[u8]> {
-        let len = usize::from(status.len());
-        // SAFETY: the device has said that it is done with this buffer (DD), and gets it back only by a tail that moves
-        // past it, after the borrow has ended.
-        (len <= BUFFER_BYTES).then(|| unsafe { self.buffers.bytes(index & self.ring.mask(), BUFFER_BYTES, len) })
-    }
+    *malformed += 1;
+    ring.mask() + 1
 }
 
 #[inline(always)]

@@ -7,10 +7,10 @@
 use alloc::boxed::Box;
 use alloc::vec;
 
-use crate::descriptor::{TYPE_DATA, TransmitData};
-use crate::dma::{DmaBuffer, Ring};
+use crate::descriptor::{ContextHigh, TYPE_DATA, TransmitData};
+use crate::dma::{Descriptors, Ring, Slots};
 use crate::nic::{Outcome, Outgoing, Refused, Segment};
-use crate::offload::{MAX_HEADER, Plan, plan};
+use crate::offload::{MAX_HEADER, TAG_BYTES, is_tagged, plan};
 use crate::registers::{Bus, Registers, TDT};
 
 /// Segments of a frame: 38 descriptors are allowed (7.2.1.1), of which one is the header's.
@@ -18,31 +18,66 @@ pub(crate) const MAX_SEGMENTS: usize = 36;
 /// Bytes of the shortest frame that the device pads (7.2.1.2).
 const MIN_FRAME: u32 = 17;
 
+/// What every data descriptor says.
+const DATA: u64 = TransmitData::new().with_dtyp(TYPE_DATA).with_dext(true).with_ifcs(true).into_bits();
+const END: u64 = TransmitData::new().with_eop(true).into_bits();
+const REPORT: u64 = TransmitData::new().with_rs(true).into_bits();
+
+/// Frames that were shown to the device together. Counts run on, like all positions here.
+#[derive(Clone, Copy, Debug, Default)]
+struct Batch {
+    /// The descriptor behind it.
+    end: u32,
+    /// The frame behind it.
+    frames: u32,
+}
+
 pub(crate) struct TransmitQueue<T> {
     index: u16,
+    /// Why it takes no frames; None: it does.
+    pub closed: Option<Refused>,
+    /// What it holds has to be given back before it can be used again: the device has ended all DMA.
+    pub draining: bool,
     ring: Ring,
-    headers: DmaBuffer,
-    /// By index of a frame's last descriptor.
+    headers: Slots<MAX_HEADER>,
+    /// By number of the frame. There are never more frames than descriptors.
     tokens: Box<[Option<T>]>,
-    /// By index of a batch's first descriptor: its last.
-    ends: Box<[u32]>,
-    /// First descriptor that the device may still need; runs on, like the two below.
+    /// By first descriptor.
+    batches: Box<[Batch]>,
+    /// First descriptor that the device may still need.
     clean: u32,
-    /// First descriptor of the batch that has not been shown to the device.
-    batch: u32,
+    /// First descriptor that has not been shown to the device.
+    shown: u32,
     /// The next descriptor to write.
     next: u32,
+    /// The frame to give back next.
+    oldest: u32,
+    /// The number that the next frame gets.
+    newest: u32,
     contexts: [Option<[u64; 2]>; 2],
     /// The context to replace next.
     victim: u8,
 }
 
 impl<T> TransmitQueue<T> {
-    pub(crate) fn new(index: u16, ring: Ring, headers: DmaBuffer) -> Self {
+    pub(crate) fn new(index: u16, ring: Ring, headers: Slots<MAX_HEADER>) -> Self {
         let count = ring.mask() as usize + 1;
-        let tokens = (0..count).map(|_| None).collect();
-        let ends = vec![0; count].into_boxed_slice();
-        Self { index, ring, headers, tokens, ends, clean: 0, batch: 0, next: 0, contexts: [None; 2], victim: 0 }
+        Self {
+            index,
+            closed: Some(Refused::NotReady),
+            draining: false,
+            ring,
+            headers,
+            tokens: (0..count).map(|_| None).collect(),
+            batches: vec![Batch::default(); count].into_boxed_slice(),
+            clean: 0,
+            shown: 0,
+            next: 0,
+            oldest: 0,
+            newest: 0,
+            contexts: [None; 2],
+            victim: 0,
+        }
     }
 
     pub(crate) fn ring(&self) -> &Ring {
@@ -56,13 +91,12 @@ impl<T> TransmitQueue<T> {
 
     /// Tokens that are out.
     pub(crate) fn outstanding(&self) -> usize {
-        self.tokens.iter().flatten().count()
+        self.newest.wrapping_sub(self.oldest) as usize
     }
 
     /// Whether the device was shown frames and has not yet said that the first of them are done.
     pub(crate) fn is_waiting(&self) -> bool {
-        let end = self.ends[(self.clean & self.ring.mask()) as usize];
-        self.clean != self.batch && !TransmitData::from_bits(self.ring.status(end)).dd()
+        self.clean != self.shown && self.done().is_none()
     }
 
     /// The first descriptor that the device may still need.
@@ -70,159 +104,183 @@ impl<T> TransmitQueue<T> {
         self.clean
     }
 
-    #[inline]
+    /// The oldest batch that was shown, if the device is done with it.
+    #[inline(always)]
+    fn done(&self) -> Option<Batch> {
+        let batch = self.batches[(self.clean & self.ring.mask()) as usize];
+        let last = TransmitData::from_bits(self.ring.descriptors().status(batch.end.wrapping_sub(1)));
+        last.dd().then_some(batch)
+    }
+
+    #[inline(always)]
     pub(crate) fn add(&mut self, frame: &Outgoing<'_>, token: T, max_frame: u32) -> Result<(), (Refused, T)> {
-        match self.prepare(frame, max_frame) {
-            Ok(plan) => {
-                self.write(frame, &plan, token);
+        match self.write(frame, max_frame) {
+            Ok(end) => {
+                self.next = end;
+                self.tokens[(self.newest & self.ring.mask()) as usize] = Some(token);
+                self.newest = self.newest.wrapping_add(1);
                 Ok(())
             }
             Err(why) => Err((why, token)),
         }
     }
 
+    /// Writes a frame's descriptors behind `next`, which nobody looks at before it moves. The descriptor behind them.
     #[inline(always)]
-    fn prepare(&mut self, frame: &Outgoing<'_>, max_frame: u32) -> Result<Plan, Refused> {
-        if frame.header.len() > MAX_HEADER {
+    fn write(&mut self, frame: &Outgoing<'_>, max_frame: u32) -> Result<u32, Refused> {
+        let (header, segments) = (frame.header, frame.segments);
+        if header.len() > MAX_HEADER {
             return Err(Refused::Header);
         }
-        if frame.segments.len() > MAX_SEGMENTS {
+        if segments.len() > MAX_SEGMENTS {
             return Err(Refused::Segments);
         }
-        let payload: u32 = frame.segments.iter().map(|s| u32::from(s.len())).sum();
-        let total = payload + frame.header.len() as u32;
-        if total < MIN_FRAME || frame.segments.iter().any(Segment::is_empty) {
-            return Err(Refused::Length);
-        }
-        let plan = plan(frame.header, total, &frame.offload, max_frame)?;
-        let wanted = 2 + frame.segments.len() as u32;
         // One descriptor stays free: tail equal to head means that the ring is empty.
-        if self.next.wrapping_sub(self.clean) + wanted > self.ring.mask() {
+        if self.next.wrapping_sub(self.clean) + 2 + segments.len() as u32 > self.ring.mask() {
             return Err(Refused::Full);
         }
-        Ok(plan)
+        if !frame.offload.is_none() {
+            return self.write_offloaded(frame, max_frame);
+        }
+        let descriptors = self.ring.descriptors();
+        let (first, mut total) = (self.next, header.len() as u32);
+        let mut at = first;
+        if !header.is_empty() {
+            let address = self.headers.store(at, header);
+            descriptors.write(at, [address, DATA | header.len() as u64]);
+            at = at.wrapping_add(1);
+        }
+        for segment in segments {
+            descriptors.write(at, [segment.address(), DATA | u64::from(segment.len())]);
+            total += u32::from(segment.len());
+            at = at.wrapping_add(1);
+            if segment.is_empty() {
+                return Err(Refused::Length);
+            }
+        }
+        if !fits(header, total, max_frame) {
+            return Err(Refused::Length);
+        }
+        finish(descriptors, first, at, TransmitData::new().with_paylen(total));
+        Ok(at)
     }
 
-    #[inline(always)]
-    fn write(&mut self, frame: &Outgoing<'_>, plan: &Plan, token: T) {
-        let mut first = TransmitData::new()
-            .with_dtyp(TYPE_DATA)
-            .with_dext(true)
-            .with_ifcs(true)
+    /// As `write`, for a frame that the device is to change.
+    #[inline(never)]
+    fn write_offloaded(&mut self, frame: &Outgoing<'_>, max_frame: u32) -> Result<u32, Refused> {
+        let (header, segments) = (frame.header, frame.segments);
+        let total = segments.iter().map(|s| u32::from(s.len())).sum::<u32>() + header.len() as u32;
+        if total < MIN_FRAME || segments.iter().any(Segment::is_empty) {
+            return Err(Refused::Length);
+        }
+        let plan = plan(header, total, &frame.offload, max_frame)?;
+        let descriptors = self.ring.descriptors();
+        let mut first = self.next;
+        let mut options = TransmitData::new()
             .with_vle(plan.vle)
             .with_tse(plan.tse)
             .with_ixsm(plan.ixsm)
             .with_txsm(plan.txsm)
             .with_paylen(plan.paylen);
         if let Some(context) = plan.context {
-            first = first.with_idx(self.context(context)).with_cc(true);
+            let known = self.contexts.iter().position(|c| *c == Some(context));
+            let slot = known.unwrap_or(usize::from(self.victim));
+            if known.is_none() {
+                self.contexts[slot] = Some(context);
+                self.victim ^= 1;
+                let high = ContextHigh::from_bits(context[1]).with_idx(slot as u8);
+                descriptors.write(first, [context[0], high.into_bits()]);
+                first = first.wrapping_add(1);
+            }
+            options = options.with_idx(slot as u8).with_cc(true);
         }
-        if !frame.header.is_empty() {
-            let slot = self.next & self.ring.mask();
-            let address = if plan.tse {
-                self.headers.store(slot, MAX_HEADER, patched(frame.header, plan, &mut [0; MAX_HEADER]))
-            } else {
-                self.headers.store(slot, MAX_HEADER, frame.header)
-            };
-            let word = first.with_len(frame.header.len() as u16).with_eop(frame.segments.is_empty());
-            self.push([address, word.into_bits()]);
+        // Every descriptor of a frame says what is done to it; length and checksums count in the first.
+        let data = DATA | TransmitData::new().with_vle(plan.vle).with_tse(plan.tse).into_bits();
+        let mut at = first;
+        if !header.is_empty() {
+            let address = self.headers.store(at, header);
+            for (offset, value) in plan.patches.iter().flatten() {
+                self.headers.put(at, *offset, *value);
+            }
+            descriptors.write(at, [address, data | header.len() as u64]);
+            at = at.wrapping_add(1);
         }
-        for (i, segment) in frame.segments.iter().enumerate() {
-            let word = first.with_len(segment.len()).with_eop(i + 1 == frame.segments.len());
-            self.push([segment.address(), word.into_bits()]);
+        for segment in segments {
+            descriptors.write(at, [segment.address(), data | u64::from(segment.len())]);
+            at = at.wrapping_add(1);
         }
-        let last = self.next.wrapping_sub(1) & self.ring.mask();
-        self.tokens[last as usize] = Some(token);
-    }
-
-    /// The slot of a context, which is written to the ring first if the device does not know it.
-    #[inline(always)]
-    fn context(&mut self, words: [u64; 2]) -> u8 {
-        if let Some(slot) = self.contexts.iter().position(|c| *c == Some(words)) {
-            return slot as u8;
-        }
-        let slot = self.victim;
-        self.victim ^= 1;
-        self.contexts[usize::from(slot)] = Some(words);
-        let high = crate::descriptor::ContextHigh::from_bits(words[1]).with_idx(slot);
-        self.push([words[0], high.into_bits()]);
-        slot
+        finish(descriptors, first, at, options);
+        Ok(at)
     }
 
     #[inline(always)]
-    fn push(&mut self, words: [u64; 2]) {
-        self.ring.write(self.next & self.ring.mask(), words);
-        self.next = self.next.wrapping_add(1);
-    }
-
-    #[inline]
     pub(crate) fn flush<R: Registers>(&mut self, bus: &Bus<R>) {
-        if self.batch == self.next {
+        if self.shown == self.next {
             return;
         }
         let mask = self.ring.mask();
-        let last = self.next.wrapping_sub(1) & mask;
-        self.ring.or_status(last, TransmitData::new().with_rs(true).into_bits());
-        self.ends[(self.batch & mask) as usize] = last;
-        self.batch = self.next;
+        self.ring.descriptors().or_status(self.next.wrapping_sub(1), REPORT);
+        self.batches[(self.shown & mask) as usize] = Batch { end: self.next, frames: self.newest };
+        self.shown = self.next;
         bus.write(&TDT, self.index, self.next & mask);
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn reclaim(&mut self, mut done: impl FnMut(T, Outcome)) -> u32 {
+        let begin = self.oldest;
+        while self.clean != self.shown
+            && let Some(batch) = self.done()
+        {
+            self.give_back(batch.frames, |token| done(token, Outcome::Sent));
+            self.clean = batch.end;
+        }
+        self.oldest.wrapping_sub(begin)
+    }
+
+    /// Gives back the tokens of frames up to the number `end`.
+    #[inline(always)]
+    fn give_back(&mut self, end: u32, mut done: impl FnMut(T)) {
         let mask = self.ring.mask();
-        let mut count = 0;
-        while self.clean != self.batch {
-            let end = self.ends[(self.clean & mask) as usize];
-            if !TransmitData::from_bits(self.ring.status(end)).dd() {
-                break;
-            }
-            loop {
-                let at = self.clean & mask;
-                self.clean = self.clean.wrapping_add(1);
-                if let Some(token) = self.tokens[at as usize].take() {
-                    done(token, Outcome::Sent);
-                    count += 1;
-                }
-                if at == end {
-                    break;
-                }
+        while self.oldest != end {
+            let token = self.tokens[(self.oldest & mask) as usize].take();
+            self.oldest = self.oldest.wrapping_add(1);
+            // There is one: it was put there when the frame was taken.
+            if let Some(token) = token {
+                done(token);
             }
         }
-        count
     }
 
     /// Gives back all that is left, as the device can DMA no more, and starts anew.
+    #[cold]
     pub(crate) fn drain(&mut self, mut done: impl FnMut(T, Outcome)) -> u32 {
-        let mut count = self.reclaim(&mut done);
-        while self.clean != self.next {
-            let at = (self.clean & self.ring.mask()) as usize;
-            self.clean = self.clean.wrapping_add(1);
-            if let Some(token) = self.tokens[at].take() {
-                done(token, Outcome::Dropped);
-                count += 1;
-            }
-        }
+        let count = self.reclaim(&mut done);
+        let begin = self.oldest;
+        self.give_back(self.newest, |token| done(token, Outcome::Dropped));
+        let dropped = self.oldest.wrapping_sub(begin);
         self.restart();
-        count
+        count + dropped
     }
 
     /// Starts anew at descriptor 0. Nothing waits any more.
     pub(crate) fn restart(&mut self) {
-        (self.clean, self.batch, self.next) = (0, 0, 0);
+        (self.clean, self.shown, self.next) = (0, 0, 0);
         self.contexts = [None; 2];
         self.victim = 0;
+        self.draining = false;
     }
 }
 
-/// The header with the plan's changes.
-fn patched<'a>(header: &[u8], plan: &Plan, copy: &'a mut [u8; MAX_HEADER]) -> &'a [u8] {
-    let copy = &mut copy[..header.len()];
-    copy.copy_from_slice(header);
-    for (at, value) in plan.patches.iter().flatten() {
-        if let Some(field) = copy.get_mut(*at..*at + 2) {
-            field.copy_from_slice(&value.to_be_bytes());
-        }
-    }
-    copy
+/// Whether a frame of `total` bytes may be sent as it is: one with a tag may be longer.
+#[inline(always)]
+fn fits(header: &[u8], total: u32, max_frame: u32) -> bool {
+    (MIN_FRAME..=max_frame).contains(&total)
+        || (total > max_frame && is_tagged(header) && total <= max_frame + TAG_BYTES)
+}
+
+/// Says in a frame's first descriptor what it is, and in its last one that it ends.
+#[inline(always)]
+fn finish(descriptors: Descriptors<'_>, first: u32, end: u32, options: TransmitData) {
+    descriptors.or_status(first, options.into_bits());
+    descriptors.or_status(end.wrapping_sub(1), END);
 }
