@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result};
 
-use crate::{Outcome, copy_routine, e2e, fetch, paths, tools, ui};
+use crate::{Outcome, bench, copy_routine, e2e, fetch, paths, tools, ui};
 
 const BARE: &str = "x86_64-unknown-none";
 /// What builds only for the bare machine.
@@ -30,14 +30,16 @@ pub fn check() -> Result<Outcome> {
 pub fn test(full: bool) -> Result<Outcome> {
     let mut tally = e2e::Tally::default();
     unit_tests(&mut tally)?;
-    match copy_routine::verify() {
-        Ok(said) => {
-            tally.passed += 1;
-            ui::step("image", &said);
-        }
-        Err(error) => {
-            tally.failed += 1;
-            ui::error(&format!("{error:#}"));
+    for (what, result) in [("image", copy_routine::verify()), ("bench", bench::gate())] {
+        match result {
+            Ok(said) => {
+                tally.passed += 1;
+                ui::step(what, &said);
+            }
+            Err(error) => {
+                tally.failed += 1;
+                ui::error(&format!("{error:#}"));
+            }
         }
     }
     let scenarios = e2e::run_all(full)?;

@@ -89,7 +89,7 @@ fn run(options: &Options) -> Result<Tally> {
                 tally.skipped += 1;
                 continue;
             }
-            if one(scenario, platform, options.json) { tally.passed += 1 } else { tally.failed += 1 }
+            if one(scenario, platform, options) { tally.passed += 1 } else { tally.failed += 1 }
         }
     }
     if tally.passed + tally.failed + tally.skipped == 0 {
@@ -98,13 +98,13 @@ fn run(options: &Options) -> Result<Tally> {
     Ok(tally)
 }
 
-fn one(scenario: &Scenario, platform: Platform, as_json: bool) -> bool {
+fn one(scenario: &Scenario, platform: Platform, options: &Options) -> bool {
     ui::step("e2e", &format!("{} on {platform}", scenario.name));
     let begin = Instant::now();
-    let (result, figures) = scenario.execute(&mut Emulator::new(platform));
+    let (result, figures) = scenario.execute(&mut Emulator::new(platform), options.full);
     let good = result.is_ok();
     let seconds = begin.elapsed().as_secs_f64();
-    if as_json {
+    if options.json {
         let error = result.err().map(|error| format!("{error:#}"));
         let figures = figures.to_json();
         println!(

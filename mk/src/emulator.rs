@@ -1,6 +1,7 @@
 //! Starts emulators with a disc and connects to COM2.
 
 mod bochs;
+mod linux;
 mod qemu;
 
 use std::fs::{self, File};
@@ -57,9 +58,7 @@ impl Launch for Emulator {
 
     fn launch(&mut self, setup: &Setup) -> Result<Session> {
         let folder = paths::runs().join(format!("{}-{}", self.platform, setup.name));
-        if folder.exists() {
-            fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
-        }
+        fresh(&folder)?;
         let disc = image::disc(setup, &folder)?;
         let run = Run { setup, folder: &folder, disc: &disc };
         let (machine, input, output): (Process, Box<dyn std::io::Read + Send>, Box<dyn std::io::Write + Send>) =
@@ -72,6 +71,18 @@ impl Launch for Emulator {
         let log = File::create(folder.join("com2"))?;
         Ok(Session::new(Box::new(machine), input, output, Box::new(log), self.platform.patience()))
     }
+
+    fn launch_linux(&mut self, name: &str, setups: &[scenarios::linux::Setup]) -> Result<Vec<scenarios::linux::Linux>> {
+        linux::start(self, name, setups)
+    }
+}
+
+/// Removes what an earlier run has left.
+fn fresh(folder: &Path) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))?;
+    }
+    Ok(())
 }
 
 /// What both emulators are told.
@@ -88,6 +99,8 @@ struct Process {
     com1: PathBuf,
     /// The emulator's record of guest entries and the text that marks one.
     record: Option<(PathBuf, &'static str)>,
+    /// What others reach it by, for as long as it lives.
+    sockets: Vec<SocketPath>,
 }
 
 impl Process {
@@ -97,7 +110,7 @@ impl Process {
         command.stdin(Stdio::null()).stdout(words.try_clone()?).stderr(words);
         fs::write(run.folder.join("command"), format!("{command:?}\n"))?;
         let child = command.spawn().context("cannot start the emulator; `cargo mk fetch --again` brings it")?;
-        Ok(Self { child, com1: run.folder.join("com1"), record })
+        Ok(Self { child, com1: run.folder.join("com1"), record, sockets: Vec::new() })
     }
 }
 

@@ -17,7 +17,7 @@ use crate::ui::Progress;
 use crate::{paths, tools, ui};
 
 /// What is fetched, with everything it depends on.
-const PACKAGES: [&str; 13] = [
+const PACKAGES: &[&str] = &[
     "qemu-system-x86",
     "bochs",
     "bochs-term",
@@ -31,10 +31,13 @@ const PACKAGES: [&str; 13] = [
     "ovmf",
     "busybox-static",
     "iperf3",
+    "ethtool",
+    "valgrind",
 ];
 
-/// The package whose dependency is the current guest kernel. Only that one package of it is fetched.
-const KERNEL: &str = "linux-image-cloud-amd64";
+/// Packages whose dependency is a current kernel, and the folder that it is unpacked to: the guests' own, and the one that
+/// has drivers for real NICs. Only that one package of each is fetched.
+const KERNELS: [(&str, &str); 2] = [("linux-image-cloud-amd64", "kernel"), ("linux-image-amd64", "kernel-full")];
 
 /// Changed when the same list has to be unpacked in another way.
 const LAYOUT: u32 = 1;
@@ -49,28 +52,30 @@ pub fn ensure(again: bool) -> Result<()> {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
         bail!("the emulators come as Debian's amd64 packages: use an x86_64 Linux machine");
     }
-    ui::step("fetch", "emulators, GRUB and the guests' kernel into target/deps (about 150 MB, once)");
+    ui::step("fetch", "emulators, GRUB and the guests' kernels into target/deps (about 260 MB, once)");
     let apt = apt::Apt::prepare(&paths::deps().join("apt"))?;
     apt.update()?;
-    let kernel = apt.dependency(KERNEL, "linux-image-")?;
-    let packages = apt.download(&PACKAGES)?;
-    let kernel_package = apt.download_one(&kernel)?;
+    let packages = apt.download(PACKAGES)?;
 
     // Unpacked beside its place and moved there when complete: an interrupted run leaves no half tree.
     let fresh = paths::deps().join("unpacking");
     remove(&fresh)?;
     unpack(&packages, &fresh.join("tree"))?;
-    unpack(&[kernel_package], &fresh.join("kernel"))?;
+    for (package, folder) in KERNELS {
+        let kernel = apt.dependency(package, "linux-image-")?;
+        unpack(&[apt.download_one(&kernel)?], &fresh.join(folder))?;
+    }
     remove(&stamp_file)?;
-    for (from, to) in [("tree", paths::tree()), ("kernel", paths::guest_kernel())] {
-        remove(&to)?;
-        fs::rename(fresh.join(from), &to)?;
+    for folder in ["tree"].into_iter().chain(KERNELS.map(|(_, folder)| folder)) {
+        let place = paths::deps().join(folder);
+        remove(&place)?;
+        fs::rename(fresh.join(folder), &place)?;
     }
     remove(&fresh)?;
     apt.tidy()?;
     tools::write_wrappers()?;
     fs::write(&stamp_file, wanted)?;
-    ui::step("fetch", &format!("done: {} packages, guest kernel {kernel}", packages.len() + 1));
+    ui::step("fetch", &format!("done: {} packages", packages.len() + KERNELS.len()));
     Ok(())
 }
 
@@ -90,7 +95,8 @@ pub fn ensure_rust_target() -> Result<()> {
 }
 
 fn stamp() -> String {
-    format!("layout {LAYOUT}\n{}\n{}\n{KERNEL}\n", apt::SUITES.join(" "), PACKAGES.join(" "))
+    let kernels = KERNELS.map(|(package, _)| package).join(" ");
+    format!("layout {LAYOUT}\n{}\n{}\n{kernels}\n", apt::SUITES.join(" "), PACKAGES.join(" "))
 }
 
 fn remove(path: &Path) -> Result<()> {

@@ -58,7 +58,7 @@ pub fn parts() -> Result<&'static Parts> {
     };
     let parts = Parts {
         kernel,
-        guest_kernel: guest_kernel()?,
+        guest_kernel: kernel_of(&paths::guest_kernel())?,
         isolation: build("isolation")?,
         initrd: image("initrd", initramfs::Content::Full)?,
         small_initrd: image("initrd-small", initramfs::Content::Small)?,
@@ -79,16 +79,16 @@ pub fn build(package: &str) -> Result<PathBuf> {
     Ok(target.join(TARGET).join("release").join(package))
 }
 
-/// The guests' kernel among the files of its package.
-pub fn guest_kernel() -> Result<PathBuf> {
-    let boot = paths::guest_kernel().join("boot");
+/// The kernel among the files of its package.
+pub fn kernel_of(package: &Path) -> Result<PathBuf> {
+    let boot = package.join("boot");
     for entry in fs::read_dir(&boot).with_context(|| format!("cannot read {}", boot.display()))? {
         let path = entry?.path();
         if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-")) {
             return Ok(path);
         }
     }
-    bail!("no guest kernel in {}; `cargo mk fetch --again` brings it", boot.display())
+    bail!("no kernel in {}; `cargo mk fetch --again` brings it", boot.display())
 }
 
 /// Makes the disc of a setup for an emulator in `folder` and returns its path.

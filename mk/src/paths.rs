@@ -30,6 +30,11 @@ pub fn guest_kernel() -> PathBuf {
     deps().join("kernel")
 }
 
+/// The package of the kernel that has drivers for real NICs, unpacked.
+pub fn full_kernel() -> PathBuf {
+    deps().join("kernel-full")
+}
+
 /// Discs and logs of one run of the emulator.
 pub fn runs() -> PathBuf {
     target().join("mk")

@@ -37,7 +37,7 @@ pub fn program(path: &str) -> Command {
 }
 
 /// A command whose process the kernel ends when this tool ends, however that comes about: no emulator stays behind.
-fn dying_with_us(program: &Path) -> Command {
+pub fn dying_with_us(program: &Path) -> Command {
     const SETPRIV: &str = "/usr/bin/setpriv";
     if !Path::new(SETPRIV).is_file() {
         return Command::new(program);

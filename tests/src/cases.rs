@@ -4,6 +4,7 @@ pub mod boot;
 pub mod exitless;
 pub mod exits;
 pub mod isolation;
+pub mod ixgbe;
 pub mod life;
 pub mod network;
 pub mod requests;

@@ -1,5 +1,6 @@
-//! The root file system of the scenarios' Linux guests: busybox, the kernel modules a virtio guest needs, iperf3
-//! with its libraries, and `guest/init`, which does what the guest's command line asks for.
+//! The root file system of the scenarios' Linux machines: busybox, the kernel modules that a virtio guest or a machine
+//! with an 82599 needs, iperf3 and ethtool with their libraries, and `guest/init`, which does what the kernel's command
+//! line asks for.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,8 +11,8 @@ use goblin::elf::Elf;
 
 use crate::cpio::Archive;
 
-/// Modules in the order in which they have to be loaded. One that is built into the kernel is left out.
-const MODULES: [&str; 11] = [
+/// A guest's modules in the order in which they have to be loaded. One that is built into the kernel is left out.
+const GUEST_MODULES: [&str; 11] = [
     "virtio",
     "virtio_ring",
     "virtio_pci_modern_dev",
@@ -25,10 +26,14 @@ const MODULES: [&str; 11] = [
     "virtio_console",
 ];
 
+/// The modules of a machine with an 82599.
+const NIC_MODULES: [&str; 6] = ["mdio", "libphy", "mdio_devres", "dca", "xfrm_algo", "ixgbe"];
+
 /// Which of them a kernel may have neither as a module nor built in.
 const OPTIONAL: [&str; 3] = ["virtio_pci_modern_dev", "virtio_pci_legacy_dev", "virtio_console"];
 
 const INIT: &[u8] = include_bytes!("../guest/init");
+const NIC_ACTIONS: &[u8] = include_bytes!("../guest/nic");
 
 /// What goes into an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,21 +42,29 @@ pub enum Content {
     Small,
     /// With iperf3 as well.
     Full,
+    /// For a machine with an 82599: its driver, iperf3 and ethtool, and the actions of `guest/nic`.
+    Nic,
 }
 
 /// Builds the image from a tree of unpacked Debian packages and an unpacked kernel package.
 pub fn build(tree: &Path, kernel: &Path, content: Content) -> Result<Vec<u8>> {
     let mut archive = Archive::new();
-    for path in ["bin", "dev", "lib", "lib/x86_64-linux-gnu", "lib64", "modules", "tmp", "usr", "usr/bin"] {
+    for path in ["bin", "dev", "lib", "lib/x86_64-linux-gnu", "lib64", "modules", "tmp", "usr", "usr/bin", "usr/sbin"] {
         archive.directory(path);
     }
     // The kernel opens it for the first process before anything is mounted.
     archive.character_device("dev/console", 5, 1);
     archive.file("bin/busybox", 0o755, &read(&tree.join("usr/bin/busybox"))?);
     archive.file("init", 0o755, INIT);
-    add_modules(&mut archive, kernel)?;
-    if content == Content::Full {
-        add_program(&mut archive, tree, "usr/bin/iperf3")?;
+    add_modules(&mut archive, kernel, if content == Content::Nic { &NIC_MODULES } else { &GUEST_MODULES })?;
+    let programs: &[&str] = match content {
+        Content::Small => &[],
+        Content::Full => &["usr/bin/iperf3"],
+        Content::Nic => &["usr/bin/iperf3", "usr/sbin/ethtool"],
+    };
+    add_programs(&mut archive, tree, programs)?;
+    if content == Content::Nic {
+        archive.file("actions", 0o644, NIC_ACTIONS);
     }
     Ok(archive.finish())
 }
@@ -60,13 +73,13 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).with_context(|| format!("cannot read {}; `cargo mk fetch` brings it", path.display()))
 }
 
-fn add_modules(archive: &mut Archive, kernel: &Path) -> Result<()> {
+fn add_modules(archive: &mut Archive, kernel: &Path, modules: &[&str]) -> Result<()> {
     let root = module_root(kernel)?;
     let built_in =
         fs::read_to_string(root.join("modules.builtin")).context("the kernel package has no modules.builtin")?;
     let order = fs::read_to_string(root.join("modules.order")).context("the kernel package has no modules.order")?;
     let mut list = String::new();
-    for name in MODULES {
+    for &name in modules {
         if find(&built_in, name).is_some() {
             continue;
         }
@@ -115,10 +128,17 @@ fn read_module(path: &Path) -> Result<Vec<u8>> {
     Ok(module)
 }
 
-/// Adds a program of the tree, the libraries it names (and those they name), and the loader.
-fn add_program(archive: &mut Archive, tree: &Path, path: &str) -> Result<()> {
-    let program = read(&tree.join(path))?;
-    let mut missing = needed(&program, path)?;
+/// Adds programs of the tree, the libraries they name (and those they name), and the loader.
+fn add_programs(archive: &mut Archive, tree: &Path, paths: &[&str]) -> Result<()> {
+    let mut missing = Vec::new();
+    for path in paths {
+        let program = read(&tree.join(path))?;
+        missing.extend(needed(&program, path)?);
+        archive.file(path, 0o755, &program);
+    }
+    if paths.is_empty() {
+        return Ok(());
+    }
     // The C library loads it when a thread is cancelled; no program names it.
     missing.push("libgcc_s.so.1".to_owned());
     let mut done = BTreeSet::new();
@@ -138,7 +158,6 @@ fn add_program(archive: &mut Archive, tree: &Path, path: &str) -> Result<()> {
         let loader = read(&tree.join("usr/lib64/ld-linux-x86-64.so.2"))?;
         archive.file("lib64/ld-linux-x86-64.so.2", 0o755, &loader);
     }
-    archive.file(path, 0o755, &program);
     Ok(())
 }
 

@@ -9,6 +9,7 @@ pub mod cpio;
 pub mod figures;
 pub mod guests;
 pub mod initramfs;
+pub mod linux;
 pub mod machine;
 pub mod scenario;
 pub mod session;

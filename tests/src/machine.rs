@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use anyhow::{Result, bail};
 
+use crate::linux::{self, Linux};
 use crate::session::Session;
 
 /// Where sidecore runs.
@@ -118,6 +119,10 @@ pub trait Launch {
 
     /// Builds the disc, starts the emulator and connects to COM2.
     fn launch(&mut self, setup: &Setup) -> Result<Session>;
+
+    /// Starts one or two machines of plain Linux, each with an 82599; a wire joins two. `name` names the folder of their
+    /// logs.
+    fn launch_linux(&mut self, name: &str, setups: &[linux::Setup]) -> Result<Vec<Linux>>;
 }
 
 /// A running emulator.

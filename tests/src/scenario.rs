@@ -6,6 +6,7 @@ use anyhow::{Result, ensure};
 
 use crate::cases;
 use crate::figures::Figures;
+use crate::linux::{self, Linux};
 use crate::machine::{Launch, Platform, Setup};
 use crate::session::Session;
 
@@ -25,8 +26,8 @@ pub struct Scenario {
 
 impl Scenario {
     /// Runs it. One that held nothing to a bound has tested nothing, and fails.
-    pub fn execute(&self, launch: &mut dyn Launch) -> (Result<()>, Figures) {
-        let mut context = Context { launch, figures: Figures::default() };
+    pub fn execute(&self, launch: &mut dyn Launch, full: bool) -> (Result<()>, Figures) {
+        let mut context = Context { launch, full, figures: Figures::default() };
         let result = (self.run)(&mut context).and_then(|()| {
             ensure!(context.figures.bounded() > 0, "{} checked no number", self.name);
             Ok(())
@@ -38,6 +39,8 @@ impl Scenario {
 /// What a scenario works with.
 pub struct Context<'a> {
     launch: &'a mut dyn Launch,
+    /// Whether to take the time for all of it.
+    pub full: bool,
     /// Where it reports its numbers.
     pub figures: Figures,
 }
@@ -46,6 +49,15 @@ impl Context<'_> {
     /// Where it runs.
     pub fn platform(&self) -> Platform {
         self.launch.platform()
+    }
+
+    /// Boots machines of plain Linux, each of which then obeys.
+    pub fn boot_linux(&mut self, name: &str, setups: &[linux::Setup]) -> Result<Vec<Linux>> {
+        let mut machines = self.launch.launch_linux(name, setups)?;
+        for machine in &mut machines {
+            machine.answer("obey", seconds(90))?;
+        }
+        Ok(machines)
     }
 
     /// Boots sidecore.
@@ -74,6 +86,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(cases::isolation::list());
     list.extend(cases::exits::list());
     list.extend(cases::exitless::list());
+    list.extend(cases::ixgbe::list());
     list
 }
 
@@ -92,14 +105,17 @@ mod tests {
         fn launch(&mut self, _: &Setup) -> Result<Session> {
             bail!("nothing to start")
         }
+        fn launch_linux(&mut self, _: &str, _: &[linux::Setup]) -> Result<Vec<Linux>> {
+            bail!("nothing to start")
+        }
     }
 
     #[test]
     fn a_scenario_that_checks_nothing_fails() {
         let empty = Scenario { name: "empty", about: "", platforms: QEMU, slow_on_bochs: false, run: |_| Ok(()) };
-        assert!(empty.execute(&mut Nowhere).0.is_err());
+        assert!(empty.execute(&mut Nowhere, false).0.is_err());
         let one = Scenario { run: |c| c.figures.at_least("one", 1, 1), ..empty };
-        assert!(one.execute(&mut Nowhere).0.is_ok());
+        assert!(one.execute(&mut Nowhere, false).0.is_ok());
     }
 
     #[test]
@@ -107,7 +123,7 @@ mod tests {
         let list = all();
         assert_eq!(list.iter().map(|s| s.name).collect::<BTreeSet<_>>().len(), list.len());
         for scenario in list {
-            assert!(scenario.execute(&mut Nowhere).0.is_err(), "{}", scenario.name);
+            assert!(scenario.execute(&mut Nowhere, false).0.is_err(), "{}", scenario.name);
         }
     }
 }

@@ -162,12 +162,15 @@ fn transmit(device: &mut Device, driver: &mut Driver, batch: u32, rounds: u32, o
     // SAFETY: nothing reads it: there is no device.
     let segments = [unsafe { Segment::new(0x1000, PAYLOAD) }];
     let frames: Vec<_> =
-        (0..batch).map(|i| Outgoing { header: &header, segments: &segments, offload: offload(i) }).collect();
+        (0..batch + 2).map(|i| Outgoing { header: &header, segments: &segments, offload: offload(i) }).collect();
     let mut back = 0;
-    for _ in 0..rounds {
+    for round in 0..rounds {
+        // A batch of one has not the same offload each time.
+        let start = (round % 3) as usize;
+        let frames = &frames[start..start + batch as usize];
         measured(&mut || {
             driver.reclaim(0, |token, _| back += token);
-            for frame in &frames {
+            for frame in frames {
                 if driver.transmit(0, frame, 1).is_err() {
                     panic!("the ring is full");
                 }

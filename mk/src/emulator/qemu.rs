@@ -3,7 +3,7 @@
 use std::env;
 use std::fs;
 use std::io::{Read, Write};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio, id};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -62,6 +62,12 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
     }
     let mut process = Process::start(&mut command, run, record.map(|path| (path, "vmrun!")))?;
 
+    let stream = accept(&listener, &mut process, &run.folder.join("emulator"))?;
+    Ok((process, Box::new(stream.try_clone()?), Box::new(stream)))
+}
+
+/// Waits until QEMU connects. What it says instead is in the file `words`.
+pub fn accept(listener: &UnixListener, process: &mut Process, words: &Path) -> Result<UnixStream> {
     listener.set_nonblocking(true)?;
     let deadline = Instant::now() + Duration::from_secs(20);
     let stream = loop {
@@ -69,14 +75,13 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
             Ok((stream, _)) => break stream,
             Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => return Err(error.into()),
             Err(_) if process.child.try_wait()?.is_some() || Instant::now() > deadline => {
-                let words = fs::read_to_string(run.folder.join("emulator")).unwrap_or_default();
-                bail!("QEMU did not start:\n{words}");
+                bail!("QEMU did not start:\n{}", fs::read_to_string(words).unwrap_or_default());
             }
             Err(_) => thread::sleep(Duration::from_millis(10)),
         }
     };
     stream.set_nonblocking(false)?;
-    Ok((process, Box::new(stream.try_clone()?), Box::new(stream)))
+    Ok(stream)
 }
 
 /// Whether KVM is here, nests and really starts; the error says which of these it is not.

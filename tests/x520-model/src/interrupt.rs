@@ -205,6 +205,7 @@ mod tests {
         assert_eq!(m.pending_interrupts(), 6);
         assert_eq!((m.read(Reg::Eicr.offset(0)), m.read(Reg::Eicr.offset(0))), (6, 0));
         m.write(Reg::Eics.offset(0), 0x30);
+        assert_eq!((m.read(Reg::Eics.offset(0)), m.read(Reg::Eics.offset(0))), (0x30, 0x30));
         m.write(Reg::Eicr.offset(0), 0x10);
         assert_eq!(m.read(Reg::Eicr.offset(0)), 0x20);
     }

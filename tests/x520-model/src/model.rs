@@ -191,6 +191,8 @@ impl Model {
             }
             (Reg::Swsm, _) => self.read_swsm(value),
             (Reg::Eicr, _) => self.read_eicr(),
+            // The causes, which stay: Intel's advice for its erratum on reading EICR.
+            (Reg::Eics, _) => self.get(Reg::Eicr, 0),
             // A pair is cleared by reading its upper half (8.2.3.23).
             (Reg::Gorcl | Reg::Gotcl | Reg::Torl | Reg::Qbrcl | Reg::Qbtcl, _) => value,
             (_, Access::ReadClear) => {

@@ -92,7 +92,7 @@ registers! {
     DcaCtrl "DCA_CTRL" [0x11074 + 4 x 1] ReadWrite 1 "8.2.3.11"
 
     Eicr "EICR" [0x00800 + 4 x 1] ReadClear 0 "8.2.3.5"
-    Eics "EICS" [0x00808 + 4 x 1] WriteOnly 0 "8.2.3.5"
+    Eics "EICS" [0x00808 + 4 x 1] ReadWrite 0 "8.2.3.5"
     Eims "EIMS" [0x00880 + 4 x 1] ReadWrite 0 "8.2.3.5"
     Eimc "EIMC" [0x00888 + 4 x 1] WriteOnly 0 "8.2.3.5"
     Eiac "EIAC" [0x00810 + 4 x 1] ReadWrite 0 "8.2.3.5"

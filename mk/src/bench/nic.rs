@@ -1,0 +1,79 @@
+//! `cargo mk bench nic`: instructions of the x520 driver for a packet, the device's own work left out.
+
+use anyhow::{Result, bail};
+
+use super::Figure;
+use crate::{callgrind, fetch, ui};
+
+const BATCHES: [u32; 4] = [1, 8, 32, 64];
+/// Batches for each count.
+const ROUNDS: u32 = 128;
+
+/// What is counted (a case of drivers/x520/benches/instructions.rs), and instructions for a packet in batches of 32: the
+/// aim, and what it was when this was last changed.
+struct Case {
+    name: &'static str,
+    aim: Option<f64>,
+    kept: f64,
+}
+
+const CASES: [Case; 4] = [
+    Case { name: "receive", aim: Some(35.0), kept: 59.66 },
+    Case { name: "transmit", aim: Some(40.0), kept: 136.84 },
+    Case { name: "transmit-checksum", aim: None, kept: 375.84 },
+    Case { name: "transmit-context", aim: None, kept: 398.59 },
+];
+/// Instructions more for a packet that needs a context which the device does not know.
+const CONTEXT_AIM: f64 = 35.0;
+/// What is above the kept value by more is an error.
+const TOLERANCE: f64 = 1.02;
+
+fn per_packet(program: &std::path::Path, case: &str, batch: u32) -> Result<f64> {
+    let arguments = [case, &batch.to_string(), &ROUNDS.to_string()];
+    let count = callgrind::instructions(program, &arguments, "*measured*")?;
+    Ok((count as f64 / f64::from(ROUNDS * batch) * 100.0).round() / 100.0)
+}
+
+/// All of them.
+pub fn figures() -> Result<Vec<Figure>> {
+    fetch::ensure(false)?;
+    let program = callgrind::program("x520", "instructions")?;
+    let mut figures = Vec::new();
+    for case in CASES {
+        for batch in BATCHES {
+            figures.push(Figure {
+                name: format!("{}, a packet in batches of {batch}", case.name),
+                value: per_packet(&program, case.name, batch)?,
+                unit: "",
+                aim: case.aim.filter(|_| batch == 32),
+            });
+        }
+    }
+    let at_32 = |case: &str| {
+        let name = format!("{case}, a packet in batches of 32");
+        figures.iter().find(|figure| figure.name == name).map_or(f64::NAN, |figure| figure.value)
+    };
+    let more = ((at_32("transmit-context") - at_32("transmit-checksum")) * 100.0).round() / 100.0;
+    figures.push(Figure { name: "a new context, more".to_owned(), value: more, unit: "", aim: Some(CONTEXT_AIM) });
+    Ok(figures)
+}
+
+/// Part of `cargo mk test`: the driver has not become slower.
+pub fn gate() -> Result<String> {
+    fetch::ensure(false)?;
+    ui::step("bench", "instructions of the x520 driver");
+    let program = callgrind::program("x520", "instructions")?;
+    let mut said = Vec::new();
+    for case in CASES {
+        let now = per_packet(&program, case.name, 32)?;
+        said.push(format!("{} {now}", case.name));
+        if now > case.kept * TOLERANCE {
+            bail!(
+                "x520: {} takes {now} instructions a packet, kept are {}; if it has to be, change mk/src/bench/nic.rs",
+                case.name,
+                case.kept
+            );
+        }
+    }
+    Ok(format!("x520, instructions a packet: {}", said.join(", ")))
+}

@@ -1,0 +1,214 @@
+//! Linux's own driver for the 82599, `ixgbe`, judges the device model that our driver is tested on: what it does not
+//! believe in is no 82599. No sidecore is in these machines.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+use x520_model::pcap::Frame;
+
+use crate::linux::{Linux, Setup};
+use crate::scenario::{Context, QEMU, Scenario, seconds};
+
+/// These scenarios.
+pub fn list() -> Vec<Scenario> {
+    let scenario = |name, about, run| Scenario { name, about, platforms: QEMU, slow_on_bochs: false, run };
+    vec![
+        scenario(
+            "ixgbe-probe",
+            "ixgbe on the model of the 82599: no warning, its self-test, link flaps, reloads",
+            probe,
+        ),
+        scenario(
+            "ixgbe-intx",
+            "the same by the interrupt pin: only there is the self-test's interrupt test real",
+            intx,
+        ),
+        scenario("ixgbe-traffic", "two ixgbe on a wire: ping, TCP, UDP, RSS; its statistics are the wire's", traffic),
+        scenario("ixgbe-offloads", "two ixgbe on a wire: TCP with each offload off and on", offloads),
+    ]
+}
+
+const A: Setup = Setup { name: "a", number: 1, cpus: 1, options: "" };
+const B: Setup = Setup { name: "b", number: 2, cpus: 1, options: "" };
+
+/// The tests of `ethtool -t`: registers, EEPROM, interrupt, loopback, link.
+const SELF_TESTS: u64 = 5;
+
+fn boot(context: &mut Context<'_>, name: &str, setups: &[Setup]) -> Result<Vec<Linux>> {
+    let mut machines = context.boot_linux(name, setups)?;
+    for machine in &mut machines {
+        machine.ask("carrier:on", seconds(20))?;
+    }
+    Ok(machines)
+}
+
+/// Holds the driver's warnings and the device's complaints to none. Warnings with a match of `excused` do not count.
+fn nobody_complains(context: &mut Context<'_>, machine: &mut Linux, excused: &str) -> Result<()> {
+    let log = machine.ask(&format!("dmesg:{excused}"), seconds(20))?;
+    let warnings = log["driver"].as_u64().with_context(|| format!("no count in {log}"))?;
+    ensure!(warnings == 0, "ixgbe warned: {}", log["first"]);
+    context.figures.exactly("warnings of the driver", warnings, 0)?;
+    let complaints: BTreeSet<String> = machine.complaints()?.into_iter().collect();
+    ensure!(complaints.is_empty(), "the device has something against ixgbe: {complaints:#?}");
+    context.figures.exactly("complaints of the device", complaints.len(), 0)
+}
+
+fn self_test(context: &mut Context<'_>, machine: &mut Linux) -> Result<()> {
+    let result = machine.ask("selftest", seconds(60))?;
+    ensure!(result["result"] == "PASS", "ethtool -t: {result}");
+    context.figures.exactly("self-tests passed", result["good"].as_f64().unwrap_or_default(), SELF_TESTS)?;
+    machine.ask("carrier:on", seconds(20)).map(drop)
+}
+
+fn probe(context: &mut Context<'_>) -> Result<()> {
+    let mut machines = boot(context, "ixgbe-probe", &[A])?;
+    let a = machines.first_mut().context("no machine")?;
+    nobody_complains(context, a, "")?;
+    self_test(context, a)?;
+
+    let flaps = if context.full { 20 } else { 3 };
+    let mut back = 0.0;
+    for _ in 0..flaps {
+        a.cable(false)?;
+        a.ask("carrier:off", seconds(20))?;
+        a.cable(true)?;
+        back += a.number("carrier:on", "up", seconds(20))?;
+        a.ask("link:down", seconds(20))?;
+        a.ask("link:up", seconds(20))?;
+        back += a.number("carrier:on", "up", seconds(20))?;
+    }
+    context.figures.exactly("times that the link came back", back, 2 * flaps)?;
+
+    let reloads = if context.full { 50 } else { 10 };
+    let good = a.number(&format!("reload:{reloads}"), "good", seconds(10 * reloads))?;
+    context.figures.exactly("reloads of the driver", good, reloads)?;
+    self_test(context, a)
+}
+
+fn intx(context: &mut Context<'_>) -> Result<()> {
+    let mut machines = boot(context, "ixgbe-intx", &[Setup { options: "pci=nomsi", ..A }])?;
+    let a = machines.first_mut().context("no machine")?;
+    // That there are none, as it was told, it warns of.
+    nobody_complains(context, a, "MSI\\|Disabling")?;
+    let pin = a.ask("vectors", seconds(20))?;
+    context.figures.exactly("interrupts that are no pin's", pin["msi"].as_f64().unwrap_or(-1.0), 0)?;
+    self_test(context, a)?;
+    let pin = a.ask("vectors", seconds(20))?;
+    context.figures.at_least("interrupts by the pin", pin["count"].as_f64().unwrap_or_default(), 1)
+}
+
+fn traffic(context: &mut Context<'_>) -> Result<()> {
+    let mut machines = boot(context, "ixgbe-traffic", &[Setup { cpus: 2, ..A }, Setup { cpus: 2, ..B }])?;
+    let [a, b] = machines.as_mut_slice() else { unreachable!("two were asked for") };
+    let pings = if context.full { 1000 } else { 20 };
+    let answered = b.number(&format!("ping:{pings}"), "received", seconds(60))?;
+    context.figures.exactly("pings answered", answered, pings)?;
+
+    a.ask("iperf-server", seconds(20))?;
+    let time = if context.full { 20 } else { 3 };
+    for way in ["", ":reverse"] {
+        let tcp = b.ask(&format!("iperf:{time}{way}"), seconds(60))?;
+        transferred(context, &tcp, 20_000_000 * time)?;
+        context.figures.at_most("TCP segments sent again", tcp["retransmits"].as_u64().unwrap_or(u64::MAX), 20)?;
+        let udp = b.ask(&format!("udp:{time}:20{way}"), seconds(60))?;
+        let (sent, lost) = (udp["packets"].as_f64().unwrap_or_default(), udp["lost"].as_f64().unwrap_or(f64::MAX));
+        context.figures.at_least("datagrams", sent, 1000 * time)?;
+        context.figures.at_most("datagrams lost", lost, sent / 50.0)?;
+    }
+    // Sixteen flows miss one of two queues once in 32,768 times.
+    b.ask("flows:2:16", seconds(60))?;
+    for machine in [&mut *a, &mut *b] {
+        let queues = machine.ask("queues", seconds(20))?;
+        let used = queues["received"].as_array().into_iter().flatten().filter(|n| n.as_u64() > Some(100)).count();
+        context.figures.at_least("receive queues that RSS has used", used, 2)?;
+    }
+    for (machine, setup) in [(&mut *a, &A), (&mut *b, &B)] {
+        same_as_on_the_wire(context, machine, setup)?;
+        nobody_complains(context, machine, "")?;
+    }
+    b.cable(false)?;
+    b.ask("carrier:off", seconds(20))?;
+    b.cable(true)?;
+    b.ask("carrier:on", seconds(20))?;
+    context.figures.exactly("pings answered after a flap", b.number("ping:20", "received", seconds(60))?, 20)
+}
+
+fn transferred(context: &mut Context<'_>, tcp: &Value, minimum: u64) -> Result<()> {
+    context.figures.at_least("bytes by TCP", tcp["bytes"].as_u64().unwrap_or_default(), minimum)
+}
+
+/// Holds the driver's counters, which it reads from the device, to what a capture of the wire says.
+fn same_as_on_the_wire(context: &mut Context<'_>, machine: &mut Linux, setup: &Setup) -> Result<()> {
+    // Nothing may pass between the two looks.
+    let (mut stats, mut wire) = (machine.ask("stats", seconds(20))?, machine.wire()?);
+    for _ in 0..10 {
+        (stats, wire) = (machine.ask("stats", seconds(20))?, machine.wire()?);
+        if machine.wire()?.len() == wire.len() && machine.ask("stats", seconds(20))? == stats {
+            break;
+        }
+    }
+    let is_pause = |f: &&Frame| f.bytes[12..14] == [0x88, 0x08];
+    let (out, came): (Vec<&Frame>, Vec<&Frame>) =
+        wire.iter().filter(|f| !is_pause(f)).partition(|f| f.bytes[6..12] == setup.mac());
+    let bytes = |frames: &[&Frame]| frames.iter().map(|f| f.bytes.len() as u64 + 4).sum::<u64>();
+    let counter = |name: &str| stats[name].as_u64().unwrap_or_default();
+    context.figures.at_least("frames on the wire", wire.len(), 10_000)?;
+    context.figures.exactly("frames sent, as counted", counter("tx_pkts_nic"), out.len())?;
+    context.figures.exactly("bytes sent, as counted", counter("tx_bytes_nic"), bytes(&out))?;
+    let kept = counter("rx_pkts_nic") + counter("rx_missed_errors");
+    context.figures.exactly("frames that came, as counted", kept, came.len())?;
+    if counter("rx_missed_errors") == 0 {
+        context.figures.exactly("bytes that came, as counted", counter("rx_bytes_nic"), bytes(&came))?;
+    }
+    let xoff = wire.iter().filter(is_pause).filter(|f| f.bytes[16..18] != [0, 0]).count() as u64;
+    let counted = counter("tx_flow_control_xoff") + counter("rx_flow_control_xoff");
+    context.figures.exactly("requests for silence, as counted", counted, xoff)
+}
+
+/// By ethtool's short and long names. LRO is the device's to do or not, and it does not.
+const FEATURES: [(&str, &str); 9] = [
+    ("tso", "tcp-segmentation-offload"),
+    ("gso", "generic-segmentation-offload"),
+    ("tx", "tx-checksumming"),
+    ("rx", "rx-checksumming"),
+    ("gro", "generic-receive-offload"),
+    ("rxhash", "receive-hashing"),
+    ("txvlan", "tx-vlan-offload"),
+    ("rxvlan", "rx-vlan-offload"),
+    ("sg", "scatter-gather"),
+];
+
+fn offloads(context: &mut Context<'_>) -> Result<()> {
+    let mut machines = boot(context, "ixgbe-offloads", &[A, B])?;
+    let [a, b] = machines.as_mut_slice() else { unreachable!("two were asked for") };
+    a.ask("iperf-server", seconds(20))?;
+    let time = if context.full { 5 } else { 1 };
+    let mut switched = 0_u64;
+    for (short, long) in FEATURES {
+        for state in ["off", "on"] {
+            for machine in [&mut *a, &mut *b] {
+                let set = machine.ask(&format!("set:{short}:{long}:{state}"), seconds(20))?;
+                ensure!(set["good"] == true, "{short} {state}: {set}");
+                machine.ask("carrier:on", seconds(20))?;
+            }
+            for way in ["", ":reverse"] {
+                // With everything on it runs in the next round anyway.
+                if state == "on" && !context.full {
+                    continue;
+                }
+                let tcp = b.ask(&format!("iperf:{time}{way}"), seconds(60))?;
+                let bytes = tcp["bytes"].as_u64().unwrap_or_default();
+                ensure!(bytes >= 5_000_000 * time, "{short} {state}: {bytes} bytes");
+                let again = tcp["retransmits"].as_u64().unwrap_or(u64::MAX);
+                ensure!(again <= 20, "{short} {state}: {again} segments were sent again");
+            }
+            switched += 1;
+        }
+    }
+    context.figures.exactly("offloads switched", switched, 2 * FEATURES.len())?;
+    let tcp = b.ask(&format!("iperf:{time}"), seconds(60))?;
+    transferred(context, &tcp, 5_000_000 * time)?;
+    nobody_complains(context, a, "")?;
+    nobody_complains(context, b, "")
+}
