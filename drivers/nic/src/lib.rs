@@ -205,7 +205,7 @@ pub struct Limits {
 /// Counters since the driver began. Counted by the device where it can.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Good frames that came.
+    /// Good frames that came, those that were missed among them.
     pub received: u64,
     /// Their bytes, FCS included.
     pub received_bytes: u64,

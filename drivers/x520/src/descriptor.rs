@@ -39,16 +39,23 @@ pub(crate) struct ReceiveStatus {
     pub rxe: bool,
     pub l4e: bool,
     pub ipe: bool,
-    /// Bytes in this buffer.
-    pub len: u16,
+    _len: u16,
     pub vlan: u16,
 }
 
 impl ReceiveStatus {
-    /// A frame that begins and ends in this buffer, and was not damaged; whoever asks knows that it begins here.
+    /// Written back, the end of its frame, and not damaged; whoever asks knows that the frame begins here.
     #[inline(always)]
-    pub(crate) const fn is_whole_and_good(self) -> bool {
-        self.eop() && !self.rxe()
+    pub(crate) const fn is_single(self) -> bool {
+        const WANTED: u64 = ReceiveStatus::new().with_dd(true).with_eop(true).into_bits();
+        const LOOKED_AT: u64 = WANTED | ReceiveStatus::new().with_rxe(true).into_bits();
+        self.into_bits() & LOOKED_AT == WANTED
+    }
+
+    /// Bytes in this buffer.
+    #[inline(always)]
+    pub(crate) const fn bytes(self) -> usize {
+        (self.into_bits() >> 32) as u16 as usize
     }
 }
 

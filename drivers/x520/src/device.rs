@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use crate::bits::Links;
 use crate::bring_up::{Failure, State};
-use crate::dma::{DESCRIPTOR_BYTES, DmaBuffer, Ring, Slots};
+use crate::dma::{DESCRIPTOR_BYTES, DmaBuffer, Ring};
 use crate::filter::{self, Filter};
 use crate::nic::{Limits, Link, Nic, Outcome, Outgoing, Received, Refused, Statistics};
 use crate::offload::MAX_HEADER;
@@ -135,17 +135,15 @@ impl<R: Registers, T> X520<R, T> {
         // Rings before all else: what is taken before them is a multiple of their alignment.
         for index in 0..config.receive_queues {
             let count = config.receive_descriptors as usize;
-            let ring = Ring::new(take(count * DESCRIPTOR_BYTES)?).ok_or(ConfigError::Alignment(at))?;
-            let len = count * BUFFER_BYTES;
-            let buffers = Slots::new(take(len)?, ring.mask()).ok_or(ConfigError::Memory(given, needed))?;
-            receive.push(ReceiveQueue::new(index, ring, buffers));
+            let (descriptors, buffers) = (take(count * DESCRIPTOR_BYTES)?, take(count * BUFFER_BYTES)?);
+            let ring = Ring::new(descriptors, buffers).ok_or(ConfigError::Alignment(at))?;
+            receive.push(ReceiveQueue::new(index, ring));
         }
         for index in 0..config.transmit_queues {
             let count = config.transmit_descriptors as usize;
-            let ring = Ring::new(take(count * DESCRIPTOR_BYTES)?).ok_or(ConfigError::Alignment(at))?;
-            let len = count * MAX_HEADER;
-            let headers = Slots::new(take(len)?, ring.mask()).ok_or(ConfigError::Memory(given, needed))?;
-            transmit.push(TransmitQueue::new(index, ring, headers));
+            let (descriptors, headers) = (take(count * DESCRIPTOR_BYTES)?, take(count * MAX_HEADER)?);
+            let ring = Ring::new(descriptors, headers).ok_or(ConfigError::Alignment(at))?;
+            transmit.push(TransmitQueue::new(index, ring));
         }
         Ok(Self {
             bus: Bus(registers),

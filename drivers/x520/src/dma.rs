@@ -59,89 +59,11 @@ impl DmaBuffer {
     }
 }
 
-/// A buffer cut into slots of `SIZE` bytes, as many as a ring has descriptors: a power of two.
+/// A ring of descriptors, 16 bytes each, and for each of them a slot of `SLOT` bytes.
 #[derive(Debug)]
-pub(crate) struct Slots<const SIZE: usize> {
+pub(crate) struct Ring<const SLOT: usize> {
     memory: DmaBuffer,
-    mask: u32,
-}
-
-impl<const SIZE: usize> Slots<SIZE> {
-    /// Cuts a buffer for a ring with that mask. None: it is too short.
-    pub(crate) fn new(memory: DmaBuffer, mask: u32) -> Option<Self> {
-        let whole = (mask as usize + 1).checked_mul(SIZE).is_some_and(|len| len <= memory.len);
-        ((mask + 1).is_power_of_two() && whole).then_some(Self { memory, mask })
-    }
-
-    #[inline(always)]
-    fn at(&self, index: u32) -> usize {
-        (index & self.mask) as usize * SIZE
-    }
-
-    /// Address of a slot for the device.
-    #[inline(always)]
-    pub(crate) fn bus(&self, index: u32) -> u64 {
-        self.memory.bus + self.at(index) as u64
-    }
-
-    /// The first `len` bytes of a slot. None: it has not so many.
-    ///
-    /// # Safety
-    /// The device does not write there while the result lives.
-    #[inline(always)]
-    pub(crate) unsafe fn bytes(&self, index: u32, len: usize) -> Option<&[u8]> {
-        // SAFETY: within the buffer: `new` has checked that it has a slot for each index under the mask; the caller answers
-        // for the device.
-        (len <= SIZE)
-            .then(|| unsafe { core::slice::from_raw_parts(self.memory.host.as_ptr().add(self.at(index)), len) })
-    }
-
-    /// Copies `from` to the start of a slot and gives the slot's address for the device.
-    #[inline(always)]
-    pub(crate) fn store(&mut self, index: u32, from: &[u8]) -> u64 {
-        assert!(from.len() <= SIZE);
-        // SAFETY: within the buffer, as in `bytes`; nobody else writes there, and `from` cannot overlap it, as no reference
-        // to the buffer is out while it is borrowed mutably.
-        unsafe { copy_header(from, self.memory.host.as_ptr().add(self.at(index))) };
-        self.bus(index)
-    }
-
-    /// Puts a value into a slot, in the order of bytes on the wire.
-    pub(crate) fn put(&mut self, index: u32, offset: usize, value: u16) {
-        assert!(offset + 2 <= SIZE);
-        // SAFETY: within the slot, as just checked; nobody else writes there.
-        unsafe { self.memory.host.as_ptr().add(self.at(index) + offset).cast::<[u8; 2]>().write(value.to_be_bytes()) };
-    }
-}
-
-/// Copies a frame's header. Most have 33 to 64 bytes: a call of the general routine would cost more than two moves of 32,
-/// which overlap.
-///
-/// # Safety
-/// `to` takes `from.len()` bytes, which are not those of `from`.
-#[inline(always)]
-unsafe fn copy_header(from: &[u8], to: *mut u8) {
-    type Half = [u64; 4];
-    const HALF: usize = size_of::<Half>();
-    let (start, len) = (from.as_ptr(), from.len());
-    if len > HALF && len <= 2 * HALF {
-        // SAFETY: both halves lie within `len` bytes, which the caller answers for.
-        unsafe {
-            let (first, last) =
-                (start.cast::<Half>().read_unaligned(), start.add(len - HALF).cast::<Half>().read_unaligned());
-            to.cast::<Half>().write_unaligned(first);
-            to.add(len - HALF).cast::<Half>().write_unaligned(last);
-        }
-    } else {
-        // SAFETY: the caller answers for it.
-        unsafe { to.copy_from_nonoverlapping(start, len) };
-    }
-}
-
-/// A ring of descriptors, 16 bytes each.
-#[derive(Debug)]
-pub(crate) struct Ring {
-    memory: DmaBuffer,
+    slots: DmaBuffer,
     mask: u32,
 }
 
@@ -150,17 +72,19 @@ pub(crate) const DESCRIPTOR_BYTES: usize = 16;
 /// A ring's address and length are multiples of that (8.2.3.8, 8.2.3.9).
 pub(crate) const RING_ALIGN: usize = 128;
 
-impl Ring {
-    /// Makes a ring of a buffer. None: not aligned to 128 bytes, or the number of descriptors is no power of two.
-    pub(crate) fn new(memory: DmaBuffer) -> Option<Self> {
+impl<const SLOT: usize> Ring<SLOT> {
+    /// Makes a ring of two buffers. None: not aligned to 128 bytes, the number of descriptors is no power of two, or there
+    /// are fewer slots.
+    pub(crate) fn new(memory: DmaBuffer, slots: DmaBuffer) -> Option<Self> {
         let count = memory.len / DESCRIPTOR_BYTES;
         let aligned =
             memory.bus.is_multiple_of(RING_ALIGN as u64) && memory.host.addr().get().is_multiple_of(RING_ALIGN);
         let good = aligned && memory.len.is_multiple_of(RING_ALIGN) && count.is_power_of_two();
-        good.then(|| Self { mask: count as u32 - 1, memory })
+        let enough = count.checked_mul(SLOT).is_some_and(|len| len <= slots.len);
+        (good && enough).then(|| Self { mask: count as u32 - 1, memory, slots })
     }
 
-    /// Its memory, to name to the device.
+    /// The descriptors' memory, to name to the device.
     pub(crate) fn memory(&self) -> &DmaBuffer {
         &self.memory
     }
@@ -171,27 +95,53 @@ impl Ring {
         self.mask
     }
 
-    /// The descriptors, for a loop to keep.
+    /// What there is to reach, for a loop to keep.
     #[inline(always)]
-    pub(crate) fn descriptors(&self) -> Descriptors<'_> {
-        Descriptors { base: self.memory.host.cast(), mask: self.mask, ring: PhantomData }
+    pub(crate) fn view(&self) -> View<'_, SLOT> {
+        View {
+            descriptors: self.memory.host.cast(),
+            slots: self.slots.host,
+            bus: self.slots.bus,
+            mask: self.mask,
+            ring: PhantomData,
+        }
+    }
+
+    /// Copies `from` to the start of a slot and gives the slot's address for the device.
+    #[inline(always)]
+    pub(crate) fn store(&mut self, index: u32, from: &[u8]) -> u64 {
+        assert!(from.len() <= SLOT);
+        let view = self.view();
+        // SAFETY: within the slot, as just checked; nobody else writes there, and `from` cannot overlap it, as no reference to
+        // a slot is out while the ring is borrowed mutably.
+        unsafe { copy_header(from, view.slot(index).as_ptr()) };
+        view.slot_bus(index)
+    }
+
+    /// Puts a value into a slot, in the order of bytes on the wire.
+    pub(crate) fn put(&mut self, index: u32, offset: usize, value: u16) {
+        assert!(offset + 2 <= SLOT);
+        // SAFETY: within the slot, as just checked; nobody else writes there.
+        unsafe { self.view().slot(index).add(offset).cast::<[u8; 2]>().write(value.to_be_bytes()) };
     }
 }
 
-/// The descriptors of a ring. The device writes some of them at any time, in aligned words of 64 bits.
+/// A ring as a loop has it. The device writes descriptors at any time, in aligned words of 64 bits.
 #[derive(Clone, Copy)]
-pub(crate) struct Descriptors<'a> {
-    base: NonNull<[AtomicU64; 2]>,
+pub(crate) struct View<'a, const SLOT: usize> {
+    descriptors: NonNull<[AtomicU64; 2]>,
+    slots: NonNull<u8>,
+    bus: u64,
     mask: u32,
-    ring: PhantomData<&'a Ring>,
+    ring: PhantomData<&'a Ring<SLOT>>,
 }
 
-impl Descriptors<'_> {
+impl<'a, const SLOT: usize> View<'a, SLOT> {
     #[inline(always)]
-    fn words(&self, index: u32) -> &[AtomicU64; 2] {
+    fn words(&self, index: u32) -> &'a [AtomicU64; 2] {
         // SAFETY: the mask keeps it within the ring's buffer, which is aligned and lives; the CPU's access to it is atomic, as
         // the device's is.
-        unsafe { self.base.add((index & self.mask) as usize).as_ref() }
+        unsafe { self.descriptors.add((index & self.mask) as usize).as_ref() }
     }
 
     /// The second word, in which the device says that it is done; what it wrote before is visible after.
@@ -219,5 +169,55 @@ impl Descriptors<'_> {
     pub(crate) fn or_status(&self, index: u32, bits: u64) {
         let word = &self.words(index)[1];
         word.store(word.load(Ordering::Relaxed) | bits, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn offset(&self, index: u32) -> usize {
+        (index & self.mask) as usize * SLOT
+    }
+
+    #[inline(always)]
+    fn slot(&self, index: u32) -> NonNull<u8> {
+        // SAFETY: within the slots: `new` has checked that there is one for each index under the mask.
+        unsafe { self.slots.add(self.offset(index)) }
+    }
+
+    /// Address of a slot for the device.
+    #[inline(always)]
+    pub(crate) fn slot_bus(&self, index: u32) -> u64 {
+        self.bus + self.offset(index) as u64
+    }
+
+    /// The first `len` bytes of a slot. None: it has not so many.
+    ///
+    /// # Safety
+    /// The device does not write there while the result lives.
+    #[inline(always)]
+    pub(crate) unsafe fn bytes(&self, index: u32, len: usize) -> Option<&'a [u8]> {
+        // SAFETY: within the slot, as just checked; the caller answers for the device.
+        (len <= SLOT).then(|| unsafe { core::slice::from_raw_parts(self.slot(index).as_ptr(), len) })
+    }
+}
+
+/// Copies a frame's header. Most have 33 to 64 bytes: a call of the general routine would cost more than two moves of 32,
+/// which overlap.
+///
+/// # Safety
+/// `to` takes `from.len()` bytes, which are not those of `from`.
+#[inline(always)]
+unsafe fn copy_header(from: &[u8], to: *mut u8) {
+    type Half = [u64; 4];
+    const HALF: usize = size_of::<Half>();
+    let (start, len) = (from.as_ptr(), from.len());
+    if len > HALF && len <= 2 * HALF {
+        // SAFETY: both halves lie within `len` bytes, which the caller answers for.
+        unsafe {
+            to.cast::<Half>().write_unaligned(start.cast::<Half>().read_unaligned());
+            let rest = len - HALF;
+            to.add(rest).cast::<Half>().write_unaligned(start.add(rest).cast::<Half>().read_unaligned());
+        }
+    } else {
+        // SAFETY: the caller answers for it.
+        unsafe { to.copy_from_nonoverlapping(start, len) };
     }
 }

@@ -23,7 +23,7 @@ const L4T_TCP: u8 = 1;
 /// PAYLEN has 18 bits.
 const MAX_PAYLEN: u32 = (1 << 18) - 1;
 /// Bytes of a tag, by which a frame may be longer.
-pub(crate) const TAG_BYTES: u32 = 4;
+const TAG_BYTES: u32 = 4;
 
 /// What descriptors have to say for a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,16 +67,10 @@ impl Layout {
     }
 }
 
-/// Whether a frame has a VLAN tag of its own.
-#[inline]
-pub(crate) fn is_tagged(header: &[u8]) -> bool {
-    field(header, 12) == Some(VLAN)
-}
-
 /// Plans a frame of `total` bytes that begins with `header`, on a device whose longest frame has `max_frame` bytes
 /// without VLAN tag.
 pub(crate) fn plan(header: &[u8], total: u32, offload: &Offload, max_frame: u32) -> Result<Plan, Refused> {
-    let max_frame = if is_tagged(header) { max_frame + TAG_BYTES } else { max_frame };
+    let max_frame = if field(header, 12) == Some(VLAN) { max_frame + TAG_BYTES } else { max_frame };
     let mut plan = Plan { paylen: total, vle: offload.vlan.is_some(), ..Plan::default() };
     if offload.mss.is_none() && total > max_frame {
         return Err(Refused::Length);

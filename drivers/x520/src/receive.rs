@@ -7,7 +7,7 @@
 #![allow(unsafe_code, reason = "received bytes are lent out of memory that the device wrote")]
 
 use crate::descriptor::{PACKET_UDP, ReceiveInfo, ReceiveStatus};
-use crate::dma::{Ring, Slots};
+use crate::dma::{Ring, View};
 use crate::nic::{Checked, Received};
 use crate::registers::{Bus, RDT, Registers};
 
@@ -20,8 +20,8 @@ const BATCH: u32 = 32;
 
 pub(crate) struct ReceiveQueue {
     index: u16,
-    ring: Ring,
-    buffers: Slots<BUFFER_BYTES>,
+    /// With a buffer in each slot.
+    ring: Ring<BUFFER_BYTES>,
     /// The next descriptor to look at; runs on, masked when used.
     next: u32,
     /// Descriptors that are ready but not shown to the device yet, the one that stays here left out.
@@ -32,128 +32,138 @@ pub(crate) struct ReceiveQueue {
 }
 
 impl ReceiveQueue {
-    pub(crate) fn new(index: u16, ring: Ring, buffers: Slots<BUFFER_BYTES>) -> Self {
+    pub(crate) fn new(index: u16, ring: Ring<BUFFER_BYTES>) -> Self {
         let batch = BATCH.min((ring.mask() + 1) / 4);
-        Self { index, ring, buffers, next: 0, ready: 0, batch, malformed: 0 }
+        Self { index, ring, next: 0, ready: 0, batch, malformed: 0 }
     }
 
-    pub(crate) fn ring(&self) -> &Ring {
+    pub(crate) fn ring(&self) -> &Ring<BUFFER_BYTES> {
         &self.ring
     }
 
     /// Makes all descriptors ready, as after a reset.
     pub(crate) fn restart(&mut self) {
         (self.next, self.ready) = (0, self.ring.mask());
-        for i in 0..=self.ring.mask() {
-            self.ring.descriptors().write(i, [self.buffers.bus(i), 0]);
-        }
+        renew(self.ring.view(), 0, self.ring.mask() + 1);
     }
 
     /// Shows the device what is ready.
     pub(crate) fn give<R: Registers>(&mut self, bus: &Bus<R>) {
         self.ready = 0;
-        show(bus, self.index, &self.ring, self.next);
+        bus.write(&RDT, self.index, self.next.wrapping_sub(1) & self.ring.mask());
     }
 
     /// The descriptor that is waited for, if the device has not written it back.
     pub(crate) fn awaited(&self) -> Option<u32> {
-        let status = ReceiveStatus::from_bits(self.ring.descriptors().status(self.next));
+        let status = ReceiveStatus::from_bits(self.ring.view().status(self.next));
         (!status.dd()).then_some(self.next & self.ring.mask())
     }
 
     #[inline(always)]
     pub(crate) fn poll<R: Registers>(&mut self, bus: &Bus<R>, budget: u32, mut sink: impl FnMut(Received<'_>)) -> u32 {
-        let descriptors = self.ring.descriptors();
-        let (mut next, mut ready, mut count) = (self.next, self.ready, 0);
-        while count < budget {
-            let status = ReceiveStatus::from_bits(descriptors.status(next));
-            if !status.dd() {
+        let mut left = budget;
+        while left > 0 {
+            // Frames in one buffer, up to where the tail moves: the common run.
+            let run = left.min(self.batch.saturating_sub(self.ready));
+            let done = self.singles(run, &mut sink);
+            self.ready += done;
+            left -= done;
+            if done < run {
+                let used = self.several(&mut sink);
+                if used == 0 {
+                    break;
+                }
+                self.ready += used;
+                left -= 1;
+            }
+            if self.ready >= self.batch {
+                self.give(bus);
+            }
+        }
+        budget - left
+    }
+
+    /// Hands over up to `most` frames that are good and lie in one buffer each, until there is something else. How many.
+    #[inline(always)]
+    fn singles(&mut self, most: u32, sink: &mut impl FnMut(Received<'_>)) -> u32 {
+        let view = self.ring.view();
+        let begin = self.next;
+        let end = begin.wrapping_add(most);
+        let mut next = begin;
+        while next != end {
+            let status = ReceiveStatus::from_bits(view.status(next));
+            if !status.is_single() {
                 break;
             }
-            // A frame in one buffer is written on the spot; all else is rare.
             // SAFETY: the device has said that it is done with this buffer (DD), and gets it back only by a tail that moves
             // past it, after the borrow has ended.
-            let used = match unsafe { self.buffers.bytes(next, usize::from(status.len())) } {
-                Some(piece) if status.is_whole_and_good() => {
-                    sink(describe(ReceiveInfo::from_bits(descriptors.first(next)), status, &[piece]));
-                    1
+            let Some(piece) = (unsafe { view.bytes(next, status.bytes()) }) else { break };
+            sink(describe(ReceiveInfo::from_bits(view.first(next)), status, &[piece]));
+            view.write(next, [view.slot_bus(next), 0]);
+            next = next.wrapping_add(1);
+        }
+        self.next = next;
+        next.wrapping_sub(begin)
+    }
+
+    /// Hands over a frame in several buffers, or drops one that is no good. How many descriptors it takes; 0: it is not all
+    /// there yet.
+    #[cold]
+    #[inline(never)]
+    fn several(&mut self, sink: &mut impl FnMut(Received<'_>)) -> u32 {
+        let view = self.ring.view();
+        let mut pieces: [&[u8]; MAX_PIECES] = [&[]; MAX_PIECES];
+        let (mut good, mut used) = (true, 0);
+        // One frame cannot hold all descriptors, whatever they say.
+        while used <= self.ring.mask() {
+            let at = self.next.wrapping_add(used);
+            let status = ReceiveStatus::from_bits(view.status(at));
+            if !status.dd() {
+                return 0;
+            }
+            // SAFETY: as in `singles`.
+            match (pieces.get_mut(used as usize), unsafe { view.bytes(at, status.bytes()) }) {
+                (Some(place), Some(piece)) => *place = piece,
+                _ => good = false,
+            }
+            used += 1;
+            if status.eop() {
+                good &= !status.rxe();
+                if good {
+                    sink(describe(ReceiveInfo::from_bits(view.first(at)), status, &pieces[..used as usize]));
                 }
-                _ => several(&self.ring, &self.buffers, next, &mut self.malformed, &mut sink),
-            };
-            if used == 0 {
                 break;
             }
-            let end = next.wrapping_add(used);
-            while next != end {
-                descriptors.write(next, [self.buffers.bus(next), 0]);
-                next = next.wrapping_add(1);
-            }
-            ready += used;
-            count += 1;
-            if ready >= self.batch {
-                ready = 0;
-                show(bus, self.index, &self.ring, next);
-            }
+            good &= used <= self.ring.mask();
         }
-        (self.next, self.ready) = (next, ready);
-        count
+        self.malformed += u64::from(!good);
+        renew(view, self.next, used);
+        self.next = self.next.wrapping_add(used);
+        used
     }
 }
 
-/// Moves the tail to the descriptor before `next`.
-#[inline(always)]
-fn show<R: Registers>(bus: &Bus<R>, queue: u16, ring: &Ring, next: u32) {
-    bus.write(&RDT, queue, next.wrapping_sub(1) & ring.mask());
-}
-
-/// A frame in several buffers, or one that is no good. How many descriptors it takes; 0: it is not all there yet.
-#[cold]
-#[inline(never)]
-fn several(
-    ring: &Ring,
-    buffers: &Slots<BUFFER_BYTES>,
-    next: u32,
-    malformed: &mut u64,
-    sink: &mut impl FnMut(Received<'_>),
-) -> u32 {
-    let descriptors = ring.descriptors();
-    let mut pieces: [&[u8]; MAX_PIECES] = [&[]; MAX_PIECES];
-    let mut good = true;
-    // One frame cannot hold all descriptors, whatever they say.
-    for i in 0..=ring.mask() {
-        let at = next.wrapping_add(i);
-        let status = ReceiveStatus::from_bits(descriptors.status(at));
-        if !status.dd() {
-            return 0;
-        }
-        // SAFETY: as in `poll`.
-        match (pieces.get_mut(i as usize), unsafe { buffers.bytes(at, usize::from(status.len())) }) {
-            (Some(place), Some(piece)) => *place = piece,
-            _ => good = false,
-        }
-        if status.eop() {
-            if good && !status.rxe() {
-                sink(describe(ReceiveInfo::from_bits(descriptors.first(at)), status, &pieces[..=i as usize]));
-            } else {
-                *malformed += 1;
-            }
-            return i + 1;
-        }
+/// Writes descriptors anew.
+fn renew(view: View<'_, BUFFER_BYTES>, start: u32, count: u32) {
+    for i in 0..count {
+        let at = start.wrapping_add(i);
+        view.write(at, [view.slot_bus(at), 0]);
     }
-    *malformed += 1;
-    ring.mask() + 1
 }
 
 #[inline(always)]
 fn describe<'a>(info: ReceiveInfo, status: ReceiveStatus, pieces: &'a [&'a [u8]]) -> Received<'a> {
-    // A UDP datagram without checksum is reported as wrong (erratum 44), so of UDP only good news is believed.
-    let wrong_transport = status.l4e() && info.packet_type() & PACKET_UDP == 0;
-    let checked = if status.ipe() || wrong_transport {
-        Checked::Bad
-    } else if status.l4cs() && !status.l4e() {
-        Checked::Good
-    } else {
-        Checked::Unknown
+    let checked = match status.l4e() || status.ipe() {
+        false if status.l4cs() => Checked::Good,
+        false => Checked::Unknown,
+        true => wrong(info, status),
     };
     Received { pieces, checked, vlan: status.vp().then_some(status.vlan()), hash: info.hash() }
+}
+
+/// What to make of a frame of which the device says that a checksum is wrong.
+#[cold]
+fn wrong(info: ReceiveInfo, status: ReceiveStatus) -> Checked {
+    // A UDP datagram without checksum is reported as wrong (erratum 44), so of UDP only good news is believed.
+    if status.ipe() || info.packet_type() & PACKET_UDP == 0 { Checked::Bad } else { Checked::Unknown }
 }

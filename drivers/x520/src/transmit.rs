@@ -8,9 +8,9 @@ use alloc::boxed::Box;
 use alloc::vec;
 
 use crate::descriptor::{ContextHigh, TYPE_DATA, TransmitData};
-use crate::dma::{Descriptors, Ring, Slots};
+use crate::dma::Ring;
 use crate::nic::{Outcome, Outgoing, Refused, Segment};
-use crate::offload::{MAX_HEADER, TAG_BYTES, is_tagged, plan};
+use crate::offload::{MAX_HEADER, plan};
 use crate::registers::{Bus, Registers, TDT};
 
 /// Segments of a frame: 38 descriptors are allowed (7.2.1.1), of which one is the header's.
@@ -21,6 +21,8 @@ const MIN_FRAME: u32 = 17;
 /// What every data descriptor says.
 const DATA: u64 = TransmitData::new().with_dtyp(TYPE_DATA).with_dext(true).with_ifcs(true).into_bits();
 const END: u64 = TransmitData::new().with_eop(true).into_bits();
+/// Where PAYLEN stands.
+const PAYLEN: u32 = 46;
 const REPORT: u64 = TransmitData::new().with_rs(true).into_bits();
 
 /// Frames that were shown to the device together. Counts run on, like all positions here.
@@ -38,8 +40,8 @@ pub(crate) struct TransmitQueue<T> {
     pub closed: Option<Refused>,
     /// What it holds has to be given back before it can be used again: the device has ended all DMA.
     pub draining: bool,
-    ring: Ring,
-    headers: Slots<MAX_HEADER>,
+    /// With a header in each slot.
+    ring: Ring<MAX_HEADER>,
     /// By number of the frame. There are never more frames than descriptors.
     tokens: Box<[Option<T>]>,
     /// By first descriptor.
@@ -60,14 +62,13 @@ pub(crate) struct TransmitQueue<T> {
 }
 
 impl<T> TransmitQueue<T> {
-    pub(crate) fn new(index: u16, ring: Ring, headers: Slots<MAX_HEADER>) -> Self {
+    pub(crate) fn new(index: u16, ring: Ring<MAX_HEADER>) -> Self {
         let count = ring.mask() as usize + 1;
         Self {
             index,
             closed: Some(Refused::NotReady),
             draining: false,
             ring,
-            headers,
             tokens: (0..count).map(|_| None).collect(),
             batches: vec![Batch::default(); count].into_boxed_slice(),
             clean: 0,
@@ -80,7 +81,7 @@ impl<T> TransmitQueue<T> {
         }
     }
 
-    pub(crate) fn ring(&self) -> &Ring {
+    pub(crate) fn ring(&self) -> &Ring<MAX_HEADER> {
         &self.ring
     }
 
@@ -108,7 +109,7 @@ impl<T> TransmitQueue<T> {
     #[inline(always)]
     fn done(&self) -> Option<Batch> {
         let batch = self.batches[(self.clean & self.ring.mask()) as usize];
-        let last = TransmitData::from_bits(self.ring.descriptors().status(batch.end.wrapping_sub(1)));
+        let last = TransmitData::from_bits(self.ring.view().status(batch.end.wrapping_sub(1)));
         last.dd().then_some(batch)
     }
 
@@ -128,6 +129,36 @@ impl<T> TransmitQueue<T> {
     /// Writes a frame's descriptors behind `next`, which nobody looks at before it moves. The descriptor behind them.
     #[inline(always)]
     fn write(&mut self, frame: &Outgoing<'_>, max_frame: u32) -> Result<u32, Refused> {
+        // The common shape is written on the spot, if nothing is wrong with it. All else takes the long way.
+        let (first, header) = (self.next, frame.header);
+        if let [segment] = frame.segments
+            && frame.offload.is_none()
+            && (1..=MAX_HEADER).contains(&header.len())
+            && !segment.is_empty()
+            && self.has_room(first, 2)
+        {
+            let total = header.len() as u32 + u32::from(segment.len());
+            if total.wrapping_sub(MIN_FRAME) <= max_frame - MIN_FRAME {
+                let address = self.ring.store(first, header);
+                let view = self.ring.view();
+                view.write(first, [address, DATA | header.len() as u64 | u64::from(total) << PAYLEN]);
+                let last = DATA | END | u64::from(segment.len());
+                view.write(first.wrapping_add(1), [segment.address(), last]);
+                return Ok(first.wrapping_add(2));
+            }
+        }
+        self.write_any(frame, max_frame)
+    }
+
+    /// Whether there are so many descriptors at `next`. One stays free: tail equal to head means that the ring is empty.
+    #[inline(always)]
+    fn has_room(&self, next: u32, descriptors: u32) -> bool {
+        next.wrapping_sub(self.clean) + descriptors <= self.ring.mask()
+    }
+
+    /// As `write`, for any frame.
+    #[inline(never)]
+    fn write_any(&mut self, frame: &Outgoing<'_>, max_frame: u32) -> Result<u32, Refused> {
         let (header, segments) = (frame.header, frame.segments);
         if header.len() > MAX_HEADER {
             return Err(Refused::Header);
@@ -135,46 +166,15 @@ impl<T> TransmitQueue<T> {
         if segments.len() > MAX_SEGMENTS {
             return Err(Refused::Segments);
         }
-        // One descriptor stays free: tail equal to head means that the ring is empty.
-        if self.next.wrapping_sub(self.clean) + 2 + segments.len() as u32 > self.ring.mask() {
-            return Err(Refused::Full);
-        }
-        if !frame.offload.is_none() {
-            return self.write_offloaded(frame, max_frame);
-        }
-        let descriptors = self.ring.descriptors();
-        let (first, mut total) = (self.next, header.len() as u32);
-        let mut at = first;
-        if !header.is_empty() {
-            let address = self.headers.store(at, header);
-            descriptors.write(at, [address, DATA | header.len() as u64]);
-            at = at.wrapping_add(1);
-        }
-        for segment in segments {
-            descriptors.write(at, [segment.address(), DATA | u64::from(segment.len())]);
-            total += u32::from(segment.len());
-            at = at.wrapping_add(1);
-            if segment.is_empty() {
-                return Err(Refused::Length);
-            }
-        }
-        if !fits(header, total, max_frame) {
-            return Err(Refused::Length);
-        }
-        finish(descriptors, first, at, TransmitData::new().with_paylen(total));
-        Ok(at)
-    }
-
-    /// As `write`, for a frame that the device is to change.
-    #[inline(never)]
-    fn write_offloaded(&mut self, frame: &Outgoing<'_>, max_frame: u32) -> Result<u32, Refused> {
-        let (header, segments) = (frame.header, frame.segments);
         let total = segments.iter().map(|s| u32::from(s.len())).sum::<u32>() + header.len() as u32;
         if total < MIN_FRAME || segments.iter().any(Segment::is_empty) {
             return Err(Refused::Length);
         }
         let plan = plan(header, total, &frame.offload, max_frame)?;
-        let descriptors = self.ring.descriptors();
+        // A context and a header, if there are any.
+        if !self.has_room(self.next, 2 + segments.len() as u32) {
+            return Err(Refused::Full);
+        }
         let mut first = self.next;
         let mut options = TransmitData::new()
             .with_vle(plan.vle)
@@ -189,7 +189,7 @@ impl<T> TransmitQueue<T> {
                 self.contexts[slot] = Some(context);
                 self.victim ^= 1;
                 let high = ContextHigh::from_bits(context[1]).with_idx(slot as u8);
-                descriptors.write(first, [context[0], high.into_bits()]);
+                self.ring.view().write(first, [context[0], high.into_bits()]);
                 first = first.wrapping_add(1);
             }
             options = options.with_idx(slot as u8).with_cc(true);
@@ -198,18 +198,19 @@ impl<T> TransmitQueue<T> {
         let data = DATA | TransmitData::new().with_vle(plan.vle).with_tse(plan.tse).into_bits();
         let mut at = first;
         if !header.is_empty() {
-            let address = self.headers.store(at, header);
+            let address = self.ring.store(at, header);
             for (offset, value) in plan.patches.iter().flatten() {
-                self.headers.put(at, *offset, *value);
+                self.ring.put(at, *offset, *value);
             }
-            descriptors.write(at, [address, data | header.len() as u64]);
+            self.ring.view().write(at, [address, data | header.len() as u64]);
             at = at.wrapping_add(1);
         }
         for segment in segments {
-            descriptors.write(at, [segment.address(), data | u64::from(segment.len())]);
+            self.ring.view().write(at, [segment.address(), data | u64::from(segment.len())]);
             at = at.wrapping_add(1);
         }
-        finish(descriptors, first, at, options);
+        self.ring.view().or_status(first, options.into_bits());
+        self.ring.view().or_status(at.wrapping_sub(1), END);
         Ok(at)
     }
 
@@ -219,7 +220,7 @@ impl<T> TransmitQueue<T> {
             return;
         }
         let mask = self.ring.mask();
-        self.ring.descriptors().or_status(self.next.wrapping_sub(1), REPORT);
+        self.ring.view().or_status(self.next.wrapping_sub(1), REPORT);
         self.batches[(self.shown & mask) as usize] = Batch { end: self.next, frames: self.newest };
         self.shown = self.next;
         bus.write(&TDT, self.index, self.next & mask);
@@ -269,18 +270,4 @@ impl<T> TransmitQueue<T> {
         self.victim = 0;
         self.draining = false;
     }
-}
-
-/// Whether a frame of `total` bytes may be sent as it is: one with a tag may be longer.
-#[inline(always)]
-fn fits(header: &[u8], total: u32, max_frame: u32) -> bool {
-    (MIN_FRAME..=max_frame).contains(&total)
-        || (total > max_frame && is_tagged(header) && total <= max_frame + TAG_BYTES)
-}
-
-/// Says in a frame's first descriptor what it is, and in its last one that it ends.
-#[inline(always)]
-fn finish(descriptors: Descriptors<'_>, first: u32, end: u32, options: TransmitData) {
-    descriptors.or_status(first, options.into_bits());
-    descriptors.or_status(end.wrapping_sub(1), END);
 }

@@ -110,7 +110,6 @@ fn traffic(context: &mut Context<'_>) -> Result<()> {
     for way in ["", ":reverse"] {
         let tcp = b.ask(&format!("iperf:{time}{way}"), seconds(60))?;
         transferred(context, &tcp, 20_000_000 * time)?;
-        context.figures.at_most("TCP segments sent again", tcp["retransmits"].as_u64().unwrap_or(u64::MAX), 20)?;
         let udp = b.ask(&format!("udp:{time}:20{way}"), seconds(60))?;
         let (sent, lost) = (udp["packets"].as_f64().unwrap_or_default(), udp["lost"].as_f64().unwrap_or(f64::MAX));
         context.figures.at_least("datagrams", sent, 1000 * time)?;
@@ -123,9 +122,13 @@ fn traffic(context: &mut Context<'_>) -> Result<()> {
         let used = queues["received"].as_array().into_iter().flatten().filter(|n| n.as_u64() > Some(100)).count();
         context.figures.at_least("receive queues that RSS has used", used, 2)?;
     }
+    let mut wires = Vec::new();
     for (machine, setup) in [(&mut *a, &A), (&mut *b, &B)] {
-        same_as_on_the_wire(context, machine, setup)?;
+        wires.push(same_as_on_the_wire(context, machine, setup)?);
         nobody_complains(context, machine, "")?;
+    }
+    if let [(a_sent, a_got), (b_sent, b_got)] = wires[..] {
+        context.figures.exactly("frames lost between the two", a_sent.abs_diff(b_got) + b_sent.abs_diff(a_got), 0)?;
     }
     b.cable(false)?;
     b.ask("carrier:off", seconds(20))?;
@@ -134,12 +137,18 @@ fn traffic(context: &mut Context<'_>) -> Result<()> {
     context.figures.exactly("pings answered after a flap", b.number("ping:20", "received", seconds(60))?, 20)
 }
 
+/// Holds a transfer to a minimum. On a machine that is busy with something else TCP takes a delay for a loss now and then;
+/// what loses frames costs several times what is allowed here.
 fn transferred(context: &mut Context<'_>, tcp: &Value, minimum: u64) -> Result<()> {
-    context.figures.at_least("bytes by TCP", tcp["bytes"].as_u64().unwrap_or_default(), minimum)
+    let bytes = tcp["bytes"].as_u64().unwrap_or_default();
+    context.figures.at_least("bytes by TCP", bytes, minimum)?;
+    let segments = bytes as f64 / 1448.0;
+    context.figures.at_most("segments sent again", tcp["retransmits"].as_f64().unwrap_or(f64::MAX), segments / 200.0)
 }
 
-/// Holds the driver's counters, which it reads from the device, to what a capture of the wire says.
-fn same_as_on_the_wire(context: &mut Context<'_>, machine: &mut Linux, setup: &Setup) -> Result<()> {
+/// Holds the driver's counters, which it reads from the device, to what a capture of the wire says: frames sent, and frames
+/// that came.
+fn same_as_on_the_wire(context: &mut Context<'_>, machine: &mut Linux, setup: &Setup) -> Result<(usize, usize)> {
     // Nothing may pass between the two looks.
     let (mut stats, mut wire) = (machine.ask("stats", seconds(20))?, machine.wire()?);
     for _ in 0..10 {
@@ -158,19 +167,18 @@ fn same_as_on_the_wire(context: &mut Context<'_>, machine: &mut Linux, setup: &S
     context.figures.exactly("bytes sent, as counted", counter("tx_bytes_nic"), bytes(&out))?;
     let kept = counter("rx_pkts_nic") + counter("rx_missed_errors");
     context.figures.exactly("frames that came, as counted", kept, came.len())?;
-    if counter("rx_missed_errors") == 0 {
-        context.figures.exactly("bytes that came, as counted", counter("rx_bytes_nic"), bytes(&came))?;
-    }
+    context.figures.exactly("bytes that came, as counted", counter("rx_bytes_nic"), bytes(&came))?;
     let xoff = wire.iter().filter(is_pause).filter(|f| f.bytes[16..18] != [0, 0]).count() as u64;
     let counted = counter("tx_flow_control_xoff") + counter("rx_flow_control_xoff");
-    context.figures.exactly("requests for silence, as counted", counted, xoff)
+    context.figures.exactly("requests for silence, as counted", counted, xoff)?;
+    Ok((out.len(), came.len()))
 }
 
 /// By ethtool's short and long names. LRO is the device's to do or not, and it does not.
 const FEATURES: [(&str, &str); 9] = [
     ("tso", "tcp-segmentation-offload"),
     ("gso", "generic-segmentation-offload"),
-    ("tx", "tx-checksumming"),
+    ("tx", "tx-checksum-ip-generic"),
     ("rx", "rx-checksumming"),
     ("gro", "generic-receive-offload"),
     ("rxhash", "receive-hashing"),
@@ -198,10 +206,7 @@ fn offloads(context: &mut Context<'_>) -> Result<()> {
                     continue;
                 }
                 let tcp = b.ask(&format!("iperf:{time}{way}"), seconds(60))?;
-                let bytes = tcp["bytes"].as_u64().unwrap_or_default();
-                ensure!(bytes >= 5_000_000 * time, "{short} {state}: {bytes} bytes");
-                let again = tcp["retransmits"].as_u64().unwrap_or(u64::MAX);
-                ensure!(again <= 20, "{short} {state}: {again} segments were sent again");
+                transferred(context, &tcp, 5_000_000 * time).with_context(|| format!("{short} {state}"))?;
             }
             switched += 1;
         }

@@ -33,6 +33,12 @@ fn microseconds(quanta: u32) -> u64 {
 }
 
 impl Model {
+    /// Whether the other side was asked for silence, and not told yet that it may go on.
+    #[must_use]
+    pub fn asks_for_silence(&self) -> bool {
+        self.flow.told.is_some()
+    }
+
     /// Whether the other side has asked for silence.
     pub(crate) fn is_paused(&self) -> bool {
         self.now < self.flow.until

@@ -82,6 +82,11 @@ impl Device {
         self.model.link_is_up()
     }
 
+    /// Whether no frame may come from the wire now.
+    pub fn asks_for_silence(&self) -> bool {
+        self.model.asks_for_silence()
+    }
+
     /// How long until an interrupt that waits for the end of its interval.
     pub fn throttled(&self) -> Option<Duration> {
         self.model.throttled().map(Duration::from_micros)

@@ -70,6 +70,8 @@ fn mac(text: &str) -> Result<[u8; 6], String> {
 
 /// Bytes of the packet buffer on the transmit side (8.2.3.9).
 const TRANSMIT_BUFFER: usize = 160 << 10;
+/// How often it is looked whether frames may come again.
+const SILENCE: Duration = Duration::from_micros(100);
 /// How often the model's clock moves while nothing happens.
 const BEAT: Duration = Duration::from_millis(1);
 
@@ -144,12 +146,17 @@ fn send(mut wire: Wire, device: &Mutex<Device>, wake: &Condvar) {
 /// Frames and time come while the guest is silent, too.
 fn receive(mut wire: Wire, device: &Mutex<Device>) {
     let mut buffer = [0; 16_384];
-    let mut wait = BEAT;
+    let (mut wait, mut silence) = (BEAT, false);
     loop {
-        let frame = wire.receive(&mut buffer, wait);
+        // The other end is a process that may not run for a while: silence that was asked for is kept here.
+        let frame = if silence { None } else { wire.receive(&mut buffer, wait) };
+        if silence {
+            thread::sleep(SILENCE);
+        }
         let mut device = lock(device);
         device.turn(frame);
         wait = device.throttled().map_or(BEAT, |t| t.min(BEAT));
+        silence = device.asks_for_silence();
     }
 }
 
