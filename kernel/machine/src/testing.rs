@@ -28,6 +28,7 @@ pub struct FakeVcpu {
     pub shadow: bool,
     pub event: Option<Event>,
     pub window: bool,
+    pub cr8: u64,
     pub resets: Vec<StartState>,
 }
 
@@ -175,5 +176,9 @@ impl Vcpu for FakeVcpu {
 
     fn want_interrupt_window(&mut self, wanted: bool) {
         self.window = wanted;
+    }
+
+    fn set_cr8(&mut self, value: u64) {
+        self.cr8 = value;
     }
 }

@@ -406,6 +406,10 @@ pub trait Vcpu {
     fn inject(&mut self, event: Event);
     /// Exits with [`Exit::InterruptWindow`] as soon as the guest can take an interrupt.
     fn want_interrupt_window(&mut self, wanted: bool);
+    /// CR8 of an emulated local APIC, before each entry, where hardware may answer a read of it without an exit.
+    fn set_cr8(&mut self, value: u64) {
+        let _ = value;
+    }
 
     /// Exits since the vCPU was made that [`Vcpu::run`] dealt with itself and did not return, so that those counted above
     /// and these together are what the hardware did. Entries given up because of a kick are not among them.

@@ -306,4 +306,10 @@ impl Vcpu for SvmVcpu {
         control.interrupt_control = InterruptControl::from_bits(bits);
         control.intercepts_1.set(Intercepts1::VINTR, wanted);
     }
+
+    /// QEMU's translator intercepts writes of CR8 but not reads, which V_TPR answers then (APM vol. 2 15.21.1).
+    fn set_cr8(&mut self, value: u64) {
+        let control = &mut self.vmcb_mut().control.interrupt_control;
+        control.set_v_tpr(if control.v_intr_masking() { value as u8 & 0xf } else { 0 });
+    }
 }

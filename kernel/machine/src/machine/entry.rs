@@ -87,5 +87,6 @@ impl Machine {
             context.activity = Activity::Running;
         }
         vcpu.want_interrupt_window(context.apic.next_interrupt().is_some());
+        vcpu.set_cr8(context.apic.cr8());
     }
 }

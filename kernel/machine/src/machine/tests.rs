@@ -300,6 +300,14 @@ fn one_event_an_entry_and_a_window_for_the_rest() {
 }
 
 #[test]
+fn the_back_end_is_told_the_task_priority_before_an_entry() {
+    let mut r = rig(1);
+    assert!(r.write_msr(0x808, 0x4f));
+    r.enter(0);
+    assert_eq!(r.vcpu().cr8, 4);
+}
+
+#[test]
 fn the_timer_gives_a_deadline_and_then_its_interrupt() {
     let mut r = rig(1);
     assert!(r.write_msr(0x80f, 0x1ff));
