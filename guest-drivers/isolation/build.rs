@@ -1,7 +1,7 @@
-//! Links with this folder's `link.ld`, at a fixed address, into a flat file that a Linux loader takes for a bzImage.
+//! Links with `link.ld` of the crate `bare`, at a fixed address, into a flat file that a Linux loader takes for a bzImage.
 
 fn main() {
-    let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("link.ld");
+    let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../bare/link.ld");
     println!("cargo:rustc-link-arg-bins=-T{}", script.display());
     println!("cargo:rustc-link-arg-bins=--no-pie");
     println!("cargo:rustc-link-arg-bins=--build-id=none");

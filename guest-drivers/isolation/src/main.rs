@@ -18,43 +18,27 @@
 #![no_main]
 
 mod attempts;
-mod boot;
-mod console;
-mod cpu;
-mod memory;
-mod pci;
 mod report;
-mod trap;
 mod virtio;
+
+use bare::boot::Machine;
+use bare::console;
 
 use report::Report;
 
-/// SLEEP_CONTROL_REG of the FADT; SLP_TYP 5 in bits 4:2 and SLP_EN in bit 5 (ACPI 6.5, 4.8.3.7).
-const SLEEP_CONTROL: u16 = 0x600;
-const SOFT_OFF: u8 = 5 << 2 | 1 << 5;
+bare::entry!(main);
 
-/// Called by the entry code with the boot parameters' address.
-extern "C" fn main(parameters: u64) -> ! {
-    trap::init();
-    memory::init();
-    let machine = boot::Machine::read(parameters);
+fn main(machine: &Machine) -> ! {
     console::line(format_args!("isolation: memory ends at {:#x}", machine.memory_end));
     let mut report = Report::new();
-    attempts::run(&machine, &mut report);
+    attempts::run(machine, &mut report);
     report.summary();
-    power_off()
-}
-
-fn power_off() -> ! {
-    cpu::out8(SLEEP_CONTROL, SOFT_OFF);
-    loop {
-        cpu::halt();
-    }
+    bare::power_off()
 }
 
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     console::line(format_args!("isolation: {info}"));
     console::line(format_args!("SC {{\"test\":\"isolation\",\"broken\":\"panic\"}}"));
-    power_off()
+    bare::power_off()
 }

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::console;
+use bare::console;
 
 /// Attempts that were not refused are shown up to this many of a kind.
 const SHOWN: u32 = 8;

@@ -1,8 +1,10 @@
 //! A virtio-net device by virtio-pci 1.x (virtio 1.3, 4.1), with every part of it open to misuse.
 
-use crate::memory::{self, ARENA};
-use crate::pci::{self, Function};
-use crate::{cpu, report::Report};
+use bare::cpu;
+use bare::memory::{self, ARENA};
+use bare::virtio_pci::{NO_VECTOR, Parts, common};
+
+use crate::report::Report;
 
 /// Descriptors of a queue as this driver sets it up.
 pub const SIZE: u16 = 16;
@@ -28,27 +30,9 @@ pub const RX: u16 = 0;
 pub const TX: u16 = 1;
 /// MSI-X entry used for transmit completions.
 pub const TX_VECTOR: u16 = 1;
-const NO_VECTOR: u16 = 0xffff;
 
 /// A virtio-net header (5.1.6, 12 bytes) and a broadcast frame of 60 bytes.
 pub const FRAME_BYTES: u32 = 12 + 60;
-
-/// Registers of the common configuration (4.1.4.3).
-mod common {
-    pub const DEVICE_FEATURE_SELECT: u64 = 0x00;
-    pub const DEVICE_FEATURE: u64 = 0x04;
-    pub const DRIVER_FEATURE_SELECT: u64 = 0x08;
-    pub const DRIVER_FEATURE: u64 = 0x0c;
-    pub const DEVICE_STATUS: u64 = 0x14;
-    pub const QUEUE_SELECT: u64 = 0x16;
-    pub const QUEUE_SIZE: u64 = 0x18;
-    pub const QUEUE_MSIX_VECTOR: u64 = 0x1a;
-    pub const QUEUE_ENABLE: u64 = 0x1c;
-    pub const QUEUE_NOTIFY_OFF: u64 = 0x1e;
-    pub const QUEUE_DESC: u64 = 0x20;
-    pub const QUEUE_DRIVER: u64 = 0x28;
-    pub const QUEUE_DEVICE: u64 = 0x30;
-}
 
 /// Where a queue's three parts are, and how large it is said to be.
 #[derive(Clone, Copy)]
@@ -65,13 +49,8 @@ pub struct Rings {
 
 /// A network device.
 pub struct Net {
-    /// Its PCI function.
-    pub function: Function,
-    common: u64,
-    notify: (u64, bool),
-    notify_multiplier: u32,
-    msix_table: u64,
-    msix_capability: u8,
+    /// Where its parts are.
+    pub parts: Parts,
     /// Its rings and buffers.
     memory: u64,
 }
@@ -79,41 +58,8 @@ pub struct Net {
 impl Net {
     /// Network devices on bus 0, at most two.
     pub fn find() -> [Option<Self>; 2] {
-        let mut found = pci::bus_0().filter(|function| function.read(0) == 0x1041_1af4).zip([ARENA, ARENA + 0x10000]);
-        [found.next(), found.next()].map(|found| found.and_then(|(function, memory)| Self::open(function, memory)))
-    }
-
-    fn open(function: Function, memory: u64) -> Option<Self> {
-        const VENDOR: u8 = 0x09;
-        const MSIX: u8 = 0x11;
-        let (mut common, mut notify, mut msix) = (None, None, None);
-        for (at, id) in function.capabilities() {
-            let place = |bar: u32, offset: u32| {
-                let (base, io) = function.bar(bar as u8 & 7);
-                (base + u64::from(offset), io)
-            };
-            match (id, function.read(at) >> 24) {
-                (VENDOR, 1) => common = Some(place(function.read(at + 4), function.read(at + 8)).0),
-                (VENDOR, 2) if notify.is_none() => {
-                    notify = Some((place(function.read(at + 4), function.read(at + 8)), function.read(at + 16)));
-                }
-                (MSIX, _) => {
-                    let table = function.read(at + 4);
-                    msix = Some((place(table & 7, table & !7).0, at));
-                }
-                _ => {}
-            }
-        }
-        let (notify, notify_multiplier) = notify?;
-        let (msix_table, msix_capability) = msix?;
-        // Memory, I/O and bus master on, INTx off.
-        function.write(0x04, 0x407);
-        Some(Self { function, common: common?, notify, notify_multiplier, msix_table, msix_capability, memory })
-    }
-
-    /// Ports of the device, if its notifications are in I/O space.
-    pub fn io_ports(&self) -> Option<u64> {
-        self.notify.1.then_some(self.notify.0 & !0xff)
+        let mut found = Parts::of_nets().zip([ARENA, ARENA + 0x10000]);
+        [found.next(), found.next()].map(|found| found.map(|(parts, memory)| Self { parts, memory }))
     }
 
     /// Rings that follow the rules.
@@ -129,11 +75,11 @@ impl Net {
 
     /// Device status.
     pub fn status(&self) -> u8 {
-        memory::read8(self.common + common::DEVICE_STATUS)
+        memory::read8(self.parts.common + common::DEVICE_STATUS)
     }
 
     fn set_status(&self, status: u8) {
-        memory::write8(self.common + common::DEVICE_STATUS, status);
+        memory::write8(self.parts.common + common::DEVICE_STATUS, status);
     }
 
     /// Resets the device and waits until it has forgotten everything.
@@ -145,8 +91,8 @@ impl Net {
     /// What the device offers.
     pub fn offered(&self) -> u64 {
         let half = |select| {
-            memory::write32(self.common + common::DEVICE_FEATURE_SELECT, select);
-            u64::from(memory::read32(self.common + common::DEVICE_FEATURE))
+            memory::write32(self.parts.common + common::DEVICE_FEATURE_SELECT, select);
+            u64::from(memory::read32(self.parts.common + common::DEVICE_FEATURE))
         };
         half(0) | half(1) << 32
     }
@@ -159,8 +105,8 @@ impl Net {
         self.set_status(1);
         self.set_status(3);
         for (select, half) in [(0, features as u32), (1, (features >> 32) as u32)] {
-            memory::write32(self.common + common::DRIVER_FEATURE_SELECT, select);
-            memory::write32(self.common + common::DRIVER_FEATURE, half);
+            memory::write32(self.parts.common + common::DRIVER_FEATURE_SELECT, select);
+            memory::write32(self.parts.common + common::DRIVER_FEATURE, half);
         }
         self.set_status(3 | FEATURES_OK);
         self.status() & FEATURES_OK != 0
@@ -169,23 +115,23 @@ impl Net {
     /// Tells the device where a queue is, without the rules' being checked.
     pub fn set_queue(&self, queue: u16, rings: Rings) {
         let set = |register, value: u64| {
-            memory::write32(self.common + register, value as u32);
-            memory::write32(self.common + register + 4, (value >> 32) as u32);
+            memory::write32(self.parts.common + register, value as u32);
+            memory::write32(self.parts.common + register + 4, (value >> 32) as u32);
         };
-        memory::write16(self.common + common::QUEUE_SELECT, queue);
-        memory::write16(self.common + common::QUEUE_SIZE, rings.size);
+        memory::write16(self.parts.common + common::QUEUE_SELECT, queue);
+        memory::write16(self.parts.common + common::QUEUE_SIZE, rings.size);
         let vector = if queue == TX { TX_VECTOR } else { NO_VECTOR };
-        memory::write16(self.common + common::QUEUE_MSIX_VECTOR, vector);
+        memory::write16(self.parts.common + common::QUEUE_MSIX_VECTOR, vector);
         set(common::QUEUE_DESC, rings.desc);
         set(common::QUEUE_DRIVER, rings.avail);
         set(common::QUEUE_DEVICE, rings.used);
-        memory::write16(self.common + common::QUEUE_ENABLE, 1);
+        memory::write16(self.parts.common + common::QUEUE_ENABLE, 1);
     }
 
     /// Size of a queue as the device has it.
     pub fn size(&self, queue: u16) -> u16 {
-        memory::write16(self.common + common::QUEUE_SELECT, queue);
-        memory::read16(self.common + common::QUEUE_SIZE)
+        memory::write16(self.parts.common + common::QUEUE_SELECT, queue);
+        memory::read16(self.parts.common + common::QUEUE_SIZE)
     }
 
     /// DRIVER_OK.
@@ -223,10 +169,7 @@ impl Net {
     /// Sets the available index and notifies.
     pub fn publish(&self, queue: u16, index: u16) {
         memory::write16(self.rings(queue).avail + 2, index);
-        memory::write16(self.common + common::QUEUE_SELECT, queue);
-        let offset = memory::read16(self.common + common::QUEUE_NOTIFY_OFF);
-        let at = self.notify.0 + u64::from(offset) * u64::from(self.notify_multiplier);
-        if self.notify.1 { cpu::out16(at as u16, queue) } else { memory::write16(at, queue) }
+        self.parts.notify(queue);
     }
 
     /// Used index of a queue.
@@ -256,18 +199,12 @@ impl Net {
 
     /// Sets the MSI-X entry of transmit completions.
     pub fn set_message(&self, address: u64, data: u32) {
-        let entry = self.msix_table + u64::from(TX_VECTOR) * 16;
-        memory::write32(entry + 12, 1);
-        memory::write32(entry, address as u32);
-        memory::write32(entry + 4, (address >> 32) as u32);
-        memory::write32(entry + 8, data);
-        memory::write32(entry + 12, 0);
+        self.parts.set_message(TX_VECTOR, address, data);
     }
 
     /// Turns MSI-X on or off.
     pub fn enable_msix(&self, on: bool) {
-        let control = self.function.read(self.msix_capability) & !(3 << 30);
-        self.function.write(self.msix_capability, control | u32::from(on) << 31);
+        self.parts.control_msix(on, false);
     }
 
     /// Whether the device works as it should; said in the report if not.

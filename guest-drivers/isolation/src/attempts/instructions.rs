@@ -3,9 +3,9 @@
 
 #![allow(unsafe_code, reason = "the instructions tried are assembly")]
 
-use crate::cpu::{self, instruction};
-use crate::memory::ARENA;
 use crate::report::Report;
+use bare::memory::ARENA;
+use bare::{cpu, instruction};
 
 const INVALID_OPCODE: u8 = 6;
 const GENERAL_PROTECTION: u8 = 13;

@@ -4,7 +4,7 @@
 //! Follows SDM vol. 3A ch. 11 (10 in editions before 2022) and the 82093AA data sheet.
 
 use crate::report::Report;
-use crate::{console, cpu, memory, trap};
+use bare::{console, cpu, memory, trap};
 
 const APIC_PAGE: u64 = 0xfee0_0000;
 const IOAPIC: u64 = 0xfec0_0000;

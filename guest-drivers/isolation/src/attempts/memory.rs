@@ -1,9 +1,9 @@
 //! Guest-physical memory that is not the guest's. What lies above its memory answers loads with all ones and forgets
 //! stores, as a bus without a target does; what lies in it is its own and holds nothing of the host's.
 
-use crate::boot::Machine;
-use crate::memory::{self, ARENA};
 use crate::report::Report;
+use bare::boot::Machine;
+use bare::memory::{self, ARENA};
 
 /// Bus addresses from here to 4 GiB have devices in them and are tried elsewhere.
 const PCI_HOLE: u64 = 0xc000_0000;

@@ -6,7 +6,7 @@
 use crate::attempts::interrupts;
 use crate::report::Report;
 use crate::virtio::{Net, wait};
-use crate::{cpu, trap};
+use bare::{cpu, trap};
 
 const ADDRESS: u64 = 0xfee0_0000;
 const VECTOR: u8 = 0x51;

@@ -4,8 +4,8 @@
 //! The lists are written here a second time, on purpose: a register that the hypervisor gives by mistake is noticed.
 //! Numbers as in SDM vol. 4 and APM vol. 2 appendix A.
 
-use crate::cpu;
 use crate::report::Report;
+use bare::cpu;
 
 const GENERAL_PROTECTION: u8 = 13;
 

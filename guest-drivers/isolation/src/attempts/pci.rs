@@ -1,9 +1,9 @@
 //! Configuration space: only the guest's own functions are there. All else reads as all ones and forgets what is
 //! written (PCI 3.0, 6.1), on every bus, by the ports and by ECAM. And a BAR is no way to somebody else's memory.
 
-use crate::memory;
-use crate::pci::{Function, bus_0};
 use crate::report::Report;
+use bare::memory;
+use bare::pci::{Function, bus_0};
 
 const ECAM: u64 = 0xe000_0000;
 const ECAM_WINDOW: u64 = 0x1000_0000;

@@ -3,13 +3,17 @@
 
 use crate::report::Report;
 use crate::virtio::Net;
-use crate::{console, cpu};
+use bare::{console, cpu};
 
 /// Ports of this machine: console, ACPI, configuration space.
 fn own(port: u16, nets: &[Option<Net>; 2]) -> bool {
     let port = u64::from(port);
     let console = u64::from(console::COM1);
-    let net = nets.iter().flatten().filter_map(Net::io_ports).any(|first| (first..first + 0x100).contains(&port));
+    let net = nets
+        .iter()
+        .flatten()
+        .filter_map(|net| net.parts.io_ports())
+        .any(|first| (first..first + 0x100).contains(&port));
     (console..console + 8).contains(&port) || (0x600..0x610).contains(&port) || (0xcf8..0xd00).contains(&port) || net
 }
 

@@ -3,11 +3,11 @@
 //!
 //! Follows virtio 1.3, 2.1 (status), 2.7 (split virtqueues), 4.1.4.3 (common configuration).
 
-use crate::boot::Machine;
 use crate::report::Report;
 use crate::virtio::{
     FRAME_BYTES, INDIRECT, INDIRECT_DESC, NEEDS_RESET, NEXT, Net, RX, Rings, SIZE, TX, VERSION_1, WRITE, wait,
 };
+use bare::boot::Machine;
 
 /// Everything.
 pub fn all(nets: &[Option<Net>; 2], machine: &Machine, report: &mut Report) {

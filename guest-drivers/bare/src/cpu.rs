@@ -52,7 +52,23 @@ pub fn write_msr(number: u32, value: u64) -> Result<(), u8> {
     trap::outcome()
 }
 
+/// RDMSR of a register that is there. Unlike [`read_msr`] it may be used where interrupts are open, and by what they run.
+pub fn rdmsr(number: u32) -> u64 {
+    let (low, high): (u32, u32);
+    // SAFETY: see the module; if the register is not there, that ends the guest with a message.
+    unsafe { asm!("rdmsr", in("ecx") number, out("eax") low, out("edx") high, options(nostack, preserves_flags)) };
+    u64::from(high) << 32 | u64::from(low)
+}
+
+/// WRMSR of a register that takes the value; see [`rdmsr`].
+pub fn wrmsr(number: u32, value: u64) {
+    let (low, high) = (value as u32, (value >> 32) as u32);
+    // SAFETY: as for `rdmsr`.
+    unsafe { asm!("wrmsr", in("ecx") number, in("eax") low, in("edx") high, options(nostack, preserves_flags)) };
+}
+
 /// Runs one instruction given as text, with EAX, ECX and EDX zero and RDI at `$memory`; its outcome and RAX.
+#[macro_export]
 macro_rules! instruction {
     ($text:literal, $rax:expr, $memory:expr) => {{
         let mut rax: u64 = $rax;
@@ -74,12 +90,11 @@ macro_rules! instruction {
         $crate::trap::outcome().map(|()| rax)
     }};
 }
-pub(crate) use instruction;
 
 /// End of interrupt: x2APIC register 0x80B.
 pub fn end_of_interrupt() {
-    // SAFETY: see the module. Not `write_msr`: this runs inside attempts and must leave their state alone.
-    unsafe { asm!("wrmsr", in("ecx") 0x80b, in("eax") 0, in("edx") 0, options(nostack, preserves_flags)) };
+    // Not `write_msr`: this runs inside attempts and must leave their state alone.
+    wrmsr(0x80b, 0);
 }
 
 macro_rules! ports {
@@ -128,7 +143,12 @@ pub fn out_string(port: u16, bytes: &[u8]) {
 
 /// CPUID.
 pub fn cpuid(leaf: u32) -> CpuidResult {
-    __cpuid_count(leaf, 0)
+    cpuid_of(leaf, 0)
+}
+
+/// CPUID with a sub-leaf.
+pub fn cpuid_of(leaf: u32, subleaf: u32) -> CpuidResult {
+    __cpuid_count(leaf, subleaf)
 }
 
 /// Whether CPUID says "GenuineIntel".
@@ -159,6 +179,34 @@ pub fn cr4() -> u64 {
     value
 }
 
+/// Loads CR4. What the program needs of it is the caller's to keep.
+pub fn set_cr4(value: u64) {
+    // SAFETY: see the module.
+    unsafe { asm!("mov cr4, {}", in(reg) value, options(nostack, preserves_flags)) };
+}
+
+/// CR8: the upper half of the APIC's task priority.
+pub fn cr8() -> u64 {
+    let value;
+    // SAFETY: see the module.
+    unsafe { asm!("mov {}, cr8", out(reg) value, options(nomem, nostack, preserves_flags)) };
+    value
+}
+
+/// Loads CR8.
+pub fn set_cr8(value: u64) {
+    // SAFETY: see the module.
+    unsafe { asm!("mov cr8, {}", in(reg) value, options(nostack, preserves_flags)) };
+}
+
+/// RFLAGS.IF.
+pub fn interrupts_are_open() -> bool {
+    let flags: u64;
+    // SAFETY: the stack has room for the flags.
+    unsafe { asm!("pushfq", "pop {}", out(reg) flags) };
+    flags & 1 << 9 != 0
+}
+
 /// Loads CR3.
 ///
 /// # Safety
@@ -185,7 +233,14 @@ pub fn open_interrupts(spins: u32) {
     unsafe { asm!("cli", options(nostack)) };
 }
 
-/// HLT.
+/// Opens interrupts and halts until one has been taken, then closes them. STI's shadow covers HLT, so one that waits
+/// already is taken there and not before (SDM vol. 2B, STI).
+pub fn wait_for_interrupt() {
+    // SAFETY: as for `open_interrupts`.
+    unsafe { asm!("sti", "hlt", "cli", options(nostack)) };
+}
+
+/// HLT with interrupts closed.
 pub fn halt() {
     // SAFETY: see the module.
     unsafe { asm!("cli", "hlt", options(nostack, preserves_flags)) };

@@ -7,7 +7,7 @@
 
 use core::arch::global_asm;
 
-use crate::memory;
+use crate::{memory, trap};
 
 global_asm!(
     r#"
@@ -90,8 +90,20 @@ gdt_pointer:
     "#,
     stack = sym STACK,
     stack_size = const STACK_SIZE,
-    main = sym crate::main,
+    main = sym main,
 );
+
+unsafe extern "Rust" {
+    /// The binary's, see [`entry!`](crate::entry).
+    safe fn guest_main(machine: &Machine) -> !;
+}
+
+/// Called by the entry code with the boot parameters' address.
+extern "C" fn main(parameters: u64) -> ! {
+    trap::init();
+    memory::init();
+    guest_main(&Machine::read(parameters))
+}
 
 const STACK_SIZE: usize = 64 << 10;
 
@@ -188,13 +200,15 @@ impl Machine {
         self.regions.get(..self.count).unwrap_or_default()
     }
 
-    /// Whether the command line lets attempts of this kind run.
-    pub fn wants(&self, kind: &str) -> bool {
+    /// Words of the command line.
+    pub fn words(&self) -> impl Iterator<Item = &str> {
         let end = self.command_line.iter().position(|byte| *byte == 0).unwrap_or(self.command_line.len());
         let line = self.command_line.get(..end).and_then(|line| core::str::from_utf8(line).ok()).unwrap_or("");
-        match line.split_whitespace().find_map(|word| word.strip_prefix("only=")) {
-            Some(kinds) => kinds.split(',').any(|wanted| wanted == kind),
-            None => true,
-        }
+        line.split_whitespace()
+    }
+
+    /// What follows `key` (with its `=`) on the command line.
+    pub fn option(&self, key: &str) -> Option<&str> {
+        self.words().find_map(|word| word.strip_prefix(key))
     }
 }

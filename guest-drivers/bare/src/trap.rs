@@ -1,14 +1,14 @@
-//! Exceptions and interrupts: an attempt that faults goes on behind the faulting instruction, an interrupt is counted,
-//! anything else ends the test.
+//! Exceptions and interrupts: an attempt that faults goes on behind the faulting instruction, an interrupt is counted
+//! and shown to a hook if there is one, anything else is a panic.
 //!
 //! Follows SDM vol. 3A ch. 6 (APM vol. 2 ch. 8).
 
 #![allow(unsafe_code, reason = "the IDT, and the entry code in assembly")]
 
 use core::arch::{asm, global_asm};
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use crate::{console, cpu};
+use crate::cpu;
 
 global_asm!(
     r#"
@@ -75,13 +75,15 @@ unsafe extern "C" {
 
 /// What the entry code leaves on the stack.
 #[repr(C)]
-struct Frame {
+pub struct Frame {
     registers: [u64; 15],
     vector: u64,
     error: u64,
-    rip: u64,
+    /// Where the interrupted program goes on.
+    pub rip: u64,
     cs: u64,
-    rflags: u64,
+    /// Its flags.
+    pub rflags: u64,
     rsp: u64,
     ss: u64,
 }
@@ -91,12 +93,31 @@ struct Frame {
 pub static RECOVER: AtomicU64 = AtomicU64::new(0);
 /// Vector of the exception that the attempt met, plus one.
 static FAULT: AtomicU64 = AtomicU64::new(0);
+/// A [`Hook`], as an address; 0: none.
+static HOOK: AtomicUsize = AtomicUsize::new(0);
 /// Arrivals by vector.
 static ARRIVED: [AtomicU32; 256] = [const { AtomicU32::new(0) }; 256];
 
 static IDT: [[AtomicU64; 2]; 256] = [const { [const { AtomicU64::new(0) }; 2] }; 256];
 
+const DEBUG: u64 = 1;
 const NMI: u64 = 2;
+
+/// Called with each interrupt before its EOI, and with each #DB, with IF clear. It may open interrupts.
+pub type Hook = fn(vector: u8, frame: &mut Frame);
+
+/// Has every interrupt from now on shown to `hook`.
+pub fn set_hook(hook: Hook) {
+    HOOK.store(hook as usize, Relaxed);
+}
+
+fn hook() -> Option<Hook> {
+    match HOOK.load(Relaxed) {
+        0 => None,
+        // SAFETY: only `set_hook` stores anything else, and that was a `Hook`.
+        address => Some(unsafe { core::mem::transmute::<usize, Hook>(address) }),
+    }
+}
 
 extern "C" fn trap(frame: &mut Frame) {
     let recover = RECOVER.load(Relaxed);
@@ -107,16 +128,23 @@ extern "C" fn trap(frame: &mut Frame) {
             RECOVER.store(0, Relaxed);
             frame.rip = recover;
         }
+        vector @ DEBUG if hook().is_some() => show(vector, frame),
         0..32 => {
             let Frame { vector, error, rip, .. } = *frame;
             let cr2 = cpu::cr2();
-            console::line(format_args!("isolation: exception {vector} ({error:#x}) at {rip:#x}, CR2 {cr2:#x}"));
-            panic!("an exception that no attempt expected");
+            panic!("exception {vector} ({error:#x}) at {rip:#x}, CR2 {cr2:#x}, that nothing here expected");
         }
         vector => {
             count(vector);
+            show(vector, frame);
             cpu::end_of_interrupt();
         }
+    }
+}
+
+fn show(vector: u64, frame: &mut Frame) {
+    if let Some(hook) = hook() {
+        hook(vector as u8, frame);
     }
 }
 

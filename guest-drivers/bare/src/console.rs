@@ -7,6 +7,7 @@ use crate::cpu;
 /// First of the console's eight ports.
 pub const COM1: u16 = 0x3f8;
 const LSR: u16 = COM1 + 5;
+const DATA_READY: u8 = 1;
 const THR_EMPTY: u8 = 1 << 5;
 
 struct Console;
@@ -19,6 +20,11 @@ impl Write for Console {
         }
         Ok(())
     }
+}
+
+/// A byte that has been typed, if there is one.
+pub fn typed() -> Option<u8> {
+    (cpu::in8(LSR) & DATA_READY != 0).then(|| cpu::in8(COM1))
 }
 
 /// Writes a line.

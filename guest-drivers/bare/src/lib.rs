@@ -1,0 +1,39 @@
+//! What a guest without an operating system stands on: how it starts, its console, its IDT, memory by address, PCI.
+//!
+//! A binary names its main function with [`entry!`], links with this folder's `link.ld` (see the build scripts beside
+//! it) and is then started like a Linux kernel. It owns one vCPU; other vCPUs of the guest stay where they are.
+
+#![no_std]
+
+pub mod boot;
+pub mod console;
+pub mod cpu;
+pub mod memory;
+pub mod pci;
+pub mod trap;
+pub mod virtio_pci;
+
+/// SLEEP_CONTROL_REG of the FADT; SLP_TYP 5 in bits 4:2 and SLP_EN in bit 5 (ACPI 6.5, 4.8.3.7).
+const SLEEP_CONTROL: u16 = 0x600;
+const SOFT_OFF: u8 = 5 << 2 | 1 << 5;
+
+/// Names the function that the guest runs: `fn(&bare::boot::Machine) -> !`.
+#[macro_export]
+macro_rules! entry {
+    ($main:path) => {
+        // SAFETY: the only symbol of this name in a guest, with the type that the entry code's caller expects.
+        #[allow(unsafe_code, reason = "a symbol that the entry code calls by name")]
+        #[unsafe(no_mangle)]
+        extern "Rust" fn guest_main(machine: &$crate::boot::Machine) -> ! {
+            $main(machine)
+        }
+    };
+}
+
+/// Switches the guest off.
+pub fn power_off() -> ! {
+    cpu::out8(SLEEP_CONTROL, SOFT_OFF);
+    loop {
+        cpu::halt();
+    }
+}
