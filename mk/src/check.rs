@@ -8,7 +8,7 @@ use crate::{Outcome, bench, copy_routine, e2e, fetch, paths, tools, ui};
 
 const BARE: &str = "x86_64-unknown-none";
 /// What builds only for the bare machine.
-const BARE_PACKAGES: [&str; 3] = ["sidecore", "bare", "isolation"];
+const BARE_PACKAGES: [&str; 4] = ["sidecore", "bare", "isolation", "probe"];
 
 /// Formatting, lints and documentation; all of them are tried before it says no.
 pub fn check() -> Result<Outcome> {

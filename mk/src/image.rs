@@ -20,6 +20,7 @@ pub struct Parts {
     /// Debian's cloud kernel.
     pub guest_kernel: PathBuf,
     isolation: PathBuf,
+    probe: PathBuf,
     initrd: PathBuf,
     /// The initramfs without iperf3.
     pub small_initrd: PathBuf,
@@ -51,15 +52,17 @@ pub fn parts() -> Result<&'static Parts> {
     let folder = paths::runs().join("parts");
     fs::create_dir_all(&folder)?;
     let (tree, guest) = (paths::tree(), paths::guest_kernel());
+    let udp_rr = build_udp_rr()?;
     let image = |name: &str, content| -> Result<PathBuf> {
         let path = folder.join(name);
-        fs::write(&path, initramfs::build(&tree, &guest, content)?)?;
+        fs::write(&path, initramfs::build(&tree, &guest, Some(&udp_rr), content)?)?;
         Ok(path)
     };
     let parts = Parts {
         kernel,
         guest_kernel: kernel_of(&paths::guest_kernel())?,
         isolation: build("isolation")?,
+        probe: build("probe")?,
         initrd: image("initrd", initramfs::Content::Full)?,
         small_initrd: image("initrd-small", initramfs::Content::Small)?,
     };
@@ -77,6 +80,18 @@ pub fn build(package: &str) -> Result<PathBuf> {
         bail!("{package} does not build; the compiler's words are above");
     }
     Ok(target.join(TARGET).join("release").join(package))
+}
+
+/// Builds `udp-rr` for a Linux guest that has no libraries of this machine's.
+fn build_udp_rr() -> Result<PathBuf> {
+    const HOST: &str = "x86_64-unknown-linux-gnu";
+    let target = paths::target();
+    let folder = target.display().to_string();
+    let cargo = ["rustc", "--quiet", "--release", "--package", "udp-rr", "--target", HOST, "--target-dir", &folder];
+    if !tools::cargo(&[&cargo[..], &["--", "-Ctarget-feature=+crt-static", "-Cstrip=symbols"]].concat(), &[])? {
+        bail!("udp-rr does not build; the compiler's words are above");
+    }
+    Ok(target.join(HOST).join("release/udp-rr"))
 }
 
 /// The kernel among the files of its package.
@@ -112,6 +127,7 @@ fn disc_with(setup: &Setup, folder: &Path, options: &str) -> Result<PathBuf> {
             Content::Initrd => parts.initrd.clone(),
             Content::SmallInitrd => parts.small_initrd.clone(),
             Content::Isolation => parts.isolation.clone(),
+            Content::Probe => parts.probe.clone(),
         };
         files.push((format!("module-{index}"), source));
         lines.push_str(&format!("module2 /module-{index} {}\n    ", module.name));

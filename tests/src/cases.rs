@@ -7,5 +7,6 @@ pub mod isolation;
 pub mod ixgbe;
 pub mod life;
 pub mod network;
+pub mod probe;
 pub mod requests;
 pub mod uplink;

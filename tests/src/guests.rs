@@ -155,6 +155,7 @@ pub fn module_name(content: &Content) -> &'static str {
         Content::Initrd => "initrd",
         Content::SmallInitrd => "initrd-small",
         Content::Isolation => "isolation",
+        Content::Probe => "probe",
     }
 }
 

@@ -40,14 +40,15 @@ const NIC_ACTIONS: &[u8] = include_bytes!("../guest/nic");
 pub enum Content {
     /// Busybox and modules: for slow emulators, and for guests that only ping.
     Small,
-    /// With iperf3 as well.
+    /// With iperf3 and udp-rr as well.
     Full,
     /// For a machine with an 82599: its driver, iperf3 and ethtool, and the actions of `guest/nic`.
     Nic,
 }
 
-/// Builds the image from a tree of unpacked Debian packages and an unpacked kernel package.
-pub fn build(tree: &Path, kernel: &Path, content: Content) -> Result<Vec<u8>> {
+/// Builds the image from a tree of unpacked Debian packages, an unpacked kernel package and, for the full one, the program
+/// `udp-rr`, linked statically.
+pub fn build(tree: &Path, kernel: &Path, udp_rr: Option<&Path>, content: Content) -> Result<Vec<u8>> {
     let mut archive = Archive::new();
     for path in ["bin", "dev", "lib", "lib/x86_64-linux-gnu", "lib64", "modules", "tmp", "usr", "usr/bin", "usr/sbin"] {
         archive.directory(path);
@@ -65,6 +66,9 @@ pub fn build(tree: &Path, kernel: &Path, content: Content) -> Result<Vec<u8>> {
     add_programs(&mut archive, tree, programs)?;
     if content == Content::Nic {
         archive.file("actions", 0o644, NIC_ACTIONS);
+    }
+    if content == Content::Full {
+        archive.file("usr/bin/udp-rr", 0o755, &read(udp_rr.context("no udp-rr for the full image")?)?);
     }
     Ok(archive.finish())
 }
@@ -181,7 +185,7 @@ mod tests {
     #[test]
     fn the_init_script_knows_every_action_it_documents() {
         let script = std::str::from_utf8(INIT).unwrap();
-        for action in ["ping)", "beat)", "iperf)", "serve)", "fetch)", "smp)", "button)", "shell)"] {
+        for action in ["ping)", "beat)", "iperf)", "serve)", "fetch)", "smp)", "button)", "shell)", "ready)", "udp)"] {
             assert!(script.contains(action), "{action}");
         }
     }

@@ -5,12 +5,15 @@
 //! nothing here knows how an emulator is started.
 
 pub mod cases;
+pub mod costs;
 pub mod cpio;
 pub mod figures;
 pub mod guests;
 pub mod initramfs;
 pub mod linux;
 pub mod machine;
+pub mod modes;
+pub mod probes;
 pub mod scenario;
 pub mod session;
 

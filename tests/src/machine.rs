@@ -70,6 +70,8 @@ pub enum Content {
     SmallInitrd,
     /// The hostile guest of guest-drivers/isolation.
     Isolation,
+    /// The guest of guest-drivers/probe, which tests its machine from inside.
+    Probe,
 }
 
 /// A file that GRUB loads beside the hypervisor.

@@ -25,7 +25,7 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// Runs it. One that held nothing to a bound has tested nothing, and fails.
+    /// Runs it, with `full` at the length that takes long. One that held nothing to a bound has tested nothing, and fails.
     pub fn execute(&self, launch: &mut dyn Launch, full: bool) -> (Result<()>, Figures) {
         let mut context = Context { launch, full, figures: Figures::default() };
         let result = (self.run)(&mut context).and_then(|()| {
@@ -60,6 +60,11 @@ impl Context<'_> {
         Ok(machines)
     }
 
+    /// How often something is done: as often as on QEMU, or less often where Bochs would need too long for that.
+    pub fn times(&self, all: u64, on_bochs: u64) -> u64 {
+        if self.platform() == Platform::Bochs && !self.full { on_bochs } else { all }
+    }
+
     /// Boots sidecore.
     pub fn boot(&mut self, setup: &Setup) -> Result<Session> {
         self.launch.launch(setup)
@@ -85,6 +90,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(cases::life::list());
     list.extend(cases::isolation::list());
     list.extend(cases::exits::list());
+    list.extend(cases::probe::list());
     list.extend(cases::exitless::list());
     list.extend(cases::ixgbe::list());
     list

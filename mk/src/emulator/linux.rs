@@ -41,7 +41,7 @@ fn files() -> Result<&'static Files> {
         bail!("the device's server does not build; the compiler's words are above");
     }
     let initrd = paths::runs().join("parts/initrd-nic");
-    let content = initramfs::build(&paths::tree(), &paths::full_kernel(), initramfs::Content::Nic)?;
+    let content = initramfs::build(&paths::tree(), &paths::full_kernel(), None, initramfs::Content::Nic)?;
     fs::write(&initrd, content)?;
     let files =
         Files { server: target.join("release/x520-server"), kernel: image::kernel_of(&paths::full_kernel())?, initrd };

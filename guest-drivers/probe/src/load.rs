@@ -1,0 +1,262 @@
+//! I/O that can be counted exactly: how often the device was asked, how often it interrupted, and whether each request
+//! was ended by an interrupt of its own. The timer is off, so nothing else ends a HLT: an interrupt that is lost stops
+//! the guest for good.
+//!
+//! Frames are of a local experimental type (IEEE 802, 0x88B5): addresses, type, what it is, a number.
+
+use bare::virtio_pci::Parts;
+use bare::{console, cpu, trap};
+use virtio_drivers::Error;
+
+use crate::device::{Device, Features, HEADER, Mac, RX, SIZE, TX, VECTORS};
+use crate::report::say;
+use crate::time;
+
+/// Where nobody is.
+const NOBODY: Mac = Mac([0x02, 0, 0, 0, 0xfe, 0xfe]);
+/// Bytes of a short frame, and of a full one; the virtio-net header not counted.
+const SHORT: usize = 60;
+const FULL: usize = 1514;
+const TYPE: [u8; 2] = [0x88, 0xb5];
+
+/// What a frame is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// To be answered.
+    Request = 1,
+    Reply = 2,
+    /// To be counted.
+    Data = 3,
+    /// To be answered with the count.
+    End = 4,
+    Count = 5,
+    /// To nobody.
+    Single = 6,
+}
+
+/// Writes a frame into a transmit buffer and sends it.
+fn send(device: &mut Device, number: usize, to: Mac, kind: Kind, value: u64, length: usize) -> Result<(), Error> {
+    let frame = &mut Device::buffer(TX, number)[..HEADER + length];
+    frame[..HEADER].fill(0);
+    let frame = &mut frame[HEADER..];
+    frame[0..6].copy_from_slice(&to.0);
+    frame[6..12].copy_from_slice(&device.mac.0);
+    frame[12..14].copy_from_slice(&TYPE);
+    frame[14] = kind as u8;
+    frame[16..24].copy_from_slice(&value.to_le_bytes());
+    device.give(TX, number, HEADER + length)
+}
+
+/// What has been received: from whom, what it is and its number. The buffer goes back to the device.
+fn receive(device: &mut Device) -> Result<Option<(Mac, u8, u64)>, Error> {
+    let Some(done) = device.take(RX) else { return Ok(None) };
+    let frame = &Device::buffer(RX, done.buffer)[HEADER..];
+    let from = Mac([frame[6], frame[7], frame[8], frame[9], frame[10], frame[11]]);
+    let value = frame[16..24].iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte));
+    let kind = if done.length >= HEADER + SHORT && frame[12..14] == TYPE { frame[14] } else { 0 };
+    device.give_to_receive(done.buffer)?;
+    Ok(Some((from, kind, value)))
+}
+
+/// How the requests went.
+struct Tally {
+    /// Requests that one interrupt, their own, has ended.
+    woken: u32,
+    /// Requests that took more than one HLT, or were ended by something else.
+    other: u32,
+    /// Interrupts and notifications before the requests.
+    before: (u32, u64),
+}
+
+fn interrupts() -> u32 {
+    VECTORS.iter().map(|vector| trap::arrived(*vector)).fold(0, u32::wrapping_add)
+}
+
+impl Tally {
+    fn begin(device: &Device) -> Self {
+        Self { woken: 0, other: 0, before: (interrupts(), device.kicks()) }
+    }
+
+    /// Halts until `done`, and counts how that came. Interrupts are closed until the HLT.
+    fn halt_until(&mut self, mut done: impl FnMut() -> bool) {
+        let before = interrupts();
+        cpu::wait_for_interrupt();
+        if interrupts().wrapping_sub(before) == 1 && done() {
+            self.woken += 1;
+            return;
+        }
+        self.other += 1;
+        while !done() {
+            cpu::wait_for_interrupt();
+        }
+    }
+
+    /// Interrupts and notifications since it began.
+    fn since(&self, device: &Device) -> (u32, u64) {
+        (interrupts().wrapping_sub(self.before.0), device.kicks() - self.before.1)
+    }
+}
+
+fn open(parts: Parts, interrupts: [bool; 2]) -> Result<Device, &'static str> {
+    Device::open(parts, Features::all(), interrupts).map_err(|_| "the device does not come up")
+}
+
+fn fill_receive_queue(device: &mut Device) -> Result<(), &'static str> {
+    (0..SIZE).try_for_each(|number| device.give_to_receive(number)).map_err(|_| BROKEN)
+}
+
+const BROKEN: &str = "the queue is not as it should be";
+
+/// Requests before it counts: the device and the peer are at work then, and notifications that were wanted before the
+/// engine knew of the queues are over.
+const WARM_UP: u32 = 100;
+
+/// One frame to nobody after another, each when the one before has been completed.
+pub fn singles(parts: Parts, count: u32) -> Result<(), &'static str> {
+    let mut device = open(parts, [false, true])?;
+    one_by_one("singles", &mut device, count, |device, tally, number| {
+        send(device, 0, NOBODY, Kind::Single, number.into(), SHORT).map_err(|_| BROKEN)?;
+        tally.halt_until(|| device.has_used(TX));
+        device.take(TX).map(|_| ()).ok_or(BROKEN)
+    })
+}
+
+/// One request to the peer after another, each when the one before has been answered.
+pub fn requests(parts: Parts, peer: Mac, count: u32) -> Result<(), &'static str> {
+    let mut device = open(parts, [true, false])?;
+    fill_receive_queue(&mut device)?;
+    // Requests are never repeated, so the peer has to be there.
+    ask_for_count(&mut device, peer)?;
+    one_by_one("requests", &mut device, count, |device, tally, number| {
+        send(device, 0, peer, Kind::Request, number.into(), SHORT).map_err(|_| BROKEN)?;
+        tally.halt_until(|| device.has_used(RX));
+        let answer = receive(device).map_err(|_| BROKEN)?;
+        if answer != Some((peer, Kind::Reply as u8, number.into())) {
+            return Err("an answer was not to the request that waited for it");
+        }
+        // Whoever has answered had it, so it has been taken; that it is completed may come a moment later.
+        while device.take(TX).is_none() {
+            core::hint::spin_loop();
+        }
+        Ok(())
+    })
+}
+
+fn one_by_one(
+    name: &str,
+    device: &mut Device,
+    count: u32,
+    mut ask: impl FnMut(&mut Device, &mut Tally, u32) -> Result<(), &'static str>,
+) -> Result<(), &'static str> {
+    let mut warm_up = Tally::begin(device);
+    (0..WARM_UP).try_for_each(|number| ask(device, &mut warm_up, number))?;
+    wait_for_line();
+    let mut tally = Tally::begin(device);
+    (0..count).try_for_each(|number| ask(device, &mut tally, number))?;
+    let Tally { woken, other, .. } = tally;
+    let (interrupts, kicks) = tally.since(device);
+    say!(
+        "\"do\":\"{name}\",\"count\":{count},\"woken\":{woken},\"other\":{other},\"kicks\":{kicks},\
+         \"interrupts\":{interrupts}"
+    );
+    wait_for_line();
+    Ok(())
+}
+
+/// Says that the guest is ready and waits for a line: counters are read while it stands still. It looks once a
+/// millisecond, so that waiting costs few exits.
+fn wait_for_line() {
+    say!("\"do\":\"ready\"");
+    while console::typed() != Some(b'\n') {
+        time::spin_us(1000);
+    }
+}
+
+/// Full frames to the peer as fast as the queue takes them, then the question how many arrived.
+pub fn stream(parts: Parts, peer: Mac, count: u32) -> Result<(), &'static str> {
+    let mut device = open(parts, [false, true])?;
+    fill_receive_queue(&mut device)?;
+    let (arrived_before, _) = ask_for_count(&mut device, peer)?;
+    wait_for_line();
+    let tally = Tally::begin(&device);
+    let (mut sent, mut free) = (0_u32, SIZE);
+    while sent < count {
+        while free > 0 && sent < count {
+            send(&mut device, sent as usize % SIZE, peer, Kind::Data, sent.into(), FULL).map_err(|_| BROKEN)?;
+            sent += 1;
+            free -= 1;
+        }
+        // Buffers come back in order, so the next one free is the one that the next frame goes into.
+        while !device.has_used(TX) {
+            cpu::wait_for_interrupt();
+        }
+        while device.take(TX).is_some() {
+            free += 1;
+        }
+    }
+    while free < SIZE {
+        free += usize::from(device.take(TX).is_some());
+    }
+    let (arrived, questions) = ask_for_count(&mut device, peer)?;
+    let (interrupts, kicks) = tally.since(&device);
+    let received = arrived - arrived_before;
+    say!(
+        "\"do\":\"stream\",\"count\":{count},\"received\":{received},\"questions\":{questions},\"kicks\":{kicks},\
+         \"interrupts\":{interrupts}"
+    );
+    wait_for_line();
+    Ok(())
+}
+
+/// The peer may have no buffer free for the question, so it is asked again; how many arrived, and questions.
+fn ask_for_count(device: &mut Device, peer: Mac) -> Result<(u64, u32), &'static str> {
+    for questions in 1..=100 {
+        time::spin_us(10_000);
+        send(device, 0, peer, Kind::End, 0, SHORT).map_err(|_| BROKEN)?;
+        let mut answer = None;
+        time::wait(|| {
+            answer = answer.or(receive(device).ok().flatten());
+            answer.is_some()
+        });
+        while device.take(TX).is_none() {
+            core::hint::spin_loop();
+        }
+        if let Some((_, _, received)) = answer {
+            return Ok((received, questions));
+        }
+    }
+    Err("the peer does not say how many frames arrived")
+}
+
+/// Answers requests and counts data.
+pub fn serve(parts: Parts) -> Result<(), &'static str> {
+    let mut device = open(parts, [true, false])?;
+    fill_receive_queue(&mut device)?;
+    say!("\"do\":\"serve\"");
+    let (mut data, mut free, mut number) = (0_u64, SIZE, 0);
+    loop {
+        while !device.has_used(RX) {
+            cpu::wait_for_interrupt();
+        }
+        while let Some((from, kind, value)) = receive(&mut device).map_err(|_| BROKEN)? {
+            let (kind, value) = match kind {
+                kind if kind == Kind::Request as u8 => (Kind::Reply, value),
+                kind if kind == Kind::End as u8 => (Kind::Count, data),
+                kind if kind == Kind::Data as u8 => {
+                    data += 1;
+                    continue;
+                }
+                _ => continue,
+            };
+            while device.take(TX).is_some() {
+                free += 1;
+            }
+            while free == 0 {
+                free += usize::from(device.take(TX).is_some());
+            }
+            send(&mut device, number % SIZE, from, kind, value, SHORT).map_err(|_| BROKEN)?;
+            number += 1;
+            free -= 1;
+        }
+    }
+}

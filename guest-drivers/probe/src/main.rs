@@ -1,0 +1,86 @@
+//! A guest that tests its virtual machine from inside, and makes I/O that can be counted exactly.
+//!
+//! It starts by the 64-bit Linux boot protocol like a kernel, owns one vCPU, and talks on COM1. Its tests look like unit
+//! tests there, and each has a line for scripts beside:
+//!
+//! ```text
+//! test apic::self_ipi_arrives ... ok
+//! SC {"do":"test","name":"apic::self_ipi_arrives","passed":true}
+//! test timer::one_shot_fires_once ... FAILED taken: [d1, d1], expected [d1]
+//! SC {"do":"test","name":"timer::one_shot_fires_once","passed":false,"why":"taken: [d1, d1], expected [d1]"}
+//! SC {"do":"tests","passed":39,"failed":1}
+//! ```
+//!
+//! Words on the command line:
+//!
+//! - `do=A,B,...`: what it does, one after another, then it powers itself off:
+//!   - `tests`: every test of `tests.rs`;
+//!   - `singles:N`, `requests:N`, `stream:N`: I/O, see `load.rs`; the latter two want a peer that does `serve`. Before and
+//!     after it the guest says `ready` and waits until a line has been typed, so that its counters can be read;
+//!   - `serve`: answers the peer for as long as the guest lives.
+//! - `peer=02:00:00:00:00:02`: who the peer is.
+//! - `only=TEXT`: only tests with this text in their names.
+//! - `self-check`: one more test, which expects something wrong: it must be seen to fail.
+
+#![no_std]
+#![no_main]
+
+mod apic;
+mod device;
+mod events;
+mod load;
+mod report;
+mod tests;
+mod time;
+
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use bare::boot::Machine;
+use bare::virtio_pci::Parts;
+
+use device::Mac;
+use report::say;
+
+bare::entry!(main);
+
+fn main(machine: &Machine) -> ! {
+    events::init();
+    apic::init();
+    let device = Parts::of_nets().next();
+    let peer = machine.option("peer=").and_then(Mac::parse);
+    for action in machine.option("do=").unwrap_or("tests").split(',') {
+        act(action, machine, device, peer);
+    }
+    bare::power_off()
+}
+
+/// Actions, and which of them is at work: after a panic, whoever waits for its result must not wait for ever.
+const ACTIONS: [&str; 5] = ["tests", "singles", "requests", "stream", "serve"];
+static AT_WORK: AtomicUsize = AtomicUsize::new(0);
+
+fn act(action: &str, machine: &Machine, device: Option<Parts>, peer: Option<Mac>) {
+    let (name, count) = action.split_once(':').unwrap_or((action, "0"));
+    AT_WORK.store(ACTIONS.iter().position(|known| *known == name).unwrap_or(0), Relaxed);
+    let result = match (name, count.parse(), device, peer) {
+        ("tests", ..) => {
+            tests::run(machine);
+            Ok(())
+        }
+        ("singles", Ok(count), Some(device), _) => load::singles(device, count),
+        ("requests", Ok(count), Some(device), Some(peer)) => load::requests(device, peer, count),
+        ("stream", Ok(count), Some(device), Some(peer)) => load::stream(device, peer, count),
+        ("serve", _, Some(device), _) => load::serve(device),
+        _ => Err("no such action, or no network device, peer or count for it"),
+    };
+    if let Err(why) = result {
+        say!("\"do\":\"{name}\",\"error\":\"{why}\"");
+    }
+}
+
+#[panic_handler]
+fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
+    bare::console::line(format_args!("probe: {info}"));
+    let name = ACTIONS.get(AT_WORK.load(Relaxed)).unwrap_or(&"");
+    say!("\"do\":\"{name}\",\"error\":\"panic\"");
+    bare::power_off()
+}

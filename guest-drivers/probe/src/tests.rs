@@ -1,0 +1,128 @@
+//! The tests: a table of them, and what is done before and after each.
+
+mod cpuid;
+mod interrupts;
+mod msrs;
+mod shadow;
+mod timer;
+mod virtio;
+
+use bare::boot::Machine;
+
+use crate::apic::{self, msr};
+use crate::events;
+use crate::report::{self, Outcome, Test, ensure, equal, say, table};
+
+const TESTS: &[Test] = table! {
+    interrupts {
+        the_apic_is_in_x2apic_mode,
+        self_ipi_arrives,
+        every_way_to_name_oneself_arrives,
+        commands_to_nobody_go_nowhere,
+        requests_are_taken_by_priority,
+        a_higher_class_interrupts_a_handler,
+        the_same_class_waits_for_the_end_of_interrupt,
+        an_end_of_interrupt_ends_the_highest_in_service,
+        an_end_of_interrupt_without_an_interrupt_is_harmless,
+        the_task_priority_holds_its_class_back,
+        cr8_is_the_upper_half_of_the_task_priority,
+        requests_of_one_vector_fall_together,
+        a_raised_priority_makes_no_spurious_interrupt_that_stays,
+        a_disabled_apic_masks_its_lvt,
+    }
+    timer {
+        one_shot_fires_once,
+        periodic_goes_on_until_it_is_stopped,
+        tsc_deadline_is_there_where_cpuid_says_so,
+        a_masked_timer_counts_and_says_nothing,
+        a_count_of_zero_stops_it,
+        a_halted_cpu_is_woken,
+        it_counts_at_the_frequency_of_cpuid,
+        the_divider_divides,
+    }
+    cpuid {
+        the_hypervisor_says_what_it_is,
+        frequencies_agree_with_the_clock_page,
+        what_is_the_hosts_own_is_not_offered,
+        osxsave_follows_cr4,
+        the_topology_is_one_core,
+        leaves_beyond_the_last_are_empty,
+    }
+    msrs {
+        read_only_registers_refuse_a_write,
+        write_only_registers_refuse_a_read,
+        unknown_registers_are_absent,
+        reserved_bits_are_refused,
+        registers_of_the_guests_own_hold_what_is_written,
+    }
+    shadow {
+        sti_and_hlt_are_one_step,
+        sti_covers_one_instruction,
+        sti_covers_an_instruction_that_exits,
+        mov_ss_puts_a_step_off_by_one_instruction,
+        a_step_over_an_instruction_that_exits_comes_behind_it,
+        popf_has_no_shadow,
+        a_halted_cpu_wakes_behind_its_hlt,
+    }
+    virtio {
+        a_completion_wakes_a_halted_cpu,
+        completions_while_closed_wait_for_their_turn,
+        a_masked_entry_keeps_its_interrupt,
+        a_masked_function_keeps_its_interrupts,
+        an_interrupt_kept_uses_the_entry_as_it_is_then,
+        a_driver_that_wants_no_interrupt_gets_none,
+        the_event_index_asks_for_one_interrupt,
+        a_queue_without_an_entry_is_silent,
+        a_reset_device_forgets_everything,
+        a_reset_with_requests_under_way_leaves_nothing,
+    }
+};
+
+/// Of the word `self-check`: what a test looks like that fails.
+const WRONG: &[Test] = table! { self_check { expects_what_is_not_so, } };
+
+mod self_check {
+    use crate::{apic, events, report, time};
+
+    /// Sends one vector and expects another.
+    pub fn expects_what_is_not_so() -> report::Outcome {
+        apic::self_ipi(0x41);
+        time::wait_taken(1);
+        report::equal!(events::vectors(), [0x42], "taken");
+        Ok(())
+    }
+}
+
+/// Runs them all.
+pub fn run(machine: &Machine) {
+    let wrong = if machine.words().any(|word| word == "self-check") { WRONG } else { &[] };
+    let only = machine.option("only=").unwrap_or("");
+    let (mut passed, mut failed) = (0, 0);
+    for test in TESTS.iter().chain(wrong).filter(|test| test.name.contains(only)) {
+        calm();
+        let outcome = (test.run)().and_then(|()| left_clean());
+        report::ended(test.name, &outcome);
+        if outcome.is_ok() { passed += 1 } else { failed += 1 }
+    }
+    calm();
+    say!("\"do\":\"tests\",\"passed\":{passed},\"failed\":{failed}");
+}
+
+/// As at the beginning, whatever the test before has left.
+fn calm() {
+    apic::init();
+    events::init();
+    bare::cpu::open_interrupts(100);
+    while apic::marked(msr::ISR) != 0 {
+        bare::cpu::end_of_interrupt();
+    }
+    events::init();
+}
+
+/// A test that has taken its interrupts leaves none behind.
+fn left_clean() -> Outcome {
+    equal!(apic::marked(msr::ISR), 0, "vectors left in service");
+    equal!(apic::marked(msr::IRR), 0, "vectors left requested");
+    ensure!(!bare::cpu::interrupts_are_open(), "interrupts are left open");
+    Ok(())
+}

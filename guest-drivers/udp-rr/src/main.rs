@@ -1,0 +1,68 @@
+//! UDP requests and responses, one at a time, between two Linux guests: no request leaves before the one before has been
+//! answered, so nothing is batched.
+//!
+//! `udp-rr serve` answers on port 7 for ever. `udp-rr ADDRESS COUNT` asks, and says how that went in the line
+//! `SC {"do":"udp","transactions":COUNT,"again":N,"us":N}`; `again` counts requests that had to be repeated.
+
+use std::net::UdpSocket;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+const PORT: u16 = 7;
+/// A request that is not answered by then is repeated.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let result = match words[..] {
+        ["serve"] => serve(),
+        [address, count] => match count.parse() {
+            Ok(count) => ask(address, count),
+            Err(error) => Err(std::io::Error::other(error)),
+        },
+        _ => Err(std::io::Error::other("expected: serve, or an address and a count")),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("SC {{\"do\":\"udp\",\"error\":\"{error}\"}}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve() -> std::io::Result<()> {
+    let socket = UdpSocket::bind(("0.0.0.0", PORT))?;
+    let mut request = [0; 64];
+    loop {
+        let (length, from) = socket.recv_from(&mut request)?;
+        socket.send_to(&request[..length], from)?;
+    }
+}
+
+fn ask(address: &str, count: u64) -> std::io::Result<()> {
+    let socket = UdpSocket::bind(("0.0.0.0", 0))?;
+    socket.connect((address, PORT))?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    let begun = Instant::now();
+    let (mut number, mut again) = (0_u64, 0_u64);
+    while number < count {
+        socket.send(&number.to_le_bytes())?;
+        if answered(&socket, number) { number += 1 } else { again += 1 }
+    }
+    let us = begun.elapsed().as_micros();
+    println!("SC {{\"do\":\"udp\",\"transactions\":{count},\"again\":{again},\"us\":{us}}}");
+    Ok(())
+}
+
+/// Waits for the answer to one request; late answers to repeated ones are passed over.
+fn answered(socket: &UdpSocket, number: u64) -> bool {
+    let mut answer = [0; 64];
+    while let Ok(length) = socket.recv(&mut answer) {
+        if answer[..length] == number.to_le_bytes() {
+            return true;
+        }
+    }
+    false
+}

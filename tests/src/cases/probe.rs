@@ -1,0 +1,118 @@
+//! A guest that looks at its machine from inside, and its I/O, which is counted exactly.
+
+use anyhow::{Result, ensure};
+use control::{Command, Event, GuestState, StopReason};
+
+use super::network::number;
+use crate::modes::{self, Completion};
+use crate::probes::{Probe, act, server};
+use crate::scenario::{Context, EVERYWHERE, Scenario, seconds};
+use crate::session::{Session, guest_result};
+
+/// Tests that a probe has at least.
+const TESTS: u64 = 50;
+
+/// Single requests: more than 65,536, so that an event index that is not moved on shows.
+const REQUESTS: u64 = 100_000;
+/// On Bochs, unless it is to be the full number.
+const REQUESTS_ON_BOCHS: u64 = 5_000;
+
+/// These scenarios.
+pub fn list() -> Vec<Scenario> {
+    vec![
+        Scenario {
+            name: "probe",
+            about: "a guest tests its machine from inside, in every mode of completion",
+            platforms: EVERYWHERE,
+            slow_on_bochs: false,
+            run: probe,
+        },
+        Scenario {
+            name: "probe-requests",
+            about: "100,000 requests without a timer: each is woken by its own completion, and every interrupt is counted",
+            platforms: EVERYWHERE,
+            slow_on_bochs: false,
+            run: probe_requests,
+        },
+    ]
+}
+
+/// What failed on a probe, as it said it.
+fn failures(session: &mut Session, name: &str) -> Vec<String> {
+    let said = session.unread().iter().filter(|event| matches!(event, Event::Console { .. })).filter_map(guest_result);
+    said.filter(|(guest, result)| *guest == name && result["do"] == "test" && result["passed"] == false)
+        .map(|(_, result)| format!("{}: {}", result["name"], result["why"]))
+        .collect()
+}
+
+/// Waits for a probe's tests, and for its end: tests passed, and what failed.
+fn tested(session: &mut Session, name: &str) -> Result<(u64, Vec<String>)> {
+    let tests = session.result(name, "tests", seconds(120))?;
+    let failures = failures(session, name);
+    let failed = number(&tests, "failed")?;
+    ensure!(failed == failures.len() as u64, "{name} says that {failed} tests failed, and named {failures:?}");
+    let reason = session.state(name, GuestState::Stopped, seconds(60))?;
+    ensure!(reason == Some(StopReason::PowerOff), "{name} stopped for {reason:?}");
+    Ok((number(&tests, "passed")?, failures))
+}
+
+fn probe(context: &mut Context<'_>) -> Result<()> {
+    let modes: Vec<Completion> = modes::completions(context.platform()).collect();
+    // Two at a time: more processors than that are slow on Bochs.
+    for pair in modes.chunks(2) {
+        let probes: Vec<_> = (1..).zip(pair).map(|(number, mode)| Probe::new(number, mode.name, "tests")).collect();
+        let mut session = context.boot(&server("probe", &probes))?;
+        for (mode, probe) in pair.iter().zip(&probes) {
+            let (passed, failures) = tested(&mut session, &probe.name())?;
+            ensure!(failures.is_empty(), "{}: {}", mode.name, failures.join("; "));
+            context.figures.at_least(&format!("{}: tests passed", mode.name), passed, TESTS)?;
+        }
+        session.shut_down()?;
+    }
+    // One that expects what is not so must be seen to fail, or the tests above prove nothing.
+    let wrong = Probe::new(1, "inject", "tests").word("self-check").word("only=expects_what");
+    let mut session = context.boot(&server("probe-self-check", &[wrong]))?;
+    let (passed, failures) = tested(&mut session, "p1")?;
+    context.figures.exactly("a test that must fail: passed", passed, 0)?;
+    context.figures.exactly("a test that must fail: failed", failures.len(), 1)?;
+    session.shut_down()?;
+    Ok(())
+}
+
+fn probe_requests(context: &mut Context<'_>) -> Result<()> {
+    let count = context.times(REQUESTS, REQUESTS_ON_BOCHS);
+    let modes: Vec<Completion> = modes::completions(context.platform()).collect();
+    for mode in modes {
+        let actions = format!("singles:{count},requests:{count},stream:{count}");
+        let probes = [Probe::new(1, mode.name, &actions).peer(2), Probe::new(2, mode.name, "serve")];
+        let mut session = context.boot(&server(&format!("probe-requests-{}", mode.name), &probes))?;
+        session.result("p2", "serve", seconds(120))?;
+        for (action, packets) in [("singles", count), ("requests", 2 * count), ("stream", count)] {
+            let (said, costs) = act(&mut session, "p1", action)?;
+            let of = |what: &str| format!("{}: {action}: {what}", mode.name);
+            let figures = &mut context.figures;
+            figures.at_least(&of("packets"), costs.packets, packets)?;
+            figures.exactly(&of("notifications that the engine counted"), costs.kicks, number(&said, "kicks")?)?;
+            if action == "stream" {
+                // Of two interrupts for one vector that meet in the IRR the guest sees one.
+                figures.at_most(&of("interrupts taken"), number(&said, "interrupts")?, costs.interrupts as f64)?;
+                let received = number(&said, "received")?;
+                figures.at_most(&of("frames that arrived"), received, count as f64)?;
+                figures.at_least(&of("frames that arrived"), received, 1)?;
+            } else {
+                figures.exactly(&of("requests woken by their own completion"), number(&said, "woken")?, count)?;
+                figures.exactly(&of("interrupts that the engine sent"), costs.interrupts, count)?;
+                figures.exactly(&of("interrupts taken"), number(&said, "interrupts")?, costs.interrupts)?;
+            }
+            if mode.exits {
+                figures.at_least(&of("exits for I/O"), costs.io_exits(), if action == "stream" { 1 } else { count })?;
+            } else {
+                figures.exactly(&of("exits for I/O"), costs.io_exits(), 0)?;
+            }
+        }
+        // It would serve for ever.
+        session.ask(Command::Kill("p2".to_owned()), seconds(30))?;
+        session.shut_down()?;
+    }
+    Ok(())
+}

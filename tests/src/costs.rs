@@ -1,0 +1,133 @@
+//! What a guest's I/O costs: its exits by reason, beside its packets and interrupts.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result};
+use control::{Counters, Port};
+
+/// Exits that I/O causes: notifications, interrupts and their ends, and the registers of the interrupt path. HLT is not
+/// among them: where the guest halts is its own affair, and emulators have reasons of theirs to intercept it.
+const IO: [&str; 9] = [
+    "io-virtio-notify",
+    "external-interrupt",
+    "interrupt-window",
+    "nmi",
+    "msr-apic-eoi",
+    "msr-apic-timer",
+    "msr-apic-icr",
+    "msr-apic-other",
+    "cr8",
+];
+
+/// What a guest has cost, since it was started or in a window.
+#[derive(Clone, Debug, Default)]
+pub struct Costs {
+    /// Packets in both directions.
+    pub packets: u64,
+    /// Interrupts that the engine has sent.
+    pub interrupts: u64,
+    /// Notifications that the engine has received.
+    pub kicks: u64,
+    /// Exits by reason.
+    pub exits: BTreeMap<String, u64>,
+    /// Time stamp counter, or how far it went.
+    pub tsc: u64,
+    /// Its frequency in Hz.
+    pub tsc_hz: u64,
+}
+
+impl Costs {
+    /// The costs of a guest until these counters were read.
+    pub fn of(counters: &Counters, name: &str) -> Result<Self> {
+        let guest = counters.guest(name).with_context(|| format!("no guest {name} in the counters"))?;
+        let ports = |of: fn(&Port) -> u64| guest.ports.iter().map(of).sum();
+        let mut exits = BTreeMap::new();
+        for exit in guest.vcpus.iter().flat_map(|vcpu| &vcpu.exits) {
+            *exits.entry(exit.reason.to_string()).or_default() += exit.count;
+        }
+        Ok(Self {
+            packets: ports(|port| port.rx_packets + port.tx_packets),
+            interrupts: ports(|port| port.interrupts),
+            kicks: ports(|port| port.kicks),
+            exits,
+            tsc: counters.tsc,
+            tsc_hz: counters.tsc_hz,
+        })
+    }
+
+    /// The costs since then.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        let exits = self.exits.iter().map(|(reason, count)| {
+            (reason.clone(), count.saturating_sub(before.exits.get(reason).copied().unwrap_or_default()))
+        });
+        Self {
+            packets: self.packets.saturating_sub(before.packets),
+            interrupts: self.interrupts.saturating_sub(before.interrupts),
+            kicks: self.kicks.saturating_sub(before.kicks),
+            exits: exits.filter(|(_, count)| *count > 0).collect(),
+            tsc: self.tsc.saturating_sub(before.tsc),
+            tsc_hz: self.tsc_hz,
+        }
+    }
+
+    /// Exits for one reason.
+    pub fn exits_for(&self, reason: &str) -> u64 {
+        self.exits.get(reason).copied().unwrap_or_default()
+    }
+
+    /// Exits that I/O has caused.
+    pub fn io_exits(&self) -> u64 {
+        IO.iter().map(|reason| self.exits_for(reason)).sum()
+    }
+
+    /// Exits for whatever reason.
+    pub fn all_exits(&self) -> u64 {
+        self.exits.values().sum()
+    }
+
+    /// Seconds of the guest's time.
+    pub fn seconds(&self) -> f64 {
+        self.tsc as f64 / self.tsc_hz.max(1) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use control::{ExitCount, Guest, GuestState, VcpuCounters};
+
+    fn counters(eoi: u64, hlt: u64, tsc: u64) -> Counters {
+        let exit = |reason: &'static str, count| ExitCount { reason: reason.into(), count, cycles: 0 };
+        let vcpu = VcpuCounters { core: 2, exits: vec![exit("msr-apic-eoi", eoi), exit("hlt", hlt)] };
+        let port = Port { rx_packets: eoi, tx_packets: 1, interrupts: eoi, ..Port::default() };
+        let guest = Guest {
+            name: "a".into(),
+            state: GuestState::Running,
+            starts: 1,
+            memory: 0,
+            kept: 0,
+            console_dropped: 0,
+            vcpus: vec![vcpu],
+            refusals: Vec::new(),
+            ports: vec![port],
+        };
+        Counters { guests: vec![guest], tsc, tsc_hz: 100, ..Counters::default() }
+    }
+
+    #[test]
+    fn a_window_has_what_came_in_it() {
+        let before = Costs::of(&counters(10, 5, 1000), "a").unwrap();
+        let window = Costs::of(&counters(17, 5, 1250), "a").unwrap().since(&before);
+        assert_eq!((window.packets, window.interrupts, window.io_exits(), window.all_exits()), (7, 7, 7, 7));
+        assert_eq!(window.seconds(), 2.5);
+        assert!(!window.exits.contains_key("hlt"), "nothing of that reason came");
+    }
+
+    #[test]
+    fn halts_are_not_io() {
+        let costs = Costs::of(&counters(0, 9, 0), "a").unwrap();
+        assert_eq!((costs.io_exits(), costs.all_exits(), costs.exits_for("hlt")), (0, 9, 9));
+        assert!(Costs::of(&counters(0, 0, 0), "b").is_err());
+    }
+}

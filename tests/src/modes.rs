@@ -1,0 +1,48 @@
+//! The ways in which a guest's I/O can be asked for and completed, and where each is to be had. Scenarios and benches that
+//! try them all take them from here: a new one is a new line.
+
+use crate::machine::Platform;
+use crate::scenario::EVERYWHERE;
+
+/// A value of `completion` in sidecore.toml.
+#[derive(Clone, Copy, Debug)]
+pub struct Completion {
+    /// The word.
+    pub name: &'static str,
+    /// Where it is to be had.
+    platforms: &'static [Platform],
+    /// Whether a completion makes the guest exit.
+    pub exits: bool,
+    /// Whether its timer does.
+    pub timer_exits: bool,
+}
+
+/// A value of `requests`.
+#[derive(Clone, Copy, Debug)]
+pub struct Requests {
+    /// The word.
+    pub name: &'static str,
+    /// Whether a request makes the guest exit; None: it depends on how many there are.
+    pub exits: Option<bool>,
+}
+
+const COMPLETIONS: &[Completion] = &[
+    Completion { name: "inject", platforms: EVERYWHERE, exits: true, timer_exits: true },
+    Completion { name: "direct", platforms: EVERYWHERE, exits: false, timer_exits: false },
+];
+
+const REQUESTS: &[Requests] = &[
+    Requests { name: "poll", exits: Some(false) },
+    Requests { name: "notify", exits: Some(true) },
+    Requests { name: "adaptive", exits: None },
+];
+
+/// Every way to ask.
+pub fn requests() -> impl Iterator<Item = Requests> {
+    REQUESTS.iter().copied()
+}
+
+/// Every way of completion that a platform has.
+pub fn completions(platform: Platform) -> impl Iterator<Item = Completion> {
+    COMPLETIONS.iter().copied().filter(move |mode| mode.platforms.contains(&platform))
+}
