@@ -1,5 +1,7 @@
-//! `cargo mk bench`: figures, with the aim each has. An aim that is missed is shown and is no error.
+//! `cargo mk bench`: figures, with the aim each has. An aim that is missed is shown and is no error; a bound (`exits`)
+//! that is missed is one.
 
+mod exits;
 mod nic;
 
 use std::fs;
@@ -37,6 +39,21 @@ pub enum What {
         #[arg(long)]
         json: Option<PathBuf>,
     },
+    /// Exits that guests' I/O costs, for every way to ask for it and to complete it; fails if a bound is missed.
+    Exits {
+        /// Also writes the figures to this file, as one JSON object.
+        #[arg(long)]
+        json: Option<PathBuf>,
+        /// Only with this `requests` [default: each of them].
+        #[arg(long)]
+        requests: Option<String>,
+        /// Only with this `completion` [default: each that the platform has].
+        #[arg(long)]
+        completion: Option<String>,
+        /// Where to run [default: kvm where it nests, otherwise qemu].
+        #[arg(long)]
+        platform: Option<Platform>,
+    },
 }
 
 pub use nic::gate;
@@ -67,6 +84,13 @@ pub fn verb(what: &What) -> Result<Outcome> {
             ("boot", json, chosen.to_string(), figures)
         }
         What::Nic { json } => ("nic", json, "callgrind".to_owned(), nic::figures()?),
+        What::Exits { json, platform, requests, completion } => {
+            let chosen = emulator::choose(*platform)?;
+            emulator::announce(chosen, platform.is_some());
+            let (good, results) = exits::run(chosen, requests.as_deref(), completion.as_deref())?;
+            write(json.as_deref(), &results)?;
+            return Ok(if good { Outcome::Good } else { Outcome::Failed });
+        }
     };
     for figure in &figures {
         let aim = figure.aim.map_or(String::new(), |aim| {
@@ -77,11 +101,13 @@ pub fn verb(what: &What) -> Result<Outcome> {
         });
         println!("{:<52}{:>14} {:<6}{aim}", figure.name, figure.value, figure.unit);
     }
-    if let Some(path) = path {
-        fs::write(path, format!("{:#}\n", to_json(name, &platform, &figures)))
-            .with_context(|| format!("cannot write {}", path.display()))?;
-    }
+    write(path.as_deref(), &to_json(name, &platform, &figures))?;
     Ok(Outcome::Good)
+}
+
+fn write(path: Option<&Path>, results: &Value) -> Result<()> {
+    let Some(path) = path else { return Ok(()) };
+    fs::write(path, format!("{results:#}\n")).with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn to_json(name: &str, platform: &str, figures: &[Figure]) -> Value {

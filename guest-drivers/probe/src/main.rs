@@ -4,11 +4,11 @@
 //! tests there, and each has a line for scripts beside:
 //!
 //! ```text
-//! test apic::self_ipi_arrives ... ok
-//! SC {"do":"test","name":"apic::self_ipi_arrives","passed":true}
+//! test interrupts::self_ipi_arrives ... ok
+//! SC {"do":"test","name":"interrupts::self_ipi_arrives","passed":true}
 //! test timer::one_shot_fires_once ... FAILED taken: [d1, d1], expected [d1]
 //! SC {"do":"test","name":"timer::one_shot_fires_once","passed":false,"why":"taken: [d1, d1], expected [d1]"}
-//! SC {"do":"tests","passed":39,"failed":1}
+//! SC {"do":"tests","passed":49,"failed":1}
 //! ```
 //!
 //! Words on the command line:

@@ -1,0 +1,350 @@
+//! `cargo mk bench exits`: what guests' I/O costs in exits, for every way to ask for it and to complete it that the
+//! platform has, and the bounds that hold for each. Counts are exact under emulation; times are the emulator's.
+//!
+//! The load is the same as in ELVIS 4.3 and 4.7: requests and responses, one at a time, and a stream; once by the probe
+//! (guest-drivers/probe), which has no timer and counts for itself, once by Linux.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use scenarios::Platform;
+use scenarios::costs::Costs;
+use scenarios::guests::{Guest, server};
+use scenarios::machine::Launch as _;
+use scenarios::modes::{self, Completion, Requests};
+use scenarios::probes::{self, Probe, go, ready};
+use scenarios::session::Session;
+use serde_json::{Map, Value, json};
+
+use crate::emulator::Emulator;
+use crate::ui;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A run: what was counted for one guest, and the bounds it is held to.
+struct Run {
+    requests: Requests,
+    completion: Completion,
+    load: &'static str,
+    costs: Costs,
+    gates: Vec<Gate>,
+}
+
+/// A number and the bound it is held to.
+struct Gate {
+    what: &'static str,
+    value: f64,
+    bound: Bound,
+}
+
+#[derive(Clone, Copy)]
+enum Bound {
+    AtLeast(f64),
+    AtMost(f64),
+    /// Reported only.
+    None,
+}
+
+impl Gate {
+    fn met(&self) -> bool {
+        match self.bound {
+            Bound::AtLeast(least) => self.value >= least,
+            Bound::AtMost(most) => self.value <= most,
+            Bound::None => true,
+        }
+    }
+
+    fn shown(&self) -> String {
+        let word = ui::verdict(if self.met() { "met" } else { "MISSED" }, self.met());
+        let (what, value) = (self.what, self.value);
+        match self.bound {
+            Bound::AtLeast(least) => format!("{what} {value} (at least {least}: {word})"),
+            Bound::AtMost(most) => format!("{what} {value} (at most {most}: {word})"),
+            Bound::None => format!("{what} {value}"),
+        }
+    }
+}
+
+/// How much is done; less where each request exits, because that is slow and shows itself soon.
+struct Amount {
+    requests: u64,
+    frames: u64,
+    udp: u64,
+    tcp_seconds: u64,
+}
+
+impl Amount {
+    fn of(platform: Platform, exits: bool) -> Self {
+        // TCP runs long enough that what the guest says on its console at both ends does not make up the exits.
+        // More than the 65,536 after which an index is what it was before. Either guest counts two packets for each.
+        const MANY: u64 = 70_000;
+        match (platform, exits) {
+            (Platform::Bochs, true) => Self { requests: 5_000, frames: 10_000, udp: 500, tcp_seconds: 2 },
+            (Platform::Bochs, false) => Self { requests: MANY, frames: 10_000, udp: 2_000, tcp_seconds: 2 },
+            (_, true) => Self { requests: 20_000, frames: 100_000, udp: 5_000, tcp_seconds: 10 },
+            (_, false) => Self { requests: MANY, frames: 100_000, udp: 50_000, tcp_seconds: 10 },
+        }
+    }
+}
+
+/// Runs every pair, or those with this way to ask or to complete; whether all bounds were met, and the results for a file.
+pub fn run(platform: Platform, requests: Option<&str>, completion: Option<&str>) -> Result<(bool, Value)> {
+    let wanted = |wanted: Option<&str>, name: &str| wanted.is_none_or(|wanted| wanted == name);
+    let asks = modes::requests().filter(|mode| wanted(requests, mode.name));
+    let pairs: Vec<_> = asks
+        .flat_map(|asks| modes::completions(platform).map(move |completes| (asks, completes)))
+        .filter(|(_, completes)| wanted(completion, completes.name))
+        .collect();
+    ensure!(!pairs.is_empty(), "{platform} has no such pair of requests and completion");
+    let mut runs = Vec::new();
+    for (requests, completion) in pairs {
+        ui::step("bench", &format!("{} requests, {} completions", requests.name, completion.name));
+        let mut pair = Pair::new(platform, requests, completion, &mut runs);
+        pair.probes()?;
+        pair.linux()?;
+    }
+    print(&runs);
+    let good = runs.iter().flat_map(|run| &run.gates).all(Gate::met);
+    let rows: Vec<Value> = runs.iter().map(to_json).collect();
+    Ok((good, json!({ "bench": "exits", "platform": platform.to_string(), "runs": rows })))
+}
+
+/// One way to ask and one to complete.
+struct Pair<'a> {
+    platform: Platform,
+    requests: Requests,
+    completion: Completion,
+    amount: Amount,
+    runs: &'a mut Vec<Run>,
+}
+
+impl<'a> Pair<'a> {
+    fn name(&self, load: &str) -> String {
+        format!("bench-exits-{load}-{}-{}", self.requests.name, self.completion.name)
+    }
+
+    fn new(platform: Platform, requests: Requests, completion: Completion, runs: &'a mut Vec<Run>) -> Self {
+        let amount = Amount::of(platform, requests.exits == Some(true) || completion.exits);
+        Self { platform, requests, completion, amount, runs }
+    }
+
+    /// Whether neither requests nor completions exit.
+    fn exitless(&self) -> bool {
+        self.requests.exits == Some(false) && !self.completion.exits
+    }
+
+    /// Whether everything is run: where all of it exits, and where none does.
+    fn is_corner(&self) -> bool {
+        self.exitless() || self.requests.exits == Some(true) && self.completion.exits
+    }
+
+    fn add(&mut self, load: &'static str, costs: Costs, mut gates: Vec<Gate>) {
+        // Of a request that is answered a guest counts two packets, one that it asked for and one that completed.
+        let each = u64::from(self.requests.exits == Some(true)) + u64::from(self.completion.exits);
+        let bound = match load {
+            _ if self.exitless() => Bound::AtMost(0.0),
+            "probe requests" | "linux udp" => Bound::AtLeast((costs.packets / 2 * each) as f64),
+            _ => Bound::None,
+        };
+        gates.push(Gate { what: "exits for I/O", value: costs.io_exits() as f64, bound });
+        self.runs.push(Run { requests: self.requests, completion: self.completion, load, costs, gates });
+    }
+
+    /// Two probes: requests that are answered, and a stream.
+    fn probes(&mut self) -> Result<()> {
+        let Amount { requests, frames, .. } = self.amount;
+        let corner = format!("requests:{requests},singles:{requests},stream:{frames}");
+        let actions = if self.is_corner() { corner } else { format!("requests:{requests}") };
+        let asks = Probe::new(1, self.completion.name, &actions).peer(2).requests(self.requests.name);
+        let serves = Probe::new(2, self.completion.name, "serve").requests(self.requests.name);
+        let setup = probes::server(&self.name("probe"), &[asks, serves]);
+        let mut session = Emulator::new(self.platform).launch(&setup)?;
+        session.result("p2", "serve", MINUTE)?;
+        let loads = [("probe requests", "requests"), ("probe singles", "singles"), ("probe stream", "stream")];
+        for (load, action) in loads.into_iter().take(if self.is_corner() { 3 } else { 1 }) {
+            let (said, costs) = probes::act(&mut session, "p1", action)?;
+            let value = |name: &str| said[name].as_f64().with_context(|| format!("no number {name:?} in {said}"));
+            let mut gates = Vec::new();
+            if action != "stream" {
+                let sent = costs.interrupts as f64;
+                let exactly = (value("interrupts")? - sent).abs();
+                gates.push(Gate {
+                    what: "woken by their own completion",
+                    value: value("woken")?,
+                    bound: Bound::AtLeast(requests as f64),
+                });
+                gates.push(Gate { what: "interrupts sent and not taken", value: exactly, bound: Bound::AtMost(0.0) });
+                if self.exitless() && action == "requests" {
+                    gates.push(Gate { what: "packets", value: costs.packets as f64, bound: Bound::AtLeast(100_000.0) });
+                }
+            }
+            self.add(load, costs, gates);
+        }
+        // Neither ends by itself.
+        end(&mut session)
+    }
+
+    /// Two Linux guests: UDP requests that are answered, and a TCP stream.
+    fn linux(&mut self) -> Result<()> {
+        let Amount { udp, tcp_seconds, .. } = self.amount;
+        let make = |number, peer| {
+            let guest = Guest::new(number).full().peer(peer).kernel_option("ipv6.disable=1");
+            guest.completion(self.completion.name).requests(self.requests.name)
+        };
+        let serves = make(2, 1).then("still").then("udp-server").then("iperf-server").then("wait");
+        let asks = make(1, 2).then("still").then("interrupts").then("ready").then(format!("udp:{udp}"));
+        let asks = asks.then("interrupts").then("ready").then(format!("iperf:{tcp_seconds}"));
+        let asks = asks.then("interrupts").then("ready").then("wait");
+        let mut session = Emulator::new(self.platform).launch(&server(&self.name("linux"), &[asks, serves]))?;
+        session.result("b", "iperf-server", 4 * MINUTE)?;
+        let (mut taken, mut before) = standing(&mut session)?;
+        let loads = [("linux udp", "udp"), ("linux tcp", "iperf")];
+        for (load, action) in loads.into_iter().take(if self.is_corner() { 2 } else { 1 }) {
+            go(&mut session, "a")?;
+            let said = session.result("a", action, 5 * MINUTE)?;
+            let (taken_after, after) = standing(&mut session)?;
+            let costs = after.since(&before);
+            let seconds = costs.seconds();
+            let each_second = (costs.all_exits() - costs.exits_for("hlt")) as f64 / seconds;
+            let quiet = self.exitless() && !self.completion.timer_exits;
+            let bound = if quiet { Bound::AtMost(50.0) } else { Bound::None };
+            let mut gates = vec![Gate { what: "exits per second, HLT apart", value: round(each_second), bound }];
+            let sent = costs.interrupts as f64;
+            // Two for one vector that meet in the IRR are taken as one; with one request at a time they cannot meet.
+            let may_meet = if action == "udp" { 0.0 } else { (sent / 100.0).floor() };
+            gates.push(Gate {
+                what: "interrupts sent and not in /proc/interrupts",
+                value: (sent - (taken_after - taken)).abs(),
+                bound: Bound::AtMost(may_meet),
+            });
+            if action == "udp" {
+                let again = said["again"].as_f64().with_context(|| format!("no number of repetitions in {said}"))?;
+                gates.push(Gate { what: "requests repeated", value: again, bound: Bound::AtMost(0.0) });
+                gates.push(Gate {
+                    what: "interrupts per request",
+                    value: round(sent / udp as f64),
+                    bound: Bound::AtLeast(1.0),
+                });
+            }
+            (taken, before) = (taken_after, after);
+            self.add(load, costs, gates);
+        }
+        end(&mut session)
+    }
+}
+
+/// What guest a has taken by its own account, and has cost, while it stands still.
+fn standing(session: &mut Session) -> Result<(f64, Costs)> {
+    let said = session.result("a", "interrupts", 4 * MINUTE)?;
+    let taken = said["eth0"].as_f64().with_context(|| format!("no number of interrupts in {said}"))?;
+    Ok((taken, ready(session, "a")?))
+}
+
+/// The figures are there: nothing is to be gained from an orderly end.
+fn end(session: &mut Session) -> Result<()> {
+    for event in session.unread() {
+        if let control::Event::Console { line, .. } = event
+            && line.contains("\"error\"")
+        {
+            anyhow::bail!("a guest says: {line}");
+        }
+    }
+    Ok(())
+}
+
+fn round(value: f64) -> f64 {
+    (value * 100.0).round() / 100.0
+}
+
+fn print(runs: &[Run]) {
+    println!(
+        "{:<10}{:<10}{:<16}{:>10}{:>10}{:>10}{:>12}{:>12}{:>10}{:>12}",
+        "requests", "complete", "load", "packets", "exits", "for I/O", "per 1,000", "per second", "HLT", "irq/packet"
+    );
+    for Run { requests, completion, load, costs, .. } in runs {
+        let exits = costs.all_exits() as f64;
+        println!(
+            "{:<10}{:<10}{load:<16}{:>10}{exits:>10}{:>10}{:>12.2}{:>12.1}{:>10}{:>12.3}",
+            requests.name,
+            completion.name,
+            costs.packets,
+            costs.io_exits(),
+            exits * 1000.0 / costs.packets.max(1) as f64,
+            exits / costs.seconds(),
+            costs.exits_for("hlt"),
+            costs.interrupts as f64 / costs.packets.max(1) as f64,
+        );
+    }
+    for run in runs {
+        println!("\n{} {}, {}", run.requests.name, run.completion.name, run.load);
+        let mut exits: Vec<_> = run.costs.exits.iter().collect();
+        exits.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+        let exits: Vec<String> = exits.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
+        println!("    exits: {}", if exits.is_empty() { "none".to_owned() } else { exits.join(", ") });
+        for gate in &run.gates {
+            println!("    {}", gate.shown());
+        }
+    }
+}
+
+fn to_json(run: &Run) -> Value {
+    let Run { requests, completion, load, costs, gates } = run;
+    let per = |count: u64, of: f64| round(count as f64 / of.max(f64::MIN_POSITIVE));
+    let gates: Map<String, Value> = gates
+        .iter()
+        .map(|gate| {
+            let (least, most) = match gate.bound {
+                Bound::AtLeast(least) => (Some(least), None),
+                Bound::AtMost(most) => (None, Some(most)),
+                Bound::None => (None, None),
+            };
+            (
+                gate.what.to_owned(),
+                json!({ "value": gate.value, "at_least": least, "at_most": most, "met": gate.met() }),
+            )
+        })
+        .collect();
+    json!({
+        "requests": requests.name,
+        "completion": completion.name,
+        "load": load,
+        "packets": costs.packets,
+        "interrupts": costs.interrupts,
+        "kicks": costs.kicks,
+        "seconds": round(costs.seconds()),
+        "exits": costs.exits,
+        "exits_for_io": costs.io_exits(),
+        "exits_per_1000_packets": per(costs.all_exits() * 1000, costs.packets as f64),
+        "exits_per_second": per(costs.all_exits(), costs.seconds()),
+        "interrupts_per_packet": per(costs.interrupts, costs.packets as f64),
+        "gates": gates,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn a_bound_is_missed_on_its_far_side_only() {
+        let gate = |value, bound| Gate { what: "x", value, bound }.met();
+        assert!(gate(0.0, Bound::AtMost(0.0)) && !gate(1.0, Bound::AtMost(0.0)));
+        assert!(gate(5.0, Bound::AtLeast(5.0)) && !gate(4.0, Bound::AtLeast(5.0)));
+        assert!(gate(f64::MAX, Bound::None));
+    }
+
+    #[test]
+    fn whoever_exits_is_held_to_exits_and_whoever_does_not_to_none() {
+        let completion = |name| modes::completions(Platform::Qemu).find(|mode| mode.name == name).unwrap();
+        let mut runs = Vec::new();
+        for (requests, name) in [("poll", "direct"), ("poll", "inject"), ("notify", "inject")] {
+            let requests = modes::requests().find(|mode| mode.name == requests).unwrap();
+            let exits = BTreeMap::from([("msr-apic-eoi".to_owned(), 5)]);
+            let costs = Costs { packets: 10, exits, ..Costs::default() };
+            Pair::new(Platform::Qemu, requests, completion(name), &mut runs).add("probe requests", costs, Vec::new());
+        }
+        let met: Vec<bool> = runs.iter().flat_map(|run| &run.gates).map(Gate::met).collect();
+        assert_eq!(met, [false, true, false], "one exit for each of five requests");
+    }
+}
