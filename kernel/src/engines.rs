@@ -1,8 +1,7 @@
-//! The engine on its core, and how its completions reach guests: `inject`, the baseline of the four back-ends.
+//! The engine on its core, and how its completions reach guests.
 //!
-//! `inject` posts the vector to the vCPU's mailbox and, if the mailbox says so, kicks the vCPU's core, which injects on
-//! its next entry. The other back-ends (`posted`, `eli`, `direct`) will be further implementations of
-//! [`engine::shared::Deliver`]; this file is where one is chosen.
+//! The guest's machine knows which way its interrupts go and says what to tell the vCPU's core: `inject` a kick, `direct`
+//! the vector itself, `posted` the notification vector.
 
 #![allow(unsafe_code, reason = "the engine finds a guest by a pointer that the control core set before it attached it")]
 
@@ -16,7 +15,7 @@ use alloc::{boxed::Box, format, vec::Vec};
 use control::Count;
 use core::{
     hint, ptr,
-    sync::atomic::{AtomicBool, AtomicPtr, Ordering},
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering},
 };
 use engine::{
     backend::MAX_PORTS,
@@ -50,12 +49,15 @@ static CONTROL: Control = Control::new();
 static TARGETS: [AtomicPtr<Target>; MAX_PORTS] = [const { AtomicPtr::new(ptr::null_mut()) }; MAX_PORTS];
 /// Cores of the engines, for the counters.
 static CORE: Mutex<Option<usize>> = Mutex::new(None);
+/// Ports whose guests' timers the engine watches, one bit each.
+static WATCHED: AtomicU64 = AtomicU64::new(0);
+const _: () = assert!(MAX_PORTS <= 64);
 static COPIER: Once<Copier> = Once::new();
 static HAS_UPLINK: AtomicBool = AtomicBool::new(false);
 
 type NetEngine = Engine<Net<uplink::Nic>, RoundRobin, Inject>;
 
-/// Completion by posting to the mailbox and kicking the core.
+/// Completion by whatever way the guest's machine has.
 pub struct Inject;
 
 impl Deliver for Inject {
@@ -98,8 +100,34 @@ pub fn start(core: &'static Core, way_out: Option<Uplink<uplink::Nic>>) {
     report::decision(format!("the engine copies with {}", copier().name()));
     core.give(move |_| {
         vector::enable();
-        engine::engine::run(&mut engine, time::tsc);
+        // It asks for the time once a turn.
+        engine::engine::run(&mut engine, || {
+            let now = time::tsc();
+            ring(now);
+            now
+        });
     });
+}
+
+/// Whether the engine can watch the guests' timers: not where it shares the control core, which at times is busy for long.
+pub fn watches_timers() -> bool {
+    CORE.lock().is_some_and(|core| core != 0)
+}
+
+/// Posts the interrupts of the timers that are due, of guests that have handed them over.
+fn ring(now: u64) {
+    let mut ports = WATCHED.load(Ordering::Acquire);
+    while ports != 0 {
+        let port = ports.trailing_zeros() as usize;
+        ports &= ports - 1;
+        // SAFETY: the bit is set after the engine has attached the port and cleared before the engine is told to detach it,
+        // and the target is freed only after the engine has answered that it did. This runs on the engine's core between
+        // two turns: what began before the engine heard of it is over before the answer, and what begins after sees the
+        // bit cleared.
+        if let Some(target) = TARGETS.get(port).and_then(|slot| unsafe { slot.load(Ordering::Acquire).as_ref() }) {
+            target.ring(now);
+        }
+    }
 }
 
 /// Makes the control core an engine as well, where there is no core to spare: it calls [`turn`] between its ticks.
@@ -163,11 +191,15 @@ pub fn attach(
     if !slot.load(Ordering::Acquire).is_null() {
         return Err(Reply::Occupied);
     }
+    let watched = target.is_watched();
     slot.store(Box::into_raw(Box::new(target)), Ordering::Release);
     let requests = requests(way);
     let memory = memory.copied_by(copier());
     match command(Command::Attach(Attachment { port, number: port, shared, memory, requests, state: None })) {
-        Reply::Attached => Ok(()),
+        Reply::Attached => {
+            WATCHED.fetch_or(u64::from(watched) << port, Ordering::Release);
+            Ok(())
+        }
         other => {
             forget_target(port);
             Err(other)
@@ -178,6 +210,7 @@ pub fn attach(
 /// Takes a device away from the engine, once the cores of its guest have stopped. Afterwards nothing touches the
 /// guest's memory.
 pub fn detach(port: usize) -> Reply {
+    WATCHED.fetch_and(!(1 << port), Ordering::AcqRel);
     let reply = command(Command::Detach { port });
     forget_target(port);
     reply

@@ -1,6 +1,6 @@
 //! The configuration in force: `sidecore.toml` among the boot modules or the default, checked against this machine.
 
-use crate::{console, cores, mem, report, start};
+use crate::{console, cores, mem, report, start, virt};
 use alloc::{format, vec::Vec};
 use config::{Completion, Config, Mistake, Plan};
 use control::{Event, Level};
@@ -27,6 +27,7 @@ pub fn load() -> (Config, Plan) {
     };
     mistakes.extend(config::check_modules(&mut config, &names));
     mistakes.extend(config::check_memory(&mut config, mem::FRAMES.lock().free()));
+    mistakes.extend(config::check_completion(&mut config, virt::refusal));
     let (plan, more) = config::plan(&mut config, cores);
     mistakes.extend(more);
     mistakes.into_iter().for_each(tell);
@@ -54,8 +55,9 @@ fn describe(config: &Config, plan: &Plan) {
     };
     report::decision(engines);
     for (guest, cores) in config.guests.iter().zip(&plan.guests) {
-        let completion = match guest.completion {
+        let completion = match virt::resolve(guest.completion) {
             Completion::Auto | Completion::Inject => "inject: an NMI makes it exit",
+            Completion::Posted => "posted: the CPU delivers them",
             Completion::Direct => "direct: it owns its cores' local APICs",
         };
         report::decision(format!(

@@ -2,8 +2,13 @@
 
 #![allow(unsafe_code, reason = "switches virtualization on and hands the back-ends their pages")]
 
-use crate::{arch::time, cores::Core, firmware, mem, report};
+use crate::{
+    arch::{idt, time},
+    cores::Core,
+    firmware, mem, report,
+};
 use alloc::{boxed::Box, format, string::String};
+use config::Completion;
 use control::Virtualization;
 use core::{arch::x86_64::__cpuid_count, ptr, sync::atomic::Ordering};
 use machine::{
@@ -29,6 +34,7 @@ enum Backend {
 struct ByInterrupts<T> {
     emulated: T,
     owned: T,
+    virtualized: T,
 }
 
 impl<T: Copy> ByInterrupts<T> {
@@ -36,6 +42,7 @@ impl<T: Copy> ByInterrupts<T> {
         match interrupts {
             Interrupts::Emulated => self.emulated,
             Interrupts::Owned => self.owned,
+            Interrupts::Virtualized => self.virtualized,
         }
     }
 }
@@ -82,7 +89,9 @@ fn use_svm(capabilities: svm::Capabilities) -> Virtualization {
         maps.fill(interrupts);
         &*maps
     };
-    let maps = ByInterrupts { emulated: maps(Interrupts::Emulated), owned: maps(Interrupts::Owned) };
+    let emulated = maps(Interrupts::Emulated);
+    // SVM has no virtual APIC: `resolve` and `refusal` see to it that nobody asks for one.
+    let maps = ByInterrupts { emulated, owned: maps(Interrupts::Owned), virtualized: emulated };
     BACKEND.call_once(|| Backend::Svm { capabilities, maps });
     Virtualization::Svm
 }
@@ -98,28 +107,72 @@ fn use_vmx(capabilities: vmx::Capabilities) -> Option<Virtualization> {
     if !capabilities.sufficient() {
         return None;
     }
-    let bitmap = |interrupts| {
-        let page = mem::pages(4096)?;
-        let bitmap = vmx::Bitmap::new(msr::passed_through(Vendor::Intel, interrupts));
-        // SAFETY: a fresh page, as large and as aligned as the bitmap.
-        unsafe { ptr::with_exposed_provenance_mut::<vmx::Bitmap>(page as usize).write(bitmap) };
-        Ok::<_, OutOfMemory>(page)
-    };
-    match (bitmap(Interrupts::Emulated), bitmap(Interrupts::Owned)) {
-        (Ok(emulated), Ok(owned)) => {
-            BACKEND.call_once(|| Backend::Vmx { capabilities, msr_bitmaps: ByInterrupts { emulated, owned } });
-        }
-        (Err(e), _) | (_, Err(e)) => {
+    match msr_bitmaps() {
+        Ok(msr_bitmaps) => BACKEND.call_once(|| Backend::Vmx { capabilities, msr_bitmaps }),
+        Err(e) => {
             report::missing(format!("pages for VT-x's MSR bitmaps: {e}"));
             return None;
         }
-    }
+    };
     if quirks().stale_rip {
         report::fallback(
             "this is Bochs: where an exit finds RIP left behind after a guest's page fault, RIP is put right",
         );
     }
+    if quirks().posting {
+        report::fallback(
+            "this is Bochs: with posted interrupts HLT exits, nobody is notified while an interrupt waits, and late \
+             notifications are taken before an entry",
+        );
+    }
+    report::decision(match posted_interrupts() {
+        Ok(()) => "completions are posted, unless the configuration says otherwise".into(),
+        Err(why) => format!("completions are injected, unless the configuration says otherwise: {why}"),
+    });
     Some(Virtualization::Vmx)
+}
+
+fn msr_bitmaps() -> Result<ByInterrupts<u64>, OutOfMemory> {
+    let place = |bitmap: vmx::Bitmap| {
+        let page = mem::pages(4096)?;
+        // SAFETY: a fresh page, as large and as aligned as the bitmap.
+        unsafe { ptr::with_exposed_provenance_mut::<vmx::Bitmap>(page as usize).write(bitmap) };
+        Ok(page)
+    };
+    let of = |interrupts| vmx::Bitmap::new(msr::passed_through(Vendor::Intel, interrupts));
+    Ok(ByInterrupts {
+        emulated: place(of(Interrupts::Emulated))?,
+        owned: place(of(Interrupts::Owned))?,
+        virtualized: place(of(Interrupts::Virtualized).with_virtual_apic())?,
+    })
+}
+
+/// Whether interrupts can be posted to guests here.
+///
+/// # Errors
+/// Why not, as a sentence.
+fn posted_interrupts() -> Result<(), String> {
+    match BACKEND.get() {
+        Some(Backend::Vmx { capabilities, .. }) => capabilities.posted_interrupts().map_err(|e| format!("{e}")),
+        _ => Err("posted interrupts are VT-x's, which this machine does not have".into()),
+    }
+}
+
+/// Why a guest cannot have its I/O completed that way on this machine; None: it can.
+pub fn refusal(completion: Completion) -> Option<String> {
+    match completion {
+        Completion::Posted => posted_interrupts().err(),
+        Completion::Auto | Completion::Inject | Completion::Direct => None,
+    }
+}
+
+/// The way that `auto` stands for here; any other stands for itself.
+pub fn resolve(completion: Completion) -> Completion {
+    match completion {
+        Completion::Auto if posted_interrupts().is_ok() => Completion::Posted,
+        Completion::Auto => Completion::Inject,
+        other => other,
+    }
 }
 
 /// Empty nested tables in the back-end's format.
@@ -159,7 +212,8 @@ pub fn guest_platform() -> Platform {
 fn quirks() -> Quirks {
     let hypervisor = raw_cpuid::CpuId::new().get_feature_info().is_some_and(|f| f.has_hypervisor());
     let vmx = matches!(BACKEND.get(), Some(Backend::Vmx { .. }));
-    Quirks { stale_rip: vmx && !hypervisor && firmware::under_emulator() }
+    let bochs = vmx && !hypervisor && firmware::under_emulator();
+    Quirks { stale_rip: bochs, posting: bochs }
 }
 
 fn cpuid(leaf: u32, subleaf: u32) -> Regs {
@@ -191,7 +245,7 @@ pub trait WithVcpu {
     fn with<V: Vcpu>(self, vcpu: &mut V);
 }
 
-/// Makes a vCPU on this core and does something with it. The core runs no other until this returns.
+/// Makes vCPU `index` of a machine on this core and does something with it. The core runs no other until this returns.
 ///
 /// # Errors
 /// The core cannot run guests; the text says why.
@@ -200,6 +254,7 @@ pub fn with_vcpu(
     pages: Pages,
     nested_root: u64,
     machine: &Machine,
+    index: usize,
     what: impl WithVcpu,
 ) -> Result<(), String> {
     let interrupts = machine.interrupts();
@@ -239,6 +294,11 @@ pub fn with_vcpu(
                 capabilities,
                 offer: vmx::Offer::from_cpuid(|leaf, subleaf| machine.cpuid().answer(leaf, subleaf, &current)),
                 interrupts,
+                // The machine has them on the heap, which is mapped at its physical address, and outlives the vCPU.
+                virtual_apic: machine
+                    .virtual_apic_addresses(index)
+                    .map(|addresses| vmx::VirtualApic { addresses, notification: idt::NOTIFICATION }),
+                quirks: quirks(),
             };
             // SAFETY: the core is in VMX operation for good, its tables do not change any more, interrupts are off,
             // the frames are this vCPU's, and jobs on a core follow one another.

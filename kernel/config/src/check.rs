@@ -1,9 +1,10 @@
 //! What the file says against what the machine has.
 
 use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::{Config, Guest, Mistake, Place, size};
+use crate::{Completion, Config, Guest, Mistake, Place, size};
 
 /// Leaves out guests whose kernel or initial RAM disk is not among `modules`, the names of the boot modules.
 pub fn check_modules(config: &mut Config, modules: &[&str]) -> Vec<Mistake> {
@@ -22,6 +23,12 @@ pub fn check_modules(config: &mut Config, modules: &[&str]) -> Vec<Mistake> {
             _ => None,
         }
     })
+}
+
+/// Leaves out guests whose I/O cannot be completed here as they want it; `refusal` says why. There is no fallback for what
+/// was asked for by name.
+pub fn check_completion(config: &mut Config, refusal: impl Fn(Completion) -> Option<String>) -> Vec<Mistake> {
+    leave_out(config, |guest| refusal(guest.completion).map(|why| (guest.places.completion.clone(), why)))
 }
 
 /// Leaves out guests whose memory is not there: in the order of the file, each gets what those before it leave of
@@ -43,10 +50,7 @@ pub fn check_memory(config: &mut Config, available: u64) -> Vec<Mistake> {
 }
 
 /// Leaves out the guests for which `fault` finds one.
-pub(crate) fn leave_out(
-    config: &mut Config,
-    mut fault: impl FnMut(&Guest) -> Option<(Place, alloc::string::String)>,
-) -> Vec<Mistake> {
+pub(crate) fn leave_out(config: &mut Config, mut fault: impl FnMut(&Guest) -> Option<(Place, String)>) -> Vec<Mistake> {
     let mut mistakes = Vec::new();
     let file = &config.file;
     config.guests.retain(|guest| match fault(guest) {
@@ -98,6 +102,18 @@ kernel = 'vmlinuz'
         let lines: Vec<_> = mistakes.iter().map(|mistake| (mistake.line, mistake.value.as_str())).collect();
         assert_eq!(lines, [(6, "'initrd'"), (10, "'vmlinux'")]);
         assert_eq!(mistakes[0].message, "no boot module `initrd` for the initrd; there are: vmlinuz");
+    }
+
+    #[test]
+    fn a_completion_that_is_not_to_be_had_leaves_its_guest_out() {
+        let text = "[[guest]]\nname = 'a'\nmemory = '64M'\nkernel = 'k'\n[[guest]]\nname = 'b'\ncompletion = 'posted'\n\
+                    memory = '64M'\nkernel = 'k'\n";
+        let mut config = parse("f", text).config;
+        assert!(check_completion(&mut config, |_| None).is_empty());
+        let mistakes = check_completion(&mut config, |c| (c == Completion::Posted).then(|| "no VT-x".into()));
+        assert_eq!(names(&config), ["a"], "`auto` takes what is there");
+        let [m] = &mistakes[..] else { panic!("{mistakes:?}") };
+        assert_eq!((m.line, m.value.as_str(), m.message.as_str()), (7, "'posted'", "no VT-x"));
     }
 
     #[test]

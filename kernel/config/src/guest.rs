@@ -40,7 +40,7 @@ enum Wanted {
 const COMPLETIONS: [(&str, Wanted); 5] = [
     ("auto", Wanted::There(Completion::Auto)),
     ("inject", Wanted::There(Completion::Inject)),
-    ("posted", Wanted::NotYet),
+    ("posted", Wanted::There(Completion::Posted)),
     ("eli", Wanted::NotYet),
     ("direct", Wanted::There(Completion::Direct)),
 ];
@@ -107,6 +107,7 @@ fn read_rest(
         String::from(initrd)
     });
     let cmdline = read_cmdline(section);
+    places.completion = section.at("completion");
     let completion = read_completion(section);
     let requests = section
         .word("requests", &[("poll", Requests::Poll), ("notify", Requests::Notify), ("adaptive", Requests::Adaptive)]);
@@ -181,7 +182,10 @@ fn read_completion(section: &mut Section<'_, '_>) -> Completion {
         None => Completion::default(),
         Some(Wanted::There(completion)) => completion,
         Some(Wanted::NotYet) => {
-            section.not_yet("completion", "this way of completion; \"auto\" and \"inject\" are there");
+            section.not_yet(
+                "completion",
+                "this way of completion; \"auto\", \"inject\", \"posted\" and \"direct\" are there",
+            );
             Completion::default()
         }
     }

@@ -29,7 +29,7 @@ mod size;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-pub use check::{check_memory, check_modules};
+pub use check::{check_completion, check_memory, check_modules};
 pub use control::Level;
 pub use default::default_config;
 pub use mac::Mac;
@@ -155,6 +155,8 @@ pub enum Completion {
     Auto,
     /// The core is kicked and the interrupt injected at the next entry.
     Inject,
+    /// The CPU delivers it to the running guest (VT-x with posted interrupts).
+    Posted,
     /// The guest owns its cores' local APICs, and the interrupt is sent to the core itself.
     Direct,
 }
@@ -194,4 +196,6 @@ pub struct Places {
     pub memory: Place,
     /// `cores`, otherwise `vcpus`, otherwise `name`.
     pub cores: Place,
+    /// `completion`, or the head of the table.
+    pub completion: Place,
 }

@@ -63,6 +63,11 @@ impl<'a, 'i> Section<'a, 'i> {
         }
     }
 
+    /// Where the value of `key` stands, or else the table.
+    pub fn at(&self, key: &str) -> Place {
+        self.get(key).map_or_else(|| self.place(), |(span, _)| self.source.place(span))
+    }
+
     fn get(&self, key: &str) -> Option<(Range<usize>, &'a DeValue<'i>)> {
         let (_, value) = self.table.iter().find(|(name, _)| name.get_ref() == key)?;
         Some((value.span(), value.get_ref()))

@@ -12,6 +12,7 @@
 //! time in between for TPR to rise. The register keeps its vector all the same.
 
 mod message;
+mod page;
 mod timer;
 mod vectors;
 
@@ -50,6 +51,9 @@ pub mod msr {
     pub const DIVIDE: u32 = 0x83e;
     pub const SELF_IPI: u32 = 0x83f;
 }
+
+/// Vectors below are illegal in an interrupt message (11.5.2, 11.8).
+pub const FIRST_VECTOR: u8 = 16;
 
 /// Version 0x15, six LVT entries (CMCI is the seventh, and absent), no EOI-broadcast suppression.
 const VERSION: u32 = 0x0005_0015;
@@ -282,7 +286,7 @@ impl LocalApic {
     }
 
     fn interrupt_self(&mut self, vector: u8) {
-        if vector < 16 {
+        if vector < FIRST_VECTOR {
             self.error(SEND_ILLEGAL_VECTOR);
         } else {
             self.accept(vector, false);
@@ -331,7 +335,7 @@ impl LocalApic {
         if entry.mask() {
             return;
         }
-        if entry.vector() < 16 {
+        if entry.vector() < FIRST_VECTOR {
             self.errors |= RECEIVE_ILLEGAL_VECTOR;
         } else {
             self.accept(entry.vector(), false);
@@ -395,6 +399,19 @@ impl LocalApic {
         if self.lvt[TIMER].mask() { None } else { self.timer.deadline() }
     }
 
+    /// Deadline and vector of a timer whose end is an interrupt and nothing else, so that somebody else can see to it.
+    #[must_use]
+    pub fn postable_timer(&self) -> Option<(u64, u8)> {
+        let vector = self.lvt[TIMER].vector();
+        let postable = self.svr.enabled() && vector >= FIRST_VECTOR && !self.timer.is_periodic();
+        self.deadline().filter(|_| postable).map(|deadline| (deadline, vector))
+    }
+
+    /// Somebody else has seen to the end of the timer.
+    pub fn timer_has_rung(&mut self) {
+        self.timer.stop();
+    }
+
     /// Delivers the timer's interrupt if it is due. To be called before each entry.
     pub fn expire(&mut self, clock: Clock) {
         let entry = self.lvt[TIMER];
@@ -409,7 +426,7 @@ impl Accepts for LocalApic {
         if !self.svr.enabled() {
             return false;
         }
-        if vector < 16 {
+        if vector < FIRST_VECTOR {
             self.error(RECEIVE_ILLEGAL_VECTOR);
             return false;
         }

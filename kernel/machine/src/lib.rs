@@ -2,9 +2,12 @@
 
 #![cfg_attr(not(test), no_std)]
 
+pub mod alarm;
+mod atomics;
 pub mod clock;
 pub mod cpuid;
 pub mod decode;
+mod descriptor;
 pub mod ioapic;
 pub mod lapic;
 pub mod layout;
@@ -14,6 +17,7 @@ pub mod mailbox;
 pub mod mmio;
 pub mod msr;
 pub mod pci;
+pub mod posted;
 pub mod power;
 pub mod quirk;
 pub mod reason;
@@ -24,5 +28,11 @@ pub mod vcpu;
 pub mod virtio_pci;
 pub mod walk;
 
+// Not within mailbox.rs, because model.rs compiles that file a second time.
+#[cfg(test)]
+#[path = "mailbox/tests.rs"]
+mod mailbox_tests;
+#[cfg(test)]
+mod model;
 #[cfg(test)]
 mod testing;

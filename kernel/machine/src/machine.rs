@@ -20,12 +20,14 @@ use memory::{BadAddress, GuestMemory};
 use spin::Mutex;
 
 use crate::{
+    alarm::Alarm,
     clock::Clock,
     cpuid::{Cpuid, Options, Regs},
-    lapic::{Delivery, Destination, LocalApic, Message},
+    lapic::{self, Delivery, Destination, LocalApic, Message},
     linux::{self, Linux, Placement},
     mailbox::{Mailbox, StopReason, send},
     pci::TooManyFunctions,
+    posted::{ApicPage, OnPage},
     quirk::Quirks,
     reason::Histogram,
     reset_vector, tables,
@@ -38,6 +40,7 @@ mod entry;
 mod exits;
 mod port;
 mod refusals;
+mod virtualized;
 
 use context::Activity;
 pub use context::Context;
@@ -76,6 +79,8 @@ pub enum Signal {
     Kick(usize),
     /// To the core of a vCPU that owns its local APIC: this vector, as a fixed interrupt. 0x20 or above.
     Interrupt(usize, u8),
+    /// To the core of a vCPU whose local APIC the CPU virtualizes: the notification vector.
+    Notify(usize),
 }
 
 /// What the guests of this host have in common.
@@ -103,7 +108,7 @@ impl Platform {
     /// Frequency in Hz of a guest's local APIC timer, before division.
     fn timer_hz(&self, interrupts: Interrupts) -> u64 {
         match interrupts {
-            Interrupts::Emulated => crate::cpuid::timer_hz(self.tsc_khz),
+            Interrupts::Emulated | Interrupts::Virtualized => crate::cpuid::timer_hz(self.tsc_khz),
             Interrupts::Owned => self.apic_hz,
         }
     }
@@ -127,6 +132,8 @@ pub struct Settings<'a> {
     pub nics: Vec<&'static Shared>,
     /// Who has the cores' local APICs.
     pub interrupts: Interrupts,
+    /// With [`Interrupts::Virtualized`]: another core calls [`Machine::ring`] all the time.
+    pub watched: bool,
     /// The host.
     pub platform: Platform,
 }
@@ -205,7 +212,11 @@ pub struct Machine {
     interrupts: Interrupts,
     start: StartState,
     placement: Placement,
-    mailboxes: Box<[Mailbox]>,
+    mailboxes: Box<[OnPage<Mailbox>]>,
+    /// Virtual-APIC pages of the vCPUs; none where the CPU does not virtualize.
+    pages: Box<[ApicPage]>,
+    /// Their timers, where another core watches them.
+    alarms: Box<[Alarm]>,
     devices: Mutex<Devices>,
     refusals: Refusals,
     stopped: Mutex<Option<Stop>>,
@@ -217,11 +228,12 @@ impl Machine {
     /// # Errors
     /// Its parts do not fit: see [`Error`].
     pub fn new(settings: Settings<'_>) -> Result<Self, Error> {
-        let Settings { name, memory, vcpus, kernel, initrd, cmdline, nics, interrupts, platform } = settings;
+        let Settings { name, memory, vcpus, kernel, initrd, cmdline, nics, interrupts, watched, platform } = settings;
         if !(1..=MAX_VCPUS).contains(&vcpus) {
             return Err(Error::Vcpus(vcpus));
         }
         let count = vcpus as u32;
+        let virtualized = interrupts == Interrupts::Virtualized;
         let cpuid = Cpuid::new(
             platform.cpuid,
             &Options {
@@ -245,7 +257,9 @@ impl Machine {
             interrupts,
             start,
             placement,
-            mailboxes: (0..vcpus).map(|_| Mailbox::new()).collect(),
+            mailboxes: (0..vcpus).map(|_| OnPage(Mailbox::new())).collect(),
+            pages: (0..if virtualized { vcpus } else { 0 }).map(|_| ApicPage::new()).collect(),
+            alarms: (0..if virtualized && watched { vcpus } else { 0 }).map(|_| Alarm::new()).collect(),
             refusals: Refusals::new(&nics),
             devices: Mutex::new(Devices::new(&nics).map_err(Error::Devices)?),
             memory,
@@ -286,7 +300,7 @@ impl Machine {
     /// The mailbox of a vCPU; None beyond the last.
     #[must_use]
     pub fn mailbox(&self, vcpu: usize) -> Option<&Mailbox> {
-        self.mailboxes.get(vcpu)
+        self.mailboxes.get(vcpu).map(|on_page| &on_page.0)
     }
 
     /// Takes vCPU `index` into the machine: sets its registers (the first starts Linux, the others wait for a start-up
@@ -313,11 +327,10 @@ impl Machine {
             vcpu.reset(&StartState::startup_ipi(0, self.cpuid.signature()));
         }
         vcpu.set_xcr0(1);
-        if self.interrupts == Interrupts::Owned {
-            host.reset_apic();
-        }
         let activity = if first { Activity::Running } else { Activity::WaitForStartup };
-        Some(Context::new(index, apic, activity, exits))
+        let mut context = Context::new(index, apic, activity, exits);
+        self.reset_apic(&mut context, host);
+        Some(context)
     }
 
     /// Delivers a device's interrupt to the vCPUs it names; `signal` is called for each whose core has to be told.
@@ -351,7 +364,12 @@ impl Machine {
                 }
                 any
             }
-            _ => send(message, |id| self.mailboxes.get(id as usize), count, |id| signal(Signal::Kick(id as usize))),
+            Delivery::Fixed { vector, level: false } | Delivery::LowestPriority { vector, level: false }
+                if self.interrupts == Interrupts::Virtualized && vector >= lapic::FIRST_VECTOR =>
+            {
+                self.post_virtual(message, vector, signal)
+            }
+            _ => send(message, |id| self.mailbox(id as usize), count, |id| signal(Signal::Kick(id as usize))),
         }
     }
 
@@ -375,7 +393,7 @@ impl Machine {
     pub fn request_stop(&self, stop: Stop, mut signal: impl FnMut(Signal)) {
         let request = stop.request();
         self.stopped.lock().get_or_insert(stop);
-        for (index, mailbox) in self.mailboxes.iter().enumerate() {
+        for (index, OnPage(mailbox)) in self.mailboxes.iter().enumerate() {
             if mailbox.request_stop(request) {
                 signal(Signal::Kick(index));
             }

@@ -2,7 +2,8 @@
 //!
 //! A virtual CPU's local APIC belongs to its own core. Everybody else (the engine, a sibling, the control core) posts
 //! to the [`Mailbox`] and sends an NMI only if told to. The virtual CPU drains the mailbox on its way into the guest.
-//! This is the posted-interrupt descriptor of SDM vol. 3C 30.6 (pending bits and ON), done in software.
+//! This is the posted-interrupt descriptor of SDM vol. 3C 30.6 (pending bits and ON), done in software; for a guest whose
+//! local APIC the CPU virtualizes the real one ([`Descriptor`]) stands beside it, for edge-triggered vectors.
 //!
 //! # Why no post is lost
 //!
@@ -25,11 +26,31 @@
 //! it sends the NMI, and the back-ends look at that flag once more, on SVM under CLGI, where an NMI stays pending until the
 //! guest runs, on VT-x in a window in which the NMI handler gives the entry up. The same holds for [`Mailbox::halting`] and
 //! the instruction that waits.
+//!
+//! # The same with the CPU as a reader
+//!
+//! [`Mailbox::post_virtual`] goes through S1 to S3 with PIR and the descriptor's ON, and [`Mailbox::drain`] and the look
+//! before an entry (E2) go through both ONs, so the argument above holds for either. What differs:
+//!
+//! 4. *While the guest runs the CPU drains too*, when the notification vector arrives: it clears ON, then takes PIR (30.6,
+//!    steps 3 and 5), which is D1 and D2. So a sender that reads "guest" need not make it exit.
+//! 5. *A notification between E2 and the entry is not swallowed*: the host runs with interrupts off, so it stays pending
+//!    in the core's local APIC, and is recognized as soon as the guest runs (external-interrupt exiting ignores the
+//!    guest's IF).
+//! 6. *One that comes late*, after the core has left and drained, finds nothing in PIR and does nothing; one that is taken
+//!    by a handler in the host is ended there, and the drain before the next entry takes what it stood for, since ON is
+//!    still set.
+//! 7. *A guest that halts* either halts in guest mode, where the notification wakes it (30.2.2, 30.6), so it counts as
+//!    running; or its HLT exits, and the core waits in [`Mailbox::halting`], from where it is kicked.
+//!
+//! `model.rs` lets loom try every interleaving of this with one sender and two, the CPU's part included.
 
-// Of the atomics only what loom has too is used, so that a model check needs to change this line alone.
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::SeqCst};
-
-use crate::lapic::{Accepts, Delivery, Message};
+use super::atomics::{AtomicBool, AtomicU8, AtomicU64, Ordering::SeqCst};
+use super::descriptor::Descriptor;
+use crate::{
+    lapic::{Accepts, Delivery, Message},
+    posted::Wake,
+};
 
 const HOST: u8 = 0;
 const GUEST: u8 = 1;
@@ -72,10 +93,13 @@ pub struct Requests {
     pub nmi: bool,
 }
 
-/// The mailbox of one virtual CPU. A cache line pair of its own, so that the engine's posts to one do not slow another.
+/// The mailbox of one virtual CPU, the descriptor at its beginning. Cache lines of its own, so that the engine's posts to one
+/// do not slow another.
 #[derive(Debug)]
-#[repr(align(128))]
+#[repr(C, align(128))]
 pub struct Mailbox {
+    /// What the CPU reads itself, if it virtualizes the APIC.
+    descriptor: Descriptor,
     /// One bit a vector.
     pending: [AtomicU64; 4],
     /// One bit a vector: level-triggered, when its pending bit was set last.
@@ -98,10 +122,11 @@ impl Default for Mailbox {
 impl Mailbox {
     /// Empty, the virtual CPU not running.
     #[must_use]
-    pub const fn new() -> Self {
+    pub fn new() -> Self {
         Self {
-            pending: [const { AtomicU64::new(0) }; 4],
-            level: [const { AtomicU64::new(0) }; 4],
+            descriptor: Descriptor::new(),
+            pending: core::array::from_fn(|_| AtomicU64::new(0)),
+            level: core::array::from_fn(|_| AtomicU64::new(0)),
             requests: AtomicU64::new(0),
             outstanding: AtomicBool::new(false),
             state: AtomicU8::new(HOST),
@@ -130,6 +155,28 @@ impl Mailbox {
         self.level[word].fetch_or(bit, SeqCst);
         self.pending[word].fetch_or(bit, SeqCst); // S1
         self.notify()
+    }
+
+    /// Posts an edge-triggered interrupt, 16 or above, to a vCPU whose local APIC the CPU virtualizes. From any core.
+    #[must_use = "the core may have to be told"]
+    pub fn post_virtual(&self, vector: u8) -> Wake {
+        if !self.descriptor.post(vector) {
+            return Wake::Nobody; // S1, S2
+        }
+        match self.state.load(SeqCst) {
+            HOST => Wake::Nobody, // S3
+            GUEST => Wake::Notify,
+            _ => {
+                self.kicked.store(true, SeqCst);
+                Wake::Kick
+            }
+        }
+    }
+
+    /// The descriptor, for the VMCS.
+    #[must_use]
+    pub fn descriptor(&self) -> &Descriptor {
+        &self.descriptor
     }
 
     /// Posts whatever a message delivers. Result as of [`Mailbox::post`].
@@ -219,7 +266,7 @@ impl Mailbox {
 
     fn depart(&self, state: u8) -> bool {
         self.state.store(state, SeqCst); // E1
-        if self.outstanding.load(SeqCst) {
+        if self.pending() {
             // E2
             self.state.store(HOST, SeqCst);
             return false;
@@ -235,7 +282,7 @@ impl Mailbox {
     /// Whether something was posted since the last drain.
     #[must_use]
     pub fn pending(&self) -> bool {
-        self.outstanding.load(SeqCst)
+        self.outstanding.load(SeqCst) || self.descriptor.outstanding()
     }
 
     /// Takes everything: vectors go into `apic`, the rest comes back. By the owner only.
@@ -244,6 +291,11 @@ impl Mailbox {
     /// an APIC that INIT has disabled.
     #[must_use = "the requests are gone from the mailbox"]
     pub fn drain(&self, apic: &mut impl Accepts) -> Requests {
+        for (index, word) in self.descriptor.take().into_iter().flatten().enumerate() {
+            each_bit(index, word, |vector, _| {
+                apic.accept(vector, false);
+            });
+        }
         if !self.outstanding.swap(false, SeqCst) {
             return Requests::default(); // D1; nothing, or already taken
         }
@@ -251,13 +303,11 @@ impl Mailbox {
             if word.load(SeqCst) == 0 {
                 continue; // spares the common case three locked instructions
             }
-            let mut bits = word.swap(0, SeqCst); // D2
+            let bits = word.swap(0, SeqCst); // D2
             let level = self.level[index].load(SeqCst);
-            while bits != 0 {
-                let bit = bits.trailing_zeros();
-                bits &= bits - 1;
-                apic.accept((index * 64) as u8 + bit as u8, level >> bit & 1 != 0);
-            }
+            each_bit(index, bits, |vector, bit| {
+                apic.accept(vector, level >> bit & 1 != 0);
+            });
         }
         if self.requests.load(SeqCst) == 0 {
             return Requests::default();
@@ -273,6 +323,7 @@ impl Mailbox {
 
     /// Forgets everything, before a guest's next life. Nobody may post meanwhile.
     pub fn reset(&self) {
+        self.descriptor.reset();
         for word in self.pending.iter().chain(&self.level) {
             word.store(0, SeqCst);
         }
@@ -280,6 +331,15 @@ impl Mailbox {
         self.outstanding.store(false, SeqCst);
         self.state.store(HOST, SeqCst);
         self.kicked.store(false, SeqCst);
+    }
+}
+
+/// Calls `each` for the bits of word `index`, by vector and by bit.
+fn each_bit(index: usize, mut bits: u64, mut each: impl FnMut(u8, u32)) {
+    while bits != 0 {
+        let bit = bits.trailing_zeros();
+        bits &= bits - 1;
+        each((index * 64) as u8 + bit as u8, bit);
     }
 }
 
@@ -306,6 +366,3 @@ pub fn send<'a>(
     }
     any
 }
-
-#[cfg(test)]
-mod tests;

@@ -15,6 +15,12 @@ pub struct Quirks {
     /// the guest has taken an exception saves the address of the instruction that raised it, while all other registers are
     /// those of the handler's first instruction. The guest then runs on at the wrong address, with the handler's rights.
     pub stale_rip: bool,
+    /// Bochs (3.0, `event.cc` and `vapic.cc`), of [posted interrupts](crate::posted):
+    /// - a guest halted in guest mode sleeps through one, so HLT exits;
+    /// - any physical interrupt makes it deliver a virtual one at once that waits for the guest's IF, so nobody is notified
+    ///   while something stands in VIRR (`Machine::wake`), and the core has no other interrupts;
+    /// - a notification that finds PIR empty requests vector 0xff, so a late one is taken in the host before each entry.
+    pub posting: bool,
 }
 
 const LMA: u64 = 1 << 10;
@@ -27,7 +33,7 @@ const PAGE_FAULT: u64 = 14;
 impl Quirks {
     /// To be called after each exit, before anything looks at RIP. True: something was put right.
     pub fn after(self, exit: &Exit, vcpu: &mut impl Vcpu, memory: &GuestMemory) -> bool {
-        let by_chance = matches!(exit, Exit::ExternalInterrupt(_) | Exit::Nmi);
+        let by_chance = matches!(exit, Exit::ExternalInterrupt(_) | Exit::Nmi | Exit::Deadline);
         if !(self.stale_rip && by_chance) {
             return false;
         }
@@ -78,7 +84,7 @@ mod tests {
     use super::*;
     use crate::testing::FakeVcpu;
 
-    const BOCHS: Quirks = Quirks { stale_rip: true };
+    const BOCHS: Quirks = Quirks { stale_rip: true, posting: false };
     const FAULTED: u64 = 0x4a_8eb9;
     const STACK: u64 = 0x2fd0;
 
@@ -103,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_rip_left_behind_is_moved_to_the_handler() {
-        for exit in [Exit::Nmi, Exit::ExternalInterrupt(Some(0xf0))] {
+        for exit in [Exit::Nmi, Exit::ExternalInterrupt(Some(0xf0)), Exit::Deadline] {
             let (mut vcpu, memory) = left_behind();
             assert!(BOCHS.after(&exit, &mut vcpu, &memory));
             assert_eq!(vcpu.rip, 0xffff_ffff_b520_1ac0);

@@ -63,6 +63,12 @@ reasons! {
     InterruptWindow = "interrupt-window",
     /// MOV to or from CR8.
     Cr8 = "cr8",
+    /// The guest's timer was due.
+    Deadline = "deadline",
+    /// The end of a level-triggered interrupt of a local APIC that the CPU virtualizes.
+    VirtualEoi = "virtual-eoi",
+    /// Any other access to such a local APIC that the CPU left to the host.
+    ApicWrite = "apic-write",
     /// XSETBV.
     Xsetbv = "xsetbv",
     /// VMCALL or VMMCALL.

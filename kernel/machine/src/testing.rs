@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use memory::GuestMemory;
 
+use crate::posted::HandOver;
 use crate::vcpu::{Event, Exit, Gprs, Segment, SegmentAttributes, SegmentName, StartState, Vcpu};
 
 /// The registers, and what happened to them.
@@ -30,6 +31,7 @@ pub struct FakeVcpu {
     pub window: bool,
     pub cr8: u64,
     pub resets: Vec<StartState>,
+    pub handed_over: Vec<HandOver>,
 }
 
 impl FakeVcpu {
@@ -172,6 +174,10 @@ impl Vcpu for FakeVcpu {
             assert!(self.interruptible(), "not interruptible");
         }
         self.event = Some(event);
+    }
+
+    fn handed_over(&mut self, change: &HandOver) {
+        self.handed_over.push(*change);
     }
 
     fn want_interrupt_window(&mut self, wanted: bool) {

@@ -3,6 +3,7 @@
 //!
 //! Follows SDM vol. 3C ch. 25 to 28 and APM vol. 2 ch. 15 in meaning, and neither in encoding.
 
+use crate::posted::HandOver;
 use bitfield_struct::bitfield;
 
 /// General-purpose registers, in the order of their encoding in an instruction (ModRM + REX).
@@ -283,6 +284,14 @@ pub enum Exit {
     WriteMsr,
     /// A port access.
     Port(PortAccess),
+    /// The deadline of [`Vcpu::exit_at`] has passed.
+    Deadline,
+    /// [`Interrupts::Virtualized`]: the guest ended this interrupt, a level-triggered one. It has been taken out of
+    /// service, and RIP is that of the next instruction.
+    EndOfInterrupt(u8),
+    /// [`Interrupts::Virtualized`]: the CPU put a write to a local APIC register, named by its MSR, into the virtual-APIC
+    /// page and leaves the rest to the host. RIP is that of the next instruction.
+    ApicWrite(u32),
     /// An access to a guest-physical address that the nested tables do not map, or not for this.
     NestedFault {
         /// Guest-physical address.
@@ -335,6 +344,9 @@ pub enum Interrupts {
     /// The guest: physical interrupts go through the guest's IDT without an exit, and so do its end-of-interrupt, its
     /// timer and HLT. The host reaches the core by NMI alone.
     Owned,
+    /// The host; but the CPU virtualizes the guest's: interrupts posted to it are delivered without an exit, and so are
+    /// its end-of-interrupt, its TPR and, where the CPU can, its HLT ([`crate::posted`]). VT-x only.
+    Virtualized,
 }
 
 /// A virtual CPU on one of the two back-ends. One belongs to one core and is used by that core alone.
@@ -409,6 +421,18 @@ pub trait Vcpu {
     /// CR8 of an emulated local APIC, before each entry, where hardware may answer a read of it without an exit.
     fn set_cr8(&mut self, value: u64) {
         let _ = value;
+    }
+
+    /// Leaves the guest with [`Exit::Deadline`] once the host's TSC has reached `deadline`, at each entry from now on. False:
+    /// this back-end has no timer of its own, and the caller has to interrupt the core.
+    fn exit_at(&mut self, deadline: Option<u64>) -> bool {
+        let _ = deadline;
+        false
+    }
+
+    /// [`Interrupts::Virtualized`]: interrupts were put into the virtual-APIC page.
+    fn handed_over(&mut self, change: &HandOver) {
+        let _ = change;
     }
 
     /// Exits since the vCPU was made that [`Vcpu::run`] dealt with itself and did not return, so that those counted above

@@ -66,7 +66,8 @@ pub fn send_nmi_to_others() {
     send(0, 3 << 18 | 4 << 8 | 1 << 14);
 }
 
-/// Sends a fixed interrupt: how a completion reaches a guest that owns its core's APIC.
+/// Sends a fixed interrupt: how a completion reaches a guest that owns its core's APIC, and how the CPU of one with a virtual
+/// APIC is told that something was posted.
 pub fn send_fixed(destination: u32, vector: u8) {
     send(destination, 1 << 14 | u64::from(vector));
 }

@@ -26,6 +26,9 @@ unsafe extern "C" {
 
 /// The local APIC timer's vector.
 pub const TIMER: u8 = 0xf0;
+/// Posted-interrupt notification (SDM vol. 3C 30.6): for the CPU while a guest runs. In the host it has no meaning, because
+/// the vCPU's core looks by itself before each entry.
+pub const NOTIFICATION: u8 = 0xf2;
 /// The local APIC's spurious vector.
 pub const SPURIOUS: u8 = 0xff;
 
@@ -122,6 +125,7 @@ pub fn take_pending() {
 pub fn acknowledged(vector: u8) {
     match vector {
         TIMER => cores::timer_expired(),
+        NOTIFICATION => {}
         SPURIOUS => return,
         _ => {
             STRAY.fetch_add(1, Ordering::Relaxed);

@@ -8,7 +8,7 @@ use super::{
     vcpu::{self, VcpuJob},
 };
 use crate::{
-    arch::{apic, time},
+    arch::{apic, idt, time},
     cores::Core,
     engines, mem, start, virt,
 };
@@ -157,10 +157,12 @@ impl Guest {
             initrd: initrd.map(start::Module::bytes),
             cmdline: &self.config.cmdline,
             nics: kept.nics.iter().map(|n| n.shared).collect(),
-            interrupts: match self.config.completion {
+            interrupts: match virt::resolve(self.config.completion) {
                 Completion::Direct => Interrupts::Owned,
+                Completion::Posted => Interrupts::Virtualized,
                 Completion::Auto | Completion::Inject => Interrupts::Emulated,
             },
+            watched: !kept.nics.is_empty() && engines::watches_timers(),
             platform: virt::guest_platform(),
         })
         .map_err(|e| format!("{e}"))?;
@@ -352,6 +354,11 @@ pub fn signal(cores: &[&'static Core], signal: Signal) {
         Signal::Interrupt(vcpu, vector) => {
             if let Some(core) = cores.get(vcpu) {
                 apic::send_fixed(core.apic_id, vector);
+            }
+        }
+        Signal::Notify(vcpu) => {
+            if let Some(core) = cores.get(vcpu) {
+                apic::send_fixed(core.apic_id, idt::NOTIFICATION);
             }
         }
     }

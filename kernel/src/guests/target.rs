@@ -18,6 +18,16 @@ impl Target {
         Self { machine, cores }
     }
 
+    /// Posts the interrupts of the guest's timers that are due.
+    pub fn ring(&self, now: u64) {
+        self.machine.ring(now, |s| guest::signal(&self.cores, s));
+    }
+
+    /// Whether there are timers that [`Target::ring`] has to look at.
+    pub fn is_watched(&self) -> bool {
+        self.machine.is_watched()
+    }
+
     /// Posts an interrupt and kicks the core that is to take it, if it has to be kicked. False: no vCPU of the guest
     /// answers to the destination.
     pub fn deliver(&self, interrupt: Interrupt) -> bool {

@@ -63,7 +63,7 @@ impl VcpuJob {
     /// Runs the vCPU on this core until its guest stops.
     pub fn run(self, core: &'static Core) {
         let life = Life { job: &self, core };
-        if let Err(why) = virt::with_vcpu(core, self.kept.pages, self.nested_root, &self.machine, life) {
+        if let Err(why) = virt::with_vcpu(core, self.kept.pages, self.nested_root, &self.machine, self.index, life) {
             self.machine.request_stop(Stop::Failed(why), |s| guest::signal(&self.cores, s));
         }
     }
@@ -106,6 +106,7 @@ impl WithVcpu for Life<'_> {
         let context = machine.attach(*index, vcpu, kept.histogram, &self);
         let (Some(mut context), Some(mailbox)) = (context, machine.mailbox(*index)) else { return };
         let mut timer = Timer { armed: None };
+        let late_notifications = machine.takes_late_notifications();
         loop {
             self.core.kick.store(false, Ordering::SeqCst);
             if self.core.timer_fired.swap(false, Ordering::Relaxed) {
@@ -113,7 +114,12 @@ impl WithVcpu for Life<'_> {
             }
             match machine.before_entry(vcpu, &mut context, &self) {
                 Entry::Run { deadline } => {
-                    timer.set(deadline);
+                    // A back-end with a timer of its own needs none from us.
+                    let exits_by_itself = vcpu.exit_at(deadline);
+                    timer.set(if exits_by_itself { None } else { deadline });
+                    if late_notifications {
+                        idt::take_pending();
+                    }
                     if !mailbox.entering_guest() {
                         continue;
                     }

@@ -68,7 +68,8 @@ pub fn fill(vmcb: &mut Vmcb, roots: Roots, interrupts: Interrupts, start: &Start
     control.intercept_exceptions = EXCEPTIONS;
     control.intercepts_1 = INTERCEPTS_1;
     match interrupts {
-        Interrupts::Emulated => {
+        // No guest gets a virtual APIC here: `posted` is refused with SVM.
+        Interrupts::Emulated | Interrupts::Virtualized => {
             control.intercept_cr_read = CR8;
             control.intercept_cr_write = CR8;
             // Physical interrupts are masked by the host's RFLAGS.IF, and the guest's by its own.

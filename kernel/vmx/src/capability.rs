@@ -9,7 +9,7 @@ use crate::{
 };
 use bitfield_struct::bitfield;
 use core::fmt;
-use machine::vcpu::Interrupts;
+use machine::{quirk::Quirks, vcpu::Interrupts};
 
 /// Numbers of the MSRs read here.
 mod number {
@@ -220,17 +220,42 @@ impl Capabilities {
         self.secondary.may_be_one & control.bits() == control.bits()
     }
 
+    /// Whether posted interrupts can be used.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn posted_interrupts(&self) -> Result<(), Missing> {
+        self.control_words(Secondary::empty(), Interrupts::Virtualized, Quirks::default()).map(|_| ())
+    }
+
+    /// Whether the preemption timer is there.
+    pub fn preemption_timer(&self) -> bool {
+        self.pin_based.may_be_one & PinBased::PREEMPTION_TIMER.bits() != 0
+    }
+
     /// The control words for a guest to which `offered` secondary controls are to be given, and the local APIC or not.
     ///
     /// # Errors
     /// A control that no guest can do without is missing.
-    pub fn control_words(&self, offered: Secondary, interrupts: Interrupts) -> Result<ControlWords, Missing> {
+    pub fn control_words(
+        &self,
+        offered: Secondary,
+        interrupts: Interrupts,
+        quirks: Quirks,
+    ) -> Result<ControlWords, Missing> {
+        let mut more = (PinBased::empty(), Primary::empty(), Secondary::empty());
         let (not_pin_based, not_primary) = match interrupts {
             Interrupts::Emulated => (PinBased::empty(), Primary::empty()),
             Interrupts::Owned => (controls::FORBIDDEN_OWNED_PIN_BASED, controls::FORBIDDEN_OWNED_PRIMARY),
+            Interrupts::Virtualized => {
+                more =
+                    (controls::VIRTUALIZED_PIN_BASED, controls::VIRTUALIZED_PRIMARY, controls::VIRTUALIZED_SECONDARY);
+                let halt = if quirks.posting { Primary::HLT_EXITING } else { Primary::empty() };
+                (PinBased::empty(), controls::FORBIDDEN_OWNED_PRIMARY.difference(halt))
+            }
         };
-        let pin_based = REQUIRED_PIN_BASED.difference(not_pin_based);
-        let primary = REQUIRED_PRIMARY.difference(not_primary);
+        let pin_based = REQUIRED_PIN_BASED.difference(not_pin_based) | more.0;
+        let primary = REQUIRED_PRIMARY.difference(not_primary) | more.1;
         let not_primary = not_primary | controls::FORBIDDEN_PRIMARY;
         Ok(ControlWords {
             pin_based: adjust("pin-based", self.pin_based, pin_based, PinBased::empty(), not_pin_based)?,
@@ -238,7 +263,7 @@ impl Capabilities {
             secondary: adjust(
                 "secondary",
                 self.secondary,
-                REQUIRED_SECONDARY,
+                REQUIRED_SECONDARY | more.2,
                 offered | Secondary::WBINVD_EXITING,
                 Secondary::empty(),
             )?,
@@ -260,7 +285,6 @@ impl Capabilities {
         let newer = "a CPU from 2010 (Westmere) or later has it";
         let baseline = "completions are delivered by `inject`";
         let posted = self.pin_based.may_be_one & PinBased::PROCESS_POSTED_INTERRUPTS.bits() != 0;
-        let preemption = self.pin_based.may_be_one & PinBased::PREEMPTION_TIMER.bits() != 0;
         let tpr = self.primary.may_be_one & Primary::USE_TPR_SHADOW.bits() != 0;
         [
             required(
@@ -287,7 +311,7 @@ impl Capabilities {
             ),
             required(
                 "all other controls in use",
-                self.control_words(Secondary::empty(), Interrupts::Emulated).is_ok(),
+                self.control_words(Secondary::empty(), Interrupts::Emulated, Quirks::default()).is_ok(),
                 newer,
             ),
             optional("1 GiB pages in the EPT", e.pages_1g(), "2 MiB pages are used"),
@@ -301,7 +325,7 @@ impl Capabilities {
             ),
             optional("x2APIC virtualization", self.has(Secondary::VIRTUALIZE_X2APIC_MODE), baseline),
             optional("posted interrupts", posted, baseline),
-            optional("preemption timer", preemption, "the APIC timer ends a guest's turn"),
+            optional("preemption timer", self.preemption_timer(), "the APIC timer stands in for the guests'"),
         ]
     }
 }
@@ -379,10 +403,51 @@ pub(super) mod tests {
         assert!(!c.sufficient());
     }
 
+    /// A server's, which has what a desktop's lacks: APIC-register virtualization and virtual-interrupt delivery.
+    fn server_except(number: u32, value: u64) -> Capabilities {
+        Capabilities::read(|n| match n {
+            n if n == number => value,
+            0x48b => 0x005f_ffff_0000_0000,
+            n => skylake(n),
+        })
+    }
+
+    #[test]
+    fn a_virtual_apic_takes_all_of_its_controls_or_none() {
+        let c = server_except(0, 0);
+        assert_eq!(c.posted_interrupts(), Ok(()));
+        let words = |quirks| c.control_words(Secondary::empty(), Interrupts::Virtualized, quirks).unwrap();
+        let real = words(Quirks::default());
+        assert_eq!(real.pin_based & 0x81, 0x81, "external interrupts exit, posted ones are processed");
+        assert_eq!(real.primary & (1 << 7 | 3 << 19 | 1 << 21), 1 << 21, "a TPR shadow; neither HLT nor CR8 exits");
+        assert_eq!(real.secondary & 0x311, 0x310, "and no APIC-access page");
+        assert_ne!(real.exit & 1 << 15, 0, "acknowledge interrupt on exit, without which the entry fails");
+        let bochs = words(Quirks { posting: true, ..Quirks::default() });
+        assert_eq!(bochs.primary & (1 << 7 | 3 << 19), 1 << 7, "a halted guest would sleep on");
+        let emulated = c.control_words(Secondary::empty(), Interrupts::Emulated, Quirks::default()).unwrap();
+        assert_eq!((emulated.pin_based & 0x80, emulated.secondary & 0x310), (0, 0));
+    }
+
+    #[test]
+    fn each_part_of_a_virtual_apic_is_missed_by_its_name() {
+        for (number, value, name) in [
+            (0x48d, 0x0000_007f_0000_0016, "PROCESS_POSTED_INTERRUPTS"),
+            (0x48e, 0xffd9_fffe_0400_6172, "USE_TPR_SHADOW"),
+            (0x48b, 0x005f_ffef_0000_0000, "VIRTUALIZE_X2APIC_MODE"),
+            (0x48b, 0x005f_feff_0000_0000, "APIC_REGISTER_VIRTUALIZATION"),
+            (0x48b, 0x005f_fdff_0000_0000, "VIRTUAL_INTERRUPT_DELIVERY"),
+        ] {
+            let c = server_except(number, value);
+            assert!(c.sufficient(), "other guests still run");
+            assert_eq!(c.posted_interrupts().unwrap_err().name, name);
+        }
+    }
+
     #[test]
     fn instructions_that_are_not_offered_stay_off() {
         let c = Capabilities::read(skylake);
-        let word = c.control_words(Secondary::ENABLE_RDTSCP, Interrupts::Emulated).unwrap().secondary;
+        let word =
+            c.control_words(Secondary::ENABLE_RDTSCP, Interrupts::Emulated, Quirks::default()).unwrap().secondary;
         assert_ne!(word & Secondary::ENABLE_RDTSCP.bits(), 0);
         assert_eq!(word & Secondary::ENABLE_INVPCID.bits(), 0);
     }

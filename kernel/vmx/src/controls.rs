@@ -129,11 +129,19 @@ pub const REQUIRED_PRIMARY: Primary = Primary::HLT_EXITING
     .union(Primary::MONITOR_EXITING)
     .union(Primary::ACTIVATE_SECONDARY_CONTROLS);
 /// What a guest that owns its core's local APIC must be without, besides: its interrupts, its HLT and its TPR are its own
-/// affair.
+/// affair. Of a virtual one that goes for HLT and TPR.
 pub const FORBIDDEN_OWNED_PIN_BASED: PinBased = PinBased::EXTERNAL_INTERRUPT_EXITING;
 /// As [`FORBIDDEN_OWNED_PIN_BASED`], primary.
 pub const FORBIDDEN_OWNED_PRIMARY: Primary =
     Primary::HLT_EXITING.union(Primary::CR8_LOAD_EXITING).union(Primary::CR8_STORE_EXITING);
+/// What a guest whose local APIC the CPU virtualizes needs besides, pin-based.
+pub const VIRTUALIZED_PIN_BASED: PinBased = PinBased::PROCESS_POSTED_INTERRUPTS;
+/// As [`VIRTUALIZED_PIN_BASED`], primary.
+pub const VIRTUALIZED_PRIMARY: Primary = Primary::USE_TPR_SHADOW;
+/// As [`VIRTUALIZED_PIN_BASED`], secondary.
+pub const VIRTUALIZED_SECONDARY: Secondary = Secondary::VIRTUALIZE_X2APIC_MODE
+    .union(Secondary::APIC_REGISTER_VIRTUALIZATION)
+    .union(Secondary::VIRTUAL_INTERRUPT_DELIVERY);
 /// Primary controls that must be possible as 0: an exit for each CR3 access is no way to run Linux.
 pub const FORBIDDEN_PRIMARY: Primary = Primary::CR3_LOAD_EXITING.union(Primary::CR3_STORE_EXITING);
 /// As [`REQUIRED_PIN_BASED`], secondary.

@@ -28,11 +28,14 @@ pub mod reason {
     pub const WRMSR: u16 = 32;
     pub const MWAIT: u16 = 36;
     pub const MONITOR: u16 = 39;
+    pub const VIRTUALIZED_EOI: u16 = 45;
     pub const EPT_VIOLATION: u16 = 48;
     pub const INVEPT: u16 = 50;
+    pub const PREEMPTION_TIMER: u16 = 52;
     pub const INVVPID: u16 = 53;
     pub const WBINVD: u16 = 54;
     pub const XSETBV: u16 = 55;
+    pub const APIC_WRITE: u16 = 56;
     pub const VMFUNC: u16 = 59;
     pub const UMWAIT: u16 = 67;
     pub const TPAUSE: u16 = 68;
@@ -40,6 +43,9 @@ pub mod reason {
 
 /// Bit 31 of the exit reason: the entry failed, the guest has not run.
 pub const ENTRY_FAILURE: u32 = 1 << 31;
+
+/// The first of the x2APIC's MSRs.
+const X2APIC: u32 = 0x800;
 
 /// The exit-information fields that decoding may ask for.
 pub trait Information {
@@ -183,6 +189,10 @@ pub fn decode(exit_reason: u32, information: &impl Information) -> Cause {
         reason::RDMSR => Exit::ReadMsr,
         reason::WRMSR => Exit::WriteMsr,
         reason::XSETBV => Exit::Xsetbv,
+        reason::PREEMPTION_TIMER => Exit::Deadline,
+        reason::VIRTUALIZED_EOI => Exit::EndOfInterrupt(information.qualification() as u8),
+        // Offset in the page; a register has 16 bytes there.
+        reason::APIC_WRITE => Exit::ApicWrite(X2APIC + (information.qualification() as u32 >> 4 & 0xff)),
         reason::EPT_VIOLATION => {
             let q = EptQualification::from_bits(information.qualification());
             let fault =
@@ -192,7 +202,7 @@ pub fn decode(exit_reason: u32, information: &impl Information) -> Cause {
             }
             fault
         }
-        // What is left can't happen with the controls in use (INVLPG, CR3, TPR threshold, preemption timer, ...), or
+        // What is left can't happen with the controls in use (INVLPG, CR3, TPR threshold, ...), or
         // this machine doesn't provide for it: task switches, INIT and SMI from outside, EPT misconfigurations.
         _ => Exit::Unexpected { reason: u64::from(exit_reason), detail: information.qualification() },
     };
@@ -288,6 +298,13 @@ mod tests {
         let with = |interruption| decode(1, &Fake { interruption, ..Fake::default() });
         assert_eq!(with(0x8000_00f0), Cause::Above(Exit::ExternalInterrupt(Some(0xf0))));
         assert_eq!(with(0), Cause::Above(Exit::ExternalInterrupt(None)));
+    }
+
+    #[test]
+    fn what_a_virtual_apic_leaves_to_the_host_names_vector_or_register() {
+        assert_eq!(with_qualification(reason::VIRTUALIZED_EOI, 0x34), Cause::Above(Exit::EndOfInterrupt(0x34)));
+        assert_eq!(with_qualification(reason::APIC_WRITE, 0x3f0), Cause::Above(Exit::ApicWrite(0x83f)));
+        assert_eq!(with_qualification(reason::PREEMPTION_TIMER, 0), Cause::Above(Exit::Deadline));
     }
 
     #[test]

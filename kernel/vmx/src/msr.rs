@@ -1,6 +1,8 @@
 //! MSRs: the bitmap that says which exit (SDM vol. 3C 25.6.9), where each that passes through is kept, and what values
 //! EFER, PAT and the bases take.
 
+use machine::posted::{READ_FROM_PAGE, WRITTEN_BY_CPU};
+
 /// Where an MSR that the guest writes without an exit is kept, and so what a reset has to clear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
@@ -65,6 +67,19 @@ impl Bitmap {
         }
         Self(bits)
     }
+
+    /// The same for a guest whose local APIC the CPU virtualizes: what the CPU answers for passes too.
+    #[must_use]
+    pub fn with_virtual_apic(mut self) -> Self {
+        let bits = &mut self.0;
+        for (byte, mask) in READ_FROM_PAGE.iter().cloned().flatten().filter_map(position) {
+            bits[byte] &= !mask;
+        }
+        for (byte, mask) in WRITTEN_BY_CPU.iter().copied().filter_map(position) {
+            bits[byte + WRITES] &= !mask;
+        }
+        self
+    }
 }
 
 /// Registers of the local APIC, which the kernel puts in order before and after a guest that owns it.
@@ -107,6 +122,25 @@ mod tests {
     fn exits(bitmap: &Bitmap, number: u32, write: bool) -> bool {
         let (byte, mask) = position(number).unwrap();
         bitmap.0[byte + if write { WRITES } else { 0 }] & mask != 0
+    }
+
+    #[test]
+    fn of_a_virtual_apic_only_what_the_cpu_carries_out_passes() {
+        let bitmap = Bitmap::new([].into_iter()).with_virtual_apic();
+        for (number, read, write) in [
+            (0x802, true, false),  // ID
+            (0x808, true, true),   // TPR
+            (0x80a, true, false),  // PPR
+            (0x80b, false, true),  // EOI
+            (0x801, false, false), // not there
+            (0x828, true, false),  // ESR
+            (0x830, true, false),  // ICR
+            (0x839, false, false), // current count
+            (0x83f, false, true),  // self IPI
+            (0x6e0, false, false), // TSC deadline
+        ] {
+            assert_eq!((exits(&bitmap, number, false), exits(&bitmap, number, true)), (!read, !write), "{number:#x}");
+        }
     }
 
     #[test]

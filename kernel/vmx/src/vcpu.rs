@@ -6,7 +6,7 @@ use crate::{
     Offer,
     capability::{Capabilities, ControlWords},
     control_registers::Rules,
-    controls::{Missing, Primary},
+    controls::{Missing, PinBased, Primary},
     debug, entry,
     events::{self, Injection, Superseded},
     exit::{self, Cause, ControlRegisterAccess},
@@ -15,11 +15,16 @@ use crate::{
     host,
     instructions::{CurrentVmcs, Failed, Scope, invept, invvpid, vmclear},
     msr,
+    posted::{self, VirtualApic},
     reset::{self, Addresses},
     segments,
 };
 use core::{fmt, marker::PhantomData, sync::atomic::AtomicBool};
-use machine::vcpu::{Event, Exit, Gprs, Interrupts, Segment, SegmentName, StartState, Vcpu as Trait};
+use machine::{
+    posted::HandOver,
+    quirk::Quirks,
+    vcpu::{Event, Exit, Gprs, Interrupts, Segment, SegmentName, StartState, Vcpu as Trait},
+};
 
 /// Interruptibility state (SDM vol. 3C table 25-3).
 const BLOCKING_BY_STI: u32 = 1 << 0;
@@ -48,6 +53,10 @@ pub struct Parts<'a> {
     pub offer: Offer,
     /// Who has the local APIC; the MSR bitmap must fit.
     pub interrupts: Interrupts,
+    /// For [`Interrupts::Virtualized`].
+    pub virtual_apic: Option<VirtualApic>,
+    /// What has to be worked around.
+    pub quirks: Quirks,
 }
 
 /// Why a vCPU can't be made.
@@ -57,6 +66,8 @@ pub enum Error {
     Missing(Missing),
     /// The CPU refuses the VMCS.
     Vmcs(Failed),
+    /// The local APIC is to be virtual, and there is none.
+    NoVirtualApic,
 }
 
 impl fmt::Display for Error {
@@ -64,6 +75,7 @@ impl fmt::Display for Error {
         match self {
             Self::Missing(m) => m.fmt(f),
             Self::Vmcs(e) => write!(f, "The VMCS can't be loaded: {e}."),
+            Self::NoVirtualApic => f.write_str("The vCPU was given no virtual-APIC page."),
         }
     }
 }
@@ -91,6 +103,14 @@ pub struct Vcpu {
     window: bool,
     /// Primary controls as the VMCS has them.
     primary: u32,
+    /// Its local APIC, if the CPU virtualizes it.
+    virtual_apic: Option<VirtualApic>,
+    /// The preemption timer counts at the TSC's rate shifted right by this. None: it is not used.
+    preemption_shift: Option<u8>,
+    /// Host TSC at which to leave the guest.
+    deadline: Option<u64>,
+    /// Pin-based controls as the VMCS has them.
+    pin_based: u32,
     /// Exits handled without those above (CR0, CR4, windows).
     inside: u64,
     core: PhantomData<*const ()>,
@@ -107,8 +127,13 @@ impl Vcpu {
     /// CR3 and GS base stay as they are. The frames in `parts` are as described there and stay so until the vCPU is
     /// dropped; the EPT at `ept_root` maps nothing but the guest's memory. No other vCPU exists on this core.
     pub unsafe fn new(parts: &Parts<'_>) -> Result<Self, Error> {
-        let Parts { capabilities, offer, interrupts, .. } = *parts;
-        let words = capabilities.control_words(offer.secondary, interrupts).map_err(Error::Missing)?;
+        let Parts { capabilities, offer, interrupts, quirks, .. } = *parts;
+        let words = capabilities.control_words(offer.secondary, interrupts, quirks).map_err(Error::Missing)?;
+        let virtualized = interrupts == Interrupts::Virtualized;
+        let virtual_apic = parts.virtual_apic.filter(|_| virtualized);
+        if virtualized && virtual_apic.is_none() {
+            return Err(Error::NoVirtualApic);
+        }
         let region = core::ptr::with_exposed_provenance_mut::<u32>(parts.vmcs as usize);
         // SAFETY: the frame is ours by the caller's promise. The revision identifier is its first word (25.2).
         let vmcs = unsafe {
@@ -135,6 +160,11 @@ impl Vcpu {
             interrupt: None,
             window: false,
             primary: words.primary,
+            virtual_apic,
+            preemption_shift: (virtualized && capabilities.preemption_timer())
+                .then(|| capabilities.misc.preemption_timer_shift()),
+            deadline: None,
+            pin_based: words.pin_based,
             inside: 0,
             core: PhantomData,
         })
@@ -181,6 +211,9 @@ impl Vcpu {
             self.primary = primary;
             self.vmcs.write(PRIMARY_CONTROLS, primary);
         }
+        if let Some(shift) = self.preemption_shift {
+            self.prepare_timer(shift);
+        }
         if let Some(i) = self.pending {
             self.vmcs.write(ENTRY_INTERRUPTION_INFORMATION, i.information.into_bits());
             if i.information.has_error() {
@@ -189,6 +222,21 @@ impl Vcpu {
             if i.has_length() {
                 self.vmcs.write(ENTRY_INSTRUCTION_LENGTH, i.length);
             }
+        }
+    }
+
+    /// Has the preemption timer end at the deadline.
+    fn prepare_timer(&mut self, shift: u8) {
+        let mut pin_based = self.words.pin_based;
+        if let Some(deadline) = self.deadline {
+            pin_based |= PinBased::PREEMPTION_TIMER.bits();
+            // SAFETY: RDTSC is not restricted in ring 0.
+            let now = unsafe { core::arch::x86_64::_rdtsc() };
+            self.vmcs.write(GUEST_PREEMPTION_TIMER_VALUE, posted::preemption_ticks(deadline, now, shift));
+        }
+        if pin_based != self.pin_based {
+            self.pin_based = pin_based;
+            self.vmcs.write(PIN_BASED_CONTROLS, pin_based);
         }
     }
 
@@ -305,8 +353,12 @@ impl Trait for Vcpu {
         self.gprs = state.gprs;
         self.rsp = state.gprs.rsp;
         (self.pending, self.nmi, self.interrupt, self.window) = (None, false, None, false);
-        self.primary = self.words.primary;
+        (self.primary, self.pin_based) = (self.words.primary, self.words.pin_based);
+        self.deadline = None;
         reset::write_controls(&mut self.vmcs, &self.words, &self.addresses, &self.rules, reset::is_long(state));
+        if let Some(virtual_apic) = &self.virtual_apic {
+            virtual_apic.write(&mut self.vmcs);
+        }
         reset::write_guest(&mut self.vmcs, state, &self.rules);
         // SAFETY: this core is as `new` was promised, and the registers that are cleared are the guest's.
         unsafe {
@@ -493,6 +545,13 @@ impl Trait for Vcpu {
 
     fn want_interrupt_window(&mut self, wanted: bool) {
         self.window = wanted;
+    }
+    fn exit_at(&mut self, deadline: Option<u64>) -> bool {
+        self.deadline = deadline;
+        self.preemption_shift.is_some()
+    }
+    fn handed_over(&mut self, change: &HandOver) {
+        posted::handed_over(&mut self.vmcs, change);
     }
     fn exits_inside(&self) -> u64 {
         self.inside

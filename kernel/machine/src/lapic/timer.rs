@@ -131,6 +131,16 @@ impl Timer {
         }
     }
 
+    pub(super) fn is_periodic(&self) -> bool {
+        self.mode == Mode::Periodic
+    }
+
+    /// It has fired, and has no next turn.
+    pub(super) fn stop(&mut self) {
+        self.started = None;
+        self.tsc_deadline = None;
+    }
+
     /// Whether it fired by `now`; it is set up for its next turn then. Periods that went by unseen count once, as
     /// their interrupts would fall together in the IRR.
     pub(super) fn expire(&mut self, now: u64) -> bool {

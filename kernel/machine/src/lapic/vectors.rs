@@ -26,6 +26,11 @@ impl Vectors {
         Some((index * 64 + 63) as u8 - word.leading_zeros() as u8)
     }
 
+    /// All bits, vector 0 in bit 0 of the first word.
+    pub(super) fn bits(&self) -> [u64; 4] {
+        self.0
+    }
+
     /// The 32 bits that register `index` (0 to 7) of the group shows.
     pub(super) fn register(&self, index: u32) -> u32 {
         (self.0[(index as usize >> 1) & 3] >> ((index & 1) * 32)) as u32

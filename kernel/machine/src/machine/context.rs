@@ -21,6 +21,8 @@ pub struct Context {
     pub(super) index: usize,
     pub(super) apic: LocalApic,
     pub(super) activity: Activity,
+    /// Its timer is another core's to watch.
+    pub(super) alarm: bool,
     /// An NMI waits.
     pub(super) nmi: bool,
     pub(super) xcr0: u64,
@@ -38,6 +40,7 @@ impl Context {
             index,
             apic,
             activity,
+            alarm: false,
             nmi: false,
             xcr0: 1,
             mtrr_default_type: 0,

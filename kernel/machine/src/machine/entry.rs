@@ -5,10 +5,11 @@
 use super::{
     Host, Machine, Stop,
     context::{Activity, Context},
+    virtualized::hand_over,
 };
 use crate::{
     lapic,
-    vcpu::{Event, Interrupts, StartState, Vcpu},
+    vcpu::{Event, StartState, Vcpu},
 };
 
 /// What to do with a vCPU now.
@@ -37,7 +38,8 @@ impl Machine {
     }
 
     fn prepare(&self, vcpu: &mut impl Vcpu, context: &mut Context, host: &impl Host) -> Entry {
-        if let Some(mailbox) = self.mailboxes.get(context.index) {
+        self.take_timer_back(context);
+        if let Some(mailbox) = self.mailbox(context.index) {
             let requests = mailbox.drain(&mut context.apic);
             if requests.stop.is_some() {
                 // The mailbox says that, the machine says why.
@@ -45,9 +47,7 @@ impl Machine {
             }
             if requests.init {
                 context.apic.init();
-                if self.interrupts == Interrupts::Owned {
-                    host.reset_apic();
-                }
+                self.reset_apic(context, host);
                 context.reset();
                 context.activity = Activity::WaitForStartup;
             }
@@ -64,29 +64,36 @@ impl Machine {
             return Entry::Wait { deadline: None };
         }
         context.apic.expire(lapic::Clock { tsc: host.tsc(), offset: 0 });
-        self.inject(vcpu, context);
-        let deadline = context.apic.deadline();
+        inject_nmi(vcpu, context);
+        match self.virtual_apic(context.index) {
+            Some(page) => hand_over(page, vcpu, context),
+            None => inject(vcpu, context),
+        }
+        let deadline = self.hand_timer_over(context).or(context.apic.deadline());
         match context.activity {
             Activity::Running => Entry::Run { deadline },
             _ => Entry::Wait { deadline },
         }
     }
+}
 
-    /// One event an entry; what is left asks for a window.
-    fn inject(&self, vcpu: &mut impl Vcpu, context: &mut Context) {
-        if context.nmi && vcpu.nmi_possible() {
-            context.nmi = false;
-            vcpu.inject(Event::Nmi);
-            context.activity = Activity::Running;
-        }
-        if let Some(vector) = context.apic.next_interrupt()
-            && vcpu.interruptible()
-        {
-            vcpu.inject(Event::Interrupt(vector));
-            context.apic.acknowledge(vector);
-            context.activity = Activity::Running;
-        }
-        vcpu.want_interrupt_window(context.apic.next_interrupt().is_some());
-        vcpu.set_cr8(context.apic.cr8());
+fn inject_nmi(vcpu: &mut impl Vcpu, context: &mut Context) {
+    if context.nmi && vcpu.nmi_possible() {
+        context.nmi = false;
+        vcpu.inject(Event::Nmi);
+        context.activity = Activity::Running;
     }
+}
+
+/// One event an entry; what is left asks for a window.
+fn inject(vcpu: &mut impl Vcpu, context: &mut Context) {
+    if let Some(vector) = context.apic.next_interrupt()
+        && vcpu.interruptible()
+    {
+        vcpu.inject(Event::Interrupt(vector));
+        context.apic.acknowledge(vector);
+        context.activity = Activity::Running;
+    }
+    vcpu.want_interrupt_window(context.apic.next_interrupt().is_some());
+    vcpu.set_cr8(context.apic.cr8());
 }

@@ -64,13 +64,19 @@ impl Machine {
         if self.platform.quirks.after(&exit, vcpu, &self.memory) {
             log::debug!("guest {}: the emulator had left RIP behind; put right", self.name);
         }
+        self.take_timer_back(context);
         context.begin(self.reason(&exit, vcpu), host.tsc());
         let outcome = match exit {
-            Exit::ExternalInterrupt(_) | Exit::Nmi | Exit::InterruptWindow => Outcome::Done,
+            Exit::ExternalInterrupt(_) | Exit::Nmi | Exit::InterruptWindow | Exit::Deadline => Outcome::Done,
+            Exit::EndOfInterrupt(vector) => self.level_ended(vector, host),
+            Exit::ApicWrite(number) => self.apic_written(number, context, host),
             Exit::Cpuid => self.cpuid_exit(vcpu, context),
             Exit::Halt => self.step(vcpu, |m| m == Mnemonic::Hlt, |_| context.activity = Activity::Halted),
             Exit::ReadMsr => self.read_msr(vcpu, context, host),
-            Exit::WriteMsr => self.write_msr(vcpu, context, host),
+            Exit::WriteMsr => match self.program_deadline(vcpu, context, host) {
+                true => Outcome::Done,
+                false => self.write_msr(vcpu, context, host),
+            },
             Exit::Port(access) => self.port(&access, vcpu, host),
             Exit::NestedFault { gpa, fetch, .. } => self.nested_fault(gpa, fetch, vcpu, host),
             Exit::Cr8 { write, register } => self.cr8(write, register, vcpu, context),
@@ -136,6 +142,9 @@ impl Machine {
             Exit::ExternalInterrupt(_) => Reason::ExternalInterrupt,
             Exit::Nmi => Reason::Nmi,
             Exit::InterruptWindow => Reason::InterruptWindow,
+            Exit::Deadline => Reason::Deadline,
+            Exit::EndOfInterrupt(_) => Reason::VirtualEoi,
+            Exit::ApicWrite(_) => Reason::ApicWrite,
             Exit::Cpuid => Reason::Cpuid,
             Exit::Halt => Reason::Halt,
             Exit::ReadMsr | Exit::WriteMsr => msr_reason(vcpu.gprs().rcx as u32),
@@ -236,7 +245,7 @@ impl Machine {
 
     /// A write to the local APIC that exits. Of one that the guest owns these are the registers by which it could reach
     /// beyond itself: they are checked and remembered by the emulation, and what it accepts goes to the hardware.
-    fn write_apic(&self, number: u32, value: u64, context: &mut Context, host: &impl Host) -> bool {
+    pub(super) fn write_apic(&self, number: u32, value: u64, context: &mut Context, host: &impl Host) -> bool {
         let owned = self.interrupts == Interrupts::Owned;
         if owned && number == lapic::msr::SELF_IPI {
             return self.send_to_self(value, context, host);
@@ -255,11 +264,12 @@ impl Machine {
                 }
             }
             Ok(Effect::EndOfInterrupt(vector)) => {
-                self.devices.lock().end_of_interrupt(vector, |message| {
-                    self.send(message, |s| host.signal(s));
-                });
+                self.level_ended(vector, host);
             }
             Err(lapic::GeneralProtection) => return false,
+        }
+        if let Some(page) = self.virtual_apic(context.index) {
+            context.apic.show(page);
         }
         true
     }
@@ -404,11 +414,11 @@ impl<H: Host> mmio::Bus for DeviceBus<'_, H> {
     }
 }
 
-fn now(host: &impl Host) -> lapic::Clock {
+pub(super) fn now(host: &impl Host) -> lapic::Clock {
     lapic::Clock { tsc: host.tsc(), offset: 0 }
 }
 
-fn failed(why: &str) -> Stop {
+pub(super) fn failed(why: &str) -> Stop {
     Stop::Failed(String::from(why))
 }
 

@@ -14,12 +14,15 @@ use crate::{
     vcpu::{Event, Exit, PortAccess},
 };
 
+mod virtualized;
+
 const MIB: usize = 1 << 20;
 
 #[derive(Default)]
 struct FakeHost {
     tsc: Cell<u64>,
     kicks: RefCell<Vec<usize>>,
+    notified: RefCell<Vec<usize>>,
     interrupts: RefCell<Vec<(usize, u8)>>,
     apic_writes: RefCell<Vec<(u32, u64)>>,
     apic_resets: Cell<u32>,
@@ -40,6 +43,7 @@ impl Host for FakeHost {
         match signal {
             Signal::Kick(vcpu) => self.kicks.borrow_mut().push(vcpu),
             Signal::Interrupt(vcpu, vector) => self.interrupts.borrow_mut().push((vcpu, vector)),
+            Signal::Notify(vcpu) => self.notified.borrow_mut().push(vcpu),
         }
     }
 
@@ -96,6 +100,10 @@ fn rig(vcpus: usize) -> Rig {
 }
 
 fn rig_with(vcpus: usize, interrupts: Interrupts) -> Rig {
+    rig_quirky(vcpus, interrupts, Quirks::default())
+}
+
+fn rig_quirky(vcpus: usize, interrupts: Interrupts, quirks: Quirks) -> Rig {
     let host = FakeHost::default();
     let nic: &'static Shared = Box::leak(Box::new(Shared::new(net::config([2, 0, 0, 0, 0, 1], 1500, 1))));
     let platform = Platform {
@@ -106,7 +114,7 @@ fn rig_with(vcpus: usize, interrupts: Interrupts) -> Rig {
         tsc_deadline: true,
         rdtscp: true,
         invpcid: true,
-        quirks: Quirks::default(),
+        quirks,
     };
     let machine = Machine::new(Settings {
         name: "test".into(),
@@ -117,6 +125,7 @@ fn rig_with(vcpus: usize, interrupts: Interrupts) -> Rig {
         cmdline: "quiet",
         nics: vec![nic],
         interrupts,
+        watched: true,
         platform,
     })
     .unwrap_or_else(|e| panic!("{e}"));
@@ -223,6 +232,7 @@ fn what_does_not_fit_is_said() {
         cmdline: "",
         nics: Vec::new(),
         interrupts: Interrupts::Emulated,
+        watched: false,
         platform: Platform {
             cpuid,
             tsc_khz: 1,
@@ -263,7 +273,7 @@ fn a_halted_vcpu_wakes_for_an_interrupt_it_can_take() {
     assert_eq!(r.vcpu().rip, 0x1001);
     assert_eq!(r.enter(0), Entry::Wait { deadline: None });
     r.vcpu().rflags &= !0x200;
-    assert!(!r.machine.mailboxes[0].post(0x40), "nobody to kick: it is in the host");
+    assert!(!r.machine.mailboxes[0].0.post(0x40), "nobody to kick: it is in the host");
     assert_eq!(r.enter(0), Entry::Wait { deadline: None }, "IF is clear");
     r.vcpu().rflags |= 0x200;
     assert_eq!(r.enter(0), Entry::Run { deadline: None });
@@ -275,7 +285,7 @@ fn an_nmi_wakes_a_halted_vcpu_with_interrupts_off() {
     let mut r = rig(1);
     r.vcpu().rflags &= !0x200;
     r.exit(&[0xf4], Exit::Halt);
-    let _ = r.machine.mailboxes[0].request_nmi();
+    let _ = r.machine.mailboxes[0].0.request_nmi();
     assert_eq!(r.enter(0), Entry::Run { deadline: None });
     assert_eq!(r.vcpu().event, Some(Event::Nmi));
 }
@@ -285,7 +295,7 @@ fn one_event_an_entry_and_a_window_for_the_rest() {
     let mut r = rig(1);
     assert!(r.write_msr(0x80f, 0x1ff));
     for vector in [0x41, 0x52, 0x63] {
-        let _ = r.machine.mailboxes[0].post(vector);
+        let _ = r.machine.mailboxes[0].0.post(vector);
     }
     r.vcpu().shadow = true;
     r.enter(0);
@@ -323,10 +333,10 @@ fn the_timer_gives_a_deadline_and_then_its_interrupt() {
 #[test]
 fn a_second_vcpu_is_started_by_init_and_start_up() {
     let mut r = rig(2);
-    assert!(!r.machine.mailboxes[1].entering_guest() || r.machine.mailboxes[1].halting());
+    assert!(!r.machine.mailboxes[1].0.entering_guest() || r.machine.mailboxes[1].0.halting());
     assert!(r.write_msr(0x830, 1 << 32 | 0x4500));
     assert_eq!(*r.host.kicks.borrow(), [1]);
-    r.machine.mailboxes[1].left_guest();
+    r.machine.mailboxes[1].0.left_guest();
     assert_eq!(r.enter(1), Entry::Wait { deadline: None });
     assert!(r.write_msr(0x830, 1 << 32 | 0x4608));
     assert!(r.write_msr(0x830, 1 << 32 | 0x4609), "the second start-up is ignored");
@@ -359,14 +369,14 @@ fn a_devices_interrupt_reaches_the_vcpus_it_names() {
     let r = rig(2);
     let interrupt = |destination, logical| Interrupt { destination, logical, lowest_priority: false, vector: 0x50 };
     let mut kicked = Vec::new();
-    assert!(r.machine.mailboxes[1].entering_guest());
+    assert!(r.machine.mailboxes[1].0.entering_guest());
     assert!(r.machine.deliver(interrupt(1, false), |i| kicked.push(i)));
     assert_eq!(kicked, [Signal::Kick(1)]);
     assert!(r.machine.deliver(interrupt(0b10, true), |_| {}));
     assert!(!r.machine.deliver(interrupt(2, false), |_| unreachable!()));
     assert!(!r.machine.deliver(interrupt(0x100, false), |_| unreachable!()));
-    assert!(r.machine.mailboxes[1].pending());
-    assert!(!r.machine.mailboxes[0].pending());
+    assert!(r.machine.mailboxes[1].0.pending());
+    assert!(!r.machine.mailboxes[0].0.pending());
 }
 
 #[test]
@@ -569,10 +579,10 @@ fn the_operator_kills_and_presses_the_power_button() {
     assert_eq!(r.vcpu().event, Some(Event::Interrupt(0x71)));
     assert_eq!(r.input(layout::EVENT_STATUS, 1), 1);
     let mut kicked = Vec::new();
-    assert!(r.machine.mailboxes[0].entering_guest());
+    assert!(r.machine.mailboxes[0].0.entering_guest());
     r.machine.request_stop(Stop::Killed, |i| kicked.push(i));
     assert_eq!(kicked, [Signal::Kick(0)]);
-    r.machine.mailboxes[0].left_guest();
+    r.machine.mailboxes[0].0.left_guest();
     assert_eq!(r.enter(0), Entry::Stop(Stop::Killed));
     assert_eq!(r.enter(1), Entry::Stop(Stop::Killed));
 }

@@ -1,10 +1,13 @@
 //! The mailbox alone, and under fire from several threads.
 
-use super::*;
-use crate::lapic::{Destination, Message};
+use crate::{
+    lapic::{Accepts, Delivery, Destination, Message},
+    mailbox::*,
+    posted::Wake,
+};
 use std::{
     sync::Arc,
-    sync::atomic::{AtomicBool, AtomicU32},
+    sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
     thread,
     time::{Duration, Instant},
 };
@@ -52,6 +55,27 @@ fn a_halted_virtual_cpu_is_kicked_and_does_not_halt_on_a_waiting_post() {
     assert!(m.request_nmi());
     m.left_guest();
     assert!(drain(&m).1.nmi);
+}
+
+#[test]
+fn a_virtual_post_notifies_a_running_guest_kicks_a_halted_one_and_leaves_the_host_alone() {
+    let m = Mailbox::new();
+    assert_eq!(m.post_virtual(0x40), Wake::Nobody, "the host looks by itself");
+    assert!(!m.entering_guest() && !m.halting(), "and must not enter or wait before it did");
+    assert_eq!(drain(&m).0, [(0x40, false)]);
+    assert!(m.entering_guest());
+    assert_eq!(m.post_virtual(0xff), Wake::Notify);
+    assert_eq!(m.post_virtual(0x10), Wake::Nobody, "the first notification is still on its way");
+    assert_eq!(m.descriptor().take(), Some([1 << 0x10, 0, 0, 1 << 63]), "as the CPU would");
+    assert_eq!(m.post_virtual(0x10), Wake::Notify);
+    assert!(m.post(0x20), "what is not for the CPU still kicks");
+    m.left_guest();
+    assert_eq!(drain(&m).0, [(0x10, false), (0x20, false)]);
+    assert!(m.halting());
+    assert_eq!(m.post_virtual(0x31), Wake::Kick);
+    assert!(m.take_kick());
+    m.reset();
+    assert!(!m.pending());
 }
 
 #[test]

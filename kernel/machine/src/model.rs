@@ -1,0 +1,233 @@
+//! Interleavings of posts with entries and halts, tried out by loom (up to three preemptions): alarm.rs, descriptor.rs and
+//! mailbox.rs compiled a second time, on
+//! loom's atomics.
+//!
+//! loom takes a sequentially consistent access for an acquire or release one, which is weaker than what the code asks
+//! for and gets (x86 locked instructions, and XCHG for a store). The atomics here put a sequentially consistent fence on
+//! either side of each access, which gives back just that.
+
+#![allow(dead_code, reason = "the model uses a part of what the files define")]
+
+mod atomics {
+    pub use loom::sync::atomic::Ordering;
+    use loom::sync::atomic::fence;
+
+    fn ordered<T>(access: impl FnOnce() -> T) -> T {
+        fence(Ordering::SeqCst);
+        let value = access();
+        fence(Ordering::SeqCst);
+        value
+    }
+
+    macro_rules! atomic {
+        ($name:ident, $value:ty) => {
+            #[derive(Debug)]
+            pub struct $name(loom::sync::atomic::$name);
+            impl $name {
+                pub fn new(value: $value) -> Self {
+                    Self(loom::sync::atomic::$name::new(value))
+                }
+                pub fn load(&self, order: Ordering) -> $value {
+                    ordered(|| self.0.load(order))
+                }
+                pub fn store(&self, value: $value, order: Ordering) {
+                    ordered(|| self.0.store(value, order))
+                }
+                pub fn swap(&self, value: $value, order: Ordering) -> $value {
+                    ordered(|| self.0.swap(value, order))
+                }
+                pub fn fetch_or(&self, value: $value, order: Ordering) -> $value {
+                    ordered(|| self.0.fetch_or(value, order))
+                }
+                pub fn fetch_and(&self, value: $value, order: Ordering) -> $value {
+                    ordered(|| self.0.fetch_and(value, order))
+                }
+                pub fn compare_exchange(
+                    &self,
+                    current: $value,
+                    new: $value,
+                    success: Ordering,
+                    failure: Ordering,
+                ) -> Result<$value, $value> {
+                    ordered(|| self.0.compare_exchange(current, new, success, failure))
+                }
+            }
+        };
+    }
+    atomic!(AtomicBool, bool);
+    atomic!(AtomicU8, u8);
+    atomic!(AtomicU64, u64);
+}
+#[allow(clippy::duplicate_mod, reason = "on other atomics, which is the point")]
+#[path = "alarm.rs"]
+mod alarm;
+#[allow(clippy::duplicate_mod, reason = "on other atomics, which is the point")]
+#[path = "descriptor.rs"]
+mod descriptor;
+#[allow(clippy::duplicate_mod, reason = "on other atomics, which is the point")]
+#[path = "mailbox.rs"]
+mod mailbox;
+
+use loom::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    thread,
+};
+use mailbox::Mailbox;
+
+use crate::{lapic::Accepts, posted::Wake};
+
+/// Vectors that reached the guest.
+#[derive(Default)]
+struct Guest(Vec<u8>);
+
+impl Accepts for Guest {
+    fn accept(&mut self, vector: u8, _: bool) -> bool {
+        self.0.push(vector);
+        true
+    }
+}
+
+/// How the senders post.
+#[derive(Clone, Copy)]
+enum Way {
+    /// For the CPU, with a notification.
+    Virtual,
+    /// For the vCPU's core, with a kick.
+    Mailbox,
+}
+
+/// One vCPU's core, as the senders reach it: an interrupt that stays pending, and a kick.
+struct Core {
+    mailbox: Mailbox,
+    notification: AtomicBool,
+    kick: AtomicBool,
+}
+
+impl Core {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { mailbox: Mailbox::new(), notification: AtomicBool::new(false), kick: AtomicBool::new(false) })
+    }
+
+    fn post(&self, way: Way, vector: u8) {
+        let wake = match way {
+            Way::Virtual => self.mailbox.post_virtual(vector),
+            Way::Mailbox if self.mailbox.post(vector) => Wake::Kick,
+            Way::Mailbox => Wake::Nobody,
+        };
+        match wake {
+            Wake::Nobody => {}
+            Wake::Notify => self.notification.store(true, SeqCst),
+            Wake::Kick => self.kick.store(true, SeqCst),
+        }
+    }
+
+    /// The guest runs: if the notification has arrived, the CPU takes what was posted.
+    fn run_guest(&self, guest: &mut Guest) {
+        if self.notification.swap(false, SeqCst) {
+            for (index, word) in self.mailbox.descriptor().take().into_iter().flatten().enumerate() {
+                for bit in (0..64).filter(|bit| word >> bit & 1 != 0) {
+                    guest.0.push((index * 64 + bit) as u8);
+                }
+            }
+        }
+    }
+
+    /// What the core does before each entry or wait. False: something had been posted meanwhile.
+    fn leave_host(&self, halts: bool, guest: &mut Guest) -> bool {
+        self.kick.store(false, SeqCst);
+        let _ = self.mailbox.drain(guest);
+        if halts { self.mailbox.halting() } else { self.mailbox.entering_guest() }
+    }
+
+    /// `turns` entries and exits (or waits and wakes) while the senders are at work, then one for good. Gives what the
+    /// guest got.
+    fn own(&self, turns: usize, halts: bool, senders: Vec<thread::JoinHandle<()>>) -> Vec<u8> {
+        let mut guest = Guest::default();
+        for _ in 0..turns {
+            if self.leave_host(halts, &mut guest) {
+                if !halts {
+                    self.run_guest(&mut guest);
+                }
+                self.mailbox.left_guest();
+            }
+        }
+        // For good: from here it comes back only if told to.
+        while !self.leave_host(halts, &mut guest) {}
+        for sender in senders {
+            sender.join().unwrap();
+        }
+        // All senders are done: what they sent is there now or never.
+        if !halts {
+            self.run_guest(&mut guest);
+        }
+        if self.kick.load(SeqCst) {
+            self.mailbox.left_guest();
+            let _ = self.mailbox.drain(&mut guest);
+        }
+        guest.0.sort_unstable();
+        guest.0
+    }
+}
+
+fn check(way: Way, halts: bool, vectors: &'static [u8]) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(move || {
+        let core = Core::new();
+        let senders = vectors.iter().map(|&vector| {
+            let core = core.clone();
+            thread::spawn(move || core.post(way, vector))
+        });
+        let senders = senders.collect();
+        assert_eq!(core.own(1, halts, senders), vectors, "a post was lost, or came twice");
+    });
+}
+
+#[test]
+fn a_virtual_post_against_vm_entry_is_never_lost() {
+    check(Way::Virtual, false, &[0x31]);
+}
+
+#[test]
+fn a_virtual_post_against_halt_is_never_lost() {
+    check(Way::Virtual, true, &[0x31]);
+}
+
+#[test]
+fn two_virtual_posts_against_vm_entry_lose_nothing() {
+    check(Way::Virtual, false, &[0x31, 0x32]);
+}
+
+#[test]
+fn two_virtual_posts_against_halt_lose_nothing() {
+    check(Way::Virtual, true, &[0x31, 0x32]);
+}
+
+#[test]
+fn a_kick_against_vm_entry_is_never_lost() {
+    check(Way::Mailbox, false, &[0x31, 0x32]);
+}
+
+#[test]
+fn a_kick_against_halt_is_never_lost() {
+    check(Way::Mailbox, true, &[0x31, 0x32]);
+}
+
+#[test]
+fn an_alarm_is_taken_back_or_rings_but_never_both_and_never_neither() {
+    loom::model(|| {
+        let alarm = Arc::new(alarm::Alarm::new());
+        alarm.set(1000, 0xec);
+        let watcher = {
+            let alarm = alarm.clone();
+            thread::spawn(move || [alarm.ring(1024), alarm.ring(1024)].into_iter().flatten().count())
+        };
+        let mut rung = usize::from(!alarm.take_back());
+        alarm.set(1000, 0xec);
+        rung += usize::from(!alarm.take_back());
+        assert_eq!(watcher.join().unwrap(), rung);
+    });
+}

@@ -1,0 +1,192 @@
+//! A local APIC that the CPU virtualizes, with posted interrupts (SDM vol. 3C ch. 30).
+//!
+//! The guest's local APIC is in three places, each with one owner at a time:
+//!
+//! ```text
+//!  any core ──▶ descriptor.rs: PIR, ON        other cores post; taken by the CPU when the guest runs (notification),
+//!                    │                        and by the vCPU's own core before each entry
+//!                    ▼
+//!  this file: ApicPage, the virtual-APIC page: VTPR, VPPR, VISR, VIRR and copies of the registers that the guest reads
+//!                    ▲                        the CPU's while the guest runs, its core's while it does not
+//!                    │
+//!  lapic.rs: LocalApic                        timer, ICR, LVTs, SVR, ESR: what exits when it is written. Interrupts that
+//!                                             it raises wait in its IRR until the next entry hands them over
+//! ```
+//!
+//! RVI and SVI, the CPU's short-cuts to the highest bit of VIRR and VISR (30.1.1, "guest interrupt status"), are in the
+//! VMCS: after a hand-over RVI is set anew ([`HandOver::rvi`]); SVI changes in the guest only.
+
+use core::{
+    ops::RangeInclusive,
+    sync::atomic::{AtomicU32, Ordering::Relaxed},
+};
+
+pub use crate::descriptor::Descriptor;
+use crate::lapic::msr;
+
+/// Registers whose reads the CPU answers from the page (30.5, APIC-register virtualization). The CPU would answer for all
+/// of 0x800 to 0x8ff, so those that do not exist, or cannot be read, exit to get their #GP. The current count exits
+/// because it is worked out when asked for.
+pub const READ_FROM_PAGE: &[RangeInclusive<u32>] = &[
+    msr::ID..=msr::VERSION,
+    msr::TPR..=msr::TPR,
+    msr::PPR..=msr::PPR,
+    msr::LDR..=msr::LDR,
+    msr::SVR..=msr::ESR, // ISR, TMR and IRR between them
+    msr::ICR..=msr::ICR,
+    msr::LVT_TIMER..=msr::INITIAL_COUNT,
+    msr::DIVIDE..=msr::DIVIDE,
+];
+
+/// Registers whose writes the CPU carries out without an exit (30.1.2 to 30.1.5): TPR, EOI and self IPI.
+pub const WRITTEN_BY_CPU: &[u32] = &[msr::TPR, msr::EOI, msr::SELF_IPI];
+
+/// Vectors that an APIC hands over, one bit each.
+pub type Bits = [u64; 4];
+
+/// What the back-end has to be told after interrupts were put into the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HandOver {
+    /// RVI: the highest vector in VIRR.
+    pub rvi: u8,
+    /// The vectors whose EOI has to exit, if they have changed.
+    pub eoi_exits: Option<Bits>,
+}
+
+/// The virtual-APIC page (30.1): register `n` of the x2APIC (MSR 0x800 + n) at byte 16 * n.
+///
+/// Atomics, because the CPU writes to it while the guest runs; the vCPU's own core writes only while it does not, and so
+/// needs no locked instructions. [`ApicPage::settle`] is the one thing that other cores may do.
+#[derive(Debug)]
+#[repr(C, align(4096))]
+pub struct ApicPage([AtomicU32; 1024]);
+
+impl Default for ApicPage {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ApicPage {
+    /// All zero.
+    #[must_use]
+    pub fn new() -> Self {
+        Self([const { AtomicU32::new(0) }; 1024])
+    }
+
+    /// Nothing requested, nothing in service, TPR 0.
+    pub fn reset(&self) {
+        for word in &self.0 {
+            word.store(0, Relaxed);
+        }
+    }
+
+    fn word(&self, number: u32) -> &AtomicU32 {
+        &self.0[(number as usize & 0xff) * 4]
+    }
+
+    /// The low 32 bits of a register, by its MSR.
+    #[must_use]
+    pub fn register(&self, number: u32) -> u32 {
+        self.word(number).load(Relaxed)
+    }
+
+    /// Shows the guest `value` as a register's content. Not for those that the CPU keeps (TPR, PPR, ISR, TMR, IRR).
+    pub fn show(&self, number: u32, value: u64) {
+        self.word(number).store(value as u32, Relaxed);
+        // Of the registers only the ICR has 64 bits; the upper half of the others is 0 and stays so.
+        self.0[(number as usize & 0xff) * 4 + 1].store((value >> 32) as u32, Relaxed);
+    }
+
+    /// The highest vector of one of the three groups of eight registers.
+    fn highest(&self, group: u32) -> Option<u8> {
+        let (index, bits) = (0..8).rev().map(|i| (i, self.register(group + i))).find(|(_, bits)| *bits != 0)?;
+        Some((index * 32 + 31 - bits.leading_zeros()) as u8)
+    }
+
+    /// Processor priority as the CPU works it out (30.1.3), from VTPR and VISR.
+    #[must_use]
+    pub fn ppr(&self) -> u8 {
+        let (tpr, in_service) = (self.register(msr::TPR) as u8, self.highest(msr::ISR).unwrap_or(0));
+        if tpr >> 4 >= in_service >> 4 { tpr } else { in_service & 0xf0 }
+    }
+
+    /// The vector that the CPU will deliver as soon as the guest takes interrupts (30.2.1): what ends HLT, if IF is set.
+    #[must_use]
+    pub fn deliverable(&self) -> Option<u8> {
+        self.highest(msr::IRR).filter(|vector| vector >> 4 > self.ppr() >> 4)
+    }
+
+    /// Requests `vectors`; those of them in `level` are level-triggered: their EOI will exit. By the vCPU's core, while its
+    /// guest does not run.
+    #[must_use = "the CPU has to be told"]
+    pub fn request(&self, vectors: &Bits, level: &Bits) -> HandOver {
+        let half = |bits: &Bits, i: u32| (bits[i as usize / 2] >> (i % 2 * 32)) as u32;
+        let mut changed = false;
+        for i in 0..8 {
+            let new = half(vectors, i);
+            if new != 0 {
+                let (irr, tmr) = (self.word(msr::IRR + i), self.word(msr::TMR + i));
+                irr.store(irr.load(Relaxed) | new, Relaxed);
+                let old = tmr.load(Relaxed);
+                let mode = old & !new | half(level, i) & new;
+                tmr.store(mode, Relaxed);
+                changed |= mode != old;
+            }
+        }
+        HandOver { rvi: self.highest(msr::IRR).unwrap_or(0), eoi_exits: changed.then(|| self.level_triggered()) }
+    }
+
+    /// TMR, which is the EOI-exit bitmap too: the vectors whose EOI the IOAPIC waits for.
+    fn level_triggered(&self) -> Bits {
+        core::array::from_fn(|i| {
+            let register = |n| u64::from(self.register(msr::TMR + n));
+            register(2 * i as u32) | register(2 * i as u32 + 1) << 32
+        })
+    }
+
+    /// [`Quirks::posting`](crate::quirk::Quirks::posting): waits until the guest has taken what was requested, for as long as `spins` turns. False: it has
+    /// not, so a notification would be delivered to it at a point where it takes no interrupts. From any core.
+    #[must_use = "false means that the guest must not be notified"]
+    pub fn settle(&self, spins: u32) -> bool {
+        (0..spins).any(|_| {
+            core::hint::spin_loop();
+            self.highest(msr::IRR).is_none()
+        })
+    }
+}
+
+/// On a page of its own. Bochs 3.0 takes no descriptor that is aligned to 64 bytes only, as the manual asks, so mailboxes,
+/// which begin with it, are kept like this.
+#[derive(Debug)]
+#[repr(C, align(4096))]
+pub struct OnPage<T>(pub T);
+
+/// Where a vCPU's share of this is, as addresses in the host's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    /// The [`Descriptor`].
+    pub descriptor: usize,
+    /// The [`ApicPage`].
+    pub page: usize,
+}
+
+/// What a sender has to do after a post.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// Nothing: the vCPU's core looks by itself, or somebody else sees to it.
+    Nobody,
+    /// Send the notification vector to the vCPU's core: its guest runs.
+    Notify,
+    /// Send an NMI: the core waits in the host.
+    Kick,
+}
+
+// The CPU reads both by their layout in the manual.
+const _: () = {
+    assert!(size_of::<Descriptor>() == 64 && align_of::<Descriptor>() == 64);
+    assert!(size_of::<ApicPage>() == 4096 && align_of::<ApicPage>() == 4096);
+};
+
+#[cfg(test)]
+mod tests;
