@@ -7,6 +7,7 @@ pub mod isolation;
 pub mod ixgbe;
 pub mod life;
 pub mod network;
+pub mod posted;
 pub mod probe;
 pub mod requests;
 pub mod uplink;

@@ -92,6 +92,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(cases::exits::list());
     list.extend(cases::probe::list());
     list.extend(cases::exitless::list());
+    list.extend(cases::posted::list());
     list.extend(cases::ixgbe::list());
     list
 }

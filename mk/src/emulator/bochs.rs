@@ -53,14 +53,13 @@ fn bochsrc(run: &Run<'_>, port: u16) -> String {
     let share = share.display();
     let folder = folder.display();
     let without = if setup.virtualization { "" } else { ", exclude_features=vmx" };
-    let record = if setup.record_exits {
-        (0..setup.cpus).map(|cpu| format!(", cpu{cpu}=report")).collect::<String>()
-    } else {
-        String::new()
-    };
+    let each_cpu = |action| (0..setup.cpus).map(|cpu| format!(", cpu{cpu}={action}")).collect::<String>();
+    let record = if setup.record_exits { each_cpu("report") } else { String::new() };
+    // It has a line to say at each entry into a guest with a virtual APIC.
+    let silent = each_cpu("ignore");
     format!(
         "display_library: rfb, options=\"timeout=0, no_gui_console\"\n\
-         panic: action=fatal\nerror: action=ignore\ninfo: action=report\ndebug: action=ignore{record}\n\
+         panic: action=fatal\nerror: action=ignore\ninfo: action=report{silent}\ndebug: action=ignore{record}\n\
          log: {folder}/bochs.log\n\
          cpu: model={MODEL}{without}, count={}, ips=100000000, quantum=32, reset_on_triple_fault=0, ignore_bad_msrs=1\n\
          memory: guest={}, host={}\n\

@@ -1,5 +1,7 @@
 //! I/O without exits: what a guest that owns its cores' local APICs leaves guest mode for, and what one that does not.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context as _, Result, ensure};
 use control::{Command, Counters, GuestState};
 
@@ -23,7 +25,7 @@ const IO: [&str; 10] = [
 ];
 
 /// Pings in the window: each is a packet either way for either guest, and an interrupt for each.
-const PINGS: u64 = 1000;
+pub(super) const PINGS: u64 = 1000;
 /// Times a guest is switched off and on under load.
 const LIVES: u64 = 10;
 
@@ -42,14 +44,14 @@ pub fn list() -> Vec<Scenario> {
             about: "two virtual CPUs that own their local APICs: both at work, one goes offline and comes back",
             platforms: QEMU,
             slow_on_bochs: false,
-            run: direct_smp,
+            run: |context| smp(context, "direct"),
         },
         Scenario {
             name: "direct-restarts",
             about: "a guest that owns its local APIC is killed and started ten times under load; its neighbour is unharmed",
             platforms: QEMU,
             slow_on_bochs: false,
-            run: direct_restarts,
+            run: |context| restarts(context, "direct"),
         },
     ]
 }
@@ -62,21 +64,33 @@ fn exits(counters: &Counters, name: &str) -> Result<(u64, u64)> {
     Ok((io, guest.total_exits()))
 }
 
+/// Exits of a guest by reason, so far.
+fn reasons(counters: &Counters, name: &str) -> BTreeMap<String, u64> {
+    let mut sums = BTreeMap::new();
+    for exit in counters.guest(name).into_iter().flat_map(|g| &g.vcpus).flat_map(|v| &v.exits) {
+        *sums.entry(exit.reason.to_string()).or_default() += exit.count;
+    }
+    sums
+}
+
 /// Packets in both directions and interrupts of a guest so far.
 fn traffic(counters: &Counters, name: &str) -> Result<(u64, u64)> {
     let guest = counters.guest(name).with_context(|| format!("no guest {name} in the counters"))?;
     Ok(guest.ports.iter().fold((0, 0), |(p, i), port| (p + port.rx_packets + port.tx_packets, i + port.interrupts)))
 }
 
-struct Window {
-    packets: u64,
-    interrupts: u64,
-    io_exits: u64,
-    exits: u64,
+/// What was counted of one guest.
+pub(super) struct Window {
+    pub packets: u64,
+    pub interrupts: u64,
+    pub io_exits: u64,
+    pub exits: u64,
+    /// By reason.
+    pub reasons: BTreeMap<String, u64>,
 }
 
 /// Boots two guests, and counts over a window of [`PINGS`] pings in steady state.
-fn window(context: &mut Context<'_>, completion: &str) -> Result<[Window; 2]> {
+pub(super) fn window(context: &mut Context<'_>, completion: &str) -> Result<[Window; 2]> {
     let pinging = Guest::new(1).peer(2).then("ping:10").then("sleep:3").then(format!("ping:{PINGS}"));
     let guests = [pinging.then("ping:10").then("wait"), Guest::new(2).then("wait")].map(|g| g.completion(completion));
     let mut session = context.boot(&server(&format!("exitless-{completion}"), &guests))?;
@@ -100,6 +114,13 @@ fn window(context: &mut Context<'_>, completion: &str) -> Result<[Window; 2]> {
             interrupts: interrupts - interrupts0,
             io_exits: io_exits - io_exits0,
             exits: exits - exits0,
+            reasons: reasons(&after, name)
+                .into_iter()
+                .map(|(reason, n)| {
+                    let earlier = reasons(&before, name).get(&reason).copied().unwrap_or(0);
+                    (reason, n - earlier)
+                })
+                .collect(),
         })
     };
     Ok([between("a")?, between("b")?])
@@ -125,9 +146,10 @@ fn exitless(context: &mut Context<'_>) -> Result<()> {
     Ok(())
 }
 
-fn direct_smp(context: &mut Context<'_>) -> Result<()> {
-    let guest = Guest::new(1).vcpus(2).completion("direct").then("smp:3").then("wait");
-    let mut session = context.boot(&server("direct-smp", &[guest]))?;
+/// A guest of two virtual CPUs.
+pub(super) fn smp(context: &mut Context<'_>, completion: &str) -> Result<()> {
+    let guest = Guest::new(1).vcpus(2).completion(completion).then("smp:3").then("wait");
+    let mut session = context.boot(&server(&format!("{completion}-smp"), &[guest]))?;
     for (step, cpus) in [("both", 2), ("offline", 1), ("online", 2)] {
         let smp = session.result("a", "smp", seconds(240))?;
         ensure!(smp["step"] == step, "expected step {step}, got {smp}");
@@ -149,11 +171,12 @@ fn restart_under_load(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-fn direct_restarts(context: &mut Context<'_>) -> Result<()> {
+/// A guest killed and started [`LIVES`] times under load.
+pub(super) fn restarts(context: &mut Context<'_>, completion: &str) -> Result<()> {
     // b floods a for as long as it lives.
-    let flood = Guest::new(2).peer(1).then("ping:3").then("ping:100000").completion("direct");
-    let quiet = Guest::new(1).then("wait").completion("direct");
-    let mut session = context.boot(&server("direct-restarts", &[quiet, flood]))?;
+    let flood = Guest::new(2).peer(1).then("ping:3").then("ping:100000").completion(completion);
+    let quiet = Guest::new(1).then("wait").completion(completion);
+    let mut session = context.boot(&server(&format!("{completion}-restarts"), &[quiet, flood]))?;
     session.state("b", GuestState::Running, seconds(60))?;
     for _ in 0..LIVES {
         restart_under_load(&mut session)?;
