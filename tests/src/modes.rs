@@ -13,8 +13,8 @@ pub struct Completion {
     platforms: &'static [Platform],
     /// Whether a completion makes the guest exit.
     pub exits: bool,
-    /// Whether its timer does.
-    pub timer_exits: bool,
+    /// Whether the guest has its cores' own local APICs, so that its timer does not exit either.
+    pub owns_apic: bool,
 }
 
 /// A value of `requests`.
@@ -27,8 +27,8 @@ pub struct Requests {
 }
 
 const COMPLETIONS: &[Completion] = &[
-    Completion { name: "inject", platforms: EVERYWHERE, exits: true, timer_exits: true },
-    Completion { name: "direct", platforms: EVERYWHERE, exits: false, timer_exits: false },
+    Completion { name: "inject", platforms: EVERYWHERE, exits: true, owns_apic: false },
+    Completion { name: "direct", platforms: EVERYWHERE, exits: false, owns_apic: true },
 ];
 
 const REQUESTS: &[Requests] = &[

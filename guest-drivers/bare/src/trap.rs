@@ -100,6 +100,8 @@ static ARRIVED: [AtomicU32; 256] = [const { AtomicU32::new(0) }; 256];
 
 static IDT: [[AtomicU64; 2]; 256] = [const { [const { AtomicU64::new(0) }; 2] }; 256];
 
+/// Vector of spurious interrupts: the one that SVR holds after a reset, and that guests here leave there.
+pub const SPURIOUS: u8 = 0xff;
 const DEBUG: u64 = 1;
 const NMI: u64 = 2;
 
@@ -137,7 +139,10 @@ extern "C" fn trap(frame: &mut Frame) {
         vector => {
             count(vector);
             show(vector, frame);
-            cpu::end_of_interrupt();
+            // One that is spurious is not in service (SDM vol. 3A 11.9).
+            if vector != u64::from(SPURIOUS) {
+                cpu::end_of_interrupt();
+            }
         }
     }
 }

@@ -100,12 +100,16 @@ impl Parts {
         self.notify_is_port.then_some(self.notify & !0xff)
     }
 
-    /// Tells the device that a queue has new buffers (4.1.5.2).
-    pub fn notify(&self, queue: u16) {
+    /// Address or port at which the device is told of a queue's new buffers (4.1.4.4).
+    pub fn doorbell(&self, queue: u16) -> u64 {
         memory::write16(self.common + common::QUEUE_SELECT, queue);
         let offset = memory::read16(self.common + common::QUEUE_NOTIFY_OFF);
-        let at = self.notify + u64::from(offset) * u64::from(self.notify_multiplier);
-        if self.notify_is_port { crate::cpu::out16(at as u16, queue) } else { memory::write16(at, queue) }
+        self.notify + u64::from(offset) * u64::from(self.notify_multiplier)
+    }
+
+    /// Tells the device that a queue has new buffers, by its [`Parts::doorbell`] (4.1.5.2).
+    pub fn ring(&self, doorbell: u64, queue: u16) {
+        if self.notify_is_port { crate::cpu::out16(doorbell as u16, queue) } else { memory::write16(doorbell, queue) }
     }
 
     /// Sets a table entry and unmasks it.

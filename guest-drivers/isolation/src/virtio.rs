@@ -169,7 +169,7 @@ impl Net {
     /// Sets the available index and notifies.
     pub fn publish(&self, queue: u16, index: u16) {
         memory::write16(self.rings(queue).avail + 2, index);
-        self.parts.notify(queue);
+        self.parts.ring(self.parts.doorbell(queue), queue);
     }
 
     /// Used index of a queue.

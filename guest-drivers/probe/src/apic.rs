@@ -1,6 +1,7 @@
 //! The local APIC in x2APIC mode (SDM vol. 3A ch. 11; 10 in editions before 2022).
 
 use bare::cpu::{rdmsr, wrmsr};
+use bare::trap::SPURIOUS;
 
 /// Numbers of its MSRs.
 pub mod msr {
@@ -25,8 +26,6 @@ pub mod msr {
     pub const SELF_IPI: u32 = 0x83f;
 }
 
-/// Vector of spurious interrupts, which get no EOI; nothing else here uses it.
-pub const SPURIOUS: u8 = 0xff;
 /// SVR: enabled.
 const ENABLED: u64 = 1 << 8;
 /// LVT: masked.

@@ -102,12 +102,13 @@ unsafe impl Hal for Arena {
     unsafe fn unshare(_: PhysAddr, _: NonNull<[u8]>, _: BufferDirection) {}
 }
 
-/// Where a queue's rings are, and up to where the device has been told of it.
+/// Where a queue's rings and its doorbell are, and up to where the device has been told of it.
 #[derive(Clone, Copy, Default)]
 struct Rings {
     size: u32,
     avail: u64,
     used: u64,
+    doorbell: u64,
     told: u16,
 }
 
@@ -146,7 +147,7 @@ impl Pci {
         };
         if wanted {
             self.kicks += 1;
-            self.parts.notify(queue);
+            self.parts.ring(rings.doorbell, queue);
         }
     }
 }
@@ -177,7 +178,7 @@ impl Transport for Pci {
     }
 
     fn notify(&mut self, queue: u16) {
-        self.parts.notify(queue);
+        self.parts.ring(self.parts.doorbell(queue), queue);
     }
 
     fn get_status(&self) -> DeviceStatus {
@@ -204,7 +205,7 @@ impl Transport for Pci {
         self.set_address(common::QUEUE_DEVICE, used);
         memory::write16(self.parts.common + common::QUEUE_ENABLE, 1);
         if let Some(rings) = self.rings.get_mut(usize::from(queue)) {
-            *rings = Rings { size, avail, used, told: 0 };
+            *rings = Rings { size, avail, used, doorbell: self.parts.doorbell(queue), told: 0 };
         }
     }
 

@@ -20,6 +20,7 @@
 //!   - `serve`: answers the peer for as long as the guest lives.
 //! - `peer=02:00:00:00:00:02`: who the peer is.
 //! - `only=TEXT`: only tests with this text in their names.
+//! - `except=NAME,NAME`: not these tests.
 //! - `self-check`: one more test, which expects something wrong: it must be seen to fail.
 
 #![no_std]

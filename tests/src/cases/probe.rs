@@ -4,6 +4,7 @@ use anyhow::{Result, ensure};
 use control::{Command, Event, GuestState, StopReason};
 
 use super::network::number;
+use crate::machine::Platform;
 use crate::modes::{self, Completion, Requests};
 use crate::probes::{Probe, act, server};
 use crate::scenario::{Context, EVERYWHERE, Scenario, seconds};
@@ -11,6 +12,12 @@ use crate::session::{Session, guest_result};
 
 /// Tests that a probe has at least.
 const TESTS: u64 = 50;
+
+/// Tests that an emulator's own local APIC fails, for guests that have it. Hardware does none of this.
+const FAULTS: &[(Platform, &str)] = &[
+    // IA32_TSC_DEADLINE still holds the deadline when the timer has fired.
+    (Platform::Bochs, "timer::tsc_deadline_is_there_where_cpuid_says_so"),
+];
 
 /// Single requests: more than 65,536, so that an event index that is not moved on shows.
 const REQUESTS: u64 = 100_000;
@@ -60,12 +67,19 @@ fn probe(context: &mut Context<'_>) -> Result<()> {
     let modes: Vec<Completion> = modes::completions(context.platform()).collect();
     // Two at a time: more processors than that are slow on Bochs.
     for pair in modes.chunks(2) {
-        let probes: Vec<_> = (1..).zip(pair).map(|(number, mode)| Probe::new(number, mode.name, "tests")).collect();
+        let faults: Vec<&str> =
+            FAULTS.iter().filter(|(platform, _)| *platform == context.platform()).map(|(_, test)| *test).collect();
+        let left_out = |mode: &Completion| if mode.owns_apic { faults.as_slice() } else { &[] };
+        let probe = |number, mode: &Completion| {
+            Probe::new(number, mode.name, "tests").word(&format!("except={}", left_out(mode).join(",")))
+        };
+        let probes: Vec<_> = (1..).zip(pair).map(|(number, mode)| probe(number, mode)).collect();
         let mut session = context.boot(&server("probe", &probes))?;
         for (mode, probe) in pair.iter().zip(&probes) {
             let (passed, failures) = tested(&mut session, &probe.name())?;
             ensure!(failures.is_empty(), "{}: {}", mode.name, failures.join("; "));
-            context.figures.at_least(&format!("{}: tests passed", mode.name), passed, TESTS)?;
+            let least = TESTS - left_out(mode).len() as u64;
+            context.figures.at_least(&format!("{}: tests passed", mode.name), passed, least)?;
         }
         session.shut_down()?;
     }
@@ -111,7 +125,8 @@ fn requests_in(context: &mut Context<'_>, asks: Requests, completes: Completion,
         figures.exactly(&of("notifications that the engine counted"), costs.kicks, number(&said, "kicks")?)?;
         match asks.exits {
             Some(false) => figures.exactly(&of("notifications"), costs.kicks, 0)?,
-            Some(true) if action != "stream" => figures.at_least(&of("notifications"), costs.kicks, count)?,
+            // An engine that has not yet turned away from the queue needs none.
+            Some(true) if action == "requests" => figures.at_least(&of("notifications"), costs.kicks, count / 2)?,
             _ => {}
         }
         if action == "stream" {
