@@ -13,6 +13,7 @@ use crate::{
     options, report, settings, symbols, uplink, virt,
 };
 use alloc::{format, vec::Vec};
+use config::Scheduling;
 use control::Event;
 use core::ptr;
 use drivers::pci::ConfigSpace;
@@ -161,9 +162,10 @@ extern "C" fn on_own_stack() -> ! {
             None
         }
     });
+    let scheduling = config.engines.first().map_or(Scheduling::default(), |e| e.scheduling);
     match plan.engines.first().and_then(|&e| cores::get(e as usize)).filter(|c| c.index != 0) {
-        Some(core) => engines::start(core, way_out),
-        None => engines::start_on_control_core(way_out),
+        Some(core) => engines::start(core, scheduling, way_out),
+        None => engines::start_on_control_core(scheduling, way_out),
     }
     report::decision(format!("the hypervisor keeps {} KiB for itself", mem::used() >> 10));
     console::print(format_args!("\n"));

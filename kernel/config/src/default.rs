@@ -38,6 +38,7 @@ fn guest(name: String) -> Guest {
         cmdline: "console=ttyS0 quiet".into(),
         completion: Completion::Auto,
         requests: Requests::Poll,
+        weight: 1,
         restart: Restart::Never,
         autostart: true,
         cores: None,

@@ -10,11 +10,11 @@ use toml::de::DeTable;
 use crate::mistake::{Mistake, Place, Source};
 use crate::section::Section;
 use crate::{
-    Completion, Config, Guest, MAX_CMDLINE, MAX_MEMORY, MAX_NETS, MAX_VCPUS, MEMORY_UNIT, MIN_MEMORY, Mac, Net, Places,
-    Requests, Restart, size,
+    Completion, Config, Guest, MAX_CMDLINE, MAX_MEMORY, MAX_NETS, MAX_VCPUS, MAX_WEIGHT, MEMORY_UNIT, MIN_MEMORY, Mac,
+    Net, Places, Requests, Restart, size,
 };
 
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 13] = [
     "name",
     "vcpus",
     "memory",
@@ -23,6 +23,7 @@ const KEYS: [&str; 12] = [
     "cmdline",
     "completion",
     "requests",
+    "weight",
     "restart",
     "autostart",
     "cores",
@@ -111,6 +112,7 @@ fn read_rest(
     let completion = read_completion(section);
     let requests = section
         .word("requests", &[("poll", Requests::Poll), ("notify", Requests::Notify), ("adaptive", Requests::Adaptive)]);
+    let weight = section.integer("weight", 1..=u32::from(MAX_WEIGHT)).map_or(1, |(weight, _)| weight);
     let restart = section.word("restart", &[("never", Restart::Never), ("always", Restart::Always)]);
     let autostart = section.boolean("autostart");
     places.cores = vcpus_place;
@@ -125,6 +127,7 @@ fn read_rest(
         cmdline,
         completion,
         requests: requests.unwrap_or_default(),
+        weight: u16::try_from(weight).unwrap_or(1),
         restart: restart.unwrap_or_default(),
         autostart: autostart.unwrap_or(true),
         cores,

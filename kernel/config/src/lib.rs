@@ -50,6 +50,8 @@ pub const MIN_MEMORY: u64 = 64 << 20;
 pub const MAX_MEMORY: u64 = 1 << 40;
 /// Guest memory is mapped in pages of this many bytes and comes in multiples of it.
 pub const MEMORY_UNIT: u64 = 2 << 20;
+/// Greatest weight of a guest.
+pub const MAX_WEIGHT: u16 = 16;
 /// Longest command line of a guest's kernel in bytes: x86 Linux's `COMMAND_LINE_SIZE` without the final zero.
 pub const MAX_CMDLINE: usize = 2047;
 /// Engines, at most. One for now; the plan and the types allow for more.
@@ -103,8 +105,20 @@ impl Default for Control {
 pub struct Engine {
     /// Its core; none: sidecore chooses. 0 is the control core, which then is an engine as well.
     pub core: Option<u32>,
+    /// In which order it works.
+    pub scheduling: Scheduling,
     /// Where the file says so.
     pub place: Place,
+}
+
+/// In which order an engine works.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scheduling {
+    /// Queue by queue: time shared by weight, and who waits for a reply is served early.
+    #[default]
+    Fine,
+    /// Device by device, a fixed number of requests each.
+    PerDevice,
 }
 
 /// `[[guest]]`.
@@ -126,6 +140,8 @@ pub struct Guest {
     pub completion: Completion,
     /// How the engine learns of its requests.
     pub requests: Requests,
+    /// How much of the engine it may have when all guests want some, against the others: 1 to [`MAX_WEIGHT`].
+    pub weight: u16,
     /// What happens when the guest resets, powers off or faults.
     pub restart: Restart,
     /// Whether it starts with sidecore.

@@ -9,7 +9,9 @@ use toml::de::DeTable;
 
 use crate::mistake::{Mistake, Place, Source};
 use crate::section::Section;
-use crate::{Config, Control, Engine, MAX_ENGINES, MAX_GUESTS, MAX_UPLINKS, Parsed, PciDevice, Port, guest};
+use crate::{
+    Config, Control, Engine, MAX_ENGINES, MAX_GUESTS, MAX_UPLINKS, Parsed, PciDevice, Port, Scheduling, guest,
+};
 
 const TOP_KEYS: [&str; 5] = ["log", "control", "engine", "port", "guest"];
 
@@ -102,9 +104,11 @@ fn read_engines(source: Source<'_>, top: &mut Section<'_, '_>, config: &mut Conf
             top.complain(span, "not available yet: a second engine");
             break;
         }
-        let mut section = Section::new(source, table, span, "[[engine]]", &["core"]);
+        let mut section = Section::new(source, table, span, "[[engine]]", &["core", "scheduling"]);
         let (core, place) = section.integer("core", 0..=u32::MAX).unzip();
-        config.engines.push(Engine { core, place: place.unwrap_or_default() });
+        let words = [("fine", Scheduling::Fine), ("per-device", Scheduling::PerDevice)];
+        let scheduling = section.word("scheduling", &words).unwrap_or_default();
+        config.engines.push(Engine { core, scheduling, place: place.unwrap_or_default() });
         top.mistakes.append(&mut section.mistakes);
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Completion, Guest, Mac, Requests, Restart, check_memory, check_modules, default_config, plan};
+use crate::{Completion, Guest, Mac, Requests, Restart, Scheduling, check_memory, check_modules, default_config, plan};
 
 const GOOD: &str = include_str!("../examples/two-guests.toml");
 const BAD: &str = include_str!("../examples/mistakes.toml");
@@ -57,6 +57,17 @@ fn the_way_of_requests_is_one_of_three_words() {
 }
 
 #[test]
+fn scheduling_and_weights_are_fine_and_equal_unless_the_file_says_otherwise() {
+    let Parsed { config, mistakes } = parse("f", format!("[[engine]]\n{MINIMAL}"));
+    assert_eq!(mistakes, []);
+    assert_eq!((config.engines[0].scheduling, config.guests[0].weight), (Scheduling::Fine, 1));
+    let Parsed { config, mistakes } =
+        parse("f", format!("[[engine]]\nscheduling = 'per-device'\n{MINIMAL}weight = 16\n"));
+    assert_eq!(mistakes, []);
+    assert_eq!((config.engines[0].scheduling, config.guests[0].weight), (Scheduling::PerDevice, 16));
+}
+
+#[test]
 fn every_mistake_has_its_own_message_and_the_good_guest_remains() {
     let Parsed { mut config, mut mistakes } = parse("sidecore.toml", BAD);
     mistakes.extend(check_modules(&mut config, &["vmlinuz", "initrd"]));
@@ -87,6 +98,7 @@ fn a_mistake_outside_the_guests_leaves_them_alone() {
         "[log]\nlevel = 'loud'\n",
         "[lgo]\n",
         "[control]\nstop_seconds = 0\n",
+        "[[engine]]\nscheduling = 'fien'\n",
         "[[port]]\nname = 'up'\n",
         "[[port]]\n",
         "[[port]]\ndevice = 'eth0'\n",
@@ -134,6 +146,8 @@ fn further_mistakes_are_explained_as_well() {
         ("completion = 'injekt'", "did you mean \"inject\"?"),
         ("requests = 'pol'", "must be one of \"poll\", \"notify\", \"adaptive\"; did you mean \"poll\"?"),
         ("requests = true", "not of type boolean"),
+        ("weight = 0", "from 1 to 16"),
+        ("weight = 17", "from 1 to 16"),
     ] {
         assert!(with(rest).contains(expected), "{}", with(rest));
     }
@@ -169,6 +183,8 @@ fn lines() -> impl Strategy<Value = String> {
         "cmdline",
         "completion",
         "requests",
+        "weight",
+        "scheduling",
         "restart",
         "cores",
         "net",

@@ -8,6 +8,7 @@
 //! nothing.
 
 use crate::device::Device;
+use crate::schedule::{Portion, Served};
 use crate::shared::DeviceConfig;
 
 /// Ports of an engine at most.
@@ -120,8 +121,9 @@ pub trait Backend {
     /// them.
     fn polls(&self, queue: u16) -> bool;
 
-    /// Takes up to `limit` requests from a queue that it polls. How many it took.
-    fn serve(&mut self, devices: &mut Devices, port: usize, queue: u16, limit: u32, now: u64) -> u32;
+    /// Takes up to a portion of requests from a queue that it polls. What it took; less than the portion only if there
+    /// was no more.
+    fn serve(&mut self, devices: &mut Devices, port: usize, queue: u16, portion: &Portion, now: u64) -> Served;
 
     /// Called once a turn: completes what has become ready since. How many requests it completed.
     fn poll(&mut self, devices: &mut Devices, now: u64) -> u32;

@@ -14,6 +14,7 @@ use memory::GuestMemory;
 use crate::device::{BadState, DeviceState};
 use crate::doorbell::Doorbell;
 use crate::requests::Requests;
+use crate::schedule::Share;
 use crate::shared::Shared;
 use crate::stats::EngineCounters;
 
@@ -30,6 +31,8 @@ pub struct Attachment {
     pub memory: GuestMemory,
     /// How the engine learns of its requests.
     pub requests: Requests,
+    /// Whose it is.
+    pub share: Share,
     /// To go on from, rather than from reset.
     pub state: Option<DeviceState>,
 }

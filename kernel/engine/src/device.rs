@@ -8,6 +8,7 @@ use crate::fault::Fault;
 use crate::msix::MsixState;
 use crate::queue::{Published, Queue, QueueState, Request, Token};
 use crate::requests::{Kicked, Requests, Watch};
+use crate::schedule::Glance;
 use crate::shared::{CONFIG_BYTES, Deliver, Features, ISR_QUEUE, MAX_QUEUES, Phase, QueueConfig, Shared, VECTORS};
 
 /// The version of [`DeviceState`] that this code writes and reads.
@@ -180,6 +181,13 @@ impl Device {
             self.watches[usize::from(queue)] = Watch::new(self.requests, now);
             self.visited |= 1 << queue;
         }
+    }
+
+    /// What a look at a queue finds, without taking anything from it.
+    #[inline]
+    pub(crate) fn glance(&self, queue: u16) -> Option<Glance> {
+        let queue = self.queues.get(usize::from(queue))?.as_ref().filter(|_| self.running)?;
+        queue.glance(&self.memory)
     }
 
     /// Queues to be visited, a bit each.

@@ -4,7 +4,7 @@
 use crate::backend::{Backend, Devices, MAX_PORTS, Ports};
 use crate::control::{Attachment, Command, Control, Reply};
 use crate::device::Device;
-use crate::schedule::{Schedule, Visit};
+use crate::schedule::{QueueId, Schedule, Share, Visit};
 use crate::shared::{Deliver, Phase};
 
 /// An engine: the devices of its ports, the back-end that serves them, and what decides their order.
@@ -18,8 +18,8 @@ pub struct Engine<B, S, D> {
     generations: [u32; MAX_PORTS],
     /// A port that is to be detached as soon as the back-end lets go of it.
     detaching: Option<usize>,
-    /// Ports with queues to be visited, a bit each.
-    busy: u32,
+    /// Queues of each port that the schedule knows, a bit each, and whose they are.
+    scheduled: [(u16, Share); MAX_PORTS],
     /// Ports to be looked after in the next turn even if they do not ring, a bit each.
     unfinished: u32,
 }
@@ -35,7 +35,7 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
             devices: Devices::new(),
             generations: [0; MAX_PORTS],
             detaching: None,
-            busy: 0,
+            scheduled: [(0, Share::of_guest(0)); MAX_PORTS],
             unfinished: 0,
         }
     }
@@ -55,22 +55,25 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         &mut self.backend
     }
 
-    /// Ports with queues that the next turn will visit, a bit each.
+    /// Queues that are visited: those that are polled or have been announced.
     #[must_use]
-    pub const fn busy(&self) -> u32 {
-        self.busy
+    pub fn visited_queues(&self) -> u32 {
+        self.scheduled.iter().map(|(queues, _)| queues.count_ones()).sum()
     }
 
     /// One turn at time `now` (ticks of any steady clock): how many requests were moved.
     pub fn turn(&mut self, now: u64) -> u32 {
+        self.timed_turn(now, &|| now)
+    }
+
+    fn timed_turn(&mut self, now: u64, clock: &impl Fn() -> u64) -> u32 {
         self.obey(now);
         self.attend(now);
         self.finish_detaching();
         let mut moved = self.backend.poll(&mut self.devices, now);
-        while let Some(visit) = self.schedule.next(self.busy) {
-            let served = self.visit(&visit, now);
-            self.schedule.done(&visit, served);
-            moved += served;
+        let mut time = now;
+        while let Some(visit) = self.schedule.next() {
+            moved += self.visit(&visit, &mut time, clock);
         }
         // One used index and one interrupt for each queue a turn, however many frames it took or gave.
         for port in self.devices.take_touched() {
@@ -83,7 +86,7 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
 
     /// A turn at time `now`, and its time added to the counters. The time when it ended, at which the next begins.
     pub fn counted_turn(&mut self, now: u64, clock: impl Fn() -> u64) -> u64 {
-        let moved = self.turn(now);
+        let moved = self.timed_turn(now, &clock);
         if moved == 0 {
             // A hint, not a sleep: it leaves the core's other thread, or an emulator's other core, some time.
             core::hint::spin_loop();
@@ -101,30 +104,48 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         end
     }
 
-    /// Visits the queues of a port that are to be visited. How many requests were taken.
-    fn visit(&mut self, visit: &Visit, now: u64) -> u32 {
-        let mut served = 0;
-        let mut queues = self.devices.get(visit.port).map_or(0, Device::to_visit);
-        while queues != 0 {
-            let queue = queues.trailing_zeros() as u16;
-            queues &= queues - 1;
-            let taken = self.backend.serve(&mut self.devices, visit.port, queue, visit.limit, now);
-            served += taken;
-            if let Some(device) = self.devices.get_mut(visit.port) {
-                device.was_visited(queue, taken, now);
+    /// Visits a queue, in as many portions as the schedule wants; `time` is when the last portion ended. How many
+    /// requests were taken.
+    fn visit(&mut self, visit: &Visit, time: &mut u64, clock: &impl Fn() -> u64) -> u32 {
+        let (port, queue) = (visit.queue.port(), visit.queue.queue());
+        self.control.counters.visits.add(1);
+        let mut portion = Some(visit.portion);
+        let mut requests = 0;
+        while let Some(p) = portion {
+            let served = self.backend.serve(&mut self.devices, port, queue, &p, *time);
+            requests += served.requests;
+            let begin = *time;
+            if served.requests != 0 {
+                *time = clock();
             }
+            let devices = &self.devices;
+            portion = self.schedule.go_on(served, time.wrapping_sub(begin), *time, |other| {
+                devices.get(other.port())?.glance(other.queue())
+            });
         }
-        self.keep_busy(visit.port);
-        served
+        if let Some(device) = self.devices.get_mut(port) {
+            device.was_visited(queue, requests, *time);
+        }
+        self.reschedule(port, 0);
+        requests
     }
 
-    /// Keeps a port among those that are visited, or not, as its queues want it.
-    fn keep_busy(&mut self, port: usize) {
-        let wanted = self.devices.get(port).is_some_and(|d| d.to_visit() != 0) && self.detaching != Some(port);
-        if wanted {
-            self.busy |= 1 << port;
-        } else {
-            self.busy &= !(1 << port);
+    /// Tells the schedule which queues of a port are to be visited; `announced` are those that have been notified.
+    #[inline]
+    fn reschedule(&mut self, port: usize, announced: u32) {
+        let detaching = self.detaching == Some(port);
+        let wanted = self.devices.get(port).filter(|_| !detaching).map_or(0, Device::to_visit);
+        let Some((scheduled, share)) = self.scheduled.get_mut(port) else { return };
+        let mut changed = core::mem::replace(scheduled, wanted) ^ wanted;
+        while changed != 0 {
+            let queue = changed.trailing_zeros() as u16;
+            changed &= changed - 1;
+            let id = QueueId::new(port, queue);
+            if wanted & 1 << queue != 0 {
+                self.schedule.enter(id, *share, announced & 1 << queue != 0);
+            } else {
+                self.schedule.leave(id);
+            }
         }
     }
 
@@ -140,13 +161,13 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
             Command::Detach { port } if self.devices.get(port).is_none() => self.control.answer(Reply::Vacant),
             Command::Detach { port } => {
                 self.detaching = Some(port);
-                self.keep_busy(port);
+                self.reschedule(port, 0);
             }
         }
     }
 
     fn attach(&mut self, attachment: Attachment, now: u64) -> Reply {
-        let Attachment { port, number, shared, memory, requests, state } = attachment;
+        let Attachment { port, number, shared, memory, requests, share, state } = attachment;
         let Some(&generation) = self.generations.get(port) else { return Reply::NoSuchPort };
         if self.devices.get(port).is_some() {
             return Reply::Occupied;
@@ -163,7 +184,10 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         shared.connect(Some((&self.control.doorbell, port)));
         // What its driver did before there was an engine to ring for.
         self.unfinished |= 1 << port;
-        self.keep_busy(port);
+        if let Some(slot) = self.scheduled.get_mut(port) {
+            *slot = (0, share);
+        }
+        self.reschedule(port, 0);
         Reply::Attached
     }
 
@@ -211,7 +235,7 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
                     }
                 }
             }
-            self.keep_busy(port);
+            self.reschedule(port, queues);
         }
     }
 }
@@ -225,3 +249,9 @@ pub fn run<B: Backend, S: Schedule, D: Deliver>(engine: &mut Engine<B, S, D>, cl
         now = engine.counted_turn(now, &clock);
     }
 }
+
+// It is made on the boot core's stack on its way to the heap.
+const _: () = assert!(
+    size_of::<Engine<crate::net::Net, crate::schedule::Chosen, ()>>() < 200 << 10,
+    "an engine is to stay below 200 KiB"
+);

@@ -12,6 +12,7 @@ use crate::chain::{Segment, Segments};
 use crate::device::Device;
 use crate::fault::Fault;
 use crate::queue::{Request, Token};
+use crate::schedule::{Portion, Served};
 use crate::shared::{CONFIG_BYTES, DeviceConfig, Features, MAX_QUEUE_PAIRS};
 use crate::stats::{Counter, UplinkCounters};
 use crate::switch::{Mac, Switch};
@@ -140,13 +141,14 @@ impl<N: Nic<Token = Held>> Backend for Net<N> {
         queue % 2 == 1
     }
 
-    fn serve(&mut self, devices: &mut Devices, port: usize, queue: u16, limit: u32, now: u64) -> u32 {
-        let mut taken = 0;
-        while taken < limit {
+    fn serve(&mut self, devices: &mut Devices, port: usize, queue: u16, portion: &Portion, now: u64) -> Served {
+        let mut taken = Served::default();
+        while taken.requests < portion.requests && taken.bytes < portion.bytes {
             let Some(device) = devices.get_mut(port) else { break };
             self.sent.clear();
             let Some(Request { token, chain }) = device.pop(queue, &mut self.sent) else { break };
-            taken += 1;
+            taken.requests += 1;
+            taken.bytes += u64::from(chain.readable_bytes);
             if chain.writable_bytes != 0 {
                 device.fail(Fault::Direction);
                 break;

@@ -12,6 +12,7 @@ use memory::GuestMemory;
 
 use crate::chain::{self, Chain, DESCRIPTOR_BYTES, Segments, Table};
 use crate::fault::Fault;
+use crate::schedule::Glance;
 use crate::shared::{Features, MAX_QUEUE_SIZE, QueueConfig};
 
 const USED_F_NO_NOTIFY: u16 = 1;
@@ -164,6 +165,15 @@ impl Queue {
     pub fn available(&mut self, memory: &GuestMemory) -> Result<u16, Fault> {
         let known = self.known_avail.wrapping_sub(self.next_avail);
         if known == 0 { self.look(memory) } else { Ok(known) }
+    }
+
+    /// The available index, and how far it is ahead of what was taken. Nothing is believed and nothing changes: the
+    /// next visit reads it anew.
+    #[must_use]
+    #[inline]
+    pub fn glance(&self, memory: &GuestMemory) -> Option<Glance> {
+        let index = memory.read_u16(self.avail + 2).ok()?;
+        Some(Glance { index, waiting: index.wrapping_sub(self.next_avail) })
     }
 
     /// Reads the available index. Acquire: the entries and descriptors read afterwards are those it was published with.

@@ -1,70 +1,175 @@
-//! Which port is visited next, and for how long: the one place for it.
+//! Which queue is visited next, and for how long: the one place for it.
+//!
+//! The engine says which queues are to be visited at all ([`Schedule::enter`], [`Schedule::leave`]). A turn asks for
+//! [`Schedule::next`] until there is none, and after each portion of a visit for more of it ([`Schedule::go_on`]).
+//! [`Fine`] is what an engine with several guests wants; [`PerDevice`] is the baseline that ELVIS (3.1, 4.6) measures
+//! against.
 
-/// A visit to a port.
+mod fine;
+mod per_device;
+
+pub use fine::{Fine, Limits};
+pub use per_device::PerDevice;
+
+use crate::backend::MAX_PORTS;
+use crate::config::MAX_QUEUES;
+
+/// Queues of an engine at most.
+pub const QUEUES: usize = MAX_PORTS * MAX_QUEUES;
+
+/// A queue of an engine: its port, and its number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct QueueId(u16);
+
+impl QueueId {
+    /// Queue number `queue` at `port`.
+    #[must_use]
+    pub const fn new(port: usize, queue: u16) -> Self {
+        Self((port * MAX_QUEUES) as u16 + queue)
+    }
+
+    /// The port.
+    #[must_use]
+    pub const fn port(self) -> usize {
+        self.0 as usize / MAX_QUEUES
+    }
+
+    /// The queue's number at its port.
+    #[must_use]
+    pub const fn queue(self) -> u16 {
+        self.0 % MAX_QUEUES as u16
+    }
+}
+
+/// Whose work a device's is, and how much of the engine that one may have when all want some.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// A number for the guest, below [`MAX_PORTS`]; devices with the same number share its weight.
+    pub guest: usize,
+    /// Its weight: twice the weight, twice the time. 1 to [`MAX_WEIGHT`].
+    pub weight: u16,
+}
+
+/// The greatest weight of a guest.
+pub const MAX_WEIGHT: u16 = 16;
+
+impl Share {
+    /// With the weight that everybody has.
+    #[must_use]
+    pub const fn of_guest(guest: usize) -> Self {
+        Self { guest, weight: 1 }
+    }
+}
+
+/// How much a portion of a visit may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Portion {
+    /// Requests at most.
+    pub requests: u32,
+    /// No further request is taken after so many bytes.
+    pub bytes: u64,
+}
+
+/// What a portion came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Served {
+    /// Requests taken.
+    pub requests: u32,
+    /// Bytes of them.
+    pub bytes: u64,
+}
+
+impl Served {
+    /// Whether the queue was empty before the portion was used up.
+    #[must_use]
+    pub const fn emptied(&self, portion: &Portion) -> bool {
+        self.requests < portion.requests && self.bytes < portion.bytes
+    }
+}
+
+/// A visit to a queue, with its first portion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Visit {
-    /// Which port.
-    pub port: usize,
-    /// Requests at most from each of its queues.
-    pub limit: u32,
+    /// Which queue.
+    pub queue: QueueId,
+    /// How much at first.
+    pub portion: Portion,
 }
 
-/// Decides the order of work within a turn.
+/// What a look at a queue finds without touching it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Glance {
+    /// The driver's available index: it moves when there is new work.
+    pub index: u16,
+    /// Requests that wait.
+    pub waiting: u16,
+}
+
+/// Decides the order of work.
 pub trait Schedule {
-    /// The next visit of this turn among the ports in `running` (a bit each), or None to end the turn.
-    fn next(&mut self, running: u32) -> Option<Visit>;
-    /// What came of a visit.
-    fn done(&mut self, visit: &Visit, requests: u32);
+    /// A queue is to be visited from now on. `announced`: its driver has notified, so there is work.
+    fn enter(&mut self, queue: QueueId, share: Share, announced: bool);
+
+    /// A queue is not to be visited any more. No effect on one that has not entered.
+    fn leave(&mut self, queue: QueueId);
+
+    /// The next visit of this turn, or None to end the turn.
+    fn next(&mut self) -> Option<Visit>;
+
+    /// A portion of the visit that [`Schedule::next`] gave last has come to `served` in `spent` ticks, and it is `now`.
+    /// The next portion, or None: the visit is over. `glance` looks at another queue.
+    fn go_on(
+        &mut self,
+        served: Served,
+        spent: u64,
+        now: u64,
+        glance: impl FnMut(QueueId) -> Option<Glance>,
+    ) -> Option<Portion>;
 }
 
-/// Each port once a turn, another one first each time.
-#[derive(Debug)]
-pub struct RoundRobin {
-    limit: u32,
-    first: u32,
-    visited: u32,
+/// A schedule chosen at run time: one of these two.
+#[allow(clippy::large_enum_variant, reason = "there is one in an engine, and no heap on its core")]
+pub enum Chosen {
+    /// All queues share the engine by time.
+    Fine(Fine),
+    /// One device after the other.
+    PerDevice(PerDevice),
 }
 
-impl RoundRobin {
-    /// With a limit of requests for each queue and visit.
-    #[must_use]
-    pub const fn new(limit: u32) -> Self {
-        Self { limit, first: 0, visited: 0 }
-    }
-}
-
-impl Schedule for RoundRobin {
-    fn next(&mut self, running: u32) -> Option<Visit> {
-        let left = running & !self.visited;
-        if left == 0 {
-            self.visited = 0;
-            self.first = (self.first + 1) % 32;
-            return None;
+impl Schedule for Chosen {
+    fn enter(&mut self, queue: QueueId, share: Share, announced: bool) {
+        match self {
+            Self::Fine(s) => s.enter(queue, share, announced),
+            Self::PerDevice(s) => s.enter(queue, share, announced),
         }
-        let port = (left.rotate_right(self.first).trailing_zeros() + self.first) % 32;
-        self.visited |= 1 << port;
-        Some(Visit { port: port as usize, limit: self.limit })
     }
 
-    fn done(&mut self, _visit: &Visit, _requests: u32) {}
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{RoundRobin, Schedule};
-
-    #[test]
-    fn every_running_port_is_visited_once_a_turn_and_each_comes_first_in_turn() {
-        let mut s = RoundRobin::new(64);
-        let running = 0x8000_0005;
-        let mut first = [0; 32];
-        for _ in 0..32 {
-            let turn: Vec<_> = core::iter::from_fn(|| s.next(running)).map(|v| v.port).collect();
-            first[turn[0]] += 1;
-            let mut sorted = turn.clone();
-            sorted.sort_unstable();
-            assert_eq!(sorted, [0, 2, 31], "{turn:?}");
+    fn leave(&mut self, queue: QueueId) {
+        match self {
+            Self::Fine(s) => s.leave(queue),
+            Self::PerDevice(s) => s.leave(queue),
         }
-        assert_eq!((first[0], first[2], first[31]), (1, 2, 29));
+    }
+
+    #[inline]
+    fn next(&mut self) -> Option<Visit> {
+        match self {
+            Self::Fine(s) => s.next(),
+            Self::PerDevice(s) => s.next(),
+        }
+    }
+
+    #[inline]
+    fn go_on(
+        &mut self,
+        served: Served,
+        spent: u64,
+        now: u64,
+        glance: impl FnMut(QueueId) -> Option<Glance>,
+    ) -> Option<Portion> {
+        match self {
+            Self::Fine(s) => s.go_on(served, spent, now, glance),
+            Self::PerDevice(s) => s.go_on(served, spent, now, glance),
+        }
     }
 }

@@ -146,6 +146,8 @@ counters! {
         idle_cycles,
         /// Requests moved.
         requests,
+        /// Visits to a queue, with those that found nothing.
+        visits,
     }
 }
 

@@ -16,7 +16,7 @@ use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
 use config::{Completion, Restart};
 use control::{Backoff, Count, Event, ExitCount, GuestState, GuestSummary, Port, StopReason, VcpuCounters};
 use core::sync::atomic::Ordering;
-use engine::{control::Reply, net, shared::Shared};
+use engine::{control::Reply, net, schedule::Share, shared::Shared};
 use machine::{
     layout,
     machine::{Machine, Settings, Signal, Stop},
@@ -50,6 +50,8 @@ struct Kept {
 
 /// A guest.
 pub struct Guest {
+    /// Its number, in the order of the configuration.
+    number: usize,
     config: config::Guest,
     cores: Vec<&'static Core>,
     kept: Result<Kept, String>,
@@ -72,9 +74,10 @@ pub struct Guest {
 
 impl Guest {
     /// Takes what the guest needs. `port` is the next free port of the switch and is moved on.
-    pub fn new(config: config::Guest, cores: Vec<&'static Core>, port: &mut usize) -> Self {
+    pub fn new(number: usize, config: config::Guest, cores: Vec<&'static Core>, port: &mut usize) -> Self {
         let kept = Kept::take(&config, cores.len(), port);
         Self {
+            number,
             config,
             cores,
             kept,
@@ -167,9 +170,11 @@ impl Guest {
         })
         .map_err(|e| format!("{e}"))?;
         let machine = Arc::new(machine);
+        let share = Share { guest: self.number, weight: self.config.weight };
         for nic in &kept.nics {
             let target = Target::new(machine.clone(), self.cores.clone());
-            if let Err(reply) = engines::attach(nic.port, nic.shared, kept.memory.clone(), self.config.requests, target)
+            if let Err(reply) =
+                engines::attach(nic.port, nic.shared, kept.memory.clone(), self.config.requests, share, target)
             {
                 for attached in kept.nics.iter().take_while(|other| other.port != nic.port) {
                     engines::detach(attached.port);

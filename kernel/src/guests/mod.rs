@@ -37,9 +37,9 @@ impl Guests {
     pub fn new(config: &Config, plan: &Plan) -> Self {
         let memory_without_guests = mem::used();
         let mut port = 0;
-        let guests = config.guests.iter().zip(&plan.guests).map(|(c, cores)| {
+        let guests = config.guests.iter().zip(&plan.guests).enumerate().map(|(number, (c, cores))| {
             let cores = cores.iter().filter_map(|&i| cores::get(i as usize)).collect();
-            Guest::new(c.clone(), cores, &mut port)
+            Guest::new(number, c.clone(), cores, &mut port)
         });
         Self {
             guests: guests.collect(),

@@ -13,14 +13,14 @@ use crate::control::{Attachment, Command, Control, Reply};
 use crate::engine::Engine;
 use crate::net::Net;
 use crate::requests::Requests;
-use crate::schedule::RoundRobin;
+use crate::schedule::{PerDevice, Share};
 use crate::testing::{Guest, Recorder};
 use crate::uplink::{Held, NoNic};
 use nic::Nic;
 
 /// An engine with the net back-end, and the interrupts it sends.
 struct Bench<N = NoNic> {
-    engine: Box<Engine<Net<N>, RoundRobin, &'static Recorder>>,
+    engine: Box<Engine<Net<N>, PerDevice, &'static Recorder>>,
     interrupts: &'static Recorder,
     now: u64,
 }
@@ -43,7 +43,7 @@ impl<N: Nic<Token = Held>> Bench<N> {
     fn new() -> Self {
         let control = Box::leak(Box::new(Control::new()));
         let interrupts: &Recorder = Box::leak(Box::default());
-        let engine = Engine::new(control, Net::new(0x5eed, 1_000_000), RoundRobin::new(64), interrupts);
+        let engine = Engine::new(control, Net::new(0x5eed, 1_000_000), PerDevice::new(64), interrupts);
         Self { engine: Box::new(engine), interrupts, now: 0 }
     }
 
@@ -53,7 +53,15 @@ impl<N: Nic<Token = Held>> Bench<N> {
 
     fn attach_with(&mut self, port: usize, guest: &Guest, requests: Requests) -> Reply {
         let (shared, memory) = (guest.shared, guest.memory.clone());
-        self.command(Command::Attach(Attachment { port, number: port + 100, shared, memory, requests, state: None }))
+        self.command(Command::Attach(Attachment {
+            port,
+            number: port + 100,
+            shared,
+            memory,
+            requests,
+            share: Share::of_guest(port),
+            state: None,
+        }))
     }
 
     fn command(&mut self, command: Command) -> Reply {

@@ -7,6 +7,7 @@ use crate::control::{Attachment, Command, Reply};
 use crate::device::BadState;
 use crate::fault::Fault;
 use crate::requests::Requests;
+use crate::schedule::Share;
 use crate::shared::Features;
 use crate::testing::{BROADCAST, Guest};
 use crate::uplink::NoNic;
@@ -260,7 +261,15 @@ fn a_device_moves_to_another_engine_and_goes_on_where_it_was() {
     other.attach(0, &c);
     let attach = |state| {
         let (shared, memory) = (b.shared, b.memory.clone());
-        Command::Attach(Attachment { port: 7, number: 7, shared, memory, requests: Requests::Poll, state: Some(state) })
+        Command::Attach(Attachment {
+            port: 7,
+            number: 7,
+            shared,
+            memory,
+            requests: Requests::Poll,
+            share: Share::of_guest(0),
+            state: Some(state),
+        })
     };
     let mut bad = state;
     bad.version = 2;
@@ -319,7 +328,8 @@ fn the_loop_counts_its_turns_and_stops_when_asked() {
     let ticks = std::cell::Cell::new(0u64);
     let clock = || {
         ticks.set(ticks.get() + 10);
-        if ticks.get() == 50 {
+        // Once for each turn and once more for the visit that found something.
+        if ticks.get() == 60 {
             control.stop();
         }
         ticks.get()
@@ -327,7 +337,7 @@ fn the_loop_counts_its_turns_and_stops_when_asked() {
     crate::engine::run(&mut bench.engine, clock);
     let c = &control.counters;
     assert_eq!((c.busy_turns.get(), c.idle_turns.get(), c.requests.get()), (1, 3, 1));
-    assert_eq!((c.busy_cycles.get(), c.idle_cycles.get()), (10, 30));
+    assert_eq!((c.busy_cycles.get(), c.idle_cycles.get()), (20, 30));
 }
 
 #[test]

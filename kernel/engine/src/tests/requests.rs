@@ -3,6 +3,7 @@
 use super::Bench;
 use crate::control::{Attachment, Command, Reply};
 use crate::requests::{Rates, Requests};
+use crate::schedule::Share;
 use crate::shared::Features;
 use crate::testing::Guest;
 use crate::uplink::NoNic;
@@ -35,7 +36,7 @@ fn send(a: &mut Guest, b: &Guest) -> bool {
 fn a_notified_queue_costs_no_look_until_its_kick_and_is_served_in_the_turn_after_it() {
     for features in [ALL, PLAIN] {
         let (mut a, mut b, mut bench) = two(features, Requests::Notify);
-        assert_eq!(bench.engine.busy(), 0, "nobody is visited");
+        assert_eq!(bench.engine.visited_queues(), 0, "nobody is visited");
         for round in 1..=100 {
             assert!(send(&mut a, &b), "{features:?}: the driver has to notify");
             assert_eq!(bench.turn(), 0, "nothing is looked at unasked");
@@ -45,7 +46,7 @@ fn a_notified_queue_costs_no_look_until_its_kick_and_is_served_in_the_turn_after
             assert!(!send(&mut a, &b));
             assert_eq!(bench.turn(), 1);
             assert_eq!(bench.turn(), 0);
-            assert_eq!(bench.engine.busy(), 0);
+            assert_eq!(bench.engine.visited_queues(), 0);
             assert_eq!(a.shared.counters().kicks.get(), round);
             assert_eq!(a.shared.counters().arms.get(), round + 1);
             for _ in 0..2 {
@@ -63,7 +64,7 @@ fn a_polled_queue_is_visited_each_turn_and_never_armed() {
     for features in [ALL, PLAIN] {
         let (mut a, b, mut bench) = two(features, Requests::Poll);
         for _ in 0..100 {
-            assert_eq!(bench.engine.busy(), 0b11);
+            assert_eq!(bench.engine.visited_queues(), 2);
             assert!(!send(&mut a, &b));
             assert_eq!(bench.turn(), 1);
             bench.turn();
@@ -92,7 +93,7 @@ fn an_adaptive_queue_is_polled_while_it_is_busy_and_armed_when_it_falls_silent()
         assert_eq!((c.polls.get(), c.kicks.get(), c.arms.get()), (1, 4, 4), "short pauses do not end it");
         (0..10).for_each(|_| assert_eq!(bench.turn(), 0));
         assert_eq!(c.arms.get(), 5);
-        assert_eq!(bench.engine.busy(), 0);
+        assert_eq!(bench.engine.visited_queues(), 0);
         assert!(send(&mut a, &b), "and the next request is notified again");
         a.shared.kick(TX);
         assert_eq!(bench.turn(), 1);
@@ -122,7 +123,7 @@ fn kicks_without_work_and_for_queues_that_are_not_there_do_no_harm() {
         a.shared.kick(queue);
         bench.turn();
         bench.turn();
-        assert_eq!(bench.engine.busy(), 0);
+        assert_eq!(bench.engine.visited_queues(), 0);
     }
     assert!(send(&mut a, &b));
     a.shared.kick(TX);
@@ -140,7 +141,7 @@ fn a_ring_that_breaks_the_rules_is_found_by_arming_too_and_rings_no_more() {
     assert!(a.shared.needs_reset());
     a.shared.kick(TX);
     bench.turn();
-    assert_eq!(bench.engine.busy(), 0);
+    assert_eq!(bench.engine.visited_queues(), 0);
     assert_eq!(b.shared.counters().faults.get(), 0);
 }
 
@@ -148,7 +149,7 @@ fn a_ring_that_breaks_the_rules_is_found_by_arming_too_and_rings_no_more() {
 fn resets_and_new_starts_are_seen_on_an_engine_at_rest() {
     let (mut a, b, mut bench) = two(ALL, Requests::Notify);
     for _ in 0..3 {
-        assert_eq!(bench.engine.busy(), 0);
+        assert_eq!(bench.engine.visited_queues(), 0);
         a.shared.request_reset();
         bench.turn();
         assert!(a.shared.reset_done());
@@ -170,7 +171,15 @@ fn a_device_rings_for_the_engine_that_has_it() {
     let mut other = Bench::<NoNic>::new();
     assert_eq!(other.attach(3, &Guest::new(7, ALL, 256, 1500)), Reply::Attached);
     let (shared, memory) = (a.shared, a.memory.clone());
-    let attachment = Attachment { port: 9, number: 9, shared, memory, requests: Requests::Notify, state: Some(state) };
+    let attachment = Attachment {
+        port: 9,
+        number: 9,
+        shared,
+        memory,
+        requests: Requests::Notify,
+        share: Share::of_guest(0),
+        state: Some(state),
+    };
     assert_eq!(other.command(Command::Attach(attachment)), Reply::Attached);
     other.turn();
     assert!(send(&mut a, &b), "armed there as well");
@@ -226,7 +235,7 @@ fn ports_that_nobody_uses_cost_a_turn_no_look() {
     let mut bench = Bench::with_requests(&guests.iter().collect::<Vec<_>>(), Requests::Notify);
     bench.turn();
     for _ in 0..100 {
-        assert_eq!(bench.engine.busy(), 0, "no port is visited");
+        assert_eq!(bench.engine.visited_queues(), 0, "no port is visited");
         assert_eq!(bench.turn(), 0);
     }
 }

@@ -8,12 +8,12 @@ use crate::engine::{Engine, run};
 use crate::msix::Interrupt;
 use crate::net::Net;
 use crate::requests::{Rates, Requests};
-use crate::schedule::RoundRobin;
+use crate::schedule::{Chosen, Fine, Limits, PerDevice, Share};
 use crate::shared::{Deliver, Features};
 use crate::testing::Guest;
 use crate::uplink::NoNic;
 
-const FRAMES: u32 = 20_000;
+const FRAMES: u32 = 4_000;
 const IN_FLIGHT: u32 = 50;
 
 /// The receiver's interrupt line.
@@ -34,20 +34,30 @@ fn no_frame_no_interrupt_and_no_kick_is_lost_between_cores() {
     let adaptive = Requests::Adaptive(Rates { kicks: 3, window: 1_000_000, quiet: 20_000 });
     for requests in [Requests::Poll, Requests::Notify, adaptive] {
         for features in [Features::all(), Features::VERSION_1] {
-            converse(requests, features);
+            let limits = Limits { requests: 64, bytes: 1 << 20, quantum: 10_000, least: 8, stuck: 1_000 };
+            converse(requests, features, Chosen::Fine(Fine::new(limits)));
+            converse(requests, features, Chosen::PerDevice(PerDevice::new(64)));
         }
     }
 }
 
-fn converse(requests: Requests, features: Features) {
+fn converse(requests: Requests, features: Features, schedule: Chosen) {
     let control: &Control = Box::leak(Box::default());
     let line: &Line = Box::leak(Box::new(Line(AtomicBool::new(false))));
-    let mut engine = Box::new(Engine::new(control, Net::<NoNic>::new(1, 1 << 40), RoundRobin::new(64), line));
+    let mut engine = Box::new(Engine::new(control, Net::<NoNic>::new(1, 1 << 40), schedule, line));
     let (mut a, mut b) = (Guest::new(1, features, 256, 1500), Guest::new(2, features, 256, 1500));
     for (port, guest) in [&a, &b].into_iter().enumerate() {
         let (shared, memory) = (guest.shared, guest.memory.clone());
         control
-            .submit(Command::Attach(Attachment { port, number: port, shared, memory, requests, state: None }))
+            .submit(Command::Attach(Attachment {
+                port,
+                number: port,
+                shared,
+                memory,
+                requests,
+                share: Share::of_guest(port),
+                state: None,
+            }))
             .unwrap();
         engine.turn(0);
         assert_eq!(control.reply(), Some(Reply::Attached));

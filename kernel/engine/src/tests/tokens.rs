@@ -9,7 +9,7 @@ use crate::control::{Attachment, Command, Control, Reply};
 use crate::engine::Engine;
 use crate::queue::Token;
 use crate::requests::Requests;
-use crate::schedule::RoundRobin;
+use crate::schedule::{PerDevice, Portion, Served, Share};
 use crate::shared::{DeviceConfig, Features};
 use crate::testing::{BUFFERS, Guest};
 
@@ -30,16 +30,16 @@ impl Backend for Late {
         queue == 1
     }
 
-    fn serve(&mut self, devices: &mut Devices, port: usize, queue: u16, limit: u32, _now: u64) -> u32 {
+    fn serve(&mut self, devices: &mut Devices, port: usize, queue: u16, portion: &Portion, _now: u64) -> Served {
         let mut n = 0;
-        while n < limit {
+        while n < portion.requests {
             self.segments.clear();
             let Some(device) = devices.get_mut(port) else { break };
             let Some(request) = device.pop(queue, &mut self.segments) else { break };
             self.held.push_back((port, request.token));
             n += 1;
         }
-        n
+        Served { requests: n, bytes: 0 }
     }
 
     fn poll(&mut self, devices: &mut Devices, _now: u64) -> u32 {
@@ -61,14 +61,14 @@ impl Backend for Late {
 }
 
 struct Lab {
-    engine: Engine<Late, RoundRobin, Recorder>,
+    engine: Engine<Late, PerDevice, Recorder>,
     guest: Guest,
     control: &'static Control,
 }
 
 fn lab() -> Lab {
     let control: &Control = Box::leak(Box::default());
-    let mut engine = Engine::new(control, Late::default(), RoundRobin::new(64), Recorder::default());
+    let mut engine = Engine::new(control, Late::default(), PerDevice::new(64), Recorder::default());
     let guest = Guest::new(1, Features::all(), 16, 1500);
     attach(control, &guest);
     engine.turn(0);
@@ -85,6 +85,7 @@ fn attach(control: &Control, guest: &Guest) {
             shared,
             memory,
             requests: Requests::Poll,
+            share: Share::of_guest(0),
             state: None,
         }))
         .unwrap();

@@ -7,7 +7,7 @@ use engine::{
     msix::Interrupt,
     net::{self, Net},
     requests::Requests,
-    schedule::RoundRobin,
+    schedule::{PerDevice, Share},
     shared::{Deliver, MAX_QUEUES, NO_VECTOR, Phase},
 };
 use memory::{GuestMemory, guest::testing::memory};
@@ -41,14 +41,21 @@ impl Deliver for Delivered {
     }
 }
 
-type TestEngine = Engine<Net, RoundRobin, &'static Delivered>;
+type TestEngine = Engine<Net, PerDevice, &'static Delivered>;
 
 fn engine(f: &VirtioPci<'static>, memory: GuestMemory) -> (TestEngine, &'static Delivered) {
     let control: &'static Control = Box::leak(Box::default());
     let delivered: &'static Delivered = Box::leak(Box::default());
-    let mut engine = Engine::new(control, Net::new(1, u64::MAX), RoundRobin::new(64), delivered);
-    let attachment =
-        Attachment { port: 0, number: 0, shared: f.shared(), memory, requests: Requests::Poll, state: None };
+    let mut engine = Engine::new(control, Net::new(1, u64::MAX), PerDevice::new(64), delivered);
+    let attachment = Attachment {
+        port: 0,
+        number: 0,
+        shared: f.shared(),
+        memory,
+        requests: Requests::Poll,
+        share: Share::of_guest(0),
+        state: None,
+    };
     control.submit(Order::Attach(attachment)).unwrap();
     engine.turn(0);
     (engine, delivered)

@@ -1,0 +1,395 @@
+//! Fine-grained scheduling: one loop for many queues (ELVIS 3.1 and 3.2).
+//!
+//! ```text
+//!   announced ──▶ work ──┐                        ┌── used up, or emptied ──▶ back of poll
+//!                        ├─▶ visit, in portions ──┤
+//!   entered ────▶ poll ──┘ (in turn)              └── another is stuck ─▶ front of poll; that one first
+//! ```
+//!
+//! A queue that a driver has announced waits in `work`, all others that are to be visited in `poll`; the two are taken
+//! from in turn. A visit goes on, in portions of a minimum of requests, until the queue is empty or has had its share of
+//! time, requests or bytes; then it goes to the back. After each portion some of the waiting queues are glanced at. One
+//! that holds a few requests and has got no new one for a while is *stuck*: somebody waits for a reply there. It is
+//! served at once, and the visit that it interrupted goes on afterwards.
+//!
+//! Time is shared by deficit round robin in ticks of the clock, not in requests: in each round a guest may use a quantum
+//! that its weight says, divided among its queues that hold work. What a portion takes beyond it is owed in the next
+//! round. A queue that is served early, because it was announced or stuck, uses the same quantum, so neither helps it
+//! to more than its share.
+
+use super::{Glance, MAX_WEIGHT, Portion, QUEUES, QueueId, Schedule, Served, Share, Visit};
+use crate::backend::MAX_PORTS;
+
+/// How long a visit may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Requests at most.
+    pub requests: u32,
+    /// Bytes at most; a visit ends after the request that reaches it.
+    pub bytes: u64,
+    /// Ticks of the clock that the guest of the greatest weight has in a round.
+    pub quantum: u64,
+    /// Requests before a visit is left early. A queue with as many waiting is no one that waits for a reply.
+    pub least: u32,
+    /// Ticks without new work after which a queue with a few requests is stuck.
+    pub stuck: u64,
+}
+
+/// Queues glanced at after a portion: all of them are in turn, however many they are.
+const GLANCES: usize = 8;
+/// Quanta that a queue may owe. The least portion may be many quanta where requests are slow, as in an emulator, and a
+/// pause of the whole machine must not be charged to whom it happened to hit.
+const MOST_OWED: i64 = 64;
+
+/// The end of a list.
+const NONE: u16 = u16::MAX;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Not to be visited, or being visited.
+    Out,
+    Work,
+    Poll,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    next: u16,
+    previous: u16,
+    place: Place,
+    guest: u8,
+    /// Its last visit found work.
+    active: bool,
+    /// Its last visit took all there was.
+    emptied: bool,
+    /// The round for which it has got its quantum.
+    round: u32,
+    /// Ticks it may still use; below zero, what it owes.
+    deficit: i64,
+    /// The driver's index when it was last seen to move, and when that was.
+    index: u16,
+    since: u64,
+}
+
+const UNKNOWN: Entry = Entry {
+    next: NONE,
+    previous: NONE,
+    place: Place::Out,
+    guest: 0,
+    active: false,
+    emptied: true,
+    round: 0,
+    deficit: 0,
+    index: 0,
+    since: 0,
+};
+
+#[derive(Clone, Copy)]
+struct List {
+    first: u16,
+    last: u16,
+    len: u16,
+}
+
+const EMPTY: List = List { first: NONE, last: NONE, len: 0 };
+
+#[derive(Clone, Copy)]
+struct Guest {
+    weight: u16,
+    /// Its queues that hold work, as far as is known.
+    active: u16,
+}
+
+/// The visit that is under way.
+#[derive(Clone, Copy)]
+struct Current {
+    id: u16,
+    requests: u32,
+    bytes: u64,
+    portion: Portion,
+}
+
+/// All queues share the engine by time. `N` is how many there may be.
+pub struct Fine<const N: usize = QUEUES> {
+    limits: Limits,
+    entries: [Entry; N],
+    work: List,
+    poll: List,
+    guests: [Guest; MAX_PORTS],
+    round: u32,
+    /// Queues of `poll` that are still to be taken in this round.
+    round_left: u16,
+    /// The greatest weight among guests with work, in this round.
+    heaviest: u16,
+    /// The queue in `poll` that is glanced at next.
+    cursor: u16,
+    /// Queues still to be taken in this turn; None between turns.
+    turn_left: Option<u16>,
+    /// A queue was passed over in this turn because it owes.
+    passed_over: bool,
+    /// The last visit was to a queue of `work`.
+    worked: bool,
+    /// A stuck queue, to be served next.
+    urgent: bool,
+    current: Option<Current>,
+    productive: bool,
+}
+
+impl<const N: usize> Fine<N> {
+    /// With no queue.
+    #[must_use]
+    pub const fn new(limits: Limits) -> Self {
+        assert!(N < NONE as usize);
+        Self {
+            limits,
+            entries: [UNKNOWN; N],
+            work: EMPTY,
+            poll: EMPTY,
+            guests: [Guest { weight: 1, active: 0 }; MAX_PORTS],
+            round: 1,
+            round_left: 0,
+            heaviest: 1,
+            cursor: NONE,
+            turn_left: None,
+            passed_over: false,
+            worked: false,
+            urgent: false,
+            current: None,
+            productive: false,
+        }
+    }
+
+    fn entry(&mut self, id: u16) -> Option<&mut Entry> {
+        self.entries.get_mut(usize::from(id))
+    }
+
+    fn list(&mut self, place: Place) -> &mut List {
+        if place == Place::Work { &mut self.work } else { &mut self.poll }
+    }
+
+    /// Puts an entry that is out at the end of a list, or at its beginning.
+    fn put(&mut self, id: u16, place: Place, first: bool) {
+        let list = *self.list(place);
+        let (next, previous) = if first { (list.first, NONE) } else { (NONE, list.last) };
+        let Some(entry) = self.entry(id) else { return };
+        (entry.next, entry.previous, entry.place) = (next, previous, place);
+        if let Some(after) = self.entry(next) {
+            after.previous = id;
+        }
+        if let Some(before) = self.entry(previous) {
+            before.next = id;
+        }
+        let list = self.list(place);
+        list.len += 1;
+        if next == NONE {
+            list.last = id;
+        }
+        if previous == NONE {
+            list.first = id;
+        }
+    }
+
+    /// Takes an entry out of the list it is in.
+    fn take(&mut self, id: u16) {
+        let Some(entry) = self.entry(id) else { return };
+        let Entry { next, previous, place, .. } = *entry;
+        if place == Place::Out {
+            return;
+        }
+        (entry.next, entry.previous, entry.place) = (NONE, NONE, Place::Out);
+        if let Some(after) = self.entry(next) {
+            after.previous = previous;
+        }
+        if let Some(before) = self.entry(previous) {
+            before.next = next;
+        }
+        let list = self.list(place);
+        list.len -= 1;
+        if list.first == id {
+            list.first = next;
+        }
+        if list.last == id {
+            list.last = previous;
+        }
+        if self.cursor == id {
+            self.cursor = next;
+        }
+    }
+
+    fn set_active(&mut self, id: u16, active: bool) {
+        let Some(entry) = self.entries.get_mut(usize::from(id)) else { return };
+        if entry.active != active {
+            entry.active = active;
+            if let Some(guest) = self.guests.get_mut(usize::from(entry.guest)) {
+                guest.active = if active { guest.active + 1 } else { guest.active.saturating_sub(1) };
+            }
+        }
+    }
+
+    /// The entry to be visited next, taken out of its list.
+    fn pick(&mut self) -> Option<u16> {
+        let from_work = self.work.first != NONE && (self.urgent || !self.worked || self.poll.first == NONE);
+        self.urgent = false;
+        self.worked = from_work;
+        let id = if from_work { self.work.first } else { self.poll.first };
+        if id == NONE {
+            return None;
+        }
+        if !from_work {
+            if self.round_left == 0 {
+                self.begin_round();
+            }
+            self.round_left -= 1;
+        }
+        self.take(id);
+        Some(id)
+    }
+
+    fn begin_round(&mut self) {
+        self.round = self.round.wrapping_add(1);
+        self.round_left = self.poll.len.max(1);
+        self.heaviest = self.guests.iter().filter(|g| g.active != 0).map(|g| g.weight).max().unwrap_or(1);
+    }
+
+    /// The ticks of one queue in a round.
+    fn quantum(&self, entry: &Entry) -> i64 {
+        let Some(guest) = self.guests.get(usize::from(entry.guest)) else { return 1 };
+        let weight = u64::from(guest.weight.min(self.heaviest));
+        let quantum = self.limits.quantum * weight / u64::from(self.heaviest) / u64::from(guest.active.max(1));
+        i64::try_from(quantum).unwrap_or(i64::MAX).max(1)
+    }
+
+    /// Gives an entry its quantum if it has not had it in this round. Whether it may be visited.
+    fn grant(&mut self, id: u16) -> bool {
+        let round = self.round;
+        let Some(entry) = self.entries.get(usize::from(id)) else { return false };
+        if entry.round == round {
+            return entry.deficit > 0;
+        }
+        let quantum = self.quantum(entry);
+        let Some(entry) = self.entries.get_mut(usize::from(id)) else { return false };
+        entry.round = round;
+        // What a visit left over because it came to a limit is good for one more round. An empty queue saves nothing up.
+        let left = if entry.emptied { entry.deficit.min(0) } else { entry.deficit };
+        entry.deficit = left.saturating_add(quantum).min(2 * quantum);
+        entry.deficit > 0
+    }
+
+    /// Glances at some waiting queues. One that is stuck is put first in `work`.
+    fn find_stuck(&mut self, now: u64, mut glance: impl FnMut(QueueId) -> Option<Glance>) -> bool {
+        for _ in 0..GLANCES.min(usize::from(self.poll.len)) {
+            if self.cursor == NONE {
+                self.cursor = self.poll.first;
+            }
+            let id = self.cursor;
+            let (round, limits) = (self.round, self.limits);
+            let Some(entry) = self.entry(id) else { return false };
+            let has_time = entry.round != round || entry.deficit > 0;
+            let next = entry.next;
+            let stuck = glance(QueueId(id)).is_some_and(|seen| {
+                if seen.index != entry.index {
+                    (entry.index, entry.since) = (seen.index, now);
+                }
+                let few = seen.waiting != 0 && u32::from(seen.waiting) < limits.least;
+                few && has_time && now.wrapping_sub(entry.since) >= limits.stuck
+            });
+            self.cursor = next;
+            if stuck {
+                self.take(id);
+                self.put(id, Place::Work, true);
+                self.urgent = true;
+                return true;
+            }
+        }
+        false
+    }
+}
+
+impl<const N: usize> Schedule for Fine<N> {
+    fn enter(&mut self, queue: QueueId, share: Share, announced: bool) {
+        let id = queue.0;
+        let Some(entry) = self.entry(id) else { return };
+        if entry.place != Place::Out {
+            return;
+        }
+        entry.guest = share.guest.min(MAX_PORTS - 1) as u8;
+        let guest = usize::from(entry.guest);
+        if let Some(guest) = self.guests.get_mut(guest) {
+            guest.weight = share.weight.clamp(1, MAX_WEIGHT);
+        }
+        self.put(id, if announced { Place::Work } else { Place::Poll }, false);
+    }
+
+    fn leave(&mut self, queue: QueueId) {
+        self.set_active(queue.0, false);
+        self.take(queue.0);
+    }
+
+    fn next(&mut self) -> Option<Visit> {
+        // A turn ends after a visit that found something, so that what it completed is published at once.
+        if core::mem::take(&mut self.productive) {
+            self.turn_left = None;
+            return None;
+        }
+        let mut left = self.turn_left.unwrap_or(self.work.len + self.poll.len);
+        loop {
+            if left == 0 {
+                if !core::mem::take(&mut self.passed_over) {
+                    self.turn_left = None;
+                    return None;
+                }
+                // Those who owe get nearer to their turn with each round.
+                left = self.work.len + self.poll.len;
+            }
+            left = left.saturating_sub(1);
+            let Some(id) = self.pick() else { continue };
+            if !self.grant(id) {
+                self.passed_over = true;
+                self.put(id, Place::Poll, false);
+                continue;
+            }
+            self.turn_left = Some(left);
+            let portion = Portion { requests: self.limits.least, bytes: self.limits.bytes };
+            self.current = Some(Current { id, requests: 0, bytes: 0, portion });
+            return Some(Visit { queue: QueueId(id), portion });
+        }
+    }
+
+    fn go_on(
+        &mut self,
+        served: Served,
+        spent: u64,
+        now: u64,
+        glance: impl FnMut(QueueId) -> Option<Glance>,
+    ) -> Option<Portion> {
+        let Current { id, requests, bytes, portion } = self.current.take()?;
+        let (requests, bytes) = (requests + served.requests, bytes + served.bytes);
+        let limits = self.limits;
+        self.set_active(id, requests != 0);
+        let most_owed = self.entries.get(usize::from(id)).map_or(0, |e| self.quantum(e)).saturating_mul(MOST_OWED);
+        let entry = self.entry(id)?;
+        if served.requests != 0 {
+            entry.deficit = entry.deficit.saturating_sub_unsigned(spent).max(-most_owed);
+        }
+        let emptied = served.emptied(&portion);
+        entry.emptied = emptied;
+        let used_up = entry.deficit <= 0 || requests >= limits.requests || bytes >= limits.bytes;
+        self.productive |= requests != 0;
+        if emptied || used_up {
+            self.put(id, Place::Poll, false);
+            return None;
+        }
+        if self.find_stuck(now, glance) {
+            self.put(id, Place::Poll, true);
+            // It is taken once more in this round.
+            self.round_left += 1;
+            return None;
+        }
+        let portion = Portion { requests: limits.least.min(limits.requests - requests), bytes: limits.bytes - bytes };
+        self.current = Some(Current { id, requests, bytes, portion });
+        Some(portion)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,328 @@
+//! The scheduler against queues that are numbers only, with a clock that only their work moves: all counts are exact.
+
+use super::{Fine, Limits};
+use crate::schedule::{Glance, MAX_WEIGHT, Portion, QueueId, Schedule, Served, Share};
+
+const LIMITS: Limits = Limits { requests: 256, bytes: 1 << 20, quantum: 24_000, least: 16, stuck: 2_000 };
+
+/// Ticks that a frame costs, by its size.
+const SMALL: u64 = 120;
+const LARGE: u64 = 540;
+
+/// A queue, and who fills it.
+#[derive(Clone)]
+struct Queue {
+    /// Requests that wait.
+    waiting: u32,
+    /// Filled up again all the time, as fast as it is emptied: a stream.
+    greedy: bool,
+    cost: u64,
+    index: u16,
+    /// Requests and ticks so far.
+    served: u64,
+    ticks: u64,
+}
+
+struct World {
+    fine: Fine<1024>,
+    queues: Vec<Queue>,
+    now: u64,
+    /// Requests served in all, and visits.
+    total: u64,
+    visits: u64,
+    waiter: Option<Waiter>,
+}
+
+/// A guest that offers a request, waits until it is served, pauses, and offers the next.
+struct Waiter {
+    queue: usize,
+    /// Requests served by the world when it offers, or when it has offered.
+    at: u64,
+    pause: u64,
+    /// For each of its requests, those that were served before it.
+    ahead: Vec<u64>,
+}
+
+fn stream(cost: u64) -> Queue {
+    Queue { waiting: 200, greedy: true, cost, index: 0, served: 0, ticks: 0 }
+}
+
+fn quiet() -> Queue {
+    Queue { waiting: 0, greedy: false, cost: SMALL, index: 0, served: 0, ticks: 0 }
+}
+
+/// Queue number `i` of the world.
+fn id(i: usize) -> QueueId {
+    QueueId(i as u16)
+}
+
+impl World {
+    /// Each queue belongs to a guest of its own with a weight.
+    fn new(queues: Vec<Queue>, weights: &[u16]) -> Self {
+        let mut fine = Fine::new(LIMITS);
+        for i in 0..queues.len() {
+            let weight = weights.get(i).copied().unwrap_or(1);
+            fine.enter(id(i), Share { guest: i, weight }, false);
+        }
+        Self { fine, queues, now: 0, total: 0, visits: 0, waiter: None }
+    }
+
+    /// A turn, as the engine does it.
+    fn turn(&mut self) -> u32 {
+        let mut moved = 0;
+        while let Some(visit) = self.fine.next() {
+            self.visits += 1;
+            let i = usize::from(visit.queue.0);
+            let mut portion = Some(visit.portion);
+            while let Some(p) = portion {
+                let begin = self.now;
+                let served = self.serve(i, &p);
+                moved += served.requests;
+                let (now, queues) = (self.now, &self.queues);
+                portion = self.fine.go_on(served, now - begin, now, |other| {
+                    let q = &queues[usize::from(other.0)];
+                    Some(Glance { index: q.index, waiting: q.waiting as u16 })
+                });
+            }
+        }
+        moved
+    }
+
+    fn serve(&mut self, i: usize, portion: &Portion) -> Served {
+        let mut served = Served::default();
+        while served.requests < portion.requests && served.bytes < portion.bytes && self.queues[i].waiting > 0 {
+            let q = &mut self.queues[i];
+            q.waiting -= 1;
+            q.served += 1;
+            q.ticks += q.cost;
+            self.now += q.cost;
+            self.total += 1;
+            served.requests += 1;
+            served.bytes += if self.queues[i].cost == SMALL { 60 } else { 1500 };
+            for q in self.queues.iter_mut().filter(|q| q.greedy && q.waiting < 200) {
+                q.waiting += 1;
+                q.index = q.index.wrapping_add(1);
+            }
+            self.wait(i);
+        }
+        served
+    }
+
+    /// A request of queue `i` has been served.
+    fn wait(&mut self, i: usize) {
+        let Some(mut waiter) = self.waiter.take() else { return };
+        if i == waiter.queue {
+            waiter.ahead.push(self.total - 1 - waiter.at);
+            // At any point of a visit, in no step with the rounds.
+            waiter.at = self.total + waiter.pause + waiter.ahead.len() as u64 * 7919 % waiter.pause;
+        } else if self.total == waiter.at {
+            self.offer(waiter.queue);
+        }
+        self.waiter = Some(waiter);
+    }
+
+    fn offer(&mut self, i: usize) {
+        self.queues[i].waiting += 1;
+        self.queues[i].index = self.queues[i].index.wrapping_add(1);
+    }
+
+    fn run(&mut self, requests: u64) {
+        let end = self.total + requests;
+        while self.total < end {
+            assert_ne!(self.turn(), 0, "there is work");
+        }
+    }
+}
+
+/// Jain's index: 1 if all are equal, 1/n if one has everything.
+fn jain(shares: &[f64]) -> f64 {
+    let (sum, squares) = shares.iter().fold((0.0, 0.0), |(s, q), x| (s + x, q + x * x));
+    sum * sum / (shares.len() as f64 * squares)
+}
+
+#[test]
+fn seven_greedy_streams_of_mixed_frames_get_the_same_time() {
+    let queues = [SMALL, LARGE, SMALL, LARGE, LARGE, SMALL, LARGE].map(stream).to_vec();
+    let mut w = World::new(queues, &[]);
+    w.run(200_000);
+    let ticks: Vec<_> = w.queues.iter().map(|q| q.ticks as f64).collect();
+    assert!(jain(&ticks) >= 0.999, "{}: {ticks:?}", jain(&ticks));
+    // Not by leaving each after the least of requests: a visit is worth its way.
+    assert!(w.total / w.visits >= 40, "{} requests a visit", w.total / w.visits);
+}
+
+#[test]
+fn weights_of_4_2_1_are_shares_of_4_2_1() {
+    for costs in [[SMALL; 3], [LARGE, SMALL, LARGE], [SMALL, LARGE, SMALL]] {
+        let mut w = World::new(costs.map(stream).to_vec(), &[4, 2, 1]);
+        w.run(200_000);
+        let all: u64 = w.queues.iter().map(|q| q.ticks).sum();
+        for (q, weight) in w.queues.iter().zip([4.0, 2.0, 1.0]) {
+            let share = q.ticks as f64 / all as f64 / (weight / 7.0);
+            assert!((share - 1.0).abs() <= 0.03, "{costs:?}: weight {weight} has {share} of its share");
+        }
+    }
+}
+
+#[test]
+fn the_extremes_of_weights_hold_too() {
+    let mut w = World::new([LARGE, SMALL].map(stream).to_vec(), &[1, MAX_WEIGHT]);
+    w.run(400_000);
+    let ratio = w.queues[1].ticks as f64 / w.queues[0].ticks as f64 / f64::from(MAX_WEIGHT);
+    assert!((ratio - 1.0).abs() <= 0.03, "{ratio}");
+}
+
+#[test]
+fn a_guest_gets_no_more_by_having_more_queues_and_no_less_by_having_idle_ones() {
+    let mut fine = Fine::new(LIMITS);
+    // Guest 0: four streams and four idle queues. Guest 1: one stream.
+    for i in 0..9 {
+        fine.enter(id(i), Share { guest: usize::from(i == 8), weight: 1 }, false);
+    }
+    let mut queues = vec![stream(SMALL); 4];
+    queues.extend(vec![quiet(); 4]);
+    queues.push(stream(LARGE));
+    let mut w = World { fine, queues, now: 0, total: 0, visits: 0, waiter: None };
+    w.run(200_000);
+    let first: u64 = w.queues[..8].iter().map(|q| q.ticks).sum();
+    let ratio = first as f64 / w.queues[8].ticks as f64;
+    assert!((ratio - 1.0).abs() <= 0.03, "{ratio}");
+    let four: Vec<_> = w.queues[..4].iter().map(|q| q.ticks as f64).collect();
+    assert!(jain(&four) >= 0.999, "{four:?}");
+}
+
+/// Six streams, and a guest that waits for its replies: the requests ahead of each of its own, in ascending order.
+fn ahead_of_a_waiter(streams: [u64; 6], limits: Limits) -> (Vec<u64>, World) {
+    let mut w = World::new(vec![], &[]);
+    w.fine = Fine::new(limits);
+    w.queues = streams.map(stream).to_vec();
+    w.queues.push(quiet());
+    (0..7).for_each(|i| w.fine.enter(id(i), Share::of_guest(i), false));
+    w.waiter = Some(Waiter { queue: 6, at: 1000, pause: 300, ahead: Vec::new() });
+    w.run(1_000_000);
+    let mut ahead = w.waiter.take().unwrap().ahead;
+    assert!(ahead.len() >= 500, "{}", ahead.len());
+    ahead.sort_unstable();
+    (ahead, w)
+}
+
+fn p99(sorted: &[u64]) -> u64 {
+    sorted[sorted.len() * 99 / 100]
+}
+
+#[test]
+fn who_waits_for_a_reply_has_at_most_64_requests_ahead_of_it() {
+    for streams in [[SMALL; 6], [LARGE; 6], [SMALL, LARGE, SMALL, LARGE, SMALL, LARGE]] {
+        let (ahead, w) = ahead_of_a_waiter(streams, LIMITS);
+        assert!(p99(&ahead) <= 64, "{streams:?}: {}", p99(&ahead));
+        // The streams share what is left equally, and lose nothing but what the replies cost.
+        let ticks: Vec<_> = w.queues[..6].iter().map(|q| q.ticks as f64).collect();
+        assert!(jain(&ticks) >= 0.999, "{ticks:?}");
+        assert!(w.queues[6].ticks * 20 < w.now);
+        // It is the looking for stuck queues that does it.
+        let (blind, _) = ahead_of_a_waiter(streams, Limits { stuck: u64::MAX, ..LIMITS });
+        assert!(p99(&blind) > 200, "{streams:?}: {}", p99(&blind));
+    }
+}
+
+#[test]
+fn a_visit_ends_at_each_of_its_limits() {
+    for (limits, wanted) in [
+        (Limits { quantum: 10 * SMALL, ..LIMITS }, 16),
+        (Limits { quantum: 20 * SMALL, ..LIMITS }, 32),
+        (Limits { requests: 40, ..LIMITS }, 40),
+        (Limits { bytes: 60 * 50, ..LIMITS }, 50),
+        (Limits { bytes: 1, ..LIMITS }, 1),
+    ] {
+        let mut w = World::new(vec![stream(SMALL); 2], &[]);
+        w.fine = Fine::new(limits);
+        (0..2).for_each(|i| w.fine.enter(id(i), Share::of_guest(i), false));
+        assert_eq!(w.turn(), wanted, "{limits:?}");
+        assert_eq!((w.queues[0].served, w.queues[1].served), (u64::from(wanted), 0));
+        w.turn();
+        assert_eq!(w.queues[1].served, u64::from(wanted), "then the other's");
+    }
+}
+
+#[test]
+fn an_announced_queue_comes_next_and_one_that_announces_all_the_time_gets_its_share_and_no_more() {
+    let mut w = World::new([LARGE, LARGE, LARGE, SMALL].map(stream).to_vec(), &[]);
+    w.run(10_000);
+    let before: Vec<_> = w.queues.iter().map(|q| q.ticks).collect();
+    for _ in 0..4_000 {
+        // As a kick does it, before each turn.
+        w.fine.leave(id(3));
+        w.fine.enter(id(3), Share::of_guest(3), true);
+        w.turn();
+    }
+    let gained: Vec<_> = w.queues.iter().zip(before).map(|(q, b)| (q.ticks - b) as f64).collect();
+    assert!(jain(&gained) >= 0.999, "{gained:?}");
+    // One that has been idle is served in the turn after its announcement, or the one after that.
+    let mut w = World::new(vec![stream(SMALL); 6], &[]);
+    w.queues.push(quiet());
+    w.run(5_000);
+    for _ in 0..100 {
+        w.offer(6);
+        w.fine.enter(id(6), Share::of_guest(6), true);
+        let served = w.queues[6].served;
+        w.turn();
+        w.turn();
+        assert_eq!(w.queues[6].served, served + 1);
+        w.fine.leave(id(6));
+        w.run(500);
+    }
+}
+
+#[test]
+fn a_thousand_queues_that_have_left_cost_no_visit_and_a_thousand_idle_ones_one_visit_each() {
+    let mut w = World::new(vec![quiet(); 1001], &[]);
+    w.queues[1000] = stream(SMALL);
+    assert!((0..1000).all(|_| w.turn() != 0));
+    w.visits = 0;
+    w.run(100_000);
+    let polled = w.visits;
+    assert!(polled > 100_000, "polled queues that are idle are visited: {polled}");
+    for i in 0..1000 {
+        w.fine.leave(id(i));
+    }
+    (w.visits, w.now) = (0, 0);
+    w.run(100_000);
+    assert_eq!(w.visits, 100_000_u64.div_ceil(24_000 / SMALL), "full visits to the one that is busy, and no other");
+}
+
+#[test]
+fn a_queue_that_owes_much_is_not_forgotten() {
+    let mut w = World::new(vec![stream(SMALL), stream(1_000_000_000)], &[]);
+    w.run(40_000);
+    // A portion of the second takes 16 s of ticks; the most that it may owe for that is 64 quanta.
+    assert!(w.queues[1].served >= 16, "{}", w.queues[1].served);
+    let mut w = World::new(vec![stream(1_000_000_000)], &[]);
+    w.run(64);
+    assert_eq!(w.queues[0].served, 64, "alone it is served all the time, whatever it owes");
+}
+
+#[test]
+fn queues_come_and_go_in_any_order() {
+    let mut w = World::new(vec![stream(SMALL); 20], &[]);
+    let mut present = [true; 20];
+    let mut rng = 1u64;
+    for _ in 0..20_000 {
+        rng = rng.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let i = (rng >> 40) as usize % 20;
+        if (rng >> 33) & 1 == 0 {
+            w.fine.leave(id(i));
+            present[i] = false;
+        } else {
+            w.fine.enter(id(i), Share::of_guest(i % 7), (rng >> 34) & 1 == 0);
+            present[i] = true;
+        }
+        let before: Vec<_> = w.queues.iter().map(|q| q.served).collect();
+        let moved = w.turn();
+        assert_eq!(moved != 0, present.contains(&true));
+        for (i, q) in w.queues.iter().enumerate() {
+            assert!(present[i] || q.served == before[i], "queue {i} has left");
+        }
+    }
+    let listed = usize::from(w.fine.work.len + w.fine.poll.len);
+    assert_eq!(listed, present.iter().filter(|p| **p).count());
+}
