@@ -48,7 +48,7 @@ const STUCK_MICROSECONDS: u64 = 1;
 /// When a queue of a guest with `requests = "adaptive"` is polled: from so many notifications on,
 const KICKS: u32 = 10;
 /// within so many milliseconds,
-const WINDOW: u64 = 10;
+const WINDOW: u64 = 20;
 /// until it has had no request for so many. An exit costs the guest a microsecond or two and polling a queue costs the
 /// engine some tens of nanoseconds a turn, so polling is worth it early; and it is given up late, because the engine has
 /// nothing better to do on its core.

@@ -179,6 +179,17 @@ pub fn server(name: &str, guests: &[Guest]) -> Setup {
     setup
 }
 
+/// The same server with its engine scheduling that way.
+#[must_use]
+pub fn scheduling(mut setup: Setup, word: &str) -> Setup {
+    for module in &mut setup.modules {
+        if let Content::Text(config) = &mut module.content {
+            *config = format!("[[engine]]\nscheduling = \"{word}\"\n\n{config}");
+        }
+    }
+    setup
+}
+
 /// A server with this configuration and the guest kernel.
 pub fn with_config(name: &str, config: &str, cpus: u32, memory_mib: u32) -> Setup {
     let modules = vec![

@@ -4,7 +4,8 @@ use anyhow::{Context as _, Result, ensure};
 use control::Counters;
 use serde_json::Value;
 
-use crate::guests::{Guest, address, server};
+use crate::guests::{Guest, address, scheduling, server};
+use crate::machine::Setup;
 use crate::scenario::{Context, EVERYWHERE, QEMU, Scenario, seconds};
 
 /// These scenarios.
@@ -23,6 +24,13 @@ pub fn list() -> Vec<Scenario> {
             platforms: QEMU,
             slow_on_bochs: false,
             run: two_guests_iperf,
+        },
+        Scenario {
+            name: "per-device",
+            about: "seven guests on one engine with `scheduling = \"per-device\"`, each reaches all others",
+            platforms: QEMU,
+            slow_on_bochs: false,
+            run: per_device,
         },
         Scenario {
             name: "seven-guests",
@@ -93,6 +101,14 @@ fn two_guests_iperf(context: &mut Context<'_>) -> Result<()> {
 }
 
 fn seven_guests(context: &mut Context<'_>) -> Result<()> {
+    among_seven(context, |guests| server("seven-guests", guests))
+}
+
+fn per_device(context: &mut Context<'_>) -> Result<()> {
+    among_seven(context, |guests| scheduling(server("per-device", guests), "per-device"))
+}
+
+fn among_seven(context: &mut Context<'_>, setup: fn(&[Guest]) -> Setup) -> Result<()> {
     const PINGS: u64 = 10;
     let guest = |number: usize| {
         let others = (1..=7).filter(|other| *other != number);
@@ -100,7 +116,7 @@ fn seven_guests(context: &mut Context<'_>) -> Result<()> {
         others.fold(guest, |guest, other| guest.then(format!("ping:{PINGS}:{}", address(other)))).then("wait")
     };
     let guests: Vec<Guest> = (1..=7).map(guest).collect();
-    let mut session = context.boot(&server("seven-guests", &guests))?;
+    let mut session = context.boot(&setup(&guests))?;
     let (mut pairs, mut answered) = (0_u64, 0);
     for guest in &guests {
         for _ in 1..guests.len() {
