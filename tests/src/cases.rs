@@ -3,6 +3,7 @@
 pub mod boot;
 pub mod exitless;
 pub mod exits;
+pub mod hostile;
 pub mod isolation;
 pub mod ixgbe;
 pub mod life;

@@ -28,6 +28,7 @@ pub struct Requests {
 
 const COMPLETIONS: &[Completion] = &[
     Completion { name: "inject", platforms: EVERYWHERE, exits: true, owns_apic: false },
+    Completion { name: "posted", platforms: &[Platform::Bochs], exits: false, owns_apic: false },
     Completion { name: "direct", platforms: EVERYWHERE, exits: false, owns_apic: true },
 ];
 

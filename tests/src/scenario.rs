@@ -91,6 +91,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(cases::isolation::list());
     list.extend(cases::exits::list());
     list.extend(cases::probe::list());
+    list.extend(cases::hostile::list());
     list.extend(cases::exitless::list());
     list.extend(cases::posted::list());
     list.extend(cases::ixgbe::list());

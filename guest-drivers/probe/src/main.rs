@@ -17,6 +17,7 @@
 //!   - `tests`: every test of `tests.rs`;
 //!   - `singles:N`, `requests:N`, `stream:N`: I/O, see `load.rs`; the latter two want a peer that does `serve`. Before and
 //!     after it the guest says `ready` and waits until a line has been typed, so that its counters can be read;
+//!   - `abuse:N`: N rounds each of what must harm nobody else, see `abuse.rs`; `fall` and `stick`: what ends the guest;
 //!   - `serve`: answers the peer for as long as the guest lives.
 //! - `peer=02:00:00:00:00:02`: who the peer is.
 //! - `only=TEXT`: only tests with this text in their names.
@@ -26,6 +27,7 @@
 #![no_std]
 #![no_main]
 
+mod abuse;
 mod apic;
 mod device;
 mod events;
@@ -56,7 +58,7 @@ fn main(machine: &Machine) -> ! {
 }
 
 /// Actions, and which of them is at work: after a panic, whoever waits for its result must not wait for ever.
-const ACTIONS: [&str; 5] = ["tests", "singles", "requests", "stream", "serve"];
+const ACTIONS: [&str; 8] = ["tests", "singles", "requests", "stream", "serve", "abuse", "fall", "stick"];
 static AT_WORK: AtomicUsize = AtomicUsize::new(0);
 
 fn act(action: &str, machine: &Machine, device: Option<Parts>, peer: Option<Mac>) {
@@ -71,6 +73,9 @@ fn act(action: &str, machine: &Machine, device: Option<Parts>, peer: Option<Mac>
         ("requests", Ok(count), Some(device), Some(peer)) => load::requests(device, peer, count),
         ("stream", Ok(count), Some(device), Some(peer)) => load::stream(device, peer, count),
         ("serve", _, Some(device), _) => load::serve(device),
+        ("abuse", Ok(rounds), ..) => abuse::all(device, rounds),
+        ("fall", ..) => abuse::fall(),
+        ("stick", ..) => abuse::stick(),
         _ => Err("no such action, or no network device, peer or count for it"),
     };
     if let Err(why) = result {

@@ -1,0 +1,217 @@
+//! What a guest may do to its own interrupts, and must harm nobody else by: done in earnest, again and again, while
+//! neighbours count what happens to them.
+//!
+//! Each abuse says how many rounds it made and how many interrupts of its own arrived meanwhile: as many as it asked
+//! for. Two do not end by themselves: [`fall`] is ended by the machine, as a triple fault, and [`stick`] by whoever kills
+//! the guest.
+
+#![allow(unsafe_code, reason = "moves and rewrites the IDT")]
+
+use core::arch::asm;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use bare::virtio_pci::Parts;
+use bare::{cpu, trap};
+
+use crate::apic::{self, msr};
+use crate::events;
+use crate::load;
+use crate::report::say;
+use crate::time;
+
+const VECTOR: u8 = 0x41;
+const IDT_BYTES: usize = 4096;
+const GATE_BYTES: usize = 16;
+/// P, in the upper half of a gate's first word.
+const PRESENT: u64 = 1 << 47;
+
+/// Room for an IDT that does not begin where a page does.
+#[repr(align(4096))]
+struct Room([AtomicU64; 2 * IDT_BYTES / 8]);
+static ROOM: Room = Room([const { AtomicU64::new(0) }; 2 * IDT_BYTES / 8]);
+
+/// All that end by themselves, one after another.
+pub fn all(parts: Option<Parts>, rounds: u32) -> Result<(), &'static str> {
+    for (name, abuse) in [
+        ("icr", icr as fn(u32) -> Result<u32, &'static str>),
+        ("idt-across-pages", idt_across_pages),
+        ("idt-writes", idt_writes),
+        ("every-vector", every_vector),
+        ("tpr", tpr),
+    ] {
+        events::clear();
+        said(name, rounds, abuse(rounds)?);
+    }
+    if let Some(parts) = parts {
+        events::clear();
+        said("msix-masks", rounds, load::masked(parts, rounds)?);
+    }
+    say!("\"do\":\"abuse\",\"rounds\":{rounds}");
+    Ok(())
+}
+
+fn said(name: &str, rounds: u32, arrived: u32) {
+    say!("\"do\":\"abused\",\"what\":\"{name}\",\"rounds\":{rounds},\"arrived\":{arrived}");
+}
+
+/// An interrupt of its own in each round; whether all have come.
+fn ask_and_take(vector: u8) -> Result<(), &'static str> {
+    let before = trap::arrived(vector);
+    apic::self_ipi(vector);
+    if time::wait(|| trap::arrived(vector) != before) { Ok(()) } else { Err("an interrupt of its own did not arrive") }
+}
+
+/// Writes of the ICR of every kind, most of them to processors that there are not.
+fn icr(rounds: u32) -> Result<u32, &'static str> {
+    const FIXED: u64 = 0;
+    const LOWEST: u64 = 1 << 8;
+    const SMI: u64 = 2 << 8;
+    const RESERVED: u64 = 3 << 8;
+    const NMI: u64 = 4 << 8;
+    const INIT: u64 = 5 << 8;
+    const STARTUP: u64 = 6 << 8;
+    const EXTERNAL: u64 = 7 << 8;
+    const LOGICAL: u64 = 1 << 11;
+    const OTHERS: u64 = 3 << 18;
+    let kinds = [FIXED, LOWEST, SMI, RESERVED, NMI, INIT, STARTUP, EXTERNAL];
+    let before = trap::arrived(VECTOR);
+    for round in 0..rounds {
+        let kind = kinds[round as usize % kinds.len()];
+        let to = u64::from(1 + round / 8 % 255) << 32;
+        let vector = u64::from(round) & 0xff;
+        for value in [
+            to | kind | vector,
+            kind | OTHERS | vector,
+            logical | LOGICAL | kind | vector,
+            u64::MAX << 32 | kind | OTHERS,
+        ] {
+            // Some are refused with #GP, which is as good.
+            let _ = cpu::write_msr(msr::ICR, value);
+        }
+        ask_and_take(VECTOR)?;
+    }
+    Ok(trap::arrived(VECTOR) - before)
+}
+
+/// Where the IDT is.
+fn idt() -> u64 {
+    let mut pointer = [0_u16; 5];
+    // SAFETY: stores exactly ten bytes.
+    unsafe { asm!("sidt [{}]", in(reg) pointer.as_mut_ptr(), options(nostack, preserves_flags)) };
+    pointer[1..].iter().rev().fold(0, |base, word| base << 16 | u64::from(*word))
+}
+
+/// Loads an IDT of `bytes` bytes from `base`.
+fn load_idt(base: u64, bytes: usize) {
+    let limit = bytes.saturating_sub(1) as u64 & 0xffff;
+    let pointer = [base << 16 | limit, base >> 48];
+    // SAFETY: either it is a copy of the table in use, or the guest is to fall over it.
+    unsafe { asm!("lidt [{}]", in(reg) &pointer, options(readonly, nostack, preserves_flags)) };
+}
+
+/// A word of the IDT in use.
+fn gate_word(base: u64, at: usize) -> &'static AtomicU64 {
+    // SAFETY: the IDT is a static table of atomic words (trap.rs), 4 KiB long.
+    unsafe { AtomicU64::from_ptr(core::ptr::with_exposed_provenance_mut((base as usize) + at % IDT_BYTES / 8 * 8)) }
+}
+
+/// The IDT moved to where it lies across two pages, and back.
+fn idt_across_pages(rounds: u32) -> Result<u32, &'static str> {
+    let (home, before) = (idt(), trap::arrived(VECTOR));
+    let (away, offset) = (ROOM.0.as_ptr() as u64, IDT_BYTES / 2);
+    for at in (0..IDT_BYTES).step_by(8) {
+        ROOM.0[(offset + at) / 8].store(gate_word(home, at).load(Relaxed), Relaxed);
+    }
+    for _ in 0..rounds {
+        load_idt(away + offset as u64, IDT_BYTES);
+        let moved = ask_and_take(VECTOR);
+        load_idt(home, IDT_BYTES);
+        moved?;
+    }
+    Ok(trap::arrived(VECTOR) - before)
+}
+
+/// Gates written while interrupts arrive, from the timer too.
+fn idt_writes(rounds: u32) -> Result<u32, &'static str> {
+    const UNUSED: usize = 0x77;
+    let (home, before) = (idt(), trap::arrived(VECTOR));
+    for round in 0..rounds {
+        if round % 16 == 0 {
+            apic::watchdog();
+        }
+        let gate = gate_word(home, UNUSED * GATE_BYTES);
+        let old = gate.load(Relaxed);
+        gate.store(old ^ PRESENT, Relaxed);
+        let taken = ask_and_take(VECTOR);
+        gate.store(old, Relaxed);
+        taken?;
+    }
+    apic::stop_timer();
+    Ok(trap::arrived(VECTOR) - before)
+}
+
+/// Every vector there is for interrupts, whichever of them somebody else would like to keep.
+fn every_vector(rounds: u32) -> Result<u32, &'static str> {
+    let before = trap::all_arrived();
+    for round in 0..rounds {
+        // 0xFF is the spurious interrupt's.
+        ask_and_take(0x20 + (round % 0xdf) as u8)?;
+    }
+    Ok(trap::all_arrived() - before)
+}
+
+/// The task priority raised, with interrupts open and one waiting behind it.
+fn tpr(rounds: u32) -> Result<u32, &'static str> {
+    let before = trap::arrived(VECTOR);
+    for round in 0..rounds {
+        bare::cpu::wrmsr(msr::TPR, 0xff);
+        let waiting = trap::arrived(VECTOR);
+        apic::self_ipi(VECTOR);
+        // Once for long.
+        time::open_us(if round == 0 { 200_000 } else { 10 });
+        if trap::arrived(VECTOR) != waiting {
+            return Err("an interrupt arrived that the task priority should have held back");
+        }
+        bare::cpu::wrmsr(msr::TPR, 0);
+        if !time::wait(|| trap::arrived(VECTOR) != waiting) {
+            return Err("an interrupt did not arrive when the task priority had fallen");
+        }
+    }
+    Ok(trap::arrived(VECTOR) - before)
+}
+
+/// Points LIDT at nonsense, and lets an interrupt come: a triple fault.
+pub fn fall() -> ! {
+    for (base, bytes) in [(0xdead_0000_0000, 1), (u64::MAX >> 17, IDT_BYTES), (0x1_0000_0000_0000 - 8, IDT_BYTES)] {
+        load_idt(base, bytes);
+    }
+    apic::self_ipi(VECTOR);
+    loop {
+        cpu::open_interrupts(10);
+    }
+}
+
+/// Raises #DB in the delivery of #DB, for ever if the CPU does it at all, with interrupts closed.
+pub fn stick() -> ! {
+    // The task register that the boot protocol left has its segment at address 0: IST1 is at 0x24 there (SDM vol. 3A 8.7).
+    const STACK: u64 = 0x8_0000;
+    bare::memory::write64(0x24, STACK);
+    let gate = gate_word(idt(), GATE_BYTES);
+    gate.store(gate.load(Relaxed) | 1 << 32, Relaxed);
+    say!("\"do\":\"stick\"");
+    // SAFETY: nothing of this program goes on after it. DR0 is the first word that the delivery pushes; DR7 watches it for
+    // stores of eight bytes.
+    unsafe {
+        asm!(
+            "cli",
+            "mov dr0, {at}",
+            "mov dr7, {watch}",
+            "2:",
+            ".byte 0xf1", // INT1
+            "jmp 2b",
+            at = in(reg) STACK - 8,
+            watch = in(reg) 0x9_0402_u64,
+            options(noreturn),
+        )
+    }
+}

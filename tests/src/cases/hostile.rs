@@ -1,0 +1,79 @@
+//! Guests that abuse their own interrupts, in every mode of completion: they harm themselves, and nobody else.
+
+use anyhow::{Result, ensure};
+use control::{Command, GuestState, StopReason};
+
+use super::network::number;
+use crate::modes;
+use crate::probes::{Probe, act, server};
+use crate::scenario::{Context, EVERYWHERE, Scenario, seconds};
+
+/// Rounds of each abuse.
+const ROUNDS: u64 = 500;
+const ROUNDS_ON_BOCHS: u64 = 50;
+/// Abuses that end by themselves.
+const ABUSES: [&str; 6] = ["icr", "idt-across-pages", "idt-writes", "every-vector", "tpr", "msix-masks"];
+/// Requests of the neighbours meanwhile, and again after it.
+const REQUESTS: u64 = 2_000;
+const REQUESTS_ON_BOCHS: u64 = 300;
+
+/// These scenarios.
+pub fn list() -> Vec<Scenario> {
+    vec![Scenario {
+        name: "hostile",
+        about: "guests flood their ICR, move and rewrite their IDT, mask MSI-X, raise their TPR, loop in #DB: their neighbours lose nothing",
+        platforms: EVERYWHERE,
+        slow_on_bochs: true,
+        run: hostile,
+    }]
+}
+
+fn hostile(context: &mut Context<'_>) -> Result<()> {
+    let (rounds, requests) = (context.times(ROUNDS, ROUNDS_ON_BOCHS), context.times(REQUESTS, REQUESTS_ON_BOCHS));
+    for mode in modes::completions(context.platform()) {
+        let mode = mode.name;
+        let neighbours = [
+            Probe::new(1, mode, "serve"),
+            Probe::new(2, mode, &format!("requests:{requests},requests:{requests}")).peer(1),
+        ];
+        let [server_probe, client] = &neighbours;
+        let abuser = Probe::new(3, mode, &format!("abuse:{rounds},stick"));
+        let faller = Probe::new(4, mode, "fall");
+        let probes = [server_probe.clone(), client.clone(), abuser.clone(), faller.clone()];
+        let mut session = context.boot(&server("hostile", &probes))?;
+
+        // It has fallen by itself; what is left of it is started again, and falls again.
+        for _ in 0..2 {
+            let reason = session.state(&faller.name(), GuestState::Stopped, seconds(60))?;
+            ensure!(
+                reason == Some(StopReason::TripleFault),
+                "{mode}: the IDT of nonsense ended its guest by {reason:?}"
+            );
+            session.ask(Command::Start(faller.name()), seconds(20))?;
+        }
+        let (answered, _) = act(&mut session, &client.name(), "requests")?;
+        context.figures.exactly(
+            &format!("{mode}: neighbour's requests answered"),
+            number(&answered, "count")?,
+            requests,
+        )?;
+        for what in ABUSES {
+            let said = session.result(&abuser.name(), "abused", seconds(120))?;
+            ensure!(said["what"] == what, "{mode}: expected {what}, got {said}");
+            context.figures.exactly(
+                &format!("{mode}: interrupts of the guest that does {what}"),
+                number(&said, "arrived")?,
+                number(&said, "rounds")?,
+            )?;
+        }
+        session.result(&abuser.name(), "stick", seconds(60))?;
+        // While it is stuck the neighbours go on, and it can be killed.
+        let (answered, _) = act(&mut session, &client.name(), "requests")?;
+        context.figures.exactly(&format!("{mode}: and while it is stuck"), number(&answered, "count")?, requests)?;
+        session.ask(Command::Kill(abuser.name()), seconds(20))?;
+        let reason = session.state(&abuser.name(), GuestState::Stopped, seconds(60))?;
+        ensure!(reason == Some(StopReason::Killed), "{mode}: the stuck guest ended by {reason:?}");
+        session.shut_down()?;
+    }
+    Ok(())
+}
