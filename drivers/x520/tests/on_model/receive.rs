@@ -216,8 +216,8 @@ fn damaged_short_and_missed_frames_are_counted_and_none_come() {
     b.pass(1_000_001);
     let s = b.nic.statistics();
     assert_eq!((s.crc_errors, s.length_errors, s.recoveries), (1, 2, 0));
-    assert_eq!(s.received + s.missed, 20_000);
-    assert!(s.missed > 0);
+    assert_eq!(s.received, 20_000, "with those that were missed");
+    assert!((1..20_000).contains(&s.missed));
     b.clean();
 }
 
