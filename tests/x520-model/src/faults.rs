@@ -9,6 +9,8 @@ pub struct Faults {
     pub transmit_stalled: bool,
     /// Frames are sent but their descriptors never written back.
     pub no_write_back: bool,
+    /// Receive descriptors are written back with an error and a length that no buffer has.
+    pub bad_write_back: bool,
     /// CTRL.RST never clears.
     pub reset_hangs: bool,
     /// STATUS keeps saying that DMA is under way.

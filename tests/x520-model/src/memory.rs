@@ -31,15 +31,24 @@ struct Grant {
 
 #[derive(Debug)]
 struct Inner {
+    /// What was allocated for all of it, and from where on it is used.
+    backing: NonNull<[u128]>,
     host: NonNull<u8>,
     len: usize,
     used: usize,
     grants: Vec<Grant>,
 }
 
-// SAFETY: the backing is leaked and every access goes through the mutex, or through the pointers that `allocate` hands
-// out, whose users order themselves by the device's registers.
+// SAFETY: it owns its backing, and every access goes through the mutex, or through the pointers that `allocate` hands out,
+// whose users order themselves by the device's registers.
 unsafe impl Send for Inner {}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // SAFETY: `new` has made it of a box, and nobody has it any more.
+        drop(unsafe { Box::from_raw(self.backing.as_ptr()) });
+    }
+}
 
 /// Memory of a test, reached at bus addresses that differ from the host's. Clones are the same memory.
 #[derive(Clone, Debug)]
@@ -60,16 +69,17 @@ impl Memory {
     /// Bus address of its first byte: above 4 GiB, so that a lost upper half shows.
     pub const BASE: u64 = 0x12_3450_0000;
 
-    /// Of `len` bytes, none granted. The backing is leaked: tests are short.
+    /// Of `len` bytes, none granted. It lives as long as the last of its clones.
     ///
     /// # Panics
     /// There is not so much.
     #[must_use]
     pub fn new(len: usize) -> Self {
-        let words = vec![0u128; len.div_ceil(16) + 256].leak();
-        let start = words.as_mut_ptr().cast::<u8>();
+        let words = vec![0u128; len.div_ceil(16) + 256].into_boxed_slice();
+        let backing = NonNull::new(Box::into_raw(words)).expect("not null");
+        let start = backing.as_ptr().cast::<u8>();
         let host = NonNull::new(start.wrapping_add(start.align_offset(4096))).expect("not null");
-        Self(Arc::new(Mutex::new(Inner { host, len, used: 0, grants: Vec::new() })))
+        Self(Arc::new(Mutex::new(Inner { backing, host, len, used: 0, grants: Vec::new() })))
     }
 
     fn with<T>(&self, f: impl FnOnce(&mut Inner) -> T) -> T {

@@ -170,9 +170,10 @@ impl Model {
             let last = i + 1 == pieces;
             let words =
                 if legacy { legacy_words(w, piece, last, strip) } else { self.advanced_words(w, piece, last, strip) };
+            let wrong = if self.faults.bad_write_back { 0xffff << 32 | 1 << 29 } else { 0 };
             let mut out = [0; 16];
             out[..8].copy_from_slice(&words[0].to_le_bytes());
-            out[8..].copy_from_slice(&words[1].to_le_bytes());
+            out[8..].copy_from_slice(&(words[1] | wrong).to_le_bytes());
             if !self.faults.no_write_back && !self.dma_write(who, at, &out) {
                 return self.halt_receive(q);
             }

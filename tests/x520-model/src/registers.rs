@@ -183,6 +183,10 @@ registers! {
     Ipsrxsalt "IPSRXSALT" [0x08e2c + 4 x 1] ReadWrite 0 "8.2.3.14"
     Ipsrxmod "IPSRXMOD" [0x08e30 + 4 x 1] ReadWrite 0 "8.2.3.14"
     Fdirctrl "FDIRCTRL" [0x0ee00 + 4 x 1] ReadWrite 0 "8.2.3.20"
+    Fdirhash "FDIRHASH" [0x0ee28 + 4 x 1] ReadWrite 0 "8.2.3.20"
+    Fdircmd "FDIRCMD" [0x0ee2c + 4 x 1] ReadWrite 0 "8.2.3.20"
+    Fdirhkey "FDIRHKEY" [0x0ee68 + 4 x 1] ReadWrite 0 "8.2.3.20"
+    Fdirskey "FDIRSKEY" [0x0ee6c + 4 x 1] ReadWrite 0 "8.2.3.20"
     Fdirmatch "FDIRMATCH" [0x0ee58 + 4 x 1] ReadClear 0 "8.2.3.20"
     Fdirmiss "FDIRMISS" [0x0ee5c + 4 x 1] ReadClear 0 "8.2.3.20"
 

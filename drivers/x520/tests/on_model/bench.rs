@@ -54,7 +54,7 @@ impl Bench {
         let mut model = Model::new(device, Box::new(memory.clone()));
         model.set_cable(true);
         let model = Rc::new(RefCell::new(model));
-        // SAFETY: the block was just allocated and is the driver's alone; it is leaked, so it outlives the model.
+        // SAFETY: the block was just allocated and is the driver's alone; the bench keeps its memory as long as the driver.
         let buffer = unsafe { DmaBuffer::new(own.host, own.bus, own.len) };
         let nic = X520::new(Port(model.clone()), buffer, config, filter).expect("a good configuration");
         Self { model, memory, own, nic, now: 20_000 }

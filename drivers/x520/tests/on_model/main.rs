@@ -6,7 +6,6 @@
 mod bench;
 mod bring_up;
 mod offloads;
-mod random;
 mod receive;
 mod recovery;
 mod registers;
