@@ -12,7 +12,7 @@ use crate::filter::{self, Filter};
 use crate::nic::{Limits, Link, Nic, Outcome, Outgoing, Received, Refused, Statistics};
 use crate::offload::MAX_HEADER;
 use crate::receive::{BUFFER_BYTES, ReceiveQueue};
-use crate::registers::{Bus, LINKS, RDH, Registers};
+use crate::registers::{Bus, LINKS, RDH, RDT, Registers};
 use crate::rss;
 use crate::statistics;
 use crate::transmit::{MAX_SEGMENTS, TransmitQueue};
@@ -268,8 +268,8 @@ impl<R: Registers, T> X520<R, T> {
         }
     }
 
-    /// Reads the counters. True: receive is hung. Frames were missed while the queues, looked at, had none, or a
-    /// descriptor was left out.
+    /// Reads the counters. True: receive is hung. Frames were missed while the queues, looked at, had none; a descriptor
+    /// was left out; or the device has not heard of what it was given.
     fn read_statistics(&mut self, now: u64) -> bool {
         let before = self.statistics;
         statistics::read(&self.bus, &mut self.statistics);
@@ -283,6 +283,7 @@ impl<R: Registers, T> X520<R, T> {
             let now = queue.awaited().filter(|next| self.bus.read(&RDH, n) != *next);
             hung |= now.is_some() && now == *skipped;
             *skipped = now;
+            hung |= self.bus.read(&RDT, n) != queue.tail();
         }
         hung
     }

@@ -12,7 +12,7 @@ pub(crate) const MAX_HEADER: usize = 128;
 
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
-const VLAN: u16 = 0x8100;
+pub(crate) const VLAN: u16 = 0x8100;
 const TCP: u8 = 6;
 /// Offset of the checksum in TCP's header.
 const TCP_CHECKSUM: u16 = 16;

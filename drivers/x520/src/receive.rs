@@ -53,6 +53,11 @@ impl ReceiveQueue {
         bus.write(&RDT, self.index, self.next.wrapping_sub(1) & self.ring.mask());
     }
 
+    /// Where the device was told that the ring ends.
+    pub(crate) fn tail(&self) -> u32 {
+        self.next.wrapping_sub(self.ready).wrapping_sub(1) & self.ring.mask()
+    }
+
     /// The descriptor that is waited for, if the device has not written it back.
     pub(crate) fn awaited(&self) -> Option<u32> {
         let status = ReceiveStatus::from_bits(self.ring.view().status(self.next));

@@ -9,8 +9,8 @@ use alloc::vec;
 
 use crate::descriptor::{ContextHigh, TYPE_DATA, TransmitData};
 use crate::dma::Ring;
-use crate::nic::{Outcome, Outgoing, Refused, Segment};
-use crate::offload::{MAX_HEADER, plan};
+use crate::nic::{Offload, Outcome, Outgoing, Refused, Segment};
+use crate::offload::{MAX_HEADER, VLAN, plan};
 use crate::registers::{Bus, Registers, TDT};
 
 /// Segments of a frame: 38 descriptors are allowed (7.2.1.1), of which one is the header's.
@@ -59,6 +59,63 @@ pub(crate) struct TransmitQueue<T> {
     contexts: [Option<[u64; 2]>; 2],
     /// The context to replace next.
     victim: u8,
+    /// What the last planned frame was, whose context stands until another is planned.
+    recent: Recent,
+}
+
+/// What a frame's descriptors say, but for lengths and addresses.
+#[derive(Clone, Copy)]
+struct Kind {
+    /// The first one, without PAYLEN.
+    first: u64,
+    /// The others.
+    each: u64,
+    /// Bytes of the shortest frame that can be so.
+    least: u32,
+}
+
+impl Kind {
+    /// Nothing is done to it.
+    const PLAIN: Self = Self { first: DATA, each: DATA, least: MIN_FRAME };
+}
+
+/// A kind, and what makes another frame one of the same: a guest sends many in a row.
+#[derive(Clone, Copy)]
+struct Recent {
+    offload: Offload,
+    /// Ethernet type, and version and length of the IP header.
+    start: [u8; 3],
+    kind: Kind,
+}
+
+impl Recent {
+    /// No frame is one: an offload of nothing is not asked for.
+    const NONE: Self =
+        Self { offload: Offload { checksum: None, mss: None, vlan: None }, start: [0; 3], kind: Kind::PLAIN };
+
+    /// What a frame leaves for the next. Segmentation changes headers, and behind a tag the IP header is elsewhere: these are
+    /// planned each time.
+    fn of(frame: &Outgoing<'_>, kind: Kind) -> Self {
+        match (frame.offload.mss, frame.offload.checksum, ip_start(frame.header)) {
+            (None, Some(checksum), Some(start)) if start[..2] != VLAN.to_be_bytes() => {
+                // The checksum has to lie within the frame.
+                let least = u32::from(checksum.start) + u32::from(checksum.offset) + 2;
+                Self { offload: frame.offload, start, kind: Kind { least: least.max(MIN_FRAME), ..kind } }
+            }
+            _ => Self::NONE,
+        }
+    }
+
+    #[inline(always)]
+    fn is_of(&self, frame: &Outgoing<'_>) -> bool {
+        self.offload == frame.offload && ip_start(frame.header) == Some(self.start)
+    }
+}
+
+/// Ethernet type and the first byte behind it.
+#[inline(always)]
+fn ip_start(header: &[u8]) -> Option<[u8; 3]> {
+    header.get(12..)?.first_chunk().copied()
 }
 
 impl<T> TransmitQueue<T> {
@@ -78,6 +135,7 @@ impl<T> TransmitQueue<T> {
             newest: 0,
             contexts: [None; 2],
             victim: 0,
+            recent: Recent::NONE,
         }
     }
 
@@ -131,18 +189,24 @@ impl<T> TransmitQueue<T> {
     fn write(&mut self, frame: &Outgoing<'_>, max_frame: u32) -> Result<u32, Refused> {
         // The common shape is written on the spot, if nothing is wrong with it. All else takes the long way.
         let (first, header) = (self.next, frame.header);
+        let kind = if frame.offload.is_none() {
+            Kind::PLAIN
+        } else if self.recent.is_of(frame) {
+            self.recent.kind
+        } else {
+            return self.write_any(frame, max_frame);
+        };
         if let [segment] = frame.segments
-            && frame.offload.is_none()
             && (1..=MAX_HEADER).contains(&header.len())
             && !segment.is_empty()
             && self.has_room(first, 2)
         {
             let total = header.len() as u32 + u32::from(segment.len());
-            if total.wrapping_sub(MIN_FRAME) <= max_frame - MIN_FRAME {
+            if (kind.least..=max_frame).contains(&total) {
                 let address = self.ring.store(first, header);
                 let view = self.ring.view();
-                view.write(first, [address, DATA | header.len() as u64 | u64::from(total) << PAYLEN]);
-                let last = DATA | END | u64::from(segment.len());
+                view.write(first, [address, kind.first | header.len() as u64 | u64::from(total) << PAYLEN]);
+                let last = kind.each | END | u64::from(segment.len());
                 view.write(first.wrapping_add(1), [segment.address(), last]);
                 return Ok(first.wrapping_add(2));
             }
@@ -170,6 +234,8 @@ impl<T> TransmitQueue<T> {
         if total < MIN_FRAME || segments.iter().any(Segment::is_empty) {
             return Err(Refused::Length);
         }
+        // A frame that is refused says nothing on those that follow.
+        self.recent = Recent::NONE;
         let plan = plan(header, total, &frame.offload, max_frame)?;
         // A context and a header, if there are any.
         if !self.has_room(self.next, 2 + segments.len() as u32) {
@@ -196,6 +262,8 @@ impl<T> TransmitQueue<T> {
         }
         // Every descriptor of a frame says what is done to it; length and checksums count in the first.
         let data = DATA | TransmitData::new().with_vle(plan.vle).with_tse(plan.tse).into_bits();
+        let kind = Kind { first: data | options.with_paylen(0).into_bits(), each: data, least: MIN_FRAME };
+        self.recent = Recent::of(frame, kind);
         let mut at = first;
         if !header.is_empty() {
             let address = self.ring.store(at, header);
@@ -268,6 +336,7 @@ impl<T> TransmitQueue<T> {
         (self.clean, self.shown, self.next) = (0, 0, 0);
         self.contexts = [None; 2];
         self.victim = 0;
+        self.recent = Recent::NONE;
         self.draining = false;
     }
 }

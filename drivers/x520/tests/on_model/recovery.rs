@@ -218,3 +218,19 @@ fn a_device_that_leaves_the_bus_keeps_its_frames_until_someone_answers_for_its_d
     assert_eq!(b.reclaim(), tokens(Outcome::Dropped, 0..1));
     assert_eq!(b.nic.outstanding(), 0);
 }
+
+#[test]
+fn a_tail_that_the_device_has_not_heard_of_is_found_out_without_a_frame_being_lost() {
+    let mut b = Bench::up(x520::Config { receive_queues: 2, ..small() });
+    (0..63).for_each(|i| b.deliver(&frame(60, i)));
+    b.run();
+    b.model.borrow_mut().faults.gone = true;
+    b.nic.receive(0, 63, |_| ());
+    b.model.borrow_mut().faults.gone = false;
+    b.pass(1_000_001);
+    assert_eq!(b.nic.statistics().recoveries, 1);
+    b.until_up();
+    b.deliver(&frame(60, 1));
+    assert_eq!(b.received(0).len(), 1);
+    b.clean();
+}
