@@ -55,6 +55,15 @@ pub struct PartialChecksum {
     pub offset: u16,
 }
 
+impl PartialChecksum {
+    /// The byte behind it in the frame.
+    #[must_use]
+    #[inline(always)]
+    pub const fn end(&self) -> u32 {
+        self.start as u32 + self.offset as u32 + 2
+    }
+}
+
 /// What the device is to do to a frame on its way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offload {

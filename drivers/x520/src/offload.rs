@@ -12,7 +12,7 @@ pub(crate) const MAX_HEADER: usize = 128;
 
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
-pub(crate) const VLAN: u16 = 0x8100;
+const VLAN: u16 = 0x8100;
 const TCP: u8 = 6;
 /// Offset of the checksum in TCP's header.
 const TCP_CHECKSUM: u16 = 16;
@@ -39,8 +39,11 @@ pub(crate) struct Plan {
     pub patches: [Option<(usize, u16)>; 3],
 }
 
+/// Second word of every context.
+const CONTEXT: ContextHigh = ContextHigh::new().with_dtyp(TYPE_CONTEXT).with_dext(true);
+
 /// Where a frame's headers are.
-struct Layout {
+pub(crate) struct Layout {
     v4: bool,
     maclen: usize,
     iplen: usize,
@@ -51,6 +54,7 @@ fn field(header: &[u8], at: usize) -> Option<u16> {
 }
 
 impl Layout {
+    #[inline(always)]
     fn of(header: &[u8], start: u16) -> Option<Self> {
         let (kind, maclen) = match field(header, 12)? {
             VLAN => (field(header, 16)?, 18),
@@ -67,6 +71,25 @@ impl Layout {
     }
 }
 
+/// The context of a frame that wants a checksum, and where its headers are. None: the header does not bear it out.
+#[inline(always)]
+pub(crate) fn checksum_context(
+    header: &[u8],
+    checksum: PartialChecksum,
+    vlan: Option<u16>,
+) -> Option<([u64; 2], Layout)> {
+    let layout = Layout::of(header, checksum.start)?;
+    let l4t = match checksum.offset {
+        TCP_CHECKSUM => L4T_TCP,
+        UDP_CHECKSUM => L4T_UDP,
+        _ => return None,
+    };
+    let low =
+        ContextLow::new().with_vlan(vlan.unwrap_or(0)).into_bits() | (layout.maclen as u64) << 9 | layout.iplen as u64;
+    let high = CONTEXT.with_ipv4(layout.v4).with_l4t(l4t);
+    Some(([low, high.into_bits()], layout))
+}
+
 /// Plans a frame of `total` bytes that begins with `header`, on a device whose longest frame has `max_frame` bytes
 /// without VLAN tag.
 pub(crate) fn plan(header: &[u8], total: u32, offload: &Offload, max_frame: u32) -> Result<Plan, Refused> {
@@ -75,20 +98,14 @@ pub(crate) fn plan(header: &[u8], total: u32, offload: &Offload, max_frame: u32)
     if offload.mss.is_none() && total > max_frame {
         return Err(Refused::Length);
     }
-    let mut low = ContextLow::new().with_maclen(14).with_vlan(offload.vlan.unwrap_or(0));
-    let mut high = ContextHigh::new().with_dtyp(TYPE_CONTEXT).with_dext(true);
+    let mut context =
+        [ContextLow::new().with_maclen(14).with_vlan(offload.vlan.unwrap_or(0)).into_bits(), CONTEXT.into_bits()];
     if let Some(checksum) = offload.checksum {
-        let layout = Layout::of(header, checksum.start).ok_or(Refused::Offload)?;
-        let l4t = match checksum.offset {
-            TCP_CHECKSUM => L4T_TCP,
-            UDP_CHECKSUM => L4T_UDP,
-            _ => return Err(Refused::Offload),
-        };
-        if u32::from(checksum.start) + u32::from(checksum.offset) + 2 > total {
+        let layout;
+        (context, layout) = checksum_context(header, checksum, offload.vlan).ok_or(Refused::Offload)?;
+        if checksum.end() > total {
             return Err(Refused::Offload);
         }
-        low = low.with_maclen(layout.maclen as u8).with_iplen(layout.iplen as u16);
-        high = high.with_ipv4(layout.v4).with_l4t(l4t);
         plan.txsm = true;
         if let Some(mss) = offload.mss {
             let l4len = segmentation(&mut plan, header, &layout, checksum).ok_or(Refused::Offload)?;
@@ -97,13 +114,13 @@ pub(crate) fn plan(header: &[u8], total: u32, offload: &Offload, max_frame: u32)
             if mss == 0 || headers + u32::from(mss) > max_frame {
                 return Err(Refused::Length);
             }
-            high = high.with_l4len(l4len).with_mss(mss);
+            context[1] = ContextHigh::from_bits(context[1]).with_l4len(l4len).with_mss(mss).into_bits();
         }
     } else if offload.mss.is_some() {
         return Err(Refused::Offload);
     }
     if plan.txsm || plan.vle {
-        plan.context = Some([low.into_bits(), high.into_bits()]);
+        plan.context = Some(context);
     }
     Ok(plan)
 }

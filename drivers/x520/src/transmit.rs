@@ -9,8 +9,8 @@ use alloc::vec;
 
 use crate::descriptor::{ContextHigh, TYPE_DATA, TransmitData};
 use crate::dma::Ring;
-use crate::nic::{Offload, Outcome, Outgoing, Refused, Segment};
-use crate::offload::{MAX_HEADER, VLAN, plan};
+use crate::nic::{Outcome, Outgoing, Refused, Segment};
+use crate::offload::{MAX_HEADER, checksum_context, plan};
 use crate::registers::{Bus, Registers, TDT};
 
 /// Segments of a frame: 38 descriptors are allowed (7.2.1.1), of which one is the header's.
@@ -21,8 +21,11 @@ const MIN_FRAME: u32 = 17;
 /// What every data descriptor says.
 const DATA: u64 = TransmitData::new().with_dtyp(TYPE_DATA).with_dext(true).with_ifcs(true).into_bits();
 const END: u64 = TransmitData::new().with_eop(true).into_bits();
-/// Where PAYLEN stands.
+const TAG: u64 = TransmitData::new().with_vle(true).into_bits();
+const CHECKSUM: u64 = TransmitData::new().with_txsm(true).with_cc(true).into_bits();
+/// Where PAYLEN and IDX stand.
 const PAYLEN: u32 = 46;
+const IDX: u32 = 36;
 const REPORT: u64 = TransmitData::new().with_rs(true).into_bits();
 
 /// Frames that were shown to the device together. Counts run on, like all positions here.
@@ -56,66 +59,10 @@ pub(crate) struct TransmitQueue<T> {
     oldest: u32,
     /// The number that the next frame gets.
     newest: u32,
-    contexts: [Option<[u64; 2]>; 2],
+    /// What the device has in its two slots; all zeroes: nothing.
+    contexts: [[u64; 2]; 2],
     /// The context to replace next.
     victim: u8,
-    /// What the last planned frame was, whose context stands until another is planned.
-    recent: Recent,
-}
-
-/// What a frame's descriptors say, but for lengths and addresses.
-#[derive(Clone, Copy)]
-struct Kind {
-    /// The first one, without PAYLEN.
-    first: u64,
-    /// The others.
-    each: u64,
-    /// Bytes of the shortest frame that can be so.
-    least: u32,
-}
-
-impl Kind {
-    /// Nothing is done to it.
-    const PLAIN: Self = Self { first: DATA, each: DATA, least: MIN_FRAME };
-}
-
-/// A kind, and what makes another frame one of the same: a guest sends many in a row.
-#[derive(Clone, Copy)]
-struct Recent {
-    offload: Offload,
-    /// Ethernet type, and version and length of the IP header.
-    start: [u8; 3],
-    kind: Kind,
-}
-
-impl Recent {
-    /// No frame is one: an offload of nothing is not asked for.
-    const NONE: Self =
-        Self { offload: Offload { checksum: None, mss: None, vlan: None }, start: [0; 3], kind: Kind::PLAIN };
-
-    /// What a frame leaves for the next. Segmentation changes headers, and behind a tag the IP header is elsewhere: these are
-    /// planned each time.
-    fn of(frame: &Outgoing<'_>, kind: Kind) -> Self {
-        match (frame.offload.mss, frame.offload.checksum, ip_start(frame.header)) {
-            (None, Some(checksum), Some(start)) if start[..2] != VLAN.to_be_bytes() => {
-                // The checksum has to lie within the frame.
-                let least = u32::from(checksum.start) + u32::from(checksum.offset) + 2;
-                Self { offload: frame.offload, start, kind: Kind { least: least.max(MIN_FRAME), ..kind } }
-            }
-            _ => Self::NONE,
-        }
-    }
-
-    #[inline(always)]
-    fn is_of(&self, frame: &Outgoing<'_>) -> bool {
-        self.offload == frame.offload && ip_start(frame.header) == Some(self.start)
-    }
-}
-
-/// Ethernet type and the first byte behind it.
-#[inline(always)]
-fn ip_start(header: &[u8]) -> Option<[u8; 3]> {
-    header.get(12..)?.first_chunk().copied()
 }
 
 impl<T> TransmitQueue<T> {
@@ -133,9 +80,8 @@ impl<T> TransmitQueue<T> {
             next: 0,
             oldest: 0,
             newest: 0,
-            contexts: [None; 2],
+            contexts: [[0; 2]; 2],
             victim: 0,
-            recent: Recent::NONE,
         }
     }
 
@@ -187,37 +133,66 @@ impl<T> TransmitQueue<T> {
     /// Writes a frame's descriptors behind `next`, which nobody looks at before it moves. The descriptor behind them.
     #[inline(always)]
     fn write(&mut self, frame: &Outgoing<'_>, max_frame: u32) -> Result<u32, Refused> {
-        // The common shape is written on the spot, if nothing is wrong with it. All else takes the long way.
-        let (first, header) = (self.next, frame.header);
-        let kind = if frame.offload.is_none() {
-            Kind::PLAIN
-        } else if self.recent.is_of(frame) {
-            self.recent.kind
-        } else {
-            return self.write_any(frame, max_frame);
-        };
+        // The common shape, also with a checksum, is written on the spot if nothing is wrong with it. All else takes the long
+        // way.
+        let (header, offload) = (frame.header, &frame.offload);
         if let [segment] = frame.segments
             && (1..=MAX_HEADER).contains(&header.len())
             && !segment.is_empty()
-            && self.has_room(first, 2)
+            && self.has_room(3)
         {
             let total = header.len() as u32 + u32::from(segment.len());
-            if (kind.least..=max_frame).contains(&total) {
-                let address = self.ring.store(first, header);
-                let view = self.ring.view();
-                view.write(first, [address, kind.first | header.len() as u64 | u64::from(total) << PAYLEN]);
-                let last = kind.each | END | u64::from(segment.len());
-                view.write(first.wrapping_add(1), [segment.address(), last]);
-                return Ok(first.wrapping_add(2));
+            if (MIN_FRAME..=max_frame).contains(&total) {
+                if offload.is_none() {
+                    return Ok(self.write_pair(header, segment, DATA, u64::from(total) << PAYLEN));
+                }
+                if let (Some(checksum), None) = (offload.checksum, offload.mss)
+                    && checksum.end() <= total
+                    && let Some((context, _)) = checksum_context(header, checksum, offload.vlan)
+                {
+                    let options = CHECKSUM | self.context(context) << IDX | u64::from(total) << PAYLEN;
+                    let each = if offload.vlan.is_some() { DATA | TAG } else { DATA };
+                    return Ok(self.write_pair(header, segment, each, options));
+                }
             }
         }
         self.write_any(frame, max_frame)
     }
 
+    /// Writes two descriptors: `each` is what both say, `whole` what the first says of the frame. The descriptor behind them.
+    #[inline(always)]
+    fn write_pair(&mut self, header: &[u8], segment: &Segment, each: u64, whole: u64) -> u32 {
+        let first = self.next;
+        let address = self.ring.store(first, header);
+        let view = self.ring.view();
+        view.write(first, [address, each | whole | header.len() as u64]);
+        view.write(first.wrapping_add(1), [segment.address(), each | END | u64::from(segment.len())]);
+        first.wrapping_add(2)
+    }
+
     /// Whether there are so many descriptors at `next`. One stays free: tail equal to head means that the ring is empty.
     #[inline(always)]
-    fn has_room(&self, next: u32, descriptors: u32) -> bool {
-        next.wrapping_sub(self.clean) + descriptors <= self.ring.mask()
+    fn has_room(&self, descriptors: u32) -> bool {
+        self.next.wrapping_sub(self.clean) + descriptors <= self.ring.mask()
+    }
+
+    /// The slot of a context. If the device does not know it, it is written to the ring first, and `next` moves: the frame
+    /// behind it must not be refused any more.
+    #[inline(always)]
+    fn context(&mut self, words: [u64; 2]) -> u64 {
+        if words == self.contexts[0] {
+            return 0;
+        }
+        if words == self.contexts[1] {
+            return 1;
+        }
+        let slot = self.victim;
+        self.victim ^= 1;
+        self.contexts[usize::from(slot & 1)] = words;
+        let high = ContextHigh::from_bits(words[1]).with_idx(slot);
+        self.ring.view().write(self.next, [words[0], high.into_bits()]);
+        self.next = self.next.wrapping_add(1);
+        slot.into()
     }
 
     /// As `write`, for any frame.
@@ -234,14 +209,11 @@ impl<T> TransmitQueue<T> {
         if total < MIN_FRAME || segments.iter().any(Segment::is_empty) {
             return Err(Refused::Length);
         }
-        // A frame that is refused says nothing on those that follow.
-        self.recent = Recent::NONE;
         let plan = plan(header, total, &frame.offload, max_frame)?;
         // A context and a header, if there are any.
-        if !self.has_room(self.next, 2 + segments.len() as u32) {
+        if !self.has_room(2 + segments.len() as u32) {
             return Err(Refused::Full);
         }
-        let mut first = self.next;
         let mut options = TransmitData::new()
             .with_vle(plan.vle)
             .with_tse(plan.tse)
@@ -249,21 +221,11 @@ impl<T> TransmitQueue<T> {
             .with_txsm(plan.txsm)
             .with_paylen(plan.paylen);
         if let Some(context) = plan.context {
-            let known = self.contexts.iter().position(|c| *c == Some(context));
-            let slot = known.unwrap_or(usize::from(self.victim));
-            if known.is_none() {
-                self.contexts[slot] = Some(context);
-                self.victim ^= 1;
-                let high = ContextHigh::from_bits(context[1]).with_idx(slot as u8);
-                self.ring.view().write(first, [context[0], high.into_bits()]);
-                first = first.wrapping_add(1);
-            }
-            options = options.with_idx(slot as u8).with_cc(true);
+            options = options.with_idx(self.context(context) as u8).with_cc(true);
         }
+        let first = self.next;
         // Every descriptor of a frame says what is done to it; length and checksums count in the first.
         let data = DATA | TransmitData::new().with_vle(plan.vle).with_tse(plan.tse).into_bits();
-        let kind = Kind { first: data | options.with_paylen(0).into_bits(), each: data, least: MIN_FRAME };
-        self.recent = Recent::of(frame, kind);
         let mut at = first;
         if !header.is_empty() {
             let address = self.ring.store(at, header);
@@ -310,12 +272,18 @@ impl<T> TransmitQueue<T> {
     #[inline(always)]
     fn give_back(&mut self, end: u32, mut done: impl FnMut(T)) {
         let mask = self.ring.mask();
-        while self.oldest != end {
-            let token = self.tokens[(self.oldest & mask) as usize].take();
-            self.oldest = self.oldest.wrapping_add(1);
-            // There is one: it was put there when the frame was taken.
-            if let Some(token) = token {
-                done(token);
+        let count = end.wrapping_sub(self.oldest) as usize;
+        let start = (self.oldest & mask) as usize;
+        self.oldest = end;
+        // In order: those up to the array's end, then those at its begin.
+        let (front, back) = self.tokens.split_at_mut(start);
+        let (now, rest) = (count.min(back.len()), count.saturating_sub(back.len()));
+        for part in [&mut back[..now], &mut front[..rest]] {
+            for slot in part {
+                // There is one: it was put there when the frame was taken.
+                if let Some(token) = slot.take() {
+                    done(token);
+                }
             }
         }
     }
@@ -334,9 +302,8 @@ impl<T> TransmitQueue<T> {
     /// Starts anew at descriptor 0. Nothing waits any more.
     pub(crate) fn restart(&mut self) {
         (self.clean, self.shown, self.next) = (0, 0, 0);
-        self.contexts = [None; 2];
+        self.contexts = [[0; 2]; 2];
         self.victim = 0;
-        self.recent = Recent::NONE;
         self.draining = false;
     }
 }

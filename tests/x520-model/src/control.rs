@@ -54,6 +54,7 @@ impl Model {
         self.set(Reg::Rah, 0, u32::from_le_bytes([e, f, 0, 0x80]));
         self.signalled = 0;
         self.throttle = Throttle::default();
+        self.latched.clear();
         self.flow = Flow::default();
         self.control.clear();
         self.receive = Receive::new();

@@ -1,6 +1,6 @@
 //! The device: its registers, its clock, and what a read and a write do (data sheet 8.2).
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use crate::control::Reset;
 use crate::diagnostic::{Diagnostic, Direction};
@@ -63,6 +63,8 @@ pub struct Model {
     /// Causes for which a message was sent since they were set.
     pub(crate) signalled: u32,
     pub(crate) throttle: Throttle,
+    /// Byte counters whose lower half was read, as they stood then.
+    pub(crate) latched: HashMap<(Reg, usize), u64>,
     /// DMA transactions that were done since power-on: descriptors and data.
     transactions: u64,
     /// Register reads and writes since power-on.
@@ -101,6 +103,7 @@ impl Model {
             sfp: Sfp::default(),
             signalled: 0,
             throttle: Throttle::default(),
+            latched: HashMap::new(),
             transactions: 0,
             accesses: (0, 0),
         };
@@ -193,13 +196,10 @@ impl Model {
             (Reg::Eicr, _) => self.read_eicr(),
             // The causes, which stay: Intel's advice for its erratum on reading EICR.
             (Reg::Eics, _) => self.get(Reg::Eicr, 0),
-            // A pair is cleared by reading its upper half (8.2.3.23).
-            (Reg::Gorcl | Reg::Gotcl | Reg::Torl | Reg::Qbrcl | Reg::Qbtcl, _) => value,
+            (Reg::Gorcl | Reg::Gotcl | Reg::Torl | Reg::Qbrcl | Reg::Qbtcl, _) => self.read_bytes_low(reg, n),
+            (Reg::Gorch | Reg::Gotch | Reg::Torh | Reg::Qbrch | Reg::Qbtch, _) => self.read_bytes_high(reg, n),
             (_, Access::ReadClear) => {
                 self.set(reg, n, 0);
-                if let Some(low) = low_half(reg) {
-                    self.set(low, n, 0);
-                }
                 value
             }
             (Reg::Rxdctl, _) => {
@@ -329,17 +329,6 @@ impl Model {
 pub(crate) const ENABLE: u32 = 1 << 25;
 /// RDRXCTL: DMA initialization is done.
 pub(crate) const DMAIDONE: u32 = 1 << 3;
-
-fn low_half(high: Reg) -> Option<Reg> {
-    Some(match high {
-        Reg::Gorch => Reg::Gorcl,
-        Reg::Gotch => Reg::Gotcl,
-        Reg::Torh => Reg::Torl,
-        Reg::Qbrch => Reg::Qbrcl,
-        Reg::Qbtch => Reg::Qbtcl,
-        _ => return None,
-    })
-}
 
 #[cfg(test)]
 mod tests {

@@ -19,6 +19,24 @@ impl Model {
         self.set(high, n, (sum >> 32) as u32);
     }
 
+    pub(crate) fn read_bytes_low(&mut self, low: Reg, n: usize) -> u32 {
+        let value = self.pair(low, halves(low).1, n);
+        self.latched.insert((low, n), value);
+        value as u32
+    }
+
+    /// Reading the upper half clears both. What was counted since the lower half was read stays: a driver would never know
+    /// of it.
+    pub(crate) fn read_bytes_high(&mut self, high: Reg, n: usize) -> u32 {
+        let low = halves(high).0;
+        let value = self.pair(low, high, n);
+        let read = self.latched.remove(&(low, n)).unwrap_or(value);
+        let rest = value.saturating_sub(read);
+        self.set(low, n, rest as u32);
+        self.set(high, n, (rest >> 32) as u32);
+        (read >> 32) as u32
+    }
+
     /// A frame that passed the filters, without FCS.
     pub(crate) fn count_received(&mut self, frame: &[u8]) {
         let len = frame.len() + FCS;
@@ -57,6 +75,17 @@ impl Model {
     /// Which of the 16 queue counters a queue uses: a byte for each queue in RQSMR or TQSM.
     pub(crate) fn mapped(&self, reg: Reg, queue: usize) -> usize {
         (self.get(reg, queue / 4) >> (queue % 4 * 8) & 0xf) as usize
+    }
+}
+
+/// Both halves of a byte counter, of one of which it is asked.
+fn halves(half: Reg) -> (Reg, Reg) {
+    match half {
+        Reg::Gorcl | Reg::Gorch => (Reg::Gorcl, Reg::Gorch),
+        Reg::Gotcl | Reg::Gotch => (Reg::Gotcl, Reg::Gotch),
+        Reg::Torl | Reg::Torh => (Reg::Torl, Reg::Torh),
+        Reg::Qbrcl | Reg::Qbrch => (Reg::Qbrcl, Reg::Qbrch),
+        _ => (Reg::Qbtcl, Reg::Qbtch),
     }
 }
 
@@ -103,6 +132,11 @@ mod tests {
         m.count_bytes(Reg::Gorcl, Reg::Gorch, 0, 0x1_0000_0005);
         assert_eq!((m.read(Reg::Gorcl.offset(0)), m.read(Reg::Gorcl.offset(0))), (5, 5));
         assert_eq!((m.read(Reg::Gorch.offset(0)), m.read(Reg::Gorcl.offset(0))), (1, 0));
+        m.count_bytes(Reg::Gorcl, Reg::Gorch, 0, 7);
+        assert_eq!(m.read(Reg::Gorcl.offset(0)), 7);
+        m.count_bytes(Reg::Gorcl, Reg::Gorch, 0, 3);
+        assert_eq!((m.read(Reg::Gorch.offset(0)), m.read(Reg::Gorcl.offset(0))), (0, 3), "what came between stays");
+        m.read(Reg::Gorch.offset(0));
         m.count_bytes(Reg::Gorcl, Reg::Gorch, 0, 0x20_0000_0000);
         assert_eq!((m.read(Reg::Gorcl.offset(0)), m.read(Reg::Gorch.offset(0))), (u32::MAX, 0xf));
     }
