@@ -79,6 +79,8 @@ fn icr(rounds: u32) -> Result<u32, &'static str> {
         let kind = kinds[round as usize % kinds.len()];
         let to = u64::from(1 + round / 8 % 255) << 32;
         let vector = u64::from(round) & 0xff;
+        // Bit 0 of a logical destination is this processor.
+        let logical = to & !(1 << 32);
         for value in [
             to | kind | vector,
             kind | OTHERS | vector,
