@@ -56,7 +56,7 @@ pub struct HandOver {
 /// The virtual-APIC page (30.1): register `n` of the x2APIC (MSR 0x800 + n) at byte 16 * n.
 ///
 /// Atomics, because the CPU writes to it while the guest runs; the vCPU's own core writes only while it does not, and so
-/// needs no locked instructions. [`ApicPage::settle`] is the one thing that other cores may do.
+/// needs no locked instructions. [`ApicPage::is_requesting`] is the one thing that other cores may do.
 #[derive(Debug)]
 #[repr(C, align(4096))]
 pub struct ApicPage([AtomicU32; 1024]);
@@ -145,14 +145,10 @@ impl ApicPage {
         })
     }
 
-    /// [`Quirks::posting`](crate::quirk::Quirks::posting): waits until the guest has taken what was requested, for as long as `spins` turns. False: it has
-    /// not, so a notification would be delivered to it at a point where it takes no interrupts. From any core.
-    #[must_use = "false means that the guest must not be notified"]
-    pub fn settle(&self, spins: u32) -> bool {
-        (0..spins).any(|_| {
-            core::hint::spin_loop();
-            self.highest(msr::IRR).is_none()
-        })
+    /// Whether an interrupt waits in VIRR. From any core; only what [`crate::quirk`] works around wants to know.
+    #[must_use]
+    pub fn is_requesting(&self) -> bool {
+        self.highest(msr::IRR).is_some()
     }
 }
 

@@ -19,7 +19,8 @@ pub struct Quirks {
     /// - a guest halted in guest mode sleeps through one, so HLT exits;
     /// - any physical interrupt makes it deliver a virtual one at once that waits for the guest's IF, so nobody is notified
     ///   while something stands in VIRR (`Machine::wake`), and the core has no other interrupts;
-    /// - a notification that finds PIR empty requests vector 0xff, so a late one is taken in the host before each entry.
+    /// - a notification that finds PIR empty requests vector 0xff, so a sender that had to wait looks again whether it is
+    ///   needed, and one that comes late is taken in the host before each entry.
     pub posting: bool,
 }
 

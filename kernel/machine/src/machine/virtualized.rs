@@ -12,6 +12,7 @@ use crate::{
     alarm::Alarm,
     decode,
     lapic::{Delivery, Destination, Message, msr},
+    mailbox::Mailbox,
     posted::{Addresses, ApicPage, Wake},
     vcpu::{Interrupts, Vcpu},
 };
@@ -67,7 +68,7 @@ impl Machine {
             let index = id as usize;
             if let (Some(mailbox), Some(page)) = (self.mailbox(index), self.virtual_apic(index)) {
                 any = true;
-                match self.wake(mailbox.post_virtual(vector), page) {
+                match self.wake(mailbox.post_virtual(vector), mailbox, page) {
                     Wake::Nobody => {}
                     Wake::Notify => signal(Signal::Notify(index)),
                     Wake::Kick => signal(Signal::Kick(index)),
@@ -78,13 +79,27 @@ impl Machine {
     }
 
     /// On Bochs a notification, as any physical interrupt, makes it deliver a virtual interrupt that waits for the guest's
-    /// IF. An NMI does not. (A guest that posts to itself, or runs up to an interrupt of its own making, between the look
-    /// and the notification is not protected; nor is it on any other day on Bochs.)
-    fn wake(&self, wake: Wake, page: &ApicPage) -> Wake {
-        if wake == Wake::Notify && self.takes_late_notifications() && !page.settle(PATIENCE) {
-            return Wake::Kick;
+    /// IF; an NMI does not. And one that finds PIR empty requests vector 0xff, which Linux does not end, so that nothing
+    /// below its priority is ever delivered again. So a sender waits until nothing waits in VIRR, and then tells the guest
+    /// only if what it posted is still there.
+    ///
+    /// (A guest that interrupts itself, or leaves and comes back, in the few instructions between the look and the
+    /// notification is not protected; no other way is left.)
+    fn wake(&self, wake: Wake, mailbox: &Mailbox, page: &ApicPage) -> Wake {
+        if wake != Wake::Notify || !self.takes_late_notifications() {
+            return wake;
         }
-        wake
+        for _ in 0..PATIENCE {
+            let requesting = page.is_requesting();
+            if !mailbox.descriptor().outstanding() {
+                return Wake::Nobody; // its core has looked meanwhile
+            }
+            if !requesting {
+                return Wake::Notify;
+            }
+            core::hint::spin_loop();
+        }
+        Wake::Kick
     }
 
     /// Whether [`Machine::ring`] has anything to look at.

@@ -214,6 +214,32 @@ fn on_bochs_nobody_is_notified_while_an_interrupt_waits() {
 }
 
 #[test]
+fn on_bochs_a_guest_that_came_out_and_took_what_was_posted_is_not_notified_late() {
+    let mut rig = virtualized(Quirks { posting: true, ..Quirks::default() });
+    deliver(&rig, interrupt(0, 0x31));
+    rig.enter(0);
+    assert!(rig.machine.mailbox(0).unwrap().entering_guest());
+    let machine = &rig.machine;
+    let signals = std::thread::scope(|scope| {
+        let sender = scope.spawn(|| {
+            let mut signals = Vec::new();
+            machine.deliver(interrupt(0, 0x32), |s| signals.push(s));
+            signals
+        });
+        let descriptor = machine.mailbox(0).unwrap().descriptor();
+        while !descriptor.outstanding() && !sender.is_finished() {
+            std::thread::yield_now();
+        }
+        // The sender waits because of 0x31, or has given up.
+        let taken = descriptor.take();
+        let signals = sender.join().unwrap();
+        assert!(taken.is_some());
+        signals
+    });
+    assert!(!signals.contains(&Signal::Notify(0)), "PIR is empty: {signals:?}");
+}
+
+#[test]
 fn init_clears_the_page_and_what_was_posted() {
     let mut rig = virtualized(Quirks::default());
     deliver(&rig, interrupt(0, 0x31));
