@@ -24,6 +24,10 @@ const IO: [&str; 9] = [
 pub struct Costs {
     /// Packets in both directions.
     pub packets: u64,
+    /// Of these, packets to it.
+    pub received: u64,
+    /// Packets to or from it that the engine has dropped.
+    pub dropped: u64,
     /// Interrupts that the engine has sent.
     pub interrupts: u64,
     /// Notifications that the engine has received.
@@ -47,12 +51,19 @@ impl Costs {
         }
         Ok(Self {
             packets: ports(|port| port.rx_packets + port.tx_packets),
+            received: ports(|port| port.rx_packets),
+            dropped: ports(|port| port.drops.iter().map(|drop| drop.count).sum()),
             interrupts: ports(|port| port.interrupts),
             kicks: ports(|port| port.kicks),
             exits,
             tsc: counters.tsc,
             tsc_hz: counters.tsc_hz,
         })
+    }
+
+    /// The costs of a guest between two readings of the counters.
+    pub fn between([before, after]: &[Counters; 2], name: &str) -> Result<Self> {
+        Ok(Self::of(after, name)?.since(&Self::of(before, name)?))
     }
 
     /// The costs since then.
@@ -63,6 +74,8 @@ impl Costs {
         });
         Self {
             packets: self.packets.saturating_sub(before.packets),
+            received: self.received.saturating_sub(before.received),
+            dropped: self.dropped.saturating_sub(before.dropped),
             interrupts: self.interrupts.saturating_sub(before.interrupts),
             kicks: self.kicks.saturating_sub(before.kicks),
             exits: exits.filter(|(_, count)| *count > 0).collect(),

@@ -1,10 +1,9 @@
 //! Guests that are probes (guest-drivers/probe), and how one is led through what it does.
 
 use anyhow::Result;
-use control::Command;
+use control::{Command, Counters};
 use serde_json::Value;
 
-use crate::costs::Costs;
 use crate::guests::module_name;
 use crate::machine::{Content, Module, Setup};
 use crate::scenario::seconds;
@@ -95,10 +94,10 @@ pub fn server(name: &str, probes: &[Probe]) -> Setup {
     }
 }
 
-/// Waits until a guest is `ready`, that is, does nothing but wait; what it has cost until then.
-pub fn ready(session: &mut Session, name: &str) -> Result<Costs> {
+/// Waits until a guest is `ready`, that is, does nothing but wait; the counters then.
+pub fn ready(session: &mut Session, name: &str) -> Result<Counters> {
     session.result(name, "ready", seconds(240))?;
-    Costs::of(&session.counters()?, name)
+    session.counters()
 }
 
 /// Lets a guest go on that is ready.
@@ -107,15 +106,15 @@ pub fn go(session: &mut Session, name: &str) -> Result<()> {
     session.ask(input, seconds(20)).map(|_| ())
 }
 
-/// Leads a probe through its next action: what it says of it, and what the action has cost, its beginning and its end
-/// not counted.
-pub fn act(session: &mut Session, name: &str, action: &str) -> Result<(Value, Costs)> {
+/// Leads a probe through its next action: what it says of it, and the counters before and after, its beginning and its
+/// end not counted.
+pub fn act(session: &mut Session, name: &str, action: &str) -> Result<(Value, [Counters; 2])> {
     let before = ready(session, name)?;
     go(session, name)?;
     let said = session.result(name, action, seconds(300))?;
-    let costs = ready(session, name)?.since(&before);
+    let after = ready(session, name)?;
     go(session, name)?;
-    Ok((said, costs))
+    Ok((said, [before, after]))
 }
 
 #[cfg(test)]

@@ -169,7 +169,8 @@ impl<'a> Pair<'a> {
         session.result("p2", "serve", MINUTE)?;
         let loads = [("probe requests", "requests"), ("probe singles", "singles"), ("probe stream", "stream")];
         for (load, action) in loads.into_iter().take(if self.is_corner() { 3 } else { 1 }) {
-            let (said, costs) = probes::act(&mut session, "p1", action)?;
+            let (said, counters) = probes::act(&mut session, "p1", action)?;
+            let costs = Costs::between(&counters, "p1")?;
             let value = |name: &str| said[name].as_f64().with_context(|| format!("no number {name:?} in {said}"));
             let mut gates = Vec::new();
             if action != "stream" {
@@ -243,7 +244,7 @@ impl<'a> Pair<'a> {
 fn standing(session: &mut Session) -> Result<(f64, Costs)> {
     let said = session.result("a", "interrupts", 4 * MINUTE)?;
     let taken = said["eth0"].as_f64().with_context(|| format!("no number of interrupts in {said}"))?;
-    Ok((taken, ready(session, "a")?))
+    Ok((taken, Costs::of(&ready(session, "a")?, "a")?))
 }
 
 /// The figures are there: nothing is to be gained from an orderly end.
