@@ -145,8 +145,8 @@ impl<'a> Pair<'a> {
         let one_by_one = matches!(load, "probe requests" | "linux udp");
         let bound = match one_by_one {
             _ if self.exitless() => Bound::AtMost(0.0),
-            true => Bound::AtLeast((costs.packets / 2 * each * 9 / 10) as f64),
-            false => Bound::None,
+            true if each > 0 => Bound::AtLeast((costs.packets / 2 * each * 9 / 10) as f64),
+            _ => Bound::None,
         };
         if one_by_one && each == 2 {
             // What all of this is against.
