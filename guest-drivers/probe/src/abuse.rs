@@ -78,6 +78,8 @@ fn icr(rounds: u32) -> Result<u32, &'static str> {
     for round in 0..rounds {
         let kind = kinds[round as usize % kinds.len()];
         let to = u64::from(1 + round / 8 % 255) << 32;
+        // Everybody of a cluster that there is not: cluster 0 is the guest's own.
+        let logical = to << 16 | 0xffff << 32;
         let vector = u64::from(round) & 0xff;
         // Bit 0 of a logical destination is this processor.
         let logical = to & !(1 << 32);
