@@ -81,8 +81,6 @@ fn icr(rounds: u32) -> Result<u32, &'static str> {
         // Everybody of a cluster that there is not: cluster 0 is the guest's own.
         let logical = to << 16 | 0xffff << 32;
         let vector = u64::from(round) & 0xff;
-        // Bit 0 of a logical destination is this processor.
-        let logical = to & !(1 << 32);
         for value in [
             to | kind | vector,
             kind | OTHERS | vector,
