@@ -36,7 +36,7 @@ pub fn list() -> Vec<Scenario> {
             name: "exitless",
             about: "1,000 requests and replies: with `direct` no exit for I/O or timer, with `inject` more than one each",
             platforms: EVERYWHERE,
-            slow_on_bochs: false,
+            slow_on_bochs: true,
             run: exitless,
         },
         Scenario {

@@ -28,7 +28,7 @@ pub fn list() -> Vec<Scenario> {
             name: "posted-exitless",
             about: "1,000 requests and replies with posted interrupts: no exit for I/O, an interrupt for each",
             platforms: BOCHS,
-            slow_on_bochs: true,
+            slow_on_bochs: false,
             run: posted_exitless,
         },
         Scenario {
