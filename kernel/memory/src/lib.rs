@@ -8,6 +8,7 @@
 pub mod copy;
 pub mod frames;
 pub mod guest;
+pub mod swap;
 pub mod tables;
 
 pub use guest::{BadAddress, GuestMemory, Region};

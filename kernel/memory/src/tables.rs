@@ -42,15 +42,15 @@ pub enum Format {
     Ept,
 }
 
-const PRESENT: u64 = 1;
-const WRITE: u64 = 1 << 1;
+pub(crate) const PRESENT: u64 = 1;
+pub(crate) const WRITE: u64 = 1 << 1;
 const USER: u64 = 1 << 2;
 const PCD_PWT: u64 = 1 << 4 | 1 << 3;
-const LARGE: u64 = 1 << 7;
+pub(crate) const LARGE: u64 = 1 << 7;
 const NO_EXECUTE: u64 = 1 << 63;
 const EPT_EXECUTE: u64 = 1 << 2;
 const EPT_WRITE_BACK: u64 = 6 << 3;
-const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+pub(crate) const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
 impl Format {
     fn table(self) -> u64 {
@@ -133,6 +133,11 @@ impl Tables {
     #[must_use]
     pub fn root(&self) -> u64 {
         self.root
+    }
+
+    /// The entry that leads to a table.
+    pub(crate) fn table_entry(&self, table: u64) -> u64 {
+        table | self.format.table()
     }
 
     /// Maps `len` bytes at `from` to `to`.
@@ -238,7 +243,7 @@ impl Tables {
     }
 }
 
-fn entry(table: u64, at: u64, level: u32) -> *mut u64 {
+pub(crate) fn entry(table: u64, at: u64, level: u32) -> *mut u64 {
     let index = at >> (12 + 9 * level) & 0x1ff;
     core::ptr::with_exposed_provenance_mut((table + index * 8) as usize)
 }

@@ -1,0 +1,214 @@
+//! One 4 KiB page of nested tables that leads elsewhere for a while, read-only: the large page around it is split, and
+//! put together again when the page is handed back.
+//!
+//! SDM vol. 3C 29.3.2 (EPT), APM vol. 2 15.25 (NPT). The change is a single store of one entry, so a walk that is under
+//! way sees the old translation or the new one, never a half. **What is cached of the old one stays in use until it is
+//! flushed**: whoever swaps or restores keeps all users of the tables from running until each has flushed. That covers
+//! the spare tables too, which the next swap uses again.
+
+#![allow(unsafe_code, reason = "changes page tables through pointers to frames that only it uses")]
+
+use crate::{
+    frames::OutOfMemory,
+    tables::{ADDRESS, FrameSource, LARGE, PRESENT, Tables, WRITE, entry},
+};
+
+const ENTRIES: u64 = 512;
+
+/// The page is not mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotMapped(pub u64);
+
+/// The table frames that a split takes: one for each level between a 1 GiB page and a 4 KiB page.
+#[derive(Debug)]
+pub struct Spare {
+    frames: [u64; 2],
+}
+
+impl Spare {
+    /// Takes them.
+    ///
+    /// # Errors
+    /// No memory.
+    pub fn take(frames: &mut impl FrameSource) -> Result<Self, OutOfMemory> {
+        Ok(Self { frames: [frames.frame()?, frames.frame()?] })
+    }
+}
+
+/// A page that leads elsewhere, to be given to [`Tables::restore`]. It has the spare tables for as long.
+#[derive(Debug)]
+pub struct Swapped {
+    at: u64,
+    /// Address of the entry that was replaced, and what it held.
+    entry: u64,
+    was: u64,
+    spare: Spare,
+}
+
+impl Swapped {
+    /// The page, by the address it is translated from.
+    #[must_use]
+    pub fn at(&self) -> u64 {
+        self.at
+    }
+}
+
+impl Tables {
+    /// Makes the 4 KiB page at `at` lead to `target`, without stores; all around it stays as it is.
+    ///
+    /// # Errors
+    /// Nothing is mapped at `at`. The spare tables come back.
+    pub fn swap(&mut self, at: u64, target: u64, spare: Spare) -> Result<Swapped, (NotMapped, Spare)> {
+        let at = at & !0xfff;
+        let Some((place, level, was)) = self.leaf(at) else { return Err((NotMapped(at), spare)) };
+        let mut new = was;
+        // From the leaf that is there down to the page: a table for each level, filled with what the leaf above said.
+        let mut chain = [(0_u64, 0_u64); 2];
+        let mut split = level;
+        for link in &mut chain {
+            if split == 0 {
+                break;
+            }
+            *link = (u64::from(split), new);
+            split -= 1;
+            new = part(new, at, split);
+        }
+        let mut below = new & !(ADDRESS | WRITE) | target;
+        for (&(level, whole), &frame) in chain.iter().zip(&spare.frames).filter(|((l, _), _)| *l > 0).rev() {
+            let level = level as u32 - 1;
+            for i in 0..ENTRIES {
+                let value = if i == at >> (12 + 9 * level) & 0x1ff { below } else { nth_part(whole, i, level) };
+                // SAFETY: a spare frame: 4 KiB, addressable, in use by no walk since the last restore and its flush.
+                unsafe { entry(frame, i << (12 + 9 * level), level).write_volatile(value) };
+            }
+            below = self.table_entry(frame);
+        }
+        // SAFETY: `place` is an entry of this tree, which only `self` changes.
+        unsafe { place.write_volatile(below) };
+        Ok(Swapped { at, entry: place.expose_provenance() as u64, was, spare })
+    }
+
+    /// Makes a swapped page lead where it led before, by the page size it had before, and gives the spare tables back.
+    pub fn restore(&mut self, swapped: Swapped) -> Spare {
+        let place = core::ptr::with_exposed_provenance_mut::<u64>(swapped.entry as usize);
+        // SAFETY: an entry of this tree (`swap`); tables of the tree are never given back, and a page that is swapped
+        // lies in no other swapped page's split, because there is one spare.
+        unsafe { place.write_volatile(swapped.was) };
+        swapped.spare
+    }
+
+    /// The leaf entry for `at`: where it is, its level, and its value.
+    fn leaf(&self, at: u64) -> Option<(*mut u64, u32, u64)> {
+        let mut table = self.root();
+        for level in (0..=3).rev() {
+            let place = entry(table, at, level);
+            // SAFETY: an entry of this tree, which only `self` changes.
+            let value = unsafe { place.read_volatile() };
+            if value & PRESENT == 0 {
+                return None;
+            }
+            if level == 0 || value & LARGE != 0 {
+                return Some((place, level, value));
+            }
+            table = value & ADDRESS;
+        }
+        None
+    }
+}
+
+/// The leaf of `level` that says for its part of the range what `whole`, a leaf one level above, says for all of it.
+fn nth_part(whole: u64, index: u64, level: u32) -> u64 {
+    let leaf = if level == 0 { whole & !LARGE } else { whole };
+    leaf + (index << (12 + 9 * level))
+}
+
+fn part(whole: u64, at: u64, level: u32) -> u64 {
+    nth_part(whole, at >> (12 + 9 * level) & 0x1ff, level)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tables::{Access, Format};
+
+    struct Leaked;
+    impl FrameSource for Leaked {
+        fn frame(&mut self) -> Result<u64, OutOfMemory> {
+            let pages = vec![0xffu8; 8192].leak();
+            Ok((pages.as_mut_ptr().expose_provenance() as u64).next_multiple_of(4096))
+        }
+    }
+
+    const SHADOW: u64 = 0x7777_7000;
+
+    fn spare() -> Spare {
+        Spare::take(&mut Leaked).unwrap()
+    }
+
+    /// Tables that map 2 GiB from 0 to 4 GiB, by the largest pages, and 3 pages at 2 GiB.
+    fn tables(format: Format, gigabyte: bool) -> Tables {
+        let mut t = Tables::new(format, gigabyte, &mut Leaked).unwrap();
+        t.map(0, 1 << 32, 0x8000_3000, Access::RWX, &mut Leaked).unwrap();
+        t
+    }
+
+    #[test]
+    fn only_the_one_page_leads_elsewhere_and_only_it_refuses_stores() {
+        for format in [Format::Npt, Format::Ept] {
+            for gigabyte in [false, true] {
+                for at in [0, 0x1000, 0x1ff000, 0x4020_0000, 0x7fff_f000, 0x8000_1000] {
+                    let mut t = tables(format, gigabyte);
+                    let _swapped = t.swap(at, SHADOW, spare()).unwrap();
+                    let usual = t.lookup(0x8000_0000).unwrap().2 & 0xfff;
+                    for page in [at.wrapping_sub(0x1000), at, at + 0x1000, 0, 0x20_0000, 0x4000_0000, 0x7fff_e000] {
+                        let Some((to, size, e)) = t.lookup(page) else { continue };
+                        if page == at {
+                            assert_eq!((to, size), (SHADOW, 4096), "{at:#x}");
+                            assert_eq!(e & 0xfff, usual & !WRITE, "{at:#x}: encoded as a 4 KiB page without stores");
+                        } else {
+                            assert_eq!(to, page + (1 << 32), "{page:#x} with {at:#x} swapped");
+                            assert_ne!(e & WRITE, 0, "{page:#x}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_byte_of_a_split_gigabyte_still_leads_where_it_did() {
+        let mut t = tables(Format::Ept, true);
+        let at = 0x1234_5000;
+        let _swapped = t.swap(at, SHADOW, spare()).unwrap();
+        for page in (0..0x4000_0000).step_by(0x1000).filter(|&p| p != at) {
+            let (to, size, e) = t.lookup(page).unwrap();
+            assert_eq!(to, page + (1 << 32));
+            let expected = if page >> 21 == at >> 21 { 4096 } else { 2 << 20 };
+            assert_eq!((size, e & LARGE != 0), (expected, expected > 4096), "{page:#x}");
+        }
+    }
+
+    #[test]
+    fn restoring_leaves_the_tables_as_they_were_and_the_spare_tables_can_be_used_again() {
+        let mut t = tables(Format::Npt, true);
+        let all = |t: &Tables| (0..0x8000_3000).step_by(0x10_0000).map(|p| t.lookup(p)).collect::<Vec<_>>();
+        let before = all(&t);
+        let mut spare = spare();
+        for at in [0x1000, 0x5fff_f000, 0x8000_2000, 0x1000] {
+            let swapped = t.swap(at, SHADOW, spare).unwrap();
+            assert_eq!(swapped.at(), at);
+            assert_eq!(t.lookup(at).unwrap().0, SHADOW);
+            spare = t.restore(swapped);
+            assert_eq!(all(&t), before, "{at:#x}");
+            assert_eq!(t.lookup(at).unwrap().0, at + (1 << 32));
+        }
+    }
+
+    #[test]
+    fn a_page_that_is_not_mapped_is_refused_and_nothing_is_lost() {
+        let mut t = tables(Format::Ept, true);
+        let Err((NotMapped(at), spare)) = t.swap(0x9000_0123, SHADOW, spare()) else { panic!("swapped") };
+        assert_eq!(at, 0x9000_0000);
+        assert!(t.swap(0x1000, SHADOW, spare).is_ok());
+    }
+}
