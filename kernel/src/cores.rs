@@ -14,7 +14,7 @@ use alloc::boxed::Box;
 use boot::trampoline::{self, Parameters};
 use core::{
     ptr,
-    sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering},
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicUsize, Ordering},
 };
 use spin::Mutex;
 use x86_64::registers::model_specific::GsBase;
@@ -34,6 +34,10 @@ pub struct Core {
     pub apic_id: u32,
     /// Someone wants it to look up from what it is doing.
     pub kick: AtomicBool,
+    /// The kick was by a vector of the host's, and so many ticks of the control core less one have passed since.
+    pub called: AtomicU8,
+    /// Takes one interrupt for its guest: see [`idt::take_one`].
+    pub taking: AtomicU16,
     /// Its timer has fired since it last looked.
     pub timer_fired: AtomicBool,
     /// Virtualization is on.
@@ -87,6 +91,11 @@ pub fn is_boot_core() -> bool {
     current_index() == 0
 }
 
+/// Where this core wants one interrupt to be put, if it takes it for its guest.
+pub fn taking() -> Option<&'static AtomicU16> {
+    current().map(|c| &c.taking)
+}
+
 /// The timer's interrupt.
 pub fn timer_expired() {
     if let Some(c) = current() {
@@ -101,6 +110,8 @@ impl Core {
             index,
             apic_id,
             kick: AtomicBool::new(false),
+            called: AtomicU8::new(0),
+            taking: AtomicU16::new(0),
             timer_fired: AtomicBool::new(false),
             virtualizes: AtomicBool::new(false),
             alive: AtomicBool::new(false),
@@ -124,6 +135,38 @@ impl Core {
     pub fn kick(&self) {
         self.kick.store(true, Ordering::SeqCst);
         apic::send_nmi(self.apic_id);
+    }
+
+    /// Makes the core look up by an interrupt, where its guest has a shadow IDT and this vector is the host's. The guest
+    /// may keep it waiting: [`Core::answered`].
+    pub fn call(&self, vector: u8) {
+        self.kick.store(true, Ordering::SeqCst);
+        self.called.store(1, Ordering::SeqCst);
+        apic::send_fixed(self.apic_id, vector);
+    }
+
+    /// Once a tick, from the control core: whether the last call was answered, or is too young to tell. If not it is
+    /// repeated by NMI.
+    pub fn answered(&self) -> bool {
+        match self.called.load(Ordering::SeqCst) {
+            // The core may have looked up just now; then there is a tick more, or a kick too many.
+            1 => self.called.store(2, Ordering::SeqCst),
+            2 => {
+                self.called.store(0, Ordering::SeqCst);
+                if self.kick.load(Ordering::SeqCst) {
+                    apic::send_nmi(self.apic_id);
+                    return false;
+                }
+            }
+            _ => {}
+        }
+        true
+    }
+
+    /// The core looks up: kicks from before are answered by what it does next.
+    pub fn look_up(&self) {
+        self.called.store(0, Ordering::SeqCst);
+        self.kick.store(false, Ordering::SeqCst);
     }
 
     /// Gives a waiting core something to do. False: it has something already.

@@ -59,6 +59,7 @@ fn describe(config: &Config, plan: &Plan) {
             Completion::Auto | Completion::Inject => "inject: an NMI makes it exit",
             Completion::Posted => "posted: the CPU delivers them",
             Completion::Direct => "direct: it owns its cores' local APICs",
+            Completion::Eli => "eli: it owns its cores' local APICs, a shadow of its IDT keeps the host's vectors",
         };
         report::decision(format!(
             "guest {}: {} MiB, vCPUs on cores {cores:?}, completions by {completion}",

@@ -84,6 +84,7 @@ fn use_svm(capabilities: svm::Capabilities) -> Virtualization {
             report::fallback(format!("SVM without {}: {}", o.name, o.fallback));
         }
     }
+    report::found("SVM: interrupts by `eli` (#NP and IDTR intercepts)");
     let maps = |interrupts| {
         let maps = Box::leak(Box::new(svm::PermissionMaps::INTERCEPT_ALL));
         maps.fill(interrupts);
@@ -106,6 +107,10 @@ fn use_vmx(capabilities: vmx::Capabilities) -> Option<Virtualization> {
     }
     if !capabilities.sufficient() {
         return None;
+    }
+    match capabilities.shadow_idt() {
+        Ok(()) => report::found("VT-x: interrupts by `eli` (#NP and descriptor-table exits)"),
+        Err(e) => report::fallback(format!("VT-x: no interrupts by `eli`: {e}")),
     }
     match msr_bitmaps() {
         Ok(msr_bitmaps) => BACKEND.call_once(|| Backend::Vmx { capabilities, msr_bitmaps }),
@@ -162,6 +167,11 @@ fn posted_interrupts() -> Result<(), String> {
 pub fn refusal(completion: Completion) -> Option<String> {
     match completion {
         Completion::Posted => posted_interrupts().err(),
+        Completion::Eli => match BACKEND.get() {
+            Some(Backend::Vmx { capabilities, .. }) => capabilities.shadow_idt().err().map(|e| format!("{e}")),
+            // SVM has the intercepts from the beginning; an x2APIC is required of every machine.
+            _ => None,
+        },
         Completion::Auto | Completion::Inject | Completion::Direct => None,
     }
 }

@@ -189,6 +189,7 @@ mod tests {
             kept: 0,
             console_dropped: 0,
             vcpus: vec![VcpuCounters { core: 2, exits: vec![exit("hlt", 3), exit("io", 40), exit("cpuid", 0)] }],
+            shadow_idt: Vec::new(),
             refusals: Vec::new(),
             ports: vec![Port {
                 rx_packets: 7,

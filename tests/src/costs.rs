@@ -122,6 +122,7 @@ mod tests {
             kept: 0,
             console_dropped: 0,
             vcpus: vec![vcpu],
+            shadow_idt: Vec::new(),
             refusals: Vec::new(),
             ports: vec![port],
         };

@@ -31,19 +31,12 @@ const KEYS: [&str; 13] = [
 ];
 const NET_KEYS: [&str; 4] = ["mac", "port", "vlan", "queues"];
 
-/// A way of completion as the file has it: some are known and not there yet.
-#[derive(Clone, Copy)]
-enum Wanted {
-    There(Completion),
-    NotYet,
-}
-
-const COMPLETIONS: [(&str, Wanted); 5] = [
-    ("auto", Wanted::There(Completion::Auto)),
-    ("inject", Wanted::There(Completion::Inject)),
-    ("posted", Wanted::There(Completion::Posted)),
-    ("eli", Wanted::NotYet),
-    ("direct", Wanted::There(Completion::Direct)),
+const COMPLETIONS: [(&str, Completion); 5] = [
+    ("auto", Completion::Auto),
+    ("inject", Completion::Inject),
+    ("posted", Completion::Posted),
+    ("eli", Completion::Eli),
+    ("direct", Completion::Direct),
 ];
 
 /// Reads a guest; `config` holds those before it.
@@ -181,17 +174,7 @@ fn read_cmdline(section: &mut Section<'_, '_>) -> String {
 }
 
 fn read_completion(section: &mut Section<'_, '_>) -> Completion {
-    match section.word("completion", &COMPLETIONS) {
-        None => Completion::default(),
-        Some(Wanted::There(completion)) => completion,
-        Some(Wanted::NotYet) => {
-            section.not_yet(
-                "completion",
-                "this way of completion; \"auto\", \"inject\", \"posted\" and \"direct\" are there",
-            );
-            Completion::default()
-        }
-    }
+    section.word("completion", &COMPLETIONS).unwrap_or_default()
 }
 
 fn read_cores(section: &mut Section<'_, '_>, config: &Config, vcpus: u32, places: &mut Places) -> Option<Vec<u32>> {

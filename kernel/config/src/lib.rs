@@ -175,6 +175,8 @@ pub enum Completion {
     Posted,
     /// The guest owns its cores' local APICs, and the interrupt is sent to the core itself.
     Direct,
+    /// As `Direct`, with a shadow of its IDT that brings the host's own vectors to the host.
+    Eli,
 }
 
 /// How the engine learns of a guest's requests.

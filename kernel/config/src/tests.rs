@@ -85,10 +85,7 @@ fn every_mistake_has_its_own_message_and_the_good_guest_remains() {
     };
     assert_eq!(shown("unknown-key"), ("memroy", "no such key in [[guest]]; did you mean `memory`?"));
     assert_eq!(shown("wrong-type").0, "\"two\"");
-    assert_eq!(
-        shown("not-yet").1,
-        "not available yet: this way of completion; \"auto\", \"inject\", \"posted\" and \"direct\" are there"
-    );
+    assert_eq!(shown("not-yet").1, "not available yet: VLANs");
     assert_eq!(shown("no-kernel").0, "[[guest]]");
 }
 

@@ -62,6 +62,9 @@ pub struct Guest {
     /// Bytes of its console's output that found no room.
     #[serde(default)]
     pub console_dropped: u64,
+    /// What happened to its shadow IDT, by kind; empty for a guest without one.
+    #[serde(default)]
+    pub shadow_idt: Vec<Count>,
     /// What it tried and was refused, by kind.
     pub refusals: Vec<Count>,
     /// Its network ports.

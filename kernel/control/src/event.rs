@@ -363,6 +363,7 @@ mod tests {
                     exits: [ExitCount { reason: "hlt".into(), count: big, cycles: u64::MAX }].into(),
                 }]
                 .into(),
+                shadow_idt: [Count { kind: "shadowed".into(), count: big }].into(),
                 refusals: [Count { kind: "msr".into(), count: big }].into(),
                 ports: [Port { rx_packets: big, ..Port::default() }].into(),
             }]

@@ -6,7 +6,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
 
-use crate::{Counters, GuestSummary, View};
+use crate::{Count, Counters, GuestSummary, View};
 
 /// The guests and their states, for `list`.
 ///
@@ -82,16 +82,11 @@ fn exits(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
                 ]);
             }
         }
-        for refusal in guest.refusals.iter().filter(|refusal| refusal.count > 0) {
-            let kind = format!("refused: {}", refusal.kind);
-            rows.push([
-                guest.name.clone(),
-                String::new(),
-                kind,
-                refusal.count.to_string(),
-                String::new(),
-                String::new(),
-            ]);
+        let shadow = guest.shadow_idt.iter().map(|c| ("shadow IDT", c));
+        let counts = shadow.chain(guest.refusals.iter().map(|c| ("refused", c)));
+        for (what, Count { kind, count }) in counts.filter(|(_, c)| c.count > 0) {
+            let (kind, count) = (format!("{what}: {kind}"), count.to_string());
+            rows.push([guest.name.clone(), String::new(), kind, count, String::new(), String::new()]);
         }
     }
     table(["guest", "vCPU", "exit", "count", "cycles", "mean"], "lrlrrr", rows.into_iter(), out)
@@ -210,7 +205,7 @@ fn table<const N: usize>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Count, Engine, ExitCount, Guest, GuestState, Hypervisor, Port, VcpuCounters};
+    use crate::{Engine, ExitCount, Guest, GuestState, Hypervisor, Port, VcpuCounters};
 
     fn counters() -> Counters {
         let exit = |reason: &'static str, count, cycles| ExitCount { reason: reason.into(), count, cycles };
@@ -227,6 +222,7 @@ mod tests {
                     core: 2,
                     exits: vec![exit("cpuid", 7, 700), exit("hlt", 1200, 2400), exit("never", 0, 0)],
                 }],
+                shadow_idt: vec![Count { kind: "shadowed".into(), count: 2 }],
                 refusals: vec![Count { kind: "msr".into(), count: 3 }],
                 ports: vec![Port {
                     mac: "02:00:00:00:00:01".into(),
@@ -257,10 +253,11 @@ mod tests {
     #[test]
     fn exits_are_aligned_and_sorted_by_count() {
         let expected = "\
-guest  vCPU  exit          count  cycles  mean
-alpha     0  hlt            1200    2400     2
-alpha     0  cpuid             7     700   100
-alpha        refused: msr      3
+guest  vCPU  exit                  count  cycles  mean
+alpha     0  hlt                    1200    2400     2
+alpha     0  cpuid                     7     700   100
+alpha        shadow IDT: shadowed      2
+alpha        refused: msr              3
 ";
         assert_eq!(shown(View::Exits), expected);
     }

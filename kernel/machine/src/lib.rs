@@ -8,6 +8,7 @@ pub mod clock;
 pub mod cpuid;
 pub mod decode;
 mod descriptor;
+pub mod eli;
 pub mod ioapic;
 pub mod lapic;
 pub mod layout;

@@ -16,13 +16,14 @@ use alloc::{boxed::Box, string::String, vec::Vec};
 use core::fmt;
 
 use engine::{msix::Interrupt, shared::Shared};
-use memory::{BadAddress, GuestMemory};
+use memory::{BadAddress, GuestMemory, swap::Shadow};
 use spin::Mutex;
 
 use crate::{
     alarm::Alarm,
     clock::Clock,
     cpuid::{Cpuid, Options, Regs},
+    eli::Eli,
     lapic::{self, Delivery, Destination, LocalApic, Message},
     linux::{self, Linux, Placement},
     mailbox::{Mailbox, StopReason, send},
@@ -40,6 +41,7 @@ mod entry;
 mod exits;
 mod port;
 mod refusals;
+mod shadow;
 mod virtualized;
 
 use context::Activity;
@@ -68,6 +70,11 @@ pub trait Host {
     fn write_apic(&self, msr: u32, value: u64);
     /// Likewise: puts this core's local APIC into its state after INIT, software-enabled, with nothing pending.
     fn reset_apic(&self);
+    /// For a guest with a shadow IDT: takes the most urgent interrupt that waits in this core's local APIC, without ending
+    /// it. None: there is none that it would deliver.
+    fn take_interrupt(&self) -> Option<u8>;
+    /// Likewise: ends the most urgent interrupt in service.
+    fn end_of_interrupt(&self);
     /// A byte from the guest's serial console.
     fn console(&self, byte: u8);
 }
@@ -77,6 +84,8 @@ pub trait Host {
 pub enum Signal {
     /// By NMI: look into the mailbox.
     Kick(usize),
+    /// To the core of a vCPU with a shadow IDT: look into the mailbox, by this vector of the host's.
+    Call(usize, u8),
     /// To the core of a vCPU that owns its local APIC: this vector, as a fixed interrupt. 0x20 or above.
     Interrupt(usize, u8),
     /// To the core of a vCPU whose local APIC the CPU virtualizes: the notification vector.
@@ -134,6 +143,9 @@ pub struct Settings<'a> {
     pub interrupts: Interrupts,
     /// With [`Interrupts::Virtualized`]: another core calls [`Machine::ring`] all the time.
     pub watched: bool,
+    /// For a guest that owns them and is to have a shadow IDT: its nested tables. They are as after [`Shadow::remove`]
+    /// once the machine is made, and whenever no page is shadowed.
+    pub shadow: Option<&'static Mutex<Shadow>>,
     /// The host.
     pub platform: Platform,
 }
@@ -210,6 +222,7 @@ pub struct Machine {
     clock: Clock,
     platform: Platform,
     interrupts: Interrupts,
+    eli: Option<Eli>,
     start: StartState,
     placement: Placement,
     mailboxes: Box<[OnPage<Mailbox>]>,
@@ -228,7 +241,8 @@ impl Machine {
     /// # Errors
     /// Its parts do not fit: see [`Error`].
     pub fn new(settings: Settings<'_>) -> Result<Self, Error> {
-        let Settings { name, memory, vcpus, kernel, initrd, cmdline, nics, interrupts, watched, platform } = settings;
+        let Settings { name, memory, vcpus, kernel, initrd, cmdline, nics, interrupts, watched, shadow, platform } =
+            settings;
         if !(1..=MAX_VCPUS).contains(&vcpus) {
             return Err(Error::Vcpus(vcpus));
         }
@@ -253,6 +267,7 @@ impl Machine {
             name,
             cpuid,
             clock: Clock::new(platform.tsc_khz, platform.tsc),
+            eli: shadow.map(|shadow| Eli::new(shadow, vcpus, platform.tsc_khz)),
             platform,
             interrupts,
             start,
@@ -328,7 +343,7 @@ impl Machine {
         }
         vcpu.set_xcr0(1);
         let activity = if first { Activity::Running } else { Activity::WaitForStartup };
-        let mut context = Context::new(index, apic, activity, exits);
+        let mut context = Context::new(index, apic, activity, exits, self.platform.tsc_khz);
         self.reset_apic(&mut context, host);
         Some(context)
     }
@@ -360,7 +375,13 @@ impl Machine {
                 let mut any = false;
                 for id in message.targets(count).filter(|&id| id < count) {
                     any = true;
-                    signal(Signal::Interrupt(id as usize, vector));
+                    // A vector of the host's becomes the guest's first; its own core sees to that and sends it then.
+                    let claimed = self.eli.as_ref().is_some_and(|eli| eli.uses(vector));
+                    match self.mailbox(id as usize).filter(|_| claimed) {
+                        Some(mailbox) if mailbox.post(vector) => signal(Signal::Kick(id as usize)),
+                        Some(_) => {}
+                        None => signal(Signal::Interrupt(id as usize, vector)),
+                    }
                 }
                 any
             }
@@ -369,7 +390,7 @@ impl Machine {
             {
                 self.post_virtual(message, vector, signal)
             }
-            _ => send(message, |id| self.mailbox(id as usize), count, |id| signal(Signal::Kick(id as usize))),
+            _ => send(message, |id| self.mailbox(id as usize), count, |id| signal(self.kick(id as usize))),
         }
     }
 

@@ -79,6 +79,12 @@ reasons! {
     Forbidden = "forbidden-instruction",
     /// An exception that the host looks at first.
     Exception = "exception",
+    /// An interrupt with a vector of the host's, on a gate that the shadow IDT marks absent.
+    ShadowInterrupt = "shadow-interrupt",
+    /// A write to the page of the IDT while it is shadowed.
+    ShadowWrite = "shadow-write",
+    /// LIDT, or another instruction on a descriptor-table register, while the IDT is shadowed.
+    DescriptorTable = "descriptor-table",
     /// Triple fault.
     TripleFault = "triple-fault",
     /// An exit that this hypervisor does not provide for.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use memory::GuestMemory;
 
 use crate::posted::HandOver;
-use crate::vcpu::{Event, Exit, Gprs, Segment, SegmentAttributes, SegmentName, StartState, Vcpu};
+use crate::vcpu::{Event, Exit, Gprs, Intercepts, Segment, SegmentAttributes, SegmentName, StartState, Vcpu};
 
 /// The registers, and what happened to them.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +32,8 @@ pub struct FakeVcpu {
     pub cr8: u64,
     pub resets: Vec<StartState>,
     pub handed_over: Vec<HandOver>,
+    pub intercepts: Intercepts,
+    pub flushes: u32,
 }
 
 impl FakeVcpu {
@@ -66,6 +68,8 @@ impl Vcpu for FakeVcpu {
         self.segments[SegmentName::Cs as usize] = state.cs;
         self.event = None;
         self.shadow = false;
+        self.idt = state.idt;
+        self.intercepts = Intercepts::default();
     }
 
     fn run(&mut self) -> Exit {
@@ -127,6 +131,14 @@ impl Vcpu for FakeVcpu {
 
     fn idt(&self) -> (u64, u16) {
         self.idt
+    }
+
+    fn intercept(&mut self, what: Intercepts) {
+        self.intercepts = what;
+    }
+
+    fn flush_nested(&mut self) {
+        self.flushes += 1;
     }
 
     fn msr(&self, number: u32) -> Option<u64> {

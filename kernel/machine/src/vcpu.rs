@@ -6,6 +6,8 @@
 use crate::posted::HandOver;
 use bitfield_struct::bitfield;
 
+use crate::eli::Interrupted;
+
 /// General-purpose registers, in the order of their encoding in an instruction (ModRM + REX).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -317,6 +319,15 @@ pub enum Exit {
     CacheFlush,
     /// MONITOR, MWAIT, RDPMC, or an instruction of VT-x or SVM: #UD in this machine.
     Forbidden,
+    /// LIDT, or on some CPUs another instruction on a descriptor-table register ([`Intercepts::idt`]).
+    DescriptorTable,
+    /// #NP ([`Intercepts::not_present`]).
+    NotPresent {
+        /// Error code.
+        error: u32,
+        /// The event in whose delivery it came up. It is not delivered again.
+        interrupted: Option<Interrupted>,
+    },
     /// An exception that the host always looks at (#AC, #DB, #MC): reflect it.
     Exception {
         /// Vector.
@@ -347,6 +358,18 @@ pub enum Interrupts {
     /// The host; but the CPU virtualizes the guest's: interrupts posted to it are delivered without an exit, and so are
     /// its end-of-interrupt, its TPR and, where the CPU can, its HLT ([`crate::posted`]). VT-x only.
     Virtualized,
+}
+
+/// What exits beside all else from a guest that owns its local APIC ([`Interrupts::Owned`]); all off at a reset.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Intercepts {
+    /// A physical interrupt, with [`Exit::ExternalInterrupt`]; it stays pending in the local APIC. SVM: when the guest
+    /// could take it. VT-x: whatever the guest's RFLAGS.IF.
+    pub interrupts: bool,
+    /// A change of IDTR, with [`Exit::DescriptorTable`], before it takes effect.
+    pub idt: bool,
+    /// #NP, with [`Exit::NotPresent`].
+    pub not_present: bool,
 }
 
 /// A virtual CPU on one of the two back-ends. One belongs to one core and is used by that core alone.
@@ -387,6 +410,11 @@ pub trait Vcpu {
     fn cpl(&self) -> u8;
     /// IDTR: base, linear, and limit.
     fn idt(&self) -> (u64, u16);
+
+    /// What is to exit from the next entry on.
+    fn intercept(&mut self, what: Intercepts);
+    /// Drops this core's translations through the nested tables at the next entry: they have changed.
+    fn flush_nested(&mut self);
 
     /// Reads an MSR that the guest owns and that the back-end keeps (EFER, PAT, SYSENTER and the like), for the
     /// policy's list of emulated ones. None: not one of those.

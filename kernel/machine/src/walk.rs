@@ -71,25 +71,29 @@ struct Mode {
 /// # Errors
 /// The #PF that hardware would raise.
 pub fn translate(vcpu: &impl Vcpu, memory: &GuestMemory, linear: u64, access: Access) -> Result<u64, PageFault> {
-    let mode = Mode {
-        cr0: vcpu.cr0(),
-        cr3: vcpu.cr3(),
-        cr4: vcpu.cr4(),
-        efer: vcpu.efer(),
-        user: vcpu.cpl() == 3,
-        access_flag: vcpu.rflags() & RFLAGS_AC != 0,
-    };
+    translate_in(&Mode::of(vcpu), memory, linear, access)
+}
+
+fn translate_in(mode: &Mode, memory: &GuestMemory, linear: u64, access: Access) -> Result<u64, PageFault> {
     if mode.cr0 & CR0_PG == 0 {
         return Ok(linear & 0xffff_ffff);
     }
     if mode.efer & EFER_LMA != 0 {
         let levels = if mode.cr4 & CR4_LA57 != 0 { 5 } else { 4 };
-        walk(&mode, memory, linear, access, mode.cr3 & ADDRESS, levels)
+        walk(mode, memory, linear, access, mode.cr3 & ADDRESS, levels)
     } else if mode.cr4 & CR4_PAE != 0 {
-        walk_pae(&mode, memory, linear & 0xffff_ffff, access)
+        walk_pae(mode, memory, linear & 0xffff_ffff, access)
     } else {
-        walk_32(&mode, memory, linear & 0xffff_ffff, access)
+        walk_32(mode, memory, linear & 0xffff_ffff, access)
     }
+}
+
+/// As [`translate`], for a read that the CPU makes as a supervisor whatever runs: of a descriptor table.
+///
+/// # Errors
+/// The #PF that hardware would raise.
+pub fn translate_for_system(vcpu: &impl Vcpu, memory: &GuestMemory, linear: u64) -> Result<u64, PageFault> {
+    translate_in(&Mode { user: false, access_flag: false, ..Mode::of(vcpu) }, memory, linear, Access::Read)
 }
 
 /// Rights gathered on the way down.
@@ -113,6 +117,17 @@ impl Rights {
 }
 
 impl Mode {
+    fn of(vcpu: &impl Vcpu) -> Self {
+        Self {
+            cr0: vcpu.cr0(),
+            cr3: vcpu.cr3(),
+            cr4: vcpu.cr4(),
+            efer: vcpu.efer(),
+            user: vcpu.cpl() == 3,
+            access_flag: vcpu.rflags() & RFLAGS_AC != 0,
+        }
+    }
+
     fn fault(&self, address: u64, access: Access, cause: u32) -> PageFault {
         let mut error = cause;
         if access == Access::Write {

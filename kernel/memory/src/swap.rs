@@ -116,6 +116,85 @@ impl Tables {
     }
 }
 
+/// Nested tables of one guest, with a frame of the host's that can take the place of one of its pages.
+#[derive(Debug)]
+pub struct Shadow {
+    tables: Tables,
+    /// Physical address of the frame.
+    frame: u64,
+    spare: Option<Spare>,
+    swapped: Option<Swapped>,
+}
+
+impl Shadow {
+    /// Over `tables`, with frames for the shadow and for the split.
+    ///
+    /// # Errors
+    /// No memory.
+    pub fn new(tables: Tables, frames: &mut impl FrameSource) -> Result<Self, OutOfMemory> {
+        Ok(Self { tables, frame: frames.frame()?, spare: Some(Spare::take(frames)?), swapped: None })
+    }
+
+    /// Root of the tables.
+    #[must_use]
+    pub fn root(&self) -> u64 {
+        self.tables.root()
+    }
+
+    /// Puts a page with the content `image`, which cannot be written to, in the place of the guest's page at `at`. Any
+    /// other page that is replaced is handed back first. Nobody who uses the tables may run, and all flush before they
+    /// run again.
+    ///
+    /// # Errors
+    /// Nothing is mapped there; no page is replaced then.
+    pub fn install(&mut self, at: u64, image: &[u8; 4096]) -> Result<(), NotMapped> {
+        self.remove();
+        let Some(spare) = self.spare.take() else { return Err(NotMapped(at)) };
+        // SAFETY: the frame is this value's own, addressable at its physical address; as nobody who uses the tables
+        // runs, nobody reads it.
+        unsafe { core::ptr::with_exposed_provenance_mut::<[u8; 4096]>(self.frame as usize).write(*image) };
+        match self.tables.swap(at, self.frame, spare) {
+            Ok(swapped) => {
+                self.swapped = Some(swapped);
+                Ok(())
+            }
+            Err((why, spare)) => {
+                self.spare = Some(spare);
+                Err(why)
+            }
+        }
+    }
+
+    /// Hands the page back, if one is replaced; who uses the tables is as for [`Shadow::install`].
+    pub fn remove(&mut self) {
+        if let Some(swapped) = self.swapped.take() {
+            self.spare = Some(self.tables.restore(swapped));
+        }
+    }
+
+    /// Guest-physical address of the page that is replaced.
+    #[must_use]
+    pub fn at(&self) -> Option<u64> {
+        self.swapped.as_ref().map(Swapped::at)
+    }
+
+    /// Where a guest-physical address leads now; None: nowhere.
+    #[cfg(any(test, feature = "testing"))]
+    #[must_use]
+    pub fn lookup(&self, at: u64) -> Option<u64> {
+        self.tables.lookup(at).map(|(to, _, _)| to)
+    }
+
+    /// What the guest finds in the page that is replaced.
+    #[cfg(any(test, feature = "testing"))]
+    #[must_use]
+    pub fn image(&self) -> Option<[u8; 4096]> {
+        let frame = self.lookup(self.at()?)?;
+        // SAFETY: it leads to this value's own frame, which is written to by `install` alone.
+        Some(unsafe { core::ptr::with_exposed_provenance::<[u8; 4096]>(frame as usize).read() })
+    }
+}
+
 /// The leaf of `level` that says for its part of the range what `whole`, a leaf one level above, says for all of it.
 fn nth_part(whole: u64, index: u64, level: u32) -> u64 {
     let leaf = if level == 0 { whole & !LARGE } else { whole };
@@ -202,6 +281,26 @@ mod tests {
             assert_eq!(all(&t), before, "{at:#x}");
             assert_eq!(t.lookup(at).unwrap().0, at + (1 << 32));
         }
+    }
+
+    #[test]
+    fn a_shadow_stands_in_for_one_page_at_a_time() {
+        let mut shadow = Shadow::new(tables(Format::Npt, true), &mut Leaked).unwrap();
+        let there = |shadow: &Shadow, at: u64| {
+            let replaced = shadow.lookup(at) != Some(at + (1 << 32));
+            assert_eq!(replaced, shadow.at() == Some(at));
+            shadow.image().filter(|_| replaced).map(|image| image[4095])
+        };
+        shadow.install(0x5000, &[1; 4096]).unwrap();
+        assert_eq!((shadow.at(), there(&shadow, 0x5000)), (Some(0x5000), Some(1)));
+        shadow.install(0x4000_7000, &[2; 4096]).unwrap();
+        assert_eq!((there(&shadow, 0x5000), there(&shadow, 0x4000_7000)), (None, Some(2)));
+        assert!(shadow.install(1 << 40, &[3; 4096]).is_err());
+        assert_eq!((shadow.at(), there(&shadow, 0x4000_7000)), (None, None), "what was there before was handed back");
+        shadow.install(0x5000, &[4; 4096]).unwrap();
+        shadow.remove();
+        shadow.remove();
+        assert_eq!(there(&shadow, 0x5000), None);
     }
 
     #[test]

@@ -12,14 +12,20 @@ const IRR: u32 = 0x820;
 const VECTORS: u32 = 256;
 const SPURIOUS: u32 = 0x80f;
 const ICR: u32 = 0x830;
+const VERSION: u32 = 0x803;
+const LVT_CMCI: u32 = 0x82f;
 const LVT_TIMER: u32 = 0x832;
 const LVT_LINT0: u32 = 0x835;
+/// In the order in which they came into being: an APIC with n entries has the first n (SDM vol. 3A 11.4.8, 11.5.1).
+const LVTS: [u32; 7] = [LVT_TIMER, LVT_LINT0, 0x836, 0x837, 0x834, 0x833, LVT_CMCI];
 const INITIAL_COUNT: u32 = 0x838;
 const CURRENT_COUNT: u32 = 0x839;
 const DIVIDE: u32 = 0x83e;
 const TSC_DEADLINE: u32 = 0x6e0;
 
 const LVT_MASKED: u64 = 1 << 16;
+/// Delivery mode, polarity and trigger mode; no vector.
+const LVT_KEPT: u64 = 7 << 8 | 1 << 13 | 1 << 15;
 const LVT_TSC_DEADLINE: u64 = 2 << 17;
 
 fn read(msr: u32) -> u64 {
@@ -89,6 +95,10 @@ pub fn reset() {
         write(LVT_TIMER, LVT_TSC_DEADLINE | timer);
         write(TSC_DEADLINE, 0);
         write(LVT_TIMER, timer);
+    }
+    let entries = (read(VERSION) >> 16 & 0xff) as usize + 1;
+    for &lvt in LVTS.iter().take(entries) {
+        write(lvt, read(lvt) & LVT_KEPT | LVT_MASKED);
     }
     write(DIVIDE, 0b1011);
     write(SPURIOUS, 0x100 | u64::from(super::idt::SPURIOUS));

@@ -121,6 +121,35 @@ pub fn take_pending() {
     unsafe { core::arch::asm!("sti", "nop", "nop", "cli", options(nostack)) };
 }
 
+/// In [`cores::taking`]: no interrupt is wanted; one is; this and the vector: here it is.
+const NOT_TAKING: u16 = 0;
+const WANTED: u16 = 1;
+const TAKEN: u16 = 0x100;
+
+/// Takes the most urgent interrupt that is pending in this core's local APIC, and does not end it. None: there is none, or
+/// its priority does not suffice.
+pub fn take_one() -> Option<u8> {
+    let taking = cores::taking()?;
+    taking.store(WANTED, Ordering::Relaxed);
+    take_pending();
+    let taken = taking.swap(NOT_TAKING, Ordering::Relaxed);
+    (taken >= TAKEN).then_some(taken as u8)
+}
+
+/// Whether the interrupt was wanted by [`take_one`]. No other comes after it: the interrupted code goes on with interrupts
+/// off.
+fn take(frame: &mut Frame, vector: u8) -> bool {
+    const RFLAGS_IF: u64 = 1 << 9;
+    match cores::taking() {
+        Some(taking) if taking.load(Ordering::Relaxed) == WANTED => {
+            taking.store(TAKEN | u16::from(vector), Ordering::Relaxed);
+            frame.rflags &= !RFLAGS_IF;
+            true
+        }
+        _ => false,
+    }
+}
+
 /// A physical interrupt that the CPU acknowledged when it left the guest: what its handler would have done.
 pub fn acknowledged(vector: u8) {
     match vector {
@@ -138,6 +167,7 @@ pub fn acknowledged(vector: u8) {
 extern "C" fn interrupt_rust(frame: &mut Frame) {
     match frame.vector as u8 {
         2 => non_maskable(frame),
+        vector @ 32..=255 if take(frame, vector) => {}
         vector @ 32..=255 => acknowledged(vector),
         vector => exception(vector, frame),
     }

@@ -25,8 +25,11 @@ use machine::{
 };
 use memory::{
     GuestMemory, Region,
+    swap::Shadow,
     tables::{Access, MapError, Tables},
 };
+
+use spin::Mutex;
 
 /// Largest payload of a frame between guests, in bytes.
 const MTU: u16 = 1500;
@@ -42,6 +45,8 @@ struct Nic {
 struct Kept {
     memory: GuestMemory,
     nested_root: u64,
+    /// For a guest with a shadow IDT: its nested tables, which can change.
+    shadow: Option<&'static Mutex<Shadow>>,
     nics: Vec<Nic>,
     vcpus: Vec<vcpu::Kept>,
     /// Bytes the hypervisor spent on it beside its memory.
@@ -161,11 +166,12 @@ impl Guest {
             cmdline: &self.config.cmdline,
             nics: kept.nics.iter().map(|n| n.shared).collect(),
             interrupts: match virt::resolve(self.config.completion) {
-                Completion::Direct => Interrupts::Owned,
+                Completion::Direct | Completion::Eli => Interrupts::Owned,
                 Completion::Posted => Interrupts::Virtualized,
                 Completion::Auto | Completion::Inject => Interrupts::Emulated,
             },
             watched: !kept.nics.is_empty() && engines::watches_timers(),
+            shadow: kept.shadow,
             platform: virt::guest_platform(),
         })
         .map_err(|e| format!("{e}"))?;
@@ -258,6 +264,10 @@ impl Guest {
             return;
         }
         self.hand_over_input();
+        if let Some(machine) = &self.machine {
+            machine.tick(time::tsc(), |s| signal(&self.cores, s));
+            self.cores.iter().filter(|c| !c.answered()).for_each(|_| machine.count_late_kick());
+        }
         if self.kill_at.is_some_and(|at| time::tsc() >= at) {
             self.kill();
         }
@@ -342,6 +352,7 @@ impl Guest {
             kept: kept.map_or(0, |k| k.bytes),
             vcpus: vcpus.map(|(v, core)| VcpuCounters { core: core.index as u64, exits: exits(v.histogram) }).collect(),
             console_dropped: self.console.dropped.load(Ordering::Relaxed),
+            shadow_idt: self.machine.as_ref().map(|m| counts(m.shadow_report())).unwrap_or_default(),
             refusals: self.machine.as_ref().map(|m| counts(m.refusals())).unwrap_or_default(),
             ports: kept.into_iter().flat_map(|k| &k.nics).map(Nic::counters).collect(),
         }
@@ -354,6 +365,11 @@ pub fn signal(cores: &[&'static Core], signal: Signal) {
         Signal::Kick(vcpu) => {
             if let Some(core) = cores.get(vcpu) {
                 core.kick();
+            }
+        }
+        Signal::Call(vcpu, vector) => {
+            if let Some(core) = cores.get(vcpu) {
+                core.call(vector);
             }
         }
         Signal::Interrupt(vcpu, vector) => {
@@ -427,6 +443,13 @@ impl Kept {
             unsafe { memory.add(region) }.map_err(|r| format!("its memory: {r:?} does not fit"))?;
             map(&mut tables, gpa, host, size).map_err(|e| format!("its nested tables: {e}"))?;
         }
+        let nested_root = tables.root();
+        let shadow = if config.completion == Completion::Eli {
+            let shadow = Shadow::new(tables, &mut *mem::FRAMES.lock()).map_err(|e| format!("its shadow IDT: {e}"))?;
+            Some(&*Box::leak(Box::new(Mutex::new(shadow))))
+        } else {
+            None
+        };
         let mut nics = Vec::new();
         for n in &config.nets {
             if *port >= engine::backend::MAX_PORTS {
@@ -438,7 +461,7 @@ impl Kept {
             *port += 1;
         }
         let vcpus = (0..vcpus).map(|_| vcpu::Kept::take()).collect::<Result<_, _>>()?;
-        Ok(Self { memory, nested_root: tables.root(), nics, vcpus, bytes: mem::used() - before })
+        Ok(Self { memory, nested_root, shadow, nics, vcpus, bytes: mem::used() - before })
     }
 }
 

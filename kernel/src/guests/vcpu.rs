@@ -21,7 +21,7 @@ use core::sync::atomic::Ordering;
 use machine::{
     machine::{Entry, Host, Machine, Next, Signal, Stop},
     reason::Histogram,
-    vcpu::{Exit, Vcpu},
+    vcpu::{Exit, Interrupts, Vcpu},
 };
 
 /// What a vCPU keeps over the lives of its guest.
@@ -95,6 +95,14 @@ impl Host for Life<'_> {
         apic::reset();
     }
 
+    fn take_interrupt(&self) -> Option<u8> {
+        idt::take_one()
+    }
+
+    fn end_of_interrupt(&self) {
+        apic::end_of_interrupt();
+    }
+
     fn console(&self, byte: u8) {
         self.job.console.put(byte);
     }
@@ -105,10 +113,11 @@ impl WithVcpu for Life<'_> {
         let VcpuJob { index, machine, kept, .. } = self.job;
         let context = machine.attach(*index, vcpu, kept.histogram, &self);
         let (Some(mut context), Some(mailbox)) = (context, machine.mailbox(*index)) else { return };
+        let emulated = machine.interrupts() == Interrupts::Emulated;
         let mut timer = Timer { armed: None };
         let late_notifications = machine.takes_late_notifications();
         loop {
-            self.core.kick.store(false, Ordering::SeqCst);
+            self.core.look_up();
             if self.core.timer_fired.swap(false, Ordering::Relaxed) {
                 timer.armed = None;
             }
@@ -120,13 +129,14 @@ impl WithVcpu for Life<'_> {
                     if late_notifications {
                         idt::take_pending();
                     }
-                    if !mailbox.entering_guest() {
+                    if !machine.entering_guest(&context) {
                         continue;
                     }
                     let exit = vcpu.run();
-                    mailbox.left_guest();
+                    machine.left_guest(&context);
                     match exit {
-                        Exit::ExternalInterrupt(None) => idt::take_pending(),
+                        // Any other guest's wait in the APIC for the guest.
+                        Exit::ExternalInterrupt(None) if emulated => idt::take_pending(),
                         Exit::ExternalInterrupt(Some(vector)) => idt::acknowledged(vector),
                         // On VT-x the exit is all there is of the NMI; the handler never runs.
                         Exit::Nmi => crate::panic::park_if_panicking(),

@@ -3,6 +3,7 @@
 
 use crate::exit::has_error_code;
 use crate::fields::{EventInfo, EventKind};
+use machine::eli::Interrupted;
 use machine::vcpu::Event;
 
 /// First vector that cannot be an exception.
@@ -48,6 +49,22 @@ pub fn taken_up(interrupted: EventInfo) -> EventInfo {
     }
 }
 
+/// The event of an EXITINTINFO, for who does not want it delivered again. QEMU's kinds as in [`taken_up`].
+pub fn interrupted(info: EventInfo) -> Option<Interrupted> {
+    let vector = info.vector();
+    info.valid().then(|| match info.kind() {
+        EventKind::INTERRUPT => Interrupted::External(vector),
+        EventKind::NMI => Interrupted::Nmi,
+        EventKind::EXCEPTION => match vector {
+            2 => Interrupted::Nmi,
+            3 | 4 => Interrupted::Software(vector),
+            FIRST_INTERRUPT.. => Interrupted::External(vector),
+            _ => Interrupted::Exception(vector),
+        },
+        _ => Interrupted::Software(vector),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,6 +98,18 @@ mod tests {
         let recorded = interrupted(EventKind::EXCEPTION, 0xec, None);
         assert_eq!(taken_up(recorded), injection(Event::Interrupt(0xec)));
         assert_eq!(taken_up(interrupted(EventKind::EXCEPTION, 2, None)), injection(Event::Nmi));
+    }
+
+    #[test]
+    fn who_was_interrupted_is_told_in_the_words_of_the_layers_above() {
+        let told = |kind, vector| super::interrupted(interrupted(kind, vector, None));
+        assert_eq!(told(EventKind::INTERRUPT, 0xf5), Some(Interrupted::External(0xf5)));
+        assert_eq!(told(EventKind::EXCEPTION, 0xf5), Some(Interrupted::External(0xf5)), "as QEMU records it");
+        assert_eq!(told(EventKind::EXCEPTION, 13), Some(Interrupted::Exception(13)));
+        assert_eq!(told(EventKind::EXCEPTION, 3), Some(Interrupted::Software(3)));
+        assert_eq!(told(EventKind::SOFTWARE, 0xf5), Some(Interrupted::Software(0xf5)));
+        assert_eq!(told(EventKind::NMI, 2), Some(Interrupted::Nmi));
+        assert_eq!(super::interrupted(EventInfo::new()), None);
     }
 
     #[test]

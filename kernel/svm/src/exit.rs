@@ -1,5 +1,6 @@
 //! Exit codes (APM vol. 2 appendix C) and what they mean to the layers above.
 
+use crate::event;
 use crate::fields::{MovCrInfo, NestedFaultInfo, PortInfo};
 use crate::vmcb::Control;
 use machine::vcpu::{Exit, PortAccess};
@@ -16,9 +17,11 @@ impl ExitCode {
     /// First of 32 codes, one per exception vector.
     pub const EXCP0: Self = Self(0x40);
     pub const EXCP_DB: Self = Self(0x41);
+    pub const EXCP_NP: Self = Self(0x4b);
     pub const INTR: Self = Self(0x60);
     pub const NMI: Self = Self(0x61);
     pub const VINTR: Self = Self(0x64);
+    pub const IDTR_WRITE: Self = Self(0x6a);
     pub const RDPMC: Self = Self(0x6f);
     pub const CPUID: Self = Self(0x72);
     pub const IRET: Self = Self(0x74);
@@ -53,6 +56,10 @@ pub fn decode(control: &Control) -> Exit {
         ExitCode::INTR => Exit::ExternalInterrupt(None),
         ExitCode::NMI => Exit::Nmi,
         ExitCode::VINTR => Exit::InterruptWindow,
+        ExitCode::IDTR_WRITE => Exit::DescriptorTable,
+        ExitCode::EXCP_NP => {
+            Exit::NotPresent { error: info as u32, interrupted: event::interrupted(control.exit_int_info) }
+        }
         ExitCode::CPUID => Exit::Cpuid,
         ExitCode::HLT => Exit::Halt,
         ExitCode::MSR if info & 1 == 0 => Exit::ReadMsr,
@@ -114,6 +121,8 @@ pub const fn has_error_code(vector: u8) -> bool {
 mod tests {
     use super::*;
     use crate::vmcb::Vmcb;
+    use machine::eli::Interrupted;
+    use machine::vcpu::Event;
 
     fn exit(code: ExitCode, info_1: u64, info_2: u64) -> Exit {
         let mut control = Vmcb::ZERO.control;
@@ -149,6 +158,16 @@ mod tests {
         assert_eq!(exit(ExitCode(0x51), 0, 0), Exit::Exception { vector: 17, error: Some(0) });
         assert_eq!(exit(ExitCode(0x52), 0xdead, 0), Exit::Exception { vector: 18, error: None });
         assert_eq!(exit(ExitCode(0x41), 0xdead, 0), Exit::Exception { vector: 1, error: None });
+    }
+
+    #[test]
+    fn a_np_tells_what_was_being_delivered() {
+        let mut control = Vmcb::ZERO.control;
+        (control.exit_code, control.exit_info_1) = (ExitCode::EXCP_NP, 0xf5 * 8 + 3);
+        assert_eq!(decode(&control), Exit::NotPresent { error: 0x7ab, interrupted: None });
+        control.exit_int_info = event::injection(Event::Interrupt(0xf5));
+        let interrupted = Some(Interrupted::External(0xf5));
+        assert_eq!(decode(&control), Exit::NotPresent { error: 0x7ab, interrupted });
     }
 
     #[test]

@@ -15,6 +15,7 @@ bitflags! {
         const INIT = 1 << 3;
         const VINTR = 1 << 4;
         const CR0_SELECTIVE_WRITE = 1 << 5;
+        const IDTR_WRITE = 1 << 10;
         const RDTSC = 1 << 14;
         const RDPMC = 1 << 15;
         const PUSHF = 1 << 16;

@@ -4,7 +4,7 @@
 use crate::fields::{Intercepts1, Intercepts2, InterruptControl, NestedControl};
 use crate::probe::Capabilities;
 use crate::vmcb::{Save, SavedSegment, Vmcb};
-use machine::vcpu::{Interrupts, StartState};
+use machine::vcpu::{Intercepts, Interrupts, StartState};
 
 const EFER_SCE: u64 = 1;
 const EFER_LME: u64 = 1 << 8;
@@ -21,6 +21,8 @@ const RFLAGS_FIXED: u64 = 2;
 
 /// #DB, #AC and #MC: a guest can keep the processor delivering the first two for ever, where no NMI gets in.
 const EXCEPTIONS: u32 = 1 << 1 | 1 << 17 | 1 << 18;
+/// #NP.
+const NOT_PRESENT: u32 = 1 << 11;
 const CR8: u16 = 1 << 8;
 
 const INTERCEPTS_1: Intercepts1 = Intercepts1::INTR
@@ -96,6 +98,15 @@ pub fn fill(vmcb: &mut Vmcb, roots: Roots, interrupts: Interrupts, start: &Start
     save.rflags = start.rflags | RFLAGS_FIXED;
     save.rip = start.rip;
     save.g_pat = PAT_RESET;
+}
+
+/// What exits of a guest that owns its local APIC, beside what [`fill`] set. Interrupts obey the guest's RFLAGS.IF and
+/// TPR whether they exit or not (APM vol. 2 15.13.1: V_INTR_MASKING is clear).
+pub fn intercept(vmcb: &mut Vmcb, what: Intercepts) {
+    let control = &mut vmcb.control;
+    control.intercepts_1.set(Intercepts1::INTR, what.interrupts);
+    control.intercepts_1.set(Intercepts1::IDTR_WRITE, what.idt);
+    control.intercept_exceptions = EXCEPTIONS | if what.not_present { NOT_PRESENT } else { 0 };
 }
 
 /// EFER as the guest sees it: VMRUN wants SVME set in a guest's, which the guest is not to know.
@@ -203,6 +214,22 @@ mod tests {
         assert_eq!((control.intercept_cr_read, control.intercept_cr_write), (0, 0));
         assert!(!control.interrupt_control.v_intr_masking());
         assert_eq!(control.intercept_exceptions, EXCEPTIONS, "#AC and #DB loops would keep NMIs out");
+    }
+
+    #[test]
+    fn what_a_shadow_idt_needs_comes_and_goes_and_touches_nothing_else() {
+        let mut vmcb = Box::new(Vmcb::ZERO);
+        fill(&mut vmcb, ROOTS, Interrupts::Owned, &StartState::startup_ipi(0, 0));
+        let plain = vmcb.control.clone();
+        intercept(&mut vmcb, Intercepts { interrupts: true, ..Intercepts::default() });
+        assert!(vmcb.control.intercepts_1.contains(plain.intercepts_1 | Intercepts1::INTR));
+        intercept(&mut vmcb, Intercepts { idt: true, not_present: true, ..Intercepts::default() });
+        assert!(!vmcb.control.intercepts_1.contains(Intercepts1::INTR));
+        assert!(vmcb.control.intercepts_1.contains(plain.intercepts_1 | Intercepts1::IDTR_WRITE));
+        assert_eq!(vmcb.control.intercept_exceptions, EXCEPTIONS | 1 << 11);
+        intercept(&mut vmcb, Intercepts::default());
+        assert_eq!(vmcb.control.intercepts_1, plain.intercepts_1);
+        assert_eq!(vmcb.control.intercept_exceptions, plain.intercept_exceptions);
     }
 
     #[test]

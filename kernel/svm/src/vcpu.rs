@@ -12,7 +12,7 @@ use crate::state::{self, Roots};
 use crate::vmcb::{SavedSegment, Vmcb};
 use crate::{core_state, event, world};
 use core::sync::atomic::AtomicBool;
-use machine::vcpu::{Event, Exit, Gprs, Interrupts, Segment, SegmentName, StartState, Vcpu};
+use machine::vcpu::{Event, Exit, Gprs, Intercepts, Interrupts, Segment, SegmentName, StartState, Vcpu};
 
 const RFLAGS_TF: u64 = 1 << 8;
 const RFLAGS_IF: u64 = 1 << 9;
@@ -123,9 +123,9 @@ impl SvmVcpu {
 
         let exit = exit::decode(&guest.control);
         // An exception met while delivering something else takes its place, as without a hypervisor: those that exit
-        // here are benign (APM vol. 2 8.2.9), so the first one is dropped.
+        // here are benign (APM vol. 2 8.2.9), so the first one is dropped; but for #NP, with which it is told.
         let interrupted = match exit {
-            Exit::Exception { .. } => EventInfo::new(),
+            Exit::Exception { .. } | Exit::NotPresent { .. } => EventInfo::new(),
             _ => event::taken_up(guest.control.exit_int_info),
         };
         guest.control.event_injection = interrupted;
@@ -232,6 +232,14 @@ impl Vcpu for SvmVcpu {
     fn idt(&self) -> (u64, u16) {
         let idtr = &self.vmcb().save.idtr;
         (idtr.base, idtr.limit as u16)
+    }
+
+    fn intercept(&mut self, what: Intercepts) {
+        state::intercept(&mut self.pages.guest, what);
+    }
+
+    fn flush_nested(&mut self) {
+        self.asids.flush();
     }
 
     fn msr(&self, number: u32) -> Option<u64> {

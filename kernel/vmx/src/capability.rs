@@ -211,6 +211,16 @@ impl Capabilities {
         self.has(Secondary::ENABLE_INVPCID)
     }
 
+    /// Whether a guest can own its local APIC and have a shadow IDT.
+    ///
+    /// # Errors
+    /// A control that this takes is missing.
+    pub fn shadow_idt(&self) -> Result<(), Missing> {
+        let descriptor_tables = Secondary::DESCRIPTOR_TABLE_EXITING;
+        adjust("secondary", self.secondary, descriptor_tables, Secondary::empty(), Secondary::empty())?;
+        self.control_words(Secondary::empty(), Interrupts::Owned, Quirks::default()).map(|_| ())
+    }
+
     /// Whether WBINVD can be made to exit.
     pub fn wbinvd_exiting(&self) -> bool {
         self.has(Secondary::WBINVD_EXITING)
@@ -244,14 +254,16 @@ impl Capabilities {
         quirks: Quirks,
     ) -> Result<ControlWords, Missing> {
         let mut more = (PinBased::empty(), Primary::empty(), Secondary::empty());
-        let (not_pin_based, not_primary) = match interrupts {
-            Interrupts::Emulated => (PinBased::empty(), Primary::empty()),
-            Interrupts::Owned => (controls::FORBIDDEN_OWNED_PIN_BASED, controls::FORBIDDEN_OWNED_PRIMARY),
+        let (not_pin_based, not_primary, not_exit) = match interrupts {
+            Interrupts::Emulated => (PinBased::empty(), Primary::empty(), Exit::empty()),
+            Interrupts::Owned => {
+                (controls::FORBIDDEN_OWNED_PIN_BASED, controls::FORBIDDEN_OWNED_PRIMARY, controls::FORBIDDEN_OWNED_EXIT)
+            }
             Interrupts::Virtualized => {
                 more =
                     (controls::VIRTUALIZED_PIN_BASED, controls::VIRTUALIZED_PRIMARY, controls::VIRTUALIZED_SECONDARY);
                 let halt = if quirks.posting { Primary::HLT_EXITING } else { Primary::empty() };
-                (PinBased::empty(), controls::FORBIDDEN_OWNED_PRIMARY.difference(halt))
+                (PinBased::empty(), controls::FORBIDDEN_OWNED_PRIMARY.difference(halt), Exit::empty())
             }
         };
         let pin_based = REQUIRED_PIN_BASED.difference(not_pin_based) | more.0;
@@ -267,7 +279,7 @@ impl Capabilities {
                 offered | Secondary::WBINVD_EXITING,
                 Secondary::empty(),
             )?,
-            exit: adjust("VM-exit", self.exit, REQUIRED_EXIT, Exit::empty(), Exit::empty())?,
+            exit: adjust("VM-exit", self.exit, REQUIRED_EXIT.difference(not_exit), Exit::empty(), not_exit)?,
             entry: adjust("VM-entry", self.entry, REQUIRED_ENTRY, Entry::empty(), Entry::empty())?,
         })
     }
@@ -441,6 +453,15 @@ pub(super) mod tests {
             assert!(c.sufficient(), "other guests still run");
             assert_eq!(c.posted_interrupts().unwrap_err().name, name);
         }
+    }
+
+    #[test]
+    fn a_shadow_idt_takes_descriptor_table_exiting_and_interrupts_that_stay_in_the_apic() {
+        assert_eq!(Capabilities::read(skylake).shadow_idt(), Ok(()));
+        let e = except(0x48b, 0x005f_fcfb_0000_0000).shadow_idt().unwrap_err();
+        assert!(e.to_string().contains("lacks DESCRIPTOR_TABLE_EXITING"), "{e}");
+        let e = except(0x48f, 0x01ff_ffff_0003_edfb).shadow_idt().unwrap_err();
+        assert!(e.to_string().contains("can't do without ACKNOWLEDGE_INTERRUPT"), "{e}");
     }
 
     #[test]

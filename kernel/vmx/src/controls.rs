@@ -60,6 +60,8 @@ bitflags! {
         const VIRTUALIZE_APIC_ACCESSES = 1 << 0;
         /// Extended page tables.
         const ENABLE_EPT = 1 << 1;
+        /// LGDT, LIDT, LLDT, LTR and the instructions that store those registers exit.
+        const DESCRIPTOR_TABLE_EXITING = 1 << 2;
         /// RDTSCP and RDPID do not #UD.
         const ENABLE_RDTSCP = 1 << 3;
         /// x2APIC MSRs are virtual.
@@ -131,6 +133,8 @@ pub const REQUIRED_PRIMARY: Primary = Primary::HLT_EXITING
 /// What a guest that owns its core's local APIC must be without, besides: its interrupts, its HLT and its TPR are its own
 /// affair. Of a virtual one that goes for HLT and TPR.
 pub const FORBIDDEN_OWNED_PIN_BASED: PinBased = PinBased::EXTERNAL_INTERRUPT_EXITING;
+/// As [`FORBIDDEN_OWNED_PIN_BASED`], exit: what makes it exit stays in the local APIC until the guest can take it.
+pub const FORBIDDEN_OWNED_EXIT: Exit = Exit::ACKNOWLEDGE_INTERRUPT;
 /// As [`FORBIDDEN_OWNED_PIN_BASED`], primary.
 pub const FORBIDDEN_OWNED_PRIMARY: Primary =
     Primary::HLT_EXITING.union(Primary::CR8_LOAD_EXITING).union(Primary::CR8_STORE_EXITING);

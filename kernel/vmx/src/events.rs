@@ -1,7 +1,7 @@
 //! Events on their way into the guest (SDM vol. 3C 25.8.3) and those that an exit interrupted (25.9.3, 28.2.4).
 
 use bitfield_struct::bitfield;
-use machine::vcpu::Event;
+use machine::{eli::Interrupted, vcpu::Event};
 
 /// Interruption types (SDM vol. 3C table 25-18).
 pub mod kind {
@@ -76,6 +76,17 @@ impl Injection {
         })
     }
 
+    /// What it is in the words of the layers above.
+    pub fn described(&self) -> Interrupted {
+        let vector = self.information.vector();
+        match self.kind() {
+            kind::EXTERNAL => Interrupted::External(vector),
+            kind::NMI => Interrupted::Nmi,
+            kind::HARDWARE_EXCEPTION => Interrupted::Exception(vector),
+            _ => Interrupted::Software(vector),
+        }
+    }
+
     /// The kind, one of [`kind`].
     pub fn kind(&self) -> u8 {
         self.information.kind()
@@ -134,6 +145,16 @@ mod tests {
         assert!(i.has_length());
         assert_eq!(i.length, 2);
         assert_eq!(Injection::interrupted(0x0000_0480, 0, 2), None);
+    }
+
+    #[test]
+    fn what_was_interrupted_is_told_in_the_words_of_the_layers_above() {
+        let told = |bits| Injection::interrupted(bits, 0, 0).map(|i| i.described());
+        assert_eq!(told(0x8000_00f5), Some(Interrupted::External(0xf5)));
+        assert_eq!(told(0x8000_0202), Some(Interrupted::Nmi));
+        assert_eq!(told(0x8000_0b0e), Some(Interrupted::Exception(14)));
+        assert_eq!(told(0x8000_04f5), Some(Interrupted::Software(0xf5)));
+        assert_eq!(told(0x8000_0603), Some(Interrupted::Software(3)));
     }
 
     #[test]

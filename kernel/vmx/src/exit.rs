@@ -29,6 +29,8 @@ pub mod reason {
     pub const MWAIT: u16 = 36;
     pub const MONITOR: u16 = 39;
     pub const VIRTUALIZED_EOI: u16 = 45;
+    pub const GDTR_OR_IDTR: u16 = 46;
+    pub const LDTR_OR_TR: u16 = 47;
     pub const EPT_VIOLATION: u16 = 48;
     pub const INVEPT: u16 = 50;
     pub const PREEMPTION_TIMER: u16 = 52;
@@ -188,6 +190,7 @@ pub fn decode(exit_reason: u32, information: &impl Information) -> Cause {
         reason::IO => port(information),
         reason::RDMSR => Exit::ReadMsr,
         reason::WRMSR => Exit::WriteMsr,
+        reason::GDTR_OR_IDTR | reason::LDTR_OR_TR => Exit::DescriptorTable,
         reason::XSETBV => Exit::Xsetbv,
         reason::PREEMPTION_TIMER => Exit::Deadline,
         reason::VIRTUALIZED_EOI => Exit::EndOfInterrupt(information.qualification() as u8),

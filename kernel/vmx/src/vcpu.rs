@@ -6,7 +6,7 @@ use crate::{
     Offer,
     capability::{Capabilities, ControlWords},
     control_registers::Rules,
-    controls::{Missing, PinBased, Primary},
+    controls::{Missing, PinBased, Primary, Secondary},
     debug, entry,
     events::{self, Injection, Superseded},
     exit::{self, Cause, ControlRegisterAccess},
@@ -23,7 +23,7 @@ use core::{fmt, marker::PhantomData, sync::atomic::AtomicBool};
 use machine::{
     posted::HandOver,
     quirk::Quirks,
-    vcpu::{Event, Exit, Gprs, Interrupts, Segment, SegmentName, StartState, Vcpu as Trait},
+    vcpu::{Event, Exit, Gprs, Intercepts, Interrupts, Segment, SegmentName, StartState, Vcpu as Trait},
 };
 
 /// Interruptibility state (SDM vol. 3C table 25-3).
@@ -32,6 +32,8 @@ const BLOCKING_BY_MOV_SS: u32 = 1 << 1;
 const BLOCKING_BY_NMI: u32 = 1 << 3;
 const SHADOW: u32 = BLOCKING_BY_STI | BLOCKING_BY_MOV_SS;
 const RFLAGS_IF: u64 = 1 << 9;
+/// #NP.
+const NOT_PRESENT: u8 = 11;
 
 /// What a vCPU is made of. All addresses are host-physical, of 4 KiB frames that are mapped at their physical address.
 #[derive(Clone, Copy, Debug)]
@@ -111,6 +113,8 @@ pub struct Vcpu {
     deadline: Option<u64>,
     /// Pin-based controls as the VMCS has them.
     pin_based: u32,
+    /// What exits besides, as the VMCS has it.
+    intercepts: Intercepts,
     /// Exits handled without those above (CR0, CR4, windows).
     inside: u64,
     core: PhantomData<*const ()>,
@@ -165,6 +169,7 @@ impl Vcpu {
                 .then(|| capabilities.misc.preemption_timer_shift()),
             deadline: None,
             pin_based: words.pin_based,
+            intercepts: Intercepts::default(),
             inside: 0,
             core: PhantomData,
         })
@@ -288,12 +293,17 @@ impl Vcpu {
         if information.nmi_unblocking_due_to_iret() {
             self.block_nmis_again();
         }
-        match Superseded::by_exception(self.pending.take()) {
+        let interrupted = self.pending.take();
+        let vector = information.vector();
+        if vector == NOT_PRESENT {
+            // Told what it interrupted, those above decide; nothing of it is kept here.
+            return Exit::NotPresent { error, interrupted: interrupted.map(|i| i.described()) };
+        }
+        match Superseded::by_exception(interrupted) {
             Superseded::Nothing => {}
             Superseded::Interrupt(vector) => self.interrupt = Some(vector),
             Superseded::Nmi => self.nmi = true,
         }
-        let vector = information.vector();
         if vector == debug::VECTOR {
             debug::prepare_to_reflect(&mut self.vmcs, information.kind());
         }
@@ -355,6 +365,7 @@ impl Trait for Vcpu {
         (self.pending, self.nmi, self.interrupt, self.window) = (None, false, None, false);
         (self.primary, self.pin_based) = (self.words.primary, self.words.pin_based);
         self.deadline = None;
+        self.intercepts = Intercepts::default();
         reset::write_controls(&mut self.vmcs, &self.words, &self.addresses, &self.rules, reset::is_long(state));
         if let Some(virtual_apic) = &self.virtual_apic {
             virtual_apic.write(&mut self.vmcs);
@@ -454,6 +465,25 @@ impl Trait for Vcpu {
     }
     fn idt(&self) -> (u64, u16) {
         (self.vmcs.read(GUEST_IDTR_BASE), self.vmcs.read(GUEST_IDTR_LIMIT) as u16)
+    }
+
+    fn intercept(&mut self, what: Intercepts) {
+        if what == self.intercepts {
+            return;
+        }
+        self.intercepts = what;
+        let with = |word: u32, bit: u32, on: bool| if on { word | bit } else { word };
+        let ControlWords { pin_based, secondary, .. } = self.words;
+        let (interrupts, tables) = (PinBased::EXTERNAL_INTERRUPT_EXITING, Secondary::DESCRIPTOR_TABLE_EXITING);
+        // The preemption timer, the other that comes and goes there, is for guests with a virtual APIC.
+        self.pin_based = with(pin_based, interrupts.bits(), what.interrupts);
+        self.vmcs.write(PIN_BASED_CONTROLS, self.pin_based);
+        self.vmcs.write(SECONDARY_CONTROLS, with(secondary, tables.bits(), what.idt));
+        self.vmcs.write(EXCEPTION_BITMAP, with(reset::EXCEPTIONS, 1 << NOT_PRESENT, what.not_present));
+    }
+
+    fn flush_nested(&mut self) {
+        self.flush_translations();
     }
 
     fn msr(&self, number: u32) -> Option<u64> {

@@ -1,5 +1,6 @@
 //! What belongs to one vCPU and to its core alone.
 
+use super::shadow::Shadowing;
 use crate::{
     lapic::LocalApic,
     msr,
@@ -27,6 +28,7 @@ pub struct Context {
     pub(super) nmi: bool,
     pub(super) xcr0: u64,
     pub(super) mtrr_default_type: u64,
+    pub(super) shadowing: Shadowing,
     exits: &'static Histogram,
     /// The exit being handled and the TSC at its beginning.
     handling: Option<(Reason, u64)>,
@@ -35,7 +37,13 @@ pub struct Context {
 }
 
 impl Context {
-    pub(super) fn new(index: usize, apic: LocalApic, activity: Activity, exits: &'static Histogram) -> Self {
+    pub(super) fn new(
+        index: usize,
+        apic: LocalApic,
+        activity: Activity,
+        exits: &'static Histogram,
+        tsc_khz: u64,
+    ) -> Self {
         let mut this = Self {
             index,
             apic,
@@ -44,6 +52,7 @@ impl Context {
             nmi: false,
             xcr0: 1,
             mtrr_default_type: 0,
+            shadowing: Shadowing::new(tsc_khz),
             exits,
             handling: None,
             retries: (0, 0),

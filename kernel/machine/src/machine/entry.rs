@@ -5,6 +5,7 @@
 use super::{
     Host, Machine, Stop,
     context::{Activity, Context},
+    shadow::Claimed,
     virtualized::hand_over,
 };
 use crate::{
@@ -40,7 +41,11 @@ impl Machine {
     fn prepare(&self, vcpu: &mut impl Vcpu, context: &mut Context, host: &impl Host) -> Entry {
         self.take_timer_back(context);
         if let Some(mailbox) = self.mailbox(context.index) {
-            let requests = mailbox.drain(&mut context.apic);
+            let mut claimed = Claimed::default();
+            let requests = match self.eli {
+                Some(_) => mailbox.drain(&mut claimed),
+                None => mailbox.drain(&mut context.apic),
+            };
             if requests.stop.is_some() {
                 // The mailbox says that, the machine says why.
                 return Entry::Stop(self.stopped().unwrap_or(Stop::Killed));
@@ -50,6 +55,9 @@ impl Machine {
                 self.reset_apic(context, host);
                 context.reset();
                 context.activity = Activity::WaitForStartup;
+                self.reset_shadowing(context);
+            } else {
+                self.send_claimed(&claimed, context, host);
             }
             if let Some(vector) = requests.startup
                 && context.activity == Activity::WaitForStartup
@@ -64,10 +72,18 @@ impl Machine {
             return Entry::Wait { deadline: None };
         }
         context.apic.expire(lapic::Clock { tsc: host.tsc(), offset: 0 });
+        if let Some(eli) = &self.eli {
+            self.prepare_shadow(eli, vcpu, context, host);
+        }
         inject_nmi(vcpu, context);
         match self.virtual_apic(context.index) {
             Some(page) => hand_over(page, vcpu, context),
             None => inject(vcpu, context),
+        }
+        if self.eli.is_some() {
+            let waits = self.take_interrupts(vcpu, context, host);
+            vcpu.want_interrupt_window(waits);
+            vcpu.intercept(Self::intercepts(context));
         }
         let deadline = self.hand_timer_over(context).or(context.apic.deadline());
         match context.activity {

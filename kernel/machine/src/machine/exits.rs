@@ -19,6 +19,7 @@ use crate::{
     clock,
     cpuid::Current,
     decode::{self, Gpr, Undecodable},
+    eli::Verdict,
     lapic::{self, Delivery, Destination, Effect, LocalApic, Message},
     mmio,
     msr::{self, Kind},
@@ -65,9 +66,13 @@ impl Machine {
             log::debug!("guest {}: the emulator had left RIP behind; put right", self.name);
         }
         self.take_timer_back(context);
-        context.begin(self.reason(&exit, vcpu), host.tsc());
+        context.begin(self.reason(&exit, vcpu, context), host.tsc());
         let outcome = match exit {
-            Exit::ExternalInterrupt(_) | Exit::Nmi | Exit::InterruptWindow | Exit::Deadline => Outcome::Done,
+            Exit::ExternalInterrupt(_) | Exit::InterruptWindow => {
+                self.interrupt_waits(context);
+                Outcome::Done
+            }
+            Exit::Nmi | Exit::Deadline => Outcome::Done,
             Exit::EndOfInterrupt(vector) => self.level_ended(vector, host),
             Exit::ApicWrite(number) => self.apic_written(number, context, host),
             Exit::Cpuid => self.cpuid_exit(vcpu, context),
@@ -78,7 +83,10 @@ impl Machine {
                 false => self.write_msr(vcpu, context, host),
             },
             Exit::Port(access) => self.port(&access, vcpu, host),
+            Exit::NestedFault { gpa, write, .. } if self.shadow_fault(gpa, write, context, host) => Outcome::Done,
             Exit::NestedFault { gpa, fetch, .. } => self.nested_fault(gpa, fetch, vcpu, host),
+            Exit::DescriptorTable => self.descriptor_table(context, host),
+            Exit::NotPresent { error, interrupted } => self.not_present(error, interrupted, context, host),
             Exit::Cr8 { write, register } => self.cr8(write, register, vcpu, context),
             Exit::Xsetbv => self.xsetbv(vcpu, context),
             Exit::CacheFlush => {
@@ -137,7 +145,7 @@ impl Machine {
         Next::Stop(self.stopped().unwrap_or(stop))
     }
 
-    fn reason(&self, exit: &Exit, vcpu: &impl Vcpu) -> Reason {
+    fn reason(&self, exit: &Exit, vcpu: &impl Vcpu, context: &Context) -> Reason {
         match *exit {
             Exit::ExternalInterrupt(_) => Reason::ExternalInterrupt,
             Exit::Nmi => Reason::Nmi,
@@ -149,12 +157,18 @@ impl Machine {
             Exit::Halt => Reason::Halt,
             Exit::ReadMsr | Exit::WriteMsr => msr_reason(vcpu.gprs().rcx as u32),
             Exit::Port(access) => self.devices.lock().port_reason(access.port),
+            Exit::NestedFault { gpa, .. } if self.is_shadowed(gpa) => Reason::ShadowWrite,
             Exit::NestedFault { gpa, .. } => self.devices.lock().memory_reason(gpa),
             Exit::Cr8 { .. } => Reason::Cr8,
             Exit::Xsetbv => Reason::Xsetbv,
             Exit::Hypercall => Reason::Hypercall,
             Exit::CacheFlush => Reason::CacheFlush,
             Exit::Forbidden => Reason::Forbidden,
+            Exit::DescriptorTable => Reason::DescriptorTable,
+            Exit::NotPresent { error, interrupted } => match self.judge(error, interrupted, context) {
+                Verdict::Host(_) => Reason::ShadowInterrupt,
+                _ => Reason::Exception,
+            },
             Exit::Exception { .. } => Reason::Exception,
             Exit::TripleFault => Reason::TripleFault,
             Exit::Unexpected { .. } => Reason::Unexpected,
@@ -280,6 +294,9 @@ impl Machine {
         let (svr, timer) = (read(lapic::msr::SVR), read(lapic::msr::LVT_TIMER));
         // The APIC itself stays enabled. The timer of one that the guest has disabled is masked, as the emulation shows
         // it, and a timer whose vector is an exception's counts as masked.
+        for vector in [svr as u8, timer as u8] {
+            self.guest_uses(vector, context, host);
+        }
         host.write_apic(lapic::msr::SVR, svr & 0xff | SVR_ENABLED);
         let refused = timer & 0xff < u64::from(FIRST_INTERRUPT);
         host.write_apic(lapic::msr::LVT_TIMER, timer & LVT_TIMER_BITS | if refused { LVT_MASKED } else { 0 });

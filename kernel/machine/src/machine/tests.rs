@@ -1,6 +1,9 @@
 //! Tests of a whole machine, with a vCPU that runs nothing and a host that remembers.
 
-use std::cell::{Cell, RefCell};
+use std::{
+    cell::{Cell, RefCell},
+    collections::VecDeque,
+};
 
 use engine::{net, shared::Shared};
 use memory::guest::testing::memory;
@@ -11,9 +14,10 @@ use crate::{
     lapic, layout,
     reason::Reason,
     testing::FakeVcpu,
-    vcpu::{Event, Exit, PortAccess},
+    vcpu::{Event, Exit, Intercepts, PortAccess},
 };
 
+mod shadow;
 mod virtualized;
 
 const MIB: usize = 1 << 20;
@@ -26,6 +30,9 @@ struct FakeHost {
     interrupts: RefCell<Vec<(usize, u8)>>,
     apic_writes: RefCell<Vec<(u32, u64)>>,
     apic_resets: Cell<u32>,
+    waiting: RefCell<VecDeque<u8>>,
+    ended: Cell<u32>,
+    calls: RefCell<Vec<(usize, u8)>>,
     console: RefCell<Vec<u8>>,
 }
 
@@ -44,6 +51,7 @@ impl Host for FakeHost {
             Signal::Kick(vcpu) => self.kicks.borrow_mut().push(vcpu),
             Signal::Interrupt(vcpu, vector) => self.interrupts.borrow_mut().push((vcpu, vector)),
             Signal::Notify(vcpu) => self.notified.borrow_mut().push(vcpu),
+            Signal::Call(vcpu, vector) => self.calls.borrow_mut().push((vcpu, vector)),
         }
     }
 
@@ -53,6 +61,14 @@ impl Host for FakeHost {
 
     fn reset_apic(&self) {
         self.apic_resets.set(self.apic_resets.get() + 1);
+    }
+
+    fn take_interrupt(&self) -> Option<u8> {
+        self.waiting.borrow_mut().pop_front()
+    }
+
+    fn end_of_interrupt(&self) {
+        self.ended.set(self.ended.get() + 1);
     }
 
     fn console(&self, byte: u8) {
@@ -104,6 +120,10 @@ fn rig_with(vcpus: usize, interrupts: Interrupts) -> Rig {
 }
 
 fn rig_quirky(vcpus: usize, interrupts: Interrupts, quirks: Quirks) -> Rig {
+    rig_of(vcpus, interrupts, quirks, None)
+}
+
+fn rig_of(vcpus: usize, interrupts: Interrupts, quirks: Quirks, shadow: Option<&'static Mutex<Shadow>>) -> Rig {
     let host = FakeHost::default();
     let nic: &'static Shared = Box::leak(Box::new(Shared::new(net::config([2, 0, 0, 0, 0, 1], 1500, 1))));
     let platform = Platform {
@@ -126,6 +146,7 @@ fn rig_quirky(vcpus: usize, interrupts: Interrupts, quirks: Quirks) -> Rig {
         nics: vec![nic],
         interrupts,
         watched: true,
+        shadow,
         platform,
     })
     .unwrap_or_else(|e| panic!("{e}"));
@@ -233,6 +254,7 @@ fn what_does_not_fit_is_said() {
         nics: Vec::new(),
         interrupts: Interrupts::Emulated,
         watched: false,
+        shadow: None,
         platform: Platform {
             cpuid,
             tsc_khz: 1,

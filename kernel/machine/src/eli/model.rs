@@ -1,0 +1,145 @@
+//! Every interleaving of a change of the shadow with entries, exits and an interrupt that is on its way: the code of
+//! [`super::quiesce`] itself, under loom's model checker.
+
+use loom::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    },
+    thread,
+};
+
+/// What quiesce.rs is made of here.
+mod sync {
+    pub use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+    pub use loom::thread::yield_now as pause;
+}
+
+#[allow(clippy::duplicate_mod, reason = "the same code on other atomics")]
+#[path = "quiesce.rs"]
+mod quiesce;
+
+use quiesce::Quiesce;
+
+/// A guest of two vCPUs. `tables` stands for the nested tables: 0 leads to the real page, 1 to the shadow.
+struct World {
+    quiesce: Quiesce,
+    tables: AtomicUsize,
+    /// By vCPU: an NMI is on its way.
+    kick: [AtomicBool; 2],
+    /// By vCPU: an interrupt with a vector of the host's stands in its APIC's IRR. An APIC is no memory: each access
+    /// sees the one before it, so they are swaps.
+    irr: [AtomicBool; 2],
+    /// Such interrupts that reached the host, and the guest.
+    host: AtomicUsize,
+    guest: AtomicUsize,
+}
+
+impl World {
+    fn new(tables: usize) -> Self {
+        Self {
+            quiesce: Quiesce::new(2),
+            tables: AtomicUsize::new(tables),
+            kick: [AtomicBool::new(false), AtomicBool::new(false)],
+            irr: [AtomicBool::new(false), AtomicBool::new(false)],
+            host: AtomicUsize::new(0),
+            guest: AtomicUsize::new(0),
+        }
+    }
+
+    /// A vCPU's core: enters, is in the guest for an instruction or two, and leaves; `times` times.
+    fn vcpu(&self, me: usize, times: usize) {
+        let mut flushed = u64::MAX;
+        let mut tlb = 0;
+        for _ in 0..times {
+            loop {
+                let tables = self.quiesce.stable();
+                if tables != flushed {
+                    // The flush, and what the core then reads of the tables: before it enters, as a CPU may.
+                    tlb = self.tables.load(SeqCst);
+                    flushed = tables;
+                }
+                if self.quiesce.enter(me, flushed) {
+                    break;
+                }
+            }
+            // Shadowed, or interrupts exit: the one that its translations ask for, chosen at the flush.
+            let exiting = tlb == 0;
+            for _ in 0..2 {
+                assert_eq!(tlb, self.tables.load(SeqCst), "in the guest with a translation from before");
+                if self.irr[me].swap(false, SeqCst) {
+                    let absent = self.tables.load(SeqCst) == 1;
+                    let reached = if exiting || absent { &self.host } else { &self.guest };
+                    reached.fetch_add(1, SeqCst);
+                    break;
+                }
+                if self.kick[me].swap(false, SeqCst) {
+                    break;
+                }
+            }
+            self.quiesce.left(me);
+        }
+    }
+
+    fn change(&self, me: usize, to: usize) {
+        self.quiesce.change(me, |vcpu| self.kick[vcpu].store(true, SeqCst), || self.tables.store(to, SeqCst));
+    }
+}
+
+#[test]
+fn no_vcpu_is_in_the_guest_with_a_translation_from_before_a_change() {
+    for from in [0, 1] {
+        loom::model(move || {
+            let world = Arc::new(World::new(from));
+            let w = world.clone();
+            let other = thread::spawn(move || w.vcpu(1, 2));
+            world.change(0, 1 - from);
+            world.vcpu(0, 1);
+            other.join().unwrap();
+            assert_eq!(world.tables.load(SeqCst), 1 - from);
+        });
+    }
+}
+
+#[test]
+fn an_interrupt_of_the_host_s_that_is_on_its_way_during_a_change_reaches_the_host() {
+    for from in [0, 1] {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(move || {
+            let world = Arc::new(World::new(from));
+            let (target, sender) = (world.clone(), world.clone());
+            let target = thread::spawn(move || target.vcpu(1, 2));
+            let sender = thread::spawn(move || assert!(!sender.irr[1].swap(true, SeqCst)));
+            world.change(0, 1 - from);
+            target.join().unwrap();
+            sender.join().unwrap();
+            // It comes to the host, or still stands in the APIC for the next entry or for the host.
+            let pending = usize::from(world.irr[1].swap(false, SeqCst));
+            assert_eq!(world.host.load(SeqCst) + pending, 1);
+            assert_eq!(world.guest.load(SeqCst), 0);
+        });
+    }
+}
+
+#[test]
+fn two_that_want_to_change_it_at_once_do_so_one_after_the_other_and_neither_waits_for_ever() {
+    loom::model(|| {
+        let world = Arc::new(World::new(0));
+        let lock = Arc::new(loom::sync::Mutex::new(()));
+        let (w, l) = (world.clone(), lock.clone());
+        let other = thread::spawn(move || {
+            {
+                let _changing = l.lock().unwrap();
+                w.change(1, 1);
+            }
+            w.vcpu(1, 1);
+        });
+        {
+            let _changing = lock.lock().unwrap();
+            world.change(0, 1);
+        }
+        world.vcpu(0, 1);
+        other.join().unwrap();
+    });
+}

@@ -1,0 +1,326 @@
+//! The shadow IDT of a guest that owns its cores' local APICs, between an exit and the next entry: see [`crate::eli`].
+
+use super::{
+    Host, Machine, Signal, Stop,
+    context::{Activity, Context},
+    exits::Outcome,
+};
+use crate::{
+    eli::{self, Count, Eli, Interrupted, Mode, Patience, Unfit, Verdict},
+    lapic::Accepts,
+    vcpu::{Event, Intercepts, Vcpu},
+};
+
+const NOT_PRESENT: u8 = 11;
+const DOUBLE_FAULT: u8 = 8;
+/// After so many looks, about a second, that there is no IDT to shadow is worth a line.
+const NEWS: u32 = 8;
+
+/// What one vCPU keeps for it.
+pub(super) struct Shadowing {
+    mode: Mode,
+    /// The number of the nested tables for which its core has flushed.
+    flushed: u64,
+    /// Some page is shadowed for somebody.
+    in_place: bool,
+    /// When it looks at its IDT again, on the TSC.
+    look_at: u64,
+    patience: Patience,
+    /// A physical interrupt waits to be taken.
+    take: bool,
+    /// Looks in a row that found no IDT to shadow.
+    unfit: u32,
+}
+
+impl Shadowing {
+    pub(super) fn new(tsc_khz: u64) -> Self {
+        Self {
+            mode: Mode::Exiting,
+            flushed: 0,
+            in_place: false,
+            look_at: 0,
+            patience: Patience::new(tsc_khz),
+            take: false,
+            unfit: 0,
+        }
+    }
+}
+
+/// Interrupts that were posted because their vector was the host's.
+#[derive(Default)]
+pub(super) struct Claimed([u64; 4]);
+
+impl Accepts for Claimed {
+    fn accept(&mut self, vector: u8, _level: bool) -> bool {
+        self.0[usize::from(vector >> 6)] |= 1 << (vector & 63);
+        true
+    }
+}
+
+impl Claimed {
+    fn vectors(&self) -> impl Iterator<Item = u8> + '_ {
+        (0..=u8::MAX).filter(|v| self.0[usize::from(v >> 6)] >> (v & 63) & 1 != 0)
+    }
+}
+
+impl Machine {
+    /// The vCPU is about to enter: nobody needs to look for it in the host from here on. False: something has come up;
+    /// [`Machine::before_entry`] again.
+    #[must_use = "false means that the vCPU must not enter"]
+    pub fn entering_guest(&self, context: &Context) -> bool {
+        let Some(mailbox) = self.mailbox(context.index) else { return false };
+        if !mailbox.entering_guest() {
+            return false;
+        }
+        let current = self.eli.as_ref().is_none_or(|e| e.quiesce.enter(context.index, context.shadowing.flushed));
+        if !current {
+            mailbox.left_guest();
+        }
+        current
+    }
+
+    /// The vCPU is back in the host, from the guest or from waiting.
+    pub fn left_guest(&self, context: &Context) {
+        if let Some(eli) = &self.eli {
+            eli.quiesce.left(context.index);
+        }
+        if let Some(mailbox) = self.mailbox(context.index) {
+            mailbox.left_guest();
+        }
+    }
+
+    /// To be called about once a millisecond from a core that runs no guest, with the TSC; `signal` as for
+    /// [`Machine::deliver`].
+    pub fn tick(&self, now: u64, mut signal: impl FnMut(Signal)) {
+        if let Some(eli) = &self.eli {
+            eli.tick(now, |vcpu| signal(Signal::Kick(vcpu)));
+        }
+    }
+
+    /// A kick by a vector of the host's was not answered in time, and was repeated by NMI.
+    pub fn count_late_kick(&self) {
+        if let Some(eli) = &self.eli {
+            eli.count(Count::LateKicks);
+        }
+    }
+
+    /// What happened to its shadow IDT, by name. Nothing for a guest that is to have none.
+    pub fn shadow_report(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        self.eli.iter().flat_map(Eli::report)
+    }
+
+    /// How another core's request reaches a vCPU: by the host's vector where there is one.
+    pub(super) fn kick(&self, vcpu: usize) -> Signal {
+        match self.eli.as_ref().and_then(Eli::vectors) {
+            Some(vectors) => Signal::Call(vcpu, vectors.kick),
+            None => Signal::Kick(vcpu),
+        }
+    }
+
+    /// On the way in: flushes if the nested tables have changed, and looks whether the IDT can be shadowed.
+    pub(super) fn prepare_shadow(&self, eli: &Eli, vcpu: &mut impl Vcpu, context: &mut Context, host: &impl Host) {
+        loop {
+            let tables = eli.quiesce.stable();
+            if tables != context.shadowing.flushed {
+                vcpu.flush_nested();
+                let (in_place, due) = {
+                    let state = eli.lock();
+                    (state.page().is_some(), state.due())
+                };
+                let s = &mut context.shadowing;
+                s.look_at = match s.mode {
+                    _ if in_place => 0,
+                    Mode::Shadowed => due,
+                    Mode::Exiting => s.look_at,
+                };
+                (s.flushed, s.in_place, s.mode) = (tables, in_place, Mode::Exiting);
+            }
+            let s = &context.shadowing;
+            if s.mode == Mode::Exiting && context.activity == Activity::Running && s.look_at <= host.tsc() {
+                self.look(eli, vcpu, context, host);
+            }
+            if eli.quiesce.stable() == context.shadowing.flushed {
+                break;
+            }
+        }
+        let s = &context.shadowing;
+        let by_itself = s.mode == Mode::Exiting && context.activity == Activity::Running;
+        eli.look_at(context.index, if by_itself { s.look_at } else { u64::MAX });
+    }
+
+    /// Looks at IDTR: the page there is shadowed, or this vCPU relies on its being shadowed already, or it is told why not
+    /// and tried again later.
+    fn look(&self, eli: &Eli, vcpu: &mut impl Vcpu, context: &mut Context, host: &impl Host) {
+        let me = context.index;
+        let page = match eli::idt::page(vcpu, &self.memory) {
+            Ok(page) => page,
+            Err(unfit) => return self.unfit(eli, unfit, context, host),
+        };
+        let mut state = eli.lock();
+        if state.page() == Some(page) {
+            if eli.quiesce.stable() != context.shadowing.flushed {
+                return; // somebody was faster; flush first
+            }
+            state.set_joined(me, true);
+            let s = &mut context.shadowing;
+            (s.mode, s.take, s.look_at, s.unfit) = (Mode::Shadowed, false, u64::MAX, 0);
+            drop(state);
+            eli.count(Count::Shadowed);
+            if let Some(vectors) = eli.vectors() {
+                host.signal(Signal::Interrupt(me, vectors.probe));
+            }
+            return;
+        }
+        let now = host.tsc();
+        if state.in_use() {
+            drop(state);
+            return self.unfit(eli, Unfit::Another, context, host);
+        }
+        if now < state.due() {
+            context.shadowing.look_at = state.due();
+            return;
+        }
+        let shadowed = eli.shadow(&mut state, me, page, &self.memory, |other| host.signal(Signal::Kick(other)));
+        drop(state);
+        match shadowed {
+            // The tables have changed: flushed and looked at once more.
+            Ok(()) => log::debug!("guest {}: vCPU {me}: its IDT at {page:#x} is shadowed", self.name),
+            Err(unfit) => self.unfit(eli, unfit, context, host),
+        }
+    }
+
+    fn unfit(&self, eli: &Eli, unfit: Unfit, context: &mut Context, host: &impl Host) {
+        let s = &mut context.shadowing;
+        s.unfit += 1;
+        // Every guest begins without an IDT, and with one that is not complete: that is no news.
+        if s.unfit >= NEWS && eli.tell(unfit) {
+            log::info!("guest {}: vCPU {}: {unfit}: its interrupts exit and are injected", self.name, context.index);
+        }
+        s.look_at = s.patience.disturbed(host.tsc());
+    }
+
+    /// What is to exit.
+    pub(super) fn intercepts(context: &Context) -> Intercepts {
+        let s = &context.shadowing;
+        Intercepts {
+            // While one waits for the guest to become able to take it, the window tells.
+            interrupts: s.mode == Mode::Exiting && !s.take,
+            idt: s.mode == Mode::Shadowed,
+            not_present: s.in_place,
+        }
+    }
+
+    /// The vCPU's registers and its core's APIC are as after INIT.
+    pub(super) fn reset_shadowing(&self, context: &mut Context) {
+        let Some(eli) = &self.eli else { return };
+        eli.lock().set_joined(context.index, false);
+        let s = &mut context.shadowing;
+        (s.mode, s.take, s.look_at) = (Mode::Exiting, false, 0);
+    }
+
+    /// An exit because a physical interrupt waits, or the guest has become able to take it.
+    pub(super) fn interrupt_waits(&self, context: &mut Context) {
+        if self.eli.is_some() && context.shadowing.mode == Mode::Exiting {
+            context.shadowing.take = true;
+        }
+    }
+
+    /// Takes what waits from the local APIC, if the guest can have it. True: something waits that it cannot have yet.
+    pub(super) fn take_interrupts(&self, vcpu: &mut impl Vcpu, context: &mut Context, host: &impl Host) -> bool {
+        let Some(eli) = self.eli.as_ref().filter(|_| context.shadowing.take) else { return false };
+        if !vcpu.interruptible() {
+            return true;
+        }
+        context.shadowing.take = false;
+        while let Some(vector) = host.take_interrupt() {
+            if eli.vectors().is_some_and(|v| v.contains(vector)) {
+                host.end_of_interrupt();
+                eli.count(Count::HostInterruptsByExit);
+            } else {
+                eli.count(Count::Injected);
+                vcpu.inject(Event::Interrupt(vector));
+                break;
+            }
+        }
+        false
+    }
+
+    /// The guest uses a vector: the host leaves it, if it was one of its own.
+    pub(super) fn guest_uses(&self, vector: u8, context: &Context, host: &impl Host) {
+        if let Some(eli) = &self.eli
+            && eli.uses(vector)
+        {
+            let mut state = eli.lock();
+            // Another vCPU may have seen to it.
+            if eli.uses(vector) {
+                eli.move_vectors(&mut state, context.index, |other| host.signal(Signal::Kick(other)));
+            }
+        }
+    }
+
+    /// Sends what was posted because its vector was the host's, which it is no more.
+    pub(super) fn send_claimed(&self, claimed: &Claimed, context: &Context, host: &impl Host) {
+        for vector in claimed.vectors() {
+            self.guest_uses(vector, context, host);
+            host.signal(Signal::Interrupt(context.index, vector));
+        }
+    }
+
+    /// Whether a #NP is the host's: for the histogram.
+    pub(super) fn judge(&self, error: u32, interrupted: Option<Interrupted>, context: &Context) -> Verdict {
+        let vectors = self.eli.as_ref().filter(|_| context.shadowing.in_place).and_then(Eli::vectors);
+        eli::judge(error, interrupted, vectors)
+    }
+
+    pub(super) fn not_present(
+        &self,
+        error: u32,
+        interrupted: Option<Interrupted>,
+        context: &Context,
+        host: &impl Host,
+    ) -> Outcome {
+        match self.judge(error, interrupted, context) {
+            Verdict::Host(_) => {
+                // In service as the most urgent, since the CPU has just taken it: this ends it and no other.
+                host.end_of_interrupt();
+                if let Some(eli) = &self.eli {
+                    eli.count(Count::HostInterrupts);
+                }
+                Outcome::Done
+            }
+            Verdict::Claimed(vector) => {
+                self.guest_uses(vector, context, host);
+                Outcome::Done
+            }
+            Verdict::Guest => Outcome::Raise(Event::Exception(NOT_PRESENT, Some(error))),
+            Verdict::DoubleFault => Outcome::Raise(Event::Exception(DOUBLE_FAULT, Some(0))),
+            Verdict::TripleFault => Outcome::Stop(Stop::TripleFault),
+        }
+    }
+
+    /// LIDT or the like: this vCPU relies on the shadow no longer, and executes it once more.
+    pub(super) fn descriptor_table(&self, context: &mut Context, host: &impl Host) -> Outcome {
+        let Some(eli) = &self.eli else { return Outcome::Done };
+        eli.lock().set_joined(context.index, false);
+        eli.count(Count::Moved);
+        let s = &mut context.shadowing;
+        s.mode = Mode::Exiting;
+        s.look_at = s.patience.disturbed(host.tsc());
+        Outcome::Done
+    }
+
+    /// An access to the guest's own memory that the nested tables refused. True: it was the shadow's doing, and the guest
+    /// can try again.
+    pub(super) fn shadow_fault(&self, gpa: u64, write: bool, context: &Context, host: &impl Host) -> bool {
+        let Some(eli) = self.eli.as_ref().filter(|_| write) else { return false };
+        let mut state = eli.lock();
+        // If another vCPU was faster, the number of the tables has moved on, and this one flushes before it tries again.
+        eli.hand_back(&mut state, context.index, gpa, host.tsc(), |other| host.signal(Signal::Kick(other)))
+            || eli.quiesce.stable() != context.shadowing.flushed
+    }
+
+    /// Whether an access is to a page that is shadowed: for the histogram.
+    pub(super) fn is_shadowed(&self, gpa: u64) -> bool {
+        self.eli.is_some() && self.memory.translate(gpa, 1).is_ok()
+    }
+}
