@@ -1,6 +1,7 @@
 //! The scenarios themselves, by what they are about.
 
 pub mod boot;
+pub mod eli;
 pub mod exitless;
 pub mod exits;
 pub mod hostile;

@@ -94,6 +94,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(cases::hostile::list());
     list.extend(cases::exitless::list());
     list.extend(cases::posted::list());
+    list.extend(cases::eli::list());
     list.extend(cases::ixgbe::list());
     list
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
-use control::{Command, Counters, GuestState};
+use control::{Command, Count, Counters, GuestState};
 
 use crate::cases::network::number;
 use crate::guests::{Guest, server};
@@ -44,14 +44,14 @@ pub fn list() -> Vec<Scenario> {
             about: "two virtual CPUs that own their local APICs: both at work, one goes offline and comes back",
             platforms: QEMU,
             slow_on_bochs: false,
-            run: |context| smp(context, "direct"),
+            run: |context| smp(context, "direct").map(drop),
         },
         Scenario {
             name: "direct-restarts",
             about: "a guest that owns its local APIC is killed and started ten times under load; its neighbour is unharmed",
             platforms: QEMU,
             slow_on_bochs: false,
-            run: |context| restarts(context, "direct"),
+            run: |context| restarts(context, "direct").map(drop),
         },
     ]
 }
@@ -87,6 +87,10 @@ pub(super) struct Window {
     pub exits: u64,
     /// By reason.
     pub reasons: BTreeMap<String, u64>,
+    /// Of its shadow IDT, before and after the window.
+    pub shadow_before: Vec<Count>,
+    /// As `shadow_before`.
+    pub shadow_after: Vec<Count>,
 }
 
 /// Boots two guests, and counts over a window of [`PINGS`] pings in steady state.
@@ -114,6 +118,8 @@ pub(super) fn window(context: &mut Context<'_>, completion: &str) -> Result<[Win
             interrupts: interrupts - interrupts0,
             io_exits: io_exits - io_exits0,
             exits: exits - exits0,
+            shadow_before: before.guest(name).map(|g| g.shadow_idt.clone()).unwrap_or_default(),
+            shadow_after: after.guest(name).map(|g| g.shadow_idt.clone()).unwrap_or_default(),
             reasons: reasons(&after, name)
                 .into_iter()
                 .map(|(reason, n)| {
@@ -147,7 +153,7 @@ fn exitless(context: &mut Context<'_>) -> Result<()> {
 }
 
 /// A guest of two virtual CPUs.
-pub(super) fn smp(context: &mut Context<'_>, completion: &str) -> Result<()> {
+pub(super) fn smp(context: &mut Context<'_>, completion: &str) -> Result<Counters> {
     let guest = Guest::new(1).vcpus(2).completion(completion).then("smp:3").then("wait");
     let mut session = context.boot(&server(&format!("{completion}-smp"), &[guest]))?;
     for (step, cpus) in [("both", 2), ("offline", 1), ("online", 2)] {
@@ -158,8 +164,9 @@ pub(super) fn smp(context: &mut Context<'_>, completion: &str) -> Result<()> {
         let least = ticks.iter().filter_map(serde_json::Value::as_u64).min().unwrap_or(0);
         context.figures.at_least(&format!("{step}: clock ticks of work on the least busy CPU"), least, 20)?;
     }
+    let counters = session.counters()?;
     session.shut_down()?;
-    Ok(())
+    Ok(counters)
 }
 
 fn restart_under_load(session: &mut Session) -> Result<()> {
@@ -172,7 +179,7 @@ fn restart_under_load(session: &mut Session) -> Result<()> {
 }
 
 /// A guest killed and started [`LIVES`] times under load.
-pub(super) fn restarts(context: &mut Context<'_>, completion: &str) -> Result<()> {
+pub(super) fn restarts(context: &mut Context<'_>, completion: &str) -> Result<Counters> {
     // b floods a for as long as it lives.
     let flood = Guest::new(2).peer(1).then("ping:3").then("ping:100000").completion(completion);
     let quiet = Guest::new(1).then("wait").completion(completion);
@@ -189,5 +196,5 @@ pub(super) fn restarts(context: &mut Context<'_>, completion: &str) -> Result<()
     let errors: u64 = counters.guests.iter().flat_map(|g| &g.ports).map(|p| p.ring_errors).sum();
     context.figures.exactly("ring errors", errors, 0)?;
     session.shut_down()?;
-    Ok(())
+    Ok(counters)
 }

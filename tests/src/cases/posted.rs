@@ -36,14 +36,14 @@ pub fn list() -> Vec<Scenario> {
             about: "two virtual CPUs with posted interrupts: both at work, one goes offline and comes back",
             platforms: BOCHS,
             slow_on_bochs: true,
-            run: |context| exitless::smp(context, "posted"),
+            run: |context| exitless::smp(context, "posted").map(drop),
         },
         Scenario {
             name: "posted-restarts",
             about: "a guest with posted interrupts is killed and started ten times under load; its neighbour is unharmed",
             platforms: BOCHS,
             slow_on_bochs: true,
-            run: |context| exitless::restarts(context, "posted"),
+            run: |context| exitless::restarts(context, "posted").map(drop),
         },
     ]
 }
