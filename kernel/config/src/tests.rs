@@ -90,6 +90,21 @@ fn every_mistake_has_its_own_message_and_the_good_guest_remains() {
 }
 
 #[test]
+fn every_way_of_completion_that_is_there_is_taken_by_its_name() {
+    for (name, completion) in [
+        ("auto", Completion::Auto),
+        ("inject", Completion::Inject),
+        ("direct", Completion::Direct),
+        ("eli", Completion::Eli),
+    ] {
+        let file = format!("[[guest]]\nname = \"a\"\nmemory = \"64M\"\nkernel = \"k\"\ncompletion = \"{name}\"\n");
+        let parsed = crate::parse("x", file.as_bytes());
+        assert_eq!(parsed.mistakes.len(), 0, "{name}");
+        assert_eq!(parsed.config.guests[0].completion, completion);
+    }
+}
+
+#[test]
 fn a_mistake_outside_the_guests_leaves_them_alone() {
     for text in [
         "[log]\nlevel = 'loud'\n",
