@@ -70,7 +70,7 @@ pub fn wrmsr(number: u32, value: u64) {
 /// Runs one instruction given as text, with EAX, ECX and EDX zero and RDI at `$memory`; its outcome and RAX.
 #[macro_export]
 macro_rules! instruction {
-    ($text:literal, $rax:expr, $memory:expr) => {{
+    ($text:expr, $rax:expr, $memory:expr) => {{
         let mut rax: u64 = $rax;
         // SAFETY: see the module; the instruction is one that this machine lacks or refuses.
         unsafe {
@@ -89,6 +89,46 @@ macro_rules! instruction {
         }
         $crate::trap::outcome().map(|()| rax)
     }};
+}
+
+/// LIDT; the exception's vector if it faulted. Interrupts are closed, and no exception is expected until there is a good
+/// table again.
+pub fn load_idt(base: u64, limit: u16) -> Result<(), u8> {
+    // Limit in the lowest two bytes, base in the eight after them.
+    let pointer = [base << 16 | u64::from(limit), base >> 48];
+    // SAFETY: see the module.
+    unsafe {
+        asm!(
+            "lea {t}, [rip + 2f]",
+            "mov [rip + {recover}], {t}",
+            "lidt [{pointer}]",
+            "2:",
+            t = out(reg) _,
+            recover = sym RECOVER,
+            pointer = in(reg) &pointer,
+            options(nostack),
+        );
+    }
+    trap::outcome()
+}
+
+/// Opens interrupts, where one waits that faults in its delivery; that exception's vector. They are closed again.
+pub fn open_interrupts_expecting_a_fault() -> Result<(), u8> {
+    // SAFETY: see the module.
+    unsafe {
+        asm!(
+            "lea {t}, [rip + 2f]",
+            "mov [rip + {recover}], {t}",
+            "sti",
+            "nop",
+            "nop",
+            "2:",
+            "cli",
+            t = out(reg) _,
+            recover = sym RECOVER,
+        );
+    }
+    trap::outcome()
 }
 
 /// End of interrupt: x2APIC register 0x80B.
@@ -231,6 +271,12 @@ pub fn open_interrupts(spins: u32) {
     }
     // SAFETY: as above.
     unsafe { asm!("cli", options(nostack)) };
+}
+
+/// Keeps the CPU for ever, with interrupts off and without an exit.
+pub fn spin() -> ! {
+    // SAFETY: see the module.
+    unsafe { asm!("cli", "2:", "pause", "jmp 2b", options(noreturn, nostack)) };
 }
 
 /// Opens interrupts and halts until one has been taken, then closes them. STI's shadow covers HLT, so one that waits

@@ -5,7 +5,7 @@
 
 #![allow(unsafe_code, reason = "the IDT, and the entry code in assembly")]
 
-use core::arch::{asm, global_asm};
+use core::arch::global_asm;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use crate::cpu;
@@ -14,6 +14,7 @@ global_asm!(
     r#"
     .text
     .balign 16
+    .globl trap_entries
 trap_entries:
     .set vector, 0
     .rept 256
@@ -161,20 +162,20 @@ fn count(vector: u64) {
 
 /// Loads the IDT.
 pub fn init() {
-    let base = &raw const trap_entries as u64;
-    for (vector, gate) in (0..256_u64).zip(&IDT) {
-        let entry = base + vector * 16;
-        // Interrupt gate, present, DPL 0, selector 8.
-        gate[0].store(entry & 0xffff | 8 << 16 | 0x8e00 << 32 | (entry >> 16 & 0xffff) << 48, Relaxed);
-        gate[1].store(entry >> 32, Relaxed);
+    for (vector, entry) in (0..=255).zip(&IDT) {
+        let (low, high) = gate(vector);
+        entry[0].store(low, Relaxed);
+        entry[1].store(high, Relaxed);
     }
-    let pointer: [u64; 2] = {
-        let base = IDT.as_ptr() as u64;
-        // Limit in the lowest two bytes, base in the eight after them.
-        [base << 16 | 0xfff, base >> 48]
-    };
-    // SAFETY: the table is static and complete, its entries save and restore every register that they change.
-    unsafe { asm!("lidt [{}]", in(reg) &pointer, options(readonly, nostack, preserves_flags)) };
+    // It faults at nothing: the address is canonical.
+    let _ = cpu::load_idt(IDT.as_ptr() as u64, 0xfff);
+}
+
+/// Both halves of a vector's gate, for a table elsewhere.
+pub fn gate(vector: u8) -> (u64, u64) {
+    let entry = &raw const trap_entries as u64 + u64::from(vector) * 16;
+    // Interrupt gate, present, DPL 0, selector 8.
+    (entry & 0xffff | 8 << 16 | 0x8e00 << 32 | (entry >> 16 & 0xffff) << 48, entry >> 32)
 }
 
 /// The outcome of an attempt after its assembly: the vector of the exception it met.

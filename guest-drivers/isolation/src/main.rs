@@ -12,7 +12,8 @@
 //! the member `broken` says that the test itself could not do what it had to, for instance that an interrupt that is
 //! the guest's right did not arrive; then a clean count proves nothing. At the end it powers itself off.
 //!
-//! Words on the command line: `only=msr,ports` runs these kinds alone.
+//! Words on the command line: `only=msr,ports` runs these kinds alone; `shadowed` says that the host keeps a shadow of the
+//! IDT, and waits for it; `hold` keeps the CPU for ever at the end, with interrupts off.
 
 #![no_std]
 #![no_main]
@@ -33,6 +34,9 @@ fn main(machine: &Machine) -> ! {
     let mut report = Report::new();
     attempts::run(machine, &mut report);
     report.summary();
+    if machine.words().any(|word| word == "hold") {
+        bare::cpu::spin();
+    }
     bare::power_off()
 }
 
