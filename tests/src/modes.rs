@@ -29,6 +29,7 @@ pub struct Requests {
 const COMPLETIONS: &[Completion] = &[
     Completion { name: "inject", platforms: EVERYWHERE, exits: true, owns_apic: false },
     Completion { name: "posted", platforms: &[Platform::Bochs], exits: false, owns_apic: false },
+    Completion { name: "eli", platforms: EVERYWHERE, exits: false, owns_apic: true },
     Completion { name: "direct", platforms: EVERYWHERE, exits: false, owns_apic: true },
 ];
 
