@@ -189,4 +189,20 @@ mod tests {
             assert!(script.contains(action), "{action}");
         }
     }
+
+    #[test]
+    fn each_action_of_a_machine_with_a_nic_is_one_of_init_and_only_there_for_it() {
+        let (init, nic) = (std::str::from_utf8(INIT).unwrap(), std::str::from_utf8(NIC_ACTIONS).unwrap());
+        let actions: Vec<&str> =
+            nic.lines().filter_map(|l| l.strip_prefix("do_")?.split_once("()")).map(|a| a.0).collect();
+        assert!(actions.len() > 5);
+        let labels: Vec<&str> = init
+            .lines()
+            .filter_map(|l| l.strip_prefix("        ")?.split_once(')'))
+            .flat_map(|l| l.0.split('|').map(str::trim))
+            .collect();
+        for action in actions {
+            assert_eq!(labels.iter().filter(|label| **label == action).count(), 1, "{action}");
+        }
+    }
 }

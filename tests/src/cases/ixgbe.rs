@@ -110,7 +110,7 @@ fn traffic(context: &mut Context<'_>) -> Result<()> {
     for way in ["", ":reverse"] {
         let tcp = b.ask(&format!("iperf:{time}{way}"), seconds(60))?;
         transferred(context, &tcp, 20_000_000 * time)?;
-        let udp = b.ask(&format!("udp:{time}:20{way}"), seconds(60))?;
+        let udp = b.ask(&format!("datagrams:{time}:20{way}"), seconds(60))?;
         let (sent, lost) = (udp["packets"].as_f64().unwrap_or_default(), udp["lost"].as_f64().unwrap_or(f64::MAX));
         context.figures.at_least("datagrams", sent, 1000 * time)?;
         context.figures.at_most("datagrams lost", lost, sent / 50.0)?;
