@@ -148,7 +148,10 @@ fn requests_in(context: &mut Context<'_>, asks: Requests, completes: Completion,
         if completes.exits {
             figures.at_least(&of("exits for I/O"), costs.io_exits(), if action == "stream" { 1 } else { count })?;
         } else {
-            figures.exactly(&of("exits for I/O beside notifications"), costs.io_exits().abs_diff(costs.kicks), 0)?;
+            // Where HLT exits, somebody has to wake the vCPU, and in a stream it may have woken by itself just before.
+            let too_late = if action == "stream" { costs.exits_for("hlt") / 20 } else { 0 };
+            let others = costs.io_exits().abs_diff(costs.kicks);
+            figures.at_most(&of("exits for I/O beside notifications"), others, too_late as f64)?;
         }
     }
     // It would serve for ever.
