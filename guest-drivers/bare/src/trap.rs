@@ -99,7 +99,10 @@ static HOOK: AtomicUsize = AtomicUsize::new(0);
 /// Arrivals by vector.
 static ARRIVED: [AtomicU32; 256] = [const { AtomicU32::new(0) }; 256];
 
-static IDT: [[AtomicU64; 2]; 256] = [const { [const { AtomicU64::new(0) }; 2] }; 256];
+/// On a page of its own, as Linux has it: `eli` shadows no other.
+#[repr(C, align(4096))]
+struct Idt([[AtomicU64; 2]; 256]);
+static IDT: Idt = Idt([const { [const { AtomicU64::new(0) }; 2] }; 256]);
 
 /// Vector of spurious interrupts: the one that SVR holds after a reset, and that guests here leave there.
 pub const SPURIOUS: u8 = 0xff;
@@ -162,13 +165,13 @@ fn count(vector: u64) {
 
 /// Loads the IDT.
 pub fn init() {
-    for (vector, entry) in (0..=255).zip(&IDT) {
+    for (vector, entry) in (0..=255).zip(&IDT.0) {
         let (low, high) = gate(vector);
         entry[0].store(low, Relaxed);
         entry[1].store(high, Relaxed);
     }
     // It faults at nothing: the address is canonical.
-    let _ = cpu::load_idt(IDT.as_ptr() as u64, 0xfff);
+    let _ = cpu::load_idt(IDT.0.as_ptr() as u64, 0xfff);
 }
 
 /// Both halves of a vector's gate, for a table elsewhere.
