@@ -3,6 +3,7 @@
 
 mod exits;
 mod nic;
+mod switch;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -33,6 +34,12 @@ pub enum What {
         #[arg(long)]
         platform: Option<Platform>,
     },
+    /// Instructions of the engine for a frame from guest to guest, without the copying, by callgrind.
+    Switch {
+        /// Also writes the figures to this file, as one JSON object.
+        #[arg(long)]
+        json: Option<PathBuf>,
+    },
     /// Instructions of the x520 driver for a packet, by callgrind.
     Nic {
         /// Also writes the figures to this file, as one JSON object.
@@ -56,7 +63,7 @@ pub enum What {
     },
 }
 
-pub use nic::gate;
+pub use {nic::gate as nic_gate, switch::gate as switch_gate};
 
 const LIMIT: Duration = Duration::from_secs(240);
 
@@ -83,6 +90,7 @@ pub fn verb(what: &What) -> Result<Outcome> {
             }
             ("boot", json, chosen.to_string(), figures)
         }
+        What::Switch { json } => ("switch", json, "callgrind".to_owned(), switch::figures()?),
         What::Nic { json } => ("nic", json, "callgrind".to_owned(), nic::figures()?),
         What::Exits { json, platform, requests, completion } => {
             let chosen = emulator::choose(*platform)?;

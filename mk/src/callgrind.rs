@@ -1,5 +1,6 @@
 //! Counts instructions by callgrind: exact, the same in every run, on any x86_64 machine.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -8,22 +9,29 @@ use serde_json::Value;
 
 use crate::{paths, tools};
 
-/// Builds a benchmark program of a package, as cargo would run it.
-pub fn program(package: &str, bench: &str) -> Result<PathBuf> {
+/// Builds a benchmark program of a package with a feature, if it needs one, as cargo would run it.
+pub fn program(package: &str, bench: &str, feature: Option<&str>) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
     build.args(["bench", "--quiet", "--no-run", "--message-format=json", "--package", package, "--bench", bench]);
+    if let Some(feature) = feature {
+        build.args(["--features", feature]);
+    }
     build.arg("--target-dir").arg(paths::target()).current_dir(paths::root()).env_remove("CARGO_MANIFEST_DIR");
     let said = tools::quietly(&mut build, &format!("cargo bench --package {package} --bench {bench}"))?;
     let executable = |line: &str| serde_json::from_str::<Value>(line).ok()?["executable"].as_str().map(PathBuf::from);
     said.lines().filter_map(executable).next_back().with_context(|| format!("{package} has no benchmark {bench}"))
 }
 
-/// Instructions that a program executes in functions whose name matches `function`, and in what they call.
-pub fn instructions(program: &Path, arguments: &[&str], function: &str) -> Result<u64> {
+/// Instructions that a program executes in functions whose name matches `function`, and in what they call, but for those
+/// in functions whose name begins with `without`.
+pub fn instructions(program: &Path, arguments: &[&str], function: &str, without: Option<&str>) -> Result<u64> {
+    fs::create_dir_all(paths::runs()).with_context(|| format!("cannot create {}", paths::runs().display()))?;
+    let out = paths::runs().join("callgrind.out");
     let mut command = tools::program("usr/bin/valgrind.bin");
     command.env("VALGRIND_LIB", paths::tree().join("usr/libexec/valgrind"));
-    command.args(["--tool=callgrind", "--collect-atstart=no", "--callgrind-out-file=/dev/null"]);
+    command.args(["--tool=callgrind", "--collect-atstart=no", "--dump-line=no"]);
+    command.arg(format!("--callgrind-out-file={}", out.display()));
     command.arg(format!("--toggle-collect={function}")).arg(program).args(arguments);
     let what = format!("callgrind with {}", program.display());
     let output = command.output().with_context(|| format!("cannot start {what}"))?;
@@ -31,7 +39,15 @@ pub fn instructions(program: &Path, arguments: &[&str], function: &str) -> Resul
     if !output.status.success() {
         bail!("{what} failed ({}):\n{said}", output.status);
     }
-    collected(&said).filter(|count| *count > 0).with_context(|| format!("{what} has counted nothing:\n{said}"))
+    let count = collected(&said).filter(|count| *count > 0);
+    let count = count.with_context(|| format!("{what} has counted nothing:\n{said}"))?;
+    let Some(without) = without else { return Ok(count) };
+    let profile = fs::read_to_string(&out).with_context(|| format!("{what} has left no {}", out.display()))?;
+    let left_out = within(&profile, without);
+    if left_out == 0 || left_out >= count {
+        bail!("{what} has counted {count}, and {left_out} of them in {without}*");
+    }
+    Ok(count - left_out)
 }
 
 /// The number in `==123== Collected : 4567`.
@@ -39,9 +55,40 @@ fn collected(said: &str) -> Option<u64> {
     said.lines().find_map(|line| line.split_once("Collected :")?.1.trim().parse().ok())
 }
 
+/// Instructions in functions themselves whose name begins with `prefix`, of a profile. A function's name is written in
+/// full once, `fn=(12) name`, and as `fn=(12)` afterwards; the line after `calls=` is what the callee costs.
+fn within(profile: &str, prefix: &str) -> u64 {
+    let mut numbers = Vec::new();
+    let (mut sum, mut inside, mut callee) = (0, false, false);
+    for line in profile.lines() {
+        if let Some((number, name)) = line.split_once("fn=(").and_then(|(_, rest)| rest.split_once(')')) {
+            if name.trim().starts_with(prefix) {
+                numbers.push(number);
+            }
+            if line.starts_with("fn=") {
+                inside = numbers.contains(&number);
+            }
+        } else if line.starts_with("calls=") {
+            callee = true;
+        } else if line.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '*')) {
+            let cost: u64 = line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).unwrap_or(0);
+            sum += if inside && !callee { cost } else { 0 };
+            callee = false;
+        }
+    }
+    sum
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_function_is_known_by_its_number_and_what_it_calls_is_not_its_own() {
+        let profile = "events: Ir\n\nfn=(1) engine::turn\n0 100\ncfn=(2) sidecore_copy_plain\ncalls=3 0\n0 30\n+0 5\n\n\
+                       fn=(2)\n0 30\ncfn=(3) memcpy\ncalls=1 0\n0 7\n\nfn=(3)\n0 7\n\ntotals: 142\n";
+        assert_eq!((within(profile, "sidecore_copy_"), within(profile, "memset")), (30, 0));
+    }
 
     #[test]
     fn the_count_is_found_among_callgrinds_words() {

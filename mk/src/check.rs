@@ -33,7 +33,9 @@ pub fn check() -> Result<Outcome> {
 pub fn test(full: bool) -> Result<Outcome> {
     let mut tally = e2e::Tally::default();
     unit_tests(&mut tally)?;
-    for (what, result) in [("image", copy_routine::verify()), ("bench", bench::gate())] {
+    for (what, result) in
+        [("image", copy_routine::verify()), ("bench", bench::nic_gate()), ("bench", bench::switch_gate())]
+    {
         match result {
             Ok(said) => {
                 tally.passed += 1;

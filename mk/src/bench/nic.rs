@@ -30,14 +30,14 @@ const TOLERANCE: f64 = 1.02;
 
 fn per_packet(program: &std::path::Path, case: &str, batch: u32) -> Result<f64> {
     let arguments = [case, &batch.to_string(), &ROUNDS.to_string()];
-    let count = callgrind::instructions(program, &arguments, "*measured*")?;
+    let count = callgrind::instructions(program, &arguments, "*measured*", None)?;
     Ok((count as f64 / f64::from(ROUNDS * batch) * 100.0).round() / 100.0)
 }
 
 /// All of them.
 pub fn figures() -> Result<Vec<Figure>> {
     fetch::ensure(false)?;
-    let program = callgrind::program("x520", "instructions")?;
+    let program = callgrind::program("x520", "instructions", None)?;
     let mut figures = Vec::new();
     for case in CASES {
         for batch in BATCHES {
@@ -62,7 +62,7 @@ pub fn figures() -> Result<Vec<Figure>> {
 pub fn gate() -> Result<String> {
     fetch::ensure(false)?;
     ui::step("bench", "instructions of the x520 driver");
-    let program = callgrind::program("x520", "instructions")?;
+    let program = callgrind::program("x520", "instructions", None)?;
     let mut said = Vec::new();
     for case in CASES {
         let now = per_packet(&program, case.name, 32)?;
