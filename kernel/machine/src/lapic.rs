@@ -275,7 +275,7 @@ impl LocalApic {
         if icr.has_reserved_bits() {
             return Err(GeneralProtection);
         }
-        self.icr = icr.with_delivery_status(false);
+        self.remember(icr);
         match icr.command(self.settings.id) {
             Command::Send(message) => return Ok(Effect::Ipi(message)),
             Command::SelfInterrupt(vector) => self.interrupt_self(vector),
@@ -283,6 +283,11 @@ impl LocalApic {
             Command::Nothing => {}
         }
         Ok(Effect::None)
+    }
+
+    /// Has the ICR read as this command, which somebody else carries out.
+    pub fn remember(&mut self, icr: Icr) {
+        self.icr = icr.with_delivery_status(false);
     }
 
     fn interrupt_self(&mut self, vector: u8) {

@@ -20,7 +20,7 @@ use crate::{
     cpuid::Current,
     decode::{self, Gpr, Undecodable},
     eli::Verdict,
-    lapic::{self, Delivery, Destination, Effect, LocalApic, Message},
+    lapic::{self, Command, Delivery, Destination, Effect, Icr, LocalApic, Message},
     mmio,
     msr::{self, Kind},
     reason::Reason,
@@ -263,6 +263,16 @@ impl Machine {
         let owned = self.interrupts == Interrupts::Owned;
         if owned && number == lapic::msr::SELF_IPI {
             return self.send_to_self(value, context, host);
+        }
+        // The same by the ICR: were it requested in the emulation, nobody would end it there.
+        let icr = Icr::from_bits(value);
+        if owned
+            && number == lapic::msr::ICR
+            && !icr.has_reserved_bits()
+            && let Command::SelfInterrupt(vector) = icr.command(context.apic.id())
+        {
+            context.apic.remember(icr);
+            return self.send_to_self(vector.into(), context, host);
         }
         let written = context.apic.write(number, value, now(host));
         if owned && written.is_ok() && matches!(number, lapic::msr::SVR | lapic::msr::LVT_TIMER) {

@@ -747,7 +747,8 @@ fn who_owns_the_apic_gets_its_interrupts_sent_to_the_core_and_never_by_mailbox()
     // An IPI to the sibling, and one to itself.
     r.wrmsr(lapic::msr::ICR, 1 << 32 | 0x51);
     r.wrmsr(lapic::msr::SELF_IPI, 0x52);
-    assert_eq!(*r.host.interrupts.borrow(), [(1, 0x51), (0, 0x52)]);
+    r.wrmsr(lapic::msr::ICR, 1 << 18 | 0x53);
+    assert_eq!(*r.host.interrupts.borrow(), [(1, 0x51), (0, 0x52), (0, 0x53)]);
     assert!(matches!(r.enter(0), Entry::Run { deadline: None }));
     assert_eq!(r.vcpu().event, None, "nothing is injected");
 }
