@@ -193,8 +193,8 @@ pub fn fall() -> ! {
     }
 }
 
-/// Raises #DB in the delivery of #DB, for ever if the CPU does it at all, with interrupts closed.
-pub fn stick() -> ! {
+/// Raises #DB for ever with interrupts closed; `deep`: in the delivery of #DB itself, if the CPU does that.
+pub fn stick(deep: bool) -> ! {
     // The task register that the boot protocol left has its segment at address 0: IST1 is at 0x24 there (SDM vol. 3A 8.7).
     const STACK: u64 = 0x8_0000;
     bare::memory::write64(0x24, STACK);
@@ -212,7 +212,7 @@ pub fn stick() -> ! {
             ".byte 0xf1", // INT1
             "jmp 2b",
             at = in(reg) STACK - 8,
-            watch = in(reg) 0x9_0402_u64,
+            watch = in(reg) if deep { 0x9_0402_u64 } else { 0x400 },
             options(noreturn),
         )
     }
