@@ -40,6 +40,13 @@ pub fn list() -> Vec<Scenario> {
             run: exitless,
         },
         Scenario {
+            name: "inject-restarts",
+            about: "a guest is killed and started ten times under load; its neighbour is unharmed",
+            platforms: QEMU,
+            slow_on_bochs: false,
+            run: |context| restarts(context, "inject").map(drop),
+        },
+        Scenario {
             name: "direct-smp",
             about: "two virtual CPUs that own their local APICs: both at work, one goes offline and comes back",
             platforms: QEMU,
