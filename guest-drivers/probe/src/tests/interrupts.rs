@@ -78,7 +78,9 @@ pub fn requests_are_taken_by_priority() -> Outcome {
         ensure!(requested(vector), "{vector:#x} is not requested");
         ensure!(!in_service(vector), "{vector:#x} is in service before it is taken");
     }
-    equal!(apic::marked(msr::IRR), 6, "vectors requested");
+    // One more may be the host's, where the guest has the APIC.
+    let requested = apic::marked(msr::IRR);
+    ensure!((6..=7).contains(&requested), "{requested} vectors are requested");
     equal!(apic::marked(msr::TMR), 0, "vectors said to be level-triggered");
     ensure!(time::wait_taken(6), "{} arrived", events::taken());
     equal!(events::vectors(), [0xe3, 0x95, 0x93, 0x62, 0x45, 0x31], "taken");
