@@ -29,6 +29,9 @@ const IF: u64 = 1 << 9;
 const RF: u64 = 1 << 16;
 /// Present, write, user, reserved bit, fetch, protection key, shadow stack (SDM vol. 3A 4.7).
 const ERROR_BITS: u64 = 0x7f;
+const ERROR_WRITE: u64 = 1 << 1;
+const ERROR_USER: u64 = 1 << 2;
+const GENERAL_PROTECTION: u64 = 13;
 const PAGE_FAULT: u64 = 14;
 
 impl Quirks {
@@ -38,7 +41,7 @@ impl Quirks {
         if !(self.stale_rip && by_chance) {
             return false;
         }
-        let handler = page_fault_handler(vcpu, memory);
+        let handler = handler(vcpu, memory);
         if let Some(handler) = handler {
             vcpu.set_rip(handler);
         }
@@ -46,13 +49,13 @@ impl Quirks {
     }
 }
 
-/// Where RIP should be, if the guest has just taken a page fault and RIP still is where that was raised.
+/// Where RIP should be, if the guest has just taken a page fault or #GP(0) and RIP still is where that was raised.
 ///
 /// The sign of it is a stack that holds exactly the frame of a fault at RIP: aligned, RF set in the flags that were pushed
 /// (SDM vol. 3B 18.3.1.1), an error code, interrupts off. No code runs at an address with that very address on its stack
-/// like this. Page faults alone are looked for: the frame does not name its vector, and in Linux guests all
-/// other faults with an error code are rare enough.
-fn page_fault_handler(vcpu: &impl Vcpu, memory: &GuestMemory) -> Option<u64> {
+/// like this. The frame does not name its vector: a fault of the kernel's is a page fault if CR2 is an address that faults,
+/// and #GP otherwise. In guests all other faults with an error code are rare enough.
+fn handler(vcpu: &impl Vcpu, memory: &GuestMemory) -> Option<u64> {
     let rsp = vcpu.gprs().rsp;
     let in_handler = vcpu.efer() & LMA != 0
         && vcpu.segment(SegmentName::Cs).attributes.long()
@@ -73,7 +76,14 @@ fn page_fault_handler(vcpu: &impl Vcpu, memory: &GuestMemory) -> Option<u64> {
     if rip != vcpu.rip() || error & !ERROR_BITS != 0 || flags & RF == 0 {
         return None;
     }
-    let gate = vcpu.idt().0.checked_add(PAGE_FAULT * 16)?;
+    let access = if error & ERROR_WRITE != 0 { Access::Write } else { Access::Read };
+    let by_page = error & ERROR_USER != 0 || walk::translate(vcpu, memory, vcpu.cr2(), access).is_err();
+    let vector = match error {
+        _ if by_page => PAGE_FAULT,
+        0 => GENERAL_PROTECTION,
+        _ => return None,
+    };
+    let gate = vcpu.idt().0.checked_add(vector * 16)?;
     let (low, high) = (word(gate)?, word(gate + 8)?);
     Some(low & 0xffff | low >> 32 & 0xffff_0000 | high << 32)
 }
@@ -88,6 +98,8 @@ mod tests {
     const BOCHS: Quirks = Quirks { stale_rip: true, posting: false };
     const FAULTED: u64 = 0x4a_8eb9;
     const STACK: u64 = 0x2fd0;
+    const GP_HANDLER: u64 = 0xffff_ffff_b520_1a90;
+    const PF_HANDLER: u64 = 0xffff_ffff_b520_1ac0;
 
     /// A guest that has taken a page fault, RIP left behind.
     fn left_behind() -> (FakeVcpu, GuestMemory) {
@@ -100,10 +112,11 @@ mod tests {
         for (i, word) in [4, FAULTED, 0x33, 0x1_0202, 0x7ffd_0000, 0x2b].into_iter().enumerate() {
             memory.write(STACK + 8 * i as u64, &u64::to_le_bytes(word)).unwrap();
         }
-        let handler = 0xffff_ffff_b520_1ac0_u64;
-        let gate = [handler & 0xffff | 0x8e00_0010_0000 | (handler & 0xffff_0000) << 32, handler >> 32];
-        for (i, word) in gate.into_iter().enumerate() {
-            memory.write(0x5000 + 14 * 16 + 8 * i as u64, &u64::to_le_bytes(word)).unwrap();
+        for (vector, handler) in [(13, GP_HANDLER), (14, PF_HANDLER)] {
+            let gate = [handler & 0xffff | 0x8e00_0010_0000 | (handler & 0xffff_0000) << 32, handler >> 32];
+            for (i, word) in gate.into_iter().enumerate() {
+                memory.write(0x5000 + vector * 16 + 8 * i as u64, &u64::to_le_bytes(word)).unwrap();
+            }
         }
         (vcpu, memory)
     }
@@ -113,8 +126,21 @@ mod tests {
         for exit in [Exit::Nmi, Exit::ExternalInterrupt(Some(0xf0)), Exit::Deadline] {
             let (mut vcpu, memory) = left_behind();
             assert!(BOCHS.after(&exit, &mut vcpu, &memory));
-            assert_eq!(vcpu.rip, 0xffff_ffff_b520_1ac0);
+            assert_eq!(vcpu.rip, PF_HANDLER);
         }
+    }
+
+    #[test]
+    fn a_fault_of_the_kernels_with_a_good_cr2_is_general_protection() {
+        let (mut vcpu, memory) = left_behind();
+        memory.write(STACK, &0_u64.to_le_bytes()).unwrap();
+        // Without paging every address can be had.
+        vcpu.cr2 = 0x1000;
+        assert!(BOCHS.after(&Exit::Nmi, &mut vcpu, &memory));
+        assert_eq!(vcpu.rip, GP_HANDLER);
+        let (mut vcpu, memory) = left_behind();
+        memory.write(STACK, &2_u64.to_le_bytes()).unwrap();
+        assert!(!BOCHS.after(&Exit::Nmi, &mut vcpu, &memory), "#GP with a selector's error code is not looked for");
     }
 
     #[test]

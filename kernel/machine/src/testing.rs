@@ -113,6 +113,10 @@ impl Vcpu for FakeVcpu {
         self.cr4
     }
 
+    fn cr2(&self) -> u64 {
+        self.cr2
+    }
+
     fn set_cr2(&mut self, address: u64) {
         self.cr2 = address;
     }

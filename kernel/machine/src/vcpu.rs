@@ -400,6 +400,8 @@ pub trait Vcpu {
     fn cr3(&self) -> u64;
     /// CR4 as the guest sees it.
     fn cr4(&self) -> u64;
+    /// CR2.
+    fn cr2(&self) -> u64;
     /// CR2 for a page fault about to be injected.
     fn set_cr2(&mut self, address: u64);
     /// IA32_EFER.

@@ -202,6 +202,10 @@ impl Vcpu for SvmVcpu {
         self.vmcb().save.cr4
     }
 
+    fn cr2(&self) -> u64 {
+        self.vmcb().save.cr2
+    }
+
     fn set_cr2(&mut self, address: u64) {
         self.vmcb_mut().save.cr2 = address;
     }

@@ -450,6 +450,10 @@ impl Trait for Vcpu {
     fn cr4(&self) -> u64 {
         self.rules.seen_cr4(self.vmcs.read(GUEST_CR4), self.vmcs.read(CR4_READ_SHADOW))
     }
+    fn cr2(&self) -> u64 {
+        // The guest's for as long as it has this core.
+        x86_64::registers::control::Cr2::read_raw()
+    }
     fn set_cr2(&mut self, address: u64) {
         // SAFETY: CR2 is the guest's for as long as it has this core; the host takes no page fault that it survives.
         unsafe { core::arch::asm!("mov cr2, {}", in(reg) address, options(nostack, nomem, preserves_flags)) };
