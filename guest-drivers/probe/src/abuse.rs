@@ -184,7 +184,7 @@ fn tpr(rounds: u32) -> Result<u32, &'static str> {
 
 /// Points LIDT at nonsense, and lets an interrupt come: a triple fault.
 pub fn fall() -> ! {
-    for (base, bytes) in [(0xdead_0000_0000, 1), (u64::MAX >> 17, IDT_BYTES), (0x1_0000_0000_0000 - 8, IDT_BYTES)] {
+    for (base, bytes) in [(0x5ead_0000_0000, 1), (u64::MAX >> 17, IDT_BYTES), (0x7ead_0000_0008, IDT_BYTES)] {
         load_idt(base, bytes);
     }
     apic::self_ipi(VECTOR);
