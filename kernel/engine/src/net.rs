@@ -157,22 +157,22 @@ impl<N: Nic<Token = Held>> Backend for Net<N> {
             let counters = device.shared().counters();
             counters.tx_packets.add(1);
             counters.tx_bytes.add(u64::from(chain.readable_bytes.saturating_sub(HEADER_BYTES as u32)));
-            let mut token = Some(token);
             match Frame::take(device.memory(), chain.readable(&self.sent), chain.readable_bytes, max) {
                 Ok(mut frame) => {
                     let out = self.uplink.as_ref().is_some_and(Uplink::is_up);
                     let switch = &mut self.switch;
                     let leaves =
                         forward(switch, &self.max_frame, &mut self.posted, devices, port, queue, &mut frame, out, now);
-                    if leaves && let Some((uplink, held)) = self.uplink.as_mut().zip(token.take()) {
-                        token = uplink.send(devices, frame.leaving(port), held);
+                    if leaves && let Some(uplink) = &mut self.uplink {
+                        uplink.send(devices, frame.leaving(port), token);
+                        continue;
                     }
                 }
                 Err(Bad::Length) => counters.tx_bad_length.add(1),
                 Err(Bad::Header) => counters.tx_bad_header.add(1),
                 Err(Bad::Source) => counters.tx_bad_source.add(1),
             }
-            if let Some((device, token)) = devices.get_mut(port).zip(token) {
+            if let Some(device) = devices.get_mut(port) {
                 device.complete(token, 0);
             }
         }
@@ -389,7 +389,8 @@ fn give(
     let same = from_queue & !1;
     let queue = if receiver.has_queue(same) { same } else { 0 };
     let need = HEADER_BYTES as u32 + frame.len;
-    let buffers = gather(posted, receiver, queue, need)?;
+    let mut buffers = Buffers::new();
+    gather(posted, receiver, queue, need, &mut buffers)?;
     // Without MRG_RXBUF it is to be 1 as well (5.1.6.4.1).
     frame.front[NUM_BUFFERS].copy_from_slice(&(buffers.len() as u16).to_le_bytes());
     if copy(frame, sender, receiver.memory(), posted.all()).is_none() {
@@ -397,7 +398,7 @@ fn give(
         receiver.fail(Fault::Buffer);
         return Err(None);
     }
-    complete(receiver, buffers, need);
+    complete(receiver, &mut buffers, need);
     Ok(())
 }
 
@@ -412,7 +413,8 @@ fn give_received(
         return Err(Some(|c| &c.rx_too_large));
     };
     let need = HEADER_BYTES as u32 + len;
-    let buffers = gather(posted, receiver, 0, need)?;
+    let mut buffers = Buffers::new();
+    gather(posted, receiver, 0, need, &mut buffers)?;
     let mut header = [0; HEADER_BYTES];
     header[NUM_BUFFERS].copy_from_slice(&(buffers.len() as u16).to_le_bytes());
     let mut to = Cursor::new(posted.all());
@@ -428,18 +430,24 @@ fn give_received(
             piece = later;
         }
     }
-    complete(receiver, buffers, need);
+    complete(receiver, &mut buffers, need);
     Ok(())
 }
 
 /// Buffers that a frame is put into, and the bytes that each takes.
 type Buffers = heapless::Vec<(Token, u32), MAX_BUFFERS>;
 
-/// Takes buffers for `need` bytes from a receiver; their segments are in `posted`.
-fn gather(posted: &mut Segments, receiver: &mut Device, queue: u16, need: u32) -> Result<Buffers, Option<Cause>> {
+/// Takes buffers for `need` bytes from a receiver; their segments are in `posted`. `buffers` stay where they are: they are a
+/// kilobyte, too much to be moved for each frame.
+fn gather(
+    posted: &mut Segments,
+    receiver: &mut Device,
+    queue: u16,
+    need: u32,
+    buffers: &mut Buffers,
+) -> Result<(), Option<Cause>> {
     let merge = receiver.features().contains(Features::NET_MRG_RXBUF);
     posted.clear();
-    let mut buffers = Buffers::new();
     let mut room = 0u32;
     while room < need {
         let full = buffers.is_full() || !posted.has_room() || (!merge && !buffers.is_empty());
@@ -461,13 +469,13 @@ fn gather(posted: &mut Segments, receiver: &mut Device, queue: u16, need: u32) -
         // Not full: looked at above.
         let _ = buffers.push((token, chain.writable_bytes));
     }
-    Ok(buffers)
+    Ok(())
 }
 
 /// Gives buffers back with `need` bytes in them.
-fn complete(receiver: &mut Device, buffers: Buffers, need: u32) {
+fn complete(receiver: &mut Device, buffers: &mut Buffers, need: u32) {
     let mut left = need;
-    for (token, room) in buffers {
+    for (token, room) in buffers.drain(..) {
         let written = room.min(left);
         left -= written;
         receiver.complete(token, written);

@@ -92,43 +92,52 @@ impl<N: Nic<Token = Held>> Uplink<N> {
         self.held.get(port).is_some_and(|&n| n != 0)
     }
 
-    /// Hands a frame to the NIC. The token comes back at once if the NIC does not take it; otherwise it is completed when
-    /// the NIC is done.
+    /// Hands a frame to the NIC. Its token is completed when the NIC is done with it; at once if it does not take it.
     pub(crate) fn send(
         &mut self,
-        devices: &Devices,
+        devices: &mut Devices,
         frame: Leaving<'_, impl Iterator<Item = Buffer>>,
         token: Token,
-    ) -> Option<Token> {
-        let Leaving { port, header, rest, len } = frame;
-        let Some(device) = devices.get(port) else { return Some(token) };
-        let mut segments: heapless::Vec<Segment, MAX_PIECES> = heapless::Vec::new();
-        for piece in rest {
-            let host = device.memory().translate(piece.gpa, u64::from(piece.len));
-            let (Ok(host), Ok(len)) = (host, u16::try_from(piece.len)) else { return self.refuse(token) };
-            // SAFETY: the bytes are the guest's own, which it asked to be sent; they stay its memory until the token is
-            // back, because neither a reset nor a detachment of its device is done while `holds` says so.
-            let segment = unsafe { Segment::new(host.expose_provenance() as u64, len) };
-            if segments.push(segment).is_err() {
-                return self.refuse(token);
-            }
-        }
-        let outgoing = Outgoing { header, segments: &segments, offload: Offload::default() };
-        match self.nic.transmit(0, &outgoing, Held { port, token }) {
+    ) {
+        let (port, len) = (frame.port, frame.len);
+        match self.transmit(devices, frame, token) {
             Ok(()) => {
                 self.held[port] += 1;
                 self.unflushed = true;
                 self.counters.tx_packets.add(1);
                 self.counters.tx_bytes.add(u64::from(len));
-                None
             }
-            Err((_, Held { token, .. })) => self.refuse(token),
+            Err(token) => {
+                self.counters.tx_refused.add(1);
+                if let Some(device) = devices.get_mut(port) {
+                    device.complete(token, 0);
+                }
+            }
         }
     }
 
-    fn refuse(&self, token: Token) -> Option<Token> {
-        self.counters.tx_refused.add(1);
-        Some(token)
+    /// The token comes back if the NIC does not take the frame.
+    fn transmit(
+        &mut self,
+        devices: &Devices,
+        frame: Leaving<'_, impl Iterator<Item = Buffer>>,
+        token: Token,
+    ) -> Result<(), Token> {
+        let Leaving { port, header, rest, .. } = frame;
+        let Some(device) = devices.get(port) else { return Err(token) };
+        let mut segments: heapless::Vec<Segment, MAX_PIECES> = heapless::Vec::new();
+        for piece in rest {
+            let host = device.memory().translate(piece.gpa, u64::from(piece.len));
+            let (Ok(host), Ok(len)) = (host, u16::try_from(piece.len)) else { return Err(token) };
+            // SAFETY: the bytes are the guest's own, which it asked to be sent; they stay its memory until the token is
+            // back, because neither a reset nor a detachment of its device is done while `holds` says so.
+            let segment = unsafe { Segment::new(host.expose_provenance() as u64, len) };
+            if segments.push(segment).is_err() {
+                return Err(token);
+            }
+        }
+        let outgoing = Outgoing { header, segments: &segments, offload: Offload::default() };
+        self.nic.transmit(0, &outgoing, Held { port, token }).map_err(|(_, held)| held.token)
     }
 
     /// Shows the NIC what it was handed.
