@@ -67,12 +67,12 @@ const _: () = assert!(MAX_PORTS <= 64);
 static COPIER: Once<Copier> = Once::new();
 static HAS_UPLINK: AtomicBool = AtomicBool::new(false);
 
-type NetEngine = Engine<Net<uplink::Nic>, Chosen, Inject>;
+type NetEngine = Engine<Net<uplink::Nic>, Chosen, ToGuests>;
 
 /// Completion by whatever way the guest's machine has.
-pub struct Inject;
+pub struct ToGuests;
 
-impl Deliver for Inject {
+impl Deliver for ToGuests {
     fn deliver(&self, device: usize, interrupt: Interrupt) -> bool {
         let Some(slot) = TARGETS.get(device) else { return false };
         // SAFETY: a target is set before its port is attached and freed only after the engine has answered that the
@@ -96,7 +96,7 @@ fn new_engine(scheduling: Scheduling, way_out: Option<Uplink<uplink::Nic>>) -> B
     };
     let seed = time::tsc().wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let net = Net::new(seed, time::rates().tsc * AGE);
-    let mut engine = Box::new(Engine::new(&CONTROL, net, schedule, Inject));
+    let mut engine = Box::new(Engine::new(&CONTROL, net, schedule, ToGuests));
     if let Some(way_out) = way_out {
         HAS_UPLINK.store(true, Ordering::Relaxed);
         engine.backend_mut().set_uplink(way_out);
@@ -123,7 +123,7 @@ pub fn start(core: &'static Core, scheduling: Scheduling, way_out: Option<Uplink
     report::decision(format!("the engine copies with {}", copier().name()));
     core.give(move |_| {
         vector::enable();
-        // It asks for the time once a turn.
+        // It asks for the time at the end of each turn, and of each portion of work in it.
         engine::engine::run(&mut engine, || {
             let now = time::tsc();
             ring(now);
@@ -144,9 +144,9 @@ fn ring(now: u64) {
         let port = ports.trailing_zeros() as usize;
         ports &= ports - 1;
         // SAFETY: the bit is set after the engine has attached the port and cleared before the engine is told to detach it,
-        // and the target is freed only after the engine has answered that it did. This runs on the engine's core between
-        // two turns: what began before the engine heard of it is over before the answer, and what begins after sees the
-        // bit cleared.
+        // and the target is freed only after the engine has answered that it did. This runs on the engine's core,
+        // which answers between two calls: one that began before the engine heard of it is over before the answer, and one
+        // that begins after sees the bit cleared.
         if let Some(target) = TARGETS.get(port).and_then(|slot| unsafe { slot.load(Ordering::Acquire).as_ref() }) {
             target.ring(now);
         }

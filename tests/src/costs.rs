@@ -96,15 +96,20 @@ impl Costs {
         self.exits.get(reason).copied().unwrap_or_default()
     }
 
+    /// Exits for any of these reasons.
+    pub fn exits_for_any(&self, reasons: &[&str]) -> u64 {
+        reasons.iter().map(|reason| self.exits_for(reason)).sum()
+    }
+
     /// Exits that I/O has caused.
     pub fn io_exits(&self) -> u64 {
-        IO.iter().map(|reason| self.exits_for(reason)).sum()
+        self.exits_for_any(&IO)
     }
 
     /// Exits that its timer has caused, where they are told apart from I/O's: an emulated timer's end is an external
     /// interrupt.
     pub fn timer_exits(&self) -> u64 {
-        TIMER.iter().map(|reason| self.exits_for(reason)).sum()
+        self.exits_for_any(&TIMER)
     }
 
     /// Exits for whatever reason.

@@ -142,6 +142,20 @@ impl Guest {
     }
 }
 
+/// Adds to a server the guest of guest-drivers/isolation, which `entry` describes for sidecore.toml: one vCPU, 64 MiB.
+#[must_use]
+pub fn with_isolation(mut setup: Setup, entry: &str) -> Setup {
+    setup.cpus += 1;
+    setup.memory_mib += 64;
+    setup.modules.push(Module::new(module_name(&Content::Isolation), Content::Isolation));
+    for module in &mut setup.modules {
+        if let Content::Text(text) = &mut module.content {
+            text.push_str(entry);
+        }
+    }
+    setup
+}
+
 /// The address of guest number `number`.
 pub fn address(number: usize) -> String {
     format!("10.0.0.{number}")

@@ -15,7 +15,8 @@
 //! [`chain`] are the device's side of a split virtqueue, the only code that reads rings; everything they hand on has
 //! been copied and checked. [`device`] is a virtual device in use, whose guest loses it by breaking a rule
 //! ([`fault`]). [`backend`] is the contract with what gives requests a meaning, and [`net`] the one there is.
-//! [`engine`] turns it all. It polls a queue or waits for its [`doorbell`], as [`requests`] says. Other cores read [`stats`] without stopping anything.
+//! [`engine`] turns it all. It polls a queue or waits for its [`doorbell`], as [`requests`] says; [`uplink`] is the way
+//! out of the machine. Other cores read [`stats`] without stopping anything.
 //!
 //! Nothing here allocates, locks or waits, and nothing that a guest writes can make it panic.
 

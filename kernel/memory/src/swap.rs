@@ -208,15 +208,7 @@ fn part(whole: u64, at: u64, level: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tables::{Access, Format};
-
-    struct Leaked;
-    impl FrameSource for Leaked {
-        fn frame(&mut self) -> Result<u64, OutOfMemory> {
-            let pages = vec![0xffu8; 8192].leak();
-            Ok((pages.as_mut_ptr().expose_provenance() as u64).next_multiple_of(4096))
-        }
-    }
+    use crate::tables::{Access, Format, tests::Leaked};
 
     const SHADOW: u64 = 0x7777_7000;
 

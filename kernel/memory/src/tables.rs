@@ -256,10 +256,11 @@ fn zeroed(frames: &mut impl FrameSource) -> Result<u64, OutOfMemory> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    struct Leaked;
+    /// Frames for tests, full of ones, never given back.
+    pub(crate) struct Leaked;
     impl FrameSource for Leaked {
         fn frame(&mut self) -> Result<u64, OutOfMemory> {
             let pages = vec![0xffu8; 8192].leak();

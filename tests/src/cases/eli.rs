@@ -5,8 +5,7 @@ use control::{Command, Count, Counters, GuestState};
 
 use super::exitless::{self, PINGS};
 use super::network::number;
-use crate::guests::{Guest, server};
-use crate::machine::{Content, Module};
+use crate::guests::{Guest, server, with_isolation};
 use crate::scenario::{Context, EVERYWHERE, QEMU, Scenario, seconds};
 use crate::session::guest_result;
 
@@ -67,11 +66,10 @@ fn eli(context: &mut Context<'_>) -> Result<()> {
     for (name, w) in ["a", "b"].into_iter().zip(exitless::window(context, "eli")?) {
         let of = |what: &str| format!("{what} of {name}");
         let figures = &mut context.figures;
-        figures.at_least(&of("packets"), w.packets, 2 * PINGS)?;
-        figures.at_least(&of("interrupts"), w.interrupts, PINGS)?;
-        figures.note(&of("exits, all"), w.exits);
-        let by_shadow: u64 = SHADOW.iter().filter_map(|r| w.reasons.get(*r)).sum();
-        figures.exactly(&of("exits for I/O, timer and shadow"), w.io_exits + by_shadow, 0)?;
+        figures.at_least(&of("packets"), w.costs.packets, 2 * PINGS)?;
+        figures.at_least(&of("interrupts"), w.costs.interrupts, PINGS)?;
+        figures.note(&of("exits, all"), w.costs.all_exits());
+        figures.exactly(&of("exits for I/O, timer and shadow"), w.io_exits() + w.costs.exits_for_any(&SHADOW), 0)?;
         // All of this was said of a guest whose IDT was shadowed, by a shadow that had been tried.
         let before = |kind| count(&w.shadow_before, kind);
         figures.at_least(&of("times the IDT was shadowed before"), before("shadowed"), 1)?;
@@ -112,15 +110,7 @@ const HOSTILE: &str = "[[guest]]\nname = \"hostile\"\nvcpus = 1\nmemory = \"64M\
 
 fn hostile(context: &mut Context<'_>) -> Result<()> {
     let neighbours = [Guest::new(1).peer(2).then("beat:100000"), Guest::new(2).then("wait")];
-    let mut setup = server("eli-hostile", &neighbours.map(|g| g.completion("eli")));
-    setup.cpus += 1;
-    setup.memory_mib += 64;
-    setup.modules.push(Module::new("isolation", Content::Isolation));
-    for module in &mut setup.modules {
-        if let Content::Text(text) = &mut module.content {
-            text.push_str(HOSTILE);
-        }
-    }
+    let setup = with_isolation(server("eli-hostile", &neighbours.map(|g| g.completion("eli"))), HOSTILE);
     let mut session = context.boot(&setup)?;
     let mut wrong = Vec::new();
     let summary = session.wait("the hostile guest's summary", seconds(240), |event| {

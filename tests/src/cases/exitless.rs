@@ -1,11 +1,10 @@
 //! I/O without exits: what a guest that owns its cores' local APICs leaves guest mode for, and what one that does not.
 
-use std::collections::BTreeMap;
-
 use anyhow::{Context as _, Result, ensure};
 use control::{Command, Count, Counters, GuestState};
 
 use crate::cases::network::number;
+use crate::costs::Costs;
 use crate::guests::{Guest, server};
 use crate::scenario::{Context, EVERYWHERE, QEMU, Scenario, seconds};
 use crate::session::Session;
@@ -63,41 +62,21 @@ pub fn list() -> Vec<Scenario> {
     ]
 }
 
-/// Exits of a guest by I/O, and all of them, so far.
-fn exits(counters: &Counters, name: &str) -> Result<(u64, u64)> {
-    let guest = counters.guest(name).with_context(|| format!("no guest {name} in the counters"))?;
-    let all = guest.vcpus.iter().flat_map(|v| &v.exits);
-    let io = all.filter(|e| IO.contains(&e.reason.as_ref())).map(|e| e.count).sum();
-    Ok((io, guest.total_exits()))
-}
-
-/// Exits of a guest by reason, so far.
-fn reasons(counters: &Counters, name: &str) -> BTreeMap<String, u64> {
-    let mut sums = BTreeMap::new();
-    for exit in counters.guest(name).into_iter().flat_map(|g| &g.vcpus).flat_map(|v| &v.exits) {
-        *sums.entry(exit.reason.to_string()).or_default() += exit.count;
-    }
-    sums
-}
-
-/// Packets in both directions and interrupts of a guest so far.
-fn traffic(counters: &Counters, name: &str) -> Result<(u64, u64)> {
-    let guest = counters.guest(name).with_context(|| format!("no guest {name} in the counters"))?;
-    Ok(guest.ports.iter().fold((0, 0), |(p, i), port| (p + port.rx_packets + port.tx_packets, i + port.interrupts)))
-}
-
-/// What was counted of one guest.
+/// What was counted of one guest in a window.
 pub(super) struct Window {
-    pub packets: u64,
-    pub interrupts: u64,
-    pub io_exits: u64,
-    pub exits: u64,
-    /// By reason.
-    pub reasons: BTreeMap<String, u64>,
+    /// What it cost.
+    pub costs: Costs,
     /// Of its shadow IDT, before and after the window.
     pub shadow_before: Vec<Count>,
     /// As `shadow_before`.
     pub shadow_after: Vec<Count>,
+}
+
+impl Window {
+    /// Exits for I/O and the timer.
+    pub fn io_exits(&self) -> u64 {
+        self.costs.exits_for_any(&IO)
+    }
 }
 
 /// Boots two guests, and counts over a window of [`PINGS`] pings in steady state.
@@ -117,24 +96,12 @@ pub(super) fn window(context: &mut Context<'_>, completion: &str) -> Result<[Win
     let afterwards = number(&session.result("a", "ping", seconds(240))?, "received")?;
     context.figures.exactly(&format!("{completion}: pings answered afterwards"), afterwards, 10)?;
     session.shut_down()?;
+    let counters = [before, after];
     let between = |name| -> Result<Window> {
-        let ((packets, interrupts), (io_exits, exits)) = (traffic(&after, name)?, self::exits(&after, name)?);
-        let ((packets0, interrupts0), (io_exits0, exits0)) = (traffic(&before, name)?, self::exits(&before, name)?);
-        Ok(Window {
-            packets: packets - packets0,
-            interrupts: interrupts - interrupts0,
-            io_exits: io_exits - io_exits0,
-            exits: exits - exits0,
-            shadow_before: before.guest(name).map(|g| g.shadow_idt.clone()).unwrap_or_default(),
-            shadow_after: after.guest(name).map(|g| g.shadow_idt.clone()).unwrap_or_default(),
-            reasons: reasons(&after, name)
-                .into_iter()
-                .map(|(reason, n)| {
-                    let earlier = reasons(&before, name).get(&reason).copied().unwrap_or(0);
-                    (reason, n - earlier)
-                })
-                .collect(),
-        })
+        let shadow = |counters: &Counters| counters.guest(name).map(|g| g.shadow_idt.clone()).unwrap_or_default();
+        let [before, after] = &counters;
+        let costs = Costs::between(&counters, name)?;
+        Ok(Window { costs, shadow_before: shadow(before), shadow_after: shadow(after) })
     };
     Ok([between("a")?, between("b")?])
 }
@@ -144,15 +111,15 @@ fn exitless(context: &mut Context<'_>) -> Result<()> {
         for (name, w) in ["a", "b"].into_iter().zip(window(context, completion)?) {
             let of = |what: &str| format!("{completion}: {what} of {name}");
             let figures = &mut context.figures;
-            figures.at_least(&of("packets"), w.packets, 2 * PINGS)?;
+            figures.at_least(&of("packets"), w.costs.packets, 2 * PINGS)?;
             // Each request and each reply was announced by an interrupt of its own: no driver that polls wins this.
-            figures.at_least(&of("interrupts"), w.interrupts, PINGS)?;
-            figures.note(&of("exits, all"), w.exits);
+            figures.at_least(&of("interrupts"), w.costs.interrupts, PINGS)?;
+            figures.note(&of("exits, all"), w.costs.all_exits());
             if completion == "direct" {
-                figures.exactly(&of("exits for I/O and timer"), w.io_exits, 0)?;
+                figures.exactly(&of("exits for I/O and timer"), w.io_exits(), 0)?;
             } else {
                 // The contrast is what shows that the count can be anything but 0.
-                figures.at_least(&of("exits for I/O and timer"), w.io_exits, w.packets)?;
+                figures.at_least(&of("exits for I/O and timer"), w.io_exits(), w.costs.packets)?;
             }
         }
     }

@@ -5,8 +5,7 @@ use control::{Event, GuestState};
 use serde_json::Value;
 
 use super::network::number;
-use crate::guests::{Guest, server};
-use crate::machine::{Content, Module};
+use crate::guests::{Guest, server, with_isolation};
 use crate::scenario::{Context, EVERYWHERE, Scenario, seconds};
 use crate::session::guest_result;
 
@@ -42,15 +41,7 @@ const HOSTILE: &str = "[[guest]]\nname = \"hostile\"\nvcpus = 1\nmemory = \"64M\
 
 fn isolation(context: &mut Context<'_>) -> Result<()> {
     let neighbours = [Guest::new(1).peer(2).then("beat:100000"), Guest::new(2).then("wait")];
-    let mut setup = server("isolation", &neighbours);
-    setup.cpus += 1;
-    setup.memory_mib += 64;
-    setup.modules.push(Module::new("isolation", Content::Isolation));
-    for module in &mut setup.modules {
-        if let Content::Text(text) = &mut module.content {
-            text.push_str(HOSTILE);
-        }
-    }
+    let setup = with_isolation(server("isolation", &neighbours), HOSTILE);
     let mut session = context.boot(&setup)?;
     let mut broken = Vec::new();
     let mut allowed = 0_u64;
