@@ -38,8 +38,17 @@ pub enum ConfigSpace {
     },
 }
 
-/// Command register: bus master enable.
-const BUS_MASTER: u32 = 1 << 2;
+/// Bits of the command register (PCI 3.0, 6.2.2).
+pub mod command {
+    /// Answers in the space of ports.
+    pub const PORTS: u16 = 1 << 0;
+    /// Answers in memory.
+    pub const MEMORY: u16 = 1 << 1;
+    /// May read and write memory by itself.
+    pub const BUS_MASTER: u16 = 1 << 2;
+    /// Does not assert its interrupt pin.
+    pub const INTERRUPT_DISABLE: u16 = 1 << 10;
+}
 
 impl ConfigSpace {
     /// Buses that can be reached.
@@ -119,24 +128,123 @@ impl ConfigSpace {
         }
     }
 
-    /// Clears the bus-master bit of one function, so that it can no longer write memory. Bridges are left alone by
-    /// the caller's choice, not here.
+    /// Clears and sets bits of a function's command register.
     ///
     /// # Safety
-    /// As for [`ConfigSpace::read`].
-    pub unsafe fn clear_bus_master(&self, at: Address) {
+    /// As for [`ConfigSpace::write`].
+    pub unsafe fn update_command(&self, at: Address, clear: u16, set: u16) {
         // SAFETY: the caller's promise. The upper half is the status register, whose bits clear on writing 1: zeroes
         // leave them.
         unsafe {
-            let command = self.read(at, 4) & 0xffff;
-            self.write(at, 4, command & !BUS_MASTER);
+            let was = self.read(at, COMMAND) as u16;
+            self.write(at, COMMAND, u32::from(was & !clear | set));
         }
+    }
+
+    /// Where a base address register, 0 to 5, has a function's registers, and how many bytes of them there are. The
+    /// function does not answer in memory for the moment that it takes to ask.
+    ///
+    /// # Errors
+    /// It has none there, or none that can be used.
+    ///
+    /// # Safety
+    /// As for [`ConfigSpace::read`]; nobody uses the function.
+    pub unsafe fn memory_bar(&self, at: Address, index: u8) -> Result<MemoryBar, BadBar> {
+        let offset = BAR0 + 4 * index.min(5);
+        // A 64-bit register takes two; the last one has none behind it.
+        let count = if offset == LAST_BAR { 1 } else { 2 };
+        // SAFETY: the caller's promise; each register gets back what stood there before the function may answer again.
+        unsafe {
+            let was_command = self.read(at, COMMAND) as u16;
+            self.update_command(at, command::PORTS | command::MEMORY, 0);
+            let (mut was, mut sized) = ([0; 2], [0; 2]);
+            for (i, (was, sized)) in was.iter_mut().zip(&mut sized).enumerate().take(count) {
+                let offset = offset + 4 * i as u8;
+                *was = self.read(at, offset);
+                self.write(at, offset, u32::MAX);
+                *sized = self.read(at, offset);
+                self.write(at, offset, *was);
+            }
+            self.update_command(at, 0, was_command & (command::PORTS | command::MEMORY));
+            MemoryBar::decode(was, sized)
+        }
+    }
+}
+
+const COMMAND: u8 = 4;
+const BAR0: u8 = 0x10;
+const LAST_BAR: u8 = 0x24;
+
+/// Memory that a base address register names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryBar {
+    /// Physical address.
+    pub base: u64,
+    /// Bytes: a power of two.
+    pub size: u64,
+}
+
+/// Why a base address register cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadBar {
+    /// There is none.
+    Absent,
+    /// It names ports.
+    Ports,
+    /// Its type is a reserved one, or its size is no power of two: what it read first, and after all ones were written.
+    Nonsense(u32, u32),
+    /// The firmware gave it no address, or one that is not a multiple of its size: the address and the size.
+    Unassigned(u64, u64),
+}
+
+impl core::fmt::Display for BadBar {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match *self {
+            Self::Absent => f.write_str("it has none"),
+            Self::Ports => f.write_str("it names ports and not memory"),
+            Self::Nonsense(was, sized) => {
+                write!(f, "it reads {was:#x}, and {sized:#x} when its size is asked for, which means nothing")
+            }
+            Self::Unassigned(base, size) => {
+                write!(f, "the firmware gave its {size:#x} bytes no usable address, but {base:#x}")
+            }
+        }
+    }
+}
+
+impl MemoryBar {
+    /// Makes sense of a register and the one behind it, as they were and as they read after all ones had been written
+    /// (6.2.5.1).
+    ///
+    /// # Errors
+    /// There is no sense in it.
+    pub fn decode(was: [u32; 2], sized: [u32; 2]) -> Result<Self, BadBar> {
+        if sized == [0; 2] || sized[0] == u32::MAX {
+            return Err(BadBar::Absent);
+        }
+        if was[0] & 1 != 0 {
+            return Err(BadBar::Ports);
+        }
+        let joined = |[low, high]: [u32; 2]| u64::from(high) << 32 | u64::from(low & !0xf);
+        let (base, mask) = match was[0] >> 1 & 3 {
+            0 => (joined([was[0], 0]), joined([sized[0], u32::MAX])),
+            2 => (joined(was), joined(sized)),
+            _ => return Err(BadBar::Nonsense(was[0], sized[0])),
+        };
+        let size = mask.wrapping_neg();
+        if !size.is_power_of_two() {
+            return Err(BadBar::Nonsense(was[0], sized[0]));
+        }
+        if base == 0 || !base.is_multiple_of(size) {
+            return Err(BadBar::Unassigned(base, size));
+        }
+        Ok(Self { base, size })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Address, ConfigSpace};
+    use super::{Address, BadBar, ConfigSpace, MemoryBar};
 
     #[test]
     fn registers_are_where_the_specifications_put_them() {
@@ -144,5 +252,27 @@ mod tests {
         assert_eq!(ConfigSpace::Ports.locate(at, 0x3f), Err(0x8002_ff3c));
         let ecam = ConfigSpace::Ecam { base: 0xb000_0000, first: 1, last: 255 };
         assert_eq!(ecam.locate(at, 0x10).map(|p| p as usize), Ok(0xb01f_f010));
+    }
+
+    #[test]
+    fn a_bar_is_believed_only_if_it_makes_sense() {
+        let good = |base, size| Ok(MemoryBar { base, size });
+        // 64 bits, prefetchable, above 4 GiB; 32 bits; the largest of 32 bits.
+        assert_eq!(MemoryBar::decode([0xf004_000c, 0x38], [0xfffe_000c, u32::MAX]), good(0x38_f004_0000, 0x2_0000));
+        assert_eq!(MemoryBar::decode([0xfe00_0000, 7], [0xfff8_0000, 0]), good(0xfe00_0000, 0x8_0000));
+        assert_eq!(MemoryBar::decode([0x8000_0000, 0], [0x8000_0000, 0]), good(0x8000_0000, 0x8000_0000));
+        let bad = [
+            ([0, 0], [0, 0], BadBar::Absent),
+            ([u32::MAX, u32::MAX], [u32::MAX, u32::MAX], BadBar::Absent),
+            ([0xc001, 0], [0xffe1, 0], BadBar::Ports),
+            ([0xfe00_0002, 0], [0xfffe_0002, 0], BadBar::Nonsense(0xfe00_0002, 0xfffe_0002)),
+            ([0xfe00_0000, 0], [0xfefe_0000, 0], BadBar::Nonsense(0xfe00_0000, 0xfefe_0000)),
+            ([4, 0], [0xfffe_0004, u32::MAX], BadBar::Unassigned(0, 0x2_0000)),
+            ([0xfe01_0004, 0], [0xfffe_0004, u32::MAX], BadBar::Unassigned(0xfe01_0000, 0x2_0000)),
+            ([4, 0], [4, 0], BadBar::Nonsense(4, 4)),
+        ];
+        for (was, sized, why) in bad {
+            assert_eq!(MemoryBar::decode(was, sized), Err(why), "{was:x?} {sized:x?}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "names a UART by its port number")]
 
-use uart_16550::{Config, Uart16550, backend::PioBackend, spec::registers::LSR};
+use uart_16550::{BaudRate, Config, Uart16550, backend::PioBackend, spec::registers::LSR};
 
 /// A UART that answered when it was looked for.
 pub struct Serial {
@@ -18,7 +18,8 @@ impl Serial {
     pub unsafe fn open(base: u16) -> Option<Self> {
         // SAFETY: the caller owns the ports.
         let mut uart = unsafe { Uart16550::new_port(base) }.ok()?;
-        uart.init(Config::default()).ok()?;
+        // By default the crate takes 9,600 baud.
+        uart.init(Config { baud_rate: BaudRate::Baud115200, ..Config::default() }).ok()?;
         Some(Self { uart })
     }
 

@@ -9,7 +9,9 @@ use crate::{
     arch::{time, vector},
     cores::Core,
     guests::target::Target,
-    report, uplink,
+    report,
+    rules::Rules,
+    uplink,
 };
 use alloc::{boxed::Box, format, vec::Vec};
 use config::Scheduling;
@@ -264,5 +266,6 @@ pub fn counters() -> Option<control::Engine> {
         } else {
             Vec::new()
         },
+        stages: uplink::RULES.get().into_iter().flat_map(Rules::counters).collect(),
     })
 }

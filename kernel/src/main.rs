@@ -27,6 +27,7 @@ mod operator;
 mod options;
 mod panic;
 mod report;
+mod rules;
 mod settings;
 mod start;
 mod symbols;

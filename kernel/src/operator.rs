@@ -160,6 +160,7 @@ impl Operator {
     }
 
     fn begin(&mut self, ending: Ending) -> Result<(), String> {
+        options::self_test_at_shutdown();
         self.ending = Some(ending);
         self.guests.stop_all();
         Ok(())
@@ -200,7 +201,7 @@ impl Operator {
         console::send(Event::Counters(self.guests.counters(None)).to_line().as_bytes());
         console::send(Event::End { reason: reason.into() }.to_line().as_bytes());
         console::print(format_args!("\nsidecore ends: {reason}\n"));
-        firmware::clear_bus_masters();
+        firmware::clear_bus_masters(false);
         firmware::leave_emulator(true);
         if self.ending == Some(Ending::Reboot) {
             firmware::reset();

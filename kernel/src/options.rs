@@ -2,6 +2,7 @@
 //!
 //! - `emulator`: we run in QEMU with `isa-debug-exit` at 0xF4 or in Bochs, and leave it at the end.
 //! - `selftest=panic|stack-overflow|null`: break on purpose after the report, to see that the message arrives.
+//! - `selftest=panic-at-shutdown`: do that when `shutdown` is asked for, with everything running.
 
 use crate::{firmware, report};
 use alloc::format;
@@ -11,6 +12,7 @@ const NONE: u8 = 0;
 const PANIC: u8 = 1;
 const STACK_OVERFLOW: u8 = 2;
 const NULL: u8 = 3;
+const AT_SHUTDOWN: u8 = 4;
 
 static SELF_TEST: AtomicU8 = AtomicU8::new(NONE);
 
@@ -22,9 +24,10 @@ pub fn read(command_line: &str) {
             "selftest=panic" => SELF_TEST.store(PANIC, Ordering::Relaxed),
             "selftest=stack-overflow" => SELF_TEST.store(STACK_OVERFLOW, Ordering::Relaxed),
             "selftest=null" => SELF_TEST.store(NULL, Ordering::Relaxed),
+            "selftest=panic-at-shutdown" => SELF_TEST.store(AT_SHUTDOWN, Ordering::Relaxed),
             other => report::warning(format!(
                 "`{other}` on the kernel's command line means nothing; there are: emulator, selftest=panic, \
-                 selftest=stack-overflow, selftest=null"
+                 selftest=stack-overflow, selftest=null, selftest=panic-at-shutdown"
             )),
         }
     }
@@ -39,6 +42,13 @@ pub fn self_test() {
         }
         NULL => null(),
         _ => {}
+    }
+}
+
+/// Breaks at a shutdown if the command line asked for that.
+pub fn self_test_at_shutdown() {
+    if SELF_TEST.load(Ordering::Relaxed) == AT_SHUTDOWN {
+        panic!("selftest=panic-at-shutdown");
     }
 }
 

@@ -50,7 +50,7 @@ pub fn report(
         apic::send_nmi_to_others();
     }
     // Devices must not write memory that nobody looks after any more.
-    firmware::clear_bus_masters();
+    firmware::clear_bus_masters(true);
     console::break_locks();
     let core = cores::current_index();
     console::print(format_args!("\npanic on core {core}: {message}\n"));
@@ -67,6 +67,8 @@ pub fn report(
     }
     let message = format_args!("core {core}: {message}");
     let _ = control::write_panic(&mut Com2, &message, &location.unwrap_or(format_args!("")), start);
+    // Once more: a core that was giving this right when it was stopped has come to rest by now.
+    firmware::clear_bus_masters(true);
     firmware::leave_emulator(false);
     park()
 }

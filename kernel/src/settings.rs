@@ -55,7 +55,7 @@ fn describe(config: &Config, plan: &Plan) {
     };
     report::decision(engines);
     for (guest, cores) in config.guests.iter().zip(&plan.guests) {
-        let completion = match virt::resolve(guest.completion) {
+        let completion = match guest.completion {
             Completion::Auto | Completion::Inject => "inject: an NMI makes it exit",
             Completion::Posted => "posted: the CPU delivers them",
             Completion::Direct => "direct: it owns its cores' local APICs",

@@ -10,7 +10,9 @@ use crate::{
     guests::Guests,
     mem,
     operator::Operator,
-    options, report, settings, symbols, uplink, virt,
+    options, report,
+    rules::Rules,
+    settings, symbols, uplink, virt,
 };
 use alloc::{format, vec::Vec};
 use config::Scheduling;
@@ -152,10 +154,15 @@ extern "C" fn on_own_stack() -> ! {
     }
     console::print(format_args!("\nwhat it is used for:\n"));
     let (config, plan) = settings::load();
-    let way_out = config.ports.first().and_then(|port| match uplink::open(port.device) {
+    let mtu = config.guests.iter().flat_map(|guest| &guest.nets).map(|net| net.mtu).max();
+    let max_frame = u32::from(mtu.unwrap_or(config::DEFAULT_MTU)) + engine::net::ETHERNET_BYTES;
+    let way_out = config.ports.first().and_then(|port| match uplink::open(port.device, max_frame) {
         Ok((way_out, said)) => {
             report::decision(said);
-            Some(way_out)
+            Some(match Rules::of_uplink(&config, &port.rules) {
+                Some(rules) => way_out.with_policy(uplink::RULES.call_once(|| rules).policy),
+                None => way_out,
+            })
         }
         Err(why) => {
             report::warning(format!("no uplink, guests reach each other only: {why}"));

@@ -1,127 +1,128 @@
 //! The engine's way out of the machine: finds a NIC for which there is a driver, and sets it up. Its interrupts stay off,
 //! and nothing of it is visible to a guest.
 
-#![allow(unsafe_code, reason = "gives a device memory, and its registers to a driver")]
+mod virtio;
+mod x520;
 
-use crate::{arch::time, firmware, mem};
-use alloc::{format, string::String};
+use crate::{arch::time, firmware, rules::Rules};
+use alloc::{boxed::Box, format, string::String};
 use config::PciDevice;
-use core::ptr::{self, NonNull};
-use drivers::pci::{Address, ConfigSpace};
+use drivers::pci::Address;
 use engine::{
     stats::UplinkCounters,
     uplink::{Held, Uplink},
 };
-use nic::Nic as _;
-use virtio_drivers::{
-    BufferDirection, Hal, PhysAddr,
-    transport::pci::{
-        PciTransport,
-        bus::{Command, ConfigurationAccess, DeviceFunction, PciRoot},
-    },
-};
+use nic::{Limits, Link, Nic as _, Outcome, Outgoing, Received, Refused, Statistics};
+use spin::Once;
 
 /// The NIC behind an uplink.
-pub type Nic = virtio_net::VirtioNet<Memory, PciTransport, Held>;
+#[expect(clippy::large_enum_variant, reason = "there is one, and the hardware's way to its driver is to be short")]
+pub enum Nic {
+    /// What a virtual machine has.
+    Virtio(Box<virtio::Device>),
+    /// Intel's 82599.
+    X520(x520::Device),
+}
 
 /// What happened on the uplink.
 pub static COUNTERS: UplinkCounters = UplinkCounters::new();
+/// What its frames may do, if not everything.
+pub static RULES: Once<Rules> = Once::new();
 
-const VIRTIO: u16 = 0x1af4;
-/// Network devices by the transitional and by the modern identifier (virtio 1.3, 4.1.2).
-const VIRTIO_NET: [u16; 2] = [0x1000, 0x1041];
-
-/// Sets up the NIC that the configuration names. With it comes a sentence for the report.
+/// Sets up the NIC that the configuration names; `max_frame` is what the guests send at most, in bytes without FCS and VLAN
+/// tag. With it comes a sentence for the report.
 ///
 /// # Errors
 /// There is none, there is no driver for it, or it does not do as it should.
-pub fn open(wanted: PciDevice) -> Result<(Uplink<Nic>, String), String> {
-    let (space, functions) = firmware::functions().ok_or("PCI was not scanned")?;
+pub fn open(wanted: PciDevice, max_frame: u32) -> Result<(Uplink<Nic>, String), String> {
+    let (_, functions) = firmware::functions().ok_or("PCI was not scanned")?;
     let named = |at: Address| match wanted {
         PciDevice::First => true,
         PciDevice::At(bus, device, function) => at == Address { bus, device, function },
     };
     let candidates = || functions.iter().filter(|f| named(f.at));
-    let found = candidates().find(|f| f.vendor == VIRTIO && VIRTIO_NET.contains(&f.device));
-    let Some(found) = found else {
-        return Err(match candidates().next() {
-            Some(f) if wanted != PciDevice::First => {
-                format!("the device at {wanted} is {:04x}:{:04x}, for which there is no driver", f.vendor, f.device)
+    let mut trouble = String::new();
+    for &found in candidates() {
+        let (name, nic) = if let Some(name) = virtio::name(&found) {
+            (name, virtio::open(&found).map(|device| Nic::Virtio(Box::new(device))))
+        } else if let Some(name) = x520::name(&found) {
+            (name, x520::open(found, max_frame).map(Nic::X520))
+        } else {
+            continue;
+        };
+        match nic {
+            Ok(nic) => {
+                let m = nic.address();
+                let said = format!(
+                    "uplink: {name} at {}, {:02x}:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}; no IOMMU keeps it from any memory, so it \
+                     and whoever made it have to be trusted{trouble}",
+                    found.at, m[0], m[1], m[2], m[3], m[4], m[5]
+                );
+                return Ok((Uplink::new(nic, &COUNTERS, time::rates().tsc / 1_000_000), said));
             }
-            _ if wanted == PciDevice::First => "no NIC for which there is a driver".into(),
-            _ => format!("there is no device at {wanted}"),
-        });
-    };
-    let nic = virtio(space, found.at).map_err(|e| format!("the virtio network device at {}: {e}", found.at))?;
-    let m = nic.address();
-    let said = format!(
-        "uplink: virtio network device at {}, {:02x}:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}",
-        found.at, m[0], m[1], m[2], m[3], m[4], m[5]
-    );
-    Ok((Uplink::new(nic, &COUNTERS, time::rates().tsc / 1_000_000), said))
-}
-
-fn virtio(space: ConfigSpace, at: Address) -> Result<Nic, String> {
-    let mut root = PciRoot::new(Access(space));
-    let function = DeviceFunction { bus: at.bus, device: at.device, function: at.function };
-    let (_, command) = root.get_status_command(function);
-    root.set_command(function, command | Command::MEMORY_SPACE | Command::BUS_MASTER | Command::INTERRUPT_DISABLE);
-    let transport = PciTransport::new::<Memory, _>(&mut root, function).map_err(|e| format!("{e}"))?;
-    Nic::new(transport).map_err(|e| format!("{e}"))
-}
-
-/// Configuration space for the virtio crate.
-struct Access(ConfigSpace);
-
-fn address(f: DeviceFunction) -> Address {
-    Address { bus: f.bus, device: f.device, function: f.function }
-}
-
-impl ConfigurationAccess for Access {
-    fn read_word(&self, function: DeviceFunction, offset: u8) -> u32 {
-        // SAFETY: the control core alone uses configuration space, at boot; ECAM was mapped when PCI was scanned.
-        unsafe { self.0.read(address(function), offset) }
-    }
-
-    fn write_word(&mut self, function: DeviceFunction, offset: u8, data: u32) {
-        // SAFETY: as above; the crate writes the registers of the device that it is to drive.
-        unsafe { self.0.write(address(function), offset, data) }
-    }
-
-    unsafe fn unsafe_clone(&self) -> Self {
-        Self(self.0)
-    }
-}
-
-/// Memory for the virtio crate: everything is at its physical address, for the device and for us.
-pub struct Memory;
-
-// SAFETY: frames of the hypervisor's own, zeroed, never given out twice, mapped at their physical address; registers are
-// mapped uncached before they are handed out.
-unsafe impl Hal for Memory {
-    fn dma_alloc(pages: usize, _: BufferDirection) -> (PhysAddr, NonNull<u8>) {
-        let at = mem::pages(pages as u64 * 4096).unwrap_or(0);
-        (at, NonNull::new(ptr::with_exposed_provenance_mut(at as usize)).unwrap_or(NonNull::dangling()))
-    }
-
-    unsafe fn dma_dealloc(_: PhysAddr, _: NonNull<u8>, _: usize) -> i32 {
-        // Memory is handed out once and never taken back; a NIC is set up once.
-        0
-    }
-
-    unsafe fn mmio_phys_to_virt(at: PhysAddr, size: usize) -> NonNull<u8> {
-        let (first, end) = (at & !0xfff, (at + size as u64).next_multiple_of(4096));
-        for page in (first..end).step_by(4096) {
-            // Several structures may share a page; then it is mapped already.
-            let _ = mem::map_device(page, 4096);
+            Err(why) => trouble = format!("{trouble}; left alone: the {name} at {}: {why}", found.at),
         }
-        NonNull::new(ptr::with_exposed_provenance_mut(at as usize)).unwrap_or(NonNull::dangling())
+    }
+    Err(match candidates().next() {
+        _ if !trouble.is_empty() => trouble.trim_start_matches("; left alone: ").into(),
+        Some(f) if wanted != PciDevice::First => {
+            format!("the device at {wanted} is {:04x}:{:04x}, for which there is no driver", f.vendor, f.device)
+        }
+        _ if wanted == PciDevice::First => "no NIC for which there is a driver".into(),
+        _ => format!("there is no device at {wanted}"),
+    })
+}
+
+/// Calls the same method of whichever it is.
+macro_rules! of_either {
+    ($nic:expr, $device:ident => $call:expr) => {
+        match $nic {
+            Nic::Virtio($device) => $call,
+            Nic::X520($device) => $call,
+        }
+    };
+}
+
+impl nic::Nic for Nic {
+    type Token = Held;
+
+    fn address(&self) -> [u8; 6] {
+        of_either!(self, nic => nic.address())
     }
 
-    unsafe fn share(buffer: NonNull<[u8]>, _: BufferDirection) -> PhysAddr {
-        // What the driver shares are buffers from `dma_alloc`.
-        buffer.as_ptr().expose_provenance() as u64
+    fn limits(&self) -> Limits {
+        of_either!(self, nic => nic.limits())
     }
 
-    unsafe fn unshare(_: PhysAddr, _: NonNull<[u8]>, _: BufferDirection) {}
+    fn link(&self) -> Link {
+        of_either!(self, nic => nic.link())
+    }
+
+    fn statistics(&self) -> Statistics {
+        of_either!(self, nic => nic.statistics())
+    }
+
+    fn service(&mut self, now: u64) -> bool {
+        of_either!(self, nic => nic.service(now))
+    }
+
+    #[inline(always)]
+    fn receive(&mut self, queue: u16, budget: u32, sink: impl FnMut(Received<'_>)) -> u32 {
+        of_either!(self, nic => nic.receive(queue, budget, sink))
+    }
+
+    #[inline(always)]
+    fn transmit(&mut self, queue: u16, frame: &Outgoing<'_>, token: Held) -> Result<(), (Refused, Held)> {
+        of_either!(self, nic => nic.transmit(queue, frame, token))
+    }
+
+    #[inline(always)]
+    fn flush(&mut self, queue: u16) {
+        of_either!(self, nic => nic.flush(queue));
+    }
+
+    #[inline(always)]
+    fn reclaim(&mut self, queue: u16, done: impl FnMut(Held, Outcome)) -> u32 {
+        of_either!(self, nic => nic.reclaim(queue, done))
+    }
 }

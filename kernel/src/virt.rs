@@ -72,6 +72,7 @@ pub fn detect() -> Option<Virtualization> {
             return None;
         }
     };
+    report::decision(config::best_completion(refusal).1);
     Some(found)
 }
 
@@ -91,7 +92,7 @@ fn use_svm(capabilities: svm::Capabilities) -> Virtualization {
         &*maps
     };
     let emulated = maps(Interrupts::Emulated);
-    // SVM has no virtual APIC: `resolve` and `refusal` see to it that nobody asks for one.
+    // SVM has no virtual APIC: `refusal` sees to it that nobody asks for one.
     let maps = ByInterrupts { emulated, owned: maps(Interrupts::Owned), virtualized: emulated };
     BACKEND.call_once(|| Backend::Svm { capabilities, maps });
     Virtualization::Svm
@@ -130,10 +131,6 @@ fn use_vmx(capabilities: vmx::Capabilities) -> Option<Virtualization> {
              notifications are taken before an entry",
         );
     }
-    report::decision(match posted_interrupts() {
-        Ok(()) => "completions are posted, unless the configuration says otherwise".into(),
-        Err(why) => format!("completions are injected, unless the configuration says otherwise: {why}"),
-    });
     Some(Virtualization::Vmx)
 }
 
@@ -173,15 +170,6 @@ pub fn refusal(completion: Completion) -> Option<String> {
             _ => None,
         },
         Completion::Auto | Completion::Inject | Completion::Direct => None,
-    }
-}
-
-/// The way that `auto` stands for here; any other stands for itself.
-pub fn resolve(completion: Completion) -> Completion {
-    match completion {
-        Completion::Auto if posted_interrupts().is_ok() => Completion::Posted,
-        Completion::Auto => Completion::Inject,
-        other => other,
     }
 }
 

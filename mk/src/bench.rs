@@ -1,6 +1,7 @@
 //! `cargo mk bench`: figures, with the aim each has. An aim that is missed is shown and is no error; a bound (`exits`)
 //! that is missed is one.
 
+mod contest;
 mod exits;
 mod nic;
 mod switch;
@@ -34,8 +35,14 @@ pub enum What {
         #[arg(long)]
         platform: Option<Platform>,
     },
-    /// Instructions of the engine for a frame from guest to guest, without the copying, by callgrind.
+    /// The engine as a process against DPDK's testpmd and Open vSwitch, each figure next to its aim. On a quiet machine.
     Switch {
+        /// Only counts instructions of the engine for a frame from guest to guest, without the copying, by callgrind.
+        #[arg(long)]
+        instructions: bool,
+        /// Takes the time for many more and longer rounds.
+        #[arg(long)]
+        full: bool,
         /// Also writes the figures to this file, as one JSON object.
         #[arg(long)]
         json: Option<PathBuf>,
@@ -90,7 +97,11 @@ pub fn verb(what: &What) -> Result<Outcome> {
             }
             ("boot", json, chosen.to_string(), figures)
         }
-        What::Switch { json } => ("switch", json, "callgrind".to_owned(), switch::figures()?),
+        What::Switch { json, instructions: false, full } => {
+            write(json.as_deref(), &contest::run(*full)?)?;
+            return Ok(Outcome::Good);
+        }
+        What::Switch { json, .. } => ("switch", json, "callgrind".to_owned(), switch::figures()?),
         What::Nic { json } => ("nic", json, "callgrind".to_owned(), nic::figures()?),
         What::Exits { json, platform, requests, completion } => {
             let chosen = emulator::choose(*platform)?;

@@ -29,30 +29,21 @@ pub fn check() -> Result<Outcome> {
     Ok(if good { Outcome::Good } else { Outcome::Failed })
 }
 
-/// Unit tests, then scenarios, then one line that counts both.
+/// Unit tests, then scenarios, then what failed by name and one line that counts both.
 pub fn test(full: bool) -> Result<Outcome> {
     let mut tally = e2e::Tally::default();
     unit_tests(&mut tally)?;
     for (what, result) in
-        [("image", copy_routine::verify()), ("bench", bench::nic_gate()), ("bench", bench::switch_gate())]
+        [("image", copy_routine::verify()), ("nic gate", bench::nic_gate()), ("switch gate", bench::switch_gate())]
     {
+        tally.count(what.to_owned(), result.is_ok());
         match result {
-            Ok(said) => {
-                tally.passed += 1;
-                ui::step(what, &said);
-            }
-            Err(error) => {
-                tally.failed += 1;
-                ui::error(&format!("{error:#}"));
-            }
+            Ok(said) => ui::step(what, &said),
+            Err(error) => ui::error(&format!("{error:#}")),
         }
     }
-    let scenarios = e2e::run_all(full)?;
-    tally.passed += scenarios.passed;
-    tally.failed += scenarios.failed;
-    tally.skipped += scenarios.skipped;
-    let skipped = if tally.skipped > 0 { format!(", {} skipped", tally.skipped) } else { String::new() };
-    println!("{} passed, {} failed{skipped}", tally.passed, tally.failed);
+    tally.add(e2e::run_all(full)?);
+    tally.show();
     Ok(if tally.failed == 0 { Outcome::Good } else { Outcome::Failed })
 }
 
@@ -74,6 +65,10 @@ fn unit_tests(tally: &mut e2e::Tally) -> Result<()> {
     tally.skipped += ignored;
     // A crate that does not build has no result lines but must not go unnoticed.
     tally.failed += if output.status.success() { failed } else { failed.max(1) };
+    tally.failures.extend(named(&text));
+    if !output.status.success() && failed == 0 {
+        tally.failures.push("cargo test: a crate did not build, or a test program did not end".to_owned());
+    }
     Ok(())
 }
 
@@ -92,9 +87,33 @@ fn count(text: &str) -> (usize, usize, usize) {
     sums
 }
 
+/// The tests that `cargo test` says have failed: their names stand indented below the last `failures:` of a program.
+fn named(text: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut listed = false;
+    for line in text.lines() {
+        match line.strip_prefix("    ") {
+            Some(name) if listed && !name.is_empty() && !name.contains(' ') => names.push(name.to_owned()),
+            _ => listed = line == "failures:" || (listed && line.is_empty()),
+        }
+    }
+    names.sort();
+    names.dedup();
+    names
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn failed_tests_are_named() {
+        let text = "failures:\n\n---- a::b stdout ----\n\nthread 'a::b' panicked at x.rs:1:1:\n    a note\n\n\nfailures:\n    \
+                    a::b\n    a::c\n\ntest result: FAILED. 4 passed; 2 failed; 0 ignored\n\nfailures:\n    d\n\ntest \
+                    result: FAILED.\n";
+        assert_eq!(named(text), ["a::b", "a::c", "d"]);
+        assert!(named("test result: ok. 3 passed; 0 failed\n").is_empty());
+    }
 
     #[test]
     fn the_results_of_all_test_programs_are_added() {

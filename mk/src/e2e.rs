@@ -25,17 +25,57 @@ pub struct Options {
     /// Only lists the scenarios.
     #[arg(long)]
     list: bool,
+    /// How often a scenario that failed is tried again. One that passes then is named at the end.
+    #[arg(long, default_value_t = 0, value_name = "TIMES")]
+    retries: u32,
     /// Results as one JSON object a line, on standard output.
     #[arg(long)]
     json: bool,
 }
 
-/// How many scenarios went how.
-#[derive(Clone, Copy, Debug, Default)]
+/// How many tests went how, and which of them went wrong.
+#[derive(Debug, Default)]
 pub struct Tally {
     pub passed: usize,
     pub failed: usize,
     pub skipped: usize,
+    /// What failed, by name as far as it has one.
+    pub failures: Vec<String>,
+    /// Scenarios that failed and then passed: there is something to find out about each.
+    pub unsteady: Vec<String>,
+}
+
+impl Tally {
+    /// Counts something that has a name.
+    pub fn count(&mut self, name: String, good: bool) {
+        if good {
+            self.passed += 1;
+        } else {
+            self.failed += 1;
+            self.failures.push(name);
+        }
+    }
+
+    /// Adds what others counted.
+    pub fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+        self.failures.extend(other.failures);
+        self.unsteady.extend(other.unsteady);
+    }
+
+    /// The last words on all of it, for people.
+    pub fn show(&self) {
+        for name in &self.failures {
+            println!("{} {name}", ui::verdict("FAILED", false));
+        }
+        for name in &self.unsteady {
+            println!("{} {name}: it failed, and passed when it was tried again", ui::verdict("unsteady", false));
+        }
+        let skipped = if self.skipped > 0 { format!(", {} skipped", self.skipped) } else { String::new() };
+        println!("{} passed, {} failed{skipped}", self.passed, self.failed);
+    }
 }
 
 /// `cargo mk e2e`.
@@ -46,14 +86,14 @@ pub fn verb(options: &Options) -> Result<Outcome> {
     }
     let tally = run(options)?;
     if !options.json {
-        println!("{} passed, {} failed, {} skipped", tally.passed, tally.failed, tally.skipped);
+        tally.show();
     }
     Ok(if tally.failed == 0 { Outcome::Good } else { Outcome::Failed })
 }
 
-/// Runs everything; only what keeps all scenarios from being tried is an error.
+/// Runs everything, and what fails once more; only what keeps all scenarios from being tried is an error.
 pub fn run_all(full: bool) -> Result<Tally> {
-    run(&Options { full, ..Options::default() })
+    run(&Options { full, retries: 1, ..Options::default() })
 }
 
 fn list() {
@@ -89,7 +129,18 @@ fn run(options: &Options) -> Result<Tally> {
                 tally.skipped += 1;
                 continue;
             }
-            if one(scenario, platform, options) { tally.passed += 1 } else { tally.failed += 1 }
+            let name = format!("{} on {platform}", scenario.name);
+            let mut good = one(scenario, platform, options);
+            for _ in 0..options.retries {
+                if good {
+                    break;
+                }
+                good = one(scenario, platform, options);
+                if good {
+                    tally.unsteady.push(name.clone());
+                }
+            }
+            tally.count(name, good);
         }
     }
     if tally.passed + tally.failed + tally.skipped == 0 {

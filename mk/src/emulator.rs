@@ -2,7 +2,9 @@
 
 mod bochs;
 mod linux;
+mod nic;
 mod qemu;
+pub mod vhost;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -10,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 use scenarios::Platform;
-use scenarios::machine::{Launch, Machine, Setup};
+use scenarios::machine::{Joined, Launch, Machine, Setup};
 use scenarios::session::Session;
 
 use crate::{fetch, image, paths, ui};
@@ -57,10 +59,54 @@ impl Launch for Emulator {
     }
 
     fn launch(&mut self, setup: &Setup) -> Result<Session> {
+        let folder = self.folder(setup)?;
+        self.launch_in(&folder, setup, None)
+    }
+
+    fn launch_vhost(
+        &mut self,
+        name: &str,
+        guests: &[scenarios::linux::Setup],
+    ) -> Result<(scenarios::vhost::Vhost, Vec<scenarios::linux::Linux<()>>)> {
+        vhost::start(self, name, guests)
+    }
+
+    fn launch_testpmd(&mut self, name: &str) -> Result<(scenarios::vhost::Vhost, scenarios::vhost::Testpmd)> {
+        vhost::testpmd(self, name)
+    }
+
+    fn launch_linux(&mut self, name: &str, setups: &[scenarios::linux::Setup]) -> Result<Vec<scenarios::linux::Linux>> {
+        linux::start(self, name, setups)
+    }
+
+    fn launch_joined(&mut self, setup: &Setup, peer: &scenarios::linux::Setup, capture: bool) -> Result<Joined> {
+        let folder = self.folder(setup)?;
+        let [ours, theirs] = [SocketPath::new("wire"), SocketPath::new("wire")];
+        let (our_path, their_path) = (ours.0.clone(), theirs.0.clone());
+        let device = nic::Device { folder: &folder, mac: NIC_ADDRESS, wire: ours, peer: &their_path, capture };
+        let (nic, socket) = nic::serve(device)?;
+        let peer = linux::one(self, peer, &folder, theirs, &our_path, capture)?;
+        let session = self.launch_in(&folder, setup, Some(&socket))?;
+        Ok(Joined { session, nic, peer })
+    }
+}
+
+/// The address of sidecore's own NIC.
+const NIC_ADDRESS: [u8; 6] = [0x02, 0x1b, 0x21, 0, 0, 0xfe];
+
+impl Emulator {
+    /// An empty folder for the logs of a run.
+    fn folder(&self, setup: &Setup) -> Result<PathBuf> {
         let folder = paths::runs().join(format!("{}-{}", self.platform, setup.name));
         fresh(&folder)?;
-        let disc = image::disc(setup, &folder)?;
-        let run = Run { setup, folder: &folder, disc: &disc };
+        fs::create_dir_all(&folder)?;
+        Ok(folder)
+    }
+
+    /// Starts a server with its logs there, and with the 82599 that is served at a socket.
+    fn launch_in(&self, folder: &Path, setup: &Setup, nic: Option<&Path>) -> Result<Session> {
+        let disc = image::disc(setup, folder)?;
+        let run = Run { setup, folder, disc: &disc, nic };
         let (machine, input, output): (Process, Box<dyn std::io::Read + Send>, Box<dyn std::io::Write + Send>) =
             match self.platform {
                 Platform::Bochs => bochs::start(&run)?,
@@ -70,10 +116,6 @@ impl Launch for Emulator {
             };
         let log = File::create(folder.join("com2"))?;
         Ok(Session::new(Box::new(machine), input, output, Box::new(log), self.platform.patience()))
-    }
-
-    fn launch_linux(&mut self, name: &str, setups: &[scenarios::linux::Setup]) -> Result<Vec<scenarios::linux::Linux>> {
-        linux::start(self, name, setups)
     }
 }
 
@@ -91,6 +133,8 @@ struct Run<'a> {
     /// Where logs go.
     folder: &'a Path,
     disc: &'a Path,
+    /// Where an 82599 is served.
+    nic: Option<&'a Path>,
 }
 
 /// An emulator's process and its files.

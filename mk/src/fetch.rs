@@ -39,6 +39,10 @@ const PACKAGES: &[&str] = &[
 /// has drivers for real NICs. Only that one package of each is fetched.
 const KERNELS: [(&str, &str); 2] = [("linux-image-cloud-amd64", "kernel"), ("linux-image-amd64", "kernel-full")];
 
+/// Other switches, which ours is measured against, and DPDK's program that sends frames. They are fetched when they are
+/// asked for.
+const PEERS: &[&str] = &["dpdk", "dpdk-dev", "librte-net-virtio25", "librte-net-vhost25", "openvswitch-switch-dpdk"];
+
 /// Changed when the same list has to be unpacked in another way.
 const LAYOUT: u32 = 1;
 
@@ -76,6 +80,29 @@ pub fn ensure(again: bool) -> Result<()> {
     tools::write_wrappers()?;
     fs::write(&stamp_file, wanted)?;
     ui::step("fetch", &format!("done: {} packages", packages.len() + KERNELS.len()));
+    Ok(())
+}
+
+/// Makes sure that the peers are there, in a tree of their own; instant if they are.
+pub fn ensure_peers() -> Result<()> {
+    let wanted = format!("layout {LAYOUT}\n{}\n{}\n", apt::SUITES.join(" "), PEERS.join(" "));
+    let (stamp_file, place) = (paths::deps().join("stamp-peers"), paths::peers());
+    if fs::read_to_string(&stamp_file).is_ok_and(|present| present == wanted) {
+        return Ok(());
+    }
+    ui::step("fetch", "DPDK and Open vSwitch into target/deps/peers (about 80 MB, once)");
+    let apt = apt::Apt::prepare(&paths::deps().join("apt"))?;
+    apt.update()?;
+    let packages = apt.download(PEERS)?;
+    let fresh = paths::deps().join("unpacking");
+    remove(&fresh)?;
+    unpack(&packages, &fresh)?;
+    remove(&stamp_file)?;
+    remove(&place)?;
+    fs::rename(&fresh, &place)?;
+    apt.tidy()?;
+    fs::write(&stamp_file, wanted)?;
+    ui::step("fetch", &format!("done: {} packages", packages.len()));
     Ok(())
 }
 

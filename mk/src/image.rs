@@ -21,7 +21,8 @@ pub struct Parts {
     pub guest_kernel: PathBuf,
     isolation: PathBuf,
     probe: PathBuf,
-    initrd: PathBuf,
+    /// The full initramfs.
+    pub initrd: PathBuf,
     /// The initramfs without iperf3.
     pub small_initrd: PathBuf,
 }

@@ -66,7 +66,7 @@ enum Verb {
         #[command(subcommand)]
         what: bench::What,
     },
-    /// Fetches emulators, GRUB and the guests' kernel and tools into target/deps. The other verbs do it by themselves.
+    /// Fetches emulators, GRUB, the guests' kernel and tools, and other switches into target/deps. The other verbs do it by themselves.
     Fetch {
         /// Fetches again even if everything is there.
         #[arg(long)]
@@ -88,7 +88,7 @@ fn main() -> ExitCode {
         Verb::Image { config } => image::verb(config.as_deref()),
         Verb::E2e(options) => e2e::verb(&options),
         Verb::Bench { what } => bench::verb(&what),
-        Verb::Fetch { again } => fetch::ensure(again).map(|()| Outcome::Good),
+        Verb::Fetch { again } => fetch::ensure(again).and_then(|()| fetch::ensure_peers()).map(|()| Outcome::Good),
     };
     match result {
         Ok(Outcome::Good) => ExitCode::SUCCESS,

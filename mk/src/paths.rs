@@ -25,6 +25,11 @@ pub fn tree() -> PathBuf {
     deps().join("tree")
 }
 
+/// Packages of the peers, unpacked over one another.
+pub fn peers() -> PathBuf {
+    deps().join("peers")
+}
+
 /// The guests' kernel package, unpacked.
 pub fn guest_kernel() -> PathBuf {
     deps().join("kernel")

@@ -26,9 +26,35 @@ fn library_path(tree: &Path) -> String {
 
 /// A program of the tree (`usr/bin/xorriso`), ready to be given its arguments.
 pub fn program(path: &str) -> Command {
-    let tree = paths::tree();
+    program_in(&paths::tree(), path)
+}
+
+/// A program of the peers' tree.
+pub fn peer(path: &str) -> Command {
+    program_in(&paths::peers(), path)
+}
+
+/// testpmd with the drivers that the peers' tree has for it. They are named without their folder, so that the loader looks
+/// for them: DPDK itself takes none from a folder that others may write to.
+pub fn testpmd() -> Command {
+    let mut command = peer("usr/bin/dpdk-testpmd");
+    for driver in ["bus_vdev", "mempool_ring", "net_virtio", "net_vhost"] {
+        command.args(["-d", &format!("librte_{driver}.so.25")]);
+    }
+    command.args(["--no-pci", "--no-telemetry"]);
+    command
+}
+
+/// The processors that this process may use, as lists of them are written: `0-3,6`.
+pub fn processors() -> Result<String> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    Ok(list.context("no Cpus_allowed_list in /proc/self/status")?.trim().to_owned())
+}
+
+fn program_in(tree: &Path, path: &str) -> Command {
     let mut command = dying_with_us(&tree.join(LOADER));
-    command.arg("--library-path").arg(library_path(&tree));
+    command.arg("--library-path").arg(library_path(tree));
     if let Some(name) = Path::new(path).file_name() {
         command.arg("--argv0").arg(name);
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::machine::{Content, Module, Setup};
+use crate::machine::{Content, Module, Setup, Uplink};
 
 /// What every Linux guest has on its command line: console on COM1, nothing on it but errors, and a reset after a panic.
 pub const BASE_CMDLINE: &str = "console=ttyS0 quiet loglevel=3 panic=-1";
@@ -22,6 +22,9 @@ pub struct Guest {
     restart: bool,
     completion: Option<String>,
     requests: Option<String>,
+    queues: u16,
+    net: String,
+    mtu: Option<u16>,
     peer: Option<usize>,
     actions: Vec<String>,
     extra: String,
@@ -40,6 +43,9 @@ impl Guest {
             restart: false,
             completion: None,
             requests: None,
+            queues: 1,
+            net: String::new(),
+            mtu: None,
             peer: None,
             actions: Vec::new(),
             extra: String::new(),
@@ -92,6 +98,31 @@ impl Guest {
         Self { requests: Some(requests.to_owned()), ..self }
     }
 
+    /// With so many pairs of queues.
+    #[must_use]
+    pub fn queues(self, queues: u16) -> Self {
+        Self { queues, ..self }
+    }
+
+    /// With this in its `[[guest.net]]`.
+    #[must_use]
+    pub fn net(mut self, lines: &str) -> Self {
+        self.net.push_str(lines);
+        self.net.push('\n');
+        self
+    }
+
+    /// With frames of so many bytes of payload.
+    #[must_use]
+    pub fn mtu(self, mtu: u16) -> Self {
+        Self { mtu: Some(mtu), ..self }
+    }
+
+    /// Its network device's address.
+    pub fn mac(&self) -> [u8; 6] {
+        [0x52, 0x54, 0, 0, 0, self.number as u8]
+    }
+
     /// Talks to that guest unless an action names another.
     #[must_use]
     pub fn peer(self, number: usize) -> Self {
@@ -129,15 +160,18 @@ impl Guest {
         let restart = if self.restart { "restart = \"always\"\n" } else { "" };
         let completion = self.completion.as_ref().map_or(String::new(), |c| format!("completion = \"{c}\"\n"));
         let requests = self.requests.as_ref().map_or(String::new(), |r| format!("requests = \"{r}\"\n"));
+        let queues = if self.queues == 1 { String::new() } else { format!("queues = {}\n", self.queues) };
+        let mtu = self.mtu.map_or(String::new(), |mtu| format!("mtu = {mtu}\n"));
+        let mac = self.mac().map(|byte| format!("{byte:02x}")).join(":");
         let initrd = module_name(&self.initrd);
         format!(
             "[[guest]]\nname = \"{}\"\nvcpus = {}\nmemory = \"{}M\"\nkernel = \"vmlinuz\"\ninitrd = \"{initrd}\"\n\
-             cmdline = \"{}\"\n{restart}{completion}{requests}\n[[guest.net]]\nmac = \"52:54:00:00:00:{:02x}\"\n\n",
+             cmdline = \"{}\"\n{restart}{completion}{requests}\n[[guest.net]]\nmac = \"{mac}\"\n{mtu}{queues}{}\n",
             self.name,
             self.vcpus,
             self.memory_mib,
             self.cmdline(),
-            self.number,
+            self.net,
         )
     }
 }
@@ -195,10 +229,16 @@ pub fn server(name: &str, guests: &[Guest]) -> Setup {
 
 /// The same server with its engine scheduling that way.
 #[must_use]
-pub fn scheduling(mut setup: Setup, word: &str) -> Setup {
+pub fn scheduling(setup: Setup, word: &str) -> Setup {
+    with_entries(setup, &format!("[[engine]]\nscheduling = \"{word}\"\n\n"))
+}
+
+/// The same server with these entries before the guests in its sidecore.toml.
+#[must_use]
+pub fn with_entries(mut setup: Setup, entries: &str) -> Setup {
     for module in &mut setup.modules {
         if let Content::Text(config) = &mut module.content {
-            *config = format!("[[engine]]\nscheduling = \"{word}\"\n\n{config}");
+            config.insert_str(0, entries);
         }
     }
     setup
@@ -217,7 +257,7 @@ pub fn with_config(name: &str, config: &str, cpus: u32, memory_mib: u32) -> Setu
         modules,
         options: "emulator",
         virtualization: true,
-        uplink: false,
+        uplink: Uplink::None,
         record_exits: false,
     }
 }

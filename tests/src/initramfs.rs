@@ -26,6 +26,9 @@ const GUEST_MODULES: [&str; 11] = [
     "virtio_console",
 ];
 
+/// Modules for interfaces with a VLAN tag, which a machine loads when it is told to make one.
+const VLAN_MODULES: [&str; 5] = ["llc", "stp", "mrp", "garp", "8021q"];
+
 /// The modules of a machine with an 82599.
 const NIC_MODULES: [&str; 6] = ["mdio", "libphy", "mdio_devres", "dca", "xfrm_algo", "ixgbe"];
 
@@ -40,7 +43,7 @@ const NIC_ACTIONS: &[u8] = include_bytes!("../guest/nic");
 pub enum Content {
     /// Busybox and modules: for slow emulators, and for guests that only ping.
     Small,
-    /// With iperf3 and udp-rr as well.
+    /// With iperf3, udp-rr, ethtool and the actions of `guest/nic` as well.
     Full,
     /// For a machine with an 82599: its driver, iperf3 and ethtool, and the actions of `guest/nic`.
     Nic,
@@ -57,14 +60,15 @@ pub fn build(tree: &Path, kernel: &Path, udp_rr: Option<&Path>, content: Content
     archive.character_device("dev/console", 5, 1);
     archive.file("bin/busybox", 0o755, &read(&tree.join("usr/bin/busybox"))?);
     archive.file("init", 0o755, INIT);
-    add_modules(&mut archive, kernel, if content == Content::Nic { &NIC_MODULES } else { &GUEST_MODULES })?;
+    let modules: &[_] = if content == Content::Nic { &NIC_MODULES } else { &GUEST_MODULES };
+    add_modules(&mut archive, kernel, modules, "list")?;
+    add_modules(&mut archive, kernel, &VLAN_MODULES, "vlan")?;
     let programs: &[&str] = match content {
         Content::Small => &[],
-        Content::Full => &["usr/bin/iperf3"],
-        Content::Nic => &["usr/bin/iperf3", "usr/sbin/ethtool"],
+        Content::Full | Content::Nic => &["usr/bin/iperf3", "usr/sbin/ethtool"],
     };
     add_programs(&mut archive, tree, programs)?;
-    if content == Content::Nic {
+    if content != Content::Small {
         archive.file("actions", 0o644, NIC_ACTIONS);
     }
     if content == Content::Full {
@@ -77,7 +81,8 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).with_context(|| format!("cannot read {}; `cargo mk fetch` brings it", path.display()))
 }
 
-fn add_modules(archive: &mut Archive, kernel: &Path, modules: &[&str]) -> Result<()> {
+/// Adds modules, and under the name `list` their files in order.
+fn add_modules(archive: &mut Archive, kernel: &Path, modules: &[&str], list_name: &str) -> Result<()> {
     let root = module_root(kernel)?;
     let built_in =
         fs::read_to_string(root.join("modules.builtin")).context("the kernel package has no modules.builtin")?;
@@ -97,7 +102,7 @@ fn add_modules(archive: &mut Archive, kernel: &Path, modules: &[&str]) -> Result
         list.push_str(name);
         list.push_str(".ko\n");
     }
-    archive.file("modules/list", 0o644, list.as_bytes());
+    archive.file(&format!("modules/{list_name}"), 0o644, list.as_bytes());
     Ok(())
 }
 

@@ -13,9 +13,12 @@ pub mod initramfs;
 pub mod linux;
 pub mod machine;
 pub mod modes;
+pub mod nic;
 pub mod probes;
 pub mod scenario;
 pub mod session;
+pub mod steady;
+pub mod vhost;
 
 pub use machine::Platform;
 pub use scenario::{Context, Scenario, all};

@@ -3,18 +3,16 @@
 //! Its first process is the guests' `guest/init`, which obeys: one action a line on the console, one answer. The wire of
 //! two machines joins them.
 
-use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read, Write};
-use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
-use x520_model::pcap;
 
 use crate::machine::Machine;
+use crate::nic::Nic;
 
 /// What a machine is started with.
 #[derive(Clone, Debug)]
@@ -25,6 +23,10 @@ pub struct Setup {
     pub number: u8,
     /// Logical processors: the driver makes a queue for each.
     pub cpus: u32,
+    /// Memory in MiB.
+    pub memory_mib: u32,
+    /// Whether it starts again when it reboots; otherwise the emulator ends.
+    pub reboots: bool,
     /// Words on the kernel's command line.
     pub options: &'static str,
 }
@@ -48,36 +50,33 @@ impl Setup {
 }
 
 /// The parts of a machine that runs, as `mk` has started it.
-pub struct Parts {
+pub struct Parts<N = Nic> {
     /// The emulator.
     pub machine: Box<dyn Machine>,
-    /// The process that serves the device.
-    pub server: Box<dyn Machine>,
     /// The console's two directions.
     pub output: Box<dyn Read + Send>,
     /// See above.
     pub input: Box<dyn Write + Send>,
-    /// What the device's server is told.
-    pub commands: Box<dyn Write + Send>,
-    /// What the device's server has to say against the driver.
-    pub complaints: PathBuf,
-    /// What passed on the wire.
-    pub capture: PathBuf,
+    /// Its device, if a process beside the emulator serves it.
+    pub nic: N,
 }
 
 /// A machine that runs. Dropping it ends the emulator and the device.
-pub struct Linux {
-    parts: Parts,
+pub struct Linux<N = Nic> {
+    machine: Box<dyn Machine>,
+    input: Box<dyn Write + Send>,
+    /// Its device.
+    pub nic: N,
     name: &'static str,
     answers: Receiver<Value>,
 }
 
-impl Linux {
+impl<N> Linux<N> {
     /// Takes over a machine.
     #[must_use]
-    pub fn new(name: &'static str, mut parts: Parts) -> Self {
+    pub fn new(name: &'static str, parts: Parts<N>) -> Self {
+        let Parts { machine, output, input, nic } = parts;
         let (sender, answers) = mpsc::channel();
-        let output = std::mem::replace(&mut parts.output, Box::new(std::io::empty()));
         thread::spawn(move || {
             for line in BufReader::new(output).split(b'\n').map_while(std::result::Result::ok) {
                 let line = String::from_utf8_lossy(&line);
@@ -87,7 +86,7 @@ impl Linux {
                 }
             }
         });
-        Self { parts, name, answers }
+        Self { machine, input, nic, name, answers }
     }
 
     /// Waits for the answer to an action.
@@ -115,7 +114,7 @@ impl Linux {
 
     /// Has it do something (`ping:20`) and waits for the answer.
     pub fn ask(&mut self, action: &str, limit: Duration) -> Result<Value> {
-        writeln!(self.parts.input, "{action}").with_context(|| format!("{}: cannot ask for {action}", self.name))?;
+        writeln!(self.input, "{action}").with_context(|| format!("{}: cannot ask for {action}", self.name))?;
         self.answer(action.split(':').next().unwrap_or(action), limit)
     }
 
@@ -125,32 +124,15 @@ impl Linux {
         answer[field].as_f64().with_context(|| format!("{}: {action}: no {field} in {answer}", self.name))
     }
 
-    /// Pulls the cable, or puts it in.
-    pub fn cable(&mut self, present: bool) -> Result<()> {
-        writeln!(self.parts.commands, "cable {}", if present { "in" } else { "out" }).context("the device has ended")
-    }
-
-    /// What passed on the wire so far.
-    pub fn wire(&self) -> Result<Vec<pcap::Frame>> {
-        let path = &self.parts.capture;
-        File::open(path).and_then(pcap::read).with_context(|| format!("cannot read {}", path.display()))
-    }
-
-    /// What the device has to say against the driver so far.
-    pub fn complaints(&self) -> Result<Vec<String>> {
-        Ok(fs::read_to_string(&self.parts.complaints)?.lines().map(str::to_owned).collect())
-    }
-
     fn last_words(&self) -> String {
-        let console = self.parts.machine.console().unwrap_or_default();
+        let console = self.machine.console().unwrap_or_default();
         let lines: Vec<&str> = console.lines().collect();
         lines[lines.len().saturating_sub(15)..].join("\n")
     }
 }
 
-impl Drop for Linux {
+impl<N> Drop for Linux<N> {
     fn drop(&mut self) {
-        self.parts.machine.kill();
-        self.parts.server.kill();
+        self.machine.kill();
     }
 }

@@ -6,7 +6,9 @@ use std::str::FromStr;
 use anyhow::{Result, bail};
 
 use crate::linux::{self, Linux};
+use crate::nic::Nic;
 use crate::session::Session;
+use crate::vhost::{Testpmd, Vhost};
 
 /// Where sidecore runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +95,17 @@ impl Module {
 /// Where the development machine answers on an uplink: its loopback, in the guests' network.
 pub const HOST_ADDRESS: &str = "10.0.0.254";
 
+/// What leads out of an emulated server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Uplink {
+    /// Nothing.
+    None,
+    /// A virtio network device, behind which the host answers at [`HOST_ADDRESS`].
+    Virtio,
+    /// An 82599 with another machine at the other end of its wire: see [`Launch::launch_joined`].
+    X520,
+}
+
 /// One emulated server with sidecore on its disc.
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -108,8 +121,8 @@ pub struct Setup {
     pub options: &'static str,
     /// Whether the processors have SVM or VT-x at all.
     pub virtualization: bool,
-    /// Whether there is a virtio network device, behind which the host answers at [`HOST_ADDRESS`].
-    pub uplink: bool,
+    /// What leads out of it.
+    pub uplink: Uplink,
     /// Whether the emulator records the guest exits that it makes itself.
     pub record_exits: bool,
 }
@@ -125,6 +138,27 @@ pub trait Launch {
     /// Starts one or two machines of plain Linux, each with an 82599; a wire joins two. `name` names the folder of their
     /// logs.
     fn launch_linux(&mut self, name: &str, setups: &[linux::Setup]) -> Result<Vec<Linux>>;
+
+    /// Starts a server with an 82599 and a machine of plain Linux with another, a wire between them. `capture`: what passes
+    /// on it is recorded.
+    fn launch_joined(&mut self, setup: &Setup, peer: &linux::Setup, capture: bool) -> Result<Joined>;
+
+    /// Starts `sidecore-vhost` and a machine of plain Linux at each of its ports. `name` names the folder of their logs.
+    fn launch_vhost(&mut self, name: &str, guests: &[linux::Setup]) -> Result<(Vhost, Vec<Linux<()>>)>;
+
+    /// Starts `sidecore-vhost` and DPDK's testpmd with a virtio-user port at each of its two. `name` names the folder of
+    /// their logs.
+    fn launch_testpmd(&mut self, name: &str) -> Result<(Vhost, Testpmd)>;
+}
+
+/// A server, and the machine at the other end of its wire.
+pub struct Joined {
+    /// The server.
+    pub session: Session,
+    /// Its device.
+    pub nic: Nic,
+    /// The other machine.
+    pub peer: Linux,
 }
 
 /// A running emulator.

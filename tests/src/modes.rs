@@ -26,10 +26,11 @@ pub struct Requests {
     pub exits: Option<bool>,
 }
 
+/// In the order in which `auto` prefers them, up to `inject`.
 const COMPLETIONS: &[Completion] = &[
-    Completion { name: "inject", platforms: EVERYWHERE, exits: true, owns_apic: false },
     Completion { name: "posted", platforms: &[Platform::Bochs], exits: false, owns_apic: false },
     Completion { name: "eli", platforms: EVERYWHERE, exits: false, owns_apic: true },
+    Completion { name: "inject", platforms: EVERYWHERE, exits: true, owns_apic: false },
     Completion { name: "direct", platforms: EVERYWHERE, exits: false, owns_apic: true },
 ];
 
@@ -47,4 +48,14 @@ pub fn requests() -> impl Iterator<Item = Requests> {
 /// Every way of completion that a platform has.
 pub fn completions(platform: Platform) -> impl Iterator<Item = Completion> {
     COMPLETIONS.iter().copied().filter(move |mode| mode.platforms.contains(&platform))
+}
+
+/// The way of completion with this name.
+pub fn named(name: &str) -> Completion {
+    *COMPLETIONS.iter().find(|mode| mode.name == name).expect("a name of the list above")
+}
+
+/// The way that `completion = "auto"` stands for on a platform.
+pub fn best(platform: Platform) -> Completion {
+    completions(platform).next().expect("inject is everywhere")
 }

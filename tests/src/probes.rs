@@ -5,7 +5,7 @@ use control::{Command, Counters};
 use serde_json::Value;
 
 use crate::guests::module_name;
-use crate::machine::{Content, Module, Setup};
+use crate::machine::{Content, Module, Setup, Uplink};
 use crate::scenario::seconds;
 use crate::session::Session;
 
@@ -89,7 +89,7 @@ pub fn server(name: &str, probes: &[Probe]) -> Setup {
         ],
         options: "emulator",
         virtualization: true,
-        uplink: false,
+        uplink: Uplink::None,
         record_exits: false,
     }
 }

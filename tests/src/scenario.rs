@@ -7,8 +7,9 @@ use anyhow::{Result, ensure};
 use crate::cases;
 use crate::figures::Figures;
 use crate::linux::{self, Linux};
-use crate::machine::{Launch, Platform, Setup};
+use crate::machine::{Joined, Launch, Platform, Setup};
 use crate::session::Session;
+use crate::vhost::{Testpmd, Vhost};
 
 /// One end-to-end test.
 pub struct Scenario {
@@ -60,6 +61,28 @@ impl Context<'_> {
         Ok(machines)
     }
 
+    /// Boots sidecore with an 82599, and a machine of plain Linux at the other end of its wire, which then obeys.
+    pub fn boot_joined(&mut self, setup: &Setup, peer: &linux::Setup, capture: bool) -> Result<Joined> {
+        let mut joined = self.launch.launch_joined(setup, peer, capture)?;
+        joined.peer.answer("obey", seconds(240))?;
+        joined.peer.ask("carrier:on:60", seconds(120))?;
+        Ok(joined)
+    }
+
+    /// Starts `sidecore-vhost` and machines of plain Linux at its ports, each of which then obeys.
+    pub fn boot_vhost(&mut self, name: &str, setups: &[linux::Setup]) -> Result<(Vhost, Vec<Linux<()>>)> {
+        let (vhost, mut machines) = self.launch.launch_vhost(name, setups)?;
+        for machine in &mut machines {
+            machine.answer("obey", seconds(240))?;
+        }
+        Ok((vhost, machines))
+    }
+
+    /// Starts `sidecore-vhost` with DPDK's testpmd at its two ports.
+    pub fn launch_testpmd(&mut self, name: &str) -> Result<(Vhost, Testpmd)> {
+        self.launch.launch_testpmd(name)
+    }
+
     /// How often something is done: as often as on QEMU, or less often where Bochs would need too long for that.
     pub fn times(&self, all: u64, on_bochs: u64) -> u64 {
         if self.platform() == Platform::Bochs && !self.full { on_bochs } else { all }
@@ -85,17 +108,22 @@ pub const QEMU: &[Platform] = &[Platform::Kvm, Platform::Qemu];
 pub fn all() -> Vec<Scenario> {
     let mut list = cases::boot::list();
     list.extend(cases::network::list());
+    list.extend(cases::offloads::list());
+    list.extend(cases::policies::list());
     list.extend(cases::requests::list());
+    list.extend(cases::queues::list());
+    list.extend(cases::uplink_virtio::list());
     list.extend(cases::uplink::list());
+    list.extend(cases::uplink_faults::list());
     list.extend(cases::life::list());
     list.extend(cases::isolation::list());
     list.extend(cases::exits::list());
     list.extend(cases::probe::list());
     list.extend(cases::hostile::list());
-    list.extend(cases::exitless::list());
-    list.extend(cases::posted::list());
+    list.extend(cases::completions::list());
     list.extend(cases::eli::list());
     list.extend(cases::ixgbe::list());
+    list.extend(cases::vhost::list());
     list
 }
 
@@ -115,6 +143,15 @@ mod tests {
             bail!("nothing to start")
         }
         fn launch_linux(&mut self, _: &str, _: &[linux::Setup]) -> Result<Vec<Linux>> {
+            bail!("nothing to start")
+        }
+        fn launch_vhost(&mut self, _: &str, _: &[linux::Setup]) -> Result<(Vhost, Vec<Linux<()>>)> {
+            bail!("nothing to start")
+        }
+        fn launch_testpmd(&mut self, _: &str) -> Result<(Vhost, Testpmd)> {
+            bail!("nothing to start")
+        }
+        fn launch_joined(&mut self, _: &Setup, _: &linux::Setup, _: bool) -> Result<Joined> {
             bail!("nothing to start")
         }
     }

@@ -17,6 +17,9 @@ type Incoming = Result<Event, String>;
 /// Looks at each event as it arrives.
 type Observer = Box<dyn FnMut(&Event)>;
 
+/// How often the counters are asked for until an answer comes.
+const ASK_FOR_COUNTERS: usize = 3;
+
 /// A running sidecore. Dropping it ends the emulator.
 pub struct Session {
     machine: Box<dyn Machine>,
@@ -155,13 +158,29 @@ impl Session {
         Ok(reply)
     }
 
-    /// All counters as they are now.
+    /// All counters as they are now. Asked for again where no answer comes: a UART whose FIFO overflows loses bytes of the
+    /// command, and reading counters twice does no harm.
     pub fn counters(&mut self) -> Result<Counters> {
-        let wanted = self.send(Command::Show(View::Counters))?;
-        self.wait("the counters", Duration::from_secs(20), |event| match event {
-            Event::Counters(counters) if counters.id == Some(wanted) => Some(counters.clone()),
-            _ => None,
-        })
+        self.counters_within(Duration::from_secs(10))
+    }
+
+    /// The same, asked for again after each `limit`.
+    fn counters_within(&mut self, limit: Duration) -> Result<Counters> {
+        let mut asked = Vec::new();
+        loop {
+            if !asked.is_empty() {
+                // Ends what may have been left of the line before.
+                self.commands.write_all(b"\n").context("cannot write to COM2")?;
+            }
+            asked.push(self.send(Command::Show(View::Counters))?);
+            let answer = self.wait("the counters", limit, |event| match event {
+                Event::Counters(counters) if asked.iter().any(|id| counters.id == Some(*id)) => Some(counters.clone()),
+                _ => None,
+            });
+            if answer.is_ok() || asked.len() == ASK_FOR_COUNTERS {
+                return answer;
+            }
+        }
     }
 
     /// Has sidecore stop its guests and end, waits for both its last word and the emulator's end, and returns the last
@@ -321,6 +340,20 @@ mod tests {
         let length = kernel.read(&mut sent).unwrap();
         let first = std::str::from_utf8(&sent[..length]).unwrap().lines().next().unwrap();
         assert_eq!(Request::from_line(first), Ok(Request { id: Some(1), command: Command::List }));
+    }
+
+    #[test]
+    fn counters_are_asked_for_again_where_the_command_was_lost() {
+        let (mut session, mut kernel) = session();
+        let answering = thread::spawn(move || {
+            let mut lines = BufReader::new(kernel.try_clone().unwrap()).lines().map(Result::unwrap);
+            // It overlooks the first.
+            let second = lines.by_ref().filter(|line| !line.is_empty()).nth(1).unwrap();
+            let id = Request::from_line(&second).unwrap().id;
+            say(&mut kernel, &Event::Counters(Counters { id, ..Counters::default() }));
+        });
+        assert_eq!(session.counters_within(Duration::from_secs(2)).unwrap().id, Some(2));
+        answering.join().unwrap();
     }
 
     #[test]

@@ -169,7 +169,7 @@ pub(crate) struct Vlnctrl {
 /// Multiple receive queues (8.2.3.7).
 #[bitfield(u32)]
 pub(crate) struct Mrqc {
-    /// 0: off, 1: RSS.
+    /// 0: off, 1: RSS, 8: 64 pools of two queues.
     #[bits(4)]
     pub mode: u8,
     #[bits(12)]
@@ -183,6 +183,52 @@ pub(crate) struct Mrqc {
     pub udp_ipv4: bool,
     pub udp_ipv6: bool,
     _reserved3: u8,
+}
+
+/// Transmit queues (8.2.3.9).
+#[bitfield(u32)]
+pub(crate) struct Mtqc {
+    _reserved: bool,
+    /// They are those of pools.
+    pub pools: bool,
+    /// 1: 64 pools of two.
+    #[bits(2)]
+    pub kind: u8,
+    #[bits(28)]
+    _reserved2: u32,
+}
+
+/// Pools (8.2.3.27).
+#[bitfield(u32)]
+pub(crate) struct Pfvtctl {
+    pub enable: bool,
+    #[bits(6)]
+    _reserved: u8,
+    #[bits(6)]
+    pub default_pool: u8,
+    #[bits(17)]
+    _reserved2: u32,
+    /// A frame may go to several.
+    pub replication: bool,
+    _reserved3: bool,
+}
+
+/// What a pool lets in, besides addresses that are its own (8.2.3.27).
+#[bitfield(u32)]
+pub(crate) struct Pfvml2flt {
+    #[bits(24)]
+    _reserved: u32,
+    /// Frames without a tag.
+    pub untagged: bool,
+    /// Multicasts of the table.
+    pub multicast_table: bool,
+    /// Unicasts of the table.
+    pub unicast_table: bool,
+    pub broadcast: bool,
+    /// All multicasts.
+    pub multicast: bool,
+    #[bits(3)]
+    _reserved2: u8,
 }
 
 /// EEC: the EEPROM has been read after reset (8.2.3.2).
@@ -207,3 +253,5 @@ pub(crate) const RXCSUM_PCSD: u32 = 1 << 13;
 pub(crate) const MCSTCTRL_MFE: u32 = 1 << 2;
 /// RAH: the address is valid (8.2.3.7).
 pub(crate) const RAH_VALID: u32 = 1 << 31;
+/// PFVLVF: the entry is valid (8.2.3.27).
+pub(crate) const PFVLVF_VALID: u32 = 1 << 31;

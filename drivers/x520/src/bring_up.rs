@@ -5,14 +5,14 @@ use crate::bits::{
     ESDP_LASER_OFF, Hlreg0, RAH_VALID, RTTDCS_ARBDIS, RXCTRL_RXEN, Rdrxctl, Rxdctl, Srrctl, Status as StatusRegister,
     Txdctl,
 };
-use crate::device::X520;
+use crate::device::{Steering, X520};
 use crate::receive::BUFFER_BYTES;
 use crate::registers::{
     AUTOC, CTRL, CTRL_EXT, DCA_RXCTRL, DMATXCTL, DTXMXSZRQ, EEC, EEMNGCTL, EICR, EIMC, EIMC_EX, ESDP, HLREG0, MAXFRS,
     MTQC, RAH, RAL, RDBAH, RDBAL, RDH, RDLEN, RDRXCTL, RTTDCS, RXCTRL, RXDCTL, RXPBSIZE, Registers, SRRCTL, STATUS,
     TDBAH, TDBAL, TDH, TDLEN, TDT, TXDCTL, TXPBSIZE, TXPBTHRESH,
 };
-use crate::{filter, rss, semaphore, statistics};
+use crate::{filter, pools, rss, semaphore, statistics};
 
 /// How the device is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +50,11 @@ pub(crate) enum State {
     /// DMA was asked to end.
     Quiescing {
         deadline: u64,
+    },
+    /// Reset was asked for at that time, and the device has heard of it.
+    Asked {
+        at: u64,
+        again: bool,
     },
     /// In reset: nothing is touched before `from`.
     Resetting {
@@ -113,6 +118,7 @@ impl<R: Registers, T> X520<R, T> {
             let next = match self.state {
                 State::Idle => self.quiesce(now),
                 State::Quiescing { deadline } => self.quiescing(now, deadline),
+                State::Asked { at, again } => self.asked(now, at, again),
                 State::Resetting { from, deadline, again } => self.resetting(now, from, deadline, again),
                 State::Loading { deadline } => self.loading(now, deadline),
                 State::Linking { deadline } => self.linking(now, deadline),
@@ -155,12 +161,22 @@ impl<R: Registers, T> X520<R, T> {
             return self.state;
         }
         // DMA that does not end takes two resets (5.2.5.3.2).
-        self.reset();
-        State::Resetting { from: now + RESET_TIME, deadline: now + RESET_LIMIT, again: !quiet }
+        self.reset(now, !quiet)
     }
 
-    fn reset(&self) {
+    fn reset(&self, now: u64, again: bool) -> State {
         self.bus.update(&CTRL, 0, |v| Ctrl::from_bits(v).with_rst(true).with_lrst(true).into_bits());
+        // A write is posted: it may be under way for any time until a read pushes it there.
+        let _ = self.bus.read(&STATUS, 0);
+        State::Asked { at: now, again }
+    }
+
+    /// The device's time begins when the read has returned, so it is counted from the next look at the clock.
+    fn asked(&self, now: u64, at: u64, again: bool) -> State {
+        if now == at {
+            return self.state;
+        }
+        State::Resetting { from: now + RESET_TIME, deadline: now + RESET_LIMIT, again }
     }
 
     fn resetting(&mut self, now: u64, from: u64, deadline: u64, again: bool) -> State {
@@ -175,8 +191,7 @@ impl<R: Registers, T> X520<R, T> {
             return if now < deadline { self.state } else { State::Failed(Failure::Reset) };
         }
         if again {
-            self.reset();
-            return State::Resetting { from: now + RESET_TIME, deadline: now + RESET_LIMIT, again: false };
+            return self.reset(now, false);
         }
         // All DMA has ended: what the device had is the driver's again.
         self.take_back();
@@ -213,7 +228,8 @@ impl<R: Registers, T> X520<R, T> {
         }
         // Clears what was counted before.
         statistics::read(&self.bus, &mut crate::nic::Statistics::default());
-        statistics::program(&self.bus);
+        let step = if self.config.steering == Steering::Addresses { pools::QUEUES_OF_POOL } else { 1 };
+        statistics::program(&self.bus, step);
         self.statistics_at = now + statistics::PERIOD;
         self.set_up_receive();
         self.set_up_transmit();
@@ -224,7 +240,7 @@ impl<R: Registers, T> X520<R, T> {
     fn set_up_receive(&mut self) {
         let (bus, config) = (&self.bus, &self.config);
         bus.update(&CTRL_EXT, 0, |v| v | CTRL_EXT_NS_DIS);
-        filter::program(bus, &self.filter);
+        filter::program(bus, &self.filter, config.steering, config.receive_queues);
         for n in 0..8 {
             bus.write(&RXPBSIZE, n, if n == 0 { RECEIVE_BUFFER } else { 0 });
         }
@@ -241,9 +257,13 @@ impl<R: Registers, T> X520<R, T> {
         bus.update(&RDRXCTL, 0, |v| {
             Rdrxctl::from_bits(v).with_crc_strip(true).with_rsc_first_size(0).with_must_be_set(3).into_bits()
         });
-        rss::program(bus, config.receive_queues, &config.rss_key);
+        match config.steering {
+            Steering::Flows => rss::program(bus, config.receive_queues, &config.rss_key),
+            Steering::Addresses => pools::program(bus),
+        }
         let drop = config.receive_queues > 1;
-        for (n, queue) in (0..).zip(&mut self.receive) {
+        for queue in &mut self.receive {
+            let n = queue.number();
             queue.restart();
             bus.write_base(&RDBAL, &RDBAH, n, queue.ring().memory());
             bus.write(&RDLEN, n, queue.ring().memory().len() as u32);
@@ -262,7 +282,10 @@ impl<R: Registers, T> X520<R, T> {
     fn set_up_transmit(&mut self) {
         let (bus, config) = (&self.bus, &self.config);
         bus.update(&RTTDCS, 0, |v| v | RTTDCS_ARBDIS);
-        bus.write(&MTQC, 0, 0);
+        match config.steering {
+            Steering::Flows => bus.write(&MTQC, 0, 0),
+            Steering::Addresses => pools::program_transmit(bus),
+        }
         bus.write(&DTXMXSZRQ, 0, MAX_REQUESTS);
         for n in 0..8 {
             bus.write(&TXPBSIZE, n, if n == 0 { TRANSMIT_BUFFER } else { 0 });
@@ -284,7 +307,7 @@ impl<R: Registers, T> X520<R, T> {
     /// The tails may move only once the enable bits read as set.
     fn enabling(&mut self, now: u64, deadline: u64) -> State {
         let bus = &self.bus;
-        let receive = (0..self.config.receive_queues).all(|n| Rxdctl::from_bits(bus.read(&RXDCTL, n)).enable());
+        let receive = self.receive.iter().all(|q| Rxdctl::from_bits(bus.read(&RXDCTL, q.number())).enable());
         let transmit = (0..self.config.transmit_queues).all(|n| Txdctl::from_bits(bus.read(&TXDCTL, n)).enable());
         if !(receive && transmit) {
             return if now < deadline { self.state } else { State::Failed(Failure::Queue) };

@@ -11,17 +11,30 @@ use crate::dma::{DESCRIPTOR_BYTES, DmaBuffer, Ring};
 use crate::filter::{self, Filter};
 use crate::nic::{Limits, Link, Nic, Outcome, Outgoing, Received, Refused, Statistics};
 use crate::offload::MAX_HEADER;
+use crate::pools;
 use crate::receive::{BUFFER_BYTES, ReceiveQueue};
 use crate::registers::{Bus, LINKS, RDH, RDT, Registers};
 use crate::rss;
 use crate::statistics;
 use crate::transmit::{MAX_SEGMENTS, TransmitQueue};
 
+/// What decides by which receive queue a frame comes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Steering {
+    /// A hash of its addresses and ports: flows are spread over all queues, and each keeps to one (RSS).
+    #[default]
+    Flows,
+    /// Its destination: addresses in [`Filter::steered`] have queues of their own, the rest comes by queue 0 (VMDq).
+    Addresses,
+}
+
 /// What to make of the device.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Receive queues, 1 to 16, over which flows are spread.
+    /// Receive queues: 1 to 16 over which flows are spread, 1 to 32 for addresses.
     pub receive_queues: u16,
+    /// What decides among them.
+    pub steering: Steering,
     /// Transmit queues, 1 to 64.
     pub transmit_queues: u16,
     /// Descriptors and buffers of a receive queue: a power of two, 64 to 4,096.
@@ -42,6 +55,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             receive_queues: 1,
+            steering: Steering::Flows,
             transmit_queues: 1,
             receive_descriptors: 512,
             transmit_descriptors: 512,
@@ -81,7 +95,11 @@ impl Config {
     }
 
     fn check(&self) -> Result<(), ConfigError> {
-        for (queues, most) in [(self.receive_queues, rss::MAX_QUEUES), (self.transmit_queues, MAX_TRANSMIT_QUEUES)] {
+        let most = match self.steering {
+            Steering::Flows => rss::MAX_QUEUES,
+            Steering::Addresses => pools::MAX_QUEUES,
+        };
+        for (queues, most) in [(self.receive_queues, most), (self.transmit_queues, MAX_TRANSMIT_QUEUES)] {
             if !(1..=most).contains(&queues) {
                 return Err(ConfigError::Queues(queues, most));
             }
@@ -117,9 +135,6 @@ pub struct X520<R, T> {
     /// For each receive queue, the descriptor that the device had passed without writing it back when statistics were
     /// last read.
     skipped: Vec<Option<u32>>,
-    /// Receive queues were polled, and gave so many frames, since statistics were read.
-    polled: bool,
-    frames: u32,
 }
 
 impl<R: Registers, T> X520<R, T> {
@@ -137,7 +152,11 @@ impl<R: Registers, T> X520<R, T> {
             let count = config.receive_descriptors as usize;
             let (descriptors, buffers) = (take(count * DESCRIPTOR_BYTES)?, take(count * BUFFER_BYTES)?);
             let ring = Ring::new(descriptors, buffers).ok_or(ConfigError::Alignment(at))?;
-            receive.push(ReceiveQueue::new(index, ring));
+            let number = match config.steering {
+                Steering::Flows => index,
+                Steering::Addresses => pools::number(index),
+            };
+            receive.push(ReceiveQueue::new(number, ring));
         }
         for index in 0..config.transmit_queues {
             let count = config.transmit_descriptors as usize;
@@ -159,8 +178,6 @@ impl<R: Registers, T> X520<R, T> {
             link: Link::Down,
             statistics: Statistics::default(),
             statistics_at: 0,
-            polled: false,
-            frames: 0,
             config,
         })
     }
@@ -169,7 +186,7 @@ impl<R: Registers, T> X520<R, T> {
     pub fn set_filter(&mut self, filter: Filter) {
         self.filter = filter;
         if self.state == State::Running {
-            filter::program(&self.bus, &self.filter);
+            filter::program(&self.bus, &self.filter, self.config.steering, self.config.receive_queues);
         }
     }
 
@@ -178,7 +195,7 @@ impl<R: Registers, T> X520<R, T> {
     pub fn restart(&mut self, now: u64) {
         self.stopping = false;
         // A reset under way is as good, and must not be disturbed.
-        if !matches!(self.state, State::Resetting { .. }) {
+        if !matches!(self.state, State::Asked { .. } | State::Resetting { .. }) {
             self.state = State::Idle;
         }
         self.link = Link::Down;
@@ -221,7 +238,7 @@ impl<R: Registers, T> X520<R, T> {
     /// Tells the transmit queues whether they take frames, so that each frame costs one look.
     fn open_or_close(&mut self) {
         for queue in &mut self.transmit {
-            queue.closed = if self.state != State::Running {
+            let why = if self.state != State::Running {
                 Some(Refused::NotReady)
             } else if self.link == Link::Down {
                 Some(Refused::LinkDown)
@@ -230,6 +247,7 @@ impl<R: Registers, T> X520<R, T> {
             } else {
                 None
             };
+            queue.close(why);
         }
     }
 
@@ -268,17 +286,23 @@ impl<R: Registers, T> X520<R, T> {
         }
     }
 
-    /// Reads the counters. True: receive is hung. Frames were missed while the queues, looked at, had none; a descriptor
-    /// was left out; or the device has not heard of what it was given.
+    /// Reads the counters. True: receive is hung. Frames were missed, or a queue's were dropped for want of a buffer, while
+    /// none came; a descriptor was left out; or the device has not heard of what it was given.
     fn read_statistics(&mut self, now: u64) -> bool {
         let before = self.statistics;
-        statistics::read(&self.bus, &mut self.statistics);
+        let drops = statistics::read(&self.bus, &mut self.statistics);
         self.statistics.malformed = self.receive.iter().map(|q| q.malformed).sum();
         self.statistics_at = now + statistics::PERIOD;
-        let missed = self.statistics.missed > before.missed || self.statistics.no_buffer > before.no_buffer;
-        let mut hung = missed && self.polled && self.frames == 0;
-        (self.polled, self.frames) = (false, 0);
-        for (n, (queue, skipped)) in (0..).zip(self.receive.iter().zip(&mut self.skipped)) {
+        // Queues may share a counter: none of them explains what it counted.
+        let silent = |counter: u16| {
+            let sharing = (0..).zip(&self.receive).filter(|(n, _)| statistics::counter(*n) == counter);
+            sharing.fold(None, |all, (_, queue)| Some(all.unwrap_or(true) && queue.is_silent())) == Some(true)
+        };
+        let mut hung = (0..).zip(drops).any(|(counter, drops)| drops > 0 && silent(counter));
+        hung |= self.statistics.missed > before.missed && self.receive.iter().all(ReceiveQueue::is_silent);
+        for (queue, skipped) in self.receive.iter_mut().zip(&mut self.skipped) {
+            queue.gave = false;
+            let n = queue.number();
             // Seen twice it is no write-back on its way: the queue would wait for it for good.
             let now = queue.awaited().filter(|next| self.bus.read(&RDH, n) != *next);
             hung |= now.is_some() && now == *skipped;
@@ -331,16 +355,12 @@ impl<R: Registers, T> Nic for X520<R, T> {
             return 0;
         }
         let Some(queue) = self.receive.get_mut(usize::from(queue)) else { return 0 };
-        let count = queue.poll(&self.bus, budget, sink);
-        self.polled = true;
-        self.frames = self.frames.saturating_add(count);
-        count
+        queue.poll(&self.bus, budget, sink)
     }
 
     #[inline(always)]
     fn transmit(&mut self, queue: u16, frame: &Outgoing<'_>, token: T) -> Result<(), (Refused, T)> {
         match self.transmit.get_mut(usize::from(queue)) {
-            Some(TransmitQueue { closed: Some(why), .. }) => Err((*why, token)),
             Some(queue) => queue.add(frame, token, self.config.max_frame),
             None => Err((Refused::Queue, token)),
         }
@@ -348,9 +368,7 @@ impl<R: Registers, T> Nic for X520<R, T> {
 
     #[inline(always)]
     fn flush(&mut self, queue: u16) {
-        if let Some(queue) = self.transmit.get_mut(usize::from(queue))
-            && queue.closed.is_none()
-        {
+        if let Some(queue) = self.transmit.get_mut(usize::from(queue)) {
             queue.flush(&self.bus);
         }
     }

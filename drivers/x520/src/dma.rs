@@ -64,11 +64,15 @@ impl DmaBuffer {
 pub(crate) struct Ring<const SLOT: usize> {
     memory: DmaBuffer,
     slots: DmaBuffer,
+    /// What of a position is the offset of its descriptor.
     mask: u32,
 }
 
 /// Bytes of a descriptor.
 pub(crate) const DESCRIPTOR_BYTES: usize = 16;
+/// From a position in a ring to the next. Positions are counted in bytes, which saves shifting them, and run on: they are
+/// taken modulo the ring's length only when they are used.
+pub(crate) const STEP: u32 = DESCRIPTOR_BYTES as u32;
 /// A ring's address and length are multiples of that (8.2.3.8, 8.2.3.9).
 pub(crate) const RING_ALIGN: usize = 128;
 
@@ -81,7 +85,7 @@ impl<const SLOT: usize> Ring<SLOT> {
             memory.bus.is_multiple_of(RING_ALIGN as u64) && memory.host.addr().get().is_multiple_of(RING_ALIGN);
         let good = aligned && memory.len.is_multiple_of(RING_ALIGN) && count.is_power_of_two();
         let enough = count.checked_mul(SLOT).is_some_and(|len| len <= slots.len);
-        (good && enough).then(|| Self { mask: count as u32 - 1, memory, slots })
+        (good && enough).then(|| Self { mask: (count as u32 - 1) * STEP, memory, slots })
     }
 
     /// The descriptors' memory, to name to the device.
@@ -89,10 +93,21 @@ impl<const SLOT: usize> Ring<SLOT> {
         &self.memory
     }
 
-    /// The number of descriptors, less one: all ones.
+    /// The number of descriptors.
+    pub(crate) fn count(&self) -> u32 {
+        self.mask / STEP + 1
+    }
+
+    /// From the first descriptor to the last.
     #[inline(always)]
-    pub(crate) fn mask(&self) -> u32 {
+    pub(crate) fn span(&self) -> u32 {
         self.mask
+    }
+
+    /// The number of the descriptor at a position: the device's registers count so.
+    #[inline(always)]
+    pub(crate) fn number(&self, at: u32) -> u32 {
+        (at & self.mask) / STEP
     }
 
     /// What there is to reach, for a loop to keep.
@@ -108,21 +123,30 @@ impl<const SLOT: usize> Ring<SLOT> {
     }
 
     /// Copies `from` to the start of a slot and gives the slot's address for the device.
-    #[inline(always)]
-    pub(crate) fn store(&mut self, index: u32, from: &[u8]) -> u64 {
+    pub(crate) fn store(&mut self, at: u32, from: &[u8]) -> u64 {
         assert!(from.len() <= SLOT);
         let view = self.view();
         // SAFETY: within the slot, as just checked; nobody else writes there, and `from` cannot overlap it, as no reference to
         // a slot is out while the ring is borrowed mutably.
-        unsafe { copy_header(from, view.slot(index).as_ptr()) };
-        view.slot_bus(index)
+        unsafe { view.slot(at).as_ptr().copy_from_nonoverlapping(from.as_ptr(), from.len()) };
+        view.slot_bus(at)
+    }
+
+    /// As `store`, for a header of the usual length.
+    #[inline(always)]
+    pub(crate) fn store_header(&mut self, at: u32, from: Header<'_>) -> u64 {
+        const { assert!(SLOT >= 2 * HALF) };
+        let view = self.view();
+        // SAFETY: within the slot, as just checked; else as in `store`.
+        unsafe { from.copy(view.slot(at).as_ptr()) };
+        view.slot_bus(at)
     }
 
     /// Puts a value into a slot, in the order of bytes on the wire.
-    pub(crate) fn put(&mut self, index: u32, offset: usize, value: u16) {
+    pub(crate) fn put(&mut self, at: u32, offset: usize, value: u16) {
         assert!(offset + 2 <= SLOT);
         // SAFETY: within the slot, as just checked; nobody else writes there.
-        unsafe { self.view().slot(index).add(offset).cast::<[u8; 2]>().write(value.to_be_bytes()) };
+        unsafe { self.view().slot(at).add(offset).cast::<[u8; 2]>().write(value.to_be_bytes()) };
     }
 }
 
@@ -138,54 +162,55 @@ pub(crate) struct View<'a, const SLOT: usize> {
 
 impl<'a, const SLOT: usize> View<'a, SLOT> {
     #[inline(always)]
-    fn words(&self, index: u32) -> &'a [AtomicU64; 2] {
-        // SAFETY: the mask keeps it within the ring's buffer, which is aligned and lives; the CPU's access to it is atomic, as
-        // the device's is.
-        unsafe { self.descriptors.add((index & self.mask) as usize).as_ref() }
+    fn words(&self, at: u32) -> &'a [AtomicU64; 2] {
+        // SAFETY: the mask keeps it at a descriptor of the ring's buffer, which is aligned and lives; the CPU's access to it is
+        // atomic, as the device's is.
+        unsafe { self.descriptors.byte_add((at & self.mask) as usize).as_ref() }
     }
 
     /// The second word, in which the device says that it is done; what it wrote before is visible after.
     #[inline(always)]
-    pub(crate) fn status(&self, index: u32) -> u64 {
-        self.words(index)[1].load(Ordering::Acquire)
+    pub(crate) fn status(&self, at: u32) -> u64 {
+        self.words(at)[1].load(Ordering::Acquire)
     }
 
     /// The first word.
     #[inline(always)]
-    pub(crate) fn first(&self, index: u32) -> u64 {
-        self.words(index)[0].load(Ordering::Relaxed)
+    pub(crate) fn first(&self, at: u32) -> u64 {
+        self.words(at)[0].load(Ordering::Relaxed)
     }
 
     /// Writes both. The device looks only once the tail has moved past them.
     #[inline(always)]
-    pub(crate) fn write(&self, index: u32, words: [u64; 2]) {
-        let slot = self.words(index);
+    pub(crate) fn write(&self, at: u32, words: [u64; 2]) {
+        let slot = self.words(at);
         slot[0].store(words[0], Ordering::Relaxed);
         slot[1].store(words[1], Ordering::Relaxed);
     }
 
     /// Adds bits to the second word.
     #[inline(always)]
-    pub(crate) fn or_status(&self, index: u32, bits: u64) {
-        let word = &self.words(index)[1];
+    pub(crate) fn or_status(&self, at: u32, bits: u64) {
+        let word = &self.words(at)[1];
         word.store(word.load(Ordering::Relaxed) | bits, Ordering::Relaxed);
     }
 
     #[inline(always)]
-    fn offset(&self, index: u32) -> usize {
-        (index & self.mask) as usize * SLOT
+    fn offset(&self, at: u32) -> usize {
+        const { assert!(SLOT.is_multiple_of(DESCRIPTOR_BYTES)) };
+        (at & self.mask) as usize * (SLOT / DESCRIPTOR_BYTES)
     }
 
     #[inline(always)]
-    fn slot(&self, index: u32) -> NonNull<u8> {
-        // SAFETY: within the slots: `new` has checked that there is one for each index under the mask.
-        unsafe { self.slots.add(self.offset(index)) }
+    fn slot(&self, at: u32) -> NonNull<u8> {
+        // SAFETY: within the slots: `new` has checked that there is one for each descriptor.
+        unsafe { self.slots.add(self.offset(at)) }
     }
 
     /// Address of a slot for the device.
     #[inline(always)]
-    pub(crate) fn slot_bus(&self, index: u32) -> u64 {
-        self.bus + self.offset(index) as u64
+    pub(crate) fn slot_bus(&self, at: u32) -> u64 {
+        self.bus + self.offset(at) as u64
     }
 
     /// The first `len` bytes of a slot. None: it has not so many.
@@ -193,31 +218,51 @@ impl<'a, const SLOT: usize> View<'a, SLOT> {
     /// # Safety
     /// The device does not write there while the result lives.
     #[inline(always)]
-    pub(crate) unsafe fn bytes(&self, index: u32, len: usize) -> Option<&'a [u8]> {
+    pub(crate) unsafe fn bytes(&self, at: u32, len: usize) -> Option<&'a [u8]> {
         // SAFETY: within the slot, as just checked; the caller answers for the device.
-        (len <= SLOT).then(|| unsafe { core::slice::from_raw_parts(self.slot(index).as_ptr(), len) })
+        (len <= SLOT).then(|| unsafe { core::slice::from_raw_parts(self.slot(at).as_ptr(), len) })
     }
 }
 
-/// Copies a frame's header. Most have 33 to 64 bytes: a call of the general routine would cost more than two moves of 32,
+/// A frame's header of the usual length, 33 to 64 bytes: a call of the general routine would cost more than two moves of 32,
 /// which overlap.
-///
-/// # Safety
-/// `to` takes `from.len()` bytes, which are not those of `from`.
-#[inline(always)]
-unsafe fn copy_header(from: &[u8], to: *mut u8) {
-    type Half = [u64; 4];
-    const HALF: usize = size_of::<Half>();
-    let (start, len) = (from.as_ptr(), from.len());
-    if len > HALF && len <= 2 * HALF {
-        // SAFETY: both halves lie within `len` bytes, which the caller answers for.
+#[derive(Clone, Copy)]
+pub(crate) struct Header<'a>(&'a [u8]);
+
+type Half = [u64; 4];
+const HALF: usize = size_of::<Half>();
+
+impl<'a> Header<'a> {
+    #[inline(always)]
+    pub(crate) fn new(bytes: &'a [u8]) -> Option<Self> {
+        (HALF + 1..=2 * HALF).contains(&bytes.len()).then_some(Self(bytes))
+    }
+
+    #[inline(always)]
+    pub(crate) fn len(&self) -> u32 {
+        self.0.len() as u32
+    }
+
+    pub(crate) fn bytes(&self) -> &'a [u8] {
+        self.0
+    }
+
+    /// Bytes 12 to 19, little endian: what says which headers there are.
+    #[inline(always)]
+    pub(crate) fn telling(&self) -> u64 {
+        // SAFETY: a header has more bytes.
+        unsafe { self.0.as_ptr().add(12).cast::<u64>().read_unaligned() }
+    }
+
+    /// # Safety
+    /// `to` takes 64 bytes, which are not those of the header.
+    #[inline(always)]
+    unsafe fn copy(self, to: *mut u8) {
+        let (start, rest) = (self.0.as_ptr(), self.0.len() - HALF);
+        // SAFETY: both halves lie within the header, which has 33 to 64 bytes; the caller answers for `to`.
         unsafe {
             to.cast::<Half>().write_unaligned(start.cast::<Half>().read_unaligned());
-            let rest = len - HALF;
             to.add(rest).cast::<Half>().write_unaligned(start.add(rest).cast::<Half>().read_unaligned());
         }
-    } else {
-        // SAFETY: the caller answers for it.
-        unsafe { to.copy_from_nonoverlapping(start, len) };
     }
 }

@@ -10,7 +10,7 @@
 //! send are read where they lie; their owner is named by a token, which comes back once and only once: when the device
 //! has sent the frame, or after a reset has stopped all DMA.
 //!
-//! Interrupts stay masked. Not covered: virtual functions, VMDq, DCB, flow director, RSC, FCoE, IPsec, LinkSec, wake-up.
+//! Interrupts stay masked. Not covered: virtual functions, DCB, flow director, RSC, FCoE, IPsec, LinkSec, wake-up.
 
 #![cfg_attr(not(test), no_std)]
 
@@ -22,16 +22,21 @@ mod descriptor;
 mod device;
 pub mod dma;
 mod filter;
+mod guarded;
+pub mod id;
 mod offload;
+mod pools;
 mod receive;
 pub mod registers;
 mod rss;
 mod semaphore;
 mod statistics;
+mod tokens;
 mod transmit;
 
 pub use nic;
 
 pub use bring_up::{Failure, Status};
-pub use device::{Config, ConfigError, X520};
-pub use filter::{Filter, MAX_ADDRESSES};
+pub use device::{Config, ConfigError, Steering, X520};
+pub use filter::{Filter, MAX_ADDRESSES, Steered};
+pub use guarded::{BusMaster, Guarded};

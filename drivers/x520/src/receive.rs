@@ -7,7 +7,7 @@
 #![allow(unsafe_code, reason = "received bytes are lent out of memory that the device wrote")]
 
 use crate::descriptor::{PACKET_UDP, ReceiveInfo, ReceiveStatus};
-use crate::dma::{Ring, View};
+use crate::dma::{Ring, STEP, View};
 use crate::nic::{Checked, Received};
 use crate::registers::{Bus, RDT, Registers};
 
@@ -19,22 +19,30 @@ const MAX_PIECES: usize = 8;
 const BATCH: u32 = 32;
 
 pub(crate) struct ReceiveQueue {
-    index: u16,
+    /// The device's.
+    number: u16,
     /// With a buffer in each slot.
     ring: Ring<BUFFER_BYTES>,
-    /// The next descriptor to look at; runs on, masked when used.
+    /// The next descriptor to look at.
     next: u32,
     /// Descriptors that are ready but not shown to the device yet, the one that stays here left out.
     ready: u32,
     batch: u32,
     /// Frames that nothing could be made of.
     pub malformed: u64,
+    /// It gave frames since the device's counters were last read.
+    pub gave: bool,
 }
 
 impl ReceiveQueue {
-    pub(crate) fn new(index: u16, ring: Ring<BUFFER_BYTES>) -> Self {
-        let batch = BATCH.min((ring.mask() + 1) / 4);
-        Self { index, ring, next: 0, ready: 0, batch, malformed: 0 }
+    pub(crate) fn new(number: u16, ring: Ring<BUFFER_BYTES>) -> Self {
+        let batch = BATCH.min(ring.count() / 4);
+        Self { number, ring, next: 0, ready: 0, batch, malformed: 0, gave: false }
+    }
+
+    /// The device's number of it.
+    pub(crate) fn number(&self) -> u16 {
+        self.number
     }
 
     pub(crate) fn ring(&self) -> &Ring<BUFFER_BYTES> {
@@ -43,25 +51,25 @@ impl ReceiveQueue {
 
     /// Makes all descriptors ready, as after a reset.
     pub(crate) fn restart(&mut self) {
-        (self.next, self.ready) = (0, self.ring.mask());
-        renew(self.ring.view(), 0, self.ring.mask() + 1);
+        (self.next, self.ready) = (0, self.ring.count() - 1);
+        renew(self.ring.view(), 0, self.ring.count());
     }
 
     /// Shows the device what is ready.
     pub(crate) fn give<R: Registers>(&mut self, bus: &Bus<R>) {
         self.ready = 0;
-        bus.write(&RDT, self.index, self.next.wrapping_sub(1) & self.ring.mask());
+        bus.write(&RDT, self.number, self.ring.number(self.next.wrapping_sub(STEP)));
     }
 
     /// Where the device was told that the ring ends.
     pub(crate) fn tail(&self) -> u32 {
-        self.next.wrapping_sub(self.ready).wrapping_sub(1) & self.ring.mask()
+        self.ring.number(self.next.wrapping_sub((self.ready + 1) * STEP))
     }
 
     /// The descriptor that is waited for, if the device has not written it back.
     pub(crate) fn awaited(&self) -> Option<u32> {
         let status = ReceiveStatus::from_bits(self.ring.view().status(self.next));
-        (!status.dd()).then_some(self.next & self.ring.mask())
+        (!status.dd()).then_some(self.ring.number(self.next))
     }
 
     #[inline(always)]
@@ -85,7 +93,13 @@ impl ReceiveQueue {
                 self.give(bus);
             }
         }
+        self.gave |= left != budget;
         budget - left
+    }
+
+    /// Whether nothing has come by it since the counters were read: it cannot have been full.
+    pub(crate) fn is_silent(&self) -> bool {
+        !self.gave && self.awaited().is_some()
     }
 
     /// Hands over up to `most` frames that are good and lie in one buffer each, until there is something else. How many.
@@ -93,7 +107,7 @@ impl ReceiveQueue {
     fn singles(&mut self, most: u32, sink: &mut impl FnMut(Received<'_>)) -> u32 {
         let view = self.ring.view();
         let begin = self.next;
-        let end = begin.wrapping_add(most);
+        let end = begin.wrapping_add(most * STEP);
         let mut next = begin;
         while next != end {
             let status = ReceiveStatus::from_bits(view.status(next));
@@ -105,10 +119,10 @@ impl ReceiveQueue {
             let Some(piece) = (unsafe { view.bytes(next, status.bytes()) }) else { break };
             sink(describe(ReceiveInfo::from_bits(view.first(next)), status, &[piece]));
             view.write(next, [view.slot_bus(next), 0]);
-            next = next.wrapping_add(1);
+            next = next.wrapping_add(STEP);
         }
         self.next = next;
-        next.wrapping_sub(begin)
+        next.wrapping_sub(begin) / STEP
     }
 
     /// Hands over a frame in several buffers, or drops one that is no good. How many descriptors it takes; 0: it is not all
@@ -120,8 +134,8 @@ impl ReceiveQueue {
         let mut pieces: [&[u8]; MAX_PIECES] = [&[]; MAX_PIECES];
         let (mut good, mut used) = (true, 0);
         // One frame cannot hold all descriptors, whatever they say.
-        while used <= self.ring.mask() {
-            let at = self.next.wrapping_add(used);
+        while used < self.ring.count() {
+            let at = self.next.wrapping_add(used * STEP);
             let status = ReceiveStatus::from_bits(view.status(at));
             if !status.dd() {
                 return 0;
@@ -139,11 +153,11 @@ impl ReceiveQueue {
                 }
                 break;
             }
-            good &= used <= self.ring.mask();
+            good &= used < self.ring.count();
         }
         self.malformed += u64::from(!good);
         renew(view, self.next, used);
-        self.next = self.next.wrapping_add(used);
+        self.next = self.next.wrapping_add(used * STEP);
         used
     }
 }
@@ -151,7 +165,7 @@ impl ReceiveQueue {
 /// Writes descriptors anew.
 fn renew(view: View<'_, BUFFER_BYTES>, start: u32, count: u32) {
     for i in 0..count {
-        let at = start.wrapping_add(i);
+        let at = start.wrapping_add(i * STEP);
         view.write(at, [view.slot_bus(at), 0]);
     }
 }

@@ -86,6 +86,7 @@ registers! {
     plain MTA "MTA" 0x05200 + 4 x 128 ReadWrite "8.2.3.7"
     plain RAL "RAL" 0x0a200 + 8 x 128 ReadWrite "8.2.3.7"
     plain RAH "RAH" 0x0a204 + 8 x 128 ReadWrite "8.2.3.7"
+    plain MPSAR "MPSAR" 0x0a600 + 4 x 256 ReadWrite "8.2.3.7"
     plain VFTA "VFTA" 0x0a000 + 4 x 128 ReadWrite "8.2.3.7"
     plain MRQC "MRQC" 0x0ec80 + 4 x 1 ReadWrite "8.2.3.7"
     plain RSSRK "RSSRK" 0x0eb80 + 4 x 10 ReadWrite "8.2.3.7"
@@ -138,6 +139,13 @@ registers! {
     plain BPTC "BPTC" 0x040f4 + 4 x 1 ReadClear "8.2.3.23"
     plain QPRDC "QPRDC" 0x01430 + 0x40 x 16 ReadClear "8.2.3.23"
     plain RQSMR "RQSMR" 0x02300 + 4 x 32 ReadWrite "8.2.3.23"
+
+    plain PFVTCTL "PFVTCTL" 0x051b0 + 4 x 1 ReadWrite "8.2.3.27"
+    plain PFVFRE "PFVFRE" 0x051e0 + 4 x 2 ReadWrite "8.2.3.27"
+    plain PFVFTE "PFVFTE" 0x08110 + 4 x 2 ReadWrite "8.2.3.27"
+    plain PFVML2FLT "PFVML2FLT" 0x0f000 + 4 x 64 ReadWrite "8.2.3.27"
+    plain PFVLVF "PFVLVF" 0x0f100 + 4 x 64 ReadWrite "8.2.3.27"
+    plain PFVLVFB "PFVLVFB" 0x0f200 + 4 x 128 ReadWrite "8.2.3.27"
 }
 
 impl Register {

@@ -10,17 +10,24 @@ use crate::registers::{
 pub(crate) const PERIOD: u64 = 1_000_000;
 /// Queues have 16 drop counters.
 const COUNTERS: u16 = 16;
+/// What each of them has counted.
+pub(crate) type Drops = [u32; COUNTERS as usize];
 
-/// Gives each queue a drop counter of its own, as far as they go.
-pub(crate) fn program<R: Registers>(bus: &Bus<R>) {
-    for n in 0..32u32 {
-        let counters = [0, 1, 2, 3].map(|i| ((n * 4 + i) % u32::from(COUNTERS)) as u8);
-        bus.write(&RQSMR, n as u16, u32::from_le_bytes(counters));
+/// The drop counter of the driver's receive queue `index`: its own, as far as they go.
+pub(crate) fn counter(index: u16) -> u16 {
+    index % COUNTERS
+}
+
+/// Gives each queue its drop counter. `step`: from one of the driver's queues to the next, as the device counts.
+pub(crate) fn program<R: Registers>(bus: &Bus<R>, step: u16) {
+    for n in 0..32 {
+        let counters = [0, 1, 2, 3].map(|i| counter((n * 4 + i) / step) as u8);
+        bus.write(&RQSMR, n, u32::from_le_bytes(counters));
     }
 }
 
-/// Adds what was counted since the last reading, which clears it.
-pub(crate) fn read<R: Registers>(bus: &Bus<R>, sum: &mut Statistics) {
+/// Adds what was counted since the last reading, which clears it. What was dropped, by counter.
+pub(crate) fn read<R: Registers>(bus: &Bus<R>, sum: &mut Statistics) -> Drops {
     let one = |r: &Register| u64::from(bus.read(r, 0));
     // The upper half clears both, so it comes second.
     let bytes = |low: &Register, high: &Register| one(low) | (one(high) & 0xf) << 32;
@@ -33,7 +40,9 @@ pub(crate) fn read<R: Registers>(bus: &Bus<R>, sum: &mut Statistics) {
     sum.crc_errors += one(&CRCERRS);
     sum.length_errors += one(&RUC) + one(&ROC);
     sum.missed += (0..8).map(|n| u64::from(bus.read(&RXMPC, n))).sum::<u64>();
-    sum.no_buffer += (0..COUNTERS).map(|n| u64::from(bus.read(&QPRDC, n))).sum::<u64>();
     // Not told on, but read so that they do not stick.
     let _ = (one(&MPTC), one(&BPTC));
+    let drops: Drops = core::array::from_fn(|n| bus.read(&QPRDC, n as u16));
+    sum.no_buffer += drops.iter().map(|n| u64::from(*n)).sum::<u64>();
+    drops
 }

@@ -4,14 +4,17 @@
 //! one for each segment. Frames are shown to the device in batches; the last descriptor of each asks for a report, and
 //! when that is written back the whole batch is done.
 
+#![allow(unsafe_code, reason = "what says that there is room for a token is the ring of descriptors")]
+
 use alloc::boxed::Box;
 use alloc::vec;
 
 use crate::descriptor::{ContextHigh, TYPE_DATA, TransmitData};
-use crate::dma::Ring;
-use crate::nic::{Outcome, Outgoing, Refused, Segment};
-use crate::offload::{MAX_HEADER, checksum_context, plan};
+use crate::dma::{Header, Ring, STEP};
+use crate::nic::{Offload, Outcome, Outgoing, PartialChecksum, Refused, Segment};
+use crate::offload::{MAX_HEADER, checksum_context, plan, usual_context};
 use crate::registers::{Bus, Registers, TDT};
+use crate::tokens::Tokens;
 
 /// Segments of a frame: 38 descriptors are allowed (7.2.1.1), of which one is the header's.
 pub(crate) const MAX_SEGMENTS: usize = 36;
@@ -23,12 +26,14 @@ const DATA: u64 = TransmitData::new().with_dtyp(TYPE_DATA).with_dext(true).with_
 const END: u64 = TransmitData::new().with_eop(true).into_bits();
 const TAG: u64 = TransmitData::new().with_vle(true).into_bits();
 const CHECKSUM: u64 = TransmitData::new().with_txsm(true).with_cc(true).into_bits();
+/// What of a frame's first descriptor the others say too.
+const EACH: u64 = DATA | TAG;
 /// Where PAYLEN and IDX stand.
 const PAYLEN: u32 = 46;
 const IDX: u32 = 36;
 const REPORT: u64 = TransmitData::new().with_rs(true).into_bits();
 
-/// Frames that were shown to the device together. Counts run on, like all positions here.
+/// Frames that were shown to the device together.
 #[derive(Clone, Copy, Debug, Default)]
 struct Batch {
     /// The descriptor behind it.
@@ -40,13 +45,16 @@ struct Batch {
 pub(crate) struct TransmitQueue<T> {
     index: u16,
     /// Why it takes no frames; None: it does.
-    pub closed: Option<Refused>,
+    closed: Option<Refused>,
     /// What it holds has to be given back before it can be used again: the device has ended all DMA.
     pub draining: bool,
     /// With a header in each slot.
     ring: Ring<MAX_HEADER>,
-    /// By number of the frame. There are never more frames than descriptors.
-    tokens: Box<[Option<T>]>,
+    /// Where the descriptors that can be written end: at `next` while the queue is closed, so that a frame costs one look.
+    limit: u32,
+    /// Of frames from `oldest` up to, not including, `newest`, by number of the frame. There are never more frames than
+    /// descriptors.
+    tokens: Tokens<T>,
     /// By first descriptor.
     batches: Box<[Batch]>,
     /// First descriptor that the device may still need.
@@ -55,10 +63,6 @@ pub(crate) struct TransmitQueue<T> {
     shown: u32,
     /// The next descriptor to write.
     next: u32,
-    /// The frame to give back next.
-    oldest: u32,
-    /// The number that the next frame gets.
-    newest: u32,
     /// What the device has in its two slots; all zeroes: nothing.
     contexts: [[u64; 2]; 2],
     /// The context to replace next.
@@ -67,22 +71,39 @@ pub(crate) struct TransmitQueue<T> {
 
 impl<T> TransmitQueue<T> {
     pub(crate) fn new(index: u16, ring: Ring<MAX_HEADER>) -> Self {
-        let count = ring.mask() as usize + 1;
+        let count = ring.count() as usize;
         Self {
             index,
             closed: Some(Refused::NotReady),
             draining: false,
             ring,
-            tokens: (0..count).map(|_| None).collect(),
+            limit: 0,
+            tokens: Tokens::new(count),
             batches: vec![Batch::default(); count].into_boxed_slice(),
             clean: 0,
             shown: 0,
             next: 0,
-            oldest: 0,
-            newest: 0,
-            contexts: [[0; 2]; 2],
+            contexts: Default::default(),
             victim: 0,
         }
+    }
+
+    /// Says whether it takes frames, and if not, why.
+    pub(crate) fn close(&mut self, why: Option<Refused>) {
+        self.closed = why;
+        self.update_limit();
+    }
+
+    /// One descriptor stays free: tail equal to head means that the ring is empty.
+    #[inline(always)]
+    fn update_limit(&mut self) {
+        self.limit = if self.closed.is_some() { self.next } else { self.clean.wrapping_add(self.ring.span()) };
+    }
+
+    /// Whether so many descriptors can be written.
+    #[inline(always)]
+    fn has_room(&self, descriptors: u32) -> bool {
+        self.limit.wrapping_sub(self.next) >= descriptors * STEP
     }
 
     pub(crate) fn ring(&self) -> &Ring<MAX_HEADER> {
@@ -96,7 +117,7 @@ impl<T> TransmitQueue<T> {
 
     /// Tokens that are out.
     pub(crate) fn outstanding(&self) -> usize {
-        self.newest.wrapping_sub(self.oldest) as usize
+        self.tokens.len() as usize
     }
 
     /// Whether the device was shown frames and has not yet said that the first of them are done.
@@ -112,92 +133,99 @@ impl<T> TransmitQueue<T> {
     /// The oldest batch that was shown, if the device is done with it.
     #[inline(always)]
     fn done(&self) -> Option<Batch> {
-        let batch = self.batches[(self.clean & self.ring.mask()) as usize];
-        let last = TransmitData::from_bits(self.ring.view().status(batch.end.wrapping_sub(1)));
+        let batch = self.batches[self.ring.number(self.clean) as usize];
+        let last = TransmitData::from_bits(self.ring.view().status(batch.end.wrapping_sub(STEP)));
         last.dd().then_some(batch)
     }
 
     #[inline(always)]
     pub(crate) fn add(&mut self, frame: &Outgoing<'_>, token: T, max_frame: u32) -> Result<(), (Refused, T)> {
-        match self.write(frame, max_frame) {
-            Ok(end) => {
-                self.next = end;
-                self.tokens[(self.newest & self.ring.mask()) as usize] = Some(token);
-                self.newest = self.newest.wrapping_add(1);
+        // The common shape is written on the spot if nothing is wrong with it. All else takes the long way.
+        if let [segment] = frame.segments
+            && self.has_room(3)
+            && let Some(header) = Header::new(frame.header)
+        {
+            let total = header.len() + u32::from(segment.len());
+            if !segment.is_empty() && total <= max_frame {
+                if frame.offload.is_none() {
+                    self.write_pair(header, segment, DATA, total);
+                    // SAFETY: there is a place: the ring had descriptors for it, and no frame has none.
+                    unsafe { self.tokens.push(token) };
+                    return Ok(());
+                }
+                if let Some(options) = self.checksum(header, &frame.offload, total) {
+                    self.write_pair(header, segment, options, total);
+                    // SAFETY: as above.
+                    unsafe { self.tokens.push(token) };
+                    return Ok(());
+                }
+            }
+        }
+        self.add_any(frame, token, max_frame)
+    }
+
+    /// As `add`, for any frame.
+    #[inline(never)]
+    fn add_any(&mut self, frame: &Outgoing<'_>, token: T, max_frame: u32) -> Result<(), (Refused, T)> {
+        match self.closed.map_or_else(|| self.write_any(frame, max_frame), Err) {
+            Ok(()) => {
+                // SAFETY: as in `add`.
+                unsafe { self.tokens.push(token) };
                 Ok(())
             }
             Err(why) => Err((why, token)),
         }
     }
 
-    /// Writes a frame's descriptors behind `next`, which nobody looks at before it moves. The descriptor behind them.
+    /// What the descriptors say of a frame of `total` bytes that wants a checksum, and a tag perhaps, and no more. None: not
+    /// without a closer look.
     #[inline(always)]
-    fn write(&mut self, frame: &Outgoing<'_>, max_frame: u32) -> Result<u32, Refused> {
-        // The common shape, also with a checksum, is written on the spot if nothing is wrong with it. All else takes the long
-        // way.
-        let (header, offload) = (frame.header, &frame.offload);
-        if let [segment] = frame.segments
-            && (1..=MAX_HEADER).contains(&header.len())
-            && !segment.is_empty()
-            && self.has_room(3)
-        {
-            let total = header.len() as u32 + u32::from(segment.len());
-            if (MIN_FRAME..=max_frame).contains(&total) {
-                if offload.is_none() {
-                    return Ok(self.write_pair(header, segment, DATA, u64::from(total) << PAYLEN));
-                }
-                if let (Some(checksum), None) = (offload.checksum, offload.mss)
-                    && checksum.end() <= total
-                    && let Some((context, _)) = checksum_context(header, checksum, offload.vlan)
-                {
-                    let options = CHECKSUM | self.context(context) << IDX | u64::from(total) << PAYLEN;
-                    let each = if offload.vlan.is_some() { DATA | TAG } else { DATA };
-                    return Ok(self.write_pair(header, segment, each, options));
-                }
-            }
+    fn checksum(&mut self, header: Header<'_>, offload: &Offload, total: u32) -> Option<u64> {
+        let (Some(checksum), None) = (offload.checksum, offload.mss) else { return None };
+        if checksum.end() > total {
+            return None;
         }
-        self.write_any(frame, max_frame)
+        let vlan = offload.vlan;
+        let context = match usual_context(header, checksum, vlan) {
+            Some(context) => context,
+            None => unusual_context(header, checksum, vlan)?,
+        };
+        let options = DATA | CHECKSUM | self.context(context) << IDX;
+        Some(if vlan.is_some() { options | TAG } else { options })
     }
 
-    /// Writes two descriptors: `each` is what both say, `whole` what the first says of the frame. The descriptor behind them.
+    /// Writes the descriptors of a header and a segment.
     #[inline(always)]
-    fn write_pair(&mut self, header: &[u8], segment: &Segment, each: u64, whole: u64) -> u32 {
+    fn write_pair(&mut self, header: Header<'_>, segment: &Segment, options: u64, total: u32) {
         let first = self.next;
-        let address = self.ring.store(first, header);
+        let len = u64::from(header.len());
+        let address = self.ring.store_header(first, header);
         let view = self.ring.view();
-        view.write(first, [address, each | whole | header.len() as u64]);
-        view.write(first.wrapping_add(1), [segment.address(), each | END | u64::from(segment.len())]);
-        first.wrapping_add(2)
-    }
-
-    /// Whether there are so many descriptors at `next`. One stays free: tail equal to head means that the ring is empty.
-    #[inline(always)]
-    fn has_room(&self, descriptors: u32) -> bool {
-        self.next.wrapping_sub(self.clean) + descriptors <= self.ring.mask()
+        // They have no bits in common: a sum takes fewer instructions.
+        view.write(first, [address, (u64::from(total) << PAYLEN) + len + options]);
+        view.write(first.wrapping_add(STEP), [segment.address(), u64::from(segment.len()) + (options & EACH | END)]);
+        self.next = first.wrapping_add(2 * STEP);
     }
 
     /// The slot of a context. If the device does not know it, it is written to the ring first, and `next` moves: the frame
     /// behind it must not be refused any more.
     #[inline(always)]
     fn context(&mut self, words: [u64; 2]) -> u64 {
-        if words == self.contexts[0] {
-            return 0;
-        }
-        if words == self.contexts[1] {
-            return 1;
+        if let Some(slot) = self.contexts.iter().position(|known| *known == words) {
+            return slot as u64;
         }
         let slot = self.victim;
         self.victim ^= 1;
         self.contexts[usize::from(slot & 1)] = words;
         let high = ContextHigh::from_bits(words[1]).with_idx(slot);
         self.ring.view().write(self.next, [words[0], high.into_bits()]);
-        self.next = self.next.wrapping_add(1);
+        self.next = self.next.wrapping_add(STEP);
         slot.into()
     }
 
-    /// As `write`, for any frame.
+    /// Writes any frame.
     #[inline(never)]
-    fn write_any(&mut self, frame: &Outgoing<'_>, max_frame: u32) -> Result<u32, Refused> {
+    fn write_any(&mut self, frame: &Outgoing<'_>, max_frame: u32) -> Result<(), Refused> {
         let (header, segments) = (frame.header, frame.segments);
         if header.len() > MAX_HEADER {
             return Err(Refused::Header);
@@ -233,68 +261,48 @@ impl<T> TransmitQueue<T> {
                 self.ring.put(at, *offset, *value);
             }
             self.ring.view().write(at, [address, data | header.len() as u64]);
-            at = at.wrapping_add(1);
+            at = at.wrapping_add(STEP);
         }
         for segment in segments {
             self.ring.view().write(at, [segment.address(), data | u64::from(segment.len())]);
-            at = at.wrapping_add(1);
+            at = at.wrapping_add(STEP);
         }
         self.ring.view().or_status(first, options.into_bits());
-        self.ring.view().or_status(at.wrapping_sub(1), END);
-        Ok(at)
+        self.ring.view().or_status(at.wrapping_sub(STEP), END);
+        self.next = at;
+        Ok(())
     }
 
     #[inline(always)]
     pub(crate) fn flush<R: Registers>(&mut self, bus: &Bus<R>) {
-        if self.shown == self.next {
+        if self.shown == self.next || self.closed.is_some() {
             return;
         }
-        let mask = self.ring.mask();
-        self.ring.view().or_status(self.next.wrapping_sub(1), REPORT);
-        self.batches[(self.shown & mask) as usize] = Batch { end: self.next, frames: self.newest };
+        self.ring.view().or_status(self.next.wrapping_sub(STEP), REPORT);
+        let shown = self.ring.number(self.shown) as usize;
+        self.batches[shown] = Batch { end: self.next, frames: self.tokens.newest() };
         self.shown = self.next;
-        bus.write(&TDT, self.index, self.next & mask);
+        bus.write(&TDT, self.index, self.ring.number(self.next));
     }
 
     #[inline(always)]
     pub(crate) fn reclaim(&mut self, mut done: impl FnMut(T, Outcome)) -> u32 {
-        let begin = self.oldest;
+        let mut count = 0;
         while self.clean != self.shown
             && let Some(batch) = self.done()
         {
-            self.give_back(batch.frames, |token| done(token, Outcome::Sent));
+            count += self.tokens.take_until(batch.frames, |token| done(token, Outcome::Sent));
             self.clean = batch.end;
         }
-        self.oldest.wrapping_sub(begin)
-    }
-
-    /// Gives back the tokens of frames up to the number `end`.
-    #[inline(always)]
-    fn give_back(&mut self, end: u32, mut done: impl FnMut(T)) {
-        let mask = self.ring.mask();
-        let count = end.wrapping_sub(self.oldest) as usize;
-        let start = (self.oldest & mask) as usize;
-        self.oldest = end;
-        // In order: those up to the array's end, then those at its begin.
-        let (front, back) = self.tokens.split_at_mut(start);
-        let (now, rest) = (count.min(back.len()), count.saturating_sub(back.len()));
-        for part in [&mut back[..now], &mut front[..rest]] {
-            for slot in part {
-                // There is one: it was put there when the frame was taken.
-                if let Some(token) = slot.take() {
-                    done(token);
-                }
-            }
-        }
+        self.update_limit();
+        count
     }
 
     /// Gives back all that is left, as the device can DMA no more, and starts anew.
     #[cold]
     pub(crate) fn drain(&mut self, mut done: impl FnMut(T, Outcome)) -> u32 {
         let count = self.reclaim(&mut done);
-        let begin = self.oldest;
-        self.give_back(self.newest, |token| done(token, Outcome::Dropped));
-        let dropped = self.oldest.wrapping_sub(begin);
+        let dropped = self.tokens.take_until(self.tokens.newest(), |token| done(token, Outcome::Dropped));
         self.restart();
         count + dropped
     }
@@ -302,8 +310,15 @@ impl<T> TransmitQueue<T> {
     /// Starts anew at descriptor 0. Nothing waits any more.
     pub(crate) fn restart(&mut self) {
         (self.clean, self.shown, self.next) = (0, 0, 0);
-        self.contexts = [[0; 2]; 2];
+        self.contexts = Default::default();
         self.victim = 0;
         self.draining = false;
+        self.update_limit();
     }
+}
+
+/// As `usual_context`, for all others.
+#[inline(never)]
+fn unusual_context(header: Header<'_>, checksum: PartialChecksum, vlan: Option<u16>) -> Option<[u64; 2]> {
+    checksum_context(header.bytes(), checksum, vlan).map(|(context, _)| context)
 }

@@ -211,6 +211,14 @@ pub fn cr2() -> u64 {
     value
 }
 
+/// CR3.
+pub fn cr3() -> u64 {
+    let value;
+    // SAFETY: see the module.
+    unsafe { asm!("mov {}, cr3", out(reg) value, options(nomem, nostack, preserves_flags)) };
+    value
+}
+
 /// CR4.
 pub fn cr4() -> u64 {
     let value;

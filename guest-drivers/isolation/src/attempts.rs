@@ -20,15 +20,16 @@ type Kind<'a> = (&'static str, &'a dyn Fn(&mut Report));
 /// Everything, in an order that leaves what could end the guest to the last.
 pub fn run(machine: &Machine, report: &mut Report) {
     let nets = Net::find();
+    let lenient = machine.words().any(|word| word == "lenient-apic");
     let all: [Kind<'_>; 14] = [
         ("memory-above-top", &|report| memory::above_top(machine, report)),
         ("memory-below-1m", &|report| memory::below_1m(machine, report)),
         ("host-image", &|report| memory::host_image(report)),
         ("apic-page", &interrupts::apic_page),
         ("ioapic", &interrupts::ioapic),
-        ("msr", &msrs::sweep),
-        ("msr-value", &msrs::values),
-        ("instruction", &instructions::all),
+        ("msr", &|report| msrs::sweep(lenient, report)),
+        ("msr-value", &|report| msrs::values(lenient, report)),
+        ("instruction", &|report| instructions::all(lenient, report)),
         ("pci-config", &pci::all),
         ("descriptor", &|report| rings::all(&nets, machine, report)),
         ("msix", &|report| messages::all(&nets, report)),

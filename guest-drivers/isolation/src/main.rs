@@ -13,7 +13,8 @@
 //! the guest's right did not arrive; then a clean count proves nothing. At the end it powers itself off.
 //!
 //! Words on the command line: `only=msr,ports` runs these kinds alone; `shadowed` says that the host keeps a shadow of the
-//! IDT, and waits for it; `hold` keeps the CPU for ever at the end, with interrupts off.
+//! IDT, and waits for it; `hold` keeps the CPU for ever at the end, with interrupts off; `lenient-apic` says that the local APIC is the CPU's own, and
+//! that it is an emulator's which takes what hardware refuses with #GP: that is left out.
 
 #![no_std]
 #![no_main]

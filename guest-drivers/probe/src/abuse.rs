@@ -2,10 +2,12 @@
 //! neighbours count what happens to them.
 //!
 //! Each abuse says how many rounds it made and how many interrupts of its own arrived meanwhile: as many as it asked
-//! for. Two do not end by themselves: [`fall`] is ended by the machine, as a triple fault, and [`stick`] by whoever kills
-//! the guest.
+//! for. Three do not end by themselves: [`fall`] is ended by the machine, as a triple fault, [`stick`] and
+//! [`alignment::stick`] by whoever kills the guest.
 
 #![allow(unsafe_code, reason = "moves and rewrites the IDT")]
+
+pub mod alignment;
 
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -17,7 +17,8 @@
 //!   - `tests`: every test of `tests.rs`;
 //!   - `singles:N`, `requests:N`, `stream:N`: I/O, see `load.rs`; the latter two want a peer that does `serve`. Before and
 //!     after it the guest says `ready` and waits until a line has been typed, so that its counters can be read;
-//!   - `abuse:N`: N rounds each of what must harm nobody else, see `abuse.rs`; `fall` and `stick:0`, `stick:1`: what ends the guest;
+//!   - `abuse:N`: N rounds each of what must harm nobody else, see `abuse.rs`; `fall`, `stick:0`, `stick:1` and
+//!     `misaligned`: what ends the guest;
 //!   - `serve`: answers the peer for as long as the guest lives.
 //! - `peer=02:00:00:00:00:02`: who the peer is.
 //! - `only=TEXT`: only tests with this text in their names.
@@ -58,7 +59,7 @@ fn main(machine: &Machine) -> ! {
 }
 
 /// Actions, and which of them is at work: after a panic, whoever waits for its result must not wait for ever.
-const ACTIONS: [&str; 8] = ["tests", "singles", "requests", "stream", "serve", "abuse", "fall", "stick"];
+const ACTIONS: [&str; 9] = ["tests", "singles", "requests", "stream", "serve", "abuse", "fall", "stick", "misaligned"];
 static AT_WORK: AtomicUsize = AtomicUsize::new(0);
 
 fn act(action: &str, machine: &Machine, device: Option<Parts>, peer: Option<Mac>) {
@@ -76,6 +77,7 @@ fn act(action: &str, machine: &Machine, device: Option<Parts>, peer: Option<Mac>
         ("abuse", Ok(rounds), ..) => abuse::all(device, rounds),
         ("fall", ..) => abuse::fall(),
         ("stick", Ok(deep), ..) => abuse::stick(deep != 0),
+        ("misaligned", ..) => abuse::alignment::stick(),
         _ => Err("no such action, or no network device, peer or count for it"),
     };
     if let Err(why) = result {

@@ -4,7 +4,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::{Completion, Config, Guest, Mistake, Place, size};
+use crate::{Completion, Config, Guest, Mistake, Place, best_completion, size};
 
 /// Leaves out guests whose kernel or initial RAM disk is not among `modules`, the names of the boot modules.
 pub fn check_modules(config: &mut Config, modules: &[&str]) -> Vec<Mistake> {
@@ -25,9 +25,13 @@ pub fn check_modules(config: &mut Config, modules: &[&str]) -> Vec<Mistake> {
     })
 }
 
-/// Leaves out guests whose I/O cannot be completed here as they want it; `refusal` says why. There is no fallback for what
-/// was asked for by name.
+/// Puts the best way of completion that there is in the place of every [`Completion::Auto`], and leaves out guests whose I/O
+/// cannot be completed here as they want it; `refusal` says why. There is no fallback for what was asked for by name.
 pub fn check_completion(config: &mut Config, refusal: impl Fn(Completion) -> Option<String>) -> Vec<Mistake> {
+    let (best, _) = best_completion(&refusal);
+    for guest in config.guests.iter_mut().filter(|guest| guest.completion == Completion::Auto) {
+        guest.completion = best;
+    }
     leave_out(config, |guest| refusal(guest.completion).map(|why| (guest.places.completion.clone(), why)))
 }
 
@@ -109,9 +113,10 @@ kernel = 'vmlinuz'
         let text = "[[guest]]\nname = 'a'\nmemory = '64M'\nkernel = 'k'\n[[guest]]\nname = 'b'\ncompletion = 'posted'\n\
                     memory = '64M'\nkernel = 'k'\n";
         let mut config = parse("f", text).config;
-        assert!(check_completion(&mut config, |_| None).is_empty());
+        assert!(check_completion(&mut config.clone(), |_| None).is_empty());
         let mistakes = check_completion(&mut config, |c| (c == Completion::Posted).then(|| "no VT-x".into()));
-        assert_eq!(names(&config), ["a"], "`auto` takes what is there");
+        assert_eq!(names(&config), ["a"]);
+        assert_eq!(config.guests[0].completion, Completion::Eli, "`auto` takes the best that is there");
         let [m] = &mistakes[..] else { panic!("{mistakes:?}") };
         assert_eq!((m.line, m.value.as_str(), m.message.as_str()), (7, "'posted'", "no VT-x"));
     }

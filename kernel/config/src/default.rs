@@ -4,7 +4,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::{Completion, Config, Guest, Mac, Net, Places, Requests, Restart};
+use crate::{Completion, Config, DEFAULT_MTU, Guest, Identity, Mac, Net, Offloads, Places, Requests, Restart, Rules};
 
 /// Memory of a guest of the default configuration in bytes.
 const MEMORY: u64 = 256 << 20;
@@ -28,7 +28,8 @@ pub fn default_config(cores: u32, modules: &[&str]) -> (Config, String) {
 }
 
 fn guest(name: String) -> Guest {
-    let nets = [Net { mac: Mac::derived(&name, 0), queues: 1 }].into();
+    let (mac, identity, rules) = (Mac::derived(&name, 0), Identity::default(), Rules::default());
+    let nets = [Net { mac, mtu: DEFAULT_MTU, queues: 1, offloads: Offloads::default(), identity, rules }].into();
     Guest {
         name,
         vcpus: 1,

@@ -9,9 +9,10 @@ use toml::de::DeTable;
 
 use crate::mistake::{Mistake, Place, Source};
 use crate::section::Section;
+use crate::stage::Stages;
 use crate::{
-    Completion, Config, Guest, MAX_CMDLINE, MAX_MEMORY, MAX_NETS, MAX_VCPUS, MAX_WEIGHT, MEMORY_UNIT, MIN_MEMORY, Mac,
-    Net, Places, Requests, Restart, size,
+    Completion, Config, DEFAULT_MTU, Guest, MAX_CMDLINE, MAX_MEMORY, MAX_MTU, MAX_NETS, MAX_PAIRS, MAX_VCPUS,
+    MAX_WEIGHT, MEMORY_UNIT, MIN_MEMORY, MIN_MTU, Mac, Net, Offloads, Places, Requests, Restart, rules, size,
 };
 
 const KEYS: [&str; 13] = [
@@ -29,7 +30,7 @@ const KEYS: [&str; 13] = [
     "cores",
     "net",
 ];
-const NET_KEYS: [&str; 4] = ["mac", "port", "vlan", "queues"];
+const NET_KEYS: [&str; 8] = ["mac", "mtu", "port", "queues", "offloads", "anti_spoofing", "addresses", "static"];
 
 const COMPLETIONS: [(&str, Completion); 5] = [
     ("auto", Completion::Auto),
@@ -45,10 +46,11 @@ pub(crate) fn read(
     table: &DeTable<'_>,
     span: Range<usize>,
     config: &Config,
+    stages: &Stages,
 ) -> Result<Guest, Vec<Mistake>> {
     let mut section = Section::new(source, table, span, "[[guest]]", &KEYS);
     let name = read_name(&mut section, config);
-    let guest = name.clone().and_then(|(name, place)| read_rest(source, &mut section, config, name, place));
+    let guest = name.clone().and_then(|(name, place)| read_rest(source, &mut section, config, stages, name, place));
     let mistakes = section.mistakes;
     match guest {
         Some(guest) if mistakes.is_empty() => Ok(guest),
@@ -62,6 +64,12 @@ pub(crate) fn read(
     }
 }
 
+/// Whether it is 1 to 32 letters, digits, `-`, `_` and `.`.
+pub(crate) fn is_name(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    (1..=32).contains(&text.len()) && text.bytes().all(allowed)
+}
+
 fn read_name(section: &mut Section<'_, '_>, config: &Config) -> Option<(String, Place)> {
     let expected = "a text of 1 to 32 letters, digits, `-`, `_` and `.`";
     let before = section.mistakes.len();
@@ -72,8 +80,7 @@ fn read_name(section: &mut Section<'_, '_>, config: &Config) -> Option<(String, 
         }
         return None;
     };
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    if name.is_empty() || name.len() > 32 || !name.bytes().all(allowed) {
+    if !is_name(name) {
         section.complain_at(&place, format!("`name` must be {expected}"));
         return None;
     }
@@ -89,6 +96,7 @@ fn read_rest(
     source: Source<'_>,
     section: &mut Section<'_, '_>,
     config: &Config,
+    stages: &Stages,
     name: String,
     name_place: Place,
 ) -> Option<Guest> {
@@ -110,7 +118,7 @@ fn read_rest(
     let autostart = section.boolean("autostart");
     places.cores = vcpus_place;
     let cores = read_cores(section, config, vcpus, &mut places);
-    let nets = read_nets(source, section, config, &name);
+    let nets = read_nets(source, section, config, stages, &name);
     Some(Guest {
         name,
         vcpus,
@@ -197,35 +205,50 @@ fn read_cores(section: &mut Section<'_, '_>, config: &Config, vcpus: u32, places
     Some(cores)
 }
 
-fn read_nets(source: Source<'_>, section: &mut Section<'_, '_>, config: &Config, name: &str) -> Vec<Net> {
+fn read_nets(
+    source: Source<'_>,
+    section: &mut Section<'_, '_>,
+    config: &Config,
+    stages: &Stages,
+    name: &str,
+) -> Vec<Net> {
+    let keys: Vec<&str> = NET_KEYS.into_iter().chain(rules::KEYS).collect();
     let mut nets: Vec<Net> = Vec::new();
     for (index, (span, table)) in (0..=u8::MAX).zip(section.tables("net", "guest.net")) {
         if usize::from(index) == MAX_NETS {
             section.complain(span, format!("expected at most {MAX_NETS} network devices"));
             break;
         }
-        let mut net = Section::new(source, table, span, "[[guest.net]]", &NET_KEYS);
+        let mut net = Section::new(source, table, span, "[[guest.net]]", &keys);
         net.not_yet("port", "a choice of uplinks; every guest is behind the one there is");
-        net.not_yet("vlan", "VLANs");
-        if let Some((queues, place)) = net.integer("queues", 1..=256)
-            && queues != 1
-        {
-            net.complain_at(&place, "not available yet: more than one pair of queues");
-        }
+        let queues = net.integer("queues", 1..=MAX_PAIRS).map_or(1, |(queues, _)| queues as u16);
+        let mtu = net
+            .integer("mtu", MIN_MTU.into()..=MAX_MTU.into())
+            .and_then(|(mtu, _)| u16::try_from(mtu).ok())
+            .unwrap_or(DEFAULT_MTU);
+        let offloads = net
+            .word(
+                "offloads",
+                &[("tso", Offloads::Segmentation), ("csum", Offloads::Checksum), ("none", Offloads::None)],
+            )
+            .unwrap_or_default();
         let given = net.string("mac", "a text like \"02:00:00:00:00:01\"");
         let place = given.as_ref().map_or_else(|| net.place(), |(_, place)| place.clone());
+        let owner = |mac: Mac| {
+            let others = config.guests.iter().flat_map(|guest| guest.nets.iter().map(move |net| (net, &*guest.name)));
+            others.chain(nets.iter().map(|net| (net, name))).find(|(net, _)| net.has(mac)).map(|(_, name)| name)
+        };
+        let identity = rules::read_identity(&mut net, owner);
+        let rules = rules::read(&mut net, stages);
         match given.map_or(Ok(Mac::derived(name, index)), |(text, _)| Mac::parse(text)) {
             Ok(mac) => {
-                let others =
-                    config.guests.iter().flat_map(|guest| guest.nets.iter().map(move |net| (net, &*guest.name)));
-                let mut others = others.chain(nets.iter().map(|net| (net, name)));
-                if let Some((_, other)) = others.find(|(other, _)| other.mac == mac) {
+                if let Some(other) = owner(mac) {
                     net.complain_at(
                         &place,
                         format!("{mac} is the address of another network device, of guest `{other}`"),
                     );
                 }
-                nets.push(Net { mac, queues: 1 });
+                nets.push(Net { mac, mtu, queues, offloads, identity, rules });
             }
             Err(expected) => net.complain_at(&place, expected),
         }

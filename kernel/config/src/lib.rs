@@ -16,6 +16,7 @@
 extern crate alloc;
 
 mod check;
+mod completion;
 mod default;
 mod guest;
 mod mac;
@@ -23,13 +24,16 @@ mod mistake;
 mod plan;
 mod port;
 mod read;
+mod rules;
 mod section;
 mod size;
+pub mod stage;
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
 pub use check::{check_completion, check_memory, check_modules};
+pub use completion::best as best_completion;
 pub use control::Level;
 pub use default::default_config;
 pub use mac::Mac;
@@ -37,6 +41,8 @@ pub use mistake::{Mistake, Place};
 pub use plan::{Plan, plan};
 pub use port::{PciDevice, Port};
 pub use read::parse;
+pub use rules::{Identity, MAX_ADDRESSES, MAX_STAGES, MAX_STATIC, Rules, Vlan};
+pub use stage::Stage;
 
 /// vCPUs of a guest, at most.
 pub const MAX_VCPUS: u32 = 8;
@@ -44,6 +50,8 @@ pub const MAX_VCPUS: u32 = 8;
 pub const MAX_GUESTS: usize = 32;
 /// Network devices of a guest, at most.
 pub const MAX_NETS: usize = 8;
+/// Pairs of queues of a network device.
+pub const MAX_PAIRS: u32 = 4;
 /// Least memory of a guest in bytes.
 pub const MIN_MEMORY: u64 = 64 << 20;
 /// Most memory of a guest in bytes.
@@ -56,6 +64,12 @@ pub const MAX_WEIGHT: u16 = 16;
 pub const MAX_CMDLINE: usize = 2047;
 /// Engines, at most. One for now; the plan and the types allow for more.
 pub const MAX_ENGINES: usize = 1;
+/// Largest payload of a network device's frames in bytes: the least that can be chosen,
+pub const MIN_MTU: u16 = 576;
+/// the most,
+pub const MAX_MTU: u16 = 9216;
+/// and what it is if nothing is.
+pub const DEFAULT_MTU: u16 = 1500;
 /// Uplinks, at most. One for now.
 pub const MAX_UPLINKS: usize = 1;
 
@@ -81,6 +95,8 @@ pub struct Config {
     pub engines: Vec<Engine>,
     /// `[[port]]`; empty means that guests reach each other and nobody else.
     pub ports: Vec<Port>,
+    /// `[[stage]]` in the order of the file.
+    pub stages: Vec<Stage>,
     /// `[[guest]]` in the order of the file.
     pub guests: Vec<Guest>,
 }
@@ -155,18 +171,38 @@ pub struct Guest {
 }
 
 /// `[[guest.net]]`: a virtio-net device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Net {
     /// MAC address.
     pub mac: Mac,
-    /// Queue pairs: 1 for now.
+    /// Largest payload of a frame in bytes, [`MIN_MTU`] to [`MAX_MTU`].
+    pub mtu: u16,
+    /// Queue pairs, 1 to [`MAX_PAIRS`].
     pub queues: u16,
+    /// What the guest may leave to others.
+    pub offloads: Offloads,
+    /// Who it is.
+    pub identity: Identity,
+    /// What its frames may do.
+    pub rules: Rules,
+}
+
+/// What of its frames a guest may leave to the engine or the NIC, and takes undone itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Offloads {
+    /// Checksums, and the cutting of TCP into segments.
+    #[default]
+    Segmentation,
+    /// Checksums.
+    Checksum,
+    /// Nothing.
+    None,
 }
 
 /// How I/O of a guest is completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Completion {
-    /// The best way that is there.
+    /// The best way that is there; [`check_completion`] puts it in this one's place.
     #[default]
     Auto,
     /// The core is kicked and the interrupt injected at the next entry.

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// A unicast MAC address.
+/// A MAC address: a unicast one, except where a rule names whom frames are sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Mac(pub [u8; 6]);
 
@@ -23,6 +23,20 @@ impl Mac {
     /// # Errors
     /// What is expected instead.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
+        match Self::parse_any(text)? {
+            Self([first, ..]) if first & 1 != 0 => {
+                Err("expected a unicast address: this one is for a group (bit 0 of its first pair is set)")
+            }
+            Self([0, 0, 0, 0, 0, 0]) => Err("expected an address other than all zeroes"),
+            mac => Ok(mac),
+        }
+    }
+
+    /// Reads an address that frames may be sent to: that of a group as well.
+    ///
+    /// # Errors
+    /// What is expected instead.
+    pub fn parse_any(text: &str) -> Result<Self, &'static str> {
         let mut octets = [0; 6];
         let mut pairs = text.split(':');
         for octet in &mut octets {
@@ -32,14 +46,7 @@ impl Mac {
                 .and_then(|pair| u8::from_str_radix(pair, 16).ok())
                 .ok_or("expected six pairs of hexadecimal digits, like \"02:00:00:00:00:01\"")?;
         }
-        match octets {
-            _ if pairs.next().is_some() => Err("expected a MAC address of six pairs, not more"),
-            [first, ..] if first & 1 != 0 => {
-                Err("expected a unicast address: this one is for a group (bit 0 of its first pair is set)")
-            }
-            [0, 0, 0, 0, 0, 0] => Err("expected an address other than all zeroes"),
-            _ => Ok(Self(octets)),
-        }
+        if pairs.next().is_some() { Err("expected a MAC address of six pairs, not more") } else { Ok(Self(octets)) }
     }
 }
 

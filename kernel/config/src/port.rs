@@ -1,6 +1,6 @@
 //! `[[port]]`: ways out of the machine.
 
-use crate::Place;
+use crate::{Place, Rules};
 
 /// Which PCI function drives an uplink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +43,8 @@ impl core::fmt::Display for PciDevice {
 pub struct Port {
     /// Its NIC.
     pub device: PciDevice,
+    /// What its frames may do.
+    pub rules: Rules,
     /// Where the file says so.
     pub place: Place,
 }

@@ -9,11 +9,13 @@ use toml::de::DeTable;
 
 use crate::mistake::{Mistake, Place, Source};
 use crate::section::Section;
+use crate::stage::Stages;
 use crate::{
-    Config, Control, Engine, MAX_ENGINES, MAX_GUESTS, MAX_UPLINKS, Parsed, PciDevice, Port, Scheduling, guest,
+    Config, Control, Engine, MAX_ENGINES, MAX_GUESTS, MAX_UPLINKS, Parsed, PciDevice, Port, Scheduling, guest, rules,
+    stage,
 };
 
-const TOP_KEYS: [&str; 5] = ["log", "control", "engine", "port", "guest"];
+const TOP_KEYS: [&str; 6] = ["log", "control", "engine", "port", "stage", "guest"];
 
 /// Reads the configuration `contents` of the file called `file`. Both text and raw bytes are taken.
 ///
@@ -50,7 +52,8 @@ pub fn parse(file: &str, contents: impl AsRef<[u8]>) -> Parsed {
     read_log(source, &mut top, &mut config);
     read_control(source, &mut top, &mut config);
     read_engines(source, &mut top, &mut config);
-    read_ports(source, &mut top, &mut config);
+    let stages = stage::read_all(source, &mut top, &mut config);
+    read_ports(source, &mut top, &mut config, &stages);
     for (index, (span, table)) in top.tables("guest", "guest").into_iter().enumerate() {
         if index == MAX_GUESTS {
             top.complain(
@@ -59,12 +62,13 @@ pub fn parse(file: &str, contents: impl AsRef<[u8]>) -> Parsed {
             );
             break;
         }
-        match guest::read(source, table, span, &config) {
+        match guest::read(source, table, span, &config, &stages) {
             Ok(guest) => config.guests.push(guest),
             Err(mut mistakes) => top.mistakes.append(&mut mistakes),
         }
     }
     let mut mistakes = top.mistakes;
+    mistakes.append(&mut stage::check_mirrors(&config));
     mistakes.sort_by_key(|mistake| (mistake.line, mistake.column));
     Parsed { config, mistakes }
 }
@@ -113,22 +117,27 @@ fn read_engines(source: Source<'_>, top: &mut Section<'_, '_>, config: &mut Conf
     }
 }
 
-fn read_ports(source: Source<'_>, top: &mut Section<'_, '_>, config: &mut Config) {
+fn read_ports(source: Source<'_>, top: &mut Section<'_, '_>, config: &mut Config, stages: &Stages) {
+    let expected = "\"first\" or a PCI address like \"01:00.0\"";
+    let keys: Vec<&str> = ["device"].into_iter().chain(rules::KEYS).collect();
     for (index, (span, table)) in top.tables("port", "port").into_iter().enumerate() {
         if index == MAX_UPLINKS {
             top.complain(span, "not available yet: a second uplink");
             break;
         }
-        let mut section = Section::new(source, table, span, "[[port]]", &["device"]);
-        if let Some((device, place)) = section.string("device", "\"first\" or a PCI address like \"01:00.0\"") {
+        let mut section = Section::new(source, table, span, "[[port]]", &keys);
+        let rules = rules::read(&mut section, stages);
+        if let Some((device, place)) = section.string("device", expected) {
             match PciDevice::parse(device) {
-                Some(device) => config.ports.push(Port { device, place }),
-                None => section.complain_at(&place, "expected \"first\" or a PCI address like \"01:00.0\""),
+                // One with a mistake in its rules lets nothing through, rather than everything.
+                Some(device) if section.mistakes.is_empty() => config.ports.push(Port { device, rules, place }),
+                Some(_) => {}
+                None => section.complain_at(&place, format!("expected {expected}")),
             }
         } else {
             let place = section.place();
             if section.mistakes.is_empty() {
-                section.complain_at(&place, "`device` is missing: \"first\" or a PCI address like \"01:00.0\"");
+                section.complain_at(&place, format!("`device` is missing: {expected}"));
             }
         }
         top.mistakes.append(&mut section.mistakes);

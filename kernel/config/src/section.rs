@@ -19,6 +19,12 @@ pub(crate) struct Section<'a, 'i> {
     pub mistakes: Vec<Mistake>,
 }
 
+/// A text or a whole number.
+pub(crate) enum TextOrInteger<'a> {
+    Text(&'a str),
+    Integer(u32),
+}
+
 /// A value and where it stands.
 pub(crate) type Found<T> = Option<(T, Place)>;
 
@@ -114,24 +120,55 @@ impl<'a, 'i> Section<'a, 'i> {
 
     /// A list of core numbers, none twice.
     pub fn cores(&mut self, key: &str) -> Found<Vec<u32>> {
-        let expected = "a list of core numbers, like [2, 3]";
+        self.list(key, "a list of core numbers, like [2, 3]", usize::MAX, |value| {
+            value.as_integer().and_then(integer).ok_or_else(String::new)
+        })
+    }
+
+    /// A list of up to `most` things of one kind, none twice. `read` says what is wrong with one, or nothing where `expected`
+    /// says it all.
+    pub fn list<T: PartialEq>(
+        &mut self,
+        key: &str,
+        expected: &str,
+        most: usize,
+        read: impl Fn(&'a DeValue<'i>) -> Result<T, String>,
+    ) -> Found<Vec<T>> {
         let (list, place) = self.typed(key, expected, DeValue::as_array)?;
-        let mut cores: Vec<u32> = Vec::new();
+        let mut found: Vec<T> = Vec::new();
         let mut complaints = Vec::new();
         for item in list.iter() {
-            match item.get_ref().as_integer().and_then(integer) {
-                Some(core) if cores.contains(&core) => {
-                    complaints.push((item.span(), format!("core {core} stands twice in `{key}`")));
+            match read(item.get_ref()) {
+                Ok(one) if found.contains(&one) => {
+                    complaints.push((item.span(), format!("it stands twice in `{key}`")))
                 }
-                Some(core) => cores.push(core),
-                None => complaints.push((item.span(), format!("`{key}` is {expected}"))),
+                Ok(_) if found.len() == most => {
+                    complaints.push((item.span(), format!("expected at most {most} in `{key}`")));
+                    break;
+                }
+                Ok(one) => found.push(one),
+                Err(why) if why.is_empty() => complaints.push((item.span(), format!("`{key}` is {expected}"))),
+                Err(why) => complaints.push((item.span(), why)),
             }
         }
         let good = complaints.is_empty();
         for (span, message) in complaints {
             self.complain(span, message);
         }
-        good.then_some((cores, place))
+        good.then_some((found, place))
+    }
+
+    /// A value that may be a text or a whole number.
+    pub fn text_or_integer(&mut self, key: &str, expected: &str) -> Found<TextOrInteger<'a>> {
+        self.typed(key, expected, |value| match value {
+            DeValue::String(text) => Some(TextOrInteger::Text(text.as_ref())),
+            _ => Some(TextOrInteger::Integer(value.as_integer().and_then(integer)?)),
+        })
+    }
+
+    /// Whether `key` is there.
+    pub fn has(&self, key: &str) -> bool {
+        self.get(key).is_some()
     }
 
     /// One of a few words.
@@ -177,6 +214,7 @@ impl<'a, 'i> Section<'a, 'i> {
     }
 }
 
-fn integer(value: &toml::de::DeInteger<'_>) -> Option<u32> {
+/// A number that fits.
+pub(crate) fn integer(value: &toml::de::DeInteger<'_>) -> Option<u32> {
     u32::from_str_radix(value.as_str(), value.radix()).ok()
 }

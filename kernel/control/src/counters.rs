@@ -115,6 +115,12 @@ pub struct Port {
     pub tx_bytes: u64,
     /// Packets dropped, by cause.
     pub drops: Vec<Count>,
+    /// Checksums computed because the guest does not take a packet without.
+    #[serde(default)]
+    pub checksums: u64,
+    /// TCP segments cut because the guest does not take a row of them as one packet.
+    #[serde(default)]
+    pub segments: u64,
     /// Completion interrupts sent.
     pub interrupts: u64,
     /// Notifications received from the driver.
@@ -125,8 +131,29 @@ pub struct Port {
     /// Times polling of a queue began because its notifications were many.
     #[serde(default)]
     pub polls: u64,
+    /// Commands of the driver's to its control queue, which is not polled: each has cost a notification.
+    #[serde(default)]
+    pub commands: u64,
     /// Times the driver broke the rules of a ring.
     pub ring_errors: u64,
+    /// What its stages counted, in their order: those of what the guest sends first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<StageCounters>,
+}
+
+/// One stage at one port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StageCounters {
+    /// Its name.
+    pub stage: String,
+    /// `tx`: what the guest sends, or what leaves by an uplink. `rx`: the other way.
+    pub direction: Text,
+    /// Frames that its rule fitted.
+    pub frames: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Frames that it dropped.
+    pub dropped: u64,
 }
 
 /// One engine.
@@ -145,6 +172,9 @@ pub struct Engine {
     /// What happened on its uplink; empty without one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uplink: Vec<Count>,
+    /// What the stages of its uplink counted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<StageCounters>,
 }
 
 impl Counters {

@@ -230,9 +230,21 @@ pub struct GuestSummary {
     pub cores: Vec<u64>,
     /// RAM in bytes.
     pub memory: u64,
+    /// Where that is in the machine's memory.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub regions: Vec<PhysicalRange>,
     /// Why it last stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<StopReason>,
+}
+
+/// A piece of the machine's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PhysicalRange {
+    /// Physical address of its first byte.
+    pub start: u64,
+    /// Length in bytes.
+    pub bytes: u64,
 }
 
 /// How important a line of the log is.

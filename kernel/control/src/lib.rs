@@ -28,10 +28,11 @@ use alloc::borrow::Cow;
 
 pub use backoff::Backoff;
 pub use command::{Command, Refused, Request, View};
-pub use counters::{Count, Counters, Engine, ExitCount, Guest, Hypervisor, Port, VcpuCounters};
+pub use counters::{Count, Counters, Engine, ExitCount, Guest, Hypervisor, Port, StageCounters, VcpuCounters};
 pub use editor::Editor;
 pub use event::{
-    Event, GuestState, GuestSummary, Level, Platform, ReportEntry, ReportKind, StopReason, Virtualization,
+    Event, GuestState, GuestSummary, Level, PhysicalRange, Platform, ReportEntry, ReportKind, StopReason,
+    Virtualization,
 };
 pub use line::{LineReader, MAX_LINE, TooLong};
 pub use nearest::nearest;

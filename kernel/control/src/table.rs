@@ -135,7 +135,32 @@ fn ports(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
             }
         }
     }
-    Ok(())
+    let of_guests = counters.guests.iter().flat_map(|guest| {
+        guest
+            .ports
+            .iter()
+            .flat_map(move |port| port.stages.iter().map(move |stage| (format!("{} {}", guest.name, port.mac), stage)))
+    });
+    let of_uplinks =
+        counters.engines.iter().flat_map(|engine| engine.stages.iter().map(|stage| (String::from("uplink"), stage)));
+    let rows: Vec<_> = of_guests
+        .chain(of_uplinks)
+        .map(|(port, s)| {
+            [
+                port,
+                s.direction.to_string(),
+                s.stage.clone(),
+                s.frames.to_string(),
+                bytes(s.bytes),
+                s.dropped.to_string(),
+            ]
+        })
+        .collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    out.write_char('\n')?;
+    table(["port", "way", "stage", "frames", "bytes", "dropped"], "lllrrr", rows.into_iter(), out)
 }
 
 fn engines(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
@@ -229,6 +254,13 @@ mod tests {
                     rx_packets: 5,
                     rx_bytes: 1500,
                     drops: vec![Count { kind: "no buffer".into(), count: 2 }],
+                    stages: vec![crate::StageCounters {
+                        stage: "no-telnet".into(),
+                        direction: "tx".into(),
+                        frames: 4,
+                        bytes: 240,
+                        dropped: 4,
+                    }],
                     ..Port::default()
                 }],
             }],
@@ -239,6 +271,7 @@ mod tests {
                 busy_cycles: 300,
                 idle_cycles: 700,
                 uplink: Vec::new(),
+                stages: Vec::new(),
             }],
             ..Counters::default()
         }

@@ -11,7 +11,7 @@ use crate::device::Device;
 use crate::schedule::{Portion, Served};
 use crate::shared::DeviceConfig;
 
-/// Ports of an engine at most.
+/// Ones of an engine at most.
 pub const MAX_PORTS: usize = 32;
 
 /// The devices of an engine, by port.
@@ -67,45 +67,101 @@ impl Devices {
         Some(devices)
     }
 
-    /// Ports that have a device. The devices may be used while going through it.
-    pub fn ports(&self) -> Ports {
-        Ports(self.attached)
+    /// The device at a port, and all the others.
+    #[must_use]
+    #[inline(always)]
+    pub fn split(&mut self, port: usize) -> Option<(&mut Device, Others<'_>)> {
+        if port >= MAX_PORTS {
+            return None;
+        }
+        let (before, rest) = self.ports.split_at_mut(port);
+        let (this, after) = rest.split_first_mut()?;
+        self.touched |= 1 << port;
+        Some((this.as_mut()?, Others { before, after, touched: &mut self.touched }))
     }
 
-    /// Ports whose devices were handed out for changing since the last time.
-    pub(crate) fn take_touched(&mut self) -> Ports {
-        Ports(core::mem::take(&mut self.touched))
+    /// Ones that have a device. The devices may be used while going through it.
+    pub fn ports(&self) -> Ones {
+        Ones(self.attached)
+    }
+
+    /// Ones whose devices were handed out for changing since the last time.
+    pub(crate) fn take_touched(&mut self) -> Ones {
+        Ones(core::mem::take(&mut self.touched))
     }
 
     /// Puts a device at a free port.
-    pub(crate) fn attach(&mut self, port: usize, device: Device) {
-        if let Some(slot) = self.ports.get_mut(port) {
-            *slot = Some(device);
-            self.attached |= 1 << port;
+    pub(crate) fn attach(&mut self, port: usize, mut device: Device) {
+        if port >= MAX_PORTS {
+            return;
         }
+        let mut kin = 1 << port;
+        for (other, slot) in self.ports.iter_mut().enumerate() {
+            if let Some(there) = slot.as_mut().filter(|there| there.memory().shares_with(device.memory())) {
+                there.set_kin(there.kin() | 1 << port);
+                kin |= 1 << other;
+            }
+        }
+        device.set_kin(kin);
+        self.ports[port] = Some(device);
+        self.attached |= 1 << port;
     }
 
     /// Takes the device away from a port.
     pub(crate) fn detach(&mut self, port: usize) -> Option<Device> {
         let device = self.ports.get_mut(port)?.take()?;
         self.attached &= !(1 << port);
+        for there in self.ports.iter_mut().flatten() {
+            there.set_kin(there.kin() & !(1 << port));
+        }
         Some(device)
     }
 }
 
-/// Some ports, in ascending order.
-#[derive(Clone, Copy, Debug)]
-pub struct Ports(pub(crate) u32);
+/// All devices but one.
+pub struct Others<'d> {
+    before: &'d mut [Option<Device>],
+    after: &'d mut [Option<Device>],
+    touched: &'d mut u32,
+}
 
-impl Iterator for Ports {
+impl Others<'_> {
+    /// The device at a port, if it is not that one.
+    #[inline(always)]
+    pub fn get_mut(&mut self, port: usize) -> Option<&mut Device> {
+        let device = match port.checked_sub(self.before.len()) {
+            None => self.before.get_mut(port),
+            Some(behind) => self.after.get_mut(behind.checked_sub(1)?),
+        }?;
+        *self.touched |= 1 << port;
+        device.as_mut()
+    }
+}
+
+/// Numbers of the bits that are set in a word, in ascending order: of ports, of queues.
+#[derive(Clone, Copy, Debug)]
+pub struct Ones(pub(crate) u32);
+
+impl Iterator for Ones {
     type Item = usize;
 
     #[inline]
     fn next(&mut self) -> Option<usize> {
-        let port = self.0.trailing_zeros();
+        let bit = self.0.trailing_zeros();
         self.0 &= self.0.wrapping_sub(1);
-        (port < u32::BITS).then_some(port as usize)
+        (bit < u32::BITS).then_some(bit as usize)
     }
+}
+
+/// How a queue is attended to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attends {
+    /// Not at all: it holds buffers that wait for something to put in them.
+    Never,
+    /// Its requests are work, and the device's configuration says how the engine learns of them.
+    AsConfigured,
+    /// Its requests are work, and so rare that the driver always notifies.
+    Notified,
 }
 
 /// What gives requests their meaning. One back-end serves all devices of an engine; one of several kinds of devices
@@ -117,9 +173,11 @@ pub trait Backend {
     /// A device is about to be detached; the back-end holds no token of it any more.
     fn detached(&mut self, port: usize);
 
-    /// Whether requests on this queue are work by themselves. Others are buffers that wait for something to put in
-    /// them.
-    fn polls(&self, queue: u16) -> bool;
+    /// The device has been activated, and works from now on. `resumed`: it goes on from a saved state.
+    fn activated(&mut self, port: usize, device: &mut Device, resumed: bool);
+
+    /// How a queue of an activated device is attended to.
+    fn attends(&self, port: usize, queue: u16) -> Attends;
 
     /// Takes up to a portion of requests from a queue that it polls. What it took; less than the portion only if there
     /// was no more.

@@ -12,9 +12,9 @@ use crate::shared::MAX_QUEUE_SIZE;
 /// Bytes of a descriptor.
 pub(crate) const DESCRIPTOR_BYTES: u64 = 16;
 
-const NEXT: u16 = 1;
-const WRITE: u16 = 2;
-const INDIRECT: u16 = 4;
+pub(crate) const NEXT: u16 = 1;
+pub(crate) const WRITE: u16 = 2;
+pub(crate) const INDIRECT: u16 = 4;
 
 struct Descriptor {
     addr: u64,
@@ -41,9 +41,9 @@ pub struct Segment {
     pub len: u32,
 }
 
-const SEGMENTS: usize = 2 * MAX_QUEUE_SIZE as usize;
+const SEGMENTS: usize = MAX_QUEUE_SIZE as usize + 256;
 
-/// Buffers of the chains taken from a queue, in order. Two chains of the greatest length have room.
+/// Buffers of the chains taken from a queue, in order. A chain of the greatest length has room behind 256 others.
 #[derive(Debug, Default)]
 pub struct Segments(heapless::Vec<Segment, SEGMENTS>);
 

@@ -1,5 +1,7 @@
 //! What a virtio device is, and how its driver configures its queues (virtio 1.3 ch. 2.2, 2.5, 4.1.4.3, 5, 6).
 
+use crate::policy::Policy;
+
 /// Queue pairs a net device may have at most.
 pub const MAX_QUEUE_PAIRS: usize = 4;
 /// Queues a device may have at most: the pairs and a control queue.
@@ -17,14 +19,42 @@ bitflags::bitflags! {
     /// Feature bits of the ring and the transport (virtio 1.3 ch. 6), and those of the net device (5.1.3).
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Features: u64 {
+        /// Net: the device completes checksums for the driver.
+        const NET_CSUM = 1 << 0;
+        /// Net: the driver takes frames whose checksum is not complete.
+        const NET_GUEST_CSUM = 1 << 1;
         /// Net: the device has a maximum MTU in its configuration.
         const NET_MTU = 1 << 3;
         /// Net: the device has a MAC address in its configuration.
         const NET_MAC = 1 << 5;
+        /// Net: the driver takes a row of TCP segments over IPv4 as one frame.
+        const NET_GUEST_TSO4 = 1 << 7;
+        /// Net: the same over IPv6.
+        const NET_GUEST_TSO6 = 1 << 8;
+        /// Net: the same with CWR set.
+        const NET_GUEST_ECN = 1 << 9;
+        /// Net: the device cuts TCP over IPv4 into segments for the driver.
+        const NET_HOST_TSO4 = 1 << 11;
+        /// Net: the same over IPv6.
+        const NET_HOST_TSO6 = 1 << 12;
+        /// Net: the same with CWR set.
+        const NET_HOST_ECN = 1 << 13;
         /// Net: a received frame may span several buffers.
         const NET_MRG_RXBUF = 1 << 15;
         /// Net: the configuration has a link status.
         const NET_STATUS = 1 << 16;
+        /// Net: there is a control queue.
+        const NET_CTRL_VQ = 1 << 17;
+        /// Net: the driver can say what it wants to receive.
+        const NET_CTRL_RX = 1 << 18;
+        /// Net: the driver can say which VLANs it wants to receive.
+        const NET_CTRL_VLAN = 1 << 19;
+        /// Net: more ways to say what it wants to receive.
+        const NET_CTRL_RX_EXTRA = 1 << 20;
+        /// Net: the driver can be asked to announce itself.
+        const NET_GUEST_ANNOUNCE = 1 << 21;
+        /// Net: the driver can use several queue pairs.
+        const NET_MQ = 1 << 22;
         /// A descriptor may name a table of descriptors.
         const INDIRECT_DESC = 1 << 28;
         /// `used_event` and `avail_event` instead of flags.
@@ -34,7 +64,19 @@ bitflags::bitflags! {
     }
 }
 
-/// What a device is, fixed for its life.
+impl Features {
+    /// Net: checksum offload, both ways.
+    pub const NET_CHECKSUM: Self = Self::NET_CSUM.union(Self::NET_GUEST_CSUM);
+    /// Net: segmentation offload, both ways. It needs checksum offload.
+    pub const NET_SEGMENTATION: Self = Self::NET_HOST_TSO4
+        .union(Self::NET_HOST_TSO6)
+        .union(Self::NET_HOST_ECN)
+        .union(Self::NET_GUEST_TSO4)
+        .union(Self::NET_GUEST_TSO6)
+        .union(Self::NET_GUEST_ECN);
+}
+
+/// What a device is, and what its port may do, fixed for its life.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceConfig {
     /// Virtio device type (virtio 1.3 ch. 5): 1 is net.
@@ -49,6 +91,8 @@ pub struct DeviceConfig {
     pub config: [u8; CONFIG_BYTES],
     /// How many bytes of it there are.
     pub config_len: u16,
+    /// The rules of its port; none: everything.
+    pub policy: Option<&'static Policy>,
 }
 
 /// A queue as the driver configures it.

@@ -4,18 +4,17 @@
 //! The control core never touches the engine's own data. It leaves a command here and reads the reply turns later; the
 //! engine looks at one word a turn and waits for nobody.
 
-#![allow(unsafe_code, reason = "a command changes hands between two cores by a state word")]
-
-use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::AtomicBool;
 
 use memory::GuestMemory;
 
+use crate::atomics::{AtomicU32, Ordering, UnsafeCell};
 use crate::device::{BadState, DeviceState};
 use crate::doorbell::Doorbell;
 use crate::requests::Requests;
 use crate::schedule::Share;
 use crate::shared::Shared;
+use crate::slot::{self, Slot};
 use crate::stats::EngineCounters;
 
 /// A device to attach.
@@ -74,28 +73,14 @@ pub enum Reply {
     BadState(BadState),
 }
 
-const EMPTY: u32 = 0;
-const WRITING: u32 = 1;
-const READY: u32 = 2;
-const TAKEN: u32 = 3;
-const DONE: u32 = 4;
-const READING: u32 = 5;
-
 /// One engine's seat with the control core.
 pub struct Control {
-    state: AtomicU32,
-    command: UnsafeCell<Option<Command>>,
-    reply: UnsafeCell<Option<Reply>>,
+    slot: Slot<Command, Reply>,
     stop: AtomicBool,
     pub(crate) doorbell: Doorbell,
     /// What the engine did with its time.
     pub counters: EngineCounters,
 }
-
-// SAFETY: each cell belongs at any time to the one core that `state` says: EMPTY nobody, WRITING and READING the core
-// that made that step by compare-exchange, READY and TAKEN the engine. Each hand-over is a release store that the next
-// owner reads with acquire. What is handed over is Send.
-unsafe impl Sync for Control {}
 
 impl Default for Control {
     fn default() -> Self {
@@ -108,9 +93,11 @@ impl Control {
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            state: AtomicU32::new(EMPTY),
-            command: UnsafeCell::new(None),
-            reply: UnsafeCell::new(None),
+            slot: Slot {
+                state: AtomicU32::new(slot::EMPTY),
+                command: UnsafeCell::new(None),
+                reply: UnsafeCell::new(None),
+            },
             stop: AtomicBool::new(false),
             doorbell: Doorbell::new(),
             counters: EngineCounters::new(),
@@ -123,22 +110,12 @@ impl Control {
     /// Gives the command back while an earlier one has no reply taken.
     #[allow(clippy::result_large_err, reason = "the command is given back")]
     pub fn submit(&self, command: Command) -> Result<(), Command> {
-        if self.state.compare_exchange(EMPTY, WRITING, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            return Err(command);
-        }
-        // SAFETY: we made the step to WRITING, so the cell is ours until the store below.
-        unsafe { *self.command.get() = Some(command) };
-        self.state.store(READY, Ordering::Release);
-        Ok(())
+        self.slot.submit(command)
     }
 
     /// Takes the reply to the last command, once there is one.
     pub fn reply(&self) -> Option<Reply> {
-        self.state.compare_exchange(DONE, READING, Ordering::Acquire, Ordering::Relaxed).ok()?;
-        // SAFETY: we made the step to READING, so the cell is ours until the store below.
-        let reply = unsafe { (*self.reply.get()).take() };
-        self.state.store(EMPTY, Ordering::Release);
-        reply
+        self.slot.reply()
     }
 
     /// Asks [`run`](crate::engine::run) to return after its turn.
@@ -153,22 +130,11 @@ impl Control {
     /// Takes the command. For the engine alone.
     #[inline]
     pub(crate) fn take(&self) -> Option<Command> {
-        if self.state.load(Ordering::Relaxed) != READY {
-            return None;
-        }
-        // Only one of two engines that share a seat by mistake gets the command.
-        self.state.compare_exchange(READY, TAKEN, Ordering::Acquire, Ordering::Relaxed).ok()?;
-        // SAFETY: we made the step to TAKEN, so both cells are ours until `answer`.
-        unsafe { (*self.command.get()).take() }
+        self.slot.take()
     }
 
     /// Answers the command taken. For the engine alone, which took it.
     pub(crate) fn answer(&self, reply: Reply) {
-        if self.state.load(Ordering::Relaxed) != TAKEN {
-            return;
-        }
-        // SAFETY: in TAKEN the cell is the engine's.
-        unsafe { *self.reply.get() = Some(reply) };
-        self.state.store(DONE, Ordering::Release);
+        self.slot.answer(reply);
     }
 }

@@ -1,12 +1,15 @@
 //! A virtual device as the engine sees it: its queues in use, its guest's memory, and what is to be told its driver at
 //! the end of a turn.
 
+#![allow(unsafe_code, reason = "its queues live as long as its memory")]
+
 use memory::GuestMemory;
 
+use crate::backend::{Attends, Ones};
 use crate::chain::Segments;
 use crate::fault::Fault;
 use crate::msix::MsixState;
-use crate::queue::{Published, Queue, QueueState, Request, Token};
+use crate::queue::{Published, Queue, QueueState, Request, Run, Token};
 use crate::requests::{Kicked, Requests, Watch};
 use crate::schedule::Glance;
 use crate::shared::{CONFIG_BYTES, Deliver, Features, ISR_QUEUE, MAX_QUEUES, Phase, QueueConfig, Shared, VECTORS};
@@ -64,11 +67,15 @@ pub struct Device {
     queues: [Option<Queue>; MAX_QUEUES],
     requests: Requests,
     watches: [Watch; MAX_QUEUES],
+    /// Queues whose driver notifies whatever `requests` says, a bit each.
+    notified: u16,
     /// Queues to be visited each turn, a bit each.
     visited: u16,
     /// Queues with completions to publish, a bit each.
     dirty: u16,
     config_changed: bool,
+    /// Ports whose devices share memory with this one, a bit each; its own among them.
+    kin: u32,
 }
 
 impl Device {
@@ -92,10 +99,22 @@ impl Device {
             queues: [const { None }; MAX_QUEUES],
             requests,
             watches: [Watch::UNUSED; MAX_QUEUES],
+            notified: 0,
             visited: 0,
             dirty: 0,
             config_changed: false,
+            kin: 0,
         }
+    }
+
+    /// Ports whose devices share memory with this one, a bit each.
+    #[inline]
+    pub(crate) fn kin(&self) -> u32 {
+        self.kin
+    }
+
+    pub(crate) fn set_kin(&mut self, ports: u32) {
+        self.kin = ports;
     }
 
     /// What it shares with its transport.
@@ -162,6 +181,13 @@ impl Device {
         done
     }
 
+    /// The requests of a queue from the next one on, to be taken by runs. None if it is not in use.
+    #[inline(always)]
+    pub(crate) fn run(&mut self, queue: u16) -> Option<Run<'_>> {
+        let used = self.queues.get_mut(usize::from(queue)).filter(|_| self.running)?.as_mut()?;
+        Some(Run::new(used, &self.memory, &mut self.dirty))
+    }
+
     /// Asks the driver to notify, and looks again: how many requests came meanwhile. See [`Queue::arm`].
     pub fn arm(&mut self, queue: u16) -> u16 {
         self.with(queue, |q, memory| q.arm(memory)).unwrap_or(0)
@@ -172,15 +198,32 @@ impl Device {
         self.with(queue, |q, memory| q.disarm(memory));
     }
 
-    /// Begins to attend to those queues in use that `works` says hold work.
-    pub(crate) fn watch(&mut self, works: impl Fn(u16) -> bool, now: u64) {
+    /// Changes device-specific configuration from byte `offset` on; its driver is told at the end of the turn.
+    pub fn change_config(&mut self, offset: usize, bytes: &[u8]) {
+        self.shared.change_config(offset, bytes);
+        self.config_changed = true;
+    }
+
+    /// Begins to attend to its queues in use.
+    pub(crate) fn watch(&mut self, attends: impl Fn(u16) -> Attends, now: u64) {
         for queue in 0..MAX_QUEUES as u16 {
-            if !self.has_queue(queue) || !works(queue) {
+            if !self.has_queue(queue) {
                 continue;
             }
-            self.watches[usize::from(queue)] = Watch::new(self.requests, now);
+            match attends(queue) {
+                Attends::Never => continue,
+                Attends::AsConfigured => {}
+                Attends::Notified => self.notified |= 1 << queue,
+            }
+            self.watches[usize::from(queue)] = Watch::new(self.requests(queue), now);
             self.visited |= 1 << queue;
         }
+    }
+
+    /// How the engine learns of a queue's requests.
+    #[inline]
+    fn requests(&self, queue: u16) -> Requests {
+        if self.notified >> queue & 1 == 0 { self.requests } else { Requests::Notify }
     }
 
     /// What a look at a queue finds, without taking anything from it.
@@ -199,7 +242,8 @@ impl Device {
     /// The driver has notified some queues, a bit each.
     pub(crate) fn kicked(&mut self, queues: u32, now: u64) {
         for queue in (0..MAX_QUEUES as u16).filter(|&q| queues & 1 << q != 0) {
-            match self.watches[usize::from(queue)].kicked(self.requests, now) {
+            let requests = self.requests(queue);
+            match self.watches[usize::from(queue)].kicked(requests, now) {
                 Kicked::Nothing => continue,
                 Kicked::Poll => self.shared.counters().polls.add(1),
                 Kicked::Drain => {}
@@ -213,8 +257,9 @@ impl Device {
     /// more: what came in between was offered by a driver that did not know yet that it has to notify.
     #[inline]
     pub(crate) fn was_visited(&mut self, queue: u16, served: u32, now: u64) {
+        let requests = self.requests(queue);
         let Some(watch) = self.watches.get_mut(usize::from(queue)) else { return };
-        if !watch.visited(self.requests, served, now) {
+        if !watch.visited(requests, served, now) {
             return;
         }
         if self.arm(queue) != 0 {
@@ -235,6 +280,12 @@ impl Device {
         self.config_changed = true;
         self.shared.count_fault(fault);
         self.shared.set_needs_reset();
+    }
+
+    /// Changes the link that a network device shows its driver (virtio 1.3, 5.1.4).
+    pub(crate) fn set_link(&mut self, up: bool) {
+        self.shared.set_link(up);
+        self.config_changed |= self.running;
     }
 
     /// Takes the device into use as its driver configured it. Answers [`Phase::Activating`].
@@ -337,10 +388,7 @@ impl Device {
         }
         let counters = self.shared.counters();
         let mut entries = 0u32;
-        for queue in 0..MAX_QUEUES as u16 {
-            if self.dirty & 1 << queue == 0 {
-                continue;
-            }
+        for queue in Ones(u32::from(core::mem::take(&mut self.dirty))).map(|queue| queue as u16) {
             match self.with(queue, |q, memory| q.publish(memory)) {
                 Some(Published::Interrupt) => match self.shared.queue_vector(queue) {
                     vector if usize::from(vector) < VECTORS => entries |= 1 << vector,
@@ -350,11 +398,10 @@ impl Device {
                 Some(Published::Nothing) | None => {}
             }
         }
-        self.dirty = 0;
         if core::mem::take(&mut self.config_changed) && usize::from(self.shared.config_vector()) < VECTORS {
             entries |= 1 << self.shared.config_vector();
         }
-        for entry in (0..VECTORS as u16).filter(|entry| entries & 1 << entry != 0) {
+        for entry in Ones(entries).map(|entry| entry as u16) {
             let Some(message) = self.shared.msix.raise(entry) else {
                 counters.interrupts_masked.add(1);
                 continue;
@@ -371,7 +418,9 @@ impl Device {
         self.generation = self.generation.wrapping_add(1);
         for (i, (queue, state)) in self.queues.iter_mut().zip(states).enumerate() {
             if state.config.enabled {
-                *queue = Some(Queue::new(&self.memory, i as u16, self.generation, self.features, max, state)?);
+                // SAFETY: the memory is the device's own, and is dropped with the queues.
+                let new = unsafe { Queue::new(&self.memory, i as u16, self.generation, self.features, max, state)? };
+                *queue = Some(new);
             }
         }
         Ok(())
@@ -382,6 +431,7 @@ impl Device {
         self.queues = [const { None }; MAX_QUEUES];
         self.features = Features::empty();
         self.watches = [Watch::UNUSED; MAX_QUEUES];
+        self.notified = 0;
         self.visited = 0;
         self.dirty = 0;
         self.config_changed = false;

@@ -1,7 +1,7 @@
 //! The loop of an I/O core: attends to what drivers and the control core ask for, visits the queues that hold work,
 //! and completes.
 
-use crate::backend::{Backend, Devices, MAX_PORTS, Ports};
+use crate::backend::{Backend, Devices, MAX_PORTS, Ones};
 use crate::control::{Attachment, Command, Control, Reply};
 use crate::device::Device;
 use crate::schedule::{QueueId, Schedule, Share, Visit};
@@ -20,7 +20,7 @@ pub struct Engine<B, S, D> {
     detaching: Option<usize>,
     /// Queues of each port that the schedule knows, a bit each, and whose they are.
     scheduled: [(u16, Share); MAX_PORTS],
-    /// Ports to be looked after in the next turn even if they do not ring, a bit each.
+    /// Ones to be looked after in the next turn even if they do not ring, a bit each.
     unfinished: u32,
 }
 
@@ -178,9 +178,12 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         {
             return Reply::BadState(error);
         }
-        device.watch(|queue| self.backend.polls(queue), now);
-        self.devices.attach(port, device);
         self.backend.attached(port, shared.device());
+        if device.running() {
+            self.backend.activated(port, &mut device, true);
+        }
+        device.watch(|queue| self.backend.attends(port, queue), now);
+        self.devices.attach(port, device);
         shared.connect(Some((&self.control.doorbell, port)));
         // What its driver did before there was an engine to ring for.
         self.unfinished |= 1 << port;
@@ -214,7 +217,7 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
     /// queues into the set that is visited.
     fn attend(&mut self, now: u64) {
         let rung = self.control.doorbell.take() | core::mem::take(&mut self.unfinished);
-        for port in Ports(rung) {
+        for port in Ones(rung) {
             let Some(device) = self.devices.get_mut(port) else { continue };
             // Before the phase: a change after this look rings anew.
             let queues = device.shared().take_rung();
@@ -223,7 +226,8 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
                 Phase::Running => device.kicked(queues, now),
                 Phase::Activating => {
                     device.activate();
-                    device.watch(|queue| self.backend.polls(queue), now);
+                    self.backend.activated(port, device, false);
+                    device.watch(|queue| self.backend.attends(port, queue), now);
                 }
                 Phase::Resetting => {
                     // The driver gets its reset only when nothing can touch its buffers any more.
@@ -252,6 +256,6 @@ pub fn run<B: Backend, S: Schedule, D: Deliver>(engine: &mut Engine<B, S, D>, cl
 
 // It is made on the boot core's stack on its way to the heap.
 const _: () = assert!(
-    size_of::<Engine<crate::net::Net, crate::schedule::Chosen, ()>>() < 200 << 10,
-    "an engine is to stay below 200 KiB"
+    size_of::<Engine<crate::net::Net, crate::schedule::Chosen, ()>>() < 240 << 10,
+    "an engine is to stay below 240 KiB"
 );

@@ -22,6 +22,7 @@
 
 #![cfg_attr(not(test), no_std)]
 
+mod atomics;
 pub mod backend;
 pub mod chain;
 pub mod config;
@@ -30,12 +31,18 @@ pub mod device;
 pub mod doorbell;
 pub mod engine;
 pub mod fault;
+#[cfg(test)]
+mod model;
 pub mod msix;
 pub mod net;
+pub mod offload;
+mod phase;
+pub mod policy;
 pub mod queue;
 pub mod requests;
 pub mod schedule;
 pub mod shared;
+mod slot;
 pub mod stats;
 pub mod switch;
 #[cfg(any(test, feature = "testing"))]

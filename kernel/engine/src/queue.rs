@@ -6,9 +6,16 @@
 //! While the engine polls a queue, its driver is asked not to notify: by NO_NOTIFY, or with EVENT_IDX by an `avail_event`
 //! that is kept half of the index space ahead, where no driver gets before it is moved on.
 
+#![allow(unsafe_code, reason = "the rings are kept as they are found in the host's memory")]
+
 use core::sync::atomic::{Ordering, fence};
 
 use memory::GuestMemory;
+use memory::span::Slots;
+
+mod run;
+
+pub(crate) use run::{First, Look, Run, UsedRow};
 
 use crate::chain::{self, Chain, DESCRIPTOR_BYTES, Segments, Table};
 use crate::fault::Fault;
@@ -76,9 +83,13 @@ pub struct QueueState {
     pub used: u16,
 }
 
+/// A queue's rings as they are found in the host's memory. None if they cannot be used by runs there.
+type Rings = (Slots<'static, u16>, Slots<'static, [u64; 2]>, Slots<'static, [u32; 2]>);
+
 /// A queue in use.
 pub struct Queue {
     table: Table,
+    rings: Option<Rings>,
     avail: u64,
     used: u64,
     event_idx: bool,
@@ -95,6 +106,8 @@ pub struct Queue {
     /// The `avail_event` that stands in the guest's memory.
     avail_event: u16,
     armed: bool,
+    /// The region of the guest's memory that held the buffer looked at last.
+    region: u8,
     in_flight: u16,
     outstanding: [u64; WORDS],
 }
@@ -105,7 +118,10 @@ impl Queue {
     ///
     /// # Errors
     /// Size or addresses break the rules.
-    pub fn new(
+    ///
+    /// # Safety
+    /// `memory`, or a clone of it, must live as long as the queue.
+    pub unsafe fn new(
         memory: &GuestMemory,
         index: u16,
         generation: u32,
@@ -124,7 +140,13 @@ impl Queue {
                 return Err(Fault::RingAddress);
             }
         }
+        let rings = match (memory.slots(avail + 4, size), memory.slots(desc, size), memory.slots(used + 4, size)) {
+            // SAFETY: they are used for as long as the queue lives, and so does the memory, as the caller says.
+            (Some(avail), Some(desc), Some(used)) => unsafe { Some((avail.kept(), desc.kept(), used.kept())) },
+            _ => None,
+        };
         let mut queue = Self {
+            rings,
             table: Table { desc, size, indirect: features.contains(Features::INDIRECT_DESC) },
             avail,
             used,
@@ -137,6 +159,7 @@ impl Queue {
             published_used: state.used,
             avail_event: 0,
             armed: false,
+            region: 0,
             in_flight: 0,
             outstanding: [0; WORDS],
         };
@@ -212,9 +235,7 @@ impl Queue {
         self.set_held(head, true);
         self.in_flight += 1;
         self.next_avail = position.wrapping_add(1);
-        if self.event_idx && !self.armed && self.avail_event.wrapping_sub(self.next_avail) < EVENT_REFRESH {
-            self.write_avail_event(memory, self.next_avail.wrapping_add(EVENT_AHEAD))?;
-        }
+        self.keep_event_ahead(memory)?;
         let token = Token { queue: self.index, generation: self.generation, head, position };
         Ok(Some(Request { token, chain }))
     }
@@ -309,12 +330,22 @@ impl Queue {
         }
     }
 
+    /// Moves `avail_event` on before a driver that is not to notify gets there.
+    #[inline]
+    fn keep_event_ahead(&mut self, memory: &GuestMemory) -> Result<(), Fault> {
+        if self.event_idx && !self.armed && self.avail_event.wrapping_sub(self.next_avail) < EVENT_REFRESH {
+            return self.write_avail_event(memory, self.next_avail.wrapping_add(EVENT_AHEAD));
+        }
+        Ok(())
+    }
+
     fn write_avail_event(&mut self, memory: &GuestMemory, event: u16) -> Result<(), Fault> {
         self.avail_event = event;
         let at = self.used + 4 + 8 * u64::from(self.table.size);
         memory.write_u16(at, event).map_err(|_| Fault::RingAddress)
     }
 
+    #[inline]
     fn holds(&self, head: u16) -> bool {
         self.outstanding.get(usize::from(head / 64)).is_some_and(|w| w & 1 << (head % 64) != 0)
     }

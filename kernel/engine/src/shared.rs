@@ -24,6 +24,8 @@ use crate::device::DeviceState;
 use crate::doorbell::{self, Doorbell, Wire};
 use crate::fault::Fault;
 use crate::msix::{Interrupt, MsixTable};
+pub use crate::phase::Phase;
+use crate::phase::PhaseWord;
 use crate::stats::{Counter, PortCounters};
 
 /// ISR status bit: a queue has used buffers.
@@ -31,30 +33,10 @@ pub const ISR_QUEUE: u8 = 1;
 /// ISR status bit: the configuration has changed, or the device needs a reset.
 pub const ISR_CONFIG: u8 = 2;
 
-/// Where a device stands between transport and engine; see the module's text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Phase {
-    /// The engine has nothing to do with the device.
-    Idle = 0,
-    /// The driver has set DRIVER_OK, the engine has not yet seen it.
-    Activating = 1,
-    /// The engine serves the device.
-    Running = 2,
-    /// The driver has asked for a reset, the engine may still hold its buffers.
-    Resetting = 3,
-}
-
-impl Phase {
-    const fn from_bits(bits: u32) -> Self {
-        match bits {
-            0 => Self::Idle,
-            1 => Self::Activating,
-            2 => Self::Running,
-            _ => Self::Resetting,
-        }
-    }
-}
+const NET: u16 = 1;
+/// Offset of a network device's `status` in its configuration, and the bit of it that says that there is a link (5.1.4).
+const NET_STATUS: usize = 6;
+const NET_LINK_UP: u8 = 1;
 
 struct QueueSlot {
     size: AtomicU16,
@@ -105,7 +87,7 @@ pub(crate) struct OwnLine<T>(pub(crate) T);
 
 /// The state of one virtio device that transport and engine share.
 pub struct Shared {
-    phase: OwnLine<AtomicU32>,
+    phase: OwnLine<PhaseWord>,
     wire: Wire,
     negotiated: AtomicU64,
     queues: [QueueSlot; MAX_QUEUES],
@@ -145,7 +127,7 @@ impl Shared {
             i += 1;
         }
         Self {
-            phase: OwnLine(AtomicU32::new(Phase::Idle as u32)),
+            phase: OwnLine(PhaseWord(AtomicU32::new(Phase::Idle as u32))),
             wire: Wire::new(),
             negotiated: AtomicU64::new(0),
             queues: [const { QueueSlot::new() }; MAX_QUEUES],
@@ -186,7 +168,7 @@ impl Shared {
         for (byte, value) in self.config.iter().zip(self.fixed.config) {
             byte.store(value, Ordering::Relaxed);
         }
-        self.phase.0.store(Phase::Idle as u32, Ordering::Release);
+        self.phase.0.set(Phase::Idle);
     }
 
     // The transport's side.
@@ -265,13 +247,10 @@ impl Shared {
     /// The driver wrote 0 to the status: the engine is to let go of the device. The transport goes on reporting the old
     /// status until [`Shared::reset_done`].
     pub fn request_reset(&self) {
-        // Running may follow Activating under our hands; nothing else moves but by us.
-        while !self.step(Phase::Activating, Phase::Resetting) && !self.step(Phase::Running, Phase::Resetting) {
-            match self.phase() {
-                Phase::Idle => return self.clear(),
-                Phase::Resetting => return,
-                Phase::Activating | Phase::Running => {}
-            }
+        match self.phase.0.request_reset() {
+            Phase::Idle => return self.clear(),
+            Phase::Resetting => return,
+            Phase::Activating | Phase::Running => {}
         }
         self.wire.ring(doorbell::ATTENTION);
     }
@@ -333,7 +312,7 @@ impl Shared {
     #[must_use]
     #[inline]
     pub fn phase(&self) -> Phase {
-        Phase::from_bits(self.phase.0.load(Ordering::Acquire))
+        self.phase.0.get()
     }
 
     /// The features the driver accepted; valid once the phase is [`Phase::Activating`].
@@ -344,7 +323,7 @@ impl Shared {
 
     /// Goes from one phase to another, unless the other side has moved on.
     pub(crate) fn step(&self, from: Phase, to: Phase) -> bool {
-        self.phase.0.compare_exchange(from as u32, to as u32, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        self.phase.0.step(from, to)
     }
 
     /// Puts a saved device back; none of the guest's cores runs.
@@ -362,7 +341,7 @@ impl Shared {
         self.isr.store(state.isr, Ordering::Relaxed);
         self.needs_reset.store(state.needs_reset, Ordering::Relaxed);
         let phase = if state.running { Phase::Running } else { Phase::Idle };
-        self.phase.0.store(phase as u32, Ordering::Release);
+        self.phase.0.set(phase);
     }
 
     /// ISR status without clearing it.
@@ -373,6 +352,11 @@ impl Shared {
     /// Device-specific configuration as it is now.
     pub(crate) fn config(&self) -> [u8; CONFIG_BYTES] {
         core::array::from_fn(|i| self.config[i].load(Ordering::Relaxed))
+    }
+
+    /// Bytes of device-specific configuration from `offset` on; zero beyond its end.
+    pub(crate) fn config_bytes<const N: usize>(&self, offset: usize) -> [u8; N] {
+        core::array::from_fn(|i| self.config.get(offset + i).map_or(0, |byte| byte.load(Ordering::Relaxed)))
     }
 
     /// Counts a broken rule.
@@ -414,6 +398,17 @@ impl Shared {
         }
         self.generation.fetch_add(1, Ordering::AcqRel);
         self.isr.fetch_or(ISR_CONFIG, Ordering::AcqRel);
+    }
+
+    /// Whether it shows its driver a link. None: it is no network device.
+    pub(crate) fn shows_link(&self) -> Option<bool> {
+        let status = self.config.get(NET_STATUS).filter(|_| self.fixed.device_type == NET)?;
+        Some(status.load(Ordering::Relaxed) & NET_LINK_UP != 0)
+    }
+
+    /// Changes that; the caller sends the configuration-change interrupt.
+    pub(crate) fn set_link(&self, up: bool) {
+        self.change_config(NET_STATUS, &[if up { NET_LINK_UP } else { 0 }]);
     }
 
     fn slot(&self, index: u16) -> Option<&QueueSlot> {
@@ -477,7 +472,7 @@ mod tests {
         assert_eq!(s.queue(0).size, 0);
         assert_eq!(s.set_queue_vector(0, 1), 1);
         assert_eq!(s.set_queue_vector(0, 99), NO_VECTOR);
-        assert_eq!(s.set_queue_vector(2, 1), NO_VECTOR, "this device has two queues");
+        assert_eq!(s.set_queue_vector(3, 1), NO_VECTOR, "this device has three queues");
     }
 
     #[test]
@@ -486,7 +481,7 @@ mod tests {
         assert!(s.accepts(s.offered()));
         assert!(s.accepts(1 << 32));
         assert!(!s.accepts(0));
-        assert!(!s.accepts(s.offered() | 1));
+        assert!(!s.accepts(s.offered() | 1 << 63));
     }
 
     #[test]

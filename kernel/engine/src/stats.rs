@@ -19,6 +19,12 @@ impl Counter {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
+    /// Takes over a value that something else counts. For the counter's one writer.
+    #[inline]
+    pub fn set(&self, n: u64) {
+        self.0.store(n, Ordering::Relaxed);
+    }
+
     /// Adds `n` where several cores write the same counter.
     #[inline]
     pub fn add_shared(&self, n: u64) {
@@ -74,14 +80,40 @@ counters! {
         tx_bad_header,
         /// Frames from this guest whose source address was a multicast one.
         tx_bad_source,
+        /// Frames from this guest whose source address is not its port's.
+        tx_spoofed_mac,
+        /// Frames from this guest that pretend an address of IP, ARP or neighbour discovery, or that it is a router.
+        tx_spoofed_address,
+        /// Frames from this guest whose headers cannot be read, where a rule asks for them.
+        tx_unreadable,
+        /// Frames from this guest with a tag that its port does not take, or without one where it has to have one.
+        tx_vlan,
+        /// Frames from this guest that a stage of its port denies.
+        tx_denied,
+        /// Frames from this guest above a limit of its port's.
+        tx_limited,
+        /// Frames from this guest for many, above its port's storm limit.
+        tx_storm,
         /// Frames from this guest whose only way would have been back to itself.
         tx_no_destination,
         /// Frames for this guest for which it had posted no buffer, or not enough of them.
         rx_no_buffer,
         /// Frames for this guest larger than the one buffer that may hold it, or than this port's maximum.
         rx_too_large,
+        /// Frames that its driver has asked not to get: no loss.
+        rx_not_wanted,
+        /// Checksums that were computed because this guest does not take a frame without.
+        rx_checksums,
+        /// Segments that were cut for this guest because it does not take TCP frames whole.
+        rx_segments,
         /// Frames for this guest while its device was not running.
         rx_not_running,
+        /// Frames for this guest that a stage of its port denies.
+        rx_denied,
+        /// Frames for this guest above a limit of its port's.
+        rx_limited,
+        /// Frames for this guest whose headers cannot be read, where a rule asks for them.
+        rx_unreadable,
         /// Interrupts sent.
         interrupts,
         /// Interrupts that the guest had asked not to get.
@@ -96,6 +128,8 @@ counters! {
         arms,
         /// Times polling of a queue began because its notifications were many.
         polls,
+        /// Commands in its control queue, which is not polled.
+        commands,
         /// Times the device was set running.
         activations,
         /// Times the device was reset.
@@ -118,6 +152,10 @@ counters! {
         tx_dropped,
         /// Frames for which the NIC had no room, no link, or that it cannot send.
         tx_refused,
+        /// Checksums that were computed because the NIC does not.
+        tx_checksums,
+        /// Segments that were cut because the NIC does not.
+        tx_segments,
         /// Frames that came, whatever became of them.
         rx_packets,
         /// Bytes of those frames.
@@ -128,8 +166,34 @@ counters! {
         rx_own_source,
         /// Frames for an address that no guest has.
         rx_not_ours,
+        /// Frames that came and were refused by the uplink's own rules: its VLANs, its stages, its storm limit.
+        rx_refused,
+        /// Frames of guests' that were refused on their way out by the uplink's stages.
+        tx_denied,
         /// Times the link came or went.
         link_changes,
+        /// The link's speed in Mb/s, 0 without one.
+        link_mbits,
+        /// As the NIC counts them: good frames that came, missed ones among them.
+        nic_rx_packets,
+        /// Their bytes, FCS included.
+        nic_rx_bytes,
+        /// Frames that left.
+        nic_tx_packets,
+        /// Their bytes, FCS included.
+        nic_tx_bytes,
+        /// Frames that came and for which it had no room.
+        nic_rx_missed,
+        /// Frames for which its queue had no buffer.
+        nic_rx_no_buffer,
+        /// Damaged frames.
+        nic_rx_crc_errors,
+        /// Frames too short or too long.
+        nic_rx_length_errors,
+        /// Frames that it handed over and the driver could make nothing of.
+        nic_rx_malformed,
+        /// Times it was reset to get it going again.
+        nic_recoveries,
     }
 }
 
@@ -160,7 +224,9 @@ mod tests {
         let c = PortCounters::new();
         c.tx_bytes.add(60);
         c.kicks.add_shared(2);
+        c.interrupts.set(7);
+        c.interrupts.set(5);
         let all: Vec<_> = c.iter().filter(|&(_, n)| n != 0).collect();
-        assert_eq!(all, [("tx_bytes", 60), ("kicks", 2)]);
+        assert_eq!(all, [("tx_bytes", 60), ("interrupts", 5), ("kicks", 2)]);
     }
 }

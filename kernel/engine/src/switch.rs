@@ -1,12 +1,15 @@
-//! The learning switch's table: which port has which address (IEEE 802.1Q 8.7, 8.8, without VLANs and spanning tree).
+//! The learning switch's table: which port has which address of which VLAN (IEEE 802.1Q 8.7, 8.8, without spanning tree).
 //!
 //! Fixed size, open addressing. A port may learn [`PORT_LIMIT`] addresses and no more, and the table is twice as large
 //! as all ports together can fill: whatever one guest sends, there is room for the addresses of the others. The hash
-//! is seeded, so that a guest cannot choose addresses that collide.
+//! is seeded, so that a guest cannot choose addresses that collide. It is of the address alone, so that a port's own, which is
+//! its own in every VLAN, is found at once; one address learned in many VLANs makes a longer search, but no longer than a port
+//! may learn addresses.
 
 use crate::backend::MAX_PORTS;
+use crate::policy::vlan::Vlan;
 
-/// Addresses that may be learned on one port, besides its own.
+/// Addresses that may be learned on one port, besides its own. Those that are configured to be there count among them.
 pub const PORT_LIMIT: u16 = 31;
 const SLOTS: usize = (2 * MAX_PORTS * (PORT_LIMIT as usize + 1)).next_power_of_two();
 
@@ -17,11 +20,26 @@ pub struct Mac(u64);
 impl Mac {
     /// No address.
     pub const NONE: Self = Self(0);
+    /// Everybody's address.
+    pub const BROADCAST: Self = Self(0xffff_ffff_ffff);
 
     /// From the bytes as they are sent.
     #[must_use]
     pub const fn new(b: [u8; 6]) -> Self {
         Self(u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], 0, 0]))
+    }
+
+    /// The bytes as they are sent.
+    #[must_use]
+    pub const fn bytes(self) -> [u8; 6] {
+        let [a, b, c, d, e, f, ..] = self.0.to_le_bytes();
+        [a, b, c, d, e, f]
+    }
+
+    /// From the bytes as a number, the first lowest; the rest is zero.
+    #[must_use]
+    pub(crate) const fn of_bits(bits: u64) -> Self {
+        Self(bits)
     }
 
     /// A multicast or broadcast address.
@@ -34,15 +52,18 @@ impl Mac {
 #[derive(Clone, Copy)]
 struct Entry {
     used: bool,
-    /// A port's own address: neither aged nor moved.
+    /// An address that is configured: neither aged nor moved, and the same in every VLAN.
     fixed: bool,
+    /// One of those that the port may have besides its own.
+    counted: bool,
     port: u8,
+    vlan: Vlan,
     mac: Mac,
     /// When it was last seen as a source.
     seen: u64,
 }
 
-const EMPTY: Entry = Entry { used: false, fixed: false, port: 0, mac: Mac(0), seen: 0 };
+const EMPTY: Entry = Entry { used: false, fixed: false, counted: false, port: 0, vlan: 0, mac: Mac(0), seen: 0 };
 
 /// What learning an address came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +76,7 @@ pub enum Learned {
     Moved,
     /// Not learned: the port has as many addresses as it may.
     Full,
-    /// Not learned: it is another port's own address.
+    /// Not learned: it is configured to be at another port, in whatever VLAN.
     Fixed,
 }
 
@@ -76,20 +97,35 @@ impl Switch {
         Self { seed, max_age, swept: 0, cursor: 0, learned: [0; MAX_PORTS], slots: [EMPTY; SLOTS] }
     }
 
-    /// Makes an address a port's own. An address that another port has learned, or has as its own, goes over to this.
+    /// Makes an address a port's own, in every VLAN. Where another port has learned it, or has it as its own, that is forgotten.
     pub fn set_own(&mut self, mac: Mac, port: usize) {
-        if let Ok(at) = self.find(mac) {
+        self.set(mac, port, false);
+    }
+
+    /// Puts an address behind a port for good, in every VLAN, as [`Switch::set_own`] does. False: the port has as many addresses
+    /// as it may.
+    pub fn set_static(&mut self, mac: Mac, port: usize) -> bool {
+        let room = self.learned[port] < PORT_LIMIT;
+        if room {
+            self.set(mac, port, true);
+        }
+        room
+    }
+
+    fn set(&mut self, mac: Mac, port: usize, counted: bool) {
+        while let Some(at) = self.find_in_any(mac) {
             self.remove(at);
         }
-        if let Err(at) = self.find(mac) {
-            self.slots[at] = Entry { used: true, fixed: true, port: port as u8, mac, seen: 0 };
+        if let Err(at) = self.find(mac, 0) {
+            self.slots[at] = Entry { used: true, fixed: true, counted, port: port as u8, vlan: 0, mac, seen: 0 };
+            self.learned[port] += u16::from(counted);
         }
     }
 
-    /// Learns that `mac` is at `port`.
+    /// Learns that `mac` is at `port` in `vlan`.
     #[inline]
-    pub fn learn(&mut self, mac: Mac, port: usize, now: u64) -> Learned {
-        match self.find(mac) {
+    pub fn learn(&mut self, mac: Mac, vlan: Vlan, port: usize, now: u64) -> Learned {
+        match self.find(mac, vlan) {
             Ok(at) => {
                 let e = &mut self.slots[at];
                 let old = usize::from(e.port);
@@ -109,18 +145,19 @@ impl Switch {
             }
             Err(_) if self.learned[port] >= PORT_LIMIT => Learned::Full,
             Err(at) => {
-                self.slots[at] = Entry { used: true, fixed: false, port: port as u8, mac, seen: now };
+                self.slots[at] =
+                    Entry { used: true, fixed: false, counted: true, port: port as u8, vlan, mac, seen: now };
                 self.learned[port] += 1;
                 Learned::New
             }
         }
     }
 
-    /// The port that has an address, if it was seen there not too long ago.
+    /// The port that has an address in a VLAN, if it was seen there not too long ago or is configured to be there.
     #[must_use]
     #[inline]
-    pub fn lookup(&self, mac: Mac, now: u64) -> Option<usize> {
-        let e = &self.slots[self.find(mac).ok()?];
+    pub fn lookup(&self, mac: Mac, vlan: Vlan, now: u64) -> Option<usize> {
+        let e = &self.slots[self.find(mac, vlan).ok()?];
         (e.fixed || now.wrapping_sub(e.seen) <= self.max_age).then_some(usize::from(e.port))
     }
 
@@ -166,24 +203,36 @@ impl Switch {
 
     /// The slot that has it, or the free one where it would go. The table is at most half full, so there is one.
     #[inline]
-    fn find(&self, mac: Mac) -> Result<usize, usize> {
+    fn find(&self, mac: Mac, vlan: Vlan) -> Result<usize, usize> {
         let mut at = self.home(mac);
         loop {
             let e = &self.slots[at];
             if !e.used {
                 return Err(at);
             }
-            if e.mac == mac {
+            if e.mac == mac && (e.vlan == vlan || e.fixed) {
                 return Ok(at);
             }
             at = (at + 1) % SLOTS;
         }
     }
 
+    /// A slot that has it, whatever the VLAN.
+    fn find_in_any(&self, mac: Mac) -> Option<usize> {
+        let mut at = self.home(mac);
+        while self.slots[at].used {
+            if self.slots[at].mac == mac {
+                return Some(at);
+            }
+            at = (at + 1) % SLOTS;
+        }
+        None
+    }
+
     /// Empties a slot and moves up what would no longer be found behind it.
     fn remove(&mut self, at: usize) {
         let e = self.slots[at];
-        if !e.fixed {
+        if e.counted {
             self.learned[usize::from(e.port)] -= 1;
         }
         let mut hole = at;
@@ -222,13 +271,13 @@ mod tests {
     #[test]
     fn an_address_is_learned_moves_and_ages() {
         let mut s = Switch::new(1, 1000);
-        assert_eq!(s.lookup(mac(1), 0), None);
-        assert_eq!(s.learn(mac(1), 3, 10), Learned::New);
-        assert_eq!(s.learn(mac(1), 3, 20), Learned::Known);
-        assert_eq!(s.lookup(mac(1), 1020), Some(3));
-        assert_eq!(s.lookup(mac(1), 1021), None);
-        assert_eq!(s.learn(mac(1), 4, 30), Learned::Moved);
-        assert_eq!(s.lookup(mac(1), 40), Some(4));
+        assert_eq!(s.lookup(mac(1), 0, 0), None);
+        assert_eq!(s.learn(mac(1), 0, 3, 10), Learned::New);
+        assert_eq!(s.learn(mac(1), 0, 3, 20), Learned::Known);
+        assert_eq!(s.lookup(mac(1), 0, 1020), Some(3));
+        assert_eq!(s.lookup(mac(1), 0, 1021), None);
+        assert_eq!(s.learn(mac(1), 0, 4, 30), Learned::Moved);
+        assert_eq!(s.lookup(mac(1), 0, 40), Some(4));
     }
 
     #[test]
@@ -236,40 +285,77 @@ mod tests {
         let mut s = Switch::new(2, 1_000_000);
         let mut refused = 0;
         for n in 0..10_000 {
-            refused += u32::from(s.learn(mac(n), 0, 0) == Learned::Full);
+            refused += u32::from(s.learn(mac(n), 0, 0, 0) == Learned::Full);
         }
         assert_eq!(refused, 10_000 - u32::from(PORT_LIMIT));
         for port in 1..32u16 {
             for n in 0..PORT_LIMIT {
-                assert_eq!(s.learn(mac(0x8000 | port << 8 | n), usize::from(port), 0), Learned::New);
+                assert_eq!(s.learn(mac(0x8000 | port << 8 | n), 0, usize::from(port), 0), Learned::New);
             }
         }
-        assert_eq!(s.lookup(mac(0x9f1e), 0), Some(31));
+        assert_eq!(s.lookup(mac(0x9f1e), 0, 0), Some(31));
     }
 
     #[test]
     fn a_ports_own_address_is_neither_stolen_nor_aged() {
         let mut s = Switch::new(3, 100);
-        s.learn(mac(7), 5, 0);
+        s.learn(mac(7), 0, 5, 0);
         s.set_own(mac(7), 1);
-        assert_eq!(s.learn(mac(7), 5, 10), Learned::Fixed);
-        assert_eq!(s.lookup(mac(7), u64::MAX), Some(1));
+        assert_eq!(s.learn(mac(7), 0, 5, 10), Learned::Fixed);
+        assert_eq!(s.lookup(mac(7), 0, u64::MAX), Some(1));
         s.forget_port(1);
-        assert_eq!(s.lookup(mac(7), 10), None);
-        assert_eq!(s.learn(mac(7), 5, 10), Learned::New);
+        assert_eq!(s.lookup(mac(7), 0, 10), None);
+        assert_eq!(s.learn(mac(7), 0, 5, 10), Learned::New);
+    }
+
+    #[test]
+    fn an_address_may_be_elsewhere_in_another_vlan() {
+        let mut s = Switch::new(5, 1000);
+        assert_eq!(s.learn(mac(1), 7, 3, 0), Learned::New);
+        assert_eq!(s.learn(mac(1), 9, 4, 0), Learned::New);
+        assert_eq!((s.lookup(mac(1), 7, 0), s.lookup(mac(1), 9, 0), s.lookup(mac(1), 8, 0)), (Some(3), Some(4), None));
+        s.forget_port(3);
+        assert_eq!((s.lookup(mac(1), 7, 0), s.lookup(mac(1), 9, 0)), (None, Some(4)));
+    }
+
+    #[test]
+    fn an_own_address_is_its_ports_in_every_vlan_whoever_learned_it_before() {
+        let mut s = Switch::new(6, 1000);
+        for vlan in 1..40 {
+            s.learn(mac(7), vlan, 5, 0);
+        }
+        s.set_own(mac(7), 1);
+        for vlan in 0..40 {
+            assert_eq!((s.lookup(mac(7), vlan, 0), s.learn(mac(7), vlan, 5, 0)), (Some(1), Learned::Fixed));
+        }
+        // What was forgotten makes room.
+        for n in 100..100 + PORT_LIMIT {
+            assert_eq!(s.learn(mac(n), 3, 5, 0), Learned::New);
+        }
+    }
+
+    #[test]
+    fn static_addresses_are_among_those_that_a_port_may_have() {
+        let mut s = Switch::new(7, 10);
+        assert!((0..PORT_LIMIT).all(|n| s.set_static(mac(n), 2)));
+        assert!(!s.set_static(mac(500), 2));
+        assert_eq!(s.learn(mac(501), 0, 2, 0), Learned::Full);
+        assert_eq!((s.lookup(mac(3), 77, 1000), s.learn(mac(3), 77, 4, 0)), (Some(2), Learned::Fixed));
+        s.forget_port(2);
+        assert_eq!(s.learn(mac(501), 0, 2, 0), Learned::New);
     }
 
     #[test]
     fn ageing_makes_room_for_new_addresses() {
         let mut s = Switch::new(4, 100_000);
         for n in 0..PORT_LIMIT {
-            s.learn(mac(n), 0, 0);
+            s.learn(mac(n), 0, 0, 0);
         }
-        assert_eq!(s.learn(mac(1000), 0, 99_000), Learned::Full);
+        assert_eq!(s.learn(mac(1000), 0, 0, 99_000), Learned::Full);
         for now in (100_001..200_000).step_by(20) {
             s.age(now);
         }
-        assert_eq!(s.learn(mac(1000), 0, 200_000), Learned::New);
+        assert_eq!(s.learn(mac(1000), 0, 0, 200_000), Learned::New);
     }
 
     proptest! {
@@ -279,27 +365,29 @@ mod tests {
             steps in proptest::collection::vec((0u16..400, 0usize..32, 0u8..20), 1..2000),
         ) {
             let mut s = Switch::new(seed, u64::MAX);
-            let mut model: HashMap<u16, usize> = HashMap::new();
+            let mut model: HashMap<(u16, u16), usize> = HashMap::new();
             for (n, port, what) in steps {
+                // A few addresses in several VLANs, and many in one.
+                let (n, vlan) = if n < 100 { (n % 10, n / 10) } else { (n, 1) };
                 if what == 0 {
                     s.forget_port(port);
                     model.retain(|_, p| *p != port);
                 } else {
                     let full = model.values().filter(|&&p| p == port).count() >= usize::from(PORT_LIMIT);
-                    let wanted = match model.get(&n) {
+                    let wanted = match model.get(&(n, vlan)) {
                         Some(&p) if p == port => Learned::Known,
                         _ if full => Learned::Full,
                         Some(_) => Learned::Moved,
                         None => Learned::New,
                     };
-                    prop_assert_eq!(s.learn(mac(n), port, 0), wanted);
+                    prop_assert_eq!(s.learn(mac(n), vlan, port, 0), wanted);
                     if matches!(wanted, Learned::New | Learned::Moved) {
-                        model.insert(n, port);
+                        model.insert((n, vlan), port);
                     }
                 }
             }
-            for n in 0..400 {
-                prop_assert_eq!(s.lookup(mac(n), 0), model.get(&n).copied());
+            for (n, vlan) in (0..400).flat_map(|n| (0..10).map(move |vlan| (n, vlan))) {
+                prop_assert_eq!(s.lookup(mac(n), vlan, 0), model.get(&(n, vlan)).copied());
             }
         }
     }

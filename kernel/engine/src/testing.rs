@@ -10,7 +10,8 @@ use memory::GuestMemory;
 
 use crate::msix::Interrupt;
 use crate::net;
-use crate::shared::{Deliver, Features, QueueConfig, Shared};
+use crate::policy::Policy;
+use crate::shared::{Deliver, DeviceConfig, Features, QueueConfig, Shared};
 
 /// Where a test guest keeps its rings: one of these areas for each queue.
 pub const RING_AREA: u64 = 0x8000;
@@ -200,8 +201,15 @@ impl Guest {
     /// A guest whose driver has come as far as DRIVER_OK. `number` makes its MAC address and its vectors.
     #[must_use]
     pub fn new(number: u8, features: Features, size: u16, mtu: u16) -> Self {
+        Self::with_rules(number, features, size, mtu, None)
+    }
+
+    /// The same, whose port has rules.
+    #[must_use]
+    pub fn with_rules(number: u8, features: Features, size: u16, mtu: u16, policy: Option<&'static Policy>) -> Self {
         let mac = [2, 0, 0, 0, 0, number];
-        let shared = alloc::boxed::Box::leak(alloc::boxed::Box::new(Shared::new(net::config(mac, mtu, 1))));
+        let device = DeviceConfig { policy, ..net::config(mac, mtu, 1) };
+        let shared = alloc::boxed::Box::leak(alloc::boxed::Box::new(Shared::new(device)));
         let memory = memory::guest::testing::memory(0, MEMORY);
         let mut guest = Self {
             rx: DriverQueue::new(&memory, 0, size, features),
@@ -288,17 +296,29 @@ impl Guest {
         self.tx.add(&buffers).is_some()
     }
 
-    /// Takes a frame that has arrived, put together from its buffers; without its header.
+    /// Takes a frame that has arrived, put together from its buffers; without its header, in which nothing stands.
     pub fn receive(&mut self) -> Option<Vec<u8>> {
+        let (header, bytes) = self.receive_with()?;
+        assert!(header.iter().all(|&b| b == 0), "something of the sender's header came through: {header:?}");
+        Some(bytes)
+    }
+
+    /// As [`Guest::receive`], with the header's part that is about offloads.
+    pub fn receive_with(&mut self) -> Option<([u8; 10], Vec<u8>)> {
         let mut bytes = self.take_buffer()?;
+        let mut taken = 1;
+        // A buffer may be shorter than the header.
+        while bytes.len() < net::HEADER_BYTES {
+            bytes.extend(self.take_buffer().expect("a frame has a header"));
+            taken += 1;
+        }
         let header: Vec<u8> = bytes.drain(..net::HEADER_BYTES).collect();
         let buffers = u16::from_le_bytes([header[10], header[11]]);
-        assert!(header[..10].iter().all(|&b| b == 0), "something of the sender's header came through: {header:?}");
         assert!(buffers == 1 || self.features.contains(Features::NET_MRG_RXBUF));
-        for _ in 1..buffers {
+        for _ in taken..buffers {
             bytes.extend(self.take_buffer().expect("num_buffers buffers are used together"));
         }
-        Some(bytes)
+        Some((*header.first_chunk()?, bytes))
     }
 
     fn take_buffer(&mut self) -> Option<Vec<u8>> {

@@ -285,6 +285,17 @@ impl Mailbox {
         self.outstanding.load(SeqCst) || self.descriptor.outstanding()
     }
 
+    /// Whether anything but virtual posts has come since the last drain: what makes a guest that runs exit.
+    #[must_use]
+    pub fn has_mail(&self) -> bool {
+        self.outstanding.load(SeqCst)
+    }
+
+    /// Has the owner drain before it enters again, whatever was posted. The caller kicks. From any core.
+    pub fn ask_to_look(&self) {
+        self.outstanding.store(true, SeqCst);
+    }
+
     /// Takes everything: vectors go into `apic`, the rest comes back. By the owner only.
     ///
     /// Vectors first, INIT after: a vector that was posted after INIT is lost with the APIC's reset, as it would be on

@@ -216,6 +216,92 @@ fn a_kick_against_halt_is_never_lost() {
     check(Way::Mailbox, true, &[0x31, 0x32]);
 }
 
+/// What becomes of an NMI that arrives in the host, after the mailbox has let the vCPU go and before the guest runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum BackEnd {
+    /// It stays pending from CLGI on, until the guest runs and exits by it (svm/src/world.rs).
+    Svm,
+    /// The handler takes it, and gives the entry up if that was behind the last look at the flag (vmx/src/entry.s).
+    Vmx,
+    /// The handler takes it, and that is all: what must not be.
+    Careless,
+}
+
+/// A core as a kick finds it: a flag, and an NMI that is pending or not.
+struct Kicked {
+    mailbox: Mailbox,
+    flag: AtomicBool,
+    nmi: AtomicBool,
+}
+
+impl Kicked {
+    fn post(&self, vector: u8) {
+        if self.mailbox.post(vector) {
+            self.flag.store(true, SeqCst);
+            self.nmi.swap(true, SeqCst);
+        }
+    }
+
+    /// True: the guest runs.
+    fn enter(&self, back_end: BackEnd) -> bool {
+        let handler = || back_end != BackEnd::Svm && self.nmi.swap(false, SeqCst);
+        handler();
+        if self.flag.load(SeqCst) {
+            self.nmi.swap(false, SeqCst);
+            return false;
+        }
+        let in_window = handler();
+        !(in_window && back_end == BackEnd::Vmx)
+    }
+
+    /// Enters until the guest stays in, and then leaves it if an NMI is pending once the sender is done. Gives what the
+    /// guest got.
+    fn own(&self, back_end: BackEnd, sender: thread::JoinHandle<()>) -> Vec<u8> {
+        let mut guest = Guest::default();
+        loop {
+            self.flag.store(false, SeqCst);
+            let _ = self.mailbox.drain(&mut guest);
+            if !self.mailbox.entering_guest() {
+                continue;
+            }
+            if self.enter(back_end) && !self.nmi.swap(false, SeqCst) {
+                break;
+            }
+            self.mailbox.left_guest();
+        }
+        sender.join().unwrap();
+        if self.nmi.swap(false, SeqCst) {
+            self.mailbox.left_guest();
+            let _ = self.mailbox.drain(&mut guest);
+        }
+        guest.0
+    }
+}
+
+fn kick_against_entry(back_end: BackEnd) {
+    loom::model(move || {
+        let core = Kicked { mailbox: Mailbox::new(), flag: AtomicBool::new(false), nmi: AtomicBool::new(false) };
+        let core = Arc::new(core);
+        let sender = {
+            let core = core.clone();
+            thread::spawn(move || core.post(0x31))
+        };
+        assert_eq!(core.own(back_end, sender), [0x31], "a kick was lost");
+    });
+}
+
+#[test]
+fn a_kick_against_the_entry_of_either_back_end_is_never_lost() {
+    kick_against_entry(BackEnd::Svm);
+    kick_against_entry(BackEnd::Vmx);
+}
+
+#[test]
+#[should_panic = "a kick was lost"]
+fn without_the_window_the_model_finds_the_lost_kick() {
+    kick_against_entry(BackEnd::Careless);
+}
+
 #[test]
 fn an_alarm_is_taken_back_or_rings_but_never_both_and_never_neither() {
     loom::model(|| {

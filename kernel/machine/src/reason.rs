@@ -59,6 +59,9 @@ reasons! {
     ExternalInterrupt = "external-interrupt",
     /// An NMI: another core has work for this vCPU.
     Nmi = "nmi",
+    /// An NMI with nothing in the mailbox itself, for a vCPU whose local APIC the CPU virtualizes: it was to wake the vCPU from a
+    /// HLT that has exited, and the vCPU had woken by itself. What it stood for was posted and costs no exit.
+    LateWake = "late-wake",
     /// The guest became able to take an interrupt that waits for it.
     InterruptWindow = "interrupt-window",
     /// MOV to or from CR8.

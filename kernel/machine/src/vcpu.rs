@@ -274,6 +274,8 @@ pub enum Exit {
     ExternalInterrupt(Option<u8>),
     /// An NMI arrived for the host: a kick from another core.
     Nmi,
+    /// None took place: the core was kicked before the guest was entered.
+    NotEntered,
     /// The guest can take an interrupt now ([`Vcpu::want_interrupt_window`]).
     InterruptWindow,
     /// CPUID.

@@ -103,6 +103,13 @@ impl GuestMemory {
         Self { copier, ..self }
     }
 
+    /// The routine by which [`GuestMemory::copy_from`] copies.
+    #[must_use]
+    #[inline]
+    pub const fn copier(&self) -> Copier {
+        self.copier
+    }
+
     /// Adds a region.
     ///
     /// # Errors

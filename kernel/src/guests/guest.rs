@@ -10,13 +10,22 @@ use super::{
 use crate::{
     arch::{apic, idt, time},
     cores::Core,
-    engines, mem, start, virt,
+    engines, mem,
+    rules::Rules,
+    start, virt,
 };
 use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
-use config::{Completion, Restart};
-use control::{Backoff, Count, Event, ExitCount, GuestState, GuestSummary, Port, StopReason, VcpuCounters};
+use config::{Completion, Offloads, Restart};
+use control::{
+    Backoff, Count, Event, ExitCount, GuestState, GuestSummary, PhysicalRange, Port, StopReason, VcpuCounters,
+};
 use core::sync::atomic::Ordering;
-use engine::{control::Reply, net, schedule::Share, shared::Shared};
+use engine::{
+    control::Reply,
+    net,
+    schedule::Share,
+    shared::{DeviceConfig, Features, Shared},
+};
 use machine::{
     layout,
     machine::{Machine, Settings, Signal, Stop},
@@ -31,14 +40,12 @@ use memory::{
 
 use spin::Mutex;
 
-/// Largest payload of a frame between guests, in bytes.
-const MTU: u16 = 1500;
-
 /// A network device of a guest.
 struct Nic {
     port: usize,
     shared: &'static Shared,
     mac: [u8; 6],
+    rules: Option<Rules>,
 }
 
 /// What a guest has from the moment it is configured.
@@ -78,9 +85,15 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Takes what the guest needs. `port` is the next free port of the switch and is moved on.
-    pub fn new(number: usize, config: config::Guest, cores: Vec<&'static Core>, port: &mut usize) -> Self {
-        let kept = Kept::take(&config, cores.len(), port);
+    /// Takes what the guest needs. `port` is the first of its ports of the switch; `all` is the whole configuration.
+    pub fn new(
+        number: usize,
+        all: &config::Config,
+        config: config::Guest,
+        cores: Vec<&'static Core>,
+        port: usize,
+    ) -> Self {
+        let kept = Kept::take(all, &config, cores.len(), port);
         Self {
             number,
             config,
@@ -165,7 +178,7 @@ impl Guest {
             initrd: initrd.map(start::Module::bytes),
             cmdline: &self.config.cmdline,
             nics: kept.nics.iter().map(|n| n.shared).collect(),
-            interrupts: match virt::resolve(self.config.completion) {
+            interrupts: match self.config.completion {
                 Completion::Direct | Completion::Eli => Interrupts::Owned,
                 Completion::Posted => Interrupts::Virtualized,
                 Completion::Auto | Completion::Inject => Interrupts::Emulated,
@@ -331,11 +344,15 @@ impl Guest {
 
     /// For `list`.
     pub fn summary(&self) -> GuestSummary {
+        let regions = self.kept.as_ref().into_iter().flat_map(|kept| kept.memory.regions());
         GuestSummary {
             name: self.config.name.clone(),
             state: self.state,
             cores: self.cores.iter().map(|c| c.index as u64).collect(),
             memory: self.config.memory,
+            regions: regions
+                .map(|r| PhysicalRange { start: r.host.expose_provenance() as u64, bytes: r.size })
+                .collect(),
             reason: self.reason,
         }
     }
@@ -405,7 +422,17 @@ impl Nic {
             "tx_bad_length",
             "tx_bad_header",
             "tx_bad_source",
+            "tx_spoofed_mac",
+            "tx_spoofed_address",
+            "tx_unreadable",
+            "tx_vlan",
+            "tx_denied",
+            "tx_limited",
+            "tx_storm",
             "tx_no_destination",
+            "rx_denied",
+            "rx_limited",
+            "rx_unreadable",
             "rx_no_buffer",
             "rx_too_large",
             "rx_not_running",
@@ -418,17 +445,21 @@ impl Nic {
             tx_packets: c.tx_packets.get(),
             tx_bytes: c.tx_bytes.get(),
             drops: counts(c.iter().filter(|(name, _)| drop_causes.contains(name))),
+            checksums: c.rx_checksums.get(),
+            segments: c.rx_segments.get(),
             interrupts: c.interrupts.get(),
             kicks: c.kicks.get(),
             arms: c.arms.get(),
             polls: c.polls.get(),
+            commands: c.commands.get(),
             ring_errors: c.faults.get(),
+            stages: self.rules.iter().flat_map(Rules::counters).collect(),
         }
     }
 }
 
 impl Kept {
-    fn take(config: &config::Guest, vcpus: usize, port: &mut usize) -> Result<Self, String> {
+    fn take(all: &config::Config, config: &config::Guest, vcpus: usize, port: usize) -> Result<Self, String> {
         let before = mem::used();
         let at = mem::FRAMES.lock().guest(config.memory).map_err(|e| format!("its memory: {e}"))?;
         let (low, high) = layout::memory_split(config.memory);
@@ -451,14 +482,20 @@ impl Kept {
             None
         };
         let mut nics = Vec::new();
-        for n in &config.nets {
-            if *port >= engine::backend::MAX_PORTS {
+        for (n, port) in config.nets.iter().zip(port..) {
+            if port >= engine::backend::MAX_PORTS {
                 return Err(format!("the switch has {} ports and all are taken", engine::backend::MAX_PORTS));
             }
             let mac = n.mac.0;
-            let shared = Box::leak(Box::new(Shared::new(net::config(mac, MTU, n.queues))));
-            nics.push(Nic { port: *port, shared, mac });
-            *port += 1;
+            let rules = Rules::of_guest(all, n);
+            let mut device =
+                DeviceConfig { policy: rules.as_ref().map(|r| r.policy), ..net::config(mac, n.mtu, n.queues) };
+            device.features.remove(match n.offloads {
+                Offloads::Segmentation => Features::empty(),
+                Offloads::Checksum => Features::NET_SEGMENTATION,
+                Offloads::None => Features::NET_SEGMENTATION | Features::NET_CHECKSUM,
+            });
+            nics.push(Nic { port, shared: Box::leak(Box::new(Shared::new(device))), mac, rules });
         }
         let vcpus = (0..vcpus).map(|_| vcpu::Kept::take()).collect::<Result<_, _>>()?;
         Ok(Self { memory, nested_root, shadow, nics, vcpus, bytes: mem::used() - before })

@@ -36,10 +36,12 @@ impl Guests {
     /// missing is there, does not start, and says why.
     pub fn new(config: &Config, plan: &Plan) -> Self {
         let memory_without_guests = mem::used();
-        let mut port = 0;
+        let mut next = 0;
         let guests = config.guests.iter().zip(&plan.guests).enumerate().map(|(number, (c, cores))| {
             let cores = cores.iter().filter_map(|&i| cores::get(i as usize)).collect();
-            Guest::new(number, c.clone(), cores, &mut port)
+            let port = next;
+            next += c.nets.len();
+            Guest::new(number, config, c.clone(), cores, port)
         });
         Self {
             guests: guests.collect(),

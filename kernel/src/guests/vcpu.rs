@@ -139,7 +139,7 @@ impl WithVcpu for Life<'_> {
                         Exit::ExternalInterrupt(None) if emulated => idt::take_pending(),
                         Exit::ExternalInterrupt(Some(vector)) => idt::acknowledged(vector),
                         // On VT-x the exit is all there is of the NMI; the handler never runs.
-                        Exit::Nmi => crate::panic::park_if_panicking(),
+                        Exit::Nmi | Exit::NotEntered => crate::panic::park_if_panicking(),
                         _ => {}
                     }
                     match machine.handle(exit, vcpu, &mut context, &self) {

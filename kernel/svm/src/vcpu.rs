@@ -53,7 +53,7 @@ impl SvmVcpu {
     /// A vCPU that is yet to be [`reset`](Vcpu::reset).
     ///
     /// `nested_root` is the physical address of the nested tables' root. `kick` is looked at right before each
-    /// entry and never written here: while it is set, [`run`](Vcpu::run) returns [`Exit::Nmi`] without entering.
+    /// entry and never written here: while it is set, [`run`](Vcpu::run) returns [`Exit::NotEntered`].
     ///
     /// # Safety
     /// [`crate::enable`] ran on the core that will use the vCPU, with these `capabilities`; no other core uses it.
@@ -114,7 +114,7 @@ impl SvmVcpu {
             guest.save.rflags &= !RFLAGS_TF; // still before the IRET: the flag is not the guest's
         }
         if !entered {
-            return Some(Exit::Nmi);
+            return Some(Exit::NotEntered);
         }
         self.asids.entered();
         (gprs.rax, gprs.rsp) = (guest.save.rax, guest.save.rsp);

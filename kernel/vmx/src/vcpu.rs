@@ -47,7 +47,7 @@ pub struct Parts<'a> {
     /// Tag of its translations: not 0, and no other vCPU's on this core.
     pub vpid: u16,
     /// "Come out": set by other cores before they send the NMI. Read at each entry, never written here: whoever handles
-    /// [`Exit::Nmi`] clears it before looking for what was wanted.
+    /// [`Exit::NotEntered`] or [`Exit::Nmi`] clears it before looking for what was wanted.
     pub kick: &'static AtomicBool,
     /// This CPU's.
     pub capabilities: &'a Capabilities,
@@ -385,7 +385,7 @@ impl Trait for Vcpu {
             // SAFETY: `new` and `reset` have made the VMCS current and its host state complete; `launched` follows below.
             match unsafe { entry::enter(&mut self.gprs, self.launched, self.kick) } {
                 entry::Outcome::Exited => {}
-                entry::Outcome::Aborted => return Exit::Nmi,
+                entry::Outcome::Aborted => return Exit::NotEntered,
                 entry::Outcome::Failed => return failure::instruction(&self.vmcs),
             }
             self.rsp = self.vmcs.read(GUEST_RSP);

@@ -1,4 +1,4 @@
-//! `cargo mk bench switch`: instructions of the engine for a frame from one guest to another, the copy routine left out.
+//! `cargo mk bench switch --instructions`: instructions of the engine for a frame from one guest to another, the copy routine left out.
 
 use anyhow::{Result, bail};
 
@@ -10,7 +10,7 @@ const FRAMES: u64 = 64 * 64;
 /// What it should be, whatever the size.
 const AIM: f64 = 150.0;
 /// Bytes of a frame, and what it was when this was last changed.
-const KEPT: [(u32, f64); 2] = [(60, 1374.7), (1500, 1500.7)];
+const KEPT: [(u32, f64); 2] = [(60, 163.7), (1500, 164.1)];
 /// What is above the kept value by more is an error.
 const TOLERANCE: f64 = 1.02;
 

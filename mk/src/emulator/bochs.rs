@@ -48,7 +48,7 @@ pub fn start(run: &Run<'_>) -> Result<Started> {
 }
 
 fn bochsrc(run: &Run<'_>, port: u16) -> String {
-    let Run { setup, folder, disc } = run;
+    let Run { setup, folder, disc, .. } = run;
     let share = paths::tree().join("usr/share");
     let share = share.display();
     let folder = folder.display();

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use scenarios::machine::HOST_ADDRESS;
+use scenarios::machine::{HOST_ADDRESS, Uplink};
 
-use super::{Process, Run};
+use super::{Process, Run, nic};
 use crate::{paths, tools};
 
 /// Writing here ends QEMU (isa-debug-exit): the agreed last deed of sidecore on QEMU.
@@ -51,7 +51,10 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
     };
     command.args(["-chardev", &first, "-serial", "chardev:com1"]);
     command.args(["-chardev", &format!("socket,id=com2,path={}", socket.0.display()), "-serial", "chardev:com2"]);
-    if setup.uplink {
+    if let Some(socket) = run.nic {
+        nic::connect(&mut command, socket, setup.memory_mib);
+    }
+    if setup.uplink == Uplink::Virtio {
         command.args(["-netdev", &format!("user,id=up,net=10.0.0.0/24,host={HOST_ADDRESS},dhcpstart=10.0.0.200")]);
         command.args(["-device", "virtio-net-pci,netdev=up,disable-legacy=on"]);
     }

@@ -9,4 +9,6 @@
 #[path = "../../../drivers/x520/tests/on_model/bench.rs"]
 #[allow(dead_code, missing_docs, reason = "what the driver's other tests need")]
 mod bench;
+pub mod conversation;
+mod input;
 pub mod x520;

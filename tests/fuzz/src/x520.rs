@@ -4,14 +4,18 @@
 
 use std::collections::VecDeque;
 
-use x520::nic::{Nic, Outcome, Outgoing, Segment};
-use x520::{Status, X520};
+use x520::nic::{Nic, Offload, Outcome, Outgoing, PartialChecksum, Segment};
+use x520::{Filter, Status, Steered, Steering, X520};
+use x520_model::memory::Access;
 use x520_model::{Diagnostic, Faults};
 
-use crate::bench::{Bench, Port, frame, small};
+use crate::bench::{Bench, OWN, Port, frame, packet, small};
+use crate::input::Input;
 
 /// Steps of one run at most: a run is short, and many are made.
 const MOST_STEPS: usize = 160;
+/// Frames to here have a receive queue of their own if addresses are steered.
+const GUEST: [u8; 6] = [2, 0, 0, 0, 1, 1];
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -21,11 +25,21 @@ enum Step {
         pieces: Vec<u16>,
         count: u8,
     },
+    /// TCP or UDP with work for the device.
+    Offload {
+        queue: u16,
+        v4: bool,
+        tcp: bool,
+        len: usize,
+        mss: Option<u16>,
+        vlan: Option<u16>,
+    },
     Flush(u16),
     Reclaim(u16),
     Deliver {
         len: usize,
         count: u8,
+        guest: bool,
     },
     Damaged,
     Receive {
@@ -38,59 +52,59 @@ enum Step {
     Fault(u8),
     /// Takes a pending segment's memory away.
     Revoke,
+    /// Takes the rings and buffers away.
+    RevokeOwn,
+    /// Lets other frames in.
+    Filter(u8),
     Heal,
     Restart,
 }
 
-/// Numbers out of the input; 0 when it has ended.
-struct Input<'a>(&'a [u8]);
-
-impl Input<'_> {
-    fn byte(&mut self) -> u8 {
-        let Some((first, rest)) = self.0.split_first() else { return 0 };
-        self.0 = rest;
-        *first
+/// The next step. What drivers do all the time is more likely than what breaks them.
+fn step(input: &mut Input<'_>) -> Option<Step> {
+    if input.is_empty() {
+        return None;
     }
-
-    /// From `low` up to, not including, `high`.
-    fn within(&mut self, low: u64, high: u64) -> u64 {
-        let value = u64::from(u16::from_le_bytes([self.byte(), self.byte()]));
-        low + value * (high - low) / 0x1_0000
-    }
-
-    fn queue(&mut self) -> u16 {
-        u16::from(self.byte() & 1)
-    }
-
-    /// The next step. What drivers do all the time is more likely than what breaks them.
-    fn step(&mut self) -> Option<Step> {
-        if self.0.is_empty() {
-            return None;
+    Some(match input.byte() % 48 {
+        0..6 => {
+            let (queue, header) = (queue(input), input.within(0, 129) as usize);
+            let pieces = (0..input.byte() % 5).map(|_| input.within(1, 700) as u16).collect();
+            Step::Send { queue, header, pieces, count: input.within(1, 20) as u8 }
         }
-        Some(match self.byte() % 46 {
-            0..8 => {
-                let (queue, header) = (self.queue(), self.within(0, 129) as usize);
-                let pieces = (0..self.byte() % 5).map(|_| self.within(1, 700) as u16).collect();
-                Step::Send { queue, header, pieces, count: self.within(1, 20) as u8 }
-            }
-            8..12 => Step::Flush(self.queue()),
-            12..16 => Step::Reclaim(self.queue()),
-            16..20 => Step::Deliver { len: self.within(55, 2600) as usize, count: self.within(1, 40) as u8 },
-            20 => Step::Damaged,
-            21..27 => Step::Receive { queue: self.queue(), budget: self.within(1, 50) as u32 },
-            27..35 => Step::Run,
-            35..41 => Step::Pass(match self.byte() % 3 {
-                0 => self.within(1, 2_000),
-                1 => self.within(10_000, 100_000),
-                _ => 1_100_000,
-            }),
-            41 => Step::Cable(self.byte() & 1 == 1),
-            42 => Step::Fault(self.byte() % 8),
-            43 => Step::Revoke,
-            44 => Step::Restart,
-            _ => Step::Heal,
-        })
-    }
+        6..8 => {
+            let (queue, bits) = (queue(input), input.byte());
+            let mss = (bits & 4 != 0).then(|| input.within(1, 2600) as u16);
+            let vlan = (bits & 8 != 0).then(|| input.within(0, 3) as u16);
+            let (v4, tcp, len) = (bits & 1 != 0, bits & 2 != 0, input.within(1, 9000) as usize);
+            Step::Offload { queue, v4, tcp, len, mss, vlan }
+        }
+        8..12 => Step::Flush(queue(input)),
+        12..16 => Step::Reclaim(queue(input)),
+        16..20 => {
+            let (len, count) = (input.within(55, 2600) as usize, input.within(1, 40) as u8);
+            Step::Deliver { len, count, guest: input.flag() }
+        }
+        20 => Step::Damaged,
+        21..27 => Step::Receive { queue: queue(input), budget: input.within(1, 50) as u32 },
+        27..35 => Step::Run,
+        35..41 => Step::Pass(match input.byte() % 3 {
+            0 => input.within(1, 2_000),
+            1 => input.within(10_000, 100_000),
+            _ => 1_100_000,
+        }),
+        41 => Step::Cable(input.byte() & 1 == 1),
+        42 => Step::Fault(input.byte() % 8),
+        43 => Step::Revoke,
+        44 => Step::Restart,
+        45 => Step::RevokeOwn,
+        46 => Step::Filter(input.byte()),
+        _ => Step::Heal,
+    })
+}
+
+/// One of the two queues.
+fn queue(input: &mut Input<'_>) -> u16 {
+    u16::from(input.flag())
 }
 
 /// The books.
@@ -103,15 +117,17 @@ struct Books {
     dropped: u64,
     came: u64,
     serial: u32,
-    /// The serial of the last frame that came.
-    last: u32,
+    /// The serial of the last frame that came, by queue.
+    last: [u32; 2],
+    steering: Steering,
 }
 
 impl Books {
-    fn new() -> Self {
-        let config = x520::Config { receive_queues: 2, transmit_queues: 2, max_frame: 2500, ..small() };
-        let b = Bench::up(config);
-        Self { b, next: 0, out: Default::default(), sent: 0, dropped: 0, came: 0, serial: 0, last: 0 }
+    fn new(steering: Steering) -> Self {
+        let config = x520::Config { receive_queues: 2, transmit_queues: 2, max_frame: 2500, steering, ..small() };
+        let mut b = Bench::with(config, filter(0), x520_model::Config::default());
+        b.until_up();
+        Self { b, next: 0, out: Default::default(), sent: 0, dropped: 0, came: 0, serial: 0, last: [0; 2], steering }
     }
 
     fn nic(&mut self) -> &mut X520<Port, u64> {
@@ -121,7 +137,21 @@ impl Books {
     fn send(&mut self, queue: u16, header: usize, pieces: &[u16]) {
         let bytes = frame(header.max(14), 1);
         let segments: Vec<_> = pieces.iter().map(|n| self.b.payload(&vec![7; usize::from(*n)])).collect();
-        let out = Outgoing { header: &bytes[..header], segments: &segments, offload: Default::default() };
+        self.hand_over(queue, &bytes[..header], segments, Offload::default());
+    }
+
+    fn send_offload(&mut self, step: &Step) {
+        let Step::Offload { queue, v4, tcp, len, mss, vlan } = *step else { return };
+        let start = if v4 { 34 } else { 54 };
+        let header = usize::from(start) + if tcp { 20 } else { 8 };
+        let bytes = packet(v4, tcp, (1, 2), &vec![7; len], true);
+        let segments = vec![self.b.payload(&bytes[header..])];
+        let checksum = Some(PartialChecksum { start, offset: if tcp { 16 } else { 6 } });
+        self.hand_over(queue, &bytes[..header], segments, Offload { checksum, mss, vlan });
+    }
+
+    fn hand_over(&mut self, queue: u16, header: &[u8], segments: Vec<Segment>, offload: Offload) {
+        let out = Outgoing { header, segments: &segments, offload };
         let token = self.next;
         match self.nic().transmit(queue, &out, token) {
             Ok(()) => {
@@ -156,27 +186,27 @@ impl Books {
         }
     }
 
-    fn deliver(&mut self, len: usize, count: u8) {
+    fn deliver(&mut self, len: usize, count: u8, guest: bool) {
         for _ in 0..count {
             self.serial += 1;
-            let mut f = frame(len, self.serial as u8);
-            f[14..18].copy_from_slice(&self.serial.to_be_bytes());
-            self.b.deliver(&f);
+            self.b.deliver(&incoming(len, self.serial, if guest { GUEST } else { OWN }));
         }
     }
 
     fn receive(&mut self, queue: u16, budget: u32) {
-        let (mut last, mut came) = (self.last, 0);
+        let (mut last, mut came, steering) = (self.last[usize::from(queue)], 0, self.steering);
         self.nic().receive(queue, budget, |f| {
             let bytes = f.pieces.concat();
             let serial = u32::from_be_bytes(bytes[14..18].try_into().unwrap());
-            let mut expected = frame(bytes.len(), serial as u8);
-            expected[14..18].copy_from_slice(&serial.to_be_bytes());
+            let guest = bytes[..6] == GUEST;
+            let expected = incoming(bytes.len(), serial, if guest { GUEST } else { OWN });
             assert_eq!(bytes, expected, "a frame comes whole and unchanged");
             assert!(serial > last, "{serial} after {last}: frames come once and in order");
+            // No frame is IP, so there are no flows to be spread.
+            assert!(queue == 0 || guest && steering == Steering::Addresses, "by the first queue");
             (last, came) = (serial, came + 1);
         });
-        (self.last, self.came) = (last, self.came + came);
+        (self.last[usize::from(queue)], self.came) = (last, self.came + came);
     }
 
     fn take(&mut self, step: &Step) {
@@ -184,9 +214,10 @@ impl Books {
             Step::Send { queue, header, pieces, count } => {
                 (0..*count).for_each(|_| self.send(*queue, *header, pieces));
             }
+            Step::Offload { .. } => self.send_offload(step),
             Step::Flush(queue) => self.nic().flush(*queue),
             Step::Reclaim(queue) => self.reclaim(*queue),
-            Step::Deliver { len, count } => self.deliver(*len, *count),
+            Step::Deliver { len, count, guest } => self.deliver(*len, *count, *guest),
             Step::Damaged => self.b.model.borrow_mut().deliver_damaged(&frame(100, 0)),
             Step::Receive { queue, budget } => self.receive(*queue, *budget),
             Step::Run => self.b.run(),
@@ -210,7 +241,9 @@ impl Books {
                     self.b.memory.revoke(s.address(), 1);
                 }
             }
-            Step::Heal => self.b.model.borrow_mut().faults = Faults::default(),
+            Step::RevokeOwn => self.b.memory.revoke(self.b.own.bus, self.b.own.len),
+            Step::Filter(kind) => self.nic().set_filter(filter(*kind)),
+            Step::Heal => self.heal(),
             Step::Restart => {
                 let now = self.b.now;
                 self.nic().restart(now);
@@ -221,12 +254,24 @@ impl Books {
         assert_eq!(self.next, self.sent + self.dropped + out as u64);
     }
 
+    fn heal(&mut self) {
+        self.b.model.borrow_mut().faults = Faults::default();
+        self.b.memory.grant(self.b.own.bus, self.b.own.len, Access::ReadWrite);
+    }
+
     /// With all faults gone, everything comes back and the device works.
     fn settle(&mut self) {
-        self.b.model.borrow_mut().faults = Faults::default();
+        self.heal();
         self.b.model.borrow_mut().set_cable(true);
-        for _ in 0..3_000 {
+        self.nic().set_filter(filter(0));
+        for millisecond in 0..3_000 {
             self.b.pass(1_000);
+            // Traffic goes on: a receive queue that has failed is known by the frames that are missed.
+            if millisecond % 100 == 0 {
+                self.deliver(60, 1, false);
+                self.deliver(60, 1, true);
+            }
+            self.b.run();
             for queue in 0..2 {
                 self.receive(queue, 1_000);
                 self.nic().flush(queue);
@@ -241,11 +286,17 @@ impl Books {
         }
         assert_eq!(self.out.iter().map(|q| q.len()).sum::<usize>(), 0, "every token is back");
         self.b.until_up();
+        self.b.run();
+        (0..2).for_each(|queue| self.receive(queue, 1_000));
         let came = self.came;
-        self.deliver(100, 5);
+        self.deliver(100, 5, false);
+        self.deliver(100, 5, true);
         self.b.run();
         self.receive(0, 10);
-        assert_eq!(self.came, came + 5, "it receives");
+        let by_first = if self.steering == Steering::Addresses { 5 } else { 10 };
+        assert_eq!(self.came, came + by_first, "it receives");
+        self.receive(1, 10);
+        assert_eq!(self.came, came + 10, "by the other queue too");
         let sent = self.sent;
         while self.b.model.borrow_mut().take_sent().is_some() {}
         for queue in 0..2 {
@@ -259,9 +310,29 @@ impl Books {
     }
 }
 
-/// What faults alone explain.
-fn excused(d: &Diagnostic, revoked: bool, hung: bool) -> bool {
+/// A frame from the wire.
+fn incoming(len: usize, serial: u32, to: [u8; 6]) -> Vec<u8> {
+    let mut f = frame(len, serial as u8);
+    f[..6].copy_from_slice(&to);
+    f[14..18].copy_from_slice(&serial.to_be_bytes());
+    f
+}
+
+/// What is let in; 0: what `deliver` sends.
+fn filter(kind: u8) -> Filter {
+    let steered = vec![Steered { address: GUEST, queue: 1 }];
+    match kind % 4 {
+        0 => Filter { broadcast: true, steered, ..Filter::default() },
+        1 => Filter::default(),
+        2 => Filter::all(),
+        _ => Filter { steered, vlans: Some(vec![5]), ..Filter::default() },
+    }
+}
+
+/// What faults alone explain. `own`: the driver's own memory, if it was taken away.
+fn excused(d: &Diagnostic, revoked: bool, own: Option<core::ops::Range<u64>>, hung: bool) -> bool {
     match d {
+        Diagnostic::NotGranted { address, .. } if own.as_ref().is_some_and(|own| own.contains(address)) => true,
         Diagnostic::NotGranted { write: false, .. } => revoked,
         // A reset that hangs, or ends while the driver looks, is looked at.
         Diagnostic::AccessDuringReset { .. } => hung,
@@ -274,9 +345,10 @@ fn excused(d: &Diagnostic, revoked: bool, hung: bool) -> bool {
 /// # Panics
 /// The driver is wrong.
 pub fn run(bytes: &[u8]) {
-    let mut input = Input(bytes);
-    let steps: Vec<Step> = std::iter::from_fn(|| input.step()).take(MOST_STEPS).collect();
-    let mut books = Books::new();
+    let mut input = Input::new(bytes);
+    let steering = if input.flag() { Steering::Addresses } else { Steering::Flows };
+    let steps: Vec<Step> = std::iter::from_fn(|| step(&mut input)).take(MOST_STEPS).collect();
+    let mut books = Books::new(steering);
     for step in &steps {
         books.take(step);
     }
@@ -284,7 +356,11 @@ pub fn run(bytes: &[u8]) {
     let revoked = steps.iter().any(|s| matches!(s, Step::Revoke));
     let hung = steps.iter().any(|s| matches!(s, Step::Fault(3)));
     let diagnostics = books.b.model.borrow_mut().take_diagnostics();
-    let bad: Vec<_> = diagnostics.iter().filter(|d| !excused(d, revoked, hung)).collect();
+    let own = steps.iter().any(|s| matches!(s, Step::RevokeOwn)).then(|| {
+        let own = &books.b.own;
+        own.bus..own.bus + own.len as u64
+    });
+    let bad: Vec<_> = diagnostics.iter().filter(|d| !excused(d, revoked, own.clone(), hung)).collect();
     assert!(bad.is_empty(), "{bad:?} after {steps:?}");
 }
 

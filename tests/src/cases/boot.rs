@@ -7,6 +7,7 @@ use control::{Command, Event, GuestState, ReportKind, StopReason, Virtualization
 
 use crate::guests::{Guest, config_text, server, with_config};
 use crate::machine::{Content, Platform};
+use crate::modes;
 use crate::scenario::{Context, EVERYWHERE, QEMU, Scenario, seconds};
 use crate::session::Session;
 
@@ -15,6 +16,11 @@ pub fn list() -> Vec<Scenario> {
     let scenario = |name, about, run| Scenario { name, about, platforms: EVERYWHERE, slow_on_bochs: false, run };
     vec![
         scenario("boot-report", "says what the machine has, and starts all of its cores", boot_report),
+        scenario(
+            "completion-auto",
+            "`auto` is the best way there is, with the reason; one asked for by name that there is not is an error",
+            completion_auto,
+        ),
         scenario(
             "bad-config",
             "ten mistakes in sidecore.toml: ten messages with line and value; the rest runs",
@@ -56,6 +62,39 @@ fn boot_report(context: &mut Context<'_>) -> Result<()> {
     let console = session.console()?;
     let shown = entries.iter().filter(|(_, text)| console.contains(text.as_str())).count();
     context.figures.exactly("sentences that are on COM1 too", shown, entries.len())?;
+    session.shut_down()?;
+    Ok(())
+}
+
+fn completion_auto(context: &mut Context<'_>) -> Result<()> {
+    // Posted interrupts are VT-x's.
+    let best = modes::best(context.platform()).name;
+    let refused = usize::from(best != "posted");
+    let named = Guest::new(2).completion("posted").then("wait");
+    let mut session = context.boot(&server("completion-auto", &[Guest::new(1).then("wait"), named]))?;
+    session.result("a", "up", seconds(120))?;
+    session.ask(Command::Report, seconds(20))?;
+    let entries = reports(&mut session);
+    let decided = |words: &str| {
+        entries.iter().filter(|(kind, text)| *kind == ReportKind::Decision && text.contains(words)).count()
+    };
+    let figures = &mut context.figures;
+    figures.exactly("decisions for the best way", decided(&format!("completions are by {best}, unless")), 1)?;
+    figures.exactly(
+        "of these with a reason against posted",
+        decided("not by posted: posted interrupts are VT-x's"),
+        refused,
+    )?;
+    figures.exactly(
+        "guests that get it",
+        decided(&format!("guest a: 96 MiB, vCPUs on cores [2], completions by {best}")),
+        1,
+    )?;
+    let errors = |event: &&Event| matches!(event, Event::ConfigError { value, .. } if value.contains("posted"));
+    let errors = session.unread().iter().filter(errors).count();
+    figures.exactly("errors for the way that was asked for by name", errors, refused)?;
+    let ran = running(&mut session)?;
+    context.figures.exactly("guests that run", ran, 2 - refused)?;
     session.shut_down()?;
     Ok(())
 }

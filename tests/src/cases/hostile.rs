@@ -4,6 +4,8 @@ use anyhow::{Result, ensure};
 use control::{Command, GuestState, StopReason};
 
 use super::network::number;
+use crate::costs::Costs;
+use crate::machine::Platform;
 use crate::modes;
 use crate::probes::{Probe, act, server};
 use crate::scenario::{Context, EVERYWHERE, Scenario, seconds};
@@ -19,13 +21,23 @@ const REQUESTS_ON_BOCHS: u64 = 300;
 
 /// These scenarios.
 pub fn list() -> Vec<Scenario> {
-    vec![Scenario {
-        name: "hostile",
-        about: "guests flood their ICR, move and rewrite their IDT, mask MSI-X, raise their TPR, loop in #DB: their neighbours lose nothing",
-        platforms: EVERYWHERE,
-        slow_on_bochs: true,
-        run: hostile,
-    }]
+    vec![
+        Scenario {
+            name: "hostile",
+            about: "guests flood their ICR, move and rewrite their IDT, mask MSI-X, raise their TPR, loop in #DB: their neighbours lose nothing",
+            platforms: EVERYWHERE,
+            slow_on_bochs: true,
+            run: hostile,
+        },
+        Scenario {
+            name: "hostile-alignment",
+            about: "a guest loops in #AC with interrupts closed: its neighbours lose nothing, and it can be killed",
+            // QEMU's translator does not check alignment.
+            platforms: &[Platform::Kvm, Platform::Bochs],
+            slow_on_bochs: true,
+            run: alignment,
+        },
+    ]
 }
 
 fn hostile(context: &mut Context<'_>) -> Result<()> {
@@ -75,6 +87,29 @@ fn hostile(context: &mut Context<'_>) -> Result<()> {
         session.ask(Command::Kill(abuser.name()), seconds(20))?;
         let reason = session.state(&abuser.name(), GuestState::Stopped, seconds(60))?;
         ensure!(reason == Some(StopReason::Killed), "{mode}: the stuck guest ended by {reason:?}");
+        session.shut_down()?;
+    }
+    Ok(())
+}
+
+fn alignment(context: &mut Context<'_>) -> Result<()> {
+    let requests = context.times(REQUESTS, REQUESTS_ON_BOCHS);
+    for mode in modes::completions(context.platform()) {
+        let mode = mode.name;
+        let looping = Probe::new(3, mode, "misaligned");
+        let client = Probe::new(2, mode, &format!("requests:{requests}")).peer(1);
+        let probes = [Probe::new(1, mode, "serve"), client.clone(), looping.clone()];
+        let mut session = context.boot(&server("hostile-alignment", &probes))?;
+        session.result(&looping.name(), "stick", seconds(60))?;
+        let (answered, counters) = act(&mut session, &client.name(), "requests")?;
+        let figures = &mut context.figures;
+        figures.exactly(&format!("{mode}: neighbour's requests answered"), number(&answered, "count")?, requests)?;
+        // It did loop meanwhile, and each round exited.
+        let costs = Costs::between(&counters, &looping.name())?;
+        figures.at_least(&format!("{mode}: exceptions of the guest that loops"), costs.exits_for("exception"), 100)?;
+        session.ask(Command::Kill(looping.name()), seconds(20))?;
+        let reason = session.state(&looping.name(), GuestState::Stopped, seconds(60))?;
+        ensure!(reason == Some(StopReason::Killed), "{mode}: the guest that loops ended by {reason:?}");
         session.shut_down()?;
     }
     Ok(())

@@ -29,8 +29,8 @@ pub fn list() -> Vec<Scenario> {
     ]
 }
 
-const A: Setup = Setup { name: "a", number: 1, cpus: 1, options: "" };
-const B: Setup = Setup { name: "b", number: 2, cpus: 1, options: "" };
+const A: Setup = Setup { name: "a", number: 1, cpus: 1, memory_mib: 384, reboots: false, options: "" };
+const B: Setup = Setup { name: "b", number: 2, cpus: 1, memory_mib: 384, reboots: false, options: "" };
 
 /// The tests of `ethtool -t`: registers, EEPROM, interrupt, loopback, link.
 const SELF_TESTS: u64 = 5;
@@ -49,7 +49,7 @@ fn nobody_complains(context: &mut Context<'_>, machine: &mut Linux, excused: &st
     let warnings = log["driver"].as_u64().with_context(|| format!("no count in {log}"))?;
     ensure!(warnings == 0, "ixgbe warned: {}", log["first"]);
     context.figures.exactly("warnings of the driver", warnings, 0)?;
-    let complaints: BTreeSet<String> = machine.complaints()?.into_iter().collect();
+    let complaints: BTreeSet<String> = machine.nic.complaints()?.into_iter().collect();
     ensure!(complaints.is_empty(), "the device has something against ixgbe: {complaints:#?}");
     context.figures.exactly("complaints of the device", complaints.len(), 0)
 }
@@ -70,9 +70,9 @@ fn probe(context: &mut Context<'_>) -> Result<()> {
     let flaps = if context.full { 20 } else { 3 };
     let mut back = 0.0;
     for _ in 0..flaps {
-        a.cable(false)?;
+        a.nic.cable(false)?;
         a.ask("carrier:off", seconds(20))?;
-        a.cable(true)?;
+        a.nic.cable(true)?;
         back += a.number("carrier:on", "up", seconds(20))?;
         a.ask("link:down", seconds(20))?;
         a.ask("link:up", seconds(20))?;
@@ -130,9 +130,9 @@ fn traffic(context: &mut Context<'_>) -> Result<()> {
     if let [(a_sent, a_got), (b_sent, b_got)] = wires[..] {
         context.figures.exactly("frames lost between the two", a_sent.abs_diff(b_got) + b_sent.abs_diff(a_got), 0)?;
     }
-    b.cable(false)?;
+    b.nic.cable(false)?;
     b.ask("carrier:off", seconds(20))?;
-    b.cable(true)?;
+    b.nic.cable(true)?;
     b.ask("carrier:on", seconds(20))?;
     context.figures.exactly("pings answered after a flap", b.number("ping:20", "received", seconds(60))?, 20)
 }
@@ -150,10 +150,10 @@ fn transferred(context: &mut Context<'_>, tcp: &Value, minimum: u64) -> Result<(
 /// that came.
 fn same_as_on_the_wire(context: &mut Context<'_>, machine: &mut Linux, setup: &Setup) -> Result<(usize, usize)> {
     // Nothing may pass between the two looks.
-    let (mut stats, mut wire) = (machine.ask("stats", seconds(20))?, machine.wire()?);
+    let (mut stats, mut wire) = (machine.ask("stats", seconds(20))?, machine.nic.wire()?);
     for _ in 0..10 {
-        (stats, wire) = (machine.ask("stats", seconds(20))?, machine.wire()?);
-        if machine.wire()?.len() == wire.len() && machine.ask("stats", seconds(20))? == stats {
+        (stats, wire) = (machine.ask("stats", seconds(20))?, machine.nic.wire()?);
+        if machine.nic.wire()?.len() == wire.len() && machine.ask("stats", seconds(20))? == stats {
             break;
         }
     }

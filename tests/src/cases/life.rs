@@ -2,8 +2,8 @@
 
 use anyhow::{Result, ensure};
 use control::{Command, GuestState, StopReason};
-use serde_json::Value;
 
+use super::completions;
 use super::network::number;
 use crate::guests::{Guest, server};
 use crate::scenario::{Context, EVERYWHERE, Scenario, seconds};
@@ -27,25 +27,8 @@ pub fn list() -> Vec<Scenario> {
     ]
 }
 
-/// Clock ticks that each CPU of a guest was given.
-fn ticks(result: &Value) -> Vec<u64> {
-    result["ticks"].as_array().map(|list| list.iter().filter_map(Value::as_u64).collect()).unwrap_or_default()
-}
-
 fn smp_guest(context: &mut Context<'_>) -> Result<()> {
-    let guest = Guest::new(1).vcpus(2).then("smp:2").then("wait");
-    let mut session = context.boot(&server("smp-guest", &[guest]))?;
-    for (step, cpus) in [("both", 2), ("offline", 1), ("online", 2)] {
-        let result = session.result("a", "smp", seconds(180))?;
-        ensure!(result["step"] == step, "expected the step {step:?}, got {result}");
-        context.figures.exactly(&format!("{step}: CPUs"), number(&result, "cpus")?, cpus)?;
-        let ticks = ticks(&result);
-        context.figures.exactly(&format!("{step}: CPUs with a count"), ticks.len(), cpus)?;
-        for (cpu, ticks) in ticks.into_iter().enumerate() {
-            context.figures.at_least(&format!("{step}: ticks of CPU {cpu}"), ticks, 20)?;
-        }
-    }
-    let counters = session.counters()?;
+    let counters = completions::smp(context, "smp-guest", None)?;
     let exits: Vec<u64> = counters
         .guest("a")
         .map(|guest| guest.vcpus.iter().map(|vcpu| vcpu.exits.iter().map(|exit| exit.count).sum()).collect())
@@ -54,7 +37,6 @@ fn smp_guest(context: &mut Context<'_>) -> Result<()> {
     for (vcpu, exits) in exits.into_iter().enumerate() {
         context.figures.at_least(&format!("exits of virtual CPU {vcpu}"), exits, 10)?;
     }
-    session.shut_down()?;
     Ok(())
 }
 

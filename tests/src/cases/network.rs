@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::guests::{Guest, address, scheduling, server};
 use crate::machine::Setup;
-use crate::modes;
 use crate::scenario::{Context, EVERYWHERE, QEMU, Scenario, seconds};
+use crate::session::Session;
 
 /// These scenarios.
 pub fn list() -> Vec<Scenario> {
@@ -25,13 +25,6 @@ pub fn list() -> Vec<Scenario> {
             platforms: QEMU,
             slow_on_bochs: false,
             run: two_guests_iperf,
-        },
-        Scenario {
-            name: "two-guests-modes",
-            about: "1,000 pings, TCP both ways and a file of 32 MiB, in every mode of completion",
-            platforms: QEMU,
-            slow_on_bochs: false,
-            run: two_guests_modes,
         },
         Scenario {
             name: "per-device",
@@ -76,8 +69,9 @@ fn two_guests_ping(context: &mut Context<'_>) -> Result<()> {
         figures.at_least(&format!("packets from {name}"), tx, 1000)?;
         let exits = counters.guest(name).map_or(0, control::Guest::total_exits);
         figures.at_least(&format!("exits of {name}"), exits, 1000)?;
-        let kicks: u64 = counters.guest(name).into_iter().flat_map(|g| &g.ports).map(|port| port.kicks).sum();
-        figures.exactly(&format!("kicks of {name}, whose queues are polled"), kicks, 0)?;
+        let ports = counters.guest(name).into_iter().flat_map(|g| &g.ports);
+        let kicks: u64 = ports.map(|port| port.kicks.saturating_sub(port.commands)).sum();
+        figures.exactly(&format!("kicks of {name} but for commands: its queues are polled"), kicks, 0)?;
     }
     let busy: u64 = counters.engines.iter().map(|engine| engine.busy_turns).sum();
     figures.at_least("busy turns of the engine", busy, 1000)?;
@@ -96,40 +90,22 @@ fn two_guests_iperf(context: &mut Context<'_>) -> Result<()> {
         context.figures.note(&format!("bit/s, {direction}"), number(&iperf, "bits_per_second")?);
         context.figures.note(&format!("retransmits, {direction}"), number(&iperf, "retransmits")?);
     }
-    let sent = session.result("a", "serve", seconds(120))?;
-    let received = session.result("b", "fetch", seconds(300))?;
-    context.figures.at_least("file bytes", number(&received, "bytes")?, 256_u64 << 20)?;
-    let same = sent["sha256"] == received["sha256"] && sent["sha256"].as_str().is_some_and(|sum| sum.len() == 64);
-    context.figures.exactly("files with the right checksum", usize::from(same), 1)?;
+    file_arrived(context, &mut session, 256)?;
     let (rx, tx) = packets(&session.counters()?, "a")?;
-    context.figures.at_least("packets to a", rx, 10_000)?;
+    // Up to 64 KiB each: nothing is cut between two guests.
+    context.figures.at_least("packets to a", rx, 1_000)?;
     context.figures.at_least("packets from a", tx, 1_000)?;
     session.shut_down()?;
     Ok(())
 }
 
-fn two_guests_modes(context: &mut Context<'_>) -> Result<()> {
-    for mode in modes::completions(context.platform()).map(|mode| mode.name) {
-        let a = Guest::new(1).full().then("iperf-server").then("serve:32").then("wait");
-        let b = Guest::new(2).full().peer(1).then("ping:1000").then("iperf:2").then("iperf:2:reverse").then("fetch");
-        let guests = [a, b].map(|guest| guest.completion(mode).memory_mib(256));
-        let mut session = context.boot(&server("two-guests-modes", &guests))?;
-        let of = |what: &str| format!("{mode}: {what}");
-        let ping = session.result("b", "ping", seconds(240))?;
-        // busybox waits one second for the last answers, which a busy machine may take; a lost interrupt loses them all.
-        context.figures.at_least(&of("pings answered"), number(&ping, "received")?, 980)?;
-        for direction in ["out", "in"] {
-            let iperf = session.result("b", "iperf", seconds(240))?;
-            context.figures.at_least(&of(&format!("iperf bytes, {direction}")), number(&iperf, "bytes")?, 4_000_000)?;
-        }
-        let (sent, received) =
-            (session.result("a", "serve", seconds(120))?, session.result("b", "fetch", seconds(300))?);
-        context.figures.at_least(&of("file bytes"), number(&received, "bytes")?, 32_u64 << 20)?;
-        let same = sent["sha256"] == received["sha256"] && sent["sha256"].as_str().is_some_and(|sum| sum.len() == 64);
-        context.figures.exactly(&of("files with the right checksum"), usize::from(same), 1)?;
-        session.shut_down()?;
-    }
-    Ok(())
+/// That the file of so many MiB which guest a serves has come to guest b, and is the same.
+pub(super) fn file_arrived(context: &mut Context<'_>, session: &mut Session, mib: u64) -> Result<()> {
+    let sent = session.result("a", "serve", seconds(120))?;
+    let received = session.result("b", "fetch", seconds(300))?;
+    context.figures.at_least("file bytes", number(&received, "bytes")?, mib << 20)?;
+    let same = sent["sha256"] == received["sha256"] && sent["sha256"].as_str().is_some_and(|sum| sum.len() == 64);
+    context.figures.exactly("files with the right checksum", usize::from(same), 1)
 }
 
 fn seven_guests(context: &mut Context<'_>) -> Result<()> {

@@ -39,7 +39,7 @@ fn port<'a>(counters: &'a Counters, name: &str) -> Result<&'a Port> {
 }
 
 /// Exits by which a guest notified.
-fn notify_exits(counters: &Counters, name: &str) -> u64 {
+pub(super) fn notify_exits(counters: &Counters, name: &str) -> u64 {
     let vcpus = counters.guest(name).into_iter().flat_map(|g| &g.vcpus);
     vcpus.flat_map(|v| &v.exits).filter(|e| e.reason == "io-virtio-notify").map(|e| e.count).sum()
 }

@@ -49,4 +49,6 @@ pub enum Diagnostic {
     WithoutSemaphore,
     /// HLREG0.RXCRCSTRP and RDRXCTL.CRCSTRIP differ while receive is on.
     CrcStripDiffers,
+    /// PFVTCTL, MRQC and MTQC do not agree on whether there are pools while receive is on.
+    PoolsDiffer,
 }

@@ -64,21 +64,34 @@ impl Model {
         }
     }
 
-    fn is_own(&self, to: &[u8; 6]) -> bool {
+    /// The entries that hold an address.
+    pub(crate) fn entries_of(&self, to: &[u8; 6]) -> impl Iterator<Item = usize> {
         let low = u32::from_le_bytes([to[0], to[1], to[2], to[3]]);
         let high = u32::from(u16::from_le_bytes([to[4], to[5]]));
-        (0..128).any(|n| {
-            let rah = self.get(Reg::Rah, n);
-            rah & VALID != 0 && rah & 0xffff == high && self.get(Reg::Ral, n) == low
+        (0..128).filter(move |n| {
+            let rah = self.get(Reg::Rah, *n);
+            rah & VALID != 0 && rah & 0xffff == high && self.get(Reg::Ral, *n) == low
         })
     }
 
-    fn is_in_multicast_table(&self, to: &[u8; 6]) -> bool {
-        let control = self.get(Reg::Mcstctrl, 0);
+    fn is_own(&self, to: &[u8; 6]) -> bool {
+        self.entries_of(to).next().is_some()
+    }
+
+    pub(crate) fn is_in_multicast_table(&self, to: &[u8; 6]) -> bool {
+        self.get(Reg::Mcstctrl, 0) & MFE != 0 && self.is_in_table(Reg::Mta, to)
+    }
+
+    /// Unicasts have a table of the same kind, for pools.
+    pub(crate) fn is_in_unicast_table(&self, to: &[u8; 6]) -> bool {
+        self.is_in_table(Reg::Pfuta, to)
+    }
+
+    fn is_in_table(&self, table: Reg, to: &[u8; 6]) -> bool {
         // 12 of the address's last 16 bits, as MCSTCTRL.MO chooses.
-        let last = u16::from_le_bytes([to[4], to[5]]);
-        let bit = usize::from(last >> [4, 3, 2, 0][(control & 3) as usize] & 0xfff);
-        control & MFE != 0 && self.get(Reg::Mta, bit / 32) >> (bit % 32) & 1 == 1
+        let (last, chosen) = (u16::from_le_bytes([to[4], to[5]]), self.get(Reg::Mcstctrl, 0) & 3);
+        let bit = usize::from(last >> [4, 3, 2, 0][chosen as usize] & 0xfff);
+        self.get(table, bit / 32) >> (bit % 32) & 1 == 1
     }
 
     fn admits_vlan(&self, headers: &Headers) -> bool {

@@ -211,6 +211,21 @@ mod tests {
     }
 
     #[test]
+    fn with_the_pin_reading_the_causes_masks_what_eiam_names() {
+        let (mut m, _) = model();
+        m.read(Reg::Eicr.offset(0));
+        m.write(Reg::Eims.offset(0), LSC | 7);
+        m.write(Reg::Eiam.offset(0), 5);
+        m.write(Reg::Eics.offset(0), 1);
+        assert!(m.pin());
+        assert_eq!((m.read(Reg::Eicr.offset(0)), m.read(Reg::Eims.offset(0))), (1, LSC | 2));
+        m.write(Reg::Eics.offset(0), 4);
+        assert!(!m.pin(), "masked");
+        m.set_cable(false);
+        assert!(m.pin(), "the link's cause is not");
+    }
+
+    #[test]
     fn a_message_is_sent_once_for_each_time_a_cause_is_set() {
         let (mut m, _) = model();
         m.read(Reg::Eicr.offset(0));

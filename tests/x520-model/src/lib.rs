@@ -22,6 +22,7 @@ pub mod memory;
 mod model;
 pub mod packet;
 pub mod pcap;
+mod pools;
 mod receive;
 pub mod registers;
 pub mod rss;

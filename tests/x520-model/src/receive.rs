@@ -87,9 +87,11 @@ impl Model {
         if self.receive.used + frame.len() > room {
             return self.count(Reg::Rxmpc, 0);
         }
-        let (hash, queue) = self.steer(frame, &headers);
-        self.receive.used += frame.len();
-        self.receive.buffer.push_back(Waiting { frame: frame.to_vec(), good, headers, hash, queue, looped });
+        let (hash, queues) = self.steer(frame, &headers);
+        for queue in queues {
+            self.receive.used += frame.len();
+            self.receive.buffer.push_back(Waiting { frame: frame.to_vec(), good, headers, hash, queue, looped });
+        }
         self.update_flow(self.receive.used);
     }
 
@@ -114,13 +116,15 @@ impl Model {
     fn store(&mut self, w: &Waiting) -> bool {
         let q = w.queue;
         let rxdctl = self.get(Reg::Rxdctl, q);
-        if rxdctl & ENABLE == 0 || self.receive.queues[q].halted {
+        if rxdctl & ENABLE == 0 {
             return true;
         }
         let srrctl = self.get(Reg::Srrctl, q);
         let (kind, size) = (srrctl >> 25 & 7, (srrctl & 0x1f) as usize * 1024);
         if size == 0 || kind > 1 {
-            self.report(Diagnostic::BadBufferSize { queue: q, srrctl });
+            if !self.receive.queues[q].halted {
+                self.report(Diagnostic::BadBufferSize { queue: q, srrctl });
+            }
             self.receive.queues[q].halted = true;
             return true;
         }
@@ -134,7 +138,8 @@ impl Model {
         }
         let n = self.get(Reg::Rdlen, q) / 16;
         let (head, tail) = (self.get(Reg::Rdh, q), self.get(Reg::Rdt, q));
-        let free = (tail + n - head) % n.max(1);
+        // A queue whose DMA has failed gets no descriptors any more.
+        let free = if self.receive.queues[q].halted { 0 } else { (tail + n - head) % n.max(1) };
         let wanted = bytes.len().div_ceil(size) as u32;
         if free < wanted {
             if srrctl & DROP_EN != 0 {
@@ -210,6 +215,9 @@ impl Model {
         let strips = (self.get(Reg::Hlreg0, 0) >> 1 & 1, self.get(Reg::Rdrxctl, 0) >> 1 & 1);
         if value & RXEN != 0 && strips.0 != strips.1 {
             self.report(Diagnostic::CrcStripDiffers);
+        }
+        if value & RXEN != 0 && !self.agrees_on_pools() {
+            self.report(Diagnostic::PoolsDiffer);
         }
     }
 
@@ -440,6 +448,60 @@ mod tests {
             "once: the queue stands still"
         );
         assert_eq!(ring.get(0), [0x6666_0000, 0]);
+    }
+
+    #[test]
+    fn after_a_dma_fault_frames_are_dropped_or_wait_and_a_queue_that_is_enabled_anew_works() {
+        for drop in [0, 1 << 28] {
+            let (mut m, memory) = model();
+            let ring = receive_queue(&mut m, &memory, 0, 8);
+            m.write(Reg::Srrctl.offset(0), drop | 1 << 25 | 2);
+            let buffers = post(&mut m, &ring, &memory, 4);
+            memory.revoke(buffers[0], 2048);
+            m.deliver(&frame(OWN));
+            m.run();
+            assert!(matches!(m.take_diagnostics()[..], [Diagnostic::NotGranted { write: true, .. }]));
+            (0..10_000).for_each(|_| m.deliver(&frame(OWN)));
+            m.run();
+            let (missed, dropped) = (m.read(Reg::Rxmpc.offset(0)), m.read(Reg::Qprdc.offset(0)));
+            assert_eq!((missed > 0, dropped > 0), (true, drop != 0), "{missed} missed, {dropped} dropped");
+            assert_eq!((m.read(Reg::Rdh.offset(0)), m.take_diagnostics()), (0, vec![]));
+            m.write(Reg::Rxdctl.offset(0), 0);
+            m.run();
+            memory.grant(buffers[0], 2048, crate::memory::Access::ReadWrite);
+            m.write(Reg::Rxdctl.offset(0), ENABLE);
+            m.read(Reg::Rxdctl.offset(0));
+            m.deliver(&frame(OWN));
+            m.run();
+            assert_eq!(ring.get(0)[1], 60 << 32 | 3);
+        }
+    }
+
+    #[test]
+    fn what_is_known_of_checksums_stands_in_the_descriptor() {
+        let (mut m, memory) = model();
+        let ring = receive_queue(&mut m, &memory, 0, 8);
+        let _ = post(&mut m, &ring, &memory, 4);
+        // TCP over IPv4 with 6 bytes, from 10.0.0.1 to 10.0.0.2.
+        let mut f = frame(OWN);
+        let head = [8, 0, 0x45, 0, 0, 46, 0, 0, 0x40, 0, 64, 6, 0x26, 0xc8, 10, 0, 0, 1, 10, 0, 0, 2];
+        f[12..34].copy_from_slice(&head);
+        f[34..54].copy_from_slice(&[0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x10, 0, 0, 0, 0, 0, 0]);
+        f[54..].fill(0);
+        let sum = |words: &[u8]| words.chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum::<u32>();
+        let check = sum(&f[26..60]) + 6 + 26;
+        let check = !((check & 0xffff) + (check >> 16)) as u16;
+        f[50..52].copy_from_slice(&check.to_be_bytes());
+        let (mut wrong_tcp, mut wrong_ip) = (f.clone(), f.clone());
+        wrong_tcp[59] ^= 1;
+        wrong_ip[24] ^= 1;
+        for f in [&f, &wrong_tcp, &wrong_ip] {
+            m.deliver(f);
+        }
+        m.run();
+        // L4I and IPCS say what was looked at, the error bits TCPE and IPE what was wrong.
+        let bits = |i| (ring.get(i)[0] >> 4 & 0x1fff, ring.get(i)[1] >> 5 & 3, ring.get(i)[1] >> 30 & 3);
+        assert_eq!([0, 1, 2].map(bits), [(0x11, 3, 0), (0x11, 3, 1), (0x11, 3, 2)]);
     }
 
     #[test]

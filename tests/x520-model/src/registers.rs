@@ -279,6 +279,8 @@ registers! {
     Qbtch "QBTC_H" [0x08704 + 8 x 16] ReadClear 0 "8.2.3.23"
 
     Pfvtctl "PFVTCTL" [0x051b0 + 4 x 1] ReadWrite 0 "8.2.3.27"
+    Pfvfre "PFVFRE" [0x051e0 + 4 x 2] ReadWrite 0 "8.2.3.27"
+    Pfvfte "PFVFTE" [0x08110 + 4 x 2] ReadWrite 0 "8.2.3.27"
     Pfqde "PFQDE" [0x02f04 + 4 x 1] ReadWrite 0 "8.2.3.27"
     Pfdtxgswc "PFDTXGSWC" [0x08220 + 4 x 1] ReadWrite 0 "8.2.3.27"
     Pfuta "PFUTA" [0x0f400 + 4 x 128] ReadWrite 0 "8.2.3.27"

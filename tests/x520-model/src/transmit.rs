@@ -111,6 +111,7 @@ impl Model {
         let mut moved = false;
         for q in 0..if ready { 128 } else { 0 } {
             while self.get(Reg::Txdctl, q) & ENABLE != 0
+                && self.may_send(q)
                 && !self.transmit.queues[q].halted
                 && self.get(Reg::Tdh, q) != self.get(Reg::Tdt, q)
                 && self.sent_bytes < self.config.transmit_buffer
@@ -494,6 +495,31 @@ mod tests {
             m.run();
             assert_eq!(m.take_diagnostics(), [diagnostic]);
         }
+    }
+
+    #[test]
+    fn a_dma_fault_stops_its_queue_and_no_other_until_it_is_enabled_anew() {
+        let (mut m, memory) = model();
+        let rings = [0, 1].map(|q| transmit_queue(&mut m, &memory, q, 8));
+        let buffer = memory.granted(60, 1);
+        rings[0].put(0, [buffer.bus, data(60, 60, LAST, 0)]);
+        rings[1].put(0, [buffer.bus, data(60, 60, LAST, 0)]);
+        memory.revoke(rings[0].block.bus, 128);
+        for q in 0..2 {
+            m.write(Reg::Tdt.offset(q), 1);
+        }
+        m.run();
+        let who = Direction::Transmit(0);
+        let address = rings[0].block.bus;
+        assert_eq!(m.take_diagnostics(), [Diagnostic::NotGranted { who, address, len: 16, write: false }]);
+        assert_eq!([0, 1].map(|q| m.read(Reg::Tdh.offset(q))), [0, 1]);
+        memory.grant(address, 128, crate::memory::Access::ReadWrite);
+        m.run();
+        assert_eq!(m.read(Reg::Tdh.offset(0)), 0);
+        m.write(Reg::Txdctl.offset(0), 0);
+        m.write(Reg::Txdctl.offset(0), ENABLE);
+        m.run();
+        assert_eq!((m.read(Reg::Tdh.offset(0)), m.take_diagnostics()), (1, vec![]));
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl Bench {
 
     pub fn with(config: Config, filter: Filter, device: x520_model::Config) -> Self {
         let needed = config.memory();
-        let memory = Memory::new(needed + (4 << 20));
+        let memory = Memory::new(needed + (16 << 20));
         let own = memory.granted(needed, 128);
         let mut model = Model::new(device, Box::new(memory.clone()));
         model.set_cable(true);

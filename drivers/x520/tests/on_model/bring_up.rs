@@ -1,12 +1,45 @@
 //! Bring-up and what can go wrong in it.
 
+use std::cell::RefCell;
+
 use x520::dma::DmaBuffer;
 use x520::nic::{Link, Nic, Refused};
-use x520::{Config, Failure, Filter, Status, X520};
+use x520::registers::Registers;
+use x520::{Config, Failure, Filter, Status, Steering, X520};
 use x520_model::memory::Memory;
 use x520_model::registers::Reg;
 
 use crate::bench::{Bench, OWN, Port, frame, small};
+
+/// Registers behind a bus on which writes stay until a read pushes them on.
+struct Posted(Port, RefCell<Vec<(u32, u32)>>);
+
+impl Registers for Posted {
+    fn read(&self, offset: u32) -> u32 {
+        self.1.borrow_mut().drain(..).for_each(|(offset, value)| self.0.write(offset, value));
+        self.0.read(offset)
+    }
+
+    fn write(&self, offset: u32, value: u32) {
+        self.1.borrow_mut().push((offset, value));
+    }
+}
+
+#[test]
+fn the_time_of_a_reset_is_counted_from_when_the_device_has_heard_of_it() {
+    let Bench { model, memory, own, .. } = Bench::cold(small());
+    // SAFETY: the first driver did nothing with it, and is gone.
+    let buffer = unsafe { DmaBuffer::new(own.host, own.bus, own.len) };
+    let registers = Posted(Port(model.clone()), RefCell::default());
+    let mut nic: X520<_, u64> = X520::new(registers, buffer, small(), Filter::default()).expect("a good configuration");
+    for step in 0..30_000 {
+        model.borrow_mut().advance(100);
+        nic.service(step * 100);
+    }
+    assert_eq!((nic.status(), nic.link()), (Status::Running, Link::Up(10_000)));
+    assert_eq!(model.borrow_mut().take_diagnostics(), []);
+    drop(memory);
+}
 
 #[test]
 fn the_device_comes_up_and_waits_for_its_link() {
@@ -126,6 +159,7 @@ fn a_configuration_out_of_range_or_too_little_memory_is_refused() {
     for bad in [
         Config { receive_queues: 0, ..small() },
         Config { receive_queues: 17, ..small() },
+        Config { receive_queues: 33, steering: Steering::Addresses, ..small() },
         Config { transmit_queues: 65, ..small() },
         Config { receive_descriptors: 100, ..small() },
         Config { transmit_descriptors: 8192, ..small() },

@@ -5,7 +5,12 @@
 
 mod bench;
 mod bring_up;
+#[path = "../../benches/instructions/cases.rs"]
+mod cases;
+mod data_path;
+mod guarded;
 mod offloads;
+mod pools;
 mod receive;
 mod recovery;
 mod registers;

@@ -165,6 +165,68 @@ fn a_dma_fault_halts_the_queue_and_a_reset_gets_it_going() {
 }
 
 #[test]
+fn a_dma_fault_of_the_receive_side_is_noticed_by_the_frames_that_are_missed_from_then_on() {
+    for receive_queues in [1, 2] {
+        let mut b = Bench::up(x520::Config { receive_queues, ..small() });
+        b.memory.revoke(b.own.bus, b.own.len);
+        b.deliver(&frame(60, 1));
+        b.run();
+        assert!(matches!(b.model.borrow_mut().take_diagnostics()[..], [Diagnostic::NotGranted { .. }]));
+        b.memory.grant(b.own.bus, b.own.len, x520_model::memory::Access::ReadWrite);
+        // One queue holds frames up until the packet buffer is full; of several each drops its own.
+        (0..if receive_queues == 1 { 400 } else { 1 }).for_each(|_| b.deliver(&frame(1514, 2)));
+        assert_eq!(b.received(0).len(), 0, "the queue stands still");
+        b.until(|b| b.nic.statistics().recoveries == 1);
+        b.until_up();
+        b.deliver(&frame(60, 3));
+        assert_eq!(b.received(0), [frame(60, 3)]);
+        b.clean();
+    }
+}
+
+#[test]
+fn one_queue_of_several_that_stands_still_is_noticed_though_the_others_work() {
+    let steered = vec![x520::Steered { address: [2, 0, 0, 0, 1, 1], queue: 1 }];
+    let filter = x520::Filter { steered, ..x520::Filter::default() };
+    let config = x520::Config { receive_queues: 20, steering: x520::Steering::Addresses, ..small() };
+    let mut b = Bench::with(config, filter, x520_model::Config::default());
+    b.until_up();
+    let mut guests = frame(60, 1);
+    guests[..6].copy_from_slice(&[2, 0, 0, 0, 1, 1]);
+    b.memory.revoke(b.own.bus, b.own.len);
+    b.deliver(&guests);
+    b.run();
+    b.model.borrow_mut().take_diagnostics();
+    b.memory.grant(b.own.bus, b.own.len, x520_model::memory::Access::ReadWrite);
+    b.deliver(&guests);
+    b.until(|b| b.nic.statistics().recoveries == 1);
+    b.until_up();
+    // Dropped frames alone are no sign of it.
+    for _ in 0..3 {
+        (0..100).for_each(|_| b.deliver(&guests));
+        b.deliver(&frame(60, 2));
+        assert_eq!((b.received(0).len(), b.received(17).len()), (1, 0));
+        assert!((48..64).contains(&b.received(1).len()), "as many as there were buffers");
+        b.pass(1_000_001);
+    }
+    assert_eq!(b.nic.statistics().recoveries, 1);
+    assert!(b.nic.statistics().no_buffer > 3 * 36);
+    b.clean();
+}
+
+#[test]
+fn frames_that_wait_in_a_queue_that_nobody_polls_are_no_hang() {
+    let mut b = Bench::up(x520::Config { steering: x520::Steering::Addresses, receive_queues: 2, ..small() });
+    for _ in 0..5 {
+        b.deliver(&frame(60, 1));
+        assert_eq!(b.received(1).len(), 0, "it is for the other");
+        b.pass(1_000_001);
+    }
+    assert_eq!((b.nic.statistics().recoveries, b.received(0).len()), (0, 5));
+    b.clean();
+}
+
+#[test]
 fn a_stopped_device_does_no_dma_and_has_given_everything_back() {
     let mut b = Bench::up(small());
     b.model.borrow_mut().faults.transmit_stalled = true;

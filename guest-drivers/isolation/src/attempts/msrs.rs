@@ -33,9 +33,11 @@ enum Access {
     ReadWrite,
 }
 
-fn access(number: u32, vendor: Vendor) -> Access {
+fn access(number: u32, vendor: Vendor, lenient: bool) -> Access {
     use Access::{None, Read, ReadWrite, Write};
     match number {
+        // IA32_TSC_DEADLINE, and the EOI register.
+        0x6e0 | 0x80b if lenient => ReadWrite,
         // IA32_APIC_BASE, SYSENTER, DEBUGCTL, PAT, MTRR_DEF_TYPE
         0x1b | 0x174..=0x176 | 0x1d9 | 0x277 | 0x2ff => ReadWrite,
         0x6e0 if has_tsc_deadline() => ReadWrite,
@@ -62,8 +64,9 @@ fn access(number: u32, vendor: Vendor) -> Access {
     }
 }
 
-/// The ranges that a CPU's MSR bitmap covers, and those where hypervisors keep theirs.
-pub fn sweep(report: &mut Report) {
+/// The ranges that a CPU's MSR bitmap covers, and those where hypervisors keep theirs. `lenient`: without what an emulator's
+/// own local APIC takes.
+pub fn sweep(lenient: bool, report: &mut Report) {
     let vendor = vendor();
     let ranges = [
         0..0x2000,
@@ -74,7 +77,7 @@ pub fn sweep(report: &mut Report) {
         0xffff_ff00..0xffff_ffff,
     ];
     for number in ranges.into_iter().flatten() {
-        let access = access(number, vendor);
+        let access = access(number, vendor, lenient);
         if matches!(access, Access::None | Access::Write) {
             let result = cpu::read_msr(number);
             report.attempt(result == Err(GENERAL_PROTECTION), format_args!("RDMSR {number:#x}: {result:x?}"));
@@ -86,8 +89,8 @@ pub fn sweep(report: &mut Report) {
     }
 }
 
-/// Values that registers on the lists must not take.
-pub fn values(report: &mut Report) {
+/// Values that registers on the lists must not take; `lenient` as above.
+pub fn values(lenient: bool, report: &mut Report) {
     const EFER: u32 = 0xc000_0080;
     let efer = cpu::read_msr(EFER).unwrap_or_else(|vector| {
         report.broken(format_args!("RDMSR EFER: exception {vector}"));
@@ -116,17 +119,16 @@ pub fn values(report: &mut Report) {
         // Last branch records and branch trace.
         (0x1d9, 1),
         (0x1d9, 1 << 6),
-        // The APIC's: reserved bits, a value where only 0 goes, read-only registers.
-        (0x808, 0x100),
-        (0x80b, 1),
+        // The APIC's: reserved bits, read-only registers.
         (0x80f, 0x1_0000),
-        (0x828, 1),
         (0x832, 1 << 20),
-        (0x83e, 0x10),
         (0x802, 1),
         (0x83f, 0x100),
     ];
-    for (number, value) in forbidden {
+    // Likewise, of those that a guest with the CPU's own APIC writes without an exit, and a value where only 0 goes.
+    let own = [(0x808, 0x100), (0x80b, 1), (0x828, 1), (0x83e, 0x10)];
+    let own = if lenient { &[][..] } else { &own };
+    for &(number, value) in forbidden.iter().chain(own) {
         let result = cpu::write_msr(number, value);
         report.attempt(result == Err(GENERAL_PROTECTION), format_args!("WRMSR {number:#x} of {value:#x}: {result:?}"));
     }

@@ -18,7 +18,7 @@
 //! to more than its share.
 
 use super::{Glance, MAX_WEIGHT, Portion, QUEUES, QueueId, Schedule, Served, Share, Visit};
-use crate::backend::MAX_PORTS;
+use crate::backend::{MAX_PORTS, Ones};
 
 /// How long a visit may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +116,11 @@ pub struct Fine<const N: usize = QUEUES> {
     work: List,
     poll: List,
     guests: [Guest; MAX_PORTS],
+    /// Guests that have queues that hold work, a bit each; and how many such queues there are.
+    busy: u32,
+    active: u16,
+    /// Requests were seen to wait in another queue than the one that is visited.
+    somebody_waits: bool,
     round: u32,
     /// Queues of `poll` that are still to be taken in this round.
     round_left: u16,
@@ -146,6 +151,9 @@ impl<const N: usize> Fine<N> {
             work: EMPTY,
             poll: EMPTY,
             guests: [Guest { weight: 1, active: 0 }; MAX_PORTS],
+            busy: 0,
+            active: 0,
+            somebody_waits: false,
             round: 1,
             round_left: 0,
             heaviest: 1,
@@ -220,8 +228,11 @@ impl<const N: usize> Fine<N> {
         let Some(entry) = self.entries.get_mut(usize::from(id)) else { return };
         if entry.active != active {
             entry.active = active;
+            self.active = if active { self.active + 1 } else { self.active.saturating_sub(1) };
             if let Some(guest) = self.guests.get_mut(usize::from(entry.guest)) {
                 guest.active = if active { guest.active + 1 } else { guest.active.saturating_sub(1) };
+                let bit = 1 << entry.guest;
+                self.busy = if guest.active != 0 { self.busy | bit } else { self.busy & !bit };
             }
         }
     }
@@ -248,7 +259,8 @@ impl<const N: usize> Fine<N> {
     fn begin_round(&mut self) {
         self.round = self.round.wrapping_add(1);
         self.round_left = self.poll.len.max(1);
-        self.heaviest = self.guests.iter().filter(|g| g.active != 0).map(|g| g.weight).max().unwrap_or(1);
+        let weights = Ones(self.busy).filter_map(|guest| Some(self.guests.get(guest)?.weight));
+        self.heaviest = weights.max().unwrap_or(1);
     }
 
     /// The ticks of one queue in a round.
@@ -275,8 +287,40 @@ impl<const N: usize> Fine<N> {
         entry.deficit > 0
     }
 
+    /// When nobody who may be visited has work: goes on by the rounds that the least debt is worth, less the last one, which
+    /// [`Fine::grant`] gives. Round by round it would come to the same, but for visits to queues that are empty, many of
+    /// them where a request takes many quanta.
+    fn skip_rounds(&mut self) {
+        let mut rounds = i64::MAX;
+        let mut id = self.poll.first;
+        while let Some(entry) = self.entries.get(usize::from(id)) {
+            if entry.deficit <= 0 {
+                rounds = rounds.min(entry.deficit.saturating_neg() / self.quantum(entry));
+            }
+            id = entry.next;
+        }
+        let mut id = self.poll.first;
+        while let Some(entry) = self.entries.get(usize::from(id)) {
+            let (next, quantum) = (entry.next, self.quantum(entry));
+            if let Some(entry) = self.entry(id)
+                && entry.deficit <= 0
+            {
+                // No debt is paid to the full: this is the least of them, and of the others a part.
+                entry.deficit += rounds.saturating_mul(quantum);
+            }
+            id = next;
+        }
+    }
+
+    /// Requests of the next portion of a visit: the least, or twice as many while nobody else is known to have work.
+    fn portion(&self, id: u16) -> u32 {
+        let others = self.active - u16::from(self.entries.get(usize::from(id)).is_some_and(|entry| entry.active));
+        if others == 0 && !self.somebody_waits { self.limits.least.saturating_mul(2) } else { self.limits.least }
+    }
+
     /// Glances at some waiting queues. One that is stuck is put first in `work`.
     fn find_stuck(&mut self, now: u64, mut glance: impl FnMut(QueueId) -> Option<Glance>) -> bool {
+        self.somebody_waits = false;
         for _ in 0..GLANCES.min(usize::from(self.poll.len)) {
             if self.cursor == NONE {
                 self.cursor = self.poll.first;
@@ -286,7 +330,9 @@ impl<const N: usize> Fine<N> {
             let Some(entry) = self.entry(id) else { return false };
             let has_time = entry.round != round || entry.deficit > 0;
             let next = entry.next;
+            let mut waits = false;
             let stuck = glance(QueueId(id)).is_some_and(|seen| {
+                waits = seen.waiting != 0;
                 if seen.index != entry.index {
                     (entry.index, entry.since) = (seen.index, now);
                 }
@@ -294,6 +340,7 @@ impl<const N: usize> Fine<N> {
                 few && has_time && now.wrapping_sub(entry.since) >= limits.stuck
             });
             self.cursor = next;
+            self.somebody_waits |= waits;
             if stuck {
                 self.take(id);
                 self.put(id, Place::Work, true);
@@ -339,6 +386,7 @@ impl<const N: usize> Schedule for Fine<N> {
                     return None;
                 }
                 // Those who owe get nearer to their turn with each round.
+                self.skip_rounds();
                 left = self.work.len + self.poll.len;
             }
             left = left.saturating_sub(1);
@@ -349,7 +397,7 @@ impl<const N: usize> Schedule for Fine<N> {
                 continue;
             }
             self.turn_left = Some(left);
-            let portion = Portion { requests: self.limits.least, bytes: self.limits.bytes };
+            let portion = Portion { requests: self.portion(id).min(self.limits.requests), bytes: self.limits.bytes };
             self.current = Some(Current { id, requests: 0, bytes: 0, portion });
             return Some(Visit { queue: QueueId(id), portion });
         }
@@ -366,11 +414,17 @@ impl<const N: usize> Schedule for Fine<N> {
         let (requests, bytes) = (requests + served.requests, bytes + served.bytes);
         let limits = self.limits;
         self.set_active(id, requests != 0);
-        let most_owed = self.entries.get(usize::from(id)).map_or(0, |e| self.quantum(e)).saturating_mul(MOST_OWED);
-        let entry = self.entry(id)?;
+        let mut deficit = self.entries.get(usize::from(id))?.deficit;
         if served.requests != 0 {
-            entry.deficit = entry.deficit.saturating_sub_unsigned(spent).max(-most_owed);
+            deficit = deficit.saturating_sub_unsigned(spent);
+            if deficit < 0 {
+                let most_owed =
+                    self.entries.get(usize::from(id)).map_or(0, |e| self.quantum(e)).saturating_mul(MOST_OWED);
+                deficit = deficit.max(-most_owed);
+            }
         }
+        let entry = self.entry(id)?;
+        entry.deficit = deficit;
         let emptied = served.emptied(&portion);
         entry.emptied = emptied;
         let used_up = entry.deficit <= 0 || requests >= limits.requests || bytes >= limits.bytes;
@@ -385,7 +439,8 @@ impl<const N: usize> Schedule for Fine<N> {
             self.round_left += 1;
             return None;
         }
-        let portion = Portion { requests: limits.least.min(limits.requests - requests), bytes: limits.bytes - bytes };
+        let portion =
+            Portion { requests: self.portion(id).min(limits.requests - requests), bytes: limits.bytes - bytes };
         self.current = Some(Current { id, requests, bytes, portion });
         Some(portion)
     }

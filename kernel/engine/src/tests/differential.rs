@@ -1,5 +1,7 @@
 //! rust-vmm's `virtio-queue` as a second opinion on the same ring images.
 
+#![allow(unsafe_code, reason = "a queue needs a memory that lives as long")]
+
 use memory::GuestMemory;
 use proptest::prelude::*;
 use virtio_queue::{Queue as Other, QueueT};
@@ -32,7 +34,8 @@ impl Pair {
         let memory = memory::guest::testing::memory(0, MEMORY);
         let driver = DriverQueue::new(&memory, 0, size, features);
         let state = QueueState { config: driver.config, avail: 0, used: 0 };
-        let queue = Queue::new(&memory, 0, 1, features, MAX_QUEUE_SIZE, &state).unwrap();
+        // SAFETY: a test's memory lives for ever.
+        let queue = unsafe { Queue::new(&memory, 0, 1, features, MAX_QUEUE_SIZE, &state).unwrap() };
         let other_memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), MEMORY)]).unwrap();
         let mut other = Other::new(MAX_QUEUE_SIZE).unwrap();
         other.set_size(size);

@@ -183,7 +183,7 @@ fn features_that_were_not_accepted_break_the_device() {
     let mut guest = Guest::new(1, ALL, 16, 1500);
     let mut bench = Bench::with(&[&guest]);
     bench.turn();
-    for features in [0, ALL.bits() | 1] {
+    for features in [0, ALL.bits() | 1 << 63] {
         guest.shared.request_reset();
         bench.turn();
         guest.shared.activate(features);

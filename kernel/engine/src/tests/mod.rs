@@ -1,13 +1,17 @@
 //! Tests of the whole crate: engine, queues and net back-end together with a driver's half.
 
+mod controlq;
 mod differential;
 mod hostile;
 mod net;
+mod offload;
+mod policy;
 mod requests;
 mod ring;
 mod threads;
 mod tokens;
 mod uplink;
+mod ways;
 
 use crate::control::{Attachment, Command, Control, Reply};
 use crate::engine::Engine;

@@ -1,5 +1,7 @@
 //! One queue against a driver's half.
 
+#![allow(unsafe_code, reason = "a queue needs a memory that lives as long")]
+
 use memory::GuestMemory;
 
 use crate::chain::Segments;
@@ -19,7 +21,8 @@ fn rig(size: u16, features: Features) -> Rig {
     let memory = memory::guest::testing::memory(0, MEMORY);
     let driver = DriverQueue::new(&memory, 0, size, features);
     let state = QueueState { config: driver.config, avail: 0, used: 0 };
-    let queue = Queue::new(&memory, 0, 1, features, MAX_QUEUE_SIZE, &state).unwrap();
+    // SAFETY: a test's memory lives for ever.
+    let queue = unsafe { Queue::new(&memory, 0, 1, features, MAX_QUEUE_SIZE, &state).unwrap() };
     Rig { memory, driver, queue, segments: Segments::new() }
 }
 
@@ -197,7 +200,8 @@ fn queues_of_bad_size_or_address_are_refused() {
     let good = QueueConfig { size: 256, desc: 0x1000, avail: 0x2000, used: 0x3000, vector: 0, enabled: true };
     let new = |config: QueueConfig| {
         let state = QueueState { config, avail: 0, used: 0 };
-        Queue::new(&memory, 0, 1, EVENT, 256, &state).err()
+        // SAFETY: a test's memory lives for ever.
+        unsafe { Queue::new(&memory, 0, 1, EVENT, 256, &state).err() }
     };
     assert_eq!(new(good), None);
     for size in [0, 3, 255, 257, 512, 0x8000, 0xffff] {

@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 
 use super::Recorder;
-use crate::backend::{Backend, Devices};
+use crate::backend::{Attends, Backend, Devices};
 use crate::chain::Segments;
 use crate::control::{Attachment, Command, Control, Reply};
+use crate::device::Device;
 use crate::engine::Engine;
 use crate::queue::Token;
 use crate::requests::Requests;
@@ -26,8 +27,10 @@ impl Backend for Late {
     fn attached(&mut self, _port: usize, _device: &DeviceConfig) {}
     fn detached(&mut self, _port: usize) {}
 
-    fn polls(&self, queue: u16) -> bool {
-        queue == 1
+    fn activated(&mut self, _: usize, _: &mut Device, _: bool) {}
+
+    fn attends(&self, _: usize, queue: u16) -> Attends {
+        if queue == 1 { Attends::AsConfigured } else { Attends::Never }
     }
 
     fn serve(&mut self, devices: &mut Devices, port: usize, queue: u16, portion: &Portion, _now: u64) -> Served {

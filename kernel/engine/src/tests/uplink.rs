@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use nic::{Checked, Limits, Link, Nic, Outcome, Outgoing, Received, Refused, Statistics};
+use nic::{Checked, Limits, Link, Nic, Offload, Outcome, Outgoing, Received, Refused, Statistics};
 
 use super::Bench;
 use crate::control::{Command, Reply};
@@ -16,25 +16,34 @@ use crate::testing::{BROADCAST, Guest};
 use crate::uplink::{Held, Uplink};
 
 const ALL: Features = Features::all();
-const OUTSIDE: [u8; 6] = [0x02, 0xaa, 0, 0, 0, 9];
+pub const OUTSIDE: [u8; 6] = [0x02, 0xaa, 0, 0, 0, 9];
 
 #[derive(Default)]
-struct Wire {
+pub struct Wire {
     /// Frames from outside, in pieces.
-    inbox: VecDeque<Vec<Vec<u8>>>,
+    pub inbox: VecDeque<Vec<Vec<u8>>>,
+    /// What is said of their checksums.
+    pub good: bool,
     /// Frames that left.
-    sent: Vec<Vec<u8>>,
+    pub sent: Vec<Vec<u8>>,
+    /// What it was asked to do to each.
+    pub asked: Vec<Offload>,
+    /// What it says when it is asked for an offload; None: it does as it is asked.
+    pub refuses: Option<Refused>,
+    /// Whether it says that it does offloads.
+    pub offloads: bool,
     /// What is held of guests.
     held: Vec<Held>,
     /// Whether it lets go of that.
-    lets_go: bool,
+    pub lets_go: bool,
     /// How many it still takes.
-    room: usize,
+    pub room: usize,
     flushes: usize,
     up: bool,
+    statistics: Statistics,
 }
 
-struct TestNic(Rc<RefCell<Wire>>);
+pub struct TestNic(Rc<RefCell<Wire>>);
 
 impl Nic for TestNic {
     type Token = Held;
@@ -47,16 +56,16 @@ impl Nic for TestNic {
             receive_queues: 1,
             transmit_queues: 1,
             max_frame: 1518,
-            max_header: 64,
+            max_header: 128,
             max_segments: 8,
-            offloads: false,
+            offloads: self.0.borrow().offloads,
         }
     }
     fn link(&self) -> Link {
         if self.0.borrow().up { Link::Up(10_000) } else { Link::Down }
     }
     fn statistics(&self) -> Statistics {
-        Statistics::default()
+        self.0.borrow().statistics
     }
     fn service(&mut self, _: u64) -> bool {
         false
@@ -69,7 +78,8 @@ impl Nic for TestNic {
         };
         for frame in &frames {
             let pieces: Vec<&[u8]> = frame.iter().map(Vec::as_slice).collect();
-            sink(Received { pieces: &pieces, checked: Checked::Unknown, vlan: None, hash: 0 });
+            let checked = if self.0.borrow().good { Checked::Good } else { Checked::Unknown };
+            sink(Received { pieces: &pieces, checked, vlan: None, hash: 0 });
         }
         frames.len() as u32
     }
@@ -77,6 +87,11 @@ impl Nic for TestNic {
         let mut wire = self.0.borrow_mut();
         if wire.room == 0 {
             return Err((Refused::Full, token));
+        }
+        if !frame.offload.is_none()
+            && let Some(why) = wire.refuses
+        {
+            return Err((why, token));
         }
         wire.room -= 1;
         let mut bytes = frame.header.to_vec();
@@ -88,6 +103,7 @@ impl Nic for TestNic {
             }
         }
         wire.sent.push(bytes);
+        wire.asked.push(frame.offload);
         wire.held.push(token);
         Ok(())
     }
@@ -105,13 +121,13 @@ impl Nic for TestNic {
     }
 }
 
-struct Rig {
-    bench: Bench<TestNic>,
-    wire: Rc<RefCell<Wire>>,
-    counters: &'static UplinkCounters,
+pub struct Rig {
+    pub bench: Bench<TestNic>,
+    pub wire: Rc<RefCell<Wire>>,
+    pub counters: &'static UplinkCounters,
 }
 
-fn rig(guests: &[&Guest]) -> Rig {
+pub fn rig(guests: &[&Guest]) -> Rig {
     let wire = Rc::new(RefCell::new(Wire { room: 100, lets_go: true, up: true, ..Wire::default() }));
     let counters: &UplinkCounters = Box::leak(Box::default());
     let mut bench = Bench::new();
@@ -122,7 +138,7 @@ fn rig(guests: &[&Guest]) -> Rig {
     Rig { bench, wire, counters }
 }
 
-fn from_outside(to: [u8; 6], from: [u8; 6], len: usize) -> Vec<u8> {
+pub fn from_outside(to: [u8; 6], from: [u8; 6], len: usize) -> Vec<u8> {
     let mut frame = [to, from].concat();
     frame.resize(len, 0x5a);
     frame
@@ -245,4 +261,38 @@ fn neither_reset_nor_detachment_is_done_while_the_nic_reads_the_guests_memory() 
     wire.borrow_mut().lets_go = true;
     bench.turn();
     assert!(matches!(control.reply(), Some(Reply::Detached(_))));
+}
+
+#[test]
+fn the_guests_are_told_of_the_link_and_of_its_loss() {
+    let a = Guest::new(1, ALL, 256, 1500);
+    let Rig { mut bench, wire, counters } = rig(&[&a]);
+    let turn = |bench: &mut Bench<TestNic>| {
+        bench.now += 1000;
+        bench.turn();
+        bench.interrupts.take().len()
+    };
+    assert_eq!((turn(&mut bench), a.shared.read_config(6, 2)), (0, 1), "nothing has changed");
+    for (up, status, speed) in [(false, 0, 0), (true, 1, 10_000)] {
+        wire.borrow_mut().up = up;
+        let before = a.shared.config_generation();
+        assert_eq!(turn(&mut bench), 1);
+        assert_eq!((a.shared.read_config(6, 2), counters.link_mbits.get()), (status, speed));
+        assert_ne!(a.shared.config_generation(), before);
+        assert_eq!(turn(&mut bench), 0, "told once");
+    }
+    wire.borrow_mut().up = false;
+    turn(&mut bench);
+    a.shared.request_reset();
+    assert_eq!((turn(&mut bench), a.shared.read_config(6, 2)), (0, 0), "a driver that is set up anew reads how it is");
+}
+
+#[test]
+fn what_the_nic_has_counted_can_be_read_beside_it() {
+    let Rig { mut bench, wire, counters } = rig(&[]);
+    wire.borrow_mut().statistics = Statistics { received: 7, missed: 3, recoveries: 1, ..Statistics::default() };
+    bench.now += 1000;
+    bench.turn();
+    let all: Vec<_> = counters.iter().filter(|&(name, n)| name.starts_with("nic_") && n != 0).collect();
+    assert_eq!(all, [("nic_rx_packets", 7), ("nic_rx_missed", 3), ("nic_recoveries", 1)]);
 }

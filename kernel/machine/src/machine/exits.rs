@@ -62,6 +62,9 @@ impl Machine {
     /// Handles an exit. Called between [`Mailbox::left_guest`](crate::mailbox::Mailbox::left_guest) and
     /// [`Machine::before_entry`].
     pub fn handle(&self, exit: Exit, vcpu: &mut impl Vcpu, context: &mut Context, host: &impl Host) -> Next {
+        if exit == Exit::NotEntered {
+            return Next::Continue;
+        }
         if self.platform.quirks.after(&exit, vcpu, &self.memory) {
             log::debug!("guest {}: the emulator had left RIP behind; put right", self.name);
         }
@@ -72,7 +75,7 @@ impl Machine {
                 self.interrupt_waits(context);
                 Outcome::Done
             }
-            Exit::Nmi | Exit::Deadline => Outcome::Done,
+            Exit::Nmi | Exit::NotEntered | Exit::Deadline => Outcome::Done,
             Exit::EndOfInterrupt(vector) => self.level_ended(vector, host),
             Exit::ApicWrite(number) => self.apic_written(number, context, host),
             Exit::Cpuid => self.cpuid_exit(vcpu, context),
@@ -148,7 +151,8 @@ impl Machine {
     fn reason(&self, exit: &Exit, vcpu: &impl Vcpu, context: &Context) -> Reason {
         match *exit {
             Exit::ExternalInterrupt(_) => Reason::ExternalInterrupt,
-            Exit::Nmi => Reason::Nmi,
+            Exit::Nmi if self.is_late_wake(context) => Reason::LateWake,
+            Exit::Nmi | Exit::NotEntered => Reason::Nmi,
             Exit::InterruptWindow => Reason::InterruptWindow,
             Exit::Deadline => Reason::Deadline,
             Exit::EndOfInterrupt(_) => Reason::VirtualEoi,

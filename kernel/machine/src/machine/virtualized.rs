@@ -99,7 +99,14 @@ impl Machine {
             }
             core::hint::spin_loop();
         }
+        mailbox.ask_to_look();
         Wake::Kick
+    }
+
+    /// After an exit by NMI: whether the vCPU's core was told for nothing, because what was posted waits for no exit. A guest
+    /// that runs is notified, so it was told when its HLT had exited, and has woken by itself since.
+    pub(super) fn is_late_wake(&self, context: &Context) -> bool {
+        self.interrupts == Interrupts::Virtualized && self.mailbox(context.index).is_some_and(|m| !m.has_mail())
     }
 
     /// Whether [`Machine::ring`] has anything to look at.

@@ -69,7 +69,7 @@ fn bars_are_sized_moved_and_answer_where_they_were_moved_to() {
     b.write_ecam(0x1_0010, 4, 0xd000_0000, |_| {});
     b.write_ecam(0x1_0014, 4, 0x2800, |_| {});
     b.write_ecam(0x1_0004, 2, 3, |_| {});
-    assert_eq!(b.read_memory(0xd000_0012, 2), Some(2), "num_queues");
+    assert_eq!(b.read_memory(0xd000_0012, 2), Some(3), "num_queues");
     assert_eq!(b.read_port(0x2804, 2), Some(0));
     assert!(b.write_port(0x2804, 2, 1, |_| {}) && !b.write_port(0x2900, 2, 1, |_| {}));
     assert_eq!(b.read_memory(0xc000_8000, 4), None);

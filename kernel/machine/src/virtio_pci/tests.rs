@@ -130,7 +130,7 @@ fn the_function_is_a_modern_net_device_with_all_five_capabilities() {
     assert_eq!(f.read_config(0x3d, 1), 0, "no INTx");
     let caps = capabilities(&mut f);
     let parts: Vec<_> = caps.iter().map(|c| (c.1, c.2, c.3, c.4)).collect();
-    assert_eq!(parts, [(1, 0, 0, 0x40), (3, 0, 0x1000, 1), (4, 0, 0x2000, 12), (2, 1, 0, 8), (5, 0, 0, 0)]);
+    assert_eq!(parts, [(1, 0, 0, 0x40), (3, 0, 0x1000, 1), (4, 0, 0x2000, 12), (2, 1, 0, 12), (5, 0, 0, 0)]);
     let notify = caps[3].0;
     assert_eq!((f.read_config(notify + 2, 1), f.read_config(notify + 16, 4)), (20, 4), "notify_off_multiplier");
 }
@@ -143,7 +143,7 @@ fn a_driver_brings_the_device_up_and_resets_it_with_the_engine_at_work() {
     assert_eq!(features, f.shared().offered());
     assert_eq!((0..6).map(|i| get(&mut f, 0x2000 + i, 1) as u8).collect::<Vec<_>>(), MAC);
     assert_eq!(get(&mut f, 0x2006, 2), 1, "link up");
-    assert_eq!(get(&mut f, 0x12, 2), 2, "queues");
+    assert_eq!(get(&mut f, 0x12, 2), 3, "queues");
     put(&mut f, 0x10, 2, 0);
     assert_eq!(get(&mut f, 0x10, 2), 0);
     set_up_queue(&mut f, 0, 1, 0x1_0000);
@@ -156,9 +156,9 @@ fn a_driver_brings_the_device_up_and_resets_it_with_the_engine_at_work() {
     assert_eq!(f.shared().phase(), Phase::Running);
     assert_eq!(f.shared().queue(1).avail, 0x2_1000);
     f.write_bar1(4, 2, 1);
-    f.write_bar1(8, 2, 2);
+    f.write_bar1(12, 2, 3);
     f.write_bar1(5, 2, 1);
-    assert_eq!(f.shared().counters().kicks.get(), 1, "two queues, and no ports between theirs");
+    assert_eq!(f.shared().counters().kicks.get(), 1, "three queues, and no ports between theirs");
 
     put(&mut f, 0x14, 1, 0);
     assert_eq!(get(&mut f, 0x14, 1), 15, "the engine has not let go");
@@ -208,7 +208,7 @@ fn a_queue_outside_guest_memory_ends_in_needs_reset_and_a_configuration_interrup
 
 #[test]
 fn features_that_are_missing_version_1_or_were_not_offered_are_refused() {
-    for (select, value) in [(1, 0), (1, 3), (0, 1 << 1), (2, 1), (3, 0x8000_0000)] {
+    for (select, value) in [(1, 0), (1, 3), (0, 1 << 2), (2, 1), (3, 0x8000_0000)] {
         let mut f = function();
         put(&mut f, 0x14, 1, 3);
         put(&mut f, 0x08, 4, 1);
@@ -273,7 +273,7 @@ fn an_enabled_queue_cannot_be_changed_and_sizes_are_checked() {
 #[test]
 fn a_queue_that_does_not_exist_reads_as_absent() {
     let mut f = function();
-    for index in [2, MAX_QUEUES as u64, 0xffff] {
+    for index in [3, MAX_QUEUES as u64, 0xffff] {
         put(&mut f, 0x16, 2, index);
         put(&mut f, 0x18, 2, 64);
         put(&mut f, 0x1a, 2, 0);
@@ -299,8 +299,8 @@ fn a_vector_that_does_not_exist_becomes_no_vector() {
 fn fields_are_read_at_any_width_and_written_at_their_own() {
     let mut f = function();
     put(&mut f, 0x16, 2, 1);
-    assert_eq!(get(&mut f, 0x10, 4), 0x0002_ffff);
-    assert_eq!(get(&mut f, 0x11, 2), 0x02ff);
+    assert_eq!(get(&mut f, 0x10, 4), 0x0003_ffff);
+    assert_eq!(get(&mut f, 0x11, 2), 0x03ff);
     assert_eq!(get(&mut f, 0x14, 8), 0xffff_0100_0001_0000);
     put(&mut f, 0x14, 4, 0x0001_0003);
     put(&mut f, 0x16, 1, 0);
@@ -349,7 +349,7 @@ fn the_configuration_window_reaches_both_bars_and_nothing_else() {
     aim(&mut f, 0, 0x2000, 4);
     assert_eq!(f.read_config(at + 16, 4), 0x2);
     aim(&mut f, 0, 0x12, 2);
-    assert_eq!(f.read_config(at + 16, 2), 2, "num_queues");
+    assert_eq!(f.read_config(at + 16, 2), 3, "num_queues");
     aim(&mut f, 0, 0x14, 1);
     f.write_config(at + 16, 1, 3, |_| {});
     assert_eq!(get(&mut f, 0x14, 1), 3);

@@ -237,11 +237,25 @@ fn a_visit_ends_at_each_of_its_limits() {
         let mut w = World::new(vec![stream(SMALL); 2], &[]);
         w.fine = Fine::new(limits);
         (0..2).for_each(|i| w.fine.enter(id(i), Share::of_guest(i), false));
+        // Of what the first holds, nobody knows before the second is visited.
+        w.fine.somebody_waits = true;
         assert_eq!(w.turn(), wanted, "{limits:?}");
         assert_eq!((w.queues[0].served, w.queues[1].served), (u64::from(wanted), 0));
         w.turn();
         assert_eq!(w.queues[1].served, u64::from(wanted), "then the other's");
     }
+}
+
+#[test]
+fn portions_are_twice_as_long_while_nobody_else_has_work() {
+    let portions = |queues: Vec<Queue>| {
+        let mut w = World::new(queues, &[]);
+        w.run(100_000);
+        let first = w.fine.next().map(|visit| visit.portion.requests);
+        (first, w.fine.portion(0))
+    };
+    assert_eq!(portions(vec![stream(SMALL), quiet()]).1, 2 * LIMITS.least);
+    assert_eq!(portions(vec![stream(SMALL); 2]).0, Some(LIMITS.least));
 }
 
 #[test]
@@ -299,6 +313,21 @@ fn a_queue_that_owes_much_is_not_forgotten() {
     let mut w = World::new(vec![stream(1_000_000_000)], &[]);
     w.run(64);
     assert_eq!(w.queues[0].served, 64, "alone it is served all the time, whatever it owes");
+}
+
+#[test]
+fn a_debt_that_keeps_nobody_waiting_costs_no_visits_to_empty_queues() {
+    // Requests of 50 quanta each, one at a time, as of guests that wait for each other in an emulator.
+    let mut w = World::new(vec![quiet(); 4], &[1, 2, 4, 16]);
+    for i in 0..4 {
+        w.queues[i].cost = 50 * LIMITS.quantum;
+    }
+    for request in 0..100 {
+        w.offer(request % 2);
+        w.visits = 0;
+        assert_eq!(w.turn(), 1);
+        assert!(w.visits <= 3 * 4, "{} visits for one request", w.visits);
+    }
 }
 
 #[test]

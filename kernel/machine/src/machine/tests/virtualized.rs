@@ -22,6 +22,10 @@ fn deliver(rig: &Rig, interrupt: Interrupt) -> Vec<Signal> {
     signals
 }
 
+fn mailbox(rig: &Rig) -> &Mailbox {
+    rig.machine.mailbox(0).unwrap()
+}
+
 fn irr(rig: &Rig, vector: u8) -> bool {
     let page = rig.machine.virtual_apic(0).unwrap();
     page.register(msr::IRR + u32::from(vector) / 32) >> (vector % 32) & 1 != 0
@@ -82,6 +86,36 @@ fn a_level_triggered_interrupt_kicks_and_its_end_reaches_the_ioapic() {
         Message { destination: Destination::Physical(0), delivery: Delivery::Fixed { vector: 0x35, level: true } };
     rig.machine.send(level, |s| signals.push(s));
     assert_eq!(signals, [Signal::Kick(0)], "the EOI-exit bitmap is the vCPU's core's to write");
+}
+
+#[test]
+fn a_wake_that_finds_the_vcpu_awake_is_told_from_a_kick() {
+    let mut rig = virtualized(Quirks::default());
+    assert!(mailbox(&rig).halting());
+    assert_eq!(deliver(&rig, interrupt(0, 0x31)), [Signal::Kick(0)], "its HLT has exited");
+    // Before the NMI arrives it wakes by itself, takes what was posted, and is in the guest again.
+    mailbox(&rig).left_guest();
+    rig.enter(0);
+    assert!(irr(&rig, 0x31) && mailbox(&rig).entering_guest());
+    // The next one is posted while the NMI is on its way: it needs no exit either.
+    assert_eq!(deliver(&rig, interrupt(0, 0x32)), [Signal::Notify(0)]);
+    mailbox(&rig).left_guest();
+    assert_eq!(rig.exit(&[], Exit::Nmi), Next::Continue);
+    rig.enter(0);
+    assert_eq!((rig.counted(Reason::LateWake), rig.counted(Reason::Nmi)), (1, 0));
+    assert!(mailbox(&rig).entering_guest() && mailbox(&rig).request_nmi(), "this one has to be kicked");
+    mailbox(&rig).left_guest();
+    assert_eq!(rig.exit(&[], Exit::Nmi), Next::Continue);
+    rig.enter(0);
+    assert_eq!((rig.counted(Reason::LateWake), rig.counted(Reason::Nmi)), (1, 1));
+}
+
+#[test]
+fn an_entry_that_was_given_up_is_no_exit() {
+    let mut rig = virtualized(Quirks::default());
+    assert_eq!(rig.exit(&[], Exit::NotEntered), Next::Continue);
+    rig.enter(0);
+    assert_eq!((rig.counted(Reason::Nmi), rig.counted(Reason::LateWake)), (0, 0));
 }
 
 /// Programs the deadline as Linux does, at an address without memory: what would fetch the instruction would fault.

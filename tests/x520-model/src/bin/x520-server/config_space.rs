@@ -6,8 +6,10 @@ pub const VECTORS: u32 = 64;
 const BYTES: usize = 0x1000;
 /// Command: memory and bus master can be set.
 const COMMAND: usize = 0x04;
-/// Status: the pin is, or would be, asserted.
+/// Command, lower byte: it may reach memory by itself.
+const BUS_MASTER: u8 = 1 << 2;
 const STATUS: usize = 0x06;
+/// Status: the pin is, or would be, asserted.
 const INTERRUPT: u8 = 1 << 3;
 /// Command, upper byte: the pin is disabled.
 const PIN_OFF: u8 = 1 << 2;
@@ -63,6 +65,11 @@ impl ConfigSpace {
         asserted && self.bytes[COMMAND + 1] & PIN_OFF == 0
     }
 
+    /// Whether it may reach memory by itself.
+    pub fn masters_the_bus(&self) -> bool {
+        self.bytes[COMMAND] & BUS_MASTER != 0
+    }
+
     /// Reads; beyond its end there are zeroes.
     pub fn read(&self, offset: u64, data: &mut [u8]) {
         for (i, byte) in data.iter_mut().enumerate() {
@@ -78,5 +85,54 @@ impl ConfigSpace {
                 *byte = *byte & !mask | value & mask;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BAR0, BAR4, COMMAND, ConfigSpace, MSIX, STATUS};
+
+    fn word(c: &ConfigSpace, at: usize) -> u32 {
+        let mut bytes = [0; 4];
+        c.read(at as u64, &mut bytes);
+        u32::from_le_bytes(bytes)
+    }
+
+    #[test]
+    fn it_is_an_82599_with_two_bars_that_tell_their_size() {
+        let mut c = ConfigSpace::new();
+        assert_eq!((word(&c, 0), word(&c, 8) >> 16), (0x10fb_8086, 0x0200));
+        for (bar, size) in [(BAR0, 0x2_0000), (BAR4, 0x4000)] {
+            c.write(bar as u64, &[0xff; 8]);
+            let low = word(&c, bar);
+            // Memory, 64 bits.
+            assert_eq!((low & 0xf, !(low & !0xf) + 1, word(&c, bar + 4)), (4, size, u32::MAX));
+        }
+        c.write(0, &[0; 4]);
+        assert_eq!(word(&c, 0), 0x10fb_8086, "read only");
+    }
+
+    #[test]
+    fn capabilities_are_a_chain_and_msix_has_its_vectors() {
+        let c = ConfigSpace::new();
+        let (mut at, mut kinds) = (word(&c, 0x34) & 0xff, Vec::new());
+        while at != 0 {
+            kinds.push(word(&c, at as usize) & 0xff);
+            at = word(&c, at as usize) >> 8 & 0xff;
+        }
+        assert_eq!(kinds, [0x01, 0x11, 0x10], "power management, MSI-X, PCI Express");
+        assert_eq!(word(&c, MSIX) >> 16 & 0x7ff, 63);
+    }
+
+    #[test]
+    fn the_pin_is_told_in_the_status_and_shown_unless_it_is_off() {
+        let mut c = ConfigSpace::new();
+        assert!(c.set_pin(true));
+        assert_eq!(word(&c, STATUS) >> 3 & 1, 1);
+        c.write(COMMAND as u64, &[6, 4]);
+        assert!(c.masters_the_bus() && !c.set_pin(true));
+        assert_eq!(word(&c, STATUS) >> 3 & 1, 1);
+        assert!(!c.set_pin(false));
+        assert_eq!(word(&c, STATUS) >> 3 & 1, 0);
     }
 }

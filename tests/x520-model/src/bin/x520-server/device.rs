@@ -11,11 +11,11 @@ use vfio_bindings::bindings::vfio::{
     VFIO_PCI_MSIX_IRQ_INDEX,
 };
 use vfio_user::{DmaMapFlags, DmaUnmapFlags, ServerBackend};
-use x520_model::{Model, pcap};
+use x520_model::{Faults, Model, pcap};
 
 use crate::config_space::{ConfigSpace, VECTORS};
 use crate::lock;
-use crate::memory::GuestMemory;
+use crate::memory::{GuestMemory, Touched};
 
 /// Bytes of the shortest frame on a wire, without FCS.
 const SHORTEST: usize = 60;
@@ -32,6 +32,8 @@ pub struct Device {
     wake: Arc<Condvar>,
     capture: Option<pcap::Writer<File>>,
     cable: bool,
+    /// Whether it mastered the bus when that was last told.
+    master: bool,
     begin: Instant,
     /// The model's clock, since `begin`.
     microseconds: u64,
@@ -58,6 +60,7 @@ impl Device {
             wake,
             capture,
             cable: true,
+            master: false,
             begin: Instant::now(),
             microseconds: 0,
         }
@@ -76,6 +79,27 @@ impl Device {
         self.cable = present;
         self.model.set_cable(present);
         self.turn(None);
+    }
+
+    /// How often the device has reached memory that is watched.
+    pub fn touched(&self) -> Touched {
+        self.memory.touched()
+    }
+
+    /// Does what a command with a parameter asks for. False: there is none like that.
+    pub fn obeys(&mut self, command: &str) -> bool {
+        if let Some(how) = command.strip_prefix("fail ") {
+            let Some(faults) = faults(how) else { return false };
+            self.model.faults = faults;
+            self.turn(None);
+            return true;
+        }
+        let Some((address, bytes)) = command.strip_prefix("watch ").and_then(|rest| rest.split_once(' ')) else {
+            return false;
+        };
+        let (Ok(address), Ok(bytes)) = (address.parse(), bytes.parse()) else { return false };
+        self.memory.watch(address, bytes);
+        true
     }
 
     pub fn link_is_up(&self) -> bool {
@@ -103,7 +127,10 @@ impl Device {
             self.record(&padded);
             self.model.deliver(&padded);
         }
-        self.model.run();
+        // Otherwise its transactions do not leave it.
+        if self.space.masters_the_bus() {
+            self.model.run();
+        }
         if self.next.is_none() {
             self.next = self.model.take_sent();
             self.wake.notify_one();
@@ -147,6 +174,15 @@ impl Device {
         }
     }
 
+    /// Says when it begins or ends to master the bus.
+    fn tell_master(&mut self) {
+        let master = self.space.masters_the_bus();
+        if master != self.master {
+            self.master = master;
+            println!("bus-master {}", if master { "on" } else { "off" });
+        }
+    }
+
     fn set_vectors(&mut self, flags: u32, start: u32, count: u32, fds: Vec<File>) {
         if flags & VFIO_IRQ_SET_DATA_NONE != 0 && count == 0 {
             self.vectors.fill_with(|| None);
@@ -173,6 +209,18 @@ impl Device {
             }
         }
     }
+}
+
+/// Faults by their names.
+fn faults(name: &str) -> Option<Faults> {
+    let none = Faults::default();
+    Some(match name {
+        "gone" => Faults { gone: true, ..none },
+        "receive-stalled" => Faults { receive_stalled: true, ..none },
+        "transmit-stalled" => Faults { transmit_stalled: true, ..none },
+        "nothing" => none,
+        _ => return None,
+    })
 }
 
 fn signal(mut event: &File) {
@@ -218,7 +266,10 @@ impl ServerBackend for Shared {
     fn region_write(&mut self, region: u32, offset: u64, data: &[u8]) -> Result<(), Error> {
         let mut device = self.device();
         match region {
-            VFIO_PCI_CONFIG_REGION_INDEX => device.space.write(offset, data),
+            VFIO_PCI_CONFIG_REGION_INDEX => {
+                device.space.write(offset, data);
+                device.tell_master();
+            }
             VFIO_PCI_BAR0_REGION_INDEX => {
                 device.tick();
                 for (i, word) in data.as_chunks::<4>().0.iter().enumerate() {
@@ -254,6 +305,7 @@ impl ServerBackend for Shared {
         let mut device = self.device();
         device.model = start(device.config, &device.memory, device.cable);
         device.space = ConfigSpace::new();
+        device.tell_master();
         Ok(())
     }
 

@@ -1,8 +1,16 @@
 //! Serves the model to QEMU as a PCI device by vfio-user (QEMU: `vfio-user-pci`).
 //!
 //! Its wire is a pair of UNIX datagram sockets, whose other end is another server or QEMU's own `-netdev dgram`, or a tap
-//! interface. Standard input takes commands, one a line: `cable out`, `cable in`. What the guest's driver does that it
-//! should not goes to standard error.
+//! interface. What the guest's driver does that it should not goes to standard error. Standard input takes commands, one a
+//! line; what they are answered, and when bus mastering begins and ends, goes to standard output:
+//!
+//! | command | answer | |
+//! |---|---|---|
+//! | `cable out`, `cable in` | | |
+//! | `watch ADDRESS BYTES` | | counts from now on how often the device reaches that memory, too |
+//! | `fail gone`, `fail receive-stalled`, `fail transmit-stalled`, `fail nothing` | | what goes wrong from now on |
+//! | `touched` | `touched READS WRITES` | what was counted |
+//! | | `bus-master on`, `bus-master off` | when it changes |
 
 #![allow(
     unsafe_code,
@@ -31,6 +39,7 @@ use vfio_user::{IrqInfo, Server, ServerRegion};
 use x520_model::pcap;
 
 use crate::device::{Device, Shared};
+use crate::memory::Touched;
 use crate::wire::Wire;
 
 /// Serves a model of Intel's 82599 to QEMU.
@@ -165,7 +174,12 @@ fn obey(device: &Mutex<Device>) {
         match line.trim() {
             "cable out" => lock(device).set_cable(false),
             "cable in" => lock(device).set_cable(true),
-            other => eprintln!("x520-server: {other:?} is no command: cable out, cable in"),
+            "touched" => {
+                let Touched { reads, writes } = lock(device).touched();
+                println!("touched {reads} {writes}");
+            }
+            other if lock(device).obeys(other) => {}
+            other => eprintln!("x520-server: {other:?} is no command"),
         }
     }
 }

@@ -23,13 +23,44 @@ impl Drop for Mapping {
     }
 }
 
+#[derive(Default)]
+struct Inner {
+    mappings: Vec<Mapping>,
+    /// Ranges of which is counted how often the device reaches them: begin and end.
+    watched: Vec<(u64, u64)>,
+    touched: Touched,
+}
+
+/// How often the device has read and written what is watched.
+#[derive(Clone, Copy, Default)]
+pub struct Touched {
+    pub reads: u64,
+    pub writes: u64,
+}
+
+impl Inner {
+    fn watches(&self, address: u64, len: usize) -> bool {
+        self.watched.iter().any(|&(start, end)| address < end && start < address.saturating_add(len as u64))
+    }
+}
+
 /// All that is mapped. Clones are the same.
 #[derive(Clone, Default)]
-pub struct GuestMemory(Arc<Mutex<Vec<Mapping>>>);
+pub struct GuestMemory(Arc<Mutex<Inner>>);
 
 impl GuestMemory {
-    fn with<T>(&self, f: impl FnOnce(&mut Vec<Mapping>) -> T) -> T {
+    fn with<T>(&self, f: impl FnOnce(&mut Inner) -> T) -> T {
         f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Counts from now on how often the device reaches these bytes.
+    pub fn watch(&self, address: u64, size: u64) {
+        self.with(|m| m.watched.push((address, address.saturating_add(size))));
+    }
+
+    /// What was counted of that.
+    pub fn touched(&self) -> Touched {
+        self.with(|m| m.touched)
     }
 
     /// Maps `size` bytes of a file at `address`.
@@ -49,14 +80,14 @@ impl GuestMemory {
         if host == libc::MAP_FAILED {
             return Err(std::io::Error::last_os_error());
         }
-        self.with(|m| m.push(Mapping { address, size, host: host.cast(), writable }));
+        self.with(|m| m.mappings.push(Mapping { address, size, host: host.cast(), writable }));
         Ok(())
     }
 
     /// Unmaps what lies within these bytes.
     pub fn unmap(&self, address: u64, size: u64) {
         let end = address.saturating_add(size);
-        self.with(|m| m.retain(|r| r.address < address || r.address + r.size > end));
+        self.with(|m| m.mappings.retain(|r| r.address < address || r.address + r.size > end));
     }
 }
 
@@ -69,7 +100,8 @@ fn find(mappings: &[Mapping], address: u64, len: usize, write: bool) -> Option<*
 impl Dma for GuestMemory {
     fn read(&mut self, address: u64, into: &mut [u8]) -> bool {
         self.with(|m| {
-            let Some(from) = find(m, address, into.len(), false) else { return false };
+            m.touched.reads += u64::from(m.watches(address, into.len()));
+            let Some(from) = find(&m.mappings, address, into.len(), false) else { return false };
             // SAFETY: within a mapping, as just checked; `into` is this process's own.
             unsafe { from.copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
             true
@@ -78,7 +110,8 @@ impl Dma for GuestMemory {
 
     fn write(&mut self, address: u64, from: &[u8]) -> bool {
         self.with(|m| {
-            let Some(to) = find(m, address, from.len(), true) else { return false };
+            m.touched.writes += u64::from(m.watches(address, from.len()));
+            let Some(to) = find(&m.mappings, address, from.len(), true) else { return false };
             // SAFETY: within a writable mapping, as just checked; `from` is this process's own.
             unsafe { to.copy_from_nonoverlapping(from.as_ptr(), from.len()) };
             true

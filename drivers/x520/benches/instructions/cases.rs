@@ -1,0 +1,191 @@
+//! The cases of the benchmark: batches of frames through the driver's data path, on the model of its device. They are
+//! tests too.
+//!
+//! What is to be counted runs in [`measured`], and there the driver does nothing but write tails, which are kept; the
+//! model hears of them afterwards and does its part outside. So nothing but the driver is counted, and yet whatever it
+//! did is judged: frames leave and come whole, tokens come back, no register is read, and the model has no complaint.
+
+use std::cell::{Cell, RefCell};
+use std::hint::black_box;
+use std::rc::Rc;
+
+use x520::dma::DmaBuffer;
+use x520::nic::{Checked, Link, Nic, Offload, Outgoing, PartialChecksum, Segment};
+use x520::registers::Registers;
+use x520::{Config, Filter, Status, X520};
+use x520_model::Model;
+use x520_model::memory::Memory;
+
+use crate::bench::packet;
+
+/// Runs with so many frames in a batch, and so many batches.
+type Run = fn(u32, u32);
+
+/// The cases by name.
+pub const CASES: [(&str, Run); 4] = [
+    ("receive", receive),
+    ("transmit", |batch, rounds| transmit(batch, rounds, |_| Offload::default())),
+    // A context that the device knows, and one that it does not: three tags do not fit into two slots.
+    ("transmit-checksum", |batch, rounds| transmit(batch, rounds, |_| checksum(None))),
+    ("transmit-context", |batch, rounds| transmit(batch, rounds, |i| checksum(Some((i % 3) as u16)))),
+];
+
+/// Descriptors of either ring.
+const RING: u32 = 512;
+/// Ethernet, IPv4 and TCP.
+const HEADER: usize = 54;
+/// The rest of the longest frame.
+const PAYLOAD: usize = 1460;
+
+/// The way to the model's registers, which is cut while the driver is measured.
+#[derive(Default)]
+struct Line {
+    measuring: Cell<bool>,
+    /// The tail that was last written, and how many were.
+    tail: Cell<(u32, u32)>,
+    writes: Cell<u32>,
+}
+
+struct Port {
+    model: Rc<RefCell<Model>>,
+    line: Rc<Line>,
+}
+
+impl Registers for Port {
+    fn read(&self, offset: u32) -> u32 {
+        assert!(!self.line.measuring.get(), "the data path reads the register {offset:#x}");
+        self.model.borrow_mut().read(offset)
+    }
+
+    #[inline(always)]
+    fn write(&self, offset: u32, value: u32) {
+        if self.line.measuring.get() {
+            self.line.tail.set((offset, value));
+            self.line.writes.set(self.line.writes.get() + 1);
+        } else {
+            self.model.borrow_mut().write(offset, value);
+        }
+    }
+}
+
+/// Everything that is counted goes through here, by whose name it is found.
+#[inline(never)]
+fn measured(work: &mut impl FnMut()) {
+    work();
+}
+
+struct Device {
+    model: Rc<RefCell<Model>>,
+    line: Rc<Line>,
+    memory: Memory,
+}
+
+impl Device {
+    /// Measures work that writes one tail at most every 32 frames, and shows the model the last.
+    fn measure(&self, frames: u32, mut work: impl FnMut()) {
+        self.line.measuring.set(true);
+        self.line.writes.set(0);
+        measured(&mut work);
+        self.line.measuring.set(false);
+        assert!(self.line.writes.get() <= frames.div_ceil(32), "{} tails for {frames}", self.line.writes.get());
+        if self.line.writes.get() > 0 {
+            let (offset, value) = self.line.tail.get();
+            self.model.borrow_mut().write(offset, value);
+        }
+        self.model.borrow_mut().run();
+    }
+
+    fn done(&self) {
+        assert_eq!(self.model.borrow_mut().take_diagnostics(), []);
+    }
+}
+
+/// A device that is up, and its driver.
+fn bring_up() -> (Device, X520<Port, u64>) {
+    let config = Config { receive_descriptors: RING, transmit_descriptors: RING, ..Config::default() };
+    let len = config.memory();
+    let memory = Memory::new(len + (1 << 20));
+    let own = memory.granted(len, 4096);
+    let mut model = Model::new(x520_model::Config::default(), Box::new(memory.clone()));
+    model.set_cable(true);
+    let (model, line) = (Rc::new(RefCell::new(model)), Rc::<Line>::default());
+    // SAFETY: just allocated, and nobody else has it; the device keeps the memory longer than the driver is used.
+    let buffer = unsafe { DmaBuffer::new(own.host, own.bus, own.len) };
+    let port = Port { model: model.clone(), line: line.clone() };
+    let mut driver = X520::new(port, buffer, config, Filter::all()).expect("a good configuration");
+    for millisecond in 1..5_000 {
+        model.borrow_mut().advance(1_000);
+        driver.service(millisecond * 1_000);
+        if (driver.status(), driver.link()) == (Status::Running, Link::Up(10_000)) {
+            return (Device { model, line, memory }, driver);
+        }
+    }
+    panic!("not up within 5 s: {:?}, {:?}", driver.status(), driver.link());
+}
+
+/// Batches of frames received and their buffers given back.
+fn receive(batch: u32, rounds: u32) {
+    let (device, mut driver) = bring_up();
+    let mut frame = packet(true, true, (1, 2), &[], false);
+    // The shortest that there is on a wire.
+    frame.resize(60, 0);
+    let mut good = 0;
+    for _ in 0..rounds {
+        for _ in 0..batch {
+            device.model.borrow_mut().deliver(&frame);
+        }
+        device.model.borrow_mut().run();
+        let mut count = 0;
+        device.measure(batch, || {
+            count = driver.receive(0, batch, |frame| {
+                black_box(frame.pieces[0].as_ptr());
+                good += u64::from(frame.checked == Checked::Good);
+            });
+        });
+        assert_eq!(count, batch);
+    }
+    assert_eq!(good, u64::from(batch) * u64::from(rounds), "every frame's checksum is good");
+    device.done();
+}
+
+/// Batches of frames sent, and the batch before reclaimed.
+fn transmit(batch: u32, rounds: u32, offload: impl Fn(u32) -> Offload) {
+    let (device, mut driver) = bring_up();
+    let whole = packet(true, true, (1, 2), &[7; PAYLOAD], true);
+    let (header, payload) = whole.split_at(HEADER);
+    let block = device.memory.granted(PAYLOAD, 64);
+    device.memory.fill(block.bus, payload);
+    // SAFETY: memory of the device's, which stays.
+    let segments = [unsafe { Segment::new(block.bus, PAYLOAD as u16) }];
+    let header = black_box(header);
+    let frames: Vec<_> =
+        (0..batch + 2).map(|i| Outgoing { header, segments: &segments, offload: offload(i) }).collect();
+    let mut back = 0;
+    for round in 0..rounds {
+        // A batch of one has not the same offload each time.
+        let start = (round % 3) as usize;
+        let frames = &frames[start..start + batch as usize];
+        device.measure(batch, || {
+            driver.reclaim(0, |token, _| back += token);
+            for frame in frames {
+                if driver.transmit(0, frame, 1).is_err() {
+                    panic!("the ring is full");
+                }
+            }
+            driver.flush(0);
+        });
+        let mut sent = 0;
+        while let Some(frame) = device.model.borrow_mut().take_sent() {
+            assert!(frame.ends_with(payload), "a frame leaves whole");
+            sent += 1;
+        }
+        assert_eq!(sent, batch);
+    }
+    driver.reclaim(0, |token, _| back += token);
+    assert_eq!(back, u64::from(batch) * u64::from(rounds), "every token is back");
+    device.done();
+}
+
+fn checksum(vlan: Option<u16>) -> Offload {
+    Offload { checksum: Some(PartialChecksum { start: 34, offset: 16 }), mss: None, vlan }
+}

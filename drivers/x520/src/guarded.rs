@@ -1,0 +1,130 @@
+//! A device and its right to master the bus.
+//!
+//! ```text
+//!   Resetting ── reset, no DMA ──▶ bus mastering on ──▶ Running
+//!       ▲                                                  │ the driver gives up
+//!       └── after a while ◀── Waiting ◀── bus mastering off ◀┘
+//! ```
+//!
+//! Whoever had the device before may have left it writing to memory, so it masters the bus only after it was reset; and one
+//! that cannot be made to work loses that right before anybody gets back what it may have been reading.
+
+#![allow(unsafe_code, reason = "says when a device can do no DMA")]
+
+use crate::bring_up::{Failure, Status};
+use crate::device::X520;
+use crate::nic::{Limits, Link, Nic, Outcome, Outgoing, Received, Refused, Statistics};
+use crate::registers::Registers;
+
+/// The bus master enable bit of a function's command register (PCI 3.0, 6.2.2).
+///
+/// # Safety
+/// Once `set(false)` has returned true, and until `set(true)` is called, the function reads and writes no memory.
+pub unsafe trait BusMaster {
+    /// Sets or clears the bit. False: not now; nothing was changed.
+    fn set(&mut self, on: bool) -> bool;
+}
+
+/// Microseconds until a device that failed is tried again.
+const PAUSE: u64 = 10_000_000;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// It is being reset, and does not master the bus.
+    Resetting,
+    Running,
+    /// It has failed, does not master the bus, and is tried again at that time.
+    Waiting(u64),
+}
+
+/// An 82599 that masters the bus only while its driver has it in hand.
+pub struct Guarded<R, T, B> {
+    nic: X520<R, T>,
+    bus_master: B,
+    phase: Phase,
+    failure: Option<Failure>,
+}
+
+impl<R: Registers, T, B: BusMaster> Guarded<R, T, B> {
+    /// Takes a device that was not serviced yet, and its right to master the bus. None: that could not be taken.
+    pub fn new(mut nic: X520<R, T>, mut bus_master: B, now: u64) -> Option<Self> {
+        if !bus_master.set(false) {
+            return None;
+        }
+        nic.stop(now);
+        Some(Self { nic, bus_master, phase: Phase::Resetting, failure: None })
+    }
+
+    /// Whether frames can come and go; the link may be down.
+    pub fn is_running(&self) -> bool {
+        self.phase == Phase::Running && self.nic.status() == Status::Running
+    }
+
+    /// Why it did not work when it last failed.
+    pub fn failure(&self) -> Option<Failure> {
+        self.failure
+    }
+}
+
+impl<R: Registers, T, B: BusMaster> Nic for Guarded<R, T, B> {
+    type Token = T;
+
+    fn address(&self) -> [u8; 6] {
+        self.nic.address()
+    }
+
+    fn limits(&self) -> Limits {
+        self.nic.limits()
+    }
+
+    fn link(&self) -> Link {
+        self.nic.link()
+    }
+
+    fn statistics(&self) -> Statistics {
+        self.nic.statistics()
+    }
+
+    fn service(&mut self, now: u64) -> bool {
+        let before = self.nic.link();
+        self.nic.service(now);
+        match (self.nic.status(), self.phase) {
+            (Status::Stopped, Phase::Resetting) if self.bus_master.set(true) => {
+                self.phase = Phase::Running;
+                self.nic.restart(now);
+            }
+            (Status::Failed(failure), _) if self.bus_master.set(false) => {
+                self.failure = Some(failure);
+                // SAFETY: its right to master the bus was just taken away.
+                unsafe { self.nic.assume_no_dma() };
+                self.phase = Phase::Waiting(now + PAUSE);
+            }
+            (_, Phase::Waiting(until)) if now >= until => {
+                self.phase = Phase::Resetting;
+                self.nic.stop(now);
+            }
+            _ => {}
+        }
+        self.nic.link() != before
+    }
+
+    #[inline(always)]
+    fn receive(&mut self, queue: u16, budget: u32, sink: impl FnMut(Received<'_>)) -> u32 {
+        self.nic.receive(queue, budget, sink)
+    }
+
+    #[inline(always)]
+    fn transmit(&mut self, queue: u16, frame: &Outgoing<'_>, token: T) -> Result<(), (Refused, T)> {
+        self.nic.transmit(queue, frame, token)
+    }
+
+    #[inline(always)]
+    fn flush(&mut self, queue: u16) {
+        self.nic.flush(queue);
+    }
+
+    #[inline(always)]
+    fn reclaim(&mut self, queue: u16, done: impl FnMut(T, Outcome)) -> u32 {
+        self.nic.reclaim(queue, done)
+    }
+}

@@ -1,0 +1,111 @@
+//! The tokens of frames that are on their way: a queue without a check for room of its own, for each has a descriptor.
+
+#![allow(unsafe_code, reason = "places that hold no token are not initialized")]
+
+use alloc::boxed::Box;
+use core::mem::MaybeUninit;
+
+/// Tokens by number of their frame, oldest first. Numbers run on.
+///
+/// The places of the numbers from `oldest` up to, not including, `newest` are initialized, and no others; there are never
+/// more of them than places.
+pub(crate) struct Tokens<T> {
+    places: Box<[MaybeUninit<T>]>,
+    /// What of a number says its place: the number of places is a power of two, and this is one less.
+    mask: u32,
+    oldest: u32,
+    newest: u32,
+}
+
+impl<T> Tokens<T> {
+    /// With `count` places, a power of two.
+    pub(crate) fn new(count: usize) -> Self {
+        assert!(count.is_power_of_two());
+        let places = (0..count).map(|_| MaybeUninit::uninit()).collect();
+        Self { places, mask: count as u32 - 1, oldest: 0, newest: 0 }
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> u32 {
+        self.newest.wrapping_sub(self.oldest)
+    }
+
+    /// The number that the next one gets.
+    #[inline(always)]
+    pub(crate) fn newest(&self) -> u32 {
+        self.newest
+    }
+
+    #[inline(always)]
+    fn place(&mut self, number: u32) -> &mut MaybeUninit<T> {
+        // SAFETY: there are as many places as numbers under the mask.
+        unsafe { self.places.get_unchecked_mut((number & self.mask) as usize) }
+    }
+
+    /// Adds one.
+    ///
+    /// # Safety
+    /// There are fewer than places.
+    #[inline(always)]
+    pub(crate) unsafe fn push(&mut self, token: T) {
+        debug_assert!((self.len() as usize) < self.places.len());
+        self.place(self.newest).write(token);
+        self.newest = self.newest.wrapping_add(1);
+    }
+
+    /// Takes those with numbers before `end` out, in order. How many.
+    #[inline(always)]
+    pub(crate) fn take_until(&mut self, end: u32, mut done: impl FnMut(T)) -> u32 {
+        let count = end.wrapping_sub(self.oldest);
+        assert!(count <= self.len(), "only what is there");
+        let mut number = self.oldest;
+        // Before any is out: who is called may not see it twice, whatever he does.
+        self.oldest = end;
+        while number != end {
+            // SAFETY: it was initialized, as its number was within; that it is no longer, `oldest` says already.
+            done(unsafe { self.place(number).assume_init_read() });
+            number = number.wrapping_add(1);
+        }
+        count
+    }
+}
+
+impl<T> Drop for Tokens<T> {
+    fn drop(&mut self) {
+        self.take_until(self.newest, drop);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Tokens;
+    use std::rc::Rc;
+
+    #[test]
+    fn each_token_comes_out_once_in_order_and_those_left_are_dropped() {
+        let all: Vec<Rc<u32>> = (0..100).map(Rc::new).collect();
+        let mut tokens = Tokens::new(8);
+        tokens.oldest = u32::MAX - 20;
+        tokens.newest = tokens.oldest;
+        let (mut next, mut out) = (0, Vec::new());
+        while next < 95 {
+            for _ in 0..5 {
+                // SAFETY: three were left at most.
+                unsafe { tokens.push(all[next].clone()) };
+                next += 1;
+            }
+            let end = tokens.newest().wrapping_sub(next as u32 % 4);
+            tokens.take_until(end, |token| out.push(*token));
+        }
+        assert_eq!(out, (0..95 - tokens.len()).collect::<Vec<_>>());
+        assert_eq!(tokens.len(), 3);
+        drop(tokens);
+        assert!(all.iter().all(|token| Rc::strong_count(token) == 1));
+    }
+
+    #[test]
+    #[should_panic(expected = "only what is there")]
+    fn a_number_that_does_not_exist_is_refused() {
+        Tokens::<u32>::new(8).take_until(1, drop);
+    }
+}

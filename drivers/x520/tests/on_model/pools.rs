@@ -1,0 +1,136 @@
+//! Receive queues for addresses.
+
+use x520::nic::Nic;
+use x520::{Config, Filter, Steered, Steering};
+
+use crate::bench::{Bench, OWN, frame, packet, small};
+
+fn guest(n: u8) -> [u8; 6] {
+    [2, 0, 0, 0, 1, n]
+}
+
+fn to(address: [u8; 6], tag: Option<u8>) -> Vec<u8> {
+    let mut f = packet(true, true, (1, 2), &[address[5]; 20], false);
+    f[..6].copy_from_slice(&address);
+    if let Some(tag) = tag {
+        f.splice(12..12, [0x81, 0, 0x20, tag]);
+    }
+    f
+}
+
+/// Guest `n` has queue `n`; queue 0 is for the rest.
+fn steered(guests: u8) -> Vec<Steered> {
+    (1..=guests).map(|n| Steered { address: guest(n), queue: n.into() }).collect()
+}
+
+fn up(queues: u16, filter: Filter) -> Bench {
+    let config = Config { receive_queues: queues, steering: Steering::Addresses, ..small() };
+    let mut b = Bench::with(config, filter, x520_model::Config::default());
+    b.until_up();
+    b
+}
+
+/// The queue that a frame comes by; it comes once.
+#[track_caller]
+fn queue_of(b: &mut Bench, f: &[u8]) -> Option<u16> {
+    b.deliver(f);
+    b.run();
+    let mut came = Vec::new();
+    for queue in 0..b.nic.limits().receive_queues {
+        b.nic.receive(queue, 10, |got| {
+            assert_eq!((got.pieces.concat(), got.hash), (f.to_vec(), 0));
+            came.push(queue);
+        });
+    }
+    assert!(came.len() <= 1, "{came:?}");
+    came.pop()
+}
+
+#[test]
+fn each_address_has_its_queue_and_the_rest_comes_by_the_first() {
+    let group = [1, 0, 0x5e, 1, 2, 3];
+    let filter =
+        Filter { promiscuous: true, broadcast: true, groups: vec![group], steered: steered(31), ..Filter::default() };
+    let mut b = up(32, filter.clone());
+    for _ in 0..2 {
+        for n in 1..32 {
+            for port in 0..5 {
+                let mut f = to(guest(n), None);
+                // Another flow, whose checksum nobody looks at here.
+                f[35] = port;
+                assert_eq!(queue_of(&mut b, &f), Some(n.into()), "guest {n}");
+            }
+        }
+        for address in [OWN, group, [0xff; 6], guest(99)] {
+            assert_eq!(queue_of(&mut b, &to(address, None)), Some(0), "{address:x?}");
+        }
+        assert_eq!(queue_of(&mut b, &to([1, 0, 0x5e, 9, 9, 9], None)), None, "of no group");
+        // All of it is kept over a reset.
+        let now = b.now;
+        b.nic.restart(now);
+        b.until_up();
+    }
+    b.nic.set_filter(Filter { all_multicast: true, ..filter });
+    assert_eq!(queue_of(&mut b, &to([1, 0, 0x5e, 9, 9, 9], None)), Some(0));
+    b.clean();
+}
+
+#[test]
+fn addresses_come_and_go_while_the_device_runs() {
+    let mut b = up(4, Filter { steered: steered(2), ..Filter::default() });
+    assert_eq!(queue_of(&mut b, &to(guest(3), None)), None);
+    b.nic.set_filter(Filter { steered: steered(3), ..Filter::default() });
+    assert_eq!(queue_of(&mut b, &to(guest(3), None)), Some(3));
+    let moved = vec![Steered { address: guest(3), queue: 1 }, Steered { address: guest(4), queue: 4 }];
+    b.nic.set_filter(Filter { steered: moved, addresses: vec![guest(2)], ..Filter::default() });
+    assert_eq!([1, 2, 3, 4].map(|n| queue_of(&mut b, &to(guest(n), None))), [None, Some(0), Some(1), Some(0)]);
+    let many = (0..128).map(|n| Steered { address: guest(n), queue: 1 }).collect();
+    b.nic.set_filter(Filter { steered: many, ..Filter::default() });
+    assert_eq!(queue_of(&mut b, &to(guest(1), None)), Some(0), "too many: all come by the first");
+    b.clean();
+}
+
+#[test]
+fn tagged_frames_are_steered_in_the_vlans_that_are_let_in_by_name() {
+    let mut b = up(4, Filter { steered: steered(3), vlans: Some(vec![5, 6]), ..Filter::default() });
+    for tag in [Some(5), Some(6), None] {
+        assert_eq!(queue_of(&mut b, &to(guest(2), tag)), Some(2));
+    }
+    assert_eq!(queue_of(&mut b, &to(guest(2), Some(7))), None);
+    b.nic.set_filter(Filter { steered: steered(3), ..Filter::default() });
+    assert_eq!(queue_of(&mut b, &to(guest(2), Some(7))), Some(0), "let in, and the switch knows what to do");
+    b.clean();
+}
+
+#[test]
+fn a_queue_that_nobody_empties_does_not_hold_up_the_others() {
+    let mut b = up(3, Filter { steered: steered(2), ..Filter::default() });
+    (0..100).for_each(|_| b.deliver(&to(guest(1), None)));
+    assert_eq!(queue_of_second(&mut b), 1);
+    b.pass(1_100_000);
+    assert_eq!((b.nic.statistics().no_buffer, b.nic.statistics().recoveries), (100 - 63, 0));
+    assert_eq!(b.received(1).len(), 63);
+    b.clean();
+}
+
+fn queue_of_second(b: &mut Bench) -> usize {
+    b.deliver(&to(guest(2), None));
+    b.received(2).len()
+}
+
+#[test]
+fn frames_leave_by_all_queues_too() {
+    let config = Config { receive_queues: 2, steering: Steering::Addresses, transmit_queues: 4, ..small() };
+    let mut b = Bench::with(config, Filter::default(), x520_model::Config::default());
+    b.until_up();
+    for queue in 0..4 {
+        let f = frame(60, queue as u8);
+        b.nic
+            .transmit(queue, &x520::nic::Outgoing { header: &f, segments: &[], offload: Default::default() }, 1)
+            .unwrap();
+        b.nic.flush(queue);
+    }
+    b.run();
+    assert_eq!(core::iter::from_fn(|| b.model.borrow_mut().take_sent()).count(), 4);
+    b.clean();
+}

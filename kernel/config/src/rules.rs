@@ -1,0 +1,153 @@
+//! What the frames of a port may do: the keys that `[[guest.net]]` and `[[port]]` have in common, and those of anti-spoofing.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
+use toml::de::DeValue;
+
+use crate::section::{Section, integer};
+use crate::stage::Stages;
+use crate::{Mac, Net};
+
+/// Keys that both have.
+pub(crate) const KEYS: [&str; 6] = ["vlan", "vlans", "native", "storm", "tx", "rx"];
+/// VLANs are numbered from 1 to this (IEEE 802.1Q 9.6).
+pub const MAX_VLAN: u16 = 4094;
+/// Addresses of the network layer that a port may have, at most.
+pub const MAX_ADDRESSES: usize = 16;
+/// Addresses of the link layer that may be behind a port besides its own, at most.
+pub const MAX_STATIC: usize = 15;
+/// Stages of a port in each direction, at most.
+pub const MAX_STAGES: usize = 16;
+
+/// The rules of a port.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// Its VLANs.
+    pub vlan: Vlan,
+    /// Frames for many that it may send in a second.
+    pub storm: Option<u32>,
+    /// Stages for what the guest sends, or for what goes out, in their order: their numbers in the configuration.
+    pub tx: Vec<usize>,
+    /// Stages for what the guest gets, or for what comes from outside.
+    pub rx: Vec<usize>,
+}
+
+/// The VLANs of a port.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Vlan {
+    /// It knows of none.
+    #[default]
+    Plain,
+    /// In one, without a tag.
+    Access(u16),
+    /// In several, with a tag.
+    Trunk {
+        /// Which.
+        vlans: Vec<u16>,
+        /// The one of frames without a tag.
+        native: Option<u16>,
+    },
+}
+
+/// Who a guest's port is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Whether frames have to come from the addresses that are configured.
+    pub anti_spoofing: bool,
+    /// Its addresses of the network layer; none: they are not looked at.
+    pub addresses: Vec<IpAddr>,
+    /// Addresses of the link layer that are always behind it, besides its own.
+    pub fixed: Vec<Mac>,
+}
+
+impl Default for Identity {
+    fn default() -> Self {
+        Self { anti_spoofing: true, addresses: Vec::new(), fixed: Vec::new() }
+    }
+}
+
+/// Reads [`KEYS`].
+pub(crate) fn read(section: &mut Section<'_, '_>, stages: &Stages) -> Rules {
+    Rules {
+        vlan: read_vlan(section),
+        storm: section.integer("storm", 1..=100_000_000).map(|(value, _)| value),
+        tx: read_chain(section, "tx", stages),
+        rx: read_chain(section, "rx", stages),
+    }
+}
+
+fn read_vlan(section: &mut Section<'_, '_>) -> Vlan {
+    let range = 1..=u32::from(MAX_VLAN);
+    let number = |value: u32| u16::try_from(value).unwrap_or_default();
+    let access = section.integer("vlan", range.clone()).map(|(value, _)| number(value));
+    let native = section.integer("native", range.clone()).map(|(value, _)| number(value));
+    let expected = "a list of numbers of VLANs from 1 to 4094, like [7, 9]";
+    let vlans = section.list("vlans", expected, usize::from(MAX_VLAN), |value| {
+        let found = value.as_integer().and_then(integer).filter(|found| range.contains(found));
+        found.map(number).ok_or_else(String::new)
+    });
+    if section.has("vlan") && section.has("vlans") {
+        let place = section.at("vlans");
+        section.complain_at(&place, "expected either `vlan`, for frames without a tag, or `vlans`, for tagged ones");
+    } else if section.has("native") && !section.has("vlans") {
+        let place = section.at("native");
+        section
+            .complain_at(&place, "`native` is the VLAN of untagged frames where others are tagged: `vlans` is missing");
+    }
+    match (access, vlans) {
+        (_, Some((vlans, place))) if vlans.is_empty() => {
+            section.complain_at(&place, format!("`vlans` is empty; expected {expected}"));
+            Vlan::Plain
+        }
+        (_, Some((vlans, _))) => Vlan::Trunk { vlans, native },
+        (Some(vlan), None) => Vlan::Access(vlan),
+        (None, None) => Vlan::Plain,
+    }
+}
+
+fn read_chain(section: &mut Section<'_, '_>, key: &str, stages: &Stages) -> Vec<usize> {
+    let expected = "a list of names of [[stage]], like [\"no-telnet\"]";
+    let found = section.list(key, expected, MAX_STAGES, |value| {
+        let DeValue::String(name) = value else { return Err(String::new()) };
+        stages.find(name)
+    });
+    found.map_or_else(Vec::new, |(chain, _)| chain)
+}
+
+/// Reads who a guest's port is; `others` are the devices read before, with their guests.
+pub(crate) fn read_identity<'n>(section: &mut Section<'_, '_>, others: impl Fn(Mac) -> Option<&'n str>) -> Identity {
+    let anti_spoofing = section.boolean("anti_spoofing").unwrap_or(true);
+    let expected = "a list of IP addresses, like [\"10.0.0.2\", \"fd00::2\"]";
+    let addresses = section.list("addresses", expected, MAX_ADDRESSES, |value| {
+        let DeValue::String(text) = value else { return Err(String::new()) };
+        let address: IpAddr = text.parse().map_err(|_| String::new())?;
+        let one = !address.is_multicast() && !address.is_unspecified() && !address.is_loopback();
+        if one { Ok(address) } else { Err("expected an address of one machine's, which is not its loopback".into()) }
+    });
+    if let Some((_, place)) = &addresses
+        && !anti_spoofing
+    {
+        section.complain_at(place, "`addresses` are those that anti-spoofing lets through: it is switched off here");
+    }
+    let expected = "a list of MAC addresses, like [\"02:00:00:00:00:02\"]";
+    let fixed = section.list("static", expected, MAX_STATIC, |value| {
+        let DeValue::String(text) = value else { return Err(String::new()) };
+        let mac = Mac::parse(text)?;
+        match others(mac) {
+            Some(guest) => Err(format!("{mac} is the address of another network device, of guest `{guest}`")),
+            None => Ok(mac),
+        }
+    });
+    let list = |found: Option<(Vec<_>, _)>| found.map_or_else(Vec::new, |(list, _)| list);
+    Identity { anti_spoofing, addresses: addresses.map_or_else(Vec::new, |(list, _)| list), fixed: list(fixed) }
+}
+
+impl Net {
+    /// Whether it has this address, as its own or behind it.
+    pub(crate) fn has(&self, mac: Mac) -> bool {
+        self.mac == mac || self.identity.fixed.contains(&mac)
+    }
+}

@@ -1,0 +1,151 @@
+//! The way from the wire to guests: one copy, out of the NIC's buffers into the receiver's.
+
+use nic::{Checked, Received};
+
+use super::buffers::{Buffers, Cursor, Refused, complete, gather, need, put};
+use super::forward::{Bridge, Route, count_given};
+use super::frame::Front;
+use super::{ETHERNET_BYTES, HEADER_BYTES};
+use crate::backend::{Devices, MAX_PORTS};
+use crate::device::Device;
+use crate::offload::{Can, received_header};
+use crate::policy::vlan::{Form, Vlan};
+use crate::policy::{Entered, Policy, UNCHECKED};
+use crate::stats::UplinkCounters;
+
+/// A frame from the wire: its first bytes, in which its tag may come and go, and the others where the NIC has put them.
+pub(super) struct Arrived<'a> {
+    front: Front,
+    received: &'a Received<'a>,
+    /// Bytes of it that are in the front.
+    copied: usize,
+}
+
+impl<'a> Arrived<'a> {
+    fn new(received: &'a Received<'a>) -> Self {
+        let mut front = Front::new(received.len());
+        let mut bytes = received.pieces.iter().copied().flatten();
+        let mut copied = 0;
+        for (to, &from) in front.all_mut().iter_mut().skip(HEADER_BYTES).zip(&mut bytes) {
+            *to = from;
+            copied += 1;
+        }
+        if let Some(tag) = received.vlan {
+            // The NIC has taken it out; for the rules it is there.
+            front.restore(tag);
+        }
+        Self { front, received, copied }
+    }
+
+    fn len(&self) -> u32 {
+        let behind = self.received.len().saturating_sub(self.copied);
+        u32::try_from(self.front.frame().len() + behind).unwrap_or(u32::MAX)
+    }
+}
+
+impl Bridge {
+    /// Gives a frame from the wire to the guests that it is for. `policy`: the uplink's.
+    pub(super) fn arrive(
+        &mut self,
+        devices: &mut Devices,
+        received: &Received<'_>,
+        policy: Option<&Policy>,
+        counters: &UplinkCounters,
+        now: u64,
+    ) {
+        let mut frame = Arrived::new(received);
+        let (destination, source) = (frame.front.destination(), frame.front.source());
+        if frame.len() < ETHERNET_BYTES || source.is_multicast() {
+            return counters.rx_malformed.add(1);
+        }
+        let mut mirrors = 0;
+        let entered = match policy {
+            Some(policy) => policy.enter(frame.front.frame(), frame.len(), now, &mut mirrors),
+            None => Ok(UNCHECKED),
+        };
+        self.mirror_received(devices, &mut frame, mirrors);
+        let Ok(Entered { vlan, tag }) = entered else { return counters.rx_refused.add(1) };
+        if let Some(tag) = tag {
+            frame.front.bears(tag);
+            frame.front.shape(Form::Untagged, vlan);
+        }
+        if self.switch.lookup(source, vlan, now).is_some() {
+            // A guest's address from outside: a loop, or somebody who pretends to be it.
+            return counters.rx_own_source.add(1);
+        }
+        match self.route(destination, vlan, None, None, now) {
+            Route::Port(to) => {
+                self.give_received_to(devices, &mut frame, vlan, to, now);
+            }
+            Route::Flood if destination.is_multicast() => {
+                if policy.is_some_and(|policy| policy.flood(now).is_err()) {
+                    return counters.rx_refused.add(1);
+                }
+                (0..MAX_PORTS).for_each(|to| self.give_received_to(devices, &mut frame, vlan, to, now));
+            }
+            Route::Flood | Route::Nowhere | Route::Out => counters.rx_not_ours.add(1),
+        }
+    }
+
+    /// Gives a frame from the wire to `to`, and counts what becomes of it.
+    fn give_received_to(&mut self, devices: &mut Devices, frame: &mut Arrived<'_>, vlan: Vlan, to: usize, now: u64) {
+        let Some(form) = self.rules.form(to, vlan) else { return };
+        let Some(receiver) = devices.get_mut(to) else { return };
+        let counters = receiver.shared().counters();
+        if !receiver.running() {
+            if !frame.front.destination().is_multicast() {
+                counters.rx_not_running.add(1);
+            }
+            return;
+        }
+        let mut mirrors = 0;
+        if let Some(policy) = self.rules.leaving(to) {
+            frame.front.shape(Form::Untagged, vlan);
+            if let Err(refusal) = policy.leave(frame.front.frame(), vlan, frame.len(), now, &mut mirrors) {
+                refusal.leaving(counters).add(1);
+                return self.mirror_received(devices, frame, mirrors);
+            }
+        }
+        frame.front.shape(form, vlan);
+        if !self.wants(to, frame.front.destination(), frame.front.vlan()) {
+            counters.rx_not_wanted.add(1);
+            return self.mirror_received(devices, frame, mirrors);
+        }
+        let given = self.accept(frame.len(), to).and_then(|()| self.give_received(frame, receiver));
+        count_given(counters, frame.len(), given);
+        self.mirror_received(devices, frame, mirrors);
+    }
+
+    /// Gives copies of a frame from the wire as it is to the ports of which there is a bit in `mirrors`.
+    fn mirror_received(&mut self, devices: &mut Devices, frame: &mut Arrived<'_>, mirrors: u32) {
+        for to in (0..MAX_PORTS).filter(|to| mirrors >> to & 1 != 0) {
+            let Some(receiver) = devices.get_mut(to) else { continue };
+            let counters = receiver.shared().counters();
+            if receiver.running() {
+                let given = self.accept(frame.len(), to).and_then(|()| self.give_received(frame, receiver));
+                count_given(counters, frame.len(), given);
+            } else {
+                counters.rx_not_running.add(1);
+            }
+        }
+    }
+
+    /// Puts a frame from the wire into the receiver's buffers.
+    fn give_received(&mut self, frame: &mut Arrived<'_>, receiver: &mut Device) -> Result<(), Refused> {
+        let need = need(frame.len());
+        let mut buffers = Buffers::new();
+        gather(&mut self.posted, receiver, 0, need, &mut buffers)?;
+        let valid = frame.received.checked == Checked::Good && Can::driver(receiver.features()).checksum;
+        frame.front.set_header(&received_header(valid, buffers.len() as u16));
+        let mut to = Cursor::new(self.posted.all());
+        put(receiver, &mut to, frame.front.all()).ok_or(None)?;
+        let mut skip = frame.copied;
+        for piece in frame.received.pieces {
+            let rest = piece.get(skip..).unwrap_or(&[]);
+            skip = skip.saturating_sub(piece.len());
+            put(receiver, &mut to, rest).ok_or(None)?;
+        }
+        complete(receiver, &mut buffers, need);
+        Ok(())
+    }
+}

@@ -1,0 +1,447 @@
+//! Judged by a sum that is written the slow way, and by the `etherparse` crate: what is cut is put together again and
+//! compared, and each segment is parsed and its checksums are computed by that crate.
+
+use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TcpHeader, TransportSlice};
+use proptest::prelude::*;
+
+use super::segment::MAX_SEGMENTS;
+use super::sum::Sum;
+use super::{Asked, BadHeader, Can, Cut, Front, HEADER_BYTES, MAX_FRONT, complete};
+use crate::shared::Features;
+
+pub const ALL: Can = Can { checksum: true, tcp4: true, tcp6: true, ecn: true };
+
+/// RFC 1071, word by word.
+fn slow_sum(bytes: &[u8]) -> u16 {
+    let words = bytes.chunks(2).map(|w| u64::from(w[0]) << 8 | u64::from(*w.get(1).unwrap_or(&0)));
+    let mut sum: u64 = words.sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+/// What a sender's frame is made of.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    pub v6: bool,
+    pub tags: usize,
+    pub options: usize,
+    /// Words of 8 bytes of a hop-by-hop header; IPv6.
+    pub extension: usize,
+    pub payload: Vec<u8>,
+    pub mss: u16,
+    pub sequence: u32,
+    pub identification: u16,
+    pub flags: u8,
+}
+
+pub fn sent() -> impl Strategy<Value = Sent> {
+    let sizes = prop_oneof![1usize..200, 1000usize..9000, 60_000usize..65_000];
+    (
+        (any::<bool>(), 0usize..3, 0usize..11, 0usize..3),
+        (sizes, 1u16..9000, any::<u32>(), any::<u16>(), any::<u8>(), any::<u8>()),
+    )
+        .prop_map(|((v6, tags, options, extension), (n, mss, sequence, identification, flags, seed))| Sent {
+            v6,
+            tags,
+            options: options * 4,
+            extension: if v6 { extension } else { 0 },
+            payload: (0..n).map(|i| (i as u8).wrapping_mul(37) ^ seed).collect(),
+            // No more segments than are cut.
+            mss: mss.max((n / 100) as u16 + 1),
+            sequence,
+            identification,
+            flags: flags & !2,
+        })
+}
+
+impl Sent {
+    /// The frame as a driver leaves it: with the sum of the pseudo header in place of the checksum.
+    pub fn frame(&self) -> Vec<u8> {
+        let packet = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+        let mut tcp = TcpHeader::new(40_000, 5001, self.sequence, 4000);
+        tcp.set_options_raw(&vec![1; self.options]).unwrap();
+        tcp.acknowledgment_number = 77;
+        let mut frame = Vec::new();
+        if self.v6 {
+            let step = packet.ipv6([0xfd; 16], [0xfe; 16], 64).tcp_header(tcp);
+            step.write(&mut frame, &self.payload).unwrap();
+        } else {
+            let mut ip =
+                etherparse::Ipv4Header::new(0, 64, etherparse::IpNumber::TCP, [10, 0, 0, 1], [10, 0, 0, 2]).unwrap();
+            ip.identification = self.identification;
+            ip.dont_fragment = true;
+            let step = packet.ip(etherparse::IpHeaders::Ipv4(ip, Default::default())).tcp_header(tcp);
+            step.write(&mut frame, &self.payload).unwrap();
+        }
+        if self.extension != 0 {
+            let bytes = self.extension * 8;
+            let length = u16::from_be_bytes([frame[18], frame[19]]) + bytes as u16;
+            frame[18..20].copy_from_slice(&length.to_be_bytes());
+            // PadN fills it.
+            let mut header = vec![0; bytes];
+            (header[0], header[1], header[2], header[3]) = (frame[20], self.extension as u8 - 1, 1, bytes as u8 - 4);
+            frame[20] = 0;
+            frame.splice(54..54, header);
+        }
+        for _ in 0..self.tags {
+            frame.splice(12..12, [0x81, 0, 0, 5]);
+        }
+        let tcp = self.tcp();
+        frame[tcp + 13] = self.flags;
+        let ip = self.ip();
+        let addresses = if self.v6 { &frame[ip + 8..ip + 40] } else { &frame[ip + 12..ip + 20] };
+        let length = (frame.len() - tcp) as u32;
+        let pseudo = [addresses, &length.to_be_bytes(), &[0, 6]].concat();
+        frame[tcp + 16..tcp + 18].copy_from_slice(&slow_sum(&pseudo).to_be_bytes());
+        frame
+    }
+
+    fn ip(&self) -> usize {
+        14 + 4 * self.tags
+    }
+
+    pub fn tcp(&self) -> usize {
+        self.ip() + if self.v6 { 40 + self.extension * 8 } else { 20 }
+    }
+
+    pub fn headers(&self) -> usize {
+        self.tcp() + 20 + self.options
+    }
+
+    pub fn header(&self) -> [u8; HEADER_BYTES] {
+        header(1, if self.v6 { 4 } else { 1 }, self.mss, self.tcp() as u16, 16)
+    }
+}
+
+pub fn header(flags: u8, gso: u8, size: u16, start: u16, offset: u16) -> [u8; HEADER_BYTES] {
+    let mut header = [0; HEADER_BYTES];
+    (header[0], header[1]) = (flags, gso);
+    // A hint that is wrong.
+    header[2..4].copy_from_slice(&u16::MAX.to_le_bytes());
+    for (at, value) in [(4, size), (6, start), (8, offset)] {
+        header[at..at + 2].copy_from_slice(&value.to_le_bytes());
+    }
+    header
+}
+
+pub fn read(header: &[u8; HEADER_BYTES], can: Can, frame: &[u8]) -> Result<Asked, BadHeader> {
+    let bytes = &frame[..frame.len().min(MAX_FRONT)];
+    Asked::read(header, can, Front { bytes, len: frame.len() as u32 })
+}
+
+/// All segments of a frame, complete.
+pub fn cut(cut: &Cut, frame: &[u8]) -> Vec<Vec<u8>> {
+    let front = &frame[..usize::from(cut.headers)];
+    let len = frame.len() as u32;
+    let segment = |number| {
+        let mut headers = [0; MAX_FRONT];
+        let piece = cut.segment(front, len, number, &mut headers).expect("a segment");
+        let payload = &frame[piece.at as usize..][..piece.len as usize];
+        let mut rest = Sum::new();
+        rest.add(payload);
+        let headers = &mut headers[..front.len()];
+        assert!(complete(headers, cut.checksum(), rest));
+        [headers, payload].concat()
+    };
+    (0..cut.segments(len)).map(segment).collect()
+}
+
+proptest! {
+    #[test]
+    fn the_sum_is_that_of_single_words_however_the_bytes_are_divided(
+        bytes in proptest::collection::vec(any::<u8>(), 0..400),
+        cuts in proptest::collection::vec(0usize..400, 0..5),
+        number: u16,
+    ) {
+        let mut ends: Vec<usize> = cuts.into_iter().map(|c| c.min(bytes.len())).collect();
+        ends.push(bytes.len());
+        ends.sort_unstable();
+        let (mut sum, mut start) = (Sum::new(), 0);
+        sum.add_u16(number);
+        for end in ends {
+            sum.add(&bytes[start..end]);
+            start = end;
+        }
+        let wanted = slow_sum(&[&number.to_be_bytes(), &bytes[..]].concat());
+        prop_assert_eq!(u16::from_be_bytes(sum.field()), wanted);
+        prop_assert_eq!(u16::from_be_bytes(sum.checksum()), if wanted == 0xffff { 0xffff } else { !wanted });
+    }
+
+    #[test]
+    fn segments_put_together_again_are_the_frame(sent in sent()) {
+        let frame = sent.frame();
+        let asked = read(&sent.header(), ALL, &frame).expect("a sound frame");
+        prop_assert_eq!(asked.front(), sent.headers());
+        let plan = asked.cut.expect("it is to be cut");
+        prop_assert_eq!((usize::from(plan.ip), usize::from(plan.headers)), (sent.ip(), sent.headers()));
+        let segments = cut(&plan, &frame);
+        prop_assert_eq!(segments.len(), sent.payload.len().div_ceil(usize::from(sent.mss)));
+        let mut payload = Vec::new();
+        for (number, segment) in segments.iter().enumerate() {
+            let last = number + 1 == segments.len();
+            prop_assert!(segment.len() as u32 <= plan.longest(frame.len() as u32));
+            prop_assert_eq!(&segment[..sent.ip()], &frame[..sent.ip()]);
+            let parsed = SlicedPacket::from_ethernet(segment).expect("a frame");
+            let Some(TransportSlice::Tcp(tcp)) = parsed.transport else { panic!("no TCP: {parsed:?}") };
+            match parsed.net {
+                Some(NetSlice::Ipv4(ip)) => {
+                    let ip = ip.header().to_header();
+                    prop_assert_eq!(usize::from(ip.total_len), segment.len() - sent.ip());
+                    prop_assert_eq!(ip.identification, sent.identification.wrapping_add(number as u16));
+                    prop_assert_eq!(ip.header_checksum, ip.calc_header_checksum());
+                    let sum = tcp.calc_checksum_ipv4(ip.source, ip.destination).unwrap();
+                    prop_assert_eq!(nonzero(sum), tcp.checksum());
+                }
+                Some(NetSlice::Ipv6(ip)) => {
+                    let ip = ip.header().to_header();
+                    prop_assert_eq!(usize::from(ip.payload_length), segment.len() - sent.ip() - 40);
+                    let sum = tcp.calc_checksum_ipv6(ip.source, ip.destination).unwrap();
+                    prop_assert_eq!(nonzero(sum), tcp.checksum());
+                }
+                other => panic!("no IP: {other:?}"),
+            }
+            prop_assert_eq!(tcp.sequence_number(), sent.sequence.wrapping_add(payload.len() as u32));
+            prop_assert_eq!(tcp.options(), vec![1; sent.options]);
+            let mut flags = sent.flags;
+            if !last {
+                flags &= !(1 | 8);
+            }
+            if number != 0 {
+                flags &= !0x80;
+            }
+            prop_assert_eq!(segment[sent.tcp() + 13], flags);
+            prop_assert!(last || tcp.payload().len() == usize::from(sent.mss));
+            payload.extend_from_slice(tcp.payload());
+        }
+        prop_assert_eq!(payload, sent.payload);
+    }
+
+    #[test]
+    fn no_header_and_no_frame_makes_it_go_astray(
+        header: [u8; HEADER_BYTES],
+        // Near to something sound, so that the checks are passed one by one.
+        near in any::<bool>(),
+        sent in sent(),
+        spoiled in proptest::collection::vec((0usize..100, any::<u8>()), 0..3),
+        noise in proptest::collection::vec(any::<u8>(), 14..300),
+    ) {
+        let (mut frame, mut header) = if near { (sent.frame(), sent.header()) } else { (noise, header) };
+        for (at, value) in spoiled {
+            if at < HEADER_BYTES { header[at] = value } else if let Some(byte) = frame.get_mut(at) { *byte = value }
+        }
+        if let Ok(asked) = read(&header, ALL, &frame) {
+            prop_assert!(asked.front() <= frame.len().min(MAX_FRONT));
+            if let Some(plan) = asked.cut {
+                prop_assert!(plan.mss != 0 && usize::from(plan.headers) < frame.len());
+                let segments = cut(&plan, &frame);
+                prop_assert!(!segments.is_empty() && segments.len() <= MAX_SEGMENTS as usize);
+            } else if let Some(checksum) = asked.checksum {
+                prop_assert!(complete(&mut frame, checksum, Sum::new()));
+            }
+        }
+    }
+}
+
+/// Our way to write a checksum of zero, which means the same.
+fn nonzero(checksum: u16) -> u16 {
+    if checksum == 0 { 0xffff } else { checksum }
+}
+
+pub fn sample(v6: bool) -> Sent {
+    Sent {
+        v6,
+        tags: 0,
+        options: 12,
+        extension: 0,
+        payload: vec![7; 3000],
+        // What fills 1,500 bytes.
+        mss: if v6 { 1428 } else { 1448 },
+        sequence: 1,
+        identification: 0xffff,
+        flags: 0x18,
+    }
+}
+
+#[test]
+fn a_checksum_is_completed_as_others_compute_it() {
+    for v6 in [false, true] {
+        let sent = sample(v6);
+        let mut frame = sent.frame();
+        let asked = read(&header(1, 0, 0, sent.tcp() as u16, 16), ALL, &frame).unwrap();
+        assert_eq!((asked.cut, asked.front()), (None, sent.tcp() + 18));
+        // An odd front, as a checksum anywhere may make it.
+        let (front, rest) = frame.split_at_mut(sent.tcp() + 19);
+        let mut sum = Sum::new();
+        sum.add(rest);
+        assert!(complete(front, asked.checksum.unwrap(), sum));
+        let parsed = SlicedPacket::from_ethernet(&frame).unwrap();
+        let (Some(TransportSlice::Tcp(tcp)), Some(net)) = (parsed.transport, parsed.net) else { panic!("no TCP") };
+        let wanted = match net {
+            NetSlice::Ipv4(ip) => tcp.calc_checksum_ipv4(ip.header().source(), ip.header().destination()),
+            NetSlice::Ipv6(ip) => tcp.calc_checksum_ipv6(ip.header().source(), ip.header().destination()),
+            NetSlice::Arp(_) => panic!("no IP"),
+        };
+        assert_eq!(tcp.checksum(), nonzero(wanted.unwrap()));
+    }
+}
+
+#[test]
+fn a_datagram_whose_sum_is_zero_does_not_say_that_it_has_none() {
+    let mut frame = [0; 60];
+    frame[40] = 0xff;
+    frame[41] = 0xff;
+    let checksum = nic::PartialChecksum { start: 34, offset: 6 };
+    assert!(complete(&mut frame, checksum, Sum::new()));
+    assert_eq!(frame[40..42], [0xff, 0xff]);
+}
+
+#[test]
+fn what_was_not_negotiated_or_is_not_there_is_refused() {
+    let sent = sample(false);
+    let frame = sent.frame();
+    let (tcp, good) = (sent.tcp() as u16, sent.header());
+    assert!(read(&good, ALL, &frame).is_ok());
+    let without = |f: fn(&mut Can)| {
+        let mut can = ALL;
+        f(&mut can);
+        can
+    };
+    for can in [Can::default(), without(|c| c.tcp4 = false), without(|c| c.checksum = false)] {
+        assert_eq!(read(&good, can, &frame), Err(BadHeader), "{can:?}");
+    }
+    let mut ecn = good;
+    ecn[1] |= 0x80;
+    assert_eq!(read(&ecn, without(|c| c.ecn = false), &frame), Err(BadHeader));
+    assert!(read(&ecn, ALL, &frame).unwrap().cut.unwrap().ecn);
+    for bad in [
+        header(0, 1, 1448, tcp, 16),
+        header(1, 4, 1448, tcp, 16),
+        header(1, 3, 1448, tcp, 16),
+        header(1, 0x80, 1448, tcp, 16),
+        header(1, 1, 0, tcp, 16),
+        header(1, 1, 1448, tcp, 6),
+        header(1, 1, 1448, tcp - 4, 16),
+        header(1, 1, 1448, tcp + 1, 16),
+        header(1, 0, 0, 13, 16),
+        header(1, 0, 0, MAX_FRONT as u16 - 17, 16),
+        header(1, 0, 0, u16::MAX, u16::MAX),
+        header(1, 0, 0, u16::MAX - 1, 1),
+    ] {
+        assert_eq!(read(&bad, ALL, &frame), Err(BadHeader), "{bad:?}");
+    }
+    // A checksum that is not needed is not looked at.
+    assert_eq!(read(&header(0, 0, 9, u16::MAX, u16::MAX), ALL, &frame), Ok(Asked::NOTHING));
+    assert_eq!(read(&header(1, 0, 0, 34, 16), ALL, &frame[..51]), Err(BadHeader));
+}
+
+#[test]
+fn a_checksum_is_put_nowhere_but_where_the_packet_has_one_or_what_it_carries() {
+    let frame = sample(false).frame();
+    for start in 14..80 {
+        for offset in 0..40 {
+            let good = read(&header(1, 0, 0, start, offset), ALL, &frame).is_ok();
+            assert_eq!(good, (start, offset) == (34, 16), "TCP, {start} and {offset}");
+        }
+    }
+    for (protocol, own, inner) in [(17, Some(6), 8), (47, None, 4), (4, None, 4), (1, None, 100)] {
+        let mut other = frame.clone();
+        other[23] = protocol;
+        for (start, offset) in (14..120).flat_map(|start| (0..40).map(move |offset| (start, offset))) {
+            let good = read(&header(1, 0, 0, start, offset), ALL, &other).is_ok();
+            let wanted = start >= 34 + inner || (start == 34 && own == Some(offset));
+            assert_eq!(good, wanted, "protocol {protocol}, {start} and {offset}");
+        }
+        // A fragment has none, and neither has what is no packet.
+        for (at, value) in [(20, 0x20), (21, 1), (12, 0x88)] {
+            let mut odd = other.clone();
+            odd[at] = value;
+            assert_eq!(read(&header(1, 0, 0, 60, 6), ALL, &odd), Err(BadHeader));
+        }
+    }
+}
+
+#[test]
+fn what_is_asked_moves_with_a_tag() {
+    let sent = sample(true);
+    let asked = read(&sent.header(), ALL, &sent.frame()).unwrap();
+    let tagged = Sent { tags: 1, ..sent };
+    let there = read(&tagged.header(), ALL, &tagged.frame()).unwrap();
+    assert_eq!((asked.moved(4), there.moved(-4), asked.moved(0)), (there, asked, asked));
+}
+
+#[test]
+fn a_frame_that_is_not_what_its_type_says_is_not_cut() {
+    for v6 in [false, true] {
+        let sent = sample(v6);
+        let (ip, tcp) = (sent.ip(), sent.tcp());
+        let mut spoilers = vec![(12, 0x09), (ip, 0x55), (tcp + 12, 0x40), (tcp + 12, 0x00)];
+        if v6 {
+            spoilers.extend([(ip + 4, 0), (ip + 5, 0), (ip + 6, 17), (ip + 6, 0), (ip + 6, 44)]);
+        } else {
+            spoilers.extend([
+                (ip, 0x44),
+                (ip, 0x46),
+                (ip + 2, 0),
+                (ip + 3, 0),
+                (ip + 6, 0x20),
+                (ip + 7, 1),
+                (ip + 9, 17),
+            ]);
+        }
+        for (at, value) in spoilers {
+            let mut frame = sent.frame();
+            frame[at] = value;
+            assert_eq!(read(&sent.header(), ALL, &frame), Err(BadHeader), "v6 {v6}, byte {at} is {value:#x}");
+        }
+        let mut frame = sent.frame();
+        frame.truncate(sent.headers());
+        assert_eq!(read(&sent.header(), ALL, &frame), Err(BadHeader), "no payload");
+        frame = sent.frame();
+        frame.push(0);
+        assert_eq!(read(&sent.header(), ALL, &frame), Err(BadHeader), "longer than IP says");
+    }
+}
+
+#[test]
+fn a_frame_of_very_many_segments_is_cut_short() {
+    let sent = Sent { mss: 1, payload: vec![1; 1000], ..sample(false) };
+    let frame = sent.frame();
+    let plan = read(&sent.header(), ALL, &frame).unwrap().cut.unwrap();
+    let segments = cut(&plan, &frame);
+    assert_eq!(segments.len(), MAX_SEGMENTS as usize);
+    assert!(segments.iter().all(|s| s[sent.tcp() + 13] & 1 == 0), "the last one is not among them");
+}
+
+#[test]
+fn bits_that_rest_on_another_mean_nothing_without_it() {
+    let f = |bits: &[Features]| bits.iter().fold(Features::VERSION_1, |all, bit| all | *bit);
+    let tso = f(&[Features::NET_HOST_TSO4, Features::NET_HOST_ECN, Features::NET_GUEST_TSO6, Features::NET_GUEST_ECN]);
+    assert_eq!((Can::device(tso), Can::driver(tso)), (Can::default(), Can::default()));
+    let device = Can::device(tso | Features::NET_CSUM);
+    assert_eq!(device, Can { checksum: true, tcp4: true, tcp6: false, ecn: true });
+    let driver = Can::driver(tso | Features::NET_GUEST_CSUM);
+    assert_eq!(driver, Can { checksum: true, tcp4: false, tcp6: true, ecn: true });
+    let ecn = f(&[Features::NET_CSUM, Features::NET_HOST_ECN]);
+    assert_eq!(Can::device(ecn), Can { checksum: true, ..Can::default() });
+}
+
+#[test]
+fn a_receiver_that_can_take_it_gets_what_was_checked_and_nothing_else() {
+    let sent = sample(true);
+    let mut header = sent.header();
+    header[0] |= 0xfe;
+    header[1] |= 0x80;
+    let asked = read(&header, ALL, &sent.frame()).unwrap();
+    let [.., b0, b1] = asked.header(0x203);
+    let headers = (sent.headers() as u16).to_le_bytes();
+    assert_eq!(asked.header(0x203)[..10], [&[1, 0x84], &headers[..], &header[4..10]].concat());
+    assert_eq!([b0, b1], [3, 2]);
+    assert!(ALL.take(&asked) && !Can { ecn: false, ..ALL }.take(&asked) && !Can { tcp6: false, ..ALL }.take(&asked));
+    let checksum = Asked { cut: None, ..asked };
+    assert!(Can { checksum: true, ..Can::default() }.take(&checksum) && !Can::default().take(&checksum));
+    assert!(Can::default().take(&Asked::NOTHING));
+    assert_eq!(asked.for_nic(), nic::Offload { checksum: asked.checksum, mss: Some(1428), vlan: None });
+    assert_eq!(super::received_header(true, 1), [2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
+}

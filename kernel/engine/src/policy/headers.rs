@@ -1,0 +1,346 @@
+//! What stands in a frame's headers, as far as rules ask for it: Ethernet with up to one tag (IEEE 802.3, 802.1Q), ARP (RFC
+//! 826), IPv4 (791), IPv6 with its extension headers (8200), TCP, UDP, ICMP, and neighbour discovery (4861).
+//!
+//! It is read from the copy of the frame's first bytes that is sent on, never from the guest's memory. What does not fit
+//! in there, or says that it is longer than it is, is [`Transport::Hidden`] or [`Network::Broken`]: rules that would have
+//! to look at it refuse the frame.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::vlan::{SERVICE_TAGGED, TAGGED};
+use crate::switch::Mac;
+
+/// Bytes of a frame that have to be at hand for all rules: a tag, IPv6 with 24 bytes of extension headers, and a neighbour
+/// advertisement with its option. With another tag they are no more than the 128 that an 82599's driver copies.
+pub const LOOKED_AT: usize = 124;
+
+/// EtherType of IPv4.
+pub const IPV4: u16 = 0x0800;
+/// EtherType of ARP.
+pub const ARP: u16 = 0x0806;
+/// EtherType of IPv6.
+pub const IPV6: u16 = 0x86dd;
+
+/// Protocol number of ICMP.
+pub const ICMP: u8 = 1;
+/// Protocol number of TCP.
+pub const TCP: u8 = 6;
+/// Protocol number of UDP.
+pub const UDP: u8 = 17;
+/// Protocol number of ICMPv6.
+pub const ICMPV6: u8 = 58;
+/// Protocol number of UDP-Lite, whose ports are where UDP's are.
+const UDP_LITE: u8 = 136;
+/// Protocol number of SCTP, likewise.
+const SCTP: u8 = 132;
+
+/// Extension headers of an IPv6 packet that are followed.
+const MAX_EXTENSIONS: usize = 8;
+
+/// The headers of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Headers {
+    /// To whom.
+    pub destination: Mac,
+    /// From whom.
+    pub source: Mac,
+    /// The tag (TCI) before its EtherType.
+    pub tag: Option<u16>,
+    /// What it carries; a second tag is here as a type of its own.
+    pub ether_type: u16,
+    /// What is in it.
+    pub network: Network,
+}
+
+/// What a frame carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Network {
+    /// Neither ARP nor IP, or not looked at.
+    Other,
+    /// ARP or IP by its EtherType, but too short, or not in the form that it must have.
+    Broken,
+    /// ARP for IPv4 on Ethernet.
+    Arp(Arp),
+    /// An IPv4 or IPv6 packet.
+    Ip(Packet),
+}
+
+/// An ARP packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arp {
+    /// Whether it asks.
+    pub request: bool,
+    /// Sender's hardware address.
+    pub sender_mac: Mac,
+    /// Sender's protocol address.
+    pub sender: Ipv4Addr,
+    /// Target's protocol address.
+    pub target: Ipv4Addr,
+}
+
+/// An IP packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// From whom.
+    pub source: IpAddr,
+    /// To whom.
+    pub destination: IpAddr,
+    /// The protocol after all extension headers; none if these go on out of sight.
+    pub protocol: Option<u8>,
+    /// Whether it is a fragment, the first or a later one.
+    pub fragment: bool,
+    /// What the protocol's header says.
+    pub transport: Transport,
+}
+
+/// What the header after IP's says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// A protocol without ports.
+    Other,
+    /// A later fragment: the header was in the first.
+    Later,
+    /// It is there, but out of sight, or cut off.
+    Hidden,
+    /// Ports of TCP, UDP, UDP-Lite or SCTP, and TCP's flags (otherwise 0).
+    Ports {
+        /// From where.
+        source: u16,
+        /// To where.
+        destination: u16,
+        /// SYN, ACK and so on, as TCP has them.
+        flags: u8,
+    },
+    /// ICMP or ICMPv6, with what neighbour discovery says in it.
+    Icmp {
+        /// Its type.
+        kind: u8,
+        /// Its code.
+        code: u8,
+        /// What it says of an address.
+        neighbour: Neighbour,
+    },
+}
+
+/// What a message of neighbour discovery says of its sender (RFC 4861 ch. 4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Neighbour {
+    /// It is none.
+    None,
+    /// It is one, but cut off, out of sight, or in a fragment (RFC 6980 forbids that).
+    Broken,
+    /// A router's advertisement, or a redirection.
+    Router,
+    /// A solicitation or advertisement.
+    Says {
+        /// Whom it asks for, or who it says it is; none in a router solicitation.
+        target: Option<Ipv6Addr>,
+        /// The link-layer address that it gives for its sender (or for the target that it advertises).
+        address: Option<Mac>,
+    },
+}
+
+/// Bytes that are read by position; what is beyond them is not there.
+#[derive(Clone, Copy)]
+struct Bytes<'a>(&'a [u8]);
+
+impl<'a> Bytes<'a> {
+    #[inline]
+    fn array<const N: usize>(self, at: usize) -> Option<[u8; N]> {
+        self.0.get(at..)?.first_chunk().copied()
+    }
+
+    #[inline]
+    fn u8(self, at: usize) -> Option<u8> {
+        self.0.get(at).copied()
+    }
+
+    #[inline]
+    fn u16(self, at: usize) -> Option<u16> {
+        self.array(at).map(u16::from_be_bytes)
+    }
+
+    fn mac(self, at: usize) -> Option<Mac> {
+        self.array(at).map(Mac::new)
+    }
+
+    fn v4(self, at: usize) -> Option<Ipv4Addr> {
+        self.array::<4>(at).map(Ipv4Addr::from)
+    }
+
+    fn v6(self, at: usize) -> Option<Ipv6Addr> {
+        self.array::<16>(at).map(Ipv6Addr::from)
+    }
+
+    #[inline]
+    fn from(self, at: usize) -> Bytes<'a> {
+        Bytes(self.0.get(at..).unwrap_or_default())
+    }
+}
+
+impl Headers {
+    /// Reads them from a frame's first bytes, `front`. `tags`: a tag is a tag, and not payload. `packets`: what is in the frame
+    /// is looked at as well. None: it is too short to be a frame at all.
+    #[must_use]
+    pub fn parse(front: &[u8], tags: bool, packets: bool) -> Option<Self> {
+        let bytes = Bytes(front);
+        let (destination, source) = (bytes.mac(0)?, bytes.mac(6)?);
+        let outer = bytes.u16(12)?;
+        let (tag, ether_type, payload) = if tags && outer == TAGGED {
+            (Some(bytes.u16(14)?), bytes.u16(16)?, bytes.from(18))
+        } else {
+            (None, outer, bytes.from(14))
+        };
+        let network = match ether_type {
+            _ if !packets => Some(Network::Other),
+            IPV4 => ipv4(payload).map(Network::Ip),
+            IPV6 => ipv6(payload).map(Network::Ip),
+            ARP => arp(payload).map(Network::Arp),
+            _ => Some(Network::Other),
+        };
+        Some(Self { destination, source, tag, ether_type, network: network.unwrap_or(Network::Broken) })
+    }
+
+    /// Whether there is another tag in it.
+    #[must_use]
+    pub const fn has_inner_tag(&self) -> bool {
+        matches!(self.ether_type, TAGGED | SERVICE_TAGGED)
+    }
+}
+
+fn arp(bytes: Bytes<'_>) -> Option<Arp> {
+    // Hardware type Ethernet, protocol type IPv4, six and four bytes of address.
+    let known = bytes.array(0)? == [0, 1, 8, 0, 6, 4];
+    let operation = bytes.u16(6)?;
+    known.then_some(Arp {
+        request: operation == 1,
+        sender_mac: bytes.mac(8)?,
+        sender: bytes.v4(14)?,
+        target: bytes.v4(24)?,
+    })
+}
+
+fn ipv4(bytes: Bytes<'_>) -> Option<Packet> {
+    let first = bytes.u8(0)?;
+    let header = usize::from(first & 15) * 4;
+    let total = usize::from(bytes.u16(2)?);
+    if first >> 4 != 4 || header < 20 || total < header {
+        return None;
+    }
+    let fragment = bytes.u16(6)?;
+    let (more, offset) = (fragment & 0x2000 != 0, fragment & 0x1fff);
+    let protocol = bytes.u8(9)?;
+    let transport =
+        if offset != 0 { Transport::Later } else { transport(protocol, bytes.from(header), total - header, more) };
+    Some(Packet {
+        source: bytes.v4(12)?.into(),
+        destination: bytes.v4(16)?.into(),
+        protocol: Some(protocol),
+        fragment: more || offset != 0,
+        transport,
+    })
+}
+
+fn ipv6(bytes: Bytes<'_>) -> Option<Packet> {
+    if bytes.u8(0)? >> 4 != 6 {
+        return None;
+    }
+    let end = 40 + usize::from(bytes.u16(4)?);
+    let (source, destination) = (bytes.v6(8)?.into(), bytes.v6(24)?.into());
+    let (mut protocol, mut at, mut fragment) = (bytes.u8(6)?, 40, false);
+    let packet = |protocol, fragment, transport| Packet { source, destination, protocol, fragment, transport };
+    for _ in 0..=MAX_EXTENSIONS {
+        let extension = bytes.from(at);
+        let (next, len) = match protocol {
+            // Hop-by-hop options, routing, destination options, mobility, HIP, shim6: in units of eight bytes.
+            0 | 43 | 60 | 135 | 139 | 140 => (extension.u8(0), extension.u8(1).map(|n| 8 * (usize::from(n) + 1))),
+            // Authentication: in units of four.
+            51 => (extension.u8(0), extension.u8(1).map(|n| 4 * (usize::from(n) + 2))),
+            44 => {
+                fragment = true;
+                match extension.u16(2) {
+                    Some(offset) if offset & !7 != 0 => {
+                        return Some(packet(extension.u8(0), true, Transport::Later));
+                    }
+                    offset => (extension.u8(0), offset.map(|_| 8)),
+                }
+            }
+            _ => {
+                let transport = match end.checked_sub(at) {
+                    Some(len) => transport(protocol, extension, len, fragment),
+                    None => Transport::Hidden,
+                };
+                return Some(packet(Some(protocol), fragment, transport));
+            }
+        };
+        let (Some(next), Some(len)) = (next, len) else { break };
+        protocol = next;
+        at += len;
+    }
+    Some(packet(None, fragment, Transport::Hidden))
+}
+
+/// The header of `protocol` in a packet with `len` bytes after IP's headers. `bytes` may go on behind them, with padding,
+/// or end before.
+fn transport(protocol: u8, bytes: Bytes<'_>, len: usize, fragment: bool) -> Transport {
+    let bytes = Bytes(bytes.0.get(..len).unwrap_or(bytes.0));
+    let found = match protocol {
+        TCP | UDP | UDP_LITE | SCTP => (|| {
+            let flags = if protocol == TCP { bytes.u8(13)? } else { 0 };
+            Some(Transport::Ports { source: bytes.u16(0)?, destination: bytes.u16(2)?, flags })
+        })(),
+        ICMP | ICMPV6 => (|| {
+            let (kind, code) = (bytes.u8(0)?, bytes.u8(1)?);
+            let neighbour = match protocol {
+                ICMPV6 => neighbour(kind, bytes, len, fragment),
+                _ => Neighbour::None,
+            };
+            Some(Transport::Icmp { kind, code, neighbour })
+        })(),
+        _ => Some(Transport::Other),
+    };
+    found.unwrap_or(Transport::Hidden)
+}
+
+const ROUTER_SOLICITATION: u8 = 133;
+const ROUTER_ADVERTISEMENT: u8 = 134;
+pub(super) const NEIGHBOUR_SOLICITATION: u8 = 135;
+pub(super) const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
+const REDIRECT: u8 = 137;
+/// Options: link-layer address of the source, and of the target (4.6.1).
+const SOURCE_ADDRESS: u8 = 1;
+const TARGET_ADDRESS: u8 = 2;
+
+/// A message of neighbour discovery of `len` bytes, all of which have to be there.
+fn neighbour(kind: u8, bytes: Bytes<'_>, len: usize, fragment: bool) -> Neighbour {
+    let (has_target, option) = match kind {
+        ROUTER_SOLICITATION => (false, SOURCE_ADDRESS),
+        NEIGHBOUR_SOLICITATION => (true, SOURCE_ADDRESS),
+        NEIGHBOUR_ADVERTISEMENT => (true, TARGET_ADDRESS),
+        ROUTER_ADVERTISEMENT | REDIRECT => return Neighbour::Router,
+        _ => return Neighbour::None,
+    };
+    if fragment || bytes.0.len() < len {
+        return Neighbour::Broken;
+    }
+    let target = if has_target { bytes.v6(8) } else { None };
+    let mut at = if has_target { 24 } else { 8 };
+    if has_target && target.is_none() {
+        return Neighbour::Broken;
+    }
+    let mut address = None;
+    while at < len {
+        let (Some(found), Some(units @ 1..)) = (bytes.u8(at), bytes.u8(at + 1)) else { return Neighbour::Broken };
+        if found == option {
+            // A second one is for a receiver that takes the last where others take the first.
+            let (Some(mac), None) = (bytes.mac(at + 2), address) else { return Neighbour::Broken };
+            address = Some(mac);
+        }
+        at += 8 * usize::from(units);
+    }
+    Neighbour::Says { target, address }
+}
+
+#[cfg(test)]
+#[path = "headers_tests.rs"]
+mod tests;

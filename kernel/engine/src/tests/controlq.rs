@@ -1,0 +1,141 @@
+//! The control queue end to end: a driver's wishes, its answers, and what becomes of frames.
+
+use super::Bench;
+use crate::control::{Command, Reply};
+use crate::fault::Fault;
+use crate::requests::Requests;
+use crate::shared::Features;
+use crate::testing::{BROADCAST, BUFFERS, DriverQueue, Guest};
+
+const ALL: Features = Features::all();
+/// With one pair.
+const CONTROL: u16 = 2;
+const AT: u64 = BUFFERS + 0x20_0000;
+const GROUP: [u8; 6] = [1, 0, 0x5e, 0, 0, 9];
+
+/// A guest whose driver has set its control queue up too.
+struct Controlled {
+    guest: Guest,
+    control: DriverQueue,
+}
+
+impl Controlled {
+    fn new(number: u8, bench: &mut Bench, port: usize) -> Self {
+        let guest = Guest::new(number, ALL, 64, 1500);
+        assert_eq!(bench.attach_with(port, &guest, Requests::Poll), Reply::Attached);
+        let mut this = Self { control: DriverQueue::new(&guest.memory, CONTROL, 64, ALL), guest };
+        this.start(bench);
+        this.guest.post(60, &[1526]);
+        this
+    }
+
+    fn start(&mut self, bench: &mut Bench) {
+        let Self { guest, control } = self;
+        guest.shared.request_reset();
+        bench.turn();
+        *control = DriverQueue::new(&guest.memory, CONTROL, 64, ALL);
+        // Before `start` makes the device run.
+        assert!(guest.shared.configure_queue(CONTROL, &control.config));
+        guest.start();
+        bench.turn();
+        bench.turn();
+    }
+
+    /// The answer to a command that is in one buffer, or in one and its last `tail` bytes in another.
+    fn ask(&mut self, bench: &mut Bench, command: &[u8], tail: usize) -> u8 {
+        let memory = self.guest.memory.clone();
+        memory.write(AT, command).unwrap();
+        memory.write(AT + 0xff0, &[0xee]).unwrap();
+        let cut = (command.len() - tail) as u32;
+        let mut buffers = vec![(AT, cut, false), (AT + u64::from(cut), tail as u32, false), (AT + 0xff0, 1, true)];
+        buffers.retain(|&(_, len, _)| len != 0);
+        self.control.add(&buffers).unwrap();
+        assert!(self.control.kick_prepare(), "a control queue is never polled");
+        self.guest.shared.kick(CONTROL);
+        bench.turn();
+        let (_, written) = self.control.take_used().expect("obeyed within a turn of the kick");
+        assert_eq!(written, 1);
+        bench.turn();
+        memory.read_u8(AT + 0xff0).unwrap()
+    }
+
+    /// How many of the frames that have arrived.
+    fn arrived(&mut self) -> usize {
+        std::iter::from_fn(|| self.guest.receive()).count()
+    }
+}
+
+#[test]
+fn frames_that_a_driver_does_not_want_are_not_given_to_it() {
+    let mut bench = Bench::new();
+    let mut a = Controlled::new(1, &mut bench, 0);
+    let mut b = Controlled::new(2, &mut bench, 1);
+    let mut send = |bench: &mut Bench, b: &mut Controlled, to, tagged: bool| {
+        let mut frame = a.guest.frame(to, 100, 1);
+        if tagged {
+            frame[12..16].copy_from_slice(&[0x81, 0, 0, 5]);
+        }
+        assert!(a.guest.send(&frame, &[]));
+        bench.turn();
+        b.arrived()
+    };
+    let own = b.guest.mac;
+    for to in [own, BROADCAST, GROUP, [6; 6]] {
+        assert_eq!(send(&mut bench, &mut b, to, false), 1, "promiscuous at first");
+    }
+    assert_eq!(b.ask(&mut bench, &[0, 0, 0], 1), 0);
+    for (to, wanted) in [(own, 1), (BROADCAST, 1), (GROUP, 0), ([6; 6], 0)] {
+        assert_eq!(send(&mut bench, &mut b, to, false), wanted);
+    }
+    assert_eq!(b.guest.shared.counters().rx_not_wanted.get(), 2);
+    let table = [&[1, 0][..], &[0; 4], &[1, 0, 0, 0], &GROUP].concat();
+    assert_eq!(b.ask(&mut bench, &table, 10), 0);
+    assert_eq!(send(&mut bench, &mut b, GROUP, false), 1);
+    // VLANs: none was asked for.
+    assert_eq!((send(&mut bench, &mut b, own, true), send(&mut bench, &mut b, BROADCAST, true)), (0, 0));
+    assert_eq!(b.ask(&mut bench, &[2, 0, 5, 0], 2), 0);
+    assert_eq!((send(&mut bench, &mut b, own, true), send(&mut bench, &mut b, BROADCAST, true)), (1, 1));
+    assert_eq!(b.ask(&mut bench, &[2, 9, 5, 0], 2), 1, "no such command");
+    // A reset forgets it all.
+    b.start(&mut bench);
+    b.guest.post(60, &[1526]);
+    assert_eq!(send(&mut bench, &mut b, [6; 6], false), 1);
+}
+
+#[test]
+fn a_command_that_is_too_long_is_refused_and_one_without_room_for_an_answer_breaks_the_device() {
+    let mut bench = Bench::new();
+    let mut a = Controlled::new(1, &mut bench, 0);
+    assert_eq!(a.ask(&mut bench, &[0; 2049], 0), 1);
+    assert_eq!(a.ask(&mut bench, &[0; 1], 0), 1);
+    a.control.add(&[(AT, 3, false)]).unwrap();
+    a.guest.shared.kick(CONTROL);
+    bench.turn();
+    assert!(a.guest.shared.needs_reset());
+    assert_eq!(a.guest.shared.faults().filter(|&(_, n)| n != 0).collect::<Vec<_>>(), [(Fault::Direction, 1)]);
+}
+
+#[test]
+fn a_driver_that_goes_on_from_a_saved_state_is_asked_to_announce_itself() {
+    let mut bench = Bench::new();
+    let mut a = Controlled::new(1, &mut bench, 0);
+    let status = |a: &Controlled| a.guest.shared.read_config(6, 2);
+    assert_eq!(status(&a), 1);
+    let Reply::Detached(Some(state)) = bench.command(Command::Detach { port: 0 }) else { panic!("a saved state") };
+    bench.interrupts.take();
+    let attachment = crate::control::Attachment {
+        port: 0,
+        number: 0,
+        shared: a.guest.shared,
+        memory: a.guest.memory.clone(),
+        requests: Requests::Poll,
+        share: crate::schedule::Share::of_guest(0),
+        state: Some(state),
+    };
+    assert_eq!(bench.command(Command::Attach(attachment)), Reply::Attached);
+    bench.turn();
+    assert_eq!(status(&a), 3, "link up, announce");
+    assert!(bench.interrupts.take().iter().any(|&(_, vector)| vector == a.guest.vector(0)));
+    assert_eq!(a.ask(&mut bench, &[3, 0], 0), 0);
+    assert_eq!(status(&a), 1);
+}

@@ -1,0 +1,469 @@
+//! Parts of a guest's memory that were checked once and are used many times: a region to check addresses against
+//! ([`Span`]), bytes in it ([`Piece`], [`First`]), and the entries of a ring ([`Slots`]).
+//!
+//! All of them borrow the [`GuestMemory`] that they are of, so they end before its mapping may. What is read is read
+//! once: a scalar is one load, which the compiler neither repeats nor leaves out, and whatever is copied goes through the
+//! copy routine.
+
+#![allow(unsafe_code, reason = "checked ranges of guest memory are used through pointers")]
+
+use core::marker::PhantomData;
+use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use crate::copy::Copier;
+use crate::guest::GuestMemory;
+
+/// One region of a guest's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Span<'m> {
+    gpa: u64,
+    size: u64,
+    host: *mut u8,
+    memory: PhantomData<&'m GuestMemory>,
+}
+
+impl<'m> Span<'m> {
+    /// `len` bytes at `gpa`, if all of them are in this region.
+    #[must_use]
+    #[inline(always)]
+    pub fn piece(&self, gpa: u64, len: u32) -> Option<Piece<'m>> {
+        let offset = gpa.wrapping_sub(self.gpa);
+        let room = self.size.checked_sub(offset)?;
+        (u64::from(len) <= room).then(|| Piece {
+            host: self.host.wrapping_add(offset as usize),
+            len,
+            memory: PhantomData,
+        })
+    }
+}
+
+impl GuestMemory {
+    /// Region number `region`, in the order they were added; an empty one if there is none.
+    #[must_use]
+    #[inline]
+    pub fn span(&self, region: usize) -> Span<'_> {
+        let (gpa, size, host) =
+            self.regions().get(region).map_or((0, 0, core::ptr::null_mut()), |r| (r.gpa, r.size, r.host));
+        Span { gpa, size, host, memory: PhantomData }
+    }
+
+    /// The number of the region in which `len` bytes at `gpa` lie.
+    #[must_use]
+    pub fn region_of(&self, gpa: u64, len: u32) -> Option<usize> {
+        (0..self.regions().len()).find(|&region| self.span(region).piece(gpa, len).is_some())
+    }
+
+    /// `count` entries of a ring at `gpa`. None if they are not all in one region, are misaligned, or `count` is no power
+    /// of two.
+    #[must_use]
+    #[inline]
+    pub fn slots<T>(&self, gpa: u64, count: u16) -> Option<Slots<'_, T>> {
+        let base = self.translate(gpa, u64::from(count) * size_of::<T>() as u64).ok()?.cast::<T>();
+        let good = count.is_power_of_two() && base.is_aligned();
+        good.then_some(Slots { base, mask: count.wrapping_sub(1), memory: PhantomData })
+    }
+
+    /// Whether some byte of the host's is in both memories: they are of one guest, or of guests that share memory.
+    #[must_use]
+    #[inline]
+    pub fn shares_with(&self, other: &GuestMemory) -> bool {
+        self.regions().iter().any(|a| {
+            let (a, a_size) = (a.host as u64, a.size);
+            other
+                .regions()
+                .iter()
+                .any(|b| (b.host as u64).wrapping_sub(a) < a_size || a.wrapping_sub(b.host as u64) < b.size)
+        })
+    }
+}
+
+/// Bytes of a guest's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece<'m> {
+    host: *mut u8,
+    len: u32,
+    memory: PhantomData<&'m GuestMemory>,
+}
+
+impl<'m> Piece<'m> {
+    /// No bytes.
+    pub const EMPTY: Self = Self { host: core::ptr::null_mut(), len: 0, memory: PhantomData };
+
+    /// How many bytes.
+    #[must_use]
+    #[inline(always)]
+    pub const fn len(self) -> u32 {
+        self.len
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    #[inline(always)]
+    pub const fn is_empty(self) -> bool {
+        self.len == 0
+    }
+
+    /// All but the first `n` bytes; None if there are fewer.
+    #[must_use]
+    #[inline(always)]
+    pub fn skip(self, n: u32) -> Option<Self> {
+        let len = self.len.checked_sub(n)?;
+        Some(Self { host: self.host.wrapping_add(n as usize), len, memory: PhantomData })
+    }
+
+    /// The first `N` bytes.
+    #[must_use]
+    #[inline(always)]
+    pub fn first<const N: usize>(self) -> Option<First<'m, N>> {
+        (self.len as usize >= N).then_some(First { host: self.host, memory: PhantomData })
+    }
+
+    /// The first `N` bytes, and all but the first `AT` of them.
+    #[must_use]
+    #[inline(always)]
+    pub fn first_and_from<const N: usize, const AT: usize>(self) -> Option<(First<'m, N>, Self)> {
+        const { assert!(AT <= N) };
+        let first = self.first::<N>()?;
+        // Not below zero: there are `N` bytes.
+        let len = self.len.wrapping_sub(AT as u32);
+        Some((first, Self { host: self.host.wrapping_add(AT), len, memory: PhantomData }))
+    }
+
+    /// Copies as many bytes as both have into the host's own memory. How many.
+    #[inline(always)]
+    pub fn read(self, copier: Copier, into: &mut [u8]) -> usize {
+        let len = into.len().min(self.len as usize);
+        // SAFETY: the bytes were checked to be the guest's when this was made; the destination is a live slice of the
+        // host's own memory, which no guest region overlaps. Whoever made the copier vouched for the cores that use it.
+        unsafe { copier.copy(into.as_mut_ptr(), self.host, len) };
+        len
+    }
+
+    /// Copies all of `from`, which is the host's own, to the beginning. False, and nothing is copied: it is longer.
+    #[inline(always)]
+    pub fn write(self, copier: Copier, from: &[u8]) -> bool {
+        if from.len() > self.len as usize {
+            return false;
+        }
+        // SAFETY: as in `read`, the other way.
+        unsafe { copier.copy(self.host, from.as_ptr(), from.len()) };
+        true
+    }
+
+    /// Copies all of `from` to the beginning. False, and nothing is copied: it is longer. Of ranges that overlap some
+    /// mixture of old and new comes out.
+    #[inline(always)]
+    pub fn copy_from(self, copier: Copier, from: Piece<'_>) -> bool {
+        if from.len > self.len {
+            return false;
+        }
+        // SAFETY: both ranges were checked to be their guest's; no reference exists to either, and the routine bears
+        // overlap and other writers.
+        unsafe { copier.copy(self.host, from.host, from.len as usize) };
+        true
+    }
+
+    /// Has the cache line of byte `at` fetched, to be written. Any number will do.
+    #[inline(always)]
+    pub fn prefetch_to_write(self, at: u32) {
+        #[cfg(not(miri))]
+        // SAFETY: a hint, which neither faults nor changes anything, whatever the address.
+        unsafe {
+            core::arch::asm!("prefetchw [{}]", in(reg) self.host.wrapping_add(at as usize), options(nostack, preserves_flags, readonly));
+        }
+        #[cfg(miri)]
+        let _ = at;
+    }
+}
+
+/// A [`Piece`], and a number that its user put to it: no larger than the piece alone.
+#[derive(Clone, Copy, Debug)]
+pub struct Marked<'m> {
+    host: *mut u8,
+    len: u32,
+    mark: u32,
+    memory: PhantomData<&'m GuestMemory>,
+}
+
+impl<'m> Marked<'m> {
+    /// No bytes, and zero.
+    pub const EMPTY: Self = Self::new(Piece::EMPTY, 0);
+
+    /// Puts them together.
+    #[must_use]
+    #[inline(always)]
+    pub const fn new(piece: Piece<'m>, mark: u32) -> Self {
+        Self { host: piece.host, len: piece.len, mark, memory: PhantomData }
+    }
+
+    /// The bytes.
+    #[must_use]
+    #[inline(always)]
+    pub const fn piece(&self) -> Piece<'m> {
+        Piece { host: self.host, len: self.len, memory: PhantomData }
+    }
+
+    /// The number.
+    #[must_use]
+    #[inline(always)]
+    pub const fn mark(&self) -> u32 {
+        self.mark
+    }
+}
+
+/// The first `N` bytes of a [`Piece`].
+#[derive(Clone, Copy, Debug)]
+pub struct First<'m, const N: usize> {
+    host: *mut u8,
+    memory: PhantomData<&'m GuestMemory>,
+}
+
+impl<const N: usize> First<'_, N> {
+    /// Reads the little-endian number at byte `AT`, once.
+    #[must_use]
+    #[inline(always)]
+    pub fn load_u64<const AT: usize>(self) -> u64 {
+        const { assert!(AT + 8 <= N) };
+        #[cfg(not(miri))]
+        // SAFETY: `N` bytes were checked to be the guest's, and these are among them. One load, aligned or not; it is
+        // assembly because others may write there at any time.
+        unsafe {
+            let value: u64;
+            core::arch::asm!("mov {}, qword ptr [{} + {}]", out(reg) value, in(reg) self.host, const AT,
+                options(nostack, preserves_flags, readonly));
+            value
+        }
+        #[cfg(miri)]
+        {
+            let mut bytes = [0; 8];
+            // SAFETY: as above.
+            unsafe { crate::copy::copy(bytes.as_mut_ptr(), self.host.add(AT), 8) };
+            u64::from_le_bytes(bytes)
+        }
+    }
+
+    /// Reads the little-endian number at byte `AT`, once.
+    #[must_use]
+    #[inline(always)]
+    pub fn load_u32<const AT: usize>(self) -> u32 {
+        const { assert!(AT + 4 <= N) };
+        #[cfg(not(miri))]
+        // SAFETY: as in `load_u64`.
+        unsafe {
+            let value: u32;
+            core::arch::asm!("mov {:e}, dword ptr [{} + {}]", out(reg) value, in(reg) self.host, const AT,
+                options(nostack, preserves_flags, readonly));
+            value
+        }
+        #[cfg(miri)]
+        {
+            let mut bytes = [0; 4];
+            // SAFETY: as in `load_u64`.
+            unsafe { crate::copy::copy(bytes.as_mut_ptr(), self.host.add(AT), 4) };
+            u32::from_le_bytes(bytes)
+        }
+    }
+
+    /// Writes a little-endian number at byte `AT`.
+    #[inline(always)]
+    pub fn store_u64<const AT: usize>(self, value: u64) {
+        const { assert!(AT + 8 <= N) };
+        #[cfg(not(miri))]
+        // SAFETY: as in `load_u64`.
+        unsafe {
+            core::arch::asm!("mov qword ptr [{} + {}], {}", in(reg) self.host, const AT, in(reg) value,
+                options(nostack, preserves_flags));
+        }
+        #[cfg(miri)]
+        // SAFETY: as in `load_u64`.
+        unsafe {
+            crate::copy::copy(self.host.add(AT), value.to_le_bytes().as_ptr(), 8);
+        }
+    }
+}
+
+/// The entries of a ring, a power of two of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Slots<'m, T> {
+    base: *mut T,
+    mask: u16,
+    memory: PhantomData<&'m GuestMemory>,
+}
+
+impl<'m, T> Slots<'m, T> {
+    /// The entries from one on, whose number is counted beyond the end, up to the end of the ring: at most `count`.
+    #[must_use]
+    #[inline(always)]
+    pub fn row(&self, index: u16, count: usize) -> Row<'m, T> {
+        let at = usize::from(index & self.mask);
+        let len = count.min(usize::from(self.mask) + 1 - at);
+        Row { base: self.base.wrapping_add(at), len, memory: PhantomData }
+    }
+}
+
+// SAFETY: as for `GuestMemory`: the pointer stands for memory that any CPU may use at any time, and all accesses are atomic.
+unsafe impl<T> Send for Slots<'_, T> {}
+// SAFETY: as for Send.
+unsafe impl<T> Sync for Slots<'_, T> {}
+
+impl<T> Slots<'_, T> {
+    /// The same, to be kept beside the memory.
+    ///
+    /// # Safety
+    /// The result must not be used any more when the last clone of the [`GuestMemory`] that this is of is gone.
+    #[must_use]
+    pub unsafe fn kept(self) -> Slots<'static, T> {
+        Slots { base: self.base, mask: self.mask, memory: PhantomData }
+    }
+}
+
+impl Slots<'_, [u64; 2]> {
+    /// Reads the first half of an entry and the two halves of the second, each once. None if there is no such entry: here
+    /// all bits of the number count.
+    #[must_use]
+    #[inline(always)]
+    pub fn get(&self, index: u16) -> Option<(u64, u32, u32)> {
+        if index > self.mask {
+            return None;
+        }
+        let at = self.base.wrapping_add(usize::from(index));
+        let (first, second) = (at.cast::<u64>(), at.cast::<u32>().wrapping_add(2));
+        // SAFETY: one of the entries that were checked to be the guest's and aligned; all host access to guest memory is
+        // atomic or by the copy routine. All three are in the entry.
+        let (first, low, high) =
+            unsafe { (AtomicU64::from_ptr(first), AtomicU32::from_ptr(second), AtomicU32::from_ptr(second.add(1))) };
+        Some((first.load(Ordering::Relaxed), low.load(Ordering::Relaxed), high.load(Ordering::Relaxed)))
+    }
+}
+
+/// Entries of a ring that lie one after the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Row<'m, T> {
+    base: *mut T,
+    len: usize,
+    memory: PhantomData<&'m GuestMemory>,
+}
+
+impl<T> Row<'_, T> {
+    /// How many.
+    #[must_use]
+    #[inline(always)]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    #[inline(always)]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl Row<'_, u16> {
+    /// Reads an entry once.
+    #[must_use]
+    #[inline(always)]
+    pub fn get(&self, i: usize) -> Option<u16> {
+        // SAFETY: one of the entries that were checked to be the guest's and aligned; all host access to guest memory is
+        // atomic or by the copy routine.
+        (i < self.len).then(|| unsafe { AtomicU16::from_ptr(self.base.add(i)) }.load(Ordering::Relaxed))
+    }
+}
+
+impl Row<'_, [u32; 2]> {
+    /// Writes each half of an entry once. No effect beyond the end.
+    #[inline(always)]
+    pub fn set(&self, i: usize, [low, high]: [u32; 2]) {
+        if i >= self.len {
+            return;
+        }
+        let half = self.base.wrapping_add(i).cast::<u32>();
+        // SAFETY: as for entries of 16 bits; both halves are in the entry.
+        let (at, after) = unsafe { (AtomicU32::from_ptr(half), AtomicU32::from_ptr(half.add(1))) };
+        at.store(low, Ordering::Relaxed);
+        after.store(high, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Piece;
+    use crate::copy::Copier;
+    use crate::guest::{GuestMemory, Region, testing::memory};
+
+    #[test]
+    fn a_piece_that_leaves_the_region_by_one_byte_is_refused() {
+        let m = memory(0x1000, 0x2000);
+        let span = m.span(0);
+        assert_eq!(span.piece(0x2ff8, 8).map(Piece::len), Some(8));
+        for (gpa, len) in [(0x2ff9, 8), (0xfff, 2), (u64::MAX, 2), (0x1000, u32::MAX), (0x3000, 1), (0xfff, u32::MAX)] {
+            assert!(span.piece(gpa, len).is_none(), "{gpa:#x}+{len:#x}");
+            assert_eq!(m.region_of(gpa, len), None);
+        }
+        assert!(m.span(1).piece(0, 1).is_none(), "there is no second region");
+    }
+
+    #[test]
+    fn a_region_is_found_by_its_number() {
+        let mut m = memory(0x10000, 0x4000);
+        let other = memory(0, 0x1000);
+        let host = other.regions()[0].host;
+        // SAFETY: backed by the leaked memory of `other`.
+        unsafe { m.add(Region { gpa: 0x100_0000, size: 0x1000, host }) }.unwrap();
+        assert_eq!((m.region_of(0x10ff0, 16), m.region_of(0x100_0000, 0x1000)), (Some(0), Some(1)));
+        assert_eq!(m.region_of(0x13fff, 2), None);
+        assert!(m.shares_with(&other) && other.shares_with(&m) && m.shares_with(&m));
+        assert!(!memory(0, 0x1000).shares_with(&other) && !GuestMemory::new().shares_with(&m));
+    }
+
+    #[test]
+    fn what_is_written_by_pieces_is_what_the_guest_reads() {
+        let m = memory(0, 0x1000);
+        let piece = m.span(0).piece(0x101, 26).unwrap();
+        assert!(piece.write(Copier::PLAIN, &[7; 26]));
+        assert!(!piece.write(Copier::PLAIN, &[8; 27]));
+        let first = piece.first::<26>().unwrap();
+        assert!(piece.first::<27>().is_none());
+        assert_eq!(piece.first_and_from::<26, 25>().map(|(_, rest)| rest.len()), Some(1));
+        assert!(piece.first_and_from::<27, 2>().is_none());
+        first.store_u64::<1>(0x0807_0605_0403_0201);
+        first.store_u64::<18>(0xd4c3_b2a1_0707_0707);
+        assert_eq!((first.load_u64::<18>(), first.load_u32::<20>()), (0xd4c3_b2a1_0707_0707, 0xb2a1_0707));
+        let mut back = [0; 40];
+        assert_eq!(piece.read(Copier::PLAIN, &mut back), 26);
+        let mut wanted = [7; 26];
+        wanted[1..9].copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8]);
+        wanted[22..].copy_from_slice(&[0xa1, 0xb2, 0xc3, 0xd4]);
+        assert_eq!(back[..26], wanted);
+        let copy = m.span(0).piece(0x201, 30).unwrap().skip(3).unwrap();
+        assert!(copy.copy_from(Copier::PLAIN, piece));
+        assert!(!copy.skip(2).unwrap().copy_from(Copier::PLAIN, piece), "25 bytes have no room for 26");
+        m.read(0x204, &mut back[..26]).unwrap();
+        assert_eq!(back[..26], wanted);
+        assert!(copy.skip(28).is_none());
+    }
+
+    #[test]
+    fn the_entries_of_a_ring_are_the_guests_and_end_where_it_does() {
+        let m = memory(0, 0x1000);
+        m.write_u16(6, 0xabcd).unwrap();
+        m.write_u64(0x10c, 0x2_0000_0001).unwrap();
+        let table = m.slots::<[u64; 2]>(0x100, 2).unwrap();
+        assert_eq!((table.get(0), table.get(1), table.get(2)), (Some((0, 0, 1)), Some((2, 0, 0)), None));
+        let ring = m.slots::<u16>(0, 4).unwrap();
+        let row = ring.row(0xfffe, 9);
+        assert_eq!((row.len(), row.get(0), row.get(1), row.get(2)), (2, Some(0), Some(0xabcd), None));
+        assert_eq!((ring.row(4, 3).len(), ring.row(7, 0).is_empty()), (3, true));
+        let used = m.slots::<[u32; 2]>(0x204, 4).unwrap().row(2, 2);
+        (0..3).for_each(|i| used.set(i, [1, 2]));
+        assert_eq!(
+            (m.read_u64(0x20c), m.read_u64(0x214), m.read_u64(0x21c)),
+            (Ok(0), Ok(0x2_0000_0001), Ok(0x2_0000_0001))
+        );
+        assert_eq!(m.read_u64(0x224), Ok(0), "beyond the end");
+        for (gpa, count) in [(1, 4), (0, 3), (0, 0), (0xffe, 2), (u64::MAX - 1, 2)] {
+            assert!(m.slots::<u16>(gpa, count).is_none(), "{count} entries at {gpa:#x}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Intel's 82599 as uplink: its BAR, its memory, and its bit in the command register.
+
+#![allow(unsafe_code, reason = "gives a device memory, its registers to a driver, and its right to master the bus")]
+
+use crate::{arch::time, firmware::Function, mem};
+use alloc::{format, string::String};
+use core::ptr::{self, NonNull};
+use engine::uplink::Held;
+use nic::Nic as _;
+use x520::{
+    BusMaster, Config, Filter, Guarded, X520,
+    dma::DmaBuffer,
+    registers::{BAR_BYTES, Mmio},
+};
+
+/// Descriptors, and buffers of 2 KiB, for what comes: 1,024 of the shortest frames come in 69 us at line rate, and the device
+/// keeps another 512 KiB.
+const RECEIVE: u32 = 1024;
+/// Descriptors for what goes. A frame takes two or more.
+const TRANSMIT: u32 = 1024;
+/// Microseconds that bring-up may take while the machine boots. What needs longer goes on behind the guests' start.
+const PATIENCE: u64 = 3_000_000;
+
+/// The driver.
+pub type Device = Guarded<Mmio, Held, Bit>;
+
+/// The bus master enable bit of a function that nobody else drives.
+pub struct Bit(Function);
+
+// SAFETY: a function does not master the bus while that bit of its command register is 0, and nothing else sets it.
+unsafe impl BusMaster for Bit {
+    fn set(&mut self, on: bool) -> bool {
+        self.0.set_bus_master(on)
+    }
+}
+
+/// What the report calls it. None: this is none.
+pub fn name(function: &Function) -> Option<&'static str> {
+    x520::id::name(function.vendor, function.device)
+}
+
+/// Takes it, and waits until it runs. `max_frame`: bytes of the longest frame of any guest, without FCS and VLAN tag.
+///
+/// # Errors
+/// It has lost its BAR, there is no memory for it, or it does not come out of reset.
+pub fn open(function: Function, max_frame: u32) -> Result<Device, String> {
+    let mut bit = Bit(function);
+    if !bit.set(false) {
+        return Err("configuration space is in use".into());
+    }
+    let bar = function.memory_bar(0).map_err(|e| format!("BAR 0 cannot be used: {e}"))?;
+    if bar.size < BAR_BYTES as u64 {
+        return Err(format!("BAR 0 has {:#x} bytes; expected {BAR_BYTES:#x} or more", bar.size));
+    }
+    mem::map_device(bar.base, BAR_BYTES as u64)
+        .map_err(|e| format!("BAR 0 at {:#x} cannot be mapped: {e}", bar.base))?;
+    function.enable_memory();
+    let config =
+        Config { receive_descriptors: RECEIVE, transmit_descriptors: TRANSMIT, max_frame, ..Config::default() };
+    let bytes = config.memory();
+    let memory = mem::pages(bytes as u64).map_err(|e| format!("{e}"))?;
+    let (Some(memory_at), Some(registers)) = (pointer(memory), pointer(bar.base)) else {
+        return Err("memory at address 0".into());
+    };
+    // SAFETY: these pages are the hypervisor's, at the same address for it and for the device, and never given back.
+    let memory = unsafe { DmaBuffer::new(memory_at, memory, bytes) };
+    // SAFETY: BAR 0 of a device that the driver knows, just mapped, uncached; nobody else drives it.
+    let registers = unsafe { Mmio::new(registers.cast()) };
+    // Guests may have more addresses than are configured, and the switch knows which of them there are.
+    let nic = X520::new(registers, memory, config, Filter::all()).map_err(|e| format!("{e:?}"))?;
+    bring_up(nic, bit)
+}
+
+fn pointer(at: u64) -> Option<NonNull<u8>> {
+    NonNull::new(ptr::with_exposed_provenance_mut(at as usize))
+}
+
+/// Lets it come up while there is nothing else to do.
+fn bring_up(nic: X520<Mmio, Held>, bit: Bit) -> Result<Device, String> {
+    let ticks = (time::rates().tsc / 1_000_000).max(1);
+    let begin = time::tsc() / ticks;
+    let mut device = Guarded::new(nic, bit, begin).ok_or("configuration space is in use")?;
+    loop {
+        let now = time::tsc() / ticks;
+        device.service(now);
+        if let Some(failure) = device.failure() {
+            return Err(format!("it does not start: {failure:?}"));
+        }
+        if device.is_running() || now - begin > PATIENCE {
+            return Ok(device);
+        }
+        core::hint::spin_loop();
+    }
+}

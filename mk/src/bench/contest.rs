@@ -1,0 +1,300 @@
+//! `cargo mk bench switch`: the engine as a process against DPDK's testpmd and Open vSwitch with DPDK, one core each, on
+//! the same rings in the same run (`tools/switch-bench` drives them all). Every figure stands next to its aim.
+
+mod peers;
+mod table;
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::{Value, json};
+
+use crate::emulator::vhost::build;
+use crate::{fetch, tools, ui};
+use peers::{HugePages, Open, Process, Testpmd, ours};
+use table::{Aim, Table};
+
+/// What there is time for.
+struct Plan {
+    rounds: usize,
+    milliseconds: u64,
+    frames: usize,
+}
+
+const SHORT: Plan = Plan { rounds: 7, milliseconds: 300, frames: 10_000 };
+const FULL: Plan = Plan { rounds: 25, milliseconds: 1000, frames: 50_000 };
+
+/// Features without which a row of ours does not count.
+const NEEDED: [&str; 9] = [
+    "MRG_RXBUF",
+    "EVENT_IDX",
+    "INDIRECT_DESC",
+    "CSUM",
+    "GUEST_CSUM",
+    "HOST_TSO4",
+    "HOST_TSO6",
+    "GUEST_TSO4",
+    "GUEST_TSO6",
+];
+
+/// Weights of the guests in the second measurement of shares.
+const WEIGHTS: [u16; 3] = [4, 2, 1];
+
+/// Where things are, and how they are run.
+struct Contest {
+    folder: PathBuf,
+    vhost: PathBuf,
+    bench: PathBuf,
+    /// The guests' processor and the switch's.
+    cores: [usize; 2],
+    huge: Option<HugePages>,
+    plan: &'static Plan,
+}
+
+impl Drop for Contest {
+    fn drop(&mut self) {
+        // Sockets and logs of this run; nothing is lost if they stay.
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Measures and prints. What was measured, as JSON.
+pub fn run(full: bool) -> Result<Value> {
+    fetch::ensure_peers()?;
+    let cores = two_processors(&tools::processors()?)?;
+    let (vhost, bench) = (build("sidecore-vhost")?, build("switch-bench")?);
+    let folder = env::temp_dir().join(format!("sidecore-contest-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let huge = HugePages::reserve();
+    let plan = if full { &FULL } else { &SHORT };
+    let contest = Contest { folder, vhost, bench, cores, huge, plan };
+    ui::step(
+        "bench",
+        &format!(
+            "guests on processor {}, switches on {}, {} rounds, memory in {}",
+            cores[0],
+            cores[1],
+            plan.rounds,
+            if contest.huge.is_some() { "huge pages" } else { "small pages (no root, or no huge pages)" }
+        ),
+    );
+    let mut table = Table::default();
+    let mut results = Vec::new();
+    for len in [60, 1500] {
+        let result = contest.throughput(len)?;
+        rates(&mut table, len, &result)?;
+        results.push(result);
+    }
+    let latency = contest.latency()?;
+    times(&mut table, &latency)?;
+    let even = contest.sharing(&[1; 7])?;
+    let weighted = contest.sharing(&WEIGHTS)?;
+    shares(&mut table, &even, &weighted)?;
+    for (what, why) in [
+        ("packed rings against testpmd's", "the guests' driver here has split rings only"),
+        ("in the kernel image, in Bochs' ticks, against native", "not part of this benchmark"),
+        ("throughput left with 1,000 idle queues", "not part of this benchmark"),
+    ] {
+        table.missing(what, why);
+    }
+    print!("{table}");
+    Ok(json!({
+        "bench": "switch", "huge_pages": contest.huge.is_some(), "throughput": results, "latency": latency,
+        "sharing": even, "weighted": weighted, "figures": table.to_json(),
+    }))
+}
+
+/// The first two of a list such as `0-3,6`.
+fn two_processors(list: &str) -> Result<[usize; 2]> {
+    let mut all = Vec::new();
+    for part in list.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        all.extend(first.trim().parse::<usize>()?..=last.trim().parse::<usize>()?);
+    }
+    match all.as_slice() {
+        [first, second, ..] => Ok([*first, *second]),
+        _ => bail!("this needs two processors, one for the guests and one for the switch; there is {list}"),
+    }
+}
+
+impl Contest {
+    /// Runs the guests' side.
+    fn drive(&self, arguments: &[String]) -> Result<Value> {
+        let mut command = tools::dying_with_us(&self.bench);
+        command.args(arguments).args(["--rounds", &self.plan.rounds.to_string()]);
+        command.args(["--core", &self.cores[0].to_string(), "--switch-core", &self.cores[1].to_string()]);
+        if self.huge.is_some() {
+            command.arg("--huge");
+        }
+        let said = said(&mut command)?;
+        serde_json::from_str(&said).with_context(|| format!("switch-bench said {said:?}"))
+    }
+
+    fn switch(name: &str, process: &Process, sockets: &[PathBuf]) -> String {
+        let sockets: Vec<String> = sockets.iter().map(|socket| socket.display().to_string()).collect();
+        format!("--switch={name},{},{}", process.id(), sockets.join(","))
+    }
+
+    fn throughput(&self, len: usize) -> Result<Value> {
+        ui::step("bench", &format!("frames of {len} bytes: ours, testpmd, Open vSwitch, and a bare copy loop"));
+        let ours = ours(&self.vhost, &self.folder, self.cores[1], &[1, 1])?;
+        let testpmd = Testpmd::start(&self.folder, self.cores, self.huge.is_some())?;
+        let open = Open::start(&self.folder, self.cores, self.huge.is_some());
+        let mut arguments = vec![
+            "throughput".to_owned(),
+            format!("--len={len}"),
+            format!("--milliseconds={}", self.plan.milliseconds),
+            Self::switch("ours", &ours.process, &ours.sockets),
+            Self::switch("testpmd", &testpmd.process, &testpmd.sockets),
+        ];
+        match &open {
+            Ok(open) => arguments.push(Self::switch("ovs", &open.process, &open.sockets)),
+            Err(error) => ui::error(&format!("Open vSwitch takes no part: {error:#}")),
+        }
+        let mut result = self.drive(&arguments)?;
+        let engine = ours.end()?;
+        let (busy, requests) = (engine["busy_cycles"].as_f64(), engine["requests"].as_f64());
+        if let (Some(busy), Some(requests), Some(result)) = (busy, requests, result.as_object_mut()) {
+            result.insert("busy_cycles_per_packet".to_owned(), json!(busy / requests.max(1.0)));
+        }
+        Ok(result)
+    }
+
+    fn latency(&self) -> Result<Value> {
+        ui::step("bench", "a lone frame of 60 bytes: ours, testpmd, and a bare copy loop");
+        let ours = ours(&self.vhost, &self.folder, self.cores[1], &[1, 1])?;
+        let testpmd = Testpmd::start(&self.folder, self.cores, self.huge.is_some())?;
+        self.drive(&[
+            "latency".to_owned(),
+            format!("--frames={}", self.plan.frames),
+            Self::switch("ours", &ours.process, &ours.sockets),
+            Self::switch("testpmd", &testpmd.process, &testpmd.sockets),
+        ])
+    }
+
+    /// Guests of these weights on our engine, all sending as fast as they can.
+    fn sharing(&self, weights: &[u16]) -> Result<Value> {
+        ui::step("bench", &format!("guests of the weights {weights:?} share the engine"));
+        let ours = ours(&self.vhost, &self.folder, self.cores[1], weights)?;
+        let mut arguments = vec!["sharing".to_owned(), format!("--milliseconds={}", self.plan.milliseconds)];
+        arguments.extend(ours.sockets.iter().map(|socket| format!("--socket={}", socket.display())));
+        self.drive(&arguments)
+    }
+}
+
+fn said(command: &mut Command) -> Result<String> {
+    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+    let output = output.with_context(|| format!("cannot start {command:?}"))?;
+    if !output.status.success() {
+        bail!("{} has failed; its words are above", Path::new(command.get_program()).display());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// One switch of a result.
+fn contestant<'a>(result: &'a Value, name: &str) -> Option<&'a Value> {
+    result["contestants"].as_array()?.iter().find(|c| c["name"] == name)
+}
+
+fn number(value: &Value, name: &str) -> Result<f64> {
+    value[name].as_f64().with_context(|| format!("no number {name} in {value}"))
+}
+
+/// The median of the rounds' ratios.
+fn ratio(ours: &Value, theirs: &Value) -> Option<f64> {
+    let rounds = |value: &Value| -> Vec<f64> {
+        value["rounds"].as_array().into_iter().flatten().filter_map(Value::as_f64).collect()
+    };
+    let mut ratios: Vec<f64> = rounds(ours).iter().zip(rounds(theirs)).map(|(ours, theirs)| ours / theirs).collect();
+    ratios.sort_by(f64::total_cmp);
+    ratios.get(ratios.len() / 2).copied()
+}
+
+fn rates(table: &mut Table, len: usize, result: &Value) -> Result<()> {
+    let ours = contestant(result, "ours").context("no result of ours")?;
+    for name in ["ours", "testpmd", "ovs", "floor"] {
+        let Some(one) = contestant(result, name) else { continue };
+        let features: Vec<&str> = one["features"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        table.note(&format!(
+            "{len:>5} B {name:<8} p50 {:>6.2}  p95 {:>6.2} Mpps   {}",
+            number(one, "p50")? / 1e6,
+            number(one, "p95")? / 1e6,
+            features.join(" ")
+        ));
+        if name == "ours" {
+            let missing: Vec<&str> = NEEDED.into_iter().filter(|needed| !features.contains(needed)).collect();
+            if !missing.is_empty() {
+                table.note(&format!("        this row does not count yet: without {}", missing.join(" ")));
+            }
+        }
+    }
+    table.note(&format!("{len:>5} B ours: {:.0} busy cycles a packet", number(result, "busy_cycles_per_packet")?));
+    let (against_testpmd, against_open, share) = if len == 60 { (1.35, 1.7, 0.85) } else { (1.25, 1.25, 0.94) };
+    for (name, aim, what) in [
+        ("testpmd", against_testpmd, "testpmd mac"),
+        ("ovs", against_open, "OVS-DPDK NORMAL"),
+        ("floor", share, "a bare copy loop"),
+    ] {
+        let what = format!("{len} B split: ours against {what}, median of rounds");
+        match contestant(result, name).and_then(|theirs| ratio(ours, theirs)) {
+            Some(ratio) => table.figure(&what, ratio, "", Aim::AtLeast(aim)),
+            None => table.missing(&what, "it took no part"),
+        }
+    }
+    Ok(())
+}
+
+fn times(table: &mut Table, result: &Value) -> Result<()> {
+    let of = |name: &str, percent: &str| {
+        number(contestant(result, name).with_context(|| format!("no result of {name}"))?, percent)
+    };
+    for name in ["ours", "testpmd", "floor"] {
+        table.note(&format!(
+            "a lone frame, {name:<8} p50 {:>5.0} ns  p99 {:>5.0} ns",
+            of(name, "p50")?,
+            of(name, "p99")?
+        ));
+    }
+    for (percent, aim) in [("p50", 1.3), ("p99", 2.0)] {
+        let (ours, floor, testpmd) = (of("ours", percent)?, of("floor", percent)?, of("testpmd", percent)?);
+        table.figure(&format!("a lone frame, {percent}: against a bare copy loop"), ours / floor, "", Aim::AtMost(aim));
+        table.figure(&format!("a lone frame, {percent}: against testpmd"), ours / testpmd, "", Aim::AtMost(1.0));
+    }
+    Ok(())
+}
+
+fn shares(table: &mut Table, even: &Value, weighted: &Value) -> Result<()> {
+    let figure = |table: &mut Table, what: &str, name: &str, unit, aim| -> Result<()> {
+        table.figure(what, number(even, name)?, unit, aim);
+        Ok(())
+    };
+    figure(table, "6 streams, 1 request: work ahead of it, p99", "ahead_p99", "packets", Aim::AtMost(64.0))?;
+    figure(table, "6 streams, 1 request: what the streams lose", "streams_lose", "", Aim::AtMost(0.05))?;
+    figure(table, "7 greedy streams, 60 and 1,500 B: Jain's index", "jain", "", Aim::AtLeast(0.999))?;
+    let portions: Vec<f64> = weighted["portions"].as_array().into_iter().flatten().filter_map(Value::as_f64).collect();
+    let sum: f64 = WEIGHTS.iter().map(|weight| f64::from(*weight)).sum();
+    let off = WEIGHTS.iter().zip(&portions).map(|(weight, portion)| (portion * sum / f64::from(*weight) - 1.0).abs());
+    table.figure("weights 4:2:1: the share that is farthest off", off.fold(0.0, f64::max), "", Aim::AtMost(0.03));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_processors_are_found_in_any_list() {
+        assert_eq!(two_processors("0-1").unwrap(), [0, 1]);
+        assert_eq!(two_processors("3,6-9").unwrap(), [3, 6]);
+        assert!(two_processors("2").is_err());
+    }
+
+    #[test]
+    fn the_ratio_is_the_median_of_the_rounds() {
+        let (a, b) = (json!({"rounds": [2.0, 9.0, 4.0]}), json!({"rounds": [1.0, 1.0, 4.0]}));
+        assert_eq!(ratio(&a, &b), Some(2.0));
+        assert_eq!(ratio(&a, &json!({})), None);
+    }
+}

@@ -1,0 +1,243 @@
+//! Starts the switches of the contest, each with two vhost-user ports and its thread on the same processor.
+//!
+//! Open vSwitch has its database, sockets and logs in the run's folder and a network namespace of its own, so that it
+//! neither finds nor makes anything on the host.
+
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+use serde_json::Value;
+
+use crate::tools;
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// 2 MiB pages for the guests, testpmd and Open vSwitch.
+const PAGES: u64 = 900;
+
+/// Huge pages, for as long as this lives. A process gives them back that nothing but the end of its input ends: so it does
+/// whatever becomes of this one.
+pub struct HugePages {
+    keeper: Child,
+}
+
+const NR_HUGEPAGES: &str = "/proc/sys/vm/nr_hugepages";
+
+impl HugePages {
+    /// Reserves them, if we are root and there is memory for them.
+    pub fn reserve() -> Option<Self> {
+        let read = || fs::read_to_string(NR_HUGEPAGES).ok()?.trim().parse::<u64>().ok();
+        if !geteuid().is_root() {
+            return None;
+        }
+        let before = read()?;
+        let keep = format!("trap '' HUP INT TERM; cat >/dev/null; echo {before} >{NR_HUGEPAGES}");
+        let keeper = Command::new("sh").args(["-c", &keep]).stdin(Stdio::piped()).spawn().ok()?;
+        let pages = Self { keeper };
+        fs::write(NR_HUGEPAGES, (before + PAGES).to_string()).ok()?;
+        // The kernel reserves as many as it finds; with fewer, `pages` gives them back.
+        (read()? >= before + PAGES).then_some(pages)
+    }
+}
+
+impl Drop for HugePages {
+    fn drop(&mut self) {
+        drop(self.keeper.stdin.take());
+        // If it has been killed all the same, there is nobody left to give them back.
+        let _ = self.keeper.wait();
+    }
+}
+
+/// A process that is ended when dropped, stopped or not.
+pub struct Process {
+    child: Child,
+    words: PathBuf,
+}
+
+impl Process {
+    fn start(mut command: Command, words: PathBuf) -> Result<Self> {
+        let file = File::create(&words).with_context(|| format!("cannot create {}", words.display()))?;
+        // Input stays open: testpmd ends with it.
+        command.stdin(Stdio::piped()).stderr(file.try_clone()?);
+        let child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
+        Ok(Self { child, words })
+    }
+
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until something is there.
+    fn until_there(&mut self, paths: &[PathBuf]) -> Result<()> {
+        let deadline = Instant::now() + LIMIT;
+        while !paths.iter().all(|path| path.exists()) {
+            if self.child.try_wait()?.is_some() || Instant::now() > deadline {
+                bail!("it did not start:\n{}", fs::read_to_string(&self.words).unwrap_or_default());
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A folder of its own for a switch, empty.
+fn fresh(folder: &Path, name: &str) -> Result<PathBuf> {
+    let folder = folder.join(name);
+    if folder.exists() {
+        fs::remove_dir_all(&folder)?;
+    }
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    Ok(folder)
+}
+
+/// Our engine as a process.
+pub struct Ours {
+    /// The process.
+    pub process: Process,
+    /// Its ports.
+    pub sockets: Vec<PathBuf>,
+}
+
+/// Starts ours with a port for each of these weights, whose addresses nobody else may take.
+pub fn ours(program: &Path, folder: &Path, core: usize, weights: &[u16]) -> Result<Ours> {
+    let folder = fresh(folder, "ours")?;
+    let sockets: Vec<PathBuf> = (0..weights.len()).map(|n| folder.join(format!("port{n}"))).collect();
+    let port = |(n, (socket, weight)): (usize, (&PathBuf, &u16))| {
+        let (socket, number) = (socket.display(), n + 1);
+        format!("[[port]]\nsocket = \"{socket}\"\nmac = \"02:00:00:00:00:{number:02x}\"\nweight = {weight}\n")
+    };
+    let config: String = sockets.iter().zip(weights).enumerate().map(port).collect();
+    fs::write(folder.join("config"), config)?;
+    let mut command = tools::dying_with_us(program);
+    command.arg("--json").arg("--config").arg(folder.join("config")).args(["--core", &core.to_string()]);
+    command.stdout(Stdio::piped());
+    let mut process = Process::start(command, folder.join("words"))?;
+    process.until_there(&sockets).context("sidecore-vhost")?;
+    Ok(Ours { process, sockets })
+}
+
+impl Ours {
+    /// Ends it: its engine's counters.
+    pub fn end(mut self) -> Result<Value> {
+        let number = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw).context("no such process number")?;
+        kill_process(number, Signal::TERM)?;
+        let mut text = String::new();
+        self.process.child.stdout.take().context("no output")?.read_to_string(&mut text)?;
+        let counters: Value =
+            serde_json::from_str(text.trim()).with_context(|| format!("sidecore-vhost said {text:?}"))?;
+        Ok(counters["engine"].clone())
+    }
+}
+
+/// DPDK's testpmd between two net_vhost ports.
+pub struct Testpmd {
+    /// The process.
+    pub process: Process,
+    /// Its ports.
+    pub sockets: Vec<PathBuf>,
+}
+
+impl Testpmd {
+    /// Starts it, forwarding on the second processor.
+    pub fn start(folder: &Path, cores: [usize; 2], huge: bool) -> Result<Self> {
+        let folder = fresh(folder, "testpmd")?;
+        let sockets: Vec<PathBuf> = (0..2).map(|n| folder.join(format!("port{n}"))).collect();
+        let mut command = tools::testpmd();
+        command.args(["--lcores", &format!("0@{},1@{}", cores[0], cores[1])]);
+        command.args(if huge { &["--in-memory"][..] } else { &["--no-huge", "--no-shconf"] }).args(["-m", "256"]);
+        for (n, socket) in sockets.iter().enumerate() {
+            command.arg(format!("--vdev=net_vhost{n},iface={}", socket.display()));
+        }
+        command.args(["--", "--auto-start", "--forward-mode=mac", "--nb-cores=1", "--total-num-mbufs=32768"]);
+        command.args(["--eth-peer=0,02:00:00:00:00:01", "--eth-peer=1,02:00:00:00:00:02"]);
+        command.stdout(Stdio::null());
+        let mut process = Process::start(command, folder.join("words"))?;
+        process.until_there(&sockets).context("testpmd")?;
+        Ok(Self { process, sockets })
+    }
+}
+
+/// Open vSwitch with DPDK, one bridge that learns.
+pub struct Open {
+    /// The switch's process.
+    pub process: Process,
+    /// Its ports.
+    pub sockets: Vec<PathBuf>,
+    _database: Process,
+}
+
+impl Open {
+    /// Starts it, polling on the second processor.
+    pub fn start(folder: &Path, cores: [usize; 2], huge: bool) -> Result<Self> {
+        let folder = fresh(folder, "ovs")?;
+        let at_home = |command: &mut Command| {
+            for variable in ["OVS_RUNDIR", "OVS_DBDIR", "OVS_SYSCONFDIR", "OVS_LOGDIR"] {
+                command.env(variable, &folder);
+            }
+            command.env("OVS_PKGDATADIR", crate::paths::peers().join("usr/share/openvswitch"));
+        };
+        let schema = crate::paths::peers().join("usr/share/openvswitch/vswitch.ovsschema");
+        let mut create = tools::peer("usr/bin/ovsdb-tool");
+        at_home(&mut create);
+        tools::quietly(create.arg("create").arg(folder.join("conf.db")).arg(schema), "ovsdb-tool create")?;
+
+        let socket = folder.join("db.sock");
+        let mut database = tools::peer("usr/sbin/ovsdb-server");
+        at_home(&mut database);
+        database.arg(folder.join("conf.db")).arg(format!("--remote=punix:{}", socket.display()));
+        database.arg(format!("--unixctl={}", folder.join("db.ctl").display())).stdout(Stdio::null());
+        let mut database = Process::start(database, folder.join("database"))?;
+        database.until_there(std::slice::from_ref(&socket)).context("ovsdb-server")?;
+
+        let set = |arguments: &[&str]| {
+            let mut command = tools::peer("usr/bin/ovs-vsctl");
+            at_home(&mut command);
+            command.arg(format!("--db=unix:{}", socket.display())).args(["--no-wait", "--timeout=30"]).args(arguments);
+            tools::quietly(&mut command, "ovs-vsctl").map(drop)
+        };
+        let memory = if huge { "-m 1024" } else { "--no-huge --legacy-mem --no-shconf -m 1024" };
+        set(&["init"])?;
+        set(&[
+            "set",
+            "Open_vSwitch",
+            ".",
+            "other_config:dpdk-init=true",
+            "other_config:vhost-sock-dir=.",
+            &format!("other_config:dpdk-lcore-mask={:#x}", 1_u64 << cores[0]),
+            &format!("other_config:pmd-cpu-mask={:#x}", 1_u64 << cores[1]),
+            &format!("other_config:dpdk-extra=-d librte_mempool_ring.so.25 --no-telemetry --no-pci {memory}"),
+        ])?;
+        set(&["add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev"])?;
+        for port in ["port0", "port1"] {
+            set(&["add-port", "br0", port, "--", "set", "Interface", port, "type=dpdkvhostuser"])?;
+        }
+
+        let sockets: Vec<PathBuf> = (0..2).map(|n| folder.join(format!("port{n}"))).collect();
+        let switch = tools::peer("usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk");
+        let mut command = Command::new("unshare");
+        if !geteuid().is_root() {
+            command.arg("--map-root-user");
+        }
+        command.args(["--net", "--"]).arg(switch.get_program()).args(switch.get_args());
+        at_home(&mut command);
+        command.arg(format!("unix:{}", socket.display()));
+        command.arg(format!("--unixctl={}", folder.join("switch.ctl").display())).stdout(Stdio::null());
+        let mut process = Process::start(command, folder.join("words"))?;
+        process.until_there(&sockets).context("ovs-vswitchd")?;
+        Ok(Self { process, sockets, _database: database })
+    }
+}

@@ -1,0 +1,97 @@
+//! The 82599 of a machine in QEMU: a process beside it serves the model by vfio-user (`tests/x520-model`).
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdout, Command, Stdio};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use scenarios::nic::{Nic, Parts};
+
+use super::Process;
+use super::qemu::SocketPath;
+use crate::{paths, tools};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Builds the server, once.
+pub fn server() -> Result<&'static Path> {
+    static SERVER: OnceLock<PathBuf> = OnceLock::new();
+    if let Some(server) = SERVER.get() {
+        return Ok(server);
+    }
+    let target = paths::target();
+    let folder = target.display().to_string();
+    let build = ["build", "--quiet", "--release", "--package", "x520-model", "--features", "server", "--target-dir"];
+    if !tools::cargo(&[&build[..], &[folder.as_str()]].concat(), &[])? {
+        bail!("the device's server does not build; the compiler's words are above");
+    }
+    Ok(SERVER.get_or_init(|| target.join("release/x520-server")))
+}
+
+/// A device to be served.
+pub struct Device<'a> {
+    /// Where its logs go.
+    pub folder: &'a Path,
+    /// Its address.
+    pub mac: [u8; 6],
+    /// Its end of the wire.
+    pub wire: SocketPath,
+    /// The other end.
+    pub peer: &'a Path,
+    /// Whether what passes on the wire is recorded.
+    pub capture: bool,
+}
+
+/// Serves it, and waits until QEMU can connect: by this path.
+pub fn serve(device: Device<'_>) -> Result<(Nic, PathBuf)> {
+    let socket = SocketPath::new("nic");
+    let mac = device.mac.map(|byte| format!("{byte:02x}")).join(":");
+    let mut server = tools::dying_with_us(server()?);
+    server.arg(&socket.0).arg("--wire").args([&device.wire.0, device.peer]).args(["--mac", &mac]);
+    let capture = device.capture.then(|| device.folder.join("wire.pcap"));
+    if let Some(path) = &capture {
+        server.arg("--pcap").arg(path);
+    }
+    let complaints = device.folder.join("complaints");
+    server.stderr(File::create(&complaints)?).stdout(Stdio::piped());
+    fs::write(device.folder.join("device"), format!("{server:?}\n"))?;
+    let (mut process, commands, answers) = spawn(&mut server, &complaints)?;
+    let answers = answers.context("a server without standard output")?;
+    let deadline = Instant::now() + LIMIT;
+    while !socket.0.exists() {
+        if process.child.try_wait()?.is_some() || Instant::now() > deadline {
+            bail!("the device's server did not start:\n{}", fs::read_to_string(&complaints).unwrap_or_default());
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    let path = socket.0.clone();
+    process.sockets = vec![socket, device.wire];
+    let parts = Parts { server: Box::new(process), commands, answers: Box::new(answers), complaints, capture };
+    Ok((Nic::new(parts), path))
+}
+
+/// Adds the device to a machine of `memory_mib` with a machine type of its own (`-M`), whose memory the server reaches.
+pub fn connect(command: &mut Command, socket: &Path, memory_mib: u32) {
+    command.args(["-object", &format!("memory-backend-memfd,id=mem,size={memory_mib}M,share=on")]);
+    command.args(["-machine", "memory-backend=mem", "-device", "pcie-root-port,id=rp0"]);
+    let path = socket.display();
+    command.args([
+        "-device",
+        &format!(r#"{{"driver":"vfio-user-pci","bus":"rp0","socket":{{"type":"unix","path":"{path}"}}}}"#),
+    ]);
+}
+
+type Spawned = (Process, Box<dyn Write + Send>, Option<ChildStdout>);
+
+/// Starts a process, with its input and, if that is piped, its output; `console` is what tells of it when it fails.
+pub fn spawn(command: &mut Command, console: &Path) -> Result<Spawned> {
+    let child = command.stdin(Stdio::piped()).spawn();
+    let mut child = child.with_context(|| format!("cannot start {command:?}"))?;
+    let input = child.stdin.take().context("a process without standard input")?;
+    let output = child.stdout.take();
+    Ok((Process { child, com1: console.to_owned(), record: None, sockets: Vec::new() }, Box::new(input), output))
+}

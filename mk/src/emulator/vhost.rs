@@ -1,0 +1,137 @@
+//! `sidecore-vhost` with guests of QEMU or DPDK's testpmd at its ports, for the scenarios of the engine as a process.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use scenarios::linux::{Linux, Parts as LinuxParts, Setup};
+use scenarios::vhost::{Parts, Testpmd, Vhost};
+
+use super::qemu::{self, SocketPath, accept};
+use super::{Emulator, Process, fresh};
+use crate::{fetch, image, paths, tools};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Builds a program of `tools/`, once.
+pub fn build(package: &str) -> Result<PathBuf> {
+    let target = paths::target();
+    let folder = target.display().to_string();
+    if !tools::cargo(&["build", "--quiet", "--release", "--package", package, "--target-dir", &folder], &[])? {
+        bail!("{package} does not build; the compiler's words are above");
+    }
+    Ok(target.join("release").join(package))
+}
+
+fn program() -> Result<&'static Path> {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    if let Some(program) = PROGRAM.get() {
+        return Ok(program);
+    }
+    let program = build("sidecore-vhost")?;
+    Ok(PROGRAM.get_or_init(|| program))
+}
+
+/// Starts the switch with so many ports; where each listens.
+fn serve(folder: &Path, ports: usize) -> Result<(Vhost, Vec<PathBuf>)> {
+    let sockets: Vec<SocketPath> = (0..ports).map(|_| SocketPath::new("vhost")).collect();
+    let places: Vec<PathBuf> = sockets.iter().map(|socket| socket.0.clone()).collect();
+    let mut command = tools::dying_with_us(program()?);
+    command.args(["--stats", "--json"]);
+    for place in &places {
+        command.arg("--socket").arg(place);
+    }
+    let mut parts = spawn(command, &folder.join("vhost"), sockets)?;
+    let deadline = Instant::now() + LIMIT;
+    while !places.iter().all(|place| place.exists()) {
+        if parts.process.ended()? || Instant::now() > deadline {
+            bail!("sidecore-vhost did not start:\n{}", parts.process.console()?);
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    Ok((Vhost::new(parts), places))
+}
+
+/// Starts a process; what it says of itself is in the file `words`, and its command line in a file beside.
+fn spawn(mut command: Command, words: &Path, sockets: Vec<SocketPath>) -> Result<Parts> {
+    fs::write(words.with_extension("command"), format!("{command:?}\n"))?;
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(words)?);
+    let mut child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
+    let input = child.stdin.take().context("a process without standard input")?;
+    let output = child.stdout.take().context("a process without standard output")?;
+    let number = i32::try_from(child.id()).context("no such process number")?;
+    let process = Process { child, com1: words.to_owned(), record: None, sockets };
+    let pid = Pid::from_raw(number).context("no such process number")?;
+    let terminate = Box::new(move || Ok(kill_process(pid, Signal::TERM)?));
+    Ok(Parts { process: Box::new(process), output: Box::new(output), input: Box::new(input), terminate })
+}
+
+/// Starts the switch and a plain guest of QEMU at each of its ports.
+pub fn start(emulator: &Emulator, name: &str, setups: &[Setup]) -> Result<(Vhost, Vec<Linux<()>>)> {
+    let folder = paths::runs().join(format!("{}-{name}", emulator.platform));
+    fresh(&folder)?;
+    fs::create_dir_all(&folder)?;
+    let (vhost, sockets) = serve(&folder, setups.len())?;
+    let kvm = emulator.platform == scenarios::Platform::Kvm;
+    let guests = setups.iter().zip(&sockets).map(|(setup, socket)| guest(setup, &folder.join(setup.name), socket, kvm));
+    Ok((vhost, guests.collect::<Result<_>>()?))
+}
+
+fn guest(setup: &Setup, folder: &Path, socket: &Path, kvm: bool) -> Result<Linux<()>> {
+    fs::create_dir_all(folder)?;
+    let parts = image::parts()?;
+    let console = SocketPath::new("console");
+    let listener = UnixListener::bind(&console.0)?;
+    let log = folder.join("console");
+    let mut command = qemu::command();
+    let (accelerator, cpu) = if kvm { ("kvm", "host") } else { ("tcg", "max") };
+    command.args(["-M", "q35,memory-backend=mem", "-accel", accelerator, "-cpu", cpu]);
+    command.args(["-m", &format!("{}M", setup.memory_mib), "-smp", &setup.cpus.to_string()]);
+    command.args(["-object", &format!("memory-backend-memfd,id=mem,size={}M,share=on", setup.memory_mib)]);
+    command.args(["-nic", "none", "-display", "none", "-no-reboot", "-nodefaults"]);
+    command.arg("-kernel").arg(&parts.guest_kernel).arg("-initrd").arg(&parts.initrd);
+    command.args(["-append", &setup.cmdline()]);
+    command.args(["-chardev", &format!("socket,id=console,path={},logfile={}", console.0.display(), log.display())]);
+    command.args(["-serial", "chardev:console", "-chardev", &format!("socket,id=net,path={}", socket.display())]);
+    let mac = setup.mac().map(|byte| format!("{byte:02x}")).join(":");
+    command.args(["-netdev", "vhost-user,id=net,chardev=net"]);
+    command.args(["-device", &format!("virtio-net-pci,netdev=net,mac={mac},disable-legacy=on,romfile=")]);
+    fs::write(folder.join("command"), format!("{command:?}\n"))?;
+    let words = folder.join("emulator");
+    let file = File::create(&words)?;
+    command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+    let child = command.spawn().context("cannot start the emulator; `cargo mk fetch --again` brings it")?;
+    let mut machine = Process { child, com1: log, record: None, sockets: Vec::new() };
+    let stream: UnixStream = accept(&listener, &mut machine, &words)?;
+    let output = Box::new(stream.try_clone()?);
+    Ok(Linux::new(setup.name, LinuxParts { machine: Box::new(machine), output, input: Box::new(stream), nic: () }))
+}
+
+/// Starts the switch and testpmd with a virtio-user port at each of its two.
+pub fn testpmd(emulator: &Emulator, name: &str) -> Result<(Vhost, Testpmd)> {
+    fetch::ensure_peers()?;
+    let folder = paths::runs().join(format!("{}-{name}", emulator.platform));
+    fresh(&folder)?;
+    fs::create_dir_all(&folder)?;
+    let (vhost, sockets) = serve(&folder, 2)?;
+    let mut command = tools::testpmd();
+    // No huge pages, no files of its own: any user can run it. One thread forwards and one reads commands, on whatever
+    // processors there are.
+    command.args(["--no-huge", "-m", "128", "--no-shconf", "--lcores", &format!("(0,1)@({})", tools::processors()?)]);
+    for (n, socket) in sockets.iter().enumerate() {
+        let mac = format!("02:00:00:00:00:{:02x}", n + 1);
+        command.arg(format!("--vdev=virtio_user{n},path={},mac={mac},queue_size=1024", socket.display()));
+    }
+    command.args(["--", "-i", "--forward-mode=io", "--total-num-mbufs=16384", "--rxd=1024", "--txd=1024"]);
+    command.args(["--eth-peer=0,02:00:00:00:00:02", "--eth-peer=1,02:00:00:00:00:01"]);
+    let mut parts = spawn(command, &folder.join("testpmd"), Vec::new())?;
+    parts.input.flush()?;
+    Ok((vhost, Testpmd::new(parts)))
+}

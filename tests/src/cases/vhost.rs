@@ -1,0 +1,97 @@
+//! The engine as a Linux process: DPDK's ports and QEMU's guests at `sidecore-vhost`. No sidecore is in these machines.
+
+use anyhow::{Context as _, Result};
+
+use crate::linux::Setup;
+use crate::scenario::{Context, QEMU, Scenario, seconds};
+use crate::vhost::{all, port, testpmd_counts};
+
+/// These scenarios.
+pub fn list() -> Vec<Scenario> {
+    let scenario = |name, about, run| Scenario { name, about, platforms: QEMU, slow_on_bochs: false, run };
+    vec![
+        scenario("vhost-dpdk", "a million frames between two of DPDK's virtio-user ports at sidecore-vhost", dpdk),
+        scenario("vhost-guests", "two plain guests of QEMU at sidecore-vhost: ping, TCP both ways", guests),
+    ]
+}
+
+/// Frames that have to arrive.
+const FRAMES: u64 = 1_000_000;
+/// Descriptors in a ring of testpmd's.
+const RING: u64 = 1024;
+/// What a frame that did not arrive was counted as.
+const DROPS: [&str; 7] = [
+    "rx_no_buffer",
+    "rx_too_large",
+    "rx_not_running",
+    "tx_bad_length",
+    "tx_bad_header",
+    "tx_bad_source",
+    "tx_no_destination",
+];
+
+fn dpdk(context: &mut Context<'_>) -> Result<()> {
+    let (mut vhost, mut testpmd) = context.launch_testpmd("vhost-dpdk")?;
+    // Each port sends so many bursts of 32; whatever arrives is sent back by the other.
+    testpmd.tell("start tx_first 12")?;
+    vhost.until(seconds(900), |counters| {
+        testpmd.lives()?;
+        Ok(all(counters, "rx_packets")? >= FRAMES)
+    })?;
+    testpmd.tell("stop")?;
+    let mut before = 0;
+    vhost.until(seconds(120), |counters| {
+        let now = all(counters, "tx_packets")?;
+        Ok(std::mem::replace(&mut before, now) == now)
+    })?;
+    testpmd.tell("show port stats all")?;
+    let counts = testpmd_counts(&testpmd.quit()?)?;
+    let counters = vhost.end(seconds(60))?;
+
+    let (sent, arrived) = (all(&counters, "tx_packets")?, all(&counters, "rx_packets")?);
+    let dropped: u64 = DROPS.iter().map(|cause| all(&counters, cause)).sum::<Result<u64>>()?;
+    let figures = &mut context.figures;
+    figures.at_least("frames that arrived", arrived, FRAMES)?;
+    figures.note("frames dropped", dropped);
+    figures.exactly(
+        "frames sent that neither arrived nor were counted as dropped",
+        sent.abs_diff(arrived + dropped),
+        0,
+    )?;
+    figures.exactly("rules of the ring that testpmd broke", all(&counters, "faults")?, 0)?;
+    for (n, (received, transmitted)) in counts.iter().enumerate() {
+        figures.exactly(
+            &format!("frames of port {n} by testpmd's count"),
+            *transmitted,
+            port(&counters, n, "tx_packets")?,
+        )?;
+        // What still lay in its ring when it stopped.
+        let unread = port(&counters, n, "rx_packets")?.abs_diff(*received);
+        figures.at_most(&format!("frames to port {n} that testpmd has not read"), unread, RING)?;
+    }
+    figures.exactly("ports of testpmd", counts.len(), 2)
+}
+
+const A: Setup = Setup { name: "a", number: 1, cpus: 1, memory_mib: 256, reboots: false, options: "" };
+const B: Setup = Setup { name: "b", number: 2, ..A };
+
+fn guests(context: &mut Context<'_>) -> Result<()> {
+    let (vhost, mut machines) = context.boot_vhost("vhost-guests", &[A, B])?;
+    let [a, b] = machines.as_mut_slice() else { unreachable!("two were asked for") };
+    let answered = b.number("ping:100", "received", seconds(240))?;
+    context.figures.exactly("pings answered", answered, 100)?;
+    a.ask("iperf-server", seconds(60))?;
+    for (way, direction) in [("", "out"), (":reverse", "in")] {
+        let tcp = b.ask(&format!("iperf:3{way}"), seconds(240))?;
+        let bytes = tcp["bytes"].as_f64().with_context(|| format!("no bytes in {tcp}"))?;
+        context.figures.at_least(&format!("iperf bytes, {direction}"), bytes, 1_000_000)?;
+        context.figures.note(&format!("bit/s, {direction}"), tcp["bits_per_second"].as_f64().unwrap_or_default());
+    }
+    drop(machines);
+    let counters = vhost.end(seconds(60))?;
+    for n in [0, 1] {
+        context.figures.at_least(&format!("packets to port {n}"), port(&counters, n, "rx_packets")?, 100)?;
+        context.figures.exactly(&format!("rules of the ring broken at port {n}"), port(&counters, n, "faults")?, 0)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! The model of an 82599 that serves a machine, as a scenario has it (`tests/x520-model`, `x520-server`).
+
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Read, Write};
+use std::path::PathBuf;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use x520_model::pcap;
+
+use crate::machine::Machine;
+
+/// The parts of a device's server that runs, as `mk` has started it.
+pub struct Parts {
+    /// The process.
+    pub server: Box<dyn Machine>,
+    /// What it is told.
+    pub commands: Box<dyn Write + Send>,
+    /// What it answers.
+    pub answers: Box<dyn Read + Send>,
+    /// What it has to say against the driver.
+    pub complaints: PathBuf,
+    /// What passed on the wire, where that is kept.
+    pub capture: Option<PathBuf>,
+}
+
+/// A device's server. Dropping it ends it.
+pub struct Nic {
+    server: Box<dyn Machine>,
+    commands: Box<dyn Write + Send>,
+    answers: Receiver<String>,
+    /// Whether it masters the bus, as it said last.
+    master: bool,
+    complaints: PathBuf,
+    capture: Option<PathBuf>,
+}
+
+impl Nic {
+    /// Takes over a server.
+    #[must_use]
+    pub fn new(parts: Parts) -> Self {
+        let (sender, answers) = mpsc::channel();
+        thread::spawn(move || {
+            for line in BufReader::new(parts.answers).lines().map_while(std::result::Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let Parts { server, commands, complaints, capture, .. } = parts;
+        Self { server, commands, answers, master: false, complaints, capture }
+    }
+
+    fn tell(&mut self, command: &str) -> Result<()> {
+        writeln!(self.commands, "{command}").context("the device has ended")
+    }
+
+    /// The next answer to a question. What it says unasked is taken note of on the way; `heard` ends the wait there.
+    fn answer(&mut self, limit: Duration, heard: impl Fn(&Self) -> bool) -> Result<Option<String>> {
+        let deadline = Instant::now() + limit;
+        while !heard(self) {
+            match self.answers.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) => match line.strip_prefix("bus-master ") {
+                    Some(state) => self.master = state == "on",
+                    None => return Ok(Some(line)),
+                },
+                Err(RecvTimeoutError::Timeout) => bail!("waited {} s for a word of the device", limit.as_secs()),
+                Err(RecvTimeoutError::Disconnected) => bail!("the device has ended"),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Pulls the cable, or puts it in.
+    pub fn cable(&mut self, present: bool) -> Result<()> {
+        self.tell(if present { "cable in" } else { "cable out" })
+    }
+
+    /// Waits until it masters the bus, or does not.
+    pub fn bus_master(&mut self, on: bool, limit: Duration) -> Result<()> {
+        let unasked = self.answer(limit, |nic| nic.master == on);
+        let unasked = unasked.with_context(|| format!("bus mastering {}", if on { "on" } else { "off" }))?;
+        unasked.map_or(Ok(()), |line| bail!("the device says {line:?}"))
+    }
+
+    /// Has it fail from now on: `gone`, `receive-stalled` or `transmit-stalled`; or, with `nothing`, work again.
+    pub fn fail(&mut self, how: &str) -> Result<()> {
+        self.tell(&format!("fail {how}"))
+    }
+
+    /// Has it count from now on how often it reaches these bytes of the machine's memory.
+    pub fn watch(&mut self, start: u64, bytes: u64) -> Result<()> {
+        self.tell(&format!("watch {start} {bytes}"))
+    }
+
+    /// How often it has reached what it watches, reading or writing.
+    pub fn touched(&mut self) -> Result<u64> {
+        self.tell("touched")?;
+        let answer = self.answer(Duration::from_secs(60), |_| false)?.context("no answer")?;
+        let counts = answer.strip_prefix("touched ").map(|rest| rest.split(' ').map(str::parse::<u64>));
+        let counts = counts.with_context(|| format!("no counts in {answer:?}"))?;
+        Ok(counts.sum::<Result<_, _>>()?)
+    }
+
+    /// What passed on the wire so far.
+    pub fn wire(&self) -> Result<Vec<pcap::Frame>> {
+        let path = self.capture.as_ref().context("the wire of this device is not recorded")?;
+        File::open(path).and_then(pcap::read).with_context(|| format!("cannot read {}", path.display()))
+    }
+
+    /// What the device has to say against the driver so far.
+    pub fn complaints(&self) -> Result<Vec<String>> {
+        Ok(fs::read_to_string(&self.complaints)?.lines().map(str::to_owned).collect())
+    }
+}
+
+impl Drop for Nic {
+    fn drop(&mut self) {
+        self.server.kill();
+    }
+}

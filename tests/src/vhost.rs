@@ -1,0 +1,192 @@
+//! `sidecore-vhost` as a scenario has it, and DPDK's testpmd at its ports.
+
+use std::io::{BufRead as _, BufReader, Read, Write};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::machine::Machine;
+
+/// The parts of a process that runs, as `mk` has started it.
+pub struct Parts {
+    /// The process.
+    pub process: Box<dyn Machine>,
+    /// What it writes.
+    pub output: Box<dyn Read + Send>,
+    /// What it reads.
+    pub input: Box<dyn Write + Send>,
+    /// Sends it SIGTERM.
+    pub terminate: Box<dyn Fn() -> Result<()>>,
+}
+
+/// `sidecore-vhost --stats --json`. Dropping it ends it.
+pub struct Vhost {
+    process: Box<dyn Machine>,
+    terminate: Box<dyn Fn() -> Result<()>>,
+    counters: Receiver<Value>,
+}
+
+impl Vhost {
+    /// Takes over a process.
+    #[must_use]
+    pub fn new(parts: Parts) -> Self {
+        let (sender, counters) = mpsc::channel();
+        thread::spawn(move || {
+            for line in BufReader::new(parts.output).lines().map_while(std::result::Result::ok) {
+                if serde_json::from_str(&line).is_ok_and(|value| sender.send(value).is_err()) {
+                    return;
+                }
+            }
+        });
+        Self { process: parts.process, terminate: parts.terminate, counters }
+    }
+
+    /// Waits for the counters of the next second.
+    pub fn counters(&mut self, limit: Duration) -> Result<Value> {
+        match self.counters.recv_timeout(limit) {
+            Ok(counters) => Ok(counters),
+            Err(RecvTimeoutError::Timeout) => bail!("sidecore-vhost gave no counters in {} s", limit.as_secs()),
+            Err(RecvTimeoutError::Disconnected) => {
+                bail!("sidecore-vhost has ended\n{}", self.process.console().unwrap_or_default())
+            }
+        }
+    }
+
+    /// Waits until the counters are as `holds` wants them, for as long as `limit`.
+    pub fn until(&mut self, limit: Duration, mut holds: impl FnMut(&Value) -> Result<bool>) -> Result<Value> {
+        let deadline = Instant::now() + limit;
+        loop {
+            let counters = self.counters(limit)?;
+            if holds(&counters)? {
+                return Ok(counters);
+            }
+            ensure!(Instant::now() < deadline, "waited {} s, the counters are {counters}", limit.as_secs());
+        }
+    }
+
+    /// Ends it by a signal: its last counters.
+    pub fn end(self, limit: Duration) -> Result<Value> {
+        (self.terminate)()?;
+        let deadline = Instant::now() + limit;
+        let mut last = None;
+        loop {
+            match self.counters.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(counters) => last = Some(counters),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return last.context("sidecore-vhost ended without its counters");
+                }
+                Err(RecvTimeoutError::Timeout) => bail!("sidecore-vhost has not ended in {} s", limit.as_secs()),
+            }
+        }
+    }
+}
+
+impl Drop for Vhost {
+    fn drop(&mut self) {
+        self.process.kill();
+    }
+}
+
+/// A counter of a port.
+pub fn port(counters: &Value, port: usize, name: &str) -> Result<u64> {
+    counters["ports"][port][name].as_u64().with_context(|| format!("no {name} of port {port} in {counters}"))
+}
+
+/// A counter, summed over all ports.
+pub fn all(counters: &Value, name: &str) -> Result<u64> {
+    let ports = counters["ports"].as_array().with_context(|| format!("no ports in {counters}"))?;
+    (0..ports.len()).map(|n| port(counters, n, name)).sum()
+}
+
+/// testpmd with virtio-user ports, at its prompt. It says nothing before its end, because it buffers that.
+pub struct Testpmd {
+    process: Box<dyn Machine>,
+    input: Box<dyn Write + Send>,
+    said: Option<JoinHandle<String>>,
+}
+
+impl Testpmd {
+    /// Takes over a process.
+    #[must_use]
+    pub fn new(mut parts: Parts) -> Self {
+        let said = thread::spawn(move || {
+            let mut text = Vec::new();
+            // What was said until then is what there is.
+            let _ = parts.output.read_to_end(&mut text);
+            String::from_utf8_lossy(&text).into_owned()
+        });
+        Self { process: parts.process, input: parts.input, said: Some(said) }
+    }
+
+    /// Fails if it has ended by itself.
+    pub fn lives(&mut self) -> Result<()> {
+        if self.process.ended()? {
+            bail!("testpmd has ended:\n{}{}", self.process.console()?, self.words());
+        }
+        Ok(())
+    }
+
+    /// Tells it something.
+    pub fn tell(&mut self, command: &str) -> Result<()> {
+        self.lives()?;
+        writeln!(self.input, "{command}").context("cannot tell testpmd anything")
+    }
+
+    /// Tells it to quit, and waits until it has: what it said.
+    pub fn quit(mut self) -> Result<String> {
+        self.tell("quit")?;
+        Ok(self.words())
+    }
+
+    fn words(&mut self) -> String {
+        self.said.take().and_then(|said| said.join().ok()).unwrap_or_default()
+    }
+}
+
+impl Drop for Testpmd {
+    fn drop(&mut self) {
+        self.process.kill();
+    }
+}
+
+/// What testpmd's `show port stats all` has counted: received and sent by each port.
+pub fn testpmd_counts(said: &str) -> Result<Vec<(u64, u64)>> {
+    let mut counts = Vec::new();
+    let mut received = None;
+    let number = |line: &str, name: &str| -> Option<u64> {
+        line.trim().strip_prefix(name)?.split_whitespace().next()?.parse().ok()
+    };
+    for line in said.split("NIC statistics for port").skip(1).flat_map(str::lines) {
+        received = number(line, "RX-packets:").or(received);
+        if let (Some(sent), Some(received)) = (number(line, "TX-packets:"), received) {
+            counts.push((received, sent));
+        }
+    }
+    ensure!(!counts.is_empty(), "testpmd has shown no statistics:\n{said}");
+    Ok(counts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_statistics_of_each_port_are_read() {
+        let said = "testpmd> stop\n  RX-packets: 9 RX-dropped: 0\n  TX-packets: 9\n\
+                    ### NIC statistics for port 0  ###\n  RX-packets: 20976      RX-missed: 0  RX-bytes:  1342464\n\
+                    RX-errors: 0\n  TX-packets: 22624      TX-errors: 0\n ###\n\
+                    ### NIC statistics for port 1  ###\n  RX-packets: 22496  \n  TX-packets: 21104  \n";
+        assert_eq!(testpmd_counts(said).unwrap(), [(20976, 22624), (22496, 21104)]);
+        assert!(testpmd_counts("nothing").is_err());
+    }
+
+    #[test]
+    fn counters_are_found_by_port_and_summed() {
+        let counters = serde_json::json!({"ports": [{"rx": 1}, {"rx": 2}]});
+        assert_eq!((port(&counters, 1, "rx").unwrap(), all(&counters, "rx").unwrap()), (2, 3));
+        assert!(port(&counters, 2, "rx").is_err() && all(&counters, "tx").is_err());
+    }
+}

@@ -1,0 +1,464 @@
+//! The driver's half of a split virtqueue whose buffers are frames (virtio 1.3 ch. 2.7, 5.1.6).
+//!
+//! Frames begin at a cache line, with the virtio-net header in the line before. Pointers stay within the [`Area`] that
+//! they were made from; the back-end's indices are checked before they lead anywhere.
+
+#![allow(unsafe_code, reason = "rings in memory that another process writes to")]
+
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
+
+/// Bytes of the virtio-net header.
+pub const HEADER: usize = 12;
+/// From one buffer to the next: an odd number of pairs of lines, so that frames spread over a cache's sets.
+pub const STRIDE: usize = 2176;
+/// Where in its buffer a frame begins.
+const FRAME: usize = 128;
+/// Bytes of the largest frame.
+pub const MAX_FRAME: usize = STRIDE - FRAME;
+
+const WRITE: u16 = 2;
+const NO_INTERRUPT: u16 = 1;
+const NO_NOTIFY: u16 = 1;
+
+/// Bytes that a queue and its buffers take.
+#[must_use]
+pub const fn area_bytes(size: u16) -> usize {
+    // Descriptors, then a page for each ring: rings of up to 1,024 descriptors fit in three.
+    16 * size as usize + 0x2000 + 0x3000 + STRIDE * size as usize
+}
+
+/// Memory for one queue and its buffers, shared with the back-end.
+#[derive(Clone, Copy)]
+pub struct Area {
+    start: *mut u8,
+    /// The back-end's address of `start`.
+    address: u64,
+    size: u16,
+}
+
+// SAFETY: memory that others write to anyway; all access is raw or atomic.
+unsafe impl Send for Area {}
+
+impl Area {
+    /// At `start`, which is page-aligned, zeroed, [`area_bytes`] long and `address` to the back-end's descriptors.
+    ///
+    /// # Safety
+    /// Nothing else uses that memory, but for the back-end, as long as there is an area of it.
+    #[must_use]
+    pub unsafe fn new(start: *mut u8, address: u64, size: u16) -> Self {
+        assert!(size.is_power_of_two() && size <= 1024);
+        Self { start, address, size }
+    }
+
+    const fn avail(&self) -> usize {
+        16 * self.size as usize
+    }
+
+    const fn used(&self) -> usize {
+        (self.avail() + 0x1000 + 0xfff) & !0xfff
+    }
+
+    const fn buffers(&self) -> usize {
+        self.used() + 0x3000
+    }
+
+    /// Offsets of descriptor table, available ring and used ring.
+    #[must_use]
+    pub const fn rings(&self) -> [usize; 3] {
+        [0, self.avail(), self.used()]
+    }
+
+    fn at<T>(&self, offset: usize) -> *mut T {
+        self.start.wrapping_add(offset).cast()
+    }
+
+    fn index(&self, offset: usize) -> &AtomicU16 {
+        // SAFETY: within the area, aligned; the back-end accesses it as one too.
+        unsafe { AtomicU16::from_ptr(self.at(offset)) }
+    }
+
+    fn buffer(&self, n: u16) -> usize {
+        self.buffers() + STRIDE * n as usize
+    }
+
+    fn write_descriptor(&self, n: u16, len: usize, flags: u16) {
+        let address = self.address + (self.buffer(n) + FRAME - HEADER) as u64;
+        let to = self.at::<u64>(16 * n as usize);
+        let second = u64::from(len as u32 + HEADER as u32) | u64::from(flags) << 32;
+        // SAFETY: descriptor n is within the area; the back-end does not look before it is offered.
+        unsafe {
+            to.write_volatile(address.to_le());
+            to.wrapping_add(1).write_volatile(second.to_le());
+        }
+    }
+}
+
+/// What both directions have in common.
+struct Queue {
+    area: Area,
+    mask: u16,
+    /// Buffers offered so far.
+    offered: u16,
+    /// Buffers that came back so far.
+    seen: u16,
+    event_idx: bool,
+    /// `used_event` asks for no interrupt as long as the used index is before this.
+    quiet_until: u16,
+    interrupts: bool,
+}
+
+impl Queue {
+    fn new(area: Area, event_idx: bool) -> Self {
+        for n in 0..area.size {
+            area.index(area.avail() + 4 + 2 * n as usize).store(n, Ordering::Relaxed);
+        }
+        let mut queue =
+            Self { area, mask: area.size - 1, offered: 0, seen: 0, event_idx, quiet_until: 0, interrupts: false };
+        queue.want_interrupts(false);
+        queue
+    }
+
+    fn used_event(&self) -> &AtomicU16 {
+        self.area.index(self.area.avail() + 4 + 2 * self.area.size as usize)
+    }
+
+    #[inline]
+    fn used_index(&self) -> u16 {
+        self.area.index(self.area.used() + 2).load(Ordering::Acquire)
+    }
+
+    /// The entry that came back at a position: buffer and bytes written.
+    #[inline]
+    fn used(&self, position: u16) -> (u16, u32) {
+        let offset = self.area.used() + 4 + 8 * (position & self.mask) as usize;
+        // SAFETY: within the area, aligned.
+        let word = |offset| unsafe { AtomicU32::from_ptr(self.area.at(offset)) }.load(Ordering::Relaxed);
+        (word(offset) as u16 & self.mask, word(offset + 4))
+    }
+
+    /// Publishes what is to be offered; whether the back-end wants to be told.
+    #[inline]
+    fn publish(&mut self, count: u16) -> bool {
+        let before = self.offered;
+        self.offered = before.wrapping_add(count);
+        self.area.index(self.area.avail() + 2).store(self.offered, Ordering::Release);
+        fence(Ordering::SeqCst);
+        if self.event_idx {
+            let offset = self.area.used() + 4 + 8 * self.area.size as usize;
+            let event = self.area.index(offset).load(Ordering::Relaxed);
+            self.offered.wrapping_sub(event).wrapping_sub(1) < self.offered.wrapping_sub(before)
+        } else {
+            self.area.index(self.area.used()).load(Ordering::Relaxed) & NO_NOTIFY == 0
+        }
+    }
+
+    /// Buffers that have come back and were not looked at, up to what was offered.
+    #[inline]
+    fn back(&self) -> u16 {
+        let back = self.used_index().wrapping_sub(self.seen);
+        assert!(back <= self.offered.wrapping_sub(self.seen), "the used index is ahead of what was offered");
+        back
+    }
+
+    /// Keeps interrupts off while it goes on.
+    #[inline]
+    fn advance(&mut self, count: u16) {
+        self.seen = self.seen.wrapping_add(count);
+        // Far ahead, and moved on before the used index comes near it.
+        if !self.interrupts && self.event_idx && self.quiet_until.wrapping_sub(self.seen) < 0x4000 {
+            self.quiet_until = self.seen.wrapping_add(0x7000);
+            self.used_event().store(self.quiet_until, Ordering::Relaxed);
+        }
+    }
+
+    fn want_interrupts(&mut self, wanted: bool) {
+        self.interrupts = wanted;
+        if self.event_idx {
+            self.quiet_until = self.seen.wrapping_add(if wanted { 0 } else { 0x7000 });
+            self.used_event().store(self.quiet_until, Ordering::Relaxed);
+        } else {
+            self.area.index(self.area.avail()).store(if wanted { 0 } else { NO_INTERRUPT }, Ordering::Relaxed);
+        }
+        fence(Ordering::SeqCst);
+    }
+}
+
+/// A frame that has arrived, while it is being looked at.
+#[derive(Clone, Copy)]
+pub struct Arrived<'a> {
+    start: *const u8,
+    len: usize,
+    _buffer: PhantomData<&'a u8>,
+}
+
+impl Arrived<'_> {
+    /// Bytes, without the header.
+    #[inline]
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The eight bytes at a multiple of eight, which may lie beyond the frame's end but not its buffer's.
+    #[inline]
+    #[must_use]
+    pub fn word(&self, at: usize) -> u64 {
+        assert!(at + 8 <= MAX_FRAME && at.is_multiple_of(8));
+        // SAFETY: within the buffer, as checked, and aligned, because frames begin at cache lines.
+        unsafe { self.start.wrapping_add(at).cast::<u64>().read_volatile() }
+    }
+
+    /// Reads a word of each of its lines.
+    #[inline]
+    pub fn touch(&self) {
+        let sum = (0..self.len).step_by(64).fold(0u64, |sum, at| sum.wrapping_add(self.word(at)));
+        std::hint::black_box(sum);
+    }
+
+    /// Its bytes, copied.
+    #[must_use]
+    pub fn copy(&self) -> Vec<u8> {
+        // SAFETY: each is within the buffer.
+        (0..self.len).map(|at| unsafe { self.start.wrapping_add(at).read_volatile() }).collect()
+    }
+}
+
+/// Frames to the back-end.
+pub struct Transmit {
+    queue: Queue,
+    /// Bytes in each descriptor.
+    lens: Vec<u16>,
+}
+
+impl Transmit {
+    /// With nothing offered.
+    #[must_use]
+    pub fn new(area: Area, event_idx: bool) -> Self {
+        Self { queue: Queue::new(area, event_idx), lens: vec![0; area.size as usize] }
+    }
+
+    /// Takes back what was sent: how many frames.
+    #[inline]
+    pub fn reclaim(&mut self) -> u16 {
+        let back = self.queue.back();
+        for n in 0..back {
+            let position = self.queue.seen.wrapping_add(n);
+            let (buffer, _) = self.queue.used(position);
+            assert_eq!(buffer, position & self.queue.mask, "frames that were sent come back out of order");
+        }
+        self.queue.advance(back);
+        back
+    }
+
+    /// Frames taken by the back-end so far, as a wrapping count, whether reclaimed or not.
+    #[inline]
+    #[must_use]
+    pub fn taken(&self) -> u16 {
+        self.queue.used_index()
+    }
+
+    /// Frames offered so far, as a wrapping count.
+    #[must_use]
+    pub const fn offered(&self) -> u16 {
+        self.queue.offered
+    }
+
+    /// Descriptors of the ring.
+    #[must_use]
+    pub const fn size(&self) -> u16 {
+        self.queue.area.size
+    }
+
+    /// Frames that may be offered now.
+    #[inline]
+    #[must_use]
+    pub const fn free(&self) -> u16 {
+        self.queue.area.size - self.queue.offered.wrapping_sub(self.queue.seen)
+    }
+
+    /// The frame that is `ahead` of the next to be offered, below [`Transmit::free`].
+    #[inline]
+    fn frame(&self, ahead: u16) -> *mut u8 {
+        let n = self.queue.offered.wrapping_add(ahead) & self.queue.mask;
+        self.queue.area.at(self.queue.area.buffer(n) + FRAME)
+    }
+
+    /// Writes eight bytes of that frame, at a multiple of eight.
+    #[inline]
+    pub fn write_word(&mut self, ahead: u16, at: usize, word: u64) {
+        assert!(at + 8 <= MAX_FRAME && at.is_multiple_of(8));
+        // SAFETY: within the frame's buffer, as checked, and aligned, because frames begin at cache lines.
+        unsafe { self.frame(ahead).wrapping_add(at).cast::<u64>().write_volatile(word) };
+    }
+
+    /// Says how long the frame at that place is. It stays that long.
+    #[inline]
+    pub fn set_len(&mut self, ahead: u16, len: usize) {
+        let n = self.queue.offered.wrapping_add(ahead) & self.queue.mask;
+        if let Some(known) = self.lens.get_mut(n as usize)
+            && usize::from(*known) != len
+        {
+            *known = len as u16;
+            self.queue.area.write_descriptor(n, len.min(MAX_FRAME), 0);
+        }
+    }
+
+    /// Offers the next `count` frames. True: the back-end wants to be notified.
+    #[inline]
+    pub fn offer(&mut self, count: u16) -> bool {
+        self.queue.publish(count)
+    }
+
+    /// Copies a frame in and offers it. None: there is no room. Otherwise as [`Transmit::offer`].
+    pub fn send(&mut self, frame: &[u8]) -> Option<bool> {
+        self.reclaim();
+        if self.free() == 0 || frame.len() > MAX_FRAME {
+            return None;
+        }
+        self.set_len(0, frame.len());
+        // SAFETY: the place for a frame of up to MAX_FRAME bytes, which is not offered yet.
+        unsafe { self.frame(0).copy_from_nonoverlapping(frame.as_ptr(), frame.len()) };
+        Some(self.offer(1))
+    }
+}
+
+/// Frames from the back-end.
+pub struct Receive {
+    queue: Queue,
+}
+
+impl Receive {
+    /// With all buffers offered. The first kick is up to the caller.
+    #[must_use]
+    pub fn new(area: Area, event_idx: bool) -> Self {
+        for n in 0..area.size {
+            area.write_descriptor(n, MAX_FRAME, WRITE);
+        }
+        let mut queue = Queue::new(area, event_idx);
+        queue.publish(area.size);
+        Self { queue }
+    }
+
+    /// Takes up to `most` frames that have arrived, hands each to `look`, and offers their buffers again. How many, and whether the back-end wants to be notified.
+    ///
+    /// # Panics
+    /// A frame is spread over several buffers: each has room for the largest.
+    #[inline]
+    pub fn poll(&mut self, most: u16, mut look: impl FnMut(Arrived<'_>)) -> (u16, bool) {
+        let back = self.queue.back().min(most);
+        if back == 0 {
+            return (0, false);
+        }
+        let area = self.queue.area;
+        for n in 0..back {
+            let position = self.queue.seen.wrapping_add(n);
+            let (buffer, len) = self.queue.used(position);
+            if buffer != position & self.queue.mask {
+                area.index(area.avail() + 4 + 2 * (position & self.queue.mask) as usize)
+                    .store(buffer, Ordering::Relaxed);
+            }
+            let frame = area.at::<u8>(area.buffer(buffer) + FRAME);
+            // SAFETY: the header's last field, which is within the buffer and aligned.
+            let buffers = unsafe { AtomicU16::from_ptr(frame.wrapping_sub(2).cast()) }.load(Ordering::Relaxed);
+            assert_eq!(buffers, 1, "a frame of {len} bytes in several buffers");
+            let len = (len as usize).saturating_sub(HEADER).min(MAX_FRAME);
+            look(Arrived { start: frame, len, _buffer: PhantomData });
+        }
+        self.queue.advance(back);
+        (back, self.queue.publish(back))
+    }
+
+    /// Whether something has arrived.
+    #[inline]
+    #[must_use]
+    pub fn ready(&self) -> bool {
+        self.queue.used_index() != self.queue.seen
+    }
+
+    /// Asks for an interrupt with the next frame, or for none from now on.
+    pub fn want_interrupts(&mut self, wanted: bool) {
+        self.queue.want_interrupts(wanted);
+    }
+
+    /// Takes a frame that has arrived, as a copy.
+    pub fn receive(&mut self) -> Option<Vec<u8>> {
+        let mut frame = None;
+        self.poll(1, |arrived| frame = Some(arrived.copy()));
+        frame
+    }
+}
+
+/// The back-end's half of a queue in the same process, without a check: what every switch has to do, and nothing else.
+pub struct Device {
+    area: Area,
+    next: u16,
+    used: u16,
+}
+
+impl Device {
+    /// At the beginning of both rings.
+    #[must_use]
+    pub fn new(area: Area) -> Self {
+        // Without this the driver would notify, and find that here is nobody to notify.
+        area.index(area.used()).store(NO_NOTIFY, Ordering::Relaxed);
+        Self { area, next: 0, used: 0 }
+    }
+
+    /// Chains that are offered.
+    #[inline]
+    #[must_use]
+    pub fn available(&self) -> u16 {
+        self.area.index(self.area.avail() + 2).load(Ordering::Acquire).wrapping_sub(self.next)
+    }
+
+    /// The next chain: its number, where it begins, its bytes.
+    #[inline]
+    fn chain(&self) -> (u16, *mut u8, u32) {
+        let slot = self.area.avail() + 4 + 2 * (self.next & (self.area.size - 1)) as usize;
+        let head = self.area.index(slot).load(Ordering::Relaxed) & (self.area.size - 1);
+        let descriptor = self.area.at::<u64>(16 * head as usize);
+        // SAFETY: descriptor `head` is within the area.
+        let (address, rest) = unsafe { (descriptor.read_volatile(), descriptor.wrapping_add(1).read_volatile()) };
+        let offset = (address - self.area.address) as usize;
+        let len = (rest as u32).min((STRIDE - FRAME + HEADER) as u32);
+        assert!(offset + len as usize <= area_bytes(self.area.size));
+        (head, self.area.at(offset), len)
+    }
+
+    /// Copies the next chain of `from` into the next of this one: bytes.
+    #[inline]
+    pub fn copy_from(&mut self, from: &Self) -> u32 {
+        let ((_, source, len), (_, to, room)) = (from.chain(), self.chain());
+        let len = len.min(room);
+        // SAFETY: both are within their areas, as `chain` checks, which are two; the driver of the same process leaves them
+        // alone until they are used.
+        unsafe {
+            to.copy_from_nonoverlapping(source, len as usize);
+            to.wrapping_add(HEADER - 2).cast::<u16>().write_volatile(1);
+        }
+        len
+    }
+
+    /// Uses the next chain, with so many bytes written.
+    #[inline]
+    pub fn used(&mut self, written: u32) {
+        let (head, ..) = self.chain();
+        let to = self.area.at::<u64>(self.area.used() + 4 + 8 * (self.used & (self.area.size - 1)) as usize);
+        // SAFETY: within the area; the entry is 4-aligned, as the whole ring.
+        unsafe { to.write_unaligned(u64::from(head) | u64::from(written) << 32) };
+        (self.next, self.used) = (self.next.wrapping_add(1), self.used.wrapping_add(1));
+    }
+
+    /// Publishes what was used.
+    #[inline]
+    pub fn publish(&mut self) {
+        self.area.index(self.area.used() + 2).store(self.used, Ordering::Release);
+    }
+}

@@ -1,0 +1,115 @@
+//! The guests' side of `cargo mk bench switch`: one thread that sends and receives at all ports, the same for every
+//! switch, and counts what arrives.
+//!
+//! Every switch runs on another core from the beginning. All but the one in its turn are stopped (SIGSTOP), so that rounds
+//! interleave without anything being set up anew. What is printed is one JSON object.
+//!
+//! Exit codes: 0 measured, 1 could not be.
+
+mod clock;
+mod floor;
+mod latency;
+mod pair;
+mod process;
+mod sharing;
+mod throughput;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::{Parser, Subcommand};
+use vhost_front::{Options, Pages, features};
+
+/// Drives switches with vhost-user ports and measures them.
+#[derive(Parser)]
+#[command(name = "switch-bench", version, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    what: What,
+    /// The processor of this program.
+    #[arg(long, default_value_t = 0, global = true)]
+    core: usize,
+    /// The processor of the switches.
+    #[arg(long, default_value_t = 1, global = true)]
+    switch_core: usize,
+    /// Guests' memory is in 2 MiB pages.
+    #[arg(long, global = true)]
+    huge: bool,
+    /// Rounds.
+    #[arg(long, default_value_t = 5, global = true)]
+    rounds: usize,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Frames a millisecond from one port to the other, of each switch, and of a bare copy loop.
+    Throughput {
+        /// Bytes of a frame.
+        #[arg(long)]
+        len: usize,
+        /// Milliseconds of a round.
+        #[arg(long, default_value_t = 300)]
+        milliseconds: u64,
+        /// A switch: NAME,PROCESS,SOCKET,SOCKET.
+        #[arg(long = "switch", value_parser = pair::Switch::parse)]
+        switches: Vec<pair::Switch>,
+    },
+    /// Nanoseconds from a lone frame's being offered to its being there, of each switch, and of a bare copy loop.
+    Latency {
+        /// Frames in a round.
+        #[arg(long, default_value_t = 20_000)]
+        frames: usize,
+        /// A switch: NAME,PROCESS,SOCKET,SOCKET.
+        #[arg(long = "switch", value_parser = pair::Switch::parse)]
+        switches: Vec<pair::Switch>,
+    },
+    /// How one switch shares its time among streams, and what a request waits for.
+    Sharing {
+        /// A guest's socket. Of seven guests the last sends requests while the others stream.
+        #[arg(long = "socket", num_args = 1)]
+        sockets: Vec<PathBuf>,
+        /// Milliseconds of a measurement.
+        #[arg(long, default_value_t = 300)]
+        milliseconds: u64,
+    },
+}
+
+fn main() -> ExitCode {
+    match measure(&Arguments::parse()) {
+        Ok(results) => {
+            println!("{results}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("switch-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(arguments: &Arguments) -> Result<serde_json::Value> {
+    process::pin(arguments.core).context("cannot keep this thread on its processor")?;
+    let pages = if arguments.huge { Pages::Huge } else { Pages::Small };
+    // Offloads cost a switch something even for frames that need none, so all that it has are taken.
+    let offloads = features::CSUM
+        | features::GUEST_CSUM
+        | features::HOST_TSO4
+        | features::HOST_TSO6
+        | features::GUEST_TSO4
+        | features::GUEST_TSO6;
+    let rings = Options::default();
+    let options = Options { pages, features: rings.features | offloads, ..rings };
+    let rounds = arguments.rounds;
+    match &arguments.what {
+        What::Throughput { len, milliseconds, switches } => {
+            let floor = pair::Floor::start(arguments.switch_core, &options)?;
+            throughput::measure(switches, &floor, &options, *len, *milliseconds, rounds)
+        }
+        What::Latency { frames, switches } => {
+            let floor = pair::Floor::start(arguments.switch_core, &options)?;
+            latency::measure(switches, &floor, &options, *frames, rounds)
+        }
+        What::Sharing { sockets, milliseconds } => sharing::measure(sockets, &options, *milliseconds, rounds),
+    }
+}

@@ -1,0 +1,248 @@
+//! Two ports of a switch, between which frames go.
+
+#![allow(unsafe_code, reason = "hands parts of a memory to queues and to the copy loop")]
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use anyhow::{Context as _, Result, ensure};
+use vhost_front::ring::{Area, Receive, Transmit, area_bytes};
+use vhost_front::{Memory, Options, Port, features};
+
+use crate::clock::{millisecond, now};
+use crate::process;
+
+/// A switch that runs.
+#[derive(Clone, Debug)]
+pub struct Switch {
+    /// What it is called.
+    pub name: String,
+    process: i32,
+    sockets: [PathBuf; 2],
+}
+
+impl Switch {
+    /// From NAME,PROCESS,SOCKET,SOCKET.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let parts: Vec<&str> = text.split(',').collect();
+        let [name, process, a, b] = parts.as_slice() else {
+            return Err("expected NAME,PROCESS,SOCKET,SOCKET".to_owned());
+        };
+        let process = process.parse().map_err(|_| format!("{process}: expected the number of a process"))?;
+        Ok(Self { name: (*name).to_owned(), process, sockets: [PathBuf::from(a), PathBuf::from(b)] })
+    }
+}
+
+/// A frame from port 1 to port 2, as long as it gets; the other way if `back`.
+fn addresses(back: bool) -> [u64; 2] {
+    let (to, from) = if back { (1, 2) } else { (2, 1) };
+    let bytes = [2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, from, 0x88, 0xb5, 0, 0u8];
+    let (first, second) = bytes.split_at(8);
+    [first, second].map(|half| half.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)))
+}
+
+/// What a frame goes through: a switch, or the copy loop.
+pub struct Pair {
+    /// What it is called.
+    pub name: String,
+    /// What was negotiated at the sending port.
+    pub features: Vec<&'static str>,
+    process: Option<i32>,
+    turn: Option<Arc<AtomicBool>>,
+    /// Frames into it.
+    pub tx: Transmit,
+    /// Frames out of it.
+    pub rx: Receive,
+    back: Option<Transmit>,
+    kept: Vec<Box<dyn Send>>,
+}
+
+/// Frames that are kept, so that what is written to them is written once.
+fn fill(tx: &mut Transmit, len: usize, back: bool) {
+    for ahead in 0..tx.free() {
+        tx.set_len(ahead, len);
+        for (n, word) in addresses(back).into_iter().enumerate() {
+            tx.write_word(ahead, 8 * n, word);
+        }
+    }
+}
+
+impl Pair {
+    /// Connects to both ports of a switch, and stops it.
+    pub fn connect(switch: &Switch, options: &Options) -> Result<Self> {
+        let connect =
+            |n: usize| Port::connect(&switch.sockets[n], options).with_context(|| format!("{}, port {n}", switch.name));
+        let (a, b) = (connect(0)?, connect(1)?);
+        let named = features::names(a.features);
+        ensure!(a.features == b.features, "{}: the two ports have different features", switch.name);
+        let ((tx, _, kept_a), (back, rx, kept_b)) = (a.into_parts(), b.into_parts());
+        process::stop(switch.process)?;
+        Ok(Self {
+            name: switch.name.clone(),
+            features: named,
+            process: Some(switch.process),
+            turn: None,
+            tx,
+            rx,
+            back: Some(back),
+            kept: vec![Box::new(kept_a), Box::new(kept_b)],
+        })
+    }
+
+    /// Gives it its turn: the switch runs, knows both addresses, and its rings hold nothing. Frames have `len` bytes.
+    pub fn begin(&mut self, len: usize) -> Result<()> {
+        if let Some(process) = self.process {
+            process::go_on(process)?;
+        }
+        if let Some(turn) = &self.turn {
+            turn.store(true, Ordering::Release);
+        }
+        self.drain()?;
+        fill(&mut self.tx, len, false);
+        if let Some(back) = &mut self.back {
+            back.reclaim();
+            fill(back, 60, true);
+            back.offer(1);
+        }
+        // Until a frame gets through, the switch may still be setting itself up.
+        let deadline = now() + 120_000 * millisecond();
+        loop {
+            let before = now();
+            self.tx.offer(1);
+            while now() - before < 20 * millisecond() && !self.rx.ready() {}
+            if self.rx.poll(u16::MAX, |_| {}).0 != 0 {
+                break;
+            }
+            self.tx.reclaim();
+            ensure!(now() < deadline, "{}: no frame gets through in two minutes", self.name);
+        }
+        self.drain()
+    }
+
+    /// Waits until everything that was offered has come back.
+    fn drain(&mut self) -> Result<()> {
+        let deadline = now() + 120_000 * millisecond();
+        while self.tx.free() < self.tx.size() {
+            self.rx.poll(u16::MAX, |_| {});
+            self.tx.reclaim();
+            ensure!(now() < deadline, "{}: frames do not come back in two minutes", self.name);
+        }
+        while self.rx.poll(u16::MAX, |_| {}).0 != 0 {}
+        Ok(())
+    }
+
+    /// Ends its turn.
+    pub fn end(&mut self) -> Result<()> {
+        self.drain()?;
+        if let Some(turn) = &self.turn {
+            turn.store(false, Ordering::Release);
+        }
+        self.process.map_or(Ok(()), process::stop)
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        if let Some(process) = self.process {
+            // Whoever has started it ends it, for which it has to run.
+            let _ = process::go_on(process);
+        }
+        self.kept.clear();
+    }
+}
+
+/// The copy loop on a core of its own.
+pub struct Floor {
+    run: Arc<AtomicBool>,
+    turn: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    areas: [Area; 2],
+    _memory: Memory,
+}
+
+impl Floor {
+    /// Starts it, waiting for its turn.
+    pub fn start(core: usize, options: &Options) -> Result<Self> {
+        let half = area_bytes(options.size).next_multiple_of(4096);
+        let memory = Memory::new((2 * half).next_multiple_of(2 << 20), options.pages)?;
+        // SAFETY: two parts of the memory, which lives as long as the thread, and the pair that they are handed to ends
+        // before it.
+        let areas = [0, half].map(|offset| unsafe { Area::new(memory.start().wrapping_add(offset), 0, options.size) });
+        let (run, turn) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
+        let (go_on, my_turn) = (Arc::clone(&run), Arc::clone(&turn));
+        let [tx, rx] = areas;
+        let thread = thread::spawn(move || {
+            if let Err(error) = process::pin(core) {
+                eprintln!("switch-bench: the copy loop: {error:#}");
+            }
+            crate::floor::copy_loop(tx, rx, &go_on, &my_turn);
+        });
+        Ok(Self { run, turn, thread: Some(thread), areas, _memory: memory })
+    }
+
+    /// The pair through it. There is one.
+    pub fn pair(&self) -> Pair {
+        let [tx, rx] = self.areas;
+        Pair {
+            name: "floor".to_owned(),
+            features: Vec::new(),
+            process: None,
+            turn: Some(Arc::clone(&self.turn)),
+            tx: Transmit::new(tx, true),
+            rx: Receive::new(rx, true),
+            back: None,
+            kept: Vec::new(),
+        }
+    }
+}
+
+impl Drop for Floor {
+    fn drop(&mut self) {
+        self.run.store(false, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It has nothing to tell.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A pair through each switch, and the floor's.
+pub fn all(switches: &[Switch], floor: &Floor, options: &Options) -> Result<Vec<Pair>> {
+    let mut pairs: Vec<Pair> = switches.iter().map(|switch| Pair::connect(switch, options)).collect::<Result<_>>()?;
+    pairs.push(floor.pair());
+    Ok(pairs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_go_through_the_copy_loop_as_they_are() {
+        let options = Options::default();
+        let floor = Floor::start(0, &options).unwrap();
+        let mut pair = floor.pair();
+        pair.begin(60).unwrap();
+        for n in 0..1000u64 {
+            pair.tx.reclaim();
+            pair.tx.write_word(0, 16, n);
+            pair.tx.offer(1);
+            while !pair.rx.ready() {
+                thread::yield_now();
+            }
+            let mut arrived = None;
+            pair.rx.poll(1, |frame| arrived = Some((frame.len(), frame.word(0), frame.word(16))));
+            assert_eq!(arrived, Some((60, addresses(false)[0], n)));
+        }
+        pair.end().unwrap();
+    }
+
+    #[test]
+    fn a_switch_is_named_with_its_process_and_sockets() {
+        let switch = Switch::parse("ours,12,/a,/b").unwrap();
+        assert_eq!((switch.name.as_str(), switch.process), ("ours", 12));
+        assert!(Switch::parse("ours,x,/a,/b").is_err() && Switch::parse("ours,1,/a").is_err());
+    }
+}

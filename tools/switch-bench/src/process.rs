@@ -1,0 +1,43 @@
+//! Where threads run, and whose turn it is.
+
+#![allow(unsafe_code, reason = "affinity and signals")]
+
+use std::io;
+
+use anyhow::{Result, bail};
+
+/// Keeps this thread on a processor.
+pub fn pin(core: usize) -> Result<()> {
+    // SAFETY: all-zero bytes are an empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    if core >= libc::CPU_SETSIZE as usize {
+        bail!("there is no processor {core}");
+    }
+    // SAFETY: within the set, as checked; 0 is this thread.
+    let result = unsafe {
+        libc::CPU_SET(core, &mut set);
+        libc::sched_setaffinity(0, size_of_val(&set), &raw const set)
+    };
+    if result != 0 {
+        bail!("processor {core}: {}", io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+fn signal(process: i32, signal: i32) -> Result<()> {
+    // SAFETY: no memory is involved.
+    if unsafe { libc::kill(process, signal) } != 0 {
+        bail!("process {process}: {}", io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Stops a process for as long as others have their turn.
+pub fn stop(process: i32) -> Result<()> {
+    signal(process, libc::SIGSTOP)
+}
+
+/// Lets it go on.
+pub fn go_on(process: i32) -> Result<()> {
+    signal(process, libc::SIGCONT)
+}

@@ -1,0 +1,82 @@
+//! How many frames arrive in a millisecond.
+
+use anyhow::Result;
+use serde_json::{Value, json};
+use vhost_front::Options;
+
+use crate::clock::{millisecond, now, percentile};
+use crate::pair::{Floor, Pair, Switch, all};
+
+/// Frames taken or offered at once at most.
+const BATCH: u16 = 64;
+/// Milliseconds at the beginning of a turn that are not counted.
+const WARM_UP: u64 = 20;
+
+/// Sends as fast as it goes, every line of every frame written and read: frames a second in each window of a millisecond.
+fn windows(pair: &mut Pair, len: usize, milliseconds: u64) -> Vec<f64> {
+    let window = millisecond();
+    let mut rates = Vec::with_capacity(milliseconds as usize);
+    let begin = now() + WARM_UP * window;
+    let end = begin + milliseconds * window;
+    let (mut arrived, mut since, mut serial) = (0u64, now(), 0u64);
+    loop {
+        pair.tx.reclaim();
+        let room = pair.tx.free().min(BATCH);
+        for ahead in 0..room {
+            serial += 1;
+            pair.tx.write_word(ahead, 16, serial);
+            for line in (64..len).step_by(64) {
+                pair.tx.write_word(ahead, line, serial);
+            }
+        }
+        if room != 0 {
+            pair.tx.offer(room);
+        }
+        arrived += u64::from(pair.rx.poll(BATCH, |frame| frame.touch()).0);
+        let time = now();
+        if time - since < window {
+            continue;
+        }
+        // One that was much longer was interrupted by something else.
+        if since >= begin && time - since < 2 * window {
+            rates.push(arrived as f64 * 1000.0 * window as f64 / (time - since) as f64);
+        }
+        (arrived, since) = (0, time);
+        if time > end {
+            return rates;
+        }
+    }
+}
+
+/// Rounds of all switches and the copy loop, one after the other.
+pub fn measure(
+    switches: &[Switch],
+    floor: &Floor,
+    options: &Options,
+    len: usize,
+    milliseconds: u64,
+    rounds: usize,
+) -> Result<Value> {
+    let mut pairs = all(switches, floor, options)?;
+    let mut rates: Vec<Vec<Vec<f64>>> = vec![Vec::new(); pairs.len()];
+    for _ in 0..rounds {
+        for (pair, rates) in pairs.iter_mut().zip(&mut rates) {
+            pair.begin(len)?;
+            rates.push(windows(pair, len, milliseconds));
+            pair.end()?;
+        }
+    }
+    let contestants: Vec<Value> = pairs
+        .iter()
+        .zip(&mut rates)
+        .map(|(pair, rounds)| {
+            let of_rounds: Vec<f64> = rounds.iter_mut().map(|round| percentile(round, 50)).collect();
+            let mut pooled: Vec<f64> = rounds.iter().flatten().copied().collect();
+            json!({
+                "name": pair.name, "features": pair.features, "windows": pooled.len(), "rounds": of_rounds,
+                "p50": percentile(&mut pooled, 50), "p95": percentile(&mut pooled, 95),
+            })
+        })
+        .collect();
+    Ok(json!({ "len": len, "contestants": contestants }))
+}

@@ -1,0 +1,466 @@
+//! A front-end: its messages (QEMU's "vhost-user protocol"), what it has set up, and the device that comes of it.
+//!
+//! A queue is *ready* once it has a size, addresses within the memory, a kick, and is enabled. The device is attached to the
+//! engine with the queues that are ready. Each message that changes something takes it out of the engine first, as plain
+//! data; afterwards it goes on from there.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+use engine::control::{Attachment, Command, Reply};
+use engine::device::{BadState, DeviceState, STATE_VERSION};
+use engine::queue::QueueState;
+use engine::requests::Requests;
+use engine::shared::{MAX_QUEUES, NO_VECTOR, QueueConfig};
+use memory::copy::Copier;
+use vhost::vhost_user::message::{
+    VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight, VhostUserLog,
+    VhostUserMemoryRegion, VhostUserProtocolFeatures, VhostUserShMemConfig, VhostUserSharedMsg,
+    VhostUserSingleMemoryRegion, VhostUserVirtioFeatures, VhostUserVringAddrFlags, VhostUserVringState,
+};
+use vhost::vhost_user::{Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
+
+use crate::calls;
+use crate::kicks::Kicks;
+use crate::map::Regions;
+use crate::port::Port;
+use crate::seat::Seat;
+
+/// The feature bit that is the protocol's own.
+const PROTOCOL: u64 = VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
+
+/// Addresses of a queue in the front-end: descriptor table, available ring, used ring.
+#[derive(Clone, Copy)]
+struct Addresses {
+    desc: u64,
+    avail: u64,
+    used: u64,
+}
+
+/// A queue as it was set up.
+#[derive(Default)]
+struct Queue {
+    size: u16,
+    addresses: Option<Addresses>,
+    /// The next position in the available ring.
+    base: u16,
+    /// SET_VRING_KICK has come, and no GET_VRING_BASE since.
+    started: bool,
+    kick: Option<File>,
+    enabled: bool,
+    has_call: bool,
+}
+
+/// A front-end that is connected.
+pub struct Client {
+    port: Arc<Port>,
+    seat: Arc<Seat>,
+    kicks: Arc<Kicks>,
+    copier: Copier,
+    features: Option<u64>,
+    /// REPLY_ACK was negotiated.
+    acknowledges: bool,
+    regions: Option<Regions>,
+    queues: [Queue; MAX_QUEUES],
+    /// Queues with which the device is attached, a bit each; 0: it is not.
+    attached: u16,
+}
+
+/// What a front-end has done wrong.
+fn refused<T>(what: impl Into<String>) -> Result<T> {
+    Err(Error::ReqHandlerError(io::Error::other(what.into())))
+}
+
+impl Client {
+    /// One that has said nothing yet.
+    pub fn new(port: Arc<Port>, seat: Arc<Seat>, kicks: Arc<Kicks>, copier: Copier) -> Self {
+        let queues = std::array::from_fn(|_| Queue::default());
+        Self { port, seat, kicks, copier, features: None, acknowledges: false, regions: None, queues, attached: 0 }
+    }
+
+    /// The front-end has gone: so has its device.
+    pub fn leave(&mut self) {
+        self.detach();
+        for queue in 0..MAX_QUEUES {
+            self.set_call(queue, None);
+        }
+        self.queues = std::array::from_fn(|_| Queue::default());
+        self.regions = None;
+        self.features = None;
+        self.acknowledges = false;
+    }
+
+    /// Whether it may have things to say that the crate would not take yet.
+    pub fn is_early(&self) -> bool {
+        self.features.is_none_or(|features| features & PROTOCOL == 0)
+    }
+
+    /// Whether it wants answers to what it asks to be answered.
+    pub fn acknowledges(&self) -> bool {
+        self.acknowledges
+    }
+
+    /// SET_VRING_ENABLE, as it was sent.
+    pub fn enable(&mut self, queue: u32, enable: u32) -> Result<()> {
+        match enable {
+            0 | 1 => self.set_vring_enable(queue, enable == 1),
+            other => refused(format!("queue {queue} enabled by {other}: expected 0 or 1")),
+        }
+    }
+
+    fn queue(&mut self, index: u32) -> Result<&mut Queue> {
+        let queues = u32::from(self.port.shared.queues());
+        match self.queues.get_mut(index as usize) {
+            Some(queue) if index < queues => Ok(queue),
+            _ => refused(format!("queue {index}: this port has {queues}")),
+        }
+    }
+
+    /// A bit for each queue that is ready.
+    fn ready(&self) -> u16 {
+        let (Some(features), Some(_)) = (self.features, &self.regions) else { return 0 };
+        let ready =
+            |q: &Queue| q.size != 0 && q.addresses.is_some() && q.started && (q.enabled || features & PROTOCOL == 0);
+        self.queues.iter().enumerate().filter(|(_, q)| ready(q)).fold(0, |bits, (n, _)| bits | 1 << n)
+    }
+
+    /// Takes the device out of the engine. Its queues go on from where they are.
+    fn detach(&mut self) {
+        if self.attached == 0 {
+            return;
+        }
+        let reply = self.seat.command(Command::Detach { port: self.port.number });
+        for (n, queue) in self.queues.iter_mut().enumerate().filter(|(n, _)| self.attached & 1 << n != 0) {
+            if let Some(kick) = &queue.kick {
+                self.kicks.remove(kick);
+            }
+            // One that broke the ring's rules has no position to go on from, and is set up anew before it is used again.
+            if let Reply::Detached(Some(state)) = &reply
+                && !state.needs_reset
+                && let Some(state) = state.queues.get(n)
+            {
+                queue.base = state.avail;
+            }
+        }
+        self.attached = 0;
+    }
+
+    /// Attaches the device if what is ready has changed.
+    fn settle(&mut self) -> Result<()> {
+        let ready = self.ready();
+        if ready == self.attached {
+            return Ok(());
+        }
+        self.detach();
+        if ready == 0 {
+            return Ok(());
+        }
+        let state = self.state(ready)?;
+        let Some(regions) = &self.regions else { return Ok(()) };
+        let Port { number, shared, requests, share, .. } = *self.port;
+        shared.restart();
+        let memory = regions.memory().copied_by(self.copier);
+        let state = Some(state);
+        match self.seat.command(Command::Attach(Attachment {
+            port: number,
+            number,
+            shared,
+            memory,
+            requests,
+            share,
+            state,
+        })) {
+            Reply::Attached => {}
+            Reply::BadState(BadState::Features(f)) => {
+                return refused(format!(
+                    "features {f:#x}: expected VERSION_1 and nothing beyond {:#x}",
+                    self.port.offer()
+                ));
+            }
+            Reply::BadState(BadState::Queue(fault)) => return refused(format!("queues {ready:#b}: {}", fault.text())),
+            other => return refused(format!("the engine has not taken it: {other:?}")),
+        }
+        self.attached = ready;
+        if requests != Requests::Poll {
+            for (n, queue) in self.queues.iter().enumerate().filter(|(n, _)| ready & 1 << n != 0) {
+                if let Some(kick) = &queue.kick
+                    && let Err(error) = self.kicks.add(number, n as u16, kick)
+                {
+                    return refused(format!("the kick of queue {n}: {error}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The device as the engine takes it over.
+    fn state(&self, ready: u16) -> Result<DeviceState> {
+        let mut queues = [QueueState { config: QueueConfig::RESET, avail: 0, used: 0 }; MAX_QUEUES];
+        for (n, (state, queue)) in queues.iter_mut().zip(&self.queues).enumerate() {
+            let Some(Addresses { desc, avail, used }) = queue.addresses.filter(|_| ready & 1 << n != 0) else {
+                continue;
+            };
+            let place = |what: &str, user: u64| match self.regions.as_ref().and_then(|r| r.guest_address(user)) {
+                Some(gpa) => Ok(gpa),
+                None => refused(format!("the {what} of queue {n} at {user:#x} is not in the memory that was shared")),
+            };
+            state.config = QueueConfig {
+                size: queue.size,
+                desc: place("descriptor table", desc)?,
+                avail: place("available ring", avail)?,
+                used: place("used ring", used)?,
+                vector: if queue.has_call { n as u16 } else { NO_VECTOR },
+                enabled: true,
+            };
+            (state.avail, state.used) = (queue.base, queue.base);
+        }
+        let device = self.port.shared.device();
+        Ok(DeviceState {
+            version: STATE_VERSION,
+            device_type: device.device_type,
+            running: true,
+            needs_reset: false,
+            features: self.features.unwrap_or(0) & !PROTOCOL,
+            config_vector: NO_VECTOR,
+            isr: 0,
+            config: device.config,
+            queues,
+            msix: calls::table(),
+        })
+    }
+
+    fn set_call(&mut self, index: usize, call: Option<File>) {
+        let has_call = call.is_some();
+        let old = calls::set(self.port.number, index, call);
+        if old.is_some() {
+            // The engine may be about to write to it.
+            self.seat.pass();
+        }
+        drop(old);
+        let Some(queue) = self.queues.get_mut(index) else { return };
+        queue.has_call = has_call;
+        if self.attached & 1 << index != 0 {
+            self.port.shared.set_queue_vector(index as u16, if has_call { index as u16 } else { NO_VECTOR });
+        }
+    }
+
+    /// An eventfd that a message has brought.
+    fn event(what: &str, index: u8, file: Option<File>) -> Result<Option<File>> {
+        match file.map(calls::event).transpose() {
+            Ok(file) => Ok(file),
+            Err(error) => refused(format!("the {what} of queue {index}: {error}")),
+        }
+    }
+}
+
+impl VhostUserBackendReqHandlerMut for Client {
+    fn set_owner(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn reset_owner(&mut self) -> Result<()> {
+        self.detach();
+        self.queues.iter_mut().for_each(|queue| (queue.started, queue.enabled) = (false, false));
+        Ok(())
+    }
+
+    fn reset_device(&mut self) -> Result<()> {
+        self.reset_owner()
+    }
+
+    fn get_features(&mut self) -> Result<u64> {
+        Ok(self.port.offer() | PROTOCOL)
+    }
+
+    fn set_features(&mut self, features: u64) -> Result<()> {
+        let beyond = features & !(self.port.offer() | PROTOCOL);
+        if beyond != 0 {
+            return refused(format!("features {features:#x}: {beyond:#x} was not offered"));
+        }
+        if self.features != Some(features) {
+            self.detach();
+            self.features = Some(features);
+        }
+        self.settle()
+    }
+
+    fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
+        // The crate adds REPLY_ACK, which it does by itself.
+        Ok(VhostUserProtocolFeatures::empty())
+    }
+
+    fn set_protocol_features(&mut self, features: u64) -> Result<()> {
+        let offered = VhostUserProtocolFeatures::REPLY_ACK;
+        self.acknowledges = features & VhostUserProtocolFeatures::REPLY_ACK.bits() != 0;
+        match features & !offered.bits() {
+            0 => Ok(()),
+            beyond => refused(format!("protocol features {features:#x}: {beyond:#x} was not offered")),
+        }
+    }
+
+    fn set_mem_table(
+        &mut self,
+        table: &[VhostUserMemoryRegion],
+        files: Vec<File>,
+        _postcopy: Option<bool>,
+    ) -> Result<Option<Vec<u64>>> {
+        self.detach();
+        self.regions = None;
+        match Regions::map(self.port.number, table, &files) {
+            Ok(regions) => self.regions = Some(regions),
+            Err(what) => return refused(what),
+        }
+        self.settle().map(|()| None)
+    }
+
+    fn set_vring_num(&mut self, index: u32, size: u32) -> Result<()> {
+        let max = self.port.shared.max_queue_size();
+        let size = match u16::try_from(size) {
+            Ok(size) if size.is_power_of_two() && size <= max => size,
+            _ => return refused(format!("queue {index} with {size} descriptors: expected a power of two up to {max}")),
+        };
+        self.queue(index)?;
+        self.detach();
+        self.queue(index)?.size = size;
+        self.settle()
+    }
+
+    fn set_vring_addr(
+        &mut self,
+        index: u32,
+        flags: VhostUserVringAddrFlags,
+        desc: u64,
+        used: u64,
+        avail: u64,
+        _log: u64,
+    ) -> Result<()> {
+        if !flags.is_empty() {
+            return refused(format!("queue {index} with flags {:#x}: writes are not logged here", flags.bits()));
+        }
+        self.queue(index)?;
+        self.detach();
+        self.queue(index)?.addresses = Some(Addresses { desc, avail, used });
+        self.settle()
+    }
+
+    fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
+        let Ok(position) = u16::try_from(base) else {
+            return refused(format!("queue {index} from position {base:#x}: expected 16 bits"));
+        };
+        self.queue(index)?;
+        self.detach();
+        self.queue(index)?.base = position;
+        self.settle()
+    }
+
+    fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
+        self.queue(index)?;
+        self.detach();
+        let queue = self.queue(index)?;
+        (queue.started, queue.kick) = (false, None);
+        let base = queue.base;
+        self.settle()?;
+        Ok(VhostUserVringState::new(index, u32::from(base)))
+    }
+
+    fn set_vring_kick(&mut self, index: u8, file: Option<File>) -> Result<()> {
+        self.queue(u32::from(index))?;
+        let kick = Self::event("kick", index, file)?;
+        if kick.is_none() && self.port.requests != Requests::Poll {
+            return refused(format!(
+                "queue {index} without a kick: its requests would not be noticed, this port notifies"
+            ));
+        }
+        self.detach();
+        let queue = self.queue(u32::from(index))?;
+        (queue.started, queue.kick) = (true, kick);
+        self.settle()
+    }
+
+    fn set_vring_call(&mut self, index: u8, file: Option<File>) -> Result<()> {
+        self.queue(u32::from(index))?;
+        let call = Self::event("call", index, file)?;
+        self.set_call(usize::from(index), call);
+        Ok(())
+    }
+
+    fn set_vring_err(&mut self, index: u8, file: Option<File>) -> Result<()> {
+        // Nothing is said by it: what a front-end does wrong ends its connection.
+        self.queue(u32::from(index))?;
+        Self::event("error", index, file).map(drop)
+    }
+
+    fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
+        self.queue(index)?.enabled = enable;
+        self.settle()
+    }
+
+    // What follows belongs to protocol features that are not offered; its messages are refused before they come here.
+
+    fn get_queue_num(&mut self) -> Result<u64> {
+        refused("GET_QUEUE_NUM")
+    }
+
+    fn get_config(&mut self, _offset: u32, _size: u32, _flags: VhostUserConfigFlags) -> Result<Vec<u8>> {
+        refused("GET_CONFIG")
+    }
+
+    fn set_config(&mut self, _offset: u32, _bytes: &[u8], _flags: VhostUserConfigFlags) -> Result<()> {
+        refused("SET_CONFIG")
+    }
+
+    fn set_gpu_socket(&mut self, _backend: GpuBackend) -> Result<()> {
+        refused("GPU_SET_SOCKET")
+    }
+
+    fn get_shared_object(&mut self, _uuid: VhostUserSharedMsg) -> Result<File> {
+        refused("GET_SHARED_OBJECT")
+    }
+
+    fn get_inflight_fd(&mut self, _inflight: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
+        refused("GET_INFLIGHT_FD")
+    }
+
+    fn set_inflight_fd(&mut self, _inflight: &VhostUserInflight, _file: File) -> Result<()> {
+        refused("SET_INFLIGHT_FD")
+    }
+
+    fn get_max_mem_slots(&mut self) -> Result<u64> {
+        refused("GET_MAX_MEM_SLOTS")
+    }
+
+    fn add_mem_region(
+        &mut self,
+        _region: &VhostUserSingleMemoryRegion,
+        _file: File,
+        _postcopy: Option<bool>,
+    ) -> Result<Option<u64>> {
+        refused("ADD_MEM_REG")
+    }
+
+    fn remove_mem_region(&mut self, _region: &VhostUserSingleMemoryRegion) -> Result<()> {
+        refused("REM_MEM_REG")
+    }
+
+    fn set_device_state_fd(
+        &mut self,
+        _direction: VhostTransferStateDirection,
+        _phase: VhostTransferStatePhase,
+        _file: File,
+    ) -> Result<Option<File>> {
+        refused("SET_DEVICE_STATE_FD")
+    }
+
+    fn check_device_state(&mut self) -> Result<()> {
+        refused("CHECK_DEVICE_STATE")
+    }
+
+    fn get_shmem_config(&mut self) -> Result<VhostUserShMemConfig> {
+        refused("GET_SHMEM_CONFIG")
+    }
+
+    fn set_log_base(&mut self, _log: &VhostUserLog, _file: File) -> Result<()> {
+        refused("SET_LOG_BASE")
+    }
+}

@@ -1,0 +1,177 @@
+//! What the operator says: sockets on the command line, or ports in a TOML file.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use engine::backend::MAX_PORTS;
+use engine::config::MAX_QUEUE_SIZE;
+use engine::schedule::MAX_WEIGHT;
+use serde::Deserialize;
+
+/// All of it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Config {
+    /// How queues are chosen.
+    #[serde(default)]
+    pub scheduling: Scheduling,
+    /// How requests are learned of.
+    #[serde(default)]
+    pub requests: Requests,
+    /// The ports of the switch.
+    #[serde(default)]
+    pub port: Vec<Port>,
+}
+
+/// `scheduling`.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scheduling {
+    /// By time, queue by queue.
+    #[default]
+    Fine,
+    /// The baseline: port after port.
+    PerDevice,
+}
+
+/// `requests`.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Requests {
+    /// Queues are looked at in each turn.
+    #[default]
+    Poll,
+    /// Drivers write to their kick eventfds.
+    Notify,
+    /// Whichever suits the load.
+    Adaptive,
+}
+
+/// `[[port]]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Port {
+    /// Where its front-end connects.
+    pub socket: PathBuf,
+    /// The address that nobody else may take.
+    #[serde(default, deserialize_with = "mac")]
+    pub mac: Option<[u8; 6]>,
+    /// The share of the engine's time, 1 to [`MAX_WEIGHT`].
+    #[serde(default = "one")]
+    pub weight: u16,
+    /// The largest payload of a frame in bytes.
+    #[serde(default = "mtu")]
+    pub mtu: u16,
+    /// Descriptors of a queue at most, a power of two.
+    #[serde(default = "queue_size")]
+    pub queue_size: u16,
+}
+
+impl Port {
+    fn at(socket: &Path) -> Self {
+        Self { socket: socket.to_owned(), mac: None, weight: one(), mtu: mtu(), queue_size: queue_size() }
+    }
+
+    fn check(&self) -> Result<()> {
+        let range = |name: &str, value: u16, from: u16, to: u16| {
+            ensure!((from..=to).contains(&value), "{name} = {value}: expected {from} to {to}");
+            Ok(())
+        };
+        range("weight", self.weight, 1, MAX_WEIGHT)?;
+        range("mtu", self.mtu, 68, 65521)?;
+        range("queue-size", self.queue_size, 2, MAX_QUEUE_SIZE)?;
+        ensure!(self.queue_size.is_power_of_two(), "queue-size = {}: expected a power of two", self.queue_size);
+        if let Some(mac) = self.mac {
+            ensure!(mac[0] & 1 == 0 && mac != [0; 6], "mac = {mac:02x?}: expected the address of one station");
+        }
+        Ok(())
+    }
+}
+
+const fn one() -> u16 {
+    1
+}
+
+const fn mtu() -> u16 {
+    1500
+}
+
+const fn queue_size() -> u16 {
+    MAX_QUEUE_SIZE
+}
+
+fn mac<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<[u8; 6]>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let bytes: Option<Vec<u8>> = text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
+    let mac = bytes.and_then(|bytes| <[u8; 6]>::try_from(bytes).ok());
+    mac.map(Some).ok_or_else(|| serde::de::Error::custom(format!("{text:?} is no address: expected six bytes, 02:..")))
+}
+
+impl Config {
+    /// Reads the file, if there is one, and adds the sockets of the command line as ports of their own.
+    pub fn read(file: Option<&Path>, sockets: &[PathBuf]) -> Result<Self> {
+        let text = match file {
+            Some(path) => fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?,
+            None => String::new(),
+        };
+        let name = file.map_or_else(String::new, |path| path.display().to_string());
+        let mut config = Self::parse(&text).with_context(|| name)?;
+        config.port.extend(sockets.iter().map(|socket| Port::at(socket)));
+        config.check()?;
+        Ok(config)
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        Ok(toml::from_str(text)?)
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.port.is_empty() {
+            bail!("there is no port: give --socket PATH, or [[port]] in --config FILE");
+        }
+        ensure!(self.port.len() <= MAX_PORTS, "{} ports: expected at most {MAX_PORTS}", self.port.len());
+        let mut seen = BTreeSet::new();
+        for port in &self.port {
+            port.check().with_context(|| format!("port {}", port.socket.display()))?;
+            ensure!(seen.insert(&port.socket), "socket {} is given twice", port.socket.display());
+        }
+        let macs: Vec<_> = self.port.iter().filter_map(|port| port.mac).collect();
+        let unique: BTreeSet<_> = macs.iter().collect();
+        ensure!(unique.len() == macs.len(), "two ports have the same mac");
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> String {
+        let error = Config::parse(text).and_then(|config| config.check()).expect_err(text);
+        format!("{error:#}")
+    }
+
+    #[test]
+    fn a_file_is_read_and_what_it_leaves_out_has_a_default() {
+        let text = "requests = \"adaptive\"\n[[port]]\nsocket = \"/run/a\"\nmac = \"02:00:00:00:00:01\"\nweight = 4\n\
+                    [[port]]\nsocket = \"/run/b\"\n";
+        let config = Config::parse(text).unwrap();
+        config.check().unwrap();
+        assert!(matches!(config.requests, Requests::Adaptive));
+        assert_eq!(config.port[0].mac, Some([2, 0, 0, 0, 0, 1]));
+        assert_eq!((config.port[0].weight, config.port[1].weight, config.port[1].mtu), (4, 1, 1500));
+    }
+
+    #[test]
+    fn a_mistake_is_named_with_its_value() {
+        assert!(error("").contains("there is no port"));
+        assert!(error("[[port]]\nsocket = \"a\"\nweight = 17\n").contains("weight = 17: expected 1 to 16"));
+        assert!(error("[[port]]\nsocket = \"a\"\nqueue-size = 100\n").contains("queue-size = 100"));
+        assert!(error("[[port]]\nsocket = \"a\"\nmac = \"02:00\"\n").contains("\"02:00\" is no address"));
+        assert!(error("[[port]]\nsocket = \"a\"\nmac = \"03:00:00:00:00:00\"\n").contains("one station"));
+        assert!(error("[[port]]\nsocket = \"a\"\nwight = 1\n").contains("wight"));
+        assert!(error("[[port]]\nsocket = \"a\"\n[[port]]\nsocket = \"a\"\n").contains("given twice"));
+    }
+}

@@ -1,0 +1,76 @@
+//! The I/O engine as a Linux process: the same crate as in the hypervisor, behind vhost-user sockets, so that QEMU's guests
+//! and DPDK's virtio-user ports are its guests (the vhost-user protocol as QEMU's documentation has it).
+//!
+//! ```text
+//!   front-end (QEMU, DPDK)            this process
+//!   ──────────────────────            ────────────────────────────────────────────────────────
+//!   messages ── UNIX socket ────────▶ client: a thread for each socket ── seat ──▶ engine's thread,
+//!   memory   ── mapped on both sides: rings and frames ─────────────────────────▶ which polls
+//!   kick     ── eventfd ────────────▶ kicks: one thread, for queues that are not polled
+//!   call     ◀─ eventfd ───────────── calls: written by the engine's thread
+//! ```
+//!
+//! The clients' threads are to the engine what the hypervisor's control core is: they attach and detach devices by
+//! `seat`, and never touch a frame. What a front-end sends is checked in `client` and `map`, and what its driver writes
+//! to the rings in the engine. Either costs that front-end alone.
+//!
+//! Exit codes: 0 ended by a signal, 2 wrong command line or configuration, 3 a socket or a thread could not be had.
+
+mod calls;
+mod client;
+mod clock;
+mod config;
+mod early;
+mod kicks;
+mod map;
+mod port;
+mod seat;
+mod server;
+mod signals;
+mod statistics;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// A switch for virtual machines and DPDK programs: each vhost-user socket is a port of it.
+///
+/// It serves until SIGINT or SIGTERM, and prints then what it has counted.
+#[derive(Parser)]
+#[command(name = "sidecore-vhost", version, max_term_width = 100)]
+struct Options {
+    /// Makes this socket a port. A front-end connects to it (QEMU: chardev without server=on; DPDK: virtio_user).
+    #[arg(long, value_name = "PATH")]
+    socket: Vec<PathBuf>,
+    /// Ports with addresses, weights and more, in TOML; see tools/README.md.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Keeps the engine's thread on this processor.
+    #[arg(long, value_name = "N")]
+    core: Option<usize>,
+    /// Prints the counters each second too.
+    #[arg(long)]
+    stats: bool,
+    /// Prints the counters as one JSON object a line, not as a table.
+    #[arg(long)]
+    json: bool,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let config = match config::Config::read(options.config.as_deref(), &options.socket) {
+        Ok(config) => config,
+        Err(error) => {
+            eprintln!("sidecore-vhost: {error:#}");
+            return ExitCode::from(2);
+        }
+    };
+    match server::serve(&config, options.core, options.stats, options.json) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("sidecore-vhost: {error:#}");
+            ExitCode::from(3)
+        }
+    }
+}

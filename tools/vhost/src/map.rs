@@ -1,0 +1,266 @@
+//! A front-end's memory: the files of SET_MEM_TABLE, mapped.
+//!
+//! The front-end goes on holding the files. If it makes one shorter, an access beyond its end raises SIGBUS, in whichever
+//! thread: the handler puts anonymous memory in the place of the whole mapping, so that the access goes on, and the front-end
+//! is noted as one to part with ([`take_lost`]). Nobody else notices.
+
+#![allow(unsafe_code, reason = "maps files, and mends a mapping in a signal's handler")]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::ptr;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use engine::backend::MAX_PORTS;
+use memory::GuestMemory;
+use memory::guest::{MAX_REGIONS, Region};
+use vhost::vhost_user::message::VhostUserMemoryRegion;
+
+const PAGE: u64 = 4096;
+
+/// A mapping that the handler knows of.
+struct Guarded {
+    start: AtomicUsize,
+    len: AtomicUsize,
+    port: AtomicUsize,
+}
+
+static GUARDED: [Guarded; MAX_PORTS * MAX_REGIONS] =
+    [const { Guarded { start: AtomicUsize::new(0), len: AtomicUsize::new(0), port: AtomicUsize::new(0) } };
+        MAX_PORTS * MAX_REGIONS];
+
+/// Ports whose memory has gone, a bit each.
+static LOST: AtomicU32 = AtomicU32::new(0);
+
+/// Ports whose memory has gone since the last time, a bit each.
+pub fn take_lost() -> u32 {
+    LOST.swap(0, Ordering::Relaxed)
+}
+
+/// Sets the handler. Once, before there is any mapping.
+pub fn guard() -> io::Result<()> {
+    // SAFETY: an all-zero `sigaction` is a valid one.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = on_bus_error as *const () as usize;
+    action.sa_flags = libc::SA_SIGINFO;
+    // SAFETY: the handler has the signature that SA_SIGINFO asks for, and does only what a handler may.
+    if unsafe { libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+extern "C" fn on_bus_error(_signal: i32, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
+    // SAFETY: the kernel hands a handler that was set with SA_SIGINFO a valid one, and SIGBUS has an address.
+    let address = unsafe { (*info).si_addr() } as usize;
+    for guarded in &GUARDED {
+        let (start, len) = (guarded.start.load(Ordering::Acquire), guarded.len.load(Ordering::Relaxed));
+        if start == 0 || address.wrapping_sub(start) >= len {
+            continue;
+        }
+        let flags = libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: it replaces a mapping that is a front-end's memory and nothing else, to which there is no reference.
+        let mended = unsafe { libc::mmap(start as *mut _, len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        if mended != libc::MAP_FAILED {
+            LOST.fetch_or(1 << (guarded.port.load(Ordering::Relaxed) % MAX_PORTS), Ordering::Relaxed);
+            return;
+        }
+    }
+    // Not a front-end's memory, so a fault of ours: the instruction is tried again, and ends the process.
+    // SAFETY: `signal` may be called in a handler.
+    unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
+}
+
+/// A mapping of a file from its beginning.
+struct Mapping {
+    start: *mut u8,
+    len: usize,
+    guarded: &'static Guarded,
+}
+
+// SAFETY: memory that another process shares; nothing but raw accesses are made to it, from any thread.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    fn new(port: usize, file: &File, len: usize) -> io::Result<Self> {
+        let free = |g: &&Guarded| {
+            // 1 is nobody's address: it holds the place until the mapping is there.
+            g.start.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        let guarded = GUARDED.iter().find(free).ok_or_else(|| io::Error::other("too many regions in all"))?;
+        guarded.len.store(0, Ordering::Relaxed);
+        let (protection, fd) = (libc::PROT_READ | libc::PROT_WRITE, file.as_raw_fd());
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let start = unsafe { libc::mmap(ptr::null_mut(), len, protection, libc::MAP_SHARED, fd, 0) };
+        if start == libc::MAP_FAILED {
+            let error = io::Error::last_os_error();
+            guarded.start.store(0, Ordering::Release);
+            return Err(error);
+        }
+        guarded.port.store(port, Ordering::Relaxed);
+        guarded.len.store(len, Ordering::Relaxed);
+        guarded.start.store(start as usize, Ordering::Release);
+        Ok(Self { start: start.cast(), len, guarded })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        self.guarded.start.store(0, Ordering::Release);
+        // SAFETY: this is what `mmap` gave, whole, and whoever owns it has taken it from the engine.
+        unsafe { libc::munmap(self.start.cast(), self.len) };
+    }
+}
+
+/// A front-end's regions. They may be dropped once the engine has let go of the device.
+pub struct Regions {
+    /// First address of each in the front-end, bytes, first guest-physical address.
+    windows: Vec<(u64, u64, u64)>,
+    memory: GuestMemory,
+    _mappings: Vec<Mapping>,
+}
+
+impl Regions {
+    /// Maps the regions of a SET_MEM_TABLE.
+    ///
+    /// # Errors
+    /// What is wrong with which region, with its values.
+    pub fn map(port: usize, table: &[VhostUserMemoryRegion], files: &[File]) -> Result<Self, String> {
+        if table.len() > MAX_REGIONS || table.len() != files.len() {
+            return Err(format!(
+                "{} memory regions with {} files: expected at most {MAX_REGIONS}, a file each",
+                table.len(),
+                files.len()
+            ));
+        }
+        let mut regions = Self { windows: Vec::new(), memory: GuestMemory::new(), _mappings: Vec::new() };
+        for (region, file) in table.iter().zip(files) {
+            let VhostUserMemoryRegion { guest_phys_addr: gpa, memory_size: size, user_addr: user, mmap_offset: offset } =
+                *region;
+            regions.add(port, gpa, size, user, offset, file).map_err(|what| {
+                format!(
+                    "memory region of {size:#x} bytes at guest address {gpa:#x}, user address {user:#x}, file offset \
+                     {offset:#x}: {what}"
+                )
+            })?;
+        }
+        Ok(regions)
+    }
+
+    fn add(&mut self, port: usize, gpa: u64, size: u64, user: u64, offset: u64, file: &File) -> Result<(), String> {
+        if size == 0 || [gpa, size, offset].iter().any(|n| n % PAGE != 0) {
+            return Err("size, guest address and offset must be multiples of 4 KiB, and the size not 0".to_owned());
+        }
+        let end = offset.checked_add(size).ok_or("offset and size wrap")?;
+        let user_end = user.checked_add(size).ok_or("user address and size wrap")?;
+        if gpa.checked_add(size).is_none() {
+            return Err("guest address and size wrap".to_owned());
+        }
+        if self.windows.iter().any(|&(first, bytes, _)| user < first + bytes && first < user_end) {
+            return Err("its user addresses overlap another region's".to_owned());
+        }
+        if self.memory.regions().iter().any(|r| gpa < r.gpa + r.size && r.gpa < gpa + size) {
+            return Err("its guest addresses overlap another region's".to_owned());
+        }
+        let metadata = file.metadata().map_err(|error| format!("its file: {error}"))?;
+        if !metadata.is_file() || metadata.len() < end {
+            return Err(format!(
+                "its file is no regular file of {end:#x} bytes or more, but has {:#x}",
+                metadata.len()
+            ));
+        }
+        // Huge pages are unmapped whole.
+        let page = metadata.blksize().max(PAGE);
+        let len = end.div_ceil(page).checked_mul(page).and_then(|len| usize::try_from(len).ok()).ok_or("too large")?;
+        let mapping = Mapping::new(port, file, len).map_err(|error| format!("it cannot be mapped: {error}"))?;
+        let host = mapping.start.wrapping_add(offset as usize);
+        self._mappings.push(mapping);
+        // SAFETY: mapped for as long as this value lives, which its owner keeps until the engine has given up its copy of
+        // `memory`; the handler above keeps the addresses readable and writable if the file shrinks. Nobody forms a
+        // reference to it.
+        unsafe { self.memory.add(Region { gpa, size, host }) }.map_err(|_| "refused".to_owned())?;
+        self.windows.push((user, size, gpa));
+        Ok(())
+    }
+
+    /// The memory, for the engine.
+    pub fn memory(&self) -> GuestMemory {
+        self.memory.clone()
+    }
+
+    /// The guest-physical address of what is at an address of the front-end's own.
+    pub fn guest_address(&self, user: u64) -> Option<u64> {
+        self.windows.iter().find_map(|&(first, bytes, gpa)| {
+            let offset = user.checked_sub(first)?;
+            (offset < bytes).then(|| gpa + offset)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::FromRawFd as _;
+
+    fn file(bytes: u64) -> File {
+        // SAFETY: a name with its zero.
+        let fd = unsafe { libc::memfd_create(c"memory".as_ptr(), libc::MFD_CLOEXEC) };
+        assert!(fd >= 0);
+        // SAFETY: just made, and nobody else's.
+        let file = unsafe { File::from_raw_fd(fd) };
+        file.set_len(bytes).unwrap();
+        file
+    }
+
+    const fn region(gpa: u64, size: u64, user: u64, offset: u64) -> VhostUserMemoryRegion {
+        VhostUserMemoryRegion { guest_phys_addr: gpa, memory_size: size, user_addr: user, mmap_offset: offset }
+    }
+
+    #[test]
+    fn addresses_are_translated_and_bytes_are_the_files() {
+        let f = file(0x4000);
+        let table = [region(0x10_0000, 0x2000, 0x7000_0000, 0x1000), region(0, 0x1000, 0x8000_0000, 0x3000)];
+        let regions = Regions::map(0, &table, &[f.try_clone().unwrap(), f]).unwrap();
+        assert_eq!(regions.guest_address(0x7000_1fff), Some(0x10_1fff));
+        assert_eq!(regions.guest_address(0x7000_2000), None);
+        assert_eq!(regions.guest_address(0x8000_0000), Some(0));
+        regions.memory().write(0x10_0000, b"here").unwrap();
+        assert!(regions.memory().write(0x10_1ffd, b"here").is_err());
+    }
+
+    #[test]
+    fn regions_that_overlap_or_are_larger_than_their_file_are_refused_by_name() {
+        let refused = |table: &[VhostUserMemoryRegion]| {
+            let files: Vec<File> = table.iter().map(|_| file(0x4000)).collect();
+            Regions::map(0, table, &files).err().unwrap_or_default()
+        };
+        let good = region(0x1000, 0x2000, 0x7000_0000, 0);
+        assert!(refused(&[good, region(0x2000, 0x1000, 0x9000_0000, 0)]).contains("guest address 0x2000"));
+        assert!(refused(&[good, region(0x8000, 0x1000, 0x7000_1000, 0)]).contains("user addresses overlap"));
+        assert!(refused(&[region(0, 0x4000, 0, 0x1000)]).contains("0x5000 bytes or more, but has 0x4000"));
+        assert!(refused(&[region(0x800, 0x1000, 0, 0)]).contains("multiples of 4 KiB"));
+        assert!(refused(&[region(u64::MAX - 0xfff, 0x1000, 0, 0)]).contains("wrap"));
+        assert!(refused(&[region(0, 0x1000, 0, u64::MAX - 0xfff)]).contains("wrap"));
+        assert!(refused(&vec![good; MAX_REGIONS + 1]).contains("expected at most 8"));
+    }
+
+    #[test]
+    fn a_file_that_shrinks_costs_its_port_and_nothing_else() {
+        guard().unwrap();
+        let (f, other) = (file(0x4000), file(0x1000));
+        let (mine, others) = (
+            Regions::map(7, &[region(0, 0x4000, 0, 0)], &[f.try_clone().unwrap()]).unwrap(),
+            Regions::map(8, &[region(0, 0x1000, 0, 0)], &[other]).unwrap(),
+        );
+        others.memory().write(0, b"mine").unwrap();
+        f.set_len(0x1000).unwrap();
+        assert_eq!(mine.memory().read_u32(0x2000), Ok(0));
+        assert_eq!(take_lost(), 1 << 7);
+        mine.memory().write(0x3000, b"gone").unwrap();
+        let mut bytes = [0; 4];
+        others.memory().read(0, &mut bytes).unwrap();
+        assert_eq!((&bytes, take_lost()), (b"mine", 0));
+    }
+}

@@ -1,0 +1,243 @@
+//! Starts the threads, looks after them, and ends with the counters.
+
+#![allow(unsafe_code, reason = "asks for the widest copy routine, and keeps a thread on a processor")]
+
+use std::fs;
+use std::io;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use engine::control::Control;
+use engine::engine::Engine;
+use engine::fault::Fault;
+use engine::net::Net;
+use engine::requests::{Rates, Requests};
+use engine::schedule::{Chosen, Fine, Limits, PerDevice};
+use memory::copy::Copier;
+use vhost::vhost_user::{BackendReqHandler, Error};
+
+use crate::calls::{self, Calls};
+use crate::client::Client;
+use crate::config::{self, Config};
+use crate::kicks::Kicks;
+use crate::port::Port;
+use crate::seat::Seat;
+use crate::{clock, early, map, signals, statistics};
+
+/// How often the server looks after its clients.
+const BEAT: Duration = Duration::from_millis(100);
+/// How long the engine may be in one turn before it is asked what keeps it.
+const STALLED: Duration = Duration::from_secs(1);
+/// Seconds after which the switch forgets a silent address (IEEE 802.1Q, 8.8.3).
+const AGE: u64 = 300;
+
+type NetEngine = Engine<Net, Chosen, Calls>;
+
+static CONTROL: Control = Control::new();
+
+fn new_engine(scheduling: config::Scheduling) -> Box<NetEngine> {
+    let microsecond = clock::ticks_per_microsecond();
+    // The hypervisor's own limits: the two are to behave alike.
+    let schedule = match scheduling {
+        config::Scheduling::Fine => Chosen::Fine(Fine::new(Limits {
+            requests: 256,
+            bytes: 256 << 10,
+            quantum: 10 * microsecond,
+            least: 16,
+            stuck: microsecond,
+        })),
+        config::Scheduling::PerDevice => Chosen::PerDevice(PerDevice::new(64)),
+    };
+    let seed = clock::now().wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    Box::new(Engine::new(&CONTROL, Net::new(seed, AGE * 1_000_000 * microsecond), schedule, Calls))
+}
+
+fn requests(requests: config::Requests) -> Requests {
+    let millisecond = 1000 * clock::ticks_per_microsecond();
+    match requests {
+        config::Requests::Poll => Requests::Poll,
+        config::Requests::Notify => Requests::Notify,
+        config::Requests::Adaptive => {
+            Requests::Adaptive(Rates { kicks: 10, window: 20 * millisecond, quiet: 50 * millisecond })
+        }
+    }
+}
+
+/// Serves until a signal ends it.
+pub fn serve(config: &Config, core: Option<usize>, stats: bool, json: bool) -> Result<()> {
+    signals::hold();
+    map::guard().context("cannot handle SIGBUS")?;
+    let requests = requests(config.requests);
+    let ports: Vec<Arc<Port>> =
+        config.port.iter().enumerate().map(|(n, port)| Arc::new(Port::new(n, port, requests))).collect();
+    let listeners: Vec<UnixListener> = config.port.iter().map(listen).collect::<Result<_>>()?;
+    let kicks = Kicks::start(ports.iter().map(|port| port.shared).collect()).context("cannot watch for kicks")?;
+    let seat = Arc::new(Seat::new(&CONTROL));
+    // SAFETY: a process may spoil its own vector registers, and Linux has all its CPUs alike.
+    let copier = unsafe { Copier::widest() };
+    let engine = new_engine(config.scheduling);
+    let engine = thread::Builder::new().name("engine".to_owned()).spawn(move || turn(engine, core))?;
+    if let Some(core) = core
+        && !pinned(&engine, core)
+    {
+        CONTROL.stop();
+        bail!("the engine's thread cannot be kept on processor {core}");
+    }
+    let kicks = Arc::new(kicks);
+    for (port, listener) in ports.iter().zip(listeners) {
+        let client = Client::new(Arc::clone(port), Arc::clone(&seat), Arc::clone(&kicks), copier);
+        let port = Arc::clone(port);
+        thread::Builder::new().name(format!("port {}", port.number)).spawn(move || accept(&listener, &port, client))?;
+    }
+    eprintln!("sidecore-vhost: {} ports, copies with {}", ports.len(), copier.name());
+    let print = |ports: &[Arc<Port>]| {
+        let counted = statistics::Counted::now(ports, &CONTROL.counters);
+        if json { println!("{}", counted.to_json()) } else { print!("{counted}") }
+    };
+    look_after(&ports, &seat, || {
+        if stats {
+            print(&ports);
+        }
+    });
+    CONTROL.stop();
+    if engine.join().is_err() {
+        bail!("the engine's thread has panicked");
+    }
+    for port in &config.port {
+        // Whoever comes now is to find nobody there, rather than a socket that nobody serves.
+        let _ = fs::remove_file(&port.socket);
+    }
+    print(&ports);
+    Ok(())
+}
+
+fn turn(mut engine: Box<NetEngine>, core: Option<usize>) {
+    if core.is_some() {
+        // Only once it stands where it will stay.
+        thread::park();
+    }
+    engine::engine::run(&mut engine, clock::now);
+}
+
+/// Keeps a thread on a processor, and lets it go on.
+fn pinned(engine: &thread::JoinHandle<()>, core: usize) -> bool {
+    use std::os::unix::thread::JoinHandleExt as _;
+    // SAFETY: all-zero bytes are an empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    if core >= libc::CPU_SETSIZE as usize {
+        return false;
+    }
+    // SAFETY: within the set, as checked; the thread has not been joined.
+    let result = unsafe {
+        libc::CPU_SET(core, &mut set);
+        libc::pthread_setaffinity_np(engine.as_pthread_t(), size_of_val(&set), &raw const set)
+    };
+    engine.thread().unpark();
+    result == 0
+}
+
+/// Binds a port's socket. One that an earlier process has left behind is replaced; one that is served is not.
+fn listen(port: &config::Port) -> Result<UnixListener> {
+    let path = &port.socket;
+    match UnixListener::bind(path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            if UnixStream::connect(path).is_ok() {
+                bail!("socket {} is served by another process", path.display());
+            }
+            fs::remove_file(path).with_context(|| format!("cannot replace {}", path.display()))?;
+            UnixListener::bind(path)
+        }
+        other => other,
+    }
+    .with_context(|| format!("cannot listen on {}", path.display()))
+}
+
+/// Serves a port's front-ends, one after the other.
+fn accept(listener: &UnixListener, port: &Port, client: Client) {
+    let client = Arc::new(Mutex::new(client));
+    for stream in listener.incoming() {
+        let stream = match stream {
+            Ok(stream) => stream,
+            Err(error) => {
+                eprintln!("{}: cannot accept a front-end: {error}", port.name);
+                thread::sleep(BEAT);
+                continue;
+            }
+        };
+        let Ok(early) = stream.try_clone() else { continue };
+        port.connected(stream.try_clone().ok());
+        let mut handler = BackendReqHandler::from_stream(stream, Arc::clone(&client));
+        let end = loop {
+            let result = match enable_early(&early, &client) {
+                Ok(true) => continue,
+                Ok(false) => handler.handle_request(),
+                Err(error) => Err(error),
+            };
+            match result {
+                Ok(()) | Err(Error::SocketRetry(_)) => {}
+                Err(end) => break end,
+            }
+        };
+        // Its device goes before its connection, so that a front-end that sees the end of it can set up anew.
+        client.lock().unwrap_or_else(PoisonError::into_inner).leave();
+        port.connected(None);
+        match end {
+            Error::Disconnected | Error::SocketBroken(_) | Error::PartialMessage => {
+                eprintln!("{}: the front-end has gone", port.name);
+            }
+            Error::ReqHandlerError(what) => {
+                eprintln!("{}: refused, the front-end loses its connection: {what}", port.name)
+            }
+            other => eprintln!("{}: no such message, the front-end loses its connection: {other}", port.name),
+        }
+    }
+}
+
+/// Takes a message that comes before the crate would take it. False: it is for the crate.
+fn enable_early(stream: &UnixStream, client: &Mutex<Client>) -> Result<bool, Error> {
+    if !client.lock().unwrap_or_else(PoisonError::into_inner).is_early() {
+        return Ok(false);
+    }
+    let Some(enable) = early::take(stream).map_err(Error::SocketError)? else { return Ok(false) };
+    let mut client = client.lock().unwrap_or_else(PoisonError::into_inner);
+    let result = client.enable(enable.queue, enable.enable);
+    enable.answer(stream, client.acknowledges(), result.is_ok()).map_err(Error::SocketError)?;
+    result.map(|()| true)
+}
+
+/// Looks after clients until a signal comes; `each_second` is called each second.
+fn look_after(ports: &[Arc<Port>], seat: &Seat, each_second: impl Fn()) {
+    let mut faults: Vec<Vec<(Fault, u64)>> = ports.iter().map(|port| port.shared.faults().collect()).collect();
+    let mut second = Instant::now();
+    let mut turned = (seat.turns(), Instant::now());
+    while !signals::wait(BEAT) {
+        let lost = map::take_lost();
+        for port in ports.iter().filter(|port| lost & 1 << port.number != 0) {
+            eprintln!("{}: the front-end has taken back memory that it shared, and loses its connection", port.name);
+            port.hang_up();
+        }
+        for (port, known) in ports.iter().zip(&mut faults) {
+            for (now, before) in port.shared.faults().zip(known) {
+                if now.1 != before.1 {
+                    eprintln!("{}: the driver broke a rule, its device is stopped: {}", port.name, now.0.text());
+                }
+                *before = now;
+            }
+        }
+        if turned.0 != seat.turns() {
+            turned = (seat.turns(), Instant::now());
+        } else if turned.1.elapsed() > STALLED
+            && let Some(port) = calls::unblock().and_then(|number| ports.get(number))
+        {
+            eprintln!("{}: the front-end let a call eventfd block, and loses its connection", port.name);
+            port.hang_up();
+        }
+        if second.elapsed() >= Duration::from_secs(1) {
+            second = Instant::now();
+            each_second();
+        }
+    }
+}

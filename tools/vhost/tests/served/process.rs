@@ -1,0 +1,165 @@
+//! `sidecore-vhost` as a process, one at a time: each keeps a processor busy.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use vhost_front::{Options, Port};
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+/// A machine may be busy with something else for as long as this, and no test fails by it.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// The program, running.
+pub struct Vhost {
+    child: Child,
+    folder: PathBuf,
+    said: Receiver<String>,
+    _only: MutexGuard<'static, ()>,
+}
+
+/// What it leaves behind.
+pub struct Ended {
+    pub status: ExitStatus,
+    pub counters: Value,
+}
+
+impl Ended {
+    /// A counter of a port.
+    pub fn port(&self, port: usize, name: &str) -> u64 {
+        self.counters["ports"][port][name].as_u64().unwrap_or_else(|| panic!("no {name} in {}", self.counters))
+    }
+}
+
+/// Runs it to its end.
+pub fn run(arguments: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_sidecore-vhost")).args(arguments).output().expect("it starts");
+    let words = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8_lossy(&words).into_owned())
+}
+
+/// Asks until the answer is yes.
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LIMIT;
+    while !holds() {
+        assert!(Instant::now() < deadline, "waited for {what}");
+        thread::yield_now();
+    }
+}
+
+impl Vhost {
+    /// With sockets named a, b and so on.
+    pub fn start(ports: usize) -> Self {
+        Self::start_with(ports, "")
+    }
+
+    /// The same, with this before the ports in its configuration.
+    pub fn start_with(ports: usize, config: &str) -> Self {
+        let only = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("sidecore-vhost-{}-{number}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder for the sockets");
+        let port = |name: char| format!("[[port]]\nsocket = \"{}/{name}\"\n", folder.display());
+        let text: String = ('a'..).take(ports).map(port).collect();
+        fs::write(folder.join("config"), format!("{config}\n{text}")).expect("a configuration");
+        let mut child = Command::new(env!("CARGO_BIN_EXE_sidecore-vhost"))
+            .arg("--json")
+            .arg("--config")
+            .arg(folder.join("config"))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let (sender, said) = mpsc::channel();
+        let words = BufReader::new(child.stderr.take().expect("its words"));
+        thread::spawn(move || words.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        let vhost = Self { child, folder, said, _only: only };
+        vhost.says("ports, copies with");
+        vhost
+    }
+
+    pub fn socket(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    pub fn connect(&self, name: &str) -> Port {
+        self.connect_with(name, &Options::default())
+    }
+
+    pub fn connect_with(&self, name: &str, options: &Options) -> Port {
+        Port::connect(&self.socket(name), options).expect("a port")
+    }
+
+    /// Waits until it says something with `text` in it.
+    pub fn says(&self, text: &str) -> String {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            match self.said.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) if line.contains(text) => return line,
+                Ok(_) => {}
+                Err(_) => panic!("it has not said {text:?}"),
+            }
+        }
+    }
+
+    /// Ends it by a signal.
+    pub fn end(mut self) -> Ended {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().is_ok_and(|status| status.success()));
+        let mut text = String::new();
+        self.child.stdout.take().expect("its output").read_to_string(&mut text).expect("text");
+        let status = self.child.wait().expect("its end");
+        assert!(!self.socket("a").exists(), "its socket is left behind");
+        let last = text.lines().last().unwrap_or_default();
+        Ended { status, counters: serde_json::from_str(last).unwrap_or_else(|_| panic!("no counters: {text:?}")) }
+    }
+}
+
+impl Drop for Vhost {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A frame of `len` bytes, whose contents follow from `tag`.
+pub fn frame(to: u8, from: u8, len: usize, tag: u32) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, from, 0x88, 0xb5];
+    let mut state = tag.wrapping_mul(0x9e37_79b9) | 1;
+    frame.resize_with(len, || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    });
+    frame
+}
+
+/// Sends a frame from one port to the other, and expects it there.
+pub fn passes(from: &mut Port, to: &mut Port, frame: &[u8]) {
+    until("room to send", || from.send(frame));
+    let mut arrived = None;
+    until("a frame", || {
+        arrived = to.rx.receive();
+        arrived.is_some()
+    });
+    assert!(arrived.as_deref() == Some(frame), "a frame of {} bytes has changed", frame.len());
+}
+
+/// Has each of two ports known to the switch: the first, number 1, and the second, number 2.
+pub fn introduce(a: &mut Port, b: &mut Port) {
+    passes(a, b, &frame(2, 1, 60, 0));
+    passes(b, a, &frame(1, 2, 60, 0));
+}
+
+/// A path as an argument.
+pub fn text(path: &Path) -> &str {
+    path.to_str().expect("a path in UTF-8")
+}
