@@ -11,7 +11,7 @@ use crate::device::Device;
 use crate::schedule::{Portion, Served};
 use crate::shared::DeviceConfig;
 
-/// Ones of an engine at most.
+/// Ports of an engine at most.
 pub const MAX_PORTS: usize = 32;
 
 /// The devices of an engine, by port.
@@ -80,12 +80,12 @@ impl Devices {
         Some((this.as_mut()?, Others { before, after, touched: &mut self.touched }))
     }
 
-    /// Ones that have a device. The devices may be used while going through it.
+    /// Ports that have a device. The devices may be used while going through it.
     pub fn ports(&self) -> Ones {
         Ones(self.attached)
     }
 
-    /// Ones whose devices were handed out for changing since the last time.
+    /// Ports whose devices were handed out for changing since the last time.
     pub(crate) fn take_touched(&mut self) -> Ones {
         Ones(core::mem::take(&mut self.touched))
     }

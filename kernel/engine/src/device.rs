@@ -198,10 +198,9 @@ impl Device {
         self.with(queue, |q, memory| q.disarm(memory));
     }
 
-    /// Changes device-specific configuration from byte `offset` on; its driver is told at the end of the turn.
-    pub fn change_config(&mut self, offset: usize, bytes: &[u8]) {
-        self.shared.change_config(offset, bytes);
-        self.config_changed = true;
+    /// Its configuration has changed: its driver, if there is one, is told at the end of the turn.
+    pub fn tell_config_changed(&mut self) {
+        self.config_changed |= self.running;
     }
 
     /// Begins to attend to its queues in use.
@@ -280,12 +279,6 @@ impl Device {
         self.config_changed = true;
         self.shared.count_fault(fault);
         self.shared.set_needs_reset();
-    }
-
-    /// Changes the link that a network device shows its driver (virtio 1.3, 5.1.4).
-    pub(crate) fn set_link(&mut self, up: bool) {
-        self.shared.set_link(up);
-        self.config_changed |= self.running;
     }
 
     /// Takes the device into use as its driver configured it. Answers [`Phase::Activating`].

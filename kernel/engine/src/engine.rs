@@ -20,7 +20,7 @@ pub struct Engine<B, S, D> {
     detaching: Option<usize>,
     /// Queues of each port that the schedule knows, a bit each, and whose they are.
     scheduled: [(u16, Share); MAX_PORTS],
-    /// Ones to be looked after in the next turn even if they do not ring, a bit each.
+    /// Ports to be looked after in the next turn even if they do not ring, a bit each.
     unfinished: u32,
 }
 

@@ -19,6 +19,7 @@ mod forward;
 mod frame;
 mod rules;
 mod software;
+pub(crate) mod status;
 mod stream;
 
 use nic::Nic;
@@ -46,14 +47,11 @@ pub const VLAN_BYTES: u32 = 4;
 /// Buffers that one frame may be spread over (MRG_RXBUF).
 pub const MAX_BUFFERS: usize = 64;
 
-const STATUS: usize = 6;
-const STATUS_LINK_UP: u8 = 1;
-const STATUS_ANNOUNCE: u8 = 2;
+const DEVICE_TYPE: u16 = 1;
 const MTU: usize = 10;
 
 /// What a net device with `pairs` queue pairs is: receive and transmit queues alternate from 0, the control queue comes
-/// last. `mtu` is the largest
-/// payload of a frame in bytes.
+/// last. `mtu` is the largest payload of a frame in bytes.
 #[must_use]
 pub const fn config(mac: [u8; 6], mtu: u16, pairs: u16) -> DeviceConfig {
     assert!(pairs as usize <= MAX_QUEUE_PAIRS);
@@ -63,11 +61,11 @@ pub const fn config(mac: [u8; 6], mtu: u16, pairs: u16) -> DeviceConfig {
         config[i] = mac[i];
         i += 1;
     }
-    config[STATUS] = STATUS_LINK_UP;
+    config[status::OFFSET] = status::LINK_UP;
     [config[8], config[9]] = pairs.to_le_bytes();
     [config[MTU], config[MTU + 1]] = mtu.to_le_bytes();
     DeviceConfig {
-        device_type: 1,
+        device_type: DEVICE_TYPE,
         features: Features::all(),
         queues: 2 * pairs + 1,
         queue_size: 256,

@@ -33,11 +33,6 @@ pub const ISR_QUEUE: u8 = 1;
 /// ISR status bit: the configuration has changed, or the device needs a reset.
 pub const ISR_CONFIG: u8 = 2;
 
-const NET: u16 = 1;
-/// Offset of a network device's `status` in its configuration, and the bit of it that says that there is a link (5.1.4).
-const NET_STATUS: usize = 6;
-const NET_LINK_UP: u8 = 1;
-
 struct QueueSlot {
     size: AtomicU16,
     vector: AtomicU16,
@@ -398,17 +393,6 @@ impl Shared {
         }
         self.generation.fetch_add(1, Ordering::AcqRel);
         self.isr.fetch_or(ISR_CONFIG, Ordering::AcqRel);
-    }
-
-    /// Whether it shows its driver a link. None: it is no network device.
-    pub(crate) fn shows_link(&self) -> Option<bool> {
-        let status = self.config.get(NET_STATUS).filter(|_| self.fixed.device_type == NET)?;
-        Some(status.load(Ordering::Relaxed) & NET_LINK_UP != 0)
-    }
-
-    /// Changes that; the caller sends the configuration-change interrupt.
-    pub(crate) fn set_link(&self, up: bool) {
-        self.change_config(NET_STATUS, &[if up { NET_LINK_UP } else { 0 }]);
     }
 
     fn slot(&self, index: u16) -> Option<&QueueSlot> {

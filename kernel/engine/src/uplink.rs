@@ -22,6 +22,7 @@ use nic::{Link, Nic, Offload, Outcome, Outgoing, PartialChecksum, Received, Refu
 
 use crate::backend::{Devices, MAX_PORTS};
 use crate::net::Cursor;
+use crate::net::status::{self, LINK_UP};
 use crate::offload::{self, Asked, Cut, MAX_FRONT};
 use crate::policy::vlan::{Form, Vlan};
 use crate::policy::{Policy, carries};
@@ -341,10 +342,10 @@ impl<N: Nic<Token = Held>> Uplink<N> {
     fn tell(&self, devices: &mut Devices) {
         let up = self.is_up();
         for port in devices.ports() {
-            if devices.get(port).is_some_and(|device| device.shared().shows_link() == Some(!up))
+            if devices.get(port).is_some_and(|device| status::set(device.shared(), LINK_UP, up))
                 && let Some(device) = devices.get_mut(port)
             {
-                device.set_link(up);
+                device.tell_config_changed();
             }
         }
         let (c, s) = (self.counters, self.nic.statistics());

@@ -6,7 +6,7 @@
 
 use memory::GuestMemory;
 
-use super::{STATUS, STATUS_ANNOUNCE};
+use super::status::{self, ANNOUNCE};
 use crate::chain::{Segment, Segments};
 use crate::device::Device;
 use crate::fault::Fault;
@@ -256,8 +256,8 @@ pub fn begin(wishes: &mut Wishes, device: &mut Device, resumed: bool) {
     wishes.restart(device.features(), own, pairs);
     // Switches on the way may have learned that the guest is where it was before.
     if resumed && device.features().contains(Features::NET_GUEST_ANNOUNCE) {
-        let [status] = device.shared().config_bytes(STATUS);
-        device.change_config(STATUS, &[status | STATUS_ANNOUNCE]);
+        status::set(device.shared(), ANNOUNCE, true);
+        device.tell_config_changed();
     }
 }
 
@@ -287,8 +287,7 @@ pub fn serve(
             None => Ack::Refused,
         };
         if ack == Ack::Announced {
-            let [status] = device.shared().config_bytes(STATUS);
-            device.shared().change_config(STATUS, &[status & !STATUS_ANNOUNCE]);
+            status::set(device.shared(), ANNOUNCE, false);
         }
         if device.memory().write(answer, &[ack.byte()]).is_err() {
             device.fail(Fault::Buffer);

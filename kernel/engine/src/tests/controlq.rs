@@ -136,6 +136,10 @@ fn a_driver_that_goes_on_from_a_saved_state_is_asked_to_announce_itself() {
     bench.turn();
     assert_eq!(status(&a), 3, "link up, announce");
     assert!(bench.interrupts.take().iter().any(|&(_, vector)| vector == a.guest.vector(0)));
+    for (up, with) in [(false, 2), (true, 3)] {
+        assert!(crate::net::status::set(a.guest.shared, crate::net::status::LINK_UP, up));
+        assert_eq!(status(&a), with, "the link's change leaves the wish to announce alone");
+    }
     assert_eq!(a.ask(&mut bench, &[3, 0], 0), 0);
     assert_eq!(status(&a), 1);
 }
