@@ -14,21 +14,23 @@ use crate::session::Session;
 /// These scenarios.
 pub fn list() -> Vec<Scenario> {
     let scenario = |name, about, run| Scenario { name, about, platforms: EVERYWHERE, slow_on_bochs: false, run };
+    // What they show is the same wherever it runs, and Linux starts in a minute there.
+    let slow = |name, about, run| Scenario { slow_on_bochs: true, ..scenario(name, about, run) };
     vec![
         scenario("boot-report", "says what the machine has, and starts all of its cores", boot_report),
-        scenario(
+        slow(
             "completion-auto",
             "`auto` is the best way there is, with the reason; one asked for by name that there is not is an error",
             completion_auto,
         ),
-        scenario(
+        slow(
             "bad-config",
             "ten mistakes in sidecore.toml: ten messages with line and value; the rest runs",
             bad_config,
         ),
         scenario("no-virtualization", "a processor with neither SVM nor VT-x: a clear sentence", no_virtualization),
         scenario("panic", "a panic says what and where, with a backtrace that has names", panic),
-        scenario("low-memory", "a guest that does not fit is refused, the other one runs", low_memory),
+        slow("low-memory", "a guest that does not fit is refused, the other one runs", low_memory),
         Scenario {
             name: "switch-off",
             about: "`shutdown` without the emulators' own port: the machine goes off by ACPI",
@@ -36,7 +38,7 @@ pub fn list() -> Vec<Scenario> {
             slow_on_bochs: false,
             run: switch_off,
         },
-        scenario("missing-module", "a guest without its kernel is refused, the other one runs", missing_module),
+        slow("missing-module", "a guest without its kernel is refused, the other one runs", missing_module),
     ]
 }
 
