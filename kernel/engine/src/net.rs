@@ -12,9 +12,11 @@
 //! rest goes from the sender's buffers straight into the receiver's. All work of this back-end is done at once: it holds
 //! no token beyond a call, but for the frames that a NIC is sending.
 
+mod alike;
 mod arrive;
 mod buffers;
 mod controlq;
+mod flow;
 mod forward;
 mod frame;
 mod rules;
@@ -165,13 +167,13 @@ impl<N: Nic<Token = Held>> Backend for Net<N> {
                 // More than a port may have are not put there: they are learned, if the port has room, like any others.
                 self.bridge.switch.set_static(mac, port);
             }
-            self.bridge.rules.set(port, device.policy);
+            self.bridge.set_rules(port, device.policy);
         }
     }
 
     fn detached(&mut self, port: usize) {
         self.bridge.switch.forget_port(port);
-        self.bridge.rules.set(port, None);
+        self.bridge.set_rules(port, None);
     }
 
     fn activated(&mut self, port: usize, device: &mut Device, resumed: bool) {

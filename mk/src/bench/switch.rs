@@ -7,31 +7,55 @@ use crate::{callgrind, fetch, ui};
 
 /// Frames that kernel/engine/benches/forward.rs sends.
 const FRAMES: u64 = 64 * 64;
-/// What it should be, whatever the size.
-const AIM: f64 = 150.0;
-/// Bytes of a frame, and what it was when this was last changed.
-const KEPT: [(u32, f64); 2] = [(60, 163.7), (1500, 164.1)];
+/// What is counted.
+struct Row {
+    /// Bytes of a frame.
+    bytes: u32,
+    /// Whether the ports have rules: anti-spoofing, a VLAN, and one stage.
+    rules: bool,
+    /// What it should be.
+    aim: f64,
+    /// What it was when this was last changed.
+    kept: f64,
+}
+
+const ROWS: [Row; 4] = [
+    Row { bytes: 60, rules: false, aim: 150.0, kept: 163.3 },
+    Row { bytes: 1500, rules: false, aim: 150.0, kept: 163.3 },
+    Row { bytes: 60, rules: true, aim: 200.0, kept: 196.3 },
+    Row { bytes: 1500, rules: true, aim: 200.0, kept: 196.3 },
+];
 /// What is above the kept value by more is an error.
 const TOLERANCE: f64 = 1.02;
 
-/// For each size, instructions for a frame and the kept value.
-fn count() -> Result<Vec<(u32, f64, f64)>> {
+impl Row {
+    /// What it is about.
+    fn name(&self) -> String {
+        let rules = if self.rules { ", anti-spoofing, VLAN, stage" } else { "" };
+        format!("{} bytes{rules}", self.bytes)
+    }
+}
+
+/// Each row with its instructions for a frame.
+fn count() -> Result<Vec<(Row, f64)>> {
     fetch::ensure(false)?;
     let program = callgrind::program("engine", "forward", Some("testing"))?;
-    let one = |(bytes, kept): (u32, f64)| {
-        let count = callgrind::instructions(&program, &[&bytes.to_string()], "*measured*", Some("sidecore_copy_"))?;
-        Ok((bytes, (count as f64 / FRAMES as f64 * 10.0).round() / 10.0, kept))
+    let one = |row: Row| {
+        let bytes = row.bytes.to_string();
+        let arguments = if row.rules { &[bytes.as_str(), "rules"][..] } else { &[bytes.as_str()] };
+        let count = callgrind::instructions(&program, arguments, "*measured*", Some("sidecore_copy_"))?;
+        Ok((row, (count as f64 / FRAMES as f64 * 10.0).round() / 10.0))
     };
-    KEPT.into_iter().map(one).collect()
+    ROWS.into_iter().map(one).collect()
 }
 
 /// All of them.
 pub fn figures() -> Result<Vec<Figure>> {
-    let figure = |(bytes, value, _)| Figure {
-        name: format!("a frame of {bytes} bytes from guest to guest"),
+    let figure = |(row, value): (Row, f64)| Figure {
+        name: format!("a frame of {}", row.name()),
         value,
         unit: "",
-        aim: Some(AIM),
+        aim: Some(row.aim),
     };
     Ok(count()?.into_iter().map(figure).collect())
 }
@@ -40,14 +64,15 @@ pub fn figures() -> Result<Vec<Figure>> {
 pub fn gate() -> Result<String> {
     ui::step("bench", "instructions of the engine");
     let mut said = Vec::new();
-    for (bytes, now, kept) in count()? {
-        said.push(format!("{now} for {bytes} bytes"));
+    for (row, now) in count()? {
+        let (name, kept) = (row.name(), row.kept);
         if now > kept * TOLERANCE {
             bail!(
-                "engine: a frame of {bytes} bytes takes {now} instructions, kept are {kept}; if it has to be, change \
+                "engine: a frame of {name} takes {now} instructions, kept are {kept}; if it has to be, change \
                  mk/src/bench/switch.rs"
             );
         }
+        said.push(format!("{now} for {name}"));
     }
-    Ok(format!("engine, instructions a frame: {}", said.join(", ")))
+    Ok(format!("engine, instructions a frame: {}", said.join("; ")))
 }

@@ -4,17 +4,20 @@
 use memory::GuestMemory;
 use nic::Nic;
 
+use super::alike::Words;
 use super::buffers::{Buffers, Cursor, Refused, complete, gather, need, put};
 use super::controlq::Wishes;
+use super::flow::Flow;
 use super::frame::{Bad, Frame};
 use super::rules::Ports;
+use super::stream::RUN;
 use crate::backend::{Devices, MAX_PORTS};
 use crate::chain::Segments;
 use crate::device::Device;
 use crate::fault::Fault;
 use crate::offload::Can;
 use crate::policy::vlan::{Form, Vlan};
-use crate::policy::{Entered, UNCHECKED};
+use crate::policy::{Entered, Policy, UNCHECKED};
 use crate::stats::PortCounters;
 use crate::switch::{Mac, Switch};
 use crate::uplink::{Held, Uplink, Way};
@@ -35,6 +38,10 @@ pub(super) struct Bridge {
     pub posted: Segments,
     /// Where bytes are added up on their way.
     pub bounce: [u8; BOUNCE_BYTES],
+    /// The last run of each port.
+    pub flows: [Option<Flow>; MAX_PORTS],
+    /// What was read of the frames of a run.
+    pub words: [Words; RUN],
 }
 
 pub(super) enum Route {
@@ -53,7 +60,15 @@ impl Bridge {
             wishes: [const { Wishes::NONE }; MAX_PORTS],
             posted: Segments::new(),
             bounce: [0; BOUNCE_BYTES],
+            flows: [const { None }; MAX_PORTS],
+            words: [[0; 7]; RUN],
         }
+    }
+
+    /// Gives a port rules, or takes them away. What was said of frames from there, or to there, is no longer known.
+    pub(super) fn set_rules(&mut self, port: usize, policy: Option<&'static Policy>) {
+        self.rules.set(port, policy);
+        self.flows = [const { None }; MAX_PORTS];
     }
 
     /// The largest frame of a port.

@@ -8,69 +8,35 @@
 //! ```
 //!
 //! Of the usual form is a frame that lies in one buffer with its virtio-net header, or in two, has no tag, and asks for no offload;
-//! its addresses name one running port, not its sender's; and it fits into the next buffer of that port, which is one piece. A
-//! run ends before the first frame that is not, and [`super::forward`] takes that one: nothing is refused here, and no fault
-//! is found. What both do has to be the same, which `tests/ways.rs` looks at.
+//! its addresses name one running port, not its sender's; the rules of both ports say the same of it as of the one before it; and
+//! it fits into the next buffer of that port, which is one piece. A run ends before the first frame that is not, and
+//! [`super::forward`] takes that one: no fault is found here. What both do has to be the same, which `tests/ways.rs` looks at.
 //!
-//! All that is looked at of such a frame is its addresses. They and the type behind them are read once, into two words,
-//! and written over what was copied: what the receiver gets is what was checked.
+//! Without rules all that is looked at of such a frame is its addresses. They and the type behind them are read once, into two
+//! words, and written over what was copied: what the receiver gets is what was checked. With rules it is so with
+//! whatever these look at, as [`super::alike`] says. Frames that a stage is to copy or to limit are not for here.
 
 use core::num::NonZeroU32;
 
 use memory::copy::Copier;
 use memory::span::{Marked, Piece};
 
+use super::alike::{Form, Words, with_form};
 use super::buffers::need;
+use super::flow::{Addresses, Flow};
 use super::forward::Bridge;
+use super::rules::Stopped;
 use super::{ETHERNET_BYTES, HEADER_BYTES};
 use crate::backend::Devices;
-use crate::offload::Asked;
-use crate::policy::vlan::PLAIN;
 use crate::queue::{First, Look, Run, UsedRow};
 use crate::schedule::{Portion, Served};
-use crate::switch::Mac;
+use crate::stats::{Counter, PortCounters};
 
-/// The type of a tagged frame, as it is read.
-const TAGGED: u64 = 0x8100_u16.to_be() as u64;
 /// Frames in a run at most.
-const RUN: usize = 32;
+pub(super) const RUN: usize = 32;
 const HEADER: u32 = HEADER_BYTES as u32;
 /// Bytes that a frame has at least, with its header.
 const LEAST: u32 = HEADER + ETHERNET_BYTES;
-/// Bytes of a receiver's buffer that are written by themselves: header and addresses.
-const CHECKED: usize = HEADER_BYTES + 12;
-
-/// Destination, source and type of a frame: its bytes 0 to 7, and 6 to 13.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Addresses(u64, u64);
-
-impl Addresses {
-    /// Of a frame that begins with `body`. None: it is too short, or its header asks for something.
-    #[inline(always)]
-    fn of(header: Piece<'_>, body: Piece<'_>) -> Option<Self> {
-        let asked = header.first::<HEADER_BYTES>()?.load_u64::<0>();
-        let start = body.first::<{ ETHERNET_BYTES as usize }>()?;
-        let addresses = Self(start.load_u64::<0>(), start.load_u64::<6>());
-        (!Asked::anything(asked as u8, (asked >> 8) as u8)).then_some(addresses)
-    }
-
-    fn destination(self) -> Mac {
-        Mac::of_bits(self.0 & ((1 << 48) - 1))
-    }
-
-    fn source(self) -> Mac {
-        Mac::of_bits(self.1 & ((1 << 48) - 1))
-    }
-
-    fn is_tagged(self) -> bool {
-        self.1 >> 48 == TAGGED
-    }
-
-    /// They, behind a header that says that the frame takes one buffer, as words.
-    fn behind_header(self) -> [u64; CHECKED / 8] {
-        [0, 1 << 16 | self.0 << 32, self.0 << 16 >> 48 | self.1 << 16]
-    }
-}
 
 /// A frame as its sender offers it: its bytes, or the first of them, and the head of its chain.
 type Offered<'d> = Marked<'d>;
@@ -80,10 +46,21 @@ const SPLIT: u32 = 1 << 16;
 /// A buffer as its receiver offers it, and the head of its chain.
 type Posted<'d> = Marked<'d>;
 
+/// A frame, and the buffer that it goes to.
+#[derive(Clone, Copy)]
+struct Moved<'d> {
+    frame: Offered<'d>,
+    buffer: Posted<'d>,
+}
+
+impl Moved<'_> {
+    const NOTHING: Self = Self { frame: Offered::EMPTY, buffer: Posted::EMPTY };
+}
+
 /// Ends of frames that lie in two buffers, in the order of the frames.
 type Tails<'d> = heapless::Vec<Piece<'d>, RUN>;
 
-/// A look at a sender's queue, and what of it does not lie in `frames`.
+/// A look at a sender's queue, and the ends of its frames.
 struct Sending<'r, 'd> {
     tx: &'r mut Run<'d>,
     look: &'r Look<'d>,
@@ -117,67 +94,77 @@ impl<'d> Sending<'_, 'd> {
         usual.then_some((Marked::new(body, mark), addresses, bytes))
     }
 
-    /// As [`Sending::frame`], if it has these addresses. None, or its bytes in the chain.
+    /// As [`Sending::frame`], if it has these addresses, and `least` bytes. None, or its bytes in the chain.
     #[cold]
     #[inline(never)]
-    fn frame_with(&mut self, i: usize, addresses: Addresses, frames: &mut [Offered<'d>; RUN]) -> Option<NonZeroU32> {
-        let (frame, _, bytes) = self.frame(i).filter(|&(_, theirs, _)| theirs == addresses)?;
-        *frames.get_mut(i)? = frame;
+    fn frame_with(&mut self, i: usize, addresses: Addresses, least: u32, into: &mut Offered<'d>) -> Option<NonZeroU32> {
+        let (frame, _, bytes) =
+            self.frame(i).filter(|&(_, theirs, bytes)| theirs == addresses && bytes >= need(least))?;
+        *into = frame;
         NonZeroU32::new(bytes)
     }
 }
 
-/// Looks at frames as long as they are of the usual form, have the addresses and the type of the first, and less than `room` bytes were
-/// taken. The addresses, how many frames there are, and their bytes; None: the first one is of another form.
+/// Looks at frames as long as they are of the usual form and of the same flow, and less than `room` bytes were taken. How many
+/// there are, and their bytes.
 #[inline(never)]
-fn collect<'d, const HOLDING: bool>(
+fn collect<'d, F: Form, const HOLDING: bool>(
     sending: &mut Sending<'_, 'd>,
+    flow: &mut Flow,
     room: u64,
-    frames: &mut [Offered<'d>; RUN],
-) -> Option<(Addresses, usize, u64)> {
+    moved: &mut [Moved<'d>; RUN],
+    words: &mut [Words; RUN],
+) -> (usize, u64) {
     let (look, max, most) = (*sending.look, sending.max, sending.look.len().min(RUN));
-    let (first, addresses, bytes) = sending.frame(0)?;
+    let (addresses, least) = (flow.addresses, flow.like.least);
     let mut span = sending.tx.span();
-    frames[0] = first;
-    let (mut i, mut taken) = (1, u64::from(bytes));
+    let (mut i, mut taken) = (0, 0);
     while i < most && taken < room {
         let Some(first) = sending.tx.first::<HOLDING>(&look, i) else { break };
-        let len = first.len();
-        if first.is_readable() {
-            if len < LEAST || len - HEADER > max {
+        let bytes = if first.is_readable() {
+            let len = first.len();
+            if len < need(least) || len - HEADER > max {
                 break;
             }
             let Some(header) = sending.tx.buffer(&mut span, &first) else { break };
-            let Some((_, body)) = header.first_and_from::<{ LEAST as usize }, HEADER_BYTES>() else { break };
+            let Some(body) = F::body(header) else { break };
             if Addresses::of(header, body) != Some(addresses) {
                 break;
             }
-            frames[i] = Marked::new(body, u32::from(first.head));
-            taken += u64::from(len);
+            moved[i].frame = Marked::new(body, u32::from(first.head));
+            len
         } else {
-            let Some(bytes) = sending.frame_with(i, addresses, frames) else { break };
-            taken += u64::from(bytes.get());
+            let Some(bytes) = sending.frame_with(i, addresses, least, &mut moved[i].frame) else { break };
+            bytes.get()
+        };
+        let words = &mut words[i];
+        if F::load(moved[i].frame.piece(), words).is_none() {
+            break;
         }
+        if !F::alike(words, &flow.like, &flow.like.mask) && !flow.holds::<F>(words) {
+            break;
+        }
+        taken += u64::from(bytes);
         i += 1;
     }
-    Some((addresses, i, taken))
+    (i, taken)
 }
 
 /// How many frames at the beginning are no longer than `max`.
 #[cold]
 #[inline(never)]
-fn no_longer_than(max: u32, frames: &[Offered<'_>], tails: &Tails<'_>) -> usize {
+fn no_longer_than(max: u32, moved: &[Moved<'_>], tails: &Tails<'_>) -> usize {
     let mut tails = tails.iter();
-    let len = |frame: &Offered<'_>| {
+    let len = |Moved { frame, .. }: &Moved<'_>| {
         let tail = if frame.mark() & SPLIT != 0 { tails.next().map_or(0, |tail| tail.len()) } else { 0 };
         frame.piece().len() + tail
     };
-    frames.iter().map(len).take_while(|&len| len <= max).count()
+    moved.iter().map(len).take_while(|&len| len <= max).count()
 }
 
 /// Looks at the receiver's next buffers, `most` or as long as each is one piece. How many.
 #[inline(never)]
-fn places<'d>(rx: &mut Run<'d>, look: &Look<'d>, most: usize, buffers: &mut [Posted<'d>; RUN]) -> usize {
+fn places<'d>(rx: &mut Run<'d>, look: &Look<'d>, most: usize, moved: &mut [Moved<'d>; RUN]) -> usize {
     let most = most.min(look.len()).min(RUN);
     let mut span = rx.span();
     let mut i = 0;
@@ -185,7 +172,7 @@ fn places<'d>(rx: &mut Run<'d>, look: &Look<'d>, most: usize, buffers: &mut [Pos
         let Some(first) = rx.first::<false>(look, i).filter(First::is_writable) else { break };
         let Some(buffer) = rx.buffer(&mut span, &first) else { break };
         buffer.prefetch_to_write(0);
-        buffers[i] = Marked::new(buffer, u32::from(first.head));
+        moved[i].buffer = Marked::new(buffer, u32::from(first.head));
         i += 1;
     }
     i
@@ -193,33 +180,32 @@ fn places<'d>(rx: &mut Run<'d>, look: &Look<'d>, most: usize, buffers: &mut [Pos
 
 /// Copies each of `most` frames into its buffer, and writes the used entries of both. How many fitted.
 #[inline(never)]
-fn give(
-    (frames, tails, sent): (&[Offered<'_>; RUN], &Tails<'_>, UsedRow<'_>),
-    (buffers, got): (&[Posted<'_>; RUN], UsedRow<'_>),
+fn give<F: Form>(
+    (moved, tails): (&[Moved<'_>; RUN], &Tails<'_>),
+    (sent, got): (UsedRow<'_>, UsedRow<'_>),
     most: usize,
     copier: Copier,
-    addresses: Addresses,
+    (addresses, words): (Addresses, &[Words; RUN]),
 ) -> usize {
     let most = most.min(sent.len()).min(got.len()).min(RUN);
-    let words = addresses.behind_header();
+    let beginning = addresses.behind_header();
     let mut tails = tails.iter();
     let mut i = 0;
     while i < most {
-        let (body, buffer) = (frames[i].piece(), buffers[i].piece());
-        let Some((checked, room)) = buffer.first_and_from::<CHECKED, HEADER_BYTES>() else { break };
+        let Moved { frame, buffer } = &moved[i];
+        let body = frame.piece();
+        let Some((start, room)) = F::start(buffer.piece()) else { break };
         let mut len = body.len();
-        if frames[i].mark() & SPLIT != 0 {
+        if frame.mark() & SPLIT != 0 {
             let Some(end) = put_tail(room, len, tails.next(), copier) else { break };
             len += end;
         }
         if !room.copy_from(copier, body) {
             break;
         }
-        checked.store_u64::<0>(words[0]);
-        checked.store_u64::<8>(words[1]);
-        checked.store_u64::<16>(words[2]);
-        got.set(i, [buffers[i].mark(), need(len)]);
-        sent.set(i, [u32::from(frames[i].mark() as u16), 0]);
+        F::write(start, &beginning, &words[i]);
+        got.set(i, [buffer.mark(), need(len)]);
+        sent.set(i, [u32::from(frame.mark() as u16), 0]);
         i += 1;
     }
     i
@@ -260,49 +246,54 @@ impl Bridge {
         let (sent, kin) = (sender.shared().counters(), sender.kin());
         let mut tx = sender.run(queue)?;
         let look = tx.look((portion.requests as usize).min(RUN))?;
-        let (mut frames, mut tails) = ([Offered::EMPTY; RUN], Tails::new());
+        let (mut moved, mut tails) = ([Moved::NOTHING; RUN], Tails::new());
         let max = self.max_frame(port);
         let mut sending = Sending { tx: &mut tx, look: &look, tails: &mut tails, max };
-        let collect = if look.holding { collect::<true> } else { collect::<false> };
-        let (addresses, mut offers, mut bytes) = collect(&mut sending, portion.bytes, &mut frames)?;
-        let (destination, source) = (addresses.destination(), addresses.source());
-        if destination.is_multicast() || source.is_multicast() || addresses.is_tagged() {
-            return None;
+        let known = self.flows.get_mut(port)?.as_mut().filter(|flow| flow.goes_on(&self.switch, now));
+        let (mut offers, mut bytes) =
+            known.map_or((0, 0), |flow| collect_flow(&mut sending, flow, portion.bytes, &mut moved, &mut self.words));
+        if offers == 0 {
+            sending.tails.clear();
+            let (first, addresses, bytes_of_first) = sending.frame(0)?;
+            sending.tails.clear();
+            let first = (addresses, first.piece(), bytes_of_first - HEADER);
+            let flow = self.flows[port].insert(Flow::of(first, port, &self.rules, &self.switch, now)?);
+            (offers, bytes) = collect_flow(&mut sending, flow, portion.bytes, &mut moved, &mut self.words);
         }
-        let to = self.switch.lookup(destination, PLAIN, now)?;
-        if !self.rules.let_run(source, port, to) {
-            return None;
+        let flow = self.flows[port].as_ref()?;
+        let to = flow.to;
+        if let Some(Stopped::Entering(refusal)) = flow.judgement.stopped {
+            return Some(discard(tx, &look, moved.get(..offers)?, bytes, sent, refusal.entering(sent), flow));
         }
-        self.switch.learn(source, PLAIN, port, now);
+        self.switch.learn(flow.addresses.source(), flow.vlan, port, now);
         let receiver = others.get_mut(to)?;
         if !receiver.running() || kin & 1 << to != 0 {
             return None;
         }
-        if self.max_frame(to) < max {
-            offers = no_longer_than(self.max_frame(to), frames.get(..offers)?, &tails);
-            bytes = bytes_of(frames.get(..offers)?, &tails);
-        }
         let got = receiver.shared().counters();
+        if let Some(Stopped::Leaving(refusal)) = flow.judgement.stopped {
+            return Some(discard(tx, &look, moved.get(..offers)?, bytes, sent, refusal.leaving(got), flow));
+        }
+        if self.max_frame(to) < max {
+            offers = no_longer_than(self.max_frame(to), moved.get(..offers)?, &tails);
+            bytes = bytes_of(moved.get(..offers)?, &tails);
+        }
         let copier = receiver.memory().copier();
-        if !self.wants(to, destination, None) {
+        if !self.wants(to, flow.addresses.destination(), None) {
             return None;
         }
         let mut rx = receiver.run(self.receive_queue(receiver, to, queue))?;
         let posted = rx.look(offers)?;
         // No request of a receive queue is ever held beyond a call.
         if posted.is_empty() {
-            drop_all(look.used, frames.get(..offers)?);
-            tx.finish(offers);
-            sent.tx_packets.add(offers as u64);
-            sent.tx_bytes.add(bytes - u64::from(HEADER) * offers as u64);
-            got.rx_no_buffer.add(offers as u64);
-            return Some(Served { requests: offers as u32, bytes });
+            return Some(discard(tx, &look, moved.get(..offers)?, bytes, sent, &got.rx_no_buffer, flow));
         }
-        let mut buffers = [Posted::EMPTY; RUN];
-        let places = places(&mut rx, &posted, offers, &mut buffers);
-        let given = give((&frames, &tails, look.used), (&buffers, posted.used), places, copier, addresses);
+        let places = places(&mut rx, &posted, offers, &mut moved);
+        let used = (look.used, posted.used);
+        let checked = (flow.addresses, &self.words);
+        let given = with_form!(flow.kind, F => give::<F>((&moved, &tails), used, places, copier, checked));
         if given != offers {
-            bytes = bytes_of(frames.get(..given)?, &tails);
+            bytes = bytes_of(moved.get(..given)?, &tails);
         }
         tx.finish(given);
         rx.finish(given);
@@ -311,25 +302,56 @@ impl Bridge {
             packets_counter.add(given as u64);
             bytes_counter.add(payload);
         }
+        flow.count(given as u64, payload);
         Some(Served { requests: given as u32, bytes })
     }
+}
+
+/// [`collect`] for whatever form a flow's frames have.
+#[inline(always)]
+fn collect_flow<'d>(
+    sending: &mut Sending<'_, 'd>,
+    flow: &mut Flow,
+    room: u64,
+    moved: &mut [Moved<'d>; RUN],
+    words: &mut [Words; RUN],
+) -> (usize, u64) {
+    with_form!(flow.kind, F => {
+        let collect = if sending.look.holding { collect::<F, true> } else { collect::<F, false> };
+        collect(sending, flow, room, moved, words)
+    })
 }
 
 /// Bytes of the chains of these frames.
 #[cold]
 #[inline(never)]
-fn bytes_of(frames: &[Offered<'_>], tails: &Tails<'_>) -> u64 {
+fn bytes_of(moved: &[Moved<'_>], tails: &Tails<'_>) -> u64 {
     // The end of a frame that was looked at and is no part of the run may be there too.
-    let split = frames.iter().filter(|frame| frame.mark() & SPLIT != 0).count();
+    let split = moved.iter().filter(|moved| moved.frame.mark() & SPLIT != 0).count();
     let ends = tails.iter().take(split).map(|tail| u64::from(tail.len()));
-    frames.iter().map(|frame| u64::from(need(frame.piece().len()))).chain(ends).sum()
+    moved.iter().map(|moved| u64::from(need(moved.frame.piece().len()))).chain(ends).sum()
 }
 
-/// Completes frames for which there is no buffer at all.
+/// Completes frames of `bytes` bytes together that go no further, and counts them.
 #[cold]
 #[inline(never)]
-fn drop_all(used: UsedRow<'_>, frames: &[Offered<'_>]) {
-    for (i, frame) in frames.iter().enumerate() {
-        used.set(i, [u32::from(frame.mark() as u16), 0]);
+fn discard(
+    tx: Run<'_>,
+    look: &Look<'_>,
+    moved: &[Moved<'_>],
+    bytes: u64,
+    sent: &PortCounters,
+    cause: &Counter,
+    flow: &Flow,
+) -> Served {
+    for (i, Moved { frame, .. }) in moved.iter().enumerate() {
+        look.used.set(i, [u32::from(frame.mark() as u16), 0]);
     }
+    tx.finish(moved.len());
+    let payload = bytes - u64::from(HEADER) * moved.len() as u64;
+    sent.tx_packets.add(moved.len() as u64);
+    sent.tx_bytes.add(payload);
+    cause.add(moved.len() as u64);
+    flow.count(moved.len() as u64, payload);
+    Served { requests: moved.len() as u32, bytes }
 }

@@ -34,6 +34,13 @@ const UDP_LITE: u8 = 136;
 /// Protocol number of SCTP, likewise.
 const SCTP: u8 = 132;
 
+/// Whether a protocol has ports, at the beginning of its header.
+#[inline]
+#[must_use]
+pub const fn has_ports(protocol: u8) -> bool {
+    matches!(protocol, TCP | UDP | UDP_LITE | SCTP)
+}
+
 /// Extension headers of an IPv6 packet that are followed.
 const MAX_EXTENSIONS: usize = 8;
 
@@ -285,7 +292,7 @@ fn ipv6(bytes: Bytes<'_>) -> Option<Packet> {
 fn transport(protocol: u8, bytes: Bytes<'_>, len: usize, fragment: bool) -> Transport {
     let bytes = Bytes(bytes.0.get(..len).unwrap_or(bytes.0));
     let found = match protocol {
-        TCP | UDP | UDP_LITE | SCTP => (|| {
+        _ if has_ports(protocol) => (|| {
             let flags = if protocol == TCP { bytes.u8(13)? } else { 0 };
             Some(Transport::Ports { source: bytes.u16(0)?, destination: bytes.u16(2)?, flags })
         })(),

@@ -22,7 +22,7 @@ use crate::switch::Mac;
 use guard::{Guard, MAX_MACS, Spoof};
 use headers::Headers;
 use limit::Bucket;
-use stage::{Chain, Verdict};
+use stage::{Chain, Judged, Reads, Verdict};
 use vlan::{Form, Membership, PLAIN, Vlan};
 
 /// The rules of a port.
@@ -102,6 +102,13 @@ impl Policy {
     }
 
     fn enter_looked_at(&self, front: &[u8], len: u32, now: u64, mirrors: &mut u32) -> Result<Entered, Refusal> {
+        let (headers, vlan) = self.look(front)?;
+        passed(self.enter.run(&headers, vlan, len, now, mirrors))?;
+        Ok(Entered { vlan, tag: headers.tag })
+    }
+
+    /// What comes before the chain: who sent a frame, and in which VLAN it is.
+    fn look(&self, front: &[u8]) -> Result<(Headers, Vlan), Refusal> {
         let packets = self.guard.reads_packets() || self.enter.reads_packets();
         let headers = Headers::parse(front, !self.vlan.is_plain(), packets).ok_or(Refusal::Unreadable)?;
         self.guard.check(&headers).map_err(|spoof| match spoof {
@@ -114,8 +121,39 @@ impl Policy {
             return Err(Refusal::Vlan);
         }
         let vlan = self.vlan.admit(headers.tag).ok_or(Refusal::Vlan)?;
-        passed(self.enter.run(&headers, vlan, len, now, mirrors))?;
-        Ok(Entered { vlan, tag: headers.tag })
+        Ok((headers, vlan))
+    }
+
+    /// What is looked at of frames that come from the port, besides where they come from.
+    #[must_use]
+    pub fn enter_reads(&self) -> Reads {
+        let mut reads = self.enter.reads();
+        if !self.vlan.is_plain() {
+            reads |= Reads::ETHERNET;
+        }
+        if self.guard.reads_packets() {
+            reads |= Reads::ETHERNET | Reads::PACKETS;
+        }
+        reads
+    }
+
+    /// What [`Policy::enter`] says of frames that are alike in all that is looked at; nothing is counted. None: each is to be
+    /// looked at by itself.
+    #[must_use]
+    pub fn judge_entering(&self, front: &[u8]) -> Option<(Judged, Result<(), Refusal>)> {
+        match self.look(front) {
+            Ok((headers, vlan)) => {
+                let judged = self.enter.judge(&headers, vlan)?;
+                Some((judged, if judged.pass { Ok(()) } else { Err(Refusal::Denied) }))
+            }
+            Err(refusal) => Some((Judged::UNTOUCHED, Err(refusal))),
+        }
+    }
+
+    /// What [`Policy::leave`] says of such frames.
+    #[must_use]
+    pub fn judge_leaving(&self, front: &[u8], vlan: Vlan) -> Option<Judged> {
+        self.leave.judge(&Headers::parse(front, false, self.leave.reads_packets())?, vlan)
     }
 
     /// Looks at a frame for many.

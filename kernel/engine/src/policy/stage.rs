@@ -8,6 +8,7 @@
 use core::net::IpAddr;
 use core::ops::RangeInclusive;
 
+use bitflags::bitflags;
 use heapless::Vec;
 
 use super::headers::{Headers, Network, Transport};
@@ -74,6 +75,23 @@ impl Prefix {
             }
             _ => false,
         }
+    }
+}
+
+bitflags! {
+    /// What of a frame is looked at. Frames of one form that are alike in it are treated alike.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Reads: u8 {
+        /// Its Ethernet header.
+        const ETHERNET = 1;
+        /// Of an IP packet the address that it comes from, its protocol, and whether its headers are there.
+        const PACKETS = 2;
+        /// The address that it goes to.
+        const DESTINATION = 4;
+        /// The ports, or ICMP's type and code.
+        const PORTS = 8;
+        /// TCP's flags.
+        const FLAGS = 16;
     }
 }
 
@@ -154,6 +172,18 @@ impl Rule {
         self.protocol.is_some() || self.source.is_some() || self.destination.is_some() || self.reads_transport()
     }
 
+    /// What it asks for.
+    #[must_use]
+    pub fn reads(&self) -> Reads {
+        let ports = self.source_port.is_some() || self.destination_port.is_some() || self.icmp.is_some();
+        let mut reads = Reads::ETHERNET;
+        reads.set(Reads::PACKETS, self.reads_packets());
+        reads.set(Reads::DESTINATION, self.destination.is_some());
+        reads.set(Reads::PORTS, ports);
+        reads.set(Reads::FLAGS, self.opening.is_some());
+        reads
+    }
+
     fn reads_transport(&self) -> bool {
         self.source_port.is_some() || self.destination_port.is_some() || self.opening.is_some() || self.icmp.is_some()
     }
@@ -225,11 +255,26 @@ pub enum Verdict {
     Unreadable,
 }
 
+/// What a chain does with frames that are all alike to it: a bit for each stage whose rule they fit, and whether they pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Judged {
+    fitted: u16,
+    /// Whether they go on. They do not because the last stage that they fit denies them.
+    pub pass: bool,
+}
+
+const _: () = assert!(MAX_STAGES <= u16::BITS as usize);
+
+impl Judged {
+    /// No rule fits.
+    pub const UNTOUCHED: Self = Self { fitted: 0, pass: true };
+}
+
 /// Stages in their order.
 #[derive(Debug, Default)]
 pub struct Chain {
     stages: Vec<Stage, MAX_STAGES>,
-    reads_packets: bool,
+    reads: Reads,
 }
 
 impl Chain {
@@ -239,9 +284,9 @@ impl Chain {
     /// There is no room: the stage comes back.
     #[allow(clippy::result_large_err, reason = "the stage is given back")]
     pub fn push(&mut self, stage: Stage) -> Result<(), Stage> {
-        let reads_packets = stage.rule.reads_packets();
+        let reads = stage.rule.reads();
         self.stages.push(stage)?;
-        self.reads_packets |= reads_packets;
+        self.reads |= reads;
         Ok(())
     }
 
@@ -261,7 +306,52 @@ impl Chain {
     /// Whether what is in a frame is looked at.
     #[must_use]
     pub const fn reads_packets(&self) -> bool {
-        self.reads_packets
+        self.reads.contains(Reads::PACKETS)
+    }
+
+    /// What is looked at.
+    #[must_use]
+    pub const fn reads(&self) -> Reads {
+        self.reads
+    }
+
+    /// What it does with frames that have these headers, as far as it looks at them. Nothing is counted. None: each is to be
+    /// looked at by itself, by [`Chain::run`].
+    #[must_use]
+    pub fn judge(&self, headers: &Headers, vlan: Vlan) -> Option<Judged> {
+        let mut judged = Judged::UNTOUCHED;
+        for (i, stage) in self.stages.iter().enumerate() {
+            match stage.rule.fits(headers, vlan) {
+                Fit::No => continue,
+                Fit::Unclear => return None,
+                Fit::Yes => judged.fitted |= 1 << i,
+            }
+            match stage.action {
+                Action::Count => {}
+                Action::Allow => break,
+                Action::Deny => {
+                    judged.pass = false;
+                    break;
+                }
+                Action::Mirror(_) | Action::Limit(..) => return None,
+            }
+        }
+        Some(judged)
+    }
+
+    /// Counts frames of `bytes` bytes together that were judged so.
+    #[inline]
+    pub fn count(&self, judged: Judged, frames: u64, bytes: u64) {
+        let mut fitted = judged.fitted;
+        while fitted != 0 {
+            let Some(stage) = self.stages.get(fitted.trailing_zeros() as usize) else { return };
+            fitted &= fitted - 1;
+            stage.frames.add(frames);
+            stage.bytes.add(bytes);
+            if fitted == 0 && !judged.pass {
+                stage.dropped.add(frames);
+            }
+        }
     }
 
     /// Sends a frame of `len` bytes through it at the time `now`. Ports that are to get a copy are added to `mirrors`, a bit

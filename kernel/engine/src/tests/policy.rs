@@ -3,8 +3,10 @@
 use proptest::prelude::*;
 
 use super::Bench;
+use crate::net::HEADER_BYTES;
 use crate::policy::Policy;
 use crate::policy::guard::Guard;
+use crate::policy::headers::{TCP, UDP};
 use crate::policy::limit::{Bucket, Rate};
 use crate::policy::stage::{Action, Rule, Sink, Stage, Unit};
 use crate::policy::vlan::{Form, Membership, PLAIN, Vlan};
@@ -112,6 +114,48 @@ fn a_guest_cannot_speak_as_another_and_is_not_found_where_it_claims_to_be() {
     c.send(&c.frame(stranger, 60, 3), &[]);
     bench.turn();
     assert_eq!((received(&mut a).len(), received(&mut b).len()), (1, 1), "nobody is known to have that address");
+}
+
+/// A frame lies where the engine itself writes while it copies the run: in the used ring of its queue.
+#[test]
+fn what_the_rules_have_seen_is_what_arrives_whatever_is_written_there_meanwhile() {
+    let udp_port = Rule { protocol: Some(UDP), destination_port: Some(80..=80), ..Rule::default() };
+    let opening = Rule { protocol: Some(TCP), opening: Some(true), ..Rule::default() };
+    let ether_type = Rule { ether_type: Some(0x800), ..Rule::default() };
+    for (rule, six, protocol, looked_at) in [
+        (ether_type, false, UDP, 14),
+        (udp_port.clone(), false, UDP, 38),
+        (opening.clone(), false, TCP, 38),
+        (udp_port, true, UDP, 58),
+        (opening, true, TCP, 58),
+    ] {
+        let mut policy = in_vlan(Membership::Access(7));
+        policy.enter.push(Stage::new(rule, Action::Allow)).unwrap();
+        policy.enter.push(Stage::new(Rule::default(), Action::Deny)).unwrap();
+        let (mut a, mut b) = (guest(1, policy), guest(2, in_vlan(Membership::Access(7))));
+        let mut bench = Bench::with(&[&a, &b]);
+        let mut frame = udp(&a, b.mac, 80, 100);
+        frame[23] = protocol;
+        if six {
+            let packet = [&[0x60, 0, 0, 0, 0, 46, protocol, 64][..], &[0xfd; 32], &frame[34..80]].concat();
+            frame.splice(14.., packet);
+            frame[12..14].copy_from_slice(&[0x86, 0xdd]);
+        }
+        let flags = if six { 67 } else { 47 };
+        frame[flags] = 2;
+        let looked_at = |frame: &[u8]| (frame[..looked_at].to_vec(), (protocol == TCP).then_some(frame[flags]));
+        for _ in 0..12 {
+            assert!(a.send(&frame, &[]));
+        }
+        let at = a.tx.config.used + 4;
+        a.memory.write(at, &[&[0; HEADER_BYTES], &frame[..]].concat()).unwrap();
+        a.tx.add(&[(at, (HEADER_BYTES + frame.len()) as u32, false)]).unwrap();
+        bench.turn();
+        let frames = received(&mut b);
+        assert_eq!((frames.len(), &frames[11]), (13, &frame));
+        assert_eq!(looked_at(&frames[12]), looked_at(&frame));
+        assert_ne!(frames[12][68..84], frame[68..84], "the used ring");
+    }
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! The fast way and the general way are one: the same conversation through both, and everything that a guest or an operator
-//! can see afterwards has to be the same.
+//! can see afterwards has to be the same. The ports have rules, and the frames are such as rules are about.
+
+mod frames;
+mod rules;
 
 use proptest::prelude::*;
 
@@ -7,6 +10,8 @@ use super::Bench;
 use crate::fault::Fault;
 use crate::shared::Features;
 use crate::testing::{BROADCAST, BUFFERS, Guest, MEMORY};
+use frames::What;
+use rules::Rules;
 
 const ALL: Features = Features::all();
 const GUESTS: usize = 3;
@@ -28,6 +33,7 @@ enum Step {
         to: To,
         count: usize,
         len: usize,
+        what: What,
         cuts: Vec<usize>,
     },
     /// One frame with this beginning of a virtio-net header, under this first byte of its source address.
@@ -90,8 +96,8 @@ fn steps() -> impl Strategy<Value = Step> {
         prop_oneof![4 => (0u64..32).prop_map(|i| BUFFERS + 512 * i), 1 => 0..MEMORY as u64 + 64, 1 => any::<u64>()];
     let header = prop_oneof![2 => Just([0, 0]), 1 => Just([0x82, 0]), 1 => Just([1, 0]), 1 => Just([0, 1])];
     prop_oneof![
-        12 => (guest.clone(), to.clone(), 1usize..40, len, cuts)
-            .prop_map(|(from, to, count, len, cuts)| Step::Send { from, to, count, len, cuts }),
+        12 => (guest.clone(), to.clone(), 1usize..40, len, frames::what(), cuts)
+            .prop_map(|(from, to, count, len, what, cuts)| Step::Send { from, to, count, len, what, cuts }),
         2 => (guest.clone(), to, header, prop_oneof![Just(2u8), Just(6), Just(3)])
             .prop_map(|(from, to, header, source)| Step::Odd { from, to, header, source }),
         10 => (guest.clone(), 1usize..80, pieces)
@@ -115,10 +121,13 @@ struct World {
 }
 
 impl World {
-    fn new(features: &[Features], size: u16, by_runs: bool) -> Self {
+    fn new(features: &[Features], rules: &[Option<Rules>], size: u16, by_runs: bool) -> Self {
         let guests: Vec<_> = (1..)
-            .zip(features)
-            .map(|(n, &features)| Guest::new(n, features, size, if n == 2 { 1986 } else { 1500 }))
+            .zip(features.iter().zip(rules))
+            .map(|(n, (&features, rules))| {
+                let mtu = if n == 2 { 1986 } else { 1500 };
+                Guest::with_rules(n, features, size, mtu, rules.as_ref().map(|rules| rules.policy(n)))
+            })
             .collect();
         let mut bench = Bench::with(&guests.iter().collect::<Vec<_>>());
         if !by_runs {
@@ -131,11 +140,12 @@ impl World {
         match *step {
             Step::Send { from, .. } | Step::Odd { from, .. } if self.wild[from] => {}
             Step::Post { guest, .. } if self.wild[guest] => {}
-            Step::Send { from, to, count, len, ref cuts } => {
+            Step::Send { from, to, count, len, ref what, ref cuts } => {
                 let to = self.address(to);
                 for i in 0..count {
                     let guest = &mut self.guests[from];
                     let mut frame = guest.frame(to, len, tag.wrapping_add(i as u8));
+                    what.put(&mut frame, i);
                     frame.truncate(len);
                     guest.send(&frame, cuts);
                 }
@@ -199,16 +209,17 @@ impl World {
         }
     }
 
-    /// All that shows of a guest: counters, faults, and its memory.
+    /// All that shows of a guest: counters of its port, its faults, counters of its stages, and its memory.
     fn seen(&self, guest: usize) -> Seen {
         let guest = &self.guests[guest];
         let mut memory = vec![0; MEMORY];
         guest.memory.read(0, &mut memory).unwrap();
-        (guest.shared.counters().iter().collect(), guest.shared.faults().collect(), memory)
+        let stages = guest.shared.device().policy.map_or_else(Vec::new, rules::counted);
+        (guest.shared.counters().iter().collect(), guest.shared.faults().collect(), stages, memory)
     }
 }
 
-type Seen = (Vec<(&'static str, u64)>, Vec<(Fault, u64)>, Vec<u8>);
+type Seen = (Vec<(&'static str, u64)>, Vec<(Fault, u64)>, Vec<[u64; 3]>, Vec<u8>);
 
 /// Offers a head on a queue behind the driver's back.
 fn offer_head(guest: &Guest, tx: bool, head: u16) {
@@ -219,7 +230,7 @@ fn offer_head(guest: &Guest, tx: bool, head: u16) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(160))]
 
     #[test]
     fn a_conversation_goes_both_ways_alike(
@@ -230,10 +241,11 @@ proptest! {
             1 => Just(ALL.difference(Features::NET_MRG_RXBUF)),
             1 => Just(ALL.difference(Features::INDIRECT_DESC)),
         ], GUESTS),
+        rules in proptest::collection::vec(proptest::option::weighted(0.7, rules::rules()), GUESTS),
         size in prop_oneof![Just(8u16), Just(64), Just(256)],
     ) {
-        let mut fast = World::new(&features, size, true);
-        let mut general = World::new(&features, size, false);
+        let mut fast = World::new(&features, &rules, size, true);
+        let mut general = World::new(&features, &rules, size, false);
         for (n, step) in script.iter().enumerate() {
             fast.perform(step, n as u8);
             general.perform(step, n as u8);
@@ -246,10 +258,36 @@ proptest! {
             let (fast, general) = (fast.seen(guest), general.seen(guest));
             prop_assert_eq!(fast.0, general.0, "counters of guest {}", guest);
             prop_assert_eq!(fast.1, general.1, "faults of guest {}", guest);
-            if fast.2 != general.2 {
-                let differs = fast.2.iter().zip(&general.2).position(|(a, b)| a != b);
+            prop_assert_eq!(fast.2, general.2, "stages of guest {}", guest);
+            if fast.3 != general.3 {
+                let differs = fast.3.iter().zip(&general.3).position(|(a, b)| a != b);
                 prop_assert_eq!(differs, None, "memory of guest {}", guest);
             }
         }
+    }
+
+    /// Many short ones: a queue full of frames, about which there is a rule.
+    #[test]
+    fn rules_say_of_a_run_what_they_say_of_each_frame(
+        sends in proptest::collection::vec((frames::what(), 1usize..40, prop_oneof![36usize..80, 60usize..1514]), 1..5),
+        rules in proptest::collection::vec(proptest::option::weighted(0.9, rules::rules()), GUESTS),
+    ) {
+        let mut worlds = [true, false].map(|by_runs| World::new(&[ALL; GUESTS], &rules, 256, by_runs));
+        let mut seen = worlds.iter_mut().map(|world| {
+            world.guests[1].post(200, &[1526]);
+            for (n, (what, count, len)) in sends.iter().enumerate() {
+                let (to, what) = (To::Guest(1), what.clone());
+                world.perform(&Step::Send { from: 0, to, count: *count, len: *len, what, cuts: vec![] }, n as u8);
+            }
+            while world.bench.turn() != 0 {}
+            let frames: Vec<_> = core::iter::from_fn(|| world.guests[1].receive()).collect();
+            let counted = world.guests.iter().map(|guest| {
+                let stages = guest.shared.device().policy.map_or_else(Vec::new, rules::counted);
+                (guest.shared.counters().iter().collect::<Vec<_>>(), stages)
+            });
+            (counted.collect::<Vec<_>>(), frames)
+        });
+        let (fast, general) = (seen.next(), seen.next());
+        prop_assert_eq!(fast, general);
     }
 }

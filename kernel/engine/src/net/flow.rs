@@ -1,0 +1,129 @@
+//! What the frames of a run have in common: where they go, what the rules look at of them, and what these say. It is kept for
+//! each port: most runs go on where the last one from there ended.
+
+use memory::span::Piece;
+
+use super::alike::{Form, Kind, Like, Words, with_form};
+use super::rules::{Judge, Judgement, Ports};
+use super::{ETHERNET_BYTES, HEADER_BYTES};
+use crate::offload::Asked;
+use crate::policy::vlan::{self, Vlan};
+use crate::switch::{Mac, Switch};
+
+/// The type of a tagged frame, as it is read.
+const TAGGED: u64 = 0x8100_u16.to_be() as u64;
+
+/// Destination, source and type of a frame: its bytes 0 to 7, and 6 to 13.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Addresses(u64, u64);
+
+impl Addresses {
+    /// Of a frame that begins with `body`. None: it is too short, or its header asks for something.
+    #[inline(always)]
+    pub(super) fn of(header: Piece<'_>, body: Piece<'_>) -> Option<Self> {
+        let asked = header.first::<HEADER_BYTES>()?.load_u64::<0>();
+        let start = body.first::<{ ETHERNET_BYTES as usize }>()?;
+        let addresses = Self(start.load_u64::<0>(), start.load_u64::<6>());
+        (!Asked::anything(asked as u8, (asked >> 8) as u8)).then_some(addresses)
+    }
+
+    pub(super) fn destination(self) -> Mac {
+        Mac::of_bits(self.0 & ((1 << 48) - 1))
+    }
+
+    pub(super) fn source(self) -> Mac {
+        Mac::of_bits(self.1 & ((1 << 48) - 1))
+    }
+
+    pub(super) fn is_tagged(self) -> bool {
+        self.1 >> 48 == TAGGED
+    }
+
+    pub(super) fn ether_type(self) -> u16 {
+        ((self.1 >> 48) as u16).swap_bytes()
+    }
+
+    /// They, as they stand in a frame.
+    pub(super) fn bytes(self) -> [u8; ETHERNET_BYTES as usize] {
+        let [destination, rest] = [self.0.to_le_bytes(), self.1.to_le_bytes()];
+        core::array::from_fn(|i| if i < 6 { destination[i] } else { rest[i - 6] })
+    }
+
+    /// They, behind a header that says that the frame takes one buffer, as words: at bytes 0, 8, 16, and with the type at 18.
+    pub(super) fn behind_header(self) -> [u64; 4] {
+        [0, 1 << 16 | self.0 << 32, self.0 << 16 >> 48 | self.1 << 16, self.1]
+    }
+}
+
+/// Frames of one form with the same addresses and type that are treated alike.
+pub(super) struct Flow {
+    pub addresses: Addresses,
+    /// The VLAN that they are in, without a tag.
+    pub vlan: Vlan,
+    /// The port that they go to.
+    pub to: usize,
+    pub kind: Kind,
+    pub like: Like,
+    judge: Judge,
+    pub judgement: Judgement,
+}
+
+impl Flow {
+    /// That of a frame of `len` bytes from a port, which begins with `body`. None: it does not go by runs.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn of(
+        (addresses, body, len): (Addresses, Piece<'_>, u32),
+        port: usize,
+        rules: &Ports,
+        switch: &Switch,
+        now: u64,
+    ) -> Option<Self> {
+        let (destination, source) = (addresses.destination(), addresses.source());
+        if destination.is_multicast() || source.is_multicast() || addresses.is_tagged() {
+            return None;
+        }
+        let vlan = rules.untagged(port)?;
+        let to = switch.lookup(destination, vlan, now)?;
+        if rules.form(to, vlan)? == vlan::Form::Tagged {
+            return None;
+        }
+        let (kind, like) = Like::first(rules.reads(port, to), addresses.ether_type(), body)?;
+        let judge = rules.judge(port, to, vlan);
+        let judgement = with_form!(kind, F => {
+            if len < like.least || !F::alike(&like.words, &like, &like.mask) {
+                return None;
+            }
+            match kind {
+                Kind::Bare => judge.source(source),
+                _ => judge.front(&Like::front::<F>(addresses, &like.words))?,
+            }
+        });
+        Some(Self { addresses, vlan, to, kind, like, judge, judgement })
+    }
+
+    /// Whether its frames still go where they went.
+    #[inline]
+    pub(super) fn goes_on(&self, switch: &Switch, now: u64) -> bool {
+        switch.lookup(self.addresses.destination(), self.vlan, now) == Some(self.to)
+    }
+
+    /// Whether a frame with other words is treated alike. It is what others have to be like from then on.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn holds<F: Form>(&mut self, words: &Words) -> bool {
+        let like = &mut self.like;
+        let same = F::alike(words, like, &like.needed)
+            && self.judge.front(&Like::front::<F>(self.addresses, words)).as_ref() == Some(&self.judgement);
+        if same {
+            like.words = *words;
+        }
+        same
+    }
+
+    /// Counts frames of `bytes` bytes together where the rules say so.
+    #[inline]
+    pub(super) fn count(&self, frames: u64, bytes: u64) {
+        self.judge.count(&self.judgement, frames, bytes);
+    }
+}
