@@ -10,9 +10,7 @@ use crate::{
     guests::Guests,
     mem,
     operator::Operator,
-    options, report,
-    rules::Rules,
-    settings, symbols, uplink, virt,
+    options, report, rules, settings, symbols, uplink, virt,
 };
 use alloc::{format, vec::Vec};
 use config::Scheduling;
@@ -159,7 +157,7 @@ extern "C" fn on_own_stack() -> ! {
     let way_out = config.ports.first().and_then(|port| match uplink::open(port.device, max_frame) {
         Ok((way_out, said)) => {
             report::decision(said);
-            Some(match Rules::of_uplink(&config, &port.rules) {
+            Some(match rules::of_uplink(&config, &port.rules) {
                 Some(rules) => way_out.with_policy(uplink::RULES.call_once(|| rules).policy),
                 None => way_out,
             })

@@ -40,7 +40,7 @@ pub use mac::Mac;
 pub use mistake::{Mistake, Place};
 pub use plan::{Plan, plan};
 pub use port::{PciDevice, Port};
-pub use read::parse;
+pub use read::{ParsedRules, parse, parse_rules};
 pub use rules::{Identity, MAX_ADDRESSES, MAX_STAGES, MAX_STATIC, Rules, Vlan};
 pub use stage::Stage;
 

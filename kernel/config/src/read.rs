@@ -11,8 +11,8 @@ use crate::mistake::{Mistake, Place, Source};
 use crate::section::Section;
 use crate::stage::Stages;
 use crate::{
-    Config, Control, Engine, MAX_ENGINES, MAX_GUESTS, MAX_UPLINKS, Parsed, PciDevice, Port, Scheduling, guest, rules,
-    stage,
+    Config, Control, Engine, Identity, MAX_ENGINES, MAX_GUESTS, MAX_UPLINKS, Parsed, PciDevice, Port, Rules,
+    Scheduling, Stage, guest, rules, stage,
 };
 
 const TOP_KEYS: [&str; 6] = ["log", "control", "engine", "port", "stage", "guest"];
@@ -71,6 +71,48 @@ pub fn parse(file: &str, contents: impl AsRef<[u8]>) -> Parsed {
     mistakes.append(&mut stage::check_mirrors(&config));
     mistakes.sort_by_key(|mistake| (mistake.line, mistake.column));
     Parsed { config, mistakes }
+}
+
+/// What a file says of rules.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ParsedRules {
+    /// `[[stage]]`.
+    pub stages: Vec<Stage>,
+    /// Of each `[[port]]` who it is and what its frames may do.
+    pub ports: Vec<(Identity, Rules)>,
+    /// What was wrong, in the order of the file.
+    pub mistakes: Vec<Mistake>,
+}
+
+/// Reads the rules in another program's configuration, whose `[[port]]` has the keys of `[[guest.net]]` for them. `top_keys`
+/// and `port_keys` are the other keys there, which that program reads by itself.
+#[must_use]
+pub fn parse_rules(file: &str, text: &str, top_keys: &[&'static str], port_keys: &[&'static str]) -> ParsedRules {
+    let source = Source { file, text };
+    let table = match DeTable::parse(text) {
+        Ok(table) => table,
+        Err(error) => {
+            let message = format!("not TOML: {}", error.message().replace('\n', ", "));
+            let mistakes = [source.mistake(error.span().unwrap_or(0..0), message)].into();
+            return ParsedRules { mistakes, ..ParsedRules::default() };
+        }
+    };
+    let keys: Vec<&str> = top_keys.iter().copied().chain(["stage", "port"]).collect();
+    let mut top = Section::new(source, table.get_ref(), table.span(), "the file", &keys);
+    let mut config = Config { file: file.into(), ..Config::default() };
+    let stages = stage::read_all(source, &mut top, &mut config);
+    let keys: Vec<&str> = port_keys.iter().copied().chain(rules::KEYS).chain(rules::IDENTITY_KEYS).collect();
+    let mut ports = Vec::new();
+    for (span, table) in top.tables("port", "port") {
+        let mut section = Section::new(source, table, span, "[[port]]", &keys);
+        let rules = rules::read(&mut section, &stages);
+        let identity = rules::read_identity(&mut section, |_| None);
+        ports.push((identity, rules));
+        top.mistakes.append(&mut section.mistakes);
+    }
+    let mut mistakes = top.mistakes;
+    mistakes.sort_by_key(|mistake| (mistake.line, mistake.column));
+    ParsedRules { stages: config.stages, ports, mistakes }
 }
 
 fn not_utf8(file: &str, contents: &[u8], at: usize) -> Mistake {

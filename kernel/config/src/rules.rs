@@ -11,6 +11,8 @@ use crate::section::{Section, integer};
 use crate::stage::Stages;
 use crate::{Mac, Net};
 
+/// Those of anti-spoofing.
+pub(crate) const IDENTITY_KEYS: [&str; 3] = ["anti_spoofing", "addresses", "static"];
 /// Keys that both have.
 pub(crate) const KEYS: [&str; 6] = ["vlan", "vlans", "native", "storm", "tx", "rx"];
 /// VLANs are numbered from 1 to this (IEEE 802.1Q 9.6).

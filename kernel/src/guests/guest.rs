@@ -11,7 +11,7 @@ use crate::{
     arch::{apic, idt, time},
     cores::Core,
     engines, mem,
-    rules::Rules,
+    rules::{self, Rules},
     start, virt,
 };
 use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
@@ -487,7 +487,7 @@ impl Kept {
                 return Err(format!("the switch has {} ports and all are taken", engine::backend::MAX_PORTS));
             }
             let mac = n.mac.0;
-            let rules = Rules::of_guest(all, n);
+            let rules = rules::of_guest(all, n);
             let mut device =
                 DeviceConfig { policy: rules.as_ref().map(|r| r.policy), ..net::config(mac, n.mtu, n.queues) };
             device.features.remove(match n.offloads {

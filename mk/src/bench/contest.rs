@@ -1,5 +1,6 @@
 //! `cargo mk bench switch`: the engine as a process against DPDK's testpmd and Open vSwitch with DPDK, one core each, on
-//! the same rings in the same run (`tools/switch-bench` drives them all). Every figure stands next to its aim.
+//! the same rings in the same run (`tools/switch-bench` drives them all). Ours has anti-spoofing and one stage on. Every figure
+//! stands next to its aim.
 
 mod peers;
 mod table;

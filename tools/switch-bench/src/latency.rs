@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use vhost_front::Options;
 
 use crate::clock::{millisecond, now, percentile};
+use crate::frame::SERIAL;
 use crate::pair::{Floor, Pair, Switch, all};
 
 /// Between two frames, in microseconds: the switch has long gone back to looking.
@@ -22,7 +23,7 @@ fn times(pair: &mut Pair, frames: usize) -> Result<Vec<f64>> {
             std::hint::spin_loop();
         }
         pair.tx.reclaim();
-        pair.tx.write_word(0, 16, serial);
+        pair.tx.write_word(0, SERIAL, serial);
         let begin = now();
         pair.tx.offer(1);
         while !pair.rx.ready() {
@@ -30,7 +31,7 @@ fn times(pair: &mut Pair, frames: usize) -> Result<Vec<f64>> {
         }
         let end = now();
         let mut arrived = 0;
-        pair.rx.poll(1, |frame| arrived = frame.word(16));
+        pair.rx.poll(1, |frame| arrived = frame.word(SERIAL));
         ensure!(arrived == serial, "{}: frame {arrived} in place of {serial}", pair.name);
         times.push((end - begin) as f64 * 1e6 / millisecond() as f64);
         if end > limit {

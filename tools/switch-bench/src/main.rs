@@ -8,6 +8,7 @@
 
 mod clock;
 mod floor;
+mod frame;
 mod latency;
 mod pair;
 mod process;

@@ -12,6 +12,7 @@ use vhost_front::ring::{Area, Receive, Transmit, area_bytes};
 use vhost_front::{Memory, Options, Port, features};
 
 use crate::clock::{millisecond, now};
+use crate::frame::fill;
 use crate::process;
 
 /// A switch that runs.
@@ -35,14 +36,6 @@ impl Switch {
     }
 }
 
-/// A frame from port 1 to port 2, as long as it gets; the other way if `back`.
-fn addresses(back: bool) -> [u64; 2] {
-    let (to, from) = if back { (1, 2) } else { (2, 1) };
-    let bytes = [2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, from, 0x88, 0xb5, 0, 0u8];
-    let (first, second) = bytes.split_at(8);
-    [first, second].map(|half| half.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)))
-}
-
 /// What a frame goes through: a switch, or the copy loop.
 pub struct Pair {
     /// What it is called.
@@ -57,16 +50,6 @@ pub struct Pair {
     pub rx: Receive,
     back: Option<Transmit>,
     kept: Vec<Box<dyn Send>>,
-}
-
-/// Frames that are kept, so that what is written to them is written once.
-fn fill(tx: &mut Transmit, len: usize, back: bool) {
-    for ahead in 0..tx.free() {
-        tx.set_len(ahead, len);
-        for (n, word) in addresses(back).into_iter().enumerate() {
-            tx.write_word(ahead, 8 * n, word);
-        }
-    }
 }
 
 impl Pair {
@@ -100,10 +83,10 @@ impl Pair {
             turn.store(true, Ordering::Release);
         }
         self.drain()?;
-        fill(&mut self.tx, len, false);
+        fill(&mut self.tx, 2, 1, len);
         if let Some(back) = &mut self.back {
             back.reclaim();
-            fill(back, 60, true);
+            fill(back, 1, 2, 60);
             back.offer(1);
         }
         // Until a frame gets through, the switch may still be setting itself up.
@@ -218,6 +201,7 @@ pub fn all(switches: &[Switch], floor: &Floor, options: &Options) -> Result<Vec<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frame::SERIAL;
 
     #[test]
     fn frames_go_through_the_copy_loop_as_they_are() {
@@ -227,14 +211,14 @@ mod tests {
         pair.begin(60).unwrap();
         for n in 0..1000u64 {
             pair.tx.reclaim();
-            pair.tx.write_word(0, 16, n);
+            pair.tx.write_word(0, SERIAL, n);
             pair.tx.offer(1);
             while !pair.rx.ready() {
                 thread::yield_now();
             }
             let mut arrived = None;
-            pair.rx.poll(1, |frame| arrived = Some((frame.len(), frame.word(0), frame.word(16))));
-            assert_eq!(arrived, Some((60, addresses(false)[0], n)));
+            pair.rx.poll(1, |frame| arrived = Some((frame.len(), frame.word(0), frame.word(SERIAL))));
+            assert_eq!(arrived, Some((60, 0x0002_0200_0000_0002, n)));
         }
         pair.end().unwrap();
     }

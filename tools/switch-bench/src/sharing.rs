@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use vhost_front::{Options, Port};
 
 use crate::clock::{millisecond, now, percentile};
+use crate::frame;
 
 /// Streams beside a guest that waits for replies.
 const STREAMS: usize = 6;
@@ -28,15 +29,7 @@ impl Stream {
 
     /// From guest `from` to guest `to`, `len` bytes each.
     fn fill(&mut self, to: u8, from: u8, len: usize) {
-        let bytes = [2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, from, 0x88, 0xb5, 0, 0u8];
-        let (first, second) = bytes.split_at(8);
-        for ahead in 0..self.port.tx.free() {
-            self.port.tx.set_len(ahead, len);
-            for (n, half) in [first, second].into_iter().enumerate() {
-                let word = half.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
-                self.port.tx.write_word(ahead, 8 * n, word);
-            }
-        }
+        frame::fill(&mut self.port.tx, to, from, len);
     }
 
     /// Counts what was taken.

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use vhost_front::Options;
 
 use crate::clock::{millisecond, now, percentile};
+use crate::frame::SERIAL;
 use crate::pair::{Floor, Pair, Switch, all};
 
 /// Frames taken or offered at once at most.
@@ -24,7 +25,7 @@ fn windows(pair: &mut Pair, len: usize, milliseconds: u64) -> Vec<f64> {
         let room = pair.tx.free().min(BATCH);
         for ahead in 0..room {
             serial += 1;
-            pair.tx.write_word(ahead, 16, serial);
+            pair.tx.write_word(ahead, SERIAL, serial);
             for line in (64..len).step_by(64) {
                 pair.tx.write_word(ahead, line, serial);
             }

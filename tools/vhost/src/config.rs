@@ -1,18 +1,26 @@
-//! What the operator says: sockets on the command line, or ports in a TOML file.
+//! What the operator says: sockets on the command line, or ports in a TOML file. Rules in it are read by the hypervisor's own
+//! `config`: they have the same keys.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use ::config::stage::Action;
+use ::config::{Identity, Mac, Rules, Stage};
 use anyhow::{Context as _, Result, bail, ensure};
 use engine::backend::MAX_PORTS;
 use engine::config::MAX_QUEUE_SIZE;
 use engine::schedule::MAX_WEIGHT;
 use serde::Deserialize;
 
+/// Keys at the top of the file, besides `port` and `stage`.
+const TOP_KEYS: [&str; 2] = ["scheduling", "requests"];
+/// Keys of a port, besides those of its rules.
+const PORT_KEYS: [&str; 6] = ["socket", "name", "mac", "weight", "mtu", "queue-size"];
+
 /// All of it.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case")]
 pub struct Config {
     /// How queues are chosen.
     #[serde(default)]
@@ -23,6 +31,9 @@ pub struct Config {
     /// The ports of the switch.
     #[serde(default)]
     pub port: Vec<Port>,
+    /// `[[stage]]`.
+    #[serde(skip)]
+    pub stages: Vec<Stage>,
 }
 
 /// `scheduling`.
@@ -51,10 +62,13 @@ pub enum Requests {
 
 /// `[[port]]`.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case")]
 pub struct Port {
     /// Where its front-end connects.
     pub socket: PathBuf,
+    /// By which a mirror names it.
+    #[serde(default)]
+    pub name: Option<String>,
     /// The address that nobody else may take.
     #[serde(default, deserialize_with = "mac")]
     pub mac: Option<[u8; 6]>,
@@ -67,11 +81,26 @@ pub struct Port {
     /// Descriptors of a queue at most, a power of two.
     #[serde(default = "queue_size")]
     pub queue_size: u16,
+    /// Who it is.
+    #[serde(skip)]
+    pub identity: Identity,
+    /// What its frames may do.
+    #[serde(skip)]
+    pub rules: Rules,
 }
 
 impl Port {
     fn at(socket: &Path) -> Self {
-        Self { socket: socket.to_owned(), mac: None, weight: one(), mtu: mtu(), queue_size: queue_size() }
+        Self {
+            socket: socket.to_owned(),
+            name: None,
+            mac: None,
+            weight: one(),
+            mtu: mtu(),
+            queue_size: queue_size(),
+            identity: Identity::default(),
+            rules: Rules::default(),
+        }
     }
 
     fn check(&self) -> Result<()> {
@@ -117,14 +146,29 @@ impl Config {
             None => String::new(),
         };
         let name = file.map_or_else(String::new, |path| path.display().to_string());
-        let mut config = Self::parse(&text).with_context(|| name)?;
+        let mut config = Self::parse(&name, &text).with_context(|| name)?;
         config.port.extend(sockets.iter().map(|socket| Port::at(socket)));
         config.check()?;
         Ok(config)
     }
 
-    fn parse(text: &str) -> Result<Self> {
-        Ok(toml::from_str(text)?)
+    fn parse(file: &str, text: &str) -> Result<Self> {
+        let read = ::config::parse_rules(file, text, &TOP_KEYS, &PORT_KEYS);
+        if !read.mistakes.is_empty() {
+            let lines: Vec<String> = read.mistakes.iter().map(ToString::to_string).collect();
+            bail!("{}", lines.join("\n"));
+        }
+        let mut config: Self = toml::from_str(text)?;
+        for (port, (identity, rules)) in config.port.iter_mut().zip(read.ports) {
+            (port.identity, port.rules) = (identity, rules);
+        }
+        config.stages = read.stages;
+        Ok(config)
+    }
+
+    /// The port that a mirror names.
+    pub fn named(&self, name: &str) -> Option<usize> {
+        self.port.iter().position(|port| port.name.as_deref() == Some(name))
     }
 
     fn check(&self) -> Result<()> {
@@ -137,9 +181,18 @@ impl Config {
             port.check().with_context(|| format!("port {}", port.socket.display()))?;
             ensure!(seen.insert(&port.socket), "socket {} is given twice", port.socket.display());
         }
-        let macs: Vec<_> = self.port.iter().filter_map(|port| port.mac).collect();
+        let of = |port: &Port| port.identity.fixed.iter().copied().chain(port.mac.map(Mac)).collect::<Vec<_>>();
+        let macs: Vec<[u8; 6]> = self.port.iter().flat_map(of).map(|mac| mac.0).collect();
         let unique: BTreeSet<_> = macs.iter().collect();
         ensure!(unique.len() == macs.len(), "two ports have the same mac");
+        let names: Vec<_> = self.port.iter().filter_map(|port| port.name.as_ref()).collect();
+        ensure!(names.iter().collect::<BTreeSet<_>>().len() == names.len(), "two ports have the same name");
+        for stage in &self.stages {
+            if let Action::Mirror { guest, net } = &stage.action {
+                let known = *net == 0 && self.named(guest).is_some();
+                ensure!(known, "stage {}: no port has the name {guest}, so nobody gets the copies", stage.name);
+            }
+        }
         Ok(())
     }
 }
@@ -149,7 +202,7 @@ mod tests {
     use super::*;
 
     fn error(text: &str) -> String {
-        let error = Config::parse(text).and_then(|config| config.check()).expect_err(text);
+        let error = Config::parse("f", text).and_then(|config| config.check()).expect_err(text);
         format!("{error:#}")
     }
 
@@ -157,11 +210,31 @@ mod tests {
     fn a_file_is_read_and_what_it_leaves_out_has_a_default() {
         let text = "requests = \"adaptive\"\n[[port]]\nsocket = \"/run/a\"\nmac = \"02:00:00:00:00:01\"\nweight = 4\n\
                     [[port]]\nsocket = \"/run/b\"\n";
-        let config = Config::parse(text).unwrap();
+        let config = Config::parse("f", text).unwrap();
         config.check().unwrap();
         assert!(matches!(config.requests, Requests::Adaptive));
         assert_eq!(config.port[0].mac, Some([2, 0, 0, 0, 0, 1]));
         assert_eq!((config.port[0].weight, config.port[1].weight, config.port[1].mtu), (4, 1, 1500));
+    }
+
+    #[test]
+    fn rules_have_the_keys_that_guests_have() {
+        let text = "[[stage]]\nname = \"web\"\naction = \"allow\"\nprotocol = \"tcp\"\ndestination_port = 80\n\
+                    [[stage]]\nname = \"copy\"\naction = \"mirror\"\nto = \"watcher\"\n\
+                    [[port]]\nsocket = \"a\"\nmac = \"02:00:00:00:00:01\"\naddresses = [\"10.0.0.1\"]\nvlan = 7\n\
+                    tx = [\"web\", \"copy\"]\n[[port]]\nsocket = \"b\"\nname = \"watcher\"\nanti_spoofing = false\n";
+        let config = Config::parse("f", text).unwrap();
+        config.check().unwrap();
+        let [a, b] = &config.port[..] else { panic!("two ports") };
+        assert_eq!((&a.rules.vlan, &a.rules.tx[..]), (&::config::Vlan::Access(7), &[0, 1][..]));
+        assert_eq!(
+            (a.identity.anti_spoofing, b.identity.anti_spoofing, config.named("watcher")),
+            (true, false, Some(1))
+        );
+        assert!(error("[[port]]\nsocket = \"a\"\nvlan = 4095\n").contains("f:3:8: 4095"));
+        assert!(error("[[port]]\nsocket = \"a\"\ntx = [\"web\"]\n").contains("no [[stage]] `web`"));
+        let nobody = text.replace("name = \"watcher\"\n", "");
+        assert!(error(&nobody).contains("no port has the name watcher"));
     }
 
     #[test]

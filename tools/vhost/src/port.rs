@@ -9,6 +9,7 @@ use engine::net;
 use engine::requests::Requests;
 use engine::schedule::Share;
 use engine::shared::Shared;
+use rules::Rules;
 
 use crate::config;
 
@@ -35,6 +36,8 @@ pub struct Port {
     pub shared: &'static Shared,
     /// How the engine learns of its requests.
     pub requests: Requests,
+    /// What its frames may do; none: everything.
+    pub rules: Option<Rules>,
     /// Whose it is, and the share of that one.
     pub share: Share,
     /// The connection, if there is one.
@@ -43,13 +46,14 @@ pub struct Port {
 
 impl Port {
     /// A port without a client.
-    pub fn new(number: usize, config: &config::Port, requests: Requests) -> Self {
+    pub fn new(number: usize, config: &config::Port, requests: Requests, rules: Option<Rules>) -> Self {
         let base = net::config(config.mac.unwrap_or_default(), config.mtu, PAIRS);
         let device = DeviceConfig {
             // The front-end has the control queue, if there is one, and the configuration: it shows its driver both.
             features: base.features.difference(NOT_OF_THE_DATA_PATH),
             queues: 2 * PAIRS,
             queue_size: config.queue_size,
+            policy: rules.as_ref().map(|rules| rules.policy),
             ..base
         };
         Self {
@@ -57,6 +61,7 @@ impl Port {
             name: config.socket.display().to_string(),
             shared: Box::leak(Box::new(Shared::new(device))),
             requests,
+            rules,
             share: Share { guest: number, weight: config.weight },
             connection: Mutex::new(None),
         }

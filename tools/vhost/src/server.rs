@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ::config::Mac;
 use anyhow::{Context as _, Result, bail};
 use engine::control::Control;
 use engine::engine::Engine;
@@ -17,6 +18,7 @@ use engine::net::Net;
 use engine::requests::{Rates, Requests};
 use engine::schedule::{Chosen, Fine, Limits, PerDevice};
 use memory::copy::Copier;
+use rules::{Known, Rules};
 use vhost::vhost_user::{BackendReqHandler, Error};
 
 use crate::calls::{self, Calls};
@@ -66,13 +68,24 @@ fn requests(requests: config::Requests) -> Requests {
     }
 }
 
+/// The rules of a port.
+fn rules(config: &Config, port: &config::Port) -> Option<Rules> {
+    let named = |name: &str, net: usize| config.named(name).filter(|_| net == 0);
+    let known = Known { stages: &config.stages, hz: clock::ticks_per_microsecond() * 1_000_000, port: &named };
+    Rules::of_guest(known, port.mac.map(Mac), &port.identity, &port.rules)
+}
+
 /// Serves until a signal ends it.
 pub fn serve(config: &Config, core: Option<usize>, stats: bool, json: bool) -> Result<()> {
     signals::hold();
     map::guard().context("cannot handle SIGBUS")?;
     let requests = requests(config.requests);
-    let ports: Vec<Arc<Port>> =
-        config.port.iter().enumerate().map(|(n, port)| Arc::new(Port::new(n, port, requests))).collect();
+    let ports: Vec<Arc<Port>> = config
+        .port
+        .iter()
+        .enumerate()
+        .map(|(n, port)| Arc::new(Port::new(n, port, requests, rules(config, port))))
+        .collect();
     let listeners: Vec<UnixListener> = config.port.iter().map(listen).collect::<Result<_>>()?;
     let kicks = Kicks::start(ports.iter().map(|port| port.shared).collect()).context("cannot watch for kicks")?;
     let seat = Arc::new(Seat::new(&CONTROL));

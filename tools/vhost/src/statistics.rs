@@ -3,7 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use control::StageCounters;
 use engine::stats::EngineCounters;
+use rules::Rules;
 use serde_json::{Map, Value, json};
 
 use crate::clock;
@@ -16,6 +18,8 @@ type Named = Vec<(&'static str, u64)>;
 pub struct Counted {
     /// The name of each, its counters, and the rules that its drivers broke.
     ports: Vec<(String, Named, Named)>,
+    /// What the stages of each have counted.
+    stages: Vec<Vec<StageCounters>>,
     engine: Named,
 }
 
@@ -33,7 +37,12 @@ impl Counted {
             let faults = port.shared.faults().filter(|(_, n)| *n != 0).map(|(fault, n)| (fault.text(), n));
             (port.name.clone(), port.shared.counters().iter().collect(), faults.collect())
         };
-        Self { ports: ports.iter().map(port).collect(), engine: engine.iter().collect() }
+        let stages = |port: &Arc<Port>| port.rules.iter().flat_map(Rules::counters).collect();
+        Self {
+            ports: ports.iter().map(port).collect(),
+            stages: ports.iter().map(stages).collect(),
+            engine: engine.iter().collect(),
+        }
     }
 
     /// One object.
@@ -44,8 +53,10 @@ impl Counted {
         let ports: Vec<Value> = self
             .ports
             .iter()
-            .map(|(name, counters, faults)| {
+            .zip(&self.stages)
+            .map(|((name, counters, faults), stages)| {
                 let mut port = object(counters);
+                port.insert("stages".to_owned(), json!(stages));
                 port.insert("socket".to_owned(), json!(name));
                 port.insert("broken_rules".to_owned(), Value::Object(object(faults)));
                 Value::Object(port)
@@ -65,11 +76,15 @@ impl fmt::Display for Counted {
             "{:<width$} {:>14} {:>16} {:>14} {:>16}",
             "port", "rx packets", "rx bytes", "tx packets", "tx bytes"
         )?;
-        for (name, counters, faults) in &self.ports {
+        for ((name, counters, faults), stages) in self.ports.iter().zip(&self.stages) {
             let [a, b, c, d] = COLUMNS.map(|column| value(counters, column));
             writeln!(f, "{name:<width$} {a:>14} {b:>16} {c:>14} {d:>16}")?;
             for (kind, count) in counters.iter().filter(|(kind, n)| *n != 0 && !COLUMNS.contains(kind)) {
                 writeln!(f, "{:<width$}   {:<30}{count:>14}", "", kind.replace('_', " "))?;
+            }
+            for StageCounters { stage, direction, frames, bytes, dropped } in stages {
+                let what = format!("stage {stage}, {direction}");
+                writeln!(f, "{:<width$}   {what:<30}{frames:>14} frames, {bytes} bytes, {dropped} dropped", "")?;
             }
             for (fault, count) in faults {
                 writeln!(f, "{:<width$}   broken rule, {count} times: {fault}", "")?;

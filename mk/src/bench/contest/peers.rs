@@ -112,16 +112,23 @@ pub struct Ours {
     pub sockets: Vec<PathBuf>,
 }
 
-/// Starts ours with a port for each of these weights, whose addresses nobody else may take.
+/// A stage through which all frames of the contest go, and by which they are let through.
+const STAGE: &str = "[[stage]]\nname = \"discard\"\naction = \"allow\"\nprotocol = \"udp\"\ndestination_port = 9\n";
+
+/// Starts ours with a port for each of these weights, which may send from its own addresses only, MAC and IP, and by way of
+/// one stage.
 pub fn ours(program: &Path, folder: &Path, core: usize, weights: &[u16]) -> Result<Ours> {
     let folder = fresh(folder, "ours")?;
     let sockets: Vec<PathBuf> = (0..weights.len()).map(|n| folder.join(format!("port{n}"))).collect();
     let port = |(n, (socket, weight)): (usize, (&PathBuf, &u16))| {
         let (socket, number) = (socket.display(), n + 1);
-        format!("[[port]]\nsocket = \"{socket}\"\nmac = \"02:00:00:00:00:{number:02x}\"\nweight = {weight}\n")
+        format!(
+            "[[port]]\nsocket = \"{socket}\"\nmac = \"02:00:00:00:00:{number:02x}\"\nweight = {weight}\n\
+             addresses = [\"10.0.0.{number}\"]\ntx = [\"discard\"]\n"
+        )
     };
-    let config: String = sockets.iter().zip(weights).enumerate().map(port).collect();
-    fs::write(folder.join("config"), config)?;
+    let ports: String = sockets.iter().zip(weights).enumerate().map(port).collect();
+    fs::write(folder.join("config"), format!("{STAGE}{ports}"))?;
     let mut command = tools::dying_with_us(program);
     command.arg("--json").arg("--config").arg(folder.join("config")).args(["--core", &core.to_string()]);
     command.stdout(Stdio::piped());

@@ -61,12 +61,17 @@ impl Vhost {
 
     /// The same, with this before the ports in its configuration.
     pub fn start_with(ports: usize, config: &str) -> Self {
+        Self::start_as(ports, config, "")
+    }
+
+    /// The same, with these keys in each port.
+    pub fn start_as(ports: usize, config: &str, keys: &str) -> Self {
         let only = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("sidecore-vhost-{}-{number}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder for the sockets");
-        let port = |name: char| format!("[[port]]\nsocket = \"{}/{name}\"\n", folder.display());
+        let port = |name: char| format!("[[port]]\nsocket = \"{}/{name}\"\n{keys}\n", folder.display());
         let text: String = ('a'..).take(ports).map(port).collect();
         fs::write(folder.join("config"), format!("{config}\n{text}")).expect("a configuration");
         let mut child = Command::new(env!("CARGO_BIN_EXE_sidecore-vhost"))

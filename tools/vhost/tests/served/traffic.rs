@@ -151,6 +151,25 @@ fn notified_and_adaptive_queues_are_served_and_not_polled() {
 }
 
 #[test]
+fn rules_in_the_file_are_asked_and_counted() {
+    let stages = "[[stage]]\nname = 'known'\naction = 'allow'\nether_type = 0x88b5\n\
+                  [[stage]]\nname = 'rest'\naction = 'deny'\n";
+    let vhost = Vhost::start_as(2, stages, "vlan = 7\ntx = ['known', 'rest']");
+    let (mut a, mut b) = (vhost.connect("a"), vhost.connect("b"));
+    introduce(&mut a, &mut b);
+    let mut unknown = frame(2, 1, 60, 1);
+    unknown[13] = 0xb6;
+    assert!(a.send(&unknown));
+    for tag in 0..100 {
+        passes(&mut a, &mut b, &frame(2, 1, 60, tag));
+    }
+    let ended = vhost.end();
+    let counted = |stage: usize, name: &str| ended.counters["ports"][0]["stages"][stage][name].as_u64();
+    assert_eq!((counted(0, "frames"), counted(1, "dropped")), (Some(101), Some(1)));
+    assert_eq!((ended.port(0, "tx_denied"), ended.port(1, "rx_packets")), (1, 101));
+}
+
+#[test]
 fn mistakes_on_the_command_line_are_told_by_exit_code_2_and_help_by_0() {
     assert_eq!(run(&["--help"]).0, Some(0));
     for (arguments, what) in [
