@@ -10,15 +10,13 @@ use crate::{
     cores::Core,
     guests::target::Target,
     report,
-    rules::Rules,
-    uplink,
+    uplink::{self, WayOut},
 };
 use alloc::{boxed::Box, format, vec::Vec};
 use config::Scheduling;
-use control::Count;
 use core::{
     hint, ptr,
-    sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering},
+    sync::atomic::{AtomicPtr, AtomicU64, Ordering},
 };
 use engine::{
     backend::MAX_PORTS,
@@ -29,7 +27,6 @@ use engine::{
     requests::{Rates, Requests},
     schedule::{Chosen, Fine, Limits, PerDevice, Share},
     shared::{Deliver, Shared},
-    uplink::Uplink,
 };
 use memory::{GuestMemory, copy::Copier};
 use spin::{Mutex, Once};
@@ -67,7 +64,6 @@ static CORE: Mutex<Option<usize>> = Mutex::new(None);
 static WATCHED: AtomicU64 = AtomicU64::new(0);
 const _: () = assert!(MAX_PORTS <= 64);
 static COPIER: Once<Copier> = Once::new();
-static HAS_UPLINK: AtomicBool = AtomicBool::new(false);
 
 type NetEngine = Engine<Net<uplink::Nic>, Chosen, ToGuests>;
 
@@ -84,7 +80,7 @@ impl Deliver for ToGuests {
     }
 }
 
-fn new_engine(scheduling: Scheduling, way_out: Option<Uplink<uplink::Nic>>) -> Box<NetEngine> {
+fn new_engine(scheduling: Scheduling, ways_out: Vec<WayOut>) -> Box<NetEngine> {
     let microseconds = |n| time::rates().tsc / 1_000_000 * n;
     let schedule = match scheduling {
         Scheduling::Fine => Chosen::Fine(Fine::new(Limits {
@@ -99,9 +95,12 @@ fn new_engine(scheduling: Scheduling, way_out: Option<Uplink<uplink::Nic>>) -> B
     let seed = time::tsc().wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let net = Net::new(seed, time::rates().tsc * AGE);
     let mut engine = Box::new(Engine::new(&CONTROL, net, schedule, ToGuests));
-    if let Some(way_out) = way_out {
-        HAS_UPLINK.store(true, Ordering::Relaxed);
-        engine.backend_mut().set_uplink(way_out);
+    for way_out in ways_out {
+        // The engine takes as many as the configuration may have.
+        match way_out {
+            WayOut::Nic(uplink) => engine.backend_mut().add_uplink(*uplink),
+            WayOut::Missing(policy) => engine.backend_mut().add_missing_uplink(policy),
+        };
     }
     engine
 }
@@ -118,10 +117,10 @@ fn copier() -> Copier {
 }
 
 /// Starts the engine on a core of its own.
-pub fn start(core: &'static Core, scheduling: Scheduling, way_out: Option<Uplink<uplink::Nic>>) {
+pub fn start(core: &'static Core, scheduling: Scheduling, ways_out: Vec<WayOut>) {
     *CORE.lock() = Some(core.index);
     // Made here because the boot core's stack has room for it on its way to the heap.
-    let mut engine = new_engine(scheduling, way_out);
+    let mut engine = new_engine(scheduling, ways_out);
     report::decision(format!("the engine copies with {}", copier().name()));
     core.give(move |_| {
         vector::enable();
@@ -156,10 +155,10 @@ fn ring(now: u64) {
 }
 
 /// Makes the control core an engine as well, where there is no core to spare: it calls [`turn`] between its ticks.
-pub fn start_on_control_core(scheduling: Scheduling, way_out: Option<Uplink<uplink::Nic>>) {
+pub fn start_on_control_core(scheduling: Scheduling, ways_out: Vec<WayOut>) {
     *CORE.lock() = Some(0);
     report::decision(format!("the engine copies with {}", copier().name()));
-    *LOCAL.lock() = Some(new_engine(scheduling, way_out));
+    *LOCAL.lock() = Some(new_engine(scheduling, ways_out));
 }
 
 static LOCAL: Mutex<Option<Box<NetEngine>>> = Mutex::new(None);
@@ -261,11 +260,6 @@ pub fn counters() -> Option<control::Engine> {
         idle_turns: c.idle_turns.get(),
         busy_cycles: c.busy_cycles.get(),
         idle_cycles: c.idle_cycles.get(),
-        uplink: if HAS_UPLINK.load(Ordering::Relaxed) {
-            uplink::COUNTERS.iter().map(|(kind, count)| Count { kind: kind.into(), count }).collect()
-        } else {
-            Vec::new()
-        },
-        stages: uplink::RULES.get().into_iter().flat_map(Rules::counters).collect(),
+        uplinks: uplink::counters(),
     })
 }

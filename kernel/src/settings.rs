@@ -1,6 +1,6 @@
 //! The configuration in force: `sidecore.toml` among the boot modules or the default, checked against this machine.
 
-use crate::{console, cores, mem, report, start, virt};
+use crate::{console, cores, mem, report, start, uplink, virt};
 use alloc::{format, vec::Vec};
 use config::{Completion, Config, Mistake, Plan};
 use control::{Event, Level};
@@ -26,7 +26,10 @@ pub fn load() -> (Config, Plan) {
         }
     };
     mistakes.extend(config::check_modules(&mut config, &names));
-    mistakes.extend(config::check_memory(&mut config, mem::FRAMES.lock().free()));
+    // The NICs' rings come out of what guests would get.
+    let uplinks = config.ports.iter().filter(|port| port.device.is_some()).count() as u64 * uplink::memory();
+    let free = mem::FRAMES.lock().free().saturating_sub(uplinks);
+    mistakes.extend(config::check_memory(&mut config, free));
     mistakes.extend(config::check_completion(&mut config, virt::refusal));
     let (plan, more) = config::plan(&mut config, cores);
     mistakes.extend(more);

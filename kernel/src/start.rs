@@ -10,7 +10,7 @@ use crate::{
     guests::Guests,
     mem,
     operator::Operator,
-    options, report, rules, settings, symbols, uplink, virt,
+    options, report, settings, symbols, uplink, virt,
 };
 use alloc::{format, vec::Vec};
 use config::Scheduling;
@@ -154,23 +154,11 @@ extern "C" fn on_own_stack() -> ! {
     let (config, plan) = settings::load();
     let mtu = config.guests.iter().flat_map(|guest| &guest.nets).map(|net| net.mtu).max();
     let max_frame = u32::from(mtu.unwrap_or(config::DEFAULT_MTU)) + engine::net::ETHERNET_BYTES;
-    let way_out = config.ports.first().and_then(|port| match uplink::open(port.device, max_frame) {
-        Ok((way_out, said)) => {
-            report::decision(said);
-            Some(match rules::of_uplink(&config, &port.rules) {
-                Some(rules) => way_out.with_policy(uplink::RULES.call_once(|| rules).policy),
-                None => way_out,
-            })
-        }
-        Err(why) => {
-            report::warning(format!("no uplink, guests reach each other only: {why}"));
-            None
-        }
-    });
+    let ways_out = uplink::open_all(&config, max_frame);
     let scheduling = config.engines.first().map_or(Scheduling::default(), |e| e.scheduling);
     match plan.engines.first().and_then(|&e| cores::get(e as usize)).filter(|c| c.index != 0) {
-        Some(core) => engines::start(core, scheduling, way_out),
-        None => engines::start_on_control_core(scheduling, way_out),
+        Some(core) => engines::start(core, scheduling, ways_out),
+        None => engines::start_on_control_core(scheduling, ways_out),
     }
     report::decision(format!("the hypervisor keeps {} KiB for itself", mem::used() >> 10));
     console::print(format_args!("\n"));

@@ -1,16 +1,27 @@
-//! The engine's way out of the machine: finds a NIC for which there is a driver, and sets it up. Its interrupts stay off,
-//! and nothing of it is visible to a guest.
+//! The engine's ways out of the machine: finds the NICs that the configuration names, and sets them up. Their interrupts stay
+//! off, and nothing of them is visible to a guest.
 
 mod virtio;
 mod x520;
 
-use crate::{arch::time, firmware, rules::Rules};
-use alloc::{boxed::Box, format, string::String};
-use config::PciDevice;
+use crate::{
+    arch::time,
+    firmware, report,
+    rules::{self, Rules},
+};
+use alloc::{
+    boxed::Box,
+    format,
+    string::{String, ToString},
+    vec::Vec,
+};
+use config::{Config, PciDevice};
+use control::Count;
 use drivers::pci::Address;
 use engine::{
+    policy::Policy,
     stats::UplinkCounters,
-    uplink::{Held, Uplink},
+    uplink::{Held, MAX_UPLINKS, Uplink},
 };
 use nic::{Limits, Link, Nic as _, Outcome, Outgoing, Received, Refused, Statistics};
 use spin::Once;
@@ -24,20 +35,101 @@ pub enum Nic {
     X520(x520::Device),
 }
 
-/// What happened on the uplink.
-pub static COUNTERS: UplinkCounters = UplinkCounters::new();
-/// What its frames may do, if not everything.
-pub static RULES: Once<Rules> = Once::new();
+/// An uplink of the configuration.
+pub enum WayOut {
+    /// Its NIC, for the engine.
+    Nic(Box<Uplink<Nic>>),
+    /// There is none that can be used. These are its rules.
+    Missing(Option<&'static Policy>),
+}
 
-/// Sets up the NIC that the configuration names; `max_frame` is what the guests send at most, in bytes without FCS and VLAN
-/// tag. With it comes a sentence for the report.
-///
-/// # Errors
-/// There is none, there is no driver for it, or it does not do as it should.
-pub fn open(wanted: PciDevice, max_frame: u32) -> Result<(Uplink<Nic>, String), String> {
+/// What the control core knows of an uplink.
+struct Known {
+    name: String,
+    device: Option<Address>,
+    /// What its frames may do, if not everything.
+    rules: Option<Rules>,
+}
+
+/// Bytes of memory that a NIC takes at most.
+pub fn memory() -> u64 {
+    // A virtio device takes less.
+    x520::memory()
+}
+
+const _: () = assert!(config::MAX_UPLINKS <= MAX_UPLINKS);
+
+/// In the order of the configuration, as all that is here of several uplinks.
+static KNOWN: Once<Vec<Known>> = Once::new();
+static COUNTERS: [UplinkCounters; MAX_UPLINKS] = [const { UplinkCounters::new() }; MAX_UPLINKS];
+
+/// Sets up the NICs that the configuration names, and reports of each. `max_frame` is what the guests send at most, in
+/// bytes without FCS and VLAN tag. Called once.
+pub fn open_all(config: &Config, max_frame: u32) -> Vec<WayOut> {
+    let mut known: Vec<Known> = Vec::new();
+    let mut ways = Vec::new();
+    for (port, counters) in config.ports.iter().zip(&COUNTERS) {
+        let rules = rules::of_uplink(config, &port.rules);
+        let policy = rules.as_ref().map(|rules| rules.policy);
+        // What another port names is not the first one that is free.
+        let named = config.ports.iter().filter_map(|other| match other.device {
+            Some(PciDevice::At(bus, device, function)) if port.device == Some(PciDevice::First) => {
+                Some(Address { bus, device, function })
+            }
+            _ => None,
+        });
+        let taken: Vec<Address> = known.iter().filter_map(|other| other.device).chain(named).collect();
+        let opened = match port.device {
+            Some(device) => open(device, &taken, max_frame),
+            None => Err("there is a mistake in its entry".into()),
+        };
+        let device = match opened {
+            Ok(Opened { nic, at, said }) => {
+                report::decision(format!("uplink {}: {said}", port.name));
+                let uplink = Uplink::new(nic, counters, time::rates().tsc / 1_000_000);
+                let uplink = match policy {
+                    Some(policy) => uplink.with_policy(policy),
+                    None => uplink,
+                };
+                ways.push(WayOut::Nic(Box::new(uplink)));
+                Some(at)
+            }
+            Err(why) => {
+                report::warning(format!("no uplink {}, its guests reach other guests only: {why}", port.name));
+                ways.push(WayOut::Missing(policy));
+                None
+            }
+        };
+        known.push(Known { name: port.name.clone(), device, rules });
+    }
+    KNOWN.call_once(|| known);
+    ways
+}
+
+/// What happened on the uplinks.
+pub fn counters() -> Vec<control::Uplink> {
+    let all = KNOWN.get().map_or(&[][..], |known| known).iter().zip(&COUNTERS);
+    all.map(|(known, counters)| control::Uplink {
+        name: known.name.clone(),
+        device: known.device.map_or_else(String::new, |at| at.to_string()),
+        counts: counters.iter().map(|(kind, count)| Count { kind: kind.into(), count }).collect(),
+        stages: known.rules.iter().flat_map(Rules::counters).collect(),
+    })
+    .collect()
+}
+
+struct Opened {
+    nic: Nic,
+    at: Address,
+    /// What the report says of it.
+    said: String,
+}
+
+/// Sets up one, which is none of those `taken`.
+fn open(wanted: PciDevice, taken: &[Address], max_frame: u32) -> Result<Opened, String> {
     let (_, functions) = firmware::functions().ok_or("PCI was not scanned")?;
     let named = |at: Address| match wanted {
-        PciDevice::First => true,
+        PciDevice::First => !taken.contains(&at),
         PciDevice::At(bus, device, function) => at == Address { bus, device, function },
     };
     let candidates = || functions.iter().filter(|f| named(f.at));
@@ -54,11 +146,11 @@ pub fn open(wanted: PciDevice, max_frame: u32) -> Result<(Uplink<Nic>, String), 
             Ok(nic) => {
                 let m = nic.address();
                 let said = format!(
-                    "uplink: {name} at {}, {:02x}:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}; no IOMMU keeps it from any memory, so it \
+                    "{name} at {}, {:02x}:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}; no IOMMU keeps it from any memory, so it \
                      and whoever made it have to be trusted{trouble}",
                     found.at, m[0], m[1], m[2], m[3], m[4], m[5]
                 );
-                return Ok((Uplink::new(nic, &COUNTERS, time::rates().tsc / 1_000_000), said));
+                return Ok(Opened { nic, at: found.at, said });
             }
             Err(why) => trouble = format!("{trouble}; left alone: the {name} at {}: {why}", found.at),
         }
@@ -68,7 +160,8 @@ pub fn open(wanted: PciDevice, max_frame: u32) -> Result<(Uplink<Nic>, String), 
         Some(f) if wanted != PciDevice::First => {
             format!("the device at {wanted} is {:04x}:{:04x}, for which there is no driver", f.vendor, f.device)
         }
-        _ if wanted == PciDevice::First => "no NIC for which there is a driver".into(),
+        _ if wanted == PciDevice::First && taken.is_empty() => "no NIC for which there is a driver".into(),
+        _ if wanted == PciDevice::First => "no further NIC for which there is a driver".into(),
         _ => format!("there is no device at {wanted}"),
     })
 }

@@ -95,6 +95,9 @@ impl Module {
 /// Where the development machine answers on an uplink: its loopback, in the guests' network.
 pub const HOST_ADDRESS: &str = "10.0.0.254";
 
+/// Where it answers on the second of two, in a network of its own.
+pub const SECOND_HOST_ADDRESS: &str = "10.0.9.254";
+
 /// What leads out of an emulated server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Uplink {
@@ -102,6 +105,9 @@ pub enum Uplink {
     None,
     /// A virtio network device, behind which the host answers at [`HOST_ADDRESS`].
     Virtio,
+    /// Two virtio network devices: at PCI address 00:11.0 one behind which the host answers at [`HOST_ADDRESS`], and at 00:10.0
+    /// one behind which it does so at [`SECOND_HOST_ADDRESS`].
+    TwoVirtio,
     /// An 82599 with another machine at the other end of its wire: see [`Launch::launch_joined`].
     X520,
 }

@@ -205,6 +205,22 @@ fn read_cores(section: &mut Section<'_, '_>, config: &Config, vcpus: u32, places
     Some(cores)
 }
 
+/// The uplink that a network device names.
+fn read_port(section: &mut Section<'_, '_>, config: &Config) -> Option<usize> {
+    let (name, place) = section.string("port", "the name of a [[port]]")?;
+    let found = config.ports.iter().position(|port| port.name == name && !name.is_empty());
+    if found.is_none() {
+        let names: Vec<&str> = config.ports.iter().map(|port| &*port.name).filter(|name| !name.is_empty()).collect();
+        let expected = match control::nearest(name, &names) {
+            Some(meant) => format!("no [[port]] has this name; did you mean \"{meant}\"?"),
+            None if names.is_empty() => "no [[port]] has this name; there is none".into(),
+            None => format!("no [[port]] has this name; there are: {}", names.join(", ")),
+        };
+        section.complain_at(&place, expected);
+    }
+    found
+}
+
 fn read_nets(
     source: Source<'_>,
     section: &mut Section<'_, '_>,
@@ -220,7 +236,7 @@ fn read_nets(
             break;
         }
         let mut net = Section::new(source, table, span, "[[guest.net]]", &keys);
-        net.not_yet("port", "a choice of uplinks; every guest is behind the one there is");
+        let port = read_port(&mut net, config);
         let queues = net.integer("queues", 1..=MAX_PAIRS).map_or(1, |(queues, _)| queues as u16);
         let mtu = net
             .integer("mtu", MIN_MTU.into()..=MAX_MTU.into())
@@ -248,7 +264,7 @@ fn read_nets(
                         format!("{mac} is the address of another network device, of guest `{other}`"),
                     );
                 }
-                nets.push(Net { mac, mtu, queues, offloads, identity, rules });
+                nets.push(Net { mac, port, mtu, queues, offloads, identity, rules });
             }
             Err(expected) => net.complain_at(&place, expected),
         }

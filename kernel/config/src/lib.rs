@@ -70,8 +70,8 @@ pub const MIN_MTU: u16 = 576;
 pub const MAX_MTU: u16 = 9216;
 /// and what it is if nothing is.
 pub const DEFAULT_MTU: u16 = 1500;
-/// Uplinks, at most. One for now.
-pub const MAX_UPLINKS: usize = 1;
+/// Uplinks, at most.
+pub const MAX_UPLINKS: usize = 4;
 
 /// What a file gave: the part that can be used, and what was wrong with the rest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -175,6 +175,9 @@ pub struct Guest {
 pub struct Net {
     /// MAC address.
     pub mac: Mac,
+    /// The only uplink that its frames leave and come by: its number in [`Config::ports`]. None: in each VLAN, the first one
+    /// that is in that VLAN.
+    pub port: Option<usize>,
     /// Largest payload of a frame in bytes, [`MIN_MTU`] to [`MAX_MTU`].
     pub mtu: u16,
     /// Queue pairs, 1 to [`MAX_PAIRS`].

@@ -11,8 +11,8 @@ use crate::mistake::{Mistake, Place, Source};
 use crate::section::Section;
 use crate::stage::Stages;
 use crate::{
-    Config, Control, Engine, Identity, MAX_ENGINES, MAX_GUESTS, MAX_UPLINKS, Parsed, PciDevice, Port, Rules,
-    Scheduling, Stage, guest, rules, stage,
+    Config, Control, Engine, Identity, MAX_ENGINES, MAX_GUESTS, MAX_UPLINKS, Parsed, Rules, Scheduling, Stage, guest,
+    port, rules, stage,
 };
 
 const TOP_KEYS: [&str; 6] = ["log", "control", "engine", "port", "stage", "guest"];
@@ -160,29 +160,17 @@ fn read_engines(source: Source<'_>, top: &mut Section<'_, '_>, config: &mut Conf
 }
 
 fn read_ports(source: Source<'_>, top: &mut Section<'_, '_>, config: &mut Config, stages: &Stages) {
-    let expected = "\"first\" or a PCI address like \"01:00.0\"";
-    let keys: Vec<&str> = ["device"].into_iter().chain(rules::KEYS).collect();
     for (index, (span, table)) in top.tables("port", "port").into_iter().enumerate() {
         if index == MAX_UPLINKS {
-            top.complain(span, "not available yet: a second uplink");
+            top.complain(
+                span,
+                format!("expected at most {MAX_UPLINKS} uplinks: this one and those after it are left out"),
+            );
             break;
         }
-        let mut section = Section::new(source, table, span, "[[port]]", &keys);
-        let rules = rules::read(&mut section, stages);
-        if let Some((device, place)) = section.string("device", expected) {
-            match PciDevice::parse(device) {
-                // One with a mistake in its rules lets nothing through, rather than everything.
-                Some(device) if section.mistakes.is_empty() => config.ports.push(Port { device, rules, place }),
-                Some(_) => {}
-                None => section.complain_at(&place, format!("expected {expected}")),
-            }
-        } else {
-            let place = section.place();
-            if section.mistakes.is_empty() {
-                section.complain_at(&place, format!("`device` is missing: {expected}"));
-            }
-        }
-        top.mistakes.append(&mut section.mistakes);
+        let (port, mut mistakes) = port::read(source, table, span, &config.ports, stages);
+        config.ports.push(port);
+        top.mistakes.append(&mut mistakes);
     }
 }
 

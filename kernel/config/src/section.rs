@@ -62,13 +62,6 @@ impl<'a, 'i> Section<'a, 'i> {
         self.mistakes.push(Mistake::new(self.source.file, place, message));
     }
 
-    /// A mistake if `key` is there: it is known, but not available yet.
-    pub fn not_yet(&mut self, key: &str, what: &str) {
-        if let Some((span, _)) = self.get(key) {
-            self.complain(span, format!("not available yet: {what}"));
-        }
-    }
-
     /// Where the value of `key` stands, or else the table.
     pub fn at(&self, key: &str) -> Place {
         self.get(key).map_or_else(|| self.place(), |(span, _)| self.source.place(span))

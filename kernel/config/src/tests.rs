@@ -92,7 +92,7 @@ fn every_mistake_has_its_own_message_and_the_good_guest_remains() {
     };
     assert_eq!(shown("unknown-key"), ("memroy", "no such key in [[guest]]; did you mean `memory`?"));
     assert_eq!(shown("wrong-type").0, "\"two\"");
-    assert!(shown("not-yet").1.starts_with("not available yet: a choice of uplinks"));
+    assert_eq!(shown("no-such-port"), ("\"up\"", "no [[port]] has this name; there is none"));
     assert_eq!(shown("no-kernel").0, "[[guest]]");
 }
 
@@ -158,7 +158,8 @@ fn further_mistakes_are_explained_as_well() {
         ("[guest.net]\nmac = '02:00:00:00:00:01'", "write [[guest.net]]"),
         ("[[guest.net]]\nqueues = 5", "1 to 4"),
         ("[[guest.net]]\noffloads = 'tsu'", "must be one of \"tso\", \"csum\", \"none\"; did you mean \"tso\"?"),
-        ("[[guest.net]]\nport = 'up'", "not available yet: a choice of uplinks"),
+        ("[[guest.net]]\nport = 'up'", "no [[port]] has this name; there is none"),
+        ("[[guest.net]]\nport = 1", "the name of a [[port]], not of type integer"),
         ("[[guest.net]]\nmac = '02:00'", "six pairs"),
         ("[[guest.net]]\nmtu = 9217", "from 576 to 9216"),
         ("vcpus = 99999999999999999999", "from 1 to 8"),
@@ -330,10 +331,11 @@ fn a_stage_with_a_mistake_is_none_and_says_what_was_expected() {
 }
 
 #[test]
-fn an_uplink_with_a_mistake_in_its_rules_is_none() {
+fn an_uplink_with_a_mistake_keeps_its_place_and_has_no_device() {
     for rest in ["vlan = 0", "rx = ['nobody']", "vlans = []", "addresses = ['10.0.0.1']"] {
         let parsed = parse("f", format!("[[port]]\ndevice = 'first'\n{rest}\n{MINIMAL}"));
-        assert_eq!((parsed.mistakes.len(), parsed.config.ports.len(), parsed.config.guests.len()), (1, 0, 1), "{rest}");
+        let [port] = &parsed.config.ports[..] else { panic!("{parsed:#?}") };
+        assert_eq!((parsed.mistakes.len(), port.device, parsed.config.guests.len()), (1, None, 1), "{rest}");
     }
 }
 

@@ -169,15 +169,41 @@ pub struct Engine {
     pub busy_cycles: u64,
     /// TSC cycles of the latter.
     pub idle_cycles: u64,
-    /// What happened on its uplink; empty without one.
+    /// Its uplinks, in the order of the configuration.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub uplink: Vec<Count>,
-    /// What the stages of its uplink counted.
+    pub uplinks: Vec<Uplink>,
+}
+
+/// One uplink.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Uplink {
+    /// What the configuration calls it.
+    pub name: String,
+    /// Its NIC's PCI address; empty: there is none that can be used.
+    pub device: String,
+    /// What happened on it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub counts: Vec<Count>,
+    /// What its stages counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<StageCounters>,
 }
 
+impl Uplink {
+    /// What was counted under that name; 0 if there is none.
+    #[must_use]
+    pub fn count(&self, kind: &str) -> u64 {
+        self.counts.iter().find(|count| count.kind == kind).map_or(0, |count| count.count)
+    }
+}
+
 impl Counters {
+    /// The uplink called `name`.
+    #[must_use]
+    pub fn uplink(&self, name: &str) -> Option<&Uplink> {
+        self.engines.iter().flat_map(|engine| &engine.uplinks).find(|uplink| uplink.name == name)
+    }
+
     /// The guest called `name`.
     #[must_use]
     pub fn guest(&self, name: &str) -> Option<&Guest> {

@@ -28,7 +28,7 @@ use alloc::borrow::Cow;
 
 pub use backoff::Backoff;
 pub use command::{Command, Refused, Request, View};
-pub use counters::{Count, Counters, Engine, ExitCount, Guest, Hypervisor, Port, StageCounters, VcpuCounters};
+pub use counters::{Count, Counters, Engine, ExitCount, Guest, Hypervisor, Port, StageCounters, Uplink, VcpuCounters};
 pub use editor::Editor;
 pub use event::{
     Event, GuestState, GuestSummary, Level, PhysicalRange, Platform, ReportEntry, ReportKind, StopReason,

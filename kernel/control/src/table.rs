@@ -6,7 +6,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
 
-use crate::{Count, Counters, GuestSummary, View};
+use crate::{Count, Counters, Engine, GuestSummary, Uplink, View};
 
 /// The guests and their states, for `list`.
 ///
@@ -141,8 +141,9 @@ fn ports(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
             .iter()
             .flat_map(move |port| port.stages.iter().map(move |stage| (format!("{} {}", guest.name, port.mac), stage)))
     });
+    let uplinks = counters.engines.iter().flat_map(|engine| &engine.uplinks);
     let of_uplinks =
-        counters.engines.iter().flat_map(|engine| engine.stages.iter().map(|stage| (String::from("uplink"), stage)));
+        uplinks.flat_map(|uplink| uplink.stages.iter().map(move |stage| (format!("uplink {}", uplink.name), stage)));
     let rows: Vec<_> = of_guests
         .chain(of_uplinks)
         .map(|(port, s)| {
@@ -177,12 +178,35 @@ fn engines(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
         ]
     });
     table(["engine core", "busy turns", "idle turns", "busy", "cycles/busy turn"], "rrrrr", rows, out)?;
-    for engine in &counters.engines {
-        for count in engine.uplink.iter().filter(|count| count.count > 0) {
-            writeln!(out, "uplink: {} {}", count.count, count.kind)?;
+    uplinks(counters, out)
+}
+
+/// A column for each uplink, a row for whatever was counted on one of them.
+fn uplinks(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
+    for engine in counters.engines.iter().filter(|engine| !engine.uplinks.is_empty()) {
+        let here = |uplink: &Uplink| if uplink.device.is_empty() { "no device".into() } else { uplink.device.clone() };
+        let mut rows = Vec::from([("uplink", names(engine, |u| u.name.clone())), ("device", names(engine, here))]);
+        for Count { kind, .. } in engine.uplinks.iter().find(|u| !u.counts.is_empty()).map_or(&[][..], |u| &u.counts) {
+            if engine.uplinks.iter().any(|uplink| uplink.count(kind) > 0) {
+                rows.push((kind, names(engine, |uplink| uplink.count(kind).to_string())));
+            }
+        }
+        let width = |column: usize| rows.iter().map(|(_, cells)| cells[column].chars().count()).max().unwrap_or(0);
+        let first = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        out.write_char('\n')?;
+        for (name, cells) in &rows {
+            write!(out, "{name:<first$}")?;
+            for (column, cell) in cells.iter().enumerate() {
+                write!(out, "  {cell:>width$}", width = width(column))?;
+            }
+            out.write_char('\n')?;
         }
     }
     Ok(())
+}
+
+fn names(engine: &Engine, name: impl Fn(&Uplink) -> String) -> Vec<String> {
+    engine.uplinks.iter().map(name).collect()
 }
 
 /// Bytes in the largest binary unit that keeps it exact to a tenth.
@@ -230,7 +254,7 @@ fn table<const N: usize>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Engine, ExitCount, Guest, GuestState, Hypervisor, Port, VcpuCounters};
+    use crate::{ExitCount, Guest, GuestState, Hypervisor, Port, VcpuCounters};
 
     fn counters() -> Counters {
         let exit = |reason: &'static str, count, cycles| ExitCount { reason: reason.into(), count, cycles };
@@ -270,8 +294,17 @@ mod tests {
                 idle_turns: 8,
                 busy_cycles: 300,
                 idle_cycles: 700,
-                uplink: Vec::new(),
-                stages: Vec::new(),
+                uplinks: vec![
+                    Uplink {
+                        name: "lan".into(),
+                        device: "01:00.0".into(),
+                        counts: [("tx_packets", 7), ("rx_packets", 123_456), ("link_changes", 0)]
+                            .map(|(kind, count)| Count { kind: kind.into(), count })
+                            .into(),
+                        stages: Vec::new(),
+                    },
+                    Uplink { name: "outside".into(), ..Uplink::default() },
+                ],
             }],
             ..Counters::default()
         }
@@ -302,7 +335,15 @@ sidecore                 6 MiB
 alpha     512 MiB        6 KiB       1
 ";
         assert_eq!(shown(View::Memory), expected);
-        assert!(shown(View::Engine).contains("30.0 %"));
+        let engine = shown(View::Engine);
+        assert!(engine.contains("30.0 %"));
+        let uplinks = "
+uplink          lan    outside
+device      01:00.0  no device
+tx_packets        7          0
+rx_packets   123456          0
+";
+        assert!(engine.ends_with(uplinks), "{engine}");
         let ports = shown(View::Ports);
         assert!(ports.contains("1.4 KiB") && ports.contains("2 dropped: no buffer"), "{ports}");
         let all = shown(View::Counters);

@@ -93,6 +93,9 @@ pub struct DeviceConfig {
     pub config_len: u16,
     /// The rules of its port; none: everything.
     pub policy: Option<&'static Policy>,
+    /// The only uplink that frames of its port leave and come by, in the order of the uplinks. None: in each VLAN the first
+    /// that is in that VLAN.
+    pub uplink: Option<u8>,
 }
 
 /// A queue as the driver configures it.

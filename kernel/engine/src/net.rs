@@ -16,6 +16,7 @@ mod alike;
 mod arrive;
 mod buffers;
 mod controlq;
+mod exits;
 mod flow;
 mod forward;
 mod frame;
@@ -32,11 +33,13 @@ use crate::device::Device;
 use crate::fault::Fault;
 use crate::offload::Can;
 pub use crate::offload::HEADER_BYTES;
+use crate::policy::Policy;
+use crate::policy::vlan::Vlan;
 use crate::queue::Request;
 use crate::schedule::{Portion, Served};
 use crate::shared::{CONFIG_BYTES, DeviceConfig, Features, MAX_QUEUE_PAIRS};
 use crate::switch::Mac;
-use crate::uplink::{Held, NoNic, Uplink};
+use crate::uplink::{Held, MAX_UPLINKS, NoNic, Uplink, Way};
 pub(crate) use buffers::Cursor;
 use controlq::Wishes;
 use forward::Bridge;
@@ -74,13 +77,15 @@ pub const fn config(mac: [u8; 6], mtu: u16, pairs: u16) -> DeviceConfig {
         config,
         config_len: 12,
         policy: None,
+        uplink: None,
     }
 }
 
 /// The net back-end. `N` is the NIC that is its way out of the machine.
 pub struct Net<N = NoNic> {
     bridge: Bridge,
-    uplink: Option<Uplink<N>>,
+    /// In the order of `bridge.exits`; None: it is not there.
+    uplinks: heapless::Vec<Option<Uplink<N>>, MAX_UPLINKS>,
     sent: Segments,
     /// Frames may go the fast way.
     by_runs: bool,
@@ -91,17 +96,50 @@ impl<N: Nic<Token = Held>> Net<N> {
     /// engine's clock is forgotten.
     #[must_use]
     pub const fn new(seed: u64, max_age: u64) -> Self {
-        Self { bridge: Bridge::new(seed, max_age), uplink: None, sent: Segments::new(), by_runs: true }
+        Self { bridge: Bridge::new(seed, max_age), uplinks: heapless::Vec::new(), sent: Segments::new(), by_runs: true }
     }
 
-    /// Gives it a way out. Before the first turn.
-    pub fn set_uplink(&mut self, uplink: Uplink<N>) {
-        self.uplink = Some(uplink);
+    /// Gives it a further way out. Before the first turn. False: it has [`MAX_UPLINKS`].
+    pub fn add_uplink(&mut self, uplink: Uplink<N>) -> bool {
+        let policy = uplink.policy();
+        self.add(policy, Some(uplink))
     }
 
-    /// Its way out.
-    pub const fn uplink(&self) -> Option<&Uplink<N>> {
-        self.uplink.as_ref()
+    /// Keeps the place of an uplink that is not there: what would leave by it leaves by no other. False: it has
+    /// [`MAX_UPLINKS`].
+    pub fn add_missing_uplink(&mut self, policy: Option<&'static Policy>) -> bool {
+        self.add(policy, None)
+    }
+
+    fn add(&mut self, policy: Option<&'static Policy>, uplink: Option<Uplink<N>>) -> bool {
+        self.bridge.exits.add(policy).is_some() && self.uplinks.push(uplink).is_ok()
+    }
+
+    /// How frames of a VLAN leave from a port. None: they do not, or there is no link.
+    fn way(&self, port: usize, vlan: Vlan) -> Option<Way> {
+        let (uplink, form) = self.bridge.exits.find(port, vlan)?;
+        let is_up = self.uplinks.get(uplink)?.as_ref()?.is_up();
+        is_up.then_some(Way { uplink, form, vlan })
+    }
+
+    /// Tells the guests of the link: that of an uplink that their frames may leave by.
+    #[cold]
+    fn tell(&self, devices: &mut Devices) {
+        let (mut there, mut up) = (0, 0);
+        for (n, uplink) in self.uplinks.iter().enumerate() {
+            there |= u8::from(uplink.is_some()) << n;
+            up |= u8::from(uplink.as_ref().is_some_and(Uplink::is_up)) << n;
+        }
+        for port in devices.ports() {
+            let used = self.bridge.exits.used(port) & there;
+            let up = used & up != 0;
+            if used != 0
+                && devices.get(port).is_some_and(|device| status::set(device.shared(), status::LINK_UP, up))
+                && let Some(device) = devices.get_mut(port)
+            {
+                device.tell_config_changed();
+            }
+        }
     }
 
     /// Makes every frame go the general way, for a comparison of the two.
@@ -132,9 +170,10 @@ impl<N: Nic<Token = Held>> Net<N> {
         });
         match admitted {
             Ok((mut frame, vlan)) => {
-                let way = self.uplink.as_ref().and_then(|uplink| uplink.way(vlan));
+                let way = self.way(port, vlan);
                 let leaves = self.bridge.forward(devices, port, queue, &mut frame, vlan, way, now);
-                if let (Some(way), Some(uplink)) = (leaves, &mut self.uplink)
+                if let Some(way) = leaves
+                    && let Some(Some(uplink)) = self.uplinks.get_mut(way.uplink)
                     && self.bridge.leave(devices, port, queue, &mut frame, way, uplink, now)
                 {
                     uplink.send(devices, &frame.leaving(port), token, &mut self.bridge.bounce);
@@ -168,12 +207,14 @@ impl<N: Nic<Token = Held>> Backend for Net<N> {
                 self.bridge.switch.set_static(mac, port);
             }
             self.bridge.set_rules(port, device.policy);
+            self.bridge.exits.attach(port, device.policy, device.uplink);
         }
     }
 
     fn detached(&mut self, port: usize) {
         self.bridge.switch.forget_port(port);
         self.bridge.set_rules(port, None);
+        self.bridge.exits.detach(port);
     }
 
     fn activated(&mut self, port: usize, device: &mut Device, resumed: bool) {
@@ -212,23 +253,32 @@ impl<N: Nic<Token = Held>> Backend for Net<N> {
             taken.requests += served.requests;
             taken.bytes += served.bytes;
         }
-        if let Some(uplink) = &mut self.uplink {
-            uplink.flush();
-        }
+        self.uplinks.iter_mut().flatten().for_each(Uplink::flush);
         taken
     }
 
     fn poll(&mut self, devices: &mut Devices, now: u64) -> u32 {
-        let Self { bridge, uplink, .. } = self;
+        let Self { bridge, uplinks, .. } = self;
         bridge.switch.age(now);
-        let Some(uplink) = uplink else { return 0 };
-        let (counters, policy) = (uplink.counters(), uplink.policy());
-        uplink.poll(devices, now, |devices, frame| bridge.arrive(devices, frame, policy, counters, now))
+        let (mut moved, mut looked) = (0, false);
+        for (n, uplink) in uplinks.iter_mut().enumerate() {
+            let Some(uplink) = uplink else { continue };
+            looked |= uplink.service(now);
+            let counters = uplink.counters();
+            moved += uplink.poll(devices, |devices, frame| bridge.arrive(devices, frame, n, counters, now));
+        }
+        if looked {
+            self.tell(devices);
+        }
+        moved
     }
 
     fn cancel(&mut self, devices: &mut Devices, port: usize) -> bool {
-        let Some(uplink) = &mut self.uplink else { return true };
-        uplink.reclaim(devices);
-        !uplink.holds(port)
+        let mut free = true;
+        for uplink in self.uplinks.iter_mut().flatten() {
+            uplink.reclaim(devices);
+            free &= !uplink.holds(port);
+        }
+        free
     }
 }

@@ -164,7 +164,7 @@ counters! {
         rx_malformed,
         /// Frames that bear the address of a guest's port as their source.
         rx_own_source,
-        /// Frames for an address that no guest has.
+        /// Frames for an address that no guest behind it has.
         rx_not_ours,
         /// Frames that came and were refused by the uplink's own rules: its VLANs, its stages, its storm limit.
         rx_refused,

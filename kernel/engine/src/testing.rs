@@ -207,8 +207,21 @@ impl Guest {
     /// The same, whose port has rules.
     #[must_use]
     pub fn with_rules(number: u8, features: Features, size: u16, mtu: u16, policy: Option<&'static Policy>) -> Self {
+        Self::behind(number, features, size, mtu, policy, None)
+    }
+
+    /// The same, whose port is kept to an uplink.
+    #[must_use]
+    pub fn behind(
+        number: u8,
+        features: Features,
+        size: u16,
+        mtu: u16,
+        policy: Option<&'static Policy>,
+        uplink: Option<u8>,
+    ) -> Self {
         let mac = [2, 0, 0, 0, 0, number];
-        let device = DeviceConfig { policy, ..net::config(mac, mtu, 1) };
+        let device = DeviceConfig { policy, uplink, ..net::config(mac, mtu, 1) };
         let shared = alloc::boxed::Box::leak(alloc::boxed::Box::new(Shared::new(device)));
         let memory = memory::guest::testing::memory(0, MEMORY);
         let mut guest = Self {

@@ -13,7 +13,7 @@
 //!
 //! A guest's memory is not given up while the NIC may read it: `Uplink::holds` says whether it may, and the engine
 //! waits for that before a reset or a detachment is done. Frames come from the wire for the addresses of guests alone;
-//! nothing is learned there, because whatever is not a guest's goes out.
+//! nothing is learned there, because whatever is not a guest's goes out. Which of several uplinks is whose, `net::exits` says.
 
 #![allow(unsafe_code, reason = "tells the NIC where a guest's frame lies")]
 
@@ -22,12 +22,14 @@ use nic::{Link, Nic, Offload, Outcome, Outgoing, PartialChecksum, Received, Refu
 
 use crate::backend::{Devices, MAX_PORTS};
 use crate::net::Cursor;
-use crate::net::status::{self, LINK_UP};
 use crate::offload::{self, Asked, Cut, MAX_FRONT};
+use crate::policy::Policy;
 use crate::policy::vlan::{Form, Vlan};
-use crate::policy::{Policy, carries};
 use crate::queue::Token;
 use crate::stats::UplinkCounters;
+
+/// Uplinks of an engine at most.
+pub const MAX_UPLINKS: usize = 4;
 
 /// Frames taken from the NIC in one turn.
 const BUDGET: u32 = 64;
@@ -89,6 +91,8 @@ struct Single<'a> {
 /// A way out of the machine for the frames of a VLAN.
 #[derive(Clone, Copy)]
 pub(crate) struct Way {
+    /// By which uplink.
+    pub uplink: usize,
     /// The form in which they leave.
     pub form: Form,
     /// The VLAN.
@@ -133,12 +137,6 @@ impl<N: Nic<Token = Held>> Uplink<N> {
     /// Its rules.
     pub(crate) fn policy(&self) -> Option<&'static Policy> {
         self.policy
-    }
-
-    /// How frames of a VLAN leave by it. None: they do not, or there is no link.
-    pub(crate) fn way(&self, vlan: Vlan) -> Option<Way> {
-        let form = carries(self.policy, vlan)?;
-        self.is_up().then_some(Way { form, vlan })
     }
 
     /// The link as last seen.
@@ -312,21 +310,22 @@ impl<N: Nic<Token = Held>> Uplink<N> {
         })
     }
 
-    /// Looks after the NIC, and hands each frame that has come to `sink`. How many requests were moved.
-    pub(crate) fn poll(
-        &mut self,
-        devices: &mut Devices,
-        now: u64,
-        mut sink: impl FnMut(&mut Devices, &Received<'_>),
-    ) -> u32 {
+    /// Looks after the NIC now and then. Whether it did.
+    pub(crate) fn service(&mut self, now: u64) -> bool {
         let micros = now / self.ticks;
-        if micros.wrapping_sub(self.serviced) >= SERVICE {
+        let due = micros.wrapping_sub(self.serviced) >= SERVICE;
+        if due {
             self.serviced = micros;
             if self.nic.service(micros) {
                 self.counters.link_changes.add(1);
             }
-            self.tell(devices);
+            self.show();
         }
+        due
+    }
+
+    /// Hands each frame that has come to `sink`. How many requests were moved.
+    pub(crate) fn poll(&mut self, devices: &mut Devices, mut sink: impl FnMut(&mut Devices, &Received<'_>)) -> u32 {
         self.flush();
         let done = self.reclaim(devices);
         let counters = self.counters;
@@ -337,17 +336,9 @@ impl<N: Nic<Token = Held>> Uplink<N> {
         })
     }
 
-    /// Tells the guests of the link, and whoever reads the counters of what the NIC has counted.
+    /// Shows whoever reads the counters what the NIC has counted.
     #[cold]
-    fn tell(&self, devices: &mut Devices) {
-        let up = self.is_up();
-        for port in devices.ports() {
-            if devices.get(port).is_some_and(|device| status::set(device.shared(), LINK_UP, up))
-                && let Some(device) = devices.get_mut(port)
-            {
-                device.tell_config_changed();
-            }
-        }
+    fn show(&self) {
         let (c, s) = (self.counters, self.nic.statistics());
         c.link_mbits.set(match self.nic.link() {
             Link::Up(speed) => speed.into(),

@@ -488,8 +488,11 @@ impl Kept {
             }
             let mac = n.mac.0;
             let rules = rules::of_guest(all, n);
-            let mut device =
-                DeviceConfig { policy: rules.as_ref().map(|r| r.policy), ..net::config(mac, n.mtu, n.queues) };
+            let mut device = DeviceConfig {
+                policy: rules.as_ref().map(|r| r.policy),
+                uplink: n.port.and_then(|port| u8::try_from(port).ok()),
+                ..net::config(mac, n.mtu, n.queues)
+            };
             device.features.remove(match n.offloads {
                 Offloads::Segmentation => Features::empty(),
                 Offloads::Checksum => Features::NET_SEGMENTATION,

@@ -39,6 +39,15 @@ pub fn name(function: &Function) -> Option<&'static str> {
     x520::id::name(function.vendor, function.device)
 }
 
+fn config() -> Config {
+    Config { receive_descriptors: RECEIVE, transmit_descriptors: TRANSMIT, ..Config::default() }
+}
+
+/// Bytes of memory for rings and buffers.
+pub fn memory() -> u64 {
+    (config().memory() as u64).next_multiple_of(4096)
+}
+
 /// Takes it, and waits until it runs. `max_frame`: bytes of the longest frame of any guest, without FCS and VLAN tag.
 ///
 /// # Errors
@@ -55,8 +64,7 @@ pub fn open(function: Function, max_frame: u32) -> Result<Device, String> {
     mem::map_device(bar.base, BAR_BYTES as u64)
         .map_err(|e| format!("BAR 0 at {:#x} cannot be mapped: {e}", bar.base))?;
     function.enable_memory();
-    let config =
-        Config { receive_descriptors: RECEIVE, transmit_descriptors: TRANSMIT, max_frame, ..Config::default() };
+    let config = Config { max_frame, ..config() };
     let bytes = config.memory();
     let memory = mem::pages(bytes as u64).map_err(|e| format!("{e}"))?;
     let (Some(memory_at), Some(registers)) = (pointer(memory), pointer(bar.base)) else {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use scenarios::machine::{HOST_ADDRESS, Uplink};
+use scenarios::machine::{HOST_ADDRESS, SECOND_HOST_ADDRESS, Uplink};
 
 use super::{Process, Run, nic};
 use crate::{paths, tools};
@@ -54,9 +54,16 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
     if let Some(socket) = run.nic {
         nic::connect(&mut command, socket, setup.memory_mib);
     }
-    if setup.uplink == Uplink::Virtio {
-        command.args(["-netdev", &format!("user,id=up,net=10.0.0.0/24,host={HOST_ADDRESS},dhcpstart=10.0.0.200")]);
-        command.args(["-device", "virtio-net-pci,netdev=up,disable-legacy=on"]);
+    let first = (HOST_ADDRESS, "");
+    let uplinks: &[(&str, &str)] = match setup.uplink {
+        Uplink::Virtio => &[first],
+        Uplink::TwoVirtio => &[(HOST_ADDRESS, ",addr=0x11"), (SECOND_HOST_ADDRESS, ",addr=0x10")],
+        Uplink::None | Uplink::X520 => &[],
+    };
+    for (n, (host, at)) in uplinks.iter().enumerate() {
+        let net = host.trim_end_matches("254");
+        command.args(["-netdev", &format!("user,id=up{n},net={net}0/24,host={host},dhcpstart={net}200")]);
+        command.args(["-device", &format!("virtio-net-pci,netdev=up{n},disable-legacy=on{at}")]);
     }
     let record = setup.record_exits.then(|| run.folder.join("exits"));
     if let Some(path) = &record {

@@ -89,8 +89,7 @@ pub(super) fn boot(
 
 /// What was counted on the uplink under that name.
 pub(super) fn counted(counters: &Counters, kind: &str) -> u64 {
-    let all = counters.engines.iter().flat_map(|engine| &engine.uplink);
-    all.filter(|count| count.kind == kind).map(|count| count.count).sum()
+    counters.engines.iter().flat_map(|engine| &engine.uplinks).map(|uplink| uplink.count(kind)).sum()
 }
 
 /// Holds the device's complaints of its driver to none.

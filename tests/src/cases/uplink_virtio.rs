@@ -9,8 +9,8 @@ use control::Counters;
 use sha2::{Digest as _, Sha256};
 
 use crate::cases::network::number;
-use crate::guests::{Guest, server};
-use crate::machine::{Content, HOST_ADDRESS, Uplink};
+use crate::guests::{Guest, server, with_entries};
+use crate::machine::{HOST_ADDRESS, SECOND_HOST_ADDRESS, Uplink};
 use crate::scenario::{Context, QEMU, Scenario, seconds};
 
 const PINGS: u64 = 200;
@@ -18,13 +18,15 @@ const FILE_BYTES: usize = 16 << 20;
 
 /// These scenarios.
 pub fn list() -> Vec<Scenario> {
-    vec![Scenario {
-        name: "uplink-virtio",
-        about: "a virtio network device as uplink: pings, and a file in and out again, from two guests",
-        platforms: QEMU,
-        slow_on_bochs: false,
-        run: uplink_virtio,
-    }]
+    let scenario = |name, about, run| Scenario { name, about, platforms: QEMU, slow_on_bochs: false, run };
+    vec![
+        scenario(
+            "uplink-virtio",
+            "a virtio network device as uplink: pings, and a file in and out again, from two guests",
+            uplink_virtio,
+        ),
+        scenario("two-uplinks", "two uplinks: a guest reaches a network by each, another only its own", two_uplinks),
+    ]
 }
 
 /// A file that is the same in no two runs.
@@ -68,8 +70,57 @@ fn take() -> Result<(u16, thread::JoinHandle<std::io::Result<Vec<u8>>>)> {
 
 /// What was counted on the uplink under that name.
 fn uplink(counters: &Counters, kind: &str) -> u64 {
-    let all = counters.engines.iter().flat_map(|engine| &engine.uplink);
-    all.filter(|count| count.kind == kind).map(|count| count.count).sum()
+    counters.engines.iter().flat_map(|engine| &engine.uplinks).map(|uplink| uplink.count(kind)).sum()
+}
+
+/// The first entry takes the NIC that no other names: the one of the higher address.
+const TWO_PORTS: &str =
+    "[[port]]\nname = \"left\"\ndevice = \"first\"\n\n[[port]]\nname = \"right\"\ndevice = \"00:10.0\"\n\n";
+
+fn two_uplinks(context: &mut Context<'_>) -> Result<()> {
+    let a = Guest::new(1)
+        .net("port = \"left\"\n\n[[guest.net]]\nmac = \"52:54:00:00:09:01\"\nport = \"right\"")
+        .then("interface:eth1:10.0.9.1/24")
+        .then(format!("ping:{PINGS}:{SECOND_HOST_ADDRESS}"))
+        .then(format!("ping:{PINGS}:{HOST_ADDRESS}"))
+        .then("wait");
+    // It says that it is in the other network, and is not behind that uplink all the same.
+    let b = Guest::new(2)
+        .then(format!("ping:{PINGS}:{HOST_ADDRESS}"))
+        .then("identity:10.0.9.2/24")
+        .then(format!("pings:20:{SECOND_HOST_ADDRESS}:2"))
+        .then("wait");
+    let mut setup = server("two-uplinks", &[a, b]);
+    setup.uplink = Uplink::TwoVirtio;
+    let mut session = context.boot(&with_entries(setup, TWO_PORTS))?;
+    for (guest, peer) in [("a", SECOND_HOST_ADDRESS), ("a", HOST_ADDRESS), ("b", HOST_ADDRESS)] {
+        let ping = session.result(guest, "ping", seconds(240))?;
+        ensure!(ping["peer"] == peer, "{guest} pinged another than {peer}: {ping}");
+        context.figures.exactly(
+            &format!("pings from {guest} to {peer} answered"),
+            number(&ping, "received")?,
+            PINGS,
+        )?;
+    }
+    let wrong = session.result("b", "pings", seconds(240))?;
+    context.figures.exactly("pings from b by the uplink of others answered", number(&wrong, "received")?, 0)?;
+
+    let counters = session.counters()?;
+    let uplink = |name| counters.uplink(name).with_context(|| format!("no uplink is called {name}"));
+    let (left, right) = (uplink("left")?, uplink("right")?);
+    ensure!(left.device == "00:11.0" && right.device == "00:10.0", "{} and {}", left.device, right.device);
+    let figures = &mut context.figures;
+    // Beside the pings: ARP, neighbour discovery, and what was sent until the first answer.
+    for (uplink, pings) in [(left, 2 * PINGS), (right, PINGS)] {
+        for (kind, way) in [("tx_packets", "out"), ("rx_packets", "in")] {
+            let counted = uplink.count(kind);
+            figures.at_least(&format!("packets {way} by {}", uplink.name), counted, pings)?;
+            figures.at_most(&format!("packets {way} by {}, and no others", uplink.name), counted, pings + PINGS / 2)?;
+        }
+        figures.exactly(&format!("packets of guests back by {}", uplink.name), uplink.count("rx_own_source"), 0)?;
+        figures.exactly(&format!("packets dropped by {}", uplink.name), uplink.count("tx_dropped"), 0)?;
+    }
+    session.shut_down().map(drop)
 }
 
 fn uplink_virtio(context: &mut Context<'_>) -> Result<()> {
@@ -87,12 +138,7 @@ fn uplink_virtio(context: &mut Context<'_>) -> Result<()> {
     let b = b.memory_mib(192);
     let mut setup = server("uplink-virtio", &[a, b]);
     setup.uplink = Uplink::Virtio;
-    for module in &mut setup.modules {
-        if let Content::Text(config) = &mut module.content {
-            config.insert_str(0, "[[port]]\ndevice = \"first\"\n\n");
-        }
-    }
-    let mut session = context.boot(&setup)?;
+    let mut session = context.boot(&with_entries(setup, "[[port]]\ndevice = \"first\"\n\n"))?;
     for (guest, times) in [("a", 1), ("b", 2)] {
         for _ in 0..times {
             let ping = session.result(guest, "ping", seconds(240))?;

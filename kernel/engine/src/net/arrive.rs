@@ -10,7 +10,7 @@ use crate::backend::{Devices, MAX_PORTS};
 use crate::device::Device;
 use crate::offload::{Can, received_header};
 use crate::policy::vlan::{Form, Vlan};
-use crate::policy::{Entered, Policy, UNCHECKED};
+use crate::policy::{Entered, UNCHECKED};
 use crate::stats::UplinkCounters;
 
 /// A frame from the wire: its first bytes, in which its tag may come and go, and the others where the NIC has put them.
@@ -44,12 +44,12 @@ impl<'a> Arrived<'a> {
 }
 
 impl Bridge {
-    /// Gives a frame from the wire to the guests that it is for. `policy`: the uplink's.
+    /// Gives a frame that has come by `uplink` to the guests that it is for.
     pub(super) fn arrive(
         &mut self,
         devices: &mut Devices,
         received: &Received<'_>,
-        policy: Option<&Policy>,
+        uplink: usize,
         counters: &UplinkCounters,
         now: u64,
     ) {
@@ -59,6 +59,7 @@ impl Bridge {
             return counters.rx_malformed.add(1);
         }
         let mut mirrors = 0;
+        let policy = self.exits.policy(uplink);
         let entered = match policy {
             Some(policy) => policy.enter(frame.front.frame(), frame.len(), now, &mut mirrors),
             None => Ok(UNCHECKED),
@@ -74,16 +75,20 @@ impl Bridge {
             return counters.rx_own_source.add(1);
         }
         match self.route(destination, vlan, None, None, now) {
-            Route::Port(to) => {
+            Route::Port(to) if self.exits.leads(uplink, to, vlan) => {
                 self.give_received_to(devices, &mut frame, vlan, to, now);
             }
             Route::Flood if destination.is_multicast() => {
                 if policy.is_some_and(|policy| policy.flood(now).is_err()) {
                     return counters.rx_refused.add(1);
                 }
-                (0..MAX_PORTS).for_each(|to| self.give_received_to(devices, &mut frame, vlan, to, now));
+                for to in devices.ports() {
+                    if self.exits.leads(uplink, to, vlan) {
+                        self.give_received_to(devices, &mut frame, vlan, to, now);
+                    }
+                }
             }
-            Route::Flood | Route::Nowhere | Route::Out => counters.rx_not_ours.add(1),
+            Route::Port(_) | Route::Flood | Route::Nowhere | Route::Out => counters.rx_not_ours.add(1),
         }
     }
 

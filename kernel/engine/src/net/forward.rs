@@ -7,6 +7,7 @@ use nic::Nic;
 use super::alike::Words;
 use super::buffers::{Buffers, Cursor, Refused, complete, gather, need, put};
 use super::controlq::Wishes;
+use super::exits::Exits;
 use super::flow::Flow;
 use super::frame::{Bad, Frame};
 use super::rules::Ports;
@@ -30,6 +31,8 @@ pub(super) struct Bridge {
     pub switch: Switch,
     /// The rules of each port.
     pub rules: Ports,
+    /// By which uplink each port's frames leave and come.
+    pub exits: Exits,
     /// The largest frame of each port in bytes, without virtio-net header.
     pub max_frame: [u32; MAX_PORTS],
     /// What the driver at each port wishes to receive.
@@ -56,6 +59,7 @@ impl Bridge {
         Self {
             switch: Switch::new(seed, max_age),
             rules: Ports::new(),
+            exits: Exits::new(),
             max_frame: [0; MAX_PORTS],
             wishes: [const { Wishes::NONE }; MAX_PORTS],
             posted: Segments::new(),

@@ -11,6 +11,8 @@ mod ring;
 mod threads;
 mod tokens;
 mod uplink;
+mod uplink_rules;
+mod uplinks;
 mod ways;
 
 use crate::control::{Attachment, Command, Control, Reply};

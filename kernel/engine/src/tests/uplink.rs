@@ -10,6 +10,7 @@ use nic::{Checked, Limits, Link, Nic, Offload, Outcome, Outgoing, Received, Refu
 
 use super::Bench;
 use crate::control::{Command, Reply};
+use crate::policy::Policy;
 use crate::shared::{Features, Phase};
 use crate::stats::UplinkCounters;
 use crate::testing::{BROADCAST, Guest};
@@ -39,11 +40,13 @@ pub struct Wire {
     /// How many it still takes.
     pub room: usize,
     flushes: usize,
-    up: bool,
+    pub up: bool,
+    /// The tag (TCI) that it has taken out of what comes.
+    pub stripped: Option<u16>,
     statistics: Statistics,
 }
 
-pub struct TestNic(Rc<RefCell<Wire>>);
+pub struct TestNic(pub Rc<RefCell<Wire>>);
 
 impl Nic for TestNic {
     type Token = Held;
@@ -79,7 +82,8 @@ impl Nic for TestNic {
         for frame in &frames {
             let pieces: Vec<&[u8]> = frame.iter().map(Vec::as_slice).collect();
             let checked = if self.0.borrow().good { Checked::Good } else { Checked::Unknown };
-            sink(Received { pieces: &pieces, checked, vlan: None, hash: 0 });
+            let vlan = self.0.borrow().stripped;
+            sink(Received { pieces: &pieces, checked, vlan, hash: 0 });
         }
         frames.len() as u32
     }
@@ -121,6 +125,30 @@ impl Nic for TestNic {
     }
 }
 
+/// The outside of an uplink.
+pub struct End {
+    pub wire: Rc<RefCell<Wire>>,
+    pub counters: &'static UplinkCounters,
+}
+
+/// An engine with an uplink for each of these rules.
+pub fn with_uplinks(all: impl IntoIterator<Item = Option<Policy>>) -> (Bench<TestNic>, Vec<End>) {
+    let mut bench = Bench::new();
+    let ends = all.into_iter().map(|policy| {
+        let wire = Rc::new(RefCell::new(Wire { room: 100, lets_go: true, up: true, ..Wire::default() }));
+        let counters: &UplinkCounters = Box::leak(Box::default());
+        let uplink = Uplink::new(TestNic(wire.clone()), counters, 1);
+        let uplink = match policy {
+            Some(policy) => uplink.with_policy(Box::leak(Box::new(policy))),
+            None => uplink,
+        };
+        assert!(bench.engine.backend_mut().add_uplink(uplink));
+        End { wire, counters }
+    });
+    let ends = ends.collect();
+    (bench, ends)
+}
+
 pub struct Rig {
     pub bench: Bench<TestNic>,
     pub wire: Rc<RefCell<Wire>>,
@@ -128,10 +156,8 @@ pub struct Rig {
 }
 
 pub fn rig(guests: &[&Guest]) -> Rig {
-    let wire = Rc::new(RefCell::new(Wire { room: 100, lets_go: true, up: true, ..Wire::default() }));
-    let counters: &UplinkCounters = Box::leak(Box::default());
-    let mut bench = Bench::new();
-    bench.engine.backend_mut().set_uplink(Uplink::new(TestNic(wire.clone()), counters, 1));
+    let (mut bench, mut ends) = with_uplinks([None]);
+    let End { wire, counters } = ends.remove(0);
     for (port, guest) in guests.iter().enumerate() {
         assert_eq!(bench.attach(port, guest), Reply::Attached);
     }
