@@ -15,7 +15,7 @@ use alloc::{
     string::{String, ToString},
     vec::Vec,
 };
-use config::{Config, PciDevice};
+use config::{Config, PciDevice, Vlan};
 use control::Count;
 use drivers::pci::Address;
 use engine::{
@@ -80,7 +80,7 @@ pub fn open_all(config: &Config, max_frame: u32) -> Vec<WayOut> {
         });
         let taken: Vec<Address> = known.iter().filter_map(|other| other.device).chain(named).collect();
         let opened = match port.device {
-            Some(device) => open(device, &taken, max_frame),
+            Some(device) => open(device, &taken, max_frame, &port.rules.vlan),
             None => Err("there is a mistake in its entry".into()),
         };
         let device = match opened {
@@ -125,8 +125,8 @@ struct Opened {
     said: String,
 }
 
-/// Sets up one, which is none of those `taken`.
-fn open(wanted: PciDevice, taken: &[Address], max_frame: u32) -> Result<Opened, String> {
+/// Sets up one, which is none of those `taken`, for these VLANs.
+fn open(wanted: PciDevice, taken: &[Address], max_frame: u32, vlan: &Vlan) -> Result<Opened, String> {
     let (_, functions) = firmware::functions().ok_or("PCI was not scanned")?;
     let named = |at: Address| match wanted {
         PciDevice::First => !taken.contains(&at),
@@ -138,7 +138,7 @@ fn open(wanted: PciDevice, taken: &[Address], max_frame: u32) -> Result<Opened, 
         let (name, nic) = if let Some(name) = virtio::name(&found) {
             (name, virtio::open(&found).map(|device| Nic::Virtio(Box::new(device))))
         } else if let Some(name) = x520::name(&found) {
-            (name, x520::open(found, max_frame).map(Nic::X520))
+            (name, x520::open(found, max_frame, vlan).map(Nic::X520))
         } else {
             continue;
         };
@@ -197,6 +197,10 @@ impl nic::Nic for Nic {
 
     fn service(&mut self, now: u64) -> bool {
         of_either!(self, nic => nic.service(now))
+    }
+
+    fn let_in(&mut self, addresses: Option<&[[u8; 6]]>) -> bool {
+        of_either!(self, nic => nic.let_in(addresses))
     }
 
     #[inline(always)]

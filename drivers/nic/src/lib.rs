@@ -237,6 +237,8 @@ pub struct Statistics {
     pub no_buffer: u64,
     /// Frames that the device handed over and the driver could make nothing of.
     pub malformed: u64,
+    /// Frames that the device's filters left out, as far as it tells.
+    pub filtered: u64,
     /// Resets to get the device going again.
     pub recoveries: u64,
 }
@@ -261,6 +263,14 @@ pub trait Nic {
     /// Does what has to be done now and then: bring-up, link, statistics, recovery. `now` is microseconds of a clock that
     /// never goes back. Returns true when the link has changed.
     fn service(&mut self, now: u64) -> bool;
+
+    /// Says for whom unicasts are wanted: for these addresses, besides the device's own; none given: for everybody. Multicasts
+    /// and broadcasts are always wanted. Whether the device leaves out what is not; one that cannot hands over more than is
+    /// wanted. Not on the data path: it may write a register for each address that is new or gone.
+    fn let_in(&mut self, addresses: Option<&[[u8; 6]]>) -> bool {
+        let _ = addresses;
+        false
+    }
 
     /// Hands up to `budget` frames of a queue to `sink`, in order. How many.
     fn receive(&mut self, queue: u16, budget: u32, sink: impl FnMut(Received<'_>)) -> u32;

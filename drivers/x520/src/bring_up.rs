@@ -227,7 +227,7 @@ impl<R: Registers, T> X520<R, T> {
             return self.state;
         }
         // Clears what was counted before.
-        statistics::read(&self.bus, &mut crate::nic::Statistics::default());
+        statistics::read(&self.bus, &mut crate::nic::Statistics::default(), &mut 0);
         let step = if self.config.steering == Steering::Addresses { pools::QUEUES_OF_POOL } else { 1 };
         statistics::program(&self.bus, step);
         self.statistics_at = now + statistics::PERIOD;

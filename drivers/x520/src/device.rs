@@ -131,6 +131,8 @@ pub struct X520<R, T> {
     position: Vec<u32>,
     link: Link,
     statistics: Statistics,
+    /// Frames that came, whatever they were.
+    seen: u64,
     pub(crate) statistics_at: u64,
     /// For each receive queue, the descriptor that the device had passed without writing it back when statistics were
     /// last read.
@@ -166,7 +168,7 @@ impl<R: Registers, T> X520<R, T> {
         }
         Ok(Self {
             bus: Bus(registers),
-            filter,
+            filter: filter.roomy(),
             state: State::Idle,
             stopping: false,
             address: [0; 6],
@@ -177,6 +179,7 @@ impl<R: Registers, T> X520<R, T> {
             transmit,
             link: Link::Down,
             statistics: Statistics::default(),
+            seen: 0,
             statistics_at: 0,
             config,
         })
@@ -184,7 +187,7 @@ impl<R: Registers, T> X520<R, T> {
 
     /// Changes what the device lets in, now and after each reset.
     pub fn set_filter(&mut self, filter: Filter) {
-        self.filter = filter;
+        self.filter = filter.roomy();
         if self.state == State::Running {
             filter::program(&self.bus, &self.filter, self.config.steering, self.config.receive_queues);
         }
@@ -290,7 +293,7 @@ impl<R: Registers, T> X520<R, T> {
     /// none came; a descriptor was left out; or the device has not heard of what it was given.
     fn read_statistics(&mut self, now: u64) -> bool {
         let before = self.statistics;
-        let drops = statistics::read(&self.bus, &mut self.statistics);
+        let drops = statistics::read(&self.bus, &mut self.statistics, &mut self.seen);
         self.statistics.malformed = self.receive.iter().map(|q| q.malformed).sum();
         self.statistics_at = now + statistics::PERIOD;
         // Queues may share a counter: none of them explains what it counted.
@@ -347,6 +350,11 @@ impl<R: Registers, T> Nic for X520<R, T> {
         }
         self.open_or_close();
         self.link != before
+    }
+
+    fn let_in(&mut self, addresses: Option<&[[u8; 6]]>) -> bool {
+        let bus = (self.state == State::Running).then_some(&self.bus);
+        filter::change(bus, &mut self.filter, addresses, self.config.steering, self.config.receive_queues)
     }
 
     #[inline(always)]

@@ -45,6 +45,17 @@ impl Filter {
     pub fn all() -> Self {
         Self { promiscuous: true, all_multicast: true, broadcast: true, ..Self::default() }
     }
+
+    /// Whether the device's table has room for all addresses.
+    fn fits(&self) -> bool {
+        self.addresses.len() + self.steered.len() <= MAX_ADDRESSES
+    }
+
+    /// With room for all addresses that there can be, so that no change takes memory.
+    pub(crate) fn roomy(mut self) -> Self {
+        self.addresses.reserve(MAX_ADDRESSES.saturating_sub(self.addresses.len()));
+        self
+    }
 }
 
 /// Word and bit of an address in the multicast table: its bits 47:36 (MCSTCTRL.MO is 0).
@@ -53,29 +64,41 @@ fn hash(group: [u8; 6]) -> (usize, u32) {
     (usize::from(bits / 32), 1 << (bits % 32))
 }
 
+/// Writes entry `n` of the address table, for a queue of `queues`. Never is there a valid one with half an address.
+fn write_entry<R: Registers>(bus: &Bus<R>, n: u16, entry: Option<Steered>, steering: Steering, queues: u16) {
+    let (low, high) = entry.map_or((0, 0), |Steered { address: [a, b, c, d, e, f], .. }| {
+        (u32::from_le_bytes([a, b, c, d]), u32::from(u16::from_le_bytes([e, f])) | RAH_VALID)
+    });
+    bus.write(&RAH, n, 0);
+    bus.write(&RAL, n, low);
+    if steering == Steering::Addresses {
+        pools::assign(bus, n, entry.map(|e| e.queue).filter(|queue| *queue < queues).unwrap_or(0));
+    }
+    bus.write(&RAH, n, high);
+}
+
+fn write_control<R: Registers>(bus: &Bus<R>, filter: &Filter) {
+    let promiscuous = filter.promiscuous || !filter.fits();
+    let control =
+        Fctrl::new().with_mpe(filter.all_multicast).with_upe(promiscuous).with_bam(filter.broadcast).into_bits();
+    bus.write(&FCTRL, 0, control);
+}
+
+fn by_first(address: [u8; 6]) -> Steered {
+    Steered { address, queue: 0 }
+}
+
 /// Writes everything anew: the tables hold anything after power-on. There are `queues` receive queues.
 pub(crate) fn program<R: Registers>(bus: &Bus<R>, filter: &Filter, steering: Steering, queues: u16) {
-    let has_pools = steering == Steering::Addresses;
-    let fits = filter.addresses.len() + filter.steered.len() <= MAX_ADDRESSES;
-    let plain = filter.addresses.iter().map(|address| Steered { address: *address, queue: 0 });
-    let mut entries = plain.chain(filter.steered.iter().copied()).filter(|_| fits);
-    if has_pools {
+    let plain = filter.addresses.iter().map(|address| by_first(*address));
+    let mut entries = plain.chain(filter.steered.iter().copied()).filter(|_| filter.fits());
+    if steering == Steering::Addresses {
         // The device's own address.
         pools::assign(bus, 0, 0);
         pools::program_filter(bus, filter);
     }
     for n in 1..=MAX_ADDRESSES as u16 {
-        let entry = entries.next();
-        let (low, high) = entry.map_or((0, 0), |Steered { address: [a, b, c, d, e, f], .. }| {
-            (u32::from_le_bytes([a, b, c, d]), u32::from(u16::from_le_bytes([e, f])) | RAH_VALID)
-        });
-        // Never a valid entry with half an address.
-        bus.write(&RAH, n, 0);
-        bus.write(&RAL, n, low);
-        if has_pools {
-            pools::assign(bus, n, entry.map(|e| e.queue).filter(|queue| *queue < queues).unwrap_or(0));
-        }
-        bus.write(&RAH, n, high);
+        write_entry(bus, n, entries.next(), steering, queues);
     }
     let mut table = [0u32; 128];
     for group in &filter.groups {
@@ -94,7 +117,149 @@ pub(crate) fn program<R: Registers>(bus: &Bus<R>, filter: &Filter, steering: Ste
         bus.write(&VFTA, n as u16, *word);
     }
     bus.update(&VLNCTRL, 0, |v| Vlnctrl::from_bits(v).with_vfe(filter.vlans.is_some()).into_bits());
-    let control =
-        Fctrl::new().with_mpe(filter.all_multicast).with_upe(filter.promiscuous || !fits).with_bam(filter.broadcast);
-    bus.write(&FCTRL, 0, control.into_bits());
+    write_control(bus, filter);
+}
+
+/// Lets unicasts to `wanted` in, besides those steered, or to everybody, and writes only what changes. Nothing that is let in
+/// before and after is kept out in between. Whether all others are kept out. Without a bus the list alone is changed, for
+/// [`program`].
+pub(crate) fn change<R: Registers>(
+    bus: Option<&Bus<R>>,
+    filter: &mut Filter,
+    wanted: Option<&[[u8; 6]]>,
+    steering: Steering,
+    queues: u16,
+) -> bool {
+    let wanted = wanted.filter(|wanted| wanted.len() + filter.steered.len() <= MAX_ADDRESSES);
+    filter.promiscuous = wanted.is_none();
+    if let Some(wanted) = wanted {
+        exchange(bus, filter, wanted, steering, queues);
+    }
+    if let Some(bus) = bus {
+        write_control(bus, filter);
+    }
+    wanted.is_some()
+}
+
+/// Makes `wanted` of the addresses, each in a place that it keeps.
+fn exchange<R: Registers>(
+    bus: Option<&Bus<R>>,
+    filter: &mut Filter,
+    wanted: &[[u8; 6]],
+    steering: Steering,
+    queues: u16,
+) {
+    // Those steered are behind the others and would move; and what did not fit was not written.
+    let in_place = filter.fits() && filter.steered.is_empty();
+    let write = |n: usize, address: Option<[u8; 6]>| {
+        if let Some(bus) = bus.filter(|_| in_place) {
+            write_entry(bus, n as u16 + 1, address.map(by_first), steering, queues);
+        }
+    };
+    let list = &mut filter.addresses;
+    for n in (0..list.len()).rev() {
+        if !wanted.contains(&list[n]) {
+            list.swap_remove(n);
+            // The last has moved there: it is in both places for a moment.
+            if let Some(&moved) = list.get(n) {
+                write(n, Some(moved));
+            }
+            write(list.len(), None);
+        }
+    }
+    for address in wanted {
+        if !list.contains(address) {
+            write(list.len(), Some(*address));
+            list.push(*address);
+        }
+    }
+    if let Some(bus) = bus.filter(|_| !in_place) {
+        program(bus, filter, steering, queues);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::collections::HashMap;
+
+    use super::{Filter, MAX_ADDRESSES, RAH_VALID, Steering, change, program};
+    use crate::registers::{Bus, FCTRL, RAH, RAL, Register, Registers};
+
+    fn at(register: &Register, n: u16) -> u32 {
+        register.offset + u32::from(n) * register.stride
+    }
+
+    /// Registers that keep what is written, and after each write know which addresses are let in.
+    #[derive(Default)]
+    struct Table {
+        all: RefCell<HashMap<u32, u32>>,
+        always: RefCell<Vec<[u8; 6]>>,
+        lost: RefCell<Vec<[u8; 6]>>,
+        writes: RefCell<usize>,
+    }
+
+    impl Table {
+        fn get(&self, offset: u32) -> u32 {
+            self.all.borrow().get(&offset).copied().unwrap_or(0)
+        }
+
+        fn addresses(&self) -> Vec<[u8; 6]> {
+            let valid = (1..=MAX_ADDRESSES as u16).filter(|n| self.get(at(&RAH, *n)) & RAH_VALID != 0);
+            valid
+                .map(|n| {
+                    let ([a, b, c, d], [e, f, ..]) =
+                        (self.get(at(&RAL, n)).to_le_bytes(), self.get(at(&RAH, n)).to_le_bytes());
+                    [a, b, c, d, e, f]
+                })
+                .collect()
+        }
+    }
+
+    impl Registers for Table {
+        fn read(&self, offset: u32) -> u32 {
+            self.get(offset)
+        }
+
+        fn write(&self, offset: u32, value: u32) {
+            self.all.borrow_mut().insert(offset, value);
+            *self.writes.borrow_mut() += 1;
+            let here = self.addresses();
+            self.lost.borrow_mut().extend(self.always.borrow().iter().filter(|address| !here.contains(address)));
+        }
+    }
+
+    fn guests(numbers: &[u8]) -> Vec<[u8; 6]> {
+        numbers.iter().map(|n| [2, 9, 9, 9, 9, *n]).collect()
+    }
+
+    #[test]
+    fn who_is_wanted_before_and_after_is_let_in_at_every_moment_and_what_stays_is_not_written() {
+        let bus = Bus(Table::default());
+        let mut filter = Filter { addresses: guests(&[9, 8]), ..Filter::all() };
+        program(&bus, &filter, Steering::Flows, 1);
+        let mut before: &[u8] = &[];
+        let sets: [&[u8]; 8] =
+            [&[1, 2, 3, 4, 5], &[5, 1], &[5, 6, 7, 1], &[1], &[9, 8, 1, 5], &[1, 5], &[5, 1], &[2, 5, 3]];
+        for after in sets {
+            let stay: Vec<u8> = before.iter().copied().filter(|n| after.contains(n)).collect();
+            *bus.0.always.borrow_mut() = guests(&stay);
+            *bus.0.writes.borrow_mut() = 0;
+            assert!(change(Some(&bus), &mut filter, Some(&guests(after)), Steering::Flows, 1));
+            assert_eq!(*bus.0.lost.borrow(), Vec::<[u8; 6]>::new(), "{before:?} to {after:?}");
+            let mut here = bus.0.addresses();
+            here.sort_unstable();
+            let mut wanted = guests(after);
+            wanted.sort_unstable();
+            assert_eq!(here, wanted);
+            assert_eq!(bus.0.get(at(&FCTRL, 0)) & 1 << 9, 0, "not promiscuous");
+            if stay.len() == after.len() && stay.len() == before.len() {
+                assert_eq!(*bus.0.writes.borrow(), 1, "but FCTRL");
+            }
+            before = after;
+        }
+        bus.0.always.borrow_mut().clear();
+        assert!(!change(Some(&bus), &mut filter, None, Steering::Flows, 1));
+        assert_eq!(bus.0.get(at(&FCTRL, 0)) & 1 << 9, 1 << 9);
+    }
 }

@@ -108,6 +108,10 @@ impl<R: Registers, T, B: BusMaster> Nic for Guarded<R, T, B> {
         self.nic.link() != before
     }
 
+    fn let_in(&mut self, addresses: Option<&[[u8; 6]]>) -> bool {
+        self.nic.let_in(addresses)
+    }
+
     #[inline(always)]
     fn receive(&mut self, queue: u16, budget: u32, sink: impl FnMut(Received<'_>)) -> u32 {
         self.nic.receive(queue, budget, sink)

@@ -2,8 +2,8 @@
 
 use crate::nic::Statistics;
 use crate::registers::{
-    BPRC, BPTC, Bus, CRCERRS, GORCH, GORCL, GOTCH, GOTCL, GPRC, GPTC, MPRC, MPTC, QPRDC, ROC, RQSMR, RUC, RXMPC,
-    Register, Registers,
+    BPRC, BPTC, Bus, CRCERRS, GORCH, GORCL, GOTCH, GOTCL, GPRC, GPTC, MPRC, MPTC, QPRDC, RFC, RJC, ROC, RQSMR, RUC,
+    RXMPC, Register, Registers, TPR,
 };
 
 /// Microseconds between two readings. At 10 Gb/s bytes stick after 55 s, frames after 288 s.
@@ -26,11 +26,14 @@ pub(crate) fn program<R: Registers>(bus: &Bus<R>, step: u16) {
     }
 }
 
-/// Adds what was counted since the last reading, which clears it. What was dropped, by counter.
-pub(crate) fn read<R: Registers>(bus: &Bus<R>, sum: &mut Statistics) -> Drops {
+/// Adds what was counted since the last reading, which clears it. `all`: frames of whatever kind, before the filters. What was
+/// dropped, by counter.
+pub(crate) fn read<R: Registers>(bus: &Bus<R>, sum: &mut Statistics, all: &mut u64) -> Drops {
     let one = |r: &Register| u64::from(bus.read(r, 0));
     // The upper half clears both, so it comes second.
     let bytes = |low: &Register, high: &Register| one(low) | (one(high) & 0xf) << 32;
+    // The first, so that a frame that comes meanwhile is not taken for one that was left out.
+    *all += one(&TPR);
     sum.received += one(&GPRC);
     sum.received_bytes += bytes(&GORCL, &GORCH);
     sum.received_multicast += one(&MPRC);
@@ -38,7 +41,9 @@ pub(crate) fn read<R: Registers>(bus: &Bus<R>, sum: &mut Statistics) -> Drops {
     sum.sent += one(&GPTC);
     sum.sent_bytes += bytes(&GOTCL, &GOTCH);
     sum.crc_errors += one(&CRCERRS);
-    sum.length_errors += one(&RUC) + one(&ROC);
+    sum.length_errors += one(&RUC) + one(&ROC) + one(&RFC) + one(&RJC);
+    let explained = sum.received + sum.crc_errors + sum.length_errors;
+    sum.filtered = sum.filtered.max(all.saturating_sub(explained));
     sum.missed += (0..8).map(|n| u64::from(bus.read(&RXMPC, n))).sum::<u64>();
     // Not told on, but read so that they do not stick.
     let _ = (one(&MPTC), one(&BPTC));

@@ -24,6 +24,7 @@ mod rules;
 mod software;
 pub(crate) mod status;
 mod stream;
+mod wanted;
 
 use nic::Nic;
 
@@ -86,6 +87,8 @@ pub struct Net<N = NoNic> {
     bridge: Bridge,
     /// In the order of `bridge.exits`; None: it is not there.
     uplinks: heapless::Vec<Option<Uplink<N>>, MAX_UPLINKS>,
+    /// Who is there has changed since the NICs were told.
+    changed: bool,
     sent: Segments,
     /// Frames may go the fast way.
     by_runs: bool,
@@ -96,7 +99,13 @@ impl<N: Nic<Token = Held>> Net<N> {
     /// engine's clock is forgotten.
     #[must_use]
     pub const fn new(seed: u64, max_age: u64) -> Self {
-        Self { bridge: Bridge::new(seed, max_age), uplinks: heapless::Vec::new(), sent: Segments::new(), by_runs: true }
+        Self {
+            bridge: Bridge::new(seed, max_age),
+            uplinks: heapless::Vec::new(),
+            changed: true,
+            sent: Segments::new(),
+            by_runs: true,
+        }
     }
 
     /// Gives it a further way out. Before the first turn. False: it has [`MAX_UPLINKS`].
@@ -120,6 +129,16 @@ impl<N: Nic<Token = Held>> Net<N> {
         let (uplink, form) = self.bridge.exits.find(port, vlan)?;
         let is_up = self.uplinks.get(uplink)?.as_ref()?.is_up();
         is_up.then_some(Way { uplink, form, vlan })
+    }
+
+    /// Tells the NICs who is there.
+    #[cold]
+    fn tell_nics(&mut self, devices: &Devices) {
+        for (n, uplink) in self.uplinks.iter_mut().enumerate() {
+            if let Some(uplink) = uplink {
+                uplink.let_in(self.bridge.wanted(devices, n).as_deref());
+            }
+        }
     }
 
     /// Tells the guests of the link: that of an uplink that their frames may leave by.
@@ -208,6 +227,7 @@ impl<N: Nic<Token = Held>> Backend for Net<N> {
             }
             self.bridge.set_rules(port, device.policy);
             self.bridge.exits.attach(port, device.policy, device.uplink);
+            self.changed = true;
         }
     }
 
@@ -215,6 +235,7 @@ impl<N: Nic<Token = Held>> Backend for Net<N> {
         self.bridge.switch.forget_port(port);
         self.bridge.set_rules(port, None);
         self.bridge.exits.detach(port);
+        self.changed = true;
     }
 
     fn activated(&mut self, port: usize, device: &mut Device, resumed: bool) {
@@ -258,6 +279,9 @@ impl<N: Nic<Token = Held>> Backend for Net<N> {
     }
 
     fn poll(&mut self, devices: &mut Devices, now: u64) -> u32 {
+        if core::mem::take(&mut self.changed) {
+            self.tell_nics(devices);
+        }
         let Self { bridge, uplinks, .. } = self;
         bridge.switch.age(now);
         let (mut moved, mut looked) = (0, false);

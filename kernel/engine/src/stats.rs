@@ -192,6 +192,10 @@ counters! {
         nic_rx_length_errors,
         /// Frames that it handed over and the driver could make nothing of.
         nic_rx_malformed,
+        /// Frames that its filters left out.
+        nic_rx_filtered,
+        /// 1: it lets in unicasts for everybody. 0: for its guests.
+        nic_promiscuous,
         /// Times it was reset to get it going again.
         nic_recoveries,
     }

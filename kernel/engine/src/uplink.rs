@@ -324,6 +324,12 @@ impl<N: Nic<Token = Held>> Uplink<N> {
         due
     }
 
+    /// Tells the NIC for whom unicasts are wanted; None: for everybody.
+    pub(crate) fn let_in(&mut self, addresses: Option<&[[u8; 6]]>) {
+        let exact = self.nic.let_in(addresses);
+        self.counters.nic_promiscuous.set((!exact).into());
+    }
+
     /// Hands each frame that has come to `sink`. How many requests were moved.
     pub(crate) fn poll(&mut self, devices: &mut Devices, mut sink: impl FnMut(&mut Devices, &Received<'_>)) -> u32 {
         self.flush();
@@ -354,6 +360,7 @@ impl<N: Nic<Token = Held>> Uplink<N> {
             (&c.nic_rx_crc_errors, s.crc_errors),
             (&c.nic_rx_length_errors, s.length_errors),
             (&c.nic_rx_malformed, s.malformed),
+            (&c.nic_rx_filtered, s.filtered),
             (&c.nic_recoveries, s.recoveries),
         ] {
             counter.set(value);

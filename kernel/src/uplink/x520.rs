@@ -3,7 +3,8 @@
 #![allow(unsafe_code, reason = "gives a device memory, its registers to a driver, and its right to master the bus")]
 
 use crate::{arch::time, firmware::Function, mem};
-use alloc::{format, string::String};
+use alloc::{format, string::String, vec::Vec};
+use config::Vlan;
 use core::ptr::{self, NonNull};
 use engine::uplink::Held;
 use nic::Nic as _;
@@ -48,11 +49,12 @@ pub fn memory() -> u64 {
     (config().memory() as u64).next_multiple_of(4096)
 }
 
-/// Takes it, and waits until it runs. `max_frame`: bytes of the longest frame of any guest, without FCS and VLAN tag.
+/// Takes it, and waits until it runs. `max_frame`: bytes of the longest frame of any guest, without FCS and VLAN tag. Tagged
+/// frames of no other VLAN than those of `vlan` are let in.
 ///
 /// # Errors
 /// It has lost its BAR, there is no memory for it, or it does not come out of reset.
-pub fn open(function: Function, max_frame: u32) -> Result<Device, String> {
+pub fn open(function: Function, max_frame: u32, vlan: &Vlan) -> Result<Device, String> {
     let mut bit = Bit(function);
     if !bit.set(false) {
         return Err("configuration space is in use".into());
@@ -74,8 +76,14 @@ pub fn open(function: Function, max_frame: u32) -> Result<Device, String> {
     let memory = unsafe { DmaBuffer::new(memory_at, memory, bytes) };
     // SAFETY: BAR 0 of a device that the driver knows, just mapped, uncached; nobody else drives it.
     let registers = unsafe { Mmio::new(registers.cast()) };
-    // Guests may have more addresses than are configured, and the switch knows which of them there are.
-    let nic = X520::new(registers, memory, config, Filter::all()).map_err(|e| format!("{e:?}"))?;
+    let vlans = match vlan {
+        // What looks like a tag is payload.
+        Vlan::Plain => None,
+        Vlan::Access(_) => Some(Vec::new()),
+        Vlan::Trunk { vlans, .. } => Some(vlans.clone()),
+    };
+    // Until the engine says who is there.
+    let nic = X520::new(registers, memory, config, Filter { vlans, ..Filter::all() }).map_err(|e| format!("{e:?}"))?;
     bring_up(nic, bit)
 }
 

@@ -171,6 +171,69 @@ fn a_queue_that_nobody_empties_does_not_hold_up_the_others() {
 }
 
 #[test]
+fn unicasts_for_others_are_left_out_and_counted_once_it_is_known_who_is_here() {
+    let mut b = Bench::with(small(), Filter::all(), x520_model::Config::default());
+    let guest = |n: u8| [2, 9, 9, 9, 9, n];
+    // What is said before it runs holds when it does.
+    assert!(b.nic.let_in(Some(&[guest(1), guest(2)])));
+    b.until_up();
+    let came = |b: &mut Bench| {
+        for to in [OWN, guest(1), guest(2), guest(3), guest(4), [1, 0, 0x5e, 1, 2, 3], [0xff; 6]] {
+            let mut f = frame(60, 1);
+            f[..6].copy_from_slice(&to);
+            b.deliver(&f);
+        }
+        b.received(0).iter().map(|f| (f[0], f[5])).collect::<Vec<_>>()
+    };
+    let (own, group, all) = ((OWN[0], OWN[5]), (1, 3), (0xff, 0xff));
+    let with = |guests: &[u8]| {
+        let guests = guests.iter().map(|n| (2, *n));
+        core::iter::once(own).chain(guests).chain([group, all]).collect::<Vec<_>>()
+    };
+    assert_eq!(came(&mut b), with(&[1, 2]));
+    for (wanted, here) in [
+        (vec![2, 3], vec![2, 3]),
+        (vec![3, 2, 2], vec![2, 3]),
+        (vec![], vec![]),
+        (vec![4, 3, 2, 1], vec![1, 2, 3, 4]),
+        (vec![1, 4], vec![1, 4]),
+    ] {
+        let wanted: Vec<_> = wanted.into_iter().map(guest).collect();
+        assert!(b.nic.let_in(Some(&wanted)));
+        assert_eq!(came(&mut b), with(&here), "{wanted:?}");
+    }
+    b.nic.restart(b.now);
+    b.until_up();
+    assert_eq!(came(&mut b), with(&[1, 4]), "a reset changes nothing");
+    b.pass(1_000_000);
+    let left_out = 2 + 2 + 2 + 4 + 2 + 2;
+    // What the device had counted before its reset was not read.
+    assert!((1..=left_out).contains(&b.nic.statistics().filtered), "{:?}", b.nic.statistics());
+    let before = b.nic.statistics();
+    came(&mut b);
+    b.pass(1_000_000);
+    let now = b.nic.statistics();
+    assert_eq!((now.filtered - before.filtered, now.received - before.received), (2, 5));
+    for (addresses, exact) in [
+        (None, false),
+        (Some(vec![guest(1)]), true),
+        (Some((0..128).map(|n| [2, 0, 0, 0, 1, n]).collect()), false),
+        (Some((0..127).map(|n| [2, 0, 0, 0, 1, n]).collect()), true),
+        (Some(vec![guest(1)]), true),
+    ] {
+        let addresses: Option<Vec<[u8; 6]>> = addresses;
+        assert_eq!(b.nic.let_in(addresses.as_deref()), exact);
+        let here = match &addresses {
+            _ if !exact => vec![1, 2, 3, 4],
+            Some(addresses) if addresses.len() == 1 => vec![1],
+            _ => vec![],
+        };
+        assert_eq!(came(&mut b), with(&here));
+    }
+    b.clean();
+}
+
+#[test]
 fn the_filter_lets_in_what_it_was_told_and_can_change() {
     let mut b = Bench::up(small());
     let to = |a: [u8; 6]| {

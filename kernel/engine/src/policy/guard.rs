@@ -56,6 +56,12 @@ impl Guard {
         self.macs.is_empty() || self.macs.contains(&source)
     }
 
+    /// Its addresses of the link layer; none: it may have any.
+    #[must_use]
+    pub fn macs(&self) -> &[Mac] {
+        &self.macs
+    }
+
     /// Whether nothing is checked.
     #[must_use]
     pub fn is_empty(&self) -> bool {

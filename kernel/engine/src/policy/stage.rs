@@ -296,6 +296,12 @@ impl Chain {
         &self.stages
     }
 
+    /// Whether somebody gets copies.
+    #[must_use]
+    pub fn mirrors(&self) -> bool {
+        self.stages.iter().any(|stage| matches!(stage.action, Action::Mirror(_)))
+    }
+
     /// Whether there is none.
     #[must_use]
     #[inline]

@@ -41,6 +41,8 @@ pub struct Wire {
     pub room: usize,
     flushes: usize,
     pub up: bool,
+    /// For whom it was told to let unicasts in, each time.
+    pub let_in: Vec<Option<Vec<[u8; 6]>>>,
     /// The tag (TCI) that it has taken out of what comes.
     pub stripped: Option<u16>,
     statistics: Statistics,
@@ -72,6 +74,10 @@ impl Nic for TestNic {
     }
     fn service(&mut self, _: u64) -> bool {
         false
+    }
+    fn let_in(&mut self, addresses: Option<&[[u8; 6]]>) -> bool {
+        self.0.borrow_mut().let_in.push(addresses.map(<[_]>::to_vec));
+        addresses.is_some()
     }
     fn receive(&mut self, _: u16, budget: u32, mut sink: impl FnMut(Received<'_>)) -> u32 {
         let frames: Vec<_> = {

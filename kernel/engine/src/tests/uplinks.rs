@@ -4,8 +4,11 @@ use super::Bench;
 use super::uplink::{End, OUTSIDE, TestNic, from_outside, with_uplinks};
 use crate::control::{Command, Reply};
 use crate::policy::Policy;
+use crate::policy::guard::Guard;
+use crate::policy::stage::{Action, Rule, Sink, Stage};
 use crate::policy::vlan::Membership;
 use crate::shared::{Features, Phase};
+use crate::switch::Mac;
 use crate::testing::{BROADCAST, Guest};
 use crate::uplink::MAX_UPLINKS;
 
@@ -218,4 +221,67 @@ fn there_are_no_more_than_there_can_be_and_a_port_forgets_its_choice() {
     free.send(&frame, &[]);
     bench.turn();
     assert_eq!(ends.iter().map(|end| sent(end).len()).collect::<Vec<_>>(), [1, 0, 0, 0]);
+}
+
+/// A guest that may send under its own address and these only.
+fn guarded(number: u8, others: &[u8], uplink: Option<u8>) -> Guest {
+    let mac = |n: &u8| Mac::new([2, 0, 0, 0, 0, *n]);
+    let fixed = others.iter().map(mac).collect();
+    let macs: Vec<Mac> = others.iter().chain([&number]).map(mac).collect();
+    let policy = Policy { guard: Guard::new(&macs, &[]).expect("there is room"), fixed, ..Policy::default() };
+    Guest::behind(number, ALL, 256, 1500, Some(Box::leak(Box::new(policy))), uplink)
+}
+
+/// For whom a NIC was last told to let unicasts in, by the last byte; None: for everybody.
+fn wanted(end: &End) -> Option<Vec<u8>> {
+    let wire = end.wire.borrow();
+    let last = wire.let_in.last().expect("it was told").as_ref();
+    assert_eq!(end.counters.nic_promiscuous.get(), u64::from(last.is_none()));
+    last.map(|addresses| {
+        let mut numbers: Vec<u8> = addresses.iter().map(|address| address[5]).collect();
+        numbers.sort_unstable();
+        numbers
+    })
+}
+
+#[test]
+fn a_nic_is_told_whose_unicasts_are_wanted_and_told_anew_when_that_changes() {
+    let guests = [guarded(1, &[41, 42], None), guarded(2, &[], Some(1)), guarded(3, &[43], Some(0))];
+    let (mut bench, ends) = with_uplinks([None, None]);
+    let told = |bench: &mut Bench<TestNic>| {
+        bench.turn();
+        (wanted(&ends[0]), wanted(&ends[1]))
+    };
+    assert_eq!(told(&mut bench), (Some(vec![]), Some(vec![])));
+    attach(&mut bench, &[&guests[0], &guests[1], &guests[2]]);
+    assert_eq!(told(&mut bench), (Some(vec![1, 3, 41, 42, 43]), Some(vec![2])));
+    let times = ends[0].wire.borrow().let_in.len();
+    (0..100).for_each(|_| drop(told(&mut bench)));
+    assert_eq!(ends[0].wire.borrow().let_in.len(), times, "told once");
+
+    let open = plain(4, None);
+    assert_eq!(bench.attach(3, &open), Reply::Attached);
+    assert_eq!(told(&mut bench), (None, Some(vec![2])), "it may send under any address");
+    assert!(matches!(bench.command(Command::Detach { port: 3 }), Reply::Detached(_)));
+    assert!(matches!(bench.command(Command::Detach { port: 0 }), Reply::Detached(_)));
+    assert_eq!(told(&mut bench), (Some(vec![3, 43]), Some(vec![2])));
+}
+
+#[test]
+fn everything_is_let_in_where_it_is_watched_or_where_there_are_too_many_addresses() {
+    let mut watched = Policy::default();
+    watched.enter.push(Stage::new(Rule::default(), Action::Mirror(Sink::Port(0)))).expect("there is room");
+    let (mut bench, ends) = with_uplinks([Some(watched), None]);
+    let a = guarded(1, &[], None);
+    assert_eq!(bench.attach(0, &a), Reply::Attached);
+    bench.turn();
+    assert_eq!((wanted(&ends[0]), wanted(&ends[1])), (None, Some(vec![])));
+    for number in 0..9u8 {
+        let others: Vec<u8> = (0..15).map(|n| 20 + number * 15 + n).collect();
+        let guest = guarded(2 + number, &others, Some(1));
+        assert_eq!(bench.attach(usize::from(number) + 1, &guest), Reply::Attached);
+        bench.turn();
+        let known = 16 * (usize::from(number) + 1);
+        assert_eq!(wanted(&ends[1]).map(|all| all.len()), (known <= 127).then_some(known));
+    }
 }
