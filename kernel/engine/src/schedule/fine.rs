@@ -35,6 +35,9 @@ pub struct Limits {
     pub stuck: u64,
 }
 
+/// Bytes of a portion, at most: what 32 frames of 1,500 have, so that a frame of 64 KiB is a portion too, and nobody
+/// who waits has to wait for four of them.
+const PORTION_BYTES: u64 = 64 << 10;
 /// Queues glanced at after a portion: all of them are in turn, however many they are.
 const GLANCES: usize = 8;
 /// Quanta that a queue may owe. The least portion may be many quanta where requests are slow, as in an emulator, and a
@@ -312,10 +315,13 @@ impl<const N: usize> Fine<N> {
         }
     }
 
-    /// Requests of the next portion of a visit: the least, or twice as many while nobody else is known to have work.
-    fn portion(&self, id: u16) -> u32 {
+    /// The next portion of a visit of which so much is left: the least number of requests, or twice as many while nobody
+    /// else is known to have work.
+    fn portion(&self, id: u16, left: Portion) -> Portion {
         let others = self.active - u16::from(self.entries.get(usize::from(id)).is_some_and(|entry| entry.active));
-        if others == 0 && !self.somebody_waits { self.limits.least.saturating_mul(2) } else { self.limits.least }
+        let alone = others == 0 && !self.somebody_waits;
+        let requests = if alone { self.limits.least.saturating_mul(2) } else { self.limits.least };
+        Portion { requests: requests.min(left.requests), bytes: PORTION_BYTES.min(left.bytes) }
     }
 
     /// Glances at some waiting queues. One that is stuck is put first in `work`.
@@ -397,7 +403,7 @@ impl<const N: usize> Schedule for Fine<N> {
                 continue;
             }
             self.turn_left = Some(left);
-            let portion = Portion { requests: self.portion(id).min(self.limits.requests), bytes: self.limits.bytes };
+            let portion = self.portion(id, Portion { requests: self.limits.requests, bytes: self.limits.bytes });
             self.current = Some(Current { id, requests: 0, bytes: 0, portion });
             return Some(Visit { queue: QueueId(id), portion });
         }
@@ -439,8 +445,8 @@ impl<const N: usize> Schedule for Fine<N> {
             self.round_left += 1;
             return None;
         }
-        let portion =
-            Portion { requests: self.portion(id).min(limits.requests - requests), bytes: limits.bytes - bytes };
+        let left = Portion { requests: limits.requests - requests, bytes: limits.bytes - bytes };
+        let portion = self.portion(id, left);
         self.current = Some(Current { id, requests, bytes, portion });
         Some(portion)
     }

@@ -5,6 +5,9 @@ use crate::schedule::{Glance, MAX_WEIGHT, Portion, QueueId, Schedule, Served, Sh
 
 const LIMITS: Limits = Limits { requests: 256, bytes: 1 << 20, quantum: 24_000, least: 16, stuck: 2_000 };
 
+/// What a visit has at its beginning.
+const ALL: Portion = Portion { requests: LIMITS.requests, bytes: LIMITS.bytes };
+
 /// Ticks that a frame costs, by its size.
 const SMALL: u64 = 120;
 const LARGE: u64 = 540;
@@ -252,10 +255,18 @@ fn portions_are_twice_as_long_while_nobody_else_has_work() {
         let mut w = World::new(queues, &[]);
         w.run(100_000);
         let first = w.fine.next().map(|visit| visit.portion.requests);
-        (first, w.fine.portion(0))
+        (first, w.fine.portion(0, ALL).requests)
     };
     assert_eq!(portions(vec![stream(SMALL), quiet()]).1, 2 * LIMITS.least);
     assert_eq!(portions(vec![stream(SMALL); 2]).0, Some(LIMITS.least));
+}
+
+#[test]
+fn a_portion_has_as_many_bytes_as_32_frames_of_1500_and_no_more_than_are_left() {
+    let fine = World::new(vec![stream(LARGE)], &[]).fine;
+    let (large, rest) = (fine.portion(0, ALL), fine.portion(0, Portion { bytes: 1000, ..ALL }));
+    assert!(large.bytes >= 32 * 1500 && large.bytes <= 65_536, "{large:?}");
+    assert_eq!(rest.bytes, 1000);
 }
 
 #[test]
