@@ -14,6 +14,9 @@ pub struct Segment {
 }
 
 impl Segment {
+    /// No bytes.
+    pub const EMPTY: Self = Self { address: 0, len: 0 };
+
     /// `len` bytes at the address `address`, as the device sees it.
     ///
     /// # Safety
@@ -40,6 +43,7 @@ impl Segment {
 
     /// Whether it is of no length.
     #[must_use]
+    #[inline(always)]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -115,6 +119,22 @@ pub struct Outgoing<'a> {
     pub segments: &'a [Segment],
     /// What to do to it.
     pub offload: Offload,
+}
+
+/// Bytes that a header may have which is written where the device will read it.
+pub const HEADER_ROOM: usize = 128;
+
+/// A frame to send that is a header, written already, and one piece behind it at most.
+#[derive(Debug)]
+pub struct Single<T> {
+    /// Bytes of the header, 1 to [`HEADER_ROOM`].
+    pub header: usize,
+    /// The rest, to be read where it lies; [`Segment::EMPTY`] if the header is all.
+    pub rest: Segment,
+    /// What to do to it; None: nothing.
+    pub offload: Option<Offload>,
+    /// Names the owner of the memory behind `rest`.
+    pub token: T,
 }
 
 /// What the device found out about a frame's checksums.
@@ -280,6 +300,31 @@ pub trait Nic {
     /// # Errors
     /// It was not taken; the token comes back at once.
     fn transmit(&mut self, queue: u16, frame: &Outgoing<'_>, token: Self::Token) -> Result<(), (Refused, Self::Token)>;
+
+    /// Takes a frame for each of `items`, in order, to be sent at the next [`Nic::flush`], as long as there is room. `write`
+    /// makes it: it puts the frame's header into the room that it is lent, and nobody can change that any more. If it gives
+    /// None, that is the end.
+    ///
+    /// How many were taken, and the next one if it was refused: its token comes back at once. If there are fewer and nothing
+    /// was refused, [`Nic::transmit`] says why.
+    fn transmit_all<I>(
+        &mut self,
+        queue: u16,
+        items: &[I],
+        mut write: impl FnMut(&I, &mut [u8; HEADER_ROOM]) -> Option<Single<Self::Token>>,
+    ) -> (usize, Option<(Refused, Self::Token)>) {
+        let mut room = [0; HEADER_ROOM];
+        for (taken, item) in items.iter().enumerate() {
+            let Some(Single { header, rest, offload, token }) = write(item, &mut room) else { return (taken, None) };
+            let Some(header) = room.get(..header) else { return (taken, Some((Refused::Header, token))) };
+            let segments: &[_] = if rest.is_empty() { &[] } else { &[rest] };
+            let frame = Outgoing { header, segments, offload: offload.unwrap_or_default() };
+            if let Err(refused) = self.transmit(queue, &frame, token) {
+                return (taken, Some(refused));
+            }
+        }
+        (items.len(), None)
+    }
 
     /// Shows the device what was taken.
     fn flush(&mut self, queue: u16);

@@ -9,7 +9,7 @@ use crate::bits::Links;
 use crate::bring_up::{Failure, State};
 use crate::dma::{DESCRIPTOR_BYTES, DmaBuffer, Ring};
 use crate::filter::{self, Filter};
-use crate::nic::{Limits, Link, Nic, Outcome, Outgoing, Received, Refused, Statistics};
+use crate::nic::{HEADER_ROOM, Limits, Link, Nic, Outcome, Outgoing, Received, Refused, Single, Statistics};
 use crate::offload::MAX_HEADER;
 use crate::pools;
 use crate::receive::{BUFFER_BYTES, ReceiveQueue};
@@ -366,12 +366,22 @@ impl<R: Registers, T> Nic for X520<R, T> {
         queue.poll(&self.bus, budget, sink)
     }
 
-    #[inline(always)]
     fn transmit(&mut self, queue: u16, frame: &Outgoing<'_>, token: T) -> Result<(), (Refused, T)> {
         match self.transmit.get_mut(usize::from(queue)) {
             Some(queue) => queue.add(frame, token, self.config.max_frame),
             None => Err((Refused::Queue, token)),
         }
+    }
+
+    #[inline(always)]
+    fn transmit_all<I>(
+        &mut self,
+        queue: u16,
+        items: &[I],
+        write: impl FnMut(&I, &mut [u8; HEADER_ROOM]) -> Option<Single<T>>,
+    ) -> (usize, Option<(Refused, T)>) {
+        let Some(queue) = self.transmit.get_mut(usize::from(queue)) else { return (0, None) };
+        queue.add_all(items, self.config.max_frame, write)
     }
 
     #[inline(always)]

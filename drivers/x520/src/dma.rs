@@ -18,7 +18,7 @@ pub struct DmaBuffer {
 unsafe impl Send for DmaBuffer {}
 
 impl DmaBuffer {
-    /// `len` bytes that the CPU sees at `host` and the device at address `bus`.
+    /// `len` bytes, initialized, that the CPU sees at `host` and the device at address `bus`.
     ///
     /// # Safety
     /// Nobody else uses these bytes until the device can DMA no more: neither while the value lives nor after, unless
@@ -110,6 +110,18 @@ impl<const SLOT: usize> Ring<SLOT> {
         (at & self.mask) / STEP
     }
 
+    /// The offset of the descriptor at a position.
+    #[inline(always)]
+    pub(crate) fn offset(&self, at: u32) -> u32 {
+        at & self.mask
+    }
+
+    /// Bytes of all descriptors.
+    #[inline(always)]
+    pub(crate) fn bytes(&self) -> u32 {
+        self.mask + STEP
+    }
+
     /// What there is to reach, for a loop to keep.
     #[inline(always)]
     pub(crate) fn view(&self) -> View<'_, SLOT> {
@@ -122,6 +134,12 @@ impl<const SLOT: usize> Ring<SLOT> {
         }
     }
 
+    /// The same, for a loop that does not pass the end.
+    #[inline(always)]
+    pub(crate) fn row(&self) -> Row<'_, SLOT> {
+        Row(self.view())
+    }
+
     /// Copies `from` to the start of a slot and gives the slot's address for the device.
     pub(crate) fn store(&mut self, at: u32, from: &[u8]) -> u64 {
         assert!(from.len() <= SLOT);
@@ -129,16 +147,6 @@ impl<const SLOT: usize> Ring<SLOT> {
         // SAFETY: within the slot, as just checked; nobody else writes there, and `from` cannot overlap it, as no reference to
         // a slot is out while the ring is borrowed mutably.
         unsafe { view.slot(at).as_ptr().copy_from_nonoverlapping(from.as_ptr(), from.len()) };
-        view.slot_bus(at)
-    }
-
-    /// As `store`, for a header of the usual length.
-    #[inline(always)]
-    pub(crate) fn store_header(&mut self, at: u32, from: Header<'_>) -> u64 {
-        const { assert!(SLOT >= 2 * HALF) };
-        let view = self.view();
-        // SAFETY: within the slot, as just checked; else as in `store`.
-        unsafe { from.copy(view.slot(at).as_ptr()) };
         view.slot_bus(at)
     }
 
@@ -213,6 +221,16 @@ impl<'a, const SLOT: usize> View<'a, SLOT> {
         self.bus + self.offset(at) as u64
     }
 
+    /// All of a slot, to be written.
+    ///
+    /// # Safety
+    /// Neither the device nor anybody else uses the slot while the result lives.
+    #[inline(always)]
+    pub(crate) unsafe fn slot_mut(&self, at: u32) -> &'a mut [u8; SLOT] {
+        // SAFETY: a slot; the caller answers for the rest.
+        unsafe { self.slot(at).cast().as_mut() }
+    }
+
     /// The first `len` bytes of a slot. None: it has not so many.
     ///
     /// # Safety
@@ -224,45 +242,37 @@ impl<'a, const SLOT: usize> View<'a, SLOT> {
     }
 }
 
-/// A frame's header of the usual length, 33 to 64 bytes: a call of the general routine would cost more than two moves of 32,
-/// which overlap.
+/// A ring as a loop has it that stays between two of its ends, where nothing has to be masked: offsets are in bytes, of
+/// descriptors.
 #[derive(Clone, Copy)]
-pub(crate) struct Header<'a>(&'a [u8]);
+pub(crate) struct Row<'a, const SLOT: usize>(View<'a, SLOT>);
 
-type Half = [u64; 4];
-const HALF: usize = size_of::<Half>();
-
-impl<'a> Header<'a> {
-    #[inline(always)]
-    pub(crate) fn new(bytes: &'a [u8]) -> Option<Self> {
-        (HALF + 1..=2 * HALF).contains(&bytes.len()).then_some(Self(bytes))
-    }
-
-    #[inline(always)]
-    pub(crate) fn len(&self) -> u32 {
-        self.0.len() as u32
-    }
-
-    pub(crate) fn bytes(&self) -> &'a [u8] {
-        self.0
-    }
-
-    /// Bytes 12 to 19, little endian: what says which headers there are.
-    #[inline(always)]
-    pub(crate) fn telling(&self) -> u64 {
-        // SAFETY: a header has more bytes.
-        unsafe { self.0.as_ptr().add(12).cast::<u64>().read_unaligned() }
-    }
-
+impl<'a, const SLOT: usize> Row<'a, SLOT> {
+    /// Writes both words of a descriptor. The device looks only once the tail has moved past them.
+    ///
     /// # Safety
-    /// `to` takes 64 bytes, which are not those of the header.
+    /// `offset` is a descriptor's.
     #[inline(always)]
-    unsafe fn copy(self, to: *mut u8) {
-        let (start, rest) = (self.0.as_ptr(), self.0.len() - HALF);
-        // SAFETY: both halves lie within the header, which has 33 to 64 bytes; the caller answers for `to`.
-        unsafe {
-            to.cast::<Half>().write_unaligned(start.cast::<Half>().read_unaligned());
-            to.add(rest).cast::<Half>().write_unaligned(start.add(rest).cast::<Half>().read_unaligned());
-        }
+    pub(crate) unsafe fn write(&self, offset: usize, words: [u64; 2]) {
+        // SAFETY: within the ring's buffer, as the caller says; else as in `View::words`.
+        let slot = unsafe { self.0.descriptors.byte_add(offset).as_ref() };
+        slot[0].store(words[0], Ordering::Relaxed);
+        slot[1].store(words[1], Ordering::Relaxed);
+    }
+
+    /// The slot of a descriptor.
+    ///
+    /// # Safety
+    /// `offset` is a descriptor's; neither the device nor anybody else uses the slot while the result lives.
+    #[inline(always)]
+    pub(crate) unsafe fn slot(&self, offset: usize) -> &'a mut [u8; SLOT] {
+        // SAFETY: within the slots; the caller answers for the rest.
+        unsafe { self.0.slots.add(offset * (SLOT / DESCRIPTOR_BYTES)).cast().as_mut() }
+    }
+
+    /// Address for the device of a slot of this ring.
+    #[inline(always)]
+    pub(crate) fn bus(&self, slot: &[u8; SLOT]) -> u64 {
+        (slot.as_ptr().addr() as u64).wrapping_add(self.0.bus.wrapping_sub(self.0.slots.addr().get() as u64))
     }
 }

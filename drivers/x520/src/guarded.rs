@@ -13,7 +13,7 @@
 
 use crate::bring_up::{Failure, Status};
 use crate::device::X520;
-use crate::nic::{Limits, Link, Nic, Outcome, Outgoing, Received, Refused, Statistics};
+use crate::nic::{HEADER_ROOM, Limits, Link, Nic, Outcome, Outgoing, Received, Refused, Single, Statistics};
 use crate::registers::Registers;
 
 /// The bus master enable bit of a function's command register (PCI 3.0, 6.2.2).
@@ -120,6 +120,16 @@ impl<R: Registers, T, B: BusMaster> Nic for Guarded<R, T, B> {
     #[inline(always)]
     fn transmit(&mut self, queue: u16, frame: &Outgoing<'_>, token: T) -> Result<(), (Refused, T)> {
         self.nic.transmit(queue, frame, token)
+    }
+
+    #[inline(always)]
+    fn transmit_all<I>(
+        &mut self,
+        queue: u16,
+        items: &[I],
+        write: impl FnMut(&I, &mut [u8; HEADER_ROOM]) -> Option<Single<T>>,
+    ) -> (usize, Option<(Refused, T)>) {
+        self.nic.transmit_all(queue, items, write)
     }
 
     #[inline(always)]

@@ -5,11 +5,10 @@
 //! IPv4 checksum of 0, so the copy is changed.
 
 use crate::descriptor::{ContextHigh, ContextLow, TYPE_CONTEXT};
-use crate::dma::Header;
-use crate::nic::{Offload, PartialChecksum, Refused};
+use crate::nic::{HEADER_ROOM, Offload, PartialChecksum, Refused};
 
 /// Bytes of a header that is copied, at most: Ethernet, VLAN, IPv6 and the longest TCP header are 122.
-pub(crate) const MAX_HEADER: usize = 128;
+pub(crate) const MAX_HEADER: usize = HEADER_ROOM;
 
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
@@ -76,17 +75,21 @@ impl Layout {
     }
 }
 
-/// The context of a frame that wants a checksum, if its headers are the usual ones: IPv4 without options, or IPv6 with none,
-/// behind no tag. The same as `checksum_context` finds, in a tenth of the time.
+/// The context of a frame of `total` bytes that wants a checksum, and a tag perhaps, and no more, if its headers are the usual
+/// ones: IPv4 without options, or IPv6 with none, behind no tag. The same as `checksum_context` finds, in a tenth of the time.
 #[inline(always)]
-pub(crate) fn usual_context(header: Header<'_>, checksum: PartialChecksum, vlan: Option<u16>) -> Option<[u64; 2]> {
+pub(crate) fn usual_context(header: &[u8; MAX_HEADER], offload: &Offload, total: u32) -> Option<[u64; 2]> {
+    let (Some(checksum), None) = (offload.checksum, offload.mss) else { return None };
+    if checksum.end() > total {
+        return None;
+    }
     const fn low(iplen: u16) -> u64 {
         ContextLow::new().with_maclen(14).with_iplen(iplen).into_bits()
     }
     // Ethernet type, and version and length of the IP header, little endian.
-    const V4: u64 = 0x45_0008;
-    const V6: u64 = 0x60_dd86;
-    let telling = header.telling();
+    const V4: u32 = 0x45_0008;
+    const V6: u32 = 0x60_dd86;
+    let telling = u32::from_le_bytes([header[12], header[13], header[14], header[15]]);
     let (low, high) = match checksum.start {
         34 if telling & 0xff_ffff == V4 => (const { low(20) }, const { CONTEXT.with_ipv4(true) }),
         54 if telling & 0xf0_ffff == V6 => (const { low(40) }, CONTEXT),
@@ -97,7 +100,7 @@ pub(crate) fn usual_context(header: Header<'_>, checksum: PartialChecksum, vlan:
         UDP_CHECKSUM => const { ContextHigh::new().with_l4t(L4T_UDP).into_bits() },
         _ => return None,
     };
-    Some([low + (u64::from(vlan.unwrap_or(0)) << 16), high.into_bits() + l4t])
+    Some([low + (u64::from(offload.vlan.unwrap_or(0)) << 16), high.into_bits() + l4t])
 }
 
 /// The context of a frame that wants a checksum, and where its headers are. None: the header does not bear it out.
@@ -192,7 +195,6 @@ fn sum(addresses: &[u8]) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::{ContextHigh, ContextLow, Plan, checksum_context, plan, usual_context};
-    use crate::dma::Header;
     use crate::nic::{Offload, PartialChecksum, Refused};
 
     fn tcp4(vlan: bool) -> ([u8; 64], u16) {
@@ -223,14 +225,14 @@ mod tests {
         for (kind, first) in
             [([8, 0], 0x45), ([8, 0], 0x46), ([0x86, 0xdd], 0x6f), ([0x86, 0xdd], 0x45), ([8, 6], 0x45)]
         {
-            let mut h = [0xff; 60];
+            let mut h = [0xff; 128];
             h[12..14].copy_from_slice(&kind);
             h[14] = first;
             for (start, offset) in [(34, 16), (34, 6), (38, 16), (54, 16), (54, 6), (54, 7), (58, 6), (35, 16)] {
                 for vlan in [None, Some(0), Some(0xffff)] {
                     let checksum = PartialChecksum { start, offset };
-                    let header = Header::new(&h).unwrap();
-                    if let Some(context) = usual_context(header, checksum, vlan) {
+                    let offload = Offload { checksum: Some(checksum), mss: None, vlan };
+                    if let Some(context) = usual_context(&h, &offload, 100) {
                         quick += 1;
                         assert_eq!(Some(context), checksum_context(&h, checksum, vlan).map(|(context, _)| context));
                     }

@@ -53,18 +53,40 @@ impl<T> Tokens<T> {
         self.newest = self.newest.wrapping_add(1);
     }
 
+    /// Places in a row for the next ones, `most` of them, or up to the end. The caller knows of how many the tokens are out.
+    #[inline(always)]
+    pub(crate) fn vacant(&mut self, most: u32) -> &mut [MaybeUninit<T>] {
+        let at = (self.newest & self.mask) as usize;
+        let row = &mut self.places[at..];
+        let most = row.len().min(most as usize);
+        &mut row[..most]
+    }
+
+    /// Adds those that were written to the first `count` places of [`Tokens::vacant`].
+    ///
+    /// # Safety
+    /// They were, and held no tokens before.
+    #[inline(always)]
+    pub(crate) unsafe fn advance(&mut self, count: u32) {
+        debug_assert!((self.len() + count) as usize <= self.places.len());
+        self.newest = self.newest.wrapping_add(count);
+    }
+
     /// Takes those with numbers before `end` out, in order. How many.
     #[inline(always)]
     pub(crate) fn take_until(&mut self, end: u32, mut done: impl FnMut(T)) -> u32 {
         let count = end.wrapping_sub(self.oldest);
         assert!(count <= self.len(), "only what is there");
-        let mut number = self.oldest;
+        let first = (self.oldest & self.mask) as usize;
         // Before any is out: who is called may not see it twice, whatever he does.
         self.oldest = end;
-        while number != end {
-            // SAFETY: it was initialized, as its number was within; that it is no longer, `oldest` says already.
-            done(unsafe { self.place(number).assume_init_read() });
-            number = number.wrapping_add(1);
+        let (start, row) = self.places.split_at(first);
+        let before = row.len().min(count as usize);
+        for places in [&row[..before], &start[..count as usize - before]] {
+            for place in places {
+                // SAFETY: it was initialized, as its number was within; that it is no longer, `oldest` says already.
+                done(unsafe { place.assume_init_read() });
+            }
         }
         count
     }
@@ -89,8 +111,17 @@ mod tests {
         tokens.newest = tokens.oldest;
         let (mut next, mut out) = (0, Vec::new());
         while next < 95 {
-            for _ in 0..5 {
-                // SAFETY: three were left at most.
+            let row = tokens.vacant(3);
+            assert!((1..=3).contains(&row.len()));
+            let count = row.len();
+            for place in row {
+                place.write(all[next].clone());
+                next += 1;
+            }
+            // SAFETY: these were written, and three were left at most.
+            unsafe { tokens.advance(count as u32) };
+            for _ in count..5 {
+                // SAFETY: there are seven at most.
                 unsafe { tokens.push(all[next].clone()) };
                 next += 1;
             }

@@ -10,9 +10,9 @@ use alloc::boxed::Box;
 use alloc::vec;
 
 use crate::descriptor::{ContextHigh, TYPE_DATA, TransmitData};
-use crate::dma::{Header, Ring, STEP};
-use crate::nic::{Offload, Outcome, Outgoing, PartialChecksum, Refused, Segment};
-use crate::offload::{MAX_HEADER, checksum_context, plan, usual_context};
+use crate::dma::{Ring, STEP};
+use crate::nic::{Outcome, Outgoing, Refused, Segment, Single};
+use crate::offload::{MAX_HEADER, plan, usual_context};
 use crate::registers::{Bus, Registers, TDT};
 use crate::tokens::Tokens;
 
@@ -20,6 +20,8 @@ use crate::tokens::Tokens;
 pub(crate) const MAX_SEGMENTS: usize = 36;
 /// Bytes of the shortest frame that the device pads (7.2.1.2).
 const MIN_FRAME: u32 = 17;
+/// Descriptors of a frame of a header and a segment: a context may come before.
+const MOST: u32 = 3;
 
 /// What every data descriptor says.
 const DATA: u64 = TransmitData::new().with_dtyp(TYPE_DATA).with_dext(true).with_ifcs(true).into_bits();
@@ -40,6 +42,16 @@ struct Batch {
     end: u32,
     /// The frame behind it.
     frames: u32,
+}
+
+/// Why a row of frames has ended.
+enum End<T> {
+    /// There is no more room in the row, or no item.
+    Row,
+    /// There is no frame.
+    Stop,
+    /// This one was not taken.
+    Other(Single<T>),
 }
 
 pub(crate) struct TransmitQueue<T> {
@@ -138,38 +150,12 @@ impl<T> TransmitQueue<T> {
         last.dd().then_some(batch)
     }
 
-    #[inline(always)]
-    pub(crate) fn add(&mut self, frame: &Outgoing<'_>, token: T, max_frame: u32) -> Result<(), (Refused, T)> {
-        // The common shape is written on the spot if nothing is wrong with it. All else takes the long way.
-        if let [segment] = frame.segments
-            && self.has_room(3)
-            && let Some(header) = Header::new(frame.header)
-        {
-            let total = header.len() + u32::from(segment.len());
-            if !segment.is_empty() && total <= max_frame {
-                if frame.offload.is_none() {
-                    self.write_pair(header, segment, DATA, total);
-                    // SAFETY: there is a place: the ring had descriptors for it, and no frame has none.
-                    unsafe { self.tokens.push(token) };
-                    return Ok(());
-                }
-                if let Some(options) = self.checksum(header, &frame.offload, total) {
-                    self.write_pair(header, segment, options, total);
-                    // SAFETY: as above.
-                    unsafe { self.tokens.push(token) };
-                    return Ok(());
-                }
-            }
-        }
-        self.add_any(frame, token, max_frame)
-    }
-
-    /// As `add`, for any frame.
+    /// Takes any frame.
     #[inline(never)]
-    fn add_any(&mut self, frame: &Outgoing<'_>, token: T, max_frame: u32) -> Result<(), (Refused, T)> {
+    pub(crate) fn add(&mut self, frame: &Outgoing<'_>, token: T, max_frame: u32) -> Result<(), (Refused, T)> {
         match self.closed.map_or_else(|| self.write_any(frame, max_frame), Err) {
             Ok(()) => {
-                // SAFETY: as in `add`.
+                // SAFETY: there is a place: the ring had descriptors for it, and no frame has none.
                 unsafe { self.tokens.push(token) };
                 Ok(())
             }
@@ -177,34 +163,130 @@ impl<T> TransmitQueue<T> {
         }
     }
 
-    /// What the descriptors say of a frame of `total` bytes that wants a checksum, and a tag perhaps, and no more. None: not
-    /// without a closer look.
+    /// Takes frames of a header and one piece at most, which `write` makes of `items`, as long as there is room. How many, and
+    /// the next if it was refused.
     #[inline(always)]
-    fn checksum(&mut self, header: Header<'_>, offload: &Offload, total: u32) -> Option<u64> {
-        let (Some(checksum), None) = (offload.checksum, offload.mss) else { return None };
-        if checksum.end() > total {
-            return None;
+    pub(crate) fn add_all<I>(
+        &mut self,
+        items: &[I],
+        max_frame: u32,
+        mut write: impl FnMut(&I, &mut [u8; MAX_HEADER]) -> Option<Single<T>>,
+    ) -> (usize, Option<(Refused, T)>) {
+        let mut done = 0;
+        while self.has_room(MOST) && done < items.len() {
+            let mut plain = false;
+            let begin = self.ring.offset(self.next);
+            let room = self.limit.wrapping_sub(self.next).min(self.ring.bytes() - begin) / (2 * STEP);
+            if room > 0 {
+                let (taken, end) = self.add_row(room, &items[done..], max_frame, &mut write);
+                done += taken;
+                let other = match end {
+                    End::Row => continue,
+                    End::Stop => break,
+                    End::Other(frame) => frame,
+                };
+                plain = other.offload.is_none();
+                if let Err(refused) = self.add_other(other, max_frame) {
+                    return (done, Some(refused));
+                }
+                done += 1;
+            }
+            // Of the next ones something is asked too, as a rule; or the next one's descriptors are not in a row.
+            while !plain && self.has_room(MOST) {
+                let Some(item) = items.get(done) else { break };
+                // SAFETY: the device was not shown this descriptor: its slot is the driver's alone.
+                let slot = unsafe { self.ring.view().slot_mut(self.next) };
+                let Some(other) = write(item, slot) else { return (done, None) };
+                plain = other.offload.is_none();
+                if let Err(refused) = self.add_other(other, max_frame) {
+                    return (done, Some(refused));
+                }
+                done += 1;
+            }
         }
-        let vlan = offload.vlan;
-        let context = match usual_context(header, checksum, vlan) {
-            Some(context) => context,
-            None => unusual_context(header, checksum, vlan)?,
-        };
-        let options = DATA | CHECKSUM | self.context(context) << IDX;
-        Some(if vlan.is_some() { options | TAG } else { options })
+        (done, None)
     }
 
-    /// Writes the descriptors of a header and a segment.
+    /// As `add_all`, for up to `room` frames of which nothing is asked, and whose descriptors, and tokens, are in a row. How
+    /// many were taken, and what comes then.
     #[inline(always)]
-    fn write_pair(&mut self, header: Header<'_>, segment: &Segment, options: u64, total: u32) {
-        let first = self.next;
-        let len = u64::from(header.len());
-        let address = self.ring.store_header(first, header);
+    fn add_row<I>(
+        &mut self,
+        room: u32,
+        items: &[I],
+        max_frame: u32,
+        write: &mut impl FnMut(&I, &mut [u8; MAX_HEADER]) -> Option<Single<T>>,
+    ) -> (usize, End<T>) {
+        let Self { ring, tokens, next: position, .. } = self;
+        let row = ring.row();
+        let begin = ring.offset(*position) as usize;
+        let mut at = begin;
+        let mut end = End::Row;
+        for (item, place) in items.iter().zip(tokens.vacant(room)) {
+            // SAFETY: the offset of a descriptor that the device was not shown: its slot is the driver's alone.
+            let slot = unsafe { row.slot(at) };
+            let bus = row.bus(slot);
+            let Some(frame) = write(item, slot) else {
+                end = End::Stop;
+                break;
+            };
+            let (header, rest) = (frame.header as u32, u32::from(frame.rest.len()));
+            let good = (MIN_FRAME..=MAX_HEADER as u32).contains(&header);
+            // Of a rest of 0 bytes, one less is too many.
+            if frame.offload.is_some() || !good || rest.wrapping_sub(1) >= max_frame.saturating_sub(header) {
+                end = End::Other(frame);
+                break;
+            }
+            // They have no bits in common: a sum takes fewer instructions.
+            let first = (u64::from(rest + header) << PAYLEN) + u64::from(header) + DATA;
+            // SAFETY: two descriptors for each place.
+            unsafe {
+                row.write(at, [bus, first]);
+                row.write(at + STEP as usize, [frame.rest.address(), u64::from(rest) + DATA + END]);
+            }
+            at += 2 * STEP as usize;
+            place.write(frame.token);
+        }
+        let written = (at - begin) as u32;
+        *position = position.wrapping_add(written);
+        let taken = written / (2 * STEP);
+        // SAFETY: for each pair of descriptors a place was written.
+        unsafe { tokens.advance(taken) };
+        (taken as usize, end)
+    }
+
+    /// Takes any frame. Its header is in the slot of the next descriptor, and there is room.
+    #[inline(always)]
+    fn add_other(&mut self, frame: Single<T>, max_frame: u32) -> Result<(), (Refused, T)> {
+        let (header, rest) = (frame.header, frame.rest);
+        let total = header as u32 + u32::from(rest.len());
+        // SAFETY: as in `add_all`.
+        let slot = unsafe { self.ring.view().slot_mut(self.next) };
+        let bus = self.ring.view().slot_bus(self.next);
+        let good = (MIN_FRAME as usize..=MAX_HEADER).contains(&header) && total <= max_frame;
+        let options = match &frame.offload {
+            _ if !good => None,
+            None => Some(DATA),
+            Some(offload) => usual_context(slot, offload, total).map(|context| {
+                let tag = if offload.vlan.is_some() { TAG } else { 0 };
+                DATA + CHECKSUM + (self.context(context) << IDX) + tag
+            }),
+        };
+        let Some(options) = options else { return self.add_odd(frame, max_frame) };
         let view = self.ring.view();
-        // They have no bits in common: a sum takes fewer instructions.
-        view.write(first, [address, (u64::from(total) << PAYLEN) + len + options]);
-        view.write(first.wrapping_add(STEP), [segment.address(), u64::from(segment.len()) + (options & EACH | END)]);
-        self.next = first.wrapping_add(2 * STEP);
+        let first = (u64::from(total) << PAYLEN) + header as u64 + options;
+        if rest.is_empty() {
+            view.write(self.next, [bus, first + END]);
+            self.next = self.next.wrapping_add(STEP);
+        } else {
+            view.write(self.next, [bus, first]);
+            let last = u64::from(rest.len()) + (options & EACH) + END;
+            view.write(self.next.wrapping_add(STEP), [rest.address(), last]);
+            self.next = self.next.wrapping_add(2 * STEP);
+        }
+        // SAFETY: as in `add`.
+        unsafe { self.tokens.push(frame.token) };
+        Ok(())
     }
 
     /// The slot of a context. If the device does not know it, it is written to the ring first, and `next` moves: the frame
@@ -221,6 +303,18 @@ impl<T> TransmitQueue<T> {
         self.ring.view().write(self.next, [words[0], high.into_bits()]);
         self.next = self.next.wrapping_add(STEP);
         slot.into()
+    }
+
+    /// Takes a frame that needs a closer look. Its header is in the slot of the next descriptor.
+    #[cold]
+    #[inline(never)]
+    fn add_odd(&mut self, frame: Single<T>, max_frame: u32) -> Result<(), (Refused, T)> {
+        let Single { header, rest, offload, token } = frame;
+        // SAFETY: as in `add_all`.
+        let copy = *unsafe { self.ring.view().slot_mut(self.next) };
+        let Some(header) = copy.get(..header) else { return Err((Refused::Header, token)) };
+        let segments: &[_] = if rest.is_empty() { &[] } else { &[rest] };
+        self.add(&Outgoing { header, segments, offload: offload.unwrap_or_default() }, token, max_frame)
     }
 
     /// Writes any frame.
@@ -315,10 +409,4 @@ impl<T> TransmitQueue<T> {
         self.draining = false;
         self.update_limit();
     }
-}
-
-/// As `usual_context`, for all others.
-#[inline(never)]
-fn unusual_context(header: Header<'_>, checksum: PartialChecksum, vlan: Option<u16>) -> Option<[u64; 2]> {
-    checksum_context(header.bytes(), checksum, vlan).map(|(context, _)| context)
 }

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use x520::nic::{Nic, Offload, Outcome, Outgoing, PartialChecksum, Segment};
+use x520::nic::{Nic, Offload, Outcome, Outgoing, PartialChecksum, Segment, Single};
 use x520::{Filter, Status, Steered, Steering, X520};
 use x520_model::memory::Access;
 use x520_model::{Diagnostic, Faults};
@@ -33,6 +33,7 @@ enum Step {
         len: usize,
         mss: Option<u16>,
         vlan: Option<u16>,
+        together: bool,
     },
     Flush(u16),
     Reclaim(u16),
@@ -76,7 +77,7 @@ fn step(input: &mut Input<'_>) -> Option<Step> {
             let mss = (bits & 4 != 0).then(|| input.within(1, 2600) as u16);
             let vlan = (bits & 8 != 0).then(|| input.within(0, 3) as u16);
             let (v4, tcp, len) = (bits & 1 != 0, bits & 2 != 0, input.within(1, 9000) as usize);
-            Step::Offload { queue, v4, tcp, len, mss, vlan }
+            Step::Offload { queue, v4, tcp, len, mss, vlan, together: bits & 16 != 0 }
         }
         8..12 => Step::Flush(queue(input)),
         12..16 => Step::Reclaim(queue(input)),
@@ -141,13 +142,43 @@ impl Books {
     }
 
     fn send_offload(&mut self, step: &Step) {
-        let Step::Offload { queue, v4, tcp, len, mss, vlan } = *step else { return };
+        let Step::Offload { queue, v4, tcp, len, mss, vlan, together } = *step else { return };
         let start = if v4 { 34 } else { 54 };
         let header = usize::from(start) + if tcp { 20 } else { 8 };
         let bytes = packet(v4, tcp, (1, 2), &vec![7; len], true);
         let segments = vec![self.b.payload(&bytes[header..])];
         let checksum = Some(PartialChecksum { start, offset: if tcp { 16 } else { 6 } });
-        self.hand_over(queue, &bytes[..header], segments, Offload { checksum, mss, vlan });
+        let offload = Offload { checksum, mss, vlan };
+        if together {
+            let second = vec![self.b.payload(&bytes[header..])];
+            let all = [(segments, Some(offload)), (Vec::new(), None), (second, Some(offload))];
+            return self.hand_over_all(queue, &bytes[..header], all.into());
+        }
+        self.hand_over(queue, &bytes[..header], segments, offload);
+    }
+
+    /// Sends frames of a header and one segment at most by one call.
+    fn hand_over_all(&mut self, queue: u16, header: &[u8], frames: Vec<(Vec<Segment>, Option<Offload>)>) {
+        let first = self.next;
+        let items: Vec<_> = frames.iter().zip(first..).collect();
+        let (taken, refused) = self.nic().transmit_all(queue, &items, |((segments, offload), token), room| {
+            let len = header.len().min(room.len());
+            room[..len].copy_from_slice(&header[..len]);
+            let rest = segments.first().copied().unwrap_or(Segment::EMPTY);
+            Some(Single { header: header.len(), rest, offload: *offload, token: *token })
+        });
+        assert!(taken + usize::from(refused.is_some()) <= frames.len());
+        if let Some((_, back)) = refused {
+            assert_eq!(back, first + taken as u64, "a refused frame's token comes back at once");
+        }
+        self.next += taken as u64;
+        for (i, (segments, _)) in frames.into_iter().enumerate() {
+            if i < taken {
+                self.out[usize::from(queue)].push_back((first + i as u64, segments));
+            } else {
+                self.release(&segments);
+            }
+        }
     }
 
     fn hand_over(&mut self, queue: u16, header: &[u8], segments: Vec<Segment>, offload: Offload) {
@@ -211,6 +242,12 @@ impl Books {
 
     fn take(&mut self, step: &Step) {
         match step {
+            Step::Send { queue, header, pieces, count } if pieces.len() < 2 && count % 4 != 0 => {
+                let bytes = frame((*header).max(14), 1);
+                let segments = |b: &mut Bench| pieces.iter().map(|n| b.payload(&vec![7; usize::from(*n)])).collect();
+                let frames = (0..*count).map(|_| (segments(&mut self.b), None)).collect();
+                self.hand_over_all(*queue, &bytes[..*header], frames);
+            }
             Step::Send { queue, header, pieces, count } => {
                 (0..*count).for_each(|_| self.send(*queue, *header, pieces));
             }

@@ -10,7 +10,7 @@ use std::hint::black_box;
 use std::rc::Rc;
 
 use x520::dma::DmaBuffer;
-use x520::nic::{Checked, Link, Nic, Offload, Outgoing, PartialChecksum, Segment};
+use x520::nic::{Checked, Link, Nic, Offload, Outgoing, PartialChecksum, Segment, Single};
 use x520::registers::Registers;
 use x520::{Config, Filter, Status, X520};
 use x520_model::Model;
@@ -22,18 +22,23 @@ use crate::bench::packet;
 type Run = fn(u32, u32);
 
 /// The cases by name.
-pub const CASES: [(&str, Run); 4] = [
+pub const CASES: [(&str, Run); 5] = [
     ("receive", receive),
-    ("transmit", |batch, rounds| transmit(batch, rounds, |_| Offload::default())),
+    ("transmit", |batch, rounds| transmit((batch, rounds), false, |_| Offload::default(), |_| None)),
+    ("transmit-alone", |batch, rounds| transmit((batch, rounds), true, |_| Offload::default(), |_| None)),
     // A context that the device knows, and one that it does not: three tags do not fit into two slots.
-    ("transmit-checksum", |batch, rounds| transmit(batch, rounds, |_| checksum(None))),
-    ("transmit-context", |batch, rounds| transmit(batch, rounds, |i| checksum(Some((i % 3) as u16)))),
+    ("transmit-checksum", |batch, rounds| transmit((batch, rounds), false, |_| checksum(None), |asked| Some(*asked))),
+    ("transmit-context", |batch, rounds| {
+        transmit((batch, rounds), false, |i| checksum(Some((i % 3) as u16)), |asked| Some(*asked))
+    }),
 ];
 
 /// Descriptors of either ring.
 const RING: u32 = 512;
 /// Ethernet, IPv4 and TCP.
 const HEADER: usize = 54;
+/// Names each frame.
+const TOKEN: u64 = 0x1234_5678;
 /// The rest of the longest frame.
 const PAYLOAD: usize = 1460;
 
@@ -148,32 +153,47 @@ fn receive(batch: u32, rounds: u32) {
     device.done();
 }
 
-/// Batches of frames sent, and the batch before reclaimed.
-fn transmit(batch: u32, rounds: u32, offload: impl Fn(u32) -> Offload) {
+/// Batches of frames sent, and the batch before reclaimed. Each is a header, which is copied, and a segment, as the engine
+/// sends it: `alone` by the call for one frame, and otherwise by that for many.
+fn transmit(
+    (batch, rounds): (u32, u32),
+    alone: bool,
+    asked: impl Fn(u32) -> Offload,
+    offload: impl Fn(&Offload) -> Option<Offload>,
+) {
     let (device, mut driver) = bring_up();
     let whole = packet(true, true, (1, 2), &[7; PAYLOAD], true);
-    let (header, payload) = whole.split_at(HEADER);
+    let (header, payload) = whole.split_first_chunk::<HEADER>().expect("longer");
     let block = device.memory.granted(PAYLOAD, 64);
     device.memory.fill(block.bus, payload);
     // SAFETY: memory of the device's, which stays.
-    let segments = [unsafe { Segment::new(block.bus, PAYLOAD as u16) }];
-    let header = black_box(header);
-    let frames: Vec<_> =
-        (0..batch + 2).map(|i| Outgoing { header, segments: &segments, offload: offload(i) }).collect();
-    let mut back = 0;
+    let rest = unsafe { Segment::new(block.bus, PAYLOAD as u16) };
+    let frames: Vec<_> = (0..batch + 2).map(|i| (black_box(header), rest, asked(i))).collect();
     for round in 0..rounds {
+        let mut back = 0;
         // A batch of one has not the same offload each time.
         let start = (round % 3) as usize;
         let frames = &frames[start..start + batch as usize];
         device.measure(batch, || {
-            driver.reclaim(0, |token, _| back += token);
-            for frame in frames {
-                if driver.transmit(0, frame, 1).is_err() {
-                    panic!("the ring is full");
+            let mut came = 0;
+            driver.reclaim(0, |token, _| came = mix(came, token));
+            back = came;
+            if alone {
+                for (header, rest, asked) in frames {
+                    let offload = offload(asked).unwrap_or_default();
+                    let frame = Outgoing { header: &header[..], segments: &[*rest], offload };
+                    assert!(driver.transmit(0, &frame, TOKEN).is_ok(), "there is room");
                 }
+            } else {
+                let (taken, refused) = driver.transmit_all(0, frames, |(header, rest, asked), room| {
+                    *room.first_chunk_mut()? = **header;
+                    Some(Single { header: HEADER, rest: *rest, offload: offload(asked), token: TOKEN })
+                });
+                assert!(taken == frames.len() && refused.is_none(), "there is room");
             }
             driver.flush(0);
         });
+        assert_eq!(back, mixed(if round == 0 { 0 } else { batch }), "every token is back");
         let mut sent = 0;
         while let Some(frame) = device.model.borrow_mut().take_sent() {
             assert!(frame.ends_with(payload), "a frame leaves whole");
@@ -181,9 +201,18 @@ fn transmit(batch: u32, rounds: u32, offload: impl Fn(u32) -> Offload) {
         }
         assert_eq!(sent, batch);
     }
-    driver.reclaim(0, |token, _| back += token);
-    assert_eq!(back, u64::from(batch) * u64::from(rounds), "every token is back");
+    assert_eq!(driver.reclaim(0, |token, _| assert_eq!(token, TOKEN)), batch);
     device.done();
+}
+
+/// One number of many, which takes them one by one: several at once would be no measure of what tokens cost.
+fn mix(before: u64, token: u64) -> u64 {
+    before.rotate_left(1) ^ token
+}
+
+/// What tokens of so many frames come to.
+fn mixed(count: u32) -> u64 {
+    (0..count).fold(0, |before, _| mix(before, TOKEN))
 }
 
 fn checksum(vlan: Option<u16>) -> Offload {

@@ -1,9 +1,9 @@
 //! Transmit.
 
-use x520::nic::{Nic, Outcome, Refused, Segment};
+use x520::nic::{Nic, Offload, Outcome, PartialChecksum, Refused, Segment, Single};
 use x520_model::memory::Access;
 
-use crate::bench::{Bench, frame, small};
+use crate::bench::{Bench, frame, packet, small};
 
 #[test]
 fn a_frame_is_header_and_segments_and_its_token_comes_back_when_it_is_sent() {
@@ -165,5 +165,107 @@ fn a_segment_is_only_ever_read() {
         b.sent();
         b.reclaim();
     }
+    b.clean();
+}
+
+/// Sends frames of a header of so many bytes and a segment, or none, by one call, with tokens from `first` on.
+fn send_all(b: &mut Bench, frames: &[(Vec<u8>, usize, Option<Offload>)], first: u64) -> (usize, Option<Refused>) {
+    let rests: Vec<_> = frames
+        .iter()
+        .map(|(f, header, _)| if *header < f.len() { b.payload(&f[*header..]) } else { Segment::EMPTY })
+        .collect();
+    let items: Vec<_> = frames.iter().zip(rests).zip(first..).collect();
+    let (taken, refused) = b.nic.transmit_all(0, &items, |(((f, header, offload), rest), token), room| {
+        let len = (*header).min(room.len());
+        room[..len].copy_from_slice(&f[..len]);
+        Some(Single { header: *header, rest: *rest, offload: *offload, token: *token })
+    });
+    let refused = refused.map(|(why, token)| {
+        assert_eq!(token, first + taken as u64);
+        why
+    });
+    (taken, refused)
+}
+
+#[test]
+fn many_frames_by_one_call_leave_as_they_would_one_by_one() {
+    let mut b = Bench::up(small());
+    let checksum = |vlan| Some(Offload { checksum: Some(PartialChecksum { start: 34, offset: 16 }), mss: None, vlan });
+    let tcp = |partial| packet(true, true, (1, 2), &[7; 400], partial);
+    let (mut next, mut wrapped, mut back) = (0, 0, Vec::new());
+    for round in 0..200u64 {
+        let mut frames = Vec::new();
+        let mut whole = Vec::new();
+        for i in 0..1 + round % 23 {
+            let f = frame(200 + i as usize, round as u8);
+            match (round + i) % 7 {
+                0 => frames.push((f.clone(), f.len().min(128), None)),
+                1 => frames.push((f[..60].to_vec(), 60, None)),
+                2 => frames.push((f.clone(), 14, None)),
+                3 => frames.push((tcp(true), 54, checksum(None))),
+                4 => frames.push((packet(false, false, (1, 2), &[9; 100], false), 62, None)),
+                _ => frames.push((f.clone(), 54, None)),
+            }
+            whole.push(if (round + i) % 7 == 3 { tcp(false) } else { frames[frames.len() - 1].0.clone() });
+        }
+        assert_eq!(send_all(&mut b, &frames, next), (frames.len(), None));
+        wrapped += u32::from(b.nic.outstanding() > 0);
+        next += frames.len() as u64;
+        assert_eq!(b.sent(), whole, "round {round}");
+        back.extend(b.reclaim());
+    }
+    assert!(next > 2_000 && wrapped > 0);
+    assert_eq!(back, (0..next).map(|t| (t, Outcome::Sent)).collect::<Vec<_>>());
+    b.clean();
+}
+
+#[test]
+fn a_call_for_many_frames_takes_what_there_is_room_for() {
+    let mut b = Bench::up(small());
+    let frames: Vec<_> = (0..1000).map(|i| (frame(300, i as u8), 54, None)).collect();
+    let mut sent = 0;
+    for round in 0..10 {
+        let (taken, refused) = send_all(&mut b, &frames[sent..], sent as u64);
+        assert!(
+            refused.is_none() && (20..64).contains(&taken),
+            "{taken} of {} descriptors",
+            small().transmit_descriptors
+        );
+        assert_eq!(send_all(&mut b, &frames[sent + taken..], 0), (0, None), "full in round {round}");
+        let left = b.sent();
+        assert!(left.iter().eq(frames[sent..sent + taken].iter().map(|(f, ..)| f)));
+        assert_eq!(b.reclaim().len(), taken);
+        sent += taken;
+    }
+    b.clean();
+}
+
+#[test]
+fn of_many_frames_those_before_a_refused_one_are_taken() {
+    let mut b = Bench::up(small());
+    let good = || (frame(300, 1), 54, None);
+    let odd = Some(Offload { mss: Some(100), ..Offload::default() });
+    let cases = [
+        ((frame(1515, 1), 54, None), Refused::Length),
+        ((frame(16, 1), 16, None), Refused::Length),
+        ((frame(300, 1), 129, None), Refused::Header),
+        ((frame(300, 1), 54, odd), Refused::Offload),
+    ];
+    for (bad, why) in cases {
+        assert_eq!(send_all(&mut b, &[good(), good(), bad, good()], 5), (2, Some(why)));
+        assert_eq!(b.sent(), [good().0, good().0]);
+        assert_eq!(b.reclaim(), [(5, Outcome::Sent), (6, Outcome::Sent)]);
+    }
+    let (all, none) = (b.payload(&frame(300, 1)), |_: &u64, _: &mut _| None::<Single<u64>>);
+    assert_eq!(b.nic.transmit_all(0, &[1, 2], none), (0, None));
+    let whole = |token: &u64, _: &mut _| Some(Single { header: 0, rest: all, offload: None, token: *token });
+    assert_eq!(b.nic.transmit_all(0, &[7], whole), (1, None), "a frame without a header");
+    assert_eq!(b.sent(), [frame(300, 1)]);
+    assert_eq!(b.nic.transmit_all(9, &[7], whole), (0, None), "there is no such queue");
+    assert_eq!(b.reclaim(), [(7, Outcome::Sent)]);
+    b.model.borrow_mut().set_cable(false);
+    b.pass(1_000);
+    assert_eq!(b.nic.transmit_all(0, &[8], whole), (0, None), "there is no link");
+    assert_eq!(b.send(&frame(60, 1), &[], 9), Err(Refused::LinkDown));
     b.clean();
 }
