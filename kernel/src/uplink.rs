@@ -23,7 +23,7 @@ use engine::{
     stats::UplinkCounters,
     uplink::{Held, MAX_UPLINKS, Uplink},
 };
-use nic::{Limits, Link, Nic as _, Outcome, Outgoing, Received, Refused, Statistics};
+use nic::{HEADER_ROOM, Limits, Link, Nic as _, Outcome, Outgoing, Received, Refused, Single, Statistics};
 use spin::Once;
 
 /// The NIC behind an uplink.
@@ -211,6 +211,16 @@ impl nic::Nic for Nic {
     #[inline(always)]
     fn transmit(&mut self, queue: u16, frame: &Outgoing<'_>, token: Held) -> Result<(), (Refused, Held)> {
         of_either!(self, nic => nic.transmit(queue, frame, token))
+    }
+
+    #[inline(always)]
+    fn transmit_all<I>(
+        &mut self,
+        queue: u16,
+        items: &[I],
+        write: impl FnMut(&I, &mut [u8; HEADER_ROOM]) -> Option<Single<Held>>,
+    ) -> (usize, Option<(Refused, Held)>) {
+        of_either!(self, nic => nic.transmit_all(queue, items, write))
     }
 
     #[inline(always)]

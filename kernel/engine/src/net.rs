@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   transmit ring ─▶ stream: runs of frames of the usual form ─▶ receive ring
-//!        │                                                            ▲
+//!        │              └─ leave ──▶ uplink                            ▲
 //!        └─ else ──▶ frame, forward: any frame, one at a time ────────┤
 //!                                  │                                  │
 //!                                  └──▶ uplink ──▶ wire ──▶ arrive ───┘
@@ -20,6 +20,7 @@ mod exits;
 mod flow;
 mod forward;
 mod frame;
+mod leave;
 mod rules;
 mod software;
 pub(crate) mod status;
@@ -35,7 +36,7 @@ use crate::fault::Fault;
 use crate::offload::Can;
 pub use crate::offload::HEADER_BYTES;
 use crate::policy::Policy;
-use crate::policy::vlan::Vlan;
+use crate::policy::vlan::{Form, PLAIN, Vlan};
 use crate::queue::Request;
 use crate::schedule::{Portion, Served};
 use crate::shared::{CONFIG_BYTES, DeviceConfig, Features, MAX_QUEUE_PAIRS};
@@ -266,6 +267,14 @@ impl<N: Nic<Token = Held>> Backend for Net<N> {
             let mut served = Served::default();
             if self.by_runs {
                 served = self.bridge.stream(devices, port, queue, &left, now);
+                // Frames without a tag, and such as leave as they are.
+                if served.requests == 0
+                    && let Some(way) = self.way(port, PLAIN)
+                    && way.form != Form::Tagged
+                    && let Some(Some(uplink)) = self.uplinks.get_mut(way.uplink)
+                {
+                    served = self.bridge.leave_by_run(devices, uplink, port, queue, &left, now).unwrap_or_default();
+                }
             }
             if served.requests == 0 {
                 let Some(one) = self.serve_one(devices, port, queue, now) else { break };

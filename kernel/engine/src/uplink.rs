@@ -17,8 +17,12 @@
 
 #![allow(unsafe_code, reason = "tells the NIC where a guest's frame lies")]
 
+mod none;
+
 use memory::GuestMemory;
-use nic::{Link, Nic, Offload, Outcome, Outgoing, PartialChecksum, Received, Refused, Segment, Statistics};
+use nic::{
+    HEADER_ROOM, Link, Nic, Offload, Outcome, Outgoing, PartialChecksum, Received, Refused, Segment, Statistics,
+};
 
 use crate::backend::{Devices, MAX_PORTS};
 use crate::net::Cursor;
@@ -27,6 +31,7 @@ use crate::policy::Policy;
 use crate::policy::vlan::{Form, Vlan};
 use crate::queue::Token;
 use crate::stats::UplinkCounters;
+pub use none::NoNic;
 
 /// Uplinks of an engine at most.
 pub const MAX_UPLINKS: usize = 4;
@@ -55,6 +60,22 @@ enum Part {
     Whole(Token),
     /// A segment of the one that has this place in [`Uplink::rows`].
     Of(u8),
+}
+
+impl Held {
+    /// All of a request of a port's.
+    #[inline(always)]
+    pub(crate) const fn whole(port: usize, token: Token) -> Self {
+        Self { port, part: Part::Whole(token) }
+    }
+
+    /// The request, if it is all of one.
+    pub(crate) fn into_whole(self) -> Option<Token> {
+        match self.part {
+            Part::Whole(token) => Some(token),
+            Part::Of(_) => None,
+        }
+    }
 }
 
 /// A request that left in segments.
@@ -284,6 +305,27 @@ impl<N: Nic<Token = Held>> Uplink<N> {
         Ok(())
     }
 
+    /// Whether no rule looks at the frames that leave.
+    pub(crate) fn lets_run(&self) -> bool {
+        self.policy.is_none_or(|policy| policy.leave.is_empty())
+    }
+
+    /// Hands frames to the NIC, which `write` makes of `items` from port `port`: see [`Nic::transmit_all`]. Those that it takes it
+    /// counts as held.
+    #[inline(always)]
+    pub(crate) fn send_run<I>(
+        &mut self,
+        port: usize,
+        items: &[I],
+        write: impl FnMut(&I, &mut [u8; HEADER_ROOM]) -> Option<nic::Single<Held>>,
+    ) -> (usize, Option<Held>) {
+        let (taken, refused) = self.nic.transmit_all(0, items, write);
+        self.held[port] += taken as u32;
+        self.unflushed |= taken != 0;
+        self.counters.tx_packets.add(taken as u64);
+        (taken, refused.map(|(_, held)| held))
+    }
+
     /// Shows the NIC what it was handed.
     pub(crate) fn flush(&mut self) {
         if self.unflushed {
@@ -391,40 +433,4 @@ fn finish(
 ) -> Option<()> {
     let rest = single.rest.clone().sum(memory, single.len as usize, bounce)?;
     offload::complete(front, checksum, rest).then_some(())
-}
-
-/// No NIC: what an engine without an uplink is made with.
-#[derive(Debug)]
-pub enum NoNic {}
-
-impl Nic for NoNic {
-    type Token = Held;
-
-    fn address(&self) -> [u8; 6] {
-        match *self {}
-    }
-    fn limits(&self) -> nic::Limits {
-        match *self {}
-    }
-    fn link(&self) -> Link {
-        match *self {}
-    }
-    fn statistics(&self) -> Statistics {
-        match *self {}
-    }
-    fn service(&mut self, _: u64) -> bool {
-        match *self {}
-    }
-    fn receive(&mut self, _: u16, _: u32, _: impl FnMut(Received<'_>)) -> u32 {
-        match *self {}
-    }
-    fn transmit(&mut self, _: u16, _: &Outgoing<'_>, _: Held) -> Result<(), (Refused, Held)> {
-        match *self {}
-    }
-    fn flush(&mut self, _: u16) {
-        match *self {}
-    }
-    fn reclaim(&mut self, _: u16, _: impl FnMut(Held, Outcome)) -> u32 {
-        match *self {}
-    }
 }

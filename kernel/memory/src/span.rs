@@ -129,6 +129,13 @@ impl<'m> Piece<'m> {
         Some((first, Self { host: self.host.wrapping_add(AT), len, memory: PhantomData }))
     }
 
+    /// Where the host has its first byte: for a device that is to read it.
+    #[must_use]
+    #[inline(always)]
+    pub fn address(self) -> usize {
+        self.host.expose_provenance()
+    }
+
     /// Copies as many bytes as both have into the host's own memory. How many.
     #[inline(always)]
     pub fn read(self, copier: Copier, into: &mut [u8]) -> usize {
@@ -239,6 +246,34 @@ impl<const N: usize> First<'_, N> {
             // SAFETY: as above.
             unsafe { crate::copy::copy(bytes.as_mut_ptr(), self.host.add(AT), 8) };
             u64::from_le_bytes(bytes)
+        }
+    }
+
+    /// Copies all of it into the host's own memory, each byte read once, or twice where eight at a time do not come out even.
+    #[inline(always)]
+    pub fn read(self, into: &mut [u8; N]) {
+        const { assert!(N >= 8) };
+        let mut at = 0;
+        while at < N {
+            at = at.min(N - 8);
+            let value: u64;
+            #[cfg(not(miri))]
+            // SAFETY: as in `load_u64`.
+            unsafe {
+                core::arch::asm!("mov {}, qword ptr [{}]", out(reg) value, in(reg) self.host.add(at),
+                    options(nostack, preserves_flags, readonly));
+            }
+            #[cfg(miri)]
+            {
+                let mut bytes = [0; 8];
+                // SAFETY: as in `load_u64`.
+                unsafe { crate::copy::copy(bytes.as_mut_ptr(), self.host.add(at), 8) };
+                value = u64::from_le_bytes(bytes);
+            }
+            if let Some(eight) = into.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
+                *eight = value.to_le_bytes();
+            }
+            at += 8;
         }
     }
 

@@ -34,14 +34,14 @@ use crate::stats::{Counter, PortCounters};
 
 /// Frames in a run at most.
 pub(super) const RUN: usize = 32;
-const HEADER: u32 = HEADER_BYTES as u32;
+pub(super) const HEADER: u32 = HEADER_BYTES as u32;
 /// Bytes that a frame has at least, with its header.
 const LEAST: u32 = HEADER + ETHERNET_BYTES;
 
 /// A frame as its sender offers it: its bytes, or the first of them, and the head of its chain.
-type Offered<'d> = Marked<'d>;
+pub(super) type Offered<'d> = Marked<'d>;
 /// Set in the mark of a frame whose last bytes are in another buffer.
-const SPLIT: u32 = 1 << 16;
+pub(super) const SPLIT: u32 = 1 << 16;
 
 /// A buffer as its receiver offers it, and the head of its chain.
 type Posted<'d> = Marked<'d>;
@@ -58,22 +58,22 @@ impl Moved<'_> {
 }
 
 /// Ends of frames that lie in two buffers, in the order of the frames.
-type Tails<'d> = heapless::Vec<Piece<'d>, RUN>;
+pub(super) type Tails<'d> = heapless::Vec<Piece<'d>, RUN>;
 
 /// A look at a sender's queue, and the ends of its frames.
-struct Sending<'r, 'd> {
-    tx: &'r mut Run<'d>,
-    look: &'r Look<'d>,
-    tails: &'r mut Tails<'d>,
+pub(super) struct Sending<'r, 'd> {
+    pub tx: &'r mut Run<'d>,
+    pub look: &'r Look<'d>,
+    pub tails: &'r mut Tails<'d>,
     /// Bytes of the longest frame.
-    max: u32,
+    pub max: u32,
 }
 
 impl<'d> Sending<'_, 'd> {
     /// Request `i`, if it is a frame of the usual form; its addresses, and the bytes of its chain.
     #[cold]
     #[inline(never)]
-    fn frame(&mut self, i: usize) -> Option<(Offered<'d>, Addresses, u32)> {
+    pub(super) fn frame(&mut self, i: usize) -> Option<(Offered<'d>, Addresses, u32)> {
         let first = self.tx.first::<true>(self.look, i)?;
         let head = u32::from(first.head);
         let (header, body, mark, bytes) = if first.is_readable() {

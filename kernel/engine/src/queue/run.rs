@@ -6,9 +6,10 @@
 //! fault.
 
 use memory::GuestMemory;
+use memory::copy::Copier;
 use memory::span::{Piece, Row, Slots, Span};
 
-use super::Queue;
+use super::{Queue, Token};
 use crate::chain::{INDIRECT, NEXT, WRITE};
 
 /// The requests of one queue from the next one on.
@@ -84,6 +85,11 @@ impl<'d> Run<'d> {
     #[inline(always)]
     pub(crate) fn new(queue: &'d mut Queue, memory: &'d GuestMemory, dirty: &'d mut u16) -> Self {
         Self { queue, memory, dirty }
+    }
+
+    /// The copy routine for the buffers.
+    pub(crate) fn copier(&self) -> Copier {
+        self.memory.copier()
     }
 
     /// How many requests there are. None if the driver's index breaks a rule.
@@ -173,5 +179,31 @@ impl<'d> Run<'d> {
         // The used ring is in the guest's memory: it was found there by `look`.
         let _ = queue.keep_event_ahead(memory);
         *dirty |= 1 << queue.index;
+    }
+
+    /// Takes the next request, whose chain begins at `head`, to be completed later. None if that one is out already.
+    #[inline(always)]
+    pub(crate) fn hold(&mut self, head: u16) -> Option<Token> {
+        let queue = &mut *self.queue;
+        if queue.holds(head) {
+            return None;
+        }
+        queue.set_held(head, true);
+        queue.in_flight += 1;
+        let position = queue.next_avail;
+        queue.next_avail = position.wrapping_add(1);
+        Some(Token { queue: queue.index, generation: queue.generation, head, position })
+    }
+
+    /// Gives back the request that was taken last.
+    pub(crate) fn rewind(&mut self, token: Token) {
+        self.queue.rewind(token);
+    }
+
+    /// Ends a run whose requests were taken one by one.
+    #[inline(always)]
+    pub(crate) fn finish_held(self) {
+        // As in `finish`.
+        let _ = self.queue.keep_event_ahead(self.memory);
     }
 }
