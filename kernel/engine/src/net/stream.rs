@@ -33,7 +33,7 @@ use crate::schedule::{Portion, Served};
 use crate::stats::{Counter, PortCounters};
 
 /// Frames in a run at most.
-pub(super) const RUN: usize = 32;
+pub(super) const RUN: usize = 64;
 pub(super) const HEADER: u32 = HEADER_BYTES as u32;
 /// Bytes that a frame has at least, with its header.
 const LEAST: u32 = HEADER + ETHERNET_BYTES;

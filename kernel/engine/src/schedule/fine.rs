@@ -35,9 +35,9 @@ pub struct Limits {
     pub stuck: u64,
 }
 
-/// Bytes of a portion, at most: what 32 frames of 1,500 have, so that a frame of 64 KiB is a portion too, and nobody
-/// who waits has to wait for four of them.
-const PORTION_BYTES: u64 = 64 << 10;
+/// Bytes of a portion, at most: what 64 frames of 1,500 have. Of frames of 64 KiB two are a portion, and nobody who waits has
+/// to wait for more of them.
+const PORTION_BYTES: u64 = 96 << 10;
 /// Queues glanced at after a portion: all of them are in turn, however many they are.
 const GLANCES: usize = 8;
 /// Quanta that a queue may owe. The least portion may be many quanta where requests are slow, as in an emulator, and a
@@ -315,12 +315,12 @@ impl<const N: usize> Fine<N> {
         }
     }
 
-    /// The next portion of a visit of which so much is left: the least number of requests, or twice as many while nobody
+    /// The next portion of a visit of which so much is left: the least number of requests, or four times as many while nobody
     /// else is known to have work.
     fn portion(&self, id: u16, left: Portion) -> Portion {
         let others = self.active - u16::from(self.entries.get(usize::from(id)).is_some_and(|entry| entry.active));
         let alone = others == 0 && !self.somebody_waits;
-        let requests = if alone { self.limits.least.saturating_mul(2) } else { self.limits.least };
+        let requests = if alone { self.limits.least.saturating_mul(4) } else { self.limits.least };
         Portion { requests: requests.min(left.requests), bytes: PORTION_BYTES.min(left.bytes) }
     }
 

@@ -250,22 +250,22 @@ fn a_visit_ends_at_each_of_its_limits() {
 }
 
 #[test]
-fn portions_are_twice_as_long_while_nobody_else_has_work() {
+fn portions_are_four_times_as_long_while_nobody_else_has_work() {
     let portions = |queues: Vec<Queue>| {
         let mut w = World::new(queues, &[]);
         w.run(100_000);
         let first = w.fine.next().map(|visit| visit.portion.requests);
         (first, w.fine.portion(0, ALL).requests)
     };
-    assert_eq!(portions(vec![stream(SMALL), quiet()]).1, 2 * LIMITS.least);
+    assert_eq!(portions(vec![stream(SMALL), quiet()]).1, 4 * LIMITS.least);
     assert_eq!(portions(vec![stream(SMALL); 2]).0, Some(LIMITS.least));
 }
 
 #[test]
-fn a_portion_has_as_many_bytes_as_32_frames_of_1500_and_no_more_than_are_left() {
+fn a_portion_has_as_many_bytes_as_64_frames_of_1500_and_no_more_than_are_left() {
     let fine = World::new(vec![stream(LARGE)], &[]).fine;
     let (large, rest) = (fine.portion(0, ALL), fine.portion(0, Portion { bytes: 1000, ..ALL }));
-    assert!(large.bytes >= 32 * 1500 && large.bytes <= 65_536, "{large:?}");
+    assert!(large.bytes >= 64 * 1500 && large.bytes < 128 << 10, "{large:?}");
     assert_eq!(rest.bytes, 1000);
 }
 
@@ -312,7 +312,9 @@ fn a_thousand_queues_that_have_left_cost_no_visit_and_a_thousand_idle_ones_one_v
     }
     (w.visits, w.now) = (0, 0);
     w.run(100_000);
-    assert_eq!(w.visits, 100_000_u64.div_ceil(24_000 / SMALL), "full visits to the one that is busy, and no other");
+    // The first goes on to the end of a portion, and what it took too much is missing from a later one.
+    let full = 100_000_u64.div_ceil(24_000 / SMALL);
+    assert!((full..=full + 1).contains(&w.visits), "full visits to the one that is busy, and no other: {}", w.visits);
 }
 
 #[test]
