@@ -71,8 +71,12 @@ impl Launch for Emulator {
         vhost::start(self, name, guests)
     }
 
-    fn launch_testpmd(&mut self, name: &str) -> Result<(scenarios::vhost::Vhost, scenarios::vhost::Testpmd)> {
-        vhost::testpmd(self, name)
+    fn launch_testpmd(
+        &mut self,
+        name: &str,
+        packed: bool,
+    ) -> Result<(scenarios::vhost::Vhost, scenarios::vhost::Testpmd)> {
+        vhost::testpmd(self, name, packed)
     }
 
     fn launch_linux(&mut self, name: &str, setups: &[scenarios::linux::Setup]) -> Result<Vec<scenarios::linux::Linux>> {

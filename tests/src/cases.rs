@@ -14,6 +14,7 @@ pub mod policies;
 pub mod probe;
 pub mod queues;
 pub mod requests;
+pub mod rings;
 pub mod uplink;
 pub mod uplink_faults;
 pub mod uplink_virtio;

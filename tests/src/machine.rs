@@ -152,9 +152,9 @@ pub trait Launch {
     /// Starts `sidecore-vhost` and a machine of plain Linux at each of its ports. `name` names the folder of their logs.
     fn launch_vhost(&mut self, name: &str, guests: &[linux::Setup]) -> Result<(Vhost, Vec<Linux<()>>)>;
 
-    /// Starts `sidecore-vhost` and DPDK's testpmd with a virtio-user port at each of its two. `name` names the folder of
-    /// their logs.
-    fn launch_testpmd(&mut self, name: &str) -> Result<(Vhost, Testpmd)>;
+    /// Starts `sidecore-vhost` and DPDK's testpmd with a virtio-user port at each of its two, on packed rings or split ones.
+    /// `name` names the folder of their logs.
+    fn launch_testpmd(&mut self, name: &str, packed: bool) -> Result<(Vhost, Testpmd)>;
 }
 
 /// A server, and the machine at the other end of its wire.

@@ -78,9 +78,9 @@ impl Context<'_> {
         Ok((vhost, machines))
     }
 
-    /// Starts `sidecore-vhost` with DPDK's testpmd at its two ports.
-    pub fn launch_testpmd(&mut self, name: &str) -> Result<(Vhost, Testpmd)> {
-        self.launch.launch_testpmd(name)
+    /// Starts `sidecore-vhost` with DPDK's testpmd at its two ports, on packed rings or split ones.
+    pub fn launch_testpmd(&mut self, name: &str, packed: bool) -> Result<(Vhost, Testpmd)> {
+        self.launch.launch_testpmd(name, packed)
     }
 
     /// How often something is done: as often as on QEMU, or less often where Bochs would need too long for that.
@@ -112,6 +112,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(cases::policies::list());
     list.extend(cases::requests::list());
     list.extend(cases::queues::list());
+    list.extend(cases::rings::list());
     list.extend(cases::uplink_virtio::list());
     list.extend(cases::uplink::list());
     list.extend(cases::uplink_faults::list());
@@ -148,7 +149,7 @@ mod tests {
         fn launch_vhost(&mut self, _: &str, _: &[linux::Setup]) -> Result<(Vhost, Vec<Linux<()>>)> {
             bail!("nothing to start")
         }
-        fn launch_testpmd(&mut self, _: &str) -> Result<(Vhost, Testpmd)> {
+        fn launch_testpmd(&mut self, _: &str, _: bool) -> Result<(Vhost, Testpmd)> {
             bail!("nothing to start")
         }
         fn launch_joined(&mut self, _: &Setup, _: &linux::Setup, _: bool) -> Result<Joined> {

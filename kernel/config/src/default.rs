@@ -29,8 +29,9 @@ pub fn default_config(cores: u32, modules: &[&str]) -> (Config, String) {
 
 fn guest(name: String) -> Guest {
     let (mac, identity, rules) = (Mac::derived(&name, 0), Identity::default(), Rules::default());
-    let nets =
-        [Net { mac, port: None, mtu: DEFAULT_MTU, queues: 1, offloads: Offloads::default(), identity, rules }].into();
+    let offloads = Offloads::default();
+    let net = Net { mac, port: None, mtu: DEFAULT_MTU, queues: 1, offloads, packed: false, identity, rules };
+    let nets = [net].into();
     Guest {
         name,
         vcpus: 1,

@@ -30,7 +30,8 @@ const KEYS: [&str; 13] = [
     "cores",
     "net",
 ];
-const NET_KEYS: [&str; 8] = ["mac", "mtu", "port", "queues", "offloads", "anti_spoofing", "addresses", "static"];
+const NET_KEYS: [&str; 9] =
+    ["mac", "mtu", "port", "queues", "offloads", "packed", "anti_spoofing", "addresses", "static"];
 
 const COMPLETIONS: [(&str, Completion); 5] = [
     ("auto", Completion::Auto),
@@ -248,6 +249,7 @@ fn read_nets(
                 &[("tso", Offloads::Segmentation), ("csum", Offloads::Checksum), ("none", Offloads::None)],
             )
             .unwrap_or_default();
+        let packed = net.boolean("packed").unwrap_or(false);
         let given = net.string("mac", "a text like \"02:00:00:00:00:01\"");
         let place = given.as_ref().map_or_else(|| net.place(), |(_, place)| place.clone());
         let owner = |mac: Mac| {
@@ -264,7 +266,7 @@ fn read_nets(
                         format!("{mac} is the address of another network device, of guest `{other}`"),
                     );
                 }
-                nets.push(Net { mac, port, mtu, queues, offloads, identity, rules });
+                nets.push(Net { mac, port, mtu, queues, offloads, packed, identity, rules });
             }
             Err(expected) => net.complain_at(&place, expected),
         }

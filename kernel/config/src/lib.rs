@@ -184,6 +184,8 @@ pub struct Net {
     pub queues: u16,
     /// What the guest may leave to others.
     pub offloads: Offloads,
+    /// Packed rings are offered.
+    pub packed: bool,
     /// Who it is.
     pub identity: Identity,
     /// What its frames may do.

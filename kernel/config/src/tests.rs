@@ -157,6 +157,7 @@ fn further_mistakes_are_explained_as_well() {
         ("net = 3", "write [[guest.net]]"),
         ("[guest.net]\nmac = '02:00:00:00:00:01'", "write [[guest.net]]"),
         ("[[guest.net]]\nqueues = 5", "1 to 4"),
+        ("[[guest.net]]\npacked = 1", "true or false"),
         ("[[guest.net]]\noffloads = 'tsu'", "must be one of \"tso\", \"csum\", \"none\"; did you mean \"tso\"?"),
         ("[[guest.net]]\nport = 'up'", "no [[port]] has this name; there is none"),
         ("[[guest.net]]\nport = 1", "the name of a [[port]], not of type integer"),

@@ -1,6 +1,7 @@
 //! What `cargo mk bench switch` counts: frames from one guest to another, all in one function that the counter can be
-//! told to count in. Usage: `forward BYTES [rules]`. With `rules` both ports have a VLAN and may send from their own addresses
-//! only, MAC and IP, and a stage lets the sender's frames through that go to some UDP ports, and counts them.
+//! told to count in. Usage: `forward BYTES [rules] [packed]`. With `rules` both ports have a VLAN and may send from their own addresses
+//! only, MAC and IP, and a stage lets the sender's frames through that go to some UDP ports, and counts them. With `packed` all
+//! rings are packed.
 
 use engine::control::{Attachment, Command, Control, Reply};
 use engine::engine::Engine;
@@ -14,7 +15,7 @@ use engine::requests::Requests;
 use engine::schedule::{Chosen, Fine, Limits, Share};
 use engine::shared::{Features, Shared};
 use engine::switch::Mac;
-use engine::testing::{Guest, Recorder};
+use engine::testing::{Guest, Recorder, SPLIT};
 
 type Switch = Engine<Net, Chosen, &'static Recorder>;
 
@@ -67,15 +68,17 @@ fn make_udp(frame: &mut [u8], n: u16) {
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
-    let bytes: usize = arguments.next().and_then(|b| b.parse().ok()).expect("usage: forward BYTES [rules]");
-    let has_rules = arguments.next().is_some_and(|word| word == "rules");
+    let bytes: usize = arguments.next().and_then(|b| b.parse().ok()).expect("usage: forward BYTES [rules] [packed]");
+    let words: Vec<_> = arguments.collect();
+    let has_rules = words.iter().any(|word| word == "rules");
+    let features = if words.iter().any(|word| word == "packed") { Features::all() } else { SPLIT };
     let policy = |number| has_rules.then(|| rules(number));
     let control: &Control = Box::leak(Box::default());
     let interrupts: &Recorder = Box::leak(Box::default());
     let limits = Limits { requests: 256, bytes: 256 << 10, quantum: 1 << 40, least: 16, stuck: 1 << 40 };
     let net = Net::new(1, 1 << 40);
     let mut engine = Box::new(Engine::new(control, net, Chosen::Fine(Fine::new(limits)), interrupts));
-    let guest = |number| Guest::with_rules(number, Features::all(), 256, 1500, policy(number));
+    let guest = |number| Guest::with_rules(number, features, 256, 1500, policy(number));
     let (mut a, mut b) = (guest(1), guest(2));
     attach(&mut engine, 0, &a);
     attach(&mut engine, 1, &b);

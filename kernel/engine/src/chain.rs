@@ -1,4 +1,4 @@
-//! Descriptors and descriptor chains (virtio 1.3 2.7.5): the walk from a head to a checked list of buffers in the
+//! Descriptors and descriptor chains (virtio 1.3 2.7.5, 2.8.5 to 2.8.7): the walk from a head to a checked list of buffers in the
 //! host's own memory.
 //!
 //! Each descriptor is read once, in two 64-bit loads, and checked in that copy; what the guest writes there afterwards
@@ -16,10 +16,13 @@ pub(crate) const NEXT: u16 = 1;
 pub(crate) const WRITE: u16 = 2;
 pub(crate) const INDIRECT: u16 = 4;
 
-struct Descriptor {
-    addr: u64,
-    len: u32,
-    flags: u16,
+/// A descriptor as it was read.
+#[derive(Clone, Copy)]
+pub(crate) struct Descriptor {
+    pub addr: u64,
+    pub len: u32,
+    pub flags: u16,
+    /// The next one's number.
     next: u16,
 }
 
@@ -29,6 +32,19 @@ impl Descriptor {
         let addr = memory.read_u64(at).map_err(|_| outside)?;
         let rest = memory.read_u64(at.wrapping_add(8)).map_err(|_| outside)?;
         Ok(Self { addr, len: rest as u32, flags: (rest >> 32) as u16, next: (rest >> 48) as u16 })
+    }
+
+    /// The same of a packed ring, with its id (2.8.13).
+    fn read_packed(memory: &GuestMemory, table: u64, index: u32, outside: Fault) -> Result<(Self, u16), Fault> {
+        let at = table.wrapping_add(u64::from(index) * DESCRIPTOR_BYTES);
+        let addr = memory.read_u64(at).map_err(|_| outside)?;
+        let rest = memory.read_u64(at.wrapping_add(8)).map_err(|_| outside)?;
+        Ok(Self::of_packed(addr, rest))
+    }
+
+    /// A descriptor of a packed ring, of its two halves; and its id.
+    pub(crate) const fn of_packed(addr: u64, rest: u64) -> (Self, u16) {
+        (Self { addr, len: rest as u32, flags: (rest >> 48) as u16, next: 0 }, (rest >> 32) as u16)
     }
 }
 
@@ -108,62 +124,33 @@ pub(crate) struct Table {
     pub indirect: bool,
 }
 
-/// Walks the chain at `head` and appends its buffers to `segments`.
-pub(crate) fn walk(memory: &GuestMemory, table: &Table, head: u16, segments: &mut Segments) -> Result<Chain, Fault> {
-    let first = segments.0.len();
-    let mut chain = Chain { first, writable: first, end: first, readable_bytes: 0, writable_bytes: 0 };
-    match follow(memory, table, head, segments, &mut chain) {
-        Ok(()) => Ok(chain),
-        Err(fault) => {
-            segments.0.truncate(first);
-            Err(fault)
-        }
-    }
+/// A list of buffers as it grows, and what it may still come to.
+struct Walk<'w> {
+    memory: &'w GuestMemory,
+    segments: &'w mut Segments,
+    chain: Chain,
+    /// Descriptors that may follow: a chain has no more than the queue, those of an indirect table included. So a walk
+    /// ends even if the guest links descriptors into a loop.
+    left: u16,
+    total: u32,
 }
 
-fn follow(
-    memory: &GuestMemory,
-    table: &Table,
-    head: u16,
-    segments: &mut Segments,
-    chain: &mut Chain,
-) -> Result<(), Fault> {
-    let (mut base, mut entries, mut in_table, mut outside) =
-        (table.desc, u32::from(table.size), false, Fault::RingAddress);
-    let mut index = u32::from(head);
-    // A chain has no more descriptors than the queue, those of an indirect table included; so the walk ends even if
-    // the guest links it into a loop.
-    let mut left = table.size;
-    let mut total = 0u32;
-    loop {
-        if index >= entries {
-            return Err(Fault::Next);
-        }
-        let d = Descriptor::read(memory, base, index, outside)?;
-        if d.flags & INDIRECT != 0 {
-            if !table.indirect {
-                return Err(Fault::IndirectNotNegotiated);
-            }
-            if in_table {
-                return Err(Fault::IndirectNested);
-            }
-            if d.flags & NEXT != 0 {
-                return Err(Fault::IndirectNext);
-            }
-            if d.len == 0 || !u64::from(d.len).is_multiple_of(DESCRIPTOR_BYTES) {
-                return Err(Fault::IndirectLength);
-            }
-            memory.translate(d.addr, u64::from(d.len)).map_err(|_| Fault::IndirectTable)?;
-            (base, entries, in_table, outside) = (d.addr, d.len / DESCRIPTOR_BYTES as u32, true, Fault::IndirectTable);
-            index = 0;
-            continue;
-        }
-        left = left.checked_sub(1).ok_or(Fault::ChainTooLong)?;
+impl<'w> Walk<'w> {
+    fn new(memory: &'w GuestMemory, table: &Table, segments: &'w mut Segments) -> Self {
+        let first = segments.0.len();
+        let chain = Chain { first, writable: first, end: first, readable_bytes: 0, writable_bytes: 0 };
+        Self { memory, segments, chain, left: table.size, total: 0 }
+    }
+
+    /// Takes a descriptor's buffer.
+    fn buffer(&mut self, d: &Descriptor) -> Result<(), Fault> {
+        self.left = self.left.checked_sub(1).ok_or(Fault::ChainTooLong)?;
         if d.len == 0 {
             return Err(Fault::ZeroLength);
         }
-        total = total.checked_add(d.len).ok_or(Fault::LengthWraps)?;
-        memory.translate(d.addr, u64::from(d.len)).map_err(|_| Fault::Buffer)?;
+        self.total = self.total.checked_add(d.len).ok_or(Fault::LengthWraps)?;
+        self.memory.translate(d.addr, u64::from(d.len)).map_err(|_| Fault::Buffer)?;
+        let chain = &mut self.chain;
         if d.flags & WRITE != 0 {
             chain.writable_bytes += d.len;
         } else if chain.writable_bytes != 0 {
@@ -173,11 +160,121 @@ fn follow(
             chain.writable += 1;
         }
         // Room was checked before the walk; a full list would be our own mistake, and costs the guest its device only.
-        segments.0.push(Segment { gpa: d.addr, len: d.len }).map_err(|_| Fault::ChainTooLong)?;
+        self.segments.0.push(Segment { gpa: d.addr, len: d.len }).map_err(|_| Fault::ChainTooLong)?;
         chain.end += 1;
+        Ok(())
+    }
+
+    /// The indirect table that a descriptor of the ring names: how many descriptors are in it.
+    fn table(&self, d: &Descriptor, table: &Table) -> Result<u32, Fault> {
+        if !table.indirect {
+            return Err(Fault::IndirectNotNegotiated);
+        }
+        if d.flags & NEXT != 0 {
+            return Err(Fault::IndirectNext);
+        }
+        if d.len == 0 || !u64::from(d.len).is_multiple_of(DESCRIPTOR_BYTES) {
+            return Err(Fault::IndirectLength);
+        }
+        self.memory.translate(d.addr, u64::from(d.len)).map_err(|_| Fault::IndirectTable)?;
+        Ok(d.len / DESCRIPTOR_BYTES as u32)
+    }
+
+    /// The chain, or else no trace of it.
+    fn end<T>(self, walked: Result<T, Fault>) -> Result<(Chain, T), Fault> {
+        if walked.is_err() {
+            self.segments.0.truncate(self.chain.first);
+        }
+        walked.map(|value| (self.chain, value))
+    }
+}
+
+/// Walks the chain at `head` of a split ring's table and appends its buffers to `segments`.
+pub(crate) fn walk(memory: &GuestMemory, table: &Table, head: u16, segments: &mut Segments) -> Result<Chain, Fault> {
+    let mut walk = Walk::new(memory, table, segments);
+    let walked = follow(&mut walk, table, head);
+    walk.end(walked).map(|(chain, ())| chain)
+}
+
+fn follow(walk: &mut Walk<'_>, table: &Table, head: u16) -> Result<(), Fault> {
+    let (mut base, mut entries, mut in_table, mut outside) =
+        (table.desc, u32::from(table.size), false, Fault::RingAddress);
+    let mut index = u32::from(head);
+    loop {
+        if index >= entries {
+            return Err(Fault::Next);
+        }
+        let d = Descriptor::read(walk.memory, base, index, outside)?;
+        if d.flags & INDIRECT != 0 {
+            if in_table {
+                return Err(Fault::IndirectNested);
+            }
+            entries = walk.table(&d, table)?;
+            (base, in_table, outside) = (d.addr, true, Fault::IndirectTable);
+            index = 0;
+            continue;
+        }
+        walk.buffer(&d)?;
         if d.flags & NEXT == 0 {
             return Ok(());
         }
         index = u32::from(d.next);
+    }
+}
+
+/// A chain's name and extent in a packed ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Named {
+    /// Its buffer id, which is its last descriptor's.
+    pub id: u16,
+    /// Descriptors of the ring that it takes.
+    pub descriptors: u16,
+}
+
+/// Walks the chain that begins with `first` in slot `slot` of a packed ring, and appends its buffers to `segments`. It has
+/// `most` descriptors of the ring or fewer.
+pub(crate) fn walk_packed(
+    memory: &GuestMemory,
+    table: &Table,
+    slot: u16,
+    first: (Descriptor, u16),
+    most: u16,
+    segments: &mut Segments,
+) -> Result<(Chain, Named), Fault> {
+    let mut walk = Walk::new(memory, table, segments);
+    let walked = follow_packed(&mut walk, table, slot, first, most);
+    walk.end(walked)
+}
+
+fn follow_packed(
+    walk: &mut Walk<'_>,
+    table: &Table,
+    mut slot: u16,
+    (mut d, mut id): (Descriptor, u16),
+    most: u16,
+) -> Result<Named, Fault> {
+    let mut descriptors = 1;
+    loop {
+        if d.flags & INDIRECT != 0 {
+            // All of its descriptors are the chain; NEXT has no meaning there (2.8.7).
+            for index in 0..walk.table(&d, table)? {
+                let (inner, _) = Descriptor::read_packed(walk.memory, d.addr, index, Fault::IndirectTable)?;
+                if inner.flags & INDIRECT != 0 {
+                    return Err(Fault::IndirectNested);
+                }
+                walk.buffer(&inner)?;
+            }
+        } else {
+            walk.buffer(&d)?;
+        }
+        if d.flags & NEXT == 0 {
+            return Ok(Named { id, descriptors });
+        }
+        if descriptors >= most {
+            return Err(Fault::ChainTooLong);
+        }
+        descriptors += 1;
+        slot = if slot + 1 == table.size { 0 } else { slot + 1 };
+        (d, id) = Descriptor::read_packed(walk.memory, table.desc, u32::from(slot), Fault::RingAddress)?;
     }
 }

@@ -61,6 +61,8 @@ bitflags::bitflags! {
         const EVENT_IDX = 1 << 29;
         /// Virtio 1.0 or later.
         const VERSION_1 = 1 << 32;
+        /// Queues are packed rings.
+        const RING_PACKED = 1 << 34;
     }
 }
 
@@ -103,11 +105,11 @@ pub struct DeviceConfig {
 pub struct QueueConfig {
     /// Number of descriptors.
     pub size: u16,
-    /// Guest-physical address of the descriptor table.
+    /// Guest-physical address of the descriptor table, or of the packed ring.
     pub desc: u64,
-    /// Guest-physical address of the available ring.
+    /// Guest-physical address of the available ring, or of the driver's event suppression structure.
     pub avail: u64,
-    /// Guest-physical address of the used ring.
+    /// Guest-physical address of the used ring, or of the device's event suppression structure.
     pub used: u64,
     /// MSI-X entry, or [`NO_VECTOR`].
     pub vector: u16,

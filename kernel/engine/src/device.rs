@@ -286,8 +286,7 @@ impl Device {
         self.forget();
         self.running = true;
         self.features = Features::from_bits_retain(self.shared.negotiated());
-        let configured =
-            core::array::from_fn(|i| QueueState { config: self.shared.queue(i as u16), avail: 0, used: 0 });
+        let configured = core::array::from_fn(|i| QueueState::start(self.shared.queue(i as u16), self.features));
         let set_up =
             if self.shared.accepts(self.features.bits()) { self.set_up(&configured) } else { Err(Fault::Features) };
         self.shared.counters().activations.add(1);

@@ -1,4 +1,4 @@
-//! The ways in which a driver can break the rules of a split virtqueue (virtio 1.3 ch. 2.7). Each costs the guest its
+//! The ways in which a driver can break the rules of a virtqueue (virtio 1.3 ch. 2.7, 2.8). Each costs the guest its
 //! device until it resets it (DEVICE_NEEDS_RESET), and nobody else anything.
 
 macro_rules! faults {
@@ -36,11 +36,11 @@ macro_rules! faults {
 faults! {
     /// The driver set DRIVER_OK with features that were not offered or without VERSION_1.
     Features => "features that were not offered, or no VERSION_1",
-    /// Queue size zero, not a power of two, or above what was offered (2.7, 4.1.4.3.2).
+    /// Queue size zero, above what was offered, or that of a split ring no power of two (2.7, 4.1.4.3.2).
     QueueSize => "queue size not a power of two up to the size offered",
     /// A ring that is misaligned or not in the guest's memory (2.7).
     RingAddress => "a ring that is misaligned or outside the guest's memory",
-    /// The available index moved back, or more than a queue ahead (2.7.6).
+    /// The available index moved back, or more than a queue ahead (2.7.6); or a queue is to go on from where it cannot.
     AvailIndex => "the available index moved back or more than a queue ahead",
     /// The available ring names a descriptor beyond the table.
     Head => "the available ring names a descriptor beyond the table",

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! [`shared::Shared`] is all that a device's transport and its engine have in common, atomics only. [`queue`] and
-//! [`chain`] are the device's side of a split virtqueue, the only code that reads rings; everything they hand on has
+//! [`chain`] are the device's side of a virtqueue, the only code that reads rings; everything they hand on has
 //! been copied and checked. [`device`] is a virtual device in use, whose guest loses it by breaking a rule
 //! ([`fault`]). [`backend`] is the contract with what gives requests a meaning, and [`net`] the one there is.
 //! [`engine`] turns it all. It polls a queue or waits for its [`doorbell`], as [`requests`] says; [`uplink`] is the way

@@ -12,14 +12,22 @@ use crate::msix::Interrupt;
 use crate::net;
 use crate::policy::Policy;
 use crate::shared::{Deliver, DeviceConfig, Features, QueueConfig, Shared};
+use packed::Packed;
+use split::Split;
+
+mod packed;
+mod split;
+
+/// Every feature, on split rings.
+pub const SPLIT: Features = Features::all().difference(Features::RING_PACKED);
 
 /// Where a test guest keeps its rings: one of these areas for each queue.
 pub const RING_AREA: u64 = 0x8000;
-/// Offset of the available ring in it.
+/// Offset of the available ring in it, or of the driver's event suppression structure.
 pub const AVAIL: u64 = 0x4000;
-/// Offset of the used ring in it.
+/// Offset of the used ring in it, or of the device's event suppression structure.
 pub const USED: u64 = 0x5000;
-/// Where its indirect tables are: 1 KiB for each head.
+/// Where its indirect tables are: 1 KiB for each head or id.
 pub const TABLES: u64 = 0x2_0000;
 const TABLE_BYTES: u64 = 0x400;
 /// Where its buffers are.
@@ -32,20 +40,26 @@ pub const MEMORY: usize = 0x40_0000;
 /// A buffer of a request: address, length, and whether the device writes it.
 pub type Buffer = (u64, u32, bool);
 
-/// The driver's half of a split virtqueue (virtio 1.3 2.7.13, 2.7.14).
+/// The driver's half of a virtqueue, of the form that the features say.
 pub struct DriverQueue {
-    memory: GuestMemory,
     /// Its configuration.
     pub config: QueueConfig,
-    features: Features,
-    /// Free descriptors, the next one last.
-    free: Vec<u16>,
-    /// Descriptors of each request out, by head.
-    chains: Vec<Vec<u16>>,
-    tables: u64,
-    avail: u16,
-    kicked: u16,
-    last_used: u16,
+    ring: Ring,
+}
+
+enum Ring {
+    Split(Split),
+    Packed(Packed),
+}
+
+/// Does the same with a ring of either form.
+macro_rules! either {
+    ($ring:expr, $name:ident => $what:expr) => {
+        match $ring {
+            Ring::Split($name) => $what,
+            Ring::Packed($name) => $what,
+        }
+    };
 }
 
 impl DriverQueue {
@@ -56,126 +70,73 @@ impl DriverQueue {
         let config =
             QueueConfig { size, desc: area, avail: area + AVAIL, used: area + USED, vector: index + 1, enabled: true };
         memory.zero(area, RING_AREA).expect("the test guest's memory");
-        Self {
-            memory: memory.clone(),
-            config,
-            features,
-            free: (0..size).rev().collect(),
-            chains: vec![Vec::new(); usize::from(size)],
-            tables: TABLES + u64::from(index) * 0x10_0000 / 2,
-            avail: 0,
-            kicked: 0,
-            last_used: 0,
-        }
+        let tables = TABLES + u64::from(index) * 0x10_0000 / 2;
+        let ring = if features.contains(Features::RING_PACKED) {
+            Ring::Packed(Packed::new(memory.clone(), config, features, tables))
+        } else {
+            Ring::Split(Split::new(memory.clone(), config, features, tables))
+        };
+        Self { config, ring }
     }
 
     /// Free descriptors.
     #[must_use]
     pub fn free(&self) -> usize {
-        self.free.len()
+        either!(&self.ring, ring => ring.free())
     }
 
-    /// Offers a request; its head, or None if there are too few descriptors. Several buffers go into an indirect table
-    /// if that was negotiated.
+    /// Offers a request; its head or id, or None if there are too few descriptors. Several buffers go into an indirect
+    /// table if that was negotiated.
     pub fn add(&mut self, buffers: &[Buffer]) -> Option<u16> {
-        let indirect = buffers.len() > 1 && self.features.contains(Features::INDIRECT_DESC);
-        let needed = if indirect { 1 } else { buffers.len() };
-        if self.free.len() < needed {
-            return None;
-        }
-        let used: Vec<u16> = (0..needed).filter_map(|_| self.free.pop()).collect();
-        let head = *used.first()?;
-        if indirect {
-            let table = self.tables + u64::from(head) * TABLE_BYTES;
-            let order: Vec<u16> = (0..buffers.len() as u16).collect();
-            self.write_chain(table, &order, buffers);
-            self.write_descriptor(self.config.desc, head, (table, 16 * buffers.len() as u32), 4, 0);
-        } else {
-            self.write_chain(self.config.desc, &used, buffers);
-        }
-        self.chains[usize::from(head)] = used;
-        let slot = u64::from(self.avail % self.config.size);
-        self.memory.write_u16(self.config.avail + 4 + 2 * slot, head).expect("ring");
-        self.avail = self.avail.wrapping_add(1);
-        self.memory.store_release_u16(self.config.avail + 2, self.avail).expect("ring");
-        Some(head)
+        either!(&mut self.ring, ring => ring.add(buffers))
     }
 
-    fn write_chain(&self, table: u64, order: &[u16], buffers: &[Buffer]) {
-        for (i, (&at, &(gpa, len, write))) in order.iter().zip(buffers).enumerate() {
-            let next = order.get(i + 1);
-            let flags = u16::from(next.is_some()) | u16::from(write) << 1;
-            self.write_descriptor(table, at, (gpa, len), flags, next.copied().unwrap_or(0));
+    /// Of a packed ring: where the descriptor is that is `ahead` of the next one to offer, by fewer than the ring has, and
+    /// AVAIL and USED of one that is offered there. Of a split ring: nothing.
+    #[must_use]
+    pub fn to_offer(&self, ahead: u16) -> (u64, u16) {
+        match &self.ring {
+            Ring::Split(_) => (0, 0),
+            Ring::Packed(ring) => ring.to_offer(ahead),
         }
-    }
-
-    fn write_descriptor(&self, table: u64, index: u16, (gpa, len): (u64, u32), flags: u16, next: u16) {
-        let at = table + 16 * u64::from(index);
-        self.memory.write_u64(at, gpa).expect("table");
-        self.memory.write_u32(at + 8, len).expect("table");
-        self.memory.write_u16(at + 12, flags).expect("table");
-        self.memory.write_u16(at + 14, next).expect("table");
     }
 
     /// Whether the device has to be notified of what was added since the last time this was asked.
     pub fn kick_prepare(&mut self) -> bool {
         core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
-        let (old, new) = (core::mem::replace(&mut self.kicked, self.avail), self.avail);
-        if self.features.contains(Features::EVENT_IDX) {
-            let at = self.config.used + 4 + 8 * u64::from(self.config.size);
-            let event = self.memory.read_u16(at).expect("ring");
-            new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
-        } else {
-            self.memory.read_u16(self.config.used).expect("ring") & 1 == 0
-        }
+        either!(&mut self.ring, ring => ring.kick_prepare())
     }
 
-    /// The used index as the device has published it.
+    /// How many requests the device has published as used, since the queue began.
     #[must_use]
     pub fn used_index(&self) -> u16 {
-        self.memory.load_acquire_u16(self.config.used + 2).expect("ring")
+        either!(&self.ring, ring => ring.used_index())
     }
 
     /// Whether there is a used request to take.
     #[must_use]
     pub fn has_used(&self) -> bool {
-        self.last_used != self.used_index()
+        either!(&self.ring, ring => ring.has_used())
     }
 
-    /// Takes the next used request: its head and how many bytes were written.
+    /// Takes the next used request: its head or id, and how many bytes were written.
     pub fn take_used(&mut self) -> Option<(u16, u32)> {
-        if !self.has_used() {
-            return None;
-        }
-        let at = self.config.used + 4 + 8 * u64::from(self.last_used % self.config.size);
-        let head = self.memory.read_u32(at).expect("ring");
-        let len = self.memory.read_u32(at + 4).expect("ring");
-        self.last_used = self.last_used.wrapping_add(1);
-        let chain = core::mem::take(&mut self.chains[head as usize]);
-        assert!(!chain.is_empty(), "the device used head {head}, which was not offered");
-        self.free.extend(chain.into_iter().rev());
-        Some((head as u16, len))
+        either!(&mut self.ring, ring => ring.take_used())
     }
 
     /// Asks for an interrupt at the next used request.
     pub fn enable_interrupts(&mut self) {
-        self.memory.write_u16(self.config.avail, 0).expect("ring");
-        self.write_used_event(self.last_used);
+        either!(&mut self.ring, ring => ring.enable_interrupts());
     }
 
     /// Asks for none.
     pub fn disable_interrupts(&mut self) {
-        if self.features.contains(Features::EVENT_IDX) {
-            self.write_used_event(self.last_used.wrapping_sub(1));
-        } else {
-            self.memory.write_u16(self.config.avail, 1).expect("ring");
-        }
+        either!(&mut self.ring, ring => ring.disable_interrupts());
     }
 
-    /// Asks for an interrupt when the used index passes `event`; with EVENT_IDX.
+    /// Asks for an interrupt when the used index passes `event`; with EVENT_IDX. In a packed ring it counts descriptors.
     pub fn write_used_event(&self, event: u16) {
-        let at = self.config.avail + 4 + 2 * u64::from(self.config.size);
-        self.memory.write_u16(at, event).expect("ring");
+        either!(&self.ring, ring => ring.write_used_event(event));
     }
 }
 

@@ -406,6 +406,34 @@ impl Row<'_, u16> {
     }
 }
 
+impl Row<'_, [u64; 2]> {
+    /// Reads the second half of an entry, and then the first, each once. Acquire: whoever wrote the second half had
+    /// written before it what is read afterwards.
+    #[must_use]
+    #[inline(always)]
+    pub fn get(&self, i: usize) -> Option<[u64; 2]> {
+        if i >= self.len {
+            return None;
+        }
+        let first = self.base.wrapping_add(i).cast::<u64>();
+        // SAFETY: as for entries of 16 bits; both halves are in the entry.
+        let (first, second) = unsafe { (AtomicU64::from_ptr(first), AtomicU64::from_ptr(first.add(1))) };
+        let second = second.load(Ordering::Acquire);
+        Some([first.load(Ordering::Relaxed), second])
+    }
+
+    /// Writes the second half of an entry once. No effect beyond the end.
+    #[inline(always)]
+    pub fn set_second(&self, i: usize, value: u64) {
+        if i >= self.len {
+            return;
+        }
+        let second = self.base.wrapping_add(i).cast::<u64>().wrapping_add(1);
+        // SAFETY: as for entries of 16 bits; the half is in the entry.
+        unsafe { AtomicU64::from_ptr(second) }.store(value, Ordering::Relaxed);
+    }
+}
+
 impl Row<'_, [u32; 2]> {
     /// Writes each half of an entry once. No effect beyond the end.
     #[inline(always)]
@@ -486,6 +514,11 @@ mod tests {
         m.write_u64(0x10c, 0x2_0000_0001).unwrap();
         let table = m.slots::<[u64; 2]>(0x100, 2).unwrap();
         assert_eq!((table.get(0), table.get(1), table.get(2)), (Some((0, 0, 1)), Some((2, 0, 0)), None));
+        let row = m.slots::<[u64; 2]>(0x100, 2).unwrap().row(3, 9);
+        assert_eq!((row.len(), row.get(0), row.get(1)), (1, Some([2, 0]), None));
+        (0..2).for_each(|i| row.set_second(i, 0x5555_6666_7777_8888));
+        assert_eq!((row.get(0), m.read_u64(0x118)), (Some([2, 0x5555_6666_7777_8888]), Ok(0x5555_6666_7777_8888)));
+        assert_eq!(m.read_u64(0x128), Ok(0), "beyond the end");
         let ring = m.slots::<u16>(0, 4).unwrap();
         let row = ring.row(0xfffe, 9);
         assert_eq!((row.len(), row.get(0), row.get(1), row.get(2)), (2, Some(0), Some(0xabcd), None));

@@ -498,6 +498,7 @@ impl Kept {
                 Offloads::Checksum => Features::NET_SEGMENTATION,
                 Offloads::None => Features::NET_SEGMENTATION | Features::NET_CHECKSUM,
             });
+            device.features.set(Features::RING_PACKED, n.packed);
             nics.push(Nic { port, shared: Box::leak(Box::new(Shared::new(device))), mac, rules });
         }
         let vcpus = (0..vcpus).map(|_| vcpu::Kept::take()).collect::<Result<_, _>>()?;

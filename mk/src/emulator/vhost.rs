@@ -115,7 +115,7 @@ fn guest(setup: &Setup, folder: &Path, socket: &Path, kvm: bool) -> Result<Linux
 }
 
 /// Starts the switch and testpmd with a virtio-user port at each of its two.
-pub fn testpmd(emulator: &Emulator, name: &str) -> Result<(Vhost, Testpmd)> {
+pub fn testpmd(emulator: &Emulator, name: &str, packed: bool) -> Result<(Vhost, Testpmd)> {
     fetch::ensure_peers()?;
     let folder = paths::runs().join(format!("{}-{name}", emulator.platform));
     fresh(&folder)?;
@@ -127,7 +127,8 @@ pub fn testpmd(emulator: &Emulator, name: &str) -> Result<(Vhost, Testpmd)> {
     command.args(["--no-huge", "-m", "128", "--no-shconf", "--lcores", &format!("(0,1)@({})", tools::processors()?)]);
     for (n, socket) in sockets.iter().enumerate() {
         let mac = format!("02:00:00:00:00:{:02x}", n + 1);
-        command.arg(format!("--vdev=virtio_user{n},path={},mac={mac},queue_size=1024", socket.display()));
+        let rings = format!("queue_size=1024,packed_vq={}", u8::from(packed));
+        command.arg(format!("--vdev=virtio_user{n},path={},mac={mac},{rings}", socket.display()));
     }
     command.args(["--", "-i", "--forward-mode=io", "--total-num-mbufs=16384", "--rxd=1024", "--txd=1024"]);
     command.args(["--eth-peer=0,02:00:00:00:00:02", "--eth-peer=1,02:00:00:00:00:01"]);

@@ -12,7 +12,7 @@ use engine::net::Net;
 use engine::requests::{Rates, Requests};
 use engine::schedule::{Chosen, Fine, Limits, PerDevice, Share};
 use engine::shared::{Features, QueueConfig};
-use engine::testing::{BROADCAST, BUFFERS, Guest, MEMORY, RING_AREA, Recorder, TABLES};
+use engine::testing::{BROADCAST, BUFFERS, Guest, MEMORY, RING_AREA, Recorder, SPLIT, TABLES};
 
 use crate::input::Input;
 
@@ -35,6 +35,8 @@ const HOSTILE: usize = 0;
 struct World {
     engine: Box<Engine<Net, Chosen, &'static Recorder>>,
     interrupts: &'static Recorder,
+    /// The hostile guest's rings are packed.
+    packed: bool,
     guests: [Guest; 3],
     now: u64,
     serial: u32,
@@ -44,19 +46,20 @@ struct World {
 }
 
 impl World {
-    fn new(features: Features, fine: bool) -> Self {
+    fn new(features: [Features; 3], fine: bool) -> Self {
         let control: &Control = Box::leak(Box::default());
         let interrupts: &Recorder = Box::leak(Box::default());
         let limits = Limits { requests: 64, bytes: 64 << 10, quantum: 8, least: 4, stuck: 2 };
         let schedule = if fine { Chosen::Fine(Fine::new(limits)) } else { Chosen::PerDevice(PerDevice::new(16)) };
-        let guest = |number, size| {
-            let guest = Guest::new(number, features, size, 1500);
+        let guest = |number: u8, size| {
+            let guest = Guest::new(number, features[usize::from(number) - 1], size, 1500);
             guest.memory.write(FENCE, &UNTOUCHED).expect("in its memory");
             guest
         };
         Self {
             engine: Box::new(Engine::new(control, Net::new(0x5eed, 1000), schedule, interrupts)),
             interrupts,
+            packed: features[HOSTILE].contains(Features::RING_PACKED),
             guests: [guest(1, FEW), guest(2, MANY), guest(3, MANY)],
             now: 0,
             serial: 0,
@@ -208,6 +211,24 @@ impl World {
         if transmit { guest.tx.config } else { guest.rx.config }
     }
 
+    /// Offers a descriptor of the hostile guest's by the rules of its ring, or nearly.
+    fn offer(&self, transmit: bool, number: u16) {
+        let memory = &self.guests[HOSTILE].memory;
+        let queue = self.queue(transmit);
+        if self.packed {
+            let driver = if transmit { &self.guests[HOSTILE].tx } else { &self.guests[HOSTILE].rx };
+            let (at, offered) = driver.to_offer(number % queue.size);
+            let flags = memory.read_u16(at + 14).unwrap_or(0) & 0x7f7f;
+            // Beyond the queue: in the other round.
+            let bits = if number < queue.size { offered } else { offered ^ 0x8080 };
+            let _ = memory.write_u16(at + 14, flags | bits);
+        } else {
+            let index = memory.read_u16(queue.avail + 2).unwrap_or(0);
+            let _ = memory.write_u16(queue.avail + 4 + 2 * u64::from(index % queue.size), number);
+            let _ = memory.write_u16(queue.avail + 2, index.wrapping_add(1));
+        }
+    }
+
     fn hostile(&mut self, input: &mut Input<'_>) {
         let memory = self.guests[HOSTILE].memory.clone();
         let shared = self.guests[HOSTILE].shared;
@@ -236,17 +257,20 @@ impl World {
                 let flags = u16::from(if flags < 200 { flags % 4 } else { flags % 16 });
                 let _ = memory.write_u64(at, gpa);
                 let _ = memory.write_u32(at + 8, len);
-                let _ = memory.write_u16(at + 12, flags);
-                let _ = memory.write_u16(at + 14, u16::from(next % 10));
+                if self.packed {
+                    let bits = [0, 0x80, 0x8000, 0x8080][usize::from(next % 4)];
+                    let _ = memory.write_u16(at + 12, u16::from(next / 4));
+                    let _ = memory.write_u16(at + 14, flags | bits);
+                } else {
+                    let _ = memory.write_u16(at + 12, flags);
+                    let _ = memory.write_u16(at + 14, u16::from(next % 10));
+                }
             }
             5..9 => {
                 // By the rules of the available ring, whatever the head is.
-                let queue = self.queue(input.flag());
+                let transmit = input.flag();
                 let head = u16::from(input.byte());
-                let head = if head < 240 { head % FEW } else { head << 8 };
-                let index = memory.read_u16(queue.avail + 2).unwrap_or(0);
-                let _ = memory.write_u16(queue.avail + 4 + 2 * u64::from(index % queue.size), head);
-                let _ = memory.write_u16(queue.avail + 2, index.wrapping_add(1));
+                self.offer(transmit, if head < 240 { head % FEW } else { head << 8 });
             }
             9 => {
                 let queue = self.queue(input.flag());
@@ -288,13 +312,19 @@ impl World {
                 let slot = u64::from(input.byte()) % u64::from(FEW);
                 let gpa = BUFFERS + 0x10_0000 + 0x1000 * slot;
                 let _ = memory.write(gpa, &bytes);
-                let queue = self.queue(true);
-                let _ = memory.write_u64(queue.desc + 16 * slot, gpa);
-                let _ = memory.write_u32(queue.desc + 16 * slot + 8, bytes.len() as u32);
-                let _ = memory.write_u16(queue.desc + 16 * slot + 12, 0);
-                let index = memory.read_u16(queue.avail + 2).unwrap_or(0);
-                let _ = memory.write_u16(queue.avail + 4 + 2 * u64::from(index % queue.size), slot as u16);
-                let _ = memory.write_u16(queue.avail + 2, index.wrapping_add(1));
+                let at = if self.packed {
+                    self.guests[HOSTILE].tx.to_offer(slot as u16).0
+                } else {
+                    self.queue(true).desc + 16 * slot
+                };
+                let _ = memory.write_u64(at, gpa);
+                let _ = memory.write_u32(at + 8, bytes.len() as u32);
+                // In a packed ring this is the id, and the flags come after it.
+                let _ = memory.write_u16(at + 12, 0);
+                if self.packed {
+                    let _ = memory.write_u16(at + 14, 0);
+                }
+                self.offer(true, slot as u16);
             }
             14 => {
                 // Another layout of its queues, which counts from the next start on.
@@ -343,7 +373,7 @@ impl World {
 }
 
 thread_local! {
-    static WORLDS: RefCell<[Option<World>; 8]> = const { RefCell::new([const { None }; 8]) };
+    static WORLDS: RefCell<[Option<World>; 16]> = const { RefCell::new([const { None }; 16]) };
 }
 
 /// The target.
@@ -352,7 +382,7 @@ thread_local! {
 /// The engine is wrong.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
-    let kind = usize::from(input.byte() % 8);
+    let kind = usize::from(input.byte() % 16);
     let requests = match input.byte() % 3 {
         0 => Requests::Poll,
         1 => Requests::Notify,
@@ -360,10 +390,11 @@ pub fn run(bytes: &[u8]) {
     };
     WORLDS.with_borrow_mut(|worlds| {
         let world = worlds[kind].get_or_insert_with(|| {
-            let mut features = Features::all();
+            let mut features = SPLIT;
             features.set(Features::NET_MRG_RXBUF, kind & 1 == 0);
             features.set(Features::EVENT_IDX, kind & 2 == 0);
-            World::new(features, kind & 4 == 0)
+            let packed = if kind & 8 == 0 { features } else { features | Features::RING_PACKED };
+            World::new([packed, packed, features], kind & 4 == 0)
         });
         world.begin(requests);
         for _ in 0..MOST_STEPS {

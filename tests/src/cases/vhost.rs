@@ -11,6 +11,7 @@ pub fn list() -> Vec<Scenario> {
     let scenario = |name, about, run| Scenario { name, about, platforms: QEMU, slow_on_bochs: false, run };
     vec![
         scenario("vhost-dpdk", "a million frames between two of DPDK's virtio-user ports at sidecore-vhost", dpdk),
+        scenario("vhost-dpdk-packed", "the same on packed rings", dpdk_packed),
         scenario("vhost-guests", "two plain guests of QEMU at sidecore-vhost: ping, TCP both ways", guests),
     ]
 }
@@ -19,6 +20,8 @@ pub fn list() -> Vec<Scenario> {
 const FRAMES: u64 = 1_000_000;
 /// Descriptors in a ring of testpmd's.
 const RING: u64 = 1024;
+/// VIRTIO_F_RING_PACKED.
+const RING_PACKED: u64 = 34;
 /// What a frame that did not arrive was counted as.
 const DROPS: [&str; 7] = [
     "rx_no_buffer",
@@ -31,13 +34,26 @@ const DROPS: [&str; 7] = [
 ];
 
 fn dpdk(context: &mut Context<'_>) -> Result<()> {
-    let (mut vhost, mut testpmd) = context.launch_testpmd("vhost-dpdk")?;
+    forward(context, "vhost-dpdk", false)
+}
+
+fn dpdk_packed(context: &mut Context<'_>) -> Result<()> {
+    forward(context, "vhost-dpdk-packed", true)
+}
+
+fn forward(context: &mut Context<'_>, name: &str, packed: bool) -> Result<()> {
+    let (mut vhost, mut testpmd) = context.launch_testpmd(name, packed)?;
     // Each port sends so many bursts of 32; whatever arrives is sent back by the other.
     testpmd.tell("start tx_first 12")?;
     vhost.until(seconds(900), |counters| {
         testpmd.lives()?;
         Ok(all(counters, "rx_packets")? >= FRAMES)
     })?;
+    let negotiated = vhost.counters(seconds(60))?;
+    for n in [0, 1] {
+        let has = port(&negotiated, n, "features")? >> RING_PACKED & 1;
+        context.figures.exactly(&format!("packed rings at port {n}"), has, u64::from(packed))?;
+    }
     testpmd.tell("stop")?;
     let mut before = 0;
     vhost.until(seconds(120), |counters| {

@@ -13,7 +13,7 @@ use vhost::{VhostBackend as _, VhostUserMemoryRegionInfo, VringConfigData};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 use crate::memory::{Memory, Pages};
-use crate::ring::{Area, Receive, Transmit, area_bytes};
+use crate::ring::{Area, Form, Receive, Transmit, area_bytes};
 
 /// Feature bits that a driver may want, by their names in the specification.
 pub mod features {
@@ -37,6 +37,8 @@ pub mod features {
     pub const EVENT_IDX: u64 = 1 << 29;
     /// Virtio 1.
     pub const VERSION_1: u64 = 1 << 32;
+    /// Packed rings.
+    pub const RING_PACKED: u64 = 1 << 34;
 
     /// Those of this list that are set, by name.
     #[must_use]
@@ -52,6 +54,7 @@ pub mod features {
             (GUEST_TSO4, "GUEST_TSO4"),
             (GUEST_TSO6, "GUEST_TSO6"),
             (VERSION_1, "VERSION_1"),
+            (RING_PACKED, "RING_PACKED"),
         ]
         .into_iter()
         .filter_map(|(bit, name)| (features & bit != 0).then_some(name))
@@ -135,9 +138,10 @@ impl Port {
         let areas = [0, half].map(|offset| unsafe {
             Area::new(memory.start().wrapping_add(offset), GUEST + offset as u64, options.size)
         });
-        let event_idx = accepted & features::EVENT_IDX != 0;
+        let packed = accepted & features::RING_PACKED != 0;
+        let form = Form { event_idx: accepted & features::EVENT_IDX != 0, packed };
         let [rx, tx] = areas;
-        let (rx, tx) = (Receive::new(rx, event_idx), Transmit::new(tx, event_idx));
+        let (rx, tx) = (Receive::new(rx, form), Transmit::new(tx, form));
 
         let event = || EventFd::new(EFD_NONBLOCK);
         let (kicks, calls) = ([event()?, event()?], [event()?, event()?]);
@@ -145,7 +149,8 @@ impl Port {
             let user = memory.start() as u64 + (n * half) as u64;
             let [desc, avail, used] = area.rings().map(|offset| user + offset as u64);
             frontend.set_vring_num(n, options.size)?;
-            frontend.set_vring_base(n, 0)?;
+            // The beginning: of a packed ring, with its wrap counter.
+            frontend.set_vring_base(n, if packed { 1 << 15 } else { 0 })?;
             frontend.set_vring_addr(
                 n,
                 &VringConfigData {

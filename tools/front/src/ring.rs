@@ -1,4 +1,4 @@
-//! The driver's half of a split virtqueue whose buffers are frames (virtio 1.3 ch. 2.7, 5.1.6).
+//! The driver's half of a virtqueue, split or packed, whose buffers are frames (virtio 1.3 ch. 2.7, 2.8, 5.1.6).
 //!
 //! Frames begin at a cache line, with the virtio-net header in the line before. Pointers stay within the [`Area`] that
 //! they were made from; the back-end's indices are checked before they lead anywhere.
@@ -7,6 +7,8 @@
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
+
+use crate::packed::Packed;
 
 /// Bytes of the virtio-net header.
 pub const HEADER: usize = 12;
@@ -51,11 +53,11 @@ impl Area {
         Self { start, address, size }
     }
 
-    const fn avail(&self) -> usize {
+    pub(crate) const fn avail(&self) -> usize {
         16 * self.size as usize
     }
 
-    const fn used(&self) -> usize {
+    pub(crate) const fn used(&self) -> usize {
         (self.avail() + 0x1000 + 0xfff) & !0xfff
     }
 
@@ -63,17 +65,18 @@ impl Area {
         self.used() + 0x3000
     }
 
-    /// Offsets of descriptor table, available ring and used ring.
+    /// Offsets of descriptor table, available ring and used ring; of a packed ring, and the driver's and the device's event
+    /// suppression structures.
     #[must_use]
     pub const fn rings(&self) -> [usize; 3] {
         [0, self.avail(), self.used()]
     }
 
-    fn at<T>(&self, offset: usize) -> *mut T {
+    pub(crate) fn at<T>(&self, offset: usize) -> *mut T {
         self.start.wrapping_add(offset).cast()
     }
 
-    fn index(&self, offset: usize) -> &AtomicU16 {
+    pub(crate) fn index(&self, offset: usize) -> &AtomicU16 {
         // SAFETY: within the area, aligned; the back-end accesses it as one too.
         unsafe { AtomicU16::from_ptr(self.at(offset)) }
     }
@@ -82,8 +85,18 @@ impl Area {
         self.buffers() + STRIDE * n as usize
     }
 
+    /// Descriptors of its ring.
+    pub(crate) const fn size(&self) -> u16 {
+        self.size
+    }
+
+    /// The back-end's address of the header in buffer `n`.
+    pub(crate) fn address_of(&self, n: u16) -> u64 {
+        self.address + (self.buffer(n) + FRAME - HEADER) as u64
+    }
+
     fn write_descriptor(&self, n: u16, len: usize, flags: u16) {
-        let address = self.address + (self.buffer(n) + FRAME - HEADER) as u64;
+        let address = self.address_of(n);
         let to = self.at::<u64>(16 * n as usize);
         let second = u64::from(len as u32 + HEADER as u32) | u64::from(flags) << 32;
         // SAFETY: descriptor n is within the area; the back-end does not look before it is offered.
@@ -94,9 +107,20 @@ impl Area {
     }
 }
 
+/// How the rings are to be used.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Form {
+    /// EVENT_IDX was negotiated.
+    pub event_idx: bool,
+    /// RING_PACKED was negotiated.
+    pub packed: bool,
+}
+
 /// What both directions have in common.
 struct Queue {
     area: Area,
+    /// Set if it is a packed ring.
+    packed: Option<Packed>,
     mask: u16,
     /// Buffers offered so far.
     offered: u16,
@@ -109,12 +133,16 @@ struct Queue {
 }
 
 impl Queue {
-    fn new(area: Area, event_idx: bool) -> Self {
-        for n in 0..area.size {
-            area.index(area.avail() + 4 + 2 * n as usize).store(n, Ordering::Relaxed);
+    /// `flags`: those of each descriptor.
+    fn new(area: Area, Form { event_idx, packed }: Form, flags: u16) -> Self {
+        let packed = packed.then(|| Packed::new(area, event_idx, flags));
+        if packed.is_none() {
+            for n in 0..area.size {
+                area.index(area.avail() + 4 + 2 * n as usize).store(n, Ordering::Relaxed);
+            }
         }
-        let mut queue =
-            Self { area, mask: area.size - 1, offered: 0, seen: 0, event_idx, quiet_until: 0, interrupts: false };
+        let mask = area.size - 1;
+        let mut queue = Self { area, packed, mask, offered: 0, seen: 0, event_idx, quiet_until: 0, interrupts: false };
         queue.want_interrupts(false);
         queue
     }
@@ -125,12 +153,18 @@ impl Queue {
 
     #[inline]
     fn used_index(&self) -> u16 {
+        if let Some(packed) = &self.packed {
+            return self.seen.wrapping_add(packed.back(self.seen, self.offered));
+        }
         self.area.index(self.area.used() + 2).load(Ordering::Acquire)
     }
 
     /// The entry that came back at a position: buffer and bytes written.
     #[inline]
     fn used(&self, position: u16) -> (u16, u32) {
+        if let Some(packed) = &self.packed {
+            return packed.used(position);
+        }
         let offset = self.area.used() + 4 + 8 * (position & self.mask) as usize;
         // SAFETY: within the area, aligned.
         let word = |offset| unsafe { AtomicU32::from_ptr(self.area.at(offset)) }.load(Ordering::Relaxed);
@@ -142,6 +176,9 @@ impl Queue {
     fn publish(&mut self, count: u16) -> bool {
         let before = self.offered;
         self.offered = before.wrapping_add(count);
+        if let Some(packed) = &self.packed {
+            return packed.offer(before, count);
+        }
         self.area.index(self.area.avail() + 2).store(self.offered, Ordering::Release);
         fence(Ordering::SeqCst);
         if self.event_idx {
@@ -161,12 +198,40 @@ impl Queue {
         back
     }
 
+    /// Says how long buffer `n` is. It stays that long.
+    fn set_len(&mut self, n: u16, len: usize, flags: u16) {
+        match &mut self.packed {
+            Some(packed) => packed.set_len(n, len),
+            None => self.area.write_descriptor(n, len, flags),
+        }
+    }
+
+    /// Has `buffer` offered at a position.
+    #[inline]
+    fn place(&mut self, position: u16, buffer: u16) {
+        let slot = position & self.mask;
+        match &mut self.packed {
+            Some(packed) => packed.place(slot, buffer),
+            None if buffer == slot => {}
+            None => self.area.index(self.area.avail() + 4 + 2 * slot as usize).store(buffer, Ordering::Relaxed),
+        }
+    }
+
+    /// A position as GET_VRING_BASE says it.
+    fn base(&self, position: u16) -> u16 {
+        self.packed.as_ref().map_or(position, |packed| packed.base(position))
+    }
+
     /// Keeps interrupts off while it goes on.
     #[inline]
     fn advance(&mut self, count: u16) {
         self.seen = self.seen.wrapping_add(count);
         // Far ahead, and moved on before the used index comes near it.
-        if !self.interrupts && self.event_idx && self.quiet_until.wrapping_sub(self.seen) < 0x4000 {
+        if !self.interrupts
+            && self.event_idx
+            && self.packed.is_none()
+            && self.quiet_until.wrapping_sub(self.seen) < 0x4000
+        {
             self.quiet_until = self.seen.wrapping_add(0x7000);
             self.used_event().store(self.quiet_until, Ordering::Relaxed);
         }
@@ -174,7 +239,9 @@ impl Queue {
 
     fn want_interrupts(&mut self, wanted: bool) {
         self.interrupts = wanted;
-        if self.event_idx {
+        if let Some(packed) = &self.packed {
+            packed.want_interrupts(wanted.then_some(self.seen));
+        } else if self.event_idx {
             self.quiet_until = self.seen.wrapping_add(if wanted { 0 } else { 0x7000 });
             self.used_event().store(self.quiet_until, Ordering::Relaxed);
         } else {
@@ -240,8 +307,8 @@ pub struct Transmit {
 impl Transmit {
     /// With nothing offered.
     #[must_use]
-    pub fn new(area: Area, event_idx: bool) -> Self {
-        Self { queue: Queue::new(area, event_idx), lens: vec![0; area.size as usize] }
+    pub fn new(area: Area, form: Form) -> Self {
+        Self { queue: Queue::new(area, form, 0), lens: vec![0; area.size as usize] }
     }
 
     /// Takes back what was sent: how many frames.
@@ -268,6 +335,12 @@ impl Transmit {
     #[must_use]
     pub const fn offered(&self) -> u16 {
         self.queue.offered
+    }
+
+    /// Where the back-end is once it has taken all of them, as GET_VRING_BASE says it.
+    #[must_use]
+    pub fn base(&self) -> u16 {
+        self.queue.base(self.queue.offered)
     }
 
     /// Descriptors of the ring.
@@ -306,7 +379,7 @@ impl Transmit {
             && usize::from(*known) != len
         {
             *known = len as u16;
-            self.queue.area.write_descriptor(n, len.min(MAX_FRAME), 0);
+            self.queue.set_len(n, len.min(MAX_FRAME), 0);
         }
     }
 
@@ -337,11 +410,11 @@ pub struct Receive {
 impl Receive {
     /// With all buffers offered. The first kick is up to the caller.
     #[must_use]
-    pub fn new(area: Area, event_idx: bool) -> Self {
+    pub fn new(area: Area, form: Form) -> Self {
+        let mut queue = Queue::new(area, form, WRITE);
         for n in 0..area.size {
-            area.write_descriptor(n, MAX_FRAME, WRITE);
+            queue.set_len(n, MAX_FRAME, WRITE);
         }
-        let mut queue = Queue::new(area, event_idx);
         queue.publish(area.size);
         Self { queue }
     }
@@ -360,10 +433,7 @@ impl Receive {
         for n in 0..back {
             let position = self.queue.seen.wrapping_add(n);
             let (buffer, len) = self.queue.used(position);
-            if buffer != position & self.queue.mask {
-                area.index(area.avail() + 4 + 2 * (position & self.queue.mask) as usize)
-                    .store(buffer, Ordering::Relaxed);
-            }
+            self.queue.place(position, buffer);
             let frame = area.at::<u8>(area.buffer(buffer) + FRAME);
             // SAFETY: the header's last field, which is within the buffer and aligned.
             let buffers = unsafe { AtomicU16::from_ptr(frame.wrapping_sub(2).cast()) }.load(Ordering::Relaxed);
@@ -379,7 +449,10 @@ impl Receive {
     #[inline]
     #[must_use]
     pub fn ready(&self) -> bool {
-        self.queue.used_index() != self.queue.seen
+        match &self.queue.packed {
+            Some(packed) => packed.is_used(self.queue.seen),
+            None => self.queue.used_index() != self.queue.seen,
+        }
     }
 
     /// Asks for an interrupt with the next frame, or for none from now on.

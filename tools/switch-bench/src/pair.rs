@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context as _, Result, ensure};
-use vhost_front::ring::{Area, Receive, Transmit, area_bytes};
+use vhost_front::ring::{Area, Form, Receive, Transmit, area_bytes};
 use vhost_front::{Memory, Options, Port, features};
 
 use crate::clock::{millisecond, now};
@@ -173,8 +173,8 @@ impl Floor {
             features: Vec::new(),
             process: None,
             turn: Some(Arc::clone(&self.turn)),
-            tx: Transmit::new(tx, true),
-            rx: Receive::new(rx, true),
+            tx: Transmit::new(tx, Form { event_idx: true, packed: false }),
+            rx: Receive::new(rx, Form { event_idx: true, packed: false }),
             back: None,
             kept: Vec::new(),
         }

@@ -12,7 +12,7 @@ use engine::control::{Attachment, Command, Reply};
 use engine::device::{BadState, DeviceState, STATE_VERSION};
 use engine::queue::QueueState;
 use engine::requests::Requests;
-use engine::shared::{MAX_QUEUES, NO_VECTOR, QueueConfig};
+use engine::shared::{Features, MAX_QUEUES, NO_VECTOR, QueueConfig};
 use memory::copy::Copier;
 use vhost::vhost_user::message::{
     VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight, VhostUserLog,
@@ -43,8 +43,8 @@ struct Addresses {
 struct Queue {
     size: u16,
     addresses: Option<Addresses>,
-    /// The next position in the available ring.
-    base: u16,
+    /// The next position in the available ring, as in [`QueueState`]. None: the beginning.
+    base: Option<u16>,
     /// SET_VRING_KICK has come, and no GET_VRING_BASE since.
     started: bool,
     kick: Option<File>,
@@ -117,6 +117,16 @@ impl Client {
         }
     }
 
+    /// What was negotiated, as the engine has it.
+    fn ring_features(&self) -> Features {
+        Features::from_bits_retain(self.features.unwrap_or(0) & !PROTOCOL)
+    }
+
+    /// Whether its queues are packed rings.
+    fn packed(&self) -> bool {
+        self.ring_features().contains(Features::RING_PACKED)
+    }
+
     /// A bit for each queue that is ready.
     fn ready(&self) -> u16 {
         let (Some(features), Some(_)) = (self.features, &self.regions) else { return 0 };
@@ -140,7 +150,7 @@ impl Client {
                 && !state.needs_reset
                 && let Some(state) = state.queues.get(n)
             {
-                queue.base = state.avail;
+                queue.base = Some(state.avail);
             }
         }
         self.attached = 0;
@@ -197,6 +207,7 @@ impl Client {
     /// The device as the engine takes it over.
     fn state(&self, ready: u16) -> Result<DeviceState> {
         let mut queues = [QueueState { config: QueueConfig::RESET, avail: 0, used: 0 }; MAX_QUEUES];
+        let features = self.ring_features();
         for (n, (state, queue)) in queues.iter_mut().zip(&self.queues).enumerate() {
             let Some(Addresses { desc, avail, used }) = queue.addresses.filter(|_| ready & 1 << n != 0) else {
                 continue;
@@ -205,7 +216,7 @@ impl Client {
                 Some(gpa) => Ok(gpa),
                 None => refused(format!("the {what} of queue {n} at {user:#x} is not in the memory that was shared")),
             };
-            state.config = QueueConfig {
+            let config = QueueConfig {
                 size: queue.size,
                 desc: place("descriptor table", desc)?,
                 avail: place("available ring", avail)?,
@@ -213,7 +224,10 @@ impl Client {
                 vector: if queue.has_call { n as u16 } else { NO_VECTOR },
                 enabled: true,
             };
-            (state.avail, state.used) = (queue.base, queue.base);
+            *state = match queue.base {
+                Some(base) => QueueState { config, avail: base, used: base },
+                None => QueueState::start(config, features),
+            };
         }
         let device = self.port.shared.device();
         Ok(DeviceState {
@@ -221,7 +235,7 @@ impl Client {
             device_type: device.device_type,
             running: true,
             needs_reset: false,
-            features: self.features.unwrap_or(0) & !PROTOCOL,
+            features: features.bits(),
             config_vector: NO_VECTOR,
             isr: 0,
             config: device.config,
@@ -316,9 +330,13 @@ impl VhostUserBackendReqHandlerMut for Client {
 
     fn set_vring_num(&mut self, index: u32, size: u32) -> Result<()> {
         let max = self.port.shared.max_queue_size();
+        let packed = self.packed();
         let size = match u16::try_from(size) {
-            Ok(size) if size.is_power_of_two() && size <= max => size,
-            _ => return refused(format!("queue {index} with {size} descriptors: expected a power of two up to {max}")),
+            Ok(size) if (size.is_power_of_two() || packed && size != 0) && size <= max => size,
+            _ => {
+                let what = if packed { "1" } else { "a power of two" };
+                return refused(format!("queue {index} with {size} descriptors: expected {what} up to {max}"));
+            }
         };
         self.queue(index)?;
         self.detach();
@@ -345,12 +363,14 @@ impl VhostUserBackendReqHandlerMut for Client {
     }
 
     fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
-        let Ok(position) = u16::try_from(base) else {
+        let (avail, used) = (base as u16, (base >> 16) as u16);
+        // Of a packed ring the position in which used descriptors go may follow; with nothing out it is the same.
+        if used != 0 && !(self.packed() && used == avail) {
             return refused(format!("queue {index} from position {base:#x}: expected 16 bits"));
-        };
+        }
         self.queue(index)?;
         self.detach();
-        self.queue(index)?.base = position;
+        self.queue(index)?.base = Some(avail);
         self.settle()
     }
 
@@ -360,8 +380,10 @@ impl VhostUserBackendReqHandlerMut for Client {
         let queue = self.queue(index)?;
         (queue.started, queue.kick) = (false, None);
         let base = queue.base;
+        let packed = self.packed();
         self.settle()?;
-        Ok(VhostUserVringState::new(index, u32::from(base)))
+        let base = u32::from(base.unwrap_or(QueueState::start(QueueConfig::RESET, self.ring_features()).avail));
+        Ok(VhostUserVringState::new(index, if packed { base << 16 | base } else { base }))
     }
 
     fn set_vring_kick(&mut self, index: u8, file: Option<File>) -> Result<()> {

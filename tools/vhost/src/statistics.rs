@@ -16,8 +16,8 @@ type Named = Vec<(&'static str, u64)>;
 
 /// Counters at one moment.
 pub struct Counted {
-    /// The name of each, its counters, and the rules that its drivers broke.
-    ports: Vec<(String, Named, Named)>,
+    /// The name of each, its features, its counters, and the rules that its drivers broke.
+    ports: Vec<(String, u64, Named, Named)>,
     /// What the stages of each have counted.
     stages: Vec<Vec<StageCounters>>,
     engine: Named,
@@ -35,7 +35,7 @@ impl Counted {
     pub fn now(ports: &[Arc<Port>], engine: &EngineCounters) -> Self {
         let port = |port: &Arc<Port>| {
             let faults = port.shared.faults().filter(|(_, n)| *n != 0).map(|(fault, n)| (fault.text(), n));
-            (port.name.clone(), port.shared.counters().iter().collect(), faults.collect())
+            (port.name.clone(), port.shared.negotiated(), port.shared.counters().iter().collect(), faults.collect())
         };
         let stages = |port: &Arc<Port>| port.rules.iter().flat_map(Rules::counters).collect();
         Self {
@@ -54,10 +54,11 @@ impl Counted {
             .ports
             .iter()
             .zip(&self.stages)
-            .map(|((name, counters, faults), stages)| {
+            .map(|((name, features, counters, faults), stages)| {
                 let mut port = object(counters);
                 port.insert("stages".to_owned(), json!(stages));
                 port.insert("socket".to_owned(), json!(name));
+                port.insert("features".to_owned(), json!(features));
                 port.insert("broken_rules".to_owned(), Value::Object(object(faults)));
                 Value::Object(port)
             })
@@ -76,7 +77,7 @@ impl fmt::Display for Counted {
             "{:<width$} {:>14} {:>16} {:>14} {:>16}",
             "port", "rx packets", "rx bytes", "tx packets", "tx bytes"
         )?;
-        for ((name, counters, faults), stages) in self.ports.iter().zip(&self.stages) {
+        for ((name, _, counters, faults), stages) in self.ports.iter().zip(&self.stages) {
             let [a, b, c, d] = COLUMNS.map(|column| value(counters, column));
             writeln!(f, "{name:<width$} {a:>14} {b:>16} {c:>14} {d:>16}")?;
             for (kind, count) in counters.iter().filter(|(kind, n)| *n != 0 && !COLUMNS.contains(kind)) {

@@ -1,6 +1,7 @@
-//! The fast way out of the machine: a run of frames of the usual form, as [`super::stream`] has it, with the same addresses, of
-//! which no guest has the destination. They go to the NIC by one call. Each one's first bytes are copied to where the NIC will read them and the rest stays in the guest's buffers, which come back when
-//! the NIC is done. What it refuses, and every frame that rules look at, goes the general way.
+//! The fast way out of the machine: a run of frames of the usual form in a split ring, as [`super::stream`] has it, with the
+//! same addresses, of which no guest has the destination. They go to the NIC by one call. Each one's first bytes are copied to
+//! where the NIC will read them and the rest stays in the guest's buffers, which come back when the NIC is done. What it
+//! refuses, and every frame that rules look at, goes the general way.
 
 #![allow(unsafe_code, reason = "tells the NIC where a guest's frame lies")]
 
@@ -12,6 +13,7 @@ use super::forward::Bridge;
 use super::stream::{HEADER, Offered, RUN, SPLIT, Sending, Tails};
 use crate::backend::Devices;
 use crate::policy::vlan::PLAIN;
+use crate::queue::{Entries, Look};
 use crate::schedule::{Portion, Served};
 use crate::uplink::{Held, Uplink};
 
@@ -32,7 +34,7 @@ impl Bridge {
         let (sender, _) = devices.split(port)?;
         let sent = sender.shared().counters();
         let mut tx = sender.run(queue)?;
-        let look = tx.look((portion.requests as usize).min(RUN))?;
+        let Look::Split(look) = tx.look((portion.requests as usize).min(RUN))? else { return None };
         let (mut frames, mut tails) = (heapless::Vec::<(Offered<'_>, u32), RUN>::new(), Tails::new());
         let mut sending = Sending { tx: &mut tx, look: &look, tails: &mut tails, max: self.max_frame(port) };
         let (first, addresses, bytes) = sending.frame(0)?;

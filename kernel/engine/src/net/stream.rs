@@ -28,7 +28,7 @@ use super::forward::Bridge;
 use super::rules::Stopped;
 use super::{ETHERNET_BYTES, HEADER_BYTES};
 use crate::backend::Devices;
-use crate::queue::{First, Look, Run, UsedRow};
+use crate::queue::{Entries, First, Look, Run, Used};
 use crate::schedule::{Portion, Served};
 use crate::stats::{Counter, PortCounters};
 
@@ -61,20 +61,20 @@ impl Moved<'_> {
 pub(super) type Tails<'d> = heapless::Vec<Piece<'d>, RUN>;
 
 /// A look at a sender's queue, and the ends of its frames.
-pub(super) struct Sending<'r, 'd> {
+pub(super) struct Sending<'r, 'd, L> {
     pub tx: &'r mut Run<'d>,
-    pub look: &'r Look<'d>,
+    pub look: &'r L,
     pub tails: &'r mut Tails<'d>,
     /// Bytes of the longest frame.
     pub max: u32,
 }
 
-impl<'d> Sending<'_, 'd> {
+impl<'d, L: Entries<'d>> Sending<'_, 'd, L> {
     /// Request `i`, if it is a frame of the usual form; its addresses, and the bytes of its chain.
     #[cold]
     #[inline(never)]
     pub(super) fn frame(&mut self, i: usize) -> Option<(Offered<'d>, Addresses, u32)> {
-        let first = self.tx.first::<true>(self.look, i)?;
+        let first = self.look.first::<true>(self.tx, i)?;
         let head = u32::from(first.head);
         let (header, body, mark, bytes) = if first.is_readable() {
             let whole = self.tx.buffer(&mut self.tx.span(), &first)?;
@@ -108,8 +108,8 @@ impl<'d> Sending<'_, 'd> {
 /// Looks at frames as long as they are of the usual form and of the same flow, and less than `room` bytes were taken. How many
 /// there are, and their bytes.
 #[inline(never)]
-fn collect<'d, F: Form, const HOLDING: bool>(
-    sending: &mut Sending<'_, 'd>,
+fn collect<'d, L: Entries<'d>, F: Form, const HOLDING: bool>(
+    sending: &mut Sending<'_, 'd, L>,
     flow: &mut Flow,
     room: u64,
     moved: &mut [Moved<'d>; RUN],
@@ -120,7 +120,7 @@ fn collect<'d, F: Form, const HOLDING: bool>(
     let mut span = sending.tx.span();
     let (mut i, mut taken) = (0, 0);
     while i < most && taken < room {
-        let Some(first) = sending.tx.first::<HOLDING>(&look, i) else { break };
+        let Some(first) = look.first::<HOLDING>(sending.tx, i) else { break };
         let bytes = if first.is_readable() {
             let len = first.len();
             if len < need(least) || len - HEADER > max {
@@ -164,12 +164,12 @@ fn no_longer_than(max: u32, moved: &[Moved<'_>], tails: &Tails<'_>) -> usize {
 
 /// Looks at the receiver's next buffers, `most` or as long as each is one piece. How many.
 #[inline(never)]
-fn places<'d>(rx: &mut Run<'d>, look: &Look<'d>, most: usize, moved: &mut [Moved<'d>; RUN]) -> usize {
+fn places<'d, L: Entries<'d>>(rx: &mut Run<'d>, look: &L, most: usize, moved: &mut [Moved<'d>; RUN]) -> usize {
     let most = most.min(look.len()).min(RUN);
     let mut span = rx.span();
     let mut i = 0;
     while i < most {
-        let Some(first) = rx.first::<false>(look, i).filter(First::is_writable) else { break };
+        let Some(first) = look.first::<false>(rx, i).filter(First::is_writable) else { break };
         let Some(buffer) = rx.buffer(&mut span, &first) else { break };
         buffer.prefetch_to_write(0);
         moved[i].buffer = Marked::new(buffer, u32::from(first.head));
@@ -180,9 +180,9 @@ fn places<'d>(rx: &mut Run<'d>, look: &Look<'d>, most: usize, moved: &mut [Moved
 
 /// Copies each of `most` frames into its buffer, and writes the used entries of both. How many fitted.
 #[inline(never)]
-fn give<F: Form>(
+fn give<F: Form, S: Used, G: Used>(
     (moved, tails): (&[Moved<'_>; RUN], &Tails<'_>),
-    (sent, got): (UsedRow<'_>, UsedRow<'_>),
+    (sent, got): (S, G),
     most: usize,
     copier: Copier,
     (addresses, words): (Addresses, &[Words; RUN]),
@@ -204,8 +204,8 @@ fn give<F: Form>(
             break;
         }
         F::write(start, &beginning, &words[i]);
-        got.set(i, [buffer.mark(), need(len)]);
-        sent.set(i, [u32::from(frame.mark() as u16), 0]);
+        got.set(i, buffer.mark(), need(len));
+        sent.set(i, u32::from(frame.mark() as u16), 0);
         i += 1;
     }
     i
@@ -248,18 +248,15 @@ impl Bridge {
         let look = tx.look((portion.requests as usize).min(RUN))?;
         let (mut moved, mut tails) = ([Moved::NOTHING; RUN], Tails::new());
         let max = self.max_frame(port);
-        let mut sending = Sending { tx: &mut tx, look: &look, tails: &mut tails, max };
-        let known = self.flows.get_mut(port)?.as_mut().filter(|flow| flow.goes_on(&self.switch, now));
-        let (mut offers, mut bytes) =
-            known.map_or((0, 0), |flow| collect_flow(&mut sending, flow, portion.bytes, &mut moved, &mut self.words));
-        if offers == 0 {
-            sending.tails.clear();
-            let (first, addresses, bytes_of_first) = sending.frame(0)?;
-            sending.tails.clear();
-            let first = (addresses, first.piece(), bytes_of_first - HEADER);
-            let flow = self.flows[port].insert(Flow::of(first, port, &self.rules, &self.switch, now)?);
-            (offers, bytes) = collect_flow(&mut sending, flow, portion.bytes, &mut moved, &mut self.words);
-        }
+        let (run, ends) = (&mut tx, &mut tails);
+        let (mut offers, mut bytes) = match &look {
+            Look::Split(look) => {
+                self.offers(Sending { tx: run, look, tails: ends, max }, port, portion, now, &mut moved)
+            }
+            Look::Packed(look) => {
+                self.offers(Sending { tx: run, look, tails: ends, max }, port, portion, now, &mut moved)
+            }
+        }?;
         let flow = self.flows[port].as_ref()?;
         let to = flow.to;
         if let Some(Stopped::Entering(refusal)) = flow.judgement.stopped {
@@ -288,15 +285,22 @@ impl Bridge {
         if posted.is_empty() {
             return Some(discard(tx, &look, moved.get(..offers)?, bytes, sent, &got.rx_no_buffer, flow));
         }
-        let places = places(&mut rx, &posted, offers, &mut moved);
-        let used = (look.used, posted.used);
-        let checked = (flow.addresses, &self.words);
-        let given = with_form!(flow.kind, F => give::<F>((&moved, &tails), used, places, copier, checked));
+        let places = match &posted {
+            Look::Split(posted) => places(&mut rx, posted, offers, &mut moved),
+            Look::Packed(posted) => places(&mut rx, posted, offers, &mut moved),
+        };
+        let (frames, checked) = ((&moved, &tails), (flow.addresses, &self.words));
+        let given = with_form!(flow.kind, F => match (&look, &posted) {
+            (Look::Split(s), Look::Split(g)) => give::<F, _, _>(frames, (s.used(), g.used()), places, copier, checked),
+            (Look::Split(s), Look::Packed(g)) => give::<F, _, _>(frames, (s.used(), g.used()), places, copier, checked),
+            (Look::Packed(s), Look::Split(g)) => give::<F, _, _>(frames, (s.used(), g.used()), places, copier, checked),
+            (Look::Packed(s), Look::Packed(g)) => give::<F, _, _>(frames, (s.used(), g.used()), places, copier, checked),
+        });
         if given != offers {
             bytes = bytes_of(moved.get(..given)?, &tails);
         }
-        tx.finish(given);
-        rx.finish(given);
+        tx.finish(given, false);
+        rx.finish(given, true);
         let payload = bytes - u64::from(HEADER) * given as u64;
         for (packets_counter, bytes_counter) in [(&sent.tx_packets, &sent.tx_bytes), (&got.rx_packets, &got.rx_bytes)] {
             packets_counter.add(given as u64);
@@ -305,19 +309,43 @@ impl Bridge {
         flow.count(given as u64, payload);
         Some(Served { requests: given as u32, bytes })
     }
+
+    /// Looks at the frames of a flow, the one that is known at this port or another: how many there are, and their bytes.
+    #[inline(always)]
+    fn offers<'d, L: Entries<'d>>(
+        &mut self,
+        mut sending: Sending<'_, 'd, L>,
+        port: usize,
+        portion: &Portion,
+        now: u64,
+        moved: &mut [Moved<'d>; RUN],
+    ) -> Option<(usize, u64)> {
+        let known = self.flows.get_mut(port)?.as_mut().filter(|flow| flow.goes_on(&self.switch, now));
+        let (offers, bytes) =
+            known.map_or((0, 0), |flow| collect_flow(&mut sending, flow, portion.bytes, moved, &mut self.words));
+        if offers != 0 {
+            return Some((offers, bytes));
+        }
+        sending.tails.clear();
+        let (first, addresses, bytes_of_first) = sending.frame(0)?;
+        sending.tails.clear();
+        let first = (addresses, first.piece(), bytes_of_first - HEADER);
+        let flow = self.flows[port].insert(Flow::of(first, port, &self.rules, &self.switch, now)?);
+        Some(collect_flow(&mut sending, flow, portion.bytes, moved, &mut self.words))
+    }
 }
 
 /// [`collect`] for whatever form a flow's frames have.
 #[inline(always)]
-fn collect_flow<'d>(
-    sending: &mut Sending<'_, 'd>,
+fn collect_flow<'d, L: Entries<'d>>(
+    sending: &mut Sending<'_, 'd, L>,
     flow: &mut Flow,
     room: u64,
     moved: &mut [Moved<'d>; RUN],
     words: &mut [Words; RUN],
 ) -> (usize, u64) {
     with_form!(flow.kind, F => {
-        let collect = if sending.look.holding { collect::<F, true> } else { collect::<F, false> };
+        let collect = if sending.look.holding() { collect::<L, F, true> } else { collect::<L, F, false> };
         collect(sending, flow, room, moved, words)
     })
 }
@@ -345,9 +373,9 @@ fn discard(
     flow: &Flow,
 ) -> Served {
     for (i, Moved { frame, .. }) in moved.iter().enumerate() {
-        look.used.set(i, [u32::from(frame.mark() as u16), 0]);
+        look.set_used(i, u32::from(frame.mark() as u16), 0);
     }
-    tx.finish(moved.len());
+    tx.finish(moved.len(), false);
     let payload = bytes - u64::from(HEADER) * moved.len() as u64;
     sent.tx_packets.add(moved.len() as u64);
     sent.tx_bytes.add(payload);

@@ -1,16 +1,19 @@
 //! Requests of a queue taken and completed by runs: what the fast way of a back-end uses of a [`Queue`].
 //!
-//! The rings are looked up once for a run. Requests are looked at without being taken, as many as are wanted; used entries
+//! The ring is looked up once for a run. Requests are looked at without being taken, as many as are wanted; used entries
 //! are written in the same order; and [`Run::finish`] takes and completes so many of them. A run knows only chains of the
 //! usual form and says nothing about others: whoever finds one takes it by [`Queue::pop`], which knows every form and every
 //! fault.
+//!
+//! What is done for each request is made for either form of ring ([`Entries`]); which one it is, is asked once a run.
 
 use memory::GuestMemory;
 use memory::copy::Copier;
 use memory::span::{Piece, Row, Slots, Span};
 
-use super::{Queue, Token};
-use crate::chain::{INDIRECT, NEXT, WRITE};
+use super::packed::{self, AVAIL, USED};
+use super::{Queue, Ring, Token};
+use crate::chain::{Descriptor, INDIRECT, NEXT, WRITE};
 
 /// The requests of one queue from the next one on.
 pub(crate) struct Run<'d> {
@@ -20,28 +23,171 @@ pub(crate) struct Run<'d> {
     dirty: &'d mut u16,
 }
 
-/// Where used entries go.
-pub(crate) type UsedRow<'d> = Row<'d, [u32; 2]>;
-
-/// A look at some of them. The rows end where their ring does, so there may be less of the one than of the other.
+/// A look at some of them.
 #[derive(Clone, Copy)]
-pub(crate) struct Look<'d> {
+pub(crate) enum Look<'d> {
+    Split(SplitLook<'d>),
+    Packed(PackedLook<'d>),
+}
+
+/// Requests that were looked at, as a ring of one form has them. Where the ring ends, they end.
+pub(crate) trait Entries<'d>: Copy {
+    /// Where their used entries go.
+    type Used: Used;
+
+    /// How many there are, at most.
+    fn len(&self) -> usize;
+
+    /// Whether requests that a back-end holds were taken from this queue, and are not to be found there again.
+    fn holding(&self) -> bool;
+
+    /// The first descriptor of request `i`. None if it breaks a rule, or is not there. `HOLDING` is [`Entries::holding`],
+    /// or true.
+    fn first<const HOLDING: bool>(&self, run: &Run<'d>, i: usize) -> Option<First>;
+
+    /// The descriptor of that number, behind one that names it as its next. None also where it is not named.
+    fn after(&self, next: u16) -> Option<First>;
+
+    /// Where their used entries go.
+    fn used(&self) -> Self::Used;
+}
+
+/// Where used entries go.
+pub(crate) trait Used: Copy {
+    /// How many have room.
+    fn len(&self) -> usize;
+
+    /// Writes that of request `i`: its name, and how many bytes were written into it.
+    fn set(&self, i: usize, id: u32, written: u32);
+}
+
+/// Of a split ring.
+#[derive(Clone, Copy)]
+pub(crate) struct SplitLook<'d> {
     avail: Row<'d, u16>,
     desc: Slots<'d, [u64; 2]>,
-    /// Where their used entries go.
-    pub used: UsedRow<'d>,
-    /// Requests held by a back-end were taken from this queue.
-    pub holding: bool,
+    used: Row<'d, [u32; 2]>,
+    holding: bool,
+}
+
+/// Of a packed ring. Each request is one descriptor.
+#[derive(Clone, Copy)]
+pub(crate) struct PackedLook<'d> {
+    offered: Row<'d, [u64; 2]>,
+    /// AVAIL and USED of an offered descriptor.
+    is_offered: u16,
+    used: PackedUsed<'d>,
+}
+
+/// Descriptors of a packed ring that are used next.
+#[derive(Clone, Copy)]
+pub(crate) struct PackedUsed<'d> {
+    descriptors: Row<'d, [u64; 2]>,
+    /// AVAIL and USED of a used descriptor.
+    is_used: u16,
+    /// What the first one's flags differ by, for the driver not to see it yet.
+    hide: u16,
+}
+
+impl<'d> Entries<'d> for SplitLook<'d> {
+    type Used = Row<'d, [u32; 2]>;
+
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.avail.len().min(self.used.len())
+    }
+
+    #[inline(always)]
+    fn holding(&self) -> bool {
+        self.holding
+    }
+
+    #[inline(always)]
+    fn first<const HOLDING: bool>(&self, run: &Run<'d>, i: usize) -> Option<First> {
+        let head = self.avail.get(i)?;
+        if HOLDING && run.queue.holds(head) {
+            return None;
+        }
+        let (addr, len, flags) = self.desc.get(head)?;
+        Some(First { head, addr, len, flags })
+    }
+
+    fn after(&self, next: u16) -> Option<First> {
+        let (addr, len, flags) = self.desc.get(next)?;
+        Some(First { head: next, addr, len, flags })
+    }
+
+    #[inline(always)]
+    fn used(&self) -> Self::Used {
+        self.used
+    }
+}
+
+impl Used for Row<'_, [u32; 2]> {
+    #[inline(always)]
+    fn len(&self) -> usize {
+        Row::len(self)
+    }
+
+    #[inline(always)]
+    fn set(&self, i: usize, id: u32, written: u32) {
+        Row::set(self, i, [id, written]);
+    }
+}
+
+impl<'d> Entries<'d> for PackedLook<'d> {
+    type Used = PackedUsed<'d>;
+
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.offered.len().min(self.used.len())
+    }
+
+    /// A buffer's id is its driver's affair.
+    #[inline(always)]
+    fn holding(&self) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    fn first<const HOLDING: bool>(&self, _: &Run<'d>, i: usize) -> Option<First> {
+        let [addr, rest] = self.offered.get(i)?;
+        let (Descriptor { len, flags, .. }, id) = Descriptor::of_packed(addr, rest);
+        let offered = flags & (AVAIL | USED) == self.is_offered;
+        offered.then_some(First { head: id, addr, len, flags: u32::from(flags) })
+    }
+
+    fn after(&self, _: u16) -> Option<First> {
+        None
+    }
+
+    #[inline(always)]
+    fn used(&self) -> Self::Used {
+        self.used
+    }
+}
+
+impl Used for PackedUsed<'_> {
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.descriptors.len()
+    }
+
+    #[inline(always)]
+    fn set(&self, i: usize, id: u32, written: u32) {
+        let flags = (self.is_used | packed::write_flag(written)) ^ if i == 0 { self.hide } else { 0 };
+        self.descriptors.set_second(i, packed::used_word(id, written, flags));
+    }
 }
 
 /// The first descriptor of a chain.
 #[derive(Clone, Copy)]
 pub(crate) struct First {
-    /// Its number, which names the request.
+    /// What names the request: its number, or in a packed ring its id.
     pub head: u16,
     addr: u64,
     len: u32,
-    /// The flags, and above them the number of the next descriptor.
+    /// The flags, and in a split ring above them the number of the next descriptor.
     flags: u32,
 }
 
@@ -67,17 +213,28 @@ impl First {
     }
 }
 
-impl Look<'_> {
-    /// For how many requests there is an entry in both rings.
+impl<'d> Look<'d> {
+    /// How many requests there are, at most: none only if there is none.
     #[inline(always)]
     pub(crate) fn len(&self) -> usize {
-        self.avail.len().min(self.used.len())
+        match self {
+            Self::Split(look) => look.len(),
+            Self::Packed(look) => look.len(),
+        }
     }
 
     /// Whether there is none.
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// As [`Used::set`], for a single one.
+    pub(crate) fn set_used(&self, i: usize, id: u32, written: u32) {
+        match self {
+            Self::Split(look) => look.used.set(i, [id, written]),
+            Self::Packed(look) => look.used.set(i, id, written),
+        }
     }
 }
 
@@ -92,36 +249,34 @@ impl<'d> Run<'d> {
         self.memory.copier()
     }
 
-    /// How many requests there are. None if the driver's index breaks a rule.
-    #[inline(always)]
-    pub(crate) fn available(&mut self) -> Option<u16> {
-        self.queue.available(self.memory).ok()
-    }
-
-    /// Looks at the next requests, `most` of them or what is available. None if the rings cannot be used this way.
+    /// Looks at the next requests, `most` of them or what is available. None if the ring cannot be used this
+    /// way, or its driver's index breaks a rule.
     #[inline(always)]
     pub(crate) fn look(&mut self, most: usize) -> Option<Look<'d>> {
-        let most = most.min(usize::from(self.available()?));
-        let queue = &*self.queue;
-        let (avail, desc, used) = queue.rings?;
-        Some(Look {
-            avail: avail.row(queue.next_avail, most),
-            desc,
-            used: used.row(queue.next_used, most),
-            holding: queue.in_flight != 0,
-        })
-    }
-
-    /// The first descriptor of request `i` of a look. None if it breaks a rule.
-    /// `HOLDING` is [`Look::holding`], or true.
-    #[inline(always)]
-    pub(crate) fn first<const HOLDING: bool>(&self, look: &Look<'d>, i: usize) -> Option<First> {
-        let head = look.avail.get(i)?;
-        if HOLDING && self.queue.holds(head) {
-            return None;
+        let holding = self.queue.in_flight != 0;
+        match &mut self.queue.ring {
+            Ring::Split(ring) => {
+                let available = usize::from(ring.available(self.memory).ok()?);
+                let (avail, desc, used) = ring.rings?;
+                let most = most.min(available);
+                let (avail, used) = (avail.row(ring.next_avail, most), used.row(ring.next_used, most));
+                Some(Look::Split(SplitLook { avail, desc, used, holding }))
+            }
+            Ring::Packed(ring) => {
+                let none = ring.available(self.memory).ok()? == 0;
+                let (entries, size) = (ring.entries?, ring.size());
+                let most = if none { 0 } else { most.min(usize::from(ring.offerable())) };
+                Some(Look::Packed(PackedLook {
+                    offered: entries.row(ring.next_avail.slot(size), most),
+                    is_offered: ring.next_avail.offered(size),
+                    used: PackedUsed {
+                        descriptors: entries.row(ring.next_used.slot(size), most),
+                        is_used: ring.next_used.used(size),
+                        hide: if ring.next_used == ring.published { USED } else { 0 },
+                    },
+                }))
+            }
         }
-        let (addr, len, flags) = look.desc.get(head)?;
-        Some(First { head, addr, len, flags })
     }
 
     /// The region that held the last buffer: most often the next one's too.
@@ -151,14 +306,13 @@ impl<'d> Run<'d> {
         Some(self.span())
     }
 
-    /// The buffers of a chain of two that the device reads.
-    pub(crate) fn two(&mut self, look: &Look<'d>, first: &First) -> Option<[Piece<'d>; 2]> {
+    /// The buffers of a chain of two that the device reads; the second descriptor is found in `look`.
+    pub(crate) fn two<L: Entries<'d>>(&mut self, look: &L, first: &First) -> Option<[Piece<'d>; 2]> {
         if first.flags & FLAGS != u32::from(NEXT) {
             return None;
         }
         let next = (first.flags >> 16) as u16;
-        let (addr, len, flags) = look.desc.get(next)?;
-        let second = First { head: next, addr, len, flags };
+        let second = look.after(next)?;
         let fits = first.len().checked_add(second.len()).is_some();
         if !second.is_readable() || first.len() == 0 || second.len() == 0 || !fits {
             return None;
@@ -167,32 +321,29 @@ impl<'d> Run<'d> {
         Some([self.buffer(&mut span, first)?, self.buffer(&mut span, &second)?])
     }
 
-    /// Takes the next `count` requests, and completes them with the used entries that were written.
+    /// Takes the next `count` requests, and completes them with the used entries that were written. `wrote`: the device
+    /// wrote into them.
     #[inline(always)]
-    pub(crate) fn finish(self, count: usize) {
+    pub(crate) fn finish(self, count: usize, wrote: bool) {
         if count == 0 {
             return;
         }
         let Self { queue, memory, dirty } = self;
-        queue.next_avail = queue.next_avail.wrapping_add(count as u16);
-        queue.next_used = queue.next_used.wrapping_add(count as u16);
-        // The used ring is in the guest's memory: it was found there by `look`.
-        let _ = queue.keep_event_ahead(memory);
+        match &mut queue.ring {
+            Ring::Split(ring) => ring.advance(memory, count as u16),
+            Ring::Packed(ring) => ring.advance(count as u16, wrote),
+        }
         *dirty |= 1 << queue.index;
     }
 
-    /// Takes the next request, whose chain begins at `head`, to be completed later. None if that one is out already.
+    /// Takes the next request of a split ring, whose chain begins at `head`, to be completed later. None if that one is out
+    /// already, or this is another ring.
     #[inline(always)]
     pub(crate) fn hold(&mut self, head: u16) -> Option<Token> {
-        let queue = &mut *self.queue;
-        if queue.holds(head) {
-            return None;
-        }
-        queue.set_held(head, true);
-        queue.in_flight += 1;
-        let position = queue.next_avail;
-        queue.next_avail = position.wrapping_add(1);
-        Some(Token { queue: queue.index, generation: queue.generation, head, position })
+        let Queue { ring: Ring::Split(ring), index, generation, in_flight, .. } = &mut *self.queue else { return None };
+        let taken = ring.hold(head)?;
+        *in_flight += 1;
+        Some(Token { queue: *index, generation: *generation, taken })
     }
 
     /// Gives back the request that was taken last.
@@ -203,7 +354,8 @@ impl<'d> Run<'d> {
     /// Ends a run whose requests were taken one by one.
     #[inline(always)]
     pub(crate) fn finish_held(self) {
-        // As in `finish`.
-        let _ = self.queue.keep_event_ahead(self.memory);
+        if let Ring::Split(ring) = &mut self.queue.ring {
+            ring.were_held(self.memory);
+        }
     }
 }

@@ -1,13 +1,11 @@
 //! The control queue end to end: a driver's wishes, its answers, and what becomes of frames.
 
-use super::Bench;
+use super::{ALL, Bench};
 use crate::control::{Command, Reply};
 use crate::fault::Fault;
 use crate::requests::Requests;
-use crate::shared::Features;
 use crate::testing::{BROADCAST, BUFFERS, DriverQueue, Guest};
 
-const ALL: Features = Features::all();
 /// With one pair.
 const CONTROL: u16 = 2;
 const AT: u64 = BUFFERS + 0x20_0000;

@@ -33,7 +33,7 @@ impl Pair {
     fn new(size: u16, features: Features) -> Self {
         let memory = memory::guest::testing::memory(0, MEMORY);
         let driver = DriverQueue::new(&memory, 0, size, features);
-        let state = QueueState { config: driver.config, avail: 0, used: 0 };
+        let state = QueueState::start(driver.config, features);
         // SAFETY: a test's memory lives for ever.
         let queue = unsafe { Queue::new(&memory, 0, 1, features, MAX_QUEUE_SIZE, &state).unwrap() };
         let other_memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), MEMORY)]).unwrap();

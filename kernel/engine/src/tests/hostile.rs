@@ -5,9 +5,9 @@ use proptest::prelude::*;
 use super::Bench;
 use crate::fault::Fault;
 use crate::shared::{Features, QueueConfig};
-use crate::testing::{BROADCAST, BUFFERS, Guest, MEMORY, RING_AREA, TABLES};
+use crate::testing::{BROADCAST, BUFFERS, Guest, MEMORY, RING_AREA, SPLIT, TABLES};
 
-const ALL: Features = Features::all();
+const ALL: Features = SPLIT;
 const NEXT: u16 = 1;
 const WRITE: u16 = 2;
 const INDIRECT: u16 = 4;

@@ -1,19 +1,13 @@
 //! Tests of the whole crate: engine, queues and net back-end together with a driver's half.
 
-mod controlq;
 mod differential;
 mod hostile;
-mod net;
-mod offload;
-mod policy;
-mod requests;
-mod ring;
-mod threads;
-mod tokens;
-mod uplink;
-mod uplink_rules;
-mod uplinks;
-mod ways;
+#[expect(clippy::duplicate_mod, reason = "the same tests on rings of the other form")]
+mod packed;
+mod packed_ring;
+#[expect(clippy::duplicate_mod, reason = "the same tests on rings of the other form")]
+mod split;
+mod split_ring;
 
 use crate::control::{Attachment, Command, Control, Reply};
 use crate::engine::Engine;

@@ -4,15 +4,14 @@ use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use nic::{Offload, Refused};
 use proptest::prelude::*;
 
-use super::Bench;
 use super::uplink::{OUTSIDE, Rig, from_outside, rig};
+use super::{ALL, Bench};
 use crate::offload::tests::{self as frames, Sent, sample};
 use crate::policy::Policy;
 use crate::policy::vlan::Membership;
 use crate::shared::{Features, Phase};
 use crate::testing::{BROADCAST, Guest};
 
-const ALL: Features = Features::all();
 const MTU: u16 = 1500;
 
 /// All but what a driver does not take.

@@ -4,33 +4,33 @@
 
 use memory::GuestMemory;
 
+use super::PLAIN;
 use crate::chain::Segments;
 use crate::fault::Fault;
 use crate::queue::{Published, Queue, QueueState};
-use crate::shared::{Features, MAX_QUEUE_SIZE, QueueConfig};
+use crate::shared::{Features, MAX_QUEUE_SIZE};
 use crate::testing::{BUFFERS, DriverQueue, MEMORY};
 
-struct Rig {
-    memory: GuestMemory,
-    driver: DriverQueue,
-    queue: Queue,
-    segments: Segments,
+pub struct Rig {
+    pub memory: GuestMemory,
+    pub driver: DriverQueue,
+    pub queue: Queue,
+    pub segments: Segments,
 }
 
-fn rig(size: u16, features: Features) -> Rig {
+pub fn rig(size: u16, features: Features) -> Rig {
     let memory = memory::guest::testing::memory(0, MEMORY);
     let driver = DriverQueue::new(&memory, 0, size, features);
-    let state = QueueState { config: driver.config, avail: 0, used: 0 };
+    let state = QueueState::start(driver.config, features);
     // SAFETY: a test's memory lives for ever.
     let queue = unsafe { Queue::new(&memory, 0, 1, features, MAX_QUEUE_SIZE, &state).unwrap() };
     Rig { memory, driver, queue, segments: Segments::new() }
 }
 
-const PLAIN: Features = Features::VERSION_1;
-const EVENT: Features = Features::VERSION_1.union(Features::EVENT_IDX);
+pub const EVENT: Features = PLAIN.union(Features::EVENT_IDX);
 
 impl Rig {
-    fn serve(&mut self) -> u16 {
+    pub fn serve(&mut self) -> u16 {
         let mut n = 0;
         self.segments.clear();
         while let Some(request) = self.queue.pop(&self.memory, &mut self.segments).unwrap() {
@@ -41,7 +41,7 @@ impl Rig {
         n
     }
 
-    fn publish(&mut self) -> Published {
+    pub fn publish(&mut self) -> Published {
         self.queue.publish(&self.memory).unwrap()
     }
 }
@@ -91,22 +91,6 @@ fn arming_finds_what_came_before_the_driver_could_know() {
     r.driver.add(&[(BUFFERS, 64, false)]).unwrap();
     assert!(!r.driver.kick_prepare());
     assert_eq!(r.queue.arm(&r.memory), Ok(1));
-}
-
-#[test]
-fn looking_again_counts_what_is_known_already() {
-    let mut r = rig(16, EVENT);
-    for _ in 0..10 {
-        r.driver.add(&[(BUFFERS, 64, false)]).unwrap();
-    }
-    assert_eq!(r.queue.available(&r.memory), Ok(10));
-    let index = r.driver.config.avail + 2;
-    r.memory.write_u16(index, 16).unwrap();
-    assert_eq!(r.queue.arm(&r.memory), Ok(16));
-    r.memory.write_u16(index, 17).unwrap();
-    assert_eq!(r.queue.arm(&r.memory), Err(Fault::AvailIndex), "more than a queue ahead");
-    r.memory.write_u16(index, 15).unwrap();
-    assert_eq!(r.queue.arm(&r.memory), Err(Fault::AvailIndex), "back");
 }
 
 #[test]
@@ -192,36 +176,4 @@ fn a_request_that_is_not_the_last_cannot_be_given_back() {
     let (a, _b) = (take(), take());
     assert!(!r.queue.rewind(a));
     assert_eq!(r.queue.in_flight(), 2);
-}
-
-#[test]
-fn queues_of_bad_size_or_address_are_refused() {
-    let memory = memory::guest::testing::memory(0x1000, 0x20000);
-    let good = QueueConfig { size: 256, desc: 0x1000, avail: 0x2000, used: 0x3000, vector: 0, enabled: true };
-    let new = |config: QueueConfig| {
-        let state = QueueState { config, avail: 0, used: 0 };
-        // SAFETY: a test's memory lives for ever.
-        unsafe { Queue::new(&memory, 0, 1, EVENT, 256, &state).err() }
-    };
-    assert_eq!(new(good), None);
-    for size in [0, 3, 255, 257, 512, 0x8000, 0xffff] {
-        assert_eq!(new(QueueConfig { size, ..good }), Some(Fault::QueueSize), "{size}");
-    }
-    let end = 0x21000;
-    for (desc, avail, used) in [
-        (0x1008, 0x2000, 0x3000),
-        (0x1000, 0x2001, 0x3000),
-        (0x1000, 0x2000, 0x3002),
-        (0, 0x2000, 0x3000),
-        (end - 0xff0, 0x2000, 0x3000),
-        (0x1000, end - 516, 0x3000),
-        (0x1000, 0x2000, end - 2052),
-        (!0xf, 0x2000, 0x3000),
-        (0x1000, !1, 0x3000),
-        (0x1000, 0x2000, !3),
-    ] {
-        let config = QueueConfig { desc, avail, used, ..good };
-        assert_eq!(new(config), Some(Fault::RingAddress), "{config:x?}");
-    }
-    assert_eq!(new(QueueConfig { avail: end - 518, ..good }), None, "up to the last byte");
 }

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use super::{ALL, PLAIN};
 use crate::control::{Attachment, Command, Control, Reply};
 use crate::engine::{Engine, run};
 use crate::msix::Interrupt;
@@ -33,7 +34,7 @@ fn no_frame_no_interrupt_and_no_kick_is_lost_between_cores() {
     // Few ticks (nanoseconds here), so that an adaptive queue goes to and fro all the time.
     let adaptive = Requests::Adaptive(Rates { kicks: 3, window: 1_000_000, quiet: 20_000 });
     for requests in [Requests::Poll, Requests::Notify, adaptive] {
-        for features in [Features::all(), Features::VERSION_1] {
+        for features in [ALL, PLAIN] {
             let limits = Limits { requests: 64, bytes: 1 << 20, quantum: 10_000, least: 8, stuck: 1_000 };
             converse(requests, features, Chosen::Fine(Fine::new(limits)));
             converse(requests, features, Chosen::PerDevice(PerDevice::new(64)));

@@ -10,7 +10,7 @@ use nic::{Checked, Limits, Link, Nic, Offload, Outcome, Outgoing, Received, Refu
 
 use proptest::prelude::*;
 
-use super::Bench;
+use super::{ALL, Bench};
 use crate::control::{Command, Reply};
 use crate::policy::Policy;
 use crate::shared::{Features, Phase};
@@ -18,7 +18,6 @@ use crate::stats::UplinkCounters;
 use crate::testing::{BROADCAST, Guest, MEMORY};
 use crate::uplink::{Held, Uplink};
 
-const ALL: Features = Features::all();
 pub const OUTSIDE: [u8; 6] = [0x02, 0xaa, 0, 0, 0, 9];
 
 #[derive(Default)]
@@ -308,7 +307,8 @@ proptest! {
 
 #[test]
 fn of_a_run_that_leaves_the_headers_are_copied_and_the_rest_is_read_where_it_lies() {
-    let mut a = Guest::new(1, ALL.difference(Features::INDIRECT_DESC), 256, 1500);
+    // Of a packed ring frames leave one at a time.
+    let mut a = Guest::new(1, ALL.difference(Features::INDIRECT_DESC | Features::RING_PACKED), 256, 1500);
     let Rig { mut bench, wire, counters } = rig(&[&a]);
     let cases: [(usize, &[usize], usize); 6] =
         [(1514, &[], 54), (1514, &[12], 54), (1514, &[78], 66), (54, &[], 54), (60, &[], 54), (20, &[], 20)];

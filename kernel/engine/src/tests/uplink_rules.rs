@@ -1,16 +1,13 @@
 //! The rules of an uplink, with frames: its VLANs, its stages, and its limit of frames for many.
 
-use super::Bench;
 use super::uplink::{End, OUTSIDE, TestNic, from_outside, with_uplinks};
+use super::{ALL, Bench};
 use crate::control::Reply;
 use crate::policy::Policy;
 use crate::policy::limit::{Bucket, Rate};
 use crate::policy::stage::{Action, Rule, Sink, Stage, Unit};
 use crate::policy::vlan::Membership;
-use crate::shared::Features;
 use crate::testing::{BROADCAST, Guest};
-
-const ALL: Features = Features::all();
 
 fn guest(number: u8, vlan: Membership) -> Guest {
     let policy: &Policy = Box::leak(Box::new(Policy { vlan, ..Policy::default() }));

@@ -1,18 +1,16 @@
 //! Several uplinks: which frames leave and come by which, and that none goes round.
 
-use super::Bench;
 use super::uplink::{End, OUTSIDE, TestNic, from_outside, with_uplinks};
+use super::{ALL, Bench};
 use crate::control::{Command, Reply};
 use crate::policy::Policy;
 use crate::policy::guard::Guard;
 use crate::policy::stage::{Action, Rule, Sink, Stage};
 use crate::policy::vlan::Membership;
-use crate::shared::{Features, Phase};
+use crate::shared::Phase;
 use crate::switch::Mac;
 use crate::testing::{BROADCAST, Guest};
 use crate::uplink::MAX_UPLINKS;
-
-const ALL: Features = Features::all();
 
 /// A guest whose port is kept to an uplink, or to none, with buffers posted.
 fn behind(number: u8, vlan: Membership, uplink: Option<u8>) -> Guest {

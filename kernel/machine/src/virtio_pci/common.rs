@@ -4,7 +4,7 @@
 //! Follows virtio 1.3 ch. 2.1 (status), 2.2 (features), 3.1.1 (initialisation), 4.1.4.3 (layout), 4.1.5.
 
 use bitflags::bitflags;
-use engine::shared::{MAX_QUEUES, NO_VECTOR, QueueConfig, Shared};
+use engine::shared::{Features, MAX_QUEUES, NO_VECTOR, QueueConfig, Shared};
 
 /// Length of the structure, with everything up to the administration queue.
 pub const LENGTH: u32 = 0x40;
@@ -211,9 +211,11 @@ impl Common {
 
     fn set_queue_size(&mut self, shared: &Shared, size: u16) {
         let max = shared.max_queue_size();
+        // A packed ring may have any number of descriptors (2.8.10.1).
+        let packed = self.features().is_some_and(|features| features & Features::RING_PACKED.bits() != 0);
         if let Some(queue) = self.selected_mut(shared)
             && !queue.enabled
-            && size.is_power_of_two()
+            && (size.is_power_of_two() || packed && size != 0)
             && size <= max
         {
             queue.size = size;

@@ -104,6 +104,11 @@ fn set_up_queue(f: &mut VirtioPci, index: u16, vector: u16, base: u64) {
 
 /// Negotiates everything on offer.
 fn negotiate(f: &mut VirtioPci) -> u64 {
+    negotiate_but(f, 0)
+}
+
+/// Negotiates everything on offer but these features.
+fn negotiate_but(f: &mut VirtioPci, without: u64) -> u64 {
     put(f, 0x14, 1, 0);
     assert_eq!(get(f, 0x14, 1), 0);
     put(f, 0x14, 1, 1);
@@ -113,6 +118,7 @@ fn negotiate(f: &mut VirtioPci) -> u64 {
         put(f, 0x00, 4, select);
         features |= get(f, 0x04, 4) << (32 * select);
     }
+    features &= !without;
     for select in 0..2 {
         put(f, 0x08, 4, select);
         put(f, 0x0c, 4, features >> (32 * select) & 0xffff_ffff);
@@ -246,7 +252,7 @@ fn features_are_fixed_once_agreed_and_status_bits_only_rise() {
 #[test]
 fn an_enabled_queue_cannot_be_changed_and_sizes_are_checked() {
     let mut f = function();
-    negotiate(&mut f);
+    negotiate_but(&mut f, engine::shared::Features::RING_PACKED.bits());
     put(&mut f, 0x16, 2, 1);
     for size in [0, 3, 255, 257, 512, 0x8000] {
         put(&mut f, 0x18, 2, size);
@@ -268,6 +274,17 @@ fn an_enabled_queue_cannot_be_changed_and_sizes_are_checked() {
     put(&mut f, 0x16, 2, 0);
     put(&mut f, 0x1c, 2, 1);
     assert_eq!(get(&mut f, 0x1c, 2), 0, "not while the device runs");
+}
+
+#[test]
+fn a_packed_ring_may_have_any_size_up_to_the_one_offered() {
+    let mut f = function();
+    negotiate(&mut f);
+    put(&mut f, 0x16, 2, 1);
+    for (size, stands) in [(3, 3), (0, 3), (257, 3), (255, 255), (0x8000, 255), (1, 1)] {
+        put(&mut f, 0x18, 2, size);
+        assert_eq!(get(&mut f, 0x18, 2), stands, "{size}");
+    }
 }
 
 #[test]

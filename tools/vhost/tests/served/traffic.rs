@@ -6,6 +6,33 @@ use vhost_front::{Options, features};
 
 use crate::process::{Vhost, frame, introduce, passes, run, text, until};
 
+/// The default, and packed rings.
+fn forms() -> [Options; 2] {
+    let split = Options::default();
+    [split, Options { features: split.features | features::RING_PACKED, ..split }]
+}
+
+#[test]
+fn packed_rings_carry_frames_of_every_length_to_split_ones_and_back() {
+    let [split, packed] = forms();
+    for (options, others) in [(packed, packed), (packed, split)] {
+        let vhost = Vhost::start(2);
+        let (mut a, mut b) = (vhost.connect_with("a", &options), vhost.connect_with("b", &others));
+        assert_eq!(a.features & features::RING_PACKED, features::RING_PACKED);
+        introduce(&mut a, &mut b);
+        for len in 14..=1518 {
+            passes(&mut a, &mut b, &frame(2, 1, len, len as u32));
+            passes(&mut b, &mut a, &frame(1, 2, len, !len as u32));
+        }
+        let ended = vhost.end();
+        for port in [0, 1] {
+            for (name, count) in [("rx_packets", 1506), ("tx_packets", 1506), ("faults", 0), ("rx_no_buffer", 0)] {
+                assert_eq!(ended.port(port, name), count, "{name} of port {port}");
+            }
+        }
+    }
+}
+
 #[test]
 fn frames_of_every_length_arrive_as_they_were_and_are_counted() {
     let vhost = Vhost::start(2);
@@ -29,9 +56,13 @@ fn frames_of_every_length_arrive_as_they_were_and_are_counted() {
 
 #[test]
 fn what_is_sent_either_arrives_in_order_or_is_counted_as_dropped() {
+    forms().iter().for_each(stream);
+}
+
+fn stream(options: &Options) {
     const FRAMES: u32 = 200_000;
     let vhost = Vhost::start(2);
-    let (mut a, mut b) = (vhost.connect("a"), vhost.connect("b"));
+    let (mut a, mut b) = (vhost.connect_with("a", options), vhost.connect_with("b", options));
     introduce(&mut a, &mut b);
     let (mut sent, mut arrived, mut next) = (0, 0, 0);
     let mut take = |b: &mut vhost_front::Port, arrived: &mut u32| {
@@ -89,12 +120,18 @@ fn a_front_end_that_goes_and_comes_back_is_served_again() {
 
 #[test]
 fn a_queue_that_is_stopped_goes_on_from_where_it_was() {
+    forms().iter().for_each(stop_and_go_on);
+}
+
+fn stop_and_go_on(options: &Options) {
     let vhost = Vhost::start(2);
-    let (mut a, mut b) = (vhost.connect("a"), vhost.connect("b"));
+    // So few descriptors that the ring is gone round several times.
+    let options = &Options { size: 8, ..*options };
+    let (mut a, mut b) = (vhost.connect_with("a", options), vhost.connect_with("b", options));
     introduce(&mut a, &mut b);
     for round in 1..20 {
         let base = a.stop(1).unwrap();
-        assert_eq!(base, a.tx.offered(), "everything that was offered had been sent");
+        assert_eq!(base, a.tx.base(), "everything that was offered had been sent");
         let f = frame(2, 1, 77, round);
         assert!(a.send(&f));
         assert!(b.rx.receive().is_none(), "a stopped queue is not served");
@@ -112,7 +149,8 @@ fn a_queue_that_is_stopped_goes_on_from_where_it_was() {
 
 #[test]
 fn an_interrupt_comes_if_it_is_wanted_and_not_otherwise() {
-    for features in [Options::default().features, Options::default().features & !features::EVENT_IDX] {
+    let with = forms().map(|options| options.features);
+    for features in [with, with.map(|all| all & !features::EVENT_IDX)].concat() {
         let vhost = Vhost::start(2);
         let options = Options { features, ..Options::default() };
         let (mut a, mut b) = (vhost.connect_with("a", &options), vhost.connect_with("b", &options));

@@ -1,0 +1,333 @@
+//! A packed ring (virtio 1.3 ch. 2.8).
+//!
+//! Driver and device write into the same descriptors, one after the other round the ring. What the AVAIL and USED bits of
+//! one say depends on the wrap counter of that round, so a position here has its wrap counter with it.
+//!
+//! ```text
+//!          published      next_used        next_avail
+//!              ▼              ▼                 ▼
+//!   ── used ───┬── completed ─┬── with us ──────┬── the driver's to offer ──
+//!              └─ no more than the ring altogether ─┘
+//! ```
+//!
+//! The descriptor at `published` keeps the bits of one that is offered until all completed ones are to be seen: the driver
+//! looks at it first, and goes no further. A buffer's id is its driver's affair; it is given back as it was read.
+
+#![allow(unsafe_code, reason = "the ring is kept as it is found in the host's memory")]
+
+use core::sync::atomic::{Ordering, fence};
+
+use memory::GuestMemory;
+use memory::span::Slots;
+
+use super::{Published, QueueState, Taken};
+use crate::chain::{self, Chain, DESCRIPTOR_BYTES, Descriptor, Segments, Table, WRITE};
+use crate::fault::Fault;
+use crate::schedule::Glance;
+use crate::shared::{Features, MAX_QUEUE_SIZE, QueueConfig};
+
+pub(super) const AVAIL: u16 = 1 << 7;
+pub(super) const USED: u16 = 1 << 15;
+
+/// The wrap counter beside a position, in event structures and in [`QueueState`].
+pub(super) const WRAP: u16 = 1 << 15;
+
+/// Flags of the event suppression structures (2.8.14), above the position in a word of 32 bits.
+const EVENTS_ENABLE: u32 = 0;
+const EVENTS_DISABLE: u32 = 1;
+const EVENTS_DESC: u32 = 2;
+const EVENTS_FLAGS: u32 = 3;
+const EVENT_BYTES: u64 = 4;
+
+/// How many descriptors a glance counts at most: with so many, nobody waits for a reply.
+const GLANCE: u16 = 32;
+
+/// A descriptor of the ring and the wrap counter there: its number, and the ring's size more while the counter is 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Position(u16);
+
+// Three rounds, and what is added to them, are 16 bits.
+const _: () = assert!(MAX_QUEUE_SIZE <= 0x4000);
+
+impl Position {
+    /// The descriptor's number.
+    #[inline(always)]
+    pub(super) const fn slot(self, size: u16) -> u16 {
+        if self.0 < size { self.0 } else { self.0 - size }
+    }
+
+    /// The wrap counter.
+    #[inline(always)]
+    pub(super) const fn wrap(self, size: u16) -> bool {
+        self.0 < size
+    }
+
+    /// `by` descriptors on, at most the ring's size.
+    #[inline(always)]
+    const fn on(self, by: u16, size: u16) -> Self {
+        let at = self.0 + by;
+        Self(if at < 2 * size { at } else { at - 2 * size })
+    }
+
+    /// How many descriptors it is ahead of another one, in two rounds.
+    #[inline(always)]
+    const fn ahead_of(self, other: Self, size: u16) -> u16 {
+        if self.0 >= other.0 { self.0 - other.0 } else { self.0 + 2 * size - other.0 }
+    }
+
+    const fn bits(self, size: u16) -> u16 {
+        self.slot(size) | if self.wrap(size) { WRAP } else { 0 }
+    }
+
+    /// None: there is no such descriptor.
+    fn of_bits(bits: u16, size: u16) -> Option<Self> {
+        let slot = bits & !WRAP;
+        (slot < size).then(|| Self(if bits & WRAP != 0 { slot } else { slot + size }))
+    }
+
+    /// AVAIL and USED of a descriptor that is offered there.
+    #[inline(always)]
+    pub(super) const fn offered(self, size: u16) -> u16 {
+        if self.wrap(size) { AVAIL } else { USED }
+    }
+
+    /// AVAIL and USED of a used descriptor there.
+    #[inline(always)]
+    pub(super) const fn used(self, size: u16) -> u16 {
+        if self.wrap(size) { AVAIL | USED } else { 0 }
+    }
+}
+
+/// The second half of a used descriptor.
+#[inline(always)]
+pub(super) const fn used_word(id: u32, written: u32, flags: u16) -> u64 {
+    written as u64 | (id as u64) << 32 | (flags as u64) << 48
+}
+
+/// WRITE, if the device wrote something: only then has the length a meaning (2.8.4).
+#[inline(always)]
+pub(super) const fn write_flag(written: u32) -> u16 {
+    if written != 0 { WRITE } else { 0 }
+}
+
+/// A packed ring in use.
+pub(super) struct Packed {
+    table: Table,
+    /// The ring as it is found in the host's memory. None if it cannot be used by runs there.
+    pub(super) entries: Option<Slots<'static, [u64; 2]>>,
+    /// The driver's and the device's event suppression structures.
+    driver: u64,
+    device: u64,
+    event_idx: bool,
+    /// The next descriptor to take.
+    pub(super) next_avail: Position,
+    /// Where the next used descriptor goes.
+    pub(super) next_used: Position,
+    /// The first descriptor that the driver does not see as used.
+    pub(super) published: Position,
+    /// What its flags are to be, if it is completed.
+    first_flags: u16,
+}
+
+impl Packed {
+    /// As [`super::Queue::new`].
+    ///
+    /// # Safety
+    /// `memory`, or a clone of it, must live as long as the ring.
+    pub(super) unsafe fn new(
+        memory: &GuestMemory,
+        features: Features,
+        max_size: u16,
+        state: &QueueState,
+    ) -> Result<Self, Fault> {
+        let QueueConfig { size, desc, avail, used, .. } = state.config;
+        // Not only powers of two (2.8.10.1).
+        if size == 0 || size > max_size.min(MAX_QUEUE_SIZE) {
+            return Err(Fault::QueueSize);
+        }
+        let ring_bytes = DESCRIPTOR_BYTES * u64::from(size);
+        for (at, bytes, align) in [(desc, ring_bytes, 16), (avail, EVENT_BYTES, 4), (used, EVENT_BYTES, 4)] {
+            if !at.is_multiple_of(align) || memory.translate(at, bytes).is_err() {
+                return Err(Fault::RingAddress);
+            }
+        }
+        let next =
+            Position::of_bits(state.avail, size).filter(|_| state.avail == state.used).ok_or(Fault::AvailIndex)?;
+        // SAFETY: it is used for as long as the ring lives, and so does the memory, as the caller says.
+        let entries = memory.slots(desc, size).map(|slots| unsafe { slots.kept() });
+        let ring = Self {
+            table: Table { desc, size, indirect: features.contains(Features::INDIRECT_DESC) },
+            entries,
+            driver: avail,
+            device: used,
+            event_idx: features.contains(Features::EVENT_IDX),
+            next_avail: next,
+            next_used: next,
+            published: next,
+            first_flags: 0,
+        };
+        ring.disarm(memory)?;
+        Ok(ring)
+    }
+
+    /// Where it goes on. None while a completion is not yet published.
+    pub(super) fn positions(&self) -> Option<(u16, u16)> {
+        let bits = |at: Position| at.bits(self.table.size);
+        (self.next_used == self.published).then(|| (bits(self.next_avail), bits(self.next_used)))
+    }
+
+    /// Descriptors in the ring.
+    #[inline(always)]
+    pub(super) const fn size(&self) -> u16 {
+        self.table.size
+    }
+
+    /// How many descriptors the driver can have offered: all but those that it has not seen used.
+    #[inline(always)]
+    pub(super) const fn offerable(&self) -> u16 {
+        self.table.size - self.next_avail.ahead_of(self.published, self.table.size)
+    }
+
+    #[inline(always)]
+    const fn at(&self, position: Position) -> u64 {
+        self.table.desc + DESCRIPTOR_BYTES * position.slot(self.table.size) as u64
+    }
+
+    /// Whether a descriptor is offered: its flags are read.
+    #[inline]
+    fn is_offered(&self, memory: &GuestMemory, position: Position) -> Result<bool, Fault> {
+        let flags = memory.load_acquire_u16(self.at(position) + 14).map_err(|_| Fault::RingAddress)?;
+        Ok(flags & (AVAIL | USED) == position.offered(self.table.size))
+    }
+
+    /// 1 if there is a request, 0 if there is none.
+    #[inline]
+    pub(super) fn available(&self, memory: &GuestMemory) -> Result<u16, Fault> {
+        Ok(u16::from(self.offerable() != 0 && self.is_offered(memory, self.next_avail)?))
+    }
+
+    /// The position behind what is offered, and how many descriptors that is: found by halving, since a driver offers one
+    /// after the other.
+    pub(super) fn glance(&self, memory: &GuestMemory) -> Option<Glance> {
+        let size = self.table.size;
+        let (mut waiting, mut most) = (0, self.offerable().min(GLANCE));
+        let mut probe = 1;
+        while waiting < most {
+            if self.is_offered(memory, self.next_avail.on(probe - 1, size)).ok()? {
+                waiting = probe;
+            } else {
+                most = probe - 1;
+            }
+            probe = (waiting + most).div_ceil(2);
+        }
+        Some(Glance { index: self.next_avail.on(waiting, size).0, waiting })
+    }
+
+    #[inline]
+    pub(super) fn pop(
+        &mut self,
+        memory: &GuestMemory,
+        segments: &mut Segments,
+    ) -> Result<Option<(Taken, Chain)>, Fault> {
+        let (size, most, position) = (self.table.size, self.offerable(), self.next_avail);
+        if most == 0 {
+            return Ok(None);
+        }
+        let at = self.at(position);
+        let rest = memory.read_u64(at + 8).map_err(|_| Fault::RingAddress)?;
+        let flags = (rest >> 48) as u16;
+        if flags & (AVAIL | USED) != position.offered(size) {
+            return Ok(None);
+        }
+        // The address, and the other descriptors of the chain, are those that these flags were written after.
+        fence(Ordering::Acquire);
+        let addr = memory.read_u64(at).map_err(|_| Fault::RingAddress)?;
+        let first = Descriptor::of_packed(addr, rest);
+        let (chain, named) = chain::walk_packed(memory, &self.table, position.slot(size), first, most, segments)?;
+        self.next_avail = position.on(named.descriptors, size);
+        Ok(Some((Taken { id: named.id, position: position.0, descriptors: named.descriptors }, chain)))
+    }
+
+    pub(super) fn rewind(&mut self, taken: &Taken) -> bool {
+        let position = Position(taken.position);
+        let last = position.on(taken.descriptors, self.table.size) == self.next_avail;
+        if last {
+            self.next_avail = position;
+        }
+        last
+    }
+
+    #[inline]
+    pub(super) fn complete(&mut self, memory: &GuestMemory, taken: &Taken, written: u32) -> Result<bool, Fault> {
+        let position = self.next_used;
+        let mut flags = position.used(self.table.size) | write_flag(written);
+        if position == self.published {
+            self.first_flags = flags;
+            flags ^= USED;
+        }
+        let word = used_word(u32::from(taken.id), written, flags);
+        memory.write_u64(self.at(position) + 8, word).map_err(|_| Fault::RingAddress)?;
+        self.next_used = position.on(taken.descriptors, self.table.size);
+        Ok(true)
+    }
+
+    /// Takes and completes the next `count` requests, of one descriptor each, whose used descriptors were written. `wrote`:
+    /// the device wrote into the first of them.
+    #[inline(always)]
+    pub(super) fn advance(&mut self, count: u16, wrote: bool) {
+        let size = self.table.size;
+        if self.next_used == self.published {
+            self.first_flags = self.next_used.used(size) | write_flag(u32::from(wrote));
+        }
+        self.next_avail = self.next_avail.on(count, size);
+        self.next_used = self.next_used.on(count, size);
+    }
+
+    /// By one store of the first descriptor's flags.
+    pub(super) fn publish(&mut self, memory: &GuestMemory) -> Result<Published, Fault> {
+        let (old, new) = (self.published, self.next_used);
+        if old == new {
+            return Ok(Published::Nothing);
+        }
+        // Release: whoever sees these flags sees the descriptors behind it and the buffers' contents.
+        memory.store_release_u16(self.at(old) + 14, self.first_flags).map_err(|_| Fault::RingAddress)?;
+        self.published = new;
+        // As for a split ring (2.7.7.2): the driver sets its wish, then looks at the descriptor.
+        fence(Ordering::SeqCst);
+        let wish = memory.read_u32(self.driver).map_err(|_| Fault::RingAddress)?;
+        let wanted = match wish >> 16 & EVENTS_FLAGS {
+            EVENTS_DISABLE => false,
+            EVENTS_DESC if self.event_idx => self.passes(wish as u16, old, new),
+            _ => true,
+        };
+        Ok(if wanted { Published::Interrupt } else { Published::Quiet })
+    }
+
+    /// Whether the descriptor that an event names is one of those from `old` to before `new`. One that is not in the ring
+    /// is.
+    fn passes(&self, event: u16, old: Position, new: Position) -> bool {
+        let size = self.table.size;
+        Position::of_bits(event, size).is_none_or(|event| event.ahead_of(old, size) < new.ahead_of(old, size))
+    }
+
+    pub(super) fn arm(&self, memory: &GuestMemory) -> Result<u16, Fault> {
+        let wish = if self.event_idx {
+            // The driver notifies when it offers this very descriptor.
+            EVENTS_DESC << 16 | u32::from(self.next_avail.bits(self.table.size))
+        } else {
+            EVENTS_ENABLE << 16
+        };
+        self.ask(memory, wish)?;
+        // As in `publish`, with the roles exchanged.
+        fence(Ordering::SeqCst);
+        self.available(memory)
+    }
+
+    pub(super) fn disarm(&self, memory: &GuestMemory) -> Result<(), Fault> {
+        self.ask(memory, EVENTS_DISABLE << 16)
+    }
+
+    fn ask(&self, memory: &GuestMemory, wish: u32) -> Result<(), Fault> {
+        memory.write_u32(self.device, wish).map_err(|_| Fault::RingAddress)
+    }
+}

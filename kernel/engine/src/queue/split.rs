@@ -1,0 +1,284 @@
+//! A split ring (virtio 1.3 ch. 2.7).
+//!
+//! While the engine polls it, its driver is asked not to notify: by NO_NOTIFY, or with EVENT_IDX by an `avail_event` that
+//! is kept half of the index space ahead, where no driver gets before it is moved on.
+
+#![allow(unsafe_code, reason = "the rings are kept as they are found in the host's memory")]
+
+use core::sync::atomic::{Ordering, fence};
+
+use memory::GuestMemory;
+use memory::span::Slots;
+
+use super::{Published, QueueState, Taken};
+use crate::chain::{self, Chain, DESCRIPTOR_BYTES, Segments, Table};
+use crate::fault::Fault;
+use crate::schedule::Glance;
+use crate::shared::{Features, MAX_QUEUE_SIZE, QueueConfig};
+
+const USED_F_NO_NOTIFY: u16 = 1;
+const AVAIL_F_NO_INTERRUPT: u16 = 1;
+/// How far ahead `avail_event` is put, and how near it may come before it is moved on. The driver is never more than a
+/// queue ahead of us, which is less than the latter.
+const EVENT_AHEAD: u16 = 0x8000;
+const EVENT_REFRESH: u16 = 0x4000;
+const _: () = assert!(MAX_QUEUE_SIZE < EVENT_REFRESH);
+
+const WORDS: usize = MAX_QUEUE_SIZE as usize / 64;
+
+/// Its rings as they are found in the host's memory. None if they cannot be used by runs there.
+type Rings = (Slots<'static, u16>, Slots<'static, [u64; 2]>, Slots<'static, [u32; 2]>);
+
+/// A split ring in use.
+pub(super) struct Split {
+    table: Table,
+    pub(super) rings: Option<Rings>,
+    avail: u64,
+    used: u64,
+    event_idx: bool,
+    /// Next position of the available ring to take.
+    pub(super) next_avail: u16,
+    /// The available index as last read and checked.
+    known_avail: u16,
+    /// Next position of the used ring to fill.
+    pub(super) next_used: u16,
+    /// The used index as the driver can see it.
+    published_used: u16,
+    /// The `avail_event` that stands in the guest's memory.
+    avail_event: u16,
+    armed: bool,
+    outstanding: [u64; WORDS],
+}
+
+impl Split {
+    /// As [`super::Queue::new`].
+    ///
+    /// # Safety
+    /// `memory`, or a clone of it, must live as long as the ring.
+    pub(super) unsafe fn new(
+        memory: &GuestMemory,
+        features: Features,
+        max_size: u16,
+        state: &QueueState,
+    ) -> Result<Self, Fault> {
+        let QueueConfig { size, desc, avail, used, .. } = state.config;
+        if !size.is_power_of_two() || size > max_size.min(MAX_QUEUE_SIZE) {
+            return Err(Fault::QueueSize);
+        }
+        let n = u64::from(size);
+        // Both rings end in a word for EVENT_IDX, which is there whether it is used or not (2.7.1).
+        for (at, bytes, align) in [(desc, DESCRIPTOR_BYTES * n, 16), (avail, 6 + 2 * n, 2), (used, 6 + 8 * n, 4)] {
+            if !at.is_multiple_of(align) || memory.translate(at, bytes).is_err() {
+                return Err(Fault::RingAddress);
+            }
+        }
+        let rings = match (memory.slots(avail + 4, size), memory.slots(desc, size), memory.slots(used + 4, size)) {
+            // SAFETY: they are used for as long as the ring lives, and so does the memory, as the caller says.
+            (Some(avail), Some(desc), Some(used)) => unsafe { Some((avail.kept(), desc.kept(), used.kept())) },
+            _ => None,
+        };
+        let mut queue = Self {
+            rings,
+            table: Table { desc, size, indirect: features.contains(Features::INDIRECT_DESC) },
+            avail,
+            used,
+            event_idx: features.contains(Features::EVENT_IDX),
+            next_avail: state.avail,
+            known_avail: state.avail,
+            next_used: state.used,
+            published_used: state.used,
+            avail_event: 0,
+            armed: false,
+            outstanding: [0; WORDS],
+        };
+        queue.disarm(memory)?;
+        Ok(queue)
+    }
+
+    /// Its positions in the available and the used ring. None while a completion is not yet published.
+    pub(super) fn positions(&self) -> Option<(u16, u16)> {
+        (self.next_used == self.published_used).then_some((self.next_avail, self.next_used))
+    }
+
+    /// How many requests can be taken. The guest's index is only read again when those known of are used up.
+    #[inline]
+    pub(super) fn available(&mut self, memory: &GuestMemory) -> Result<u16, Fault> {
+        let known = self.known_avail.wrapping_sub(self.next_avail);
+        if known == 0 { self.look(memory) } else { Ok(known) }
+    }
+
+    /// The available index, and how far it is ahead of what was taken.
+    #[inline]
+    pub(super) fn glance(&self, memory: &GuestMemory) -> Option<Glance> {
+        let index = memory.read_u16(self.avail + 2).ok()?;
+        Some(Glance { index, waiting: index.wrapping_sub(self.next_avail) })
+    }
+
+    /// Reads the available index. Acquire: the entries and descriptors read afterwards are those it was published with.
+    fn look(&mut self, memory: &GuestMemory) -> Result<u16, Fault> {
+        let index = memory.load_acquire_u16(self.avail + 2).map_err(|_| Fault::RingAddress)?;
+        let known = self.known_avail.wrapping_sub(self.next_avail);
+        let new = index.wrapping_sub(self.known_avail);
+        // A step back looks like nearly 65,536 ahead.
+        if u32::from(known) + u32::from(new) > u32::from(self.table.size) {
+            return Err(Fault::AvailIndex);
+        }
+        self.known_avail = index;
+        Ok(known + new)
+    }
+
+    #[inline]
+    pub(super) fn pop(
+        &mut self,
+        memory: &GuestMemory,
+        segments: &mut Segments,
+    ) -> Result<Option<(Taken, Chain)>, Fault> {
+        if self.available(memory)? == 0 {
+            return Ok(None);
+        }
+        let position = self.next_avail;
+        let slot = u64::from(position & (self.table.size - 1));
+        let head = memory.read_u16(self.avail + 4 + 2 * slot).map_err(|_| Fault::RingAddress)?;
+        if head >= self.table.size {
+            return Err(Fault::Head);
+        }
+        if self.holds(head) {
+            return Err(Fault::HeadOutstanding);
+        }
+        let chain = chain::walk(memory, &self.table, head, segments)?;
+        self.set_held(head, true);
+        self.next_avail = position.wrapping_add(1);
+        self.keep_event_ahead(memory)?;
+        Ok(Some((Taken { id: head, position, descriptors: 1 }, chain)))
+    }
+
+    /// Takes the next request, whose chain begins at `head`. None if that one is out already. After the last of several comes
+    /// [`Split::were_held`].
+    #[inline(always)]
+    pub(super) fn hold(&mut self, head: u16) -> Option<Taken> {
+        if self.holds(head) {
+            return None;
+        }
+        self.set_held(head, true);
+        let position = self.next_avail;
+        self.next_avail = position.wrapping_add(1);
+        Some(Taken { id: head, position, descriptors: 1 })
+    }
+
+    /// Requests were taken one by one.
+    #[inline(always)]
+    pub(super) fn were_held(&mut self, memory: &GuestMemory) {
+        // As in `advance`.
+        let _ = self.keep_event_ahead(memory);
+    }
+
+    pub(super) fn rewind(&mut self, taken: &Taken) -> bool {
+        if taken.position.wrapping_add(1) != self.next_avail || !self.holds(taken.id) {
+            return false;
+        }
+        self.set_held(taken.id, false);
+        self.next_avail = taken.position;
+        true
+    }
+
+    #[inline]
+    pub(super) fn complete(&mut self, memory: &GuestMemory, taken: &Taken, written: u32) -> Result<bool, Fault> {
+        if !self.holds(taken.id) {
+            return Ok(false);
+        }
+        self.set_held(taken.id, false);
+        let at = self.used + 4 + 8 * u64::from(self.next_used & (self.table.size - 1));
+        memory.write_u32(at, u32::from(taken.id)).map_err(|_| Fault::RingAddress)?;
+        memory.write_u32(at + 4, written).map_err(|_| Fault::RingAddress)?;
+        self.next_used = self.next_used.wrapping_add(1);
+        Ok(true)
+    }
+
+    /// By one store of the used index.
+    pub(super) fn publish(&mut self, memory: &GuestMemory) -> Result<Published, Fault> {
+        let (old, new) = (self.published_used, self.next_used);
+        if old == new {
+            return Ok(Published::Nothing);
+        }
+        // Release: whoever sees the index sees the entries and the buffers' contents.
+        memory.store_release_u16(self.used + 2, new).map_err(|_| Fault::RingAddress)?;
+        self.published_used = new;
+        // The driver sets its wish, then looks at the used index; we set the index, then look at its wish. With a full
+        // barrier on both sides one of the two sees the other (2.7.7.2).
+        fence(Ordering::SeqCst);
+        let wanted = if self.event_idx {
+            let used_event = self.avail + 4 + 2 * u64::from(self.table.size);
+            let event = memory.read_u16(used_event).map_err(|_| Fault::RingAddress)?;
+            need_event(event, new, old)
+        } else {
+            memory.read_u16(self.avail).map_err(|_| Fault::RingAddress)? & AVAIL_F_NO_INTERRUPT == 0
+        };
+        Ok(if wanted { Published::Interrupt } else { Published::Quiet })
+    }
+
+    pub(super) fn arm(&mut self, memory: &GuestMemory) -> Result<u16, Fault> {
+        self.armed = true;
+        if self.event_idx {
+            // The driver notifies when it fills this very position.
+            self.write_avail_event(memory, self.known_avail)?;
+        } else {
+            memory.write_u16(self.used, 0).map_err(|_| Fault::RingAddress)?;
+        }
+        // As in `publish`, with the roles exchanged.
+        fence(Ordering::SeqCst);
+        self.look(memory)
+    }
+
+    pub(super) fn disarm(&mut self, memory: &GuestMemory) -> Result<(), Fault> {
+        self.armed = false;
+        if self.event_idx {
+            // Flags must be 0 with EVENT_IDX (2.7.10).
+            memory.write_u16(self.used, 0).map_err(|_| Fault::RingAddress)?;
+            self.write_avail_event(memory, self.next_avail.wrapping_add(EVENT_AHEAD))
+        } else {
+            memory.write_u16(self.used, USED_F_NO_NOTIFY).map_err(|_| Fault::RingAddress)
+        }
+    }
+
+    /// Takes and completes the next `count` requests, whose used entries were written.
+    #[inline(always)]
+    pub(super) fn advance(&mut self, memory: &GuestMemory, count: u16) {
+        self.next_avail = self.next_avail.wrapping_add(count);
+        self.next_used = self.next_used.wrapping_add(count);
+        // The used ring is in the guest's memory: it was found there when the run looked at it.
+        let _ = self.keep_event_ahead(memory);
+    }
+
+    /// Moves `avail_event` on before a driver that is not to notify gets there.
+    #[inline]
+    fn keep_event_ahead(&mut self, memory: &GuestMemory) -> Result<(), Fault> {
+        if self.event_idx && !self.armed && self.avail_event.wrapping_sub(self.next_avail) < EVENT_REFRESH {
+            return self.write_avail_event(memory, self.next_avail.wrapping_add(EVENT_AHEAD));
+        }
+        Ok(())
+    }
+
+    fn write_avail_event(&mut self, memory: &GuestMemory, event: u16) -> Result<(), Fault> {
+        self.avail_event = event;
+        let at = self.used + 4 + 8 * u64::from(self.table.size);
+        memory.write_u16(at, event).map_err(|_| Fault::RingAddress)
+    }
+
+    /// Whether the chain at `head` is with the device.
+    #[inline]
+    pub(super) fn holds(&self, head: u16) -> bool {
+        self.outstanding.get(usize::from(head / 64)).is_some_and(|w| w & 1 << (head % 64) != 0)
+    }
+
+    fn set_held(&mut self, head: u16, held: bool) {
+        if let Some(word) = self.outstanding.get_mut(usize::from(head / 64)) {
+            let bit = 1 << (head % 64);
+            if held { *word |= bit } else { *word &= !bit }
+        }
+    }
+}
+
+/// Whether the step from `old` to `new` passes `event` (virtio 1.3 2.7.7.1, 2.7.10.1).
+const fn need_event(event: u16, new: u16, old: u16) -> bool {
+    new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
+}
