@@ -27,7 +27,10 @@ const READINGS: u32 = 2400;
 pub fn guests(requests: &str, completion: &str, actions: &[String]) -> [Guest; 2] {
     let make = |number, peer| {
         let guest = Guest::new(number).full().peer(peer).kernel_option("ipv6.disable=1");
-        guest.completion(completion).requests(requests)
+        let guest = guest.completion(completion).requests(requests);
+        // On Bochs a frame of 64 KiB takes the engine 0.8 ms of the guests' time, longer than it may be late with a
+        // timer: what costs an exit then is the emulator's slowness.
+        if completion == "posted" { guest.net("offloads = \"none\"") } else { guest }
     };
     let serves = make(2, 1).then("still").then("udp-server").then("iperf-server").then("wait");
     let asks = make(1, 2).then("still").then("ready").then("interrupts").then("ready");
