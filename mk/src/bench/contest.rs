@@ -94,7 +94,7 @@ pub fn run(full: bool) -> Result<Value> {
     let weighted = contest.sharing(&WEIGHTS)?;
     shares(&mut table, &even, &weighted)?;
     for (what, why) in [
-        ("packed rings against testpmd's", "the guests' driver here has split rings only"),
+        ("packed rings against testpmd's", "not part of this benchmark"),
         ("in the kernel image, in Bochs' ticks, against native", "not part of this benchmark"),
         ("throughput left with 1,000 idle queues", "not part of this benchmark"),
     ] {

@@ -11,19 +11,17 @@ use crate::scenario::{Context, EVERYWHERE, Scenario, seconds};
 /// These scenarios.
 pub fn list() -> Vec<Scenario> {
     let scenario = |name, about, run| Scenario { name, about, platforms: EVERYWHERE, slow_on_bochs: false, run };
+    // Linux starts in a minute there, and these start it once or more.
+    let slow = |name, about, run| Scenario { slow_on_bochs: true, ..scenario(name, about, run) };
     vec![
         scenario("smp-guest", "two virtual CPUs, both at work; one goes offline and comes back", smp_guest),
-        Scenario {
-            // Three guests on five CPUs.
-            slow_on_bochs: true,
-            ..scenario(
-                "guest-triple-fault",
-                "a triple fault ends its guest, which is restarted; no other is harmed",
-                triple_fault,
-            )
-        },
-        scenario("power-button", "`stop` presses the power button, and the guest powers itself off", power_button),
-        scenario("guest-reset", "a guest that resets itself ends with that reason, and can be started", guest_reset),
+        slow(
+            "guest-triple-fault",
+            "a triple fault ends its guest, which is restarted; no other is harmed",
+            triple_fault,
+        ),
+        slow("power-button", "`stop` presses the power button, and the guest powers itself off", power_button),
+        slow("guest-reset", "a guest that resets itself ends with that reason, and can be started", guest_reset),
     ]
 }
 
