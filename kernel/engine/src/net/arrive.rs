@@ -37,9 +37,13 @@ impl<'a> Arrived<'a> {
         Self { front, received, copied }
     }
 
+    /// Bytes of it that are not in the front.
+    fn behind(&self) -> u32 {
+        u32::try_from(self.received.len().saturating_sub(self.copied)).unwrap_or(u32::MAX)
+    }
+
     fn len(&self) -> u32 {
-        let behind = self.received.len().saturating_sub(self.copied);
-        u32::try_from(self.front.frame().len() + behind).unwrap_or(u32::MAX)
+        (self.front.frame().len() as u32).saturating_add(self.behind())
     }
 }
 
@@ -96,28 +100,12 @@ impl Bridge {
     fn give_received_to(&mut self, devices: &mut Devices, frame: &mut Arrived<'_>, vlan: Vlan, to: usize, now: u64) {
         let Some(form) = self.rules.form(to, vlan) else { return };
         let Some(receiver) = devices.get_mut(to) else { return };
-        let counters = receiver.shared().counters();
-        if !receiver.running() {
-            if !frame.front.destination().is_multicast() {
-                counters.rx_not_running.add(1);
-            }
-            return;
+        let behind = frame.behind();
+        let judged = self.judge_for(to, receiver, &mut frame.front, behind, (vlan, form), now);
+        let Some((gets, mirrors)) = judged else { return };
+        if gets {
+            self.give_received_counted(frame, receiver, to);
         }
-        let mut mirrors = 0;
-        if let Some(policy) = self.rules.leaving(to) {
-            frame.front.shape(Form::Untagged, vlan);
-            if let Err(refusal) = policy.leave(frame.front.frame(), vlan, frame.len(), now, &mut mirrors) {
-                refusal.leaving(counters).add(1);
-                return self.mirror_received(devices, frame, mirrors);
-            }
-        }
-        frame.front.shape(form, vlan);
-        if !self.wants(to, frame.front.destination(), frame.front.vlan()) {
-            counters.rx_not_wanted.add(1);
-            return self.mirror_received(devices, frame, mirrors);
-        }
-        let given = self.accept(frame.len(), to).and_then(|()| self.give_received(frame, receiver));
-        count_given(counters, frame.len(), given);
         self.mirror_received(devices, frame, mirrors);
     }
 
@@ -125,14 +113,18 @@ impl Bridge {
     fn mirror_received(&mut self, devices: &mut Devices, frame: &mut Arrived<'_>, mirrors: u32) {
         for to in (0..MAX_PORTS).filter(|to| mirrors >> to & 1 != 0) {
             let Some(receiver) = devices.get_mut(to) else { continue };
-            let counters = receiver.shared().counters();
             if receiver.running() {
-                let given = self.accept(frame.len(), to).and_then(|()| self.give_received(frame, receiver));
-                count_given(counters, frame.len(), given);
+                self.give_received_counted(frame, receiver, to);
             } else {
-                counters.rx_not_running.add(1);
+                receiver.shared().counters().rx_not_running.add(1);
             }
         }
+    }
+
+    /// Gives a frame from the wire as it is to the receiver at port `to`, and counts what became of it.
+    fn give_received_counted(&mut self, frame: &mut Arrived<'_>, receiver: &mut Device, to: usize) {
+        let given = self.accept(frame.len(), to).and_then(|()| self.give_received(frame, receiver));
+        count_given(receiver.shared().counters(), frame.len(), given);
     }
 
     /// Puts a frame from the wire into the receiver's buffers.

@@ -9,7 +9,7 @@ use super::buffers::{Buffers, Cursor, Refused, complete, gather, need, put};
 use super::controlq::Wishes;
 use super::exits::Exits;
 use super::flow::Flow;
-use super::frame::{Bad, Frame};
+use super::frame::{Bad, Frame, Front};
 use super::rules::Ports;
 use super::stream::RUN;
 use crate::backend::{Devices, MAX_PORTS};
@@ -114,7 +114,7 @@ impl Bridge {
         self.wishes.get(port)
     }
 
-    /// Whether a port's driver wants a frame with this front.
+    /// Whether a port's driver wants a frame for this address, with that tag.
     pub(super) fn wants(&self, to: usize, destination: Mac, vlan: Option<u16>) -> bool {
         self.wishes(to).is_none_or(|wishes| wishes.wants(destination, vlan))
     }
@@ -231,32 +231,51 @@ impl Bridge {
     ) -> bool {
         let Some(form) = self.rules.form(to, vlan) else { return false };
         let Some((sender, receiver)) = devices.pair(port, to) else { return false };
+        let behind = frame.behind();
+        let Some((gets, mirrors)) = self.judge_for(to, receiver, frame.front_mut(), behind, (vlan, form), now) else {
+            return false;
+        };
+        if gets {
+            self.give_whatever(frame, sender.memory(), receiver, to, queue);
+        }
+        self.mirror(devices, port, queue, frame, mirrors);
+        true
+    }
+
+    /// Whether the receiver at port `to` gets a frame of a VLAN with this front and `behind` bytes more: by the port's rules and
+    /// its driver's wishes. If the rules have nothing against it, it has the port's form from then on. And who is to get a copy
+    /// of it, a bit each. What speaks against it is counted. None: nobody is there.
+    pub(super) fn judge_for(
+        &self,
+        to: usize,
+        receiver: &Device,
+        front: &mut Front,
+        behind: u32,
+        (vlan, form): (Vlan, Form),
+        now: u64,
+    ) -> Option<(bool, u32)> {
         let counters = receiver.shared().counters();
         if !receiver.running() {
-            if !frame.front().destination().is_multicast() {
+            if !front.destination().is_multicast() {
                 counters.rx_not_running.add(1);
             }
-            return false;
+            return None;
         }
         let mut mirrors = 0;
         if let Some(policy) = self.rules.leaving(to) {
-            frame.front_mut().shape(Form::Untagged, vlan);
-            if let Err(refusal) = policy.leave(frame.front().frame(), vlan, frame.len(), now, &mut mirrors) {
+            front.shape(Form::Untagged, vlan);
+            let len = (front.frame().len() as u32).saturating_add(behind);
+            if let Err(refusal) = policy.leave(front.frame(), vlan, len, now, &mut mirrors) {
                 refusal.leaving(counters).add(1);
-                self.mirror(devices, port, queue, frame, mirrors);
-                return true;
+                return Some((false, mirrors));
             }
         }
-        frame.front_mut().shape(form, vlan);
-        if !self.wants(to, frame.front().destination(), frame.front().vlan()) {
+        front.shape(form, vlan);
+        let wanted = self.wants(to, front.destination(), front.vlan());
+        if !wanted {
             counters.rx_not_wanted.add(1);
-            self.mirror(devices, port, queue, frame, mirrors);
-            return true;
         }
-        let into = self.receive_queue(receiver, to, queue);
-        self.give_whatever(frame, sender.memory(), receiver, to, into);
-        self.mirror(devices, port, queue, frame, mirrors);
-        true
+        Some((wanted, mirrors))
     }
 
     /// Gives copies of a frame from `port` as it is to the ports of which there is a bit in `mirrors`. None is asked what
@@ -264,25 +283,25 @@ impl Bridge {
     fn mirror(&mut self, devices: &mut Devices, port: usize, queue: u16, frame: &mut Frame<'_>, mirrors: u32) {
         for to in (0..MAX_PORTS).filter(|to| mirrors >> to & 1 != 0) {
             let Some((sender, receiver)) = devices.pair(port, to) else { continue };
-            let counters = receiver.shared().counters();
             if receiver.running() {
-                let into = self.receive_queue(receiver, to, queue);
-                self.give_whatever(frame, sender.memory(), receiver, to, into);
+                self.give_whatever(frame, sender.memory(), receiver, to, queue);
             } else {
-                counters.rx_not_running.add(1);
+                receiver.shared().counters().rx_not_running.add(1);
             }
         }
     }
 
-    /// Gives a frame to the receiver at port `to`, as it is or with that done which it cannot do, and counts what became of it.
+    /// Gives a frame that was sent on queue `sent_on` to the receiver at port `to`, as it is or with that done which it cannot
+    /// do, and counts what became of it.
     fn give_whatever(
         &mut self,
         frame: &mut Frame<'_>,
         sender: &GuestMemory,
         receiver: &mut Device,
         to: usize,
-        queue: u16,
+        sent_on: u16,
     ) {
+        let queue = self.receive_queue(receiver, to, sent_on);
         let given = match self.accept(frame.longest(), to) {
             Ok(()) if !Can::driver(receiver.features()).take(&frame.asked()) => {
                 return self.give_done(frame, sender, receiver, queue);

@@ -192,6 +192,11 @@ impl<'s> Frame<'s> {
         if frame.longest() > max { Err(Bad::Length) } else { Ok(frame) }
     }
 
+    /// Bytes of it that are not in the front.
+    pub(super) fn behind(&self) -> u32 {
+        self.behind
+    }
+
     /// Bytes of the frame, without virtio-net header.
     pub(super) fn len(&self) -> u32 {
         self.front.frame().len() as u32 + self.behind

@@ -22,10 +22,7 @@ impl Bridge {
         let mut all = heapless::Vec::new();
         for port in devices.ports().filter(|&port| self.exits.used(port) >> uplink & 1 != 0) {
             let policy = self.rules.get(port).filter(|policy| !policy.guard.macs().is_empty())?;
-            let own = devices.get(port).map(|device| {
-                let c = &device.shared().device().config;
-                Mac::new([c[0], c[1], c[2], c[3], c[4], c[5]])
-            });
+            let own = devices.get(port).map(|device| Mac::new(device.shared().config_bytes(0)));
             for mac in own.iter().chain(policy.guard.macs()).chain(&policy.fixed).map(|mac| mac.bytes()) {
                 if !all.contains(&mac) {
                     all.push(mac).ok()?;
