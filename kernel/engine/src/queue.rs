@@ -104,7 +104,7 @@ enum Ring {
     Packed(Packed),
 }
 
-/// Does the same with a ring of either form.
+/// Does the same with a ring of either form: a `Ring` of whoever calls it.
 macro_rules! either {
     ($ring:expr, $name:ident => $what:expr) => {
         match $ring {
@@ -113,6 +113,8 @@ macro_rules! either {
         }
     };
 }
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use either;
 
 impl Queue {
     /// Takes a queue into use as the driver configured it, from position `state.avail` and `state.used` on, with

@@ -11,6 +11,7 @@ use memory::GuestMemory;
 use crate::msix::Interrupt;
 use crate::net;
 use crate::policy::Policy;
+use crate::queue::either;
 use crate::shared::{Deliver, DeviceConfig, Features, QueueConfig, Shared};
 use packed::Packed;
 use split::Split;
@@ -50,16 +51,6 @@ pub struct DriverQueue {
 enum Ring {
     Split(Split),
     Packed(Packed),
-}
-
-/// Does the same with a ring of either form.
-macro_rules! either {
-    ($ring:expr, $name:ident => $what:expr) => {
-        match $ring {
-            Ring::Split($name) => $what,
-            Ring::Packed($name) => $what,
-        }
-    };
 }
 
 impl DriverQueue {

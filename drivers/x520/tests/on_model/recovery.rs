@@ -10,6 +10,16 @@ fn tokens(outcome: Outcome, of: core::ops::Range<u64>) -> Vec<(u64, Outcome)> {
     of.map(|t| (t, outcome)).collect()
 }
 
+/// The driver resets the device, once, and the next frame comes in.
+#[track_caller]
+fn recovers_and_receives(b: &mut Bench) {
+    b.until(|b| b.nic.statistics().recoveries == 1);
+    b.until_up();
+    b.deliver(&frame(60, 3));
+    assert_eq!(b.received(0), [frame(60, 3)]);
+    b.clean();
+}
+
 #[test]
 fn on_link_loss_pending_frames_are_dropped_and_given_back_only_after_dma_has_ended() {
     let mut b = Bench::up(small());
@@ -131,11 +141,7 @@ fn a_receive_descriptor_that_is_never_written_back_is_noticed() {
     b.model.borrow_mut().faults.no_write_back = false;
     b.deliver(&frame(60, 2));
     assert_eq!(b.received(0).len(), 0, "the second is behind the first");
-    b.until(|b| b.nic.statistics().recoveries == 1);
-    b.until_up();
-    b.deliver(&frame(60, 3));
-    assert_eq!(b.received(0), [frame(60, 3)]);
-    b.clean();
+    recovers_and_receives(&mut b);
 }
 
 #[test]
@@ -176,11 +182,7 @@ fn a_dma_fault_of_the_receive_side_is_noticed_by_the_frames_that_are_missed_from
         // One queue holds frames up until the packet buffer is full; of several each drops its own.
         (0..if receive_queues == 1 { 400 } else { 1 }).for_each(|_| b.deliver(&frame(1514, 2)));
         assert_eq!(b.received(0).len(), 0, "the queue stands still");
-        b.until(|b| b.nic.statistics().recoveries == 1);
-        b.until_up();
-        b.deliver(&frame(60, 3));
-        assert_eq!(b.received(0), [frame(60, 3)]);
-        b.clean();
+        recovers_and_receives(&mut b);
     }
 }
 

@@ -10,27 +10,4 @@ const PLAIN: Features = Features::VERSION_1.union(Features::RING_PACKED);
 /// Whether rings are packed.
 const PACKED: bool = true;
 
-#[path = "controlq.rs"]
-mod controlq;
-#[path = "net.rs"]
-mod net;
-#[path = "offload.rs"]
-mod offload;
-#[path = "policy.rs"]
-mod policy;
-#[path = "requests.rs"]
-mod requests;
-#[path = "ring.rs"]
-pub mod ring;
-#[path = "threads.rs"]
-mod threads;
-#[path = "tokens.rs"]
-mod tokens;
-#[path = "uplink.rs"]
-mod uplink;
-#[path = "uplink_rules.rs"]
-mod uplink_rules;
-#[path = "uplinks.rs"]
-mod uplinks;
-#[path = "ways.rs"]
-mod ways;
+include!("forms.rs");

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::Bench;
+use super::hostile::neighbours_lose_nothing;
 use super::packed::ring::{EVENT, Rig, rig};
 use crate::chain::Segment;
 use crate::fault::Fault;
@@ -440,34 +441,6 @@ proptest! {
         mrg: bool,
         event: bool,
     ) {
-        let mut features = ALL;
-        features.set(Features::NET_MRG_RXBUF, mrg);
-        features.set(Features::EVENT_IDX, event);
-        let mut hostile = Guest::new(1, features, 8, 1500);
-        let (mut a, mut b) = (Guest::new(2, features, 256, 1500), Guest::new(3, features, 256, 1500));
-        let mut bench = Bench::with(&[&hostile, &a, &b]);
-        let fence = BUFFERS + 0x20_0000;
-        b.memory.write(fence, &[0xa5; 0x1000]).unwrap();
-        for (n, (act, turns)) in script.iter().enumerate() {
-            perform(&mut hostile, &mut bench, act);
-            for to in [b.mac, BROADCAST] {
-                b.post(200, &[1526]);
-                let frame = a.frame(to, 60 + n, n as u8);
-                prop_assert!(a.send(&frame, &[20]));
-                bench.turn();
-                let got: Vec<_> = std::iter::from_fn(|| b.receive()).collect();
-                prop_assert!(got.contains(&frame), "step {}: {} others arrived", n, got.len());
-            }
-            for _ in 0..*turns {
-                bench.turn();
-            }
-        }
-        let mut kept = vec![0; 0x1000];
-        b.memory.read(fence, &mut kept).unwrap();
-        prop_assert!(kept.iter().all(|&x| x == 0xa5));
-        for honest in [&a, &b] {
-            prop_assert!(!honest.shared.needs_reset());
-        }
-        prop_assert_eq!(b.shared.counters().rx_no_buffer.get(), 0);
+        neighbours_lose_nothing(ALL, (mrg, event), &script, perform)?;
     }
 }

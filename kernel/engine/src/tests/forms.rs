@@ -1,0 +1,26 @@
+// The tests of what holds for rings of either form. `packed.rs` and `split.rs` include them and say which form it is.
+
+#[path = "controlq.rs"]
+mod controlq;
+#[path = "net.rs"]
+mod net;
+#[path = "offload.rs"]
+mod offload;
+#[path = "policy.rs"]
+mod policy;
+#[path = "requests.rs"]
+pub mod requests;
+#[path = "ring.rs"]
+pub mod ring;
+#[path = "threads.rs"]
+mod threads;
+#[path = "tokens.rs"]
+mod tokens;
+#[path = "uplink.rs"]
+mod uplink;
+#[path = "uplink_rules.rs"]
+mod uplink_rules;
+#[path = "uplinks.rs"]
+mod uplinks;
+#[path = "ways.rs"]
+mod ways;
