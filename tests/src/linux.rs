@@ -112,9 +112,14 @@ impl<N> Linux<N> {
         }
     }
 
-    /// Has it do something (`ping:20`) and waits for the answer.
+    /// Has it do something (`ping:20`).
+    pub fn tell(&mut self, action: &str) -> Result<()> {
+        writeln!(self.input, "{action}").with_context(|| format!("{}: cannot ask for {action}", self.name))
+    }
+
+    /// Has it do something and waits for the answer.
     pub fn ask(&mut self, action: &str, limit: Duration) -> Result<Value> {
-        writeln!(self.input, "{action}").with_context(|| format!("{}: cannot ask for {action}", self.name))?;
+        self.tell(action)?;
         self.answer(action.split(':').next().unwrap_or(action), limit)
     }
 

@@ -134,6 +134,12 @@ pub struct Port {
     /// Commands of the driver's to its control queue, which is not polled: each has cost a notification.
     #[serde(default)]
     pub commands: u64,
+    /// Times the driver reset the device.
+    #[serde(default)]
+    pub resets: u64,
+    /// Requests that came back, from a NIC for instance, when a reset had ended them already. Their driver is told nothing.
+    #[serde(default)]
+    pub stale_tokens: u64,
     /// Times the driver broke the rules of a ring.
     pub ring_errors: u64,
     /// What its stages counted, in their order: those of what the guest sends first.

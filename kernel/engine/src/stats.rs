@@ -152,6 +152,8 @@ counters! {
         tx_dropped,
         /// Frames for which the NIC had no room, no link, or that it cannot send.
         tx_refused,
+        /// Frames, and segments of some, that the NIC has now and their guests not back, as last counted.
+        tx_held,
         /// Checksums that were computed because the NIC does not.
         tx_checksums,
         /// Segments that were cut because the NIC does not.

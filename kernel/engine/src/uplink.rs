@@ -392,6 +392,7 @@ impl<N: Nic<Token = Held>> Uplink<N> {
             Link::Up(speed) => speed.into(),
             Link::Down => 0,
         });
+        c.tx_held.set(self.held.iter().map(|n| u64::from(*n)).sum());
         for (counter, value) in [
             (&c.nic_rx_packets, s.received),
             (&c.nic_rx_bytes, s.received_bytes),

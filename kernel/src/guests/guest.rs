@@ -452,6 +452,8 @@ impl Nic {
             arms: c.arms.get(),
             polls: c.polls.get(),
             commands: c.commands.get(),
+            resets: c.resets.get(),
+            stale_tokens: c.stale_tokens.get(),
             ring_errors: c.faults.get(),
             stages: self.rules.iter().flat_map(Rules::counters).collect(),
         }

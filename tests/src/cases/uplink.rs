@@ -128,7 +128,7 @@ pub(super) fn serve(machine: &mut Linux, mebibytes: u64) -> Result<Value> {
 }
 
 fn uplink(context: &mut Context<'_>) -> Result<()> {
-    let (pings, time, file) = if context.full { (500, 10, 1024) } else { (50, 2, 64) };
+    let (pings, time, file) = if context.full { (500, 10, 1024) } else { (50, 2, 256) };
     let setup = connected("uplink", &[guest(1), guest(2)]);
     let outside = Peer { memory_mib: 512 + file, ..OUTSIDE };
     let Joined { mut session, mut nic, mut peer } = boot(context, &setup, &outside, &["a", "b"], false)?;

@@ -25,6 +25,11 @@ pub fn list() -> Vec<Scenario> {
             "the NIC's transmit queue hangs, then it leaves the bus while a guest sends, and comes back",
             device,
         ),
+        scenario(
+            "uplink-rebind",
+            "a guest's driver is taken from its device in mid transfer, also while the NIC holds its frames, and comes back",
+            rebind,
+        ),
         scenario("uplink-panic", "a panic with traffic on the wire: the device masters the bus no more", panic),
     ]
 }
@@ -105,6 +110,13 @@ fn regions(session: &mut Session, name: &str) -> Result<Vec<PhysicalRange>> {
     Ok(guests.into_iter().find(|guest| guest.name == name).context("no such guest")?.regions)
 }
 
+/// Has the device count how often it reaches a guest's memory.
+fn watch(context: &mut Context<'_>, session: &mut Session, nic: &mut Nic, guest: &str) -> Result<()> {
+    let regions = regions(session, guest)?;
+    context.figures.at_least("bytes of its memory", regions.iter().map(|r| r.bytes).sum::<u64>(), 192_u64 << 20)?;
+    regions.iter().try_for_each(|region| nic.watch(region.start, region.bytes))
+}
+
 /// Waits until the device has reached what it watches so many times more.
 fn more_touches(nic: &mut Nic, count: u64) -> Result<()> {
     let begin = nic.touched()?;
@@ -121,11 +133,7 @@ fn more_touches(nic: &mut Nic, count: u64) -> Result<()> {
 fn kill(context: &mut Context<'_>, joined: &mut Joined) -> Result<()> {
     const READS: u64 = 1000;
     let Joined { session, nic, peer } = joined;
-    let regions = regions(session, "a")?;
-    context.figures.at_least("bytes of its memory", regions.iter().map(|r| r.bytes).sum::<u64>(), 192_u64 << 20)?;
-    for region in &regions {
-        nic.watch(region.start, region.bytes)?;
-    }
+    watch(context, session, nic, "a")?;
     for life in 1..=if context.full { 5_u64 } else { 2 } {
         peer.ask("iperf-server", seconds(60))?;
         tell(session, "a", "iperf:600")?;
@@ -189,6 +197,73 @@ fn device(context: &mut Context<'_>) -> Result<()> {
         ping(context, &mut session, guest, 20)?;
     }
     session.shut_down().map(drop)
+}
+
+/// A guest's driver resets its device while a file leaves the guest. Nothing of its memory is read while it has no driver, all its
+/// requests are back, and it goes on where it was. In the second part the NIC holds frames of it when that happens.
+fn rebind(context: &mut Context<'_>) -> Result<()> {
+    const READS: u64 = 100;
+    const MEBIBYTES: u64 = 64;
+    let setup = connected("uplink-rebind", &[guest(1).memory_mib(256), guest(2)]);
+    let Joined { mut session, mut nic, mut peer } = boot(context, &setup, &OUTSIDE, &["a", "b"], false)?;
+    for guest in ["a", "b"] {
+        ping(context, &mut session, guest, 20)?;
+    }
+    watch(context, &mut session, &mut nic, "a")?;
+    tell(&mut session, "a", &format!("serve:{MEBIBYTES}"))?;
+    let sent = session.result("a", "serve", seconds(120))?;
+    let times = if context.full { 10 } else { 3 };
+    peer.tell("hash:10.0.0.1")?;
+    for time in 1..=times {
+        more_touches(&mut nic, READS).context("a guest that sends")?;
+        without_driver(context, &mut session, &mut nic, &format!("time {time}"))?;
+    }
+    let received = peer.answer("hash", seconds(600))?;
+    same_file(context, &format!("a file of {MEBIBYTES} MiB whose sender resets its device"), &sent, &received)?;
+
+    peer.ask("iperf-server", seconds(60))?;
+    ask(&mut session, "a", "flood:600:10.0.0.9")?;
+    more_touches(&mut nic, READS).context("a guest that sends datagrams")?;
+    let recoveries = counted(&session.counters()?, "nic_recoveries");
+    nic.fail("transmit-stalled")?;
+    until(&mut session, "tx_held", 10).context("frames in a queue that hangs")?;
+    tell(&mut session, "a", "unbind")?;
+    // The driver waits for its frames, and these for the NIC's reset.
+    until(&mut session, "nic_recoveries", recoveries + 1)?;
+    session.result("a", "unbind", seconds(120))?;
+    nic.fail("nothing")?;
+    let counters = session.counters()?;
+    context.figures.at_least("frames that came back by the NIC's reset", counted(&counters, "tx_dropped"), 10)?;
+    quiet(context, &mut session, &mut nic, "the queue that hung")?;
+    ask(&mut session, "a", "bind")?;
+    for guest in ["a", "b"] {
+        ping(context, &mut session, guest, 20)?;
+    }
+    let counters = session.counters()?;
+    let ports = || counters.guests.iter().flat_map(|guest| &guest.ports);
+    let late = ports().map(|port| port.stale_tokens).sum::<u64>();
+    context.figures.at_least("requests that came back after a reset had begun", late, 10)?;
+    context.figures.at_least("resets of a device", ports().map(|port| port.resets).sum::<u64>(), times + 1)?;
+    context.figures.exactly("broken rules of rings", ports().map(|port| port.ring_errors).sum::<u64>(), 0)?;
+    nobody_complains(context, &nic, "sidecore")?;
+    session.shut_down().map(drop)
+}
+
+/// Takes its device from guest a's driver, and gives it back.
+fn without_driver(context: &mut Context<'_>, session: &mut Session, nic: &mut Nic, when: &str) -> Result<()> {
+    ask(session, "a", "unbind")?;
+    quiet(context, session, nic, when)?;
+    ask(session, "a", "bind").map(drop)
+}
+
+/// Guest a has no driver: whatever comes and goes for others, its memory is left alone, and nothing of it is with the NIC.
+fn quiet(context: &mut Context<'_>, session: &mut Session, nic: &mut Nic, when: &str) -> Result<()> {
+    let before = nic.touched()?;
+    ping(context, session, "b", 50)?;
+    let late = nic.touched()? - before;
+    context.figures.exactly(&format!("accesses to its memory without a driver, {when}"), late, 0)?;
+    let held = counted(&session.counters()?, "tx_held");
+    context.figures.exactly(&format!("frames that the NIC holds, {when}"), held, 0)
 }
 
 /// A panic while a guest sends and the machine outside does: the right to master the bus goes, and nothing reaches memory
