@@ -23,7 +23,9 @@ use engine::{
     stats::UplinkCounters,
     uplink::{Held, MAX_UPLINKS, Uplink},
 };
-use nic::{HEADER_ROOM, Limits, Link, Nic as _, Outcome, Outgoing, Received, Refused, Single, Statistics};
+use nic::{
+    HEADER_ROOM, LeftOut, Limits, Link, Nic as _, Outcome, Outgoing, Received, Refused, Single, Statistics, Wanted,
+};
 use spin::Once;
 
 /// The NIC behind an uplink.
@@ -199,8 +201,8 @@ impl nic::Nic for Nic {
         of_either!(self, nic => nic.service(now))
     }
 
-    fn let_in(&mut self, addresses: Option<&[[u8; 6]]>) -> bool {
-        of_either!(self, nic => nic.let_in(addresses))
+    fn let_in(&mut self, wanted: &Wanted<'_>) -> LeftOut {
+        of_either!(self, nic => nic.let_in(wanted))
     }
 
     #[inline(always)]

@@ -232,6 +232,28 @@ pub struct Limits {
     pub offloads: bool,
 }
 
+/// What is to come in, besides broadcasts and what is for the device's own address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted<'a> {
+    /// Unicasts to these.
+    pub unicasts: &'a [[u8; 6]],
+    /// All unicasts.
+    pub promiscuous: bool,
+    /// Multicasts to these.
+    pub groups: &'a [[u8; 6]],
+    /// All multicasts.
+    pub all_groups: bool,
+}
+
+/// Whether a device leaves out what is not wanted. One that tells multicasts by a hash lets in some others too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Of unicasts.
+    pub unicasts: bool,
+    /// Of multicasts.
+    pub groups: bool,
+}
+
 /// Counters since the driver began. Counted by the device where it can.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
@@ -284,12 +306,11 @@ pub trait Nic {
     /// never goes back. Returns true when the link has changed.
     fn service(&mut self, now: u64) -> bool;
 
-    /// Says for whom unicasts are wanted: for these addresses, besides the device's own; none given: for everybody. Multicasts
-    /// and broadcasts are always wanted. Whether the device leaves out what is not; one that cannot hands over more than is
-    /// wanted. Not on the data path: it may write a register for each address that is new or gone.
-    fn let_in(&mut self, addresses: Option<&[[u8; 6]]>) -> bool {
-        let _ = addresses;
-        false
+    /// Says what is wanted. A device that cannot tell hands over more. Not on the data path: it may write a register for each
+    /// address that is new or gone.
+    fn let_in(&mut self, wanted: &Wanted<'_>) -> LeftOut {
+        let _ = wanted;
+        LeftOut::default()
     }
 
     /// Hands up to `budget` frames of a queue to `sink`, in order. How many.

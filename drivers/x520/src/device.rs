@@ -9,7 +9,9 @@ use crate::bits::Links;
 use crate::bring_up::{Failure, State};
 use crate::dma::{DESCRIPTOR_BYTES, DmaBuffer, Ring};
 use crate::filter::{self, Filter};
-use crate::nic::{HEADER_ROOM, Limits, Link, Nic, Outcome, Outgoing, Received, Refused, Single, Statistics};
+use crate::nic::{
+    HEADER_ROOM, LeftOut, Limits, Link, Nic, Outcome, Outgoing, Received, Refused, Single, Statistics, Wanted,
+};
 use crate::offload::MAX_HEADER;
 use crate::pools;
 use crate::receive::{BUFFER_BYTES, ReceiveQueue};
@@ -352,9 +354,9 @@ impl<R: Registers, T> Nic for X520<R, T> {
         self.link != before
     }
 
-    fn let_in(&mut self, addresses: Option<&[[u8; 6]]>) -> bool {
+    fn let_in(&mut self, wanted: &Wanted<'_>) -> LeftOut {
         let bus = (self.state == State::Running).then_some(&self.bus);
-        filter::change(bus, &mut self.filter, addresses, self.config.steering, self.config.receive_queues)
+        filter::change(bus, &mut self.filter, wanted, self.config.steering, self.config.receive_queues)
     }
 
     #[inline(always)]

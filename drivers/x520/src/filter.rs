@@ -4,11 +4,15 @@ use alloc::vec::Vec;
 
 use crate::bits::{Fctrl, MCSTCTRL_MFE, RAH_VALID, Vlnctrl};
 use crate::device::Steering;
+use crate::nic::{LeftOut, Wanted};
 use crate::pools;
 use crate::registers::{Bus, FCTRL, MCSTCTRL, MTA, RAH, RAL, Registers, VFTA, VLNCTRL};
 
 /// Exact addresses besides the device's own.
 pub const MAX_ADDRESSES: usize = 127;
+/// Multicast addresses that the driver is told at once. With more of them, all multicasts are let in: the table has bits for a
+/// hash of 12 bits, and would soon let in most.
+pub const MAX_GROUPS: usize = 128;
 
 /// An address whose frames have a receive queue of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +58,7 @@ impl Filter {
     /// With room for all addresses that there can be, so that no change takes memory.
     pub(crate) fn roomy(mut self) -> Self {
         self.addresses.reserve(MAX_ADDRESSES.saturating_sub(self.addresses.len()));
+        self.groups.reserve(MAX_GROUPS.saturating_sub(self.groups.len()));
         self
     }
 }
@@ -62,6 +67,16 @@ impl Filter {
 fn hash(group: [u8; 6]) -> (usize, u32) {
     let bits = u16::from_le_bytes([group[4], group[5]]) >> 4;
     (usize::from(bits / 32), 1 << (bits % 32))
+}
+
+/// The multicast table for these.
+fn table_of(groups: &[[u8; 6]]) -> [u32; 128] {
+    let mut table = [0; 128];
+    for group in groups {
+        let (word, bit) = hash(*group);
+        table[word] |= bit;
+    }
+    table
 }
 
 /// Writes entry `n` of the address table, for a queue of `queues`. Never is there a valid one with half an address.
@@ -77,11 +92,15 @@ fn write_entry<R: Registers>(bus: &Bus<R>, n: u16, entry: Option<Steered>, steer
     bus.write(&RAH, n, high);
 }
 
-fn write_control<R: Registers>(bus: &Bus<R>, filter: &Filter) {
+/// Writes what is let in whatever its address is.
+fn write_control<R: Registers>(bus: &Bus<R>, filter: &Filter, steering: Steering) {
     let promiscuous = filter.promiscuous || !filter.fits();
     let control =
         Fctrl::new().with_mpe(filter.all_multicast).with_upe(promiscuous).with_bam(filter.broadcast).into_bits();
     bus.write(&FCTRL, 0, control);
+    if steering == Steering::Addresses {
+        pools::let_in(bus, filter);
+    }
 }
 
 fn by_first(address: [u8; 6]) -> Steered {
@@ -95,20 +114,15 @@ pub(crate) fn program<R: Registers>(bus: &Bus<R>, filter: &Filter, steering: Ste
     if steering == Steering::Addresses {
         // The device's own address.
         pools::assign(bus, 0, 0);
-        pools::program_filter(bus, filter);
+        pools::program_vlans(bus, filter);
     }
     for n in 1..=MAX_ADDRESSES as u16 {
         write_entry(bus, n, entries.next(), steering, queues);
     }
-    let mut table = [0u32; 128];
-    for group in &filter.groups {
-        let (word, bit) = hash(*group);
-        table[word] |= bit;
-    }
-    for (n, word) in table.iter().enumerate() {
+    for (n, word) in table_of(&filter.groups).iter().enumerate() {
         bus.write(&MTA, n as u16, *word);
     }
-    bus.write(&MCSTCTRL, 0, if filter.groups.is_empty() { 0 } else { MCSTCTRL_MFE });
+    bus.write(&MCSTCTRL, 0, MCSTCTRL_MFE);
     let mut vlans = [0u32; 128];
     for id in filter.vlans.iter().flatten() {
         vlans[usize::from(id & 0xfff) / 32] |= 1 << (id % 32);
@@ -117,28 +131,48 @@ pub(crate) fn program<R: Registers>(bus: &Bus<R>, filter: &Filter, steering: Ste
         bus.write(&VFTA, n as u16, *word);
     }
     bus.update(&VLNCTRL, 0, |v| Vlnctrl::from_bits(v).with_vfe(filter.vlans.is_some()).into_bits());
-    write_control(bus, filter);
+    write_control(bus, filter, steering);
 }
 
-/// Lets unicasts to `wanted` in, besides those steered, or to everybody, and writes only what changes. Nothing that is let in
-/// before and after is kept out in between. Whether all others are kept out. Without a bus the list alone is changed, for
-/// [`program`].
+/// Lets in what is wanted, besides those steered, and writes only what changes. Nothing that is let in before and after is kept out
+/// in between. Without a bus the lists alone are changed, for [`program`].
 pub(crate) fn change<R: Registers>(
     bus: Option<&Bus<R>>,
     filter: &mut Filter,
-    wanted: Option<&[[u8; 6]]>,
+    wanted: &Wanted<'_>,
     steering: Steering,
     queues: u16,
-) -> bool {
-    let wanted = wanted.filter(|wanted| wanted.len() + filter.steered.len() <= MAX_ADDRESSES);
-    filter.promiscuous = wanted.is_none();
-    if let Some(wanted) = wanted {
-        exchange(bus, filter, wanted, steering, queues);
+) -> LeftOut {
+    let left_out = LeftOut {
+        unicasts: !wanted.promiscuous && wanted.unicasts.len() + filter.steered.len() <= MAX_ADDRESSES,
+        groups: !wanted.all_groups && wanted.groups.len() <= MAX_GROUPS,
+    };
+    filter.promiscuous = !left_out.unicasts;
+    filter.all_multicast = !left_out.groups;
+    if left_out.unicasts {
+        exchange(bus, filter, wanted.unicasts, steering, queues);
+    }
+    if left_out.groups {
+        exchange_groups(bus, filter, wanted.groups);
     }
     if let Some(bus) = bus {
-        write_control(bus, filter);
+        write_control(bus, filter, steering);
     }
-    wanted.is_some()
+    left_out
+}
+
+/// Makes `wanted` of the multicast addresses.
+fn exchange_groups<R: Registers>(bus: Option<&Bus<R>>, filter: &mut Filter, wanted: &[[u8; 6]]) {
+    let before = table_of(&filter.groups);
+    filter.groups.clear();
+    filter.groups.extend_from_slice(wanted);
+    if let Some(bus) = bus {
+        for (n, (old, new)) in before.iter().zip(&table_of(wanted)).enumerate() {
+            if old != new {
+                bus.write(&MTA, n as u16, *new);
+            }
+        }
+    }
 }
 
 /// Makes `wanted` of the addresses, each in a place that it keeps.
@@ -183,7 +217,7 @@ mod tests {
     use std::cell::RefCell;
     use std::collections::HashMap;
 
-    use super::{Filter, MAX_ADDRESSES, RAH_VALID, Steering, change, program};
+    use super::{Filter, LeftOut, MAX_ADDRESSES, RAH_VALID, Steering, Wanted, change, program};
     use crate::registers::{Bus, FCTRL, RAH, RAL, Register, Registers};
 
     fn at(register: &Register, n: u16) -> u32 {
@@ -245,7 +279,10 @@ mod tests {
             let stay: Vec<u8> = before.iter().copied().filter(|n| after.contains(n)).collect();
             *bus.0.always.borrow_mut() = guests(&stay);
             *bus.0.writes.borrow_mut() = 0;
-            assert!(change(Some(&bus), &mut filter, Some(&guests(after)), Steering::Flows, 1));
+            let unicasts = guests(after);
+            let wanted = Wanted { unicasts: &unicasts, all_groups: true, ..Wanted::default() };
+            let left_out = change(Some(&bus), &mut filter, &wanted, Steering::Flows, 1);
+            assert_eq!(left_out, LeftOut { unicasts: true, groups: false });
             assert_eq!(*bus.0.lost.borrow(), Vec::<[u8; 6]>::new(), "{before:?} to {after:?}");
             let mut here = bus.0.addresses();
             here.sort_unstable();
@@ -259,7 +296,8 @@ mod tests {
             before = after;
         }
         bus.0.always.borrow_mut().clear();
-        assert!(!change(Some(&bus), &mut filter, None, Steering::Flows, 1));
+        let all = Wanted { promiscuous: true, ..Wanted::default() };
+        assert!(!change(Some(&bus), &mut filter, &all, Steering::Flows, 1).unicasts);
         assert_eq!(bus.0.get(at(&FCTRL, 0)) & 1 << 9, 1 << 9);
     }
 }

@@ -13,7 +13,9 @@
 
 use crate::bring_up::{Failure, Status};
 use crate::device::X520;
-use crate::nic::{HEADER_ROOM, Limits, Link, Nic, Outcome, Outgoing, Received, Refused, Single, Statistics};
+use crate::nic::{
+    HEADER_ROOM, LeftOut, Limits, Link, Nic, Outcome, Outgoing, Received, Refused, Single, Statistics, Wanted,
+};
 use crate::registers::Registers;
 
 /// The bus master enable bit of a function's command register (PCI 3.0, 6.2.2).
@@ -108,8 +110,8 @@ impl<R: Registers, T, B: BusMaster> Nic for Guarded<R, T, B> {
         self.nic.link() != before
     }
 
-    fn let_in(&mut self, addresses: Option<&[[u8; 6]]>) -> bool {
-        self.nic.let_in(addresses)
+    fn let_in(&mut self, wanted: &Wanted<'_>) -> LeftOut {
+        self.nic.let_in(wanted)
     }
 
     #[inline(always)]

@@ -88,7 +88,7 @@ pub struct Net<N = NoNic> {
     bridge: Bridge,
     /// In the order of `bridge.exits`; None: it is not there.
     uplinks: heapless::Vec<Option<Uplink<N>>, MAX_UPLINKS>,
-    /// Who is there has changed since the NICs were told.
+    /// Who is there, or what they want, has changed since the NICs were told.
     changed: bool,
     sent: Segments,
     /// Frames may go the fast way.
@@ -132,12 +132,12 @@ impl<N: Nic<Token = Held>> Net<N> {
         is_up.then_some(Way { uplink, form, vlan })
     }
 
-    /// Tells the NICs who is there.
+    /// Tells the NICs what is wanted.
     #[cold]
     fn tell_nics(&mut self, devices: &Devices) {
         for (n, uplink) in self.uplinks.iter_mut().enumerate() {
             if let Some(uplink) = uplink {
-                uplink.let_in(self.bridge.wanted(devices, n).as_deref());
+                uplink.let_in(&self.bridge.wanted(devices, n).wanted());
             }
         }
     }
@@ -243,6 +243,7 @@ impl<N: Nic<Token = Held>> Backend for Net<N> {
         if let Some(wishes) = self.bridge.wishes.get_mut(port) {
             controlq::begin(wishes, device, resumed);
         }
+        self.changed = true;
     }
 
     fn attends(&self, port: usize, queue: u16) -> Attends {
@@ -257,7 +258,9 @@ impl<N: Nic<Token = Held>> Backend for Net<N> {
         let mut taken = Served::default();
         if let Some(wishes) = self.bridge.wishes.get_mut(port).filter(|w| w.queue() == Some(queue)) {
             let Some(device) = devices.get_mut(port) else { return taken };
-            return controlq::serve(wishes, device, queue, &mut self.sent, portion);
+            taken = controlq::serve(wishes, device, queue, &mut self.sent, portion);
+            self.changed |= taken.requests != 0;
+            return taken;
         }
         while taken.requests < portion.requests && taken.bytes < portion.bytes {
             if devices.get_mut(port).is_none_or(|device| device.available(queue) == 0) {
@@ -288,9 +291,6 @@ impl<N: Nic<Token = Held>> Backend for Net<N> {
     }
 
     fn poll(&mut self, devices: &mut Devices, now: u64) -> u32 {
-        if core::mem::take(&mut self.changed) {
-            self.tell_nics(devices);
-        }
         let Self { bridge, uplinks, .. } = self;
         bridge.switch.age(now);
         let (mut moved, mut looked) = (0, false);
@@ -302,6 +302,10 @@ impl<N: Nic<Token = Held>> Backend for Net<N> {
         }
         if looked {
             self.tell(devices);
+            // No more often than that, however often a guest changes its mind.
+            if core::mem::take(&mut self.changed) {
+                self.tell_nics(devices);
+            }
         }
         moved
     }

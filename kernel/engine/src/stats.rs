@@ -198,6 +198,8 @@ counters! {
         nic_rx_filtered,
         /// 1: it lets in unicasts for everybody. 0: for its guests.
         nic_promiscuous,
+        /// 1: it lets in all multicasts. 0: those that its guests asked for, and what it cannot tell from them.
+        nic_all_multicast,
         /// Times it was reset to get it going again.
         nic_recoveries,
     }

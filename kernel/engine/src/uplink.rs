@@ -21,7 +21,7 @@ mod none;
 
 use memory::GuestMemory;
 use nic::{
-    HEADER_ROOM, Link, Nic, Offload, Outcome, Outgoing, PartialChecksum, Received, Refused, Segment, Statistics,
+    HEADER_ROOM, Link, Nic, Offload, Outcome, Outgoing, PartialChecksum, Received, Refused, Segment, Statistics, Wanted,
 };
 
 use crate::backend::{Devices, MAX_PORTS};
@@ -366,10 +366,11 @@ impl<N: Nic<Token = Held>> Uplink<N> {
         due
     }
 
-    /// Tells the NIC for whom unicasts are wanted; None: for everybody.
-    pub(crate) fn let_in(&mut self, addresses: Option<&[[u8; 6]]>) {
-        let exact = self.nic.let_in(addresses);
-        self.counters.nic_promiscuous.set((!exact).into());
+    /// Tells the NIC what is wanted.
+    pub(crate) fn let_in(&mut self, wanted: &Wanted<'_>) {
+        let left_out = self.nic.let_in(wanted);
+        self.counters.nic_promiscuous.set((!left_out.unicasts).into());
+        self.counters.nic_all_multicast.set((!left_out.groups).into());
     }
 
     /// Hands each frame that has come to `sink`. How many requests were moved.

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use x520::nic::{Nic, Offload, Outcome, Outgoing, PartialChecksum, Segment, Single};
+use x520::nic::{Nic, Offload, Outcome, Outgoing, PartialChecksum, Segment, Single, Wanted};
 use x520::{Filter, Status, Steered, Steering, X520};
 use x520_model::memory::Access;
 use x520_model::{Diagnostic, Faults};
@@ -281,8 +281,13 @@ impl Books {
             Step::RevokeOwn => self.b.memory.revoke(self.b.own.bus, self.b.own.len),
             // The upper half of the kinds tells from then on who is here, and leaves the rest as it is.
             Step::Filter(kind) if *kind >= 0x80 => {
-                let addresses = [GUEST, [2, 0, 0, 0, 0, *kind]];
-                self.nic().let_in((kind % 4 != 0).then_some(&addresses[..usize::from(kind % 3)]));
+                let (addresses, groups) = ([GUEST, [2, 0, 0, 0, 0, *kind]], [[1, 0, 0x5e, 0, *kind, 0]; 2]);
+                self.nic().let_in(&Wanted {
+                    unicasts: &addresses[..usize::from(kind % 3)],
+                    promiscuous: kind % 4 == 0,
+                    groups: &groups[..usize::from(kind % 3)],
+                    all_groups: kind % 8 < 4,
+                });
             }
             Step::Filter(kind) => self.nic().set_filter(filter(*kind)),
             Step::Heal => self.heal(),

@@ -1,7 +1,7 @@
 //! An 82599 as the way out: sidecore with two guests at one end of a wire, Debian with its own driver for the same device
 //! at the other.
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use control::{Command, Counters, Event, ReportKind};
 use serde_json::Value;
 
@@ -92,6 +92,17 @@ pub(super) fn counted(counters: &Counters, kind: &str) -> u64 {
     counters.engines.iter().flat_map(|engine| &engine.uplinks).map(|uplink| uplink.count(kind)).sum()
 }
 
+/// Waits until a counter of the uplink has reached a value.
+pub(super) fn until(session: &mut Session, kind: &str, least: u64) -> Result<()> {
+    for _ in 0..600 {
+        if counted(&session.counters()?, kind) >= least {
+            return Ok(());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+    bail!("{kind} did not become {least} within two minutes")
+}
+
 /// Holds the device's complaints of its driver to none.
 pub(super) fn nobody_complains(context: &mut Context<'_>, nic: &Nic, whose: &str) -> Result<()> {
     let complaints = nic.complaints()?;
@@ -127,6 +138,26 @@ pub(super) fn serve(machine: &mut Linux, mebibytes: u64) -> Result<Value> {
     machine.ask(&format!("serve:{mebibytes}"), seconds(300))
 }
 
+/// What is for nobody here stays with the NIC, unicasts and multicasts: the guests send under their own addresses only, and their
+/// drivers have said which groups they are in.
+fn left_out(context: &mut Context<'_>, session: &mut Session, peer: &mut Linux) -> Result<()> {
+    const ASTRAY: u64 = 50;
+    let before = session.counters()?;
+    let sent = peer.ask(&format!("astray:{ASTRAY}"), seconds(60))?;
+    context.figures.exactly("frames sent to nobody", number(&sent, "sent")?, 2 * ASTRAY)?;
+    let filtered = counted(&before, "nic_rx_filtered");
+    until(session, "nic_rx_filtered", filtered + 2 * ASTRAY)?;
+    let after = session.counters()?;
+    let left_out = counted(&after, "nic_rx_filtered") - filtered;
+    context.figures.at_least("frames that the NIC left out", left_out, 2 * ASTRAY)?;
+    let missed = counted(&after, "rx_not_ours") - counted(&before, "rx_not_ours");
+    context.figures.exactly("frames for nobody that came in", missed, 0)?;
+    for kind in ["nic_promiscuous", "nic_all_multicast"] {
+        context.figures.exactly(kind, counted(&after, kind), 0)?;
+    }
+    Ok(())
+}
+
 fn uplink(context: &mut Context<'_>) -> Result<()> {
     let (pings, time, file) = if context.full { (500, 10, 1024) } else { (50, 2, 256) };
     let setup = connected("uplink", &[guest(1), guest(2)]);
@@ -136,6 +167,7 @@ fn uplink(context: &mut Context<'_>) -> Result<()> {
     for guest in ["a", "b"] {
         ping(context, &mut session, guest, pings)?;
     }
+    left_out(context, &mut session, &mut peer)?;
     peer.ask("iperf-server", seconds(60))?;
     for guest in ["a", "b"] {
         tcp(context, &mut session, guest, time)?;

@@ -4,7 +4,9 @@ use anyhow::{Context as _, Result, bail};
 use control::{Command, Event, GuestState, PhysicalRange};
 
 use super::network::number;
-use super::uplink::{OUTSIDE, ask, boot, connected, counted, guest, nobody_complains, ping, same_file, serve, tell};
+use super::uplink::{
+    OUTSIDE, ask, boot, connected, counted, guest, nobody_complains, ping, same_file, serve, tell, until,
+};
 use crate::linux::Setup as Peer;
 use crate::machine::Joined;
 use crate::nic::Nic;
@@ -149,17 +151,6 @@ fn kill(context: &mut Context<'_>, joined: &mut Joined) -> Result<()> {
         ping(context, session, "a", 20)?;
     }
     Ok(())
-}
-
-/// Waits until a counter of the uplink has reached a value.
-fn until(session: &mut Session, kind: &str, least: u64) -> Result<()> {
-    for _ in 0..600 {
-        if counted(&session.counters()?, kind) >= least {
-            return Ok(());
-        }
-        std::thread::sleep(std::time::Duration::from_millis(200));
-    }
-    bail!("{kind} did not become {least} within two minutes")
 }
 
 /// The device fails, in a way that a reset ends and in one that it does not.

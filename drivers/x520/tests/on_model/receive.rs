@@ -1,7 +1,7 @@
 //! Receive.
 
-use x520::Filter;
-use x520::nic::{Checked, Nic};
+use x520::nic::{Checked, LeftOut, Nic, Wanted};
+use x520::{Config, Filter, Steering};
 use x520_model::registers::Reg;
 
 use crate::bench::{Bench, OWN, frame, packet, small};
@@ -170,12 +170,64 @@ fn a_queue_that_nobody_empties_does_not_hold_up_the_others() {
     b.clean();
 }
 
+/// Tells the driver for whom unicasts are wanted, and all multicasts. Whether the others' are left out.
+fn let_in(b: &mut Bench, unicasts: &[[u8; 6]]) -> bool {
+    let left_out = b.nic.let_in(&Wanted { unicasts, all_groups: true, ..Wanted::default() });
+    assert!(!left_out.groups);
+    left_out.unicasts
+}
+
+#[test]
+fn multicasts_that_nobody_asked_for_are_left_out_and_counted_in_queues_of_either_kind() {
+    let group = |n: u8| [1, 0, 0x5e, 1, n, 0x80];
+    for steering in [Steering::Flows, Steering::Addresses] {
+        let config = Config { receive_queues: 2, steering, ..small() };
+        let mut b =
+            Bench::with(config, Filter { groups: vec![group(9)], ..Filter::all() }, x520_model::Config::default());
+        b.until_up();
+        let came = |b: &mut Bench| {
+            for n in 0..5 {
+                let mut f = frame(60, 1);
+                f[..6].copy_from_slice(&group(n << 4));
+                b.deliver(&f);
+            }
+            [0, 1].map(|queue| b.received(queue)).concat().iter().map(|f| f[4] >> 4).collect::<Vec<_>>()
+        };
+        assert_eq!(came(&mut b), [0, 1, 2, 3, 4], "told nothing");
+        let mut left_out = 0;
+        for wanted in [&[1, 3][..], &[3], &[3, 4, 0], &[], &[2, 2]] {
+            let groups: Vec<_> = wanted.iter().map(|n| group(n << 4)).collect();
+            let said = b.nic.let_in(&Wanted { groups: &groups, ..Wanted::default() });
+            assert_eq!(said, LeftOut { unicasts: true, groups: true });
+            let mut here = wanted.to_vec();
+            here.sort_unstable();
+            here.dedup();
+            assert_eq!(came(&mut b), here);
+            left_out += 5 - here.len() as u64;
+        }
+        b.pass(1_000_000);
+        assert_eq!(b.nic.statistics().filtered, left_out);
+        b.nic.restart(b.now);
+        b.until_up();
+        assert_eq!(came(&mut b), [2], "a reset changes nothing");
+        let many = vec![group(0); x520::MAX_GROUPS + 1];
+        for wanted in [Wanted { all_groups: true, ..Wanted::default() }, Wanted { groups: &many, ..Wanted::default() }]
+        {
+            assert!(!b.nic.let_in(&wanted).groups);
+            assert_eq!(came(&mut b), [0, 1, 2, 3, 4]);
+        }
+        assert!(b.nic.let_in(&Wanted { groups: &many[1..], ..Wanted::default() }).groups);
+        assert_eq!(came(&mut b), [0]);
+        b.clean();
+    }
+}
+
 #[test]
 fn unicasts_for_others_are_left_out_and_counted_once_it_is_known_who_is_here() {
     let mut b = Bench::with(small(), Filter::all(), x520_model::Config::default());
     let guest = |n: u8| [2, 9, 9, 9, 9, n];
     // What is said before it runs holds when it does.
-    assert!(b.nic.let_in(Some(&[guest(1), guest(2)])));
+    assert!(let_in(&mut b, &[guest(1), guest(2)]));
     b.until_up();
     let came = |b: &mut Bench| {
         for to in [OWN, guest(1), guest(2), guest(3), guest(4), [1, 0, 0x5e, 1, 2, 3], [0xff; 6]] {
@@ -199,7 +251,7 @@ fn unicasts_for_others_are_left_out_and_counted_once_it_is_known_who_is_here() {
         (vec![1, 4], vec![1, 4]),
     ] {
         let wanted: Vec<_> = wanted.into_iter().map(guest).collect();
-        assert!(b.nic.let_in(Some(&wanted)));
+        assert!(let_in(&mut b, &wanted));
         assert_eq!(came(&mut b), with(&here), "{wanted:?}");
     }
     b.nic.restart(b.now);
@@ -222,7 +274,9 @@ fn unicasts_for_others_are_left_out_and_counted_once_it_is_known_who_is_here() {
         (Some(vec![guest(1)]), true),
     ] {
         let addresses: Option<Vec<[u8; 6]>> = addresses;
-        assert_eq!(b.nic.let_in(addresses.as_deref()), exact);
+        let unicasts = addresses.as_deref().unwrap_or_default();
+        let wanted = Wanted { unicasts, promiscuous: addresses.is_none(), all_groups: true, ..Wanted::default() };
+        assert_eq!(b.nic.let_in(&wanted).unicasts, exact);
         let here = match &addresses {
             _ if !exact => vec![1, 2, 3, 4],
             Some(addresses) if addresses.len() == 1 => vec![1],

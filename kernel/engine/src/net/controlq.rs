@@ -184,6 +184,21 @@ impl Wishes {
         }
     }
 
+    /// The multicasts that are wanted; None: all.
+    #[must_use]
+    pub fn groups(&self) -> Option<&[Mac]> {
+        let Modes { promiscuous, all_multicast, no_multicast, .. } = self.modes;
+        if promiscuous || !self.features.contains(Features::NET_CTRL_RX) {
+            None
+        } else if no_multicast {
+            Some(&[])
+        } else if all_multicast || self.multicast.all {
+            None
+        } else {
+            Some(&self.multicast.known)
+        }
+    }
+
     fn has_vlan(&self, vlan: u16) -> bool {
         self.vlans.get(usize::from(vlan / 64)).is_some_and(|word| word >> (vlan % 64) & 1 == 1)
     }
@@ -378,10 +393,12 @@ mod tests {
         ] {
             assert_eq!(w.obey(&[command::RX, mode, 1]), Ack::Done);
             assert_eq!(wanted(&w), expected, "mode {mode}");
+            assert_eq!(w.groups().is_none(), expected[2], "mode {mode}");
             assert_eq!(w.obey(&[command::RX, mode, 0]), Ack::Done);
         }
         assert_eq!(w.obey(&set(&[[2, 0, 0, 0, 0, 2]], &[[1, 0, 0x5e, 0, 0, 1]])), Ack::Done);
         assert_eq!(wanted(&w), [true, true, true, true]);
+        assert_eq!(w.groups(), Some(&[GROUP][..]));
         assert!(!w.wants(Mac::new([2, 0, 0, 0, 0, 3]), None));
         assert_eq!(w.obey(&set(&[], &[])), Ack::Done);
         assert_eq!(wanted(&w), [true, false, false, true]);
@@ -394,6 +411,7 @@ mod tests {
         let many: Vec<[u8; 6]> = (0..=ADDRESSES as u8).map(|i| [1, 0, 0x5e, 1, 1, i]).collect();
         assert_eq!(w.obey(&set(&[], &many)), Ack::Done);
         assert!(w.wants(GROUP, None) && !w.wants(OTHER, None));
+        assert_eq!(w.groups(), None);
     }
 
     #[test]

@@ -1,7 +1,10 @@
-//! Whose unicasts an uplink's NIC is to let in.
+//! What an uplink's NIC is to let in.
 //!
-//! Those of the guests that are behind it, where it is known which these are: each may send under no other addresses than the
+//! Unicasts for the guests that are behind it, where it is known which these are: each may send under no other addresses than the
 //! configured ones. With one that may send under any, with too many addresses, or where somebody is shown what comes, all are let in.
+//!
+//! Multicasts that the drivers of these guests asked for by their control queues. With one that wants all, or has not said, with
+//! too many groups, or where somebody is shown what comes for a guest, all are let in.
 
 use super::forward::Bridge;
 use crate::backend::Devices;
@@ -9,26 +12,58 @@ use crate::switch::Mac;
 
 /// Addresses that are told apart at most: what an 82599 can, besides its own.
 const MOST: usize = 127;
+/// Groups that are told apart at most.
+const MOST_GROUPS: usize = 128;
 
-/// The addresses; None: not known, or too many.
-pub(super) type Wanted = Option<heapless::Vec<[u8; 6], MOST>>;
+/// What is wanted of an uplink.
+#[derive(Default)]
+pub(super) struct Wanted {
+    unicasts: heapless::Vec<[u8; 6], MOST>,
+    promiscuous: bool,
+    groups: heapless::Vec<[u8; 6], MOST_GROUPS>,
+    all_groups: bool,
+}
+
+impl Wanted {
+    /// For the NIC.
+    pub(super) fn wanted(&self) -> nic::Wanted<'_> {
+        let Self { unicasts, promiscuous, groups, all_groups } = self;
+        nic::Wanted { unicasts, promiscuous: *promiscuous, groups, all_groups: *all_groups }
+    }
+}
+
+/// Adds an address. False: there is no room.
+fn add<const N: usize>(all: &mut heapless::Vec<[u8; 6], N>, mac: Mac) -> bool {
+    all.contains(&mac.bytes()) || all.push(mac.bytes()).is_ok()
+}
 
 impl Bridge {
-    /// Whose unicasts are to come by an uplink.
+    /// What is to come by an uplink.
     pub(super) fn wanted(&self, devices: &Devices, uplink: usize) -> Wanted {
-        if self.exits.policy(uplink).is_some_and(|policy| policy.enter.mirrors()) {
-            return None;
-        }
-        let mut all = heapless::Vec::new();
+        let mut all = Wanted::default();
+        let watched = self.exits.policy(uplink).is_some_and(|policy| policy.enter.mirrors());
+        (all.promiscuous, all.all_groups) = (watched, watched);
         for port in devices.ports().filter(|&port| self.exits.used(port) >> uplink & 1 != 0) {
-            let policy = self.rules.get(port).filter(|policy| !policy.guard.macs().is_empty())?;
-            let own = devices.get(port).map(|device| Mac::new(device.shared().config_bytes(0)));
-            for mac in own.iter().chain(policy.guard.macs()).chain(&policy.fixed).map(|mac| mac.bytes()) {
-                if !all.contains(&mac) {
-                    all.push(mac).ok()?;
+            let Some(device) = devices.get(port) else { continue };
+            let policy = self.rules.get(port);
+            match policy.filter(|policy| !policy.guard.macs().is_empty()) {
+                Some(policy) => {
+                    let own = Mac::new(device.shared().config_bytes(0));
+                    let mut macs = core::iter::once(&own).chain(policy.guard.macs()).chain(&policy.fixed);
+                    all.promiscuous |= !macs.all(|mac| add(&mut all.unicasts, *mac));
                 }
+                None => all.promiscuous = true,
+            }
+            if !device.running() {
+                continue;
+            }
+            // What it does not want is shown to others all the same.
+            let shown = policy.is_some_and(|policy| policy.leave.mirrors());
+            match self.wishes(port).and_then(|wishes| wishes.groups()).filter(|_| !shown) {
+                Some(groups) => all.all_groups |= !groups.iter().all(|mac| add(&mut all.groups, *mac)),
+                None => all.all_groups = true,
             }
         }
-        Some(all)
+        all
     }
 }

@@ -1,10 +1,16 @@
 //! The control queue end to end: a driver's wishes, its answers, and what becomes of frames.
 
+use nic::Nic;
+
+use super::uplink::with_uplinks;
 use super::{ALL, Bench};
 use crate::control::{Command, Reply};
 use crate::fault::Fault;
 use crate::requests::Requests;
+use crate::policy::stage::{Action, Rule, Sink, Stage};
+use crate::policy::Policy;
 use crate::testing::{BROADCAST, BUFFERS, DriverQueue, Guest};
+use crate::uplink::Held;
 
 /// With one pair.
 const CONTROL: u16 = 2;
@@ -18,8 +24,11 @@ struct Controlled {
 }
 
 impl Controlled {
-    fn new(number: u8, bench: &mut Bench, port: usize) -> Self {
-        let guest = Guest::new(number, ALL, 64, 1500);
+    fn new<N: Nic<Token = Held>>(number: u8, bench: &mut Bench<N>, port: usize) -> Self {
+        Self::of(Guest::new(number, ALL, 64, 1500), bench, port)
+    }
+
+    fn of<N: Nic<Token = Held>>(guest: Guest, bench: &mut Bench<N>, port: usize) -> Self {
         assert_eq!(bench.attach_with(port, &guest, Requests::Poll), Reply::Attached);
         let mut this = Self { control: DriverQueue::new(&guest.memory, CONTROL, 64, ALL), guest };
         this.start(bench);
@@ -27,7 +36,7 @@ impl Controlled {
         this
     }
 
-    fn start(&mut self, bench: &mut Bench) {
+    fn start<N: Nic<Token = Held>>(&mut self, bench: &mut Bench<N>) {
         let Self { guest, control } = self;
         guest.shared.request_reset();
         bench.turn();
@@ -40,7 +49,7 @@ impl Controlled {
     }
 
     /// The answer to a command that is in one buffer, or in one and its last `tail` bytes in another.
-    fn ask(&mut self, bench: &mut Bench, command: &[u8], tail: usize) -> u8 {
+    fn ask<N: Nic<Token = Held>>(&mut self, bench: &mut Bench<N>, command: &[u8], tail: usize) -> u8 {
         let memory = self.guest.memory.clone();
         memory.write(AT, command).unwrap();
         memory.write(AT + 0xff0, &[0xee]).unwrap();
@@ -100,9 +109,69 @@ fn frames_that_a_driver_does_not_want_are_not_given_to_it() {
     assert_eq!(send(&mut bench, &mut b, [6; 6], false), 1);
 }
 
+/// A command that sets the table of multicast addresses, for the groups with these numbers.
+fn groups(numbers: impl IntoIterator<Item = u8>) -> Vec<u8> {
+    let groups: Vec<[u8; 6]> = numbers.into_iter().map(|n| [1, 0, 0x5e, 0, 0, n]).collect();
+    [&[1, 0, 0, 0, 0, 0][..], &(groups.len() as u32).to_le_bytes(), &groups.concat()].concat()
+}
+
+#[test]
+fn a_nic_lets_in_the_multicasts_that_drivers_ask_for_and_all_where_one_wants_all_or_they_are_too_many() {
+    let (mut bench, ends) = with_uplinks([None]);
+    let (wire, counters) = (&ends[0].wire, ends[0].counters);
+    // The last byte of each; None: all.
+    let told = |bench: &mut Bench<_>| {
+        bench.now += 1000;
+        bench.turn();
+        let last = wire.borrow().groups.last().expect("it was told").clone();
+        assert_eq!(counters.nic_all_multicast.get(), u64::from(last.is_none()));
+        last.map(|all| all.iter().map(|group| group[5]).collect::<Vec<_>>())
+    };
+    assert_eq!(told(&mut bench), Some(vec![]), "nobody is there");
+    let mut a = Controlled::new(1, &mut bench, 0);
+    let mut b = Controlled::new(2, &mut bench, 1);
+    assert_eq!(told(&mut bench), None, "they have said nothing");
+    for guest in [&mut a, &mut b] {
+        assert_eq!(guest.ask(&mut bench, &[0, 0, 0], 1), 0);
+    }
+    assert_eq!(told(&mut bench), Some(vec![]));
+    assert_eq!(a.ask(&mut bench, &groups([9, 5]), 0), 0);
+    assert_eq!(b.ask(&mut bench, &groups([7, 9]), 0), 0);
+    assert_eq!(told(&mut bench), Some(vec![9, 5, 7]));
+    assert_eq!(b.ask(&mut bench, &[0, 1, 1], 0), 0, "all multicasts");
+    assert_eq!(told(&mut bench), None);
+    assert_eq!(b.ask(&mut bench, &[0, 1, 0], 0), 0);
+    assert_eq!(b.ask(&mut bench, &groups(0..17), 0), 0, "more than are told apart");
+    assert_eq!(told(&mut bench), None);
+    let times = wire.borrow().groups.len();
+    for n in 0..200 {
+        assert_eq!(b.ask(&mut bench, &groups([n]), 0), 0);
+    }
+    assert_eq!(wire.borrow().groups.len(), times, "not before the NIC is looked after again");
+    assert_eq!(told(&mut bench), Some(vec![9, 5, 199]));
+    // A driver that has let go of its device wants nothing.
+    b.guest.shared.request_reset();
+    bench.turn();
+    assert_eq!(a.ask(&mut bench, &groups([5]), 0), 0);
+    assert_eq!(told(&mut bench), Some(vec![5]));
+}
+
+#[test]
+fn a_nic_lets_in_all_multicasts_where_what_comes_for_a_guest_is_shown_to_another() {
+    let (mut bench, ends) = with_uplinks([None]);
+    let mut watched = Policy::default();
+    watched.leave.push(Stage::new(Rule::default(), Action::Mirror(Sink::Port(1)))).expect("there is room");
+    let guest = Guest::behind(1, ALL, 64, 1500, Some(Box::leak(Box::new(watched))), None);
+    let mut a = Controlled::of(guest, &mut bench, 0);
+    assert_eq!(a.ask(&mut bench, &[0, 0, 0], 1), 0);
+    bench.now += 1000;
+    bench.turn();
+    assert_eq!(ends[0].wire.borrow().groups.last(), Some(&None));
+}
+
 #[test]
 fn a_command_that_is_too_long_is_refused_and_one_without_room_for_an_answer_breaks_the_device() {
-    let mut bench = Bench::new();
+    let mut bench = <Bench>::new();
     let mut a = Controlled::new(1, &mut bench, 0);
     assert_eq!(a.ask(&mut bench, &[0; 2049], 0), 1);
     assert_eq!(a.ask(&mut bench, &[0; 1], 0), 1);
@@ -115,7 +184,7 @@ fn a_command_that_is_too_long_is_refused_and_one_without_room_for_an_answer_brea
 
 #[test]
 fn a_driver_that_goes_on_from_a_saved_state_is_asked_to_announce_itself() {
-    let mut bench = Bench::new();
+    let mut bench = <Bench>::new();
     let mut a = Controlled::new(1, &mut bench, 0);
     let status = |a: &Controlled| a.guest.shared.read_config(6, 2);
     assert_eq!(status(&a), 1);

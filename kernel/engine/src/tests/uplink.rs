@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use nic::{Checked, Limits, Link, Nic, Offload, Outcome, Outgoing, Received, Refused, Statistics};
+use nic::{Checked, LeftOut, Limits, Link, Nic, Offload, Outcome, Outgoing, Received, Refused, Statistics, Wanted};
 
 use proptest::prelude::*;
 
@@ -44,8 +44,10 @@ pub struct Wire {
     pub room: usize,
     flushes: usize,
     pub up: bool,
-    /// For whom it was told to let unicasts in, each time.
+    /// For whom it was told to let unicasts in, each time; None: for everybody.
     pub let_in: Vec<Option<Vec<[u8; 6]>>>,
+    /// The same of multicasts.
+    pub groups: Vec<Option<Vec<[u8; 6]>>>,
     /// The tag (TCI) that it has taken out of what comes.
     pub stripped: Option<u16>,
     statistics: Statistics,
@@ -78,9 +80,11 @@ impl Nic for TestNic {
     fn service(&mut self, _: u64) -> bool {
         false
     }
-    fn let_in(&mut self, addresses: Option<&[[u8; 6]]>) -> bool {
-        self.0.borrow_mut().let_in.push(addresses.map(<[_]>::to_vec));
-        addresses.is_some()
+    fn let_in(&mut self, wanted: &Wanted<'_>) -> LeftOut {
+        let mut wire = self.0.borrow_mut();
+        wire.let_in.push((!wanted.promiscuous).then(|| wanted.unicasts.to_vec()));
+        wire.groups.push((!wanted.all_groups).then(|| wanted.groups.to_vec()));
+        LeftOut { unicasts: !wanted.promiscuous, groups: !wanted.all_groups }
     }
     fn receive(&mut self, _: u16, budget: u32, mut sink: impl FnMut(Received<'_>)) -> u32 {
         let frames: Vec<_> = {
