@@ -21,6 +21,7 @@ type Kind<'a> = (&'static str, &'a dyn Fn(&mut Report));
 pub fn run(machine: &Machine, report: &mut Report) {
     let nets = Net::find();
     let lenient = machine.words().any(|word| word == "lenient-apic");
+    let lenient_divide = lenient || machine.words().any(|word| word == "lenient-divide");
     let all: [Kind<'_>; 14] = [
         ("memory-above-top", &|report| memory::above_top(machine, report)),
         ("memory-below-1m", &|report| memory::below_1m(machine, report)),
@@ -28,7 +29,7 @@ pub fn run(machine: &Machine, report: &mut Report) {
         ("apic-page", &interrupts::apic_page),
         ("ioapic", &interrupts::ioapic),
         ("msr", &|report| msrs::sweep(lenient, report)),
-        ("msr-value", &|report| msrs::values(lenient, report)),
+        ("msr-value", &|report| msrs::values(lenient, lenient_divide, report)),
         ("instruction", &|report| instructions::all(lenient, report)),
         ("pci-config", &pci::all),
         ("descriptor", &|report| rings::all(&nets, machine, report)),

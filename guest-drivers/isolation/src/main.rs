@@ -14,7 +14,8 @@
 //!
 //! Words on the command line: `only=msr,ports` runs these kinds alone; `shadowed` says that the host keeps a shadow of the
 //! IDT, and waits for it; `hold` keeps the CPU for ever at the end, with interrupts off; `lenient-apic` says that the local APIC is the CPU's own, and
-//! that it is an emulator's which takes what hardware refuses with #GP: that is left out.
+//! that it is an emulator's which takes what hardware refuses with #GP: that is left out. `lenient-divide` is the same of the divide
+//! configuration register's reserved bits alone.
 
 #![no_std]
 #![no_main]

@@ -51,8 +51,13 @@ pub fn list() -> Vec<Scenario> {
 
 /// The hostile guest's entry in sidecore.toml.
 fn hostile(platform: Platform, mode: Completion, cmdline: &str) -> String {
-    // In QEMU's local APIC reserved bits are not reserved, and IA32_TSC_DEADLINE is there whatever CPUID says.
-    let lenient = if mode.owns_apic && platform.is_qemu() { "lenient-apic" } else { "" };
+    // In QEMU's local APIC reserved bits are not reserved, and IA32_TSC_DEADLINE is there whatever CPUID says. In Bochs' it is
+    // so of the divide configuration's alone.
+    let lenient = match platform {
+        _ if !mode.owns_apic => "",
+        Platform::Bochs => "lenient-divide",
+        Platform::Kvm | Platform::Qemu => "lenient-apic",
+    };
     format!(
         "[[guest]]\nname = \"hostile\"\nvcpus = 1\nmemory = \"64M\"\nkernel = \"isolation\"\n\
          cmdline = \"{cmdline} {lenient}\"\ncompletion = \"{}\"\n\n[[guest.net]]\nmac = \"52:54:00:00:00:99\"\n",

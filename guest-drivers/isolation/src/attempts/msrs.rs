@@ -89,8 +89,8 @@ pub fn sweep(lenient: bool, report: &mut Report) {
     }
 }
 
-/// Values that registers on the lists must not take; `lenient` as above.
-pub fn values(lenient: bool, report: &mut Report) {
+/// Values that registers on the lists must not take; `lenient` as above, `lenient_divide` for the divide configuration alone.
+pub fn values(lenient: bool, lenient_divide: bool, report: &mut Report) {
     const EFER: u32 = 0xc000_0080;
     let efer = cpu::read_msr(EFER).unwrap_or_else(|vector| {
         report.broken(format_args!("RDMSR EFER: exception {vector}"));
@@ -126,9 +126,10 @@ pub fn values(lenient: bool, report: &mut Report) {
         (0x83f, 0x100),
     ];
     // Likewise, of those that a guest with the CPU's own APIC writes without an exit, and a value where only 0 goes.
-    let own = [(0x808, 0x100), (0x80b, 1), (0x828, 1), (0x83e, 0x10)];
+    let own = [(0x808, 0x100), (0x80b, 1), (0x828, 1)];
     let own = if lenient { &[][..] } else { &own };
-    for &(number, value) in forbidden.iter().chain(own) {
+    let divide = if lenient_divide { &[][..] } else { &[(0x83e, 0x10)] };
+    for &(number, value) in forbidden.iter().chain(own).chain(divide) {
         let result = cpu::write_msr(number, value);
         report.attempt(result == Err(GENERAL_PROTECTION), format_args!("WRMSR {number:#x} of {value:#x}: {result:?}"));
     }
