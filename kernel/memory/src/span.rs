@@ -170,16 +170,14 @@ impl<'m> Piece<'m> {
         true
     }
 
-    /// Has the cache line of byte `at` fetched, to be written. Any number will do.
+    /// Has the cache line of byte `AT` fetched, to be written. Any number will do.
     #[inline(always)]
-    pub fn prefetch_to_write(self, at: u32) {
+    pub fn prefetch_to_write<const AT: usize>(self) {
         #[cfg(not(miri))]
         // SAFETY: a hint, which neither faults nor changes anything, whatever the address.
         unsafe {
-            core::arch::asm!("prefetchw [{}]", in(reg) self.host.wrapping_add(at as usize), options(nostack, preserves_flags, readonly));
+            core::arch::asm!("prefetchw [{} + {}]", in(reg) self.host, const AT, options(nostack, preserves_flags, readonly));
         }
-        #[cfg(miri)]
-        let _ = at;
     }
 }
 

@@ -22,12 +22,12 @@ struct Row {
 }
 
 const ROWS: [Row; 6] = [
-    Row { bytes: 60, rules: false, packed: false, aim: 150.0, kept: 150.6 },
-    Row { bytes: 1500, rules: false, packed: false, aim: 150.0, kept: 150.6 },
-    Row { bytes: 60, rules: true, packed: false, aim: 200.0, kept: 183.2 },
-    Row { bytes: 1500, rules: true, packed: false, aim: 200.0, kept: 183.2 },
-    Row { bytes: 60, rules: false, packed: true, aim: 150.0, kept: 177.4 },
-    Row { bytes: 1500, rules: false, packed: true, aim: 150.0, kept: 177.4 },
+    Row { bytes: 60, rules: false, packed: false, aim: 150.0, kept: 151.8 },
+    Row { bytes: 1500, rules: false, packed: false, aim: 150.0, kept: 151.8 },
+    Row { bytes: 60, rules: true, packed: false, aim: 200.0, kept: 184.4 },
+    Row { bytes: 1500, rules: true, packed: false, aim: 200.0, kept: 184.4 },
+    Row { bytes: 60, rules: false, packed: true, aim: 150.0, kept: 178.6 },
+    Row { bytes: 1500, rules: false, packed: true, aim: 150.0, kept: 178.6 },
 ];
 /// What is above the kept value by more is an error.
 const TOLERANCE: f64 = 1.02;

@@ -171,7 +171,9 @@ fn places<'d, L: Entries<'d>>(rx: &mut Run<'d>, look: &L, most: usize, moved: &m
     while i < most {
         let Some(first) = look.first::<false>(rx, i).filter(First::is_writable) else { break };
         let Some(buffer) = rx.buffer(&mut span, &first) else { break };
-        buffer.prefetch_to_write(0);
+        // Where the header lies, and where most of a short frame does.
+        buffer.prefetch_to_write::<0>();
+        buffer.prefetch_to_write::<64>();
         moved[i].buffer = Marked::new(buffer, u32::from(first.head));
         i += 1;
     }
