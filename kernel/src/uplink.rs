@@ -216,11 +216,11 @@ impl nic::Nic for Nic {
     }
 
     #[inline(always)]
-    fn transmit_all<I>(
+    fn transmit_all<'a, I>(
         &mut self,
         queue: u16,
-        items: &[I],
-        write: impl FnMut(&I, &mut [u8; HEADER_ROOM]) -> Option<Single<Held>>,
+        items: &'a [I],
+        write: impl FnMut(&'a I, &mut [u8; HEADER_ROOM]) -> Option<Single<'a, Held>>,
     ) -> (usize, Option<(Refused, Held)>) {
         of_either!(self, nic => nic.transmit_all(queue, items, write))
     }

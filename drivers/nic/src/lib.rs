@@ -126,13 +126,13 @@ pub const HEADER_ROOM: usize = 128;
 
 /// A frame to send that is a header, written already, and one piece behind it at most.
 #[derive(Debug)]
-pub struct Single<T> {
+pub struct Single<'a, T> {
     /// Bytes of the header, 1 to [`HEADER_ROOM`].
     pub header: usize,
     /// The rest, to be read where it lies; [`Segment::EMPTY`] if the header is all.
     pub rest: Segment,
-    /// What to do to it; None: nothing.
-    pub offload: Option<Offload>,
+    /// What to do to it; None: nothing. Of frames that name the same place a driver sees at once that the same is asked.
+    pub offload: Option<&'a Offload>,
     /// Names the owner of the memory behind `rest`.
     pub token: T,
 }
@@ -328,18 +328,18 @@ pub trait Nic {
     ///
     /// How many were taken, and the next one if it was refused: its token comes back at once. If there are fewer and nothing
     /// was refused, [`Nic::transmit`] says why.
-    fn transmit_all<I>(
+    fn transmit_all<'a, I>(
         &mut self,
         queue: u16,
-        items: &[I],
-        mut write: impl FnMut(&I, &mut [u8; HEADER_ROOM]) -> Option<Single<Self::Token>>,
+        items: &'a [I],
+        mut write: impl FnMut(&'a I, &mut [u8; HEADER_ROOM]) -> Option<Single<'a, Self::Token>>,
     ) -> (usize, Option<(Refused, Self::Token)>) {
         let mut room = [0; HEADER_ROOM];
         for (taken, item) in items.iter().enumerate() {
             let Some(Single { header, rest, offload, token }) = write(item, &mut room) else { return (taken, None) };
             let Some(header) = room.get(..header) else { return (taken, Some((Refused::Header, token))) };
             let segments: &[_] = if rest.is_empty() { &[] } else { &[rest] };
-            let frame = Outgoing { header, segments, offload: offload.unwrap_or_default() };
+            let frame = Outgoing { header, segments, offload: offload.copied().unwrap_or_default() };
             if let Err(refused) = self.transmit(queue, &frame, token) {
                 return (taken, Some(refused));
             }

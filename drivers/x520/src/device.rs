@@ -376,11 +376,11 @@ impl<R: Registers, T> Nic for X520<R, T> {
     }
 
     #[inline(always)]
-    fn transmit_all<I>(
+    fn transmit_all<'a, I>(
         &mut self,
         queue: u16,
-        items: &[I],
-        write: impl FnMut(&I, &mut [u8; HEADER_ROOM]) -> Option<Single<T>>,
+        items: &'a [I],
+        write: impl FnMut(&'a I, &mut [u8; HEADER_ROOM]) -> Option<Single<'a, T>>,
     ) -> (usize, Option<(Refused, T)>) {
         let Some(queue) = self.transmit.get_mut(usize::from(queue)) else { return (0, None) };
         queue.add_all(items, self.config.max_frame, write)

@@ -125,11 +125,11 @@ impl<R: Registers, T, B: BusMaster> Nic for Guarded<R, T, B> {
     }
 
     #[inline(always)]
-    fn transmit_all<I>(
+    fn transmit_all<'a, I>(
         &mut self,
         queue: u16,
-        items: &[I],
-        write: impl FnMut(&I, &mut [u8; HEADER_ROOM]) -> Option<Single<T>>,
+        items: &'a [I],
+        write: impl FnMut(&'a I, &mut [u8; HEADER_ROOM]) -> Option<Single<'a, T>>,
     ) -> (usize, Option<(Refused, T)>) {
         self.nic.transmit_all(queue, items, write)
     }

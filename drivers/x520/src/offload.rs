@@ -75,32 +75,64 @@ impl Layout {
     }
 }
 
-/// The context of a frame of `total` bytes that wants a checksum, and a tag perhaps, and no more, if its headers are the usual
-/// ones: IPv4 without options, or IPv6 with none, behind no tag. The same as `checksum_context` finds, in a tenth of the time.
-#[inline(always)]
-pub(crate) fn usual_context(header: &[u8; MAX_HEADER], offload: &Offload, total: u32) -> Option<[u64; 2]> {
-    let (Some(checksum), None) = (offload.checksum, offload.mss) else { return None };
-    if checksum.end() > total {
-        return None;
+/// What there is to know of frames with the usual headers whose checksums stand at the same place: IPv4 without options, or
+/// IPv6 with none, behind no tag.
+#[derive(Debug)]
+pub(crate) struct Usual {
+    /// What of a header says that it is one: Ethernet's type, and version and length of the IP header.
+    telling: u32,
+    mask: u32,
+    /// Bytes that a frame has up to the checksum's end.
+    pub least: u32,
+    context: [u64; 2],
+}
+
+impl Usual {
+    /// What no frame is.
+    pub(crate) const NONE: &'static Self = &Self { telling: 1, mask: 0, least: u32::MAX, context: [0; 2] };
+
+    const fn new(v4: bool, start: u16, offset: u16, l4t: u8) -> Self {
+        let (telling, mask) = if v4 { (0x45_0008, 0xff_ffff) } else { (0x60_dd86, 0xf0_ffff) };
+        let low = ContextLow::new().with_maclen(14).with_iplen(start - 14).into_bits();
+        let high = CONTEXT.with_ipv4(v4).with_l4t(l4t).into_bits();
+        Self { telling, mask, least: start as u32 + offset as u32 + 2, context: [low, high] }
     }
-    const fn low(iplen: u16) -> u64 {
-        ContextLow::new().with_maclen(14).with_iplen(iplen).into_bits()
+
+    /// That of frames of which a checksum is asked, and a tag perhaps, and no more. None: they are not usual.
+    #[inline(always)]
+    pub(crate) fn of(offload: &Offload) -> Option<&'static Self> {
+        static TCP4: Usual = Usual::new(true, 34, TCP_CHECKSUM, L4T_TCP);
+        static UDP4: Usual = Usual::new(true, 34, UDP_CHECKSUM, L4T_UDP);
+        static TCP6: Usual = Usual::new(false, 54, TCP_CHECKSUM, L4T_TCP);
+        static UDP6: Usual = Usual::new(false, 54, UDP_CHECKSUM, L4T_UDP);
+        const fn place(start: u16, offset: u16) -> u32 {
+            (offset as u32) << 16 | start as u32
+        }
+        const AT_TCP4: u32 = place(34, TCP_CHECKSUM);
+        const AT_UDP4: u32 = place(34, UDP_CHECKSUM);
+        const AT_TCP6: u32 = place(54, TCP_CHECKSUM);
+        const AT_UDP6: u32 = place(54, UDP_CHECKSUM);
+        let (Some(PartialChecksum { start, offset }), None) = (offload.checksum, offload.mss) else { return None };
+        match place(start, offset) {
+            AT_TCP4 => Some(&TCP4),
+            AT_UDP4 => Some(&UDP4),
+            AT_TCP6 => Some(&TCP6),
+            AT_UDP6 => Some(&UDP6),
+            _ => None,
+        }
     }
-    // Ethernet type, and version and length of the IP header, little endian.
-    const V4: u32 = 0x45_0008;
-    const V6: u32 = 0x60_dd86;
-    let telling = u32::from_le_bytes([header[12], header[13], header[14], header[15]]);
-    let (low, high) = match checksum.start {
-        34 if telling & 0xff_ffff == V4 => (const { low(20) }, const { CONTEXT.with_ipv4(true) }),
-        54 if telling & 0xf0_ffff == V6 => (const { low(40) }, CONTEXT),
-        _ => return None,
-    };
-    let l4t = match checksum.offset {
-        TCP_CHECKSUM => const { ContextHigh::new().with_l4t(L4T_TCP).into_bits() },
-        UDP_CHECKSUM => const { ContextHigh::new().with_l4t(L4T_UDP).into_bits() },
-        _ => return None,
-    };
-    Some([low + (u64::from(offload.vlan.unwrap_or(0)) << 16), high.into_bits() + l4t])
+
+    /// Whether a header is one.
+    #[inline(always)]
+    pub(crate) fn fits(&self, header: &[u8; MAX_HEADER]) -> bool {
+        u32::from_le_bytes([header[12], header[13], header[14], header[15]]) & self.mask == self.telling
+    }
+
+    /// The context of a frame whose header is one: the same as `checksum_context` finds, in a tenth of the time.
+    #[inline(always)]
+    pub(crate) fn context(&self, vlan: Option<u16>) -> [u64; 2] {
+        [self.context[0] + (u64::from(vlan.unwrap_or(0)) << 16), self.context[1]]
+    }
 }
 
 /// The context of a frame that wants a checksum, and where its headers are. None: the header does not bear it out.
@@ -194,7 +226,7 @@ fn sum(addresses: &[u8]) -> u16 {
 
 #[cfg(test)]
 mod tests {
-    use super::{ContextHigh, ContextLow, Plan, checksum_context, plan, usual_context};
+    use super::{ContextHigh, ContextLow, Plan, Usual, checksum_context, plan};
     use crate::nic::{Offload, PartialChecksum, Refused};
 
     fn tcp4(vlan: bool) -> ([u8; 64], u16) {
@@ -232,9 +264,13 @@ mod tests {
                 for vlan in [None, Some(0), Some(0xffff)] {
                     let checksum = PartialChecksum { start, offset };
                     let offload = Offload { checksum: Some(checksum), mss: None, vlan };
-                    if let Some(context) = usual_context(&h, &offload, 100) {
+                    if let Some(usual) = Usual::of(&offload).filter(|usual| usual.fits(&h)) {
                         quick += 1;
-                        assert_eq!(Some(context), checksum_context(&h, checksum, vlan).map(|(context, _)| context));
+                        assert_eq!(usual.least, checksum.end());
+                        assert_eq!(
+                            Some(usual.context(vlan)),
+                            checksum_context(&h, checksum, vlan).map(|(context, _)| context)
+                        );
                     }
                 }
             }

@@ -6,13 +6,15 @@
 
 #![allow(unsafe_code, reason = "what says that there is room for a token is the ring of descriptors")]
 
+mod asked;
+
 use alloc::boxed::Box;
 use alloc::vec;
 
-use crate::descriptor::{ContextHigh, TYPE_DATA, TransmitData};
+use crate::descriptor::{TYPE_DATA, TransmitData};
 use crate::dma::{Ring, STEP};
 use crate::nic::{Outcome, Outgoing, Refused, Segment, Single};
-use crate::offload::{MAX_HEADER, plan, usual_context};
+use crate::offload::{MAX_HEADER, Usual, plan};
 use crate::registers::{Bus, Registers, TDT};
 use crate::tokens::Tokens;
 
@@ -30,7 +32,7 @@ const TAG: u64 = TransmitData::new().with_vle(true).into_bits();
 const CHECKSUM: u64 = TransmitData::new().with_txsm(true).with_cc(true).into_bits();
 /// What of a frame's first descriptor the others say too.
 const EACH: u64 = DATA | TAG;
-/// Where PAYLEN and IDX stand.
+/// Where PAYLEN stands, and IDX, in a context too.
 const PAYLEN: u32 = 46;
 const IDX: u32 = 36;
 const REPORT: u64 = TransmitData::new().with_rs(true).into_bits();
@@ -45,13 +47,13 @@ struct Batch {
 }
 
 /// Why a row of frames has ended.
-enum End<T> {
+enum End<'a, T> {
     /// There is no more room in the row, or no item.
     Row,
     /// There is no frame.
     Stop,
     /// This one was not taken.
-    Other(Single<T>),
+    Other(Single<'a, T>),
 }
 
 pub(crate) struct TransmitQueue<T> {
@@ -75,10 +77,9 @@ pub(crate) struct TransmitQueue<T> {
     shown: u32,
     /// The next descriptor to write.
     next: u32,
-    /// What the device has in its two slots; all zeroes: nothing.
-    contexts: [[u64; 2]; 2],
-    /// The context to replace next.
-    victim: u8,
+    contexts: Contexts,
+    /// Of the last frames something was asked.
+    asked: bool,
 }
 
 impl<T> TransmitQueue<T> {
@@ -95,8 +96,8 @@ impl<T> TransmitQueue<T> {
             clean: 0,
             shown: 0,
             next: 0,
-            contexts: Default::default(),
-            victim: 0,
+            contexts: Contexts::default(),
+            asked: false,
         }
     }
 
@@ -166,43 +167,42 @@ impl<T> TransmitQueue<T> {
     /// Takes frames of a header and one piece at most, which `write` makes of `items`, as long as there is room. How many, and
     /// the next if it was refused.
     #[inline(always)]
-    pub(crate) fn add_all<I>(
+    pub(crate) fn add_all<'a, I>(
         &mut self,
-        items: &[I],
+        items: &'a [I],
         max_frame: u32,
-        mut write: impl FnMut(&I, &mut [u8; MAX_HEADER]) -> Option<Single<T>>,
+        mut write: impl FnMut(&'a I, &mut [u8; MAX_HEADER]) -> Option<Single<'a, T>>,
     ) -> (usize, Option<(Refused, T)>) {
         let mut done = 0;
-        while self.has_room(MOST) && done < items.len() {
-            let mut plain = false;
+        while self.has_room(MOST)
+            && let Some(left @ [item, ..]) = items.get(done..)
+        {
             let begin = self.ring.offset(self.next);
-            let room = self.limit.wrapping_sub(self.next).min(self.ring.bytes() - begin) / (2 * STEP);
-            if room > 0 {
-                let (taken, end) = self.add_row(room, &items[done..], max_frame, &mut write);
-                done += taken;
-                let other = match end {
-                    End::Row => continue,
-                    End::Stop => break,
-                    End::Other(frame) => frame,
-                };
-                plain = other.offload.is_none();
-                if let Err(refused) = self.add_other(other, max_frame) {
-                    return (done, Some(refused));
+            let room = self.limit.wrapping_sub(self.next).min(self.ring.bytes() - begin);
+            let (taken, end) = if self.asked {
+                self.add_asked_row(room, left, max_frame, &mut write)
+            } else {
+                self.add_row(room / (2 * STEP), left, max_frame, &mut write)
+            };
+            done += taken;
+            let other = match end {
+                End::Row if taken != 0 => continue,
+                // The next one's descriptors are not in a row.
+                End::Row => {
+                    // SAFETY: the device was not shown this descriptor: its slot is the driver's alone.
+                    let slot = unsafe { self.ring.view().slot_mut(self.next) };
+                    let Some(other) = write(item, slot) else { break };
+                    other
                 }
-                done += 1;
+                End::Stop => break,
+                End::Other(other) => other,
+            };
+            // Of the next ones too, as a rule.
+            self.asked = other.offload.is_some();
+            if let Err(refused) = self.add_other(other, max_frame) {
+                return (done, Some(refused));
             }
-            // Of the next ones something is asked too, as a rule; or the next one's descriptors are not in a row.
-            while !plain && self.has_room(MOST) {
-                let Some(item) = items.get(done) else { break };
-                // SAFETY: the device was not shown this descriptor: its slot is the driver's alone.
-                let slot = unsafe { self.ring.view().slot_mut(self.next) };
-                let Some(other) = write(item, slot) else { return (done, None) };
-                plain = other.offload.is_none();
-                if let Err(refused) = self.add_other(other, max_frame) {
-                    return (done, Some(refused));
-                }
-                done += 1;
-            }
+            done += 1;
         }
         (done, None)
     }
@@ -210,13 +210,13 @@ impl<T> TransmitQueue<T> {
     /// As `add_all`, for up to `room` frames of which nothing is asked, and whose descriptors, and tokens, are in a row. How
     /// many were taken, and what comes then.
     #[inline(always)]
-    fn add_row<I>(
+    fn add_row<'a, I>(
         &mut self,
         room: u32,
-        items: &[I],
+        items: &'a [I],
         max_frame: u32,
-        write: &mut impl FnMut(&I, &mut [u8; MAX_HEADER]) -> Option<Single<T>>,
-    ) -> (usize, End<T>) {
+        write: &mut impl FnMut(&'a I, &mut [u8; MAX_HEADER]) -> Option<Single<'a, T>>,
+    ) -> (usize, End<'a, T>) {
         let Self { ring, tokens, next: position, .. } = self;
         let row = ring.row();
         let begin = ring.offset(*position) as usize;
@@ -256,8 +256,8 @@ impl<T> TransmitQueue<T> {
     }
 
     /// Takes any frame. Its header is in the slot of the next descriptor, and there is room.
-    #[inline(always)]
-    fn add_other(&mut self, frame: Single<T>, max_frame: u32) -> Result<(), (Refused, T)> {
+    #[inline(never)]
+    fn add_other(&mut self, frame: Single<'_, T>, max_frame: u32) -> Result<(), (Refused, T)> {
         let (header, rest) = (frame.header, frame.rest);
         let total = header as u32 + u32::from(rest.len());
         // SAFETY: as in `add_all`.
@@ -267,10 +267,13 @@ impl<T> TransmitQueue<T> {
         let options = match &frame.offload {
             _ if !good => None,
             None => Some(DATA),
-            Some(offload) => usual_context(slot, offload, total).map(|context| {
-                let tag = if offload.vlan.is_some() { TAG } else { 0 };
-                DATA + CHECKSUM + (self.context(context) << IDX) + tag
-            }),
+            Some(offload) => {
+                let usual = Usual::of(offload).filter(|usual| usual.fits(slot) && usual.least <= total);
+                usual.map(|usual| {
+                    let tag = if offload.vlan.is_some() { TAG } else { 0 };
+                    DATA + CHECKSUM + (self.context(usual.context(offload.vlan)) << IDX) + tag
+                })
+            }
         };
         let Some(options) = options else { return self.add_odd(frame, max_frame) };
         let view = self.ring.view();
@@ -293,28 +296,24 @@ impl<T> TransmitQueue<T> {
     /// behind it must not be refused any more.
     #[inline(always)]
     fn context(&mut self, words: [u64; 2]) -> u64 {
-        if let Some(slot) = self.contexts.iter().position(|known| *known == words) {
-            return slot as u64;
+        let (slot, new) = self.contexts.slot(words);
+        if let Some(words) = new {
+            self.ring.view().write(self.next, words);
+            self.next = self.next.wrapping_add(STEP);
         }
-        let slot = self.victim;
-        self.victim ^= 1;
-        self.contexts[usize::from(slot & 1)] = words;
-        let high = ContextHigh::from_bits(words[1]).with_idx(slot);
-        self.ring.view().write(self.next, [words[0], high.into_bits()]);
-        self.next = self.next.wrapping_add(STEP);
-        slot.into()
+        slot
     }
 
     /// Takes a frame that needs a closer look. Its header is in the slot of the next descriptor.
     #[cold]
     #[inline(never)]
-    fn add_odd(&mut self, frame: Single<T>, max_frame: u32) -> Result<(), (Refused, T)> {
+    fn add_odd(&mut self, frame: Single<'_, T>, max_frame: u32) -> Result<(), (Refused, T)> {
         let Single { header, rest, offload, token } = frame;
         // SAFETY: as in `add_all`.
         let copy = *unsafe { self.ring.view().slot_mut(self.next) };
         let Some(header) = copy.get(..header) else { return Err((Refused::Header, token)) };
         let segments: &[_] = if rest.is_empty() { &[] } else { &[rest] };
-        self.add(&Outgoing { header, segments, offload: offload.unwrap_or_default() }, token, max_frame)
+        self.add(&Outgoing { header, segments, offload: offload.copied().unwrap_or_default() }, token, max_frame)
     }
 
     /// Writes any frame.
@@ -404,9 +403,31 @@ impl<T> TransmitQueue<T> {
     /// Starts anew at descriptor 0. Nothing waits any more.
     pub(crate) fn restart(&mut self) {
         (self.clean, self.shown, self.next) = (0, 0, 0);
-        self.contexts = Default::default();
-        self.victim = 0;
+        self.contexts = Contexts::default();
         self.draining = false;
         self.update_limit();
+    }
+}
+
+/// The contexts that the device has in its two slots; all zeroes: nothing.
+#[derive(Default)]
+struct Contexts {
+    known: [[u64; 2]; 2],
+    /// The one that was written last; the other is replaced next.
+    newest: u32,
+}
+
+impl Contexts {
+    /// The slot of a context, and its descriptor if that has to be written first.
+    #[inline(always)]
+    fn slot(&mut self, words: [u64; 2]) -> (u64, Option<[u64; 2]>) {
+        let [first, second] = self.known;
+        if words == first || words == second {
+            return ((words != first).into(), None);
+        }
+        self.newest ^= 1;
+        let slot = u64::from(self.newest & 1);
+        self.known[slot as usize] = words;
+        (slot, Some([words[0], words[1] + (slot << IDX)]))
     }
 }

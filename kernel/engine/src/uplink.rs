@@ -313,11 +313,11 @@ impl<N: Nic<Token = Held>> Uplink<N> {
     /// Hands frames to the NIC, which `write` makes of `items` from port `port`: see [`Nic::transmit_all`]. Those that it takes it
     /// counts as held.
     #[inline(always)]
-    pub(crate) fn send_run<I>(
+    pub(crate) fn send_run<'a, I>(
         &mut self,
         port: usize,
-        items: &[I],
-        write: impl FnMut(&I, &mut [u8; HEADER_ROOM]) -> Option<nic::Single<Held>>,
+        items: &'a [I],
+        write: impl FnMut(&'a I, &mut [u8; HEADER_ROOM]) -> Option<nic::Single<'a, Held>>,
     ) -> (usize, Option<Held>) {
         let (taken, refused) = self.nic.transmit_all(0, items, write);
         self.held[port] += taken as u32;

@@ -150,15 +150,18 @@ impl Books {
         let checksum = Some(PartialChecksum { start, offset: if tcp { 16 } else { 6 } });
         let offload = Offload { checksum, mss, vlan };
         if together {
-            let second = vec![self.b.payload(&bytes[header..])];
-            let all = [(segments, Some(offload)), (Vec::new(), None), (second, Some(offload))];
-            return self.hand_over_all(queue, &bytes[..header], all.into());
+            // The same asked at one place and at another, something else, and nothing.
+            let (again, other) = (offload, Offload { vlan: Some(9), ..offload });
+            let asked = [&offload, &offload, &other, &offload, &again, &again];
+            let mut all = vec![(segments, Some(&offload)), (Vec::new(), None)];
+            all.extend(asked.map(|asked| (vec![self.b.payload(&bytes[header..])], Some(asked))));
+            return self.hand_over_all(queue, &bytes[..header], all);
         }
         self.hand_over(queue, &bytes[..header], segments, offload);
     }
 
     /// Sends frames of a header and one segment at most by one call.
-    fn hand_over_all(&mut self, queue: u16, header: &[u8], frames: Vec<(Vec<Segment>, Option<Offload>)>) {
+    fn hand_over_all(&mut self, queue: u16, header: &[u8], frames: Vec<(Vec<Segment>, Option<&Offload>)>) {
         let first = self.next;
         let items: Vec<_> = frames.iter().zip(first..).collect();
         let (taken, refused) = self.nic().transmit_all(queue, &items, |((segments, offload), token), room| {

@@ -24,12 +24,12 @@ type Run = fn(u32, u32);
 /// The cases by name.
 pub const CASES: [(&str, Run); 5] = [
     ("receive", receive),
-    ("transmit", |batch, rounds| transmit((batch, rounds), false, |_| Offload::default(), |_| None)),
-    ("transmit-alone", |batch, rounds| transmit((batch, rounds), true, |_| Offload::default(), |_| None)),
+    ("transmit", |batch, rounds| transmit((batch, rounds), false, &[Offload::default()], |_| None)),
+    ("transmit-alone", |batch, rounds| transmit((batch, rounds), true, &[Offload::default()], |_| None)),
     // A context that the device knows, and one that it does not: three tags do not fit into two slots.
-    ("transmit-checksum", |batch, rounds| transmit((batch, rounds), false, |_| checksum(None), |asked| Some(*asked))),
+    ("transmit-checksum", |batch, rounds| transmit((batch, rounds), false, &[checksum(None)], |asked| Some(asked))),
     ("transmit-context", |batch, rounds| {
-        transmit((batch, rounds), false, |i| checksum(Some((i % 3) as u16)), |asked| Some(*asked))
+        transmit((batch, rounds), false, &[0, 1, 2].map(|tag| checksum(Some(tag))), |asked| Some(asked))
     }),
 ];
 
@@ -154,12 +154,13 @@ fn receive(batch: u32, rounds: u32) {
 }
 
 /// Batches of frames sent, and the batch before reclaimed. Each is a header, which is copied, and a segment, as the engine
-/// sends it: `alone` by the call for one frame, and otherwise by that for many.
+/// sends it: `alone` by the call for one frame, and otherwise by that for many. `asked`: what is asked of one frame after the
+/// other, by turns, if `offload` says so.
 fn transmit(
     (batch, rounds): (u32, u32),
     alone: bool,
-    asked: impl Fn(u32) -> Offload,
-    offload: impl Fn(&Offload) -> Option<Offload>,
+    asked: &[Offload],
+    offload: impl Fn(&Offload) -> Option<&Offload>,
 ) {
     let (device, mut driver) = bring_up();
     let whole = packet(true, true, (1, 2), &[7; PAYLOAD], true);
@@ -168,7 +169,8 @@ fn transmit(
     device.memory.fill(block.bus, payload);
     // SAFETY: memory of the device's, which stays.
     let rest = unsafe { Segment::new(block.bus, PAYLOAD as u16) };
-    let frames: Vec<_> = (0..batch + 2).map(|i| (black_box(header), rest, asked(i))).collect();
+    let frames: Vec<_> =
+        asked.iter().cycle().map(|asked| (black_box(header), rest, asked)).take(batch as usize + 2).collect();
     for round in 0..rounds {
         let mut back = 0;
         // A batch of one has not the same offload each time.
@@ -180,7 +182,7 @@ fn transmit(
             back = came;
             if alone {
                 for (header, rest, asked) in frames {
-                    let offload = offload(asked).unwrap_or_default();
+                    let offload = offload(asked).copied().unwrap_or_default();
                     let frame = Outgoing { header: &header[..], segments: &[*rest], offload };
                     assert!(driver.transmit(0, &frame, TOKEN).is_ok(), "there is room");
                 }

@@ -169,7 +169,7 @@ fn a_segment_is_only_ever_read() {
 }
 
 /// Sends frames of a header of so many bytes and a segment, or none, by one call, with tokens from `first` on.
-fn send_all(b: &mut Bench, frames: &[(Vec<u8>, usize, Option<Offload>)], first: u64) -> (usize, Option<Refused>) {
+fn send_all(b: &mut Bench, frames: &[(Vec<u8>, usize, Option<&Offload>)], first: u64) -> (usize, Option<Refused>) {
     let rests: Vec<_> = frames
         .iter()
         .map(|(f, header, _)| if *header < f.len() { b.payload(&f[*header..]) } else { Segment::EMPTY })
@@ -189,33 +189,92 @@ fn send_all(b: &mut Bench, frames: &[(Vec<u8>, usize, Option<Offload>)], first: 
 
 #[test]
 fn many_frames_by_one_call_leave_as_they_would_one_by_one() {
-    let mut b = Bench::up(small());
-    let checksum = |vlan| Some(Offload { checksum: Some(PartialChecksum { start: 34, offset: 16 }), mss: None, vlan });
-    let tcp = |partial| packet(true, true, (1, 2), &[7; 400], partial);
+    let (mut b, mut alone) = (Bench::up(small()), Bench::up(small()));
+    let ask = |start, offset, mss, vlan| Offload { checksum: Some(PartialChecksum { start, offset }), mss, vlan };
+    // What is asked for, and headers that bear it out: IPv4 or IPv6, TCP or UDP. Two ask the same at different places.
+    let kinds = [
+        (ask(34, 16, None, None), (true, true)),
+        (ask(34, 16, None, None), (true, true)),
+        (ask(34, 6, None, None), (true, false)),
+        (ask(54, 16, None, None), (false, true)),
+        (ask(54, 6, None, Some(3)), (false, false)),
+        (ask(34, 16, None, Some(5)), (true, true)),
+        (ask(34, 16, Some(300), None), (true, true)),
+        (ask(54, 16, Some(300), Some(6)), (false, true)),
+    ];
     let (mut next, mut wrapped, mut back) = (0, 0, Vec::new());
-    for round in 0..200u64 {
+    for round in 0..400u64 {
         let mut frames = Vec::new();
-        let mut whole = Vec::new();
         for i in 0..1 + round % 23 {
+            // Rows of what is asked for in the same way, longer ones and shorter ones, and nothing asked between them.
+            let kind = (round / 3 + i / (1 + round % 6)) % 12;
             let f = frame(200 + i as usize, round as u8);
-            match (round + i) % 7 {
-                0 => frames.push((f.clone(), f.len().min(128), None)),
-                1 => frames.push((f[..60].to_vec(), 60, None)),
-                2 => frames.push((f.clone(), 14, None)),
-                3 => frames.push((tcp(true), 54, checksum(None))),
-                4 => frames.push((packet(false, false, (1, 2), &[9; 100], false), 62, None)),
-                _ => frames.push((f.clone(), 54, None)),
-            }
-            whole.push(if (round + i) % 7 == 3 { tcp(false) } else { frames[frames.len() - 1].0.clone() });
+            frames.push(match (kind, kinds.get(kind as usize)) {
+                (_, Some((asked, (v4, tcp)))) => {
+                    let len = if i % 5 == 0 { 0 } else { 400 };
+                    let f = packet(
+                        *v4,
+                        *tcp,
+                        (1, 2),
+                        &vec![round as u8; len.max(usize::from(asked.mss.unwrap_or(0)))],
+                        true,
+                    );
+                    let headers = usize::from(asked.checksum.unwrap().start) + if *tcp { 20 } else { 8 };
+                    let header = if i % 7 == 0 { f.len().min(128) } else { headers };
+                    (f, header, Some(asked))
+                }
+                (8, _) => (f.clone(), f.len().min(128), None),
+                (9, _) => (f[..60].to_vec(), 60, None),
+                (10, _) => (f, 14, None),
+                _ => (f, 54, None),
+            });
         }
-        assert_eq!(send_all(&mut b, &frames, next), (frames.len(), None));
+        let before = [&b, &alone].map(|b| b.model.borrow().transactions());
+        assert_eq!(send_all(&mut b, &frames, next), (frames.len(), None), "round {round}");
+        for (token, (f, header, asked)) in (next..).zip(&frames) {
+            let rest = if *header < f.len() { vec![alone.payload(&f[*header..])] } else { vec![] };
+            alone.send_with(&f[..*header], &rest, asked.copied().unwrap_or_default(), token).unwrap();
+        }
         wrapped += u32::from(b.nic.outstanding() > 0);
         next += frames.len() as u64;
-        assert_eq!(b.sent(), whole, "round {round}");
+        let sent = b.sent();
+        assert!(sent.len() >= frames.len());
+        assert_eq!(sent, alone.sent(), "round {round}");
+        let [one, other] = [&b, &alone].map(|b| b.model.borrow().transactions());
+        assert_eq!(one - before[0], other - before[1], "as many descriptors, contexts among them, in round {round}");
         back.extend(b.reclaim());
+        alone.reclaim();
     }
-    assert!(next > 2_000 && wrapped > 0);
+    assert!(next > 4_000 && wrapped > 0);
     assert_eq!(back, (0..next).map(|t| (t, Outcome::Sent)).collect::<Vec<_>>());
+    b.clean();
+    alone.clean();
+}
+
+#[test]
+fn of_frames_that_name_one_request_each_header_is_looked_at() {
+    let mut b = Bench::up(small());
+    let asked = Offload { checksum: Some(PartialChecksum { start: 34, offset: 16 }), ..Offload::default() };
+    let good = packet(true, true, (1, 2), &[7; 100], true);
+    let change = |at: usize, to: u8| {
+        let mut f = good.clone();
+        f[at] = to;
+        f
+    };
+    let whole = packet(true, true, (1, 2), &[7; 100], false);
+    // Not IP; with options, which would have to be longer; and too short for its checksum.
+    let cases = [
+        (change(13, 6), 54, Refused::Offload),
+        (change(14, 0x46), 54, Refused::Offload),
+        (good[..51].to_vec(), 40, Refused::Offload),
+        (good[..51].to_vec(), 51, Refused::Offload),
+    ];
+    for (bad, header, why) in cases {
+        let frames = [(good.clone(), 54, Some(&asked)), (good.clone(), 54, Some(&asked)), (bad, header, Some(&asked))];
+        assert_eq!(send_all(&mut b, &frames, 0), (2, Some(why)));
+        assert_eq!(b.sent(), [&*whole, &*whole]);
+        b.reclaim();
+    }
     b.clean();
 }
 
@@ -245,6 +304,7 @@ fn of_many_frames_those_before_a_refused_one_are_taken() {
     let mut b = Bench::up(small());
     let good = || (frame(300, 1), 54, None);
     let odd = Some(Offload { mss: Some(100), ..Offload::default() });
+    let odd = odd.as_ref();
     let cases = [
         ((frame(1515, 1), 54, None), Refused::Length),
         ((frame(16, 1), 16, None), Refused::Length),
