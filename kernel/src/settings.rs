@@ -27,8 +27,7 @@ pub fn load() -> (Config, Plan) {
     };
     mistakes.extend(config::check_modules(&mut config, &names));
     // The NICs' rings come out of what guests would get.
-    let uplinks = config.ports.iter().filter(|port| port.device.is_some()).count() as u64 * uplink::memory();
-    let free = mem::FRAMES.lock().free().saturating_sub(uplinks);
+    let free = mem::FRAMES.lock().free().saturating_sub(uplink::memory(&config));
     mistakes.extend(config::check_memory(&mut config, free));
     mistakes.extend(config::check_completion(&mut config, virt::refusal));
     let (plan, more) = config::plan(&mut config, cores);

@@ -15,7 +15,7 @@ use alloc::{
     string::{String, ToString},
     vec::Vec,
 };
-use config::{Config, PciDevice, Vlan};
+use config::{Config, PciDevice, Steering, Vlan};
 use control::Count;
 use drivers::pci::Address;
 use engine::{
@@ -53,10 +53,28 @@ struct Known {
     rules: Option<Rules>,
 }
 
-/// Bytes of memory that a NIC takes at most.
-pub fn memory() -> u64 {
+/// Bytes of memory that the NICs take at most.
+pub fn memory(config: &Config) -> u64 {
+    let devices = devices(config);
     // A virtio device takes less.
-    x520::memory()
+    config.ports.iter().filter(|port| port.device.is_some()).map(|port| x520::memory(port.steering, devices)).sum()
+}
+
+/// Guests' network devices.
+fn devices(config: &Config) -> usize {
+    config.guests.iter().map(|guest| guest.nets.len()).sum()
+}
+
+/// What a NIC has to be like.
+pub struct Needs<'a> {
+    /// Bytes of the longest frame of any guest, without FCS and VLAN tag.
+    pub max_frame: u32,
+    /// VLANs whose tagged frames come in.
+    pub vlan: &'a Vlan,
+    /// What decides among its receive queues.
+    pub steering: Steering,
+    /// Guests' network devices.
+    pub devices: usize,
 }
 
 const _: () = assert!(config::MAX_UPLINKS <= MAX_UPLINKS);
@@ -70,6 +88,7 @@ static COUNTERS: [UplinkCounters; MAX_UPLINKS] = [const { UplinkCounters::new() 
 pub fn open_all(config: &Config, max_frame: u32) -> Vec<WayOut> {
     let mut known: Vec<Known> = Vec::new();
     let mut ways = Vec::new();
+    let devices = devices(config);
     for (port, counters) in config.ports.iter().zip(&COUNTERS) {
         let rules = rules::of_uplink(config, &port.rules);
         let policy = rules.as_ref().map(|rules| rules.policy);
@@ -82,7 +101,10 @@ pub fn open_all(config: &Config, max_frame: u32) -> Vec<WayOut> {
         });
         let taken: Vec<Address> = known.iter().filter_map(|other| other.device).chain(named).collect();
         let opened = match port.device {
-            Some(device) => open(device, &taken, max_frame, &port.rules.vlan),
+            Some(device) => {
+                let needs = Needs { max_frame, vlan: &port.rules.vlan, steering: port.steering, devices };
+                open(device, &taken, &needs)
+            }
             None => Err("there is a mistake in its entry".into()),
         };
         let device = match opened {
@@ -127,8 +149,8 @@ struct Opened {
     said: String,
 }
 
-/// Sets up one, which is none of those `taken`, for these VLANs.
-fn open(wanted: PciDevice, taken: &[Address], max_frame: u32, vlan: &Vlan) -> Result<Opened, String> {
+/// Sets up one, which is none of those `taken`.
+fn open(wanted: PciDevice, taken: &[Address], needs: &Needs<'_>) -> Result<Opened, String> {
     let (_, functions) = firmware::functions().ok_or("PCI was not scanned")?;
     let named = |at: Address| match wanted {
         PciDevice::First => !taken.contains(&at),
@@ -140,15 +162,21 @@ fn open(wanted: PciDevice, taken: &[Address], max_frame: u32, vlan: &Vlan) -> Re
         let (name, nic) = if let Some(name) = virtio::name(&found) {
             (name, virtio::open(&found).map(|device| Nic::Virtio(Box::new(device))))
         } else if let Some(name) = x520::name(&found) {
-            (name, x520::open(found, max_frame, vlan).map(Nic::X520))
+            (name, x520::open(found, needs).map(Nic::X520))
         } else {
             continue;
         };
         match nic {
             Ok(nic) => {
                 let m = nic.address();
+                let queues = match (nic.limits().receive_queues, needs.steering) {
+                    (1, Steering::None) => String::new(),
+                    (1, _) => ", with one receive queue, so that there is nothing to steer".into(),
+                    (n, Steering::Addresses) => format!(", {n} receive queues for guests' addresses"),
+                    (n, _) => format!(", {n} receive queues for flows"),
+                };
                 let said = format!(
-                    "{name} at {}, {:02x}:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}; no IOMMU keeps it from any memory, so it \
+                    "{name} at {}, {:02x}:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}{queues}; no IOMMU keeps it from any memory, so it \
                      and whoever made it have to be trusted{trouble}",
                     found.at, m[0], m[1], m[2], m[3], m[4], m[5]
                 );

@@ -232,11 +232,21 @@ pub struct Limits {
     pub offloads: bool,
 }
 
+/// A unicast address that is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unicast {
+    /// The address.
+    pub address: [u8; 6],
+    /// The receive queue by which frames for it should come, where the device chooses queues by addresses; by queue 0 if it has
+    /// not so many.
+    pub queue: u16,
+}
+
 /// What is to come in, besides broadcasts and what is for the device's own address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted<'a> {
     /// Unicasts to these.
-    pub unicasts: &'a [[u8; 6]],
+    pub unicasts: &'a [Unicast],
     /// All unicasts.
     pub promiscuous: bool,
     /// Multicasts to these.

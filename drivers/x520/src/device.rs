@@ -26,7 +26,7 @@ pub enum Steering {
     /// A hash of its addresses and ports: flows are spread over all queues, and each keeps to one (RSS).
     #[default]
     Flows,
-    /// Its destination: addresses in [`Filter::steered`] have queues of their own, the rest comes by queue 0 (VMDq).
+    /// Its destination: addresses in [`Filter::addresses`] have queues of their own, the rest comes by queue 0 (VMDq).
     Addresses,
 }
 

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use crate::bits::{Fctrl, MCSTCTRL_MFE, RAH_VALID, Vlnctrl};
 use crate::device::Steering;
-use crate::nic::{LeftOut, Wanted};
+use crate::nic::{LeftOut, Unicast, Wanted};
 use crate::pools;
 use crate::registers::{Bus, FCTRL, MCSTCTRL, MTA, RAH, RAL, Registers, VFTA, VLNCTRL};
 
@@ -13,15 +13,6 @@ pub const MAX_ADDRESSES: usize = 127;
 /// Multicast addresses that the driver is told at once. With more of them, all multicasts are let in: the table has bits for a
 /// hash of 12 bits, and would soon let in most.
 pub const MAX_GROUPS: usize = 128;
-
-/// An address whose frames have a receive queue of their own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Steered {
-    /// A unicast address.
-    pub address: [u8; 6],
-    /// The queue that they come by; 0 if there are not so many.
-    pub queue: u16,
-}
 
 /// What to let in, besides the device's own address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,10 +23,9 @@ pub struct Filter {
     pub all_multicast: bool,
     /// Broadcasts.
     pub broadcast: bool,
-    /// Unicasts to these. With those in `steered` more than [`MAX_ADDRESSES`]: the device is made promiscuous.
-    pub addresses: Vec<[u8; 6]>,
-    /// Unicasts to these too, each by its own queue with [`Steering::Addresses`].
-    pub steered: Vec<Steered>,
+    /// Unicasts to these, each by its queue with [`Steering::Addresses`]. More than [`MAX_ADDRESSES`]: the device is made
+    /// promiscuous, and all come by queue 0.
+    pub addresses: Vec<Unicast>,
     /// Multicasts to these, and to others that share their hash.
     pub groups: Vec<[u8; 6]>,
     /// Tagged frames of these VLANs only. None: of all. Addresses are steered in the first 64 VLANs named here, and without
@@ -52,7 +42,7 @@ impl Filter {
 
     /// Whether the device's table has room for all addresses.
     fn fits(&self) -> bool {
-        self.addresses.len() + self.steered.len() <= MAX_ADDRESSES
+        self.addresses.len() <= MAX_ADDRESSES
     }
 
     /// With room for all addresses that there can be, so that no change takes memory.
@@ -80,16 +70,21 @@ fn table_of(groups: &[[u8; 6]]) -> [u32; 128] {
 }
 
 /// Writes entry `n` of the address table, for a queue of `queues`. Never is there a valid one with half an address.
-fn write_entry<R: Registers>(bus: &Bus<R>, n: u16, entry: Option<Steered>, steering: Steering, queues: u16) {
-    let (low, high) = entry.map_or((0, 0), |Steered { address: [a, b, c, d, e, f], .. }| {
+fn write_entry<R: Registers>(bus: &Bus<R>, n: u16, entry: Option<Unicast>, steering: Steering, queues: u16) {
+    let (low, high) = entry.map_or((0, 0), |Unicast { address: [a, b, c, d, e, f], .. }| {
         (u32::from_le_bytes([a, b, c, d]), u32::from(u16::from_le_bytes([e, f])) | RAH_VALID)
     });
     bus.write(&RAH, n, 0);
     bus.write(&RAL, n, low);
-    if steering == Steering::Addresses {
-        pools::assign(bus, n, entry.map(|e| e.queue).filter(|queue| *queue < queues).unwrap_or(0));
-    }
+    write_queue(bus, n, entry.map_or(0, |entry| entry.queue), steering, queues);
     bus.write(&RAH, n, high);
+}
+
+/// Writes which queue of `queues` entry `n` is for.
+fn write_queue<R: Registers>(bus: &Bus<R>, n: u16, queue: u16, steering: Steering, queues: u16) {
+    if steering == Steering::Addresses {
+        pools::assign(bus, n, if queue < queues { queue } else { 0 });
+    }
 }
 
 /// Writes what is let in whatever its address is.
@@ -103,18 +98,13 @@ fn write_control<R: Registers>(bus: &Bus<R>, filter: &Filter, steering: Steering
     }
 }
 
-fn by_first(address: [u8; 6]) -> Steered {
-    Steered { address, queue: 0 }
-}
-
 /// Writes everything anew: the tables hold anything after power-on. There are `queues` receive queues.
 pub(crate) fn program<R: Registers>(bus: &Bus<R>, filter: &Filter, steering: Steering, queues: u16) {
-    let plain = filter.addresses.iter().map(|address| by_first(*address));
-    let mut entries = plain.chain(filter.steered.iter().copied()).filter(|_| filter.fits());
+    let mut entries = filter.addresses.iter().copied().filter(|_| filter.fits());
     if steering == Steering::Addresses {
         // The device's own address.
         pools::assign(bus, 0, 0);
-        pools::program_vlans(bus, filter);
+        pools::program_filter(bus, filter);
     }
     for n in 1..=MAX_ADDRESSES as u16 {
         write_entry(bus, n, entries.next(), steering, queues);
@@ -134,8 +124,8 @@ pub(crate) fn program<R: Registers>(bus: &Bus<R>, filter: &Filter, steering: Ste
     write_control(bus, filter, steering);
 }
 
-/// Lets in what is wanted, besides those steered, and writes only what changes. Nothing that is let in before and after is kept out
-/// in between. Without a bus the lists alone are changed, for [`program`].
+/// Lets in what is wanted, and writes only what changes. Nothing that is let in before and after is kept out in between. Without
+/// a bus the lists alone are changed, for [`program`].
 pub(crate) fn change<R: Registers>(
     bus: Option<&Bus<R>>,
     filter: &mut Filter,
@@ -143,18 +133,23 @@ pub(crate) fn change<R: Registers>(
     steering: Steering,
     queues: u16,
 ) -> LeftOut {
+    let fits = wanted.unicasts.len() <= MAX_ADDRESSES;
     let left_out = LeftOut {
-        unicasts: !wanted.promiscuous && wanted.unicasts.len() + filter.steered.len() <= MAX_ADDRESSES,
+        unicasts: !wanted.promiscuous && fits,
         groups: !wanted.all_groups && wanted.groups.len() <= MAX_GROUPS,
     };
-    filter.promiscuous = !left_out.unicasts;
-    filter.all_multicast = !left_out.groups;
-    if left_out.unicasts {
+    if !left_out.unicasts && !filter.promiscuous {
+        // Before any leaves the table.
+        filter.promiscuous = true;
+        bus.inspect(|bus| write_control(bus, filter, steering));
+    }
+    if fits {
         exchange(bus, filter, wanted.unicasts, steering, queues);
     }
     if left_out.groups {
         exchange_groups(bus, filter, wanted.groups);
     }
+    (filter.promiscuous, filter.all_multicast) = (!left_out.unicasts, !left_out.groups);
     if let Some(bus) = bus {
         write_control(bus, filter, steering);
     }
@@ -179,32 +174,40 @@ fn exchange_groups<R: Registers>(bus: Option<&Bus<R>>, filter: &mut Filter, want
 fn exchange<R: Registers>(
     bus: Option<&Bus<R>>,
     filter: &mut Filter,
-    wanted: &[[u8; 6]],
+    wanted: &[Unicast],
     steering: Steering,
     queues: u16,
 ) {
-    // Those steered are behind the others and would move; and what did not fit was not written.
-    let in_place = filter.fits() && filter.steered.is_empty();
-    let write = |n: usize, address: Option<[u8; 6]>| {
-        if let Some(bus) = bus.filter(|_| in_place) {
-            write_entry(bus, n as u16 + 1, address.map(by_first), steering, queues);
+    // What did not fit was not written.
+    let in_place = filter.fits();
+    let here = bus.filter(|_| in_place);
+    let write = |n: usize, entry: Option<Unicast>| {
+        if let Some(bus) = here {
+            write_entry(bus, n as u16 + 1, entry, steering, queues);
         }
     };
     let list = &mut filter.addresses;
     for n in (0..list.len()).rev() {
-        if !wanted.contains(&list[n]) {
-            list.swap_remove(n);
-            // The last has moved there: it is in both places for a moment.
-            if let Some(&moved) = list.get(n) {
-                write(n, Some(moved));
+        match wanted.iter().find(|wanted| wanted.address == list[n].address) {
+            Some(same) if same.queue == list[n].queue => {}
+            Some(same) => {
+                list[n].queue = same.queue;
+                here.inspect(|bus| write_queue(bus, n as u16 + 1, same.queue, steering, queues));
             }
-            write(list.len(), None);
+            None => {
+                list.swap_remove(n);
+                // The last has moved there: it is in both places for a moment.
+                if let Some(&moved) = list.get(n) {
+                    write(n, Some(moved));
+                }
+                write(list.len(), None);
+            }
         }
     }
-    for address in wanted {
-        if !list.contains(address) {
-            write(list.len(), Some(*address));
-            list.push(*address);
+    for new in wanted {
+        if !list.iter().any(|known| known.address == new.address) {
+            write(list.len(), Some(*new));
+            list.push(*new);
         }
     }
     if let Some(bus) = bus.filter(|_| !in_place) {
@@ -217,7 +220,7 @@ mod tests {
     use std::cell::RefCell;
     use std::collections::HashMap;
 
-    use super::{Filter, LeftOut, MAX_ADDRESSES, RAH_VALID, Steering, Wanted, change, program};
+    use super::{Filter, LeftOut, MAX_ADDRESSES, RAH_VALID, Steering, Unicast, Wanted, change, program};
     use crate::registers::{Bus, FCTRL, RAH, RAL, Register, Registers};
 
     fn at(register: &Register, n: u16) -> u32 {
@@ -267,10 +270,14 @@ mod tests {
         numbers.iter().map(|n| [2, 9, 9, 9, 9, *n]).collect()
     }
 
+    fn unicasts(numbers: &[u8]) -> Vec<Unicast> {
+        guests(numbers).into_iter().map(|address| Unicast { address, queue: 0 }).collect()
+    }
+
     #[test]
     fn who_is_wanted_before_and_after_is_let_in_at_every_moment_and_what_stays_is_not_written() {
         let bus = Bus(Table::default());
-        let mut filter = Filter { addresses: guests(&[9, 8]), ..Filter::all() };
+        let mut filter = Filter { addresses: unicasts(&[9, 8]), ..Filter::all() };
         program(&bus, &filter, Steering::Flows, 1);
         let mut before: &[u8] = &[];
         let sets: [&[u8]; 8] =
@@ -279,7 +286,7 @@ mod tests {
             let stay: Vec<u8> = before.iter().copied().filter(|n| after.contains(n)).collect();
             *bus.0.always.borrow_mut() = guests(&stay);
             *bus.0.writes.borrow_mut() = 0;
-            let unicasts = guests(after);
+            let unicasts = unicasts(after);
             let wanted = Wanted { unicasts: &unicasts, all_groups: true, ..Wanted::default() };
             let left_out = change(Some(&bus), &mut filter, &wanted, Steering::Flows, 1);
             assert_eq!(left_out, LeftOut { unicasts: true, groups: false });

@@ -38,5 +38,5 @@ pub use nic;
 
 pub use bring_up::{Failure, Status};
 pub use device::{Config, ConfigError, Steering, X520};
-pub use filter::{Filter, MAX_ADDRESSES, MAX_GROUPS, Steered};
+pub use filter::{Filter, MAX_ADDRESSES, MAX_GROUPS};
 pub use guarded::{BusMaster, Guarded};

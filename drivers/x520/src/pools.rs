@@ -48,21 +48,21 @@ pub(crate) fn assign<R: Registers>(bus: &Bus<R>, entry: u16, pool: u16) {
     bus.write(&MPSAR, 2 * entry + 1, 0);
 }
 
-/// Writes what the pools let in besides addresses and VLANs.
+/// Writes what pool 0 lets in besides addresses and VLANs.
 pub(crate) fn let_in<R: Registers>(bus: &Bus<R>, filter: &Filter) {
-    for pool in 0..POOLS {
-        let first = pool == 0;
-        let flags = Pfvml2flt::new()
-            .with_untagged(true)
-            .with_broadcast(first)
-            .with_multicast_table(first)
-            .with_multicast(first && filter.all_multicast);
-        bus.write(&PFVML2FLT, pool, flags.into_bits());
-    }
+    let flags = Pfvml2flt::new()
+        .with_untagged(true)
+        .with_broadcast(true)
+        .with_multicast_table(true)
+        .with_multicast(filter.all_multicast);
+    bus.write(&PFVML2FLT, 0, flags.into_bits());
 }
 
-/// Writes which VLANs' addresses are steered.
-pub(crate) fn program_vlans<R: Registers>(bus: &Bus<R>, filter: &Filter) {
+/// Writes what the other pools let in besides addresses, and for all of them in which VLANs addresses are steered.
+pub(crate) fn program_filter<R: Registers>(bus: &Bus<R>, filter: &Filter) {
+    for pool in 1..POOLS {
+        bus.write(&PFVML2FLT, pool, Pfvml2flt::new().with_untagged(true).into_bits());
+    }
     // A VLAN's entry says which pools it is for: all, so that the address decides.
     let vlans = filter.vlans.as_deref().unwrap_or_default();
     for n in 0..POOLS {

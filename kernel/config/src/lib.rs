@@ -39,7 +39,7 @@ pub use default::default_config;
 pub use mac::Mac;
 pub use mistake::{Mistake, Place};
 pub use plan::{Plan, plan};
-pub use port::{PciDevice, Port};
+pub use port::{PciDevice, Port, Steering};
 pub use read::{ParsedRules, parse, parse_rules};
 pub use rules::{Identity, MAX_ADDRESSES, MAX_STAGES, MAX_STATIC, Rules, Vlan};
 pub use stage::Stage;

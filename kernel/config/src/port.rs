@@ -48,6 +48,18 @@ impl core::fmt::Display for PciDevice {
     }
 }
 
+/// What decides by which of its receive queues a NIC hands over a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Steering {
+    /// Nothing: there is one queue.
+    #[default]
+    None,
+    /// A hash of its addresses and ports.
+    Flows,
+    /// Its destination: each guest's device has a queue of its own.
+    Addresses,
+}
+
 /// `[[port]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
@@ -55,6 +67,8 @@ pub struct Port {
     pub name: String,
     /// Its NIC. None: there is a mistake in its entry, and nothing passes.
     pub device: Option<PciDevice>,
+    /// What decides among its NIC's receive queues.
+    pub steering: Steering,
     /// What its frames may do.
     pub rules: Rules,
     /// Where the file says so.
@@ -70,14 +84,16 @@ pub(crate) fn read(
     before: &[Port],
     stages: &Stages,
 ) -> (Port, Vec<Mistake>) {
-    let keys: Vec<&str> = ["device", "name"].into_iter().chain(rules::KEYS).collect();
+    let keys: Vec<&str> = ["device", "name", "steering"].into_iter().chain(rules::KEYS).collect();
     let mut section = Section::new(source, table, span, "[[port]]", &keys);
     let place = section.at("device");
     let device = read_device(&mut section, before);
     let name = read_name(&mut section, device, before);
+    let words = [("none", Steering::None), ("flows", Steering::Flows), ("addresses", Steering::Addresses)];
+    let steering = section.word("steering", &words).unwrap_or_default();
     let rules = rules::read(&mut section, stages);
     let device = device.filter(|_| section.mistakes.is_empty());
-    (Port { name: name.unwrap_or_default(), device, rules, place }, section.mistakes)
+    (Port { name: name.unwrap_or_default(), device, steering, rules, place }, section.mistakes)
 }
 
 fn read_device(section: &mut Section<'_, '_>, before: &[Port]) -> Option<PciDevice> {
@@ -122,7 +138,7 @@ fn read_name(section: &mut Section<'_, '_>, device: Option<PciDevice>, before: &
 
 #[cfg(test)]
 mod tests {
-    use super::PciDevice;
+    use super::{PciDevice, Steering};
     use crate::{MAX_UPLINKS, Parsed, parse};
 
     const MINIMAL: &str = "[[guest]]\nname = 'a'\nmemory = '64M'\nkernel = 'k'\n";
@@ -160,6 +176,19 @@ mod tests {
     }
 
     #[test]
+    fn a_nic_has_one_queue_unless_the_file_says_how_to_choose_among_several() {
+        for (line, steering) in [
+            ("", Steering::None),
+            ("steering = 'none'", Steering::None),
+            ("steering = 'flows'", Steering::Flows),
+            ("steering = 'addresses'", Steering::Addresses),
+        ] {
+            let Parsed { config, mistakes } = parse("f", format!("[[port]]\ndevice = 'first'\n{line}\n{MINIMAL}"));
+            assert_eq!((mistakes, config.ports[0].steering), (Vec::new(), steering));
+        }
+    }
+
+    #[test]
     fn mistakes_about_several_uplinks_are_explained_and_shift_no_guest_to_another() {
         let first = "[[port]]\ndevice = '01:00.0'\nname = 'lan'\n";
         for (rest, expected) in [
@@ -171,6 +200,14 @@ mod tests {
             ),
             ("device = 'first'\nname = 'l n'", "`name` must be a text of 1 to 32"),
             ("name = 'dmz'", "`device` is missing"),
+            (
+                "device = 'first'\nsteering = 'address'",
+                "f:6:12: 'address': `steering` of [[port]] must be one of \"none\", \"flows\", \"addresses\"; did you mean",
+            ),
+            (
+                "device = 'first'\nsteering = 4",
+                "`steering` of [[port]] is one of \"none\", \"flows\", \"addresses\", not of type",
+            ),
         ] {
             let last = "[[port]]\ndevice = '09:00.0'\nname = 'last'\n";
             let nets = "[[guest.net]]\nport = 'last'\n[[guest.net]]\nport = 'lan'\n";

@@ -162,6 +162,8 @@ counters! {
         rx_packets,
         /// Bytes of those frames.
         rx_bytes,
+        /// Of these, frames that came by another queue of the NIC's than the first.
+        rx_steered,
         /// Frames that are none, or whose source is a multicast address.
         rx_malformed,
         /// Frames that bear the address of a guest's port as their source.

@@ -36,8 +36,10 @@ pub use none::NoNic;
 /// Uplinks of an engine at most.
 pub const MAX_UPLINKS: usize = 4;
 
-/// Frames taken from the NIC in one turn.
+/// Frames taken from the NIC in one turn, of all its queues: as many of each.
 const BUDGET: u32 = 64;
+/// Frames of a queue, however many there are.
+const LEAST: u32 = 8;
 /// Pieces of a frame in a guest's memory that can be handed to a NIC; one of more pieces is dropped and counted.
 const MAX_PIECES: usize = 32;
 /// Bytes of a piece at most.
@@ -123,6 +125,8 @@ pub(crate) struct Way {
 /// One NIC, and what it holds of guests.
 pub struct Uplink<N> {
     nic: N,
+    /// Receive queues, each polled in every turn.
+    queues: u16,
     held: [u32; MAX_PORTS],
     policy: Option<&'static Policy>,
     rows: [Option<Row>; MAX_ROWS],
@@ -136,8 +140,9 @@ pub struct Uplink<N> {
 impl<N: Nic<Token = Held>> Uplink<N> {
     /// A NIC that nobody else uses. `ticks`: how often the engine's clock ticks in a microsecond, not 0.
     #[must_use]
-    pub const fn new(nic: N, counters: &'static UplinkCounters, ticks: u64) -> Self {
+    pub fn new(nic: N, counters: &'static UplinkCounters, ticks: u64) -> Self {
         Self {
+            queues: nic.limits().receive_queues,
             nic,
             held: [0; MAX_PORTS],
             policy: None,
@@ -376,13 +381,22 @@ impl<N: Nic<Token = Held>> Uplink<N> {
     /// Hands each frame that has come to `sink`. How many requests were moved.
     pub(crate) fn poll(&mut self, devices: &mut Devices, mut sink: impl FnMut(&mut Devices, &Received<'_>)) -> u32 {
         self.flush();
-        let done = self.reclaim(devices);
+        let mut done = self.reclaim(devices);
         let counters = self.counters;
-        done + self.nic.receive(0, BUDGET, |received| {
-            counters.rx_packets.add(1);
-            counters.rx_bytes.add(received.len() as u64);
-            sink(devices, &received);
-        })
+        // Whoever fills his queue gets no more of the turn than the others of theirs.
+        let budget = (BUDGET / u32::from(self.queues.max(1))).max(LEAST);
+        for queue in 0..self.queues {
+            let came = self.nic.receive(queue, budget, |received| {
+                counters.rx_packets.add(1);
+                counters.rx_bytes.add(received.len() as u64);
+                sink(devices, &received);
+            });
+            if queue != 0 {
+                counters.rx_steered.add(came.into());
+            }
+            done += came;
+        }
+        done
     }
 
     /// Shows whoever reads the counters what the NIC has counted.

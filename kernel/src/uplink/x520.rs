@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code, reason = "gives a device memory, its registers to a driver, and its right to master the bus")]
 
+use super::Needs;
 use crate::{arch::time, firmware::Function, mem};
 use alloc::{format, string::String, vec::Vec};
 use config::Vlan;
@@ -9,7 +10,7 @@ use core::ptr::{self, NonNull};
 use engine::uplink::Held;
 use nic::Nic as _;
 use x520::{
-    BusMaster, Config, Filter, Guarded, X520,
+    BusMaster, Config, Filter, Guarded, Steering, X520,
     dma::DmaBuffer,
     registers::{BAR_BYTES, Mmio},
 };
@@ -17,6 +18,12 @@ use x520::{
 /// Descriptors, and buffers of 2 KiB, for what comes: 1,024 of the shortest frames come in 69 us at line rate, and the device
 /// keeps another 512 KiB.
 const RECEIVE: u32 = 1024;
+/// The same for each of several queues.
+const RECEIVE_OF_SEVERAL: u32 = 512;
+/// Queues over which flows are spread.
+const FLOW_QUEUES: u16 = 4;
+/// Queues for addresses at most: as many as the driver can steer to.
+const ADDRESS_QUEUES: u16 = 32;
 /// Descriptors for what goes. A frame takes two or more.
 const TRANSMIT: u32 = 1024;
 /// Microseconds that bring-up may take while the machine boots. What needs longer goes on behind the guests' start.
@@ -40,21 +47,42 @@ pub fn name(function: &Function) -> Option<&'static str> {
     x520::id::name(function.vendor, function.device)
 }
 
-fn config() -> Config {
-    Config { receive_descriptors: RECEIVE, transmit_descriptors: TRANSMIT, ..Config::default() }
+/// As steering and so many guests' devices ask for.
+fn config(steering: config::Steering, devices: usize) -> Config {
+    let (steering, receive_queues, receive_descriptors) = match steering {
+        config::Steering::None => (Steering::Flows, 1, RECEIVE),
+        config::Steering::Flows => (Steering::Flows, FLOW_QUEUES, RECEIVE_OF_SEVERAL),
+        config::Steering::Addresses => {
+            // One for each, and the first for the rest.
+            let queues = u16::try_from(devices + 1).unwrap_or(u16::MAX).clamp(2, ADDRESS_QUEUES);
+            (Steering::Addresses, queues, RECEIVE_OF_SEVERAL)
+        }
+    };
+    Config { steering, receive_queues, receive_descriptors, transmit_descriptors: TRANSMIT, ..Config::default() }
 }
 
 /// Bytes of memory for rings and buffers.
-pub fn memory() -> u64 {
-    (config().memory() as u64).next_multiple_of(4096)
+pub fn memory(steering: config::Steering, devices: usize) -> u64 {
+    (config(steering, devices).memory() as u64).next_multiple_of(4096)
 }
 
-/// Takes it, and waits until it runs. `max_frame`: bytes of the longest frame of any guest, without FCS and VLAN tag. Tagged
-/// frames of no other VLAN than those of `vlan` are let in.
+/// A key that nobody outside can guess from what it does not see.
+fn rss_key() -> [u8; 40] {
+    let mut state = time::tsc() | 1;
+    core::array::from_fn(|_| {
+        // Xorshift with these shifts goes through all states but 0.
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    })
+}
+
+/// Takes it, and waits until it runs.
 ///
 /// # Errors
 /// It has lost its BAR, there is no memory for it, or it does not come out of reset.
-pub fn open(function: Function, max_frame: u32, vlan: &Vlan) -> Result<Device, String> {
+pub fn open(function: Function, needs: &Needs<'_>) -> Result<Device, String> {
     let mut bit = Bit(function);
     if !bit.set(false) {
         return Err("configuration space is in use".into());
@@ -66,7 +94,7 @@ pub fn open(function: Function, max_frame: u32, vlan: &Vlan) -> Result<Device, S
     mem::map_device(bar.base, BAR_BYTES as u64)
         .map_err(|e| format!("BAR 0 at {:#x} cannot be mapped: {e}", bar.base))?;
     function.enable_memory();
-    let config = Config { max_frame, ..config() };
+    let config = Config { max_frame: needs.max_frame, rss_key: rss_key(), ..config(needs.steering, needs.devices) };
     let bytes = config.memory();
     let memory = mem::pages(bytes as u64).map_err(|e| format!("{e}"))?;
     let (Some(memory_at), Some(registers)) = (pointer(memory), pointer(bar.base)) else {
@@ -76,7 +104,7 @@ pub fn open(function: Function, max_frame: u32, vlan: &Vlan) -> Result<Device, S
     let memory = unsafe { DmaBuffer::new(memory_at, memory, bytes) };
     // SAFETY: BAR 0 of a device that the driver knows, just mapped, uncached; nobody else drives it.
     let registers = unsafe { Mmio::new(registers.cast()) };
-    let vlans = match vlan {
+    let vlans = match needs.vlan {
         // What looks like a tag is payload.
         Vlan::Plain => None,
         Vlan::Access(_) => Some(Vec::new()),

@@ -4,8 +4,8 @@
 
 use std::collections::VecDeque;
 
-use x520::nic::{Nic, Offload, Outcome, Outgoing, PartialChecksum, Segment, Single, Wanted};
-use x520::{Filter, Status, Steered, Steering, X520};
+use x520::nic::{Nic, Offload, Outcome, Outgoing, PartialChecksum, Segment, Single, Unicast, Wanted};
+use x520::{Filter, Status, Steering, X520};
 use x520_model::memory::Access;
 use x520_model::{Diagnostic, Faults};
 
@@ -284,7 +284,8 @@ impl Books {
             Step::RevokeOwn => self.b.memory.revoke(self.b.own.bus, self.b.own.len),
             // The upper half of the kinds tells from then on who is here, and leaves the rest as it is.
             Step::Filter(kind) if *kind >= 0x80 => {
-                let (addresses, groups) = ([GUEST, [2, 0, 0, 0, 0, *kind]], [[1, 0, 0x5e, 0, *kind, 0]; 2]);
+                let addresses = [GUEST, [2, 0, 0, 0, 0, *kind]].map(|address| Unicast { address, queue: 1 });
+                let groups = [[1, 0, 0x5e, 0, *kind, 0]; 2];
                 self.nic().let_in(&Wanted {
                     unicasts: &addresses[..usize::from(kind % 3)],
                     promiscuous: kind % 4 == 0,
@@ -370,12 +371,12 @@ fn incoming(len: usize, serial: u32, to: [u8; 6]) -> Vec<u8> {
 
 /// What is let in; 0: what `deliver` sends.
 fn filter(kind: u8) -> Filter {
-    let steered = vec![Steered { address: GUEST, queue: 1 }];
+    let addresses = vec![Unicast { address: GUEST, queue: 1 }];
     match kind % 4 {
-        0 => Filter { broadcast: true, steered, ..Filter::default() },
+        0 => Filter { broadcast: true, addresses, ..Filter::default() },
         1 => Filter::default(),
         2 => Filter::all(),
-        _ => Filter { steered, vlans: Some(vec![5]), ..Filter::default() },
+        _ => Filter { addresses, vlans: Some(vec![5]), ..Filter::default() },
     }
 }
 

@@ -25,7 +25,7 @@ pub fn list() -> Vec<Scenario> {
         ),
         slow(
             "bad-config",
-            "ten mistakes in sidecore.toml: ten messages with line and value; the rest runs",
+            "eleven mistakes in sidecore.toml: eleven messages with line and value; the rest runs",
             bad_config,
         ),
         scenario("no-virtualization", "a processor with neither SVM nor VT-x: a clear sentence", no_virtualization),
@@ -114,8 +114,8 @@ fn reports(session: &mut Session) -> Vec<(ReportKind, String)> {
     entries
 }
 
-/// Ten guests with a mistake each: what stands in the line that is wrong, and a word the message must have.
-const MISTAKES: [(&str, &str); 10] = [
+/// Ten guests and a port with a mistake each: what stands in the line that is wrong, and a word the message must have.
+const MISTAKES: [(&str, &str); 11] = [
     ("vcpus = 0", "vcpus"),
     ("vcpus = \"two\"", "vcpus"),
     ("memory = \"1X\"", "size"),
@@ -126,6 +126,7 @@ const MISTAKES: [(&str, &str); 10] = [
     ("completion = \"magic\"", "completion"),
     ("name = \"two words\"", "name"),
     ("net = [{ mac = \"52:54:00:00:00\" }]", "pairs"),
+    ("steering = \"address\"", "addresses"),
 ];
 
 /// A guest that would be right but for `mistake`, which takes the place of the line with the same key.
@@ -138,13 +139,14 @@ fn spoilt_guest(number: usize, mistake: &str) -> String {
     format!("[[guest]]\n{}\n\n", lines.join("\n"))
 }
 
-/// One guest that is right, and ten that are not.
+/// One guest that is right, and an entry for each mistake: the last is a port's, the others are guests'.
 fn spoilt_config(good: &Guest) -> String {
     let mut text = config_text(std::slice::from_ref(good));
-    for (number, (mistake, _)) in MISTAKES.iter().enumerate() {
+    let [guests @ .., (port, _)] = &MISTAKES;
+    for (number, (mistake, _)) in guests.iter().enumerate() {
         text.push_str(&spoilt_guest(number, mistake));
     }
-    text
+    text + &format!("[[port]]\ndevice = \"first\"\n{port}\n")
 }
 
 fn bad_config(context: &mut Context<'_>) -> Result<()> {

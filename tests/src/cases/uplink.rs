@@ -6,7 +6,7 @@ use control::{Command, Counters, Event, ReportKind};
 use serde_json::Value;
 
 use crate::cases::network::number;
-use crate::guests::{Guest, server};
+use crate::guests::{Guest, server, with_entries};
 use crate::linux::{Linux, Setup as Peer};
 use crate::machine::{Content, Joined, Setup, Uplink};
 use crate::nic::Nic;
@@ -27,6 +27,11 @@ pub fn list() -> Vec<Scenario> {
             "no-uplink",
             "a port whose device is not there: the report says so, and guests reach each other",
             none,
+        ),
+        scenario(
+            "uplink-steering",
+            "an 82599 with several receive queues, for flows and for guests' addresses: ping, TCP both ways",
+            steering,
         ),
         scenario("uplink-flood", "a flood of datagrams from outside for one guest: both stay reachable", flood),
     ]
@@ -216,6 +221,38 @@ fn none(context: &mut Context<'_>) -> Result<()> {
             _ => false,
         });
         context.figures.exactly(&format!("warnings for {device:?}"), said.count(), 1)?;
+        session.shut_down()?;
+    }
+    Ok(())
+}
+
+fn steering(context: &mut Context<'_>) -> Result<()> {
+    let (pings, time) = if context.full { (200, 10) } else { (30, 1) };
+    for (word, says) in
+        [("flows", "4 receive queues for flows"), ("addresses", "3 receive queues for guests' addresses")]
+    {
+        let mut setup = server("uplink-steering", &[guest(1), guest(2)]);
+        setup.uplink = Uplink::X520;
+        let setup = with_entries(setup, &format!("[[port]]\ndevice = \"first\"\nsteering = \"{word}\"\n\n"));
+        let Joined { mut session, nic, mut peer } = boot(context, &setup, &OUTSIDE, &["a", "b"], false)?;
+        let said = |event: &&Event| matches!(event, Event::Report(entry) if entry.text.contains(says));
+        let said = session.unread().iter().filter(said).count();
+        context.figures.exactly(&format!("sentences: {says}"), said, 1)?;
+        for guest in ["a", "b"] {
+            ping(context, &mut session, guest, pings)?;
+        }
+        left_out(context, &mut session, &mut peer)?;
+        peer.ask("iperf-server", seconds(60))?;
+        for guest in ["a", "b"] {
+            tcp(context, &mut session, guest, time)?;
+        }
+        let counters = session.counters()?;
+        let (all, steered) = (counted(&counters, "rx_packets"), counted(&counters, "rx_steered"));
+        context.figures.note("packets in", all);
+        // By addresses all but broadcasts and multicasts; by flows what the hash says of four connections and the pings.
+        let least = if word == "addresses" { all * 9 / 10 } else { pings - pings / 10 };
+        context.figures.at_least("of these by another queue than the first", steered, least)?;
+        nobody_complains(context, &nic, "sidecore")?;
         session.shut_down()?;
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! Receive.
 
-use x520::nic::{Checked, LeftOut, Nic, Wanted};
+use x520::nic::{Checked, LeftOut, Nic, Unicast, Wanted};
 use x520::{Config, Filter, Steering};
 use x520_model::registers::Reg;
 
@@ -170,9 +170,15 @@ fn a_queue_that_nobody_empties_does_not_hold_up_the_others() {
     b.clean();
 }
 
+/// Addresses that all come by the first queue.
+fn plain(addresses: &[[u8; 6]]) -> Vec<Unicast> {
+    addresses.iter().map(|address| Unicast { address: *address, queue: 0 }).collect()
+}
+
 /// Tells the driver for whom unicasts are wanted, and all multicasts. Whether the others' are left out.
 fn let_in(b: &mut Bench, unicasts: &[[u8; 6]]) -> bool {
-    let left_out = b.nic.let_in(&Wanted { unicasts, all_groups: true, ..Wanted::default() });
+    let unicasts = plain(unicasts);
+    let left_out = b.nic.let_in(&Wanted { unicasts: &unicasts, all_groups: true, ..Wanted::default() });
     assert!(!left_out.groups);
     left_out.unicasts
 }
@@ -274,8 +280,9 @@ fn unicasts_for_others_are_left_out_and_counted_once_it_is_known_who_is_here() {
         (Some(vec![guest(1)]), true),
     ] {
         let addresses: Option<Vec<[u8; 6]>> = addresses;
-        let unicasts = addresses.as_deref().unwrap_or_default();
-        let wanted = Wanted { unicasts, promiscuous: addresses.is_none(), all_groups: true, ..Wanted::default() };
+        let unicasts = plain(addresses.as_deref().unwrap_or_default());
+        let wanted =
+            Wanted { unicasts: &unicasts, promiscuous: addresses.is_none(), all_groups: true, ..Wanted::default() };
         assert_eq!(b.nic.let_in(&wanted).unicasts, exact);
         let here = match &addresses {
             _ if !exact => vec![1, 2, 3, 4],
@@ -301,11 +308,11 @@ fn the_filter_lets_in_what_it_was_told_and_can_change() {
         b.received(0).iter().map(|f| f[0]).collect::<Vec<_>>()
     };
     assert_eq!(came(&mut b), [2, 0xff]);
-    b.nic.set_filter(Filter { addresses: vec![guest], groups: vec![group], ..Filter::default() });
+    b.nic.set_filter(Filter { addresses: plain(&[guest]), groups: vec![group], ..Filter::default() });
     assert_eq!(came(&mut b), [2, 2, 1]);
     b.nic.set_filter(Filter::all());
     assert_eq!(came(&mut b), [2, 2, 1, 0xff]);
-    b.nic.set_filter(Filter { addresses: vec![[2, 0, 0, 0, 0, 0]; 128], ..Filter::default() });
+    b.nic.set_filter(Filter { addresses: plain(&[[2, 0, 0, 0, 0, 0]; 128]), ..Filter::default() });
     assert_eq!(came(&mut b), [2, 2], "too many addresses: promiscuous");
     b.nic.set_filter(Filter { vlans: Some(vec![5]), ..Filter::default() });
     for id in [5, 6] {

@@ -188,8 +188,8 @@ fn a_dma_fault_of_the_receive_side_is_noticed_by_the_frames_that_are_missed_from
 
 #[test]
 fn one_queue_of_several_that_stands_still_is_noticed_though_the_others_work() {
-    let steered = vec![x520::Steered { address: [2, 0, 0, 0, 1, 1], queue: 1 }];
-    let filter = x520::Filter { steered, ..x520::Filter::default() };
+    let addresses = vec![x520::nic::Unicast { address: [2, 0, 0, 0, 1, 1], queue: 1 }];
+    let filter = x520::Filter { addresses, ..x520::Filter::default() };
     let config = x520::Config { receive_queues: 20, steering: x520::Steering::Addresses, ..small() };
     let mut b = Bench::with(config, filter, x520_model::Config::default());
     b.until_up();

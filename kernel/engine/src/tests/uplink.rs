@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use nic::{Checked, LeftOut, Limits, Link, Nic, Offload, Outcome, Outgoing, Received, Refused, Statistics, Wanted};
+use nic::{Checked, LeftOut, Limits, Link, Nic, Offload, Outcome, Outgoing, Received, Refused, Statistics, Unicast, Wanted};
 
 use proptest::prelude::*;
 
@@ -24,6 +24,8 @@ pub const OUTSIDE: [u8; 6] = [0x02, 0xaa, 0, 0, 0, 9];
 pub struct Wire {
     /// Frames from outside, in pieces.
     pub inbox: VecDeque<Vec<Vec<u8>>>,
+    /// Those of its other receive queues.
+    pub more: Vec<VecDeque<Vec<Vec<u8>>>>,
     /// What is said of their checksums.
     pub good: bool,
     /// Frames that left.
@@ -46,11 +48,20 @@ pub struct Wire {
     pub up: bool,
     /// For whom it was told to let unicasts in, each time; None: for everybody.
     pub let_in: Vec<Option<Vec<[u8; 6]>>>,
+    /// By which queues it was last told to have them come.
+    pub queues: Vec<Unicast>,
     /// The same of multicasts.
     pub groups: Vec<Option<Vec<[u8; 6]>>>,
     /// The tag (TCI) that it has taken out of what comes.
     pub stripped: Option<u16>,
     statistics: Statistics,
+}
+
+impl Wire {
+    /// With so many receive queues.
+    pub fn of(queues: usize) -> Self {
+        Self { more: vec![VecDeque::new(); queues - 1], ..Self::default() }
+    }
 }
 
 pub struct TestNic(pub Rc<RefCell<Wire>>);
@@ -63,7 +74,7 @@ impl Nic for TestNic {
     }
     fn limits(&self) -> Limits {
         Limits {
-            receive_queues: 1,
+            receive_queues: 1 + self.0.borrow().more.len() as u16,
             transmit_queues: 1,
             max_frame: 1518,
             max_header: 128,
@@ -82,15 +93,20 @@ impl Nic for TestNic {
     }
     fn let_in(&mut self, wanted: &Wanted<'_>) -> LeftOut {
         let mut wire = self.0.borrow_mut();
-        wire.let_in.push((!wanted.promiscuous).then(|| wanted.unicasts.to_vec()));
+        wire.let_in.push((!wanted.promiscuous).then(|| wanted.unicasts.iter().map(|u| u.address).collect()));
+        wire.queues = wanted.unicasts.to_vec();
         wire.groups.push((!wanted.all_groups).then(|| wanted.groups.to_vec()));
         LeftOut { unicasts: !wanted.promiscuous, groups: !wanted.all_groups }
     }
-    fn receive(&mut self, _: u16, budget: u32, mut sink: impl FnMut(Received<'_>)) -> u32 {
+    fn receive(&mut self, queue: u16, budget: u32, mut sink: impl FnMut(Received<'_>)) -> u32 {
         let frames: Vec<_> = {
             let mut wire = self.0.borrow_mut();
-            let n = wire.inbox.len().min(budget as usize);
-            wire.inbox.drain(..n).collect()
+            let inbox = match usize::from(queue).checked_sub(1) {
+                Some(n) => &mut wire.more[n],
+                None => &mut wire.inbox,
+            };
+            let n = inbox.len().min(budget as usize);
+            inbox.drain(..n).collect()
         };
         for frame in &frames {
             let pieces: Vec<&[u8]> = frame.iter().map(Vec::as_slice).collect();
@@ -148,19 +164,21 @@ pub struct End {
 /// An engine with an uplink for each of these rules.
 pub fn with_uplinks(all: impl IntoIterator<Item = Option<Policy>>) -> (Bench<TestNic>, Vec<End>) {
     let mut bench = Bench::new();
-    let ends = all.into_iter().map(|policy| {
-        let wire = Rc::new(RefCell::new(Wire { room: 100, lets_go: true, up: true, ..Wire::default() }));
-        let counters: &UplinkCounters = Box::leak(Box::default());
-        let uplink = Uplink::new(TestNic(wire.clone()), counters, 1);
-        let uplink = match policy {
-            Some(policy) => uplink.with_policy(Box::leak(Box::new(policy))),
-            None => uplink,
-        };
-        assert!(bench.engine.backend_mut().add_uplink(uplink));
-        End { wire, counters }
-    });
-    let ends = ends.collect();
+    let ends = all.into_iter().map(|policy| add_uplink(&mut bench, Wire::default(), policy)).collect();
     (bench, ends)
+}
+
+/// Adds an uplink with that wire behind it, which has a link and takes 100 frames.
+pub fn add_uplink(bench: &mut Bench<TestNic>, wire: Wire, policy: Option<Policy>) -> End {
+    let wire = Rc::new(RefCell::new(Wire { room: 100, lets_go: true, up: true, ..wire }));
+    let counters: &UplinkCounters = Box::leak(Box::default());
+    let uplink = Uplink::new(TestNic(wire.clone()), counters, 1);
+    let uplink = match policy {
+        Some(policy) => uplink.with_policy(Box::leak(Box::new(policy))),
+        None => uplink,
+    };
+    assert!(bench.engine.backend_mut().add_uplink(uplink));
+    End { wire, counters }
 }
 
 pub struct Rig {

@@ -1,6 +1,6 @@
 //! Several uplinks: which frames leave and come by which, and that none goes round.
 
-use super::uplink::{End, OUTSIDE, TestNic, from_outside, with_uplinks};
+use super::uplink::{End, OUTSIDE, TestNic, Wire, add_uplink, from_outside, with_uplinks};
 use super::{ALL, Bench};
 use crate::control::{Command, Reply};
 use crate::policy::Policy;
@@ -163,15 +163,7 @@ fn a_nic_that_is_not_there_keeps_its_place() {
     let (mut bench, ends) = with_uplinks([]);
     assert!(ends.is_empty());
     assert!(bench.engine.backend_mut().add_missing_uplink(None));
-    let end = {
-        let (other, mut ends) = with_uplinks([None]);
-        drop(other);
-        let wire = ends.remove(0).wire;
-        let counters = Box::leak(Box::default());
-        let uplink = crate::uplink::Uplink::new(TestNic(wire.clone()), counters, 1);
-        assert!(bench.engine.backend_mut().add_uplink(uplink));
-        End { wire, counters }
-    };
+    let end = add_uplink(&mut bench, Wire::default(), None);
     attach(&mut bench, &[&a, &b, &c]);
     bench.now += 1000;
     for guest in [&mut a, &mut b, &mut c] {
@@ -240,6 +232,40 @@ fn wanted(end: &End) -> Option<Vec<u8>> {
         numbers.sort_unstable();
         numbers
     })
+}
+
+#[test]
+fn every_queue_of_a_nic_is_looked_at_in_each_turn_and_none_gets_more_of_it_than_another() {
+    const FLOOD: usize = 1000;
+    let (mut bench, _) = with_uplinks([]);
+    let end = add_uplink(&mut bench, Wire::of(4), None);
+    let (mut a, mut b) = (plain(1, None), plain(2, None));
+    attach(&mut bench, &[&a, &b]);
+    let queue = |number: usize, frame: Vec<u8>| end.wire.borrow_mut().more[number - 1].push_back(vec![frame]);
+    (0..FLOOD).for_each(|_| queue(1, from_outside(a.mac, OUTSIDE, 60)));
+    queue(2, from_outside(b.mac, OUTSIDE, 61));
+    // The switch says whose a frame is, not the queue.
+    queue(3, from_outside(a.mac, OUTSIDE, 62));
+    end.wire.borrow_mut().inbox.push_back(vec![from_outside(BROADCAST, OUTSIDE, 63)]);
+    assert_eq!(bench.turn(), 16 + 3, "a quarter of the turn's 64 for each");
+    let lengths = |guest: &mut Guest| received(guest).iter().map(Vec::len).collect::<Vec<_>>();
+    assert_eq!(lengths(&mut b), [63, 61]);
+    assert_eq!(lengths(&mut a), [&[63][..], &[60; 16], &[62]].concat());
+    assert_eq!((end.counters.rx_packets.get(), end.counters.rx_steered.get()), (19, 18));
+}
+
+#[test]
+fn each_port_behind_a_nic_has_a_queue_for_all_of_its_addresses() {
+    let guests = [guarded(1, &[41], None), guarded(2, &[], None)];
+    let (mut bench, ends) = with_uplinks([None]);
+    attach(&mut bench, &[&guests[0], &guests[1]]);
+    let open = plain(4, None);
+    assert_eq!(bench.attach(7, &open), Reply::Attached);
+    pass(&mut bench);
+    let wire = ends[0].wire.borrow();
+    let mut queues: Vec<_> = wire.queues.iter().map(|unicast| (unicast.address[5], unicast.queue)).collect();
+    queues.sort_unstable();
+    assert_eq!((wanted(&ends[0]), queues), (None, vec![(1, 1), (2, 2), (41, 1)]), "though one may send under any address");
 }
 
 /// A turn in which NICs are looked after.
