@@ -61,8 +61,7 @@ static TARGETS: [AtomicPtr<Target>; MAX_PORTS] = [const { AtomicPtr::new(ptr::nu
 /// Cores of the engines, for the counters.
 static CORE: Mutex<Option<usize>> = Mutex::new(None);
 /// Ports whose guests' timers the engine watches, one bit each.
-static WATCHED: AtomicU64 = AtomicU64::new(0);
-const _: () = assert!(MAX_PORTS <= 64);
+static WATCHED: [AtomicU64; MAX_PORTS / 64] = [const { AtomicU64::new(0) }; MAX_PORTS / 64];
 static COPIER: Once<Copier> = Once::new();
 
 type NetEngine = Engine<Net<uplink::Nic>, Chosen, ToGuests>;
@@ -140,16 +139,18 @@ pub fn watches_timers() -> bool {
 
 /// Posts the interrupts of the timers that are due, of guests that have handed them over.
 fn ring(now: u64) {
-    let mut ports = WATCHED.load(Ordering::Acquire);
-    while ports != 0 {
-        let port = ports.trailing_zeros() as usize;
-        ports &= ports - 1;
-        // SAFETY: the bit is set after the engine has attached the port and cleared before the engine is told to detach it,
-        // and the target is freed only after the engine has answered that it did. This runs on the engine's core,
-        // which answers between two calls: one that began before the engine heard of it is over before the answer, and one
-        // that begins after sees the bit cleared.
-        if let Some(target) = TARGETS.get(port).and_then(|slot| unsafe { slot.load(Ordering::Acquire).as_ref() }) {
-            target.ring(now);
+    for (group, watched) in WATCHED.iter().enumerate() {
+        let mut ports = watched.load(Ordering::Acquire);
+        while ports != 0 {
+            let port = 64 * group + ports.trailing_zeros() as usize;
+            ports &= ports - 1;
+            // SAFETY: the bit is set after the engine has attached the port and cleared before the engine is told to detach
+            // it, and the target is freed only after the engine has answered that it did. This runs on the engine's core,
+            // which answers between two calls: one that began before the engine heard of it is over before the answer, and
+            // one that begins after sees the bit cleared.
+            if let Some(target) = TARGETS.get(port).and_then(|slot| unsafe { slot.load(Ordering::Acquire).as_ref() }) {
+                target.ring(now);
+            }
         }
     }
 }
@@ -222,7 +223,7 @@ pub fn attach(
     let memory = memory.copied_by(copier());
     match command(Command::Attach(Attachment { port, number: port, shared, memory, requests, share, state: None })) {
         Reply::Attached => {
-            WATCHED.fetch_or(u64::from(watched) << port, Ordering::Release);
+            WATCHED[port / 64].fetch_or(u64::from(watched) << (port % 64), Ordering::Release);
             Ok(())
         }
         other => {
@@ -235,7 +236,9 @@ pub fn attach(
 /// Takes a device away from the engine, once the cores of its guest have stopped. Afterwards nothing touches the
 /// guest's memory.
 pub fn detach(port: usize) -> Reply {
-    WATCHED.fetch_and(!(1 << port), Ordering::AcqRel);
+    if let Some(watched) = WATCHED.get(port / 64) {
+        watched.fetch_and(!(1 << (port % 64)), Ordering::AcqRel);
+    }
     let reply = command(Command::Detach { port });
     forget_target(port);
     reply

@@ -1,8 +1,9 @@
 //! What `cargo mk bench switch` counts: frames from one guest to another, all in one function that the counter can be
-//! told to count in. Usage: `forward BYTES [rules] [packed]`. With `rules` both ports have a VLAN and may send from their own addresses
+//! told to count in. Usage: `forward BYTES [rules] [packed] [idle]`. With `rules` both ports have a VLAN and may send from their own addresses
 //! only, MAC and IP, and a stage lets the sender's frames through that go to some UDP ports, and counts them. With `packed` all
-//! rings are packed.
+//! rings are packed. With `idle` the engine has 1,000 queues more, all in use and armed, on which nothing is sent.
 
+use engine::backend::MAX_PORTS;
 use engine::control::{Attachment, Command, Control, Reply};
 use engine::engine::Engine;
 use engine::net::Net;
@@ -13,9 +14,10 @@ use engine::policy::stage::{Action, Rule, Stage};
 use engine::policy::vlan::Membership;
 use engine::requests::Requests;
 use engine::schedule::{Chosen, Fine, Limits, Share};
-use engine::shared::{Features, Shared};
+use engine::shared::{Features, MAX_QUEUES, Shared};
 use engine::switch::Mac;
-use engine::testing::{Guest, Recorder, SPLIT};
+use engine::testing::{Guest, Idle, Recorder, SPLIT};
+use memory::GuestMemory;
 
 type Switch = Engine<Net, Chosen, &'static Recorder>;
 
@@ -33,9 +35,8 @@ fn measured(engine: &mut Switch, frames: u32) {
     }
 }
 
-fn attach(engine: &mut Switch, port: usize, guest: &Guest) {
-    let (shared, memory): (&'static Shared, _) = (guest.shared, guest.memory.clone());
-    let (requests, share) = (Requests::Poll, Share::of_guest(port));
+fn attach(engine: &mut Switch, port: usize, shared: &'static Shared, memory: &GuestMemory, requests: Requests) {
+    let (memory, share) = (memory.clone(), Share::of_guest(port));
     let attachment = Attachment { port, number: port, shared, memory, requests, share, state: None };
     engine.control().submit(Command::Attach(attachment)).expect("the slot is free");
     engine.turn(0);
@@ -68,9 +69,14 @@ fn make_udp(frame: &mut [u8], n: u16) {
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
-    let bytes: usize = arguments.next().and_then(|b| b.parse().ok()).expect("usage: forward BYTES [rules] [packed]");
+    let bytes: usize =
+        arguments.next().and_then(|b| b.parse().ok()).expect("usage: forward BYTES [rules] [packed] [idle]");
     let words: Vec<_> = arguments.collect();
     let has_rules = words.iter().any(|word| word == "rules");
+    let idle: Vec<_> = match words.iter().any(|word| word == "idle") {
+        true => (0..1000_usize.div_ceil(MAX_QUEUES) as u8).map(Idle::new).collect(),
+        false => Vec::new(),
+    };
     let features = if words.iter().any(|word| word == "packed") { Features::all() } else { SPLIT };
     let policy = |number| has_rules.then(|| rules(number));
     let control: &Control = Box::leak(Box::default());
@@ -80,8 +86,15 @@ fn main() {
     let mut engine = Box::new(Engine::new(control, net, Chosen::Fine(Fine::new(limits)), interrupts));
     let guest = |number| Guest::with_rules(number, features, 256, 1500, policy(number));
     let (mut a, mut b) = (guest(1), guest(2));
-    attach(&mut engine, 0, &a);
-    attach(&mut engine, 1, &b);
+    attach(&mut engine, 0, a.shared, &a.memory, Requests::Poll);
+    attach(&mut engine, MAX_PORTS - 1, b.shared, &b.memory, Requests::Poll);
+    for (port, guest) in (1..).zip(&idle) {
+        attach(&mut engine, port, guest.shared, &guest.memory, Requests::Notify);
+    }
+    // Until every queue that is to wait for its driver does.
+    while engine.visited_queues() != 2 {
+        engine.turn(1);
+    }
     b.post(2 * BATCH, &[2048]);
     let frames: Vec<_> = (0..BATCH as u16)
         .map(|n| {

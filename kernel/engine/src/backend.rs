@@ -7,20 +7,31 @@
 //! reset done and get its memory back. A token that is completed all the same is stale: that is counted, and touches
 //! nothing.
 
+use alloc::boxed::Box;
+
 use crate::device::Device;
+use crate::ports::{Members, PortSet};
 use crate::schedule::{Portion, Served};
 use crate::shared::DeviceConfig;
 
-/// Ports of an engine at most.
-pub const MAX_PORTS: usize = 32;
+pub use crate::ports::MAX_PORTS;
+
+/// A table of its own on the heap, made there and not on a stack.
+pub(crate) fn table<T, const N: usize>(entry: impl FnMut() -> T) -> Box<[T; N]> {
+    let entries: Box<[T]> = core::iter::repeat_with(entry).take(N).collect();
+    match entries.try_into() {
+        Ok(table) => table,
+        Err(_) => unreachable!("as many as were asked for"),
+    }
+}
 
 /// The devices of an engine, by port.
 pub struct Devices {
-    /// A bit for each port that has a device.
-    attached: u32,
-    /// A bit for each port whose device may have something to tell its driver.
-    touched: u32,
-    ports: [Option<Device>; MAX_PORTS],
+    /// Ports that have a device.
+    attached: PortSet,
+    /// Ports whose device may have something to tell its driver.
+    touched: PortSet,
+    ports: Box<[Option<Device>; MAX_PORTS]>,
 }
 
 impl Default for Devices {
@@ -32,8 +43,8 @@ impl Default for Devices {
 impl Devices {
     /// None.
     #[must_use]
-    pub const fn new() -> Self {
-        Self { attached: 0, touched: 0, ports: [const { None }; MAX_PORTS] }
+    pub fn new() -> Self {
+        Self { attached: PortSet::NONE, touched: PortSet::NONE, ports: table(|| None) }
     }
 
     /// The device at a port.
@@ -48,7 +59,7 @@ impl Devices {
     #[inline]
     pub fn get_mut(&mut self, port: usize) -> Option<&mut Device> {
         let device = self.ports.get_mut(port)?.as_mut()?;
-        self.touched |= 1 << port;
+        self.touched.insert(port);
         Some(device)
     }
 
@@ -63,7 +74,8 @@ impl Devices {
     pub fn pair(&mut self, from: usize, to: usize) -> Option<(&mut Device, &mut Device)> {
         let [a, b] = self.ports.get_disjoint_mut([from, to]).ok()?;
         let devices = (a.as_mut()?, b.as_mut()?);
-        self.touched |= 1 << from | 1 << to;
+        self.touched.insert(from);
+        self.touched.insert(to);
         Some(devices)
     }
 
@@ -76,18 +88,18 @@ impl Devices {
         }
         let (before, rest) = self.ports.split_at_mut(port);
         let (this, after) = rest.split_first_mut()?;
-        self.touched |= 1 << port;
+        self.touched.insert(port);
         Some((this.as_mut()?, Others { before, after, touched: &mut self.touched }))
     }
 
     /// Ports that have a device. The devices may be used while going through it.
-    pub fn ports(&self) -> Ones {
-        Ones(self.attached)
+    pub fn ports(&self) -> Members {
+        self.attached.into_iter()
     }
 
     /// Ports whose devices were handed out for changing since the last time.
-    pub(crate) fn take_touched(&mut self) -> Ones {
-        Ones(core::mem::take(&mut self.touched))
+    pub(crate) fn take_touched(&mut self) -> Members {
+        core::mem::take(&mut self.touched).into_iter()
     }
 
     /// Puts a device at a free port.
@@ -95,24 +107,23 @@ impl Devices {
         if port >= MAX_PORTS {
             return;
         }
-        let mut kin = 1 << port;
+        device.kin_mut().insert(port);
         for (other, slot) in self.ports.iter_mut().enumerate() {
             if let Some(there) = slot.as_mut().filter(|there| there.memory().shares_with(device.memory())) {
-                there.set_kin(there.kin() | 1 << port);
-                kin |= 1 << other;
+                there.kin_mut().insert(port);
+                device.kin_mut().insert(other);
             }
         }
-        device.set_kin(kin);
         self.ports[port] = Some(device);
-        self.attached |= 1 << port;
+        self.attached.insert(port);
     }
 
     /// Takes the device away from a port.
     pub(crate) fn detach(&mut self, port: usize) -> Option<Device> {
         let device = self.ports.get_mut(port)?.take()?;
-        self.attached &= !(1 << port);
+        self.attached.remove(port);
         for there in self.ports.iter_mut().flatten() {
-            there.set_kin(there.kin() & !(1 << port));
+            there.kin_mut().remove(port);
         }
         Some(device)
     }
@@ -122,7 +133,7 @@ impl Devices {
 pub struct Others<'d> {
     before: &'d mut [Option<Device>],
     after: &'d mut [Option<Device>],
-    touched: &'d mut u32,
+    touched: &'d mut PortSet,
 }
 
 impl Others<'_> {
@@ -133,12 +144,12 @@ impl Others<'_> {
             None => self.before.get_mut(port),
             Some(behind) => self.after.get_mut(behind.checked_sub(1)?),
         }?;
-        *self.touched |= 1 << port;
+        self.touched.insert(port);
         device.as_mut()
     }
 }
 
-/// Numbers of the bits that are set in a word, in ascending order: of ports, of queues.
+/// Numbers of the bits that are set in a word, in ascending order: of queues, of MSI-X entries.
 #[derive(Clone, Copy, Debug)]
 pub struct Ones(pub(crate) u32);
 

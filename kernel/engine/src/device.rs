@@ -9,6 +9,7 @@ use crate::backend::{Attends, Ones};
 use crate::chain::Segments;
 use crate::fault::Fault;
 use crate::msix::MsixState;
+use crate::ports::PortSet;
 use crate::queue::{Published, Queue, QueueState, Request, Run, Token};
 use crate::requests::{Kicked, Requests, Watch};
 use crate::schedule::Glance;
@@ -74,8 +75,8 @@ pub struct Device {
     /// Queues with completions to publish, a bit each.
     dirty: u16,
     config_changed: bool,
-    /// Ports whose devices share memory with this one, a bit each; its own among them.
-    kin: u32,
+    /// Ports whose devices share memory with this one; its own among them.
+    kin: PortSet,
 }
 
 impl Device {
@@ -103,18 +104,18 @@ impl Device {
             visited: 0,
             dirty: 0,
             config_changed: false,
-            kin: 0,
+            kin: PortSet::NONE,
         }
     }
 
-    /// Ports whose devices share memory with this one, a bit each.
+    /// Ports whose devices share memory with this one.
     #[inline]
-    pub(crate) fn kin(&self) -> u32 {
+    pub(crate) fn kin(&self) -> PortSet {
         self.kin
     }
 
-    pub(crate) fn set_kin(&mut self, ports: u32) {
-        self.kin = ports;
+    pub(crate) fn kin_mut(&mut self) -> &mut PortSet {
+        &mut self.kin
     }
 
     /// What it shares with its transport.
@@ -239,7 +240,7 @@ impl Device {
     }
 
     /// The driver has notified some queues, a bit each.
-    pub(crate) fn kicked(&mut self, queues: u32, now: u64) {
+    pub(crate) fn kicked(&mut self, queues: u64, now: u64) {
         for queue in (0..MAX_QUEUES as u16).filter(|&q| queues & 1 << q != 0) {
             let requests = self.requests(queue);
             match self.watches[usize::from(queue)].kicked(requests, now) {

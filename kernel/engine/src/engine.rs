@@ -1,9 +1,10 @@
 //! The loop of an I/O core: attends to what drivers and the control core ask for, visits the queues that hold work,
 //! and completes.
 
-use crate::backend::{Backend, Devices, MAX_PORTS, Ones};
+use crate::backend::{Backend, Devices, MAX_PORTS};
 use crate::control::{Attachment, Command, Control, Reply};
 use crate::device::Device;
+use crate::ports::PortSet;
 use crate::schedule::{QueueId, Schedule, Share, Visit};
 use crate::shared::{Deliver, Phase};
 
@@ -20,13 +21,13 @@ pub struct Engine<B, S, D> {
     detaching: Option<usize>,
     /// Queues of each port that the schedule knows, a bit each, and whose they are.
     scheduled: [(u16, Share); MAX_PORTS],
-    /// Ports to be looked after in the next turn even if they do not ring, a bit each.
-    unfinished: u32,
+    /// Ports to be looked after in the next turn even if they do not ring.
+    unfinished: PortSet,
 }
 
 impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
     /// With no devices.
-    pub const fn new(control: &'static Control, backend: B, schedule: S, deliver: D) -> Self {
+    pub fn new(control: &'static Control, backend: B, schedule: S, deliver: D) -> Self {
         Self {
             control,
             backend,
@@ -36,7 +37,7 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
             generations: [0; MAX_PORTS],
             detaching: None,
             scheduled: [(0, Share::of_guest(0)); MAX_PORTS],
-            unfinished: 0,
+            unfinished: PortSet::NONE,
         }
     }
 
@@ -132,7 +133,7 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
 
     /// Tells the schedule which queues of a port are to be visited; `announced` are those that have been notified.
     #[inline]
-    fn reschedule(&mut self, port: usize, announced: u32) {
+    fn reschedule(&mut self, port: usize, announced: u64) {
         let detaching = self.detaching == Some(port);
         let wanted = self.devices.get(port).filter(|_| !detaching).map_or(0, Device::to_visit);
         let Some((scheduled, share)) = self.scheduled.get_mut(port) else { return };
@@ -186,7 +187,7 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         self.devices.attach(port, device);
         shared.connect(Some((&self.control.doorbell, port)));
         // What its driver did before there was an engine to ring for.
-        self.unfinished |= 1 << port;
+        self.unfinished.insert(port);
         if let Some(slot) = self.scheduled.get_mut(port) {
             *slot = (0, share);
         }
@@ -216,8 +217,9 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
     /// Looks after the ports that have rung: activates and resets devices as their drivers ask, and takes notified
     /// queues into the set that is visited.
     fn attend(&mut self, now: u64) {
-        let rung = self.control.doorbell.take() | core::mem::take(&mut self.unfinished);
-        for port in Ones(rung) {
+        let mut rung = self.control.doorbell.take();
+        rung.insert_all(core::mem::take(&mut self.unfinished));
+        for port in rung {
             let Some(device) = self.devices.get_mut(port) else { continue };
             // Before the phase: a change after this look rings anew.
             let queues = device.shared().take_rung();
@@ -233,7 +235,7 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
                     // The driver gets its reset only when nothing can touch its buffers any more.
                     device.stop();
                     if !self.backend.cancel(&mut self.devices, port) {
-                        self.unfinished |= 1 << port;
+                        self.unfinished.insert(port);
                     } else if let Some(device) = self.devices.get_mut(port) {
                         device.reset();
                     }
@@ -254,8 +256,8 @@ pub fn run<B: Backend, S: Schedule, D: Deliver>(engine: &mut Engine<B, S, D>, cl
     }
 }
 
-// It is made on the boot core's stack on its way to the heap.
+// It is made on the boot core's stack on its way to the heap, its large tables are not.
 const _: () = assert!(
-    size_of::<Engine<crate::net::Net, crate::schedule::Chosen, ()>>() < 240 << 10,
-    "an engine is to stay below 240 KiB"
+    size_of::<Engine<crate::net::Net, crate::schedule::Chosen, ()>>() < 160 << 10,
+    "an engine without its tables is to stay below 160 KiB"
 );

@@ -18,9 +18,11 @@
 //! [`engine`] turns it all. It polls a queue or waits for its [`doorbell`], as [`requests`] says; [`uplink`] is the way
 //! out of the machine. Other cores read [`stats`] without stopping anything.
 //!
-//! Nothing here allocates, locks or waits, and nothing that a guest writes can make it panic.
+//! Nothing here locks or waits, memory is allocated when an engine is made and never afterwards, and nothing that a guest writes can make it panic.
 
 #![cfg_attr(not(test), no_std)]
+
+extern crate alloc;
 
 mod atomics;
 pub mod backend;
@@ -38,6 +40,7 @@ pub mod net;
 pub mod offload;
 mod phase;
 pub mod policy;
+pub mod ports;
 pub mod queue;
 pub mod requests;
 pub mod schedule;

@@ -99,7 +99,7 @@ impl<N: Nic<Token = Held>> Net<N> {
     /// With no ports. `seed` should be unpredictable to guests; an address that was silent for `max_age` ticks of the
     /// engine's clock is forgotten.
     #[must_use]
-    pub const fn new(seed: u64, max_age: u64) -> Self {
+    pub fn new(seed: u64, max_age: u64) -> Self {
         Self {
             bridge: Bridge::new(seed, max_age),
             uplinks: heapless::Vec::new(),

@@ -299,7 +299,7 @@ impl Shared {
     }
 
     /// What the transport has rung for since the last time: a bit for each queue, and [`doorbell::ATTENTION`].
-    pub(crate) fn take_rung(&self) -> u32 {
+    pub(crate) fn take_rung(&self) -> u64 {
         self.wire.take()
     }
 

@@ -6,7 +6,9 @@
 //! its own in every VLAN, is found at once; one address learned in many VLANs makes a longer search, but no longer than a port
 //! may learn addresses.
 
-use crate::backend::MAX_PORTS;
+use alloc::boxed::Box;
+
+use crate::backend::{MAX_PORTS, table};
 use crate::policy::vlan::Vlan;
 
 /// Addresses that may be learned on one port, besides its own. Those that are configured to be there count among them.
@@ -87,14 +89,14 @@ pub struct Switch {
     swept: u64,
     cursor: usize,
     learned: [u16; MAX_PORTS],
-    slots: [Entry; SLOTS],
+    slots: Box<[Entry; SLOTS]>,
 }
 
 impl Switch {
     /// An empty table. `seed` should be unpredictable to guests; `max_age` is in ticks of the clock that the calls get.
     #[must_use]
-    pub const fn new(seed: u64, max_age: u64) -> Self {
-        Self { seed, max_age, swept: 0, cursor: 0, learned: [0; MAX_PORTS], slots: [EMPTY; SLOTS] }
+    pub fn new(seed: u64, max_age: u64) -> Self {
+        Self { seed, max_age, swept: 0, cursor: 0, learned: [0; MAX_PORTS], slots: table(|| EMPTY) }
     }
 
     /// Makes an address a port's own, in every VLAN. Where another port has learned it, or has it as its own, that is forgotten.

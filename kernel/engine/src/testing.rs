@@ -16,8 +16,11 @@ use crate::shared::{Deliver, DeviceConfig, Features, QueueConfig, Shared};
 use packed::Packed;
 use split::Split;
 
+mod idle;
 mod packed;
 mod split;
+
+pub use idle::Idle;
 
 /// Every feature, on split rings.
 pub const SPLIT: Features = Features::all().difference(Features::RING_PACKED);

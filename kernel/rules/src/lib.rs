@@ -168,7 +168,7 @@ mod tests {
         let (identity, port) = &read.ports[0];
         let known = Known { stages: &read.stages, hz: 1000, port: &|_, _| None };
         let rules = Rules::of_guest(known, Some(Mac([2, 0, 0, 0, 0, 1])), identity, port).unwrap();
-        let enter = |frame: &[u8]| rules.policy.enter(frame, 60, 1, &mut 0);
+        let enter = |frame: &[u8]| rules.policy.enter(frame, 60, 1, &mut engine::ports::PortSet::default());
         assert_eq!(enter(&tcp(1, 80)), Ok(Entered { vlan: 7, tag: None }));
         assert_eq!(enter(&tcp(1, 23)), Err(Refusal::Denied));
         assert_eq!(enter(&tcp(3, 80)), Err(Refusal::Address));
@@ -181,7 +181,7 @@ mod tests {
         let identity = Identity { fixed: [Mac([2, 0, 0, 0, 0, 9])].into(), ..Identity::default() };
         let known = Known { stages: &[], hz: 1000, port: &|_, _| None };
         let rules = Rules::of_guest(known, None, &identity, &config::Rules::default()).unwrap();
-        assert!(rules.policy.enter(&tcp(1, 80), 60, 1, &mut 0).is_ok());
+        assert!(rules.policy.enter(&tcp(1, 80), 60, 1, &mut engine::ports::PortSet::default()).is_ok());
         assert!(Rules::of_guest(known, None, &Identity::default(), &config::Rules::default()).is_none());
     }
 }

@@ -9,7 +9,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 
 use crate::emulator::vhost::build;
@@ -39,6 +39,9 @@ const NEEDED: [&str; 9] = [
     "GUEST_TSO4",
     "GUEST_TSO6",
 ];
+
+/// Idle ports: with the two that are not, as many as an engine may have.
+const IDLE: usize = 126;
 
 /// Weights of the guests in the second measurement of shares.
 const WEIGHTS: [u16; 3] = [4, 2, 1];
@@ -88,22 +91,32 @@ pub fn run(full: bool) -> Result<Value> {
         rates(&mut table, len, &result)?;
         results.push(result);
     }
+    let mut packed = Vec::new();
+    for len in [60, 1500] {
+        let result = contest.packed(len)?;
+        packed_rates(&mut table, len, &result)?;
+        packed.push(result);
+    }
+    let idle = contest.idle()?;
+    let [alone, crowded] = ["ours", "crowded"].map(|name| contestant(&idle, name));
+    let left =
+        crowded.zip(alone).and_then(|(crowded, alone)| ratio(crowded, alone)).context("no result with idle ports")?;
+    table.figure(&format!("60 B: throughput left with {IDLE} idle ports"), left, "", Aim::AtLeast(0.95));
     let latency = contest.latency()?;
     times(&mut table, &latency)?;
     let even = contest.sharing(&[1; 7])?;
     let weighted = contest.sharing(&WEIGHTS)?;
     shares(&mut table, &even, &weighted)?;
     for (what, why) in [
-        ("packed rings against testpmd's", "not part of this benchmark"),
         ("in the kernel image, in Bochs' ticks, against native", "not part of this benchmark"),
-        ("throughput left with 1,000 idle queues", "not part of this benchmark"),
+        ("1,000 idle queues of one engine", "counted by --instructions"),
     ] {
         table.missing(what, why);
     }
     print!("{table}");
     Ok(json!({
-        "bench": "switch", "huge_pages": contest.huge.is_some(), "throughput": results, "latency": latency,
-        "sharing": even, "weighted": weighted, "figures": table.to_json(),
+        "bench": "switch", "huge_pages": contest.huge.is_some(), "throughput": results, "packed": packed,
+        "idle": idle, "latency": latency, "sharing": even, "weighted": weighted, "figures": table.to_json(),
     }))
 }
 
@@ -140,7 +153,7 @@ impl Contest {
 
     fn throughput(&self, len: usize) -> Result<Value> {
         ui::step("bench", &format!("frames of {len} bytes: ours, testpmd, Open vSwitch, and a bare copy loop"));
-        let ours = ours(&self.vhost, &self.folder, self.cores[1], &[1, 1])?;
+        let ours = ours(&self.vhost, &self.folder, self.cores[1], &[1, 1], 0)?;
         let testpmd = Testpmd::start(&self.folder, self.cores, self.huge.is_some())?;
         let open = Open::start(&self.folder, self.cores, self.huge.is_some());
         let mut arguments = vec![
@@ -163,9 +176,38 @@ impl Contest {
         Ok(result)
     }
 
+    /// The same with packed rings, which Open vSwitch does not offer.
+    fn packed(&self, len: usize) -> Result<Value> {
+        ui::step("bench", &format!("frames of {len} bytes in packed rings: ours, testpmd"));
+        let ours = ours(&self.vhost, &self.folder, self.cores[1], &[1, 1], 0)?;
+        let testpmd = Testpmd::start(&self.folder, self.cores, self.huge.is_some())?;
+        self.drive(&[
+            "throughput".to_owned(),
+            "--packed".to_owned(),
+            format!("--len={len}"),
+            format!("--milliseconds={}", self.plan.milliseconds),
+            Self::switch("ours", &ours.process, &ours.sockets),
+            Self::switch("testpmd", &testpmd.process, &testpmd.sockets),
+        ])
+    }
+
+    /// Ours with idle ports and without.
+    fn idle(&self) -> Result<Value> {
+        ui::step("bench", &format!("frames of 60 bytes: ours, with {IDLE} idle ports and without"));
+        let alone = ours(&self.vhost, &self.folder, self.cores[1], &[1, 1], 0)?;
+        let crowded = ours(&self.vhost, &self.folder, self.cores[1], &[1, 1], IDLE)?;
+        self.drive(&[
+            "throughput".to_owned(),
+            "--len=60".to_owned(),
+            format!("--milliseconds={}", self.plan.milliseconds),
+            Self::switch("ours", &alone.process, &alone.sockets),
+            Self::switch("crowded", &crowded.process, &crowded.sockets),
+        ])
+    }
+
     fn latency(&self) -> Result<Value> {
         ui::step("bench", "a lone frame of 60 bytes: ours, testpmd, and a bare copy loop");
-        let ours = ours(&self.vhost, &self.folder, self.cores[1], &[1, 1])?;
+        let ours = ours(&self.vhost, &self.folder, self.cores[1], &[1, 1], 0)?;
         let testpmd = Testpmd::start(&self.folder, self.cores, self.huge.is_some())?;
         self.drive(&[
             "latency".to_owned(),
@@ -178,7 +220,7 @@ impl Contest {
     /// Guests of these weights on our engine, all sending as fast as they can.
     fn sharing(&self, weights: &[u16]) -> Result<Value> {
         ui::step("bench", &format!("guests of the weights {weights:?} share the engine"));
-        let ours = ours(&self.vhost, &self.folder, self.cores[1], weights)?;
+        let ours = ours(&self.vhost, &self.folder, self.cores[1], weights, 0)?;
         let mut arguments = vec!["sharing".to_owned(), format!("--milliseconds={}", self.plan.milliseconds)];
         arguments.extend(ours.sockets.iter().map(|socket| format!("--socket={}", socket.display())));
         self.drive(&arguments)
@@ -244,6 +286,25 @@ fn rates(table: &mut Table, len: usize, result: &Value) -> Result<()> {
             None => table.missing(&what, "it took no part"),
         }
     }
+    Ok(())
+}
+
+fn packed_rates(table: &mut Table, len: usize, result: &Value) -> Result<()> {
+    let both = ["ours", "testpmd"].map(|name| contestant(result, name));
+    let [Some(ours), Some(testpmd)] = both else { bail!("packed rings: not both took part") };
+    for (name, one) in [("ours", ours), ("testpmd", testpmd)] {
+        let packed = one["features"].as_array().into_iter().flatten().any(|feature| feature == "RING_PACKED");
+        ensure!(packed, "{name}: rings are not packed");
+        let (p50, p95) = (number(one, "p50")? / 1e6, number(one, "p95")? / 1e6);
+        table.note(&format!("{len:>5} B packed {name:<8} p50 {p50:>6.2}  p95 {p95:>6.2} Mpps"));
+    }
+    let ratio = ratio(ours, testpmd).context("no rounds of packed rings")?;
+    table.figure(
+        &format!("{len} B packed: ours against testpmd packed, median of rounds"),
+        ratio,
+        "",
+        Aim::AtLeast(1.2),
+    );
     Ok(())
 }
 

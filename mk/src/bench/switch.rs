@@ -15,19 +15,23 @@ struct Row {
     rules: bool,
     /// Whether the rings are packed.
     packed: bool,
+    /// Whether there are 1,000 queues more that nobody uses.
+    idle: bool,
     /// What it should be.
     aim: f64,
     /// What it was when this was last changed.
     kept: f64,
 }
 
-const ROWS: [Row; 6] = [
-    Row { bytes: 60, rules: false, packed: false, aim: 150.0, kept: 151.8 },
-    Row { bytes: 1500, rules: false, packed: false, aim: 150.0, kept: 151.8 },
-    Row { bytes: 60, rules: true, packed: false, aim: 200.0, kept: 184.4 },
-    Row { bytes: 1500, rules: true, packed: false, aim: 200.0, kept: 184.4 },
-    Row { bytes: 60, rules: false, packed: true, aim: 150.0, kept: 178.6 },
-    Row { bytes: 1500, rules: false, packed: true, aim: 150.0, kept: 178.6 },
+const ROWS: [Row; 7] = [
+    Row { bytes: 60, rules: false, packed: false, idle: false, aim: 150.0, kept: 152.5 },
+    Row { bytes: 1500, rules: false, packed: false, idle: false, aim: 150.0, kept: 152.5 },
+    Row { bytes: 60, rules: true, packed: false, idle: false, aim: 200.0, kept: 185.1 },
+    Row { bytes: 1500, rules: true, packed: false, idle: false, aim: 200.0, kept: 185.1 },
+    Row { bytes: 60, rules: false, packed: true, idle: false, aim: 150.0, kept: 179.3 },
+    Row { bytes: 1500, rules: false, packed: true, idle: false, aim: 150.0, kept: 179.3 },
+    // Five in a hundred more than without them.
+    Row { bytes: 60, rules: false, packed: false, idle: true, aim: 160.1, kept: 152.5 },
 ];
 /// What is above the kept value by more is an error.
 const TOLERANCE: f64 = 1.02;
@@ -37,7 +41,8 @@ impl Row {
     fn name(&self) -> String {
         let rules = if self.rules { ", anti-spoofing, VLAN, stage" } else { "" };
         let rings = if self.packed { ", packed rings" } else { "" };
-        format!("{} bytes{rules}{rings}", self.bytes)
+        let idle = if self.idle { ", 1,000 idle queues" } else { "" };
+        format!("{} bytes{rules}{rings}{idle}", self.bytes)
     }
 }
 
@@ -47,7 +52,7 @@ fn count() -> Result<Vec<(Row, f64)>> {
     let program = callgrind::program("engine", "forward", Some("testing"))?;
     let one = |row: Row| {
         let bytes = row.bytes.to_string();
-        let words = [("rules", row.rules), ("packed", row.packed)];
+        let words = [("rules", row.rules), ("packed", row.packed), ("idle", row.idle)];
         let words = words.into_iter().filter_map(|(word, said)| said.then_some(word));
         let arguments: Vec<&str> = [bytes.as_str()].into_iter().chain(words).collect();
         let count = callgrind::instructions(&program, &arguments, "*measured*", Some("sidecore_copy_"))?;

@@ -52,7 +52,10 @@ enum What {
         /// Milliseconds of a round.
         #[arg(long, default_value_t = 300)]
         milliseconds: u64,
-        /// A switch: NAME,PROCESS,SOCKET,SOCKET.
+        /// Rings are packed, where a switch has such.
+        #[arg(long)]
+        packed: bool,
+        /// A switch: NAME,PROCESS,SOCKET,SOCKET, and the sockets of ports that are to be idle.
         #[arg(long = "switch", value_parser = pair::Switch::parse)]
         switches: Vec<pair::Switch>,
     },
@@ -103,8 +106,10 @@ fn measure(arguments: &Arguments) -> Result<serde_json::Value> {
     let options = Options { pages, features: rings.features | offloads, ..rings };
     let rounds = arguments.rounds;
     match &arguments.what {
-        What::Throughput { len, milliseconds, switches } => {
+        What::Throughput { len, milliseconds, packed, switches } => {
             let floor = pair::Floor::start(arguments.switch_core, &options)?;
+            let form = if *packed { features::RING_PACKED } else { 0 };
+            let options = Options { features: options.features | form, ..options };
             throughput::measure(switches, &floor, &options, *len, *milliseconds, rounds)
         }
         What::Latency { frames, switches } => {

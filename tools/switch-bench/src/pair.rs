@@ -22,17 +22,20 @@ pub struct Switch {
     pub name: String,
     process: i32,
     sockets: [PathBuf; 2],
+    /// Ports that are set up and not used.
+    idle: Vec<PathBuf>,
 }
 
 impl Switch {
-    /// From NAME,PROCESS,SOCKET,SOCKET.
+    /// From NAME,PROCESS,SOCKET,SOCKET[,IDLE SOCKET..].
     pub fn parse(text: &str) -> Result<Self, String> {
         let parts: Vec<&str> = text.split(',').collect();
-        let [name, process, a, b] = parts.as_slice() else {
-            return Err("expected NAME,PROCESS,SOCKET,SOCKET".to_owned());
+        let [name, process, a, b, idle @ ..] = parts.as_slice() else {
+            return Err("expected NAME,PROCESS,SOCKET,SOCKET[,IDLE SOCKET..]".to_owned());
         };
         let process = process.parse().map_err(|_| format!("{process}: expected the number of a process"))?;
-        Ok(Self { name: (*name).to_owned(), process, sockets: [PathBuf::from(a), PathBuf::from(b)] })
+        let idle = idle.iter().map(PathBuf::from).collect();
+        Ok(Self { name: (*name).to_owned(), process, sockets: [PathBuf::from(a), PathBuf::from(b)], idle })
     }
 }
 
@@ -55,9 +58,10 @@ pub struct Pair {
 impl Pair {
     /// Connects to both ports of a switch, and stops it.
     pub fn connect(switch: &Switch, options: &Options) -> Result<Self> {
-        let connect =
-            |n: usize| Port::connect(&switch.sockets[n], options).with_context(|| format!("{}, port {n}", switch.name));
-        let (a, b) = (connect(0)?, connect(1)?);
+        let connect = |socket: &PathBuf| Port::connect(socket, options).with_context(|| switch.name.clone());
+        let [a, b] = &switch.sockets;
+        let (a, b) = (connect(a)?, connect(b)?);
+        let idle: Vec<Port> = switch.idle.iter().map(connect).collect::<Result<_>>()?;
         let named = features::names(a.features);
         ensure!(a.features == b.features, "{}: the two ports have different features", switch.name);
         let ((tx, _, kept_a), (back, rx, kept_b)) = (a.into_parts(), b.into_parts());
@@ -70,7 +74,7 @@ impl Pair {
             tx,
             rx,
             back: Some(back),
-            kept: vec![Box::new(kept_a), Box::new(kept_b)],
+            kept: vec![Box::new(kept_a), Box::new(kept_b), Box::new(idle)],
         })
     }
 
@@ -226,7 +230,8 @@ mod tests {
     #[test]
     fn a_switch_is_named_with_its_process_and_sockets() {
         let switch = Switch::parse("ours,12,/a,/b").unwrap();
-        assert_eq!((switch.name.as_str(), switch.process), ("ours", 12));
+        assert_eq!((switch.name.as_str(), switch.process, switch.idle.len()), ("ours", 12, 0));
+        assert_eq!(Switch::parse("ours,12,/a,/b,/c,/d").unwrap().idle, [PathBuf::from("/c"), PathBuf::from("/d")]);
         assert!(Switch::parse("ours,x,/a,/b").is_err() && Switch::parse("ours,1,/a").is_err());
     }
 }

@@ -16,7 +16,7 @@ use serde::Deserialize;
 /// Keys at the top of the file, besides `port` and `stage`.
 const TOP_KEYS: [&str; 2] = ["scheduling", "requests"];
 /// Keys of a port, besides those of its rules.
-const PORT_KEYS: [&str; 6] = ["socket", "name", "mac", "weight", "mtu", "queue-size"];
+const PORT_KEYS: [&str; 7] = ["socket", "name", "requests", "mac", "weight", "mtu", "queue-size"];
 
 /// All of it.
 #[derive(Debug, Deserialize)]
@@ -25,7 +25,7 @@ pub struct Config {
     /// How queues are chosen.
     #[serde(default)]
     pub scheduling: Scheduling,
-    /// How requests are learned of.
+    /// How requests are learned of, where a port does not say.
     #[serde(default)]
     pub requests: Requests,
     /// The ports of the switch.
@@ -69,6 +69,9 @@ pub struct Port {
     /// By which a mirror names it.
     #[serde(default)]
     pub name: Option<String>,
+    /// How its requests are learned of.
+    #[serde(default)]
+    pub requests: Option<Requests>,
     /// The address that nobody else may take.
     #[serde(default, deserialize_with = "mac")]
     pub mac: Option<[u8; 6]>,
@@ -94,6 +97,7 @@ impl Port {
         Self {
             socket: socket.to_owned(),
             name: None,
+            requests: None,
             mac: None,
             weight: one(),
             mtu: mtu(),
@@ -209,10 +213,11 @@ mod tests {
     #[test]
     fn a_file_is_read_and_what_it_leaves_out_has_a_default() {
         let text = "requests = \"adaptive\"\n[[port]]\nsocket = \"/run/a\"\nmac = \"02:00:00:00:00:01\"\nweight = 4\n\
-                    [[port]]\nsocket = \"/run/b\"\n";
+                    [[port]]\nsocket = \"/run/b\"\nrequests = \"notify\"\n";
         let config = Config::parse("f", text).unwrap();
         config.check().unwrap();
         assert!(matches!(config.requests, Requests::Adaptive));
+        assert!(config.port[0].requests.is_none() && matches!(config.port[1].requests, Some(Requests::Notify)));
         assert_eq!(config.port[0].mac, Some([2, 0, 0, 0, 0, 1]));
         assert_eq!((config.port[0].weight, config.port[1].weight, config.port[1].mtu), (4, 1, 1500));
     }

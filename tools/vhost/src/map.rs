@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::ptr;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use engine::backend::MAX_PORTS;
 use memory::GuestMemory;
@@ -31,12 +31,12 @@ static GUARDED: [Guarded; MAX_PORTS * MAX_REGIONS] =
     [const { Guarded { start: AtomicUsize::new(0), len: AtomicUsize::new(0), port: AtomicUsize::new(0) } };
         MAX_PORTS * MAX_REGIONS];
 
-/// Ports whose memory has gone, a bit each.
-static LOST: AtomicU32 = AtomicU32::new(0);
+/// For each port whether its memory has gone.
+static LOST: [AtomicBool; MAX_PORTS] = [const { AtomicBool::new(false) }; MAX_PORTS];
 
-/// Ports whose memory has gone since the last time, a bit each.
-pub fn take_lost() -> u32 {
-    LOST.swap(0, Ordering::Relaxed)
+/// Whether a port's memory has gone since the last time.
+pub fn take_lost(port: usize) -> bool {
+    LOST.get(port).is_some_and(|lost| lost.swap(false, Ordering::Relaxed))
 }
 
 /// Sets the handler. Once, before there is any mapping.
@@ -64,7 +64,9 @@ extern "C" fn on_bus_error(_signal: i32, info: *mut libc::siginfo_t, _context: *
         // SAFETY: it replaces a mapping that is a front-end's memory and nothing else, to which there is no reference.
         let mended = unsafe { libc::mmap(start as *mut _, len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
         if mended != libc::MAP_FAILED {
-            LOST.fetch_or(1 << (guarded.port.load(Ordering::Relaxed) % MAX_PORTS), Ordering::Relaxed);
+            if let Some(lost) = LOST.get(guarded.port.load(Ordering::Relaxed)) {
+                lost.store(true, Ordering::Relaxed);
+            }
             return;
         }
     }
@@ -257,10 +259,10 @@ mod tests {
         others.memory().write(0, b"mine").unwrap();
         f.set_len(0x1000).unwrap();
         assert_eq!(mine.memory().read_u32(0x2000), Ok(0));
-        assert_eq!(take_lost(), 1 << 7);
+        assert!(take_lost(7));
         mine.memory().write(0x3000, b"gone").unwrap();
         let mut bytes = [0; 4];
         others.memory().read(0, &mut bytes).unwrap();
-        assert_eq!((&bytes, take_lost()), (b"mine", 0));
+        assert_eq!((&bytes, take_lost(7)), (b"mine", false));
     }
 }

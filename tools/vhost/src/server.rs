@@ -79,12 +79,14 @@ fn rules(config: &Config, port: &config::Port) -> Option<Rules> {
 pub fn serve(config: &Config, core: Option<usize>, stats: bool, json: bool) -> Result<()> {
     signals::hold();
     map::guard().context("cannot handle SIGBUS")?;
-    let requests = requests(config.requests);
     let ports: Vec<Arc<Port>> = config
         .port
         .iter()
         .enumerate()
-        .map(|(n, port)| Arc::new(Port::new(n, port, requests, rules(config, port))))
+        .map(|(n, port)| {
+            let requests = requests(port.requests.unwrap_or(config.requests));
+            Arc::new(Port::new(n, port, requests, rules(config, port)))
+        })
         .collect();
     let listeners: Vec<UnixListener> = config.port.iter().map(listen).collect::<Result<_>>()?;
     let kicks = Kicks::start(ports.iter().map(|port| port.shared).collect()).context("cannot watch for kicks")?;
@@ -227,8 +229,7 @@ fn look_after(ports: &[Arc<Port>], seat: &Seat, each_second: impl Fn()) {
     let mut second = Instant::now();
     let mut turned = (seat.turns(), Instant::now());
     while !signals::wait(BEAT) {
-        let lost = map::take_lost();
-        for port in ports.iter().filter(|port| lost & 1 << port.number != 0) {
+        for port in ports.iter().filter(|port| map::take_lost(port.number)) {
             eprintln!("{}: the front-end has taken back memory that it shared, and loses its connection", port.name);
             port.hang_up();
         }

@@ -5,35 +5,35 @@
 //! in which the device asks to be notified. Queue::arm and the driver (virtio 1.3 2.7.13.3) do these steps.
 
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU32, Ordering, fence};
+use loom::sync::atomic::{AtomicU64, Ordering, fence};
 use loom::thread;
 
 use super::{Bits, ring};
 
-impl Bits for AtomicU32 {
-    fn set(&self, bits: u32) {
+impl Bits for AtomicU64 {
+    fn set(&self, bits: u64) {
         self.fetch_or(bits, Ordering::Release);
     }
 
-    fn take(&self) -> u32 {
+    fn take(&self) -> u64 {
         if self.load(Ordering::Relaxed) == 0 { 0 } else { self.swap(0, Ordering::Acquire) }
     }
 }
 
-const PORT: u32 = 1 << 3;
-const QUEUE: u32 = 1 << 1;
+const PORT: u64 = 1 << 3;
+const QUEUE: u64 = 1 << 1;
 
 #[derive(Default)]
 struct Ring {
-    avail: AtomicU32,
-    armed: AtomicU32,
-    device: AtomicU32,
-    ports: AtomicU32,
+    avail: AtomicU64,
+    armed: AtomicU64,
+    device: AtomicU64,
+    ports: AtomicU64,
 }
 
 impl Ring {
     /// The driver offers a request, and notifies if it is asked to.
-    fn offer(&self, index: u32, fenced: bool) {
+    fn offer(&self, index: u64, fenced: bool) {
         self.avail.store(index, Ordering::Release);
         if fenced {
             fence(Ordering::SeqCst);
@@ -47,7 +47,7 @@ impl Ring {
 /// An engine with one queue.
 struct Engine {
     ring: Arc<Ring>,
-    seen: u32,
+    seen: u64,
     visits: bool,
 }
 
@@ -80,7 +80,7 @@ impl Engine {
     }
 }
 
-fn conversation(requests: u32, fenced: bool) {
+fn conversation(requests: u64, fenced: bool) {
     loom::model(move || {
         let ring = Arc::new(Ring::default());
         let driver = {

@@ -6,11 +6,12 @@ use super::buffers::{Buffers, Cursor, Refused, complete, gather, need, put};
 use super::forward::{Bridge, Route, count_given};
 use super::frame::Front;
 use super::{ETHERNET_BYTES, HEADER_BYTES};
-use crate::backend::{Devices, MAX_PORTS};
+use crate::backend::Devices;
 use crate::device::Device;
 use crate::offload::{Can, received_header};
 use crate::policy::vlan::{Form, Vlan};
 use crate::policy::{Entered, UNCHECKED};
+use crate::ports::PortSet;
 use crate::stats::UplinkCounters;
 
 /// A frame from the wire: its first bytes, in which its tag may come and go, and the others where the NIC has put them.
@@ -62,7 +63,7 @@ impl Bridge {
         if frame.len() < ETHERNET_BYTES || source.is_multicast() {
             return counters.rx_malformed.add(1);
         }
-        let mut mirrors = 0;
+        let mut mirrors = PortSet::NONE;
         let policy = self.exits.policy(uplink);
         let entered = match policy {
             Some(policy) => policy.enter(frame.front.frame(), frame.len(), now, &mut mirrors),
@@ -109,9 +110,9 @@ impl Bridge {
         self.mirror_received(devices, frame, mirrors);
     }
 
-    /// Gives copies of a frame from the wire as it is to the ports of which there is a bit in `mirrors`.
-    fn mirror_received(&mut self, devices: &mut Devices, frame: &mut Arrived<'_>, mirrors: u32) {
-        for to in (0..MAX_PORTS).filter(|to| mirrors >> to & 1 != 0) {
+    /// Gives copies of a frame from the wire as it is to the ports of `mirrors`.
+    fn mirror_received(&mut self, devices: &mut Devices, frame: &mut Arrived<'_>, mirrors: PortSet) {
+        for to in mirrors {
             let Some(receiver) = devices.get_mut(to) else { continue };
             if receiver.running() {
                 self.give_received_counted(frame, receiver, to);

@@ -1,6 +1,8 @@
 //! The general way from guest to guest: one frame at a time, of every form that the rules allow, to one port, to all, or
 //! out. What the fast way ([`super::stream`]) leaves is done here.
 
+use alloc::boxed::Box;
+
 use memory::GuestMemory;
 use nic::Nic;
 
@@ -12,13 +14,14 @@ use super::flow::Flow;
 use super::frame::{Bad, Frame, Front};
 use super::rules::Ports;
 use super::stream::RUN;
-use crate::backend::{Devices, MAX_PORTS};
+use crate::backend::{Devices, MAX_PORTS, table};
 use crate::chain::Segments;
 use crate::device::Device;
 use crate::fault::Fault;
 use crate::offload::Can;
 use crate::policy::vlan::{Form, Vlan};
 use crate::policy::{Entered, Policy, UNCHECKED};
+use crate::ports::PortSet;
 use crate::stats::PortCounters;
 use crate::switch::{Mac, Switch};
 use crate::uplink::{Held, Uplink, Way};
@@ -36,13 +39,13 @@ pub(super) struct Bridge {
     /// The largest frame of each port in bytes, without virtio-net header.
     pub max_frame: [u32; MAX_PORTS],
     /// What the driver at each port wishes to receive.
-    pub wishes: [Wishes; MAX_PORTS],
+    pub wishes: Box<[Wishes; MAX_PORTS]>,
     /// Buffers of the receiver that is given a frame.
     pub posted: Segments,
     /// Where bytes are added up on their way.
     pub bounce: [u8; BOUNCE_BYTES],
     /// The last run of each port.
-    pub flows: [Option<Flow>; MAX_PORTS],
+    pub flows: Box<[Option<Flow>; MAX_PORTS]>,
     /// What was read of the frames of a run.
     pub words: [Words; RUN],
 }
@@ -55,16 +58,16 @@ pub(super) enum Route {
 }
 
 impl Bridge {
-    pub(super) const fn new(seed: u64, max_age: u64) -> Self {
+    pub(super) fn new(seed: u64, max_age: u64) -> Self {
         Self {
             switch: Switch::new(seed, max_age),
             rules: Ports::new(),
             exits: Exits::new(),
             max_frame: [0; MAX_PORTS],
-            wishes: [const { Wishes::NONE }; MAX_PORTS],
+            wishes: table(|| Wishes::NONE),
             posted: Segments::new(),
             bounce: [0; BOUNCE_BYTES],
-            flows: [const { None }; MAX_PORTS],
+            flows: table(|| None),
             words: [[0; 7]; RUN],
         }
     }
@@ -72,7 +75,7 @@ impl Bridge {
     /// Gives a port rules, or takes them away. What was said of frames from there, or to there, is no longer known.
     pub(super) fn set_rules(&mut self, port: usize, policy: Option<&'static Policy>) {
         self.rules.set(port, policy);
-        self.flows = [const { None }; MAX_PORTS];
+        self.flows.fill_with(|| None);
     }
 
     /// The largest frame of a port.
@@ -95,9 +98,9 @@ impl Bridge {
             return Err(Bad::Source);
         }
         let Some(policy) = self.rules.get(port) else { return Ok(UNCHECKED.vlan) };
-        let mut mirrors = 0;
+        let mut mirrors = PortSet::NONE;
         let entered = policy.enter(frame.front().frame(), frame.len(), now, &mut mirrors);
-        if mirrors != 0 {
+        if mirrors != PortSet::NONE {
             self.mirror(devices, port, queue, frame, mirrors);
         }
         let Entered { vlan, tag } = entered.map_err(Bad::Refused)?;
@@ -203,7 +206,7 @@ impl Bridge {
         uplink: &Uplink<N>,
         now: u64,
     ) -> bool {
-        let mut mirrors = 0;
+        let mut mirrors = PortSet::NONE;
         let mut passes = true;
         if let Some(policy) = uplink.policy().filter(|policy| !policy.leave.is_empty()) {
             frame.front_mut().shape(Form::Untagged, way.vlan);
@@ -244,7 +247,7 @@ impl Bridge {
 
     /// Whether the receiver at port `to` gets a frame of a VLAN with this front and `behind` bytes more: by the port's rules and
     /// its driver's wishes. If the rules have nothing against it, it has the port's form from then on. And who is to get a copy
-    /// of it, a bit each. What speaks against it is counted. None: nobody is there.
+    /// of it. What speaks against it is counted. None: nobody is there.
     pub(super) fn judge_for(
         &self,
         to: usize,
@@ -253,7 +256,7 @@ impl Bridge {
         behind: u32,
         (vlan, form): (Vlan, Form),
         now: u64,
-    ) -> Option<(bool, u32)> {
+    ) -> Option<(bool, PortSet)> {
         let counters = receiver.shared().counters();
         if !receiver.running() {
             if !front.destination().is_multicast() {
@@ -261,7 +264,7 @@ impl Bridge {
             }
             return None;
         }
-        let mut mirrors = 0;
+        let mut mirrors = PortSet::NONE;
         if let Some(policy) = self.rules.leaving(to) {
             front.shape(Form::Untagged, vlan);
             let len = (front.frame().len() as u32).saturating_add(behind);
@@ -278,10 +281,10 @@ impl Bridge {
         Some((wanted, mirrors))
     }
 
-    /// Gives copies of a frame from `port` as it is to the ports of which there is a bit in `mirrors`. None is asked what
+    /// Gives copies of a frame from `port` as it is to the ports of `mirrors`. None is asked what
     /// frames it takes.
-    fn mirror(&mut self, devices: &mut Devices, port: usize, queue: u16, frame: &mut Frame<'_>, mirrors: u32) {
-        for to in (0..MAX_PORTS).filter(|to| mirrors >> to & 1 != 0) {
+    fn mirror(&mut self, devices: &mut Devices, port: usize, queue: u16, frame: &mut Frame<'_>, mirrors: PortSet) {
+        for to in mirrors {
             let Some((sender, receiver)) = devices.pair(port, to) else { continue };
             if receiver.running() {
                 self.give_whatever(frame, sender.memory(), receiver, to, queue);

@@ -266,7 +266,7 @@ impl Bridge {
         }
         self.switch.learn(flow.addresses.source(), flow.vlan, port, now);
         let receiver = others.get_mut(to)?;
-        if !receiver.running() || kin & 1 << to != 0 {
+        if !receiver.running() || kin.contains(to) {
             return None;
         }
         let got = receiver.shared().counters();

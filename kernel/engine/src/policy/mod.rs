@@ -17,6 +17,7 @@ pub mod vlan;
 
 use heapless::Vec;
 
+use crate::ports::PortSet;
 use crate::stats::{Counter, PortCounters};
 use crate::switch::Mac;
 use guard::{Guard, MAX_MACS, Spoof};
@@ -87,12 +88,12 @@ impl Policy {
     }
 
     /// Looks at a frame of `len` bytes that comes from the port at the time `now`. `front` is its beginning. Ports that are to
-    /// get a copy are added to `mirrors`, a bit each, whatever becomes of the frame.
+    /// get a copy are added to `mirrors`, whatever becomes of the frame.
     ///
     /// # Errors
     /// Why it does not go on.
     #[inline]
-    pub fn enter(&self, front: &[u8], len: u32, now: u64, mirrors: &mut u32) -> Result<Entered, Refusal> {
+    pub fn enter(&self, front: &[u8], len: u32, now: u64, mirrors: &mut PortSet) -> Result<Entered, Refusal> {
         // What every guest has unless its operator says otherwise.
         if self.vlan.is_plain() && self.enter.is_empty() && !self.guard.reads_packets() {
             let source = front.get(6..).and_then(|rest| rest.first_chunk()).copied().ok_or(Refusal::Unreadable)?;
@@ -101,7 +102,7 @@ impl Policy {
         self.enter_looked_at(front, len, now, mirrors)
     }
 
-    fn enter_looked_at(&self, front: &[u8], len: u32, now: u64, mirrors: &mut u32) -> Result<Entered, Refusal> {
+    fn enter_looked_at(&self, front: &[u8], len: u32, now: u64, mirrors: &mut PortSet) -> Result<Entered, Refusal> {
         let (headers, vlan) = self.look(front)?;
         passed(self.enter.run(&headers, vlan, len, now, mirrors))?;
         Ok(Entered { vlan, tag: headers.tag })
@@ -174,7 +175,7 @@ impl Policy {
     /// # Errors
     /// Why it does not go on.
     #[inline]
-    pub fn leave(&self, front: &[u8], vlan: Vlan, len: u32, now: u64, mirrors: &mut u32) -> Result<(), Refusal> {
+    pub fn leave(&self, front: &[u8], vlan: Vlan, len: u32, now: u64, mirrors: &mut PortSet) -> Result<(), Refusal> {
         if self.leave.is_empty() {
             return Ok(());
         }

@@ -14,6 +14,7 @@ use heapless::Vec;
 use super::headers::{Headers, Network, Transport};
 use super::limit::Bucket;
 use super::vlan::Vlan;
+use crate::ports::{MAX_PORTS, PortSet};
 use crate::stats::Counter;
 use crate::switch::Mac;
 
@@ -360,9 +361,8 @@ impl Chain {
         }
     }
 
-    /// Sends a frame of `len` bytes through it at the time `now`. Ports that are to get a copy are added to `mirrors`, a bit
-    /// each.
-    pub fn run(&self, headers: &Headers, vlan: Vlan, len: u32, now: u64, mirrors: &mut u32) -> Verdict {
+    /// Sends a frame of `len` bytes through it at the time `now`. Ports that are to get a copy are added to `mirrors`.
+    pub fn run(&self, headers: &Headers, vlan: Vlan, len: u32, now: u64, mirrors: &mut PortSet) -> Verdict {
         for stage in &self.stages {
             let decides = !matches!(stage.action, Action::Count | Action::Mirror(_));
             match stage.rule.fits(headers, vlan) {
@@ -383,7 +383,8 @@ impl Chain {
                     return Verdict::Denied;
                 }
                 Action::Count => {}
-                Action::Mirror(Sink::Port(port)) => *mirrors |= 1u32.checked_shl(*port as u32).unwrap_or(0),
+                Action::Mirror(Sink::Port(port)) if *port < MAX_PORTS => mirrors.insert(*port),
+                Action::Mirror(Sink::Port(_)) => {}
                 Action::Limit(bucket, unit) => {
                     let units = if *unit == Unit::Frames { 1 } else { u64::from(len) };
                     if !bucket.take(units, now) {

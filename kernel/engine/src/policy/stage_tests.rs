@@ -116,10 +116,11 @@ fn chain(stages: impl IntoIterator<Item = (Rule, Action)>) -> Chain {
     chain
 }
 
-fn run(chain: &Chain, frame: &[u8]) -> (Verdict, u32) {
-    let mut mirrors = 0;
+fn run(chain: &Chain, frame: &[u8]) -> (Verdict, std::vec::Vec<usize>) {
+    let mut mirrors = PortSet::NONE;
     let headers = Headers::parse(frame, true, chain.reads_packets()).unwrap();
-    (chain.run(&headers, VLAN, frame.len() as u32, 5, &mut mirrors), mirrors)
+    let verdict = chain.run(&headers, VLAN, frame.len() as u32, 5, &mut mirrors);
+    (verdict, mirrors.into_iter().collect())
 }
 
 fn counted(chain: &Chain) -> std::vec::Vec<(u64, u64, u64)> {
@@ -137,10 +138,10 @@ fn stages_are_asked_in_their_order_until_one_decides() {
         (to(23), Action::Deny),
         (Rule::default(), Action::Count),
     ]);
-    assert_eq!(run(&chain, &http()), (Verdict::Pass, 1 << 3));
+    assert_eq!(run(&chain, &http()), (Verdict::Pass, vec![3]));
     let telnet = ip("10.0.0.1", "10.0.0.2", TCP, &tcp(4000, 23, SYN));
-    assert_eq!(run(&chain, &telnet), (Verdict::Denied, 1 << 31), "a copy of what is denied later");
-    assert_eq!(run(&chain, &arp(1, (A, "10.0.0.1"), "10.0.0.2")), (Verdict::Pass, 1 << 31));
+    assert_eq!(run(&chain, &telnet), (Verdict::Denied, vec![31]), "a copy of what is denied later");
+    assert_eq!(run(&chain, &arp(1, (A, "10.0.0.1"), "10.0.0.2")), (Verdict::Pass, vec![31]));
     let n = (http().len() + telnet.len()) as u64;
     assert_eq!(counted(&chain)[0], (3, n + 42, 0));
     assert_eq!(counted(&chain)[1..3], [(1, 54, 0), (1, 54, 0)]);
@@ -151,7 +152,7 @@ fn stages_are_asked_in_their_order_until_one_decides() {
 fn an_empty_chain_lets_everything_pass() {
     let chain = Chain::default();
     assert!(chain.is_empty() && !chain.reads_packets());
-    assert_eq!(run(&chain, &http()), (Verdict::Pass, 0));
+    assert_eq!(run(&chain, &http()), (Verdict::Pass, vec![]));
 }
 
 #[test]
@@ -164,7 +165,7 @@ fn what_cannot_be_read_is_dropped_by_those_that_decide_and_by_no_others() {
         assert_eq!(counted(&chain), [(0, 0, 1)]);
     }
     let chain = chain([(to(), Action::Count), (to(), Action::Mirror(Sink::Port(1)))]);
-    assert_eq!(run(&chain, cut), (Verdict::Pass, 0));
+    assert_eq!(run(&chain, cut), (Verdict::Pass, vec![]));
     assert_eq!(counted(&chain), [(0, 0, 0), (0, 0, 0)]);
 }
 
@@ -231,7 +232,7 @@ proptest! {
         };
         let chain = chain([(rule, Action::Mirror(Sink::Port(port))), (Rule::default(), Action::Count)]);
         if let Some(headers) = Headers::parse(&bytes, true, true) {
-            prop_assert_eq!(chain.run(&headers, VLAN, u32::MAX, u64::MAX, &mut 0), Verdict::Pass);
+            prop_assert_eq!(chain.run(&headers, VLAN, u32::MAX, u64::MAX, &mut PortSet::default()), Verdict::Pass);
         }
     }
 }

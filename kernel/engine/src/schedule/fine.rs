@@ -18,7 +18,8 @@
 //! to more than its share.
 
 use super::{Glance, MAX_WEIGHT, Portion, QUEUES, QueueId, Schedule, Served, Share, Visit};
-use crate::backend::{MAX_PORTS, Ones};
+use crate::backend::MAX_PORTS;
+use crate::ports::PortSet;
 
 /// How long a visit may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,8 +120,8 @@ pub struct Fine<const N: usize = QUEUES> {
     work: List,
     poll: List,
     guests: [Guest; MAX_PORTS],
-    /// Guests that have queues that hold work, a bit each; and how many such queues there are.
-    busy: u32,
+    /// Guests that have queues that hold work, and how many such queues there are.
+    busy: PortSet,
     active: u16,
     /// Requests were seen to wait in another queue than the one that is visited.
     somebody_waits: bool,
@@ -154,7 +155,7 @@ impl<const N: usize> Fine<N> {
             work: EMPTY,
             poll: EMPTY,
             guests: [Guest { weight: 1, active: 0 }; MAX_PORTS],
-            busy: 0,
+            busy: PortSet::NONE,
             active: 0,
             somebody_waits: false,
             round: 1,
@@ -234,8 +235,10 @@ impl<const N: usize> Fine<N> {
             self.active = if active { self.active + 1 } else { self.active.saturating_sub(1) };
             if let Some(guest) = self.guests.get_mut(usize::from(entry.guest)) {
                 guest.active = if active { guest.active + 1 } else { guest.active.saturating_sub(1) };
-                let bit = 1 << entry.guest;
-                self.busy = if guest.active != 0 { self.busy | bit } else { self.busy & !bit };
+                match guest.active {
+                    0 => self.busy.remove(entry.guest.into()),
+                    _ => self.busy.insert(entry.guest.into()),
+                }
             }
         }
     }
@@ -262,7 +265,7 @@ impl<const N: usize> Fine<N> {
     fn begin_round(&mut self) {
         self.round = self.round.wrapping_add(1);
         self.round_left = self.poll.len.max(1);
-        let weights = Ones(self.busy).filter_map(|guest| Some(self.guests.get(guest)?.weight));
+        let weights = self.busy.into_iter().filter_map(|guest| Some(self.guests.get(guest)?.weight));
         self.heaviest = weights.max().unwrap_or(1);
     }
 

@@ -3,9 +3,7 @@
 
 use super::{Glance, Portion, QueueId, Schedule, Served, Share, Visit};
 use crate::backend::MAX_PORTS;
-
-const PORTS: u32 = MAX_PORTS as u32;
-const _: () = assert!(PORTS == u32::BITS);
+use crate::ports::PortSet;
 
 /// Each port once a turn, another one first each time.
 #[derive(Debug)]
@@ -13,10 +11,10 @@ pub struct PerDevice {
     limit: u32,
     /// Queues to be visited at each port, a bit each, and the ports that have any.
     queues: [u16; MAX_PORTS],
-    ports: u32,
-    first: u32,
+    ports: PortSet,
+    first: usize,
     /// Ports already visited in this turn.
-    visited: u32,
+    visited: PortSet,
     /// The port that is visited and its queues that are still to come.
     current: (usize, u16),
 }
@@ -25,7 +23,7 @@ impl PerDevice {
     /// With a limit of requests for each queue and turn.
     #[must_use]
     pub const fn new(limit: u32) -> Self {
-        Self { limit, queues: [0; MAX_PORTS], ports: 0, first: 0, visited: 0, current: (0, 0) }
+        Self { limit, queues: [0; MAX_PORTS], ports: PortSet::NONE, first: 0, visited: PortSet::NONE, current: (0, 0) }
     }
 }
 
@@ -33,7 +31,7 @@ impl Schedule for PerDevice {
     fn enter(&mut self, queue: QueueId, _share: Share, _announced: bool) {
         if let Some(queues) = self.queues.get_mut(queue.port()) {
             *queues |= 1 << queue.queue();
-            self.ports |= 1 << queue.port();
+            self.ports.insert(queue.port());
         }
     }
 
@@ -41,7 +39,7 @@ impl Schedule for PerDevice {
         if let Some(queues) = self.queues.get_mut(queue.port()) {
             *queues &= !(1 << queue.queue());
             if *queues == 0 {
-                self.ports &= !(1 << queue.port());
+                self.ports.remove(queue.port());
             }
         }
     }
@@ -49,14 +47,13 @@ impl Schedule for PerDevice {
     fn next(&mut self) -> Option<Visit> {
         let (mut port, mut queues) = self.current;
         while queues == 0 {
-            let left = self.ports & !self.visited;
-            if left == 0 {
-                self.visited = 0;
-                self.first = (self.first + 1) % PORTS;
+            let Some(next) = self.ports.next_from(self.first, &self.visited) else {
+                self.visited = PortSet::NONE;
+                self.first = (self.first + 1) % MAX_PORTS;
                 return None;
-            }
-            port = ((left.rotate_right(self.first).trailing_zeros() + self.first) % PORTS) as usize;
-            self.visited |= 1 << port;
+            };
+            port = next;
+            self.visited.insert(port);
             queues = self.queues.get(port).copied().unwrap_or(0);
         }
         self.current = (port, queues & (queues - 1));
@@ -77,23 +74,23 @@ impl Schedule for PerDevice {
 
 #[cfg(test)]
 mod tests {
-    use super::{PerDevice, QueueId, Schedule, Share};
+    use super::{MAX_PORTS, PerDevice, QueueId, Schedule, Share};
 
     #[test]
     fn every_queue_is_visited_once_a_turn_and_each_port_comes_first_in_turn() {
         let mut s = PerDevice::new(64);
-        for (port, queue) in [(0, 1), (2, 1), (2, 3), (31, 1), (7, 1)] {
+        for (port, queue) in [(0, 1), (2, 1), (2, 3), (95, 1), (7, 1)] {
             s.enter(QueueId::new(port, queue), Share::of_guest(port), false);
         }
         s.leave(QueueId::new(7, 1));
-        let mut first = [0; 32];
-        for _ in 0..32 {
+        let mut first = [0; MAX_PORTS];
+        for _ in 0..MAX_PORTS {
             let turn: Vec<_> = core::iter::from_fn(|| s.next()).map(|v| (v.queue.port(), v.queue.queue())).collect();
             first[turn[0].0] += 1;
             let mut sorted = turn.clone();
             sorted.sort_unstable();
-            assert_eq!(sorted, [(0, 1), (2, 1), (2, 3), (31, 1)], "{turn:?}");
+            assert_eq!(sorted, [(0, 1), (2, 1), (2, 3), (95, 1)], "{turn:?}");
         }
-        assert_eq!((first[0], first[2], first[31]), (1, 2, 29));
+        assert_eq!((first[0], first[2], first[95]), (MAX_PORTS - 95, 2, 93));
     }
 }

@@ -2,6 +2,7 @@
 
 mod differential;
 mod hostile;
+mod idle;
 #[expect(clippy::duplicate_mod, reason = "the same tests on rings of the other form")]
 mod packed;
 mod packed_ring;

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::{ALL, Bench, PACKED, PLAIN};
+use crate::backend::MAX_PORTS;
 use crate::control::{Attachment, Command, Reply};
 use crate::device::BadState;
 use crate::fault::Fault;
@@ -308,8 +309,8 @@ fn ports_come_and_go_by_command_only_when_they_can() {
     let a = Guest::new(1, ALL, 64, 1500);
     let mut bench = Bench::with(&[&a]);
     assert_eq!(bench.attach(0, &a), Reply::Occupied);
-    assert_eq!(bench.attach(32, &a), Reply::NoSuchPort);
-    assert_eq!(bench.command(Command::Detach { port: 32 }), Reply::NoSuchPort);
+    assert_eq!(bench.attach(MAX_PORTS, &a), Reply::NoSuchPort);
+    assert_eq!(bench.command(Command::Detach { port: MAX_PORTS }), Reply::NoSuchPort);
     assert_eq!(bench.command(Command::Detach { port: 3 }), Reply::Vacant);
     let control = bench.engine.control();
     control.submit(Command::Detach { port: 3 }).unwrap();

@@ -115,11 +115,11 @@ pub struct Ours {
 /// A stage through which all frames of the contest go, and by which they are let through.
 const STAGE: &str = "[[stage]]\nname = \"discard\"\naction = \"allow\"\nprotocol = \"udp\"\ndestination_port = 9\n";
 
-/// Starts ours with a port for each of these weights, which may send from its own addresses only, MAC and IP, and by way of
-/// one stage.
-pub fn ours(program: &Path, folder: &Path, core: usize, weights: &[u16]) -> Result<Ours> {
-    let folder = fresh(folder, "ours")?;
-    let sockets: Vec<PathBuf> = (0..weights.len()).map(|n| folder.join(format!("port{n}"))).collect();
+/// Starts ours with a polled port for each of these weights, which may send from its own addresses only, MAC and IP, and by
+/// way of one stage; and so many notified ones behind them.
+pub fn ours(program: &Path, folder: &Path, core: usize, weights: &[u16], notified: usize) -> Result<Ours> {
+    let folder = fresh(folder, if notified == 0 { "ours" } else { "crowded" })?;
+    let sockets: Vec<PathBuf> = (0..weights.len() + notified).map(|n| folder.join(format!("port{n}"))).collect();
     let port = |(n, (socket, weight)): (usize, (&PathBuf, &u16))| {
         let (socket, number) = (socket.display(), n + 1);
         format!(
@@ -128,7 +128,9 @@ pub fn ours(program: &Path, folder: &Path, core: usize, weights: &[u16]) -> Resu
         )
     };
     let ports: String = sockets.iter().zip(weights).enumerate().map(port).collect();
-    fs::write(folder.join("config"), format!("{STAGE}{ports}"))?;
+    let others = sockets.iter().skip(weights.len());
+    let others = others.map(|socket| format!("[[port]]\nsocket = \"{}\"\nrequests = \"notify\"\n", socket.display()));
+    fs::write(folder.join("config"), format!("{STAGE}{ports}{}", others.collect::<String>()))?;
     let mut command = tools::dying_with_us(program);
     command.arg("--json").arg("--config").arg(folder.join("config")).args(["--core", &core.to_string()]);
     command.stdout(Stdio::piped());
