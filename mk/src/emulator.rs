@@ -13,6 +13,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context as _, Result, bail};
 use scenarios::Platform;
 use scenarios::machine::{Joined, Launch, Machine, Setup};
+use scenarios::nic::Nic;
 use scenarios::session::Session;
 
 use crate::{fetch, image, paths, ui};
@@ -60,7 +61,7 @@ impl Launch for Emulator {
 
     fn launch(&mut self, setup: &Setup) -> Result<Session> {
         let folder = self.folder(setup)?;
-        self.launch_in(&folder, setup, None)
+        self.launch_in(&folder, setup, &[], Vec::new())
     }
 
     fn launch_vhost(
@@ -90,8 +91,23 @@ impl Launch for Emulator {
         let device = nic::Device { folder: &folder, mac: NIC_ADDRESS, wire: ours, peer: &their_path, capture };
         let (nic, socket) = nic::serve(device)?;
         let peer = linux::one(self, peer, &folder, theirs, &our_path, capture)?;
-        let session = self.launch_in(&folder, setup, Some(&socket))?;
+        let session = self.launch_in(&folder, setup, &[&socket], Vec::new())?;
         Ok(Joined { session, nic, peer })
+    }
+
+    fn launch_with_two(&mut self, setup: &Setup) -> Result<(Session, [Nic; 2])> {
+        let folder = self.folder(setup)?;
+        let [far_first, far_second, first, second] = [(); 4].map(|()| SocketPath::new("wire"));
+        let wires = vec![(far_first, first.0.clone()), (far_second, second.0.clone())];
+        let serve = |n: usize, wire: SocketPath| {
+            let folder = folder.join(format!("nic{n}"));
+            fs::create_dir(&folder)?;
+            let mac = [0x02, 0x1b, 0x21, 0, 0, 0xf0 + n as u8];
+            nic::serve(nic::Device { folder: &folder, mac, wire, peer: &wires[n].0.0, capture: false })
+        };
+        let ((first, a), (second, b)) = (serve(0, first)?, serve(1, second)?);
+        let session = self.launch_in(&folder, setup, &[&a, &b], wires)?;
+        Ok((session, [first, second]))
     }
 }
 
@@ -107,17 +123,19 @@ impl Emulator {
         Ok(folder)
     }
 
-    /// Starts a server with its logs there, and with the 82599 that is served at a socket.
-    fn launch_in(&self, folder: &Path, setup: &Setup, nic: Option<&Path>) -> Result<Session> {
+    /// Starts a server with its logs there, and with the 82599s that are served at these sockets; the emulator is at the other ends of
+    /// these wires.
+    fn launch_in(&self, folder: &Path, setup: &Setup, nics: &[&Path], wires: Vec<Wire>) -> Result<Session> {
         let disc = image::disc(setup, folder)?;
-        let run = Run { setup, folder, disc: &disc, nic };
-        let (machine, input, output): (Process, Box<dyn std::io::Read + Send>, Box<dyn std::io::Write + Send>) =
+        let run = Run { setup, folder, disc: &disc, nics, wires: &wires };
+        let (mut machine, input, output): (Process, Box<dyn std::io::Read + Send>, Box<dyn std::io::Write + Send>) =
             match self.platform {
                 Platform::Bochs => bochs::start(&run)?,
                 Platform::Kvm | Platform::Qemu => {
                     qemu::start(&run, self.platform == Platform::Kvm, self.console_socket.as_deref())?
                 }
             };
+        machine.sockets.extend(wires.into_iter().map(|(own, _)| own));
         let log = File::create(folder.join("com2"))?;
         Ok(Session::new(Box::new(machine), input, output, Box::new(log), self.platform.patience()))
     }
@@ -131,14 +149,19 @@ fn fresh(folder: &Path) -> Result<()> {
     Ok(())
 }
 
+/// A wire between the emulator and a device: either end's socket.
+type Wire = (SocketPath, PathBuf);
+
 /// What both emulators are told.
 struct Run<'a> {
     setup: &'a Setup,
     /// Where logs go.
     folder: &'a Path,
     disc: &'a Path,
-    /// Where an 82599 is served.
-    nic: Option<&'a Path>,
+    /// Where its 82599s are served.
+    nics: &'a [&'a Path],
+    /// Wires whose one end is the emulator's.
+    wires: &'a [Wire],
 }
 
 /// An emulator's process and its files.

@@ -110,6 +110,9 @@ pub enum Uplink {
     TwoVirtio,
     /// An 82599 with another machine at the other end of its wire: see [`Launch::launch_joined`].
     X520,
+    /// Two 82599s, at 01:00.0 and 02:00.0, behind which the host answers as behind [`Uplink::TwoVirtio`], the second address at
+    /// the first device: see [`Launch::launch_with_two`].
+    TwoX520,
 }
 
 /// One emulated server with sidecore on its disc.
@@ -148,6 +151,9 @@ pub trait Launch {
     /// Starts a server with an 82599 and a machine of plain Linux with another, a wire between them. `capture`: what passes
     /// on it is recorded.
     fn launch_joined(&mut self, setup: &Setup, peer: &linux::Setup, capture: bool) -> Result<Joined>;
+
+    /// Starts a server with two 82599s.
+    fn launch_with_two(&mut self, setup: &Setup) -> Result<(Session, [Nic; 2])>;
 
     /// Starts `sidecore-vhost` and a machine of plain Linux at each of its ports. `name` names the folder of their logs.
     fn launch_vhost(&mut self, name: &str, guests: &[linux::Setup]) -> Result<(Vhost, Vec<Linux<()>>)>;

@@ -8,6 +8,7 @@ use crate::cases;
 use crate::figures::Figures;
 use crate::linux::{self, Linux};
 use crate::machine::{Joined, Launch, Platform, Setup};
+use crate::nic::Nic;
 use crate::session::Session;
 use crate::vhost::{Testpmd, Vhost};
 
@@ -67,6 +68,11 @@ impl Context<'_> {
         joined.peer.answer("obey", seconds(240))?;
         joined.peer.ask("carrier:on:60", seconds(120))?;
         Ok(joined)
+    }
+
+    /// Boots sidecore with two 82599s.
+    pub fn boot_with_two(&mut self, setup: &Setup) -> Result<(Session, [Nic; 2])> {
+        self.launch.launch_with_two(setup)
     }
 
     /// Starts `sidecore-vhost` and machines of plain Linux at its ports, each of which then obeys.
@@ -150,6 +156,9 @@ mod tests {
             bail!("nothing to start")
         }
         fn launch_testpmd(&mut self, _: &str, _: bool) -> Result<(Vhost, Testpmd)> {
+            bail!("nothing to start")
+        }
+        fn launch_with_two(&mut self, _: &Setup) -> Result<(Session, [Nic; 2])> {
             bail!("nothing to start")
         }
         fn launch_joined(&mut self, _: &Setup, _: &linux::Setup, _: bool) -> Result<Joined> {

@@ -72,7 +72,7 @@ pub fn one(
     if !setup.reboots {
         command.arg("-no-reboot");
     }
-    nic::connect(&mut command, &socket, setup.memory_mib);
+    nic::connect(&mut command, &[&socket], setup.memory_mib);
     fs::write(folder.join("command"), format!("{command:?}\n"))?;
     let words = folder.join("emulator");
     let file = File::create(&words)?;

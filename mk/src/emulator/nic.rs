@@ -74,15 +74,31 @@ pub fn serve(device: Device<'_>) -> Result<(Nic, PathBuf)> {
     Ok((Nic::new(parts), path))
 }
 
-/// Adds the device to a machine of `memory_mib` with a machine type of its own (`-M`), whose memory the server reaches.
-pub fn connect(command: &mut Command, socket: &Path, memory_mib: u32) {
+/// Adds devices to a machine of `memory_mib` with a machine type of its own (`-M`), whose memory their servers reach: the first at
+/// 01:00.0, the second at 02:00.0.
+pub fn connect(command: &mut Command, sockets: &[&Path], memory_mib: u32) {
     command.args(["-object", &format!("memory-backend-memfd,id=mem,size={memory_mib}M,share=on")]);
-    command.args(["-machine", "memory-backend=mem", "-device", "pcie-root-port,id=rp0"]);
-    let path = socket.display();
-    command.args([
-        "-device",
-        &format!(r#"{{"driver":"vfio-user-pci","bus":"rp0","socket":{{"type":"unix","path":"{path}"}}}}"#),
-    ]);
+    command.args(["-machine", "memory-backend=mem"]);
+    for (n, path) in sockets.iter().enumerate() {
+        let path = path.display();
+        command.args(["-device", &format!("pcie-root-port,id=rp{n},chassis={n},addr=0x1{n}")]);
+        command.args([
+            "-device",
+            &format!(r#"{{"driver":"vfio-user-pci","bus":"rp{n}","socket":{{"type":"unix","path":"{path}"}}}}"#),
+        ]);
+    }
+}
+
+/// Has this machine's emulator answer at the other end of a device's wire, `n` of several: by QEMU's own network at the address `host`.
+pub fn answer(command: &mut Command, n: usize, [own, device]: [&Path; 2], host: &str) {
+    let net = host.trim_end_matches("254");
+    let (own, device) = (own.display(), device.display());
+    command.args(["-netdev", &format!("user,id=net{n},net={net}0/24,host={host},dhcpstart={net}200")]);
+    let ends = format!("local.type=unix,local.path={own},remote.type=unix,remote.path={device}");
+    command.args(["-netdev", &format!("dgram,id=wire{n},{ends}")]);
+    for end in ["net", "wire"] {
+        command.args(["-netdev", &format!("hubport,id=hub{n}{end},hubid={n},netdev={end}{n}")]);
+    }
 }
 
 type Spawned = (Process, Box<dyn Write + Send>, Option<ChildStdout>);

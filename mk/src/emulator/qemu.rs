@@ -51,14 +51,17 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
     };
     command.args(["-chardev", &first, "-serial", "chardev:com1"]);
     command.args(["-chardev", &format!("socket,id=com2,path={}", socket.0.display()), "-serial", "chardev:com2"]);
-    if let Some(socket) = run.nic {
-        nic::connect(&mut command, socket, setup.memory_mib);
+    if !run.nics.is_empty() {
+        nic::connect(&mut command, run.nics, setup.memory_mib);
+    }
+    for (n, ((own, device), host)) in run.wires.iter().zip([SECOND_HOST_ADDRESS, HOST_ADDRESS]).enumerate() {
+        nic::answer(&mut command, n, [&own.0, device], host);
     }
     let first = (HOST_ADDRESS, "");
     let uplinks: &[(&str, &str)] = match setup.uplink {
         Uplink::Virtio => &[first],
         Uplink::TwoVirtio => &[(HOST_ADDRESS, ",addr=0x11"), (SECOND_HOST_ADDRESS, ",addr=0x10")],
-        Uplink::None | Uplink::X520 => &[],
+        Uplink::None | Uplink::X520 | Uplink::TwoX520 => &[],
     };
     for (n, (host, at)) in uplinks.iter().enumerate() {
         let net = host.trim_end_matches("254");

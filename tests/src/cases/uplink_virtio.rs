@@ -9,9 +9,11 @@ use control::Counters;
 use sha2::{Digest as _, Sha256};
 
 use crate::cases::network::number;
+use crate::cases::uplink::nobody_complains;
 use crate::guests::{Guest, server, with_entries};
-use crate::machine::{HOST_ADDRESS, SECOND_HOST_ADDRESS, Uplink};
+use crate::machine::{HOST_ADDRESS, SECOND_HOST_ADDRESS, Setup, Uplink};
 use crate::scenario::{Context, QEMU, Scenario, seconds};
+use crate::session::Session;
 
 const PINGS: u64 = 200;
 const FILE_BYTES: usize = 16 << 20;
@@ -26,6 +28,7 @@ pub fn list() -> Vec<Scenario> {
             uplink_virtio,
         ),
         scenario("two-uplinks", "two uplinks: a guest reaches a network by each, another only its own", two_uplinks),
+        scenario("two-x520", "the same with two 82599s", two_x520),
     ]
 }
 
@@ -73,11 +76,22 @@ fn uplink(counters: &Counters, kind: &str) -> u64 {
     counters.engines.iter().flat_map(|engine| &engine.uplinks).map(|uplink| uplink.count(kind)).sum()
 }
 
-/// The first entry takes the NIC that no other names: the one of the higher address.
-const TWO_PORTS: &str =
-    "[[port]]\nname = \"left\"\ndevice = \"first\"\n\n[[port]]\nname = \"right\"\ndevice = \"00:10.0\"\n\n";
-
 fn two_uplinks(context: &mut Context<'_>) -> Result<()> {
+    let setup = with_two_ports("two-uplinks", Uplink::TwoVirtio, "00:10.0");
+    let session = context.boot(&setup)?;
+    two_networks(context, session, ["00:11.0", "00:10.0"])
+}
+
+fn two_x520(context: &mut Context<'_>) -> Result<()> {
+    let setup = with_two_ports("two-x520", Uplink::TwoX520, "01:00.0");
+    let (session, nics) = context.boot_with_two(&setup)?;
+    two_networks(context, session, ["02:00.0", "01:00.0"])?;
+    nics.iter().try_for_each(|nic| nobody_complains(context, nic, "sidecore"))
+}
+
+/// A server with two guests and two uplinks: `left` takes the NIC that no other names, and `right` names its own. Guest a has a device
+/// behind each.
+fn with_two_ports(name: &str, uplink: Uplink, right: &str) -> Setup {
     let a = Guest::new(1)
         .net("port = \"left\"\n\n[[guest.net]]\nmac = \"52:54:00:00:09:01\"\nport = \"right\"")
         .then("interface:eth1:10.0.9.1/24")
@@ -90,9 +104,14 @@ fn two_uplinks(context: &mut Context<'_>) -> Result<()> {
         .then("identity:10.0.9.2/24")
         .then(format!("pings:20:{SECOND_HOST_ADDRESS}:2"))
         .then("wait");
-    let mut setup = server("two-uplinks", &[a, b]);
-    setup.uplink = Uplink::TwoVirtio;
-    let mut session = context.boot(&with_entries(setup, TWO_PORTS))?;
+    let mut setup = server(name, &[a, b]);
+    setup.uplink = uplink;
+    let ports = ["name = \"left\"\ndevice = \"first\"".to_owned(), format!("name = \"right\"\ndevice = \"{right}\"")];
+    with_entries(setup, &ports.map(|port| format!("[[port]]\n{port}\n\n")).concat())
+}
+
+/// Each guest reaches who is behind its uplinks and nobody else. `devices`: those of the left and the right one.
+fn two_networks(context: &mut Context<'_>, mut session: Session, devices: [&str; 2]) -> Result<()> {
     for (guest, peer) in [("a", SECOND_HOST_ADDRESS), ("a", HOST_ADDRESS), ("b", HOST_ADDRESS)] {
         let ping = session.result(guest, "ping", seconds(240))?;
         ensure!(ping["peer"] == peer, "{guest} pinged another than {peer}: {ping}");
@@ -108,7 +127,7 @@ fn two_uplinks(context: &mut Context<'_>) -> Result<()> {
     let counters = session.counters()?;
     let uplink = |name| counters.uplink(name).with_context(|| format!("no uplink is called {name}"));
     let (left, right) = (uplink("left")?, uplink("right")?);
-    ensure!(left.device == "00:11.0" && right.device == "00:10.0", "{} and {}", left.device, right.device);
+    ensure!([&left.device, &right.device] == devices, "{} and {}", left.device, right.device);
     let figures = &mut context.figures;
     // Beside the pings: ARP, neighbour discovery, and what was sent until the first answer.
     for (uplink, pings) in [(left, 2 * PINGS), (right, PINGS)] {
