@@ -124,6 +124,13 @@ pub(crate) struct Table {
     pub indirect: bool,
 }
 
+impl Table {
+    /// Whether a request may be an indirect table of so many descriptors.
+    pub(crate) const fn allows_tables_of(&self, descriptors: u16) -> bool {
+        self.indirect && descriptors <= self.size
+    }
+}
+
 /// A list of buffers as it grows, and what it may still come to.
 struct Walk<'w> {
     memory: &'w GuestMemory,

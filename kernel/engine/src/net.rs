@@ -36,12 +36,11 @@ use crate::fault::Fault;
 use crate::offload::Can;
 pub use crate::offload::HEADER_BYTES;
 use crate::policy::Policy;
-use crate::policy::vlan::{Form, PLAIN, Vlan};
 use crate::queue::Request;
 use crate::schedule::{Portion, Served};
 use crate::shared::{CONFIG_BYTES, DeviceConfig, Features, MAX_QUEUE_PAIRS};
 use crate::switch::Mac;
-use crate::uplink::{Held, MAX_UPLINKS, NoNic, Uplink, Way};
+use crate::uplink::{Held, MAX_UPLINKS, NoNic, Uplink};
 pub(crate) use buffers::Cursor;
 use controlq::Wishes;
 use forward::Bridge;
@@ -125,13 +124,6 @@ impl<N: Nic<Token = Held>> Net<N> {
         self.bridge.exits.add(policy).is_some() && self.uplinks.push(uplink).is_ok()
     }
 
-    /// How frames of a VLAN leave from a port. None: they do not, or there is no link.
-    fn way(&self, port: usize, vlan: Vlan) -> Option<Way> {
-        let (uplink, form) = self.bridge.exits.find(port, vlan)?;
-        let is_up = self.uplinks.get(uplink)?.as_ref()?.is_up();
-        is_up.then_some(Way { uplink, form, vlan })
-    }
-
     /// Tells the NICs what is wanted.
     #[cold]
     fn tell_nics(&mut self, devices: &Devices) {
@@ -190,7 +182,7 @@ impl<N: Nic<Token = Held>> Net<N> {
         });
         match admitted {
             Ok((mut frame, vlan)) => {
-                let way = self.way(port, vlan);
+                let way = self.bridge.way(&self.uplinks, port, vlan);
                 let leaves = self.bridge.forward(devices, port, queue, &mut frame, vlan, way, now);
                 if let Some(way) = leaves
                     && let Some(Some(uplink)) = self.uplinks.get_mut(way.uplink)
@@ -269,15 +261,7 @@ impl<N: Nic<Token = Held>> Backend for Net<N> {
             let left = Portion { requests: portion.requests - taken.requests, bytes: portion.bytes - taken.bytes };
             let mut served = Served::default();
             if self.by_runs {
-                served = self.bridge.stream(devices, port, queue, &left, now);
-                // Frames without a tag, and such as leave as they are.
-                if served.requests == 0
-                    && let Some(way) = self.way(port, PLAIN)
-                    && way.form != Form::Tagged
-                    && let Some(Some(uplink)) = self.uplinks.get_mut(way.uplink)
-                {
-                    served = self.bridge.leave_by_run(devices, uplink, port, queue, &left, now).unwrap_or_default();
-                }
+                served = self.bridge.stream(devices, &mut self.uplinks, port, queue, &left, now);
             }
             if served.requests == 0 {
                 let Some(one) = self.serve_one(devices, port, queue, now) else { break };

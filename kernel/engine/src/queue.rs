@@ -113,7 +113,6 @@ macro_rules! either {
         }
     };
 }
-#[cfg(any(test, feature = "testing"))]
 pub(crate) use either;
 
 impl Queue {

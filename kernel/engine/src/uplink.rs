@@ -43,7 +43,7 @@ const LEAST: u32 = 8;
 /// Pieces of a frame in a guest's memory that can be handed to a NIC; one of more pieces is dropped and counted.
 const MAX_PIECES: usize = 32;
 /// Bytes of a piece at most.
-const MAX_PIECE: usize = 0x8000;
+pub(crate) const MAX_PIECE: usize = 0x8000;
 /// Frames that were cut of which the NIC may hold segments; while there are so many, others are dropped.
 const MAX_ROWS: usize = 64;
 /// Microseconds between two looks at what is not on the data path.
@@ -211,7 +211,7 @@ impl<N: Nic<Token = Held>> Uplink<N> {
     ) -> Result<(), Token> {
         let behind = frame.len.saturating_sub(frame.header.len() as u32);
         let whole = Single { port: frame.port, header: frame.header, rest: frame.rest.clone(), len: behind };
-        if frame.asked == Asked::NOTHING || self.nic.limits().offloads {
+        if frame.asked == Asked::NOTHING || self.does_offloads() {
             let refused;
             (refused, token) = match self.transmit(memory, &whole, frame.asked.for_nic(), Part::Whole(token)) {
                 Ok(()) => return Ok(()),
@@ -313,6 +313,11 @@ impl<N: Nic<Token = Held>> Uplink<N> {
     /// Whether no rule looks at the frames that leave.
     pub(crate) fn lets_run(&self) -> bool {
         self.policy.is_none_or(|policy| policy.leave.is_empty())
+    }
+
+    /// Whether what is asked of frames is left to the NIC.
+    pub(crate) fn does_offloads(&self) -> bool {
+        self.nic.limits().offloads
     }
 
     /// Hands frames to the NIC, which `write` makes of `items` from port `port`: see [`Nic::transmit_all`]. Those that it takes it

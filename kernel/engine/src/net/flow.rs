@@ -27,6 +27,14 @@ impl Addresses {
         (!Asked::anything(asked as u8, (asked >> 8) as u8)).then_some(addresses)
     }
 
+    /// Of a frame that begins with `body`, and its header, whatever that asks for. None: it is too short.
+    pub(super) fn and_header(header: Piece<'_>, body: Piece<'_>) -> Option<(Self, [u8; HEADER_BYTES])> {
+        let start = body.first::<{ ETHERNET_BYTES as usize }>()?;
+        let mut own = [0; HEADER_BYTES];
+        header.first()?.read(&mut own);
+        Some((Self(start.load_u64::<0>(), start.load_u64::<6>()), own))
+    }
+
     pub(super) fn destination(self) -> Mac {
         Mac::of_bits(self.0 & ((1 << 48) - 1))
     }

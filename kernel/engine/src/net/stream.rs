@@ -11,6 +11,7 @@
 //! its addresses name one running port, not its sender's; the rules of both ports say the same of it as of the one before it; and
 //! it fits into the next buffer of that port, which is one piece. A run ends before the first frame that is not, and
 //! [`super::forward`] takes that one: no fault is found here. What both do has to be the same, which `tests/ways.rs` looks at.
+//! Frames that no guest is known to have the destination of are [`super::leave`]'s.
 //!
 //! Without rules all that is looked at of such a frame is its addresses. They and the type behind them are read once, into two
 //! words, and written over what was copied: what the receiver gets is what was checked. With rules it is so with
@@ -20,17 +21,21 @@ use core::num::NonZeroU32;
 
 use memory::copy::Copier;
 use memory::span::{Marked, Piece};
+use nic::Nic;
 
 use super::alike::{Form, Words, with_form};
 use super::buffers::need;
 use super::flow::{Addresses, Flow};
 use super::forward::Bridge;
+use super::leave::Sender;
 use super::rules::Stopped;
 use super::{ETHERNET_BYTES, HEADER_BYTES};
 use crate::backend::Devices;
+use crate::offload::{Asked, Can};
 use crate::queue::{Entries, First, Look, Run, Used};
 use crate::schedule::{Portion, Served};
 use crate::stats::{Counter, PortCounters};
+use crate::uplink::{Held, Uplink};
 
 /// Frames in a run at most.
 pub(super) const RUN: usize = 64;
@@ -69,11 +74,36 @@ pub(super) struct Sending<'r, 'd, L> {
     pub max: u32,
 }
 
+/// A frame that was looked at by itself.
+pub(super) struct Single<'d> {
+    pub frame: Offered<'d>,
+    pub addresses: Addresses,
+    /// Bytes of its chain.
+    pub bytes: u32,
+    /// Its virtio-net header.
+    pub header: [u8; HEADER_BYTES],
+}
+
+impl Single<'_> {
+    /// Whether its header asks for something. Only then may it be longer than the longest frame.
+    pub(super) const fn asks(&self) -> bool {
+        Asked::anything(self.header[0], self.header[1])
+    }
+}
+
+/// What a queue begins with.
+enum Found<'d> {
+    /// So many frames of the flow that is known at their port, and their bytes.
+    Flow(usize, u64),
+    /// A frame of which no guest is known to have the destination.
+    Outside(Single<'d>),
+}
+
 impl<'d, L: Entries<'d>> Sending<'_, 'd, L> {
-    /// Request `i`, if it is a frame of the usual form; its addresses, and the bytes of its chain.
+    /// Request `i`, if it is a frame of the usual form, or one that asks for something.
     #[cold]
     #[inline(never)]
-    pub(super) fn frame(&mut self, i: usize) -> Option<(Offered<'d>, Addresses, u32)> {
+    pub(super) fn frame(&mut self, i: usize) -> Option<Single<'d>> {
         let first = self.look.first::<true>(self.tx, i)?;
         let head = u32::from(first.head);
         let (header, body, mark, bytes) = if first.is_readable() {
@@ -89,19 +119,20 @@ impl<'d, L: Entries<'d>> Sending<'_, 'd, L> {
                 (one, front, head | SPLIT, bytes)
             }
         };
-        let addresses = Addresses::of(header, body)?;
-        let usual = (LEAST..=self.max.saturating_add(HEADER)).contains(&bytes);
-        usual.then_some((Marked::new(body, mark), addresses, bytes))
+        let (addresses, header) = Addresses::and_header(header, body)?;
+        let single = Single { frame: Marked::new(body, mark), addresses, bytes, header };
+        let usual = bytes >= LEAST && (bytes <= self.max.saturating_add(HEADER) || single.asks());
+        usual.then_some(single)
     }
 
     /// As [`Sending::frame`], if it has these addresses, and `least` bytes. None, or its bytes in the chain.
     #[cold]
     #[inline(never)]
     fn frame_with(&mut self, i: usize, addresses: Addresses, least: u32, into: &mut Offered<'d>) -> Option<NonZeroU32> {
-        let (frame, _, bytes) =
-            self.frame(i).filter(|&(_, theirs, bytes)| theirs == addresses && bytes >= need(least))?;
-        *into = frame;
-        NonZeroU32::new(bytes)
+        let single = self.frame(i)?;
+        let alike = single.addresses == addresses && single.bytes >= need(least) && !single.asks();
+        *into = single.frame;
+        NonZeroU32::new(single.bytes).filter(|_| alike)
     }
 }
 
@@ -224,34 +255,36 @@ fn put_tail(room: Piece<'_>, len: u32, tail: Option<&Piece<'_>>, copier: Copier)
 impl Bridge {
     /// Sends frames of the usual form from the beginning of a queue, up to a portion. What it took: nothing if the first
     /// frame is of another form.
-    pub(super) fn stream(
+    pub(super) fn stream<N: Nic<Token = Held>>(
         &mut self,
         devices: &mut Devices,
+        uplinks: &mut [Option<Uplink<N>>],
         port: usize,
         queue: u16,
         portion: &Portion,
         now: u64,
     ) -> Served {
-        self.try_stream(devices, port, queue, portion, now).unwrap_or_default()
+        self.try_stream(devices, uplinks, port, queue, portion, now).unwrap_or_default()
     }
 
     #[inline(always)]
-    fn try_stream(
+    fn try_stream<N: Nic<Token = Held>>(
         &mut self,
         devices: &mut Devices,
+        uplinks: &mut [Option<Uplink<N>>],
         port: usize,
         queue: u16,
         portion: &Portion,
         now: u64,
     ) -> Option<Served> {
         let (sender, mut others) = devices.split(port)?;
-        let (sent, kin) = (sender.shared().counters(), sender.kin());
+        let (sent, kin, can) = (sender.shared().counters(), sender.kin(), Can::device(sender.features()));
         let mut tx = sender.run(queue)?;
         let look = tx.look((portion.requests as usize).min(RUN))?;
         let (mut moved, mut tails) = ([Moved::NOTHING; RUN], Tails::new());
         let max = self.max_frame(port);
         let (run, ends) = (&mut tx, &mut tails);
-        let (mut offers, mut bytes) = match &look {
+        let found = match &look {
             Look::Split(look) => {
                 self.offers(Sending { tx: run, look, tails: ends, max }, port, portion, now, &mut moved)
             }
@@ -259,6 +292,22 @@ impl Bridge {
                 self.offers(Sending { tx: run, look, tails: ends, max }, port, portion, now, &mut moved)
             }
         }?;
+        let (mut offers, mut bytes) = match found {
+            Found::Flow(offers, bytes) => (offers, bytes),
+            Found::Outside(first) => {
+                let uplink = self.leads_out(uplinks, port, first.addresses)?;
+                let from = Sender { port, counters: sent, can };
+                let (tx, tails) = (&mut tx, &mut tails);
+                return match &look {
+                    Look::Split(look) => {
+                        self.leave_by_run(uplink, from, Sending { tx, look, tails, max }, first, portion, now)
+                    }
+                    Look::Packed(look) => {
+                        self.leave_by_run(uplink, from, Sending { tx, look, tails, max }, first, portion, now)
+                    }
+                };
+            }
+        };
         let flow = self.flows[port].as_ref()?;
         let to = flow.to;
         if let Some(Stopped::Entering(refusal)) = flow.judgement.stopped {
@@ -321,19 +370,30 @@ impl Bridge {
         portion: &Portion,
         now: u64,
         moved: &mut [Moved<'d>; RUN],
-    ) -> Option<(usize, u64)> {
+    ) -> Option<Found<'d>> {
         let known = self.flows.get_mut(port)?.as_mut().filter(|flow| flow.goes_on(&self.switch, now));
         let (offers, bytes) =
             known.map_or((0, 0), |flow| collect_flow(&mut sending, flow, portion.bytes, moved, &mut self.words));
         if offers != 0 {
-            return Some((offers, bytes));
+            return Some(Found::Flow(offers, bytes));
         }
         sending.tails.clear();
-        let (first, addresses, bytes_of_first) = sending.frame(0)?;
+        let first = sending.frame(0)?;
+        let (destination, vlan) = (first.addresses.destination(), self.rules.untagged(port)?);
+        if destination.is_multicast() || first.addresses.is_tagged() {
+            return None;
+        }
+        if self.switch.lookup(destination, vlan, now).is_none() {
+            return Some(Found::Outside(first));
+        }
+        if first.asks() {
+            return None;
+        }
         sending.tails.clear();
-        let first = (addresses, first.piece(), bytes_of_first - HEADER);
+        let first = (first.addresses, first.frame.piece(), first.bytes - HEADER);
         let flow = self.flows[port].insert(Flow::of(first, port, &self.rules, &self.switch, now)?);
-        Some(collect_flow(&mut sending, flow, portion.bytes, moved, &mut self.words))
+        let (offers, bytes) = collect_flow(&mut sending, flow, portion.bytes, moved, &mut self.words);
+        Some(Found::Flow(offers, bytes))
     }
 }
 

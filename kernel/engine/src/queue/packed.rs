@@ -248,6 +248,19 @@ impl Packed {
         Ok(Some((Taken { id: named.id, position: position.0, descriptors: named.descriptors }, chain)))
     }
 
+    /// Where its chains' descriptors are.
+    pub(super) const fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// Takes the next request, which is one descriptor whose buffer has this id.
+    #[inline(always)]
+    pub(super) fn hold(&mut self, id: u16) -> Taken {
+        let position = self.next_avail;
+        self.next_avail = position.on(1, self.table.size);
+        Taken { id, position: position.0, descriptors: 1 }
+    }
+
     pub(super) fn rewind(&mut self, taken: &Taken) -> bool {
         let position = Position(taken.position);
         let last = position.on(taken.descriptors, self.table.size) == self.next_avail;

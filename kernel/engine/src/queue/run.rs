@@ -12,8 +12,8 @@ use memory::copy::Copier;
 use memory::span::{Piece, Row, Slots, Span};
 
 use super::packed::{self, AVAIL, USED};
-use super::{Queue, Ring, Token};
-use crate::chain::{Descriptor, INDIRECT, NEXT, WRITE};
+use super::{Queue, Ring, Token, either};
+use crate::chain::{DESCRIPTOR_BYTES, Descriptor, INDIRECT, NEXT, WRITE};
 
 /// The requests of one queue from the next one on.
 pub(crate) struct Run<'d> {
@@ -47,6 +47,9 @@ pub(crate) trait Entries<'d>: Copy {
 
     /// The descriptor of that number, behind one that names it as its next. None also where it is not named.
     fn after(&self, next: u16) -> Option<First>;
+
+    /// The two descriptors of an indirect table that is this. None if they are no chain of two.
+    fn both(&self, head: u16, table: [[u64; 2]; 2]) -> Option<[First; 2]>;
 
     /// Where their used entries go.
     fn used(&self) -> Self::Used;
@@ -117,6 +120,13 @@ impl<'d> Entries<'d> for SplitLook<'d> {
         Some(First { head: next, addr, len, flags })
     }
 
+    fn both(&self, head: u16, table: [[u64; 2]; 2]) -> Option<[First; 2]> {
+        let both = table.map(|[addr, rest]| First { head, addr, len: rest as u32, flags: (rest >> 32) as u32 });
+        // Its next is the second.
+        const LINKED: u32 = 1 << 16 | NEXT as u32;
+        (both[0].flags & (FLAGS | 0xffff << 16) == LINKED).then_some(both)
+    }
+
     #[inline(always)]
     fn used(&self) -> Self::Used {
         self.used
@@ -159,6 +169,15 @@ impl<'d> Entries<'d> for PackedLook<'d> {
 
     fn after(&self, _: u16) -> Option<First> {
         None
+    }
+
+    fn both(&self, head: u16, table: [[u64; 2]; 2]) -> Option<[First; 2]> {
+        let both = table.map(|[addr, rest]| {
+            let (Descriptor { len, flags, .. }, _) = Descriptor::of_packed(addr, rest);
+            // NEXT has no meaning there (2.8.7).
+            First { head, addr, len, flags: u32::from(flags & !NEXT) }
+        });
+        both[0].is_readable().then_some(both)
     }
 
     #[inline(always)]
@@ -306,19 +325,33 @@ impl<'d> Run<'d> {
         Some(self.span())
     }
 
-    /// The buffers of a chain of two that the device reads; the second descriptor is found in `look`.
+    /// The buffers of a chain of two that the device reads; the second descriptor is found in `look`, or both are in an indirect
+    /// table.
     pub(crate) fn two<L: Entries<'d>>(&mut self, look: &L, first: &First) -> Option<[Piece<'d>; 2]> {
-        if first.flags & FLAGS != u32::from(NEXT) {
-            return None;
-        }
-        let next = (first.flags >> 16) as u16;
-        let second = look.after(next)?;
+        const LINKED: u32 = NEXT as u32;
+        const TABLE: u32 = INDIRECT as u32;
+        let [first, second] = match first.flags & FLAGS {
+            LINKED => [*first, look.after((first.flags >> 16) as u16)?],
+            TABLE => look.both(first.head, self.table_of_two(first)?)?,
+            _ => return None,
+        };
         let fits = first.len().checked_add(second.len()).is_some();
         if !second.is_readable() || first.len() == 0 || second.len() == 0 || !fits {
             return None;
         }
         let mut span = self.span();
-        Some([self.buffer(&mut span, first)?, self.buffer(&mut span, &second)?])
+        Some([self.buffer(&mut span, &first)?, self.buffer(&mut span, &second)?])
+    }
+
+    /// The indirect table of two descriptors that a descriptor names.
+    fn table_of_two(&mut self, first: &First) -> Option<[[u64; 2]; 2]> {
+        const BYTES: usize = 2 * DESCRIPTOR_BYTES as usize;
+        let allowed = either!(&self.queue.ring, ring => ring.table().allows_tables_of(2));
+        if !allowed || first.len() as usize != BYTES {
+            return None;
+        }
+        let table = self.buffer(&mut self.span(), first)?.first::<BYTES>()?;
+        Some([[table.load_u64::<0>(), table.load_u64::<8>()], [table.load_u64::<16>(), table.load_u64::<24>()]])
     }
 
     /// Takes the next `count` requests, and completes them with the used entries that were written. `wrote`: the device
@@ -336,12 +369,14 @@ impl<'d> Run<'d> {
         *dirty |= 1 << queue.index;
     }
 
-    /// Takes the next request of a split ring, whose chain begins at `head`, to be completed later. None if that one is out
-    /// already, or this is another ring.
+    /// Takes the next request, which has this name, to be completed later. None if that one is out already, in a split ring.
     #[inline(always)]
-    pub(crate) fn hold(&mut self, head: u16) -> Option<Token> {
-        let Queue { ring: Ring::Split(ring), index, generation, in_flight, .. } = &mut *self.queue else { return None };
-        let taken = ring.hold(head)?;
+    pub(crate) fn hold(&mut self, name: u16) -> Option<Token> {
+        let Queue { ring, index, generation, in_flight, .. } = &mut *self.queue;
+        let taken = match ring {
+            Ring::Split(ring) => ring.hold(name)?,
+            Ring::Packed(ring) => ring.hold(name),
+        };
         *in_flight += 1;
         Some(Token { queue: *index, generation: *generation, taken })
     }
@@ -353,7 +388,7 @@ impl<'d> Run<'d> {
 
     /// Ends a run whose requests were taken one by one.
     #[inline(always)]
-    pub(crate) fn finish_held(self) {
+    pub(crate) fn finish_held(&mut self) {
         if let Ring::Split(ring) = &mut self.queue.ring {
             ring.were_held(self.memory);
         }

@@ -152,6 +152,11 @@ impl Split {
         Ok(Some((Taken { id: head, position, descriptors: 1 }, chain)))
     }
 
+    /// Where its chains' descriptors are.
+    pub(super) const fn table(&self) -> &Table {
+        &self.table
+    }
+
     /// Takes the next request, whose chain begins at `head`. None if that one is out already. After the last of several comes
     /// [`Split::were_held`].
     #[inline(always)]

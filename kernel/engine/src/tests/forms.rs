@@ -2,6 +2,8 @@
 
 #[path = "controlq.rs"]
 mod controlq;
+#[path = "leaving.rs"]
+mod leaving;
 #[path = "net.rs"]
 mod net;
 #[path = "offload.rs"]

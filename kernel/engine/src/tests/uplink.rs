@@ -8,14 +8,12 @@ use std::rc::Rc;
 
 use nic::{Checked, LeftOut, Limits, Link, Nic, Offload, Outcome, Outgoing, Received, Refused, Statistics, Unicast, Wanted};
 
-use proptest::prelude::*;
-
 use super::{ALL, Bench};
 use crate::control::{Command, Reply};
 use crate::policy::Policy;
-use crate::shared::{Features, Phase};
+use crate::shared::Phase;
 use crate::stats::UplinkCounters;
-use crate::testing::{BROADCAST, Guest, MEMORY};
+use crate::testing::{BROADCAST, Guest};
 use crate::uplink::{Held, Uplink};
 
 pub const OUTSIDE: [u8; 6] = [0x02, 0xaa, 0, 0, 0, 9];
@@ -221,129 +219,6 @@ fn what_no_guest_has_goes_out_whole_and_its_buffers_come_back_when_the_nic_is_do
     assert_eq!(bench.turn(), 3);
     assert_eq!(bench.interrupts.take().len(), 1);
     assert_eq!((counters.tx_packets.get(), counters.tx_bytes.get()), (3, 1514 + 60 + 14));
-}
-
-/// What is done to a conversation with the world outside.
-#[derive(Clone, Debug)]
-enum Step {
-    /// The guest sends so many frames of a length, each cut at this place, to this one of the addresses.
-    Send {
-        to: usize,
-        count: usize,
-        len: usize,
-        cut: usize,
-    },
-    /// One with this beginning of a virtio-net header, this type, and this first byte of its source address.
-    Odd {
-        header: u8,
-        kind: u8,
-        source: u8,
-    },
-    /// What was offered last is offered again.
-    Again,
-    Turn,
-    /// The NIC lets go of what it holds, or no longer does.
-    LetGo(bool),
-    /// It takes so many more.
-    Room(usize),
-}
-
-fn steps() -> impl Strategy<Value = Step> {
-    let len = prop_oneof![2 => 14usize..130, 1 => 14usize..1519, 1 => Just(1514usize), 1 => 1519usize..1530];
-    let cut = prop_oneof![3 => Just(0usize), 1 => Just(12usize), 2 => 1usize..200];
-    prop_oneof![
-        12 => (0usize..8, 1usize..40, len, cut).prop_map(|(to, count, len, cut)| Step::Send { to, count, len, cut }),
-        2 => (0u8..2, prop_oneof![Just(0x88u8), Just(0x81)], 1u8..4)
-            .prop_map(|(header, kind, source)| Step::Odd { header, kind, source }),
-        1 => Just(Step::Again),
-        8 => Just(Step::Turn),
-        2 => any::<bool>().prop_map(Step::LetGo),
-        2 => (0usize..60).prop_map(Step::Room),
-    ]
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
-    #[test]
-    fn frames_leave_alike_by_runs_and_one_at_a_time(
-        script in proptest::collection::vec(steps(), 1..60),
-        features in prop_oneof![Just(ALL), Just(ALL.difference(Features::INDIRECT_DESC))],
-    ) {
-        let worlds = [true, false].map(|by_runs| {
-            let (mut a, b) = (Guest::new(1, features, 64, 1500), Guest::new(2, ALL, 64, 1500));
-            let Rig { mut bench, wire, counters } = rig(&[&a, &b]);
-            if !by_runs {
-                bench.engine.backend_mut().forbid_runs();
-            }
-            let mut wild = false;
-            for (n, step) in script.iter().enumerate() {
-                match *step {
-                    Step::Send { .. } | Step::Odd { .. } if wild => {}
-                    Step::Send { to, count, len, cut } => {
-                        let to = [[OUTSIDE; 5], [[2, 7, 7, 7, 7, 7], b.mac, BROADCAST, a.mac, a.mac]].concat()[to];
-                        for i in 0..count {
-                            let frame = a.frame(to, len, (n + i) as u8);
-                            a.send(&frame, &[cut]);
-                        }
-                    }
-                    Step::Odd { header, kind, source } => {
-                        let mut frame = a.frame(OUTSIDE, 300, n as u8);
-                        (frame[6], frame[12]) = (source, kind);
-                        frame[13] = 0;
-                        a.send_with(&[header, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], &frame, &[]);
-                    }
-                    Step::Again => {
-                        wild = true;
-                        let index = a.memory.read_u16(a.tx.config.avail + 2).unwrap();
-                        let entry = |i: u16| a.tx.config.avail + 4 + 2 * u64::from(i % 64);
-                        let head = a.memory.read_u16(entry(index.wrapping_sub(1))).unwrap();
-                        a.memory.write_u16(entry(index), head).unwrap();
-                        a.memory.write_u16(a.tx.config.avail + 2, index.wrapping_add(1)).unwrap();
-                    }
-                    Step::Turn => {
-                        bench.turn();
-                    }
-                    Step::LetGo(lets_go) => wire.borrow_mut().lets_go = lets_go,
-                    Step::Room(room) => wire.borrow_mut().room = room,
-                }
-            }
-            wire.borrow_mut().lets_go = true;
-            bench.turn();
-            bench.turn();
-            let mut memory = vec![0; MEMORY];
-            a.memory.read(0, &mut memory).unwrap();
-            let wire = wire.borrow();
-            let device: Vec<_> = a.shared.counters().iter().collect();
-            let faults: Vec<_> = a.shared.faults().collect();
-            (wire.sent.clone(), device, faults, counters.iter().collect::<Vec<_>>(), memory)
-        });
-        let [fast, general] = worlds;
-        prop_assert_eq!(fast.0, general.0, "what left");
-        prop_assert_eq!(fast.1, general.1, "counters of the guest");
-        prop_assert_eq!(fast.2, general.2, "its faults");
-        prop_assert_eq!(fast.3, general.3, "counters of the uplink");
-        prop_assert!(fast.4 == general.4, "its memory");
-    }
-}
-
-#[test]
-fn of_a_run_that_leaves_the_headers_are_copied_and_the_rest_is_read_where_it_lies() {
-    // Of a packed ring frames leave one at a time.
-    let mut a = Guest::new(1, ALL.difference(Features::INDIRECT_DESC | Features::RING_PACKED), 256, 1500);
-    let Rig { mut bench, wire, counters } = rig(&[&a]);
-    let cases: [(usize, &[usize], usize); 6] =
-        [(1514, &[], 54), (1514, &[12], 54), (1514, &[78], 66), (54, &[], 54), (60, &[], 54), (20, &[], 20)];
-    let mut frames = Vec::new();
-    for (len, cuts, _) in cases {
-        let frame = a.frame(OUTSIDE, len, 1);
-        a.send(&frame, cuts);
-        frames.push(frame);
-    }
-    assert_eq!(bench.turn(), 6);
-    assert_eq!(wire.borrow().sent, frames);
-    assert_eq!(wire.borrow().headers, cases.map(|(.., copied)| copied));
-    assert_eq!(counters.tx_bytes.get(), frames.iter().map(|f| f.len() as u64).sum::<u64>());
 }
 
 #[test]
