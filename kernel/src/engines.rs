@@ -36,14 +36,14 @@ const VISIT: u32 = 64;
 /// With `scheduling = "fine"`: what a visit may take at most,
 const VISIT_REQUESTS: u32 = 256;
 const VISIT_BYTES: u64 = 256 << 10;
-/// in microseconds too, for the guest of the greatest weight. 60-byte frames cost the engine about 50 ns each, so this
-/// is worth some 200 of them; a visit costs about as much as one. A frame may have to wait for as many such visits as
-/// there are busy queues, unless somebody waits for it:
-const VISIT_MICROSECONDS: u64 = 10;
+/// in nanoseconds too, for the guest of the greatest weight. It has to be less than a ring of 256 short frames lasts, which is
+/// 9 us where a frame costs 36 ns: a queue that is emptied before its time is up cannot have its share. A frame may have to wait for as
+/// many such visits as there are busy queues, unless somebody waits for it:
+const VISIT_NANOSECONDS: u64 = 4000;
 /// a visit is left early after so many requests
 const LEAST: u32 = 16;
-/// for a queue with fewer that got none for so many microseconds. A guest that streams offers more in that time.
-const STUCK_MICROSECONDS: u64 = 1;
+/// for a queue with fewer that got none for so many nanoseconds. A guest that streams offers more in that time.
+const STUCK_NANOSECONDS: u64 = 500;
 /// When a queue of a guest with `requests = "adaptive"` is polled: from so many notifications on,
 const KICKS: u32 = 10;
 /// within so many milliseconds,
@@ -80,14 +80,14 @@ impl Deliver for ToGuests {
 }
 
 fn new_engine(scheduling: Scheduling, ways_out: Vec<WayOut>) -> Box<NetEngine> {
-    let microseconds = |n| time::rates().tsc / 1_000_000 * n;
+    let nanoseconds = |n| time::rates().tsc / 1_000_000 * n / 1000;
     let schedule = match scheduling {
         Scheduling::Fine => Chosen::Fine(Fine::new(Limits {
             requests: VISIT_REQUESTS,
             bytes: VISIT_BYTES,
-            quantum: microseconds(VISIT_MICROSECONDS),
+            quantum: nanoseconds(VISIT_NANOSECONDS),
             least: LEAST,
-            stuck: microseconds(STUCK_MICROSECONDS),
+            stuck: nanoseconds(STUCK_NANOSECONDS),
         })),
         Scheduling::PerDevice => Chosen::PerDevice(PerDevice::new(VISIT)),
     };

@@ -131,6 +131,9 @@ pub struct Port {
     /// Times polling of a queue began because its notifications were many.
     #[serde(default)]
     pub polls: u64,
+    /// TSC cycles that its engine has spent on its queues.
+    #[serde(default)]
+    pub engine_cycles: u64,
     /// Commands of the driver's to its control queue, which is not polled: each has cost a notification.
     #[serde(default)]
     pub commands: u64,

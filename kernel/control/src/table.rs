@@ -178,7 +178,24 @@ fn engines(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
         ]
     });
     table(["engine core", "busy turns", "idle turns", "busy", "cycles/busy turn"], "rrrrr", rows, out)?;
+    shares(counters, out)?;
     uplinks(counters, out)
+}
+
+/// What each port has had of the time that was spent on queues.
+fn shares(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
+    let ports = || counters.guests.iter().flat_map(|guest| guest.ports.iter().map(move |port| (guest, port)));
+    let all: u128 = ports().map(|(_, port)| u128::from(port.engine_cycles)).sum();
+    if all == 0 {
+        return Ok(());
+    }
+    let rows = ports().map(|(guest, port)| {
+        let share = u128::from(port.engine_cycles) * 1000 / all;
+        let share = format!("{}.{} %", share / 10, share % 10);
+        [guest.name.clone(), port.mac.clone(), port.engine_cycles.to_string(), share]
+    });
+    out.write_char('\n')?;
+    table(["guest", "MAC", "engine cycles", "share"], "llrr", rows, out)
 }
 
 /// A column for each uplink, a row for whatever was counted on one of them.
@@ -277,6 +294,7 @@ mod tests {
                     mac: "02:00:00:00:00:01".into(),
                     rx_packets: 5,
                     rx_bytes: 1500,
+                    engine_cycles: 200,
                     drops: vec![Count { kind: "no buffer".into(), count: 2 }],
                     stages: vec![crate::StageCounters {
                         stage: "no-telnet".into(),
@@ -336,7 +354,7 @@ alpha     512 MiB        6 KiB       1
 ";
         assert_eq!(shown(View::Memory), expected);
         let engine = shown(View::Engine);
-        assert!(engine.contains("30.0 %"));
+        assert!(engine.contains("30.0 %") && engine.contains("02:00:00:00:00:01            200  100.0 %"), "{engine}");
         let uplinks = "
 uplink          lan    outside
 device      01:00.0  no device

@@ -111,13 +111,14 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         let (port, queue) = (visit.queue.port(), visit.queue.queue());
         self.control.counters.visits.add(1);
         let mut portion = Some(visit.portion);
-        let mut requests = 0;
+        let (mut requests, mut spent) = (0, 0);
         while let Some(p) = portion {
             let served = self.backend.serve(&mut self.devices, port, queue, &p, *time);
             requests += served.requests;
             let begin = *time;
             if served.requests != 0 {
                 *time = clock();
+                spent += time.wrapping_sub(begin);
             }
             let devices = &self.devices;
             portion = self.schedule.go_on(served, time.wrapping_sub(begin), *time, |other| {
@@ -126,6 +127,7 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         }
         if let Some(device) = self.devices.get_mut(port) {
             device.was_visited(queue, requests, *time);
+            device.shared().counters().engine_cycles.add(spent);
         }
         self.reschedule(port, 0);
         requests

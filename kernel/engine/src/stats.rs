@@ -138,6 +138,8 @@ counters! {
         faults,
         /// Completions of a token that a reset had cancelled.
         stale_tokens,
+        /// What its queues have taken of the engine's time, in ticks of its clock: all visits that found something.
+        engine_cycles,
     }
 }
 

@@ -451,6 +451,7 @@ impl Nic {
             kicks: c.kicks.get(),
             arms: c.arms.get(),
             polls: c.polls.get(),
+            engine_cycles: c.engine_cycles.get(),
             commands: c.commands.get(),
             resets: c.resets.get(),
             stale_tokens: c.stale_tokens.get(),

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use vhost_front::Options;
 
 use crate::clock::{millisecond, now, percentile};
+use crate::distance::Distance;
 use crate::frame::SERIAL;
 use crate::pair::{Floor, Pair, Switch, all};
 
@@ -42,22 +43,35 @@ fn times(pair: &mut Pair, frames: usize) -> Result<Vec<f64>> {
 }
 
 /// Rounds of all switches and the copy loop, one after the other.
-pub fn measure(switches: &[Switch], floor: &Floor, options: &Options, frames: usize, rounds: usize) -> Result<Value> {
+pub fn measure(
+    switches: &[Switch],
+    (floor, distance): (&Floor, &Distance),
+    options: &Options,
+    frames: usize,
+    rounds: usize,
+) -> Result<Value> {
     let mut pairs = all(switches, floor, options)?;
-    let mut pooled: Vec<Vec<f64>> = vec![Vec::new(); pairs.len()];
-    for _ in 0..rounds {
-        for (pair, pooled) in pairs.iter_mut().zip(&mut pooled) {
+    let mut rounds = distance.rounds(rounds, |look| {
+        look();
+        let each = pairs.iter_mut().map(|pair| {
             pair.begin(60)?;
-            pooled.extend(times(pair, frames)?);
+            let times = times(pair, frames)?;
             pair.end()?;
-        }
-    }
+            look();
+            Ok(times)
+        });
+        each.collect::<Result<Vec<_>>>()
+    })?;
     let contestants: Vec<Value> = pairs
         .iter()
-        .zip(&mut pooled)
-        .map(|(pair, times)| {
-            json!({ "name": pair.name, "frames": times.len(), "p50": percentile(times, 50), "p99": percentile(times, 99) })
+        .enumerate()
+        .map(|(n, pair)| {
+            // Of each round by itself: the processors may be farther apart in one than in another.
+            let mut each: Vec<&mut Vec<f64>> = rounds.results.iter_mut().map(|round| &mut round[n]).collect();
+            let frames: usize = each.iter().map(|times| times.len()).sum();
+            let mut of = |percent| -> Vec<f64> { each.iter_mut().map(|times| percentile(times, percent)).collect() };
+            json!({ "name": pair.name, "frames": frames, "p50": of(50), "p99": of(99) })
         })
         .collect();
-    Ok(json!({ "contestants": contestants }))
+    Ok(json!({ "contestants": contestants, "distances": rounds.distances, "left_out": rounds.left_out }))
 }

@@ -7,6 +7,7 @@
 //! Exit codes: 0 measured, 1 could not be.
 
 mod clock;
+mod distance;
 mod floor;
 mod frame;
 mod latency;
@@ -21,6 +22,8 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
 use vhost_front::{Options, Pages, features};
+
+use crate::distance::Distance;
 
 /// Drives switches with vhost-user ports and measures them.
 #[derive(Parser)]
@@ -68,12 +71,24 @@ enum What {
         #[arg(long = "switch", value_parser = pair::Switch::parse)]
         switches: Vec<pair::Switch>,
     },
-    /// How one switch shares its time among streams, and what a request waits for.
-    Sharing {
-        /// A guest's socket. Of seven guests the last sends requests while the others stream.
+    /// What a guest's requests wait for while others stream.
+    Requests {
+        /// A guest's socket. The last sends requests while the others stream.
         #[arg(long = "socket", num_args = 1)]
         sockets: Vec<PathBuf>,
+        /// The switch's process.
+        #[arg(long)]
+        process: i32,
         /// Milliseconds of a measurement.
+        #[arg(long, default_value_t = 300)]
+        milliseconds: u64,
+    },
+    /// Streams of short and of long frames, as many as go.
+    Streams {
+        /// A guest's socket.
+        #[arg(long = "socket", num_args = 1)]
+        sockets: Vec<PathBuf>,
+        /// Milliseconds of a round.
         #[arg(long, default_value_t = 300)]
         milliseconds: u64,
     },
@@ -105,17 +120,20 @@ fn measure(arguments: &Arguments) -> Result<serde_json::Value> {
     let rings = Options::default();
     let options = Options { pages, features: rings.features | offloads, ..rings };
     let rounds = arguments.rounds;
+    let distance = Distance::start(arguments.switch_core);
+    let floor = || pair::Floor::start(arguments.switch_core, &options);
     match &arguments.what {
         What::Throughput { len, milliseconds, packed, switches } => {
-            let floor = pair::Floor::start(arguments.switch_core, &options)?;
             let form = if *packed { features::RING_PACKED } else { 0 };
-            let options = Options { features: options.features | form, ..options };
-            throughput::measure(switches, &floor, &options, *len, *milliseconds, rounds)
+            let formed = Options { features: options.features | form, ..options };
+            throughput::measure(switches, (&floor()?, &distance), &formed, *len, *milliseconds, rounds)
         }
         What::Latency { frames, switches } => {
-            let floor = pair::Floor::start(arguments.switch_core, &options)?;
-            latency::measure(switches, &floor, &options, *frames, rounds)
+            latency::measure(switches, (&floor()?, &distance), &options, *frames, rounds)
         }
-        What::Sharing { sockets, milliseconds } => sharing::measure(sockets, &options, *milliseconds, rounds),
+        What::Requests { sockets, process, milliseconds } => {
+            sharing::requests_among_streams(sockets, *process, &distance, &options, *milliseconds, rounds)
+        }
+        What::Streams { sockets, milliseconds } => sharing::streams(sockets, &options, *milliseconds, rounds),
     }
 }

@@ -1,4 +1,4 @@
-//! How a switch shares its time: what a request waits for among streams, and how even the streams are.
+//! How a switch shares its time: what a request waits for among streams, and streams for which it says itself what they cost it.
 
 use std::path::PathBuf;
 
@@ -7,10 +7,11 @@ use serde_json::{Value, json};
 use vhost_front::{Options, Port};
 
 use crate::clock::{millisecond, now, percentile};
-use crate::frame;
+use crate::distance::{Distance, Rounds};
+use crate::{frame, process};
 
-/// Streams beside a guest that waits for replies.
-const STREAMS: usize = 6;
+/// Milliseconds at the beginning of a round that are not counted.
+const WARM_UP: u64 = 20;
 const SHORT: usize = 60;
 const LONG: usize = 1500;
 
@@ -52,12 +53,13 @@ impl Stream {
     }
 }
 
+fn connect(sockets: &[PathBuf], options: &Options) -> Result<Vec<Stream>> {
+    ensure!(sockets.len() > 1, "{} sockets: expected two or more", sockets.len());
+    sockets.iter().map(|socket| Ok(Stream::new(Port::connect(socket, options)?))).collect()
+}
+
 /// Lets all send for some time: frames of each.
 fn run(streams: &mut [Stream], milliseconds: u64) -> Vec<u64> {
-    let warm = now() + 20 * millisecond();
-    while now() < warm {
-        streams.iter_mut().for_each(|stream| stream.turn(true));
-    }
     let before: Vec<u64> = streams.iter_mut().map(Stream::look).collect();
     let end = now() + milliseconds * millisecond();
     while now() < end {
@@ -83,10 +85,21 @@ fn fill(streams: &mut [Stream], len: impl Fn(usize) -> usize) {
     }
 }
 
-/// A guest that sends one frame and waits for it to be taken, while the streams go on: how many of their frames were taken
-/// before, for each of its own, and the frames of the streams meanwhile.
-fn requests(streams: &mut [Stream], milliseconds: u64) -> Result<(Vec<f64>, u64)> {
-    let mut ahead = Vec::new();
+/// What requests met.
+#[derive(Default)]
+struct Requests {
+    /// For each, how many frames of the streams were taken between its being offered and its being taken.
+    ahead: Vec<f64>,
+    /// Frames of the streams in all that time.
+    frames: u64,
+    /// How often was looked whether a request had been taken.
+    looks: u64,
+}
+
+/// A guest that sends one frame and waits for it to be taken, while the streams go on. With `looks`, it sends none, and as often
+/// as that is looked for nothing: what the streams do then is what they would do without requests.
+fn requests(streams: &mut [Stream], milliseconds: u64, looks: Option<u64>) -> Result<Requests> {
+    let mut met = Requests::default();
     let end = now() + milliseconds * millisecond();
     let sum = |streams: &mut [Stream]| streams.iter_mut().map(Stream::look).sum::<u64>();
     let (waiting, streams) = streams.split_last_mut().context("no guest that waits")?;
@@ -101,88 +114,68 @@ fn requests(streams: &mut [Stream], milliseconds: u64) -> Result<(Vec<f64>, u64)
             continue;
         }
         let before = sum(streams);
-        waiting.port.tx.offer(1);
-        loop {
+        if looks.is_none() {
+            waiting.port.tx.offer(1);
+        }
+        for n in 1.. {
             let taken = waiting.port.tx.taken();
             // Whatever was taken before the request was.
             let now_taken = sum(streams);
-            if taken == waiting.port.tx.offered() {
-                ahead.push((now_taken - before) as f64);
+            met.looks += 1;
+            if looks.map_or(taken == waiting.port.tx.offered(), |looks| n >= looks) {
+                met.ahead.push((now_taken - before) as f64);
                 break;
             }
             streams.iter_mut().for_each(|stream| stream.turn(true));
-            ensure!(now() < end + 120_000 * millisecond(), "a request is not taken in two minutes");
+            ensure!(now() < end + 10_000 * millisecond(), "a request is not taken in ten seconds");
         }
     }
-    let frames = sum(streams) - begin;
-    Ok((ahead, frames))
+    met.frames = sum(streams) - begin;
+    Ok(met)
 }
 
-/// Jain's index: 1 if all are the same.
-fn jain(shares: &[f64]) -> f64 {
-    let sum: f64 = shares.iter().sum();
-    let squares: f64 = shares.iter().map(|share| share * share).sum();
-    sum * sum / (shares.len() as f64 * squares)
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    percentile(&mut values, 50)
-}
-
-/// Guests that share a switch, which knows their weights.
-pub fn measure(sockets: &[PathBuf], options: &Options, milliseconds: u64, rounds: usize) -> Result<Value> {
-    ensure!(sockets.len() > 1, "{} sockets: expected two or more", sockets.len());
-    let mut streams: Vec<Stream> =
-        sockets.iter().map(|socket| Ok(Stream::new(Port::connect(socket, options)?))).collect::<Result<_>>()?;
-    let (mut ahead, mut lost, mut evenness, mut portions) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..rounds {
-        if sockets.len() > STREAMS {
-            // The streams alone, then with the one that waits: it loses what the requests cost beside their own work.
-            fill(&mut streams, |_| SHORT);
-            let alone: u64 = run(&mut streams[..STREAMS], milliseconds).iter().sum();
-            let (waited, beside) = requests(&mut streams, milliseconds)?;
-            lost.push(1.0 - beside as f64 / alone as f64);
-            ahead.extend(waited);
-            rest(&mut streams)?;
+/// What requests meet among streams. The switch's process is stopped while nothing is measured of it.
+pub fn requests_among_streams(
+    sockets: &[PathBuf],
+    process: i32,
+    distance: &Distance,
+    options: &Options,
+    milliseconds: u64,
+    rounds: usize,
+) -> Result<Value> {
+    let mut streams = connect(sockets, options)?;
+    fill(&mut streams, |_| SHORT);
+    process::stop(process)?;
+    let measured = distance.rounds(rounds, |look| {
+        look();
+        process::go_on(process)?;
+        if let Some((_, streams)) = streams.split_last_mut() {
+            run(streams, WARM_UP);
         }
-
-        // What a frame of each size costs, while the switch has nothing but such to do.
-        let per_frame = |frames: &[u64]| milliseconds as f64 * millisecond() as f64 / frames.iter().sum::<u64>() as f64;
-        fill(&mut streams, |_| SHORT);
-        let short = per_frame(&run(&mut streams, milliseconds));
+        let beside = requests(&mut streams, milliseconds, None)?;
+        let looks = beside.looks / (beside.ahead.len() as u64).max(1);
+        let alone = requests(&mut streams, milliseconds, Some(looks))?;
         rest(&mut streams)?;
-        fill(&mut streams, |_| LONG);
-        let long = per_frame(&run(&mut streams, milliseconds));
-        rest(&mut streams)?;
-        let mixed = |n: usize| if n.is_multiple_of(2) { SHORT } else { LONG };
-        fill(&mut streams, mixed);
-        let frames = run(&mut streams, milliseconds);
-        rest(&mut streams)?;
-        let cycles: Vec<f64> = frames
-            .iter()
-            .enumerate()
-            .map(|(n, &frames)| frames as f64 * if mixed(n) == SHORT { short } else { long })
-            .collect();
-        evenness.push(jain(&cycles));
-        let total: f64 = cycles.iter().sum();
-        portions.push(cycles.iter().map(|c| c / total).collect::<Vec<f64>>());
-    }
-    let portions: Vec<f64> =
-        (0..sockets.len()).map(|n| median(portions.iter().filter_map(|p| p.get(n).copied()).collect())).collect();
+        process::stop(process)?;
+        look();
+        Ok((beside.ahead, 1.0 - beside.frames as f64 / alone.frames as f64))
+    });
+    // Whoever has started it ends it, for which it has to run.
+    process::go_on(process)?;
+    let Rounds { results, distances, left_out } = measured?;
+    let (ahead, mut lost): (Vec<_>, Vec<_>) = results.into_iter().unzip();
+    let mut ahead: Vec<f64> = ahead.into_iter().flatten().collect();
     Ok(json!({
-        "requests": ahead.len(),
-        "ahead_p50": percentile(&mut ahead, 50), "ahead_p99": percentile(&mut ahead, 99),
-        "streams_lose": median(lost), "jain": median(evenness), "portions": portions,
+        "requests": ahead.len(), "ahead_p50": percentile(&mut ahead, 50), "ahead_p99": percentile(&mut ahead, 99),
+        "streams_lose": percentile(&mut lost, 50), "distances": distances, "left_out": left_out,
     }))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::jain;
-
-    #[test]
-    fn the_index_is_one_for_equal_shares_and_less_for_others() {
-        assert!((jain(&[2.0; 7]) - 1.0).abs() < 1e-12);
-        assert!((jain(&[1.0, 0.0]) - 0.5).abs() < 1e-12);
-    }
+/// Greedy streams, every other one of long frames: frames that were taken of each. What they cost the switch, it has to say itself.
+pub fn streams(sockets: &[PathBuf], options: &Options, milliseconds: u64, rounds: usize) -> Result<Value> {
+    let mut streams = connect(sockets, options)?;
+    fill(&mut streams, |n| if n.is_multiple_of(2) { SHORT } else { LONG });
+    let frames = run(&mut streams, milliseconds * rounds as u64);
+    rest(&mut streams)?;
+    Ok(json!({ "frames": frames }))
 }

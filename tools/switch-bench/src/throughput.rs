@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use vhost_front::Options;
 
 use crate::clock::{millisecond, now, percentile};
+use crate::distance::Distance;
 use crate::frame::SERIAL;
 use crate::pair::{Floor, Pair, Switch, all};
 
@@ -52,25 +53,30 @@ fn windows(pair: &mut Pair, len: usize, milliseconds: u64) -> Vec<f64> {
 /// Rounds of all switches and the copy loop, one after the other.
 pub fn measure(
     switches: &[Switch],
-    floor: &Floor,
+    (floor, distance): (&Floor, &Distance),
     options: &Options,
     len: usize,
     milliseconds: u64,
     rounds: usize,
 ) -> Result<Value> {
     let mut pairs = all(switches, floor, options)?;
-    let mut rates: Vec<Vec<Vec<f64>>> = vec![Vec::new(); pairs.len()];
-    for _ in 0..rounds {
-        for (pair, rates) in pairs.iter_mut().zip(&mut rates) {
+    let mut rounds = distance.rounds(rounds, |look| {
+        look();
+        let each = pairs.iter_mut().map(|pair| {
             pair.begin(len)?;
-            rates.push(windows(pair, len, milliseconds));
+            let rates = windows(pair, len, milliseconds);
             pair.end()?;
-        }
-    }
+            look();
+            Ok(rates)
+        });
+        each.collect::<Result<Vec<_>>>()
+    })?;
     let contestants: Vec<Value> = pairs
         .iter()
-        .zip(&mut rates)
-        .map(|(pair, rounds)| {
+        .enumerate()
+        .map(|(n, pair)| {
+            let mut rounds: Vec<Vec<f64>> =
+                rounds.results.iter_mut().map(|round| std::mem::take(&mut round[n])).collect();
             let of_rounds: Vec<f64> = rounds.iter_mut().map(|round| percentile(round, 50)).collect();
             let mut pooled: Vec<f64> = rounds.iter().flatten().copied().collect();
             json!({
@@ -79,5 +85,7 @@ pub fn measure(
             })
         })
         .collect();
-    Ok(json!({ "len": len, "contestants": contestants }))
+    Ok(json!({
+        "len": len, "contestants": contestants, "distances": rounds.distances, "left_out": rounds.left_out,
+    }))
 }

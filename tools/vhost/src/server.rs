@@ -47,9 +47,9 @@ fn new_engine(scheduling: config::Scheduling) -> Box<NetEngine> {
         config::Scheduling::Fine => Chosen::Fine(Fine::new(Limits {
             requests: 256,
             bytes: 256 << 10,
-            quantum: 10 * microsecond,
+            quantum: 4 * microsecond,
             least: 16,
-            stuck: microsecond,
+            stuck: microsecond / 2,
         })),
         config::Scheduling::PerDevice => Chosen::PerDevice(PerDevice::new(64)),
     };

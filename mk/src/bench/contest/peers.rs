@@ -140,15 +140,13 @@ pub fn ours(program: &Path, folder: &Path, core: usize, weights: &[u16], notifie
 }
 
 impl Ours {
-    /// Ends it: its engine's counters.
+    /// Ends it: its counters, `engine` and `ports`.
     pub fn end(mut self) -> Result<Value> {
         let number = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw).context("no such process number")?;
         kill_process(number, Signal::TERM)?;
         let mut text = String::new();
         self.process.child.stdout.take().context("no output")?.read_to_string(&mut text)?;
-        let counters: Value =
-            serde_json::from_str(text.trim()).with_context(|| format!("sidecore-vhost said {text:?}"))?;
-        Ok(counters["engine"].clone())
+        serde_json::from_str(text.trim()).with_context(|| format!("sidecore-vhost said {text:?}"))
     }
 }
 
