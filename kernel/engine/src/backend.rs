@@ -197,6 +197,9 @@ pub trait Backend {
     /// Called once a turn: completes what has become ready since. How many requests it completed.
     fn poll(&mut self, devices: &mut Devices, now: u64) -> u32;
 
+    /// Completes the requests that have become ready since. Asked for while a queue waits for its requests to be back.
+    fn reclaim(&mut self, devices: &mut Devices);
+
     /// Lets go of every token of a port, by completing it where that takes no time and by dropping it otherwise. False:
     /// something (a DMA under way) still needs the guest's buffers; the engine asks again in the next turn.
     fn cancel(&mut self, devices: &mut Devices, port: usize) -> bool;

@@ -63,6 +63,8 @@ bitflags::bitflags! {
         const VERSION_1 = 1 << 32;
         /// Queues are packed rings.
         const RING_PACKED = 1 << 34;
+        /// The driver can reset one queue, and set it up anew, while the others go on.
+        const RING_RESET = 1 << 40;
     }
 }
 

@@ -207,16 +207,60 @@ impl Device {
     /// Begins to attend to its queues in use.
     pub(crate) fn watch(&mut self, attends: impl Fn(u16) -> Attends, now: u64) {
         for queue in 0..MAX_QUEUES as u16 {
-            if !self.has_queue(queue) {
+            if self.has_queue(queue) {
+                self.watch_queue(queue, attends(queue), now);
+            }
+        }
+    }
+
+    /// Begins to attend to a queue in use.
+    fn watch_queue(&mut self, queue: u16, attends: Attends, now: u64) {
+        let bit = 1 << queue;
+        match attends {
+            Attends::Never => return,
+            Attends::AsConfigured => {}
+            Attends::Notified => self.notified |= bit,
+        }
+        let requests = self.requests(queue);
+        if let Some(watch) = self.watches.get_mut(usize::from(queue)) {
+            *watch = Watch::new(requests, now);
+            self.visited |= bit;
+        }
+    }
+
+    /// Lets go of the queues that the driver wants to be reset, each as soon as none of its requests is out. Whether some
+    /// still have one.
+    pub(crate) fn stop_queues(&mut self) -> bool {
+        let mut waits = false;
+        for queue in (0..MAX_QUEUES as u16).filter(|&q| self.shared.stopping() & 1 << q != 0) {
+            let bit = 1 << queue;
+            self.visited &= !bit;
+            self.watches[usize::from(queue)] = Watch::UNUSED;
+            if self.queues[usize::from(queue)].as_ref().is_some_and(|queue| queue.in_flight() != 0) {
+                waits = true;
                 continue;
             }
-            match attends(queue) {
-                Attends::Never => continue,
-                Attends::AsConfigured => {}
-                Attends::Notified => self.notified |= 1 << queue,
+            self.queues[usize::from(queue)] = None;
+            self.notified &= !bit;
+            self.dirty &= !bit;
+            self.shared.counters().queue_resets.add(1);
+            self.shared.queue_stopped(queue);
+        }
+        waits
+    }
+
+    /// Takes the queues into use that the driver has set up since its device runs.
+    pub(crate) fn start_queues(&mut self, attends: impl Fn(u16) -> Attends, now: u64) {
+        let starting = self.shared.take_starting();
+        for queue in (0..MAX_QUEUES as u16).filter(|&q| starting & 1 << q != 0) {
+            let state = QueueState::start(self.shared.queue(queue), self.features);
+            if !self.running || self.has_queue(queue) || !state.config.enabled {
+                continue;
             }
-            self.watches[usize::from(queue)] = Watch::new(self.requests(queue), now);
-            self.visited |= 1 << queue;
+            match self.set_up_queue(queue, &state) {
+                Ok(()) => self.watch_queue(queue, attends(queue), now),
+                Err(fault) => self.fail(fault),
+            }
         }
     }
 
@@ -318,11 +362,11 @@ impl Device {
         self.shared.acknowledge_reset();
     }
 
-    /// The device as plain data; None while a request is out or a change of phase unanswered.
+    /// The device as plain data; None while a request is out, or a change of phase or of a queue unanswered.
     #[must_use]
     pub fn save(&self) -> Option<DeviceState> {
         let phase = self.shared.phase();
-        if matches!(phase, Phase::Activating | Phase::Resetting) {
+        if matches!(phase, Phase::Activating | Phase::Resetting) || self.shared.queues_change() {
             return None;
         }
         let mut queues = [QueueState { config: QueueConfig::RESET, avail: 0, used: 0 }; MAX_QUEUES];
@@ -407,14 +451,19 @@ impl Device {
     }
 
     fn set_up(&mut self, states: &[QueueState; MAX_QUEUES]) -> Result<(), Fault> {
-        let max = self.shared.max_queue_size();
         self.generation = self.generation.wrapping_add(1);
-        for (i, (queue, state)) in self.queues.iter_mut().zip(states).enumerate() {
-            if state.config.enabled {
-                // SAFETY: the memory is the device's own, and is dropped with the queues.
-                let new = unsafe { Queue::new(&self.memory, i as u16, self.generation, self.features, max, state)? };
-                *queue = Some(new);
-            }
+        for (queue, state) in (0..).zip(states).filter(|(_, state)| state.config.enabled) {
+            self.set_up_queue(queue, state)?;
+        }
+        Ok(())
+    }
+
+    fn set_up_queue(&mut self, queue: u16, state: &QueueState) -> Result<(), Fault> {
+        let max = self.shared.max_queue_size();
+        // SAFETY: the memory is the device's own, and is dropped with the queues.
+        let new = unsafe { Queue::new(&self.memory, queue, self.generation, self.features, max, state)? };
+        if let Some(slot) = self.queues.get_mut(usize::from(queue)) {
+            *slot = Some(new);
         }
         Ok(())
     }

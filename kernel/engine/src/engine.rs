@@ -227,11 +227,20 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
             let queues = device.shared().take_rung();
             match device.shared().phase() {
                 Phase::Idle => {}
-                Phase::Running => device.kicked(queues, now),
+                Phase::Running => {
+                    device.kicked(queues, now);
+                    if device.shared().queues_change() {
+                        self.change_queues(port, now);
+                    }
+                }
                 Phase::Activating => {
                     device.activate();
                     self.backend.activated(port, device, false);
                     device.watch(|queue| self.backend.attends(port, queue), now);
+                    // Asked for before it ran: that bell has been taken.
+                    if device.shared().queues_change() {
+                        self.change_queues(port, now);
+                    }
                 }
                 Phase::Resetting => {
                     // The driver gets its reset only when nothing can touch its buffers any more.
@@ -244,6 +253,17 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
                 }
             }
             self.reschedule(port, queues);
+        }
+    }
+
+    /// Takes single queues of a port out of use, and into it, as its driver asks.
+    #[cold]
+    fn change_queues(&mut self, port: usize, now: u64) {
+        self.backend.reclaim(&mut self.devices);
+        let Some(device) = self.devices.get_mut(port) else { return };
+        device.start_queues(|queue| self.backend.attends(port, queue), now);
+        if device.stop_queues() {
+            self.unfinished.insert(port);
         }
     }
 }

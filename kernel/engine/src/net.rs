@@ -294,12 +294,14 @@ impl<N: Nic<Token = Held>> Backend for Net<N> {
         moved
     }
 
-    fn cancel(&mut self, devices: &mut Devices, port: usize) -> bool {
-        let mut free = true;
+    fn reclaim(&mut self, devices: &mut Devices) {
         for uplink in self.uplinks.iter_mut().flatten() {
             uplink.reclaim(devices);
-            free &= !uplink.holds(port);
         }
-        free
+    }
+
+    fn cancel(&mut self, devices: &mut Devices, port: usize) -> bool {
+        self.reclaim(devices);
+        !self.uplinks.iter().flatten().any(|uplink| uplink.holds(port))
     }
 }

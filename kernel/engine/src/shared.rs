@@ -14,6 +14,10 @@
 //!
 //! Queue addresses are read by the engine once, at activation; a queue that is re-addressed while the device runs is
 //! not noticed at all. Vectors are read at each interrupt.
+//!
+//! With RING_RESET a queue may be taken out of use and set up anew while the device runs (2.6.1). Its slot is the transport's
+//! to write while the queue is neither enabled nor being reset; a bit for it goes to the engine in `starting` and in
+//! `stopping`, and the latter stays until the engine has let go of the queue.
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -21,7 +25,7 @@ pub use crate::config::{
     CONFIG_BYTES, DeviceConfig, Features, MAX_QUEUE_PAIRS, MAX_QUEUE_SIZE, MAX_QUEUES, NO_VECTOR, QueueConfig, VECTORS,
 };
 use crate::device::DeviceState;
-use crate::doorbell::{self, Doorbell, Wire};
+use crate::doorbell::{self, Bits as _, Doorbell, Wire};
 use crate::fault::Fault;
 use crate::msix::{Interrupt, MsixTable};
 pub use crate::phase::Phase;
@@ -86,6 +90,9 @@ pub struct Shared {
     wire: Wire,
     negotiated: AtomicU64,
     queues: [QueueSlot; MAX_QUEUES],
+    /// Queues that were set up while the device runs, and such as are to be reset: a bit each.
+    starting: AtomicU64,
+    stopping: AtomicU64,
     config_vector: AtomicU16,
     config: [AtomicU8; CONFIG_BYTES],
     generation: AtomicU8,
@@ -126,6 +133,8 @@ impl Shared {
             wire: Wire::new(),
             negotiated: AtomicU64::new(0),
             queues: [const { QueueSlot::new() }; MAX_QUEUES],
+            starting: AtomicU64::new(0),
+            stopping: AtomicU64::new(0),
             config_vector: AtomicU16::new(NO_VECTOR),
             config,
             generation: AtomicU8::new(0),
@@ -192,16 +201,48 @@ impl Shared {
         self.fixed.queue_size
     }
 
-    /// Sets a queue up. The values are the driver's; the engine checks them when the device is activated. False, and no
-    /// effect, if there is no such queue or the device is not idle.
+    /// Sets a queue up. The values are the driver's; the engine checks them when it takes the queue into use. False, and no
+    /// effect, if there is no such queue; or if the device is not idle, but for a queue that is out of use in a device that
+    /// runs with RING_RESET.
     pub fn configure_queue(&self, index: u16, queue: &QueueConfig) -> bool {
-        match self.slot(index) {
-            Some(slot) if self.phase() == Phase::Idle => {
+        let Some(slot) = self.slot(index) else { return false };
+        match self.phase() {
+            Phase::Idle => slot.store(queue),
+            Phase::Running if self.resets_queues() && queue.enabled && !self.in_use(index) => {
                 slot.store(queue);
-                true
+                self.starting.set(1 << index);
+                self.wire.ring(doorbell::ATTENTION);
             }
-            _ => false,
+            _ => return false,
         }
+        true
+    }
+
+    /// The driver wrote 1 to `queue_reset`: the engine is to let go of the queue, which is as after a reset of the device once
+    /// [`Shared::queue_reset_done`]. False, and no effect, without RING_RESET or if the queue is not in use.
+    pub fn reset_queue(&self, index: u16) -> bool {
+        let resets = self.phase() != Phase::Idle && self.resets_queues() && self.in_use(index);
+        if resets {
+            self.stopping.set(1 << index);
+            self.wire.ring(doorbell::ATTENTION);
+        }
+        resets
+    }
+
+    /// The engine holds nothing of a queue that was to be reset.
+    #[must_use]
+    pub fn queue_reset_done(&self, index: u16) -> bool {
+        index >= self.fixed.queues || self.stopping.load(Ordering::Acquire) >> index & 1 == 0
+    }
+
+    /// Whether the driver has accepted RING_RESET.
+    fn resets_queues(&self) -> bool {
+        self.negotiated() & Features::RING_RESET.bits() != 0
+    }
+
+    /// Whether the driver has enabled a queue, and its reset is not done.
+    fn in_use(&self, index: u16) -> bool {
+        !self.queue_reset_done(index) || self.slot(index).is_some_and(|slot| slot.enabled.load(Ordering::Relaxed))
     }
 
     /// A queue as configured; as after reset if there is no such queue.
@@ -301,6 +342,29 @@ impl Shared {
     /// What the transport has rung for since the last time: a bit for each queue, and [`doorbell::ATTENTION`].
     pub(crate) fn take_rung(&self) -> u64 {
         self.wire.take()
+    }
+
+    /// Queues that the driver has set up since the last time, a bit each.
+    pub(crate) fn take_starting(&self) -> u64 {
+        self.starting.take()
+    }
+
+    /// Queues that the driver wants to be reset, a bit each.
+    pub(crate) fn stopping(&self) -> u64 {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Whether the driver waits for a queue to be taken into use, or out of it.
+    pub(crate) fn queues_change(&self) -> bool {
+        (self.starting.load(Ordering::Relaxed) | self.stopping.load(Ordering::Relaxed)) != 0
+    }
+
+    /// The engine has let go of a queue; the answer to [`Shared::reset_queue`].
+    pub(crate) fn queue_stopped(&self, index: u16) {
+        if let Some(slot) = self.slot(index) {
+            slot.store(&QueueConfig::RESET);
+        }
+        self.stopping.fetch_and(!(1 << index), Ordering::Release);
     }
 
     /// Where the device stands.
@@ -404,6 +468,8 @@ impl Shared {
         for slot in &self.queues {
             slot.store(&QueueConfig::RESET);
         }
+        self.starting.store(0, Ordering::Relaxed);
+        self.stopping.store(0, Ordering::Release);
         self.negotiated.store(0, Ordering::Relaxed);
         self.config_vector.store(NO_VECTOR, Ordering::Relaxed);
         self.isr.store(0, Ordering::Relaxed);

@@ -134,6 +134,8 @@ counters! {
         activations,
         /// Times the device was reset.
         resets,
+        /// Times a single queue was reset while the device ran.
+        queue_resets,
         /// Times the guest broke the ring's rules and lost its device.
         faults,
         /// Completions of a token that a reset had cancelled.

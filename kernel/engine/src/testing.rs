@@ -215,6 +215,25 @@ impl Guest {
         assert!(self.shared.activate(self.features.bits()));
     }
 
+    /// Resets one queue, of which the driver forgets what it had offered, and sets it up anew with so many descriptors; the
+    /// engine does its part in `turn`.
+    pub fn resize(&mut self, transmit: bool, size: u16, mut turn: impl FnMut()) {
+        let index = u16::from(transmit);
+        assert!(self.shared.reset_queue(index), "the queue is in use");
+        while !self.shared.queue_reset_done(index) {
+            turn();
+        }
+        let queue = DriverQueue::new(&self.memory, index, size, self.features);
+        assert!(self.shared.configure_queue(index, &queue.config), "the queue is out of use");
+        if transmit {
+            self.tx = queue;
+        } else {
+            self.rx = queue;
+            self.rx_buffers = vec![Vec::new(); usize::from(size)];
+        }
+        turn();
+    }
+
     /// The vector of an MSI-X entry: 0 configuration, 1 receive, 2 transmit.
     #[must_use]
     pub fn vector(&self, entry: u8) -> u8 {

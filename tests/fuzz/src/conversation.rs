@@ -124,6 +124,18 @@ impl World {
         self.turn();
     }
 
+    /// A queue of `port` is reset, which is always done, and set up.
+    fn resize(&mut self, port: usize, transmit: bool) {
+        let Self { engine, guests, now, .. } = self;
+        let mut turns = 0;
+        guests[port].resize(transmit, MANY, || {
+            turns += 1;
+            assert!(turns < 8, "a reset of a queue is always done");
+            *now += 1;
+            engine.turn(*now);
+        });
+    }
+
     /// Gives an honest guest all the buffers that it can have.
     fn post(&mut self, port: usize) {
         self.guests[port].post(usize::from(MANY), &[BUFFER]);
@@ -284,7 +296,23 @@ impl World {
                 let _ = memory.write_u64(input.within(0, RING_AREA * 2), input.wide());
             }
             11 => shared.msix.write(input.within(0, 40) * 4, 4, input.wide()),
-            12 => shared.kick(u16::from(input.byte())),
+            12 if input.flag() => shared.kick(u16::from(input.byte())),
+            12 => {
+                // One queue is reset; perhaps it is set up again, in whatever way, before that is done or after.
+                let index = u16::from(input.byte() % 4);
+                shared.reset_queue(index);
+                if input.flag() {
+                    self.turn();
+                    assert!(shared.queue_reset_done(index), "no request is out");
+                }
+                let mut queue = self.queue(index % 2 == 1);
+                if input.byte().is_multiple_of(4) {
+                    (queue.size, queue.desc) = (input.wide() as u16, input.wide());
+                }
+                if input.flag() {
+                    shared.configure_queue(index, &queue);
+                }
+            }
             13 => {
                 // Frames of its own making: somebody's source address, any destination, any header.
                 let macs = [self.guests[0].mac, self.guests[1].mac, self.guests[2].mac, BROADCAST];
@@ -358,10 +386,15 @@ impl World {
                 self.receive();
             }
             14 => {
-                // An honest guest's driver is loaded anew; what it had not taken yet is gone.
+                // An honest guest's driver is loaded anew, or sets one ring up anew; what it had not taken yet is gone.
                 let port = 1 + usize::from(input.flag());
                 self.check();
-                self.restart(port);
+                if input.flag() {
+                    self.restart(port);
+                } else {
+                    let transmit = input.flag();
+                    self.resize(port, transmit);
+                }
                 self.expected[port - 1].clear();
             }
             _ => {

@@ -1,4 +1,4 @@
-//! Packed rings, judged by Linux's driver.
+//! Packed rings, and rings that are resized while frames go, judged by Linux's driver.
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -8,6 +8,10 @@ use crate::scenario::{Context, QEMU, Scenario, seconds};
 
 /// VIRTIO_F_RING_PACKED.
 const RING_PACKED: usize = 34;
+/// VIRTIO_F_RING_RESET, without which Linux's driver resizes nothing.
+const RING_RESET: usize = 40;
+/// Changes of the rings' sizes.
+const RESIZES: u64 = 12;
 /// Bytes of the file, in MiB.
 const MIB: u64 = 8;
 
@@ -15,7 +19,7 @@ const MIB: u64 = 8;
 pub fn list() -> Vec<Scenario> {
     vec![Scenario {
         name: "packed-rings",
-        about: "two guests with packed rings, and one with split rings: ping, TCP both ways, a file",
+        about: "two guests with packed rings, and one with split rings: ping, TCP both ways, a file, rings resized under traffic",
         platforms: QEMU,
         slow_on_bochs: false,
         run: packed,
@@ -36,15 +40,21 @@ fn exchange(context: &mut Context<'_>, requests: &str, both: bool) -> Result<()>
     let guest = |number, packed| Guest::new(number).full().requests(requests).net(&format!("packed = {packed}"));
     let a = guest(1, true).peer(2).then("features").then("iperf-server").then(format!("serve:{MIB}")).then("wait");
     let b = guest(2, both).peer(1).then("features").then("ping:200").then("ping:50:10.0.0.1:1400");
-    let b = b.then("iperf:16M").then("iperf:16M:reverse").then("fetch").then("wait");
+    let b = b.then("iperf:16M").then("iperf:16M:reverse").then("fetch").then(format!("resize:{RESIZES}"));
+    let b = b.then("ping:50").then("wait");
     let mut session = context.boot(&server("packed-rings", &[a, b]))?;
     let of = |what: &str| format!("{requests}, {}: {what}", if both { "both" } else { "one" });
     for (name, wanted) in [("a", true), ("b", both)] {
         let features = session.result(name, "features", seconds(240))?;
         let bits = features["bits"].as_str().with_context(|| format!("no bits in {features}"))?;
         ensure!(bits.len() == 64, "the features of {name} are {bits}");
-        let has = bits.as_bytes().get(RING_PACKED) == Some(&b'1');
-        context.figures.exactly(&of(&format!("packed rings of {name}")), usize::from(has), usize::from(wanted))?;
+        let has = |bit: usize| bits.as_bytes().get(bit) == Some(&b'1');
+        context.figures.exactly(
+            &of(&format!("packed rings of {name}")),
+            usize::from(has(RING_PACKED)),
+            usize::from(wanted),
+        )?;
+        context.figures.exactly(&of(&format!("queues of {name} can be reset")), usize::from(has(RING_RESET)), 1)?;
     }
     for count in [200, 50] {
         let ping = session.result("b", "ping", seconds(240))?;
@@ -59,6 +69,11 @@ fn exchange(context: &mut Context<'_>, requests: &str, both: bool) -> Result<()>
     let fetched = session.result("b", "fetch", seconds(240))?;
     let same = served["sha256"] == fetched["sha256"] && served["sha256"].as_str().is_some_and(|sum| sum.len() == 64);
     context.figures.exactly(&of("files with the right checksum"), usize::from(same), 1)?;
+    let resize = session.result("b", "resize", seconds(240))?;
+    context.figures.exactly(&of("rings resized under traffic"), number(&resize, "resized")?, RESIZES)?;
+    context.figures.exactly(&of("frames went on both ways"), number(&resize, "alive")?, RESIZES)?;
+    let ping = session.result("b", "ping", seconds(240))?;
+    context.figures.exactly(&of("pings answered afterwards"), number(&ping, "received")?, 50)?;
     let counters = session.counters()?;
     for name in ["a", "b"] {
         let guest = counters.guest(name).with_context(|| format!("no counters of {name}"))?;

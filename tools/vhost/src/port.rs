@@ -24,7 +24,8 @@ const NOT_OF_THE_DATA_PATH: Features = Features::NET_MAC
     .union(Features::NET_CTRL_VLAN)
     .union(Features::NET_CTRL_RX_EXTRA)
     .union(Features::NET_GUEST_ANNOUNCE)
-    .union(Features::NET_MQ);
+    .union(Features::NET_MQ)
+    .union(Features::RING_RESET);
 
 /// A port.
 pub struct Port {

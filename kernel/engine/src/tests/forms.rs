@@ -10,6 +10,8 @@ mod net;
 mod offload;
 #[path = "policy.rs"]
 mod policy;
+#[path = "queue_reset.rs"]
+mod queue_reset;
 #[path = "requests.rs"]
 pub mod requests;
 #[path = "ring.rs"]

@@ -55,6 +55,10 @@ impl Backend for Late {
         n
     }
 
+    fn reclaim(&mut self, devices: &mut Devices) {
+        self.poll(devices, 0);
+    }
+
     fn cancel(&mut self, _devices: &mut Devices, port: usize) -> bool {
         if !self.dma {
             self.held.retain(|(p, _)| *p != port);
@@ -142,6 +146,26 @@ fn a_reset_waits_for_requests_that_cannot_be_cancelled() {
     assert!(lab.guest.shared.reset_done());
     assert_eq!(lab.guest.tx.used_index(), 0, "nothing is completed after a reset was asked for");
     assert_eq!(lab.guest.shared.counters().stale_tokens.get(), 3);
+}
+
+#[test]
+fn a_queue_is_reset_only_when_its_requests_are_back_and_the_others_go_on() {
+    let mut lab = lab();
+    lab.offer(3);
+    lab.engine.turn(0);
+    lab.offer(1);
+    assert!(lab.guest.shared.reset_queue(1));
+    for _ in 0..5 {
+        assert_eq!(lab.engine.turn(0), 0, "nothing more is taken");
+        assert!(!lab.guest.shared.queue_reset_done(1));
+    }
+    lab.release(2);
+    assert_eq!(lab.guest.tx.used_index(), 2, "the driver may see what is completed meanwhile");
+    assert!(!lab.guest.shared.queue_reset_done(1));
+    lab.release(1);
+    assert!(lab.guest.shared.queue_reset_done(1));
+    assert_eq!(lab.guest.shared.counters().stale_tokens.get(), 0);
+    assert_eq!(lab.guest.shared.phase(), crate::shared::Phase::Running);
 }
 
 #[test]

@@ -68,6 +68,12 @@ enum Step {
     },
     Turn,
     Restart(usize),
+    /// One queue is reset, and set up with a ring of another size.
+    Resize {
+        guest: usize,
+        tx: bool,
+        size: u16,
+    },
 }
 
 fn steps() -> impl Strategy<Value = Step> {
@@ -108,7 +114,9 @@ fn steps() -> impl Strategy<Value = Step> {
         1 => (guest.clone(), any::<bool>(), prop_oneof![8 => 0u16..64, 1 => any::<u16>()])
             .prop_map(|(guest, tx, head)| Step::Offer { guest, tx, head }),
         10 => Just(Step::Turn),
-        1 => guest.prop_map(Step::Restart),
+        1 => guest.clone().prop_map(Step::Restart),
+        1 => (guest, any::<bool>(), prop_oneof![Just(8u16), Just(64), Just(256)])
+            .prop_map(|(guest, tx, size)| Step::Resize { guest, tx, size }),
     ]
 }
 
@@ -185,6 +193,16 @@ impl World {
                 offer_head(&self.guests[guest], tx, head);
             }
             Step::Turn => self.turn(),
+            Step::Resize { guest, tx, size } => {
+                let Self { bench, guests, .. } = self;
+                let guest = &mut guests[guest];
+                // What was written to the ring behind the driver's back is gone with it.
+                if guest.shared.negotiated() & Features::RING_RESET.bits() != 0 {
+                    guest.resize(tx, size, || {
+                        bench.turn();
+                    });
+                }
+            }
             Step::Restart(guest) => {
                 self.guests[guest].shared.request_reset();
                 self.bench.turn();

@@ -1,7 +1,7 @@
 //! The common configuration structure of virtio-pci and the state behind it: what the driver has negotiated and set up
 //! so far. The engine learns of a queue when it is enabled, and of the device at DRIVER_OK.
 //!
-//! Follows virtio 1.3 ch. 2.1 (status), 2.2 (features), 3.1.1 (initialisation), 4.1.4.3 (layout), 4.1.5.
+//! Follows virtio 1.3 ch. 2.1 (status), 2.2 (features), 3.1.1 (initialisation), 4.1.4.3 (layout), 4.1.5; 2.6.1 (reset of a queue).
 
 use bitflags::bitflags;
 use engine::shared::{Features, MAX_QUEUES, NO_VECTOR, QueueConfig, Shared};
@@ -23,6 +23,7 @@ mod field {
     pub const QUEUE_DESC: u64 = 0x20;
     pub const QUEUE_DRIVER: u64 = 0x28;
     pub const QUEUE_DEVICE: u64 = 0x30;
+    pub const QUEUE_RESET: u64 = 0x3a;
 }
 
 bitflags! {
@@ -59,6 +60,8 @@ pub struct Common {
     resetting: bool,
     queue_select: u16,
     queues: [QueueConfig; MAX_QUEUES],
+    /// Queues that the driver has reset and the engine has not let go of yet, a bit each.
+    queues_resetting: u16,
 }
 
 impl Common {
@@ -75,13 +78,20 @@ impl Common {
             resetting: false,
             queue_select: 0,
             queues: [queue; MAX_QUEUES],
+            queues_resetting: 0,
         }
     }
 
-    /// Completes a reset that the engine has acknowledged.
+    /// Completes a reset that the engine has acknowledged, of the device or of single queues.
     fn settle(&mut self, shared: &Shared) {
         if self.resetting && shared.reset_done() {
             *self = Self::new(shared);
+        }
+        for (index, queue) in (0..).zip(&mut self.queues) {
+            if self.queues_resetting >> index & 1 != 0 && shared.queue_reset_done(index) {
+                self.queues_resetting &= !(1 << index);
+                *queue = QueueConfig { size: shared.max_queue_size(), ..QueueConfig::RESET };
+            }
         }
     }
 
@@ -126,7 +136,11 @@ impl Common {
             11 => (queue.avail >> 32) as u32,
             12 => queue.used as u32,
             13 => (queue.used >> 32) as u32,
-            // queue_notif_config_data, queue_reset, admin_queue_index, admin_queue_num: their features are not offered.
+            14 => {
+                let resetting = self.queues_resetting.checked_shr(self.queue_select.into()).unwrap_or(0) & 1;
+                pair(0, resetting)
+            }
+            // queue_notif_config_data, admin_queue_index, admin_queue_num: their features are not offered.
             _ => 0,
         }
     }
@@ -161,6 +175,9 @@ impl Common {
                 }
             }
             (field::QUEUE_ENABLE, 2) if value as u16 == 1 => self.enable_queue(shared),
+            (field::QUEUE_RESET, 2) if value as u16 == 1 && shared.reset_queue(self.queue_select) => {
+                self.queues_resetting |= 1 << self.queue_select;
+            }
             (field::QUEUE_DESC..LAST_ADDRESS_END, 4) if offset.is_multiple_of(4) => {
                 self.set_address(shared, offset, value)
             }
@@ -227,7 +244,7 @@ impl Common {
         if let Some(queue) = self.selected_mut(shared)
             && !queue.enabled
         {
-            // Refused once the device runs; it stays disabled then.
+            // Refused once the device runs, unless it runs with RING_RESET; it stays disabled then.
             queue.enabled = shared.configure_queue(index, &QueueConfig { enabled: true, ..*queue });
         }
     }

@@ -186,6 +186,49 @@ fn a_driver_brings_the_device_up_and_resets_it_with_the_engine_at_work() {
     assert!(delivered.0.borrow().is_empty());
 }
 
+/// As vp_modern_disable_vq_and_reset and vp_modern_enable_vq_after_reset do.
+#[test]
+fn a_queue_is_reset_and_set_up_anew_while_the_device_runs() {
+    let mut f = function();
+    let (mut engine, _) = engine(&f, memory(0, 0x10_0000));
+    assert_ne!(negotiate(&mut f) & 1 << 40, 0);
+    set_up_queue(&mut f, 0, NO_VECTOR, 0x1_0000);
+    set_up_queue(&mut f, 1, 2, 0x2_0000);
+    put(&mut f, 0x3a, 2, 1);
+    assert_eq!(get(&mut f, 0x3a, 2), 0, "a device that does not run has nothing to reset");
+    put(&mut f, 0x14, 1, 15);
+    engine.turn(1);
+    put(&mut f, 0x3a, 2, 0);
+    assert_eq!((get(&mut f, 0x3a, 2), get(&mut f, 0x1c, 2)), (0, 1), "0 asks for nothing");
+    put(&mut f, 0x3a, 2, 1);
+    assert_eq!((get(&mut f, 0x3a, 2), get(&mut f, 0x1c, 2)), (1, 1), "the engine has not let go");
+    put(&mut f, 0x18, 2, 64);
+    put(&mut f, 0x1c, 2, 1);
+    assert_eq!(get(&mut f, 0x18, 2), 256, "and nothing can be written meanwhile");
+    put(&mut f, 0x16, 2, 0);
+    assert_eq!((get(&mut f, 0x3a, 2), get(&mut f, 0x1c, 2)), (0, 1), "the other queue");
+    put(&mut f, 0x16, 2, 1);
+    engine.turn(2);
+    assert_eq!((get(&mut f, 0x3a, 2), get(&mut f, 0x1c, 2)), (0, 0));
+    assert_eq!((get(&mut f, 0x18, 2), get(&mut f, 0x1a, 2), get(&mut f, 0x20, 8)), (256, 0xffff, 0), "as after reset");
+    put(&mut f, 0x18, 2, 64);
+    for (offset, address) in [(0x20, 0x3_0000), (0x28, 0x3_1000), (0x30, 0x3_2000)] {
+        put(&mut f, offset, 8, address);
+    }
+    put(&mut f, 0x1a, 2, 2);
+    put(&mut f, 0x1c, 2, 1);
+    engine.turn(3);
+    assert_eq!((get(&mut f, 0x1c, 2), get(&mut f, 0x3a, 2), get(&mut f, 0x14, 1)), (1, 0, 15));
+    let queue = f.shared().queue(1);
+    assert_eq!((queue.size, queue.desc, queue.vector, queue.enabled), (64, 0x3_0000, 2, true));
+    assert_eq!((f.shared().phase(), f.shared().counters().queue_resets.get()), (Phase::Running, 1));
+    // A reset of the device ends that of a queue too.
+    put(&mut f, 0x3a, 2, 1);
+    put(&mut f, 0x14, 1, 0);
+    engine.turn(4);
+    assert_eq!((get(&mut f, 0x14, 1), get(&mut f, 0x3a, 2)), (0, 0));
+}
+
 #[test]
 fn a_queue_outside_guest_memory_ends_in_needs_reset_and_a_configuration_interrupt() {
     let mut f = function();
