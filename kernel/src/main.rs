@@ -19,6 +19,8 @@ extern crate alloc;
 mod arch;
 mod console;
 mod cores;
+#[cfg(feature = "count")]
+mod count;
 mod engines;
 mod firmware;
 mod guests;

@@ -3,6 +3,7 @@
 //! - `emulator`: we run in QEMU with `isa-debug-exit` at 0xF4 or in Bochs, and leave it at the end.
 //! - `selftest=panic|stack-overflow|null`: break on purpose after the report, to see that the message arrives.
 //! - `selftest=panic-at-shutdown`: do that when `shutdown` is asked for, with everything running.
+//! - `count`: in an image that was built to count, see `count.rs`.
 
 use crate::{firmware, report};
 use alloc::format;
@@ -16,6 +17,10 @@ const AT_SHUTDOWN: u8 = 4;
 
 static SELF_TEST: AtomicU8 = AtomicU8::new(NONE);
 
+/// Whether the load is to be counted.
+#[cfg(feature = "count")]
+pub static COUNT: core::sync::atomic::AtomicBool = core::sync::atomic::AtomicBool::new(false);
+
 /// Takes the command line in. Unknown words are reported and have no effect.
 pub fn read(command_line: &str) {
     for word in command_line.split_whitespace() {
@@ -25,6 +30,8 @@ pub fn read(command_line: &str) {
             "selftest=stack-overflow" => SELF_TEST.store(STACK_OVERFLOW, Ordering::Relaxed),
             "selftest=null" => SELF_TEST.store(NULL, Ordering::Relaxed),
             "selftest=panic-at-shutdown" => SELF_TEST.store(AT_SHUTDOWN, Ordering::Relaxed),
+            #[cfg(feature = "count")]
+            "count" => COUNT.store(true, Ordering::Relaxed),
             other => report::warning(format!(
                 "`{other}` on the kernel's command line means nothing; there are: emulator, selftest=panic, \
                  selftest=stack-overflow, selftest=null, selftest=panic-at-shutdown"

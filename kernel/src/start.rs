@@ -150,6 +150,11 @@ extern "C" fn on_own_stack() -> ! {
     if report::is_fatal() {
         end(format_args!("something required is missing; see the report above"));
     }
+    #[cfg(feature = "count")]
+    if options::COUNT.load(core::sync::atomic::Ordering::Relaxed) {
+        crate::count::run_all();
+        end(format_args!("everything is counted"));
+    }
     console::print(format_args!("\nwhat it is used for:\n"));
     let (config, plan) = settings::load();
     let mtu = config.guests.iter().flat_map(|guest| &guest.nets).map(|net| net.mtu).max();

@@ -37,7 +37,8 @@ pub enum What {
     },
     /// The engine as a process against DPDK's testpmd and Open vSwitch, each figure next to its aim. On a quiet machine.
     Switch {
-        /// Only counts instructions of the engine for a frame from guest to guest, without the copying, by callgrind.
+        /// Only counts instructions of the engine for a frame from guest to guest, without the copying: by callgrind,
+        /// and inside the kernel's image by Bochs.
         #[arg(long)]
         instructions: bool,
         /// Takes the time for many more and longer rounds.

@@ -23,9 +23,24 @@ pub fn program(package: &str, bench: &str, feature: Option<&str>) -> Result<Path
     said.lines().filter_map(executable).next_back().with_context(|| format!("{package} has no benchmark {bench}"))
 }
 
-/// Instructions that a program executes in functions whose name matches `function`, and in what they call, but for those
-/// in functions whose name begins with `without`.
-pub fn instructions(program: &Path, arguments: &[&str], function: &str, without: Option<&str>) -> Result<u64> {
+/// Instructions that a program executes in functions whose name matches `function`, and in what they call.
+pub fn instructions(program: &Path, arguments: &[&str], function: &str) -> Result<u64> {
+    Ok(profile(program, arguments, function)?.0)
+}
+
+/// The same in two parts: outside the functions whose name begins with `apart`, and in them.
+pub fn instructions_apart(program: &Path, arguments: &[&str], function: &str, apart: &str) -> Result<(u64, u64)> {
+    let (count, out) = profile(program, arguments, function)?;
+    let profile = fs::read_to_string(&out).with_context(|| format!("callgrind has left no {}", out.display()))?;
+    let inside = within(&profile, apart);
+    if inside == 0 || inside >= count {
+        bail!("callgrind has counted {count}, and {inside} of them in {apart}*");
+    }
+    Ok((count - inside, inside))
+}
+
+/// Runs it; what was counted, and the file with the profile.
+fn profile(program: &Path, arguments: &[&str], function: &str) -> Result<(u64, PathBuf)> {
     fs::create_dir_all(paths::runs()).with_context(|| format!("cannot create {}", paths::runs().display()))?;
     let out = paths::runs().join("callgrind.out");
     let mut command = tools::program("usr/bin/valgrind.bin");
@@ -41,13 +56,7 @@ pub fn instructions(program: &Path, arguments: &[&str], function: &str, without:
     }
     let count = collected(&said).filter(|count| *count > 0);
     let count = count.with_context(|| format!("{what} has counted nothing:\n{said}"))?;
-    let Some(without) = without else { return Ok(count) };
-    let profile = fs::read_to_string(&out).with_context(|| format!("{what} has left no {}", out.display()))?;
-    let left_out = within(&profile, without);
-    if left_out == 0 || left_out >= count {
-        bail!("{what} has counted {count}, and {left_out} of them in {without}*");
-    }
-    Ok(count - left_out)
+    Ok((count, out))
 }
 
 /// The number in `==123== Collected : 4567`.

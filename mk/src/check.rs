@@ -7,8 +7,9 @@ use anyhow::{Context as _, Result};
 use crate::{Outcome, bench, copy_routine, e2e, fetch, paths, tools, ui};
 
 const BARE: &str = "x86_64-unknown-none";
-/// What builds only for the bare machine.
-const BARE_PACKAGES: [&str; 4] = ["sidecore", "bare", "isolation", "probe"];
+/// What builds only for the bare machine, also with the feature that there is.
+const BARE_PACKAGES: [&[&str]; 5] =
+    [&["sidecore"], &["sidecore", "--features", "count"], &["bare"], &["isolation"], &["probe"]];
 
 /// What is built only on request, and has to be right too: the server of the device model.
 const SERVER: &str = "x520-model/server";
@@ -19,10 +20,8 @@ pub fn check() -> Result<Outcome> {
     let mut good = tools::cargo(&["fmt", "--all", "--check"], &[])?;
     good &= tools::cargo(&["clippy", "--quiet", "--all-targets", "--features", SERVER, "--", "-D", "warnings"], &[])?;
     for package in BARE_PACKAGES {
-        good &= tools::cargo(
-            &["clippy", "--quiet", "--release", "--package", package, "--target", BARE, "--", "-D", "warnings"],
-            &[],
-        )?;
+        let what = [&["clippy", "--quiet", "--release", "--target", BARE, "--package"], package];
+        good &= tools::cargo(&[&what.concat()[..], &["--", "-D", "warnings"]].concat(), &[])?;
     }
     good &= tools::cargo(&["doc", "--quiet", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])?;
     ui::step("check", if good { "all is well" } else { "something above is not as it should be" });

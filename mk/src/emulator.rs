@@ -127,7 +127,18 @@ impl Emulator {
     /// these wires.
     fn launch_in(&self, folder: &Path, setup: &Setup, nics: &[&Path], wires: Vec<Wire>) -> Result<Session> {
         let disc = image::disc(setup, folder)?;
-        let run = Run { setup, folder, disc: &disc, nics, wires: &wires };
+        self.boot(folder, setup, &disc, nics, wires)
+    }
+
+    /// Starts the server that `launch` would, from another disc.
+    pub fn launch_from(&self, setup: &Setup, disc: impl FnOnce(&Path) -> Result<PathBuf>) -> Result<Session> {
+        let folder = self.folder(setup)?;
+        let disc = disc(&folder)?;
+        self.boot(&folder, setup, &disc, &[], Vec::new())
+    }
+
+    fn boot(&self, folder: &Path, setup: &Setup, disc: &Path, nics: &[&Path], wires: Vec<Wire>) -> Result<Session> {
+        let run = Run { setup, folder, disc, nics, wires: &wires };
         let (mut machine, input, output): (Process, Box<dyn std::io::Read + Send>, Box<dyn std::io::Write + Send>) =
             match self.platform {
                 Platform::Bochs => bochs::start(&run)?,

@@ -49,9 +49,8 @@ pub fn parts() -> Result<&'static Parts> {
         return Ok(parts);
     }
     fetch::ensure(false)?;
-    let kernel = build("sidecore")?;
+    let kernel = kernel("sidecore", &[])?;
     let folder = paths::runs().join("parts");
-    fs::create_dir_all(&folder)?;
     let (tree, guest) = (paths::tree(), paths::guest_kernel());
     let udp_rr = build_udp_rr()?;
     let image = |name: &str, content| -> Result<PathBuf> {
@@ -62,22 +61,39 @@ pub fn parts() -> Result<&'static Parts> {
     let parts = Parts {
         kernel,
         guest_kernel: kernel_of(&paths::guest_kernel())?,
-        isolation: build("isolation")?,
-        probe: build("probe")?,
+        isolation: build("isolation", &[])?,
+        probe: build("probe", &[])?,
         initrd: image("initrd", initramfs::Content::Full)?,
         small_initrd: image("initrd-small", initramfs::Content::Small)?,
     };
     Ok(PARTS.get_or_init(|| parts))
 }
 
+/// Builds the hypervisor and keeps the ELF file by that name: cargo has one place for it, whatever the features.
+fn kernel(name: &str, features: &[&str]) -> Result<PathBuf> {
+    let built = build("sidecore", features)?;
+    let folder = paths::runs().join("parts");
+    fs::create_dir_all(&folder)?;
+    let place = folder.join(name);
+    fs::copy(&built, &place).with_context(|| format!("cannot copy {}", built.display()))?;
+    Ok(place)
+}
+
+/// Makes the disc of a hypervisor that was built to count, in `folder`, and returns its path.
+pub fn counting_disc(folder: &Path) -> Result<PathBuf> {
+    fs::create_dir_all(folder)?;
+    let files = [("sidecore".to_owned(), kernel("sidecore-count", &["--features", "count"])?)];
+    make(folder, &files, &menu("emulator count", "")?)
+}
+
 /// Builds a package for the bare machine and returns its ELF file.
-pub fn build(package: &str) -> Result<PathBuf> {
+fn build(package: &str, features: &[&str]) -> Result<PathBuf> {
     fetch::ensure_rust_target()?;
     let target = paths::target();
     let folder = target.display().to_string();
     let arguments =
         ["build", "--quiet", "--release", "--package", package, "--target", TARGET, "--target-dir", &folder];
-    if !tools::cargo(&arguments, &[])? {
+    if !tools::cargo(&[&arguments, features].concat(), &[])? {
         bail!("{package} does not build; the compiler's words are above");
     }
     Ok(target.join(TARGET).join("release").join(package))
@@ -133,9 +149,14 @@ fn disc_with(setup: &Setup, folder: &Path, options: &str) -> Result<PathBuf> {
         files.push((format!("module-{index}"), source));
         lines.push_str(&format!("module2 /module-{index} {}\n    ", module.name));
     }
+    make(folder, &files, &menu(options, &lines)?)
+}
+
+/// GRUB's menu with these words on the kernel's command line, and these lines for its modules.
+fn menu(options: &str, lines: &str) -> Result<String> {
     let menu = fs::read_to_string(paths::root().join("boot/grub.cfg")).context("cannot read boot/grub.cfg")?;
     let menu = menu.replace(" OPTIONS\n", &format!("{}\n", format!(" {options}").trim_end()));
-    make(folder, &files, &menu.replace("    MODULES\n", &format!("    {}\n", lines.trim_end())))
+    Ok(menu.replace("    MODULES\n", &format!("    {}\n", lines.trim_end())))
 }
 
 /// Makes a disc of these files (name on the disc, source) and this menu.

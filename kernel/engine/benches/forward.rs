@@ -1,120 +1,13 @@
-//! What `cargo mk bench switch` counts: frames from one guest to another, all in one function that the counter can be
-//! told to count in. Usage: `forward BYTES [rules] [packed] [idle]`. With `rules` both ports have a VLAN and may send from their own addresses
-//! only, MAC and IP, and a stage lets the sender's frames through that go to some UDP ports, and counts them. With `packed` all
-//! rings are packed. With `idle` the engine has 1,000 queues more, all in use and armed, on which nothing is sent.
+//! What `cargo mk bench switch` counts as a process: see `testing/forward.rs`. Usage: `forward BYTES [rules] [packed] [idle]`.
 
-use engine::backend::MAX_PORTS;
-use engine::control::{Attachment, Command, Control, Reply};
-use engine::engine::Engine;
-use engine::net::Net;
-use engine::policy::Policy;
-use engine::policy::guard::Guard;
-use engine::policy::headers::UDP;
-use engine::policy::stage::{Action, Rule, Stage};
-use engine::policy::vlan::Membership;
-use engine::requests::Requests;
-use engine::schedule::{Chosen, Fine, Limits, Share};
-use engine::shared::{Features, MAX_QUEUES, Shared};
-use engine::switch::Mac;
-use engine::testing::{Guest, Idle, Recorder, SPLIT};
-use memory::GuestMemory;
-
-type Switch = Engine<Net, Chosen, &'static Recorder>;
-
-/// Frames in a batch: what a busy queue holds when its visit comes.
-const BATCH: usize = 64;
-/// Batches; what counts them divides by this number too.
-const BATCHES: usize = 64;
-
-/// The engine's work for one batch.
-#[inline(never)]
-fn measured(engine: &mut Switch, frames: u32) {
-    let mut moved = 0;
-    while moved < frames {
-        moved += engine.turn(1);
-    }
-}
-
-fn attach(engine: &mut Switch, port: usize, shared: &'static Shared, memory: &GuestMemory, requests: Requests) {
-    let (memory, share) = (memory.clone(), Share::of_guest(port));
-    let attachment = Attachment { port, number: port, shared, memory, requests, share, state: None };
-    engine.control().submit(Command::Attach(attachment)).expect("the slot is free");
-    engine.turn(0);
-    assert_eq!(engine.control().reply(), Some(Reply::Attached));
-}
-
-/// The rules of guest `number`.
-fn rules(number: u8) -> &'static Policy {
-    let mac = Mac::new([2, 0, 0, 0, 0, number]);
-    let guard = Guard::new(&[mac], &[[10, 0, 0, number].into()]).expect("there is room");
-    let mut policy = Policy { guard, vlan: Membership::Access(7), ..Policy::default() };
-    let rule = Rule { protocol: Some(UDP), destination_port: Some(9..=99), ..Rule::default() };
-    policy.enter.push(Stage::new(rule, Action::Allow)).expect("there is room");
-    Box::leak(Box::new(policy))
-}
-
-/// Makes frame `n` from guest 1 to guest 2 a UDP packet.
-fn make_udp(frame: &mut [u8], n: u16) {
-    let total = frame.len() as u16 - 14;
-    frame[12..38].copy_from_slice(
-        &[
-            &[8, 0, 0x45, 0][..],
-            &total.to_be_bytes(),
-            &n.to_be_bytes(),
-            &[0x40, 0, 64, UDP, n as u8, 1, 10, 0, 0, 1, 10, 0, 0, 2, 3, 0, 0, 9],
-        ]
-        .concat(),
-    );
-}
+use engine::testing::forward::{FRAMES, Load, run};
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let bytes: usize =
         arguments.next().and_then(|b| b.parse().ok()).expect("usage: forward BYTES [rules] [packed] [idle]");
     let words: Vec<_> = arguments.collect();
-    let has_rules = words.iter().any(|word| word == "rules");
-    let idle: Vec<_> = match words.iter().any(|word| word == "idle") {
-        true => (0..1000_usize.div_ceil(MAX_QUEUES) as u8).map(Idle::new).collect(),
-        false => Vec::new(),
-    };
-    let features = if words.iter().any(|word| word == "packed") { Features::all() } else { SPLIT };
-    let policy = |number| has_rules.then(|| rules(number));
-    let control: &Control = Box::leak(Box::default());
-    let interrupts: &Recorder = Box::leak(Box::default());
-    let limits = Limits { requests: 256, bytes: 256 << 10, quantum: 1 << 40, least: 16, stuck: 1 << 40 };
-    let net = Net::new(1, 1 << 40);
-    let mut engine = Box::new(Engine::new(control, net, Chosen::Fine(Fine::new(limits)), interrupts));
-    let guest = |number| Guest::with_rules(number, features, 256, 1500, policy(number));
-    let (mut a, mut b) = (guest(1), guest(2));
-    attach(&mut engine, 0, a.shared, &a.memory, Requests::Poll);
-    attach(&mut engine, MAX_PORTS - 1, b.shared, &b.memory, Requests::Poll);
-    for (port, guest) in (1..).zip(&idle) {
-        attach(&mut engine, port, guest.shared, &guest.memory, Requests::Notify);
-    }
-    // Until every queue that is to wait for its driver does.
-    while engine.visited_queues() != 2 {
-        engine.turn(1);
-    }
-    b.post(2 * BATCH, &[2048]);
-    let frames: Vec<_> = (0..BATCH as u16)
-        .map(|n| {
-            let mut frame = a.frame(b.mac, bytes, 7);
-            make_udp(&mut frame, n);
-            frame
-        })
-        .collect();
-    for _ in 0..BATCHES {
-        for frame in &frames {
-            assert!(a.send(frame, &[]), "the queue has room");
-        }
-        measured(&mut engine, BATCH as u32);
-        for frame in &frames {
-            assert_eq!(b.receive().as_ref(), Some(frame));
-            b.post(1, &[2048]);
-        }
-    }
-    let policy = a.shared.device().policy;
-    let counted = policy.map_or(0, |policy| policy.enter.stages().iter().map(|stage| stage.frames.get()).sum());
-    assert_eq!(counted, if has_rules { (BATCH * BATCHES) as u64 } else { 0 }, "the stage has seen every frame");
-    println!("{} frames", BATCH * BATCHES);
+    let said = |word| words.iter().any(|said| said == word);
+    run(Load { bytes, rules: said("rules"), packed: said("packed"), idle: said("idle") }, || 0);
+    println!("{FRAMES} frames");
 }

@@ -16,6 +16,7 @@ use crate::shared::{Deliver, DeviceConfig, Features, QueueConfig, Shared};
 use packed::Packed;
 use split::Split;
 
+pub mod forward;
 mod idle;
 mod packed;
 mod split;
