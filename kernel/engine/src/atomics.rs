@@ -1,4 +1,4 @@
-//! What `phase.rs` and `slot.rs` are made of; `model.rs` gives them loom's instead.
+//! What `phase.rs`, `slot.rs` and `msix/pending.rs` are made of; their models give them loom's instead.
 
 pub use core::cell::UnsafeCell;
-pub use core::sync::atomic::{AtomicU32, Ordering};
+pub use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};

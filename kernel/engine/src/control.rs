@@ -4,11 +4,9 @@
 //! The control core never touches the engine's own data. It leaves a command here and reads the reply turns later; the
 //! engine looks at one word a turn and waits for nobody.
 
-use core::sync::atomic::AtomicBool;
-
 use memory::GuestMemory;
 
-use crate::atomics::{AtomicU32, Ordering, UnsafeCell};
+use crate::atomics::{AtomicBool, AtomicU32, Ordering, UnsafeCell};
 use crate::device::{BadState, DeviceState};
 use crate::doorbell::Doorbell;
 use crate::requests::Requests;

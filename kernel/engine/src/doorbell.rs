@@ -106,5 +106,5 @@ impl Wire {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod model;

@@ -33,7 +33,7 @@ pub mod device;
 pub mod doorbell;
 pub mod engine;
 pub mod fault;
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod model;
 pub mod msix;
 pub mod net;

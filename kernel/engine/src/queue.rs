@@ -7,6 +7,8 @@
 
 use memory::GuestMemory;
 
+#[cfg(all(test, not(miri)))]
+mod model;
 mod packed;
 mod run;
 mod split;

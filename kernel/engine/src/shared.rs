@@ -448,12 +448,12 @@ impl Shared {
         self.slot(index).map_or(NO_VECTOR, |slot| slot.vector.load(Ordering::Relaxed))
     }
 
-    /// Changes device-specific configuration. The generation differs before, while and after; the caller sends the
-    /// configuration-change interrupt.
-    pub fn change_config(&self, offset: usize, bytes: &[u8]) {
+    /// Changes a byte of device-specific configuration: one, because a driver that reads the generation in the middle of a
+    /// change of several would take what it finds for whole. The caller sends the configuration-change interrupt.
+    pub fn change_config(&self, offset: usize, value: u8) {
         self.generation.fetch_add(1, Ordering::AcqRel);
-        for (to, from) in self.config.iter().skip(offset).zip(bytes) {
-            to.store(*from, Ordering::Release);
+        if let Some(byte) = self.config.get(offset) {
+            byte.store(value, Ordering::Release);
         }
         self.generation.fetch_add(1, Ordering::AcqRel);
         self.isr.fetch_or(ISR_CONFIG, Ordering::AcqRel);
@@ -542,7 +542,7 @@ mod tests {
         assert_eq!(s.read_config(12, 8), 0);
         assert_eq!(s.read_config(u64::MAX, 8) & 0xff, 0);
         let before = s.config_generation();
-        s.change_config(6, &[0, 0]);
+        s.change_config(6, 0);
         assert_ne!(s.config_generation(), before);
         assert_eq!(s.read_config(6, 2), 0);
         assert_eq!((s.take_isr(), s.take_isr()), (2, 0));

@@ -29,10 +29,7 @@
 extern crate alloc;
 
 use alloc::{boxed::Box, vec::Vec};
-use core::sync::atomic::{
-    AtomicU32, AtomicU64,
-    Ordering::{Relaxed, SeqCst},
-};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use memory::swap::Shadow;
 use spin::{Mutex, MutexGuard};
@@ -43,7 +40,7 @@ mod patience;
 mod quiesce;
 mod vectors;
 
-/// What [`quiesce`] is made of; its model test has loom's instead.
+/// What `quiesce.rs` and `vectors.rs` are made of; their model test has loom's instead.
 mod sync {
     pub use core::hint::spin_loop as pause;
     pub use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -53,6 +50,7 @@ pub use fault::{Interrupted, Verdict, judge};
 pub use idt::Unfit;
 pub use patience::Patience;
 pub use quiesce::Quiesce;
+use vectors::Vectors;
 pub use vectors::{HostVectors, Used};
 
 /// How a vCPU's interrupts reach it. See the module's text.
@@ -103,9 +101,7 @@ pub struct Eli {
     state: Mutex<State>,
     /// Guards the nested tables.
     pub quiesce: Quiesce,
-    /// The host's vectors, [`HostVectors::to_bits`].
-    vectors: AtomicU64,
-    used: Used,
+    vectors: Vectors,
     /// When each vCPU wants to look at its IDT again, on the TSC; `u64::MAX`: not by itself.
     looks: Box<[AtomicU64]>,
     counts: [AtomicU64; NAMES.len()],
@@ -138,13 +134,12 @@ impl Eli {
                 patience: Patience::new(tsc_khz),
             }),
             quiesce: Quiesce::new(vcpus),
-            vectors: AtomicU64::new(0),
-            used: Used::default(),
+            vectors: Vectors::default(),
             looks: (0..vcpus).map(|_| AtomicU64::new(u64::MAX)).collect(),
             counts: [const { AtomicU64::new(0) }; NAMES.len()],
             told: AtomicU32::new(0),
         };
-        this.choose(None);
+        this.vectors.choose(None);
         this
     }
 
@@ -156,26 +151,13 @@ impl Eli {
     /// The host's vectors. None: the guest uses all there are, and the host reaches its cores by NMI.
     #[must_use]
     pub fn vectors(&self) -> Option<HostVectors> {
-        HostVectors::from_bits(self.vectors.load(SeqCst))
+        self.vectors.host()
     }
 
     /// The guest uses a vector. True: it is one of the host's, which has to move ([`Eli::move_vectors`]) before the guest
     /// gets an interrupt with it. From any core.
     pub fn uses(&self, vector: u8) -> bool {
-        // Add, then look: `choose` stores, then looks at what was added. One of the two sees the other.
-        self.used.add(vector);
-        self.vectors().is_some_and(|v| v.contains(vector))
-    }
-
-    /// Chooses the host's vectors; with gates for a shadow if `idt` is given. Under the lock.
-    fn choose(&self, idt: Option<&idt::Image>) -> Option<HostVectors> {
-        loop {
-            let chosen = HostVectors::choose(&self.used, idt);
-            self.vectors.store(HostVectors::to_bits(chosen), SeqCst);
-            if !chosen.is_some_and(|v| self.used.contains(v.kick) || self.used.contains(v.probe)) {
-                return chosen;
-            }
-        }
+        self.vectors.uses(vector)
     }
 
     /// The host leaves a vector to the guest. Whoever relied on a shadow has to look again.
@@ -183,7 +165,7 @@ impl Eli {
         self.count(Count::Vectors);
         self.quiesce.change(me, kick, || {
             self.shadow.lock().remove();
-            self.choose(None);
+            self.vectors.choose(None);
         });
         state.forget();
     }
@@ -215,15 +197,15 @@ impl Eli {
     ) -> Result<(), Unfit> {
         let read = || idt::Image::read(memory, gpa).ok_or(Unfit::NotMemory(gpa));
         // Not worth stopping anybody for, if it cannot be.
-        HostVectors::choose(&self.used, Some(&read()?)).ok_or(Unfit::NoVectors)?;
+        HostVectors::choose(self.vectors.used(), Some(&read()?)).ok_or(Unfit::NoVectors)?;
         state.forget();
         self.quiesce.change(me, kick, || {
             // Once more, now that nobody can write to it.
             let mut image = read()?;
             let mut shadow = self.shadow.lock();
             shadow.remove();
-            let Some(host) = self.choose(Some(&image)) else {
-                self.choose(None);
+            let Some(host) = self.vectors.choose(Some(&image)) else {
+                self.vectors.choose(None);
                 return Err(Unfit::NoVectors);
             };
             image.shadow(host);
@@ -306,3 +288,7 @@ impl State {
 
 #[cfg(test)]
 mod model;
+// Not within vectors.rs, because model.rs compiles that file a second time.
+#[cfg(test)]
+#[path = "eli/vectors/tests.rs"]
+mod vectors_tests;

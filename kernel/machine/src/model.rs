@@ -75,13 +75,13 @@ use loom::{
     },
     thread,
 };
-use mailbox::Mailbox;
+use mailbox::{Mailbox, Requests, StopReason};
 
 use crate::{lapic::Accepts, posted::Wake};
 
-/// Vectors that reached the guest.
+/// Vectors that reached the guest, and whatever else was found at each drain.
 #[derive(Default)]
-struct Guest(Vec<u8>);
+struct Guest(Vec<u8>, Vec<Requests>);
 
 impl Accepts for Guest {
     fn accept(&mut self, vector: u8, _: bool) -> bool {
@@ -135,16 +135,21 @@ impl Core {
         }
     }
 
+    fn drain(&self, guest: &mut Guest) {
+        let requests = self.mailbox.drain(guest);
+        guest.1.push(requests);
+    }
+
     /// What the core does before each entry or wait. False: something had been posted meanwhile.
     fn leave_host(&self, halts: bool, guest: &mut Guest) -> bool {
         self.kick.store(false, SeqCst);
-        let _ = self.mailbox.drain(guest);
+        self.drain(guest);
         if halts { self.mailbox.halting() } else { self.mailbox.entering_guest() }
     }
 
     /// `turns` entries and exits (or waits and wakes) while the senders are at work, then one for good. Gives what the
     /// guest got.
-    fn own(&self, turns: usize, halts: bool, senders: Vec<thread::JoinHandle<()>>) -> Vec<u8> {
+    fn own(&self, turns: usize, halts: bool, senders: Vec<thread::JoinHandle<()>>) -> Guest {
         let mut guest = Guest::default();
         for _ in 0..turns {
             if self.leave_host(halts, &mut guest) {
@@ -165,10 +170,10 @@ impl Core {
         }
         if self.kick.load(SeqCst) {
             self.mailbox.left_guest();
-            let _ = self.mailbox.drain(&mut guest);
+            self.drain(&mut guest);
         }
         guest.0.sort_unstable();
-        guest.0
+        guest
     }
 }
 
@@ -182,7 +187,7 @@ fn check(way: Way, halts: bool, vectors: &'static [u8]) {
             thread::spawn(move || core.post(way, vector))
         });
         let senders = senders.collect();
-        assert_eq!(core.own(1, halts, senders), vectors, "a post was lost, or came twice");
+        assert_eq!(core.own(1, halts, senders).0, vectors, "a post was lost, or came twice");
     });
 }
 
@@ -214,6 +219,46 @@ fn a_kick_against_vm_entry_is_never_lost() {
 #[test]
 fn a_kick_against_halt_is_never_lost() {
     check(Way::Mailbox, true, &[0x31, 0x32]);
+}
+
+/// What the owner of a mailbox finds in it, drain by drain, while two others ask for something each.
+fn requests(ask: [fn(&Mailbox) -> bool; 2], check: fn(&[Requests])) {
+    for halts in [false, true] {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(2);
+        model.check(move || {
+            let core = Core::new();
+            let senders = ask.map(|ask| {
+                let core = core.clone();
+                thread::spawn(move || {
+                    if ask(&core.mailbox) {
+                        core.kick.store(true, SeqCst);
+                    }
+                })
+            });
+            check(&core.own(1, halts, senders.into()).1);
+        });
+    }
+}
+
+#[test]
+fn of_two_that_ask_a_vcpu_to_stop_one_is_heard_and_their_reasons_do_not_mix() {
+    let ask: [fn(&Mailbox) -> bool; 2] =
+        [|mailbox| mailbox.request_stop(StopReason::Reset), |mailbox| mailbox.request_stop(StopReason::PowerOff)];
+    requests(ask, |found| {
+        let reasons: Vec<_> = found.iter().filter_map(|requests| requests.stop).collect();
+        assert!(!reasons.is_empty(), "a stop was lost");
+        assert!(reasons.iter().all(|reason| matches!(reason, StopReason::Reset | StopReason::PowerOff)), "{reasons:?}");
+    });
+}
+
+#[test]
+fn an_nmi_and_a_start_up_that_come_at_once_are_both_found() {
+    let ask: [fn(&Mailbox) -> bool; 2] = [Mailbox::request_nmi, |mailbox| mailbox.request_startup(0x9a)];
+    requests(ask, |found| {
+        assert_eq!(found.iter().filter(|requests| requests.nmi).count(), 1);
+        assert_eq!(found.iter().filter_map(|requests| requests.startup).collect::<Vec<_>>(), [0x9a]);
+    });
 }
 
 /// What becomes of an NMI that arrives in the host, after the mailbox has let the vCPU go and before the guest runs.

@@ -1,5 +1,5 @@
-//! Every interleaving of a change of the shadow with entries, exits and an interrupt that is on its way: the code of
-//! [`super::quiesce`] itself, under loom's model checker.
+//! Every interleaving of a change of the shadow with entries, exits and an interrupt that is on its way, and of a choice of
+//! vectors with a guest that begins to use them: the code of `quiesce.rs` and `vectors.rs` itself, under loom's model checker.
 
 use loom::{
     sync::{
@@ -9,17 +9,54 @@ use loom::{
     thread,
 };
 
-/// What quiesce.rs is made of here.
+/// What they are made of here.
 mod sync {
-    pub use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+    pub use loom::sync::atomic::{AtomicBool, Ordering, fence};
     pub use loom::thread::yield_now as pause;
+
+    /// loom takes a sequentially consistent access for an acquire or release one, which is weaker than what the code asks for
+    /// and gets. A fence on either side gives back just that.
+    #[derive(Debug, Default)]
+    pub struct AtomicU64(loom::sync::atomic::AtomicU64);
+
+    fn ordered<T>(access: impl FnOnce() -> T) -> T {
+        fence(Ordering::SeqCst);
+        let value = access();
+        fence(Ordering::SeqCst);
+        value
+    }
+
+    impl AtomicU64 {
+        pub fn new(value: u64) -> Self {
+            Self(loom::sync::atomic::AtomicU64::new(value))
+        }
+        pub fn load(&self, order: Ordering) -> u64 {
+            ordered(|| self.0.load(order))
+        }
+        pub fn store(&self, value: u64, order: Ordering) {
+            ordered(|| self.0.store(value, order));
+        }
+        pub fn fetch_or(&self, value: u64, order: Ordering) -> u64 {
+            ordered(|| self.0.fetch_or(value, order))
+        }
+        pub fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+            ordered(|| self.0.fetch_add(value, order))
+        }
+    }
 }
+
+use super::idt;
 
 #[allow(clippy::duplicate_mod, reason = "the same code on other atomics")]
 #[path = "quiesce.rs"]
 mod quiesce;
+#[allow(clippy::duplicate_mod, reason = "the same code on other atomics")]
+#[allow(dead_code, reason = "the model uses a part of it")]
+#[path = "vectors.rs"]
+mod vectors;
 
 use quiesce::Quiesce;
+use vectors::Vectors;
 
 /// A guest of two vCPUs. `tables` stands for the nested tables: 0 leads to the real page, 1 to the shadow.
 struct World {
@@ -142,4 +179,29 @@ fn two_that_want_to_change_it_at_once_do_so_one_after_the_other_and_neither_wait
         world.vcpu(0, 1);
         other.join().unwrap();
     });
+}
+
+#[test]
+fn a_vector_that_a_guest_begins_to_use_is_not_the_host_s_or_the_guest_is_told() {
+    // What two vCPUs begin to use while the host chooses: its first choice, and what it would choose next.
+    for used in [[0xf5, 0xf0], [0xf0, 0xf1]] {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(move || {
+            let vectors = Arc::new(Vectors::default());
+            let vcpus = used.map(|vector| {
+                let vectors = vectors.clone();
+                thread::spawn(move || vectors.uses(vector))
+            });
+            let chosen = vectors.choose(None).unwrap();
+            let told = vcpus.map(|vcpu| vcpu.join().unwrap());
+            for (vector, told) in used.into_iter().zip(told) {
+                assert!(
+                    told || !chosen.contains(vector),
+                    "{vector:#x} is the host's and the guest's, and nobody knows"
+                );
+            }
+            assert_eq!(vectors.host(), Some(chosen));
+        });
+    }
 }

@@ -1,11 +1,10 @@
 //! Sets of interrupt vectors, and which of them the host takes for itself.
 
-use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
-
 use super::idt::Image;
+use super::sync::{AtomicU64, Ordering::SeqCst};
 
 /// The first vector that is not an exception's.
-const FIRST: u8 = 0x20;
+pub(super) const FIRST: u8 = 0x20;
 
 /// Vectors of the highest priority class that Linux as a guest leaves alone: 0xf5 has no use, 0xf0 to 0xf2 are those of
 /// a KVM in the guest. That saves moving away later; it is no promise that anything rests on.
@@ -66,45 +65,41 @@ impl Used {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The host's vectors of one guest, with those that it has used. The two never meet: `model.rs` has loom try it.
+#[derive(Debug, Default)]
+pub struct Vectors {
+    /// [`HostVectors::to_bits`].
+    host: AtomicU64,
+    used: Used,
+}
 
-    #[test]
-    fn the_host_s_vectors_are_never_those_that_the_guest_has_used() {
-        let used = Used::default();
-        let mut taken = Vec::new();
-        while let Some(host) = HostVectors::choose(&used, None) {
-            assert_ne!(host.kick, host.probe);
-            for v in [host.kick, host.probe] {
-                assert!((FIRST..=0xfe).contains(&v), "{v:#x} is an exception's or the host's spurious vector");
-                assert!(host.contains(v) && !taken.contains(&v));
-                taken.push(v);
-                used.add(v);
+impl Vectors {
+    /// The host's vectors. None: the guest uses all there are, or none were chosen.
+    pub fn host(&self) -> Option<HostVectors> {
+        HostVectors::from_bits(self.host.load(SeqCst))
+    }
+
+    /// Those that the guest has used.
+    pub fn used(&self) -> &Used {
+        &self.used
+    }
+
+    /// The guest uses a vector. True: it is one of the host's, which has to choose others before the guest gets an interrupt
+    /// with it. From any core.
+    pub fn uses(&self, vector: u8) -> bool {
+        // Add, then look: `choose` stores, then looks at what was added. One of the two sees the other.
+        self.used.add(vector);
+        self.host().is_some_and(|v| v.contains(vector))
+    }
+
+    /// Chooses the host's vectors; with gates for a shadow if `idt` is given. From one core at a time.
+    pub fn choose(&self, idt: Option<&Image>) -> Option<HostVectors> {
+        loop {
+            let chosen = HostVectors::choose(&self.used, idt);
+            self.host.store(HostVectors::to_bits(chosen), SeqCst);
+            if !chosen.is_some_and(|v| self.used.contains(v.kick) || self.used.contains(v.probe)) {
+                return chosen;
             }
         }
-        assert_eq!(taken.len(), usize::from(0xfe - FIRST + 1) / 2 * 2, "all can be used up");
-        assert_eq!(taken[0], 0xf5);
-    }
-
-    #[test]
-    fn a_gate_that_would_not_fault_by_np_is_left_alone() {
-        let mut bytes = [0; 4096];
-        for vector in [0x41_usize, 0x80] {
-            bytes[vector * 16 + 5] = 0x8e;
-        }
-        bytes[0xf5 * 16 + 5] = 0x85; // a task gate: #GP in 64-bit mode
-        let image = Image(bytes);
-        assert_eq!(HostVectors::choose(&Used::default(), Some(&image)), Some(HostVectors { kick: 0x80, probe: 0x41 }));
-        let used = Used::default();
-        used.add(0x41);
-        assert_eq!(HostVectors::choose(&used, Some(&image)), None);
-    }
-
-    #[test]
-    fn no_vectors_are_told_from_any() {
-        assert_eq!(HostVectors::from_bits(HostVectors::to_bits(None)), None);
-        let host = HostVectors { kick: 0xf5, probe: 0x20 };
-        assert_eq!(HostVectors::from_bits(HostVectors::to_bits(Some(host))), Some(host));
     }
 }
