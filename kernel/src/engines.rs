@@ -52,6 +52,9 @@ const WINDOW: u64 = 20;
 /// engine some tens of nanoseconds a turn, so polling is worth it early; and it is given up late, because the engine has
 /// nothing better to do on its core.
 const QUIET: u64 = 50;
+/// Beyond so many microseconds a turn is a long one: a timer that the engine was to ring meanwhile (`posted`) may have been late. So
+/// long after a deadline a vCPU's core sees to its timer itself (`machine/src/machine/virtualized.rs`).
+const LONG_MICROSECONDS: u64 = 500;
 /// Seconds after which the switch forgets a silent address (IEEE 802.1Q, 8.8.3).
 const AGE: u64 = 300;
 
@@ -94,6 +97,7 @@ fn new_engine(scheduling: Scheduling, ways_out: Vec<WayOut>) -> Box<NetEngine> {
     let seed = time::tsc().wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let net = Net::new(seed, time::rates().tsc * AGE);
     let mut engine = Box::new(Engine::new(&CONTROL, net, schedule, ToGuests));
+    engine.set_long_turn(nanoseconds(1000 * LONG_MICROSECONDS));
     for way_out in ways_out {
         // The engine takes as many as the configuration may have.
         match way_out {
@@ -263,6 +267,7 @@ pub fn counters() -> Option<control::Engine> {
         idle_turns: c.idle_turns.get(),
         busy_cycles: c.busy_cycles.get(),
         idle_cycles: c.idle_cycles.get(),
+        long_turns: c.long_turns.get(),
         uplinks: uplink::counters(),
     })
 }

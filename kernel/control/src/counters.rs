@@ -178,6 +178,8 @@ pub struct Engine {
     pub busy_cycles: u64,
     /// TSC cycles of the latter.
     pub idle_cycles: u64,
+    /// Turns that took so long that a guest's timer may have been late.
+    pub long_turns: u64,
     /// Its uplinks, in the order of the configuration.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uplinks: Vec<Uplink>,

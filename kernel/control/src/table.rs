@@ -175,9 +175,11 @@ fn engines(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
             engine.idle_turns.to_string(),
             format!("{}.{} %", busy / 10, busy % 10),
             engine.busy_cycles.checked_div(engine.busy_turns).unwrap_or(0).to_string(),
+            engine.long_turns.to_string(),
         ]
     });
-    table(["engine core", "busy turns", "idle turns", "busy", "cycles/busy turn"], "rrrrr", rows, out)?;
+    let head = ["engine core", "busy turns", "idle turns", "busy", "cycles/busy turn", "long turns"];
+    table(head, "rrrrrr", rows, out)?;
     shares(counters, out)?;
     uplinks(counters, out)
 }
@@ -312,6 +314,7 @@ mod tests {
                 idle_turns: 8,
                 busy_cycles: 300,
                 idle_cycles: 700,
+                long_turns: 42_195,
                 uplinks: vec![
                     Uplink {
                         name: "lan".into(),
@@ -355,6 +358,7 @@ alpha     512 MiB        6 KiB       1
         assert_eq!(shown(View::Memory), expected);
         let engine = shown(View::Engine);
         assert!(engine.contains("30.0 %") && engine.contains("02:00:00:00:00:01            200  100.0 %"), "{engine}");
+        assert!(engine.contains("42195"), "{engine}");
         let uplinks = "
 uplink          lan    outside
 device      01:00.0  no device

@@ -23,6 +23,8 @@ pub struct Engine<B, S, D> {
     scheduled: [(u16, Share); MAX_PORTS],
     /// Ports to be looked after in the next turn even if they do not ring.
     unfinished: PortSet,
+    /// A turn of more ticks than this is a long one.
+    long: u64,
 }
 
 impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
@@ -38,7 +40,13 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
             detaching: None,
             scheduled: [(0, Share::of_guest(0)); MAX_PORTS],
             unfinished: PortSet::NONE,
+            long: u64::MAX,
         }
+    }
+
+    /// Has turns of more than so many ticks of the clock counted as long ones.
+    pub const fn set_long_turn(&mut self, ticks: u64) {
+        self.long = ticks;
     }
 
     /// The seat it shares with the control core.
@@ -99,8 +107,12 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         } else {
             (&counters.busy_turns, &counters.busy_cycles)
         };
+        let spent = end.wrapping_sub(now);
         turns.add(1);
-        cycles.add(end.wrapping_sub(now));
+        cycles.add(spent);
+        if spent > self.long {
+            counters.long_turns.add(1);
+        }
         counters.requests.add(u64::from(moved));
         end
     }

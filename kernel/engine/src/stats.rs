@@ -222,6 +222,8 @@ counters! {
         busy_cycles,
         /// Clock ticks spent in idle turns.
         idle_cycles,
+        /// Turns of either kind that took longer than [`Engine::set_long_turn`](crate::engine::Engine::set_long_turn) says.
+        long_turns,
         /// Requests moved.
         requests,
         /// Visits to a queue, with those that found nothing.

@@ -340,6 +340,16 @@ fn the_loop_counts_its_turns_and_stops_when_asked() {
 }
 
 #[test]
+fn turns_longer_than_said_are_counted_as_long() {
+    let bench = &mut Bench::with(&[]);
+    bench.engine.set_long_turn(100);
+    for (begin, end) in [(0, 100), (100, 201), (201, 1 << 40)] {
+        bench.engine.counted_turn(begin, || end);
+    }
+    assert_eq!(bench.engine.control().counters.long_turns.get(), 2);
+}
+
+#[test]
 fn one_busy_guest_takes_no_more_than_its_share_of_a_turn() {
     let mut g: Vec<_> = (1..=3).map(|n| Guest::new(n, PLAIN, 256, 1500)).collect();
     let mut bench = Bench::with(&g.iter().collect::<Vec<_>>());
