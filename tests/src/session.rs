@@ -144,18 +144,35 @@ impl Session {
         Ok(id)
     }
 
-    /// Sends a command and waits for the reply; a refusal is an error here.
+    /// Sends a command and waits for the reply; a refusal is an error here. Sent once more where no reply comes in half of the
+    /// time: a UART whose FIFO overflows loses bytes, and the end of a line with them. What is done already is answered.
     pub fn ask(&mut self, command: Command, limit: Duration) -> Result<Event> {
         let what = format!("the reply to {command:?}");
-        let wanted = self.send(command)?;
-        let reply = self.wait(&what, limit, |event| match event {
-            Event::Reply { id, .. } if *id == Some(wanted) => Some(event.clone()),
-            _ => None,
-        })?;
+        let mut sent = vec![self.send(command.clone())?];
+        let mut answer = self.reply(&what, limit / 2, &sent);
+        if answer.is_err() {
+            self.end_line()?;
+            sent.push(self.send(command)?);
+            answer = self.reply(&what, limit / 2, &sent);
+        }
+        let reply = answer?;
         if let Event::Reply { ok: false, error, .. } = &reply {
             bail!("{what}: {}", error.as_deref().unwrap_or("refused without a reason"));
         }
         Ok(reply)
+    }
+
+    /// Waits for the reply to any of these requests.
+    fn reply(&mut self, what: &str, limit: Duration, to: &[u64]) -> Result<Event> {
+        self.wait(what, limit, |event| match event {
+            Event::Reply { id: Some(id), .. } if to.contains(id) => Some(event.clone()),
+            _ => None,
+        })
+    }
+
+    /// Ends what may have been left of the line before.
+    fn end_line(&mut self) -> Result<()> {
+        self.commands.write_all(b"\n").context("cannot write to COM2")
     }
 
     /// All counters as they are now. Asked for again where no answer comes: a UART whose FIFO overflows loses bytes of the
@@ -169,8 +186,7 @@ impl Session {
         let mut asked = Vec::new();
         loop {
             if !asked.is_empty() {
-                // Ends what may have been left of the line before.
-                self.commands.write_all(b"\n").context("cannot write to COM2")?;
+                self.end_line()?;
             }
             asked.push(self.send(Command::Show(View::Counters))?);
             let answer = self.wait("the counters", limit, |event| match event {
