@@ -228,15 +228,15 @@ impl Device {
         }
     }
 
-    /// Lets go of the queues that the driver wants to be reset, each as soon as none of its requests is out. Whether some
-    /// still have one.
-    pub(crate) fn stop_queues(&mut self) -> bool {
+    /// Lets go of the queues that the driver wants to be reset, each as soon as none of its requests is out, or at once if the
+    /// back-end is `free` of them. Whether some still have one.
+    pub(crate) fn stop_queues(&mut self, free: bool) -> bool {
         let mut waits = false;
         for queue in (0..MAX_QUEUES as u16).filter(|&q| self.shared.stopping() & 1 << q != 0) {
             let bit = 1 << queue;
             self.visited &= !bit;
             self.watches[usize::from(queue)] = Watch::UNUSED;
-            if self.queues[usize::from(queue)].as_ref().is_some_and(|queue| queue.in_flight() != 0) {
+            if !free && self.queues[usize::from(queue)].as_ref().is_some_and(|queue| queue.in_flight() != 0) {
                 waits = true;
                 continue;
             }

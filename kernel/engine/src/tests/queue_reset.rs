@@ -128,6 +128,22 @@ fn a_queue_set_up_against_the_rules_breaks_the_device_and_can_be_reset_all_the_s
 }
 
 #[test]
+fn of_a_device_that_failed_with_a_buffer_taken_a_queue_can_be_reset_all_the_same() {
+    let (mut a, mut b, mut bench) = two(ALL, Requests::Poll);
+    a.post(2, &[40]);
+    // The second buffer of the frame is nowhere.
+    a.memory.write_u64(a.rx.config.desc + 16, u64::MAX - 0xfff).unwrap();
+    let frame = b.frame(a.mac, 60, 3);
+    assert!(b.send(&frame, &[]));
+    bench.turn();
+    assert!(a.shared.needs_reset());
+    assert!(a.shared.reset_queue(RX));
+    bench.turn();
+    assert!(a.shared.queue_reset_done(RX));
+    assert_eq!(a.shared.queue(RX), QueueConfig::RESET);
+}
+
+#[test]
 fn a_reset_asked_for_before_the_device_runs_is_done_when_it_does() {
     let (mut a, _b, mut bench) = two(ALL, Requests::Poll);
     a.shared.request_reset();
