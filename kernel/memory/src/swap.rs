@@ -251,7 +251,9 @@ mod tests {
         let mut t = tables(Format::Ept, true);
         let at = 0x1234_5000;
         let _swapped = t.swap(at, SHADOW, spare()).unwrap();
-        for page in (0..0x4000_0000).step_by(0x1000).filter(|&p| p != at) {
+        // Miri looks at each 49th page only, which is in every large page a few times.
+        let step = if cfg!(miri) { 0x3_1000 } else { 0x1000 };
+        for page in (0..0x4000_0000).step_by(step).filter(|&p| p != at) {
             let (to, size, e) = t.lookup(page).unwrap();
             assert_eq!(to, page + (1 << 32));
             let expected = if page >> 21 == at >> 21 { 4096 } else { 2 << 20 };

@@ -315,7 +315,7 @@ pub fn neighbours_lose_nothing<Act>(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(crate::tests::cases(400))]
 
     #[test]
     fn whatever_one_guest_does_its_neighbours_lose_nothing_they_had_buffers_for(

@@ -111,7 +111,7 @@ fn asking(sent: &Sent, what: What) -> ([u8; 12], Vec<u8>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(crate::tests::cases(96))]
 
     #[test]
     fn frames_leave_alike_by_runs_and_one_at_a_time(

@@ -19,6 +19,11 @@ use crate::testing::{Guest, Recorder};
 use crate::uplink::{Held, NoNic};
 use nic::Nic;
 
+/// So many cases of a property; Miri, which is a thousand times slower, tries two.
+fn cases(cases: u32) -> proptest::prelude::ProptestConfig {
+    proptest::prelude::ProptestConfig::with_cases(if cfg!(miri) { 2 } else { cases })
+}
+
 /// An engine with the net back-end, and the interrupts it sends.
 struct Bench<N = NoNic> {
     engine: Box<Engine<Net<N>, PerDevice, &'static Recorder>>,

@@ -258,7 +258,7 @@ fn vlan_of(sender: &Membership, tag: Option<u16>) -> Option<Vlan> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(crate::tests::cases(64))]
 
     /// Each frame arrives whole at all ports of its VLAN that it is for, in the form of that port, and nowhere else.
     #[test]

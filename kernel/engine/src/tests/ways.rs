@@ -259,7 +259,7 @@ fn offer_head(guest: &Guest, tx: bool, head: u16) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(160))]
+    #![proptest_config(crate::tests::cases(160))]
 
     #[test]
     fn a_conversation_goes_both_ways_alike(
