@@ -148,31 +148,39 @@ impl Session {
     /// time: a UART whose FIFO overflows loses bytes, and the end of a line with them. What is done already is answered.
     pub fn ask(&mut self, command: Command, limit: Duration) -> Result<Event> {
         let what = format!("the reply to {command:?}");
-        let mut sent = vec![self.send(command.clone())?];
-        let mut answer = self.reply(&what, limit / 2, &sent);
-        if answer.is_err() {
-            self.end_line()?;
-            sent.push(self.send(command)?);
-            answer = self.reply(&what, limit / 2, &sent);
-        }
-        let reply = answer?;
+        let reply = self.ask_again(&what, &command, limit / 2, 2, |event| match event {
+            Event::Reply { id, .. } => Some((*id, event.clone())),
+            _ => None,
+        })?;
         if let Event::Reply { ok: false, error, .. } = &reply {
             bail!("{what}: {}", error.as_deref().unwrap_or("refused without a reason"));
         }
         Ok(reply)
     }
 
-    /// Waits for the reply to any of these requests.
-    fn reply(&mut self, what: &str, limit: Duration, to: &[u64]) -> Result<Event> {
-        self.wait(what, limit, |event| match event {
-            Event::Reply { id: Some(id), .. } if to.contains(id) => Some(event.clone()),
-            _ => None,
-        })
-    }
-
-    /// Ends what may have been left of the line before.
-    fn end_line(&mut self) -> Result<()> {
-        self.commands.write_all(b"\n").context("cannot write to COM2")
+    /// Sends a command until an answer comes, so many times at most and waiting so long each time. `answers` says what an event
+    /// answers, and the number of the request that it is for.
+    fn ask_again<T>(
+        &mut self,
+        what: &str,
+        command: &Command,
+        limit: Duration,
+        times: usize,
+        answers: impl Fn(&Event) -> Option<(Option<u64>, T)>,
+    ) -> Result<T> {
+        let mut sent = Vec::new();
+        loop {
+            if !sent.is_empty() {
+                // Ends what may have been left of the line before.
+                self.commands.write_all(b"\n").context("cannot write to COM2")?;
+            }
+            sent.push(self.send(command.clone())?);
+            let ours = |event: &Event| answers(event).filter(|(id, _)| id.is_some_and(|id| sent.contains(&id)));
+            let answer = self.wait(what, limit, |event| ours(event).map(|(_, answer)| answer));
+            if answer.is_ok() || sent.len() == times {
+                return answer;
+            }
+        }
     }
 
     /// All counters as they are now. Asked for again where no answer comes: a UART whose FIFO overflows loses bytes of the
@@ -183,20 +191,11 @@ impl Session {
 
     /// The same, asked for again after each `limit`.
     fn counters_within(&mut self, limit: Duration) -> Result<Counters> {
-        let mut asked = Vec::new();
-        loop {
-            if !asked.is_empty() {
-                self.end_line()?;
-            }
-            asked.push(self.send(Command::Show(View::Counters))?);
-            let answer = self.wait("the counters", limit, |event| match event {
-                Event::Counters(counters) if asked.iter().any(|id| counters.id == Some(*id)) => Some(counters.clone()),
-                _ => None,
-            });
-            if answer.is_ok() || asked.len() == ASK_FOR_COUNTERS {
-                return answer;
-            }
-        }
+        let command = Command::Show(View::Counters);
+        self.ask_again("the counters", &command, limit, ASK_FOR_COUNTERS, |event| match event {
+            Event::Counters(counters) => Some((counters.id, counters.clone())),
+            _ => None,
+        })
     }
 
     /// Has sidecore stop its guests and end, waits for both its last word and the emulator's end, and returns the last

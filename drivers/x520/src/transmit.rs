@@ -56,6 +56,13 @@ enum End<'a, T> {
     Other(Single<'a, T>),
 }
 
+/// Whether a frame is a header of at least so many bytes, and a rest, and not too long.
+#[inline(always)]
+fn is_pair(least: u32, header: u32, rest: u32, max_frame: u32) -> bool {
+    // Of a rest of 0 bytes, one less is too many.
+    (least..=MAX_HEADER as u32).contains(&header) && rest.wrapping_sub(1) < max_frame.saturating_sub(header)
+}
+
 pub(crate) struct TransmitQueue<T> {
     index: u16,
     /// Why it takes no frames; None: it does.
@@ -231,9 +238,7 @@ impl<T> TransmitQueue<T> {
                 break;
             };
             let (header, rest) = (frame.header as u32, u32::from(frame.rest.len()));
-            let good = (MIN_FRAME..=MAX_HEADER as u32).contains(&header);
-            // Of a rest of 0 bytes, one less is too many.
-            if frame.offload.is_some() || !good || rest.wrapping_sub(1) >= max_frame.saturating_sub(header) {
+            if frame.offload.is_some() || !is_pair(MIN_FRAME, header, rest, max_frame) {
                 end = End::Other(frame);
                 break;
             }

@@ -232,7 +232,8 @@ impl Device {
     /// back-end is `free` of them. Whether some still have one.
     pub(crate) fn stop_queues(&mut self, free: bool) -> bool {
         let mut waits = false;
-        for queue in (0..MAX_QUEUES as u16).filter(|&q| self.shared.stopping() & 1 << q != 0) {
+        let stopping = self.shared.stopping();
+        for queue in (0..MAX_QUEUES as u16).filter(|&q| stopping & 1 << q != 0) {
             let bit = 1 << queue;
             self.visited &= !bit;
             self.watches[usize::from(queue)] = Watch::UNUSED;

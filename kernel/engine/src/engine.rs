@@ -271,10 +271,14 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
     /// Takes single queues of a port out of use, and into it, as its driver asks.
     #[cold]
     fn change_queues(&mut self, port: usize, now: u64) {
-        self.backend.reclaim(&mut self.devices);
         // A device that has failed gets no request back: there it is enough that the back-end holds none.
         let failed = self.devices.get(port).is_some_and(|device| !device.running());
-        let free = failed && self.backend.cancel(&mut self.devices, port);
+        let free = if failed {
+            self.backend.cancel(&mut self.devices, port)
+        } else {
+            self.backend.reclaim(&mut self.devices);
+            false
+        };
         let Some(device) = self.devices.get_mut(port) else { return };
         device.start_queues(|queue| self.backend.attends(port, queue), now);
         if device.stop_queues(free) {

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::emulator::vhost::build;
 use crate::{fetch, tools, ui};
-use peers::{HugePages, Open, Process, Testpmd, ours};
+use peers::{HugePages, Open, Ours, Process, Testpmd, ours};
 use table::{Aim, Table};
 
 /// What there is time for.
@@ -110,11 +110,8 @@ pub fn run(full: bool) -> Result<Value> {
     let even = contest.streams(&[1; 7])?;
     let weighted = contest.streams(&WEIGHTS)?;
     shares::figures(&mut table, &even, &weighted)?;
-    for (what, why) in [
-        ("in the kernel image, in Bochs' ticks, against native", "not part of this benchmark"),
-        ("1,000 idle queues of one engine", "counted by --instructions"),
-    ] {
-        table.missing(what, why);
+    for what in ["in the kernel image, in Bochs' ticks, against native", "1,000 idle queues of one engine"] {
+        table.missing(what, "counted by --instructions");
     }
     print!("{table}");
     Ok(json!({
@@ -220,13 +217,19 @@ impl Contest {
         ])
     }
 
+    /// What is to be measured with a guest at each socket.
+    fn guests(&self, what: &str, ours: &Ours) -> Vec<String> {
+        let mut arguments = vec![what.to_owned(), format!("--milliseconds={}", self.plan.milliseconds)];
+        arguments.extend(ours.sockets.iter().map(|socket| format!("--socket={}", socket.display())));
+        arguments
+    }
+
     /// Six guests that send as fast as they can, and one that sends a request now and then.
     fn requests(&self) -> Result<Value> {
         ui::step("bench", "one guest's requests among six streams on our engine");
         let ours = ours(&self.vhost, &self.folder, self.cores[1], &[1; 7], 0)?;
-        let mut arguments = vec!["requests".to_owned(), format!("--milliseconds={}", self.plan.milliseconds)];
+        let mut arguments = self.guests("requests", &ours);
         arguments.push(format!("--process={}", ours.process.id()));
-        arguments.extend(ours.sockets.iter().map(|socket| format!("--socket={}", socket.display())));
         self.drive(&arguments)
     }
 
@@ -236,9 +239,7 @@ impl Contest {
         let mut times = Vec::new();
         for _ in 0..self.plan.rounds {
             let ours = ours(&self.vhost, &self.folder, self.cores[1], weights, 0)?;
-            let mut arguments = vec!["streams".to_owned(), format!("--milliseconds={}", self.plan.milliseconds)];
-            arguments.extend(ours.sockets.iter().map(|socket| format!("--socket={}", socket.display())));
-            self.drive(&arguments)?;
+            self.drive(&self.guests("streams", &ours))?;
             times.push(shares::cycles(&ours.end()?, weights.len())?);
         }
         Ok(json!({ "weights": weights, "engine_cycles": times }))

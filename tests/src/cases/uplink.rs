@@ -163,20 +163,26 @@ fn left_out(context: &mut Context<'_>, session: &mut Session, peer: &mut Linux) 
     Ok(())
 }
 
+/// Pings from each guest, frames that are for nobody, and TCP of each both ways.
+fn traffic(context: &mut Context<'_>, session: &mut Session, peer: &mut Linux, pings: u64, time: u64) -> Result<()> {
+    for guest in ["a", "b"] {
+        ping(context, session, guest, pings)?;
+    }
+    left_out(context, session, peer)?;
+    peer.ask("iperf-server", seconds(60))?;
+    for guest in ["a", "b"] {
+        tcp(context, session, guest, time)?;
+    }
+    Ok(())
+}
+
 fn uplink(context: &mut Context<'_>) -> Result<()> {
     let (pings, time, file) = if context.full { (500, 10, 1024) } else { (50, 2, 256) };
     let setup = connected("uplink", &[guest(1), guest(2)]);
     let outside = Peer { memory_mib: 512 + file, ..OUTSIDE };
     let Joined { mut session, mut nic, mut peer } = boot(context, &setup, &outside, &["a", "b"], false)?;
     nic.bus_master(true, seconds(20))?;
-    for guest in ["a", "b"] {
-        ping(context, &mut session, guest, pings)?;
-    }
-    left_out(context, &mut session, &mut peer)?;
-    peer.ask("iperf-server", seconds(60))?;
-    for guest in ["a", "b"] {
-        tcp(context, &mut session, guest, time)?;
-    }
+    traffic(context, &mut session, &mut peer, pings, time)?;
     let sent = serve(&mut peer, file.into())?;
     tell(&mut session, "a", "serve:32")?;
     tell(&mut session, "b", "hash")?;
@@ -238,14 +244,7 @@ fn steering(context: &mut Context<'_>) -> Result<()> {
         let said = |event: &&Event| matches!(event, Event::Report(entry) if entry.text.contains(says));
         let said = session.unread().iter().filter(said).count();
         context.figures.exactly(&format!("sentences: {says}"), said, 1)?;
-        for guest in ["a", "b"] {
-            ping(context, &mut session, guest, pings)?;
-        }
-        left_out(context, &mut session, &mut peer)?;
-        peer.ask("iperf-server", seconds(60))?;
-        for guest in ["a", "b"] {
-            tcp(context, &mut session, guest, time)?;
-        }
+        traffic(context, &mut session, &mut peer, pings, time)?;
         let counters = session.counters()?;
         let (all, steered) = (counted(&counters, "rx_packets"), counted(&counters, "rx_steered"));
         context.figures.note("packets in", all);

@@ -7,7 +7,7 @@ use vhost_front::Options;
 use crate::clock::{millisecond, now, percentile};
 use crate::distance::Distance;
 use crate::frame::SERIAL;
-use crate::pair::{Floor, Pair, Switch, all};
+use crate::pair::{Floor, Pair, Switch, all, in_turn};
 
 /// Between two frames, in microseconds: the switch has long gone back to looking.
 const PAUSE: u64 = 2;
@@ -51,17 +51,7 @@ pub fn measure(
     rounds: usize,
 ) -> Result<Value> {
     let mut pairs = all(switches, floor, options)?;
-    let mut rounds = distance.rounds(rounds, |look| {
-        look();
-        let each = pairs.iter_mut().map(|pair| {
-            pair.begin(60)?;
-            let times = times(pair, frames)?;
-            pair.end()?;
-            look();
-            Ok(times)
-        });
-        each.collect::<Result<Vec<_>>>()
-    })?;
+    let mut rounds = in_turn(&mut pairs, distance, rounds, 60, |pair| times(pair, frames))?;
     let contestants: Vec<Value> = pairs
         .iter()
         .enumerate()

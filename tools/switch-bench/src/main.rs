@@ -134,6 +134,6 @@ fn measure(arguments: &Arguments) -> Result<serde_json::Value> {
         What::Requests { sockets, process, milliseconds } => {
             sharing::requests_among_streams(sockets, *process, &distance, &options, *milliseconds, rounds)
         }
-        What::Streams { sockets, milliseconds } => sharing::streams(sockets, &options, *milliseconds, rounds),
+        What::Streams { sockets, milliseconds } => sharing::streams(sockets, &options, *milliseconds),
     }
 }

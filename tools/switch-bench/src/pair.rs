@@ -12,6 +12,7 @@ use vhost_front::ring::{Area, Form, Receive, Transmit, area_bytes};
 use vhost_front::{Memory, Options, Port, features};
 
 use crate::clock::{millisecond, now};
+use crate::distance::{Distance, Rounds};
 use crate::frame::fill;
 use crate::process;
 
@@ -193,6 +194,27 @@ impl Drop for Floor {
             let _ = thread.join();
         }
     }
+}
+
+/// Rounds in which each pair has its turn, one after the other: what was measured of each in each round.
+pub fn in_turn<T>(
+    pairs: &mut [Pair],
+    distance: &Distance,
+    rounds: usize,
+    len: usize,
+    mut measure: impl FnMut(&mut Pair) -> Result<T>,
+) -> Result<Rounds<Vec<T>>> {
+    distance.rounds(rounds, |look| {
+        look();
+        let each = pairs.iter_mut().map(|pair| {
+            pair.begin(len)?;
+            let measured = measure(pair)?;
+            pair.end()?;
+            look();
+            Ok(measured)
+        });
+        each.collect()
+    })
 }
 
 /// A pair through each switch, and the floor's.

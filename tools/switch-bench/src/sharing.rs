@@ -172,10 +172,10 @@ pub fn requests_among_streams(
 }
 
 /// Greedy streams, every other one of long frames: frames that were taken of each. What they cost the switch, it has to say itself.
-pub fn streams(sockets: &[PathBuf], options: &Options, milliseconds: u64, rounds: usize) -> Result<Value> {
+pub fn streams(sockets: &[PathBuf], options: &Options, milliseconds: u64) -> Result<Value> {
     let mut streams = connect(sockets, options)?;
     fill(&mut streams, |n| if n.is_multiple_of(2) { SHORT } else { LONG });
-    let frames = run(&mut streams, milliseconds * rounds as u64);
+    let frames = run(&mut streams, milliseconds);
     rest(&mut streams)?;
     Ok(json!({ "frames": frames }))
 }

@@ -7,7 +7,7 @@ use vhost_front::Options;
 use crate::clock::{millisecond, now, percentile};
 use crate::distance::Distance;
 use crate::frame::SERIAL;
-use crate::pair::{Floor, Pair, Switch, all};
+use crate::pair::{Floor, Pair, Switch, all, in_turn};
 
 /// Frames taken or offered at once at most.
 const BATCH: u16 = 64;
@@ -60,17 +60,7 @@ pub fn measure(
     rounds: usize,
 ) -> Result<Value> {
     let mut pairs = all(switches, floor, options)?;
-    let mut rounds = distance.rounds(rounds, |look| {
-        look();
-        let each = pairs.iter_mut().map(|pair| {
-            pair.begin(len)?;
-            let rates = windows(pair, len, milliseconds);
-            pair.end()?;
-            look();
-            Ok(rates)
-        });
-        each.collect::<Result<Vec<_>>>()
-    })?;
+    let mut rounds = in_turn(&mut pairs, distance, rounds, len, |pair| Ok(windows(pair, len, milliseconds)))?;
     let contestants: Vec<Value> = pairs
         .iter()
         .enumerate()

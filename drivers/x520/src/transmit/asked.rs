@@ -4,7 +4,7 @@
 
 #![allow(unsafe_code, reason = "what says that there is room for a token is the ring of descriptors")]
 
-use super::{CHECKSUM, DATA, END, End, IDX, MOST, PAYLEN, TAG, TransmitQueue};
+use super::{CHECKSUM, DATA, END, End, IDX, MOST, PAYLEN, TAG, TransmitQueue, is_pair};
 use crate::dma::STEP;
 use crate::nic::{Offload, Single};
 use crate::offload::{MAX_HEADER, Usual};
@@ -48,12 +48,9 @@ impl<T> TransmitQueue<T> {
                 end = End::Other(frame);
                 break;
             };
-            // Of a rest of 0 bytes, one less is too many.
-            let fits = |least| {
-                (least..=MAX_HEADER as u32).contains(&header) && rest.wrapping_sub(1) < max_frame.saturating_sub(header)
-            };
+            let fits = |usual: &Usual| usual.fits(slot) && is_pair(usual.least, header, rest, max_frame);
             if !core::ptr::eq(known.asked, asked) {
-                let usual = Usual::of(asked).filter(|usual| usual.fits(slot) && fits(usual.least));
+                let usual = Usual::of(asked).filter(|&usual| fits(usual));
                 let Some(usual) = usual else {
                     end = End::Other(frame);
                     break;
@@ -66,7 +63,7 @@ impl<T> TransmitQueue<T> {
                 }
                 let each = if asked.vlan.is_some() { DATA + TAG } else { DATA };
                 known = Known { asked, usual, first: each + CHECKSUM + (index << IDX), last: each + END };
-            } else if !known.usual.fits(slot) || !fits(known.usual.least) {
+            } else if !fits(known.usual) {
                 end = End::Other(frame);
                 break;
             }

@@ -35,9 +35,7 @@ impl Wanted {
         let Self { unicasts, promiscuous, groups, all_groups } = self;
         nic::Wanted { unicasts, promiscuous: *promiscuous, groups, all_groups: *all_groups }
     }
-}
 
-impl Wanted {
     /// Adds an address of the device at a port. False: there is no room.
     fn add_unicast(&mut self, mac: Mac, port: usize) -> bool {
         let new = Unicast { address: mac.bytes(), queue: port as u16 + 1 };
