@@ -23,10 +23,11 @@ const UNDER_WAY: u64 = 200;
 const BETWEEN_READINGS: Duration = Duration::from_millis(250);
 const READINGS: u32 = 2400;
 
-/// The guests: a does these one after another (`udp:COUNT`, `iperf:SECONDS`), and b answers.
-pub fn guests(requests: &str, completion: &str, actions: &[String]) -> [Guest; 2] {
-    let make = |number, peer| {
+/// The guests, and the way of completion of each: a does these one after another (`udp:COUNT`, `iperf:SECONDS`), and b answers.
+pub fn guests(requests: &str, completions: [&str; 2], actions: &[String]) -> [Guest; 2] {
+    let make = |number: usize, peer| {
         let guest = Guest::new(number).full().peer(peer).kernel_option("ipv6.disable=1");
+        let completion = completions[number - 1];
         let guest = guest.completion(completion).requests(requests);
         // On Bochs a frame of 64 KiB takes the engine 0.8 ms of the guests' time, longer than it may be late with a
         // timer: what costs an exit then is the emulator's slowness.

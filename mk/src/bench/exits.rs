@@ -212,7 +212,7 @@ impl<'a> Pair<'a> {
         let Amount { udp, tcp_seconds, .. } = self.amount;
         let actions = [format!("udp:{udp}"), format!("iperf:{tcp_seconds}")];
         let loads = &[("linux udp", "udp"), ("linux stream", "iperf")][..if self.is_corner() { 2 } else { 1 }];
-        let guests = steady::guests(self.requests.name, self.completion.name, &actions[..loads.len()]);
+        let guests = steady::guests(self.requests.name, [self.completion.name; 2], &actions[..loads.len()]);
         let session = Emulator::new(self.platform).launch(&server(&self.name("linux"), &guests))?;
         let mut load_of = Steady::begin(session)?;
         for &(load, action) in loads {
