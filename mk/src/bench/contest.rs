@@ -5,6 +5,7 @@
 mod peers;
 mod shares;
 mod table;
+mod virtio_user;
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -98,6 +99,8 @@ pub fn run(full: bool) -> Result<Value> {
         packed_rates(&mut table, len, &result)?;
         packed.push(result);
     }
+    let driven = virtio_user::measure(&contest)?;
+    virtio_user::figures(&mut table, &driven)?;
     let idle = contest.idle()?;
     let [alone, crowded] = ["ours", "crowded"].map(|name| contestant(&idle, name));
     let left =
@@ -116,7 +119,7 @@ pub fn run(full: bool) -> Result<Value> {
     print!("{table}");
     Ok(json!({
         "bench": "switch", "huge_pages": contest.huge.is_some(), "throughput": results, "packed": packed,
-        "idle": idle, "latency": latency, "requests": requests, "even": even, "weighted": weighted, "figures": table.to_json(),
+        "virtio_user": driven, "idle": idle, "latency": latency, "requests": requests, "even": even, "weighted": weighted, "figures": table.to_json(),
     }))
 }
 

@@ -15,6 +15,7 @@ mod pair;
 mod process;
 mod sharing;
 mod throughput;
+mod virtio_user;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -70,6 +71,15 @@ enum What {
         /// A switch: NAME,PROCESS,SOCKET,SOCKET.
         #[arg(long = "switch", value_parser = pair::Switch::parse)]
         switches: Vec<pair::Switch>,
+    },
+    /// Frames a second through each switch, driven by testpmd with DPDK's virtio-user ports.
+    VirtioUser {
+        /// A switch and its testpmd: NAME,SWITCH,TESTPMD,OUTPUT,ERRORS.
+        #[arg(long = "driver", value_parser = virtio_user::Driver::parse)]
+        drivers: Vec<virtio_user::Driver>,
+        /// Milliseconds of a round.
+        #[arg(long, default_value_t = 300)]
+        milliseconds: u64,
     },
     /// What a guest's requests wait for while others stream.
     Requests {
@@ -131,6 +141,7 @@ fn measure(arguments: &Arguments) -> Result<serde_json::Value> {
         What::Latency { frames, switches } => {
             latency::measure(switches, (&floor()?, &distance), &options, *frames, rounds)
         }
+        What::VirtioUser { drivers, milliseconds } => virtio_user::measure(drivers, &distance, *milliseconds, rounds),
         What::Requests { sockets, process, milliseconds } => {
             sharing::requests_among_streams(sockets, *process, &distance, &options, *milliseconds, rounds)
         }

@@ -118,13 +118,24 @@ const STAGE: &str = "[[stage]]\nname = \"discard\"\naction = \"allow\"\nprotocol
 /// Starts ours with a polled port for each of these weights, which may send from its own addresses only, MAC and IP, and by
 /// way of one stage; and so many notified ones behind them.
 pub fn ours(program: &Path, folder: &Path, core: usize, weights: &[u16], notified: usize) -> Result<Ours> {
+    ours_from(program, folder, core, (weights, notified), |n| n)
+}
+
+/// The same, where port `n` sends from IP address `address(n)`. Ports are counted from 1.
+pub fn ours_from(
+    program: &Path,
+    folder: &Path,
+    core: usize,
+    (weights, notified): (&[u16], usize),
+    address: impl Fn(usize) -> usize,
+) -> Result<Ours> {
     let folder = fresh(folder, if notified == 0 { "ours" } else { "crowded" })?;
     let sockets: Vec<PathBuf> = (0..weights.len() + notified).map(|n| folder.join(format!("port{n}"))).collect();
     let port = |(n, (socket, weight)): (usize, (&PathBuf, &u16))| {
-        let (socket, number) = (socket.display(), n + 1);
+        let (socket, number, address) = (socket.display(), n + 1, address(n + 1));
         format!(
             "[[port]]\nsocket = \"{socket}\"\nmac = \"02:00:00:00:00:{number:02x}\"\nweight = {weight}\n\
-             addresses = [\"10.0.0.{number}\"]\ntx = [\"discard\"]\n"
+             addresses = [\"10.0.0.{address}\"]\ntx = [\"discard\"]\n"
         )
     };
     let ports: String = sockets.iter().zip(weights).enumerate().map(port).collect();
@@ -175,6 +186,35 @@ impl Testpmd {
         let mut process = Process::start(command, folder.join("words"))?;
         process.until_there(&sockets).context("testpmd")?;
         Ok(Self { process, sockets })
+    }
+}
+
+/// testpmd with a virtio-user port at each of a switch's two, on the guests' processor. It forwards when it is told to.
+pub struct VirtioUser {
+    /// The process.
+    pub process: Process,
+    /// What it says, and what it says of itself.
+    pub said: [PathBuf; 2],
+}
+
+impl VirtioUser {
+    /// Starts it at a switch of this name. Each frame comes from 10.0.0.1, and from the MAC address of its port.
+    pub fn start(folder: &Path, name: &str, core: usize, sockets: &[PathBuf], huge: bool) -> Result<Self> {
+        let folder = fresh(folder, &format!("virtio-user-{name}"))?;
+        let said = ["output", "words"].map(|file| folder.join(file));
+        let mut command = tools::testpmd();
+        command.args(["--lcores", &format!("(0,1)@{core}"), "--log-level=pmd.net.virtio.init:debug", "-m", "128"]);
+        let memory = if huge { ["--in-memory", "--single-file-segments"] } else { ["--no-huge", "--no-shconf"] };
+        command.args(memory);
+        for (n, socket) in sockets.iter().enumerate() {
+            let mac = format!("mac=02:00:00:00:00:{:02x}", n + 1);
+            command.arg(format!("--vdev=virtio_user{n},path={},{mac},queue_size=1024", socket.display()));
+        }
+        command.args(["--", "-i", "--forward-mode=io", "--txpkts=60", "--tx-ip=10.0.0.1,10.0.0.2"]);
+        command.args(["--record-core-cycles", "--total-num-mbufs=16384", "--rxd=1024", "--txd=1024"]);
+        command.args(["--eth-peer=0,02:00:00:00:00:02", "--eth-peer=1,02:00:00:00:00:01"]);
+        command.stdout(File::create(&said[0])?);
+        Ok(Self { process: Process::start(command, said[1].clone())?, said })
     }
 }
 

@@ -1,0 +1,58 @@
+//! The switches driven by DPDK's virtio-user ports in place of our own driver: one thread that forwards between two of them.
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+
+use super::peers::{Open, Testpmd, VirtioUser, ours_from};
+use super::table::{Aim, Table};
+use super::{Contest, apart, contestant, number, ratio};
+use crate::ui;
+
+/// Has frames of 60 bytes go round by way of ours, testpmd and Open vSwitch.
+pub fn measure(contest: &Contest) -> Result<Value> {
+    ui::step("bench", "frames of 60 bytes by DPDK's virtio-user ports: ours, testpmd, Open vSwitch");
+    let (folder, cores, huge) = (&contest.folder, contest.cores, contest.huge.is_some());
+    // All of testpmd's frames come from one IP address, whichever port sends them.
+    let ours = ours_from(&contest.vhost, folder, cores[1], (&[1, 1], 0), |_| 1)?;
+    let testpmd = Testpmd::start(folder, cores, huge)?;
+    let open = Open::start(folder, cores, huge);
+    let mut switches = vec![("ours", &ours.process, &ours.sockets), ("testpmd", &testpmd.process, &testpmd.sockets)];
+    match &open {
+        Ok(open) => switches.push(("ovs", &open.process, &open.sockets)),
+        Err(error) => ui::error(&format!("Open vSwitch takes no part: {error:#}")),
+    }
+    let mut drivers = Vec::new();
+    let mut arguments = vec!["virtio-user".to_owned(), format!("--milliseconds={}", contest.plan.milliseconds)];
+    for (name, process, sockets) in switches {
+        let driver = VirtioUser::start(folder, name, cores[0], sockets, huge)?;
+        let [output, words] = driver.said.each_ref().map(|file| file.display());
+        arguments.push(format!("--driver={name},{},{},{output},{words}", process.id(), driver.process.id()));
+        drivers.push(driver);
+    }
+    contest.drive(&arguments)
+}
+
+/// Puts the rates and their ratios into the table, and how busy the driving side was: near 100 %, it is what limits.
+pub fn figures(table: &mut Table, result: &Value) -> Result<()> {
+    let what = "   60 B virtio-user";
+    let ours = contestant(result, "ours").context("no result of ours with virtio-user")?;
+    for one in result["contestants"].as_array().into_iter().flatten() {
+        let features: Vec<&str> = one["features"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        table.note(&format!(
+            "{what} {:<8} p50 {:>6.2} Mpps, the driving side busy for {:.0} % of the time   {}",
+            one["name"].as_str().unwrap_or_default(),
+            number(one, "p50")? / 1e6,
+            100.0 * number(one, "driver_busy")?,
+            features.join(" ")
+        ));
+    }
+    apart(table, what, result);
+    for (name, aim, against) in [("testpmd", 1.35, "testpmd mac"), ("ovs", 1.7, "OVS-DPDK NORMAL")] {
+        let what = format!("60 B, driven by virtio-user: ours against {against}");
+        match contestant(result, name).and_then(|theirs| ratio(ours, theirs)) {
+            Some(ratio) => table.figure(&what, ratio, "", Aim::AtLeast(aim)),
+            None => table.missing(&what, "it took no part"),
+        }
+    }
+    Ok(())
+}

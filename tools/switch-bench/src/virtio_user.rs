@@ -1,0 +1,218 @@
+//! DPDK's virtio-user ports as the guests: a testpmd at each switch, in which frames go round for ever. What arrives at a
+//! port by the switch is sent at once by the other, and each crossing of the switch counts.
+//!
+//! testpmd is told what to do by its standard input, and counts itself, its frames and the cycles that it spends on them. It
+//! keeps back what it says until there is more of it, so all is read when it has ended.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::{Value, json};
+use vhost_front::features;
+
+use crate::clock::percentile;
+use crate::distance::Distance;
+use crate::process;
+
+/// Bursts of 32 frames that each port sends at first: together half of what a ring has room for, so that none is dropped.
+const BURSTS: usize = 8;
+/// For ports to be connected and links to be up.
+const SETTLE: Duration = Duration::from_secs(3);
+/// For testpmd to have obeyed: whoever reads its commands runs on the processor of whoever forwards.
+const OBEY: Duration = Duration::from_millis(60);
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A switch, and a testpmd at it.
+#[derive(Clone, Debug)]
+pub struct Driver {
+    name: String,
+    switch: i32,
+    testpmd: i32,
+    /// What testpmd writes to its standard output, and to its standard error.
+    said: PathBuf,
+    words: PathBuf,
+}
+
+impl Driver {
+    /// From NAME,SWITCH,TESTPMD,OUTPUT,ERRORS: the numbers of two processes, and files.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let parts: Vec<&str> = text.split(',').collect();
+        let [name, switch, testpmd, said, words] = parts.as_slice() else {
+            return Err("expected NAME,SWITCH,TESTPMD,OUTPUT,ERRORS".to_owned());
+        };
+        let number = |text: &str| text.parse().map_err(|_| format!("{text}: expected the number of a process"));
+        Ok(Self {
+            name: (*name).to_owned(),
+            switch: number(switch)?,
+            testpmd: number(testpmd)?,
+            said: said.into(),
+            words: words.into(),
+        })
+    }
+
+    fn tell(&self, command: &str) -> Result<()> {
+        // Its standard input is a pipe, of which this is another writing end.
+        let input = format!("/proc/{}/fd/0", self.testpmd);
+        let mut input = OpenOptions::new().write(true).open(&input).with_context(|| input.clone())?;
+        writeln!(input, "{command}").with_context(|| format!("{}: cannot tell testpmd anything", self.name))
+    }
+
+    fn go_on(&self) -> Result<()> {
+        process::go_on(self.switch)?;
+        process::go_on(self.testpmd)
+    }
+
+    fn stop(&self) -> Result<()> {
+        process::stop(self.testpmd)?;
+        process::stop(self.switch)
+    }
+
+    /// Has testpmd say what it has counted.
+    fn count(&self) -> Result<()> {
+        self.tell("show port stats all\nshow fwd stats all")?;
+        thread::sleep(OBEY);
+        Ok(())
+    }
+
+    fn round(&self, milliseconds: u64) -> Result<()> {
+        self.go_on()?;
+        thread::sleep(OBEY);
+        self.count()?;
+        thread::sleep(Duration::from_millis(milliseconds));
+        self.count()?;
+        self.stop()
+    }
+
+    /// Ends testpmd: all that it has said.
+    fn end(&self) -> Result<String> {
+        self.go_on()?;
+        self.tell("stop\nquit")?;
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let said = fs::read_to_string(&self.said)?;
+            if said.contains("Bye...") {
+                process::stop(self.switch)?;
+                return Ok(said);
+            }
+            ensure!(Instant::now() < deadline, "{}: testpmd does not end", self.name);
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn features(&self) -> Result<u64> {
+        let words = fs::read_to_string(&self.words)?;
+        let found = words.split("features after negotiate = ").nth(1).and_then(|rest| rest.split_whitespace().next());
+        let found = found.with_context(|| format!("{}: testpmd does not say what was negotiated", self.name))?;
+        Ok(u64::from_str_radix(found, 16)?)
+    }
+}
+
+/// What testpmd says when it is asked to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Count {
+    /// Frames a second since it was asked before, of all ports.
+    rate: f64,
+    /// Cycles spent on frames, and frames, since it began.
+    busy: f64,
+    frames: f64,
+    /// Cycles a second.
+    clock: f64,
+}
+
+/// The number behind some words.
+fn number(text: &str, words: &str) -> Option<f64> {
+    let (_, rest) = text.split_once(words)?;
+    rest.trim_start().split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
+/// All counts in what testpmd has said.
+fn counts(said: &str) -> Option<Vec<Count>> {
+    // Its prompts and their commands are written past whatever it keeps back, and may stand in the middle of it.
+    let mut text = String::new();
+    for (n, part) in said.split("testpmd> ").enumerate() {
+        text.push_str(if n == 0 { part } else { part.split_once('\n').map_or("", |(_, rest)| rest) });
+    }
+    let each = text.split("NIC statistics for port 0").skip(1);
+    each.map(|count| {
+        let rates = count.split("Rx-pps:").skip(1).map(|rest| number(rest, ""));
+        Some(Count {
+            rate: rates.sum::<Option<f64>>()?,
+            busy: number(count, "busy cycles=")?,
+            frames: number(count, "total io packets=")?,
+            clock: number(count, ") at ")? * 1e6,
+        })
+    })
+    .collect()
+}
+
+/// Rounds of all switches, one after the other.
+pub fn measure(drivers: &[Driver], distance: &Distance, milliseconds: u64, rounds: usize) -> Result<Value> {
+    thread::sleep(SETTLE);
+    drivers.iter().try_for_each(Driver::stop)?;
+    for driver in drivers {
+        driver.go_on()?;
+        driver.tell(&format!("start tx_first {BURSTS}"))?;
+        thread::sleep(SETTLE / 10);
+        driver.stop()?;
+    }
+    let mut made = 0;
+    let rounds = distance.rounds(rounds, |look| {
+        look();
+        for driver in drivers {
+            driver.round(milliseconds)?;
+            look();
+        }
+        made += 1;
+        Ok(made - 1)
+    });
+    let said: Vec<String> = drivers.iter().map(Driver::end).collect::<Result<_>>()?;
+    // Whoever has started them ends them, for which they have to run.
+    drivers.iter().try_for_each(|driver| process::go_on(driver.switch))?;
+    let rounds = rounds?;
+    let mut contestants = Vec::new();
+    for (driver, said) in drivers.iter().zip(&said) {
+        let Some(counts) = counts(said).filter(|counts| counts.len() == 2 * made) else {
+            bail!("{}: no frame came round, or testpmd says it in other words:\n{said}", driver.name);
+        };
+        let windows: Vec<[Count; 2]> = rounds.results.iter().map(|&n| [counts[2 * n], counts[2 * n + 1]]).collect();
+        let rates: Vec<f64> = windows.iter().map(|[_, end]| end.rate).collect();
+        let busy =
+            |[begin, end]: &[Count; 2]| (end.busy - begin.busy) / (end.frames - begin.frames) * end.rate / end.clock;
+        let mut busy: Vec<f64> = windows.iter().map(busy).collect();
+        contestants.push(json!({
+            "name": driver.name, "features": features::names(driver.features()?), "rounds": rates,
+            "p50": percentile(&mut rates.clone(), 50), "driver_busy": percentile(&mut busy, 50),
+        }));
+    }
+    Ok(json!({ "contestants": contestants, "distances": rounds.distances, "left_out": rounds.left_out }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_read_though_prompts_stand_in_the_middle() {
+        let said = "testpmd> start tx_first 8\ntestpmd> show port stats all\ntestpmd> show fwd stats all\n\
+                    ### NIC statistics for port 0 ###\n  RX-packets: 9\n  Rx-pps:  0  Rx-bps: 7\n\
+                    ### NIC statistics for port 1 ###\n  Rx-pps:  0  Rx-bps: 7\n\
+                    CPU cycles/packet=50.0 (busy cycles=1000 / total io packets=20) at 2596 MHz Clock\n\
+                    ### NIC statistics for port 0 ###\n  Rx-pps:  30testpmd> stop\ntestpmd> quit\n00  Rx-bps: 7\n\
+                    ### NIC statistics for port 1 ###\n  Rx-pps:  500  Rx-bps: 7\n\
+                    CPU cycles/packet=50.0 (busy cycles=3000 / total io packets=60) at 2596 MHz Clock\nBye...";
+        let count = |rate, busy, frames| Count { rate, busy, frames, clock: 2596e6 };
+        assert_eq!(counts(said), Some(vec![count(0.0, 1000.0, 20.0), count(3500.0, 3000.0, 60.0)]));
+        assert_eq!(counts("### NIC statistics for port 0 ###\n  Rx-pps: 1\n"), None, "nothing came round");
+    }
+
+    #[test]
+    fn a_driver_is_named_with_two_processes_and_two_files() {
+        let driver = Driver::parse("ours,12,13,/a,/b").unwrap();
+        assert_eq!((driver.name.as_str(), driver.switch, driver.testpmd), ("ours", 12, 13));
+        assert!(Driver::parse("ours,12,x,/a,/b").is_err() && Driver::parse("ours,12,13,/a").is_err());
+    }
+}
