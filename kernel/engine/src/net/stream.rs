@@ -233,12 +233,15 @@ fn give<F: Form, S: Used, G: Used>(
             let Some(end) = put_tail(room, len, tails.next(), copier) else { break };
             len += end;
         }
-        if !room.copy_from(copier, body) {
+        if body.len() > room.len() {
             break;
         }
-        F::write(start, &beginning, &words[i]);
+        // Nobody looks at them before they are published. Behind the copy their values would be kept on the stack, and each store takes
+        // a place among those that wait for the receiver's lines.
         got.set(i, buffer.mark(), need(len));
         sent.set(i, u32::from(frame.mark() as u16), 0);
+        room.copy_from(copier, body);
+        F::write(start, &beginning, &words[i]);
         i += 1;
     }
     i
