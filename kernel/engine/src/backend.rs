@@ -97,7 +97,13 @@ impl Devices {
         self.attached.into_iter()
     }
 
-    /// Ports whose devices were handed out for changing since the last time.
+    /// Ports whose devices were handed out for changing since [`Devices::take_touched`].
+    #[inline]
+    pub(crate) fn touched(&self) -> PortSet {
+        self.touched
+    }
+
+    /// The same, of which there are none then.
     pub(crate) fn take_touched(&mut self) -> Members {
         core::mem::take(&mut self.touched).into_iter()
     }

@@ -10,7 +10,7 @@ use crate::chain::Segments;
 use crate::fault::Fault;
 use crate::msix::MsixState;
 use crate::ports::PortSet;
-use crate::queue::{Published, Queue, QueueState, Request, Run, Token};
+use crate::queue::{Queue, QueueState, Request, Run, Token, Wish};
 use crate::requests::{Kicked, Requests, Watch};
 use crate::schedule::Glance;
 use crate::shared::{CONFIG_BYTES, Deliver, Features, ISR_QUEUE, MAX_QUEUES, Phase, QueueConfig, Shared, VECTORS};
@@ -74,6 +74,8 @@ pub struct Device {
     visited: u16,
     /// Queues with completions to publish, a bit each.
     dirty: u16,
+    /// Queues whose completions were published, and whose driver's wish for an interrupt is still to be looked at.
+    published: u16,
     config_changed: bool,
     /// Ports whose devices share memory with this one; its own among them.
     kin: PortSet,
@@ -103,6 +105,7 @@ impl Device {
             notified: 0,
             visited: 0,
             dirty: 0,
+            published: 0,
             config_changed: false,
             kin: PortSet::NONE,
         }
@@ -244,6 +247,7 @@ impl Device {
             self.queues[usize::from(queue)] = None;
             self.notified &= !bit;
             self.dirty &= !bit;
+            self.published &= !bit;
             self.shared.counters().queue_resets.add(1);
             self.shared.queue_stopped(queue);
         }
@@ -419,21 +423,32 @@ impl Device {
         Ok(())
     }
 
-    /// Publishes what was completed and interrupts the driver, once for each MSI-X entry.
-    pub(crate) fn end_turn(&mut self, deliver: &impl Deliver) {
-        if self.dirty == 0 && !self.config_changed {
+    /// Shows the driver what was completed. Whether there was anything: then comes a full fence, and [`Device::tell`].
+    #[inline]
+    pub(crate) fn publish(&mut self) -> bool {
+        let dirty = core::mem::take(&mut self.dirty);
+        self.published |= dirty;
+        for queue in Ones(u32::from(dirty)).map(|queue| queue as u16) {
+            self.with(queue, |q, memory| q.publish(memory));
+        }
+        dirty != 0
+    }
+
+    /// Interrupts the driver, if it wants that for what was published, once for each MSI-X entry.
+    pub(crate) fn tell(&mut self, deliver: &impl Deliver) {
+        if self.published == 0 && !self.config_changed {
             return;
         }
         let counters = self.shared.counters();
         let mut entries = 0u32;
-        for queue in Ones(u32::from(core::mem::take(&mut self.dirty))).map(|queue| queue as u16) {
-            match self.with(queue, |q, memory| q.publish(memory)) {
-                Some(Published::Interrupt) => match self.shared.queue_vector(queue) {
+        for queue in Ones(u32::from(core::mem::take(&mut self.published))).map(|queue| queue as u16) {
+            match self.with(queue, |q, memory| q.wish(memory)) {
+                Some(Wish::Interrupt) => match self.shared.queue_vector(queue) {
                     vector if usize::from(vector) < VECTORS => entries |= 1 << vector,
                     _ => self.shared.set_isr(ISR_QUEUE),
                 },
-                Some(Published::Quiet) => counters.interrupts_suppressed.add(1),
-                Some(Published::Nothing) | None => {}
+                Some(Wish::Quiet) => counters.interrupts_suppressed.add(1),
+                Some(Wish::Nothing) | None => {}
             }
         }
         if core::mem::take(&mut self.config_changed) && usize::from(self.shared.config_vector()) < VECTORS {
@@ -477,6 +492,7 @@ impl Device {
         self.notified = 0;
         self.visited = 0;
         self.dirty = 0;
+        self.published = 0;
         self.config_changed = false;
     }
 

@@ -1,6 +1,8 @@
 //! The loop of an I/O core: attends to what drivers and the control core ask for, visits the queues that hold work,
 //! and completes.
 
+use core::sync::atomic::{Ordering, fence};
+
 use crate::backend::{Backend, Devices, MAX_PORTS};
 use crate::control::{Attachment, Command, Control, Reply};
 use crate::device::Device;
@@ -23,6 +25,8 @@ pub struct Engine<B, S, D> {
     scheduled: [(u16, Share); MAX_PORTS],
     /// Ports to be looked after in the next turn even if they do not ring.
     unfinished: PortSet,
+    /// Something was published in this turn.
+    published: bool,
     /// A turn of more ticks than this is a long one.
     long: u64,
 }
@@ -40,6 +44,7 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
             detaching: None,
             scheduled: [(0, Share::of_guest(0)); MAX_PORTS],
             unfinished: PortSet::NONE,
+            published: false,
             long: u64::MAX,
         }
     }
@@ -80,17 +85,38 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         self.attend(now);
         self.finish_detaching();
         let mut moved = self.backend.poll(&mut self.devices, now);
-        let mut time = now;
+        let (mut time, mut visited) = (now, 0);
         while let Some(visit) = self.schedule.next() {
+            visited = visit.queue.port();
             moved += self.visit(&visit, &mut time, clock);
         }
-        // One used index and one interrupt for each queue a turn, however many frames it took or gave.
+        self.complete(visited);
+        moved
+    }
+
+    /// Shows drivers what was completed: first those that something was given to, and then that of the port visited, so that a
+    /// frame is seen as early as can be.
+    #[inline]
+    fn publish(&mut self, visited: usize) {
+        let mut others = self.devices.touched();
+        others.remove(visited);
+        for port in others {
+            self.published |= self.devices.get_untouched(port).is_some_and(Device::publish);
+        }
+        self.published |= self.devices.get_untouched(visited).is_some_and(Device::publish);
+    }
+
+    /// One used index and one interrupt for each queue a turn, however many frames it took or gave. One fence is enough for all.
+    fn complete(&mut self, visited: usize) {
+        self.publish(visited);
+        if core::mem::take(&mut self.published) {
+            fence(Ordering::SeqCst);
+        }
         for port in self.devices.take_touched() {
             if let Some(device) = self.devices.get_untouched(port) {
-                device.end_turn(&self.deliver);
+                device.tell(&self.deliver);
             }
         }
-        moved
     }
 
     /// A turn at time `now`, and its time added to the counters. The time when it ended, at which the next begins.
@@ -129,6 +155,10 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
             requests += served.requests;
             let begin = *time;
             if served.requests != 0 {
+                // Nothing more comes in this turn: whoever waits for a lone frame has it before its time is counted.
+                if self.schedule.one_visit_a_turn() && served.emptied(&p) {
+                    self.publish(port);
+                }
                 *time = clock();
                 spent += time.wrapping_sub(begin);
             }
@@ -219,7 +249,9 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         self.backend.detached(port);
         let state = self.devices.detach(port).and_then(|mut device| {
             device.shared().connect(None);
-            device.end_turn(&self.deliver);
+            device.publish();
+            fence(Ordering::SeqCst);
+            device.tell(&self.deliver);
             if let Some(generation) = self.generations.get_mut(port) {
                 *generation = device.generation();
             }

@@ -60,10 +60,10 @@ pub struct Request {
     pub chain: Chain,
 }
 
-/// What publishing the used ring asks for.
+/// Whether a driver wants an interrupt for what was published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Published {
-    /// There was nothing to publish.
+pub enum Wish {
+    /// Nothing was published since it was looked at last.
     Nothing,
     /// The driver wants no interrupt.
     Quiet,
@@ -215,12 +215,23 @@ impl Queue {
         Ok(done)
     }
 
-    /// Shows the driver what was completed since the last time, all at once, and says whether it wants an interrupt.
+    /// Shows the driver what was completed since the last time, all at once.
     ///
     /// # Errors
     /// The rings are not in the guest's memory (they were when the queue was set up).
-    pub fn publish(&mut self, memory: &GuestMemory) -> Result<Published, Fault> {
+    #[inline]
+    pub fn publish(&mut self, memory: &GuestMemory) -> Result<(), Fault> {
         either!(&mut self.ring, ring => ring.publish(memory))
+    }
+
+    /// Whether the driver wants an interrupt for what was published since the last time. Between the two must be a full fence, or
+    /// a driver that goes to sleep is not woken.
+    ///
+    /// # Errors
+    /// As for [`Queue::publish`].
+    #[inline]
+    pub fn wish(&mut self, memory: &GuestMemory) -> Result<Wish, Fault> {
+        either!(&mut self.ring, ring => ring.wish(memory))
     }
 
     /// Asks the driver to notify from its next request on, and then looks again: how many requests there are to take.

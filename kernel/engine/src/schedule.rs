@@ -116,6 +116,9 @@ pub trait Schedule {
     /// The next visit of this turn, or None to end the turn.
     fn next(&mut self) -> Option<Visit>;
 
+    /// Whether a turn ends with the first visit that finds something.
+    fn one_visit_a_turn(&self) -> bool;
+
     /// A portion of the visit that [`Schedule::next`] gave last has come to `served` in `spent` ticks, and it is `now`.
     /// The next portion, or None: the visit is over. `glance` looks at another queue.
     fn go_on(
@@ -156,6 +159,14 @@ impl Schedule for Chosen {
         match self {
             Self::Fine(s) => s.next(),
             Self::PerDevice(s) => s.next(),
+        }
+    }
+
+    #[inline]
+    fn one_visit_a_turn(&self) -> bool {
+        match self {
+            Self::Fine(s) => s.one_visit_a_turn(),
+            Self::PerDevice(s) => s.one_visit_a_turn(),
         }
     }
 

@@ -2,7 +2,7 @@
 //! back until a fence.
 //!
 //! The ring is reduced to what that is about: buffers, the used index, and the index at which the driver wants its interrupt.
-//! `publish` of either form of ring does the engine's steps, a driver those of virtio 1.3 2.7.14.
+//! The engine's steps are `publish` of either form of ring, its turn's fence, and `wish`; a driver does those of virtio 1.3 2.7.14.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;

@@ -20,7 +20,7 @@ use core::sync::atomic::{Ordering, fence};
 use memory::GuestMemory;
 use memory::span::Slots;
 
-use super::{Published, QueueState, Taken};
+use super::{QueueState, Taken, Wish};
 use crate::chain::{self, Chain, DESCRIPTOR_BYTES, Descriptor, Segments, Table, WRITE};
 use crate::fault::Fault;
 use crate::schedule::Glance;
@@ -125,6 +125,8 @@ pub(super) struct Packed {
     pub(super) next_used: Position,
     /// The first descriptor that the driver does not see as used.
     pub(super) published: Position,
+    /// What that was when the driver's wish for an interrupt was last looked at.
+    told: Position,
     /// What its flags are to be, if it is completed.
     first_flags: u16,
 }
@@ -164,6 +166,7 @@ impl Packed {
             next_avail: next,
             next_used: next,
             published: next,
+            told: next,
             first_flags: 0,
         };
         ring.disarm(memory)?;
@@ -297,23 +300,30 @@ impl Packed {
     }
 
     /// By one store of the first descriptor's flags.
-    pub(super) fn publish(&mut self, memory: &GuestMemory) -> Result<Published, Fault> {
-        let (old, new) = (self.published, self.next_used);
-        if old == new {
-            return Ok(Published::Nothing);
+    pub(super) fn publish(&mut self, memory: &GuestMemory) -> Result<(), Fault> {
+        if self.published == self.next_used {
+            return Ok(());
         }
         // Release: whoever sees these flags sees the descriptors behind it and the buffers' contents.
-        memory.store_release_u16(self.at(old) + 14, self.first_flags).map_err(|_| Fault::RingAddress)?;
-        self.published = new;
-        // As for a split ring (2.7.7.2): the driver sets its wish, then looks at the descriptor.
-        fence(Ordering::SeqCst);
+        memory.store_release_u16(self.at(self.published) + 14, self.first_flags).map_err(|_| Fault::RingAddress)?;
+        self.published = self.next_used;
+        Ok(())
+    }
+
+    /// As for a split ring (2.7.7.2): the driver sets its wish, then looks at the descriptor.
+    pub(super) fn wish(&mut self, memory: &GuestMemory) -> Result<Wish, Fault> {
+        let (old, new) = (self.told, self.published);
+        if old == new {
+            return Ok(Wish::Nothing);
+        }
+        self.told = new;
         let wish = memory.read_u32(self.driver).map_err(|_| Fault::RingAddress)?;
         let wanted = match wish >> 16 & EVENTS_FLAGS {
             EVENTS_DISABLE => false,
             EVENTS_DESC if self.event_idx => self.passes(wish as u16, old, new),
             _ => true,
         };
-        Ok(if wanted { Published::Interrupt } else { Published::Quiet })
+        Ok(if wanted { Wish::Interrupt } else { Wish::Quiet })
     }
 
     /// Whether the descriptor that an event names is one of those from `old` to before `new`. One that is not in the ring
@@ -331,7 +341,7 @@ impl Packed {
             EVENTS_ENABLE << 16
         };
         self.ask(memory, wish)?;
-        // As in `publish`, with the roles exchanged.
+        // As for `wish`, with the roles exchanged.
         fence(Ordering::SeqCst);
         self.available(memory)
     }

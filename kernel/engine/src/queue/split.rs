@@ -10,7 +10,7 @@ use core::sync::atomic::{Ordering, fence};
 use memory::GuestMemory;
 use memory::span::Slots;
 
-use super::{Published, QueueState, Taken};
+use super::{QueueState, Taken, Wish};
 use crate::chain::{self, Chain, DESCRIPTOR_BYTES, Segments, Table};
 use crate::fault::Fault;
 use crate::schedule::Glance;
@@ -44,6 +44,8 @@ pub(super) struct Split {
     pub(super) next_used: u16,
     /// The used index as the driver can see it.
     published_used: u16,
+    /// The used index when the driver's wish for an interrupt was last looked at.
+    told_used: u16,
     /// The `avail_event` that stands in the guest's memory.
     avail_event: u16,
     armed: bool,
@@ -87,6 +89,7 @@ impl Split {
             known_avail: state.avail,
             next_used: state.used,
             published_used: state.used,
+            told_used: state.used,
             avail_event: 0,
             armed: false,
             outstanding: [0; WORDS],
@@ -200,17 +203,24 @@ impl Split {
     }
 
     /// By one store of the used index.
-    pub(super) fn publish(&mut self, memory: &GuestMemory) -> Result<Published, Fault> {
-        let (old, new) = (self.published_used, self.next_used);
-        if old == new {
-            return Ok(Published::Nothing);
+    pub(super) fn publish(&mut self, memory: &GuestMemory) -> Result<(), Fault> {
+        if self.published_used == self.next_used {
+            return Ok(());
         }
         // Release: whoever sees the index sees the entries and the buffers' contents.
-        memory.store_release_u16(self.used + 2, new).map_err(|_| Fault::RingAddress)?;
-        self.published_used = new;
-        // The driver sets its wish, then looks at the used index; we set the index, then look at its wish. With a full
-        // barrier on both sides one of the two sees the other (2.7.7.2).
-        fence(Ordering::SeqCst);
+        memory.store_release_u16(self.used + 2, self.next_used).map_err(|_| Fault::RingAddress)?;
+        self.published_used = self.next_used;
+        Ok(())
+    }
+
+    /// The driver sets its wish, then looks at the used index; we set the index, then look at its wish. With a full
+    /// barrier on both sides one of the two sees the other (2.7.7.2).
+    pub(super) fn wish(&mut self, memory: &GuestMemory) -> Result<Wish, Fault> {
+        let (old, new) = (self.told_used, self.published_used);
+        if old == new {
+            return Ok(Wish::Nothing);
+        }
+        self.told_used = new;
         let wanted = if self.event_idx {
             let used_event = self.avail + 4 + 2 * u64::from(self.table.size);
             let event = memory.read_u16(used_event).map_err(|_| Fault::RingAddress)?;
@@ -218,7 +228,7 @@ impl Split {
         } else {
             memory.read_u16(self.avail).map_err(|_| Fault::RingAddress)? & AVAIL_F_NO_INTERRUPT == 0
         };
-        Ok(if wanted { Published::Interrupt } else { Published::Quiet })
+        Ok(if wanted { Wish::Interrupt } else { Wish::Quiet })
     }
 
     pub(super) fn arm(&mut self, memory: &GuestMemory) -> Result<u16, Fault> {
@@ -229,7 +239,7 @@ impl Split {
         } else {
             memory.write_u16(self.used, 0).map_err(|_| Fault::RingAddress)?;
         }
-        // As in `publish`, with the roles exchanged.
+        // As for `wish`, with the roles exchanged.
         fence(Ordering::SeqCst);
         self.look(memory)
     }

@@ -412,6 +412,10 @@ impl<const N: usize> Schedule for Fine<N> {
         }
     }
 
+    fn one_visit_a_turn(&self) -> bool {
+        true
+    }
+
     fn go_on(
         &mut self,
         served: Served,

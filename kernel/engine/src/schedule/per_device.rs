@@ -61,6 +61,10 @@ impl Schedule for PerDevice {
         Some(Visit { queue, portion: Portion { requests: self.limit, bytes: u64::MAX } })
     }
 
+    fn one_visit_a_turn(&self) -> bool {
+        false
+    }
+
     fn go_on(
         &mut self,
         _served: Served,

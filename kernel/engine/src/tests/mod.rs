@@ -10,9 +10,14 @@ mod packed_ring;
 mod split;
 mod split_ring;
 
+use core::sync::atomic::{Ordering, fence};
+
+use memory::GuestMemory;
+
 use crate::control::{Attachment, Command, Control, Reply};
 use crate::engine::Engine;
 use crate::net::Net;
+use crate::queue::{Queue, Wish};
 use crate::requests::Requests;
 use crate::schedule::{PerDevice, Share};
 use crate::testing::{Guest, Recorder};
@@ -22,6 +27,13 @@ use nic::Nic;
 /// So many cases of a property; Miri, which is a thousand times slower, tries two.
 fn cases(cases: u32) -> proptest::prelude::ProptestConfig {
     proptest::prelude::ProptestConfig::with_cases(if cfg!(miri) { 2 } else { cases })
+}
+
+/// Shows the driver of a queue what was completed, and looks at its wish.
+fn publish(queue: &mut Queue, memory: &GuestMemory) -> Wish {
+    queue.publish(memory).unwrap();
+    fence(Ordering::SeqCst);
+    queue.wish(memory).unwrap()
 }
 
 /// An engine with the net back-end, and the interrupts it sends.

@@ -12,7 +12,7 @@ use super::hostile::neighbours_lose_nothing;
 use super::packed::ring::{EVENT, Rig, rig};
 use crate::chain::Segment;
 use crate::fault::Fault;
-use crate::queue::{Published, Queue, QueueState, Token};
+use crate::queue::{Queue, QueueState, Token, Wish};
 use crate::shared::{Features, MAX_QUEUE_SIZE, QueueConfig};
 use crate::testing::{BROADCAST, BUFFERS, Guest, MEMORY, RING_AREA, SPLIT, TABLES};
 
@@ -94,9 +94,9 @@ proptest! {
             let steps: u64 = done.iter().map(|(id, _)| extents[id]).sum();
             let passed = (seen..seen + steps).any(|at| at % (2 * u64::from(size)) == event);
             let wanted = match (steps, passed) {
-                (0, _) => Published::Nothing,
-                (_, true) => Published::Interrupt,
-                (_, false) => Published::Quiet,
+                (0, _) => Wish::Nothing,
+                (_, true) => Wish::Interrupt,
+                (_, false) => Wish::Quiet,
             };
             prop_assert_eq!(r.publish(), wanted);
             seen += steps;
@@ -111,13 +111,13 @@ proptest! {
 #[test]
 fn an_interrupt_is_wanted_as_the_event_structure_says() {
     for (features, flags, wanted) in [
-        (EVENT, 0, Published::Interrupt),
-        (EVENT, 1, Published::Quiet),
-        (EVENT.difference(Features::EVENT_IDX), 0, Published::Interrupt),
-        (EVENT.difference(Features::EVENT_IDX), 1, Published::Quiet),
+        (EVENT, 0, Wish::Interrupt),
+        (EVENT, 1, Wish::Quiet),
+        (EVENT.difference(Features::EVENT_IDX), 0, Wish::Interrupt),
+        (EVENT.difference(Features::EVENT_IDX), 1, Wish::Quiet),
         // Nonsense costs an interrupt: an event without the feature, flags that there are not, a descriptor likewise.
-        (EVENT.difference(Features::EVENT_IDX), 2, Published::Interrupt),
-        (EVENT, 3, Published::Interrupt),
+        (EVENT.difference(Features::EVENT_IDX), 2, Wish::Interrupt),
+        (EVENT, 3, Wish::Interrupt),
     ] {
         let mut r = rig(8, features);
         r.memory.write_u32(r.driver.config.avail, flags << 16 | 5).unwrap();
@@ -130,7 +130,7 @@ fn an_interrupt_is_wanted_as_the_event_structure_says() {
         r.memory.write_u32(r.driver.config.avail, 2 << 16 | event).unwrap();
         r.driver.add(&[(BUFFERS, 64, false)]).unwrap();
         r.serve();
-        assert_eq!(r.publish(), Published::Interrupt, "{event:#x}");
+        assert_eq!(r.publish(), Wish::Interrupt, "{event:#x}");
     }
 }
 
@@ -248,7 +248,7 @@ fn no_more_is_taken_than_the_ring_has_whatever_the_flags_say() {
             }
             offer(&r, bits ^ (AVAIL | USED));
             assert!(r.take().unwrap().is_none());
-            assert_ne!(r.publish(), Published::Nothing);
+            assert_ne!(r.publish(), Wish::Nothing);
         }
     }
 }

@@ -7,9 +7,10 @@ use memory::GuestMemory;
 use super::PLAIN;
 use crate::chain::Segments;
 use crate::fault::Fault;
-use crate::queue::{Published, Queue, QueueState};
+use crate::queue::{Queue, QueueState, Wish};
 use crate::shared::{Features, MAX_QUEUE_SIZE};
 use crate::testing::{BUFFERS, DriverQueue, MEMORY};
+use crate::tests::publish;
 
 pub struct Rig {
     pub memory: GuestMemory,
@@ -41,8 +42,8 @@ impl Rig {
         n
     }
 
-    pub fn publish(&mut self) -> Published {
-        self.queue.publish(&self.memory).unwrap()
+    pub fn publish(&mut self) -> Wish {
+        publish(&mut self.queue, &self.memory)
     }
 }
 
@@ -107,7 +108,7 @@ fn interrupts_follow_used_event_past_65536_entries() {
         }
         r.serve();
         let passed = (0..batch).any(|i| used.wrapping_add(i) == event);
-        let wanted = if passed { Published::Interrupt } else { Published::Quiet };
+        let wanted = if passed { Wish::Interrupt } else { Wish::Quiet };
         assert_eq!(r.publish(), wanted, "round {round}: {used} + {batch}, event {event}");
         used = used.wrapping_add(batch);
         while r.driver.take_used().is_some() {}
@@ -122,9 +123,9 @@ fn nothing_is_visible_before_it_is_published_and_then_all_at_once() {
     }
     assert_eq!(r.serve(), 5);
     assert_eq!(r.driver.used_index(), 0);
-    assert_eq!(r.publish(), Published::Interrupt);
+    assert_eq!(r.publish(), Wish::Interrupt);
     assert_eq!(r.driver.used_index(), 5);
-    assert_eq!(r.publish(), Published::Nothing);
+    assert_eq!(r.publish(), Wish::Nothing);
 }
 
 #[test]
