@@ -248,7 +248,7 @@ impl nic::Nic for Nic {
         &mut self,
         queue: u16,
         items: &'a [I],
-        write: impl FnMut(&'a I, &mut [u8; HEADER_ROOM]) -> Option<Single<'a, Held>>,
+        write: impl FnMut(&'a I, &mut [u8; HEADER_ROOM]) -> Option<Single<Held>>,
     ) -> (usize, Option<(Refused, Held)>) {
         of_either!(self, nic => nic.transmit_all(queue, items, write))
     }

@@ -68,30 +68,81 @@ impl PartialChecksum {
     }
 }
 
-/// What the device is to do to a frame on its way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Offload {
-    /// A checksum.
-    pub checksum: Option<PartialChecksum>,
-    /// TCP segmentation, with so many bytes of payload in each segment. Needs `checksum` too.
-    pub mss: Option<u16>,
-    /// A VLAN tag to insert.
-    pub vlan: Option<u16>,
-}
-
 const VIRTIO_NEEDS_CSUM: u8 = 1;
 const VIRTIO_GSO_NONE: u8 = 0;
 const VIRTIO_GSO_TCPV4: u8 = 1;
 const VIRTIO_GSO_TCPV6: u8 = 4;
 const VIRTIO_GSO_ECN: u8 = 0x80;
 
+/// What the device is to do to a frame on its way, in one word: quick to hand on and to compare.
+///
+/// Bits 0 to 7: the checksum's start. 8 to 14: its offset. 15: there is a checksum. 16 to 31: bytes of payload in each segment, 0 if
+/// it is not to be cut. 32 to 47: the tag. 48: there is a tag. What is not there is 0, and so is the rest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offload(u64);
+
 impl Offload {
-    /// Nothing is to be done.
+    /// Nothing.
+    pub const NOTHING: Self = Self(0);
+    const CHECKSUM: u64 = 1 << 15;
+    const MSS_AT: u32 = 16;
+    const TAG_AT: u32 = 32;
+    const TAG: u64 = 1 << 48;
+
+    /// A checksum. None: it starts beyond byte 255 or its offset is beyond 127, where no header has one.
+    #[must_use]
+    pub const fn of_checksum(checksum: PartialChecksum) -> Option<Self> {
+        let PartialChecksum { start, offset } = checksum;
+        if start > 0xff || offset > 0x7f { None } else { Some(Self(Self::CHECKSUM | (offset << 8 | start) as u64)) }
+    }
+
+    /// And TCP segmentation, with so many bytes of payload in each segment; 0: none. Needs a checksum too.
+    #[must_use]
+    pub const fn with_mss(self, mss: u16) -> Self {
+        Self(self.0 & !(0xffff << Self::MSS_AT) | (mss as u64) << Self::MSS_AT)
+    }
+
+    /// And a VLAN tag to insert.
+    #[must_use]
+    pub const fn with_vlan(self, tag: u16) -> Self {
+        Self(self.0 & !(0xffff << Self::TAG_AT) | Self::TAG | (tag as u64) << Self::TAG_AT)
+    }
+
+    /// The checksum.
     #[must_use]
     #[inline(always)]
-    pub const fn is_none(&self) -> bool {
-        // All three are looked at, for one branch.
-        !(self.checksum.is_some() | self.mss.is_some() | self.vlan.is_some())
+    pub const fn checksum(self) -> Option<PartialChecksum> {
+        let checksum = PartialChecksum { start: self.0 as u16 & 0xff, offset: self.0 as u16 >> 8 & 0x7f };
+        if self.0 & Self::CHECKSUM != 0 { Some(checksum) } else { None }
+    }
+
+    /// Bytes of payload in each segment, if it is to be cut: not 0.
+    #[must_use]
+    #[inline(always)]
+    pub const fn mss(self) -> Option<u16> {
+        let mss = (self.0 >> Self::MSS_AT) as u16;
+        if mss != 0 { Some(mss) } else { None }
+    }
+
+    /// The tag.
+    #[must_use]
+    #[inline(always)]
+    pub const fn vlan(self) -> Option<u16> {
+        if self.0 & Self::TAG != 0 { Some((self.0 >> Self::TAG_AT) as u16) } else { None }
+    }
+
+    /// Whether nothing is to be done.
+    #[must_use]
+    #[inline(always)]
+    pub const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    /// All of it.
+    #[must_use]
+    #[inline(always)]
+    pub const fn word(self) -> u64 {
+        self.0
     }
 
     /// What the header of a virtio-net frame asks for (virtio 1.3, 5.1.6.2). None: what it asks for does not exist, or
@@ -101,12 +152,17 @@ impl Offload {
         let field = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
         let checksum =
             (header[0] & VIRTIO_NEEDS_CSUM != 0).then(|| PartialChecksum { start: field(6), offset: field(8) });
-        let mss = match header[1] & !VIRTIO_GSO_ECN {
-            VIRTIO_GSO_NONE => None,
-            VIRTIO_GSO_TCPV4 | VIRTIO_GSO_TCPV6 if checksum.is_some() && field(4) != 0 => Some(field(4)),
-            _ => return None,
+        let asked = match checksum {
+            Some(checksum) => Self::of_checksum(checksum)?,
+            None => Self::NOTHING,
         };
-        Some(Self { checksum, mss, vlan: None })
+        match header[1] & !VIRTIO_GSO_ECN {
+            VIRTIO_GSO_NONE => Some(asked),
+            VIRTIO_GSO_TCPV4 | VIRTIO_GSO_TCPV6 if checksum.is_some() && field(4) != 0 => {
+                Some(asked.with_mss(field(4)))
+            }
+            _ => None,
+        }
     }
 }
 
@@ -126,13 +182,13 @@ pub const HEADER_ROOM: usize = 128;
 
 /// A frame to send that is a header, written already, and one piece behind it at most.
 #[derive(Debug)]
-pub struct Single<'a, T> {
+pub struct Single<T> {
     /// Bytes of the header, 1 to [`HEADER_ROOM`].
     pub header: usize,
     /// The rest, to be read where it lies; [`Segment::EMPTY`] if the header is all.
     pub rest: Segment,
-    /// What to do to it; None: nothing. Of frames that name the same place a driver sees at once that the same is asked.
-    pub offload: Option<&'a Offload>,
+    /// What to do to it.
+    pub offload: Offload,
     /// Names the owner of the memory behind `rest`.
     pub token: T,
 }
@@ -342,14 +398,14 @@ pub trait Nic {
         &mut self,
         queue: u16,
         items: &'a [I],
-        mut write: impl FnMut(&'a I, &mut [u8; HEADER_ROOM]) -> Option<Single<'a, Self::Token>>,
+        mut write: impl FnMut(&'a I, &mut [u8; HEADER_ROOM]) -> Option<Single<Self::Token>>,
     ) -> (usize, Option<(Refused, Self::Token)>) {
         let mut room = [0; HEADER_ROOM];
         for (taken, item) in items.iter().enumerate() {
             let Some(Single { header, rest, offload, token }) = write(item, &mut room) else { return (taken, None) };
             let Some(header) = room.get(..header) else { return (taken, Some((Refused::Header, token))) };
             let segments: &[_] = if rest.is_empty() { &[] } else { &[rest] };
-            let frame = Outgoing { header, segments, offload: offload.copied().unwrap_or_default() };
+            let frame = Outgoing { header, segments, offload };
             if let Err(refused) = self.transmit(queue, &frame, token) {
                 return (taken, Some(refused));
             }
@@ -369,6 +425,25 @@ mod tests {
     use super::{Offload, PartialChecksum};
 
     #[test]
+    fn a_request_says_what_was_put_into_it_and_nothing_else() {
+        for checksum in [None, Some((0, 0)), Some((34, 16)), Some((255, 127))] {
+            let checksum = checksum.map(|(start, offset)| PartialChecksum { start, offset });
+            let plain = checksum.map_or(Offload::NOTHING, |c| Offload::of_checksum(c).unwrap());
+            for mss in [None, Some(1), Some(u16::MAX)] {
+                let cut = plain.with_mss(7).with_mss(mss.unwrap_or(0));
+                for vlan in [None, Some(0), Some(u16::MAX)] {
+                    let asked = vlan.map_or(cut, |tag| cut.with_vlan(!tag).with_vlan(tag));
+                    assert_eq!((asked.checksum(), asked.mss(), asked.vlan()), (checksum, mss, vlan));
+                    assert_eq!(asked.is_none(), (checksum, mss, vlan) == (None, None, None));
+                }
+            }
+        }
+        for (start, offset) in [(256, 16), (34, 128)] {
+            assert_eq!(Offload::of_checksum(PartialChecksum { start, offset }), None);
+        }
+    }
+
+    #[test]
     fn a_virtio_header_becomes_a_request_or_is_refused() {
         let header = |flags, gso, size: u16, start: u16, offset: u16| {
             let mut h = [0; 12];
@@ -378,15 +453,18 @@ mod tests {
             }
             h
         };
-        let checksum = Some(PartialChecksum { start: 34, offset: 16 });
-        assert_eq!(Offload::from_virtio(&[0; 12]), Some(Offload::default()));
-        let got = Offload::from_virtio(&header(1, 0, 0, 34, 16));
-        assert_eq!(got, Some(Offload { checksum, ..Offload::default() }));
-        let got = Offload::from_virtio(&header(1, 0x81, 1448, 34, 16));
-        assert_eq!(got, Some(Offload { checksum, mss: Some(1448), vlan: None }));
-        for bad in
-            [header(0, 1, 1448, 34, 16), header(1, 4, 0, 34, 16), header(1, 3, 100, 34, 6), header(1, 0x7f, 9, 9, 9)]
-        {
+        let checksum = Offload::of_checksum(PartialChecksum { start: 34, offset: 16 }).unwrap();
+        assert_eq!(Offload::from_virtio(&[0; 12]), Some(Offload::NOTHING));
+        assert_eq!(Offload::from_virtio(&header(1, 0, 0, 34, 16)), Some(checksum));
+        assert_eq!(Offload::from_virtio(&header(1, 0x81, 1448, 34, 16)), Some(checksum.with_mss(1448)));
+        for bad in [
+            header(0, 1, 1448, 34, 16),
+            header(1, 4, 0, 34, 16),
+            header(1, 3, 100, 34, 6),
+            header(1, 0x7f, 9, 9, 9),
+            header(1, 0, 0, 256, 16),
+            header(1, 0, 0, 34, 128),
+        ] {
             assert_eq!(Offload::from_virtio(&bad), None, "{bad:?}");
         }
     }

@@ -168,7 +168,7 @@ impl<H: Hal, T: Transport, K> Nic for VirtioNet<H, T, K> {
             Some(Refused::Queue)
         } else if !(ETHERNET..=MAX_FRAME).contains(&len) {
             Some(Refused::Length)
-        } else if frame.offload != nic::Offload::default() {
+        } else if !frame.offload.is_none() {
             Some(Refused::Offload)
         } else if self.done.is_full() {
             Some(Refused::Full)

@@ -380,7 +380,7 @@ impl<R: Registers, T> Nic for X520<R, T> {
         &mut self,
         queue: u16,
         items: &'a [I],
-        write: impl FnMut(&'a I, &mut [u8; HEADER_ROOM]) -> Option<Single<'a, T>>,
+        write: impl FnMut(&'a I, &mut [u8; HEADER_ROOM]) -> Option<Single<T>>,
     ) -> (usize, Option<(Refused, T)>) {
         let Some(queue) = self.transmit.get_mut(usize::from(queue)) else { return (0, None) };
         queue.add_all(items, self.config.max_frame, write)

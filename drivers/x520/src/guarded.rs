@@ -129,7 +129,7 @@ impl<R: Registers, T, B: BusMaster> Nic for Guarded<R, T, B> {
         &mut self,
         queue: u16,
         items: &'a [I],
-        write: impl FnMut(&'a I, &mut [u8; HEADER_ROOM]) -> Option<Single<'a, T>>,
+        write: impl FnMut(&'a I, &mut [u8; HEADER_ROOM]) -> Option<Single<T>>,
     ) -> (usize, Option<(Refused, T)>) {
         self.nic.transmit_all(queue, items, write)
     }

@@ -28,8 +28,7 @@ const TAG_BYTES: u32 = 4;
 /// What descriptors have to say for a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// The context, without its slot.
-    pub context: Option<[u64; 2]>,
+    pub context: Option<Context>,
     pub ixsm: bool,
     pub txsm: bool,
     pub tse: bool,
@@ -40,7 +39,32 @@ pub(crate) struct Plan {
 }
 
 /// Second word of every context.
-const CONTEXT: ContextHigh = ContextHigh::new().with_dtyp(TYPE_CONTEXT).with_dext(true);
+const CONTEXT: u64 = ContextHigh::new().with_dtyp(TYPE_CONTEXT).with_dext(true).into_bits();
+
+/// A context descriptor, and what it is known by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Context {
+    /// Of no two that differ the same, and never 0: what is asked and the length of TCP's header, as a rule.
+    pub name: u64,
+    /// The descriptor, for slot 0.
+    pub words: [u64; 2],
+}
+
+impl Context {
+    /// Where a request has no bits: it ends at bit 48.
+    const L4LEN_AT: u32 = 56;
+    const UNUSUAL: u64 = 1 << 55;
+
+    fn new(asked: Offload, low: ContextLow, high: ContextHigh) -> Self {
+        let (iplen, l4len) = (low.iplen(), u64::from(high.l4len()) << Self::L4LEN_AT);
+        let usual = low.maclen() == 14 && (iplen == 0 || iplen == if high.ipv4() { 20 } else { 40 });
+        // Otherwise what is asked does not tell which headers these are: the first word does, which has 32 bits.
+        let kind = u64::from(high.l4t()) << 33 | u64::from(high.ipv4()) << 32;
+        let unusual = Self::UNUSUAL | u64::from(high.mss()) << 36 | kind | low.into_bits();
+        let name = l4len | if usual { asked.word() } else { unusual };
+        Self { name, words: [low.into_bits(), CONTEXT | high.into_bits()] }
+    }
+}
 
 /// Where a frame's headers are.
 pub(crate) struct Layout {
@@ -94,26 +118,29 @@ impl Usual {
     const fn new(v4: bool, start: u16, offset: u16, l4t: u8) -> Self {
         let (telling, mask) = if v4 { (0x45_0008, 0xff_ffff) } else { (0x60_dd86, 0xf0_ffff) };
         let low = ContextLow::new().with_maclen(14).with_iplen(start - 14).into_bits();
-        let high = CONTEXT.with_ipv4(v4).with_l4t(l4t).into_bits();
+        let high = CONTEXT | ContextHigh::new().with_ipv4(v4).with_l4t(l4t).into_bits();
         Self { telling, mask, least: start as u32 + offset as u32 + 2, context: [low, high] }
     }
 
     /// That of frames of which a checksum is asked, and a tag perhaps, and no more. None: they are not usual.
     #[inline(always)]
-    pub(crate) fn of(offload: &Offload) -> Option<&'static Self> {
+    pub(crate) fn of(asked: Offload) -> Option<&'static Self> {
         static TCP4: Usual = Usual::new(true, 34, TCP_CHECKSUM, L4T_TCP);
         static UDP4: Usual = Usual::new(true, 34, UDP_CHECKSUM, L4T_UDP);
         static TCP6: Usual = Usual::new(false, 54, TCP_CHECKSUM, L4T_TCP);
         static UDP6: Usual = Usual::new(false, 54, UDP_CHECKSUM, L4T_UDP);
-        const fn place(start: u16, offset: u16) -> u32 {
-            (offset as u32) << 16 | start as u32
+        const fn checksum(start: u16, offset: u16) -> u32 {
+            match Offload::of_checksum(PartialChecksum { start, offset }) {
+                Some(asked) => asked.word() as u32,
+                None => panic!("within a header"),
+            }
         }
-        const AT_TCP4: u32 = place(34, TCP_CHECKSUM);
-        const AT_UDP4: u32 = place(34, UDP_CHECKSUM);
-        const AT_TCP6: u32 = place(54, TCP_CHECKSUM);
-        const AT_UDP6: u32 = place(54, UDP_CHECKSUM);
-        let (Some(PartialChecksum { start, offset }), None) = (offload.checksum, offload.mss) else { return None };
-        match place(start, offset) {
+        const AT_TCP4: u32 = checksum(34, TCP_CHECKSUM);
+        const AT_UDP4: u32 = checksum(34, UDP_CHECKSUM);
+        const AT_TCP6: u32 = checksum(54, TCP_CHECKSUM);
+        const AT_UDP6: u32 = checksum(54, UDP_CHECKSUM);
+        // All but the tag.
+        match asked.word() as u32 {
             AT_TCP4 => Some(&TCP4),
             AT_UDP4 => Some(&UDP4),
             AT_TCP6 => Some(&TCP6),
@@ -130,8 +157,10 @@ impl Usual {
 
     /// The context of a frame whose header is one: the same as `checksum_context` finds, in a tenth of the time.
     #[inline(always)]
-    pub(crate) fn context(&self, vlan: Option<u16>) -> [u64; 2] {
-        [self.context[0] + (u64::from(vlan.unwrap_or(0)) << 16), self.context[1]]
+    pub(crate) fn context(&self, asked: Offload) -> Context {
+        const TAG: u64 = ContextLow::new().with_vlan(!0).into_bits();
+        let [low, high] = self.context;
+        Context { name: asked.word(), words: [low + (asked.word() >> 16 & TAG), high] }
     }
 }
 
@@ -141,50 +170,52 @@ pub(crate) fn checksum_context(
     header: &[u8],
     checksum: PartialChecksum,
     vlan: Option<u16>,
-) -> Option<([u64; 2], Layout)> {
+) -> Option<(ContextLow, ContextHigh, Layout)> {
     let layout = Layout::of(header, checksum.start)?;
     let l4t = match checksum.offset {
         TCP_CHECKSUM => L4T_TCP,
         UDP_CHECKSUM => L4T_UDP,
         _ => return None,
     };
-    let low =
-        ContextLow::new().with_vlan(vlan.unwrap_or(0)).into_bits() | (layout.maclen as u64) << 9 | layout.iplen as u64;
-    let high = CONTEXT.with_ipv4(layout.v4).with_l4t(l4t);
-    Some(([low, high.into_bits()], layout))
+    let low = ContextLow::new().with_vlan(vlan.unwrap_or(0)).into_bits();
+    let low = ContextLow::from_bits(low | (layout.maclen as u64) << 9 | layout.iplen as u64);
+    Some((low, ContextHigh::new().with_ipv4(layout.v4).with_l4t(l4t), layout))
 }
 
 /// Plans a frame of `total` bytes that begins with `header`, on a device whose longest frame has `max_frame` bytes
 /// without VLAN tag.
-pub(crate) fn plan(header: &[u8], total: u32, offload: &Offload, max_frame: u32) -> Result<Plan, Refused> {
+pub(crate) fn plan(header: &[u8], total: u32, offload: Offload, max_frame: u32) -> Result<Plan, Refused> {
     let max_frame = if field(header, 12) == Some(VLAN) { max_frame + TAG_BYTES } else { max_frame };
-    let mut plan = Plan { paylen: total, vle: offload.vlan.is_some(), ..Plan::default() };
-    if offload.mss.is_none() && total > max_frame {
+    if offload.mss().is_none() && total > max_frame {
         return Err(Refused::Length);
     }
-    let mut context =
-        [ContextLow::new().with_maclen(14).with_vlan(offload.vlan.unwrap_or(0)).into_bits(), CONTEXT.into_bits()];
-    if let Some(checksum) = offload.checksum {
+    let mut plan = Plan { paylen: total, vle: offload.vlan().is_some(), ..Plan::default() };
+    if offload.is_none() {
+        return Ok(plan);
+    }
+    let (mut low, mut high) =
+        (ContextLow::new().with_maclen(14).with_vlan(offload.vlan().unwrap_or(0)), ContextHigh::new());
+    if let Some(checksum) = offload.checksum() {
         let layout;
-        (context, layout) = checksum_context(header, checksum, offload.vlan).ok_or(Refused::Offload)?;
+        (low, high, layout) = checksum_context(header, checksum, offload.vlan()).ok_or(Refused::Offload)?;
         if checksum.end() > total {
             return Err(Refused::Offload);
         }
         plan.txsm = true;
-        if let Some(mss) = offload.mss {
+        if let Some(mss) = offload.mss() {
             let l4len = segmentation(&mut plan, header, &layout, checksum).ok_or(Refused::Offload)?;
             let headers = u32::from(checksum.start) + u32::from(l4len);
             plan.paylen = total.checked_sub(headers).filter(|p| (1..=MAX_PAYLEN).contains(p)).ok_or(Refused::Length)?;
-            if mss == 0 || headers + u32::from(mss) > max_frame {
+            if headers + u32::from(mss) > max_frame {
                 return Err(Refused::Length);
             }
-            context[1] = ContextHigh::from_bits(context[1]).with_l4len(l4len).with_mss(mss).into_bits();
+            high = high.with_l4len(l4len).with_mss(mss);
         }
-    } else if offload.mss.is_some() {
+    } else if offload.mss().is_some() {
         return Err(Refused::Offload);
     }
     if plan.txsm || plan.vle {
-        plan.context = Some(context);
+        plan.context = Some(Context::new(offload, low, high));
     }
     Ok(plan)
 }
@@ -226,8 +257,9 @@ fn sum(addresses: &[u8]) -> u16 {
 
 #[cfg(test)]
 mod tests {
-    use super::{ContextHigh, ContextLow, Plan, Usual, checksum_context, plan};
+    use super::{Context, ContextHigh, ContextLow, Plan, Usual, checksum_context, plan};
     use crate::nic::{Offload, PartialChecksum, Refused};
+    use std::collections::HashMap;
 
     fn tcp4(vlan: bool) -> ([u8; 64], u16) {
         let mut h = [0; 64];
@@ -242,13 +274,13 @@ mod tests {
     }
 
     fn tcp(start: u16, mss: Option<u16>) -> Offload {
-        Offload { checksum: Some(PartialChecksum { start, offset: 16 }), mss, vlan: None }
+        Offload::of_checksum(PartialChecksum { start, offset: 16 }).unwrap().with_mss(mss.unwrap_or(0))
     }
 
     #[test]
     fn a_frame_that_asks_for_nothing_needs_no_context() {
-        assert_eq!(plan(&[], 60, &Offload::default(), 1514), Ok(Plan { paylen: 60, ..Plan::default() }));
-        assert_eq!(plan(&[], 1515, &Offload::default(), 1514), Err(Refused::Length));
+        assert_eq!(plan(&[], 60, Offload::NOTHING, 1514), Ok(Plan { paylen: 60, ..Plan::default() }));
+        assert_eq!(plan(&[], 1515, Offload::NOTHING, 1514), Err(Refused::Length));
     }
 
     #[test]
@@ -263,13 +295,16 @@ mod tests {
             for (start, offset) in [(34, 16), (34, 6), (38, 16), (54, 16), (54, 6), (54, 7), (58, 6), (35, 16)] {
                 for vlan in [None, Some(0), Some(0xffff)] {
                     let checksum = PartialChecksum { start, offset };
-                    let offload = Offload { checksum: Some(checksum), mss: None, vlan };
-                    if let Some(usual) = Usual::of(&offload).filter(|usual| usual.fits(&h)) {
+                    let plain = Offload::of_checksum(checksum).unwrap();
+                    let asked = vlan.map_or(plain, |tag| plain.with_vlan(tag));
+                    assert!(Usual::of(asked.with_mss(1)).is_none());
+                    if let Some(usual) = Usual::of(asked).filter(|usual| usual.fits(&h)) {
                         quick += 1;
                         assert_eq!(usual.least, checksum.end());
+                        let context = checksum_context(&h, checksum, vlan);
                         assert_eq!(
-                            Some(usual.context(vlan)),
-                            checksum_context(&h, checksum, vlan).map(|(context, _)| context)
+                            Some(usual.context(asked)),
+                            context.map(|(low, high, _)| Context::new(asked, low, high))
                         );
                     }
                 }
@@ -279,11 +314,37 @@ mod tests {
     }
 
     #[test]
+    fn a_name_is_that_of_one_context_only() {
+        let mut known = HashMap::new();
+        for (kind, first) in [(0x0800, 0x45), (0x0800, 0x46), (0x0800, 0x4a), (0x86dd, 0x60)] {
+            for (tagged, l4len) in [(false, 20), (false, 32), (true, 20), (true, 32)] {
+                let (mut h, ip) = ([0; 128], if tagged { 18 } else { 14 });
+                h[12..14].copy_from_slice(&0x8100_u16.to_be_bytes());
+                h[ip - 2..ip].copy_from_slice(&u16::to_be_bytes(kind));
+                (h[ip], h[ip + 6], h[ip + 9]) = (first, 6, 6);
+                for (start, offset) in (34..=66).flat_map(|start| [(start, 16), (start, 6)]) {
+                    h[usize::from(start) + 12] = l4len << 2;
+                    let plain = Offload::of_checksum(PartialChecksum { start, offset }).unwrap();
+                    for asked in [plain, plain.with_vlan(0), plain.with_vlan(0xffff), plain.with_vlan(1 << 9 | 20)] {
+                        for asked in [asked, asked.with_mss(1), asked.with_mss(1400)] {
+                            let Ok(Plan { context: Some(context), .. }) = plan(&h, 3000, asked, 3000) else { continue };
+                            assert_ne!(context.name, 0);
+                            assert_eq!(*known.entry(context.name).or_insert(context.words), context.words);
+                        }
+                    }
+                    h[usize::from(start) + 12] = 0;
+                }
+            }
+        }
+        assert!(known.len() > 100, "{}", known.len());
+    }
+
+    #[test]
     fn a_checksum_names_its_headers_also_behind_a_tag() {
         for vlan in [false, true] {
             let (h, start) = tcp4(vlan);
-            let p = plan(&h, 64, &tcp(start, None), 1514).unwrap();
-            let [low, high] = p.context.unwrap();
+            let p = plan(&h, 64, tcp(start, None), 1514).unwrap();
+            let [low, high] = p.context.unwrap().words;
             let (low, high) = (ContextLow::from_bits(low), ContextHigh::from_bits(high));
             assert_eq!((u16::from(low.maclen()), low.iplen()), (start - 20, 20));
             assert_eq!((high.ipv4(), high.l4t(), high.mss(), p.ixsm, p.txsm), (true, 1, 0, false, true));
@@ -293,27 +354,27 @@ mod tests {
     #[test]
     fn segmentation_takes_the_length_out_of_the_pseudo_header() {
         let (h, start) = tcp4(false);
-        let p = plan(&h, 3066, &tcp(start, Some(1448)), 1514).unwrap();
-        let high = ContextHigh::from_bits(p.context.unwrap()[1]);
+        let p = plan(&h, 3066, tcp(start, Some(1448)), 1514).unwrap();
+        let high = ContextHigh::from_bits(p.context.unwrap().words[1]);
         assert_eq!((high.l4len(), high.mss(), p.paylen, p.ixsm, p.tse), (32, 1448, 3000, true, true));
         assert_eq!(p.patches, [Some((50, 0x1409)), Some((16, 0)), Some((24, 0))]);
-        assert_eq!(plan(&h, 3066, &tcp(start, Some(1449)), 1514), Err(Refused::Length));
-        assert_eq!(plan(&h, 66, &tcp(start, Some(1448)), 1514), Err(Refused::Length), "nothing to segment");
+        assert_eq!(plan(&h, 3066, tcp(start, Some(1449)), 1514), Err(Refused::Length));
+        assert_eq!(plan(&h, 66, tcp(start, Some(1448)), 1514), Err(Refused::Length), "nothing to segment");
     }
 
     #[test]
     fn what_the_header_does_not_bear_out_is_refused() {
         let (h, start) = tcp4(false);
-        for s in [0, 13, 14, 33, 35, 54, u16::MAX] {
-            assert_eq!(plan(&h, 64, &tcp(s, None), 1514), Err(Refused::Offload), "start {s}");
+        for s in [0, 13, 14, 33, 35, 54, 0xff] {
+            assert_eq!(plan(&h, 64, tcp(s, None), 1514), Err(Refused::Offload), "start {s}");
         }
-        assert_eq!(plan(&h[..53], 3066, &tcp(start, Some(1448)), 1514), Err(Refused::Offload), "header too short");
-        assert_eq!(plan(&h, 51, &tcp(start, None), 1514), Err(Refused::Offload), "checksum beyond the frame");
+        assert_eq!(plan(&h[..53], 3066, tcp(start, Some(1448)), 1514), Err(Refused::Offload), "header too short");
+        assert_eq!(plan(&h, 51, tcp(start, None), 1514), Err(Refused::Offload), "checksum beyond the frame");
         let mut udp = h;
         udp[23] = 17;
-        assert_eq!(plan(&udp, 3066, &tcp(start, Some(1448)), 1514), Err(Refused::Offload));
-        let odd = Offload { checksum: Some(PartialChecksum { start, offset: 2 }), ..Offload::default() };
-        assert_eq!(plan(&h, 64, &odd, 1514), Err(Refused::Offload));
-        assert_eq!(plan(&h, 64, &Offload { mss: Some(100), ..Offload::default() }, 1514), Err(Refused::Offload));
+        assert_eq!(plan(&udp, 3066, tcp(start, Some(1448)), 1514), Err(Refused::Offload));
+        let odd = Offload::of_checksum(PartialChecksum { start, offset: 2 }).unwrap();
+        assert_eq!(plan(&h, 64, odd, 1514), Err(Refused::Offload));
+        assert_eq!(plan(&h, 64, Offload::NOTHING.with_mss(100), 1514), Err(Refused::Offload));
     }
 }

@@ -13,8 +13,8 @@ use alloc::vec;
 
 use crate::descriptor::{TYPE_DATA, TransmitData};
 use crate::dma::{Ring, STEP};
-use crate::nic::{Outcome, Outgoing, Refused, Segment, Single};
-use crate::offload::{MAX_HEADER, Usual, plan};
+use crate::nic::{Offload, Outcome, Outgoing, Refused, Segment, Single};
+use crate::offload::{Context, MAX_HEADER, Usual, plan};
 use crate::registers::{Bus, Registers, TDT};
 use crate::tokens::Tokens;
 
@@ -37,6 +37,13 @@ const PAYLEN: u32 = 46;
 const IDX: u32 = 36;
 const REPORT: u64 = TransmitData::new().with_rs(true).into_bits();
 
+/// What every descriptor of a frame says of its tag.
+#[inline(always)]
+const fn tag(asked: Offload) -> u64 {
+    // Bit 48 goes to where VLE stands.
+    asked.word() >> 18 & TAG
+}
+
 /// Frames that were shown to the device together.
 #[derive(Clone, Copy, Debug, Default)]
 struct Batch {
@@ -47,13 +54,13 @@ struct Batch {
 }
 
 /// Why a row of frames has ended.
-enum End<'a, T> {
+enum End<T> {
     /// There is no more room in the row, or no item.
     Row,
     /// There is no frame.
     Stop,
     /// This one was not taken.
-    Other(Single<'a, T>),
+    Other(Single<T>),
 }
 
 /// Whether a frame is a header of at least so many bytes, and a rest, and not too long.
@@ -178,7 +185,7 @@ impl<T> TransmitQueue<T> {
         &mut self,
         items: &'a [I],
         max_frame: u32,
-        mut write: impl FnMut(&'a I, &mut [u8; MAX_HEADER]) -> Option<Single<'a, T>>,
+        mut write: impl FnMut(&'a I, &mut [u8; MAX_HEADER]) -> Option<Single<T>>,
     ) -> (usize, Option<(Refused, T)>) {
         let mut done = 0;
         while self.has_room(MOST)
@@ -205,7 +212,7 @@ impl<T> TransmitQueue<T> {
                 End::Other(other) => other,
             };
             // Of the next ones too, as a rule.
-            self.asked = other.offload.is_some();
+            self.asked = !other.offload.is_none();
             if let Err(refused) = self.add_other(other, max_frame) {
                 return (done, Some(refused));
             }
@@ -222,8 +229,8 @@ impl<T> TransmitQueue<T> {
         room: u32,
         items: &'a [I],
         max_frame: u32,
-        write: &mut impl FnMut(&'a I, &mut [u8; MAX_HEADER]) -> Option<Single<'a, T>>,
-    ) -> (usize, End<'a, T>) {
+        write: &mut impl FnMut(&'a I, &mut [u8; MAX_HEADER]) -> Option<Single<T>>,
+    ) -> (usize, End<T>) {
         let Self { ring, tokens, next: position, .. } = self;
         let row = ring.row();
         let begin = ring.offset(*position) as usize;
@@ -238,7 +245,7 @@ impl<T> TransmitQueue<T> {
                 break;
             };
             let (header, rest) = (frame.header as u32, u32::from(frame.rest.len()));
-            if frame.offload.is_some() || !is_pair(MIN_FRAME, header, rest, max_frame) {
+            if !frame.offload.is_none() || !is_pair(MIN_FRAME, header, rest, max_frame) {
                 end = End::Other(frame);
                 break;
             }
@@ -262,23 +269,21 @@ impl<T> TransmitQueue<T> {
 
     /// Takes any frame. Its header is in the slot of the next descriptor, and there is room.
     #[inline(never)]
-    fn add_other(&mut self, frame: Single<'_, T>, max_frame: u32) -> Result<(), (Refused, T)> {
+    fn add_other(&mut self, frame: Single<T>, max_frame: u32) -> Result<(), (Refused, T)> {
         let (header, rest) = (frame.header, frame.rest);
         let total = header as u32 + u32::from(rest.len());
         // SAFETY: as in `add_all`.
         let slot = unsafe { self.ring.view().slot_mut(self.next) };
         let bus = self.ring.view().slot_bus(self.next);
         let good = (MIN_FRAME as usize..=MAX_HEADER).contains(&header) && total <= max_frame;
-        let options = match &frame.offload {
-            _ if !good => None,
-            None => Some(DATA),
-            Some(offload) => {
-                let usual = Usual::of(offload).filter(|usual| usual.fits(slot) && usual.least <= total);
-                usual.map(|usual| {
-                    let tag = if offload.vlan.is_some() { TAG } else { 0 };
-                    DATA + CHECKSUM + (self.context(usual.context(offload.vlan)) << IDX) + tag
-                })
-            }
+        let asked = frame.offload;
+        let options = if !good {
+            None
+        } else if asked.is_none() {
+            Some(DATA)
+        } else {
+            let usual = Usual::of(asked).filter(|usual| usual.fits(slot) && usual.least <= total);
+            usual.map(|usual| DATA + CHECKSUM + (self.context(usual.context(asked)) << IDX) + tag(asked))
         };
         let Some(options) = options else { return self.add_odd(frame, max_frame) };
         let view = self.ring.view();
@@ -300,8 +305,8 @@ impl<T> TransmitQueue<T> {
     /// The slot of a context. If the device does not know it, it is written to the ring first, and `next` moves: the frame
     /// behind it must not be refused any more.
     #[inline(always)]
-    fn context(&mut self, words: [u64; 2]) -> u64 {
-        let (slot, new) = self.contexts.slot(words);
+    fn context(&mut self, context: Context) -> u64 {
+        let (slot, new) = self.contexts.slot(context);
         if let Some(words) = new {
             self.ring.view().write(self.next, words);
             self.next = self.next.wrapping_add(STEP);
@@ -312,13 +317,13 @@ impl<T> TransmitQueue<T> {
     /// Takes a frame that needs a closer look. Its header is in the slot of the next descriptor.
     #[cold]
     #[inline(never)]
-    fn add_odd(&mut self, frame: Single<'_, T>, max_frame: u32) -> Result<(), (Refused, T)> {
+    fn add_odd(&mut self, frame: Single<T>, max_frame: u32) -> Result<(), (Refused, T)> {
         let Single { header, rest, offload, token } = frame;
         // SAFETY: as in `add_all`.
         let copy = *unsafe { self.ring.view().slot_mut(self.next) };
         let Some(header) = copy.get(..header) else { return Err((Refused::Header, token)) };
         let segments: &[_] = if rest.is_empty() { &[] } else { &[rest] };
-        self.add(&Outgoing { header, segments, offload: offload.copied().unwrap_or_default() }, token, max_frame)
+        self.add(&Outgoing { header, segments, offload }, token, max_frame)
     }
 
     /// Writes any frame.
@@ -335,7 +340,7 @@ impl<T> TransmitQueue<T> {
         if total < MIN_FRAME || segments.iter().any(Segment::is_empty) {
             return Err(Refused::Length);
         }
-        let plan = plan(header, total, &frame.offload, max_frame)?;
+        let plan = plan(header, total, frame.offload, max_frame)?;
         // A context and a header, if there are any.
         if !self.has_room(2 + segments.len() as u32) {
             return Err(Refused::Full);
@@ -414,25 +419,25 @@ impl<T> TransmitQueue<T> {
     }
 }
 
-/// The contexts that the device has in its two slots; all zeroes: nothing.
+/// The contexts that the device has in its two slots.
 #[derive(Default)]
 struct Contexts {
-    known: [[u64; 2]; 2],
+    names: [u64; 2],
     /// The one that was written last; the other is replaced next.
-    newest: u32,
+    newest: u64,
 }
 
 impl Contexts {
     /// The slot of a context, and its descriptor if that has to be written first.
     #[inline(always)]
-    fn slot(&mut self, words: [u64; 2]) -> (u64, Option<[u64; 2]>) {
-        let [first, second] = self.known;
-        if words == first || words == second {
-            return ((words != first).into(), None);
+    fn slot(&mut self, Context { name, words: [low, high] }: Context) -> (u64, Option<[u64; 2]>) {
+        let [first, second] = self.names;
+        if name == first || name == second {
+            return ((name != first).into(), None);
         }
-        self.newest ^= 1;
-        let slot = u64::from(self.newest & 1);
-        self.known[slot as usize] = words;
-        (slot, Some([words[0], words[1] + (slot << IDX)]))
+        let slot = (self.newest ^ 1) & 1;
+        self.newest = slot;
+        self.names[slot as usize] = name;
+        (slot, Some([low, high + (slot << IDX)]))
     }
 }

@@ -229,10 +229,12 @@ impl Asked {
         header
     }
 
-    /// The same as a NIC is told it.
+    /// The same as a NIC is told it. None: it cannot be.
     #[must_use]
-    pub fn for_nic(&self) -> nic::Offload {
-        nic::Offload { checksum: self.checksum, mss: self.cut.map(|cut| cut.mss), vlan: None }
+    pub fn for_nic(&self) -> Option<nic::Offload> {
+        let Some(checksum) = self.checksum else { return Some(nic::Offload::NOTHING) };
+        let asked = nic::Offload::of_checksum(checksum)?;
+        Some(self.cut.map_or(asked, |cut| asked.with_mss(cut.mss)))
     }
 }
 

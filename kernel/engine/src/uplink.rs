@@ -211,9 +211,9 @@ impl<N: Nic<Token = Held>> Uplink<N> {
     ) -> Result<(), Token> {
         let behind = frame.len.saturating_sub(frame.header.len() as u32);
         let whole = Single { port: frame.port, header: frame.header, rest: frame.rest.clone(), len: behind };
-        if frame.asked == Asked::NOTHING || self.does_offloads() {
+        if let Some(offload) = frame.asked.for_nic().filter(|offload| offload.is_none() || self.does_offloads()) {
             let refused;
-            (refused, token) = match self.transmit(memory, &whole, frame.asked.for_nic(), Part::Whole(token)) {
+            (refused, token) = match self.transmit(memory, &whole, offload, Part::Whole(token)) {
                 Ok(()) => return Ok(()),
                 Err((refused, Part::Whole(token))) => (refused, token),
                 // It was not a part.
@@ -236,7 +236,7 @@ impl<N: Nic<Token = Held>> Uplink<N> {
                 }
                 self.counters.tx_checksums.add(1);
                 let single = Single { header: own, ..whole };
-                match self.transmit(memory, &single, Offload::default(), Part::Whole(token)) {
+                match self.transmit(memory, &single, Offload::NOTHING, Part::Whole(token)) {
                     Err((_, Part::Whole(token))) => Err(token),
                     _ => Ok(()),
                 }
@@ -266,7 +266,7 @@ impl<N: Nic<Token = Held>> Uplink<N> {
                 break;
             }
             let single = Single { header: own, ..single };
-            if self.transmit(memory, &single, Offload::default(), Part::Of(row as u8)).is_err() {
+            if self.transmit(memory, &single, Offload::NOTHING, Part::Of(row as u8)).is_err() {
                 self.counters.tx_refused.add(1);
                 break;
             }
@@ -327,7 +327,7 @@ impl<N: Nic<Token = Held>> Uplink<N> {
         &mut self,
         port: usize,
         items: &'a [I],
-        write: impl FnMut(&'a I, &mut [u8; HEADER_ROOM]) -> Option<nic::Single<'a, Held>>,
+        write: impl FnMut(&'a I, &mut [u8; HEADER_ROOM]) -> Option<nic::Single<Held>>,
     ) -> (usize, Option<Held>) {
         let (taken, refused) = self.nic.transmit_all(0, items, write);
         self.held[port] += taken as u32;

@@ -138,7 +138,7 @@ impl Books {
     fn send(&mut self, queue: u16, header: usize, pieces: &[u16]) {
         let bytes = frame(header.max(14), 1);
         let segments: Vec<_> = pieces.iter().map(|n| self.b.payload(&vec![7; usize::from(*n)])).collect();
-        self.hand_over(queue, &bytes[..header], segments, Offload::default());
+        self.hand_over(queue, &bytes[..header], segments, Offload::NOTHING);
     }
 
     fn send_offload(&mut self, step: &Step) {
@@ -147,21 +147,23 @@ impl Books {
         let header = usize::from(start) + if tcp { 20 } else { 8 };
         let bytes = packet(v4, tcp, (1, 2), &vec![7; len], true);
         let segments = vec![self.b.payload(&bytes[header..])];
-        let checksum = Some(PartialChecksum { start, offset: if tcp { 16 } else { 6 } });
-        let offload = Offload { checksum, mss, vlan };
+        let plain =
+            Offload::of_checksum(PartialChecksum { start, offset: if tcp { 16 } else { 6 } }).expect("within a header");
+        let cut = plain.with_mss(mss.unwrap_or(0));
+        let offload = vlan.map_or(cut, |tag| cut.with_vlan(tag));
         if together {
-            // The same asked at one place and at another, something else, and nothing.
-            let (again, other) = (offload, Offload { vlan: Some(9), ..offload });
-            let asked = [&offload, &offload, &other, &offload, &again, &again];
-            let mut all = vec![(segments, Some(&offload)), (Vec::new(), None)];
-            all.extend(asked.map(|asked| (vec![self.b.payload(&bytes[header..])], Some(asked))));
+            // The same, something else, and nothing.
+            let other = offload.with_vlan(9);
+            let asked = [offload, offload, other, offload, offload];
+            let mut all = vec![(segments, offload), (Vec::new(), Offload::NOTHING)];
+            all.extend(asked.map(|asked| (vec![self.b.payload(&bytes[header..])], asked)));
             return self.hand_over_all(queue, &bytes[..header], all);
         }
         self.hand_over(queue, &bytes[..header], segments, offload);
     }
 
     /// Sends frames of a header and one segment at most by one call.
-    fn hand_over_all(&mut self, queue: u16, header: &[u8], frames: Vec<(Vec<Segment>, Option<&Offload>)>) {
+    fn hand_over_all(&mut self, queue: u16, header: &[u8], frames: Vec<(Vec<Segment>, Offload)>) {
         let first = self.next;
         let items: Vec<_> = frames.iter().zip(first..).collect();
         let (taken, refused) = self.nic().transmit_all(queue, &items, |((segments, offload), token), room| {
@@ -248,7 +250,7 @@ impl Books {
             Step::Send { queue, header, pieces, count } if pieces.len() < 2 && count % 4 != 0 => {
                 let bytes = frame((*header).max(14), 1);
                 let segments = |b: &mut Bench| pieces.iter().map(|n| b.payload(&vec![7; usize::from(*n)])).collect();
-                let frames = (0..*count).map(|_| (segments(&mut self.b), None)).collect();
+                let frames = (0..*count).map(|_| (segments(&mut self.b), Offload::NOTHING)).collect();
                 self.hand_over_all(*queue, &bytes[..*header], frames);
             }
             Step::Send { queue, header, pieces, count } => {

@@ -24,12 +24,12 @@ type Run = fn(u32, u32);
 /// The cases by name.
 pub const CASES: [(&str, Run); 5] = [
     ("receive", receive),
-    ("transmit", |batch, rounds| transmit((batch, rounds), false, &[Offload::default()], |_| None)),
-    ("transmit-alone", |batch, rounds| transmit((batch, rounds), true, &[Offload::default()], |_| None)),
+    ("transmit", |batch, rounds| transmit((batch, rounds), false, &[Offload::NOTHING], |_| Offload::NOTHING)),
+    ("transmit-alone", |batch, rounds| transmit((batch, rounds), true, &[Offload::NOTHING], |_| Offload::NOTHING)),
     // A context that the device knows, and one that it does not: three tags do not fit into two slots.
-    ("transmit-checksum", |batch, rounds| transmit((batch, rounds), false, &[checksum(None)], |asked| Some(asked))),
+    ("transmit-checksum", |batch, rounds| transmit((batch, rounds), false, &[checksum()], |asked| asked)),
     ("transmit-context", |batch, rounds| {
-        transmit((batch, rounds), false, &[0, 1, 2].map(|tag| checksum(Some(tag))), |asked| Some(asked))
+        transmit((batch, rounds), false, &[0, 1, 2].map(|tag| checksum().with_vlan(tag)), |asked| asked)
     }),
 ];
 
@@ -156,12 +156,7 @@ fn receive(batch: u32, rounds: u32) {
 /// Batches of frames sent, and the batch before reclaimed. Each is a header, which is copied, and a segment, as the engine
 /// sends it: `alone` by the call for one frame, and otherwise by that for many. `asked`: what is asked of one frame after the
 /// other, by turns, if `offload` says so.
-fn transmit(
-    (batch, rounds): (u32, u32),
-    alone: bool,
-    asked: &[Offload],
-    offload: impl Fn(&Offload) -> Option<&Offload>,
-) {
+fn transmit((batch, rounds): (u32, u32), alone: bool, asked: &[Offload], offload: impl Fn(Offload) -> Offload) {
     let (device, mut driver) = bring_up();
     let whole = packet(true, true, (1, 2), &[7; PAYLOAD], true);
     let (header, payload) = whole.split_first_chunk::<HEADER>().expect("longer");
@@ -170,7 +165,7 @@ fn transmit(
     // SAFETY: memory of the device's, which stays.
     let rest = unsafe { Segment::new(block.bus, PAYLOAD as u16) };
     let frames: Vec<_> =
-        asked.iter().cycle().map(|asked| (black_box(header), rest, asked)).take(batch as usize + 2).collect();
+        asked.iter().cycle().map(|asked| (black_box(header), rest, *asked)).take(batch as usize + 2).collect();
     for round in 0..rounds {
         let mut back = 0;
         // A batch of one has not the same offload each time.
@@ -182,14 +177,13 @@ fn transmit(
             back = came;
             if alone {
                 for (header, rest, asked) in frames {
-                    let offload = offload(asked).copied().unwrap_or_default();
-                    let frame = Outgoing { header: &header[..], segments: &[*rest], offload };
+                    let frame = Outgoing { header: &header[..], segments: &[*rest], offload: offload(*asked) };
                     assert!(driver.transmit(0, &frame, TOKEN).is_ok(), "there is room");
                 }
             } else {
                 let (taken, refused) = driver.transmit_all(0, frames, |(header, rest, asked), room| {
                     *room.first_chunk_mut()? = **header;
-                    Some(Single { header: HEADER, rest: *rest, offload: offload(asked), token: TOKEN })
+                    Some(Single { header: HEADER, rest: *rest, offload: offload(*asked), token: TOKEN })
                 });
                 assert!(taken == frames.len() && refused.is_none(), "there is room");
             }
@@ -217,6 +211,6 @@ fn mixed(count: u32) -> u64 {
     (0..count).fold(0, |before, _| mix(before, TOKEN))
 }
 
-fn checksum(vlan: Option<u16>) -> Offload {
-    Offload { checksum: Some(PartialChecksum { start: 34, offset: 16 }), mss: None, vlan }
+fn checksum() -> Offload {
+    Offload::of_checksum(PartialChecksum { start: 34, offset: 16 }).expect("within a header")
 }

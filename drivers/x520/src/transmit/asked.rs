@@ -1,17 +1,17 @@
 //! Rows of frames of which checksums are asked, as a sender of TCP or UDP leaves them: the same again and again, of packets
-//! with the usual headers. What was found out for one holds for the next one that names the same request and whose header
+//! with the usual headers. What was found out for one holds for the next one of which the same is asked and whose header
 //! says the same of itself.
 
 #![allow(unsafe_code, reason = "what says that there is room for a token is the ring of descriptors")]
 
-use super::{CHECKSUM, DATA, END, End, IDX, MOST, PAYLEN, TAG, TransmitQueue, is_pair};
+use super::{CHECKSUM, DATA, END, End, IDX, MOST, PAYLEN, TransmitQueue, is_pair, tag};
 use crate::dma::STEP;
 use crate::nic::{Offload, Single};
 use crate::offload::{MAX_HEADER, Usual};
 
 /// What was last asked, and what that comes to.
 struct Known {
-    asked: *const Offload,
+    asked: Offload,
     usual: &'static Usual,
     /// What a frame's first descriptor says but for lengths, and its last one.
     first: u64,
@@ -27,12 +27,12 @@ impl<T> TransmitQueue<T> {
         room: u32,
         items: &'a [I],
         max_frame: u32,
-        write: &mut impl FnMut(&'a I, &mut [u8; MAX_HEADER]) -> Option<Single<'a, T>>,
-    ) -> (usize, End<'a, T>) {
+        write: &mut impl FnMut(&'a I, &mut [u8; MAX_HEADER]) -> Option<Single<T>>,
+    ) -> (usize, End<T>) {
         let Self { ring, tokens, next: position, contexts, .. } = self;
         let row = ring.row();
         let begin = ring.offset(*position) as usize;
-        let mut known = Known { asked: core::ptr::null(), usual: Usual::NONE, first: 0, last: 0 };
+        let mut known = Known { asked: Offload::NOTHING, usual: Usual::NONE, first: 0, last: 0 };
         let (mut at, mut taken) = (begin, 0);
         let mut end = End::Row;
         for (item, place) in items.iter().zip(tokens.vacant(room / (MOST * STEP))) {
@@ -44,24 +44,21 @@ impl<T> TransmitQueue<T> {
                 break;
             };
             let (header, rest) = (frame.header as u32, u32::from(frame.rest.len()));
-            let Some(asked) = frame.offload else {
-                end = End::Other(frame);
-                break;
-            };
+            let asked = frame.offload;
             let fits = |usual: &Usual| usual.fits(slot) && is_pair(usual.least, header, rest, max_frame);
-            if !core::ptr::eq(known.asked, asked) {
+            if asked != known.asked {
                 let usual = Usual::of(asked).filter(|&usual| fits(usual));
                 let Some(usual) = usual else {
                     end = End::Other(frame);
                     break;
                 };
-                let (index, new) = contexts.slot(usual.context(asked.vlan));
+                let (index, new) = contexts.slot(usual.context(asked));
                 if let Some(words) = new {
                     // SAFETY: one of three descriptors that there are: the row has so many for each place.
                     unsafe { row.write(at, words) };
                     at += STEP as usize;
                 }
-                let each = if asked.vlan.is_some() { DATA + TAG } else { DATA };
+                let each = DATA + tag(asked);
                 known = Known { asked, usual, first: each + CHECKSUM + (index << IDX), last: each + END };
             } else if !fits(known.usual) {
                 end = End::Other(frame);

@@ -116,7 +116,7 @@ impl Bench {
     }
 
     pub fn send(&mut self, header: &[u8], segments: &[Segment], token: u64) -> Result<(), Refused> {
-        self.send_with(header, segments, Offload::default(), token)
+        self.send_with(header, segments, Offload::NOTHING, token)
     }
 
     pub fn send_with(

@@ -71,7 +71,7 @@ impl Rig {
 
     fn send(&mut self, token: u64) {
         let frame = frame(60, 0);
-        let outgoing = Outgoing { header: &frame, segments: &[], offload: Offload::default() };
+        let outgoing = Outgoing { header: &frame, segments: &[], offload: Offload::NOTHING };
         self.nic.transmit(0, &outgoing, token).expect("room and link");
         self.nic.flush(0);
     }

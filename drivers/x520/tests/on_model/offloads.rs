@@ -13,7 +13,7 @@ fn good(frame: &[u8]) -> bool {
 
 fn request(v4: bool, tcp: bool) -> Offload {
     let start = if v4 { 34 } else { 54 };
-    Offload { checksum: Some(PartialChecksum { start, offset: if tcp { 16 } else { 6 } }), ..Offload::default() }
+    Offload::of_checksum(PartialChecksum { start, offset: if tcp { 16 } else { 6 } }).unwrap()
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn a_large_send_is_cut_and_every_segment_is_right() {
         let f = packet(v4, true, (5, 6), &payload, true);
         let at = if v4 { 54 } else { 74 };
         let part = b.payload(&f[at..]);
-        let offload = Offload { mss: Some(1400), ..request(v4, true) };
+        let offload = request(v4, true).with_mss(1400);
         b.send_with(&f[..at], &[part], offload, 3).unwrap();
         let sent = b.sent();
         assert_eq!(sent.len(), 40_000usize.div_ceil(1400));
@@ -60,10 +60,10 @@ fn a_tag_is_put_in_also_into_segments() {
     let mut b = Bench::up(small());
     let f = packet(true, true, (5, 6), &[9; 2000], true);
     let part = b.payload(&f[54..]);
-    let offload = Offload { mss: Some(1000), vlan: Some(0x2005), ..request(true, true) };
+    let offload = request(true, true).with_mss(1000).with_vlan(0x2005);
     b.send_with(&f[..54], &[part], offload, 1).unwrap();
     let plain = packet(true, true, (5, 6), &[9; 10], false);
-    b.send_with(&plain, &[], Offload { vlan: Some(7), ..Offload::default() }, 2).unwrap();
+    b.send_with(&plain, &[], Offload::NOTHING.with_vlan(7), 2).unwrap();
     let sent = b.sent();
     assert_eq!(sent.iter().map(|f| parse(f, 0x8100).tag).collect::<Vec<_>>(), [Some(0x2005), Some(0x2005), Some(7)]);
     assert!(sent.iter().all(|f| good(f)));
@@ -76,8 +76,8 @@ fn a_frame_that_carries_its_tag_itself_is_offloaded_too() {
     let mut f = packet(true, true, (5, 6), &[9; 3000], true);
     f.splice(12..12, [0x81, 0, 0, 5]);
     let part = b.payload(&f[58..]);
-    let checksum = Some(PartialChecksum { start: 38, offset: 16 });
-    b.send_with(&f[..58], &[part], Offload { checksum, mss: Some(1460), vlan: None }, 1).unwrap();
+    let asked = Offload::of_checksum(PartialChecksum { start: 38, offset: 16 }).unwrap().with_mss(1460);
+    b.send_with(&f[..58], &[part], asked, 1).unwrap();
     let sent = b.sent();
     assert_eq!(sent.iter().map(Vec::len).collect::<Vec<_>>(), [1518, 1518, 138]);
     assert!(sent.iter().all(|f| good(f)));
@@ -117,13 +117,12 @@ fn what_the_device_cannot_do_is_refused_for_software_to_do() {
     let mut b = Bench::up(small());
     let f = packet(true, false, (5, 6), &[1; 3000], true);
     let part = b.payload(&f[54..]);
-    let mut odd = request(true, false);
-    odd.checksum = Some(PartialChecksum { start: 34, offset: 4 });
+    let odd = Offload::of_checksum(PartialChecksum { start: 34, offset: 4 }).unwrap();
     assert_eq!(b.send_with(&f[..54], &[], odd, 1), Err(Refused::Offload));
-    let udp = Offload { mss: Some(1000), ..request(true, false) };
+    let udp = request(true, false).with_mss(1000);
     assert_eq!(b.send_with(&f[..54], &[part], udp, 1), Err(Refused::Offload), "UDP is not cut");
     let tcp = packet(true, true, (5, 6), &[1; 3000], true);
-    let large = Offload { mss: Some(1461), ..request(true, true) };
+    let large = request(true, true).with_mss(1461);
     assert_eq!(b.send_with(&tcp[..54], &[part], large, 1), Err(Refused::Length));
     assert_eq!(b.nic.outstanding(), 0);
     b.clean();

@@ -169,7 +169,7 @@ fn a_segment_is_only_ever_read() {
 }
 
 /// Sends frames of a header of so many bytes and a segment, or none, by one call, with tokens from `first` on.
-fn send_all(b: &mut Bench, frames: &[(Vec<u8>, usize, Option<&Offload>)], first: u64) -> (usize, Option<Refused>) {
+fn send_all(b: &mut Bench, frames: &[(Vec<u8>, usize, Offload)], first: u64) -> (usize, Option<Refused>) {
     let rests: Vec<_> = frames
         .iter()
         .map(|(f, header, _)| if *header < f.len() { b.payload(&f[*header..]) } else { Segment::EMPTY })
@@ -190,17 +190,17 @@ fn send_all(b: &mut Bench, frames: &[(Vec<u8>, usize, Option<&Offload>)], first:
 #[test]
 fn many_frames_by_one_call_leave_as_they_would_one_by_one() {
     let (mut b, mut alone) = (Bench::up(small()), Bench::up(small()));
-    let ask = |start, offset, mss, vlan| Offload { checksum: Some(PartialChecksum { start, offset }), mss, vlan };
-    // What is asked for, and headers that bear it out: IPv4 or IPv6, TCP or UDP. Two ask the same at different places.
+    let ask = |start, offset| Offload::of_checksum(PartialChecksum { start, offset }).unwrap();
+    // What is asked for, and headers that bear it out: IPv4 or IPv6, TCP or UDP.
     let kinds = [
-        (ask(34, 16, None, None), (true, true)),
-        (ask(34, 16, None, None), (true, true)),
-        (ask(34, 6, None, None), (true, false)),
-        (ask(54, 16, None, None), (false, true)),
-        (ask(54, 6, None, Some(3)), (false, false)),
-        (ask(34, 16, None, Some(5)), (true, true)),
-        (ask(34, 16, Some(300), None), (true, true)),
-        (ask(54, 16, Some(300), Some(6)), (false, true)),
+        (ask(34, 16), (true, true)),
+        (ask(34, 16), (true, true)),
+        (ask(34, 6), (true, false)),
+        (ask(54, 16), (false, true)),
+        (ask(54, 6).with_vlan(3), (false, false)),
+        (ask(34, 16).with_vlan(5), (true, true)),
+        (ask(34, 16).with_mss(300), (true, true)),
+        (ask(54, 16).with_mss(300).with_vlan(6), (false, true)),
     ];
     let (mut next, mut wrapped, mut back) = (0, 0, Vec::new());
     for round in 0..400u64 {
@@ -210,30 +210,30 @@ fn many_frames_by_one_call_leave_as_they_would_one_by_one() {
             let kind = (round / 3 + i / (1 + round % 6)) % 12;
             let f = frame(200 + i as usize, round as u8);
             frames.push(match (kind, kinds.get(kind as usize)) {
-                (_, Some((asked, (v4, tcp)))) => {
+                (_, Some(&(asked, (v4, tcp)))) => {
                     let len = if i % 5 == 0 { 0 } else { 400 };
                     let f = packet(
-                        *v4,
-                        *tcp,
+                        v4,
+                        tcp,
                         (1, 2),
-                        &vec![round as u8; len.max(usize::from(asked.mss.unwrap_or(0)))],
+                        &vec![round as u8; len.max(usize::from(asked.mss().unwrap_or(0)))],
                         true,
                     );
-                    let headers = usize::from(asked.checksum.unwrap().start) + if *tcp { 20 } else { 8 };
+                    let headers = usize::from(asked.checksum().unwrap().start) + if tcp { 20 } else { 8 };
                     let header = if i % 7 == 0 { f.len().min(128) } else { headers };
-                    (f, header, Some(asked))
+                    (f, header, asked)
                 }
-                (8, _) => (f.clone(), f.len().min(128), None),
-                (9, _) => (f[..60].to_vec(), 60, None),
-                (10, _) => (f, 14, None),
-                _ => (f, 54, None),
+                (8, _) => (f.clone(), f.len().min(128), Offload::NOTHING),
+                (9, _) => (f[..60].to_vec(), 60, Offload::NOTHING),
+                (10, _) => (f, 14, Offload::NOTHING),
+                _ => (f, 54, Offload::NOTHING),
             });
         }
         let before = [&b, &alone].map(|b| b.model.borrow().transactions());
         assert_eq!(send_all(&mut b, &frames, next), (frames.len(), None), "round {round}");
         for (token, (f, header, asked)) in (next..).zip(&frames) {
             let rest = if *header < f.len() { vec![alone.payload(&f[*header..])] } else { vec![] };
-            alone.send_with(&f[..*header], &rest, asked.copied().unwrap_or_default(), token).unwrap();
+            alone.send_with(&f[..*header], &rest, *asked, token).unwrap();
         }
         wrapped += u32::from(b.nic.outstanding() > 0);
         next += frames.len() as u64;
@@ -254,7 +254,7 @@ fn many_frames_by_one_call_leave_as_they_would_one_by_one() {
 #[test]
 fn of_frames_that_name_one_request_each_header_is_looked_at() {
     let mut b = Bench::up(small());
-    let asked = Offload { checksum: Some(PartialChecksum { start: 34, offset: 16 }), ..Offload::default() };
+    let asked = Offload::of_checksum(PartialChecksum { start: 34, offset: 16 }).unwrap();
     let good = packet(true, true, (1, 2), &[7; 100], true);
     let change = |at: usize, to: u8| {
         let mut f = good.clone();
@@ -270,7 +270,7 @@ fn of_frames_that_name_one_request_each_header_is_looked_at() {
         (good[..51].to_vec(), 51, Refused::Offload),
     ];
     for (bad, header, why) in cases {
-        let frames = [(good.clone(), 54, Some(&asked)), (good.clone(), 54, Some(&asked)), (bad, header, Some(&asked))];
+        let frames = [(good.clone(), 54, asked), (good.clone(), 54, asked), (bad, header, asked)];
         assert_eq!(send_all(&mut b, &frames, 0), (2, Some(why)));
         assert_eq!(b.sent(), [&*whole, &*whole]);
         b.reclaim();
@@ -281,7 +281,7 @@ fn of_frames_that_name_one_request_each_header_is_looked_at() {
 #[test]
 fn a_call_for_many_frames_takes_what_there_is_room_for() {
     let mut b = Bench::up(small());
-    let frames: Vec<_> = (0..1000).map(|i| (frame(300, i as u8), 54, None)).collect();
+    let frames: Vec<_> = (0..1000).map(|i| (frame(300, i as u8), 54, Offload::NOTHING)).collect();
     let mut sent = 0;
     for round in 0..10 {
         let (taken, refused) = send_all(&mut b, &frames[sent..], sent as u64);
@@ -302,13 +302,12 @@ fn a_call_for_many_frames_takes_what_there_is_room_for() {
 #[test]
 fn of_many_frames_those_before_a_refused_one_are_taken() {
     let mut b = Bench::up(small());
-    let good = || (frame(300, 1), 54, None);
-    let odd = Some(Offload { mss: Some(100), ..Offload::default() });
-    let odd = odd.as_ref();
+    let good = || (frame(300, 1), 54, Offload::NOTHING);
+    let odd = Offload::NOTHING.with_mss(100);
     let cases = [
-        ((frame(1515, 1), 54, None), Refused::Length),
-        ((frame(16, 1), 16, None), Refused::Length),
-        ((frame(300, 1), 129, None), Refused::Header),
+        ((frame(1515, 1), 54, Offload::NOTHING), Refused::Length),
+        ((frame(16, 1), 16, Offload::NOTHING), Refused::Length),
+        ((frame(300, 1), 129, Offload::NOTHING), Refused::Header),
         ((frame(300, 1), 54, odd), Refused::Offload),
     ];
     for (bad, why) in cases {
@@ -318,7 +317,8 @@ fn of_many_frames_those_before_a_refused_one_are_taken() {
     }
     let (all, none) = (b.payload(&frame(300, 1)), |_: &u64, _: &mut _| None::<Single<u64>>);
     assert_eq!(b.nic.transmit_all(0, &[1, 2], none), (0, None));
-    let whole = |token: &u64, _: &mut _| Some(Single { header: 0, rest: all, offload: None, token: *token });
+    let whole =
+        |token: &u64, _: &mut _| Some(Single { header: 0, rest: all, offload: Offload::NOTHING, token: *token });
     assert_eq!(b.nic.transmit_all(0, &[7], whole), (1, None), "a frame without a header");
     assert_eq!(b.sent(), [frame(300, 1)]);
     assert_eq!(b.nic.transmit_all(9, &[7], whole), (0, None), "there is no such queue");

@@ -127,7 +127,7 @@ impl Bridge {
         let (taken, refused) = uplink.send_run(port, &frames, |(frame, bytes), room| {
             let (body, split) = (frame.piece(), frame.mark() & SPLIT != 0);
             let request = (frame.mark() >> REQUEST).checked_sub(1).map(|n| requests.get(n as usize));
-            let long = matches!(request, Some(Some(request)) if reaches(&request.offload) > COPIED);
+            let long = matches!(request, Some(Some(request)) if reaches(request.offload) > COPIED);
             let (header, rest) = match (split || long, body.first_and_from::<COPIED, COPIED>()) {
                 (false, Some((first, rest))) => {
                     first.read(room.first_chunk_mut()?);
@@ -138,9 +138,9 @@ impl Bridge {
             // What was checked is what is sent.
             *room.first_chunk_mut()? = addresses.bytes();
             let offload = match request {
-                None => None,
+                None => nic::Offload::NOTHING,
                 Some(request) => {
-                    Some(checked(request?, can, Front { bytes: room.get(..header)?, len: bytes - HEADER }, max)?)
+                    checked(request?, can, Front { bytes: room.get(..header)?, len: bytes - HEADER }, max)?
                 }
             };
             let len = u16::try_from(rest.len()).ok().filter(|&len| usize::from(len) <= MAX_PIECE)?;
@@ -169,18 +169,18 @@ impl Bridge {
 }
 
 /// Bytes of a frame that have to be copied, if it asks for that: up to the checksum's end, or as many as there is room for.
-const fn reaches(offload: &nic::Offload) -> usize {
-    match (offload.mss, offload.checksum) {
+const fn reaches(offload: nic::Offload) -> usize {
+    match (offload.mss(), offload.checksum()) {
         (None, Some(checksum)) => checksum.end() as usize,
         _ => HEADER_ROOM,
     }
 }
 
 /// What the NIC is to do to a frame with this front, if that bears it out and is not too long.
-fn checked<'r>(request: &'r Request, can: Can, front: Front<'_>, max: u32) -> Option<&'r nic::Offload> {
+fn checked(request: &Request, can: Can, front: Front<'_>, max: u32) -> Option<nic::Offload> {
     let asked = Asked::read(&request.header, can, front).ok()?;
     let longest = asked.cut.map_or(front.len, |cut| cut.longest(front.len));
-    (asked.for_nic() == request.offload && longest <= max).then_some(&request.offload)
+    (asked.for_nic() == Some(request.offload) && longest <= max).then_some(request.offload)
 }
 
 /// Copies all of the first piece of a frame that is `split`, or as much as there is room for of another. How many bytes, and the

@@ -243,9 +243,12 @@ fn of_frames_that_ask_for_something_too() {
     let wire = wire.borrow();
     assert_eq!(wire.sent, frames);
     assert_eq!(wire.headers, cases.map(|(.., copied)| copied));
-    let ask = |offset, mss| nic::Offload { checksum: Some(nic::PartialChecksum { start: 34, offset }), mss, vlan: None };
-    let (plain, whole) = (ask(16, None), ask(16, Some(v4.mss)));
-    assert_eq!(wire.asked, [plain, plain, ask(6, None), whole, whole, plain]);
+    let ask = |offset, mss| {
+        let plain = nic::Offload::of_checksum(nic::PartialChecksum { start: 34, offset }).unwrap();
+        plain.with_mss(mss)
+    };
+    let (plain, whole) = (ask(16, 0), ask(16, v4.mss));
+    assert_eq!(wire.asked, [plain, plain, ask(6, 0), whole, whole, plain]);
     assert_eq!((counters.tx_packets.get(), counters.tx_segments.get(), counters.tx_checksums.get()), (6, 0, 0));
     assert_eq!(counters.tx_bytes.get(), frames.iter().map(|f| f.len() as u64).sum::<u64>());
 }

@@ -237,9 +237,8 @@ fn a_nic_that_can_do_it_is_left_to_do_it() {
     bench.turn();
     let wire = wire.borrow();
     assert_eq!(wire.sent, [frame.clone(), frame[..1000].to_vec()]);
-    let checksum = Some(nic::PartialChecksum { start: sent.tcp() as u16, offset: 16 });
-    let row = Offload { checksum, mss: Some(sent.mss), vlan: None };
-    assert_eq!(wire.asked, [row, Offload { mss: None, ..row }]);
+    let plain = Offload::of_checksum(nic::PartialChecksum { start: sent.tcp() as u16, offset: 16 }).unwrap();
+    assert_eq!(wire.asked, [plain.with_mss(sent.mss), plain]);
     assert_eq!((counters.tx_packets.get(), counters.tx_segments.get(), counters.tx_checksums.get()), (2, 0, 0));
 }
 
@@ -262,7 +261,7 @@ fn what_a_nic_cannot_do_is_done_for_it() {
         {
             let wire = wire.borrow();
             assert_eq!(wire.sent.len(), 4);
-            assert!(wire.asked.iter().all(Offload::is_none));
+            assert!(wire.asked.iter().all(|asked| asked.is_none()));
             assert_eq!(together(&wire.sent[..3], sent.sequence), sent.payload);
             assert_eq!(payload(&wire.sent[3]).0, single.payload);
         }
