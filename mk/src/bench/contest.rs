@@ -19,6 +19,9 @@ use crate::{fetch, tools, ui};
 use peers::{HugePages, Open, Ours, Process, Testpmd, ours};
 use table::{Aim, Table};
 
+/// A cache line goes to another processor and back in less between processors that share a cache, in nanoseconds.
+const NEAR: f64 = 150.0;
+
 /// What there is time for.
 struct Plan {
     rounds: usize,
@@ -279,6 +282,26 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
+/// The ratios of the rounds in which the processors were near each other, and of those in which they were not: a note for each
+/// kind that there was.
+fn by_distance(table: &mut Table, what: &str, result: &Value, ours: &Value) {
+    let near: Vec<bool> = rounds(result, "distances").map(|ns| ns < NEAR).collect();
+    for (kind, wanted) in [("near", true), ("far", false)] {
+        let count = near.iter().filter(|&&near| near == wanted).count();
+        if count == 0 {
+            continue;
+        }
+        let others = result["contestants"].as_array().into_iter().flatten().filter(|one| one["name"] != ours["name"]);
+        let ratios = others.map(|one| {
+            let both = rounds(ours, "rounds").zip(rounds(one, "rounds"));
+            let these = both.zip(&near).filter(|&(_, &near)| near == wanted).map(|((ours, theirs), _)| ours / theirs);
+            format!("{} {:.2}", one["name"].as_str().unwrap_or("?"), median(these))
+        });
+        let ratios: Vec<String> = ratios.collect();
+        table.note(&format!("{what} {kind}, {count} rounds: ours against {}", ratios.join(", ")));
+    }
+}
+
 /// The median of the rounds' ratios.
 fn ratio(ours: &Value, theirs: &Value) -> Option<f64> {
     let ratio = median(rounds(ours, "rounds").zip(rounds(theirs, "rounds")).map(|(ours, theirs)| ours / theirs));
@@ -305,6 +328,7 @@ fn rates(table: &mut Table, len: usize, result: &Value) -> Result<()> {
     }
     table.note(&format!("{len:>5} B ours: {:.0} busy cycles a packet", number(result, "busy_cycles_per_packet")?));
     apart(table, &format!("{len:>5} B"), result);
+    by_distance(table, &format!("{len:>5} B"), result, ours);
     let (against_testpmd, against_open, share) = if len == 60 { (1.35, 1.7, 0.85) } else { (1.25, 1.25, 0.94) };
     for (name, aim, what) in [
         ("testpmd", against_testpmd, "testpmd mac"),
@@ -329,6 +353,8 @@ fn packed_rates(table: &mut Table, len: usize, result: &Value) -> Result<()> {
         let (p50, p95) = (number(one, "p50")? / 1e6, number(one, "p95")? / 1e6);
         table.note(&format!("{len:>5} B packed {name:<8} p50 {p50:>6.2}  p95 {p95:>6.2} Mpps"));
     }
+    apart(table, &format!("{len:>5} B packed"), result);
+    by_distance(table, &format!("{len:>5} B packed"), result, ours);
     let ratio = ratio(ours, testpmd).context("no rounds of packed rings")?;
     table.figure(
         &format!("{len} B packed: ours against testpmd packed, median of rounds"),
@@ -389,5 +415,17 @@ mod tests {
         let (a, b) = (json!({"rounds": [2.0, 9.0, 4.0]}), json!({"rounds": [1.0, 1.0, 4.0]}));
         assert_eq!(ratio(&a, &b), Some(2.0));
         assert_eq!(ratio(&a, &json!({})), None);
+    }
+
+    #[test]
+    fn rounds_near_and_far_are_told_apart() {
+        let (ours, other) = (json!({"name": "ours", "rounds": [6.0, 1.0]}), json!({"name": "x", "rounds": [2.0, 4.0]}));
+        let mut table = Table::default();
+        by_distance(&mut table, "60 B", &json!({"distances": [70.0, 400.0], "contestants": [ours, other]}), &ours);
+        let shown = table.to_string();
+        assert!(
+            shown.contains("near, 1 rounds: ours against x 3.00")
+                && shown.contains("far, 1 rounds: ours against x 0.25")
+        );
     }
 }
