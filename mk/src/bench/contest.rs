@@ -122,7 +122,8 @@ pub fn run(full: bool) -> Result<Value> {
     print!("{table}");
     Ok(json!({
         "bench": "switch", "huge_pages": contest.huge.is_some(), "throughput": results, "packed": packed,
-        "virtio_user": driven, "idle": idle, "latency": latency, "requests": requests, "even": even, "weighted": weighted, "figures": table.to_json(),
+        "virtio_user": driven, "idle": idle, "latency": latency, "requests": requests, "even": even, "weighted": weighted,
+        "figures": table.to_json(),
     }))
 }
 
