@@ -434,7 +434,8 @@ impl Device {
         dirty != 0
     }
 
-    /// Interrupts the driver, if it wants that for what was published, once for each MSI-X entry.
+    /// Interrupts the driver, if it wants that for what was published, once for each MSI-X entry. A device that has failed since
+    /// then is told by its configuration alone.
     pub(crate) fn tell(&mut self, deliver: &impl Deliver) {
         if self.published == 0 && !self.config_changed {
             return;

@@ -85,6 +85,10 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         self.attend(now);
         self.finish_detaching();
         let mut moved = self.backend.poll(&mut self.devices, now);
+        if moved != 0 {
+            // No visit is to wait for these, and no guest to pay for them.
+            self.publish(0);
+        }
         let (mut time, mut visited) = (now, 0);
         while let Some(visit) = self.schedule.next() {
             visited = visit.queue.port();

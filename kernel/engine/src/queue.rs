@@ -215,7 +215,8 @@ impl Queue {
         Ok(done)
     }
 
-    /// Shows the driver what was completed since the last time, all at once.
+    /// Shows the driver what was completed since the last time, all at once. Between two looks at its wish at most as many
+    /// requests as the ring has places may be shown: of more it could not be said whether they pass what the driver waits for.
     ///
     /// # Errors
     /// The rings are not in the guest's memory (they were when the queue was set up).

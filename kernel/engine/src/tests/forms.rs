@@ -4,6 +4,8 @@
 mod controlq;
 #[path = "leaving.rs"]
 mod leaving;
+#[path = "lone.rs"]
+mod lone;
 #[path = "net.rs"]
 mod net;
 #[path = "offload.rs"]

@@ -129,6 +129,25 @@ fn nothing_is_visible_before_it_is_published_and_then_all_at_once() {
 }
 
 #[test]
+fn a_wish_is_for_all_that_was_published_since_the_last_one() {
+    // 0 and 1 are published first, 2 afterwards.
+    for (event, wanted) in [(0, Wish::Interrupt), (1, Wish::Interrupt), (2, Wish::Interrupt), (3, Wish::Quiet)] {
+        let mut r = rig(16, EVENT);
+        r.driver.write_used_event(event);
+        for batch in [2, 1] {
+            for _ in 0..batch {
+                r.driver.add(&[(BUFFERS, 64, false)]).unwrap();
+            }
+            assert_eq!(r.serve(), batch);
+            r.queue.publish(&r.memory).unwrap();
+        }
+        assert_eq!(r.driver.used_index(), 3);
+        assert_eq!(r.publish(), wanted, "event {event}");
+        assert_eq!(r.publish(), Wish::Nothing);
+    }
+}
+
+#[test]
 fn a_buffer_rewritten_after_it_was_checked_changes_nothing() {
     let mut r = rig(16, PLAIN);
     r.driver.add(&[(BUFFERS, 64, false), (BUFFERS + 0x1000, 32, true)]).unwrap();
