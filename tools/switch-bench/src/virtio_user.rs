@@ -149,6 +149,17 @@ fn counts(said: &str) -> Option<Vec<Count>> {
     .collect()
 }
 
+/// Whether as much time lies between two counts as was to lie there, or little more.
+fn in_time([begin, end]: &[Count; 2], milliseconds: u64) -> bool {
+    let lasted = 1e3 * (end.frames - begin.frames) / end.rate;
+    (0.9 * milliseconds as f64..milliseconds as f64 + 3.0 * OBEY.as_millis() as f64).contains(&lasted)
+}
+
+/// Those that are good.
+fn kept<T: Copy>(all: &[T], good: &[bool]) -> Vec<T> {
+    all.iter().zip(good).filter(|(_, good)| **good).map(|(one, _)| *one).collect()
+}
+
 /// Rounds of all switches, one after the other.
 pub fn measure(drivers: &[Driver], distance: &Distance, milliseconds: u64, rounds: usize) -> Result<Value> {
     thread::sleep(SETTLE);
@@ -173,12 +184,26 @@ pub fn measure(drivers: &[Driver], distance: &Distance, milliseconds: u64, round
     // Whoever has started them ends them, for which they have to run.
     drivers.iter().try_for_each(|driver| process::go_on(driver.switch))?;
     let rounds = rounds?;
-    let mut contestants = Vec::new();
+    let mut all = Vec::new();
     for (driver, said) in drivers.iter().zip(&said) {
         let Some(counts) = counts(said).filter(|counts| counts.len() == 2 * made) else {
             bail!("{}: no frame came round, or testpmd says it in other words:\n{said}", driver.name);
         };
         let windows: Vec<[Count; 2]> = rounds.results.iter().map(|&n| [counts[2 * n], counts[2 * n + 1]]).collect();
+        all.push(windows);
+    }
+    // In a round that counts, none was asked so late that it stood still meanwhile.
+    let good: Vec<bool> =
+        (0..rounds.results.len()).map(|n| all.iter().all(|windows| in_time(&windows[n], milliseconds))).collect();
+    let left_out = rounds.left_out + good.iter().filter(|&&good| !good).count();
+    ensure!(
+        good.contains(&true),
+        "testpmd says what it has counted too late: is the machine busy with something else?"
+    );
+    let distances: Vec<f64> = kept(&rounds.distances, &good);
+    let mut contestants = Vec::new();
+    for (driver, windows) in drivers.iter().zip(&all) {
+        let windows = kept(windows, &good);
         let rates: Vec<f64> = windows.iter().map(|[_, end]| end.rate).collect();
         let busy =
             |[begin, end]: &[Count; 2]| (end.busy - begin.busy) / (end.frames - begin.frames) * end.rate / end.clock;
@@ -188,7 +213,7 @@ pub fn measure(drivers: &[Driver], distance: &Distance, milliseconds: u64, round
             "p50": percentile(&mut rates.clone(), 50), "driver_busy": percentile(&mut busy, 50),
         }));
     }
-    Ok(json!({ "contestants": contestants, "distances": rounds.distances, "left_out": rounds.left_out }))
+    Ok(json!({ "contestants": contestants, "distances": distances, "left_out": left_out }))
 }
 
 #[cfg(test)]
@@ -207,6 +232,15 @@ mod tests {
         let count = |rate, busy, frames| Count { rate, busy, frames, clock: 2596e6 };
         assert_eq!(counts(said), Some(vec![count(0.0, 1000.0, 20.0), count(3500.0, 3000.0, 60.0)]));
         assert_eq!(counts("### NIC statistics for port 0 ###\n  Rx-pps: 1\n"), None, "nothing came round");
+    }
+
+    #[test]
+    fn a_window_in_which_it_stood_still_does_not_count() {
+        let count = |rate, frames| Count { rate, busy: 0.0, frames, clock: 1e9 };
+        let window = |rate| [count(0.0, 0.0), count(rate, 300_000.0)];
+        assert!(in_time(&window(1e6), 300) && in_time(&window(0.9e6), 300));
+        assert!(!in_time(&window(0.3e6), 300) && !in_time(&window(2e6), 300) && !in_time(&window(0.0), 300));
+        assert_eq!(kept(&[1, 2, 3], &[true, false, true]), [1, 3]);
     }
 
     #[test]
