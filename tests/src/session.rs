@@ -1,5 +1,6 @@
 //! A conversation with a running sidecore over COM2: JSON lines, events one way and commands the other.
 
+use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
@@ -13,6 +14,18 @@ use crate::machine::Machine;
 
 /// A line of COM2: an event, or why it is none.
 type Incoming = Result<Event, String>;
+
+/// Nothing came in the time that there was.
+#[derive(Debug)]
+struct Silence(String);
+
+impl fmt::Display for Silence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Silence {}
 
 /// Looks at each event as it arrives.
 type Observer = Box<dyn FnMut(&Event)>;
@@ -73,7 +86,8 @@ impl Session {
                     continue;
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    bail!("waited {} s for {what}\n{}", (limit * self.patience).as_secs(), self.last_words())
+                    let waited = (limit * self.patience).as_secs();
+                    bail!(Silence(format!("waited {waited} s for {what}\n{}", self.last_words())))
                 }
                 Err(RecvTimeoutError::Disconnected) => {
                     bail!("the emulator ended while waiting for {what}\n{}", self.last_words())
@@ -158,7 +172,7 @@ impl Session {
         Ok(reply)
     }
 
-    /// Sends a command until an answer comes, so many times at most and waiting so long each time. `answers` says what an event
+    /// Sends a command until something comes of it, so many times at most and waiting so long each time. `answers` says what an event
     /// answers, and the number of the request that it is for.
     fn ask_again<T>(
         &mut self,
@@ -177,7 +191,8 @@ impl Session {
             sent.push(self.send(command.clone())?);
             let ours = |event: &Event| answers(event).filter(|(id, _)| id.is_some_and(|id| sent.contains(&id)));
             let answer = self.wait(what, limit, |event| ours(event).map(|(_, answer)| answer));
-            if answer.is_ok() || sent.len() == times {
+            let silence = answer.as_ref().is_err_and(|error| error.is::<Silence>());
+            if !silence || sent.len() == times {
                 return answer;
             }
         }
@@ -369,6 +384,14 @@ mod tests {
         });
         assert_eq!(session.counters_within(Duration::from_secs(2)).unwrap().id, Some(2));
         answering.join().unwrap();
+    }
+
+    #[test]
+    fn a_panic_is_what_a_command_ends_in_and_it_is_not_sent_again() {
+        let (mut session, mut kernel) = session();
+        say(&mut kernel, &Event::Panic { message: "oops".into(), location: "x.rs:1".into(), backtrace: Vec::new() });
+        assert!(session.ask(Command::List, LIMIT).unwrap_err().to_string().contains("oops"));
+        assert_eq!(session.next_id, 2);
     }
 
     #[test]

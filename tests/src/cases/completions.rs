@@ -31,7 +31,8 @@ pub fn list() -> Vec<Scenario> {
     const RESTARTS: &str = "a guest is killed and started again and again under load; its neighbour is unharmed";
     const EXITLESS: &str =
         "UDP requests and a TCP stream between Linux guests: no exit for I/O, an interrupt for each request";
-    const BETWEEN: &str = "the same between a guest in `eli` and one in `direct`: the gates of both, in one run";
+    const BETWEEN: &str =
+        "the same between a guest in `eli`, which asks, and one in `direct`: no exit of either for I/O or a timer";
     const EXITS: &str =
         "the contrast, every request notified and every completion injected: more than an exit a packet";
     vec![
