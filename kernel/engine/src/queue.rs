@@ -215,8 +215,8 @@ impl Queue {
         Ok(done)
     }
 
-    /// Shows the driver what was completed since the last time, all at once. Between two looks at its wish at most as many
-    /// requests as the ring has places may be shown: of more it could not be said whether they pass what the driver waits for.
+    /// Shows the driver what was completed since the last time, all at once. Between two looks at its wish fewer than 65,536
+    /// requests may be shown, which a split ring counts in 16 bits: in a turn it is twice the ring's size at most.
     ///
     /// # Errors
     /// The rings are not in the guest's memory (they were when the queue was set up).

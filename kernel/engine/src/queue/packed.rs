@@ -15,6 +15,7 @@
 
 #![allow(unsafe_code, reason = "the ring is kept as it is found in the host's memory")]
 
+use core::mem::take;
 use core::sync::atomic::{Ordering, fence};
 
 use memory::GuestMemory;
@@ -125,8 +126,9 @@ pub(super) struct Packed {
     pub(super) next_used: Position,
     /// The first descriptor that the driver does not see as used.
     pub(super) published: Position,
-    /// What that was when the driver's wish for an interrupt was last looked at.
-    told: Position,
+    /// How many descriptors were published since the driver's wish for an interrupt was last looked at: more than the two rounds
+    /// that positions tell apart, if the driver fills them anew meanwhile.
+    untold: u16,
     /// What its flags are to be, if it is completed.
     first_flags: u16,
 }
@@ -166,7 +168,7 @@ impl Packed {
             next_avail: next,
             next_used: next,
             published: next,
-            told: next,
+            untold: 0,
             first_flags: 0,
         };
         ring.disarm(memory)?;
@@ -306,31 +308,34 @@ impl Packed {
         }
         // Release: whoever sees these flags sees the descriptors behind it and the buffers' contents.
         memory.store_release_u16(self.at(self.published) + 14, self.first_flags).map_err(|_| Fault::RingAddress)?;
+        self.untold = self.untold.saturating_add(self.next_used.ahead_of(self.published, self.table.size));
         self.published = self.next_used;
         Ok(())
     }
 
     /// As for a split ring (2.7.7.2): the driver sets its wish, then looks at the descriptor.
     pub(super) fn wish(&mut self, memory: &GuestMemory) -> Result<Wish, Fault> {
-        let (old, new) = (self.told, self.published);
-        if old == new {
+        let count = take(&mut self.untold);
+        if count == 0 {
             return Ok(Wish::Nothing);
         }
-        self.told = new;
         let wish = memory.read_u32(self.driver).map_err(|_| Fault::RingAddress)?;
         let wanted = match wish >> 16 & EVENTS_FLAGS {
             EVENTS_DISABLE => false,
-            EVENTS_DESC if self.event_idx => self.passes(wish as u16, old, new),
+            EVENTS_DESC if self.event_idx => self.is_among(wish as u16, count),
             _ => true,
         };
         Ok(if wanted { Wish::Interrupt } else { Wish::Quiet })
     }
 
-    /// Whether the descriptor that an event names is one of those from `old` to before `new`. One that is not in the ring
-    /// is.
-    fn passes(&self, event: u16, old: Position, new: Position) -> bool {
+    /// Whether the descriptor that an event names is one of the last `count` that were published. One that is not in the ring is.
+    fn is_among(&self, event: u16, count: u16) -> bool {
         let size = self.table.size;
-        Position::of_bits(event, size).is_none_or(|event| event.ahead_of(old, size) < new.ahead_of(old, size))
+        Position::of_bits(event, size).is_none_or(|event| {
+            // The one that is published next has last been so two rounds ago.
+            let behind = self.published.ahead_of(event, size);
+            (if behind == 0 { 2 * size } else { behind }) <= count
+        })
     }
 
     pub(super) fn arm(&self, memory: &GuestMemory) -> Result<u16, Fault> {

@@ -148,6 +148,26 @@ fn a_wish_is_for_all_that_was_published_since_the_last_one() {
 }
 
 #[test]
+fn a_driver_that_refills_its_ring_between_two_publishings_is_told() {
+    for features in [EVENT, EVENT | Features::RING_PACKED] {
+        for rounds in 1..=3 {
+            let mut r = rig(8, features);
+            r.driver.write_used_event(if features.contains(Features::RING_PACKED) { 1 << 15 } else { 0 });
+            for _ in 0..rounds {
+                for _ in 0..8 {
+                    r.driver.add(&[(BUFFERS, 64, false)]).unwrap();
+                }
+                assert_eq!(r.serve(), 8);
+                r.queue.publish(&r.memory).unwrap();
+                while r.driver.take_used().is_some() {}
+            }
+            assert_eq!(r.publish(), Wish::Interrupt, "{features:?}, {rounds} rounds");
+            assert_eq!(r.publish(), Wish::Nothing);
+        }
+    }
+}
+
+#[test]
 fn a_buffer_rewritten_after_it_was_checked_changes_nothing() {
     let mut r = rig(16, PLAIN);
     r.driver.add(&[(BUFFERS, 64, false), (BUFFERS + 0x1000, 32, true)]).unwrap();
