@@ -214,9 +214,7 @@ pub(crate) fn plan(header: &[u8], total: u32, offload: Offload, max_frame: u32) 
     } else if offload.mss().is_some() {
         return Err(Refused::Offload);
     }
-    if plan.txsm || plan.vle {
-        plan.context = Some(Context::new(offload, low, high));
-    }
+    plan.context = Some(Context::new(offload, low, high));
     Ok(plan)
 }
 

@@ -98,16 +98,16 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         moved
     }
 
-    /// Shows drivers what was completed: first those that something was given to, and then that of the port visited, so that a
-    /// frame is seen as early as can be.
+    /// Shows drivers what was completed, that of port `last` after all others: whoever was given something sees it as early as can
+    /// be, if that is the port visited.
     #[inline]
-    fn publish(&mut self, visited: usize) {
+    fn publish(&mut self, last: usize) {
         let mut others = self.devices.touched();
-        others.remove(visited);
+        others.remove(last);
         for port in others {
             self.published |= self.devices.get_untouched(port).is_some_and(Device::publish);
         }
-        self.published |= self.devices.get_untouched(visited).is_some_and(Device::publish);
+        self.published |= self.devices.get_untouched(last).is_some_and(Device::publish);
     }
 
     /// One used index and one interrupt for each queue a turn, however many frames it took or gave. One fence is enough for all.

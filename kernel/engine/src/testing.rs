@@ -8,10 +8,13 @@ use core::cell::RefCell;
 
 use memory::GuestMemory;
 
+use crate::control::Attachment;
 use crate::msix::Interrupt;
 use crate::net;
 use crate::policy::Policy;
 use crate::queue::either;
+use crate::requests::Requests;
+use crate::schedule::Share;
 use crate::shared::{Deliver, DeviceConfig, Features, QueueConfig, Shared};
 use packed::Packed;
 use split::Split;
@@ -193,6 +196,20 @@ impl Guest {
         };
         guest.start();
         guest
+    }
+
+    /// What attaches it to an engine's port, under the same number, with its queues polled.
+    #[must_use]
+    pub fn attachment(&self, port: usize) -> Attachment {
+        Attachment {
+            port,
+            number: port,
+            shared: self.shared,
+            memory: self.memory.clone(),
+            requests: Requests::Poll,
+            share: Share::of_guest(port),
+            state: None,
+        }
     }
 
     /// Sets queues and interrupts up and says DRIVER_OK.

@@ -294,8 +294,8 @@ fn by_distance(table: &mut Table, what: &str, result: &Value, ours: &Value) {
         }
         let others = result["contestants"].as_array().into_iter().flatten().filter(|one| one["name"] != ours["name"]);
         let ratios = others.map(|one| {
-            let both = rounds(ours, "rounds").zip(rounds(one, "rounds"));
-            let these = both.zip(&near).filter(|&(_, &near)| near == wanted).map(|((ours, theirs), _)| ours / theirs);
+            let these =
+                ratios(ours, one, "rounds").zip(&near).filter(|&(_, &near)| near == wanted).map(|(ratio, _)| ratio);
             format!("{} {:.2}", one["name"].as_str().unwrap_or("?"), median(these))
         });
         let ratios: Vec<String> = ratios.collect();
@@ -303,17 +303,35 @@ fn by_distance(table: &mut Table, what: &str, result: &Value, ours: &Value) {
     }
 }
 
+/// The ratio of two contestants' values in each round.
+fn ratios<'a>(ours: &'a Value, theirs: &'a Value, name: &str) -> impl Iterator<Item = f64> + 'a {
+    rounds(ours, name).zip(rounds(theirs, name)).map(|(ours, theirs)| ours / theirs)
+}
+
 /// The median of the rounds' ratios.
 fn ratio(ours: &Value, theirs: &Value) -> Option<f64> {
-    let ratio = median(rounds(ours, "rounds").zip(rounds(theirs, "rounds")).map(|(ours, theirs)| ours / theirs));
+    let ratio = median(ratios(ours, theirs, "rounds"));
     (!ratio.is_nan()).then_some(ratio)
+}
+
+/// The features that were negotiated with a contestant.
+fn features(one: &Value) -> Vec<&str> {
+    one["features"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+/// Puts how ours does against another contestant next to its aim.
+fn against(table: &mut Table, result: &Value, ours: &Value, name: &str, (what, aim): (&str, f64)) {
+    match contestant(result, name).and_then(|theirs| ratio(ours, theirs)) {
+        Some(ratio) => table.figure(what, ratio, "", Aim::AtLeast(aim)),
+        None => table.missing(what, "it took no part"),
+    }
 }
 
 fn rates(table: &mut Table, len: usize, result: &Value) -> Result<()> {
     let ours = contestant(result, "ours").context("no result of ours")?;
     for name in ["ours", "testpmd", "ovs", "floor"] {
         let Some(one) = contestant(result, name) else { continue };
-        let features: Vec<&str> = one["features"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let features = features(one);
         table.note(&format!(
             "{len:>5} B {name:<8} p50 {:>6.2}  p95 {:>6.2} Mpps   {}",
             number(one, "p50")? / 1e6,
@@ -337,10 +355,7 @@ fn rates(table: &mut Table, len: usize, result: &Value) -> Result<()> {
         ("floor", share, "a bare copy loop"),
     ] {
         let what = format!("{len} B split: ours against {what}, median of rounds");
-        match contestant(result, name).and_then(|theirs| ratio(ours, theirs)) {
-            Some(ratio) => table.figure(&what, ratio, "", Aim::AtLeast(aim)),
-            None => table.missing(&what, "it took no part"),
-        }
+        against(table, result, ours, name, (&what, aim));
     }
     Ok(())
 }
@@ -349,8 +364,7 @@ fn packed_rates(table: &mut Table, len: usize, result: &Value) -> Result<()> {
     let both = ["ours", "testpmd"].map(|name| contestant(result, name));
     let [Some(ours), Some(testpmd)] = both else { bail!("packed rings: not both took part") };
     for (name, one) in [("ours", ours), ("testpmd", testpmd)] {
-        let packed = one["features"].as_array().into_iter().flatten().any(|feature| feature == "RING_PACKED");
-        ensure!(packed, "{name}: rings are not packed");
+        ensure!(features(one).contains(&"RING_PACKED"), "{name}: rings are not packed");
         let (p50, p95) = (number(one, "p50")? / 1e6, number(one, "p95")? / 1e6);
         table.note(&format!("{len:>5} B packed {name:<8} p50 {p50:>6.2}  p95 {p95:>6.2} Mpps"));
     }
@@ -376,10 +390,8 @@ fn times(table: &mut Table, result: &Value) -> Result<()> {
     apart(table, "a lone frame", result);
     for (percent, aim) in [("p50", 1.3), ("p99", 2.0)] {
         for (name, what, aim) in [("floor", "a bare copy loop", aim), ("testpmd", "testpmd", 1.0)] {
-            let ratios =
-                rounds(of("ours")?, percent).zip(rounds(of(name)?, percent)).map(|(ours, theirs)| ours / theirs);
             let what = format!("a lone frame, {percent}: against {what}, median of rounds");
-            table.figure(&what, median(ratios), "", Aim::AtMost(aim));
+            table.figure(&what, median(ratios(of("ours")?, of(name)?, percent)), "", Aim::AtMost(aim));
         }
     }
     Ok(())

@@ -10,7 +10,7 @@ use engine::control::{Attachment, Command, Control, Reply};
 use engine::engine::Engine;
 use engine::net::Net;
 use engine::requests::{Rates, Requests};
-use engine::schedule::{Chosen, Fine, Limits, PerDevice, Share};
+use engine::schedule::{Chosen, Fine, Limits, PerDevice};
 use engine::shared::{Features, QueueConfig};
 use engine::testing::{BROADCAST, BUFFERS, Guest, MEMORY, RING_AREA, Recorder, SPLIT, TABLES};
 
@@ -82,10 +82,7 @@ impl World {
     }
 
     fn attach(&mut self, port: usize, requests: Requests) {
-        let guest = &self.guests[port];
-        let (shared, memory) = (guest.shared, guest.memory.clone());
-        let share = Share::of_guest(port);
-        let attachment = Attachment { port, number: port, shared, memory, requests, share, state: None };
+        let attachment = Attachment { requests, ..self.guests[port].attachment(port) };
         assert_eq!(self.command(Command::Attach(attachment)), Reply::Attached);
     }
 

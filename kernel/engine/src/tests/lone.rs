@@ -3,11 +3,10 @@
 use std::cell::Cell;
 
 use super::{ALL, PLAIN, Recorder};
-use crate::control::{Attachment, Command, Control, Reply};
+use crate::control::{Command, Control, Reply};
 use crate::engine::Engine;
 use crate::net::Net;
-use crate::requests::Requests;
-use crate::schedule::{Fine, Limits, Share};
+use crate::schedule::{Fine, Limits};
 use crate::testing::Guest;
 use crate::uplink::NoNic;
 
@@ -21,10 +20,7 @@ fn it_is_seen_before_its_time_is_counted_and_each_driver_is_told_once() {
         let mut engine = Box::new(Engine::new(control, Net::<NoNic>::new(1, 1 << 40), schedule, interrupts));
         let (mut a, mut b) = (Guest::new(1, features, 256, 1500), Guest::new(2, features, 256, 1500));
         for (port, guest) in [&a, &b].into_iter().enumerate() {
-            let (shared, memory) = (guest.shared, guest.memory.clone());
-            let (requests, share) = (Requests::Poll, Share::of_guest(port));
-            let attachment = Attachment { port, number: port, shared, memory, requests, share, state: None };
-            control.submit(Command::Attach(attachment)).unwrap();
+            control.submit(Command::Attach(guest.attachment(port))).unwrap();
             engine.turn(0);
             assert_eq!(control.reply(), Some(Reply::Attached));
         }

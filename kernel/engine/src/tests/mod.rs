@@ -19,7 +19,7 @@ use crate::engine::Engine;
 use crate::net::Net;
 use crate::queue::{Queue, Wish};
 use crate::requests::Requests;
-use crate::schedule::{PerDevice, Share};
+use crate::schedule::PerDevice;
 use crate::testing::{Guest, Recorder};
 use crate::uplink::{Held, NoNic};
 use nic::Nic;
@@ -70,16 +70,7 @@ impl<N: Nic<Token = Held>> Bench<N> {
     }
 
     fn attach_with(&mut self, port: usize, guest: &Guest, requests: Requests) -> Reply {
-        let (shared, memory) = (guest.shared, guest.memory.clone());
-        self.command(Command::Attach(Attachment {
-            port,
-            number: port + 100,
-            shared,
-            memory,
-            requests,
-            share: Share::of_guest(port),
-            state: None,
-        }))
+        self.command(Command::Attach(Attachment { number: port + 100, requests, ..guest.attachment(port) }))
     }
 
     fn command(&mut self, command: Command) -> Reply {

@@ -7,8 +7,6 @@ use crate::backend::MAX_PORTS;
 use crate::control::{Attachment, Command, Reply};
 use crate::device::BadState;
 use crate::fault::Fault;
-use crate::requests::Requests;
-use crate::schedule::Share;
 use crate::shared::Features;
 use crate::testing::{BROADCAST, Guest};
 use crate::uplink::NoNic;
@@ -258,18 +256,7 @@ fn a_device_moves_to_another_engine_and_goes_on_where_it_was() {
     let mut other = Bench::<NoNic>::new();
     let mut c = Guest::new(3, ALL, 64, 1500);
     other.attach(0, &c);
-    let attach = |state| {
-        let (shared, memory) = (b.shared, b.memory.clone());
-        Command::Attach(Attachment {
-            port: 7,
-            number: 7,
-            shared,
-            memory,
-            requests: Requests::Poll,
-            share: Share::of_guest(0),
-            state: Some(state),
-        })
-    };
+    let attach = |state| Command::Attach(Attachment { state: Some(state), ..b.attachment(7) });
     let mut bad = state;
     bad.version = 2;
     assert_eq!(other.command(attach(bad)), Reply::BadState(BadState::Version(2)));

@@ -9,7 +9,7 @@ use crate::engine::{Engine, run};
 use crate::msix::Interrupt;
 use crate::net::Net;
 use crate::requests::{Rates, Requests};
-use crate::schedule::{Chosen, Fine, Limits, PerDevice, Share};
+use crate::schedule::{Chosen, Fine, Limits, PerDevice};
 use crate::shared::{Deliver, Features};
 use crate::testing::Guest;
 use crate::uplink::NoNic;
@@ -48,18 +48,7 @@ fn converse(requests: Requests, features: Features, schedule: Chosen) {
     let mut engine = Box::new(Engine::new(control, Net::<NoNic>::new(1, 1 << 40), schedule, line));
     let (mut a, mut b) = (Guest::new(1, features, 256, 1500), Guest::new(2, features, 256, 1500));
     for (port, guest) in [&a, &b].into_iter().enumerate() {
-        let (shared, memory) = (guest.shared, guest.memory.clone());
-        control
-            .submit(Command::Attach(Attachment {
-                port,
-                number: port,
-                shared,
-                memory,
-                requests,
-                share: Share::of_guest(port),
-                state: None,
-            }))
-            .unwrap();
+        control.submit(Command::Attach(Attachment { requests, ..guest.attachment(port) })).unwrap();
         engine.turn(0);
         assert_eq!(control.reply(), Some(Reply::Attached));
     }

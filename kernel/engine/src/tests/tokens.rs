@@ -5,12 +5,11 @@ use std::collections::VecDeque;
 use super::{ALL, PACKED, Recorder};
 use crate::backend::{Attends, Backend, Devices};
 use crate::chain::Segments;
-use crate::control::{Attachment, Command, Control, Reply};
+use crate::control::{Command, Control, Reply};
 use crate::device::Device;
 use crate::engine::Engine;
 use crate::queue::Token;
-use crate::requests::Requests;
-use crate::schedule::{PerDevice, Portion, Served, Share};
+use crate::schedule::{PerDevice, Portion, Served};
 use crate::shared::DeviceConfig;
 use crate::testing::{BUFFERS, Guest};
 
@@ -84,18 +83,7 @@ fn lab() -> Lab {
 }
 
 fn attach(control: &Control, guest: &Guest) {
-    let (shared, memory) = (guest.shared, guest.memory.clone());
-    control
-        .submit(Command::Attach(Attachment {
-            port: 0,
-            number: 0,
-            shared,
-            memory,
-            requests: Requests::Poll,
-            share: Share::of_guest(0),
-            state: None,
-        }))
-        .unwrap();
+    control.submit(Command::Attach(guest.attachment(0))).unwrap();
 }
 
 impl Lab {

@@ -4,8 +4,8 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use super::peers::{Open, Testpmd, VirtioUser, ours_from};
-use super::table::{Aim, Table};
-use super::{Contest, apart, contestant, number, ratio};
+use super::table::Table;
+use super::{Contest, against, apart, contestant, features, number};
 use crate::ui;
 
 /// Has frames of 60 bytes go round by way of ours, testpmd and Open vSwitch.
@@ -37,22 +37,18 @@ pub fn figures(table: &mut Table, result: &Value) -> Result<()> {
     let what = "   60 B virtio-user";
     let ours = contestant(result, "ours").context("no result of ours with virtio-user")?;
     for one in result["contestants"].as_array().into_iter().flatten() {
-        let features: Vec<&str> = one["features"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         table.note(&format!(
             "{what} {:<8} p50 {:>6.2} Mpps, the driving side busy for {:.0} % of the time   {}",
             one["name"].as_str().unwrap_or_default(),
             number(one, "p50")? / 1e6,
             100.0 * number(one, "driver_busy")?,
-            features.join(" ")
+            features(one).join(" ")
         ));
     }
     apart(table, what, result);
-    for (name, aim, against) in [("testpmd", 1.35, "testpmd mac"), ("ovs", 1.7, "OVS-DPDK NORMAL")] {
-        let what = format!("60 B, driven by virtio-user: ours against {against}");
-        match contestant(result, name).and_then(|theirs| ratio(ours, theirs)) {
-            Some(ratio) => table.figure(&what, ratio, "", Aim::AtLeast(aim)),
-            None => table.missing(&what, "it took no part"),
-        }
+    for (name, aim, what) in [("testpmd", 1.35, "testpmd mac"), ("ovs", 1.7, "OVS-DPDK NORMAL")] {
+        let what = format!("60 B, driven by virtio-user: ours against {what}");
+        against(table, result, ours, name, (&what, aim));
     }
     Ok(())
 }
