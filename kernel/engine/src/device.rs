@@ -158,6 +158,7 @@ impl Device {
     }
 
     /// How many requests a queue is known to hold, at least. Zero if it is not in use.
+    #[inline]
     pub fn available(&mut self, queue: u16) -> u16 {
         self.with(queue, |q, memory| q.available(memory)).unwrap_or(0)
     }

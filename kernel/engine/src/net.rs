@@ -14,6 +14,7 @@
 
 mod alike;
 mod arrive;
+mod beginning;
 mod buffers;
 mod controlq;
 mod exits;

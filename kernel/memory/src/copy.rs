@@ -249,6 +249,8 @@ global_asm!(
     "sidecore_copy_avx512:",
     "cmp rdx, 64",
     "ja 2f",
+    // What is loaded soon after is had from a store without a mask only.
+    "je 6f",
     // All ones shifted right by 64 - length, and none for a length of zero.
     "xor eax, eax",
     "mov ecx, 64",
@@ -261,6 +263,10 @@ global_asm!(
     "vmovdqu8 zmm16{{k1}}{{z}}, zmmword ptr [rsi]",
     "vmovdqu8 zmmword ptr [rdi]{{k1}}, zmm16",
     "4:",
+    "ret",
+    "6:",
+    "vmovdqu64 zmm16, zmmword ptr [rsi]",
+    "vmovdqu64 zmmword ptr [rdi], zmm16",
     "ret",
     "2:",
     "vmovdqu64 zmm17, zmmword ptr [rsi + rdx - 64]",

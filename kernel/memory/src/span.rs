@@ -37,6 +37,44 @@ impl<'m> Span<'m> {
     }
 }
 
+/// Where in a region a piece may begin that is up to so many bytes long: most of it, and one comparison says so. As many as `N` bytes
+/// can be read there of a shorter one.
+#[derive(Clone, Copy, Debug)]
+pub struct Window<'m, const N: usize> {
+    gpa: u64,
+    /// How many bytes from its beginning on one may begin.
+    places: u64,
+    longest: u32,
+    host: *mut u8,
+    memory: PhantomData<&'m GuestMemory>,
+}
+
+impl<'m> Span<'m> {
+    /// Where pieces of up to `longest` bytes may begin. Nowhere, if the region is not as large.
+    #[must_use]
+    #[inline]
+    pub fn window<const N: usize>(&self, longest: u32) -> Window<'m, N> {
+        let most = u64::from(longest).max(N as u64);
+        let places = (self.size + 1).saturating_sub(most);
+        Window { gpa: self.gpa, places, longest, host: self.host, memory: PhantomData }
+    }
+}
+
+impl<'m, const N: usize> Window<'m, N> {
+    /// `len` bytes at `gpa`, and the first `N` bytes from there, which may go on behind them. None: they are longer, or do not begin
+    /// here.
+    #[must_use]
+    #[inline(always)]
+    pub fn piece(&self, gpa: u64, len: u32) -> Option<(First<'m, N>, Piece<'m>)> {
+        let offset = gpa.wrapping_sub(self.gpa);
+        // From there to the end of the region there are at least `longest` bytes, and at least `N`.
+        (offset < self.places && len <= self.longest).then(|| {
+            let host = self.host.wrapping_add(offset as usize);
+            (First { host, memory: PhantomData }, Piece { host, len, memory: PhantomData })
+        })
+    }
+}
+
 impl GuestMemory {
     /// Region number `region`, in the order they were added; an empty one if there is none.
     #[must_use]
@@ -111,6 +149,13 @@ impl<'m> Piece<'m> {
         Some(Self { host: self.host.wrapping_add(n as usize), len, memory: PhantomData })
     }
 
+    /// The first `len` bytes; None if there are fewer.
+    #[must_use]
+    #[inline(always)]
+    pub fn begin(self, len: u32) -> Option<Self> {
+        (len <= self.len).then_some(Self { len, ..self })
+    }
+
     /// The first `N` bytes.
     #[must_use]
     #[inline(always)]
@@ -169,16 +214,6 @@ impl<'m> Piece<'m> {
         unsafe { copier.copy(self.host, from.host, from.len as usize) };
         true
     }
-
-    /// Has the cache line of byte `AT` fetched, to be written. Any number will do.
-    #[inline(always)]
-    pub fn prefetch_to_write<const AT: usize>(self) {
-        #[cfg(not(miri))]
-        // SAFETY: a hint, which neither faults nor changes anything, whatever the address.
-        unsafe {
-            core::arch::asm!("prefetchw [{} + {}]", in(reg) self.host, const AT, options(nostack, preserves_flags, readonly));
-        }
-    }
 }
 
 /// A [`Piece`], and a number that its user put to it: no larger than the piece alone.
@@ -223,7 +258,15 @@ pub struct First<'m, const N: usize> {
     memory: PhantomData<&'m GuestMemory>,
 }
 
-impl<const N: usize> First<'_, N> {
+impl<'m, const N: usize> First<'m, N> {
+    /// All but the first `AT` of them.
+    #[must_use]
+    #[inline(always)]
+    pub fn rest<const AT: usize>(self) -> Piece<'m> {
+        const { assert!(AT <= N) };
+        Piece { host: self.host.wrapping_add(AT), len: (N - AT) as u32, memory: PhantomData }
+    }
+
     /// Reads the little-endian number at byte `AT`, once.
     #[must_use]
     #[inline(always)]
@@ -294,23 +337,6 @@ impl<const N: usize> First<'_, N> {
             // SAFETY: as in `load_u64`.
             unsafe { crate::copy::copy(bytes.as_mut_ptr(), self.host.add(AT), 4) };
             u32::from_le_bytes(bytes)
-        }
-    }
-
-    /// Writes a little-endian number at byte `AT`.
-    #[inline(always)]
-    pub fn store_u64<const AT: usize>(self, value: u64) {
-        const { assert!(AT + 8 <= N) };
-        #[cfg(not(miri))]
-        // SAFETY: as in `load_u64`.
-        unsafe {
-            core::arch::asm!("mov qword ptr [{} + {}], {}", in(reg) self.host, const AT, in(reg) value,
-                options(nostack, preserves_flags));
-        }
-        #[cfg(miri)]
-        // SAFETY: as in `load_u64`.
-        unsafe {
-            crate::copy::copy(self.host.add(AT), value.to_le_bytes().as_ptr(), 8);
         }
     }
 }
@@ -391,7 +417,25 @@ impl<T> Row<'_, T> {
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
+
+    /// Has the cache lines of the first `count` entries fetched, to be written. Any number will do.
+    #[inline(always)]
+    pub fn prefetch_to_write(&self, count: usize) {
+        for i in (0..count.min(self.len)).step_by(LINE / size_of::<T>()) {
+            let at = self.base.wrapping_add(i);
+            #[cfg(miri)]
+            let _ = at;
+            #[cfg(not(miri))]
+            // SAFETY: a hint, which neither faults nor changes anything, whatever the address.
+            unsafe {
+                core::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
+            }
+        }
+    }
 }
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
 
 impl Row<'_, u16> {
     /// Reads an entry once.
@@ -477,6 +521,33 @@ mod tests {
     }
 
     #[test]
+    fn in_a_window_pieces_up_to_the_longest_are_in_the_region_and_no_others() {
+        let m = memory(0x1000, 0x1000);
+        let window = m.span(0).window::<16>(100);
+        for (gpa, len, found) in [
+            (0x1000, 100, true),
+            (0x1000, 101, false),
+            (0x1000, 0, true),
+            (0x1f9c, 100, true),
+            (0x1f9d, 1, false),
+            (0xfff, 1, false),
+            (u64::MAX, 1, false),
+        ] {
+            let piece = window.piece(gpa, len);
+            assert_eq!(piece.map(|(first, piece)| (first.rest::<6>().len(), piece.len())), found.then_some((10, len)));
+            let held = m.span(0).piece(gpa, len.max(16)).map(|piece| piece.address());
+            assert!(!found || piece.map(|(_, piece)| piece.address()) == held, "{gpa:#x}+{len}");
+        }
+        let short = m.span(0).window::<16>(4);
+        assert!(short.piece(0x1ff0, 4).is_some() && short.piece(0x1ff1, 4).is_none(), "16 bytes can be read");
+        assert!(m.span(0).window::<16>(0x1000).piece(0x1000, 0x1000).is_some());
+        assert!(
+            m.span(0).window::<16>(0x1001).piece(0x1000, 1).is_none()
+                && m.span(1).window::<16>(0).piece(0, 0).is_none()
+        );
+    }
+
+    #[test]
     fn a_region_is_found_by_its_number() {
         let mut m = memory(0x10000, 0x4000);
         let other = memory(0, 0x1000);
@@ -497,10 +568,12 @@ mod tests {
         assert!(!piece.write(Copier::PLAIN, &[8; 27]));
         let first = piece.first::<26>().unwrap();
         assert!(piece.first::<27>().is_none());
+        assert_eq!((piece.begin(26).map(Piece::len), piece.begin(27).map(Piece::len)), (Some(26), None));
         assert_eq!(piece.first_and_from::<26, 25>().map(|(_, rest)| rest.len()), Some(1));
         assert!(piece.first_and_from::<27, 2>().is_none());
-        first.store_u64::<1>(0x0807_0605_0403_0201);
-        first.store_u64::<18>(0xd4c3_b2a1_0707_0707);
+        assert!(piece.skip(1).unwrap().write(Copier::PLAIN, &[1, 2, 3, 4, 5, 6, 7, 8]));
+        assert!(piece.skip(22).unwrap().write(Copier::PLAIN, &[0xa1, 0xb2, 0xc3, 0xd4]));
+        assert_eq!((first.rest::<25>().len(), first.rest::<26>().is_empty()), (1, true));
         assert_eq!((first.load_u64::<18>(), first.load_u32::<20>()), (0xd4c3_b2a1_0707_0707, 0xb2a1_0707));
         let mut back = [0; 40];
         assert_eq!(piece.read(Copier::PLAIN, &mut back), 26);

@@ -1,7 +1,7 @@
 //! What is looked at of the frames of a run behind their addresses, and how it is seen that they are alike in it.
 //!
 //! The rules of the two ports say what they look at ([`Reads`]). From that and from the first frame follows its [`Form`]: up
-//! to where the frames of this run are read. These bytes are read once, into words:
+//! to where the frames of this run are looked at. These bytes are read once ([`Beginning`]), and looked at as words:
 //!
 //! ```text
 //!  0     6     14       22       30       38       46       54       62
@@ -12,13 +12,14 @@
 //! ```
 //!
 //! The rules are asked about the first frame, put together from its words. Frames whose words are the same under a mask of what
-//! is looked at get the same answer, and the words of each are written over what was copied: what the receiver gets is what
-//! was checked. A frame with other words is asked about by itself, and stays in the run if the answer is the same.
+//! is looked at get the same answer. A frame with other words is asked about by itself, and stays in the run if the answer is the
+//! same.
 
-use memory::span::{First, Piece};
+use memory::span::Piece;
 
+use super::ETHERNET_BYTES;
+use super::beginning::{Beginning, LONG, SHORT};
 use super::flow::Addresses;
-use super::{ETHERNET_BYTES, HEADER_BYTES};
 use crate::policy::headers::{ARP, ICMP, ICMPV6, IPV4, IPV6, TCP, has_ports};
 use crate::policy::stage::Reads;
 
@@ -28,28 +29,22 @@ pub(super) type Words = [u64; 7];
 /// Bytes of the longest form.
 const FRONT: usize = 68;
 
-/// How far frames are read, and written from what was read.
+/// How far frames are looked at.
 pub(super) trait Form {
-    /// Bytes of a receiver's buffer that are written by themselves: header and front.
-    type Start<'d>: Copy;
+    /// Bytes that are looked at.
+    const END: usize;
 
-    /// A sender's buffer behind its header. None: the front is not in it.
-    fn body(buffer: Piece<'_>) -> Option<Piece<'_>>;
+    /// Bytes that are read.
+    const READ: usize = if Self::END <= SHORT { SHORT } else { LONG };
 
-    /// Reads the front of a frame behind its addresses and type.
-    fn load(body: Piece<'_>, words: &mut Words) -> Option<()>;
+    /// What was read of a frame behind its addresses and type.
+    fn words(beginning: &Beginning) -> Words;
 
     /// Whether words are as `like` says under a mask.
     fn alike(words: &Words, like: &Like, mask: &Words) -> bool;
 
     /// Puts words where they stand in a frame.
     fn put(words: &Words, front: &mut [u8; FRONT]);
-
-    /// A receiver's buffer, and the same behind the header. None: it is too short.
-    fn start(buffer: Piece<'_>) -> Option<(Self::Start<'_>, Piece<'_>)>;
-
-    /// Writes header and front: the beginning as [`Addresses::behind_header`] has it, and the words.
-    fn write(start: Self::Start<'_>, beginning: &[u64; 4], words: &Words);
 }
 
 /// Nothing but addresses.
@@ -66,23 +61,16 @@ pub(super) struct V6;
 pub(super) struct V6Flags;
 
 macro_rules! form {
-    ($name:ident: $end:literal bytes, type [$($type:literal)?], length [$($shift:literal)?], words [$($i:literal: $at:literal),*]) => {
+    ($name:ident: $end:literal bytes, length [$($shift:literal)?], words [$($i:literal: $at:literal),*]) => {
         impl Form for $name {
-            type Start<'d> = First<'d, { HEADER_BYTES + $end }>;
+            const END: usize = $end;
 
             #[inline(always)]
-            fn body(buffer: Piece<'_>) -> Option<Piece<'_>> {
-                // A frame has its Ethernet header at least, whatever is looked at.
-                const NEEDED: usize = if $end < ETHERNET_BYTES as usize { ETHERNET_BYTES as usize } else { $end };
-                Some(buffer.first_and_from::<{ HEADER_BYTES + NEEDED }, HEADER_BYTES>()?.1)
-            }
-
-            #[inline(always)]
-            #[allow(unused_variables, reason = "some have no words")]
-            fn load(body: Piece<'_>, words: &mut Words) -> Option<()> {
-                let first = body.first::<$end>()?;
-                $(words[$i] = first.load_u64::<$at>();)*
-                Some(())
+            #[allow(unused_variables, unused_mut, reason = "some have no words")]
+            fn words(beginning: &Beginning) -> Words {
+                let mut words = [0; 7];
+                $(words[$i] = beginning.word::<$at>();)*
+                words
             }
 
             #[inline(always)]
@@ -96,32 +84,17 @@ macro_rules! form {
             fn put(words: &Words, front: &mut [u8; FRONT]) {
                 $(front[$at..$at + 8].copy_from_slice(&words[$i].to_le_bytes());)*
             }
-
-            #[inline(always)]
-            fn start(buffer: Piece<'_>) -> Option<(Self::Start<'_>, Piece<'_>)> {
-                buffer.first_and_from::<{ HEADER_BYTES + $end }, HEADER_BYTES>()
-            }
-
-            #[inline(always)]
-            #[allow(unused_variables, reason = "some have no words")]
-            fn write(start: Self::Start<'_>, beginning: &[u64; 4], words: &Words) {
-                start.store_u64::<0>(beginning[0]);
-                start.store_u64::<8>(beginning[1]);
-                start.store_u64::<16>(beginning[2]);
-                $(start.store_u64::<{ HEADER_BYTES + $type - 8 }>(beginning[3]);)?
-                $(start.store_u64::<{ HEADER_BYTES + $at }>(words[$i]);)*
-            }
         }
     };
 }
 
-// The type ends at byte 14; IP's length is in the first word, from that bit on.
-form!(Bare: 12 bytes, type [], length [], words []);
-form!(Ethernet: 14 bytes, type [14], length [], words []);
-form!(V4: 38 bytes, type [14], length [16], words [0: 14, 1: 22, 2: 30]);
-form!(V4Flags: 48 bytes, type [14], length [16], words [0: 14, 1: 22, 2: 30, 3: 40]);
-form!(V6: 58 bytes, type [14], length [32], words [0: 14, 1: 22, 2: 30, 3: 38, 4: 46, 5: 50]);
-form!(V6Flags: 68 bytes, type [14], length [32], words [0: 14, 1: 22, 2: 30, 3: 38, 4: 46, 5: 54, 6: 60]);
+// IP's length is in the first word, from that bit on.
+form!(Bare: 12 bytes, length [], words []);
+form!(Ethernet: 14 bytes, length [], words []);
+form!(V4: 38 bytes, length [16], words [0: 14, 1: 22, 2: 30]);
+form!(V4Flags: 48 bytes, length [16], words [0: 14, 1: 22, 2: 30, 3: 40]);
+form!(V6: 58 bytes, length [32], words [0: 14, 1: 22, 2: 30, 3: 38, 4: 46, 5: 50]);
+form!(V6Flags: 68 bytes, length [32], words [0: 14, 1: 22, 2: 30, 3: 38, 4: 46, 5: 54, 6: 60]);
 
 /// A form, known when it runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -210,7 +183,9 @@ impl Like {
 
     /// An IPv4 packet that is whole and has no options.
     fn v4(&mut self, reads: Reads, body: Piece<'_>) -> Option<Kind> {
-        V4::load(body, &mut self.words)?;
+        let first = body.first::<{ V4::END }>()?;
+        (self.words[0], self.words[1], self.words[2]) =
+            (first.load_u64::<14>(), first.load_u64::<22>(), first.load_u64::<30>());
         let [version, .., fragment, offset] = self.words[0].to_le_bytes();
         let [_, protocol, _, _, source @ ..] = self.words[1].to_le_bytes();
         let fragment = u16::from_be_bytes([fragment, offset]) & 0x3fff;

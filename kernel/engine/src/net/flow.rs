@@ -4,9 +4,9 @@
 use memory::span::Piece;
 
 use super::alike::{Form, Kind, Like, Words, with_form};
+use super::beginning::Beginning;
 use super::rules::{Judge, Judgement, Ports};
 use super::{ETHERNET_BYTES, HEADER_BYTES};
-use crate::offload::Asked;
 use crate::policy::vlan::{self, Vlan};
 use crate::switch::{Mac, Switch};
 
@@ -18,13 +18,10 @@ const TAGGED: u64 = 0x8100_u16.to_be() as u64;
 pub(super) struct Addresses(u64, u64);
 
 impl Addresses {
-    /// Of a frame that begins with `body`. None: it is too short, or its header asks for something.
+    /// Of a frame of which so much was read.
     #[inline(always)]
-    pub(super) fn of(header: Piece<'_>, body: Piece<'_>) -> Option<Self> {
-        let asked = header.first::<HEADER_BYTES>()?.load_u64::<0>();
-        let start = body.first::<{ ETHERNET_BYTES as usize }>()?;
-        let addresses = Self(start.load_u64::<0>(), start.load_u64::<6>());
-        (!Asked::anything(asked as u8, (asked >> 8) as u8)).then_some(addresses)
+    pub(super) fn of(beginning: &Beginning) -> Self {
+        Self(beginning.word::<0>(), beginning.word::<6>())
     }
 
     /// Of a frame that begins with `body`, and its header, whatever that asks for. None: it is too short.
@@ -55,11 +52,6 @@ impl Addresses {
     pub(super) fn bytes(self) -> [u8; ETHERNET_BYTES as usize] {
         let [destination, rest] = [self.0.to_le_bytes(), self.1.to_le_bytes()];
         core::array::from_fn(|i| if i < 6 { destination[i] } else { rest[i - 6] })
-    }
-
-    /// They, behind a header that says that the frame takes one buffer, as words: at bytes 0, 8, 16, and with the type at 18.
-    pub(super) fn behind_header(self) -> [u64; 4] {
-        [0, 1 << 16 | self.0 << 32, self.0 << 16 >> 48 | self.1 << 16, self.1]
     }
 }
 
@@ -96,9 +88,10 @@ impl Flow {
         if rules.form(to, vlan)? == vlan::Form::Tagged {
             return None;
         }
-        let (kind, like) = Like::first(rules.reads(port, to), addresses.ether_type(), body)?;
+        let (kind, mut like) = Like::first(rules.reads(port, to), addresses.ether_type(), body)?;
         let judge = rules.judge(port, to, vlan);
         let judgement = with_form!(kind, F => {
+            like.least = like.least.max(F::END as u32);
             if len < like.least || !F::alike(&like.words, &like, &like.mask) {
                 return None;
             }

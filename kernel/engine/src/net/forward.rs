@@ -6,7 +6,7 @@ use alloc::boxed::Box;
 use memory::GuestMemory;
 use nic::Nic;
 
-use super::alike::Words;
+use super::beginning::Beginning;
 use super::buffers::{Buffers, Cursor, Refused, complete, gather, need, put};
 use super::controlq::Wishes;
 use super::exits::Exits;
@@ -47,7 +47,7 @@ pub(super) struct Bridge {
     /// The last run of each port.
     pub flows: Box<[Option<Flow>; MAX_PORTS]>,
     /// What was read of the frames of a run.
-    pub words: [Words; RUN],
+    pub beginnings: [Beginning; RUN],
 }
 
 pub(super) enum Route {
@@ -68,7 +68,7 @@ impl Bridge {
             posted: Segments::new(),
             bounce: [0; BOUNCE_BYTES],
             flows: table(|| None),
-            words: [[0; 7]; RUN],
+            beginnings: [const { Beginning::EMPTY }; RUN],
         }
     }
 

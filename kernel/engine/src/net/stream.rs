@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   sender's ring ── look at a run ──▶ frames ─┐
-//!                                              ├──▶ one copy each ──▶ used entries of both
+//!                                              ├──▶ used entries of both, one copy each
 //!   receiver's ring ── look at as many ──▶ buffers ─┘
 //! ```
 //!
@@ -13,17 +13,16 @@
 //! [`super::forward`] takes that one: no fault is found here. What both do has to be the same, which `tests/ways.rs` looks at.
 //! Frames that no guest is known to have the destination of are [`super::leave`]'s.
 //!
-//! Without rules all that is looked at of such a frame is its addresses. They and the type behind them are read once, into two
-//! words, and written over what was copied: what the receiver gets is what was checked. With rules it is so with
-//! whatever these look at, as [`super::alike`] says. Frames that a stage is to copy or to limit are not for here.
-
-use core::num::NonZeroU32;
+//! The beginning of each frame is read once, into memory of ours, and goes from there to the receiver: what was checked is what it
+//! gets ([`Beginning`]). Without rules all that is looked at of it is its addresses, with rules whatever these look at, as
+//! [`super::alike`] says. Frames that a stage is to copy or to limit are not for here.
 
 use memory::copy::Copier;
-use memory::span::{Marked, Piece};
+use memory::span::{Marked, Piece, Window};
 use nic::Nic;
 
-use super::alike::{Form, Words, with_form};
+use super::alike::{Form, with_form};
+use super::beginning::{Beginning, LONG};
 use super::buffers::need;
 use super::flow::{Addresses, Flow};
 use super::forward::Bridge;
@@ -47,6 +46,8 @@ const LEAST: u32 = HEADER + ETHERNET_BYTES;
 pub(super) type Offered<'d> = Marked<'d>;
 /// Set in the mark of a frame whose last bytes are in another buffer.
 pub(super) const SPLIT: u32 = 1 << 16;
+/// Set in the mark of a frame that was looked at by itself. Of others the header is among the bytes.
+const ALONE: u32 = 1 << 17;
 
 /// A buffer as its receiver offers it, and the head of its chain.
 type Posted<'d> = Marked<'d>;
@@ -58,12 +59,20 @@ struct Moved<'d> {
     buffer: Posted<'d>,
 }
 
-impl Moved<'_> {
+impl<'d> Moved<'d> {
     const NOTHING: Self = Self { frame: Offered::EMPTY, buffer: Posted::EMPTY };
+
+    /// Bytes of the frame with its header, whose end, if it has one by itself, is the next of `tails`.
+    fn bytes(&self, tails: &mut Ends<'_, 'd>) -> u32 {
+        let (len, mark) = (self.frame.piece().len(), self.frame.mark());
+        let tail = if mark & SPLIT != 0 { tails.next().map_or(0, |tail| tail.len()) } else { 0 };
+        tail + if mark & ALONE != 0 { need(len) } else { len }
+    }
 }
 
 /// Ends of frames that lie in two buffers, in the order of the frames.
 pub(super) type Tails<'d> = heapless::Vec<Piece<'d>, RUN>;
+type Ends<'t, 'd> = core::slice::Iter<'t, Piece<'d>>;
 
 /// A look at a sender's queue, and the ends of its frames.
 pub(super) struct Sending<'r, 'd, L> {
@@ -107,7 +116,7 @@ impl<'d, L: Entries<'d>> Sending<'_, 'd, L> {
         let first = self.look.first::<true>(self.tx, i)?;
         let head = u32::from(first.head);
         let (header, body, mark, bytes) = if first.is_readable() {
-            let whole = self.tx.buffer(&mut self.tx.span(), &first)?;
+            let whole = self.tx.buffer(&first)?;
             (whole, whole.skip(HEADER)?, head, whole.len())
         } else {
             let [one, other] = self.tx.two(self.look, &first)?;
@@ -121,20 +130,32 @@ impl<'d, L: Entries<'d>> Sending<'_, 'd, L> {
         };
         let (addresses, header) = Addresses::and_header(header, body)?;
         let single = Single { frame: Marked::new(body, mark), addresses, bytes, header };
-        let usual = bytes >= LEAST && (bytes <= self.max.saturating_add(HEADER) || single.asks());
+        let usual = bytes >= LEAST && (bytes <= self.longest() || single.asks());
         usual.then_some(single)
     }
 
-    /// As [`Sending::frame`], if it has these addresses, and `least` bytes. None, or its bytes in the chain.
+    /// As [`Sending::frame`], if it asks for nothing, has `least` bytes with its header, and in its first buffer those that are looked
+    /// at. They are read. None, or its bytes in the chain.
     #[cold]
     #[inline(never)]
-    fn frame_with(&mut self, i: usize, addresses: Addresses, least: u32, into: &mut Offered<'d>) -> Option<NonZeroU32> {
+    fn frame_of<F: Form>(&mut self, i: usize, least: u32, beginning: &mut Beginning) -> Option<(Offered<'d>, u32)> {
         let single = self.frame(i)?;
-        let alike = single.addresses == addresses && single.bytes >= need(least) && !single.asks();
-        *into = single.frame;
-        NonZeroU32::new(single.bytes).filter(|_| alike)
+        let body = single.frame.piece();
+        beginning.read(body, LONG, self.tx.copier());
+        let usual = single.bytes >= least && body.len() >= (F::END as u32).max(ETHERNET_BYTES) && !single.asks();
+        usual.then(|| (Offered::new(body, single.frame.mark() | ALONE), single.bytes))
+    }
+
+    /// Bytes of the longest frame with its header.
+    const fn longest(&self) -> u32 {
+        self.max.saturating_add(HEADER)
     }
 }
+
+/// Bytes of a receiver's buffers that are found in a window: more than most have.
+const BUFFER: u32 = 0x1_0000;
+/// Bytes of a buffer that can be read wherever it is found in a window: header, and as much as any form looks at.
+const PEEK: usize = HEADER_BYTES + LONG;
 
 /// Looks at frames as long as they are of the usual form and of the same flow, and less than `room` bytes were taken. How many
 /// there are, and their bytes.
@@ -144,35 +165,41 @@ fn collect<'d, L: Entries<'d>, F: Form, const HOLDING: bool>(
     flow: &mut Flow,
     room: u64,
     moved: &mut [Moved<'d>; RUN],
-    words: &mut [Words; RUN],
+    beginnings: &mut [Beginning; RUN],
 ) -> (usize, u64) {
-    let (look, max, most) = (*sending.look, sending.max, sending.look.len().min(RUN));
-    let (addresses, least) = (flow.addresses, flow.like.least);
-    let mut span = sending.tx.span();
+    let (look, most) = (*sending.look, sending.look.len().min(RUN));
+    let (addresses, least, copier) = (flow.addresses, need(flow.like.least), sending.tx.copier());
+    let mut window: Window<'d, PEEK> = sending.tx.span().window(sending.longest());
     let (mut i, mut taken) = (0, 0);
     while i < most && taken < room {
         let Some(first) = look.first::<HOLDING>(sending.tx, i) else { break };
-        let bytes = if first.is_readable() {
-            let len = first.len();
-            if len < need(least) || len - HEADER > max {
+        let beginning = &mut beginnings[i];
+        let mut found = if first.is_readable() { sending.tx.peek(&window, &first) } else { None };
+        if found.is_none()
+            && first.is_readable()
+            && let Some((_, span)) = sending.tx.elsewhere(&first)
+        {
+            window = span.window(sending.longest());
+            found = sending.tx.peek(&window, &first);
+        }
+        let bytes = if let Some((start, whole)) = found {
+            let asked = start.load_u64::<0>();
+            if whole.len() < least || Asked::anything(asked as u8, (asked >> 8) as u8) {
                 break;
             }
-            let Some(header) = sending.tx.buffer(&mut span, &first) else { break };
-            let Some(body) = F::body(header) else { break };
-            if Addresses::of(header, body) != Some(addresses) {
-                break;
-            }
-            moved[i].frame = Marked::new(body, u32::from(first.head));
-            len
+            moved[i].frame = Marked::new(whole, u32::from(first.head));
+            beginning.read(start.rest::<HEADER_BYTES>(), F::READ, copier);
+            whole.len()
         } else {
-            let Some(bytes) = sending.frame_with(i, addresses, least, &mut moved[i].frame) else { break };
-            bytes.get()
+            let Some((frame, bytes)) = sending.frame_of::<F>(i, least, beginning) else { break };
+            moved[i].frame = frame;
+            bytes
         };
-        let words = &mut words[i];
-        if F::load(moved[i].frame.piece(), words).is_none() {
+        if Addresses::of(beginning) != addresses {
             break;
         }
-        if !F::alike(words, &flow.like, &flow.like.mask) && !flow.holds::<F>(words) {
+        let words = F::words(beginning);
+        if !F::alike(&words, &flow.like, &flow.like.mask) && !flow.holds::<F>(&words) {
             break;
         }
         taken += u64::from(bytes);
@@ -184,27 +211,27 @@ fn collect<'d, L: Entries<'d>, F: Form, const HOLDING: bool>(
 /// How many frames at the beginning are no longer than `max`.
 #[cold]
 #[inline(never)]
-fn no_longer_than(max: u32, moved: &[Moved<'_>], tails: &Tails<'_>) -> usize {
+fn no_longer_than<'d>(max: u32, moved: &[Moved<'d>], tails: &Tails<'d>) -> usize {
     let mut tails = tails.iter();
-    let len = |Moved { frame, .. }: &Moved<'_>| {
-        let tail = if frame.mark() & SPLIT != 0 { tails.next().map_or(0, |tail| tail.len()) } else { 0 };
-        frame.piece().len() + tail
-    };
-    moved.iter().map(len).take_while(|&len| len <= max).count()
+    moved.iter().take_while(|moved| moved.bytes(&mut tails) <= need(max)).count()
 }
 
 /// Looks at the receiver's next buffers, `most` or as long as each is one piece. How many.
 #[inline(never)]
 fn places<'d, L: Entries<'d>>(rx: &mut Run<'d>, look: &L, most: usize, moved: &mut [Moved<'d>; RUN]) -> usize {
     let most = most.min(look.len()).min(RUN);
-    let mut span = rx.span();
+    look.used().prefetch(most);
+    let mut window = rx.span().window::<0>(BUFFER);
     let mut i = 0;
     while i < most {
         let Some(first) = look.first::<false>(rx, i).filter(First::is_writable) else { break };
-        let Some(buffer) = rx.buffer(&mut span, &first) else { break };
-        // Where the header lies, and where most of a short frame does.
-        buffer.prefetch_to_write::<0>();
-        buffer.prefetch_to_write::<64>();
+        let buffer = if let Some((_, buffer)) = rx.peek(&window, &first) {
+            buffer
+        } else {
+            let Some((buffer, span)) = rx.elsewhere(&first) else { break };
+            window = span.window(BUFFER);
+            buffer
+        };
         moved[i].buffer = Marked::new(buffer, u32::from(first.head));
         i += 1;
     }
@@ -213,46 +240,56 @@ fn places<'d, L: Entries<'d>>(rx: &mut Run<'d>, look: &L, most: usize, moved: &m
 
 /// Copies each of `most` frames into its buffer, and writes the used entries of both. How many fitted.
 #[inline(never)]
-fn give<F: Form, S: Used, G: Used>(
-    (moved, tails): (&[Moved<'_>; RUN], &Tails<'_>),
-    (sent, got): (S, G),
+fn give<'d, F: Form, S: Used, G: Used>(
+    (moved, tails): (&[Moved<'d>; RUN], &Tails<'d>),
+    (mut sent, got): (S, G),
     most: usize,
     copier: Copier,
-    (addresses, words): (Addresses, &[Words; RUN]),
+    beginnings: &[Beginning; RUN],
 ) -> usize {
     let most = most.min(sent.len()).min(got.len()).min(RUN);
-    let beginning = addresses.behind_header();
-    let mut tails = tails.iter();
+    let (mut tails, mut got) = (tails.iter(), got.written());
     let mut i = 0;
     while i < most {
-        let Moved { frame, buffer } = &moved[i];
-        let body = frame.piece();
-        let Some((start, room)) = F::start(buffer.piece()) else { break };
-        let mut len = body.len();
-        if frame.mark() & SPLIT != 0 {
-            let Some(end) = put_tail(room, len, tails.next(), copier) else { break };
-            len += end;
+        let (Moved { frame, buffer }, beginning) = (&moved[i], &beginnings[i]);
+        if frame.mark() & ALONE != 0 {
+            if !give_alone((&moved[i], beginning, &mut tails), (&mut sent, &mut got), i, copier) {
+                break;
+            }
+            i += 1;
+            continue;
         }
-        if body.len() > room.len() {
-            break;
-        }
+        let whole = frame.piece();
+        let Some(room) = buffer.piece().begin(whole.len()) else { break };
         // Nobody looks at them before they are published. Behind the copy their values would be kept on the stack, and each store takes
         // a place among those that wait for the receiver's lines.
-        got.set(i, buffer.mark(), need(len));
+        got.set(i, buffer.mark(), whole.len());
         sent.set(i, u32::from(frame.mark() as u16), 0);
-        room.copy_from(copier, body);
-        F::write(start, &beginning, &words[i]);
+        beginning.write(room, whole, F::READ, copier);
         i += 1;
     }
     i
 }
 
-/// Copies the end of a frame behind its first `len` bytes. How many bytes it has; None: it does not fit.
+/// The same for frame `i`, which was looked at by itself. False: it does not fit.
 #[cold]
 #[inline(never)]
-fn put_tail(room: Piece<'_>, len: u32, tail: Option<&Piece<'_>>, copier: Copier) -> Option<u32> {
-    let tail = *tail?;
-    room.skip(len)?.copy_from(copier, tail).then_some(tail.len())
+fn give_alone<'d, S: Used, G: Used>(
+    (Moved { frame, buffer }, beginning, tails): (&Moved<'d>, &Beginning, &mut Ends<'_, 'd>),
+    (sent, got): (&mut S, &mut G),
+    i: usize,
+    copier: Copier,
+) -> bool {
+    let (body, room) = (frame.piece(), buffer.piece());
+    let split = frame.mark() & SPLIT != 0;
+    let Some(tail) = (if split { tails.next().copied() } else { Some(Piece::EMPTY) }) else { return false };
+    if !room.skip(need(body.len())).is_some_and(|end| end.copy_from(copier, tail)) {
+        return false;
+    }
+    beginning.write_before(room, body, copier);
+    got.set(i, buffer.mark(), need(body.len()) + tail.len());
+    sent.set(i, u32::from(frame.mark() as u16), 0);
+    true
 }
 
 impl Bridge {
@@ -343,12 +380,12 @@ impl Bridge {
             Look::Split(posted) => places(&mut rx, posted, offers, &mut moved),
             Look::Packed(posted) => places(&mut rx, posted, offers, &mut moved),
         };
-        let (frames, checked) = ((&moved, &tails), (flow.addresses, &self.words));
+        let frames = (&moved, &tails);
         let given = with_form!(flow.kind, F => match (&look, &posted) {
-            (Look::Split(s), Look::Split(g)) => give::<F, _, _>(frames, (s.used(), g.used()), places, copier, checked),
-            (Look::Split(s), Look::Packed(g)) => give::<F, _, _>(frames, (s.used(), g.used()), places, copier, checked),
-            (Look::Packed(s), Look::Split(g)) => give::<F, _, _>(frames, (s.used(), g.used()), places, copier, checked),
-            (Look::Packed(s), Look::Packed(g)) => give::<F, _, _>(frames, (s.used(), g.used()), places, copier, checked),
+            (Look::Split(s), Look::Split(g)) => give::<F, _, _>(frames, (s.used(), g.used()), places, copier, &self.beginnings),
+            (Look::Split(s), Look::Packed(g)) => give::<F, _, _>(frames, (s.used(), g.used()), places, copier, &self.beginnings),
+            (Look::Packed(s), Look::Split(g)) => give::<F, _, _>(frames, (s.used(), g.used()), places, copier, &self.beginnings),
+            (Look::Packed(s), Look::Packed(g)) => give::<F, _, _>(frames, (s.used(), g.used()), places, copier, &self.beginnings),
         });
         if given != offers {
             bytes = bytes_of(moved.get(..given)?, &tails);
@@ -376,7 +413,7 @@ impl Bridge {
     ) -> Option<Found<'d>> {
         let known = self.flows.get_mut(port)?.as_mut().filter(|flow| flow.goes_on(&self.switch, now));
         let (offers, bytes) =
-            known.map_or((0, 0), |flow| collect_flow(&mut sending, flow, portion.bytes, moved, &mut self.words));
+            known.map_or((0, 0), |flow| collect_flow(&mut sending, flow, portion.bytes, moved, &mut self.beginnings));
         if offers != 0 {
             return Some(Found::Flow(offers, bytes));
         }
@@ -395,7 +432,7 @@ impl Bridge {
         sending.tails.clear();
         let first = (first.addresses, first.frame.piece(), first.bytes - HEADER);
         let flow = self.flows[port].insert(Flow::of(first, port, &self.rules, &self.switch, now)?);
-        let (offers, bytes) = collect_flow(&mut sending, flow, portion.bytes, moved, &mut self.words);
+        let (offers, bytes) = collect_flow(&mut sending, flow, portion.bytes, moved, &mut self.beginnings);
         Some(Found::Flow(offers, bytes))
     }
 }
@@ -407,22 +444,22 @@ fn collect_flow<'d, L: Entries<'d>>(
     flow: &mut Flow,
     room: u64,
     moved: &mut [Moved<'d>; RUN],
-    words: &mut [Words; RUN],
+    beginnings: &mut [Beginning; RUN],
 ) -> (usize, u64) {
-    with_form!(flow.kind, F => {
+    let (count, bytes) = with_form!(flow.kind, F => {
         let collect = if sending.look.holding() { collect::<L, F, true> } else { collect::<L, F, false> };
-        collect(sending, flow, room, moved, words)
-    })
+        collect(sending, flow, room, moved, beginnings)
+    });
+    sending.look.used().prefetch(count);
+    (count, bytes)
 }
 
 /// Bytes of the chains of these frames.
 #[cold]
 #[inline(never)]
-fn bytes_of(moved: &[Moved<'_>], tails: &Tails<'_>) -> u64 {
-    // The end of a frame that was looked at and is no part of the run may be there too.
-    let split = moved.iter().filter(|moved| moved.frame.mark() & SPLIT != 0).count();
-    let ends = tails.iter().take(split).map(|tail| u64::from(tail.len()));
-    moved.iter().map(|moved| u64::from(need(moved.frame.piece().len()))).chain(ends).sum()
+fn bytes_of<'d>(moved: &[Moved<'d>], tails: &Tails<'d>) -> u64 {
+    let mut tails = tails.iter();
+    moved.iter().map(|moved| u64::from(moved.bytes(&mut tails))).sum()
 }
 
 /// Completes frames of `bytes` bytes together that go no further, and counts them.
@@ -437,8 +474,9 @@ fn discard(
     cause: &Counter,
     flow: &Flow,
 ) -> Served {
-    for (i, Moved { frame, .. }) in moved.iter().enumerate() {
-        look.set_used(i, u32::from(frame.mark() as u16), 0);
+    match look {
+        Look::Split(look) => give_back(look.used(), moved),
+        Look::Packed(look) => give_back(look.used(), moved),
     }
     tx.finish(moved.len(), false);
     let payload = bytes - u64::from(HEADER) * moved.len() as u64;
@@ -447,4 +485,11 @@ fn discard(
     cause.add(moved.len() as u64);
     flow.count(moved.len() as u64, payload);
     Served { requests: moved.len() as u32, bytes }
+}
+
+/// Writes used entries for these frames.
+fn give_back(mut used: impl Used, moved: &[Moved<'_>]) {
+    for (i, Moved { frame, .. }) in moved.iter().enumerate() {
+        used.set(i, u32::from(frame.mark() as u16), 0);
+    }
 }

@@ -314,6 +314,7 @@ impl Packed {
     }
 
     /// As for a split ring (2.7.7.2): the driver sets its wish, then looks at the descriptor.
+    #[inline]
     pub(super) fn wish(&mut self, memory: &GuestMemory) -> Result<Wish, Fault> {
         let count = take(&mut self.untold);
         if count == 0 {

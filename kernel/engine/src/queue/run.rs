@@ -9,7 +9,7 @@
 
 use memory::GuestMemory;
 use memory::copy::Copier;
-use memory::span::{Piece, Row, Slots, Span};
+use memory::span::{self, Piece, Row, Slots, Span, Window};
 
 use super::packed::{self, AVAIL, USED};
 use super::{Queue, Ring, Token, either};
@@ -60,8 +60,15 @@ pub(crate) trait Used: Copy {
     /// How many have room.
     fn len(&self) -> usize;
 
-    /// Writes that of request `i`: its name, and how many bytes were written into it.
-    fn set(&self, i: usize, id: u32, written: u32);
+    /// The same of requests that are written into.
+    fn written(self) -> Self;
+
+    /// Writes that of request `i`, from the first on: its name, and how many bytes were written into it, none or, if they are
+    /// [`Used::written`], some.
+    fn set(&mut self, i: usize, id: u32, bytes: u32);
+
+    /// Has the lines of the first `count` fetched, to be written.
+    fn prefetch(&self, count: usize);
 }
 
 /// Of a split ring.
@@ -86,10 +93,10 @@ pub(crate) struct PackedLook<'d> {
 #[derive(Clone, Copy)]
 pub(crate) struct PackedUsed<'d> {
     descriptors: Row<'d, [u64; 2]>,
-    /// AVAIL and USED of a used descriptor.
-    is_used: u16,
-    /// What the first one's flags differ by, for the driver not to see it yet.
-    hide: u16,
+    /// The flags of a used descriptor, where they stand in its second half.
+    flags: u64,
+    /// Those of the next one that is written: the first one's differ, for the driver not to see it yet.
+    next: u64,
 }
 
 impl<'d> Entries<'d> for SplitLook<'d> {
@@ -140,8 +147,18 @@ impl Used for Row<'_, [u32; 2]> {
     }
 
     #[inline(always)]
-    fn set(&self, i: usize, id: u32, written: u32) {
-        Row::set(self, i, [id, written]);
+    fn written(self) -> Self {
+        self
+    }
+
+    #[inline(always)]
+    fn set(&mut self, i: usize, id: u32, bytes: u32) {
+        Row::set(self, i, [id, bytes]);
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, count: usize) {
+        self.prefetch_to_write(count);
     }
 }
 
@@ -193,9 +210,20 @@ impl Used for PackedUsed<'_> {
     }
 
     #[inline(always)]
-    fn set(&self, i: usize, id: u32, written: u32) {
-        let flags = (self.is_used | packed::write_flag(written)) ^ if i == 0 { self.hide } else { 0 };
-        self.descriptors.set_second(i, packed::used_word(id, written, flags));
+    fn written(self) -> Self {
+        let write = packed::used_word(0, 0, WRITE);
+        Self { flags: self.flags | write, next: self.next | write, ..self }
+    }
+
+    #[inline(always)]
+    fn set(&mut self, i: usize, id: u32, bytes: u32) {
+        self.descriptors.set_second(i, packed::used_word(id, bytes, 0) | self.next);
+        self.next = self.flags;
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, count: usize) {
+        self.descriptors.prefetch_to_write(count);
     }
 }
 
@@ -247,14 +275,6 @@ impl<'d> Look<'d> {
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
-
-    /// As [`Used::set`], for a single one.
-    pub(crate) fn set_used(&self, i: usize, id: u32, written: u32) {
-        match self {
-            Self::Split(look) => look.used.set(i, [id, written]),
-            Self::Packed(look) => look.used.set(i, id, written),
-        }
-    }
 }
 
 impl<'d> Run<'d> {
@@ -285,13 +305,15 @@ impl<'d> Run<'d> {
                 let none = ring.available(self.memory).ok()? == 0;
                 let (entries, size) = (ring.entries?, ring.size());
                 let most = if none { 0 } else { most.min(usize::from(ring.offerable())) };
+                let flags = ring.next_used.used(size);
+                let hide = if ring.next_used == ring.published { USED } else { 0 };
                 Some(Look::Packed(PackedLook {
                     offered: entries.row(ring.next_avail.slot(size), most),
                     is_offered: ring.next_avail.offered(size),
                     used: PackedUsed {
                         descriptors: entries.row(ring.next_used.slot(size), most),
-                        is_used: ring.next_used.used(size),
-                        hide: if ring.next_used == ring.published { USED } else { 0 },
+                        flags: packed::used_word(0, 0, flags),
+                        next: packed::used_word(0, 0, flags ^ hide),
                     },
                 }))
             }
@@ -304,25 +326,38 @@ impl<'d> Run<'d> {
         self.memory.span(usize::from(self.queue.region))
     }
 
-    /// The buffer of a descriptor, which is looked for in `span` first; that is where it was found, afterwards.
+    /// The buffer of a descriptor, and the first `N` bytes from its beginning, if it is found in `window`.
     #[inline(always)]
-    pub(crate) fn buffer(&mut self, span: &mut Span<'d>, first: &First) -> Option<Piece<'d>> {
-        match span.piece(first.addr, first.len()) {
+    pub(crate) fn peek<const N: usize>(
+        &self,
+        window: &Window<'d, N>,
+        first: &First,
+    ) -> Option<(span::First<'d, N>, Piece<'d>)> {
+        window.piece(first.addr, first.len())
+    }
+
+    /// The buffer of a descriptor, and the region that holds it, where the next ones are looked for.
+    #[inline(always)]
+    pub(crate) fn elsewhere(&mut self, first: &First) -> Option<(Piece<'d>, Span<'d>)> {
+        self.find(first.addr, first.len())
+    }
+
+    /// The buffer of a descriptor.
+    #[inline(always)]
+    pub(crate) fn buffer(&mut self, first: &First) -> Option<Piece<'d>> {
+        match self.span().piece(first.addr, first.len()) {
             Some(piece) => Some(piece),
-            None => {
-                *span = self.elsewhere(first.addr, first.len())?;
-                span.piece(first.addr, first.len())
-            }
+            None => Some(self.elsewhere(first)?.0),
         }
     }
 
-    /// Finds another region, and remembers it.
     #[cold]
     #[inline(never)]
-    fn elsewhere(&mut self, gpa: u64, len: u32) -> Option<Span<'d>> {
+    fn find(&mut self, gpa: u64, len: u32) -> Option<(Piece<'d>, Span<'d>)> {
         let region = self.memory.region_of(gpa, len)?;
         self.queue.region = region as u8;
-        Some(self.span())
+        let span = self.span();
+        Some((span.piece(gpa, len)?, span))
     }
 
     /// The buffers of a chain of two that the device reads; the second descriptor is found in `look`, or both are in an indirect
@@ -339,8 +374,7 @@ impl<'d> Run<'d> {
         if !second.is_readable() || first.len() == 0 || second.len() == 0 || !fits {
             return None;
         }
-        let mut span = self.span();
-        Some([self.buffer(&mut span, &first)?, self.buffer(&mut span, &second)?])
+        Some([self.buffer(&first)?, self.buffer(&second)?])
     }
 
     /// The indirect table of two descriptors that a descriptor names.
@@ -350,7 +384,7 @@ impl<'d> Run<'d> {
         if !allowed || first.len() as usize != BYTES {
             return None;
         }
-        let table = self.buffer(&mut self.span(), first)?.first::<BYTES>()?;
+        let table = self.buffer(first)?.first::<BYTES>()?;
         Some([[table.load_u64::<0>(), table.load_u64::<8>()], [table.load_u64::<16>(), table.load_u64::<24>()]])
     }
 

@@ -215,6 +215,7 @@ impl Split {
 
     /// The driver sets its wish, then looks at the used index; we set the index, then look at its wish. With a full
     /// barrier on both sides one of the two sees the other (2.7.7.2).
+    #[inline]
     pub(super) fn wish(&mut self, memory: &GuestMemory) -> Result<Wish, Fault> {
         let (old, new) = (self.told_used, self.published_used);
         if old == new {

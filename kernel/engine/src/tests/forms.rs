@@ -18,6 +18,8 @@ mod queue_reset;
 pub mod requests;
 #[path = "ring.rs"]
 pub mod ring;
+#[path = "runs.rs"]
+mod runs;
 #[path = "threads.rs"]
 mod threads;
 #[path = "tokens.rs"]
