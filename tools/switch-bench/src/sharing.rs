@@ -12,6 +12,12 @@ use crate::{frame, process};
 
 /// Milliseconds at the beginning of a round that are not counted.
 const WARM_UP: u64 = 20;
+/// From one request to the next, in microseconds: a hundred thousand a second, more than a guest has that waits for replies.
+const EVERY: u64 = 10;
+/// How often streams with requests and without are measured in a round, one after the other.
+const SLICES: u64 = 15;
+/// How long a request is watched before the streams go on meanwhile, in microseconds: they have not yet run dry.
+const PATIENCE: u64 = 10;
 const SHORT: usize = 60;
 const LONG: usize = 1500;
 
@@ -88,50 +94,54 @@ fn fill(streams: &mut [Stream], len: impl Fn(usize) -> usize) {
 /// What requests met.
 #[derive(Default)]
 struct Requests {
-    /// For each, how many frames of the streams were taken between its being offered and its being taken.
-    ahead: Vec<f64>,
-    /// Frames of the streams in all that time.
+    /// Ticks from each one's being offered to its being taken.
+    waits: Vec<u64>,
+    /// For each, how many frames the streams had offered when it came that were not yet taken.
+    waiting: Vec<f64>,
+    /// Frames of the streams in all that time, and how many ticks that was.
     frames: u64,
-    /// How often was looked whether a request had been taken.
-    looks: u64,
+    ticks: u64,
 }
 
-/// A guest that sends one frame and waits for it to be taken, while the streams go on. With `looks`, it sends none, and as often
-/// as that is looked for nothing: what the streams do then is what they would do without requests.
-fn requests(streams: &mut [Stream], milliseconds: u64, looks: Option<u64>) -> Result<Requests> {
-    let mut met = Requests::default();
-    let end = now() + milliseconds * millisecond();
+/// A guest that sends one frame every [`EVERY`] and watches until it is taken, while the streams go on. With `alone`, it sends none
+/// and watches for so many ticks: what the streams do then is what they would do without requests.
+///
+/// While it watches, the streams offer nothing new, so that it sees at once when its frame is taken; they have enough in their rings.
+fn requests(streams: &mut [Stream], milliseconds: u64, alone: Option<u64>, met: &mut Requests) -> Result<()> {
+    let microsecond = (millisecond() / 1000).max(1);
+    let start = now();
+    let end = start + milliseconds * millisecond();
     let sum = |streams: &mut [Stream]| streams.iter_mut().map(Stream::look).sum::<u64>();
     let (waiting, streams) = streams.split_last_mut().context("no guest that waits")?;
     let begin = sum(streams);
-    let mut pause = 0;
+    let mut next = now();
     while now() < end {
         streams.iter_mut().for_each(|stream| stream.turn(true));
         waiting.turn(false);
-        pause += 1;
-        // So that requests come at any moment of the switch's round.
-        if pause % 5 != 0 {
+        if now() < next {
             continue;
         }
-        let before = sum(streams);
-        if looks.is_none() {
+        let offered: u64 =
+            streams.iter().map(|stream| u64::from(stream.port.tx.offered().wrapping_sub(stream.taken))).sum();
+        if alone.is_none() {
             waiting.port.tx.offer(1);
         }
-        for n in 1.. {
-            let taken = waiting.port.tx.taken();
-            // Whatever was taken before the request was.
-            let now_taken = sum(streams);
-            met.looks += 1;
-            if looks.map_or(taken == waiting.port.tx.offered(), |looks| n >= looks) {
-                met.ahead.push((now_taken - before) as f64);
-                break;
+        let since = now();
+        next = since + EVERY * microsecond;
+        let mut patience = since + PATIENCE * microsecond;
+        while alone.map_or(waiting.port.tx.taken() != waiting.port.tx.offered(), |ticks| now() - since < ticks) {
+            if now() > patience {
+                streams.iter_mut().for_each(|stream| stream.turn(true));
+                patience = now() + PATIENCE * microsecond;
+                ensure!(now() < end + 10_000 * millisecond(), "a request is not taken in ten seconds");
             }
-            streams.iter_mut().for_each(|stream| stream.turn(true));
-            ensure!(now() < end + 10_000 * millisecond(), "a request is not taken in ten seconds");
         }
+        met.waits.push(now() - since);
+        met.waiting.push(offered as f64);
     }
-    met.frames = sum(streams) - begin;
-    Ok(met)
+    met.frames += sum(streams) - begin;
+    met.ticks += now() - start;
+    Ok(())
 }
 
 /// What requests meet among streams. The switch's process is stopped while nothing is measured of it.
@@ -152,21 +162,33 @@ pub fn requests_among_streams(
         if let Some((_, streams)) = streams.split_last_mut() {
             run(streams, WARM_UP);
         }
-        let beside = requests(&mut streams, milliseconds, None)?;
-        let looks = beside.looks / (beside.ahead.len() as u64).max(1);
-        let alone = requests(&mut streams, milliseconds, Some(looks))?;
+        let (mut beside, mut alone) = (Requests::default(), Requests::default());
+        // By turns, because the machine is not the same from one moment to the next.
+        for _ in 0..SLICES {
+            requests(&mut streams, milliseconds.div_ceil(SLICES), None, &mut beside)?;
+            let ticks = beside.waits.iter().sum::<u64>() / (beside.waits.len() as u64).max(1);
+            requests(&mut streams, milliseconds.div_ceil(SLICES), Some(ticks), &mut alone)?;
+        }
         rest(&mut streams)?;
         process::stop(process)?;
         look();
-        Ok((beside.ahead, 1.0 - beside.frames as f64 / alone.frames as f64))
+        let rate = |met: &Requests| met.frames as f64 / met.ticks as f64;
+        // What the switch shows at the end of a visit it may have done long before, so that frames cannot be counted one by one: a wait
+        // is as many of them as it takes when nobody waits.
+        let ahead: Vec<f64> = beside.waits.iter().map(|&ticks| ticks as f64 * rate(&alone)).collect();
+        Ok((ahead, beside.waiting.clone(), 1.0 - rate(&beside) / rate(&alone)))
     });
     // Whoever has started it ends it, for which it has to run.
     process::go_on(process)?;
     let Rounds { results, distances, left_out } = measured?;
-    let (ahead, mut lost): (Vec<_>, Vec<_>) = results.into_iter().unzip();
-    let mut ahead: Vec<f64> = ahead.into_iter().flatten().collect();
+    let mut lost: Vec<f64> = results.iter().map(|(.., lost)| *lost).collect();
+    let (mut ahead, mut waiting) = (Vec::new(), Vec::new());
+    for (of_round, offered, _) in results {
+        ahead.extend(of_round);
+        waiting.extend(offered);
+    }
     Ok(json!({
-        "requests": ahead.len(), "ahead_p50": percentile(&mut ahead, 50), "ahead_p99": percentile(&mut ahead, 99),
+        "requests": ahead.len(), "waiting_p50": percentile(&mut waiting, 50), "ahead_p50": percentile(&mut ahead, 50), "ahead_p99": percentile(&mut ahead, 99),
         "streams_lose": percentile(&mut lost, 50), "distances": distances, "left_out": left_out,
     }))
 }
