@@ -255,14 +255,18 @@ impl<N: Nic<Token = Held>> Backend for Net<N> {
             self.changed |= taken.requests != 0;
             return taken;
         }
+        let mut by_runs = self.by_runs;
         while taken.requests < portion.requests && taken.bytes < portion.bytes {
             if devices.get_mut(port).is_none_or(|device| device.available(queue) == 0) {
                 break;
             }
             let left = Portion { requests: portion.requests - taken.requests, bytes: portion.bytes - taken.bytes };
             let mut served = Served::default();
-            if self.by_runs {
-                served = self.bridge.stream(devices, &mut self.uplinks, port, queue, &left, now);
+            if by_runs {
+                let run = self.bridge.stream(devices, &mut self.uplinks, port, queue, &left, now);
+                // A run that was looked at in vain is not looked at again for each of its frames.
+                by_runs = run != Some(Served::default());
+                served = run.unwrap_or_default();
             }
             if served.requests == 0 {
                 let Some(one) = self.serve_one(devices, port, queue, now) else { break };

@@ -216,7 +216,7 @@ impl Queue {
     }
 
     /// Shows the driver what was completed since the last time, all at once. Between two looks at its wish fewer than 65,536
-    /// requests may be shown, which a split ring counts in 16 bits: in a turn it is twice the ring's size at most.
+    /// requests may be shown, which a split ring counts in 16 bits: the limits of a visit are far below.
     ///
     /// # Errors
     /// The rings are not in the guest's memory (they were when the queue was set up).

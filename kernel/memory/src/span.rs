@@ -251,7 +251,8 @@ impl<'m> Marked<'m> {
     }
 }
 
-/// The first `N` bytes of a [`Piece`].
+/// The first `N` bytes of a [`Piece`]; of one that was found in a [`Window`] they may go on behind its end, where other bytes of the same
+/// guest's are.
 #[derive(Clone, Copy, Debug)]
 pub struct First<'m, const N: usize> {
     host: *mut u8,
@@ -418,19 +419,30 @@ impl<T> Row<'_, T> {
         self.len == 0
     }
 
-    /// Has the cache lines of the first `count` entries fetched, to be written. Any number will do.
+    /// Has the cache lines of the first `count` entries fetched, to be written, and perhaps the one behind them. Any number will do.
     #[inline(always)]
     pub fn prefetch_to_write(&self, count: usize) {
-        for i in (0..count.min(self.len)).step_by(LINE / size_of::<T>()) {
-            let at = self.base.wrapping_add(i);
-            #[cfg(miri)]
-            let _ = at;
-            #[cfg(not(miri))]
-            // SAFETY: a hint, which neither faults nor changes anything, whatever the address.
-            unsafe {
-                core::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
-            }
+        const { assert!(LINE.is_multiple_of(size_of::<T>())) };
+        let count = count.min(self.len);
+        let each = LINE / size_of::<T>();
+        for i in (0..count).step_by(2 * each) {
+            prefetch_to_write(self.base.wrapping_add(i).cast());
+            prefetch_to_write(self.base.wrapping_add(i + each).cast());
         }
+        // The first entry need not begin a line: the last one may be in one more.
+        prefetch_to_write(self.base.wrapping_add(count).cast::<u8>().wrapping_sub(1));
+    }
+}
+
+/// Has the cache line of a byte fetched, to be written.
+#[inline(always)]
+fn prefetch_to_write(at: *mut u8) {
+    #[cfg(miri)]
+    let _ = at;
+    #[cfg(not(miri))]
+    // SAFETY: a hint, which neither faults nor changes anything, whatever the address.
+    unsafe {
+        core::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
     }
 }
 

@@ -407,9 +407,10 @@ fn apart(table: &mut Table, what: &str, result: &Value) {
 fn requests_among_streams(table: &mut Table, result: &Value) -> Result<()> {
     apart(table, "6 streams, 1 request", result);
     table.note(&format!(
-        "6 streams, 1 request: 100,000 requests a second; when one came, {:.0} frames were waiting; work ahead of it, p50: {:.0} packets",
-        number(result, "waiting_p50")?,
-        number(result, "ahead_p50")?
+        "6 streams, 1 request: {:.0} requests a second; work ahead of each, p50: {:.0} packets; in 99 % no stream had fewer than {:.0} left",
+        number(result, "requests_a_second")?,
+        number(result, "ahead_p50")?,
+        number(result, "left_p1")?
     ));
     let ahead = number(result, "ahead_p99")?;
     // Of the time it waits, as many as the switch takes when nobody does.

@@ -12,7 +12,7 @@ use crate::{frame, process};
 
 /// Milliseconds at the beginning of a round that are not counted.
 const WARM_UP: u64 = 20;
-/// From one request to the next, in microseconds: a hundred thousand a second, more than a guest has that waits for replies.
+/// From one request to the next at least, in microseconds: more of them than a guest has that waits for replies.
 const EVERY: u64 = 10;
 /// How often streams with requests and without are measured in a round, one after the other.
 const SLICES: u64 = 15;
@@ -96,15 +96,28 @@ fn fill(streams: &mut [Stream], len: impl Fn(usize) -> usize) {
 struct Requests {
     /// Ticks from each one's being offered to its being taken.
     waits: Vec<u64>,
-    /// For each, how many frames the streams had offered when it came that were not yet taken.
-    waiting: Vec<f64>,
+    /// For each, how many frames there still were to be taken of the stream that had the fewest, when it was taken.
+    left: Vec<f64>,
     /// Frames of the streams in all that time, and how many ticks that was.
     frames: u64,
     ticks: u64,
 }
 
-/// A guest that sends one frame every [`EVERY`] and watches until it is taken, while the streams go on. With `alone`, it sends none
-/// and watches for so many ticks: what the streams do then is what they would do without requests.
+/// What a round has measured.
+struct Round {
+    /// What each request had ahead of it, in frames.
+    ahead: Vec<f64>,
+    /// As [`Requests::left`].
+    left: Vec<f64>,
+    /// Requests a second.
+    a_second: f64,
+    /// What the streams lose, as a part of what they have without requests.
+    lost: f64,
+}
+
+/// A guest that sends one frame, watches until it is taken, and sends the next one [`EVERY`] after the last, or when it sees that so
+/// much time has gone by, while the streams go on. With `alone`, it sends none and watches for so many ticks: what the streams do then
+/// is what they would do without requests.
 ///
 /// While it watches, the streams offer nothing new, so that it sees at once when its frame is taken; they have enough in their rings.
 fn requests(streams: &mut [Stream], milliseconds: u64, alone: Option<u64>, met: &mut Requests) -> Result<()> {
@@ -121,12 +134,10 @@ fn requests(streams: &mut [Stream], milliseconds: u64, alone: Option<u64>, met: 
         if now() < next {
             continue;
         }
-        let offered: u64 =
-            streams.iter().map(|stream| u64::from(stream.port.tx.offered().wrapping_sub(stream.taken))).sum();
+        let since = now();
         if alone.is_none() {
             waiting.port.tx.offer(1);
         }
-        let since = now();
         next = since + EVERY * microsecond;
         let mut patience = since + PATIENCE * microsecond;
         while alone.map_or(waiting.port.tx.taken() != waiting.port.tx.offered(), |ticks| now() - since < ticks) {
@@ -137,7 +148,8 @@ fn requests(streams: &mut [Stream], milliseconds: u64, alone: Option<u64>, met: 
             }
         }
         met.waits.push(now() - since);
-        met.waiting.push(offered as f64);
+        let left = streams.iter().map(|stream| stream.port.tx.offered().wrapping_sub(stream.port.tx.taken()));
+        met.left.extend(left.min().map(f64::from));
     }
     met.frames += sum(streams) - begin;
     met.ticks += now() - start;
@@ -172,24 +184,29 @@ pub fn requests_among_streams(
         rest(&mut streams)?;
         process::stop(process)?;
         look();
+        ensure!(alone.frames != 0, "the streams stand still");
         let rate = |met: &Requests| met.frames as f64 / met.ticks as f64;
         // What the switch shows at the end of a visit it may have done long before, so that frames cannot be counted one by one: a wait
         // is as many of them as it takes when nobody waits.
-        let ahead: Vec<f64> = beside.waits.iter().map(|&ticks| ticks as f64 * rate(&alone)).collect();
-        Ok((ahead, beside.waiting.clone(), 1.0 - rate(&beside) / rate(&alone)))
+        let ahead = beside.waits.iter().map(|&ticks| ticks as f64 * rate(&alone)).collect();
+        let a_second = beside.waits.len() as f64 * 1000.0 * millisecond() as f64 / beside.ticks as f64;
+        let lost = 1.0 - rate(&beside) / rate(&alone);
+        Ok(Round { ahead, left: beside.left, a_second, lost })
     });
     // Whoever has started it ends it, for which it has to run.
     process::go_on(process)?;
     let Rounds { results, distances, left_out } = measured?;
-    let mut lost: Vec<f64> = results.iter().map(|(.., lost)| *lost).collect();
-    let (mut ahead, mut waiting) = (Vec::new(), Vec::new());
-    for (of_round, offered, _) in results {
-        ahead.extend(of_round);
-        waiting.extend(offered);
+    let of_rounds = |what: fn(&Round) -> f64| percentile(&mut results.iter().map(what).collect::<Vec<f64>>(), 50);
+    let (a_second, lost) = (of_rounds(|round| round.a_second), of_rounds(|round| round.lost));
+    let (mut ahead, mut left) = (Vec::new(), Vec::new());
+    for round in results {
+        ahead.extend(round.ahead);
+        left.extend(round.left);
     }
     Ok(json!({
-        "requests": ahead.len(), "waiting_p50": percentile(&mut waiting, 50), "ahead_p50": percentile(&mut ahead, 50), "ahead_p99": percentile(&mut ahead, 99),
-        "streams_lose": percentile(&mut lost, 50), "distances": distances, "left_out": left_out,
+        "requests": ahead.len(), "requests_a_second": a_second, "left_p1": percentile(&mut left, 1),
+        "ahead_p50": percentile(&mut ahead, 50), "ahead_p99": percentile(&mut ahead, 99), "streams_lose": lost,
+        "distances": distances, "left_out": left_out,
     }))
 }
 

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! It is read once, by the copy routine, into the host's own memory. What is looked at is looked at there, and from there it goes
-//! to the receiver together with a virtio-net header: what was checked is what is sent, and each of the receiver's lines is written by one
-//! store. Stores to lines that another core had last wait for each other, in order; they are what a short frame costs most.
+//! to the receiver together with a virtio-net header, by few stores: what was checked is what is sent. Stores to lines that another core
+//! had last wait for each other, in order; they are what a short frame costs most.
 
 use memory::copy::Copier;
 use memory::span::Piece;

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   sender's ring ── look at a run ──▶ frames ─┐
-//!                                              ├──▶ used entries of both, one copy each
+//!                                              ├──▶ used entries of both, copies
 //!   receiver's ring ── look at as many ──▶ buffers ─┘
 //! ```
 //!
@@ -46,8 +46,8 @@ const LEAST: u32 = HEADER + ETHERNET_BYTES;
 pub(super) type Offered<'d> = Marked<'d>;
 /// Set in the mark of a frame whose last bytes are in another buffer.
 pub(super) const SPLIT: u32 = 1 << 16;
-/// Set in the mark of a frame that was looked at by itself. Of others the header is among the bytes.
-const ALONE: u32 = 1 << 17;
+/// Set in the mark of a frame of a run from guest to guest that was looked at by itself. Of others there the header is among the bytes.
+const ALONE: u32 = 1 << 31;
 
 /// A buffer as its receiver offers it, and the head of its chain.
 type Posted<'d> = Marked<'d>;
@@ -152,6 +152,8 @@ impl<'d, L: Entries<'d>> Sending<'_, 'd, L> {
     }
 }
 
+/// What a run took whose frames were looked at in vain.
+const IN_VAIN: Option<Served> = Some(Served { requests: 0, bytes: 0 });
 /// Bytes of a receiver's buffers that are found in a window: more than most have.
 const BUFFER: u32 = 0x1_0000;
 /// Bytes of a buffer that can be read wherever it is found in a window: header, and as much as any form looks at.
@@ -174,13 +176,13 @@ fn collect<'d, L: Entries<'d>, F: Form, const HOLDING: bool>(
     while i < most && taken < room {
         let Some(first) = look.first::<HOLDING>(sending.tx, i) else { break };
         let beginning = &mut beginnings[i];
-        let mut found = if first.is_readable() { sending.tx.peek(&window, &first) } else { None };
+        let mut found = if first.is_readable() { first.within(&window) } else { None };
         if found.is_none()
             && first.is_readable()
             && let Some((_, span)) = sending.tx.elsewhere(&first)
         {
             window = span.window(sending.longest());
-            found = sending.tx.peek(&window, &first);
+            found = first.within(&window);
         }
         let bytes = if let Some((start, whole)) = found {
             let asked = start.load_u64::<0>();
@@ -225,7 +227,7 @@ fn places<'d, L: Entries<'d>>(rx: &mut Run<'d>, look: &L, most: usize, moved: &m
     let mut i = 0;
     while i < most {
         let Some(first) = look.first::<false>(rx, i).filter(First::is_writable) else { break };
-        let buffer = if let Some((_, buffer)) = rx.peek(&window, &first) {
+        let buffer = if let Some((_, buffer)) = first.within(&window) {
             buffer
         } else {
             let Some((buffer, span)) = rx.elsewhere(&first) else { break };
@@ -293,22 +295,9 @@ fn give_alone<'d, S: Used, G: Used>(
 }
 
 impl Bridge {
-    /// Sends frames of the usual form from the beginning of a queue, up to a portion. What it took: nothing if the first
-    /// frame is of another form.
+    /// Sends frames of the usual form from the beginning of a queue, up to a portion. What it took: nothing if it is seen only late that
+    /// their receiver cannot have them this way. None: the first frame is of another form.
     pub(super) fn stream<N: Nic<Token = Held>>(
-        &mut self,
-        devices: &mut Devices,
-        uplinks: &mut [Option<Uplink<N>>],
-        port: usize,
-        queue: u16,
-        portion: &Portion,
-        now: u64,
-    ) -> Served {
-        self.try_stream(devices, uplinks, port, queue, portion, now).unwrap_or_default()
-    }
-
-    #[inline(always)]
-    fn try_stream<N: Nic<Token = Held>>(
         &mut self,
         devices: &mut Devices,
         uplinks: &mut [Option<Uplink<N>>],
@@ -318,7 +307,7 @@ impl Bridge {
         now: u64,
     ) -> Option<Served> {
         let (sender, mut others) = devices.split(port)?;
-        let (sent, kin, can) = (sender.shared().counters(), sender.kin(), Can::device(sender.features()));
+        let (sent, kin, features) = (sender.shared().counters(), sender.kin(), sender.features());
         let mut tx = sender.run(queue)?;
         let look = tx.look((portion.requests as usize).min(RUN))?;
         let (mut moved, mut tails) = ([Moved::NOTHING; RUN], Tails::new());
@@ -336,7 +325,7 @@ impl Bridge {
             Found::Flow(offers, bytes) => (offers, bytes),
             Found::Outside(first) => {
                 let uplink = self.leads_out(uplinks, port, first.addresses)?;
-                let from = Sender { port, counters: sent, can };
+                let from = Sender { port, counters: sent, can: Can::device(features) };
                 let (tx, tails) = (&mut tx, &mut tails);
                 return match &look {
                     Look::Split(look) => {
@@ -354,10 +343,9 @@ impl Bridge {
             return Some(discard(tx, &look, moved.get(..offers)?, bytes, sent, refusal.entering(sent), flow));
         }
         self.switch.learn(flow.addresses.source(), flow.vlan, port, now);
-        let receiver = others.get_mut(to)?;
-        if !receiver.running() || kin.contains(to) {
-            return None;
-        }
+        let Some(receiver) = others.get_mut(to).filter(|receiver| receiver.running() && !kin.contains(to)) else {
+            return IN_VAIN;
+        };
         let got = receiver.shared().counters();
         if let Some(Stopped::Leaving(refusal)) = flow.judgement.stopped {
             return Some(discard(tx, &look, moved.get(..offers)?, bytes, sent, refusal.leaving(got), flow));
@@ -368,10 +356,10 @@ impl Bridge {
         }
         let copier = receiver.memory().copier();
         if !self.wants(to, flow.addresses.destination(), None) {
-            return None;
+            return IN_VAIN;
         }
-        let mut rx = receiver.run(self.receive_queue(receiver, to, queue))?;
-        let posted = rx.look(offers)?;
+        let Some(mut rx) = receiver.run(self.receive_queue(receiver, to, queue)) else { return IN_VAIN };
+        let Some(posted) = rx.look(offers) else { return IN_VAIN };
         // No request of a receive queue is ever held beyond a call.
         if posted.is_empty() {
             return Some(discard(tx, &look, moved.get(..offers)?, bytes, sent, &got.rx_no_buffer, flow));

@@ -55,7 +55,7 @@ pub(crate) trait Entries<'d>: Copy {
     fn used(&self) -> Self::Used;
 }
 
-/// Where used entries go.
+/// Where used entries go. One of them goes through a run: it knows whether the first one was written.
 pub(crate) trait Used: Copy {
     /// How many have room.
     fn len(&self) -> usize;
@@ -253,6 +253,12 @@ impl First {
         self.flags & FLAGS == WRITE as u32
     }
 
+    /// Its buffer, and the first `N` bytes from where that begins, if it is found in `window`.
+    #[inline(always)]
+    pub(crate) fn within<'d, const N: usize>(&self, window: &Window<'d, N>) -> Option<(span::First<'d, N>, Piece<'d>)> {
+        window.piece(self.addr, self.len)
+    }
+
     /// Bytes of its buffer.
     #[inline(always)]
     pub(crate) const fn len(&self) -> u32 {
@@ -324,16 +330,6 @@ impl<'d> Run<'d> {
     #[inline(always)]
     pub(crate) fn span(&self) -> Span<'d> {
         self.memory.span(usize::from(self.queue.region))
-    }
-
-    /// The buffer of a descriptor, and the first `N` bytes from its beginning, if it is found in `window`.
-    #[inline(always)]
-    pub(crate) fn peek<const N: usize>(
-        &self,
-        window: &Window<'d, N>,
-        first: &First,
-    ) -> Option<(span::First<'d, N>, Piece<'d>)> {
-        window.piece(first.addr, first.len())
     }
 
     /// The buffer of a descriptor, and the region that holds it, where the next ones are looked for.
