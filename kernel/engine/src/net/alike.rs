@@ -15,8 +15,6 @@
 //! is looked at get the same answer. A frame with other words is asked about by itself, and stays in the run if the answer is the
 //! same.
 
-use memory::span::Piece;
-
 use super::ETHERNET_BYTES;
 use super::beginning::{Beginning, LONG, SHORT};
 use super::flow::Addresses;
@@ -155,6 +153,17 @@ pub(super) struct Like {
     pub least: u32,
 }
 
+/// What was read of a frame, and how many bytes its first buffer has.
+#[derive(Clone, Copy)]
+pub(super) struct Seen<'b>(pub &'b Beginning, pub u32);
+
+impl Seen<'_> {
+    /// The words of a form. None: the buffer ends before them.
+    fn words<F: Form>(self) -> Option<Words> {
+        (self.1 as usize >= F::END).then(|| F::words(self.0))
+    }
+}
+
 /// IPv4's first byte: version, and a header of 20 bytes.
 const V4_WITHOUT_OPTIONS: u8 = 0x45;
 /// IPv4's and IPv6's headers.
@@ -166,15 +175,15 @@ const fn byte(i: u32) -> u64 {
 }
 
 impl Like {
-    /// What others have to be like which are treated like a frame of this type that begins with `body`, if so much is looked
+    /// What others have to be like which are treated like a frame of this type of which so much was seen, if so much is looked
     /// at. None: there is no form for it.
-    pub(super) fn first(reads: Reads, ether_type: u16, body: Piece<'_>) -> Option<(Kind, Self)> {
+    pub(super) fn first(reads: Reads, ether_type: u16, seen: Seen<'_>) -> Option<(Kind, Self)> {
         let mut like = Self { words: [0; 7], mask: [0; 7], needed: [0; 7], length: 0, least: ETHERNET_BYTES };
         let kind = match ether_type {
             _ if reads.is_empty() => Kind::Bare,
             _ if !reads.contains(Reads::PACKETS) => Kind::Ethernet,
-            IPV4 => like.v4(reads, body)?,
-            IPV6 => like.v6(reads, body)?,
+            IPV4 => like.v4(reads, seen)?,
+            IPV6 => like.v6(reads, seen)?,
             ARP => return None,
             _ => Kind::Ethernet,
         };
@@ -182,10 +191,8 @@ impl Like {
     }
 
     /// An IPv4 packet that is whole and has no options.
-    fn v4(&mut self, reads: Reads, body: Piece<'_>) -> Option<Kind> {
-        let first = body.first::<{ V4::END }>()?;
-        (self.words[0], self.words[1], self.words[2]) =
-            (first.load_u64::<14>(), first.load_u64::<22>(), first.load_u64::<30>());
+    fn v4(&mut self, reads: Reads, seen: Seen<'_>) -> Option<Kind> {
+        self.words = seen.words::<V4>()?;
         let [version, .., fragment, offset] = self.words[0].to_le_bytes();
         let [_, protocol, _, _, source @ ..] = self.words[1].to_le_bytes();
         let fragment = u16::from_be_bytes([fragment, offset]) & 0x3fff;
@@ -208,19 +215,14 @@ impl Like {
         if !reads.contains(Reads::FLAGS) || protocol != TCP {
             return Some(Kind::V4);
         }
-        self.words[3] = body.first::<48>()?.load_u64::<40>();
+        self.words = seen.words::<V4Flags>()?;
         self.mask[3] = byte(7);
         Some(Kind::V4Flags)
     }
 
     /// An IPv6 packet whose first header is one with ports.
-    fn v6(&mut self, reads: Reads, body: Piece<'_>) -> Option<Kind> {
-        let first = body.first::<58>()?;
-        self.words[0] = first.load_u64::<14>();
-        self.words[1] = first.load_u64::<22>();
-        self.words[2] = first.load_u64::<30>();
-        self.words[3] = first.load_u64::<38>();
-        self.words[4] = first.load_u64::<46>();
+    fn v6(&mut self, reads: Reads, seen: Seen<'_>) -> Option<Kind> {
+        self.words = seen.words::<V6>()?;
         let [version, _, _, _, _, _, protocol, _] = self.words[0].to_le_bytes();
         if version >> 4 != 6 || !has_ports(protocol) || (self.words[1], self.words[2]) == (0, 0) {
             return None;
@@ -234,14 +236,11 @@ impl Like {
         (self.mask[3], self.mask[4]) = (destination, destination);
         let ports = destination_and_ports(reads);
         if !reads.contains(Reads::FLAGS) || protocol != TCP {
-            self.words[5] = first.load_u64::<50>();
             self.mask[5] = ports;
             return Some(Kind::V6);
         }
-        let first = body.first::<68>()?;
-        self.words[5] = first.load_u64::<54>();
+        self.words = seen.words::<V6Flags>()?;
         self.mask[5] = ports >> 32;
-        self.words[6] = first.load_u64::<60>();
         self.mask[6] = byte(7);
         Some(Kind::V6Flags)
     }

@@ -3,7 +3,7 @@
 
 use memory::span::Piece;
 
-use super::alike::{Form, Kind, Like, Words, with_form};
+use super::alike::{Form, Kind, Like, Seen, Words, with_form};
 use super::beginning::Beginning;
 use super::rules::{Judge, Judgement, Ports};
 use super::{ETHERNET_BYTES, HEADER_BYTES};
@@ -69,11 +69,11 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// That of a frame of `len` bytes from a port, which begins with `body`. None: it does not go by runs.
+    /// That of a frame of `len` bytes from a port, of which so much was seen. None: it does not go by runs.
     #[cold]
     #[inline(never)]
     pub(super) fn of(
-        (addresses, body, len): (Addresses, Piece<'_>, u32),
+        (addresses, seen, len): (Addresses, Seen<'_>, u32),
         port: usize,
         rules: &Ports,
         switch: &Switch,
@@ -88,7 +88,7 @@ impl Flow {
         if rules.form(to, vlan)? == vlan::Form::Tagged {
             return None;
         }
-        let (kind, mut like) = Like::first(rules.reads(port, to), addresses.ether_type(), body)?;
+        let (kind, mut like) = Like::first(rules.reads(port, to), addresses.ether_type(), seen)?;
         let judge = rules.judge(port, to, vlan);
         let judgement = with_form!(kind, F => {
             like.least = like.least.max(F::END as u32);

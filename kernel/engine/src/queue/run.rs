@@ -347,6 +347,7 @@ impl<'d> Run<'d> {
         }
     }
 
+    /// The same, of an address and a length: to hand on the descriptor itself, each one would have to be kept in memory.
     #[cold]
     #[inline(never)]
     fn find(&mut self, gpa: u64, len: u32) -> Option<(Piece<'d>, Span<'d>)> {
