@@ -164,9 +164,12 @@ impl Iterator for Ones {
 
     #[inline]
     fn next(&mut self) -> Option<usize> {
+        if self.0 == 0 {
+            return None;
+        }
         let bit = self.0.trailing_zeros();
-        self.0 &= self.0.wrapping_sub(1);
-        (bit < u32::BITS).then_some(bit as usize)
+        self.0 &= self.0 - 1;
+        Some(bit as usize)
     }
 }
 

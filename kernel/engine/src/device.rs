@@ -70,7 +70,7 @@ pub struct Device {
     watches: [Watch; MAX_QUEUES],
     /// Queues whose driver notifies whatever `requests` says, a bit each.
     notified: u16,
-    /// Queues to be visited each turn, a bit each.
+    /// Queues that each turn is to look at, a bit each.
     visited: u16,
     /// Queues with completions to publish, a bit each.
     dirty: u16,
@@ -160,7 +160,7 @@ impl Device {
     /// How many requests a queue is known to hold, at least. Zero if it is not in use.
     #[inline]
     pub fn available(&mut self, queue: u16) -> u16 {
-        self.with(queue, |q, memory| q.available(memory)).unwrap_or(0)
+        self.with(queue, |q, _| q.available()).unwrap_or(0)
     }
 
     /// Takes the next request of a queue; its buffers are appended to `segments`, which must have room for a chain.
@@ -280,7 +280,15 @@ impl Device {
     #[inline]
     pub(crate) fn glance(&self, queue: u16) -> Option<Glance> {
         let queue = self.queues.get(usize::from(queue))?.as_ref().filter(|_| self.running)?;
-        queue.glance(&self.memory)
+        Some(queue.glance())
+    }
+
+    /// Whether a visit to a queue would find nothing, and change nothing: one that is polled whatever its load, and holds no request.
+    #[inline]
+    pub(crate) fn is_idle(&self, queue: u16) -> bool {
+        let polled = matches!(self.requests(queue), Requests::Poll);
+        let queue = self.queues.get(usize::from(queue)).and_then(Option::as_ref).filter(|_| self.running && polled);
+        queue.is_some_and(Queue::is_empty)
     }
 
     /// Queues to be visited, a bit each.
@@ -429,8 +437,11 @@ impl Device {
     pub(crate) fn publish(&mut self) -> bool {
         let dirty = core::mem::take(&mut self.dirty);
         self.published |= dirty;
-        for queue in Ones(u32::from(dirty)).map(|queue| queue as u16) {
-            self.with(queue, |q, memory| q.publish(memory));
+        for queue in Ones(u32::from(dirty)) {
+            // Even if the device has failed since: what was completed before that is the driver's.
+            if let Some(queue) = self.queues.get_mut(queue).and_then(Option::as_mut) {
+                queue.publish();
+            }
         }
         dirty != 0
     }

@@ -27,6 +27,8 @@ pub struct Engine<B, S, D> {
     unfinished: PortSet,
     /// Something was published in this turn.
     published: bool,
+    /// All that was completed in this turn was published, and nothing more will be.
+    all_published: bool,
     /// A turn of more ticks than this is a long one.
     long: u64,
 }
@@ -45,6 +47,7 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
             scheduled: [(0, Share::of_guest(0)); MAX_PORTS],
             unfinished: PortSet::NONE,
             published: false,
+            all_published: false,
             long: u64::MAX,
         }
     }
@@ -90,7 +93,9 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
             self.publish(0);
         }
         let (mut time, mut visited) = (now, 0);
-        while let Some(visit) = self.schedule.next() {
+        while let Some(visit) =
+            self.schedule.next(|id| self.devices.get(id.port()).is_some_and(|d| d.is_idle(id.queue())))
+        {
             visited = visit.queue.port();
             moved += self.visit(&visit, &mut time, clock);
         }
@@ -110,9 +115,12 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         self.published |= self.devices.get_untouched(last).is_some_and(Device::publish);
     }
 
-    /// One used index and one interrupt for each queue a turn, however many frames it took or gave. One fence is enough for all.
+    /// One used index for each queue, but for those that were shown before, and one interrupt a turn, however many frames it took or
+    /// gave. One fence is enough for all.
     fn complete(&mut self, visited: usize) {
-        self.publish(visited);
+        if !core::mem::take(&mut self.all_published) {
+            self.publish(visited);
+        }
         if core::mem::take(&mut self.published) {
             fence(Ordering::SeqCst);
         }
@@ -162,6 +170,7 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
                 // Nothing more comes in this turn: whoever waits for a lone frame has it before its time is counted.
                 if self.schedule.one_visit_a_turn() && served.emptied(&p) {
                     self.publish(port);
+                    self.all_published = true;
                 }
                 *time = clock();
                 spent += time.wrapping_sub(begin);
@@ -184,6 +193,13 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
     fn reschedule(&mut self, port: usize, announced: u64) {
         let detaching = self.detaching == Some(port);
         let wanted = self.devices.get(port).filter(|_| !detaching).map_or(0, Device::to_visit);
+        if self.scheduled.get(port).is_some_and(|(scheduled, _)| *scheduled != wanted) {
+            self.change_schedule(port, wanted, announced);
+        }
+    }
+
+    #[cold]
+    fn change_schedule(&mut self, port: usize, wanted: u16, announced: u64) {
         let Some((scheduled, share)) = self.scheduled.get_mut(port) else { return };
         let mut changed = core::mem::replace(scheduled, wanted) ^ wanted;
         while changed != 0 {

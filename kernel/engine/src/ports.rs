@@ -90,12 +90,17 @@ impl Iterator for Members {
 
     #[inline]
     fn next(&mut self) -> Option<usize> {
-        if self.0 == 0 {
+        // By words: what is done with both at once takes twice as many instructions.
+        let (low, high) = (self.0 as u64, (self.0 >> GROUP) as u64);
+        if low != 0 {
+            self.0 = u128::from(low & (low - 1)) | u128::from(high) << GROUP;
+            return Some(low.trailing_zeros() as usize);
+        }
+        if high == 0 {
             return None;
         }
-        let port = self.0.trailing_zeros() as usize;
-        self.0 &= self.0 - 1;
-        Some(port)
+        self.0 = u128::from(high & (high - 1)) << GROUP;
+        Some(GROUP + high.trailing_zeros() as usize)
     }
 }
 

@@ -162,15 +162,22 @@ impl Queue {
     /// # Errors
     /// A split ring's index moved back or more than a queue ahead.
     #[inline]
-    pub fn available(&mut self, memory: &GuestMemory) -> Result<u16, Fault> {
-        either!(&mut self.ring, ring => ring.available(memory))
+    pub fn available(&mut self) -> Result<u16, Fault> {
+        either!(&mut self.ring, ring => ring.available())
     }
 
     /// What a look at the ring finds. Nothing is believed and nothing changes: the next visit reads it anew.
     #[must_use]
     #[inline]
-    pub fn glance(&self, memory: &GuestMemory) -> Option<Glance> {
-        either!(&self.ring, ring => ring.glance(memory))
+    pub fn glance(&self) -> Glance {
+        either!(&self.ring, ring => ring.glance())
+    }
+
+    /// Whether it holds no request, as far as a look says that believes nothing.
+    #[must_use]
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        either!(&self.ring, ring => ring.is_empty())
     }
 
     /// Takes the next request, its buffers appended to `segments`, which must have room for a chain. None: there is
@@ -217,19 +224,16 @@ impl Queue {
 
     /// Shows the driver what was completed since the last time, all at once. Between two looks at its wish fewer than 65,536
     /// requests may be shown, which a split ring counts in 16 bits: the limits of a visit are far below.
-    ///
-    /// # Errors
-    /// The rings are not in the guest's memory (they were when the queue was set up).
     #[inline]
-    pub fn publish(&mut self, memory: &GuestMemory) -> Result<(), Fault> {
-        either!(&mut self.ring, ring => ring.publish(memory))
+    pub fn publish(&mut self) {
+        either!(&mut self.ring, ring => ring.publish());
     }
 
     /// Whether the driver wants an interrupt for what was published since the last time. Between the two must be a full fence, or
     /// a driver that goes to sleep is not woken.
     ///
     /// # Errors
-    /// As for [`Queue::publish`].
+    /// The rings are not in the guest's memory (they were when the queue was set up).
     #[inline]
     pub fn wish(&mut self, memory: &GuestMemory) -> Result<Wish, Fault> {
         either!(&mut self.ring, ring => ring.wish(memory))

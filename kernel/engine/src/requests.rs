@@ -46,7 +46,7 @@ enum State {
     Armed,
     /// Notified; visited until it is found empty.
     Draining,
-    /// Visited each turn. When something was last found there.
+    /// Looked at in each turn. When something was last found there.
     Polled { busy: u64 },
 }
 

@@ -96,14 +96,17 @@ pub struct Visit {
     pub portion: Portion,
 }
 
-/// What a look at a queue finds without touching it.
+/// What a look at a queue finds without touching it. If [`MANY`] requests wait or more, it need not know how many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Glance {
-    /// The driver's available index: it moves when there is new work.
+    /// The driver's available index: it moves when there is new work, if fewer than [`MANY`] wait.
     pub index: u16,
     /// Requests that wait.
     pub waiting: u16,
 }
+
+/// So many requests are not few, whatever the limits are.
+pub const MANY: u16 = 32;
 
 /// Decides the order of work.
 pub trait Schedule {
@@ -113,8 +116,9 @@ pub trait Schedule {
     /// A queue is not to be visited any more. No effect on one that has not entered.
     fn leave(&mut self, queue: QueueId);
 
-    /// The next visit of this turn, or None to end the turn.
-    fn next(&mut self) -> Option<Visit>;
+    /// The next visit of this turn, or None to end the turn. Of a queue of which `is_idle` says so a visit would find nothing, and
+    /// change nothing: it may be left out.
+    fn next(&mut self, is_idle: impl FnMut(QueueId) -> bool) -> Option<Visit>;
 
     /// Whether a turn ends with the first visit that finds something.
     fn one_visit_a_turn(&self) -> bool;
@@ -155,10 +159,10 @@ impl Schedule for Chosen {
     }
 
     #[inline]
-    fn next(&mut self) -> Option<Visit> {
+    fn next(&mut self, is_idle: impl FnMut(QueueId) -> bool) -> Option<Visit> {
         match self {
-            Self::Fine(s) => s.next(),
-            Self::PerDevice(s) => s.next(),
+            Self::Fine(s) => s.next(is_idle),
+            Self::PerDevice(s) => s.next(is_idle),
         }
     }
 

@@ -226,7 +226,7 @@ counters! {
         long_turns,
         /// Requests moved.
         requests,
-        /// Visits to a queue, with those that found nothing.
+        /// Visits to a queue, with those that found nothing. [`Fine`](crate::schedule::Fine) visits no polled queue that is empty.
         visits,
     }
 }

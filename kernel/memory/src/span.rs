@@ -101,6 +101,22 @@ impl GuestMemory {
         good.then_some(Slots { base, mask: count.wrapping_sub(1), memory: PhantomData })
     }
 
+    /// A number of 16 bits at `gpa`. None if it is not in this memory, or misaligned.
+    #[must_use]
+    pub fn word(&self, gpa: u64) -> Option<Word<'_>> {
+        self.words::<2>(gpa, 1)?.get(0)
+    }
+
+    /// `count` numbers of 16 bits, the first one at `gpa`, each of them `APART` bytes behind the one before. None if they are not in
+    /// one region, or misaligned.
+    #[must_use]
+    pub fn words<const APART: usize>(&self, gpa: u64, count: u16) -> Option<Words<'_, APART>> {
+        const { assert!(APART.is_multiple_of(size_of::<u16>())) };
+        let bytes = u64::from(count.checked_sub(1)?) * APART as u64 + size_of::<u16>() as u64;
+        let base = self.translate(gpa, bytes).ok()?.cast::<u16>();
+        base.is_aligned().then_some(Words { base, count, memory: PhantomData })
+    }
+
     /// Whether some byte of the host's is in both memories: they are of one guest, or of guests that share memory.
     #[must_use]
     #[inline]
@@ -342,6 +358,86 @@ impl<'m, const N: usize> First<'m, N> {
     }
 }
 
+/// A number of 16 bits that a ring has beside its entries, or in each of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Word<'m> {
+    host: *mut u16,
+    memory: PhantomData<&'m GuestMemory>,
+}
+
+impl Word<'_> {
+    /// Reads it once.
+    #[must_use]
+    #[inline(always)]
+    pub fn load(&self) -> u16 {
+        // SAFETY: it was checked to be the guest's and aligned, and is there as long as this is; all host access to guest memory is
+        // atomic or by the copy routine.
+        unsafe { AtomicU16::from_ptr(self.host) }.load(Ordering::Relaxed)
+    }
+
+    /// Reads it once. What is read afterwards is at least as new.
+    #[must_use]
+    #[inline(always)]
+    pub fn load_acquire(&self) -> u16 {
+        // SAFETY: as in `load`.
+        unsafe { AtomicU16::from_ptr(self.host) }.load(Ordering::Acquire)
+    }
+
+    /// Writes it once. Who sees it sees what was written before.
+    #[inline(always)]
+    pub fn store_release(&self, value: u16) {
+        // SAFETY: as in `load`.
+        unsafe { AtomicU16::from_ptr(self.host) }.store(value, Ordering::Release);
+    }
+
+    /// The same, to be kept beside the memory.
+    ///
+    /// # Safety
+    /// As for [`Slots::kept`].
+    #[must_use]
+    pub unsafe fn kept(self) -> Word<'static> {
+        Word { host: self.host, memory: PhantomData }
+    }
+}
+
+/// Numbers of 16 bits, one in `APART` bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Words<'m, const APART: usize> {
+    base: *mut u16,
+    count: u16,
+    memory: PhantomData<&'m GuestMemory>,
+}
+
+impl<'m, const APART: usize> Words<'m, APART> {
+    /// The one of that number. None if there are not so many.
+    #[must_use]
+    #[inline(always)]
+    pub fn get(&self, index: u16) -> Option<Word<'m>> {
+        let host = self.base.wrapping_add(usize::from(index) * (APART / size_of::<u16>()));
+        (index < self.count).then_some(Word { host, memory: PhantomData })
+    }
+}
+
+// SAFETY: as for `Slots`.
+unsafe impl Send for Word<'_> {}
+// SAFETY: as for `Slots`.
+unsafe impl Sync for Word<'_> {}
+// SAFETY: as for `Slots`.
+unsafe impl<const APART: usize> Send for Words<'_, APART> {}
+// SAFETY: as for `Slots`.
+unsafe impl<const APART: usize> Sync for Words<'_, APART> {}
+
+impl<const APART: usize> Words<'_, APART> {
+    /// The same, to be kept beside the memory.
+    ///
+    /// # Safety
+    /// As for [`Slots::kept`].
+    #[must_use]
+    pub unsafe fn kept(self) -> Words<'static, APART> {
+        Words { base: self.base, count: self.count, memory: PhantomData }
+    }
+}
+
 /// The entries of a ring, a power of two of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Slots<'m, T> {
@@ -557,6 +653,28 @@ mod tests {
             m.span(0).window::<16>(0x1001).piece(0x1000, 1).is_none()
                 && m.span(1).window::<16>(0).piece(0, 0).is_none()
         );
+    }
+
+    #[test]
+    fn numbers_are_read_and_written_where_they_stand_and_none_beyond_the_region() {
+        let m = memory(0x1000, 0x1000);
+        m.write_u16(0x1ffe, 0xa1b2).unwrap();
+        let last = m.word(0x1ffe).unwrap();
+        assert_eq!((last.load(), last.load_acquire()), (0xa1b2, 0xa1b2));
+        last.store_release(0xc3d4);
+        assert_eq!(m.read_u16(0x1ffe), Ok(0xc3d4));
+        for gpa in [0x2000, 0xffe, 0x1001, u64::MAX - 1] {
+            assert!(m.word(gpa).is_none(), "{gpa:#x}");
+        }
+        // As the flags of 16 descriptors at the end of the region.
+        let flags = m.words::<16>(0x1f0e, 16).unwrap();
+        for i in 0..16 {
+            flags.get(i).unwrap().store_release(i);
+            assert_eq!(m.read_u16(0x1f0e + 16 * u64::from(i)), Ok(i));
+        }
+        assert!(flags.get(16).is_none() && flags.get(u16::MAX).is_none());
+        assert!(m.words::<16>(0x1f0e, 17).is_none() && m.words::<16>(0x1f0e, 0).is_none());
+        assert!(m.words::<16>(0x1f0f, 1).is_none() && m.words::<16>(0x1f0e, u16::MAX).is_none());
     }
 
     #[test]

@@ -38,6 +38,8 @@ use crate::uplink::{Held, Uplink};
 
 /// Frames in a run at most.
 pub(super) const RUN: usize = 64;
+/// Frames in a run for which less room is made ready: one that somebody waits for comes alone.
+const FEW: usize = 4;
 pub(super) const HEADER: u32 = HEADER_BYTES as u32;
 /// Bytes that a frame has at least, with its header.
 const LEAST: u32 = HEADER + ETHERNET_BYTES;
@@ -114,7 +116,7 @@ impl<'d, L: Entries<'d>> Sending<'_, 'd, L> {
     #[inline(never)]
     pub(super) fn frame(&mut self, i: usize) -> Option<Single<'d>> {
         let first = self.look.first::<true>(self.tx, i)?;
-        let head = u32::from(first.head);
+        let head = u32::from(first.head());
         let (header, body, mark, bytes) = if first.is_readable() {
             let whole = self.tx.buffer(&first)?;
             (whole, whole.skip(HEADER)?, head, whole.len())
@@ -166,10 +168,10 @@ fn collect<'d, L: Entries<'d>, F: Form, const HOLDING: bool>(
     sending: &mut Sending<'_, 'd, L>,
     flow: &mut Flow,
     room: u64,
-    moved: &mut [Moved<'d>; RUN],
+    moved: &mut [Moved<'d>],
     beginnings: &mut [Beginning; RUN],
 ) -> (usize, u64) {
-    let (look, most) = (*sending.look, sending.look.len().min(RUN));
+    let (look, most) = (*sending.look, sending.look.len().min(RUN).min(moved.len()));
     let (addresses, least, copier) = (flow.addresses, need(flow.like.least), sending.tx.copier());
     let mut window: Window<'d, PEEK> = sending.tx.span().window(sending.longest());
     let (mut i, mut taken) = (0, 0);
@@ -190,7 +192,7 @@ fn collect<'d, L: Entries<'d>, F: Form, const HOLDING: bool>(
             if whole.len() < least || Asked::anything(asked as u8, (asked >> 8) as u8) {
                 break;
             }
-            moved[i].frame = Marked::new(whole, u32::from(first.head));
+            moved[i].frame = Marked::new(whole, first.mark());
             beginning.read(start.rest::<HEADER_BYTES>(), F::READ, copier);
             whole.len()
         } else {
@@ -221,21 +223,20 @@ fn no_longer_than<'d>(max: u32, moved: &[Moved<'d>], tails: &Tails<'d>) -> usize
 
 /// Looks at the receiver's next buffers, `most` or as long as each is one piece. How many.
 #[inline(never)]
-fn places<'d, L: Entries<'d>>(rx: &mut Run<'d>, look: &L, most: usize, moved: &mut [Moved<'d>; RUN]) -> usize {
-    let most = most.min(look.len()).min(RUN);
+fn places<'d, L: Entries<'d>>(rx: &mut Run<'d>, look: &L, most: usize, moved: &mut [Moved<'d>]) -> usize {
+    let (look, most) = (*look, most.min(look.len()).min(moved.len()));
     look.used().prefetch(most);
     let mut window = rx.span().window::<0>(BUFFER);
     let mut i = 0;
     while i < most {
         let Some(first) = look.first::<false>(rx, i).filter(First::is_writable) else { break };
-        let buffer = if let Some((_, buffer)) = first.within(&window) {
-            buffer
+        if let Some((_, buffer)) = first.within(&window) {
+            moved[i].buffer = Marked::new(buffer, first.mark());
         } else {
             let Some((buffer, span)) = rx.elsewhere(&first) else { break };
             window = span.window(BUFFER);
-            buffer
-        };
-        moved[i].buffer = Marked::new(buffer, u32::from(first.head));
+            moved[i].buffer = Marked::new(buffer, first.mark());
+        }
         i += 1;
     }
     i
@@ -244,19 +245,19 @@ fn places<'d, L: Entries<'d>>(rx: &mut Run<'d>, look: &L, most: usize, moved: &m
 /// Copies each of `most` frames into its buffer, and writes the used entries of both. How many fitted.
 #[inline(never)]
 fn give<'d, F: Form, S: Used, G: Used>(
-    (moved, tails): (&[Moved<'d>; RUN], &Tails<'d>),
-    (mut sent, got): (S, G),
+    (moved, tails): (&[Moved<'d>], &Tails<'d>),
+    (sent, got): (S, G),
     most: usize,
     copier: Copier,
     beginnings: &[Beginning; RUN],
 ) -> usize {
-    let most = most.min(sent.len()).min(got.len()).min(RUN);
-    let (mut tails, mut got) = (tails.iter(), got.written());
+    let most = most.min(sent.len()).min(got.len()).min(moved.len()).min(RUN);
+    let (mut tails, got) = (tails.iter(), got.written());
     let mut i = 0;
     while i < most {
         let (Moved { frame, buffer }, beginning) = (&moved[i], &beginnings[i]);
         if frame.mark() & ALONE != 0 {
-            if !give_alone((&moved[i], beginning, &mut tails), (&mut sent, &mut got), i, copier) {
+            if !give_alone((&moved[i], beginning, &mut tails), (sent, got), i, copier) {
                 break;
             }
             i += 1;
@@ -267,7 +268,7 @@ fn give<'d, F: Form, S: Used, G: Used>(
         // Nobody looks at them before they are published. Behind the copy their values would be kept on the stack, and each store takes
         // a place among those that wait for the receiver's lines.
         got.set(i, buffer.mark(), whole.len());
-        sent.set(i, u32::from(frame.mark() as u16), 0);
+        sent.set(i, frame.mark(), 0);
         beginning.write(room, whole, F::READ, copier);
         i += 1;
     }
@@ -279,7 +280,7 @@ fn give<'d, F: Form, S: Used, G: Used>(
 #[inline(never)]
 fn give_alone<'d, S: Used, G: Used>(
     (Moved { frame, buffer }, beginning, tails): (&Moved<'d>, &Beginning, &mut Ends<'_, 'd>),
-    (sent, got): (&mut S, &mut G),
+    (sent, got): (S, G),
     i: usize,
     copier: Copier,
 ) -> bool {
@@ -291,13 +292,14 @@ fn give_alone<'d, S: Used, G: Used>(
     }
     beginning.write_before(room, body, copier);
     got.set(i, buffer.mark(), need(body.len()) + tail.len());
-    sent.set(i, u32::from(frame.mark() as u16), 0);
+    sent.set(i, frame.mark(), 0);
     true
 }
 
 impl Bridge {
     /// Sends frames of the usual form from the beginning of a queue, up to a portion. What it took: nothing if it is seen only late that
     /// their receiver cannot have them this way. None: the first frame is of another form.
+    #[inline(never)]
     pub(super) fn stream<N: Nic<Token = Held>>(
         &mut self,
         devices: &mut Devices,
@@ -310,17 +312,22 @@ impl Bridge {
         let (sender, mut others) = devices.split(port)?;
         let (sent, kin, features) = (sender.shared().counters(), sender.kin(), sender.features());
         let mut tx = sender.run(queue)?;
-        let look = tx.look((portion.requests as usize).min(RUN))?;
-        let (mut moved, mut tails) = ([Moved::NOTHING; RUN], Tails::new());
+        let most = (portion.requests as usize).min(RUN);
+        let look = tx.look(most)?;
+        let (mut few, mut many);
+        let moved: &mut [Moved<'_>] = if look.len() <= FEW {
+            few = [Moved::NOTHING; FEW];
+            &mut few
+        } else {
+            many = [Moved::NOTHING; RUN];
+            &mut many
+        };
+        let mut tails = Tails::new();
         let max = self.max_frame(port);
         let (run, ends) = (&mut tx, &mut tails);
         let found = match &look {
-            Look::Split(look) => {
-                self.offers(Sending { tx: run, look, tails: ends, max }, port, portion, now, &mut moved)
-            }
-            Look::Packed(look) => {
-                self.offers(Sending { tx: run, look, tails: ends, max }, port, portion, now, &mut moved)
-            }
+            Look::Split(look) => self.offers(Sending { tx: run, look, tails: ends, max }, port, portion, now, moved),
+            Look::Packed(look) => self.offers(Sending { tx: run, look, tails: ends, max }, port, portion, now, moved),
         }?;
         let (mut offers, mut bytes) = match found {
             Found::Flow(offers, bytes) => (offers, bytes),
@@ -366,21 +373,23 @@ impl Bridge {
             return Some(discard(tx, &look, moved.get(..offers)?, bytes, sent, &got.rx_no_buffer, flow));
         }
         let places = match &posted {
-            Look::Split(posted) => places(&mut rx, posted, offers, &mut moved),
-            Look::Packed(posted) => places(&mut rx, posted, offers, &mut moved),
+            Look::Split(posted) => places(&mut rx, posted, offers, moved),
+            Look::Packed(posted) => places(&mut rx, posted, offers, moved),
         };
-        let frames = (&moved, &tails);
+        let frames = (&*moved, &tails);
         let given = with_form!(flow.kind, F => match (&look, &posted) {
             (Look::Split(s), Look::Split(g)) => give::<F, _, _>(frames, (s.used(), g.used()), places, copier, &self.beginnings),
             (Look::Split(s), Look::Packed(g)) => give::<F, _, _>(frames, (s.used(), g.used()), places, copier, &self.beginnings),
             (Look::Packed(s), Look::Split(g)) => give::<F, _, _>(frames, (s.used(), g.used()), places, copier, &self.beginnings),
             (Look::Packed(s), Look::Packed(g)) => give::<F, _, _>(frames, (s.used(), g.used()), places, copier, &self.beginnings),
         });
+        // Who waits for the last one has it before anything is counted.
+        let last = given < most && tx.ends_behind(given);
+        rx.finish(given, true, last);
+        tx.finish(given, false, last);
         if given != offers {
             bytes = bytes_of(moved.get(..given)?, &tails);
         }
-        tx.finish(given, false);
-        rx.finish(given, true);
         let payload = bytes - u64::from(HEADER) * given as u64;
         for (packets_counter, bytes_counter) in [(&sent.tx_packets, &sent.tx_bytes), (&got.rx_packets, &got.rx_bytes)] {
             packets_counter.add(given as u64);
@@ -398,7 +407,7 @@ impl Bridge {
         port: usize,
         portion: &Portion,
         now: u64,
-        moved: &mut [Moved<'d>; RUN],
+        moved: &mut [Moved<'d>],
     ) -> Option<Found<'d>> {
         let known = self.flows.get_mut(port)?.as_mut().filter(|flow| flow.goes_on(&self.switch, now));
         let (offers, bytes) =
@@ -434,7 +443,7 @@ fn collect_flow<'d, L: Entries<'d>>(
     sending: &mut Sending<'_, 'd, L>,
     flow: &mut Flow,
     room: u64,
-    moved: &mut [Moved<'d>; RUN],
+    moved: &mut [Moved<'d>],
     beginnings: &mut [Beginning; RUN],
 ) -> (usize, u64) {
     let (count, bytes) = with_form!(flow.kind, F => {
@@ -469,7 +478,7 @@ fn discard(
         Look::Split(look) => give_back(look.used(), moved),
         Look::Packed(look) => give_back(look.used(), moved),
     }
-    tx.finish(moved.len(), false);
+    tx.finish(moved.len(), false, false);
     let payload = bytes - u64::from(HEADER) * moved.len() as u64;
     sent.tx_packets.add(moved.len() as u64);
     sent.tx_bytes.add(payload);
@@ -479,8 +488,8 @@ fn discard(
 }
 
 /// Writes used entries for these frames.
-fn give_back(mut used: impl Used, moved: &[Moved<'_>]) {
+fn give_back(used: impl Used, moved: &[Moved<'_>]) {
     for (i, Moved { frame, .. }) in moved.iter().enumerate() {
-        used.set(i, u32::from(frame.mark() as u16), 0);
+        used.set(i, frame.mark(), 0);
     }
 }

@@ -19,12 +19,12 @@ use core::mem::take;
 use core::sync::atomic::{Ordering, fence};
 
 use memory::GuestMemory;
-use memory::span::Slots;
+use memory::span::{Slots, Words};
 
 use super::{QueueState, Taken, Wish};
 use crate::chain::{self, Chain, DESCRIPTOR_BYTES, Descriptor, Segments, Table, WRITE};
 use crate::fault::Fault;
-use crate::schedule::Glance;
+use crate::schedule::{Glance, MANY};
 use crate::shared::{Features, MAX_QUEUE_SIZE, QueueConfig};
 
 pub(super) const AVAIL: u16 = 1 << 7;
@@ -39,9 +39,6 @@ const EVENTS_DISABLE: u32 = 1;
 const EVENTS_DESC: u32 = 2;
 const EVENTS_FLAGS: u32 = 3;
 const EVENT_BYTES: u64 = 4;
-
-/// How many descriptors a glance counts at most: with so many, nobody waits for a reply.
-const GLANCE: u16 = 32;
 
 /// A descriptor of the ring and the wrap counter there: its number, and the ring's size more while the counter is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +113,8 @@ pub(super) struct Packed {
     table: Table,
     /// The ring as it is found in the host's memory. None if it cannot be used by runs there.
     pub(super) entries: Option<Slots<'static, [u64; 2]>>,
+    /// The flags of its descriptors, likewise.
+    flags: Words<'static, { DESCRIPTOR_BYTES as usize }>,
     /// The driver's and the device's event suppression structures.
     driver: u64,
     device: u64,
@@ -159,7 +158,10 @@ impl Packed {
             Position::of_bits(state.avail, size).filter(|_| state.avail == state.used).ok_or(Fault::AvailIndex)?;
         // SAFETY: it is used for as long as the ring lives, and so does the memory, as the caller says.
         let entries = memory.slots(desc, size).map(|slots| unsafe { slots.kept() });
+        let flags = memory.words(desc + 14, size).ok_or(Fault::RingAddress)?;
         let ring = Self {
+            // SAFETY: as above.
+            flags: unsafe { flags.kept() },
             table: Table { desc, size, indirect: features.contains(Features::INDIRECT_DESC) },
             entries,
             driver: avail,
@@ -200,32 +202,46 @@ impl Packed {
 
     /// Whether a descriptor is offered: its flags are read.
     #[inline]
-    fn is_offered(&self, memory: &GuestMemory, position: Position) -> Result<bool, Fault> {
-        let flags = memory.load_acquire_u16(self.at(position) + 14).map_err(|_| Fault::RingAddress)?;
-        Ok(flags & (AVAIL | USED) == position.offered(self.table.size))
+    fn is_offered(&self, position: Position) -> bool {
+        let size = self.table.size;
+        self.flags
+            .get(position.slot(size))
+            .is_some_and(|flags| flags.load_acquire() & (AVAIL | USED) == position.offered(size))
     }
 
     /// 1 if there is a request, 0 if there is none.
     #[inline]
-    pub(super) fn available(&self, memory: &GuestMemory) -> Result<u16, Fault> {
-        Ok(u16::from(self.offerable() != 0 && self.is_offered(memory, self.next_avail)?))
+    pub(super) fn available(&self) -> Result<u16, Fault> {
+        Ok(u16::from(self.offerable() != 0 && self.is_offered(self.next_avail)))
+    }
+
+    /// Whether there is none behind the next `count`, of one descriptor each. Its flags are in a line that was read just now, as a rule.
+    #[inline(always)]
+    pub(super) fn ends_behind(&self, count: u16) -> bool {
+        self.offerable() == count || !self.is_offered(self.next_avail.on(count, self.table.size))
+    }
+
+    /// Whether the next descriptor is not offered.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        !self.is_offered(self.next_avail)
     }
 
     /// The position behind what is offered, and how many descriptors that is: found by halving, since a driver offers one
     /// after the other.
-    pub(super) fn glance(&self, memory: &GuestMemory) -> Option<Glance> {
+    pub(super) fn glance(&self) -> Glance {
         let size = self.table.size;
-        let (mut waiting, mut most) = (0, self.offerable().min(GLANCE));
+        let (mut waiting, mut most) = (0, self.offerable().min(MANY));
         let mut probe = 1;
         while waiting < most {
-            if self.is_offered(memory, self.next_avail.on(probe - 1, size)).ok()? {
+            if self.is_offered(self.next_avail.on(probe - 1, size)) {
                 waiting = probe;
             } else {
                 most = probe - 1;
             }
             probe = (waiting + most).div_ceil(2);
         }
-        Some(Glance { index: self.next_avail.on(waiting, size).0, waiting })
+        Glance { index: self.next_avail.on(waiting, size).0, waiting }
     }
 
     #[inline]
@@ -302,15 +318,17 @@ impl Packed {
     }
 
     /// By one store of the first descriptor's flags.
-    pub(super) fn publish(&mut self, memory: &GuestMemory) -> Result<(), Fault> {
+    #[inline]
+    pub(super) fn publish(&mut self) {
         if self.published == self.next_used {
-            return Ok(());
+            return;
         }
-        // Release: whoever sees these flags sees the descriptors behind it and the buffers' contents.
-        memory.store_release_u16(self.at(self.published) + 14, self.first_flags).map_err(|_| Fault::RingAddress)?;
+        if let Some(flags) = self.flags.get(self.published.slot(self.table.size)) {
+            // Whoever sees these flags sees the descriptors behind it and the buffers' contents.
+            flags.store_release(self.first_flags);
+        }
         self.untold = self.untold.saturating_add(self.next_used.ahead_of(self.published, self.table.size));
         self.published = self.next_used;
-        Ok(())
     }
 
     /// As for a split ring (2.7.7.2): the driver sets its wish, then looks at the descriptor.
@@ -349,7 +367,7 @@ impl Packed {
         self.ask(memory, wish)?;
         // As for `wish`, with the roles exchanged.
         fence(Ordering::SeqCst);
-        self.available(memory)
+        self.available()
     }
 
     pub(super) fn disarm(&self, memory: &GuestMemory) -> Result<(), Fault> {

@@ -41,8 +41,8 @@ pub(crate) trait Entries<'d>: Copy {
     /// Whether requests that a back-end holds were taken from this queue, and are not to be found there again.
     fn holding(&self) -> bool;
 
-    /// The first descriptor of request `i`. None if it breaks a rule, or is not there. `HOLDING` is [`Entries::holding`],
-    /// or true.
+    /// The first descriptor of request `i`. None if it breaks a rule. One that is not there is neither readable nor writable, and
+    /// no chain of two. `HOLDING` is [`Entries::holding`], or true.
     fn first<const HOLDING: bool>(&self, run: &Run<'d>, i: usize) -> Option<First>;
 
     /// The descriptor of that number, behind one that names it as its next. None also where it is not named.
@@ -55,7 +55,7 @@ pub(crate) trait Entries<'d>: Copy {
     fn used(&self) -> Self::Used;
 }
 
-/// Where used entries go. One of them goes through a run: it knows whether the first one was written.
+/// Where used entries go.
 pub(crate) trait Used: Copy {
     /// How many have room.
     fn len(&self) -> usize;
@@ -63,9 +63,9 @@ pub(crate) trait Used: Copy {
     /// The same of requests that are written into.
     fn written(self) -> Self;
 
-    /// Writes that of request `i`, from the first on: its name, and how many bytes were written into it, none or, if they are
-    /// [`Used::written`], some.
-    fn set(&mut self, i: usize, id: u32, bytes: u32);
+    /// Writes that of request `i`: its name, which is the lower half of `mark`, and how many bytes were written into it, none or, if
+    /// they are [`Used::written`], some.
+    fn set(&self, i: usize, mark: u32, bytes: u32);
 
     /// Has the lines of the first `count` fetched, to be written.
     fn prefetch(&self, count: usize);
@@ -84,8 +84,8 @@ pub(crate) struct SplitLook<'d> {
 #[derive(Clone, Copy)]
 pub(crate) struct PackedLook<'d> {
     offered: Row<'d, [u64; 2]>,
-    /// AVAIL and USED of an offered descriptor.
-    is_offered: u16,
+    /// AVAIL and USED of an offered descriptor, where they stand in its second half.
+    is_offered: u64,
     used: PackedUsed<'d>,
 }
 
@@ -95,8 +95,8 @@ pub(crate) struct PackedUsed<'d> {
     descriptors: Row<'d, [u64; 2]>,
     /// The flags of a used descriptor, where they stand in its second half.
     flags: u64,
-    /// Those of the next one that is written: the first one's differ, for the driver not to see it yet.
-    next: u64,
+    /// Those of the first one: they differ, for the driver not to see it yet.
+    first: u64,
 }
 
 impl<'d> Entries<'d> for SplitLook<'d> {
@@ -119,16 +119,21 @@ impl<'d> Entries<'d> for SplitLook<'d> {
             return None;
         }
         let (addr, len, flags) = self.desc.get(head)?;
-        Some(First { head, addr, len, flags })
+        Some(First { name: u32::from(head), addr, len, flags })
     }
 
     fn after(&self, next: u16) -> Option<First> {
         let (addr, len, flags) = self.desc.get(next)?;
-        Some(First { head: next, addr, len, flags })
+        Some(First { name: u32::from(next), addr, len, flags })
     }
 
     fn both(&self, head: u16, table: [[u64; 2]; 2]) -> Option<[First; 2]> {
-        let both = table.map(|[addr, rest]| First { head, addr, len: rest as u32, flags: (rest >> 32) as u32 });
+        let both = table.map(|[addr, rest]| First {
+            name: u32::from(head),
+            addr,
+            len: rest as u32,
+            flags: (rest >> 32) as u32,
+        });
         // Its next is the second.
         const LINKED: u32 = 1 << 16 | NEXT as u32;
         (both[0].flags & (FLAGS | 0xffff << 16) == LINKED).then_some(both)
@@ -152,8 +157,8 @@ impl Used for Row<'_, [u32; 2]> {
     }
 
     #[inline(always)]
-    fn set(&mut self, i: usize, id: u32, bytes: u32) {
-        Row::set(self, i, [id, bytes]);
+    fn set(&self, i: usize, mark: u32, bytes: u32) {
+        Row::set(self, i, [u32::from(mark as u16), bytes]);
     }
 
     #[inline(always)]
@@ -179,9 +184,9 @@ impl<'d> Entries<'d> for PackedLook<'d> {
     #[inline(always)]
     fn first<const HOLDING: bool>(&self, _: &Run<'d>, i: usize) -> Option<First> {
         let [addr, rest] = self.offered.get(i)?;
-        let (Descriptor { len, flags, .. }, id) = Descriptor::of_packed(addr, rest);
-        let offered = flags & (AVAIL | USED) == self.is_offered;
-        offered.then_some(First { head: id, addr, len, flags: u32::from(flags) })
+        let rest = rest ^ self.is_offered;
+        let (Descriptor { len, flags, .. }, _) = Descriptor::of_packed(addr, rest);
+        Some(First { name: (rest >> 32) as u32, addr, len, flags: u32::from(flags) })
     }
 
     fn after(&self, _: u16) -> Option<First> {
@@ -191,8 +196,8 @@ impl<'d> Entries<'d> for PackedLook<'d> {
     fn both(&self, head: u16, table: [[u64; 2]; 2]) -> Option<[First; 2]> {
         let both = table.map(|[addr, rest]| {
             let (Descriptor { len, flags, .. }, _) = Descriptor::of_packed(addr, rest);
-            // NEXT has no meaning there (2.8.7).
-            First { head, addr, len, flags: u32::from(flags & !NEXT) }
+            // No other flag has a meaning there (2.8.7).
+            First { name: u32::from(head), addr, len, flags: u32::from(flags & (WRITE | INDIRECT)) }
         });
         both[0].is_readable().then_some(both)
     }
@@ -212,13 +217,13 @@ impl Used for PackedUsed<'_> {
     #[inline(always)]
     fn written(self) -> Self {
         let write = packed::used_word(0, 0, WRITE);
-        Self { flags: self.flags | write, next: self.next | write, ..self }
+        Self { flags: self.flags | write, first: self.first | write, ..self }
     }
 
     #[inline(always)]
-    fn set(&mut self, i: usize, id: u32, bytes: u32) {
-        self.descriptors.set_second(i, packed::used_word(id, bytes, 0) | self.next);
-        self.next = self.flags;
+    fn set(&self, i: usize, mark: u32, bytes: u32) {
+        let flags = if i == 0 { self.first } else { self.flags };
+        self.descriptors.set_second(i, packed::used_word(u32::from(mark as u16), bytes, 0) | flags);
     }
 
     #[inline(always)]
@@ -230,17 +235,32 @@ impl Used for PackedUsed<'_> {
 /// The first descriptor of a chain.
 #[derive(Clone, Copy)]
 pub(crate) struct First {
-    /// What names the request: its number, or in a packed ring its id.
-    pub head: u16,
+    /// What names the request is its lower half: its number, or in a packed ring its id. Above it are 0 or, in a packed ring, the flags.
+    name: u32,
     addr: u64,
     len: u32,
-    /// The flags, and in a split ring above them the number of the next descriptor.
+    /// The flags, and in a split ring above them the number of the next descriptor. In a packed ring those by which it is seen
+    /// whether it is offered are 0 if it is.
     flags: u32,
 }
 
-const FLAGS: u32 = (NEXT | WRITE | INDIRECT) as u32;
+/// Those that are looked at. In a split ring two of them have no meaning; a driver that sets them all the same is served as well, but
+/// not by runs.
+const FLAGS: u32 = (NEXT | WRITE | INDIRECT | AVAIL | USED) as u32;
 
 impl First {
+    /// What names the request.
+    #[inline(always)]
+    pub(crate) const fn head(&self) -> u16 {
+        self.name as u16
+    }
+
+    /// A number whose lower half that is, and whose highest bit and bit 16 are 0 if it is a chain of one.
+    #[inline(always)]
+    pub(crate) const fn mark(&self) -> u32 {
+        self.name
+    }
+
     /// The device only reads it, and it is a chain of one.
     #[inline(always)]
     pub(crate) const fn is_readable(&self) -> bool {
@@ -301,29 +321,35 @@ impl<'d> Run<'d> {
         let holding = self.queue.in_flight != 0;
         match &mut self.queue.ring {
             Ring::Split(ring) => {
-                let available = usize::from(ring.available(self.memory).ok()?);
+                let available = usize::from(ring.available().ok()?);
                 let (avail, desc, used) = ring.rings?;
                 let most = most.min(available);
                 let (avail, used) = (avail.row(ring.next_avail, most), used.row(ring.next_used, most));
                 Some(Look::Split(SplitLook { avail, desc, used, holding }))
             }
             Ring::Packed(ring) => {
-                let none = ring.available(self.memory).ok()? == 0;
+                let none = ring.available().ok()? == 0;
                 let (entries, size) = (ring.entries?, ring.size());
                 let most = if none { 0 } else { most.min(usize::from(ring.offerable())) };
                 let flags = ring.next_used.used(size);
                 let hide = if ring.next_used == ring.published { USED } else { 0 };
                 Some(Look::Packed(PackedLook {
                     offered: entries.row(ring.next_avail.slot(size), most),
-                    is_offered: ring.next_avail.offered(size),
+                    is_offered: packed::used_word(0, 0, ring.next_avail.offered(size)),
                     used: PackedUsed {
                         descriptors: entries.row(ring.next_used.slot(size), most),
                         flags: packed::used_word(0, 0, flags),
-                        next: packed::used_word(0, 0, flags ^ hide),
+                        first: packed::used_word(0, 0, flags ^ hide),
                     },
                 }))
             }
         }
+    }
+
+    /// Whether no request is known of behind the next `count`.
+    #[inline(always)]
+    pub(crate) fn ends_behind(&self, count: usize) -> bool {
+        either!(&self.queue.ring, ring => ring.ends_behind(count as u16))
     }
 
     /// The region that held the last buffer: most often the next one's too.
@@ -364,7 +390,7 @@ impl<'d> Run<'d> {
         const TABLE: u32 = INDIRECT as u32;
         let [first, second] = match first.flags & FLAGS {
             LINKED => [*first, look.after((first.flags >> 16) as u16)?],
-            TABLE => look.both(first.head, self.table_of_two(first)?)?,
+            TABLE => look.both(first.head(), self.table_of_two(first)?)?,
             _ => return None,
         };
         let fits = first.len().checked_add(second.len()).is_some();
@@ -386,9 +412,9 @@ impl<'d> Run<'d> {
     }
 
     /// Takes the next `count` requests, and completes them with the used entries that were written. `wrote`: the device
-    /// wrote into them.
+    /// wrote into them. `show`: the driver sees them at once, and not only at the end of the visit.
     #[inline(always)]
-    pub(crate) fn finish(self, count: usize, wrote: bool) {
+    pub(crate) fn finish(self, count: usize, wrote: bool, show: bool) {
         if count == 0 {
             return;
         }
@@ -396,6 +422,9 @@ impl<'d> Run<'d> {
         match &mut queue.ring {
             Ring::Split(ring) => ring.advance(memory, count as u16),
             Ring::Packed(ring) => ring.advance(count as u16, wrote),
+        }
+        if show {
+            either!(&mut queue.ring, ring => ring.publish());
         }
         *dirty |= 1 << queue.index;
     }

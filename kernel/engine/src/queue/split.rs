@@ -8,12 +8,12 @@
 use core::sync::atomic::{Ordering, fence};
 
 use memory::GuestMemory;
-use memory::span::Slots;
+use memory::span::{Slots, Word};
 
 use super::{QueueState, Taken, Wish};
 use crate::chain::{self, Chain, DESCRIPTOR_BYTES, Segments, Table};
 use crate::fault::Fault;
-use crate::schedule::Glance;
+use crate::schedule::{Glance, MANY};
 use crate::shared::{Features, MAX_QUEUE_SIZE, QueueConfig};
 
 const USED_F_NO_NOTIFY: u16 = 1;
@@ -29,10 +29,21 @@ const WORDS: usize = MAX_QUEUE_SIZE as usize / 64;
 /// Its rings as they are found in the host's memory. None if they cannot be used by runs there.
 type Rings = (Slots<'static, u16>, Slots<'static, [u64; 2]>, Slots<'static, [u32; 2]>);
 
+/// Numbers of the rings that are looked at in each turn, as they are found in the host's memory.
+struct Words {
+    /// The driver's: index, flags, and the used index that it wants to be told of.
+    avail_index: Word<'static>,
+    avail_flags: Word<'static>,
+    used_event: Word<'static>,
+    /// Ours.
+    used_index: Word<'static>,
+}
+
 /// A split ring in use.
 pub(super) struct Split {
     table: Table,
     pub(super) rings: Option<Rings>,
+    words: Words,
     avail: u64,
     used: u64,
     event_idx: bool,
@@ -79,8 +90,19 @@ impl Split {
             (Some(avail), Some(desc), Some(used)) => unsafe { Some((avail.kept(), desc.kept(), used.kept())) },
             _ => None,
         };
+        let word = |at: u64| {
+            // SAFETY: as for the rings.
+            memory.word(at).map(|word| unsafe { word.kept() }).ok_or(Fault::RingAddress)
+        };
+        let words = Words {
+            avail_index: word(avail + 2)?,
+            avail_flags: word(avail)?,
+            used_event: word(avail + 4 + 2 * n)?,
+            used_index: word(used + 2)?,
+        };
         let mut queue = Self {
             rings,
+            words,
             table: Table { desc, size, indirect: features.contains(Features::INDIRECT_DESC) },
             avail,
             used,
@@ -105,21 +127,35 @@ impl Split {
 
     /// How many requests can be taken. The guest's index is only read again when those known of are used up.
     #[inline]
-    pub(super) fn available(&mut self, memory: &GuestMemory) -> Result<u16, Fault> {
+    pub(super) fn available(&mut self) -> Result<u16, Fault> {
         let known = self.known_avail.wrapping_sub(self.next_avail);
-        if known == 0 { self.look(memory) } else { Ok(known) }
+        if known == 0 { self.look() } else { Ok(known) }
+    }
+
+    /// Whether no request is known of behind the next `count`.
+    #[inline(always)]
+    pub(super) fn ends_behind(&self, count: u16) -> bool {
+        self.known_avail == self.next_avail.wrapping_add(count)
     }
 
     /// The available index, and how far it is ahead of what was taken.
     #[inline]
-    pub(super) fn glance(&self, memory: &GuestMemory) -> Option<Glance> {
-        let index = memory.read_u16(self.avail + 2).ok()?;
-        Some(Glance { index, waiting: index.wrapping_sub(self.next_avail) })
+    pub(super) fn glance(&self) -> Glance {
+        let known = self.known_avail.wrapping_sub(self.next_avail);
+        // The line of the index is its driver's, who writes it all the time where so much is known of.
+        let index = if known >= MANY { self.known_avail } else { self.words.avail_index.load() };
+        Glance { index, waiting: index.wrapping_sub(self.next_avail) }
+    }
+
+    /// Whether no request is known of, and the available index is where the next one is going to be.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.known_avail == self.next_avail && self.words.avail_index.load() == self.next_avail
     }
 
     /// Reads the available index. Acquire: the entries and descriptors read afterwards are those it was published with.
-    fn look(&mut self, memory: &GuestMemory) -> Result<u16, Fault> {
-        let index = memory.load_acquire_u16(self.avail + 2).map_err(|_| Fault::RingAddress)?;
+    fn look(&mut self) -> Result<u16, Fault> {
+        let index = self.words.avail_index.load_acquire();
         let known = self.known_avail.wrapping_sub(self.next_avail);
         let new = index.wrapping_sub(self.known_avail);
         // A step back looks like nearly 65,536 ahead.
@@ -136,7 +172,7 @@ impl Split {
         memory: &GuestMemory,
         segments: &mut Segments,
     ) -> Result<Option<(Taken, Chain)>, Fault> {
-        if self.available(memory)? == 0 {
+        if self.available()? == 0 {
             return Ok(None);
         }
         let position = self.next_avail;
@@ -203,31 +239,28 @@ impl Split {
     }
 
     /// By one store of the used index.
-    pub(super) fn publish(&mut self, memory: &GuestMemory) -> Result<(), Fault> {
-        if self.published_used == self.next_used {
-            return Ok(());
+    #[inline]
+    pub(super) fn publish(&mut self) {
+        if self.published_used != self.next_used {
+            // Whoever sees the index sees the entries and the buffers' contents.
+            self.words.used_index.store_release(self.next_used);
+            self.published_used = self.next_used;
         }
-        // Release: whoever sees the index sees the entries and the buffers' contents.
-        memory.store_release_u16(self.used + 2, self.next_used).map_err(|_| Fault::RingAddress)?;
-        self.published_used = self.next_used;
-        Ok(())
     }
 
     /// The driver sets its wish, then looks at the used index; we set the index, then look at its wish. With a full
     /// barrier on both sides one of the two sees the other (2.7.7.2).
     #[inline]
-    pub(super) fn wish(&mut self, memory: &GuestMemory) -> Result<Wish, Fault> {
+    pub(super) fn wish(&mut self, _: &GuestMemory) -> Result<Wish, Fault> {
         let (old, new) = (self.told_used, self.published_used);
         if old == new {
             return Ok(Wish::Nothing);
         }
         self.told_used = new;
         let wanted = if self.event_idx {
-            let used_event = self.avail + 4 + 2 * u64::from(self.table.size);
-            let event = memory.read_u16(used_event).map_err(|_| Fault::RingAddress)?;
-            need_event(event, new, old)
+            need_event(self.words.used_event.load(), new, old)
         } else {
-            memory.read_u16(self.avail).map_err(|_| Fault::RingAddress)? & AVAIL_F_NO_INTERRUPT == 0
+            self.words.avail_flags.load() & AVAIL_F_NO_INTERRUPT == 0
         };
         Ok(if wanted { Wish::Interrupt } else { Wish::Quiet })
     }
@@ -242,7 +275,7 @@ impl Split {
         }
         // As for `wish`, with the roles exchanged.
         fence(Ordering::SeqCst);
-        self.look(memory)
+        self.look()
     }
 
     pub(super) fn disarm(&mut self, memory: &GuestMemory) -> Result<(), Fault> {

@@ -17,7 +17,7 @@
 //! round. A queue that is served early, because it was announced or stuck, uses the same quantum, so neither helps it
 //! to more than its share.
 
-use super::{Glance, MAX_WEIGHT, Portion, QUEUES, QueueId, Schedule, Served, Share, Visit};
+use super::{Glance, MANY, MAX_WEIGHT, Portion, QUEUES, QueueId, Schedule, Served, Share, Visit};
 use crate::backend::MAX_PORTS;
 use crate::ports::PortSet;
 
@@ -30,7 +30,7 @@ pub struct Limits {
     pub bytes: u64,
     /// Ticks of the clock that the guest of the greatest weight has in a round.
     pub quantum: u64,
-    /// Requests before a visit is left early. A queue with as many waiting is no one that waits for a reply.
+    /// Requests before a visit is left early, up to [`MANY`]. A queue with as many waiting is no one that waits for a reply.
     pub least: u32,
     /// Ticks without new work after which a queue with a few requests is stuck.
     pub stuck: u64,
@@ -102,6 +102,13 @@ struct Guest {
     weight: u16,
     /// Its queues that hold work, as far as is known.
     active: u16,
+    /// The quantum of one of its queues, and what it follows from, which is never 0: its two divisions are done when that changes.
+    quantum: i64,
+    of: u64,
+}
+
+impl Guest {
+    const UNKNOWN: Self = Self { weight: 1, active: 0, quantum: 0, of: 0 };
 }
 
 /// The visit that is under way.
@@ -148,13 +155,13 @@ impl<const N: usize> Fine<N> {
     /// With no queue.
     #[must_use]
     pub const fn new(limits: Limits) -> Self {
-        assert!(N < NONE as usize);
+        assert!(N < NONE as usize && limits.least <= MANY as u32);
         Self {
             limits,
             entries: [UNKNOWN; N],
             work: EMPTY,
             poll: EMPTY,
-            guests: [Guest { weight: 1, active: 0 }; MAX_PORTS],
+            guests: [Guest::UNKNOWN; MAX_PORTS],
             busy: PortSet::NONE,
             active: 0,
             somebody_waits: false,
@@ -270,11 +277,17 @@ impl<const N: usize> Fine<N> {
     }
 
     /// The ticks of one queue in a round.
-    fn quantum(&self, entry: &Entry) -> i64 {
-        let Some(guest) = self.guests.get(usize::from(entry.guest)) else { return 1 };
-        let weight = u64::from(guest.weight.min(self.heaviest));
-        let quantum = self.limits.quantum * weight / u64::from(self.heaviest) / u64::from(guest.active.max(1));
-        i64::try_from(quantum).unwrap_or(i64::MAX).max(1)
+    fn quantum(&mut self, id: u16) -> i64 {
+        let Some(entry) = self.entries.get(usize::from(id)) else { return 1 };
+        let Some(guest) = self.guests.get_mut(usize::from(entry.guest)) else { return 1 };
+        let [weight, heaviest, active] = [guest.weight, self.heaviest, guest.active.max(1)].map(u64::from);
+        let of = weight | heaviest << 16 | active << 32;
+        if guest.of != of {
+            let quantum = self.limits.quantum * weight.min(heaviest) / heaviest / active;
+            guest.of = of;
+            guest.quantum = i64::try_from(quantum).unwrap_or(i64::MAX).max(1);
+        }
+        guest.quantum
     }
 
     /// Gives an entry its quantum if it has not had it in this round. Whether it may be visited.
@@ -284,7 +297,7 @@ impl<const N: usize> Fine<N> {
         if entry.round == round {
             return entry.deficit > 0;
         }
-        let quantum = self.quantum(entry);
+        let quantum = self.quantum(id);
         let Some(entry) = self.entries.get_mut(usize::from(id)) else { return false };
         entry.round = round;
         // What a visit left over because it came to a limit is good for one more round. An empty queue saves nothing up.
@@ -299,15 +312,15 @@ impl<const N: usize> Fine<N> {
     fn skip_rounds(&mut self) {
         let mut rounds = i64::MAX;
         let mut id = self.poll.first;
-        while let Some(entry) = self.entries.get(usize::from(id)) {
-            if entry.deficit <= 0 {
-                rounds = rounds.min(entry.deficit.saturating_neg() / self.quantum(entry));
+        while let Some(&Entry { deficit, next, .. }) = self.entries.get(usize::from(id)) {
+            if deficit <= 0 {
+                rounds = rounds.min(deficit.saturating_neg() / self.quantum(id));
             }
-            id = entry.next;
+            id = next;
         }
         let mut id = self.poll.first;
-        while let Some(entry) = self.entries.get(usize::from(id)) {
-            let (next, quantum) = (entry.next, self.quantum(entry));
+        while let Some(&Entry { next, .. }) = self.entries.get(usize::from(id)) {
+            let quantum = self.quantum(id);
             if let Some(entry) = self.entry(id)
                 && entry.deficit <= 0
             {
@@ -381,7 +394,7 @@ impl<const N: usize> Schedule for Fine<N> {
         self.take(queue.0);
     }
 
-    fn next(&mut self) -> Option<Visit> {
+    fn next(&mut self, mut is_idle: impl FnMut(QueueId) -> bool) -> Option<Visit> {
         // A turn ends after a visit that found something, so that what it completed is published at once.
         if core::mem::take(&mut self.productive) {
             self.turn_left = None;
@@ -400,6 +413,15 @@ impl<const N: usize> Schedule for Fine<N> {
             }
             left = left.saturating_sub(1);
             let Some(id) = self.pick() else { continue };
+            // Who owes has to be granted something in each round all the same.
+            if self.entry(id).is_some_and(|entry| entry.deficit > 0) && is_idle(QueueId(id)) {
+                self.set_active(id, false);
+                if let Some(entry) = self.entry(id) {
+                    entry.emptied = true;
+                }
+                self.put(id, Place::Poll, false);
+                continue;
+            }
             if !self.grant(id) {
                 self.passed_over = true;
                 self.put(id, Place::Poll, false);
@@ -427,20 +449,18 @@ impl<const N: usize> Schedule for Fine<N> {
         let (requests, bytes) = (requests + served.requests, bytes + served.bytes);
         let limits = self.limits;
         self.set_active(id, requests != 0);
-        let mut deficit = self.entries.get(usize::from(id))?.deficit;
-        if served.requests != 0 {
-            deficit = deficit.saturating_sub_unsigned(spent);
-            if deficit < 0 {
-                let most_owed =
-                    self.entries.get(usize::from(id)).map_or(0, |e| self.quantum(e)).saturating_mul(MOST_OWED);
-                deficit = deficit.max(-most_owed);
-            }
-        }
-        let entry = self.entry(id)?;
-        entry.deficit = deficit;
         let emptied = served.emptied(&portion);
+        let entry = self.entry(id)?;
         entry.emptied = emptied;
-        let used_up = entry.deficit <= 0 || requests >= limits.requests || bytes >= limits.bytes;
+        if served.requests != 0 {
+            entry.deficit = entry.deficit.saturating_sub_unsigned(spent);
+        }
+        let deficit = entry.deficit;
+        if deficit < 0 {
+            let most_owed = self.quantum(id).saturating_mul(MOST_OWED);
+            self.entry(id)?.deficit = deficit.max(-most_owed);
+        }
+        let used_up = deficit <= 0 || requests >= limits.requests || bytes >= limits.bytes;
         self.productive |= requests != 0;
         if emptied || used_up {
             self.put(id, Place::Poll, false);

@@ -44,7 +44,7 @@ impl Schedule for PerDevice {
         }
     }
 
-    fn next(&mut self) -> Option<Visit> {
+    fn next(&mut self, _is_idle: impl FnMut(QueueId) -> bool) -> Option<Visit> {
         let (mut port, mut queues) = self.current;
         while queues == 0 {
             let Some(next) = self.ports.next_from(self.first, &self.visited) else {
@@ -89,7 +89,8 @@ mod tests {
         s.leave(QueueId::new(7, 1));
         let mut first = [0; MAX_PORTS];
         for _ in 0..MAX_PORTS {
-            let turn: Vec<_> = core::iter::from_fn(|| s.next()).map(|v| (v.queue.port(), v.queue.queue())).collect();
+            let turn: Vec<_> =
+                core::iter::from_fn(|| s.next(|_| false)).map(|v| (v.queue.port(), v.queue.queue())).collect();
             first[turn[0].0] += 1;
             let mut sorted = turn.clone();
             sorted.sort_unstable();

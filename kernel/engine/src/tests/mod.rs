@@ -19,7 +19,7 @@ use crate::engine::Engine;
 use crate::net::Net;
 use crate::queue::{Queue, Wish};
 use crate::requests::Requests;
-use crate::schedule::PerDevice;
+use crate::schedule::{Chosen, Fine, Limits, PerDevice};
 use crate::testing::{Guest, Recorder};
 use crate::uplink::{Held, NoNic};
 use nic::Nic;
@@ -31,25 +31,31 @@ fn cases(cases: u32) -> proptest::prelude::ProptestConfig {
 
 /// Shows the driver of a queue what was completed, and looks at its wish.
 fn publish(queue: &mut Queue, memory: &GuestMemory) -> Wish {
-    queue.publish(memory).unwrap();
+    queue.publish();
     fence(Ordering::SeqCst);
     queue.wish(memory).unwrap()
 }
 
 /// An engine with the net back-end, and the interrupts it sends.
 struct Bench<N = NoNic> {
-    engine: Box<Engine<Net<N>, PerDevice, &'static Recorder>>,
+    engine: Box<Engine<Net<N>, Chosen, &'static Recorder>>,
     interrupts: &'static Recorder,
     now: u64,
 }
 
 impl Bench {
     fn with(guests: &[&Guest]) -> Self {
-        Self::with_requests(guests, Requests::Poll)
+        Self::by(Chosen::PerDevice(PerDevice::new(64)), guests, Requests::Poll)
     }
 
+    /// Scheduled as an engine is that has several guests.
     fn with_requests(guests: &[&Guest], requests: Requests) -> Self {
-        let mut bench = Self::new();
+        let limits = Limits { requests: 64, bytes: 1 << 20, quantum: 1 << 40, least: 16, stuck: 1 << 40 };
+        Self::by(Chosen::Fine(Fine::new(limits)), guests, requests)
+    }
+
+    fn by(schedule: Chosen, guests: &[&Guest], requests: Requests) -> Self {
+        let mut bench = Self::scheduled(schedule);
         for (port, guest) in guests.iter().enumerate() {
             assert_eq!(bench.attach_with(port, guest, requests), Reply::Attached);
         }
@@ -59,9 +65,13 @@ impl Bench {
 
 impl<N: Nic<Token = Held>> Bench<N> {
     fn new() -> Self {
+        Self::scheduled(Chosen::PerDevice(PerDevice::new(64)))
+    }
+
+    fn scheduled(schedule: Chosen) -> Self {
         let control = Box::leak(Box::new(Control::new()));
         let interrupts: &Recorder = Box::leak(Box::default());
-        let engine = Engine::new(control, Net::new(0x5eed, 1_000_000), PerDevice::new(64), interrupts);
+        let engine = Engine::new(control, Net::new(0x5eed, 1_000_000), schedule, interrupts);
         Self { engine: Box::new(engine), interrupts, now: 0 }
     }
 

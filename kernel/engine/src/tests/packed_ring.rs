@@ -81,7 +81,7 @@ proptest! {
                 out.push((token, id));
             }
             prop_assert!(offered.is_empty());
-            prop_assert_eq!(r.queue.available(&r.memory), Ok(0));
+            prop_assert_eq!(r.queue.available(), Ok(0));
             let event = (seen + u64::from(ahead)).wrapping_sub(20) % (2 * u64::from(size));
             r.driver.write_used_event(event as u16);
             let mut done = Vec::new();
@@ -138,11 +138,11 @@ fn an_interrupt_is_wanted_as_the_event_structure_says() {
 fn a_glance_counts_what_is_offered_and_moves_with_it() {
     let mut r = rig(64, EVENT);
     for round in 0..40u16 {
-        let before = r.queue.glance(&r.memory).unwrap();
+        let before = r.queue.glance();
         assert_eq!(before.waiting, 0);
         for n in 1..=round {
             r.driver.add(&[(BUFFERS, 64, false)]).unwrap();
-            let seen = r.queue.glance(&r.memory).unwrap();
+            let seen = r.queue.glance();
             assert_eq!(seen.waiting, n.min(32), "round {round}");
             assert!(n > 32 || seen.index != before.index);
         }

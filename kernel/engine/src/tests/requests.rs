@@ -5,7 +5,7 @@ use crate::control::{Attachment, Command, Reply};
 use crate::requests::{Rates, Requests};
 use crate::schedule::Share;
 use crate::shared::Features;
-use crate::testing::Guest;
+use crate::testing::{BUFFERS, Guest};
 use crate::uplink::NoNic;
 
 pub const TX: u16 = 1;
@@ -96,6 +96,21 @@ fn an_adaptive_queue_is_polled_while_it_is_busy_and_armed_when_it_falls_silent()
         a.shared.kick(TX);
         assert_eq!(bench.turn(), 1);
     }
+}
+
+#[test]
+fn a_device_that_fails_in_a_visit_to_another_is_visited_no_more() {
+    let (mut a, mut b) = (Guest::new(1, ALL, 256, 1500), Guest::new(2, ALL, 256, 1500));
+    let mut bench = Bench::with_requests(&[&a, &b], Requests::Poll);
+    assert_eq!(bench.engine.visited_queues(), 2);
+    // A receive buffer that the device may only read.
+    b.rx.add(&[(BUFFERS, 2048, false)]).unwrap();
+    assert!(!send(&mut a, &b), "a polled queue needs no notification");
+    assert_eq!(bench.turn(), 1);
+    assert!(b.shared.needs_reset());
+    bench.turn();
+    bench.turn();
+    assert_eq!(bench.engine.visited_queues(), 1, "the sender's is left");
 }
 
 #[test]

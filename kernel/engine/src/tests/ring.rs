@@ -139,7 +139,7 @@ fn a_wish_is_for_all_that_was_published_since_the_last_one() {
                 r.driver.add(&[(BUFFERS, 64, false)]).unwrap();
             }
             assert_eq!(r.serve(), batch);
-            r.queue.publish(&r.memory).unwrap();
+            r.queue.publish();
         }
         assert_eq!(r.driver.used_index(), 3);
         assert_eq!(r.publish(), wanted, "event {event}");
@@ -158,7 +158,7 @@ fn a_driver_that_refills_its_ring_between_two_publishings_is_told() {
                     r.driver.add(&[(BUFFERS, 64, false)]).unwrap();
                 }
                 assert_eq!(r.serve(), 8);
-                r.queue.publish(&r.memory).unwrap();
+                r.queue.publish();
                 while r.driver.take_used().is_some() {}
             }
             assert_eq!(r.publish(), Wish::Interrupt, "{features:?}, {rounds} rounds");

@@ -16,7 +16,7 @@ fn looking_again_counts_what_is_known_already() {
     for _ in 0..10 {
         r.driver.add(&[(BUFFERS, 64, false)]).unwrap();
     }
-    assert_eq!(r.queue.available(&r.memory), Ok(10));
+    assert_eq!(r.queue.available(), Ok(10));
     let index = r.driver.config.avail + 2;
     r.memory.write_u16(index, 16).unwrap();
     assert_eq!(r.queue.arm(&r.memory), Ok(16));

@@ -30,9 +30,10 @@ struct World {
     fine: Fine<1024>,
     queues: Vec<Queue>,
     now: u64,
-    /// Requests served in all, and visits.
+    /// Requests served in all, visits, and looks whether a queue is idle.
     total: u64,
     visits: u64,
+    looks: u64,
     waiter: Option<Waiter>,
 }
 
@@ -67,13 +68,16 @@ impl World {
             let weight = weights.get(i).copied().unwrap_or(1);
             fine.enter(id(i), Share { guest: i, weight }, false);
         }
-        Self { fine, queues, now: 0, total: 0, visits: 0, waiter: None }
+        Self { fine, queues, now: 0, total: 0, visits: 0, looks: 0, waiter: None }
     }
 
     /// A turn, as the engine does it.
     fn turn(&mut self) -> u32 {
         let mut moved = 0;
-        while let Some(visit) = self.fine.next() {
+        while let Some(visit) = self.fine.next(|id| {
+            self.looks += 1;
+            self.queues[usize::from(id.0)].waiting == 0
+        }) {
             self.visits += 1;
             let i = usize::from(visit.queue.0);
             let mut portion = Some(visit.portion);
@@ -185,7 +189,7 @@ fn a_guest_gets_no_more_by_having_more_queues_and_no_less_by_having_idle_ones() 
     let mut queues = vec![stream(SMALL); 4];
     queues.extend(vec![quiet(); 4]);
     queues.push(stream(LARGE));
-    let mut w = World { fine, queues, now: 0, total: 0, visits: 0, waiter: None };
+    let mut w = World { fine, queues, now: 0, total: 0, visits: 0, looks: 0, waiter: None };
     w.run(200_000);
     let first: u64 = w.queues[..8].iter().map(|q| q.ticks).sum();
     let ratio = first as f64 / w.queues[8].ticks as f64;
@@ -254,7 +258,7 @@ fn portions_are_four_times_as_long_while_nobody_else_has_work() {
     let portions = |queues: Vec<Queue>| {
         let mut w = World::new(queues, &[]);
         w.run(100_000);
-        let first = w.fine.next().map(|visit| visit.portion.requests);
+        let first = w.fine.next(|_| false).map(|visit| visit.portion.requests);
         (first, w.fine.portion(0, ALL).requests)
     };
     assert_eq!(portions(vec![stream(SMALL), quiet()]).1, 4 * LIMITS.least);
@@ -299,19 +303,23 @@ fn an_announced_queue_comes_next_and_one_that_announces_all_the_time_gets_its_sh
 }
 
 #[test]
-fn a_thousand_queues_that_have_left_cost_no_visit_and_a_thousand_idle_ones_one_visit_each() {
+fn a_thousand_queues_that_have_left_cost_nothing_and_a_thousand_idle_ones_one_look_each() {
     let mut w = World::new(vec![quiet(); 1001], &[]);
     w.queues[1000] = stream(SMALL);
     assert!((0..1000).all(|_| w.turn() != 0));
-    w.visits = 0;
+    (w.visits, w.looks) = (0, 0);
     w.run(100_000);
-    let polled = w.visits;
-    assert!(polled > 100_000, "polled queues that are idle are visited: {polled}");
+    let (visits, looks) = (w.visits, w.looks);
+    assert!(
+        (1000 * (visits - 1)..=1001 * (visits + 1)).contains(&looks),
+        "{looks} looks in {visits} visits to the busy one"
+    );
     for i in 0..1000 {
         w.fine.leave(id(i));
     }
-    (w.visits, w.now) = (0, 0);
+    (w.visits, w.looks, w.now) = (0, 0, 0);
     w.run(100_000);
+    assert!(w.looks <= w.visits, "{} looks in {} visits", w.looks, w.visits);
     // The first goes on to the end of a portion, and what it took too much is missing from a later one.
     let full = 100_000_u64.div_ceil(24_000 / SMALL);
     assert!((full..=full + 1).contains(&w.visits), "full visits to the one that is busy, and no other: {}", w.visits);

@@ -38,6 +38,21 @@ enum Varies {
     Type,
 }
 
+impl What {
+    /// A type that no rule knows.
+    pub(super) const UNKNOWN: Self = Self {
+        ether_type: 0x88b5,
+        version: 0,
+        fragment: 0,
+        protocol: UDP,
+        addresses: (OWN, 1),
+        port: 9,
+        flags: 0,
+        length: None,
+        varies: Varies::Nothing,
+    };
+}
+
 /// Most are in order.
 pub(super) fn what() -> impl Strategy<Value = What> {
     let ether_type = prop_oneof![
