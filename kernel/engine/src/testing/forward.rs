@@ -23,10 +23,8 @@ type Switch = Engine<Net, Chosen, &'static Recorder>;
 
 /// Frames in a batch: what a busy queue holds when its visit comes.
 const BATCH: usize = 64;
-/// Batches in a run.
-const BATCHES: usize = 64;
 /// Frames in a run.
-pub const FRAMES: usize = BATCH * BATCHES;
+pub const FRAMES: usize = 64 * BATCH;
 
 /// What is sent, and how.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +38,8 @@ pub struct Load {
     pub packed: bool,
     /// The engine has 1,000 queues more, all in use and armed, on which nothing is sent. They take 180 MiB.
     pub idle: bool,
+    /// Each frame is a batch by itself, and the turn ends with it.
+    pub lone: bool,
 }
 
 /// The engine's work for one batch.
@@ -107,7 +107,8 @@ pub fn run(load: Load, clock: impl Fn() -> u64) -> u64 {
         engine.turn(1);
     }
     b.post(2 * BATCH, &[2048]);
-    let frames: Vec<_> = (0..BATCH as u16)
+    let batch = if load.lone { 1 } else { BATCH };
+    let frames: Vec<_> = (0..batch as u16)
         .map(|n| {
             let mut frame = a.frame(b.mac, load.bytes, 7);
             make_udp(&mut frame, n);
@@ -115,12 +116,12 @@ pub fn run(load: Load, clock: impl Fn() -> u64) -> u64 {
         })
         .collect();
     let mut counted = 0;
-    for _ in 0..BATCHES {
+    for _ in 0..FRAMES / batch {
         for frame in &frames {
             assert!(a.send(frame, &[]), "the queue has room");
         }
         let begin = clock();
-        measured(&mut engine, BATCH as u32);
+        measured(&mut engine, batch as u32);
         counted += clock() - begin;
         for frame in &frames {
             assert_eq!(b.receive().as_ref(), Some(frame));
