@@ -148,7 +148,13 @@ impl Device {
     /// Whether it is running and `queue` is in use.
     #[must_use]
     pub fn has_queue(&self, queue: u16) -> bool {
-        self.running && self.queues.get(usize::from(queue)).is_some_and(Option::is_some)
+        self.in_use(queue).is_some()
+    }
+
+    /// A queue, if it is in use.
+    #[inline]
+    fn in_use(&self, queue: u16) -> Option<&Queue> {
+        self.queues.get(usize::from(queue))?.as_ref().filter(|_| self.running)
     }
 
     /// Requests taken and not completed, on all queues.
@@ -279,16 +285,13 @@ impl Device {
     /// What a look at a queue finds, without taking anything from it.
     #[inline]
     pub(crate) fn glance(&self, queue: u16) -> Option<Glance> {
-        let queue = self.queues.get(usize::from(queue))?.as_ref().filter(|_| self.running)?;
-        Some(queue.glance())
+        self.in_use(queue).map(Queue::glance)
     }
 
     /// Whether a visit to a queue would find nothing, and change nothing: one that is polled whatever its load, and holds no request.
     #[inline]
     pub(crate) fn is_idle(&self, queue: u16) -> bool {
-        let polled = matches!(self.requests(queue), Requests::Poll);
-        let queue = self.queues.get(usize::from(queue)).and_then(Option::as_ref).filter(|_| self.running && polled);
-        queue.is_some_and(Queue::is_empty)
+        matches!(self.requests(queue), Requests::Poll) && self.in_use(queue).is_some_and(Queue::is_empty)
     }
 
     /// Queues to be visited, a bit each.

@@ -201,29 +201,6 @@ impl GuestMemory {
         Ok(())
     }
 
-    /// Loads an aligned u16 with acquire ordering: for ring indices the guest publishes.
-    ///
-    /// # Errors
-    /// Not this guest's memory, or not 2-byte aligned.
-    #[inline]
-    pub fn load_acquire_u16(&self, gpa: u64) -> Result<u16, BadAddress> {
-        let p = self.aligned_u16(gpa)?;
-        // SAFETY: checked and aligned by `aligned_u16`; all access is atomic or bytewise.
-        Ok(unsafe { AtomicU16::from_ptr(p) }.load(Ordering::Acquire))
-    }
-
-    /// Stores an aligned u16 with release ordering: for ring indices the host publishes.
-    ///
-    /// # Errors
-    /// Not this guest's memory, or not 2-byte aligned.
-    #[inline]
-    pub fn store_release_u16(&self, gpa: u64, value: u16) -> Result<(), BadAddress> {
-        let p = self.aligned_u16(gpa)?;
-        // SAFETY: as in `load_acquire_u16`.
-        unsafe { AtomicU16::from_ptr(p) }.store(value, Ordering::Release);
-        Ok(())
-    }
-
     /// Replaces an aligned u32 by `new` if it is still `old`; false: it was not. For the accessed and dirty bits of the
     /// guest's page tables.
     ///
@@ -236,11 +213,6 @@ impl GuestMemory {
         }
         // SAFETY: checked and aligned just above; all access is atomic or bytewise.
         Ok(unsafe { AtomicU32::from_ptr(p) }.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok())
-    }
-
-    fn aligned_u16(&self, gpa: u64) -> Result<*mut u16, BadAddress> {
-        let p = self.translate(gpa, 2)?.cast::<u16>();
-        if p.is_aligned() { Ok(p) } else { Err(BadAddress { gpa, len: 2 }) }
     }
 
     /// Reads a byte once.
@@ -300,7 +272,7 @@ mod tests {
             assert_eq!(m.read_u32(gpa), Ok(0x1234_5678));
             assert_eq!(m.read_u8(gpa), Ok(0x78));
         }
-        assert!(m.load_acquire_u16(9).is_err(), "an odd ring index address is refused");
+        assert!(m.word(9).is_none(), "an odd ring index address is refused");
     }
 
     #[test]

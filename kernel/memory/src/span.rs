@@ -104,7 +104,7 @@ impl GuestMemory {
     /// A number of 16 bits at `gpa`. None if it is not in this memory, or misaligned.
     #[must_use]
     pub fn word(&self, gpa: u64) -> Option<Word<'_>> {
-        self.words::<2>(gpa, 1)?.get(0)
+        Some(self.words::<2>(gpa, 1)?.first)
     }
 
     /// `count` numbers of 16 bits, the first one at `gpa`, each of them `APART` bytes behind the one before. None if they are not in
@@ -113,8 +113,8 @@ impl GuestMemory {
     pub fn words<const APART: usize>(&self, gpa: u64, count: u16) -> Option<Words<'_, APART>> {
         const { assert!(APART.is_multiple_of(size_of::<u16>())) };
         let bytes = u64::from(count.checked_sub(1)?) * APART as u64 + size_of::<u16>() as u64;
-        let base = self.translate(gpa, bytes).ok()?.cast::<u16>();
-        base.is_aligned().then_some(Words { base, count, memory: PhantomData })
+        let host = self.translate(gpa, bytes).ok()?.cast::<u16>();
+        host.is_aligned().then_some(Words { first: Word { host, memory: PhantomData }, count })
     }
 
     /// Whether some byte of the host's is in both memories: they are of one guest, or of guests that share memory.
@@ -403,9 +403,8 @@ impl Word<'_> {
 /// Numbers of 16 bits, one in `APART` bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Words<'m, const APART: usize> {
-    base: *mut u16,
+    first: Word<'m>,
     count: u16,
-    memory: PhantomData<&'m GuestMemory>,
 }
 
 impl<'m, const APART: usize> Words<'m, APART> {
@@ -413,8 +412,8 @@ impl<'m, const APART: usize> Words<'m, APART> {
     #[must_use]
     #[inline(always)]
     pub fn get(&self, index: u16) -> Option<Word<'m>> {
-        let host = self.base.wrapping_add(usize::from(index) * (APART / size_of::<u16>()));
-        (index < self.count).then_some(Word { host, memory: PhantomData })
+        let host = self.first.host.wrapping_add(usize::from(index) * (APART / size_of::<u16>()));
+        (index < self.count).then_some(Word { host, ..self.first })
     }
 }
 
@@ -422,10 +421,6 @@ impl<'m, const APART: usize> Words<'m, APART> {
 unsafe impl Send for Word<'_> {}
 // SAFETY: as for `Slots`.
 unsafe impl Sync for Word<'_> {}
-// SAFETY: as for `Slots`.
-unsafe impl<const APART: usize> Send for Words<'_, APART> {}
-// SAFETY: as for `Slots`.
-unsafe impl<const APART: usize> Sync for Words<'_, APART> {}
 
 impl<const APART: usize> Words<'_, APART> {
     /// The same, to be kept beside the memory.
@@ -434,7 +429,8 @@ impl<const APART: usize> Words<'_, APART> {
     /// As for [`Slots::kept`].
     #[must_use]
     pub unsafe fn kept(self) -> Words<'static, APART> {
-        Words { base: self.base, count: self.count, memory: PhantomData }
+        // SAFETY: the caller's promise.
+        Words { first: unsafe { self.first.kept() }, count: self.count }
     }
 }
 

@@ -230,6 +230,7 @@ fn places<'d, L: Entries<'d>>(rx: &mut Run<'d>, look: &L, most: usize, moved: &m
     let mut i = 0;
     while i < most {
         let Some(first) = look.first::<false>(rx, i).filter(First::is_writable) else { break };
+        // In each branch: behind both, the length and the mark would be stored one by one, which are three instructions more.
         if let Some((_, buffer)) = first.within(&window) {
             moved[i].buffer = Marked::new(buffer, first.mark());
         } else {

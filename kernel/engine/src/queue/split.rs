@@ -125,38 +125,43 @@ impl Split {
         (self.next_used == self.published_used).then_some((self.next_avail, self.next_used))
     }
 
+    /// Requests that are known of.
+    #[inline(always)]
+    const fn known(&self) -> u16 {
+        self.known_avail.wrapping_sub(self.next_avail)
+    }
+
     /// How many requests can be taken. The guest's index is only read again when those known of are used up.
     #[inline]
     pub(super) fn available(&mut self) -> Result<u16, Fault> {
-        let known = self.known_avail.wrapping_sub(self.next_avail);
+        let known = self.known();
         if known == 0 { self.look() } else { Ok(known) }
     }
 
     /// Whether no request is known of behind the next `count`.
     #[inline(always)]
     pub(super) fn ends_behind(&self, count: u16) -> bool {
-        self.known_avail == self.next_avail.wrapping_add(count)
+        self.known() == count
     }
 
     /// The available index, and how far it is ahead of what was taken.
     #[inline]
     pub(super) fn glance(&self) -> Glance {
-        let known = self.known_avail.wrapping_sub(self.next_avail);
         // The line of the index is its driver's, who writes it all the time where so much is known of.
-        let index = if known >= MANY { self.known_avail } else { self.words.avail_index.load() };
+        let index = if self.known() >= MANY { self.known_avail } else { self.words.avail_index.load() };
         Glance { index, waiting: index.wrapping_sub(self.next_avail) }
     }
 
     /// Whether no request is known of, and the available index is where the next one is going to be.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.known_avail == self.next_avail && self.words.avail_index.load() == self.next_avail
+        self.known() == 0 && self.words.avail_index.load() == self.next_avail
     }
 
     /// Reads the available index. Acquire: the entries and descriptors read afterwards are those it was published with.
     fn look(&mut self) -> Result<u16, Fault> {
         let index = self.words.avail_index.load_acquire();
-        let known = self.known_avail.wrapping_sub(self.next_avail);
+        let known = self.known();
         let new = index.wrapping_sub(self.known_avail);
         // A step back looks like nearly 65,536 ahead.
         if u32::from(known) + u32::from(new) > u32::from(self.table.size) {

@@ -107,7 +107,7 @@ impl Packed {
             }
             self.next = self.after(self.next);
         }
-        self.memory.store_release_u16(self.at(first.0) + 14, first_flags).expect("ring");
+        self.memory.word(self.at(first.0) + 14).expect("ring").store_release(first_flags);
         self.chains[usize::from(id)] = needed;
         self.free -= needed;
         self.added += u32::from(needed);
@@ -139,7 +139,7 @@ impl Packed {
 
     /// The id of the used descriptor at a place, if there is one.
     fn used_at(&self, (slot, wrap): Place) -> Option<u16> {
-        let flags = self.memory.load_acquire_u16(self.at(slot) + 14).expect("ring");
+        let flags = self.memory.word(self.at(slot) + 14).expect("ring").load_acquire();
         let used = (flags & AVAIL != 0, flags & USED != 0) == (wrap, wrap);
         used.then(|| self.memory.read_u16(self.at(slot) + 12).expect("ring"))
     }

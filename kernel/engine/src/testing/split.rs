@@ -60,7 +60,7 @@ impl Split {
         let slot = u64::from(self.avail % self.config.size);
         self.memory.write_u16(self.config.avail + 4 + 2 * slot, head).expect("ring");
         self.avail = self.avail.wrapping_add(1);
-        self.memory.store_release_u16(self.config.avail + 2, self.avail).expect("ring");
+        self.memory.word(self.config.avail + 2).expect("ring").store_release(self.avail);
         Some(head)
     }
 
@@ -92,7 +92,7 @@ impl Split {
     }
 
     pub(super) fn used_index(&self) -> u16 {
-        self.memory.load_acquire_u16(self.config.used + 2).expect("ring")
+        self.memory.word(self.config.used + 2).expect("ring").load_acquire()
     }
 
     pub(super) fn has_used(&self) -> bool {
