@@ -42,7 +42,8 @@ const VISIT_BYTES: u64 = 256 << 10;
 const VISIT_NANOSECONDS: u64 = 4000;
 /// a visit is left early after so many requests
 const LEAST: u32 = 16;
-/// for a queue with fewer that got none for so many nanoseconds. A guest that streams offers more in that time.
+/// for a queue with fewer; if it had that many when it was served last, only when it got none for so many nanoseconds: a guest that
+/// streams offers more in that time.
 const STUCK_NANOSECONDS: u64 = 500;
 /// When a queue of a guest with `requests = "adaptive"` is polled: from so many notifications on,
 const KICKS: u32 = 10;

@@ -9,8 +9,9 @@
 //! A queue that a driver has announced waits in `work`, all others that are to be visited in `poll`; the two are taken
 //! from in turn. A visit goes on, in portions of a minimum of requests, until the queue is empty or has had its share of
 //! time, requests or bytes; then it goes to the back. After each portion some of the waiting queues are glanced at. One
-//! that holds a few requests and has got no new one for a while is *stuck*: somebody waits for a reply there. It is
-//! served at once, and the visit that it interrupted goes on afterwards.
+//! that holds a few requests is *stuck*, since somebody waits for a reply there, if it held no more than a few when it was
+//! served last, or else, because it may be a stream's, if it has got no new one for a while. It is served at once, and the
+//! visit that it interrupted goes on afterwards.
 //!
 //! Time is shared by deficit round robin in ticks of the clock, not in requests: in each round a guest may use a quantum
 //! that its weight says, divided among its queues that hold work. What a portion takes beyond it is owed in the next
@@ -32,7 +33,7 @@ pub struct Limits {
     pub quantum: u64,
     /// Requests before a visit is left early, up to [`MANY`]. A queue with as many waiting is no one that waits for a reply.
     pub least: u32,
-    /// Ticks without new work after which a queue with a few requests is stuck.
+    /// Ticks without new work after which a queue with a few requests is stuck, though it had many when it was served last.
     pub stuck: u64,
 }
 
@@ -66,6 +67,8 @@ struct Entry {
     active: bool,
     /// Its last visit took all there was.
     emptied: bool,
+    /// The last visit that found something took fewer than the least number of requests.
+    few: bool,
     /// The round for which it has got its quantum.
     round: u32,
     /// Ticks it may still use; below zero, what it owes.
@@ -82,6 +85,7 @@ const UNKNOWN: Entry = Entry {
     guest: 0,
     active: false,
     emptied: true,
+    few: true,
     round: 0,
     deficit: 0,
     index: 0,
@@ -359,7 +363,7 @@ impl<const N: usize> Fine<N> {
                     (entry.index, entry.since) = (seen.index, now);
                 }
                 let few = seen.waiting != 0 && u32::from(seen.waiting) < limits.least;
-                few && has_time && now.wrapping_sub(entry.since) >= limits.stuck
+                few && has_time && (entry.few || now.wrapping_sub(entry.since) >= limits.stuck)
             });
             self.cursor = next;
             self.somebody_waits |= waits;
@@ -454,6 +458,7 @@ impl<const N: usize> Schedule for Fine<N> {
         entry.emptied = emptied;
         if served.requests != 0 {
             entry.deficit = entry.deficit.saturating_sub_unsigned(spent);
+            entry.few = requests < limits.least;
         }
         let deficit = entry.deficit;
         if deficit < 0 {

@@ -35,6 +35,8 @@ struct World {
     visits: u64,
     looks: u64,
     waiter: Option<Waiter>,
+    /// Nothing is seen of the other queues.
+    blind: bool,
 }
 
 /// A guest that offers a request, waits until it is served, pauses, and offers the next.
@@ -68,7 +70,7 @@ impl World {
             let weight = weights.get(i).copied().unwrap_or(1);
             fine.enter(id(i), Share { guest: i, weight }, false);
         }
-        Self { fine, queues, now: 0, total: 0, visits: 0, looks: 0, waiter: None }
+        Self { fine, queues, now: 0, total: 0, visits: 0, looks: 0, waiter: None, blind: false }
     }
 
     /// A turn, as the engine does it.
@@ -85,10 +87,10 @@ impl World {
                 let begin = self.now;
                 let served = self.serve(i, &p);
                 moved += served.requests;
-                let (now, queues) = (self.now, &self.queues);
+                let (now, queues, blind) = (self.now, &self.queues, self.blind);
                 portion = self.fine.go_on(served, now - begin, now, |other| {
                     let q = &queues[usize::from(other.0)];
-                    Some(Glance { index: q.index, waiting: q.waiting as u16 })
+                    (!blind).then_some(Glance { index: q.index, waiting: q.waiting as u16 })
                 });
             }
         }
@@ -189,7 +191,7 @@ fn a_guest_gets_no_more_by_having_more_queues_and_no_less_by_having_idle_ones() 
     let mut queues = vec![stream(SMALL); 4];
     queues.extend(vec![quiet(); 4]);
     queues.push(stream(LARGE));
-    let mut w = World { fine, queues, now: 0, total: 0, visits: 0, looks: 0, waiter: None };
+    let mut w = World { fine, queues, now: 0, total: 0, visits: 0, looks: 0, waiter: None, blind: false };
     w.run(200_000);
     let first: u64 = w.queues[..8].iter().map(|q| q.ticks).sum();
     let ratio = first as f64 / w.queues[8].ticks as f64;
@@ -199,12 +201,10 @@ fn a_guest_gets_no_more_by_having_more_queues_and_no_less_by_having_idle_ones() 
 }
 
 /// Six streams, and a guest that waits for its replies: the requests ahead of each of its own, in ascending order.
-fn ahead_of_a_waiter(streams: [u64; 6], limits: Limits) -> (Vec<u64>, World) {
-    let mut w = World::new(vec![], &[]);
-    w.fine = Fine::new(limits);
-    w.queues = streams.map(stream).to_vec();
-    w.queues.push(quiet());
-    (0..7).for_each(|i| w.fine.enter(id(i), Share::of_guest(i), false));
+fn ahead_of_a_waiter(streams: [u64; 6], blind: bool) -> (Vec<u64>, World) {
+    let mut queues = streams.map(stream).to_vec();
+    queues.push(quiet());
+    let mut w = World { blind, ..World::new(queues, &[]) };
     w.waiter = Some(Waiter { queue: 6, at: 1000, pause: 300, ahead: Vec::new() });
     w.run(1_000_000);
     let mut ahead = w.waiter.take().unwrap().ahead;
@@ -218,18 +218,48 @@ fn p99(sorted: &[u64]) -> u64 {
 }
 
 #[test]
-fn who_waits_for_a_reply_has_at_most_64_requests_ahead_of_it() {
+fn who_waits_for_a_reply_has_at_most_two_portions_ahead_of_it() {
     for streams in [[SMALL; 6], [LARGE; 6], [SMALL, LARGE, SMALL, LARGE, SMALL, LARGE]] {
-        let (ahead, w) = ahead_of_a_waiter(streams, LIMITS);
-        assert!(p99(&ahead) <= 64, "{streams:?}: {}", p99(&ahead));
+        let (ahead, w) = ahead_of_a_waiter(streams, false);
+        assert!(p99(&ahead) <= 2 * u64::from(LIMITS.least), "{streams:?}: {}", p99(&ahead));
         // The streams share what is left equally, and lose nothing but what the replies cost.
         let ticks: Vec<_> = w.queues[..6].iter().map(|q| q.ticks as f64).collect();
         assert!(jain(&ticks) >= 0.999, "{ticks:?}");
         assert!(w.queues[6].ticks * 20 < w.now);
         // It is the looking for stuck queues that does it.
-        let (blind, _) = ahead_of_a_waiter(streams, Limits { stuck: u64::MAX, ..LIMITS });
+        let (blind, _) = ahead_of_a_waiter(streams, true);
         assert!(p99(&blind) > 200, "{streams:?}: {}", p99(&blind));
     }
+}
+
+#[test]
+fn a_stream_that_holds_a_few_is_stuck_when_it_has_got_no_new_one_for_a_while() {
+    // What is served of the first queue before the second is, which had `before` and then got 3 more.
+    let served_before = |before: u32, limits: Limits| {
+        let mut w = World::new(vec![stream(SMALL), quiet()], &[]);
+        w.fine = Fine::new(limits);
+        (0..2).for_each(|i| w.fine.enter(id(i), Share::of_guest(i), false));
+        w.queues[1].waiting = before;
+        // The first, the second, and the first again after that.
+        while w.queues[1].served < u64::from(before) {
+            w.turn();
+        }
+        let begin = w.queues[0].served;
+        w.queues[1].waiting += 3;
+        w.queues[1].index += 3;
+        while w.queues[1].served < u64::from(before) + 3 {
+            w.turn();
+        }
+        w.queues[0].served - begin
+    };
+    let (few, many) = (LIMITS.least - 1, LIMITS.least);
+    let portion = u64::from(LIMITS.least);
+    assert_eq!(served_before(few, LIMITS), portion, "at the first glance");
+    // Seen at the first glance; LIMITS.stuck is a little more than one portion takes.
+    assert_eq!(served_before(many, LIMITS), 3 * portion);
+    assert_eq!(served_before(many, Limits { stuck: 0, ..LIMITS }), portion);
+    // The quantum is 12.5 portions, and the first round took 13.
+    assert_eq!(served_before(many, Limits { stuck: u64::MAX, ..LIMITS }), 12 * portion, "in turn");
 }
 
 #[test]
