@@ -168,17 +168,25 @@ extern "C" fn interrupt_rust(frame: &mut Frame) {
     match frame.vector as u8 {
         2 => non_maskable(frame),
         vector @ 32..=255 if take(frame, vector) => {}
-        vector @ 32..=255 => acknowledged(vector),
+        vector @ 32..=255 => {
+            leave_park(frame);
+            acknowledged(vector);
+        }
         vector => exception(vector, frame),
+    }
+}
+
+/// What was interrupted was about to halt: it does not any more.
+fn leave_park(frame: &mut Frame) {
+    let window = &raw const park_window_start as u64..&raw const park_window_end as u64;
+    if window.contains(&frame.rip) {
+        frame.rip = window.end;
     }
 }
 
 fn non_maskable(frame: &mut Frame) {
     crate::panic::park_if_panicking();
-    let window = &raw const park_window_start as u64..&raw const park_window_end as u64;
-    if window.contains(&frame.rip) {
-        frame.rip = window.end;
-    }
+    leave_park(frame);
     vmx::leave_entry_window(&mut frame.rip);
     if cores::is_boot_core() {
         machine_nmi();

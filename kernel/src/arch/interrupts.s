@@ -57,8 +57,9 @@ interrupt_common:
     iretq
 
 // park(kick: *const bool): halts until an interrupt or an NMI, unless *kick is set. Interrupts are opened only here.
-// An NMI between the look and HLT would be slept through: the NMI handler moves RIP from the window to its end.
-// "sti; hlt" takes interrupts only after HLT has begun (SDM vol. 2B STI), so those can't be lost.
+// An NMI between the look and HLT would be slept through: the handlers move RIP from the window to its end.
+// An interrupt can't come there, since "sti; hlt" takes it only after HLT has begun (SDM vol. 2B STI). On Bochs 3.0 it can, between
+// the two, and without the handlers a core has slept until nobody asked it any more.
 .balign 16
 .global park
 .global park_window_start
