@@ -1,15 +1,21 @@
 //! `cargo mk e2e`: runs scenarios and shows their numbers.
 
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
 use clap::Args;
 use scenarios::scenario::{Scenario, all};
-use scenarios::{Platform, figures::Figures};
+use scenarios::Platform;
 use serde_json::json;
 
 use crate::emulator::{self, Emulator};
 use crate::{Outcome, image, ui};
+
+/// Scenarios that run on Bochs at the same time, at most: each has up to 2 GiB.
+const MOST_AT_ONCE: usize = 4;
 
 /// Which scenarios, and where.
 #[derive(Args, Default)]
@@ -120,27 +126,19 @@ fn run(options: &Options) -> Result<Tally> {
     image::parts()?;
     let mut tally = Tally::default();
     for platform in platforms {
-        for scenario in &chosen {
-            if !scenario.platforms.contains(&platform) {
-                continue;
-            }
-            // Asked for by name, it is wanted even if it takes long.
-            if scenario.slow_on_bochs && platform == Platform::Bochs && !options.full && options.name.is_none() {
-                tally.skipped += 1;
-                continue;
-            }
+        // Asked for by name, it is wanted even if it takes long.
+        let slow = platform == Platform::Bochs && !options.full && options.name.is_none();
+        let (left_out, wanted): (Vec<_>, Vec<_>) = chosen
+            .iter()
+            .filter(|scenario| scenario.platforms.contains(&platform))
+            .partition(|scenario| slow && scenario.slow_on_bochs);
+        tally.skipped += left_out.len();
+        for (scenario, result) in wanted.iter().zip(at_once(lanes(platform), &wanted, platform, options)) {
             let name = format!("{} on {platform}", scenario.name);
-            let mut good = one(scenario, platform, options);
-            for _ in 0..options.retries {
-                if good {
-                    break;
-                }
-                good = one(scenario, platform, options);
-                if good {
-                    tally.unsteady.push(name.clone());
-                }
+            if result == Verdict::Unsteady {
+                tally.unsteady.push(name.clone());
             }
-            tally.count(name, good);
+            tally.count(name, result != Verdict::Failed);
         }
     }
     if tally.passed + tally.failed + tally.skipped == 0 {
@@ -149,10 +147,60 @@ fn run(options: &Options) -> Result<Tally> {
     Ok(tally)
 }
 
+/// Scenarios that run at the same time. QEMU has a thread for each of its processors, Bochs one for all.
+fn lanes(platform: Platform) -> usize {
+    match platform {
+        Platform::Bochs => thread::available_parallelism().map_or(1, usize::from).min(MOST_AT_ONCE),
+        Platform::Kvm | Platform::Qemu => 1,
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Passed,
+    /// At first it failed.
+    Unsteady,
+    Failed,
+}
+
+/// Runs scenarios in so many lanes, each taking the next one when it is done with the last.
+fn at_once(lanes: usize, scenarios: &[&Scenario], platform: Platform, options: &Options) -> Vec<Verdict> {
+    let next = AtomicUsize::new(0);
+    let lane = || {
+        let mut results = Vec::new();
+        while let n = next.fetch_add(1, Ordering::Relaxed)
+            && let Some(scenario) = scenarios.get(n)
+        {
+            results.push((n, with_retries(scenario, platform, options)));
+        }
+        results
+    };
+    let mut results = thread::scope(|scope| {
+        let others: Vec<_> = (1..lanes.min(scenarios.len())).map(|_| scope.spawn(lane)).collect();
+        let mut all = lane();
+        for other in others {
+            all.extend(other.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        }
+        all
+    });
+    results.sort_unstable_by_key(|(n, _)| *n);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+fn with_retries(scenario: &Scenario, platform: Platform, options: &Options) -> Verdict {
+    if one(scenario, platform, options) {
+        Verdict::Passed
+    } else if (0..options.retries).any(|_| one(scenario, platform, options)) {
+        Verdict::Unsteady
+    } else {
+        Verdict::Failed
+    }
+}
+
 fn one(scenario: &Scenario, platform: Platform, options: &Options) -> bool {
     ui::step("e2e", &format!("{} on {platform}", scenario.name));
     let begin = Instant::now();
-    let (result, figures) = scenario.execute(&mut Emulator::new(platform), options.full);
+    let (result, figures) = scenario.execute(&mut Emulator::of_scenario(platform, scenario.name), options.full);
     let good = result.is_ok();
     let seconds = begin.elapsed().as_secs_f64();
     if options.json {
@@ -164,18 +212,16 @@ fn one(scenario: &Scenario, platform: Platform, options: &Options) -> bool {
                     "seconds": seconds, "figures": figures, "error": error })
         );
     } else {
+        // In one piece: another may end at the same time.
         let word = ui::verdict(if good { "passed" } else { "FAILED" }, good);
-        println!("{word} {} on {platform}, {seconds:.1} s", scenario.name);
-        show(&figures);
-        if let Err(error) = result {
-            println!("    {}", format!("{error:#}").replace('\n', "\n    "));
+        let mut text = format!("{word} {} on {platform}, {seconds:.1} s\n", scenario.name);
+        for figure in figures.all() {
+            text += &format!("    {figure}\n");
         }
+        if let Err(error) = result {
+            text += &format!("    {}\n", format!("{error:#}").replace('\n', "\n    "));
+        }
+        print!("{text}");
     }
     good
-}
-
-fn show(figures: &Figures) {
-    for figure in figures.all() {
-        println!("    {figure}");
-    }
 }

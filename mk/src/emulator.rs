@@ -26,6 +26,8 @@ pub struct Emulator {
     platform: Platform,
     /// COM1 is a socket at this path instead of a file.
     console_socket: Option<PathBuf>,
+    /// Whose runs these are; empty if nobody else runs anything.
+    scenario: &'static str,
 }
 
 /// The platform asked for; if none is, the best that is here.
@@ -40,9 +42,14 @@ pub fn choose(wanted: Option<Platform>) -> Result<Platform> {
 }
 
 impl Emulator {
-    /// For scenarios: COM1 goes to a file.
+    /// COM1 goes to a file.
     pub fn new(platform: Platform) -> Self {
-        Self { platform, console_socket: None }
+        Self { platform, console_socket: None, scenario: "" }
+    }
+
+    /// The same for a scenario, whose files no other that runs meanwhile has.
+    pub fn of_scenario(platform: Platform, scenario: &'static str) -> Self {
+        Self { scenario, ..Self::new(platform) }
     }
 
     /// For a person: COM1 is the UNIX socket `path`, on which somebody listens already. QEMU only.
@@ -50,7 +57,7 @@ impl Emulator {
         if !platform.is_qemu() {
             bail!("there is no interactive run on {platform}: use --platform qemu");
         }
-        Ok(Self { platform, console_socket: Some(path) })
+        Ok(Self { console_socket: Some(path), ..Self::new(platform) })
     }
 }
 
@@ -117,7 +124,8 @@ const NIC_ADDRESS: [u8; 6] = [0x02, 0x1b, 0x21, 0, 0, 0xfe];
 impl Emulator {
     /// An empty folder for the logs of a run.
     fn folder(&self, setup: &Setup) -> Result<PathBuf> {
-        let folder = paths::runs().join(format!("{}-{}", self.platform, setup.name));
+        let scenario = if setup.name.starts_with(self.scenario) { String::new() } else { format!("{}-", self.scenario) };
+        let folder = paths::runs().join(format!("{}-{scenario}{}", self.platform, setup.name));
         fresh(&folder)?;
         fs::create_dir_all(&folder)?;
         Ok(folder)
