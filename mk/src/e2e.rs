@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use scenarios::scenario::{Scenario, all};
 use scenarios::Platform;
+use scenarios::scenario::{Scenario, all};
 use serde_json::json;
 
 use crate::emulator::{self, Emulator};

@@ -124,7 +124,8 @@ const NIC_ADDRESS: [u8; 6] = [0x02, 0x1b, 0x21, 0, 0, 0xfe];
 impl Emulator {
     /// An empty folder for the logs of a run.
     fn folder(&self, setup: &Setup) -> Result<PathBuf> {
-        let scenario = if setup.name.starts_with(self.scenario) { String::new() } else { format!("{}-", self.scenario) };
+        let scenario =
+            if setup.name.starts_with(self.scenario) { String::new() } else { format!("{}-", self.scenario) };
         let folder = paths::runs().join(format!("{}-{scenario}{}", self.platform, setup.name));
         fresh(&folder)?;
         fs::create_dir_all(&folder)?;

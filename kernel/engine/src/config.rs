@@ -63,6 +63,9 @@ bitflags::bitflags! {
         const VERSION_1 = 1 << 32;
         /// Queues are packed rings.
         const RING_PACKED = 1 << 34;
+        /// Buffers come back in the order in which they were made available. Not to be offered where frames leave by an uplink, whose
+        /// buffers stay out until the NIC has sent them.
+        const IN_ORDER = 1 << 35;
         /// The driver can reset one queue, and set it up anew, while the others go on.
         const RING_RESET = 1 << 40;
     }

@@ -73,7 +73,7 @@ pub const fn config(mac: [u8; 6], mtu: u16, pairs: u16) -> DeviceConfig {
     [config[MTU], config[MTU + 1]] = mtu.to_le_bytes();
     DeviceConfig {
         device_type: DEVICE_TYPE,
-        features: Features::all(),
+        features: Features::all().difference(Features::IN_ORDER),
         queues: 2 * pairs + 1,
         queue_size: 256,
         config,

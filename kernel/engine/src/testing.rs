@@ -2,6 +2,7 @@
 
 extern crate alloc;
 
+use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::cell::RefCell;
@@ -27,7 +28,7 @@ mod split;
 pub use idle::Idle;
 
 /// Every feature, on split rings.
-pub const SPLIT: Features = Features::all().difference(Features::RING_PACKED);
+pub const SPLIT: Features = Features::all().difference(Features::RING_PACKED).difference(Features::IN_ORDER);
 
 /// Where a test guest keeps its rings: one of these areas for each queue.
 pub const RING_AREA: u64 = 0x8000;
@@ -53,6 +54,8 @@ pub struct DriverQueue {
     /// Its configuration.
     pub config: QueueConfig,
     ring: Ring,
+    /// With IN_ORDER: what is offered and not taken back, in the order in which it was offered.
+    order: Option<VecDeque<u16>>,
 }
 
 enum Ring {
@@ -74,7 +77,7 @@ impl DriverQueue {
         } else {
             Ring::Split(Split::new(memory.clone(), config, features, tables))
         };
-        Self { config, ring }
+        Self { config, ring, order: features.contains(Features::IN_ORDER).then(VecDeque::new) }
     }
 
     /// Free descriptors.
@@ -86,7 +89,11 @@ impl DriverQueue {
     /// Offers a request; its head or id, or None if there are too few descriptors. Several buffers go into an indirect
     /// table if that was negotiated.
     pub fn add(&mut self, buffers: &[Buffer]) -> Option<u16> {
-        either!(&mut self.ring, ring => ring.add(buffers))
+        let id = either!(&mut self.ring, ring => ring.add(buffers))?;
+        if let Some(order) = &mut self.order {
+            order.push_back(id);
+        }
+        Some(id)
     }
 
     /// Of a packed ring: where the descriptor is that is `ahead` of the next one to offer, by fewer than the ring has, and
@@ -118,8 +125,15 @@ impl DriverQueue {
     }
 
     /// Takes the next used request: its head or id, and how many bytes were written.
+    ///
+    /// # Panics
+    /// If the device has broken the rules of the ring.
     pub fn take_used(&mut self) -> Option<(u16, u32)> {
-        either!(&mut self.ring, ring => ring.take_used())
+        let (id, len) = either!(&mut self.ring, ring => ring.take_used())?;
+        if let Some(order) = &mut self.order {
+            assert_eq!(order.pop_front(), Some(id), "buffers come back in order");
+        }
+        Some((id, len))
     }
 
     /// Asks for an interrupt at the next used request.
@@ -180,7 +194,8 @@ impl Guest {
         uplink: Option<u8>,
     ) -> Self {
         let mac = [2, 0, 0, 0, 0, number];
-        let device = DeviceConfig { policy, uplink, ..net::config(mac, mtu, 1) };
+        let mut device = DeviceConfig { policy, uplink, ..net::config(mac, mtu, 1) };
+        device.features.set(Features::IN_ORDER, features.contains(Features::IN_ORDER));
         let shared = alloc::boxed::Box::leak(alloc::boxed::Box::new(Shared::new(device)));
         let memory = memory::guest::testing::memory(0, MEMORY);
         let mut guest = Self {

@@ -22,6 +22,8 @@ const FRAMES: u64 = 1_000_000;
 const RING: u64 = 1024;
 /// VIRTIO_F_RING_PACKED.
 const RING_PACKED: u64 = 34;
+/// VIRTIO_F_IN_ORDER.
+const IN_ORDER: u64 = 35;
 /// What a frame that did not arrive was counted as.
 const DROPS: [&str; 7] = [
     "rx_no_buffer",
@@ -51,8 +53,14 @@ fn forward(context: &mut Context<'_>, name: &str, packed: bool) -> Result<()> {
     })?;
     let negotiated = vhost.counters(seconds(60))?;
     for n in [0, 1] {
-        let has = port(&negotiated, n, "features")? >> RING_PACKED & 1;
-        context.figures.exactly(&format!("packed rings at port {n}"), has, u64::from(packed))?;
+        let features = port(&negotiated, n, "features")?;
+        context.figures.exactly(
+            &format!("packed rings at port {n}"),
+            features >> RING_PACKED & 1,
+            u64::from(packed),
+        )?;
+        // testpmd looks for its buffers in order then, and nowhere else.
+        context.figures.exactly(&format!("buffers in order at port {n}"), features >> IN_ORDER & 1, 1)?;
     }
     testpmd.tell("stop")?;
     let mut before = 0;

@@ -39,6 +39,8 @@ pub mod features {
     pub const VERSION_1: u64 = 1 << 32;
     /// Packed rings.
     pub const RING_PACKED: u64 = 1 << 34;
+    /// Buffers come back in the order in which they were offered.
+    pub const IN_ORDER: u64 = 1 << 35;
 
     /// Those of this list that are set, by name.
     #[must_use]
@@ -55,6 +57,7 @@ pub mod features {
             (GUEST_TSO6, "GUEST_TSO6"),
             (VERSION_1, "VERSION_1"),
             (RING_PACKED, "RING_PACKED"),
+            (IN_ORDER, "IN_ORDER"),
         ]
         .into_iter()
         .filter_map(|(bit, name)| (features & bit != 0).then_some(name))

@@ -1,5 +1,8 @@
 // The tests of what holds for rings of either form. `packed.rs` and `split.rs` include them and say which form it is.
 
+/// Every feature of a port whose frames can leave by an uplink, which holds their buffers until they are sent.
+const LEAVING: Features = ALL.difference(Features::IN_ORDER);
+
 #[path = "controlq.rs"]
 mod controlq;
 #[path = "leaving.rs"]

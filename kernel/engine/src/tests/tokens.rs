@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{ALL, PACKED, Recorder};
+use super::{LEAVING, PACKED, Recorder};
 use crate::backend::{Attends, Backend, Devices};
 use crate::chain::Segments;
 use crate::control::{Command, Control, Reply};
@@ -75,7 +75,7 @@ struct Lab {
 fn lab() -> Lab {
     let control: &Control = Box::leak(Box::default());
     let mut engine = Engine::new(control, Late::default(), PerDevice::new(64), Recorder::default());
-    let guest = Guest::new(1, ALL, 16, 1500);
+    let guest = Guest::new(1, LEAVING, 16, 1500);
     attach(control, &guest);
     engine.turn(0);
     assert_eq!(control.reply(), Some(Reply::Attached));

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use nic::{Checked, LeftOut, Limits, Link, Nic, Offload, Outcome, Outgoing, Received, Refused, Statistics, Unicast, Wanted};
 
-use super::{ALL, Bench};
+use super::{LEAVING, Bench};
 use crate::control::{Command, Reply};
 use crate::policy::Policy;
 use crate::shared::Phase;
@@ -202,7 +202,7 @@ pub fn from_outside(to: [u8; 6], from: [u8; 6], len: usize) -> Vec<u8> {
 
 #[test]
 fn what_no_guest_has_goes_out_whole_and_its_buffers_come_back_when_the_nic_is_done() {
-    let (mut a, mut b) = (Guest::new(1, ALL, 256, 1500), Guest::new(2, ALL, 256, 1500));
+    let (mut a, mut b) = (Guest::new(1, LEAVING, 256, 1500), Guest::new(2, LEAVING, 256, 1500));
     let Rig { mut bench, wire, counters } = rig(&[&a, &b]);
     b.post(4, &[1526]);
     wire.borrow_mut().lets_go = false;
@@ -223,7 +223,7 @@ fn what_no_guest_has_goes_out_whole_and_its_buffers_come_back_when_the_nic_is_do
 
 #[test]
 fn guests_reach_each_other_directly_and_multicast_reaches_both_sides() {
-    let (mut a, mut b) = (Guest::new(1, ALL, 256, 1500), Guest::new(2, ALL, 256, 1500));
+    let (mut a, mut b) = (Guest::new(1, LEAVING, 256, 1500), Guest::new(2, LEAVING, 256, 1500));
     let Rig { mut bench, wire, .. } = rig(&[&a, &b]);
     b.post(4, &[1526]);
     let (direct, all) = (a.frame(b.mac, 100, 1), a.frame(BROADCAST, 90, 2));
@@ -236,7 +236,7 @@ fn guests_reach_each_other_directly_and_multicast_reaches_both_sides() {
 
 #[test]
 fn frames_from_the_wire_reach_the_guest_they_are_for_and_nobody_else() {
-    let (mut a, mut b) = (Guest::new(1, ALL, 256, 1500), Guest::new(2, ALL, 256, 1500));
+    let (mut a, mut b) = (Guest::new(1, LEAVING, 256, 1500), Guest::new(2, LEAVING, 256, 1500));
     let Rig { mut bench, wire, counters } = rig(&[&a, &b]);
     a.post(8, &[700]);
     b.post(8, &[1526]);
@@ -261,7 +261,7 @@ fn frames_from_the_wire_reach_the_guest_they_are_for_and_nobody_else() {
 
 #[test]
 fn a_full_nic_costs_the_frame_and_not_the_buffer() {
-    let mut a = Guest::new(1, ALL, 256, 1500);
+    let mut a = Guest::new(1, LEAVING, 256, 1500);
     let Rig { mut bench, wire, counters } = rig(&[&a]);
     wire.borrow_mut().room = 1;
     for _ in 0..3 {
@@ -276,7 +276,7 @@ fn a_full_nic_costs_the_frame_and_not_the_buffer() {
 
 #[test]
 fn without_a_link_guests_flood_among_themselves() {
-    let (mut a, mut b) = (Guest::new(1, ALL, 256, 1500), Guest::new(2, ALL, 256, 1500));
+    let (mut a, mut b) = (Guest::new(1, LEAVING, 256, 1500), Guest::new(2, LEAVING, 256, 1500));
     let Rig { mut bench, wire, .. } = rig(&[&a, &b]);
     wire.borrow_mut().up = false;
     b.post(2, &[1526]);
@@ -289,7 +289,7 @@ fn without_a_link_guests_flood_among_themselves() {
 
 #[test]
 fn neither_reset_nor_detachment_is_done_while_the_nic_reads_the_guests_memory() {
-    let mut a = Guest::new(1, ALL, 256, 1500);
+    let mut a = Guest::new(1, LEAVING, 256, 1500);
     let Rig { mut bench, wire, .. } = rig(&[&a]);
     wire.borrow_mut().lets_go = false;
     let frame = a.frame(OUTSIDE, 1000, 0);
@@ -321,7 +321,7 @@ fn neither_reset_nor_detachment_is_done_while_the_nic_reads_the_guests_memory() 
 
 #[test]
 fn the_guests_are_told_of_the_link_and_of_its_loss() {
-    let a = Guest::new(1, ALL, 256, 1500);
+    let a = Guest::new(1, LEAVING, 256, 1500);
     let Rig { mut bench, wire, counters } = rig(&[&a]);
     let turn = |bench: &mut Bench<TestNic>| {
         bench.now += 1000;

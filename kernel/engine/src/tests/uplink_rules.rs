@@ -1,7 +1,7 @@
 //! The rules of an uplink, with frames: its VLANs, its stages, and its limit of frames for many.
 
 use super::uplink::{End, OUTSIDE, TestNic, from_outside, with_uplinks};
-use super::{ALL, Bench};
+use super::{LEAVING, Bench};
 use crate::control::Reply;
 use crate::policy::Policy;
 use crate::policy::limit::{Bucket, Rate};
@@ -11,7 +11,7 @@ use crate::testing::{BROADCAST, Guest};
 
 fn guest(number: u8, vlan: Membership) -> Guest {
     let policy: &Policy = Box::leak(Box::new(Policy { vlan, ..Policy::default() }));
-    let mut guest = Guest::with_rules(number, ALL, 256, 1500, Some(policy));
+    let mut guest = Guest::with_rules(number, LEAVING, 256, 1500, Some(policy));
     guest.post(32, &[1600]);
     guest
 }

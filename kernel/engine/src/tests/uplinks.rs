@@ -1,7 +1,7 @@
 //! Several uplinks: which frames leave and come by which, and that none goes round.
 
 use super::uplink::{End, OUTSIDE, TestNic, Wire, add_uplink, from_outside, with_uplinks};
-use super::{ALL, Bench};
+use super::{LEAVING, Bench};
 use crate::control::{Command, Reply};
 use crate::policy::Policy;
 use crate::policy::guard::Guard;
@@ -15,7 +15,7 @@ use crate::uplink::MAX_UPLINKS;
 /// A guest whose port is kept to an uplink, or to none, with buffers posted.
 fn behind(number: u8, vlan: Membership, uplink: Option<u8>) -> Guest {
     let policy: &Policy = Box::leak(Box::new(Policy { vlan, ..Policy::default() }));
-    let mut guest = Guest::behind(number, ALL, 256, 1500, Some(policy), uplink);
+    let mut guest = Guest::behind(number, LEAVING, 256, 1500, Some(policy), uplink);
     guest.post(32, &[1600]);
     guest
 }
@@ -219,7 +219,7 @@ fn guarded(number: u8, others: &[u8], uplink: Option<u8>) -> Guest {
     let fixed = others.iter().map(mac).collect();
     let macs: Vec<Mac> = others.iter().chain([&number]).map(mac).collect();
     let policy = Policy { guard: Guard::new(&macs, &[]).expect("there is room"), fixed, ..Policy::default() };
-    Guest::behind(number, ALL, 256, 1500, Some(Box::leak(Box::new(policy))), uplink)
+    Guest::behind(number, LEAVING, 256, 1500, Some(Box::leak(Box::new(policy))), uplink)
 }
 
 /// For whom a NIC was last told to let unicasts in, by the last byte; None: for everybody.
