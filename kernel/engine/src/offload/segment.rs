@@ -67,7 +67,8 @@ impl Cut {
             put(out, ip + 10, 0)?;
             let mut sum = Sum::new();
             sum.add(out.get(ip..tcp)?);
-            out.get_mut(ip + 10..ip + 12)?.copy_from_slice(&sum.checksum());
+            // 0 stays 0 here: 0xffff is the checksum of no header (RFC 1624 3).
+            put(out, ip + 10, !u16::from_be_bytes(sum.field()))?;
         }
 
         let sequence: &mut [u8; 4] = out.get_mut(tcp + 4..)?.first_chunk_mut()?;

@@ -75,8 +75,8 @@ impl Sum {
         (sum as u16).to_le_bytes()
     }
 
-    /// Its complement, as a checksum that stands in a frame. Never 0, which would mean in UDP that there is none; for
-    /// everybody else 0xffff says the same.
+    /// Its complement, as a checksum of TCP or UDP that stands in a frame. Never 0, which would mean in UDP that there is none; in
+    /// TCP 0xffff says the same.
     #[must_use]
     pub const fn checksum(self) -> [u8; 2] {
         match u16::from_ne_bytes(self.field()) {

@@ -288,6 +288,23 @@ fn a_checksum_is_completed_as_others_compute_it() {
 }
 
 #[test]
+fn an_ip_header_whose_checksum_is_zero_says_zero() {
+    let checksum_of = |identification| {
+        let sent = Sent { identification, ..sample(false) };
+        let frame = sent.frame();
+        let plan = read(&sent.header(), ALL, &frame).unwrap().cut.unwrap();
+        let segments = cut(&plan, &frame);
+        let parsed = SlicedPacket::from_ethernet(&segments[0]).unwrap();
+        let Some(NetSlice::Ipv4(ip)) = parsed.net else { panic!("no IPv4") };
+        let ip = ip.header().to_header();
+        assert_eq!(ip.header_checksum, ip.calc_header_checksum());
+        ip.header_checksum
+    };
+    // With what is missing to 0xffff as identification, the sum of all words is 0xffff.
+    assert_eq!(checksum_of(checksum_of(0)), 0);
+}
+
+#[test]
 fn a_datagram_whose_sum_is_zero_does_not_say_that_it_has_none() {
     let mut frame = [0; 60];
     frame[40] = 0xff;
