@@ -58,7 +58,8 @@ const DEVICE_TYPE: u16 = 1;
 const MTU: usize = 10;
 
 /// What a net device with `pairs` queue pairs is: receive and transmit queues alternate from 0, the control queue comes
-/// last. `mtu` is the largest payload of a frame in bytes.
+/// last. `mtu` is the largest payload of a frame in bytes. It offers every feature; one whose frames can leave by an uplink must not
+/// offer IN_ORDER.
 #[must_use]
 pub const fn config(mac: [u8; 6], mtu: u16, pairs: u16) -> DeviceConfig {
     assert!(pairs as usize <= MAX_QUEUE_PAIRS);
@@ -73,7 +74,7 @@ pub const fn config(mac: [u8; 6], mtu: u16, pairs: u16) -> DeviceConfig {
     [config[MTU], config[MTU + 1]] = mtu.to_le_bytes();
     DeviceConfig {
         device_type: DEVICE_TYPE,
-        features: Features::all().difference(Features::IN_ORDER),
+        features: Features::all(),
         queues: 2 * pairs + 1,
         queue_size: 256,
         config,

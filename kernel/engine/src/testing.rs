@@ -28,7 +28,7 @@ mod split;
 pub use idle::Idle;
 
 /// Every feature, on split rings.
-pub const SPLIT: Features = Features::all().difference(Features::RING_PACKED).difference(Features::IN_ORDER);
+pub const SPLIT: Features = Features::all().difference(Features::RING_PACKED);
 
 /// Where a test guest keeps its rings: one of these areas for each queue.
 pub const RING_AREA: u64 = 0x8000;
@@ -194,8 +194,7 @@ impl Guest {
         uplink: Option<u8>,
     ) -> Self {
         let mac = [2, 0, 0, 0, 0, number];
-        let mut device = DeviceConfig { policy, uplink, ..net::config(mac, mtu, 1) };
-        device.features.set(Features::IN_ORDER, features.contains(Features::IN_ORDER));
+        let device = DeviceConfig { policy, uplink, ..net::config(mac, mtu, 1) };
         let shared = alloc::boxed::Box::leak(alloc::boxed::Box::new(Shared::new(device)));
         let memory = memory::guest::testing::memory(0, MEMORY);
         let mut guest = Self {

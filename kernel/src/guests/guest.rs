@@ -502,6 +502,8 @@ impl Kept {
                 Offloads::None => Features::NET_SEGMENTATION | Features::NET_CHECKSUM,
             });
             device.features.set(Features::RING_PACKED, n.packed);
+            // Its frames may leave by an uplink.
+            device.features.remove(Features::IN_ORDER);
             nics.push(Nic { port, shared: Box::leak(Box::new(Shared::new(device))), mac, rules });
         }
         let vcpus = (0..vcpus).map(|_| vcpu::Kept::take()).collect::<Result<_, _>>()?;

@@ -51,8 +51,7 @@ impl Port {
         let base = net::config(config.mac.unwrap_or_default(), config.mtu, PAIRS);
         let device = DeviceConfig {
             // The front-end has the control queue, if there is one, and the configuration: it shows its driver both.
-            // There are no uplinks, so buffers come back in order.
-            features: base.features.difference(NOT_OF_THE_DATA_PATH).union(Features::IN_ORDER),
+            features: base.features.difference(NOT_OF_THE_DATA_PATH),
             queues: 2 * PAIRS,
             queue_size: config.queue_size,
             policy: rules.as_ref().map(|rules| rules.policy),

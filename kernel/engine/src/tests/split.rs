@@ -5,7 +5,7 @@ use crate::shared::Features;
 use crate::testing::SPLIT;
 
 /// Every feature.
-const ALL: Features = SPLIT.union(Features::IN_ORDER);
+const ALL: Features = SPLIT;
 /// No feature that need not be.
 const PLAIN: Features = Features::VERSION_1;
 /// Whether rings are packed.
