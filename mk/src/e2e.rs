@@ -1,7 +1,7 @@
 //! `cargo mk e2e`: runs scenarios and shows their numbers.
 
-use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::emulator::{self, Emulator};
 use crate::{Outcome, image, ui};
 
-/// Scenarios that run on Bochs at the same time, at most: each has up to 2 GiB.
+/// Scenarios that run on Bochs at the same time, at most: each has the memory of a server.
 const MOST_AT_ONCE: usize = 4;
 
 /// Which scenarios, and where.
@@ -133,13 +133,7 @@ fn run(options: &Options) -> Result<Tally> {
             .filter(|scenario| scenario.platforms.contains(&platform))
             .partition(|scenario| slow && scenario.slow_on_bochs);
         tally.skipped += left_out.len();
-        for (scenario, result) in wanted.iter().zip(at_once(lanes(platform), &wanted, platform, options)) {
-            let name = format!("{} on {platform}", scenario.name);
-            if result == Verdict::Unsteady {
-                tally.unsteady.push(name.clone());
-            }
-            tally.count(name, result != Verdict::Failed);
-        }
+        tally.add(side_by_side(&wanted, platform, options));
     }
     if tally.passed + tally.failed + tally.skipped == 0 {
         bail!("that scenario does not run on that platform; `cargo mk e2e --list` shows where it does");
@@ -147,53 +141,33 @@ fn run(options: &Options) -> Result<Tally> {
     Ok(tally)
 }
 
+/// Runs scenarios on one platform. Whoever is done with one takes the next.
+fn side_by_side(scenarios: &[&Scenario], platform: Platform, options: &Options) -> Tally {
+    let (next, tally) = (AtomicUsize::new(0), Mutex::new(Tally::default()));
+    let run = || {
+        while let Some(scenario) = scenarios.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let name = format!("{} on {platform}", scenario.name);
+            let failures = (0..=options.retries).position(|_| one(scenario, platform, options));
+            let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
+            if failures.is_some_and(|failures| failures > 0) {
+                tally.unsteady.push(name.clone());
+            }
+            tally.count(name, failures.is_some());
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..lanes(platform) {
+            scope.spawn(run);
+        }
+    });
+    tally.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Scenarios that run at the same time. QEMU has a thread for each of its processors, Bochs one for all.
 fn lanes(platform: Platform) -> usize {
     match platform {
         Platform::Bochs => thread::available_parallelism().map_or(1, usize::from).min(MOST_AT_ONCE),
         Platform::Kvm | Platform::Qemu => 1,
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Verdict {
-    Passed,
-    /// At first it failed.
-    Unsteady,
-    Failed,
-}
-
-/// Runs scenarios in so many lanes, each taking the next one when it is done with the last.
-fn at_once(lanes: usize, scenarios: &[&Scenario], platform: Platform, options: &Options) -> Vec<Verdict> {
-    let next = AtomicUsize::new(0);
-    let lane = || {
-        let mut results = Vec::new();
-        while let n = next.fetch_add(1, Ordering::Relaxed)
-            && let Some(scenario) = scenarios.get(n)
-        {
-            results.push((n, with_retries(scenario, platform, options)));
-        }
-        results
-    };
-    let mut results = thread::scope(|scope| {
-        let others: Vec<_> = (1..lanes.min(scenarios.len())).map(|_| scope.spawn(lane)).collect();
-        let mut all = lane();
-        for other in others {
-            all.extend(other.join().unwrap_or_else(|panic| resume_unwind(panic)));
-        }
-        all
-    });
-    results.sort_unstable_by_key(|(n, _)| *n);
-    results.into_iter().map(|(_, result)| result).collect()
-}
-
-fn with_retries(scenario: &Scenario, platform: Platform, options: &Options) -> Verdict {
-    if one(scenario, platform, options) {
-        Verdict::Passed
-    } else if (0..options.retries).any(|_| one(scenario, platform, options)) {
-        Verdict::Unsteady
-    } else {
-        Verdict::Failed
     }
 }
 
