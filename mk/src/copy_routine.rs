@@ -2,6 +2,7 @@
 //! code without a word, and so could assembly that is assembled away. The disassembler is binutils', which is wherever
 //! there is a linker for Rust.
 
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
@@ -12,18 +13,15 @@ use crate::image;
 const VARIANTS: [(&str, &str); 3] =
     [("sidecore_copy_plain", "r"), ("sidecore_copy_avx2", "ymm"), ("sidecore_copy_avx512", "zmm")];
 
+/// What fetches lines ahead of a copy, and by which instruction.
+const AHEAD: (&str, &str) = ("sidecore_copy_behind", "prefetchw");
+
 /// Disassembles every variant in the kernel image. What was found, for a person.
 pub fn verify() -> Result<String> {
     let image = &image::parts()?.kernel;
     let mut said = Vec::new();
     for (name, register) in VARIANTS {
-        let output = Command::new("objdump")
-            .args(["-d", "-M", "intel", "--no-show-raw-insn", &format!("--disassemble={name}")])
-            .arg(image)
-            .output()
-            .context("cannot start objdump; install binutils")?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        let (loads, stores) = accesses(&text, register);
+        let (loads, stores) = accesses(&disassemble(name, image)?, register);
         ensure!(
             loads > 0 && stores > 0,
             "{name} in {} has {loads} loads and {stores} stores of {register} registers",
@@ -31,7 +29,21 @@ pub fn verify() -> Result<String> {
         );
         said.push(format!("{name} ({loads} loads and {stores} stores)"));
     }
+    let (name, instruction) = AHEAD;
+    let fetches = disassemble(name, image)?.matches(instruction).count();
+    ensure!(fetches > 0, "{name} in {} has no {instruction}", image.display());
+    said.push(format!("{name} ({fetches} of {instruction})"));
     Ok(format!("it has {}", said.join(", ")))
+}
+
+/// The instructions of a symbol.
+fn disassemble(name: &str, image: &Path) -> Result<String> {
+    let output = Command::new("objdump")
+        .args(["-d", "-M", "intel", "--no-show-raw-insn", &format!("--disassemble={name}")])
+        .arg(image)
+        .output()
+        .context("cannot start objdump; install binutils")?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Loads and stores, by moves, of registers whose names begin like that.

@@ -109,6 +109,26 @@ impl Copier {
         // SAFETY: handed on.
         unsafe { (self.routine)(dst, src, len) };
     }
+
+    /// Copies `head_len` bytes from `head` to `dst`, and behind them what is between `head_len` and `len` from `src`. Before, it has the
+    /// cache lines of `len` bytes from `next`, or of the first 2,048, fetched to be written. Stores take place in order: without this
+    /// those of the next copy wait for one line after the other. It is a hint: any `next` will do.
+    ///
+    /// # Safety
+    /// As for [`Copier::copy`], for both copies; and `head_len` may not be above `len`.
+    #[inline]
+    pub unsafe fn copy_behind(
+        self,
+        dst: *mut u8,
+        src: *const u8,
+        len: usize,
+        head: *const u8,
+        head_len: usize,
+        next: *mut u8,
+    ) {
+        // SAFETY: handed on; PREFETCHW does not fault, whatever the address, and a CPU without it ignores it.
+        unsafe { sidecore_copy_behind(dst, src, len, head, head_len, next, self.routine) };
+    }
 }
 
 #[cfg(not(miri))]
@@ -127,6 +147,15 @@ unsafe extern "sysv64" {
     fn sidecore_copy_erms(dst: *mut u8, src: *const u8, len: usize);
     fn sidecore_copy_avx2(dst: *mut u8, src: *const u8, len: usize);
     fn sidecore_copy_avx512(dst: *mut u8, src: *const u8, len: usize);
+    fn sidecore_copy_behind(
+        dst: *mut u8,
+        src: *const u8,
+        len: usize,
+        head: *const u8,
+        head_len: usize,
+        next: *mut u8,
+        by: Routine,
+    );
 }
 
 // What each does with rdi (to), rsi (from) and rdx (length): all that is copied is read before the last store of a
@@ -271,22 +300,6 @@ global_asm!(
     "2:",
     "vmovdqu64 zmm17, zmmword ptr [rsi + rdx - 64]",
     "lea rcx, [rdi + rdx - 64]",
-    "cmp rdx, 320",
-    "jbe 3f",
-    "lea rax, [rcx - 256]",
-    "5:",
-    "vmovdqu64 zmm16, zmmword ptr [rsi]",
-    "vmovdqu64 zmm18, zmmword ptr [rsi + 64]",
-    "vmovdqu64 zmm19, zmmword ptr [rsi + 128]",
-    "vmovdqu64 zmm20, zmmword ptr [rsi + 192]",
-    "vmovdqu64 zmmword ptr [rdi], zmm16",
-    "vmovdqu64 zmmword ptr [rdi + 64], zmm18",
-    "vmovdqu64 zmmword ptr [rdi + 128], zmm19",
-    "vmovdqu64 zmmword ptr [rdi + 192], zmm20",
-    "add rsi, 256",
-    "add rdi, 256",
-    "cmp rdi, rax",
-    "jb 5b",
     "3:",
     "vmovdqu64 zmm16, zmmword ptr [rsi]",
     "vmovdqu64 zmmword ptr [rdi], zmm16",
@@ -297,15 +310,64 @@ global_asm!(
     "vmovdqu64 zmmword ptr [rcx], zmm17",
     "ret",
     ".size sidecore_copy_avx512, . - sidecore_copy_avx512",
+    // Of each line of rdx bytes from r9 one byte, and no line twice, which costs more than all of it brings. Of longer frames no more:
+    // they gain nothing, and lose what the cache holds. Then by the routine on the stack what is behind the first r8 bytes, and last
+    // r8 bytes from rcx.
+    ".p2align 6",
+    ".globl sidecore_copy_behind",
+    ".hidden sidecore_copy_behind",
+    ".type sidecore_copy_behind,@function",
+    "sidecore_copy_behind:",
+    "mov eax, 2048",
+    "cmp rdx, rax",
+    "cmovb rax, rdx",
+    "mov r10d, r9d",
+    "and r10d, 63",
+    "lea rax, [rax + r10 + 63]",
+    "shr eax, 6",
+    "2:",
+    "prefetchw [r9]",
+    "add r9, 64",
+    "dec eax",
+    "jg 2b",
+    "mov rax, qword ptr [rsp + 8]",
+    "push rdi",
+    "push rcx",
+    "push r8",
+    "add rdi, r8",
+    "add rsi, r8",
+    "sub rdx, r8",
+    "call rax",
+    "pop rdx",
+    "pop rsi",
+    "pop rdi",
+    "jmp qword ptr [rsp + 8]",
+    ".size sidecore_copy_behind, . - sidecore_copy_behind",
     ".popsection",
 );
 
-/// Miri has no assembly: byte by byte there.
+/// Miri has no assembly: byte by byte there, and no hints.
 #[cfg(miri)]
 unsafe extern "sysv64" fn sidecore_copy_plain(dst: *mut u8, src: *const u8, len: usize) {
     for i in 0..len {
         // SAFETY: the caller's promise.
         unsafe { dst.add(i).write_volatile(src.add(i).read_volatile()) };
+    }
+}
+#[cfg(miri)]
+unsafe extern "sysv64" fn sidecore_copy_behind(
+    dst: *mut u8,
+    src: *const u8,
+    len: usize,
+    head: *const u8,
+    head_len: usize,
+    _next: *mut u8,
+    by: Routine,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        by(dst.add(head_len), src.add(head_len), len - head_len);
+        by(dst, head, head_len);
     }
 }
 #[cfg(miri)]
@@ -349,6 +411,27 @@ mod tests {
             // SAFETY: as above.
             unsafe { copy(dst.as_mut_ptr(), src.as_ptr(), len) };
             assert_eq!(dst, src);
+        }
+    }
+
+    #[test]
+    fn a_head_and_what_is_behind_it_are_copied_whatever_is_fetched() {
+        // SAFETY: as above.
+        for variant in unsafe { Copier::all() } {
+            for (len, head) in [(0, 0), (1, 1), (64, 0), (64, 63), (64, 64), (1512, 76), (2049, 2048), (9012, 140)] {
+                for next in [0, 1, 0x1000, usize::MAX] {
+                    let src: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
+                    let (heads, mut dst) = (vec![0xdd; head], vec![0xee; len + 1]);
+                    let next = core::ptr::without_provenance_mut(next);
+                    // SAFETY: as above.
+                    unsafe { variant.copy_behind(dst.as_mut_ptr(), src.as_ptr(), len, heads.as_ptr(), head, next) };
+                    assert_eq!(
+                        (&dst[..head], &dst[head..len], dst[len]),
+                        (&heads[..], &src[head..], 0xee),
+                        "{variant:?}"
+                    );
+                }
+            }
         }
     }
 

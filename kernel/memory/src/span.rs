@@ -230,6 +230,20 @@ impl<'m> Piece<'m> {
         unsafe { copier.copy(self.host, from.host, from.len as usize) };
         true
     }
+
+    /// Copies `head`, which is the host's own, to the beginning, and behind it what `from` has behind as many bytes. `next` is what is
+    /// written to next: it has the cache lines of its first bytes fetched, as many as `from` has. False, and nothing is done: `from` is
+    /// shorter than `head`, or longer than this.
+    #[inline(always)]
+    pub fn copy_behind(self, copier: Copier, head: &[u8], from: Piece<'_>, next: Piece<'_>) -> bool {
+        let len = from.len as usize;
+        if len < head.len() || from.len > self.len {
+            return false;
+        }
+        // SAFETY: as in `copy_from` and `write`; any `next` will do.
+        unsafe { copier.copy_behind(self.host, from.host, len, head.as_ptr(), head.len(), next.host) };
+        true
+    }
 }
 
 /// A [`Piece`], and a number that its user put to it: no larger than the piece alone.
@@ -511,18 +525,16 @@ impl<T> Row<'_, T> {
         self.len == 0
     }
 
-    /// Has the cache lines of the first `count` entries fetched, to be written, and perhaps the one behind them. Any number will do.
+    /// Has the cache lines of the first `count` entries fetched, to be written, each once: twice costs more than it brings. Any number
+    /// will do.
     #[inline(always)]
     pub fn prefetch_to_write(&self, count: usize) {
         const { assert!(LINE.is_multiple_of(size_of::<T>())) };
-        let count = count.min(self.len);
-        let each = LINE / size_of::<T>();
-        for i in (0..count).step_by(2 * each) {
-            prefetch_to_write(self.base.wrapping_add(i).cast());
-            prefetch_to_write(self.base.wrapping_add(i + each).cast());
+        let bytes = count.min(self.len) * size_of::<T>();
+        let lines = (self.base.addr() % LINE + bytes).div_ceil(LINE);
+        for line in 0..lines {
+            prefetch_to_write(self.base.cast::<u8>().wrapping_add(line * LINE));
         }
-        // The first entry need not begin a line: the last one may be in one more.
-        prefetch_to_write(self.base.wrapping_add(count).cast::<u8>().wrapping_sub(1));
     }
 }
 

@@ -52,18 +52,14 @@ impl Beginning {
     }
 
     /// Writes header and frame to the beginning of a buffer that has room for both. `whole` is the frame with its sender's header; `read`
-    /// bytes of the frame were read, up to [`LONG`], and the rest is copied from there.
+    /// bytes of the frame were read, up to [`LONG`], and the rest is copied from there. If there is a rest, as many bytes of `next`,
+    /// which is written to next, have their cache lines fetched.
     #[inline(always)]
-    pub(super) fn write(&self, buffer: Piece<'_>, whole: Piece<'_>, read: usize, copier: Copier) {
-        let (begin, mut ours) = (FRAME - HEADER_BYTES, whole.len() as usize);
-        // First, because after the last copy nothing has to be kept.
-        if let Some(rest) = whole.skip((HEADER_BYTES + read.min(LONG)) as u32) {
-            ours = HEADER_BYTES + read.min(LONG);
-            if let Some(room) = buffer.skip(ours as u32) {
-                room.copy_from(copier, rest);
-            }
+    pub(super) fn write(&self, buffer: Piece<'_>, whole: Piece<'_>, read: usize, copier: Copier, next: Piece<'_>) {
+        let head = &self.0[FRAME - HEADER_BYTES..FRAME + read.min(LONG)];
+        if !buffer.copy_behind(copier, head, whole, next) {
+            buffer.write(copier, &head[..head.len().min(whole.len() as usize)]);
         }
-        buffer.write(copier, &self.0[begin..begin + ours]);
     }
 
     /// The same for a frame, or the first part of one, without its sender's header, of which as many bytes were read as there is room for.

@@ -270,7 +270,8 @@ fn give<'d, F: Form, S: Used, G: Used>(
         // a place among those that wait for the receiver's lines.
         got.set(i, buffer.mark(), whole.len());
         sent.set(i, frame.mark(), 0);
-        beginning.write(room, whole, F::READ, copier);
+        let next = moved.get(i + 1).unwrap_or(&moved[i]).buffer.piece();
+        beginning.write(room, whole, F::READ, copier, next);
         i += 1;
     }
     i
