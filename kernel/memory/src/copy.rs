@@ -12,6 +12,8 @@
 //! | avx2 | AVX2 | XCR0 bits 1 and 2 |
 //! | avx512 | AVX512F, AVX512BW, AVX512VL | XCR0 bits 1, 2, 5, 6 and 7 |
 //!
+//! `sidecore_copy_behind` makes two copies by any of them, and fetches lines that will be written to (PREFETCHW).
+//!
 //! Follows SDM vol. 1 ch. 14 (detection), vol. 1 13.3 (XCR0) and the optimization manual's 3.7.6 (ERMS).
 
 #![allow(unsafe_code, reason = "the copy routine is assembly on raw pointers")]
