@@ -1,15 +1,15 @@
-//! Packed rings, and rings that are resized while frames go, judged by Linux's driver.
+//! Packed rings, rings that are resized while frames go, and everything else that a network device offers, judged by Linux's
+//! driver.
 
 use anyhow::{Context as _, Result, ensure};
+use engine::shared::Features;
 
 use crate::cases::network::number;
 use crate::guests::{Guest, server};
 use crate::scenario::{Context, QEMU, Scenario, seconds};
 
-/// VIRTIO_F_RING_PACKED.
-const RING_PACKED: usize = 34;
-/// VIRTIO_F_RING_RESET, without which Linux's driver resizes nothing.
-const RING_RESET: usize = 40;
+/// What there is that Linux's driver does not take: guests are not offered the one, and it does not know the other.
+const NOT_TAKEN: Features = Features::IN_ORDER.union(Features::NET_CTRL_RX_EXTRA);
 /// Changes of the rings' sizes.
 const RESIZES: u64 = 12;
 /// Bytes of the file, in MiB.
@@ -19,7 +19,7 @@ const MIB: u64 = 8;
 pub fn list() -> Vec<Scenario> {
     vec![Scenario {
         name: "packed-rings",
-        about: "two guests with packed rings, and one with split rings: ping, TCP both ways, a file, rings resized under traffic",
+        about: "two guests with packed rings, and one with split rings: all features taken, ping, TCP both ways, a file, rings resized under traffic",
         platforms: QEMU,
         slow_on_bochs: false,
         run: packed,
@@ -48,13 +48,17 @@ fn exchange(context: &mut Context<'_>, requests: &str, both: bool) -> Result<()>
         let features = session.result(name, "features", seconds(240))?;
         let bits = features["bits"].as_str().with_context(|| format!("no bits in {features}"))?;
         ensure!(bits.len() == 64, "the features of {name} are {bits}");
-        let has = |bit: usize| bits.as_bytes().get(bit) == Some(&b'1');
-        context.figures.exactly(
-            &of(&format!("packed rings of {name}")),
-            usize::from(has(RING_PACKED)),
-            usize::from(wanted),
-        )?;
-        context.figures.exactly(&of(&format!("queues of {name} can be reset")), usize::from(has(RING_RESET)), 1)?;
+        let taken = bits.bytes().rev().fold(0, |word, bit| word << 1 | u64::from(bit == b'1'));
+        let mut offered = Features::all().difference(NOT_TAKEN);
+        offered.set(Features::RING_PACKED, wanted);
+        ensure!(
+            taken == offered.bits(),
+            "{name} is offered {offered:?} and takes {:?}",
+            Features::from_bits_retain(taken)
+        );
+        context
+            .figures
+            .note(&of(&format!("features of {name}, all that it is offered")), u64::from(taken.count_ones()));
     }
     for count in [200, 50] {
         let ping = session.result("b", "ping", seconds(240))?;
