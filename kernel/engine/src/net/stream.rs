@@ -270,6 +270,7 @@ fn give<'d, F: Form, S: Used, G: Used>(
         // a place among those that wait for the receiver's lines.
         got.set(i, buffer.mark(), whole.len());
         sent.set(i, frame.mark(), 0);
+        // The last one has none behind it, and fetches its own buffer: for a frame that comes alone that is what helps.
         let next = moved.get(i + 1).unwrap_or(&moved[i]).buffer.piece();
         beginning.write(room, whole, F::READ, copier, next);
         i += 1;
