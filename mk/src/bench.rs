@@ -15,13 +15,15 @@ use anyhow::{Context as _, Result, bail};
 use clap::Subcommand;
 use goblin::elf::Elf;
 use goblin::elf::program_header::PT_LOAD;
-use scenarios::Platform;
 use scenarios::guests::{Guest, server};
-use scenarios::machine::{Launch as _, Setup};
+use scenarios::launch::Launch as _;
+use scenarios::platform::Platform;
+use scenarios::setup::Setup;
 use serde_json::{Map, Value, json};
 
 use crate::emulator::{self, Emulator};
-use crate::{Outcome, image, paths, tools, ui};
+use crate::outcome::Outcome;
+use crate::{image, paths, tools, ui};
 
 /// What to measure.
 #[derive(Subcommand)]

@@ -1,163 +1,165 @@
 //! `cargo mk e2e`: runs scenarios and shows their numbers.
 
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::Instant;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
-use scenarios::Platform;
-use scenarios::scenario::{Scenario, all};
+use scenarios::boot::{Boot, Ran};
+use scenarios::cases;
+use scenarios::launch::Launch;
+use scenarios::platform::Platform;
 use serde_json::json;
 
 use crate::emulator::{self, Emulator};
-use crate::{Outcome, image, ui};
+use crate::outcome::{Outcome, Tally};
+use crate::rotation::{Key, OLDEST, Rotation};
+use crate::{image, paths, sources, tools, ui};
 
 /// Scenarios that run on Bochs at the same time, at most: each has the memory of a server.
 const MOST_AT_ONCE: usize = 4;
+/// Minutes of the rotation that nobody has asked to be longer.
+const MINUTES: f64 = 12.0;
 
 /// Which scenarios, and where.
 #[derive(Args, Default)]
 pub struct Options {
-    /// Only this scenario.
+    /// Only this scenario [default: the everyday ones].
     name: Option<String>,
-    /// Only there: kvm, qemu or bochs [default: kvm where it nests, otherwise qemu; and bochs].
+    /// Only there: kvm, qemu or bochs [default: kvm where it nests, otherwise qemu; one that is named also on bochs].
     #[arg(long)]
     platform: Option<Platform>,
-    /// Also what takes long on Bochs.
+    /// At the length that takes long.
     #[arg(long)]
     full: bool,
-    /// Only lists the scenarios.
+    /// Runs it so often and says how often it held.
+    #[arg(long, value_name = "TIMES", requires = "name")]
+    repeat: Option<u32>,
+    /// Only lists the boots and their scenarios, as a table.
     #[arg(long)]
     list: bool,
-    /// How often a scenario that failed is tried again. One that passes then is named at the end.
-    #[arg(long, default_value_t = 0, value_name = "TIMES")]
-    retries: u32,
+    /// Only lists the rows of the rotation with their ages.
+    #[arg(long)]
+    rotation: bool,
+    /// Runs the rows of the rotation whose turn it is, for so many minutes, and updates the file.
+    #[arg(long, value_name = "MINUTES", num_args = 0..=1, default_missing_value = "12", conflicts_with = "name")]
+    rotate: Option<f64>,
     /// Results as one JSON object a line, on standard output.
     #[arg(long)]
     json: bool,
 }
 
-/// How many tests went how, and which of them went wrong.
-#[derive(Debug, Default)]
-pub struct Tally {
-    pub passed: usize,
-    pub failed: usize,
-    pub skipped: usize,
-    /// What failed, by name as far as it has one.
-    pub failures: Vec<String>,
-    /// Scenarios that failed and then passed: there is something to find out about each.
-    pub unsteady: Vec<String>,
-}
-
-impl Tally {
-    /// Counts something that has a name.
-    pub fn count(&mut self, name: String, good: bool) {
-        if good {
-            self.passed += 1;
-        } else {
-            self.failed += 1;
-            self.failures.push(name);
-        }
-    }
-
-    /// Adds what others counted.
-    pub fn add(&mut self, other: Self) {
-        self.passed += other.passed;
-        self.failed += other.failed;
-        self.skipped += other.skipped;
-        self.failures.extend(other.failures);
-        self.unsteady.extend(other.unsteady);
-    }
-
-    /// The last words on all of it, for people.
-    pub fn show(&self) {
-        for name in &self.failures {
-            println!("{} {name}", ui::verdict("FAILED", false));
-        }
-        for name in &self.unsteady {
-            println!("{} {name}: it failed, and passed when it was tried again", ui::verdict("unsteady", false));
-        }
-        let skipped = if self.skipped > 0 { format!(", {} skipped", self.skipped) } else { String::new() };
-        println!("{} passed, {} failed{skipped}", self.passed, self.failed);
-    }
-}
-
 /// `cargo mk e2e`.
 pub fn verb(options: &Options) -> Result<Outcome> {
     if options.list {
-        list();
+        print!("{}", cases::table());
         return Ok(Outcome::Good);
     }
-    let tally = run(options)?;
+    if options.rotation {
+        return show_rotation(options.json).map(|()| Outcome::Good);
+    }
+    let tally = match (options.rotate, options.repeat) {
+        (Some(minutes), _) => turns(minutes, options.json)?,
+        (None, Some(times)) => repeat(options, times)?,
+        (None, None) => run(options)?,
+    };
     if !options.json {
         tally.show();
     }
-    Ok(if tally.failed == 0 { Outcome::Good } else { Outcome::Failed })
+    Ok(Outcome::of(tally.failed == 0))
 }
 
-/// Runs everything, and what fails once more; only what keeps all scenarios from being tried is an error.
-pub fn run_all(full: bool) -> Result<Tally> {
-    run(&Options { full, retries: 1, ..Options::default() })
+/// Runs the everyday scenarios; only what keeps all from being tried is an error.
+pub fn everyday() -> Result<Tally> {
+    run(&Options::default())
 }
 
-fn list() {
-    for scenario in all() {
-        let places: Vec<String> = scenario.platforms.iter().map(ToString::to_string).collect();
-        let slow = if scenario.slow_on_bochs { "; bochs with --full" } else { "" };
-        println!("{:<24} {} ({}{slow})", scenario.name, scenario.about, places.join(", "));
-    }
+/// Runs the rotation for so many minutes.
+pub fn rotate(minutes: f64) -> Result<Tally> {
+    turns(minutes, false)
 }
 
 fn run(options: &Options) -> Result<Tally> {
-    let mut chosen = all();
-    if let Some(name) = &options.name {
-        chosen.retain(|scenario| scenario.name == name);
-        if chosen.is_empty() {
-            bail!("there is no scenario {name:?}; `cargo mk e2e --list` shows them");
-        }
-    }
-    let platforms = match options.platform {
-        Some(platform) => vec![emulator::choose(Some(platform))?],
-        None => vec![emulator::choose(None)?, Platform::Bochs],
+    let platforms = match (options.platform, &options.name) {
+        (Some(platform), _) => vec![emulator::choose(Some(platform))?],
+        (None, Some(_)) => vec![emulator::choose(None)?, Platform::Bochs],
+        (None, None) => vec![emulator::choose(None)?],
     };
+    let boots = cases::all();
+    if let Some(name) = &options.name
+        && !boots.iter().any(|boot| boot.scenarios().iter().any(|scenario| scenario.name == name))
+    {
+        bail!("there is no scenario {name:?}; `cargo mk e2e --list` shows them");
+    }
     // What does not build fails no scenario: nothing was tried.
     image::parts()?;
     let mut tally = Tally::default();
     for platform in platforms {
-        // Asked for by name, it is wanted even if it takes long.
-        let slow = platform == Platform::Bochs && !options.full && options.name.is_none();
-        let (left_out, wanted): (Vec<_>, Vec<_>) = chosen
-            .iter()
-            .filter(|scenario| scenario.platforms.contains(&platform))
-            .partition(|scenario| slow && scenario.slow_on_bochs);
-        tally.skipped += left_out.len();
-        tally.add(side_by_side(&wanted, platform, options));
+        let mut wanted: Vec<Run<'_>> = Vec::new();
+        for boot in &boots {
+            let here = boot.scenarios().into_iter().filter(|scenario| scenario.platforms.contains(&platform));
+            let names = here.map(|scenario| scenario.name);
+            let names: Vec<_> = names.filter(|name| options.name.as_ref().is_none_or(|only| only == name)).collect();
+            let run = |names| Run { boot: &**boot, names, platform, full: options.full };
+            if platform == Platform::Bochs {
+                // More processors than a scenario needs are slow there.
+                wanted.extend(names.into_iter().map(|name| run(vec![name])));
+            } else if !names.is_empty() {
+                wanted.push(run(names));
+            }
+        }
+        tally.add(side_by_side(&wanted, options.json, &|_, _| ()));
     }
-    if tally.passed + tally.failed + tally.skipped == 0 {
+    if tally.passed + tally.failed == 0 {
         bail!("that scenario does not run on that platform; `cargo mk e2e --list` shows where it does");
     }
     Ok(tally)
 }
 
-/// Runs scenarios on one platform. Whoever is done with one takes the next.
-fn side_by_side(scenarios: &[&Scenario], platform: Platform, options: &Options) -> Tally {
+fn repeat(options: &Options, times: u32) -> Result<Tally> {
+    ensure!(times > 0, "--repeat takes 1 or more");
+    let mut all = Tally::default();
+    for _ in 0..times {
+        all.add(run(options)?);
+    }
+    if !options.json {
+        println!("it held {} of {} times", all.passed, all.passed + all.failed);
+    }
+    Ok(all)
+}
+
+/// Scenarios of a boot that run on one machine.
+struct Run<'a> {
+    boot: &'a dyn Boot,
+    names: Vec<&'static str>,
+    platform: Platform,
+    full: bool,
+}
+
+/// Runs them. Whoever is done with one takes the next. `note` is told of each scenario that ends.
+fn side_by_side(runs: &[Run<'_>], json: bool, note: &(dyn Fn(&Run<'_>, &Ran) + Sync)) -> Tally {
     let (next, tally) = (AtomicUsize::new(0), Mutex::new(Tally::default()));
-    let run = || {
-        while let Some(scenario) = scenarios.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let name = format!("{} on {platform}", scenario.name);
-            let failures = (0..=options.retries).position(|_| one(scenario, platform, options));
-            let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
-            if failures.is_some_and(|failures| failures > 0) {
-                tally.unsteady.push(name.clone());
-            }
-            tally.count(name, failures.is_some());
+    let lane = || {
+        while let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let Run { boot, names, platform, full } = run;
+            ui::step("e2e", &format!("{} on {platform}", names.join(", ")));
+            let launcher = |logs: &str| -> Box<dyn Launch> { Box::new(Emulator::with_logs(*platform, logs)) };
+            boot.run(&launcher, names, *full, &mut |ran| {
+                note(run, &ran);
+                let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
+                tally.count(format!("{} on {platform}", ran.scenario.name), ran.result.is_ok());
+                report(run, &ran, json);
+            });
         }
     };
+    let lanes = runs.iter().map(|run| lanes(run.platform)).min().unwrap_or(1);
     thread::scope(|scope| {
-        for _ in 0..lanes(platform) {
-            scope.spawn(run);
+        for _ in 0..lanes {
+            scope.spawn(lane);
         }
     });
     tally.into_inner().unwrap_or_else(PoisonError::into_inner)
@@ -171,31 +173,144 @@ fn lanes(platform: Platform) -> usize {
     }
 }
 
-fn one(scenario: &Scenario, platform: Platform, options: &Options) -> bool {
-    ui::step("e2e", &format!("{} on {platform}", scenario.name));
-    let begin = Instant::now();
-    let (result, figures) = scenario.execute(&mut Emulator::of_scenario(platform, scenario.name), options.full);
-    let good = result.is_ok();
-    let seconds = begin.elapsed().as_secs_f64();
-    if options.json {
-        let error = result.err().map(|error| format!("{error:#}"));
-        let figures = figures.to_json();
+fn report(run: &Run<'_>, ran: &Ran, json: bool) {
+    let (name, platform, good) = (ran.scenario.name, run.platform, ran.result.is_ok());
+    if json {
+        let error = ran.result.as_ref().err().map(|error| format!("{error:#}"));
         println!(
             "{}",
-            json!({ "scenario": scenario.name, "platform": platform.to_string(), "passed": good,
-                    "seconds": seconds, "figures": figures, "error": error })
+            json!({ "scenario": name, "boot": run.boot.name(), "platform": platform.to_string(), "full": run.full,
+                    "passed": good, "seconds": ran.seconds, "boot_seconds": ran.boot_seconds,
+                    "figures": ran.figures.to_json(), "error": error })
         );
-    } else {
-        // In one piece: another may end at the same time.
-        let word = ui::verdict(if good { "passed" } else { "FAILED" }, good);
-        let mut text = format!("{word} {} on {platform}, {seconds:.1} s\n", scenario.name);
-        for figure in figures.all() {
-            text += &format!("    {figure}\n");
-        }
-        if let Err(error) = result {
-            text += &format!("    {}\n", format!("{error:#}").replace('\n', "\n    "));
-        }
-        print!("{text}");
+        return;
     }
-    good
+    // In one piece: another may end at the same time.
+    let word = ui::verdict(if good { "passed" } else { "FAILED" }, good);
+    let full = if run.full { " in full" } else { "" };
+    let boot =
+        if ran.boot_seconds > 0.05 { format!(" after {:.1} s of boot", ran.boot_seconds) } else { String::new() };
+    let mut text = format!("{word} {name} on {platform}{full}, {:.1} s{boot}\n", ran.seconds);
+    for figure in ran.figures.all() {
+        text += &format!("    {figure}\n");
+    }
+    if let Err(error) = &ran.result {
+        text += &format!("    {}\n", format!("{error:#}").replace('\n', "\n    "));
+    }
+    print!("{text}");
+}
+
+/// The rotation's file.
+fn rotation_file() -> PathBuf {
+    paths::root().join("tests/rotation.tsv")
+}
+
+/// What takes turns: everything on Bochs, and what `--full` makes longer on QEMU.
+fn keys(boots: &[Box<dyn Boot>]) -> Vec<Key> {
+    let mut keys = Vec::new();
+    for scenario in boots.iter().flat_map(|boot| boot.scenarios()) {
+        let key = |platform: &str, variant: &str| Key {
+            scenario: scenario.name.to_owned(),
+            platform: platform.to_owned(),
+            variant: variant.to_owned(),
+        };
+        if scenario.platforms.contains(&Platform::Bochs) {
+            keys.push(key("bochs", "usual"));
+        }
+        if scenario.longer.contains(&Platform::Qemu) {
+            keys.push(key("qemu", "full"));
+        }
+    }
+    keys
+}
+
+/// The rotation with a row for all that takes turns.
+fn rotation(boots: &[Box<dyn Boot>]) -> Result<Rotation> {
+    let file = rotation_file();
+    let mut rotation = match fs::read_to_string(&file) {
+        Ok(text) => Rotation::parse(&text)?,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Rotation::default(),
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", file.display())),
+    };
+    rotation.complete(&keys(boots));
+    Ok(rotation)
+}
+
+fn show_rotation(json: bool) -> Result<()> {
+    let rotation = rotation(&cases::all())?;
+    let now = sources::hash()?;
+    let next = rotation.choose(MINUTES * 60.0, lanes(Platform::Bochs));
+    if !json {
+        println!("{:<24}{:<10}{:<9}{:<8}{:>8}{:>5}  date", "scenario", "platform", "variant", "went", "seconds", "age");
+    }
+    for row in &rotation.rows {
+        let Key { scenario, platform, variant } = &row.key;
+        let (age, same, turn) = (rotation.age(row), row.sources == now, next.contains(&row.key));
+        if json {
+            println!(
+                "{}",
+                json!({ "scenario": scenario, "platform": platform, "variant": variant, "went": row.went.word(),
+                        "seconds": row.seconds, "age": age, "date": row.date, "sources": row.sources,
+                        "these_sources": same, "next": turn })
+            );
+        } else {
+            let same = if same { ", these sources" } else { "" };
+            let turn = if turn { ", next" } else { "" };
+            let (went, date) = (row.went.word(), &row.date);
+            println!(
+                "{scenario:<24}{platform:<10}{variant:<9}{went:<8}{:>8.0}{age:>5}  {date}{same}{turn}",
+                row.seconds
+            );
+        }
+    }
+    if !json {
+        println!("{} updates; a row of more than {OLDEST} is too old", rotation.updates);
+    }
+    Ok(())
+}
+
+/// Runs the rows whose turn it is, and updates the file after each.
+fn turns(minutes: f64, json: bool) -> Result<Tally> {
+    let boots = cases::all();
+    let qemu = emulator::choose(None)?;
+    image::parts()?;
+    let mut rotation = rotation(&boots)?;
+    rotation.updates += 1;
+    let chosen = rotation.choose(minutes * 60.0, lanes(Platform::Bochs));
+    let (sources, date) = (sources::hash()?, tools::quietly(Command::new("date").args(["-u", "+%F"]), "date")?);
+    ui::step("rotation", &format!("{} of {} rows", chosen.len(), rotation.rows.len()));
+    let rotation = Mutex::new(rotation);
+    let note = |run: &Run<'_>, ran: &Ran| {
+        let mut rotation = rotation.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = Key {
+            scenario: ran.scenario.name.to_owned(),
+            platform: if run.platform.is_qemu() { "qemu" } else { "bochs" }.to_owned(),
+            variant: if run.full { "full" } else { "usual" }.to_owned(),
+        };
+        rotation.record(&key, ran.result.is_ok(), ran.seconds + ran.boot_seconds, date.trim(), &sources);
+        if let Err(error) = fs::write(rotation_file(), rotation.text()) {
+            ui::error(&format!("cannot write {}: {error}", rotation_file().display()));
+        }
+    };
+    let mut tally = Tally::default();
+    for platform in [qemu, Platform::Bochs] {
+        let mine = |key: &&Key| (key.platform == "bochs") == (platform == Platform::Bochs);
+        let mut runs = Vec::new();
+        for key in chosen.iter().filter(mine) {
+            for boot in &boots {
+                let scenario = boot.scenarios().into_iter().find(|scenario| scenario.name == key.scenario);
+                let names = scenario.map(|scenario| vec![scenario.name]);
+                let full = key.variant == "full";
+                runs.extend(names.map(|names| Run { boot: &**boot, names, platform, full }));
+            }
+        }
+        tally.add(side_by_side(&runs, json, &note));
+    }
+    let rotation = rotation.into_inner().unwrap_or_else(PoisonError::into_inner);
+    for row in rotation.too_old() {
+        let Key { scenario, platform, variant } = &row.key;
+        let age = rotation.age(row);
+        tally.count(format!("rotation: {scenario} on {platform} ({variant}) had no turn for {age} updates"), false);
+    }
+    Ok(tally)
 }

@@ -3,31 +3,33 @@
 mod bochs;
 mod linux;
 mod nic;
+mod process;
 mod qemu;
 pub mod vhost;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 
-use anyhow::{Context as _, Result, bail};
-use scenarios::Platform;
-use scenarios::machine::{Joined, Launch, Machine, Setup};
+use anyhow::{Result, bail};
+use scenarios::launch::{Joined, Launch};
 use scenarios::nic::Nic;
+use scenarios::platform::Platform;
 use scenarios::session::Session;
+use scenarios::setup::Setup;
 
 use crate::{fetch, image, paths, ui};
 
+use process::{Process, Run, Wire, fresh};
 use qemu::kvm_is_usable;
-pub use qemu::{SocketPath, command as qemu_command};
+pub use {process::SocketPath, qemu::command as qemu_command};
 
 /// Starts emulators of one kind.
 pub struct Emulator {
     platform: Platform,
     /// COM1 is a socket at this path instead of a file.
     console_socket: Option<PathBuf>,
-    /// Whose runs these are; empty if nobody else runs anything.
-    scenario: &'static str,
+    /// Names the folders of its logs, before the setup's own name; empty if nobody else runs anything.
+    logs: String,
 }
 
 /// The platform asked for; if none is, the best that is here.
@@ -44,12 +46,12 @@ pub fn choose(wanted: Option<Platform>) -> Result<Platform> {
 impl Emulator {
     /// COM1 goes to a file.
     pub fn new(platform: Platform) -> Self {
-        Self { platform, console_socket: None, scenario: "" }
+        Self { platform, console_socket: None, logs: String::new() }
     }
 
-    /// The same for a scenario, whose files no other that runs meanwhile has.
-    pub fn of_scenario(platform: Platform, scenario: &'static str) -> Self {
-        Self { scenario, ..Self::new(platform) }
+    /// The same with logs of this name, which no other has that runs meanwhile.
+    pub fn with_logs(platform: Platform, logs: &str) -> Self {
+        Self { logs: logs.to_owned(), ..Self::new(platform) }
     }
 
     /// For a person: COM1 is the UNIX socket `path`, on which somebody listens already. QEMU only.
@@ -67,7 +69,7 @@ impl Launch for Emulator {
     }
 
     fn launch(&mut self, setup: &Setup) -> Result<Session> {
-        let folder = self.folder(setup)?;
+        let folder = self.folder(&setup.name)?;
         self.launch_in(&folder, setup, &[], Vec::new())
     }
 
@@ -76,7 +78,7 @@ impl Launch for Emulator {
         name: &str,
         guests: &[scenarios::linux::Setup],
     ) -> Result<(scenarios::vhost::Vhost, Vec<scenarios::linux::Linux<()>>)> {
-        vhost::start(self, name, guests)
+        vhost::start(self.platform, &self.folder(name)?, guests)
     }
 
     fn launch_testpmd(
@@ -84,26 +86,26 @@ impl Launch for Emulator {
         name: &str,
         packed: bool,
     ) -> Result<(scenarios::vhost::Vhost, scenarios::vhost::Testpmd)> {
-        vhost::testpmd(self, name, packed)
+        vhost::testpmd(&self.folder(name)?, packed)
     }
 
     fn launch_linux(&mut self, name: &str, setups: &[scenarios::linux::Setup]) -> Result<Vec<scenarios::linux::Linux>> {
-        linux::start(self, name, setups)
+        linux::start(self.platform, &self.folder(name)?, setups)
     }
 
     fn launch_joined(&mut self, setup: &Setup, peer: &scenarios::linux::Setup, capture: bool) -> Result<Joined> {
-        let folder = self.folder(setup)?;
+        let folder = self.folder(&setup.name)?;
         let [ours, theirs] = [SocketPath::new("wire"), SocketPath::new("wire")];
         let (our_path, their_path) = (ours.0.clone(), theirs.0.clone());
         let device = nic::Device { folder: &folder, mac: NIC_ADDRESS, wire: ours, peer: &their_path, capture };
         let (nic, socket) = nic::serve(device)?;
-        let peer = linux::one(self, peer, &folder, theirs, &our_path, capture)?;
+        let peer = linux::one(self.platform, peer, &folder, theirs, &our_path, capture)?;
         let session = self.launch_in(&folder, setup, &[&socket], Vec::new())?;
         Ok(Joined { session, nic, peer })
     }
 
     fn launch_with_two(&mut self, setup: &Setup) -> Result<(Session, [Nic; 2])> {
-        let folder = self.folder(setup)?;
+        let folder = self.folder(&setup.name)?;
         let [far_first, far_second, first, second] = [(); 4].map(|()| SocketPath::new("wire"));
         let wires = vec![(far_first, first.0.clone()), (far_second, second.0.clone())];
         let serve = |n: usize, wire: SocketPath| {
@@ -122,11 +124,10 @@ impl Launch for Emulator {
 const NIC_ADDRESS: [u8; 6] = [0x02, 0x1b, 0x21, 0, 0, 0xfe];
 
 impl Emulator {
-    /// An empty folder for the logs of a run.
-    fn folder(&self, setup: &Setup) -> Result<PathBuf> {
-        let scenario =
-            if setup.name.starts_with(self.scenario) { String::new() } else { format!("{}-", self.scenario) };
-        let folder = paths::runs().join(format!("{}-{scenario}{}", self.platform, setup.name));
+    /// An empty folder for the logs of a run of this name.
+    fn folder(&self, name: &str) -> Result<PathBuf> {
+        let before = if name.starts_with(&self.logs) { String::new() } else { format!("{}-", self.logs) };
+        let folder = paths::runs().join(format!("{}-{before}{name}", self.platform));
         fresh(&folder)?;
         fs::create_dir_all(&folder)?;
         Ok(folder)
@@ -141,7 +142,7 @@ impl Emulator {
 
     /// Starts the server that `launch` would, from another disc.
     pub fn launch_from(&self, setup: &Setup, disc: impl FnOnce(&Path) -> Result<PathBuf>) -> Result<Session> {
-        let folder = self.folder(setup)?;
+        let folder = self.folder(&setup.name)?;
         let disc = disc(&folder)?;
         self.boot(&folder, setup, &disc, &[], Vec::new())
     }
@@ -158,84 +159,6 @@ impl Emulator {
         machine.sockets.extend(wires.into_iter().map(|(own, _)| own));
         let log = File::create(folder.join("com2"))?;
         Ok(Session::new(Box::new(machine), input, output, Box::new(log), self.platform.patience()))
-    }
-}
-
-/// Removes what an earlier run has left.
-fn fresh(folder: &Path) -> Result<()> {
-    if folder.exists() {
-        fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))?;
-    }
-    Ok(())
-}
-
-/// A wire between the emulator and a device: either end's socket.
-type Wire = (SocketPath, PathBuf);
-
-/// What both emulators are told.
-struct Run<'a> {
-    setup: &'a Setup,
-    /// Where logs go.
-    folder: &'a Path,
-    disc: &'a Path,
-    /// Where its 82599s are served.
-    nics: &'a [&'a Path],
-    /// Wires whose one end is the emulator's.
-    wires: &'a [Wire],
-}
-
-/// An emulator's process and its files.
-struct Process {
-    child: Child,
-    com1: PathBuf,
-    /// The emulator's record of guest entries and the text that marks one.
-    record: Option<(PathBuf, &'static str)>,
-    /// What others reach it by, for as long as it lives.
-    sockets: Vec<SocketPath>,
-}
-
-impl Process {
-    /// Starts it with its own messages in the file `emulator` of the folder.
-    fn start(command: &mut Command, run: &Run<'_>, record: Option<(PathBuf, &'static str)>) -> Result<Self> {
-        let words = File::create(run.folder.join("emulator"))?;
-        command.stdin(Stdio::null()).stdout(words.try_clone()?).stderr(words);
-        fs::write(run.folder.join("command"), format!("{command:?}\n"))?;
-        let child = command.spawn().context("cannot start the emulator; `cargo mk fetch --again` brings it")?;
-        Ok(Self { child, com1: run.folder.join("com1"), record, sockets: Vec::new() })
-    }
-}
-
-impl Machine for Process {
-    fn ended(&mut self) -> Result<bool> {
-        Ok(self.child.try_wait()?.is_some())
-    }
-
-    fn kill(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-
-    fn console(&self) -> Result<String> {
-        match fs::read(&self.com1) {
-            Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).replace('\r', "")),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
-            Err(error) => Err(error).with_context(|| format!("cannot read {}", self.com1.display())),
-        }
-    }
-
-    fn recorded_entries(&self) -> Result<Option<u64>> {
-        let Some((path, mark)) = &self.record else { return Ok(None) };
-        let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let lines = text.split(|byte| *byte == b'\n');
-        let mark = mark.as_bytes();
-        Ok(Some(lines.filter(|line| line.windows(mark.len()).any(|part| part == mark)).count() as u64))
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.kill();
     }
 }
 

@@ -7,9 +7,10 @@ use std::sync::OnceLock;
 
 use anyhow::{Context as _, Result, bail};
 use scenarios::initramfs;
-use scenarios::machine::{Content, Module, Setup};
+use scenarios::setup::{Content, Module, Setup};
 
-use crate::{Outcome, fetch, paths, run, tools, ui};
+use crate::outcome::Outcome;
+use crate::{fetch, paths, tools, two_guests, ui};
 
 const TARGET: &str = "x86_64-unknown-none";
 
@@ -29,7 +30,7 @@ pub struct Parts {
 
 /// `cargo mk image`.
 pub fn verb(config: Option<&Path>) -> Result<Outcome> {
-    let mut setup = run::setup(false);
+    let mut setup = two_guests::setup(false);
     if let Some(path) = config {
         let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         setup.modules.retain(|module| !matches!(module.content, Content::Text(_)));

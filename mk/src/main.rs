@@ -14,17 +14,24 @@ mod e2e;
 mod emulator;
 mod fetch;
 mod image;
+mod outcome;
 mod paths;
+mod rotation;
 mod run;
+mod sources;
 mod terminal;
+mod test;
 mod tools;
+mod two_guests;
 mod ui;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use scenarios::Platform;
+use scenarios::platform::Platform;
+
+use outcome::Outcome;
 
 /// Builds sidecore, runs it and tests it.
 #[derive(Parser)]
@@ -45,12 +52,8 @@ enum Verb {
         #[arg(long)]
         platform: Option<Platform>,
     },
-    /// Runs every test: the unit tests on this machine, then the scenarios.
-    Test {
-        /// Also what takes long on Bochs.
-        #[arg(long)]
-        full: bool,
-    },
+    /// Runs every test: the unit tests on this machine, the everyday scenarios, then those whose turn it is in the rotation.
+    Test,
     /// Formatting, lints and documentation, with warnings as errors.
     Check,
     /// Builds the bootable disc.
@@ -59,7 +62,7 @@ enum Verb {
         #[arg(long)]
         config: Option<PathBuf>,
     },
-    /// Runs the end-to-end scenarios, or one of them.
+    /// Runs the everyday end-to-end scenarios, or one of all.
     E2e(e2e::Options),
     /// Measures.
     Bench {
@@ -74,16 +77,10 @@ enum Verb {
     },
 }
 
-/// How a verb ended that could be carried out.
-enum Outcome {
-    Good,
-    Failed,
-}
-
 fn main() -> ExitCode {
     let result = match Cli::parse().verb {
         Verb::Run { interactive, platform } => run::run(interactive, platform),
-        Verb::Test { full } => check::test(full),
+        Verb::Test => test::test(),
         Verb::Check => check::check(),
         Verb::Image { config } => image::verb(config.as_deref()),
         Verb::E2e(options) => e2e::verb(&options),

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use control::{Counters, Event};
-use scenarios::Platform;
-use scenarios::guests::{Guest, server};
-use scenarios::machine::{Launch as _, Setup};
+use scenarios::launch::Launch as _;
+use scenarios::platform::Platform;
 use scenarios::session::guest_result;
 
 use crate::emulator::{self, Emulator, SocketPath};
+use crate::outcome::Outcome;
 use crate::terminal::Raw;
-use crate::{Outcome, ui};
+use crate::{two_guests, ui};
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// Ctrl-\ leaves `run -i`; Ctrl-] is taken: sidecore itself leaves a guest's console by it.
@@ -28,19 +28,9 @@ pub fn run(interactive: bool, platform: Option<Platform>) -> Result<Outcome> {
     if interactive { stay(chosen) } else { show(chosen) }
 }
 
-/// The server that both forms boot.
-pub fn setup(interactive: bool) -> Setup {
-    let a = Guest::new(1).full().peer(2);
-    let b = Guest::new(2).full().peer(1);
-    if interactive {
-        return server("run", &[a.then("iperf-server").then("shell"), b.then("iperf-server").then("shell")]);
-    }
-    server("run", &[a.then("iperf-server").then("wait"), b.then("ping:20").then("iperf:5")])
-}
-
 fn show(platform: Platform) -> Result<Outcome> {
     ui::step("boot", "sidecore with the guests a and b");
-    let mut session = Emulator::new(platform).launch(&setup(false))?;
+    let mut session = Emulator::new(platform).launch(&two_guests::setup(false))?;
     session.observe(print_event);
     session.booted(MINUTE)?;
     let ping = session.result("b", "ping", 2 * MINUTE)?;
@@ -120,7 +110,7 @@ fn summary(counters: &Counters) -> String {
 fn stay(platform: Platform) -> Result<Outcome> {
     let socket = SocketPath::new("com1");
     let listener = UnixListener::bind(&socket.0).with_context(|| format!("cannot listen on {}", socket.0.display()))?;
-    let mut session = Emulator::with_console(platform, socket.0.clone())?.launch(&setup(true))?;
+    let mut session = Emulator::with_console(platform, socket.0.clone())?.launch(&two_guests::setup(true))?;
     let (console, _) = listener.accept()?;
     ui::step("run", "this is sidecore's console: `help` lists its commands, `attach a` types into guest a.");
     ui::step("run", "Ctrl-] goes back from a guest to sidecore; Ctrl-\\ leaves and ends everything.");

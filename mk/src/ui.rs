@@ -27,6 +27,12 @@ pub fn tag(index: usize, text: &str) -> String {
     paint(["36", "33", "35", "34"][index % 4], text, stdout().is_terminal())
 }
 
+/// Seconds as minutes and seconds: `25:01`.
+pub fn minutes(seconds: f64) -> String {
+    let whole = seconds.round() as u64;
+    format!("{}:{:02}", whole / 60, whole % 60)
+}
+
 /// Lines about something that takes long, not more often than every two seconds.
 pub struct Progress {
     verb: &'static str,

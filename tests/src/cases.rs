@@ -1,21 +1,104 @@
 //! The scenarios themselves, by what they are about.
 
-pub mod boot;
-pub mod completions;
-pub mod eli;
-pub mod exits;
-pub mod hostile;
-pub mod isolation;
-pub mod ixgbe;
-pub mod life;
-pub mod network;
-pub mod offloads;
-pub mod policies;
-pub mod probe;
-pub mod queues;
-pub mod requests;
-pub mod rings;
-pub mod uplink;
-pub mod uplink_faults;
-pub mod uplink_virtio;
-pub mod vhost;
+mod boot;
+mod completions;
+mod exits;
+mod hostile;
+mod isolation;
+mod ixgbe;
+mod life;
+mod network;
+mod offloads;
+mod outside;
+mod policies;
+mod probe;
+mod requests;
+mod rings;
+mod smp;
+mod steady_load;
+mod two_guests;
+mod uplink;
+mod uplink_faults;
+mod uplink_virtio;
+mod vhost;
+
+use crate::boot::Boot;
+use crate::platform::Platform;
+
+/// Every boot, in the order in which they run: the quick and basic ones first.
+#[must_use]
+pub fn all() -> Vec<Box<dyn Boot>> {
+    let lists = [
+        boot::list(),
+        two_guests::list(),
+        network::list(),
+        policies::list(),
+        requests::list(),
+        rings::list(),
+        uplink_virtio::list(),
+        uplink::list(),
+        life::list(),
+        isolation::list(),
+        exits::list(),
+        probe::list(),
+        hostile::list(),
+        completions::list(),
+        ixgbe::list(),
+        vhost::list(),
+    ];
+    lists.into_iter().flatten().collect()
+}
+
+/// Which boot serves which scenario, and where each runs, as a table in Markdown.
+#[must_use]
+pub fn table() -> String {
+    let mut rows = vec![["boot", "scenario", "where", "what it shows"].map(str::to_owned)];
+    for boot in all() {
+        let scenarios = boot.scenarios();
+        let own = matches!(scenarios.as_slice(), [only] if only.name == boot.name());
+        if !own {
+            rows.push([boot.name(), "", "", boot.about()].map(str::to_owned));
+        }
+        for scenario in scenarios {
+            let places: Vec<String> = scenario.platforms.iter().map(Platform::to_string).collect();
+            let boot = if own { "its own" } else { "" };
+            rows.push([boot, scenario.name, &places.join(" "), scenario.about].map(str::to_owned));
+        }
+    }
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+    let widths = [width(0), width(1), width(2)];
+    let line = |row: &[String; 4]| {
+        let [a, b, c, d] = row;
+        format!("| {a:<0$} | {b:<1$} | {c:<2$} | {d} |\n", widths[0], widths[1], widths[2])
+    };
+    let mut text = line(&rows[0]);
+    text += &format!("|{}|\n", [widths[0] + 2, widths[1] + 2, widths[2] + 2, 15].map(|n| "-".repeat(n)).join("|"));
+    rows[1..].iter().for_each(|row| text += &line(row));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch::{Launch, nowhere::Nowhere};
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_are_unique_and_every_scenario_fails_without_an_emulator() {
+        let mut names = BTreeSet::new();
+        for boot in all() {
+            for scenario in boot.scenarios() {
+                assert!(names.insert(scenario.name), "two are called {}", scenario.name);
+                let mut passed = Vec::new();
+                let launcher = |_: &str| -> Box<dyn Launch> { Box::new(Nowhere) };
+                boot.run(&launcher, &[scenario.name], false, &mut |ran| passed.push(ran.result.is_ok()));
+                assert_eq!(passed, [false], "{}", scenario.name);
+            }
+        }
+    }
+
+    #[test]
+    fn the_readme_has_the_table() {
+        assert!(include_str!("../README.md").contains(&table()), "`cargo mk e2e --list` prints the table");
+    }
+}

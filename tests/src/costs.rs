@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context as _, Result};
-use control::{Counters, Port};
+use anyhow::Result;
+use control::Counters;
+
+use crate::counts;
 
 /// Exits that I/O causes: notifications, interrupts and their ends, and the registers of the interrupt path. HLT is not
 /// among them: where the guest halts is its own affair, and emulators have reasons of theirs to intercept it. The timer is
@@ -50,19 +52,14 @@ pub struct Costs {
 impl Costs {
     /// The costs of a guest until these counters were read.
     pub fn of(counters: &Counters, name: &str) -> Result<Self> {
-        let guest = counters.guest(name).with_context(|| format!("no guest {name} in the counters"))?;
-        let ports = |of: fn(&Port) -> u64| guest.ports.iter().map(of).sum();
-        let mut exits = BTreeMap::new();
-        for exit in guest.vcpus.iter().flat_map(|vcpu| &vcpu.exits) {
-            *exits.entry(exit.reason.to_string()).or_default() += exit.count;
-        }
+        let net = counts::net(counters, name)?;
         Ok(Self {
-            packets: ports(|port| port.rx_packets + port.tx_packets),
-            received: ports(|port| port.rx_packets),
-            dropped: ports(|port| port.drops.iter().map(|drop| drop.count).sum()),
-            interrupts: ports(|port| port.interrupts),
-            kicks: ports(|port| port.kicks),
-            exits,
+            packets: net.rx_packets + net.tx_packets,
+            received: net.rx_packets,
+            dropped: net.all_dropped(),
+            interrupts: net.interrupts,
+            kicks: net.kicks,
+            exits: counts::exits(counters, name)?,
             tsc: counters.tsc,
             tsc_hz: counters.tsc_hz,
         })
@@ -126,7 +123,7 @@ impl Costs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use control::{ExitCount, Guest, GuestState, VcpuCounters};
+    use control::{ExitCount, Guest, GuestState, Port, VcpuCounters};
 
     fn counters(eoi: u64, hlt: u64, tsc: u64) -> Counters {
         let exit = |reason: &'static str, count| ExitCount { reason: reason.into(), count, cycles: 0 };

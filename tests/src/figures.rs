@@ -60,6 +60,12 @@ impl Figures {
         Ok(())
     }
 
+    /// Holds two results with the checksum of a file to the same one.
+    pub fn same_file(&mut self, name: &str, sent: &Value, received: &Value) -> Result<()> {
+        let same = sent["sha256"] == received["sha256"] && sent["sha256"].as_str().is_some_and(|sum| sum.len() == 64);
+        self.exactly(name, usize::from(same), 1)
+    }
+
     /// All of them, in the order in which they were reported.
     pub fn all(&self) -> &[Figure] {
         &self.0

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::machine::{Content, Module, Setup, Uplink};
+use crate::setup::{Content, Module, Setup, Uplink};
 
 /// What every Linux guest has on its command line: console on COM1, nothing on it but errors, and a reset after a panic.
 pub const BASE_CMDLINE: &str = "console=ttyS0 quiet loglevel=3 panic=-1";
@@ -20,6 +20,7 @@ pub struct Guest {
     memory_mib: u32,
     initrd: Content,
     restart: bool,
+    waits: bool,
     completion: Option<String>,
     requests: Option<String>,
     queues: u16,
@@ -41,6 +42,7 @@ impl Guest {
             memory_mib: LEAST_MEMORY_MIB,
             initrd: Content::SmallInitrd,
             restart: false,
+            waits: false,
             completion: None,
             requests: None,
             queues: 1,
@@ -84,6 +86,12 @@ impl Guest {
     #[must_use]
     pub fn restarted(self) -> Self {
         Self { restart: true, ..self }
+    }
+
+    /// Not started with the server, but by a command.
+    #[must_use]
+    pub fn started_later(self) -> Self {
+        Self { waits: true, ..self }
     }
 
     /// With its I/O completed that way.
@@ -158,6 +166,7 @@ impl Guest {
 
     fn to_toml(&self) -> String {
         let restart = if self.restart { "restart = \"always\"\n" } else { "" };
+        let waits = if self.waits { "autostart = false\n" } else { "" };
         let completion = self.completion.as_ref().map_or(String::new(), |c| format!("completion = \"{c}\"\n"));
         let requests = self.requests.as_ref().map_or(String::new(), |r| format!("requests = \"{r}\"\n"));
         let queues = if self.queues == 1 { String::new() } else { format!("queues = {}\n", self.queues) };
@@ -166,7 +175,7 @@ impl Guest {
         let initrd = module_name(&self.initrd);
         format!(
             "[[guest]]\nname = \"{}\"\nvcpus = {}\nmemory = \"{}M\"\nkernel = \"vmlinuz\"\ninitrd = \"{initrd}\"\n\
-             cmdline = \"{}\"\n{restart}{completion}{requests}\n[[guest.net]]\nmac = \"{mac}\"\n{mtu}{queues}{}\n",
+             cmdline = \"{}\"\n{restart}{waits}{completion}{requests}\n[[guest.net]]\nmac = \"{mac}\"\n{mtu}{queues}{}\n",
             self.name,
             self.vcpus,
             self.memory_mib,
@@ -181,7 +190,10 @@ impl Guest {
 pub fn with_isolation(mut setup: Setup, entry: &str) -> Setup {
     setup.cpus += 1;
     setup.memory_mib += 64;
-    setup.modules.push(Module::new(module_name(&Content::Isolation), Content::Isolation));
+    let module = Module::new(module_name(&Content::Isolation), Content::Isolation);
+    if !setup.modules.contains(&module) {
+        setup.modules.push(module);
+    }
     for module in &mut setup.modules {
         if let Content::Text(text) = &mut module.content {
             text.push_str(entry);

@@ -1,24 +1,26 @@
 //! End-to-end scenarios, and the guests they boot.
 //!
-//! A scenario boots sidecore in an emulator, waits for what must happen, reads its numbers from COM2 as JSON lines and
-//! fails below the minimum it states. `mk` provides the emulators ([`machine::Launch`]) and runs the list [`all`];
-//! nothing here knows how an emulator is started.
+//! A scenario waits for what must happen on a machine that runs sidecore in an emulator, reads its numbers from COM2 as JSON
+//! lines and fails below the minimum it states. A boot is one machine and the scenarios that it serves. `mk` provides the
+//! emulators ([`launch::Launch`]) and runs the boots of [`cases::all`]; nothing here knows how an emulator is started.
 
+pub mod boot;
 pub mod cases;
 pub mod costs;
+pub mod counts;
 pub mod cpio;
 pub mod figures;
 pub mod guests;
 pub mod initramfs;
+pub mod launch;
 pub mod linux;
 pub mod machine;
 pub mod modes;
 pub mod nic;
+pub mod platform;
 pub mod probes;
 pub mod scenario;
 pub mod session;
+pub mod setup;
 pub mod steady;
 pub mod vhost;
-
-pub use machine::Platform;
-pub use scenario::{Context, Scenario, all};

@@ -1,8 +1,7 @@
 //! The ways in which a guest's I/O can be asked for and completed, and where each is to be had. Scenarios and benches that
 //! try them all take them from here: a new one is a new line.
 
-use crate::machine::Platform;
-use crate::scenario::EVERYWHERE;
+use crate::platform::{EVERYWHERE, Platform};
 
 /// A value of `completion` in sidecore.toml.
 #[derive(Clone, Copy, Debug)]

@@ -1,13 +1,14 @@
 //! Guests that are probes (guest-drivers/probe), and how one is led through what it does.
 
 use anyhow::Result;
-use control::{Command, Counters};
+use control::{Command, Counters, GuestState};
 use serde_json::Value;
 
 use crate::guests::module_name;
-use crate::machine::{Content, Module, Setup, Uplink};
-use crate::scenario::seconds;
+use crate::platform::Platform;
+use crate::scenario::{Context, seconds};
 use crate::session::Session;
+use crate::setup::{Content, Module, Setup, Uplink};
 
 /// Memory of a probe in MiB: the least that a guest can have.
 const MEMORY_MIB: u32 = 64;
@@ -19,6 +20,7 @@ pub struct Probe {
     completion: String,
     requests: String,
     cmdline: String,
+    waits: bool,
 }
 
 impl Probe {
@@ -29,6 +31,7 @@ impl Probe {
             completion: completion.to_owned(),
             requests: "poll".to_owned(),
             cmdline: format!("do={actions}"),
+            waits: false,
         }
     }
 
@@ -36,6 +39,12 @@ impl Probe {
     #[must_use]
     pub fn requests(self, requests: &str) -> Self {
         Self { requests: requests.to_owned(), ..self }
+    }
+
+    /// Not started with the server, but by a command.
+    #[must_use]
+    pub fn started_later(self) -> Self {
+        Self { waits: true, ..self }
     }
 
     /// With this on its command line as well.
@@ -60,12 +69,13 @@ impl Probe {
     fn to_toml(&self) -> String {
         format!(
             "[[guest]]\nname = \"{}\"\nmemory = \"{MEMORY_MIB}M\"\nkernel = \"{}\"\ncmdline = \"{}\"\n\
-             completion = \"{}\"\nrequests = \"{}\"\n\n[[guest.net]]\nmac = \"{}\"\n\n",
+             completion = \"{}\"\nrequests = \"{}\"\nautostart = {}\n\n[[guest.net]]\nmac = \"{}\"\n\n",
             self.name(),
             module_name(&Content::Probe),
             self.cmdline,
             self.completion,
             self.requests,
+            !self.waits,
             mac(self.number),
         )
     }
@@ -92,6 +102,36 @@ pub fn server(name: &str, probes: &[Probe]) -> Setup {
         uplink: Uplink::None,
         record_exits: false,
     }
+}
+
+/// Has groups of probes act one after another, each while no other runs: in one machine, or on Bochs, which is slow with many
+/// processors, in one for each. `act` is told which group; what still runs of it then is killed.
+pub fn in_turn(
+    context: &mut Context<'_>,
+    name: &str,
+    groups: &[Vec<Probe>],
+    mut act: impl FnMut(&mut Context<'_>, &mut Session, usize) -> Result<()>,
+) -> Result<()> {
+    let together = if context.platform() == Platform::Bochs { 1 } else { groups.len() };
+    for (first, machine) in (0..).step_by(together).zip(groups.chunks(together)) {
+        let probes: Vec<Probe> = machine.iter().flatten().cloned().map(Probe::started_later).collect();
+        let name = if together == 1 { format!("{name}-{}", first + 1) } else { name.to_owned() };
+        let mut session = context.boot(&server(&name, &probes))?;
+        for (group, probes) in (first..).zip(machine) {
+            for probe in probes {
+                session.ask(Command::Start(probe.name()), seconds(20))?;
+            }
+            act(context, &mut session, group)?;
+            for guest in session.guests()? {
+                if guest.state == GuestState::Running {
+                    session.ask(Command::Kill(guest.name.clone()), seconds(30))?;
+                    session.state(&guest.name, GuestState::Stopped, seconds(60))?;
+                }
+            }
+        }
+        session.shut_down()?;
+    }
+    Ok(())
 }
 
 /// Waits until a guest is `ready`, that is, does nothing but wait; the counters then.

@@ -1,18 +1,20 @@
-//! What a scenario is, and the list of them.
+//! What a scenario is: a check with a name, and what it works with.
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 
-use crate::cases;
 use crate::figures::Figures;
+use crate::launch::{Joined, Launch};
 use crate::linux::{self, Linux};
-use crate::machine::{Joined, Launch, Platform, Setup};
 use crate::nic::Nic;
+use crate::platform::Platform;
 use crate::session::Session;
+use crate::setup::Setup;
 use crate::vhost::{Testpmd, Vhost};
 
-/// One end-to-end test.
+/// One end-to-end test, without the code that carries it out.
+#[derive(Clone, Copy, Debug)]
 pub struct Scenario {
     /// What `cargo mk e2e NAME` calls it.
     pub name: &'static str,
@@ -20,21 +22,21 @@ pub struct Scenario {
     pub about: &'static str,
     /// Where it can run.
     pub platforms: &'static [Platform],
-    /// Whether it runs on Bochs only with `--full`, because it takes long there.
-    pub slow_on_bochs: bool,
-    /// The test itself.
-    pub run: fn(&mut Context<'_>) -> Result<()>,
+    /// Where `--full` makes it longer.
+    pub longer: &'static [Platform],
 }
 
 impl Scenario {
-    /// Runs it, with `full` at the length that takes long. One that held nothing to a bound has tested nothing, and fails.
-    pub fn execute(&self, launch: &mut dyn Launch, full: bool) -> (Result<()>, Figures) {
-        let mut context = Context { launch, full, figures: Figures::default() };
-        let result = (self.run)(&mut context).and_then(|()| {
-            ensure!(context.figures.bounded() > 0, "{} checked no number", self.name);
-            Ok(())
-        });
-        (result, context.figures)
+    /// A scenario that is as long with `--full` as without.
+    #[must_use]
+    pub const fn new(name: &'static str, about: &'static str, platforms: &'static [Platform]) -> Self {
+        Self { name, about, platforms, longer: &[] }
+    }
+
+    /// The same, with `--full` making it longer on these platforms.
+    #[must_use]
+    pub const fn longer_on(self, longer: &'static [Platform]) -> Self {
+        Self { longer, ..self }
     }
 }
 
@@ -47,7 +49,12 @@ pub struct Context<'a> {
     pub figures: Figures,
 }
 
-impl Context<'_> {
+impl<'a> Context<'a> {
+    /// Without a number yet.
+    pub fn new(launch: &'a mut dyn Launch, full: bool) -> Self {
+        Self { launch, full, figures: Figures::default() }
+    }
+
     /// Where it runs.
     pub fn platform(&self) -> Platform {
         self.launch.platform()
@@ -103,83 +110,4 @@ impl Context<'_> {
 /// So many seconds on QEMU.
 pub const fn seconds(n: u64) -> Duration {
     Duration::from_secs(n)
-}
-
-/// QEMU in either form, and Bochs.
-pub const EVERYWHERE: &[Platform] = &[Platform::Kvm, Platform::Qemu, Platform::Bochs];
-/// QEMU only: what takes too long on Bochs.
-pub const QEMU: &[Platform] = &[Platform::Kvm, Platform::Qemu];
-
-/// Every scenario, in the order in which they run: the quick and basic ones first.
-pub fn all() -> Vec<Scenario> {
-    let mut list = cases::boot::list();
-    list.extend(cases::network::list());
-    list.extend(cases::offloads::list());
-    list.extend(cases::policies::list());
-    list.extend(cases::requests::list());
-    list.extend(cases::queues::list());
-    list.extend(cases::rings::list());
-    list.extend(cases::uplink_virtio::list());
-    list.extend(cases::uplink::list());
-    list.extend(cases::uplink_faults::list());
-    list.extend(cases::life::list());
-    list.extend(cases::isolation::list());
-    list.extend(cases::exits::list());
-    list.extend(cases::probe::list());
-    list.extend(cases::hostile::list());
-    list.extend(cases::completions::list());
-    list.extend(cases::eli::list());
-    list.extend(cases::ixgbe::list());
-    list.extend(cases::vhost::list());
-    list
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use anyhow::bail;
-    use std::collections::BTreeSet;
-
-    struct Nowhere;
-
-    impl Launch for Nowhere {
-        fn platform(&self) -> Platform {
-            Platform::Qemu
-        }
-        fn launch(&mut self, _: &Setup) -> Result<Session> {
-            bail!("nothing to start")
-        }
-        fn launch_linux(&mut self, _: &str, _: &[linux::Setup]) -> Result<Vec<Linux>> {
-            bail!("nothing to start")
-        }
-        fn launch_vhost(&mut self, _: &str, _: &[linux::Setup]) -> Result<(Vhost, Vec<Linux<()>>)> {
-            bail!("nothing to start")
-        }
-        fn launch_testpmd(&mut self, _: &str, _: bool) -> Result<(Vhost, Testpmd)> {
-            bail!("nothing to start")
-        }
-        fn launch_with_two(&mut self, _: &Setup) -> Result<(Session, [Nic; 2])> {
-            bail!("nothing to start")
-        }
-        fn launch_joined(&mut self, _: &Setup, _: &linux::Setup, _: bool) -> Result<Joined> {
-            bail!("nothing to start")
-        }
-    }
-
-    #[test]
-    fn a_scenario_that_checks_nothing_fails() {
-        let empty = Scenario { name: "empty", about: "", platforms: QEMU, slow_on_bochs: false, run: |_| Ok(()) };
-        assert!(empty.execute(&mut Nowhere, false).0.is_err());
-        let one = Scenario { run: |c| c.figures.at_least("one", 1, 1), ..empty };
-        assert!(one.execute(&mut Nowhere, false).0.is_ok());
-    }
-
-    #[test]
-    fn names_are_unique_and_every_scenario_fails_without_an_emulator() {
-        let list = all();
-        assert_eq!(list.iter().map(|s| s.name).collect::<BTreeSet<_>>().len(), list.len());
-        for scenario in list {
-            assert!(scenario.execute(&mut Nowhere, false).0.is_err(), "{}", scenario.name);
-        }
-    }
 }

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use control::{Command, Counters, Event, GuestState, Request, StopReason, View};
+use control::{Command, Counters, Event, GuestState, GuestSummary, Request, StopReason, View};
 use serde_json::Value;
 
 use crate::machine::Machine;
@@ -148,6 +148,36 @@ impl Session {
         Ok(found)
     }
 
+    /// Has a guest do something that obeys.
+    pub fn tell(&mut self, guest: &str, action: &str) -> Result<()> {
+        let input = Command::Input { guest: guest.to_owned(), text: format!("{action}\n") };
+        self.ask(input, Duration::from_secs(20)).map(drop)
+    }
+
+    /// Has a guest do something that obeys, and waits for the result.
+    pub fn act(&mut self, guest: &str, action: &str, limit: Duration) -> Result<Value> {
+        self.tell(guest, action)?;
+        self.result(guest, action.split(':').next().unwrap_or(action), limit)
+    }
+
+    /// Waits until these guests do as they are told.
+    pub fn all_obey<'n>(&mut self, names: impl IntoIterator<Item = &'n str>) -> Result<()> {
+        names.into_iter().try_for_each(|name| self.result(name, "obey", Duration::from_secs(240)).map(drop))
+    }
+
+    /// The guests as they are now.
+    pub fn guests(&mut self) -> Result<Vec<GuestSummary>> {
+        match self.ask(Command::List, Duration::from_secs(20))? {
+            Event::Reply { guests: Some(guests), .. } => Ok(guests),
+            other => bail!("the reply to `list` lists nothing: {other:?}"),
+        }
+    }
+
+    /// How many guests run.
+    pub fn running(&mut self) -> Result<usize> {
+        Ok(self.guests()?.iter().filter(|guest| guest.state == GuestState::Running).count())
+    }
+
     /// Sends a command and returns its number.
     pub fn send(&mut self, command: Command) -> Result<u64> {
         let id = self.next_id;
@@ -279,6 +309,11 @@ impl Drop for Session {
     fn drop(&mut self) {
         self.machine.kill();
     }
+}
+
+/// A number of a guest's result line.
+pub fn number(result: &Value, name: &str) -> Result<u64> {
+    result[name].as_u64().with_context(|| format!("no number {name:?} in {result}"))
 }
 
 /// The guest's name and the object of a result line, if the event is one.

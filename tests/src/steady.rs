@@ -13,7 +13,6 @@ use serde_json::Value;
 
 use crate::costs::Costs;
 use crate::guests::Guest;
-use crate::probes::{go, ready};
 use crate::scenario::seconds;
 use crate::session::{Session, guest_result};
 
@@ -23,20 +22,17 @@ const UNDER_WAY: u64 = 200;
 const BETWEEN_READINGS: Duration = Duration::from_millis(250);
 const READINGS: u32 = 2400;
 
-/// The guests, and the way of completion of each: a does these one after another (`udp:COUNT`, `iperf:SECONDS`), and b answers.
-pub fn guests(requests: &str, completions: [&str; 2], actions: &[String]) -> [Guest; 2] {
-    let make = |number: usize, peer| {
-        let guest = Guest::new(number).full().peer(peer).kernel_option("ipv6.disable=1");
-        let completion = completions[number - 1];
-        let guest = guest.completion(completion).requests(requests);
+/// The guests with these numbers, and the way of completion of each: the first asks and the second answers.
+pub fn guests(requests: &str, completions: [&str; 2], numbers: [usize; 2]) -> [Guest; 2] {
+    let make = |this: usize| {
+        let guest = Guest::new(numbers[this]).full().peer(numbers[1 - this]).kernel_option("ipv6.disable=1");
+        let completion = completions[this];
+        let guest = guest.completion(completion).requests(requests).then("obey");
         // On Bochs a frame of 64 KiB takes the engine 0.8 ms of the guests' time, longer than it may be late with a
         // timer: what costs an exit then is the emulator's slowness.
         if completion == "posted" { guest.net("offloads = \"none\"") } else { guest }
     };
-    let serves = make(2, 1).then("still").then("udp-server").then("iperf-server").then("wait");
-    let asks = make(1, 2).then("still").then("ready").then("interrupts").then("ready");
-    let asks = actions.iter().fold(asks, |guest, action| guest.then(action).then("interrupts").then("ready"));
-    [asks.then("wait"), serves]
+    [make(0), make(1)]
 }
 
 /// What was counted of one load.
@@ -44,7 +40,7 @@ pub fn guests(requests: &str, completions: [&str; 2], actions: &[String]) -> [Gu
 pub struct Window {
     /// The guest's own result.
     pub said: Value,
-    /// Interrupts of its network device that guest a took, by its own account.
+    /// Interrupts of its network device that the guest that asks took, by its own account.
     pub taken: u64,
     /// From standing still to standing still.
     pub whole: [Counters; 2],
@@ -64,44 +60,60 @@ impl Window {
     }
 }
 
-/// Leads guest a through its loads.
-pub struct Steady {
-    /// The server.
-    pub session: Session,
-    /// While guest a stands still: interrupts that it has taken, and the counters.
+/// Leads the guest that asks through its loads.
+pub struct Steady<'a> {
+    session: &'a mut Session,
+    /// The guest that asks, and the one that answers.
+    guests: [&'static str; 2],
+    /// While the guests stand still: interrupts that the one that asks has taken, and the counters.
     standing: (u64, Counters),
 }
 
-impl Steady {
-    /// Takes over a server with [`guests`], and waits until both are up.
-    pub fn begin(mut session: Session) -> Result<Self> {
-        session.result("b", "iperf-server", seconds(240))?;
-        // b is silent from here on: what it sent before is not to fall between a's own count and the engine's.
-        ready(&mut session, "a")?;
-        go(&mut session, "a")?;
-        let standing = standing(&mut session)?;
-        Ok(Self { session, standing })
+impl<'a> Steady<'a> {
+    /// Takes over two of [`guests`], which obey by now: the one that asks, and the one that answers.
+    pub fn begin(session: &'a mut Session, guests: [&'static str; 2]) -> Result<Self> {
+        let [asks, serves] = guests;
+        // Both know each other's address from here on: what is sent by itself is not to fall between the guest's own count and
+        // the engine's.
+        session.tell(serves, "still")?;
+        session.act(serves, "udp-server", seconds(240))?;
+        session.act(serves, "iperf-server", seconds(240))?;
+        session.tell(asks, "still")?;
+        let standing = standing(session, asks)?;
+        Ok(Self { session, guests, standing })
     }
 
-    /// Has guest a do the next of its actions.
+    /// The guest that asks.
+    pub fn asks(&self) -> &'static str {
+        self.guests[0]
+    }
+
+    /// The guest that answers.
+    pub fn serves(&self) -> &'static str {
+        self.guests[1]
+    }
+
+    /// Has the guest that asks do this: `udp:COUNT` or `iperf:SECONDS`.
     pub fn act(&mut self, action: &str) -> Result<Window> {
-        let quiet = Costs::of(&self.standing.1, "a")?;
-        go(&mut self.session, "a")?;
+        let asks = self.asks();
+        let name = action.split(':').next().unwrap_or(action);
+        let quiet = Costs::of(&self.standing.1, asks)?;
+        self.session.tell(asks, action)?;
         let (mut first, mut last): (Option<Counters>, Option<Counters>) = (None, None);
         for _ in 0..READINGS {
             let now = self.session.counters()?;
             match &first {
-                None if Costs::of(&now, "a")?.since(&quiet).packets >= UNDER_WAY => first = Some(now),
-                Some(first) if silent(first, &now)? => last = Some(now),
+                None if Costs::of(&now, asks)?.since(&quiet).packets >= UNDER_WAY => first = Some(now),
+                Some(first) if silent(first, &now, &self.guests)? => last = Some(now),
                 _ => {}
             }
-            if self.session.unread().iter().any(|event| is_result(event, action)) {
+            if self.session.unread().iter().any(|event| is_result(event, asks, name)) {
                 break;
             }
             thread::sleep(BETWEEN_READINGS);
         }
-        let said = self.session.result("a", action, seconds(10))?;
-        let (taken, still) = standing(&mut self.session)?;
+        let said = self.session.result(asks, name, seconds(10))?;
+        let (taken, still) = standing(self.session, asks)?;
         let whole = [self.standing.1.clone(), still.clone()];
         let taken_meanwhile = taken - self.standing.0;
         self.standing = (taken, still);
@@ -111,20 +123,20 @@ impl Steady {
     }
 }
 
-/// Whether nothing was on the consoles of the guests in between: a word on them begins with an access to the UART.
-fn silent(before: &Counters, after: &Counters) -> Result<bool> {
+/// Whether nothing was on the consoles of these guests in between: a word on them begins with an access to the UART.
+fn silent(before: &Counters, after: &Counters, guests: &[&str]) -> Result<bool> {
     let uart = |counters, name| Ok::<_, anyhow::Error>(Costs::of(counters, name)?.exits_for("io-uart"));
-    Ok(uart(before, "a")? == uart(after, "a")? && uart(before, "b")? == uart(after, "b")?)
+    guests.iter().try_fold(true, |silent, name| Ok(silent && uart(before, name)? == uart(after, name)?))
 }
 
-fn is_result(event: &Event, action: &str) -> bool {
-    guest_result(event).is_some_and(|(guest, result)| guest == "a" && result["do"] == action)
+fn is_result(event: &Event, name: &str, action: &str) -> bool {
+    guest_result(event).is_some_and(|(guest, result)| guest == name && result["do"] == action)
 }
 
-/// What guest a has taken by its own account, and the counters, while it stands still.
-fn standing(session: &mut Session) -> Result<(u64, Counters)> {
-    let said = session.result("a", "interrupts", seconds(240))?;
+/// What the guest that asks has taken by its own account, and the counters, while it waits for a word.
+fn standing(session: &mut Session, asks: &str) -> Result<(u64, Counters)> {
+    let said = session.act(asks, "interrupts", seconds(240))?;
     let taken = said["eth0"].as_u64().with_context(|| format!("no number of interrupts in {said}"))?;
     ensure!(taken > 0, "the guest has taken no interrupt of its network device: {said}");
-    Ok((taken, ready(session, "a")?))
+    Ok((taken, session.counters()?))
 }

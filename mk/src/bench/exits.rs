@@ -7,11 +7,11 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use scenarios::Platform;
 use scenarios::costs::Costs;
-use scenarios::guests::server;
-use scenarios::machine::Launch as _;
+use scenarios::guests::{Guest, server};
+use scenarios::launch::Launch as _;
 use scenarios::modes::{self, Completion, Requests};
+use scenarios::platform::Platform;
 use scenarios::probes::{self, Probe};
 use scenarios::session::Session;
 use scenarios::steady::{self, Steady};
@@ -218,11 +218,12 @@ impl<'a> Pair<'a> {
     fn linux(&mut self) -> Result<()> {
         let Amount { udp, tcp_seconds, .. } = self.amount;
         let actions = [format!("udp:{udp}"), format!("iperf:{tcp_seconds}")];
-        let loads = &[("linux udp", "udp"), ("linux stream", "iperf")][..if self.is_corner() { 2 } else { 1 }];
-        let guests = steady::guests(self.requests.name, [self.completion.name; 2], &actions[..loads.len()]);
-        let session = Emulator::new(self.platform).launch(&server(&self.name("linux"), &guests))?;
-        let mut load_of = Steady::begin(session)?;
-        for &(load, action) in loads {
+        let loads = &["linux udp", "linux stream"][..if self.is_corner() { 2 } else { 1 }];
+        let guests = steady::guests(self.requests.name, [self.completion.name; 2], [1, 2]);
+        let mut session = Emulator::new(self.platform).launch(&server(&self.name("linux"), &guests))?;
+        session.all_obey(guests.iter().map(Guest::name))?;
+        let mut load_of = Steady::begin(&mut session, ["a", "b"])?;
+        for (&load, action) in loads.iter().zip(&actions) {
             let window = load_of.act(action)?;
             // What it says of itself before and after is no I/O's; for what it has taken it has to stand still.
             let (costs, whole) = (window.steady("a")?, window.whole("a")?);
@@ -236,9 +237,9 @@ impl<'a> Pair<'a> {
             gates.push(Gate {
                 what: "interrupts sent and not in /proc/interrupts",
                 value: whole.interrupts.abs_diff(window.taken) as f64,
-                bound: if action == "udp" { Bound::AtMost(0.0) } else { Bound::None },
+                bound: if load == "linux udp" { Bound::AtMost(0.0) } else { Bound::None },
             });
-            if action == "udp" {
+            if load == "linux udp" {
                 let said = &window.said;
                 let again = said["again"].as_f64().with_context(|| format!("no number of repetitions in {said}"))?;
                 gates.push(Gate { what: "requests repeated", value: again, bound: Bound::AtMost(0.0) });
@@ -253,7 +254,7 @@ impl<'a> Pair<'a> {
             }
             self.add(load, costs, gates);
         }
-        end(&mut load_of.session)
+        end(&mut session)
     }
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use control::Event;
-use scenarios::Platform;
-use scenarios::machine::{Setup, Uplink};
+use scenarios::platform::Platform;
+use scenarios::setup::{Setup, Uplink};
 use serde_json::Value;
 
 use super::Figure;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use super::{Process, Run};
+use super::process::{Process, Run};
 use crate::{paths, tools};
 
 /// A processor with EPT, VPID, unrestricted guest and posted interrupts.

@@ -8,10 +8,11 @@ use std::sync::OnceLock;
 use anyhow::Result;
 use scenarios::initramfs;
 use scenarios::linux::{Linux, Parts, Setup};
+use scenarios::platform::Platform;
 
 use super::nic::{self, Device};
-use super::qemu::{self, SocketPath, accept};
-use super::{Emulator, fresh};
+use super::process::SocketPath;
+use super::qemu::{self, accept};
 use crate::{image, paths};
 
 /// What every machine shares.
@@ -34,19 +35,17 @@ fn files() -> Result<&'static Files> {
 }
 
 /// Starts machines; the wire of two joins them.
-pub fn start(emulator: &Emulator, name: &str, setups: &[Setup]) -> Result<Vec<Linux>> {
-    let folder = paths::runs().join(format!("{}-{name}", emulator.platform));
-    fresh(&folder)?;
+pub fn start(platform: Platform, folder: &Path, setups: &[Setup]) -> Result<Vec<Linux>> {
     let wires = [SocketPath::new("wire"), SocketPath::new("wire")];
     let paths = wires.each_ref().map(|wire| wire.0.clone());
     let machine =
-        |(n, (setup, wire)): (usize, (&Setup, SocketPath))| one(emulator, setup, &folder, wire, &paths[1 - n], true);
+        |(n, (setup, wire)): (usize, (&Setup, SocketPath))| one(platform, setup, folder, wire, &paths[1 - n], true);
     setups.iter().zip(wires).enumerate().map(machine).collect()
 }
 
 /// Starts a machine with its logs in a folder of its name.
 pub fn one(
-    emulator: &Emulator,
+    platform: Platform,
     setup: &Setup,
     folder: &Path,
     wire: SocketPath,
@@ -62,7 +61,7 @@ pub fn one(
     let listener = UnixListener::bind(&console.0)?;
     let log = folder.join("console");
     let mut command = qemu::command();
-    let kvm = emulator.platform == scenarios::Platform::Kvm;
+    let kvm = platform == Platform::Kvm;
     let (accelerator, cpu) = if kvm { ("kvm", "host") } else { ("tcg", "max") };
     command.args(["-M", "q35", "-accel", accelerator, "-cpu", cpu, "-m", &format!("{}M", setup.memory_mib)]);
     command.args(["-smp", &setup.cpus.to_string(), "-nic", "none", "-display", "none", "-nodefaults"]);

@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use scenarios::nic::{Nic, Parts};
 
-use super::Process;
-use super::qemu::SocketPath;
+use super::process::{Process, SocketPath};
 use crate::{paths, tools};
 
 const LIMIT: Duration = Duration::from_secs(60);

@@ -1,20 +1,19 @@
 //! QEMU: with its own translator (SVM), or with KVM where the host's virtualization nests.
 
-use std::env;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio, id};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use scenarios::machine::{HOST_ADDRESS, SECOND_HOST_ADDRESS, Uplink};
+use scenarios::setup::{HOST_ADDRESS, SECOND_HOST_ADDRESS, Uplink};
 
-use super::{Process, Run, nic};
+use super::nic;
+use super::process::{Process, Run, SocketPath};
 use crate::{paths, tools};
 
 /// Writing here ends QEMU (isa-debug-exit): the agreed last deed of sidecore on QEMU.
@@ -126,24 +125,5 @@ pub fn kvm_is_usable() -> Result<()> {
             }
             None => thread::sleep(Duration::from_millis(20)),
         }
-    }
-}
-
-/// A place for a socket that is short enough for one, removed when dropped.
-pub struct SocketPath(pub PathBuf);
-
-impl SocketPath {
-    /// A path nobody else uses.
-    pub fn new(name: &str) -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self(env::temp_dir().join(format!("sidecore-{}-{number}-{name}", id())))
-    }
-}
-
-impl Drop for SocketPath {
-    fn drop(&mut self) {
-        // Nothing is lost if it stays.
-        let _ = fs::remove_file(&self.0);
     }
 }

@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use scenarios::linux::{Linux, Parts as LinuxParts, Setup};
+use scenarios::platform::Platform;
 use scenarios::vhost::{Parts, Testpmd, Vhost};
 
-use super::qemu::{self, SocketPath, accept};
-use super::{Emulator, Process, fresh};
+use super::process::{Process, SocketPath};
+use super::qemu::{self, accept};
 use crate::{fetch, image, paths, tools};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -74,12 +75,9 @@ fn spawn(mut command: Command, words: &Path, sockets: Vec<SocketPath>) -> Result
 }
 
 /// Starts the switch and a plain guest of QEMU at each of its ports.
-pub fn start(emulator: &Emulator, name: &str, setups: &[Setup]) -> Result<(Vhost, Vec<Linux<()>>)> {
-    let folder = paths::runs().join(format!("{}-{name}", emulator.platform));
-    fresh(&folder)?;
-    fs::create_dir_all(&folder)?;
-    let (vhost, sockets) = serve(&folder, setups.len())?;
-    let kvm = emulator.platform == scenarios::Platform::Kvm;
+pub fn start(platform: Platform, folder: &Path, setups: &[Setup]) -> Result<(Vhost, Vec<Linux<()>>)> {
+    let (vhost, sockets) = serve(folder, setups.len())?;
+    let kvm = platform == Platform::Kvm;
     let guests = setups.iter().zip(&sockets).map(|(setup, socket)| guest(setup, &folder.join(setup.name), socket, kvm));
     Ok((vhost, guests.collect::<Result<_>>()?))
 }
@@ -115,12 +113,9 @@ fn guest(setup: &Setup, folder: &Path, socket: &Path, kvm: bool) -> Result<Linux
 }
 
 /// Starts the switch and testpmd with a virtio-user port at each of its two.
-pub fn testpmd(emulator: &Emulator, name: &str, packed: bool) -> Result<(Vhost, Testpmd)> {
+pub fn testpmd(folder: &Path, packed: bool) -> Result<(Vhost, Testpmd)> {
     fetch::ensure_peers()?;
-    let folder = paths::runs().join(format!("{}-{name}", emulator.platform));
-    fresh(&folder)?;
-    fs::create_dir_all(&folder)?;
-    let (vhost, sockets) = serve(&folder, 2)?;
+    let (vhost, sockets) = serve(folder, 2)?;
     let mut command = tools::testpmd();
     // No huge pages, no files of its own: any user can run it. One thread forwards and one reads commands, on whatever
     // processors there are.

@@ -3,48 +3,87 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Result, ensure};
-use control::{Command, Event, GuestState, ReportKind, StopReason, Virtualization};
+use control::{Command, Event, ReportKind, StopReason, Virtualization};
 
-use crate::guests::{Guest, config_text, server, with_config};
-use crate::machine::{Content, Platform};
+use crate::boot::{Boot, Check, Shared, Wanted, alone};
+use crate::guests::{Guest, config_text, server};
 use crate::modes;
-use crate::scenario::{Context, EVERYWHERE, QEMU, Scenario, seconds};
+use crate::platform::{EVERYWHERE, Platform, QEMU};
+use crate::scenario::{Context, Scenario, seconds};
 use crate::session::Session;
+use crate::setup::{Content, Setup};
 
 /// These scenarios.
-pub fn list() -> Vec<Scenario> {
-    let scenario = |name, about, run| Scenario { name, about, platforms: EVERYWHERE, slow_on_bochs: false, run };
-    // What they show is the same wherever it runs, and Linux starts in a minute there.
-    let slow = |name, about, run| Scenario { slow_on_bochs: true, ..scenario(name, about, run) };
+pub fn list() -> Vec<Box<dyn Boot>> {
+    let scenario = |name, about| Scenario::new(name, about, EVERYWHERE);
+    let off = "`shutdown` without the emulators' own port: the machine goes off by ACPI";
     vec![
-        scenario("boot-report", "says what the machine has, and starts all of its cores", boot_report),
-        slow(
-            "completion-auto",
-            "`auto` is the best way there is, with the reason; one asked for by name that there is not is an error",
-            completion_auto,
-        ),
-        slow(
-            "bad-config",
-            "eleven mistakes in sidecore.toml: eleven messages with line and value; the rest runs",
+        Box::new(Shared {
+            name: "report",
+            about: "a small guest, and one whose `completion` is named",
+            start: |context, wanted| {
+                let named = Guest::new(2).completion("posted").then("wait");
+                let guests = [Guest::new(1).then("wait"), named];
+                let count = if wanted.any(&["completion-auto"]) { 2 } else { 1 };
+                let setup = server("report", &guests[..count]);
+                let mut session = context.boot(&setup)?;
+                session.result("a", "up", seconds(120))?;
+                Ok(Reported { session, setup })
+            },
+            end: |mut reported| reported.session.shut_down().map(drop),
+            checks: vec![
+                Check::new(
+                    scenario("boot-report", "says what the machine has, and starts all of its cores"),
+                    boot_report,
+                ),
+                Check::new(
+                    scenario(
+                        "completion-auto",
+                        "`auto` is the best way there is, with the reason; one asked for by name that there is not is an error",
+                    ),
+                    completion_auto,
+                ),
+            ],
+        }),
+        alone(
+            scenario(
+                "bad-config",
+                "eleven mistakes in sidecore.toml: eleven messages with line and value; the rest runs",
+            ),
             bad_config,
         ),
-        scenario("no-virtualization", "a processor with neither SVM nor VT-x: a clear sentence", no_virtualization),
-        scenario("panic", "a panic says what and where, with a backtrace that has names", panic),
-        slow("low-memory", "a guest that does not fit is refused, the other one runs", low_memory),
-        Scenario {
-            name: "switch-off",
-            about: "`shutdown` without the emulators' own port: the machine goes off by ACPI",
-            platforms: QEMU,
-            slow_on_bochs: false,
-            run: switch_off,
-        },
-        slow("missing-module", "a guest without its kernel is refused, the other one runs", missing_module),
+        alone(
+            scenario("no-virtualization", "a processor with neither SVM nor VT-x: a clear sentence"),
+            no_virtualization,
+        ),
+        alone(scenario("panic", "a panic says what and where, with a backtrace that has names"), panic),
+        Box::new(Shared {
+            name: "refused-guests",
+            about: "little memory; a guest that fits, one that does not, and one without its kernel",
+            start: start_refused,
+            end: |mut session| session.shut_down().map(drop),
+            checks: vec![
+                Check::new(
+                    scenario("low-memory", "a guest that does not fit is refused, the other one runs"),
+                    low_memory,
+                ),
+                Check::new(
+                    scenario("missing-module", "a guest without its kernel is refused, the other one runs"),
+                    missing_module,
+                ),
+            ],
+        }),
+        alone(Scenario::new("switch-off", off, QEMU), switch_off),
     ]
 }
 
-fn boot_report(context: &mut Context<'_>) -> Result<()> {
-    let setup = server("boot-report", &[Guest::new(1).then("wait")]);
-    let mut session = context.boot(&setup)?;
+/// A server that has booted, and what it was asked to be.
+struct Reported {
+    session: Session,
+    setup: Setup,
+}
+
+fn boot_report(context: &mut Context<'_>, Reported { session, setup }: &mut Reported) -> Result<()> {
     let machine = session.booted(seconds(60))?;
     let expected =
         if context.platform() == Platform::Bochs { Some(Virtualization::Vmx) } else { machine.virtualization };
@@ -54,29 +93,23 @@ fn boot_report(context: &mut Context<'_>) -> Result<()> {
     context.figures.at_least("memory, MiB", machine.memory >> 20, f64::from(setup.memory_mib) * 0.9)?;
     context.figures.at_most("memory, MiB", machine.memory >> 20, f64::from(setup.memory_mib))?;
 
-    session.result("a", "up", seconds(120))?;
     session.ask(Command::Report, seconds(20))?;
-    let entries = reports(&mut session);
+    let entries = reports(session);
     let count = |kind| entries.iter().filter(|(k, _)| *k == kind).count();
     context.figures.at_least("sentences on what was found", count(ReportKind::Found), 3)?;
     context.figures.at_least("decisions", count(ReportKind::Decision), 1)?;
     context.figures.exactly("required and missing", count(ReportKind::RequiredMissing), 0)?;
     let console = session.console()?;
     let shown = entries.iter().filter(|(_, text)| console.contains(text.as_str())).count();
-    context.figures.exactly("sentences that are on COM1 too", shown, entries.len())?;
-    session.shut_down()?;
-    Ok(())
+    context.figures.exactly("sentences that are on COM1 too", shown, entries.len())
 }
 
-fn completion_auto(context: &mut Context<'_>) -> Result<()> {
+fn completion_auto(context: &mut Context<'_>, Reported { session, .. }: &mut Reported) -> Result<()> {
     // Posted interrupts are VT-x's.
     let best = modes::best(context.platform()).name;
     let refused = usize::from(best != "posted");
-    let named = Guest::new(2).completion("posted").then("wait");
-    let mut session = context.boot(&server("completion-auto", &[Guest::new(1).then("wait"), named]))?;
-    session.result("a", "up", seconds(120))?;
     session.ask(Command::Report, seconds(20))?;
-    let entries = reports(&mut session);
+    let entries = reports(session);
     let decided = |words: &str| {
         entries.iter().filter(|(kind, text)| *kind == ReportKind::Decision && text.contains(words)).count()
     };
@@ -95,10 +128,7 @@ fn completion_auto(context: &mut Context<'_>) -> Result<()> {
     let errors = |event: &&Event| matches!(event, Event::ConfigError { value, .. } if value.contains("posted"));
     let errors = session.unread().iter().filter(errors).count();
     figures.exactly("errors for the way that was asked for by name", errors, refused)?;
-    let ran = running(&mut session)?;
-    context.figures.exactly("guests that run", ran, 2 - refused)?;
-    session.shut_down()?;
-    Ok(())
+    context.figures.exactly("guests that run", session.running()?, 2 - refused)
 }
 
 fn reports(session: &mut Session) -> Vec<(ReportKind, String)> {
@@ -149,7 +179,7 @@ fn spoilt_config(good: &Guest) -> String {
     text + &format!("[[port]]\ndevice = \"first\"\n{port}\n")
 }
 
-fn bad_config(context: &mut Context<'_>) -> Result<()> {
+fn bad_config(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let good = Guest::new(1).then("wait");
     let text = spoilt_config(&good);
     let mut setup = server("bad-config", &[good]);
@@ -175,12 +205,12 @@ fn bad_config(context: &mut Context<'_>) -> Result<()> {
     let console = session.console()?;
     let shown = messages.iter().filter(|message| console.contains(message.as_str())).count();
     context.figures.exactly("messages on COM1 too", shown, messages.len())?;
-    context.figures.exactly("guests that run", running(&mut session)?, 1)?;
+    context.figures.exactly("guests that run", session.running()?, 1)?;
     session.shut_down()?;
     Ok(())
 }
 
-fn no_virtualization(context: &mut Context<'_>) -> Result<()> {
+fn no_virtualization(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let mut setup = server("no-virtualization", &[Guest::new(1).then("wait")]);
     setup.virtualization = false;
     let mut session = context.boot(&setup)?;
@@ -195,7 +225,7 @@ fn no_virtualization(context: &mut Context<'_>) -> Result<()> {
     context.figures.at_least("times the sentence is on COM1", session.console()?.matches(&sentence).count(), 1)
 }
 
-fn panic(context: &mut Context<'_>) -> Result<()> {
+fn panic(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let mut setup = server("panic", &[]);
     setup.options = "emulator selftest=panic";
     let mut session = context.boot(&setup)?;
@@ -207,7 +237,7 @@ fn panic(context: &mut Context<'_>) -> Result<()> {
     context.figures.at_least("times it is on COM1", session.console()?.matches(&message).count(), 1)
 }
 
-fn switch_off(context: &mut Context<'_>) -> Result<()> {
+fn switch_off(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let mut setup = server("switch-off", &[]);
     setup.options = "";
     let mut session = context.boot(&setup)?;
@@ -219,35 +249,38 @@ fn switch_off(context: &mut Context<'_>) -> Result<()> {
     context.figures.exactly("times it had to be switched off by hand", left_on, 0)
 }
 
-fn low_memory(context: &mut Context<'_>) -> Result<()> {
-    let guests = [Guest::new(1).then("wait"), Guest::new(2).memory_mib(4096).then("wait")];
-    let mut setup = server("low-memory", &guests);
-    setup.memory_mib = 224;
+fn start_refused(context: &mut Context<'_>, wanted: &Wanted<'_>) -> Result<Session> {
+    let (large, headless) = (wanted.any(&["low-memory"]), wanted.any(&["missing-module"]));
+    let mut guests = vec![Guest::new(1).then("wait")];
+    guests.extend(large.then(|| Guest::new(2).memory_mib(4096).then("wait")));
+    guests.extend(headless.then(|| Guest::new(3).then("wait")));
+    let mut setup = server("refused-guests", &guests);
+    if large {
+        setup.memory_mib = 224;
+    }
+    for module in &mut setup.modules {
+        if let Content::Text(text) = &mut module.content
+            && let Some(at) = text.find("name = \"c\"")
+        {
+            let headless = text.split_off(at).replace("\"vmlinuz\"", "\"not-there\"");
+            text.push_str(&headless);
+        }
+    }
     let mut session = context.boot(&setup)?;
-    let detail = refused(&mut session, "b")?;
-    context.figures.at_least("times the refusal names the size", detail.matches("4096").count(), 1)?;
     session.result("a", "up", seconds(120))?;
-    context.figures.exactly("guests that run", running(&mut session)?, 1)?;
-    session.shut_down()?;
-    Ok(())
+    Ok(session)
 }
 
-fn missing_module(context: &mut Context<'_>) -> Result<()> {
-    let guests = [Guest::new(1).then("wait"), Guest::new(2).then("wait")];
-    let mut setup = server("missing-module", &guests);
-    let whole = config_text(&guests);
-    let half = whole.find("name = \"b\"").unwrap_or(whole.len());
-    let text = format!("{}{}", &whole[..half], whole[half..].replace("\"vmlinuz\"", "\"not-there\""));
-    let spoilt = with_config("missing-module", &text, setup.cpus, setup.memory_mib);
-    setup.modules.retain(|module| module.name != "sidecore.toml");
-    setup.modules.extend(spoilt.modules.into_iter().filter(|module| module.name == "sidecore.toml"));
-    let mut session = context.boot(&setup)?;
-    let detail = refused(&mut session, "b")?;
+fn low_memory(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
+    let detail = refused(session, "b")?;
+    context.figures.at_least("times the refusal names the size", detail.matches("4096").count(), 1)?;
+    context.figures.exactly("guests that run", session.running()?, 1)
+}
+
+fn missing_module(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
+    let detail = refused(session, "c")?;
     context.figures.at_least("times the refusal names the module", detail.matches("not-there").count(), 1)?;
-    session.result("a", "up", seconds(120))?;
-    context.figures.exactly("guests that run", running(&mut session)?, 1)?;
-    session.shut_down()?;
-    Ok(())
+    context.figures.exactly("guests that run", session.running()?, 1)
 }
 
 /// Waits until a guest is said not to start, and returns why.
@@ -261,15 +294,6 @@ fn refused(session: &mut Session, name: &str) -> Result<String> {
         }
         _ => None,
     })
-}
-
-fn running(session: &mut Session) -> Result<usize> {
-    match session.ask(Command::List, seconds(20))? {
-        Event::Reply { guests: Some(guests), .. } => {
-            Ok(guests.iter().filter(|guest| guest.state == GuestState::Running).count())
-        }
-        other => anyhow::bail!("the reply to `list` lists nothing: {other:?}"),
-    }
 }
 
 #[cfg(test)]

@@ -3,12 +3,13 @@
 use anyhow::{Result, ensure};
 use control::{Command, GuestState, StopReason};
 
-use super::network::number;
+use crate::boot::{Boot, alone};
 use crate::costs::Costs;
-use crate::machine::Platform;
 use crate::modes;
-use crate::probes::{Probe, act, server};
-use crate::scenario::{Context, EVERYWHERE, Scenario, seconds};
+use crate::platform::{BOCHS, EVERYWHERE, Platform};
+use crate::probes::{Probe, act, in_turn};
+use crate::scenario::{Context, Scenario, seconds};
+use crate::session::number;
 
 /// Rounds of each abuse.
 const ROUNDS: u64 = 500;
@@ -20,42 +21,39 @@ const REQUESTS: u64 = 2_000;
 const REQUESTS_ON_BOCHS: u64 = 300;
 
 /// These scenarios.
-pub fn list() -> Vec<Scenario> {
+pub fn list() -> Vec<Box<dyn Boot>> {
+    let interrupts = "guests flood their ICR, move and rewrite their IDT, mask MSI-X, raise their TPR, loop in #DB: their neighbours lose nothing";
+    let alignment_about =
+        "a guest loops in #AC with interrupts closed: its neighbours lose nothing, and it can be killed";
+    // QEMU's translator does not check alignment.
+    let checked = &[Platform::Kvm, Platform::Bochs];
     vec![
-        Scenario {
-            name: "hostile",
-            about: "guests flood their ICR, move and rewrite their IDT, mask MSI-X, raise their TPR, loop in #DB: their neighbours lose nothing",
-            platforms: EVERYWHERE,
-            slow_on_bochs: true,
-            run: hostile,
-        },
-        Scenario {
-            name: "hostile-alignment",
-            about: "a guest loops in #AC with interrupts closed: its neighbours lose nothing, and it can be killed",
-            // QEMU's translator does not check alignment.
-            platforms: &[Platform::Kvm, Platform::Bochs],
-            slow_on_bochs: true,
-            run: alignment,
-        },
+        alone(Scenario::new("hostile", interrupts, EVERYWHERE).longer_on(BOCHS), hostile),
+        alone(Scenario::new("hostile-alignment", alignment_about, checked).longer_on(BOCHS), alignment),
     ]
 }
 
-fn hostile(context: &mut Context<'_>) -> Result<()> {
-    let (rounds, requests) = (context.times(ROUNDS, ROUNDS_ON_BOCHS), context.times(REQUESTS, REQUESTS_ON_BOCHS));
-    for mode in modes::completions(context.platform()) {
-        let mode = mode.name;
-        let neighbours = [
-            Probe::new(1, mode, "serve"),
-            Probe::new(2, mode, &format!("requests:{requests},requests:{requests}")).peer(1),
-        ];
-        let [server_probe, client] = &neighbours;
-        // QEMU itself ends at an assertion when a breakpoint's #DB leaves its guest while it delivers a #DB.
-        let deep = u8::from(!context.platform().is_qemu());
-        let abuser = Probe::new(3, mode, &format!("abuse:{rounds},stick:{deep}"));
-        let faller = Probe::new(4, mode, "fall");
-        let probes = [server_probe.clone(), client.clone(), abuser.clone(), faller.clone()];
-        let mut session = context.boot(&server("hostile", &probes))?;
+/// The probes of each way of completion, numbered through.
+fn groups(modes: &[&str], group: impl Fn(usize, &str) -> Vec<Probe>) -> Vec<Vec<Probe>> {
+    (0..).map(|index| 10 * index).zip(modes).map(|(first, mode)| group(first, mode)).collect()
+}
 
+fn hostile(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
+    let (rounds, requests) = (context.times(ROUNDS, ROUNDS_ON_BOCHS), context.times(REQUESTS, REQUESTS_ON_BOCHS));
+    // QEMU itself ends at an assertion when a breakpoint's #DB leaves its guest while it delivers a #DB.
+    let deep = u8::from(!context.platform().is_qemu());
+    let modes: Vec<&str> = modes::completions(context.platform()).map(|mode| mode.name).collect();
+    let groups = groups(&modes, |first, mode| {
+        vec![
+            Probe::new(first + 1, mode, "serve"),
+            Probe::new(first + 2, mode, &format!("requests:{requests},requests:{requests}")).peer(first + 1),
+            Probe::new(first + 3, mode, &format!("abuse:{rounds},stick:{deep}")),
+            Probe::new(first + 4, mode, "fall"),
+        ]
+    });
+    in_turn(context, "hostile", &groups, |context, session, group| {
+        let mode = modes[group];
+        let [_, client, abuser, faller] = groups[group].as_slice() else { unreachable!("there are four") };
         // It has fallen by itself; what is left of it is started again, and falls again.
         for _ in 0..2 {
             let reason = session.state(&faller.name(), GuestState::Stopped, seconds(60))?;
@@ -65,12 +63,9 @@ fn hostile(context: &mut Context<'_>) -> Result<()> {
             );
             session.ask(Command::Start(faller.name()), seconds(20))?;
         }
-        let (answered, _) = act(&mut session, &client.name(), "requests")?;
-        context.figures.exactly(
-            &format!("{mode}: neighbour's requests answered"),
-            number(&answered, "count")?,
-            requests,
-        )?;
+        let (answered, _) = act(session, &client.name(), "requests")?;
+        let what = format!("{mode}: neighbour's requests answered");
+        context.figures.exactly(&what, number(&answered, "count")?, requests)?;
         for what in ABUSES {
             let said = session.result(&abuser.name(), "abused", seconds(120))?;
             ensure!(said["what"] == what, "{mode}: expected {what}, got {said}");
@@ -82,26 +77,30 @@ fn hostile(context: &mut Context<'_>) -> Result<()> {
         }
         session.result(&abuser.name(), "stick", seconds(60))?;
         // While it is stuck the neighbours go on, and it can be killed.
-        let (answered, _) = act(&mut session, &client.name(), "requests")?;
+        let (answered, _) = act(session, &client.name(), "requests")?;
         context.figures.exactly(&format!("{mode}: and while it is stuck"), number(&answered, "count")?, requests)?;
         session.ask(Command::Kill(abuser.name()), seconds(20))?;
         let reason = session.state(&abuser.name(), GuestState::Stopped, seconds(60))?;
         ensure!(reason == Some(StopReason::Killed), "{mode}: the stuck guest ended by {reason:?}");
-        session.shut_down()?;
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
-fn alignment(context: &mut Context<'_>) -> Result<()> {
+fn alignment(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let requests = context.times(REQUESTS, REQUESTS_ON_BOCHS);
-    for mode in modes::completions(context.platform()) {
-        let mode = mode.name;
-        let looping = Probe::new(3, mode, "misaligned");
-        let client = Probe::new(2, mode, &format!("requests:{requests}")).peer(1);
-        let probes = [Probe::new(1, mode, "serve"), client.clone(), looping.clone()];
-        let mut session = context.boot(&server("hostile-alignment", &probes))?;
+    let modes: Vec<&str> = modes::completions(context.platform()).map(|mode| mode.name).collect();
+    let groups = groups(&modes, |first, mode| {
+        vec![
+            Probe::new(first + 1, mode, "serve"),
+            Probe::new(first + 2, mode, &format!("requests:{requests}")).peer(first + 1),
+            Probe::new(first + 3, mode, "misaligned"),
+        ]
+    });
+    in_turn(context, "hostile-alignment", &groups, |context, session, group| {
+        let mode = modes[group];
+        let [_, client, looping] = groups[group].as_slice() else { unreachable!("there are three") };
         session.result(&looping.name(), "stick", seconds(60))?;
-        let (answered, counters) = act(&mut session, &client.name(), "requests")?;
+        let (answered, counters) = act(session, &client.name(), "requests")?;
         let figures = &mut context.figures;
         figures.exactly(&format!("{mode}: neighbour's requests answered"), number(&answered, "count")?, requests)?;
         // It did loop meanwhile, and each round exited.
@@ -110,7 +109,6 @@ fn alignment(context: &mut Context<'_>) -> Result<()> {
         session.ask(Command::Kill(looping.name()), seconds(20))?;
         let reason = session.state(&looping.name(), GuestState::Stopped, seconds(60))?;
         ensure!(reason == Some(StopReason::Killed), "{mode}: the guest that loops ended by {reason:?}");
-        session.shut_down()?;
-    }
-    Ok(())
+        Ok(())
+    })
 }

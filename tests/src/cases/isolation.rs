@@ -1,15 +1,16 @@
-//! A guest that tries what it must not.
+//! Guests that try what they must not, and one that abuses the shadow of its IDT.
 
 use anyhow::{Context as _, Result, ensure};
-use control::{Event, GuestState};
+use control::{Command, Count, Event, GuestState};
 use serde_json::Value;
 
-use super::network::number;
+use crate::boot::{Boot, Check, Shared, Wanted};
+use crate::counts::{count, shadow};
 use crate::guests::{Guest, server, with_isolation};
-use crate::machine::Platform;
 use crate::modes::{self, Completion};
-use crate::scenario::{Context, EVERYWHERE, Scenario, seconds};
-use crate::session::{Session, guest_result};
+use crate::platform::{EVERYWHERE, Platform};
+use crate::scenario::{Context, Scenario, seconds};
+use crate::session::{Session, guest_result, number};
 
 /// What the hostile guest must have tried, whatever else it tries (the names of guest-drivers/isolation).
 const KINDS: [&str; 11] = [
@@ -30,27 +31,62 @@ const KINDS: [&str; 11] = [
 const KINDS_OF_MODES: [&str; 6] = ["apic-page", "ioapic", "msr", "msr-value", "msix", "icr"];
 
 /// These scenarios.
-pub fn list() -> Vec<Scenario> {
-    vec![
-        Scenario {
-            name: "isolation",
-            about: "a hostile guest is refused everything, and its neighbours' ping goes on",
-            platforms: EVERYWHERE,
-            slow_on_bochs: false,
-            run: isolation,
-        },
-        Scenario {
-            name: "isolation-modes",
-            about: "a hostile guest in every mode of completion: what a mode could change is refused all the same",
-            platforms: EVERYWHERE,
-            slow_on_bochs: true,
-            run: isolation_modes,
-        },
-    ]
+pub fn list() -> Vec<Box<dyn Boot>> {
+    type Run = fn(&mut Context<'_>, &mut Session) -> Result<()>;
+    let check = |name, about, run: Run| Check::new(Scenario::new(name, about, EVERYWHERE), run);
+    vec![Box::new(Shared {
+        name: "isolation",
+        about: "a pings b all the while; hostile guests are started one after another, one in each way of completion",
+        start,
+        end: |mut session| session.shut_down().map(drop),
+        checks: vec![
+            check("isolation", "a hostile guest is refused everything, and its neighbours' ping goes on", isolation),
+            check(
+                "isolation-modes",
+                "a hostile guest in every mode of completion: what a mode could change is refused all the same",
+                isolation_modes,
+            ),
+            check(
+                "eli-hostile",
+                "a guest moves, rewrites and uses up its shadowed IDT while interrupts arrive: none is lost, no one is harmed",
+                eli_hostile,
+            ),
+        ],
+    })]
 }
 
-/// The hostile guest's entry in sidecore.toml.
-fn hostile(platform: Platform, mode: Completion, cmdline: &str) -> String {
+fn start(context: &mut Context<'_>, wanted: &Wanted<'_>) -> Result<Session> {
+    let (every, eli) = (wanted.any(&["isolation"]), wanted.any(&["eli-hostile"]));
+    let mut setup = server("isolation", &[]);
+    if every || eli {
+        let neighbours = [Guest::new(1).peer(2).then("beat:100000"), Guest::new(2).then("wait")];
+        // Where both are wanted, `eli` is what the neighbours get by themselves.
+        let neighbours = neighbours.map(|guest| if every { guest } else { guest.completion("eli") });
+        setup = server("isolation", &neighbours);
+    }
+    let platform = context.platform();
+    if every {
+        setup = with_isolation(setup, &hostile("hostile", 0x99, platform, modes::best(platform), ""));
+    }
+    if wanted.any(&["isolation-modes"]) {
+        let only = format!("only={}", KINDS_OF_MODES.join(","));
+        for (mac, mode) in (0xa0..).zip(modes::completions(platform)) {
+            setup = with_isolation(setup, &hostile(&hostile_in(mode), mac, platform, mode, &only));
+        }
+    }
+    if eli {
+        setup = with_isolation(setup, ABUSES_ITS_IDT);
+    }
+    context.boot(&setup)
+}
+
+/// The name of the hostile guest that has this way of completion.
+fn hostile_in(mode: Completion) -> String {
+    format!("hostile-{}", mode.name)
+}
+
+/// The entry of a hostile guest in sidecore.toml.
+fn hostile(name: &str, mac: u8, platform: Platform, mode: Completion, cmdline: &str) -> String {
     // In QEMU's local APIC reserved bits are not reserved, and IA32_TSC_DEADLINE is there whatever CPUID says. In Bochs' it is
     // so of the divide configuration's alone.
     let lenient = match platform {
@@ -59,17 +95,24 @@ fn hostile(platform: Platform, mode: Completion, cmdline: &str) -> String {
         Platform::Kvm | Platform::Qemu => "lenient-apic",
     };
     format!(
-        "[[guest]]\nname = \"hostile\"\nvcpus = 1\nmemory = \"64M\"\nkernel = \"isolation\"\n\
-         cmdline = \"{cmdline} {lenient}\"\ncompletion = \"{}\"\n\n[[guest.net]]\nmac = \"52:54:00:00:00:99\"\n",
+        "[[guest]]\nname = \"{name}\"\nvcpus = 1\nmemory = \"64M\"\nkernel = \"isolation\"\nautostart = false\n\
+         cmdline = \"{cmdline} {lenient}\"\ncompletion = \"{}\"\n\n[[guest.net]]\nmac = \"52:54:00:00:00:{mac:02x}\"\n\n",
         mode.name
     )
 }
 
+/// The entry of the guest that abuses its shadowed IDT.
+const ABUSES_ITS_IDT: &str = "[[guest]]\nname = \"hostile-idt\"\nvcpus = 1\nmemory = \"64M\"\nkernel = \"isolation\"\n\
+                              autostart = false\ncmdline = \"only=idt shadowed hold\"\ncompletion = \"eli\"\n\n";
+
+fn begin(session: &mut Session, name: &str) -> Result<()> {
+    session.ask(Command::Start(name.to_owned()), seconds(20)).map(drop)
+}
+
 /// In the mode that is the best there.
-fn isolation(context: &mut Context<'_>) -> Result<()> {
-    let mode = modes::best(context.platform());
-    let neighbours = [Guest::new(1).peer(2).then("beat:100000"), Guest::new(2).then("wait")];
-    let mut session = refused_everything(context, mode, "", &KINDS, &neighbours)?;
+fn isolation(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
+    session.result("a", "beat", seconds(240))?;
+    refused_everything(context, session, "hostile", modes::best(context.platform()), &KINDS)?;
     // The neighbours were pinging all the while; what they say last must have no hole.
     let mut beats: Vec<Value> = Vec::new();
     for event in session.unread() {
@@ -83,33 +126,32 @@ fn isolation(context: &mut Context<'_>) -> Result<()> {
     beats.push(session.result("a", "beat", seconds(60))?);
     let most = beats.iter().max_by_key(|beat| beat["sent"].as_u64()).context("the neighbours did not ping")?;
     context.figures.at_least("pings of the neighbours", number(most, "sent")?, 10)?;
-    context.figures.exactly("answered", number(most, "received")?, number(most, "sent")?)?;
-    session.shut_down()?;
-    Ok(())
+    context.figures.exactly("answered", number(most, "received")?, number(most, "sent")?)
 }
 
-fn isolation_modes(context: &mut Context<'_>) -> Result<()> {
+fn isolation_modes(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
     for mode in modes::completions(context.platform()) {
-        let only = format!("only={}", KINDS_OF_MODES.join(","));
-        refused_everything(context, mode, &only, &KINDS_OF_MODES, &[])?.shut_down()?;
+        refused_everything(context, session, &hostile_in(mode), mode, &KINDS_OF_MODES)?;
     }
     Ok(())
 }
 
-/// The hostile guest's whole life.
+/// The whole life of hostile guest `name`.
 fn refused_everything(
     context: &mut Context<'_>,
+    session: &mut Session,
+    name: &str,
     mode: Completion,
-    cmdline: &str,
     wanted: &[&str],
-    neighbours: &[Guest],
-) -> Result<Session> {
-    let setup = with_isolation(server("isolation", neighbours), &hostile(context.platform(), mode, cmdline));
-    let mut session = context.boot(&setup)?;
+) -> Result<()> {
+    begin(session, name)?;
     let mut broken = Vec::new();
     let mut allowed = 0_u64;
     let summary = session.wait("the hostile guest's summary", seconds(600), |event| {
-        let ("hostile", result) = guest_result(event)? else { return None };
+        let (from, result) = guest_result(event)?;
+        if from != name {
+            return None;
+        }
         if !result["broken"].is_null() {
             broken.push(result.to_string());
         }
@@ -131,8 +173,46 @@ fn refused_everything(
     figures.exactly(&of("attempts shown as allowed"), allowed, 0)?;
     figures.exactly(&of("refused"), number(&summary, "refused")?, number(&summary, "attempts")?)?;
 
-    let counted = session.counters()?.guest("hostile").map_or(0, control::Guest::total_refusals);
+    let counted = session.counters()?.guest(name).map_or(0, control::Guest::total_refusals);
     figures.at_least(&of("refusals that sidecore counted"), counted, 100)?;
-    session.state("hostile", GuestState::Stopped, seconds(60))?;
-    Ok(session)
+    session.state(name, GuestState::Stopped, seconds(60)).map(drop)
+}
+
+fn note(context: &mut Context<'_>, name: &str, counts: &[Count]) {
+    for c in counts {
+        context.figures.note(&format!("{name}: {}", c.kind), c.count);
+    }
+}
+
+fn eli_hostile(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
+    const NAME: &str = "hostile-idt";
+    begin(session, NAME)?;
+    let mut wrong = Vec::new();
+    let summary = session.wait("the hostile guest's summary", seconds(240), |event| {
+        let (NAME, result) = guest_result(event)? else { return None };
+        if !result["broken"].is_null() || !result["allowed"].is_null() {
+            wrong.push(result.to_string());
+        }
+        (result["kinds"].is_object()).then_some(result)
+    })?;
+    ensure!(wrong.is_empty(), "not as hardware would have it: {}", wrong.join("; "));
+    let figures = &mut context.figures;
+    let attempts = number(&summary["kinds"]["idt"], "attempts")?;
+    figures.at_least("attempts", attempts, 2_000)?;
+    figures.exactly("as hardware would have it", number(&summary["kinds"]["idt"], "refused")?, attempts)?;
+    let counters = session.counters()?;
+    let counts = shadow(&counters, NAME);
+    figures.at_least("times the IDT was shadowed", count(counts, "shadowed"), 4)?;
+    figures.at_least("times it was handed back for a write", count(counts, "idt-written"), 1)?;
+    figures.at_least("times it was moved", count(counts, "idt-moved"), 1)?;
+    figures.at_least("times the host left a vector to the guest", count(counts, "vectors-moved"), 1)?;
+    figures.at_least("interrupts injected while there was no shadow", count(counts, "injected"), 1)?;
+    note(context, NAME, counts);
+    // It spins with interrupts off now, and no vector of the host's gets through: NMI does.
+    session.ask(Command::Kill(NAME.into()), seconds(30))?;
+    session.state(NAME, GuestState::Stopped, seconds(30))?;
+    let beat = session.result("a", "beat", seconds(60)).context("the neighbours' ping")?;
+    let figures = &mut context.figures;
+    figures.at_least("pings of the neighbours", number(&beat, "sent")?, 10)?;
+    figures.exactly("answered", number(&beat, "received")?, number(&beat, "sent")?)
 }

@@ -7,25 +7,43 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use x520_model::pcap::Frame;
 
+use crate::boot::{Boot, Check, Shared, alone};
 use crate::linux::{Linux, Setup};
-use crate::scenario::{Context, QEMU, Scenario, seconds};
+use crate::platform::QEMU;
+use crate::scenario::{Context, Scenario, seconds};
 
-/// These scenarios.
-pub fn list() -> Vec<Scenario> {
-    let scenario = |name, about, run| Scenario { name, about, platforms: QEMU, slow_on_bochs: false, run };
+/// These scenarios. The one that holds the driver's counters to the wire comes first, and the one that resets them last.
+pub fn list() -> Vec<Box<dyn Boot>> {
+    type Run = fn(&mut Context<'_>, &mut Machines) -> Result<()>;
+    let scenario = |name, about| Scenario::new(name, about, QEMU);
+    let check = |name, about, run: Run| Check::new(scenario(name, about).longer_on(QEMU), run);
+    let pin = "the same by the interrupt pin: only there is the self-test's interrupt test real";
     vec![
-        scenario(
-            "ixgbe-probe",
-            "ixgbe on the model of the 82599: no warning, its self-test, link flaps, reloads",
-            probe,
-        ),
-        scenario(
-            "ixgbe-intx",
-            "the same by the interrupt pin: only there is the self-test's interrupt test real",
-            intx,
-        ),
-        scenario("ixgbe-traffic", "two ixgbe on a wire: ping, TCP, UDP, RSS; its statistics are the wire's", traffic),
-        scenario("ixgbe-offloads", "two ixgbe on a wire: TCP with each offload off and on", offloads),
+        Box::new(Shared {
+            name: "ixgbe",
+            about: "two machines of plain Linux with the model of the 82599, a wire between them; no sidecore",
+            start: |context, wanted| {
+                let cpus = if wanted.any(&["ixgbe-traffic"]) { 2 } else { 1 };
+                let setups = [Setup { cpus, ..A }, Setup { cpus, ..B }];
+                let both = wanted.any(&["ixgbe-traffic", "ixgbe-offloads"]);
+                boot(context, "ixgbe", if both { &setups } else { &setups[..1] }).map(Machines)
+            },
+            end: |_| Ok(()),
+            checks: vec![
+                check(
+                    "ixgbe-traffic",
+                    "two ixgbe on a wire: ping, TCP, UDP, RSS; its statistics are the wire's",
+                    traffic,
+                ),
+                check("ixgbe-offloads", "two ixgbe on a wire: TCP with each offload off and on", offloads),
+                check(
+                    "ixgbe-probe",
+                    "ixgbe on the model of the 82599: no warning, its self-test, link flaps, reloads",
+                    probe,
+                ),
+            ],
+        }),
+        alone(scenario("ixgbe-intx", pin), intx),
     ]
 }
 
@@ -34,6 +52,9 @@ const B: Setup = Setup { name: "b", number: 2, cpus: 1, memory_mib: 384, reboots
 
 /// The tests of `ethtool -t`: registers, EEPROM, interrupt, loopback, link.
 const SELF_TESTS: u64 = 5;
+
+/// One machine, or two with a wire between them.
+struct Machines(Vec<Linux>);
 
 fn boot(context: &mut Context<'_>, name: &str, setups: &[Setup]) -> Result<Vec<Linux>> {
     let mut machines = context.boot_linux(name, setups)?;
@@ -61,8 +82,7 @@ fn self_test(context: &mut Context<'_>, machine: &mut Linux) -> Result<()> {
     machine.ask("carrier:on", seconds(20)).map(drop)
 }
 
-fn probe(context: &mut Context<'_>) -> Result<()> {
-    let mut machines = boot(context, "ixgbe-probe", &[A])?;
+fn probe(context: &mut Context<'_>, Machines(machines): &mut Machines) -> Result<()> {
     let a = machines.first_mut().context("no machine")?;
     nobody_complains(context, a, "")?;
     self_test(context, a)?;
@@ -86,7 +106,7 @@ fn probe(context: &mut Context<'_>) -> Result<()> {
     self_test(context, a)
 }
 
-fn intx(context: &mut Context<'_>) -> Result<()> {
+fn intx(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let mut machines = boot(context, "ixgbe-intx", &[Setup { options: "pci=nomsi", ..A }])?;
     let a = machines.first_mut().context("no machine")?;
     // That there are none, as it was told, it warns of.
@@ -98,8 +118,7 @@ fn intx(context: &mut Context<'_>) -> Result<()> {
     context.figures.at_least("interrupts by the pin", pin["count"].as_f64().unwrap_or_default(), 1)
 }
 
-fn traffic(context: &mut Context<'_>) -> Result<()> {
-    let mut machines = boot(context, "ixgbe-traffic", &[Setup { cpus: 2, ..A }, Setup { cpus: 2, ..B }])?;
+fn traffic(context: &mut Context<'_>, Machines(machines): &mut Machines) -> Result<()> {
     let [a, b] = machines.as_mut_slice() else { unreachable!("two were asked for") };
     let pings = if context.full { 1000 } else { 20 };
     let answered = b.number(&format!("ping:{pings}"), "received", seconds(60))?;
@@ -187,8 +206,7 @@ const FEATURES: [(&str, &str); 9] = [
     ("sg", "scatter-gather"),
 ];
 
-fn offloads(context: &mut Context<'_>) -> Result<()> {
-    let mut machines = boot(context, "ixgbe-offloads", &[A, B])?;
+fn offloads(context: &mut Context<'_>, Machines(machines): &mut Machines) -> Result<()> {
     let [a, b] = machines.as_mut_slice() else { unreachable!("two were asked for") };
     a.ask("iperf-server", seconds(20))?;
     let time = if context.full { 5 } else { 1 };

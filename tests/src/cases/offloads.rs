@@ -1,14 +1,13 @@
 //! Checksums and TCP segmentation that guests leave to others: kept undone between guests that can take it so, and done
 //! by the engine for those that cannot.
 
-use anyhow::{Context as _, Result, ensure};
-use control::{Command, Counters, Port};
-use serde_json::Value;
+use anyhow::{Result, ensure};
+use control::Counters;
 
-use crate::cases::network::number;
-use crate::guests::{Guest, server};
-use crate::scenario::{Context, QEMU, Scenario, seconds};
-use crate::session::Session;
+use crate::counts::net;
+use crate::guests::Guest;
+use crate::scenario::{Context, seconds};
+use crate::session::{Session, number};
 
 /// Bytes of each run of iperf3, in MiB.
 const MIB: u64 = 8;
@@ -24,57 +23,33 @@ const FEATURES: [(&str, &str); 4] = [
     ("tx", "tx-checksum-ip-generic"),
 ];
 
-/// These scenarios.
-pub fn list() -> Vec<Scenario> {
-    vec![
-        Scenario {
-            name: "offloads",
-            about: "TCP both ways between two guests with each offload off and on: rows of segments stay whole",
-            platforms: QEMU,
-            slow_on_bochs: false,
-            run: offloads,
-        },
-        Scenario {
-            name: "offloads-software",
-            about: "TCP and a file between a guest with all offloads and one with none, or checksums alone",
-            platforms: QEMU,
-            slow_on_bochs: false,
-            run: software,
-        },
-    ]
-}
-
-/// Has a guest that obeys do something.
-fn ask(session: &mut Session, name: &str, action: &str) -> Result<Value> {
-    let input = Command::Input { guest: name.to_owned(), text: format!("{action}\n") };
-    session.ask(input, seconds(20))?;
-    session.result(name, action.split(':').next().unwrap_or(action), seconds(240))
+/// Two guests that are offered no offload, or checksums alone: numbers `first` and the next.
+pub fn less_offered(first: usize) -> [Guest; 2] {
+    let guest =
+        |number, offered| Guest::new(number).full().peer(1).net(&format!("offloads = \"{offered}\"")).then("obey");
+    [guest(first, "none"), guest(first + 1, "csum")]
 }
 
 fn switch(session: &mut Session, short: &str, long: &str, state: &str) -> Result<()> {
     for name in ["a", "b"] {
-        let set = ask(session, name, &format!("set:{short}:{long}:{state}"))?;
+        let set = session.act(name, &format!("set:{short}:{long}:{state}"), seconds(240))?;
         ensure!(set["good"] == true, "{short} {state} of {name}: {set}");
     }
     Ok(())
 }
 
-fn port<'c>(counters: &'c Counters, name: &str) -> Result<&'c Port> {
-    counters.guest(name).and_then(|guest| guest.ports.first()).with_context(|| format!("no port of {name}"))
-}
-
 /// Mean bytes of a frame from a guest in a window.
 fn mean(before: &Counters, after: &Counters, name: &str) -> Result<u64> {
-    let (before, after) = (port(before, name)?, port(after, name)?);
+    let (before, after) = (net(before, name)?, net(after, name)?);
     Ok((after.tx_bytes - before.tx_bytes) / (after.tx_packets - before.tx_packets).max(1))
 }
 
-/// TCP from b to a and from a to b, of [`MIB`] each: the mean length of a frame from the one that sent.
-fn transfer(context: &mut Context<'_>, session: &mut Session, what: &str) -> Result<[u64; 2]> {
+/// TCP from `other` to a and from a to `other`, of [`MIB`] each: the mean length of a frame from the one that sent.
+fn transfer(context: &mut Context<'_>, session: &mut Session, other: &str, what: &str) -> Result<[u64; 2]> {
     let mut means = [0; 2];
-    for (mean_of, (way, sender)) in means.iter_mut().zip([("", "b"), (":reverse", "a")]) {
+    for (mean_of, (way, sender)) in means.iter_mut().zip([("", other), (":reverse", "a")]) {
         let before = session.counters()?;
-        let tcp = ask(session, "b", &format!("iperf:{MIB}M{way}"))?;
+        let tcp = session.act(other, &format!("iperf:{MIB}M{way}"), seconds(240))?;
         let after = session.counters()?;
         context.figures.at_least(&format!("{what}: bytes from {sender}"), number(&tcp, "bytes")?, 4_000_000)?;
         context.figures.note(&format!("{what}: bit/s from {sender}"), number(&tcp, "bits_per_second")?);
@@ -83,78 +58,73 @@ fn transfer(context: &mut Context<'_>, session: &mut Session, what: &str) -> Res
     Ok(means)
 }
 
-fn offloads(context: &mut Context<'_>) -> Result<()> {
-    let a = Guest::new(1).full().peer(2).then("iperf-server").then("obey");
-    let b = Guest::new(2).full().peer(1).then("ping:1").then("obey");
-    let mut session = context.boot(&server("offloads", &[a, b]))?;
-    for name in ["a", "b"] {
-        session.result(name, "obey", seconds(240))?;
-    }
-    for (mean, sender) in transfer(context, &mut session, "all on")?.into_iter().zip(["b", "a"]) {
+/// Each offload off and on at guests a and b, which serves no file and switches all of them on again at the end.
+pub fn switched(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
+    session.act("a", "iperf-server", seconds(60))?;
+    session.act("b", "ping:1", seconds(240))?;
+    let begin = session.counters()?;
+    for (mean, sender) in transfer(context, session, "b", "all on")?.into_iter().zip(["b", "a"]) {
         context.figures.at_least(&format!("all on: mean bytes of a frame from {sender}"), mean, 3_000)?;
     }
     let mut switched = 0_u64;
     for (short, long) in FEATURES {
         for state in ["off", "on"] {
-            switch(&mut session, short, long, state)?;
-            transfer(context, &mut session, &format!("{short} {state}"))?;
+            switch(session, short, long, state)?;
+            transfer(context, session, "b", &format!("{short} {state}"))?;
             switched += 1;
         }
     }
     context.figures.exactly("offloads switched", switched, 2 * FEATURES.len())?;
 
     for (short, long) in &FEATURES[..2] {
-        switch(&mut session, short, long, "off")?;
+        switch(session, short, long, "off")?;
     }
-    for (mean, sender) in transfer(context, &mut session, "no segmentation")?.into_iter().zip(["b", "a"]) {
+    for (mean, sender) in transfer(context, session, "b", "no segmentation")?.into_iter().zip(["b", "a"]) {
         context.figures.at_most(&format!("no segmentation: mean bytes of a frame from {sender}"), mean, 1_514)?;
     }
     // Both guests took everything as it was: nothing was left to the engine.
-    let counters = session.counters()?;
+    let end = session.counters()?;
     for name in ["a", "b"] {
-        let port = port(&counters, name)?;
-        context.figures.exactly(&format!("segments cut for {name}"), port.segments, 0)?;
-        context.figures.exactly(&format!("checksums computed for {name}"), port.checksums, 0)?;
-        context.figures.exactly(&format!("frames of {name} refused"), bad(port), 0)?;
+        let (before, after) = (net(&begin, name)?, net(&end, name)?);
+        context.figures.exactly(&format!("segments cut for {name}"), after.segments - before.segments, 0)?;
+        context.figures.exactly(&format!("checksums computed for {name}"), after.checksums - before.checksums, 0)?;
+        context.figures.exactly(&format!("frames of {name} refused"), after.bad_headers() - before.bad_headers(), 0)?;
     }
-    session.shut_down()?;
+    for (short, long) in FEATURES[..2].iter().rev() {
+        switch(session, short, long, "on")?;
+    }
     Ok(())
 }
 
-/// Frames of a guest with a header that was not borne out.
-fn bad(port: &Port) -> u64 {
-    port.drops.iter().filter(|d| matches!(&*d.kind, "tx_bad_header" | "tx_bad_length")).map(|d| d.count).sum()
-}
-
-fn software(context: &mut Context<'_>) -> Result<()> {
-    for offered in ["none", "csum"] {
-        let a = Guest::new(1).full().peer(2).then("iperf-server").then(format!("serve:{MIB}")).then("obey");
-        let b = Guest::new(2).full().peer(1).net(&format!("offloads = \"{offered}\"")).then("ping:1").then("obey");
-        let mut session = context.boot(&server("offloads-software", &[a, b]))?;
-        for name in ["a", "b"] {
-            session.result(name, "obey", seconds(240))?;
-        }
+/// TCP and a file between guest a, which is offered everything, and each of [`less_offered`].
+pub fn software(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
+    session.act("a", "iperf-server", seconds(60))?;
+    let sent = session.act("a", &format!("serve:{MIB}"), seconds(120))?;
+    for (other, offered) in [("d", "none"), ("e", "csum")] {
+        session.act(other, "ping:1", seconds(240))?;
+        let begin = session.counters()?;
         let of = |what: &str| format!("{offered}: {what}");
-        let [from_b, from_a] = transfer(context, &mut session, offered)?;
+        let [from_other, from_a] = transfer(context, session, other, offered)?;
         context.figures.at_least(&of("mean bytes of a frame from a"), from_a, 3_000)?;
-        context.figures.at_most(&of("mean bytes of a frame from b"), from_b, 1_514)?;
-        let sent = session.result("a", "serve", seconds(120))?;
-        let received = ask(&mut session, "b", "fetch")?;
-        let same = sent["sha256"] == received["sha256"] && sent["sha256"].as_str().is_some_and(|sum| sum.len() == 64);
-        context.figures.exactly(&of("files with the right checksum"), usize::from(same), 1)?;
-        let counters = session.counters()?;
-        let (a, b) = (port(&counters, "a")?, port(&counters, "b")?);
+        context.figures.at_most(&of(&format!("mean bytes of a frame from {other}")), from_other, 1_514)?;
+        let received = session.act(other, "fetch", seconds(240))?;
+        context.figures.same_file(&of("files with the right checksum"), &sent, &received)?;
+        let end = session.counters()?;
+        let since = |name| Ok::<_, anyhow::Error>((net(&begin, name)?, net(&end, name)?));
+        let ((a_before, a), (other_before, other_after)) = (since("a")?, since(other)?);
         let least = 2 * (MIB << 20) / SEGMENT * 9 / 10;
-        context.figures.at_least(&of("segments cut for b"), b.segments, least)?;
-        context.figures.exactly(&of("segments cut for a"), a.segments, 0)?;
+        let segments = other_after.segments - other_before.segments;
+        context.figures.at_least(&of(&format!("segments cut for {other}")), segments, least)?;
+        context.figures.exactly(&of("segments cut for a"), a.segments - a_before.segments, 0)?;
         // A segment's checksum is not counted by itself; short frames are left.
+        let checksums = other_after.checksums;
         if offered == "none" {
-            context.figures.at_least(&of("checksums computed for b"), b.checksums, 1)?;
+            context.figures.at_least(&of(&format!("checksums computed for {other}")), checksums, 1)?;
         } else {
-            context.figures.exactly(&of("checksums computed for b"), b.checksums, 0)?;
+            context.figures.exactly(&of(&format!("checksums computed for {other}")), checksums, 0)?;
         }
-        context.figures.exactly(&of("frames refused"), bad(a) + bad(b), 0)?;
-        session.shut_down()?;
+        let bad = a.bad_headers() - a_before.bad_headers() + other_after.bad_headers();
+        context.figures.exactly(&of("frames refused"), bad, 0)?;
     }
     Ok(())
 }

@@ -1,23 +1,21 @@
 //! What the frames of a port may do, seen from inside guests and by the counters.
 
-use anyhow::{Context as _, Result, bail};
-use control::{Command, Counters, Port, StageCounters};
+use anyhow::{Result, bail};
+use control::Counters;
 use serde_json::Value;
 
-use super::network::number;
+use crate::boot::{Boot, alone};
+use crate::counts::{net, stage};
 use crate::guests::{Guest, server, with_entries};
-use crate::scenario::{Context, QEMU, Scenario, seconds};
-use crate::session::Session;
+use crate::platform::QEMU;
+use crate::scenario::{Context, Scenario, seconds};
+use crate::session::{Session, number};
 
 /// These scenarios.
-pub fn list() -> Vec<Scenario> {
-    vec![Scenario {
-        name: "policies",
-        about: "VLANs, spoofed addresses, a denied port, counters and a mirror, each seen from inside guests and by COM2",
-        platforms: QEMU,
-        slow_on_bochs: false,
-        run: policies,
-    }]
+pub fn list() -> Vec<Box<dyn Boot>> {
+    let about =
+        "VLANs, spoofed addresses, a denied port, counters and a mirror, each seen from inside guests and by COM2";
+    vec![alone(Scenario::new("policies", about, QEMU), policies)]
 }
 
 const STAGES: &str = "
@@ -55,36 +53,21 @@ fn guests() -> [Guest; 4] {
     ]
 }
 
-/// Has a guest do something and waits for what comes of it.
 fn ask(session: &mut Session, guest: &str, action: &str) -> Result<Value> {
-    let input = Command::Input { guest: guest.to_owned(), text: format!("{action}\n") };
-    session.ask(input, seconds(20))?;
-    session.result(guest, action.split(':').next().unwrap_or(action), seconds(120))
+    session.act(guest, action, seconds(120))
 }
 
 fn ask_number(session: &mut Session, guest: &str, action: &str, name: &str) -> Result<u64> {
     number(&ask(session, guest, action)?, name)
 }
 
-fn port<'a>(counters: &'a Counters, guest: &str) -> Result<&'a Port> {
-    counters.guest(guest).and_then(|guest| guest.ports.first()).with_context(|| format!("no port of {guest}"))
-}
-
-fn stage<'a>(counters: &'a Counters, guest: &str, name: &str) -> Result<&'a StageCounters> {
-    let stages = &port(counters, guest)?.stages;
-    stages.iter().find(|stage| stage.stage == name).with_context(|| format!("no stage {name} at {guest}: {stages:?}"))
-}
-
 fn dropped(counters: &Counters, guest: &str, cause: &str) -> Result<u64> {
-    let drops = &port(counters, guest)?.drops;
-    Ok(drops.iter().find(|drop| drop.kind == cause).map_or(0, |drop| drop.count))
+    Ok(net(counters, guest)?.dropped(cause))
 }
 
-fn policies(context: &mut Context<'_>) -> Result<()> {
+fn policies(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let mut session = context.boot(&with_entries(server("policies", &guests()), STAGES))?;
-    for guest in ["a", "b", "c", "d"] {
-        session.result(guest, "obey", seconds(240))?;
-    }
+    session.all_obey(["a", "b", "c", "d"])?;
     vlans(context, &mut session)?;
     identities(context, &mut session)?;
     connections(context, &mut session)?;
@@ -114,7 +97,7 @@ fn vlans(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
     let pings = more(&|c| Ok(stage(c, "a", "pings")?.frames))?;
     figures.exactly("pings of a that the stage counted", pings, PINGS)?;
     figures.exactly("answers that the stage counted", more(&|c| Ok(stage(c, "a", "answers")?.frames))?, PINGS)?;
-    figures.exactly("frames given to d", more(&|c| Ok(port(c, "d")?.rx_packets))?, pings)?;
+    figures.exactly("frames given to d", more(&|c| Ok(net(c, "d")?.rx_packets))?, pings)?;
     Ok(())
 }
 
@@ -158,7 +141,7 @@ fn connections(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
     for _ in 0..20 {
         let seen = ask_number(session, "d", "seen", "frames")?;
         let counters = session.counters()?;
-        let given = port(&counters, "d")?.rx_packets;
+        let given = net(&counters, "d")?.rx_packets;
         if seen == given {
             let missed = dropped(&counters, "d", "rx_not_running")? + dropped(&counters, "d", "rx_no_buffer")?;
             let mirrored = stage(&counters, "a", "pings")?.frames;

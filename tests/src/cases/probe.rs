@@ -6,13 +6,14 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use control::{Command, Event, GuestState, StopReason};
 
-use super::network::number;
+use crate::boot::{Boot, alone};
 use crate::costs::Costs;
-use crate::machine::Platform;
+use crate::counts::{net_of_all, starts};
 use crate::modes::{self, Completion, Requests};
-use crate::probes::{Probe, act, go, ready, server};
-use crate::scenario::{Context, EVERYWHERE, Scenario, seconds};
-use crate::session::{Session, guest_result};
+use crate::platform::{BOCHS, EVERYWHERE, Platform};
+use crate::probes::{Probe, act, go, in_turn, ready};
+use crate::scenario::{Context, Scenario, seconds};
+use crate::session::{Session, guest_result, number};
 
 /// Tests that a probe has at least.
 const TESTS: u64 = 50;
@@ -40,29 +41,15 @@ const READINGS: u32 = 2_400;
 const BETWEEN_READINGS: Duration = Duration::from_millis(50);
 
 /// These scenarios.
-pub fn list() -> Vec<Scenario> {
+pub fn list() -> Vec<Box<dyn Boot>> {
+    let inside = "a guest tests its machine from inside, in every mode of completion";
+    let requests =
+        "100,000 requests without a timer: each is woken by its own completion, and every interrupt is counted";
+    let restarts = "a guest is killed in a stream of frames and started, ten times, in every mode of completion: each life is whole";
     vec![
-        Scenario {
-            name: "probe",
-            about: "a guest tests its machine from inside, in every mode of completion",
-            platforms: EVERYWHERE,
-            slow_on_bochs: false,
-            run: probe,
-        },
-        Scenario {
-            name: "probe-requests",
-            about: "100,000 requests without a timer: each is woken by its own completion, and every interrupt is counted",
-            platforms: EVERYWHERE,
-            slow_on_bochs: false,
-            run: probe_requests,
-        },
-        Scenario {
-            name: "probe-restarts",
-            about: "a guest is killed in a stream of frames and started, ten times, in every mode of completion: each life is whole",
-            platforms: EVERYWHERE,
-            slow_on_bochs: true,
-            run: probe_restarts,
-        },
+        alone(Scenario::new("probe", inside, EVERYWHERE), probe),
+        alone(Scenario::new("probe-requests", requests, EVERYWHERE).longer_on(BOCHS), probe_requests),
+        alone(Scenario::new("probe-restarts", restarts, EVERYWHERE).longer_on(BOCHS), probe_restarts),
     ]
 }
 
@@ -85,64 +72,79 @@ fn tested(session: &mut Session, name: &str) -> Result<(u64, Vec<String>)> {
     Ok((number(&tests, "passed")?, failures))
 }
 
-fn probe(context: &mut Context<'_>) -> Result<()> {
+fn probe(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let modes: Vec<Completion> = modes::completions(context.platform()).collect();
+    let faults: Vec<&str> =
+        FAULTS.iter().filter(|(platform, _)| *platform == context.platform()).map(|(_, test)| *test).collect();
+    let left_out = |mode: &Completion| if mode.owns_apic { faults.as_slice() } else { &[] };
+    let probe = |number, mode: &Completion| {
+        Probe::new(number, mode.name, "tests").word(&format!("except={}", left_out(mode).join(",")))
+    };
     // Two at a time: more processors than that are slow on Bochs.
-    for pair in modes.chunks(2) {
-        let faults: Vec<&str> =
-            FAULTS.iter().filter(|(platform, _)| *platform == context.platform()).map(|(_, test)| *test).collect();
-        let left_out = |mode: &Completion| if mode.owns_apic { faults.as_slice() } else { &[] };
-        let probe = |number, mode: &Completion| {
-            Probe::new(number, mode.name, "tests").word(&format!("except={}", left_out(mode).join(",")))
+    let pairs = modes.chunks(2).zip((1..).step_by(2));
+    let mut groups: Vec<Vec<Probe>> =
+        pairs.map(|(pair, first)| (first..).zip(pair).map(|(number, mode)| probe(number, mode)).collect()).collect();
+    // One that expects what is not so must be seen to fail, or the tests above prove nothing.
+    groups.push(vec![Probe::new(modes.len() + 1, "inject", "tests").word("self-check").word("only=expects_what")]);
+    in_turn(context, "probe", &groups, |context, session, group| {
+        let Some(pair) = modes.chunks(2).nth(group) else {
+            let (passed, failures) = tested(session, &groups[group][0].name())?;
+            context.figures.exactly("a test that must fail: passed", passed, 0)?;
+            return context.figures.exactly("a test that must fail: failed", failures.len(), 1);
         };
-        let probes: Vec<_> = (1..).zip(pair).map(|(number, mode)| probe(number, mode)).collect();
-        let names: Vec<&str> = pair.iter().map(|mode| mode.name).collect();
-        let mut session = context.boot(&server(&format!("probe-{}", names.join("-")), &probes))?;
-        for (mode, probe) in pair.iter().zip(&probes) {
-            let (passed, failures) = tested(&mut session, &probe.name())?;
+        for (mode, probe) in pair.iter().zip(&groups[group]) {
+            let (passed, failures) = tested(session, &probe.name())?;
             ensure!(failures.is_empty(), "{}: {}", mode.name, failures.join("; "));
             let least = TESTS - left_out(mode).len() as u64;
             context.figures.at_least(&format!("{}: tests passed", mode.name), passed, least)?;
         }
-        session.shut_down()?;
-    }
-    // One that expects what is not so must be seen to fail, or the tests above prove nothing.
-    let wrong = Probe::new(1, "inject", "tests").word("self-check").word("only=expects_what");
-    let mut session = context.boot(&server("probe-self-check", &[wrong]))?;
-    let (passed, failures) = tested(&mut session, "p1")?;
-    context.figures.exactly("a test that must fail: passed", passed, 0)?;
-    context.figures.exactly("a test that must fail: failed", failures.len(), 1)?;
-    session.shut_down()?;
-    Ok(())
+        Ok(())
+    })
 }
 
-fn probe_requests(context: &mut Context<'_>) -> Result<()> {
+/// A way to ask, one to complete, and how many requests show it.
+struct Pair {
+    asks: Requests,
+    completes: Completion,
+    count: u64,
+}
+
+fn probe_requests(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let count = context.times(REQUESTS, REQUESTS_ON_BOCHS);
-    let completions: Vec<Completion> = modes::completions(context.platform()).collect();
+    let mut pairs = Vec::new();
     for asks in modes::requests() {
-        for completes in &completions {
+        for completes in modes::completions(context.platform()) {
             if asks.exits == Some(false) {
-                requests_in(context, asks, *completes, count)?;
+                pairs.push(Pair { asks, completes, count });
             } else if !completes.exits {
                 // Here the notifications are what is counted, and far fewer tell as much.
-                requests_in(context, asks, *completes, count / 10)?;
+                pairs.push(Pair { asks, completes, count: count / 10 });
             }
         }
     }
-    Ok(())
+    let probes = |(first, Pair { asks, completes, count }): (usize, &Pair)| {
+        let actions = format!("singles:{count},requests:{count},stream:{count}");
+        let probes = [
+            Probe::new(first, completes.name, &actions).peer(first + 1),
+            Probe::new(first + 1, completes.name, "serve"),
+        ];
+        probes.map(|probe| probe.requests(asks.name)).to_vec()
+    };
+    let groups: Vec<Vec<Probe>> = (1..).step_by(2).zip(&pairs).map(probes).collect();
+    in_turn(context, "probe-requests", &groups, |context, session, group| {
+        let [p, q] = [0, 1].map(|index: usize| groups[group][index].name());
+        requests_in(context, session, &pairs[group], [&p, &q])
+    })
 }
 
-/// All that a probe can do, with one way to ask and one to complete.
-fn requests_in(context: &mut Context<'_>, asks: Requests, completes: Completion, count: u64) -> Result<()> {
+/// All that a probe can do, with one way to ask and one to complete: `p` asks, `q` serves.
+fn requests_in(context: &mut Context<'_>, session: &mut Session, pair: &Pair, [p, q]: [&str; 2]) -> Result<()> {
+    let Pair { asks, completes, count } = *pair;
     let pair = format!("{}, {}", asks.name, completes.name);
-    let actions = format!("singles:{count},requests:{count},stream:{count}");
-    let probes = [Probe::new(1, completes.name, &actions).peer(2), Probe::new(2, completes.name, "serve")];
-    let probes = probes.map(|probe| probe.requests(asks.name));
-    let mut session = context.boot(&server(&format!("probe-requests-{}-{}", asks.name, completes.name), &probes))?;
-    session.result("p2", "serve", seconds(120))?;
+    session.result(q, "serve", seconds(120))?;
     for (action, packets) in [("singles", count), ("requests", 2 * count), ("stream", count)] {
-        let (said, counters) = act(&mut session, "p1", action)?;
-        let (costs, peer) = (Costs::between(&counters, "p1")?, Costs::between(&counters, "p2")?);
+        let (said, counters) = act(session, p, action)?;
+        let (costs, peer) = (Costs::between(&counters, p)?, Costs::between(&counters, q)?);
         let of = |what: &str| format!("{pair}: {action}: {what}");
         let figures = &mut context.figures;
         figures.at_least(&of("packets"), costs.packets, packets)?;
@@ -179,65 +181,60 @@ fn requests_in(context: &mut Context<'_>, asks: Requests, completes: Completion,
             )?;
         }
     }
-    // It would serve for ever.
-    session.ask(Command::Kill("p2".to_owned()), seconds(30))?;
-    session.shut_down()?;
     Ok(())
 }
 
-fn probe_restarts(context: &mut Context<'_>) -> Result<()> {
+fn probe_restarts(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let count = context.times(REQUESTS_OF_A_LIFE, REQUESTS_OF_A_LIFE_ON_BOCHS);
-    for mode in modes::completions(context.platform()) {
-        let mode = mode.name;
-        // The stream is far longer than its guest lives.
-        let mortal = Probe::new(1, mode, &format!("requests:{count},stream:{}", u32::MAX)).peer(2);
-        let probes = [mortal, Probe::new(2, mode, "serve")];
-        let mut session = context.boot(&server(&format!("probe-restarts-{mode}"), &probes))?;
-        session.result("p2", "serve", seconds(120))?;
+    let modes: Vec<&str> = modes::completions(context.platform()).map(|mode| mode.name).collect();
+    // The stream is far longer than its guest lives.
+    let actions = format!("requests:{count},stream:{}", u32::MAX);
+    let probes = |(first, mode): (usize, &&str)| {
+        vec![Probe::new(first, mode, &actions).peer(first + 1), Probe::new(first + 1, mode, "serve")]
+    };
+    let groups: Vec<Vec<Probe>> = (1..).step_by(2).zip(&modes).map(probes).collect();
+    in_turn(context, "probe-restarts", &groups, |context, session, group| {
+        let mode = modes[group];
+        let [p, q] = [0, 1].map(|index: usize| groups[group][index].name());
+        session.result(&q, "serve", seconds(120))?;
+        let before = session.counters()?;
         let (mut woken, mut sent, mut taken) = (0, 0, 0);
         for life in 0..=LIVES {
-            let (said, counters) = act(&mut session, "p1", "requests")?;
+            let (said, counters) = act(session, &p, "requests")?;
             woken += number(&said, "woken")?;
             taken += number(&said, "interrupts")?;
-            sent += Costs::between(&counters, "p1")?.interrupts;
+            sent += Costs::between(&counters, &p)?.interrupts;
             if life < LIVES {
-                kill_in_a_stream(&mut session)?;
+                kill_in_a_stream(session, &p)?;
             }
         }
         let counters = session.counters()?;
-        let starts = |name: &str| counters.guest(name).map_or(0, |guest| guest.starts);
         let of = |what: &str| format!("{mode}: {what}");
         let figures = &mut context.figures;
-        figures.exactly(&of("lives"), starts("p1"), LIVES + 1)?;
-        figures.exactly(&of("lives of the neighbour"), starts("p2"), 1)?;
+        figures.exactly(&of("lives"), starts(&counters, &p), LIVES + 1)?;
+        figures.exactly(&of("lives of the neighbour"), starts(&counters, &q), 1)?;
         figures.exactly(&of("requests woken by their own completion"), woken, count * (LIVES + 1))?;
         figures.exactly(&of("interrupts that the engine sent for them"), sent, woken)?;
         figures.exactly(&of("interrupts taken"), taken, woken)?;
-        let errors: u64 = counters.guests.iter().flat_map(|guest| &guest.ports).map(|port| port.ring_errors).sum();
-        figures.exactly(&of("ring errors"), errors, 0)?;
-        // One would serve, the other wait, for ever.
-        for name in ["p1", "p2"] {
-            session.ask(Command::Kill(name.to_owned()), seconds(30))?;
-        }
-        session.shut_down()?;
-    }
-    Ok(())
+        let errors = net_of_all(&counters).ring_errors - net_of_all(&before).ring_errors;
+        figures.exactly(&of("ring errors"), errors, 0)
+    })
 }
 
-/// Has probe 1 begin its stream, kills it with frames and their completions on the way, and waits until it has been
+/// Has probe `name` begin its stream, kills it with frames and their completions on the way, and waits until it has been
 /// started anew.
-fn kill_in_a_stream(session: &mut Session) -> Result<()> {
-    let before = Costs::of(&ready(session, "p1")?, "p1")?;
-    go(session, "p1")?;
+fn kill_in_a_stream(session: &mut Session, name: &str) -> Result<()> {
+    let before = Costs::of(&ready(session, name)?, name)?;
+    go(session, name)?;
     let under_way = (0..READINGS).find_map(|_| {
         thread::sleep(BETWEEN_READINGS);
-        let packets = session.counters().and_then(|now| Ok(Costs::of(&now, "p1")?.since(&before).packets));
+        let packets = session.counters().and_then(|now| Ok(Costs::of(&now, name)?.since(&before).packets));
         packets.map_or_else(|error| Some(Err(error)), |packets| (packets >= UNDER_WAY).then_some(Ok(())))
     });
-    under_way.context("p1 does not stream")??;
-    session.ask(Command::Restart("p1".to_owned()), seconds(30))?;
-    let reason = session.state("p1", GuestState::Stopped, seconds(60))?;
-    ensure!(reason == Some(StopReason::Killed), "p1 stopped for {reason:?}");
-    session.state("p1", GuestState::Running, seconds(60))?;
+    under_way.context("it does not stream")??;
+    session.ask(Command::Restart(name.to_owned()), seconds(30))?;
+    let reason = session.state(name, GuestState::Stopped, seconds(60))?;
+    ensure!(reason == Some(StopReason::Killed), "{name} stopped for {reason:?}");
+    session.state(name, GuestState::Running, seconds(60))?;
     Ok(())
 }

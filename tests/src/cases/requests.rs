@@ -1,90 +1,132 @@
-//! How the engine learns of requests: by notifications only, and by whichever suits the load. That polling needs no
-//! notification is part of `two-guests-ping`.
+//! How the engine learns of requests: by notifications only, and by whichever suits the load; and network devices with several
+//! pairs of queues. That polling needs no notification is part of `two-guests-ping`.
 
-use anyhow::{Context as _, Result};
-use control::{Counters, Port};
+use anyhow::Result;
+use serde_json::Value;
 
-use crate::cases::network::number;
+use crate::boot::{Boot, Check, Shared, Wanted};
+use crate::counts::{net, notify_exits};
 use crate::guests::{Guest, server};
-use crate::scenario::{Context, QEMU, Scenario, seconds};
+use crate::platform::QEMU;
+use crate::scenario::{Context, Scenario, seconds};
+use crate::session::{Session, number};
 
 const PINGS: u64 = 1000;
 /// Pings after the load, each after a pause: it has to wake an armed queue.
 const LATER: u64 = 8;
+/// Pings on each pair of queues.
+const PINGS_OF_A_PAIR: u64 = 100;
 
 /// These scenarios.
-pub fn list() -> Vec<Scenario> {
-    vec![
-        Scenario {
-            name: "requests-notify",
-            about: "1,000 pings with `requests = \"notify\"`: each is announced by a notification, none is lost",
-            platforms: QEMU,
-            slow_on_bochs: false,
-            run: notify,
-        },
-        Scenario {
-            name: "requests-adaptive",
-            about: "`requests = \"adaptive\"`: polled under load, notified after it, and no kick lost on the way",
-            platforms: QEMU,
-            slow_on_bochs: false,
-            run: adaptive,
-        },
-    ]
+pub fn list() -> Vec<Box<dyn Boot>> {
+    type Run = fn(&mut Context<'_>, &mut Session) -> Result<()>;
+    let check = |name, about, run: Run| Check::new(Scenario::new(name, about, QEMU), run);
+    vec![Box::new(Shared {
+        name: "requests",
+        about: "a and b notify; c and d, with iperf3, are polled or notify; e and f have two virtual CPUs and two pairs of queues",
+        start,
+        end: |mut session| session.shut_down().map(drop),
+        checks: vec![
+            check(
+                "requests-notify",
+                "1,000 pings with `requests = \"notify\"`: each is announced by a notification, none is lost",
+                notify,
+            ),
+            check(
+                "requests-adaptive",
+                "`requests = \"adaptive\"`: polled under load, notified after it, and no kick lost on the way",
+                adaptive,
+            ),
+            check(
+                "multi-queue",
+                "two guests with two vCPUs and two pairs of queues: what is sent on a pair is received on that pair",
+                multi_queue,
+            ),
+        ],
+    })]
 }
 
-/// The one port of a guest.
-fn port<'a>(counters: &'a Counters, name: &str) -> Result<&'a Port> {
-    let guest = counters.guest(name).with_context(|| format!("no guest {name} in the counters"))?;
-    guest.ports.first().with_context(|| format!("guest {name} has no port"))
+fn start(context: &mut Context<'_>, wanted: &Wanted<'_>) -> Result<Session> {
+    let pair = |first: usize| [Guest::new(first).peer(first + 1), Guest::new(first + 1).peer(first)];
+    let mut guests: Vec<Guest> = Vec::new();
+    if wanted.any(&["requests-notify"]) {
+        guests.extend(pair(1).map(|guest| guest.requests("notify")));
+    }
+    if wanted.any(&["requests-adaptive"]) {
+        guests.extend(pair(3).map(|guest| guest.requests("adaptive").full()));
+    }
+    if wanted.any(&["multi-queue"]) {
+        guests.extend(pair(5).map(|guest| guest.vcpus(2).queues(2)));
+    }
+    let guests: Vec<Guest> = guests.into_iter().map(|guest| guest.then("obey")).collect();
+    let mut session = context.boot(&server("requests", &guests))?;
+    session.all_obey(guests.iter().map(Guest::name))?;
+    Ok(session)
 }
 
-/// Exits by which a guest notified.
-pub(super) fn notify_exits(counters: &Counters, name: &str) -> u64 {
-    let vcpus = counters.guest(name).into_iter().flat_map(|g| &g.vcpus);
-    vcpus.flat_map(|v| &v.exits).filter(|e| e.reason == "io-virtio-notify").map(|e| e.count).sum()
-}
-
-fn notify(context: &mut Context<'_>) -> Result<()> {
-    let guests = [Guest::new(1).peer(2).then(format!("ping:{PINGS}")).then("wait"), Guest::new(2).then("wait")];
-    let mut session = context.boot(&server("requests-notify", &guests.map(|g| g.requests("notify"))))?;
-    let ping = session.result("a", "ping", seconds(240))?;
+fn notify(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
+    let ping = session.act("a", &format!("ping:{PINGS}"), seconds(240))?;
     context.figures.exactly("pings answered", number(&ping, "received")?, PINGS)?;
     context.figures.note("average round trip, us", number(&ping, "avg_us")?);
     let counters = session.counters()?;
     for name in ["a", "b"] {
-        let port = port(&counters, name)?;
+        let net = net(&counters, name)?;
         let figures = &mut context.figures;
         // A ping waits for its reply, so nearly each one finds its queue armed.
-        figures.at_least(&format!("kicks of {name}"), port.kicks, PINGS * 9 / 10)?;
-        figures.at_least(&format!("times a queue of {name} was armed"), port.arms, PINGS * 9 / 10)?;
-        figures.exactly(&format!("times polling of {name} began"), port.polls, 0)?;
-        figures.exactly(&format!("exits of {name} for kicks"), notify_exits(&counters, name), port.kicks)?;
+        figures.at_least(&format!("kicks of {name}"), net.kicks, PINGS * 9 / 10)?;
+        figures.at_least(&format!("times a queue of {name} was armed"), net.arms, PINGS * 9 / 10)?;
+        figures.exactly(&format!("times polling of {name} began"), net.polls, 0)?;
+        figures.exactly(&format!("exits of {name} for kicks"), notify_exits(&counters, name), net.kicks)?;
     }
-    session.shut_down()?;
     Ok(())
 }
 
-fn adaptive(context: &mut Context<'_>) -> Result<()> {
-    let a = Guest::new(1).full().then("iperf-server").then("wait");
-    let load = Guest::new(2).full().peer(1).then("iperf:4");
-    let b = (0..LATER).fold(load, |guest, _| guest.then("sleep:1").then("ping:1")).then("wait");
-    let mut session = context.boot(&server("requests-adaptive", &[a, b].map(|g| g.requests("adaptive"))))?;
-    let iperf = session.result("b", "iperf", seconds(240))?;
-    let before = session.counters()?;
+fn adaptive(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
+    session.act("c", "iperf-server", seconds(60))?;
+    let iperf = session.act("d", "iperf:4", seconds(240))?;
+    let before = net(&session.counters()?, "d")?;
     let mut answered = 0;
     for _ in 0..LATER {
-        answered += number(&session.result("b", "ping", seconds(60))?, "received")?;
+        std::thread::sleep(seconds(1));
+        answered += number(&session.act("d", "ping:1", seconds(60))?, "received")?;
     }
-    let after = session.counters()?;
+    let after = net(&session.counters()?, "d")?;
     let figures = &mut context.figures;
     figures.at_least("iperf bytes", number(&iperf, "bytes")?, 10_000_000)?;
-    let (loaded, later) = (port(&before, "b")?, port(&after, "b")?);
-    figures.at_least("times polling of b began", loaded.polls, 1)?;
-    figures.at_least("kicks of b, with those that led to polling", loaded.kicks, 10)?;
-    figures.at_least("packets from b under load for each kick", loaded.tx_packets / loaded.kicks.max(1), 10)?;
+    figures.at_least("times polling of d began", before.polls, 1)?;
+    figures.at_least("kicks of d, with those that led to polling", before.kicks, 10)?;
+    figures.at_least("packets from d under load for each kick", before.tx_packets / before.kicks.max(1), 10)?;
     figures.exactly("pings after the load answered", answered, LATER)?;
-    figures.at_least("kicks of b after the load", later.kicks - loaded.kicks, LATER)?;
-    figures.at_least("times a queue of b was armed after the load", later.arms - loaded.arms, LATER)?;
-    session.shut_down()?;
+    figures.at_least("kicks of d after the load", after.kicks - before.kicks, LATER)?;
+    figures.at_least("times a queue of d was armed after the load", after.arms - before.arms, LATER)
+}
+
+fn interrupts(result: &Value) -> Vec<u64> {
+    result["interrupts"].as_array().map(|list| list.iter().filter_map(Value::as_u64).collect()).unwrap_or_default()
+}
+
+fn multi_queue(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
+    session.tell("f", "still")?;
+    let mut before = session.act("f", "pairs", seconds(240))?;
+    for direction in ["receive", "transmit"] {
+        context.figures.exactly(&format!("{direction} queues in use"), number(&before, direction)?, 2)?;
+    }
+    for cpu in 0..2 {
+        session.tell("f", &format!("cpu:{cpu}"))?;
+        let ping = session.act("f", &format!("ping:{PINGS_OF_A_PAIR}"), seconds(120))?;
+        context.figures.exactly(
+            &format!("pings answered to CPU {cpu}"),
+            number(&ping, "received")?,
+            PINGS_OF_A_PAIR,
+        )?;
+        let after = session.act("f", "pairs", seconds(60))?;
+        let (old, new) = (interrupts(&before), interrupts(&after));
+        context.figures.exactly("receive queues with interrupts", new.len(), 2)?;
+        let mine = new[cpu] - old[cpu];
+        context.figures.at_least(&format!("interrupts of pair {cpu} meanwhile"), mine, PINGS_OF_A_PAIR / 2)?;
+        let others = new[1 - cpu] - old[1 - cpu];
+        context.figures.at_most("interrupts of the other pair", others, PINGS_OF_A_PAIR / 10)?;
+        before = after;
+    }
     Ok(())
 }

@@ -1,125 +1,74 @@
 //! An 82599 as the way out: sidecore with two guests at one end of a wire, Debian with its own driver for the same device
 //! at the other.
 
-use anyhow::{Context as _, Result, bail, ensure};
-use control::{Command, Counters, Event, ReportKind};
-use serde_json::Value;
+use anyhow::{Result, ensure};
+use control::{Counters, Event, ReportKind};
 
-use crate::cases::network::number;
+use super::outside::{OUTSIDE, PEER, ask, behind, boot, connected, guest, nobody_complains, ping, serve, until};
+use super::uplink_faults::{device, faults, panic, rebind};
+use crate::boot::{Boot, Check, Shared, Wanted, alone};
+use crate::counts::uplinks;
 use crate::guests::{Guest, server, with_entries};
+use crate::launch::Joined;
 use crate::linux::{Linux, Setup as Peer};
-use crate::machine::{Content, Joined, Setup, Uplink};
-use crate::nic::Nic;
-use crate::scenario::{Context, QEMU, Scenario, seconds};
-use crate::session::Session;
+use crate::platform::QEMU;
+use crate::scenario::{Context, Scenario, seconds};
+use crate::session::{Session, number};
+use crate::setup::Uplink;
 
-/// These scenarios.
-pub fn list() -> Vec<Scenario> {
-    let scenario = |name, about, run| Scenario { name, about, platforms: QEMU, slow_on_bochs: false, run };
+/// These scenarios. The one whose device leaves the bus comes last: what the device then has to say is excused.
+pub fn list() -> Vec<Box<dyn Boot>> {
+    type Run = fn(&mut Context<'_>, &mut Joined) -> Result<()>;
+    let scenario = |name, about| Scenario::new(name, about, QEMU).longer_on(QEMU);
+    let check = |name, about, run: Run| Check::new(scenario(name, about), run);
+    let missing = "a port whose device is not there: the report says so, and guests reach each other";
+    let panics = "a panic with traffic on the wire: the device masters the bus no more";
     vec![
-        scenario("uplink", "guests on an 82599 and Debian's ixgbe: ping, TCP both ways, files both ways", uplink),
-        scenario(
-            "uplink-vlan",
-            "frames with a guest's own VLAN tag, and of 9,000 bytes, to Debian's ixgbe and back",
+        Box::new(Shared {
+            name: "joined",
+            about: "two guests on an 82599, and Debian's ixgbe at the other end of its wire",
+            start,
+            end: |mut joined| joined.session.shut_down().map(drop),
+            checks: vec![
+                check("uplink", "guests on an 82599 and Debian's ixgbe: ping, TCP both ways, files both ways", uplink),
+                check("uplink-flood", "a flood of datagrams from outside for one guest: both stay reachable", flood),
+                check(
+                    "uplink-faults",
+                    "the link flaps in mid transfer, the machine outside reboots, a guest is killed while the NIC reads its memory",
+                    faults,
+                ),
+                check(
+                    "uplink-rebind",
+                    "a guest's driver is taken from its device in mid transfer, also while the NIC holds its frames, and comes back",
+                    rebind,
+                ),
+                Check::new(
+                    Scenario::new(
+                        "uplink-device",
+                        "the NIC's transmit queue hangs, then it leaves the bus while a guest sends, and comes back",
+                        QEMU,
+                    ),
+                    device as Run,
+                ),
+            ],
+        }),
+        alone(
+            scenario(
+                "uplink-vlan",
+                "frames with a guest's own VLAN tag, and of 9,000 bytes, to Debian's ixgbe and back",
+            ),
             vlan,
         ),
-        scenario(
-            "no-uplink",
-            "a port whose device is not there: the report says so, and guests reach each other",
-            none,
-        ),
-        scenario(
-            "uplink-steering",
-            "an 82599 with several receive queues, for flows and for guests' addresses: ping, TCP both ways",
+        alone(Scenario::new("no-uplink", missing, QEMU), none),
+        alone(
+            scenario(
+                "uplink-steering",
+                "an 82599 with several receive queues, for flows and for guests' addresses: ping, TCP both ways",
+            ),
             steering,
         ),
-        scenario("uplink-flood", "a flood of datagrams from outside for one guest: both stay reachable", flood),
+        alone(Scenario::new("uplink-panic", panics, QEMU), panic),
     ]
-}
-
-/// The other machine's number, by which it has its address.
-const PEER: u8 = 9;
-
-/// Debian at the other end.
-pub(super) const OUTSIDE: Peer =
-    Peer { name: "outside", number: PEER, cpus: 1, memory_mib: 512, reboots: false, options: "" };
-
-/// A guest that does as it is told.
-pub(super) fn guest(number: usize) -> Guest {
-    Guest::new(number).full().peer(PEER.into()).then("obey")
-}
-
-/// A server with an 82599 that these guests share.
-pub(super) fn connected(name: &str, guests: &[Guest]) -> Setup {
-    let mut setup = server(name, guests);
-    setup.uplink = Uplink::X520;
-    behind(setup, "first")
-}
-
-/// With a `[[port]]` that names a device so.
-fn behind(mut setup: Setup, device: &str) -> Setup {
-    for module in &mut setup.modules {
-        if let Content::Text(config) = &mut module.content {
-            config.insert_str(0, &format!("[[port]]\ndevice = \"{device}\"\n\n"));
-        }
-    }
-    setup
-}
-
-/// Has a guest do something and waits for the answer.
-pub(super) fn ask(session: &mut Session, guest: &str, action: &str) -> Result<Value> {
-    tell(session, guest, action)?;
-    session.result(guest, action.split(':').next().unwrap_or(action), seconds(300))
-}
-
-/// Has a guest do something.
-pub(super) fn tell(session: &mut Session, guest: &str, action: &str) -> Result<()> {
-    session.ask(Command::Input { guest: guest.to_owned(), text: format!("{action}\n") }, seconds(20)).map(drop)
-}
-
-/// Boots both machines, and waits until everybody does as told.
-pub(super) fn boot(
-    context: &mut Context<'_>,
-    setup: &Setup,
-    peer: &Peer,
-    guests: &[&str],
-    capture: bool,
-) -> Result<Joined> {
-    let mut joined = context.boot_joined(setup, peer, capture)?;
-    for guest in guests {
-        joined.session.result(guest, "obey", seconds(240))?;
-    }
-    Ok(joined)
-}
-
-/// What was counted on the uplink under that name.
-pub(super) fn counted(counters: &Counters, kind: &str) -> u64 {
-    counters.engines.iter().flat_map(|engine| &engine.uplinks).map(|uplink| uplink.count(kind)).sum()
-}
-
-/// Waits until a counter of the uplink has reached a value.
-pub(super) fn until(session: &mut Session, kind: &str, least: u64) -> Result<()> {
-    for _ in 0..600 {
-        if counted(&session.counters()?, kind) >= least {
-            return Ok(());
-        }
-        std::thread::sleep(std::time::Duration::from_millis(200));
-    }
-    bail!("{kind} did not become {least} within two minutes")
-}
-
-/// Holds the device's complaints of its driver to none.
-pub(super) fn nobody_complains(context: &mut Context<'_>, nic: &Nic, whose: &str) -> Result<()> {
-    let complaints = nic.complaints()?;
-    ensure!(complaints.is_empty(), "the device has something against {whose}: {complaints:#?}");
-    context.figures.exactly(&format!("complaints of the device about {whose}"), complaints.len(), 0)
-}
-
-/// Holds the answers of the machine outside to some pings from a guest to nearly all: a machine that is busy with something
-/// else may answer the last ones late.
-pub(super) fn ping(context: &mut Context<'_>, session: &mut Session, guest: &str, count: u64) -> Result<()> {
-    let ping = ask(session, guest, &format!("ping:{count}"))?;
-    context.figures.at_least(&format!("pings of {guest} answered"), number(&ping, "received")?, count - count / 10)
 }
 
 /// TCP from a guest to the machine outside, whose iperf3 serves, and back.
@@ -133,16 +82,6 @@ fn tcp(context: &mut Context<'_>, session: &mut Session, guest: &str, time: u64)
     Ok(())
 }
 
-/// Holds two checksums of a file to the same.
-pub(super) fn same_file(context: &mut Context<'_>, what: &str, sent: &Value, received: &Value) -> Result<()> {
-    let same = sent["sha256"] == received["sha256"] && sent["sha256"].as_str().is_some_and(|sum| sum.len() == 64);
-    context.figures.exactly(&format!("intact: {what}"), usize::from(same), 1)
-}
-
-pub(super) fn serve(machine: &mut Linux, mebibytes: u64) -> Result<Value> {
-    machine.ask(&format!("serve:{mebibytes}"), seconds(300))
-}
-
 /// What is for nobody here stays with the NIC, unicasts and multicasts: the guests send under their own addresses only, and their
 /// drivers have said which groups they are in.
 fn left_out(context: &mut Context<'_>, session: &mut Session, peer: &mut Linux) -> Result<()> {
@@ -150,15 +89,15 @@ fn left_out(context: &mut Context<'_>, session: &mut Session, peer: &mut Linux) 
     let before = session.counters()?;
     let sent = peer.ask(&format!("astray:{ASTRAY}"), seconds(60))?;
     context.figures.exactly("frames sent to nobody", number(&sent, "sent")?, 2 * ASTRAY)?;
-    let filtered = counted(&before, "nic_rx_filtered");
+    let filtered = uplinks(&before, "nic_rx_filtered");
     until(session, "nic_rx_filtered", filtered + 2 * ASTRAY)?;
     let after = session.counters()?;
-    let left_out = counted(&after, "nic_rx_filtered") - filtered;
+    let left_out = uplinks(&after, "nic_rx_filtered") - filtered;
     context.figures.at_least("frames that the NIC left out", left_out, 2 * ASTRAY)?;
-    let missed = counted(&after, "rx_not_ours") - counted(&before, "rx_not_ours");
+    let missed = uplinks(&after, "rx_not_ours") - uplinks(&before, "rx_not_ours");
     context.figures.exactly("frames for nobody that came in", missed, 0)?;
     for kind in ["nic_promiscuous", "nic_all_multicast"] {
-        context.figures.exactly(kind, counted(&after, kind), 0)?;
+        context.figures.exactly(kind, uplinks(&after, kind), 0)?;
     }
     Ok(())
 }
@@ -176,63 +115,78 @@ fn traffic(context: &mut Context<'_>, session: &mut Session, peer: &mut Linux, p
     Ok(())
 }
 
-fn uplink(context: &mut Context<'_>) -> Result<()> {
-    let (pings, time, file) = if context.full { (500, 10, 1024) } else { (50, 2, 256) };
-    let setup = connected("uplink", &[guest(1), guest(2)]);
-    let outside = Peer { memory_mib: 512 + file, ..OUTSIDE };
-    let Joined { mut session, mut nic, mut peer } = boot(context, &setup, &outside, &["a", "b"], false)?;
+/// MiB of the large file.
+fn file(context: &Context<'_>) -> u32 {
+    if context.full { 1024 } else { 256 }
+}
+
+fn start(context: &mut Context<'_>, wanted: &Wanted<'_>) -> Result<Joined> {
+    let a = if wanted.any(&["uplink-rebind"]) { guest(1).memory_mib(256) } else { guest(1) };
+    let memory_mib = OUTSIDE.memory_mib + if wanted.any(&["uplink"]) { file(context) } else { 0 };
+    let outside = Peer { memory_mib, reboots: wanted.any(&["uplink-faults"]), ..OUTSIDE };
+    let mut joined = boot(context, &connected("uplink", &[a, guest(2)]), &outside, &["a", "b"], false)?;
+    for guest in ["a", "b"] {
+        let ping = ask(&mut joined.session, guest, "ping:20")?;
+        ensure!(number(&ping, "received")? >= 18, "the machine outside answers guest {guest} too rarely: {ping}");
+    }
+    Ok(joined)
+}
+
+fn uplink(context: &mut Context<'_>, joined: &mut Joined) -> Result<()> {
+    let (pings, time) = if context.full { (500, 10) } else { (50, 2) };
+    let file = file(context);
+    let Joined { session, nic, peer } = joined;
     nic.bus_master(true, seconds(20))?;
-    traffic(context, &mut session, &mut peer, pings, time)?;
-    let sent = serve(&mut peer, file.into())?;
-    tell(&mut session, "a", "serve:32")?;
-    tell(&mut session, "b", "hash")?;
+    traffic(context, session, peer, pings, time)?;
+    let sent = serve(peer, file.into())?;
+    session.tell("a", "serve:32")?;
+    session.tell("b", "hash")?;
     let received = session.result("b", "hash", seconds(1200))?;
-    same_file(context, &format!("a file of {file} MiB into b"), &sent, &received)?;
+    context.figures.same_file(&format!("intact: a file of {file} MiB into b"), &sent, &received)?;
     let sent = session.result("a", "serve", seconds(120))?;
     let received = peer.ask("hash:10.0.0.1", seconds(300))?;
-    same_file(context, "a file of 32 MiB out of a", &sent, &received)?;
+    context.figures.same_file("intact: a file of 32 MiB out of a", &sent, &received)?;
 
     let counters = session.counters()?;
     let figures = &mut context.figures;
     let segments = u64::from(file) * (1 << 20) / 1448;
-    figures.at_least("packets in", counted(&counters, "rx_packets"), segments)?;
+    figures.at_least("packets in", uplinks(&counters, "rx_packets"), segments)?;
     // The guests hand over rows of segments, which the NIC cuts: it counts more packets than it was given.
-    figures.at_least("packets out, as the NIC counts them", counted(&counters, "nic_tx_packets"), (32 << 20) / 1448)?;
-    let mean = counted(&counters, "tx_bytes") / counted(&counters, "tx_packets").max(1);
+    figures.at_least("packets out, as the NIC counts them", uplinks(&counters, "nic_tx_packets"), (32 << 20) / 1448)?;
+    let mean = uplinks(&counters, "tx_bytes") / uplinks(&counters, "tx_packets").max(1);
     figures.at_least("mean bytes of a packet given to the NIC", mean, 3_000)?;
-    figures.note("segments cut before the NIC", counted(&counters, "tx_segments"));
-    figures.exactly("malformed packets in", counted(&counters, "rx_malformed"), 0)?;
-    figures.exactly("Mb/s of the link", counted(&counters, "link_mbits"), 10_000)?;
+    figures.note("segments cut before the NIC", uplinks(&counters, "tx_segments"));
+    figures.exactly("malformed packets in", uplinks(&counters, "rx_malformed"), 0)?;
+    figures.exactly("Mb/s of the link", uplinks(&counters, "link_mbits"), 10_000)?;
     // A machine outside that does not run for a second makes the queue look as if it hung.
-    figures.note("recoveries of the NIC", counted(&counters, "nic_recoveries"));
-    figures.note("packets out that were dropped", counted(&counters, "tx_dropped"));
-    figures.note("packets that found no room in the NIC", counted(&counters, "nic_rx_missed"));
-    figures.note("packets refused by the NIC", counted(&counters, "tx_refused"));
-    nobody_complains(context, &nic, "sidecore")?;
-    nobody_complains(context, &peer.nic, "ixgbe")?;
-    session.shut_down().map(drop).context("after everything had passed")
+    figures.note("recoveries of the NIC", uplinks(&counters, "nic_recoveries"));
+    figures.note("packets out that were dropped", uplinks(&counters, "tx_dropped"));
+    figures.note("packets that found no room in the NIC", uplinks(&counters, "nic_rx_missed"));
+    figures.note("packets refused by the NIC", uplinks(&counters, "tx_refused"));
+    nobody_complains(context, nic, "sidecore")?;
+    nobody_complains(context, &peer.nic, "ixgbe")
 }
 
-fn none(context: &mut Context<'_>) -> Result<()> {
+fn none(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     const PINGS: u64 = 20;
-    for (device, says) in
-        [("first", "no NIC for which there is a driver"), ("03:1f.7", "there is no device at 03:1f.7")]
-    {
-        let guests = [Guest::new(1).peer(2).then(format!("ping:{PINGS}")).then("wait"), Guest::new(2).then("wait")];
-        let mut session = context.boot(&behind(server("no-uplink", &guests), device))?;
-        let ping = session.result("a", "ping", seconds(240))?;
-        context.figures.at_least("pings answered", number(&ping, "received")?, PINGS - PINGS / 10)?;
+    const DEVICES: [(&str, &str); 2] =
+        [("first", "no NIC for which there is a driver"), ("03:1f.7", "there is no device at 03:1f.7")];
+    let guests = [Guest::new(1).peer(2).then(format!("ping:{PINGS}")).then("wait"), Guest::new(2).then("wait")];
+    let setup = DEVICES.iter().fold(server("no-uplink", &guests), |setup, (device, _)| behind(setup, device));
+    let mut session = context.boot(&setup)?;
+    let ping = session.result("a", "ping", seconds(240))?;
+    context.figures.at_least("pings answered", number(&ping, "received")?, PINGS - PINGS / 10)?;
+    for (device, says) in DEVICES {
         let said = session.unread().iter().filter(|event| match event {
             Event::Report(entry) => entry.kind == ReportKind::Warning && entry.text.contains(says),
             _ => false,
         });
         context.figures.exactly(&format!("warnings for {device:?}"), said.count(), 1)?;
-        session.shut_down()?;
     }
-    Ok(())
+    session.shut_down().map(drop)
 }
 
-fn steering(context: &mut Context<'_>) -> Result<()> {
+fn steering(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let (pings, time) = if context.full { (200, 10) } else { (30, 1) };
     for (word, says) in
         [("flows", "4 receive queues for flows"), ("addresses", "3 receive queues for guests' addresses")]
@@ -246,7 +200,7 @@ fn steering(context: &mut Context<'_>) -> Result<()> {
         context.figures.exactly(&format!("sentences: {says}"), said, 1)?;
         traffic(context, &mut session, &mut peer, pings, time)?;
         let counters = session.counters()?;
-        let (all, steered) = (counted(&counters, "rx_packets"), counted(&counters, "rx_steered"));
+        let (all, steered) = (uplinks(&counters, "rx_packets"), uplinks(&counters, "rx_steered"));
         context.figures.note("packets in", all);
         // By addresses all but broadcasts and multicasts; by flows what the hash says of four connections and the pings.
         let least = if word == "addresses" { all * 9 / 10 } else { pings - pings / 10 };
@@ -262,7 +216,7 @@ const VLAN: u16 = 7;
 /// Bytes of payload of a large frame.
 const JUMBO: u16 = 9000;
 
-fn vlan(context: &mut Context<'_>) -> Result<()> {
+fn vlan(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let pings = if context.full { 200 } else { 30 };
     let mut setup = server("uplink-vlan", &[guest(1).mtu(JUMBO), guest(2).mtu(JUMBO)]);
     setup.uplink = Uplink::X520;
@@ -311,22 +265,21 @@ fn vlan(context: &mut Context<'_>) -> Result<()> {
     session.shut_down().map(drop)
 }
 
-fn flood(context: &mut Context<'_>) -> Result<()> {
+fn flood(context: &mut Context<'_>, joined: &mut Joined) -> Result<()> {
     let (time, pings) = if context.full { (60, 500) } else { (15, 100) };
-    let setup = connected("uplink-flood", &[guest(1), guest(2)]);
-    let Joined { mut session, nic, mut peer } = boot(context, &setup, &OUTSIDE, &["a", "b"], false)?;
-    ping(context, &mut session, "a", 20)?;
-    ask(&mut session, "a", "iperf-server")?;
+    let Joined { session, nic, peer } = joined;
+    ping(context, session, "a", 20)?;
+    ask(session, "a", "iperf-server")?;
     let before = session.counters()?;
     peer.ask(&format!("flood:{time}:10.0.0.1"), seconds(60))?;
-    let came = |counters: &Counters| counted(counters, "rx_packets") - counted(&before, "rx_packets");
+    let came = |counters: &Counters| uplinks(counters, "rx_packets") - uplinks(&before, "rx_packets");
     while came(&session.counters()?) < 5000 {
         std::thread::sleep(seconds(1));
     }
     let begun = came(&session.counters()?);
     // To and from the one that is flooded, and the other one, which shares its engine and the wire with it.
-    tell(&mut session, "b", &format!("ping:{pings}"))?;
-    tell(&mut session, "a", &format!("ping:{pings}"))?;
+    session.tell("b", &format!("ping:{pings}"))?;
+    session.tell("a", &format!("ping:{pings}"))?;
     let other = session.result("b", "ping", seconds(300))?;
     let flooded = session.result("a", "ping", seconds(300))?;
     let during = came(&session.counters()?) - begun;
@@ -336,9 +289,8 @@ fn flood(context: &mut Context<'_>) -> Result<()> {
     let sent = peer.number("flooded", "packets", seconds(300))?;
     context.figures.note("datagrams of the flood", sent);
     for guest in ["a", "b"] {
-        ping(context, &mut session, guest, 20)?;
+        ping(context, session, guest, 20)?;
     }
-    context.figures.note("packets that found no room in the NIC", counted(&session.counters()?, "nic_rx_missed"));
-    nobody_complains(context, &nic, "sidecore")?;
-    session.shut_down().map(drop)
+    context.figures.note("packets that found no room in the NIC", uplinks(&session.counters()?, "nic_rx_missed"));
+    nobody_complains(context, nic, "sidecore")
 }

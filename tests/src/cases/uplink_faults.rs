@@ -1,40 +1,14 @@
 //! An 82599 as the way out, and what goes wrong there: the link, the machine outside, a guest, sidecore itself.
 
 use anyhow::{Context as _, Result, bail};
-use control::{Command, Event, GuestState, PhysicalRange};
+use control::{Command, GuestState, PhysicalRange};
 
-use super::network::number;
-use super::uplink::{
-    OUTSIDE, ask, boot, connected, counted, guest, nobody_complains, ping, same_file, serve, tell, until,
-};
-use crate::linux::Setup as Peer;
-use crate::machine::Joined;
+use super::outside::{OUTSIDE, ask, boot, connected, guest, nobody_complains, ping, serve, until};
+use crate::counts::{net_of_all, uplinks};
+use crate::launch::Joined;
 use crate::nic::Nic;
-use crate::scenario::{Context, QEMU, Scenario, seconds};
-use crate::session::Session;
-
-/// These scenarios.
-pub fn list() -> Vec<Scenario> {
-    let scenario = |name, about, run| Scenario { name, about, platforms: QEMU, slow_on_bochs: false, run };
-    vec![
-        scenario(
-            "uplink-faults",
-            "the link flaps in mid transfer, the machine outside reboots, a guest is killed while the NIC reads its memory",
-            faults,
-        ),
-        scenario(
-            "uplink-device",
-            "the NIC's transmit queue hangs, then it leaves the bus while a guest sends, and comes back",
-            device,
-        ),
-        scenario(
-            "uplink-rebind",
-            "a guest's driver is taken from its device in mid transfer, also while the NIC holds its frames, and comes back",
-            rebind,
-        ),
-        scenario("uplink-panic", "a panic with traffic on the wire: the device masters the bus no more", panic),
-    ]
-}
+use crate::scenario::{Context, seconds};
+use crate::session::{Session, number};
 
 /// Pulls the cable at both ends, or puts it in.
 fn cable(joined: &mut Joined, present: bool) -> Result<()> {
@@ -44,9 +18,9 @@ fn cable(joined: &mut Joined, present: bool) -> Result<()> {
 
 /// Waits until so many more packets have come from outside.
 fn more_packets(session: &mut Session, count: u64) -> Result<()> {
-    let begin = counted(&session.counters()?, "rx_packets");
+    let begin = uplinks(&session.counters()?, "rx_packets");
     for _ in 0..300 {
-        if counted(&session.counters()?, "rx_packets") >= begin + count {
+        if uplinks(&session.counters()?, "rx_packets") >= begin + count {
             return Ok(());
         }
         std::thread::sleep(std::time::Duration::from_millis(200));
@@ -54,26 +28,23 @@ fn more_packets(session: &mut Session, count: u64) -> Result<()> {
     bail!("no {count} packets came within a minute")
 }
 
-fn faults(context: &mut Context<'_>) -> Result<()> {
-    let setup = connected("uplink-faults", &[guest(1), guest(2)]);
-    let outside = Peer { reboots: true, ..OUTSIDE };
-    let mut joined = boot(context, &setup, &outside, &["a", "b"], false)?;
+/// The link flaps, the machine outside reboots, a guest is killed.
+pub fn faults(context: &mut Context<'_>, joined: &mut Joined) -> Result<()> {
     for guest in ["a", "b"] {
         ping(context, &mut joined.session, guest, 20)?;
     }
-    flaps(context, &mut joined)?;
-    reboot(context, &mut joined)?;
-    kill(context, &mut joined)?;
-    nobody_complains(context, &joined.nic, "sidecore")?;
-    joined.session.shut_down().map(drop)
+    flaps(context, joined)?;
+    reboot(context, joined)?;
+    kill(context, joined)?;
+    nobody_complains(context, &joined.nic, "sidecore")
 }
 
 /// The link comes and goes while a guest fetches a file. The other guest looks at its own.
 fn flaps(context: &mut Context<'_>, joined: &mut Joined) -> Result<()> {
     let (flaps, file) = if context.full { (10, 256) } else { (2, 64) };
-    let before = counted(&joined.session.counters()?, "link_changes");
+    let before = uplinks(&joined.session.counters()?, "link_changes");
     let sent = serve(&mut joined.peer, file)?;
-    tell(&mut joined.session, "b", "hash")?;
+    joined.session.tell("b", "hash")?;
     let mut seen = 0;
     for _ in 0..flaps {
         more_packets(&mut joined.session, 2000)?;
@@ -86,8 +57,8 @@ fn flaps(context: &mut Context<'_>, joined: &mut Joined) -> Result<()> {
     }
     context.figures.exactly("flaps of the link that a guest has seen", seen, flaps)?;
     let received = joined.session.result("b", "hash", seconds(1200))?;
-    same_file(context, &format!("a file of {file} MiB over a link that flaps"), &sent, &received)?;
-    let changes = counted(&joined.session.counters()?, "link_changes") - before;
+    context.figures.same_file(&format!("intact: a file of {file} MiB over a link that flaps"), &sent, &received)?;
+    let changes = uplinks(&joined.session.counters()?, "link_changes") - before;
     context.figures.at_least("changes of the link, as counted", changes, 2 * flaps)
 }
 
@@ -106,10 +77,7 @@ fn reboot(context: &mut Context<'_>, joined: &mut Joined) -> Result<()> {
 
 /// Where a guest's memory lies.
 fn regions(session: &mut Session, name: &str) -> Result<Vec<PhysicalRange>> {
-    let Event::Reply { guests: Some(guests), .. } = session.ask(Command::List, seconds(20))? else {
-        bail!("no list of guests in the reply");
-    };
-    Ok(guests.into_iter().find(|guest| guest.name == name).context("no such guest")?.regions)
+    Ok(session.guests()?.into_iter().find(|guest| guest.name == name).context("no such guest")?.regions)
 }
 
 /// Has the device count how often it reaches a guest's memory.
@@ -138,7 +106,7 @@ fn kill(context: &mut Context<'_>, joined: &mut Joined) -> Result<()> {
     watch(context, session, nic, "a")?;
     for life in 1..=if context.full { 5_u64 } else { 2 } {
         peer.ask("iperf-server", seconds(60))?;
-        tell(session, "a", "iperf:600")?;
+        session.tell("a", "iperf:600")?;
         more_touches(nic, READS).context("a guest that sends")?;
         session.ask(Command::Kill("a".into()), seconds(20))?;
         session.state("a", GuestState::Stopped, seconds(60))?;
@@ -154,90 +122,95 @@ fn kill(context: &mut Context<'_>, joined: &mut Joined) -> Result<()> {
 }
 
 /// The device fails, in a way that a reset ends and in one that it does not.
-fn device(context: &mut Context<'_>) -> Result<()> {
-    let setup = connected("uplink-device", &[guest(1), guest(2)]);
-    let Joined { mut session, mut nic, mut peer } = boot(context, &setup, &OUTSIDE, &["a", "b"], false)?;
+pub fn device(context: &mut Context<'_>, joined: &mut Joined) -> Result<()> {
+    let Joined { session, nic, peer } = joined;
     for guest in ["a", "b"] {
-        ping(context, &mut session, guest, 20)?;
+        ping(context, session, guest, 20)?;
     }
+    let recoveries = uplinks(&session.counters()?, "nic_recoveries");
     nic.fail("transmit-stalled")?;
-    tell(&mut session, "a", "ping:20")?;
-    until(&mut session, "nic_recoveries", 1)?;
+    session.tell("a", "ping:20")?;
+    until(session, "nic_recoveries", recoveries + 1)?;
     nic.fail("nothing")?;
     let answered = session.result("a", "ping", seconds(300))?;
     context.figures.at_least("pings after a hung queue", number(&answered, "received")?, 18)?;
 
     peer.ask("iperf-server", seconds(60))?;
-    tell(&mut session, "b", "iperf:600")?;
-    let sent = counted(&session.counters()?, "nic_tx_packets");
-    until(&mut session, "nic_tx_packets", sent + 2000)?;
+    session.tell("b", "iperf:600")?;
+    let sent = uplinks(&session.counters()?, "nic_tx_packets");
+    until(session, "nic_tx_packets", sent + 2000)?;
     nic.bus_master(true, seconds(20))?;
     nic.fail("gone")?;
     nic.bus_master(false, seconds(60)).context("the device has left the bus")?;
     // Its end waits for every frame that the device has.
     session.ask(Command::Kill("b".into()), seconds(20))?;
     session.state("b", GuestState::Stopped, seconds(60))?;
-    ask(&mut session, "a", "carrier:off:60")?;
-    context.figures.exactly("Mb/s of the link", counted(&session.counters()?, "link_mbits"), 0)?;
+    ask(session, "a", "carrier:off:60")?;
+    context.figures.exactly("Mb/s of the link", uplinks(&session.counters()?, "link_mbits"), 0)?;
     nic.fail("nothing")?;
     nic.bus_master(true, seconds(120)).context("the device is back")?;
-    ask(&mut session, "a", "carrier:on:60")?;
+    ask(session, "a", "carrier:on:60")?;
     session.ask(Command::Start("b".into()), seconds(20))?;
     session.result("b", "obey", seconds(240))?;
     for guest in ["a", "b"] {
-        ping(context, &mut session, guest, 20)?;
+        ping(context, session, guest, 20)?;
     }
-    session.shut_down().map(drop)
+    Ok(())
 }
 
 /// A guest's driver resets its device while a file leaves the guest. Nothing of its memory is read while it has no driver, all its
 /// requests are back, and it goes on where it was. In the second part the NIC holds frames of it when that happens.
-fn rebind(context: &mut Context<'_>) -> Result<()> {
+pub fn rebind(context: &mut Context<'_>, joined: &mut Joined) -> Result<()> {
     const READS: u64 = 100;
     const MEBIBYTES: u64 = 64;
-    let setup = connected("uplink-rebind", &[guest(1).memory_mib(256), guest(2)]);
-    let Joined { mut session, mut nic, mut peer } = boot(context, &setup, &OUTSIDE, &["a", "b"], false)?;
+    let Joined { session, nic, peer } = joined;
+    let before = session.counters()?;
     for guest in ["a", "b"] {
-        ping(context, &mut session, guest, 20)?;
+        ping(context, session, guest, 20)?;
     }
-    watch(context, &mut session, &mut nic, "a")?;
-    tell(&mut session, "a", &format!("serve:{MEBIBYTES}"))?;
+    watch(context, session, nic, "a")?;
+    session.tell("a", &format!("serve:{MEBIBYTES}"))?;
     let sent = session.result("a", "serve", seconds(120))?;
     let times = if context.full { 10 } else { 3 };
     peer.tell("hash:10.0.0.1")?;
     for time in 1..=times {
-        more_touches(&mut nic, READS).context("a guest that sends")?;
-        without_driver(context, &mut session, &mut nic, &format!("time {time}"))?;
+        more_touches(nic, READS).context("a guest that sends")?;
+        without_driver(context, session, nic, &format!("time {time}"))?;
     }
     let received = peer.answer("hash", seconds(600))?;
-    same_file(context, &format!("a file of {MEBIBYTES} MiB whose sender resets its device"), &sent, &received)?;
+    context.figures.same_file(
+        &format!("intact: a file of {MEBIBYTES} MiB whose sender resets its device"),
+        &sent,
+        &received,
+    )?;
 
     peer.ask("iperf-server", seconds(60))?;
-    ask(&mut session, "a", "flood:600:10.0.0.9")?;
-    more_touches(&mut nic, READS).context("a guest that sends datagrams")?;
-    let recoveries = counted(&session.counters()?, "nic_recoveries");
+    ask(session, "a", "flood:600:10.0.0.9")?;
+    more_touches(nic, READS).context("a guest that sends datagrams")?;
+    let recoveries = uplinks(&session.counters()?, "nic_recoveries");
     nic.fail("transmit-stalled")?;
-    until(&mut session, "tx_held", 10).context("frames in a queue that hangs")?;
-    tell(&mut session, "a", "unbind")?;
+    until(session, "tx_held", 10).context("frames in a queue that hangs")?;
+    let held = session.counters()?;
+    session.tell("a", "unbind")?;
     // The driver waits for its frames, and these for the NIC's reset.
-    until(&mut session, "nic_recoveries", recoveries + 1)?;
+    until(session, "nic_recoveries", recoveries + 1)?;
     session.result("a", "unbind", seconds(120))?;
     nic.fail("nothing")?;
     let counters = session.counters()?;
-    context.figures.at_least("frames that came back by the NIC's reset", counted(&counters, "tx_dropped"), 10)?;
-    quiet(context, &mut session, &mut nic, "the queue that hung")?;
-    ask(&mut session, "a", "bind")?;
+    let dropped = uplinks(&counters, "tx_dropped") - uplinks(&held, "tx_dropped");
+    context.figures.at_least("frames that came back by the NIC's reset", dropped, 10)?;
+    quiet(context, session, nic, "the queue that hung")?;
+    ask(session, "a", "bind")?;
     for guest in ["a", "b"] {
-        ping(context, &mut session, guest, 20)?;
+        ping(context, session, guest, 20)?;
     }
     let counters = session.counters()?;
-    let ports = || counters.guests.iter().flat_map(|guest| &guest.ports);
-    let late = ports().map(|port| port.stale_tokens).sum::<u64>();
+    let (before, after) = (net_of_all(&before), net_of_all(&counters));
+    let late = after.stale_tokens - before.stale_tokens;
     context.figures.at_least("requests that came back after a reset had begun", late, 10)?;
-    context.figures.at_least("resets of a device", ports().map(|port| port.resets).sum::<u64>(), times + 1)?;
-    context.figures.exactly("broken rules of rings", ports().map(|port| port.ring_errors).sum::<u64>(), 0)?;
-    nobody_complains(context, &nic, "sidecore")?;
-    session.shut_down().map(drop)
+    context.figures.at_least("resets of a device", after.resets - before.resets, times + 1)?;
+    context.figures.exactly("broken rules of rings", after.ring_errors, 0)?;
+    nobody_complains(context, nic, "sidecore")
 }
 
 /// Takes its device from guest a's driver, and gives it back.
@@ -253,13 +226,13 @@ fn quiet(context: &mut Context<'_>, session: &mut Session, nic: &mut Nic, when: 
     ping(context, session, "b", 50)?;
     let late = nic.touched()? - before;
     context.figures.exactly(&format!("accesses to its memory without a driver, {when}"), late, 0)?;
-    let held = counted(&session.counters()?, "tx_held");
+    let held = uplinks(&session.counters()?, "tx_held");
     context.figures.exactly(&format!("frames that the NIC holds, {when}"), held, 0)
 }
 
 /// A panic while a guest sends and the machine outside does: the right to master the bus goes, and nothing reaches memory
 /// although frames still come.
-fn panic(context: &mut Context<'_>) -> Result<()> {
+pub fn panic(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     const SHOUTS: u64 = 200;
     let mut setup = connected("uplink-panic", &[guest(1)]);
     setup.options = "selftest=panic-at-shutdown";
@@ -269,7 +242,7 @@ fn panic(context: &mut Context<'_>) -> Result<()> {
     ping(context, &mut session, "a", 20)?;
     context.figures.at_least("accesses to memory before", nic.touched()?, 40)?;
     peer.ask("iperf-server", seconds(60))?;
-    tell(&mut session, "a", "iperf:600")?;
+    session.tell("a", "iperf:600")?;
     more_touches(&mut nic, 1000)?;
     session.send(Command::Shutdown)?;
     session.panicked(seconds(60))?;

@@ -5,30 +5,28 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::thread;
 
 use anyhow::{Context as _, Result, ensure};
-use control::Counters;
 use sha2::{Digest as _, Sha256};
 
-use crate::cases::network::number;
-use crate::cases::uplink::nobody_complains;
+use super::outside::nobody_complains;
+use crate::boot::{Boot, alone};
+use crate::counts::uplinks;
 use crate::guests::{Guest, server, with_entries};
-use crate::machine::{HOST_ADDRESS, SECOND_HOST_ADDRESS, Setup, Uplink};
-use crate::scenario::{Context, QEMU, Scenario, seconds};
-use crate::session::Session;
+use crate::platform::QEMU;
+use crate::scenario::{Context, Scenario, seconds};
+use crate::session::{Session, number};
+use crate::setup::{HOST_ADDRESS, SECOND_HOST_ADDRESS, Setup, Uplink};
 
 const PINGS: u64 = 200;
 const FILE_BYTES: usize = 16 << 20;
 
 /// These scenarios.
-pub fn list() -> Vec<Scenario> {
-    let scenario = |name, about, run| Scenario { name, about, platforms: QEMU, slow_on_bochs: false, run };
+pub fn list() -> Vec<Box<dyn Boot>> {
+    let virtio = "a virtio network device as uplink: pings, and a file in and out again, from two guests";
+    let two = "two uplinks: a guest reaches a network by each, another only its own";
     vec![
-        scenario(
-            "uplink-virtio",
-            "a virtio network device as uplink: pings, and a file in and out again, from two guests",
-            uplink_virtio,
-        ),
-        scenario("two-uplinks", "two uplinks: a guest reaches a network by each, another only its own", two_uplinks),
-        scenario("two-x520", "the same with two 82599s", two_x520),
+        alone(Scenario::new("uplink-virtio", virtio, QEMU), uplink_virtio),
+        alone(Scenario::new("two-uplinks", two, QEMU), two_uplinks),
+        alone(Scenario::new("two-x520", "the same with two 82599s", QEMU), two_x520),
     ]
 }
 
@@ -71,18 +69,13 @@ fn take() -> Result<(u16, thread::JoinHandle<std::io::Result<Vec<u8>>>)> {
     Ok((port, taken))
 }
 
-/// What was counted on the uplink under that name.
-fn uplink(counters: &Counters, kind: &str) -> u64 {
-    counters.engines.iter().flat_map(|engine| &engine.uplinks).map(|uplink| uplink.count(kind)).sum()
-}
-
-fn two_uplinks(context: &mut Context<'_>) -> Result<()> {
+fn two_uplinks(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let setup = with_two_ports("two-uplinks", Uplink::TwoVirtio, "00:10.0");
     let session = context.boot(&setup)?;
     two_networks(context, session, ["00:11.0", "00:10.0"])
 }
 
-fn two_x520(context: &mut Context<'_>) -> Result<()> {
+fn two_x520(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let setup = with_two_ports("two-x520", Uplink::TwoX520, "01:00.0");
     let (session, nics) = context.boot_with_two(&setup)?;
     two_networks(context, session, ["02:00.0", "01:00.0"])?;
@@ -142,7 +135,7 @@ fn two_networks(context: &mut Context<'_>, mut session: Session, devices: [&str;
     session.shut_down().map(drop)
 }
 
-fn uplink_virtio(context: &mut Context<'_>) -> Result<()> {
+fn uplink_virtio(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let file = random_file()?;
     let sum = Sha256::digest(&file).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let (from, (to, taken)) = (serve(file.clone())?, take()?);
@@ -183,12 +176,12 @@ fn uplink_virtio(context: &mut Context<'_>) -> Result<()> {
     let counters = session.counters()?;
     let figures = &mut context.figures;
     let segments = FILE_BYTES as u64 / 1460;
-    figures.at_least("packets out", uplink(&counters, "tx_packets"), segments + 2 * PINGS)?;
-    figures.at_least("packets in", uplink(&counters, "rx_packets"), segments + 2 * PINGS)?;
+    figures.at_least("packets out", uplinks(&counters, "tx_packets"), segments + 2 * PINGS)?;
+    figures.at_least("packets in", uplinks(&counters, "rx_packets"), segments + 2 * PINGS)?;
     // The guests leave TCP in rows of segments, which this NIC does not cut.
-    figures.at_least("segments cut on their way out", uplink(&counters, "tx_segments"), segments / 2)?;
-    figures.exactly("packets out that were dropped", uplink(&counters, "tx_dropped"), 0)?;
-    figures.exactly("malformed packets in", uplink(&counters, "rx_malformed"), 0)?;
+    figures.at_least("segments cut on their way out", uplinks(&counters, "tx_segments"), segments / 2)?;
+    figures.exactly("packets out that were dropped", uplinks(&counters, "tx_dropped"), 0)?;
+    figures.exactly("malformed packets in", uplinks(&counters, "rx_malformed"), 0)?;
     session.shut_down()?;
     Ok(())
 }

@@ -2,17 +2,24 @@
 
 use anyhow::{Context as _, Result};
 
+use crate::boot::{Boot, alone};
 use crate::linux::Setup;
-use crate::scenario::{Context, QEMU, Scenario, seconds};
+use crate::platform::QEMU;
+use crate::scenario::{Context, Scenario, seconds};
 use crate::vhost::{all, port, testpmd_counts};
 
 /// These scenarios.
-pub fn list() -> Vec<Scenario> {
-    let scenario = |name, about, run| Scenario { name, about, platforms: QEMU, slow_on_bochs: false, run };
+pub fn list() -> Vec<Box<dyn Boot>> {
+    let scenario = |name, about| Scenario::new(name, about, QEMU);
     vec![
-        scenario("vhost-dpdk", "a million frames between two of DPDK's virtio-user ports at sidecore-vhost", dpdk),
-        scenario("vhost-dpdk-packed", "the same on packed rings", dpdk_packed),
-        scenario("vhost-guests", "two plain guests of QEMU at sidecore-vhost: ping, TCP both ways", guests),
+        alone(
+            scenario("vhost-dpdk", "a million frames between two of DPDK's virtio-user ports at sidecore-vhost"),
+            |context, ()| forward(context, "vhost-dpdk", false),
+        ),
+        alone(scenario("vhost-dpdk-packed", "the same on packed rings"), |context, ()| {
+            forward(context, "vhost-dpdk-packed", true)
+        }),
+        alone(scenario("vhost-guests", "two plain guests of QEMU at sidecore-vhost: ping, TCP both ways"), guests),
     ]
 }
 
@@ -34,14 +41,6 @@ const DROPS: [&str; 7] = [
     "tx_bad_source",
     "tx_no_destination",
 ];
-
-fn dpdk(context: &mut Context<'_>) -> Result<()> {
-    forward(context, "vhost-dpdk", false)
-}
-
-fn dpdk_packed(context: &mut Context<'_>) -> Result<()> {
-    forward(context, "vhost-dpdk-packed", true)
-}
 
 fn forward(context: &mut Context<'_>, name: &str, packed: bool) -> Result<()> {
     let (mut vhost, mut testpmd) = context.launch_testpmd(name, packed)?;
@@ -99,7 +98,7 @@ fn forward(context: &mut Context<'_>, name: &str, packed: bool) -> Result<()> {
 const A: Setup = Setup { name: "a", number: 1, cpus: 1, memory_mib: 256, reboots: false, options: "" };
 const B: Setup = Setup { name: "b", number: 2, ..A };
 
-fn guests(context: &mut Context<'_>) -> Result<()> {
+fn guests(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let (vhost, mut machines) = context.boot_vhost("vhost-guests", &[A, B])?;
     let [a, b] = machines.as_mut_slice() else { unreachable!("two were asked for") };
     let answered = b.number("ping:100", "received", seconds(240))?;

@@ -1,0 +1,304 @@
+//! The rotation: scenarios that take too long to run every day take turns. This is the file of their last runs, and the choice of
+//! those whose turn it is. Nothing here runs anything.
+//!
+//! The file counts its own updates. A row's age is how many updates ago it ran.
+
+use std::fmt::Write as _;
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+/// Updates after which a row is too old.
+pub const OLDEST: u64 = 10;
+/// Seconds that a row is taken to need which has never run.
+const UNKNOWN: f64 = 180.0;
+
+/// What takes a turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// The scenario's name.
+    pub scenario: String,
+    /// `qemu` or `bochs`.
+    pub platform: String,
+    /// `usual`, or `full` for the length that `--full` gives.
+    pub variant: String,
+}
+
+/// How a row went last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Went {
+    /// It has not run.
+    Never,
+    /// It passed.
+    Passed,
+    /// It failed.
+    Failed,
+}
+
+impl Went {
+    /// The word in the file.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Never => "never",
+            Self::Passed => "passed",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// A row of the file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// What takes a turn.
+    pub key: Key,
+    /// How it went last.
+    pub went: Went,
+    /// Seconds that it took then.
+    pub seconds: f64,
+    /// The update at which it ran last, or at which its row was added.
+    pub update: u64,
+    /// The day of that run, `-` if there was none.
+    pub date: String,
+    /// The sources of that run, `-` if there was none.
+    pub sources: String,
+}
+
+impl Row {
+    fn new(key: Key, update: u64) -> Self {
+        Self { key, went: Went::Never, seconds: 0.0, update, date: "-".to_owned(), sources: "-".to_owned() }
+    }
+
+    /// Seconds that it will probably take.
+    pub fn expected(&self) -> f64 {
+        if self.went == Went::Never { UNKNOWN } else { self.seconds }
+    }
+
+    /// The order in which turns come: what failed, what never ran, then the oldest.
+    fn urgency(&self) -> (u8, u64) {
+        let class = match self.went {
+            Went::Failed => 0,
+            Went::Never => 1,
+            Went::Passed => 2,
+        };
+        (class, self.update)
+    }
+}
+
+/// The file.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rotation {
+    /// How often it was updated.
+    pub updates: u64,
+    /// Its rows.
+    pub rows: Vec<Row>,
+}
+
+const HEAD: &str = "# The rotation: the last run of each scenario that is too long for every day. `cargo mk test` runs those that failed last,\n\
+                    # those that never ran and the oldest, and updates this file: commit it with your work. `cargo mk e2e --rotation`\n\
+                    # lists it with ages. update: the update of this file at which the row ran. sources: the hash of all tracked files\n\
+                    # of that run but Markdown and this one.\n";
+
+impl Rotation {
+    /// Reads the file's text.
+    pub fn parse(text: &str) -> Result<Self> {
+        let mut lines = text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
+        let first = lines.next().context("the rotation has no line with the number of its updates")?;
+        let updates = first.strip_prefix("updates ").and_then(|number| number.trim().parse().ok());
+        let updates = updates.with_context(|| format!("{first:?} is not the number of updates"))?;
+        let rows = lines.map(|line| row(line).with_context(|| format!("the rotation's line {line:?}")));
+        Ok(Self { updates, rows: rows.collect::<Result<_>>()? })
+    }
+
+    /// The file's text.
+    pub fn text(&self) -> String {
+        let mut text = format!("{HEAD}updates {}\n\n", self.updates);
+        let columns = ["# scenario", "platform", "variant", "went", "seconds", "update", "date", "sources"];
+        let mut table = vec![columns.map(str::to_owned)];
+        table.extend(self.rows.iter().map(|row| {
+            let Key { scenario, platform, variant } = row.key.clone();
+            let (went, seconds) = (row.went.word().to_owned(), format!("{:.0}", row.seconds));
+            [scenario, platform, variant, went, seconds, row.update.to_string(), row.date.clone(), row.sources.clone()]
+        }));
+        let width = |column: usize| table.iter().map(|cells| cells[column].len()).max().unwrap_or_default();
+        let widths: Vec<usize> = (0..columns.len()).map(width).collect();
+        for cells in &table {
+            let mut line = String::new();
+            for (cell, width) in cells.iter().zip(&widths) {
+                let _ = write!(line, "{cell:<width$}  ");
+            }
+            text += line.trim_end();
+            text.push('\n');
+        }
+        text
+    }
+
+    /// Gives each key a row, in their order, and drops the rows of others.
+    pub fn complete(&mut self, keys: &[Key]) {
+        let mut old = std::mem::take(&mut self.rows);
+        self.rows = keys
+            .iter()
+            .map(|key| match old.iter().position(|row| row.key == *key) {
+                Some(index) => old.swap_remove(index),
+                None => Row::new(key.clone(), self.updates),
+            })
+            .collect();
+    }
+
+    /// Updates since a row ran or was added.
+    pub fn age(&self, row: &Row) -> u64 {
+        self.updates.saturating_sub(row.update)
+    }
+
+    /// Rows that should have had their turn by now.
+    pub fn too_old(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(|row| self.age(row) > OLDEST)
+    }
+
+    /// Whose turn it is, in the order of urgency, if there are so many seconds and so many rows of Bochs can run side by side. One on
+    /// QEMU runs alone. The most urgent one runs even if it takes longer than that; another that no longer fits waits.
+    pub fn choose(&self, seconds: f64, lanes: usize) -> Vec<Key> {
+        let mut rows: Vec<&Row> = self.rows.iter().collect();
+        rows.sort_by_key(|row| row.urgency());
+        let mut alone = 0.0;
+        let mut side_by_side = vec![0.0_f64; lanes.max(1)];
+        let mut chosen = Vec::new();
+        for row in rows {
+            let end = |alone: f64, lanes: &[f64]| alone + lanes.iter().copied().fold(0.0, f64::max);
+            let (mut alone_then, mut lanes_then) = (alone, side_by_side.clone());
+            if row.key.platform == "bochs" {
+                lanes_then.sort_by(f64::total_cmp);
+                lanes_then[0] += row.expected();
+            } else {
+                alone_then += row.expected();
+            }
+            if chosen.is_empty() || end(alone_then, &lanes_then) <= seconds {
+                (alone, side_by_side) = (alone_then, lanes_then);
+                chosen.push(row.key.clone());
+            }
+        }
+        chosen
+    }
+
+    /// Takes note of a run in the current update.
+    pub fn record(&mut self, key: &Key, passed: bool, seconds: f64, date: &str, sources: &str) {
+        let update = self.updates;
+        for row in self.rows.iter_mut().filter(|row| row.key == *key) {
+            let went = if passed { Went::Passed } else { Went::Failed };
+            // A whole second at least: 0 is what was not measured.
+            let seconds = seconds.round().max(1.0);
+            let (key, date, sources) = (row.key.clone(), date.to_owned(), sources.to_owned());
+            *row = Row { key, went, seconds, update, date, sources };
+        }
+    }
+}
+
+fn row(line: &str) -> Result<Row> {
+    let cells: Vec<&str> = line.split_whitespace().collect();
+    let [scenario, platform, variant, went, seconds, update, date, sources] = cells.as_slice() else {
+        bail!("{} words, expected 8", cells.len());
+    };
+    let went = [Went::Never, Went::Passed, Went::Failed].into_iter().find(|w| w.word() == *went);
+    let seconds: f64 = seconds.parse().context("its seconds")?;
+    ensure!(seconds >= 0.0, "{seconds} seconds");
+    Ok(Row {
+        key: Key { scenario: (*scenario).into(), platform: (*platform).into(), variant: (*variant).into() },
+        went: went.context("it neither passed nor failed, nor has it never run")?,
+        seconds,
+        update: update.parse().context("its update")?,
+        date: (*date).into(),
+        sources: (*sources).into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(scenario: &str, platform: &str) -> Key {
+        Key { scenario: scenario.into(), platform: platform.into(), variant: "usual".into() }
+    }
+
+    /// Rows on a platform that went so, took so long, and ran at that update.
+    fn rotation(rows: &[(&str, &str, Went, f64, u64)]) -> Rotation {
+        let row = |&(name, platform, went, seconds, update): &(&str, &str, Went, f64, u64)| Row {
+            went,
+            seconds,
+            ..Row::new(key(name, platform), update)
+        };
+        Rotation { updates: 20, rows: rows.iter().map(row).collect() }
+    }
+
+    fn chosen(rotation: &Rotation, seconds: f64, lanes: usize) -> Vec<String> {
+        rotation.choose(seconds, lanes).into_iter().map(|key| key.scenario).collect()
+    }
+
+    #[test]
+    fn what_failed_comes_first_then_what_never_ran_then_the_oldest() {
+        let rotation = rotation(&[
+            ("new", "bochs", Went::Passed, 10.0, 19),
+            ("old", "bochs", Went::Passed, 10.0, 12),
+            ("never", "bochs", Went::Never, 0.0, 20),
+            ("failed", "bochs", Went::Failed, 10.0, 20),
+        ]);
+        assert_eq!(chosen(&rotation, 1000.0, 1), ["failed", "never", "old", "new"]);
+    }
+
+    #[test]
+    fn rows_are_chosen_until_the_time_is_used() {
+        let rows = ["a", "b", "c", "d", "e"].map(|name| (name, "bochs", Went::Passed, 100.0, 1));
+        let rotation = rotation(&rows);
+        assert_eq!(chosen(&rotation, 250.0, 1), ["a", "b"]);
+        // Two run side by side.
+        assert_eq!(chosen(&rotation, 250.0, 2), ["a", "b", "c", "d"]);
+    }
+
+    #[test]
+    fn one_on_qemu_runs_alone() {
+        let rotation = rotation(&[
+            ("a", "qemu", Went::Passed, 100.0, 1),
+            ("b", "bochs", Went::Passed, 100.0, 2),
+            ("c", "bochs", Went::Passed, 100.0, 3),
+            ("d", "qemu", Went::Passed, 100.0, 4),
+        ]);
+        assert_eq!(chosen(&rotation, 200.0, 2), ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn one_that_is_too_long_runs_when_its_turn_comes_and_a_shorter_one_takes_the_place_of_one_that_does_not_fit() {
+        let rotation = rotation(&[
+            ("long", "bochs", Went::Passed, 900.0, 1),
+            ("short", "bochs", Went::Passed, 100.0, 2),
+            ("longer", "bochs", Went::Passed, 700.0, 3),
+            ("shorter", "bochs", Went::Passed, 50.0, 4),
+        ]);
+        assert_eq!(chosen(&rotation, 720.0, 1), ["long"]);
+        let rotation = Rotation { rows: rotation.rows[1..].to_vec(), ..rotation };
+        assert_eq!(chosen(&rotation, 720.0, 1), ["short", "shorter"]);
+    }
+
+    #[test]
+    fn a_run_is_recorded_and_the_text_is_read_as_it_was_written() {
+        let mut rotation = rotation(&[("a", "qemu", Went::Passed, 100.0, 1), ("b", "bochs", Went::Never, 0.0, 2)]);
+        rotation.updates += 1;
+        rotation.record(&key("b", "bochs"), false, 61.4, "2026-11-24", "0123456789ab");
+        let again = Rotation::parse(&rotation.text()).unwrap();
+        assert_eq!(again, rotation);
+        assert_eq!((again.rows[1].went, again.rows[1].seconds, again.age(&again.rows[1])), (Went::Failed, 61.0, 0));
+        assert!(Rotation::parse("updates x\n").is_err());
+        assert!(Rotation::parse("updates 1\na bochs usual good 1 1 - -\n").is_err());
+    }
+
+    #[test]
+    fn new_scenarios_get_a_row_and_those_that_are_gone_lose_theirs() {
+        let mut rotation =
+            rotation(&[("gone", "bochs", Went::Passed, 1.0, 1), ("kept", "bochs", Went::Passed, 1.0, 3)]);
+        rotation.complete(&[key("new", "bochs"), key("kept", "bochs")]);
+        let rows: Vec<_> = rotation.rows.iter().map(|row| (row.key.scenario.as_str(), row.update)).collect();
+        assert_eq!(rows, [("new", 20), ("kept", 3)]);
+    }
+
+    #[test]
+    fn a_row_is_too_old_after_ten_updates() {
+        let rotation = rotation(&[("a", "qemu", Went::Passed, 1.0, 10), ("b", "qemu", Went::Passed, 1.0, 9)]);
+        assert_eq!(rotation.too_old().map(|row| row.key.scenario.as_str()).collect::<Vec<_>>(), ["b"]);
+    }
+}

@@ -1,0 +1,41 @@
+//! Which sources a run was built from, as one short number.
+
+use std::fs;
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+use sha2::{Digest as _, Sha256};
+
+use crate::{paths, tools};
+
+/// Digits that are kept.
+const DIGITS: usize = 12;
+
+/// The hash of all files in the working tree that git tracks or would track, by name and content, as they are now. Markdown is
+/// left out, and the file of the rotation, which holds this number.
+pub fn hash() -> Result<String> {
+    let mut git = Command::new("git");
+    git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(paths::root());
+    let listed = tools::quietly(&mut git, "git ls-files")?;
+    let mut names: Vec<&str> = listed.split('\0').filter(|name| counts(name)).collect();
+    names.sort_unstable();
+    names.dedup();
+    let mut hash = Sha256::new();
+    for name in names {
+        let path = paths::root().join(name);
+        // One that is tracked and was removed counts as removed; a link counts by what it names.
+        if path.is_file() {
+            let content = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            for part in [name.as_bytes(), &content] {
+                hash.update((part.len() as u64).to_le_bytes());
+                hash.update(part);
+            }
+        }
+    }
+    let digits: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(digits[..DIGITS].to_owned())
+}
+
+fn counts(name: &str) -> bool {
+    !name.is_empty() && name != "tests/rotation.tsv" && !name.ends_with(".md")
+}

@@ -1,0 +1,159 @@
+//! `cargo mk test`: unit tests, gates, the everyday scenarios and the rotation, each with the time it takes.
+
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context as _, Result};
+
+use crate::check::SERVER;
+use crate::outcome::{Outcome, Tally};
+use crate::{bench, copy_routine, e2e, paths, ui};
+
+/// Minutes that the everyday part may take on two cores: unit tests, gates and everyday scenarios.
+const EVERYDAY: f64 = 25.0;
+/// Minutes that the whole of `.ci/run` may take there. It says itself what it took.
+pub const ROTATION: f64 = 12.0;
+
+/// How long each part took, in seconds.
+#[derive(Default)]
+struct Parts(Vec<(&'static str, f64)>);
+
+impl Parts {
+    /// Does it and takes the time.
+    fn take<T>(&mut self, name: &'static str, act: impl FnOnce() -> T) -> T {
+        let begin = Instant::now();
+        let result = act();
+        self.0.push((name, begin.elapsed().as_secs_f64()));
+        result
+    }
+
+    /// What each part took and their sum; a budget that was passed is named.
+    fn shown(&self) -> String {
+        let mut text = String::new();
+        for (name, seconds) in &self.0 {
+            text += &format!("{name:<20}{}\n", ui::minutes(*seconds));
+        }
+        let (rotation, everyday): (Vec<_>, Vec<_>) = self.0.iter().partition(|(name, _)| *name == "rotation");
+        for (name, parts, budget) in [("everyday", everyday, EVERYDAY), ("rotation", rotation, ROTATION)] {
+            let seconds: f64 = parts.iter().map(|(_, seconds)| seconds).sum();
+            if seconds > budget * 60.0 {
+                text += &format!("OVER BUDGET: {name} took {} of {budget} minutes\n", ui::minutes(seconds));
+            }
+        }
+        let sum: f64 = self.0.iter().map(|(_, seconds)| seconds).sum();
+        text + &format!("{:<20}{}\n", "sum", ui::minutes(sum))
+    }
+}
+
+/// Unit tests, then scenarios, then what each part took, what failed by name, and one line that counts all.
+pub fn test() -> Result<Outcome> {
+    let (mut tally, mut parts) = (Tally::default(), Parts::default());
+    parts.take("unit tests", || unit_tests(&mut tally))?;
+    parts.take("gates", || gates(&mut tally));
+    tally.add(parts.take("everyday scenarios", e2e::everyday)?);
+    tally.add(parts.take("rotation", || e2e::rotate(ROTATION))?);
+    println!();
+    print!("{}", parts.shown());
+    tally.show();
+    Ok(Outcome::of(tally.failed == 0))
+}
+
+fn gates(tally: &mut Tally) {
+    for (what, gate) in [
+        ("image", copy_routine::verify as fn() -> Result<String>),
+        ("nic gate", bench::nic_gate),
+        ("switch gate", bench::switch_gate),
+    ] {
+        let begin = Instant::now();
+        let result = gate();
+        tally.count(what.to_owned(), result.is_ok());
+        match result {
+            Ok(said) => ui::step(what, &format!("{said} ({:.1} s)", begin.elapsed().as_secs_f64())),
+            Err(error) => ui::error(&format!("{error:#}")),
+        }
+    }
+}
+
+fn unit_tests(tally: &mut Tally) -> Result<()> {
+    ui::step("cargo", "test --no-fail-fast");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["test", "--quiet", "--no-fail-fast", "--color", "never", "--features", SERVER])
+        .env_remove("CARGO_MANIFEST_DIR")
+        .current_dir(paths::root())
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cannot start cargo")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    print!("{text}");
+    let (passed, failed, ignored) = count(&text);
+    tally.passed += passed;
+    tally.skipped += ignored;
+    // A crate that does not build has no result lines but must not go unnoticed.
+    tally.failed += if output.status.success() { failed } else { failed.max(1) };
+    tally.failures.extend(named(&text));
+    if !output.status.success() && failed == 0 {
+        tally.failures.push("cargo test: a crate did not build, or a test program did not end".to_owned());
+    }
+    Ok(())
+}
+
+/// Sums `test result: ok. 3 passed; 0 failed; 1 ignored; ...` over all test programs.
+fn count(text: &str) -> (usize, usize, usize) {
+    let mut sums = (0, 0, 0);
+    for line in text.lines().filter(|line| line.starts_with("test result:")) {
+        let number = |word: &str| {
+            let part = line.split([';', '.']).find_map(|part| part.trim().strip_suffix(word))?;
+            part.trim().parse::<usize>().ok()
+        };
+        sums.0 += number("passed").unwrap_or(0);
+        sums.1 += number("failed").unwrap_or(0);
+        sums.2 += number("ignored").unwrap_or(0);
+    }
+    sums
+}
+
+/// The tests that `cargo test` says have failed: their names stand indented below the last `failures:` of a program.
+fn named(text: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut listed = false;
+    for line in text.lines() {
+        match line.strip_prefix("    ") {
+            Some(name) if listed && !name.is_empty() && !name.contains(' ') => names.push(name.to_owned()),
+            _ => listed = line == "failures:" || (listed && line.is_empty()),
+        }
+    }
+    names.sort();
+    names.dedup();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_that_is_passed_is_named() {
+        let parts = |everyday, rotation| Parts(vec![("everyday scenarios", everyday), ("rotation", rotation)]).shown();
+        assert!(!parts(1499.0, 719.0).contains("OVER BUDGET"));
+        assert!(parts(1501.0, 719.0).contains("OVER BUDGET: everyday took 25:01 of 25 minutes"));
+        assert!(parts(10.0, 721.0).contains("OVER BUDGET: rotation"));
+    }
+
+    #[test]
+    fn failed_tests_are_named() {
+        let text = "failures:\n\n---- a::b stdout ----\n\nthread 'a::b' panicked at x.rs:1:1:\n    a note\n\n\nfailures:\n    \
+                    a::b\n    a::c\n\ntest result: FAILED. 4 passed; 2 failed; 0 ignored\n\nfailures:\n    d\n\ntest \
+                    result: FAILED.\n";
+        assert_eq!(named(text), ["a::b", "a::c", "d"]);
+        assert!(named("test result: ok. 3 passed; 0 failed\n").is_empty());
+    }
+
+    #[test]
+    fn the_results_of_all_test_programs_are_added() {
+        let text = "running 3 tests\n...\ntest result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out\n\
+                    test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s\n";
+        assert_eq!(count(text), (7, 2, 1));
+    }
+}

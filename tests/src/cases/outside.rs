@@ -1,0 +1,83 @@
+//! Sidecore with guests at one end of a wire, Debian with its own driver for the 82599 at the other: what these scenarios share.
+
+use anyhow::{Result, bail, ensure};
+use serde_json::Value;
+
+use crate::counts::uplinks;
+use crate::guests::{Guest, server};
+use crate::launch::Joined;
+use crate::linux::{Linux, Setup as Peer};
+use crate::nic::Nic;
+use crate::scenario::{Context, seconds};
+use crate::session::{Session, number};
+use crate::setup::{Content, Setup, Uplink};
+
+/// The other machine's number, by which it has its address.
+pub const PEER: u8 = 9;
+
+/// Debian at the other end.
+pub const OUTSIDE: Peer = Peer { name: "outside", number: PEER, cpus: 1, memory_mib: 512, reboots: false, options: "" };
+
+/// A guest that does as it is told.
+pub fn guest(number: usize) -> Guest {
+    Guest::new(number).full().peer(PEER.into()).then("obey")
+}
+
+/// A server with an 82599 that these guests share.
+pub fn connected(name: &str, guests: &[Guest]) -> Setup {
+    let mut setup = server(name, guests);
+    setup.uplink = Uplink::X520;
+    behind(setup, "first")
+}
+
+/// With a `[[port]]` that names a device so.
+pub fn behind(mut setup: Setup, device: &str) -> Setup {
+    for module in &mut setup.modules {
+        if let Content::Text(config) = &mut module.content {
+            config.insert_str(0, &format!("[[port]]\ndevice = \"{device}\"\n\n"));
+        }
+    }
+    setup
+}
+
+/// Has a guest do something and waits for the answer.
+pub fn ask(session: &mut Session, guest: &str, action: &str) -> Result<Value> {
+    session.act(guest, action, seconds(300))
+}
+
+/// Boots both machines, and waits until everybody does as told.
+pub fn boot(context: &mut Context<'_>, setup: &Setup, peer: &Peer, guests: &[&str], capture: bool) -> Result<Joined> {
+    let mut joined = context.boot_joined(setup, peer, capture)?;
+    joined.session.all_obey(guests.iter().copied())?;
+    Ok(joined)
+}
+
+/// Waits until a counter of the uplink has reached a value.
+pub fn until(session: &mut Session, kind: &str, least: u64) -> Result<()> {
+    for _ in 0..600 {
+        if uplinks(&session.counters()?, kind) >= least {
+            return Ok(());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+    bail!("{kind} did not become {least} within two minutes")
+}
+
+/// Holds the device's complaints of its driver to none.
+pub fn nobody_complains(context: &mut Context<'_>, nic: &Nic, whose: &str) -> Result<()> {
+    let complaints = nic.complaints()?;
+    ensure!(complaints.is_empty(), "the device has something against {whose}: {complaints:#?}");
+    context.figures.exactly(&format!("complaints of the device about {whose}"), complaints.len(), 0)
+}
+
+/// Holds the answers of the machine outside to some pings from a guest to nearly all: a machine that is busy with something
+/// else may answer the last ones late.
+pub fn ping(context: &mut Context<'_>, session: &mut Session, guest: &str, count: u64) -> Result<()> {
+    let ping = ask(session, guest, &format!("ping:{count}"))?;
+    context.figures.at_least(&format!("pings of {guest} answered"), number(&ping, "received")?, count - count / 10)
+}
+
+/// Has the machine outside serve a file.
+pub fn serve(machine: &mut Linux, mebibytes: u64) -> Result<Value> {
+    machine.ask(&format!("serve:{mebibytes}"), seconds(300))
+}
