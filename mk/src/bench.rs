@@ -3,6 +3,7 @@
 
 mod contest;
 mod exits;
+mod figure;
 mod nic;
 mod switch;
 
@@ -20,6 +21,8 @@ use scenarios::launch::Launch as _;
 use scenarios::platform::Platform;
 use scenarios::setup::Setup;
 use serde_json::{Map, Value, json};
+
+use figure::Figure;
 
 use crate::emulator::{self, Emulator};
 use crate::outcome::Outcome;
@@ -76,15 +79,6 @@ pub enum What {
 pub use {nic::gate as nic_gate, switch::gate as switch_gate};
 
 const LIMIT: Duration = Duration::from_secs(240);
-
-/// A number, and what it should be.
-struct Figure {
-    name: String,
-    value: f64,
-    unit: &'static str,
-    /// It should be no more than this.
-    aim: Option<f64>,
-}
 
 /// `cargo mk bench`.
 pub fn verb(what: &What) -> Result<Outcome> {

@@ -2,32 +2,25 @@
 //! the same rings in the same run (`tools/switch-bench` drives them all). Ours has anti-spoofing and one stage on. Every figure
 //! stands next to its aim.
 
+mod guests_side;
 mod peers;
+mod results;
 mod shares;
 mod table;
 mod virtio_user;
 
 use std::env;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 
 use crate::emulator::vhost::build;
 use crate::{fetch, tools, ui};
+use guests_side::{Contest, Plan};
 use peers::{HugePages, Open, Ours, Process, Testpmd, ours};
+use results::{against, apart, by_distance, contestant, features, median, number, ratio, ratios, rounds};
 use table::{Aim, Table};
-
-/// A cache line goes to another processor and back in less between processors that share a cache, in nanoseconds.
-const NEAR: f64 = 150.0;
-
-/// What there is time for.
-struct Plan {
-    rounds: usize,
-    milliseconds: u64,
-    frames: usize,
-}
 
 const SHORT: Plan = Plan { rounds: 7, milliseconds: 300, frames: 10_000 };
 const FULL: Plan = Plan { rounds: 25, milliseconds: 1000, frames: 50_000 };
@@ -50,24 +43,6 @@ const IDLE: usize = 126;
 
 /// Weights of the guests in the second measurement of shares.
 const WEIGHTS: [u16; 3] = [4, 2, 1];
-
-/// Where things are, and how they are run.
-struct Contest {
-    folder: PathBuf,
-    vhost: PathBuf,
-    bench: PathBuf,
-    /// The guests' processor and the switch's.
-    cores: [usize; 2],
-    huge: Option<HugePages>,
-    plan: &'static Plan,
-}
-
-impl Drop for Contest {
-    fn drop(&mut self) {
-        // Sockets and logs of this run; nothing is lost if they stay.
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
-}
 
 /// Measures and prints. What was measured, as JSON.
 pub fn run(full: bool) -> Result<Value> {
@@ -141,18 +116,6 @@ fn two_processors(list: &str) -> Result<[usize; 2]> {
 }
 
 impl Contest {
-    /// Runs the guests' side.
-    fn drive(&self, arguments: &[String]) -> Result<Value> {
-        let mut command = tools::dying_with_us(&self.bench);
-        command.args(arguments).args(["--rounds", &self.plan.rounds.to_string()]);
-        command.args(["--core", &self.cores[0].to_string(), "--switch-core", &self.cores[1].to_string()]);
-        if self.huge.is_some() {
-            command.arg("--huge");
-        }
-        let said = said(&mut command)?;
-        serde_json::from_str(&said).with_context(|| format!("switch-bench said {said:?}"))
-    }
-
     fn switch(name: &str, process: &Process, sockets: &[PathBuf]) -> String {
         let sockets: Vec<String> = sockets.iter().map(|socket| socket.display().to_string()).collect();
         format!("--switch={name},{},{}", process.id(), sockets.join(","))
@@ -253,80 +216,6 @@ impl Contest {
     }
 }
 
-fn said(command: &mut Command) -> Result<String> {
-    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
-    let output = output.with_context(|| format!("cannot start {command:?}"))?;
-    if !output.status.success() {
-        bail!("{} has failed; its words are above", Path::new(command.get_program()).display());
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-/// One switch of a result.
-fn contestant<'a>(result: &'a Value, name: &str) -> Option<&'a Value> {
-    result["contestants"].as_array()?.iter().find(|c| c["name"] == name)
-}
-
-fn number(value: &Value, name: &str) -> Result<f64> {
-    value[name].as_f64().with_context(|| format!("no number {name} in {value}"))
-}
-
-/// A value of each round.
-fn rounds<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = f64> + 'a {
-    value[name].as_array().into_iter().flatten().filter_map(Value::as_f64)
-}
-
-/// The one in the middle; of none, no number.
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
-/// The ratios of the rounds in which the processors were near each other, and of those in which they were not: a note for each
-/// kind that there was.
-fn by_distance(table: &mut Table, what: &str, result: &Value, ours: &Value) {
-    let near: Vec<bool> = rounds(result, "distances").map(|ns| ns < NEAR).collect();
-    for (kind, wanted) in [("near", true), ("far", false)] {
-        let count = near.iter().filter(|&&near| near == wanted).count();
-        if count == 0 {
-            continue;
-        }
-        let others = result["contestants"].as_array().into_iter().flatten().filter(|one| one["name"] != ours["name"]);
-        let ratios = others.map(|one| {
-            let these =
-                ratios(ours, one, "rounds").zip(&near).filter(|&(_, &near)| near == wanted).map(|(ratio, _)| ratio);
-            format!("{} {:.2}", one["name"].as_str().unwrap_or("?"), median(these))
-        });
-        let ratios: Vec<String> = ratios.collect();
-        table.note(&format!("{what} {kind}, {count} rounds: ours against {}", ratios.join(", ")));
-    }
-}
-
-/// The ratio of two contestants' values in each round.
-fn ratios<'a>(ours: &'a Value, theirs: &'a Value, name: &str) -> impl Iterator<Item = f64> + 'a {
-    rounds(ours, name).zip(rounds(theirs, name)).map(|(ours, theirs)| ours / theirs)
-}
-
-/// The median of the rounds' ratios.
-fn ratio(ours: &Value, theirs: &Value) -> Option<f64> {
-    let ratio = median(ratios(ours, theirs, "rounds"));
-    (!ratio.is_nan()).then_some(ratio)
-}
-
-/// The features that were negotiated with a contestant.
-fn features(one: &Value) -> Vec<&str> {
-    one["features"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
-}
-
-/// Puts how ours does against another contestant next to its aim.
-fn against(table: &mut Table, result: &Value, ours: &Value, name: &str, (what, aim): (&str, f64)) {
-    match contestant(result, name).and_then(|theirs| ratio(ours, theirs)) {
-        Some(ratio) => table.figure(what, ratio, "", Aim::AtLeast(aim)),
-        None => table.missing(what, "it took no part"),
-    }
-}
-
 fn rates(table: &mut Table, len: usize, result: &Value) -> Result<()> {
     let ours = contestant(result, "ours").context("no result of ours")?;
     for name in ["ours", "testpmd", "ovs", "floor"] {
@@ -397,13 +286,6 @@ fn times(table: &mut Table, result: &Value) -> Result<()> {
     Ok(())
 }
 
-/// How far the processors were apart.
-fn apart(table: &mut Table, what: &str, result: &Value) {
-    let each: Vec<String> = rounds(result, "distances").map(|ns| format!("{ns:.0}")).collect();
-    let left_out = result["left_out"].as_u64().unwrap_or(0);
-    table.note(&format!("{what}: a cache line there and back took {} ns; {left_out} rounds left out", each.join(", ")));
-}
-
 fn requests_among_streams(table: &mut Table, result: &Value) -> Result<()> {
     apart(table, "6 streams, 1 request", result);
     table.note(&format!(
@@ -428,24 +310,5 @@ mod tests {
         assert_eq!(two_processors("0-1").unwrap(), [0, 1]);
         assert_eq!(two_processors("3,6-9").unwrap(), [3, 6]);
         assert!(two_processors("2").is_err());
-    }
-
-    #[test]
-    fn the_ratio_is_the_median_of_the_rounds() {
-        let (a, b) = (json!({"rounds": [2.0, 9.0, 4.0]}), json!({"rounds": [1.0, 1.0, 4.0]}));
-        assert_eq!(ratio(&a, &b), Some(2.0));
-        assert_eq!(ratio(&a, &json!({})), None);
-    }
-
-    #[test]
-    fn rounds_near_and_far_are_told_apart() {
-        let (ours, other) = (json!({"name": "ours", "rounds": [6.0, 1.0]}), json!({"name": "x", "rounds": [2.0, 4.0]}));
-        let mut table = Table::default();
-        by_distance(&mut table, "60 B", &json!({"distances": [70.0, 400.0], "contestants": [ours, other]}), &ours);
-        let shown = table.to_string();
-        assert!(
-            shown.contains("near, 1 rounds: ours against x 3.00")
-                && shown.contains("far, 1 rounds: ours against x 0.25")
-        );
     }
 }

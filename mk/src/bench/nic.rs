@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 
-use super::Figure;
+use super::figure::Figure;
 use crate::{callgrind, fetch, ui};
 
 const BATCHES: [u32; 4] = [1, 8, 32, 64];

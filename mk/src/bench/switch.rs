@@ -10,7 +10,7 @@ use scenarios::platform::Platform;
 use scenarios::setup::{Setup, Uplink};
 use serde_json::Value;
 
-use super::Figure;
+use super::figure::Figure;
 use crate::emulator::Emulator;
 use crate::{callgrind, fetch, image, ui};
 

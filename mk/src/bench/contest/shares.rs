@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use super::median;
+use super::results::median;
 use super::table::{Aim, Table};
 
 /// Cycles that the engine has spent on each port, from its counters.

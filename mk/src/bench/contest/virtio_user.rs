@@ -3,9 +3,10 @@
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
+use super::guests_side::Contest;
 use super::peers::{Open, Testpmd, VirtioUser, ours_from};
+use super::results::{against, apart, contestant, features, number};
 use super::table::Table;
-use super::{Contest, against, apart, contestant, features, number};
 use crate::ui;
 
 /// Has frames of 60 bytes go round by way of ours, testpmd and Open vSwitch.
