@@ -13,6 +13,7 @@ use scenarios::boot::{Boot, Ran};
 use scenarios::cases;
 use scenarios::launch::Launch;
 use scenarios::platform::Platform;
+use scenarios::scenario::Scenario;
 use serde_json::json;
 
 use crate::emulator::{self, Emulator};
@@ -28,7 +29,7 @@ const MINUTES: f64 = 12.0;
 /// Which scenarios, and where.
 #[derive(Args, Default)]
 pub struct Options {
-    /// Only this scenario [default: the everyday ones].
+    /// Only this scenario, or those of this boot [default: the everyday ones].
     name: Option<String>,
     /// Only there: kvm, qemu or bochs [default: kvm where it nests, otherwise qemu; one that is named also on bochs].
     #[arg(long)]
@@ -90,10 +91,13 @@ fn run(options: &Options) -> Result<Tally> {
         (None, None) => vec![emulator::choose(None)?],
     };
     let boots = cases::all();
+    let asked = |boot: &dyn Boot, scenario: &Scenario| {
+        options.name.as_ref().is_none_or(|name| scenario.name == name || boot.name() == name)
+    };
     if let Some(name) = &options.name
-        && !boots.iter().any(|boot| boot.scenarios().iter().any(|scenario| scenario.name == name))
+        && !boots.iter().any(|boot| boot.scenarios().iter().any(|scenario| asked(&**boot, scenario)))
     {
-        bail!("there is no scenario {name:?}; `cargo mk e2e --list` shows them");
+        bail!("there is no scenario or boot {name:?}; `cargo mk e2e --list` shows them");
     }
     // What does not build fails no scenario: nothing was tried.
     image::parts()?;
@@ -101,9 +105,12 @@ fn run(options: &Options) -> Result<Tally> {
     for platform in platforms {
         let mut wanted: Vec<Run<'_>> = Vec::new();
         for boot in &boots {
+            // What takes turns runs here when it is named.
+            let turns = |scenario: &Scenario| platform.is_qemu() && options.name.is_none() && scenario.in_turn;
             let here = boot.scenarios().into_iter().filter(|scenario| scenario.platforms.contains(&platform));
-            let names = here.map(|scenario| scenario.name);
-            let names: Vec<_> = names.filter(|name| options.name.as_ref().is_none_or(|only| only == name)).collect();
+            let here = here.filter(|scenario| !turns(scenario));
+            let names: Vec<_> =
+                here.filter(|scenario| asked(&**boot, scenario)).map(|scenario| scenario.name).collect();
             let run = |names| Run { boot: &**boot, names, platform, full: options.full };
             if platform == Platform::Bochs {
                 // More processors than a scenario needs are slow there.
@@ -216,6 +223,9 @@ fn keys(boots: &[Box<dyn Boot>]) -> Vec<Key> {
         };
         if scenario.platforms.contains(&Platform::Bochs) {
             keys.push(key("bochs", "usual"));
+        }
+        if scenario.in_turn {
+            keys.push(key("qemu", "usual"));
         }
         if scenario.longer.contains(&Platform::Qemu) {
             keys.push(key("qemu", "full"));

@@ -24,13 +24,21 @@ pub struct Scenario {
     pub platforms: &'static [Platform],
     /// Where `--full` makes it longer.
     pub longer: &'static [Platform],
+    /// Whether it takes turns on QEMU, because it is too long for every day.
+    pub in_turn: bool,
 }
 
 impl Scenario {
     /// A scenario that is as long with `--full` as without.
     #[must_use]
     pub const fn new(name: &'static str, about: &'static str, platforms: &'static [Platform]) -> Self {
-        Self { name, about, platforms, longer: &[] }
+        Self { name, about, platforms, longer: &[], in_turn: false }
+    }
+
+    /// The same, taking turns on QEMU as well.
+    #[must_use]
+    pub const fn taking_turns(self) -> Self {
+        Self { in_turn: true, ..self }
     }
 
     /// The same, with `--full` making it longer on these platforms.
