@@ -64,7 +64,7 @@ pub fn verb(options: &Options) -> Result<Outcome> {
         return show_rotation(options.json).map(|()| Outcome::Good);
     }
     let tally = match (options.rotate, options.repeat) {
-        (Some(minutes), _) => turns(minutes, options.json)?,
+        (Some(minutes), _) => turns(minutes, options.platform, options.json)?,
         (None, Some(times)) => repeat(options, times)?,
         (None, None) => run(options)?,
     };
@@ -81,7 +81,7 @@ pub fn everyday() -> Result<Tally> {
 
 /// Runs the rotation for so many minutes.
 pub fn rotate(minutes: f64) -> Result<Tally> {
-    turns(minutes, false)
+    turns(minutes, None, false)
 }
 
 fn run(options: &Options) -> Result<Tally> {
@@ -207,6 +207,11 @@ fn report(run: &Run<'_>, ran: &Ran, json: bool) {
     print!("{text}");
 }
 
+/// A platform in the rotation: QEMU is one in either form.
+fn word(platform: Platform) -> &'static str {
+    if platform.is_qemu() { "qemu" } else { "bochs" }
+}
+
 /// The rotation's file.
 fn rotation_file() -> PathBuf {
     paths::root().join("tests/rotation.tsv")
@@ -279,14 +284,16 @@ fn show_rotation(json: bool) -> Result<()> {
     Ok(())
 }
 
-/// Runs the rows whose turn it is, and updates the file after each.
-fn turns(minutes: f64, json: bool) -> Result<Tally> {
+/// Runs the rows whose turn it is, all or those of one platform, and updates the file after each.
+fn turns(minutes: f64, only: Option<Platform>, json: bool) -> Result<Tally> {
     let boots = cases::all();
     let qemu = emulator::choose(None)?;
     image::parts()?;
     let mut rotation = rotation(&boots)?;
     rotation.updates += 1;
-    let chosen = rotation.choose(minutes * 60.0, lanes(Platform::Bochs));
+    let mut candidates = rotation.clone();
+    candidates.rows.retain(|row| only.is_none_or(|only| row.key.platform == word(only)));
+    let chosen = candidates.choose(minutes * 60.0, lanes(Platform::Bochs));
     let (sources, date) = (sources::hash()?, tools::quietly(Command::new("date").args(["-u", "+%F"]), "date")?);
     ui::step("rotation", &format!("{} of {} rows", chosen.len(), rotation.rows.len()));
     let rotation = Mutex::new(rotation);
@@ -294,7 +301,7 @@ fn turns(minutes: f64, json: bool) -> Result<Tally> {
         let mut rotation = rotation.lock().unwrap_or_else(PoisonError::into_inner);
         let key = Key {
             scenario: ran.scenario.name.to_owned(),
-            platform: if run.platform.is_qemu() { "qemu" } else { "bochs" }.to_owned(),
+            platform: word(run.platform).to_owned(),
             variant: if run.full { "full" } else { "usual" }.to_owned(),
         };
         rotation.record(&key, ran.result.is_ok(), ran.seconds + ran.boot_seconds, date.trim(), &sources);
@@ -304,7 +311,7 @@ fn turns(minutes: f64, json: bool) -> Result<Tally> {
     };
     let mut tally = Tally::default();
     for platform in [qemu, Platform::Bochs] {
-        let mine = |key: &&Key| (key.platform == "bochs") == (platform == Platform::Bochs);
+        let mine = |key: &&Key| key.platform == word(platform);
         let mut runs = Vec::new();
         for key in chosen.iter().filter(mine) {
             for boot in &boots {

@@ -49,7 +49,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
     lists.into_iter().flatten().collect()
 }
 
-/// Which boot serves which scenario, and where each runs, as a table in Markdown.
+/// Which boot serves which scenario, and where each runs, as a table in Markdown. Where it takes turns is in brackets.
 #[must_use]
 pub fn table() -> String {
     let mut rows = vec![["boot", "scenario", "where", "what it shows"].map(str::to_owned)];
@@ -60,7 +60,11 @@ pub fn table() -> String {
             rows.push([boot.name(), "", "", boot.about()].map(str::to_owned));
         }
         for scenario in scenarios {
-            let places: Vec<String> = scenario.platforms.iter().map(Platform::to_string).collect();
+            let place = |platform: &Platform| {
+                let turns = *platform == Platform::Bochs || scenario.in_turn;
+                if turns { format!("({platform})") } else { platform.to_string() }
+            };
+            let places: Vec<String> = scenario.platforms.iter().map(place).collect();
             let boot = if own { "its own" } else { "" };
             rows.push([boot, scenario.name, &places.join(" "), scenario.about].map(str::to_owned));
         }

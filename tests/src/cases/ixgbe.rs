@@ -35,7 +35,12 @@ pub fn list() -> Vec<Box<dyn Boot>> {
                     "two ixgbe on a wire: ping, TCP, UDP, RSS; its statistics are the wire's",
                     traffic,
                 ),
-                check("ixgbe-offloads", "two ixgbe on a wire: TCP with each offload off and on", offloads),
+                Check::new(
+                    scenario("ixgbe-offloads", "two ixgbe on a wire: TCP with each offload off and on")
+                        .longer_on(QEMU)
+                        .taking_turns(),
+                    offloads,
+                ),
                 check(
                     "ixgbe-probe",
                     "ixgbe on the model of the 82599: no warning, its self-test, link flaps, reloads",

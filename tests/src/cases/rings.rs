@@ -21,7 +21,7 @@ const MIB: u64 = 8;
 /// These scenarios.
 pub fn list() -> Vec<Box<dyn Boot>> {
     let about = "two guests with packed rings, and one with split rings: all features taken, ping, TCP both ways, a file, rings resized under traffic";
-    vec![alone(Scenario::new("packed-rings", about, QEMU), packed)]
+    vec![alone(Scenario::new("packed-rings", about, QEMU).taking_turns(), packed)]
 }
 
 /// The guest that has packed rings, another, and one with split rings: polled, and notified of.

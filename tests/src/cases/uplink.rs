@@ -64,7 +64,8 @@ pub fn list() -> Vec<Box<dyn Boot>> {
             scenario(
                 "uplink-steering",
                 "an 82599 with several receive queues, for flows and for guests' addresses: ping, TCP both ways",
-            ),
+            )
+            .taking_turns(),
             steering,
         ),
         alone(Scenario::new("uplink-panic", panics, QEMU), panic),
