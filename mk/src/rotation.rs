@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 /// Updates after which a row is too old.
 pub const OLDEST: u64 = 10;
-/// Seconds that a row is taken to need which has never run.
+/// Seconds that a row is taken to need which has never passed: a failure is often a wait that came to its end.
 const UNKNOWN: f64 = 180.0;
 
 /// What takes a turn.
@@ -69,7 +69,7 @@ impl Row {
 
     /// Seconds that it will probably take.
     pub fn expected(&self) -> f64 {
-        if self.went == Went::Never { UNKNOWN } else { self.seconds }
+        if self.went == Went::Passed { self.seconds } else { UNKNOWN }
     }
 
     /// The order in which turns come: what failed, what never ran, then the oldest.
