@@ -14,6 +14,7 @@ use crate::{
 use alloc::{format, string::String};
 use control::{Action, Command, Event, LineReader, Request, Shell, View, table};
 use core::{fmt::Write, sync::atomic::Ordering};
+use lifecycle::Refused;
 
 /// Microseconds between two looks at consoles and guests.
 const TICK: u64 = 1_000;
@@ -140,9 +141,7 @@ impl Operator {
     /// Commands that are the same from both sides.
     fn carry_out(&mut self, command: Command) -> Result<(), String> {
         match command {
-            Command::Start(_) | Command::Restart(_) if self.ending.is_some() => {
-                Err("sidecore is shutting down; nothing is started any more".into())
-            }
+            Command::Start(g) | Command::Restart(g) if self.ending.is_some() => Err(Refused::ShuttingDown.explain(&g)),
             Command::Start(g) => self.guests.start(&g),
             Command::Stop(g) => self.guests.stop(&g),
             Command::Kill(g) => self.guests.kill(&g),
@@ -162,7 +161,7 @@ impl Operator {
     fn begin(&mut self, ending: Ending) -> Result<(), String> {
         options::self_test_at_shutdown();
         self.ending = Some(ending);
-        self.guests.stop_all();
+        self.guests.shut_down();
         Ok(())
     }
 

@@ -13,7 +13,6 @@
 
 extern crate alloc;
 
-mod backoff;
 mod command;
 mod counters;
 mod editor;
@@ -26,7 +25,6 @@ pub mod table;
 
 use alloc::borrow::Cow;
 
-pub use backoff::Backoff;
 pub use command::{Command, Refused, Request, View};
 pub use counters::{Count, Counters, Engine, ExitCount, Guest, Hypervisor, Port, StageCounters, Uplink, VcpuCounters};
 pub use editor::Editor;

@@ -1,18 +1,23 @@
-//! Guests: made from the configuration, started, stopped, started again; all from the control core.
+//! Guests: made from the configuration, started and stopped. Everything here runs on the control core, except [`vcpu`]
+//! (a guest's cores) and [`target`] (the engine's core).
 //!
 //! ```text
-//!            start                 last vCPU home
-//!  stopped ─────────▶ running ──────────────────────▶ stopped ── restart = "always" ──▶ running
-//!                        │ stop: power button               ▲
-//!                        └──▶ stopping ── time limit: kill ─┘
+//!  Guests ─▶ guest.rs ─┬─▶ lifecycle     decides: start, stop, kill, restart
+//!                      ├─▶ resources.rs  memory, nested tables, device.rs: taken once, kept over all lives
+//!                      ├─▶ engines.rs    attaches and detaches the devices
+//!                      └─▶ vcpu.rs       one job for each core of the guest
 //! ```
 //!
-//! A guest keeps its memory, its nested tables and its ports' shared state for as long as sidecore runs; everything
-//! else (the machine, the memory's contents, the engine's devices) is made anew at each start, so that nothing of a
-//! former life is left.
+//! A guest keeps its memory, its nested tables and the shared state of its devices for as long as sidecore runs.
+//! Everything else (the machine, the memory's contents, the engine's devices) is made anew at each start, so that nothing
+//! of a former life is left.
 
 mod console;
+mod counts;
+mod device;
 mod guest;
+mod resources;
+mod signal;
 pub mod target;
 mod vcpu;
 
@@ -22,6 +27,7 @@ use config::{Config, Plan};
 use control::{Counters, GuestSummary, Hypervisor};
 use core::sync::atomic::Ordering;
 use guest::Guest;
+use lifecycle::Refused;
 
 /// All guests of the configuration.
 pub struct Guests {
@@ -32,8 +38,8 @@ pub struct Guests {
 }
 
 impl Guests {
-    /// Sets up every guest of the plan: memory, tables, ports. None is started yet. A guest for which something is
-    /// missing is there, does not start, and says why.
+    /// Sets up every guest of the plan: memory, tables, devices. None is started yet. A guest for which something is
+    /// missing is in the list too; it does not start, and says why.
     pub fn new(config: &Config, plan: &Plan) -> Self {
         let memory_without_guests = mem::used();
         let mut next = 0;
@@ -54,17 +60,17 @@ impl Guests {
     /// Starts every guest that is to start with the machine.
     pub fn start_all(&mut self) {
         if virt::available() {
-            self.guests.iter_mut().filter(|g| g.autostart()).for_each(Guest::start);
+            for guest in self.guests.iter_mut().filter(|g| g.autostart()) {
+                // None runs yet, so it is not refused.
+                let _ = guest.start();
+            }
         }
     }
 
-    /// Presses every running guest's power button, for good: none is started again.
-    pub fn stop_all(&mut self) {
+    /// Presses every running guest's power button. No guest is started again.
+    pub fn shut_down(&mut self) {
         let seconds = self.stop_seconds;
-        for g in &mut self.guests {
-            g.stay_down();
-            g.stop(seconds);
-        }
+        self.guests.iter_mut().for_each(|g| g.shut_down(seconds));
     }
 
     /// The guest of that name.
@@ -86,30 +92,16 @@ impl Guests {
     /// # Errors
     /// No such guest, it runs already, or the machine cannot run guests.
     pub fn start(&mut self, name: &str) -> Result<(), String> {
-        let i = self.find(name)?;
-        if !virt::available() {
-            return Err("this machine has neither SVM nor VT-x, so no guest can run".into());
-        }
-        if !self.guests[i].is_stopped() {
-            return Err(format!("guest `{name}` is running"));
-        }
-        self.guests[i].start();
-        Ok(())
+        self.command_where_guests_can_run(name, Guest::start)
     }
 
-    /// Presses a guest's power button; after the time limit it is killed. One that waits for its next life has no more.
+    /// Presses a guest's power button. After the time limit it is killed. A guest that waits for its next life stays down.
     ///
     /// # Errors
     /// No such guest, or it does not run.
     pub fn stop(&mut self, name: &str) -> Result<(), String> {
         let seconds = self.stop_seconds;
-        let i = self.find(name)?;
-        if self.guests[i].is_waiting() {
-            self.guests[i].stay_down();
-            return Ok(());
-        }
-        self.running(name)?.stop(seconds);
-        Ok(())
+        self.command(name, |guest| guest.stop(seconds))
     }
 
     /// Stops a guest at once.
@@ -117,21 +109,15 @@ impl Guests {
     /// # Errors
     /// No such guest, or it does not run.
     pub fn kill(&mut self, name: &str) -> Result<(), String> {
-        self.running(name)?.kill();
-        Ok(())
+        self.command(name, Guest::kill)
     }
 
-    /// Stops a guest at once and starts it again; one that is stopped is started.
+    /// Stops a guest at once and starts it again. A guest that is stopped is started.
     ///
     /// # Errors
     /// No such guest, or the machine cannot run guests.
     pub fn restart(&mut self, name: &str) -> Result<(), String> {
-        let i = self.find(name)?;
-        if self.guests[i].is_stopped() {
-            return self.start(name);
-        }
-        self.guests[i].restart();
-        Ok(())
+        self.command_where_guests_can_run(name, Guest::restart)
     }
 
     /// Types into a guest's console.
@@ -139,8 +125,24 @@ impl Guests {
     /// # Errors
     /// No such guest, or it does not run.
     pub fn input(&mut self, name: &str, bytes: &[u8]) -> Result<(), String> {
-        self.running(name)?.input(bytes);
-        Ok(())
+        self.command(name, |guest| guest.input(bytes))
+    }
+
+    fn command(&mut self, name: &str, command: impl FnOnce(&mut Guest) -> Result<(), Refused>) -> Result<(), String> {
+        let i = self.find(name)?;
+        command(&mut self.guests[i]).map_err(|refused| refused.explain(name))
+    }
+
+    fn command_where_guests_can_run(
+        &mut self,
+        name: &str,
+        command: impl FnOnce(&mut Guest) -> Result<(), Refused>,
+    ) -> Result<(), String> {
+        self.find(name)?;
+        if !virt::available() {
+            return Err("this machine has neither SVM nor VT-x, so no guest can run".into());
+        }
+        self.command(name, command)
     }
 
     /// Shows the end of a guest's console to whoever attaches.
@@ -150,16 +152,7 @@ impl Guests {
         }
     }
 
-    fn running(&mut self, name: &str) -> Result<&mut Guest, String> {
-        let i = self.find(name)?;
-        if self.guests[i].is_stopped() {
-            Err(format!("guest `{name}` is not running"))
-        } else {
-            Ok(&mut self.guests[i])
-        }
-    }
-
-    /// Looks after every guest; once a tick. `attached`: whose console has COM1.
+    /// Looks after every guest. Called once a tick. `attached`: the guest whose console has COM1.
     pub fn poll(&mut self, attached: Option<&str>) {
         for g in &mut self.guests {
             let has_terminal = attached == Some(g.name());
@@ -167,9 +160,9 @@ impl Guests {
         }
     }
 
-    /// Whether none runs, and none is about to.
+    /// Whether no guest runs and none waits for its next life.
     pub fn all_stopped(&self) -> bool {
-        self.guests.iter().all(|g| g.is_stopped() && !g.is_waiting())
+        self.guests.iter().all(Guest::is_down)
     }
 
     /// Whether the machine should end now: all guests have stopped, and the configuration asks for it.

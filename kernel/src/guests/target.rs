@@ -1,6 +1,6 @@
 //! Where a device's interrupts go: a guest's machine and the cores of its vCPUs. Used by the engine's core.
 
-use super::guest;
+use super::signal;
 use crate::cores::Core;
 use alloc::{sync::Arc, vec::Vec};
 use engine::msix::Interrupt;
@@ -20,7 +20,7 @@ impl Target {
 
     /// Posts the interrupts of the guest's timers that are due.
     pub fn ring(&self, now: u64) {
-        self.machine.ring(now, |s| guest::signal(&self.cores, s));
+        self.machine.ring(now, |s| signal::send(&self.cores, s));
     }
 
     /// Whether there are timers that [`Target::ring`] has to look at.
@@ -31,6 +31,6 @@ impl Target {
     /// Posts an interrupt and kicks the core that is to take it, if it has to be kicked. False: no vCPU of the guest
     /// answers to the destination.
     pub fn deliver(&self, interrupt: Interrupt) -> bool {
-        self.machine.deliver(interrupt, |s| guest::signal(&self.cores, s))
+        self.machine.deliver(interrupt, |s| signal::send(&self.cores, s))
     }
 }

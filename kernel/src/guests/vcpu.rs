@@ -10,7 +10,7 @@
 //! cleared before the mailbox is emptied, and looked at again in the last moment before the guest runs or the core
 //! halts (by the back-ends and by `park`), so a kick at any point is seen.
 
-use super::{console::Console, guest};
+use super::{console::Console, signal};
 use crate::{
     arch::{apic, idt, time},
     cores::Core,
@@ -64,7 +64,7 @@ impl VcpuJob {
     pub fn run(self, core: &'static Core) {
         let life = Life { job: &self, core };
         if let Err(why) = virt::with_vcpu(core, self.kept.pages, self.nested_root, &self.machine, self.index, life) {
-            self.machine.request_stop(Stop::Failed(why), |s| guest::signal(&self.cores, s));
+            self.machine.request_stop(Stop::Failed(why), |s| signal::send(&self.cores, s));
         }
     }
 }
@@ -84,7 +84,7 @@ impl Host for Life<'_> {
     }
 
     fn signal(&self, signal: Signal) {
-        guest::signal(&self.job.cores, signal);
+        signal::send(&self.job.cores, signal);
     }
 
     fn write_apic(&self, msr: u32, value: u64) {

@@ -1,23 +1,24 @@
-//! When a guest that ended by itself is started again.
+//! How long a guest with `restart = "always"` waits before it starts again.
 
-/// A life at least this long, in milliseconds, ends the waiting for the next one.
+/// A life of at least this many milliseconds resets the wait to none.
 const LONG_LIFE: u64 = 60_000;
-/// First wait, in milliseconds, after a guest has ended twice in short order.
+/// Wait in milliseconds after the second short life. After the first there is none.
 const FIRST: u64 = 1_000;
-/// Longest wait, in milliseconds.
+/// Longest wait in milliseconds.
 const LONGEST: u64 = 64_000;
 
-/// How long a guest with `restart = "always"` waits for its next life: not at all after its first end or after a long
-/// life, otherwise twice as long each time, so that a guest that can never run does not fill the log and the control core.
+/// The wait before the next life. It doubles with each short life, so that a guest that can never run does not fill the
+/// log and does not occupy the control core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Backoff {
+pub(crate) struct Backoff {
     /// The next wait in milliseconds.
     next: u64,
 }
 
 impl Backoff {
-    /// The guest has ended by itself after `lived` milliseconds. Milliseconds to wait before it is started again.
-    pub fn ended(&mut self, lived: u64) -> u64 {
+    /// Notes that the guest has ended by itself after `lived` milliseconds. Returns the milliseconds to wait before it
+    /// starts again.
+    pub(crate) fn ended(&mut self, lived: u64) -> u64 {
         if lived >= LONG_LIFE {
             self.next = 0;
         }

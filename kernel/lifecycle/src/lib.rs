@@ -1,0 +1,30 @@
+//! The life of one guest, as a state machine without side effects.
+//!
+//! ```text
+//!  operator's commands ──▶ ┌──────┐
+//!                          │ Life │ ──▶ Actions, in order ──▶ kernel/src/guests carries them out
+//!  observations, clock ──▶ └──────┘                                  │
+//!           ▲                                                        │
+//!           └──────────────── brought up, vCPUs home, detached ◀─────┘
+//! ```
+//!
+//! [`Life`] decides when a guest starts, stops, is killed and starts again. The kernel takes its [`Action`]s one by one,
+//! carries them out and reports back what it observes. An observation may come at once or many ticks later.
+//!
+//! This is a crate of its own, and not a module of `control`: `control` is what goes over COM1 and COM2, and the build
+//! tool and the scenarios link it to read COM2. They have no use for what carries a command out.
+//!
+//! Time is a number of milliseconds that never decreases. Where it starts does not matter.
+
+#![cfg_attr(not(test), no_std)]
+
+extern crate alloc;
+
+mod action;
+mod attach;
+mod backoff;
+mod life;
+
+pub use action::{Action, End, Refused, Report};
+pub use attach::attach_all;
+pub use life::Life;

@@ -1,0 +1,309 @@
+//! The state machine.
+//!
+//! ```text
+//!  Down, Waiting ──start, wait over──▶ BringingUp ──▶ Up ──vCPUs home──▶ WindingUp ─┬─▶ Down
+//!                                          │                                        ├─▶ BringingUp  to start again
+//!                                          └─could not be brought up──▶ Down        └─▶ Waiting     to start again later
+//! ```
+//!
+//! [`After`] says what follows when a life has ended: the configuration's `restart` decides, unless the operator has
+//! said something. The operator's last word counts.
+
+use alloc::{collections::VecDeque, string::String};
+
+use control::{GuestState, StopReason};
+
+use crate::{
+    action::{Action, End, Refused, Report},
+    backoff::Backoff,
+};
+
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;
+
+/// The life of one guest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Life {
+    /// `restart = "always"`.
+    always: bool,
+    phase: Phase,
+    after: After,
+    /// sidecore is about to end: no life begins any more.
+    shut_down: bool,
+    /// Why the last life ended.
+    reason: Option<StopReason>,
+    /// Lives that were brought up.
+    starts: u64,
+    /// When this life or the last one was started, in milliseconds.
+    started_at: u64,
+    backoff: Backoff,
+    /// What the kernel has not taken yet.
+    actions: VecDeque<Action>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Nothing of it runs.
+    Down,
+    /// As `Down`; it starts again at this time in milliseconds.
+    Waiting { until: u64 },
+    /// [`Action::BringUp`] is not answered. The command that came meanwhile is carried out when it is.
+    BringingUp { pending: Pending },
+    /// Its vCPUs run. `stopping`: the power button was pressed. `kill_at`: when the time limit of `stop` runs out, in
+    /// milliseconds.
+    Up { stopping: bool, kill_at: Option<u64> },
+    /// [`Action::DetachDevices`] is not answered.
+    WindingUp { stopping: bool, end: End },
+}
+
+/// A command that has to wait for the end of bring-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pending {
+    Nothing,
+    Stop { seconds: u32 },
+    Kill,
+}
+
+/// What follows the end of a life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum After {
+    /// A start with `restart = "always"`, otherwise nothing.
+    AsConfigured,
+    /// Nothing.
+    StayDown,
+    /// A start at once.
+    StartAgain,
+}
+
+impl Life {
+    /// A guest that has never run. `always`: it has `restart = "always"`.
+    #[must_use]
+    pub fn new(always: bool) -> Self {
+        Self {
+            always,
+            phase: Phase::Down,
+            after: After::AsConfigured,
+            shut_down: false,
+            reason: None,
+            starts: 0,
+            started_at: 0,
+            backoff: Backoff::default(),
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// The next thing to do. `None`: everything has been done.
+    pub fn next_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// State for the operator.
+    #[must_use]
+    pub fn state(&self) -> GuestState {
+        match self.phase {
+            Phase::Down | Phase::Waiting { .. } => GuestState::Stopped,
+            Phase::BringingUp { .. } => GuestState::Starting,
+            Phase::Up { stopping: false, .. } | Phase::WindingUp { stopping: false, .. } => GuestState::Running,
+            Phase::Up { stopping: true, .. } | Phase::WindingUp { stopping: true, .. } => GuestState::Stopping,
+        }
+    }
+
+    /// Whether its vCPUs have been given to their cores and are not known to be home.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        matches!(self.phase, Phase::Up { .. })
+    }
+
+    /// Whether it does not run and does not wait for its next life.
+    #[must_use]
+    pub fn is_down(&self) -> bool {
+        self.phase == Phase::Down
+    }
+
+    /// Why its last life ended.
+    #[must_use]
+    pub fn reason(&self) -> Option<StopReason> {
+        self.reason
+    }
+
+    /// How often it was brought up.
+    #[must_use]
+    pub fn starts(&self) -> u64 {
+        self.starts
+    }
+
+    // Commands.
+
+    /// Starts it. A guest that waits for its next life starts at once.
+    ///
+    /// # Errors
+    /// It runs already, or sidecore is about to end.
+    pub fn start(&mut self, now: u64) -> Result<(), Refused> {
+        if self.shut_down {
+            return Err(Refused::ShuttingDown);
+        }
+        if self.state() != GuestState::Stopped {
+            return Err(Refused::Running);
+        }
+        self.begin(now);
+        Ok(())
+    }
+
+    /// Presses its power button, and kills it if it has not stopped after `seconds`. A guest that waits for its next
+    /// life stays down. A second `stop` does not extend the time.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn stop(&mut self, now: u64, seconds: u32) -> Result<(), Refused> {
+        match &mut self.phase {
+            Phase::Down => return Err(Refused::NotRunning),
+            Phase::Waiting { .. } => self.phase = Phase::Down,
+            Phase::BringingUp { pending } => {
+                if *pending == Pending::Nothing {
+                    *pending = Pending::Stop { seconds };
+                }
+            }
+            Phase::Up { stopping, kill_at } => {
+                if !*stopping {
+                    *stopping = true;
+                    *kill_at = Some(now.saturating_add(1000 * u64::from(seconds)));
+                    self.actions.push_back(Action::PressPowerButton);
+                    self.report(GuestState::Stopping, None);
+                }
+            }
+            Phase::WindingUp { .. } => {}
+        }
+        self.after = After::StayDown;
+        Ok(())
+    }
+
+    /// Stops it at once.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn kill(&mut self) -> Result<(), Refused> {
+        if self.state() == GuestState::Stopped {
+            return Err(Refused::NotRunning);
+        }
+        self.after = After::StayDown;
+        self.stop_vcpus();
+        Ok(())
+    }
+
+    /// Stops it at once and starts it when it is down. A guest that is stopped is started.
+    ///
+    /// # Errors
+    /// sidecore is about to end.
+    pub fn restart(&mut self, now: u64) -> Result<(), Refused> {
+        if self.shut_down {
+            return Err(Refused::ShuttingDown);
+        }
+        if self.state() == GuestState::Stopped {
+            self.begin(now);
+        } else {
+            self.after = After::StartAgain;
+            self.stop_vcpus();
+        }
+        Ok(())
+    }
+
+    /// sidecore is about to end: [`Life::stop`], and no life begins any more.
+    pub fn shut_down(&mut self, now: u64, seconds: u32) {
+        self.shut_down = true;
+        // Refused if it is down already.
+        let _ = self.stop(now, seconds);
+    }
+
+    // Observations.
+
+    /// Its vCPUs have been given to their cores. Answers [`Action::BringUp`].
+    pub fn brought_up(&mut self, now: u64) {
+        let Phase::BringingUp { pending } = self.phase else { return };
+        self.phase = Phase::Up { stopping: false, kill_at: None };
+        self.starts += 1;
+        self.report(GuestState::Running, None);
+        match pending {
+            Pending::Nothing => {}
+            Pending::Stop { seconds } => {
+                // It is up, so this is not refused.
+                let _ = self.stop(now, seconds);
+            }
+            Pending::Kill => self.stop_vcpus(),
+        }
+    }
+
+    /// It could not be brought up, because of `why`. Answers [`Action::BringUp`]. It is not tried again.
+    pub fn not_brought_up(&mut self, why: String) {
+        if matches!(self.phase, Phase::BringingUp { .. }) {
+            self.end(End { reason: StopReason::NotStarted, detail: Some(why) });
+        }
+    }
+
+    /// All its vCPUs are home. `end` is the first reason they had to stop.
+    pub fn vcpus_home(&mut self, end: Option<End>) {
+        let Phase::Up { stopping, .. } = self.phase else { return };
+        let no_reason = || End { reason: StopReason::Failed, detail: Some("its vCPUs ended without a reason".into()) };
+        self.phase = Phase::WindingUp { stopping, end: end.unwrap_or_else(no_reason) };
+        self.actions.push_back(Action::DetachDevices);
+    }
+
+    /// Nothing uses its memory any more. Answers [`Action::DetachDevices`].
+    pub fn devices_detached(&mut self, now: u64) {
+        let Phase::WindingUp { end, .. } = &self.phase else { return };
+        let end = end.clone();
+        self.end(end);
+        match self.after {
+            After::StartAgain => self.begin(now),
+            After::AsConfigured if self.always => match self.backoff.ended(now.saturating_sub(self.started_at)) {
+                0 => self.begin(now),
+                wait => {
+                    self.phase = Phase::Waiting { until: now.saturating_add(wait) };
+                    self.actions.push_back(Action::AnnounceRestart { wait });
+                }
+            },
+            After::AsConfigured | After::StayDown => {}
+        }
+    }
+
+    /// Looks at the clock: kills it when the time limit of `stop` has run out, starts it when its wait is over.
+    pub fn tick(&mut self, now: u64) {
+        match self.phase {
+            Phase::Waiting { until } if now >= until => self.begin(now),
+            Phase::Up { kill_at: Some(at), .. } if now >= at => self.stop_vcpus(),
+            _ => {}
+        }
+    }
+
+    /// Begins a life. Nothing of the last one is left.
+    fn begin(&mut self, now: u64) {
+        self.phase = Phase::BringingUp { pending: Pending::Nothing };
+        self.after = After::AsConfigured;
+        self.started_at = now;
+        self.report(GuestState::Starting, None);
+        self.actions.push_back(Action::BringUp);
+    }
+
+    /// Tells the vCPUs to stop, at once or as soon as they run. The time limit of `stop` has no meaning any more.
+    fn stop_vcpus(&mut self) {
+        match &mut self.phase {
+            Phase::BringingUp { pending } => *pending = Pending::Kill,
+            Phase::Up { kill_at, .. } => {
+                *kill_at = None;
+                self.actions.push_back(Action::StopVcpus);
+            }
+            Phase::Down | Phase::Waiting { .. } | Phase::WindingUp { .. } => {}
+        }
+    }
+
+    fn end(&mut self, end: End) {
+        self.phase = Phase::Down;
+        self.reason = Some(end.reason);
+        self.report(GuestState::Stopped, Some(end));
+    }
+
+    fn report(&mut self, state: GuestState, end: Option<End>) {
+        self.actions.push_back(Action::Report(Report { state, end }));
+    }
+}
