@@ -10,7 +10,7 @@ use crate::{
     cores::Core,
     guests::target::Target,
     report,
-    uplink::{self, WayOut},
+    uplink::{self, ConfiguredUplink, any_nic::AnyNic},
 };
 use alloc::{boxed::Box, format, vec::Vec};
 use config::Scheduling;
@@ -68,7 +68,7 @@ static CORE: Mutex<Option<usize>> = Mutex::new(None);
 static WATCHED: [AtomicU64; MAX_PORTS / 64] = [const { AtomicU64::new(0) }; MAX_PORTS / 64];
 static COPIER: Once<Copier> = Once::new();
 
-type NetEngine = Engine<Net<uplink::Nic>, Chosen, ToGuests>;
+type NetEngine = Engine<Net<AnyNic>, Chosen, ToGuests>;
 
 /// Completion by whatever way the guest's machine has.
 pub struct ToGuests;
@@ -83,7 +83,7 @@ impl Deliver for ToGuests {
     }
 }
 
-fn new_engine(scheduling: Scheduling, ways_out: Vec<WayOut>) -> Box<NetEngine> {
+fn new_engine(scheduling: Scheduling, uplinks: Vec<ConfiguredUplink>) -> Box<NetEngine> {
     let nanoseconds = |n| time::rates().tsc / 1_000_000 * n / 1000;
     let schedule = match scheduling {
         Scheduling::Fine => Chosen::Fine(Fine::new(Limits {
@@ -99,11 +99,11 @@ fn new_engine(scheduling: Scheduling, ways_out: Vec<WayOut>) -> Box<NetEngine> {
     let net = Net::new(seed, time::rates().tsc * AGE);
     let mut engine = Box::new(Engine::new(&CONTROL, net, schedule, ToGuests));
     engine.set_long_turn(nanoseconds(1000 * LONG_MICROSECONDS));
-    for way_out in ways_out {
+    for uplink in uplinks {
         // The engine takes as many as the configuration may have.
-        match way_out {
-            WayOut::Nic(uplink) => engine.backend_mut().add_uplink(*uplink),
-            WayOut::Missing(policy) => engine.backend_mut().add_missing_uplink(policy),
+        match uplink {
+            ConfiguredUplink::Nic(uplink) => engine.backend_mut().add_uplink(*uplink),
+            ConfiguredUplink::Missing(policy) => engine.backend_mut().add_missing_uplink(policy),
         };
     }
     engine
@@ -121,10 +121,10 @@ fn copier() -> Copier {
 }
 
 /// Starts the engine on a core of its own.
-pub fn start(core: &'static Core, scheduling: Scheduling, ways_out: Vec<WayOut>) {
+pub fn start(core: &'static Core, scheduling: Scheduling, uplinks: Vec<ConfiguredUplink>) {
     *CORE.lock() = Some(core.index);
     // Made here because the boot core's stack has room for it on its way to the heap.
-    let mut engine = new_engine(scheduling, ways_out);
+    let mut engine = new_engine(scheduling, uplinks);
     report::decision(format!("the engine copies with {}", copier().name()));
     core.give(move |_| {
         vector::enable();
@@ -161,10 +161,10 @@ fn ring(now: u64) {
 }
 
 /// Makes the control core an engine as well, where there is no core to spare: it calls [`turn`] between its ticks.
-pub fn start_on_control_core(scheduling: Scheduling, ways_out: Vec<WayOut>) {
+pub fn start_on_control_core(scheduling: Scheduling, uplinks: Vec<ConfiguredUplink>) {
     *CORE.lock() = Some(0);
     report::decision(format!("the engine copies with {}", copier().name()));
-    *LOCAL.lock() = Some(new_engine(scheduling, ways_out));
+    *LOCAL.lock() = Some(new_engine(scheduling, uplinks));
 }
 
 static LOCAL: Mutex<Option<Box<NetEngine>>> = Mutex::new(None);

@@ -2,10 +2,9 @@
 
 #![allow(unsafe_code, reason = "gives a device memory, its registers to a driver, and its right to master the bus")]
 
-use super::Needs;
 use crate::{arch::time, firmware::Function, mem};
-use alloc::{format, string::String, vec::Vec};
-use config::Vlan;
+use alloc::{format, string::String};
+use config::{NicNeeds, ReceiveQueues};
 use core::ptr::{self, NonNull};
 use engine::uplink::Held;
 use nic::Nic as _;
@@ -15,18 +14,9 @@ use x520::{
     registers::{BAR_BYTES, Mmio},
 };
 
-/// Descriptors, and buffers of 2 KiB, for what comes: 1,024 of the shortest frames come in 69 us at line rate, and the device
-/// keeps another 512 KiB.
-const RECEIVE: u32 = 1024;
-/// The same for each of several queues.
-const RECEIVE_OF_SEVERAL: u32 = 512;
-/// Queues over which flows are spread.
-const FLOW_QUEUES: u16 = 4;
-/// Queues for addresses at most: as many as the driver can steer to.
-const ADDRESS_QUEUES: u16 = 32;
-/// Descriptors for what goes. A frame takes two or more.
+/// Descriptors of the transmit queue. A frame takes two or more.
 const TRANSMIT: u32 = 1024;
-/// Microseconds that bring-up may take while the machine boots. What needs longer goes on behind the guests' start.
+/// Microseconds that bring-up may take while the machine boots. One that takes longer goes on while the guests start.
 const PATIENCE: u64 = 3_000_000;
 
 /// The driver.
@@ -47,26 +37,27 @@ pub fn name(function: &Function) -> Option<&'static str> {
     x520::id::name(function.vendor, function.device)
 }
 
-/// As steering and so many guests' devices ask for.
-fn config(steering: config::Steering, devices: usize) -> Config {
-    let (steering, receive_queues, receive_descriptors) = match steering {
-        config::Steering::None => (Steering::Flows, 1, RECEIVE),
-        config::Steering::Flows => (Steering::Flows, FLOW_QUEUES, RECEIVE_OF_SEVERAL),
-        config::Steering::Addresses => {
-            // One for each, and the first for the rest.
-            let queues = u16::try_from(devices + 1).unwrap_or(u16::MAX).clamp(2, ADDRESS_QUEUES);
-            (Steering::Addresses, queues, RECEIVE_OF_SEVERAL)
-        }
+/// The driver's configuration.
+fn config(steering: config::Steering, queues: ReceiveQueues) -> Config {
+    let steering = match steering {
+        config::Steering::None | config::Steering::Flows => Steering::Flows,
+        config::Steering::Addresses => Steering::Addresses,
     };
-    Config { steering, receive_queues, receive_descriptors, transmit_descriptors: TRANSMIT, ..Config::default() }
+    Config {
+        steering,
+        receive_queues: queues.count,
+        receive_descriptors: queues.buffers,
+        transmit_descriptors: TRANSMIT,
+        ..Config::default()
+    }
 }
 
 /// Bytes of memory for rings and buffers.
-pub fn memory(steering: config::Steering, devices: usize) -> u64 {
-    (config(steering, devices).memory() as u64).next_multiple_of(4096)
+pub fn memory(steering: config::Steering, queues: ReceiveQueues) -> u64 {
+    (config(steering, queues).memory() as u64).next_multiple_of(4096)
 }
 
-/// A key that nobody outside can guess from what it does not see.
+/// A key of RSS that nobody outside the machine can guess.
 fn rss_key() -> [u8; 40] {
     let mut state = time::tsc() | 1;
     core::array::from_fn(|_| {
@@ -78,11 +69,11 @@ fn rss_key() -> [u8; 40] {
     })
 }
 
-/// Takes it, and waits until it runs.
+/// Takes it, and waits until it runs or [`PATIENCE`] is over.
 ///
 /// # Errors
 /// It has lost its BAR, there is no memory for it, or it does not come out of reset.
-pub fn open(function: Function, needs: &Needs<'_>) -> Result<Device, String> {
+pub fn open(function: Function, needs: &NicNeeds<'_>) -> Result<Device, String> {
     let mut bit = Bit(function);
     if !bit.set(false) {
         return Err("configuration space is in use".into());
@@ -94,7 +85,7 @@ pub fn open(function: Function, needs: &Needs<'_>) -> Result<Device, String> {
     mem::map_device(bar.base, BAR_BYTES as u64)
         .map_err(|e| format!("BAR 0 at {:#x} cannot be mapped: {e}", bar.base))?;
     function.enable_memory();
-    let config = Config { max_frame: needs.max_frame, rss_key: rss_key(), ..config(needs.steering, needs.devices) };
+    let config = Config { max_frame: needs.max_frame, rss_key: rss_key(), ..config(needs.steering, needs.queues) };
     let bytes = config.memory();
     let memory = mem::pages(bytes as u64).map_err(|e| format!("{e}"))?;
     let (Some(memory_at), Some(registers)) = (pointer(memory), pointer(bar.base)) else {
@@ -104,13 +95,8 @@ pub fn open(function: Function, needs: &Needs<'_>) -> Result<Device, String> {
     let memory = unsafe { DmaBuffer::new(memory_at, memory, bytes) };
     // SAFETY: BAR 0 of a device that the driver knows, just mapped, uncached; nobody else drives it.
     let registers = unsafe { Mmio::new(registers.cast()) };
-    let vlans = match needs.vlan {
-        // What looks like a tag is payload.
-        Vlan::Plain => None,
-        Vlan::Access(_) => Some(Vec::new()),
-        Vlan::Trunk { vlans, .. } => Some(vlans.clone()),
-    };
-    // Until the engine says who is there.
+    let vlans = needs.vlans.map(<[u16]>::to_vec);
+    // It receives for everybody until the engine says which guests there are.
     let nic = X520::new(registers, memory, config, Filter { vlans, ..Filter::all() }).map_err(|e| format!("{e:?}"))?;
     bring_up(nic, bit)
 }
@@ -119,7 +105,7 @@ fn pointer(at: u64) -> Option<NonNull<u8>> {
     NonNull::new(ptr::with_exposed_provenance_mut(at as usize))
 }
 
-/// Lets it come up while there is nothing else to do.
+/// Services it until it runs, has failed, or [`PATIENCE`] is over.
 fn bring_up(nic: X520<Mmio, Held>, bit: Bit) -> Result<Device, String> {
     let ticks = (time::rates().tsc / 1_000_000).max(1);
     let begin = time::tsc() / ticks;

@@ -1,0 +1,102 @@
+//! The NIC behind an uplink, whichever driver it has. This is where the drivers are listed.
+
+use super::{virtio, x520};
+use crate::firmware::Function;
+use alloc::{boxed::Box, string::String};
+use config::NicNeeds;
+use engine::uplink::Held;
+use nic::{HEADER_ROOM, LeftOut, Limits, Link, Outcome, Outgoing, Received, Refused, Single, Statistics, Wanted};
+
+/// A NIC.
+#[expect(clippy::large_enum_variant, reason = "there is one, and the hardware's way to its driver is to be short")]
+pub enum AnyNic {
+    /// What a virtual machine has.
+    Virtio(Box<virtio::Device>),
+    /// Intel's 82599.
+    X520(x520::Device),
+}
+
+/// What the report calls a function. `None`: no driver knows it.
+pub fn name(function: &Function) -> Option<&'static str> {
+    virtio::name(function).or_else(|| x520::name(function))
+}
+
+/// Sets up a function that has a [`name`].
+///
+/// # Errors
+/// It cannot be used, and why.
+pub fn open(function: Function, needs: &NicNeeds<'_>) -> Result<AnyNic, String> {
+    if virtio::name(&function).is_some() {
+        virtio::open(&function).map(|device| AnyNic::Virtio(Box::new(device)))
+    } else {
+        x520::open(function, needs).map(AnyNic::X520)
+    }
+}
+
+/// Calls the same method of whichever driver it is.
+macro_rules! of_either {
+    ($nic:expr, $device:ident => $call:expr) => {
+        match $nic {
+            AnyNic::Virtio($device) => $call,
+            AnyNic::X520($device) => $call,
+        }
+    };
+}
+
+impl nic::Nic for AnyNic {
+    type Token = Held;
+
+    fn address(&self) -> [u8; 6] {
+        of_either!(self, nic => nic.address())
+    }
+
+    fn limits(&self) -> Limits {
+        of_either!(self, nic => nic.limits())
+    }
+
+    fn link(&self) -> Link {
+        of_either!(self, nic => nic.link())
+    }
+
+    fn statistics(&self) -> Statistics {
+        of_either!(self, nic => nic.statistics())
+    }
+
+    fn service(&mut self, now: u64) -> bool {
+        of_either!(self, nic => nic.service(now))
+    }
+
+    fn let_in(&mut self, wanted: &Wanted<'_>) -> LeftOut {
+        of_either!(self, nic => nic.let_in(wanted))
+    }
+
+    #[inline(always)]
+    fn receive(&mut self, queue: u16, budget: u32, sink: impl FnMut(Received<'_>)) -> u32 {
+        of_either!(self, nic => nic.receive(queue, budget, sink))
+    }
+
+    #[inline(always)]
+    fn transmit(&mut self, queue: u16, frame: &Outgoing<'_>, token: Held) -> Result<(), (Refused, Held)> {
+        of_either!(self, nic => nic.transmit(queue, frame, token))
+    }
+
+    #[inline(always)]
+    fn transmit_all<'a, I>(
+        &mut self,
+        queue: u16,
+        items: &'a [I],
+        write: impl FnMut(&'a I, &mut [u8; HEADER_ROOM]) -> Option<Single<Held>>,
+    ) -> (usize, Option<(Refused, Held)>) {
+        of_either!(self, nic => nic.transmit_all(queue, items, write))
+    }
+
+    #[inline(always)]
+    fn flush(&mut self, queue: u16) {
+        of_either!(self, nic => nic.flush(queue));
+    }
+
+    #[inline(always)]
+    fn reclaim(&mut self, queue: u16, done: impl FnMut(Held, Outcome)) -> u32 {
+        of_either!(self, nic => nic.reclaim(queue, done))
+    }
+}
