@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Everything that can be said without touching hardware is elsewhere: the guest's machine in `machine`, rings and
-//! switch in `engine`, memory in `memory`, the configuration in `config`, what goes over COM2 in `control`.
+//! switch in `engine`, memory in `memory`, the configuration in `config`, when a guest starts and stops in `lifecycle`, what
+//! goes over COM2 in `control`.
 
 #![no_std]
 #![no_main]

@@ -7,6 +7,8 @@
 //!             └──────────────────┴───────── Mistake ─┴─────────────┘
 //! ```
 //!
+//! [`NicChoice`] chooses the NICs of the `[[port]]`s, when they are opened.
+//!
 //! A guest with a mistake is left out and the others remain; a mistake outside the guests leaves the default in its
 //! place; a file that is not TOML gives no guest at all. Nothing here panics, whatever the file holds. Follows TOML
 //! 1.1; the keys are listed in this folder's README.

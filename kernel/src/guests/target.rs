@@ -1,4 +1,4 @@
-//! Where a device's interrupts go: a guest's machine and the cores of its vCPUs. Used by the engine's core.
+//! Where a device's interrupts go: the guest's machine and the cores of its vCPUs. The engine's core uses it.
 
 use super::signal;
 use crate::cores::Core;
@@ -6,14 +6,14 @@ use alloc::{sync::Arc, vec::Vec};
 use engine::msix::Interrupt;
 use machine::machine::Machine;
 
-/// A guest, as the engine's completions see it.
+/// The guest of a device, in one of its lives.
 pub struct Target {
     machine: Arc<Machine>,
     cores: Vec<&'static Core>,
 }
 
 impl Target {
-    /// For one life of a guest.
+    /// The guest that runs on `machine`, its vCPUs on `cores`.
     pub fn new(machine: Arc<Machine>, cores: Vec<&'static Core>) -> Self {
         Self { machine, cores }
     }
@@ -23,13 +23,13 @@ impl Target {
         self.machine.ring(now, |s| signal::send(&self.cores, s));
     }
 
-    /// Whether there are timers that [`Target::ring`] has to look at.
+    /// Whether [`Target::ring`] has to be called for the guest's timers.
     pub fn is_watched(&self) -> bool {
         self.machine.is_watched()
     }
 
-    /// Posts an interrupt and kicks the core that is to take it, if it has to be kicked. False: no vCPU of the guest
-    /// answers to the destination.
+    /// Posts an interrupt, and kicks the core that has to take it if a kick is needed. Returns false if no vCPU of the guest
+    /// has the destination's address.
     pub fn deliver(&self, interrupt: Interrupt) -> bool {
         self.machine.deliver(interrupt, |s| signal::send(&self.cores, s))
     }

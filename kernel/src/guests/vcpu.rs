@@ -24,28 +24,28 @@ use machine::{
     vcpu::{Exit, Interrupts, Vcpu},
 };
 
-/// What a vCPU keeps over the lives of its guest.
+/// What a vCPU has for as long as sidecore runs.
 #[derive(Clone, Copy)]
 pub struct Kept {
-    /// Its exits in this life.
+    /// Exits of its present or last life.
     pub histogram: &'static Histogram,
     pages: Pages,
 }
 
 impl Kept {
-    /// Takes it.
+    /// Takes the memory for it.
     ///
     /// # Errors
-    /// No memory.
+    /// There is none left.
     pub fn take() -> Result<Self, String> {
         let pages = Pages::take().map_err(|e| format!("pages for a vCPU: {e}"))?;
         Ok(Self { histogram: Box::leak(Box::new(Histogram::new())), pages })
     }
 }
 
-/// One vCPU's life, to be given to its core.
+/// The job of a core: one vCPU until its guest stops.
 pub struct VcpuJob {
-    /// Which vCPU of its guest.
+    /// Number of the vCPU in its guest, from 0.
     pub index: usize,
     /// Its guest's machine.
     pub machine: Arc<Machine>,
@@ -53,7 +53,7 @@ pub struct VcpuJob {
     pub cores: Vec<&'static Core>,
     /// The guest's console.
     pub console: &'static Console,
-    /// What the vCPU keeps.
+    /// What the vCPU has.
     pub kept: Kept,
     /// Root of the guest's nested tables.
     pub nested_root: u64,
@@ -123,7 +123,7 @@ impl WithVcpu for Life<'_> {
             }
             match machine.before_entry(vcpu, &mut context, &self) {
                 Entry::Run { deadline } => {
-                    // A back-end with a timer of its own needs none from us.
+                    // A back-end that has a timer of its own does not need this core's.
                     let exits_by_itself = vcpu.exit_at(deadline);
                     timer.set(if exits_by_itself { None } else { deadline });
                     if late_notifications {
@@ -135,10 +135,10 @@ impl WithVcpu for Life<'_> {
                     let exit = vcpu.run();
                     machine.left_guest(&context);
                     match exit {
-                        // Any other guest's wait in the APIC for the guest.
+                        // Where interrupts are not emulated they stay in the local APIC, for the guest.
                         Exit::ExternalInterrupt(None) if emulated => idt::take_pending(),
                         Exit::ExternalInterrupt(Some(vector)) => idt::acknowledged(vector),
-                        // On VT-x the exit is all there is of the NMI; the handler never runs.
+                        // On VT-x the NMI ends with this exit: no handler runs.
                         Exit::Nmi | Exit::NotEntered => crate::panic::park_if_panicking(),
                         _ => {}
                     }
@@ -158,13 +158,13 @@ impl WithVcpu for Life<'_> {
                 Entry::Stop(_) => break,
             }
         }
-        // Nothing of this guest's, and no timer interrupt of ours, must reach whoever has the core next.
+        // No interrupt of this guest and no timer interrupt of the host may reach the core's next job.
         apic::reset();
         self.core.timer_fired.store(false, Ordering::Relaxed);
     }
 }
 
-/// This core's timer, set only when the guest's deadline changes.
+/// This core's timer. It is written only when the guest's deadline has changed.
 struct Timer {
     armed: Option<u64>,
 }

@@ -25,15 +25,15 @@ const VIRTIO_NET: [u16; 2] = [0x1000, 0x1041];
 /// The driver.
 pub type Device = virtio_net::VirtioNet<Memory, PciTransport, Held>;
 
-/// What the report calls it. None: this is none.
+/// What the report calls a function. `None`: it is no virtio network device.
 pub fn name(function: &Function) -> Option<&'static str> {
     (function.vendor == VIRTIO && VIRTIO_NET.contains(&function.device)).then_some("virtio network device")
 }
 
-/// Sets it up.
+/// Sets up a device that has a [`name`].
 ///
 /// # Errors
-/// It does not do as it should.
+/// It has no usable registers, or does not follow the protocol of initialisation (virtio 1.3, 3.1).
 pub fn open(found: &Function) -> Result<Device, String> {
     let (space, _) = firmware::functions().ok_or("PCI was not scanned")?;
     let at = found.at;
@@ -68,7 +68,7 @@ impl ConfigurationAccess for Access {
     }
 }
 
-/// Memory for the virtio crate: everything is at its physical address, for the device and for us.
+/// Memory for the virtio crate. Everything is at its physical address, for the device and for the driver.
 pub struct Memory;
 
 // SAFETY: frames of the hypervisor's own, zeroed, never given out twice, mapped at their physical address; registers are
@@ -94,7 +94,7 @@ unsafe impl Hal for Memory {
     }
 
     unsafe fn share(buffer: NonNull<[u8]>, _: BufferDirection) -> PhysAddr {
-        // What the driver shares are buffers from `dma_alloc`.
+        // The driver shares only buffers from `dma_alloc`.
         buffer.as_ptr().expose_provenance() as u64
     }
 

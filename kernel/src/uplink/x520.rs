@@ -32,7 +32,7 @@ unsafe impl BusMaster for Bit {
     }
 }
 
-/// What the report calls it. None: this is none.
+/// What the report calls a function. `None`: it is no 82599.
 pub fn name(function: &Function) -> Option<&'static str> {
     x520::id::name(function.vendor, function.device)
 }
@@ -69,7 +69,7 @@ fn rss_key() -> [u8; 40] {
     })
 }
 
-/// Takes it, and waits until it runs or [`PATIENCE`] is over.
+/// Sets up a function that has a [`name`], and waits until it runs or [`PATIENCE`] is over.
 ///
 /// # Errors
 /// It has lost its BAR, there is no memory for it, or it does not come out of reset.
