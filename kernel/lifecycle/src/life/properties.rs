@@ -154,6 +154,9 @@ fn settle(life: &mut Life, kernel: &mut Kernel, now: &mut u64, seconds: u64) {
 }
 
 proptest! {
+    // A long sequence of inputs is slow to make in a test build.
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
     /// The kernel's assertions: there are never two lives, and every action fits what runs.
     #[test]
     fn a_life_that_was_brought_up_is_wound_up_once_before_the_next(always: bool, inputs in inputs()) {
