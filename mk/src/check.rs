@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::outcome::Outcome;
-use crate::{fetch, tools, ui};
+use crate::{fetch, imports, tools, ui};
 
 const BARE: &str = "x86_64-unknown-none";
 /// What builds only for the bare machine, also with the feature that there is.
@@ -13,7 +13,7 @@ const BARE_PACKAGES: [&[&str]; 5] =
 /// What is built only on request, and has to be right too: the server of the device model.
 pub const SERVER: &str = "x520-model/server";
 
-/// Formatting, lints and documentation; all of them are tried before it says no.
+/// Formatting, lints, documentation and import cycles; all of them are tried before it says no.
 pub fn check() -> Result<Outcome> {
     fetch::ensure_rust_target()?;
     let mut good = tools::cargo(&["fmt", "--all", "--check"], &[])?;
@@ -23,6 +23,7 @@ pub fn check() -> Result<Outcome> {
         good &= tools::cargo(&[&what.concat()[..], &["--", "-D", "warnings"]].concat(), &[])?;
     }
     good &= tools::cargo(&["doc", "--quiet", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])?;
+    good &= imports::check()?;
     ui::step("check", if good { "all is well" } else { "something above is not as it should be" });
     Ok(Outcome::of(good))
 }

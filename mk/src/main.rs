@@ -14,6 +14,7 @@ mod e2e;
 mod emulator;
 mod fetch;
 mod image;
+mod imports;
 mod outcome;
 mod paths;
 mod rotation;
@@ -54,7 +55,7 @@ enum Verb {
     },
     /// Runs every test: the unit tests on this machine, the everyday scenarios, then those whose turn it is in the rotation.
     Test,
-    /// Formatting, lints and documentation, with warnings as errors.
+    /// Formatting, lints and documentation, with warnings as errors, and no import cycles.
     Check,
     /// Builds the bootable disc.
     Image {
