@@ -9,7 +9,7 @@
 use core::arch::asm;
 use core::arch::x86_64::{__cpuid_count, _rdtsc, CpuidResult};
 
-use crate::trap::{self, RECOVER};
+use crate::attempt::{self, RECOVER};
 
 /// RDMSR; the exception's vector if it faulted.
 pub fn read_msr(number: u32) -> Result<u64, u8> {
@@ -29,7 +29,7 @@ pub fn read_msr(number: u32) -> Result<u64, u8> {
             options(nostack),
         );
     }
-    trap::outcome().map(|()| u64::from(high) << 32 | u64::from(low))
+    attempt::outcome().map(|()| u64::from(high) << 32 | u64::from(low))
 }
 
 /// WRMSR; the exception's vector if it faulted.
@@ -49,7 +49,7 @@ pub fn write_msr(number: u32, value: u64) -> Result<(), u8> {
             options(nostack),
         );
     }
-    trap::outcome()
+    attempt::outcome()
 }
 
 /// RDMSR of a register that is there. Unlike [`read_msr`] it may be used where interrupts are open, and by what they run.
@@ -80,14 +80,14 @@ macro_rules! instruction {
                 $text,
                 "2:",
                 t = out(reg) _,
-                recover = sym $crate::trap::RECOVER,
+                recover = sym $crate::attempt::RECOVER,
                 inout("rax") rax,
                 inout("rcx") 0_u64 => _,
                 inout("rdx") 0_u64 => _,
                 inout("rdi") $memory as u64 => _,
             );
         }
-        $crate::trap::outcome().map(|()| rax)
+        $crate::attempt::outcome().map(|()| rax)
     }};
 }
 
@@ -109,7 +109,7 @@ pub fn load_idt(base: u64, limit: u16) -> Result<(), u8> {
             options(nostack),
         );
     }
-    trap::outcome()
+    attempt::outcome()
 }
 
 /// Opens interrupts, where one waits that faults in its delivery; that exception's vector. They are closed again.
@@ -128,7 +128,7 @@ pub fn open_interrupts_expecting_a_fault() -> Result<(), u8> {
             recover = sym RECOVER,
         );
     }
-    trap::outcome()
+    attempt::outcome()
 }
 
 /// End of interrupt: x2APIC register 0x80B.

@@ -5,6 +5,7 @@
 
 #![no_std]
 
+pub mod attempt;
 pub mod boot;
 pub mod console;
 pub mod cpu;

@@ -8,7 +8,7 @@
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use crate::cpu;
+use crate::{attempt, cpu};
 
 global_asm!(
     r#"
@@ -89,11 +89,6 @@ pub struct Frame {
     ss: u64,
 }
 
-/// Where to go on if the next instruction faults; 0: faults are not expected. Set by the attempt itself, in the same
-/// piece of assembly as the instruction.
-pub static RECOVER: AtomicU64 = AtomicU64::new(0);
-/// Vector of the exception that the attempt met, plus one.
-static FAULT: AtomicU64 = AtomicU64::new(0);
 /// A [`Hook`], as an address; 0: none.
 static HOOK: AtomicUsize = AtomicUsize::new(0);
 /// Arrivals by vector.
@@ -126,14 +121,9 @@ fn hook() -> Option<Hook> {
 }
 
 extern "C" fn trap(frame: &mut Frame) {
-    let recover = RECOVER.load(Relaxed);
     match frame.vector {
         NMI => count(2),
-        0..32 if recover != 0 => {
-            FAULT.store(frame.vector + 1, Relaxed);
-            RECOVER.store(0, Relaxed);
-            frame.rip = recover;
-        }
+        vector @ 0..32 if attempt::is_expected() => frame.rip = attempt::faulted(vector),
         vector @ DEBUG if hook().is_some() => show(vector, frame),
         0..32 => {
             let Frame { vector, error, rip, .. } = *frame;
@@ -179,15 +169,6 @@ pub fn gate(vector: u8) -> (u64, u64) {
     let entry = &raw const trap_entries as u64 + u64::from(vector) * 16;
     // Interrupt gate, present, DPL 0, selector 8.
     (entry & 0xffff | 8 << 16 | 0x8e00 << 32 | (entry >> 16 & 0xffff) << 48, entry >> 32)
-}
-
-/// The outcome of an attempt after its assembly: the vector of the exception it met.
-pub fn outcome() -> Result<(), u8> {
-    RECOVER.store(0, Relaxed);
-    match FAULT.swap(0, Relaxed) {
-        0 => Ok(()),
-        vector => Err((vector - 1) as u8),
-    }
 }
 
 /// Interrupts with this vector that have arrived; 2 counts NMIs.

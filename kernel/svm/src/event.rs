@@ -1,7 +1,6 @@
 //! Events on their way into the guest: injection, and taking up again what an exit interrupted (APM vol. 2 15.7.2,
 //! 15.20).
 
-use crate::exit::has_error_code;
 use crate::fields::{EventInfo, EventKind};
 use machine::eli::Interrupted;
 use machine::vcpu::Event;
@@ -63,6 +62,12 @@ pub fn interrupted(info: EventInfo) -> Option<Interrupted> {
         },
         _ => Interrupted::Software(vector),
     })
+}
+
+/// Whether an exception pushes an error code (APM vol. 2 8.2, table 8-1): #DF, #TS, #NP, #SS, #GP, #PF, #AC, #CP,
+/// #VC, #SX.
+pub const fn has_error_code(vector: u8) -> bool {
+    matches!(vector, 8 | 10..=14 | 17 | 21 | 29 | 30)
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ mod asid;
 mod core_state;
 mod event;
 mod exit;
+mod exit_code;
 mod fields;
 mod nmi;
 mod permission;

@@ -3,7 +3,8 @@
 #![allow(unsafe_code, reason = "calls the world switch")]
 
 use crate::asid::Asids;
-use crate::exit::{self, ExitCode};
+use crate::exit;
+use crate::exit_code::ExitCode;
 use crate::fields::{EventInfo, Intercepts1, InterruptControl, InterruptShadow};
 use crate::nmi::{Nmi, Plan};
 use crate::permission::PermissionMaps;

@@ -1,7 +1,7 @@
 //! The virtual machine control block: control area and state-save area, as the processor lays them out in memory
 //! (APM vol. 2 appendix B). The types of single fields are in [`crate::fields`].
 
-use crate::exit::ExitCode;
+use crate::exit_code::ExitCode;
 use crate::fields::{
     CacheClean, EventInfo, Intercepts1, Intercepts2, InterruptControl, InterruptShadow, NestedControl, TlbControl,
 };

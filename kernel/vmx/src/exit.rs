@@ -3,6 +3,12 @@
 //! Pure: what an exit needs beyond its reason is asked for through [`Information`], so that an exit costs no VMREAD
 //! that it doesn't need, and the tests need no CPU.
 
+use crate::fields::{
+    EXIT_INSTRUCTION_LENGTH, EXIT_INTERRUPTION_ERROR_CODE, EXIT_INTERRUPTION_INFORMATION, EXIT_QUALIFICATION,
+    GUEST_CS_ACCESS_RIGHTS, GUEST_PHYSICAL_ADDRESS, GUEST_RIP,
+};
+use crate::instructions::CurrentVmcs;
+use crate::segments::wrap_rip;
 use bitfield_struct::bitfield;
 use machine::vcpu::{Exit, PortAccess};
 
@@ -61,6 +67,26 @@ pub trait Information {
     fn interruption_error(&self) -> u32;
     /// RIP plus the instruction's length, wrapped as the code segment asks.
     fn next_rip(&self) -> u64;
+}
+
+impl Information for CurrentVmcs {
+    fn qualification(&self) -> u64 {
+        self.read(EXIT_QUALIFICATION)
+    }
+    fn guest_physical_address(&self) -> u64 {
+        self.read(GUEST_PHYSICAL_ADDRESS)
+    }
+    fn interruption(&self) -> u32 {
+        self.read(EXIT_INTERRUPTION_INFORMATION)
+    }
+    fn interruption_error(&self) -> u32 {
+        self.read(EXIT_INTERRUPTION_ERROR_CODE)
+    }
+    fn next_rip(&self) -> u64 {
+        let length = u64::from(self.read(EXIT_INSTRUCTION_LENGTH));
+        let next = self.read(GUEST_RIP).wrapping_add(length);
+        wrap_rip(next, self.read(GUEST_CS_ACCESS_RIGHTS))
+    }
 }
 
 /// Qualification of a control-register access (SDM vol. 3C table 28-3).

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "VMX instructions are inline assembly")]
 
-use crate::fields::{EXIT_QUALIFICATION, Field, HostField, INSTRUCTION_ERROR, Width};
+use crate::fields::{Field, HostField, INSTRUCTION_ERROR, Width};
 use core::{arch::asm, fmt};
 
 /// A VMX instruction failed (SDM vol. 3C 31.2).
@@ -210,26 +210,6 @@ impl CurrentVmcs {
         if let Err(e) = outcome(invalid, valid) {
             log::error!("VMWRITE of {value:#x} to field {encoding:#06x} of the VMCS at {:#x}: {e}", self.physical);
         }
-    }
-}
-
-impl crate::exit::Information for CurrentVmcs {
-    fn qualification(&self) -> u64 {
-        self.read(EXIT_QUALIFICATION)
-    }
-    fn guest_physical_address(&self) -> u64 {
-        self.read(crate::fields::GUEST_PHYSICAL_ADDRESS)
-    }
-    fn interruption(&self) -> u32 {
-        self.read(crate::fields::EXIT_INTERRUPTION_INFORMATION)
-    }
-    fn interruption_error(&self) -> u32 {
-        self.read(crate::fields::EXIT_INTERRUPTION_ERROR_CODE)
-    }
-    fn next_rip(&self) -> u64 {
-        let length = u64::from(self.read(crate::fields::EXIT_INSTRUCTION_LENGTH));
-        let next = self.read(crate::fields::GUEST_RIP).wrapping_add(length);
-        crate::segments::wrap_rip(next, self.read(crate::fields::GUEST_CS_ACCESS_RIGHTS))
     }
 }
 

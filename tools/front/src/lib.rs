@@ -5,6 +5,7 @@
 //! of which everything comes back in order has the same buffer at the same place for ever; a switch that gives buffers
 //! back in another order is noticed, and served.
 
+pub mod area;
 mod memory;
 mod packed;
 mod port;

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use crate::ring::{Area, HEADER};
+use crate::area::{Area, HEADER};
 
 const AVAIL: u16 = 1 << 7;
 const USED: u16 = 1 << 15;

@@ -12,8 +12,9 @@ use vhost::vhost_user::{Frontend, VhostUserFrontend as _};
 use vhost::{VhostBackend as _, VhostUserMemoryRegionInfo, VringConfigData};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
+use crate::area::{Area, area_bytes};
 use crate::memory::{Memory, Pages};
-use crate::ring::{Area, Form, Receive, Transmit, area_bytes};
+use crate::ring::{Form, Receive, Transmit};
 
 /// Feature bits that a driver may want, by their names in the specification.
 pub mod features {

@@ -8,104 +8,12 @@
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
 
+use crate::area::{Area, FRAME, HEADER, MAX_FRAME, STRIDE, area_bytes};
 use crate::packed::Packed;
-
-/// Bytes of the virtio-net header.
-pub const HEADER: usize = 12;
-/// From one buffer to the next: an odd number of pairs of lines, so that frames spread over a cache's sets.
-pub const STRIDE: usize = 2176;
-/// Where in its buffer a frame begins.
-const FRAME: usize = 128;
-/// Bytes of the largest frame.
-pub const MAX_FRAME: usize = STRIDE - FRAME;
 
 const WRITE: u16 = 2;
 const NO_INTERRUPT: u16 = 1;
 const NO_NOTIFY: u16 = 1;
-
-/// Bytes that a queue and its buffers take.
-#[must_use]
-pub const fn area_bytes(size: u16) -> usize {
-    // Descriptors, then a page for each ring: rings of up to 1,024 descriptors fit in three.
-    16 * size as usize + 0x2000 + 0x3000 + STRIDE * size as usize
-}
-
-/// Memory for one queue and its buffers, shared with the back-end.
-#[derive(Clone, Copy)]
-pub struct Area {
-    start: *mut u8,
-    /// The back-end's address of `start`.
-    address: u64,
-    size: u16,
-}
-
-// SAFETY: memory that others write to anyway; all access is raw or atomic.
-unsafe impl Send for Area {}
-
-impl Area {
-    /// At `start`, which is page-aligned, zeroed, [`area_bytes`] long and `address` to the back-end's descriptors.
-    ///
-    /// # Safety
-    /// Nothing else uses that memory, but for the back-end, as long as there is an area of it.
-    #[must_use]
-    pub unsafe fn new(start: *mut u8, address: u64, size: u16) -> Self {
-        assert!(size.is_power_of_two() && size <= 1024);
-        Self { start, address, size }
-    }
-
-    pub(crate) const fn avail(&self) -> usize {
-        16 * self.size as usize
-    }
-
-    pub(crate) const fn used(&self) -> usize {
-        (self.avail() + 0x1000 + 0xfff) & !0xfff
-    }
-
-    const fn buffers(&self) -> usize {
-        self.used() + 0x3000
-    }
-
-    /// Offsets of descriptor table, available ring and used ring; of a packed ring, and the driver's and the device's event
-    /// suppression structures.
-    #[must_use]
-    pub const fn rings(&self) -> [usize; 3] {
-        [0, self.avail(), self.used()]
-    }
-
-    pub(crate) fn at<T>(&self, offset: usize) -> *mut T {
-        self.start.wrapping_add(offset).cast()
-    }
-
-    pub(crate) fn index(&self, offset: usize) -> &AtomicU16 {
-        // SAFETY: within the area, aligned; the back-end accesses it as one too.
-        unsafe { AtomicU16::from_ptr(self.at(offset)) }
-    }
-
-    fn buffer(&self, n: u16) -> usize {
-        self.buffers() + STRIDE * n as usize
-    }
-
-    /// Descriptors of its ring.
-    pub(crate) const fn size(&self) -> u16 {
-        self.size
-    }
-
-    /// The back-end's address of the header in buffer `n`.
-    pub(crate) fn address_of(&self, n: u16) -> u64 {
-        self.address + (self.buffer(n) + FRAME - HEADER) as u64
-    }
-
-    fn write_descriptor(&self, n: u16, len: usize, flags: u16) {
-        let address = self.address_of(n);
-        let to = self.at::<u64>(16 * n as usize);
-        let second = u64::from(len as u32 + HEADER as u32) | u64::from(flags) << 32;
-        // SAFETY: descriptor n is within the area; the back-end does not look before it is offered.
-        unsafe {
-            to.write_volatile(address.to_le());
-            to.wrapping_add(1).write_volatile(second.to_le());
-        }
-    }
-}
 
 /// How the rings are to be used.
 #[derive(Clone, Copy, Debug, Default)]
@@ -137,18 +45,18 @@ impl Queue {
     fn new(area: Area, Form { event_idx, packed }: Form, flags: u16) -> Self {
         let packed = packed.then(|| Packed::new(area, event_idx, flags));
         if packed.is_none() {
-            for n in 0..area.size {
+            for n in 0..area.size() {
                 area.index(area.avail() + 4 + 2 * n as usize).store(n, Ordering::Relaxed);
             }
         }
-        let mask = area.size - 1;
+        let mask = area.size() - 1;
         let mut queue = Self { area, packed, mask, offered: 0, seen: 0, event_idx, quiet_until: 0, interrupts: false };
         queue.want_interrupts(false);
         queue
     }
 
     fn used_event(&self) -> &AtomicU16 {
-        self.area.index(self.area.avail() + 4 + 2 * self.area.size as usize)
+        self.area.index(self.area.avail() + 4 + 2 * self.area.size() as usize)
     }
 
     #[inline]
@@ -182,7 +90,7 @@ impl Queue {
         self.area.index(self.area.avail() + 2).store(self.offered, Ordering::Release);
         fence(Ordering::SeqCst);
         if self.event_idx {
-            let offset = self.area.used() + 4 + 8 * self.area.size as usize;
+            let offset = self.area.used() + 4 + 8 * self.area.size() as usize;
             let event = self.area.index(offset).load(Ordering::Relaxed);
             self.offered.wrapping_sub(event).wrapping_sub(1) < self.offered.wrapping_sub(before)
         } else {
@@ -308,7 +216,7 @@ impl Transmit {
     /// With nothing offered.
     #[must_use]
     pub fn new(area: Area, form: Form) -> Self {
-        Self { queue: Queue::new(area, form, 0), lens: vec![0; area.size as usize] }
+        Self { queue: Queue::new(area, form, 0), lens: vec![0; area.size() as usize] }
     }
 
     /// Takes back what was sent: how many frames.
@@ -346,14 +254,14 @@ impl Transmit {
     /// Descriptors of the ring.
     #[must_use]
     pub const fn size(&self) -> u16 {
-        self.queue.area.size
+        self.queue.area.size()
     }
 
     /// Frames that may be offered now.
     #[inline]
     #[must_use]
     pub const fn free(&self) -> u16 {
-        self.queue.area.size - self.queue.offered.wrapping_sub(self.queue.seen)
+        self.queue.area.size() - self.queue.offered.wrapping_sub(self.queue.seen)
     }
 
     /// The frame that is `ahead` of the next to be offered, below [`Transmit::free`].
@@ -412,10 +320,10 @@ impl Receive {
     #[must_use]
     pub fn new(area: Area, form: Form) -> Self {
         let mut queue = Queue::new(area, form, WRITE);
-        for n in 0..area.size {
+        for n in 0..area.size() {
             queue.set_len(n, MAX_FRAME, WRITE);
         }
-        queue.publish(area.size);
+        queue.publish(area.size());
         Self { queue }
     }
 
@@ -494,14 +402,14 @@ impl Device {
     /// The next chain: its number, where it begins, its bytes.
     #[inline]
     fn chain(&self) -> (u16, *mut u8, u32) {
-        let slot = self.area.avail() + 4 + 2 * (self.next & (self.area.size - 1)) as usize;
-        let head = self.area.index(slot).load(Ordering::Relaxed) & (self.area.size - 1);
+        let slot = self.area.avail() + 4 + 2 * (self.next & (self.area.size() - 1)) as usize;
+        let head = self.area.index(slot).load(Ordering::Relaxed) & (self.area.size() - 1);
         let descriptor = self.area.at::<u64>(16 * head as usize);
         // SAFETY: descriptor `head` is within the area.
         let (address, rest) = unsafe { (descriptor.read_volatile(), descriptor.wrapping_add(1).read_volatile()) };
-        let offset = (address - self.area.address) as usize;
+        let offset = (address - self.area.address()) as usize;
         let len = (rest as u32).min((STRIDE - FRAME + HEADER) as u32);
-        assert!(offset + len as usize <= area_bytes(self.area.size));
+        assert!(offset + len as usize <= area_bytes(self.area.size()));
         (head, self.area.at(offset), len)
     }
 
@@ -523,7 +431,7 @@ impl Device {
     #[inline]
     pub fn used(&mut self, written: u32) {
         let (head, ..) = self.chain();
-        let to = self.area.at::<u64>(self.area.used() + 4 + 8 * (self.used & (self.area.size - 1)) as usize);
+        let to = self.area.at::<u64>(self.area.used() + 4 + 8 * (self.used & (self.area.size() - 1)) as usize);
         // SAFETY: within the area; the entry is 4-aligned, as the whole ring.
         unsafe { to.write_unaligned(u64::from(head) | u64::from(written) << 32) };
         (self.next, self.used) = (self.next.wrapping_add(1), self.used.wrapping_add(1));

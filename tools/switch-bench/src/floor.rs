@@ -3,7 +3,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use vhost_front::ring::{Area, Device};
+use vhost_front::area::Area;
+use vhost_front::ring::Device;
 
 /// Copies from `tx` to `rx` until `run` is false; waits meanwhile while `turn` is false.
 pub fn copy_loop(tx: Area, rx: Area, run: &AtomicBool, turn: &AtomicBool) {

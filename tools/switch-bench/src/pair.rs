@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context as _, Result, ensure};
-use vhost_front::ring::{Area, Form, Receive, Transmit, area_bytes};
+use vhost_front::area::{Area, area_bytes};
+use vhost_front::ring::{Form, Receive, Transmit};
 use vhost_front::{Memory, Options, Port, features};
 
 use crate::clock::{millisecond, now};
