@@ -1,5 +1,11 @@
 //! The file as a whole: TOML, then the tables at its top.
 
+mod guest;
+mod name;
+mod port;
+mod rules;
+mod stage;
+
 use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -7,15 +13,24 @@ use alloc::vec::Vec;
 use control::Level;
 use toml::de::DeTable;
 
+use self::stage::Stages;
+use crate::config::{Config, Control, Engine, Scheduling};
+use crate::limits::{MAX_ENGINES, MAX_GUESTS, MAX_UPLINKS};
 use crate::mistake::{Mistake, Place, Source};
+use crate::rules::{Identity, Rules};
 use crate::section::Section;
-use crate::stage::Stages;
-use crate::{
-    Config, Control, Engine, Identity, MAX_ENGINES, MAX_GUESTS, MAX_UPLINKS, Parsed, Rules, Scheduling, Stage, guest,
-    port, rules, stage,
-};
+use crate::stage::Stage;
 
 const TOP_KEYS: [&str; 6] = ["log", "control", "engine", "port", "stage", "guest"];
+
+/// What a file gave: the part that can be used, and what was wrong with the rest.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Parsed {
+    /// What can be used.
+    pub config: Config,
+    /// What was wrong, in the order of the file.
+    pub mistakes: Vec<Mistake>,
+}
 
 /// Reads the configuration `contents` of the file called `file`. Both text and raw bytes are taken.
 ///
@@ -183,5 +198,4 @@ impl Parsed {
 }
 
 #[cfg(test)]
-#[path = "tests.rs"]
 mod tests;

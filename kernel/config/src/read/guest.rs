@@ -1,4 +1,4 @@
-//! One `[[guest]]` with its `[[guest.net]]`.
+//! Reads one `[[guest]]` with its `[[guest.net]]`.
 
 use alloc::format;
 use alloc::string::String;
@@ -7,13 +7,19 @@ use core::ops::Range;
 
 use toml::de::DeTable;
 
+use super::name::is_name;
+use super::rules;
+use super::stage::Stages;
+use crate::config::Config;
+use crate::guest::{Completion, Guest, Net, Offloads, Places, Requests, Restart};
+use crate::limits::{
+    DEFAULT_MTU, MAX_CMDLINE, MAX_MEMORY, MAX_MTU, MAX_NETS, MAX_PAIRS, MAX_VCPUS, MAX_WEIGHT, MEMORY_UNIT, MIN_MEMORY,
+    MIN_MTU,
+};
+use crate::mac::Mac;
 use crate::mistake::{Mistake, Place, Source};
 use crate::section::Section;
-use crate::stage::Stages;
-use crate::{
-    Completion, Config, DEFAULT_MTU, Guest, MAX_CMDLINE, MAX_MEMORY, MAX_MTU, MAX_NETS, MAX_PAIRS, MAX_VCPUS,
-    MAX_WEIGHT, MEMORY_UNIT, MIN_MEMORY, MIN_MTU, Mac, Net, Offloads, Places, Requests, Restart, rules, size,
-};
+use crate::size;
 
 const KEYS: [&str; 13] = [
     "name",
@@ -63,12 +69,6 @@ pub(crate) fn read(
             })
             .collect()),
     }
-}
-
-/// Whether it is 1 to 32 letters, digits, `-`, `_` and `.`.
-pub(crate) fn is_name(text: &str) -> bool {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    (1..=32).contains(&text.len()) && text.bytes().all(allowed)
 }
 
 fn read_name(section: &mut Section<'_, '_>, config: &Config) -> Option<(String, Place)> {

@@ -1,4 +1,4 @@
-//! What the frames of a port may do: the keys that `[[guest.net]]` and `[[port]]` have in common, and those of anti-spoofing.
+//! Reads what the frames of a port may do: the keys that `[[guest.net]]` and `[[port]]` have in common, and those of anti-spoofing.
 
 use alloc::format;
 use alloc::string::String;
@@ -7,69 +7,16 @@ use core::net::IpAddr;
 
 use toml::de::DeValue;
 
+use super::stage::Stages;
+use crate::limits::{MAX_ADDRESSES, MAX_STAGES, MAX_STATIC, MAX_VLAN};
+use crate::mac::Mac;
+use crate::rules::{Identity, Rules, Vlan};
 use crate::section::{Section, integer};
-use crate::stage::Stages;
-use crate::{Mac, Net};
 
 /// Those of anti-spoofing.
 pub(crate) const IDENTITY_KEYS: [&str; 3] = ["anti_spoofing", "addresses", "static"];
 /// Keys that both have.
 pub(crate) const KEYS: [&str; 6] = ["vlan", "vlans", "native", "storm", "tx", "rx"];
-/// VLANs are numbered from 1 to this (IEEE 802.1Q 9.6).
-pub const MAX_VLAN: u16 = 4094;
-/// Addresses of the network layer that a port may have, at most.
-pub const MAX_ADDRESSES: usize = 16;
-/// Addresses of the link layer that may be behind a port besides its own, at most.
-pub const MAX_STATIC: usize = 15;
-/// Stages of a port in each direction, at most.
-pub const MAX_STAGES: usize = 16;
-
-/// The rules of a port.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rules {
-    /// Its VLANs.
-    pub vlan: Vlan,
-    /// Frames for many that it may send in a second.
-    pub storm: Option<u32>,
-    /// Stages for what the guest sends, or for what goes out, in their order: their numbers in the configuration.
-    pub tx: Vec<usize>,
-    /// Stages for what the guest gets, or for what comes from outside.
-    pub rx: Vec<usize>,
-}
-
-/// The VLANs of a port.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Vlan {
-    /// It knows of none.
-    #[default]
-    Plain,
-    /// In one, without a tag.
-    Access(u16),
-    /// In several, with a tag.
-    Trunk {
-        /// Which.
-        vlans: Vec<u16>,
-        /// The one of frames without a tag.
-        native: Option<u16>,
-    },
-}
-
-/// Who a guest's port is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// Whether frames have to come from the addresses that are configured.
-    pub anti_spoofing: bool,
-    /// Its addresses of the network layer; none: they are not looked at.
-    pub addresses: Vec<IpAddr>,
-    /// Addresses of the link layer that are always behind it, besides its own.
-    pub fixed: Vec<Mac>,
-}
-
-impl Default for Identity {
-    fn default() -> Self {
-        Self { anti_spoofing: true, addresses: Vec::new(), fixed: Vec::new() }
-    }
-}
 
 /// Reads [`KEYS`].
 pub(crate) fn read(section: &mut Section<'_, '_>, stages: &Stages) -> Rules {
@@ -145,11 +92,4 @@ pub(crate) fn read_identity<'n>(section: &mut Section<'_, '_>, others: impl Fn(M
     });
     let list = |found: Option<(Vec<_>, _)>| found.map_or_else(Vec::new, |(list, _)| list);
     Identity { anti_spoofing, addresses: addresses.map_or_else(Vec::new, |(list, _)| list), fixed: list(fixed) }
-}
-
-impl Net {
-    /// Whether it has this address, as its own or behind it.
-    pub(crate) fn has(&self, mac: Mac) -> bool {
-        self.mac == mac || self.identity.fixed.contains(&mac)
-    }
 }

@@ -1,4 +1,4 @@
-//! `[[stage]]`: what is done to frames of the ports that name it.
+//! Reads `[[stage]]`.
 
 use alloc::format;
 use alloc::string::String;
@@ -8,10 +8,13 @@ use core::ops::{Range, RangeInclusive};
 
 use toml::de::DeTable;
 
+use super::name::is_name;
+use crate::config::Config;
+use crate::limits::{MAX_NETS, MAX_VLAN};
+use crate::mac::Mac;
 use crate::mistake::{Mistake, Place, Source};
-use crate::rules::MAX_VLAN;
 use crate::section::{Section, TextOrInteger};
-use crate::{Config, Mac};
+use crate::stage::{Action, Rule, Stage};
 
 const KEYS: [&str; 17] = [
     "name",
@@ -38,73 +41,6 @@ pub(crate) const MOST: usize = 256;
 const MIN_BURST: u32 = 65_550;
 /// Frames of a burst unless the file says otherwise, if the rate is low.
 const FRAMES_AT_ONCE: u64 = 32;
-
-/// `[[stage]]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stage {
-    /// Under which ports name it, and under which it is counted.
-    pub name: String,
-    /// What it does.
-    pub action: Action,
-    /// To which frames.
-    pub rule: Rule,
-    /// Where `to` stands, or the head of the table.
-    pub place: Place,
-}
-
-/// What a stage does.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Lets pass, without a look at later stages.
-    Allow,
-    /// Drops.
-    Deny,
-    /// Counts.
-    Count,
-    /// Gives a guest a copy.
-    Mirror {
-        /// Its name.
-        guest: String,
-        /// Which of its network devices, from 0.
-        net: usize,
-    },
-    /// Drops what is above the limit.
-    Limit {
-        /// Bytes or frames a second.
-        rate: u64,
-        /// Bytes or frames at once.
-        burst: u64,
-        /// Whether it is bytes.
-        bytes: bool,
-    },
-}
-
-/// To which frames: those for which everything holds that is given.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rule {
-    /// EtherType.
-    pub ether_type: Option<u16>,
-    /// VLAN.
-    pub vlan: Option<u16>,
-    /// MAC address that they come from.
-    pub source_mac: Option<Mac>,
-    /// MAC address that they go to.
-    pub destination_mac: Option<Mac>,
-    /// IP's protocol.
-    pub protocol: Option<u8>,
-    /// IP addresses that they come from, and how many of their bits count.
-    pub source: Option<(IpAddr, u8)>,
-    /// IP addresses that they go to.
-    pub destination: Option<(IpAddr, u8)>,
-    /// Ports that they come from.
-    pub source_port: Option<RangeInclusive<u16>>,
-    /// Ports that they go to.
-    pub destination_port: Option<RangeInclusive<u16>>,
-    /// Whether TCP asks for a connection in them.
-    pub opening: Option<bool>,
-    /// ICMP's or ICMPv6's type.
-    pub icmp_type: Option<u8>,
-}
 
 /// The stages that ports may name.
 pub(crate) struct Stages {
@@ -180,7 +116,7 @@ fn read_name(section: &mut Section<'_, '_>, before: &Stages) -> Option<String> {
         }
         return None;
     };
-    if !crate::guest::is_name(name) {
+    if !is_name(name) {
         section.complain_at(&place, format!("`name` must be {expected}"));
         return None;
     }
@@ -237,9 +173,7 @@ fn read_mirror(section: &mut Section<'_, '_>) -> Option<Action> {
     let (text, place) = section.string("to", expected)?;
     let (guest, net) = text.split_once(':').unwrap_or((text, "0"));
     match net.parse::<usize>() {
-        Ok(net) if crate::guest::is_name(guest) && net < crate::MAX_NETS => {
-            Some(Action::Mirror { guest: guest.into(), net })
-        }
+        Ok(net) if is_name(guest) && net < MAX_NETS => Some(Action::Mirror { guest: guest.into(), net }),
         _ => {
             section.complain_at(&place, format!("expected {expected}"));
             None

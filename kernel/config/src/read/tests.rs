@@ -13,9 +13,9 @@ use crate::{
     default_config, plan,
 };
 
-const GOOD: &str = include_str!("../examples/two-guests.toml");
-const BAD: &str = include_str!("../examples/mistakes.toml");
-const POLICIES: &str = include_str!("../examples/policies.toml");
+const GOOD: &str = include_str!("../../examples/two-guests.toml");
+const BAD: &str = include_str!("../../examples/mistakes.toml");
+const POLICIES: &str = include_str!("../../examples/policies.toml");
 const MINIMAL: &str = "[[guest]]\nname = 'a'\nmemory = '64M'\nkernel = 'k'\n";
 
 fn mistakes(text: &str) -> Vec<String> {

@@ -1,0 +1,137 @@
+//! `[[guest]]` with its `[[guest.net]]`.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::mac::Mac;
+use crate::mistake::Place;
+use crate::rules::{Identity, Rules};
+
+/// `[[guest]]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Guest {
+    /// 1 to 32 letters, digits, `-`, `_` and `.`; no two alike.
+    pub name: String,
+    /// vCPUs, 1 to [`MAX_VCPUS`](crate::MAX_VCPUS), each on a core of its own.
+    pub vcpus: u32,
+    /// RAM in bytes.
+    pub memory: u64,
+    /// Name of the boot module with the kernel (bzImage).
+    pub kernel: String,
+    /// Name of the boot module with the initial RAM disk.
+    pub initrd: Option<String>,
+    /// The kernel's command line.
+    pub cmdline: String,
+    /// How I/O is completed.
+    pub completion: Completion,
+    /// How the engine learns of its requests.
+    pub requests: Requests,
+    /// How much of the engine it may have when all guests want some, against the others: 1 to [`MAX_WEIGHT`](crate::MAX_WEIGHT).
+    pub weight: u16,
+    /// What happens when the guest resets, powers off or faults.
+    pub restart: Restart,
+    /// Whether it starts with sidecore.
+    pub autostart: bool,
+    /// Cores of the vCPUs in their order, as many as `vcpus`; none: sidecore chooses.
+    pub cores: Option<Vec<u32>>,
+    /// `[[guest.net]]`.
+    pub nets: Vec<Net>,
+    /// Where in the file the values stand that are checked against the machine.
+    pub places: Places,
+}
+
+/// `[[guest.net]]`: a virtio-net device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Net {
+    /// MAC address.
+    pub mac: Mac,
+    /// The only uplink that its frames leave and come by: its number in [`Config::ports`](crate::Config::ports). None: in each VLAN, the first one
+    /// that is in that VLAN.
+    pub port: Option<usize>,
+    /// Largest payload of a frame in bytes, [`MIN_MTU`](crate::MIN_MTU) to [`MAX_MTU`](crate::MAX_MTU).
+    pub mtu: u16,
+    /// Queue pairs, 1 to [`MAX_PAIRS`](crate::MAX_PAIRS).
+    pub queues: u16,
+    /// What the guest may leave to others.
+    pub offloads: Offloads,
+    /// Packed rings are offered.
+    pub packed: bool,
+    /// Who it is.
+    pub identity: Identity,
+    /// What its frames may do.
+    pub rules: Rules,
+}
+
+/// What of its frames a guest may leave to the engine or the NIC, and takes undone itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Offloads {
+    /// Checksums, and the cutting of TCP into segments.
+    #[default]
+    Segmentation,
+    /// Checksums.
+    Checksum,
+    /// Nothing.
+    None,
+}
+
+/// How I/O of a guest is completed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Completion {
+    /// The best way that is there; [`check_completion`](crate::check_completion) puts it in this one's place.
+    #[default]
+    Auto,
+    /// The core is kicked and the interrupt injected at the next entry.
+    Inject,
+    /// The CPU delivers it to the running guest (VT-x with posted interrupts).
+    Posted,
+    /// The guest owns its cores' local APICs, and the interrupt is sent to the core itself.
+    Direct,
+    /// As `Direct`, with a shadow of its IDT that brings the host's own vectors to the host.
+    Eli,
+}
+
+/// How the engine learns of a guest's requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Requests {
+    /// It looks at each queue all the time; no request costs an exit.
+    #[default]
+    Poll,
+    /// The guest notifies it, which costs an exit; queues without traffic cost the engine nothing.
+    Notify,
+    /// A queue is polled while it is busy and notified otherwise.
+    Adaptive,
+}
+
+/// What happens when a guest has stopped by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Restart {
+    /// It stays stopped.
+    #[default]
+    Never,
+    /// It is started anew, with nothing of its former life left.
+    Always,
+}
+
+/// Where the values of a guest stand that can only be checked against the machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Places {
+    /// `name`, or the head of the table.
+    pub name: Place,
+    /// `kernel`.
+    pub kernel: Place,
+    /// `initrd`.
+    pub initrd: Place,
+    /// `memory`.
+    pub memory: Place,
+    /// `cores`, otherwise `vcpus`, otherwise `name`.
+    pub cores: Place,
+    /// `completion`, or the head of the table.
+    pub completion: Place,
+}
+
+impl Net {
+    /// Whether it has this address, as its own or behind it.
+    pub(crate) fn has(&self, mac: Mac) -> bool {
+        self.mac == mac || self.identity.fixed.contains(&mac)
+    }
+}

@@ -1,0 +1,69 @@
+//! `[[port]]`: ways out of the machine.
+
+use alloc::string::String;
+
+use crate::mistake::Place;
+use crate::rules::Rules;
+
+/// Which PCI function drives an uplink.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PciDevice {
+    /// The first for which there is a driver.
+    First,
+    /// Bus, device (0 to 31) and function (0 to 7).
+    At(u8, u8, u8),
+}
+
+impl PciDevice {
+    /// `first`, or an address as `lspci` writes it: `01:00.0`, with or without segment 0 before it.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        if text == "first" {
+            return Some(Self::First);
+        }
+        let address = text.strip_prefix("0000:").unwrap_or(text);
+        let (bus, rest) = address.split_once(':')?;
+        let (device, function) = rest.split_once('.')?;
+        let number = |text: &str, digits: usize, limit: u8| {
+            let hexadecimal = text.len() == digits && text.bytes().all(|b| b.is_ascii_hexdigit());
+            u8::from_str_radix(text, 16).ok().filter(|&n| hexadecimal && n <= limit)
+        };
+        Some(Self::At(number(bus, 2, 255)?, number(device, 2, 31)?, number(function, 1, 7)?))
+    }
+}
+
+impl core::fmt::Display for PciDevice {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::First => f.write_str("first"),
+            Self::At(bus, device, function) => write!(f, "{bus:02x}:{device:02x}.{function}"),
+        }
+    }
+}
+
+/// What decides by which of its receive queues a NIC hands over a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Steering {
+    /// Nothing: there is one queue.
+    #[default]
+    None,
+    /// A hash of its addresses and ports.
+    Flows,
+    /// Its destination: each guest's device has a queue of its own.
+    Addresses,
+}
+
+/// `[[port]]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// What a guest's `port` calls it; its device, unless the file says otherwise.
+    pub name: String,
+    /// Its NIC. None: there is a mistake in its entry, and nothing passes.
+    pub device: Option<PciDevice>,
+    /// What decides among its NIC's receive queues.
+    pub steering: Steering,
+    /// What its frames may do.
+    pub rules: Rules,
+    /// Where the file says so.
+    pub place: Place,
+}
