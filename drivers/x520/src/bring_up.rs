@@ -5,79 +5,16 @@ use crate::bits::{
     ESDP_LASER_OFF, Hlreg0, RAH_VALID, RTTDCS_ARBDIS, RXCTRL_RXEN, Rdrxctl, Rxdctl, Srrctl, Status as StatusRegister,
     Txdctl,
 };
-use crate::device::{Steering, X520};
+use crate::config::Steering;
+use crate::device::X520;
 use crate::receive::BUFFER_BYTES;
 use crate::registers::{
     AUTOC, CTRL, CTRL_EXT, DCA_RXCTRL, DMATXCTL, DTXMXSZRQ, EEC, EEMNGCTL, EICR, EIMC, EIMC_EX, ESDP, HLREG0, MAXFRS,
     MTQC, RAH, RAL, RDBAH, RDBAL, RDH, RDLEN, RDRXCTL, RTTDCS, RXCTRL, RXDCTL, RXPBSIZE, Registers, SRRCTL, STATUS,
     TDBAH, TDBAL, TDH, TDLEN, TDT, TXDCTL, TXPBSIZE, TXPBTHRESH,
 };
-use crate::{filter, pools, rss, semaphore, statistics};
-
-/// How the device is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
-    /// It is being brought up.
-    Starting,
-    /// Frames can come and go; the link may be down.
-    Running,
-    /// It was stopped and does no DMA.
-    Stopped,
-    /// It cannot be made to work. It may still DMA.
-    Failed(Failure),
-}
-
-/// What the device did not do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
-    /// It does not answer: all registers read as all ones.
-    Gone,
-    /// Reset did not end.
-    Reset,
-    /// EEPROM, firmware or DMA engine did not become ready after reset.
-    NotReady,
-    /// Its EEPROM holds no unicast address.
-    NoAddress,
-    /// A queue did not become enabled.
-    Queue,
-}
-
-/// Where bring-up stands. Times are microseconds; a step that is not done by its deadline has failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
-    /// Not begun.
-    Idle,
-    /// DMA was asked to end.
-    Quiescing {
-        deadline: u64,
-    },
-    /// Reset was asked for at that time, and the device has heard of it.
-    Asked {
-        at: u64,
-        again: bool,
-    },
-    /// In reset: nothing is touched before `from`.
-    Resetting {
-        from: u64,
-        deadline: u64,
-        again: bool,
-    },
-    /// Waits for EEPROM, firmware and DMA engine.
-    Loading {
-        deadline: u64,
-    },
-    /// Waits for the semaphore, to start the link.
-    Linking {
-        deadline: u64,
-    },
-    /// Waits for the queues.
-    Enabling {
-        deadline: u64,
-    },
-    Running,
-    Stopped,
-    Failed(Failure),
-}
+use crate::state::{Failure, State};
+use crate::{filter_tables, pools, rss, semaphore, statistics};
 
 /// DMA has to end within that.
 const QUIESCE_TIME: u64 = 100_000;
@@ -101,17 +38,6 @@ const TRANSMIT_THRESHOLD: u32 = 0xa0;
 const MAX_REQUESTS: u32 = 0xfff;
 
 impl<R: Registers, T> X520<R, T> {
-    /// How the device is.
-    #[must_use]
-    pub fn status(&self) -> Status {
-        match self.state {
-            State::Running => Status::Running,
-            State::Stopped => Status::Stopped,
-            State::Failed(failure) => Status::Failed(failure),
-            _ => Status::Starting,
-        }
-    }
-
     /// Takes steps until one is not done yet.
     pub(crate) fn step(&mut self, now: u64) {
         loop {
@@ -240,7 +166,7 @@ impl<R: Registers, T> X520<R, T> {
     fn set_up_receive(&mut self) {
         let (bus, config) = (&self.bus, &self.config);
         bus.update(&CTRL_EXT, 0, |v| v | CTRL_EXT_NS_DIS);
-        filter::program(bus, &self.filter, config.steering, config.receive_queues);
+        filter_tables::program(bus, &self.filter, config.steering, config.receive_queues);
         for n in 0..8 {
             bus.write(&RXPBSIZE, n, if n == 0 { RECEIVE_BUFFER } else { 0 });
         }

@@ -1,12 +1,8 @@
-//! Which frames the device lets in (data sheet 7.1.1, 8.2.3.7).
+//! Which frames the device is to let in (data sheet 7.1.1).
 
 use alloc::vec::Vec;
 
-use crate::bits::{Fctrl, MCSTCTRL_MFE, RAH_VALID, Vlnctrl};
-use crate::device::Steering;
-use crate::nic::{LeftOut, Unicast, Wanted};
-use crate::pools;
-use crate::registers::{Bus, FCTRL, MCSTCTRL, MTA, RAH, RAL, Registers, VFTA, VLNCTRL};
+use crate::nic::Unicast;
 
 /// Exact addresses besides the device's own.
 pub const MAX_ADDRESSES: usize = 127;
@@ -23,7 +19,7 @@ pub struct Filter {
     pub all_multicast: bool,
     /// Broadcasts.
     pub broadcast: bool,
-    /// Unicasts to these, each by its queue with [`Steering::Addresses`]. More than [`MAX_ADDRESSES`]: the device is made
+    /// Unicasts to these, each by its queue with [`Steering::Addresses`](crate::Steering::Addresses). More than [`MAX_ADDRESSES`]: the device is made
     /// promiscuous, and all come by queue 0.
     pub addresses: Vec<Unicast>,
     /// Multicasts to these, and to others that share their hash.
@@ -41,7 +37,7 @@ impl Filter {
     }
 
     /// Whether the device's table has room for all addresses.
-    fn fits(&self) -> bool {
+    pub(crate) fn fits(&self) -> bool {
         self.addresses.len() <= MAX_ADDRESSES
     }
 
@@ -50,261 +46,5 @@ impl Filter {
         self.addresses.reserve(MAX_ADDRESSES.saturating_sub(self.addresses.len()));
         self.groups.reserve(MAX_GROUPS.saturating_sub(self.groups.len()));
         self
-    }
-}
-
-/// Word and bit of an address in the multicast table: its bits 47:36 (MCSTCTRL.MO is 0).
-fn hash(group: [u8; 6]) -> (usize, u32) {
-    let bits = u16::from_le_bytes([group[4], group[5]]) >> 4;
-    (usize::from(bits / 32), 1 << (bits % 32))
-}
-
-/// The multicast table for these.
-fn table_of(groups: &[[u8; 6]]) -> [u32; 128] {
-    let mut table = [0; 128];
-    for group in groups {
-        let (word, bit) = hash(*group);
-        table[word] |= bit;
-    }
-    table
-}
-
-/// Writes entry `n` of the address table, for a queue of `queues`. Never is there a valid one with half an address.
-fn write_entry<R: Registers>(bus: &Bus<R>, n: u16, entry: Option<Unicast>, steering: Steering, queues: u16) {
-    let (low, high) = entry.map_or((0, 0), |Unicast { address: [a, b, c, d, e, f], .. }| {
-        (u32::from_le_bytes([a, b, c, d]), u32::from(u16::from_le_bytes([e, f])) | RAH_VALID)
-    });
-    bus.write(&RAH, n, 0);
-    bus.write(&RAL, n, low);
-    write_queue(bus, n, entry.map_or(0, |entry| entry.queue), steering, queues);
-    bus.write(&RAH, n, high);
-}
-
-/// Writes which queue of `queues` entry `n` is for.
-fn write_queue<R: Registers>(bus: &Bus<R>, n: u16, queue: u16, steering: Steering, queues: u16) {
-    if steering == Steering::Addresses {
-        pools::assign(bus, n, if queue < queues { queue } else { 0 });
-    }
-}
-
-/// Writes what is let in whatever its address is.
-fn write_control<R: Registers>(bus: &Bus<R>, filter: &Filter, steering: Steering) {
-    let promiscuous = filter.promiscuous || !filter.fits();
-    let control =
-        Fctrl::new().with_mpe(filter.all_multicast).with_upe(promiscuous).with_bam(filter.broadcast).into_bits();
-    bus.write(&FCTRL, 0, control);
-    if steering == Steering::Addresses {
-        pools::let_in(bus, filter);
-    }
-}
-
-/// Writes everything anew: the tables hold anything after power-on. There are `queues` receive queues.
-pub(crate) fn program<R: Registers>(bus: &Bus<R>, filter: &Filter, steering: Steering, queues: u16) {
-    let mut entries = filter.addresses.iter().copied().filter(|_| filter.fits());
-    if steering == Steering::Addresses {
-        // The device's own address.
-        pools::assign(bus, 0, 0);
-        pools::program_filter(bus, filter);
-    }
-    for n in 1..=MAX_ADDRESSES as u16 {
-        write_entry(bus, n, entries.next(), steering, queues);
-    }
-    for (n, word) in table_of(&filter.groups).iter().enumerate() {
-        bus.write(&MTA, n as u16, *word);
-    }
-    bus.write(&MCSTCTRL, 0, MCSTCTRL_MFE);
-    let mut vlans = [0u32; 128];
-    for id in filter.vlans.iter().flatten() {
-        vlans[usize::from(id & 0xfff) / 32] |= 1 << (id % 32);
-    }
-    for (n, word) in vlans.iter().enumerate() {
-        bus.write(&VFTA, n as u16, *word);
-    }
-    bus.update(&VLNCTRL, 0, |v| Vlnctrl::from_bits(v).with_vfe(filter.vlans.is_some()).into_bits());
-    write_control(bus, filter, steering);
-}
-
-/// Lets in what is wanted, and writes only what changes. Nothing that is let in before and after is kept out in between. Without
-/// a bus the lists alone are changed, for [`program`].
-pub(crate) fn change<R: Registers>(
-    bus: Option<&Bus<R>>,
-    filter: &mut Filter,
-    wanted: &Wanted<'_>,
-    steering: Steering,
-    queues: u16,
-) -> LeftOut {
-    let fits = wanted.unicasts.len() <= MAX_ADDRESSES;
-    let left_out = LeftOut {
-        unicasts: !wanted.promiscuous && fits,
-        groups: !wanted.all_groups && wanted.groups.len() <= MAX_GROUPS,
-    };
-    if !left_out.unicasts && !filter.promiscuous {
-        // Before any leaves the table.
-        filter.promiscuous = true;
-        bus.inspect(|bus| write_control(bus, filter, steering));
-    }
-    if fits {
-        exchange(bus, filter, wanted.unicasts, steering, queues);
-    }
-    if left_out.groups {
-        exchange_groups(bus, filter, wanted.groups);
-    }
-    (filter.promiscuous, filter.all_multicast) = (!left_out.unicasts, !left_out.groups);
-    if let Some(bus) = bus {
-        write_control(bus, filter, steering);
-    }
-    left_out
-}
-
-/// Makes `wanted` of the multicast addresses.
-fn exchange_groups<R: Registers>(bus: Option<&Bus<R>>, filter: &mut Filter, wanted: &[[u8; 6]]) {
-    let before = table_of(&filter.groups);
-    filter.groups.clear();
-    filter.groups.extend_from_slice(wanted);
-    if let Some(bus) = bus {
-        for (n, (old, new)) in before.iter().zip(&table_of(wanted)).enumerate() {
-            if old != new {
-                bus.write(&MTA, n as u16, *new);
-            }
-        }
-    }
-}
-
-/// Makes `wanted` of the addresses, each in a place that it keeps.
-fn exchange<R: Registers>(
-    bus: Option<&Bus<R>>,
-    filter: &mut Filter,
-    wanted: &[Unicast],
-    steering: Steering,
-    queues: u16,
-) {
-    // What did not fit was not written.
-    let in_place = filter.fits();
-    let here = bus.filter(|_| in_place);
-    let write = |n: usize, entry: Option<Unicast>| {
-        if let Some(bus) = here {
-            write_entry(bus, n as u16 + 1, entry, steering, queues);
-        }
-    };
-    let list = &mut filter.addresses;
-    for n in (0..list.len()).rev() {
-        match wanted.iter().find(|wanted| wanted.address == list[n].address) {
-            Some(same) if same.queue == list[n].queue => {}
-            Some(same) => {
-                list[n].queue = same.queue;
-                here.inspect(|bus| write_queue(bus, n as u16 + 1, same.queue, steering, queues));
-            }
-            None => {
-                list.swap_remove(n);
-                // The last has moved there: it is in both places for a moment.
-                if let Some(&moved) = list.get(n) {
-                    write(n, Some(moved));
-                }
-                write(list.len(), None);
-            }
-        }
-    }
-    for new in wanted {
-        if !list.iter().any(|known| known.address == new.address) {
-            write(list.len(), Some(*new));
-            list.push(*new);
-        }
-    }
-    if let Some(bus) = bus.filter(|_| !in_place) {
-        program(bus, filter, steering, queues);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::cell::RefCell;
-    use std::collections::HashMap;
-
-    use super::{Filter, LeftOut, MAX_ADDRESSES, RAH_VALID, Steering, Unicast, Wanted, change, program};
-    use crate::registers::{Bus, FCTRL, RAH, RAL, Register, Registers};
-
-    fn at(register: &Register, n: u16) -> u32 {
-        register.offset + u32::from(n) * register.stride
-    }
-
-    /// Registers that keep what is written, and after each write know which addresses are let in.
-    #[derive(Default)]
-    struct Table {
-        all: RefCell<HashMap<u32, u32>>,
-        always: RefCell<Vec<[u8; 6]>>,
-        lost: RefCell<Vec<[u8; 6]>>,
-        writes: RefCell<usize>,
-    }
-
-    impl Table {
-        fn get(&self, offset: u32) -> u32 {
-            self.all.borrow().get(&offset).copied().unwrap_or(0)
-        }
-
-        fn addresses(&self) -> Vec<[u8; 6]> {
-            let valid = (1..=MAX_ADDRESSES as u16).filter(|n| self.get(at(&RAH, *n)) & RAH_VALID != 0);
-            valid
-                .map(|n| {
-                    let ([a, b, c, d], [e, f, ..]) =
-                        (self.get(at(&RAL, n)).to_le_bytes(), self.get(at(&RAH, n)).to_le_bytes());
-                    [a, b, c, d, e, f]
-                })
-                .collect()
-        }
-    }
-
-    impl Registers for Table {
-        fn read(&self, offset: u32) -> u32 {
-            self.get(offset)
-        }
-
-        fn write(&self, offset: u32, value: u32) {
-            self.all.borrow_mut().insert(offset, value);
-            *self.writes.borrow_mut() += 1;
-            let here = self.addresses();
-            self.lost.borrow_mut().extend(self.always.borrow().iter().filter(|address| !here.contains(address)));
-        }
-    }
-
-    fn guests(numbers: &[u8]) -> Vec<[u8; 6]> {
-        numbers.iter().map(|n| [2, 9, 9, 9, 9, *n]).collect()
-    }
-
-    fn unicasts(numbers: &[u8]) -> Vec<Unicast> {
-        guests(numbers).into_iter().map(|address| Unicast { address, queue: 0 }).collect()
-    }
-
-    #[test]
-    fn who_is_wanted_before_and_after_is_let_in_at_every_moment_and_what_stays_is_not_written() {
-        let bus = Bus(Table::default());
-        let mut filter = Filter { addresses: unicasts(&[9, 8]), ..Filter::all() };
-        program(&bus, &filter, Steering::Flows, 1);
-        let mut before: &[u8] = &[];
-        let sets: [&[u8]; 8] =
-            [&[1, 2, 3, 4, 5], &[5, 1], &[5, 6, 7, 1], &[1], &[9, 8, 1, 5], &[1, 5], &[5, 1], &[2, 5, 3]];
-        for after in sets {
-            let stay: Vec<u8> = before.iter().copied().filter(|n| after.contains(n)).collect();
-            *bus.0.always.borrow_mut() = guests(&stay);
-            *bus.0.writes.borrow_mut() = 0;
-            let unicasts = unicasts(after);
-            let wanted = Wanted { unicasts: &unicasts, all_groups: true, ..Wanted::default() };
-            let left_out = change(Some(&bus), &mut filter, &wanted, Steering::Flows, 1);
-            assert_eq!(left_out, LeftOut { unicasts: true, groups: false });
-            assert_eq!(*bus.0.lost.borrow(), Vec::<[u8; 6]>::new(), "{before:?} to {after:?}");
-            let mut here = bus.0.addresses();
-            here.sort_unstable();
-            let mut wanted = guests(after);
-            wanted.sort_unstable();
-            assert_eq!(here, wanted);
-            assert_eq!(bus.0.get(at(&FCTRL, 0)) & 1 << 9, 0, "not promiscuous");
-            if stay.len() == after.len() && stay.len() == before.len() {
-                assert_eq!(*bus.0.writes.borrow(), 1, "but FCTRL");
-            }
-            before = after;
-        }
-        bus.0.always.borrow_mut().clear();
-        let all = Wanted { promiscuous: true, ..Wanted::default() };
-        assert!(!change(Some(&bus), &mut filter, &all, Steering::Flows, 1).unicasts);
-        assert_eq!(bus.0.get(at(&FCTRL, 0)) & 1 << 9, 1 << 9);
     }
 }

@@ -11,12 +11,12 @@
 
 #![allow(unsafe_code, reason = "says when a device can do no DMA")]
 
-use crate::bring_up::{Failure, Status};
 use crate::device::X520;
 use crate::nic::{
     HEADER_ROOM, LeftOut, Limits, Link, Nic, Outcome, Outgoing, Received, Refused, Single, Statistics, Wanted,
 };
 use crate::registers::Registers;
+use crate::state::{Failure, Status};
 
 /// The bus master enable bit of a function's command register (PCI 3.0, 6.2.2).
 ///

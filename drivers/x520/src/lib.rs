@@ -18,25 +18,31 @@ extern crate alloc;
 
 mod bits;
 mod bring_up;
+mod config;
 mod descriptor;
 mod device;
 pub mod dma;
 mod filter;
+mod filter_tables;
 mod guarded;
 pub mod id;
+mod interface;
 mod offload;
 mod pools;
 mod receive;
 pub mod registers;
 mod rss;
 mod semaphore;
+mod service;
+mod state;
 mod statistics;
 mod tokens;
 mod transmit;
 
 pub use nic;
 
-pub use bring_up::{Failure, Status};
-pub use device::{Config, ConfigError, Steering, X520};
+pub use config::{Config, ConfigError, Steering};
+pub use device::X520;
 pub use filter::{Filter, MAX_ADDRESSES, MAX_GROUPS};
 pub use guarded::{BusMaster, Guarded};
+pub use state::{Failure, Status};

@@ -1,0 +1,104 @@
+//! What is to be made of the device, and whether it can be.
+
+use crate::dma::DESCRIPTOR_BYTES;
+use crate::offload::MAX_HEADER;
+use crate::receive::BUFFER_BYTES;
+use crate::{pools, rss};
+
+/// What decides by which receive queue a frame comes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Steering {
+    /// A hash of its addresses and ports: flows are spread over all queues, and each keeps to one (RSS).
+    #[default]
+    Flows,
+    /// Its destination: addresses in [`Filter::addresses`](crate::Filter::addresses) have queues of their own, the rest comes by queue 0 (VMDq).
+    Addresses,
+}
+
+/// What to make of the device.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Receive queues: 1 to 16 over which flows are spread, 1 to 32 for addresses.
+    pub receive_queues: u16,
+    /// What decides among them.
+    pub steering: Steering,
+    /// Transmit queues, 1 to 64.
+    pub transmit_queues: u16,
+    /// Descriptors and buffers of a receive queue: a power of two, 64 to 4,096.
+    pub receive_descriptors: u32,
+    /// Descriptors of a transmit queue: a power of two, 64 to 4,096.
+    pub transmit_descriptors: u32,
+    /// Bytes of the longest frame, without FCS and VLAN tag: 1,514 to 15,500.
+    pub max_frame: u32,
+    /// VLAN tags are taken out of received frames.
+    pub strip_vlan: bool,
+    /// Key of the hash that spreads flows. Should be unpredictable to whoever sends.
+    pub rss_key: [u8; 40],
+    /// Microseconds without progress after which a queue counts as hung.
+    pub hang_time: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            receive_queues: 1,
+            steering: Steering::Flows,
+            transmit_queues: 1,
+            receive_descriptors: 512,
+            transmit_descriptors: 512,
+            max_frame: 1514,
+            strip_vlan: false,
+            // Any key spreads; this one has no long run of equal bits.
+            rss_key: core::array::from_fn(|i| (i as u8).wrapping_mul(0x9d) ^ 0x6b),
+            hang_time: 1_000_000,
+        }
+    }
+}
+
+/// What is wrong with a configuration or the memory given with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConfigError {
+    /// Receive or transmit queues: how many were asked for, and how many there can be.
+    Queues(u16, u16),
+    /// Not a power of two from 64 to 4,096.
+    Descriptors(u32),
+    /// Not from 1,514 to 15,500.
+    MaxFrame(u32),
+    /// Bytes given, and bytes needed.
+    Memory(usize, usize),
+    /// The memory is not aligned to 128 bytes.
+    Alignment(u64),
+}
+
+const MAX_TRANSMIT_QUEUES: u16 = 64;
+
+impl Config {
+    /// Bytes of DMA memory that [`X520::new`](crate::X520::new) needs, aligned to 128.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let receive = self.receive_descriptors as usize * (DESCRIPTOR_BYTES + BUFFER_BYTES);
+        let transmit = self.transmit_descriptors as usize * (DESCRIPTOR_BYTES + MAX_HEADER);
+        usize::from(self.receive_queues) * receive + usize::from(self.transmit_queues) * transmit
+    }
+
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let most = match self.steering {
+            Steering::Flows => rss::MAX_QUEUES,
+            Steering::Addresses => pools::MAX_QUEUES,
+        };
+        for (queues, most) in [(self.receive_queues, most), (self.transmit_queues, MAX_TRANSMIT_QUEUES)] {
+            if !(1..=most).contains(&queues) {
+                return Err(ConfigError::Queues(queues, most));
+            }
+        }
+        for count in [self.receive_descriptors, self.transmit_descriptors] {
+            if !count.is_power_of_two() || !(64..=4096).contains(&count) {
+                return Err(ConfigError::Descriptors(count));
+            }
+        }
+        if !(1514..=15_500).contains(&self.max_frame) {
+            return Err(ConfigError::MaxFrame(self.max_frame));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,98 @@
+//! The device behind the [`Nic`] trait.
+
+use crate::device::X520;
+use crate::filter_tables;
+use crate::nic::{
+    HEADER_ROOM, LeftOut, Limits, Link, Nic, Outcome, Outgoing, Received, Refused, Single, Statistics, Wanted,
+};
+use crate::offload::MAX_HEADER;
+use crate::registers::Registers;
+use crate::state::State;
+use crate::transmit::MAX_SEGMENTS;
+
+impl<R: Registers, T> Nic for X520<R, T> {
+    type Token = T;
+
+    fn address(&self) -> [u8; 6] {
+        self.address
+    }
+
+    fn limits(&self) -> Limits {
+        Limits {
+            receive_queues: self.config.receive_queues,
+            transmit_queues: self.config.transmit_queues,
+            max_frame: self.config.max_frame,
+            max_header: MAX_HEADER,
+            max_segments: MAX_SEGMENTS,
+            offloads: true,
+        }
+    }
+
+    fn link(&self) -> Link {
+        self.link
+    }
+
+    fn statistics(&self) -> Statistics {
+        self.statistics
+    }
+
+    fn service(&mut self, now: u64) -> bool {
+        let before = self.link;
+        self.step(now);
+        if self.state == State::Running {
+            self.watch(now);
+        }
+        self.open_or_close();
+        self.link != before
+    }
+
+    fn let_in(&mut self, wanted: &Wanted<'_>) -> LeftOut {
+        let bus = (self.state == State::Running).then_some(&self.bus);
+        filter_tables::change(bus, &mut self.filter, wanted, self.config.steering, self.config.receive_queues)
+    }
+
+    #[inline(always)]
+    fn receive(&mut self, queue: u16, budget: u32, sink: impl FnMut(Received<'_>)) -> u32 {
+        if self.state != State::Running {
+            return 0;
+        }
+        let Some(queue) = self.receive.get_mut(usize::from(queue)) else { return 0 };
+        queue.poll(&self.bus, budget, sink)
+    }
+
+    fn transmit(&mut self, queue: u16, frame: &Outgoing<'_>, token: T) -> Result<(), (Refused, T)> {
+        match self.transmit.get_mut(usize::from(queue)) {
+            Some(queue) => queue.add(frame, token, self.config.max_frame),
+            None => Err((Refused::Queue, token)),
+        }
+    }
+
+    #[inline(always)]
+    fn transmit_all<'a, I>(
+        &mut self,
+        queue: u16,
+        items: &'a [I],
+        write: impl FnMut(&'a I, &mut [u8; HEADER_ROOM]) -> Option<Single<T>>,
+    ) -> (usize, Option<(Refused, T)>) {
+        let Some(queue) = self.transmit.get_mut(usize::from(queue)) else { return (0, None) };
+        queue.add_all(items, self.config.max_frame, write)
+    }
+
+    #[inline(always)]
+    fn flush(&mut self, queue: u16) {
+        if let Some(queue) = self.transmit.get_mut(usize::from(queue)) {
+            queue.flush(&self.bus);
+        }
+    }
+
+    #[inline(always)]
+    fn reclaim(&mut self, queue: u16, done: impl FnMut(T, Outcome)) -> u32 {
+        let Some(queue) = self.transmit.get_mut(usize::from(queue)) else { return 0 };
+        if !queue.draining {
+            return queue.reclaim(done);
+        }
+        let count = queue.drain(done);
+        self.open_or_close();
+        count
+    }
+}

@@ -1,0 +1,112 @@
+//! The device in operation: restart, stop, and the watch over a running device.
+
+#![allow(unsafe_code, reason = "who says that the device can do no DMA has to be right")]
+
+use crate::bits::Links;
+use crate::device::X520;
+use crate::filter::Filter;
+use crate::nic::Link;
+use crate::receive::ReceiveQueue;
+use crate::registers::{LINKS, RDH, RDT, Registers};
+use crate::state::{Failure, State};
+use crate::{filter_tables, statistics};
+
+impl<R: Registers, T> X520<R, T> {
+    /// Changes what the device lets in, now and after each reset.
+    pub fn set_filter(&mut self, filter: Filter) {
+        self.filter = filter.roomy();
+        if self.state == State::Running {
+            filter_tables::program(&self.bus, &self.filter, self.config.steering, self.config.receive_queues);
+        }
+    }
+
+    /// Resets the device and brings it up again: also after it was stopped or has failed. What is on its way is dropped;
+    /// its tokens come back by [`Nic::reclaim`](crate::nic::Nic::reclaim) as soon as the reset has ended all DMA.
+    pub fn restart(&mut self, now: u64) {
+        self.stopping = false;
+        // A reset under way is as good, and must not be disturbed.
+        if !matches!(self.state, State::Asked { .. } | State::Resetting { .. }) {
+            self.state = State::Idle;
+        }
+        self.link = Link::Down;
+        self.step(now);
+        self.open_or_close();
+    }
+
+    /// Resets the device and leaves it so. Once [`X520::status`] says stopped, it does no DMA.
+    pub fn stop(&mut self, now: u64) {
+        self.restart(now);
+        self.stopping = true;
+    }
+
+    /// A device that has failed was made harmless in another way: what it had can be given back.
+    ///
+    /// # Safety
+    /// The device cannot DMA: its bus mastering was cleared, or it is off the bus.
+    pub unsafe fn assume_no_dma(&mut self) {
+        self.state = State::Stopped;
+        self.take_back();
+        self.open_or_close();
+    }
+
+    fn recover(&mut self, now: u64) {
+        self.statistics.recoveries += 1;
+        self.skipped.fill(None);
+        self.restart(now);
+    }
+
+    /// Looks after a running device.
+    pub(crate) fn watch(&mut self, now: u64) {
+        let links = self.bus.read(&LINKS, 0);
+        if links == u32::MAX {
+            self.state = State::Failed(Failure::Gone);
+            self.link = Link::Down;
+            return;
+        }
+        let links = Links::from_bits(links);
+        self.link = match links.speed() {
+            _ if !links.up() => Link::Down,
+            3 => Link::Up(10_000),
+            2 => Link::Up(1_000),
+            _ => Link::Up(100),
+        };
+        let mut hung = now >= self.statistics_at && self.read_statistics(now);
+        for (n, queue) in self.transmit.iter().enumerate() {
+            // Without a link the device sends nothing and would hold what it has for good.
+            hung |= self.link == Link::Down && queue.is_busy() && !queue.draining;
+            if !queue.is_waiting() || queue.position() != self.position[n] || queue.draining {
+                (self.position[n], self.moved_at[n]) = (queue.position(), now);
+            }
+            hung |= now.saturating_sub(self.moved_at[n]) > self.config.hang_time;
+        }
+        if hung {
+            self.recover(now);
+        }
+    }
+
+    /// Reads the counters. True: receive is hung. Frames were missed, or a queue's were dropped for want of a buffer, while
+    /// none came; a descriptor was left out; or the device has not heard of what it was given.
+    fn read_statistics(&mut self, now: u64) -> bool {
+        let before = self.statistics;
+        let drops = statistics::read(&self.bus, &mut self.statistics, &mut self.seen);
+        self.statistics.malformed = self.receive.iter().map(|q| q.malformed).sum();
+        self.statistics_at = now + statistics::PERIOD;
+        // Queues may share a counter: none of them explains what it counted.
+        let silent = |counter: u16| {
+            let sharing = (0..).zip(&self.receive).filter(|(n, _)| statistics::counter(*n) == counter);
+            sharing.fold(None, |all, (_, queue)| Some(all.unwrap_or(true) && queue.is_silent())) == Some(true)
+        };
+        let mut hung = (0..).zip(drops).any(|(counter, drops)| drops > 0 && silent(counter));
+        hung |= self.statistics.missed > before.missed && self.receive.iter().all(ReceiveQueue::is_silent);
+        for (queue, skipped) in self.receive.iter_mut().zip(&mut self.skipped) {
+            queue.gave = false;
+            let n = queue.number();
+            // Seen twice it is no write-back on its way: the queue would wait for it for good.
+            let now = queue.awaited().filter(|next| self.bus.read(&RDH, n) != *next);
+            hung |= now.is_some() && now == *skipped;
+            *skipped = now;
+            hung |= self.bus.read(&RDT, n) != queue.tail();
+        }
+        hung
+    }
+}
