@@ -1,12 +1,9 @@
 //! Reset, the master disable handshake and the semaphores (data sheet 4.2.1.6, 4.6.3, 5.2.5.3.2, 10.5.4).
 
 use crate::diagnostic::{Diagnostic, Direction};
-use crate::flow::Flow;
-use crate::interrupt::Throttle;
-use crate::model::{DMAIDONE, ENABLE, Model};
-use crate::receive::Receive;
-use crate::registers::Reg;
-use crate::transmit::Transmit;
+use crate::model::Model;
+use crate::registers::{DMAIDONE, ENABLE, Reg};
+use crate::state::{Flow, Receive, Throttle, Transmit};
 
 /// CTRL: stop DMA.
 const MASTER_DISABLE: u32 = 1 << 2;
@@ -30,12 +27,6 @@ const READY: u64 = 3_000;
 
 const SMBI: u32 = 1;
 const SWESMBI: u32 = 2;
-
-/// How far a reset is.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Reset {
-    started: Option<u64>,
-}
 
 impl Model {
     /// Whether registers other than CTRL are out of reach.
@@ -134,8 +125,7 @@ impl Model {
 mod tests {
     use super::{AUTO_READ_DONE, MASTER_DISABLE, MASTER_ENABLED, RST};
     use crate::diagnostic::Diagnostic;
-    use crate::model::DMAIDONE;
-    use crate::registers::Reg;
+    use crate::registers::{DMAIDONE, Reg};
     use crate::testing::model;
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::model::Model;
 use crate::registers::Reg;
+use crate::state::EepromRead;
 
 /// Words in it: 16 KiB.
 pub const WORDS: usize = 0x2000;
@@ -17,10 +18,6 @@ const START: u32 = 1;
 const DONE: u32 = 2;
 const REQUEST: u32 = 1 << 6;
 const GRANT: u32 = 1 << 7;
-
-/// A read under way: word and when it is done.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Read(Option<(usize, u64)>);
 
 /// The contents: modules that the pointers 0x03 to 0x0e name and the checksum covers, the firmware module with a
 /// version that drivers accept, and the list of SFP initialization sequences.
@@ -86,16 +83,16 @@ impl Model {
     pub(crate) fn write_eerd(&mut self, value: u32) {
         self.set(Reg::Eerd, 0, value & 0xfffc);
         if value & START != 0 {
-            self.eeprom_read = Read(Some(((value >> 2 & 0x3fff) as usize, self.now + READ_TIME)));
+            self.eeprom_read = EepromRead(Some(((value >> 2 & 0x3fff) as usize, self.now + READ_TIME)));
         }
     }
 
     pub(crate) fn update_eeprom(&mut self) {
-        let Read(Some((word, ready))) = self.eeprom_read else { return };
+        let EepromRead(Some((word, ready))) = self.eeprom_read else { return };
         if self.now >= ready {
             let value = self.eeprom.get(word).copied().unwrap_or(0xffff);
             self.set(Reg::Eerd, 0, u32::from(value) << 16 | (word as u32) << 2 | DONE);
-            self.eeprom_read = Read(None);
+            self.eeprom_read = EepromRead(None);
         }
     }
 

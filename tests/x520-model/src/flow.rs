@@ -19,15 +19,6 @@ const QUANTA_PER_10_US: u64 = 195;
 const TO: [u8; 6] = [0x01, 0x80, 0xc2, 0, 0, 1];
 const KIND: [u8; 4] = [0x88, 0x08, 0, 1];
 
-/// Where flow control stands; times as the model's clock has them.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Flow {
-    /// The other side was told to wait, and is told again at that time.
-    told: Option<u64>,
-    /// Nothing is sent before then.
-    until: u64,
-}
-
 fn microseconds(quanta: u32) -> u64 {
     u64::from(quanta) * 10 / QUANTA_PER_10_US
 }

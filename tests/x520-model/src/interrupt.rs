@@ -2,6 +2,7 @@
 
 use crate::model::Model;
 use crate::registers::Reg;
+use crate::state::VECTORS;
 
 /// IVAR: the entry is valid.
 const VALID: u32 = 0x80;
@@ -20,19 +21,6 @@ const INTERVAL: u32 = 0xff8;
 const COUNTER_SHIFT: u32 = 21;
 const COUNTER: u32 = 0x7f;
 const CNT_WDIS: u32 = 1 << 31;
-/// Vectors that have an EITR and can have a cause: 16 queue causes, and wherever IVAR_MISC sends the others.
-const VECTORS: usize = 64;
-
-/// When each vector may be told next.
-#[derive(Clone, Debug)]
-pub(crate) struct Throttle([u64; VECTORS]);
-
-impl Default for Throttle {
-    fn default() -> Self {
-        Self([0; VECTORS])
-    }
-}
-
 impl Model {
     pub(crate) fn read_eicr(&mut self) -> u32 {
         let causes = self.get(Reg::Eicr, 0);

@@ -10,12 +10,15 @@
 //!
 //! The driver's register table and this one are separate on purpose: a mistake in one shows as a difference.
 
+mod access;
 mod control;
+mod descriptor;
 pub mod diagnostic;
 pub mod eeprom;
 mod faults;
 mod filter;
 mod flow;
+mod i2c;
 mod interrupt;
 mod link;
 pub mod memory;
@@ -28,7 +31,9 @@ pub mod registers;
 pub mod rss;
 mod segment;
 mod sfp;
+mod state;
 mod statistics;
+mod steering;
 #[cfg(test)]
 mod testing;
 mod transmit;

@@ -21,14 +21,6 @@ const FORCE_UP: u32 = 1;
 /// HLREG0: what is sent comes back.
 const LOOPBACK: u32 = 1 << 15;
 
-/// The wire.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Link {
-    cable: bool,
-    /// Not before then.
-    ready: u64,
-}
-
 impl Model {
     /// Puts the cable in or pulls it out.
     pub fn set_cable(&mut self, present: bool) {

@@ -1,12 +1,11 @@
 //! The receive side: packet buffer, queues, descriptors (data sheet 4.6.7, 7.1.4 to 7.1.6, 8.2.3.8).
 
-use std::collections::VecDeque;
-
 use crate::diagnostic::{Diagnostic, Direction};
-use crate::model::{ENABLE, Model};
+use crate::model::Model;
 use crate::packet::{self, Headers, Protocol};
-use crate::registers::Reg;
+use crate::registers::{ENABLE, Reg};
 use crate::rss::Hash;
+use crate::state::{ReceiveQueue, Waiting};
 
 /// RXCTRL: receive is on.
 const RXEN: u32 = 1;
@@ -18,44 +17,6 @@ const DROP_EN: u32 = 1 << 28;
 const PCSD: u32 = 1 << 13;
 /// SECRXCTRL: the path is to be stopped.
 const RX_DIS: u32 = 1 << 1;
-
-/// A frame in the packet buffer.
-#[derive(Clone, Debug)]
-struct Waiting {
-    frame: Vec<u8>,
-    good: bool,
-    headers: Headers,
-    hash: Hash,
-    queue: usize,
-    looped: bool,
-}
-
-/// One queue.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Queue {
-    /// The enable bit has been read as set.
-    pub seen_enabled: bool,
-    /// A DMA failed: still until reset.
-    halted: bool,
-}
-
-/// The receive side's state.
-pub(crate) struct Receive {
-    pub queues: Vec<Queue>,
-    buffer: VecDeque<Waiting>,
-    used: usize,
-}
-
-impl Receive {
-    pub(crate) fn new() -> Self {
-        Self { queues: vec![Queue::default(); 128], buffer: VecDeque::new(), used: 0 }
-    }
-
-    /// Bytes in the packet buffer.
-    pub(crate) fn used(&self) -> usize {
-        self.used
-    }
-}
 
 impl Model {
     /// A frame comes from the wire.
@@ -255,7 +216,7 @@ impl Model {
                 }
                 let value = self.enable_value(value, self.get(reg, q));
                 if value & ENABLE == 0 {
-                    self.receive.queues[q] = Queue::default();
+                    self.receive.queues[q] = ReceiveQueue::default();
                 }
                 return self.set(reg, q, value);
             }
@@ -327,8 +288,8 @@ fn packet_type(headers: &Headers) -> u16 {
 #[cfg(test)]
 mod tests {
     use crate::diagnostic::{Diagnostic, Direction};
-    use crate::model::{ENABLE, Model};
-    use crate::registers::Reg;
+    use crate::model::Model;
+    use crate::registers::{ENABLE, Reg};
     use crate::testing::{frame, model, receive_queue};
 
     const OWN: [u8; 6] = [0x02, 0x1b, 0x21, 0, 0, 1];

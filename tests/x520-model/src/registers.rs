@@ -346,6 +346,11 @@ impl Reg {
     }
 }
 
+/// Queue enable in RXDCTL and TXDCTL.
+pub(crate) const ENABLE: u32 = 1 << 25;
+/// RDRXCTL: DMA initialization is done.
+pub(crate) const DMAIDONE: u32 = 1 << 3;
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;

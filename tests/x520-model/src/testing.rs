@@ -1,8 +1,8 @@
 //! What the model's own tests start from: rings written by hand, independent of any driver.
 
 use crate::memory::{Block, Memory};
-use crate::model::{Config, ENABLE, Model};
-use crate::registers::Reg;
+use crate::model::{Config, Model};
+use crate::registers::{ENABLE, Reg};
 
 /// A model with its link up, and its memory.
 pub fn model() -> (Model, Memory) {

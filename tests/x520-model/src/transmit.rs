@@ -1,11 +1,11 @@
 //! The transmit side: queues, descriptors and write-back (data sheet 4.6.8, 7.2.1, 7.2.3, 8.2.3.9).
 
-use bitfield_struct::bitfield;
-
+use crate::descriptor::{Data, Legacy, TYPE_CONTEXT, TYPE_DATA, Wanted};
 use crate::diagnostic::{Diagnostic, Direction};
-use crate::model::{ENABLE, Model};
-use crate::registers::Reg;
+use crate::model::Model;
+use crate::registers::{ENABLE, Reg};
 use crate::segment;
+use crate::state::TransmitQueue;
 
 /// DMATXCTL: transmit is on.
 const TE: u32 = 1;
@@ -23,83 +23,6 @@ const MOST_DESCRIPTORS: usize = 38;
 const LONGEST: usize = 15872;
 /// Bytes of the shortest frame that the device pads (7.2.1.2).
 const SHORTEST: usize = 17;
-
-/// Second word of a legacy or advanced data descriptor (7.2.3.2.2, 7.2.3.2.4).
-#[bitfield(u64)]
-struct Data {
-    len: u16,
-    #[bits(2)]
-    _reserved: u8,
-    #[bits(2)]
-    mac: u8,
-    #[bits(4)]
-    dtyp: u8,
-    eop: bool,
-    ifcs: bool,
-    ic: bool,
-    rs: bool,
-    _rsv: bool,
-    dext: bool,
-    vle: bool,
-    tse: bool,
-    #[bits(4)]
-    sta: u8,
-    #[bits(3)]
-    idx: u8,
-    cc: bool,
-    ixsm: bool,
-    txsm: bool,
-    #[bits(4)]
-    _ipsec: u8,
-    #[bits(18)]
-    paylen: u32,
-}
-
-/// Second word of a legacy descriptor, where it differs: offsets for its one checksum.
-#[bitfield(u64)]
-struct Legacy {
-    len: u16,
-    cso: u8,
-    _cmd: u8,
-    _sta: u8,
-    css: u8,
-    vlan: u16,
-}
-
-const TYPE_CONTEXT: u8 = 2;
-const TYPE_DATA: u8 = 3;
-
-/// What a packet's first descriptor (advanced) or last one (legacy) asks for.
-#[derive(Clone, Copy, Debug)]
-struct Wanted {
-    first: Data,
-    legacy: bool,
-}
-
-/// One queue.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Queue {
-    /// The enable bit has been read as set.
-    pub seen_enabled: bool,
-    halted: bool,
-    contexts: [Option<segment::Context>; 2],
-    packet: Vec<u8>,
-    wanted: Option<Wanted>,
-    descriptors: usize,
-    /// Descriptors of the packet that asked for a report.
-    report: Vec<u32>,
-}
-
-/// The transmit side's state.
-pub(crate) struct Transmit {
-    pub queues: Vec<Queue>,
-}
-
-impl Transmit {
-    pub(crate) fn new() -> Self {
-        Self { queues: vec![Queue::default(); 128] }
-    }
-}
 
 impl Model {
     /// Sends what the queues hold. False: nothing was there.
@@ -299,7 +222,7 @@ impl Model {
                 }
                 let value = self.enable_value(value, self.get(reg, q));
                 if value & ENABLE == 0 {
-                    self.transmit.queues[q] = Queue::default();
+                    self.transmit.queues[q] = TransmitQueue::default();
                 }
                 return self.set(reg, q, value);
             }
@@ -361,8 +284,7 @@ fn advanced_frames(
 #[cfg(test)]
 mod tests {
     use crate::diagnostic::{Diagnostic, Direction};
-    use crate::model::ENABLE;
-    use crate::registers::Reg;
+    use crate::registers::{ENABLE, Reg};
     use crate::testing::{LAST, data, frame, model, receive_queue, transmit_queue};
 
     #[test]

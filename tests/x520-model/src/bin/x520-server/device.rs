@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{Error, Write};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use vfio_bindings::bindings::vfio::{
@@ -14,7 +14,6 @@ use vfio_user::{DmaMapFlags, DmaUnmapFlags, ServerBackend};
 use x520_model::{Faults, Model, pcap};
 
 use crate::config_space::{ConfigSpace, VECTORS};
-use crate::lock;
 use crate::memory::{GuestMemory, Touched};
 
 /// Bytes of the shortest frame on a wire, without FCS.
@@ -233,6 +232,11 @@ fn start(config: x520_model::Config, memory: &GuestMemory, cable: bool) -> Model
     let mut model = Model::new(config, Box::new(memory.clone()));
     model.set_cable(cable);
     model
+}
+
+/// The device, also after a thread has panicked with it.
+pub fn lock(device: &Mutex<Device>) -> MutexGuard<'_, Device> {
+    device.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The device, shared by the guest's side and the wire's.

@@ -25,7 +25,7 @@ mod wire;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -38,7 +38,7 @@ use vfio_bindings::bindings::vfio::{
 use vfio_user::{IrqInfo, Server, ServerRegion};
 use x520_model::pcap;
 
-use crate::device::{Device, Shared};
+use crate::device::{Device, Shared, lock};
 use crate::memory::Touched;
 use crate::wire::Wire;
 
@@ -129,11 +129,6 @@ fn capture(path: &Path) -> Result<pcap::Writer<File>, String> {
 
 fn recorded(path: &Path) -> Result<Vec<pcap::Frame>, String> {
     File::open(path).and_then(pcap::read).map_err(|e| format!("{}: {e}", path.display()))
-}
-
-/// The device, also after a thread has panicked with it.
-pub fn lock(device: &Mutex<Device>) -> MutexGuard<'_, Device> {
-    device.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// One frame at a time: what the wire has not room for stays in the device, where flow control still reaches it.
