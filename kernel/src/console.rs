@@ -5,7 +5,8 @@
 
 #![allow(unsafe_code, reason = "opens the UARTs by their port numbers")]
 
-use crate::cores;
+use crate::{cores, mem};
+use control::{Event, Level as EventLevel};
 use core::{
     fmt::{self, Write},
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
@@ -98,7 +99,22 @@ fn emit(level: Level, args: fmt::Arguments<'_>) {
         };
         print(format_args!("{name}: {args}\n"));
     }
-    crate::panic::log_event(level, args);
+    log_event(level, args);
+}
+
+/// Sends a log record to COM2.
+fn log_event(level: Level, args: fmt::Arguments<'_>) {
+    if mem::heap_ready() {
+        let mut text = alloc::string::String::new();
+        let _ = write!(text, "{args}");
+        let level = match level {
+            Level::Error => EventLevel::Error,
+            Level::Warn => EventLevel::Warn,
+            Level::Info => EventLevel::Info,
+            Level::Debug | Level::Trace => EventLevel::Debug,
+        };
+        send(Event::Log { level, text }.to_line().as_bytes());
+    }
 }
 
 /// Writes the records of other cores. The boot core calls this on each tick.

@@ -7,7 +7,7 @@
 #![allow(unsafe_code, reason = "per-core data is reached through GS; starting a core writes the trampoline page")]
 
 use crate::{
-    arch::{CoreIndex, apic, gdt, idt, time},
+    arch::{CoreIndex, MAX_CORES, apic, gdt, idle, idt, time},
     mem,
 };
 use alloc::boxed::Box;
@@ -18,9 +18,6 @@ use core::{
 };
 use spin::Mutex;
 use x86_64::registers::model_specific::GsBase;
-
-/// At most this many cores are used; the report says so if there are more.
-pub const MAX_CORES: usize = 64;
 
 type Job = Box<dyn FnOnce(&'static Core) + Send>;
 
@@ -36,7 +33,7 @@ pub struct Core {
     pub kick: AtomicBool,
     /// The kick was by a vector of the host's, and so many ticks of the control core less one have passed since.
     pub called: AtomicU8,
-    /// Takes one interrupt for its guest: see [`idt::take_one`].
+    /// Takes one interrupt for its guest: see [`crate::interrupts::take_one`].
     pub taking: AtomicU16,
     /// Its timer has fired since it last looked.
     pub timer_fired: AtomicBool,
@@ -187,7 +184,7 @@ impl Core {
     fn serve(&'static self) -> ! {
         self.alive.store(true, Ordering::Release);
         loop {
-            idt::wait(&self.kick);
+            idle::wait(&self.kick);
             self.kick.store(false, Ordering::SeqCst);
             let job = self.job.lock().take();
             if let Some(job) = job {

@@ -11,17 +11,9 @@ use acpi::{
     mcfg::Mcfg,
 };
 use alloc::{string::String, vec::Vec};
-use core::{
-    ptr::{self, NonNull},
-    sync::atomic::{AtomicBool, Ordering},
-};
-use drivers::{
-    pci::{Address, BadBar, ConfigSpace, MemoryBar, command},
-    power::{SoftOff, sleep_type_s5},
-};
+use core::ptr::{self, NonNull};
+use drivers::power::{SoftOff, sleep_type_s5};
 use multiboot2::{BootInformation, MemoryAreaType};
-use spin::{Mutex, Once};
-use x86_64::instructions::port::Port;
 
 /// A file that GRUB loaded beside the kernel.
 #[derive(Clone, Debug)]
@@ -181,166 +173,6 @@ pub fn ecam_len(first: u8, last: u8) -> u64 {
     (u64::from(last - first) + 1) << 20
 }
 
-/// A PCI function that is not a bridge.
-#[derive(Clone, Copy, Debug)]
-pub struct Function {
-    /// Where it is.
-    pub at: Address,
-    /// Vendor.
-    pub vendor: u16,
-    /// Device.
-    pub device: u16,
-    /// Class code, 24 bits.
-    class: u32,
-}
-
-/// Class of network controllers, in the upper 8 bits.
-const NETWORK: u32 = 2;
-const BRIDGE: u32 = 6;
-
-/// PCI functions that may master the bus: everything that is not a bridge.
-static FUNCTIONS: Once<(ConfigSpace, Vec<Function>)> = Once::new();
-/// Held by who uses configuration space once several cores run.
-static CONFIG: Mutex<()> = Mutex::new(());
-/// No function gets the right to master the bus any more.
-static CLOSED: AtomicBool = AtomicBool::new(false);
-
-/// Finds all PCI functions and gives how many there are. NICs that the firmware has booted from lose the right to write
-/// memory before that memory becomes somebody else's.
-pub fn scan_pci(space: ConfigSpace) -> usize {
-    let (_, list) = FUNCTIONS.call_once(|| {
-        let _guard = CONFIG.lock();
-        let mut list = Vec::new();
-        // SAFETY: only the boot core runs, and an ECAM window was mapped by the caller.
-        unsafe {
-            space.scan(|at, vendor, device, class| {
-                if class >> 16 != BRIDGE {
-                    list.push(Function { at, vendor, device, class });
-                }
-            });
-            for function in list.iter().filter(|f| f.class >> 16 == NETWORK) {
-                space.update_command(function.at, command::BUS_MASTER, command::INTERRUPT_DISABLE);
-            }
-        }
-        (space, list)
-    });
-    list.len()
-}
-
-/// The PCI functions that were found, and the way to their configuration space.
-pub fn functions() -> Option<(ConfigSpace, &'static [Function])> {
-    FUNCTIONS.get().map(|(space, list)| (*space, list.as_slice()))
-}
-
-impl Function {
-    /// A base address register, for who is to drive the function.
-    ///
-    /// # Errors
-    /// It cannot be used.
-    pub fn memory_bar(&self, index: u8) -> Result<MemoryBar, BadBar> {
-        let _guard = CONFIG.lock();
-        let (space, _) = functions().ok_or(BadBar::Absent)?;
-        // SAFETY: the lock keeps others off configuration space, ECAM was mapped before the scan, and nobody drives the
-        // function yet: its driver asks.
-        unsafe { space.memory_bar(self.at, index) }
-    }
-
-    /// Lets it answer in memory, without interrupts.
-    pub fn enable_memory(&self) {
-        let _guard = CONFIG.lock();
-        if let Some((space, _)) = functions() {
-            // SAFETY: as in `memory_bar`.
-            unsafe { space.update_command(self.at, 0, command::MEMORY | command::INTERRUPT_DISABLE) };
-        }
-    }
-
-    /// Gives it the right to master the bus, or takes that away. False: somebody else is at configuration space just now,
-    /// or the machine is ending; nothing was changed.
-    pub fn set_bus_master(&self, on: bool) -> bool {
-        let (Some(_guard), Some((space, _))) = (CONFIG.try_lock(), functions()) else { return false };
-        if on && CLOSED.load(Ordering::SeqCst) {
-            return false;
-        }
-        let (clear, set) = if on { (0, command::BUS_MASTER) } else { (command::BUS_MASTER, 0) };
-        // SAFETY: the lock keeps others off configuration space; the caller drives the function.
-        unsafe { space.update_command(self.at, clear, set) };
-        true
-    }
-}
-
-/// Takes from every device the right to write memory, for good. `parked`: no other core runs any more, and whoever held the
-/// lock will never give it back.
-pub fn clear_bus_masters(parked: bool) {
-    CLOSED.store(true, Ordering::SeqCst);
-    let _guard = (!parked).then(|| CONFIG.lock());
-    if let Some((space, list)) = FUNCTIONS.get() {
-        for &Function { at, .. } in list {
-            // SAFETY: no other core uses configuration space: by the lock, or because it is parked.
-            unsafe { space.update_command(at, command::BUS_MASTER, 0) };
-        }
-    }
-}
-
-/// Switches the machine off by ACPI. Comes back where that is not possible.
-pub fn switch_off() {
-    if let Some(off) = &crate::start::facts().platform.soft_off {
-        // SAFETY: the ports come from this machine's FADT, and nothing else here uses them.
-        unsafe { off.switch_off() };
-        crate::arch::time::delay_micros(2_000_000);
-    }
-}
-
-/// Starts the machine again: by the ACPI reset register, otherwise by the keyboard controller, otherwise by a triple
-/// fault.
-pub fn reset() -> ! {
-    // SAFETY: these are the machine's reset registers, and a reset is what the operator asked for; the empty
-    // interrupt table makes the last resort, an exception, end in a triple fault.
-    unsafe {
-        match crate::start::facts().platform.reset {
-            Some((ResetRegister::Port(port), value)) => Port::<u8>::new(port).write(value),
-            Some((ResetRegister::Memory(at), value)) if crate::mem::map_device(at & !0xfff, 0x1000).is_ok() => {
-                ptr::with_exposed_provenance_mut::<u8>(at as usize).write_volatile(value);
-            }
-            _ => {}
-        }
-        crate::arch::time::delay_micros(50_000);
-        Port::<u8>::new(0x64).write(0xfe_u8);
-        crate::arch::time::delay_micros(50_000);
-        let none = x86_64::structures::DescriptorTablePointer { limit: 0, base: x86_64::VirtAddr::zero() };
-        x86_64::instructions::tables::lidt(&none);
-        core::arch::asm!("ud2", options(noreturn));
-    }
-}
-
-static UNDER_EMULATOR: AtomicBool = AtomicBool::new(false);
-
-/// Allows [`leave_emulator`]: the operator's file says that the machine is an emulator with those ports.
-pub fn allow_emulator_exit() {
-    UNDER_EMULATOR.store(true, Ordering::Relaxed);
-}
-
-/// Whether [`allow_emulator_exit`] was called.
-pub fn under_emulator() -> bool {
-    UNDER_EMULATOR.load(Ordering::Relaxed)
-}
-
-/// Ends the emulator we run in, where the configuration says that there is one: QEMU's `isa-debug-exit` at port
-/// 0xF4 and Bochs's 0x8900. Does nothing otherwise.
-pub fn leave_emulator(success: bool) {
-    if !under_emulator() {
-        return;
-    }
-    // Bochs ends at once and takes with it what its UARTs still hold.
-    crate::console::flush();
-    // SAFETY: the operator said that these ports are the emulator's.
-    unsafe {
-        for b in *b"Shutdown" {
-            Port::<u8>::new(0x8900).write(b);
-        }
-        Port::<u32>::new(0xf4).write(if success { 0x10 } else { 0x11 });
-    }
-}
-
 /// The ACPI crate's way to memory: everything is at its physical address.
 #[derive(Clone)]
 struct Identity;
@@ -348,7 +180,7 @@ struct Identity;
 impl AcpiHandler for Identity {
     unsafe fn map_physical_region<T>(&self, address: usize, size: usize) -> PhysicalMapping<Self, T> {
         if address.saturating_add(size) > 4 << 30 {
-            crate::start::halt(format_args!(
+            crate::halt::halt(format_args!(
                 "an ACPI table at {address:#x}: tables above 4 GiB cannot be read; look for a setting of the firmware that \
                  keeps them below"
             ));

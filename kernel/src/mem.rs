@@ -5,7 +5,7 @@
 
 #![allow(unsafe_code, reason = "switches page tables, claims the heap, names the linker's symbols")]
 
-use crate::cores::MAX_CORES;
+use crate::arch::MAX_CORES;
 use alloc::vec::Vec;
 use core::ptr;
 use memory::{

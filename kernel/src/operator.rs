@@ -4,12 +4,12 @@
 //! button) is remembered and looked at again on a later tick.
 
 use crate::{
-    arch::{idt, time},
+    arch::{idle, time, timer},
     console,
     cores::Core,
-    engines, firmware,
+    emulator, engines,
     guests::Guests,
-    options, report,
+    options, pci, power, report,
 };
 use alloc::{format, string::String};
 use control::{Action, Command, Event, LineReader, Request, Shell, View, table};
@@ -52,8 +52,8 @@ impl Operator {
                 self.tick();
             }
             if !engines::turn() {
-                time::arm(next);
-                idt::wait(&core.kick);
+                timer::arm(next);
+                idle::wait(&core.kick);
                 core.kick.store(false, Ordering::SeqCst);
             }
         }
@@ -200,13 +200,13 @@ impl Operator {
         console::send(Event::Counters(self.guests.counters(None)).to_line().as_bytes());
         console::send(Event::End { reason: reason.into() }.to_line().as_bytes());
         console::print(format_args!("\nsidecore ends: {reason}\n"));
-        firmware::clear_bus_masters(false);
-        firmware::leave_emulator(true);
+        pci::clear_bus_masters(false);
+        emulator::leave_emulator(true);
         if self.ending == Some(Ending::Reboot) {
-            firmware::reset();
+            power::reset();
         }
         console::flush();
-        firmware::switch_off();
+        power::switch_off();
         console::print(format_args!("it is now safe to switch the machine off\n"));
         loop {
             x86_64::instructions::interrupts::disable();

@@ -5,7 +5,7 @@
 //! - `selftest=panic-at-shutdown`: do that when `shutdown` is asked for, with everything running.
 //! - `count`: in an image that was built to count, see `count.rs`.
 
-use crate::{firmware, report};
+use crate::{emulator, report};
 use alloc::format;
 use core::sync::atomic::{AtomicU8, Ordering};
 
@@ -25,7 +25,7 @@ pub static COUNT: core::sync::atomic::AtomicBool = core::sync::atomic::AtomicBoo
 pub fn read(command_line: &str) {
     for word in command_line.split_whitespace() {
         match word {
-            "emulator" => firmware::allow_emulator_exit(),
+            "emulator" => emulator::allow_emulator_exit(),
             "selftest=panic" => SELF_TEST.store(PANIC, Ordering::Relaxed),
             "selftest=stack-overflow" => SELF_TEST.store(STACK_OVERFLOW, Ordering::Relaxed),
             "selftest=null" => SELF_TEST.store(NULL, Ordering::Relaxed),

@@ -3,18 +3,15 @@
 #![allow(unsafe_code, reason = "walks the stack by frame pointers and takes the consoles over")]
 
 use crate::{
-    arch::{apic, idt::Frame},
-    console, cores, firmware, mem, symbols,
+    arch::{apic, frame::Frame},
+    console, cores, emulator, mem, pci, symbols,
 };
-use alloc::string::String;
-use control::{Event, Level as EventLevel};
 use core::{
     fmt::{self, Write},
     panic::PanicInfo,
     ptr,
     sync::atomic::{AtomicBool, Ordering},
 };
-use log::Level;
 
 static PANICKING: AtomicBool = AtomicBool::new(false);
 
@@ -50,7 +47,7 @@ pub fn report(
         apic::send_nmi_to_others();
     }
     // Devices must not write memory that nobody looks after any more.
-    firmware::clear_bus_masters(true);
+    pci::clear_bus_masters(true);
     console::break_locks();
     let core = cores::current_index();
     console::print(format_args!("\npanic on core {core}: {message}\n"));
@@ -68,8 +65,8 @@ pub fn report(
     let message = format_args!("core {core}: {message}");
     let _ = control::write_panic(&mut Com2, &message, &location.unwrap_or(format_args!("")), start);
     // Once more: a core that was giving this right when it was stopped has come to rest by now.
-    firmware::clear_bus_masters(true);
-    firmware::leave_emulator(false);
+    pci::clear_bus_masters(true);
+    emulator::leave_emulator(false);
     park()
 }
 
@@ -147,20 +144,5 @@ fn park() -> ! {
     loop {
         x86_64::instructions::interrupts::disable();
         x86_64::instructions::hlt();
-    }
-}
-
-/// Sends a log record to COM2.
-pub fn log_event(level: Level, args: fmt::Arguments<'_>) {
-    if mem::heap_ready() {
-        let mut text = String::new();
-        let _ = write!(text, "{args}");
-        let level = match level {
-            Level::Error => EventLevel::Error,
-            Level::Warn => EventLevel::Warn,
-            Level::Info => EventLevel::Info,
-            Level::Debug | Level::Trace => EventLevel::Debug,
-        };
-        console::send(Event::Log { level, text }.to_line().as_bytes());
     }
 }

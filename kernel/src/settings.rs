@@ -1,6 +1,6 @@
 //! The configuration in force: `sidecore.toml` among the boot modules or the default, checked against this machine.
 
-use crate::{console, cores, mem, report, start, uplink, virt};
+use crate::{console, cores, facts::facts, mem, report, uplink, virt};
 use alloc::{format, vec::Vec};
 use config::{Completion, Config, Mistake, Plan};
 use control::{Event, Level};
@@ -11,7 +11,7 @@ pub const FILE: &str = "sidecore.toml";
 
 /// Reads, checks, divides the cores, and reports every mistake.
 pub fn load() -> (Config, Plan) {
-    let facts = start::facts();
+    let facts = facts();
     let names: Vec<&str> = facts.modules.iter().map(|m| m.name.as_str()).collect();
     let cores = cores::count() as u32;
     let (mut config, mut mistakes) = match facts.modules.iter().find(|m| m.name == FILE) {

@@ -2,15 +2,16 @@
 
 #![allow(unsafe_code, reason = "the assembly calls in here; the boot information is read where GRUB put it")]
 
-pub use crate::firmware::Module;
 use crate::{
-    arch::{idt, pic, time},
-    console, cores, engines,
-    firmware::{self, Platform},
+    arch::{self, idt, pic, time, timer},
+    console, cores, emulator, engines,
+    facts::{self, Facts, facts},
+    firmware,
     guests::Guests,
+    halt::halt,
     mem,
     operator::Operator,
-    options, report, settings, symbols, uplink, virt,
+    options, pci, report, settings, symbols, uplink, virt,
 };
 use alloc::{format, vec::Vec};
 use config::Scheduling;
@@ -18,26 +19,6 @@ use control::Event;
 use core::ptr;
 use drivers::pci::ConfigSpace;
 use multiboot2::{BootInformation, BootInformationHeader};
-use spin::Once;
-
-/// What the later steps need of the earlier ones.
-pub struct Facts {
-    /// Files that GRUB loaded.
-    pub modules: Vec<Module>,
-    /// What ACPI says.
-    pub platform: Platform,
-    /// Usable memory in bytes, before anything was taken.
-    pub memory: u64,
-    /// The boot core's own stacks.
-    pub stacks: mem::Stacks,
-}
-
-static FACTS: Once<Facts> = Once::new();
-
-/// Facts found at boot.
-pub fn facts() -> &'static Facts {
-    FACTS.get().expect("facts are gathered before anything asks for them")
-}
 
 /// Entered from `start.s` in 64-bit mode on the boot stack, the first 4 GiB mapped, interrupts off.
 #[unsafe(no_mangle)]
@@ -74,7 +55,7 @@ extern "C" fn start_rust(magic: u32, information: u32) -> ! {
     }
     match mem::stacks(0) {
         Ok(stacks) => {
-            FACTS.call_once(|| Facts { modules: firmware::modules(&info), platform, memory, stacks });
+            facts::set(Facts { modules: firmware::modules(&info), platform, memory, stacks });
             cores::continue_on(stacks.main, on_own_stack)
         }
         Err(e) => halt(format_args!("no stack for the boot core: {e}")),
@@ -109,7 +90,7 @@ extern "C" fn on_own_stack() -> ! {
     require_x2apic();
     pic::silence();
     let core = cores::adopt_boot_core(&facts.stacks);
-    let Some(rates) = time::calibrate(facts.platform.pm_timer) else {
+    let Some(rates) = timer::calibrate(facts.platform.pm_timer) else {
         report::missing("neither the ACPI PM timer nor the PIT counts, so that the TSC's rate cannot be found");
         report::send_boot(None, facts.memory);
         end(format_args!("something required is missing; see the report above"));
@@ -129,18 +110,16 @@ extern "C" fn on_own_stack() -> ! {
     if time::read_wall_clock().is_none() {
         report::warning("no CMOS clock, or it shows nonsense: guests begin in 1970");
     }
-    pci();
+    find_pci();
     if !console::has_com2() {
         report::warning("no COM2: scripts cannot read counters or send commands");
     }
     match cores::start_others(&facts.platform.apic_ids) {
-        Ok(silent) if silent.is_empty() && facts.platform.apic_ids.len() > cores::MAX_CORES => {
-            report::warning(format!(
-                "{} cores are used, all that this hypervisor can; the machine has {}",
-                cores::count(),
-                facts.platform.apic_ids.len()
-            ))
-        }
+        Ok(silent) if silent.is_empty() && facts.platform.apic_ids.len() > arch::MAX_CORES => report::warning(format!(
+            "{} cores are used, all that this hypervisor can; the machine has {}",
+            cores::count(),
+            facts.platform.apic_ids.len()
+        )),
         Ok(silent) if silent.is_empty() => report::found(format!("{} cores, all started", cores::count())),
         Ok(silent) => report::warning(format!("cores with APIC IDs {silent:?} did not start; {} did", cores::count())),
         Err(e) => report::warning(e),
@@ -183,7 +162,7 @@ fn require_x2apic() {
     }
 }
 
-fn pci() {
+fn find_pci() {
     let space = match facts().platform.ecam.first() {
         Some(&(base, first, last)) => {
             report::found(format!("PCI configuration space in memory at {base:#x}, buses {first} to {last}"));
@@ -194,7 +173,7 @@ fn pci() {
             ConfigSpace::Ports
         }
     };
-    let count = firmware::scan_pci(space);
+    let count = pci::scan(space);
     report::found(format!("{count} PCI devices; no IOMMU is used, so a device driven later has to be trusted"));
 }
 
@@ -202,19 +181,7 @@ fn pci() {
 fn end(why: core::fmt::Arguments<'_>) -> ! {
     console::print(format_args!("\nsidecore stops: {why}\n"));
     console::send(Event::End { reason: format!("{why}").into() }.to_line().as_bytes());
-    firmware::leave_emulator(false);
-    loop {
-        x86_64::instructions::hlt();
-    }
-}
-
-/// Stops for good before there is anything to clean up.
-pub fn halt(why: core::fmt::Arguments<'_>) -> ! {
-    console::print(format_args!("sidecore stops: {why}\n"));
-    if mem::heap_ready() {
-        console::send(Event::End { reason: format!("{why}").into() }.to_line().as_bytes());
-    }
-    firmware::leave_emulator(false);
+    emulator::leave_emulator(false);
     loop {
         x86_64::instructions::hlt();
     }

@@ -9,7 +9,7 @@ mod x520;
 
 use crate::{
     arch::time,
-    firmware::{self, Function},
+    pci::{self, Function},
     report,
     rules::{self, Rules},
 };
@@ -70,7 +70,7 @@ fn devices(config: &Config) -> usize {
 /// Sets up the NICs that the configuration names, and reports on each. `max_frame` is the longest frame of any guest, in
 /// bytes without FCS and VLAN tag. Called once. Returns the uplinks in the order of the configuration.
 pub fn open_all(config: &Config, max_frame: u32) -> Vec<ConfiguredUplink> {
-    let functions = firmware::functions().map(|(_, functions)| functions);
+    let functions = pci::functions().map(|(_, functions)| functions);
     let found: Option<Vec<FoundFunction>> = functions.map(|all| all.iter().map(found).collect());
     let mut choice = NicChoice::new(&config.ports, found.as_deref());
     let mut known: Vec<Known> = Vec::new();

@@ -3,9 +3,9 @@
 #![allow(unsafe_code, reason = "switches virtualization on and hands the back-ends their pages")]
 
 use crate::{
-    arch::{idt, time},
+    arch::{host_vectors, time},
     cores::Core,
-    firmware, mem, report,
+    emulator, mem, report,
 };
 use alloc::{boxed::Box, format, string::String};
 use config::Completion;
@@ -210,7 +210,7 @@ pub fn guest_platform() -> Platform {
 fn quirks() -> Quirks {
     let hypervisor = raw_cpuid::CpuId::new().get_feature_info().is_some_and(|f| f.has_hypervisor());
     let vmx = matches!(BACKEND.get(), Some(Backend::Vmx { .. }));
-    let bochs = vmx && !hypervisor && firmware::under_emulator();
+    let bochs = vmx && !hypervisor && emulator::under_emulator();
     Quirks { stale_rip: bochs, posting: bochs }
 }
 
@@ -295,7 +295,7 @@ pub fn with_vcpu(
                 // The machine has them on the heap, which is mapped at its physical address, and outlives the vCPU.
                 virtual_apic: machine
                     .virtual_apic_addresses(index)
-                    .map(|addresses| vmx::VirtualApic { addresses, notification: idt::NOTIFICATION }),
+                    .map(|addresses| vmx::VirtualApic { addresses, notification: host_vectors::NOTIFICATION }),
                 quirks: quirks(),
             };
             // SAFETY: the core is in VMX operation for good, its tables do not change any more, interrupts are off,

@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code, reason = "the x2APIC is model-specific registers")]
 
+use super::{host_vectors, idle, time};
 use x86_64::registers::model_specific::Msr;
 
 const APIC_BASE: u32 = 0x1b;
@@ -44,7 +45,7 @@ pub fn enable() {
     // From disabled to x2APIC in one step is #GP (SDM vol. 3A 11.12.5): xAPIC first.
     write(APIC_BASE, read(APIC_BASE) | 1 << 11);
     write(APIC_BASE, read(APIC_BASE) | 1 << 10);
-    write(SPURIOUS, 0x100 | u64::from(super::idt::SPURIOUS));
+    write(SPURIOUS, 0x100 | u64::from(host_vectors::SPURIOUS));
     write(LVT_TIMER, LVT_MASKED);
     // The line from the old interrupt controllers, which firmware leaves open.
     write(LVT_LINT0, LVT_MASKED);
@@ -91,7 +92,7 @@ pub fn reset() {
     for (msr, value) in [(LVT_TIMER, timer), (INITIAL_COUNT, 0), (TPR, 0)] {
         write(msr, value);
     }
-    if super::time::rates().deadline {
+    if time::rates().deadline {
         write(LVT_TIMER, LVT_TSC_DEADLINE | timer);
         write(TSC_DEADLINE, 0);
         write(LVT_TIMER, timer);
@@ -101,13 +102,13 @@ pub fn reset() {
         write(lvt, read(lvt) & LVT_KEPT | LVT_MASKED);
     }
     write(DIVIDE, 0b1011);
-    write(SPURIOUS, 0x100 | u64::from(super::idt::SPURIOUS));
+    write(SPURIOUS, 0x100 | u64::from(host_vectors::SPURIOUS));
     // Every interrupt in service ends with one EOI; those requested are taken, and ended, by the host's own handlers.
     for _ in 0..2 * VECTORS {
         if (0..VECTORS / 32).any(|i| read(ISR + i) != 0) {
             end_of_interrupt();
         } else if (0..VECTORS / 32).any(|i| read(IRR + i) != 0) {
-            super::idt::take_pending();
+            idle::take_pending();
         } else {
             break;
         }
@@ -137,13 +138,13 @@ pub fn current_count() -> u32 {
 
 /// Interrupts this core after `count` ticks of the APIC timer (0: never).
 pub fn arm_one_shot(count: u32) {
-    write(LVT_TIMER, u64::from(super::idt::TIMER));
+    write(LVT_TIMER, u64::from(host_vectors::TIMER));
     write(INITIAL_COUNT, u64::from(count));
 }
 
 /// Interrupts this core when the TSC reaches `deadline` (0: never).
 pub fn arm_deadline(deadline: u64) {
-    write(LVT_TIMER, LVT_TSC_DEADLINE | u64::from(super::idt::TIMER));
+    write(LVT_TIMER, LVT_TSC_DEADLINE | u64::from(host_vectors::TIMER));
     // SAFETY: a fence: the change of mode must be seen before the deadline (SDM vol. 3A 11.5.4.1).
     unsafe { core::arch::asm!("mfence", options(nostack, preserves_flags)) };
     write(TSC_DEADLINE, deadline);

@@ -2,12 +2,19 @@
 //! vector registers.
 
 pub mod apic;
+pub mod frame;
 pub mod gdt;
+pub mod host_vectors;
+pub mod idle;
 pub mod idt;
 pub mod pic;
 pub mod rtc;
 pub mod time;
+pub mod timer;
 pub mod vector;
 
 /// Index of a core in the hypervisor's numbering: the boot core is 0, the others follow in the firmware's order.
 pub type CoreIndex = usize;
+
+/// At most this many cores are used; the report says so if there are more.
+pub const MAX_CORES: usize = 64;

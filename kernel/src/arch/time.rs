@@ -1,13 +1,8 @@
-//! Time: the TSC, what its rate is, and this core's timer.
-//!
-//! The rate comes from CPUID where the CPU tells (leaf 15H, SDM vol. 3B 20.7.3), otherwise from counting against the
-//! ACPI PM timer, and where there is none, or it stands still, against PIT channel 2.
+//! Time: the TSC, its rate, and the time of day.
 
-#![allow(unsafe_code, reason = "reads the TSC and times it against ports")]
+#![allow(unsafe_code, reason = "reads the TSC")]
 
-use super::apic;
 use spin::Once;
-use x86_64::instructions::port::Port;
 
 /// Rates measured at boot.
 #[derive(Clone, Copy, Debug)]
@@ -31,9 +26,14 @@ pub fn tsc() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// The rates; [`calibrate`] has run.
+/// Says what the rates are, once.
+pub fn set_rates(rates: Rates) -> &'static Rates {
+    RATES.call_once(|| rates)
+}
+
+/// The rates; [`set_rates`] has run.
 pub fn rates() -> &'static Rates {
-    RATES.get().expect("time::calibrate runs before anything asks for a rate")
+    RATES.get().expect("timer::calibrate runs before anything asks for a rate")
 }
 
 /// TSC ticks in so many microseconds.
@@ -49,94 +49,9 @@ pub fn delay_micros(n: u64) {
     }
 }
 
-/// TSC ticks after which a clock that should have counted 20 ms is taken to stand still: a second on the fastest CPU.
-const PATIENCE: u64 = 6_000_000_000;
-
-/// Measures the rates. `pm_timer`: port of the ACPI PM timer. None: no clock to measure by, neither it nor the PIT counts.
-pub fn calibrate(pm_timer: Option<u16>) -> Option<&'static Rates> {
-    let cpuid = raw_cpuid::CpuId::new();
-    let deadline = cpuid.get_feature_info().is_some_and(|f| f.has_tsc_deadline());
-    let told = cpuid.get_tsc_info().and_then(|t| t.tsc_frequency()).filter(|&hz| hz != 0);
-    // 20 ms of either clock: 71,591 ticks of the PM timer, or 23,864 of the PIT.
-    let by_pm = pm_timer.and_then(|port| count(|end| pm_elapsed(port, 71_591, end)));
-    let (source, ticks, clock_hz, (tsc, apic)) = match by_pm {
-        Some(span) => ("the ACPI PM timer", 71_591, 3_579_545, span),
-        None => ("the PIT", 23_864, 1_193_182, count(|end| pit_elapsed(23_864, end))?),
-    };
-    Some(RATES.call_once(|| Rates {
-        tsc: told.unwrap_or(tsc * clock_hz / ticks),
-        apic: apic * clock_hz / ticks,
-        deadline,
-        source: if told.is_some() { "CPUID leaf 15H" } else { source },
-    }))
-}
-
 /// Whether the TSC's rate stays the same whatever the CPU's power state (SDM vol. 3B 18.17.1; APM vol. 3 E.4.6).
 pub fn is_invariant() -> bool {
     raw_cpuid::CpuId::new().get_advanced_power_mgmt_info().is_some_and(|f| f.has_invariant_tsc())
-}
-
-/// TSC and APIC timer ticks that pass during `wait`, which is told when to give up.
-fn count(wait: impl FnOnce(u64) -> bool) -> Option<(u64, u64)> {
-    apic::start_count(u32::MAX);
-    let start = tsc();
-    if !wait(start + PATIENCE) {
-        return None;
-    }
-    let counted = u32::MAX - apic::current_count();
-    Some((tsc() - start, u64::from(counted)))
-}
-
-/// Waits for `ticks` of the PM timer. False: it had not counted them when the TSC reached `end`.
-fn pm_elapsed(port: u16, ticks: u32, end: u64) -> bool {
-    let mut timer = Port::<u32>::new(port);
-    // SAFETY: the port is the one the FADT names; reading it has no effect. It counts 24 bits at least.
-    let now = |t: &mut Port<u32>| unsafe { t.read() } & 0xff_ffff;
-    let start = now(&mut timer);
-    while now(&mut timer).wrapping_sub(start) & 0xff_ffff < ticks {
-        if tsc() > end {
-            return false;
-        }
-        core::hint::spin_loop();
-    }
-    true
-}
-
-/// Waits for `ticks` of the PIT. False: as above.
-fn pit_elapsed(ticks: u16, end: u64) -> bool {
-    let (mut gate, mut command, mut channel) = (Port::<u8>::new(0x61), Port::<u8>::new(0x43), Port::<u8>::new(0x42));
-    // SAFETY: PIT channel 2 and its gate, which nothing else uses: mode 0, count down once, output at bit 5 of 0x61.
-    unsafe {
-        let saved = gate.read();
-        gate.write(saved & !2 | 1);
-        command.write(0xb0);
-        channel.write(ticks as u8);
-        channel.write((ticks >> 8) as u8);
-        while gate.read() & 0x20 == 0 {
-            if tsc() > end {
-                return false;
-            }
-            core::hint::spin_loop();
-        }
-        gate.write(saved);
-    }
-    true
-}
-
-/// Interrupts this core when the TSC reaches `deadline`, or soon after; at once if it has.
-pub fn arm(deadline: u64) {
-    let r = rates();
-    if r.deadline {
-        apic::arm_deadline(deadline.max(1));
-    } else {
-        let ticks = u128::from(deadline.saturating_sub(tsc())) * u128::from(r.apic) / u128::from(r.tsc);
-        apic::arm_one_shot((ticks + 1).min(u128::from(u32::MAX)) as u32);
-    }
-}
-
-/// Stops this core's timer.
-pub fn disarm() {
-    if rates().deadline { apic::arm_deadline(0) } else { apic::arm_one_shot(0) }
 }
 
 static BOOT: Once<(u64, u64)> = Once::new();

@@ -12,7 +12,7 @@ use super::{
     target::Target,
     vcpu::VcpuJob,
 };
-use crate::{arch::time, cores::Core, engines, start, virt};
+use crate::{arch::time, cores::Core, engines, facts, firmware, virt};
 use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
 use config::{Completion, Restart};
 use control::{GuestState, GuestSummary, PhysicalRange, StopReason, VcpuCounters};
@@ -162,7 +162,7 @@ impl Guest {
             return Err(format!("core {} is busy", core.index));
         }
         let module = |name: &str| {
-            let modules = &start::facts().modules;
+            let modules = &facts::facts().modules;
             modules.iter().find(|m| m.name == name).ok_or_else(|| format!("there is no boot module `{name}`"))
         };
         let kernel = module(&self.config.kernel)?;
@@ -182,7 +182,7 @@ impl Guest {
             memory: has.memory.clone(),
             vcpus: self.cores.len(),
             kernel: kernel.bytes(),
-            initrd: initrd.map(start::Module::bytes),
+            initrd: initrd.map(firmware::Module::bytes),
             cmdline: &self.config.cmdline,
             nics: has.devices.iter().map(|device| device.shared).collect(),
             interrupts: match self.config.completion {

@@ -21,7 +21,7 @@ mod signal;
 pub mod target;
 mod vcpu;
 
-use crate::{arch::idt, cores, mem, virt};
+use crate::{cores, interrupts, mem, virt};
 use alloc::{format, string::String, vec::Vec};
 use config::{Config, Plan};
 use control::{Counters, GuestSummary, Hypervisor};
@@ -185,8 +185,8 @@ impl Guests {
                 memory: mem::used(),
                 memory_without_guests: self.memory_without_guests,
                 log_dropped: crate::console::DROPPED.load(Ordering::Relaxed),
-                stray_interrupts: idt::STRAY.load(Ordering::Relaxed),
-                machine_nmis: idt::MACHINE_NMIS.load(Ordering::Relaxed),
+                stray_interrupts: interrupts::STRAY.load(Ordering::Relaxed),
+                machine_nmis: interrupts::MACHINE_NMIS.load(Ordering::Relaxed),
             },
             guests: self.guests.iter().map(Guest::counters).collect(),
             engines: crate::engines::counters().into_iter().collect(),

@@ -1,7 +1,7 @@
 //! Reaches the cores of a guest's vCPUs.
 
 use crate::{
-    arch::{apic, idt},
+    arch::{apic, host_vectors},
     cores::Core,
 };
 use machine::machine::Signal;
@@ -26,7 +26,7 @@ pub fn send(cores: &[&'static Core], signal: Signal) {
         }
         Signal::Notify(vcpu) => {
             if let Some(core) = cores.get(vcpu) {
-                apic::send_fixed(core.apic_id, idt::NOTIFICATION);
+                apic::send_fixed(core.apic_id, host_vectors::NOTIFICATION);
             }
         }
     }

@@ -12,8 +12,9 @@
 
 use super::{console::Console, signal};
 use crate::{
-    arch::{apic, idt, time},
+    arch::{apic, idle, time, timer},
     cores::Core,
+    interrupts,
     virt::{self, Pages, WithVcpu},
 };
 use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
@@ -96,7 +97,7 @@ impl Host for Life<'_> {
     }
 
     fn take_interrupt(&self) -> Option<u8> {
-        idt::take_one()
+        interrupts::take_one()
     }
 
     fn end_of_interrupt(&self) {
@@ -127,7 +128,7 @@ impl WithVcpu for Life<'_> {
                     let exits_by_itself = vcpu.exit_at(deadline);
                     timer.set(if exits_by_itself { None } else { deadline });
                     if late_notifications {
-                        idt::take_pending();
+                        idle::take_pending();
                     }
                     if !machine.entering_guest(&context) {
                         continue;
@@ -136,8 +137,8 @@ impl WithVcpu for Life<'_> {
                     machine.left_guest(&context);
                     match exit {
                         // Where interrupts are not emulated they stay in the local APIC, for the guest.
-                        Exit::ExternalInterrupt(None) if emulated => idt::take_pending(),
-                        Exit::ExternalInterrupt(Some(vector)) => idt::acknowledged(vector),
+                        Exit::ExternalInterrupt(None) if emulated => idle::take_pending(),
+                        Exit::ExternalInterrupt(Some(vector)) => interrupts::acknowledged(vector),
                         // On VT-x the NMI ends with this exit: no handler runs.
                         Exit::Nmi | Exit::NotEntered => crate::panic::park_if_panicking(),
                         _ => {}
@@ -152,7 +153,7 @@ impl WithVcpu for Life<'_> {
                     if !mailbox.halting() {
                         continue;
                     }
-                    idt::wait(&self.core.kick);
+                    idle::wait(&self.core.kick);
                     mailbox.left_guest();
                 }
                 Entry::Stop(_) => break,
@@ -173,8 +174,8 @@ impl Timer {
     fn set(&mut self, deadline: Option<u64>) {
         if deadline != self.armed {
             match deadline {
-                Some(at) => time::arm(at),
-                None => time::disarm(),
+                Some(at) => timer::arm(at),
+                None => timer::disarm(),
             }
             self.armed = deadline;
         }

@@ -1,7 +1,7 @@
 //! The NIC behind an uplink, whichever driver it has. This is where the drivers are listed.
 
 use super::{virtio, x520};
-use crate::firmware::Function;
+use crate::pci::Function;
 use alloc::{boxed::Box, string::String};
 use config::NicNeeds;
 use engine::uplink::Held;

@@ -3,8 +3,8 @@
 #![allow(unsafe_code, reason = "gives a device memory, and its registers to a driver")]
 
 use crate::{
-    firmware::{self, Function},
     mem,
+    pci::{self, Function},
 };
 use alloc::{format, string::String};
 use core::ptr::{self, NonNull};
@@ -35,7 +35,7 @@ pub fn name(function: &Function) -> Option<&'static str> {
 /// # Errors
 /// It has no usable registers, or does not follow the protocol of initialisation (virtio 1.3, 3.1).
 pub fn open(found: &Function) -> Result<Device, String> {
-    let (space, _) = firmware::functions().ok_or("PCI was not scanned")?;
+    let (space, _) = pci::functions().ok_or("PCI was not scanned")?;
     let at = found.at;
     let mut root = PciRoot::new(Access(space));
     let function = DeviceFunction { bus: at.bus, device: at.device, function: at.function };

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "gives a device memory, its registers to a driver, and its right to master the bus")]
 
-use crate::{arch::time, firmware::Function, mem};
+use crate::{arch::time, pci::Function, mem};
 use alloc::{format, string::String};
 use config::{NicNeeds, ReceiveQueues};
 use core::ptr::{self, NonNull};

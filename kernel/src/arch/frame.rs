@@ -1,0 +1,35 @@
+//! What the interrupt entry code saves of the interrupted code.
+
+/// Registers of the interrupted code, as the assembly (interrupts.s) pushed them.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Frame {
+    r15: u64,
+    r14: u64,
+    r13: u64,
+    r12: u64,
+    r11: u64,
+    r10: u64,
+    r9: u64,
+    r8: u64,
+    rdi: u64,
+    rsi: u64,
+    /// Frame pointer: where a backtrace starts.
+    pub rbp: u64,
+    rbx: u64,
+    rdx: u64,
+    rcx: u64,
+    rax: u64,
+    /// The vector.
+    pub vector: u64,
+    /// The error code; 0 if the exception has none.
+    pub error: u64,
+    /// Where it was interrupted.
+    pub rip: u64,
+    cs: u64,
+    /// Its flags.
+    pub rflags: u64,
+    /// Its stack.
+    pub rsp: u64,
+    ss: u64,
+}

@@ -1,0 +1,17 @@
+//! Stops for good before there is anything to clean up.
+
+use crate::{console, emulator, mem};
+use alloc::format;
+use control::Event;
+
+/// Says why, and stops.
+pub fn halt(why: core::fmt::Arguments<'_>) -> ! {
+    console::print(format_args!("sidecore stops: {why}\n"));
+    if mem::heap_ready() {
+        console::send(Event::End { reason: format!("{why}").into() }.to_line().as_bytes());
+    }
+    emulator::leave_emulator(false);
+    loop {
+        x86_64::instructions::hlt();
+    }
+}

@@ -1,0 +1,139 @@
+//! What happens on each vector. The entry code (arch/interrupts.s) calls in here.
+
+#![allow(unsafe_code, reason = "the assembly calls in here, and the machine's NMI latch is a port")]
+
+use crate::{
+    arch::{
+        apic,
+        frame::Frame,
+        host_vectors::{NOTIFICATION, SPURIOUS, TIMER},
+        idle,
+    },
+    cores, panic,
+};
+use core::sync::atomic::{AtomicU64, Ordering};
+use x86_64::{instructions::port::Port, registers::control::Cr2};
+
+/// Interrupts on vectors that nobody uses.
+pub static STRAY: AtomicU64 = AtomicU64::new(0);
+/// NMIs for which the chipset names a cause.
+pub static MACHINE_NMIS: AtomicU64 = AtomicU64::new(0);
+
+/// In [`cores::taking`]: no interrupt is wanted; one is; this and the vector: here it is.
+const NOT_TAKING: u16 = 0;
+const WANTED: u16 = 1;
+const TAKEN: u16 = 0x100;
+
+/// Takes the most urgent interrupt that is pending in this core's local APIC, and does not end it. None: there is none, or
+/// its priority does not suffice.
+pub fn take_one() -> Option<u8> {
+    let taking = cores::taking()?;
+    taking.store(WANTED, Ordering::Relaxed);
+    idle::take_pending();
+    let taken = taking.swap(NOT_TAKING, Ordering::Relaxed);
+    (taken >= TAKEN).then_some(taken as u8)
+}
+
+/// Whether the interrupt was wanted by [`take_one`]. No other comes after it: the interrupted code goes on with interrupts
+/// off.
+fn take(frame: &mut Frame, vector: u8) -> bool {
+    const RFLAGS_IF: u64 = 1 << 9;
+    match cores::taking() {
+        Some(taking) if taking.load(Ordering::Relaxed) == WANTED => {
+            taking.store(TAKEN | u16::from(vector), Ordering::Relaxed);
+            frame.rflags &= !RFLAGS_IF;
+            true
+        }
+        _ => false,
+    }
+}
+
+/// A physical interrupt that the CPU acknowledged when it left the guest: what its handler would have done.
+pub fn acknowledged(vector: u8) {
+    match vector {
+        TIMER => cores::timer_expired(),
+        NOTIFICATION => {}
+        SPURIOUS => return,
+        _ => {
+            STRAY.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    apic::end_of_interrupt();
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn interrupt_rust(frame: &mut Frame) {
+    match frame.vector as u8 {
+        2 => non_maskable(frame),
+        vector @ 32..=255 if take(frame, vector) => {}
+        vector @ 32..=255 => {
+            idle::leave_park(frame);
+            acknowledged(vector);
+        }
+        vector => exception(vector, frame),
+    }
+}
+
+fn non_maskable(frame: &mut Frame) {
+    panic::park_if_panicking();
+    idle::leave_park(frame);
+    vmx::leave_entry_window(&mut frame.rip);
+    if cores::is_boot_core() {
+        machine_nmi();
+    }
+}
+
+/// Kicks and the machine's own NMIs look alike, but for the latter the chipset keeps SERR# and IOCHK# (port 0x61, bits 7
+/// and 6), and firmware sends them to the boot core. Each is counted, and its latch cleared so that the next one is seen.
+fn machine_nmi() {
+    let mut control = Port::<u8>::new(0x61);
+    // SAFETY: the NMI status and control register. Setting and clearing bits 2 and 3 clears the latches; the rest stays.
+    unsafe {
+        let status = control.read();
+        if status & 0xc0 != 0 && status != 0xff {
+            MACHINE_NMIS.fetch_add(1, Ordering::Relaxed);
+            control.write(status & 0x0f | 0x0c);
+            control.write(status & 0x03);
+        }
+    }
+}
+
+fn exception(vector: u8, frame: &Frame) -> ! {
+    const NAMES: [&str; 22] = [
+        "#DE divide error",
+        "#DB debug",
+        "NMI",
+        "#BP breakpoint",
+        "#OF overflow",
+        "#BR bound range",
+        "#UD invalid opcode",
+        "#NM no device",
+        "#DF double fault",
+        "coprocessor overrun",
+        "#TS invalid TSS",
+        "#NP not present",
+        "#SS stack fault",
+        "#GP general protection",
+        "#PF page fault",
+        "reserved",
+        "#MF x87",
+        "#AC alignment check",
+        "#MC machine check",
+        "#XM SIMD",
+        "#VE virtualization",
+        "#CP control protection",
+    ];
+    let name = NAMES.get(usize::from(vector)).copied().unwrap_or("reserved exception");
+    panic::report(
+        format_args!(
+            "{name} at {:#x}, error code {:#x}, CR2 {:#x}, RSP {:#x}",
+            frame.rip,
+            frame.error,
+            Cr2::read_raw(),
+            frame.rsp
+        ),
+        None,
+        Some(frame),
+        (vector == 14 || vector == 8).then(Cr2::read_raw),
+    )
+}

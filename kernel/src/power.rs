@@ -1,0 +1,38 @@
+//! Switches the machine off, or starts it again.
+
+#![allow(unsafe_code, reason = "ports that end everything")]
+
+use crate::{arch::time, facts::facts, firmware::ResetRegister, mem};
+use core::ptr;
+use x86_64::instructions::port::Port;
+
+/// Switches the machine off by ACPI. Comes back where that is not possible.
+pub fn switch_off() {
+    if let Some(off) = &facts().platform.soft_off {
+        // SAFETY: the ports come from this machine's FADT, and nothing else here uses them.
+        unsafe { off.switch_off() };
+        time::delay_micros(2_000_000);
+    }
+}
+
+/// Starts the machine again: by the ACPI reset register, otherwise by the keyboard controller, otherwise by a triple
+/// fault.
+pub fn reset() -> ! {
+    // SAFETY: these are the machine's reset registers, and a reset is what the operator asked for; the empty
+    // interrupt table makes the last resort, an exception, end in a triple fault.
+    unsafe {
+        match facts().platform.reset {
+            Some((ResetRegister::Port(port), value)) => Port::<u8>::new(port).write(value),
+            Some((ResetRegister::Memory(at), value)) if mem::map_device(at & !0xfff, 0x1000).is_ok() => {
+                ptr::with_exposed_provenance_mut::<u8>(at as usize).write_volatile(value);
+            }
+            _ => {}
+        }
+        time::delay_micros(50_000);
+        Port::<u8>::new(0x64).write(0xfe_u8);
+        time::delay_micros(50_000);
+        let none = x86_64::structures::DescriptorTablePointer { limit: 0, base: x86_64::VirtAddr::zero() };
+        x86_64::instructions::tables::lidt(&none);
+        core::arch::asm!("ud2", options(noreturn));
+    }
+}
