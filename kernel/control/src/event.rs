@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Counters, Text};
+use crate::{Counters, GuestState, StopReason, Text};
 
 /// One line of COM2.
 ///
@@ -157,66 +157,6 @@ pub enum ReportKind {
     Warning,
     /// How the cores and the memory were divided.
     Decision,
-}
-
-/// The life of a guest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum GuestState {
-    /// Memory is being filled.
-    Starting,
-    /// Its vCPUs run.
-    Running,
-    /// The power button was pressed, or its vCPUs are being brought home.
-    Stopping,
-    /// It does not run.
-    Stopped,
-}
-
-impl GuestState {
-    /// As in the JSON lines.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Starting => "starting",
-            Self::Running => "running",
-            Self::Stopping => "stopping",
-            Self::Stopped => "stopped",
-        }
-    }
-}
-
-/// Why a guest stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum StopReason {
-    /// The guest entered S5.
-    PowerOff,
-    /// The guest wrote the reset register.
-    Reset,
-    /// Triple fault.
-    TripleFault,
-    /// The operator's `kill`, or the time limit of `stop` ran out.
-    Killed,
-    /// Something this hypervisor does not provide for; the detail says what.
-    Failed,
-    /// It could not be started; the detail says why.
-    NotStarted,
-}
-
-impl StopReason {
-    /// As in the JSON lines.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::PowerOff => "power-off",
-            Self::Reset => "reset",
-            Self::TripleFault => "triple-fault",
-            Self::Killed => "killed",
-            Self::Failed => "failed",
-            Self::NotStarted => "not-started",
-        }
-    }
 }
 
 /// A guest in the answer to `list`.

@@ -17,6 +17,7 @@ mod command;
 mod counters;
 mod editor;
 mod event;
+mod guest_state;
 mod line;
 mod nearest;
 mod panic;
@@ -28,10 +29,8 @@ use alloc::borrow::Cow;
 pub use command::{Command, Refused, Request, View};
 pub use counters::{Count, Counters, Engine, ExitCount, Guest, Hypervisor, Port, StageCounters, Uplink, VcpuCounters};
 pub use editor::Editor;
-pub use event::{
-    Event, GuestState, GuestSummary, Level, PhysicalRange, Platform, ReportEntry, ReportKind, StopReason,
-    Virtualization,
-};
+pub use event::{Event, GuestSummary, Level, PhysicalRange, Platform, ReportEntry, ReportKind, Virtualization};
+pub use guest_state::{GuestState, StopReason};
 pub use line::{LineReader, MAX_LINE, TooLong};
 pub use nearest::nearest;
 pub use panic::write_panic;

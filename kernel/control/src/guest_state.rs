@@ -1,0 +1,63 @@
+//! The state of a guest, and why it stopped.
+
+use serde::{Deserialize, Serialize};
+
+/// The life of a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GuestState {
+    /// Memory is being filled.
+    Starting,
+    /// Its vCPUs run.
+    Running,
+    /// The power button was pressed, or its vCPUs are being brought home.
+    Stopping,
+    /// It does not run.
+    Stopped,
+}
+
+impl GuestState {
+    /// As in the JSON lines.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Stopping => "stopping",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
+/// Why a guest stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StopReason {
+    /// The guest entered S5.
+    PowerOff,
+    /// The guest wrote the reset register.
+    Reset,
+    /// Triple fault.
+    TripleFault,
+    /// The operator's `kill`, or the time limit of `stop` ran out.
+    Killed,
+    /// Something this hypervisor does not provide for; the detail says what.
+    Failed,
+    /// It could not be started; the detail says why.
+    NotStarted,
+}
+
+impl StopReason {
+    /// As in the JSON lines.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PowerOff => "power-off",
+            Self::Reset => "reset",
+            Self::TripleFault => "triple-fault",
+            Self::Killed => "killed",
+            Self::Failed => "failed",
+            Self::NotStarted => "not-started",
+        }
+    }
+}
