@@ -1,9 +1,10 @@
-//! A guest without a guest: the front-end's half of vhost-user and the driver's half of virtio-net, as bare as they can
-//! be, to test `sidecore-vhost` with and to measure switches by (virtio 1.3 ch. 2.7, 2.8, 5.1).
+//! A minimal virtio-net driver with a vhost-user front-end (virtio 1.3 ch. 2.7, 2.8, 5.1). It plays a guest's part: tests of
+//! `sidecore-vhost` and the switch benchmarks send and receive frames with it.
 //!
-//! [`Port`] connects and negotiates; [`ring`] moves frames. Descriptors and available rings are written once, since a queue
-//! of which everything comes back in order has the same buffer at the same place for ever; a switch that gives buffers
-//! back in another order is noticed, and served.
+//! [`Port`] connects to the back-end and negotiates. [`area`] lays out a queue's memory. [`ring`] moves frames.
+//!
+//! Descriptors and available ring are written once: if buffers come back in order, each descriptor keeps its buffer. The driver
+//! also works with a back-end that returns buffers in another order.
 
 pub mod area;
 mod memory;

@@ -22,10 +22,10 @@ use vhost::vhost_user::message::{
 use vhost::vhost_user::{Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
 
 use crate::calls;
+use crate::control::EngineControl;
 use crate::kicks::Kicks;
 use crate::map::Regions;
 use crate::port::Port;
-use crate::seat::Seat;
 
 /// The feature bit that is the protocol's own.
 const PROTOCOL: u64 = VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
@@ -55,7 +55,7 @@ struct Queue {
 /// A front-end that is connected.
 pub struct Client {
     port: Arc<Port>,
-    seat: Arc<Seat>,
+    control: Arc<EngineControl>,
     kicks: Arc<Kicks>,
     copier: Copier,
     features: Option<u64>,
@@ -74,9 +74,9 @@ fn refused<T>(what: impl Into<String>) -> Result<T> {
 
 impl Client {
     /// One that has said nothing yet.
-    pub fn new(port: Arc<Port>, seat: Arc<Seat>, kicks: Arc<Kicks>, copier: Copier) -> Self {
+    pub fn new(port: Arc<Port>, control: Arc<EngineControl>, kicks: Arc<Kicks>, copier: Copier) -> Self {
         let queues = std::array::from_fn(|_| Queue::default());
-        Self { port, seat, kicks, copier, features: None, acknowledges: false, regions: None, queues, attached: 0 }
+        Self { port, control, kicks, copier, features: None, acknowledges: false, regions: None, queues, attached: 0 }
     }
 
     /// The front-end has gone: so has its device.
@@ -140,7 +140,7 @@ impl Client {
         if self.attached == 0 {
             return;
         }
-        let reply = self.seat.command(Command::Detach { port: self.port.number });
+        let reply = self.control.command(Command::Detach { port: self.port.number });
         for (n, queue) in self.queues.iter_mut().enumerate().filter(|(n, _)| self.attached & 1 << n != 0) {
             if let Some(kick) = &queue.kick {
                 self.kicks.remove(kick);
@@ -172,7 +172,7 @@ impl Client {
         shared.restart();
         let memory = regions.memory().copied_by(self.copier);
         let state = Some(state);
-        match self.seat.command(Command::Attach(Attachment {
+        match self.control.command(Command::Attach(Attachment {
             port: number,
             number,
             shared,
@@ -249,7 +249,7 @@ impl Client {
         let old = calls::set(self.port.number, index, call);
         if old.is_some() {
             // The engine may be about to write to it.
-            self.seat.pass();
+            self.control.wait_for_turn();
         }
         drop(old);
         let Some(queue) = self.queues.get_mut(index) else { return };

@@ -4,14 +4,14 @@
 //! ```text
 //!   front-end (QEMU, DPDK)            this process
 //!   ──────────────────────            ────────────────────────────────────────────────────────
-//!   messages ── UNIX socket ────────▶ client: a thread for each socket ── seat ──▶ engine's thread,
+//!   messages ── UNIX socket ────────▶ client: a thread for each socket ── control ▶ engine's thread,
 //!   memory   ── mapped on both sides: rings and frames ─────────────────────────▶ which polls
 //!   kick     ── eventfd ────────────▶ kicks: one thread, for queues that are not polled
 //!   call     ◀─ eventfd ───────────── calls: written by the engine's thread
 //! ```
 //!
 //! The clients' threads are to the engine what the hypervisor's control core is: they attach and detach devices by
-//! `seat`, and never touch a frame. What a front-end sends is checked in `client` and `map`, and what its driver writes
+//! `control`, and never touch a frame. What a front-end sends is checked in `client` and `map`, and what its driver writes
 //! to the rings in the engine. Either costs that front-end alone.
 //!
 //! Exit codes: 0 ended by a signal, 2 wrong command line or configuration, 3 a socket or a thread could not be had.
@@ -20,11 +20,11 @@ mod calls;
 mod client;
 mod clock;
 mod config;
+mod control;
 mod early;
 mod kicks;
 mod map;
 mod port;
-mod seat;
 mod server;
 mod signals;
 mod statistics;

@@ -24,9 +24,9 @@ use vhost::vhost_user::{BackendReqHandler, Error};
 use crate::calls::{self, Calls};
 use crate::client::Client;
 use crate::config::{self, Config};
+use crate::control::EngineControl;
 use crate::kicks::Kicks;
 use crate::port::Port;
-use crate::seat::Seat;
 use crate::{clock, early, map, signals, statistics};
 
 /// How often the server looks after its clients.
@@ -90,7 +90,7 @@ pub fn serve(config: &Config, core: Option<usize>, stats: bool, json: bool) -> R
         .collect();
     let listeners: Vec<UnixListener> = config.port.iter().map(listen).collect::<Result<_>>()?;
     let kicks = Kicks::start(ports.iter().map(|port| port.shared).collect()).context("cannot watch for kicks")?;
-    let seat = Arc::new(Seat::new(&CONTROL));
+    let control = Arc::new(EngineControl::new(&CONTROL));
     // SAFETY: a process may spoil its own vector registers, and Linux has all its CPUs alike.
     let copier = unsafe { Copier::widest() };
     let engine = new_engine(config.scheduling);
@@ -103,7 +103,7 @@ pub fn serve(config: &Config, core: Option<usize>, stats: bool, json: bool) -> R
     }
     let kicks = Arc::new(kicks);
     for (port, listener) in ports.iter().zip(listeners) {
-        let client = Client::new(Arc::clone(port), Arc::clone(&seat), Arc::clone(&kicks), copier);
+        let client = Client::new(Arc::clone(port), Arc::clone(&control), Arc::clone(&kicks), copier);
         let port = Arc::clone(port);
         thread::Builder::new().name(format!("port {}", port.number)).spawn(move || accept(&listener, &port, client))?;
     }
@@ -112,7 +112,7 @@ pub fn serve(config: &Config, core: Option<usize>, stats: bool, json: bool) -> R
         let counted = statistics::Counted::now(ports, &CONTROL.counters);
         if json { println!("{}", counted.to_json()) } else { print!("{counted}") }
     };
-    look_after(&ports, &seat, || {
+    look_after(&ports, &control, || {
         if stats {
             print(&ports);
         }
@@ -224,10 +224,10 @@ fn enable_early(stream: &UnixStream, client: &Mutex<Client>) -> Result<bool, Err
 }
 
 /// Looks after clients until a signal comes; `each_second` is called each second.
-fn look_after(ports: &[Arc<Port>], seat: &Seat, each_second: impl Fn()) {
+fn look_after(ports: &[Arc<Port>], control: &EngineControl, each_second: impl Fn()) {
     let mut faults: Vec<Vec<(Fault, u64)>> = ports.iter().map(|port| port.shared.faults().collect()).collect();
     let mut second = Instant::now();
-    let mut turned = (seat.turns(), Instant::now());
+    let mut turned = (control.turns(), Instant::now());
     while !signals::wait(BEAT) {
         for port in ports.iter().filter(|port| map::take_lost(port.number)) {
             eprintln!("{}: the front-end has taken back memory that it shared, and loses its connection", port.name);
@@ -241,8 +241,8 @@ fn look_after(ports: &[Arc<Port>], seat: &Seat, each_second: impl Fn()) {
                 *before = now;
             }
         }
-        if turned.0 != seat.turns() {
-            turned = (seat.turns(), Instant::now());
+        if turned.0 != control.turns() {
+            turned = (control.turns(), Instant::now());
         } else if turned.1.elapsed() > STALLED
             && let Some(port) = calls::unblock().and_then(|number| ports.get(number))
         {

@@ -1,4 +1,5 @@
-//! The clients' seat with the engine: one command at a time, as the hypervisor's control core gives them.
+//! Sends commands to the engine and waits for its replies. The engine takes one command at a time, so the clients' threads
+//! take turns.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -6,24 +7,25 @@ use std::time::Duration;
 
 use engine::control::{Command, Control, Reply};
 
-/// Turns last microseconds.
+/// Time between two looks for a reply. An engine's turn lasts microseconds.
 const PAUSE: Duration = Duration::from_micros(20);
 
-/// The seat.
-pub struct Seat {
+/// The way to one engine, shared by all clients.
+pub struct EngineControl {
     control: &'static Control,
-    taken: Mutex<()>,
+    /// Held while a command is under way.
+    busy: Mutex<()>,
 }
 
-impl Seat {
-    /// The only one of this engine.
+impl EngineControl {
+    /// There is one for each engine.
     pub fn new(control: &'static Control) -> Self {
-        Self { control, taken: Mutex::new(()) }
+        Self { control, busy: Mutex::new(()) }
     }
 
     /// Tells the engine something and waits for its reply.
     pub fn command(&self, mut command: Command) -> Reply {
-        let _taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let _busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
         while let Err(back) = self.control.submit(command) {
             command = back;
             thread::sleep(PAUSE);
@@ -36,14 +38,14 @@ impl Seat {
         }
     }
 
-    /// Turns that the engine has ended.
+    /// Turns that the engine has finished.
     pub fn turns(&self) -> u64 {
         let counters = &self.control.counters;
         counters.busy_turns.get().wrapping_add(counters.idle_turns.get())
     }
 
-    /// Waits until a turn that was under way is over, and with it what the engine had read before.
-    pub fn pass(&self) {
+    /// Waits until the engine has finished its current turn. Afterwards it uses nothing that it read before this call.
+    pub fn wait_for_turn(&self) {
         let before = self.turns();
         while self.turns().wrapping_sub(before) < 2 {
             thread::sleep(PAUSE);
