@@ -1,12 +1,12 @@
-//! What an engine wants of any NIC: the contract between it and a driver.
+//! The contract between an engine and a NIC's driver.
 //!
-//! The trait is small so that a second driver is a file. A driver is polled, never blocks and never interrupts. It
-//! is one device with some receive and transmit queues; queues are numbered from 0 in each direction.
+//! The engine polls the driver. The driver never blocks and never interrupts. It drives one device with receive and transmit
+//! queues, which are numbered from 0 in each direction.
 
 #![cfg_attr(not(test), no_std)]
 #![allow(unsafe_code, reason = "a segment names memory that the device reads by itself")]
 
-/// A piece of a frame that the device reads where it lies.
+/// A piece of a frame that the device reads by DMA where it lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     address: u64,
@@ -17,7 +17,7 @@ impl Segment {
     /// No bytes.
     pub const EMPTY: Self = Self { address: 0, len: 0 };
 
-    /// `len` bytes at the address `address`, as the device sees it.
+    /// `len` bytes at the bus address `address`.
     ///
     /// # Safety
     /// The bytes may be sent to anyone on the wire, and stay memory of that kind until the frame's token has come back.
@@ -27,7 +27,7 @@ impl Segment {
         Self { address, len }
     }
 
-    /// Address for the device.
+    /// Bus address.
     #[must_use]
     #[inline(always)]
     pub const fn address(&self) -> u64 {
@@ -41,7 +41,7 @@ impl Segment {
         self.len
     }
 
-    /// Whether it is of no length.
+    /// Whether it has no bytes.
     #[must_use]
     #[inline(always)]
     pub const fn is_empty(&self) -> bool {
@@ -49,8 +49,8 @@ impl Segment {
     }
 }
 
-/// A checksum to be put into a frame: the Internet checksum of everything from `start` on, stored at `start + offset`,
-/// where the pseudo header's sum stands already. As in a virtio-net header with NEEDS_CSUM (virtio 1.3, 5.1.6.2).
+/// A checksum that the device stores in a frame: the Internet checksum of all bytes from `start` on, at `start + offset`. The
+/// pseudo header's sum is there already. The same as in a virtio-net header with NEEDS_CSUM (virtio 1.3, 5.1.6.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartialChecksum {
     /// First byte of the transport header.
@@ -60,7 +60,7 @@ pub struct PartialChecksum {
 }
 
 impl PartialChecksum {
-    /// The byte behind it in the frame.
+    /// Offset of the first byte after it in the frame.
     #[must_use]
     #[inline(always)]
     pub const fn end(&self) -> u32 {
@@ -74,35 +74,43 @@ const VIRTIO_GSO_TCPV4: u8 = 1;
 const VIRTIO_GSO_TCPV6: u8 = 4;
 const VIRTIO_GSO_ECN: u8 = 0x80;
 
-/// What the device is to do to a frame on its way, in one word: quick to hand on and to compare.
+/// The offloads that a frame asks for, in one word that is quick to copy and compare.
 ///
-/// Bits 0 to 7: the checksum's start. 8 to 14: its offset. 15: there is a checksum. 16 to 31: bytes of payload in each segment, 0 if
-/// it is not to be cut. 32 to 47: the tag. 48: there is a tag. What is not there is 0, and so is the rest.
+/// | bits | |
+/// |---|---|
+/// | 0 to 7 | start of the checksum |
+/// | 8 to 14 | its offset |
+/// | 15 | there is a checksum |
+/// | 16 to 31 | bytes of payload in each segment; 0: no segmentation |
+/// | 32 to 47 | VLAN tag |
+/// | 48 | there is a VLAN tag |
+///
+/// Fields of absent offloads are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offload(u64);
 
 impl Offload {
-    /// Nothing.
+    /// No offload.
     pub const NOTHING: Self = Self(0);
     const CHECKSUM: u64 = 1 << 15;
     const MSS_AT: u32 = 16;
     const TAG_AT: u32 = 32;
     const TAG: u64 = 1 << 48;
 
-    /// A checksum. None: it starts beyond byte 255 or its offset is beyond 127, where no header has one.
+    /// A checksum. `None`: its start is beyond byte 255 or its offset beyond 127, where no header has one.
     #[must_use]
     pub const fn of_checksum(checksum: PartialChecksum) -> Option<Self> {
         let PartialChecksum { start, offset } = checksum;
         if start > 0xff || offset > 0x7f { None } else { Some(Self(Self::CHECKSUM | (offset << 8 | start) as u64)) }
     }
 
-    /// And TCP segmentation, with so many bytes of payload in each segment; 0: none. Needs a checksum too.
+    /// Adds TCP segmentation with `mss` bytes of payload in each segment; 0: none. Needs a checksum too.
     #[must_use]
     pub const fn with_mss(self, mss: u16) -> Self {
         Self(self.0 & !(0xffff << Self::MSS_AT) | (mss as u64) << Self::MSS_AT)
     }
 
-    /// And a VLAN tag to insert.
+    /// Adds the insertion of a VLAN tag.
     #[must_use]
     pub const fn with_vlan(self, tag: u16) -> Self {
         Self(self.0 & !(0xffff << Self::TAG_AT) | Self::TAG | (tag as u64) << Self::TAG_AT)
@@ -116,7 +124,7 @@ impl Offload {
         if self.0 & Self::CHECKSUM != 0 { Some(checksum) } else { None }
     }
 
-    /// Bytes of payload in each segment, if it is to be cut: not 0.
+    /// Bytes of payload in each segment, not 0. `None`: no segmentation.
     #[must_use]
     #[inline(always)]
     pub const fn mss(self) -> Option<u16> {
@@ -131,22 +139,22 @@ impl Offload {
         if self.0 & Self::TAG != 0 { Some((self.0 >> Self::TAG_AT) as u16) } else { None }
     }
 
-    /// Whether nothing is to be done.
+    /// Whether there is no offload.
     #[must_use]
     #[inline(always)]
     pub const fn is_none(self) -> bool {
         self.0 == 0
     }
 
-    /// All of it.
+    /// The word.
     #[must_use]
     #[inline(always)]
     pub const fn word(self) -> u64 {
         self.0
     }
 
-    /// What the header of a virtio-net frame asks for (virtio 1.3, 5.1.6.2). None: what it asks for does not exist, or
-    /// was not asked for rightly.
+    /// The offloads that a virtio-net header asks for (virtio 1.3, 5.1.6.2). `None`: the header asks for an unknown offload, or
+    /// contradicts itself.
     #[must_use]
     pub fn from_virtio(header: &[u8; 12]) -> Option<Self> {
         let field = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
@@ -169,51 +177,51 @@ impl Offload {
 /// A frame to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing<'a> {
-    /// The frame's first bytes. They are copied, so nobody can change them any more.
+    /// The frame's first bytes. The driver copies them, so that a guest cannot change them any more.
     pub header: &'a [u8],
-    /// The rest, to be read where it lies.
+    /// The rest. The device reads it where it lies.
     pub segments: &'a [Segment],
-    /// What to do to it.
+    /// Offloads.
     pub offload: Offload,
 }
 
-/// Bytes that a header may have which is written where the device will read it.
+/// Most bytes of a header that `write` of [`Nic::transmit_all`] puts where the device reads it.
 pub const HEADER_ROOM: usize = 128;
 
-/// A frame to send that is a header, written already, and one piece behind it at most.
+/// A frame to send: a header that was written already, and one segment at most.
 #[derive(Debug)]
 pub struct Single<T> {
     /// Bytes of the header, 1 to [`HEADER_ROOM`].
     pub header: usize,
-    /// The rest, to be read where it lies; [`Segment::EMPTY`] if the header is all.
+    /// The rest. The device reads it where it lies. [`Segment::EMPTY`] if there is none.
     pub rest: Segment,
-    /// What to do to it.
+    /// Offloads.
     pub offload: Offload,
-    /// Names the owner of the memory behind `rest`.
+    /// Names the owner of the memory of `rest`.
     pub token: T,
 }
 
-/// What the device found out about a frame's checksums.
+/// The device's check of a frame's checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checked {
-    /// Nothing, or nothing that can be relied on.
+    /// It checked none, or its answer is not reliable.
     Unknown,
-    /// All that it looked at are right.
+    /// All that it checked are right.
     Good,
     /// One is wrong.
     Bad,
 }
 
-/// A frame that has come, lent until the call returns.
+/// A received frame, borrowed until the call returns.
 #[derive(Clone, Copy, Debug)]
 pub struct Received<'a> {
     /// Its bytes, without FCS, in order.
     pub pieces: &'a [&'a [u8]],
-    /// Its checksums.
+    /// Result of the device's checksum check.
     pub checked: Checked,
-    /// The VLAN tag that was taken out.
+    /// The VLAN tag, if the device removed it from the frame.
     pub vlan: Option<u16>,
-    /// Hash of its addresses and ports; 0 if there is none.
+    /// RSS hash of its addresses and ports; 0 if there is none.
     pub hash: u32,
 }
 
@@ -224,14 +232,14 @@ impl Received<'_> {
         self.pieces.iter().map(|p| p.len()).sum()
     }
 
-    /// Whether it is of no length.
+    /// Whether it has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Why a frame was not taken. Nothing of it is kept.
+/// Why a frame was not taken. The driver keeps nothing of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// There is no such queue.
@@ -240,90 +248,89 @@ pub enum Refused {
     NotReady,
     /// There is no link.
     LinkDown,
-    /// No room: flush and reclaim, then try again.
+    /// The queue is full: flush and reclaim, then try again.
     Full,
-    /// Shorter than an Ethernet header with something in it, or longer than the device sends.
+    /// It has no payload behind the Ethernet header, or is longer than the device sends.
     Length,
     /// More segments than the device takes.
     Segments,
-    /// The header is longer than the driver keeps.
+    /// The header is longer than the driver's copy may be.
     Header,
-    /// The device cannot do what is asked for to this frame. Software can.
+    /// The device cannot do the offload for this frame. Software can.
     Offload,
 }
 
-/// What became of a frame that was taken.
+/// How the driver finished a frame that it took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The device has read all of it, to send it.
+    /// The device has read all of it and sends it.
     Sent,
-    /// It was dropped: the link was lost, or the device had to be reset.
+    /// It was dropped, because the link was lost or the device was reset.
     Dropped,
 }
 
-/// The wire.
+/// The link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Link {
     /// No link.
     #[default]
     Down,
-    /// Link at so many Mb/s.
+    /// The link is up, at that many Mb/s.
     Up(u32),
 }
 
-/// What a device can take.
+/// Limits of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Receive queues.
     pub receive_queues: u16,
     /// Transmit queues.
     pub transmit_queues: u16,
-    /// Bytes of the longest frame, without FCS and VLAN tag, either way.
+    /// Bytes of the longest frame in either direction, without FCS and VLAN tag.
     pub max_frame: u32,
-    /// Bytes of a header at most.
+    /// Most bytes of a header.
     pub max_header: usize,
-    /// Segments of a frame at most.
+    /// Most segments of a frame.
     pub max_segments: usize,
-    /// It computes checksums and cuts TCP into segments.
+    /// It computes checksums and segments TCP.
     pub offloads: bool,
 }
 
-/// A unicast address that is wanted.
+/// A unicast address in the receive filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unicast {
     /// The address.
     pub address: [u8; 6],
-    /// The receive queue by which frames for it should come, where the device chooses queues by addresses; by queue 0 if it has
-    /// not so many.
+    /// The receive queue of its frames, if the device chooses queues by address. Queue 0 is used if there are not so many.
     pub queue: u16,
 }
 
-/// What is to come in, besides broadcasts and what is for the device's own address.
+/// The frames that a device shall accept, besides broadcasts and those for its own address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted<'a> {
-    /// Unicasts to these.
+    /// Unicasts to these addresses.
     pub unicasts: &'a [Unicast],
     /// All unicasts.
     pub promiscuous: bool,
-    /// Multicasts to these.
+    /// Multicasts to these addresses.
     pub groups: &'a [[u8; 6]],
     /// All multicasts.
     pub all_groups: bool,
 }
 
-/// Whether a device leaves out what is not wanted. One that tells multicasts by a hash lets in some others too.
+/// Whether a device drops all other frames. One that filters multicasts by a hash accepts some others too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    /// Of unicasts.
+    /// It drops other unicasts. False: it is promiscuous.
     pub unicasts: bool,
-    /// Of multicasts.
+    /// It drops other multicasts. False: it accepts all of them.
     pub groups: bool,
 }
 
-/// Counters since the driver began. Counted by the device where it can.
+/// Counters since the driver started. The device counts where it can.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Good frames that came, those that were missed among them.
+    /// Good frames that arrived, including missed ones.
     pub received: u64,
     /// Their bytes, FCS included.
     pub received_bytes: u64,
@@ -331,69 +338,69 @@ pub struct Statistics {
     pub received_multicast: u64,
     /// Broadcasts among them.
     pub received_broadcast: u64,
-    /// Frames that left.
+    /// Frames sent.
     pub sent: u64,
     /// Their bytes, FCS included.
     pub sent_bytes: u64,
-    /// Damaged frames.
+    /// Frames with a wrong FCS.
     pub crc_errors: u64,
     /// Frames shorter than 64 or longer than the longest.
     pub length_errors: u64,
-    /// Frames for which the device had no room.
+    /// Frames for which the device's packet buffer had no room.
     pub missed: u64,
     /// Frames for which a queue had no buffer.
     pub no_buffer: u64,
-    /// Frames that the device handed over and the driver could make nothing of.
+    /// Frames whose descriptors made no sense.
     pub malformed: u64,
-    /// Frames that the device's filters left out, as far as it tells.
+    /// Frames that the device's filters dropped, as far as it tells.
     pub filtered: u64,
-    /// Resets to get the device going again.
+    /// Resets of a hung device.
     pub recoveries: u64,
 }
 
 /// A polled NIC.
 pub trait Nic {
-    /// Names the owner of a frame's memory. The driver gives each back exactly once.
+    /// Names the owner of a frame's memory. The driver gives each token back exactly once.
     type Token;
 
     /// The device's own address.
     fn address(&self) -> [u8; 6];
 
-    /// What it can take.
+    /// The device's limits.
     fn limits(&self) -> Limits;
 
-    /// The link as `service` last saw it.
+    /// The link, as of the last `service`.
     fn link(&self) -> Link;
 
-    /// Counters as `service` last read them.
+    /// The counters, as of the last `service`.
     fn statistics(&self) -> Statistics;
 
-    /// Does what has to be done now and then: bring-up, link, statistics, recovery. `now` is microseconds of a clock that
-    /// never goes back. Returns true when the link has changed.
+    /// Does the periodic work: bring-up, link, statistics, recovery. `now`: microseconds of a clock that never goes back.
+    /// Returns whether the link has changed.
     fn service(&mut self, now: u64) -> bool;
 
-    /// Says what is wanted. A device that cannot tell hands over more. Not on the data path: it may write a register for each
-    /// address that is new or gone.
+    /// Sets the receive filter. A device without filters accepts all frames. Not for the data path: it may write a register for
+    /// each address that is new or gone. Returns what the device filters.
     fn let_in(&mut self, wanted: &Wanted<'_>) -> LeftOut {
         let _ = wanted;
         LeftOut::default()
     }
 
-    /// Hands up to `budget` frames of a queue to `sink`, in order. How many.
+    /// Gives up to `budget` received frames of a queue to `sink`, in order. Returns how many.
     fn receive(&mut self, queue: u16, budget: u32, sink: impl FnMut(Received<'_>)) -> u32;
 
-    /// Takes a frame, to be sent at the next [`Nic::flush`].
+    /// Takes a frame. The next [`Nic::flush`] sends it.
     ///
     /// # Errors
-    /// It was not taken; the token comes back at once.
+    /// The frame was not taken. The token comes back at once.
     fn transmit(&mut self, queue: u16, frame: &Outgoing<'_>, token: Self::Token) -> Result<(), (Refused, Self::Token)>;
 
-    /// Takes a frame for each of `items`, in order, to be sent at the next [`Nic::flush`], as long as there is room. `write`
-    /// makes it: it puts the frame's header into the room that it is lent, and nobody can change that any more. If it gives
-    /// None, that is the end.
+    /// Takes a frame for each of `items`, in order, as long as there is room. The next [`Nic::flush`] sends them. `write` makes
+    /// the frame: it writes the header to the room that it gets, where no guest can change it. If `write` returns `None`, no more
+    /// frames are taken.
     ///
-    /// How many were taken, and the next one if it was refused: its token comes back at once. If there are fewer and nothing
-    /// was refused, [`Nic::transmit`] says why.
+    /// Returns how many were taken, and the next one if it was refused; its token comes back at once. If fewer than all were
+    /// taken and none was refused, [`Nic::transmit`] says why.
     fn transmit_all<'a, I>(
         &mut self,
         queue: u16,
@@ -413,10 +420,10 @@ pub trait Nic {
         (items.len(), None)
     }
 
-    /// Shows the device what was taken.
+    /// Gives the device the frames that were taken.
     fn flush(&mut self, queue: u16);
 
-    /// Gives back the tokens of frames that the device needs no more. How many.
+    /// Gives back the tokens of frames that the device has finished. Returns how many.
     fn reclaim(&mut self, queue: u16, done: impl FnMut(Self::Token, Outcome)) -> u32;
 }
 

@@ -27,7 +27,7 @@ const ETHERNET: usize = 14;
 struct Buffers(*mut u8);
 
 impl Buffers {
-    fn take<H: Hal>() -> Option<Self> {
+    fn allocate<H: Hal>() -> Option<Self> {
         let (address, pointer) = H::dma_alloc(RING * BUFFER / PAGE_SIZE, BufferDirection::Both);
         (address != 0).then_some(Self(pointer.as_ptr()))
     }
@@ -66,7 +66,7 @@ impl<H: Hal, T: Transport, K> VirtioNet<H, T, K> {
     pub fn new(transport: T) -> virtio_drivers::Result<Self> {
         let mut device = VirtIONetRaw::new(transport)?;
         device.disable_interrupts();
-        let buffers = || Buffers::take::<H>().ok_or(virtio_drivers::Error::DmaError);
+        let buffers = || Buffers::allocate::<H>().ok_or(virtio_drivers::Error::DmaError);
         let mut this = Self {
             device,
             receiving: buffers()?,

@@ -16,9 +16,9 @@ use crate::registers::{
 use crate::state::{Failure, State};
 use crate::{filter_tables, pools, rss, semaphore, statistics};
 
-/// DMA has to end within that.
+/// Longest time in which DMA ends, in microseconds.
 const QUIESCE_TIME: u64 = 100_000;
-/// No register is touched for that long after reset: 1 ms is asked for.
+/// Time after reset without register accesses, in microseconds. The data sheet requires 1 ms.
 const RESET_TIME: u64 = 10_000;
 const RESET_LIMIT: u64 = 200_000;
 const LOAD_LIMIT: u64 = 1_000_000;
@@ -27,24 +27,25 @@ const ENABLE_LIMIT: u64 = 100_000;
 
 /// Bytes of FCS, which the longest frame of MAXFRS includes.
 const FCS: u32 = 4;
-/// Bytes of a frame above which JUMBOEN is needed.
+/// Longest frame without JUMBOEN, in bytes.
 const STANDARD_FRAME: u32 = 1514;
 const VLAN: u16 = 0x8100;
-/// Of the packet buffers, in KiB, at the registers' bit 10.
+/// Size of the receive packet buffer in KiB, at bit 10 of RXPBSIZE.
 const RECEIVE_BUFFER: u32 = 512 << 10;
+/// Size of the transmit packet buffer in KiB, at bit 10 of TXPBSIZE.
 const TRANSMIT_BUFFER: u32 = 160 << 10;
 const TRANSMIT_THRESHOLD: u32 = 0xa0;
-/// Outstanding transmit requests: the most.
+/// Most bytes of outstanding transmit requests: the largest value of DTXMXSZRQ.
 const MAX_REQUESTS: u32 = 0xfff;
 
 impl<R: Registers, T> X520<R, T> {
-    /// Takes steps until one is not done yet.
+    /// Takes steps until one has to wait.
     pub(crate) fn step(&mut self, now: u64) {
         loop {
             let next = match self.state {
                 State::Idle => self.quiesce(now),
                 State::Quiescing { deadline } => self.quiescing(now, deadline),
-                State::Asked { at, again } => self.asked(now, at, again),
+                State::ResetRequested { at, again } => self.asked(now, at, again),
                 State::Resetting { from, deadline, again } => self.resetting(now, from, deadline, again),
                 State::Loading { deadline } => self.loading(now, deadline),
                 State::Linking { deadline } => self.linking(now, deadline),
@@ -92,12 +93,12 @@ impl<R: Registers, T> X520<R, T> {
 
     fn reset(&self, now: u64, again: bool) -> State {
         self.bus.update(&CTRL, 0, |v| Ctrl::from_bits(v).with_rst(true).with_lrst(true).into_bits());
-        // A write is posted: it may be under way for any time until a read pushes it there.
+        // Writes are posted: only a read makes sure that the device has got it.
         let _ = self.bus.read(&STATUS, 0);
-        State::Asked { at: now, again }
+        State::ResetRequested { at: now, again }
     }
 
-    /// The device's time begins when the read has returned, so it is counted from the next look at the clock.
+    /// The reset time begins when the read has returned, so it is counted from the next call.
     fn asked(&self, now: u64, at: u64, again: bool) -> State {
         if now == at {
             return self.state;
@@ -119,7 +120,7 @@ impl<R: Registers, T> X520<R, T> {
         if again {
             return self.reset(now, false);
         }
-        // All DMA has ended: what the device had is the driver's again.
+        // All DMA has ended, so rings and buffers are the driver's again.
         self.take_back();
         self.mask_interrupts();
         let _ = self.bus.read(&EICR, 0);
@@ -148,7 +149,7 @@ impl<R: Registers, T> X520<R, T> {
             semaphore::force(&self.bus);
         }
         self.bus.update(&ESDP, 0, |v| v & !ESDP_LASER_OFF);
-        // The link's mode is what the EEPROM says.
+        // The EEPROM decides the link mode.
         if !semaphore::with_mac(&self.bus, || self.bus.update(&AUTOC, 0, |v| v | AUTOC_RESTART)) && now < deadline {
             return self.state;
         }
@@ -230,7 +231,7 @@ impl<R: Registers, T> X520<R, T> {
         }
     }
 
-    /// The tails may move only once the enable bits read as set.
+    /// Moves the receive tails. That is allowed only after the enable bits read as set.
     fn enabling(&mut self, now: u64, deadline: u64) -> State {
         let bus = &self.bus;
         let receive = self.receive.iter().all(|q| Rxdctl::from_bits(bus.read(&RXDCTL, q.number())).enable());
@@ -239,7 +240,7 @@ impl<R: Registers, T> X520<R, T> {
             return if now < deadline { self.state } else { State::Failed(Failure::Queue) };
         }
         for queue in &mut self.receive {
-            queue.give(bus);
+            queue.advance_tail(bus);
         }
         bus.write(&RXCTRL, 0, RXCTRL_RXEN);
         self.moved_at.iter_mut().for_each(|at| *at = now);

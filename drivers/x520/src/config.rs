@@ -1,26 +1,27 @@
-//! What is to be made of the device, and whether it can be.
+//! Configuration of the device, and its check.
 
 use crate::dma::DESCRIPTOR_BYTES;
 use crate::offload::MAX_HEADER;
 use crate::receive::BUFFER_BYTES;
 use crate::{pools, rss};
 
-/// What decides by which receive queue a frame comes.
+/// How the device chooses the receive queue of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Steering {
-    /// A hash of its addresses and ports: flows are spread over all queues, and each keeps to one (RSS).
+    /// By a hash of its addresses and ports: flows are spread over all queues, and each flow stays on one (RSS).
     #[default]
     Flows,
-    /// Its destination: addresses in [`Filter::addresses`](crate::Filter::addresses) have queues of their own, the rest comes by queue 0 (VMDq).
+    /// By its destination address: addresses in [`Filter::addresses`](crate::Filter::addresses) have queues of their own,
+    /// all other frames come by queue 0 (VMDq).
     Addresses,
 }
 
-/// What to make of the device.
+/// Configuration of the device.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Receive queues: 1 to 16 over which flows are spread, 1 to 32 for addresses.
+    /// Receive queues: 1 to 16 with [`Steering::Flows`], 1 to 32 with [`Steering::Addresses`].
     pub receive_queues: u16,
-    /// What decides among them.
+    /// How the device chooses among them.
     pub steering: Steering,
     /// Transmit queues, 1 to 64.
     pub transmit_queues: u16,
@@ -30,9 +31,9 @@ pub struct Config {
     pub transmit_descriptors: u32,
     /// Bytes of the longest frame, without FCS and VLAN tag: 1,514 to 15,500.
     pub max_frame: u32,
-    /// VLAN tags are taken out of received frames.
+    /// The device removes VLAN tags from received frames.
     pub strip_vlan: bool,
-    /// Key of the hash that spreads flows. Should be unpredictable to whoever sends.
+    /// Key of the RSS hash. Senders should not be able to predict it.
     pub rss_key: [u8; 40],
     /// Microseconds without progress after which a queue counts as hung.
     pub hang_time: u64,
@@ -48,17 +49,17 @@ impl Default for Config {
             transmit_descriptors: 512,
             max_frame: 1514,
             strip_vlan: false,
-            // Any key spreads; this one has no long run of equal bits.
+            // Any key works. This one has no long run of equal bits.
             rss_key: core::array::from_fn(|i| (i as u8).wrapping_mul(0x9d) ^ 0x6b),
             hang_time: 1_000_000,
         }
     }
 }
 
-/// What is wrong with a configuration or the memory given with it.
+/// Mistake in a configuration or in the memory that comes with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfigError {
-    /// Receive or transmit queues: how many were asked for, and how many there can be.
+    /// Too many receive or transmit queues, or none: the number, and the most.
     Queues(u16, u16),
     /// Not a power of two from 64 to 4,096.
     Descriptors(u32),

@@ -1,4 +1,4 @@
-//! The device: its queues, made of the owner's memory, and what is known of it.
+//! The device: its queues and its state.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -14,7 +14,7 @@ use crate::registers::{Bus, Registers};
 use crate::state::{State, Status};
 use crate::transmit::TransmitQueue;
 
-/// An 82599. `T` names the owner of a frame that is being sent.
+/// An 82599. `T`: the token that names the owner of a frame that is being sent.
 pub struct X520<R, T> {
     pub(crate) bus: Bus<R>,
     pub(crate) config: Config,
@@ -29,11 +29,10 @@ pub struct X520<R, T> {
     pub(crate) position: Vec<u32>,
     pub(crate) link: Link,
     pub(crate) statistics: Statistics,
-    /// Frames that came, whatever they were.
+    /// Frames that arrived on the wire, before the filters.
     pub(crate) seen: u64,
     pub(crate) statistics_at: u64,
-    /// For each receive queue, the descriptor that the device had passed without writing it back when statistics were
-    /// last read.
+    /// For each receive queue: the descriptor that the device had passed without write-back when statistics were last read.
     pub(crate) skipped: Vec<Option<u32>>,
 }
 
@@ -47,7 +46,7 @@ impl<R: Registers, T> X520<R, T> {
         let (given, needed, at) = (memory.len(), config.memory(), memory.bus());
         let mut take = |len: usize| memory.take(len).ok_or(ConfigError::Memory(given, needed));
         let (mut receive, mut transmit) = (Vec::new(), Vec::new());
-        // Rings before all else: what is taken before them is a multiple of their alignment.
+        // Each ring and each block of buffers is a multiple of the alignment of rings.
         for index in 0..config.receive_queues {
             let count = config.receive_descriptors as usize;
             let (descriptors, buffers) = (take(count * DESCRIPTOR_BYTES)?, take(count * BUFFER_BYTES)?);
@@ -66,7 +65,7 @@ impl<R: Registers, T> X520<R, T> {
         }
         Ok(Self {
             bus: Bus(registers),
-            filter: filter.roomy(),
+            filter: filter.preallocated(),
             state: State::Idle,
             stopping: false,
             address: [0; 6],
@@ -83,7 +82,7 @@ impl<R: Registers, T> X520<R, T> {
         })
     }
 
-    /// Tokens that are out: of frames that were taken and not given back.
+    /// Tokens of frames that were taken and not given back.
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.transmit.iter().map(TransmitQueue::outstanding).sum()
@@ -100,7 +99,7 @@ impl<R: Registers, T> X520<R, T> {
         }
     }
 
-    /// The device has ended all DMA: what the transmit queues hold is to be given back.
+    /// The device has ended all DMA: the transmit queues give back the tokens they hold.
     pub(crate) fn take_back(&mut self) {
         for queue in &mut self.transmit {
             queue.draining = queue.is_busy();
@@ -110,7 +109,7 @@ impl<R: Registers, T> X520<R, T> {
         }
     }
 
-    /// Tells the transmit queues whether they take frames, so that each frame costs one look.
+    /// Opens or closes the transmit queues. A frame then costs one comparison.
     pub(crate) fn open_or_close(&mut self) {
         for queue in &mut self.transmit {
             let why = if self.state != State::Running {

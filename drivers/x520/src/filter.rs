@@ -1,16 +1,16 @@
-//! Which frames the device is to let in (data sheet 7.1.1).
+//! The receive filter (data sheet 7.1.1).
 
 use alloc::vec::Vec;
 
 use crate::nic::Unicast;
 
-/// Exact addresses besides the device's own.
+/// Most unicast addresses in the filter besides the device's own.
 pub const MAX_ADDRESSES: usize = 127;
-/// Multicast addresses that the driver is told at once. With more of them, all multicasts are let in: the table has bits for a
-/// hash of 12 bits, and would soon let in most.
+/// Most multicast addresses in the filter. With more, the device accepts all multicasts: its table has one bit for each value
+/// of a 12-bit hash, and with many addresses most frames match.
 pub const MAX_GROUPS: usize = 128;
 
-/// What to let in, besides the device's own address.
+/// Frames that the device accepts, besides those for its own address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     /// All unicasts.
@@ -19,18 +19,18 @@ pub struct Filter {
     pub all_multicast: bool,
     /// Broadcasts.
     pub broadcast: bool,
-    /// Unicasts to these, each by its queue with [`Steering::Addresses`](crate::Steering::Addresses). More than [`MAX_ADDRESSES`]: the device is made
-    /// promiscuous, and all come by queue 0.
+    /// Unicasts to these addresses. With [`Steering::Addresses`](crate::Steering::Addresses) each comes by its queue. With more
+    /// than [`MAX_ADDRESSES`] the device is promiscuous, and all frames come by queue 0.
     pub addresses: Vec<Unicast>,
-    /// Multicasts to these, and to others that share their hash.
+    /// Multicasts to these addresses, and to others with the same hash.
     pub groups: Vec<[u8; 6]>,
-    /// Tagged frames of these VLANs only. None: of all. Addresses are steered in the first 64 VLANs named here, and without
-    /// a tag.
+    /// Tagged frames of these VLANs only. `None`: of all VLANs. Steering by address works for untagged frames and in the first
+    /// 64 VLANs of this list.
     pub vlans: Option<Vec<u16>>,
 }
 
 impl Filter {
-    /// Everything.
+    /// Accepts every frame.
     #[must_use]
     pub fn all() -> Self {
         Self { promiscuous: true, all_multicast: true, broadcast: true, ..Self::default() }
@@ -41,8 +41,8 @@ impl Filter {
         self.addresses.len() <= MAX_ADDRESSES
     }
 
-    /// With room for all addresses that there can be, so that no change takes memory.
-    pub(crate) fn roomy(mut self) -> Self {
+    /// Allocates room for the most addresses, so that no later change allocates.
+    pub(crate) fn preallocated(mut self) -> Self {
         self.addresses.reserve(MAX_ADDRESSES.saturating_sub(self.addresses.len()));
         self.groups.reserve(MAX_GROUPS.saturating_sub(self.groups.len()));
         self

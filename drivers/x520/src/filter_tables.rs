@@ -23,7 +23,7 @@ fn table_of(groups: &[[u8; 6]]) -> [u32; 128] {
     table
 }
 
-/// Writes entry `n` of the address table, for a queue of `queues`. Never is there a valid one with half an address.
+/// Writes entry `n` of the address table. The entry is invalid while its address changes.
 fn write_entry<R: Registers>(bus: &Bus<R>, n: u16, entry: Option<Unicast>, steering: Steering, queues: u16) {
     let (low, high) = entry.map_or((0, 0), |Unicast { address: [a, b, c, d, e, f], .. }| {
         (u32::from_le_bytes([a, b, c, d]), u32::from(u16::from_le_bytes([e, f])) | RAH_VALID)
@@ -34,31 +34,31 @@ fn write_entry<R: Registers>(bus: &Bus<R>, n: u16, entry: Option<Unicast>, steer
     bus.write(&RAH, n, high);
 }
 
-/// Writes which queue of `queues` entry `n` is for.
+/// Assigns entry `n` to its queue, or to queue 0 if there are not so many.
 fn write_queue<R: Registers>(bus: &Bus<R>, n: u16, queue: u16, steering: Steering, queues: u16) {
     if steering == Steering::Addresses {
         pools::assign(bus, n, if queue < queues { queue } else { 0 });
     }
 }
 
-/// Writes what is let in whatever its address is.
+/// Writes which frames are accepted whatever their address: promiscuous, all multicasts, broadcasts.
 fn write_control<R: Registers>(bus: &Bus<R>, filter: &Filter, steering: Steering) {
     let promiscuous = filter.promiscuous || !filter.fits();
     let control =
         Fctrl::new().with_mpe(filter.all_multicast).with_upe(promiscuous).with_bam(filter.broadcast).into_bits();
     bus.write(&FCTRL, 0, control);
     if steering == Steering::Addresses {
-        pools::let_in(bus, filter);
+        pools::program_default_pool(bus, filter);
     }
 }
 
-/// Writes everything anew: the tables hold anything after power-on. There are `queues` receive queues.
+/// Writes the whole filter. The tables are undefined after power-on. `queues`: number of receive queues.
 pub(crate) fn program<R: Registers>(bus: &Bus<R>, filter: &Filter, steering: Steering, queues: u16) {
     let mut entries = filter.addresses.iter().copied().filter(|_| filter.fits());
     if steering == Steering::Addresses {
         // The device's own address.
         pools::assign(bus, 0, 0);
-        pools::program_filter(bus, filter);
+        pools::program_other_pools(bus, filter);
     }
     for n in 1..=MAX_ADDRESSES as u16 {
         write_entry(bus, n, entries.next(), steering, queues);
@@ -78,8 +78,8 @@ pub(crate) fn program<R: Registers>(bus: &Bus<R>, filter: &Filter, steering: Ste
     write_control(bus, filter, steering);
 }
 
-/// Lets in what is wanted, and writes only what changes. Nothing that is let in before and after is kept out in between. Without
-/// a bus the lists alone are changed, for [`program`].
+/// Changes the filter to `wanted` and writes only what changes. A frame that both filters accept is accepted all the time.
+/// Without a bus, changes the lists only; [`program`] writes them later.
 pub(crate) fn change<R: Registers>(
     bus: Option<&Bus<R>>,
     filter: &mut Filter,
@@ -93,7 +93,7 @@ pub(crate) fn change<R: Registers>(
         groups: !wanted.all_groups && wanted.groups.len() <= MAX_GROUPS,
     };
     if !left_out.unicasts && !filter.promiscuous {
-        // Before any leaves the table.
+        // Promiscuous mode comes first, then addresses leave the table.
         filter.promiscuous = true;
         bus.inspect(|bus| write_control(bus, filter, steering));
     }
@@ -110,7 +110,7 @@ pub(crate) fn change<R: Registers>(
     left_out
 }
 
-/// Makes `wanted` of the multicast addresses.
+/// Replaces the multicast addresses.
 fn exchange_groups<R: Registers>(bus: Option<&Bus<R>>, filter: &mut Filter, wanted: &[[u8; 6]]) {
     let before = table_of(&filter.groups);
     filter.groups.clear();
@@ -124,7 +124,7 @@ fn exchange_groups<R: Registers>(bus: Option<&Bus<R>>, filter: &mut Filter, want
     }
 }
 
-/// Makes `wanted` of the addresses, each in a place that it keeps.
+/// Replaces the unicast addresses. An address that stays keeps its entry.
 fn exchange<R: Registers>(
     bus: Option<&Bus<R>>,
     filter: &mut Filter,
@@ -132,7 +132,7 @@ fn exchange<R: Registers>(
     steering: Steering,
     queues: u16,
 ) {
-    // What did not fit was not written.
+    // A list that was too long for the table was not written.
     let in_place = filter.fits();
     let here = bus.filter(|_| in_place);
     let write = |n: usize, entry: Option<Unicast>| {
@@ -150,7 +150,7 @@ fn exchange<R: Registers>(
             }
             None => {
                 list.swap_remove(n);
-                // The last has moved there: it is in both places for a moment.
+                // The last address moves to the free entry. For a moment it is in both.
                 if let Some(&moved) = list.get(n) {
                     write(n, Some(moved));
                 }

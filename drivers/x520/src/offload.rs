@@ -1,13 +1,13 @@
-//! From what a frame's sender asks for to what a context descriptor says (data sheet 7.2.3.2.3, 7.2.4, 7.2.5).
+//! Translates an offload request into a context descriptor (data sheet 7.2.3.2.3, 7.2.4, 7.2.5).
 //!
-//! Everything is taken from the checked copy of the frame's header. A virtio driver leaves the sum of the pseudo header
-//! with the length of all it sends; for segmentation the device wants it without any length, an IPv4 total length and an
-//! IPv4 checksum of 0, so the copy is changed.
+//! All values come from the driver's copy of the frame's header, which the guest cannot change any more. For segmentation the
+//! copy is changed: a virtio driver stores a pseudo header sum that includes the length of the whole frame. The 82599 expects
+//! a sum without length, an IPv4 total length of 0 and an IPv4 checksum of 0.
 
 use crate::descriptor::{ContextHigh, ContextLow, TYPE_CONTEXT};
 use crate::nic::{HEADER_ROOM, Offload, PartialChecksum, Refused};
 
-/// Bytes of a header that is copied, at most: Ethernet, VLAN, IPv6 and the longest TCP header are 122.
+/// Most bytes of a header that is copied. Ethernet, VLAN, IPv6 and the longest TCP header are 122.
 pub(crate) const MAX_HEADER: usize = HEADER_ROOM;
 
 const IPV4: u16 = 0x0800;
@@ -20,12 +20,12 @@ const TCP_CHECKSUM: u16 = 16;
 const UDP_CHECKSUM: u16 = 6;
 const L4T_UDP: u8 = 0;
 const L4T_TCP: u8 = 1;
-/// PAYLEN has 18 bits.
+/// Largest value of the PAYLEN field, which has 18 bits.
 const MAX_PAYLEN: u32 = (1 << 18) - 1;
-/// Bytes of a tag, by which a frame may be longer.
+/// Bytes of a VLAN tag. The longest frame may be longer by that.
 const TAG_BYTES: u32 = 4;
 
-/// What descriptors have to say for a frame.
+/// Fields of the descriptors of one frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub context: Option<Context>,
@@ -34,39 +34,40 @@ pub(crate) struct Plan {
     pub tse: bool,
     pub vle: bool,
     pub paylen: u32,
-    /// What to change in the header: offset and value, in the order of bytes on the wire.
+    /// Changes of the header: offset, and value in network byte order.
     pub patches: [Option<(usize, u16)>; 3],
 }
 
 /// Second word of every context.
 const CONTEXT: u64 = ContextHigh::new().with_dtyp(TYPE_CONTEXT).with_dext(true).into_bits();
 
-/// A context descriptor, and what it is known by.
+/// A context descriptor, and the name by which the queue recognizes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Context {
-    /// Of no two that differ the same, and never 0: what is asked and the length of TCP's header, as a rule.
+    /// Different for any two contexts that differ, and never 0. Usually the offload request and the length of the TCP header.
     pub name: u64,
     /// The descriptor, for slot 0.
     pub words: [u64; 2],
 }
 
 impl Context {
-    /// Where a request has no bits: it ends at bit 48.
+    /// First bit of the TCP header's length in a name. An offload request uses bits 0 to 48 only.
     const L4LEN_AT: u32 = 56;
     const UNUSUAL: u64 = 1 << 55;
 
     fn new(asked: Offload, low: ContextLow, high: ContextHigh) -> Self {
         let (iplen, l4len) = (low.iplen(), u64::from(high.l4len()) << Self::L4LEN_AT);
-        let usual = low.maclen() == 14 && (iplen == 0 || iplen == if high.ipv4() { 20 } else { 40 });
-        // Otherwise what is asked does not tell which headers these are: the first word does, which has 32 bits.
+        let common = low.maclen() == 14 && (iplen == 0 || iplen == if high.ipv4() { 20 } else { 40 });
+        // With other headers the request does not identify the context. The first word of the descriptor does, and it has
+        // 32 bits.
         let kind = u64::from(high.l4t()) << 33 | u64::from(high.ipv4()) << 32;
         let unusual = Self::UNUSUAL | u64::from(high.mss()) << 36 | kind | low.into_bits();
-        let name = l4len | if usual { asked.word() } else { unusual };
+        let name = l4len | if common { asked.word() } else { unusual };
         Self { name, words: [low.into_bits(), CONTEXT | high.into_bits()] }
     }
 }
 
-/// Where a frame's headers are.
+/// Lengths of a frame's headers.
 pub(crate) struct Layout {
     v4: bool,
     maclen: usize,
@@ -77,13 +78,13 @@ fn field(header: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(*header.get(at..)?.first_chunk()?))
 }
 
-/// Bytes of a header that say what its frame is: up to the first of an IP header behind a tag.
-const TELLING: usize = 19;
+/// Bytes of a header that identify the protocols: up to the first byte of an IP header behind a VLAN tag.
+const SIGNATURE_BYTES: usize = 19;
 
 impl Layout {
     #[inline(always)]
     fn of(header: &[u8], start: u16) -> Option<Self> {
-        let header: &[u8; TELLING] = header.first_chunk()?;
+        let header: &[u8; SIGNATURE_BYTES] = header.first_chunk()?;
         let field = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
         let (kind, maclen, first) = match field(12) {
             VLAN => (field(16), 18, header[18]),
@@ -99,36 +100,37 @@ impl Layout {
     }
 }
 
-/// What there is to know of frames with the usual headers whose checksums stand at the same place: IPv4 without options, or
-/// IPv6 with none, behind no tag.
+/// Context of frames with the most common headers: no VLAN tag, and IPv4 without options or IPv6 without extension headers.
+/// There is one for each place of the checksum.
 #[derive(Debug)]
-pub(crate) struct Usual {
-    /// What of a header says that it is one: Ethernet's type, and version and length of the IP header.
-    telling: u32,
+pub(crate) struct CommonHeader {
+    /// Bytes 12 to 15 of such a header under `mask`: EtherType, and version and length of the IP header.
+    signature: u32,
     mask: u32,
-    /// Bytes that a frame has up to the checksum's end.
-    pub least: u32,
+    /// Least bytes of a frame: up to the end of the checksum.
+    pub min_len: u32,
     context: [u64; 2],
 }
 
-impl Usual {
-    /// What no frame is.
-    pub(crate) const NONE: &'static Self = &Self { telling: 1, mask: 0, least: u32::MAX, context: [0; 2] };
+impl CommonHeader {
+    /// Matches no frame.
+    pub(crate) const NONE: &'static Self = &Self { signature: 1, mask: 0, min_len: u32::MAX, context: [0; 2] };
 
     const fn new(v4: bool, start: u16, offset: u16, l4t: u8) -> Self {
-        let (telling, mask) = if v4 { (0x45_0008, 0xff_ffff) } else { (0x60_dd86, 0xf0_ffff) };
+        let (signature, mask) = if v4 { (0x45_0008, 0xff_ffff) } else { (0x60_dd86, 0xf0_ffff) };
         let low = ContextLow::new().with_maclen(14).with_iplen(start - 14).into_bits();
         let high = CONTEXT | ContextHigh::new().with_ipv4(v4).with_l4t(l4t).into_bits();
-        Self { telling, mask, least: start as u32 + offset as u32 + 2, context: [low, high] }
+        Self { signature, mask, min_len: start as u32 + offset as u32 + 2, context: [low, high] }
     }
 
-    /// That of frames of which a checksum is asked, and a tag perhaps, and no more. None: they are not usual.
+    /// The common header for this request. `None`: the request is for more than a checksum and a VLAN tag, or its checksum is at
+    /// another place.
     #[inline(always)]
     pub(crate) fn of(asked: Offload) -> Option<&'static Self> {
-        static TCP4: Usual = Usual::new(true, 34, TCP_CHECKSUM, L4T_TCP);
-        static UDP4: Usual = Usual::new(true, 34, UDP_CHECKSUM, L4T_UDP);
-        static TCP6: Usual = Usual::new(false, 54, TCP_CHECKSUM, L4T_TCP);
-        static UDP6: Usual = Usual::new(false, 54, UDP_CHECKSUM, L4T_UDP);
+        static TCP4: CommonHeader = CommonHeader::new(true, 34, TCP_CHECKSUM, L4T_TCP);
+        static UDP4: CommonHeader = CommonHeader::new(true, 34, UDP_CHECKSUM, L4T_UDP);
+        static TCP6: CommonHeader = CommonHeader::new(false, 54, TCP_CHECKSUM, L4T_TCP);
+        static UDP6: CommonHeader = CommonHeader::new(false, 54, UDP_CHECKSUM, L4T_UDP);
         const fn checksum(start: u16, offset: u16) -> u32 {
             match Offload::of_checksum(PartialChecksum { start, offset }) {
                 Some(asked) => asked.word() as u32,
@@ -139,7 +141,7 @@ impl Usual {
         const AT_UDP4: u32 = checksum(34, UDP_CHECKSUM);
         const AT_TCP6: u32 = checksum(54, TCP_CHECKSUM);
         const AT_UDP6: u32 = checksum(54, UDP_CHECKSUM);
-        // All but the tag.
+        // The upper half is the VLAN tag.
         match asked.word() as u32 {
             AT_TCP4 => Some(&TCP4),
             AT_UDP4 => Some(&UDP4),
@@ -151,8 +153,8 @@ impl Usual {
 
     /// Whether a header is one.
     #[inline(always)]
-    pub(crate) fn fits(&self, header: &[u8; MAX_HEADER]) -> bool {
-        u32::from_le_bytes([header[12], header[13], header[14], header[15]]) & self.mask == self.telling
+    pub(crate) fn matches(&self, header: &[u8; MAX_HEADER]) -> bool {
+        u32::from_le_bytes([header[12], header[13], header[14], header[15]]) & self.mask == self.signature
     }
 
     /// The context of a frame whose header is one: the same as `checksum_context` finds, in a tenth of the time.
@@ -255,7 +257,7 @@ fn sum(addresses: &[u8]) -> u16 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Context, ContextHigh, ContextLow, Plan, Usual, checksum_context, plan};
+    use super::{CommonHeader, Context, ContextHigh, ContextLow, Plan, checksum_context, plan};
     use crate::nic::{Offload, PartialChecksum, Refused};
     use std::collections::HashMap;
 
@@ -295,13 +297,13 @@ mod tests {
                     let checksum = PartialChecksum { start, offset };
                     let plain = Offload::of_checksum(checksum).unwrap();
                     let asked = vlan.map_or(plain, |tag| plain.with_vlan(tag));
-                    assert!(Usual::of(asked.with_mss(1)).is_none());
-                    if let Some(usual) = Usual::of(asked).filter(|usual| usual.fits(&h)) {
+                    assert!(CommonHeader::of(asked.with_mss(1)).is_none());
+                    if let Some(common) = CommonHeader::of(asked).filter(|common| common.matches(&h)) {
                         quick += 1;
-                        assert_eq!(usual.least, checksum.end());
+                        assert_eq!(common.min_len, checksum.end());
                         let context = checksum_context(&h, checksum, vlan);
                         assert_eq!(
-                            Some(usual.context(asked)),
+                            Some(common.context(asked)),
                             context.map(|(low, high, _)| Context::new(asked, low, high))
                         );
                     }

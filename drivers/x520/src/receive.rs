@@ -1,8 +1,8 @@
 //! A receive queue (data sheet 7.1.6, 7.1.9, 8.2.3.8).
 //!
-//! Descriptor `i` always has buffer `i`. A frame is lent to the caller where it lies; then its descriptors are written
-//! anew, and when a batch of them is ready the tail moves. One descriptor always stays on this side of the tail, since
-//! head equal to tail means none.
+//! Descriptor `i` always has buffer `i`. The caller borrows a frame in its buffer. Then the driver rearms the descriptors, and
+//! moves the tail when a batch of them is ready. One descriptor always stays with the driver, because head equal to tail
+//! means an empty ring.
 
 #![allow(unsafe_code, reason = "received bytes are lent out of memory that the device wrote")]
 
@@ -13,31 +13,31 @@ use crate::registers::{Bus, RDT, Registers};
 
 /// Bytes of a receive buffer.
 pub(crate) const BUFFER_BYTES: usize = 2048;
-/// Buffers that a frame may be spread over: 15.5 KiB are 8.
+/// Most buffers of a frame: 15.5 KiB are 8.
 const MAX_PIECES: usize = 8;
-/// Descriptors given back at once, at most.
+/// Most descriptors per tail write.
 const BATCH: u32 = 32;
 
 pub(crate) struct ReceiveQueue {
-    /// The device's.
+    /// The device's number of it.
     number: u16,
     /// With a buffer in each slot.
     ring: Ring<BUFFER_BYTES>,
     /// The next descriptor to look at.
     next: u32,
-    /// Descriptors that are ready but not shown to the device yet, the one that stays here left out.
+    /// Rearmed descriptors that the device has not been told of, without the one that stays here.
     ready: u32,
     batch: u32,
-    /// Frames that nothing could be made of.
+    /// Frames that were dropped because their descriptors made no sense.
     pub malformed: u64,
-    /// It gave frames since the device's counters were last read.
-    pub gave: bool,
+    /// It delivered frames since the device's counters were last read.
+    pub delivered: bool,
 }
 
 impl ReceiveQueue {
     pub(crate) fn new(number: u16, ring: Ring<BUFFER_BYTES>) -> Self {
         let batch = BATCH.min(ring.count() / 4);
-        Self { number, ring, next: 0, ready: 0, batch, malformed: 0, gave: false }
+        Self { number, ring, next: 0, ready: 0, batch, malformed: 0, delivered: false }
     }
 
     /// The device's number of it.
@@ -52,21 +52,21 @@ impl ReceiveQueue {
     /// Makes all descriptors ready, as after a reset.
     pub(crate) fn restart(&mut self) {
         (self.next, self.ready) = (0, self.ring.count() - 1);
-        renew(self.ring.view(), 0, self.ring.count());
+        rearm(self.ring.view(), 0, self.ring.count());
     }
 
-    /// Shows the device what is ready.
-    pub(crate) fn give<R: Registers>(&mut self, bus: &Bus<R>) {
+    /// Gives the device the descriptors that are ready.
+    pub(crate) fn advance_tail<R: Registers>(&mut self, bus: &Bus<R>) {
         self.ready = 0;
         bus.write(&RDT, self.number, self.ring.number(self.next.wrapping_sub(STEP)));
     }
 
-    /// Where the device was told that the ring ends.
+    /// The tail as it was last written.
     pub(crate) fn tail(&self) -> u32 {
         self.ring.number(self.next.wrapping_sub((self.ready + 1) * STEP))
     }
 
-    /// The descriptor that is waited for, if the device has not written it back.
+    /// The next descriptor to be written back. `None`: the device has written it back already.
     pub(crate) fn awaited(&self) -> Option<u32> {
         let status = ReceiveStatus::from_bits(self.ring.view().status(self.next));
         (!status.dd()).then_some(self.ring.number(self.next))
@@ -76,13 +76,13 @@ impl ReceiveQueue {
     pub(crate) fn poll<R: Registers>(&mut self, bus: &Bus<R>, budget: u32, mut sink: impl FnMut(Received<'_>)) -> u32 {
         let mut left = budget;
         while left > 0 {
-            // Frames in one buffer, up to where the tail moves: the common run.
+            // The common case: frames of one buffer, up to the next tail write.
             let run = left.min(self.batch.saturating_sub(self.ready));
-            let done = self.singles(run, &mut sink);
+            let done = self.receive_single_buffer(run, &mut sink);
             self.ready += done;
             left -= done;
             if done < run {
-                let used = self.several(&mut sink);
+                let used = self.receive_multi_buffer(&mut sink);
                 if used == 0 {
                     break;
                 }
@@ -90,21 +90,21 @@ impl ReceiveQueue {
                 left -= 1;
             }
             if self.ready >= self.batch {
-                self.give(bus);
+                self.advance_tail(bus);
             }
         }
-        self.gave |= left != budget;
+        self.delivered |= left != budget;
         budget - left
     }
 
-    /// Whether nothing has come by it since the counters were read: it cannot have been full.
-    pub(crate) fn is_silent(&self) -> bool {
-        !self.gave && self.awaited().is_some()
+    /// Whether no frame came since the counters were last read. Then the queue was not full.
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.delivered && self.awaited().is_some()
     }
 
-    /// Hands over up to `most` frames that are good and lie in one buffer each, until there is something else. How many.
+    /// Delivers up to `most` good frames of one buffer each. Stops at anything else. Returns how many.
     #[inline(always)]
-    fn singles(&mut self, most: u32, sink: &mut impl FnMut(Received<'_>)) -> u32 {
+    fn receive_single_buffer(&mut self, most: u32, sink: &mut impl FnMut(Received<'_>)) -> u32 {
         let view = self.ring.view();
         let begin = self.next;
         let end = begin.wrapping_add(most * STEP);
@@ -114,8 +114,8 @@ impl ReceiveQueue {
             if !status.is_single() {
                 break;
             }
-            // SAFETY: the device has said that it is done with this buffer (DD), and gets it back only by a tail that moves
-            // past it, after the borrow has ended.
+            // SAFETY: the device has finished this buffer (DD). It gets the buffer back only when the tail moves past it, after
+            // the borrow has ended.
             let Some(piece) = (unsafe { view.bytes(next, status.bytes()) }) else { break };
             sink(describe(ReceiveInfo::from_bits(view.first(next)), status, &[piece]));
             view.write(next, [view.slot_bus(next), 0]);
@@ -125,22 +125,22 @@ impl ReceiveQueue {
         next.wrapping_sub(begin) / STEP
     }
 
-    /// Hands over a frame in several buffers, or drops one that is no good. How many descriptors it takes; 0: it is not all
-    /// there yet.
+    /// Delivers a frame of several buffers, or drops a bad one. Returns the number of its descriptors, 0 if the frame is not
+    /// complete yet.
     #[cold]
     #[inline(never)]
-    fn several(&mut self, sink: &mut impl FnMut(Received<'_>)) -> u32 {
+    fn receive_multi_buffer(&mut self, sink: &mut impl FnMut(Received<'_>)) -> u32 {
         let view = self.ring.view();
         let mut pieces: [&[u8]; MAX_PIECES] = [&[]; MAX_PIECES];
         let (mut good, mut used) = (true, 0);
-        // One frame cannot hold all descriptors, whatever they say.
+        // No frame has all descriptors, even if none of them ends it.
         while used < self.ring.count() {
             let at = self.next.wrapping_add(used * STEP);
             let status = ReceiveStatus::from_bits(view.status(at));
             if !status.dd() {
                 return 0;
             }
-            // SAFETY: as in `singles`.
+            // SAFETY: as in `receive_single_buffer`.
             match (pieces.get_mut(used as usize), unsafe { view.bytes(at, status.bytes()) }) {
                 (Some(place), Some(piece)) => *place = piece,
                 _ => good = false,
@@ -156,14 +156,14 @@ impl ReceiveQueue {
             good &= used < self.ring.count();
         }
         self.malformed += u64::from(!good);
-        renew(view, self.next, used);
+        rearm(view, self.next, used);
         self.next = self.next.wrapping_add(used * STEP);
         used
     }
 }
 
-/// Writes descriptors anew.
-fn renew(view: View<'_, BUFFER_BYTES>, start: u32, count: u32) {
+/// Rearms `count` descriptors from `start` on.
+fn rearm(view: View<'_, BUFFER_BYTES>, start: u32, count: u32) {
     for i in 0..count {
         let at = start.wrapping_add(i * STEP);
         view.write(at, [view.slot_bus(at), 0]);
@@ -175,14 +175,14 @@ fn describe<'a>(info: ReceiveInfo, status: ReceiveStatus, pieces: &'a [&'a [u8]]
     let checked = match status.l4e() || status.ipe() {
         false if status.l4cs() => Checked::Good,
         false => Checked::Unknown,
-        true => wrong(info, status),
+        true => checksum_error(info, status),
     };
     Received { pieces, checked, vlan: status.vp().then_some(status.vlan()), hash: info.hash() }
 }
 
-/// What to make of a frame of which the device says that a checksum is wrong.
+/// What the engine is told of a frame whose checksum the device reports as wrong.
 #[cold]
-fn wrong(info: ReceiveInfo, status: ReceiveStatus) -> Checked {
-    // A UDP datagram without checksum is reported as wrong (erratum 44), so of UDP only good news is believed.
+fn checksum_error(info: ReceiveInfo, status: ReceiveStatus) -> Checked {
+    // The device reports a UDP datagram without checksum as wrong (erratum 44), so a bad UDP checksum is not believed.
     if status.ipe() || info.packet_type() & PACKET_UDP == 0 { Checked::Bad } else { Checked::Unknown }
 }

@@ -1,15 +1,16 @@
-//! The semaphores that software and firmware share (data sheet 10.5.4). Link bring-up must not be started under
-//! firmware's hands.
+//! The semaphores that software and firmware share (data sheet 10.5.4). Firmware and
+//! driver must not start the link at the same time.
 
 use crate::registers::{Bus, Registers, SW_FW_SYNC, SWSM};
 
 const SMBI: u32 = 1;
 const SWESMBI: u32 = 1 << 1;
-/// SW_FW_SYNC: software, and firmware, use the MAC's registers.
+/// SW_FW_SYNC: software owns the MAC's registers.
 const SW_MAC: u32 = 1 << 3;
+/// SW_FW_SYNC: firmware owns the MAC's registers.
 const FW_MAC: u32 = 1 << 8;
 
-/// Runs `f` with the MAC's registers owned, if they are free now.
+/// Runs `f` while software owns the MAC's registers. Returns false, without running it, if they are not free now.
 pub(crate) fn with_mac<R: Registers>(bus: &Bus<R>, f: impl FnOnce()) -> bool {
     if !take(bus) {
         return false;
@@ -24,14 +25,14 @@ pub(crate) fn with_mac<R: Registers>(bus: &Bus<R>, f: impl FnOnce()) -> bool {
         return false;
     }
     f();
-    // Nobody but software takes SMBI, and this is all of software: SWESMBI alone may be busy, for a moment.
+    // Only software takes SMBI, and this driver is the only software. SWESMBI may be busy for a moment.
     bus.write(&SWSM, 0, SWESMBI);
     bus.update(&SW_FW_SYNC, 0, |o| o & !SW_MAC);
     release(bus);
     true
 }
 
-/// Clears what a driver before this one, or firmware that has died, left behind.
+/// Clears semaphores that an earlier driver, or firmware that has stopped, did not release.
 pub(crate) fn force<R: Registers>(bus: &Bus<R>) {
     bus.write(&SWSM, 0, SWESMBI);
     bus.update(&SW_FW_SYNC, 0, |o| o & !(SW_MAC | FW_MAC));

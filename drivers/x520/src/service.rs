@@ -12,20 +12,20 @@ use crate::state::{Failure, State};
 use crate::{filter_tables, statistics};
 
 impl<R: Registers, T> X520<R, T> {
-    /// Changes what the device lets in, now and after each reset.
+    /// Changes the receive filter, now and after each reset.
     pub fn set_filter(&mut self, filter: Filter) {
-        self.filter = filter.roomy();
+        self.filter = filter.preallocated();
         if self.state == State::Running {
             filter_tables::program(&self.bus, &self.filter, self.config.steering, self.config.receive_queues);
         }
     }
 
-    /// Resets the device and brings it up again: also after it was stopped or has failed. What is on its way is dropped;
-    /// its tokens come back by [`Nic::reclaim`](crate::nic::Nic::reclaim) as soon as the reset has ended all DMA.
+    /// Resets the device and brings it up again, also after it was stopped or has failed. Frames in the transmit queues are
+    /// dropped. Their tokens come back by [`Nic::reclaim`](crate::nic::Nic::reclaim) as soon as the reset has ended all DMA.
     pub fn restart(&mut self, now: u64) {
         self.stopping = false;
-        // A reset under way is as good, and must not be disturbed.
-        if !matches!(self.state, State::Asked { .. } | State::Resetting { .. }) {
+        // A reset that is under way must not be disturbed. It has the same effect.
+        if !matches!(self.state, State::ResetRequested { .. } | State::Resetting { .. }) {
             self.state = State::Idle;
         }
         self.link = Link::Down;
@@ -33,13 +33,13 @@ impl<R: Registers, T> X520<R, T> {
         self.open_or_close();
     }
 
-    /// Resets the device and leaves it so. Once [`X520::status`] says stopped, it does no DMA.
+    /// Resets the device and keeps it in that state. Once [`X520::status`] says stopped, it does no DMA.
     pub fn stop(&mut self, now: u64) {
         self.restart(now);
         self.stopping = true;
     }
 
-    /// A device that has failed was made harmless in another way: what it had can be given back.
+    /// The owner has ended the DMA of a device that failed. Its tokens can be given back.
     ///
     /// # Safety
     /// The device cannot DMA: its bus mastering was cleared, or it is off the bus.
@@ -55,7 +55,7 @@ impl<R: Registers, T> X520<R, T> {
         self.restart(now);
     }
 
-    /// Looks after a running device.
+    /// Watches a running device: link, statistics, hangs.
     pub(crate) fn watch(&mut self, now: u64) {
         let links = self.bus.read(&LINKS, 0);
         if links == u32::MAX {
@@ -72,7 +72,7 @@ impl<R: Registers, T> X520<R, T> {
         };
         let mut hung = now >= self.statistics_at && self.read_statistics(now);
         for (n, queue) in self.transmit.iter().enumerate() {
-            // Without a link the device sends nothing and would hold what it has for good.
+            // Without a link the device sends nothing and would keep its frames forever.
             hung |= self.link == Link::Down && queue.is_busy() && !queue.draining;
             if !queue.is_waiting() || queue.position() != self.position[n] || queue.draining {
                 (self.position[n], self.moved_at[n]) = (queue.position(), now);
@@ -84,24 +84,26 @@ impl<R: Registers, T> X520<R, T> {
         }
     }
 
-    /// Reads the counters. True: receive is hung. Frames were missed, or a queue's were dropped for want of a buffer, while
-    /// none came; a descriptor was left out; or the device has not heard of what it was given.
+    /// Reads the counters. Returns whether receive is hung:
+    /// - frames were missed, or a queue dropped frames for want of a buffer, while that queue received none;
+    /// - the device passed a descriptor without write-back;
+    /// - the tail register does not have the value that was written.
     fn read_statistics(&mut self, now: u64) -> bool {
         let before = self.statistics;
         let drops = statistics::read(&self.bus, &mut self.statistics, &mut self.seen);
         self.statistics.malformed = self.receive.iter().map(|q| q.malformed).sum();
         self.statistics_at = now + statistics::PERIOD;
-        // Queues may share a counter: none of them explains what it counted.
+        // Several queues may share a counter. All of them have to be idle.
         let silent = |counter: u16| {
             let sharing = (0..).zip(&self.receive).filter(|(n, _)| statistics::counter(*n) == counter);
-            sharing.fold(None, |all, (_, queue)| Some(all.unwrap_or(true) && queue.is_silent())) == Some(true)
+            sharing.fold(None, |all, (_, queue)| Some(all.unwrap_or(true) && queue.is_idle())) == Some(true)
         };
         let mut hung = (0..).zip(drops).any(|(counter, drops)| drops > 0 && silent(counter));
-        hung |= self.statistics.missed > before.missed && self.receive.iter().all(ReceiveQueue::is_silent);
+        hung |= self.statistics.missed > before.missed && self.receive.iter().all(ReceiveQueue::is_idle);
         for (queue, skipped) in self.receive.iter_mut().zip(&mut self.skipped) {
-            queue.gave = false;
+            queue.delivered = false;
             let n = queue.number();
-            // Seen twice it is no write-back on its way: the queue would wait for it for good.
+            // If seen twice, no write-back is on its way: the queue would wait for it forever.
             let now = queue.awaited().filter(|next| self.bus.read(&RDH, n) != *next);
             hung |= now.is_some() && now == *skipped;
             *skipped = now;

@@ -3,13 +3,13 @@
 /// How the device is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// It is being brought up.
+    /// Bring-up is under way.
     Starting,
-    /// Frames can come and go; the link may be down.
+    /// Frames are received and sent. The link may be down.
     Running,
-    /// It was stopped and does no DMA.
+    /// It was stopped. It does no DMA.
     Stopped,
-    /// It cannot be made to work. It may still DMA.
+    /// It does not work. It may still do DMA.
     Failed(Failure),
 }
 
@@ -18,31 +18,31 @@ pub enum Status {
 pub enum Failure {
     /// It does not answer: all registers read as all ones.
     Gone,
-    /// Reset did not end.
+    /// It did not finish its reset.
     Reset,
     /// EEPROM, firmware or DMA engine did not become ready after reset.
     NotReady,
-    /// Its EEPROM holds no unicast address.
+    /// Its EEPROM has no unicast address.
     NoAddress,
     /// A queue did not become enabled.
     Queue,
 }
 
-/// Where bring-up stands. Times are microseconds; a step that is not done by its deadline has failed.
+/// The step of bring-up. Times are microseconds. A step that is not done by its deadline fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// Not begun.
     Idle,
-    /// DMA was asked to end.
+    /// The device was told to end DMA.
     Quiescing {
         deadline: u64,
     },
-    /// Reset was asked for at that time, and the device has heard of it.
-    Asked {
+    /// Reset was requested at that time, and the write has reached the device.
+    ResetRequested {
         at: u64,
         again: bool,
     },
-    /// In reset: nothing is touched before `from`.
+    /// In reset. The driver touches no register before `from`.
     Resetting {
         from: u64,
         deadline: u64,
@@ -52,7 +52,7 @@ pub(crate) enum State {
     Loading {
         deadline: u64,
     },
-    /// Waits for the semaphore, to start the link.
+    /// Waits for the semaphore that guards the link registers.
     Linking {
         deadline: u64,
     },

@@ -1,17 +1,18 @@
-//! The tokens of frames that are on their way: a queue without a check for room of its own, for each has a descriptor.
+//! The tokens of frames in a transmit queue, as a ring. It does not check for room: each frame has a descriptor, and the queue
+//! checks for room there.
 
 #![allow(unsafe_code, reason = "places that hold no token are not initialized")]
 
 use alloc::boxed::Box;
 use core::mem::MaybeUninit;
 
-/// Tokens by number of their frame, oldest first. Numbers run on.
+/// Tokens by the number of their frame, oldest first. Numbers wrap at 2^32.
 ///
-/// The places of the numbers from `oldest` up to, not including, `newest` are initialized, and no others; there are never
-/// more of them than places.
+/// Exactly the places of the numbers from `oldest` up to `newest` (exclusive) are initialized. There are never more numbers
+/// than places.
 pub(crate) struct Tokens<T> {
     places: Box<[MaybeUninit<T>]>,
-    /// What of a number says its place: the number of places is a power of two, and this is one less.
+    /// Number of places minus one. The number of places is a power of two.
     mask: u32,
     oldest: u32,
     newest: u32,
@@ -30,7 +31,7 @@ impl<T> Tokens<T> {
         self.newest.wrapping_sub(self.oldest)
     }
 
-    /// The number that the next one gets.
+    /// The number of the next token.
     #[inline(always)]
     pub(crate) fn newest(&self) -> u32 {
         self.newest
@@ -53,7 +54,7 @@ impl<T> Tokens<T> {
         self.newest = self.newest.wrapping_add(1);
     }
 
-    /// Places in a row for the next ones, `most` of them, or up to the end. The caller knows of how many the tokens are out.
+    /// The places of the next tokens: `most` of them, fewer at the end of the ring. The caller knows how many of them are free.
     #[inline(always)]
     pub(crate) fn vacant(&mut self, most: u32) -> &mut [MaybeUninit<T>] {
         let at = (self.newest & self.mask) as usize;
@@ -65,26 +66,26 @@ impl<T> Tokens<T> {
     /// Adds those that were written to the first `count` places of [`Tokens::vacant`].
     ///
     /// # Safety
-    /// They were, and held no tokens before.
+    /// Those places were written, and held no tokens before.
     #[inline(always)]
     pub(crate) unsafe fn advance(&mut self, count: u32) {
         debug_assert!((self.len() + count) as usize <= self.places.len());
         self.newest = self.newest.wrapping_add(count);
     }
 
-    /// Takes those with numbers before `end` out, in order. How many.
+    /// Takes out the tokens with numbers before `end`, in order. Returns how many.
     #[inline(always)]
     pub(crate) fn take_until(&mut self, end: u32, mut done: impl FnMut(T)) -> u32 {
         let count = end.wrapping_sub(self.oldest);
         assert!(count <= self.len(), "only what is there");
         let first = (self.oldest & self.mask) as usize;
-        // Before any is out: who is called may not see it twice, whatever he does.
+        // Set first, so that no token comes out twice even if `done` panics.
         self.oldest = end;
         let (start, row) = self.places.split_at(first);
         let before = row.len().min(count as usize);
         for places in [&row[..before], &start[..count as usize - before]] {
             for place in places {
-                // SAFETY: it was initialized, as its number was within; that it is no longer, `oldest` says already.
+                // SAFETY: its number was between `oldest` and `newest`, so it was initialized. `oldest` has moved past it.
                 done(unsafe { place.assume_init_read() });
             }
         }

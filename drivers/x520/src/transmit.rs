@@ -1,12 +1,12 @@
 //! A transmit queue (data sheet 7.2.1, 7.2.3, 8.2.3.9).
 //!
-//! A frame is a context descriptor if neither of the queue's two contexts fits, a descriptor for the copied header, and
-//! one for each segment. Frames are shown to the device in batches; the last descriptor of each asks for a report, and
-//! when that is written back the whole batch is done.
+//! A frame takes one descriptor for the copied header and one for each segment. If neither of the queue's two contexts fits,
+//! a context descriptor comes first. The device sees frames in batches. The last descriptor of a batch requests a write-back,
+//! which says that the whole batch is done.
 
 #![allow(unsafe_code, reason = "what says that there is room for a token is the ring of descriptors")]
 
-mod asked;
+mod checksum_batch;
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -14,76 +14,76 @@ use alloc::vec;
 use crate::descriptor::{TYPE_DATA, TransmitData};
 use crate::dma::{Ring, STEP};
 use crate::nic::{Offload, Outcome, Outgoing, Refused, Segment, Single};
-use crate::offload::{Context, MAX_HEADER, Usual, plan};
+use crate::offload::{CommonHeader, Context, MAX_HEADER, plan};
 use crate::registers::{Bus, Registers, TDT};
 use crate::tokens::Tokens;
 
-/// Segments of a frame: 38 descriptors are allowed (7.2.1.1), of which one is the header's.
+/// Most segments of a frame. With a context and the header's descriptor these are the 38 that the device allows (7.2.1.1).
 pub(crate) const MAX_SEGMENTS: usize = 36;
 /// Bytes of the shortest frame that the device pads (7.2.1.2).
 const MIN_FRAME: u32 = 17;
-/// Descriptors of a frame of a header and a segment: a context may come before.
+/// Most descriptors of a frame of one header and one segment: a context may come first.
 const MOST: u32 = 3;
 
-/// What every data descriptor says.
+/// Bits of every data descriptor.
 const DATA: u64 = TransmitData::new().with_dtyp(TYPE_DATA).with_dext(true).with_ifcs(true).into_bits();
 const END: u64 = TransmitData::new().with_eop(true).into_bits();
 const TAG: u64 = TransmitData::new().with_vle(true).into_bits();
 const CHECKSUM: u64 = TransmitData::new().with_txsm(true).with_cc(true).into_bits();
-/// What of a frame's first descriptor the others say too.
+/// Bits that all descriptors of a frame have in common.
 const EACH: u64 = DATA | TAG;
-/// Where PAYLEN stands, and IDX, in a context too.
+/// Lowest bit of PAYLEN.
 const PAYLEN: u32 = 46;
+/// Lowest bit of IDX, the number of the context: the same in data and context descriptors.
 const IDX: u32 = 36;
 const REPORT: u64 = TransmitData::new().with_rs(true).into_bits();
 
-/// What every descriptor of a frame says of its tag.
+/// The bit by which every descriptor of a frame asks for the insertion of its VLAN tag.
 #[inline(always)]
 const fn tag(asked: Offload) -> u64 {
-    // Bit 48 goes to where VLE stands.
+    // Bit 48 of the request moves to the place of VLE.
     asked.word() >> 18 & TAG
 }
 
-/// Frames that were shown to the device together.
+/// Frames that the device got by one tail write.
 #[derive(Clone, Copy, Debug, Default)]
 struct Batch {
-    /// The descriptor behind it.
+    /// The descriptor after its last one.
     end: u32,
-    /// The frame behind it.
+    /// The number of the frame after its last one.
     frames: u32,
 }
 
-/// Why a row of frames has ended.
-enum End<T> {
-    /// There is no more room in the row, or no item.
-    Row,
-    /// There is no frame.
-    Stop,
-    /// This one was not taken.
-    Other(Single<T>),
+/// Why a batch loop ended.
+enum BatchEnd<T> {
+    /// No contiguous descriptors are left, or no item.
+    Full,
+    /// `write` made no frame.
+    NoFrame,
+    /// This frame does not qualify for the loop and was not taken.
+    Unfit(Single<T>),
 }
 
-/// Whether a frame is a header of at least so many bytes, and a rest, and not too long.
+/// Whether a frame is a header of at least `least` bytes plus a rest that is not empty, and not longer than `max_frame`.
 #[inline(always)]
 fn is_pair(least: u32, header: u32, rest: u32, max_frame: u32) -> bool {
-    // Of a rest of 0 bytes, one less is too many.
+    // An empty rest wraps round to a large number.
     (least..=MAX_HEADER as u32).contains(&header) && rest.wrapping_sub(1) < max_frame.saturating_sub(header)
 }
 
 pub(crate) struct TransmitQueue<T> {
     index: u16,
-    /// Why it takes no frames; None: it does.
+    /// Why it takes no frames. `None`: it takes them.
     closed: Option<Refused>,
-    /// What it holds has to be given back before it can be used again: the device has ended all DMA.
+    /// The device has ended all DMA. The tokens in the queue have to be given back before it can be used again.
     pub draining: bool,
     /// With a header in each slot.
     ring: Ring<MAX_HEADER>,
-    /// Where the descriptors that can be written end: at `next` while the queue is closed, so that a frame costs one look.
+    /// End of the free descriptors. Equal to `next` while the queue is closed, so that one comparison per frame suffices.
     limit: u32,
-    /// Of frames from `oldest` up to, not including, `newest`, by number of the frame. There are never more frames than
-    /// descriptors.
+    /// Tokens of the frames in the queue. There are never more frames than descriptors.
     tokens: Tokens<T>,
-    /// By first descriptor.
+    /// Batches by their first descriptor.
     batches: Box<[Batch]>,
     /// First descriptor that the device may still need.
     clean: u32,
@@ -92,7 +92,7 @@ pub(crate) struct TransmitQueue<T> {
     /// The next descriptor to write.
     next: u32,
     contexts: Contexts,
-    /// Of the last frames something was asked.
+    /// The last frame had an offload request, so the next one probably has one too.
     asked: bool,
 }
 
@@ -115,7 +115,7 @@ impl<T> TransmitQueue<T> {
         }
     }
 
-    /// Says whether it takes frames, and if not, why.
+    /// Opens the queue (`None`), or closes it and says why.
     pub(crate) fn close(&mut self, why: Option<Refused>) {
         self.closed = why;
         self.update_limit();
@@ -127,7 +127,7 @@ impl<T> TransmitQueue<T> {
         self.limit = if self.closed.is_some() { self.next } else { self.clean.wrapping_add(self.ring.span()) };
     }
 
-    /// Whether so many descriptors can be written.
+    /// Whether that many descriptors are free.
     #[inline(always)]
     fn has_room(&self, descriptors: u32) -> bool {
         self.limit.wrapping_sub(self.next) >= descriptors * STEP
@@ -137,17 +137,17 @@ impl<T> TransmitQueue<T> {
         &self.ring
     }
 
-    /// Whether frames wait for the device.
+    /// Whether the device still has frames.
     pub(crate) fn is_busy(&self) -> bool {
         self.clean != self.next
     }
 
-    /// Tokens that are out.
+    /// Tokens that were not given back.
     pub(crate) fn outstanding(&self) -> usize {
         self.tokens.len() as usize
     }
 
-    /// Whether the device was shown frames and has not yet said that the first of them are done.
+    /// Whether the device has not yet finished the oldest batch.
     pub(crate) fn is_waiting(&self) -> bool {
         self.clean != self.shown && self.done().is_none()
     }
@@ -157,7 +157,7 @@ impl<T> TransmitQueue<T> {
         self.clean
     }
 
-    /// The oldest batch that was shown, if the device is done with it.
+    /// The oldest batch, if the device has finished it.
     #[inline(always)]
     fn done(&self) -> Option<Batch> {
         let batch = self.batches[self.ring.number(self.clean) as usize];
@@ -165,12 +165,12 @@ impl<T> TransmitQueue<T> {
         last.dd().then_some(batch)
     }
 
-    /// Takes any frame.
+    /// Takes a frame of any form.
     #[inline(never)]
     pub(crate) fn add(&mut self, frame: &Outgoing<'_>, token: T, max_frame: u32) -> Result<(), (Refused, T)> {
         match self.closed.map_or_else(|| self.write_any(frame, max_frame), Err) {
             Ok(()) => {
-                // SAFETY: there is a place: the ring had descriptors for it, and no frame has none.
+                // SAFETY: there is a place, because every frame has a descriptor, and the ring had room for this one's.
                 unsafe { self.tokens.push(token) };
                 Ok(())
             }
@@ -178,8 +178,8 @@ impl<T> TransmitQueue<T> {
         }
     }
 
-    /// Takes frames of a header and one piece at most, which `write` makes of `items`, as long as there is room. How many, and
-    /// the next if it was refused.
+    /// Takes a frame for each of `items` as long as there is room. `write` makes the frame: a header, and one segment at most.
+    /// Returns how many were taken, and the next one if it was refused.
     #[inline(always)]
     pub(crate) fn add_all<'a, I>(
         &mut self,
@@ -194,26 +194,26 @@ impl<T> TransmitQueue<T> {
             let begin = self.ring.offset(self.next);
             let room = self.limit.wrapping_sub(self.next).min(self.ring.bytes() - begin);
             let (taken, end) = if self.asked {
-                self.add_asked_row(room, left, max_frame, &mut write)
+                self.add_checksum_batch(room, left, max_frame, &mut write)
             } else {
-                self.add_row(room / (2 * STEP), left, max_frame, &mut write)
+                self.add_plain_batch(room / (2 * STEP), left, max_frame, &mut write)
             };
             done += taken;
             let other = match end {
-                End::Row if taken != 0 => continue,
-                // The next one's descriptors are not in a row.
-                End::Row => {
+                BatchEnd::Full if taken != 0 => continue,
+                // The descriptors of the next frame wrap round.
+                BatchEnd::Full => {
                     // SAFETY: the device was not shown this descriptor: its slot is the driver's alone.
                     let slot = unsafe { self.ring.view().slot_mut(self.next) };
                     let Some(other) = write(item, slot) else { break };
                     other
                 }
-                End::Stop => break,
-                End::Other(other) => other,
+                BatchEnd::NoFrame => break,
+                BatchEnd::Unfit(other) => other,
             };
-            // Of the next ones too, as a rule.
+            // The next frames usually ask for the same.
             self.asked = !other.offload.is_none();
-            if let Err(refused) = self.add_other(other, max_frame) {
+            if let Err(refused) = self.add_one(other, max_frame) {
                 return (done, Some(refused));
             }
             done += 1;
@@ -221,35 +221,35 @@ impl<T> TransmitQueue<T> {
         (done, None)
     }
 
-    /// As `add_all`, for up to `room` frames of which nothing is asked, and whose descriptors, and tokens, are in a row. How
-    /// many were taken, and what comes then.
+    /// As `add_all`, for up to `room` frames without offload request whose descriptors and tokens are contiguous. Returns how
+    /// many were taken, and why the loop ended.
     #[inline(always)]
-    fn add_row<'a, I>(
+    fn add_plain_batch<'a, I>(
         &mut self,
         room: u32,
         items: &'a [I],
         max_frame: u32,
         write: &mut impl FnMut(&'a I, &mut [u8; MAX_HEADER]) -> Option<Single<T>>,
-    ) -> (usize, End<T>) {
+    ) -> (usize, BatchEnd<T>) {
         let Self { ring, tokens, next: position, .. } = self;
         let row = ring.row();
         let begin = ring.offset(*position) as usize;
         let mut at = begin;
-        let mut end = End::Row;
+        let mut end = BatchEnd::Full;
         for (item, place) in items.iter().zip(tokens.vacant(room)) {
             // SAFETY: the offset of a descriptor that the device was not shown: its slot is the driver's alone.
             let slot = unsafe { row.slot(at) };
             let bus = row.bus(slot);
             let Some(frame) = write(item, slot) else {
-                end = End::Stop;
+                end = BatchEnd::NoFrame;
                 break;
             };
             let (header, rest) = (frame.header as u32, u32::from(frame.rest.len()));
             if !frame.offload.is_none() || !is_pair(MIN_FRAME, header, rest, max_frame) {
-                end = End::Other(frame);
+                end = BatchEnd::Unfit(frame);
                 break;
             }
-            // They have no bits in common: a sum takes fewer instructions.
+            // The summands have no bits in common. Adding takes fewer instructions than OR.
             let first = (u64::from(rest + header) << PAYLEN) + u64::from(header) + DATA;
             // SAFETY: two descriptors for each place.
             unsafe {
@@ -267,9 +267,9 @@ impl<T> TransmitQueue<T> {
         (taken as usize, end)
     }
 
-    /// Takes any frame. Its header is in the slot of the next descriptor, and there is room.
+    /// Takes one frame of any form. Its header is in the slot of the next descriptor, and there is room.
     #[inline(never)]
-    fn add_other(&mut self, frame: Single<T>, max_frame: u32) -> Result<(), (Refused, T)> {
+    fn add_one(&mut self, frame: Single<T>, max_frame: u32) -> Result<(), (Refused, T)> {
         let (header, rest) = (frame.header, frame.rest);
         let total = header as u32 + u32::from(rest.len());
         // SAFETY: as in `add_all`.
@@ -282,10 +282,10 @@ impl<T> TransmitQueue<T> {
         } else if asked.is_none() {
             Some(DATA)
         } else {
-            let usual = Usual::of(asked).filter(|usual| usual.fits(slot) && usual.least <= total);
-            usual.map(|usual| DATA + CHECKSUM + (self.context(usual.context(asked)) << IDX) + tag(asked))
+            let common = CommonHeader::of(asked).filter(|common| common.matches(slot) && common.min_len <= total);
+            common.map(|common| DATA + CHECKSUM + (self.context(common.context(asked)) << IDX) + tag(asked))
         };
-        let Some(options) = options else { return self.add_odd(frame, max_frame) };
+        let Some(options) = options else { return self.add_slow(frame, max_frame) };
         let view = self.ring.view();
         let first = (u64::from(total) << PAYLEN) + header as u64 + options;
         if rest.is_empty() {
@@ -302,8 +302,8 @@ impl<T> TransmitQueue<T> {
         Ok(())
     }
 
-    /// The slot of a context. If the device does not know it, it is written to the ring first, and `next` moves: the frame
-    /// behind it must not be refused any more.
+    /// Returns the slot of a context. If the device does not know the context, writes it to the ring and moves `next`. The frame
+    /// after it must not be refused any more.
     #[inline(always)]
     fn context(&mut self, context: Context) -> u64 {
         let (slot, new) = self.contexts.slot(context);
@@ -314,10 +314,10 @@ impl<T> TransmitQueue<T> {
         slot
     }
 
-    /// Takes a frame that needs a closer look. Its header is in the slot of the next descriptor.
+    /// Takes a frame with uncommon headers. Its header is in the slot of the next descriptor.
     #[cold]
     #[inline(never)]
-    fn add_odd(&mut self, frame: Single<T>, max_frame: u32) -> Result<(), (Refused, T)> {
+    fn add_slow(&mut self, frame: Single<T>, max_frame: u32) -> Result<(), (Refused, T)> {
         let Single { header, rest, offload, token } = frame;
         // SAFETY: as in `add_all`.
         let copy = *unsafe { self.ring.view().slot_mut(self.next) };

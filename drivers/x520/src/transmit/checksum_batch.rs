@@ -1,71 +1,71 @@
-//! Rows of frames of which checksums are asked, as a sender of TCP or UDP leaves them: the same again and again, of packets
-//! with the usual headers. What was found out for one holds for the next one of which the same is asked and whose header
-//! says the same of itself.
+//! Batches of frames that ask for a checksum. A sender of TCP or UDP repeats the same request with the same kind of header, so
+//! the context of one frame serves the next as long as request and kind stay the same.
 
-#![allow(unsafe_code, reason = "what says that there is room for a token is the ring of descriptors")]
+#![allow(unsafe_code, reason = "the ring of descriptors says that there is room for a token")]
 
-use super::{CHECKSUM, DATA, END, End, IDX, MOST, PAYLEN, TransmitQueue, is_pair, tag};
+use super::{BatchEnd, CHECKSUM, DATA, END, IDX, MOST, PAYLEN, TransmitQueue, is_pair, tag};
 use crate::dma::STEP;
 use crate::nic::{Offload, Single};
-use crate::offload::{MAX_HEADER, Usual};
+use crate::offload::{CommonHeader, MAX_HEADER};
 
-/// What was last asked, and what that comes to.
+/// The last request, and the descriptor bits that it results in.
 struct Known {
     asked: Offload,
-    usual: &'static Usual,
-    /// What a frame's first descriptor says but for lengths, and its last one.
+    common: &'static CommonHeader,
+    /// Bits of a frame's first descriptor, without the lengths.
     first: u64,
+    /// Bits of its last descriptor, without the length.
     last: u64,
 }
 
 impl<T> TransmitQueue<T> {
-    /// As `add_all`, for frames of which checksums are asked, and whose descriptors, `room` bytes of them, and tokens are in a
-    /// row. How many were taken, and what comes then.
+    /// As `add_all`, for frames that ask for a checksum whose descriptors (`room` bytes) and tokens are contiguous. Returns how
+    /// many were taken, and why the loop ended.
     #[inline(always)]
-    pub(super) fn add_asked_row<'a, I>(
+    pub(super) fn add_checksum_batch<'a, I>(
         &mut self,
         room: u32,
         items: &'a [I],
         max_frame: u32,
         write: &mut impl FnMut(&'a I, &mut [u8; MAX_HEADER]) -> Option<Single<T>>,
-    ) -> (usize, End<T>) {
+    ) -> (usize, BatchEnd<T>) {
         let Self { ring, tokens, next: position, contexts, .. } = self;
         let row = ring.row();
         let begin = ring.offset(*position) as usize;
-        let mut known = Known { asked: Offload::NOTHING, usual: Usual::NONE, first: 0, last: 0 };
+        let mut known = Known { asked: Offload::NOTHING, common: CommonHeader::NONE, first: 0, last: 0 };
         let (mut at, mut taken) = (begin, 0);
-        let mut end = End::Row;
+        let mut end = BatchEnd::Full;
         for (item, place) in items.iter().zip(tokens.vacant(room / (MOST * STEP))) {
             // SAFETY: the offset of a descriptor that the device was not shown: its slot is the driver's alone.
             let slot = unsafe { row.slot(at) };
             let bus = row.bus(slot);
             let Some(frame) = write(item, slot) else {
-                end = End::Stop;
+                end = BatchEnd::NoFrame;
                 break;
             };
             let (header, rest) = (frame.header as u32, u32::from(frame.rest.len()));
             let asked = frame.offload;
-            let fits = |usual: &Usual| usual.fits(slot) && is_pair(usual.least, header, rest, max_frame);
+            let fits = |common: &CommonHeader| common.matches(slot) && is_pair(common.min_len, header, rest, max_frame);
             if asked != known.asked {
-                let usual = Usual::of(asked).filter(|&usual| fits(usual));
-                let Some(usual) = usual else {
-                    end = End::Other(frame);
+                let common = CommonHeader::of(asked).filter(|&common| fits(common));
+                let Some(common) = common else {
+                    end = BatchEnd::Unfit(frame);
                     break;
                 };
-                let (index, new) = contexts.slot(usual.context(asked));
+                let (index, new) = contexts.slot(common.context(asked));
                 if let Some(words) = new {
-                    // SAFETY: one of three descriptors that there are: the row has so many for each place.
+                    // SAFETY: the first of three free descriptors: `room` has three for each place.
                     unsafe { row.write(at, words) };
                     at += STEP as usize;
                 }
                 let each = DATA + tag(asked);
-                known = Known { asked, usual, first: each + CHECKSUM + (index << IDX), last: each + END };
-            } else if !fits(known.usual) {
-                end = End::Other(frame);
+                known = Known { asked, common, first: each + CHECKSUM + (index << IDX), last: each + END };
+            } else if !fits(known.common) {
+                end = BatchEnd::Unfit(frame);
                 break;
             }
             let first = (u64::from(rest + header) << PAYLEN) + u64::from(header) + known.first;
-            // SAFETY: two of three descriptors that there are, as was looked at.
+            // SAFETY: two of three free descriptors, as above.
             unsafe {
                 row.write(at, [bus, first]);
                 row.write(at + STEP as usize, [frame.rest.address(), u64::from(rest) + known.last]);
@@ -75,7 +75,7 @@ impl<T> TransmitQueue<T> {
             taken += 1;
         }
         *position = position.wrapping_add((at - begin) as u32);
-        // SAFETY: so many places were written.
+        // SAFETY: `taken` places were written.
         unsafe { tokens.advance(taken) };
         (taken as usize, end)
     }
