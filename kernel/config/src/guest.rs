@@ -45,8 +45,8 @@ pub struct Guest {
 pub struct Net {
     /// MAC address.
     pub mac: Mac,
-    /// The only uplink that its frames leave and come by: its number in [`Config::ports`](crate::Config::ports). None: in each VLAN, the first one
-    /// that is in that VLAN.
+    /// The only uplink of its frames, as an index of [`Config::ports`](crate::Config::ports). `None`: in each VLAN, the first
+    /// uplink that is in that VLAN.
     pub port: Option<usize>,
     /// Largest payload of a frame in bytes, [`MIN_MTU`](crate::MIN_MTU) to [`MAX_MTU`](crate::MAX_MTU).
     pub mtu: u16,
