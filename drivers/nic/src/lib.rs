@@ -381,7 +381,7 @@ pub trait Nic {
 
     /// Sets the receive filter. A device without filters accepts all frames. Not for the data path: it may write a register for
     /// each address that is new or gone. Returns what the device filters.
-    fn let_in(&mut self, wanted: &Wanted<'_>) -> LeftOut {
+    fn set_receive_filter(&mut self, wanted: &Wanted<'_>) -> LeftOut {
         let _ = wanted;
         LeftOut::default()
     }

@@ -110,8 +110,8 @@ impl<R: Registers, T, B: BusMaster> Nic for Guarded<R, T, B> {
         self.nic.link() != before
     }
 
-    fn let_in(&mut self, wanted: &Wanted<'_>) -> LeftOut {
-        self.nic.let_in(wanted)
+    fn set_receive_filter(&mut self, wanted: &Wanted<'_>) -> LeftOut {
+        self.nic.set_receive_filter(wanted)
     }
 
     #[inline(always)]

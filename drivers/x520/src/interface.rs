@@ -46,7 +46,7 @@ impl<R: Registers, T> Nic for X520<R, T> {
         self.link != before
     }
 
-    fn let_in(&mut self, wanted: &Wanted<'_>) -> LeftOut {
+    fn set_receive_filter(&mut self, wanted: &Wanted<'_>) -> LeftOut {
         let bus = (self.state == State::Running).then_some(&self.bus);
         filter_tables::change(bus, &mut self.filter, wanted, self.config.steering, self.config.receive_queues)
     }

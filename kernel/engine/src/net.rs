@@ -131,7 +131,7 @@ impl<N: Nic<Token = Held>> Net<N> {
     fn tell_nics(&mut self, devices: &Devices) {
         for (n, uplink) in self.uplinks.iter_mut().enumerate() {
             if let Some(uplink) = uplink {
-                uplink.let_in(&self.bridge.wanted(devices, n).wanted());
+                uplink.set_receive_filter(&self.bridge.wanted(devices, n).wanted());
             }
         }
     }

@@ -377,8 +377,8 @@ impl<N: Nic<Token = Held>> Uplink<N> {
     }
 
     /// Tells the NIC what is wanted.
-    pub(crate) fn let_in(&mut self, wanted: &Wanted<'_>) {
-        let left_out = self.nic.let_in(wanted);
+    pub(crate) fn set_receive_filter(&mut self, wanted: &Wanted<'_>) {
+        let left_out = self.nic.set_receive_filter(wanted);
         self.counters.nic_promiscuous.set((!left_out.unicasts).into());
         self.counters.nic_all_multicast.set((!left_out.groups).into());
     }

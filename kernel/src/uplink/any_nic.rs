@@ -66,8 +66,8 @@ impl nic::Nic for AnyNic {
         of_either!(self, nic => nic.service(now))
     }
 
-    fn let_in(&mut self, wanted: &Wanted<'_>) -> LeftOut {
-        of_either!(self, nic => nic.let_in(wanted))
+    fn set_receive_filter(&mut self, wanted: &Wanted<'_>) -> LeftOut {
+        of_either!(self, nic => nic.set_receive_filter(wanted))
     }
 
     #[inline(always)]

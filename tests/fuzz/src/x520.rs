@@ -288,7 +288,7 @@ impl Books {
             Step::Filter(kind) if *kind >= 0x80 => {
                 let addresses = [GUEST, [2, 0, 0, 0, 0, *kind]].map(|address| Unicast { address, queue: 1 });
                 let groups = [[1, 0, 0x5e, 0, *kind, 0]; 2];
-                self.nic().let_in(&Wanted {
+                self.nic().set_receive_filter(&Wanted {
                     unicasts: &addresses[..usize::from(kind % 3)],
                     promiscuous: kind % 4 == 0,
                     groups: &groups[..usize::from(kind % 3)],

@@ -176,9 +176,9 @@ fn plain(addresses: &[[u8; 6]]) -> Vec<Unicast> {
 }
 
 /// Tells the driver for whom unicasts are wanted, and all multicasts. Whether the others' are left out.
-fn let_in(b: &mut Bench, unicasts: &[[u8; 6]]) -> bool {
+fn set_receive_filter(b: &mut Bench, unicasts: &[[u8; 6]]) -> bool {
     let unicasts = plain(unicasts);
-    let left_out = b.nic.let_in(&Wanted { unicasts: &unicasts, all_groups: true, ..Wanted::default() });
+    let left_out = b.nic.set_receive_filter(&Wanted { unicasts: &unicasts, all_groups: true, ..Wanted::default() });
     assert!(!left_out.groups);
     left_out.unicasts
 }
@@ -203,7 +203,7 @@ fn multicasts_that_nobody_asked_for_are_left_out_and_counted_in_queues_of_either
         let mut left_out = 0;
         for wanted in [&[1, 3][..], &[3], &[3, 4, 0], &[], &[2, 2]] {
             let groups: Vec<_> = wanted.iter().map(|n| group(n << 4)).collect();
-            let said = b.nic.let_in(&Wanted { groups: &groups, ..Wanted::default() });
+            let said = b.nic.set_receive_filter(&Wanted { groups: &groups, ..Wanted::default() });
             assert_eq!(said, LeftOut { unicasts: true, groups: true });
             let mut here = wanted.to_vec();
             here.sort_unstable();
@@ -219,10 +219,10 @@ fn multicasts_that_nobody_asked_for_are_left_out_and_counted_in_queues_of_either
         let many = vec![group(0); x520::MAX_GROUPS + 1];
         for wanted in [Wanted { all_groups: true, ..Wanted::default() }, Wanted { groups: &many, ..Wanted::default() }]
         {
-            assert!(!b.nic.let_in(&wanted).groups);
+            assert!(!b.nic.set_receive_filter(&wanted).groups);
             assert_eq!(came(&mut b), [0, 1, 2, 3, 4]);
         }
-        assert!(b.nic.let_in(&Wanted { groups: &many[1..], ..Wanted::default() }).groups);
+        assert!(b.nic.set_receive_filter(&Wanted { groups: &many[1..], ..Wanted::default() }).groups);
         assert_eq!(came(&mut b), [0]);
         b.clean();
     }
@@ -233,7 +233,7 @@ fn unicasts_for_others_are_left_out_and_counted_once_it_is_known_who_is_here() {
     let mut b = Bench::with(small(), Filter::all(), x520_model::Config::default());
     let guest = |n: u8| [2, 9, 9, 9, 9, n];
     // What is said before it runs holds when it does.
-    assert!(let_in(&mut b, &[guest(1), guest(2)]));
+    assert!(set_receive_filter(&mut b, &[guest(1), guest(2)]));
     b.until_up();
     let came = |b: &mut Bench| {
         for to in [OWN, guest(1), guest(2), guest(3), guest(4), [1, 0, 0x5e, 1, 2, 3], [0xff; 6]] {
@@ -257,7 +257,7 @@ fn unicasts_for_others_are_left_out_and_counted_once_it_is_known_who_is_here() {
         (vec![1, 4], vec![1, 4]),
     ] {
         let wanted: Vec<_> = wanted.into_iter().map(guest).collect();
-        assert!(let_in(&mut b, &wanted));
+        assert!(set_receive_filter(&mut b, &wanted));
         assert_eq!(came(&mut b), with(&here), "{wanted:?}");
     }
     b.nic.restart(b.now);
@@ -283,7 +283,7 @@ fn unicasts_for_others_are_left_out_and_counted_once_it_is_known_who_is_here() {
         let unicasts = plain(addresses.as_deref().unwrap_or_default());
         let wanted =
             Wanted { unicasts: &unicasts, promiscuous: addresses.is_none(), all_groups: true, ..Wanted::default() };
-        assert_eq!(b.nic.let_in(&wanted).unicasts, exact);
+        assert_eq!(b.nic.set_receive_filter(&wanted).unicasts, exact);
         let here = match &addresses {
             _ if !exact => vec![1, 2, 3, 4],
             Some(addresses) if addresses.len() == 1 => vec![1],

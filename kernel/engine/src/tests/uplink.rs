@@ -45,7 +45,7 @@ pub struct Wire {
     flushes: usize,
     pub up: bool,
     /// For whom it was told to let unicasts in, each time; None: for everybody.
-    pub let_in: Vec<Option<Vec<[u8; 6]>>>,
+    pub set_receive_filter: Vec<Option<Vec<[u8; 6]>>>,
     /// By which queues it was last told to have them come.
     pub queues: Vec<Unicast>,
     /// The same of multicasts.
@@ -89,9 +89,9 @@ impl Nic for TestNic {
     fn service(&mut self, _: u64) -> bool {
         false
     }
-    fn let_in(&mut self, wanted: &Wanted<'_>) -> LeftOut {
+    fn set_receive_filter(&mut self, wanted: &Wanted<'_>) -> LeftOut {
         let mut wire = self.0.borrow_mut();
-        wire.let_in.push((!wanted.promiscuous).then(|| wanted.unicasts.iter().map(|u| u.address).collect()));
+        wire.set_receive_filter.push((!wanted.promiscuous).then(|| wanted.unicasts.iter().map(|u| u.address).collect()));
         wire.queues = wanted.unicasts.to_vec();
         wire.groups.push((!wanted.all_groups).then(|| wanted.groups.to_vec()));
         LeftOut { unicasts: !wanted.promiscuous, groups: !wanted.all_groups }

@@ -225,7 +225,7 @@ fn guarded(number: u8, others: &[u8], uplink: Option<u8>) -> Guest {
 /// For whom a NIC was last told to let unicasts in, by the last byte; None: for everybody.
 fn wanted(end: &End) -> Option<Vec<u8>> {
     let wire = end.wire.borrow();
-    let last = wire.let_in.last().expect("it was told").as_ref();
+    let last = wire.set_receive_filter.last().expect("it was told").as_ref();
     assert_eq!(end.counters.nic_promiscuous.get(), u64::from(last.is_none()));
     last.map(|addresses| {
         let mut numbers: Vec<u8> = addresses.iter().map(|address| address[5]).collect();
@@ -285,9 +285,9 @@ fn a_nic_is_told_whose_unicasts_are_wanted_and_told_anew_when_that_changes() {
     assert_eq!(told(&mut bench), (Some(vec![]), Some(vec![])));
     attach(&mut bench, &[&guests[0], &guests[1], &guests[2]]);
     assert_eq!(told(&mut bench), (Some(vec![1, 3, 41, 42, 43]), Some(vec![2])));
-    let times = ends[0].wire.borrow().let_in.len();
+    let times = ends[0].wire.borrow().set_receive_filter.len();
     (0..100).for_each(|_| drop(told(&mut bench)));
-    assert_eq!(ends[0].wire.borrow().let_in.len(), times, "told once");
+    assert_eq!(ends[0].wire.borrow().set_receive_filter.len(), times, "told once");
 
     let open = plain(4, None);
     assert_eq!(bench.attach(3, &open), Reply::Attached);
