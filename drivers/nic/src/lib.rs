@@ -320,7 +320,7 @@ pub struct Wanted<'a> {
 
 /// Whether a device drops all other frames. One that filters multicasts by a hash accepts some others too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LeftOut {
+pub struct Filtered {
     /// It drops other unicasts. False: it is promiscuous.
     pub unicasts: bool,
     /// It drops other multicasts. False: it accepts all of them.
@@ -381,9 +381,9 @@ pub trait Nic {
 
     /// Sets the receive filter. A device without filters accepts all frames. Not for the data path: it may write a register for
     /// each address that is new or gone. Returns what the device filters.
-    fn set_receive_filter(&mut self, wanted: &Wanted<'_>) -> LeftOut {
+    fn set_receive_filter(&mut self, wanted: &Wanted<'_>) -> Filtered {
         let _ = wanted;
-        LeftOut::default()
+        Filtered::default()
     }
 
     /// Gives up to `budget` received frames of a queue to `sink`, in order. Returns how many.

@@ -3,7 +3,7 @@
 use crate::bits::{Fctrl, MCSTCTRL_MFE, RAH_VALID, Vlnctrl};
 use crate::config::Steering;
 use crate::filter::{Filter, MAX_ADDRESSES, MAX_GROUPS};
-use crate::nic::{LeftOut, Unicast, Wanted};
+use crate::nic::{Filtered, Unicast, Wanted};
 use crate::pools;
 use crate::registers::{Bus, FCTRL, MCSTCTRL, MTA, RAH, RAL, Registers, VFTA, VLNCTRL};
 
@@ -86,9 +86,9 @@ pub(crate) fn change<R: Registers>(
     wanted: &Wanted<'_>,
     steering: Steering,
     queues: u16,
-) -> LeftOut {
+) -> Filtered {
     let fits = wanted.unicasts.len() <= MAX_ADDRESSES;
-    let left_out = LeftOut {
+    let left_out = Filtered {
         unicasts: !wanted.promiscuous && fits,
         groups: !wanted.all_groups && wanted.groups.len() <= MAX_GROUPS,
     };
@@ -174,7 +174,7 @@ mod tests {
     use std::cell::RefCell;
     use std::collections::HashMap;
 
-    use super::{Filter, LeftOut, MAX_ADDRESSES, RAH_VALID, Steering, Unicast, Wanted, change, program};
+    use super::{Filter, Filtered, MAX_ADDRESSES, RAH_VALID, Steering, Unicast, Wanted, change, program};
     use crate::registers::{Bus, FCTRL, RAH, RAL, Register, Registers};
 
     fn at(register: &Register, n: u16) -> u32 {
@@ -243,7 +243,7 @@ mod tests {
             let unicasts = unicasts(after);
             let wanted = Wanted { unicasts: &unicasts, all_groups: true, ..Wanted::default() };
             let left_out = change(Some(&bus), &mut filter, &wanted, Steering::Flows, 1);
-            assert_eq!(left_out, LeftOut { unicasts: true, groups: false });
+            assert_eq!(left_out, Filtered { unicasts: true, groups: false });
             assert_eq!(*bus.0.lost.borrow(), Vec::<[u8; 6]>::new(), "{before:?} to {after:?}");
             let mut here = bus.0.addresses();
             here.sort_unstable();

@@ -1,6 +1,6 @@
 //! Receive.
 
-use x520::nic::{Checked, LeftOut, Nic, Unicast, Wanted};
+use x520::nic::{Checked, Filtered, Nic, Unicast, Wanted};
 use x520::{Config, Filter, Steering};
 use x520_model::registers::Reg;
 
@@ -204,7 +204,7 @@ fn multicasts_that_nobody_asked_for_are_left_out_and_counted_in_queues_of_either
         for wanted in [&[1, 3][..], &[3], &[3, 4, 0], &[], &[2, 2]] {
             let groups: Vec<_> = wanted.iter().map(|n| group(n << 4)).collect();
             let said = b.nic.set_receive_filter(&Wanted { groups: &groups, ..Wanted::default() });
-            assert_eq!(said, LeftOut { unicasts: true, groups: true });
+            assert_eq!(said, Filtered { unicasts: true, groups: true });
             let mut here = wanted.to_vec();
             here.sort_unstable();
             here.dedup();

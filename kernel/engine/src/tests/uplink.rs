@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use nic::{Checked, LeftOut, Limits, Link, Nic, Offload, Outcome, Outgoing, Received, Refused, Statistics, Unicast, Wanted};
+use nic::{Checked, Filtered, Limits, Link, Nic, Offload, Outcome, Outgoing, Received, Refused, Statistics, Unicast, Wanted};
 
 use super::{LEAVING, Bench};
 use crate::control::{Command, Reply};
@@ -89,12 +89,12 @@ impl Nic for TestNic {
     fn service(&mut self, _: u64) -> bool {
         false
     }
-    fn set_receive_filter(&mut self, wanted: &Wanted<'_>) -> LeftOut {
+    fn set_receive_filter(&mut self, wanted: &Wanted<'_>) -> Filtered {
         let mut wire = self.0.borrow_mut();
         wire.set_receive_filter.push((!wanted.promiscuous).then(|| wanted.unicasts.iter().map(|u| u.address).collect()));
         wire.queues = wanted.unicasts.to_vec();
         wire.groups.push((!wanted.all_groups).then(|| wanted.groups.to_vec()));
-        LeftOut { unicasts: !wanted.promiscuous, groups: !wanted.all_groups }
+        Filtered { unicasts: !wanted.promiscuous, groups: !wanted.all_groups }
     }
     fn receive(&mut self, queue: u16, budget: u32, mut sink: impl FnMut(Received<'_>)) -> u32 {
         let frames: Vec<_> = {
