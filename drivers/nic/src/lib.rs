@@ -307,7 +307,7 @@ pub struct Unicast {
 
 /// The frames that a device shall accept, besides broadcasts and those for its own address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wanted<'a> {
+pub struct ReceiveFilter<'a> {
     /// Unicasts to these addresses.
     pub unicasts: &'a [Unicast],
     /// All unicasts.
@@ -381,7 +381,7 @@ pub trait Nic {
 
     /// Sets the receive filter. A device without filters accepts all frames. Not for the data path: it may write a register for
     /// each address that is new or gone. Returns what the device filters.
-    fn set_receive_filter(&mut self, wanted: &Wanted<'_>) -> Filtered {
+    fn set_receive_filter(&mut self, wanted: &ReceiveFilter<'_>) -> Filtered {
         let _ = wanted;
         Filtered::default()
     }

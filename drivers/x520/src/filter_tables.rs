@@ -3,7 +3,7 @@
 use crate::bits::{Fctrl, MCSTCTRL_MFE, RAH_VALID, Vlnctrl};
 use crate::config::Steering;
 use crate::filter::{Filter, MAX_ADDRESSES, MAX_GROUPS};
-use crate::nic::{Filtered, Unicast, Wanted};
+use crate::nic::{Filtered, ReceiveFilter, Unicast};
 use crate::pools;
 use crate::registers::{Bus, FCTRL, MCSTCTRL, MTA, RAH, RAL, Registers, VFTA, VLNCTRL};
 
@@ -83,7 +83,7 @@ pub(crate) fn program<R: Registers>(bus: &Bus<R>, filter: &Filter, steering: Ste
 pub(crate) fn change<R: Registers>(
     bus: Option<&Bus<R>>,
     filter: &mut Filter,
-    wanted: &Wanted<'_>,
+    wanted: &ReceiveFilter<'_>,
     steering: Steering,
     queues: u16,
 ) -> Filtered {
@@ -174,7 +174,7 @@ mod tests {
     use std::cell::RefCell;
     use std::collections::HashMap;
 
-    use super::{Filter, Filtered, MAX_ADDRESSES, RAH_VALID, Steering, Unicast, Wanted, change, program};
+    use super::{Filter, Filtered, MAX_ADDRESSES, RAH_VALID, ReceiveFilter, Steering, Unicast, change, program};
     use crate::registers::{Bus, FCTRL, RAH, RAL, Register, Registers};
 
     fn at(register: &Register, n: u16) -> u32 {
@@ -241,7 +241,7 @@ mod tests {
             *bus.0.always.borrow_mut() = guests(&stay);
             *bus.0.writes.borrow_mut() = 0;
             let unicasts = unicasts(after);
-            let wanted = Wanted { unicasts: &unicasts, all_groups: true, ..Wanted::default() };
+            let wanted = ReceiveFilter { unicasts: &unicasts, all_groups: true, ..ReceiveFilter::default() };
             let left_out = change(Some(&bus), &mut filter, &wanted, Steering::Flows, 1);
             assert_eq!(left_out, Filtered { unicasts: true, groups: false });
             assert_eq!(*bus.0.lost.borrow(), Vec::<[u8; 6]>::new(), "{before:?} to {after:?}");
@@ -257,7 +257,7 @@ mod tests {
             before = after;
         }
         bus.0.always.borrow_mut().clear();
-        let all = Wanted { promiscuous: true, ..Wanted::default() };
+        let all = ReceiveFilter { promiscuous: true, ..ReceiveFilter::default() };
         assert!(!change(Some(&bus), &mut filter, &all, Steering::Flows, 1).unicasts);
         assert_eq!(bus.0.get(at(&FCTRL, 0)) & 1 << 9, 1 << 9);
     }

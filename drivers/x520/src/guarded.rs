@@ -13,7 +13,7 @@
 
 use crate::device::X520;
 use crate::nic::{
-    Filtered, HEADER_ROOM, Limits, Link, Nic, Outcome, Outgoing, Received, Refused, Single, Statistics, Wanted,
+    Filtered, HEADER_ROOM, Limits, Link, Nic, Outcome, Outgoing, ReceiveFilter, Received, Refused, Single, Statistics,
 };
 use crate::registers::Registers;
 use crate::state::{Failure, Status};
@@ -110,7 +110,7 @@ impl<R: Registers, T, B: BusMaster> Nic for Guarded<R, T, B> {
         self.nic.link() != before
     }
 
-    fn set_receive_filter(&mut self, wanted: &Wanted<'_>) -> Filtered {
+    fn set_receive_filter(&mut self, wanted: &ReceiveFilter<'_>) -> Filtered {
         self.nic.set_receive_filter(wanted)
     }
 

@@ -3,7 +3,7 @@
 use crate::device::X520;
 use crate::filter_tables;
 use crate::nic::{
-    Filtered, HEADER_ROOM, Limits, Link, Nic, Outcome, Outgoing, Received, Refused, Single, Statistics, Wanted,
+    Filtered, HEADER_ROOM, Limits, Link, Nic, Outcome, Outgoing, ReceiveFilter, Received, Refused, Single, Statistics,
 };
 use crate::offload::MAX_HEADER;
 use crate::registers::Registers;
@@ -46,7 +46,7 @@ impl<R: Registers, T> Nic for X520<R, T> {
         self.link != before
     }
 
-    fn set_receive_filter(&mut self, wanted: &Wanted<'_>) -> Filtered {
+    fn set_receive_filter(&mut self, wanted: &ReceiveFilter<'_>) -> Filtered {
         let bus = (self.state == State::Running).then_some(&self.bus);
         filter_tables::change(bus, &mut self.filter, wanted, self.config.steering, self.config.receive_queues)
     }

@@ -21,7 +21,8 @@ mod none;
 
 use memory::GuestMemory;
 use nic::{
-    HEADER_ROOM, Link, Nic, Offload, Outcome, Outgoing, PartialChecksum, Received, Refused, Segment, Statistics, Wanted,
+    HEADER_ROOM, Link, Nic, Offload, Outcome, Outgoing, PartialChecksum, ReceiveFilter, Received, Refused, Segment,
+    Statistics,
 };
 
 use crate::backend::{Devices, MAX_PORTS};
@@ -377,7 +378,7 @@ impl<N: Nic<Token = Held>> Uplink<N> {
     }
 
     /// Tells the NIC what is wanted.
-    pub(crate) fn set_receive_filter(&mut self, wanted: &Wanted<'_>) {
+    pub(crate) fn set_receive_filter(&mut self, wanted: &ReceiveFilter<'_>) {
         let left_out = self.nic.set_receive_filter(wanted);
         self.counters.nic_promiscuous.set((!left_out.unicasts).into());
         self.counters.nic_all_multicast.set((!left_out.groups).into());

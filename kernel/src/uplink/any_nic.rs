@@ -5,7 +5,7 @@ use crate::pci::Function;
 use alloc::{boxed::Box, string::String};
 use config::NicNeeds;
 use engine::uplink::Held;
-use nic::{HEADER_ROOM, Filtered, Limits, Link, Outcome, Outgoing, Received, Refused, Single, Statistics, Wanted};
+use nic::{HEADER_ROOM, Filtered, Limits, Link, Outcome, Outgoing, Received, Refused, Single, Statistics, ReceiveFilter};
 
 /// A NIC.
 #[expect(clippy::large_enum_variant, reason = "there are few, and a box would be one more load on the data path")]
@@ -66,7 +66,7 @@ impl nic::Nic for AnyNic {
         of_either!(self, nic => nic.service(now))
     }
 
-    fn set_receive_filter(&mut self, wanted: &Wanted<'_>) -> Filtered {
+    fn set_receive_filter(&mut self, wanted: &ReceiveFilter<'_>) -> Filtered {
         of_either!(self, nic => nic.set_receive_filter(wanted))
     }
 

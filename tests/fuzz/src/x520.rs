@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use x520::nic::{Nic, Offload, Outcome, Outgoing, PartialChecksum, Segment, Single, Unicast, Wanted};
+use x520::nic::{Nic, Offload, Outcome, Outgoing, PartialChecksum, ReceiveFilter, Segment, Single, Unicast};
 use x520::{Filter, Status, Steering, X520};
 use x520_model::memory::Access;
 use x520_model::{Diagnostic, Faults};
@@ -288,7 +288,7 @@ impl Books {
             Step::Filter(kind) if *kind >= 0x80 => {
                 let addresses = [GUEST, [2, 0, 0, 0, 0, *kind]].map(|address| Unicast { address, queue: 1 });
                 let groups = [[1, 0, 0x5e, 0, *kind, 0]; 2];
-                self.nic().set_receive_filter(&Wanted {
+                self.nic().set_receive_filter(&ReceiveFilter {
                     unicasts: &addresses[..usize::from(kind % 3)],
                     promiscuous: kind % 4 == 0,
                     groups: &groups[..usize::from(kind % 3)],

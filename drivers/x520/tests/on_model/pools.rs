@@ -1,6 +1,6 @@
 //! Receive queues for addresses.
 
-use x520::nic::{Nic, Unicast, Wanted};
+use x520::nic::{Nic, ReceiveFilter, Unicast};
 use x520::{Config, Filter, Steering};
 
 use crate::bench::{Bench, OWN, frame, packet, small};
@@ -117,7 +117,7 @@ fn a_queue_that_nobody_empties_does_not_hold_up_the_others() {
 fn arriving_beside_a_flood(config: Config, rounds: u8) -> (Bench, usize) {
     let mut b = Bench::with(config, Filter::default(), x520_model::Config::default());
     let unicasts = [1, 2].map(|n| Unicast { address: guest(n), queue: n.into() });
-    assert!(b.nic.set_receive_filter(&Wanted { unicasts: &unicasts, ..Wanted::default() }).unicasts);
+    assert!(b.nic.set_receive_filter(&ReceiveFilter { unicasts: &unicasts, ..ReceiveFilter::default() }).unicasts);
     b.until_up();
     let mut arrived = Vec::new();
     for round in 0..rounds {
@@ -161,13 +161,13 @@ fn an_address_changes_its_queue_without_being_left_out() {
     let mut b = up(4, Filter::default());
     for queue in [3, 1, 0, 2, 9] {
         let unicasts = [(1, queue), (2, 3)].map(|(n, queue)| Unicast { address: guest(n), queue });
-        b.nic.set_receive_filter(&Wanted { unicasts: &unicasts, ..Wanted::default() });
+        b.nic.set_receive_filter(&ReceiveFilter { unicasts: &unicasts, ..ReceiveFilter::default() });
         let expected = if queue < 4 { queue } else { 0 };
         assert_eq!([1, 2].map(|n| queue_of(&mut b, &to(guest(n), None))), [Some(expected), Some(3)]);
     }
     // They keep their queues where everything comes in.
     let unicasts = [Unicast { address: guest(2), queue: 3 }];
-    b.nic.set_receive_filter(&Wanted { unicasts: &unicasts, promiscuous: true, ..Wanted::default() });
+    b.nic.set_receive_filter(&ReceiveFilter { unicasts: &unicasts, promiscuous: true, ..ReceiveFilter::default() });
     assert_eq!([1, 2].map(|n| queue_of(&mut b, &to(guest(n), None))), [Some(0), Some(3)]);
     b.clean();
 }

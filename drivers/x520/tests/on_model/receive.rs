@@ -1,6 +1,6 @@
 //! Receive.
 
-use x520::nic::{Checked, Filtered, Nic, Unicast, Wanted};
+use x520::nic::{Checked, Filtered, Nic, ReceiveFilter, Unicast};
 use x520::{Config, Filter, Steering};
 use x520_model::registers::Reg;
 
@@ -178,7 +178,8 @@ fn plain(addresses: &[[u8; 6]]) -> Vec<Unicast> {
 /// Tells the driver for whom unicasts are wanted, and all multicasts. Whether the others' are left out.
 fn set_receive_filter(b: &mut Bench, unicasts: &[[u8; 6]]) -> bool {
     let unicasts = plain(unicasts);
-    let left_out = b.nic.set_receive_filter(&Wanted { unicasts: &unicasts, all_groups: true, ..Wanted::default() });
+    let left_out =
+        b.nic.set_receive_filter(&ReceiveFilter { unicasts: &unicasts, all_groups: true, ..ReceiveFilter::default() });
     assert!(!left_out.groups);
     left_out.unicasts
 }
@@ -203,7 +204,7 @@ fn multicasts_that_nobody_asked_for_are_left_out_and_counted_in_queues_of_either
         let mut left_out = 0;
         for wanted in [&[1, 3][..], &[3], &[3, 4, 0], &[], &[2, 2]] {
             let groups: Vec<_> = wanted.iter().map(|n| group(n << 4)).collect();
-            let said = b.nic.set_receive_filter(&Wanted { groups: &groups, ..Wanted::default() });
+            let said = b.nic.set_receive_filter(&ReceiveFilter { groups: &groups, ..ReceiveFilter::default() });
             assert_eq!(said, Filtered { unicasts: true, groups: true });
             let mut here = wanted.to_vec();
             here.sort_unstable();
@@ -217,12 +218,14 @@ fn multicasts_that_nobody_asked_for_are_left_out_and_counted_in_queues_of_either
         b.until_up();
         assert_eq!(came(&mut b), [2], "a reset changes nothing");
         let many = vec![group(0); x520::MAX_GROUPS + 1];
-        for wanted in [Wanted { all_groups: true, ..Wanted::default() }, Wanted { groups: &many, ..Wanted::default() }]
-        {
+        for wanted in [
+            ReceiveFilter { all_groups: true, ..ReceiveFilter::default() },
+            ReceiveFilter { groups: &many, ..ReceiveFilter::default() },
+        ] {
             assert!(!b.nic.set_receive_filter(&wanted).groups);
             assert_eq!(came(&mut b), [0, 1, 2, 3, 4]);
         }
-        assert!(b.nic.set_receive_filter(&Wanted { groups: &many[1..], ..Wanted::default() }).groups);
+        assert!(b.nic.set_receive_filter(&ReceiveFilter { groups: &many[1..], ..ReceiveFilter::default() }).groups);
         assert_eq!(came(&mut b), [0]);
         b.clean();
     }
@@ -281,8 +284,12 @@ fn unicasts_for_others_are_left_out_and_counted_once_it_is_known_who_is_here() {
     ] {
         let addresses: Option<Vec<[u8; 6]>> = addresses;
         let unicasts = plain(addresses.as_deref().unwrap_or_default());
-        let wanted =
-            Wanted { unicasts: &unicasts, promiscuous: addresses.is_none(), all_groups: true, ..Wanted::default() };
+        let wanted = ReceiveFilter {
+            unicasts: &unicasts,
+            promiscuous: addresses.is_none(),
+            all_groups: true,
+            ..ReceiveFilter::default()
+        };
         assert_eq!(b.nic.set_receive_filter(&wanted).unicasts, exact);
         let here = match &addresses {
             _ if !exact => vec![1, 2, 3, 4],

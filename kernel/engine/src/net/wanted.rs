@@ -31,9 +31,9 @@ pub(super) struct Wanted {
 
 impl Wanted {
     /// For the NIC.
-    pub(super) fn wanted(&self) -> nic::Wanted<'_> {
+    pub(super) fn wanted(&self) -> nic::ReceiveFilter<'_> {
         let Self { unicasts, promiscuous, groups, all_groups } = self;
-        nic::Wanted { unicasts, promiscuous: *promiscuous, groups, all_groups: *all_groups }
+        nic::ReceiveFilter { unicasts, promiscuous: *promiscuous, groups, all_groups: *all_groups }
     }
 
     /// Adds an address of the device at a port. False: there is no room.

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use nic::{Checked, Filtered, Limits, Link, Nic, Offload, Outcome, Outgoing, Received, Refused, Statistics, Unicast, Wanted};
+use nic::{Checked, Filtered, Limits, Link, Nic, Offload, Outcome, Outgoing, Received, Refused, Statistics, Unicast, ReceiveFilter};
 
 use super::{LEAVING, Bench};
 use crate::control::{Command, Reply};
@@ -89,7 +89,7 @@ impl Nic for TestNic {
     fn service(&mut self, _: u64) -> bool {
         false
     }
-    fn set_receive_filter(&mut self, wanted: &Wanted<'_>) -> Filtered {
+    fn set_receive_filter(&mut self, wanted: &ReceiveFilter<'_>) -> Filtered {
         let mut wire = self.0.borrow_mut();
         wire.set_receive_filter.push((!wanted.promiscuous).then(|| wanted.unicasts.iter().map(|u| u.address).collect()));
         wire.queues = wanted.unicasts.to_vec();
