@@ -1,10 +1,8 @@
-//! A virtio network device as an uplink: what sidecore drives where it runs in a virtual machine itself.
+//! Driver for a virtio network device (virtio 1.3, 5.1): an uplink for where sidecore runs in a virtual machine.
 //!
-//! The rings are those of the `virtio-drivers` crate; here are the buffers, and the [`Nic`] that an engine polls. Frames
-//! are copied, each way, into buffers of this driver's own: unlike a real NIC's, this device reads nothing of a guest's,
-//! so tokens come back at once. No offload is asked for. The device's link state is not read: it counts as up.
-//!
-//! Follows virtio 1.3, 5.1.
+//! The `virtio-drivers` crate has the rings. This crate has the buffers and the [`Nic`] that an engine polls. Frames are copied
+//! to and from buffers of the driver, so the device reads no guest memory and tokens come back at once. The driver negotiates
+//! no offloads. It does not read the link state: the link counts as up.
 
 #![cfg_attr(not(test), no_std)]
 #![allow(unsafe_code, reason = "lends its buffers to a device, and copies what guests' segments name")]
@@ -23,7 +21,7 @@ const BUFFER: usize = 2048;
 const MAX_FRAME: usize = 1518;
 const ETHERNET: usize = 14;
 
-/// Memory that the device may reach: [`RING`] buffers. Kept for as long as the machine runs.
+/// [`RING`] buffers that the device may reach. They are never freed.
 struct Buffers(*mut u8);
 
 impl Buffers {
@@ -32,7 +30,7 @@ impl Buffers {
         (address != 0).then_some(Self(pointer.as_ptr()))
     }
 
-    /// A buffer. Only while it is not the device's.
+    /// A buffer. The caller owns it: the device has given it back, or never had it.
     fn get(&mut self, slot: u8) -> &mut [u8] {
         let at = usize::from(slot) % RING * BUFFER;
         // SAFETY: within the pages of `take`, which nobody else has; the device has given the buffer back, or not got it.
@@ -45,12 +43,12 @@ pub struct VirtioNet<H: Hal, T: Transport, K> {
     device: VirtIONetRaw<H, T, RING>,
     receiving: Buffers,
     sending: Buffers,
-    /// Which receive buffer a descriptor stands for.
+    /// The receive buffer of each descriptor.
     posted: [u8; RING],
-    /// Which transmit buffer a descriptor stands for.
+    /// The transmit buffer of each descriptor.
     sent: [u8; RING],
     free: heapless::Vec<u8, RING>,
-    /// Tokens to be given back.
+    /// Tokens that the next `reclaim` gives back.
     done: Deque<K, RING>,
     statistics: Statistics,
 }
@@ -62,7 +60,7 @@ impl<H: Hal, T: Transport, K> VirtioNet<H, T, K> {
     /// Sets the device up and gives it all receive buffers. Interrupts stay off.
     ///
     /// # Errors
-    /// The device does not do as it should, or there is no memory for it.
+    /// The device breaks the protocol, or there is no memory for the buffers.
     pub fn new(transport: T) -> virtio_drivers::Result<Self> {
         let mut device = VirtIONetRaw::new(transport)?;
         device.disable_interrupts();
@@ -99,7 +97,7 @@ impl<H: Hal, T: Transport, K> VirtioNet<H, T, K> {
             if unsafe { self.device.transmit_complete(descriptor, self.sending.get(slot)) }.is_err() {
                 return;
             }
-            // It was not free, so there is room.
+            // There is room: this buffer was not in the list.
             let _ = self.free.push(slot);
         }
     }
@@ -183,7 +181,7 @@ impl<H: Hal, T: Transport, K> Nic for VirtioNet<H, T, K> {
         }
         let Some(slot) = self.free.pop() else { return Err((Refused::Full, token)) };
         let buffer = self.sending.get(slot);
-        // A header of zeroes asks for nothing; the buffer is larger than it.
+        // A header of zeroes asks for no offload. The buffer is larger than the header.
         let mut at = self.device.fill_buffer_header(buffer).unwrap_or(0);
         buffer[at..at + frame.header.len()].copy_from_slice(frame.header);
         at += frame.header.len();
@@ -213,7 +211,7 @@ impl<H: Hal, T: Transport, K> Nic for VirtioNet<H, T, K> {
     }
 
     fn flush(&mut self, _queue: u16) {
-        // The ring has told the device already where that wanted to be told.
+        // `transmit_begin` has notified the device already if the device wanted that.
     }
 
     fn reclaim(&mut self, queue: u16, mut done: impl FnMut(K, Outcome)) -> u32 {

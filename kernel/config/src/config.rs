@@ -13,15 +13,15 @@ use crate::stage::Stage;
 /// The configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
-    /// Name of the file that it comes from, for mistakes found later; empty for the default.
+    /// Name of its file, for mistakes that are found later. Empty for the default configuration.
     pub file: String,
     /// `[log] level`.
     pub log: Level,
     /// `[control]`.
     pub control: Control,
-    /// `[[engine]]`; empty means one engine on a core of sidecore's choice.
+    /// `[[engine]]`. If empty, there is one engine on a core that sidecore chooses.
     pub engines: Vec<Engine>,
-    /// `[[port]]`; empty means that guests reach each other and nobody else.
+    /// `[[port]]`. If empty, guests reach only each other.
     pub ports: Vec<Port>,
     /// `[[stage]]` in the order of the file.
     pub stages: Vec<Stage>,
@@ -47,20 +47,20 @@ impl Default for Control {
 /// `[[engine]]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Engine {
-    /// Its core; none: sidecore chooses. 0 is the control core, which then is an engine as well.
+    /// Its core. `None`: sidecore chooses. 0: the control core is an engine as well.
     pub core: Option<u32>,
-    /// In which order it works.
+    /// Its scheduling.
     pub scheduling: Scheduling,
-    /// Where the file says so.
+    /// Its place in the file.
     pub place: Place,
 }
 
-/// In which order an engine works.
+/// How an engine chooses the next queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scheduling {
-    /// Queue by queue: time shared by weight, and who waits for a reply is served early.
+    /// Queue by queue. Guests share the time by weight, and queues that wait for a reply come early.
     #[default]
     Fine,
-    /// Device by device, a fixed number of requests each.
+    /// Device by device, a fixed number of requests from each.
     PerDevice,
 }

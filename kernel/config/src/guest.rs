@@ -10,7 +10,7 @@ use crate::rules::{Identity, Rules};
 /// `[[guest]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guest {
-    /// 1 to 32 letters, digits, `-`, `_` and `.`; no two alike.
+    /// 1 to 32 letters, digits, `-`, `_` and `.`. Unique.
     pub name: String,
     /// vCPUs, 1 to [`MAX_VCPUS`](crate::MAX_VCPUS), each on a core of its own.
     pub vcpus: u32,
@@ -26,17 +26,17 @@ pub struct Guest {
     pub completion: Completion,
     /// How the engine learns of its requests.
     pub requests: Requests,
-    /// How much of the engine it may have when all guests want some, against the others: 1 to [`MAX_WEIGHT`](crate::MAX_WEIGHT).
+    /// Its share of the engine's time, relative to the other guests: 1 to [`MAX_WEIGHT`](crate::MAX_WEIGHT).
     pub weight: u16,
     /// What happens when the guest resets, powers off or faults.
     pub restart: Restart,
     /// Whether it starts with sidecore.
     pub autostart: bool,
-    /// Cores of the vCPUs in their order, as many as `vcpus`; none: sidecore chooses.
+    /// Cores of the vCPUs in their order, as many as `vcpus`. `None`: sidecore chooses.
     pub cores: Option<Vec<u32>>,
     /// `[[guest.net]]`.
     pub nets: Vec<Net>,
-    /// Where in the file the values stand that are checked against the machine.
+    /// Places in the file of values that are checked against the machine.
     pub places: Places,
 }
 
@@ -52,20 +52,20 @@ pub struct Net {
     pub mtu: u16,
     /// Queue pairs, 1 to [`MAX_PAIRS`](crate::MAX_PAIRS).
     pub queues: u16,
-    /// What the guest may leave to others.
+    /// Offloads that the guest is offered.
     pub offloads: Offloads,
     /// Packed rings are offered.
     pub packed: bool,
-    /// Who it is.
+    /// Its addresses.
     pub identity: Identity,
     /// What its frames may do.
     pub rules: Rules,
 }
 
-/// What of its frames a guest may leave to the engine or the NIC, and takes undone itself.
+/// Offloads that a guest is offered, in both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Offloads {
-    /// Checksums, and the cutting of TCP into segments.
+    /// Checksums and TCP segmentation.
     #[default]
     Segmentation,
     /// Checksums.
@@ -77,7 +77,7 @@ pub enum Offloads {
 /// How I/O of a guest is completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Completion {
-    /// The best way that is there; [`check_completion`](crate::check_completion) puts it in this one's place.
+    /// The best way that the machine has. [`check_completion`](crate::check_completion) replaces it.
     #[default]
     Auto,
     /// The core is kicked and the interrupt injected at the next entry.
@@ -93,10 +93,10 @@ pub enum Completion {
 /// How the engine learns of a guest's requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Requests {
-    /// It looks at each queue all the time; no request costs an exit.
+    /// It polls each queue all the time. No request costs an exit.
     #[default]
     Poll,
-    /// The guest notifies it, which costs an exit; queues without traffic cost the engine nothing.
+    /// The guest notifies it, which costs an exit. Idle queues cost the engine nothing.
     Notify,
     /// A queue is polled while it is busy and notified otherwise.
     Adaptive,
@@ -108,11 +108,11 @@ pub enum Restart {
     /// It stays stopped.
     #[default]
     Never,
-    /// It is started anew, with nothing of its former life left.
+    /// It starts again with fresh memory.
     Always,
 }
 
-/// Where the values of a guest stand that can only be checked against the machine.
+/// Places in the file of a guest's values that are checked against the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
     /// `name`, or the head of the table.

@@ -1,11 +1,11 @@
-//! `[[port]]`: ways out of the machine.
+//! `[[port]]`: uplinks.
 
 use alloc::string::String;
 
 use crate::mistake::Place;
 use crate::rules::Rules;
 
-/// Which PCI function drives an uplink.
+/// The PCI function of an uplink's NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PciDevice {
     /// The first for which there is a driver.
@@ -41,29 +41,29 @@ impl core::fmt::Display for PciDevice {
     }
 }
 
-/// What decides by which of its receive queues a NIC hands over a frame.
+/// How a NIC chooses the receive queue of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Steering {
-    /// Nothing: there is one queue.
+    /// There is one queue.
     #[default]
     None,
-    /// A hash of its addresses and ports.
+    /// By a hash of its addresses and ports.
     Flows,
-    /// Its destination: each guest's device has a queue of its own.
+    /// By its destination address: each guest's device has a queue of its own.
     Addresses,
 }
 
 /// `[[port]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// What a guest's `port` calls it; its device, unless the file says otherwise.
+    /// Its name for a guest's `port`. Default: its device.
     pub name: String,
-    /// Its NIC. None: there is a mistake in its entry, and nothing passes.
+    /// Its NIC. `None`: its entry has a mistake, and no frame passes.
     pub device: Option<PciDevice>,
-    /// What decides among its NIC's receive queues.
+    /// How its NIC chooses the receive queue.
     pub steering: Steering,
-    /// What its frames may do.
+    /// Its rules.
     pub rules: Rules,
-    /// Where the file says so.
+    /// Its place in the file.
     pub place: Place,
 }

@@ -1,4 +1,4 @@
-//! What the frames of a port may do, and who it is.
+//! Rules and addresses of a port.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -10,18 +10,18 @@ use crate::mac::Mac;
 pub struct Rules {
     /// Its VLANs.
     pub vlan: Vlan,
-    /// Frames for many that it may send in a second.
+    /// Broadcasts, multicasts and frames to unknown addresses that it may send in a second.
     pub storm: Option<u32>,
-    /// Stages for what the guest sends, or for what goes out, in their order: their numbers in the configuration.
+    /// Stages for frames that the guest sends or that leave by the uplink, in their order, as indexes of `Config::stages`.
     pub tx: Vec<usize>,
-    /// Stages for what the guest gets, or for what comes from outside.
+    /// Stages for frames that the guest receives or that come by the uplink, likewise.
     pub rx: Vec<usize>,
 }
 
 /// The VLANs of a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Vlan {
-    /// It knows of none.
+    /// In none: a tag is payload.
     #[default]
     Plain,
     /// In one, without a tag.
@@ -35,14 +35,14 @@ pub enum Vlan {
     },
 }
 
-/// Who a guest's port is.
+/// The addresses of a guest's port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Whether frames have to come from the addresses that are configured.
+    /// Whether the port may send only under the configured addresses.
     pub anti_spoofing: bool,
-    /// Its addresses of the network layer; none: they are not looked at.
+    /// Its IP addresses. If empty, IP addresses are not checked.
     pub addresses: Vec<IpAddr>,
-    /// Addresses of the link layer that are always behind it, besides its own.
+    /// MAC addresses behind the port, besides its own.
     pub fixed: Vec<Mac>,
 }
 

@@ -1,4 +1,4 @@
-//! `[[stage]]`: what is done to frames of the ports that name it.
+//! `[[stage]]`: a rule for frames, and what is done to those that match.
 
 use alloc::string::String;
 use core::net::IpAddr;
@@ -10,33 +10,33 @@ use crate::mistake::Place;
 /// `[[stage]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stage {
-    /// Under which ports name it, and under which it is counted.
+    /// Its name, for ports and for counters.
     pub name: String,
     /// What it does.
     pub action: Action,
-    /// To which frames.
+    /// The frames it applies to.
     pub rule: Rule,
-    /// Where `to` stands, or the head of the table.
+    /// Place of `to` in the file, or of the head of the table.
     pub place: Place,
 }
 
 /// What a stage does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Lets pass, without a look at later stages.
+    /// The frame passes; later stages do not see it.
     Allow,
-    /// Drops.
+    /// The frame is dropped.
     Deny,
-    /// Counts.
+    /// The frame is only counted.
     Count,
-    /// Gives a guest a copy.
+    /// A guest gets a copy.
     Mirror {
         /// Its name.
         guest: String,
         /// Which of its network devices, from 0.
         net: usize,
     },
-    /// Drops what is above the limit.
+    /// Frames above the limit are dropped.
     Limit {
         /// Bytes or frames a second.
         rate: u64,
@@ -47,7 +47,7 @@ pub enum Action {
     },
 }
 
-/// To which frames: those for which everything holds that is given.
+/// Conditions for frames. A frame has to meet all that are given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
     /// EtherType.

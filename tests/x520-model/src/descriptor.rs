@@ -47,9 +47,9 @@ pub(crate) struct Legacy {
 pub(crate) const TYPE_CONTEXT: u8 = 2;
 pub(crate) const TYPE_DATA: u8 = 3;
 
-/// What a packet's first descriptor (advanced) or last one (legacy) asks for.
+/// The descriptor that says what to do to a packet: its first one (advanced) or its last one (legacy).
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct PacketRequest {
     pub first: Data,
     pub legacy: bool,
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::descriptor::Wanted;
+use crate::descriptor::PacketRequest;
 use crate::packet::Headers;
 use crate::rss::Hash;
 use crate::segment;
@@ -93,7 +93,7 @@ pub(crate) struct TransmitQueue {
     pub halted: bool,
     pub contexts: [Option<segment::Context>; 2],
     pub packet: Vec<u8>,
-    pub wanted: Option<Wanted>,
+    pub request: Option<PacketRequest>,
     pub descriptors: usize,
     /// Descriptors of the packet that asked for a report.
     pub report: Vec<u32>,

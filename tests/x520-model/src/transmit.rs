@@ -1,6 +1,6 @@
 //! The transmit side: queues, descriptors and write-back (data sheet 4.6.8, 7.2.1, 7.2.3, 8.2.3.9).
 
-use crate::descriptor::{Data, Legacy, TYPE_CONTEXT, TYPE_DATA, Wanted};
+use crate::descriptor::{Data, Legacy, PacketRequest, TYPE_CONTEXT, TYPE_DATA};
 use crate::diagnostic::{Diagnostic, Direction};
 use crate::model::Model;
 use crate::registers::{ENABLE, Reg};
@@ -52,7 +52,7 @@ impl Model {
         let at = self.pair(Reg::Tdbal, Reg::Tdbah, q) + u64::from(index) * 16;
         let Some([low, high]) = self.read_descriptor(who, at) else { return self.halt_transmit(q) };
         let d = Data::from_bits(high);
-        let started = self.transmit.queues[q].wanted;
+        let started = self.transmit.queues[q].request;
         let ok = match (d.dext(), d.dtyp()) {
             (true, TYPE_CONTEXT) if started.is_none() => {
                 let slot = usize::from(d.idx() & 1);
@@ -80,7 +80,7 @@ impl Model {
         if d.len() == 0 {
             self.report(Diagnostic::ZeroLength { queue: q, index });
             // A null descriptor of its own, with EOP, is allowed for and transfers nothing.
-            return d.eop() && self.transmit.queues[q].wanted.is_none();
+            return d.eop() && self.transmit.queues[q].request.is_none();
         }
         let mut bytes = vec![0; usize::from(d.len())];
         if !self.dma_read(Direction::Transmit(q), address, &mut bytes) {
@@ -89,7 +89,7 @@ impl Model {
         let queue = &mut self.transmit.queues[q];
         queue.packet.extend(bytes);
         queue.descriptors += 1;
-        queue.wanted.get_or_insert(Wanted { first: d, legacy: !d.dext() });
+        queue.request.get_or_insert(PacketRequest { first: d, legacy: !d.dext() });
         if d.rs() {
             queue.report.push(index);
         }
@@ -111,12 +111,12 @@ impl Model {
         let report = core::mem::take(&mut queue.report);
         let descriptors = core::mem::take(&mut queue.descriptors);
         let contexts = queue.contexts;
-        let wanted = queue.wanted.take();
+        let request = queue.request.take();
         let most = MOST_DESCRIPTORS - (self.get(Reg::Txdctl, q) >> WTHRESH_SHIFT & 0x7f) as usize;
         if descriptors > most {
             self.report(Diagnostic::BadPacket { queue: q, what: "too many descriptors" });
         }
-        if let Some(w) = wanted {
+        if let Some(w) = request {
             let options = if w.legacy { last } else { w.first };
             if !options.ifcs() {
                 self.report(Diagnostic::BadPacket { queue: q, what: "no FCS asked for" });

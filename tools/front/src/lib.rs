@@ -13,4 +13,4 @@ mod port;
 pub mod ring;
 
 pub use memory::{Memory, Pages};
-pub use port::{Kept, Options, Port, features};
+pub use port::{Connection, Options, Port, features};

@@ -14,7 +14,7 @@ use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 use crate::area::{Area, area_bytes};
 use crate::memory::{Memory, Pages};
-use crate::ring::{Form, Receive, Transmit};
+use crate::ring::{Receive, RingOptions, Transmit};
 
 /// Feature bits that a driver may want, by their names in the specification.
 pub mod features {
@@ -98,8 +98,8 @@ pub struct Port {
     memory: Memory,
 }
 
-/// A port's connection and memory, while its queues are used by themselves.
-pub struct Kept {
+/// A port's connection and memory. It has to live as long as the queues of [`Port::into_parts`].
+pub struct Connection {
     _events: ([EventFd; 2], [EventFd; 2]),
     _frontend: Frontend,
     _memory: Memory,
@@ -143,7 +143,7 @@ impl Port {
             Area::new(memory.start().wrapping_add(offset), GUEST + offset as u64, options.size)
         });
         let packed = accepted & features::RING_PACKED != 0;
-        let form = Form { event_idx: accepted & features::EVENT_IDX != 0, packed };
+        let form = RingOptions { event_idx: accepted & features::EVENT_IDX != 0, packed };
         let [rx, tx] = areas;
         let (rx, tx) = (Receive::new(rx, form), Transmit::new(tx, form));
 
@@ -181,11 +181,11 @@ impl Port {
         Ok(Self { tx, rx, features: accepted, kicks, calls, frontend, memory })
     }
 
-    /// Its queues, and what has to be kept as long as they are used.
+    /// Splits it into its queues, and the connection that has to live as long as they are used.
     #[must_use]
-    pub fn into_parts(self) -> (Transmit, Receive, Kept) {
+    pub fn into_parts(self) -> (Transmit, Receive, Connection) {
         let Self { tx, rx, kicks, calls, frontend, memory, .. } = self;
-        (tx, rx, Kept { _events: (kicks, calls), _frontend: frontend, _memory: memory })
+        (tx, rx, Connection { _events: (kicks, calls), _frontend: frontend, _memory: memory })
     }
 
     /// Notifies the receive queue (0) or the transmit queue (1).
@@ -219,7 +219,7 @@ impl Port {
     }
 
     /// Lets a stopped queue go on from a position.
-    pub fn go_on(&mut self, queue: usize, base: u16) -> Result<()> {
+    pub fn resume(&mut self, queue: usize, base: u16) -> Result<()> {
         self.frontend.set_vring_base(queue, base)?;
         let kick = self.kicks.get(queue).context("no such queue")?;
         self.frontend.set_vring_kick(queue, kick)?;

@@ -15,9 +15,9 @@ const WRITE: u16 = 2;
 const NO_INTERRUPT: u16 = 1;
 const NO_NOTIFY: u16 = 1;
 
-/// How the rings are to be used.
+/// Negotiated features of the rings.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Form {
+pub struct RingOptions {
     /// EVENT_IDX was negotiated.
     pub event_idx: bool,
     /// RING_PACKED was negotiated.
@@ -42,7 +42,7 @@ struct Queue {
 
 impl Queue {
     /// `flags`: those of each descriptor.
-    fn new(area: Area, Form { event_idx, packed }: Form, flags: u16) -> Self {
+    fn new(area: Area, RingOptions { event_idx, packed }: RingOptions, flags: u16) -> Self {
         let packed = packed.then(|| Packed::new(area, event_idx, flags));
         if packed.is_none() {
             for n in 0..area.size() {
@@ -215,7 +215,7 @@ pub struct Transmit {
 impl Transmit {
     /// With nothing offered.
     #[must_use]
-    pub fn new(area: Area, form: Form) -> Self {
+    pub fn new(area: Area, form: RingOptions) -> Self {
         Self { queue: Queue::new(area, form, 0), lens: vec![0; area.size() as usize] }
     }
 
@@ -318,7 +318,7 @@ pub struct Receive {
 impl Receive {
     /// With all buffers offered. The first kick is up to the caller.
     #[must_use]
-    pub fn new(area: Area, form: Form) -> Self {
+    pub fn new(area: Area, form: RingOptions) -> Self {
         let mut queue = Queue::new(area, form, WRITE);
         for n in 0..area.size() {
             queue.set_len(n, MAX_FRAME, WRITE);

@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{Context as _, Result, ensure};
 use vhost_front::area::{Area, area_bytes};
-use vhost_front::ring::{Form, Receive, Transmit};
+use vhost_front::ring::{Receive, RingOptions, Transmit};
 use vhost_front::{Memory, Options, Port, features};
 
 use crate::clock::{millisecond, now};
@@ -83,7 +83,7 @@ impl Pair {
     /// Gives it its turn: the switch runs, knows both addresses, and its rings hold nothing. Frames have `len` bytes.
     pub fn begin(&mut self, len: usize) -> Result<()> {
         if let Some(process) = self.process {
-            process::go_on(process)?;
+            process::resume(process)?;
         }
         if let Some(turn) = &self.turn {
             turn.store(true, Ordering::Release);
@@ -136,7 +136,7 @@ impl Drop for Pair {
     fn drop(&mut self) {
         if let Some(process) = self.process {
             // Whoever has started it ends it, for which it has to run.
-            let _ = process::go_on(process);
+            let _ = process::resume(process);
         }
         self.kept.clear();
     }
@@ -179,8 +179,8 @@ impl Floor {
             features: Vec::new(),
             process: None,
             turn: Some(Arc::clone(&self.turn)),
-            tx: Transmit::new(tx, Form { event_idx: true, packed: false }),
-            rx: Receive::new(rx, Form { event_idx: true, packed: false }),
+            tx: Transmit::new(tx, RingOptions { event_idx: true, packed: false }),
+            rx: Receive::new(rx, RingOptions { event_idx: true, packed: false }),
             back: None,
             kept: Vec::new(),
         }

@@ -38,6 +38,6 @@ pub fn stop(process: i32) -> Result<()> {
 }
 
 /// Lets it go on.
-pub fn go_on(process: i32) -> Result<()> {
+pub fn resume(process: i32) -> Result<()> {
     signal(process, libc::SIGCONT)
 }

@@ -170,7 +170,7 @@ pub fn requests_among_streams(
     process::stop(process)?;
     let measured = distance.rounds(rounds, |look| {
         look();
-        process::go_on(process)?;
+        process::resume(process)?;
         if let Some((_, streams)) = streams.split_last_mut() {
             run(streams, WARM_UP);
         }
@@ -194,7 +194,7 @@ pub fn requests_among_streams(
         Ok(Round { ahead, left: beside.left, a_second, lost })
     });
     // Whoever has started it ends it, for which it has to run.
-    process::go_on(process)?;
+    process::resume(process)?;
     let Rounds { results, distances, left_out } = measured?;
     let of_rounds = |what: fn(&Round) -> f64| percentile(&mut results.iter().map(what).collect::<Vec<f64>>(), 50);
     let (a_second, lost) = (of_rounds(|round| round.a_second), of_rounds(|round| round.lost));

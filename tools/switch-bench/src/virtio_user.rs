@@ -61,9 +61,9 @@ impl Driver {
         writeln!(input, "{command}").with_context(|| format!("{}: cannot tell testpmd anything", self.name))
     }
 
-    fn go_on(&self) -> Result<()> {
-        process::go_on(self.switch)?;
-        process::go_on(self.testpmd)
+    fn resume(&self) -> Result<()> {
+        process::resume(self.switch)?;
+        process::resume(self.testpmd)
     }
 
     fn stop(&self) -> Result<()> {
@@ -79,7 +79,7 @@ impl Driver {
     }
 
     fn round(&self, milliseconds: u64) -> Result<()> {
-        self.go_on()?;
+        self.resume()?;
         thread::sleep(OBEY);
         self.count()?;
         thread::sleep(Duration::from_millis(milliseconds));
@@ -89,7 +89,7 @@ impl Driver {
 
     /// Ends testpmd: all that it has said.
     fn end(&self) -> Result<String> {
-        self.go_on()?;
+        self.resume()?;
         self.tell("stop\nquit")?;
         let deadline = Instant::now() + LIMIT;
         loop {
@@ -165,7 +165,7 @@ pub fn measure(drivers: &[Driver], distance: &Distance, milliseconds: u64, round
     thread::sleep(SETTLE);
     drivers.iter().try_for_each(Driver::stop)?;
     for driver in drivers {
-        driver.go_on()?;
+        driver.resume()?;
         driver.tell(&format!("start tx_first {BURSTS}"))?;
         thread::sleep(SETTLE / 10);
         driver.stop()?;
@@ -182,7 +182,7 @@ pub fn measure(drivers: &[Driver], distance: &Distance, milliseconds: u64, round
     });
     let said: Vec<String> = drivers.iter().map(Driver::end).collect::<Result<_>>()?;
     // Whoever has started them ends them, for which they have to run.
-    drivers.iter().try_for_each(|driver| process::go_on(driver.switch))?;
+    drivers.iter().try_for_each(|driver| process::resume(driver.switch))?;
     let rounds = rounds?;
     let mut all = Vec::new();
     for (driver, said) in drivers.iter().zip(&said) {

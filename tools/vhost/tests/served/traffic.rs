@@ -120,10 +120,10 @@ fn a_front_end_that_goes_and_comes_back_is_served_again() {
 
 #[test]
 fn a_queue_that_is_stopped_goes_on_from_where_it_was() {
-    forms().iter().for_each(stop_and_go_on);
+    forms().iter().for_each(stop_and_resume);
 }
 
-fn stop_and_go_on(options: &Options) {
+fn stop_and_resume(options: &Options) {
     let vhost = Vhost::start(2);
     // So few descriptors that the ring is gone round several times.
     let options = &Options { size: 8, ..*options };
@@ -135,7 +135,7 @@ fn stop_and_go_on(options: &Options) {
         let f = frame(2, 1, 77, round);
         assert!(a.send(&f));
         assert!(b.rx.receive().is_none(), "a stopped queue is not served");
-        a.go_on(1, base).unwrap();
+        a.resume(1, base).unwrap();
         let mut arrived = None;
         until("the frame", || {
             arrived = b.rx.receive();
