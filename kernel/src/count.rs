@@ -1,12 +1,12 @@
 //! Counts the engine's instructions inside the image, under an emulator whose TSC has a tick for each: with the feature `count`
 //! and the word `count` on the command line, after the report, instead of starting guests. The load is the one that
-//! `engine/benches/forward.rs` runs as a process; `cargo mk bench switch --instructions` compares the two.
+//! `net/benches/forward.rs` runs as a process; `cargo mk bench switch --instructions` compares the two.
 
 #![allow(unsafe_code, reason = "a loop of known length is assembly")]
 
 use core::arch::asm;
 
-use engine::testing::forward::{FRAMES, Load, run};
+use net::testing::forward::{FRAMES, Load, run};
 
 use crate::arch::time::tsc;
 

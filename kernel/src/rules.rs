@@ -2,9 +2,9 @@
 
 use crate::arch::time;
 use config::Config;
-use engine::backend::MAX_PORTS;
-use rules::Known;
-pub use rules::Rules;
+use net::policy::configured::Known;
+pub use net::policy::configured::Rules;
+use net::ports::MAX_PORTS;
 
 /// The port of network device `net` of the guest called `name`.
 fn port(config: &Config, name: &str, net: usize) -> Option<usize> {

@@ -137,13 +137,11 @@ extern "C" fn on_own_stack() -> ! {
     console::print(format_args!("\nwhat it is used for:\n"));
     let (config, plan) = settings::load();
     let mtu = config.guests.iter().flat_map(|guest| &guest.nets).map(|net| net.mtu).max();
-    let max_frame = u32::from(mtu.unwrap_or(config::DEFAULT_MTU)) + engine::net::ETHERNET_BYTES;
+    let max_frame = u32::from(mtu.unwrap_or(config::DEFAULT_MTU)) + net::ethernet::ETHERNET_BYTES;
     let uplinks = uplink::open_all(&config, max_frame);
     let scheduling = config.engines.first().map_or(Scheduling::default(), |e| e.scheduling);
-    match plan.engines.first().and_then(|&e| cores::get(e as usize)).filter(|c| c.index != 0) {
-        Some(core) => engines::start(core, scheduling, uplinks),
-        None => engines::start_on_control_core(scheduling, uplinks),
-    }
+    let engine = plan.engines.first().and_then(|&e| cores::get(e as usize)).filter(|c| c.index != 0);
+    engines::start_all([engines::Setup { core: engine, node: None, scheduling, uplinks }].into());
     report::decision(format!("the hypervisor keeps {} KiB for itself", mem::used() >> 10));
     console::print(format_args!("\n"));
     Operator::new(Guests::new(&config, &plan)).run(core)

@@ -22,37 +22,51 @@ use any_nic::AnyNic;
 use config::{Config, FoundFunction, Mac, NicChoice, NicNeeds, NicSearch, ReceiveQueues};
 use control::Count;
 use drivers::pci::Address;
-use engine::{
+use net::{
+    backend::Net,
+    counters::UplinkCounters,
     policy::Policy,
-    stats::UplinkCounters,
     uplink::{MAX_UPLINKS, Uplink},
 };
 use nic::Nic as _;
-use spin::Once;
 
-/// An uplink of the configuration, for the engine.
-pub enum ConfiguredUplink {
+/// An uplink of the configuration.
+pub struct ConfiguredUplink {
+    /// For the engine's network back-end.
+    pub path: UplinkPath,
+    /// For the control core.
+    pub known: KnownUplink,
+}
+
+/// An uplink, as the engine uses it.
+pub enum UplinkPath {
     /// It has a NIC.
     Nic(Box<Uplink<AnyNic>>),
     /// It has no NIC that can be used. These are its rules; `None`: everything is allowed.
     Missing(Option<&'static Policy>),
 }
 
+impl UplinkPath {
+    /// Adds it to a network back-end that serves nothing yet. False: that one has no room for a further uplink.
+    pub fn add_to(self, net: &mut Net<AnyNic>) -> bool {
+        match self {
+            Self::Nic(uplink) => net.add_uplink(*uplink),
+            Self::Missing(policy) => net.add_missing_uplink(policy),
+        }
+    }
+}
+
 /// What the control core knows of an uplink.
-struct Known {
+pub struct KnownUplink {
     name: String,
     /// Its NIC.
     device: Option<Address>,
     /// What its frames may do. `None`: everything.
     rules: Option<Rules>,
+    counters: &'static UplinkCounters,
 }
 
 const _: () = assert!(config::MAX_UPLINKS <= MAX_UPLINKS);
-
-/// The uplinks, in the order of the configuration.
-static KNOWN: Once<Vec<Known>> = Once::new();
-/// Counters of the uplinks, in the same order.
-static COUNTERS: [UplinkCounters; MAX_UPLINKS] = [const { UplinkCounters::new() }; MAX_UPLINKS];
 
 /// Bytes of memory that the NICs take at most.
 pub fn memory(config: &Config) -> u64 {
@@ -73,15 +87,15 @@ pub fn open_all(config: &Config, max_frame: u32) -> Vec<ConfiguredUplink> {
     let functions = pci::functions().map(|(_, functions)| functions);
     let found: Option<Vec<FoundFunction>> = functions.map(|all| all.iter().map(found).collect());
     let mut choice = NicChoice::new(&config.ports, found.as_deref());
-    let mut known: Vec<Known> = Vec::new();
     let mut uplinks = Vec::new();
     let devices = devices(config);
-    for (port, counters) in config.ports.iter().zip(&COUNTERS) {
+    for port in &config.ports {
+        let counters: &'static UplinkCounters = Box::leak(Box::default());
         let rules = rules::of_uplink(config, &port.rules);
         let policy = rules.as_ref().map(|rules| rules.policy);
         let needs = NicNeeds::of(port, devices, max_frame);
         let mut search = choice.search(port);
-        let device = match open(&mut search, functions.unwrap_or_default(), &needs) {
+        let (path, device) = match open(&mut search, functions.unwrap_or_default(), &needs) {
             Ok((nic, at)) => {
                 report::decision(search.opened(Mac(nic.address()), nic.limits().receive_queues));
                 let uplink = Uplink::new(nic, counters, time::rates().tsc / 1_000_000);
@@ -89,18 +103,16 @@ pub fn open_all(config: &Config, max_frame: u32) -> Vec<ConfiguredUplink> {
                     Some(policy) => uplink.with_policy(policy),
                     None => uplink,
                 };
-                uplinks.push(ConfiguredUplink::Nic(Box::new(uplink)));
-                Some(at)
+                (UplinkPath::Nic(Box::new(uplink)), Some(at))
             }
             Err(why) => {
                 report::warning(why);
-                uplinks.push(ConfiguredUplink::Missing(policy));
-                None
+                (UplinkPath::Missing(policy), None)
             }
         };
-        known.push(Known { name: port.name.clone(), device, rules });
+        let known = KnownUplink { name: port.name.clone(), device, rules, counters };
+        uplinks.push(ConfiguredUplink { path, known });
     }
-    KNOWN.call_once(|| known);
     uplinks
 }
 
@@ -130,14 +142,14 @@ fn open(
     }
 }
 
-/// What happened on the uplinks.
-pub fn counters() -> Vec<control::Uplink> {
-    let all = KNOWN.get().map_or(&[][..], |known| known).iter().zip(&COUNTERS);
-    all.map(|(known, counters)| control::Uplink {
-        name: known.name.clone(),
-        device: known.device.map_or_else(String::new, |at| at.to_string()),
-        counts: counters.iter().map(|(kind, count)| Count { kind: kind.into(), count }).collect(),
-        stages: known.rules.iter().flat_map(Rules::counters).collect(),
-    })
-    .collect()
+impl KnownUplink {
+    /// What happened on it.
+    pub fn counters(&self) -> control::Uplink {
+        control::Uplink {
+            name: self.name.clone(),
+            device: self.device.map_or_else(String::new, |at| at.to_string()),
+            counts: self.counters.iter().map(|(kind, count)| Count { kind: kind.into(), count }).collect(),
+            stages: self.rules.iter().flat_map(Rules::counters).collect(),
+        }
+    }
 }

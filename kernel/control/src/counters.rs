@@ -168,8 +168,14 @@ pub struct StageCounters {
 /// One engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Engine {
+    /// Its number, by which others name it.
+    #[serde(default)]
+    pub id: u64,
     /// Its core.
     pub core: u64,
+    /// The NUMA node of that core, if the machine says which.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<u64>,
     /// Turns that found work.
     pub busy_turns: u64,
     /// Turns that found none.

@@ -309,7 +309,9 @@ mod tests {
                 }],
             }],
             engines: vec![Engine {
+                id: 0,
                 core: 1,
+                node: None,
                 busy_turns: 2,
                 idle_turns: 8,
                 busy_cycles: 300,

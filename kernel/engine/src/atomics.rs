@@ -1,4 +1,4 @@
-//! What `phase.rs`, `slot.rs` and `msix/pending.rs` are made of; their models give them loom's instead.
+//! The atomics of `channel.rs`. Its loom model replaces this file by loom's atomics.
 
 pub use core::cell::UnsafeCell;
-pub use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+pub use core::sync::atomic::{AtomicU32, Ordering};

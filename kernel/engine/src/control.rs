@@ -1,124 +1,138 @@
-//! What the control core and an engine share: a slot for one command at a time, the engine's counters, and the wish to
-//! stop. The engine's doorbell for notifications is here too, because it outlives everything else.
+//! The interface between the control core and one engine: commands, counters, and the stop flag. The engine's doorbell
+//! is here too, because it must outlive the engine's other data.
 //!
-//! The control core never touches the engine's own data. It leaves a command here and reads the reply turns later; the
-//! engine looks at one word a turn and waits for nobody.
+//! The control core never touches the engine's own data. It submits a command here and reads the reply some turns
+//! later. The engine reads one word in each turn and waits for nobody.
+
+use core::sync::atomic::AtomicBool;
 
 use memory::GuestMemory;
+use virtio::shared::Shared;
+use virtio::state::{BadState, DeviceState};
 
-use crate::atomics::{AtomicBool, AtomicU32, Ordering, UnsafeCell};
-use crate::device::{BadState, DeviceState};
+use crate::atomics::{AtomicU32, Ordering, UnsafeCell};
+use crate::channel::{self, Channel};
+use crate::counters::EngineCounters;
 use crate::doorbell::Doorbell;
 use crate::requests::Requests;
-use crate::schedule::Share;
-use crate::shared::Shared;
-use crate::slot::{self, Slot};
-use crate::stats::EngineCounters;
+use crate::schedule::GuestWeight;
 
-/// A device to attach.
+/// A device to attach. `K` is the configuration for its back-end
+/// ([`Backend::Config`](crate::backend::Backend::Config)).
 #[derive(Debug)]
-pub struct Attachment {
-    /// The port it gets, below [`MAX_PORTS`](crate::backend::MAX_PORTS).
-    pub port: usize,
-    /// What [`Deliver`](crate::shared::Deliver) is told about whose interrupts these are.
+pub struct Attachment<K> {
+    /// Its slot, below [`MAX_SLOTS`](crate::slots::MAX_SLOTS).
+    pub slot: usize,
+    /// The number that [`Deliver`](crate::deliver::Deliver) gets with each of its interrupts.
     pub number: usize,
-    /// What it shares with its transport; as after [`Shared::restart`], unless there is a state.
+    /// The state that it shares with its transport. Without a saved state it must be as after [`Shared::restart`].
     pub shared: &'static Shared,
-    /// Its guest's memory. The engine's copy is gone when [`Reply::Detached`] has come.
+    /// Its guest's memory. The engine drops its copy before it answers [`Reply::Detached`].
     pub memory: GuestMemory,
     /// How the engine learns of its requests.
     pub requests: Requests,
-    /// Whose it is.
-    pub share: Share,
-    /// To go on from, rather than from reset.
+    /// Its guest and the guest's weight.
+    pub share: GuestWeight,
+    /// The configuration for its back-end.
+    pub config: K,
+    /// The state to resume from. `None`: it starts from reset.
     pub state: Option<DeviceState>,
 }
 
-impl core::fmt::Debug for Shared {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Shared").field("phase", &self.phase()).finish_non_exhaustive()
-    }
-}
-
-/// What an engine can be told.
+/// A command for an engine.
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "there is one slot, and no heap on an engine's core")]
-pub enum Command {
+#[allow(clippy::large_enum_variant, reason = "there is one at a time, and no heap on an engine's core")]
+pub enum Command<K> {
     /// Serve a device.
-    Attach(Attachment),
-    /// Let go of the device at a port, once the back-end holds nothing of it. Its guest's cores must be stopped.
+    Attach(Attachment<K>),
+    /// Detach the device of a slot, once the back-end holds nothing of it. Its guest's cores must be stopped.
     Detach {
-        /// Which.
-        port: usize,
+        /// The slot.
+        slot: usize,
     },
 }
 
-/// What came of a command.
+/// The reply to a command.
 #[derive(Debug, PartialEq, Eq)]
-#[allow(clippy::large_enum_variant, reason = "there is one slot, and no heap on an engine's core")]
+#[allow(clippy::large_enum_variant, reason = "there is one at a time, and no heap on an engine's core")]
 pub enum Reply {
     /// The device is attached.
     Attached,
-    /// The device is detached and its memory is no longer touched; its state, unless requests had to be dropped.
+    /// The device is detached and its memory is no longer touched. Contains its state, unless requests had to be
+    /// dropped.
     Detached(Option<DeviceState>),
-    /// There is no such port.
-    NoSuchPort,
-    /// The port has a device already.
+    /// There is no such slot.
+    NoSuchSlot,
+    /// The slot has a device already.
     Occupied,
-    /// The port has no device.
+    /// The slot has no device.
     Vacant,
-    /// The state to go on from is not acceptable.
+    /// The saved state is refused.
     BadState(BadState),
 }
 
-/// One engine's seat with the control core.
-pub struct Control {
-    slot: Slot<Command, Reply>,
+/// The state that one engine shares with the control core.
+pub struct Control<K> {
+    channel: Channel<Command<K>, Reply>,
     stop: AtomicBool,
+    observed: AtomicBool,
     pub(crate) doorbell: Doorbell,
     /// What the engine did with its time.
     pub counters: EngineCounters,
 }
 
-impl Default for Control {
+impl<K> Default for Control<K> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Control {
-    /// With no command.
+impl<K> Control<K> {
+    /// An interface without a command.
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            slot: Slot {
-                state: AtomicU32::new(slot::EMPTY),
+            channel: Channel {
+                state: AtomicU32::new(channel::EMPTY),
                 command: UnsafeCell::new(None),
                 reply: UnsafeCell::new(None),
             },
             stop: AtomicBool::new(false),
+            observed: AtomicBool::new(false),
             doorbell: Doorbell::new(),
             counters: EngineCounters::new(),
         }
     }
 
-    /// Leaves a command for the engine.
+    /// Submits a command to the engine.
     ///
     /// # Errors
-    /// Gives the command back while an earlier one has no reply taken.
+    /// Returns the command if the reply to an earlier one was not taken.
     #[allow(clippy::result_large_err, reason = "the command is given back")]
-    pub fn submit(&self, command: Command) -> Result<(), Command> {
-        self.slot.submit(command)
+    pub fn submit(&self, command: Command<K>) -> Result<(), Command<K>> {
+        self.channel.submit(command)
     }
 
     /// Takes the reply to the last command, once there is one.
     pub fn reply(&self) -> Option<Reply> {
-        self.slot.reply()
+        self.channel.reply()
     }
 
     /// Asks [`run`](crate::engine::run) to return after its turn.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
+    }
+
+    /// Switches the engine's observer on or off, from the next turn on.
+    pub fn observe(&self, on: bool) {
+        self.observed.store(on, Ordering::Relaxed);
+    }
+
+    /// Whether the engine's observer is on.
+    #[must_use]
+    #[inline]
+    pub fn observed(&self) -> bool {
+        self.observed.load(Ordering::Relaxed)
     }
 
     pub(crate) fn stopping(&self) -> bool {
@@ -127,12 +141,12 @@ impl Control {
 
     /// Takes the command. For the engine alone.
     #[inline]
-    pub(crate) fn take(&self) -> Option<Command> {
-        self.slot.take()
+    pub(crate) fn take(&self) -> Option<Command<K>> {
+        self.channel.take()
     }
 
-    /// Answers the command taken. For the engine alone, which took it.
+    /// Answers the command that was taken. For the engine alone.
     pub(crate) fn answer(&self, reply: Reply) {
-        self.slot.answer(reply);
+        self.channel.answer(reply);
     }
 }

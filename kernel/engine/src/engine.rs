@@ -1,64 +1,69 @@
-//! The loop of an I/O core: attends to what drivers and the control core ask for, visits the queues that hold work,
-//! and completes.
+//! The loop of an I/O core. A turn handles requests of drivers and of the control core, visits queues that hold work,
+//! and publishes completions.
 
 use core::sync::atomic::{Ordering, fence};
 
-use crate::backend::{Backend, Devices, MAX_PORTS};
-use crate::control::{Attachment, Command, Control, Reply};
-use crate::device::Device;
-use crate::ports::PortSet;
-use crate::schedule::{QueueId, Schedule, Share, Visit};
-use crate::shared::{Deliver, Phase};
+use virtio::phase::Phase;
 
-/// An engine: the devices of its ports, the back-end that serves them, and what decides their order.
-pub struct Engine<B, S, D> {
-    control: &'static Control,
+use crate::backend::Backend;
+use crate::clock::Clock;
+use crate::control::{Attachment, Command, Control, Reply};
+use crate::deliver::Deliver;
+use crate::device::Device;
+use crate::devices::Devices;
+use crate::observe::{self, Observer, Unobserved};
+use crate::schedule::{GuestWeight, QueueId, Schedule, Visit};
+use crate::slots::{MAX_SLOTS, SlotSet};
+
+/// An engine: its devices by slot, its back-end, and its schedule.
+pub struct Engine<B: Backend, S, D> {
+    control: &'static Control<B::Config>,
     backend: B,
     schedule: S,
     deliver: D,
     devices: Devices,
-    /// The last generation that a device of each port had: tokens stay apart even if the port changes hands.
-    generations: [u32; MAX_PORTS],
-    /// A port that is to be detached as soon as the back-end lets go of it.
+    /// The last generation of each slot's devices. It keeps tokens distinct when a slot gets another device.
+    generations: [u32; MAX_SLOTS],
+    /// The slot that is being detached. Its back-end may still hold requests.
     detaching: Option<usize>,
-    /// Queues of each port that the schedule knows, a bit each, and whose they are.
-    scheduled: [(u16, Share); MAX_PORTS],
-    /// Ports to be looked after in the next turn even if they do not ring.
-    unfinished: PortSet,
-    /// Something was published in this turn.
+    /// The queues of each slot that the schedule knows, one bit each, and the slot's weight.
+    scheduled: [(u16, GuestWeight); MAX_SLOTS],
+    /// Slots to handle in the next turn even if they do not ring the doorbell.
+    unfinished: SlotSet,
+    /// Completions were published in this turn.
     published: bool,
-    /// All that was completed in this turn was published, and nothing more will be.
+    /// All completions of this turn are published already, and no more will come.
     all_published: bool,
-    /// A turn of more ticks than this is a long one.
+    /// Ticks above which a turn counts as a long one.
     long: u64,
 }
 
 impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
-    /// With no devices.
-    pub fn new(control: &'static Control, backend: B, schedule: S, deliver: D) -> Self {
+    /// An engine without devices.
+    pub fn new(control: &'static Control<B::Config>, backend: B, schedule: S, deliver: D) -> Self {
         Self {
             control,
             backend,
             schedule,
             deliver,
             devices: Devices::new(),
-            generations: [0; MAX_PORTS],
+            generations: [0; MAX_SLOTS],
             detaching: None,
-            scheduled: [(0, Share::of_guest(0)); MAX_PORTS],
-            unfinished: PortSet::NONE,
+            scheduled: [(0, GuestWeight::of_guest(0)); MAX_SLOTS],
+            unfinished: SlotSet::NONE,
             published: false,
             all_published: false,
             long: u64::MAX,
         }
     }
 
-    /// Has turns of more than so many ticks of the clock counted as long ones.
+    /// Sets the number of ticks above which a turn counts as a long one.
     pub const fn set_long_turn(&mut self, ticks: u64) {
         self.long = ticks;
     }
 
-    /// The seat it shares with the control core.
-    pub const fn control(&self) -> &'static Control {
+    /// What it shares with the control core.
+    pub const fn control(&self) -> &'static Control<B::Config> {
         self.control
     }
 
@@ -72,73 +77,78 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         &mut self.backend
     }
 
-    /// Queues that are visited: those that are polled or have been announced.
+    /// The number of queues in the visited set: those that are polled or were kicked.
     #[must_use]
     pub fn visited_queues(&self) -> u32 {
         self.scheduled.iter().map(|(queues, _)| queues.count_ones()).sum()
     }
 
-    /// One turn at time `now` (ticks of any steady clock): how many requests were moved.
+    /// Runs one turn at time `now` (ticks of any steady clock). Returns how many requests it moved.
+    #[inline(never)]
     pub fn turn(&mut self, now: u64) -> u32 {
-        self.timed_turn(now, &|| now)
+        self.timed_turn(now, &|| now, &Unobserved)
     }
 
-    fn timed_turn(&mut self, now: u64, clock: &impl Fn() -> u64) -> u32 {
-        self.obey(now);
-        self.attend(now);
+    fn timed_turn(&mut self, now: u64, clock: &impl Clock, observer: &impl Observer) -> u32 {
+        self.handle_command(now);
+        self.handle_doorbell(now);
         self.finish_detaching();
         let mut moved = self.backend.poll(&mut self.devices, now);
         if moved != 0 {
-            // No visit is to wait for these, and no guest to pay for them.
+            // These completions must not wait for a visit, and their publishing must not be charged to a guest.
             self.publish(0);
         }
         let (mut time, mut visited) = (now, 0);
         while let Some(visit) =
-            self.schedule.next(|id| self.devices.get(id.port()).is_some_and(|d| d.is_idle(id.queue())))
+            self.schedule.next(|id| self.devices.get(id.slot()).is_some_and(|d| d.is_idle(id.queue())))
         {
-            visited = visit.queue.port();
-            moved += self.visit(&visit, &mut time, clock);
+            visited = visit.queue.slot();
+            moved += self.visit(&visit, &mut time, clock, observer);
         }
-        self.complete(visited);
+        self.complete(visited, observer);
         moved
     }
 
-    /// Shows drivers what was completed, that of port `last` after all others: whoever was given something sees it as early as can
-    /// be, if that is the port visited.
+    /// Publishes completions, those of slot `last` after all others. If `last` is the slot visited, whoever received
+    /// something from it sees that first.
     #[inline]
     fn publish(&mut self, last: usize) {
         let mut others = self.devices.touched();
         others.remove(last);
-        for port in others {
-            self.published |= self.devices.get_untouched(port).is_some_and(Device::publish);
+        for slot in others {
+            self.published |= self.devices.get_untouched(slot).is_some_and(Device::publish);
         }
         self.published |= self.devices.get_untouched(last).is_some_and(Device::publish);
     }
 
-    /// One used index for each queue, but for those that were shown before, and one interrupt a turn, however many frames it took or
-    /// gave. One fence is enough for all.
-    fn complete(&mut self, visited: usize) {
+    /// Ends the turn: publishes each queue once, except those published already, and sends each interrupt at most once.
+    /// One fence serves all.
+    fn complete(&mut self, visited: usize, observer: &impl Observer) {
         if !core::mem::take(&mut self.all_published) {
             self.publish(visited);
         }
         if core::mem::take(&mut self.published) {
             fence(Ordering::SeqCst);
         }
-        for port in self.devices.take_touched() {
-            if let Some(device) = self.devices.get_untouched(port) {
-                device.tell(&self.deliver);
+        for slot in self.devices.take_touched() {
+            if let Some(device) = self.devices.get_untouched(slot) {
+                device.notify(slot, &self.deliver, observer);
             }
         }
     }
 
-    /// A turn at time `now`, and its time added to the counters. The time when it ended, at which the next begins.
-    pub fn counted_turn(&mut self, now: u64, clock: impl Fn() -> u64) -> u64 {
-        let moved = self.timed_turn(now, &clock);
+    /// Runs a turn at time `now` and adds its time to the counters. `observer` watches it if the control core wants
+    /// that. Returns when the turn ended; the next turn starts then.
+    pub fn counted_turn(&mut self, now: u64, clock: &impl Clock, observer: &impl Observer) -> u64 {
+        let observed = self.control.observed();
+        let moved =
+            if observed { self.timed_turn(now, clock, observer) } else { self.timed_turn(now, clock, &Unobserved) };
         if moved == 0 {
-            // A hint, not a sleep: it leaves the core's other thread, or an emulator's other core, some time.
+            // A hint, not a sleep. It gives time to the core's other thread, or to another core of an emulator.
             core::hint::spin_loop();
         }
-        let end = clock();
+        let end = clock.now();
+        clock.expire_timers(end);
         let counters = &self.control.counters;
         let (turns, cycles) = if moved == 0 {
             (&counters.idle_turns, &counters.idle_cycles)
@@ -152,60 +162,68 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
             counters.long_turns.add(1);
         }
         counters.requests.add(u64::from(moved));
+        if observed {
+            observer.turn(&observe::Turn { begin: now, end, requests: moved });
+        }
         end
     }
 
-    /// Visits a queue, in as many portions as the schedule wants; `time` is when the last portion ended. How many
-    /// requests were taken.
-    fn visit(&mut self, visit: &Visit, time: &mut u64, clock: &impl Fn() -> u64) -> u32 {
-        let (port, queue) = (visit.queue.port(), visit.queue.queue());
+    /// Visits a queue, in as many portions as the schedule decides. `time` is updated to the end of the last portion.
+    /// Returns how many requests were taken.
+    fn visit(&mut self, visit: &Visit, time: &mut u64, clock: &impl Clock, observer: &impl Observer) -> u32 {
+        let (slot, queue) = (visit.queue.slot(), visit.queue.queue());
         self.control.counters.visits.add(1);
         let mut portion = Some(visit.portion);
+        let (first, mut bytes) = (*time, 0);
         let (mut requests, mut spent) = (0, 0);
         while let Some(p) = portion {
-            let served = self.backend.serve(&mut self.devices, port, queue, &p, *time);
+            let served = self.backend.serve(&mut self.devices, slot, queue, &p, *time);
             requests += served.requests;
+            bytes += served.bytes;
             let begin = *time;
             if served.requests != 0 {
-                // Nothing more comes in this turn: whoever waits for a lone frame has it before its time is counted.
+                // Nothing more comes in this turn. Publish before the time is counted: somebody may wait for a single
+                // request.
                 if self.schedule.one_visit_a_turn() && served.emptied(&p) {
-                    self.publish(port);
+                    self.publish(slot);
                     self.all_published = true;
                 }
-                *time = clock();
+                *time = clock.now();
+                clock.expire_timers(*time);
                 spent += time.wrapping_sub(begin);
             }
             let devices = &self.devices;
             portion = self.schedule.go_on(served, time.wrapping_sub(begin), *time, |other| {
-                devices.get(other.port())?.glance(other.queue())
+                devices.get(other.slot())?.backlog(other.queue())
             });
         }
-        if let Some(device) = self.devices.get_mut(port) {
-            device.was_visited(queue, requests, *time);
+        if let Some(device) = self.devices.get_mut(slot) {
+            device.after_visit(queue, requests, *time);
             device.shared().counters().engine_cycles.add(spent);
         }
-        self.reschedule(port, 0);
+        self.reschedule(slot, 0);
+        observer.visit(&observe::Visit { queue: visit.queue, begin: first, end: *time, requests, bytes });
         requests
     }
 
-    /// Tells the schedule which queues of a port are to be visited; `announced` are those that have been notified.
+    /// Tells the schedule which queues of a slot to visit. `announced` are the queues that were kicked, one bit each.
     #[inline]
-    fn reschedule(&mut self, port: usize, announced: u64) {
-        let detaching = self.detaching == Some(port);
-        let wanted = self.devices.get(port).filter(|_| !detaching).map_or(0, Device::to_visit);
-        if self.scheduled.get(port).is_some_and(|(scheduled, _)| *scheduled != wanted) {
-            self.change_schedule(port, wanted, announced);
+    fn reschedule(&mut self, slot: usize, announced: u64) {
+        let detaching = self.detaching == Some(slot);
+        let wanted = self.devices.get(slot).filter(|_| !detaching).map_or(0, Device::to_visit);
+        if self.scheduled.get(slot).is_some_and(|(scheduled, _)| *scheduled != wanted) {
+            self.change_schedule(slot, wanted, announced);
         }
     }
 
     #[cold]
-    fn change_schedule(&mut self, port: usize, wanted: u16, announced: u64) {
-        let Some((scheduled, share)) = self.scheduled.get_mut(port) else { return };
+    fn change_schedule(&mut self, slot: usize, wanted: u16, announced: u64) {
+        let Some((scheduled, share)) = self.scheduled.get_mut(slot) else { return };
         let mut changed = core::mem::replace(scheduled, wanted) ^ wanted;
         while changed != 0 {
             let queue = changed.trailing_zeros() as u16;
             changed &= changed - 1;
-            let id = QueueId::new(port, queue);
+            let id = QueueId::new(slot, queue);
             if wanted & 1 << queue != 0 {
                 self.schedule.enter(id, *share, announced & 1 << queue != 0);
             } else {
@@ -214,27 +232,27 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         }
     }
 
-    /// Takes up what the control core asks for.
-    fn obey(&mut self, now: u64) {
+    /// Handles a command of the control core.
+    fn handle_command(&mut self, now: u64) {
         let Some(command) = self.control.take() else { return };
         match command {
             Command::Attach(attachment) => {
                 let reply = self.attach(attachment, now);
                 self.control.answer(reply);
             }
-            Command::Detach { port } if port >= MAX_PORTS => self.control.answer(Reply::NoSuchPort),
-            Command::Detach { port } if self.devices.get(port).is_none() => self.control.answer(Reply::Vacant),
-            Command::Detach { port } => {
-                self.detaching = Some(port);
-                self.reschedule(port, 0);
+            Command::Detach { slot } if slot >= MAX_SLOTS => self.control.answer(Reply::NoSuchSlot),
+            Command::Detach { slot } if self.devices.get(slot).is_none() => self.control.answer(Reply::Vacant),
+            Command::Detach { slot } => {
+                self.detaching = Some(slot);
+                self.reschedule(slot, 0);
             }
         }
     }
 
-    fn attach(&mut self, attachment: Attachment, now: u64) -> Reply {
-        let Attachment { port, number, shared, memory, requests, share, state } = attachment;
-        let Some(&generation) = self.generations.get(port) else { return Reply::NoSuchPort };
-        if self.devices.get(port).is_some() {
+    fn attach(&mut self, attachment: Attachment<B::Config>, now: u64) -> Reply {
+        let Attachment { slot, number, shared, memory, requests, share, config, state } = attachment;
+        let Some(&generation) = self.generations.get(slot) else { return Reply::NoSuchSlot };
+        if self.devices.get(slot).is_some() {
             return Reply::Occupied;
         }
         let mut device = Device::new(number, shared, memory, requests, generation);
@@ -243,36 +261,36 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         {
             return Reply::BadState(error);
         }
-        self.backend.attached(port, shared.device());
+        self.backend.attached(slot, shared.device(), config);
         if device.running() {
-            self.backend.activated(port, &mut device, true);
+            self.backend.activated(slot, &mut device, true);
         }
-        device.watch(|queue| self.backend.attends(port, queue), now);
-        self.devices.attach(port, device);
-        shared.connect(Some((&self.control.doorbell, port)));
-        // What its driver did before there was an engine to ring for.
-        self.unfinished.insert(port);
-        if let Some(slot) = self.scheduled.get_mut(port) {
-            *slot = (0, share);
+        device.start_service(|queue| self.backend.service_mode(slot, queue), now);
+        self.devices.attach(slot, device);
+        shared.connect(self.control.doorbell.button(slot));
+        // Its driver may have acted before there was an engine to kick.
+        self.unfinished.insert(slot);
+        if let Some(scheduled) = self.scheduled.get_mut(slot) {
+            *scheduled = (0, share);
         }
-        self.reschedule(port, 0);
+        self.reschedule(slot, 0);
         Reply::Attached
     }
 
-    /// Lets go of the port that is to be detached, as soon as the back-end has.
+    /// Detaches the slot that waits for it, as soon as the back-end holds nothing of it.
     fn finish_detaching(&mut self) {
-        let Some(port) = self.detaching else { return };
-        if !self.backend.cancel(&mut self.devices, port) {
+        let Some(slot) = self.detaching else { return };
+        if !self.backend.cancel(&mut self.devices, slot) {
             return;
         }
         self.detaching = None;
-        self.backend.detached(port);
-        let state = self.devices.detach(port).and_then(|mut device| {
+        self.backend.detached(slot);
+        let state = self.devices.detach(slot).and_then(|mut device| {
             device.shared().connect(None);
             device.publish();
             fence(Ordering::SeqCst);
-            device.tell(&self.deliver);
-            if let Some(generation) = self.generations.get_mut(port) {
+            device.notify(slot, &self.deliver, &Unobserved);
+            if let Some(generation) = self.generations.get_mut(slot) {
                 *generation = device.generation();
             }
             device.save()
@@ -280,77 +298,75 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         self.control.answer(Reply::Detached(state));
     }
 
-    /// Looks after the ports that have rung: activates and resets devices as their drivers ask, and takes notified
-    /// queues into the set that is visited.
-    fn attend(&mut self, now: u64) {
+    /// Handles the slots that rang the doorbell. It activates and resets devices as their drivers ask, and adds kicked
+    /// queues to the visited set.
+    fn handle_doorbell(&mut self, now: u64) {
         let mut rung = self.control.doorbell.take();
         rung.insert_all(core::mem::take(&mut self.unfinished));
-        for port in rung {
-            let Some(device) = self.devices.get_mut(port) else { continue };
-            // Before the phase: a change after this look rings anew.
+        for slot in rung {
+            let Some(device) = self.devices.get_mut(slot) else { continue };
+            // Read before the phase: a later change rings again.
             let queues = device.shared().take_rung();
             match device.shared().phase() {
                 Phase::Idle => {}
                 Phase::Running => {
-                    device.kicked(queues, now);
+                    device.on_kick(queues, now);
                     if device.shared().queues_change() {
-                        self.change_queues(port, now);
+                        self.change_queues(slot, now);
                     }
                 }
                 Phase::Activating => {
                     device.activate();
-                    self.backend.activated(port, device, false);
-                    device.watch(|queue| self.backend.attends(port, queue), now);
-                    // Asked for before it ran: that bell has been taken.
+                    self.backend.activated(slot, device, false);
+                    device.start_service(|queue| self.backend.service_mode(slot, queue), now);
+                    // The driver may have changed queues before this step. Its kick is taken already.
                     if device.shared().queues_change() {
-                        self.change_queues(port, now);
+                        self.change_queues(slot, now);
                     }
                 }
                 Phase::Resetting => {
                     // The driver gets its reset only when nothing can touch its buffers any more.
                     device.stop();
-                    if !self.backend.cancel(&mut self.devices, port) {
-                        self.unfinished.insert(port);
-                    } else if let Some(device) = self.devices.get_mut(port) {
+                    if !self.backend.cancel(&mut self.devices, slot) {
+                        self.unfinished.insert(slot);
+                    } else if let Some(device) = self.devices.get_mut(slot) {
                         device.reset();
                     }
                 }
             }
-            self.reschedule(port, queues);
+            self.reschedule(slot, queues);
         }
     }
 
-    /// Takes single queues of a port out of use, and into it, as its driver asks.
+    /// Takes single queues of a slot out of use or into use, as the driver asks.
     #[cold]
-    fn change_queues(&mut self, port: usize, now: u64) {
-        // A device that has failed gets no request back: there it is enough that the back-end holds none.
-        let failed = self.devices.get(port).is_some_and(|device| !device.running());
+    fn change_queues(&mut self, slot: usize, now: u64) {
+        // A failed device gets no request back. It is enough that the back-end holds none.
+        let failed = self.devices.get(slot).is_some_and(|device| !device.running());
         let free = if failed {
-            self.backend.cancel(&mut self.devices, port)
+            self.backend.cancel(&mut self.devices, slot)
         } else {
             self.backend.reclaim(&mut self.devices);
             false
         };
-        let Some(device) = self.devices.get_mut(port) else { return };
-        device.start_queues(|queue| self.backend.attends(port, queue), now);
+        let Some(device) = self.devices.get_mut(slot) else { return };
+        device.start_queues(|queue| self.backend.service_mode(slot, queue), now);
         if device.stop_queues(free) {
-            self.unfinished.insert(port);
+            self.unfinished.insert(slot);
         }
     }
 }
 
-/// Turns the engine until its control core asks it to stop. `clock` is the one that the switch's ages and the engine's
-/// cycles are counted by, such as the TSC.
-pub fn run<B: Backend, S: Schedule, D: Deliver>(engine: &mut Engine<B, S, D>, clock: impl Fn() -> u64) {
+/// Runs turns until the control core asks the engine to stop. `clock` measures the ages in back-ends and the engine's
+/// cycles, such as the TSC. `observer` watches while the control core wants that ([`Control::observe`]).
+pub fn run<B: Backend, S: Schedule, D: Deliver>(
+    engine: &mut Engine<B, S, D>,
+    clock: &impl Clock,
+    observer: &impl Observer,
+) {
     let control = engine.control();
-    let mut now = clock();
+    let mut now = clock.now();
     while !control.stopping() {
-        now = engine.counted_turn(now, &clock);
+        now = engine.counted_turn(now, clock, observer);
     }
 }
-
-// It is made on the boot core's stack on its way to the heap, its large tables are not.
-const _: () = assert!(
-    size_of::<Engine<crate::net::Net, crate::schedule::Chosen, ()>>() < 160 << 10,
-    "an engine without its tables is to stay below 160 KiB"
-);

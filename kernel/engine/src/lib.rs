@@ -1,24 +1,25 @@
-//! The I/O engine: what an I/O core runs, without the hardware.
+//! The I/O engine: the program of an I/O core. It has no hardware access and does not know what the bytes of a request
+//! mean.
 //!
 //! ```text
-//!   guest cores                          I/O core                            control core
-//!   ───────────                          ────────                            ────────────
-//!   transport ── shared::Shared ──▶ engine::Engine ◀── control::Control ───── start, stop,
-//!   (virtio-pci)  activate, reset     │  schedule: whom next                  move a device
-//!                                     │  backend: what the bytes mean
-//!   rings in      ── queue::Queue ──▶ │  net::Net ── switch::Switch
-//!   guest memory                      ▼
-//!                             shared::Deliver: interrupts, however the kernel brings them there
+//!   guest cores                                I/O core                           control core
+//!   ───────────                                ────────                           ────────────
+//!   transport ── virtio::shared::Shared ──▶ engine::Engine ◀── control::Control ── attach, detach
+//!   (virtio-pci)  activate, reset, kick        │  schedule: which queue next
+//!                                              │  backend: what the bytes mean (net, entropy, ...)
+//!   rings in      ── virtio::queue::Queue ──▶  │
+//!   guest memory                               ▼
+//!                                       deliver::Deliver: interrupts, however the kernel brings them there
 //! ```
 //!
-//! [`shared::Shared`] is all that a device's transport and its engine have in common, atomics only. [`queue`] and
-//! [`chain`] are the device's side of a virtqueue, the only code that reads rings; everything they hand on has
-//! been copied and checked. [`device`] is a virtual device in use, whose guest loses it by breaking a rule
-//! ([`fault`]). [`backend`] is the contract with what gives requests a meaning, and [`net`] the one there is.
-//! [`engine`] turns it all. It polls a queue or waits for its [`doorbell`], as [`requests`] says; [`uplink`] is the way
-//! out of the machine. Other cores read [`stats`] without stopping anything.
+//! [`engine`] is the loop. [`devices`] are the virtual devices that it serves, each in a slot. A guest that breaks a
+//! rule loses its device; nobody else is affected. The engine polls a queue, or waits for the device's kick in its
+//! [`doorbell`]; [`requests`] decides. [`schedule`] chooses the next queue to visit. A [`backend`] gives requests their
+//! meaning; a [`pair`] combines two. [`observe`] defines where the loop can be observed. Other cores read [`counters`]
+//! at any time.
 //!
-//! Nothing here locks or waits, memory is allocated when an engine is made and never afterwards, and nothing that a guest writes can make it panic.
+//! Nothing here locks or waits. Memory is allocated when an engine is created and never afterwards. Nothing that a
+//! guest writes can make it panic.
 
 #![cfg_attr(not(test), no_std)]
 
@@ -26,31 +27,24 @@ extern crate alloc;
 
 mod atomics;
 pub mod backend;
-pub mod chain;
-pub mod config;
+mod bits;
+mod channel;
+#[cfg(all(test, not(miri)))]
+mod channel_model;
+pub mod clock;
 pub mod control;
+pub mod counters;
+pub mod deliver;
 pub mod device;
+pub mod devices;
 pub mod doorbell;
 pub mod engine;
-pub mod fault;
-#[cfg(all(test, not(miri)))]
-mod model;
-pub mod msix;
-pub mod net;
-pub mod offload;
-mod phase;
-pub mod policy;
-pub mod ports;
-pub mod queue;
+pub mod observe;
+pub mod pair;
 pub mod requests;
 pub mod schedule;
-pub mod shared;
-mod slot;
-pub mod stats;
-pub mod switch;
+pub mod slots;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
-pub mod uplink;
-
 #[cfg(test)]
 mod tests;

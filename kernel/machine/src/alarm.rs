@@ -1,8 +1,10 @@
-//! A vCPU's timer in the hands of another core, so that it ends without an exit: that core compares it with the time
-//! again and again, and posts the interrupt when it is due ([`crate::posted`]). Only a core that polls anyhow can do that.
+//! A vCPU's timer that another core watches, so that the timer ends without an exit. The watching core compares the
+//! deadline with the TSC again and again, and posts the interrupt when it is due ([`crate::posted`]). Only a core that
+//! polls anyhow can do that.
 //!
-//! The vCPU's core sets the alarm before an entry and takes it back after the exit. Either it gets it back, or the alarm
-//! has rung and its interrupt is posted: both are one exchange of one word, so never both and never neither (model.rs).
+//! The vCPU's core sets the alarm before an entry and takes it back after the exit. Either it gets the alarm back, or the
+//! alarm has rung and its interrupt is posted. Both exchange one word atomically, so exactly one of the two happens
+//! (`model.rs` tries it).
 
 use super::atomics::{AtomicU64, Ordering::SeqCst};
 

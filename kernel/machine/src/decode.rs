@@ -1,5 +1,4 @@
-//! Fetching and decoding the guest's instructions, where hardware does not say how long an instruction was or what it
-//! would have stored.
+//! Fetches and decodes the guest's instructions, where hardware tells neither their length nor what they would store.
 //!
 //! Follows SDM vol. 2 ch. 2 through the iced-x86 decoder. The bytes are read from guest memory once; another vCPU may
 //! have changed them since the exit, so what they decode to is checked against what the exit was for.
@@ -16,7 +15,7 @@ use crate::{
 const MAX_LENGTH: usize = 15;
 const EFER_LMA: u64 = 1 << 10;
 
-/// Why an instruction could not be had.
+/// Why an instruction cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Undecodable {
     /// Its bytes are not mapped (any more): the guest gets this #PF.

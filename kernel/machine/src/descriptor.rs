@@ -1,15 +1,15 @@
 //! The posted-interrupt descriptor (SDM vol. 3C 30.6): what other cores write and the CPU reads while a guest runs.
 //!
-//! Bits 0 to 255 are PIR, one a vector; bit 256 is ON, "a notification is outstanding". The rest of the 64 bytes (SN, the
-//! notification vector and its destination) belongs to devices behind an IOMMU that posts; the CPU looks at none of it, and
-//! neither do we, since senders here are cores that know both by themselves: it stays zero.
+//! Bits 0 to 255 are PIR, one for each vector. Bit 256 is ON, "a notification is outstanding". The rest of the 64 bytes is
+//! for devices behind an IOMMU that posts: SN, the notification vector and its destination. It stays zero here. The CPU
+//! does not read it, and the senders are cores, which know vector and destination themselves.
 
 use super::atomics::{AtomicU64, Ordering::SeqCst};
 
 const ON: u64 = 1;
 
-/// A posted-interrupt descriptor. The CPU changes it behind our back while the guest runs, always by locked
-/// read-modify-writes, as everybody else does.
+/// A posted-interrupt descriptor. While the guest runs the CPU changes it too. Everybody changes it by locked
+/// read-modify-write instructions.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Descriptor {

@@ -1,4 +1,4 @@
-//! The shadow IDT: a guest owns its cores' local APICs, and the host's own vectors reach the host all the same, without
+//! The shadow IDT of a guest that owns its cores' local APICs: interrupts with a vector of the host's reach the host, without
 //! help from the guest (ELVIS 2.4; SDM vol. 3A 6.10 to 6.15, vol. 3C 26.2, 28.2; APM vol. 2 15.12, 15.13, 15.15).
 //!
 //! ```text
@@ -11,20 +11,23 @@
 //!         └── LIDT, an exit while shadowed: this vCPU alone                     ◀────────────┘
 //! ```
 //!
-//! - *Exiting*: a physical interrupt makes the guest exit when the guest can take one. The host takes it from the APIC; a
-//!   vector of its own it keeps and ends, any other is injected, in service in the APIC as if it had come by itself,
-//!   and ended by the guest. The guest's IDT may be anything.
-//! - *Shadowed*: interrupts go through the guest's IDT. On a gate of the host's they end in #NP, which exits; the
-//!   vector is in the IDT-vectoring information. The host ends it in the APIC: it was the most urgent in service, since
-//!   the CPU took it, and the guest never sees it. LIDT exits, a write to the page exits, nothing else does.
+//! - *Exiting*: a physical interrupt makes the guest exit when the guest can take one. The host takes the interrupt from the
+//!   APIC. It keeps and ends one with a vector of its own. It injects any other; that one is in service in the APIC, as if
+//!   it had come by itself, and the guest ends it. The guest's IDT may be anything.
+//! - *Shadowed*: interrupts go through the guest's IDT. One that meets a gate of the host's ends in #NP, which exits with the
+//!   vector in the IDT-vectoring information. The host ends the interrupt in the APIC: it is the most urgent one in
+//!   service, because the CPU has just taken it. The guest never sees it. Besides, only LIDT and writes to the page exit.
 //!
-//! No instruction of the guest's is emulated for this: after a write has exited the page is there again and it is executed
-//! once more, and after LIDT has exited it no longer does. Who wants the shadow back looks at IDTR later.
+//! The host emulates none of the guest's instructions for this. After a write has exited, the page is there again and the
+//! guest executes the write once more. After LIDT has exited, LIDT no longer exits and the guest executes it once more.
+//! The vCPU's core looks at IDTR later, and shadows the IDT again.
 //!
-//! At every moment in the guest one of the two holds for each vCPU, so an interrupt with a vector of the host's that is
-//! on its way during a change is taken by the host whichever way it finds. What a guest can do against that is to map
-//! another page at its IDT's linear address while shadowed (no exit tells of it), or not to take interrupts at all. A kick
-//! that has not been answered by the next tick of the control core is repeated by NMI.
+//! At every moment in the guest, one of the two modes holds for each vCPU. So the host gets an interrupt that is on its way
+//! during a change, in either mode.
+//!
+//! A guest can defeat this in two ways. It can map another page at its IDT's linear address while shadowed, which no exit
+//! reports. Or it can leave interrupts off. The control core repeats a kick by NMI if the vCPU has not answered it by the
+//! next tick.
 
 extern crate alloc;
 
@@ -34,9 +37,10 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use memory::swap::Shadow;
 use spin::{Mutex, MutexGuard};
 
+mod backoff;
 mod fault;
+mod host_vectors;
 pub mod idt;
-mod patience;
 mod quiesce;
 mod vectors;
 
@@ -46,14 +50,16 @@ mod sync {
     pub use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 }
 
-pub use fault::{Interrupted, Verdict, judge};
+pub use crate::vcpu::Interrupted;
+pub use backoff::Backoff;
+pub use fault::{Verdict, judge};
+pub use host_vectors::HostVectors;
 pub use idt::Unfit;
-pub use patience::Patience;
 pub use quiesce::Quiesce;
+pub use vectors::Used;
 use vectors::Vectors;
-pub use vectors::{HostVectors, Used};
 
-/// How a vCPU's interrupts reach it. See the module's text.
+/// How a vCPU's physical interrupts reach it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// They exit.
@@ -102,10 +108,10 @@ pub struct Eli {
     /// Guards the nested tables.
     pub quiesce: Quiesce,
     vectors: Vectors,
-    /// When each vCPU wants to look at its IDT again, on the TSC; `u64::MAX`: not by itself.
-    looks: Box<[AtomicU64]>,
+    /// When each vCPU tries to shadow its IDT next, on the TSC. `u64::MAX`: not before something else happens.
+    next_tries: Box<[AtomicU64]>,
     counts: [AtomicU64; NAMES.len()],
-    /// Kinds of [`Unfit`] that have been told.
+    /// Kinds of [`Unfit`] that the log has named, a bit each.
     told: AtomicU32,
 }
 
@@ -117,7 +123,7 @@ pub struct State {
     joined: Vec<bool>,
     /// Not to be shadowed before, on the TSC.
     due: u64,
-    patience: Patience,
+    backoff: Backoff,
 }
 
 impl Eli {
@@ -131,11 +137,11 @@ impl Eli {
                 page: None,
                 joined: alloc::vec![false; vcpus],
                 due: 0,
-                patience: Patience::new(tsc_khz),
+                backoff: Backoff::new(tsc_khz),
             }),
             quiesce: Quiesce::new(vcpus),
             vectors: Vectors::default(),
-            looks: (0..vcpus).map(|_| AtomicU64::new(u64::MAX)).collect(),
+            next_tries: (0..vcpus).map(|_| AtomicU64::new(u64::MAX)).collect(),
             counts: [const { AtomicU64::new(0) }; NAMES.len()],
             told: AtomicU32::new(0),
         };
@@ -160,7 +166,8 @@ impl Eli {
         self.vectors.uses(vector)
     }
 
-    /// The host leaves a vector to the guest. Whoever relied on a shadow has to look again.
+    /// Chooses other vectors for the host, because the guest uses one of them, and removes the shadow. Each vCPU that relied
+    /// on the shadow tries again.
     pub fn move_vectors(&self, state: &mut State, me: usize, kick: impl FnMut(usize)) {
         self.count(Count::Vectors);
         self.quiesce.change(me, kick, || {
@@ -179,7 +186,7 @@ impl Eli {
         self.count(Count::Written);
         self.quiesce.change(me, kick, || self.shadow.lock().remove());
         state.forget();
-        state.due = state.patience.disturbed(now);
+        state.due = state.backoff.disturbed(now);
         true
     }
 
@@ -197,7 +204,7 @@ impl Eli {
     ) -> Result<(), Unfit> {
         let read = || idt::Image::read(memory, gpa).ok_or(Unfit::NotMemory(gpa));
         // Not worth stopping anybody for, if it cannot be.
-        HostVectors::choose(self.vectors.used(), Some(&read()?)).ok_or(Unfit::NoVectors)?;
+        vectors::choose(self.vectors.used(), Some(&read()?)).ok_or(Unfit::NoVectors)?;
         state.forget();
         self.quiesce.change(me, kick, || {
             // Once more, now that nobody can write to it.
@@ -215,24 +222,24 @@ impl Eli {
         Ok(())
     }
 
-    /// Vcpu `vcpu` wants to look at its IDT at `at` on the TSC.
-    pub fn look_at(&self, vcpu: usize, at: u64) {
-        if let Some(look) = self.looks.get(vcpu) {
-            look.store(at, Relaxed);
+    /// vCPU `vcpu` tries to shadow its IDT at `at` on the TSC. `u64::MAX`: not before something else happens.
+    pub fn set_next_try(&self, vcpu: usize, at: u64) {
+        if let Some(next) = self.next_tries.get(vcpu) {
+            next.store(at, Relaxed);
         }
     }
 
-    /// When it does; `u64::MAX`: not by itself.
+    /// When vCPU `vcpu` tries next.
     #[must_use]
-    pub fn look(&self, vcpu: usize) -> u64 {
-        self.looks.get(vcpu).map_or(u64::MAX, |look| look.load(Relaxed))
+    pub fn next_try(&self, vcpu: usize) -> u64 {
+        self.next_tries.get(vcpu).map_or(u64::MAX, |at| at.load(Relaxed))
     }
 
-    /// Kicks the vCPUs that want to look, for those that do not exit by themselves. From the control core, at `now` on the
-    /// TSC.
+    /// Kicks the vCPUs whose next try is due at `now` on the TSC, because a vCPU may not exit by itself for long. From the
+    /// control core.
     pub fn tick(&self, now: u64, mut kick: impl FnMut(usize)) {
-        for (vcpu, look) in self.looks.iter().enumerate() {
-            if look.load(Relaxed) <= now {
+        for (vcpu, next) in self.next_tries.iter().enumerate() {
+            if next.load(Relaxed) <= now {
                 kick(vcpu);
             }
         }
@@ -248,8 +255,8 @@ impl Eli {
         NAMES.into_iter().zip(self.counts.each_ref().map(|c| c.load(Relaxed)))
     }
 
-    /// Whether this kind of thing has not been told yet in this life; it is told now.
-    pub fn tell(&self, unfit: Unfit) -> bool {
+    /// Whether it is the first time in this life that an IDT is unfit for this kind of reason. The log names each once.
+    pub fn is_first(&self, unfit: Unfit) -> bool {
         self.told.fetch_or(unfit.bit(), Relaxed) & unfit.bit() == 0
     }
 }

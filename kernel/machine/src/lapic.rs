@@ -70,10 +70,10 @@ const ERROR: usize = 5;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GeneralProtection;
 
-/// What the caller has to do after a write.
+/// What the caller has to do after a write of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing. (A deadline may have changed: it is asked for at each entry.)
+    /// Nothing. A changed deadline is read at the next entry.
     None,
     /// Deliver this to the mailboxes of the CPUs it names, perhaps the sender's own too.
     Ipi(Message),
@@ -285,7 +285,7 @@ impl LocalApic {
         Ok(Effect::None)
     }
 
-    /// Has the ICR read as this command, which somebody else carries out.
+    /// Makes the ICR read as this command. The caller carries the command out.
     pub fn remember(&mut self, icr: Icr) {
         self.icr = icr.with_delivery_status(false);
     }
@@ -404,7 +404,7 @@ impl LocalApic {
         if self.lvt[TIMER].mask() { None } else { self.timer.deadline() }
     }
 
-    /// Deadline and vector of a timer whose end is an interrupt and nothing else, so that somebody else can see to it.
+    /// Deadline and vector of a timer that another core can watch, because its end is an interrupt and nothing else.
     #[must_use]
     pub fn postable_timer(&self) -> Option<(u64, u8)> {
         let vector = self.lvt[TIMER].vector();
@@ -412,7 +412,7 @@ impl LocalApic {
         self.deadline().filter(|_| postable).map(|deadline| (deadline, vector))
     }
 
-    /// Somebody else has seen to the end of the timer.
+    /// Another core has posted the timer's interrupt.
     pub fn timer_has_rung(&mut self) {
         self.timer.stop();
     }

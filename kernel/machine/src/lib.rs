@@ -1,4 +1,40 @@
-//! The guest's machine: CPUID and MSR policy, APIC, PCI, ACPI, boot protocol, exit handling.
+//! The guest's machine: everything that a guest sees of its hardware, and what happens between an exit and the next entry.
+//!
+//! ```text
+//!                      ┌──────────────── machine::Machine, one for each life of a guest ────────────────┐
+//!   kernel: vCPU loop  │  entry: mailbox, timer, injection          exits: what is done about each exit │
+//!   svm, vmx: Vcpu ◀──▶│                                                                                │
+//!                      │  registers   CPUID, MSRs, CR8, XCR0        ──▶ cpuid, msr, lapic               │
+//!                      │  port        IN, OUT, INS, OUTS            ──▶ uart, power, pci                │
+//!                      │  nested fault  loads and stores            ──▶ decode, mmio ──▶ ioapic, pci    │
+//!                      └───────┬──────────────────────────────────────────────────────┬─────────────────┘
+//!   engine, other cores ──▶ mailbox, posted                       virtio_pci ──▶ virtio::Shared ◀── engine
+//! ```
+//!
+//! Where to begin:
+//!
+//! - [`machine`]: the parts of one guest and the loop of a vCPU. [`vcpu::Vcpu`] is what the two back-ends implement.
+//! - Boot: [`linux`] loads a bzImage, [`tables`] writes the ACPI tables, [`reset_vector`] the only firmware. [`layout`]
+//!   has all addresses.
+//! - Policy: [`cpuid`] and [`msr`] say as data what a guest sees. Whatever they do not name does not exist.
+//! - Interrupts: [`mailbox`] takes them from other cores to a vCPU. Then one of three things delivers them: [`lapic`] in
+//!   software, [`posted`] where the CPU virtualizes the local APIC, or the guest's own local APIC ([`eli`] shadows its
+//!   IDT). [`ioapic`] serves the console and the power button.
+//! - Devices: [`uart`], [`power`], and the functions on the PCI bus ([`pci`]). The bus knows a function by a trait
+//!   ([`pci::function::Function`]); today all of them are [`virtio_pci::VirtioPci`].
+//! - Measuring: [`reason`] counts exits and their cycles, [`observe`] shows each exit to an observer.
+//!
+//! The crate knows of a virtio device what [`virtio`] says: its transport state. It knows neither the engine, which
+//! serves the queues, nor the kind of the device. It names no field of a VMCS or VMCB, and it touches no hardware: the
+//! kernel does that behind [`machine::Host`]. So all of it is tested on a development machine.
+//!
+//! Three rules hold everywhere:
+//!
+//! - Nothing that a guest does makes this code panic. It is refused as hardware would refuse it, and the refusal is
+//!   counted ([`machine::Refusal`]).
+//! - Guest memory is read once and copied before it is checked, because another vCPU may change it.
+//! - Orders of accesses between cores have a proof in the file's text and a model under loom (`model.rs`,
+//!   `eli/model.rs`).
 
 #![cfg_attr(not(test), no_std)]
 
@@ -17,6 +53,7 @@ pub mod machine;
 pub mod mailbox;
 pub mod mmio;
 pub mod msr;
+pub mod observe;
 pub mod pci;
 pub mod posted;
 pub mod power;

@@ -1,4 +1,4 @@
-//! How one core tells a virtual CPU on another core something: an interrupt, an NMI, INIT, start-up, stop.
+//! Carries interrupts, NMIs, INIT, start-up and stop from any core to a virtual CPU on another core.
 //!
 //! A virtual CPU's local APIC belongs to its own core. Everybody else (the engine, a sibling, the control core) posts
 //! to the [`Mailbox`] and sends an NMI only if told to. The virtual CPU drains the mailbox on its way into the guest.
@@ -80,7 +80,7 @@ impl StopReason {
     const ALL: [Self; 4] = [Self::Killed, Self::Reset, Self::PowerOff, Self::Failed];
 }
 
-/// What a drain found besides interrupt vectors. To be handled in the order of the fields, stop first.
+/// What a drain takes besides interrupt vectors. The caller handles it in the order of the fields, stop first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
     /// Stop for good.
@@ -93,12 +93,12 @@ pub struct Requests {
     pub nmi: bool,
 }
 
-/// The mailbox of one virtual CPU, the descriptor at its beginning. Cache lines of its own, so that the engine's posts to one
-/// do not slow another.
+/// The mailbox of one virtual CPU. The descriptor is at its beginning. It has cache lines of its own, so that a post to one
+/// mailbox does not slow another.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct Mailbox {
-    /// What the CPU reads itself, if it virtualizes the APIC.
+    /// For a CPU that virtualizes the APIC, which reads and writes it.
     descriptor: Descriptor,
     /// One bit a vector.
     pending: [AtomicU64; 4],
@@ -138,7 +138,7 @@ impl Mailbox {
     #[must_use = "true means that the core has to be kicked"]
     pub fn post(&self, vector: u8) -> bool {
         let (word, bit) = place(vector);
-        // The usual case leaves `level` unwritten: no vector of the data path is ever level-triggered.
+        // Usually this does not write `level`: no vector of the data path is level-triggered.
         if self.level[word].load(SeqCst) & bit != 0 {
             self.level[word].fetch_and(!bit, SeqCst);
         }
@@ -148,7 +148,7 @@ impl Mailbox {
 
     /// Posts a level-triggered interrupt: its EOI has to reach the IOAPIC. Otherwise as [`Mailbox::post`].
     ///
-    /// The level bit stays set after a drain, so that a drain and a second post of one vector cannot lose it.
+    /// The level bit stays set after a drain. So it is not lost if the same vector is posted again during the drain.
     #[must_use = "true means that the core has to be kicked"]
     pub fn post_level(&self, vector: u8) -> bool {
         let (word, bit) = place(vector);
@@ -243,10 +243,10 @@ impl Mailbox {
         true
     }
 
-    /// The NMI handler of the owner's core: was this one a kick? Taken by asking.
+    /// For the NMI handler of the owner's core: whether this NMI was a kick. Clears the flag.
     ///
-    /// Two kicks may fall together into one NMI or one may come late, after a second kick's flag was taken with the
-    /// first; so false means "look for another cause", not "there is another cause".
+    /// False does not prove another cause. Two kicks may become one NMI, or the NMI of a kick may come after its flag was
+    /// taken with an earlier kick.
     pub fn take_kick(&self) -> bool {
         self.kicked.swap(false, SeqCst)
     }
@@ -274,7 +274,7 @@ impl Mailbox {
         true
     }
 
-    /// The owner is back in the host, from the guest or from waiting: nobody needs to kick any more.
+    /// The owner is back in the host, from the guest or from waiting. Senders need not kick it any more.
     pub fn left_guest(&self) {
         self.state.store(HOST, SeqCst);
     }
@@ -285,7 +285,7 @@ impl Mailbox {
         self.outstanding.load(SeqCst) || self.descriptor.outstanding()
     }
 
-    /// Whether anything but virtual posts has come since the last drain: what makes a guest that runs exit.
+    /// Whether anything but a virtual post has come since the last drain. Only that makes a running guest exit.
     #[must_use]
     pub fn has_mail(&self) -> bool {
         self.outstanding.load(SeqCst)
@@ -312,7 +312,7 @@ impl Mailbox {
         }
         for (index, word) in self.pending.iter().enumerate() {
             if word.load(SeqCst) == 0 {
-                continue; // spares the common case three locked instructions
+                continue; // saves three locked instructions in the common case
             }
             let bits = word.swap(0, SeqCst); // D2
             let level = self.level[index].load(SeqCst);

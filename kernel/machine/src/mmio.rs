@@ -13,7 +13,7 @@ use crate::{
     walk::{Access, translate},
 };
 
-/// What the instruction talks to.
+/// The devices that the instruction reads and writes.
 pub trait Bus {
     /// A read of 1, 2, 4 or 8 bytes; bits above are ignored.
     fn read(&mut self, gpa: u64, size: u8) -> u64;
@@ -34,8 +34,7 @@ const STATUS: u64 = CF | PF | AF | ZF | SF | OF;
 /// and steps over it.
 ///
 /// # Errors
-/// It cannot be read, is not an access to that address any more, or is none that is known here; then nothing has
-/// happened.
+/// The instruction cannot be read, no longer accesses that address, or is not known here. Nothing has changed then.
 pub fn emulate(vcpu: &mut impl Vcpu, memory: &GuestMemory, gpa: u64, bus: &mut impl Bus) -> Result<(), Undecodable> {
     let instruction = decode(vcpu, memory)?;
     match instruction.mnemonic() {

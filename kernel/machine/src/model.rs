@@ -1,66 +1,16 @@
-//! Interleavings of posts with entries and halts, tried out by loom (up to three preemptions): alarm.rs, descriptor.rs and
-//! mailbox.rs compiled a second time, on
-//! loom's atomics.
+//! Interleavings of posts with entries and halts, which loom tries (up to three preemptions). It compiles alarm.rs,
+//! descriptor.rs and mailbox.rs a second time, on loom's atomics.
 //!
-//! loom takes a sequentially consistent access for an acquire or release one, which is weaker than what the code asks
-//! for and gets (x86 locked instructions, and XCHG for a store). The atomics here put a sequentially consistent fence on
-//! either side of each access, which gives back just that.
+//! loom takes a sequentially consistent access for an acquire or release one. That is weaker than what the code asks for
+//! and what the CPU gives: x86 has locked instructions, and XCHG for a store. The atomics here restore it by a sequentially
+//! consistent fence on either side of each access.
 
 #![allow(dead_code, reason = "the model uses a part of what the files define")]
 
-mod atomics {
-    pub use loom::sync::atomic::Ordering;
-    use loom::sync::atomic::fence;
-
-    fn ordered<T>(access: impl FnOnce() -> T) -> T {
-        fence(Ordering::SeqCst);
-        let value = access();
-        fence(Ordering::SeqCst);
-        value
-    }
-
-    macro_rules! atomic {
-        ($name:ident, $value:ty) => {
-            #[derive(Debug)]
-            pub struct $name(loom::sync::atomic::$name);
-            impl $name {
-                pub fn new(value: $value) -> Self {
-                    Self(loom::sync::atomic::$name::new(value))
-                }
-                pub fn load(&self, order: Ordering) -> $value {
-                    ordered(|| self.0.load(order))
-                }
-                pub fn store(&self, value: $value, order: Ordering) {
-                    ordered(|| self.0.store(value, order))
-                }
-                pub fn swap(&self, value: $value, order: Ordering) -> $value {
-                    ordered(|| self.0.swap(value, order))
-                }
-                pub fn fetch_or(&self, value: $value, order: Ordering) -> $value {
-                    ordered(|| self.0.fetch_or(value, order))
-                }
-                pub fn fetch_and(&self, value: $value, order: Ordering) -> $value {
-                    ordered(|| self.0.fetch_and(value, order))
-                }
-                pub fn compare_exchange(
-                    &self,
-                    current: $value,
-                    new: $value,
-                    success: Ordering,
-                    failure: Ordering,
-                ) -> Result<$value, $value> {
-                    ordered(|| self.0.compare_exchange(current, new, success, failure))
-                }
-            }
-        };
-    }
-    atomic!(AtomicBool, bool);
-    atomic!(AtomicU8, u8);
-    atomic!(AtomicU64, u64);
-}
 #[allow(clippy::duplicate_mod, reason = "on other atomics, which is the point")]
 #[path = "alarm.rs"]
 mod alarm;
+mod atomics;
 #[allow(clippy::duplicate_mod, reason = "on other atomics, which is the point")]
 #[path = "descriptor.rs"]
 mod descriptor;

@@ -1,24 +1,32 @@
-//! Bus 0 of the guest: the host bridge at 00:00.0, virtio functions from 00:01.0 on, reached by ECAM and by
-//! CONFIG_ADDRESS and CONFIG_DATA alike, and the BARs those functions answer at.
+//! Bus 0 of the guest: the host bridge at 00:00.0, and the guest's functions from 00:01.0 on. The guest reaches them by
+//! ECAM, by CONFIG_ADDRESS and CONFIG_DATA, and at their BARs.
 //!
-//! Follows PCI Local Bus 3.0 ch. 3.2.2.3.2 (mechanism #1) and PCI Express Base 7.2.2 (ECAM). Whatever does not exist
-//! reads as all ones and swallows writes, as a master abort does.
+//! Follows PCI Local Bus 3.0 ch. 3.2.2.3.2 (mechanism #1) and PCI Express Base 7.2.2 (ECAM). A load from what does not
+//! exist gives all ones, and a store there is dropped, as by a master abort.
 //!
-//! Callers serialise access. Fixed devices (IOAPIC, COM1, ACPI) come first in routing: a BAR that the guest moves over
-//! one of them, or over its memory, hides nothing but the function itself.
+//! The bus knows a function by its trait alone ([`function::Function`]).
+//!
+//! Callers serialise access, and ask the fixed devices (IOAPIC, COM1, ACPI) first. A BAR that the guest moves over one
+//! of them, or over its memory, thus hides the function and nothing else.
+
+extern crate alloc;
 
 pub mod config;
+pub mod function;
+
+use alloc::boxed::Box;
 
 use config::{ConfigSpace, Identity};
+use function::Function;
 use heapless::Vec;
 
 use crate::{
     lapic::Message,
     layout::{CONFIG_ADDRESS, CONFIG_DATA, ECAM_SIZE},
-    virtio_pci::VirtioPci,
+    reason::Reason,
 };
 
-/// Virtio functions a guest may have at most.
+/// Functions a guest may have at most, besides the host bridge.
 pub const MAX_FUNCTIONS: usize = 8;
 
 /// The host bridge is QEMU's generic PCI Express one, 1b36:0008: it is what an ECAM without a chipset behind it is
@@ -37,12 +45,12 @@ const HOST_BRIDGE: Identity = Identity {
 const ENABLE: u32 = 1 << 31;
 const ADDRESS_MASK: u32 = 0x80ff_fffc;
 
-/// The bus with all that is on it. `send` in its methods is called with each interrupt that a write has let through:
-/// it goes to [`crate::mailbox::send`].
+/// The bus with all that is on it. Its methods call `send` with each interrupt that a write has let through; it goes to
+/// [`crate::mailbox::send`].
 pub struct Bus<'a> {
     address: u32,
     bridge: ConfigSpace,
-    functions: Vec<VirtioPci<'a>, MAX_FUNCTIONS>,
+    functions: Vec<Box<dyn Function + 'a>, MAX_FUNCTIONS>,
 }
 
 impl Default for Bus<'_> {
@@ -58,27 +66,48 @@ impl<'a> Bus<'a> {
         Self { address: 0, bridge: ConfigSpace::new(&HOST_BRIDGE), functions: Vec::new() }
     }
 
-    /// Puts a virtio device on the next free device number, which comes back.
+    /// Puts a function on the next free device number (1 to 31), which comes back. `make` is given that number.
     ///
     /// # Errors
     /// There are [`MAX_FUNCTIONS`] already.
-    pub fn add(&mut self, shared: &'a engine::shared::Shared) -> Result<u8, TooManyFunctions> {
+    pub fn add(&mut self, make: impl FnOnce(u8) -> Box<dyn Function + 'a>) -> Result<u8, TooManyFunctions> {
         let device = self.functions.len() as u8 + 1;
-        self.functions.push(VirtioPci::new(shared, device)).map_err(|_| TooManyFunctions)?;
+        if self.functions.is_full() {
+            return Err(TooManyFunctions);
+        }
+        self.functions.push(make(device)).map_err(|_| TooManyFunctions)?;
         Ok(device)
     }
 
-    /// The virtio functions, by device number from 1.
+    /// How many functions there are, besides the host bridge. Their device numbers are 1 to this.
     #[must_use]
-    pub fn functions(&self) -> &[VirtioPci<'a>] {
-        &self.functions
+    pub fn functions(&self) -> usize {
+        self.functions.len()
+    }
+
+    /// What an access to a port counts as. None: no function answers there.
+    #[must_use]
+    pub fn port_reason(&self, port: u16) -> Option<Reason> {
+        self.functions.iter().find_map(|f| Some(f.reason(f.decode_port(port)?)))
+    }
+
+    /// What an access to a guest-physical address counts as. None: no function answers there.
+    #[must_use]
+    pub fn memory_reason(&self, gpa: u64) -> Option<Reason> {
+        self.functions.iter().find_map(|f| Some(f.reason(f.decode_memory(gpa)?)))
+    }
+
+    /// Interrupt messages that the functions were to send and that no device may send.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.functions.iter().map(|f| f.refused()).sum()
     }
 
     /// Everything back to the state after power-on.
     pub fn reset(&mut self) {
         self.address = 0;
         self.bridge = ConfigSpace::new(&HOST_BRIDGE);
-        self.functions.iter_mut().for_each(VirtioPci::reset);
+        self.functions.iter_mut().for_each(|f| f.reset());
     }
 
     /// Loads `size` bytes (up to 8) at `offset` of the ECAM.
@@ -104,12 +133,14 @@ impl<'a> Bus<'a> {
                 Some(self.read_config(function, register, size) as u32)
             }
             Some(ConfigurationPort::Nothing) => Some(ones(size) as u32),
-            None => self.functions.iter().find_map(|f| Some(f.read_bar1(f.bar1_offset(port)?, size) as u32)),
+            None => {
+                self.functions.iter_mut().find_map(|f| f.decode_port(port).map(|place| f.read_bar(place, size) as u32))
+            }
         }
     }
 
     /// OUT to `port`. False: neither a configuration port nor a function's.
-    pub fn write_port(&mut self, port: u16, size: u8, value: u32, send: impl FnMut(Message)) -> bool {
+    pub fn write_port(&mut self, port: u16, size: u8, value: u32, mut send: impl FnMut(Message)) -> bool {
         match self.configuration_port(port, size) {
             Some(ConfigurationPort::Address) => self.address = value & ADDRESS_MASK,
             Some(ConfigurationPort::Data { function, register }) => {
@@ -117,9 +148,9 @@ impl<'a> Bus<'a> {
             }
             Some(ConfigurationPort::Nothing) => {}
             None => {
-                let found = self.functions.iter_mut().find_map(|f| f.bar1_offset(port).map(|offset| (f, offset)));
-                let Some((function, offset)) = found else { return false };
-                function.write_bar1(offset, size, u64::from(value));
+                let found = self.functions.iter_mut().find_map(|f| f.decode_port(port).map(|place| (f, place)));
+                let Some((function, place)) = found else { return false };
+                function.write_bar(place, size, u64::from(value), &mut send);
             }
         }
         true
@@ -127,14 +158,14 @@ impl<'a> Bus<'a> {
 
     /// Loads `size` bytes (up to 8) from a function's memory. None: no function answers there.
     pub fn read_memory(&mut self, gpa: u64, size: u8) -> Option<u64> {
-        self.functions.iter_mut().find_map(|f| Some(f.read_bar0(f.bar0_offset(gpa)?, size)))
+        self.functions.iter_mut().find_map(|f| f.decode_memory(gpa).map(|place| f.read_bar(place, size)))
     }
 
     /// Stores to a function's memory. False: no function answers there.
-    pub fn write_memory(&mut self, gpa: u64, size: u8, value: u64, send: impl FnMut(Message)) -> bool {
-        let found = self.functions.iter_mut().find_map(|f| f.bar0_offset(gpa).map(|offset| (f, offset)));
-        let Some((function, offset)) = found else { return false };
-        function.write_bar0(offset, size, value, send);
+    pub fn write_memory(&mut self, gpa: u64, size: u8, value: u64, mut send: impl FnMut(Message)) -> bool {
+        let found = self.functions.iter_mut().find_map(|f| f.decode_memory(gpa).map(|place| (f, place)));
+        let Some((function, place)) = found else { return false };
+        function.write_bar(place, size, value, &mut send);
         true
     }
 
@@ -163,12 +194,12 @@ impl<'a> Bus<'a> {
         }
     }
 
-    fn write_config(&mut self, function: usize, register: usize, size: u8, value: u64, send: impl FnMut(Message)) {
+    fn write_config(&mut self, function: usize, register: usize, size: u8, value: u64, mut send: impl FnMut(Message)) {
         match (function % 8, function / 8) {
             (0, 0) => self.bridge.write(register, size, value),
             (0, device) => {
                 if let Some(f) = self.functions.get_mut(device - 1) {
-                    f.write_config(register, size, value, send);
+                    f.write_config(register, size, value, &mut send);
                 }
             }
             _ => {}
@@ -182,7 +213,7 @@ pub struct TooManyFunctions;
 
 impl core::fmt::Display for TooManyFunctions {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "more than {MAX_FUNCTIONS} virtio devices")
+        write!(f, "more than {MAX_FUNCTIONS} devices")
     }
 }
 

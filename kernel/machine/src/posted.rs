@@ -111,7 +111,7 @@ impl ApicPage {
         if tpr >> 4 >= in_service >> 4 { tpr } else { in_service & 0xf0 }
     }
 
-    /// The vector that the CPU will deliver as soon as the guest takes interrupts (30.2.1): what ends HLT, if IF is set.
+    /// The vector that the CPU delivers as soon as the guest takes interrupts (30.2.1). It ends HLT if IF is set.
     #[must_use]
     pub fn deliverable(&self) -> Option<u8> {
         self.highest(msr::IRR).filter(|vector| vector >> 4 > self.ppr() >> 4)
@@ -145,20 +145,20 @@ impl ApicPage {
         })
     }
 
-    /// Whether an interrupt waits in VIRR. From any core; only what [`crate::quirk`] works around wants to know.
+    /// Whether an interrupt waits in VIRR. From any core. Only a work-around needs it ([`crate::quirk`]).
     #[must_use]
     pub fn is_requesting(&self) -> bool {
         self.highest(msr::IRR).is_some()
     }
 }
 
-/// On a page of its own. Bochs 3.0 takes no descriptor that is aligned to 64 bytes only, as the manual asks, so mailboxes,
-/// which begin with it, are kept like this.
+/// A value on a page of its own: a mailbox, which begins with the descriptor. An alignment of 64 bytes is enough for the
+/// manual, but not for Bochs 3.0.
 #[derive(Debug)]
 #[repr(C, align(4096))]
 pub struct OnPage<T>(pub T);
 
-/// Where a vCPU's share of this is, as addresses in the host's memory.
+/// Addresses of a vCPU's descriptor and page in the host's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addresses {
     /// The [`Descriptor`].
@@ -170,7 +170,7 @@ pub struct Addresses {
 /// What a sender has to do after a post.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// Nothing: the vCPU's core looks by itself, or somebody else sees to it.
+    /// Nothing: the vCPU's core will drain by itself, or another sender has signalled it.
     Nobody,
     /// Send the notification vector to the vCPU's core: its guest runs.
     Notify,

@@ -1,5 +1,5 @@
-//! Work-arounds for processors that do not do as their manuals say. Real ones need none; each stands here with what is
-//! wrong and where, and is off unless the shell found that processor.
+//! Work-arounds for processors that do not follow their manuals. Real ones need none. Each says what is wrong and where,
+//! and is off unless the kernel has found that processor.
 
 use memory::GuestMemory;
 

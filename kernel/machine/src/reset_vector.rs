@@ -1,8 +1,7 @@
-//! The one piece of firmware that the guest's machine has: what a processor finds where it begins after a reset.
+//! The guest's only firmware: the code at the address where a processor begins after a reset.
 //!
-//! Linux on hardware-reduced ACPI resets by EFI if nothing else is asked for; without EFI it goes on to the way of old:
-//! back to real mode and a jump to F000:FFF0 (SDM vol. 3A 9.1.4), expecting a BIOS to start over. What stands there
-//! writes the ACPI reset register.
+//! Linux on hardware-reduced ACPI resets by EFI unless it is told otherwise. Without EFI it falls back to real mode and
+//! jumps to F000:FFF0 (SDM vol. 3A 9.1.4), where it expects a BIOS. The code there writes the ACPI reset register.
 
 use memory::{BadAddress, GuestMemory};
 

@@ -6,12 +6,10 @@
 extern crate alloc;
 
 use acpi_tables::{
-    Aml,
     fadt::{FADTBuilder, Flags},
     gas::{AccessSize, AddressSpace, GAS},
     mcfg::MCFG,
     rsdp::Rsdp,
-    sdt::Sdt,
     xsdt::XSDT,
 };
 use alloc::vec::Vec;
@@ -20,15 +18,14 @@ use memory::{BadAddress, GuestMemory};
 use crate::layout;
 
 mod dsdt;
+mod table;
+
+use table::{OEM, OEM_REVISION, OEM_TABLE, bytes, header};
 
 /// Where the RSDP lies, at the beginning of the area that operating systems search for it.
 pub const RSDP: u64 = 0xe_0000;
 /// The tables end here at the latest.
 const END: u64 = 0x10_0000;
-
-const OEM: [u8; 6] = *b"SIDECR";
-const OEM_TABLE: [u8; 8] = *b"SIDECORE";
-const OEM_REVISION: u32 = 1;
 
 /// IAPC_BOOT_ARCH: no VGA, no ASPM, no CMOS clock; and by their absence no ISA devices and no 8042.
 const BOOT_ARCHITECTURE: u16 = 1 << 2 | 1 << 4 | 1 << 5;
@@ -55,17 +52,6 @@ pub fn write(memory: &GuestMemory, vcpus: u32) -> Result<(), BadAddress> {
     }
     let xsdt = place(&bytes(&xsdt))?;
     memory.write(RSDP, &bytes(&Rsdp::new(OEM, xsdt)))
-}
-
-fn bytes(table: &dyn Aml) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    table.to_aml_bytes(&mut bytes);
-    bytes
-}
-
-/// An empty table of the given length so far.
-fn header(signature: [u8; 4], length: u32, revision: u8) -> Sdt {
-    Sdt::new(signature, length, revision, OEM, OEM_TABLE, OEM_REVISION)
 }
 
 fn io_register(port: u16) -> GAS {

@@ -1,11 +1,18 @@
-//! A virtual CPU that runs nothing, for tests: registers to set, and a record of what was done to it.
+//! For tests: a virtio device, and a virtual CPU that runs nothing. The latter has registers to set, and records what was
+//! done to it.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use memory::GuestMemory;
+use virtio::shared::Shared;
 
 use crate::posted::HandOver;
 use crate::vcpu::{Event, Exit, Gprs, Intercepts, Segment, SegmentAttributes, SegmentName, StartState, Vcpu};
+
+/// A virtio device that no driver has touched, of no kind in particular.
+pub fn device() -> &'static Shared {
+    Box::leak(Box::new(Shared::new(virtio::testing::device())))
+}
 
 /// The registers, and what happened to them.
 #[derive(Clone, Debug, Default)]

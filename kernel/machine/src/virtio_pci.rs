@@ -9,17 +9,18 @@
 
 mod common;
 
-use engine::{
-    msix::ENTRY_BYTES,
-    shared::{Shared, VECTORS},
-};
+use virtio::{config::VECTORS, msix::ENTRY_BYTES, shared::Shared};
 
 pub use common::{Common, Status};
 
 use crate::{
     lapic::Message,
     layout,
-    pci::config::{Bar, Command, ConfigSpace, Identity},
+    pci::{
+        config::{Bar, Command, ConfigSpace, Identity},
+        function::{Function, Place},
+    },
+    reason::Reason,
 };
 
 const VENDOR: u16 = 0x1af4;
@@ -58,8 +59,7 @@ const MESSAGE_CONTROL: usize = 2;
 const MSIX_ENABLE: u8 = 0x80;
 const MSIX_FUNCTION_MASK: u8 = 0x40;
 
-/// A virtio device's PCI function. `send` in its methods is called with each interrupt that a write has let through:
-/// it goes to [`crate::mailbox::send`].
+/// A virtio device's PCI function.
 pub struct VirtioPci<'a> {
     shared: &'a Shared,
     device: u8,
@@ -96,46 +96,13 @@ impl<'a> VirtioPci<'a> {
         Self { shared, device, config, common: Common::new(shared), msix, window, refused: 0 }
     }
 
-    /// Back to the state after power-on. [`Shared::restart`] is the caller's.
-    pub fn reset(&mut self) {
-        *self = Self::new(self.shared, self.device);
-    }
-
-    /// PCI device number.
-    #[must_use]
-    pub fn device(&self) -> u8 {
-        self.device
-    }
-
     /// What the transport shares with the engine.
     #[must_use]
     pub fn shared(&self) -> &'a Shared {
         self.shared
     }
 
-    /// Interrupts asked for here that no device may send (see [`engine::msix::Refused`]).
-    #[must_use]
-    pub fn refused(&self) -> u64 {
-        self.refused
-    }
-
-    /// Offset in BAR0 of a guest-physical address, if the function answers there.
-    #[must_use]
-    pub fn bar0_offset(&self, gpa: u64) -> Option<u64> {
-        let offset = gpa.wrapping_sub(u64::from(self.config.bar(0)));
-        (self.config.command().contains(Command::MEMORY) && offset < u64::from(layout::VIRTIO_BAR0_SIZE))
-            .then_some(offset)
-    }
-
-    /// Offset in BAR1 of a port, if the function answers there.
-    #[must_use]
-    pub fn bar1_offset(&self, port: u16) -> Option<u64> {
-        let offset = u64::from(port).wrapping_sub(u64::from(self.config.bar(1)));
-        (self.config.command().contains(Command::IO) && offset < u64::from(layout::VIRTIO_BAR1_SIZE)).then_some(offset)
-    }
-
-    /// Loads `size` bytes (up to 8) from BAR0. Zero where nothing is.
-    pub fn read_bar0(&mut self, offset: u64, size: u8) -> u64 {
+    fn read_bar0(&mut self, offset: u64, size: u8) -> u64 {
         let within = offset & !PART_MASK;
         match (offset & PART_MASK) as u32 {
             COMMON_AT => self.common.read(self.shared, within, size),
@@ -147,8 +114,8 @@ impl<'a> VirtioPci<'a> {
         }
     }
 
-    /// Stores to BAR0. ISR, device configuration and pending bits are read-only.
-    pub fn write_bar0(&mut self, offset: u64, size: u8, value: u64, send: impl FnMut(Message)) {
+    /// ISR, device configuration and pending bits are read-only.
+    fn write_bar0(&mut self, offset: u64, size: u8, value: u64, send: &mut dyn FnMut(Message)) {
         match (offset & PART_MASK) as u32 {
             COMMON_AT => self.common.write(self.shared, offset & !PART_MASK, size, value),
             TABLE_AT if offset < u64::from(PENDING_AT) => {
@@ -159,15 +126,9 @@ impl<'a> VirtioPci<'a> {
         }
     }
 
-    /// Reads a notification port: zero.
-    #[must_use]
-    pub fn read_bar1(&self, _offset: u64, _size: u8) -> u64 {
-        0
-    }
-
-    /// Writes a notification port. The port tells the queue; what is written does not matter, as NOTIFICATION_DATA is
-    /// not offered.
-    pub fn write_bar1(&mut self, offset: u64, _size: u8, _value: u64) {
+    /// Writes a notification port. The port names the queue. The value does not matter, as NOTIFICATION_DATA is not
+    /// offered.
+    fn notify(&mut self, offset: u64) {
         let step = u64::from(NOTIFY_MULTIPLIER);
         let queue = offset / step;
         if offset.is_multiple_of(step)
@@ -178,46 +139,15 @@ impl<'a> VirtioPci<'a> {
         }
     }
 
-    /// Reads `size` bytes (up to 8) of configuration space. All ones beyond its 256 bytes.
-    pub fn read_config(&mut self, register: usize, size: u8) -> u64 {
-        if self.touches(register, size, self.window + WINDOW_DATA, 4)
-            && let Some((bar, offset, length)) = self.window()
-        {
-            let value = if bar == 0 { self.read_bar0(offset, length) } else { self.read_bar1(offset, length) };
-            let bytes = (value as u32).to_le_bytes();
-            self.config.set(self.window + WINDOW_DATA, &bytes[..usize::from(length)]);
-        }
-        self.config.read(register, size)
-    }
-
-    /// Writes configuration space.
-    pub fn write_config(&mut self, register: usize, size: u8, value: u64, mut send: impl FnMut(Message)) {
-        self.config.write(register, size, value);
-        if self.touches(register, size, self.msix + MESSAGE_CONTROL, 2) {
-            let control = self.config.byte(self.msix + MESSAGE_CONTROL + 1);
-            self.shared.msix.set_function_control(control & MSIX_ENABLE != 0, control & MSIX_FUNCTION_MASK != 0);
-            self.send_unmasked(&mut send);
-        }
-        if self.touches(register, size, self.window + WINDOW_DATA, 4)
-            && let Some((bar, offset, length)) = self.window()
-        {
-            let value = self.config.read(self.window + WINDOW_DATA, length);
-            if bar == 0 {
-                self.write_bar0(offset, length, value, send);
-            } else {
-                self.write_bar1(offset, length, value);
-            }
-        }
-    }
-
     /// Whether an access covers any of `len` bytes at `at`.
     fn touches(&self, register: usize, size: u8, at: usize, len: usize) -> bool {
         register < at + len && at < register.saturating_add(usize::from(size.min(8)))
     }
 
-    /// BAR, offset and length that the configuration access window is set to; None if that is not as the
-    /// specification demands of the driver (4.1.4.9.2). Works with the BARs' decoding off: that is its purpose.
-    fn window(&self) -> Option<(u8, u64, u8)> {
+    /// The place and the length that the configuration access window is set to. None: it is not set as the
+    /// specification demands of the driver (4.1.4.9.2). The window works while the BARs decode nothing: that is its
+    /// purpose.
+    fn window(&self) -> Option<(Place, u8)> {
         let bar = self.config.byte(self.window + WINDOW_BAR);
         let offset = self.config.read(self.window + WINDOW_OFFSET, 4);
         let length = self.config.read(self.window + WINDOW_LENGTH, 4);
@@ -227,16 +157,82 @@ impl<'a> VirtioPci<'a> {
             _ => return None,
         };
         let valid = matches!(length, 1 | 2 | 4) && offset.is_multiple_of(length) && offset < u64::from(size);
-        valid.then_some((bar, offset, length as u8))
+        valid.then_some((Place { bar, offset }, length as u8))
     }
 
-    fn send_unmasked(&mut self, mut send: impl FnMut(Message)) {
+    fn send_unmasked(&mut self, send: &mut dyn FnMut(Message)) {
         for message in self.shared.msix.take_unmasked() {
             match message.decode() {
                 Ok(interrupt) => send(interrupt.into()),
                 Err(_) => self.refused += 1,
             }
         }
+    }
+}
+
+impl Function for VirtioPci<'_> {
+    fn read_config(&mut self, register: usize, size: u8) -> u64 {
+        if self.touches(register, size, self.window + WINDOW_DATA, 4)
+            && let Some((place, length)) = self.window()
+        {
+            let bytes = (self.read_bar(place, length) as u32).to_le_bytes();
+            self.config.set(self.window + WINDOW_DATA, &bytes[..usize::from(length)]);
+        }
+        self.config.read(register, size)
+    }
+
+    fn write_config(&mut self, register: usize, size: u8, value: u64, send: &mut dyn FnMut(Message)) {
+        self.config.write(register, size, value);
+        if self.touches(register, size, self.msix + MESSAGE_CONTROL, 2) {
+            let control = self.config.byte(self.msix + MESSAGE_CONTROL + 1);
+            self.shared.msix.set_function_control(control & MSIX_ENABLE != 0, control & MSIX_FUNCTION_MASK != 0);
+            self.send_unmasked(send);
+        }
+        if self.touches(register, size, self.window + WINDOW_DATA, 4)
+            && let Some((place, length)) = self.window()
+        {
+            let value = self.config.read(self.window + WINDOW_DATA, length);
+            self.write_bar(place, length, value, send);
+        }
+    }
+
+    fn decode_memory(&self, gpa: u64) -> Option<Place> {
+        let offset = gpa.wrapping_sub(u64::from(self.config.bar(0)));
+        let decoded = self.config.command().contains(Command::MEMORY) && offset < u64::from(layout::VIRTIO_BAR0_SIZE);
+        decoded.then_some(Place { bar: 0, offset })
+    }
+
+    fn decode_port(&self, port: u16) -> Option<Place> {
+        let offset = u64::from(port).wrapping_sub(u64::from(self.config.bar(1)));
+        let decoded = self.config.command().contains(Command::IO) && offset < u64::from(layout::VIRTIO_BAR1_SIZE);
+        decoded.then_some(Place { bar: 1, offset })
+    }
+
+    /// A notification port reads as zero.
+    fn read_bar(&mut self, place: Place, size: u8) -> u64 {
+        if place.bar == 0 { self.read_bar0(place.offset, size) } else { 0 }
+    }
+
+    fn write_bar(&mut self, place: Place, size: u8, value: u64, send: &mut dyn FnMut(Message)) {
+        if place.bar == 0 {
+            self.write_bar0(place.offset, size, value, send);
+        } else {
+            self.notify(place.offset);
+        }
+    }
+
+    fn reason(&self, place: Place) -> Reason {
+        if place.bar == 0 { Reason::MmioPci } else { Reason::IoVirtioNotify }
+    }
+
+    /// [`Shared::restart`] is the caller's.
+    fn reset(&mut self) {
+        *self = Self::new(self.shared, self.device);
+    }
+
+    /// See [`virtio::msix::Refused`].
+    fn refused(&self) -> u64 {
+        self.refused
     }
 }
 

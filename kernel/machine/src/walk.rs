@@ -1,4 +1,4 @@
-//! The walk through a guest's own page tables, for instructions that the host has to look at.
+//! Walks a guest's own page tables, for instructions that the host has to read.
 //!
 //! Follows SDM vol. 3A ch. 4: no paging, 32-bit, PAE and 4-level (5-level too, though CPUID does not offer it), with the
 //! checks of 4.6 and the error codes of 4.7. An entry that lies outside the guest's memory reads as all ones, as on

@@ -1,9 +1,9 @@
-//! The one copy routine between memories that others may be writing to at the same time.
+//! The only copy routine between memories that others may write at the same time.
 //!
-//! It is assembly because the compiler may assume of ordinary copies that nobody else writes to either side, and
-//! because vector intrinsics are compiled to scalar code on x86_64-unknown-none. The variants are symbols of their own
-//! in every binary that has this crate, `sidecore_copy_*`, and the same machine code in the kernel image as in a
-//! process. They differ in what they need of the CPU:
+//! It is assembly for two reasons. For an ordinary copy the compiler may assume that nobody else writes either side.
+//! And vector intrinsics become scalar code on x86_64-unknown-none. The variants are separate symbols,
+//! `sidecore_copy_*`, in every binary with this crate. Their machine code is the same in the kernel image and in a
+//! process. They need this of the CPU:
 //!
 //! | variant | CPUID | vector state that must be enabled and free |
 //! |---|---|---|
@@ -12,7 +12,7 @@
 //! | avx2 | AVX2 | XCR0 bits 1 and 2 |
 //! | avx512 | AVX512F, AVX512BW, AVX512VL | XCR0 bits 1, 2, 5, 6 and 7 |
 //!
-//! `sidecore_copy_behind` makes two copies by any of them, and fetches lines that will be written to (PREFETCHW).
+//! `sidecore_copy_behind` makes two copies with any of them, and prefetches lines for writing (PREFETCHW).
 //!
 //! Follows SDM vol. 1 ch. 14 (detection), vol. 1 13.3 (XCR0) and the optimization manual's 3.7.6 (ERMS).
 
@@ -24,13 +24,14 @@ use core::arch::{
     x86_64::{__cpuid, __cpuid_count},
 };
 
-/// Copies `len` bytes from `src` to `dst` with general registers only: for any core at any time.
+/// Copies `len` bytes from `src` to `dst` with general registers only. Works on any core at any time.
 ///
-/// A concurrent writer of `src` yields some mixture of old and new bytes and nothing worse; so do ranges that overlap.
+/// If somebody writes `src` at the same time, or if the ranges overlap, the result is a mixture of old and new bytes,
+/// and nothing worse.
 ///
 /// # Safety
-/// `src` must be readable and `dst` writable for `len` bytes. Either may be written by another CPU meanwhile; no Rust
-/// reference may exist to either range of memory that others write.
+/// `src` must be readable and `dst` writable for `len` bytes. Another CPU may write either meanwhile. No Rust reference
+/// may exist to a range that others write.
 #[inline]
 pub unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
     // SAFETY: the caller's promise; the plain variant needs nothing of the CPU.
@@ -59,7 +60,8 @@ impl core::fmt::Debug for Copier {
 }
 
 impl Copier {
-    /// String instructions, eight bytes at a time: on every CPU, and leaves the vector registers alone.
+    /// The plain variant: 8-byte moves and string instructions. It runs on every CPU and does not touch the vector
+    /// registers.
     pub const PLAIN: Self = Self { routine: sidecore_copy_plain, name: "plain" };
 
     /// Its name in reports.
@@ -68,18 +70,18 @@ impl Copier {
         self.name
     }
 
-    /// The widest variant that this CPU has and the system has enabled (CPUID leaves 1 and 7, XCR0).
+    /// Returns the widest variant that this CPU has and that the system has enabled (CPUID leaves 1 and 7, XCR0).
     ///
     /// # Safety
-    /// The vector registers of every core that uses the result must be the user's to spoil, as they are in a process,
-    /// and on a core that runs no guest; and all those cores must be like this one, XCR0 included.
+    /// The user may overwrite the vector registers of every core that uses the result. This holds in a process, and on
+    /// a core that runs no guest. All those cores must be like this one, XCR0 included.
     #[must_use]
     pub unsafe fn widest() -> Self {
         // SAFETY: handed on.
         unsafe { Self::all() }.last().unwrap_or(Self::PLAIN)
     }
 
-    /// Every variant that can be used here, the widest last.
+    /// Returns every variant that can be used here, the widest last.
     ///
     /// # Safety
     /// As for [`Copier::widest`].
@@ -89,7 +91,7 @@ impl Copier {
         #[cfg(not(miri))]
         let can = {
             let (one, seven) = if __cpuid(0).eax < 7 { (0, 0) } else { (__cpuid(1).ecx, __cpuid_count(7, 0).ebx) };
-            // OSXSAVE says that XGETBV may be used and XCR0 means something.
+            // OSXSAVE: XGETBV may be used, and XCR0 is valid.
             let xcr0 = if one & 1 << 27 != 0 { xgetbv() } else { 0 };
             let has = |bits: u32| seven & bits == bits;
             [has(1 << 9), has(1 << 5) && xcr0 & 0x6 == 0x6, has(1 << 16 | 1 << 30 | 1 << 31) && xcr0 & 0xe6 == 0xe6]
@@ -112,12 +114,13 @@ impl Copier {
         unsafe { (self.routine)(dst, src, len) };
     }
 
-    /// Copies `head_len` bytes from `head` to `dst`, and behind them what is between `head_len` and `len` from `src`. Before, it has the
-    /// cache lines of `len` bytes from `next`, or of the first 2,048, fetched to be written. Stores take place in order: without this
-    /// those of the next copy wait for one line after the other. It is a hint: any `next` will do.
+    /// Copies `head_len` bytes from `head` to `dst`, and after them the bytes `head_len..len` of `src`. Before that it
+    /// prefetches for writing the cache lines of `len` bytes from `next` on, at most 2,048 bytes. Stores take effect in
+    /// order: without the prefetch, those of the next copy wait for one line after the other. The prefetch is a hint;
+    /// any `next` is allowed.
     ///
     /// # Safety
-    /// As for [`Copier::copy`], for both copies; and `head_len` may not be above `len`.
+    /// As for [`Copier::copy`], for both copies. `head_len` must not exceed `len`.
     #[inline]
     pub unsafe fn copy_behind(
         self,
@@ -160,9 +163,9 @@ unsafe extern "sysv64" {
     );
 }
 
-// What each does with rdi (to), rsi (from) and rdx (length): all that is copied is read before the last store of a
-// length up to 128, and a tail overlaps what was copied before it. Only registers that a call may spoil are used; the
-// AVX-512 variant stays with zmm16 and up, so that no VZEROUPPER is needed after it.
+// Each variant takes rdi (to), rsi (from) and rdx (length). Up to a length of 128 it reads everything before its last
+// store. A tail overlaps what was copied before it. It uses only caller-saved registers. The AVX-512 variant uses zmm16
+// and up only, so it needs no VZEROUPPER.
 #[cfg(not(miri))]
 global_asm!(
     ".pushsection .text.sidecore_copy,\"ax\",@progbits",
@@ -184,7 +187,7 @@ global_asm!(
     "shr edx",
     "movzx r8d, byte ptr [rsi + rdx]",
     "mov byte ptr [rdi + rdx], r8b",
-    // The last byte's place: 2 * (length / 2) + (length & 1) - 1 is not at hand any more, so it is found anew.
+    // The last byte's offset, 2 * (length / 2) + (length & 1) - 1, is lost by now, so it is computed again.
     "mov byte ptr [rdi], al",
     "adc edx, edx",
     "mov byte ptr [rdi + rdx - 1], cl",
@@ -280,9 +283,9 @@ global_asm!(
     "sidecore_copy_avx512:",
     "cmp rdx, 64",
     "ja 2f",
-    // What is loaded soon after is had from a store without a mask only.
+    // Store forwarding works only from a store without a mask, so 64 bytes have a path without one.
     "je 6f",
-    // All ones shifted right by 64 - length, and none for a length of zero.
+    // The mask: all ones shifted right by 64 - length; none for length zero.
     "xor eax, eax",
     "mov ecx, 64",
     "sub ecx, edx",
@@ -312,9 +315,9 @@ global_asm!(
     "vmovdqu64 zmmword ptr [rcx], zmm17",
     "ret",
     ".size sidecore_copy_avx512, . - sidecore_copy_avx512",
-    // Of each line of rdx bytes from r9 one byte, and no line twice, which costs more than all of it brings. Of longer frames no more:
-    // they gain nothing, and lose what the cache holds. Then by the routine on the stack what is behind the first r8 bytes, and last
-    // r8 bytes from rcx.
+    // First prefetches each line of rdx bytes from r9 on. No line twice: that costs more than all prefetches gain. Not
+    // beyond 2,048 bytes: longer frames gain nothing, and lose what the cache holds. Then the routine on the stack
+    // copies what follows the first r8 bytes. At last it copies r8 bytes from rcx.
     ".p2align 6",
     ".globl sidecore_copy_behind",
     ".hidden sidecore_copy_behind",
@@ -348,7 +351,7 @@ global_asm!(
     ".popsection",
 );
 
-/// Miri has no assembly: byte by byte there, and no hints.
+/// Miri cannot run assembly. It copies byte by byte and has no prefetch.
 #[cfg(miri)]
 unsafe extern "sysv64" fn sidecore_copy_plain(dst: *mut u8, src: *const u8, len: usize) {
     for i in 0..len {

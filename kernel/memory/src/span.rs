@@ -1,9 +1,8 @@
-//! Parts of a guest's memory that were checked once and are used many times: a region to check addresses against
-//! ([`Span`]), bytes in it ([`Piece`], [`First`]), and the entries of a ring ([`Slots`]).
+//! Checked ranges of guest memory that are used many times: a region ([`Span`]), bytes in it ([`Piece`], [`Prefix`]),
+//! and ring entries ([`Slots`]).
 //!
-//! All of them borrow the [`GuestMemory`] that they are of, so they end before its mapping may. What is read is read
-//! once: a scalar is one load, which the compiler neither repeats nor leaves out, and whatever is copied goes through the
-//! copy routine.
+//! All of them borrow their [`GuestMemory`], so none outlives its mapping. Every value is read once. A scalar is one
+//! load, which the compiler neither repeats nor drops. Longer data goes through the copy routine.
 
 #![allow(unsafe_code, reason = "checked ranges of guest memory are used through pointers")]
 
@@ -23,7 +22,7 @@ pub struct Span<'m> {
 }
 
 impl<'m> Span<'m> {
-    /// `len` bytes at `gpa`, if all of them are in this region.
+    /// Returns `len` bytes at `gpa`, if all of them are in this region.
     #[must_use]
     #[inline(always)]
     pub fn piece(&self, gpa: u64, len: u32) -> Option<Piece<'m>> {
@@ -37,12 +36,12 @@ impl<'m> Span<'m> {
     }
 }
 
-/// Where in a region a piece may begin that is up to so many bytes long: most of it, and one comparison says so. As many as `N` bytes
-/// can be read there of a shorter one.
+/// A region with a maximum length of pieces. One comparison tells whether a piece may begin at an address. At least `N`
+/// bytes can be read from that address, even if the piece is shorter.
 #[derive(Clone, Copy, Debug)]
 pub struct Window<'m, const N: usize> {
     gpa: u64,
-    /// How many bytes from its beginning on one may begin.
+    /// Bytes at the start of the region in which a piece may begin.
     places: u64,
     longest: u32,
     host: *mut u8,
@@ -50,7 +49,7 @@ pub struct Window<'m, const N: usize> {
 }
 
 impl<'m> Span<'m> {
-    /// Where pieces of up to `longest` bytes may begin. Nowhere, if the region is not as large.
+    /// Returns the window for pieces of up to `longest` bytes. It is empty if the region is smaller than that.
     #[must_use]
     #[inline]
     pub fn window<const N: usize>(&self, longest: u32) -> Window<'m, N> {
@@ -61,22 +60,22 @@ impl<'m> Span<'m> {
 }
 
 impl<'m, const N: usize> Window<'m, N> {
-    /// `len` bytes at `gpa`, and the first `N` bytes from there, which may go on behind them. None: they are longer, or do not begin
-    /// here.
+    /// Returns the first `N` bytes from `gpa` on, and the `len` bytes there. The prefix may extend beyond the piece.
+    /// Returns `None` if the piece is too long or does not begin in the window.
     #[must_use]
     #[inline(always)]
-    pub fn piece(&self, gpa: u64, len: u32) -> Option<(First<'m, N>, Piece<'m>)> {
+    pub fn piece(&self, gpa: u64, len: u32) -> Option<(Prefix<'m, N>, Piece<'m>)> {
         let offset = gpa.wrapping_sub(self.gpa);
-        // From there to the end of the region there are at least `longest` bytes, and at least `N`.
+        // From here to the end of the region there are at least `longest` bytes, and at least `N`.
         (offset < self.places && len <= self.longest).then(|| {
             let host = self.host.wrapping_add(offset as usize);
-            (First { host, memory: PhantomData }, Piece { host, len, memory: PhantomData })
+            (Prefix { host, memory: PhantomData }, Piece { host, len, memory: PhantomData })
         })
     }
 }
 
 impl GuestMemory {
-    /// Region number `region`, in the order they were added; an empty one if there is none.
+    /// Region number `region`, in the order of addition. If there is none: an empty region.
     #[must_use]
     #[inline]
     pub fn span(&self, region: usize) -> Span<'_> {
@@ -85,14 +84,14 @@ impl GuestMemory {
         Span { gpa, size, host, memory: PhantomData }
     }
 
-    /// The number of the region in which `len` bytes at `gpa` lie.
+    /// The number of the region that contains `len` bytes at `gpa`.
     #[must_use]
     pub fn region_of(&self, gpa: u64, len: u32) -> Option<usize> {
         (0..self.regions().len()).find(|&region| self.span(region).piece(gpa, len).is_some())
     }
 
-    /// `count` entries of a ring at `gpa`. None if they are not all in one region, are misaligned, or `count` is no power
-    /// of two.
+    /// Returns `count` ring entries at `gpa`. Returns `None` if they are not all in one region, are misaligned, or
+    /// `count` is not a power of two.
     #[must_use]
     #[inline]
     pub fn slots<T>(&self, gpa: u64, count: u16) -> Option<Slots<'_, T>> {
@@ -101,14 +100,14 @@ impl GuestMemory {
         good.then_some(Slots { base, mask: count.wrapping_sub(1), memory: PhantomData })
     }
 
-    /// A number of 16 bits at `gpa`. None if it is not in this memory, or misaligned.
+    /// Returns the 16-bit word at `gpa`. Returns `None` if it is not in this memory, or misaligned.
     #[must_use]
     pub fn word(&self, gpa: u64) -> Option<Word<'_>> {
         Some(self.words::<2>(gpa, 1)?.first)
     }
 
-    /// `count` numbers of 16 bits, the first one at `gpa`, each of them `APART` bytes behind the one before. None if they are not in
-    /// one region, or misaligned.
+    /// Returns `count` 16-bit words, the first at `gpa`, one every `APART` bytes. Returns `None` if they are not in one
+    /// region, or misaligned.
     #[must_use]
     pub fn words<const APART: usize>(&self, gpa: u64, count: u16) -> Option<Words<'_, APART>> {
         const { assert!(APART.is_multiple_of(size_of::<u16>())) };
@@ -117,7 +116,7 @@ impl GuestMemory {
         host.is_aligned().then_some(Words { first: Word { host, memory: PhantomData }, count })
     }
 
-    /// Whether some byte of the host's is in both memories: they are of one guest, or of guests that share memory.
+    /// Whether the two memories have a host byte in common: they belong to one guest, or to guests that share memory.
     #[must_use]
     #[inline]
     pub fn shares_with(&self, other: &GuestMemory) -> bool {
@@ -143,7 +142,7 @@ impl<'m> Piece<'m> {
     /// No bytes.
     pub const EMPTY: Self = Self { host: core::ptr::null_mut(), len: 0, memory: PhantomData };
 
-    /// How many bytes.
+    /// The length in bytes.
     #[must_use]
     #[inline(always)]
     pub const fn len(self) -> u32 {
@@ -157,7 +156,7 @@ impl<'m> Piece<'m> {
         self.len == 0
     }
 
-    /// All but the first `n` bytes; None if there are fewer.
+    /// Returns all but the first `n` bytes; `None` if there are fewer.
     #[must_use]
     #[inline(always)]
     pub fn skip(self, n: u32) -> Option<Self> {
@@ -165,7 +164,7 @@ impl<'m> Piece<'m> {
         Some(Self { host: self.host.wrapping_add(n as usize), len, memory: PhantomData })
     }
 
-    /// The first `len` bytes; None if there are fewer.
+    /// Returns the first `len` bytes; `None` if there are fewer.
     #[must_use]
     #[inline(always)]
     pub fn begin(self, len: u32) -> Option<Self> {
@@ -175,29 +174,29 @@ impl<'m> Piece<'m> {
     /// The first `N` bytes.
     #[must_use]
     #[inline(always)]
-    pub fn first<const N: usize>(self) -> Option<First<'m, N>> {
-        (self.len as usize >= N).then_some(First { host: self.host, memory: PhantomData })
+    pub fn first<const N: usize>(self) -> Option<Prefix<'m, N>> {
+        (self.len as usize >= N).then_some(Prefix { host: self.host, memory: PhantomData })
     }
 
-    /// The first `N` bytes, and all but the first `AT` of them.
+    /// Returns the first `N` bytes, and the piece without its first `AT` bytes.
     #[must_use]
     #[inline(always)]
-    pub fn first_and_from<const N: usize, const AT: usize>(self) -> Option<(First<'m, N>, Self)> {
+    pub fn first_and_from<const N: usize, const AT: usize>(self) -> Option<(Prefix<'m, N>, Self)> {
         const { assert!(AT <= N) };
         let first = self.first::<N>()?;
-        // Not below zero: there are `N` bytes.
+        // No underflow: there are at least `N` bytes.
         let len = self.len.wrapping_sub(AT as u32);
         Some((first, Self { host: self.host.wrapping_add(AT), len, memory: PhantomData }))
     }
 
-    /// Where the host has its first byte: for a device that is to read it.
+    /// The host address of its first byte, for a device that reads it.
     #[must_use]
     #[inline(always)]
     pub fn address(self) -> usize {
         self.host.expose_provenance()
     }
 
-    /// Copies as many bytes as both have into the host's own memory. How many.
+    /// Copies into the host's own memory, as many bytes as both have. Returns how many.
     #[inline(always)]
     pub fn read(self, copier: Copier, into: &mut [u8]) -> usize {
         let len = into.len().min(self.len as usize);
@@ -207,7 +206,8 @@ impl<'m> Piece<'m> {
         len
     }
 
-    /// Copies all of `from`, which is the host's own, to the beginning. False, and nothing is copied: it is longer.
+    /// Copies all of `from`, the host's own memory, to the start of this piece. Returns false, and copies nothing, if
+    /// `from` is longer.
     #[inline(always)]
     pub fn write(self, copier: Copier, from: &[u8]) -> bool {
         if from.len() > self.len as usize {
@@ -218,8 +218,8 @@ impl<'m> Piece<'m> {
         true
     }
 
-    /// Copies all of `from` to the beginning. False, and nothing is copied: it is longer. Of ranges that overlap some
-    /// mixture of old and new comes out.
+    /// Copies all of `from` to the start of this piece. Returns false, and copies nothing, if `from` is longer. If the
+    /// ranges overlap, the result is a mixture of old and new bytes.
     #[inline(always)]
     pub fn copy_from(self, copier: Copier, from: Piece<'_>) -> bool {
         if from.len > self.len {
@@ -231,9 +231,9 @@ impl<'m> Piece<'m> {
         true
     }
 
-    /// Copies `head`, which is the host's own, to the beginning, and behind it what `from` has behind as many bytes. `next` is what is
-    /// written to next: it has the cache lines of its first bytes fetched, as many as `from` has. False, and nothing is done: `from` is
-    /// shorter than `head`, or longer than this.
+    /// Copies `head`, the host's own memory, to the start of this piece, and after it the bytes of `from` that follow
+    /// the first `head.len()`. It also prefetches for writing the first cache lines of `next`, as many as `from` has.
+    /// Returns false, and does nothing, if `from` is shorter than `head` or longer than this piece.
     #[inline(always)]
     pub fn copy_behind(self, copier: Copier, head: &[u8], from: Piece<'_>, next: Piece<'_>) -> bool {
         let len = from.len as usize;
@@ -246,24 +246,24 @@ impl<'m> Piece<'m> {
     }
 }
 
-/// A [`Piece`], and a number that its user put to it: no larger than the piece alone.
+/// A [`Piece`] with a label that its user has set. It is no larger than the piece alone.
 #[derive(Clone, Copy, Debug)]
-pub struct Marked<'m> {
+pub struct LabeledPiece<'m> {
     host: *mut u8,
     len: u32,
-    mark: u32,
+    label: u32,
     memory: PhantomData<&'m GuestMemory>,
 }
 
-impl<'m> Marked<'m> {
-    /// No bytes, and zero.
+impl<'m> LabeledPiece<'m> {
+    /// No bytes, label 0.
     pub const EMPTY: Self = Self::new(Piece::EMPTY, 0);
 
-    /// Puts them together.
+    /// A piece with a label.
     #[must_use]
     #[inline(always)]
-    pub const fn new(piece: Piece<'m>, mark: u32) -> Self {
-        Self { host: piece.host, len: piece.len, mark, memory: PhantomData }
+    pub const fn new(piece: Piece<'m>, label: u32) -> Self {
+        Self { host: piece.host, len: piece.len, label, memory: PhantomData }
     }
 
     /// The bytes.
@@ -273,24 +273,24 @@ impl<'m> Marked<'m> {
         Piece { host: self.host, len: self.len, memory: PhantomData }
     }
 
-    /// The number.
+    /// The label.
     #[must_use]
     #[inline(always)]
-    pub const fn mark(&self) -> u32 {
-        self.mark
+    pub const fn label(&self) -> u32 {
+        self.label
     }
 }
 
-/// The first `N` bytes of a [`Piece`]; of one that was found in a [`Window`] they may go on behind its end, where other bytes of the same
-/// guest's are.
+/// The first `N` bytes of a [`Piece`]. If it was found in a [`Window`], they may extend beyond the piece, into other
+/// bytes of the same guest.
 #[derive(Clone, Copy, Debug)]
-pub struct First<'m, const N: usize> {
+pub struct Prefix<'m, const N: usize> {
     host: *mut u8,
     memory: PhantomData<&'m GuestMemory>,
 }
 
-impl<'m, const N: usize> First<'m, N> {
-    /// All but the first `AT` of them.
+impl<'m, const N: usize> Prefix<'m, N> {
+    /// Returns all but the first `AT` bytes.
     #[must_use]
     #[inline(always)]
     pub fn rest<const AT: usize>(self) -> Piece<'m> {
@@ -321,7 +321,8 @@ impl<'m, const N: usize> First<'m, N> {
         }
     }
 
-    /// Copies all of it into the host's own memory, each byte read once, or twice where eight at a time do not come out even.
+    /// Copies all of it into the host's own memory. Each byte is read once; if `N` is not a multiple of eight, some are
+    /// read twice.
     #[inline(always)]
     pub fn read(self, into: &mut [u8; N]) {
         const { assert!(N >= 8) };
@@ -372,7 +373,7 @@ impl<'m, const N: usize> First<'m, N> {
     }
 }
 
-/// A number of 16 bits that a ring has beside its entries, or in each of them.
+/// A 16-bit word of a ring: a field beside its entries, or one in each entry.
 #[derive(Clone, Copy, Debug)]
 pub struct Word<'m> {
     host: *mut u16,
@@ -389,7 +390,7 @@ impl Word<'_> {
         unsafe { AtomicU16::from_ptr(self.host) }.load(Ordering::Relaxed)
     }
 
-    /// Reads it once. What is read afterwards is at least as new.
+    /// Reads it once. Acquire: later reads are at least as new.
     #[must_use]
     #[inline(always)]
     pub fn load_acquire(&self) -> u16 {
@@ -397,7 +398,7 @@ impl Word<'_> {
         unsafe { AtomicU16::from_ptr(self.host) }.load(Ordering::Acquire)
     }
 
-    /// Writes it once. Who sees it sees what was written before.
+    /// Writes it once. Release: whoever sees it sees everything written before.
     #[inline(always)]
     pub fn store_release(&self, value: u16) {
         // SAFETY: as in `load`.
@@ -414,7 +415,7 @@ impl Word<'_> {
     }
 }
 
-/// Numbers of 16 bits, one in `APART` bytes.
+/// 16-bit words, one every `APART` bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Words<'m, const APART: usize> {
     first: Word<'m>,
@@ -422,7 +423,7 @@ pub struct Words<'m, const APART: usize> {
 }
 
 impl<'m, const APART: usize> Words<'m, APART> {
-    /// The one of that number. None if there are not so many.
+    /// Returns word `index`; `None` if there are fewer.
     #[must_use]
     #[inline(always)]
     pub fn get(&self, index: u16) -> Option<Word<'m>> {
@@ -448,7 +449,7 @@ impl<const APART: usize> Words<'_, APART> {
     }
 }
 
-/// The entries of a ring, a power of two of them.
+/// The entries of a ring. Their number is a power of two.
 #[derive(Clone, Copy, Debug)]
 pub struct Slots<'m, T> {
     base: *mut T,
@@ -457,7 +458,7 @@ pub struct Slots<'m, T> {
 }
 
 impl<'m, T> Slots<'m, T> {
-    /// The entries from one on, whose number is counted beyond the end, up to the end of the ring: at most `count`.
+    /// Returns at most `count` entries from entry `index` on, up to the end of the ring. `index` wraps around the ring.
     #[must_use]
     #[inline(always)]
     pub fn row(&self, index: u16, count: usize) -> Row<'m, T> {
@@ -484,8 +485,8 @@ impl<T> Slots<'_, T> {
 }
 
 impl Slots<'_, [u64; 2]> {
-    /// Reads the first half of an entry and the two halves of the second, each once. None if there is no such entry: here
-    /// all bits of the number count.
+    /// Reads the first half of an entry and the two quarters after it, each once. Returns `None` if there is no such
+    /// entry. Here `index` does not wrap.
     #[must_use]
     #[inline(always)]
     pub fn get(&self, index: u16) -> Option<(u64, u32, u32)> {
@@ -502,7 +503,7 @@ impl Slots<'_, [u64; 2]> {
     }
 }
 
-/// Entries of a ring that lie one after the other.
+/// Consecutive entries of a ring.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'m, T> {
     base: *mut T,
@@ -511,7 +512,7 @@ pub struct Row<'m, T> {
 }
 
 impl<T> Row<'_, T> {
-    /// How many.
+    /// The number of entries.
     #[must_use]
     #[inline(always)]
     pub const fn len(&self) -> usize {
@@ -525,8 +526,8 @@ impl<T> Row<'_, T> {
         self.len == 0
     }
 
-    /// Has the cache lines of the first `count` entries fetched, to be written, each once: twice costs more than it brings. Any number
-    /// will do.
+    /// Prefetches the cache lines of the first `count` entries for writing, each line once. Twice costs more than it
+    /// gains. `count` may be larger than the row.
     #[inline(always)]
     pub fn prefetch_to_write(&self, count: usize) {
         const { assert!(LINE.is_multiple_of(size_of::<T>())) };
@@ -538,7 +539,7 @@ impl<T> Row<'_, T> {
     }
 }
 
-/// Has the cache line of a byte fetched, to be written.
+/// Prefetches the cache line of a byte for writing.
 #[inline(always)]
 fn prefetch_to_write(at: *mut u8) {
     #[cfg(miri)]

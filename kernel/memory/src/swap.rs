@@ -1,10 +1,10 @@
-//! One 4 KiB page of nested tables that leads elsewhere for a while, read-only: the large page around it is split, and
-//! put together again when the page is handed back.
+//! Maps one 4 KiB page of nested tables to another frame for a while, read-only. The large page around it is split, and
+//! restored when the page is handed back.
 //!
-//! SDM vol. 3C 29.3.2 (EPT), APM vol. 2 15.25 (NPT). The change is a single store of one entry, so a walk that is under
-//! way sees the old translation or the new one, never a half. **What is cached of the old one stays in use until it is
-//! flushed**: whoever swaps or restores keeps all users of the tables from running until each has flushed. That covers
-//! the spare tables too, which the next swap uses again.
+//! SDM vol. 3C 29.3.2 (EPT), APM vol. 2 15.25 (NPT). The change is a single store of one entry. A walk in progress sees
+//! the old translation or the new one, never a mixture. **Cached old translations stay in use until they are flushed.**
+//! Whoever swaps or restores must keep all users of the tables from running until each has flushed. This includes the
+//! spare tables, which the next swap uses again.
 
 #![allow(unsafe_code, reason = "changes page tables through pointers to frames that only it uses")]
 
@@ -19,14 +19,14 @@ const ENTRIES: u64 = 512;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotMapped(pub u64);
 
-/// The table frames that a split takes: one for each level between a 1 GiB page and a 4 KiB page.
+/// The table frames for a split: one for each level between a 1 GiB page and a 4 KiB page.
 #[derive(Debug)]
 pub struct Spare {
     frames: [u64; 2],
 }
 
 impl Spare {
-    /// Takes them.
+    /// Takes the frames.
     ///
     /// # Errors
     /// No memory.
@@ -35,7 +35,7 @@ impl Spare {
     }
 }
 
-/// A page that leads elsewhere, to be given to [`Tables::restore`]. It has the spare tables for as long.
+/// A page that is mapped elsewhere, to pass to [`Tables::restore`]. It owns the spare tables until then.
 #[derive(Debug)]
 pub struct Swapped {
     at: u64,
@@ -46,7 +46,7 @@ pub struct Swapped {
 }
 
 impl Swapped {
-    /// The page, by the address it is translated from.
+    /// The page's address, before translation.
     #[must_use]
     pub fn at(&self) -> u64 {
         self.at
@@ -54,15 +54,15 @@ impl Swapped {
 }
 
 impl Tables {
-    /// Makes the 4 KiB page at `at` lead to `target`, without stores; all around it stays as it is.
+    /// Maps the 4 KiB page at `at` to `target`, read-only. The mapping around it stays the same.
     ///
     /// # Errors
-    /// Nothing is mapped at `at`. The spare tables come back.
+    /// Nothing is mapped at `at`. Returns the spare tables.
     pub fn swap(&mut self, at: u64, target: u64, spare: Spare) -> Result<Swapped, (NotMapped, Spare)> {
         let at = at & !0xfff;
         let Some((place, level, was)) = self.leaf(at) else { return Err((NotMapped(at), spare)) };
         let mut new = was;
-        // From the leaf that is there down to the page: a table for each level, filled with what the leaf above said.
+        // From the existing leaf down to the page: one table for each level, filled from the leaf above.
         let mut chain = [(0_u64, 0_u64); 2];
         let mut split = level;
         for link in &mut chain {
@@ -88,7 +88,7 @@ impl Tables {
         Ok(Swapped { at, entry: place.expose_provenance() as u64, was, spare })
     }
 
-    /// Makes a swapped page lead where it led before, by the page size it had before, and gives the spare tables back.
+    /// Maps a swapped page as before, with the page size that it had. Returns the spare tables.
     pub fn restore(&mut self, swapped: Swapped) -> Spare {
         let place = core::ptr::with_exposed_provenance_mut::<u64>(swapped.entry as usize);
         // SAFETY: an entry of this tree (`swap`); tables of the tree are never given back, and a page that is swapped
@@ -97,7 +97,7 @@ impl Tables {
         swapped.spare
     }
 
-    /// The leaf entry for `at`: where it is, its level, and its value.
+    /// Finds the leaf entry for `at`: its place, its level and its value.
     fn leaf(&self, at: u64) -> Option<(*mut u64, u32, u64)> {
         let mut table = self.root();
         for level in (0..=3).rev() {
@@ -116,7 +116,7 @@ impl Tables {
     }
 }
 
-/// Nested tables of one guest, with a frame of the host's that can take the place of one of its pages.
+/// Nested tables of one guest, with a frame of the host that can replace one of its pages.
 #[derive(Debug)]
 pub struct Shadow {
     tables: Tables,
@@ -127,7 +127,7 @@ pub struct Shadow {
 }
 
 impl Shadow {
-    /// Over `tables`, with frames for the shadow and for the split.
+    /// Wraps `tables` and takes frames for the shadow and for the split.
     ///
     /// # Errors
     /// No memory.
@@ -141,12 +141,11 @@ impl Shadow {
         self.tables.root()
     }
 
-    /// Puts a page with the content `image`, which cannot be written to, in the place of the guest's page at `at`. Any
-    /// other page that is replaced is handed back first. Nobody who uses the tables may run, and all flush before they
-    /// run again.
+    /// Replaces the guest's page at `at` by a read-only page with the content `image`. It first hands back any other
+    /// replaced page. Nobody who uses the tables may run meanwhile, and all must flush before they run again.
     ///
     /// # Errors
-    /// Nothing is mapped there; no page is replaced then.
+    /// Nothing is mapped at `at`. No page is replaced then.
     pub fn install(&mut self, at: u64, image: &[u8; 4096]) -> Result<(), NotMapped> {
         self.remove();
         let Some(spare) = self.spare.take() else { return Err(NotMapped(at)) };
@@ -165,7 +164,7 @@ impl Shadow {
         }
     }
 
-    /// Hands the page back, if one is replaced; who uses the tables is as for [`Shadow::install`].
+    /// Hands the replaced page back, if there is one. The conditions of [`Shadow::install`] apply.
     pub fn remove(&mut self) {
         if let Some(swapped) = self.swapped.take() {
             self.spare = Some(self.tables.restore(swapped));
@@ -178,14 +177,14 @@ impl Shadow {
         self.swapped.as_ref().map(Swapped::at)
     }
 
-    /// Where a guest-physical address leads now; None: nowhere.
+    /// Where a guest-physical address is mapped now; `None` if it is not mapped.
     #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub fn lookup(&self, at: u64) -> Option<u64> {
         self.tables.lookup(at).map(|(to, _, _)| to)
     }
 
-    /// What the guest finds in the page that is replaced.
+    /// The content that the guest finds in the replaced page.
     #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub fn image(&self) -> Option<[u8; 4096]> {
@@ -195,7 +194,7 @@ impl Shadow {
     }
 }
 
-/// The leaf of `level` that says for its part of the range what `whole`, a leaf one level above, says for all of it.
+/// Returns leaf number `index` of `level` within `whole`, a leaf one level above.
 fn nth_part(whole: u64, index: u64, level: u32) -> u64 {
     let leaf = if level == 0 { whole & !LARGE } else { whole };
     leaf + (index << (12 + 9 * level))

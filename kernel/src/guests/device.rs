@@ -1,102 +1,127 @@
 //! A device of a guest, as the guest keeps it over its lives.
 
 use super::counts;
-use crate::rules::{self, Rules};
+use crate::{
+    engines::{Engine, NewDevice},
+    guests::target::Target,
+    rules::{self, Rules},
+};
 use alloc::{
     boxed::Box,
     format,
     string::{String, ToString},
 };
 use config::Offloads;
-use control::Port;
-use engine::{
-    backend::MAX_PORTS,
-    net,
-    shared::{DeviceConfig, Features, Shared},
-};
+use engine::{control::Reply, schedule::GuestWeight, slots::MAX_SLOTS};
+use memory::GuestMemory;
+use net::{counters::PortCounters, features::Features, port::Port};
+use virtio::{config::DeviceConfig, shared::Shared};
 
-/// Counters that count dropped frames or interrupts.
-const DROP_CAUSES: [&str; 18] = [
-    "tx_bad_length",
-    "tx_bad_header",
-    "tx_bad_source",
-    "tx_spoofed_mac",
-    "tx_spoofed_address",
-    "tx_unreadable",
-    "tx_vlan",
-    "tx_denied",
-    "tx_limited",
-    "tx_storm",
-    "tx_no_destination",
-    "rx_denied",
-    "rx_limited",
-    "rx_unreadable",
-    "rx_no_buffer",
-    "rx_too_large",
-    "rx_not_running",
-    "interrupts_refused",
-];
-
-/// A device. It is at the same port of the switch for as long as sidecore runs.
+/// A device. It has the same slot of the same engine for as long as sidecore runs.
 pub struct Device {
-    /// Its port of the switch.
-    pub port: usize,
+    /// The engine that serves it.
+    engine: &'static Engine,
+    /// Its slot there.
+    slot: usize,
     /// What the guest's vCPUs and the engine share of it.
     pub shared: &'static Shared,
-    mac: [u8; 6],
-    /// What its frames may do. `None`: everything.
-    rules: Option<Rules>,
+    kind: Kind,
+}
+
+/// What only devices of one kind have.
+enum Kind {
+    /// A network device.
+    Net {
+        mac: config::Mac,
+        /// What its frames may do. `None`: everything.
+        rules: Option<Rules>,
+        /// Its port of the switch.
+        port: Port,
+    },
 }
 
 impl Device {
-    /// Makes the device of one `[[guest.net]]`, at `port` of the switch. `all` is the whole configuration.
+    /// Makes the device of one `[[guest.net]]`, in `slot` of an engine. `all` is the whole configuration.
     ///
     /// # Errors
-    /// The switch has no such port.
-    pub fn new(all: &config::Config, net: &config::Net, port: usize) -> Result<Self, String> {
-        if port >= MAX_PORTS {
-            return Err(format!("the switch has {MAX_PORTS} ports and all are taken"));
+    /// The engine has no such slot.
+    pub fn net(all: &config::Config, net: &config::Net, engine: &'static Engine, slot: usize) -> Result<Self, String> {
+        if slot >= MAX_SLOTS {
+            return Err(format!("engine {} has slots for {MAX_SLOTS} devices and all are taken", engine.id()));
         }
-        let mac = net.mac.0;
         let rules = rules::of_guest(all, net);
-        let mut device = DeviceConfig {
+        let port = Port {
             policy: rules.as_ref().map(|r| r.policy),
             uplink: net.port.and_then(|port| u8::try_from(port).ok()),
-            ..net::config(mac, net.mtu, net.queues)
+            counters: Box::leak(Box::new(PortCounters::new())),
         };
-        device.features.remove(match net.offloads {
+        let base = net::device::config(net.mac.0, net.mtu, net.queues);
+        let mut features = Features::from_bits_retain(base.features);
+        features.remove(match net.offloads {
             Offloads::Segmentation => Features::empty(),
             Offloads::Checksum => Features::NET_SEGMENTATION,
             Offloads::None => Features::NET_SEGMENTATION | Features::NET_CHECKSUM,
         });
-        device.features.set(Features::RING_PACKED, net.packed);
+        features.set(Features::RING_PACKED, net.packed);
         // Frames that leave by an uplink complete later than others.
-        device.features.remove(Features::IN_ORDER);
-        Ok(Self { port, shared: Box::leak(Box::new(Shared::new(device))), mac, rules })
+        features.remove(Features::IN_ORDER);
+        let shared = Box::leak(Box::new(Shared::new(DeviceConfig { features: features.bits(), ..base })));
+        Ok(Self { engine, slot, shared, kind: Kind::Net { mac: net.mac, rules, port } })
+    }
+
+    /// Gives it to its engine, for a new life of its guest with this memory. Its interrupts go to `target`.
+    ///
+    /// # Errors
+    /// The engine does not take it, and why.
+    pub fn attach(
+        &self,
+        memory: GuestMemory,
+        requests: config::Requests,
+        share: GuestWeight,
+        target: Target,
+    ) -> Result<(), String> {
+        let Kind::Net { port: config, .. } = self.kind;
+        let device = NewDevice { slot: self.slot, shared: self.shared, memory, requests, share, config, target };
+        self.engine
+            .attach(device)
+            .map_err(|reply| format!("slot {} of engine {}: {reply:?}", self.slot, self.engine.id()))
+    }
+
+    /// Takes it back from its engine. False: the engine did not give it back.
+    pub fn detach(&self) -> bool {
+        matches!(self.engine.detach(self.slot), Reply::Detached(_))
+    }
+
+    /// Whether its engine watches the timers of guests.
+    pub fn has_timers_watched(&self) -> bool {
+        self.engine.watches_timers()
     }
 
     /// Everything that is counted of it.
-    pub fn counters(&self) -> Port {
-        let c = self.shared.counters();
-        Port {
-            mac: config::Mac(self.mac).to_string(),
-            rx_packets: c.rx_packets.get(),
-            rx_bytes: c.rx_bytes.get(),
-            tx_packets: c.tx_packets.get(),
-            tx_bytes: c.tx_bytes.get(),
-            drops: counts::by_name(c.iter().filter(|(name, _)| DROP_CAUSES.contains(name))),
-            checksums: c.rx_checksums.get(),
-            segments: c.rx_segments.get(),
-            interrupts: c.interrupts.get(),
-            kicks: c.kicks.get(),
-            arms: c.arms.get(),
-            polls: c.polls.get(),
-            engine_cycles: c.engine_cycles.get(),
-            commands: c.commands.get(),
-            resets: c.resets.get(),
-            stale_tokens: c.stale_tokens.get(),
-            ring_errors: c.faults.get(),
-            stages: self.rules.iter().flat_map(Rules::counters).collect(),
+    pub fn counters(&self) -> control::Port {
+        let Kind::Net { mac, rules, port } = &self.kind;
+        let device = self.shared.counters();
+        let PortCounters { frames, drops } = port.counters;
+        let refused = core::iter::once(("interrupts_refused", device.interrupts_refused.get()));
+        control::Port {
+            mac: mac.to_string(),
+            rx_packets: frames.rx_packets.get(),
+            rx_bytes: frames.rx_bytes.get(),
+            tx_packets: frames.tx_packets.get(),
+            tx_bytes: frames.tx_bytes.get(),
+            drops: counts::by_name(drops.iter().chain(refused)),
+            checksums: frames.rx_checksums.get(),
+            segments: frames.rx_segments.get(),
+            interrupts: device.interrupts.get(),
+            kicks: device.kicks.get(),
+            arms: device.arms.get(),
+            polls: device.polls.get(),
+            engine_cycles: device.engine_cycles.get(),
+            commands: frames.commands.get(),
+            resets: device.resets.get(),
+            stale_tokens: device.stale_tokens.get(),
+            ring_errors: device.faults.get(),
+            stages: rules.iter().flat_map(Rules::counters).collect(),
         }
     }
 }

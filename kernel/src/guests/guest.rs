@@ -12,12 +12,12 @@ use super::{
     target::Target,
     vcpu::VcpuJob,
 };
-use crate::{arch::time, cores::Core, engines, facts, firmware, virt};
+use crate::{arch::time, cores::Core, facts, firmware, virt};
 use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
 use config::{Completion, Restart};
 use control::{GuestState, GuestSummary, PhysicalRange, StopReason, VcpuCounters};
 use core::sync::atomic::Ordering;
-use engine::{control::Reply, schedule::Share};
+use engine::schedule::GuestWeight;
 use lifecycle::{Action, End, Life, Refused, Report, attach_all};
 use machine::{
     machine::{Machine, Settings, Stop},
@@ -40,15 +40,15 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Takes what the guest needs. `port` is the first of its ports of the switch; `all` is the whole configuration.
+    /// Takes what the guest needs. `slot` is the first of its devices' slots with the engine; `all` is the whole configuration.
     pub fn new(
         number: usize,
         all: &config::Config,
         config: config::Guest,
         cores: Vec<&'static Core>,
-        port: usize,
+        slot: usize,
     ) -> Self {
-        let resources = Resources::take(all, &config, cores.len(), port);
+        let resources = Resources::take(all, &config, cores.len(), slot);
         Self {
             number,
             life: Life::new(config.restart == Restart::Always),
@@ -184,13 +184,14 @@ impl Guest {
             kernel: kernel.bytes(),
             initrd: initrd.map(firmware::Module::bytes),
             cmdline: &self.config.cmdline,
-            nics: has.devices.iter().map(|device| device.shared).collect(),
+            observer: &machine::observe::Unobserved,
+            devices: has.devices.iter().map(|device| device.shared).collect(),
             interrupts: match self.config.completion {
                 Completion::Direct | Completion::Eli => Interrupts::Owned,
                 Completion::Posted => Interrupts::Virtualized,
                 Completion::Auto | Completion::Inject => Interrupts::Emulated,
             },
-            watched: !has.devices.is_empty() && engines::watches_timers(),
+            watched: has.devices.iter().any(Device::has_timers_watched),
             shadow: has.shadow,
             platform: virt::guest_platform(),
         })
@@ -214,14 +215,13 @@ impl Guest {
     }
 
     fn attach_devices(&self, has: &Resources, machine: &Arc<Machine>) -> Result<(), String> {
-        let share = Share { guest: self.number, weight: self.config.weight };
+        let share = GuestWeight { guest: self.number, weight: self.config.weight };
         let attach = |device: &Device| {
             let target = Target::new(machine.clone(), self.cores.clone());
-            engines::attach(device.port, device.shared, has.memory.clone(), self.config.requests, share, target)
-                .map_err(|reply| format!("port {} of the switch: {reply:?}", device.port))
+            device.attach(has.memory.clone(), self.config.requests, share, target)
         };
         let detach = |device: &Device| {
-            engines::detach(device.port);
+            device.detach();
         };
         attach_all(&has.devices, attach, detach)
     }
@@ -229,8 +229,8 @@ impl Guest {
     /// Takes the devices back from the engine, and sends the rest of the console's output.
     fn detach_devices(&mut self) {
         for device in self.resources.iter().flat_map(|has| &has.devices) {
-            if !matches!(engines::detach(device.port), Reply::Detached(_)) {
-                log::error!("guest {}: the engine did not give port {} back", self.config.name, device.port);
+            if !device.detach() {
+                log::error!("guest {}: an engine did not give one of its devices back", self.config.name);
             }
         }
         self.reader.drain(&self.config.name, self.console, false);

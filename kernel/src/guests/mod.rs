@@ -189,7 +189,7 @@ impl Guests {
                 machine_nmis: interrupts::MACHINE_NMIS.load(Ordering::Relaxed),
             },
             guests: self.guests.iter().map(Guest::counters).collect(),
-            engines: crate::engines::counters().into_iter().collect(),
+            engines: crate::engines::all().iter().map(|engine| engine.counters()).collect(),
         }
     }
 }

@@ -6,7 +6,7 @@
 #![allow(unsafe_code, reason = "makes guest memory from frames")]
 
 use super::{device::Device, vcpu};
-use crate::{mem, virt};
+use crate::{engines, mem, virt};
 use alloc::{boxed::Box, format, string::String, vec::Vec};
 use config::Completion;
 use machine::layout;
@@ -34,12 +34,12 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// Takes what the guest of `config` with so many vCPUs needs. `port` is the first of its ports of the switch; `all` is
-    /// the whole configuration.
+    /// Takes what the guest of `config` with so many vCPUs needs. `slot` is the first of its
+    /// devices' slots with the engine; `all` is the whole configuration.
     ///
     /// # Errors
     /// Something is missing: what, for the operator.
-    pub fn take(all: &config::Config, config: &config::Guest, vcpus: usize, port: usize) -> Result<Self, String> {
+    pub fn take(all: &config::Config, config: &config::Guest, vcpus: usize, slot: usize) -> Result<Self, String> {
         let before = mem::used();
         let at = mem::FRAMES.lock().guest(config.memory).map_err(|e| format!("its memory: {e}"))?;
         let (low, high) = layout::memory_split(config.memory);
@@ -61,7 +61,8 @@ impl Resources {
         } else {
             None
         };
-        let devices = config.nets.iter().zip(port..).map(|(net, port)| Device::new(all, net, port));
+        let engine = engines::get(0).ok_or("there is no engine")?;
+        let devices = config.nets.iter().zip(slot..).map(|(net, slot)| Device::net(all, net, engine, slot));
         let devices = devices.collect::<Result<_, _>>()?;
         let vcpus = (0..vcpus).map(|_| vcpu::Kept::take()).collect::<Result<_, _>>()?;
         Ok(Self { memory, nested_root, shadow, devices, vcpus, bytes: mem::used() - before })

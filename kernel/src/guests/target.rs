@@ -3,8 +3,8 @@
 use super::signal;
 use crate::cores::Core;
 use alloc::{sync::Arc, vec::Vec};
-use engine::msix::Interrupt;
 use machine::machine::Machine;
+use virtio::msix::Interrupt;
 
 /// The guest of a device, in one of its lives.
 pub struct Target {

@@ -4,8 +4,10 @@ use super::{virtio, x520};
 use crate::pci::Function;
 use alloc::{boxed::Box, string::String};
 use config::NicNeeds;
-use engine::uplink::Held;
-use nic::{HEADER_ROOM, Filtered, Limits, Link, Outcome, Outgoing, Received, Refused, Single, Statistics, ReceiveFilter};
+use net::uplink::Held;
+use nic::{
+    Filtered, HEADER_ROOM, Limits, Link, Outcome, Outgoing, ReceiveFilter, Received, Refused, Single, Statistics,
+};
 
 /// A NIC.
 #[expect(clippy::large_enum_variant, reason = "there are few, and a box would be one more load on the data path")]

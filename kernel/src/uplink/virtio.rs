@@ -9,7 +9,7 @@ use crate::{
 use alloc::{format, string::String};
 use core::ptr::{self, NonNull};
 use drivers::pci::{Address, ConfigSpace};
-use engine::uplink::Held;
+use net::uplink::Held;
 use virtio_drivers::{
     BufferDirection, Hal, PhysAddr,
     transport::pci::{

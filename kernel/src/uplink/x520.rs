@@ -2,11 +2,11 @@
 
 #![allow(unsafe_code, reason = "gives a device memory, its registers to a driver, and its right to master the bus")]
 
-use crate::{arch::time, pci::Function, mem};
+use crate::{arch::time, mem, pci::Function};
 use alloc::{format, string::String};
 use config::{NicNeeds, ReceiveQueues};
 use core::ptr::{self, NonNull};
-use engine::uplink::Held;
+use net::uplink::Held;
 use nic::Nic as _;
 use x520::{
     BusMaster, Config, Filter, Guarded, Steering, X520,

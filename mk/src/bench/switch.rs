@@ -14,7 +14,7 @@ use super::figure::Figure;
 use crate::emulator::Emulator;
 use crate::{callgrind, fetch, image, ui};
 
-/// Frames that kernel/engine/src/testing/forward.rs sends.
+/// Frames that kernel/net/src/testing/forward.rs sends.
 const FRAMES: u64 = 64 * 64;
 /// What is counted.
 struct Row {

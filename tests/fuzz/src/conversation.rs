@@ -8,11 +8,13 @@ use std::collections::VecDeque;
 
 use engine::control::{Attachment, Command, Control, Reply};
 use engine::engine::Engine;
-use engine::net::Net;
 use engine::requests::{Rates, Requests};
 use engine::schedule::{Chosen, Fine, Limits, PerDevice};
-use engine::shared::{Features, QueueConfig};
-use engine::testing::{BROADCAST, BUFFERS, Guest, MEMORY, RING_AREA, Recorder, SPLIT, TABLES};
+use net::backend::Net;
+use net::features::Features;
+use net::port::Port;
+use net::testing::{BROADCAST, BUFFERS, Guest, MEMORY, RING_AREA, Recorder, SPLIT, TABLES};
+use virtio::config::QueueConfig;
 
 use crate::input::Input;
 
@@ -49,9 +51,9 @@ struct World {
 
 impl World {
     fn new(features: [Features; 3], fine: bool) -> Self {
-        let control: &Control = Box::leak(Box::default());
+        let control: &Control<Port> = Box::leak(Box::default());
         let interrupts: &Recorder = Box::leak(Box::default());
-        let limits = Limits { requests: 64, bytes: 64 << 10, quantum: 8, least: 4, stuck: 2 };
+        let limits = Limits { requests: 64, bytes: 64 << 10, quantum: 8, least: 4, stall: 2 };
         let schedule = if fine { Chosen::Fine(Fine::new(limits)) } else { Chosen::PerDevice(PerDevice::new(16)) };
         let guest = |number: u8, size| {
             let guest = Guest::new(number, features[usize::from(number) - 1], size, 1500);
@@ -70,7 +72,7 @@ impl World {
         }
     }
 
-    fn command(&mut self, command: Command) -> Reply {
+    fn command(&mut self, command: Command<Port>) -> Reply {
         self.engine.control().submit(command).expect("the slot is free");
         for _ in 0..100 {
             self.turn();
@@ -90,7 +92,7 @@ impl World {
     fn begin(&mut self, requests: Requests) {
         for port in 0..self.guests.len() {
             if self.attached {
-                assert!(matches!(self.command(Command::Detach { port }), Reply::Detached(_)));
+                assert!(matches!(self.command(Command::Detach { slot: port }), Reply::Detached(_)));
             }
             let guest = &mut self.guests[port];
             guest.shared.restart();
@@ -322,7 +324,7 @@ impl World {
                     let at = input.within(0, frame.len() as u64) as usize;
                     frame[at] = input.byte();
                 }
-                let mut header = [0; engine::net::HEADER_BYTES];
+                let mut header = [0; net::offload::HEADER_BYTES];
                 if input.byte().is_multiple_of(4) {
                     header.fill_with(|| input.byte());
                 } else if input.flag() {

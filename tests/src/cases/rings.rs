@@ -2,7 +2,7 @@
 //! driver.
 
 use anyhow::{Context as _, Result, ensure};
-use engine::shared::Features;
+use net::features::Features;
 
 use crate::boot::{Boot, alone};
 use crate::counts::net;

@@ -1,7 +1,7 @@
-//! Memory of one queue: where in it the rings, the buffers and the frames are.
+//! The memory of one queue: the places of its rings, buffers and frames.
 //!
-//! It is laid out for a split ring (virtio 1.3 ch. 2.7). A packed ring uses the same places: a table of descriptors, then two
-//! event suppression structures.
+//! The layout is that of a split ring (virtio 1.3 ch. 2.7). A packed ring uses the same places: a table of descriptors,
+//! then two event suppression structures.
 
 #![allow(unsafe_code, reason = "memory that another process writes to")]
 
@@ -9,9 +9,9 @@ use std::sync::atomic::AtomicU16;
 
 /// Bytes of the virtio-net header.
 pub const HEADER: usize = 12;
-/// From one buffer to the next: an odd number of pairs of lines, so that frames spread over a cache's sets.
+/// Bytes from one buffer to the next: an odd number of pairs of lines, so frames spread over a cache's sets.
 pub const STRIDE: usize = 2176;
-/// Where in its buffer a frame begins.
+/// Bytes from the start of a buffer to its frame.
 pub(crate) const FRAME: usize = 128;
 /// Bytes of the largest frame.
 pub const MAX_FRAME: usize = STRIDE - FRAME;
@@ -36,10 +36,11 @@ pub struct Area {
 unsafe impl Send for Area {}
 
 impl Area {
-    /// At `start`, which is page-aligned, zeroed, [`area_bytes`] long and `address` to the back-end's descriptors.
+    /// An area at `start`, which is page-aligned, zeroed and [`area_bytes`] long. The back-end's descriptors have it at
+    /// `address`.
     ///
     /// # Safety
-    /// Nothing else uses that memory, but for the back-end, as long as there is an area of it.
+    /// Nothing but the back-end uses that memory while an area of it exists.
     #[must_use]
     pub unsafe fn new(start: *mut u8, address: u64, size: u16) -> Self {
         assert!(size.is_power_of_two() && size <= 1024);
@@ -58,8 +59,8 @@ impl Area {
         self.used() + 0x3000
     }
 
-    /// Offsets of descriptor table, available ring and used ring; of a packed ring, and the driver's and the device's event
-    /// suppression structures.
+    /// Offsets of descriptor table, available ring and used ring. In a packed ring, the last two are the driver's and
+    /// the device's event suppression structures.
     #[must_use]
     pub const fn rings(&self) -> [usize; 3] {
         [0, self.avail(), self.used()]

@@ -1,4 +1,4 @@
-//! Memory that the back-end shares.
+//! Memory that is shared with the back-end.
 
 #![allow(unsafe_code, reason = "maps a memory file")]
 
@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _};
 use std::ptr;
 
-/// What the memory is made of.
+/// The size of the memory's pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
     /// 4 KiB pages.
@@ -27,7 +27,7 @@ pub struct Memory {
 unsafe impl Send for Memory {}
 
 impl Memory {
-    /// So many bytes of zeroes, a multiple of 2 MiB.
+    /// Maps `len` bytes of zeroes, a multiple of 2 MiB.
     pub fn new(len: usize, pages: Pages) -> io::Result<Self> {
         let huge = if pages == Pages::Huge { libc::MFD_HUGETLB | libc::MFD_HUGE_2MB } else { 0 };
         // SAFETY: a name with its zero.
@@ -65,7 +65,7 @@ impl Memory {
         self.len
     }
 
-    /// Never.
+    /// Always false.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0

@@ -1,7 +1,7 @@
-//! A packed ring as the driver has it (virtio 1.3 ch. 2.8): one descriptor for each buffer.
+//! The driver's half of a packed ring (virtio 1.3 ch. 2.8), with one descriptor for each buffer.
 //!
-//! Positions are counted without end, as those of a split ring are; a ring's size is a power of two, so that the wrap
-//! counter of a position is the bit above those of its descriptor.
+//! Positions are counted without end, like those of a split ring. A ring's size is a power of two, so a position's wrap
+//! counter is the bit above those of its descriptor.
 
 #![allow(unsafe_code, reason = "rings in memory that another process writes to")]
 
@@ -20,7 +20,7 @@ const EVENTS_DESC: u32 = 2;
 pub struct Packed {
     area: Area,
     event_idx: bool,
-    /// Of each descriptor that is offered.
+    /// The flags of each descriptor that is offered.
     flags: u16,
     /// The buffer in each descriptor.
     ids: Vec<u16>,
@@ -39,7 +39,7 @@ impl Packed {
         ring
     }
 
-    /// A half of a descriptor.
+    /// One half of a descriptor.
     fn word(&self, slot: u16, half: usize) -> &AtomicU64 {
         // SAFETY: within the area, aligned; the back-end accesses it as one, or parts of it.
         unsafe { AtomicU64::from_ptr(self.area.at(16 * usize::from(slot) + 8 * half)) }
@@ -53,12 +53,12 @@ impl Packed {
         position & self.area.size() == 0
     }
 
-    /// A position as it is said to the back-end: the descriptor, and the wrap counter above.
+    /// A position in the back-end's format: the descriptor, and the wrap counter in the highest bit.
     pub fn base(&self, position: u16) -> u16 {
         self.slot(position) | if self.wrap(position) { WRAP } else { 0 }
     }
 
-    /// Says how long buffer `n` is, without its header.
+    /// Sets the length of buffer `n`, without its header.
     pub fn set_len(&mut self, n: u16, len: usize) {
         if let Some(known) = self.lens.get_mut(usize::from(n)) {
             *known = (len + HEADER) as u32;
@@ -83,7 +83,7 @@ impl Packed {
         flags & (AVAIL | USED) == if self.wrap(position) { AVAIL | USED } else { 0 }
     }
 
-    /// How many have been used from `seen` on, of those before `offered`.
+    /// Returns how many descriptors were used from `seen` on, of those before `offered`.
     #[inline]
     pub fn back(&self, seen: u16, offered: u16) -> u16 {
         let out = offered.wrapping_sub(seen);
@@ -97,7 +97,8 @@ impl Packed {
         (self.slot((word >> 32) as u16), word as u32)
     }
 
-    /// Offers the descriptors from a position on, the first one last; whether the back-end wants to be told.
+    /// Offers the descriptors from a position on, the first one last. Returns whether the back-end wants a
+    /// notification.
     #[inline]
     pub fn offer(&self, from: u16, count: u16) -> bool {
         for position in (0..count).rev().map(|n| from.wrapping_add(n)) {

@@ -1,4 +1,4 @@
-//! Sets a port up with a back-end.
+//! Connects a port to a back-end and sets up its queues.
 
 #![allow(unsafe_code, reason = "hands the queues their parts of the memory")]
 
@@ -43,7 +43,7 @@ pub mod features {
     /// Buffers come back in the order in which they were offered.
     pub const IN_ORDER: u64 = 1 << 35;
 
-    /// Those of this list that are set, by name.
+    /// The names of the bits that are set, of those listed here.
     #[must_use]
     pub fn names(features: u64) -> Vec<&'static str> {
         [
@@ -66,10 +66,10 @@ pub mod features {
     }
 }
 
-/// How a port is to be.
+/// The options of a port.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Features that are taken if they are offered.
+    /// Features to accept if they are offered.
     pub features: u64,
     /// Descriptors of a queue, a power of two.
     pub size: u16,
@@ -98,14 +98,14 @@ pub struct Port {
     memory: Memory,
 }
 
-/// A port's connection and memory. It has to live as long as the queues of [`Port::into_parts`].
+/// A port's connection and memory. Keep it while its queues are used separately.
 pub struct Connection {
     _events: ([EventFd; 2], [EventFd; 2]),
     _frontend: Frontend,
     _memory: Memory,
 }
 
-/// Where the back-end's descriptors see the memory.
+/// The guest-physical address of the memory, which descriptors use.
 const GUEST: u64 = 0x10_0000;
 
 impl Port {
@@ -181,7 +181,7 @@ impl Port {
         Ok(Self { tx, rx, features: accepted, kicks, calls, frontend, memory })
     }
 
-    /// Splits it into its queues, and the connection that has to live as long as they are used.
+    /// Returns its queues, and the parts to keep while they are used.
     #[must_use]
     pub fn into_parts(self) -> (Transmit, Receive, Connection) {
         let Self { tx, rx, kicks, calls, frontend, memory, .. } = self;
@@ -191,18 +191,18 @@ impl Port {
     /// Notifies the receive queue (0) or the transmit queue (1).
     pub fn kick(&self, queue: usize) {
         if let Some(kick) = self.kicks.get(queue) {
-            // Its counter is full: then the back-end has been told often enough.
+            // If the counter is full, the back-end has been notified often enough.
             let _ = kick.write(1);
         }
     }
 
-    /// Interrupts of a queue since the last time.
+    /// Interrupts of a queue since the last call.
     #[must_use]
     pub fn interrupts(&self, queue: usize) -> u64 {
         self.calls.get(queue).and_then(|call| call.read().ok()).unwrap_or(0)
     }
 
-    /// Fills a queue's call eventfd and has it block whoever writes to it, as no front-end should.
+    /// Fills a queue's call eventfd and makes it block its writer. No front-end should do this.
     pub fn block_interrupts(&self, queue: usize) {
         let Some(call) = self.calls.get(queue) else { return };
         let fd = call.as_raw_fd();
@@ -213,12 +213,12 @@ impl Port {
         unsafe { libc::fcntl(fd, libc::F_SETFL, libc::fcntl(fd, libc::F_GETFL) & !libc::O_NONBLOCK) };
     }
 
-    /// Stops a queue: where in the available ring the back-end is.
+    /// Stops a queue. Returns the back-end's position in the available ring.
     pub fn stop(&mut self, queue: usize) -> Result<u16> {
         Ok(self.frontend.get_vring_base(queue)? as u16)
     }
 
-    /// Lets a stopped queue go on from a position.
+    /// Resumes a stopped queue from a position.
     pub fn resume(&mut self, queue: usize, base: u16) -> Result<()> {
         self.frontend.set_vring_base(queue, base)?;
         let kick = self.kicks.get(queue).context("no such queue")?;
@@ -227,13 +227,13 @@ impl Port {
         Ok(())
     }
 
-    /// Its memory, for tests that spoil it.
+    /// Its memory, for tests that damage it.
     #[must_use]
     pub const fn memory(&self) -> &Memory {
         &self.memory
     }
 
-    /// Copies a frame into the transmit queue. False: there is no room.
+    /// Copies a frame into the transmit queue. Returns false if there is no room.
     pub fn send(&mut self, frame: &[u8]) -> bool {
         match self.tx.send(frame) {
             Some(kick) => {

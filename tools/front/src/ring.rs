@@ -1,7 +1,7 @@
 //! The driver's half of a virtqueue, split or packed, whose buffers are frames (virtio 1.3 ch. 2.7, 2.8, 5.1.6).
 //!
-//! Frames begin at a cache line, with the virtio-net header in the line before. Pointers stay within the [`Area`] that
-//! they were made from; the back-end's indices are checked before they lead anywhere.
+//! A frame begins at a cache line; its virtio-net header is in the line before. Pointers stay within the [`Area`] that
+//! they were made from. The back-end's indices are checked before use.
 
 #![allow(unsafe_code, reason = "rings in memory that another process writes to")]
 
@@ -15,7 +15,7 @@ const WRITE: u16 = 2;
 const NO_INTERRUPT: u16 = 1;
 const NO_NOTIFY: u16 = 1;
 
-/// Negotiated features of the rings.
+/// The negotiated ring format.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RingOptions {
     /// EVENT_IDX was negotiated.
@@ -24,7 +24,7 @@ pub struct RingOptions {
     pub packed: bool,
 }
 
-/// What both directions have in common.
+/// The part that both directions share.
 struct Queue {
     area: Area,
     /// Set if it is a packed ring.
@@ -35,13 +35,13 @@ struct Queue {
     /// Buffers that came back so far.
     seen: u16,
     event_idx: bool,
-    /// `used_event` asks for no interrupt as long as the used index is before this.
+    /// `used_event` asks for no interrupt until the used index gets here.
     quiet_until: u16,
     interrupts: bool,
 }
 
 impl Queue {
-    /// `flags`: those of each descriptor.
+    /// An empty queue. Each descriptor gets `flags`.
     fn new(area: Area, RingOptions { event_idx, packed }: RingOptions, flags: u16) -> Self {
         let packed = packed.then(|| Packed::new(area, event_idx, flags));
         if packed.is_none() {
@@ -67,7 +67,7 @@ impl Queue {
         self.area.index(self.area.used() + 2).load(Ordering::Acquire)
     }
 
-    /// The entry that came back at a position: buffer and bytes written.
+    /// Reads the used entry at a position. Returns its buffer and the bytes written.
     #[inline]
     fn used(&self, position: u16) -> (u16, u32) {
         if let Some(packed) = &self.packed {
@@ -79,7 +79,7 @@ impl Queue {
         (word(offset) as u16 & self.mask, word(offset + 4))
     }
 
-    /// Publishes what is to be offered; whether the back-end wants to be told.
+    /// Offers the next `count` buffers. Returns whether the back-end wants a notification.
     #[inline]
     fn publish(&mut self, count: u16) -> bool {
         let before = self.offered;
@@ -98,7 +98,7 @@ impl Queue {
         }
     }
 
-    /// Buffers that have come back and were not looked at, up to what was offered.
+    /// Returns how many buffers came back and were not taken yet.
     #[inline]
     fn back(&self) -> u16 {
         let back = self.used_index().wrapping_sub(self.seen);
@@ -106,7 +106,7 @@ impl Queue {
         back
     }
 
-    /// Says how long buffer `n` is. It stays that long.
+    /// Sets the length of buffer `n`, until the next call.
     fn set_len(&mut self, n: u16, len: usize, flags: u16) {
         match &mut self.packed {
             Some(packed) => packed.set_len(n, len),
@@ -114,7 +114,7 @@ impl Queue {
         }
     }
 
-    /// Has `buffer` offered at a position.
+    /// Puts `buffer` at a position of the ring.
     #[inline]
     fn place(&mut self, position: u16, buffer: u16) {
         let slot = position & self.mask;
@@ -125,16 +125,16 @@ impl Queue {
         }
     }
 
-    /// A position as GET_VRING_BASE says it.
+    /// A position in the format of GET_VRING_BASE.
     fn base(&self, position: u16) -> u16 {
         self.packed.as_ref().map_or(position, |packed| packed.base(position))
     }
 
-    /// Keeps interrupts off while it goes on.
+    /// Takes `count` buffers, and keeps interrupts suppressed if they are.
     #[inline]
     fn advance(&mut self, count: u16) {
         self.seen = self.seen.wrapping_add(count);
-        // Far ahead, and moved on before the used index comes near it.
+        // `used_event` stays far ahead and is moved before the used index comes near it.
         if !self.interrupts
             && self.event_idx
             && self.packed.is_none()
@@ -159,7 +159,7 @@ impl Queue {
     }
 }
 
-/// A frame that has arrived, while it is being looked at.
+/// A received frame, still in its buffer.
 #[derive(Clone, Copy)]
 pub struct Arrived<'a> {
     start: *const u8,
@@ -175,13 +175,13 @@ impl Arrived<'_> {
         self.len
     }
 
-    /// Whether it has none.
+    /// Whether it is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The eight bytes at a multiple of eight, which may lie beyond the frame's end but not its buffer's.
+    /// Reads the eight bytes at `at`, a multiple of eight. They may lie beyond the frame's end, but not its buffer's.
     #[inline]
     #[must_use]
     pub fn word(&self, at: usize) -> u64 {
@@ -219,7 +219,7 @@ impl Transmit {
         Self { queue: Queue::new(area, form, 0), lens: vec![0; area.size() as usize] }
     }
 
-    /// Takes back what was sent: how many frames.
+    /// Takes back the frames that were sent. Returns how many.
     #[inline]
     pub fn reclaim(&mut self) -> u16 {
         let back = self.queue.back();
@@ -245,7 +245,7 @@ impl Transmit {
         self.queue.offered
     }
 
-    /// Where the back-end is once it has taken all of them, as GET_VRING_BASE says it.
+    /// The back-end's position once it has taken all frames, in the format of GET_VRING_BASE.
     #[must_use]
     pub fn base(&self) -> u16 {
         self.queue.base(self.queue.offered)
@@ -264,7 +264,7 @@ impl Transmit {
         self.queue.area.size() - self.queue.offered.wrapping_sub(self.queue.seen)
     }
 
-    /// The frame that is `ahead` of the next to be offered, below [`Transmit::free`].
+    /// The frame `ahead` places after the next one to offer; `ahead` is below [`Transmit::free`].
     #[inline]
     fn frame(&self, ahead: u16) -> *mut u8 {
         let n = self.queue.offered.wrapping_add(ahead) & self.queue.mask;
@@ -279,7 +279,7 @@ impl Transmit {
         unsafe { self.frame(ahead).wrapping_add(at).cast::<u64>().write_volatile(word) };
     }
 
-    /// Says how long the frame at that place is. It stays that long.
+    /// Sets the length of that frame, until the next call.
     #[inline]
     pub fn set_len(&mut self, ahead: u16, len: usize) {
         let n = self.queue.offered.wrapping_add(ahead) & self.queue.mask;
@@ -291,13 +291,13 @@ impl Transmit {
         }
     }
 
-    /// Offers the next `count` frames. True: the back-end wants to be notified.
+    /// Offers the next `count` frames. Returns whether the back-end wants a notification.
     #[inline]
     pub fn offer(&mut self, count: u16) -> bool {
         self.queue.publish(count)
     }
 
-    /// Copies a frame in and offers it. None: there is no room. Otherwise as [`Transmit::offer`].
+    /// Copies a frame and offers it. Returns `None` if there is no room, otherwise as [`Transmit::offer`].
     pub fn send(&mut self, frame: &[u8]) -> Option<bool> {
         self.reclaim();
         if self.free() == 0 || frame.len() > MAX_FRAME {
@@ -316,7 +316,7 @@ pub struct Receive {
 }
 
 impl Receive {
-    /// With all buffers offered. The first kick is up to the caller.
+    /// A queue with all buffers offered. The caller must send the first kick.
     #[must_use]
     pub fn new(area: Area, form: RingOptions) -> Self {
         let mut queue = Queue::new(area, form, WRITE);
@@ -327,10 +327,11 @@ impl Receive {
         Self { queue }
     }
 
-    /// Takes up to `most` frames that have arrived, hands each to `look`, and offers their buffers again. How many, and whether the back-end wants to be notified.
+    /// Takes up to `most` received frames, passes each to `look`, and offers their buffers again. Returns how many, and
+    /// whether the back-end wants a notification.
     ///
     /// # Panics
-    /// A frame is spread over several buffers: each has room for the largest.
+    /// If a frame is spread over several buffers. Each buffer has room for the largest frame.
     #[inline]
     pub fn poll(&mut self, most: u16, mut look: impl FnMut(Arrived<'_>)) -> (u16, bool) {
         let back = self.queue.back().min(most);
@@ -353,7 +354,7 @@ impl Receive {
         (back, self.queue.publish(back))
     }
 
-    /// Whether something has arrived.
+    /// Whether a frame has arrived.
     #[inline]
     #[must_use]
     pub fn ready(&self) -> bool {
@@ -363,12 +364,12 @@ impl Receive {
         }
     }
 
-    /// Asks for an interrupt with the next frame, or for none from now on.
+    /// Enables the interrupt at the next frame, or suppresses interrupts.
     pub fn want_interrupts(&mut self, wanted: bool) {
         self.queue.want_interrupts(wanted);
     }
 
-    /// Takes a frame that has arrived, as a copy.
+    /// Takes a received frame, as a copy.
     pub fn receive(&mut self) -> Option<Vec<u8>> {
         let mut frame = None;
         self.poll(1, |arrived| frame = Some(arrived.copy()));
@@ -376,7 +377,7 @@ impl Receive {
     }
 }
 
-/// The back-end's half of a queue in the same process, without a check: what every switch has to do, and nothing else.
+/// The back-end's half of a queue in the same process, without checks. It does only what every switch must do.
 pub struct Device {
     area: Area,
     next: u16,
@@ -384,10 +385,10 @@ pub struct Device {
 }
 
 impl Device {
-    /// At the beginning of both rings.
+    /// A back-end at the start of both rings.
     #[must_use]
     pub fn new(area: Area) -> Self {
-        // Without this the driver would notify, and find that here is nobody to notify.
+        // Otherwise the driver would notify, and nobody listens here.
         area.index(area.used()).store(NO_NOTIFY, Ordering::Relaxed);
         Self { area, next: 0, used: 0 }
     }
@@ -399,7 +400,7 @@ impl Device {
         self.area.index(self.area.avail() + 2).load(Ordering::Acquire).wrapping_sub(self.next)
     }
 
-    /// The next chain: its number, where it begins, its bytes.
+    /// Returns the next chain: its head, its address, its length.
     #[inline]
     fn chain(&self) -> (u16, *mut u8, u32) {
         let slot = self.area.avail() + 4 + 2 * (self.next & (self.area.size() - 1)) as usize;
@@ -413,7 +414,7 @@ impl Device {
         (head, self.area.at(offset), len)
     }
 
-    /// Copies the next chain of `from` into the next of this one: bytes.
+    /// Copies the next chain of `from` into the next chain of this queue. Returns the bytes.
     #[inline]
     pub fn copy_from(&mut self, from: &Self) -> u32 {
         let ((_, source, len), (_, to, room)) = (from.chain(), self.chain());

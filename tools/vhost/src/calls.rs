@@ -1,8 +1,9 @@
-//! Interrupts: a front-end's call eventfds, in the place of a guest's MSI-X messages.
+//! Sends interrupts by a front-end's call eventfds, which take the place of a guest's MSI-X messages.
 //!
-//! The engine raises an MSI-X entry; [`table`] makes entry n a message that names queue n, and [`Calls`] writes to that
-//! queue's eventfd. The engine's thread must not wait: [`event`] takes nothing but an eventfd and makes it one that does
-//! not block. The front-end can undo that and fill it; [`unblock`] finds the engine waiting and gives it back its thread.
+//! The engine raises an MSI-X entry. In [`table`], entry n is a message that names queue n. [`Calls`] writes to that
+//! queue's eventfd. The engine's thread must not wait, so [`event`] accepts only eventfds and makes them nonblocking.
+//! The front-end can make its eventfd blocking again and fill it. [`unblock`] then finds the engine waiting, and ends
+//! its wait.
 
 #![allow(unsafe_code, reason = "system calls on a front-end's eventfds")]
 
@@ -10,10 +11,10 @@ use std::fs::{self, File};
 use std::os::fd::{AsRawFd as _, IntoRawFd as _, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use engine::backend::MAX_PORTS;
-use engine::config::{MAX_QUEUES, VECTORS};
-use engine::msix::{Interrupt, MsixState};
-use engine::shared::Deliver;
+use engine::deliver::Deliver;
+use net::ports::MAX_PORTS;
+use virtio::config::{MAX_QUEUES, VECTORS};
+use virtio::msix::{Interrupt, MsixState};
 
 const NONE: i32 = -1;
 /// The vector of entry 0.
@@ -22,7 +23,7 @@ const MESSAGE_ADDRESS: u32 = 0xfee0_0000;
 
 static CALLS: [[AtomicI32; MAX_QUEUES]; MAX_PORTS] =
     [const { [const { AtomicI32::new(NONE) }; MAX_QUEUES] }; MAX_PORTS];
-/// The eventfd that the engine is writing to, and whose it is.
+/// The eventfd that the engine is writing to, and the device that owns it.
 static WRITING: (AtomicI32, AtomicI32) = (AtomicI32::new(NONE), AtomicI32::new(NONE));
 
 /// A device's MSI-X table in which each queue has an entry of its own.
@@ -57,10 +58,10 @@ fn signal(fd: RawFd) {
     unsafe { libc::write(fd, one.as_ptr().cast(), one.len()) };
 }
 
-/// The eventfd that a front-end has sent, made one that does not block.
+/// Checks the file that a front-end has sent and makes it nonblocking.
 ///
 /// # Errors
-/// It is something else; what.
+/// It is not an eventfd. The error says what it is.
 pub fn event(file: File) -> Result<File, String> {
     let fd = file.as_raw_fd();
     let link = fs::read_link(format!("/proc/self/fd/{fd}")).map_err(|error| error.to_string())?;
@@ -73,13 +74,13 @@ pub fn event(file: File) -> Result<File, String> {
     if set < 0 { Err(std::io::Error::last_os_error().to_string()) } else { Ok(file) }
 }
 
-/// Sets the call eventfd of a queue, or takes it away. The old one, which the engine may use until its turn is over.
+/// Sets or removes the call eventfd of a queue. Returns the old one, which the engine may use until its turn ends.
 #[must_use = "to be closed after the engine's turn"]
 pub fn set(port: usize, queue: usize, call: Option<File>) -> Option<File> {
     let slot = CALLS.get(port)?.get(queue)?;
     let fd = call.map_or(NONE, |file| file.into_raw_fd());
     if fd != NONE {
-        // What was completed under the old one may not have been seen there.
+        // Completions before this may not have been signalled to the new eventfd.
         signal(fd);
     }
     let old = slot.swap(fd, Ordering::AcqRel);
@@ -87,7 +88,8 @@ pub fn set(port: usize, queue: usize, call: Option<File>) -> Option<File> {
     (old != NONE).then(|| unsafe { std::os::fd::FromRawFd::from_raw_fd(old) })
 }
 
-/// The engine has not ended its turn for long: if it waits for an eventfd to be read, reads it. Whose it was.
+/// Call this if the engine's turn lasts too long. If the engine waits for an eventfd to be read, this reads it. Returns
+/// the device that owns the eventfd.
 pub fn unblock() -> Option<usize> {
     let fd = WRITING.0.load(Ordering::Acquire);
     let device = WRITING.1.load(Ordering::Relaxed);
@@ -120,7 +122,7 @@ mod tests {
         let table = table();
         for (entry, delivered) in [(1, true), (0, false)] {
             let [address, _, data, _] = table.entries[entry];
-            let message = engine::msix::Message { address: u64::from(address), data };
+            let message = virtio::msix::Message { address: u64::from(address), data };
             assert_eq!(Calls.deliver(3, message.decode().unwrap()), delivered);
         }
         let mut count = [0; 8];

@@ -1,18 +1,15 @@
-//! A front-end: its messages (QEMU's "vhost-user protocol"), what it has set up, and the device that comes of it.
+//! A front-end: its messages (QEMU's "vhost-user protocol"), its settings, and its device.
 //!
-//! A queue is *ready* once it has a size, addresses within the memory, a kick, and is enabled. The device is attached to the
-//! engine with the queues that are ready. Each message that changes something takes it out of the engine first, as plain
-//! data; afterwards it goes on from there.
+//! A queue is *ready* once it has a size, addresses within the memory and a kick, and is enabled. The device is
+//! attached to the engine with the queues that are ready. A message that changes something first detaches the device,
+//! which saves it as plain data. Afterwards the device is attached again and continues from there.
 
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
 use engine::control::{Attachment, Command, Reply};
-use engine::device::{BadState, DeviceState, STATE_VERSION};
-use engine::queue::QueueState;
 use engine::requests::Requests;
-use engine::shared::{Features, MAX_QUEUES, NO_VECTOR, QueueConfig};
 use memory::copy::Copier;
 use vhost::vhost_user::message::{
     VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight, VhostUserLog,
@@ -20,11 +17,16 @@ use vhost::vhost_user::message::{
     VhostUserSingleMemoryRegion, VhostUserVirtioFeatures, VhostUserVringAddrFlags, VhostUserVringState,
 };
 use vhost::vhost_user::{Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
+use virtio::config::{MAX_QUEUES, NO_VECTOR, QueueConfig};
+use virtio::queue::QueueState;
+use virtio::state::{BadState, DeviceState, STATE_VERSION};
 
 use crate::calls;
 use crate::control::EngineControl;
 use crate::kicks::Kicks;
 use crate::map::Regions;
+use virtio::config::Features;
+
 use crate::port::Port;
 
 /// The feature bit that is the protocol's own.
@@ -38,7 +40,7 @@ struct Addresses {
     used: u64,
 }
 
-/// A queue as it was set up.
+/// A queue's settings.
 #[derive(Default)]
 struct Queue {
     size: u16,
@@ -52,7 +54,7 @@ struct Queue {
     has_call: bool,
 }
 
-/// A front-end that is connected.
+/// A connected front-end.
 pub struct Client {
     port: Arc<Port>,
     control: Arc<EngineControl>,
@@ -63,23 +65,23 @@ pub struct Client {
     acknowledges: bool,
     regions: Option<Regions>,
     queues: [Queue; MAX_QUEUES],
-    /// Queues with which the device is attached, a bit each; 0: it is not.
+    /// The queues with which the device is attached, one bit each. 0: it is not attached.
     attached: u16,
 }
 
-/// What a front-end has done wrong.
+/// An error of the front-end.
 fn refused<T>(what: impl Into<String>) -> Result<T> {
     Err(Error::ReqHandlerError(io::Error::other(what.into())))
 }
 
 impl Client {
-    /// One that has said nothing yet.
+    /// A front-end that has sent nothing yet.
     pub fn new(port: Arc<Port>, control: Arc<EngineControl>, kicks: Arc<Kicks>, copier: Copier) -> Self {
         let queues = std::array::from_fn(|_| Queue::default());
         Self { port, control, kicks, copier, features: None, acknowledges: false, regions: None, queues, attached: 0 }
     }
 
-    /// The front-end has gone: so has its device.
+    /// Handles the end of the connection: detaches the device.
     pub fn leave(&mut self) {
         self.detach();
         for queue in 0..MAX_QUEUES {
@@ -91,17 +93,17 @@ impl Client {
         self.acknowledges = false;
     }
 
-    /// Whether it may have things to say that the crate would not take yet.
+    /// Whether it may send messages that the `vhost` crate does not accept yet.
     pub fn is_early(&self) -> bool {
         self.features.is_none_or(|features| features & PROTOCOL == 0)
     }
 
-    /// Whether it wants answers to what it asks to be answered.
+    /// Whether it wants the replies that it requests.
     pub fn acknowledges(&self) -> bool {
         self.acknowledges
     }
 
-    /// SET_VRING_ENABLE, as it was sent.
+    /// Handles SET_VRING_ENABLE.
     pub fn enable(&mut self, queue: u32, enable: u32) -> Result<()> {
         match enable {
             0 | 1 => self.set_vring_enable(queue, enable == 1),
@@ -117,7 +119,7 @@ impl Client {
         }
     }
 
-    /// What was negotiated, as the engine has it.
+    /// The negotiated features, without the protocol's own bit.
     fn ring_features(&self) -> Features {
         Features::from_bits_retain(self.features.unwrap_or(0) & !PROTOCOL)
     }
@@ -135,17 +137,18 @@ impl Client {
         self.queues.iter().enumerate().filter(|(_, q)| ready(q)).fold(0, |bits, (n, _)| bits | 1 << n)
     }
 
-    /// Takes the device out of the engine. Its queues go on from where they are.
+    /// Detaches the device. Its queues keep their positions.
     fn detach(&mut self) {
         if self.attached == 0 {
             return;
         }
-        let reply = self.control.command(Command::Detach { port: self.port.number });
+        let reply = self.control.command(Command::Detach { slot: self.port.number });
         for (n, queue) in self.queues.iter_mut().enumerate().filter(|(n, _)| self.attached & 1 << n != 0) {
             if let Some(kick) = &queue.kick {
                 self.kicks.remove(kick);
             }
-            // One that broke the ring's rules has no position to go on from, and is set up anew before it is used again.
+            // A device that broke the ring's rules has no position to resume from. It is set up again before its next
+            // use.
             if let Reply::Detached(Some(state)) = &reply
                 && !state.needs_reset
                 && let Some(state) = state.queues.get(n)
@@ -156,7 +159,7 @@ impl Client {
         self.attached = 0;
     }
 
-    /// Attaches the device if what is ready has changed.
+    /// Attaches the device again if the set of ready queues has changed.
     fn settle(&mut self) -> Result<()> {
         let ready = self.ready();
         if ready == self.attached {
@@ -168,17 +171,18 @@ impl Client {
         }
         let state = self.state(ready)?;
         let Some(regions) = &self.regions else { return Ok(()) };
-        let Port { number, shared, requests, share, .. } = *self.port;
+        let Port { number, shared, requests, share, switch_port, .. } = *self.port;
         shared.restart();
         let memory = regions.memory().copied_by(self.copier);
         let state = Some(state);
         match self.control.command(Command::Attach(Attachment {
-            port: number,
+            slot: number,
             number,
             shared,
             memory,
             requests,
             share,
+            config: switch_port,
             state,
         })) {
             Reply::Attached => {}
@@ -204,7 +208,7 @@ impl Client {
         Ok(())
     }
 
-    /// The device as the engine takes it over.
+    /// The state from which the engine resumes the device.
     fn state(&self, ready: u16) -> Result<DeviceState> {
         let mut queues = [QueueState { config: QueueConfig::RESET, avail: 0, used: 0 }; MAX_QUEUES];
         let features = self.ring_features();
@@ -259,7 +263,7 @@ impl Client {
         }
     }
 
-    /// An eventfd that a message has brought.
+    /// Checks an eventfd that came with a message.
     fn event(what: &str, index: u8, file: Option<File>) -> Result<Option<File>> {
         match file.map(calls::event).transpose() {
             Ok(file) => Ok(file),
@@ -300,7 +304,7 @@ impl VhostUserBackendReqHandlerMut for Client {
     }
 
     fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
-        // The crate adds REPLY_ACK, which it does by itself.
+        // The crate adds REPLY_ACK and handles it.
         Ok(VhostUserProtocolFeatures::empty())
     }
 
@@ -364,7 +368,8 @@ impl VhostUserBackendReqHandlerMut for Client {
 
     fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
         let (avail, used) = (base as u16, (base >> 16) as u16);
-        // Of a packed ring the position in which used descriptors go may follow; with nothing out it is the same.
+        // For a packed ring, the upper half may be the position of used descriptors. If no request is taken, it equals
+        // the lower half.
         if used != 0 && !(self.packed() && used == avail) {
             return refused(format!("queue {index} from position {base:#x}: expected 16 bits"));
         }
@@ -408,7 +413,7 @@ impl VhostUserBackendReqHandlerMut for Client {
     }
 
     fn set_vring_err(&mut self, index: u8, file: Option<File>) -> Result<()> {
-        // Nothing is said by it: what a front-end does wrong ends its connection.
+        // It is never used: an error of a front-end ends its connection.
         self.queue(u32::from(index))?;
         Self::event("error", index, file).map(drop)
     }
@@ -418,7 +423,8 @@ impl VhostUserBackendReqHandlerMut for Client {
         self.settle()
     }
 
-    // What follows belongs to protocol features that are not offered; its messages are refused before they come here.
+    // The messages below belong to protocol features that are not offered. They are refused before they reach these
+    // methods.
 
     fn get_queue_num(&mut self) -> Result<u64> {
         refused("GET_QUEUE_NUM")

@@ -1,5 +1,5 @@
-//! What the operator says: sockets on the command line, or ports in a TOML file. Rules in it are read by the hypervisor's own
-//! `config`: they have the same keys.
+//! The operator's configuration: sockets on the command line, or ports in a TOML file. The hypervisor's own `config`
+//! crate reads the rules, so they have the same keys.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,24 +8,24 @@ use std::path::{Path, PathBuf};
 use ::config::stage::Action;
 use ::config::{Identity, Mac, Rules, Stage};
 use anyhow::{Context as _, Result, bail, ensure};
-use engine::backend::MAX_PORTS;
-use engine::config::MAX_QUEUE_SIZE;
 use engine::schedule::MAX_WEIGHT;
+use net::ports::MAX_PORTS;
 use serde::Deserialize;
+use virtio::config::MAX_QUEUE_SIZE;
 
 /// Keys at the top of the file, besides `port` and `stage`.
 const TOP_KEYS: [&str; 2] = ["scheduling", "requests"];
 /// Keys of a port, besides those of its rules.
 const PORT_KEYS: [&str; 7] = ["socket", "name", "requests", "mac", "weight", "mtu", "queue-size"];
 
-/// All of it.
+/// The configuration.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Config {
-    /// How queues are chosen.
+    /// The schedule of the queues.
     #[serde(default)]
     pub scheduling: Scheduling,
-    /// How requests are learned of, where a port does not say.
+    /// How the engine learns of requests, for ports that do not say.
     #[serde(default)]
     pub requests: Requests,
     /// The ports of the switch.
@@ -51,12 +51,12 @@ pub enum Scheduling {
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Requests {
-    /// Queues are looked at in each turn.
+    /// The engine polls the queues in each turn.
     #[default]
     Poll,
     /// Drivers write to their kick eventfds.
     Notify,
-    /// Whichever suits the load.
+    /// Either, depending on the load.
     Adaptive,
 }
 
@@ -64,15 +64,15 @@ pub enum Requests {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Port {
-    /// Where its front-end connects.
+    /// The path to which its front-end connects.
     pub socket: PathBuf,
-    /// By which a mirror names it.
+    /// The name that a mirror uses.
     #[serde(default)]
     pub name: Option<String>,
-    /// How its requests are learned of.
+    /// How the engine learns of its requests.
     #[serde(default)]
     pub requests: Option<Requests>,
-    /// The address that nobody else may take.
+    /// Its MAC address. Nobody else may use it.
     #[serde(default, deserialize_with = "mac")]
     pub mac: Option<[u8; 6]>,
     /// The share of the engine's time, 1 to [`MAX_WEIGHT`].
@@ -84,10 +84,10 @@ pub struct Port {
     /// Descriptors of a queue at most, a power of two.
     #[serde(default = "queue_size")]
     pub queue_size: u16,
-    /// Who it is.
+    /// Its addresses, and whether its frames must come from them.
     #[serde(skip)]
     pub identity: Identity,
-    /// What its frames may do.
+    /// The rules for its frames.
     #[serde(skip)]
     pub rules: Rules,
 }

@@ -6,25 +6,26 @@ use std::thread;
 use std::time::Duration;
 
 use engine::control::{Command, Control, Reply};
+use net::port::Port;
 
 /// Time between two looks for a reply. An engine's turn lasts microseconds.
 const PAUSE: Duration = Duration::from_micros(20);
 
 /// The way to one engine, shared by all clients.
 pub struct EngineControl {
-    control: &'static Control,
+    control: &'static Control<Port>,
     /// Held while a command is under way.
     busy: Mutex<()>,
 }
 
 impl EngineControl {
     /// There is one for each engine.
-    pub fn new(control: &'static Control) -> Self {
+    pub fn new(control: &'static Control<Port>) -> Self {
         Self { control, busy: Mutex::new(()) }
     }
 
     /// Tells the engine something and waits for its reply.
-    pub fn command(&self, mut command: Command) -> Reply {
+    pub fn command(&self, mut command: Command<Port>) -> Reply {
         let _busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
         while let Err(back) = self.control.submit(command) {
             command = back;

@@ -1,7 +1,9 @@
-//! SET_VRING_ENABLE from a front-end that has not sent its features yet, as QEMU does while its guest's device is made.
+//! Handles SET_VRING_ENABLE from a front-end that has not sent its features yet. QEMU sends it while it creates its
+//! guest's device.
 //!
-//! The specification asks only that PROTOCOL_FEATURES was negotiated; the `vhost` crate wants it in a SET_FEATURES first, and
-//! would end the connection. So that one message is looked for before the crate reads it.
+//! The specification requires only that PROTOCOL_FEATURES was negotiated. The `vhost` crate requires it in a
+//! SET_FEATURES first, and would end the connection. So this module looks for that one message before the crate reads
+//! it.
 
 #![allow(unsafe_code, reason = "the standard library cannot look at what a socket holds")]
 
@@ -19,14 +21,14 @@ const NEED_REPLY: u32 = 1 << 3;
 /// The message: a queue, whether it is to be enabled, and whether an answer is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Enable {
-    /// Which.
+    /// The queue.
     pub queue: u32,
-    /// The other number of the message.
+    /// The value to enable: 0 or 1.
     pub enable: u32,
     needs_reply: bool,
 }
 
-/// Waits for a message; takes it if it is this one.
+/// Waits for a message. Takes and returns it if it is SET_VRING_ENABLE.
 pub fn take(mut stream: &UnixStream) -> io::Result<Option<Enable>> {
     let mut header = [0u8; HEADER];
     let (start, flags) = (header.as_mut_ptr().cast(), libc::MSG_PEEK | libc::MSG_WAITALL);
@@ -50,7 +52,7 @@ pub fn take(mut stream: &UnixStream) -> io::Result<Option<Enable>> {
 }
 
 impl Enable {
-    /// Answers, if that was wanted and `acknowledges` was negotiated.
+    /// Sends a reply, if one was requested and `acknowledges` was negotiated.
     pub fn answer(&self, mut stream: &UnixStream, acknowledges: bool, good: bool) -> io::Result<()> {
         if !self.needs_reply || !acknowledges {
             return Ok(());

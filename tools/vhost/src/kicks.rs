@@ -1,7 +1,7 @@
-//! Notifications: the kick eventfds of queues that are not polled, watched by one thread.
+//! Watches the kick eventfds of queues that are not polled, with one thread.
 //!
-//! Edge-triggered, and never read: each write of a driver is an edge, and there is nothing to wait for that a front-end
-//! could withhold.
+//! They are edge-triggered and never read. Each write of a driver is an edge. A front-end has no way to make this
+//! thread wait.
 
 #![allow(unsafe_code, reason = "epoll")]
 
@@ -10,13 +10,13 @@ use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::thread;
 
-use engine::shared::Shared;
+use virtio::shared::Shared;
 
-/// Kick eventfds that are watched.
+/// The kick eventfds that are watched.
 pub struct Kicks(OwnedFd);
 
 impl Kicks {
-    /// Begins to watch; `ports` are those whose numbers [`Kicks::add`] is given.
+    /// Starts the thread. `ports` are indexed by the port number of [`Kicks::add`].
     pub fn start(ports: Vec<&'static Shared>) -> io::Result<Self> {
         // SAFETY: makes a new one.
         let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
@@ -30,7 +30,7 @@ impl Kicks {
         Ok(kicks)
     }
 
-    /// Watches for a queue's notifications. One that has come already is found at once.
+    /// Watches a queue's kick. A notification that was sent before is found at once.
     pub fn add(&self, port: usize, queue: u16, kick: &File) -> io::Result<()> {
         let mut event = libc::epoll_event {
             events: (libc::EPOLLIN | libc::EPOLLET) as u32,
@@ -42,7 +42,7 @@ impl Kicks {
         if added < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Stops watching. No harm if it was not watched.
+    /// Stops watching a kick. No effect if it was not watched.
     pub fn remove(&self, kick: &File) {
         // SAFETY: file descriptors that are open; no event is read for this operation.
         unsafe { libc::epoll_ctl(self.0.as_raw_fd(), libc::EPOLL_CTL_DEL, kick.as_raw_fd(), std::ptr::null_mut()) };
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn each_write_is_a_notification_without_being_read() {
-        let shared: &'static Shared = Box::leak(Box::new(Shared::new(engine::net::config([0; 6], 1500, 1))));
+        let shared: &'static Shared = Box::leak(Box::new(Shared::new(net::device::config([0; 6], 1500, 1))));
         let kicks = Kicks::start(vec![shared]).unwrap();
         // SAFETY: makes a new one, which is ours.
         let kick = unsafe { File::from_raw_fd(libc::eventfd(0, 0)) };

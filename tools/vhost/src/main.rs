@@ -1,5 +1,5 @@
-//! The I/O engine as a Linux process: the same crate as in the hypervisor, behind vhost-user sockets, so that QEMU's guests
-//! and DPDK's virtio-user ports are its guests (the vhost-user protocol as QEMU's documentation has it).
+//! The I/O engine as a Linux process: the hypervisor's engine crate behind vhost-user sockets. Its guests are QEMU's
+//! guests and DPDK's virtio-user ports (the vhost-user protocol is in QEMU's documentation).
 //!
 //! ```text
 //!   front-end (QEMU, DPDK)            this process
@@ -10,11 +10,11 @@
 //!   call     ◀─ eventfd ───────────── calls: written by the engine's thread
 //! ```
 //!
-//! The clients' threads are to the engine what the hypervisor's control core is: they attach and detach devices by
-//! `control`, and never touch a frame. What a front-end sends is checked in `client` and `map`, and what its driver writes
-//! to the rings in the engine. Either costs that front-end alone.
+//! The clients' threads do what the control core does in the hypervisor: they attach and detach devices by `control`,
+//! and never touch a frame. `client` and `map` check what a front-end sends. The engine checks what its driver writes
+//! to the rings. An error in either affects that front-end alone.
 //!
-//! Exit codes: 0 ended by a signal, 2 wrong command line or configuration, 3 a socket or a thread could not be had.
+//! Exit codes: 0 ended by a signal, 2 wrong command line or configuration, 3 a socket or a thread was not available.
 
 mod calls;
 mod client;

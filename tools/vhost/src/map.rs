@@ -1,8 +1,8 @@
-//! A front-end's memory: the files of SET_MEM_TABLE, mapped.
+//! A front-end's memory: the mapped files of SET_MEM_TABLE.
 //!
-//! The front-end goes on holding the files. If it makes one shorter, an access beyond its end raises SIGBUS, in whichever
-//! thread: the handler puts anonymous memory in the place of the whole mapping, so that the access goes on, and the front-end
-//! is noted as one to part with ([`take_lost`]). Nobody else notices.
+//! The front-end keeps the files open. If it shortens one, an access beyond its end raises SIGBUS in any thread. The
+//! handler replaces the whole mapping by anonymous memory, so the access continues. It also marks the port as lost
+//! ([`take_lost`]), and the server ends its connection. Nobody else is affected.
 
 #![allow(unsafe_code, reason = "maps files, and mends a mapping in a signal's handler")]
 
@@ -13,14 +13,14 @@ use std::os::unix::fs::MetadataExt as _;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use engine::backend::MAX_PORTS;
 use memory::GuestMemory;
 use memory::guest::{MAX_REGIONS, Region};
+use net::ports::MAX_PORTS;
 use vhost::vhost_user::message::VhostUserMemoryRegion;
 
 const PAGE: u64 = 4096;
 
-/// A mapping that the handler knows of.
+/// A mapping that the handler knows.
 struct Guarded {
     start: AtomicUsize,
     len: AtomicUsize,
@@ -31,15 +31,15 @@ static GUARDED: [Guarded; MAX_PORTS * MAX_REGIONS] =
     [const { Guarded { start: AtomicUsize::new(0), len: AtomicUsize::new(0), port: AtomicUsize::new(0) } };
         MAX_PORTS * MAX_REGIONS];
 
-/// For each port whether its memory has gone.
+/// Whether each port's memory was lost.
 static LOST: [AtomicBool; MAX_PORTS] = [const { AtomicBool::new(false) }; MAX_PORTS];
 
-/// Whether a port's memory has gone since the last time.
+/// Whether a port's memory was lost since the last call.
 pub fn take_lost(port: usize) -> bool {
     LOST.get(port).is_some_and(|lost| lost.swap(false, Ordering::Relaxed))
 }
 
-/// Sets the handler. Once, before there is any mapping.
+/// Installs the handler. Call it once, before there is any mapping.
 pub fn guard() -> io::Result<()> {
     // SAFETY: an all-zero `sigaction` is a valid one.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -88,7 +88,7 @@ unsafe impl Send for Mapping {}
 impl Mapping {
     fn new(port: usize, file: &File, len: usize) -> io::Result<Self> {
         let free = |g: &&Guarded| {
-            // 1 is nobody's address: it holds the place until the mapping is there.
+            // 1 is no valid address. It reserves the entry until the mapping exists.
             g.start.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };
         let guarded = GUARDED.iter().find(free).ok_or_else(|| io::Error::other("too many regions in all"))?;
@@ -116,7 +116,7 @@ impl Drop for Mapping {
     }
 }
 
-/// A front-end's regions. They may be dropped once the engine has let go of the device.
+/// A front-end's regions. Drop them only after the engine has detached the device.
 pub struct Regions {
     /// First address of each in the front-end, bytes, first guest-physical address.
     windows: Vec<(u64, u64, u64)>,
@@ -125,10 +125,7 @@ pub struct Regions {
 }
 
 impl Regions {
-    /// Maps the regions of a SET_MEM_TABLE.
-    ///
-    /// # Errors
-    /// What is wrong with which region, with its values.
+    /// Which region is wrong, and why, with its values.
     pub fn map(port: usize, table: &[VhostUserMemoryRegion], files: &[File]) -> Result<Self, String> {
         if table.len() > MAX_REGIONS || table.len() != files.len() {
             return Err(format!(
@@ -192,7 +189,7 @@ impl Regions {
         self.memory.clone()
     }
 
-    /// The guest-physical address of what is at an address of the front-end's own.
+    /// Translates an address of the front-end into a guest-physical address.
     pub fn guest_address(&self, user: u64) -> Option<u64> {
         self.windows.iter().find_map(|&(first, bytes, gpa)| {
             let offset = user.checked_sub(first)?;

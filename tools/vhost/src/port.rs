@@ -1,21 +1,22 @@
-//! A port of the switch as its client's thread and the server know it.
+//! A port of the switch, for its client's thread and the server.
 
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, PoisonError};
 
-use engine::config::{DeviceConfig, Features};
-use engine::net;
 use engine::requests::Requests;
-use engine::schedule::Share;
-use engine::shared::Shared;
-use rules::Rules;
+use engine::schedule::GuestWeight;
+use net::device;
+use net::features::Features;
+use net::policy::configured::Rules;
+use virtio::config::DeviceConfig;
+use virtio::shared::Shared;
 
 use crate::config;
 
 /// Queue pairs of a port.
 const PAIRS: u16 = 1;
-/// Features that are between a front-end and its driver.
+/// Features that a front-end handles with its driver, without the data path.
 const NOT_OF_THE_DATA_PATH: Features = Features::NET_MAC
     .union(Features::NET_STATUS)
     .union(Features::NET_MTU)
@@ -29,18 +30,20 @@ const NOT_OF_THE_DATA_PATH: Features = Features::NET_MAC
 
 /// A port.
 pub struct Port {
-    /// Its number with the engine.
+    /// Its slot in the engine.
     pub number: usize,
     /// Its socket, for messages and tables.
     pub name: String,
-    /// What the engine and its clients share.
+    /// The state that the engine and its clients share.
     pub shared: &'static Shared,
     /// How the engine learns of its requests.
     pub requests: Requests,
-    /// What its frames may do; none: everything.
+    /// Its configuration for the net back-end.
+    pub switch_port: net::port::Port,
+    /// The rules for its frames. `None`: everything is allowed.
     pub rules: Option<Rules>,
-    /// Whose it is, and the share of that one.
-    pub share: Share,
+    /// Its guest number and weight.
+    pub share: GuestWeight,
     /// The connection, if there is one.
     connection: Mutex<Option<UnixStream>>,
 }
@@ -48,13 +51,13 @@ pub struct Port {
 impl Port {
     /// A port without a client.
     pub fn new(number: usize, config: &config::Port, requests: Requests, rules: Option<Rules>) -> Self {
-        let base = net::config(config.mac.unwrap_or_default(), config.mtu, PAIRS);
+        let base = device::config(config.mac.unwrap_or_default(), config.mtu, PAIRS);
         let device = DeviceConfig {
-            // The front-end has the control queue, if there is one, and the configuration: it shows its driver both.
-            features: base.features.difference(NOT_OF_THE_DATA_PATH),
+            // The front-end implements the control queue, if there is one, and the configuration. It shows both to its
+            // driver.
+            features: base.features & !NOT_OF_THE_DATA_PATH.bits(),
             queues: 2 * PAIRS,
             queue_size: config.queue_size,
-            policy: rules.as_ref().map(|rules| rules.policy),
             ..base
         };
         Self {
@@ -62,8 +65,12 @@ impl Port {
             name: config.socket.display().to_string(),
             shared: Box::leak(Box::new(Shared::new(device))),
             requests,
+            switch_port: net::port::Port {
+                policy: rules.as_ref().map(|rules| rules.policy),
+                ..net::port::Port::new(Box::leak(Box::default()))
+            },
             rules,
-            share: Share { guest: number, weight: config.weight },
+            share: GuestWeight { guest: number, weight: config.weight },
             connection: Mutex::new(None),
         }
     }
@@ -73,12 +80,12 @@ impl Port {
         self.shared.offered()
     }
 
-    /// A front-end has connected or has gone.
+    /// Sets the connection; `None` when the front-end has gone.
     pub fn connected(&self, connection: Option<UnixStream>) {
         *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = connection;
     }
 
-    /// Parts with the front-end; its thread finds the connection ended.
+    /// Ends the connection. The client's thread then sees its end.
     pub fn hang_up(&self) {
         if let Some(connection) = &*self.connection.lock().unwrap_or_else(PoisonError::into_inner) {
             // It may have ended by itself.

@@ -1,4 +1,4 @@
-//! Starts the threads, looks after them, and ends with the counters.
+//! Starts the threads, supervises them, and prints the counters at the end.
 
 #![allow(unsafe_code, reason = "asks for the widest copy routine, and keeps a thread on a processor")]
 
@@ -13,13 +13,15 @@ use ::config::Mac;
 use anyhow::{Context as _, Result, bail};
 use engine::control::Control;
 use engine::engine::Engine;
-use engine::fault::Fault;
-use engine::net::Net;
+use engine::observe::Unobserved;
 use engine::requests::{Rates, Requests};
 use engine::schedule::{Chosen, Fine, Limits, PerDevice};
 use memory::copy::Copier;
-use rules::{Known, Rules};
+use net::backend::Net;
+use net::policy::configured::{Known, Rules};
+use net::port::Port as SwitchPort;
 use vhost::vhost_user::{BackendReqHandler, Error};
+use virtio::fault::Fault;
 
 use crate::calls::{self, Calls};
 use crate::client::Client;
@@ -29,27 +31,27 @@ use crate::kicks::Kicks;
 use crate::port::Port;
 use crate::{clock, early, map, signals, statistics};
 
-/// How often the server looks after its clients.
+/// Time between two checks of the clients.
 const BEAT: Duration = Duration::from_millis(100);
-/// How long the engine may be in one turn before it is asked what keeps it.
+/// Longest turn of the engine before the server checks whether an eventfd blocks it.
 const STALLED: Duration = Duration::from_secs(1);
 /// Seconds after which the switch forgets a silent address (IEEE 802.1Q, 8.8.3).
 const AGE: u64 = 300;
 
 type NetEngine = Engine<Net, Chosen, Calls>;
 
-static CONTROL: Control = Control::new();
+static CONTROL: Control<SwitchPort> = Control::new();
 
 fn new_engine(scheduling: config::Scheduling) -> Box<NetEngine> {
     let microsecond = clock::ticks_per_microsecond();
-    // The hypervisor's own limits: the two are to behave alike.
+    // The hypervisor's own limits, because the two must behave alike.
     let schedule = match scheduling {
         config::Scheduling::Fine => Chosen::Fine(Fine::new(Limits {
             requests: 256,
             bytes: 256 << 10,
             quantum: 4 * microsecond,
             least: 16,
-            stuck: microsecond / 2,
+            stall: microsecond / 2,
         })),
         config::Scheduling::PerDevice => Chosen::PerDevice(PerDevice::new(64)),
     };
@@ -75,7 +77,7 @@ fn rules(config: &Config, port: &config::Port) -> Option<Rules> {
     Rules::of_guest(known, port.mac.map(Mac), &port.identity, &port.rules)
 }
 
-/// Serves until a signal ends it.
+/// Serves until a signal arrives.
 pub fn serve(config: &Config, core: Option<usize>, stats: bool, json: bool) -> Result<()> {
     signals::hold();
     map::guard().context("cannot handle SIGBUS")?;
@@ -122,7 +124,7 @@ pub fn serve(config: &Config, core: Option<usize>, stats: bool, json: bool) -> R
         bail!("the engine's thread has panicked");
     }
     for port in &config.port {
-        // Whoever comes now is to find nobody there, rather than a socket that nobody serves.
+        // Without this a front-end would find a socket that nobody serves.
         let _ = fs::remove_file(&port.socket);
     }
     print(&ports);
@@ -131,13 +133,13 @@ pub fn serve(config: &Config, core: Option<usize>, stats: bool, json: bool) -> R
 
 fn turn(mut engine: Box<NetEngine>, core: Option<usize>) {
     if core.is_some() {
-        // Only once it stands where it will stay.
+        // The thread starts only after it is pinned.
         thread::park();
     }
-    engine::engine::run(&mut engine, clock::now);
+    engine::engine::run(&mut engine, &clock::now, &Unobserved);
 }
 
-/// Keeps a thread on a processor, and lets it go on.
+/// Pins the engine's thread to a processor, and lets it run.
 fn pinned(engine: &thread::JoinHandle<()>, core: usize) -> bool {
     use std::os::unix::thread::JoinHandleExt as _;
     // SAFETY: all-zero bytes are an empty set.
@@ -154,7 +156,7 @@ fn pinned(engine: &thread::JoinHandle<()>, core: usize) -> bool {
     result == 0
 }
 
-/// Binds a port's socket. One that an earlier process has left behind is replaced; one that is served is not.
+/// Binds a port's socket. It replaces a socket that an earlier process left behind, but not one that is served.
 fn listen(port: &config::Port) -> Result<UnixListener> {
     let path = &port.socket;
     match UnixListener::bind(path) {
@@ -196,7 +198,7 @@ fn accept(listener: &UnixListener, port: &Port, client: Client) {
                 Err(end) => break end,
             }
         };
-        // Its device goes before its connection, so that a front-end that sees the end of it can set up anew.
+        // The device is detached before the connection ends. A front-end that sees the end can then set up again.
         client.lock().unwrap_or_else(PoisonError::into_inner).leave();
         port.connected(None);
         match end {
@@ -211,7 +213,7 @@ fn accept(listener: &UnixListener, port: &Port, client: Client) {
     }
 }
 
-/// Takes a message that comes before the crate would take it. False: it is for the crate.
+/// Handles a message that the crate does not accept yet. Returns false if the message is for the crate.
 fn enable_early(stream: &UnixStream, client: &Mutex<Client>) -> Result<bool, Error> {
     if !client.lock().unwrap_or_else(PoisonError::into_inner).is_early() {
         return Ok(false);
@@ -223,7 +225,7 @@ fn enable_early(stream: &UnixStream, client: &Mutex<Client>) -> Result<bool, Err
     result.map(|()| true)
 }
 
-/// Looks after clients until a signal comes; `each_second` is called each second.
+/// Supervises the clients until a signal comes. Calls `each_second` once a second.
 fn look_after(ports: &[Arc<Port>], control: &EngineControl, each_second: impl Fn()) {
     let mut faults: Vec<Vec<(Fault, u64)>> = ports.iter().map(|port| port.shared.faults().collect()).collect();
     let mut second = Instant::now();

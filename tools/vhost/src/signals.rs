@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM, waited for rather than handled.
+//! Waits for SIGINT and SIGTERM, without a handler.
 
 #![allow(unsafe_code, reason = "the standard library has no signals")]
 
@@ -17,14 +17,14 @@ fn ending() -> libc::sigset_t {
     set
 }
 
-/// Keeps the signals for [`wait`], in this thread and all that it starts.
+/// Blocks the signals for [`wait`], in this thread and all threads that it starts.
 pub fn hold() {
     let set = ending();
     // SAFETY: a valid set.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut()) };
 }
 
-/// Waits for one of them. False: none came in that time.
+/// Waits for one of the signals. Returns false if none came in that time.
 pub fn wait(limit: Duration) -> bool {
     let set = ending();
     let limit = libc::timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };

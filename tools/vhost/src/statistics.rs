@@ -1,11 +1,11 @@
-//! What was counted, as a table for people or as JSON for scripts.
+//! Prints the counters as a table or as JSON.
 
 use std::fmt;
 use std::sync::Arc;
 
 use control::StageCounters;
-use engine::stats::EngineCounters;
-use rules::Rules;
+use engine::counters::EngineCounters;
+use net::policy::configured::Rules;
 use serde_json::{Map, Value, json};
 
 use crate::clock;
@@ -16,14 +16,14 @@ type Named = Vec<(&'static str, u64)>;
 
 /// Counters at one moment.
 pub struct Counted {
-    /// The name of each, its features, its counters, and the rules that its drivers broke.
+    /// Of each port: its name, features, counters, and the rules that its drivers broke.
     ports: Vec<(String, u64, Named, Named)>,
-    /// What the stages of each have counted.
+    /// The counters of each port's stages.
     stages: Vec<Vec<StageCounters>>,
     engine: Named,
 }
 
-/// What the table has a column for; the other counters are shown if they are not zero.
+/// Counters with a column in the table. Other counters are shown if they are not zero.
 const COLUMNS: [&str; 4] = ["rx_packets", "rx_bytes", "tx_packets", "tx_bytes"];
 
 fn value(counters: &[(&'static str, u64)], name: &str) -> u64 {
@@ -31,11 +31,16 @@ fn value(counters: &[(&'static str, u64)], name: &str) -> u64 {
 }
 
 impl Counted {
-    /// As of now.
+    /// The counters now.
     pub fn now(ports: &[Arc<Port>], engine: &EngineCounters) -> Self {
         let port = |port: &Arc<Port>| {
             let faults = port.shared.faults().filter(|(_, n)| *n != 0).map(|(fault, n)| (fault.text(), n));
-            (port.name.clone(), port.shared.negotiated(), port.shared.counters().iter().collect(), faults.collect())
+            (
+                port.name.clone(),
+                port.shared.negotiated(),
+                port.shared.counters().iter().chain(port.switch_port.counters.iter()).collect(),
+                faults.collect(),
+            )
         };
         let stages = |port: &Arc<Port>| port.rules.iter().flat_map(Rules::counters).collect();
         Self {
@@ -45,7 +50,7 @@ impl Counted {
         }
     }
 
-    /// One object.
+    /// The counters as one JSON object.
     pub fn to_json(&self) -> Value {
         let object = |counters: &[(&'static str, u64)]| -> Map<String, Value> {
             counters.iter().map(|(name, n)| ((*name).to_owned(), json!(n))).collect()

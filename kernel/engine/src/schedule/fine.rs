@@ -3,47 +3,52 @@
 //! ```text
 //!   announced ──▶ work ──┐                        ┌── used up, or emptied ──▶ back of poll
 //!                        ├─▶ visit, in portions ──┤
-//!   entered ────▶ poll ──┘ (in turn)              └── another is stuck ─▶ front of poll; that one first
+//!   entered ────▶ poll ──┘ (in turn)              └── a client waits elsewhere ─▶ front of poll; that one first
 //! ```
 //!
-//! A queue that a driver has announced waits in `work`, all others that are to be visited in `poll`; the two are taken
-//! from in turn. A visit goes on, in portions of a minimum of requests, until the queue is empty or has had its share of
-//! time, requests or bytes; then it goes to the back. After each portion some of the waiting queues are glanced at. One
-//! that holds a few requests is *stuck*, since somebody waits for a reply there, if it held no more than a few when it was
-//! served last, or else, because it may be a stream's, if it has got no new one for a while. It is served at once, and the
-//! visit that it interrupted goes on afterwards.
+//! A queue whose driver has notified is in the list `work`. All other visited queues are in the list `poll`. The
+//! schedule alternates between the two. A visit goes on, in portions, until the queue is empty or has used its limit of
+//! time, requests or bytes. Then the queue goes to the back of `poll`.
 //!
-//! Time is shared by deficit round robin in ticks of the clock, not in requests: in each round a guest may use a quantum
-//! that its weight says, divided among its queues that hold work. What a portion takes beyond it is owed in the next
-//! round. A queue that is served early, because it was announced or stuck, uses the same quantum, so neither helps it
-//! to more than its share.
+//! After each portion the schedule reads the backlog of some waiting queues. A queue with a short backlog probably has
+//! a client that waits for a reply. The schedule serves it next if its last visit was short too. If its last visit was
+//! long, it may be a stream that is still filling its queue. Then the schedule serves it once it has got no new request
+//! for a while. Afterwards the interrupted visit goes on.
+//!
+//! Time is shared by deficit round robin, in ticks of the clock and not in requests. In each round a guest gets a
+//! quantum according to its weight. The quantum is divided among the guest's queues that hold work. What a portion
+//! takes beyond the quantum is a debt for the next round. A queue that is served early, because it was announced or has
+//! a waiting client, uses the same quantum. So it gets no more than its share.
 
-use super::{Glance, MANY, MAX_WEIGHT, Portion, QUEUES, QueueId, Schedule, Served, Share, Visit};
-use crate::backend::MAX_PORTS;
-use crate::ports::PortSet;
+use virtio::queue::{Backlog, INEXACT_BACKLOG};
 
-/// How long a visit may be.
+use super::visit::{GuestWeight, MAX_WEIGHT, Portion, QUEUES, QueueId, Schedule, Served, Visit};
+use crate::slots::{MAX_SLOTS, SlotSet};
+
+/// The limits of a visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Requests at most.
+    /// Most requests.
     pub requests: u32,
-    /// Bytes at most; a visit ends after the request that reaches it.
+    /// Most bytes. A visit ends after the request that reaches it.
     pub bytes: u64,
-    /// Ticks of the clock that the guest of the greatest weight has in a round.
+    /// The quantum in ticks: what the guest with the largest weight gets in a round.
     pub quantum: u64,
-    /// Requests before a visit is left early, up to [`MANY`]. A queue with as many waiting is no one that waits for a reply.
+    /// Requests of a portion, up to [`INEXACT_BACKLOG`]; four times as many while no other queue holds work. A visit may
+    /// be interrupted after a portion. A queue with fewer waiting requests is short: a longer one is a stream, not a
+    /// request-response client.
     pub least: u32,
-    /// Ticks without new work after which a queue with a few requests is stuck, though it had many when it was served last.
-    pub stuck: u64,
+    /// Ticks without a new request after which a short queue is served early though its last visit was long.
+    pub stall: u64,
 }
 
-/// Bytes of a portion, at most: what 64 frames of 1,500 have. Of frames of 64 KiB two are a portion, and nobody who waits has
-/// to wait for more of them.
+/// Most bytes of a portion: 64 frames of 1,500 bytes. Two frames of 64 KiB are a portion, so a waiting client waits for
+/// no more of them.
 const PORTION_BYTES: u64 = 96 << 10;
-/// Queues glanced at after a portion: all of them are in turn, however many they are.
-const GLANCES: usize = 8;
-/// Quanta that a queue may owe. The least portion may be many quanta where requests are slow, as in an emulator, and a
-/// pause of the whole machine must not be charged to whom it happened to hit.
+/// Queues whose backlog is read after a portion. The cursor moves on, so every queue has its turn.
+const BACKLOGS_READ: usize = 8;
+/// Most quanta that a queue may owe. Where requests are slow, as in an emulator, one portion may take many quanta. A
+/// pause of the whole machine must not be charged to the queue that it hits.
 const MOST_OWED: i64 = 64;
 
 /// The end of a list.
@@ -51,7 +56,7 @@ const NONE: u16 = u16::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// Not to be visited, or being visited.
+    /// Not in a list: it is not visited, or is being visited now.
     Out,
     Work,
     Poll,
@@ -67,13 +72,13 @@ struct Entry {
     active: bool,
     /// Its last visit took all there was.
     emptied: bool,
-    /// The last visit that found something took fewer than the least number of requests.
-    few: bool,
-    /// The round for which it has got its quantum.
+    /// The last visit that found something took fewer requests than a portion.
+    short: bool,
+    /// The last round in which it got its quantum.
     round: u32,
-    /// Ticks it may still use; below zero, what it owes.
+    /// Ticks that it may still use. Negative: what it owes.
     deficit: i64,
-    /// The driver's index when it was last seen to move, and when that was.
+    /// The driver's index when it last changed, and the time of that.
     index: u16,
     since: u64,
 }
@@ -85,7 +90,7 @@ const UNKNOWN: Entry = Entry {
     guest: 0,
     active: false,
     emptied: true,
-    few: true,
+    short: true,
     round: 0,
     deficit: 0,
     index: 0,
@@ -104,9 +109,10 @@ const EMPTY: List = List { first: NONE, last: NONE, len: 0 };
 #[derive(Clone, Copy)]
 struct Guest {
     weight: u16,
-    /// Its queues that hold work, as far as is known.
+    /// Its queues that hold work, as far as known.
     active: u16,
-    /// The quantum of one of its queues, and what it follows from, which is never 0: its two divisions are done when that changes.
+    /// The quantum of one of its queues, and the packed inputs of that quantum, which are never 0. The two divisions
+    /// are repeated only if the inputs change.
     quantum: i64,
     of: u64,
 }
@@ -115,7 +121,7 @@ impl Guest {
     const UNKNOWN: Self = Self { weight: 1, active: 0, quantum: 0, of: 0 };
 }
 
-/// The visit that is under way.
+/// The current visit.
 #[derive(Clone, Copy)]
 struct Current {
     id: u16,
@@ -124,49 +130,49 @@ struct Current {
     portion: Portion,
 }
 
-/// All queues share the engine by time. `N` is how many there may be.
+/// Shares the engine's time among all queues. `N` is the number of queues that it has room for.
 pub struct Fine<const N: usize = QUEUES> {
     limits: Limits,
     entries: [Entry; N],
     work: List,
     poll: List,
-    guests: [Guest; MAX_PORTS],
-    /// Guests that have queues that hold work, and how many such queues there are.
-    busy: PortSet,
+    guests: [Guest; MAX_SLOTS],
+    /// Guests whose queues hold work, and the number of such queues.
+    busy: SlotSet,
     active: u16,
-    /// Requests were seen to wait in another queue than the one that is visited.
+    /// Another queue than the visited one holds requests.
     somebody_waits: bool,
     round: u32,
-    /// Queues of `poll` that are still to be taken in this round.
+    /// Queues of `poll` still to visit in this round.
     round_left: u16,
-    /// The greatest weight among guests with work, in this round.
+    /// The largest weight of a guest with work, in this round.
     heaviest: u16,
-    /// The queue in `poll` that is glanced at next.
+    /// The queue in `poll` whose backlog is read next.
     cursor: u16,
-    /// Queues still to be taken in this turn; None between turns.
+    /// Queues still to visit in this turn. `None` between turns.
     turn_left: Option<u16>,
-    /// A queue was passed over in this turn because it owes.
+    /// A queue was skipped in this turn because it owes.
     passed_over: bool,
     /// The last visit was to a queue of `work`.
     worked: bool,
-    /// A stuck queue, to be served next.
+    /// The first queue of `work` has a waiting client and is served next.
     urgent: bool,
     current: Option<Current>,
     productive: bool,
 }
 
 impl<const N: usize> Fine<N> {
-    /// With no queue.
+    /// A schedule without queues.
     #[must_use]
     pub const fn new(limits: Limits) -> Self {
-        assert!(N < NONE as usize && limits.least <= MANY as u32);
+        assert!(N < NONE as usize && limits.least <= INEXACT_BACKLOG as u32);
         Self {
             limits,
             entries: [UNKNOWN; N],
             work: EMPTY,
             poll: EMPTY,
-            guests: [Guest::UNKNOWN; MAX_PORTS],
-            busy: PortSet::NONE,
+            guests: [Guest::UNKNOWN; MAX_SLOTS],
+            busy: SlotSet::NONE,
             active: 0,
             somebody_waits: false,
             round: 1,
@@ -190,7 +196,7 @@ impl<const N: usize> Fine<N> {
         if place == Place::Work { &mut self.work } else { &mut self.poll }
     }
 
-    /// Puts an entry that is out at the end of a list, or at its beginning.
+    /// Inserts an entry at the end of a list, or at its start if `first`. It must be in no list.
     fn put(&mut self, id: u16, place: Place, first: bool) {
         let list = *self.list(place);
         let (next, previous) = if first { (list.first, NONE) } else { (NONE, list.last) };
@@ -212,7 +218,7 @@ impl<const N: usize> Fine<N> {
         }
     }
 
-    /// Takes an entry out of the list it is in.
+    /// Removes an entry from its list.
     fn take(&mut self, id: u16) {
         let Some(entry) = self.entry(id) else { return };
         let Entry { next, previous, place, .. } = *entry;
@@ -254,7 +260,7 @@ impl<const N: usize> Fine<N> {
         }
     }
 
-    /// The entry to be visited next, taken out of its list.
+    /// Removes the entry to visit next from its list and returns it.
     fn pick(&mut self) -> Option<u16> {
         let from_work = self.work.first != NONE && (self.urgent || !self.worked || self.poll.first == NONE);
         self.urgent = false;
@@ -280,7 +286,7 @@ impl<const N: usize> Fine<N> {
         self.heaviest = weights.max().unwrap_or(1);
     }
 
-    /// The ticks of one queue in a round.
+    /// A queue's quantum in a round, in ticks.
     fn quantum(&mut self, id: u16) -> i64 {
         let Some(entry) = self.entries.get(usize::from(id)) else { return 1 };
         let Some(guest) = self.guests.get_mut(usize::from(entry.guest)) else { return 1 };
@@ -294,7 +300,7 @@ impl<const N: usize> Fine<N> {
         guest.quantum
     }
 
-    /// Gives an entry its quantum if it has not had it in this round. Whether it may be visited.
+    /// Gives an entry its quantum, once a round. Returns whether it may be visited.
     fn grant(&mut self, id: u16) -> bool {
         let round = self.round;
         let Some(entry) = self.entries.get(usize::from(id)) else { return false };
@@ -304,15 +310,15 @@ impl<const N: usize> Fine<N> {
         let quantum = self.quantum(id);
         let Some(entry) = self.entries.get_mut(usize::from(id)) else { return false };
         entry.round = round;
-        // What a visit left over because it came to a limit is good for one more round. An empty queue saves nothing up.
+        // An unused rest is kept for one more round if the visit ended at a limit. An empty queue keeps nothing.
         let left = if entry.emptied { entry.deficit.min(0) } else { entry.deficit };
         entry.deficit = left.saturating_add(quantum).min(2 * quantum);
         entry.deficit > 0
     }
 
-    /// When nobody who may be visited has work: goes on by the rounds that the least debt is worth, less the last one, which
-    /// [`Fine::grant`] gives. Round by round it would come to the same, but for visits to queues that are empty, many of
-    /// them where a request takes many quanta.
+    /// Skips rounds when no queue without debt has work. It skips as many rounds as the smallest debt needs, less the
+    /// last one, which [`Fine::grant`] adds. The result is that of going round by round. But where one request takes
+    /// many quanta, that would mean many visits to empty queues.
     fn skip_rounds(&mut self) {
         let mut rounds = i64::MAX;
         let mut id = self.poll.first;
@@ -328,15 +334,15 @@ impl<const N: usize> Fine<N> {
             if let Some(entry) = self.entry(id)
                 && entry.deficit <= 0
             {
-                // No debt is paid to the full: this is the least of them, and of the others a part.
+                // No debt is paid in full: these are the rounds of the smallest debt, less one.
                 entry.deficit += rounds.saturating_mul(quantum);
             }
             id = next;
         }
     }
 
-    /// The next portion of a visit of which so much is left: the least number of requests, or four times as many while nobody
-    /// else is known to have work.
+    /// The next portion of a visit, at most `left`: `least` requests, or four times as many while no other queue is
+    /// known to hold work.
     fn portion(&self, id: u16, left: Portion) -> Portion {
         let others = self.active - u16::from(self.entries.get(usize::from(id)).is_some_and(|entry| entry.active));
         let alone = others == 0 && !self.somebody_waits;
@@ -344,10 +350,11 @@ impl<const N: usize> Fine<N> {
         Portion { requests: requests.min(left.requests), bytes: PORTION_BYTES.min(left.bytes) }
     }
 
-    /// Glances at some waiting queues. One that is stuck is put first in `work`.
-    fn find_stuck(&mut self, now: u64, mut glance: impl FnMut(QueueId) -> Option<Glance>) -> bool {
+    /// Reads the backlog of some waiting queues. Moves the first one with a waiting client to the front of `work`.
+    /// Returns whether there is one.
+    fn find_waiting_client(&mut self, now: u64, mut backlog: impl FnMut(QueueId) -> Option<Backlog>) -> bool {
         self.somebody_waits = false;
-        for _ in 0..GLANCES.min(usize::from(self.poll.len)) {
+        for _ in 0..BACKLOGS_READ.min(usize::from(self.poll.len)) {
             if self.cursor == NONE {
                 self.cursor = self.poll.first;
             }
@@ -357,17 +364,17 @@ impl<const N: usize> Fine<N> {
             let has_time = entry.round != round || entry.deficit > 0;
             let next = entry.next;
             let mut waits = false;
-            let stuck = glance(QueueId(id)).is_some_and(|seen| {
+            let waits_for_reply = backlog(QueueId(id)).is_some_and(|seen| {
                 waits = seen.waiting != 0;
                 if seen.index != entry.index {
                     (entry.index, entry.since) = (seen.index, now);
                 }
-                let few = seen.waiting != 0 && u32::from(seen.waiting) < limits.least;
-                few && has_time && (entry.few || now.wrapping_sub(entry.since) >= limits.stuck)
+                let short = seen.waiting != 0 && u32::from(seen.waiting) < limits.least;
+                short && has_time && (entry.short || now.wrapping_sub(entry.since) >= limits.stall)
             });
             self.cursor = next;
             self.somebody_waits |= waits;
-            if stuck {
+            if waits_for_reply {
                 self.take(id);
                 self.put(id, Place::Work, true);
                 self.urgent = true;
@@ -379,13 +386,13 @@ impl<const N: usize> Fine<N> {
 }
 
 impl<const N: usize> Schedule for Fine<N> {
-    fn enter(&mut self, queue: QueueId, share: Share, announced: bool) {
+    fn enter(&mut self, queue: QueueId, share: GuestWeight, announced: bool) {
         let id = queue.0;
         let Some(entry) = self.entry(id) else { return };
         if entry.place != Place::Out {
             return;
         }
-        entry.guest = share.guest.min(MAX_PORTS - 1) as u8;
+        entry.guest = share.guest.min(MAX_SLOTS - 1) as u8;
         let guest = usize::from(entry.guest);
         if let Some(guest) = self.guests.get_mut(guest) {
             guest.weight = share.weight.clamp(1, MAX_WEIGHT);
@@ -399,7 +406,7 @@ impl<const N: usize> Schedule for Fine<N> {
     }
 
     fn next(&mut self, mut is_idle: impl FnMut(QueueId) -> bool) -> Option<Visit> {
-        // A turn ends after a visit that found something, so that what it completed is published at once.
+        // A turn ends after a visit that found something. Its completions are then published at once.
         if core::mem::take(&mut self.productive) {
             self.turn_left = None;
             return None;
@@ -411,13 +418,13 @@ impl<const N: usize> Schedule for Fine<N> {
                     self.turn_left = None;
                     return None;
                 }
-                // Those who owe get nearer to their turn with each round.
+                // Each skipped round reduces the debts.
                 self.skip_rounds();
                 left = self.work.len + self.poll.len;
             }
             left = left.saturating_sub(1);
             let Some(id) = self.pick() else { continue };
-            // Who owes has to be granted something in each round all the same.
+            // A queue with a debt needs its grant in each round, so it is not skipped as idle.
             if self.entry(id).is_some_and(|entry| entry.deficit > 0) && is_idle(QueueId(id)) {
                 self.set_active(id, false);
                 if let Some(entry) = self.entry(id) {
@@ -447,7 +454,7 @@ impl<const N: usize> Schedule for Fine<N> {
         served: Served,
         spent: u64,
         now: u64,
-        glance: impl FnMut(QueueId) -> Option<Glance>,
+        backlog: impl FnMut(QueueId) -> Option<Backlog>,
     ) -> Option<Portion> {
         let Current { id, requests, bytes, portion } = self.current.take()?;
         let (requests, bytes) = (requests + served.requests, bytes + served.bytes);
@@ -458,7 +465,7 @@ impl<const N: usize> Schedule for Fine<N> {
         entry.emptied = emptied;
         if served.requests != 0 {
             entry.deficit = entry.deficit.saturating_sub_unsigned(spent);
-            entry.few = requests < limits.least;
+            entry.short = requests < limits.least;
         }
         let deficit = entry.deficit;
         if deficit < 0 {
@@ -471,9 +478,9 @@ impl<const N: usize> Schedule for Fine<N> {
             self.put(id, Place::Poll, false);
             return None;
         }
-        if self.find_stuck(now, glance) {
+        if self.find_waiting_client(now, backlog) {
             self.put(id, Place::Poll, true);
-            // It is taken once more in this round.
+            // It is visited once more in this round.
             self.round_left += 1;
             return None;
         }

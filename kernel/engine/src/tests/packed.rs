@@ -1,7 +1,6 @@
 //! What holds for rings of either form, on packed rings.
 
-use super::{Bench, Recorder};
-use crate::shared::Features;
+use virtio::config::Features;
 
 /// Every feature.
 const ALL: Features = Features::all();

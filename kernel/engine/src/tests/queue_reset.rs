@@ -1,24 +1,23 @@
 //! Queues that are reset one by one while the device runs (virtio 1.3 2.6.1), as Linux does to resize a ring.
 
-use super::requests::{TX, two};
-use super::{ALL, PLAIN};
+use super::{ALL, PACKED, PLAIN};
 use crate::control::{Command, Reply};
-use crate::fault::Fault;
 use crate::requests::Requests;
-use crate::shared::{QueueConfig, Shared};
-use crate::testing::Guest;
+use crate::tests::support::guest::{Guest, RX, TX};
+use crate::tests::support::two;
+use virtio::config::QueueConfig;
+use virtio::fault::Fault;
+use virtio::shared::Shared;
 
-const RX: u16 = 0;
-
-/// Sends a frame by whatever way and says whether it came.
+/// Sends a message by whatever way and says whether it came.
 fn passes(a: &mut Guest, b: &mut Guest, turn: &mut impl FnMut()) -> bool {
-    let frame = a.frame(b.mac, 60, 3);
-    assert!(a.send(&frame, &[]));
+    let message = a.message(b.slot, 60, 3);
+    assert!(a.send(&message));
     if a.tx.kick_prepare() {
         a.shared.kick(TX);
     }
     turn();
-    b.receive().is_some_and(|received| received == frame)
+    b.receive().is_some_and(|received| received == message)
 }
 
 #[test]
@@ -29,27 +28,27 @@ fn rings_are_resized_while_the_other_way_goes_on() {
             bench.turn();
             bench.turn();
         };
-        a.post(100, &[2048]);
-        let mut sizes = [64, 256, 8, 1, 128].into_iter().filter(|&size| super::PACKED || size > 1);
+        a.post(100, 2048);
+        let mut sizes = [64, 256, 8, 1, 128].into_iter().filter(|&size| PACKED || size > 1);
         for _ in 0..4 {
             let size = sizes.next().unwrap();
-            // Frames that wait are the driver's to take back.
-            let waiting = a.frame(b.mac, 60, 9);
-            assert!(a.send(&waiting, &[]));
-            a.resize(true, size, &mut turn);
+            // What waits is the driver's to take back.
+            let waiting = a.message(b.slot, 60, 9);
+            assert!(a.send(&waiting));
+            a.resize(TX, size, &mut turn);
             while b.receive().is_some() {}
             for _ in 0..3 * size {
-                b.post(1, &[2048]);
+                b.post(1, 2048);
                 assert!(passes(&mut a, &mut b, &mut turn), "transmit queue of {size}, {requests:?}");
             }
-            b.resize(false, size, &mut turn);
+            b.resize(RX, size, &mut turn);
             assert!(!passes(&mut a, &mut b, &mut turn), "no buffer is left from before");
             for _ in 0..3 * size {
-                b.post(1, &[2048]);
+                b.post(1, 2048);
                 assert!(passes(&mut a, &mut b, &mut turn), "receive queue of {size}, {requests:?}");
             }
             assert!(passes(&mut b, &mut a, &mut turn), "the other queues are as they were");
-            a.post(1, &[2048]);
+            a.post(1, 2048);
         }
         for guest in [&a, &b] {
             let counters = guest.shared.counters();
@@ -67,11 +66,11 @@ fn nothing_touches_a_queue_that_is_reset_and_its_interrupts_are_gone() {
     assert!(b.shared.queue_reset_done(RX) && a.shared.queue_reset_done(TX));
     assert_eq!((b.shared.queue(RX), a.shared.queue(TX)), (QueueConfig::RESET, QueueConfig::RESET));
     bench.interrupts.take();
-    let frame = a.frame(b.mac, 60, 3);
-    assert!(a.send(&frame, &[]));
+    let message = a.message(b.slot, 60, 3);
+    assert!(a.send(&message));
     a.shared.kick(TX);
-    let back = b.frame(a.mac, 60, 3);
-    assert!(b.send(&back, &[]));
+    let back = b.message(a.slot, 60, 3);
+    assert!(b.send(&back));
     a.shared.kick(TX);
     bench.turn();
     bench.turn();
@@ -124,17 +123,19 @@ fn a_queue_set_up_against_the_rules_breaks_the_device_and_can_be_reset_all_the_s
     assert!(a.shared.reset_done());
     a.start();
     bench.turn();
-    assert!(passes(&mut a, &mut b, &mut || { bench.turn(); }));
+    assert!(passes(&mut a, &mut b, &mut || {
+        bench.turn();
+    }));
 }
 
 #[test]
 fn of_a_device_that_failed_with_a_buffer_taken_a_queue_can_be_reset_all_the_same() {
     let (mut a, mut b, mut bench) = two(ALL, Requests::Poll);
-    a.post(2, &[40]);
-    // The second buffer of the frame is nowhere.
+    a.post(2, 40);
+    // The second buffer of the message is nowhere.
     a.memory.write_u64(a.rx.config.desc + 16, u64::MAX - 0xfff).unwrap();
-    let frame = b.frame(a.mac, 60, 3);
-    assert!(b.send(&frame, &[]));
+    let message = b.message(a.slot, 60, 3);
+    assert!(b.send(&message));
     bench.turn();
     assert!(a.shared.needs_reset());
     assert!(a.shared.reset_queue(RX));
@@ -160,7 +161,7 @@ fn a_device_is_saved_with_a_queue_out_of_use_but_not_in_between() {
     let (a, _b, mut bench) = two(ALL, Requests::Poll);
     a.shared.reset_queue(TX);
     bench.turn();
-    let Reply::Detached(Some(state)) = bench.command(Command::Detach { port: 0 }) else { panic!("no state") };
+    let Reply::Detached(Some(state)) = bench.command(Command::Detach { slot: 0 }) else { panic!("no state") };
     assert!(state.queues[usize::from(RX)].config.enabled && !state.queues[usize::from(TX)].config.enabled);
     assert_eq!(bench.attach(0, &a), Reply::Attached);
     a.shared.request_reset();

@@ -1,32 +1,21 @@
-//! Polling, notifications, and the way from one to the other; and interrupts, of which a turn raises one.
+//! Polling, notifications, and the way from one to the other.
 
-use super::{ALL, Bench, PLAIN};
+use super::{ALL, PLAIN};
 use crate::control::{Attachment, Command, Reply};
 use crate::requests::{Rates, Requests};
-use crate::schedule::Share;
-use crate::shared::Features;
-use crate::testing::{BUFFERS, Guest};
-use crate::uplink::NoNic;
+use crate::schedule::GuestWeight;
+use crate::tests::support::guest::{Guest, TX};
+use crate::tests::support::relay::Relay;
+use crate::tests::support::{Bench, per_device, two};
+use virtio::testing::BUFFERS;
 
-pub const TX: u16 = 1;
 /// In turns, which is what the bench's clock counts.
 const ADAPTIVE: Requests = Requests::Adaptive(Rates { kicks: 4, window: 40, quiet: 10 });
 
-/// A sender and a receiver with buffers, on an engine that has come to rest.
-pub fn two(features: Features, requests: Requests) -> (Guest, Guest, Bench) {
-    let (a, mut b) = (Guest::new(1, features, 256, 1500), Guest::new(2, features, 256, 1500));
-    let mut bench = Bench::with_requests(&[&a, &b], requests);
-    b.post(200, &[2048]);
-    bench.turn();
-    bench.turn();
-    bench.interrupts.take();
-    (a, b, bench)
-}
-
-/// Sends a frame; true if the driver has to notify.
+/// Sends a message; true if the driver has to notify.
 fn send(a: &mut Guest, b: &Guest) -> bool {
-    let frame = a.frame(b.mac, 60, 0);
-    assert!(a.send(&frame, &[]));
+    let message = a.message(b.slot, 60, 0);
+    assert!(a.send(&message));
     a.tx.kick_prepare()
 }
 
@@ -49,7 +38,7 @@ fn a_notified_queue_costs_no_look_until_its_kick_and_is_served_in_the_turn_after
             assert_eq!(a.shared.counters().arms.get(), round + 1);
             for _ in 0..2 {
                 assert!(b.receive().is_some());
-                b.post(1, &[2048]);
+                b.post(1, 2048);
             }
         }
         assert!(!b.rx.kick_prepare(), "buffers are no work: offering them costs no exit");
@@ -100,7 +89,7 @@ fn an_adaptive_queue_is_polled_while_it_is_busy_and_armed_when_it_falls_silent()
 
 #[test]
 fn a_device_that_fails_in_a_visit_to_another_is_visited_no_more() {
-    let (mut a, mut b) = (Guest::new(1, ALL, 256, 1500), Guest::new(2, ALL, 256, 1500));
+    let (mut a, mut b) = (Guest::new(0, ALL, 256), Guest::new(1, ALL, 256));
     let mut bench = Bench::with_requests(&[&a, &b], Requests::Poll);
     assert_eq!(bench.engine.visited_queues(), 2);
     // A receive buffer that the device may only read.
@@ -116,7 +105,7 @@ fn a_device_that_fails_in_a_visit_to_another_is_visited_no_more() {
 #[test]
 fn what_is_offered_before_the_driver_can_know_that_it_must_notify_is_found_by_the_second_look() {
     // The driver asks whether to notify before the engine arms: no. The request is there when the engine looks again.
-    let (mut a, b) = (Guest::new(1, ALL, 256, 1500), Guest::new(2, ALL, 256, 1500));
+    let (mut a, b) = (Guest::new(0, ALL, 256), Guest::new(1, ALL, 256));
     let mut bench = Bench::with_requests(&[&a, &b], Requests::Notify);
     let before = a.shared.counters().arms.get();
     a.shared.kick(TX);
@@ -166,64 +155,15 @@ fn resets_and_new_starts_are_seen_on_an_engine_at_rest() {
 #[test]
 fn a_device_rings_for_the_engine_that_has_it() {
     let (mut a, b, mut bench) = two(ALL, Requests::Notify);
-    let Reply::Detached(Some(state)) = bench.command(Command::Detach { port: 0 }) else { panic!("no state") };
-    let mut other = Bench::<NoNic>::new();
-    assert_eq!(other.attach(3, &Guest::new(7, ALL, 256, 1500)), Reply::Attached);
-    let (shared, memory) = (a.shared, a.memory.clone());
-    let attachment = Attachment {
-        port: 9,
-        number: 9,
-        shared,
-        memory,
-        requests: Requests::Notify,
-        share: Share::of_guest(0),
-        state: Some(state),
-    };
+    let Reply::Detached(Some(state)) = bench.command(Command::Detach { slot: 0 }) else { panic!("no state") };
+    let mut other = Bench::new(Relay::default(), per_device());
+    assert_eq!(other.attach(3, &Guest::new(6, ALL, 256)), Reply::Attached);
+    let attachment =
+        Attachment { requests: Requests::Notify, share: GuestWeight::of_guest(0), state: Some(state), ..a.attachment(9) };
     assert_eq!(other.command(Command::Attach(attachment)), Reply::Attached);
     other.turn();
     assert!(send(&mut a, &b), "armed there as well");
     a.shared.kick(TX);
     assert_eq!(bench.turn(), 0);
     assert_eq!(other.turn(), 1);
-}
-
-#[test]
-fn all_completions_of_a_turn_raise_one_interrupt_for_each_queue() {
-    for features in [ALL, PLAIN] {
-        for frames in [1, 2, 64] {
-            let (mut a, b, mut bench) = two(features, Requests::Poll);
-            for _ in 0..frames {
-                send(&mut a, &b);
-            }
-            assert_eq!(bench.turn(), frames);
-            let mut sent = bench.interrupts.take();
-            sent.sort_unstable();
-            assert_eq!(sent, [(100, a.vector(2)), (101, b.vector(1))], "{features:?}, {frames} frames");
-            assert_eq!(b.shared.counters().interrupts.get(), 1);
-        }
-    }
-}
-
-#[test]
-fn a_driver_gets_the_interrupts_that_it_asked_for_and_no_other() {
-    // With EVENT_IDX: the one at which the used index passes its event. Without: all or none.
-    let (mut a, b, mut bench) = two(ALL, Requests::Poll);
-    a.tx.disable_interrupts();
-    b.rx.write_used_event(9);
-    for frame in 0..20 {
-        send(&mut a, &b);
-        bench.turn();
-        let wanted = if frame == 9 { vec![(101, b.vector(1))] } else { vec![] };
-        assert_eq!(bench.interrupts.take(), wanted, "frame {frame}");
-    }
-    assert_eq!(b.shared.counters().interrupts_suppressed.get(), 19);
-    let (mut a, mut b, mut bench) = two(PLAIN, Requests::Poll);
-    a.tx.disable_interrupts();
-    b.rx.disable_interrupts();
-    for wanted in [0, 1, 0, 1] {
-        send(&mut a, &b);
-        bench.turn();
-        assert_eq!(bench.interrupts.take().len(), wanted);
-        if wanted == 0 { b.rx.enable_interrupts() } else { b.rx.disable_interrupts() }
-    }
 }

@@ -1,88 +1,32 @@
 //! The token contract, with a back-end that completes late and out of order.
 
-use std::collections::VecDeque;
-
-use super::{LEAVING, PACKED, Recorder};
-use crate::backend::{Attends, Backend, Devices};
-use crate::chain::Segments;
+use super::{OUT_OF_ORDER, PACKED};
 use crate::control::{Command, Control, Reply};
-use crate::device::Device;
 use crate::engine::Engine;
-use crate::queue::Token;
-use crate::schedule::{PerDevice, Portion, Served};
-use crate::shared::DeviceConfig;
-use crate::testing::{BUFFERS, Guest};
-
-/// Completes the newest request first, when told to; may hold on to its requests as a DMA under way would.
-#[derive(Default)]
-struct Late {
-    held: VecDeque<(usize, Token)>,
-    release: usize,
-    dma: bool,
-    segments: Segments,
-}
-
-impl Backend for Late {
-    fn attached(&mut self, _port: usize, _device: &DeviceConfig) {}
-    fn detached(&mut self, _port: usize) {}
-
-    fn activated(&mut self, _: usize, _: &mut Device, _: bool) {}
-
-    fn attends(&self, _: usize, queue: u16) -> Attends {
-        if queue == 1 { Attends::AsConfigured } else { Attends::Never }
-    }
-
-    fn serve(&mut self, devices: &mut Devices, port: usize, queue: u16, portion: &Portion, _now: u64) -> Served {
-        let mut n = 0;
-        while n < portion.requests {
-            self.segments.clear();
-            let Some(device) = devices.get_mut(port) else { break };
-            let Some(request) = device.pop(queue, &mut self.segments) else { break };
-            self.held.push_back((port, request.token));
-            n += 1;
-        }
-        Served { requests: n, bytes: 0 }
-    }
-
-    fn poll(&mut self, devices: &mut Devices, _now: u64) -> u32 {
-        let mut n = 0;
-        while self.release > 0 {
-            let Some((port, token)) = self.held.pop_back() else { break };
-            self.release -= 1;
-            n += u32::from(devices.get_mut(port).is_some_and(|d| d.complete(token, 7)));
-        }
-        n
-    }
-
-    fn reclaim(&mut self, devices: &mut Devices) {
-        self.poll(devices, 0);
-    }
-
-    fn cancel(&mut self, _devices: &mut Devices, port: usize) -> bool {
-        if !self.dma {
-            self.held.retain(|(p, _)| *p != port);
-        }
-        !self.held.iter().any(|(p, _)| *p == port)
-    }
-}
+use crate::schedule::PerDevice;
+use crate::testing::Recorder;
+use crate::tests::support::guest::Guest;
+use crate::tests::support::late::Late;
+use virtio::phase::Phase;
+use virtio::testing::BUFFERS;
 
 struct Lab {
     engine: Engine<Late, PerDevice, Recorder>,
     guest: Guest,
-    control: &'static Control,
+    control: &'static Control<()>,
 }
 
 fn lab() -> Lab {
-    let control: &Control = Box::leak(Box::default());
+    let control: &Control<()> = Box::leak(Box::default());
     let mut engine = Engine::new(control, Late::default(), PerDevice::new(64), Recorder::default());
-    let guest = Guest::new(1, LEAVING, 16, 1500);
+    let guest = Guest::new(0, OUT_OF_ORDER, 16);
     attach(control, &guest);
     engine.turn(0);
     assert_eq!(control.reply(), Some(Reply::Attached));
     Lab { engine, guest, control }
 }
 
-fn attach(control: &Control, guest: &Guest) {
+fn attach(control: &Control<()>, guest: &Guest) {
     control.submit(Command::Attach(guest.attachment(0))).unwrap();
 }
 
@@ -97,7 +41,7 @@ impl Lab {
     }
 
     fn detach(&mut self) {
-        self.control.submit(Command::Detach { port: 0 }).unwrap();
+        self.control.submit(Command::Detach { slot: 0 }).unwrap();
         self.engine.turn(0);
     }
 }
@@ -153,7 +97,7 @@ fn a_queue_is_reset_only_when_its_requests_are_back_and_the_others_go_on() {
     lab.release(1);
     assert!(lab.guest.shared.queue_reset_done(1));
     assert_eq!(lab.guest.shared.counters().stale_tokens.get(), 0);
-    assert_eq!(lab.guest.shared.phase(), crate::shared::Phase::Running);
+    assert_eq!(lab.guest.shared.phase(), Phase::Running);
 }
 
 #[test]

@@ -1,22 +1,11 @@
-//! Whose #NP it is: the host's, met by an interrupt on a gate that the shadow marks absent, or the guest's own.
+//! Tells a #NP of the host's from one of the guest's own. The host's comes from an interrupt on a gate that the shadow marks
+//! absent.
 //!
 //! SDM vol. 3A 6.13 (error code), 6.15 (#NP, and table 6-5 on double faults), vol. 3C 28.2.4 (IDT-vectoring information);
 //! APM vol. 2 8.2.12, 8.2.9, 15.7.2 (EXITINTINFO).
 
-use super::vectors::HostVectors;
-
-/// An event whose delivery an exit interrupted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Interrupted {
-    /// A maskable interrupt; the local APIC has it in service.
-    External(u8),
-    /// An NMI.
-    Nmi,
-    /// A fault, trap or abort.
-    Exception(u8),
-    /// INT n, INT3 or INTO; RIP still points to it.
-    Software(u8),
-}
+use super::host_vectors::HostVectors;
+use crate::vcpu::Interrupted;
 
 /// What a #NP is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

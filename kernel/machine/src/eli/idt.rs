@@ -9,7 +9,7 @@ use crate::{
     walk::{self, PageFault},
 };
 
-use super::vectors::HostVectors;
+use super::host_vectors::HostVectors;
 
 const EFER_LMA: u64 = 1 << 10;
 const PAGE: u64 = 4096;

@@ -1,5 +1,7 @@
-//! Every interleaving of a change of the shadow with entries, exits and an interrupt that is on its way, and of a choice of
-//! vectors with a guest that begins to use them: the code of `quiesce.rs` and `vectors.rs` itself, under loom's model checker.
+//! The code of `quiesce.rs` and `vectors.rs` under loom's model checker, which tries every interleaving of:
+//!
+//! - a change of the shadow, with entries, exits and an interrupt that is on its way;
+//! - a choice of the host's vectors, with a guest that begins to use them.
 
 use loom::{
     sync::{
@@ -9,43 +11,9 @@ use loom::{
     thread,
 };
 
-/// What they are made of here.
-mod sync {
-    pub use loom::sync::atomic::{AtomicBool, Ordering, fence};
-    pub use loom::thread::yield_now as pause;
+mod sync;
 
-    /// loom takes a sequentially consistent access for an acquire or release one, which is weaker than what the code asks for
-    /// and gets. A fence on either side gives back just that.
-    #[derive(Debug, Default)]
-    pub struct AtomicU64(loom::sync::atomic::AtomicU64);
-
-    fn ordered<T>(access: impl FnOnce() -> T) -> T {
-        fence(Ordering::SeqCst);
-        let value = access();
-        fence(Ordering::SeqCst);
-        value
-    }
-
-    impl AtomicU64 {
-        pub fn new(value: u64) -> Self {
-            Self(loom::sync::atomic::AtomicU64::new(value))
-        }
-        pub fn load(&self, order: Ordering) -> u64 {
-            ordered(|| self.0.load(order))
-        }
-        pub fn store(&self, value: u64, order: Ordering) {
-            ordered(|| self.0.store(value, order));
-        }
-        pub fn fetch_or(&self, value: u64, order: Ordering) -> u64 {
-            ordered(|| self.0.fetch_or(value, order))
-        }
-        pub fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
-            ordered(|| self.0.fetch_add(value, order))
-        }
-    }
-}
-
-use super::idt;
+use super::{host_vectors, idt};
 
 #[allow(clippy::duplicate_mod, reason = "the same code on other atomics")]
 #[path = "quiesce.rs"]

@@ -1,20 +1,34 @@
-//! Changes of nested tables that several vCPUs share: nobody runs in the guest meanwhile, and nobody runs afterwards
-//! with a translation from before.
+//! Changes nested page tables that several vCPUs share. No vCPU is in the guest during a change, and none uses a
+//! translation from before it afterwards.
 //!
-//! A counter that is odd while a change is under way, and one flag a vCPU that says that it is in the guest.
+//! The state is a counter and one flag for each vCPU. The counter is odd while a change is under way. A flag says that its
+//! vCPU is in the guest.
 //!
-//! A vCPU enters in this order:       (E1) set its flag           (E2) load the counter; if it is not the even value for
-//!                                    which it has flushed, clear the flag and go back to flush.
-//! A change goes in this order:       (C1) make the counter odd   (C2) wait for each other flag to be clear, kicking its
-//!                                    core once   (C3) change the tables   (C4) make the counter even.
+//! A vCPU enters in this order:
+//! - E1: set its flag.
+//! - E2: load the counter. If it is not the even value for which the vCPU has flushed, clear the flag and flush again.
 //!
-//! Between E1 and E2, and between C1 and C2, stands a fence: each side stores, then looks at what the other stores. If E1 precedes C2's last look at that flag, C2 waits for the vCPU to leave; if not,
-//! C1 precedes E2, which sees that the counter has moved. So no vCPU is in the guest during C3, and one that enters after
-//! it has flushed after C4: the value it flushed for is read before the flush ([`Quiesce::stable`]), and E2 finds it
-//! unchanged.
+//! A change goes in this order:
+//! - C1: make the counter odd.
+//! - C2: wait for each other flag to be clear. Kick that vCPU's core once.
+//! - C3: change the tables.
+//! - C4: make the counter even.
 //!
-//! Changes exclude one another by a lock of the caller's. Who waits for that lock, or for the counter to become even, is
-//! in the host with its flag clear, so that nobody waits for it.
+//! # Why it works
+//!
+//! A fence stands between E1 and E2, and another between C1 and C2: each side stores first and then loads what the other
+//! side stores. There are two cases.
+//!
+//! 1. E1 precedes C2's last load of that flag. Then C2 waits until the vCPU has left.
+//! 2. E1 follows it. Then C1 precedes E2, and E2 sees that the counter has changed.
+//!
+//! So no vCPU is in the guest during C3. A vCPU that enters later has flushed after C4: it reads the counter before it
+//! flushes ([`Quiesce::stable`]), and E2 finds the same value.
+//!
+//! # Who waits for whom
+//!
+//! The caller's lock allows one change at a time. A core that waits for that lock, or for an even counter, is in the host
+//! and its flag is clear. So nobody waits for that core.
 
 extern crate alloc;
 
@@ -22,7 +36,7 @@ use alloc::boxed::Box;
 
 use super::sync::{AtomicBool, AtomicU64, Ordering::SeqCst, fence, pause};
 
-/// See the module's text.
+/// The counter of changes, and a flag for each vCPU.
 #[derive(Debug)]
 pub struct Quiesce {
     changes: AtomicU64,
@@ -35,8 +49,8 @@ impl Quiesce {
         Self { changes: AtomicU64::new(0), inside: (0..vcpus).map(|_| AtomicBool::new(false)).collect() }
     }
 
-    /// The number of the present tables; waits for the end of a change that is under way. The caller is in the host. A
-    /// flush after this is one for that number.
+    /// The number of the present tables: an even value of the counter. Waits for the end of a change that is under way. The
+    /// caller is in the host. A flush after this call is a flush for that number.
     pub fn stable(&self) -> u64 {
         loop {
             let n = self.changes.load(SeqCst);
@@ -47,8 +61,8 @@ impl Quiesce {
         }
     }
 
-    /// The vCPU is about to enter, having flushed for tables number `flushed`. False: they have changed since; it has not
-    /// entered.
+    /// The vCPU is about to enter. It has flushed for the tables of number `flushed`. False: the tables have changed since,
+    /// and the vCPU must not enter.
     #[must_use = "false means that the translations have to be flushed before entering"]
     pub fn enter(&self, vcpu: usize, flushed: u64) -> bool {
         let Some(inside) = self.inside.get(vcpu) else { return false };
@@ -68,15 +82,15 @@ impl Quiesce {
         }
     }
 
-    /// Makes a change on vCPU `me`'s core, which is in the host. `kick` makes another vCPU leave the guest. One change at
-    /// a time.
+    /// Calls `act` while no vCPU is in the guest. Runs on the core of vCPU `me`, which is in the host. `kick` makes another
+    /// vCPU leave the guest. The caller allows one change at a time.
     pub fn change<R>(&self, me: usize, mut kick: impl FnMut(usize), act: impl FnOnce() -> R) -> R {
         self.changes.fetch_add(1, SeqCst); // C1
         fence(SeqCst);
         for (vcpu, inside) in self.inside.iter().enumerate().filter(|&(vcpu, _)| vcpu != me) {
             let mut kicked = false;
             while inside.load(SeqCst) {
-                // C2. It may be on its way in and about to turn back; the kick is then one too many.
+                // C2. The vCPU may be about to turn back at E2. The kick is then needless and does no harm.
                 if !kicked {
                     kick(vcpu);
                     kicked = true;

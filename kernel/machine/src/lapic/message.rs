@@ -1,4 +1,5 @@
-//! Interrupt messages: who is meant and what arrives. The ICR, the IOAPIC and MSI all end as a [`Message`].
+//! Interrupt messages: destination and delivery. A write of the ICR, an input of the IOAPIC and an MSI each become a
+//! [`Message`].
 //!
 //! Follows SDM vol. 3A 11.6 (IPIs), 11.12.9 and 11.12.10 (x2APIC ICR and logical destinations).
 
@@ -81,8 +82,8 @@ pub struct Message {
     pub delivery: Delivery,
 }
 
-impl From<engine::msix::Interrupt> for Message {
-    fn from(interrupt: engine::msix::Interrupt) -> Self {
+impl From<virtio::msix::Interrupt> for Message {
+    fn from(interrupt: virtio::msix::Interrupt) -> Self {
         let vector = interrupt.vector;
         // An MSI's destination has eight bits; a wider one names nobody here, and must not be cut to somebody.
         let destination = match u8::try_from(interrupt.destination) {
@@ -238,7 +239,7 @@ mod tests {
     #[test]
     fn a_devices_interrupt_names_whom_its_message_named() {
         let interrupt = |destination, logical, lowest_priority| {
-            Message::from(engine::msix::Interrupt { destination, logical, lowest_priority, vector: 0x41 })
+            Message::from(virtio::msix::Interrupt { destination, logical, lowest_priority, vector: 0x41 })
         };
         let t = |m: Message| m.targets(8).collect::<Vec<_>>();
         assert_eq!(t(interrupt(5, false, false)), [5]);

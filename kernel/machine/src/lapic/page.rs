@@ -1,6 +1,6 @@
-//! A local APIC of which the CPU virtualizes a part: what goes from here to the virtual-APIC page ([`crate::posted`]).
+//! Moves state of a local APIC to the virtual-APIC page, where the CPU virtualizes the local APIC ([`crate::posted`]).
 //!
-//! The page then has the truth about TPR, PPR, ISR and TMR; this APIC's own of these stay unused. Its IRR holds what has
+//! TPR, PPR, ISR and TMR are then those of the page, and this APIC's own are unused. Its IRR holds the interrupts that have
 //! arrived since the last entry.
 
 use super::{LocalApic, msr};

@@ -1,5 +1,5 @@
-//! The local APIC's timer: one-shot, periodic, TSC-deadline (SDM vol. 3A 11.5.4). It counts nothing: it knows when it
-//! was started and works out the rest when asked.
+//! The local APIC's timer: one-shot, periodic, TSC-deadline (SDM vol. 3A 11.5.4). It does not count. It keeps the time at
+//! which it was started, and computes the rest from the present time.
 
 /// The time at which a register is accessed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

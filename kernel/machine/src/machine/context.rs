@@ -1,11 +1,14 @@
 //! What belongs to one vCPU and to its core alone.
 
-use super::shadow::Shadowing;
+use super::shadowing::Shadowing;
 use crate::{
     lapic::LocalApic,
     msr,
     reason::{Histogram, Reason},
 };
+
+/// How often an exit at one instruction may make no sense, because another vCPU is rewriting it, before it is #UD.
+const RETRIES: u32 = 1000;
 
 /// Activity state (SDM vol. 3C 25.4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +18,15 @@ pub(super) enum Activity {
     Halted,
     /// After INIT, until a start-up IPI.
     WaitForStartup,
+}
+
+/// An exit that is being handled.
+pub(super) struct Handling {
+    pub(super) reason: Reason,
+    /// When it began, on the host's TSC.
+    pub(super) begin: u64,
+    /// Instruction pointer and qualification, if the exit is watched.
+    pub(super) watched: Option<(u64, u64)>,
 }
 
 /// One vCPU's share of the machine.
@@ -30,8 +42,8 @@ pub struct Context {
     pub(super) mtrr_default_type: u64,
     pub(super) shadowing: Shadowing,
     exits: &'static Histogram,
-    /// The exit being handled and the TSC at its beginning.
-    handling: Option<(Reason, u64)>,
+    /// The exit being handled.
+    pub(super) handling: Option<Handling>,
     /// Instruction pointer and number of times an exit there could not be made sense of.
     pub(super) retries: (u64, u32),
 }
@@ -81,15 +93,10 @@ impl Context {
         self.exits
     }
 
-    /// An exit begins to be handled.
-    pub(super) fn begin(&mut self, reason: Reason, tsc: u64) {
-        self.handling = Some((reason, tsc));
-    }
-
-    /// The exit has been handled: counts it, with the cycles since [`Context::begin`].
-    pub(super) fn end(&mut self, tsc: u64) {
-        if let Some((reason, from)) = self.handling.take() {
-            self.exits.record(reason, tsc.wrapping_sub(from));
-        }
+    /// Counts another exit at `rip` that made no sense. True: it has been too many.
+    pub(super) fn give_up_at(&mut self, rip: u64) -> bool {
+        let (at, count) = self.retries;
+        self.retries = (rip, if at == rip { count + 1 } else { 1 });
+        self.retries.1 > RETRIES
     }
 }

@@ -4,12 +4,11 @@ use crate::{
     ioapic::IoApic,
     lapic::Message,
     layout,
-    pci::{Bus, TooManyFunctions},
+    pci::Bus,
     power::{Power, Request},
     reason::Reason,
     uart::{Line, Uart},
 };
-use engine::shared::Shared;
 
 /// POST codes, and what Linux writes to for a short delay: there, and without effect.
 const DELAY: u16 = 0x80;
@@ -36,12 +35,8 @@ pub(super) struct Devices {
 }
 
 impl Devices {
-    pub(super) fn new(nics: &[&'static Shared]) -> Result<Self, TooManyFunctions> {
-        let mut pci = Bus::new();
-        for nic in nics {
-            pci.add(nic)?;
-        }
-        Ok(Self { uart: Uart::new(), held: None, ioapic: IoApic::new(), power: Power::new(), pci })
+    pub(super) fn new(pci: Bus<'static>) -> Self {
+        Self { uart: Uart::new(), held: None, ioapic: IoApic::new(), power: Power::new(), pci }
     }
 
     /// What an access to a port counts as.
@@ -49,8 +44,7 @@ impl Devices {
         match port {
             _ if is_com1(port) => Reason::IoUart,
             layout::CONFIG_ADDRESS..=0xcff => Reason::IoPciConfig,
-            _ if self.pci.functions().iter().any(|f| f.bar1_offset(port).is_some()) => Reason::IoVirtioNotify,
-            _ => Reason::IoOther,
+            _ => self.pci.port_reason(port).unwrap_or(Reason::IoOther),
         }
     }
 
@@ -60,10 +54,8 @@ impl Devices {
             Reason::MmioIoapic
         } else if gpa.wrapping_sub(layout::ECAM) < layout::ECAM_SIZE {
             Reason::MmioPciConfig
-        } else if self.pci.functions().iter().any(|f| f.bar0_offset(gpa).is_some()) {
-            Reason::MmioPci
         } else {
-            Reason::NestedFault
+            self.pci.memory_reason(gpa).unwrap_or(Reason::NestedFault)
         }
     }
 
@@ -191,9 +183,9 @@ impl Devices {
         }
     }
 
-    /// MSI-X messages that the functions' transport refused to send.
+    /// Interrupt messages that the functions on the bus refused to send.
     pub(super) fn refused_messages(&self) -> u64 {
-        self.pci.functions().iter().map(crate::virtio_pci::VirtioPci::refused).sum()
+        self.pci.refused()
     }
 
     fn console_line(&mut self, line: Line, send: &mut impl FnMut(Message)) {
@@ -207,7 +199,7 @@ impl Devices {
     /// Whether an offset in ECAM belongs to no function.
     fn no_function(&self, offset: u64) -> bool {
         let (device, function) = ((offset >> 15) as usize, offset >> 12 & 7);
-        function != 0 || device > self.pci.functions().len()
+        function != 0 || device > self.pci.functions()
     }
 
     /// Whether a port is CONFIG_DATA while CONFIG_ADDRESS names no function.

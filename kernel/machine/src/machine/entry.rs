@@ -3,15 +3,14 @@
 //! Follows SDM vol. 3A 6.9 (priority among events), 11.8 (APIC) and vol. 3C 26.6 (event injection), APM vol. 2 15.20.
 
 use super::{
-    Host, Machine, Stop,
     context::{Activity, Context},
-    shadow::Claimed,
+    host::{Host, now},
+    shadowing::Claimed,
+    state::Machine,
+    stop::Stop,
     virtualized::hand_over,
 };
-use crate::{
-    lapic,
-    vcpu::{Event, StartState, Vcpu},
-};
+use crate::vcpu::{Event, StartState, Vcpu};
 
 /// What to do with a vCPU now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +33,7 @@ impl Machine {
     /// Prepares an entry. To be called again whenever the mailbox refuses the entry or the wait.
     pub fn before_entry(&self, vcpu: &mut impl Vcpu, context: &mut Context, host: &impl Host) -> Entry {
         let entry = self.prepare(vcpu, context, host);
-        context.end(host.tsc());
+        self.end_exit(context, host.tsc());
         entry
     }
 
@@ -71,7 +70,7 @@ impl Machine {
         if context.activity == Activity::WaitForStartup {
             return Entry::Wait { deadline: None };
         }
-        context.apic.expire(lapic::Clock { tsc: host.tsc(), offset: 0 });
+        context.apic.expire(now(host));
         if let Some(eli) = &self.eli {
             self.prepare_shadow(eli, vcpu, context, host);
         }

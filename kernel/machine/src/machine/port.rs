@@ -4,7 +4,7 @@
 
 use iced_x86::Mnemonic;
 
-use super::{Host, Machine, Stop, devices::Answer, exits::Outcome, refusals::Refusal};
+use super::{devices::Answer, host::Host, outcome::Outcome, refusals::Refusal, state::Machine};
 use crate::{
     decode::{Gpr, Undecodable, decode, mask},
     mmio::StringOperand,
@@ -30,7 +30,7 @@ impl Machine {
             None
         };
         vcpu.skip_to(access.next_rip);
-        outcome(request)
+        request.into()
     }
 
     /// One element; with REP the instruction stays until its count is used up.
@@ -72,7 +72,7 @@ impl Machine {
         if operand.count_down(vcpu) {
             vcpu.skip_to(next);
         }
-        Ok(outcome(request))
+        Ok(request.into())
     }
 
     fn read_port(&self, access: &PortAccess, host: &impl Host) -> u64 {
@@ -96,13 +96,5 @@ impl Machine {
         );
         self.count_answer(answer, Refusal::Port);
         request
-    }
-}
-
-fn outcome(request: Option<Request>) -> Outcome {
-    match request {
-        None => Outcome::Done,
-        Some(Request::PowerOff) => Outcome::Stop(Stop::PowerOff),
-        Some(Request::Reset) => Outcome::Stop(Stop::Reset),
     }
 }

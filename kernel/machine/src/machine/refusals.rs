@@ -5,8 +5,8 @@ extern crate alloc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use engine::shared::Shared;
 use spin::Mutex;
+use virtio::shared::Shared;
 
 /// MSRs remembered for the log; a guest that tries more of them is not worth more lines.
 const REMEMBERED: usize = 64;

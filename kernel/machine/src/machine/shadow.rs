@@ -1,71 +1,26 @@
 //! The shadow IDT of a guest that owns its cores' local APICs, between an exit and the next entry: see [`crate::eli`].
 
 use super::{
-    Host, Machine, Signal, Stop,
     context::{Activity, Context},
-    exits::Outcome,
+    host::{Host, Signal},
+    outcome::Outcome,
+    shadowing::Claimed,
+    state::Machine,
+    stop::Stop,
 };
 use crate::{
-    eli::{self, Count, Eli, Interrupted, Mode, Patience, Unfit, Verdict},
-    lapic::Accepts,
-    vcpu::{Event, Intercepts, Vcpu},
+    eli::{self, Count, Eli, Mode, Unfit, Verdict},
+    vcpu::{Event, Intercepts, Interrupted, Vcpu},
 };
 
 const NOT_PRESENT: u8 = 11;
 const DOUBLE_FAULT: u8 = 8;
-/// After so many looks, about a second, that there is no IDT to shadow is worth a line.
-const NEWS: u32 = 8;
-
-/// What one vCPU keeps for it.
-pub(super) struct Shadowing {
-    mode: Mode,
-    /// The number of the nested tables for which its core has flushed.
-    flushed: u64,
-    /// Some page is shadowed for somebody.
-    in_place: bool,
-    /// When it looks at its IDT again, on the TSC.
-    look_at: u64,
-    patience: Patience,
-    /// A physical interrupt waits to be taken.
-    take: bool,
-    /// Looks in a row that found no IDT to shadow.
-    unfit: u32,
-}
-
-impl Shadowing {
-    pub(super) fn new(tsc_khz: u64) -> Self {
-        Self {
-            mode: Mode::Exiting,
-            flushed: 0,
-            in_place: false,
-            look_at: 0,
-            patience: Patience::new(tsc_khz),
-            take: false,
-            unfit: 0,
-        }
-    }
-}
-
-/// Interrupts that were posted because their vector was the host's.
-#[derive(Default)]
-pub(super) struct Claimed([u64; 4]);
-
-impl Accepts for Claimed {
-    fn accept(&mut self, vector: u8, _level: bool) -> bool {
-        self.0[usize::from(vector >> 6)] |= 1 << (vector & 63);
-        true
-    }
-}
-
-impl Claimed {
-    fn vectors(&self) -> impl Iterator<Item = u8> + '_ {
-        (0..=u8::MAX).filter(|v| self.0[usize::from(v >> 6)] >> (v & 63) & 1 != 0)
-    }
-}
+/// Tries in a row without success before the log says why: about a second. Every guest begins without an IDT.
+const LOGGED_TRIES: u32 = 8;
 
 impl Machine {
-    /// The vCPU is about to enter: nobody needs to look for it in the host from here on. False: something has come up;
-    /// [`Machine::before_entry`] again.
+    /// The vCPU is about to enter. From here on, others reach it in the guest. False: something was posted meanwhile, and
+    /// [`Machine::before_entry`] is to be called again.
     #[must_use = "false means that the vCPU must not enter"]
     pub fn entering_guest(&self, context: &Context) -> bool {
         let Some(mailbox) = self.mailbox(context.index) else { return false };
@@ -109,15 +64,7 @@ impl Machine {
         self.eli.iter().flat_map(Eli::report)
     }
 
-    /// How another core's request reaches a vCPU: by the host's vector where there is one.
-    pub(super) fn kick(&self, vcpu: usize) -> Signal {
-        match self.eli.as_ref().and_then(Eli::vectors) {
-            Some(vectors) => Signal::Call(vcpu, vectors.kick),
-            None => Signal::Kick(vcpu),
-        }
-    }
-
-    /// On the way in: flushes if the nested tables have changed, and looks whether the IDT can be shadowed.
+    /// Before an entry: flushes if the nested tables have changed, and tries to shadow the IDT if that is due.
     pub(super) fn prepare_shadow(&self, eli: &Eli, vcpu: &mut impl Vcpu, context: &mut Context, host: &impl Host) {
         loop {
             let tables = eli.quiesce.stable();
@@ -128,16 +75,16 @@ impl Machine {
                     (state.page().is_some(), state.due())
                 };
                 let s = &mut context.shadowing;
-                s.look_at = match s.mode {
+                s.next_try = match s.mode {
                     _ if in_place => 0,
                     Mode::Shadowed => due,
-                    Mode::Exiting => s.look_at,
+                    Mode::Exiting => s.next_try,
                 };
                 (s.flushed, s.in_place, s.mode) = (tables, in_place, Mode::Exiting);
             }
             let s = &context.shadowing;
-            if s.mode == Mode::Exiting && context.activity == Activity::Running && s.look_at <= host.tsc() {
-                self.look(eli, vcpu, context, host);
+            if s.mode == Mode::Exiting && context.activity == Activity::Running && s.next_try <= host.tsc() {
+                self.try_shadow(eli, vcpu, context, host);
             }
             if eli.quiesce.stable() == context.shadowing.flushed {
                 break;
@@ -145,25 +92,28 @@ impl Machine {
         }
         let s = &context.shadowing;
         let by_itself = s.mode == Mode::Exiting && context.activity == Activity::Running;
-        eli.look_at(context.index, if by_itself { s.look_at } else { u64::MAX });
+        eli.set_next_try(context.index, if by_itself { s.next_try } else { u64::MAX });
     }
 
-    /// Looks at IDTR: the page there is shadowed, or this vCPU relies on its being shadowed already, or it is told why not
-    /// and tried again later.
-    fn look(&self, eli: &Eli, vcpu: &mut impl Vcpu, context: &mut Context, host: &impl Host) {
+    /// Tries to shadow the page that IDTR names. What comes of it is one of these:
+    ///
+    /// - The page is shadowed already: this vCPU relies on the shadow from now on.
+    /// - It can be shadowed: it is, and the caller flushes and tries again.
+    /// - It cannot be: the log names the reason, and the vCPU tries again later.
+    fn try_shadow(&self, eli: &Eli, vcpu: &mut impl Vcpu, context: &mut Context, host: &impl Host) {
         let me = context.index;
         let page = match eli::idt::page(vcpu, &self.memory) {
             Ok(page) => page,
-            Err(unfit) => return self.unfit(eli, unfit, context, host),
+            Err(unfit) => return self.not_shadowed(eli, unfit, context, host),
         };
         let mut state = eli.lock();
         if state.page() == Some(page) {
             if eli.quiesce.stable() != context.shadowing.flushed {
-                return; // somebody was faster; flush first
+                return; // another vCPU has shadowed it: flush first
             }
             state.set_joined(me, true);
             let s = &mut context.shadowing;
-            (s.mode, s.take, s.look_at, s.unfit) = (Mode::Shadowed, false, u64::MAX, 0);
+            (s.mode, s.take, s.next_try, s.unfit) = (Mode::Shadowed, false, u64::MAX, 0);
             drop(state);
             eli.count(Count::Shadowed);
             if let Some(vectors) = eli.vectors() {
@@ -174,10 +124,10 @@ impl Machine {
         let now = host.tsc();
         if state.in_use() {
             drop(state);
-            return self.unfit(eli, Unfit::Another, context, host);
+            return self.not_shadowed(eli, Unfit::Another, context, host);
         }
         if now < state.due() {
-            context.shadowing.look_at = state.due();
+            context.shadowing.next_try = state.due();
             return;
         }
         let shadowed = eli.shadow(&mut state, me, page, &self.memory, |other| host.signal(Signal::Kick(other)));
@@ -185,25 +135,24 @@ impl Machine {
         match shadowed {
             // The tables have changed: flushed and looked at once more.
             Ok(()) => log::debug!("guest {}: vCPU {me}: its IDT at {page:#x} is shadowed", self.name),
-            Err(unfit) => self.unfit(eli, unfit, context, host),
+            Err(unfit) => self.not_shadowed(eli, unfit, context, host),
         }
     }
 
-    fn unfit(&self, eli: &Eli, unfit: Unfit, context: &mut Context, host: &impl Host) {
+    fn not_shadowed(&self, eli: &Eli, unfit: Unfit, context: &mut Context, host: &impl Host) {
         let s = &mut context.shadowing;
         s.unfit += 1;
-        // Every guest begins without an IDT, and with one that is not complete: that is no news.
-        if s.unfit >= NEWS && eli.tell(unfit) {
+        if s.unfit >= LOGGED_TRIES && eli.is_first(unfit) {
             log::info!("guest {}: vCPU {}: {unfit}: its interrupts exit and are injected", self.name, context.index);
         }
-        s.look_at = s.patience.disturbed(host.tsc());
+        s.next_try = s.backoff.disturbed(host.tsc());
     }
 
     /// What is to exit.
     pub(super) fn intercepts(context: &Context) -> Intercepts {
         let s = &context.shadowing;
         Intercepts {
-            // While one waits for the guest to become able to take it, the window tells.
+            // While an interrupt waits for the guest to become able to take it, the interrupt window exits instead.
             interrupts: s.mode == Mode::Exiting && !s.take,
             idt: s.mode == Mode::Shadowed,
             not_present: s.in_place,
@@ -215,7 +164,7 @@ impl Machine {
         let Some(eli) = &self.eli else { return };
         eli.lock().set_joined(context.index, false);
         let s = &mut context.shadowing;
-        (s.mode, s.take, s.look_at) = (Mode::Exiting, false, 0);
+        (s.mode, s.take, s.next_try) = (Mode::Exiting, false, 0);
     }
 
     /// An exit because a physical interrupt waits, or the guest has become able to take it.
@@ -305,7 +254,7 @@ impl Machine {
         eli.count(Count::Moved);
         let s = &mut context.shadowing;
         s.mode = Mode::Exiting;
-        s.look_at = s.patience.disturbed(host.tsc());
+        s.next_try = s.backoff.disturbed(host.tsc());
         Outcome::Done
     }
 

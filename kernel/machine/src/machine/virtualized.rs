@@ -1,12 +1,14 @@
-//! What is different where the CPU virtualizes the guest's local APIC ([`crate::posted`]).
+//! Guests whose local APIC the CPU virtualizes ([`crate::posted`]): posting, waking, timers, exits.
 //!
-//! Follows SDM vol. 3C ch. 30. TPR, EOI and self IPI never get here; the ICR, the LVTs, the timer and the rest of what a
-//! guest writes does, as with an APIC in software.
+//! Follows SDM vol. 3C ch. 30. The CPU carries out writes of TPR, EOI and self IPI without an exit. Writes of the ICR, the
+//! LVTs, the timer and the other registers exit, as with an APIC in software.
 
 use super::{
-    Host, Machine, Signal,
     context::{Activity, Context},
-    exits::{Outcome, failed, now},
+    host::{Host, Signal, now},
+    outcome::Outcome,
+    state::Machine,
+    stop::Stop,
 };
 use crate::{
     alarm::Alarm,
@@ -17,12 +19,12 @@ use crate::{
     vcpu::{Interrupts, Vcpu},
 };
 
-/// The part of a millisecond after which a vCPU's core looks after a timer that the watching core should have seen to. A guest
-/// that has been interrupted programs its timer again long before.
-const SLACK: u64 = 2;
-/// How long a sender waits for a guest on Bochs to take what was posted before, in turns of a loop: longer than Linux
-/// keeps interrupts off, short against a time slice.
-const PATIENCE: u32 = 20_000;
+/// A vCPU's core looks after a timer itself 1/2 ms after its deadline, in case the watching core was busy. A guest that
+/// was interrupted in time programs its timer anew long before that.
+const GRACE_DIVISOR: u64 = 2;
+/// On Bochs, how many turns of a loop a sender waits for the guest to take what was posted before. Linux keeps interrupts
+/// off for less, and a time slice is much longer.
+const MAX_SPINS: u32 = 20_000;
 
 impl Machine {
     /// The virtual-APIC page of a vCPU; None where the CPU does not virtualize.
@@ -60,8 +62,8 @@ impl Machine {
         }
     }
 
-    /// An edge-triggered interrupt to each vCPU that the message names. A level-triggered one takes the way through the
-    /// mailbox, because its vector has to be in the EOI-exit bitmap first, which is the vCPU's core's to write.
+    /// Posts an edge-triggered interrupt to each vCPU that the message names. False: it names none. A level-triggered one
+    /// goes through the mailbox: the vCPU's core first has to put its vector into the EOI-exit bitmap.
     pub(super) fn post_virtual(&self, message: Message, vector: u8, mut signal: impl FnMut(Signal)) -> bool {
         let mut any = false;
         for id in message.targets(self.vcpus() as u32) {
@@ -78,21 +80,29 @@ impl Machine {
         any
     }
 
-    /// On Bochs a notification, as any physical interrupt, makes it deliver a virtual interrupt that waits for the guest's
-    /// IF; an NMI does not. And one that finds PIR empty requests vector 0xff, which Linux does not end, so that nothing
-    /// below its priority is ever delivered again. So a sender waits until nothing waits in VIRR, and then tells the guest
-    /// only if what it posted is still there.
+    /// Whom the sender of a posted interrupt has to tell, after a work-around for two errors of Bochs. Elsewhere it returns
+    /// `wake` as it is.
     ///
-    /// (A guest that interrupts itself, or leaves and comes back, in the few instructions between the look and the
-    /// notification is not protected; no other way is left.)
+    /// 1. A notification, like any physical interrupt, makes Bochs deliver a virtual interrupt although the guest's IF is
+    ///    clear. An NMI does not. So the sender waits until VIRR is empty.
+    /// 2. A notification that finds PIR empty requests vector 0xff. Linux never ends that interrupt, and nothing of a lower
+    ///    priority is delivered any more. So the sender notifies the guest only if what it posted is still in PIR.
+    ///
+    /// Returns:
+    /// - `Nobody`: the vCPU's core has taken the interrupt meanwhile.
+    /// - `Notify`: VIRR is empty and PIR is not.
+    /// - `Kick`: VIRR did not become empty in [`MAX_SPINS`] turns. The vCPU has to exit.
+    ///
+    /// One race is left: the guest interrupts itself, or exits and enters, between the test here and the notification.
+    /// Bochs offers no way to close it.
     fn wake(&self, wake: Wake, mailbox: &Mailbox, page: &ApicPage) -> Wake {
         if wake != Wake::Notify || !self.takes_late_notifications() {
             return wake;
         }
-        for _ in 0..PATIENCE {
+        for _ in 0..MAX_SPINS {
             let requesting = page.is_requesting();
             if !mailbox.descriptor().outstanding() {
-                return Wake::Nobody; // its core has looked meanwhile
+                return Wake::Nobody; // its core has taken it
             }
             if !requesting {
                 return Wake::Notify;
@@ -103,8 +113,8 @@ impl Machine {
         Wake::Kick
     }
 
-    /// After an exit by NMI: whether the vCPU's core was told for nothing, because what was posted waits for no exit. A guest
-    /// that runs is notified, so it was told when its HLT had exited, and has woken by itself since.
+    /// After an exit by NMI: whether the kick was for nothing. A sender kicks a vCPU whose HLT has exited; that vCPU may
+    /// have woken and entered before the NMI arrived. What was posted then needs no exit.
     pub(super) fn is_late_wake(&self, context: &Context) -> bool {
         self.interrupts == Interrupts::Virtualized && self.mailbox(context.index).is_some_and(|m| !m.has_mail())
     }
@@ -115,7 +125,7 @@ impl Machine {
         !self.alarms.is_empty()
     }
 
-    /// Posts the interrupts of timers that are due. By the core that watches them, all the time; `signal` as for
+    /// Posts the interrupts of timers that are due. The core that watches the timers calls it again and again. `signal` as for
     /// [`Machine::deliver`].
     pub fn ring(&self, now: u64, mut signal: impl FnMut(Signal)) {
         for (index, alarm) in self.alarms.iter().enumerate() {
@@ -130,18 +140,18 @@ impl Machine {
         }
     }
 
-    /// Before an entry: the timer is the watching core's, if there is one and the timer ends with an interrupt that can be
-    /// posted. Gives the time at which to look after it nevertheless: that core may be busy for long. None: the timer
-    /// stays here.
+    /// Before an entry: gives the timer to the watching core, if there is one and the timer's interrupt can be posted.
+    /// Returns the time at which this core is to look after the timer all the same, because the other may be busy. None:
+    /// the timer stays here.
     pub(super) fn hand_timer_over(&self, context: &mut Context) -> Option<u64> {
         let alarm = self.alarms.get(context.index)?;
         let (deadline, vector) = context.apic.postable_timer()?;
         alarm.set(deadline, vector);
         context.alarm = true;
-        Some(deadline.saturating_add(self.platform.tsc_khz / SLACK))
+        Some(deadline.saturating_add(self.platform.tsc_khz / GRACE_DIVISOR))
     }
 
-    /// The timer is this core's again, before anything looks at it.
+    /// Takes the timer back from the watching core, before anything here uses it.
     pub(super) fn take_timer_back(&self, context: &mut Context) {
         let handed_over = core::mem::take(&mut context.alarm);
         if handed_over && !self.alarms.get(context.index).is_some_and(Alarm::take_back) {
@@ -157,18 +167,20 @@ impl Machine {
         Outcome::Done
     }
 
-    /// A write that the CPU leaves to us after the fact (30.4.3.2): of those that pass, a self IPI with an illegal vector.
+    /// A write that the CPU has put into the page and leaves the rest of to the host (30.4.3.2). The only one that gets
+    /// here is a self IPI with an illegal vector.
     pub(super) fn apic_written(&self, number: u32, context: &mut Context, host: &impl Host) -> Outcome {
         match self.virtual_apic(context.index) {
             Some(page) if number == msr::SELF_IPI => {
                 self.write_apic(number, page.register(number).into(), context, host);
                 Outcome::Done
             }
-            _ => Outcome::Stop(failed("an APIC-write exit of a register whose writes do not pass")),
+            _ => Outcome::Stop(Stop::failed("an APIC-write exit of a register whose writes do not pass")),
         }
     }
 
-    /// The short way for the one exit that a timer costs: no lists, no decoding. False: it is not that write.
+    /// Fast path for the one exit that a timer costs: a write of IA32_TSC_DEADLINE, without the MSR lists and without
+    /// decoding. False: this is another write, or the hardware does not give the instruction's length.
     pub(super) fn program_deadline(&self, vcpu: &mut impl Vcpu, context: &mut Context, host: &impl Host) -> bool {
         let gprs = vcpu.gprs();
         if self.interrupts != Interrupts::Virtualized || gprs.rcx as u32 != msr::TSC_DEADLINE {
@@ -184,7 +196,7 @@ impl Machine {
     }
 }
 
-/// Before an entry: what has arrived goes into the page, and the CPU delivers it when the guest can take it.
+/// Before an entry: moves the interrupts that have arrived into the page. The CPU delivers each when the guest can take it.
 pub(super) fn hand_over(page: &ApicPage, vcpu: &mut impl Vcpu, context: &mut Context) {
     if let Some(change) = context.apic.hand_over(page) {
         vcpu.handed_over(&change);

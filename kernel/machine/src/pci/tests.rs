@@ -1,14 +1,22 @@
 //! The bus as Linux enumerates it, by both mechanisms.
 
-use super::*;
-use engine::{net, shared::Shared};
+use super::{function::Place, *};
 use proptest::prelude::*;
+
+use crate::{
+    lapic::{Delivery, Destination},
+    testing::device,
+    virtio_pci::VirtioPci,
+};
+
+fn add(bus: &mut Bus<'static>) -> Result<u8, TooManyFunctions> {
+    bus.add(|number| Box::new(VirtioPci::new(device(), number)))
+}
 
 fn bus(functions: usize) -> Bus<'static> {
     let mut bus = Bus::new();
     for i in 0..functions {
-        let shared = Box::leak(Box::new(Shared::new(net::config([2, 0, 0, 0, 0, i as u8], 1500, 1))));
-        assert_eq!(bus.add(shared), Ok(i as u8 + 1));
+        assert_eq!(add(&mut bus), Ok(i as u8 + 1));
     }
     bus
 }
@@ -80,11 +88,92 @@ fn bars_are_sized_moved_and_answer_where_they_were_moved_to() {
     assert_eq!(b.read_ecam(0x1_0010, 4), 0xc000_8000);
 }
 
+/// A function that is no virtio device, as a passed-through one would be: a memory BAR of 4 KiB and an I/O BAR of 8 ports,
+/// both at fixed addresses. Each store to a BAR asks for an interrupt with the stored value as its vector.
+#[derive(Default)]
+struct Foreign {
+    config: u64,
+    refused: u64,
+}
+
+impl Function for Foreign {
+    fn read_config(&mut self, register: usize, _: u8) -> u64 {
+        if register == 0 { 0x1515_8086 } else { self.config }
+    }
+
+    fn write_config(&mut self, _: usize, _: u8, value: u64, _: &mut dyn FnMut(Message)) {
+        self.config = value;
+    }
+
+    fn decode_memory(&self, gpa: u64) -> Option<Place> {
+        (gpa >> 12 == 0xe_0000).then_some(Place { bar: 3, offset: gpa & 0xfff })
+    }
+
+    fn decode_port(&self, port: u16) -> Option<Place> {
+        (port >> 3 == 0x9000 >> 3).then_some(Place { bar: 5, offset: u64::from(port & 7) })
+    }
+
+    fn read_bar(&mut self, place: Place, size: u8) -> u64 {
+        u64::from(place.bar) << 16 | place.offset << 8 | u64::from(size)
+    }
+
+    fn write_bar(&mut self, _: Place, _: u8, value: u64, send: &mut dyn FnMut(Message)) {
+        match value as u8 {
+            0..32 => self.refused += 1,
+            vector => send(message(vector)),
+        }
+    }
+
+    fn reason(&self, _: Place) -> Reason {
+        Reason::MmioPci
+    }
+
+    fn reset(&mut self) {
+        *self = Self::default();
+    }
+
+    fn refused(&self) -> u64 {
+        self.refused
+    }
+}
+
+fn message(vector: u8) -> Message {
+    Message { destination: Destination::Physical(0), delivery: Delivery::Fixed { vector, level: false } }
+}
+
+#[test]
+fn a_function_of_another_kind_stands_beside_virtio_devices_on_the_same_bus() {
+    let mut b = bus(1);
+    assert_eq!(b.add(|_| Box::new(Foreign::default())), Ok(2));
+    assert_eq!((add(&mut b), b.functions()), (Ok(3), 3));
+    let ids = [8, 16, 24].map(|function| port_read(&mut b, function, 0, 4));
+    assert_eq!(ids, [0x1041_1af4, 0x1515_8086, 0x1041_1af4]);
+    b.write_ecam(0x1_0040, 4, 0x55aa, |_| {});
+    assert_eq!((b.read_ecam(0x1_0044, 4), port_read(&mut b, 16, 0x40, 4)), (0x55aa, 0x55aa));
+
+    let mut sent = std::vec::Vec::new();
+    assert!(b.write_memory(0xe000_0020, 8, 0x41, |m| sent.push(m)));
+    assert!(b.write_port(0x9004, 2, 0x42, |m| sent.push(m)));
+    assert!(b.write_port(0x9004, 2, 0x1f, |m| sent.push(m)));
+    assert_eq!((sent, b.refused()), (vec![message(0x41), message(0x42)], 1));
+    assert_eq!((b.read_memory(0xe000_0020, 4), b.read_port(0x9004, 1)), (Some(0x3_2004), Some(0x5_0401)));
+    assert_eq!((b.memory_reason(0xe000_0020), b.port_reason(0x9004)), (Some(Reason::MmioPci), Some(Reason::MmioPci)));
+    assert_eq!((b.memory_reason(0xe000_1000), b.port_reason(0x9008)), (None, None));
+    assert_eq!((b.read_memory(0xe000_1000, 4), b.read_port(0x9008, 1)), (None, None));
+
+    b.write_ecam(0x8004, 2, 3, |_| {});
+    assert_eq!(
+        (b.memory_reason(0xc000_4000), b.port_reason(0x1100)),
+        (Some(Reason::MmioPci), Some(Reason::IoVirtioNotify))
+    );
+    b.reset();
+    assert_eq!((b.read_ecam(0x1_0040, 4), b.refused(), b.port_reason(0x1100)), (0, 0, None));
+}
+
 #[test]
 fn a_full_bus_takes_no_more() {
     let mut b = bus(MAX_FUNCTIONS);
-    let one_more = Box::leak(Box::new(Shared::new(net::config([2; 6], 1500, 1))));
-    assert_eq!(b.add(one_more), Err(TooManyFunctions));
+    assert_eq!(add(&mut b), Err(TooManyFunctions));
 }
 
 proptest! {

@@ -14,16 +14,17 @@ use acpi_tables::{
 };
 use alloc::{vec, vec::Vec};
 
+use super::table::{bytes, header};
 use crate::layout;
 
 /// The table with its header.
 pub(super) fn table() -> Vec<u8> {
-    let mut dsdt = super::header(*b"DSDT", 36, 6);
+    let mut dsdt = header(*b"DSDT", 36, 6);
     let mut body = Vec::new();
     Scope::new(Path::new("_SB_"), vec![&Bridge, &Board, &Com1, &PowerButton, &EventDevice]).to_aml_bytes(&mut body);
     Name::new("_S5_".into(), &aml::Package::new(vec![&layout::SLEEP_TYPE_S5])).to_aml_bytes(&mut body);
     dsdt.append_slice(&body);
-    super::bytes(&dsdt)
+    bytes(&dsdt)
 }
 
 /// _CRS with these resources.

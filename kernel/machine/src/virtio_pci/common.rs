@@ -4,7 +4,10 @@
 //! Follows virtio 1.3 ch. 2.1 (status), 2.2 (features), 3.1.1 (initialisation), 4.1.4.3 (layout), 4.1.5; 2.6.1 (reset of a queue).
 
 use bitflags::bitflags;
-use engine::shared::{Features, MAX_QUEUES, NO_VECTOR, QueueConfig, Shared};
+use virtio::{
+    config::{Features, MAX_QUEUES, NO_VECTOR, QueueConfig},
+    shared::Shared,
+};
 
 /// Length of the structure, with everything up to the administration queue.
 pub const LENGTH: u32 = 0x40;

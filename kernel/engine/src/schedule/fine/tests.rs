@@ -1,9 +1,10 @@
 //! The scheduler against queues that are numbers only, with a clock that only their work moves: all counts are exact.
 
 use super::{Fine, Limits};
-use crate::schedule::{Glance, MAX_WEIGHT, Portion, QueueId, Schedule, Served, Share};
+use crate::schedule::{GuestWeight, MAX_WEIGHT, Portion, QueueId, Schedule, Served};
+use virtio::queue::Backlog;
 
-const LIMITS: Limits = Limits { requests: 256, bytes: 1 << 20, quantum: 24_000, least: 16, stuck: 2_000 };
+const LIMITS: Limits = Limits { requests: 256, bytes: 1 << 20, quantum: 24_000, least: 16, stall: 2_000 };
 
 /// What a visit has at its beginning.
 const ALL: Portion = Portion { requests: LIMITS.requests, bytes: LIMITS.bytes };
@@ -68,7 +69,7 @@ impl World {
         let mut fine = Fine::new(LIMITS);
         for i in 0..queues.len() {
             let weight = weights.get(i).copied().unwrap_or(1);
-            fine.enter(id(i), Share { guest: i, weight }, false);
+            fine.enter(id(i), GuestWeight { guest: i, weight }, false);
         }
         Self { fine, queues, now: 0, total: 0, visits: 0, looks: 0, waiter: None, blind: false }
     }
@@ -90,7 +91,7 @@ impl World {
                 let (now, queues, blind) = (self.now, &self.queues, self.blind);
                 portion = self.fine.go_on(served, now - begin, now, |other| {
                     let q = &queues[usize::from(other.0)];
-                    (!blind).then_some(Glance { index: q.index, waiting: q.waiting as u16 })
+                    (!blind).then_some(Backlog { index: q.index, waiting: q.waiting as u16 })
                 });
             }
         }
@@ -186,7 +187,7 @@ fn a_guest_gets_no_more_by_having_more_queues_and_no_less_by_having_idle_ones() 
     let mut fine = Fine::new(LIMITS);
     // Guest 0: four streams and four idle queues. Guest 1: one stream.
     for i in 0..9 {
-        fine.enter(id(i), Share { guest: usize::from(i == 8), weight: 1 }, false);
+        fine.enter(id(i), GuestWeight { guest: usize::from(i == 8), weight: 1 }, false);
     }
     let mut queues = vec![stream(SMALL); 4];
     queues.extend(vec![quiet(); 4]);
@@ -226,7 +227,7 @@ fn who_waits_for_a_reply_has_at_most_two_portions_ahead_of_it() {
         let ticks: Vec<_> = w.queues[..6].iter().map(|q| q.ticks as f64).collect();
         assert!(jain(&ticks) >= 0.999, "{ticks:?}");
         assert!(w.queues[6].ticks * 20 < w.now);
-        // It is the looking for stuck queues that does it.
+        // Reading the backlog of other queues makes the difference.
         let (blind, _) = ahead_of_a_waiter(streams, true);
         assert!(p99(&blind) > 200, "{streams:?}: {}", p99(&blind));
     }
@@ -238,7 +239,7 @@ fn a_stream_that_holds_a_few_is_stuck_when_it_has_got_no_new_one_for_a_while() {
     let served_before = |before: u32, limits: Limits| {
         let mut w = World::new(vec![stream(SMALL), quiet()], &[]);
         w.fine = Fine::new(limits);
-        (0..2).for_each(|i| w.fine.enter(id(i), Share::of_guest(i), false));
+        (0..2).for_each(|i| w.fine.enter(id(i), GuestWeight::of_guest(i), false));
         w.queues[1].waiting = before;
         // The first, the second, and the first again after that.
         while w.queues[1].served < u64::from(before) {
@@ -254,12 +255,12 @@ fn a_stream_that_holds_a_few_is_stuck_when_it_has_got_no_new_one_for_a_while() {
     };
     let (few, many) = (LIMITS.least - 1, LIMITS.least);
     let portion = u64::from(LIMITS.least);
-    assert_eq!(served_before(few, LIMITS), portion, "at the first glance");
-    // Seen at the first glance; LIMITS.stuck is a little more than one portion takes.
+    assert_eq!(served_before(few, LIMITS), portion, "at the first backlog");
+    // Seen at the first backlog; LIMITS.stall is a little more than one portion takes.
     assert_eq!(served_before(many, LIMITS), 3 * portion);
-    assert_eq!(served_before(many, Limits { stuck: 0, ..LIMITS }), portion);
+    assert_eq!(served_before(many, Limits { stall: 0, ..LIMITS }), portion);
     // The quantum is 12.5 portions, and the first round took 13.
-    assert_eq!(served_before(many, Limits { stuck: u64::MAX, ..LIMITS }), 12 * portion, "in turn");
+    assert_eq!(served_before(many, Limits { stall: u64::MAX, ..LIMITS }), 12 * portion, "in turn");
 }
 
 #[test]
@@ -273,7 +274,7 @@ fn a_visit_ends_at_each_of_its_limits() {
     ] {
         let mut w = World::new(vec![stream(SMALL); 2], &[]);
         w.fine = Fine::new(limits);
-        (0..2).for_each(|i| w.fine.enter(id(i), Share::of_guest(i), false));
+        (0..2).for_each(|i| w.fine.enter(id(i), GuestWeight::of_guest(i), false));
         // Of what the first holds, nobody knows before the second is visited.
         w.fine.somebody_waits = true;
         assert_eq!(w.turn(), wanted, "{limits:?}");
@@ -311,7 +312,7 @@ fn an_announced_queue_comes_next_and_one_that_announces_all_the_time_gets_its_sh
     for _ in 0..4_000 {
         // As a kick does it, before each turn.
         w.fine.leave(id(3));
-        w.fine.enter(id(3), Share::of_guest(3), true);
+        w.fine.enter(id(3), GuestWeight::of_guest(3), true);
         w.turn();
     }
     let gained: Vec<_> = w.queues.iter().zip(before).map(|(q, b)| (q.ticks - b) as f64).collect();
@@ -322,7 +323,7 @@ fn an_announced_queue_comes_next_and_one_that_announces_all_the_time_gets_its_sh
     w.run(5_000);
     for _ in 0..100 {
         w.offer(6);
-        w.fine.enter(id(6), Share::of_guest(6), true);
+        w.fine.enter(id(6), GuestWeight::of_guest(6), true);
         let served = w.queues[6].served;
         w.turn();
         w.turn();
@@ -393,7 +394,7 @@ fn queues_come_and_go_in_any_order() {
             w.fine.leave(id(i));
             present[i] = false;
         } else {
-            w.fine.enter(id(i), Share::of_guest(i % 7), (rng >> 34) & 1 == 0);
+            w.fine.enter(id(i), GuestWeight::of_guest(i % 7), (rng >> 34) & 1 == 0);
             present[i] = true;
         }
         let before: Vec<_> = w.queues.iter().map(|q| q.served).collect();

@@ -1,12 +1,12 @@
 //! The choice of vectors by itself.
 
-use super::{idt::Image, vectors::*};
+use super::{host_vectors::HostVectors, idt::Image, vectors::*};
 
 #[test]
 fn the_host_s_vectors_are_never_those_that_the_guest_has_used() {
     let used = Used::default();
     let mut taken = Vec::new();
-    while let Some(host) = HostVectors::choose(&used, None) {
+    while let Some(host) = choose(&used, None) {
         assert_ne!(host.kick, host.probe);
         for v in [host.kick, host.probe] {
             assert!((FIRST..=0xfe).contains(&v), "{v:#x} is an exception's or the host's spurious vector");
@@ -27,10 +27,10 @@ fn a_gate_that_would_not_fault_by_np_is_left_alone() {
     }
     bytes[0xf5 * 16 + 5] = 0x85; // a task gate: #GP in 64-bit mode
     let image = Image(bytes);
-    assert_eq!(HostVectors::choose(&Used::default(), Some(&image)), Some(HostVectors { kick: 0x80, probe: 0x41 }));
+    assert_eq!(choose(&Used::default(), Some(&image)), Some(HostVectors { kick: 0x80, probe: 0x41 }));
     let used = Used::default();
     used.add(0x41);
-    assert_eq!(HostVectors::choose(&used, Some(&image)), None);
+    assert_eq!(choose(&used, Some(&image)), None);
 }
 
 #[test]

@@ -6,8 +6,18 @@ use memory::{
     tables::{Access, Format, FrameSource, Tables},
 };
 
-use super::*;
-use crate::eli::{Interrupted, Unfit};
+use spin::Mutex;
+use virtio::msix::Interrupt;
+
+use super::rig::{Rig, rig_of};
+use crate::{
+    eli::Unfit,
+    lapic,
+    machine::{Entry, Next, Signal, Stop, context::Activity},
+    quirk::Quirks,
+    reason::Reason,
+    vcpu::{Event, Exit, Intercepts, Interrupted, Interrupts},
+};
 
 struct Leaked;
 impl FrameSource for Leaked {
@@ -243,7 +253,7 @@ fn an_idt_without_gates_for_the_host_is_looked_at_again_later_and_stops_nobody()
         r.nmi(0);
     }
     assert_eq!(r.vcpu().flushes, 0, "nothing changed, so nothing was flushed");
-    assert!(!r.machine.eli.as_ref().unwrap().tell(Unfit::NoVectors), "and it was said");
+    assert!(!r.machine.eli.as_ref().unwrap().is_first(Unfit::NoVectors), "and it was said");
     for vector in 0..256 {
         r.machine.memory.write_u64(IDT + vector * 16, 0x8e00_0010_0000).unwrap();
     }

@@ -1,7 +1,18 @@
 //! Guests whose local APIC the CPU virtualizes.
 
-use super::*;
-use crate::{lapic::msr, posted::HandOver, quirk::Quirks, vcpu::StartState};
+use virtio::msix::Interrupt;
+
+use super::rig::{Rig, rig, rig_quirky};
+use crate::{
+    lapic::{Delivery, Destination, Message, msr},
+    layout,
+    machine::{Entry, Next, Signal, Stop},
+    mailbox::Mailbox,
+    posted::HandOver,
+    quirk::Quirks,
+    reason::Reason,
+    vcpu::{Exit, Interrupts, StartState},
+};
 
 /// Of one vCPU, its APIC switched on.
 fn virtualized(quirks: Quirks) -> Rig {

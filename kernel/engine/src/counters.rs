@@ -1,0 +1,22 @@
+//! An engine's counters.
+
+virtio::counters! {
+    /// Where one engine's time went. A turn is busy if it moved at least one request.
+    EngineCounters {
+        /// Turns that found work.
+        busy_turns,
+        /// Turns that found none.
+        idle_turns,
+        /// Clock ticks spent in busy turns.
+        busy_cycles,
+        /// Clock ticks spent in idle turns.
+        idle_cycles,
+        /// Turns of either kind that took longer than [`Engine::set_long_turn`](crate::engine::Engine::set_long_turn) says.
+        long_turns,
+        /// Requests moved.
+        requests,
+        /// Visits to a queue, also those that found nothing. [`Fine`](crate::schedule::Fine) does not visit a polled
+        /// queue that is empty.
+        visits,
+    }
+}

@@ -1,0 +1,118 @@
+//! What a schedule decides, and its contract with the engine.
+//!
+//! The engine tells the schedule which queues to visit ([`Schedule::enter`], [`Schedule::leave`]). In a turn it calls
+//! [`Schedule::next`] until that returns `None`. After each portion of a visit it asks for the next portion
+//! ([`Schedule::go_on`]).
+
+use virtio::config::MAX_QUEUES;
+use virtio::queue::Backlog;
+
+use crate::slots::MAX_SLOTS;
+
+/// Most queues of an engine.
+pub const QUEUES: usize = MAX_SLOTS * MAX_QUEUES;
+
+/// A queue of an engine: its slot, and its number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct QueueId(pub(super) u16);
+
+impl QueueId {
+    /// Queue number `queue` at `slot`.
+    #[must_use]
+    pub const fn new(slot: usize, queue: u16) -> Self {
+        Self((slot * MAX_QUEUES) as u16 + queue)
+    }
+
+    /// The slot.
+    #[must_use]
+    pub const fn slot(self) -> usize {
+        self.0 as usize / MAX_QUEUES
+    }
+
+    /// The queue's number at its slot.
+    #[must_use]
+    pub const fn queue(self) -> u16 {
+        self.0 % MAX_QUEUES as u16
+    }
+}
+
+/// The guest that a device belongs to, and its weight: its share of the engine when all guests have work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GuestWeight {
+    /// The guest's number, below [`MAX_SLOTS`]. Devices of one guest share its weight.
+    pub guest: usize,
+    /// The guest's weight, 1 to [`MAX_WEIGHT`]. Twice the weight is twice the time.
+    pub weight: u16,
+}
+
+/// The largest weight of a guest.
+pub const MAX_WEIGHT: u16 = 16;
+
+impl GuestWeight {
+    /// A guest with the default weight.
+    #[must_use]
+    pub const fn of_guest(guest: usize) -> Self {
+        Self { guest, weight: 1 }
+    }
+}
+
+/// The limits of one portion of a visit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Portion {
+    /// Most requests.
+    pub requests: u32,
+    /// Bytes after which no further request is taken.
+    pub bytes: u64,
+}
+
+/// What a portion took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Served {
+    /// Requests taken.
+    pub requests: u32,
+    /// Bytes of them.
+    pub bytes: u64,
+}
+
+impl Served {
+    /// Whether the queue became empty before a limit of the portion.
+    #[must_use]
+    pub const fn emptied(&self, portion: &Portion) -> bool {
+        self.requests < portion.requests && self.bytes < portion.bytes
+    }
+}
+
+/// A visit to a queue, with its first portion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Visit {
+    /// Which queue.
+    pub queue: QueueId,
+    /// The first portion.
+    pub portion: Portion,
+}
+
+/// Decides the order of visits.
+pub trait Schedule {
+    /// Adds a queue to the visited set. `announced`: its driver has notified, so it holds work.
+    fn enter(&mut self, queue: QueueId, share: GuestWeight, announced: bool);
+
+    /// Removes a queue from the visited set. No effect if it is not in it.
+    fn leave(&mut self, queue: QueueId);
+
+    /// Returns the next visit of this turn; `None` ends the turn. If `is_idle` says so of a queue, a visit would find
+    /// nothing and change nothing. The schedule may skip that queue.
+    fn next(&mut self, is_idle: impl FnMut(QueueId) -> bool) -> Option<Visit>;
+
+    /// Whether a turn ends after the first visit that found something.
+    fn one_visit_a_turn(&self) -> bool;
+
+    /// Handles the end of a portion of the current visit: it took `served` in `spent` ticks and ended at `now`. Returns
+    /// the next portion; `None` ends the visit. `backlog` reads another queue's backlog.
+    fn go_on(
+        &mut self,
+        served: Served,
+        spent: u64,
+        now: u64,
+        backlog: impl FnMut(QueueId) -> Option<Backlog>,
+    ) -> Option<Portion>;
+}

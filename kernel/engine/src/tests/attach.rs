@@ -1,0 +1,79 @@
+//! Devices that come and go, and what they are when they go on elsewhere.
+
+use super::{ALL, PACKED};
+use crate::control::{Attachment, Command, Reply};
+use crate::slots::MAX_SLOTS;
+use crate::tests::support::guest::Guest;
+use crate::tests::support::relay::Relay;
+use crate::tests::support::{Bench, per_device};
+use virtio::fault::Fault;
+use virtio::state::BadState;
+
+#[test]
+fn slots_come_and_go_by_command_only_when_they_can() {
+    let a = Guest::new(0, ALL, 64);
+    let mut bench = Bench::with(&[&a]);
+    assert_eq!(bench.attach(0, &a), Reply::Occupied);
+    assert_eq!(bench.attach(MAX_SLOTS, &a), Reply::NoSuchSlot);
+    assert_eq!(bench.command(Command::Detach { slot: MAX_SLOTS }), Reply::NoSuchSlot);
+    assert_eq!(bench.command(Command::Detach { slot: 3 }), Reply::Vacant);
+    let control = bench.engine.control();
+    control.submit(Command::Detach { slot: 3 }).unwrap();
+    assert!(control.submit(Command::Detach { slot: 0 }).is_err(), "one at a time");
+    assert_eq!(control.reply(), None, "not before a turn");
+}
+
+#[test]
+fn a_device_moves_to_another_engine_and_goes_on_where_it_was() {
+    let (mut a, mut b) = (Guest::new(0, ALL, 64), Guest::new(1, ALL, 64));
+    let mut bench = Bench::with(&[&a, &b]);
+    b.post(60, 1526);
+    for i in 0..20 {
+        let message = a.message(b.slot, 60, i);
+        a.send(&message);
+        bench.turn();
+        assert_eq!(b.receive(), Some(message));
+    }
+    let Reply::Detached(Some(state)) = bench.command(Command::Detach { slot: 1 }) else { panic!("no state") };
+    let at = if PACKED { 1 << 15 | 20 } else { 20 };
+    assert_eq!((state.queues[0].avail, state.queues[0].used), (at, at));
+    assert_eq!(bench.command(Command::Detach { slot: 1 }), Reply::Vacant);
+    let message = a.message(b.slot, 60, 0);
+    a.send(&message);
+    bench.turn();
+    assert_eq!((b.receive(), b.rx.used_index()), (None, 20), "nothing touches it any more");
+
+    b.shared.restart();
+    let mut other = Bench::new(Relay::default(), per_device());
+    let mut c = Guest::new(2, ALL, 64);
+    other.attach(0, &c);
+    let attach = |state| Command::Attach(Attachment { state: Some(state), ..b.attachment(7) });
+    let mut bad = state;
+    bad.version = 2;
+    assert_eq!(other.command(attach(bad)), Reply::BadState(BadState::Version(2)));
+    bad = state;
+    bad.queues[1].config.used = u64::MAX - 3;
+    assert_eq!(other.command(attach(bad)), Reply::BadState(BadState::Queue(Fault::RingAddress)));
+    assert_eq!(other.command(attach(state)), Reply::Attached);
+    b.rx.enable_interrupts();
+    let message = c.message(7, 600, 77);
+    c.send(&message);
+    other.turn();
+    assert_eq!(b.receive(), Some(message));
+    assert!(other.interrupts.take().contains(&(7, b.vector(1))), "with its MSI-X table");
+}
+
+#[test]
+fn a_queue_that_is_re_addressed_while_live_stays_where_it_was() {
+    let (mut a, mut b) = (Guest::new(0, ALL, 64), Guest::new(1, ALL, 64));
+    let mut bench = Bench::with(&[&a, &b]);
+    b.post(8, 1526);
+    let mut moved = b.rx.config;
+    moved.desc = u64::MAX;
+    assert!(!b.shared.configure_queue(0, &moved));
+    let message = a.message(b.slot, 60, 0);
+    a.send(&message);
+    bench.turn();
+    assert_eq!(b.receive(), Some(message));
+    assert_eq!(b.shared.counters().faults.get(), 0);
+}

@@ -1,0 +1,77 @@
+//! Accesses to guest-physical addresses that the nested tables do not map: the devices' registers, and nothing at all.
+
+extern crate alloc;
+
+use alloc::format;
+
+use super::{devices::Answer, host::Host, outcome::Outcome, refusals::Refusal, state::Machine, stop::Stop};
+use crate::{
+    mmio,
+    reason::Reason,
+    vcpu::{Event, Vcpu},
+};
+
+impl Machine {
+    pub(super) fn nested_fault(&self, gpa: u64, fetch: bool, vcpu: &mut impl Vcpu, host: &impl Host) -> Outcome {
+        if self.memory.translate(gpa, 1).is_ok() {
+            return Outcome::Stop(Stop::Failed(format!("no access to its own memory at {gpa:#x}")));
+        }
+        if fetch {
+            // All ones, as code where nobody answers, are no instruction.
+            self.refusals.count(Refusal::Memory);
+            return Outcome::Raise(Event::INVALID_OPCODE);
+        }
+        if vcpu.event_waiting() {
+            // Delivering an event touched it: the stack or a descriptor table is not memory.
+            self.refusals.count(Refusal::Memory);
+            return Outcome::Stop(Stop::TripleFault);
+        }
+        let mut bus = DeviceBus { machine: self, host };
+        match mmio::emulate(vcpu, &self.memory, gpa, &mut bus) {
+            Ok(()) => Outcome::Done,
+            Err(e) => {
+                if self.devices.lock().memory_reason(gpa) == Reason::NestedFault {
+                    self.refusals.count(Refusal::Memory);
+                }
+                e.into()
+            }
+        }
+    }
+
+    /// Counts an access that found nobody. True: it did.
+    pub(super) fn count_answer(&self, answer: Answer, nobody: Refusal) -> bool {
+        match answer {
+            Answer::Found(_) => return false,
+            Answer::NoFunction => self.refusals.count(Refusal::PciConfig),
+            Answer::Nobody => self.refusals.count(nobody),
+        }
+        true
+    }
+}
+
+/// The devices as an emulated instruction sees them.
+struct DeviceBus<'a, H> {
+    machine: &'a Machine,
+    host: &'a H,
+}
+
+impl<H: Host> mmio::Bus for DeviceBus<'_, H> {
+    fn read(&mut self, gpa: u64, size: u8) -> u64 {
+        let answer = self.machine.devices.lock().read_memory(gpa, size);
+        match answer {
+            Answer::Found(value) => value,
+            _ => {
+                self.machine.count_answer(answer, Refusal::Memory);
+                u64::MAX
+            }
+        }
+    }
+
+    fn write(&mut self, gpa: u64, size: u8, value: u64) {
+        let (machine, host) = (self.machine, self.host);
+        let answer = machine.devices.lock().write_memory(gpa, size, value, |message| {
+            machine.send(message, |s| host.signal(s));
+        });
+        machine.count_answer(answer, Refusal::Memory);
+    }
+}

@@ -1,0 +1,60 @@
+//! Records exits: each once, when it has been handled.
+
+use core::sync::atomic::Ordering;
+
+use super::{
+    context::{Context, Handling},
+    host::Host,
+    state::Machine,
+};
+use crate::{
+    observe,
+    vcpu::{Exit, Vcpu},
+};
+
+impl Machine {
+    /// Switches the observer on or off, from each vCPU's next exit on. From any core.
+    pub fn observe(&self, on: bool) {
+        self.observed.store(on, Ordering::Relaxed);
+    }
+
+    /// Whether exits are watched.
+    #[must_use]
+    pub fn observed(&self) -> bool {
+        self.observed.load(Ordering::Relaxed)
+    }
+
+    /// An exit begins to be handled.
+    pub(super) fn begin_exit(&self, exit: &Exit, vcpu: &impl Vcpu, context: &mut Context, host: &impl Host) {
+        let reason = self.reason(exit, vcpu, context);
+        let watched = self.observed().then(|| (vcpu.rip(), qualification(exit, vcpu)));
+        context.handling = Some(Handling { reason, begin: host.tsc(), watched });
+    }
+
+    /// The exit has been handled, at `end` on the host's TSC: counts it, and shows it to the observer. Nothing if none
+    /// is being handled.
+    pub(super) fn end_exit(&self, context: &mut Context, end: u64) {
+        let Some(Handling { reason, begin, watched }) = context.handling.take() else { return };
+        context.exits().record(reason, end.wrapping_sub(begin));
+        if let Some((rip, qualification)) = watched {
+            self.observer.exit(&observe::Exit { vcpu: context.index, reason, rip, qualification, begin, end });
+        }
+    }
+}
+
+/// See [`observe::Exit::qualification`].
+fn qualification(exit: &Exit, vcpu: &impl Vcpu) -> u64 {
+    match *exit {
+        Exit::Port(access) => access.port.into(),
+        Exit::ReadMsr | Exit::WriteMsr => vcpu.gprs().rcx & 0xffff_ffff,
+        Exit::ApicWrite(number) => number.into(),
+        Exit::NestedFault { gpa, .. } => gpa,
+        Exit::ExternalInterrupt(Some(vector)) | Exit::EndOfInterrupt(vector) | Exit::Exception { vector, .. } => {
+            vector.into()
+        }
+        Exit::Cpuid => vcpu.gprs().rax & 0xffff_ffff,
+        Exit::NotPresent { error, .. } => error.into(),
+        Exit::Unexpected { reason, .. } => reason,
+        _ => 0,
+    }
+}

@@ -1,0 +1,137 @@
+//! Exits of instructions that read or write a register the host keeps: CPUID, MSRs, CR8, XCR0.
+//!
+//! Follows SDM vol. 2 (the instructions), vol. 3C 26.1.3 and vol. 4 (MSRs), APM vol. 3.
+
+use iced_x86::{Mnemonic, Register};
+
+use super::{
+    context::Context,
+    host::{Host, now},
+    outcome::Outcome,
+    state::Machine,
+};
+use crate::{
+    cpuid::Current,
+    decode::{self, Gpr, Undecodable},
+    msr::{self, Kind},
+    vcpu::{Event, Vcpu},
+};
+
+impl Machine {
+    pub(super) fn cpuid_exit(&self, vcpu: &mut impl Vcpu, context: &Context) -> Outcome {
+        let current = Current { apic_id: context.index as u32, cr4: vcpu.cr4(), xcr0: context.xcr0 };
+        self.step(
+            vcpu,
+            |m| m == Mnemonic::Cpuid,
+            |vcpu| {
+                let gprs = vcpu.gprs_mut();
+                let r = self.cpuid.answer(gprs.rax as u32, gprs.rcx as u32, &current);
+                (gprs.rax, gprs.rbx) = (u64::from(r.eax), u64::from(r.ebx));
+                (gprs.rcx, gprs.rdx) = (u64::from(r.ecx), u64::from(r.edx));
+            },
+        )
+    }
+
+    pub(super) fn read_msr(&self, vcpu: &mut impl Vcpu, context: &mut Context, host: &impl Host) -> Outcome {
+        let number = vcpu.gprs().rcx as u32;
+        let value = match msr::readable(number, self.cpuid.vendor()) {
+            // A back-end may choose to keep what the list lets it pass through.
+            Some(Kind::PassThrough | Kind::BackEnd) => vcpu.msr(number),
+            Some(Kind::LocalApic) => context.apic.read(number, now(host)).ok(),
+            Some(Kind::Fixed(value) | Kind::Ignored(value)) => Some(value),
+            Some(Kind::MtrrDefaultType) => Some(context.mtrr_default_type),
+            Some(Kind::WallClock | Kind::SystemTime) | None => None,
+        };
+        let Some(value) = value else { return self.refuse_msr(number, false) };
+        self.step(vcpu, |m| m == Mnemonic::Rdmsr, |vcpu| vcpu.gprs_mut().set_edx_eax(value))
+    }
+
+    pub(super) fn write_msr(&self, vcpu: &mut impl Vcpu, context: &mut Context, host: &impl Host) -> Outcome {
+        let next = match decode::after(vcpu, &self.memory, |m| m == Mnemonic::Wrmsr) {
+            Ok(next) => next,
+            Err(e) => return e.into(),
+        };
+        let (number, value) = (vcpu.gprs().rcx as u32, vcpu.gprs().edx_eax());
+        let done = match msr::writable(number, self.cpuid.vendor()) {
+            Some(Kind::PassThrough | Kind::BackEnd) => vcpu.set_msr(number, value),
+            Some(Kind::LocalApic) => self.write_apic(number, value, context, host),
+            Some(Kind::Fixed(fixed)) => value == fixed,
+            Some(Kind::Ignored(_)) => true,
+            Some(Kind::MtrrDefaultType) if msr::mtrr_default_type_allowed(value) => {
+                context.mtrr_default_type = value;
+                true
+            }
+            Some(Kind::WallClock) => {
+                let (wall, tsc) = (host.wall_clock(), host.tsc());
+                self.clock.write_wall_clock(&self.memory, value, wall, tsc).is_ok()
+            }
+            Some(Kind::SystemTime) => self.clock.write_system_time(&self.memory, value).is_ok(),
+            Some(Kind::MtrrDefaultType) | None => false,
+        };
+        if !done {
+            return self.refuse_msr(number, true);
+        }
+        vcpu.skip_to(next);
+        Outcome::Done
+    }
+
+    fn refuse_msr(&self, number: u32, write: bool) -> Outcome {
+        if self.refusals.count_msr(number, write) {
+            let verb = if write { "wrote" } else { "read" };
+            log::info!("guest {}: {verb} MSR {number:#x}, which it does not have: #GP", self.name);
+        }
+        Outcome::Raise(Event::GENERAL_PROTECTION)
+    }
+
+    pub(super) fn cr8(
+        &self,
+        write: bool,
+        register: Option<u8>,
+        vcpu: &mut impl Vcpu,
+        context: &mut Context,
+    ) -> Outcome {
+        let (register, next) = match self.cr8_register(write, register, vcpu) {
+            Ok(found) => found,
+            Err(e) => return e.into(),
+        };
+        if !write {
+            register.write(vcpu, context.apic.cr8());
+        } else if context.apic.set_cr8(register.read(vcpu)).is_err() {
+            return Outcome::Raise(Event::GENERAL_PROTECTION);
+        }
+        vcpu.skip_to(next);
+        Outcome::Done
+    }
+
+    /// The general register of a MOV to or from CR8, and where the next instruction begins.
+    fn cr8_register(&self, write: bool, told: Option<u8>, vcpu: &impl Vcpu) -> Result<(Gpr, u64), Undecodable> {
+        let register = |number| Gpr { number, size: 8, high: false };
+        if let Some(number) = told {
+            let next = decode::after(vcpu, &self.memory, |m| m == Mnemonic::Mov)?;
+            return Ok((register(number & 15), next));
+        }
+        let i = decode::decode(vcpu, &self.memory)?;
+        let (control, general) = if write { (0, 1) } else { (1, 0) };
+        let operand = |n| i.try_op_register(n).unwrap_or(Register::None);
+        let general = Gpr::new(operand(general)).ok_or(Undecodable::Changed)?;
+        if i.mnemonic() != Mnemonic::Mov || operand(control) != Register::CR8 {
+            return Err(Undecodable::Changed);
+        }
+        Ok((register(general.number), decode::next_rip(vcpu, i.len() as u8)))
+    }
+
+    pub(super) fn xsetbv(&self, vcpu: &mut impl Vcpu, context: &mut Context) -> Outcome {
+        let (index, value) = (vcpu.gprs().rcx as u32, vcpu.gprs().edx_eax());
+        if vcpu.cpl() != 0 || index != 0 || !self.cpuid.xcr0_allowed(value) {
+            return Outcome::Raise(Event::GENERAL_PROTECTION);
+        }
+        self.step(
+            vcpu,
+            |m| m == Mnemonic::Xsetbv,
+            |vcpu| {
+                vcpu.set_xcr0(value);
+                context.xcr0 = value;
+            },
+        )
+    }
+}

@@ -1,0 +1,108 @@
+//! What a machine is made of, and why it cannot be made.
+
+extern crate alloc;
+
+use alloc::{string::String, vec::Vec};
+use core::fmt;
+
+use memory::{BadAddress, GuestMemory, swap::Shadow};
+use spin::Mutex;
+use virtio::shared::Shared;
+
+use crate::{
+    cpuid::{self, Regs},
+    linux,
+    observe::Observer,
+    pci::TooManyFunctions,
+    quirk::Quirks,
+    vcpu::Interrupts,
+};
+
+/// Most vCPUs of a guest. APIC IDs from 255 on need interrupt remapping, which this machine lacks.
+pub const MAX_VCPUS: usize = 255;
+
+/// What the guests of this host have in common.
+#[derive(Clone, Copy)]
+pub struct Platform {
+    /// Executes CPUID with EAX (leaf) and ECX (sub-leaf) on the host.
+    pub cpuid: fn(u32, u32) -> Regs,
+    /// Frequency of the TSC in kHz.
+    pub tsc_khz: u64,
+    /// The TSC now: the guest's clock begins here.
+    pub tsc: u64,
+    /// Frequency of the cores' local APIC timers in Hz, before division.
+    pub apic_hz: u64,
+    /// The host can back the guest's timer in TSC-deadline mode.
+    pub tsc_deadline: bool,
+    /// The back-end lets RDTSCP and RDPID run in the guest.
+    pub rdtscp: bool,
+    /// The back-end lets INVPCID run in the guest.
+    pub invpcid: bool,
+    /// Errors of this processor that have to be worked around.
+    pub quirks: Quirks,
+}
+
+impl Platform {
+    /// Frequency in Hz of a guest's local APIC timer, before division.
+    pub(super) fn timer_hz(&self, interrupts: Interrupts) -> u64 {
+        match interrupts {
+            Interrupts::Emulated | Interrupts::Virtualized => cpuid::timer_hz(self.tsc_khz),
+            Interrupts::Owned => self.apic_hz,
+        }
+    }
+}
+
+/// What a machine is made of.
+pub struct Settings<'a> {
+    /// The guest's name, for the log.
+    pub name: String,
+    /// Its memory, all zero, the first of it at 0.
+    pub memory: GuestMemory,
+    /// Number of vCPUs, 1 to [`MAX_VCPUS`].
+    pub vcpus: usize,
+    /// A bzImage.
+    pub kernel: &'a [u8],
+    /// Initial ramdisk.
+    pub initrd: Option<&'a [u8]>,
+    /// Command line.
+    pub cmdline: &'a str,
+    /// Its devices of whatever kind, as after [`Shared::restart`], in the order of their PCI device numbers (from 1).
+    pub devices: Vec<&'static Shared>,
+    /// Who has the cores' local APICs.
+    pub interrupts: Interrupts,
+    /// With [`Interrupts::Virtualized`]: another core watches the timers by [`Machine::ring`](super::Machine::ring).
+    pub watched: bool,
+    /// For a guest that owns them and is to have a shadow IDT: its nested tables. They are as after [`Shadow::remove`]
+    /// once the machine is made, and whenever no page is shadowed.
+    pub shadow: Option<&'static Mutex<Shadow>>,
+    /// Watches the exits while [`Machine::observe`](super::Machine::observe) has switched it on.
+    pub observer: &'static dyn Observer,
+    /// The host.
+    pub platform: Platform,
+}
+
+/// Why a machine could not be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// The number of vCPUs is 0 or above [`MAX_VCPUS`].
+    Vcpus(usize),
+    /// Too many devices.
+    Devices(TooManyFunctions),
+    /// No memory for the ACPI tables or the reset vector.
+    Tables(BadAddress),
+    /// The kernel cannot be loaded.
+    Linux(linux::Error),
+}
+
+impl core::error::Error for Error {}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Vcpus(n) => write!(f, "{n} vCPUs; expected 1 to {MAX_VCPUS}"),
+            Self::Devices(e) => e.fmt(f),
+            Self::Tables(e) => write!(f, "no room for the ACPI tables and the reset vector: {e}"),
+            Self::Linux(e) => e.fmt(f),
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! A vCPU's own state of the shadow IDT, and the interrupts that it gets by mailbox because of the shadow.
+
+use crate::{
+    eli::{Backoff, Mode},
+    lapic::Accepts,
+};
+
+/// A vCPU's own state of the shadow IDT.
+pub(super) struct Shadowing {
+    pub(super) mode: Mode,
+    /// The number of the nested tables for which its core has flushed.
+    pub(super) flushed: u64,
+    /// A page is shadowed, for this vCPU or for another.
+    pub(super) in_place: bool,
+    /// When it tries to shadow its IDT again, on the TSC.
+    pub(super) next_try: u64,
+    pub(super) backoff: Backoff,
+    /// A physical interrupt waits to be taken.
+    pub(super) take: bool,
+    /// Tries in a row that found no IDT to shadow.
+    pub(super) unfit: u32,
+}
+
+impl Shadowing {
+    pub(super) fn new(tsc_khz: u64) -> Self {
+        Self {
+            mode: Mode::Exiting,
+            flushed: 0,
+            in_place: false,
+            next_try: 0,
+            backoff: Backoff::new(tsc_khz),
+            take: false,
+            unfit: 0,
+        }
+    }
+}
+
+/// Interrupts that were posted because their vector was the host's.
+#[derive(Default)]
+pub(super) struct Claimed([u64; 4]);
+
+impl Accepts for Claimed {
+    fn accept(&mut self, vector: u8, _level: bool) -> bool {
+        self.0[usize::from(vector >> 6)] |= 1 << (vector & 63);
+        true
+    }
+}
+
+impl Claimed {
+    pub(super) fn vectors(&self) -> impl Iterator<Item = u8> + '_ {
+        (0..=u8::MAX).filter(|v| self.0[usize::from(v >> 6)] >> (v & 63) & 1 != 0)
+    }
+}

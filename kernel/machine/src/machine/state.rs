@@ -1,0 +1,220 @@
+//! The state of one guest's machine, and how it begins.
+
+extern crate alloc;
+
+use alloc::{boxed::Box, string::String};
+use core::sync::atomic::AtomicBool;
+
+use memory::GuestMemory;
+use spin::Mutex;
+use virtio::shared::Shared;
+
+use super::{
+    context::{Activity, Context},
+    devices::Devices,
+    host::{Host, Signal},
+    refusals::Refusals,
+    settings::{Error, MAX_VCPUS, Platform, Settings},
+    stop::Stop,
+};
+use crate::{
+    alarm::Alarm,
+    clock::Clock,
+    cpuid::{Cpuid, Options},
+    eli::Eli,
+    lapic::{self, LocalApic},
+    linux::{self, Linux, Placement},
+    mailbox::Mailbox,
+    observe::Observer,
+    pci::{Bus, TooManyFunctions},
+    posted::{ApicPage, OnPage},
+    reason::Histogram,
+    reset_vector, tables,
+    vcpu::{Interrupts, StartState, Vcpu},
+    virtio_pci::VirtioPci,
+};
+
+/// The machine of one guest, for one life: a restart makes a new one.
+pub struct Machine {
+    pub(super) name: String,
+    pub(super) memory: GuestMemory,
+    pub(super) cpuid: Cpuid,
+    pub(super) clock: Clock,
+    pub(super) platform: Platform,
+    pub(super) interrupts: Interrupts,
+    pub(super) eli: Option<Eli>,
+    pub(super) start: StartState,
+    pub(super) placement: Placement,
+    pub(super) mailboxes: Box<[OnPage<Mailbox>]>,
+    /// Virtual-APIC pages of the vCPUs; none where the CPU does not virtualize.
+    pub(super) pages: Box<[ApicPage]>,
+    /// Their timers, where another core watches them.
+    pub(super) alarms: Box<[Alarm]>,
+    pub(super) devices: Mutex<Devices>,
+    pub(super) refusals: Refusals,
+    pub(super) stopped: Mutex<Option<Stop>>,
+    pub(super) observer: &'static dyn Observer,
+    /// The observer is to be told.
+    pub(super) observed: AtomicBool,
+}
+
+impl Machine {
+    /// Makes a machine and loads its memory.
+    ///
+    /// # Errors
+    /// Its parts do not fit: see [`Error`].
+    pub fn new(settings: Settings<'_>) -> Result<Self, Error> {
+        let Settings {
+            name,
+            memory,
+            vcpus,
+            kernel,
+            initrd,
+            cmdline,
+            devices,
+            interrupts,
+            watched,
+            shadow,
+            observer,
+            platform,
+        } = settings;
+        if !(1..=MAX_VCPUS).contains(&vcpus) {
+            return Err(Error::Vcpus(vcpus));
+        }
+        let count = vcpus as u32;
+        let virtualized = interrupts == Interrupts::Virtualized;
+        let cpuid = Cpuid::new(
+            platform.cpuid,
+            &Options {
+                vcpus: count,
+                tsc_khz: platform.tsc_khz,
+                timer_hz: platform.timer_hz(interrupts),
+                tsc_deadline: platform.tsc_deadline,
+                rdtscp: platform.rdtscp,
+                invpcid: platform.invpcid,
+            },
+        );
+        tables::write(&memory, count).map_err(Error::Tables)?;
+        reset_vector::write(&memory).map_err(Error::Tables)?;
+        let linux = Linux { kernel, initrd, command_line: cmdline };
+        let (start, placement) = linux::load(&memory, &linux, tables::RSDP).map_err(Error::Linux)?;
+        Ok(Self {
+            name,
+            cpuid,
+            clock: Clock::new(platform.tsc_khz, platform.tsc),
+            eli: shadow.map(|shadow| Eli::new(shadow, vcpus, platform.tsc_khz)),
+            platform,
+            interrupts,
+            start,
+            placement,
+            mailboxes: (0..vcpus).map(|_| OnPage(Mailbox::new())).collect(),
+            pages: (0..if virtualized { vcpus } else { 0 }).map(|_| ApicPage::new()).collect(),
+            alarms: (0..if virtualized && watched { vcpus } else { 0 }).map(|_| Alarm::new()).collect(),
+            refusals: Refusals::new(&devices),
+            devices: Mutex::new(Devices::new(bus(&devices).map_err(Error::Devices)?)),
+            memory,
+            stopped: Mutex::new(None),
+            observer,
+            observed: AtomicBool::new(false),
+        })
+    }
+
+    /// The guest's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Number of vCPUs.
+    #[must_use]
+    pub fn vcpus(&self) -> usize {
+        self.mailboxes.len()
+    }
+
+    /// The guest's CPUID, for a back-end that follows it.
+    #[must_use]
+    pub fn cpuid(&self) -> &Cpuid {
+        &self.cpuid
+    }
+
+    /// Who has the local APICs of the vCPUs' cores.
+    #[must_use]
+    pub fn interrupts(&self) -> Interrupts {
+        self.interrupts
+    }
+
+    /// Where kernel and ramdisk lie.
+    #[must_use]
+    pub fn placement(&self) -> Placement {
+        self.placement
+    }
+
+    /// The mailbox of a vCPU; None beyond the last.
+    #[must_use]
+    pub fn mailbox(&self, vcpu: usize) -> Option<&Mailbox> {
+        self.mailboxes.get(vcpu).map(|on_page| &on_page.0)
+    }
+
+    /// Takes vCPU `index` into the machine: sets its registers (the first starts Linux, the others wait for a start-up
+    /// IPI) and gives what belongs to it. None beyond the last. `exits` counts its exits.
+    pub fn attach(
+        &self,
+        index: usize,
+        vcpu: &mut impl Vcpu,
+        exits: &'static Histogram,
+        host: &impl Host,
+    ) -> Option<Context> {
+        let id = u32::try_from(index).ok().filter(|_| index < self.vcpus())?;
+        let first = index == 0;
+        let apic = LocalApic::new(lapic::Settings {
+            id,
+            bootstrap: first,
+            timer_hz: self.platform.timer_hz(self.interrupts),
+            tsc_hz: self.platform.tsc_khz.saturating_mul(1000),
+            tsc_deadline: self.platform.tsc_deadline,
+        });
+        if first {
+            vcpu.reset(&self.start);
+        } else {
+            vcpu.reset(&StartState::startup_ipi(0, self.cpuid.signature()));
+        }
+        vcpu.set_xcr0(1);
+        let activity = if first { Activity::Running } else { Activity::WaitForStartup };
+        let mut context = Context::new(index, apic, activity, exits, self.platform.tsc_khz);
+        self.reset_apic(&mut context, host);
+        Some(context)
+    }
+
+    /// Asks every vCPU to stop. Of several reasons the first counts. From any core; `signal` as for
+    /// [`Machine::deliver`].
+    pub fn request_stop(&self, stop: Stop, mut signal: impl FnMut(Signal)) {
+        let request = stop.request();
+        self.stopped.lock().get_or_insert(stop);
+        for (index, OnPage(mailbox)) in self.mailboxes.iter().enumerate() {
+            if mailbox.request_stop(request) {
+                signal(Signal::Kick(index));
+            }
+        }
+    }
+
+    /// Why the guest stopped or is stopping; None: it has no reason to.
+    #[must_use]
+    pub fn stopped(&self) -> Option<Stop> {
+        self.stopped.lock().clone()
+    }
+
+    /// What the guest tried and was refused, by kind.
+    pub fn refusals(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        let by_functions = self.devices.lock().refused_messages();
+        self.refusals.report(by_functions)
+    }
+}
+
+/// The guest's bus. Here the functions are made: whatever else uses them knows their trait alone.
+fn bus(devices: &[&'static Shared]) -> Result<Bus<'static>, TooManyFunctions> {
+    let mut bus = Bus::new();
+    for &shared in devices {
+        bus.add(|device| Box::new(VirtioPci::new(shared, device)))?;
+    }
+    Ok(bus)
+}

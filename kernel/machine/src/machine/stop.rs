@@ -1,0 +1,52 @@
+//! Why a guest stops.
+
+extern crate alloc;
+
+use alloc::string::String;
+use core::fmt;
+
+use crate::mailbox::StopReason;
+
+/// Why a guest has stopped, as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// It switched itself off.
+    PowerOff,
+    /// It asked for a reset.
+    Reset,
+    /// Triple fault: what resets a real machine.
+    TripleFault,
+    /// The operator, or a time limit after the power button.
+    Killed,
+    /// It cannot go on, and why.
+    Failed(String),
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PowerOff => f.write_str("power off"),
+            Self::Reset => f.write_str("reset"),
+            Self::TripleFault => f.write_str("triple fault"),
+            Self::Killed => f.write_str("killed"),
+            Self::Failed(why) => write!(f, "failed: {why}"),
+        }
+    }
+}
+
+impl Stop {
+    /// The guest cannot go on, and why.
+    pub(super) fn failed(why: &str) -> Self {
+        Self::Failed(String::from(why))
+    }
+
+    /// What its vCPUs are told.
+    pub(super) fn request(&self) -> StopReason {
+        match self {
+            Self::PowerOff => StopReason::PowerOff,
+            Self::Reset => StopReason::Reset,
+            Self::Killed => StopReason::Killed,
+            Self::TripleFault | Self::Failed(_) => StopReason::Failed,
+        }
+    }
+}

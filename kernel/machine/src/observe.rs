@@ -1,0 +1,48 @@
+//! Where a guest's exits can be watched: one place for all of them.
+//!
+//! A machine has one [`Observer`], which [`Machine::observe`](crate::machine::Machine::observe) switches on and off
+//! while the guest runs. An exit costs more than a thousand cycles, so one relaxed load for each exit decides, and the
+//! code is compiled once.
+
+use crate::reason::Reason;
+
+/// An exit that has been handled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exit {
+    /// Index of the vCPU.
+    pub vcpu: usize,
+    /// What the exit was for, as the histogram counts it.
+    pub reason: Reason,
+    /// Where the guest left: its instruction pointer.
+    pub rip: u64,
+    /// What the exit named. By kind of exit:
+    ///
+    /// - port access: the port
+    /// - RDMSR, WRMSR and APIC write: number of the MSR
+    /// - nested fault: guest-physical address
+    /// - external interrupt, end of interrupt and exception: the vector, where it is known
+    /// - CPUID: the leaf
+    /// - #NP: the error code
+    /// - unexpected: the raw reason
+    /// - any other: 0
+    pub qualification: u64,
+    /// When its handling began, on the host's TSC.
+    pub begin: u64,
+    /// When its handling ended, on the same clock: just before the next entry, or before the vCPU stops or sleeps.
+    pub end: u64,
+}
+
+/// Watches the exits of a guest's vCPUs. It runs on the vCPU's core between exit and entry, so it must neither wait nor
+/// allocate. Several vCPUs may call it at once.
+pub trait Observer: Sync {
+    /// An exit has been handled.
+    fn exit(&self, exit: &Exit);
+}
+
+/// Watches nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unobserved;
+
+impl Observer for Unobserved {
+    fn exit(&self, _: &Exit) {}
+}

@@ -1,0 +1,269 @@
+//! The network back-end as the engine sees it: which path the frames of a queue take.
+//!
+//! ```text
+//!   transmit ring ─▶ path/fast: a batch of frames of one flow ───▶ receive ring
+//!        │              └─ path/egress_fast ──▶ uplink                  ▲
+//!        └─ else ──▶ path/slow: any frame, one at a time ───────────────┤
+//!                                  │                                    │
+//!                                  └──▶ uplink ──▶ wire ──▶ path/ingress
+//! ```
+//!
+//! The first bytes of a frame are copied once out of the sender's memory, and checked. Every receiver gets that copy.
+//! The other bytes are copied from the sender's buffers directly into the receiver's. This back-end completes every
+//! request at once, except those of frames that a NIC is sending.
+
+use engine::backend::Backend;
+use engine::device::Device;
+use engine::devices::Devices;
+use engine::requests::ServiceMode;
+use engine::schedule::{Portion, Served};
+use nic::Nic;
+use virtio::chain::Segments;
+use virtio::config::DeviceConfig;
+use virtio::fault::Fault;
+use virtio::queue::Request;
+
+use crate::bridge::Bridge;
+use crate::control_queue::ReceiveSettings;
+use crate::device::MTU;
+use crate::ethernet::{ETHERNET_BYTES, VLAN_BYTES};
+use crate::features::Features;
+use crate::frame::{Frame, Rejected};
+use crate::mac::Mac;
+use crate::offload::{HEADER_BYTES, OffloadSupport};
+use crate::policy::Policy;
+use crate::port::Port;
+use crate::uplink::held::Held;
+use crate::uplink::{MAX_UPLINKS, NoNic, Uplink};
+use crate::{control_queue, status};
+
+/// The network back-end. `N` is the type of its uplinks' NICs.
+pub struct Net<N = NoNic> {
+    bridge: Bridge,
+    /// In the order of `bridge.uplink_choice`. `None`: the NIC is missing.
+    uplinks: heapless::Vec<Option<Uplink<N>>, MAX_UPLINKS>,
+    /// Ports or receive filters changed since the NICs' filters were last set.
+    filters_changed: bool,
+    sent: Segments,
+    /// Frames may take the fast paths.
+    fast_path: bool,
+}
+
+impl<N: Nic<Token = Held>> Net<N> {
+    /// Makes a back-end without ports. `seed` should be unpredictable to guests. An address that was silent for
+    /// `max_age` ticks of the engine's clock is forgotten.
+    #[must_use]
+    pub fn new(seed: u64, max_age: u64) -> Self {
+        Self {
+            bridge: Bridge::new(seed, max_age),
+            uplinks: heapless::Vec::new(),
+            filters_changed: true,
+            sent: Segments::new(),
+            fast_path: true,
+        }
+    }
+
+    /// Adds an uplink. Call it before the first turn. Returns false if there are [`MAX_UPLINKS`].
+    pub fn add_uplink(&mut self, uplink: Uplink<N>) -> bool {
+        let policy = uplink.policy();
+        self.add(policy, Some(uplink))
+    }
+
+    /// Keeps the place of an uplink whose NIC is missing. Its frames do not leave through another uplink. Returns false
+    /// if there are [`MAX_UPLINKS`].
+    pub fn add_missing_uplink(&mut self, policy: Option<&'static Policy>) -> bool {
+        self.add(policy, None)
+    }
+
+    fn add(&mut self, policy: Option<&'static Policy>, uplink: Option<Uplink<N>>) -> bool {
+        self.bridge.uplink_choice.add(policy).is_some() && self.uplinks.push(uplink).is_ok()
+    }
+
+    /// Sets the receive filters of the NICs.
+    #[cold]
+    fn update_nic_filters(&mut self, devices: &Devices) {
+        for (n, uplink) in self.uplinks.iter_mut().enumerate() {
+            if let Some(uplink) = uplink {
+                uplink.set_receive_filter(&self.bridge.nic_filter(devices, n).as_receive_filter());
+            }
+        }
+    }
+
+    /// Updates the link status of each guest: up if one of the uplinks that its port uses is up.
+    #[cold]
+    fn update_link_status(&self, devices: &mut Devices) {
+        let (mut there, mut up) = (0, 0);
+        for (n, uplink) in self.uplinks.iter().enumerate() {
+            there |= u8::from(uplink.is_some()) << n;
+            up |= u8::from(uplink.as_ref().is_some_and(Uplink::is_up)) << n;
+        }
+        for port in self.bridge.attached {
+            let used = self.bridge.uplink_choice.uplinks_of(port) & there;
+            let up = used & up != 0;
+            if used != 0
+                && devices.get(port).is_some_and(|device| status::set(device.shared(), status::LINK_UP, up))
+                && let Some(device) = devices.get_mut(port)
+            {
+                device.notify_config_change();
+            }
+        }
+    }
+
+    /// Makes every frame take the slow path, to compare the two.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn disable_fast_path(&mut self) {
+        self.fast_path = false;
+    }
+
+    /// Takes one request from a queue, and sends its frame on the slow path. `None`: the device has failed.
+    fn serve_one(&mut self, devices: &mut Devices, port: usize, queue: u16, now: u64) -> Option<Served> {
+        let device = devices.get_mut(port)?;
+        self.sent.clear();
+        let Request { token, chain } = device.pop(queue, &mut self.sent)?;
+        let served = Served { requests: 1, bytes: u64::from(chain.readable_bytes) };
+        if chain.writable_bytes != 0 {
+            device.fail(Fault::Direction);
+            return Some(served);
+        }
+        let counters = self.bridge.counters(port);
+        counters.frames.tx_packets.add(1);
+        counters.frames.tx_bytes.add(u64::from(chain.readable_bytes.saturating_sub(HEADER_BYTES as u32)));
+        let max = self.bridge.max_frame(port);
+        let support = OffloadSupport::device(Features::of(device));
+        let frame = Frame::take(device.memory(), chain.readable(&self.sent), chain.readable_bytes, support, max);
+        let admitted = frame.and_then(|mut frame| {
+            let vlan = self.bridge.admit(devices, port, queue, &mut frame, now)?;
+            Ok((frame, vlan))
+        });
+        match admitted {
+            Ok((mut frame, vlan)) => {
+                let egress_route = self.bridge.egress_route(&self.uplinks, port, vlan);
+                let leaves = self.bridge.forward(devices, port, queue, &mut frame, vlan, egress_route, now);
+                if let Some(egress_route) = leaves
+                    && let Some(Some(uplink)) = self.uplinks.get_mut(egress_route.uplink)
+                    && self.bridge.check_egress(devices, port, queue, &mut frame, egress_route, uplink, now)
+                {
+                    uplink.send(devices, &frame.for_egress(port), token, &mut self.bridge.bounce);
+                    return Some(served);
+                }
+            }
+            Err(Rejected::Refused(refusal)) => refusal.entering(counters).add(1),
+            Err(Rejected::Length) => counters.drops.tx_bad_length.add(1),
+            Err(Rejected::Header) => counters.drops.tx_bad_header.add(1),
+            Err(Rejected::Source) => counters.drops.tx_bad_source.add(1),
+        }
+        if let Some(device) = devices.get_mut(port) {
+            device.complete(token, 0);
+        }
+        Some(served)
+    }
+}
+
+impl<N: Nic<Token = Held>> Backend for Net<N> {
+    type Config = Port;
+
+    fn attached(&mut self, port: usize, device: &DeviceConfig, of_port: Port) {
+        let c = &device.config;
+        if let Some(max) = self.bridge.max_frame.get_mut(port) {
+            *max = u32::from(u16::from_le_bytes([c[MTU], c[MTU + 1]])) + ETHERNET_BYTES + VLAN_BYTES;
+            let mac = Mac::new([c[0], c[1], c[2], c[3], c[4], c[5]]);
+            // No address is configured: the port has none of its own.
+            if mac != Mac::NONE {
+                self.bridge.switch.set_own(mac, port);
+            }
+            for &mac in of_port.policy.iter().flat_map(|policy| &policy.fixed) {
+                // Addresses beyond the limit of a port are not static. They are learned like any others, if there is
+                // room.
+                self.bridge.switch.set_static(mac, port);
+            }
+            self.bridge.attach(port, of_port);
+            self.filters_changed = true;
+        }
+    }
+
+    fn detached(&mut self, port: usize) {
+        self.bridge.detach(port);
+        self.filters_changed = true;
+    }
+
+    fn activated(&mut self, port: usize, device: &mut Device, resumed: bool) {
+        if let Some(settings) = self.bridge.settings.get_mut(port) {
+            control_queue::activate(settings, device, resumed);
+        }
+        self.filters_changed = true;
+    }
+
+    fn service_mode(&self, port: usize, queue: u16) -> ServiceMode {
+        match self.bridge.settings(port).and_then(ReceiveSettings::control_queue) {
+            Some(control) if control == queue => ServiceMode::Notified,
+            _ if queue % 2 == 1 => ServiceMode::AsConfigured,
+            _ => ServiceMode::Unserved,
+        }
+    }
+
+    fn serve(&mut self, devices: &mut Devices, port: usize, queue: u16, portion: &Portion, now: u64) -> Served {
+        let mut taken = Served::default();
+        let counters = self.bridge.counters(port);
+        if let Some(settings) =
+            self.bridge.settings.get_mut(port).filter(|settings| settings.control_queue() == Some(queue))
+        {
+            let Some(device) = devices.get_mut(port) else { return taken };
+            taken = control_queue::serve(settings, device, queue, &mut self.sent, portion, counters);
+            self.filters_changed |= taken.requests != 0;
+            return taken;
+        }
+        let mut fast_path = self.fast_path;
+        while taken.requests < portion.requests && taken.bytes < portion.bytes {
+            if devices.get_mut(port).is_none_or(|device| device.available(queue) == 0) {
+                break;
+            }
+            let left = Portion { requests: portion.requests - taken.requests, bytes: portion.bytes - taken.bytes };
+            let mut served = Served::default();
+            if fast_path {
+                let batch = self.bridge.forward_batch(devices, &mut self.uplinks, port, queue, &left, now);
+                // If the receiver did not qualify, it is not asked again for each frame of this portion.
+                fast_path = batch != Some(Served::default());
+                served = batch.unwrap_or_default();
+            }
+            if served.requests == 0 {
+                let Some(one) = self.serve_one(devices, port, queue, now) else { break };
+                served = one;
+            }
+            taken.requests += served.requests;
+            taken.bytes += served.bytes;
+        }
+        self.uplinks.iter_mut().flatten().for_each(Uplink::flush);
+        taken
+    }
+
+    fn poll(&mut self, devices: &mut Devices, now: u64) -> u32 {
+        let Self { bridge, uplinks, .. } = self;
+        bridge.switch.age(now);
+        let (mut moved, mut looked) = (0, false);
+        for (n, uplink) in uplinks.iter_mut().enumerate() {
+            let Some(uplink) = uplink else { continue };
+            looked |= uplink.service(now);
+            let counters = uplink.counters();
+            moved += uplink.poll(devices, |devices, frame| bridge.ingress(devices, frame, n, counters, now));
+        }
+        if looked {
+            self.update_link_status(devices);
+            // Only at a service of the NIC, however often a guest changes its filter.
+            if core::mem::take(&mut self.filters_changed) {
+                self.update_nic_filters(devices);
+            }
+        }
+        moved
+    }
+
+    fn reclaim(&mut self, devices: &mut Devices) {
+        for uplink in self.uplinks.iter_mut().flatten() {
+            uplink.reclaim(devices);
+        }
+    }
+
+    fn cancel(&mut self, devices: &mut Devices, port: usize) -> bool {
+        self.reclaim(devices);
+        !self.uplinks.iter().flatten().any(|uplink| uplink.holds(port))
+    }
+}

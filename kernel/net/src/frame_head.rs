@@ -1,0 +1,81 @@
+//! The first bytes of a frame on the fast path, behind the virtio-net header that its receiver will get.
+//!
+//! ```text
+//!  0            52        64                      128                      192
+//!  ┌────────────┬─────────┬───────────────────────┬────────────────────────┐
+//!  │   unused   │ header  │ frame, first 64 bytes │ next 64, if rules look │
+//!  └────────────┴─────────┴───────────────────────┴────────────────────────┘
+//! ```
+//!
+//! They are read once, by the copy routine, into host memory. They are checked there, and header and bytes are copied
+//! from there to the receiver. So the receiver gets what was checked.
+//!
+//! This also makes the fewest stores to the receiver's memory. Stores to lines that another core had last wait for each
+//! other, in order, and they are the largest cost of a short frame.
+
+use memory::copy::Copier;
+use memory::span::Piece;
+
+use crate::offload::HEADER_BYTES;
+
+/// Offset of the frame in bytes: the second cache line.
+const FRAME: usize = 64;
+/// Bytes that are read if the rules look no further: a cache line.
+pub(crate) const SHORT: usize = 64;
+/// Most bytes that are read: two cache lines.
+pub(crate) const LONG: usize = 128;
+
+/// First bytes of a frame, behind a virtio-net header without an offload request and with `num_buffers` 1.
+#[repr(C, align(64))]
+pub(crate) struct FrameHead([u8; FRAME + LONG]);
+
+impl FrameHead {
+    /// No frame.
+    pub(crate) const EMPTY: Self = {
+        let mut bytes = [0; FRAME + LONG];
+        // `num_buffers` is the last field of the header (5.1.6).
+        bytes[FRAME - 2] = 1;
+        Self(bytes)
+    };
+
+    /// Reads the first `most` bytes of a frame, at most [`LONG`], or all of a shorter one. Bytes of earlier frames may
+    /// follow them.
+    #[inline(always)]
+    pub(crate) fn read(&mut self, body: Piece<'_>, most: usize, copier: Copier) {
+        body.read(copier, &mut self.0[FRAME..FRAME + most.min(LONG)]);
+    }
+
+    /// Returns the 64-bit little-endian number at byte `AT` of the frame.
+    #[inline(always)]
+    pub(crate) fn word<const AT: usize>(&self) -> u64 {
+        const { assert!(AT + 8 <= LONG) };
+        let mut word = [0; 8];
+        word.copy_from_slice(&self.0[FRAME + AT..FRAME + AT + 8]);
+        u64::from_le_bytes(word)
+    }
+
+    /// Writes header and frame to a buffer that has room for both. `whole` is the frame with its sender's header.
+    /// `read` is the number of bytes that were read of the frame, at most [`LONG`]; the bytes after them are copied
+    /// from `whole`.
+    /// If there are bytes after them, as many cache lines of `next` are fetched. `next` is the buffer that is written
+    /// next.
+    #[inline(always)]
+    pub(crate) fn write(&self, buffer: Piece<'_>, whole: Piece<'_>, read: usize, copier: Copier, next: Piece<'_>) {
+        let head = &self.0[FRAME - HEADER_BYTES..FRAME + read.min(LONG)];
+        if !buffer.copy_behind(copier, head, whole, next) {
+            buffer.write(copier, &head[..head.len().min(whole.len() as usize)]);
+        }
+    }
+
+    /// [`FrameHead::write`] for a frame whose sender's header lies in another buffer, or for the first part of a frame.
+    /// As many bytes as there is room for were read.
+    pub(crate) fn write_before(&self, buffer: Piece<'_>, body: Piece<'_>, copier: Copier) {
+        let read = LONG.min(body.len() as usize);
+        if let Some(rest) = body.skip(read as u32)
+            && let Some(room) = buffer.skip((HEADER_BYTES + read) as u32)
+        {
+            room.copy_from(copier, rest);
+        }
+        buffer.write(copier, &self.0[FRAME - HEADER_BYTES..FRAME + read]);
+    }
+}

@@ -1,0 +1,476 @@
+//! Fast path from guest to guest: a batch of frames of one flow, from one transmit queue to one receive queue.
+//!
+//! ```text
+//!   sender's ring ───▶ look at a batch ──────▶ frames ──┐
+//!                                                       ├──▶ used entries of both rings, copies
+//!   receiver's ring ─▶ look at as many ──────▶ buffers ─┘
+//! ```
+//!
+//! A frame qualifies if all of this holds:
+//!
+//! - It lies in one buffer with its virtio-net header, or in two buffers.
+//! - It has no tag and requests no offload.
+//! - Its destination is one running port other than the sender's.
+//! - The rules of both ports give it the same verdict as the frame before it. A frame that a stage mirrors or limits
+//!   does not qualify.
+//! - The next buffer of the receiver is one piece of memory, and the frame fits into it.
+//!
+//! A batch ends before the first frame that does not qualify. [`super::slow`] takes that frame, and it finds the
+//! faults: this path reports none. Both paths must have the same effect; `tests/both_paths.rs` compares them. Frames
+//! whose destination is not a guest go to [`super::egress_fast`].
+//!
+//! The first bytes of each frame are read once, into a [`FrameHead`] in host memory. They are checked there and copied
+//! to the receiver from there, so the receiver gets what was checked. Without rules only the addresses are checked;
+//! with rules, what the rules look at ([`crate::flow_match`]).
+
+use engine::devices::Devices;
+use engine::schedule::{Portion, Served};
+use memory::copy::Copier;
+use memory::span::{LabeledPiece, Piece, Window};
+use nic::Nic;
+use virtio::counters::Counter;
+use virtio::queue::{Batch, Entries, Peek, RingDescriptor, Used};
+
+use crate::addresses::Addresses;
+use crate::batch::{BATCH, Ends, HEADER, Offered, SINGLE, SPLIT, SendQueue, SingleFrame, Tails};
+use crate::bridge::Bridge;
+use crate::counters::PortCounters;
+use crate::features::Features;
+use crate::flow::Flow;
+use crate::flow_match::{FirstBuffer, Layout, with_layout};
+use crate::frame_head::{FrameHead, LONG};
+use crate::offload::{HEADER_BYTES, OffloadRequest, OffloadSupport};
+use crate::path::egress_fast::Sender;
+use crate::port_rules::Stopped;
+use crate::receive_buffers::need;
+use crate::uplink::Uplink;
+use crate::uplink::held::Held;
+
+/// Largest batch, in frames, for which the small table of transfers is set up. A frame that somebody waits for comes
+/// alone, and setting up the large table would delay it.
+const SMALL_BATCH: usize = 4;
+/// A receive buffer, and the head of its descriptor chain.
+type Posted<'d> = LabeledPiece<'d>;
+
+/// A frame, and the receive buffer that it is copied to.
+#[derive(Clone, Copy)]
+struct Transfer<'d> {
+    frame: Offered<'d>,
+    buffer: Posted<'d>,
+}
+
+impl<'d> Transfer<'d> {
+    const NOTHING: Self = Self { frame: Offered::EMPTY, buffer: Posted::EMPTY };
+
+    /// Bytes of the frame with its virtio-net header. If its last bytes lie in a second buffer, that buffer is the next
+    /// of `tails`.
+    fn bytes(&self, tails: &mut Ends<'_, 'd>) -> u32 {
+        let (len, mark) = (self.frame.piece().len(), self.frame.label());
+        let tail = if mark & SPLIT != 0 { tails.next().map_or(0, |tail| tail.len()) } else { 0 };
+        tail + if mark & SINGLE != 0 { need(len) } else { len }
+    }
+}
+
+/// The next batch of a transmit queue.
+enum NextBatch<'d> {
+    /// Number of frames of the flow that is cached for the port, and their bytes.
+    Flow(usize, u64),
+    /// The first frame of a batch whose destination is not a known guest.
+    Egress(SingleFrame<'d>),
+}
+
+/// The result of a batch whose receiver turned out not to qualify: nothing was served. The caller uses the slow path
+/// for the rest of the portion.
+const NONE_SERVED: Option<Served> = Some(Served { requests: 0, bytes: 0 });
+/// Longest receive buffer, in bytes, that is translated through the cached window. Most are shorter.
+const BUFFER: u32 = 0x1_0000;
+/// Bytes that can be read at any address that a window translates: the virtio-net header, and the longest part of a
+/// frame that a layout checks.
+const PEEK: usize = HEADER_BYTES + LONG;
+
+/// Collects frames that qualify and belong to `flow`, until `room` bytes are taken. Reads their first bytes into
+/// `heads`.
+/// Returns the number of frames, and their bytes.
+#[inline(never)]
+fn collect<'d, L: Entries<'d>, F: Layout, const HOLDING: bool>(
+    send_queue: &mut SendQueue<'_, 'd, L>,
+    flow: &mut Flow,
+    room: u64,
+    transfers: &mut [Transfer<'d>],
+    heads: &mut [FrameHead; BATCH],
+) -> (usize, u64) {
+    let (look, most) = (*send_queue.look, send_queue.look.len().min(BATCH).min(transfers.len()));
+    let (addresses, min_len, copier) = (flow.addresses, need(flow.pattern.min_len), send_queue.tx.copier());
+    let mut window: Window<'d, PEEK> = send_queue.tx.span().window(send_queue.longest());
+    // Keeps the window in memory. In registers it costs four more instructions a frame, most of them around the copy.
+    core::hint::black_box(&mut window);
+    let (mut i, mut taken) = (0, 0);
+    while i < most && taken < room {
+        let Some(first) = look.first::<HOLDING>(send_queue.tx, i) else { break };
+        let head = &mut heads[i];
+        // Not nested: nesting costs two more instructions a frame.
+        let mut found = if first.is_readable() { first.within(&window) } else { None };
+        if found.is_none()
+            && first.is_readable()
+            && let Some((_, span)) = send_queue.tx.locate(&first)
+        {
+            window = span.window(send_queue.longest());
+            found = first.within(&window);
+        }
+        let bytes = if let Some((start, whole)) = found {
+            let asked = start.load_u64::<0>();
+            if whole.len() < min_len || OffloadRequest::any(asked as u8, (asked >> 8) as u8) {
+                break;
+            }
+            transfers[i].frame = LabeledPiece::new(whole, first.label());
+            head.read(start.rest::<HEADER_BYTES>(), F::READ, copier);
+            whole.len()
+        } else {
+            let Some((frame, bytes)) = send_queue.frame_of::<F>(i, min_len, head) else { break };
+            transfers[i].frame = frame;
+            bytes
+        };
+        if Addresses::of(head) != addresses {
+            break;
+        }
+        let words = F::words(head);
+        if !F::matches(&words, &flow.pattern, &flow.pattern.mask) && !flow.covers::<F>(&words) {
+            break;
+        }
+        taken += u64::from(bytes);
+        i += 1;
+    }
+    (i, taken)
+}
+
+/// Returns how many of the first frames are at most `max` bytes long.
+#[cold]
+#[inline(never)]
+fn no_longer_than<'d>(max: u32, transfers: &[Transfer<'d>], tails: &Tails<'d>) -> usize {
+    let mut tails = tails.iter();
+    transfers.iter().take_while(|transfer| transfer.bytes(&mut tails) <= need(max)).count()
+}
+
+/// Collects the receiver's next buffers, at most `most`. Stops at the first buffer that is not one piece of memory.
+/// Returns the number of buffers.
+#[inline(never)]
+fn collect_buffers<'d, L: Entries<'d>>(
+    rx: &mut Batch<'d>,
+    look: &L,
+    most: usize,
+    transfers: &mut [Transfer<'d>],
+) -> usize {
+    let (look, most) = (*look, most.min(look.len()).min(transfers.len()));
+    look.used().prefetch(most);
+    let mut window = rx.span().window::<0>(BUFFER);
+    let mut i = 0;
+    while i < most {
+        let Some(first) = look.first::<false>(rx, i).filter(RingDescriptor::is_writable) else { break };
+        // In each branch, not after both: otherwise the compiler stores length and mark separately, with three more
+        // instructions.
+        if let Some((_, buffer)) = first.within(&window) {
+            transfers[i].buffer = LabeledPiece::new(buffer, first.label());
+        } else {
+            let Some((buffer, span)) = rx.locate(&first) else { break };
+            window = span.window(BUFFER);
+            transfers[i].buffer = LabeledPiece::new(buffer, first.label());
+        }
+        i += 1;
+    }
+    i
+}
+
+/// Copies up to `most` frames into their buffers, and writes the used entries of both rings.
+/// Returns the number of frames that were delivered. The first one that does not fit ends the batch.
+#[inline(never)]
+fn deliver<'d, F: Layout, S: Used, G: Used>(
+    (transfers, tails): (&[Transfer<'d>], &Tails<'d>),
+    (tx_used, rx_used): (S, G),
+    most: usize,
+    copier: Copier,
+    heads: &[FrameHead; BATCH],
+) -> usize {
+    let most = most.min(tx_used.len()).min(rx_used.len()).min(transfers.len()).min(BATCH);
+    let (mut tails, rx_used) = (tails.iter(), rx_used.written());
+    let mut i = 0;
+    while i < most {
+        let (Transfer { frame, buffer }, head) = (&transfers[i], &heads[i]);
+        if frame.label() & SINGLE != 0 {
+            if !deliver_single((&transfers[i], head, &mut tails), (tx_used, rx_used), i, copier) {
+                break;
+            }
+            i += 1;
+            continue;
+        }
+        let whole = frame.piece();
+        let Some(room) = buffer.piece().begin(whole.len()) else { break };
+        // Used entries before the copy: no driver reads them before the index is published. After the copy, their
+        // values would be kept on the stack, and each store would queue behind the stores to the receiver's cache
+        // lines.
+        rx_used.set(i, buffer.label(), whole.len());
+        tx_used.set(i, frame.label(), 0);
+        // The last frame of a batch has no next buffer, so its own lines are fetched. That helps a frame that comes
+        // alone.
+        let next = transfers.get(i + 1).unwrap_or(&transfers[i]).buffer.piece();
+        head.write(room, whole, F::READ, copier, next);
+        i += 1;
+    }
+    i
+}
+
+/// [`deliver`] for frame `i`, if it was read by [`SendQueue::frame_of`].
+/// Returns false if it does not fit.
+#[cold]
+#[inline(never)]
+fn deliver_single<'d, S: Used, G: Used>(
+    (Transfer { frame, buffer }, head, tails): (&Transfer<'d>, &FrameHead, &mut Ends<'_, 'd>),
+    (tx_used, rx_used): (S, G),
+    i: usize,
+    copier: Copier,
+) -> bool {
+    let (body, room) = (frame.piece(), buffer.piece());
+    let split = frame.label() & SPLIT != 0;
+    let Some(tail) = (if split { tails.next().copied() } else { Some(Piece::EMPTY) }) else { return false };
+    if !room.skip(need(body.len())).is_some_and(|end| end.copy_from(copier, tail)) {
+        return false;
+    }
+    head.write_before(room, body, copier);
+    rx_used.set(i, buffer.label(), need(body.len()) + tail.len());
+    tx_used.set(i, frame.label(), 0);
+    true
+}
+
+impl Bridge {
+    /// Forwards one batch from the start of a queue on a fast path, up to a portion.
+    ///
+    /// Returns:
+    /// - `Some(served)`, also with 0 requests if the receiver turned out not to qualify;
+    /// - `None` if the first frame does not qualify.
+    ///
+    /// In both cases with 0 requests the caller uses the slow path.
+    #[inline(never)]
+    pub(crate) fn forward_batch<N: Nic<Token = Held>>(
+        &mut self,
+        devices: &mut Devices,
+        uplinks: &mut [Option<Uplink<N>>],
+        port: usize,
+        queue: u16,
+        portion: &Portion,
+        now: u64,
+    ) -> Option<Served> {
+        let (sender, mut others) = devices.split(port)?;
+        let (tx_counters, same_memory, features) = (self.counters(port), sender.shares_memory(), Features::of(sender));
+        let mut tx = sender.batch(queue)?;
+        let most = (portion.requests as usize).min(BATCH);
+        let look = tx.peek(most)?;
+        let (mut small, mut large);
+        let transfers: &mut [Transfer<'_>] = if look.len() <= SMALL_BATCH {
+            small = [Transfer::NOTHING; SMALL_BATCH];
+            &mut small
+        } else {
+            large = [Transfer::NOTHING; BATCH];
+            &mut large
+        };
+        let mut tails = Tails::new();
+        let max = self.max_frame(port);
+        let (run, ends) = (&mut tx, &mut tails);
+        let batch = match &look {
+            Peek::Split(look) => {
+                self.next_batch(SendQueue { tx: run, look, tails: ends, max }, port, portion, now, transfers)
+            }
+            Peek::Packed(look) => {
+                self.next_batch(SendQueue { tx: run, look, tails: ends, max }, port, portion, now, transfers)
+            }
+        }?;
+        let (mut offered, mut bytes) = match batch {
+            NextBatch::Flow(offered, bytes) => (offered, bytes),
+            NextBatch::Egress(first) => {
+                let uplink = self.batch_uplink(uplinks, port, first.addresses)?;
+                let from = Sender { port, counters: tx_counters, support: OffloadSupport::device(features) };
+                let (tx, tails) = (&mut tx, &mut tails);
+                return match &look {
+                    Peek::Split(look) => {
+                        self.egress_batch(uplink, from, SendQueue { tx, look, tails, max }, first, portion, now)
+                    }
+                    Peek::Packed(look) => {
+                        self.egress_batch(uplink, from, SendQueue { tx, look, tails, max }, first, portion, now)
+                    }
+                };
+            }
+        };
+        let flow = self.flows[port].as_ref()?;
+        let to = flow.to;
+        if let Some(Stopped::Entering(refusal)) = flow.verdict.stopped {
+            return Some(discard(
+                tx,
+                &look,
+                transfers.get(..offered)?,
+                bytes,
+                tx_counters,
+                refusal.entering(tx_counters),
+                flow,
+            ));
+        }
+        self.switch.learn(flow.addresses.source(), flow.vlan, port, now);
+        let Some(receiver) = others.get_mut(to).filter(|receiver| receiver.running() && !same_memory.contains(to))
+        else {
+            return NONE_SERVED;
+        };
+        let rx_counters = self.counters(to);
+        if let Some(Stopped::Leaving(refusal)) = flow.verdict.stopped {
+            return Some(discard(
+                tx,
+                &look,
+                transfers.get(..offered)?,
+                bytes,
+                tx_counters,
+                refusal.leaving(rx_counters),
+                flow,
+            ));
+        }
+        if self.max_frame(to) < max {
+            offered = no_longer_than(self.max_frame(to), transfers.get(..offered)?, &tails);
+            bytes = bytes_of(transfers.get(..offered)?, &tails);
+        }
+        let copier = receiver.memory().copier();
+        if !self.accepts(to, flow.addresses.destination(), None) {
+            return NONE_SERVED;
+        }
+        let Some(mut rx) = receiver.batch(self.receive_queue(receiver, to, queue)) else { return NONE_SERVED };
+        let Some(posted) = rx.peek(offered) else { return NONE_SERVED };
+        // No receive buffer is held from an earlier call, so an empty queue means that the driver posted none.
+        if posted.is_empty() {
+            return Some(discard(
+                tx,
+                &look,
+                transfers.get(..offered)?,
+                bytes,
+                tx_counters,
+                &rx_counters.drops.rx_no_buffer,
+                flow,
+            ));
+        }
+        let buffers = match &posted {
+            Peek::Split(posted) => collect_buffers(&mut rx, posted, offered, transfers),
+            Peek::Packed(posted) => collect_buffers(&mut rx, posted, offered, transfers),
+        };
+        let frames = (&*transfers, &tails);
+        let delivered = with_layout!(flow.kind, F => match (&look, &posted) {
+            (Peek::Split(s), Peek::Split(g)) => deliver::<F, _, _>(frames, (s.used(), g.used()), buffers, copier, &self.heads),
+            (Peek::Split(s), Peek::Packed(g)) => deliver::<F, _, _>(frames, (s.used(), g.used()), buffers, copier, &self.heads),
+            (Peek::Packed(s), Peek::Split(g)) => deliver::<F, _, _>(frames, (s.used(), g.used()), buffers, copier, &self.heads),
+            (Peek::Packed(s), Peek::Packed(g)) => deliver::<F, _, _>(frames, (s.used(), g.used()), buffers, copier, &self.heads),
+        });
+        // Publish before counting: a driver that waits for the last frame gets it sooner.
+        let last = delivered < most && tx.ends_after(delivered);
+        rx.finish(delivered, true, last);
+        tx.finish(delivered, false, last);
+        if delivered != offered {
+            bytes = bytes_of(transfers.get(..delivered)?, &tails);
+        }
+        let payload = bytes - u64::from(HEADER) * delivered as u64;
+        let (tx, rx) = (&tx_counters.frames, &rx_counters.frames);
+        for (packets_counter, bytes_counter) in [(&tx.tx_packets, &tx.tx_bytes), (&rx.rx_packets, &rx.rx_bytes)] {
+            packets_counter.add(delivered as u64);
+            bytes_counter.add(payload);
+        }
+        flow.count(delivered as u64, payload);
+        Some(Served { requests: delivered as u32, bytes })
+    }
+
+    /// Finds the next batch of a queue: first of the flow that is cached for the port, otherwise of a new flow, which
+    /// is then cached.
+    /// Returns `None` if the first frame does not qualify.
+    #[inline(always)]
+    fn next_batch<'d, L: Entries<'d>>(
+        &mut self,
+        mut send_queue: SendQueue<'_, 'd, L>,
+        port: usize,
+        portion: &Portion,
+        now: u64,
+        transfers: &mut [Transfer<'d>],
+    ) -> Option<NextBatch<'d>> {
+        let known = self.flows.get_mut(port)?.as_mut().filter(|flow| flow.is_current(&self.switch, now));
+        let (offered, bytes) =
+            known.map_or((0, 0), |flow| collect_flow(&mut send_queue, flow, portion.bytes, transfers, &mut self.heads));
+        if offered != 0 {
+            return Some(NextBatch::Flow(offered, bytes));
+        }
+        send_queue.tails.clear();
+        let first = send_queue.frame(0)?;
+        let (destination, vlan) = (first.addresses.destination(), self.rules.untagged(port)?);
+        if destination.is_multicast() || first.addresses.is_tagged() {
+            return None;
+        }
+        if self.switch.lookup(destination, vlan, now).is_none() {
+            return Some(NextBatch::Egress(first));
+        }
+        if first.requests_offload() {
+            return None;
+        }
+        send_queue.tails.clear();
+        let body = first.frame.piece();
+        self.heads[0].read(body, LONG, send_queue.tx.copier());
+        let first = (first.addresses, FirstBuffer(&self.heads[0], body.len()), first.bytes - HEADER);
+        let flow = self.flows[port].insert(Flow::of(first, port, &self.rules, &self.switch, now)?);
+        let (offered, bytes) = collect_flow(&mut send_queue, flow, portion.bytes, transfers, &mut self.heads);
+        Some(NextBatch::Flow(offered, bytes))
+    }
+}
+
+/// Calls [`collect`] for the layout of a flow.
+#[inline(always)]
+fn collect_flow<'d, L: Entries<'d>>(
+    send_queue: &mut SendQueue<'_, 'd, L>,
+    flow: &mut Flow,
+    room: u64,
+    transfers: &mut [Transfer<'d>],
+    heads: &mut [FrameHead; BATCH],
+) -> (usize, u64) {
+    let (count, bytes) = with_layout!(flow.kind, F => {
+        let collect = if send_queue.look.holding() { collect::<L, F, true> } else { collect::<L, F, false> };
+        collect(send_queue, flow, room, transfers, heads)
+    });
+    send_queue.look.used().prefetch(count);
+    (count, bytes)
+}
+
+/// Returns the bytes of the frames, with their virtio-net headers.
+#[cold]
+#[inline(never)]
+fn bytes_of<'d>(transfers: &[Transfer<'d>], tails: &Tails<'d>) -> u64 {
+    let mut tails = tails.iter();
+    transfers.iter().map(|transfer| u64::from(transfer.bytes(&mut tails))).sum()
+}
+
+/// Drops frames of `bytes` bytes in total: completes their requests, and counts them and the cause.
+#[cold]
+#[inline(never)]
+fn discard(
+    tx: Batch<'_>,
+    look: &Peek<'_>,
+    transfers: &[Transfer<'_>],
+    bytes: u64,
+    tx_counters: &PortCounters,
+    cause: &Counter,
+    flow: &Flow,
+) -> Served {
+    match look {
+        Peek::Split(look) => return_requests(look.used(), transfers),
+        Peek::Packed(look) => return_requests(look.used(), transfers),
+    }
+    tx.finish(transfers.len(), false, false);
+    let payload = bytes - u64::from(HEADER) * transfers.len() as u64;
+    tx_counters.frames.tx_packets.add(transfers.len() as u64);
+    tx_counters.frames.tx_bytes.add(payload);
+    cause.add(transfers.len() as u64);
+    flow.count(transfers.len() as u64, payload);
+    Served { requests: transfers.len() as u32, bytes }
+}
+
+/// Writes a used entry for each of the frames.
+fn return_requests(used: impl Used, transfers: &[Transfer<'_>]) {
+    for (i, Transfer { frame, .. }) in transfers.iter().enumerate() {
+        used.set(i, frame.label(), 0);
+    }
+}

@@ -1,0 +1,237 @@
+//! Slow path: one frame at a time, of every form that the rules allow, to one port, to all ports, or to an uplink. It
+//! takes what the fast paths ([`super::fast`], [`super::egress_fast`]) do not.
+
+use engine::device::Device;
+use engine::devices::Devices;
+use memory::GuestMemory;
+use nic::Nic;
+use virtio::fault::Fault;
+
+use crate::bridge::{Bridge, Forwarding};
+use crate::cursor::Cursor;
+use crate::features::Features;
+use crate::frame::{Frame, Front, Rejected};
+use crate::offload::OffloadSupport;
+use crate::path::delivery::{copy, count_delivery};
+use crate::policy::vlan::{Tagging, Vlan};
+use crate::policy::{Entered, UNCHECKED};
+use crate::ports::PortSet;
+use crate::receive_buffers::{Buffers, Refused, complete, gather, need, put};
+use crate::uplink::held::Held;
+use crate::uplink::{EgressRoute, Uplink};
+
+impl Bridge {
+    /// Applies the rules of the sender's port to a frame. Removes the tag of its VLAN. Delivers copies to mirrors even
+    /// if the frame is refused.
+    /// Returns the VLAN of the frame, or why it is refused.
+    pub(crate) fn admit(
+        &mut self,
+        devices: &mut Devices,
+        port: usize,
+        queue: u16,
+        frame: &mut Frame<'_>,
+        now: u64,
+    ) -> Result<Vlan, Rejected> {
+        if frame.front().source().is_multicast() {
+            return Err(Rejected::Source);
+        }
+        let Some(policy) = self.rules.get(port) else { return Ok(UNCHECKED.vlan) };
+        let mut mirrors = PortSet::NONE;
+        let entered = policy.enter(frame.front().frame(), frame.len(), now, &mut mirrors);
+        if mirrors != PortSet::NONE {
+            self.mirror(devices, port, queue, frame, mirrors);
+        }
+        let Entered { vlan, tag } = entered.map_err(Rejected::Refused)?;
+        if let Some(tag) = tag {
+            frame.front_mut().set_tag(tag);
+            frame.front_mut().retag(Tagging::Untagged, vlan);
+        }
+        Ok(vlan)
+    }
+
+    /// Forwards a frame of `vlan` from `port` to the guests that it is addressed to. `egress`: the route to the uplink
+    /// of that port and VLAN, if there is one.
+    /// Returns the route if the frame must also, or only, go to the uplink.
+    #[allow(clippy::too_many_arguments, reason = "a frame, where it comes from, and where it may go")]
+    pub(crate) fn forward(
+        &mut self,
+        devices: &mut Devices,
+        port: usize,
+        queue: u16,
+        frame: &mut Frame<'_>,
+        vlan: Vlan,
+        egress: Option<EgressRoute>,
+        now: u64,
+    ) -> Option<EgressRoute> {
+        self.switch.learn(frame.front().source(), vlan, port, now);
+        let destination = frame.front().destination();
+        let found = match self.forwarding(destination, vlan, Some(port), egress, now) {
+            Forwarding::Uplink => return egress,
+            Forwarding::Nowhere => false,
+            // A known receiver counts its own drops, whatever the cause.
+            Forwarding::Port(to) => {
+                self.deliver_to_port(devices, port, queue, frame, vlan, to, now);
+                true
+            }
+            Forwarding::Flood => {
+                if let Some(refusal) = self.rules.get(port).and_then(|policy| policy.flood(now).err()) {
+                    refusal.entering(self.counters(port)).add(1);
+                    return None;
+                }
+                let ports = self.attached.into_iter();
+                ports
+                    .filter(|&to| to != port && self.deliver_to_port(devices, port, queue, frame, vlan, to, now))
+                    .count()
+                    != 0
+            }
+        };
+        let leaves = egress.filter(|_| destination.is_multicast());
+        if !found && leaves.is_none() {
+            self.counters(port).drops.tx_no_destination.add(1);
+        }
+        leaves
+    }
+
+    /// Applies the rules of an uplink to a frame from `port`. Adds or removes the tag as the uplink wants it.
+    /// Returns whether the frame may leave.
+    #[allow(clippy::too_many_arguments, reason = "a frame, where it comes from, and where it goes")]
+    pub(crate) fn check_egress<N: Nic<Token = Held>>(
+        &mut self,
+        devices: &mut Devices,
+        port: usize,
+        queue: u16,
+        frame: &mut Frame<'_>,
+        egress_route: EgressRoute,
+        uplink: &Uplink<N>,
+        now: u64,
+    ) -> bool {
+        let mut mirrors = PortSet::NONE;
+        let mut passes = true;
+        if let Some(policy) = uplink.policy().filter(|policy| !policy.leave.is_empty()) {
+            frame.front_mut().retag(Tagging::Untagged, egress_route.vlan);
+            passes = policy.leave(frame.front().frame(), egress_route.vlan, frame.len(), now, &mut mirrors).is_ok();
+        }
+        frame.front_mut().retag(egress_route.tagging, egress_route.vlan);
+        self.mirror(devices, port, queue, frame, mirrors);
+        if !passes {
+            uplink.counters().tx_denied.add(1);
+        }
+        passes
+    }
+
+    /// Delivers a frame of `vlan` from `port` to port `to`, and counts the result.
+    /// Returns false if no running device in this VLAN is there.
+    #[allow(clippy::too_many_arguments, reason = "a frame, where it comes from, and where it goes")]
+    fn deliver_to_port(
+        &mut self,
+        devices: &mut Devices,
+        port: usize,
+        queue: u16,
+        frame: &mut Frame<'_>,
+        vlan: Vlan,
+        to: usize,
+        now: u64,
+    ) -> bool {
+        let Some(tagging) = self.rules.tagging(to, vlan) else { return false };
+        let Some((sender, receiver)) = devices.pair(port, to) else { return false };
+        let behind = frame.behind();
+        let Some((accepted, mirrors)) =
+            self.check_delivery(to, receiver, frame.front_mut(), behind, (vlan, tagging), now)
+        else {
+            return false;
+        };
+        if accepted {
+            self.deliver(frame, sender.memory(), receiver, to, queue);
+        }
+        self.mirror(devices, port, queue, frame, mirrors);
+        true
+    }
+
+    /// Checks whether the receiver at port `to` takes a frame of a VLAN with these first bytes and `behind` bytes more.
+    /// Applies the rules of the port and the receive filter of its driver, and counts a refusal. A frame that the rules
+    /// pass gets the tagging of the port.
+    /// Returns whether it is accepted, and the ports that mirror it. `None`: no running device is there.
+    pub(crate) fn check_delivery(
+        &self,
+        to: usize,
+        receiver: &Device,
+        front: &mut Front,
+        behind: u32,
+        (vlan, tagging): (Vlan, Tagging),
+        now: u64,
+    ) -> Option<(bool, PortSet)> {
+        let counters = self.counters(to);
+        if !receiver.running() {
+            if !front.destination().is_multicast() {
+                counters.drops.rx_not_running.add(1);
+            }
+            return None;
+        }
+        let mut mirrors = PortSet::NONE;
+        if let Some(policy) = self.rules.leaving(to) {
+            front.retag(Tagging::Untagged, vlan);
+            let len = (front.frame().len() as u32).saturating_add(behind);
+            if let Err(refusal) = policy.leave(front.frame(), vlan, len, now, &mut mirrors) {
+                refusal.leaving(counters).add(1);
+                return Some((false, mirrors));
+            }
+        }
+        front.retag(tagging, vlan);
+        let accepted = self.accepts(to, front.destination(), front.vlan());
+        if !accepted {
+            counters.frames.rx_not_wanted.add(1);
+        }
+        Some((accepted, mirrors))
+    }
+
+    /// Delivers copies of a frame from `port` to the ports of `mirrors`. The receive filters of those ports are not
+    /// asked.
+    fn mirror(&mut self, devices: &mut Devices, port: usize, queue: u16, frame: &mut Frame<'_>, mirrors: PortSet) {
+        for to in mirrors {
+            let Some((sender, receiver)) = devices.pair(port, to) else { continue };
+            if receiver.running() {
+                self.deliver(frame, sender.memory(), receiver, to, queue);
+            } else {
+                self.counters(to).drops.rx_not_running.add(1);
+            }
+        }
+    }
+
+    /// Delivers a frame that was sent on queue `sent_on` to port `to`, and counts the result. Does the offloads that
+    /// the receiver cannot do.
+    fn deliver(&mut self, frame: &mut Frame<'_>, sender: &GuestMemory, receiver: &mut Device, to: usize, sent_on: u16) {
+        let queue = self.receive_queue(receiver, to, sent_on);
+        let delivered = match self.check_size(frame.longest(), to) {
+            Ok(()) if !OffloadSupport::driver(Features::of(receiver)).accepts(&frame.request()) => {
+                return self.deliver_offloaded(frame, sender, receiver, to, queue);
+            }
+            Ok(()) => self.deliver_unchanged(frame, sender, receiver, queue),
+            Err(refused) => Err(refused),
+        };
+        count_delivery(self.counters(to), frame.len(), delivered);
+    }
+
+    /// Writes a frame into the receiver's buffers as it is.
+    fn deliver_unchanged(
+        &mut self,
+        frame: &mut Frame<'_>,
+        sender: &GuestMemory,
+        receiver: &mut Device,
+        queue: u16,
+    ) -> Result<(), Refused> {
+        let need = need(frame.len());
+        let mut buffers = Buffers::new();
+        gather(&mut self.posted, receiver, queue, need, &mut buffers)?;
+        let mut to = Cursor::new(self.posted.all());
+        put(receiver, &mut to, frame.front_for(buffers.len() as u16)).ok_or(None)?;
+        let (mut from, left) = frame.rest();
+        if copy(&mut from, sender, &mut to, receiver.memory(), left).is_none() {
+            // The buffers were checked when they were taken. What can still fail is a guest with two ports whose
+            // buffers overlap.
+            receiver.fail(Fault::Buffer);
+            return Err(None);
+        }
+        complete(receiver, &mut buffers, need);
+        Ok(())
+    }
+}

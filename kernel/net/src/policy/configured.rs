@@ -1,0 +1,192 @@
+//! Makes a [`Policy`] from the operator's configuration of a port ([`config::Rules`], [`config::Identity`]). The
+//! hypervisor and the engine as a Linux process both use it.
+
+use crate::mac::Mac;
+use crate::policy::guard::Guard;
+use crate::policy::limit::{Bucket, Rate};
+use crate::policy::stage::{Action, Chain, MAX_STAGES, Prefix, Rule, Sink, Stage, Unit};
+use crate::policy::vlan::Membership;
+use crate::policy::{Policy, guard};
+
+extern crate alloc;
+
+use alloc::{boxed::Box, string::String, vec::Vec};
+
+use config::{Identity, stage};
+use control::StageCounters;
+
+const _: () = assert!(config::MAX_STAGES <= MAX_STAGES);
+const _: () = assert!(config::MAX_ADDRESSES <= guard::MAX_ADDRESSES && config::MAX_STATIC < guard::MAX_MACS);
+
+/// What the configuration refers to.
+#[derive(Clone, Copy)]
+pub struct Known<'a> {
+    /// All stages. Ports refer to them by index.
+    pub stages: &'a [config::Stage],
+    /// Ticks per second of the engine's clock.
+    pub hz: u64,
+    /// Returns the port of a guest's network device, for mirrors. `None`: there is none.
+    pub port: &'a dyn Fn(&str, usize) -> Option<usize>,
+}
+
+/// The rules of a port, and the names under which their stages are counted. They are never freed.
+pub struct Rules {
+    /// The rules that the engine evaluates.
+    pub policy: &'static Policy,
+    /// The direction as the owner of the port sees it, and the names of the stages: into the switch, and out of it.
+    stages: [(&'static str, Vec<String>); 2],
+}
+
+impl Rules {
+    /// Makes the rules of a guest's port. `own`: the device's own address, if it is known. `None`: everything is
+    /// allowed.
+    #[must_use]
+    pub fn of_guest(
+        known: Known<'_>,
+        own: Option<config::Mac>,
+        identity: &Identity,
+        rules: &config::Rules,
+    ) -> Option<Self> {
+        let fixed: heapless::Vec<_, { guard::MAX_MACS }> = identity.fixed.iter().copied().map(mac).collect();
+        let mut policy = Policy { fixed: fixed.clone(), ..Policy::default() };
+        if identity.anti_spoofing {
+            let mut macs = fixed;
+            match own {
+                // There is room, as asserted above. Without it the device's own address would be refused.
+                Some(own) => drop(macs.push(mac(own))),
+                // The address is not known, so any is allowed.
+                None => macs.clear(),
+            }
+            policy.guard = Guard::new(&macs, &identity.addresses).unwrap_or_default();
+        }
+        Self::new(known, rules, policy, [("tx", &rules.tx), ("rx", &rules.rx)])
+    }
+
+    /// Makes the rules of an uplink. `None`: everything is allowed.
+    #[must_use]
+    pub fn of_uplink(known: Known<'_>, rules: &config::Rules) -> Option<Self> {
+        Self::new(known, rules, Policy::default(), [("rx", &rules.rx), ("tx", &rules.tx)])
+    }
+
+    fn new(
+        known: Known<'_>,
+        rules: &config::Rules,
+        mut policy: Policy,
+        ways: [(&'static str, &Vec<usize>); 2],
+    ) -> Option<Self> {
+        policy.vlan = match &rules.vlan {
+            config::Vlan::Plain => Membership::Plain,
+            config::Vlan::Access(vlan) => Membership::Access(*vlan),
+            config::Vlan::Trunk { vlans, native } => Membership::trunk(vlans.iter().copied(), *native),
+        };
+        policy.storm = rules.storm.map(|units| {
+            let units = u64::from(units);
+            // The burst is what the rate gives in 0.1 s.
+            Bucket::new(Rate { units, burst: (units / 10).max(1) }, known.hz)
+        });
+        let fill = |chain: &mut Chain, numbers: &[usize]| {
+            let stages = numbers.iter().filter_map(|&number| known.stages.get(number));
+            stages
+                .filter_map(|stage| chain.push(made(known, stage)).ok().map(|()| stage.name.clone()))
+                .collect::<Vec<_>>()
+        };
+        let enter = fill(&mut policy.enter, ways[0].1);
+        let leave = fill(&mut policy.leave, ways[1].1);
+        let stages = [(ways[0].0, enter), (ways[1].0, leave)];
+        (!policy.is_nothing()).then(|| Self { policy: Box::leak(Box::new(policy)), stages })
+    }
+
+    /// Returns the counters of its stages.
+    pub fn counters(&self) -> impl Iterator<Item = StageCounters> + '_ {
+        let chains = [&self.policy.enter, &self.policy.leave];
+        chains.into_iter().zip(&self.stages).flat_map(|(chain, (direction, names))| {
+            chain.stages().iter().zip(names).map(|(stage, name)| StageCounters {
+                stage: name.clone(),
+                direction: (*direction).into(),
+                frames: stage.frames.get(),
+                bytes: stage.bytes.get(),
+                dropped: stage.dropped.get(),
+            })
+        })
+    }
+}
+
+fn mac(mac: config::Mac) -> Mac {
+    Mac::new(mac.0)
+}
+
+fn made(known: Known<'_>, stage: &config::Stage) -> Stage {
+    let r = &stage.rule;
+    let prefix = |found: Option<(core::net::IpAddr, u8)>| found.and_then(|(address, bits)| Prefix::new(address, bits));
+    let rule = Rule {
+        ether_type: r.ether_type,
+        vlan: r.vlan,
+        source_mac: r.source_mac.map(mac),
+        destination_mac: r.destination_mac.map(mac),
+        protocol: r.protocol,
+        source: prefix(r.source),
+        destination: prefix(r.destination),
+        source_port: r.source_port.clone(),
+        destination_port: r.destination_port.clone(),
+        opening: r.opening,
+        icmp: r.icmp_type,
+    };
+    let action = match &stage.action {
+        stage::Action::Allow => Action::Allow,
+        stage::Action::Deny => Action::Deny,
+        stage::Action::Count => Action::Count,
+        // A missing guest gets no copies. The operator was told.
+        stage::Action::Mirror { guest, net } => {
+            (known.port)(guest, *net).map_or(Action::Count, |port| Action::Mirror(Sink::Port(port)))
+        }
+        stage::Action::Limit { rate, burst, bytes } => {
+            let unit = if *bytes { Unit::Bytes } else { Unit::Frames };
+            Action::Limit(Bucket::new(Rate { units: *rate, burst: *burst }, known.hz), unit)
+        }
+    };
+    Stage::new(rule, action)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::{Entered, Refusal};
+
+    const FILE: &str = "[[stage]]\nname = 'web'\naction = 'allow'\nprotocol = 'tcp'\ndestination_port = 80\n\
+                        [[stage]]\nname = 'rest'\naction = 'deny'\n\
+                        [[port]]\nsocket = 'a'\naddresses = ['10.0.0.1']\nvlan = 7\ntx = ['web', 'rest']\n";
+
+    /// A frame from 02:00:00:00:00:01 and 10.0.0.`from` to this TCP port.
+    fn tcp(from: u8, port: u8) -> [u8; 60] {
+        let mut frame = [0; 60];
+        frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
+        frame[12..38].copy_from_slice(&[
+            8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, from, 10, 0, 0, 2, 4, 0, 0, port,
+        ]);
+        frame
+    }
+
+    #[test]
+    fn what_a_file_says_is_what_the_engine_asks_and_counts() {
+        let read = config::parse_rules("f", FILE, &[], &["socket"]);
+        assert_eq!(read.mistakes, []);
+        let (identity, port) = &read.ports[0];
+        let known = Known { stages: &read.stages, hz: 1000, port: &|_, _| None };
+        let rules = Rules::of_guest(known, Some(config::Mac([2, 0, 0, 0, 0, 1])), identity, port).unwrap();
+        let enter = |frame: &[u8]| rules.policy.enter(frame, 60, 1, &mut crate::ports::PortSet::default());
+        assert_eq!(enter(&tcp(1, 80)), Ok(Entered { vlan: 7, tag: None }));
+        assert_eq!(enter(&tcp(1, 23)), Err(Refusal::Denied));
+        assert_eq!(enter(&tcp(3, 80)), Err(Refusal::Address));
+        let counted: Vec<_> = rules.counters().map(|c| (c.stage, c.frames, c.dropped)).collect();
+        assert_eq!(counted, [("web".into(), 1, 0), ("rest".into(), 1, 1)]);
+    }
+
+    #[test]
+    fn a_port_whose_address_is_not_known_may_have_any_and_one_without_rules_is_not_asked() {
+        let identity = Identity { fixed: [config::Mac([2, 0, 0, 0, 0, 9])].into(), ..Identity::default() };
+        let known = Known { stages: &[], hz: 1000, port: &|_, _| None };
+        let rules = Rules::of_guest(known, None, &identity, &config::Rules::default()).unwrap();
+        assert!(rules.policy.enter(&tcp(1, 80), 60, 1, &mut crate::ports::PortSet::default()).is_ok());
+        assert!(Rules::of_guest(known, None, &Identity::default(), &config::Rules::default()).is_none());
+    }
+}

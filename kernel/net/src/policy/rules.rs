@@ -1,0 +1,172 @@
+//! The rules of a port, and their evaluation on a frame.
+
+use heapless::Vec;
+
+use super::guard::{Guard, MAX_MACS, Spoof};
+use super::headers::Headers;
+use super::limit::Bucket;
+use super::stage::{Chain, ChainVerdict, Reads, Verdict};
+use super::vlan::{Membership, PLAIN, Tagging, Vlan};
+
+use crate::mac::Mac;
+use crate::policy::Refusal;
+use crate::ports::PortSet;
+
+/// The rules of a port.
+#[derive(Debug, Default)]
+pub struct Policy {
+    /// Addresses that its frames may come from.
+    pub guard: Guard,
+    /// Static addresses: always forwarded to the port, besides its own.
+    pub fixed: Vec<Mac, MAX_MACS>,
+    /// Its VLANs.
+    pub vlan: Membership,
+    /// Storm limit: broadcast and multicast frames that it may send.
+    pub storm: Option<Bucket>,
+    /// Stages for frames on their way into the switch.
+    pub enter: Chain,
+    /// Stages for frames on their way to the port.
+    pub leave: Chain,
+}
+
+/// A frame that the rules pass into the switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entered {
+    /// Its VLAN.
+    pub vlan: Vlan,
+    /// The tag (TCI) that it came with.
+    pub tag: Option<u16>,
+}
+
+/// The result for a port without a policy.
+pub const UNCHECKED: Entered = Entered { vlan: PLAIN, tag: None };
+
+impl Policy {
+    /// Returns whether it allows everything.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        !self.looks() && self.storm.is_none() && self.fixed.is_empty() && self.guard.is_empty()
+    }
+
+    /// Returns whether it looks at more than the MAC addresses.
+    #[must_use]
+    pub fn looks(&self) -> bool {
+        !self.vlan.is_plain() || self.guard.reads_packets() || !self.enter.is_empty() || !self.leave.is_empty()
+    }
+
+    /// Evaluates the rules on a frame of `len` bytes from the port at the time `now`. `front` are its first bytes.
+    /// Ports that mirror it are added to `mirrors`, even if it is refused.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    #[inline]
+    pub fn enter(&self, front: &[u8], len: u32, now: u64, mirrors: &mut PortSet) -> Result<Entered, Refusal> {
+        // The default of every guest takes this shortcut.
+        if self.vlan.is_plain() && self.enter.is_empty() && !self.guard.reads_packets() {
+            let source = front.get(6..).and_then(|rest| rest.first_chunk()).copied().ok_or(Refusal::Unreadable)?;
+            return if self.guard.permits(Mac::new(source)) { Ok(UNCHECKED) } else { Err(Refusal::Mac) };
+        }
+        self.enter_parsed(front, len, now, mirrors)
+    }
+
+    fn enter_parsed(&self, front: &[u8], len: u32, now: u64, mirrors: &mut PortSet) -> Result<Entered, Refusal> {
+        let (headers, vlan) = self.guard_and_vlan(front)?;
+        passed(self.enter.run(&headers, vlan, len, now, mirrors))?;
+        Ok(Entered { vlan, tag: headers.tag })
+    }
+
+    /// Evaluates what precedes the chain: the guard and the VLAN.
+    fn guard_and_vlan(&self, front: &[u8]) -> Result<(Headers, Vlan), Refusal> {
+        let packets = self.guard.reads_packets() || self.enter.reads_packets();
+        let headers = Headers::parse(front, !self.vlan.is_plain(), packets).ok_or(Refusal::Unreadable)?;
+        self.guard.check(&headers).map_err(|spoof| match spoof {
+            Spoof::Mac => Refusal::Mac,
+            Spoof::Address => Refusal::Address,
+            Spoof::Unreadable => Refusal::Unreadable,
+        })?;
+        // After the outer tag is removed, an inner tag would be taken for a tag of the switch's VLANs.
+        if !self.vlan.is_plain() && headers.has_inner_tag() {
+            return Err(Refusal::Vlan);
+        }
+        let vlan = self.vlan.admit(headers.tag).ok_or(Refusal::Vlan)?;
+        Ok((headers, vlan))
+    }
+
+    /// Returns what the rules look at in frames from the port, besides their source address.
+    #[must_use]
+    pub fn enter_reads(&self) -> Reads {
+        let mut reads = self.enter.reads();
+        if !self.vlan.is_plain() {
+            reads |= Reads::ETHERNET;
+        }
+        if self.guard.reads_packets() {
+            reads |= Reads::ETHERNET | Reads::PACKETS;
+        }
+        reads
+    }
+
+    /// Returns the verdict of [`Policy::enter`] on the frames of a flow, without counting. `None`: each frame needs a
+    /// verdict of its own.
+    #[must_use]
+    pub fn evaluate_enter(&self, front: &[u8]) -> Option<(ChainVerdict, Result<(), Refusal>)> {
+        match self.guard_and_vlan(front) {
+            Ok((headers, vlan)) => {
+                let verdict = self.enter.evaluate(&headers, vlan)?;
+                Some((verdict, if verdict.pass { Ok(()) } else { Err(Refusal::Denied) }))
+            }
+            Err(refusal) => Some((ChainVerdict::UNTOUCHED, Err(refusal))),
+        }
+    }
+
+    /// Returns the verdict of [`Policy::leave`] on the frames of a flow. `None`: each frame needs a verdict of its own.
+    #[must_use]
+    pub fn evaluate_leave(&self, front: &[u8], vlan: Vlan) -> Option<ChainVerdict> {
+        self.leave.evaluate(&Headers::parse(front, false, self.leave.reads_packets())?, vlan)
+    }
+
+    /// Evaluates the storm limit on a frame that is flooded.
+    ///
+    /// # Errors
+    /// The frame is above the limit.
+    #[inline]
+    pub fn flood(&self, now: u64) -> Result<(), Refusal> {
+        match &self.storm {
+            Some(bucket) if !bucket.take(1, now) => Err(Refusal::Storm),
+            _ => Ok(()),
+        }
+    }
+
+    /// Evaluates the stages on a frame of `len` bytes in `vlan` on its way to the port. `front` are its first bytes,
+    /// without the tag of the VLAN. `mirrors` is as in [`Policy::enter`].
+    ///
+    /// # Errors
+    /// Why it is refused.
+    #[inline]
+    pub fn leave(&self, front: &[u8], vlan: Vlan, len: u32, now: u64, mirrors: &mut PortSet) -> Result<(), Refusal> {
+        if self.leave.is_empty() {
+            return Ok(());
+        }
+        let headers = Headers::parse(front, false, self.leave.reads_packets()).ok_or(Refusal::Unreadable)?;
+        passed(self.leave.run(&headers, vlan, len, now, mirrors))
+    }
+}
+
+fn passed(verdict: Verdict) -> Result<(), Refusal> {
+    match verdict {
+        Verdict::Pass => Ok(()),
+        Verdict::Denied => Err(Refusal::Denied),
+        Verdict::Limited => Err(Refusal::Limited),
+        Verdict::Unreadable => Err(Refusal::Unreadable),
+    }
+}
+
+/// Returns how frames of a VLAN are tagged at a port with this policy, or without one. `None`: the port is not in the
+/// VLAN.
+#[inline]
+#[must_use]
+pub fn carries(policy: Option<&Policy>, vlan: Vlan) -> Option<Tagging> {
+    match policy {
+        Some(policy) => policy.vlan.carries(vlan),
+        None => Membership::Plain.carries(vlan),
+    }
+}

@@ -1,0 +1,224 @@
+//! One engine: its core, its interface to the control core, its devices' targets, its uplinks.
+
+#![allow(unsafe_code, reason = "asks for the widest copy routine")]
+
+use super::{
+    delivery::{TargetDelivery, Targets},
+    limits,
+    timers::TscAndTimers,
+};
+use crate::{
+    arch::{time, vector},
+    cores::Core,
+    guests::target::Target,
+    report,
+    uplink::{ConfiguredUplink, KnownUplink, any_nic::AnyNic},
+};
+use alloc::{boxed::Box, format, vec::Vec};
+use config::Scheduling;
+use core::hint;
+use engine::{
+    control::{Attachment, Command, Control, Reply},
+    engine::Engine as Loop,
+    observe::Unobserved,
+    schedule::{Chosen, GuestWeight},
+};
+use memory::{GuestMemory, copy::Copier};
+use net::{backend::Net, port::Port};
+use spin::{Mutex, Once};
+use virtio::shared::Shared;
+
+/// The loop that an engine's core runs.
+type IoLoop = Loop<Net<AnyNic>, Chosen, TargetDelivery>;
+
+/// The parts of an engine to start.
+pub struct Setup {
+    /// Its core. `None`: it shares the control core.
+    pub core: Option<&'static Core>,
+    /// The NUMA node of that core, if the machine reports it.
+    pub node: Option<u32>,
+    /// The schedule of its queues.
+    pub scheduling: Scheduling,
+    /// Its uplinks, in the order of the configuration.
+    pub uplinks: Vec<ConfiguredUplink>,
+}
+
+/// A guest's device, for an engine to serve.
+pub struct NewDevice {
+    /// The engine's slot for it.
+    pub slot: usize,
+    /// The state that it shares with its transport.
+    pub shared: &'static Shared,
+    /// Its guest's memory.
+    pub memory: GuestMemory,
+    /// How the engine learns of its requests.
+    pub requests: config::Requests,
+    /// Its guest and the guest's weight.
+    pub share: GuestWeight,
+    /// The configuration for its back-end.
+    pub config: Port,
+    /// Where its interrupts go.
+    pub target: Target,
+}
+
+/// An engine, as the control core sees it.
+pub struct Engine {
+    id: usize,
+    /// The index of its core.
+    core: usize,
+    node: Option<u32>,
+    control: Control<Port>,
+    targets: Targets,
+    uplinks: Vec<KnownUplink>,
+    copier: Copier,
+    /// Its loop, if it shares the control core, which then runs the turns.
+    shared_loop: Mutex<Option<Box<IoLoop>>>,
+}
+
+impl Engine {
+    /// Starts an engine on its core.
+    pub fn start(id: usize, setup: Setup) -> &'static Self {
+        let copier = copier();
+        let (uplinks, known): (Vec<_>, Vec<_>) =
+            setup.uplinks.into_iter().map(|ConfiguredUplink { path, known }| (path, known)).unzip();
+        let engine: &'static Self = Box::leak(Box::new(Self {
+            id,
+            core: setup.core.map_or(0, |core| core.index),
+            node: setup.node,
+            control: Control::new(),
+            targets: Targets::new(),
+            uplinks: known,
+            copier,
+            shared_loop: Mutex::new(None),
+        }));
+        let seed = time::tsc().wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut net = Net::new(seed, limits::address_age());
+        for path in uplinks {
+            // The engine has room for as many as the configuration allows.
+            path.add_to(&mut net);
+        }
+        let delivery = TargetDelivery(&engine.targets);
+        // Made here because the boot core's stack has room for it on its way to the heap.
+        let mut io_loop = Box::new(Loop::new(&engine.control, net, limits::schedule(setup.scheduling), delivery));
+        io_loop.set_long_turn(limits::long_turn());
+        report::decision(format!("the engine copies with {}", copier.name()));
+        match setup.core {
+            Some(core) => {
+                core.give(move |_| {
+                    vector::enable();
+                    engine::engine::run(&mut io_loop, &TscAndTimers(&engine.targets), &Unobserved);
+                });
+            }
+            None => *engine.shared_loop.lock() = Some(io_loop),
+        }
+        engine
+    }
+
+    /// Its id.
+    pub const fn id(&self) -> usize {
+        self.id
+    }
+
+    /// Whether it shares the control core.
+    const fn shares_control_core(&self) -> bool {
+        self.core == 0
+    }
+
+    /// Whether it can watch the guests' timers. An engine that shares the control core cannot: the control core may be
+    /// busy for long.
+    pub const fn watches_timers(&self) -> bool {
+        !self.shares_control_core()
+    }
+
+    /// Runs one turn if it shares the control core. Returns false if it does not.
+    pub fn turn_on_control_core(&self) -> bool {
+        if !self.shares_control_core() {
+            return false;
+        }
+        let mut shared_loop = self.shared_loop.lock();
+        let Some(io_loop) = shared_loop.as_mut() else { return false };
+        io_loop.counted_turn(time::tsc(), &time::tsc, &Unobserved);
+        true
+    }
+
+    /// Sends a command and waits for its reply, which takes a few turns.
+    fn command(&self, mut command: Command<Port>) -> Reply {
+        while let Err(back) = self.control.submit(command) {
+            command = back;
+            self.turn_on_control_core();
+        }
+        loop {
+            if let Some(reply) = self.control.reply() {
+                return reply;
+            }
+            if !self.turn_on_control_core() {
+                hint::spin_loop();
+            }
+        }
+    }
+
+    /// Gives it a device to serve.
+    ///
+    /// # Errors
+    /// The slot is taken or does not exist.
+    #[allow(clippy::result_large_err, reason = "the engine's reply, made once in a guest's life")]
+    pub fn attach(&self, device: NewDevice) -> Result<(), Reply> {
+        let NewDevice { slot, shared, memory, requests, share, config, target } = device;
+        let watched = target.is_watched();
+        if !self.targets.set(slot, target) {
+            return Err(Reply::Occupied);
+        }
+        let requests = limits::requests(requests);
+        let memory = memory.copied_by(self.copier);
+        let attachment = Attachment { slot, number: slot, shared, memory, requests, share, config, state: None };
+        match self.command(Command::Attach(attachment)) {
+            Reply::Attached => {
+                if watched {
+                    self.targets.watch(slot);
+                }
+                Ok(())
+            }
+            other => {
+                self.targets.remove(slot);
+                Err(other)
+            }
+        }
+    }
+
+    /// Detaches a device, once the cores of the device's guest have stopped. Afterwards nothing touches the guest's
+    /// memory.
+    pub fn detach(&self, slot: usize) -> Reply {
+        self.targets.unwatch(slot);
+        let reply = self.command(Command::Detach { slot });
+        self.targets.remove(slot);
+        reply
+    }
+
+    /// Returns the counters of its time and its uplinks.
+    pub fn counters(&self) -> control::Engine {
+        let c = &self.control.counters;
+        control::Engine {
+            id: self.id as u64,
+            core: self.core as u64,
+            node: self.node.map(u64::from),
+            busy_turns: c.busy_turns.get(),
+            idle_turns: c.idle_turns.get(),
+            busy_cycles: c.busy_cycles.get(),
+            idle_cycles: c.idle_cycles.get(),
+            long_turns: c.long_turns.get(),
+            uplinks: self.uplinks.iter().map(KnownUplink::counters).collect(),
+        }
+    }
+}
+
+/// The copy routine for the engines' cores: the widest that works once a core has enabled its vector registers. The
+/// control core enables them too, because it asks for the routine and may be an engine.
+fn copier() -> Copier {
+    static COPIER: Once<Copier> = Once::new();
+    *COPIER.call_once(|| {
+        vector::enable();
+        // SAFETY: an engine's core enables the same before its first turn; it and this core run no guest, and host code
+        // keeps nothing in vector registers. All cores are alike.
+        unsafe { Copier::widest() }
+    })
+}

@@ -1,0 +1,80 @@
+//! The engines' limits, each with its reason.
+
+use crate::arch::time;
+use config::Scheduling;
+use engine::{
+    requests::{Rates, Requests},
+    schedule::{Chosen, Fine, Limits, PerDevice},
+};
+
+/// Requests of a queue in one visit with `scheduling = "per-device"`. The baseline has no other limit.
+const PER_DEVICE_REQUESTS: u32 = 64;
+/// Most requests taken in one visit. Larger batches do not get cheaper, and make the others wait.
+const VISIT_REQUESTS: u32 = 256;
+/// Most bytes taken in one visit.
+const VISIT_BYTES: u64 = 256 << 10;
+/// Nanoseconds of one visit, for the guest with the largest weight. A ring of 256 short frames lasts 9 us at 36 ns a
+/// frame. The visit must end before that; otherwise the queue is empty before it has used its share.
+const VISIT_NANOSECONDS: u64 = 4000;
+/// Requests after which a visit may be interrupted for a queue with fewer waiting requests than this. A longer queue is
+/// a stream, not a request-response client.
+const LEAST_REQUESTS: u32 = 16;
+/// Nanoseconds without a new request after which a short queue is served early though its last visit was long. A guest
+/// that streams offers more in that time.
+const STALL_NANOSECONDS: u64 = 500;
+/// Notifications within [`WINDOW_MILLISECONDS`] from which on a queue with `requests = "adaptive"` is polled. An exit
+/// costs the guest 1 to 2 us, polling a queue costs the engine some tens of nanoseconds a turn. So polling pays early.
+const KICKS: u32 = 10;
+/// Milliseconds in which these notifications are counted.
+const WINDOW_MILLISECONDS: u64 = 20;
+/// Milliseconds without a request after which such a queue is armed again. It is long because the engine has nothing
+/// better to do on its core.
+const QUIET_MILLISECONDS: u64 = 50;
+/// Microseconds above which a turn counts as a long one. A guest's timer that the engine watches may then have been
+/// late. If the deadline is that long past, the vCPU's core handles the timer itself
+/// (`machine/src/machine/virtualized.rs`).
+const LONG_TURN_MICROSECONDS: u64 = 500;
+/// Seconds after which the switch forgets a silent address (IEEE 802.1Q, 8.8.3).
+const ADDRESS_AGE_SECONDS: u64 = 300;
+
+fn nanoseconds(n: u64) -> u64 {
+    time::rates().tsc / 1_000_000 * n / 1000
+}
+
+/// The schedule that the configuration names.
+pub fn schedule(scheduling: Scheduling) -> Chosen {
+    match scheduling {
+        Scheduling::Fine => Chosen::Fine(Fine::new(Limits {
+            requests: VISIT_REQUESTS,
+            bytes: VISIT_BYTES,
+            quantum: nanoseconds(VISIT_NANOSECONDS),
+            least: LEAST_REQUESTS,
+            stall: nanoseconds(STALL_NANOSECONDS),
+        })),
+        Scheduling::PerDevice => Chosen::PerDevice(PerDevice::new(PER_DEVICE_REQUESTS)),
+    }
+}
+
+/// Converts the configured way to learn of requests, with this machine's tick rate.
+pub fn requests(requests: config::Requests) -> Requests {
+    let milliseconds = |n| time::rates().tsc / 1000 * n;
+    match requests {
+        config::Requests::Poll => Requests::Poll,
+        config::Requests::Notify => Requests::Notify,
+        config::Requests::Adaptive => Requests::Adaptive(Rates {
+            kicks: KICKS,
+            window: milliseconds(WINDOW_MILLISECONDS),
+            quiet: milliseconds(QUIET_MILLISECONDS),
+        }),
+    }
+}
+
+/// Ticks above which a turn counts as a long one.
+pub fn long_turn() -> u64 {
+    nanoseconds(1000 * LONG_TURN_MICROSECONDS)
+}
+
+/// Ticks after which the switch forgets a silent address.
+pub fn address_age() -> u64 {
+    time::rates().tsc * ADDRESS_AGE_SECONDS
+}

@@ -1,0 +1,288 @@
+//! Descriptors and descriptor chains (virtio 1.3 2.7.5, 2.8.5 to 2.8.7). Walks a chain from its head and returns a
+//! checked list of buffers.
+//!
+//! Each descriptor is read once, in two 64-bit loads. The checks use that copy. What the guest writes there afterwards
+//! has no effect.
+
+use memory::GuestMemory;
+
+use crate::config::MAX_QUEUE_SIZE;
+use crate::fault::Fault;
+
+/// Bytes of a descriptor.
+pub(crate) const DESCRIPTOR_BYTES: u64 = 16;
+
+pub(crate) const NEXT: u16 = 1;
+pub(crate) const WRITE: u16 = 2;
+pub(crate) const INDIRECT: u16 = 4;
+
+/// A descriptor as it was read.
+#[derive(Clone, Copy)]
+pub(crate) struct Descriptor {
+    pub addr: u64,
+    pub len: u32,
+    pub flags: u16,
+    /// The index of the next descriptor.
+    next: u16,
+}
+
+impl Descriptor {
+    fn read(memory: &GuestMemory, table: u64, index: u32, outside: Fault) -> Result<Self, Fault> {
+        let at = table.wrapping_add(u64::from(index) * DESCRIPTOR_BYTES);
+        let addr = memory.read_u64(at).map_err(|_| outside)?;
+        let rest = memory.read_u64(at.wrapping_add(8)).map_err(|_| outside)?;
+        Ok(Self { addr, len: rest as u32, flags: (rest >> 32) as u16, next: (rest >> 48) as u16 })
+    }
+
+    /// Reads a descriptor of a packed ring, and its buffer id (2.8.13).
+    fn read_packed(memory: &GuestMemory, table: u64, index: u32, outside: Fault) -> Result<(Self, u16), Fault> {
+        let at = table.wrapping_add(u64::from(index) * DESCRIPTOR_BYTES);
+        let addr = memory.read_u64(at).map_err(|_| outside)?;
+        let rest = memory.read_u64(at.wrapping_add(8)).map_err(|_| outside)?;
+        Ok(Self::of_packed(addr, rest))
+    }
+
+    /// Decodes the two halves of a packed ring's descriptor. Returns the descriptor and its buffer id.
+    pub(crate) const fn of_packed(addr: u64, rest: u64) -> (Self, u16) {
+        (Self { addr, len: rest as u32, flags: (rest >> 48) as u16, next: 0 }, (rest >> 32) as u16)
+    }
+}
+
+/// A buffer that was checked to be in the guest's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Guest-physical address.
+    pub gpa: u64,
+    /// Length in bytes, not zero.
+    pub len: u32,
+}
+
+const SEGMENTS: usize = MAX_QUEUE_SIZE as usize + 256;
+
+/// Buffers of the chains taken from a queue, in order. There is room for 256 buffers and one chain of the greatest
+/// length.
+#[derive(Debug, Default)]
+pub struct Segments(heapless::Vec<Segment, SEGMENTS>);
+
+impl Segments {
+    /// An empty list.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(heapless::Vec::new())
+    }
+
+    /// Removes all buffers.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Whether a chain of any allowed length still has room.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        SEGMENTS - self.0.len() >= usize::from(MAX_QUEUE_SIZE)
+    }
+
+    /// All buffers.
+    #[must_use]
+    pub fn all(&self) -> &[Segment] {
+        &self.0
+    }
+}
+
+/// A chain in [`Segments`]. Its device-readable buffers come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chain {
+    first: usize,
+    writable: usize,
+    end: usize,
+    /// Bytes the device may read.
+    pub readable_bytes: u32,
+    /// Bytes the device may write.
+    pub writable_bytes: u32,
+}
+
+impl Chain {
+    /// The device-readable buffers.
+    #[must_use]
+    pub fn readable<'s>(&self, segments: &'s Segments) -> &'s [Segment] {
+        segments.0.get(self.first..self.writable).unwrap_or(&[])
+    }
+
+    /// The device-writable buffers.
+    #[must_use]
+    pub fn writable<'s>(&self, segments: &'s Segments) -> &'s [Segment] {
+        segments.0.get(self.writable..self.end).unwrap_or(&[])
+    }
+}
+
+/// Where a chain's descriptors are.
+pub(crate) struct Table {
+    /// Guest-physical address of the descriptor table.
+    pub desc: u64,
+    /// Descriptors in it.
+    pub size: u16,
+    /// INDIRECT_DESC was negotiated.
+    pub indirect: bool,
+}
+
+impl Table {
+    /// Whether the driver may use an indirect table of so many descriptors.
+    pub(crate) const fn allows_tables_of(&self, descriptors: u16) -> bool {
+        self.indirect && descriptors <= self.size
+    }
+}
+
+/// A walk in progress: the buffers found so far, and the limits on what may follow.
+struct Walk<'w> {
+    memory: &'w GuestMemory,
+    segments: &'w mut Segments,
+    chain: Chain,
+    /// Descriptors that may still follow. A chain has no more descriptors than the queue, those of an indirect table
+    /// included. So a walk ends even if the guest links descriptors into a loop.
+    left: u16,
+    total: u32,
+}
+
+impl<'w> Walk<'w> {
+    fn new(memory: &'w GuestMemory, table: &Table, segments: &'w mut Segments) -> Self {
+        let first = segments.0.len();
+        let chain = Chain { first, writable: first, end: first, readable_bytes: 0, writable_bytes: 0 };
+        Self { memory, segments, chain, left: table.size, total: 0 }
+    }
+
+    /// Checks a descriptor's buffer and appends it.
+    fn buffer(&mut self, d: &Descriptor) -> Result<(), Fault> {
+        self.left = self.left.checked_sub(1).ok_or(Fault::ChainTooLong)?;
+        if d.len == 0 {
+            return Err(Fault::ZeroLength);
+        }
+        self.total = self.total.checked_add(d.len).ok_or(Fault::LengthWraps)?;
+        self.memory.translate(d.addr, u64::from(d.len)).map_err(|_| Fault::Buffer)?;
+        let chain = &mut self.chain;
+        if d.flags & WRITE != 0 {
+            chain.writable_bytes += d.len;
+        } else if chain.writable_bytes != 0 {
+            return Err(Fault::Order);
+        } else {
+            chain.readable_bytes += d.len;
+            chain.writable += 1;
+        }
+        // The caller has checked for room. A full list would be our own bug. It costs only this guest its device.
+        self.segments.0.push(Segment { gpa: d.addr, len: d.len }).map_err(|_| Fault::ChainTooLong)?;
+        chain.end += 1;
+        Ok(())
+    }
+
+    /// Checks the indirect table that descriptor `d` names. Returns the number of its descriptors.
+    fn table(&self, d: &Descriptor, table: &Table) -> Result<u32, Fault> {
+        if !table.indirect {
+            return Err(Fault::IndirectNotNegotiated);
+        }
+        if d.flags & NEXT != 0 {
+            return Err(Fault::IndirectNext);
+        }
+        if d.len == 0 || !u64::from(d.len).is_multiple_of(DESCRIPTOR_BYTES) {
+            return Err(Fault::IndirectLength);
+        }
+        self.memory.translate(d.addr, u64::from(d.len)).map_err(|_| Fault::IndirectTable)?;
+        Ok(d.len / DESCRIPTOR_BYTES as u32)
+    }
+
+    /// Ends the walk. Returns the chain, or removes its buffers if the walk failed.
+    fn end<T>(self, walked: Result<T, Fault>) -> Result<(Chain, T), Fault> {
+        if walked.is_err() {
+            self.segments.0.truncate(self.chain.first);
+        }
+        walked.map(|value| (self.chain, value))
+    }
+}
+
+/// Walks the chain at `head` of a split ring's table and appends its buffers to `segments`.
+pub(crate) fn walk(memory: &GuestMemory, table: &Table, head: u16, segments: &mut Segments) -> Result<Chain, Fault> {
+    let mut walk = Walk::new(memory, table, segments);
+    let walked = follow(&mut walk, table, head);
+    walk.end(walked).map(|(chain, ())| chain)
+}
+
+fn follow(walk: &mut Walk<'_>, table: &Table, head: u16) -> Result<(), Fault> {
+    let (mut base, mut entries, mut in_table, mut outside) =
+        (table.desc, u32::from(table.size), false, Fault::RingAddress);
+    let mut index = u32::from(head);
+    loop {
+        if index >= entries {
+            return Err(Fault::Next);
+        }
+        let d = Descriptor::read(walk.memory, base, index, outside)?;
+        if d.flags & INDIRECT != 0 {
+            if in_table {
+                return Err(Fault::IndirectNested);
+            }
+            entries = walk.table(&d, table)?;
+            (base, in_table, outside) = (d.addr, true, Fault::IndirectTable);
+            index = 0;
+            continue;
+        }
+        walk.buffer(&d)?;
+        if d.flags & NEXT == 0 {
+            return Ok(());
+        }
+        index = u32::from(d.next);
+    }
+}
+
+/// The id and the size of a chain in a packed ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Named {
+    /// The buffer id. It is that of the last descriptor.
+    pub id: u16,
+    /// Descriptors of the ring that it occupies.
+    pub descriptors: u16,
+}
+
+/// Walks the chain that starts with `first` at index `slot` of a packed ring, and appends its buffers to `segments`.
+/// The chain may occupy up to `most` descriptors of the ring.
+pub(crate) fn walk_packed(
+    memory: &GuestMemory,
+    table: &Table,
+    slot: u16,
+    first: (Descriptor, u16),
+    most: u16,
+    segments: &mut Segments,
+) -> Result<(Chain, Named), Fault> {
+    let mut walk = Walk::new(memory, table, segments);
+    let walked = follow_packed(&mut walk, table, slot, first, most);
+    walk.end(walked)
+}
+
+fn follow_packed(
+    walk: &mut Walk<'_>,
+    table: &Table,
+    mut slot: u16,
+    (mut d, mut id): (Descriptor, u16),
+    most: u16,
+) -> Result<Named, Fault> {
+    let mut descriptors = 1;
+    loop {
+        if d.flags & INDIRECT != 0 {
+            // The whole table is the chain. NEXT has no meaning in it (2.8.7).
+            for index in 0..walk.table(&d, table)? {
+                let (inner, _) = Descriptor::read_packed(walk.memory, d.addr, index, Fault::IndirectTable)?;
+                if inner.flags & INDIRECT != 0 {
+                    return Err(Fault::IndirectNested);
+                }
+                walk.buffer(&inner)?;
+            }
+        } else {
+            walk.buffer(&d)?;
+        }
+        if d.flags & NEXT == 0 {
+            return Ok(Named { id, descriptors });
+        }
+        if descriptors >= most {
+            return Err(Fault::ChainTooLong);
+        }
+        descriptors += 1;
+        slot = if slot + 1 == table.size { 0 } else { slot + 1 };
+        (d, id) = Descriptor::read_packed(walk.memory, table.desc, u32::from(slot), Fault::RingAddress)?;
+    }
+}

@@ -1,0 +1,380 @@
+//! A packed ring (virtio 1.3 ch. 2.8).
+//!
+//! Driver and device write the same descriptors, round after round. The meaning of a descriptor's AVAIL and USED bits
+//! depends on the wrap counter of the round. So a position here contains its wrap counter.
+//!
+//! ```text
+//!          published      next_used        next_avail
+//!              ▼              ▼                 ▼
+//!   ── used ───┬── completed ─┬── with us ──────┬── the driver's to offer ──
+//!              └─ no more than the ring altogether ─┘
+//! ```
+//!
+//! The descriptor at `published` keeps its AVAIL and USED bits until all completions are published. The driver reads it
+//! first and stops there. The driver alone chooses buffer ids; the device returns them unchanged.
+
+#![allow(unsafe_code, reason = "the ring is kept as it is found in the host's memory")]
+
+use core::mem::take;
+use core::sync::atomic::{Ordering, fence};
+
+use memory::GuestMemory;
+use memory::span::{Slots, Words};
+
+use super::request::{Backlog, INEXACT_BACKLOG, Taken, UsedNotification};
+use super::state::{QueueState, WRAP};
+use crate::chain::{self, Chain, DESCRIPTOR_BYTES, Descriptor, Segments, Table, WRITE};
+use crate::config::{Features, MAX_QUEUE_SIZE, QueueConfig};
+use crate::fault::Fault;
+
+pub(super) const AVAIL: u16 = 1 << 7;
+pub(super) const USED: u16 = 1 << 15;
+
+/// Flags of the event suppression structures (2.8.14), above the position in a word of 32 bits.
+const EVENTS_ENABLE: u32 = 0;
+const EVENTS_DISABLE: u32 = 1;
+const EVENTS_DESC: u32 = 2;
+const EVENTS_FLAGS: u32 = 3;
+const EVENT_BYTES: u64 = 4;
+
+/// A descriptor's index and its wrap counter: the index if the counter is 1, the index plus the ring's size if it is 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Position(u16);
+
+// Three rounds must fit in 16 bits.
+const _: () = assert!(MAX_QUEUE_SIZE <= 0x4000);
+
+impl Position {
+    /// The descriptor's number.
+    #[inline(always)]
+    pub(super) const fn slot(self, size: u16) -> u16 {
+        if self.0 < size { self.0 } else { self.0 - size }
+    }
+
+    /// The wrap counter.
+    #[inline(always)]
+    pub(super) const fn wrap(self, size: u16) -> bool {
+        self.0 < size
+    }
+
+    /// The position `by` descriptors later; `by` is at most the ring's size.
+    #[inline(always)]
+    const fn on(self, by: u16, size: u16) -> Self {
+        let at = self.0 + by;
+        Self(if at < 2 * size { at } else { at - 2 * size })
+    }
+
+    /// Its distance from `other` in descriptors, modulo two rounds.
+    #[inline(always)]
+    const fn ahead_of(self, other: Self, size: u16) -> u16 {
+        if self.0 >= other.0 { self.0 - other.0 } else { self.0 + 2 * size - other.0 }
+    }
+
+    const fn bits(self, size: u16) -> u16 {
+        self.slot(size) | if self.wrap(size) { WRAP } else { 0 }
+    }
+
+    /// Decodes a position. Returns `None` if there is no such descriptor.
+    fn of_bits(bits: u16, size: u16) -> Option<Self> {
+        let slot = bits & !WRAP;
+        (slot < size).then(|| Self(if bits & WRAP != 0 { slot } else { slot + size }))
+    }
+
+    /// AVAIL and USED of a descriptor that is offered at this position.
+    #[inline(always)]
+    pub(super) const fn offered(self, size: u16) -> u16 {
+        if self.wrap(size) { AVAIL } else { USED }
+    }
+
+    /// AVAIL and USED of a descriptor that is used at this position.
+    #[inline(always)]
+    pub(super) const fn used(self, size: u16) -> u16 {
+        if self.wrap(size) { AVAIL | USED } else { 0 }
+    }
+}
+
+/// The second half of a used descriptor.
+#[inline(always)]
+pub(super) const fn used_word(id: u32, written: u32, flags: u16) -> u64 {
+    written as u64 | (id as u64) << 32 | (flags as u64) << 48
+}
+
+/// WRITE if the device wrote something. Only then does the length have a meaning (2.8.4).
+#[inline(always)]
+pub(super) const fn write_flag(written: u32) -> u16 {
+    if written != 0 { WRITE } else { 0 }
+}
+
+/// A packed ring in use.
+pub(super) struct Packed {
+    table: Table,
+    /// The ring in host memory. `None` if it cannot be used for batches.
+    pub(super) entries: Option<Slots<'static, [u64; 2]>>,
+    /// The flags of its descriptors in host memory.
+    flags: Words<'static, { DESCRIPTOR_BYTES as usize }>,
+    /// Guest-physical addresses of the driver's and the device's event suppression structures.
+    driver: u64,
+    device: u64,
+    event_idx: bool,
+    /// The next descriptor to take.
+    pub(super) next_avail: Position,
+    /// Where the next used descriptor goes.
+    pub(super) next_used: Position,
+    /// The first descriptor that the driver cannot see as used.
+    pub(super) published: Position,
+    /// Descriptors published since the last call of `used_notification`. The count may exceed two rounds, which
+    /// positions cannot tell apart, if the driver offers descriptors again in between.
+    unnotified: u16,
+    /// The final flags of the descriptor at `published`, if it is completed.
+    first_flags: u16,
+}
+
+impl Packed {
+    /// As [`super::Queue::new`].
+    ///
+    /// # Safety
+    /// `memory`, or a clone of it, must live as long as the ring.
+    pub(super) unsafe fn new(
+        memory: &GuestMemory,
+        features: Features,
+        max_size: u16,
+        state: &QueueState,
+    ) -> Result<Self, Fault> {
+        let QueueConfig { size, desc, avail, used, .. } = state.config;
+        // Not only powers of two (2.8.10.1).
+        if size == 0 || size > max_size.min(MAX_QUEUE_SIZE) {
+            return Err(Fault::QueueSize);
+        }
+        let ring_bytes = DESCRIPTOR_BYTES * u64::from(size);
+        for (at, bytes, align) in [(desc, ring_bytes, 16), (avail, EVENT_BYTES, 4), (used, EVENT_BYTES, 4)] {
+            if !at.is_multiple_of(align) || memory.translate(at, bytes).is_err() {
+                return Err(Fault::RingAddress);
+            }
+        }
+        let next =
+            Position::of_bits(state.avail, size).filter(|_| state.avail == state.used).ok_or(Fault::AvailIndex)?;
+        // SAFETY: it is used for as long as the ring lives, and so does the memory, as the caller says.
+        let entries = memory.slots(desc, size).map(|slots| unsafe { slots.kept() });
+        let flags = memory.words(desc + 14, size).ok_or(Fault::RingAddress)?;
+        let ring = Self {
+            // SAFETY: as above.
+            flags: unsafe { flags.kept() },
+            table: Table { desc, size, indirect: features.contains(Features::INDIRECT_DESC) },
+            entries,
+            driver: avail,
+            device: used,
+            event_idx: features.contains(Features::EVENT_IDX),
+            next_avail: next,
+            next_used: next,
+            published: next,
+            unnotified: 0,
+            first_flags: 0,
+        };
+        ring.disarm(memory)?;
+        Ok(ring)
+    }
+
+    /// The positions from which it can be resumed. `None` while a completion is not published.
+    pub(super) fn positions(&self) -> Option<(u16, u16)> {
+        let bits = |at: Position| at.bits(self.table.size);
+        (self.next_used == self.published).then(|| (bits(self.next_avail), bits(self.next_used)))
+    }
+
+    /// Descriptors in the ring.
+    #[inline(always)]
+    pub(super) const fn size(&self) -> u16 {
+        self.table.size
+    }
+
+    /// How many descriptors the driver can have offered: the ring's size less those that it has not seen used.
+    #[inline(always)]
+    pub(super) const fn offerable(&self) -> u16 {
+        self.table.size - self.next_avail.ahead_of(self.published, self.table.size)
+    }
+
+    #[inline(always)]
+    const fn at(&self, position: Position) -> u64 {
+        self.table.desc + DESCRIPTOR_BYTES * position.slot(self.table.size) as u64
+    }
+
+    /// Reads a descriptor's flags. Returns whether it is offered.
+    #[inline]
+    fn is_offered(&self, position: Position) -> bool {
+        let size = self.table.size;
+        self.flags
+            .get(position.slot(size))
+            .is_some_and(|flags| flags.load_acquire() & (AVAIL | USED) == position.offered(size))
+    }
+
+    /// 1 if there is a request, 0 if there is none.
+    #[inline]
+    pub(super) fn available(&self) -> Result<u16, Fault> {
+        Ok(u16::from(self.offerable() != 0 && self.is_offered(self.next_avail)))
+    }
+
+    /// Whether no request is offered after the next `count`, of one descriptor each. As a rule the flags it reads are
+    /// in a cache line that was read just before.
+    #[inline(always)]
+    pub(super) fn ends_after(&self, count: u16) -> bool {
+        self.offerable() == count || !self.is_offered(self.next_avail.on(count, self.table.size))
+    }
+
+    /// Whether the next descriptor is not offered.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        !self.is_offered(self.next_avail)
+    }
+
+    /// Returns the first position that is not offered, and the distance to it. It uses bisection, because a driver
+    /// offers descriptors in order.
+    pub(super) fn backlog(&self) -> Backlog {
+        let size = self.table.size;
+        let (mut waiting, mut most) = (0, self.offerable().min(INEXACT_BACKLOG));
+        let mut probe = 1;
+        while waiting < most {
+            if self.is_offered(self.next_avail.on(probe - 1, size)) {
+                waiting = probe;
+            } else {
+                most = probe - 1;
+            }
+            probe = (waiting + most).div_ceil(2);
+        }
+        Backlog { index: self.next_avail.on(waiting, size).0, waiting }
+    }
+
+    #[inline]
+    pub(super) fn pop(
+        &mut self,
+        memory: &GuestMemory,
+        segments: &mut Segments,
+    ) -> Result<Option<(Taken, Chain)>, Fault> {
+        let (size, most, position) = (self.table.size, self.offerable(), self.next_avail);
+        if most == 0 {
+            return Ok(None);
+        }
+        let at = self.at(position);
+        let rest = memory.read_u64(at + 8).map_err(|_| Fault::RingAddress)?;
+        let flags = (rest >> 48) as u16;
+        if flags & (AVAIL | USED) != position.offered(size) {
+            return Ok(None);
+        }
+        // Acquire: the address and the rest of the chain were written before these flags.
+        fence(Ordering::Acquire);
+        let addr = memory.read_u64(at).map_err(|_| Fault::RingAddress)?;
+        let first = Descriptor::of_packed(addr, rest);
+        let (chain, named) = chain::walk_packed(memory, &self.table, position.slot(size), first, most, segments)?;
+        self.next_avail = position.on(named.descriptors, size);
+        Ok(Some((Taken { id: named.id, position: position.0, descriptors: named.descriptors }, chain)))
+    }
+
+    /// Where its chains' descriptors are.
+    pub(super) const fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// Takes the next request, which is one descriptor with buffer id `id`.
+    #[inline(always)]
+    pub(super) fn hold(&mut self, id: u16) -> Taken {
+        let position = self.next_avail;
+        self.next_avail = position.on(1, self.table.size);
+        Taken { id, position: position.0, descriptors: 1 }
+    }
+
+    pub(super) fn rewind(&mut self, taken: &Taken) -> bool {
+        let position = Position(taken.position);
+        let last = position.on(taken.descriptors, self.table.size) == self.next_avail;
+        if last {
+            self.next_avail = position;
+        }
+        last
+    }
+
+    #[inline]
+    pub(super) fn complete(&mut self, memory: &GuestMemory, taken: &Taken, written: u32) -> Result<bool, Fault> {
+        let position = self.next_used;
+        let mut flags = position.used(self.table.size) | write_flag(written);
+        if position == self.published {
+            self.first_flags = flags;
+            flags ^= USED;
+        }
+        let word = used_word(u32::from(taken.id), written, flags);
+        memory.write_u64(self.at(position) + 8, word).map_err(|_| Fault::RingAddress)?;
+        self.next_used = position.on(taken.descriptors, self.table.size);
+        Ok(true)
+    }
+
+    /// Takes and completes the next `count` requests, of one descriptor each. Their used descriptors are written
+    /// already. `wrote`: the device wrote into the buffer of the first.
+    #[inline(always)]
+    pub(super) fn advance(&mut self, count: u16, wrote: bool) {
+        let size = self.table.size;
+        if self.next_used == self.published {
+            self.first_flags = self.next_used.used(size) | write_flag(u32::from(wrote));
+        }
+        self.next_avail = self.next_avail.on(count, size);
+        self.next_used = self.next_used.on(count, size);
+    }
+
+    /// Publishes all completions with one store of the first descriptor's flags.
+    #[inline]
+    pub(super) fn publish(&mut self) {
+        if self.published == self.next_used {
+            return;
+        }
+        if let Some(flags) = self.flags.get(self.published.slot(self.table.size)) {
+            // Whoever sees these flags sees the descriptors behind it and the buffers' contents.
+            flags.store_release(self.first_flags);
+        }
+        self.unnotified = self.unnotified.saturating_add(self.next_used.ahead_of(self.published, self.table.size));
+        self.published = self.next_used;
+    }
+
+    /// Returns whether the driver wants an interrupt. The order is that of a split ring (2.7.7.2): the driver writes
+    /// its event suppression structure, then reads the descriptor.
+    #[inline]
+    pub(super) fn used_notification(&mut self, memory: &GuestMemory) -> Result<UsedNotification, Fault> {
+        let count = take(&mut self.unnotified);
+        if count == 0 {
+            return Ok(UsedNotification::Nothing);
+        }
+        let suppression = memory.read_u32(self.driver).map_err(|_| Fault::RingAddress)?;
+        let wanted = match suppression >> 16 & EVENTS_FLAGS {
+            EVENTS_DISABLE => false,
+            EVENTS_DESC if self.event_idx => self.is_among(suppression as u16, count),
+            _ => true,
+        };
+        Ok(if wanted { UsedNotification::Wanted } else { UsedNotification::Suppressed })
+    }
+
+    /// Whether `event` names one of the last `count` descriptors that were published. Returns true if it names no
+    /// descriptor of the ring.
+    fn is_among(&self, event: u16, count: u16) -> bool {
+        let size = self.table.size;
+        Position::of_bits(event, size).is_none_or(|event| {
+            // The descriptor at `published` was last published two rounds ago.
+            let behind = self.published.ahead_of(event, size);
+            (if behind == 0 { 2 * size } else { behind }) <= count
+        })
+    }
+
+    pub(super) fn arm(&self, memory: &GuestMemory) -> Result<u16, Fault> {
+        let suppression = if self.event_idx {
+            // The driver notifies when it offers this very descriptor.
+            EVENTS_DESC << 16 | u32::from(self.next_avail.bits(self.table.size))
+        } else {
+            EVENTS_ENABLE << 16
+        };
+        self.write_suppression(memory, suppression)?;
+        // As for `used_notification`, with the roles exchanged.
+        fence(Ordering::SeqCst);
+        self.available()
+    }
+
+    pub(super) fn disarm(&self, memory: &GuestMemory) -> Result<(), Fault> {
+        self.write_suppression(memory, EVENTS_DISABLE << 16)
+    }
+
+    fn write_suppression(&self, memory: &GuestMemory, suppression: u32) -> Result<(), Fault> {
+        memory.write_u32(self.device, suppression).map_err(|_| Fault::RingAddress)
+    }
+}

@@ -1,0 +1,64 @@
+//! A request that was taken from a queue, and what the engine can see of a queue without taking anything.
+
+use crate::chain::Chain;
+
+/// The right to complete one request, once. A token is not copied and not cloned. A token that outlives a reset of its
+/// device is stale and completes nothing.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a request that is never completed stays with the device"]
+pub struct Token {
+    pub(super) queue: u16,
+    pub(super) generation: u32,
+    pub(super) taken: Taken,
+}
+
+/// What the ring needs to complete a request.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Taken {
+    /// The index of the head descriptor, or the buffer id of a packed ring.
+    pub id: u16,
+    /// Its position in the ring.
+    pub position: u16,
+    /// Ring entries that it occupies.
+    pub descriptors: u16,
+}
+
+impl Token {
+    /// The queue it came from.
+    #[must_use]
+    pub const fn queue(&self) -> u16 {
+        self.queue
+    }
+}
+
+/// A request taken from a queue: a token and the chain's buffers in the [`Segments`](crate::chain::Segments) it was taken into.
+#[derive(Debug)]
+pub struct Request {
+    /// To complete it with.
+    pub token: Token,
+    /// Its buffers.
+    pub chain: Chain,
+}
+
+/// Whether the driver wants a used buffer notification (virtio 1.3 2.7.7, 2.8.14).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UsedNotification {
+    /// Nothing was published since the last call.
+    Nothing,
+    /// The driver has suppressed the interrupt.
+    Suppressed,
+    /// The driver wants an interrupt.
+    Wanted,
+}
+
+/// A queue's backlog, read without any effect on the queue. From [`INEXACT_BACKLOG`] requests on, it need not be exact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backlog {
+    /// The driver's available index. It moves with new requests while fewer than [`INEXACT_BACKLOG`] wait.
+    pub index: u16,
+    /// Requests that wait.
+    pub waiting: u16,
+}
+
+/// Requests from which on a [`Backlog`] may be inexact. The scheduler asks only whether a queue is short.
+pub const INEXACT_BACKLOG: u16 = 32;

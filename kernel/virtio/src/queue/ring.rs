@@ -1,0 +1,180 @@
+//! A virtqueue in use, split or packed.
+
+#![allow(unsafe_code, reason = "a queue's ring is kept as it is found in the host's memory")]
+
+use memory::GuestMemory;
+
+use super::packed::Packed;
+use super::request::{Backlog, Request, Token, UsedNotification};
+use super::split::Split;
+use super::state::QueueState;
+use crate::chain::Segments;
+use crate::config::Features;
+use crate::fault::Fault;
+
+/// A queue in use.
+pub struct Queue {
+    pub(super) ring: Ring,
+    pub(super) index: u16,
+    pub(super) generation: u32,
+    /// The guest memory region of the last buffer.
+    pub(super) region: u8,
+    pub(super) in_flight: u16,
+}
+
+/// The ring of a queue.
+pub(super) enum Ring {
+    Split(Split),
+    Packed(Packed),
+}
+
+/// Evaluates the same expression for a ring of either format. The caller must have `Ring` in scope.
+macro_rules! either {
+    ($ring:expr, $name:ident => $what:expr) => {
+        match $ring {
+            Ring::Split($name) => $what,
+            Ring::Packed($name) => $what,
+        }
+    };
+}
+pub(crate) use either;
+
+impl Queue {
+    /// Takes a queue into use with the driver's configuration. It starts at positions `state.avail` and `state.used`,
+    /// with notifications disabled.
+    ///
+    /// # Errors
+    /// The size, an address or a position breaks the rules.
+    ///
+    /// # Safety
+    /// `memory`, or a clone of it, must live as long as the queue.
+    pub unsafe fn new(
+        memory: &GuestMemory,
+        index: u16,
+        generation: u32,
+        features: Features,
+        max_size: u16,
+        state: &QueueState,
+    ) -> Result<Self, Fault> {
+        let ring = if features.contains(Features::RING_PACKED) {
+            // SAFETY: the queue lives no longer than the memory, as the caller says, and the ring no longer than the queue.
+            Ring::Packed(unsafe { Packed::new(memory, features, max_size, state)? })
+        } else {
+            // SAFETY: as above.
+            Ring::Split(unsafe { Split::new(memory, features, max_size, state)? })
+        };
+        Ok(Self { ring, index, generation, region: 0, in_flight: 0 })
+    }
+
+    /// Returns the positions from which the queue can be resumed; see [`QueueState`]. Returns `None` while a request is
+    /// taken or a completion is not published.
+    #[must_use]
+    pub fn positions(&self) -> Option<(u16, u16)> {
+        either!(&self.ring, ring => ring.positions()).filter(|_| self.in_flight == 0)
+    }
+
+    /// Requests taken and not yet completed.
+    #[must_use]
+    pub const fn in_flight(&self) -> u16 {
+        self.in_flight
+    }
+
+    /// Returns how many requests can be taken, at least. It returns 0 only if there is none.
+    ///
+    /// # Errors
+    /// The index of a split ring moved back, or more than a queue ahead.
+    #[inline]
+    pub fn available(&mut self) -> Result<u16, Fault> {
+        either!(&mut self.ring, ring => ring.available())
+    }
+
+    /// Reads the backlog without any effect. The value is a hint: the next visit reads the ring again.
+    #[must_use]
+    #[inline]
+    pub fn backlog(&self) -> Backlog {
+        either!(&self.ring, ring => ring.backlog())
+    }
+
+    /// Whether the ring looks empty. The value is a hint, like [`Queue::backlog`].
+    #[must_use]
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        either!(&self.ring, ring => ring.is_empty())
+    }
+
+    /// Takes the next request and appends its buffers to `segments`, which must have room for a chain. Returns `None`
+    /// if there is no request.
+    ///
+    /// # Errors
+    /// The guest broke a rule. The queue must not be used any more.
+    #[inline]
+    pub fn pop(&mut self, memory: &GuestMemory, segments: &mut Segments) -> Result<Option<Request>, Fault> {
+        let Some((taken, chain)) = either!(&mut self.ring, ring => ring.pop(memory, segments)?) else {
+            return Ok(None);
+        };
+        self.in_flight += 1;
+        let token = Token { queue: self.index, generation: self.generation, taken };
+        Ok(Some(Request { token, chain }))
+    }
+
+    /// Puts back the request that was taken last, as if it had not been taken. Put several back in reverse order.
+    /// Returns false, and does nothing, if the token is stale or another request was taken after it.
+    pub fn rewind(&mut self, token: Token) -> bool {
+        let last = token.generation == self.generation && either!(&mut self.ring, ring => ring.rewind(&token.taken));
+        self.in_flight -= u16::from(last);
+        last
+    }
+
+    /// Whether the device holds the chain at `head` of a split ring.
+    #[inline]
+    pub(super) fn holds(&self, head: u16) -> bool {
+        matches!(&self.ring, Ring::Split(ring) if ring.holds(head))
+    }
+
+    /// Completes a request, in any order. The device wrote `written` bytes. The driver sees it after
+    /// [`Queue::publish`]. Returns false, and does nothing, if the token is stale.
+    ///
+    /// # Errors
+    /// The ring is not in the guest's memory (it was when the queue was set up).
+    #[inline]
+    pub fn complete(&mut self, memory: &GuestMemory, token: Token, written: u32) -> Result<bool, Fault> {
+        let done = token.generation == self.generation
+            && either!(&mut self.ring, ring => ring.complete(memory, &token.taken, written)?);
+        self.in_flight -= u16::from(done);
+        Ok(done)
+    }
+
+    /// Publishes all completions at once. Between two calls of [`Queue::used_notification`] fewer than 65,536 requests
+    /// may be published, because a split ring counts them in 16 bits. The limits of a visit are far below that.
+    #[inline]
+    pub fn publish(&mut self) {
+        either!(&mut self.ring, ring => ring.publish());
+    }
+
+    /// Returns whether the driver wants an interrupt for what was published since the last call. A full fence must come
+    /// between [`Queue::publish`] and this call. Without it a driver that goes to sleep is not woken.
+    ///
+    /// # Errors
+    /// The rings are not in the guest's memory (they were when the queue was set up).
+    #[inline]
+    pub fn used_notification(&mut self, memory: &GuestMemory) -> Result<UsedNotification, Fault> {
+        either!(&mut self.ring, ring => ring.used_notification(memory))
+    }
+
+    /// Enables notifications, then reads the ring again. Returns how many requests there are. Only if it returns 0 may
+    /// the caller wait for a notification.
+    ///
+    /// # Errors
+    /// As for [`Queue::available`].
+    pub fn arm(&mut self, memory: &GuestMemory) -> Result<u16, Fault> {
+        either!(&mut self.ring, ring => ring.arm(memory))
+    }
+
+    /// Disables notifications.
+    ///
+    /// # Errors
+    /// The ring is not in the guest's memory (it was when the queue was set up).
+    pub fn disarm(&mut self, memory: &GuestMemory) -> Result<(), Fault> {
+        either!(&mut self.ring, ring => ring.disarm(memory))
+    }
+}

@@ -1,0 +1,339 @@
+//! A split ring (virtio 1.3 ch. 2.7).
+//!
+//! While the engine polls the queue, the driver must not notify. The device says so with NO_NOTIFY. With EVENT_IDX it
+//! keeps `avail_event` half of the index space ahead of the driver, and moves it on before the driver gets there.
+
+#![allow(unsafe_code, reason = "the rings are kept as they are found in the host's memory")]
+
+use core::sync::atomic::{Ordering, fence};
+
+use memory::GuestMemory;
+use memory::span::{Slots, Word};
+
+use super::request::{Backlog, INEXACT_BACKLOG, Taken, UsedNotification};
+use super::state::QueueState;
+use crate::chain::{self, Chain, DESCRIPTOR_BYTES, Segments, Table};
+use crate::config::{Features, MAX_QUEUE_SIZE, QueueConfig};
+use crate::fault::Fault;
+
+const USED_F_NO_NOTIFY: u16 = 1;
+const AVAIL_F_NO_INTERRUPT: u16 = 1;
+/// Distance in entries at which `avail_event` is put ahead: half of the index space.
+const EVENT_AHEAD: u16 = 0x8000;
+const EVENT_REFRESH: u16 = 0x4000;
+const _: () = assert!(MAX_QUEUE_SIZE < EVENT_REFRESH);
+
+const WORDS: usize = MAX_QUEUE_SIZE as usize / 64;
+
+/// The available ring, the descriptor table and the used ring in host memory. `None` if one of them cannot be used for
+/// batches.
+type Rings = (Slots<'static, u16>, Slots<'static, [u64; 2]>, Slots<'static, [u32; 2]>);
+
+/// Fields of the rings that every turn accesses, in host memory.
+struct Words {
+    /// Written by the driver: available index, flags, `used_event`.
+    avail_index: Word<'static>,
+    avail_flags: Word<'static>,
+    used_event: Word<'static>,
+    /// Written by the device.
+    used_index: Word<'static>,
+}
+
+/// A split ring in use.
+pub(super) struct Split {
+    table: Table,
+    pub(super) rings: Option<Rings>,
+    words: Words,
+    avail: u64,
+    used: u64,
+    event_idx: bool,
+    /// The next position of the available ring to take.
+    pub(super) next_avail: u16,
+    /// The available index, as it was last read and checked.
+    known_avail: u16,
+    /// The next position of the used ring to fill.
+    pub(super) next_used: u16,
+    /// The used index that the driver can see.
+    published_used: u16,
+    /// The used index at the last call of `used_notification`.
+    notified_used: u16,
+    /// The `avail_event` in guest memory.
+    avail_event: u16,
+    armed: bool,
+    outstanding: [u64; WORDS],
+}
+
+impl Split {
+    /// As [`super::Queue::new`].
+    ///
+    /// # Safety
+    /// `memory`, or a clone of it, must live as long as the ring.
+    pub(super) unsafe fn new(
+        memory: &GuestMemory,
+        features: Features,
+        max_size: u16,
+        state: &QueueState,
+    ) -> Result<Self, Fault> {
+        let QueueConfig { size, desc, avail, used, .. } = state.config;
+        if !size.is_power_of_two() || size > max_size.min(MAX_QUEUE_SIZE) {
+            return Err(Fault::QueueSize);
+        }
+        let n = u64::from(size);
+        // Both rings end in a word for EVENT_IDX, which is there whether it is used or not (2.7.1).
+        for (at, bytes, align) in [(desc, DESCRIPTOR_BYTES * n, 16), (avail, 6 + 2 * n, 2), (used, 6 + 8 * n, 4)] {
+            if !at.is_multiple_of(align) || memory.translate(at, bytes).is_err() {
+                return Err(Fault::RingAddress);
+            }
+        }
+        let rings = match (memory.slots(avail + 4, size), memory.slots(desc, size), memory.slots(used + 4, size)) {
+            // SAFETY: they are used for as long as the ring lives, and so does the memory, as the caller says.
+            (Some(avail), Some(desc), Some(used)) => unsafe { Some((avail.kept(), desc.kept(), used.kept())) },
+            _ => None,
+        };
+        let word = |at: u64| {
+            // SAFETY: as for the rings.
+            memory.word(at).map(|word| unsafe { word.kept() }).ok_or(Fault::RingAddress)
+        };
+        let words = Words {
+            avail_index: word(avail + 2)?,
+            avail_flags: word(avail)?,
+            used_event: word(avail + 4 + 2 * n)?,
+            used_index: word(used + 2)?,
+        };
+        let mut queue = Self {
+            rings,
+            words,
+            table: Table { desc, size, indirect: features.contains(Features::INDIRECT_DESC) },
+            avail,
+            used,
+            event_idx: features.contains(Features::EVENT_IDX),
+            next_avail: state.avail,
+            known_avail: state.avail,
+            next_used: state.used,
+            published_used: state.used,
+            notified_used: state.used,
+            avail_event: 0,
+            armed: false,
+            outstanding: [0; WORDS],
+        };
+        queue.disarm(memory)?;
+        Ok(queue)
+    }
+
+    /// Its positions in the available and the used ring. `None` while a completion is not published.
+    pub(super) fn positions(&self) -> Option<(u16, u16)> {
+        (self.next_used == self.published_used).then_some((self.next_avail, self.next_used))
+    }
+
+    /// Requests known from the last read of the available index.
+    #[inline(always)]
+    const fn known(&self) -> u16 {
+        self.known_avail.wrapping_sub(self.next_avail)
+    }
+
+    /// Returns how many requests can be taken. It reads the driver's index only if no request is known.
+    #[inline]
+    pub(super) fn available(&mut self) -> Result<u16, Fault> {
+        let known = self.known();
+        if known == 0 { self.read_available() } else { Ok(known) }
+    }
+
+    /// Whether no request is known after the next `count`.
+    #[inline(always)]
+    pub(super) fn ends_after(&self, count: u16) -> bool {
+        self.known() == count
+    }
+
+    /// Returns the available index and its distance from the next request to take.
+    #[inline]
+    pub(super) fn backlog(&self) -> Backlog {
+        // Do not touch the index while that much is known: the driver writes its cache line all the time.
+        let index = if self.known() >= INEXACT_BACKLOG { self.known_avail } else { self.words.avail_index.load() };
+        Backlog { index, waiting: index.wrapping_sub(self.next_avail) }
+    }
+
+    /// Whether no request is known and the driver has offered none since.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.known() == 0 && self.words.avail_index.load() == self.next_avail
+    }
+
+    /// Reads the available index. Acquire: the entries and descriptors read afterwards are those it was published with.
+    fn read_available(&mut self) -> Result<u16, Fault> {
+        let index = self.words.avail_index.load_acquire();
+        let known = self.known();
+        let new = index.wrapping_sub(self.known_avail);
+        // A step back looks like nearly 65,536 ahead.
+        if u32::from(known) + u32::from(new) > u32::from(self.table.size) {
+            return Err(Fault::AvailIndex);
+        }
+        self.known_avail = index;
+        Ok(known + new)
+    }
+
+    #[inline]
+    pub(super) fn pop(
+        &mut self,
+        memory: &GuestMemory,
+        segments: &mut Segments,
+    ) -> Result<Option<(Taken, Chain)>, Fault> {
+        if self.available()? == 0 {
+            return Ok(None);
+        }
+        let position = self.next_avail;
+        let slot = u64::from(position & (self.table.size - 1));
+        let head = memory.read_u16(self.avail + 4 + 2 * slot).map_err(|_| Fault::RingAddress)?;
+        if head >= self.table.size {
+            return Err(Fault::Head);
+        }
+        if self.holds(head) {
+            return Err(Fault::HeadOutstanding);
+        }
+        let chain = chain::walk(memory, &self.table, head, segments)?;
+        self.set_held(head, true);
+        self.next_avail = position.wrapping_add(1);
+        self.keep_event_ahead(memory)?;
+        Ok(Some((Taken { id: head, position, descriptors: 1 }, chain)))
+    }
+
+    /// Where its chains' descriptors are.
+    pub(super) const fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// Takes the next request, whose chain begins at `head`. Returns `None` if the device holds that chain already.
+    /// Call [`Split::were_held`] after the last of several.
+    #[inline(always)]
+    pub(super) fn hold(&mut self, head: u16) -> Option<Taken> {
+        if self.holds(head) {
+            return None;
+        }
+        self.set_held(head, true);
+        let position = self.next_avail;
+        self.next_avail = position.wrapping_add(1);
+        Some(Taken { id: head, position, descriptors: 1 })
+    }
+
+    /// Ends a sequence of [`Split::hold`] calls.
+    #[inline(always)]
+    pub(super) fn were_held(&mut self, memory: &GuestMemory) {
+        // As in `advance`.
+        let _ = self.keep_event_ahead(memory);
+    }
+
+    pub(super) fn rewind(&mut self, taken: &Taken) -> bool {
+        if taken.position.wrapping_add(1) != self.next_avail || !self.holds(taken.id) {
+            return false;
+        }
+        self.set_held(taken.id, false);
+        self.next_avail = taken.position;
+        true
+    }
+
+    #[inline]
+    pub(super) fn complete(&mut self, memory: &GuestMemory, taken: &Taken, written: u32) -> Result<bool, Fault> {
+        if !self.holds(taken.id) {
+            return Ok(false);
+        }
+        self.set_held(taken.id, false);
+        let at = self.used + 4 + 8 * u64::from(self.next_used & (self.table.size - 1));
+        memory.write_u32(at, u32::from(taken.id)).map_err(|_| Fault::RingAddress)?;
+        memory.write_u32(at + 4, written).map_err(|_| Fault::RingAddress)?;
+        self.next_used = self.next_used.wrapping_add(1);
+        Ok(true)
+    }
+
+    /// Publishes all completions with one store of the used index.
+    #[inline]
+    pub(super) fn publish(&mut self) {
+        if self.published_used != self.next_used {
+            // Whoever sees the index sees the entries and the buffers' contents.
+            self.words.used_index.store_release(self.next_used);
+            self.published_used = self.next_used;
+        }
+    }
+
+    /// Returns whether the driver wants an interrupt. The driver writes `used_event` or the flags, then reads the used
+    /// index. The device writes the used index, then reads `used_event` or the flags. With a full barrier on both sides
+    /// at least one sees the other (2.7.7.2).
+    #[inline]
+    pub(super) fn used_notification(&mut self, _: &GuestMemory) -> Result<UsedNotification, Fault> {
+        let (old, new) = (self.notified_used, self.published_used);
+        if old == new {
+            return Ok(UsedNotification::Nothing);
+        }
+        self.notified_used = new;
+        let wanted = if self.event_idx {
+            need_event(self.words.used_event.load(), new, old)
+        } else {
+            self.words.avail_flags.load() & AVAIL_F_NO_INTERRUPT == 0
+        };
+        Ok(if wanted { UsedNotification::Wanted } else { UsedNotification::Suppressed })
+    }
+
+    pub(super) fn arm(&mut self, memory: &GuestMemory) -> Result<u16, Fault> {
+        self.armed = true;
+        if self.event_idx {
+            // The driver notifies when it fills this very position.
+            self.write_avail_event(memory, self.known_avail)?;
+        } else {
+            memory.write_u16(self.used, 0).map_err(|_| Fault::RingAddress)?;
+        }
+        // As for `used_notification`, with the roles exchanged.
+        fence(Ordering::SeqCst);
+        self.read_available()
+    }
+
+    pub(super) fn disarm(&mut self, memory: &GuestMemory) -> Result<(), Fault> {
+        self.armed = false;
+        if self.event_idx {
+            // Flags must be 0 with EVENT_IDX (2.7.10).
+            memory.write_u16(self.used, 0).map_err(|_| Fault::RingAddress)?;
+            self.write_avail_event(memory, self.next_avail.wrapping_add(EVENT_AHEAD))
+        } else {
+            memory.write_u16(self.used, USED_F_NO_NOTIFY).map_err(|_| Fault::RingAddress)
+        }
+    }
+
+    /// Takes and completes the next `count` requests. Their used entries are written already.
+    #[inline(always)]
+    pub(super) fn advance(&mut self, memory: &GuestMemory, count: u16) {
+        self.next_avail = self.next_avail.wrapping_add(count);
+        self.next_used = self.next_used.wrapping_add(count);
+        // The used ring is in guest memory: the batch found it there.
+        let _ = self.keep_event_ahead(memory);
+    }
+
+    /// Moves `avail_event` on before the driver reaches it.
+    #[inline]
+    fn keep_event_ahead(&mut self, memory: &GuestMemory) -> Result<(), Fault> {
+        if self.event_idx && !self.armed && self.avail_event.wrapping_sub(self.next_avail) < EVENT_REFRESH {
+            return self.write_avail_event(memory, self.next_avail.wrapping_add(EVENT_AHEAD));
+        }
+        Ok(())
+    }
+
+    fn write_avail_event(&mut self, memory: &GuestMemory, event: u16) -> Result<(), Fault> {
+        self.avail_event = event;
+        let at = self.used + 4 + 8 * u64::from(self.table.size);
+        memory.write_u16(at, event).map_err(|_| Fault::RingAddress)
+    }
+
+    /// Whether the device holds the chain at `head`.
+    #[inline]
+    pub(super) fn holds(&self, head: u16) -> bool {
+        self.outstanding.get(usize::from(head / 64)).is_some_and(|w| w & 1 << (head % 64) != 0)
+    }
+
+    fn set_held(&mut self, head: u16, held: bool) {
+        if let Some(word) = self.outstanding.get_mut(usize::from(head / 64)) {
+            let bit = 1 << (head % 64);
+            if held { *word |= bit } else { *word &= !bit }
+        }
+    }
+}
+
+/// Whether the step from `old` to `new` passes `event` (virtio 1.3 2.7.7.1, 2.7.10.1).
+const fn need_event(event: u16, new: u16, old: u16) -> bool {
+    new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
+}
