@@ -6,6 +6,7 @@
 //!
 //! The control core makes the table once, when the machine starts.
 
+mod backends;
 mod delivery;
 mod engine;
 mod limits;
@@ -14,6 +15,7 @@ mod timers;
 use alloc::vec::Vec;
 use spin::Once;
 
+pub use backends::Config;
 pub use engine::{Engine, NewDevice, Setup};
 
 /// The engines by id.

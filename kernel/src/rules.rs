@@ -6,16 +6,9 @@ use net::policy::configured::Known;
 pub use net::policy::configured::Rules;
 use net::ports::MAX_PORTS;
 
-/// The port of network device `net` of the guest called `name`.
+/// The port of network device `net` of the guest called `name`: it has the number of the device's slot.
 fn port(config: &Config, name: &str, net: usize) -> Option<usize> {
-    let mut first = 0;
-    for guest in &config.guests {
-        if guest.name == name {
-            return (net < guest.nets.len()).then_some(first + net).filter(|&port| port < MAX_PORTS);
-        }
-        first += guest.nets.len();
-    }
-    None
+    config.net_number(name, net).filter(|&port| port < MAX_PORTS)
 }
 
 /// Those of a guest's port; none if everything is allowed.

@@ -1,6 +1,6 @@
 //! The configuration in force: `sidecore.toml` among the boot modules or the default, checked against this machine.
 
-use crate::{console, cores, facts::facts, mem, report, uplink, virt};
+use crate::{arch::random, console, cores, facts::facts, mem, report, uplink, virt};
 use alloc::{format, vec::Vec};
 use config::{Completion, Config, Mistake, Plan};
 use control::{Event, Level};
@@ -26,6 +26,7 @@ pub fn load() -> (Config, Plan) {
         }
     };
     mistakes.extend(config::check_modules(&mut config, &names));
+    mistakes.extend(config::check_entropy(&mut config, random::refusal()));
     // The NICs' rings come out of what guests would get.
     let free = mem::FRAMES.lock().free().saturating_sub(uplink::memory(&config));
     mistakes.extend(config::check_memory(&mut config, free));

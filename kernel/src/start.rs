@@ -136,7 +136,7 @@ extern "C" fn on_own_stack() -> ! {
     }
     console::print(format_args!("\nwhat it is used for:\n"));
     let (config, plan) = settings::load();
-    let mtu = config.guests.iter().flat_map(|guest| &guest.nets).map(|net| net.mtu).max();
+    let mtu = config.guests.iter().flat_map(config::Guest::nets).map(|net| net.mtu).max();
     let max_frame = u32::from(mtu.unwrap_or(config::DEFAULT_MTU)) + net::ethernet::ETHERNET_BYTES;
     let uplinks = uplink::open_all(&config, max_frame);
     let scheduling = config.engines.first().map_or(Scheduling::default(), |e| e.scheduling);

@@ -78,7 +78,7 @@ pub fn memory(config: &Config) -> u64 {
 
 /// How many network devices the guests have.
 fn devices(config: &Config) -> usize {
-    config.guests.iter().map(|guest| guest.nets.len()).sum()
+    config.guests.iter().map(|guest| guest.nets().count()).sum()
 }
 
 /// Sets up the NICs that the configuration names, and reports on each. `max_frame` is the longest frame of any guest, in

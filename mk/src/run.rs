@@ -187,6 +187,7 @@ mod tests {
                 drops: vec![Count { kind: "no-buffer".into(), count: 5 }],
                 ..Port::default()
             }],
+            entropy: Vec::new(),
         };
         let text = summary(&Counters { guests: vec![guest], ..Counters::default() });
         assert!(text.contains("guest a: 43 exits"), "{text}");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
-use control::{Count, Counters, Port, StageCounters};
+use control::{Count, Counters, Entropy, Port, StageCounters};
 
 /// What was counted of a guest's network devices, all of them together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -88,6 +88,11 @@ pub fn net(counters: &Counters, name: &str) -> Result<Net> {
     let mut net = Net::default();
     guest.ports.iter().for_each(|port| net.add(port));
     Ok(net)
+}
+
+/// What was counted of the entropy device of guest `name`, which has one.
+pub fn entropy(counters: &Counters, name: &str) -> Result<Entropy> {
+    guest(counters, name)?.entropy.first().cloned().with_context(|| format!("guest {name} has no entropy device"))
 }
 
 /// What was counted of the network devices of all guests.

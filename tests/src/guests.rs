@@ -25,6 +25,7 @@ pub struct Guest {
     requests: Option<String>,
     queues: u16,
     net: String,
+    entropy: bool,
     mtu: Option<u16>,
     peer: Option<usize>,
     actions: Vec<String>,
@@ -47,6 +48,7 @@ impl Guest {
             requests: None,
             queues: 1,
             net: String::new(),
+            entropy: false,
             mtu: None,
             peer: None,
             actions: Vec::new(),
@@ -120,6 +122,12 @@ impl Guest {
         self
     }
 
+    /// With an entropy device.
+    #[must_use]
+    pub fn entropy(self) -> Self {
+        Self { entropy: true, ..self }
+    }
+
     /// With frames of so many bytes of payload.
     #[must_use]
     pub fn mtu(self, mtu: u16) -> Self {
@@ -171,11 +179,12 @@ impl Guest {
         let requests = self.requests.as_ref().map_or(String::new(), |r| format!("requests = \"{r}\"\n"));
         let queues = if self.queues == 1 { String::new() } else { format!("queues = {}\n", self.queues) };
         let mtu = self.mtu.map_or(String::new(), |mtu| format!("mtu = {mtu}\n"));
+        let entropy = if self.entropy { "\n[[guest.entropy]]\n" } else { "" };
         let mac = self.mac().map(|byte| format!("{byte:02x}")).join(":");
         let initrd = module_name(&self.initrd);
         format!(
             "[[guest]]\nname = \"{}\"\nvcpus = {}\nmemory = \"{}M\"\nkernel = \"vmlinuz\"\ninitrd = \"{initrd}\"\n\
-             cmdline = \"{}\"\n{restart}{waits}{completion}{requests}\n[[guest.net]]\nmac = \"{mac}\"\n{mtu}{queues}{}\n",
+             cmdline = \"{}\"\n{restart}{waits}{completion}{requests}\n[[guest.net]]\nmac = \"{mac}\"\n{mtu}{queues}{}{entropy}\n",
             self.name,
             self.vcpus,
             self.memory_mib,
@@ -286,6 +295,9 @@ mod tests {
         assert!(toml.contains("sc.ip=10.0.0.2/24 sc.peer=10.0.0.1 sc.do=ping:1000,wait\""), "{toml}");
         assert!(toml.contains("mac = \"52:54:00:00:00:02\""), "{toml}");
         assert!(toml.contains("restart = \"always\""), "{toml}");
+        assert!(!toml.contains("entropy"), "{toml}");
+        let toml = guest.net("mtu = 600").entropy().to_toml();
+        assert!(toml.contains("mtu = 600\n\n[[guest.entropy]]\n"), "{toml}");
     }
 
     #[test]

@@ -29,6 +29,9 @@ const GUEST_MODULES: [&str; 11] = [
 /// Modules for interfaces with a VLAN tag, which a machine loads when it is told to make one.
 const VLAN_MODULES: [&str; 5] = ["llc", "stp", "mrp", "garp", "8021q"];
 
+/// Modules for an entropy device, which a guest loads when it is told to read from it.
+const ENTROPY_MODULES: [&str; 2] = ["rng_core", "virtio_rng"];
+
 /// The modules of a machine with an 82599.
 const NIC_MODULES: [&str; 6] = ["mdio", "libphy", "mdio_devres", "dca", "xfrm_algo", "ixgbe"];
 
@@ -63,6 +66,9 @@ pub fn build(tree: &Path, kernel: &Path, udp_rr: Option<&Path>, content: Content
     let modules: &[_] = if content == Content::Nic { &NIC_MODULES } else { &GUEST_MODULES };
     add_modules(&mut archive, kernel, modules, "list")?;
     add_modules(&mut archive, kernel, &VLAN_MODULES, "vlan")?;
+    if content != Content::Nic {
+        add_modules(&mut archive, kernel, &ENTROPY_MODULES, "entropy")?;
+    }
     let programs: &[&str] = match content {
         Content::Small => &[],
         Content::Full | Content::Nic => &["usr/bin/iperf3", "usr/sbin/ethtool"],
@@ -190,7 +196,9 @@ mod tests {
     #[test]
     fn the_init_script_knows_every_action_it_documents() {
         let script = std::str::from_utf8(INIT).unwrap();
-        for action in ["ping)", "beat)", "iperf)", "serve)", "fetch)", "smp)", "button)", "shell)", "ready)", "udp)"] {
+        for action in
+            ["ping)", "beat)", "iperf)", "serve)", "fetch)", "smp)", "button)", "shell)", "ready)", "udp)", "random)"]
+        {
             assert!(script.contains(action), "{action}");
         }
     }

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use control::Level;
 
-use crate::guest::Guest;
+use crate::guest::{Guest, GuestDevice};
 use crate::mistake::Place;
 use crate::port::Port;
 use crate::stage::Stage;
@@ -27,6 +27,24 @@ pub struct Config {
     pub stages: Vec<Stage>,
     /// `[[guest]]` in the order of the file.
     pub guests: Vec<Guest>,
+}
+
+impl Config {
+    /// The number of a device among all devices of all guests, in the order of the configuration: that of device `device` of
+    /// guest `guest`. It is the device's slot with the engine.
+    #[must_use]
+    pub fn device_number(&self, guest: usize, device: usize) -> usize {
+        let before = self.guests.iter().take(guest).map(|guest| guest.devices.len());
+        before.sum::<usize>() + device
+    }
+
+    /// The same of network device `net` of the guest called `name`. None: it has no such device.
+    #[must_use]
+    pub fn net_number(&self, name: &str, net: usize) -> Option<usize> {
+        let (number, guest) = self.guests.iter().enumerate().find(|(_, guest)| guest.name == name)?;
+        let mut nets = guest.devices.iter().enumerate().filter(|(_, device)| matches!(device, GuestDevice::Net(_)));
+        nets.nth(net).map(|(device, _)| self.device_number(number, device))
+    }
 }
 
 /// `[control]`: the control core's duties.

@@ -4,7 +4,9 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::{Completion, Config, DEFAULT_MTU, Guest, Identity, Mac, Net, Offloads, Places, Requests, Restart, Rules};
+use crate::{
+    Completion, Config, DEFAULT_MTU, Guest, GuestDevice, Identity, Mac, Net, Offloads, Places, Requests, Restart, Rules,
+};
 
 /// Memory of a guest of the default configuration in bytes.
 const MEMORY: u64 = 256 << 20;
@@ -31,7 +33,7 @@ fn guest(name: String) -> Guest {
     let (mac, identity, rules) = (Mac::derived(&name, 0), Identity::default(), Rules::default());
     let offloads = Offloads::default();
     let net = Net { mac, port: None, mtu: DEFAULT_MTU, queues: 1, offloads, packed: false, identity, rules };
-    let nets = [net].into();
+    let devices = [GuestDevice::Net(net)].into();
     Guest {
         name,
         vcpus: 1,
@@ -45,7 +47,7 @@ fn guest(name: String) -> Guest {
         restart: Restart::Never,
         autostart: true,
         cores: None,
-        nets,
+        devices,
         places: Places::default(),
     }
 }

@@ -1,4 +1,4 @@
-//! `[[guest]]` with its `[[guest.net]]`.
+//! `[[guest]]` with its devices: `[[guest.net]]` and `[[guest.entropy]]`.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -34,10 +34,27 @@ pub struct Guest {
     pub autostart: bool,
     /// Cores of the vCPUs in their order, as many as `vcpus`. `None`: sidecore chooses.
     pub cores: Option<Vec<u32>>,
-    /// `[[guest.net]]`.
-    pub nets: Vec<Net>,
+    /// Its devices in the order of their function numbers on its bus: `[[guest.net]]`, then `[[guest.entropy]]`, each in the
+    /// order of the file. Up to [`MAX_DEVICES`](crate::MAX_DEVICES).
+    pub devices: Vec<GuestDevice>,
     /// Places in the file of values that are checked against the machine.
     pub places: Places,
+}
+
+/// A device of a guest. A further kind of device is a further variant: whoever deals with devices matches on all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GuestDevice {
+    /// A network device.
+    Net(Net),
+    /// An entropy device.
+    Entropy(Entropy),
+}
+
+/// `[[guest.entropy]]`: a virtio entropy device, whose random bytes come from RDRAND.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Entropy {
+    /// Where the file says so.
+    pub place: Place,
 }
 
 /// `[[guest.net]]`: a virtio-net device.
@@ -127,6 +144,24 @@ pub struct Places {
     pub cores: Place,
     /// `completion`, or the head of the table.
     pub completion: Place,
+}
+
+impl Guest {
+    /// Its network devices, in their order.
+    pub fn nets(&self) -> impl Iterator<Item = &Net> {
+        self.devices.iter().filter_map(|device| match device {
+            GuestDevice::Net(net) => Some(net),
+            GuestDevice::Entropy(_) => None,
+        })
+    }
+
+    /// Its entropy devices, in their order.
+    pub fn entropies(&self) -> impl Iterator<Item = &Entropy> {
+        self.devices.iter().filter_map(|device| match device {
+            GuestDevice::Net(_) => None,
+            GuestDevice::Entropy(entropy) => Some(entropy),
+        })
+    }
 }
 
 impl Net {

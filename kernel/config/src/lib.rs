@@ -35,15 +35,15 @@ mod section;
 mod size;
 pub mod stage;
 
-pub use check::{check_completion, check_memory, check_modules};
+pub use check::{check_completion, check_entropy, check_memory, check_modules};
 pub use completion::best as best_completion;
 pub use config::{Config, Control, Engine, Scheduling};
 pub use control::Level;
 pub use default::default_config;
-pub use guest::{Completion, Guest, Net, Offloads, Places, Requests, Restart};
+pub use guest::{Completion, Entropy, Guest, GuestDevice, Net, Offloads, Places, Requests, Restart};
 pub use limits::{
-    DEFAULT_MTU, MAX_ADDRESSES, MAX_CMDLINE, MAX_ENGINES, MAX_GUESTS, MAX_MEMORY, MAX_MTU, MAX_NETS, MAX_PAIRS,
-    MAX_STAGES, MAX_STATIC, MAX_UPLINKS, MAX_VCPUS, MAX_WEIGHT, MEMORY_UNIT, MIN_MEMORY, MIN_MTU,
+    DEFAULT_MTU, MAX_ADDRESSES, MAX_CMDLINE, MAX_DEVICES, MAX_ENGINES, MAX_ENTROPIES, MAX_GUESTS, MAX_MEMORY, MAX_MTU,
+    MAX_NETS, MAX_PAIRS, MAX_STAGES, MAX_STATIC, MAX_UPLINKS, MAX_VCPUS, MAX_WEIGHT, MEMORY_UNIT, MIN_MEMORY, MIN_MTU,
 };
 pub use mac::Mac;
 pub use mistake::{Mistake, Place};

@@ -4,8 +4,12 @@
 pub const MAX_VCPUS: u32 = 8;
 /// Guests, at most.
 pub const MAX_GUESTS: usize = 32;
+/// Devices of a guest, at most, whatever their kinds. Its PCI bus has as many functions.
+pub const MAX_DEVICES: usize = 8;
 /// Network devices of a guest, at most.
 pub const MAX_NETS: usize = 8;
+/// Entropy devices of a guest, at most. A second one would be of no use to it.
+pub const MAX_ENTROPIES: usize = 1;
 /// Pairs of queues of a network device.
 pub const MAX_PAIRS: u32 = 4;
 /// Least memory of a guest in bytes.

@@ -40,6 +40,7 @@ impl<'a, 'i> Section<'a, 'i> {
         let mut section = Self { source, table, span, name, mistakes: Vec::new() };
         for key in table.keys().filter(|key| !keys.contains(&key.get_ref().as_ref())) {
             let expected = match control::nearest(key.get_ref(), keys) {
+                None if keys.is_empty() => format!("no such key in {name}; it has none"),
                 Some(meant) => format!("no such key in {name}; did you mean `{meant}`?"),
                 None => format!("no such key in {name}; there are: {}", keys.join(", ")),
             };

@@ -69,6 +69,9 @@ pub struct Guest {
     pub refusals: Vec<Count>,
     /// Its network ports.
     pub ports: Vec<Port>,
+    /// Its entropy devices.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub entropy: Vec<Entropy>,
 }
 
 /// One vCPU.
@@ -148,6 +151,29 @@ pub struct Port {
     /// What its stages counted, in their order: those of what the guest sends first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<StageCounters>,
+}
+
+/// An entropy device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entropy {
+    /// Requests that were completed with random bytes.
+    pub requests: u64,
+    /// Random bytes given to the guest.
+    pub bytes: u64,
+    /// Requests that had to wait because there were no random bytes.
+    pub starved: u64,
+    /// Completion interrupts sent.
+    pub interrupts: u64,
+    /// Notifications received from the driver. Its queue is not polled: a request costs one unless others came just before.
+    pub kicks: u64,
+    /// TSC cycles that its engine has spent on its queue.
+    pub engine_cycles: u64,
+    /// Times the driver reset the device.
+    pub resets: u64,
+    /// Requests that came back when a reset had ended them already.
+    pub stale_tokens: u64,
+    /// Times the driver broke the rules of the ring or of the device.
+    pub ring_errors: u64,
 }
 
 /// One stage at one port.

@@ -27,7 +27,9 @@ pub mod table;
 use alloc::borrow::Cow;
 
 pub use command::{Command, Refused, Request, View};
-pub use counters::{Count, Counters, Engine, ExitCount, Guest, Hypervisor, Port, StageCounters, Uplink, VcpuCounters};
+pub use counters::{
+    Count, Counters, Engine, Entropy, ExitCount, Guest, Hypervisor, Port, StageCounters, Uplink, VcpuCounters,
+};
 pub use editor::Editor;
 pub use event::{Event, GuestSummary, Level, PhysicalRange, Platform, ReportEntry, ReportKind, Virtualization};
 pub use guest_state::{GuestState, StopReason};

@@ -37,6 +37,7 @@ pub fn show(view: View, counters: &Counters, out: &mut dyn Write) -> fmt::Result
             out.write_char('\n')?;
             ports(counters, out)?;
             out.write_char('\n')?;
+            entropy(counters, out)?;
             engines(counters, out)
         }
         View::Exits => exits(counters, out),
@@ -164,6 +165,30 @@ fn ports(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
     table(["port", "way", "stage", "frames", "bytes", "dropped"], "lllrrr", rows.into_iter(), out)
 }
 
+/// The entropy devices, and an empty line behind them. Nothing where there are none.
+fn entropy(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
+    let devices = counters.guests.iter().flat_map(|guest| guest.entropy.iter().map(move |device| (guest, device)));
+    let rows: Vec<_> = devices
+        .map(|(guest, device)| {
+            [
+                guest.name.clone(),
+                device.requests.to_string(),
+                bytes(device.bytes),
+                device.starved.to_string(),
+                device.interrupts.to_string(),
+                device.kicks.to_string(),
+                device.ring_errors.to_string(),
+            ]
+        })
+        .collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let names = ["guest", "entropy requests", "bytes", "starved", "interrupts", "kicks", "ring errors"];
+    table(names, "lrrrrrr", rows.into_iter(), out)?;
+    out.write_char('\n')
+}
+
 fn engines(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
     let rows = counters.engines.iter().map(|engine| {
         let cycles = engine.busy_cycles.saturating_add(engine.idle_cycles);
@@ -184,20 +209,26 @@ fn engines(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
     uplinks(counters, out)
 }
 
-/// What each port has had of the time that was spent on queues.
+/// What each device has had of the time that was spent on queues.
 fn shares(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
-    let ports = || counters.guests.iter().flat_map(|guest| guest.ports.iter().map(move |port| (guest, port)));
-    let all: u128 = ports().map(|(_, port)| u128::from(port.engine_cycles)).sum();
+    let devices = || {
+        counters.guests.iter().flat_map(|guest| {
+            let ports = guest.ports.iter().map(|port| (port.mac.as_str(), port.engine_cycles));
+            let entropy = guest.entropy.iter().map(|device| ("entropy", device.engine_cycles));
+            ports.chain(entropy).map(move |(device, cycles)| (guest, device, cycles))
+        })
+    };
+    let all: u128 = devices().map(|(.., cycles)| u128::from(cycles)).sum();
     if all == 0 {
         return Ok(());
     }
-    let rows = ports().map(|(guest, port)| {
-        let share = u128::from(port.engine_cycles) * 1000 / all;
+    let rows = devices().map(|(guest, device, cycles)| {
+        let share = u128::from(cycles) * 1000 / all;
         let share = format!("{}.{} %", share / 10, share % 10);
-        [guest.name.clone(), port.mac.clone(), port.engine_cycles.to_string(), share]
+        [guest.name.clone(), device.into(), cycles.to_string(), share]
     });
     out.write_char('\n')?;
-    table(["guest", "MAC", "engine cycles", "share"], "llrr", rows, out)
+    table(["guest", "device", "engine cycles", "share"], "llrr", rows, out)
 }
 
 /// A column for each uplink, a row for whatever was counted on one of them.
@@ -273,7 +304,7 @@ fn table<const N: usize>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ExitCount, Guest, GuestState, Hypervisor, Port, VcpuCounters};
+    use crate::{Entropy, ExitCount, Guest, GuestState, Hypervisor, Port, VcpuCounters};
 
     fn counters() -> Counters {
         let exit = |reason: &'static str, count, cycles| ExitCount { reason: reason.into(), count, cycles };
@@ -307,6 +338,7 @@ mod tests {
                     }],
                     ..Port::default()
                 }],
+                entropy: vec![Entropy { requests: 3, bytes: 192, engine_cycles: 50, ..Entropy::default() }],
             }],
             engines: vec![Engine {
                 id: 0,
@@ -359,7 +391,8 @@ alpha     512 MiB        6 KiB       1
 ";
         assert_eq!(shown(View::Memory), expected);
         let engine = shown(View::Engine);
-        assert!(engine.contains("30.0 %") && engine.contains("02:00:00:00:00:01            200  100.0 %"), "{engine}");
+        assert!(engine.contains("30.0 %") && engine.contains("02:00:00:00:00:01            200  80.0 %"), "{engine}");
+        assert!(engine.contains("alpha  entropy                       50  20.0 %"), "{engine}");
         assert!(engine.contains("42195"), "{engine}");
         let uplinks = "
 uplink          lan    outside
@@ -371,6 +404,7 @@ rx_packets   123456          0
         let ports = shown(View::Ports);
         assert!(ports.contains("1.4 KiB") && ports.contains("2 dropped: no buffer"), "{ports}");
         let all = shown(View::Counters);
+        assert!(all.contains("alpha                 3  192 B        0"), "{all}");
         assert!([View::Exits, View::Engine, View::Ports, View::Memory].iter().all(|view| all.contains(&shown(*view))));
     }
 

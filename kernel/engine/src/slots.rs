@@ -66,7 +66,8 @@ impl SlotSet {
 
     /// Returns the first slot from `start` on that is not in `gone`; if there is none, the first slot of all that is
     /// not in `gone`.
-    pub(crate) fn next_from(&self, start: usize, gone: &Self) -> Option<usize> {
+    #[must_use]
+    pub fn next_from(&self, start: usize, gone: &Self) -> Option<usize> {
         let left = self.bits() & !gone.bits();
         let behind = left & (u128::MAX << (start % MAX_SLOTS));
         Members(behind).next().or_else(|| Members(left).next())

@@ -250,6 +250,10 @@ fn add_capabilities(config: &mut ConfigSpace, shared: &Shared) -> (usize, usize)
     for (kind, offset, length) in
         [(COMMON, COMMON_AT, common::LENGTH), (ISR, ISR_AT, 1), (DEVICE, DEVICE_AT, device_length)]
     {
+        // A device without a configuration of its own has no capability for it (4.1.4.6.1). Linux refuses an empty one.
+        if length == 0 {
+            continue;
+        }
         let capability: [u8; 16] = capability(kind, 0, offset, length);
         config.add_capability(CAPABILITY_VENDOR, &capability[2..], &[]);
     }

@@ -8,6 +8,7 @@ pub mod host_vectors;
 pub mod idle;
 pub mod idt;
 pub mod pic;
+pub mod random;
 pub mod rtc;
 pub mod time;
 pub mod timer;

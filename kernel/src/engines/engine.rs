@@ -3,16 +3,17 @@
 #![allow(unsafe_code, reason = "asks for the widest copy routine")]
 
 use super::{
+    backends::{Backends, Config},
     delivery::{TargetDelivery, Targets},
     limits,
     timers::TscAndTimers,
 };
 use crate::{
-    arch::{time, vector},
+    arch::{random::RdRand, time, vector},
     cores::Core,
     guests::target::Target,
     report,
-    uplink::{ConfiguredUplink, KnownUplink, any_nic::AnyNic},
+    uplink::{ConfiguredUplink, KnownUplink},
 };
 use alloc::{boxed::Box, format, vec::Vec};
 use config::Scheduling;
@@ -21,15 +22,17 @@ use engine::{
     control::{Attachment, Command, Control, Reply},
     engine::Engine as Loop,
     observe::Unobserved,
+    pair::Pair,
     schedule::{Chosen, GuestWeight},
 };
+use entropy::backend::Entropy;
 use memory::{GuestMemory, copy::Copier};
-use net::{backend::Net, port::Port};
+use net::backend::Net;
 use spin::{Mutex, Once};
 use virtio::shared::Shared;
 
-/// The loop that an engine's core runs.
-type IoLoop = Loop<Net<AnyNic>, Chosen, TargetDelivery>;
+/// What an engine's core runs.
+type IoLoop = Loop<Backends, Chosen, TargetDelivery>;
 
 /// The parts of an engine to start.
 pub struct Setup {
@@ -53,10 +56,10 @@ pub struct NewDevice {
     pub memory: GuestMemory,
     /// How the engine learns of its requests.
     pub requests: config::Requests,
-    /// Its guest and the guest's weight.
+    /// Whose it is.
     pub share: GuestWeight,
-    /// The configuration for its back-end.
-    pub config: Port,
+    /// Its back-end, and what that has to know of it.
+    pub config: Config,
     /// Where its interrupts go.
     pub target: Target,
 }
@@ -67,7 +70,7 @@ pub struct Engine {
     /// The index of its core.
     core: usize,
     node: Option<u32>,
-    control: Control<Port>,
+    control: Control<Config>,
     targets: Targets,
     uplinks: Vec<KnownUplink>,
     copier: Copier,
@@ -97,9 +100,10 @@ impl Engine {
             // The engine has room for as many as the configuration allows.
             path.add_to(&mut net);
         }
+        let backends = Pair::new(net, Entropy::new(RdRand::new()));
         let delivery = TargetDelivery(&engine.targets);
         // Made here because the boot core's stack has room for it on its way to the heap.
-        let mut io_loop = Box::new(Loop::new(&engine.control, net, limits::schedule(setup.scheduling), delivery));
+        let mut io_loop = Box::new(Loop::new(&engine.control, backends, limits::schedule(setup.scheduling), delivery));
         io_loop.set_long_turn(limits::long_turn());
         report::decision(format!("the engine copies with {}", copier.name()));
         match setup.core {
@@ -141,8 +145,8 @@ impl Engine {
         true
     }
 
-    /// Sends a command and waits for its reply, which takes a few turns.
-    fn command(&self, mut command: Command<Port>) -> Reply {
+    /// Tells it something and waits for its answer: a few turns, because it waits for nobody.
+    fn command(&self, mut command: Command<Config>) -> Reply {
         while let Err(back) = self.control.submit(command) {
             command = back;
             self.turn_on_control_core();

@@ -2,7 +2,7 @@
 
 use super::counts;
 use crate::{
-    engines::{Engine, NewDevice},
+    engines::{self, Engine, NewDevice},
     guests::target::Target,
     rules::{self, Rules},
 };
@@ -11,8 +11,9 @@ use alloc::{
     format,
     string::{String, ToString},
 };
-use config::Offloads;
-use engine::{control::Reply, schedule::GuestWeight, slots::MAX_SLOTS};
+use config::{GuestDevice, Offloads};
+use engine::{control::Reply, pair::Half, schedule::GuestWeight, slots::MAX_SLOTS};
+use entropy::counters::EntropyCounters;
 use memory::GuestMemory;
 use net::{counters::PortCounters, features::Features, port::Port};
 use virtio::{config::DeviceConfig, shared::Shared};
@@ -38,17 +39,22 @@ enum Kind {
         /// Its port of the switch.
         port: Port,
     },
+    /// An entropy device.
+    Entropy { counters: &'static EntropyCounters },
 }
 
-impl Device {
-    /// Makes the device of one `[[guest.net]]`, in `slot` of an engine. `all` is the whole configuration.
-    ///
-    /// # Errors
-    /// The engine has no such slot.
-    pub fn net(all: &config::Config, net: &config::Net, engine: &'static Engine, slot: usize) -> Result<Self, String> {
-        if slot >= MAX_SLOTS {
-            return Err(format!("engine {} has slots for {MAX_SLOTS} devices and all are taken", engine.id()));
+impl Kind {
+    /// That of a device of the configuration, and what its driver finds. `all` is the whole configuration.
+    fn of(all: &config::Config, device: &GuestDevice) -> (Self, DeviceConfig) {
+        match device {
+            GuestDevice::Net(net) => Self::net(all, net),
+            GuestDevice::Entropy(_) => {
+                (Self::Entropy { counters: Box::leak(Box::default()) }, entropy::device::config())
+            }
         }
+    }
+
+    fn net(all: &config::Config, net: &config::Net) -> (Self, DeviceConfig) {
         let rules = rules::of_guest(all, net);
         let port = Port {
             policy: rules.as_ref().map(|r| r.policy),
@@ -65,8 +71,34 @@ impl Device {
         features.set(Features::RING_PACKED, net.packed);
         // Frames that leave by an uplink complete later than others.
         features.remove(Features::IN_ORDER);
-        let shared = Box::leak(Box::new(Shared::new(DeviceConfig { features: features.bits(), ..base })));
-        Ok(Self { engine, slot, shared, kind: Kind::Net { mac: net.mac, rules, port } })
+        (Self::Net { mac: net.mac, rules, port }, DeviceConfig { features: features.bits(), ..base })
+    }
+
+    /// Its back-end of the engine, and what that has to know of it.
+    fn backend(&self) -> engines::Config {
+        match self {
+            Self::Net { port, .. } => Half::First(*port),
+            Self::Entropy { counters } => Half::Second(counters),
+        }
+    }
+}
+
+impl Device {
+    /// Makes a device of the configuration, in `slot` of an engine. `all` is the whole configuration.
+    ///
+    /// # Errors
+    /// The engine has no such slot.
+    pub fn new(
+        all: &config::Config,
+        device: &GuestDevice,
+        engine: &'static Engine,
+        slot: usize,
+    ) -> Result<Self, String> {
+        if slot >= MAX_SLOTS {
+            return Err(format!("engine {} has slots for {MAX_SLOTS} devices and all are taken", engine.id()));
+        }
+        let (kind, config) = Kind::of(all, device);
+        Ok(Self { engine, slot, shared: Box::leak(Box::new(Shared::new(config))), kind })
     }
 
     /// Gives it to its engine, for a new life of its guest with this memory. Its interrupts go to `target`.
@@ -80,7 +112,7 @@ impl Device {
         share: GuestWeight,
         target: Target,
     ) -> Result<(), String> {
-        let Kind::Net { port: config, .. } = self.kind;
+        let config = self.kind.backend();
         let device = NewDevice { slot: self.slot, shared: self.shared, memory, requests, share, config, target };
         self.engine
             .attach(device)
@@ -97,31 +129,45 @@ impl Device {
         self.engine.watches_timers()
     }
 
-    /// Everything that is counted of it.
-    pub fn counters(&self) -> control::Port {
-        let Kind::Net { mac, rules, port } = &self.kind;
+    /// Adds everything that is counted of it to the counters of its guest.
+    pub fn count(&self, guest: &mut control::Guest) {
         let device = self.shared.counters();
-        let PortCounters { frames, drops } = port.counters;
-        let refused = core::iter::once(("interrupts_refused", device.interrupts_refused.get()));
-        control::Port {
-            mac: mac.to_string(),
-            rx_packets: frames.rx_packets.get(),
-            rx_bytes: frames.rx_bytes.get(),
-            tx_packets: frames.tx_packets.get(),
-            tx_bytes: frames.tx_bytes.get(),
-            drops: counts::by_name(drops.iter().chain(refused)),
-            checksums: frames.rx_checksums.get(),
-            segments: frames.rx_segments.get(),
-            interrupts: device.interrupts.get(),
-            kicks: device.kicks.get(),
-            arms: device.arms.get(),
-            polls: device.polls.get(),
-            engine_cycles: device.engine_cycles.get(),
-            commands: frames.commands.get(),
-            resets: device.resets.get(),
-            stale_tokens: device.stale_tokens.get(),
-            ring_errors: device.faults.get(),
-            stages: rules.iter().flat_map(Rules::counters).collect(),
+        match &self.kind {
+            Kind::Net { mac, rules, port } => {
+                let PortCounters { frames, drops } = port.counters;
+                let refused = core::iter::once(("interrupts_refused", device.interrupts_refused.get()));
+                guest.ports.push(control::Port {
+                    mac: mac.to_string(),
+                    rx_packets: frames.rx_packets.get(),
+                    rx_bytes: frames.rx_bytes.get(),
+                    tx_packets: frames.tx_packets.get(),
+                    tx_bytes: frames.tx_bytes.get(),
+                    drops: counts::by_name(drops.iter().chain(refused)),
+                    checksums: frames.rx_checksums.get(),
+                    segments: frames.rx_segments.get(),
+                    interrupts: device.interrupts.get(),
+                    kicks: device.kicks.get(),
+                    arms: device.arms.get(),
+                    polls: device.polls.get(),
+                    engine_cycles: device.engine_cycles.get(),
+                    commands: frames.commands.get(),
+                    resets: device.resets.get(),
+                    stale_tokens: device.stale_tokens.get(),
+                    ring_errors: device.faults.get(),
+                    stages: rules.iter().flat_map(Rules::counters).collect(),
+                });
+            }
+            Kind::Entropy { counters } => guest.entropy.push(control::Entropy {
+                requests: counters.requests.get(),
+                bytes: counters.bytes.get(),
+                starved: counters.starved.get(),
+                interrupts: device.interrupts.get(),
+                kicks: device.kicks.get(),
+                engine_cycles: device.engine_cycles.get(),
+                resets: device.resets.get(),
+                stale_tokens: device.stale_tokens.get(),
+                ring_errors: device.faults.get(),
+            }),
         }
     }
 }

@@ -302,7 +302,7 @@ impl Guest {
     pub fn counters(&self) -> control::Guest {
         let has = self.resources.as_ref().ok();
         let vcpus = has.into_iter().flat_map(|has| &has.vcpus).zip(&self.cores);
-        control::Guest {
+        let mut counters = control::Guest {
             name: self.config.name.clone(),
             state: self.life.state(),
             starts: self.life.starts(),
@@ -312,8 +312,11 @@ impl Guest {
             console_dropped: self.console.dropped.load(Ordering::Relaxed),
             shadow_idt: self.machine.as_ref().map(|m| counts::by_name(m.shadow_report())).unwrap_or_default(),
             refusals: self.machine.as_ref().map(|m| counts::by_name(m.refusals())).unwrap_or_default(),
-            ports: has.into_iter().flat_map(|has| &has.devices).map(Device::counters).collect(),
-        }
+            ports: Vec::new(),
+            entropy: Vec::new(),
+        };
+        has.into_iter().flat_map(|has| &has.devices).for_each(|device| device.count(&mut counters));
+        counters
     }
 }
 

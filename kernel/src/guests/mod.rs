@@ -42,12 +42,9 @@ impl Guests {
     /// missing is in the list too; it does not start, and says why.
     pub fn new(config: &Config, plan: &Plan) -> Self {
         let memory_without_guests = mem::used();
-        let mut next = 0;
         let guests = config.guests.iter().zip(&plan.guests).enumerate().map(|(number, (c, cores))| {
             let cores = cores.iter().filter_map(|&i| cores::get(i as usize)).collect();
-            let port = next;
-            next += c.nets.len();
-            Guest::new(number, config, c.clone(), cores, port)
+            Guest::new(number, config, c.clone(), cores, config.device_number(number, 0))
         });
         Self {
             guests: guests.collect(),

@@ -17,6 +17,8 @@ use memory::{
 };
 use spin::Mutex;
 
+const _: () = assert!(config::MAX_DEVICES <= machine::pci::MAX_FUNCTIONS);
+
 /// What a guest has.
 pub struct Resources {
     /// Its memory.
@@ -62,7 +64,7 @@ impl Resources {
             None
         };
         let engine = engines::get(0).ok_or("there is no engine")?;
-        let devices = config.nets.iter().zip(slot..).map(|(net, slot)| Device::net(all, net, engine, slot));
+        let devices = config.devices.iter().zip(slot..).map(|(device, slot)| Device::new(all, device, engine, slot));
         let devices = devices.collect::<Result<_, _>>()?;
         let vcpus = (0..vcpus).map(|_| vcpu::Kept::take()).collect::<Result<_, _>>()?;
         Ok(Self { memory, nested_root, shadow, devices, vcpus, bytes: mem::used() - before })

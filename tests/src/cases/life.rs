@@ -4,26 +4,30 @@ use anyhow::{Result, ensure};
 use control::{Command, GuestState, StopReason};
 
 use crate::boot::{Boot, Check, Shared, Wanted};
-use crate::counts::starts;
+use crate::counts::{entropy, starts};
 use crate::guests::{Guest, server};
 use crate::platform::EVERYWHERE;
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::{Session, guest_result, number};
+
+/// Random bytes that the guest reads in each of two lives.
+const RANDOM_BYTES: u64 = 64 << 10;
 
 /// These scenarios. The guest that faults and its neighbours go on without end, so theirs comes last.
 pub fn list() -> Vec<Box<dyn Boot>> {
     let check = |name, about, run| Check::new(Scenario::new(name, about, EVERYWHERE), run);
     vec![Box::new(Shared {
         name: "lives",
-        about: "four small guests: one that faults and is restarted, two neighbours, one that ends when told to",
+        about: "four small guests: one that faults and is restarted, two neighbours, one with an entropy device that ends when told to",
         start,
         end: |mut session| session.shut_down().map(drop),
         checks: vec![
             check(
-                "guest-reset",
-                "a guest that resets itself ends with that reason, and can be started",
-                guest_reset as fn(&mut Context<'_>, &mut Session) -> Result<()>,
+                "entropy",
+                "Linux reads 64 KiB of random bytes from its entropy device, in each of two lives",
+                random_bytes as fn(&mut Context<'_>, &mut Session) -> Result<()>,
             ),
+            check("guest-reset", "a guest that resets itself ends with that reason, and can be started", guest_reset),
             check("power-button", "`stop` presses the power button, and the guest powers itself off", power_button),
             check(
                 "guest-triple-fault",
@@ -41,8 +45,8 @@ fn start(context: &mut Context<'_>, wanted: &Wanted<'_>) -> Result<Session> {
         guests.push(Guest::new(2).peer(3).then("obey"));
         guests.push(Guest::new(3).then("obey"));
     }
-    if wanted.any(&["guest-reset", "power-button"]) {
-        guests.push(Guest::new(4).then("obey"));
+    if wanted.any(&["entropy", "guest-reset", "power-button"]) {
+        guests.push(Guest::new(4).entropy().then("obey"));
     }
     let mut session = context.boot(&server("lives", &guests))?;
     session.all_obey(guests.iter().map(Guest::name))?;
@@ -80,6 +84,33 @@ fn latest_beat(session: &mut Session) -> Result<u64> {
         }
     }
     Ok(latest)
+}
+
+/// Reads from the entropy device of guest d, has the guest reset, and reads again.
+fn random_bytes(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
+    for life in 1..=2 {
+        if life == 2 {
+            session.act("d", "reboot", seconds(60))?;
+            session.state("d", GuestState::Stopped, seconds(60))?;
+            session.ask(Command::Start("d".to_owned()), seconds(20))?;
+            session.result("d", "obey", seconds(120))?;
+        }
+        let before = entropy(&session.counters()?, "d")?;
+        let read = session.act("d", &format!("random:{RANDOM_BYTES}"), seconds(240))?;
+        ensure!(read["source"] == "virtio_rng.0", "guest d reads from {}", read["source"]);
+        let after = entropy(&session.counters()?, "d")?;
+        let figures = &mut context.figures;
+        figures.exactly(&format!("bytes read in life {life}"), number(&read, "bytes")?, RANDOM_BYTES)?;
+        // What is random cannot be made shorter.
+        figures.at_least("bytes of these when compressed", number(&read, "compressed")?, RANDOM_BYTES)?;
+        let given = after.bytes - before.bytes;
+        figures.at_least("random bytes that sidecore gave", given, RANDOM_BYTES)?;
+        // Linux asks for 64 bytes at a time, and no request gets more.
+        figures.at_least("requests", after.requests - before.requests, given / 64)?;
+        figures.at_least("notifications", after.kicks - before.kicks, 1)?;
+        figures.exactly("rules that the driver broke", after.ring_errors, 0)?;
+    }
+    Ok(())
 }
 
 fn guest_reset(context: &mut Context<'_>, session: &mut Session) -> Result<()> {

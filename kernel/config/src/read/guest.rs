@@ -1,4 +1,4 @@
-//! Reads one `[[guest]]` with its `[[guest.net]]`.
+//! Reads one `[[guest]]` with its devices.
 
 use alloc::format;
 use alloc::string::String;
@@ -11,17 +11,17 @@ use super::name::is_name;
 use super::rules;
 use super::stage::Stages;
 use crate::config::Config;
-use crate::guest::{Completion, Guest, Net, Offloads, Places, Requests, Restart};
+use crate::guest::{Completion, Entropy, Guest, GuestDevice, Net, Offloads, Places, Requests, Restart};
 use crate::limits::{
-    DEFAULT_MTU, MAX_CMDLINE, MAX_MEMORY, MAX_MTU, MAX_NETS, MAX_PAIRS, MAX_VCPUS, MAX_WEIGHT, MEMORY_UNIT, MIN_MEMORY,
-    MIN_MTU,
+    DEFAULT_MTU, MAX_CMDLINE, MAX_DEVICES, MAX_ENTROPIES, MAX_MEMORY, MAX_MTU, MAX_NETS, MAX_PAIRS, MAX_VCPUS,
+    MAX_WEIGHT, MEMORY_UNIT, MIN_MEMORY, MIN_MTU,
 };
 use crate::mac::Mac;
 use crate::mistake::{Mistake, Place, Source};
 use crate::section::Section;
 use crate::size;
 
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 14] = [
     "name",
     "vcpus",
     "memory",
@@ -35,6 +35,7 @@ const KEYS: [&str; 13] = [
     "autostart",
     "cores",
     "net",
+    "entropy",
 ];
 const NET_KEYS: [&str; 9] =
     ["mac", "mtu", "port", "queues", "offloads", "packed", "anti_spoofing", "addresses", "static"];
@@ -119,7 +120,7 @@ fn read_rest(
     let autostart = section.boolean("autostart");
     places.cores = vcpus_place;
     let cores = read_cores(section, config, vcpus, &mut places);
-    let nets = read_nets(source, section, config, stages, &name);
+    let devices = read_devices(source, section, config, stages, &name);
     Some(Guest {
         name,
         vcpus,
@@ -133,7 +134,7 @@ fn read_rest(
         restart: restart.unwrap_or_default(),
         autostart: autostart.unwrap_or(true),
         cores,
-        nets,
+        devices,
         places,
     })
 }
@@ -222,6 +223,42 @@ fn read_port(section: &mut Section<'_, '_>, config: &Config) -> Option<usize> {
     found
 }
 
+/// All devices, in the order of [`Guest::devices`].
+fn read_devices(
+    source: Source<'_>,
+    section: &mut Section<'_, '_>,
+    config: &Config,
+    stages: &Stages,
+    name: &str,
+) -> Vec<GuestDevice> {
+    let nets = read_nets(source, section, config, stages, name);
+    let entropies = read_entropies(source, section);
+    let mut devices: Vec<_> = nets.into_iter().map(GuestDevice::Net).collect();
+    for entropy in entropies {
+        if devices.len() == MAX_DEVICES {
+            let message = format!("expected at most {MAX_DEVICES} devices of all kinds");
+            section.complain_at(&entropy.place, message);
+            break;
+        }
+        devices.push(GuestDevice::Entropy(entropy));
+    }
+    devices
+}
+
+fn read_entropies(source: Source<'_>, section: &mut Section<'_, '_>) -> Vec<Entropy> {
+    let mut entropies = Vec::new();
+    for (span, table) in section.tables("entropy", "guest.entropy") {
+        if entropies.len() == MAX_ENTROPIES {
+            section.complain(span, format!("expected at most {MAX_ENTROPIES} entropy device"));
+            break;
+        }
+        let mut entropy = Section::new(source, table, span, "[[guest.entropy]]", &[]);
+        entropies.push(Entropy { place: entropy.place() });
+        section.mistakes.append(&mut entropy.mistakes);
+    }
+    entropies
+}
+
 fn read_nets(
     source: Source<'_>,
     section: &mut Section<'_, '_>,
@@ -253,7 +290,7 @@ fn read_nets(
         let given = net.string("mac", "a text like \"02:00:00:00:00:01\"");
         let place = given.as_ref().map_or_else(|| net.place(), |(_, place)| place.clone());
         let owner = |mac: Mac| {
-            let others = config.guests.iter().flat_map(|guest| guest.nets.iter().map(move |net| (net, &*guest.name)));
+            let others = config.guests.iter().flat_map(|guest| guest.nets().map(move |net| (net, &*guest.name)));
             others.chain(nets.iter().map(|net| (net, name))).find(|(net, _)| net.has(mac)).map(|(_, name)| name)
         };
         let identity = rules::read_identity(&mut net, owner);

@@ -342,8 +342,8 @@ pub(crate) fn check_mirrors(config: &Config) -> Vec<Mistake> {
         let Action::Mirror { guest: name, net } = &stage.action else { continue };
         let message = match config.guests.iter().find(|guest| guest.name == *name) {
             None => format!("no guest `{name}`, so nobody gets the copies"),
-            Some(guest) if guest.nets.len() <= *net => {
-                format!("guest `{name}` has {} network devices, so nobody gets the copies", guest.nets.len())
+            Some(guest) if guest.nets().count() <= *net => {
+                format!("guest `{name}` has {} network devices, so nobody gets the copies", guest.nets().count())
             }
             Some(_) => continue,
         };

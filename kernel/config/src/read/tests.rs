@@ -9,14 +9,19 @@ use core::net::IpAddr;
 use super::*;
 use crate::stage::Action;
 use crate::{
-    Completion, Guest, Identity, Mac, Requests, Restart, Rules, Scheduling, Vlan, check_memory, check_modules,
-    default_config, plan,
+    Completion, Guest, GuestDevice, Identity, Mac, Net, Requests, Restart, Rules, Scheduling, Vlan, check_memory,
+    check_modules, default_config, plan,
 };
 
 const GOOD: &str = include_str!("../../examples/two-guests.toml");
 const BAD: &str = include_str!("../../examples/mistakes.toml");
 const POLICIES: &str = include_str!("../../examples/policies.toml");
 const MINIMAL: &str = "[[guest]]\nname = 'a'\nmemory = '64M'\nkernel = 'k'\n";
+
+/// Network device `n` of a guest.
+fn nth_net(guest: &Guest, n: usize) -> &Net {
+    guest.nets().nth(n).expect("it has as many network devices")
+}
 
 fn mistakes(text: &str) -> Vec<String> {
     parse("f", text).explain()
@@ -39,7 +44,7 @@ fn a_good_file_is_read_as_it_is_written() {
     assert_eq!((alpha.kernel.as_str(), alpha.initrd.as_deref()), ("vmlinuz", Some("initrd")));
     assert_eq!(alpha.cmdline, "console=ttyS0 quiet");
     assert_eq!((alpha.restart, alpha.completion, alpha.autostart), (Restart::Always, Completion::Auto, true));
-    assert_eq!(alpha.nets[0].mac, Mac([2, 0, 0, 0, 0, 1]));
+    assert_eq!(nth_net(alpha, 0).mac, Mac([2, 0, 0, 0, 0, 1]));
     assert_eq!((beta.vcpus, beta.cores.as_deref(), beta.restart), (2, Some(&[3, 4][..]), Restart::Never));
 }
 
@@ -47,12 +52,12 @@ fn a_good_file_is_read_as_it_is_written() {
 fn what_may_be_left_out_has_a_default() {
     let Parsed { config, mistakes } = parse("f", MINIMAL);
     assert_eq!(mistakes, []);
-    let Guest { vcpus, initrd, cmdline, cores, nets, .. } = &config.guests[0];
+    let Guest { vcpus, initrd, cmdline, cores, devices, .. } = &config.guests[0];
     assert_eq!(config.guests[0].requests, Requests::Poll);
-    assert_eq!((*vcpus, initrd, cmdline.as_str(), cores, nets.len()), (1, &None, "", &None, 0));
+    assert_eq!((*vcpus, initrd, cmdline.as_str(), cores, devices.len()), (1, &None, "", &None, 0));
     assert_eq!(parse("f", "").config, Config { file: "f".into(), ..Config::default() });
     let config = parse("f", format!("{MINIMAL}[[guest.net]]\n[[guest.net]]\n")).config;
-    assert_eq!(config.guests[0].nets[1].mac, Mac::derived("a", 1));
+    assert_eq!(nth_net(&config.guests[0], 1).mac, Mac::derived("a", 1));
 }
 
 #[test]
@@ -163,6 +168,9 @@ fn further_mistakes_are_explained_as_well() {
         ("[[guest.net]]\nport = 1", "the name of a [[port]], not of type integer"),
         ("[[guest.net]]\nmac = '02:00'", "six pairs"),
         ("[[guest.net]]\nmtu = 9217", "from 576 to 9216"),
+        ("[[guest.entropy]]\nrate = 5", "no such key in [[guest.entropy]]; it has none"),
+        ("[[guest.entropy]]\n[[guest.entropy]]", "at most 1 entropy device"),
+        ("entropy = 3", "write [[guest.entropy]]"),
         ("vcpus = 99999999999999999999", "from 1 to 8"),
         ("vcpus = -1", "from 1 to 8"),
         ("vcpus = 1.5", "not of type float"),
@@ -189,6 +197,35 @@ fn further_mistakes_are_explained_as_well() {
 }
 
 #[test]
+fn devices_are_in_the_order_of_their_functions_and_numbered_over_all_guests() {
+    let other = MINIMAL.replace("'a'", "'b'");
+    let text =
+        format!("{MINIMAL}[[guest.entropy]]\n[[guest.net]]\n[[guest.net]]\n{other}[[guest.net]]\n[[guest.entropy]]\n");
+    let Parsed { config, mistakes } = parse("f", text);
+    assert_eq!(mistakes, []);
+    let kinds =
+        config.guests.iter().map(|guest| guest.devices.iter().map(|d| matches!(d, GuestDevice::Net(_))).collect());
+    assert_eq!(kinds.collect::<Vec<Vec<bool>>>(), [vec![true, true, false], vec![true, false]]);
+    assert_eq!(config.guests.iter().map(|guest| guest.entropies().count()).collect::<Vec<_>>(), [1, 1]);
+    assert_eq!(config.guests[0].entropies().next().map(|entropy| entropy.place.line), Some(5));
+    assert_eq!(
+        [(0, 0), (0, 2), (1, 0), (1, 1)].map(|(guest, device)| config.device_number(guest, device)),
+        [0, 2, 3, 4]
+    );
+    let numbers = [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1), ("c", 0)];
+    assert_eq!(numbers.map(|(name, net)| config.net_number(name, net)), [Some(0), Some(1), None, Some(3), None, None]);
+}
+
+#[test]
+fn a_guest_has_as_many_devices_as_functions_fit_on_its_bus() {
+    let with = |nets: usize| format!("{MINIMAL}{}[[guest.entropy]]\n", "[[guest.net]]\n".repeat(nets));
+    assert_eq!(parse("f", with(7)).config.guests[0].devices.len(), 8);
+    let mistake = one(&with(8));
+    assert!(mistake.starts_with("f:13:") && mistake.contains("at most 8 devices of all kinds"), "{mistake}");
+    assert!(mistake.ends_with("(guest `a` does not start)"), "{mistake}");
+}
+
+#[test]
 fn the_rules_of_ports_are_read_as_they_are_written() {
     let Parsed { config, mistakes } = parse("sidecore.toml", POLICIES);
     assert_eq!(mistakes, []);
@@ -198,16 +235,16 @@ fn the_rules_of_ports_are_read_as_they_are_written() {
     assert_eq!(port.rules.vlan, Vlan::Trunk { vlans: vec![7, 9], native: None });
     assert_eq!((port.rules.storm, &port.rules.rx[..], &port.rules.tx[..]), (Some(2000), &[0][..], &[5][..]));
     let [web, router, watcher] = &config.guests[..] else { panic!("three guests: {config:#?}") };
-    let net = &web.nets[0];
+    let net = nth_net(web, 0);
     assert_eq!(
         (&net.rules.vlan, &net.rules.tx[..], &net.rules.rx[..]),
         (&Vlan::Access(7), &[1, 4, 3][..], &[0, 2][..])
     );
     assert_eq!(net.identity.addresses, ["10.0.0.2", "fd00::2"].map(|a| a.parse::<IpAddr>().unwrap()));
-    let net = &router.nets[0];
+    let net = nth_net(router, 0);
     assert_eq!(net.rules.vlan, Vlan::Trunk { vlans: vec![7, 9], native: Some(20) });
     assert_eq!(net.identity.fixed, [Mac([2, 0, 0, 0, 1, 0])]);
-    assert!(net.identity.anti_spoofing && !watcher.nets[0].identity.anti_spoofing);
+    assert!(net.identity.anti_spoofing && !nth_net(watcher, 0).identity.anti_spoofing);
     let stages = &config.stages;
     assert_eq!(stages[0].action, Action::Deny);
     assert_eq!((stages[0].rule.protocol, stages[0].rule.destination_port.clone()), (Some(6), Some(23..=23)));
@@ -223,7 +260,7 @@ fn the_rules_of_ports_are_read_as_they_are_written() {
 fn a_port_without_rules_is_guarded_by_its_address_and_nothing_else() {
     let Parsed { config, mistakes } = parse("f", format!("{MINIMAL}[[guest.net]]\n"));
     assert_eq!(mistakes, []);
-    let net = &config.guests[0].nets[0];
+    let net = nth_net(&config.guests[0], 0);
     assert_eq!((&net.rules, &net.identity), (&Rules::default(), &Identity::default()));
     assert!(net.identity.anti_spoofing && net.identity.addresses.is_empty());
 }

@@ -4,7 +4,7 @@
 use super::*;
 use proptest::prelude::*;
 use virtio::{
-    config::{Features, MAX_QUEUES},
+    config::{DeviceConfig, Features, MAX_QUEUES},
     phase::Phase,
 };
 
@@ -99,6 +99,16 @@ fn the_function_is_a_modern_net_device_with_all_five_capabilities() {
     assert_eq!(parts, [(1, 0, 0, 0x40), (3, 0, 0x1000, 1), (4, 0, 0x2000, 12), (2, 1, 0, 12), (5, 0, 0, 0)]);
     let notify = caps[3].0;
     assert_eq!((f.read_config(notify + 2, 1), f.read_config(notify + 16, 4)), (20, 4), "notify_off_multiplier");
+}
+
+#[test]
+fn a_device_without_a_configuration_of_its_own_has_no_capability_for_it() {
+    let config = DeviceConfig { device_type: 4, config_len: 0, ..virtio::testing::device() };
+    let shared: &Shared = Box::leak(Box::new(Shared::new(config)));
+    let mut f = VirtioPci::new(shared, 1);
+    assert_eq!((f.read_config(0, 4), f.read_config(8, 4)), (0x1044_1af4, 0xff00_0001));
+    let kinds: Vec<_> = capabilities(&mut f).iter().map(|c| c.1).collect();
+    assert_eq!(kinds, [1, 3, 2, 5], "Linux refuses one of no bytes");
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn several_uplinks_each_have_a_device_and_a_name_and_guests_choose_by_that() {
     let named: Vec<_> = config.ports.iter().map(|port| (port.name.as_str(), port.device)).collect();
     let at = |bus, function| Some(PciDevice::At(bus, 0, function));
     assert_eq!(named, [("lan", at(2, 1)), ("first", Some(PciDevice::First)), ("03:00.0", at(3, 0))]);
-    let chosen: Vec<_> = config.guests[0].nets.iter().map(|net| net.port).collect();
+    let chosen: Vec<_> = config.guests[0].nets().map(|net| net.port).collect();
     assert_eq!(chosen, [Some(2), Some(0), None, Some(1)]);
 }
 
@@ -76,7 +76,7 @@ fn mistakes_about_several_uplinks_are_explained_and_shift_no_guest_to_another() 
         assert!(mistake.contains(expected), "{mistake}");
         let devices: Vec<_> = parsed.config.ports.iter().map(|port| port.device.is_some()).collect();
         assert_eq!(devices, [true, false, true], "{rest}");
-        let chosen: Vec<_> = parsed.config.guests[0].nets.iter().map(|net| net.port).collect();
+        let chosen: Vec<_> = parsed.config.guests[0].nets().map(|net| net.port).collect();
         assert_eq!(chosen, [Some(2), Some(0)], "{rest}");
     }
     let five: String = (1..=6).map(|bus| format!("[[port]]\ndevice = '0{bus}:00.0'\n")).collect();

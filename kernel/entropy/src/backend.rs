@@ -1,0 +1,186 @@
+//! The back-end as the engine sees it: takes requests, fills their buffers, and keeps those for which the source has no
+//! bytes yet.
+
+use alloc::boxed::Box;
+
+use engine::backend::Backend;
+use engine::device::Device;
+use engine::devices::{Devices, table};
+use engine::requests::ServiceMode;
+use engine::schedule::{Portion, Served};
+use engine::slots::{MAX_SLOTS, SlotSet};
+use virtio::chain::{Segment, Segments};
+use virtio::config::DeviceConfig;
+use virtio::fault::Fault;
+use virtio::queue::{Request, Token};
+
+use crate::counters::EntropyCounters;
+use crate::source::Source;
+
+/// Bytes that a request gets at most. Linux asks for as many. RDRAND takes some hundred cycles for 8 bytes, so a request
+/// takes about a microsecond, as a frame does.
+pub const MAX_BYTES: usize = 64;
+
+/// A request for which the source had no bytes.
+struct Waiting {
+    token: Token,
+    /// Its first buffer.
+    buffer: Segment,
+}
+
+/// A slot's device.
+struct Slot {
+    counters: &'static EntropyCounters,
+    waiting: Option<Waiting>,
+}
+
+/// What is counted of slots without a device.
+static NOWHERE: EntropyCounters = EntropyCounters::new();
+
+/// The entropy back-end.
+pub struct Entropy<S> {
+    source: S,
+    slots: Box<[Slot; MAX_SLOTS]>,
+    /// Slots with a request that waits.
+    waiting: SlotSet,
+    /// The slot whose request is tried first.
+    next: usize,
+    segments: Box<Segments>,
+}
+
+impl<S: Source> Entropy<S> {
+    /// Without devices.
+    #[must_use]
+    pub fn new(source: S) -> Self {
+        Self {
+            source,
+            slots: table(|| Slot { counters: &NOWHERE, waiting: None }),
+            waiting: SlotSet::NONE,
+            next: 0,
+            segments: Box::default(),
+        }
+    }
+
+    /// Its source.
+    pub const fn source_mut(&mut self) -> &mut S {
+        &mut self.source
+    }
+
+    /// Takes the next request of a queue. `None`: there is none, or the device has broken.
+    fn serve_one(&mut self, device: &mut Device, slot: usize, queue: u16) -> Option<Served> {
+        self.segments.clear();
+        let Request { token, chain } = device.pop(queue, &mut self.segments)?;
+        let buffers = chain.writable(&self.segments);
+        let (Some(&first), 0) = (buffers.first(), chain.readable_bytes) else {
+            device.fail(Fault::Direction);
+            return Some(Served { requests: 1, bytes: 0 });
+        };
+        let state = self.slots.get_mut(slot)?;
+        let mut bytes = [0; MAX_BYTES];
+        let bytes = &mut bytes[..MAX_BYTES.min(chain.writable_bytes as usize)];
+        if !self.source.fill(bytes) {
+            state.counters.starved.add(1);
+            state.waiting = Some(Waiting { token, buffer: first });
+            self.waiting.insert(slot);
+            return Some(Served { requests: 1, bytes: 0 });
+        }
+        complete(device, state.counters, token, buffers, bytes);
+        Some(Served { requests: 1, bytes: bytes.len() as u64 })
+    }
+
+    /// Tries the requests that wait, one of each slot at most, until the source has no more bytes. How many it completed.
+    fn retry(&mut self, devices: &mut Devices) -> u32 {
+        let (mut tried, mut completed) = (SlotSet::NONE, 0);
+        while let Some(slot) = self.waiting.next_from(self.next, &tried) {
+            tried.insert(slot);
+            let Some(state) = self.slots.get_mut(slot) else { break };
+            if let (Some(waiting), Some(device)) = (&state.waiting, devices.get_mut(slot)) {
+                let mut bytes = [0; MAX_BYTES];
+                let bytes = &mut bytes[..MAX_BYTES.min(waiting.buffer.len as usize)];
+                if !self.source.fill(bytes) {
+                    break;
+                }
+                if let Some(Waiting { token, buffer }) = state.waiting.take() {
+                    complete(device, state.counters, token, &[buffer], bytes);
+                    completed += 1;
+                }
+            }
+            self.waiting.remove(slot);
+            // The others come first next time.
+            self.next = (slot + 1) % MAX_SLOTS;
+        }
+        completed
+    }
+}
+
+/// Writes `bytes` to the buffers in their order, and completes the request.
+fn complete(device: &mut Device, counters: &EntropyCounters, token: Token, buffers: &[Segment], bytes: &[u8]) {
+    let mut rest = bytes;
+    for buffer in buffers {
+        let (now, later) = rest.split_at(rest.len().min(buffer.len as usize));
+        if device.memory().write(buffer.gpa, now).is_err() {
+            // It was checked when the request was taken.
+            device.fail(Fault::Buffer);
+            return;
+        }
+        rest = later;
+        if rest.is_empty() {
+            break;
+        }
+    }
+    if device.complete(token, bytes.len() as u32) {
+        counters.requests.add(1);
+        counters.bytes.add(bytes.len() as u64);
+    }
+}
+
+impl<S: Source> Backend for Entropy<S> {
+    type Config = &'static EntropyCounters;
+
+    fn attached(&mut self, slot: usize, _: &DeviceConfig, counters: Self::Config) {
+        if let Some(state) = self.slots.get_mut(slot) {
+            state.counters = counters;
+        }
+    }
+
+    fn detached(&mut self, slot: usize) {
+        if let Some(state) = self.slots.get_mut(slot) {
+            state.counters = &NOWHERE;
+        }
+    }
+
+    fn activated(&mut self, _: usize, _: &mut Device, _: bool) {}
+
+    fn service_mode(&self, _: usize, _: u16) -> ServiceMode {
+        ServiceMode::Notified
+    }
+
+    fn serve(&mut self, devices: &mut Devices, slot: usize, queue: u16, portion: &Portion, _: u64) -> Served {
+        let mut taken = Served::default();
+        let Some(device) = devices.get_mut(slot) else { return taken };
+        while taken.requests < portion.requests && taken.bytes < portion.bytes && !self.waiting.contains(slot) {
+            let Some(one) = self.serve_one(device, slot, queue) else { break };
+            taken.requests += one.requests;
+            taken.bytes += one.bytes;
+        }
+        taken
+    }
+
+    #[inline]
+    fn poll(&mut self, devices: &mut Devices, _: u64) -> u32 {
+        if self.waiting == SlotSet::NONE { 0 } else { self.retry(devices) }
+    }
+
+    fn reclaim(&mut self, devices: &mut Devices) {
+        self.retry(devices);
+    }
+
+    /// At once: nothing but this back-end uses the buffers of a request that waits.
+    fn cancel(&mut self, _: &mut Devices, slot: usize) -> bool {
+        self.waiting.remove(slot);
+        if let Some(state) = self.slots.get_mut(slot) {
+            state.waiting = None;
+        }
+        true
+    }
+}

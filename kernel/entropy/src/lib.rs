@@ -1,0 +1,22 @@
+//! The entropy back-end: fills the buffers of guests' requests with random bytes (virtio 1.3 5.4).
+//!
+//! ```text
+//!   requestq ──▶ backend::Entropy ──▶ Source::fill ──▶ up to 64 bytes into guest memory, completed at once
+//!                    ▲    │ the source has none
+//!                    └────┴─ kept, tried again each turn
+//! ```
+//!
+//! A request costs the engine a bounded time: it gets [`MAX_BYTES`](backend::MAX_BYTES) at most. Where the bytes come from
+//! is behind [`Source`](source::Source).
+
+#![cfg_attr(not(test), no_std)]
+
+extern crate alloc;
+
+pub mod backend;
+pub mod counters;
+pub mod device;
+pub mod source;
+
+#[cfg(test)]
+mod tests;
