@@ -85,7 +85,7 @@ impl Count {
 /// Each row with what was counted.
 fn count() -> Result<Vec<(Row, Count)>> {
     fetch::ensure(false)?;
-    let program = callgrind::program("engine", "forward", Some("testing"))?;
+    let program = callgrind::program("net", "forward", Some("testing"))?;
     let image = in_image()?;
     let one = |row: Row| {
         let bytes = row.bytes.to_string();

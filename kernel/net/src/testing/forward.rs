@@ -4,10 +4,13 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::convert::Infallible;
 
 use engine::control::{Attachment, Command, Control, Reply};
 use engine::engine::Engine;
+use engine::pair::{Half, Pair};
 use engine::schedule::{Chosen, Fine, Limits};
+use engine::testing::Absent;
 use engine::testing::Recorder;
 use virtio::config::MAX_QUEUES;
 
@@ -24,7 +27,9 @@ use crate::policy::vlan::Membership;
 use crate::port::Port;
 use crate::ports::MAX_PORTS;
 
-type Switch = Engine<Net, Chosen, &'static Recorder>;
+/// The engine that is measured. As in the product, each call to a back-end goes through the multiplexer.
+type Switch = Engine<Pair<Net, Absent>, Chosen, &'static Recorder>;
+type Config = Half<Port, Infallible>;
 
 /// Frames in a batch: as many as a busy queue holds when it is visited.
 const BATCH: usize = 64;
@@ -57,6 +62,8 @@ fn measured(engine: &mut Switch, frames: u32) {
 }
 
 fn attach(engine: &mut Switch, attachment: Attachment<Port>) {
+    let Attachment { slot, number, shared, memory, requests, share, config, state } = attachment;
+    let attachment = Attachment { slot, number, shared, memory, requests, share, config: Half::First(config), state };
     engine.control().submit(Command::Attach(attachment)).expect("the slot is free");
     engine.turn(0);
     assert_eq!(engine.control().reply(), Some(Reply::Attached));
@@ -93,11 +100,12 @@ pub fn run(load: Load, clock: impl Fn() -> u64) -> u64 {
     let idle = if load.idle { 1000_usize.div_ceil(MAX_QUEUES) as u8 } else { 0 };
     let idle: Vec<_> = (0..idle).map(Idle::new).collect();
     let policy = |number| load.rules.then(|| rules(number));
-    let control: &Control<Port> = Box::leak(Box::default());
+    let control: &Control<Config> = Box::leak(Box::default());
     let interrupts: &Recorder = Box::leak(Box::default());
     let limits = Limits { requests: 256, bytes: 256 << 10, quantum: 1 << 40, least: 16, stall: 1 << 40 };
     let net = Net::new(1, 1 << 40);
-    let mut engine = Box::new(Engine::new(control, net, Chosen::Fine(Fine::new(limits)), interrupts));
+    let mut engine =
+        Box::new(Engine::new(control, Pair::new(net, Absent), Chosen::Fine(Fine::new(limits)), interrupts));
     let guest = |number| Guest::with_rules(number, features, 256, 1500, policy(number));
     let (mut a, mut b) = (guest(1), guest(2));
     attach(&mut engine, a.attachment(0));
