@@ -1,5 +1,5 @@
 //! How control reaches sidecore: the multiboot2 header and entry that GRUB jumps to, and the page of code on which
-//! application processors start.
+//! application processors start; and what ACPI says of NUMA nodes.
 //!
 //! ```text
 //! GRUB ── 32-bit, paging off ──▶ start.s ── long mode, first 4 GiB ──▶ start_rust(magic, information) in kernel/
@@ -10,6 +10,7 @@
 
 #![cfg_attr(not(test), no_std)]
 
+pub mod srat;
 pub mod trampoline;
 
 #[cfg(target_os = "none")]

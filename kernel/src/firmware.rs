@@ -4,11 +4,12 @@
 #![allow(unsafe_code, reason = "reads the boot information and the ACPI tables where they are")]
 
 use acpi::{
-    AcpiHandler, AcpiTables, AmlTable, PhysicalMapping,
+    AcpiHandler, AcpiTable, AcpiTables, AmlTable, PhysicalMapping,
     address::{AddressSpace, GenericAddress},
     fadt::Fadt,
     madt::{Madt, MadtEntry},
     mcfg::Mcfg,
+    sdt::{SdtHeader, Signature},
 };
 use alloc::{string::String, vec::Vec};
 use core::ptr::{self, NonNull};
@@ -71,6 +72,8 @@ pub enum ResetRegister {
 pub struct Platform {
     /// APIC IDs of the enabled processors, in the firmware's order.
     pub apic_ids: Vec<u32>,
+    /// The NUMA node of each processor that ACPI's SRAT names, by APIC ID.
+    pub nodes: Vec<(u32, u32)>,
     /// ECAM windows: physical address, first bus, last bus (segment 0).
     pub ecam: Vec<(u64, u8, u8)>,
     /// Port of the PM timer.
@@ -117,6 +120,12 @@ pub fn platform(info: &BootInformation<'_>) -> Platform {
     } else {
         p.trouble.push("ACPI has no MADT, so only this core is known".into());
     }
+    if let Ok(srat) = tables.find_table::<Srat>() {
+        // SAFETY: the crate has mapped as many bytes as the table's own length says and checked their sum, and nobody writes
+        // to ACPI's tables.
+        let bytes = unsafe { core::slice::from_raw_parts(srat.virtual_start().as_ptr().cast(), srat.region_length()) };
+        p.nodes = p.apic_ids.iter().filter_map(|&id| Some((id, boot::srat::node_of(bytes, id)?))).collect();
+    }
     if let Ok(mcfg) = tables.find_table::<Mcfg>() {
         p.ecam = mcfg
             .entries()
@@ -144,6 +153,19 @@ pub fn platform(info: &BootInformation<'_>) -> Platform {
         }
     }
     p
+}
+
+/// The System Resource Affinity Table, of which the crate needs the header alone.
+#[repr(transparent)]
+struct Srat(SdtHeader);
+
+// SAFETY: the table begins with its header, and all bit patterns are valid.
+unsafe impl AcpiTable for Srat {
+    const SIGNATURE: Signature = Signature::SRAT;
+
+    fn header(&self) -> &SdtHeader {
+        &self.0
+    }
 }
 
 /// How the FADT and the DSDT say that the machine is switched off.

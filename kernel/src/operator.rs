@@ -155,6 +155,10 @@ impl Operator {
             | Command::Show(_)
             | Command::Report
             | Command::Version => Ok(()),
+            Command::Watch(on) => {
+                engines::all().iter().for_each(|engine| engine.watch(on));
+                Ok(())
+            }
         }
     }
 

@@ -141,7 +141,9 @@ extern "C" fn on_own_stack() -> ! {
     let uplinks = uplink::open_all(&config, max_frame);
     let scheduling = config.engines.first().map_or(Scheduling::default(), |e| e.scheduling);
     let engine = plan.engines.first().and_then(|&e| cores::get(e as usize)).filter(|c| c.index != 0);
-    engines::start_all([engines::Setup { core: engine, node: None, scheduling, uplinks }].into());
+    engines::start_all(
+        [engines::Setup { core: engine, node: node(engine.unwrap_or(core)), scheduling, uplinks }].into(),
+    );
     report::decision(format!("the hypervisor keeps {} KiB for itself", mem::used() >> 10));
     console::print(format_args!("\n"));
     Operator::new(Guests::new(&config, &plan)).run(core)
@@ -183,4 +185,9 @@ fn end(why: core::fmt::Arguments<'_>) -> ! {
     loop {
         x86_64::instructions::hlt();
     }
+}
+
+/// The NUMA node of a core, if ACPI says which.
+fn node(core: &cores::Core) -> Option<u32> {
+    facts::facts().platform.nodes.iter().find(|(id, _)| *id == core.apic_id).map(|&(_, node)| node)
 }

@@ -33,6 +33,8 @@ pub enum Command {
     },
     /// Counters; COM2 always gets all of them.
     Show(View),
+    /// Has the engines watched, or no longer: how many requests a visit takes, how long a turn is.
+    Watch(bool),
     /// The capability report.
     Report,
     /// Which sidecore this is.
@@ -83,10 +85,13 @@ pub struct Request {
     pub command: Command,
 }
 
-const WORDS: [&str; 12] =
-    ["help", "list", "start", "stop", "kill", "restart", "attach", "show", "report", "version", "shutdown", "reboot"];
-const COM2_WORDS: [&str; 11] =
-    ["list", "start", "stop", "kill", "restart", "input", "counters", "report", "version", "shutdown", "reboot"];
+const WORDS: [&str; 13] = [
+    "help", "list", "start", "stop", "kill", "restart", "attach", "show", "watch", "report", "version", "shutdown",
+    "reboot",
+];
+const COM2_WORDS: [&str; 12] = [
+    "list", "start", "stop", "kill", "restart", "input", "counters", "watch", "report", "version", "shutdown", "reboot",
+];
 const VIEWS: [&str; 5] = ["counters", "exits", "engine", "ports", "memory"];
 
 /// The text of `help`.
@@ -98,6 +103,7 @@ kill NAME            stop it at once
 restart NAME         stop it and start it again
 attach NAME          type into its console; leave with Ctrl-]
 show [WHAT]          counters: exits, engine, ports, memory; all without WHAT
+watch on|off         count what the engines do, for `show engine`; off by default
 report               what this machine has, and what is used instead of what it lacks
 version              which sidecore this is
 shutdown, reboot     stop all guests; switch the machine off, or start it again
@@ -122,6 +128,14 @@ impl Command {
             "kill" => return guest().map(Self::Kill),
             "restart" => return guest().map(Self::Restart),
             "attach" => return guest().map(Self::Attach),
+            "watch" => {
+                return match argument {
+                    Some("on") => Ok(Self::Watch(true)),
+                    Some("off") => Ok(Self::Watch(false)),
+                    Some(other) => Err(format!("`watch` takes `on` or `off`, but got `{}`", shortened(other))),
+                    None => Err("`watch` needs `on` or `off`".into()),
+                };
+            }
             "show" => return View::from_name(argument.unwrap_or("counters")).map(Self::Show),
             "help" | "?" => Self::Help,
             "list" => Self::List,
@@ -176,6 +190,8 @@ struct Wire {
     guest: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     text: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    on: Option<bool>,
 }
 
 impl Request {
@@ -204,6 +220,12 @@ impl Request {
             (_, Some(text)) => return Err(refuse(format!("`{word}` takes no `text`, but got `{}`", shortened(&text)))),
             (_, None) => String::new(),
         };
+        let on = match (known, wire.on) {
+            ("watch", Some(on)) => on,
+            ("watch", None) => return Err(refuse("`watch` needs a member `on`".to_string())),
+            (_, Some(on)) => return Err(refuse(format!("`{word}` takes no `on`, but got `{on}`"))),
+            (_, None) => false,
+        };
         let command = match known {
             "start" => Command::Start(guest),
             "stop" => Command::Stop(guest),
@@ -212,6 +234,7 @@ impl Request {
             "input" => Command::Input { guest, text },
             "list" => Command::List,
             "counters" => Command::Show(View::Counters),
+            "watch" => Command::Watch(on),
             "report" => Command::Report,
             "version" => Command::Version,
             "shutdown" => Command::Shutdown,
@@ -234,6 +257,7 @@ impl Request {
             Command::Attach(_) => "attach",
             Command::Input { .. } => "input",
             Command::Show(_) => "counters",
+            Command::Watch(_) => "watch",
             Command::Report => "report",
             Command::Version => "version",
             Command::Shutdown => "shutdown",
@@ -243,8 +267,12 @@ impl Request {
             Command::Input { text, .. } => Some(text.clone()),
             _ => None,
         };
+        let on = match self.command {
+            Command::Watch(on) => Some(on),
+            _ => None,
+        };
         let guest = self.command.guest().map(String::from);
-        let wire = Wire { id: self.id, command: word.into(), guest, text };
+        let wire = Wire { id: self.id, command: word.into(), guest, text, on };
         // Strings and integers always serialise.
         let mut line = serde_json::to_string(&wire).unwrap_or_default();
         line.push('\n');
@@ -288,6 +316,8 @@ mod tests {
             ("kill a", r#"{"command":"kill","guest":"a"}"#),
             ("restart a", r#"{"command":"restart","guest":"a"}"#),
             ("show", r#"{"command":"counters"}"#),
+            ("watch on", r#"{"command":"watch","on":true}"#),
+            ("watch off", r#"{"command":"watch","on":false}"#),
             ("report", r#"{"command":"report"}"#),
             ("version", r#"{"command":"version"}"#),
             ("shutdown", r#"{"command":"shutdown"}"#),
@@ -300,8 +330,9 @@ mod tests {
     #[test]
     fn every_word_of_the_lists_is_understood() {
         for word in WORDS {
-            let with_guest = format!("{word} memory");
-            assert!(Command::from_words(word).is_ok() || Command::from_words(&with_guest).is_ok(), "{word}");
+            let understood =
+                ["", " memory", " on"].iter().any(|more| Command::from_words(&format!("{word}{more}")).is_ok());
+            assert!(understood, "{word}");
             assert!(HELP.contains(word) || word == "help", "{word} is not in the help");
         }
         for view in VIEWS {

@@ -212,9 +212,28 @@ pub struct Engine {
     pub idle_cycles: u64,
     /// Turns that took so long that a guest's timer may have been late.
     pub long_turns: u64,
+    /// What was counted while it was watched (`watch on`). Absent if it never was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watched: Option<Watched>,
     /// Its uplinks, in the order of the configuration.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uplinks: Vec<Uplink>,
+}
+
+/// What was counted of an engine while it was watched.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watched {
+    /// Visits to a queue by how many requests they took: entry `n` counts those with 2^n requests or more, and fewer than
+    /// twice as many; the last entry has no upper bound.
+    pub visits: Vec<u64>,
+    /// Visits that took no request.
+    pub empty_visits: u64,
+    /// TSC cycles of the longest turn.
+    pub longest_turn: u64,
+    /// Completions of a queue for which its driver got an interrupt.
+    pub notified: u64,
+    /// Completions of a queue for which its driver wanted none.
+    pub suppressed: u64,
 }
 
 /// One uplink.

@@ -205,8 +205,34 @@ fn engines(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
     });
     let head = ["engine core", "busy turns", "idle turns", "busy", "cycles/busy turn", "long turns"];
     table(head, "rrrrrr", rows, out)?;
+    watched(counters, out)?;
     shares(counters, out)?;
     uplinks(counters, out)
+}
+
+/// What was counted of engines while they were watched: a column for each size of a visit.
+fn watched(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
+    for engine in &counters.engines {
+        let Some(watched) = &engine.watched else { continue };
+        writeln!(out, "\nwhile engine {} was watched, visits by requests:", engine.id)?;
+        let sizes = watched.visits.len();
+        for (n, count) in watched.visits.iter().enumerate() {
+            let least = 1_u64.checked_shl(n as u32).unwrap_or(u64::MAX);
+            let size = match n {
+                0 => "1".to_string(),
+                _ if n + 1 == sizes => format!("{least} and more"),
+                _ => format!("{least} to {}", least.saturating_mul(2) - 1),
+            };
+            writeln!(out, "  {size:<14}{count:>14}")?;
+        }
+        writeln!(out, "  {:<14}{:>14}", "none", watched.empty_visits)?;
+        writeln!(
+            out,
+            "longest turn {} cycles; drivers were interrupted {} times, and wanted no interrupt {} times",
+            watched.longest_turn, watched.notified, watched.suppressed
+        )?;
+    }
+    Ok(())
 }
 
 /// What each device has had of the time that was spent on queues.
@@ -349,6 +375,7 @@ mod tests {
                 busy_cycles: 300,
                 idle_cycles: 700,
                 long_turns: 42_195,
+                watched: None,
                 uplinks: vec![
                     Uplink {
                         name: "lan".into(),

@@ -41,6 +41,7 @@ pub mod doorbell;
 pub mod engine;
 pub mod observe;
 pub mod pair;
+pub mod profile;
 pub mod requests;
 pub mod schedule;
 pub mod slots;

@@ -52,9 +52,6 @@ pub struct Completion {
 
 /// Observes an engine. It runs on the engine's core, so it must neither wait nor allocate.
 pub trait Observer {
-    /// Whether it observes anything.
-    const ACTIVE: bool = true;
-
     /// A turn has ended.
     fn turn(&self, turn: &Turn);
     /// A visit has ended.
@@ -68,8 +65,6 @@ pub trait Observer {
 pub struct Unobserved;
 
 impl Observer for Unobserved {
-    const ACTIVE: bool = false;
-
     #[inline(always)]
     fn turn(&self, _: &Turn) {}
     #[inline(always)]

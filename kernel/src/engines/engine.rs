@@ -17,12 +17,15 @@ use crate::{
 };
 use alloc::{boxed::Box, format, vec::Vec};
 use config::Scheduling;
-use core::hint;
+use core::{
+    hint,
+    sync::atomic::{AtomicBool, Ordering},
+};
 use engine::{
     control::{Attachment, Command, Control, Reply},
     engine::Engine as Loop,
-    observe::Unobserved,
     pair::Pair,
+    profile::Profile,
     schedule::{Chosen, GuestWeight},
 };
 use entropy::backend::Entropy;
@@ -71,6 +74,10 @@ pub struct Engine {
     core: usize,
     node: Option<u32>,
     control: Control<Config>,
+    /// What is counted while it is watched.
+    profile: Profile,
+    /// It has been watched at some time.
+    was_watched: AtomicBool,
     targets: Targets,
     uplinks: Vec<KnownUplink>,
     copier: Copier,
@@ -89,6 +96,8 @@ impl Engine {
             core: setup.core.map_or(0, |core| core.index),
             node: setup.node,
             control: Control::new(),
+            profile: Profile::new(),
+            was_watched: AtomicBool::new(false),
             targets: Targets::new(),
             uplinks: known,
             copier,
@@ -110,7 +119,7 @@ impl Engine {
             Some(core) => {
                 core.give(move |_| {
                     vector::enable();
-                    engine::engine::run(&mut io_loop, &TscAndTimers(&engine.targets), &Unobserved);
+                    engine::engine::run(&mut io_loop, &TscAndTimers(&engine.targets), &engine.profile);
                 });
             }
             None => *engine.shared_loop.lock() = Some(io_loop),
@@ -141,7 +150,7 @@ impl Engine {
         }
         let mut shared_loop = self.shared_loop.lock();
         let Some(io_loop) = shared_loop.as_mut() else { return false };
-        io_loop.counted_turn(time::tsc(), &time::tsc, &Unobserved);
+        io_loop.counted_turn(time::tsc(), &time::tsc, &self.profile);
         true
     }
 
@@ -198,6 +207,22 @@ impl Engine {
         reply
     }
 
+    /// Has it watched by its profile, or no longer.
+    pub fn watch(&self, on: bool) {
+        self.was_watched.fetch_or(on, Ordering::Relaxed);
+        self.control.observe(on);
+    }
+
+    fn watched(&self) -> control::Watched {
+        control::Watched {
+            visits: self.profile.visits().collect(),
+            empty_visits: self.profile.empty_visits.get(),
+            longest_turn: self.profile.longest_turn.get(),
+            notified: self.profile.notified.get(),
+            suppressed: self.profile.suppressed.get(),
+        }
+    }
+
     /// Returns the counters of its time and its uplinks.
     pub fn counters(&self) -> control::Engine {
         let c = &self.control.counters;
@@ -210,6 +235,7 @@ impl Engine {
             busy_cycles: c.busy_cycles.get(),
             idle_cycles: c.idle_cycles.get(),
             long_turns: c.long_turns.get(),
+            watched: self.was_watched.load(Ordering::Relaxed).then(|| self.watched()),
             uplinks: self.uplinks.iter().map(KnownUplink::counters).collect(),
         }
     }

@@ -1,6 +1,7 @@
 //! Two guests that talk to each other through the engine, a guest with two virtual CPUs, and two that leave less undone.
 
 use anyhow::{Result, ensure};
+use control::{Command, Counters};
 
 use super::{offloads, smp};
 use crate::boot::{Boot, Check, Shared, Wanted};
@@ -72,7 +73,9 @@ fn start(context: &mut Context<'_>, wanted: &Wanted<'_>) -> Result<Session> {
 }
 
 fn ping(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
+    session.ask(Command::Watch(true), seconds(10))?;
     let ping = session.act("a", "ping:1000", seconds(240))?;
+    session.ask(Command::Watch(false), seconds(10))?;
     let figures = &mut context.figures;
     figures.exactly("pings sent", number(&ping, "sent")?, 1000)?;
     figures.exactly("pings answered", number(&ping, "received")?, 1000)?;
@@ -86,7 +89,15 @@ fn ping(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
         let kicks = net.kicks.saturating_sub(net.commands);
         figures.exactly(&format!("kicks of {name} but for commands: its queues are polled"), kicks, 0)?;
     }
-    figures.at_least("busy turns of the engine", busy_turns(&counters), 1000)
+    figures.at_least("busy turns of the engine", busy_turns(&counters), 1000)?;
+    let watched =
+        |counters: &Counters| counters.engines.first().and_then(|engine| engine.watched.clone()).unwrap_or_default();
+    let seen = watched(&counters);
+    figures.at_least("visits seen while the engine was watched", seen.visits.iter().sum::<u64>(), 1000)?;
+    figures.at_least("interrupts seen then", seen.notified, 1000)?;
+    session.act("a", "ping:20", seconds(60))?;
+    let unseen = u64::from(watched(&session.counters()?) != seen);
+    context.figures.exactly("changes of these counts when it is watched no longer", unseen, 0)
 }
 
 fn iperf(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
