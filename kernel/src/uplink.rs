@@ -71,7 +71,7 @@ const _: () = assert!(config::MAX_UPLINKS <= MAX_UPLINKS);
 /// Bytes of memory that the NICs take at most.
 pub fn memory(config: &Config) -> u64 {
     let devices = devices(config);
-    let with_nic = config.ports.iter().filter(|port| port.device.is_some());
+    let with_nic = config.uplinks.iter().filter(|port| port.device.is_some());
     // A virtio device takes less.
     with_nic.map(|port| x520::memory(port.steering, ReceiveQueues::of(port.steering, devices))).sum()
 }
@@ -86,10 +86,10 @@ fn devices(config: &Config) -> usize {
 pub fn open_all(config: &Config, max_frame: u32) -> Vec<ConfiguredUplink> {
     let functions = pci::functions().map(|(_, functions)| functions);
     let found: Option<Vec<FoundFunction>> = functions.map(|all| all.iter().map(found).collect());
-    let mut choice = NicChoice::new(&config.ports, found.as_deref());
+    let mut choice = NicChoice::new(&config.uplinks, found.as_deref());
     let mut uplinks = Vec::new();
     let devices = devices(config);
-    for port in &config.ports {
+    for port in &config.uplinks {
         let counters: &'static UplinkCounters = Box::leak(Box::default());
         let rules = rules::of_uplink(config, &port.rules);
         let policy = rules.as_ref().map(|rules| rules.policy);

@@ -7,8 +7,8 @@ use control::Level;
 
 use crate::guest::{Guest, GuestDevice};
 use crate::mistake::Place;
-use crate::port::Port;
 use crate::stage::Stage;
+use crate::uplink::Uplink;
 
 /// The configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct Config {
     /// `[[engine]]`. If empty, there is one engine on a core that sidecore chooses.
     pub engines: Vec<Engine>,
     /// `[[port]]`. If empty, guests reach only each other.
-    pub ports: Vec<Port>,
+    pub uplinks: Vec<Uplink>,
     /// `[[stage]]` in the order of the file.
     pub stages: Vec<Stage>,
     /// `[[guest]]` in the order of the file.

@@ -32,7 +32,7 @@ pub fn default_config(cores: u32, modules: &[&str]) -> (Config, String) {
 fn guest(name: String) -> Guest {
     let (mac, identity, rules) = (Mac::derived(&name, 0), Identity::default(), Rules::default());
     let offloads = Offloads::default();
-    let net = Net { mac, port: None, mtu: DEFAULT_MTU, queues: 1, offloads, packed: false, identity, rules };
+    let net = Net { mac, uplink: None, mtu: DEFAULT_MTU, queues: 1, offloads, packed: false, identity, rules };
     let devices = [GuestDevice::Net(net)].into();
     Guest {
         name,

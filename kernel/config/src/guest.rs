@@ -62,9 +62,9 @@ pub struct Entropy {
 pub struct Net {
     /// MAC address.
     pub mac: Mac,
-    /// The only uplink of its frames, as an index of [`Config::ports`](crate::Config::ports). `None`: in each VLAN, the first
+    /// The only uplink of its frames, as an index of [`Config::uplinks`](crate::Config::uplinks). `None`: in each VLAN, the first
     /// uplink that is in that VLAN.
-    pub port: Option<usize>,
+    pub uplink: Option<usize>,
     /// Largest payload of a frame in bytes, [`MIN_MTU`](crate::MIN_MTU) to [`MAX_MTU`](crate::MAX_MTU).
     pub mtu: u16,
     /// Queue pairs, 1 to [`MAX_PAIRS`](crate::MAX_PAIRS).

@@ -15,7 +15,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::{Mac, PciDevice, Port, Steering};
+use crate::{Mac, PciDevice, Steering, Uplink};
 
 /// A PCI function that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,41 +37,41 @@ impl FoundFunction {
     }
 }
 
-/// Gives each port its NIC, and no NIC to two ports.
+/// Gives each uplink its NIC, and no NIC to two uplinks.
 #[derive(Debug)]
 pub struct NicChoice<'a> {
-    ports: &'a [Port],
+    uplinks: &'a [Uplink],
     found: Option<&'a [FoundFunction]>,
-    /// NICs that ports have.
+    /// NICs that uplinks have.
     taken: Vec<PciDevice>,
 }
 
 impl<'a> NicChoice<'a> {
-    /// For all ports of the configuration, and what was found, in the order in which `first` is to look at it. `None`: PCI
+    /// For all uplinks of the configuration, and what was found, in the order in which `first` is to look at it. `None`: PCI
     /// was not scanned.
     #[must_use]
-    pub fn new(ports: &'a [Port], found: Option<&'a [FoundFunction]>) -> Self {
-        Self { ports, found, taken: Vec::new() }
+    pub fn new(uplinks: &'a [Uplink], found: Option<&'a [FoundFunction]>) -> Self {
+        Self { uplinks, found, taken: Vec::new() }
     }
 
-    /// Begins the search for the NIC of `port`, which is one of the ports. They are searched for in their order.
-    pub fn search<'c>(&'c mut self, port: &'c Port) -> NicSearch<'c, 'a> {
+    /// Begins the search for the NIC of `uplink`, which is one of the uplinks. They are searched for in their order.
+    pub fn search<'c>(&'c mut self, uplink: &'c Uplink) -> NicSearch<'c, 'a> {
         let mut excluded = Vec::new();
-        if port.device == Some(PciDevice::First) {
+        if uplink.device == Some(PciDevice::First) {
             excluded.extend(&self.taken);
-            // What another port names is not the first one that is free.
-            excluded.extend(self.ports.iter().filter_map(|other| other.device).filter(|&d| d != PciDevice::First));
+            // What another uplink names is not the first one that is free.
+            excluded.extend(self.uplinks.iter().filter_map(|other| other.device).filter(|&d| d != PciDevice::First));
         }
-        NicSearch { choice: self, port, excluded, next: 0, tried: None, failures: Vec::new() }
+        NicSearch { choice: self, uplink, excluded, next: 0, tried: None, failures: Vec::new() }
     }
 }
 
-/// The search for one port's NIC.
+/// The search for one uplink's NIC.
 #[derive(Debug)]
 pub struct NicSearch<'c, 'a> {
     choice: &'c mut NicChoice<'a>,
-    port: &'c Port,
-    /// Functions that are for other ports.
+    uplink: &'c Uplink,
+    /// Functions that are for other uplinks.
     excluded: Vec<PciDevice>,
     /// The function to look at next.
     next: usize,
@@ -89,13 +89,13 @@ impl NicSearch<'_, '_> {
     pub fn candidate(&mut self) -> Result<usize, String> {
         let number = self
             .find()
-            .map_err(|why| format!("no uplink {}, its guests reach other guests only: {why}", self.port.name))?;
+            .map_err(|why| format!("no uplink {}, its guests reach other guests only: {why}", self.uplink.name))?;
         self.next = number + 1;
         Ok(number)
     }
 
     fn find(&mut self) -> Result<usize, String> {
-        let wanted = self.port.device.ok_or("there is a mistake in its entry")?;
+        let wanted = self.uplink.device.ok_or("there is a mistake in its entry")?;
         let found = self.choice.found.ok_or("PCI was not scanned")?;
         let is_named = |function: &FoundFunction| match wanted {
             PciDevice::First => !self.excluded.contains(&function.address()),
@@ -126,18 +126,18 @@ impl NicSearch<'_, '_> {
         }
     }
 
-    /// The last candidate is the port's NIC. It has this MAC address and so many receive queues. Returns what the report
+    /// The last candidate is the uplink's NIC. It has this MAC address and so many receive queues. Returns what the report
     /// says of it; nothing, if there was no candidate.
     #[must_use]
     pub fn opened(self, mac: Mac, receive_queues: u16) -> String {
         let Some((at, name)) = self.tried else { return String::new() };
         self.choice.taken.push(at);
-        let queues = queues(receive_queues, self.port.steering);
+        let queues = queues(receive_queues, self.uplink.steering);
         let failures: String = self.failures.iter().flat_map(|failure| ["; left alone: ", failure]).collect();
         format!(
             "uplink {}: {name} at {at}, {mac}{queues}; no IOMMU keeps it from any memory, so it and whoever made it have to \
              be trusted{failures}",
-            self.port.name
+            self.uplink.name
         )
     }
 }

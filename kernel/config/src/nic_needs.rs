@@ -1,6 +1,6 @@
-//! What the NIC of a `[[port]]` needs: its receive queues by the port's `steering`, and the VLANs that it receives.
+//! What the NIC of a `[[port]]` needs: its receive queues by the uplink's `steering`, and the VLANs that it receives.
 
-use crate::{Port, Steering, Vlan};
+use crate::{Steering, Uplink, Vlan};
 
 /// Receive buffers of the only queue. 1,024 of the shortest frames arrive in 69 us at 10 Gbit/s.
 const BUFFERS: u32 = 1024;
@@ -36,7 +36,7 @@ impl ReceiveQueues {
     }
 }
 
-/// What the NIC of a port needs.
+/// What the NIC of a uplink needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NicNeeds<'a> {
     /// Bytes of the longest frame of any guest, without FCS and VLAN tag.
@@ -45,21 +45,21 @@ pub struct NicNeeds<'a> {
     pub steering: Steering,
     /// Its receive queues, if it can have several.
     pub queues: ReceiveQueues,
-    /// VLANs whose tagged frames it receives. `None`: the port knows no VLANs, and what looks like a tag is payload.
+    /// VLANs whose tagged frames it receives. `None`: the uplink knows no VLANs, and what looks like a tag is payload.
     pub vlans: Option<&'a [u16]>,
 }
 
 impl<'a> NicNeeds<'a> {
     /// For the NIC of `port`, where guests have so many network devices and send frames of up to `max_frame` bytes.
     #[must_use]
-    pub fn of(port: &'a Port, devices: usize, max_frame: u32) -> Self {
-        let vlans = match &port.rules.vlan {
+    pub fn of(uplink: &'a Uplink, devices: usize, max_frame: u32) -> Self {
+        let vlans = match &uplink.rules.vlan {
             Vlan::Plain => None,
             Vlan::Access(_) => Some(&[][..]),
             Vlan::Trunk { vlans, .. } => Some(vlans.as_slice()),
         };
-        let queues = ReceiveQueues::of(port.steering, devices);
-        Self { max_frame, steering: port.steering, queues, vlans }
+        let queues = ReceiveQueues::of(uplink.steering, devices);
+        Self { max_frame, steering: uplink.steering, queues, vlans }
     }
 }
 
@@ -68,11 +68,11 @@ mod tests {
     use super::*;
     use crate::parse;
 
-    /// What the NIC of the only port needs.
-    fn needs(port: &str, devices: usize) -> (ReceiveQueues, Option<Vec<u16>>) {
-        let config = parse("f", format!("[[port]]\ndevice = 'first'\n{port}\n")).config;
-        let needs = NicNeeds::of(&config.ports[0], devices, 1514);
-        assert_eq!((needs.max_frame, needs.steering), (1514, config.ports[0].steering));
+    /// What the NIC of the only uplink needs.
+    fn needs(uplink: &str, devices: usize) -> (ReceiveQueues, Option<Vec<u16>>) {
+        let config = parse("f", format!("[[port]]\ndevice = 'first'\n{uplink}\n")).config;
+        let needs = NicNeeds::of(&config.uplinks[0], devices, 1514);
+        assert_eq!((needs.max_frame, needs.steering), (1514, config.uplinks[0].steering));
         (needs.queues, needs.vlans.map(<[u16]>::to_vec))
     }
 

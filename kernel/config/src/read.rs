@@ -2,9 +2,9 @@
 
 mod guest;
 mod name;
-mod port;
 mod rules;
 mod stage;
+mod uplink;
 
 use alloc::format;
 use alloc::string::ToString;
@@ -183,8 +183,8 @@ fn read_ports(source: Source<'_>, top: &mut Section<'_, '_>, config: &mut Config
             );
             break;
         }
-        let (port, mut mistakes) = port::read(source, table, span, &config.ports, stages);
-        config.ports.push(port);
+        let (port, mut mistakes) = uplink::read(source, table, span, &config.uplinks, stages);
+        config.uplinks.push(port);
         top.mistakes.append(&mut mistakes);
     }
 }

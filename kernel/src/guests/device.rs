@@ -58,7 +58,7 @@ impl Kind {
         let rules = rules::of_guest(all, net);
         let port = Port {
             policy: rules.as_ref().map(|r| r.policy),
-            uplink: net.port.and_then(|port| u8::try_from(port).ok()),
+            uplink: net.uplink.and_then(|uplink| u8::try_from(uplink).ok()),
             counters: Box::leak(Box::new(PortCounters::new())),
         };
         let base = net::device::config(net.mac.0, net.mtu, net.queues);

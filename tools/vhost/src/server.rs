@@ -40,9 +40,7 @@ const AGE: u64 = 300;
 
 type NetEngine = Engine<Net, Chosen, Calls>;
 
-static CONTROL: Control<SwitchPort> = Control::new();
-
-fn new_engine(scheduling: config::Scheduling) -> Box<NetEngine> {
+fn new_engine(control: &'static Control<SwitchPort>, scheduling: config::Scheduling) -> Box<NetEngine> {
     let microsecond = clock::ticks_per_microsecond();
     // The hypervisor's own limits, because the two must behave alike.
     let schedule = match scheduling {
@@ -56,7 +54,7 @@ fn new_engine(scheduling: config::Scheduling) -> Box<NetEngine> {
         config::Scheduling::PerDevice => Chosen::PerDevice(PerDevice::new(64)),
     };
     let seed = clock::now().wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    Box::new(Engine::new(&CONTROL, Net::new(seed, AGE * 1_000_000 * microsecond), schedule, Calls))
+    Box::new(Engine::new(control, Net::new(seed, AGE * 1_000_000 * microsecond), schedule, Calls))
 }
 
 fn requests(requests: config::Requests) -> Requests {
@@ -92,15 +90,16 @@ pub fn serve(config: &Config, core: Option<usize>, stats: bool, json: bool) -> R
         .collect();
     let listeners: Vec<UnixListener> = config.port.iter().map(listen).collect::<Result<_>>()?;
     let kicks = Kicks::start(ports.iter().map(|port| port.shared).collect()).context("cannot watch for kicks")?;
-    let control = Arc::new(EngineControl::new(&CONTROL));
+    let shared: &'static Control<SwitchPort> = Box::leak(Box::default());
+    let control = Arc::new(EngineControl::new(shared));
     // SAFETY: a process may spoil its own vector registers, and Linux has all its CPUs alike.
     let copier = unsafe { Copier::widest() };
-    let engine = new_engine(config.scheduling);
+    let engine = new_engine(shared, config.scheduling);
     let engine = thread::Builder::new().name("engine".to_owned()).spawn(move || turn(engine, core))?;
     if let Some(core) = core
         && !pinned(&engine, core)
     {
-        CONTROL.stop();
+        shared.stop();
         bail!("the engine's thread cannot be kept on processor {core}");
     }
     let kicks = Arc::new(kicks);
@@ -111,7 +110,7 @@ pub fn serve(config: &Config, core: Option<usize>, stats: bool, json: bool) -> R
     }
     eprintln!("sidecore-vhost: {} ports, copies with {}", ports.len(), copier.name());
     let print = |ports: &[Arc<Port>]| {
-        let counted = statistics::Counted::now(ports, &CONTROL.counters);
+        let counted = statistics::Counted::now(ports, &shared.counters);
         if json { println!("{}", counted.to_json()) } else { print!("{counted}") }
     };
     look_after(&ports, &control, || {
@@ -119,7 +118,7 @@ pub fn serve(config: &Config, core: Option<usize>, stats: bool, json: bool) -> R
             print(&ports);
         }
     });
-    CONTROL.stop();
+    shared.stop();
     if engine.join().is_err() {
         bail!("the engine's thread has panicked");
     }

@@ -24,18 +24,18 @@ fn found(kinds: &[Kind]) -> Vec<FoundFunction> {
 }
 
 /// Ports with these devices. The rest of the entry follows a line feed.
-fn ports(devices: &[&str]) -> Vec<Port> {
+fn ports(devices: &[&str]) -> Vec<Uplink> {
     let entry = |device: &&str| match device.split_once('\n') {
         Some((device, rest)) => format!("[[port]]\ndevice = '{device}'\n{rest}\n"),
         None => format!("[[port]]\ndevice = '{device}'\n"),
     };
-    parse("f", devices.iter().map(entry).collect::<String>()).config.ports
+    parse("f", devices.iter().map(entry).collect::<String>()).config.uplinks
 }
 
 const MAC: Mac = Mac([2, 0, 0, 0, 0, 9]);
 
 /// Searches for one port's NIC. Those with a number in `bad` cannot be opened. Returns the NIC and what the report says.
-fn search(choice: &mut NicChoice<'_>, port: &Port, bad: &[usize], queues: u16) -> (Option<usize>, String) {
+fn search(choice: &mut NicChoice<'_>, port: &Uplink, bad: &[usize], queues: u16) -> (Option<usize>, String) {
     let mut search = choice.search(port);
     loop {
         match search.candidate() {

@@ -208,11 +208,12 @@ fn read_cores(section: &mut Section<'_, '_>, config: &Config, vcpus: u32, places
 }
 
 /// The uplink that a network device names.
-fn read_port(section: &mut Section<'_, '_>, config: &Config) -> Option<usize> {
+fn read_uplink(section: &mut Section<'_, '_>, config: &Config) -> Option<usize> {
     let (name, place) = section.string("port", "the name of a [[port]]")?;
-    let found = config.ports.iter().position(|port| port.name == name && !name.is_empty());
+    let found = config.uplinks.iter().position(|uplink| uplink.name == name && !name.is_empty());
     if found.is_none() {
-        let names: Vec<&str> = config.ports.iter().map(|port| &*port.name).filter(|name| !name.is_empty()).collect();
+        let names: Vec<&str> =
+            config.uplinks.iter().map(|uplink| &*uplink.name).filter(|name| !name.is_empty()).collect();
         let expected = match control::nearest(name, &names) {
             Some(meant) => format!("no [[port]] has this name; did you mean \"{meant}\"?"),
             None if names.is_empty() => "no [[port]] has this name; there is none".into(),
@@ -274,7 +275,7 @@ fn read_nets(
             break;
         }
         let mut net = Section::new(source, table, span, "[[guest.net]]", &keys);
-        let port = read_port(&mut net, config);
+        let uplink = read_uplink(&mut net, config);
         let queues = net.integer("queues", 1..=MAX_PAIRS).map_or(1, |(queues, _)| queues as u16);
         let mtu = net
             .integer("mtu", MIN_MTU.into()..=MAX_MTU.into())
@@ -303,7 +304,7 @@ fn read_nets(
                         format!("{mac} is the address of another network device, of guest `{other}`"),
                     );
                 }
-                nets.push(Net { mac, port, mtu, queues, offloads, packed, identity, rules });
+                nets.push(Net { mac, uplink, mtu, queues, offloads, packed, identity, rules });
             }
             Err(expected) => net.complain_at(&place, expected),
         }

@@ -231,7 +231,7 @@ fn the_rules_of_ports_are_read_as_they_are_written() {
     assert_eq!(mistakes, []);
     let names: Vec<_> = config.stages.iter().map(|stage| stage.name.as_str()).collect();
     assert_eq!(names, ["no-telnet", "mail-gate", "syns", "watched", "no-mail", "modest"]);
-    let [port] = &config.ports[..] else { panic!("one uplink: {config:#?}") };
+    let [port] = &config.uplinks[..] else { panic!("one uplink: {config:#?}") };
     assert_eq!(port.rules.vlan, Vlan::Trunk { vlans: vec![7, 9], native: None });
     assert_eq!((port.rules.storm, &port.rules.rx[..], &port.rules.tx[..]), (Some(2000), &[0][..], &[5][..]));
     let [web, router, watcher] = &config.guests[..] else { panic!("three guests: {config:#?}") };
@@ -372,7 +372,7 @@ fn a_stage_with_a_mistake_is_none_and_says_what_was_expected() {
 fn an_uplink_with_a_mistake_keeps_its_place_and_has_no_device() {
     for rest in ["vlan = 0", "rx = ['nobody']", "vlans = []", "addresses = ['10.0.0.1']"] {
         let parsed = parse("f", format!("[[port]]\ndevice = 'first'\n{rest}\n{MINIMAL}"));
-        let [port] = &parsed.config.ports[..] else { panic!("{parsed:#?}") };
+        let [port] = &parsed.config.uplinks[..] else { panic!("{parsed:#?}") };
         assert_eq!((parsed.mistakes.len(), port.device, parsed.config.guests.len()), (1, None, 1), "{rest}");
     }
 }

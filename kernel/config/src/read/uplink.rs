@@ -11,8 +11,8 @@ use super::name::is_name;
 use super::rules;
 use super::stage::Stages;
 use crate::mistake::{Mistake, Source};
-use crate::port::{PciDevice, Port, Steering};
 use crate::section::Section;
+use crate::uplink::{PciDevice, Steering, Uplink};
 
 /// Reads a `[[port]]`; `before` are those before it. One with a mistake lets nothing through, rather than everything or what
 /// the next one would.
@@ -20,9 +20,9 @@ pub(crate) fn read(
     source: Source<'_>,
     table: &DeTable<'_>,
     span: Range<usize>,
-    before: &[Port],
+    before: &[Uplink],
     stages: &Stages,
-) -> (Port, Vec<Mistake>) {
+) -> (Uplink, Vec<Mistake>) {
     let keys: Vec<&str> = ["device", "name", "steering"].into_iter().chain(rules::KEYS).collect();
     let mut section = Section::new(source, table, span, "[[port]]", &keys);
     let place = section.at("device");
@@ -32,10 +32,10 @@ pub(crate) fn read(
     let steering = section.word("steering", &words).unwrap_or_default();
     let rules = rules::read(&mut section, stages);
     let device = device.filter(|_| section.mistakes.is_empty());
-    (Port { name: name.unwrap_or_default(), device, steering, rules, place }, section.mistakes)
+    (Uplink { name: name.unwrap_or_default(), device, steering, rules, place }, section.mistakes)
 }
 
-fn read_device(section: &mut Section<'_, '_>, before: &[Port]) -> Option<PciDevice> {
+fn read_device(section: &mut Section<'_, '_>, before: &[Uplink]) -> Option<PciDevice> {
     let expected = "\"first\" or a PCI address like \"01:00.0\"";
     let Some((text, place)) = section.string("device", expected) else {
         if !section.has("device") {
@@ -57,7 +57,7 @@ fn read_device(section: &mut Section<'_, '_>, before: &[Port]) -> Option<PciDevi
 }
 
 /// None: it has none that can be used.
-fn read_name(section: &mut Section<'_, '_>, device: Option<PciDevice>, before: &[Port]) -> Option<String> {
+fn read_name(section: &mut Section<'_, '_>, device: Option<PciDevice>, before: &[Uplink]) -> Option<String> {
     let expected = "a text of 1 to 32 letters, digits, `-`, `_` and `.`";
     let (name, place) = match section.string("name", expected) {
         Some((name, place)) if is_name(name) => (String::from(name), place),

@@ -55,7 +55,7 @@ pub enum Steering {
 
 /// `[[port]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Port {
+pub struct Uplink {
     /// Its name for a guest's `port`. Default: its device.
     pub name: String,
     /// Its NIC. `None`: its entry has a mistake, and no frame passes.

@@ -31,10 +31,10 @@ fn several_uplinks_each_have_a_device_and_a_name_and_guests_choose_by_that() {
         "[[guest.net]]\nport = '03:00.0'\n[[guest.net]]\nport = 'lan'\n[[guest.net]]\n[[guest.net]]\nport = 'first'\n";
     let Parsed { config, mistakes } = parse("f", format!("{ports}{MINIMAL}{nets}"));
     assert_eq!(mistakes, []);
-    let named: Vec<_> = config.ports.iter().map(|port| (port.name.as_str(), port.device)).collect();
+    let named: Vec<_> = config.uplinks.iter().map(|port| (port.name.as_str(), port.device)).collect();
     let at = |bus, function| Some(PciDevice::At(bus, 0, function));
     assert_eq!(named, [("lan", at(2, 1)), ("first", Some(PciDevice::First)), ("03:00.0", at(3, 0))]);
-    let chosen: Vec<_> = config.guests[0].nets().map(|net| net.port).collect();
+    let chosen: Vec<_> = config.guests[0].nets().map(|net| net.uplink).collect();
     assert_eq!(chosen, [Some(2), Some(0), None, Some(1)]);
 }
 
@@ -47,7 +47,7 @@ fn a_nic_has_one_queue_unless_the_file_says_how_to_choose_among_several() {
         ("steering = 'addresses'", Steering::Addresses),
     ] {
         let Parsed { config, mistakes } = parse("f", format!("[[port]]\ndevice = 'first'\n{line}\n{MINIMAL}"));
-        assert_eq!((mistakes, config.ports[0].steering), (Vec::new(), steering));
+        assert_eq!((mistakes, config.uplinks[0].steering), (Vec::new(), steering));
     }
 }
 
@@ -74,14 +74,14 @@ fn mistakes_about_several_uplinks_are_explained_and_shift_no_guest_to_another() 
         let parsed = parse("f", format!("{first}[[port]]\n{rest}\n{last}{MINIMAL}{nets}"));
         let [mistake] = &parsed.explain()[..] else { panic!("{rest}: {parsed:#?}") };
         assert!(mistake.contains(expected), "{mistake}");
-        let devices: Vec<_> = parsed.config.ports.iter().map(|port| port.device.is_some()).collect();
+        let devices: Vec<_> = parsed.config.uplinks.iter().map(|port| port.device.is_some()).collect();
         assert_eq!(devices, [true, false, true], "{rest}");
-        let chosen: Vec<_> = parsed.config.guests[0].nets().map(|net| net.port).collect();
+        let chosen: Vec<_> = parsed.config.guests[0].nets().map(|net| net.uplink).collect();
         assert_eq!(chosen, [Some(2), Some(0)], "{rest}");
     }
     let five: String = (1..=6).map(|bus| format!("[[port]]\ndevice = '0{bus}:00.0'\n")).collect();
     let parsed = parse("f", format!("{five}{MINIMAL}"));
-    assert_eq!((parsed.mistakes.len(), parsed.config.ports.len()), (1, MAX_UPLINKS));
+    assert_eq!((parsed.mistakes.len(), parsed.config.uplinks.len()), (1, MAX_UPLINKS));
     assert_eq!(parsed.mistakes[0].line, 9);
     assert!(parsed.mistakes[0].message.contains("at most 4 uplinks"), "{}", parsed.mistakes[0]);
     let wrong = explained(&format!("{first}{MINIMAL}[[guest.net]]\nport = 'lam'\n"));
