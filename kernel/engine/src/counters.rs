@@ -15,8 +15,8 @@ virtio::counters! {
         long_turns,
         /// Requests moved.
         requests,
-        /// Visits to a queue, also those that found nothing. [`Fine`](crate::schedule::Fine) does not visit a polled
-        /// queue that is empty.
+        /// Visits to a queue, including those that found nothing. [`Fine`](crate::schedule::Fine) does not visit a
+        /// polled queue that is empty.
         visits,
     }
 }
