@@ -8,8 +8,8 @@
 //! if one driver wants all or has not set any, if there are too many groups, or if a stage mirrors the frames of the
 //! uplink or of a guest.
 //!
-//! If the NIC chooses receive queues by address, each guest's device gets a queue of its own: the number of its port
-//! plus 1. No path relies on the queue; the switch decides who gets a frame.
+//! If the NIC chooses receive queues by address, each guest's device gets its own queue: the number of its port plus 1.
+//! No path relies on the queue. The switch decides who gets a frame.
 
 use engine::devices::Devices;
 use nic::Unicast;
