@@ -44,6 +44,7 @@ pub struct Net<N = NoNic> {
     uplinks: heapless::Vec<Option<Uplink<N>>, MAX_UPLINKS>,
     /// Ports or receive filters changed since the NICs' filters were last set.
     filters_changed: bool,
+    /// Buffers of the current frame on the slow path, or of the current command of a control queue.
     sent: Segments,
     /// Whether frames may take the fast paths.
     fast_path: bool,

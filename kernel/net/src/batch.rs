@@ -17,7 +17,7 @@ pub(crate) const HEADER: u32 = HEADER_BYTES as u32;
 pub(crate) const MIN_BYTES: u32 = HEADER + ETHERNET_BYTES;
 
 /// A frame in its sender's memory: its bytes, or those in its first buffer. The label has the head of its descriptor
-/// chain in the lower 16 bits, and marks in the others.
+/// chain in the lower 16 bits. The other bits are marks.
 pub(crate) type Offered<'d> = LabeledPiece<'d>;
 /// Bit of a frame's label: the last bytes of the frame are in a second buffer.
 pub(crate) const SPLIT: u32 = 1 << 16;
@@ -27,6 +27,7 @@ pub(crate) const SINGLE: u32 = 1 << 31;
 
 /// The second buffers of the frames that lie in two buffers, in the order of the frames.
 pub(crate) type Tails<'d> = heapless::Vec<Piece<'d>, BATCH>;
+/// Iterates over the second buffers.
 pub(crate) type Ends<'t, 'd> = core::slice::Iter<'t, Piece<'d>>;
 
 /// A transmit queue, the entries of it that were looked at, and the second buffers of its frames.

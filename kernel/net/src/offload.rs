@@ -3,7 +3,7 @@
 //!
 //! A driver may leave a checksum incomplete (NEEDS_CSUM), and may send up to 64 KiB of TCP as one frame (GSO). The
 //! request is checked against the frame's own headers. These are in the [`Front`], which was copied out of guest
-//! memory.
+//! memory. The conditions are:
 //!
 //! - A checksum must lie where the packet has one, so that it does not overwrite bytes that rules have checked.
 //! - A frame to be segmented must be what its GSO type says, from the EtherType to the length of the TCP header.

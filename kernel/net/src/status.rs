@@ -1,5 +1,5 @@
-//! The `status` byte of a network device's configuration (virtio 1.3 5.1.4): the state of the link, and the request
-//! that the guest announces itself. Each bit has its own writer. Setting one bit does not change the other.
+//! The `status` byte of a network device's configuration (virtio 1.3 5.1.4): the state of the link, and the request to
+//! the guest to announce itself. Each bit has its own writer. Setting one bit does not change the other.
 
 use virtio::shared::Shared;
 

@@ -51,7 +51,7 @@ impl Bridge {
 
     /// Forwards a frame of `vlan` from `port` to the guests that it is addressed to. `egress`: the route to the uplink
     /// of that port and VLAN, if there is one.
-    /// Returns the route if the frame must go to the uplink, also or only.
+    /// Returns the route if the frame must go to the uplink too, or only there.
     #[allow(clippy::too_many_arguments, reason = "a frame, where it comes from, and where it may go")]
     pub(crate) fn forward(
         &mut self,

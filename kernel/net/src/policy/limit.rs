@@ -100,8 +100,8 @@ mod tests {
 
     #[test]
     fn a_rate_is_exact_however_small_the_steps_are() {
-        // 7 units a second do not divide the second of this clock. They are taken at every tick, and at every eleventh
-        // tick.
+        // The ticks of this clock's second are not a multiple of 7. The bucket is tried at every tick, and at every
+        // eleventh tick.
         let b = Bucket::new(Rate { units: 7, burst: 2 }, 1_000_003);
         assert_eq!((0..=1_000_003).filter(|&now| b.take(1, now)).count(), 2 + 7);
         let b = Bucket::new(Rate { units: 7, burst: 2 }, 1_000_003);
