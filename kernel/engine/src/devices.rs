@@ -68,7 +68,7 @@ impl Devices {
         Some(devices)
     }
 
-    /// The device at a slot, and all the others.
+    /// Returns the device at a slot, and all other devices.
     #[must_use]
     #[inline(always)]
     pub fn split(&mut self, slot: usize) -> Option<(&mut Device, Others<'_>)> {

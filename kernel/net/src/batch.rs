@@ -30,7 +30,7 @@ pub(crate) type Tails<'d> = heapless::Vec<Piece<'d>, BATCH>;
 /// Iterates over the second buffers.
 pub(crate) type Ends<'t, 'd> = core::slice::Iter<'t, Piece<'d>>;
 
-/// A transmit queue, the entries of it that were looked at, and the second buffers of its frames.
+/// A transmit queue, its entries that were looked at, and the second buffers of its frames.
 pub(crate) struct SendQueue<'r, 'd, L> {
     pub tx: &'r mut Batch<'d>,
     pub look: &'r L,

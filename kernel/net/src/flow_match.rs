@@ -13,7 +13,7 @@
 //! ```
 //!
 //! 1. The rules are evaluated on the first frame, which is rebuilt from its words.
-//! 2. Frames whose words are equal under a mask of what the rules look at get the same verdict.
+//! 2. A mask has the bits that the rules look at. Frames whose words are equal under it get the same verdict.
 //! 3. A frame with other words is evaluated by itself. It stays in the batch if the verdict is the same.
 
 use crate::addresses::Addresses;

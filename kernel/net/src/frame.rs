@@ -88,7 +88,7 @@ impl Front {
         self.bytes.get(self.start..self.end).unwrap_or(&[])
     }
 
-    /// Returns the virtio-net header and the frame's first bytes, to be written.
+    /// Returns the virtio-net header and the frame's first bytes, to write them.
     pub(crate) fn all_mut(&mut self) -> &mut [u8] {
         self.bytes.get_mut(self.start..self.end).unwrap_or(&mut [])
     }

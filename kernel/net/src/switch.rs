@@ -304,7 +304,7 @@ mod tests {
         for vlan in 0..40 {
             assert_eq!((s.lookup(mac(7), vlan, 0), s.learn(mac(7), vlan, 5, 0)), (Some(1), Learned::Fixed));
         }
-        // What was forgotten makes room.
+        // Forgotten addresses make room.
         for n in 100..100 + PORT_LIMIT {
             assert_eq!(s.learn(mac(n), 3, 5, 0), Learned::New);
         }

@@ -77,7 +77,7 @@ struct Entry {
     short: bool,
     /// The last round in which it got its quantum.
     round: u32,
-    /// Ticks that it may still use. Negative: what it owes.
+    /// Ticks that it may still use. Negative: its debt.
     deficit: i64,
     /// The driver's index when it was last read.
     index: u16,

@@ -158,7 +158,7 @@ mod tests {
     }
 
     proptest! {
-        /// What a port sends, a port like it takes for the same VLAN.
+        /// A port with the same membership takes a sent frame as one of the same VLAN.
         #[test]
         fn a_frame_stays_in_its_vlan_over_any_number_of_hops(port in membership(), vlan: Vlan, priority in 0..8u16) {
             match port.carries(vlan) {

@@ -87,7 +87,7 @@ impl Guest {
         guest
     }
 
-    /// Returns what attaches it to an engine's slot of the same number, with its queues polled.
+    /// Returns its attachment to this slot of an engine, with its queues polled.
     #[must_use]
     pub fn attachment(&self, slot: usize) -> Attachment<Port> {
         Attachment {
