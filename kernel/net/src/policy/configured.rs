@@ -83,7 +83,7 @@ impl Rules {
         };
         policy.storm = rules.storm.map(|units| {
             let units = u64::from(units);
-            // The burst is a tenth of a second at this rate, at least one frame.
+            // The burst is what the rate gives in 0.1 s, at least one frame.
             Bucket::new(Rate { units, burst: (units / 10).max(1) }, known.hz)
         });
         let fill = |chain: &mut Chain, numbers: &[usize]| {
