@@ -5,11 +5,17 @@
 
 use super::atomics::{AtomicU32, Ordering, UnsafeCell};
 
+/// State: there is no command and no reply.
 pub(super) const EMPTY: u32 = 0;
+/// State: the sender is writing a command.
 const WRITING: u32 = 1;
+/// State: a command waits for the receiver.
 const READY: u32 = 2;
+/// State: the receiver has taken the command, and will answer it.
 const TAKEN: u32 = 3;
+/// State: a reply waits for the sender.
 const DONE: u32 = 4;
+/// State: the sender is taking the reply.
 const READING: u32 = 5;
 
 /// A channel for commands `C` and replies `R`.
@@ -19,9 +25,9 @@ pub struct Channel<C, R> {
     pub(super) reply: UnsafeCell<Option<R>>,
 }
 
-// SAFETY: each cell belongs at any time to the one core that `state` says: EMPTY nobody, WRITING and READING the core
-// that made that step by compare-exchange, READY and TAKEN the one that obeys. Each hand-over is a release store that the
-// next owner reads with acquire. What is handed over is Send.
+// SAFETY: `state` says at any time which core owns the cells. In EMPTY, READY and DONE, no core accesses them. In
+// WRITING, TAKEN and READING, the owner is the one core that made this step by compare-exchange. Each hand-over is a
+// release store, and the next owner reads it with acquire. The command and the reply are Send.
 unsafe impl<C: Send, R: Send> Sync for Channel<C, R> {}
 
 impl<C, R> Channel<C, R> {

@@ -1,6 +1,6 @@
 //! A loom model of `channel.rs` itself: every interleaving of the engine's turns with a guest that stops while
-//! completions are in flight. The guest's memory is a cell that loom watches. loom reports two accesses at once. The
-//! model allows up to three preemptions.
+//! completions are in flight. The guest's memory is a cell that loom watches. loom reports two accesses at the same
+//! time. The model allows up to three preemptions.
 
 #![allow(unsafe_code, reason = "the cells of channel.rs, on loom's")]
 #![allow(dead_code, reason = "the model uses a part of what the file defines")]
@@ -17,7 +17,7 @@ use loom::{sync::Arc, thread};
 /// A guest's memory.
 struct Memory(UnsafeCell<u32>);
 
-// SAFETY: loom finds whoever touches it while another does.
+// SAFETY: loom reports it if two threads access the cell at the same time.
 unsafe impl Sync for Memory {}
 
 impl Memory {
@@ -31,11 +31,12 @@ impl Memory {
     }
 }
 
-/// A guest that stops: its memory and its core, which the next life gets.
+/// A guest that stops: its memory and its core. The next life gets both.
 struct Life {
     channel: Channel<(), ()>,
     memory: Memory,
-    /// The core's local APIC. An interrupt of this life is pending in it. Each access sees the one before.
+    /// The core's local APIC: 1 if an interrupt of this life is pending. Each access is a swap, so it sees the one
+    /// before.
     irr: AtomicU32,
 }
 

@@ -77,7 +77,7 @@ pub struct Control<K> {
     stop: AtomicBool,
     observed: AtomicBool,
     pub(crate) doorbell: Doorbell,
-    /// What the engine did with its time.
+    /// The counters of the engine.
     pub counters: EngineCounters,
 }
 

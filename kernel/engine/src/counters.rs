@@ -11,12 +11,13 @@ virtio::counters! {
         busy_cycles,
         /// Clock ticks spent in idle turns.
         idle_cycles,
-        /// Turns of either kind that took longer than [`Engine::set_long_turn`](crate::engine::Engine::set_long_turn) says.
+        /// Turns, busy or idle, that took longer than the limit of
+        /// [`Engine::set_long_turn`](crate::engine::Engine::set_long_turn).
         long_turns,
         /// Requests moved.
         requests,
-        /// Visits to a queue, also those that found nothing. [`Fine`](crate::schedule::Fine) does not visit a polled
-        /// queue that is empty.
+        /// Visits to a queue, including those that found nothing. [`Fine`](crate::schedule::Fine) does not visit a
+        /// polled queue that is empty.
         visits,
     }
 }

@@ -1,4 +1,4 @@
-//! A virtual device in the engine: its queues in use, its guest's memory, and what to notify its driver of at the end
+//! A virtual device in the engine: its queues in use, its guest's memory, and the notifications that are due at the end
 //! of a turn.
 
 #![allow(unsafe_code, reason = "its queues live as long as its memory")]
@@ -142,8 +142,8 @@ impl Device {
         self.with(token.queue(), |q, _| Ok(q.rewind(token))).unwrap_or(false)
     }
 
-    /// Completes a request. The device wrote `written` bytes. Returns false if a reset or a fault came before. Then it
-    /// only counts the token as stale.
+    /// Completes a request into which the device wrote `written` bytes. Returns false if a reset or a fault came first.
+    /// The token is then counted as stale, and nothing else happens.
     pub fn complete(&mut self, token: Token, written: u32) -> bool {
         let bit = 1 << token.queue();
         let done = self.with(token.queue(), |q, memory| q.complete(memory, token, written)).unwrap_or(false);
@@ -202,8 +202,9 @@ impl Device {
         }
     }
 
-    /// Releases the queues that the driver wants to reset. Each is released once none of its requests is taken, or at
-    /// once if the back-end is `free` of them. Returns whether some queue must still wait.
+    /// Releases the queues that the driver wants to reset. A queue is released when none of its requests is in flight.
+    /// If `free`, the back-end holds none of them, and the queue is released at once. Returns whether some queue must
+    /// still wait.
     pub(crate) fn stop_queues(&mut self, free: bool) -> bool {
         let mut waits = false;
         let stopping = self.shared.stopping();
@@ -280,7 +281,7 @@ impl Device {
     }
 
     /// Handles the end of a visit that took `served` requests. A queue that is to wait for its driver is armed and read
-    /// again. A request found then was offered by a driver that did not know yet that it must notify.
+    /// again. If it holds a request then, its driver did not know yet that it must notify.
     #[inline]
     pub(crate) fn after_visit(&mut self, queue: u16, served: u32, now: u64) {
         let requests = self.requests(queue);
@@ -344,8 +345,8 @@ impl Device {
         self.shared.acknowledge_reset();
     }
 
-    /// Saves the device as plain data. Returns `None` while a request is taken, or a change of phase or of a queue is
-    /// not answered.
+    /// Saves the device as plain data. Returns `None` while a request is in flight, or while a change of phase or of a
+    /// queue is not answered.
     #[must_use]
     pub fn save(&self) -> Option<DeviceState> {
         let phase = self.shared.phase();
@@ -407,7 +408,7 @@ impl Device {
         let dirty = core::mem::take(&mut self.dirty);
         self.published |= dirty;
         for queue in SetBits(u32::from(dirty)) {
-            // Also if the device has failed since: earlier completions belong to the driver.
+            // This is done even if the device has failed since: earlier completions belong to the driver.
             if let Some(queue) = self.queues.get_mut(queue).and_then(Option::as_mut) {
                 queue.publish();
             }
@@ -415,8 +416,8 @@ impl Device {
         dirty != 0
     }
 
-    /// Sends the interrupts that the driver wants for what was published, once for each MSI-X entry. A device that has
-    /// failed since gets the configuration change interrupt only. `slot` is its own, for the observer.
+    /// Sends the interrupts that the driver wants for published completions, at most one for each MSI-X entry. A device
+    /// that has failed since gets the configuration change interrupt only. `slot` is its own, for the observer.
     #[inline]
     pub(crate) fn notify(&mut self, slot: usize, deliver: &impl Deliver, observer: &impl Observer) {
         if self.published == 0 && !self.config_changed {
@@ -486,7 +487,7 @@ impl Device {
         self.config_changed = false;
     }
 
-    /// Calls `f` with a queue in use. A broken rule fails the device.
+    /// Calls `f` with a queue in use. If `f` returns a fault, the device fails.
     #[inline]
     fn with<T>(&mut self, queue: u16, f: impl FnOnce(&mut Queue, &GuestMemory) -> Result<T, Fault>) -> Option<T> {
         if !self.running {

@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use crate::device::Device;
 use crate::slots::{MAX_SLOTS, Members, SlotSet};
 
-/// A table on the heap. It is built there and not on a stack.
+/// Makes a table on the heap. It is built there, and is never on a stack.
 pub fn table<T, const N: usize>(entry: impl FnMut() -> T) -> Box<[T; N]> {
     let entries: Box<[T]> = core::iter::repeat_with(entry).take(N).collect();
     match entries.try_into() {
@@ -68,7 +68,7 @@ impl Devices {
         Some(devices)
     }
 
-    /// The device at a slot, and all the others.
+    /// Returns the device at a slot, and all other devices.
     #[must_use]
     #[inline(always)]
     pub fn split(&mut self, slot: usize) -> Option<(&mut Device, Others<'_>)> {
@@ -86,7 +86,7 @@ impl Devices {
         self.attached.into_iter()
     }
 
-    /// Slots whose devices were handed out for changing since [`Devices::take_touched`].
+    /// Slots whose device was borrowed mutably since the last [`Devices::take_touched`].
     #[inline]
     pub(crate) fn touched(&self) -> SlotSet {
         self.touched

@@ -1,5 +1,5 @@
 //! An engine's doorbell. The kicks of its devices arrive here. It has one word for each group of slots, and the engine
-//! reads these words once a turn. [`virtio::kick`] is the device's end, and explains why no kick is lost.
+//! reads these words once a turn. [`virtio::kick`] is the device's end. It explains why no kick is lost.
 
 use core::sync::atomic::AtomicU64;
 
@@ -8,7 +8,7 @@ use virtio::line::OwnLine;
 
 use crate::slots::{self, GROUPS, SlotSet};
 
-/// A bit for each slot.
+/// A doorbell: one bit for each slot.
 #[derive(Default)]
 pub struct Doorbell(OwnLine<[AtomicU64; GROUPS]>);
 

@@ -26,7 +26,7 @@ pub struct Engine<B: Backend, S, D> {
     generations: [u32; MAX_SLOTS],
     /// The slot that is being detached. Its back-end may still hold requests.
     detaching: Option<usize>,
-    /// The queues of each slot that the schedule knows, one bit each, and the slot's weight.
+    /// For each slot: the queues that the schedule knows, one bit each, and the guest with its weight.
     scheduled: [(u16, GuestWeight); MAX_SLOTS],
     /// Slots to handle in the next turn even if they do not ring the doorbell.
     unfinished: SlotSet,
@@ -95,7 +95,7 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         self.finish_detaching();
         let mut moved = self.backend.poll(&mut self.devices, now);
         if moved != 0 {
-            // These completions must not wait for a visit, and their publishing must not be charged to a guest.
+            // These completions must not wait for a visit. The time to publish them must not be charged to a guest.
             self.publish(0);
         }
         let (mut time, mut visited) = (now, 0);
@@ -109,8 +109,8 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         moved
     }
 
-    /// Publishes completions, those of slot `last` after all others. If `last` is the slot visited, whoever received
-    /// something from it sees that first.
+    /// Publishes completions. Slot `last` is published after all others. If `last` is the visited slot, each receiver
+    /// sees its completions before the sender sees its own.
     #[inline]
     fn publish(&mut self, last: usize) {
         let mut others = self.devices.touched();
@@ -121,8 +121,8 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         self.published |= self.devices.get_untouched(last).is_some_and(Device::publish);
     }
 
-    /// Ends the turn: publishes each queue once, except those published already, and sends each interrupt at most once.
-    /// One fence serves all.
+    /// Ends the turn. Publishes what was not published yet, and sends each interrupt at most once. One fence serves all
+    /// queues.
     fn complete(&mut self, visited: usize, observer: &impl Observer) {
         if !core::mem::take(&mut self.all_published) {
             self.publish(visited);
@@ -182,8 +182,8 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
             bytes += served.bytes;
             let begin = *time;
             if served.requests != 0 {
-                // Nothing more comes in this turn. Publish before the time is counted: somebody may wait for a single
-                // request.
+                // This is the last visit of the turn. Publish before the time is counted: a driver may wait for this
+                // request alone.
                 if self.schedule.one_visit_a_turn() && served.emptied(&p) {
                     self.publish(slot);
                     self.all_published = true;
@@ -277,7 +277,7 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         Reply::Attached
     }
 
-    /// Detaches the slot that waits for it, as soon as the back-end holds nothing of it.
+    /// Finishes a detachment as soon as the back-end holds nothing of the slot.
     fn finish_detaching(&mut self) {
         let Some(slot) = self.detaching else { return };
         if !self.backend.cancel(&mut self.devices, slot) {
@@ -341,7 +341,7 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
     /// Takes single queues of a slot out of use or into use, as the driver asks.
     #[cold]
     fn change_queues(&mut self, slot: usize, now: u64) {
-        // A failed device gets no request back. It is enough that the back-end holds none.
+        // Requests of a failed device are not completed. It is enough that the back-end holds none of them.
         let failed = self.devices.get(slot).is_some_and(|device| !device.running());
         let free = if failed {
             self.backend.cancel(&mut self.devices, slot)
@@ -357,8 +357,8 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
     }
 }
 
-/// Runs turns until the control core asks the engine to stop. `clock` measures the ages in back-ends and the engine's
-/// cycles, such as the TSC. `observer` watches while the control core wants that ([`Control::observe`]).
+/// Runs turns until the control core asks the engine to stop. `clock`, such as the TSC, gives back-ends the time and
+/// measures the engine's cycles. `observer` watches while the control core wants that ([`Control::observe`]).
 pub fn run<B: Backend, S: Schedule, D: Deliver>(
     engine: &mut Engine<B, S, D>,
     clock: &impl Clock,

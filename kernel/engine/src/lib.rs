@@ -9,7 +9,7 @@
 //!                                              │  backend: what the bytes mean (net, entropy, ...)
 //!   rings in      ── virtio::queue::Queue ──▶  │
 //!   guest memory                               ▼
-//!                                       deliver::Deliver: interrupts, however the kernel brings them there
+//!                                       deliver::Deliver: interrupts, which the kernel delivers
 //! ```
 //!
 //! [`engine`] is the loop. [`devices`] are the virtual devices that it serves, each in a slot. A guest that breaks a

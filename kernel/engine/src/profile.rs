@@ -1,16 +1,16 @@
 //! An observer that counts: how many requests a visit takes, how long a turn is, how often a driver is interrupted.
 //!
-//! It is the observer of the hypervisor's engines, and off unless the operator asks for it (`watch on`). Other cores read
-//! it without stopping anything.
+//! It is the observer of the hypervisor's engines. It is off unless the operator switches it on (`watch on`). Other
+//! cores read it without stopping anything.
 
 use virtio::counters::Counter;
 
 use crate::observe::{Completion, Notification, Observer, Turn, Visit};
 
-/// Sizes of a visit that are told apart: 1, 2 to 3, 4 to 7, and so on; the last has 256 requests and more.
+/// Number of size classes of visits: 1 request, 2 to 3, 4 to 7, and so on. The last class is 256 or more.
 pub const SIZES: usize = 9;
 
-/// What was counted since the start, in the times in which the engine was watched.
+/// What was counted since the start, while the engine was observed.
 #[derive(Debug, Default)]
 pub struct Profile {
     visits: [Counter; SIZES],
@@ -37,7 +37,8 @@ impl Profile {
         }
     }
 
-    /// Visits by size: entry `n` counts those with `2^n` requests or more, and fewer than twice as many.
+    /// Visits by size class: entry `n` counts visits with at least `2^n` and fewer than `2^(n + 1)` requests. The last
+    /// entry has no upper limit.
     pub fn visits(&self) -> impl Iterator<Item = u64> + '_ {
         self.visits.iter().map(Counter::get)
     }

@@ -27,7 +27,7 @@ pub enum Requests {
 /// How the engine serves a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServiceMode {
-    /// It does not visit it. The queue holds buffers to fill, not work.
+    /// The engine never visits the queue. It holds buffers to fill, not work.
     Unserved,
     /// Its requests are work. The device's [`Requests`] apply.
     AsConfigured,

@@ -64,8 +64,7 @@ impl SlotSet {
         low as u128 | (high as u128) << GROUP
     }
 
-    /// Returns the first slot from `start` on that is not in `gone`; if there is none, the first slot of all that is
-    /// not in `gone`.
+    /// Returns the first slot from `start` on that is not in `gone`. If there is none, continues with slot 0.
     #[must_use]
     pub fn next_from(&self, start: usize, gone: &Self) -> Option<usize> {
         let left = self.bits() & !gone.bits();

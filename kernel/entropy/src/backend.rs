@@ -1,5 +1,5 @@
-//! The back-end as the engine sees it: takes requests, fills their buffers, and keeps those for which the source has no
-//! bytes yet.
+//! The back-end as the engine sees it. It takes requests and fills their buffers. It keeps a request for which the
+//! source has no bytes yet.
 
 use alloc::boxed::Box;
 
@@ -17,24 +17,24 @@ use virtio::queue::{Request, Token};
 use crate::counters::EntropyCounters;
 use crate::source::Source;
 
-/// Bytes that a request gets at most. Linux asks for as many. RDRAND takes some hundred cycles for 8 bytes, so a request
-/// takes about a microsecond, as a frame does.
+/// Most bytes that a request gets. Linux asks for 64. RDRAND takes some hundred cycles for 8 bytes, so a request takes
+/// about a microsecond, as a frame does.
 pub const MAX_BYTES: usize = 64;
 
 /// A request for which the source had no bytes.
 struct Waiting {
     token: Token,
-    /// Its first buffer.
+    /// Its first buffer, the only one that is filled.
     buffer: Segment,
 }
 
-/// A slot's device.
+/// The device of a slot.
 struct Slot {
     counters: &'static EntropyCounters,
     waiting: Option<Waiting>,
 }
 
-/// What is counted of slots without a device.
+/// Counters of slots without a device.
 static NOWHERE: EntropyCounters = EntropyCounters::new();
 
 /// The entropy back-end.
@@ -49,7 +49,7 @@ pub struct Entropy<S> {
 }
 
 impl<S: Source> Entropy<S> {
-    /// Without devices.
+    /// Makes a back-end without devices.
     #[must_use]
     pub fn new(source: S) -> Self {
         Self {
@@ -61,12 +61,12 @@ impl<S: Source> Entropy<S> {
         }
     }
 
-    /// Its source.
+    /// Returns its source.
     pub const fn source_mut(&mut self) -> &mut S {
         &mut self.source
     }
 
-    /// Takes the next request of a queue. `None`: there is none, or the device has broken.
+    /// Takes the next request of a queue. `None`: there is none, or the device has failed.
     fn serve_one(&mut self, device: &mut Device, slot: usize, queue: u16) -> Option<Served> {
         self.segments.clear();
         let Request { token, chain } = device.pop(queue, &mut self.segments)?;
@@ -88,7 +88,8 @@ impl<S: Source> Entropy<S> {
         Some(Served { requests: 1, bytes: bytes.len() as u64 })
     }
 
-    /// Tries the requests that wait, one of each slot at most, until the source has no more bytes. How many it completed.
+    /// Retries the waiting requests, at most one of each slot, until the source has no more bytes. Returns how many it
+    /// completed.
     fn retry(&mut self, devices: &mut Devices) -> u32 {
         let (mut tried, mut completed) = (SlotSet::NONE, 0);
         while let Some(slot) = self.waiting.next_from(self.next, &tried) {
@@ -106,7 +107,7 @@ impl<S: Source> Entropy<S> {
                 }
             }
             self.waiting.remove(slot);
-            // The others come first next time.
+            // The other slots come first next time.
             self.next = (slot + 1) % MAX_SLOTS;
         }
         completed
@@ -119,7 +120,7 @@ fn complete(device: &mut Device, counters: &EntropyCounters, token: Token, buffe
     for buffer in buffers {
         let (now, later) = rest.split_at(rest.len().min(buffer.len as usize));
         if device.memory().write(buffer.gpa, now).is_err() {
-            // It was checked when the request was taken.
+            // The buffer was checked when the request was taken, so this should not happen.
             device.fail(Fault::Buffer);
             return;
         }
@@ -175,7 +176,7 @@ impl<S: Source> Backend for Entropy<S> {
         self.retry(devices);
     }
 
-    /// At once: nothing but this back-end uses the buffers of a request that waits.
+    /// Drops a waiting request at once, because only this back-end uses its buffers.
     fn cancel(&mut self, _: &mut Devices, slot: usize) -> bool {
         self.waiting.remove(slot);
         if let Some(state) = self.slots.get_mut(slot) {

@@ -1,11 +1,11 @@
-//! What is counted of an entropy device, besides what is counted of every device.
+//! Counters of an entropy device, besides those that every device has.
 
 virtio::counters! {
-    /// What happened to the requests of one entropy device. The engine's core writes all of them.
+    /// Requests of one entropy device. Only the engine's core writes these counters.
     EntropyCounters {
         /// Requests that were completed with random bytes.
         requests,
-        /// Random bytes that the guest was given.
+        /// Random bytes that the guest got.
         bytes,
         /// Requests that had to wait because the source had no bytes.
         starved,

@@ -1,14 +1,14 @@
-//! What an entropy device is (virtio 1.3 5.4.2 to 5.4.4).
+//! The configuration of an entropy device (virtio 1.3 5.4.2 to 5.4.4).
 
 use virtio::config::{CONFIG_BYTES, DeviceConfig, Features};
 
 /// Virtio device type of an entropy device (virtio 1.3 5).
 pub const DEVICE_TYPE: u16 = 4;
-/// Largest size of its queue. Linux's driver has one request at a time.
+/// Largest size of its queue, in descriptors. 16 is enough: Linux's driver has one request at a time.
 const QUEUE_SIZE: u16 = 16;
 
-/// What an entropy device is: one queue, no features and no configuration of its own. Packed rings are not offered: they pay
-/// off with many requests, and here are few.
+/// Returns the configuration of an entropy device: one queue, only features of the ring and the transport, and no
+/// configuration fields. Packed rings are not offered: they help with many requests, and this device has few.
 #[must_use]
 pub const fn config() -> DeviceConfig {
     let features =

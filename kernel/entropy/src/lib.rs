@@ -6,8 +6,8 @@
 //!                    └────┴─ kept, tried again each turn
 //! ```
 //!
-//! A request costs the engine a bounded time: it gets [`MAX_BYTES`](backend::MAX_BYTES) at most. Where the bytes come from
-//! is behind [`Source`](source::Source).
+//! A request takes a bounded time of the engine: it gets at most [`MAX_BYTES`](backend::MAX_BYTES). The bytes come from
+//! a [`Source`](source::Source).
 
 #![cfg_attr(not(test), no_std)]
 

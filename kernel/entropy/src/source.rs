@@ -1,8 +1,8 @@
-//! Where random bytes come from.
+//! The source of random bytes.
 
 /// A source of random bytes that are fit for cryptography.
 pub trait Source {
-    /// Fills `bytes`. False: the source has none now, and `bytes` holds nothing of use. It neither waits nor fails for good;
-    /// it is asked again in the next turn.
+    /// Fills `bytes`. Returns false if the source has no bytes now; `bytes` is then of no use. It must not wait. It is
+    /// asked again in the next turn, so it must not fail for good.
     fn fill(&mut self, bytes: &mut [u8]) -> bool;
 }

@@ -1,4 +1,5 @@
-//! What `cargo mk bench switch` counts as a process: see `testing/forward.rs`. Usage: `forward BYTES [rules] [packed] [idle] [lone]`.
+//! The load that `cargo mk bench switch` counts in a process: see `testing/forward.rs`. Usage:
+//! `forward BYTES [rules] [packed] [idle] [lone]`.
 
 use net::testing::forward::{FRAMES, Load, run};
 

@@ -10,7 +10,7 @@
 //!
 //! The first bytes of a frame are copied once out of the sender's memory, and checked. Every receiver gets that copy.
 //! The other bytes are copied from the sender's buffers directly into the receiver's. This back-end completes every
-//! request at once, except those of frames that a NIC is sending.
+//! request at once, except the requests of frames that a NIC is sending.
 
 use engine::backend::Backend;
 use engine::device::Device;
@@ -40,12 +40,13 @@ use crate::{control_queue, status};
 /// The network back-end. `N` is the type of its uplinks' NICs.
 pub struct Net<N = NoNic> {
     bridge: Bridge,
-    /// In the order of `bridge.uplink_choice`. `None`: the NIC is missing.
+    /// The uplinks, in the order of `bridge.uplink_choice`. `None`: the NIC is missing.
     uplinks: heapless::Vec<Option<Uplink<N>>, MAX_UPLINKS>,
     /// Ports or receive filters changed since the NICs' filters were last set.
     filters_changed: bool,
+    /// Buffers of the current frame on the slow path, or of the current command of a control queue.
     sent: Segments,
-    /// Frames may take the fast paths.
+    /// Whether frames may take the fast paths.
     fast_path: bool,
 }
 
@@ -109,7 +110,7 @@ impl<N: Nic<Token = Held>> Net<N> {
         }
     }
 
-    /// Makes every frame take the slow path, to compare the two.
+    /// Makes every frame take the slow path, so that tests can compare the paths.
     #[cfg(any(test, feature = "testing"))]
     pub fn disable_fast_path(&mut self) {
         self.fast_path = false;
@@ -167,7 +168,7 @@ impl<N: Nic<Token = Held>> Backend for Net<N> {
         if let Some(max) = self.bridge.max_frame.get_mut(port) {
             *max = u32::from(u16::from_le_bytes([c[MTU], c[MTU + 1]])) + ETHERNET_BYTES + VLAN_BYTES;
             let mac = Mac::new([c[0], c[1], c[2], c[3], c[4], c[5]]);
-            // No address is configured: the port has none of its own.
+            // Without a configured address the port has no address of its own.
             if mac != Mac::NONE {
                 self.bridge.switch.set_own(mac, port);
             }
@@ -221,7 +222,7 @@ impl<N: Nic<Token = Held>> Backend for Net<N> {
             let mut served = Served::default();
             if fast_path {
                 let batch = self.bridge.forward_batch(devices, &mut self.uplinks, port, queue, &left, now);
-                // If the receiver did not qualify, it is not asked again for each frame of this portion.
+                // If the receiver did not qualify, the fast path is not tried again in this portion.
                 fast_path = batch != Some(Served::default());
                 served = batch.unwrap_or_default();
             }
@@ -248,7 +249,7 @@ impl<N: Nic<Token = Held>> Backend for Net<N> {
         }
         if looked {
             self.update_link_status(devices);
-            // Only at a service of the NIC, however often a guest changes its filter.
+            // The filters are set only after a service of a NIC, however often a guest changes its own filter.
             if core::mem::take(&mut self.filters_changed) {
                 self.update_nic_filters(devices);
             }

@@ -16,19 +16,21 @@ pub(crate) const HEADER: u32 = HEADER_BYTES as u32;
 /// Smallest frame with its virtio-net header, in bytes.
 pub(crate) const MIN_BYTES: u32 = HEADER + ETHERNET_BYTES;
 
-/// A frame in its sender's memory: its bytes, or the first of them, and the head of its descriptor chain.
+/// A frame in its sender's memory: its bytes, or those in its first buffer. The label has the head of its descriptor
+/// chain in the lower 16 bits. The other bits are marks.
 pub(crate) type Offered<'d> = LabeledPiece<'d>;
-/// Bit of a mark: the last bytes of the frame are in a second buffer.
+/// Bit of a frame's label: the last bytes of the frame are in a second buffer.
 pub(crate) const SPLIT: u32 = 1 << 16;
-/// Bit of a mark on the path from guest to guest: the piece does not contain the virtio-net header. Set by
+/// Bit of a frame's label, on the path from guest to guest: the piece does not contain the virtio-net header. Set by
 /// [`SendQueue::frame_of`].
 pub(crate) const SINGLE: u32 = 1 << 31;
 
-/// The second buffers of frames that lie in two, in the order of the frames.
+/// The second buffers of the frames that lie in two buffers, in the order of the frames.
 pub(crate) type Tails<'d> = heapless::Vec<Piece<'d>, BATCH>;
+/// Iterates over the second buffers.
 pub(crate) type Ends<'t, 'd> = core::slice::Iter<'t, Piece<'d>>;
 
-/// A transmit queue, the entries that were looked at, and the second buffers of its frames.
+/// A transmit queue, its entries that were looked at, and the second buffers of its frames.
 pub(crate) struct SendQueue<'r, 'd, L> {
     pub tx: &'r mut Batch<'d>,
     pub look: &'r L,
@@ -48,7 +50,7 @@ pub(crate) struct SingleFrame<'d> {
 }
 
 impl SingleFrame<'_> {
-    /// Returns whether its header requests an offload. Only such a frame may be longer than the longest frame.
+    /// Returns whether its header requests an offload. Only such a frame may be longer than the port's longest frame.
     pub(crate) const fn requests_offload(&self) -> bool {
         OffloadRequest::any(self.header[0], self.header[1])
     }
@@ -80,8 +82,8 @@ impl<'d, L: Entries<'d>> SendQueue<'_, 'd, L> {
         usual.then_some(single)
     }
 
-    /// [`SendQueue::frame`] for a frame that requests no offload, has `least` bytes with its header, and has all bytes
-    /// of the layout in its first buffer. Reads them into `head`.
+    /// [`SendQueue::frame`] for a frame that requests no offload, has at least `least` bytes with its header, and has
+    /// all bytes of the layout in its first buffer. Reads its first bytes into `head`.
     /// Returns the frame, and the bytes of its chain.
     #[cold]
     #[inline(never)]

@@ -127,7 +127,8 @@ impl Bridge {
         self.settings.get(port)
     }
 
-    /// Returns whether the receive filter of a port's driver accepts a frame for this address, with this tag.
+    /// Returns whether the receive filter of a port's driver accepts a frame for this address. `vlan` is the VLAN of
+    /// its tag.
     pub(crate) fn accepts(&self, to: usize, destination: Mac, vlan: Option<u16>) -> bool {
         self.settings(to).is_none_or(|settings| settings.accepts(destination, vlan))
     }
@@ -137,8 +138,8 @@ impl Bridge {
         if len > self.max_frame(to) { Err(Some(|c| &c.drops.rx_too_large)) } else { Ok(()) }
     }
 
-    /// Returns the receive queue of port `to` for a frame that was sent on queue `sent_on`: the same pair if the
-    /// receiver uses it, otherwise the first pair.
+    /// Returns the receive queue of port `to` for a frame that was sent on queue `sent_on`: that of the pair with the
+    /// same number if the receiver uses it, otherwise that of the first pair.
     #[inline]
     pub(crate) fn receive_queue(&self, receiver: &Device, to: usize, sent_on: u16) -> u16 {
         let same = sent_on & !1;
@@ -146,8 +147,9 @@ impl Bridge {
         if used && receiver.has_queue(same) { same } else { 0 }
     }
 
-    /// Decides where a frame of `vlan` for this address is forwarded to. `port`: where it came from; `None` is an
-    /// uplink. `egress`: the route to the sender's uplink. A unicast address that no guest has goes there.
+    /// Decides where a frame of `vlan` with destination `to` is forwarded. `port` is the port that it came from, or
+    /// `None` for an uplink. `egress` is the route to the sender's uplink. A frame for a unicast address that no guest
+    /// has takes that route.
     pub(crate) fn forwarding(
         &self,
         to: Mac,

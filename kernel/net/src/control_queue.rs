@@ -2,7 +2,8 @@
 //! of queue pairs that it uses.
 //!
 //! A command is copied once, as a whole, into the engine's memory. It is executed or refused as a whole. It affects the
-//! driver's own port only: a filter keeps frames from that port, and never gives it a frame that the switch would not.
+//! driver's own port only. A filter keeps frames away from that port. It never gives the port a frame that the switch
+//! would not give it.
 
 use engine::device::Device;
 use engine::schedule::{Portion, Served};
@@ -20,7 +21,7 @@ use crate::status;
 pub const COMMAND_BYTES: usize = 2048;
 /// Most addresses in each table, unicast and multicast. With more, all frames of that kind are accepted.
 const ADDRESSES: usize = 16;
-/// VLAN numbers.
+/// Number of VLAN IDs.
 const VLANS: usize = 4096;
 
 const MAC_BYTES: usize = 6;
@@ -54,7 +55,7 @@ mod command {
 pub enum Ack {
     /// VIRTIO_NET_OK: it was executed.
     Done,
-    /// VIRTIO_NET_OK: the driver announced itself, and the status bit that requested it must be cleared.
+    /// VIRTIO_NET_OK: the driver announced itself, and the status bit that requested this must be cleared.
     Announced,
     /// VIRTIO_NET_ERR: the command does not exist, its feature was not negotiated, or its data are wrong.
     Refused,
@@ -75,7 +76,7 @@ impl Ack {
 #[derive(Clone, Debug, Default)]
 struct Addresses {
     known: heapless::Vec<Mac, ADDRESSES>,
-    /// There were more addresses than there is room for.
+    /// The driver set more addresses than there is room for.
     overflowed: bool,
 }
 
@@ -111,7 +112,7 @@ pub struct ReceiveSettings {
 }
 
 impl ReceiveSettings {
-    /// The settings of a driver that has sent no command: one pair, every frame is accepted.
+    /// The settings of a driver that has sent no command: it uses one pair and accepts every frame.
     pub const NONE: Self = Self {
         features: Features::empty(),
         own: Mac::NONE,
@@ -272,7 +273,7 @@ pub fn activate(settings: &mut ReceiveSettings, device: &mut Device, resumed: bo
     let own = Mac::new(device.shared().config_bytes(0));
     let features = Features::of(device);
     settings.restart(features, own, pairs);
-    // Switches outside may still have the guest at its former place.
+    // Switches outside may still send the guest's frames to the place where it was before.
     if resumed && features.contains(Features::NET_GUEST_ANNOUNCE) {
         status::set(device.shared(), status::ANNOUNCE, true);
         device.notify_config_change();
@@ -295,7 +296,7 @@ pub fn serve(
         taken.requests += 1;
         taken.bytes += u64::from(chain.readable_bytes);
         counters.frames.commands.add(1);
-        // The result goes into the last byte that the device may write.
+        // The result is written to the last byte that the device may write.
         let Some(answer) = chain.writable(segments).last().map(|last| last.gpa + u64::from(last.len) - 1) else {
             device.fail(Fault::Direction);
             break;

@@ -1,17 +1,17 @@
 //! Frame counters of each port of the switch, and of each uplink. "tx" is what a guest sent, "rx" what it received.
 
 virtio::counters! {
-    /// Frames of one port that were forwarded, and what was done to them. Only the engine's core writes these counters.
+    /// Frames of one port, and the work that was done on them. Only the engine's core writes these counters.
     FrameCounters {
         /// Frames taken from the guest, dropped ones included.
         tx_packets,
-        /// Bytes of those frames, without the virtio-net header.
+        /// Bytes of the frames in `tx_packets`, without the virtio-net header.
         tx_bytes,
         /// Frames delivered to the guest.
         rx_packets,
-        /// Bytes of those frames, without the virtio-net header.
+        /// Bytes of the frames in `rx_packets`, without the virtio-net header.
         rx_bytes,
-        /// Frames that the receive filter of its driver refused. They are no loss.
+        /// Frames for this guest that its driver's receive filter refused. They do not count as drops.
         rx_not_wanted,
         /// Checksums that were computed because this guest does not accept partial ones.
         rx_checksums,
@@ -34,10 +34,10 @@ virtio::counters! {
         tx_bad_source,
         /// Frames from this guest with a MAC source address that is not its port's.
         tx_spoofed_mac,
-        /// Frames from this guest with a false address in IP, ARP or neighbour discovery, or that pretend to be a
-        /// router's.
+        /// Frames from this guest with a false address in IP, ARP or neighbour discovery, or with a message that only
+        /// routers send.
         tx_spoofed_address,
-        /// Frames from this guest whose headers cannot be read, where a rule looks at them.
+        /// Frames from this guest whose headers cannot be read, if a rule looks at them.
         tx_unreadable,
         /// Frames from this guest with a tag that its port does not take, or without a tag that it must have.
         tx_vlan,
@@ -59,7 +59,7 @@ virtio::counters! {
         rx_denied,
         /// Frames for this guest above a limit of its port.
         rx_limited,
-        /// Frames for this guest whose headers cannot be read, where a rule looks at them.
+        /// Frames for this guest whose headers cannot be read, if a rule looks at them.
         rx_unreadable,
     }
 }
@@ -91,13 +91,13 @@ virtio::counters! {
     UplinkCounters {
         /// Frames handed to the NIC.
         tx_packets,
-        /// Bytes of those frames.
+        /// Bytes of the frames in `tx_packets`.
         tx_bytes,
         /// Frames that the NIC returned unsent: the link was lost, or the NIC was reset.
         tx_dropped,
         /// Frames that the NIC refused: it had no room or no link, or cannot send them.
         tx_refused,
-        /// Frames and segments that the NIC holds now, when last counted.
+        /// Frames and segments that the NIC held when this was last updated.
         tx_held,
         /// Checksums that were computed because the NIC does not compute them.
         tx_checksums,
@@ -105,7 +105,7 @@ virtio::counters! {
         tx_segments,
         /// Frames received, dropped ones included.
         rx_packets,
-        /// Bytes of those frames.
+        /// Bytes of the frames in `rx_packets`.
         rx_bytes,
         /// Frames received on another queue of the NIC than the first.
         rx_steered,
@@ -125,11 +125,11 @@ virtio::counters! {
         link_mbits,
         /// The NIC's count of good frames received, missed ones included.
         nic_rx_packets,
-        /// Their bytes, FCS included.
+        /// The NIC's count of bytes of good frames received, FCS included.
         nic_rx_bytes,
         /// The NIC's count of frames sent.
         nic_tx_packets,
-        /// Their bytes, FCS included.
+        /// The NIC's count of bytes sent, FCS included.
         nic_tx_bytes,
         /// The NIC's count of received frames for which it had no room.
         nic_rx_missed,
@@ -139,13 +139,14 @@ virtio::counters! {
         nic_rx_crc_errors,
         /// The NIC's count of received frames that were too short or too long.
         nic_rx_length_errors,
-        /// Frames that the NIC handed over, and that its driver could not interpret.
+        /// Frames that the NIC received and that its driver could not interpret.
         nic_rx_malformed,
         /// The NIC's count of frames that its filters refused.
         nic_rx_filtered,
-        /// 1: the NIC accepts all unicasts. 0: those for its guests.
+        /// 1: the NIC accepts all unicasts. 0: only those for its guests.
         nic_promiscuous,
-        /// 1: the NIC accepts all multicasts. 0: those that its guests set, and those that it cannot tell from them.
+        /// 1: the NIC accepts all multicasts. 0: only those that its guests set, and those that it cannot tell from
+        /// them.
         nic_all_multicast,
         /// Times that the driver reset the NIC to recover it.
         nic_recoveries,

@@ -12,8 +12,8 @@ const _: () = assert!(2 * MAX_QUEUE_PAIRS < MAX_QUEUES, "and a control queue");
 /// Offset of the MTU in the configuration (5.1.4).
 pub(crate) const MTU: usize = 10;
 
-/// Returns the configuration of a network device with `pairs` queue pairs. Receive and transmit queues alternate from
-/// 0; the control queue is the last. `mtu` is the largest payload of a frame in bytes.
+/// Returns the configuration of a network device with `pairs` queue pairs. Receive and transmit queues alternate: queue
+/// 0 receives, queue 1 transmits. The control queue is the last. `mtu` is the largest payload of a frame in bytes.
 /// It offers every feature. A device whose frames can leave through an uplink must not offer IN_ORDER.
 #[must_use]
 pub const fn config(mac: [u8; 6], mtu: u16, pairs: u16) -> DeviceConfig {

@@ -22,7 +22,7 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    /// Makes the flow of a frame of `len` bytes from a port, of which the first bytes were read. `None`: the frame does
+    /// Makes the flow of a frame of `len` bytes from a port. The frame's first bytes were read. `None`: the frame does
     /// not qualify for the fast path.
     #[cold]
     #[inline(never)]

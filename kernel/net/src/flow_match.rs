@@ -1,9 +1,8 @@
-//! Matches the frames of a flow: which bytes after the addresses the rules look at, and whether two frames are equal in
-//! them.
+//! Matches the frames of a flow. Decides which bytes after the addresses the rules look at, and whether two frames are
+//! equal in these bytes.
 //!
-//! The rules of the two ports say what they look at ([`Reads`]). From that and from the first frame follows the
-//! [`Layout`]: how many bytes of each frame are compared. These bytes are read once ([`FrameHead`]) and compared as
-//! 64-bit words:
+//! The rules of the two ports say what they look at ([`Reads`]). This and the first frame determine the [`Layout`]: how
+//! many bytes of each frame are compared. These bytes are read once ([`FrameHead`]) and compared as 64-bit words:
 //!
 //! ```text
 //!  0     6     14       22       30       38       46       54       62
@@ -14,7 +13,7 @@
 //! ```
 //!
 //! 1. The rules are evaluated on the first frame, which is rebuilt from its words.
-//! 2. Frames whose words are equal under a mask of what the rules look at get the same verdict.
+//! 2. A mask has the bits that the rules look at. Frames whose words are equal under it get the same verdict.
 //! 3. A frame with other words is evaluated by itself. It stays in the batch if the verdict is the same.
 
 use crate::addresses::Addresses;
@@ -149,9 +148,9 @@ pub(crate) struct Pattern {
     pub words: Words,
     /// The bits that are compared.
     pub mask: Words,
-    /// Those of them that the layout depends on: a frame that differs in one needs another layout.
+    /// The bits of `mask` that the layout depends on. A frame that differs in one of them needs another layout.
     pub needed: Words,
-    /// Smallest length field of IP, in bytes, so that the packet contains what is compared.
+    /// Smallest value of IP's length field, in bytes, with which the packet contains what is compared.
     length: u16,
     /// Smallest frame, in bytes.
     pub min_len: u32,
@@ -170,8 +169,9 @@ impl FirstBuffer<'_> {
 
 /// First byte of IPv4 without options: version 4, and a header of 20 bytes.
 const V4_WITHOUT_OPTIONS: u8 = 0x45;
-/// Bytes of IPv4's header without options, and of IPv6's header.
+/// Bytes of IPv4's header without options.
 const V4_BYTES: u16 = 20;
+/// Bytes of IPv6's header.
 const V6_BYTES: u16 = 40;
 /// Mask of byte `i` of a word.
 const fn byte(i: u32) -> u64 {
@@ -249,8 +249,8 @@ impl Pattern {
         Some(LayoutKind::V6Flags)
     }
 
-    /// Sets the smallest length field of IP, and the smallest frame: `header` bytes of IP header and `behind` bytes
-    /// after it.
+    /// Sets the smallest value of IP's length field. Sets the smallest frame: it has `header` bytes of IP header and
+    /// `behind` bytes after it.
     fn set_lengths(&mut self, header: u16, length: u16, behind: u16) {
         self.length = length;
         self.min_len = ETHERNET_BYTES + u32::from(header + behind);

@@ -14,8 +14,8 @@ use crate::policy::headers::LOOKED_AT;
 use crate::policy::vlan::{TAGGED, Tagging, VID, Vlan};
 use crate::uplink::EgressFrame;
 
-/// Bytes of a frame that are copied and checked: as many as the rules of ports look at. Of a frame that requests
-/// offloads, all headers are copied.
+/// Bytes of a frame that are copied and checked: as many as the rules of ports look at. If a frame requests offloads,
+/// all its headers are copied.
 pub(crate) const FRONT_BYTES: usize = LOOKED_AT;
 const _: () = assert!(FRONT_BYTES <= MAX_FRONT);
 /// Bytes of room before the copy, for a tag that is added.
@@ -38,7 +38,7 @@ pub(crate) struct Front {
     start: usize,
     /// Offset after the last byte.
     end: usize,
-    /// The tag (TCI) of its VLAN. If it was removed, the tag that the frame had.
+    /// The tag (TCI) of the frame's VLAN. After the tag was removed, it is still here.
     tag: u16,
     /// Whether the bytes contain that tag.
     tagged: bool,
@@ -46,17 +46,17 @@ pub(crate) struct Front {
 
 /// A frame on the slow path.
 pub(crate) struct Frame<'s> {
-    /// The offloads that it requests, with the offsets that it was sent with.
+    /// The offloads that it requests, with the offsets as the sender gave them.
     request: OffloadRequest,
     front: Front,
     /// Bytes of the frame after `front`.
     behind: u32,
-    /// The sender's buffers from there on.
+    /// The sender's buffers, from the first byte after `front` on.
     rest: Cursor<'s>,
 }
 
 impl Front {
-    /// Makes one with room for a frame's first `len` bytes, at most [`FRONT_BYTES`].
+    /// Makes a front with room for a frame's first `len` bytes, at most [`FRONT_BYTES`].
     pub(crate) fn new(len: usize) -> Self {
         Self {
             bytes: [0; ROOM + HEADER_BYTES + MAX_FRONT],
@@ -88,7 +88,7 @@ impl Front {
         self.bytes.get(self.start..self.end).unwrap_or(&[])
     }
 
-    /// Returns the virtio-net header and the frame's first bytes, to be written.
+    /// Returns the virtio-net header and the frame's first bytes, to write them.
     pub(crate) fn all_mut(&mut self) -> &mut [u8] {
         self.bytes.get_mut(self.start..self.end).unwrap_or(&mut [])
     }
@@ -105,7 +105,7 @@ impl Front {
         (self.tag, self.tagged) = (tag, true);
     }
 
-    /// Adds or removes the tag of its VLAN. A tag that is added has the priority of the tag that the frame came with.
+    /// Adds or removes the tag of its VLAN. An added tag has the priority of the tag that the frame came with.
     pub(crate) fn retag(&mut self, tagging: Tagging, vlan: Vlan) {
         match tagging {
             Tagging::Untagged if self.tagged => {
@@ -213,7 +213,7 @@ impl<'s> Frame<'s> {
         &mut self.front
     }
 
-    /// Returns the offloads that it requests, with the offsets that it has now.
+    /// Returns the offloads that it requests. The offsets fit the tag that the frame has now.
     pub(crate) fn request(&self) -> OffloadRequest {
         self.request.shifted(self.front.shift())
     }
@@ -223,8 +223,8 @@ impl<'s> Frame<'s> {
         self.request().segmentation.map_or(self.len(), |segmentation| segmentation.longest(self.len()))
     }
 
-    /// Returns the header for a receiver that takes the frame as it is, in `buffers` buffers, and the frame's first
-    /// bytes. The header contains only what was checked, nothing else of the sender's header. Without MRG_RXBUF
+    /// Returns the header and the frame's first bytes for a receiver that takes the frame as it is, in `buffers`
+    /// buffers. The header contains only what was checked, and nothing else of the sender's header. Without MRG_RXBUF
     /// `num_buffers` is 1 too (5.1.6.4.1).
     pub(crate) fn front_for(&mut self, buffers: u16) -> &[u8] {
         let header = self.request().header(buffers);
@@ -232,7 +232,8 @@ impl<'s> Frame<'s> {
         self.front.all()
     }
 
-    /// Returns the sender's buffers from the first byte that is not in `front`, and the bytes of the frame there.
+    /// Returns the sender's buffers from the first byte that is not in `front` on, and how many bytes of the frame are
+    /// there.
     pub(crate) fn rest(&self) -> (Cursor<'s>, usize) {
         (self.rest.clone(), self.behind as usize)
     }

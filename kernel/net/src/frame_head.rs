@@ -7,11 +7,11 @@
 //!  └────────────┴─────────┴───────────────────────┴────────────────────────┘
 //! ```
 //!
-//! They are read once, by the copy routine, into host memory. They are checked there, and header and bytes are copied
-//! from there to the receiver. So the receiver gets what was checked.
+//! The copy routine reads them once, into host memory. They are checked there. Header and bytes are copied from there
+//! to the receiver, so the receiver gets what was checked.
 //!
-//! This also makes the fewest stores to the receiver's memory. Stores to lines that another core had last wait for each
-//! other, in order, and they are the largest cost of a short frame.
+//! This also makes the fewest stores to the receiver's memory. Stores to cache lines that come from another core wait
+//! for each other, in order. They are the largest cost of a short frame.
 
 use memory::copy::Copier;
 use memory::span::Piece;
@@ -20,7 +20,7 @@ use crate::offload::HEADER_BYTES;
 
 /// Offset of the frame in bytes: the second cache line.
 const FRAME: usize = 64;
-/// Bytes that are read if the rules look no further: a cache line.
+/// Bytes that are read if the rules do not look beyond them: a cache line.
 pub(crate) const SHORT: usize = 64;
 /// Most bytes that are read: two cache lines.
 pub(crate) const LONG: usize = 128;
@@ -55,10 +55,9 @@ impl FrameHead {
     }
 
     /// Writes header and frame to a buffer that has room for both. `whole` is the frame with its sender's header.
-    /// `read` is the number of bytes that were read of the frame, at most [`LONG`]; the bytes after them are copied
-    /// from `whole`.
-    /// If there are bytes after them, as many cache lines of `next` are fetched. `next` is the buffer that is written
-    /// next.
+    /// `read` bytes of the frame were read, at most [`LONG`]. The bytes after them are copied from `whole`.
+    /// `next` is the buffer that is written next. If bytes are copied from `whole`, as many cache lines of `next` are
+    /// fetched.
     #[inline(always)]
     pub(crate) fn write(&self, buffer: Piece<'_>, whole: Piece<'_>, read: usize, copier: Copier, next: Piece<'_>) {
         let head = &self.0[FRAME - HEADER_BYTES..FRAME + read.min(LONG)];
@@ -68,7 +67,7 @@ impl FrameHead {
     }
 
     /// [`FrameHead::write`] for a frame whose sender's header lies in another buffer, or for the first part of a frame.
-    /// As many bytes as there is room for were read.
+    /// [`LONG`] bytes of `body` were read, or all if it is shorter.
     pub(crate) fn write_before(&self, buffer: Piece<'_>, body: Piece<'_>, copier: Copier) {
         let read = LONG.min(body.len() as usize);
         if let Some(rest) = body.skip(read as u32)

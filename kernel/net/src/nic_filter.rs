@@ -1,15 +1,15 @@
 //! Computes the receive filter of an uplink's NIC.
 //!
-//! Unicast: the addresses of the guests that use the uplink, if the rules bind each of them to configured addresses.
-//! All unicasts are let in if one guest may send from any address, if there are too many addresses, or if a stage
+//! Unicast: the addresses of the guests that use the uplink, if the rules bind each guest to configured addresses. The
+//! NIC accepts all unicasts if one guest may send from any address, if there are too many addresses, or if a stage
 //! mirrors the frames of the uplink.
 //!
-//! Multicast: the groups that the drivers of these guests set through their control queues. All multicasts are let in
-//! if one driver wants all or has not set any, if there are too many groups, or if a stage mirrors the frames of the
-//! uplink or of a guest.
+//! Multicast: the groups that the drivers of these guests set through their control queues. The NIC accepts all
+//! multicasts if one driver wants all or has not set any, if there are too many groups, or if a stage mirrors the
+//! frames of the uplink or of a guest.
 //!
-//! If the NIC chooses receive queues by address, each guest's device gets a queue of its own: the number of its port
-//! plus 1. No path relies on the queue; the switch decides who gets a frame.
+//! If the NIC chooses receive queues by address, each guest's device gets its own queue: the number of its port plus 1.
+//! No path relies on the queue. The switch decides who gets a frame.
 
 use engine::devices::Devices;
 use nic::Unicast;

@@ -2,14 +2,15 @@
 //! requests in a frame's virtio-net header, and does the same work in software.
 //!
 //! A driver may leave a checksum incomplete (NEEDS_CSUM), and may send up to 64 KiB of TCP as one frame (GSO). The
-//! request is checked against the frame's own headers, in the [`Front`] that was copied out of guest memory:
+//! request is checked against the frame's own headers. These are in the [`Front`], which was copied out of guest
+//! memory. The conditions are:
 //!
 //! - A checksum must lie where the packet has one, so that it does not overwrite bytes that rules have checked.
 //! - A frame to be segmented must be what its GSO type says, from the EtherType to the length of the TCP header.
 //! - `hdr_len` is a hint, and is not read (5.1.6.2.2).
 //!
-//! The front that was checked is the one that is sent. [`sum`] computes checksums, [`segment`] segments. The paths
-//! decide by [`OffloadSupport`] who gets what.
+//! The front that was checked is the one that is sent. [`sum`] computes checksums. [`segment`] cuts frames into
+//! segments. From [`OffloadSupport`] the paths decide which work is done here.
 
 #[cfg(test)]
 pub(crate) mod samples;
@@ -25,7 +26,7 @@ use sum::Sum;
 
 /// Bytes of `virtio_net_hdr`, which precedes each frame (5.1.6).
 pub const HEADER_BYTES: usize = 12;
-/// Most bytes of a front. Ethernet, two VLAN tags and the longest IPv4 and TCP headers are 142.
+/// Most bytes of a front. The longest headers take 142: Ethernet, two VLAN tags, and IPv4 and TCP with all options.
 pub const MAX_FRONT: usize = 192;
 
 const NEEDS_CSUM: u8 = 1;
@@ -74,7 +75,7 @@ pub struct OffloadSupport {
     pub tcp4: bool,
     /// It segments TCP over IPv6, or accepts it unsegmented.
     pub tcp6: bool,
-    /// It does so with CWR set too.
+    /// It segments TCP with CWR set, or accepts it unsegmented.
     pub ecn: bool,
 }
 
@@ -113,10 +114,10 @@ impl OffloadSupport {
     }
 }
 
-/// How a frame is to be cut into TCP segments.
+/// How a frame must be cut into TCP segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segmentation {
-    /// IPv6, otherwise IPv4.
+    /// The packet is IPv6, otherwise IPv4.
     pub v6: bool,
     /// CWR is set, and belongs to the first segment only.
     pub ecn: bool,
@@ -126,7 +127,7 @@ pub struct Segmentation {
     pub ip: u16,
     /// Offset of the TCP header.
     pub tcp: u16,
-    /// Bytes of all headers: the offset of the payload. Each segment has these headers.
+    /// Bytes of all headers, so the offset of the payload. Each segment has these headers.
     pub headers: u16,
 }
 
@@ -197,8 +198,7 @@ impl OffloadRequest {
         })
     }
 
-    /// Returns the request for the frame after the bytes behind its addresses have moved by `by` bytes because of a
-    /// tag.
+    /// Returns the request with its offsets moved by `by` bytes, after a tag was added to or removed from the frame.
     #[must_use]
     pub fn shifted(&self, by: i16) -> Self {
         let on = |at: u16| at.saturating_add_signed(by);
@@ -208,8 +208,8 @@ impl OffloadRequest {
         Self { checksum, segmentation }
     }
 
-    /// Returns the bytes of the front that the request depends on: all headers of a frame to be segmented, or the bytes
-    /// up to the checksum. 0 if nothing is requested.
+    /// Returns how many bytes of the front the request depends on: all headers of a frame to be segmented, or the bytes
+    /// up to the checksum. Returns 0 if nothing is requested.
     #[must_use]
     pub const fn front(&self) -> usize {
         match (&self.segmentation, &self.checksum) {
@@ -283,10 +283,11 @@ struct Packet {
     /// Offset of the IP header.
     ip: usize,
     v6: bool,
-    /// Protocol after IP's headers, and its offset.
+    /// Protocol after IP's headers.
     protocol: u8,
+    /// Offset of the header of `protocol`.
     at: usize,
-    /// A routing header says that the destination address is not the last one (RFC 8200 4.4).
+    /// A routing header says that the destination address is not the final one (RFC 8200 4.4).
     routed: bool,
 }
 
@@ -322,15 +323,15 @@ impl Packet {
         }
     }
 
-    /// Returns whether a checksum may be written there: at the packet's own checksum field, or in a packet within it,
-    /// after all bytes that rules look at. Bytes that rules have checked must not be overwritten.
+    /// Returns whether a checksum may be written at this place: the packet's own checksum field, or a place in a
+    /// tunnelled packet after all bytes that rules look at. Bytes that rules have checked must not be overwritten.
     fn bears(&self, checksum: PartialChecksum) -> bool {
         let (start, offset) = (usize::from(checksum.start), checksum.offset);
         match self.protocol {
             TCP => start == self.at && offset == TCP_CHECKSUM,
             UDP | UDP_LITE if start == self.at => offset == UDP_CHECKSUM,
             UDP | UDP_LITE => start >= self.at + UDP_BYTES,
-            // Tunnels: another packet is in it.
+            // Tunnels: the packet contains another packet.
             IPV4_IN_IP | IPV6_IN_IP | GRE => start >= self.at + GRE_BYTES,
             _ => false,
         }

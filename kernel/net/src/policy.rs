@@ -1,15 +1,15 @@
-//! The rules of a port: what its frames may do.
+//! The rules of a port: which frames may pass it.
 //!
 //! ```text
 //!  into the switch:    guard ─▶ VLAN ─▶ chain ─▶ storm limit (broadcast and multicast) ─▶ switch
 //!  out of the switch:  VLAN ─▶ chain ─▶ the port
 //! ```
 //!
-//! The control core makes a [`Policy`] and never changes it. It contains its own counters and the levels of its limits,
-//! which only the engine's core writes. A port without a policy is not checked.
+//! The control core makes a [`Policy`] and never changes it. It contains its own counters and the levels of its limits.
+//! Only the engine's core writes these. A port without a policy is not checked.
 //!
-//! Rules look only at the copy of a frame's first bytes that is sent on ([`headers::LOOKED_AT`] bytes). So the receiver
-//! gets what was checked.
+//! Rules look only at a copy of the frame's first [`headers::LOOKED_AT`] bytes. The receiver gets these bytes from the
+//! same copy, so it gets what was checked.
 
 pub mod configured;
 pub mod guard;

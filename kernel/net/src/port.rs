@@ -1,12 +1,12 @@
-//! A port of the switch: what a network device has besides what all kinds of devices have.
+//! A port of the switch: the configuration that only network devices have.
 
 use crate::counters::PortCounters;
 use crate::policy::Policy;
 
-/// What is handed over with a network device when it is attached to an engine.
+/// The back-end's configuration of a network device. It is passed when the device is attached to an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct Port {
-    /// Its rules. None: everything is allowed.
+    /// Its rules. `None`: everything is allowed.
     pub policy: Option<&'static Policy>,
     /// The uplink that it is pinned to, a number in the order of the uplinks. `None`: in each VLAN the first uplink
     /// that is in the VLAN.

@@ -83,9 +83,9 @@ pub(crate) struct PairRules {
 /// Which port's rules refuse a flow, and why.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stopped {
-    /// The sender's, on the way into the switch.
+    /// The rules of the sender's port, on the way into the switch.
     Entering(Refusal),
-    /// The receiver's, on the way out of the switch.
+    /// The rules of the receiver's port, on the way out of the switch.
     Leaving(Refusal),
 }
 

@@ -1,4 +1,4 @@
-//! Ports of the switch. The port of a network device has the number of the engine's slot that the device is in.
+//! Ports of the switch. A network device in slot `n` of the engine is at port `n`.
 
 use engine::slots::{MAX_SLOTS, SlotSet};
 

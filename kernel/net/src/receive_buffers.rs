@@ -23,8 +23,8 @@ pub(crate) type Refused = Option<Cause>;
 /// The buffers of a frame, and the bytes of each.
 pub(crate) type Buffers = heapless::Vec<(Token, u32), MAX_BUFFERS>;
 
-/// Takes buffers for `need` bytes from a receive queue. Their segments are in `posted`. `buffers` is passed in because
-/// it is a kilobyte, too much to move for each frame.
+/// Takes buffers for `need` bytes from a receive queue. Their segments are in `posted`. The caller passes `buffers`,
+/// because they take a kilobyte, too much to move for each frame.
 pub(crate) fn gather(
     posted: &mut Segments,
     receiver: &mut Device,

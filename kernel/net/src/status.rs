@@ -1,15 +1,15 @@
-//! The `status` byte of a network device's configuration (virtio 1.3 5.1.4): the state of the link, and the request
-//! that the guest announce itself. Each bit has a writer of its own, so setting one does not touch the other.
+//! The `status` byte of a network device's configuration (virtio 1.3 5.1.4): the state of the link, and the request to
+//! the guest to announce itself. Each bit has its own writer. Setting one bit does not change the other.
 
 use virtio::shared::Shared;
 
 /// Virtio device type of a network device (virtio 1.3 5).
 pub const DEVICE_TYPE: u16 = 1;
-/// Offset in the configuration.
+/// Offset of the status in the configuration.
 pub const OFFSET: usize = 6;
 /// The link is up.
 pub const LINK_UP: u8 = 1;
-/// The driver shall announce its addresses to the network.
+/// The driver must announce its addresses to the network.
 pub const ANNOUNCE: u8 = 2;
 
 /// Sets or clears a bit of a network device's status. Returns whether that changed it. The caller sends the

@@ -1,13 +1,13 @@
 //! The forwarding table of the learning switch: the port of each address and VLAN (IEEE 802.1Q 8.7, 8.8, without
 //! spanning tree).
 //!
-//! The table has a fixed size and open addressing.
+//! The table has a fixed size and uses open addressing.
 //!
 //! - A port may learn [`PORT_LIMIT`] addresses, and the table is twice as large as all ports together can fill. So no
 //!   guest can take the room of another.
 //! - The hash is seeded, so a guest cannot choose addresses that collide.
-//! - The hash covers the address only, so a port's own address, which is valid in every VLAN, is found at once. An
-//!   address that was learned in many VLANs makes the search longer, but by no more than the addresses that a port may
+//! - The hash covers the address only. So a port's own address, which is valid in every VLAN, is found at once. An
+//!   address that was learned in many VLANs makes the search longer, but by at most the addresses that a port may
 //!   learn.
 
 use alloc::boxed::Box;
@@ -40,15 +40,15 @@ const EMPTY: Entry = Entry { used: false, fixed: false, counted: false, port: 0,
 /// The result of learning an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Learned {
-    /// It was known at this port.
+    /// The address was known at this port.
     Known,
-    /// It is new.
+    /// The address is new.
     New,
-    /// It was at another port.
+    /// The address was at another port before.
     Moved,
     /// Not learned: the port has [`PORT_LIMIT`] addresses.
     Full,
-    /// Not learned: it is configured at another port, in any VLAN.
+    /// Not learned: the address is configured at another port. This applies to every VLAN.
     Fixed,
 }
 
@@ -63,8 +63,8 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// Makes an empty table. `seed` should be unpredictable to guests. `max_age` is in ticks of the clock whose time
-    /// the calls get.
+    /// Makes an empty table. `seed` should be unpredictable to guests. `max_age` is in ticks of the clock that `now` is
+    /// read from.
     #[must_use]
     pub fn new(seed: u64, max_age: u64) -> Self {
         Self { seed, max_age, swept: 0, cursor: 0, learned: [0; MAX_PORTS], slots: table(|| EMPTY) }
@@ -152,7 +152,7 @@ impl Switch {
         }
     }
 
-    /// Removes old entries, one slot a call, so that the whole table is visited in half of `max_age`.
+    /// Removes old entries. Visits at most one slot a call, often enough to visit the whole table in half of `max_age`.
     #[inline]
     pub fn age(&mut self, now: u64) {
         let step = self.max_age / (2 * SLOTS as u64);
@@ -175,8 +175,8 @@ impl Switch {
         (x >> 32) as usize % SLOTS
     }
 
-    /// Returns the slot that has the address, or the free slot for it as an error. The table is at most half full, so
-    /// there is one.
+    /// Returns the slot that has the address, or the free slot for it as an error. There is a free slot, because the
+    /// table is at most half full.
     #[inline]
     fn find(&self, mac: Mac, vlan: Vlan) -> Result<usize, usize> {
         let mut at = self.home(mac);
@@ -204,7 +204,7 @@ impl Switch {
         None
     }
 
-    /// Empties a slot, and moves up the entries behind it that would no longer be found.
+    /// Empties a slot. Moves up the entries behind it that would no longer be found.
     fn remove(&mut self, at: usize) {
         let e = self.slots[at];
         if e.counted {
@@ -219,7 +219,7 @@ impl Switch {
                 if !self.slots[next].used {
                     return;
                 }
-                // The entry stays if its home slot lies after the hole, counted from the hole up to the entry.
+                // The entry stays if its home slot lies after the hole, at or before the entry.
                 let home = self.home(self.slots[next].mac);
                 if (next + SLOTS - home) % SLOTS >= (next + SLOTS - hole) % SLOTS {
                     break;
@@ -304,7 +304,7 @@ mod tests {
         for vlan in 0..40 {
             assert_eq!((s.lookup(mac(7), vlan, 0), s.learn(mac(7), vlan, 5, 0)), (Some(1), Learned::Fixed));
         }
-        // What was forgotten makes room.
+        // Forgotten addresses make room.
         for n in 100..100 + PORT_LIMIT {
             assert_eq!(s.learn(mac(n), 3, 5, 0), Learned::New);
         }

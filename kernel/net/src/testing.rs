@@ -1,4 +1,4 @@
-//! Test support for this crate and others: guests with a network device, whose driver behaves as Linux's does, and the
+//! Test support for this crate and others: guests with a network device, whose driver behaves like Linux's, and the
 //! load whose instructions are counted.
 
 pub mod forward;

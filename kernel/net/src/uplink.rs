@@ -8,11 +8,11 @@
 //!  wire ─▶ NIC's own buffers ─▶ Uplink::poll ─▶ one copy into the receiver's buffers ─▶ guest
 //! ```
 //!
-//! Checksums and segmentation are left to a NIC that can do them, and otherwise done here. A frame that is segmented
-//! here leaves as several frames, which together hold one request.
+//! A NIC that can do checksums and segmentation does them. Otherwise they are done here. A frame that is segmented here
+//! leaves as several frames, which together hold one request.
 //!
-//! The memory of a guest is not released while the NIC may read it. `Uplink::holds` says whether it may; the engine
-//! waits for that before a reset or a detach is done.
+//! The memory of a guest is not released while the NIC may read it. `Uplink::holds` returns whether the NIC may. The
+//! engine ends a reset or a detachment only when it returns false.
 //!
 //! Frames from the wire are delivered to the addresses of guests only. Addresses outside are not learned, because every
 //! other address is outside. `uplink_choice.rs` chooses between several uplinks.

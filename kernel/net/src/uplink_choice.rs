@@ -23,7 +23,7 @@ pub(crate) struct UplinkChoice {
     policies: heapless::Vec<Option<&'static Policy>, MAX_UPLINKS>,
     /// The uplink that each port is pinned to.
     pinned: [Option<u8>; MAX_PORTS],
-    /// Uplinks that each port uses in any VLAN, as a bit mask.
+    /// Uplinks that each port uses in at least one VLAN, as a bit mask.
     uplinks: [u8; MAX_PORTS],
 }
 
@@ -61,7 +61,7 @@ impl UplinkChoice {
         }
     }
 
-    /// Returns the uplinks that a port uses in any VLAN, as a bit mask.
+    /// Returns the uplinks that a port uses in at least one VLAN, as a bit mask.
     pub(crate) fn uplinks_of(&self, port: usize) -> u8 {
         self.uplinks.get(port).copied().unwrap_or(0)
     }

@@ -11,7 +11,7 @@ use super::visit::{GuestWeight, Portion, QueueId, Schedule, Served, Visit};
 pub enum Chosen {
     /// All queues share the engine by time.
     Fine(Fine),
-    /// One device after the other.
+    /// The baseline: one device after the other.
     PerDevice(PerDevice),
 }
 

@@ -16,9 +16,9 @@
 //! for a while. Afterwards the interrupted visit goes on.
 //!
 //! Time is shared by deficit round robin, in ticks of the clock and not in requests. In each round a guest gets a
-//! quantum according to its weight. The quantum is divided among the guest's queues that hold work. What a portion
-//! takes beyond the quantum is a debt for the next round. A queue that is served early, because it was announced or has
-//! a waiting client, uses the same quantum. So it gets no more than its share.
+//! quantum according to its weight. The quantum is divided among the guest's queues that hold work. If a portion takes
+//! longer than the rest of the quantum, the excess is a debt for the next round. A queue that is served early, because
+//! it was announced or has a waiting client, uses the same quantum. So it gets no more than its share.
 
 use virtio::queue::{Backlog, INEXACT_BACKLOG};
 
@@ -34,21 +34,22 @@ pub struct Limits {
     pub bytes: u64,
     /// The quantum in ticks: what the guest with the largest weight gets in a round.
     pub quantum: u64,
-    /// Requests of a portion, up to [`INEXACT_BACKLOG`]; four times as many while no other queue holds work. A visit may
-    /// be interrupted after a portion. A queue with fewer waiting requests is short: a longer one is a stream, not a
-    /// request-response client.
+    /// Most requests of a portion. At most [`INEXACT_BACKLOG`]. While no other queue holds work, a portion has four
+    /// times as many. A visit may be interrupted after a portion. A queue with fewer waiting requests than this is
+    /// short. A longer queue is a stream, not a request-response client.
     pub least: u32,
-    /// Ticks without a new request after which a short queue is served early though its last visit was long.
+    /// Ticks without a new request, after which a short queue is served early even if its last visit was long.
     pub stall: u64,
 }
 
-/// Most bytes of a portion: 64 frames of 1,500 bytes. Two frames of 64 KiB are a portion, so a waiting client waits for
-/// no more of them.
+/// Most bytes of a portion: 64 frames of 1,500 bytes. A portion ends after the frame that reaches them. So a client
+/// waits for at most two frames of 64 KiB.
 const PORTION_BYTES: u64 = 96 << 10;
 /// Queues whose backlog is read after a portion. The cursor moves on, so every queue has its turn.
 const BACKLOGS_READ: usize = 8;
-/// Most quanta that a queue may owe. Where requests are slow, as in an emulator, one portion may take many quanta. A
-/// pause of the whole machine must not be charged to the queue that it hits.
+/// Most quanta that a queue may owe. The limit is high because one portion may take many quanta where requests are
+/// slow, as in an emulator. There is a limit because a pause of the whole machine must not be charged to the queue that
+/// it hits.
 const MOST_OWED: i64 = 64;
 
 /// The end of a list.
@@ -76,10 +77,11 @@ struct Entry {
     short: bool,
     /// The last round in which it got its quantum.
     round: u32,
-    /// Ticks that it may still use. Negative: what it owes.
+    /// Ticks that it may still use. Negative: its debt.
     deficit: i64,
-    /// The driver's index when it last changed, and the time of that.
+    /// The driver's index when it was last read.
     index: u16,
+    /// When a change of `index` was last seen.
     since: u64,
 }
 
@@ -111,9 +113,10 @@ struct Guest {
     weight: u16,
     /// Its queues that hold work, as far as known.
     active: u16,
-    /// The quantum of one of its queues, and the packed inputs of that quantum, which are never 0. The two divisions
-    /// are repeated only if the inputs change.
+    /// The quantum of each of its queues, in ticks.
     quantum: i64,
+    /// The inputs of `quantum`, packed. `quantum` takes two divisions, so it is computed only if the inputs change. 0:
+    /// not computed yet.
     of: u64,
 }
 
@@ -137,10 +140,11 @@ pub struct Fine<const N: usize = QUEUES> {
     work: List,
     poll: List,
     guests: [Guest; MAX_SLOTS],
-    /// Guests whose queues hold work, and the number of such queues.
+    /// Guests whose queues hold work.
     busy: SlotSet,
+    /// Number of queues that hold work.
     active: u16,
-    /// Another queue than the visited one holds requests.
+    /// A queue other than the visited one holds requests.
     somebody_waits: bool,
     round: u32,
     /// Queues of `poll` still to visit in this round.
@@ -151,13 +155,14 @@ pub struct Fine<const N: usize = QUEUES> {
     cursor: u16,
     /// Queues still to visit in this turn. `None` between turns.
     turn_left: Option<u16>,
-    /// A queue was skipped in this turn because it owes.
+    /// A queue was skipped in this turn because it has a debt.
     passed_over: bool,
     /// The last visit was to a queue of `work`.
     worked: bool,
     /// The first queue of `work` has a waiting client and is served next.
     urgent: bool,
     current: Option<Current>,
+    /// The last visit found a request, so the turn ends.
     productive: bool,
 }
 
@@ -286,7 +291,7 @@ impl<const N: usize> Fine<N> {
         self.heaviest = weights.max().unwrap_or(1);
     }
 
-    /// A queue's quantum in a round, in ticks.
+    /// Returns a queue's quantum in a round, in ticks.
     fn quantum(&mut self, id: u16) -> i64 {
         let Some(entry) = self.entries.get(usize::from(id)) else { return 1 };
         let Some(guest) = self.guests.get_mut(usize::from(entry.guest)) else { return 1 };
@@ -310,15 +315,16 @@ impl<const N: usize> Fine<N> {
         let quantum = self.quantum(id);
         let Some(entry) = self.entries.get_mut(usize::from(id)) else { return false };
         entry.round = round;
-        // An unused rest is kept for one more round if the visit ended at a limit. An empty queue keeps nothing.
+        // If the last visit ended at a limit, the unused rest of the quantum is kept for one more round. An empty queue
+        // keeps nothing.
         let left = if entry.emptied { entry.deficit.min(0) } else { entry.deficit };
         entry.deficit = left.saturating_add(quantum).min(2 * quantum);
         entry.deficit > 0
     }
 
-    /// Skips rounds when no queue without debt has work. It skips as many rounds as the smallest debt needs, less the
-    /// last one, which [`Fine::grant`] adds. The result is that of going round by round. But where one request takes
-    /// many quanta, that would mean many visits to empty queues.
+    /// Skips rounds if only queues with a debt hold work. Skips as many rounds as the smallest debt needs, except
+    /// the last one, which [`Fine::grant`] adds. The result is the same as without skipping. Without it, where one
+    /// request takes many quanta, there would be many visits to empty queues.
     fn skip_rounds(&mut self) {
         let mut rounds = i64::MAX;
         let mut id = self.poll.first;
@@ -334,15 +340,15 @@ impl<const N: usize> Fine<N> {
             if let Some(entry) = self.entry(id)
                 && entry.deficit <= 0
             {
-                // No debt is paid in full: these are the rounds of the smallest debt, less one.
+                // No deficit becomes positive here: the last round of the smallest debt is not skipped.
                 entry.deficit += rounds.saturating_mul(quantum);
             }
             id = next;
         }
     }
 
-    /// The next portion of a visit, at most `left`: `least` requests, or four times as many while no other queue is
-    /// known to hold work.
+    /// Returns the next portion of a visit, at most `left`. It has `least` requests, or four times as many while no
+    /// other queue is known to hold work.
     fn portion(&self, id: u16, left: Portion) -> Portion {
         let others = self.active - u16::from(self.entries.get(usize::from(id)).is_some_and(|entry| entry.active));
         let alone = others == 0 && !self.somebody_waits;

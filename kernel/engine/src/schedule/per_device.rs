@@ -1,4 +1,5 @@
-//! The baseline: each device once a turn, with a fixed number of requests, whatever they cost and whoever waits.
+//! The baseline: visits each device once a turn, with a fixed limit of requests. It ignores what requests cost and
+//! which client waits.
 
 use virtio::queue::Backlog;
 
@@ -9,9 +10,11 @@ use crate::slots::{MAX_SLOTS, SlotSet};
 #[derive(Debug)]
 pub struct PerDevice {
     limit: u32,
-    /// Queues to visit at each slot, one bit each, and the slots that have any.
+    /// Queues to visit at each slot, one bit each.
     queues: [u16; MAX_SLOTS],
+    /// Slots with a queue to visit.
     slots: SlotSet,
+    /// The slot at which this turn starts.
     first: usize,
     /// Slots visited in this turn.
     visited: SlotSet,

@@ -1,4 +1,4 @@
-//! What a schedule decides, and its contract with the engine.
+//! The contract between a schedule and the engine.
 //!
 //! The engine tells the schedule which queues to visit ([`Schedule::enter`], [`Schedule::leave`]). In a turn it calls
 //! [`Schedule::next`] until that returns `None`. After each portion of a visit it asks for the next portion
@@ -70,7 +70,7 @@ pub struct Portion {
 pub struct Served {
     /// Requests taken.
     pub requests: u32,
-    /// Bytes of them.
+    /// Bytes of these requests.
     pub bytes: u64,
 }
 
@@ -99,8 +99,8 @@ pub trait Schedule {
     /// Removes a queue from the visited set. No effect if it is not in it.
     fn leave(&mut self, queue: QueueId);
 
-    /// Returns the next visit of this turn; `None` ends the turn. If `is_idle` says so of a queue, a visit would find
-    /// nothing and change nothing. The schedule may skip that queue.
+    /// Returns the next visit of this turn; `None` ends the turn. `is_idle` returns whether a visit to a queue would
+    /// find nothing and change nothing. The schedule may skip such a queue.
     fn next(&mut self, is_idle: impl FnMut(QueueId) -> bool) -> Option<Visit>;
 
     /// Whether a turn ends after the first visit that found something.

@@ -1,4 +1,4 @@
-//! The second half of a [`Pair`](crate::pair::Pair) whose kind of device does not occur.
+//! A back-end without devices, for the second half of a [`Pair`](crate::pair::Pair).
 
 use core::convert::Infallible;
 
@@ -10,7 +10,7 @@ use crate::devices::Devices;
 use crate::requests::ServiceMode;
 use crate::schedule::{Portion, Served};
 
-/// A back-end without devices. A bench uses it to measure the engine with the multiplexer that the product has.
+/// A back-end without devices. With it a bench measures the engine with the multiplexer that the product has.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Absent;
 

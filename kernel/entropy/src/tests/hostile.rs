@@ -1,4 +1,4 @@
-//! A driver that breaks the rules of the device loses it until it resets it, and nobody else loses anything.
+//! A driver that breaks a rule loses its device until it resets the device. Other guests lose nothing.
 
 use super::support::{Bench, FORMS, Guest};
 use virtio::fault::Fault;

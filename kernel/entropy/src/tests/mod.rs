@@ -1,4 +1,4 @@
-//! Tests of the whole crate: engine, queue and back-end together with a driver's half, on rings of both forms.
+//! Tests of the whole crate: engine, queue and back-end together with a driver, on split and packed rings.
 
 mod hostile;
 mod requests;

@@ -5,7 +5,7 @@ use crate::backend::MAX_BYTES;
 use crate::device;
 use virtio::config::Features;
 
-/// `count` bytes of the source after the first `before`.
+/// The `count` bytes that the source gives after its first `before` bytes.
 fn given(before: usize, count: usize) -> Vec<u8> {
     (before..before + count).map(|n| (n % 250) as u8 + 1).collect()
 }

@@ -6,7 +6,7 @@ use virtio::phase::Phase;
 use super::support::{Bench, FORMS, Guest, PACKED, SPLIT};
 use virtio::config::Features;
 
-/// A guest with a request that waits, and one behind it.
+/// Makes a guest with a request that waits for the source, and another request behind it.
 fn starved(features: Features) -> (Guest, Bench, Vec<u64>) {
     let mut guest = Guest::new(5, features);
     let mut bench = Bench::with(&[&guest]);
@@ -56,7 +56,7 @@ fn guests_that_wait_take_turns() {
     }
     bench.turn();
     for _ in 0..12 {
-        // The first that waits gets it; its next request finds the source dry again.
+        // The first guest that waits gets the bytes. Its next request finds the source empty again.
         bench.source().fills_left = 1;
         bench.turn();
     }

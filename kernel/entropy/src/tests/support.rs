@@ -1,4 +1,4 @@
-//! An engine with the entropy back-end, a source that can run dry, and the guests that use it. No test is here.
+//! Test support: an engine with the entropy back-end, a source that can run empty, and guests.
 
 use engine::control::{Attachment, Command, Control, Reply};
 use engine::engine::Engine;
@@ -16,14 +16,14 @@ use crate::counters::EntropyCounters;
 use crate::device;
 use crate::source::Source;
 
-/// What the device offers.
+/// The features that the device offers.
 pub const SPLIT: Features = Features::all().difference(Features::RING_PACKED.union(Features::IN_ORDER));
-/// What it would offer with packed rings.
+/// The same with packed rings, which the device does not offer.
 pub const PACKED: Features = SPLIT.union(Features::RING_PACKED);
-/// Both forms of rings, with and without what a driver need not take.
+/// The features that drivers accept in tests: with split rings, with packed rings, and no optional ones.
 pub const FORMS: [Features; 3] = [SPLIT, PACKED, Features::VERSION_1];
 
-/// Gives bytes that count from 1, as often as it is allowed to.
+/// A source whose bytes count up from 1. It fills `fills_left` requests, and is empty then.
 #[derive(Default)]
 pub struct Counting {
     pub last: u8,
@@ -56,7 +56,7 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// A guest whose driver has come as far as DRIVER_OK.
+    /// Makes a guest whose driver has set DRIVER_OK.
     pub fn new(slot: usize, features: Features) -> Self {
         let offered = device::config();
         let config = DeviceConfig { features: offered.features | features.bits(), ..offered };
@@ -74,7 +74,7 @@ impl Guest {
         guest
     }
 
-    /// Sets its queue and interrupts up and says DRIVER_OK.
+    /// Sets up its queue and interrupts, and sets DRIVER_OK.
     pub fn start(&mut self) {
         let msix = &self.shared.msix;
         msix.set_function_control(true, true);
@@ -87,14 +87,14 @@ impl Guest {
         assert!(self.shared.activate(self.features.bits()));
     }
 
-    /// Sets its queue up, of which it has forgotten what it had offered.
+    /// Sets up its queue. The driver forgets what it had offered before.
     pub fn set_up_queue(&mut self) {
         self.queue = DriverQueue::new(&self.memory, 0, self.queue.config.size, self.features);
         assert!(self.shared.configure_queue(0, &self.queue.config));
     }
 
-    /// Offers a request of these buffers (length, device-writable), which hold zeroes, and notifies if the device wants it.
-    /// Where the buffers are.
+    /// Offers a request of these buffers (length, device-writable). They are filled with zeroes. Notifies the device if
+    /// the device wants that. Returns the addresses of the buffers.
     pub fn ask(&mut self, buffers: &[(u32, bool)]) -> Vec<u64> {
         let mut at = BUFFERS + self.next % 64 * 4 * BUFFER_STRIDE;
         self.next += 1;
@@ -111,30 +111,30 @@ impl Guest {
         request.iter().map(|&(gpa, ..)| gpa).collect()
     }
 
-    /// Bytes of its memory.
+    /// Returns bytes of its memory.
     pub fn bytes(&self, gpa: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         self.memory.read(gpa, &mut bytes).expect("a buffer");
         bytes
     }
 
-    /// How many bytes the next used request says were written.
+    /// Returns the written length of the next used request.
     pub fn used(&mut self) -> Option<u32> {
         self.queue.take_used().map(|(_, written)| written)
     }
 
-    /// How often it broke this rule.
+    /// Returns how often it broke this rule.
     pub fn faults(&self, fault: Fault) -> u64 {
         self.shared.faults().find(|(kind, _)| *kind == fault).map_or(0, |(_, count)| count)
     }
 
-    /// Requests, bytes, and requests that starved, as counted.
+    /// Returns its counters: requests, bytes, starved requests.
     pub fn counted(&self) -> [u64; 3] {
         [&self.counters.requests, &self.counters.bytes, &self.counters.starved].map(|counter| counter.get())
     }
 }
 
-/// An engine, and the interrupts it sends.
+/// An engine, and the interrupts that it sends.
 pub struct Bench {
     pub engine: Box<Engine<Entropy<Counting>, PerDevice, &'static Recorder>>,
     pub interrupts: &'static Recorder,
@@ -142,7 +142,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// With these guests, whose queues are armed, and a source that never runs dry.
+    /// Makes an engine with these guests, whose queues are armed, and a source that never runs empty.
     pub fn with(guests: &[&Guest]) -> Self {
         let control = Box::leak(Box::new(Control::new()));
         let interrupts: &Recorder = Box::leak(Box::default());
@@ -167,7 +167,7 @@ impl Bench {
             number: guest.slot,
             shared: guest.shared,
             memory: guest.memory.clone(),
-            // The device's queue is notified whatever the guest's are.
+            // No effect: the back-end asks for notifications.
             requests: Requests::Poll,
             share: GuestWeight::of_guest(guest.slot),
             config: guest.counters,
@@ -175,7 +175,7 @@ impl Bench {
         }))
     }
 
-    /// Has the engine obey: its reply.
+    /// Gives the engine a command. Returns its reply.
     pub fn command(&mut self, command: Command<&'static EntropyCounters>) -> Reply {
         let control = self.engine.control();
         assert!(control.submit(command).is_ok(), "the slot is free");
@@ -183,13 +183,13 @@ impl Bench {
         control.reply().expect("answered within a turn")
     }
 
-    /// A turn: how many requests were moved.
+    /// Runs a turn. Returns how many requests were moved.
     pub fn turn(&mut self) -> u32 {
         self.now += 1;
         self.engine.turn(self.now)
     }
 
-    /// The source.
+    /// Returns the source.
     pub fn source(&mut self) -> &mut Counting {
         self.engine.backend_mut().source_mut()
     }

@@ -1,4 +1,5 @@
-//! Frames that ask for offloads, as the `etherparse` crate builds them: for the tests of offloads and of the whole back-end.
+//! Frames that request offloads, built with the `etherparse` crate, for the tests of offloads and of the whole
+//! back-end.
 
 use etherparse::{PacketBuilder, TcpHeader};
 use proptest::prelude::*;
@@ -24,7 +25,7 @@ pub struct Sent {
     pub v6: bool,
     pub tags: usize,
     pub options: usize,
-    /// Words of 8 bytes of a hop-by-hop header; IPv6.
+    /// Length of the hop-by-hop header of IPv6, in units of 8 bytes.
     pub extension: usize,
     pub payload: Vec<u8>,
     pub mss: u16,
@@ -45,7 +46,7 @@ pub fn sent() -> impl Strategy<Value = Sent> {
             options: options * 4,
             extension: if v6 { extension } else { 0 },
             payload: (0..n).map(|i| (i as u8).wrapping_mul(37) ^ seed).collect(),
-            // No more segments than are cut.
+            // Keeps the number of segments below the limit.
             mss: mss.max((n / 100) as u16 + 1),
             sequence,
             identification,
@@ -76,7 +77,7 @@ impl Sent {
             let bytes = self.extension * 8;
             let length = u16::from_be_bytes([frame[18], frame[19]]) + bytes as u16;
             frame[18..20].copy_from_slice(&length.to_be_bytes());
-            // PadN fills it.
+            // A PadN option fills the header.
             let mut header = vec![0; bytes];
             (header[0], header[1], header[2], header[3]) = (frame[20], self.extension as u8 - 1, 1, bytes as u8 - 4);
             frame[20] = 0;
@@ -115,7 +116,7 @@ impl Sent {
 pub fn header(flags: u8, gso: u8, size: u16, start: u16, offset: u16) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
     (header[0], header[1]) = (flags, gso);
-    // A hint that is wrong.
+    // `hdr_len` is a hint, and is wrong here.
     header[2..4].copy_from_slice(&u16::MAX.to_le_bytes());
     for (at, value) in [(4, size), (6, start), (8, offset)] {
         header[at..at + 2].copy_from_slice(&value.to_le_bytes());
@@ -135,7 +136,7 @@ pub fn sample(v6: bool) -> Sent {
         options: 12,
         extension: 0,
         payload: vec![7; 3000],
-        // What fills 1,500 bytes.
+        // With its headers a segment is an IP packet of 1,500 bytes.
         mss: if v6 { 1428 } else { 1448 },
         sequence: 1,
         identification: 0xffff,

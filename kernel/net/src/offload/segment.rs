@@ -8,8 +8,8 @@ use nic::PartialChecksum;
 use crate::offload::sum::Sum;
 use crate::offload::{IPV6_BYTES, MAX_FRONT, Segmentation, TCP, TCP_CHECKSUM};
 
-/// Most segments of one frame, which bounds the cost of one request. Enough for 64 KiB with 512 bytes of payload each.
-/// TCP sends the rest again.
+/// Most segments of one frame. This bounds the cost of one request. 128 are enough for 64 KiB with 512 bytes of payload
+/// each. If a frame needs more, TCP sends the rest again.
 pub const MAX_SEGMENTS: u32 = 128;
 
 const FIN: u8 = 0x01;

@@ -5,9 +5,9 @@
 //!   offloads.
 //! - The first bytes of each frame are copied to where the NIC reads them. The addresses and the offload request are
 //!   checked in that copy.
-//! - The rest stays in the guest's buffers. The request is held until the NIC has sent the frame.
-//! - What the NIC refuses takes the slow path. So does an offload request that the NIC cannot do, and every frame that
-//!   a rule looks at.
+//! - The rest of each frame stays in the guest's buffers. The request is held until the NIC has sent the frame.
+//! - These frames take the slow path: a frame that the NIC refuses, a frame with an offload request that the NIC cannot
+//!   do, and a frame that a rule looks at.
 
 #![allow(unsafe_code, reason = "tells the NIC where a guest's frame lies")]
 
@@ -28,9 +28,9 @@ use crate::policy::vlan::{PLAIN, Tagging, Vlan};
 use crate::uplink::held::Held;
 use crate::uplink::{EgressRoute, MAX_PIECE, Uplink};
 
-/// Bytes of a frame that are copied: Ethernet, IPv4 and TCP headers without options.
+/// Bytes of a frame that are copied: enough for Ethernet, IPv4 and TCP headers without options.
 const COPIED: usize = 54;
-/// First bit of a mark's offload request: 0 is no request, 1 is the first of the batch's requests.
+/// First bit of the number of an offload request in a frame's label. 0: no request. 1: the first request of the batch.
 const REQUEST: u32 = SPLIT.trailing_zeros() + 1;
 
 /// The port that a batch comes from.
@@ -93,7 +93,7 @@ impl Bridge {
         port: usize,
         addresses: Addresses,
     ) -> Option<&'u mut Uplink<N>> {
-        // Batches are untagged, so they cannot leave through an uplink that adds a tag.
+        // Frames of a batch are untagged, so they cannot leave through an uplink that wants a tag.
         let route = self.egress_route(uplinks, port, PLAIN).filter(|route| route.tagging != Tagging::Tagged)?;
         let uplink = uplinks.get_mut(route.uplink)?.as_mut()?;
         let source = addresses.source();
@@ -159,7 +159,7 @@ impl Bridge {
             // token is back, because neither a reset nor a detach of its device is done while `Uplink::holds` returns
             // true.
             let rest = unsafe { Segment::new(rest.address() as u64, len) };
-            // Last, because nothing undoes it.
+            // The request is taken last, because nothing here undoes that.
             let token = tx.hold(frame.label() as u16)?;
             Some(nic::Single { header, rest, offload, token: Held::whole(port, token) })
         });
@@ -180,8 +180,8 @@ impl Bridge {
     }
 }
 
-/// Returns how many bytes of a frame with this request must be copied: up to the end of the checksum, or for
-/// segmentation as many as there is room for.
+/// Returns how many bytes of a frame with this request must be copied. For a checksum: up to its end. For segmentation:
+/// as many as there is room for.
 const fn bytes_to_copy(offload: nic::Offload) -> usize {
     match (offload.mss(), offload.checksum()) {
         (None, Some(checksum)) => checksum.end() as usize,
@@ -189,7 +189,8 @@ const fn bytes_to_copy(offload: nic::Offload) -> usize {
     }
 }
 
-/// Checks an offload request against a frame's headers, and the length of what it sends against `max`.
+/// Checks an offload request against a frame's headers. Checks the length of the frame, or of its longest segment,
+/// against `max`.
 /// Returns the request for the NIC. `None`: the frame does not match the request, or is too long.
 fn checked(request: &Request, support: OffloadSupport, front: Front<'_>, max: u32) -> Option<nic::Offload> {
     let read = OffloadRequest::read(&request.header, support, front).ok()?;
@@ -197,8 +198,8 @@ fn checked(request: &Request, support: OffloadSupport, front: Front<'_>, max: u3
     (read.for_nic() == Some(request.offload) && longest <= max).then_some(request.offload)
 }
 
-/// Copies the headers of a frame that [`COPIED`] bytes are not enough for. If the frame is `split`, its whole first
-/// buffer is copied, otherwise as much as there is room for.
+/// Copies the headers of a frame if [`COPIED`] bytes are not enough. If the frame is `split`, copies its whole first
+/// buffer. Otherwise copies as much as there is room for.
 /// Returns the number of bytes, and the rest. `None`: the first buffer of a split frame is too long.
 #[cold]
 #[inline(never)]

@@ -15,13 +15,13 @@
 //!   does not qualify.
 //! - The next buffer of the receiver is one piece of memory, and the frame fits into it.
 //!
-//! A batch ends before the first frame that does not qualify. [`super::slow`] takes that frame, and it finds the
-//! faults: this path reports none. Both paths must have the same effect; `tests/both_paths.rs` compares them. Frames
-//! whose destination is not a guest go to [`super::egress_fast`].
+//! A batch ends before the first frame that does not qualify. [`super::slow`] takes that frame, and finds its faults:
+//! this path reports no fault. Both paths must have the same effect; `tests/both_paths.rs` compares them. Frames whose
+//! destination is not a guest go to [`super::egress_fast`].
 //!
 //! The first bytes of each frame are read once, into a [`FrameHead`] in host memory. They are checked there and copied
-//! to the receiver from there, so the receiver gets what was checked. Without rules only the addresses are checked;
-//! with rules, what the rules look at ([`crate::flow_match`]).
+//! to the receiver from there, so the receiver gets what was checked. Without rules only the addresses are checked.
+//! With rules, the fields that the rules look at are checked too ([`crate::flow_match`]).
 
 use engine::devices::Devices;
 use engine::schedule::{Portion, Served};
@@ -46,8 +46,8 @@ use crate::receive_buffers::need;
 use crate::uplink::Uplink;
 use crate::uplink::held::Held;
 
-/// Largest batch, in frames, for which the small table of transfers is set up. A frame that somebody waits for comes
-/// alone, and setting up the large table would delay it.
+/// Largest batch, in frames, for which the small table of transfers is used. A frame that a client waits for often
+/// comes alone, and setting up the large table would delay it.
 const SMALL_BATCH: usize = 4;
 /// A receive buffer, and the head of its descriptor chain.
 type Posted<'d> = LabeledPiece<'d>;
@@ -73,7 +73,7 @@ impl<'d> Transfer<'d> {
 
 /// The next batch of a transmit queue.
 enum NextBatch<'d> {
-    /// Number of frames of the flow that is cached for the port, and their bytes.
+    /// A batch of the flow that is cached for the port: the number of frames, and their bytes.
     Flow(usize, u64),
     /// The first frame of a batch whose destination is not a known guest.
     Egress(SingleFrame<'d>),
@@ -82,7 +82,7 @@ enum NextBatch<'d> {
 /// The result of a batch whose receiver turned out not to qualify: nothing was served. The caller uses the slow path
 /// for the rest of the portion.
 const NONE_SERVED: Option<Served> = Some(Served { requests: 0, bytes: 0 });
-/// Longest receive buffer, in bytes, that is translated through the cached window. Most are shorter.
+/// Longest receive buffer, in bytes, that is translated through the cached window. Most buffers are shorter.
 const BUFFER: u32 = 0x1_0000;
 /// Bytes that can be read at any address that a window translates: the virtio-net header, and the longest part of a
 /// frame that a layout checks.
@@ -102,13 +102,14 @@ fn collect<'d, L: Entries<'d>, F: Layout, const HOLDING: bool>(
     let (look, most) = (*send_queue.look, send_queue.look.len().min(BATCH).min(transfers.len()));
     let (addresses, min_len, copier) = (flow.addresses, need(flow.pattern.min_len), send_queue.tx.copier());
     let mut window: Window<'d, PEEK> = send_queue.tx.span().window(send_queue.longest());
-    // Keeps the window in memory. In registers it costs four more instructions a frame, most of them around the copy.
+    // Keeps the window in memory. In registers it would cost four more instructions a frame, most of them around the
+    // copy.
     core::hint::black_box(&mut window);
     let (mut i, mut taken) = (0, 0);
     while i < most && taken < room {
         let Some(first) = look.first::<HOLDING>(send_queue.tx, i) else { break };
         let head = &mut heads[i];
-        // Not nested: nesting costs two more instructions a frame.
+        // These conditions are not nested, because nesting costs two more instructions a frame.
         let mut found = if first.is_readable() { first.within(&window) } else { None };
         if found.is_none()
             && first.is_readable()
@@ -166,8 +167,8 @@ fn collect_buffers<'d, L: Entries<'d>>(
     let mut i = 0;
     while i < most {
         let Some(first) = look.first::<false>(rx, i).filter(RingDescriptor::is_writable) else { break };
-        // In each branch, not after both: otherwise the compiler stores length and mark separately, with three more
-        // instructions.
+        // The assignment is in each branch. After both branches the compiler would store length and label separately,
+        // with three more instructions.
         if let Some((_, buffer)) = first.within(&window) {
             transfers[i].buffer = LabeledPiece::new(buffer, first.label());
         } else {
@@ -204,13 +205,13 @@ fn deliver<'d, F: Layout, S: Used, G: Used>(
         }
         let whole = frame.piece();
         let Some(room) = buffer.piece().begin(whole.len()) else { break };
-        // Used entries before the copy: no driver reads them before the index is published. After the copy, their
-        // values would be kept on the stack, and each store would queue behind the stores to the receiver's cache
-        // lines.
+        // The used entries are written before the copy. This is allowed because no driver reads them before the index
+        // is published. If they were written after the copy, their values would be kept on the stack, and each store
+        // would wait behind the stores to the receiver's cache lines.
         rx_used.set(i, buffer.label(), whole.len());
         tx_used.set(i, frame.label(), 0);
-        // The last frame of a batch has no next buffer, so its own lines are fetched. That helps a frame that comes
-        // alone.
+        // For the last frame of a batch there is no next buffer, so the lines of its own buffer are fetched. That helps
+        // a frame that comes alone.
         let next = transfers.get(i + 1).unwrap_or(&transfers[i]).buffer.piece();
         head.write(room, whole, F::READ, copier, next);
         i += 1;
@@ -247,7 +248,7 @@ impl Bridge {
     /// - `Some(served)`, also with 0 requests if the receiver turned out not to qualify;
     /// - `None` if the first frame does not qualify.
     ///
-    /// In both cases with 0 requests the caller uses the slow path.
+    /// After `None` and after 0 requests, the caller uses the slow path.
     #[inline(never)]
     pub(crate) fn forward_batch<N: Nic<Token = Held>>(
         &mut self,
@@ -361,7 +362,7 @@ impl Bridge {
             (Peek::Packed(s), Peek::Split(g)) => deliver::<F, _, _>(frames, (s.used(), g.used()), buffers, copier, &self.heads),
             (Peek::Packed(s), Peek::Packed(g)) => deliver::<F, _, _>(frames, (s.used(), g.used()), buffers, copier, &self.heads),
         });
-        // Publish before counting: a driver that waits for the last frame gets it sooner.
+        // Publish before counting, so that a driver that waits for the last frame gets it sooner.
         let last = delivered < most && tx.ends_after(delivered);
         rx.finish(delivered, true, last);
         tx.finish(delivered, false, last);
@@ -378,8 +379,8 @@ impl Bridge {
         Some(Served { requests: delivered as u32, bytes })
     }
 
-    /// Finds the next batch of a queue: first of the flow that is cached for the port, otherwise of a new flow, which
-    /// is then cached.
+    /// Finds the next batch of a queue. Tries the flow that is cached for the port. If the first frame is not of that
+    /// flow, makes a new flow and caches it.
     /// Returns `None` if the first frame does not qualify.
     #[inline(always)]
     fn next_batch<'d, L: Entries<'d>>(

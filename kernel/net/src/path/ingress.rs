@@ -17,12 +17,12 @@ use crate::policy::{Entered, UNCHECKED};
 use crate::ports::PortSet;
 use crate::receive_buffers::{Buffers, Refused, complete, gather, need, put};
 
-/// A frame from the wire. Its first bytes are copied, so that a tag can be added or removed. The others stay in the
-/// NIC's buffers.
+/// A frame from the wire. Its first bytes are copied, so that a tag can be added or removed. The other bytes stay in
+/// the NIC's buffers.
 pub(crate) struct IngressFrame<'a> {
     front: Front,
     received: &'a Received<'a>,
-    /// Bytes of it that are in `front`.
+    /// Bytes of the frame that are in `front`.
     copied: usize,
 }
 
@@ -42,7 +42,7 @@ impl<'a> IngressFrame<'a> {
         Self { front, received, copied }
     }
 
-    /// Bytes of it that are not in `front`.
+    /// Returns the bytes of the frame that are not in `front`.
     fn behind(&self) -> u32 {
         u32::try_from(self.received.len().saturating_sub(self.copied)).unwrap_or(u32::MAX)
     }
@@ -80,7 +80,8 @@ impl Bridge {
             frame.front.retag(Tagging::Untagged, vlan);
         }
         if self.switch.lookup(source, vlan, now).is_some() {
-            // A guest's address as the source outside: a forwarding loop, or a host that pretends to be the guest.
+            // A frame from outside has a guest's address as its source: there is a forwarding loop, or a host that
+            // pretends to be the guest.
             return counters.rx_own_source.add(1);
         }
         match self.forwarding(destination, vlan, None, None, now) {
@@ -135,7 +136,7 @@ impl Bridge {
         }
     }
 
-    /// Delivers a frame from the wire to port `to` without asking its rules, and counts the result.
+    /// Delivers a frame from the wire to port `to` without applying its rules, and counts the result.
     fn deliver_received(&mut self, frame: &mut IngressFrame<'_>, receiver: &mut Device, to: usize) {
         let delivered = self.check_size(frame.len(), to).and_then(|()| self.copy_received(frame, receiver));
         count_delivery(self.counters(to), frame.len(), delivered);

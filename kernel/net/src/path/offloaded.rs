@@ -1,5 +1,5 @@
-//! Delivery to a guest that cannot take a frame as it is. Checksums are completed and TCP is segmented on the way from
-//! guest to guest.
+//! Delivers a frame to a guest that cannot take it as it is. Completes checksums and segments TCP on the way from guest
+//! to guest.
 
 use engine::device::Device;
 use memory::GuestMemory;
@@ -18,11 +18,11 @@ use crate::receive_buffers::{Buffers, Refused, complete, gather, need};
 
 /// A frame that is ready to be written, except for its checksum.
 struct Prepared<'f> {
-    /// What the receiver's virtio-net header will say.
+    /// The request in the virtio-net header that the receiver gets.
     request: OffloadRequest,
     /// Its first bytes.
     front: &'f mut [u8],
-    /// Bytes after those, in the sender's buffers.
+    /// Bytes of the frame after `front`, in the sender's buffers.
     rest: u32,
     /// The checksum to complete while copying.
     checksum: Option<PartialChecksum>,
@@ -53,7 +53,7 @@ impl Bridge {
             counters.frames.rx_checksums.add(1);
             return count_delivery(counters, frame.len(), delivered);
         };
-        // A receiver that accepts partial checksums saves summing the payload.
+        // For a receiver that accepts partial checksums, the payload need not be summed.
         let open = OffloadSupport::driver(Features::of(receiver)).checksum;
         for number in 0..segmentation.segments(frame.len()) {
             let Some(piece) = segmentation.segment(front, frame.len(), number, &mut room) else { return };
@@ -96,7 +96,7 @@ impl Bridge {
 }
 
 /// Writes header, frame and checksum. `None`: a range is not memory of its guest, or the checksum does not lie in the
-/// first bytes.
+/// frame's first bytes.
 fn write(
     header: &[u8; HEADER_BYTES],
     prepared: &mut Prepared<'_>,

@@ -1,5 +1,5 @@
-//! Slow path: one frame at a time, of every form that the rules allow, to one port, to all ports, or to an uplink. It
-//! takes what the fast paths ([`super::fast`], [`super::egress_fast`]) do not.
+//! Slow path: one frame at a time, to one port, to all ports, or to an uplink. It takes every frame that the rules
+//! allow and that the fast paths ([`super::fast`], [`super::egress_fast`]) do not take.
 
 use engine::device::Device;
 use engine::devices::Devices;
@@ -51,7 +51,7 @@ impl Bridge {
 
     /// Forwards a frame of `vlan` from `port` to the guests that it is addressed to. `egress`: the route to the uplink
     /// of that port and VLAN, if there is one.
-    /// Returns the route if the frame must also, or only, go to the uplink.
+    /// Returns the route if the frame must go to the uplink too, or only there.
     #[allow(clippy::too_many_arguments, reason = "a frame, where it comes from, and where it may go")]
     pub(crate) fn forward(
         &mut self,
@@ -68,7 +68,7 @@ impl Bridge {
         let found = match self.forwarding(destination, vlan, Some(port), egress, now) {
             Forwarding::Uplink => return egress,
             Forwarding::Nowhere => false,
-            // A known receiver counts its own drops, whatever the cause.
+            // If the receiver is known, a drop is counted there, whatever the cause.
             Forwarding::Port(to) => {
                 self.deliver_to_port(devices, port, queue, frame, vlan, to, now);
                 true
@@ -92,7 +92,7 @@ impl Bridge {
         leaves
     }
 
-    /// Applies the rules of an uplink to a frame from `port`. Adds or removes the tag as the uplink wants it.
+    /// Applies the rules of an uplink to a frame from `port`. Adds or removes the tag, as the uplink's rules say.
     /// Returns whether the frame may leave.
     #[allow(clippy::too_many_arguments, reason = "a frame, where it comes from, and where it goes")]
     pub(crate) fn check_egress<N: Nic<Token = Held>>(
@@ -120,7 +120,7 @@ impl Bridge {
     }
 
     /// Delivers a frame of `vlan` from `port` to port `to`, and counts the result.
-    /// Returns false if no running device in this VLAN is there.
+    /// Returns false if no running device of this VLAN is at `to`.
     #[allow(clippy::too_many_arguments, reason = "a frame, where it comes from, and where it goes")]
     fn deliver_to_port(
         &mut self,
@@ -150,7 +150,7 @@ impl Bridge {
     /// Checks whether the receiver at port `to` takes a frame of a VLAN with these first bytes and `behind` bytes more.
     /// Applies the rules of the port and the receive filter of its driver, and counts a refusal. A frame that the rules
     /// pass gets the tagging of the port.
-    /// Returns whether it is accepted, and the ports that mirror it. `None`: no running device is there.
+    /// Returns whether it is accepted, and the ports that get a copy by a mirror. `None`: no running device is at `to`.
     pub(crate) fn check_delivery(
         &self,
         to: usize,
@@ -185,7 +185,7 @@ impl Bridge {
     }
 
     /// Delivers copies of a frame from `port` to the ports of `mirrors`. The receive filters of those ports are not
-    /// asked.
+    /// applied.
     fn mirror(&mut self, devices: &mut Devices, port: usize, queue: u16, frame: &mut Frame<'_>, mirrors: PortSet) {
         for to in mirrors {
             let Some((sender, receiver)) = devices.pair(port, to) else { continue };
@@ -226,8 +226,8 @@ impl Bridge {
         put(receiver, &mut to, frame.front_for(buffers.len() as u16)).ok_or(None)?;
         let (mut from, left) = frame.rest();
         if copy(&mut from, sender, &mut to, receiver.memory(), left).is_none() {
-            // The buffers were checked when they were taken. What can still fail is a guest with two ports whose
-            // buffers overlap.
+            // The buffers were checked when they were taken. This can still fail if a guest has two ports whose buffers
+            // overlap.
             receiver.fail(Fault::Buffer);
             return Err(None);
         }

@@ -29,17 +29,18 @@ pub struct Known<'a> {
     pub port: &'a dyn Fn(&str, usize) -> Option<usize>,
 }
 
-/// The rules of a port, and the names under which their stages are counted. They are never freed.
+/// The rules of a port, and the names of their stages for the counters. They are never freed.
 pub struct Rules {
     /// The rules that the engine evaluates.
     pub policy: &'static Policy,
-    /// The direction as the owner of the port sees it, and the names of the stages: into the switch, and out of it.
+    /// The chain into the switch, and the chain out of it. For each: the direction as the owner of the port sees it,
+    /// and the names of the stages.
     stages: [(&'static str, Vec<String>); 2],
 }
 
 impl Rules {
-    /// Makes the rules of a guest's port. `own`: the device's own address, if it is known. `None`: everything is
-    /// allowed.
+    /// Makes the rules of a guest's port. `own` is the device's own address, if it is known. Returns `None` if
+    /// everything is allowed.
     #[must_use]
     pub fn of_guest(
         known: Known<'_>,
@@ -52,7 +53,8 @@ impl Rules {
         if identity.anti_spoofing {
             let mut macs = fixed;
             match own {
-                // There is room, as asserted above. Without it the device's own address would be refused.
+                // There is room for it, as asserted above. Otherwise frames from the device's own address would be
+                // refused.
                 Some(own) => drop(macs.push(mac(own))),
                 // The address is not known, so any is allowed.
                 None => macs.clear(),
@@ -62,7 +64,7 @@ impl Rules {
         Self::new(known, rules, policy, [("tx", &rules.tx), ("rx", &rules.rx)])
     }
 
-    /// Makes the rules of an uplink. `None`: everything is allowed.
+    /// Makes the rules of an uplink. Returns `None` if everything is allowed.
     #[must_use]
     pub fn of_uplink(known: Known<'_>, rules: &config::Rules) -> Option<Self> {
         Self::new(known, rules, Policy::default(), [("rx", &rules.rx), ("tx", &rules.tx)])
@@ -81,7 +83,7 @@ impl Rules {
         };
         policy.storm = rules.storm.map(|units| {
             let units = u64::from(units);
-            // The burst is what the rate gives in 0.1 s.
+            // The burst is what the rate gives in 0.1 s, at least one frame.
             Bucket::new(Rate { units, burst: (units / 10).max(1) }, known.hz)
         });
         let fill = |chain: &mut Chain, numbers: &[usize]| {

@@ -1,9 +1,9 @@
 //! Anti-spoofing: the source addresses that a guest may use.
 //!
 //! - If MAC addresses are configured, frames must come from one of them.
-//! - If IP addresses are configured, only IPv4, IPv6 and ARP are sent, from these addresses only, and ARP and neighbour
-//!   discovery must announce them truthfully. The IPv6 link-local address of a permitted MAC address (RFC 4291,
-//!   appendix A) is permitted too.
+//! - If IP addresses are configured, only IPv4, IPv6 and ARP may be sent, from these addresses only. ARP and neighbour
+//!   discovery may announce these addresses only, with a permitted MAC address. The IPv6 link-local address of a
+//!   permitted MAC address (RFC 4291, appendix A) is permitted too.
 //! - A guest with configured IP addresses is no router: it may not send router advertisements or redirects.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -15,7 +15,7 @@ use super::headers::{
 };
 use crate::mac::Mac;
 
-/// Most MAC addresses of a port, the device's own included.
+/// Most MAC addresses of a port, including the device's own.
 pub const MAX_MACS: usize = 16;
 /// Most IP addresses of a port.
 pub const MAX_ADDRESSES: usize = 16;
@@ -27,7 +27,7 @@ pub enum Spoof {
     Mac,
     /// An IP address that is not the port's, or a message that only routers send.
     Address,
-    /// It cannot be checked: headers are cut off, beyond the copied bytes, or malformed.
+    /// It cannot be checked: its headers are cut off, beyond the copied bytes, or malformed.
     Unreadable,
 }
 
@@ -50,14 +50,14 @@ impl Guard {
         })
     }
 
-    /// Returns whether this may be its MAC address.
+    /// Returns whether frames may come from this MAC address.
     #[must_use]
     #[inline]
     pub fn permits(&self, source: Mac) -> bool {
         self.macs.is_empty() || self.macs.contains(&source)
     }
 
-    /// Returns its MAC addresses. If there are none, it may use any.
+    /// Returns its MAC addresses. If there are none, frames may come from any.
     #[must_use]
     pub fn macs(&self) -> &[Mac] {
         &self.macs
@@ -151,7 +151,7 @@ impl Guard {
             Transport::Icmp { kind, neighbour, .. } if packet.protocol == Some(ICMPV6) => match (kind, neighbour) {
                 (NEIGHBOUR_SOLICITATION, Neighbour::Says { target: Some(target), address: None }) => owns(target),
                 (_, Neighbour::Says { target: None, address: None }) => true,
-                // Listener reports and done (RFC 2710, 3810).
+                // Multicast listener reports and done messages (RFC 2710, 3810).
                 (131 | 132 | 143, _) => true,
                 _ => false,
             },

@@ -1,17 +1,18 @@
 //! Parses the headers of a frame as far as rules look at them: Ethernet with up to one tag (IEEE 802.3, 802.1Q), ARP
 //! (RFC 826), IPv4 (791), IPv6 with its extension headers (8200), TCP, UDP, ICMP, and neighbour discovery (4861).
 //!
-//! It reads the copy of the frame's first bytes that is sent on, never the guest's memory. A header beyond the copy, or
-//! longer than the packet, is [`Transport::Hidden`] or [`Network::Broken`]. Rules that have to look at it refuse the
-//! frame.
+//! It reads the copy of the frame's first bytes that the receiver will get, never the guest's memory. A header beyond
+//! the copy, or longer than the packet, is [`Transport::Hidden`] or [`Network::Broken`]. Rules that have to look at it
+//! refuse the frame.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::vlan::{SERVICE_TAGGED, TAGGED};
 use crate::mac::Mac;
 
-/// Bytes of a frame that rules look at: a tag, IPv6 with 24 bytes of extension headers, and a neighbour advertisement
-/// with its option. With another tag they are the 128 bytes that the driver of an 82599 copies.
+/// Bytes of a frame that rules look at. There is room for a tag, IPv6 with 24 bytes of extension headers, and a
+/// neighbour advertisement with its option. With another tag they are 128 bytes, as many as the driver of an 82599
+/// copies.
 pub const LOOKED_AT: usize = 124;
 
 /// EtherType of IPv4.
@@ -53,7 +54,7 @@ pub struct Headers {
     pub source: Mac,
     /// The tag (TCI) before its EtherType.
     pub tag: Option<u16>,
-    /// EtherType of the payload. A second tag is a type of its own.
+    /// EtherType of the payload. If there is a second tag, it is the type of that tag.
     pub ether_type: u16,
     /// The network layer.
     pub network: Network,
@@ -92,7 +93,7 @@ pub struct Packet {
     pub source: IpAddr,
     /// Destination address.
     pub destination: IpAddr,
-    /// Protocol after all extension headers. `None`: they go on beyond the copied bytes.
+    /// Protocol after all extension headers. `None`: the extension headers go on beyond the copied bytes.
     pub protocol: Option<u8>,
     /// Whether it is a fragment, the first or a later one.
     pub fragment: bool,
@@ -105,9 +106,9 @@ pub struct Packet {
 pub enum Transport {
     /// A protocol without ports.
     Other,
-    /// A later fragment. The header was in the first one.
+    /// A later fragment. The header was in the first fragment.
     Later,
-    /// It is beyond the copied bytes, or cut off.
+    /// The header is beyond the copied bytes, or cut off.
     Hidden,
     /// Ports of TCP, UDP, UDP-Lite or SCTP, and TCP's flags (0 for others).
     Ports {
@@ -132,9 +133,9 @@ pub enum Transport {
 /// The addresses in a message of neighbour discovery (RFC 4861 ch. 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Neighbour {
-    /// It is no such message.
+    /// It is no message of neighbour discovery.
     None,
-    /// It is one, but cut off, beyond the copied bytes, or a fragment (forbidden by RFC 6980).
+    /// It is such a message, but cut off, beyond the copied bytes, or a fragment (forbidden by RFC 6980).
     Broken,
     /// A router advertisement or a redirect: only routers send these.
     Router,
@@ -186,8 +187,8 @@ impl<'a> Bytes<'a> {
 }
 
 impl Headers {
-    /// Parses the first bytes of a frame. `tags`: a tag is parsed, otherwise it is payload. `packets`: the network
-    /// layer is parsed too. `None`: it is shorter than an Ethernet header.
+    /// Parses the first bytes of a frame. If `tags`, a tag is parsed; otherwise it is payload. If `packets`, the
+    /// network layer is parsed too. `None`: the frame is shorter than an Ethernet header.
     #[must_use]
     pub fn parse(front: &[u8], tags: bool, packets: bool) -> Option<Self> {
         let bytes = Bytes(front);
@@ -208,7 +209,7 @@ impl Headers {
         Some(Self { destination, source, tag, ether_type, network: network.unwrap_or(Network::Broken) })
     }
 
-    /// Returns whether there is another tag in it.
+    /// Returns whether the payload starts with another tag.
     #[must_use]
     pub const fn has_inner_tag(&self) -> bool {
         matches!(self.ether_type, TAGGED | SERVICE_TAGGED)
@@ -314,8 +315,9 @@ const ROUTER_ADVERTISEMENT: u8 = 134;
 pub(super) const NEIGHBOUR_SOLICITATION: u8 = 135;
 pub(super) const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
 const REDIRECT: u8 = 137;
-/// Options: link-layer address of the source, and of the target (4.6.1).
+/// Option: link-layer address of the source (4.6.1).
 const SOURCE_ADDRESS: u8 = 1;
+/// Option: link-layer address of the target (4.6.1).
 const TARGET_ADDRESS: u8 = 2;
 
 /// Parses a message of neighbour discovery of `len` bytes, all of which must be there.
@@ -339,7 +341,7 @@ fn neighbour(kind: u8, bytes: Bytes<'_>, len: usize, fragment: bool) -> Neighbou
     while at < len {
         let (Some(found), Some(units @ 1..)) = (bytes.u8(at), bytes.u8(at + 1)) else { return Neighbour::Broken };
         if found == option {
-            // Refused if there are two: some receivers take the first, others the last.
+            // Two such options are refused: some receivers take the first, others the last.
             let (Some(mac), None) = (bytes.mac(at + 2), address) else { return Neighbour::Broken };
             address = Some(mac);
         }

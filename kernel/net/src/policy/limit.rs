@@ -1,12 +1,12 @@
-//! A token bucket: an average rate, and a burst after silence. It fills continuously by the engine's clock and without
-//! rounding, so the rate is exact however often it is used.
+//! A token bucket: an average rate, and a burst after silence. The engine's clock fills it continuously and without
+//! rounding. So the rate is exact, however often the bucket is used.
 //!
-//! The level is counted in units times clock ticks per second: a tick adds the rate, and a unit costs the ticks of a
-//! second. A level is at most 2^62, so a sum of two fits into 64 bits.
+//! The level is the number of units times the clock's ticks per second. A tick adds the rate, in units per second. A
+//! unit takes away the ticks of a second. A level is at most 2^62, so the sum of two levels fits into 64 bits.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Upper bound of a level, and of a refill before it is cut to the full level.
+/// Upper bound of a level, and of a refill before it is limited to the full level.
 const MOST: u64 = 1 << 62;
 
 /// The rate and the burst of a limit.
@@ -14,7 +14,7 @@ const MOST: u64 = 1 << 62;
 pub struct Rate {
     /// Units per second, not 0.
     pub units: u64,
-    /// Units at once after silence. At least one is always allowed.
+    /// Most units at once after silence, at least 1.
     pub burst: u64,
 }
 
@@ -35,8 +35,8 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// Makes a full bucket for a clock with `hz` ticks per second. Values out of range are clamped: the rate to 1 to
-    /// 2^56 units per second, the burst to what is counted exactly, 2^62 divided by `hz`.
+    /// Makes a full bucket for a clock with `hz` ticks per second. Values out of range are clamped. The rate is 1 to
+    /// 2^56 units per second. The burst is 1 to 2^62 divided by `hz`, the largest that is counted exactly.
     #[must_use]
     pub fn new(rate: Rate, hz: u64) -> Self {
         let cost = hz.clamp(1, MOST);
@@ -53,7 +53,7 @@ impl Bucket {
         }
     }
 
-    /// Takes `units` at the time `now`. Returns false, and takes none, if there are fewer.
+    /// Takes `units` at the time `now`. If there are fewer, takes none and returns false.
     #[inline]
     pub fn take(&self, units: u64, now: u64) -> bool {
         let elapsed = now.wrapping_sub(self.at.load(Ordering::Relaxed));
@@ -100,7 +100,8 @@ mod tests {
 
     #[test]
     fn a_rate_is_exact_however_small_the_steps_are() {
-        // 7 units a second of a clock whose second they do not divide, looked at at every tick and at every eleventh.
+        // The ticks of this clock's second are not a multiple of 7. The bucket is tried at every tick, and at every
+        // eleventh tick.
         let b = Bucket::new(Rate { units: 7, burst: 2 }, 1_000_003);
         assert_eq!((0..=1_000_003).filter(|&now| b.take(1, now)).count(), 2 + 7);
         let b = Bucket::new(Rate { units: 7, burst: 2 }, 1_000_003);

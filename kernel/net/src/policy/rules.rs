@@ -17,7 +17,7 @@ use crate::ports::PortSet;
 pub struct Policy {
     /// Addresses that its frames may come from.
     pub guard: Guard,
-    /// Static addresses: always forwarded to the port, besides its own.
+    /// Static addresses. Frames for them are always forwarded to the port, like frames for its own address.
     pub fixed: Vec<Mac, MAX_MACS>,
     /// Its VLANs.
     pub vlan: Membership,
@@ -48,20 +48,20 @@ impl Policy {
         !self.looks() && self.storm.is_none() && self.fixed.is_empty() && self.guard.is_empty()
     }
 
-    /// Returns whether it looks at more than the MAC addresses.
+    /// Returns whether the rules look at more than the MAC addresses.
     #[must_use]
     pub fn looks(&self) -> bool {
         !self.vlan.is_plain() || self.guard.reads_packets() || !self.enter.is_empty() || !self.leave.is_empty()
     }
 
     /// Evaluates the rules on a frame of `len` bytes from the port at the time `now`. `front` are its first bytes.
-    /// Ports that mirror it are added to `mirrors`, even if it is refused.
+    /// Ports that get a copy by a mirror are added to `mirrors`, even if the frame is refused.
     ///
     /// # Errors
     /// Why it is refused.
     #[inline]
     pub fn enter(&self, front: &[u8], len: u32, now: u64, mirrors: &mut PortSet) -> Result<Entered, Refusal> {
-        // The default of every guest takes this shortcut.
+        // The default rules of a guest take this shortcut.
         if self.vlan.is_plain() && self.enter.is_empty() && !self.guard.reads_packets() {
             let source = front.get(6..).and_then(|rest| rest.first_chunk()).copied().ok_or(Refusal::Unreadable)?;
             return if self.guard.permits(Mac::new(source)) { Ok(UNCHECKED) } else { Err(Refusal::Mac) };

@@ -1,4 +1,5 @@
-//! A chain of stages: what the operator wants done to the frames of a port, in order. Each direction has a chain.
+//! A chain of stages: what the operator wants to be done with the frames of a port, in order. Each direction has a
+//! chain.
 //!
 //! A stage has a rule and an action. Frames that match the rule are counted, whatever the action is.
 //!
@@ -6,7 +7,7 @@
 //! - `Count` and `Mirror` continue.
 //! - A frame that reaches the end of the chain passes.
 //! - If a rule looks at a field that cannot be read (cut off, or behind too many extension headers), `Allow`, `Deny`
-//!   and `Limit` refuse the frame: it may be one that the stage is there for.
+//!   and `Limit` refuse the frame: the stage may be meant for it.
 //! - A later fragment has no ports. The first fragment decides.
 
 use core::net::IpAddr;
@@ -46,7 +47,7 @@ pub struct Rule {
     pub source_port: Option<RangeInclusive<u16>>,
     /// Destination port.
     pub destination_port: Option<RangeInclusive<u16>>,
-    /// Whether it opens a TCP connection: SYN without ACK.
+    /// Whether the frame opens a TCP connection: SYN without ACK.
     pub opening: Option<bool>,
     /// Type of ICMP or ICMPv6.
     pub icmp: Option<u8>,
@@ -212,7 +213,7 @@ pub enum Action {
 /// Where the copies of a mirror go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sink {
-    /// To the guest at this port, whatever its VLANs are. Its own stages are not evaluated.
+    /// To the guest at this port. The VLANs and the stages of this port are ignored.
     Port(usize),
 }
 
@@ -234,7 +235,7 @@ pub struct Stage {
     pub frames: Counter,
     /// Their bytes, from Ethernet's header on.
     pub bytes: Counter,
-    /// Frames that it dropped, those that could not be read included.
+    /// Frames that it dropped, including those that it could not read.
     pub dropped: Counter,
 }
 
@@ -256,7 +257,7 @@ pub enum Verdict {
     Denied,
     /// It is above a limit.
     Limited,
-    /// A stage cannot read what it has to look at.
+    /// A stage cannot read a field that it looks at.
     Unreadable,
 }
 
@@ -286,7 +287,7 @@ impl Chain {
     /// Adds a stage at the end.
     ///
     /// # Errors
-    /// There is no room: the stage comes back.
+    /// There is no room. The stage is returned.
     #[allow(clippy::result_large_err, reason = "the stage is given back")]
     pub fn push(&mut self, stage: Stage) -> Result<(), Stage> {
         let reads = stage.rule.reads();
@@ -365,7 +366,7 @@ impl Chain {
         }
     }
 
-    /// Evaluates the chain on a frame of `len` bytes at the time `now`. Ports that mirror the frame are added to
+    /// Evaluates the chain on a frame of `len` bytes at the time `now`. Ports that get a copy by a mirror are added to
     /// `mirrors`.
     pub fn run(&self, headers: &Headers, vlan: Vlan, len: u32, now: u64, mirrors: &mut PortSet) -> Verdict {
         for stage in &self.stages {

@@ -3,7 +3,7 @@
 /// The number of a VLAN, 1 to 4094. Ports without configured VLANs share a network of their own, [`PLAIN`].
 pub type Vlan = u16;
 
-/// The network of ports without VLANs. To them a tag is payload.
+/// The network of ports without VLANs. At these ports a tag is payload.
 pub const PLAIN: Vlan = 0;
 /// Highest number (9.6: 4095 is reserved).
 pub const MAX_VLAN: Vlan = 4094;
@@ -44,7 +44,7 @@ pub enum Tagging {
 }
 
 impl Membership {
-    /// Makes a membership in several VLANs, tagged, and optionally in one untagged.
+    /// Makes a membership in several VLANs. Frames of these are tagged, except those of `native`.
     #[must_use]
     pub fn trunk(vlans: impl IntoIterator<Item = Vlan>, native: Option<Vlan>) -> Self {
         let mut set = Vlans([0; 64]);
@@ -92,7 +92,7 @@ impl Membership {
 pub struct Vlans([u64; 64]);
 
 impl Vlans {
-    /// Adds a VLAN. Numbers that are not a VLAN's are ignored.
+    /// Adds a VLAN. Numbers that no VLAN can have are ignored.
     fn insert(&mut self, vlan: Vlan) {
         if (1..=MAX_VLAN).contains(&vlan) {
             self.0[usize::from(vlan >> 6)] |= 1 << (vlan & 63);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     proptest! {
-        /// What a port sends, a port like it takes for the same VLAN.
+        /// A port with the same membership takes a sent frame as one of the same VLAN.
         #[test]
         fn a_frame_stays_in_its_vlan_over_any_number_of_hops(port in membership(), vlan: Vlan, priority in 0..8u16) {
             match port.carries(vlan) {

@@ -1,6 +1,6 @@
 //! The load whose instructions are counted: frames from one guest to another, in batches. The engine's part is one
-//! function, so that a counter can be told to count in it only. `benches/forward.rs` runs the load as a process, and a
-//! kernel image with the feature `count` runs it in the kernel.
+//! function, so that a tool can count the instructions of that function only. `benches/forward.rs` runs the load as a
+//! process, and a kernel image with the feature `count` runs it in the kernel.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -36,12 +36,12 @@ const BATCH: usize = 64;
 /// Frames in a whole measurement.
 pub const FRAMES: usize = 64 * BATCH;
 
-/// What is sent, and how.
+/// Which frames are sent, and how.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// Bytes of a frame, 38 or more.
     pub bytes: usize,
-    /// Both ports are in a VLAN, and may send from their own MAC and IP addresses only. A stage allows and counts the
+    /// Both ports are in one VLAN, and may send from their own MAC and IP addresses only. A stage allows and counts the
     /// sender's frames to some UDP ports.
     pub rules: bool,
     /// All rings are packed.
@@ -113,7 +113,7 @@ pub fn run(load: Load, clock: impl Fn() -> u64) -> u64 {
     for (slot, guest) in (1..).zip(&idle) {
         attach(&mut engine, guest.attachment(slot));
     }
-    // Until every queue that waits for a notification is armed.
+    // Runs turns until every queue that waits for a notification is armed.
     while engine.visited_queues() != 2 {
         engine.turn(1);
     }

@@ -87,7 +87,7 @@ impl Guest {
         guest
     }
 
-    /// Returns what attaches it to an engine's slot of the same number, with its queues polled.
+    /// Returns its attachment to this slot of an engine, with its queues polled.
     #[must_use]
     pub fn attachment(&self, slot: usize) -> Attachment<Port> {
         Attachment {
@@ -135,8 +135,8 @@ impl Guest {
         assert!(self.shared.activate(self.features.bits()));
     }
 
-    /// Resets one queue, and sets it up again with `size` descriptors. The driver forgets what it had offered. The
-    /// engine does its part in `turn`.
+    /// Resets one queue, and sets it up again with `size` descriptors. The driver forgets what it had offered. `turn`
+    /// must run a turn of the engine.
     pub fn resize(&mut self, transmit: bool, size: u16, mut turn: impl FnMut()) {
         let index = u16::from(transmit);
         assert!(self.shared.reset_queue(index), "the queue is in use");
@@ -176,8 +176,8 @@ impl Guest {
         count
     }
 
-    /// Sends a frame with an empty header, cut into buffers at `cuts` (offsets from the start of the header). Returns
-    /// false if the queue is full.
+    /// Sends a frame with an empty header. Header and frame are cut into buffers at `cuts` (offsets from the start of
+    /// the header). Returns false if the queue is full.
     pub fn send(&mut self, frame: &[u8], cuts: &[usize]) -> bool {
         self.send_with(&[0; HEADER_BYTES], frame, cuts)
     }
@@ -210,7 +210,7 @@ impl Guest {
         Some(bytes)
     }
 
-    /// [`Guest::receive`] with the part of the header that is about offloads.
+    /// [`Guest::receive`], but also returns the part of the header that is about offloads.
     pub fn receive_with(&mut self) -> Option<([u8; 10], Vec<u8>)> {
         let mut bytes = self.take_buffer()?;
         let mut taken = 1;

@@ -48,7 +48,7 @@ impl Idle {
         Self { memory, shared, port: Port::new(Box::leak(Box::default())), mac, queues }
     }
 
-    /// Returns what attaches it to an engine's slot of the same number, with its queues armed.
+    /// Returns its attachment to this slot of an engine, with its queues armed.
     #[must_use]
     pub fn attachment(&self, slot: usize) -> Attachment<Port> {
         Attachment {

@@ -14,8 +14,8 @@ pub struct Held {
 pub(crate) enum Part {
     /// The whole request.
     Whole(Token),
-    /// One segment of a request that was segmented. The number is its index among [`super::Uplink`]'s segmented
-    /// requests.
+    /// One segment of a request that was segmented. The number is the index of this request among the segmented
+    /// requests of [`super::Uplink`].
     Segment(u8),
 }
 

@@ -22,7 +22,7 @@ use crate::uplink::held::{Held, Part};
 /// Most uplinks of an engine.
 pub const MAX_UPLINKS: usize = 4;
 
-/// Most frames received in one turn, divided evenly among the receive queues.
+/// Most frames received in one turn. They are divided evenly among the receive queues.
 const TURN_BUDGET: u32 = 64;
 /// Frames received from each queue in one turn, even if there are many queues.
 const MIN_PER_QUEUE: u32 = 8;
@@ -30,16 +30,17 @@ const MIN_PER_QUEUE: u32 = 8;
 const MAX_PIECES: usize = 32;
 /// Longest piece, in bytes.
 pub(crate) const MAX_PIECE: usize = 0x8000;
-/// Most requests that may be out as segments at the same time. Further frames to be segmented are dropped meanwhile.
+/// Most requests of which the NIC may hold segments at the same time. Further frames to be segmented are dropped
+/// meanwhile.
 const MAX_SEGMENTED: usize = 64;
-/// Microseconds between two services of the NIC, which are not on the data path.
+/// Microseconds between two services of the NIC. A service does what does not belong to the data path.
 const SERVICE_INTERVAL: u64 = 1000;
 
 /// A request that was sent as segments.
 #[derive(Debug)]
 struct SegmentedRequest {
     token: Token,
-    /// Segments that the NIC holds, plus one while segments are still being sent.
+    /// Segments that the NIC holds, plus 1 while segments are still being sent.
     left: u32,
 }
 
@@ -84,7 +85,7 @@ impl<N: Nic<Token = Held>> Uplink<N> {
         }
     }
 
-    /// Adds rules for its frames.
+    /// Sets the rules for its frames.
     #[must_use]
     pub fn with_policy(self, policy: &'static Policy) -> Self {
         Self { policy: Some(policy), ..self }
@@ -131,7 +132,7 @@ impl<N: Nic<Token = Held>> Uplink<N> {
         }
     }
 
-    /// Sends a frame: leaves offloads to the NIC if it can do them, and does them here otherwise.
+    /// Sends a frame. Leaves offloads to the NIC if it can do them. Otherwise does them here.
     /// Returns the token if the NIC took no part of the frame.
     fn dispatch(
         &mut self,
@@ -150,7 +151,7 @@ impl<N: Nic<Token = Held>> Uplink<N> {
                 // Cannot happen: a whole request was handed over.
                 Err((_, Part::Segment(_))) => return Ok(()),
             };
-            // The NIC cannot send the frame in this form: the offload is done here.
+            // If the NIC cannot send the frame in this form, the offload is done here.
             let here = matches!(refused, Refused::Offload | Refused::Header | Refused::Length | Refused::Segments);
             if frame.request == OffloadRequest::NOTHING || !here {
                 return Err(token);
@@ -254,7 +255,8 @@ impl<N: Nic<Token = Held>> Uplink<N> {
 
     /// Hands a batch of frames of port `port` to the NIC. `write` makes each frame of an item: see
     /// [`Nic::transmit_all`].
-    /// Returns how many the NIC took, and the token of a frame that it refused. Those that it took are counted as held.
+    /// Returns how many frames the NIC took, and the token of a frame that it refused. The frames that it took are
+    /// counted as held.
     #[inline(always)]
     pub(crate) fn send_batch<'a, I>(
         &mut self,
@@ -269,7 +271,7 @@ impl<N: Nic<Token = Held>> Uplink<N> {
         (taken, refused.map(|(_, held)| held))
     }
 
-    /// Tells the NIC of the frames that it was handed.
+    /// Tells the NIC of the frames that were handed to it.
     pub(crate) fn flush(&mut self) {
         if self.unflushed {
             self.unflushed = false;
@@ -321,7 +323,7 @@ impl<N: Nic<Token = Held>> Uplink<N> {
         self.flush();
         let mut done = self.reclaim(devices);
         let counters = self.counters;
-        // A guest that floods its queue does not take the turn from the others.
+        // A limit for each queue: a guest whose queue is flooded must not take the turn from the others.
         let budget = (TURN_BUDGET / u32::from(self.queues.max(1))).max(MIN_PER_QUEUE);
         for queue in 0..self.queues {
             let received = self.nic.receive(queue, budget, |received| {
@@ -369,7 +371,7 @@ impl<N: Nic<Token = Held>> Uplink<N> {
     }
 }
 
-/// Releases a segmented request once. Returns its token after the last release.
+/// Releases one segment of a segmented request. Returns the request's token after the last one.
 fn release(segmented: &mut [Option<SegmentedRequest>], index: u8) -> Option<Token> {
     let place = segmented.get_mut(usize::from(index))?;
     let held = place.as_mut()?;
@@ -377,8 +379,8 @@ fn release(segmented: &mut [Option<SegmentedRequest>], index: u8) -> Option<Toke
     if held.left == 0 { place.take().map(|request| request.token) } else { None }
 }
 
-/// Completes the checksum in `front`, the first bytes of a frame whose other bytes are the rest of `single`. `None`: a
-/// range is not memory of the guest, or the checksum does not lie in `front`.
+/// Completes the checksum in `front`, the first bytes of a frame. The other bytes are `single.rest`. `None`: a range is
+/// not memory of the guest, or the checksum does not lie in `front`.
 fn finish(
     memory: &GuestMemory,
     front: &mut [u8],

@@ -1,10 +1,10 @@
-//! No NIC.
+//! The NIC type of an engine without uplinks.
 
 use nic::{Link, Nic, Outcome, Outgoing, Received, Refused, Statistics};
 
 use crate::uplink::held::Held;
 
-/// The NIC type of an engine without uplinks. It has no values.
+/// A NIC that does not exist: the type has no values.
 #[derive(Debug)]
 pub enum NoNic {}
 
