@@ -92,7 +92,7 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
     fn timed_turn(&mut self, now: u64, clock: &impl Clock, observer: &impl Observer) -> u32 {
         self.handle_command(now);
         self.handle_doorbell(now);
-        self.finish_detaching();
+        self.finish_detaching(observer);
         let mut moved = self.backend.poll(&mut self.devices, now);
         if moved != 0 {
             // These completions must not wait for a visit. The time to publish them must not be charged to a guest.
@@ -278,7 +278,7 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
     }
 
     /// Finishes a detachment as soon as the back-end holds nothing of the slot.
-    fn finish_detaching(&mut self) {
+    fn finish_detaching(&mut self, observer: &impl Observer) {
         let Some(slot) = self.detaching else { return };
         if !self.backend.cancel(&mut self.devices, slot) {
             return;
@@ -289,7 +289,7 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
             device.shared().connect(None);
             device.publish();
             fence(Ordering::SeqCst);
-            device.notify(slot, &self.deliver, &Unobserved);
+            device.notify(slot, &self.deliver, observer);
             if let Some(generation) = self.generations.get_mut(slot) {
                 *generation = device.generation();
             }

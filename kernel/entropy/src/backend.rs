@@ -18,7 +18,7 @@ use crate::counters::EntropyCounters;
 use crate::source::Source;
 
 /// Most bytes that a request gets. Linux asks for 64. RDRAND takes some hundred cycles for 8 bytes, so a request takes
-/// about a microsecond, as a frame does.
+/// about a microsecond.
 pub const MAX_BYTES: usize = 64;
 
 /// A request for which the source had no bytes.

@@ -45,7 +45,7 @@ virtio::counters! {
         tx_denied,
         /// Frames from this guest above a limit of its port.
         tx_limited,
-        /// Broadcast and multicast frames from this guest above the storm limit of its port.
+        /// Frames from this guest that would be flooded, above the storm limit of its port.
         tx_storm,
         /// Frames from this guest that no other port and no uplink takes.
         tx_no_destination,

@@ -1,7 +1,7 @@
 //! The rules of a port: which frames may pass it.
 //!
 //! ```text
-//!  into the switch:    guard ─▶ VLAN ─▶ chain ─▶ storm limit (broadcast and multicast) ─▶ switch
+//!  into the switch:    guard ─▶ VLAN ─▶ chain ─▶ switch ─▶ storm limit, if the frame is flooded
 //!  out of the switch:  VLAN ─▶ chain ─▶ the port
 //! ```
 //!

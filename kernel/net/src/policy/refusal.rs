@@ -19,7 +19,7 @@ pub enum Refusal {
     Denied,
     /// It is above a stage's limit.
     Limited,
-    /// It is broadcast or multicast, and above the storm limit.
+    /// It would be flooded, and is above the storm limit.
     Storm,
 }
 

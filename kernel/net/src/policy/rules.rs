@@ -21,7 +21,7 @@ pub struct Policy {
     pub fixed: Vec<Mac, MAX_MACS>,
     /// Its VLANs.
     pub vlan: Membership,
-    /// Storm limit: broadcast and multicast frames that it may send.
+    /// Storm limit: frames that it may have flooded. These are broadcast, multicast, and unicast to an unknown address.
     pub storm: Option<Bucket>,
     /// Stages for frames on their way into the switch.
     pub enter: Chain,
