@@ -1,4 +1,4 @@
-//! What holds for packed rings alone (virtio 1.3 ch. 2.8): a queue against a driver that keeps the specification's wrap
+//! Tests of packed rings alone (virtio 1.3 ch. 2.8): a queue against a driver that keeps the specification's wrap
 //! counters.
 
 #![allow(unsafe_code, reason = "a queue needs a memory that lives as long")]
