@@ -560,8 +560,8 @@ impl Row<'_, u16> {
     #[must_use]
     #[inline(always)]
     pub fn get(&self, i: usize) -> Option<u16> {
-        // SAFETY: one of the entries that were checked to be the guest's and aligned; all host access to guest memory is
-        // atomic or by the copy routine.
+        // SAFETY: it is one of the entries that were checked to be the guest's and aligned. All host access to guest
+        // memory is atomic or by the copy routine.
         (i < self.len).then(|| unsafe { AtomicU16::from_ptr(self.base.add(i)) }.load(Ordering::Relaxed))
     }
 }
