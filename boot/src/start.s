@@ -1,5 +1,5 @@
-// Multiboot2 header, and the switch from GRUB's 32-bit protected mode to 64-bit Rust. Multiboot2 specification 3.1
-// (header) and 3.3 (machine state); SDM vol. 3A 10.8.5 (entering IA-32e mode).
+// Multiboot2 header, and the switch from GRUB's 32-bit protected mode to 64-bit Rust. Follows the multiboot2
+// specification 3.1 (header) and 3.3 (machine state), and SDM vol. 3A 10.8.5 (entering IA-32e mode).
 
 .section .multiboot, "a"
 .balign 8

@@ -12,7 +12,7 @@ use crate::segments::wrap_rip;
 use bitfield_struct::bitfield;
 use machine::vcpu::{Exit, PortAccess};
 
-/// The basic exit reasons that [`decode`] distinguishes (SDM vol. 3D table C-1).
+/// The basic exit reasons that `decode` distinguishes (SDM vol. 3D table C-1).
 #[allow(missing_docs, reason = "the names are the manual's")]
 pub mod reason {
     pub const EXCEPTION_OR_NMI: u16 = 0;

@@ -374,7 +374,7 @@ impl<'d> Batch<'d> {
         self.memory.span(usize::from(self.queue.region))
     }
 
-    /// Finds the buffer of a descriptor in any region. Returns the buffer and its region. [`Batch::buffer`] then looks
+    /// Finds the buffer of a descriptor in any region. Returns the buffer and its region. `Batch::buffer` then looks
     /// for later buffers in that region first.
     #[inline(always)]
     pub fn locate(&mut self, first: &RingDescriptor) -> Option<(Piece<'d>, Span<'d>)> {
