@@ -22,10 +22,10 @@ pub fn injection(event: Event) -> EventInfo {
     }
 }
 
-/// Returns EVENTINJ for the next entry: the event of the exit's EXITINTINFO is delivered again.
+/// Returns EVENTINJ for the next entry, which delivers the event of the exit's EXITINTINFO again.
 ///
-/// INT n, INT3 and INTO are not: RIP still points at them, so the guest executes them again. QEMU's emulation records
-/// every other event as an exception, even a hardware interrupt. There the vector tells them apart.
+/// INT n, INT3 and INTO are left out: RIP still points at them, so the guest executes them again. QEMU's emulation
+/// records every other event as an exception, even a hardware interrupt. There the vector tells them apart.
 pub fn taken_up(interrupted: EventInfo) -> EventInfo {
     let none = EventInfo::new();
     if !interrupted.valid() {

@@ -31,8 +31,8 @@ fn write_eoi_exits(vmcs: &mut CurrentVmcs, bitmap: [u64; 4]) {
     }
 }
 
-/// Updates the VMCS after interrupts were put into the page. RVI is the low byte of the guest interrupt status. SVI
-/// stays.
+/// Updates the VMCS after interrupts were put into the page: RVI, which is the low byte of the guest interrupt status,
+/// and the EOI-exit bitmaps. SVI stays.
 pub fn handed_over(vmcs: &mut CurrentVmcs, change: &HandOver) {
     let old = vmcs.read(GUEST_INTERRUPT_STATUS);
     let new = with_rvi(old, change.rvi);

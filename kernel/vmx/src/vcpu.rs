@@ -38,8 +38,7 @@ const RFLAGS_IF: u64 = 1 << 9;
 /// Vector of #NP.
 const NOT_PRESENT: u8 = 11;
 
-/// The parts of a vCPU. All addresses are host-physical. They are of 4 KiB frames that are mapped at their physical
-/// address.
+/// The parts of a vCPU. Each address is the host-physical address of a 4 KiB frame that is mapped there.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts<'a> {
     /// A frame for the VMCS. Only this vCPU uses it.
