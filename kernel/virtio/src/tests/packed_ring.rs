@@ -254,7 +254,7 @@ fn an_id_is_the_drivers_affair() {
 
 #[test]
 fn a_chain_round_the_ring_or_longer_than_it_is_refused() {
-    // The chain that starts at the ring's last descriptor continues at the first.
+    // The chain continues from the ring's last descriptor to its first.
     let mut r = rig(4, EVENT);
     for slot in 0..4 {
         descriptor(&r.memory, r.driver.config.desc + 16 * slot, (BUFFERS, 64), 0, NEXT | AVAIL);
