@@ -1,6 +1,6 @@
-// Where an application processor starts after its start-up IPI: real mode, CS:IP = vector * 4 KiB : 0, to the kernel's
-// own page tables and a Rust function (SDM vol. 3A 9.4 and 10.8.5). The code is copied to a page below 1 MiB; all
-// addresses in it are relative to that page, and the kernel fills in the parameters at its end.
+// An application processor starts here after its start-up IPI (SDM vol. 3A 9.4 and 10.8.5). It starts in real mode, at
+// CS:IP = vector * 4 KiB : 0. It ends with the kernel's own page tables, in a Rust function. The code is copied to a
+// page below 1 MiB. All addresses in it are relative to that page. The kernel writes the parameters at its end.
 
 .section .rodata.ap, "a"
 .balign 16
@@ -13,7 +13,8 @@ ap_start:
     cld
     mov ax, cs
     mov ds, ax
-    // The assembler takes no difference of symbols as an address in Intel syntax: three instructions in bytes.
+    // Three instructions are given as bytes, because the assembler accepts no difference of symbols as an address in
+    // Intel syntax.
     .byte 0x66, 0x0f, 0x01, 0x16                                // lgdt [disp16], 32-bit base
     .short ap_gdt_pointer - ap_start
     mov eax, cr4

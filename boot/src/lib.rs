@@ -1,12 +1,13 @@
-//! How control reaches sidecore: the multiboot2 header and entry that GRUB jumps to, and the page of code on which
-//! application processors start; and what ACPI says of NUMA nodes.
+//! How control reaches sidecore: the multiboot2 header and entry for GRUB, and the page of code on which application
+//! processors start. Also reads ACPI's list of NUMA nodes.
 //!
 //! ```text
 //! GRUB ── 32-bit, paging off ──▶ start.s ── long mode, first 4 GiB ──▶ start_rust(magic, information) in kernel/
 //! INIT, SIPI ── 16-bit ──▶ ap.s at a page below 1 MiB ── the kernel's own tables ──▶ a function of the kernel
 //! ```
 //!
-//! The assembly is assembled only for the bare machine; what can be checked elsewhere ([`trampoline`]) is.
+//! The assembly code is built only for the bare machine. What does not need it ([`trampoline`]) is tested on the
+//! development machine.
 
 #![cfg_attr(not(test), no_std)]
 
@@ -20,5 +21,5 @@ mod entry {
     core::arch::global_asm!(include_str!("ap.s"));
 }
 
-/// What GRUB leaves in EAX for a multiboot2 kernel (specification 3.3).
+/// The value of EAX when GRUB enters a multiboot2 kernel (specification 3.3).
 pub const MULTIBOOT2_MAGIC: u32 = 0x36d7_6289;

@@ -1,6 +1,6 @@
-//! Which NUMA node each core belongs to: the System Resource Affinity Table (ACPI 6.5 5.2.16).
+//! Finds the NUMA node of each core in the System Resource Affinity Table (ACPI 6.5 5.2.16).
 
-/// Where the entries begin: behind the table's header (36 bytes), a reserved word and eight reserved bytes.
+/// Offset of the entries: they follow the table's header (36 bytes), a reserved word and eight reserved bytes.
 const ENTRIES: usize = 48;
 /// Entry of a core with an 8-bit APIC ID (5.2.16.1), and its length in bytes.
 const LOCAL_APIC: (u8, usize) = (0, 16);
@@ -9,10 +9,10 @@ const X2APIC: (u8, usize) = (2, 24);
 /// Flag of an entry: it is in use.
 const ENABLED: u32 = 1;
 
-/// The NUMA node (proximity domain) of the core with this APIC ID. `table` is the whole table, header included. None: the
-/// table does not name the core.
+/// Returns the NUMA node (proximity domain) of the core with this APIC ID. Returns `None` if the table does not name
+/// the core. `table` is the whole table with its header.
 ///
-/// Entries are read until one is cut off or has a length of less than 2 bytes; nothing behind it is believed.
+/// Entries are read until one is cut off or is shorter than 2 bytes. What follows such an entry is ignored.
 #[must_use]
 pub fn node_of(table: &[u8], apic_id: u32) -> Option<u32> {
     let mut rest = table.get(ENTRIES..)?;
@@ -22,7 +22,7 @@ pub fn node_of(table: &[u8], apic_id: u32) -> Option<u32> {
         let word = |at: usize| Some(u32::from_le_bytes(*entry.get(at..)?.first_chunk()?));
         let found = match (kind, length) {
             LOCAL_APIC if word(4)? & ENABLED != 0 => {
-                // The node's lower byte stands apart from the three others.
+                // The node's lowest byte is not next to the three others.
                 let [_, high @ ..] = word(8)?.to_le_bytes();
                 let node = u32::from_le_bytes([entry[2], high[0], high[1], high[2]]);
                 Some((u32::from(entry[3]), node))

@@ -1,5 +1,5 @@
-// Multiboot2 header and the way from GRUB's 32-bit protected mode to 64-bit Rust.
-// Multiboot2 specification 3.1 (header) and 3.3 (machine state); SDM vol. 3A 10.8.5 (entering IA-32e mode).
+// Multiboot2 header, and the switch from GRUB's 32-bit protected mode to 64-bit Rust. Follows the multiboot2
+// specification 3.1 (header) and 3.3 (machine state), and SDM vol. 3A 10.8.5 (entering IA-32e mode).
 
 .section .multiboot, "a"
 .balign 8
@@ -24,7 +24,7 @@ _start:
     mov edi, eax                                                // magic, kept for start_rust
     mov esi, ebx                                                // boot information
 
-    mov eax, 0x80000000                                         // long mode there at all?
+    mov eax, 0x80000000                                         // does the CPU have long mode?
     cpuid
     cmp eax, 0x80000001
     jb no_long_mode
@@ -33,7 +33,7 @@ _start:
     test edx, 1 << 29
     jz no_long_mode
 
-    // Identity map of the first 4 GiB in 2 MiB pages; start_rust replaces it by its own tables with W^X.
+    // Identity map of the first 4 GiB in 2 MiB pages. start_rust replaces it by its own tables with W^X.
     mov eax, offset boot_pdpt
     or eax, 3
     mov [boot_pml4], eax
@@ -68,7 +68,7 @@ _start:
     or eax, 0x80000001                                          // PG, PE
     mov cr0, eax
     lgdt [boot_gdt_pointer]
-    // A far return to 64-bit code; the assembler's far jump in Intel syntax differs between versions.
+    // A far return to 64-bit code. It is not a far jump, because its Intel syntax differs between assembler versions.
     push 8
     mov eax, offset start_64
     push eax

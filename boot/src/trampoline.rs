@@ -1,4 +1,4 @@
-//! The page that an application processor starts on: `ap.s` copied below 1 MiB, with its parameters filled in.
+//! The page on which an application processor starts: a copy of `ap.s` below 1 MiB, with its parameters.
 
 #[cfg(target_os = "none")]
 #[allow(unsafe_code, reason = "the trampoline is assembly; its bytes and offsets are linker symbols")]
@@ -11,7 +11,7 @@ mod image {
         static ap_64_offset: u8;
     }
 
-    /// The trampoline as it was assembled, and the offset of its parameters.
+    /// The trampoline as assembled, and the offsets in it.
     pub fn template() -> (&'static [u8], super::Offsets) {
         let start = &raw const ap_start as usize;
         let len = &raw const ap_end as usize - start;
@@ -27,7 +27,7 @@ mod image {
 #[cfg(target_os = "none")]
 pub use image::template;
 
-/// Where things are in the trampoline, in bytes from its start.
+/// Offsets in the trampoline, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Offsets {
     /// The parameter block.
@@ -38,7 +38,7 @@ pub struct Offsets {
     pub long_mode: u32,
 }
 
-/// What one application processor is started with.
+/// The parameters of one application processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameters {
     /// Physical address of the page with the trampoline: 4 KiB aligned, below 1 MiB.
@@ -57,7 +57,7 @@ pub struct Parameters {
 const BLOCK: usize = 4 + 6 + 6 + 24;
 
 impl Parameters {
-    /// The parameter block as `ap.s` lays it out: GDT base, far pointer to 64-bit code, CR3, then (8-byte aligned in
+    /// The parameter block in the layout of `ap.s`: GDT base, far pointer to 64-bit code, CR3, then (8-byte aligned in
     /// the page) stack, argument, entry. `at` is the block's own offset in the page.
     #[must_use]
     pub fn block(&self, offsets: &Offsets) -> ([u8; BLOCK + 8], usize) {

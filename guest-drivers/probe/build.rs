@@ -1,4 +1,5 @@
-//! Links with `link.ld` of the crate `bare`, at a fixed address, into a flat file that a Linux loader takes for a bzImage.
+//! Links the guest with `link.ld` of the crate `bare`, at a fixed address. The result is a flat file that a Linux
+//! loader accepts as a bzImage.
 
 fn main() {
     let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../bare/link.ld");

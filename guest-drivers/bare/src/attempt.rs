@@ -1,14 +1,15 @@
-//! The outcome of an instruction that may fault: the attempt says where to go on, the exception handler goes on there.
+//! The outcome of an instruction that may fault. The attempt stores the address at which the program continues after a
+//! fault. The exception handler returns to that address.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Where to go on if the next instruction faults; 0: faults are not expected. Set by the attempt itself, in the same
-/// piece of assembly as the instruction.
+/// The address at which the program continues if the next instruction faults. 0: no fault is expected. The attempt sets
+/// it, in the same piece of assembly as the instruction.
 pub static RECOVER: AtomicU64 = AtomicU64::new(0);
-/// Vector of the exception that the attempt met, plus one.
+/// Vector of the attempt's exception, plus one. 0: there was none.
 static FAULT: AtomicU64 = AtomicU64::new(0);
 
-/// The outcome of an attempt after its assembly: the vector of the exception it met.
+/// Returns the outcome of an attempt, after its assembly. The error is the vector of its exception.
 pub fn outcome() -> Result<(), u8> {
     RECOVER.store(0, Relaxed);
     match FAULT.swap(0, Relaxed) {
@@ -17,12 +18,12 @@ pub fn outcome() -> Result<(), u8> {
     }
 }
 
-/// Whether an attempt is under way.
+/// Whether an attempt is in progress.
 pub(crate) fn is_expected() -> bool {
     RECOVER.load(Relaxed) != 0
 }
 
-/// The attempt has met the exception `vector`. Returns where to go on.
+/// Records the exception `vector` of the attempt. Returns the address at which the program continues.
 pub(crate) fn faulted(vector: u64) -> u64 {
     FAULT.store(vector + 1, Relaxed);
     RECOVER.swap(0, Relaxed)

@@ -1,7 +1,7 @@
-//! How the guest starts: the setup header, the 64-bit entry, and what the boot parameters say.
+//! The start of the guest: the setup header, the 64-bit entry, and the boot parameters.
 //!
-//! Follows Documentation/arch/x86/boot.rst and zero-page.rst of Linux: protocol 2.15, entry 0x200 bytes into the
-//! protected-mode part, RSI at the boot parameters, memory mapped one to one as far as the image goes.
+//! Follows Documentation/arch/x86/boot.rst and zero-page.rst of Linux, protocol 2.15. The entry is 0x200 bytes into the
+//! protected-mode part. RSI points to the boot parameters. The image's memory is mapped one to one.
 
 #![allow(unsafe_code, reason = "the header and the entry are assembly")]
 
@@ -94,11 +94,11 @@ gdt_pointer:
 );
 
 unsafe extern "Rust" {
-    /// The binary's, see [`entry!`](crate::entry).
+    /// The binary's main function; see [`entry!`](crate::entry).
     safe fn guest_main(machine: &Machine) -> !;
 }
 
-/// Called by the entry code with the boot parameters' address.
+/// The entry code calls it with the boot parameters' address.
 extern "C" fn main(parameters: u64) -> ! {
     trap::init();
     memory::init();
@@ -107,16 +107,16 @@ extern "C" fn main(parameters: u64) -> ! {
 
 const STACK_SIZE: usize = 64 << 10;
 
-/// Used by the entry code only, through its address.
+/// The guest's stack. Only the entry code uses it, through its address.
 #[repr(C, align(16))]
 struct Stack(core::cell::UnsafeCell<[u8; STACK_SIZE]>);
 
-// SAFETY: nothing forms a reference to the contents; the one CPU uses it as its stack.
+// SAFETY: nothing forms a reference to the contents. The one CPU uses it as its stack.
 unsafe impl Sync for Stack {}
 
 static STACK: Stack = Stack(core::cell::UnsafeCell::new([0; STACK_SIZE]));
 
-/// Regions of the firmware's memory map that are kept.
+/// Most regions of the firmware's memory map that are kept.
 const MAX_REGIONS: usize = 32;
 
 /// A region of the firmware's memory map.
@@ -131,19 +131,19 @@ pub struct Region {
 }
 
 impl Region {
-    /// Whether an address lies in it.
+    /// Whether an address is in it.
     pub fn contains(&self, address: u64) -> bool {
         address.checked_sub(self.start).is_some_and(|offset| offset < self.length)
     }
 }
 
-/// What the loader told.
+/// The machine as the loader describes it.
 pub struct Machine {
     regions: [Region; MAX_REGIONS],
     count: usize,
     /// End of RAM below 4 GiB.
     pub memory_end: u64,
-    /// End of RAM above 4 GiB; 4 GiB if there is none.
+    /// End of RAM above 4 GiB. If there is none: 4 GiB.
     pub high_end: u64,
     /// Address of the ACPI root pointer.
     pub rsdp: u64,
@@ -207,7 +207,7 @@ impl Machine {
         line.split_whitespace()
     }
 
-    /// What follows `key` (with its `=`) on the command line.
+    /// The value of an option on the command line. `key` includes the `=`.
     pub fn option(&self, key: &str) -> Option<&str> {
         self.words().find_map(|word| word.strip_prefix(key))
     }

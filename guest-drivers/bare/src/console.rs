@@ -4,7 +4,7 @@ use core::fmt::{self, Write};
 
 use crate::cpu;
 
-/// First of the console's eight ports.
+/// The first of the console's eight ports.
 pub const COM1: u16 = 0x3f8;
 const LSR: u16 = COM1 + 5;
 const DATA_READY: u8 = 1;
@@ -22,14 +22,14 @@ impl Write for Console {
     }
 }
 
-/// A byte that has been typed, if there is one.
+/// The next byte that was typed, if there is one.
 pub fn typed() -> Option<u8> {
     (cpu::in8(LSR) & DATA_READY != 0).then(|| cpu::in8(COM1))
 }
 
 /// Writes a line.
 pub fn line(text: fmt::Arguments<'_>) {
-    // This console has no errors.
+    // This console never fails.
     let _ = Console.write_fmt(text);
     let _ = Console.write_str("\r\n");
 }

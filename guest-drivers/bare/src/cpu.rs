@@ -1,8 +1,8 @@
-//! Single instructions, those that may fault with their outcome.
+//! Single instructions as functions. One that may fault returns its outcome.
 //!
-//! What they can break is this guest, and breaking out of it is what they are for. Against the Rust program itself they
-//! are sound: none touches memory that it uses, and one that faults goes on behind the instruction with the registers
-//! as the compiler was told.
+//! These functions may break this guest, because a test tries to break out of it with them. They are sound for the Rust
+//! program itself for two reasons. None accesses memory that the program uses. After a fault the program continues
+//! behind the instruction, and the registers are as the compiler was told.
 
 #![allow(unsafe_code, reason = "privileged instructions")]
 
@@ -11,7 +11,7 @@ use core::arch::x86_64::{__cpuid_count, _rdtsc, CpuidResult};
 
 use crate::attempt::{self, RECOVER};
 
-/// RDMSR; the exception's vector if it faulted.
+/// RDMSR. If it faults, returns the exception's vector.
 pub fn read_msr(number: u32) -> Result<u64, u8> {
     let (low, high): (u32, u32);
     // SAFETY: see the module.
@@ -32,9 +32,9 @@ pub fn read_msr(number: u32) -> Result<u64, u8> {
     attempt::outcome().map(|()| u64::from(high) << 32 | u64::from(low))
 }
 
-/// WRMSR; the exception's vector if it faulted.
+/// WRMSR. If it faults, returns the exception's vector.
 pub fn write_msr(number: u32, value: u64) -> Result<(), u8> {
-    // SAFETY: see the module; values that a register may take are such as this program can live with.
+    // SAFETY: see the module. The values that a register accepts do not harm this program.
     unsafe {
         asm!(
             "lea {t}, [rip + 2f]",
@@ -52,27 +52,28 @@ pub fn write_msr(number: u32, value: u64) -> Result<(), u8> {
     attempt::outcome()
 }
 
-/// RDMSR of a register that is there. Unlike [`read_msr`] it may be used where interrupts are open, and by what they run.
+/// RDMSR of a register that exists. Unlike [`read_msr`] it may be used with interrupts open, and in interrupt handlers.
 pub fn rdmsr(number: u32) -> u64 {
     let (low, high): (u32, u32);
-    // SAFETY: see the module; if the register is not there, that ends the guest with a message.
+    // SAFETY: see the module. If the register does not exist, the guest ends with a message.
     unsafe { asm!("rdmsr", in("ecx") number, out("eax") low, out("edx") high, options(nostack, preserves_flags)) };
     u64::from(high) << 32 | u64::from(low)
 }
 
-/// WRMSR of a register that takes the value; see [`rdmsr`].
+/// WRMSR of a register that accepts the value; see [`rdmsr`].
 pub fn wrmsr(number: u32, value: u64) {
     let (low, high) = (value as u32, (value >> 32) as u32);
     // SAFETY: as for `rdmsr`.
     unsafe { asm!("wrmsr", in("ecx") number, in("eax") low, in("edx") high, options(nostack, preserves_flags)) };
 }
 
-/// Runs one instruction given as text, with EAX, ECX and EDX zero and RDI at `$memory`; its outcome and RAX.
+/// Executes the instruction `$text` with RAX = `$rax`, ECX and EDX zero, and RDI = `$memory`. Returns RAX, or the
+/// vector of its exception.
 #[macro_export]
 macro_rules! instruction {
     ($text:expr, $rax:expr, $memory:expr) => {{
         let mut rax: u64 = $rax;
-        // SAFETY: see the module; the instruction is one that this machine lacks or refuses.
+        // SAFETY: see the module. This machine lacks the instruction or refuses it.
         unsafe {
             core::arch::asm!(
                 "lea {t}, [rip + 2f]",
@@ -91,8 +92,8 @@ macro_rules! instruction {
     }};
 }
 
-/// LIDT; the exception's vector if it faulted. Interrupts are closed, and no exception is expected until there is a good
-/// table again.
+/// LIDT. If it faults, returns the exception's vector. Interrupts must be closed. No exception may occur until a good
+/// table is loaded again.
 pub fn load_idt(base: u64, limit: u16) -> Result<(), u8> {
     // Limit in the lowest two bytes, base in the eight after them.
     let pointer = [base << 16 | u64::from(limit), base >> 48];
@@ -112,7 +113,7 @@ pub fn load_idt(base: u64, limit: u16) -> Result<(), u8> {
     attempt::outcome()
 }
 
-/// Opens interrupts, where one waits that faults in its delivery; that exception's vector. They are closed again.
+/// Opens interrupts while one waits whose delivery faults. Then closes them again. Returns the exception's vector.
 pub fn open_interrupts_expecting_a_fault() -> Result<(), u8> {
     // SAFETY: see the module.
     unsafe {
@@ -133,7 +134,7 @@ pub fn open_interrupts_expecting_a_fault() -> Result<(), u8> {
 
 /// End of interrupt: x2APIC register 0x80B.
 pub fn end_of_interrupt() {
-    // Not `write_msr`: this runs inside attempts and must leave their state alone.
+    // Not `write_msr`, because this runs inside attempts and must not change their state.
     wrmsr(0x80b, 0);
 }
 
@@ -166,7 +167,7 @@ ports!(in32 out32 u32, "eax");
 /// REP INSB of four bytes.
 pub fn in_string(port: u16) -> [u8; 4] {
     let mut bytes = [0; 4];
-    // SAFETY: writes exactly the four bytes of `bytes`.
+    // SAFETY: it writes exactly the four bytes of `bytes`.
     unsafe {
         asm!("rep insb", in("dx") port, inout("rdi") bytes.as_mut_ptr() => _, inout("rcx") 4_u64 => _, options(nostack, preserves_flags));
     }
@@ -175,7 +176,7 @@ pub fn in_string(port: u16) -> [u8; 4] {
 
 /// REP OUTSB.
 pub fn out_string(port: u16, bytes: &[u8]) {
-    // SAFETY: reads exactly the bytes of `bytes`.
+    // SAFETY: it reads exactly the bytes of `bytes`.
     unsafe {
         asm!("rep outsb", in("dx") port, inout("rsi") bytes.as_ptr() => _, inout("rcx") bytes.len() => _, options(nostack, preserves_flags));
     }
@@ -191,13 +192,13 @@ pub fn cpuid_of(leaf: u32, subleaf: u32) -> CpuidResult {
     __cpuid_count(leaf, subleaf)
 }
 
-/// Whether CPUID says "GenuineIntel".
+/// Whether CPUID's vendor is "GenuineIntel".
 pub fn is_intel() -> bool {
     // "Genu"
     cpuid(0).ebx == 0x756e_6547
 }
 
-/// Time stamp counter.
+/// Reads the time stamp counter.
 pub fn tsc() -> u64 {
     // SAFETY: every x86-64 CPU has RDTSC, and CR4.TSD is clear.
     unsafe { _rdtsc() }
@@ -227,7 +228,7 @@ pub fn cr4() -> u64 {
     value
 }
 
-/// Loads CR4. What the program needs of it is the caller's to keep.
+/// Loads CR4. The caller must keep the bits that the program needs.
 pub fn set_cr4(value: u64) {
     // SAFETY: see the module.
     unsafe { asm!("mov cr4, {}", in(reg) value, options(nostack, preserves_flags)) };
@@ -247,7 +248,7 @@ pub fn set_cr8(value: u64) {
     unsafe { asm!("mov cr8, {}", in(reg) value, options(nostack, preserves_flags)) };
 }
 
-/// RFLAGS.IF.
+/// Whether RFLAGS.IF is set.
 pub fn interrupts_are_open() -> bool {
     let flags: u64;
     // SAFETY: the stack has room for the flags.
@@ -258,9 +259,9 @@ pub fn interrupts_are_open() -> bool {
 /// Loads CR3.
 ///
 /// # Safety
-/// The tables at `tables` map the image, and all else that the program uses, one to one.
+/// The tables at `tables` map everything that the program uses one to one, the image included.
 pub unsafe fn set_cr3(tables: u64) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's promise.
     unsafe { asm!("mov cr3, {}", in(reg) tables, options(nostack, preserves_flags)) };
 }
 
@@ -272,7 +273,7 @@ pub fn invalidate(address: u64) {
 
 /// Opens interrupts for `spins` turns of PAUSE, then closes them.
 pub fn open_interrupts(spins: u32) {
-    // SAFETY: the IDT is complete; its entries save and restore what they change.
+    // SAFETY: the IDT is complete. Its handlers save and restore what they change.
     unsafe { asm!("sti", options(nostack)) };
     for _ in 0..spins {
         core::hint::spin_loop();
@@ -287,8 +288,8 @@ pub fn spin() -> ! {
     unsafe { asm!("cli", "2:", "pause", "jmp 2b", options(noreturn, nostack)) };
 }
 
-/// Opens interrupts and halts until one has been taken, then closes them. STI's shadow covers HLT, so one that waits
-/// already is taken there and not before (SDM vol. 2B, STI).
+/// Opens interrupts and halts until one was taken, then closes them. STI's shadow covers HLT. So an interrupt that
+/// waits already is taken at the HLT and not before it (SDM vol. 2B, STI).
 pub fn wait_for_interrupt() {
     // SAFETY: as for `open_interrupts`.
     unsafe { asm!("sti", "hlt", "cli", options(nostack)) };

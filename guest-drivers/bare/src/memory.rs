@@ -1,8 +1,8 @@
-//! Guest-physical memory by its address. Own page tables map the first 8 GiB one to one, and a movable window of 2 MiB
-//! reaches whatever lies above.
+//! Accesses guest-physical memory by its address. The guest's own page tables map the first 8 GiB one to one. A movable
+//! window of 2 MiB gives access to addresses above.
 //!
-//! The program's own objects all lie in the image; what is read and written here never does, so that no Rust object
-//! changes behind the compiler's back. An address in the image is refused by a panic.
+//! All of the program's own objects are in the image. These functions never access the image, so they change no Rust
+//! object without the compiler's knowledge. They panic at an address in the image.
 
 #![allow(unsafe_code, reason = "memory by address")]
 
@@ -10,13 +10,13 @@ use core::arch::asm;
 
 use crate::cpu;
 
-/// Memory of no Rust object, for rings, buffers and page tables: 2 MiB from here on, behind the image.
+/// Address of the arena: 2 MiB behind the image, for rings, buffers and page tables. No Rust object is in it.
 pub const ARENA: u64 = 0x180_0000;
-/// Page tables stand at the end of it.
+/// Address of the page tables, at the end of the arena.
 const TABLES: u64 = ARENA + 0x1f_0000;
-/// What is mapped one to one.
+/// End of the memory that is mapped one to one.
 const MAPPED: u64 = 8 << 30;
-/// Where the window is.
+/// Linear address of the window.
 const WINDOW: u64 = 511 << 30;
 const PAGE_2M: u64 = 2 << 20;
 
@@ -28,7 +28,7 @@ unsafe extern "C" {
     static bss_end: u8;
 }
 
-/// Whether an access is of no business to the compiler.
+/// Panics if an access touches the image.
 fn check(address: u64, size: u64) {
     let (start, end) = (&raw const image_start as u64, &raw const bss_end as u64);
     assert!(address.saturating_add(size) <= start || address >= end, "{address:#x} is in the image");
@@ -41,7 +41,7 @@ macro_rules! access {
             let value: $type;
             let at = window(address);
             check(at, size_of::<$type>() as u64);
-            // SAFETY: the address is mapped, see `window`, and belongs to no Rust object, see `check`.
+            // SAFETY: the address is mapped (`window`) and belongs to no Rust object (`check`).
             unsafe { asm!(concat!("mov ", $text, ", [{a}]"), v = out(reg) value, a = in(reg) at, options(nostack, preserves_flags, readonly)) };
             value
         }
@@ -78,16 +78,16 @@ pub fn write8(address: u64, value: u8) {
     unsafe { asm!("mov [{}], {}", in(reg) at, in(reg_byte) value, options(nostack, preserves_flags)) };
 }
 
-/// Zeroes memory of no Rust object.
+/// Zeroes memory outside the image.
 pub fn clear(address: u64, length: u64) {
     for at in (address..address + length).step_by(8) {
         write64(at, 0);
     }
 }
 
-/// Puts own page tables in place of the loader's.
+/// Replaces the loader's page tables by the guest's own.
 pub fn init() {
-    // The loader's tables map the image's surroundings, and the arena is 8 MiB behind its start.
+    // The loader's tables map the memory around the image. The arena is 8 MiB behind the image's start.
     clear(TABLES, 0xb000);
     let (pml4, pdpt, window, directories) = (TABLES, TABLES + 0x1000, TABLES + 0x2000, TABLES + 0x3000);
     write64(pml4, pdpt | PRESENT_WRITE);
@@ -99,11 +99,11 @@ pub fn init() {
         }
     }
     write64(pdpt + (WINDOW >> 30) * 8, window | PRESENT_WRITE);
-    // SAFETY: the first 8 GiB, where everything lies that the program uses, are mapped one to one.
+    // SAFETY: the first 8 GiB are mapped one to one. Everything that the program uses is in them.
     unsafe { cpu::set_cr3(pml4) };
 }
 
-/// The linear address of a guest-physical one; moves the window if it is beyond what is mapped one to one.
+/// Returns the linear address of a guest-physical address. If that is not mapped one to one, moves the window to it.
 fn window(address: u64) -> u64 {
     if address < MAPPED {
         return address;

@@ -1,4 +1,4 @@
-//! Configuration space by the two ports (PCI 3.0, 3.2.2.3.2).
+//! PCI configuration space through the two ports (PCI 3.0, 3.2.2.3.2).
 
 use crate::cpu;
 
@@ -37,7 +37,7 @@ impl Function {
     pub fn capabilities(self) -> impl Iterator<Item = (u8, u8)> {
         let has_list = self.read(0x04) >> 16 & 1 << 4 != 0;
         let mut at = if has_list { self.read(0x34) as u8 & 0xfc } else { 0 };
-        // A list has at most 48 entries; more is a loop.
+        // A list has at most 48 entries. A longer one is a loop.
         (0..48).map_while(move |_| {
             let here = at;
             (here >= 0x40).then(|| {

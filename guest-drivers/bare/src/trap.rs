@@ -1,5 +1,5 @@
-//! Exceptions and interrupts: an attempt that faults goes on behind the faulting instruction, an interrupt is counted
-//! and shown to a hook if there is one, anything else is a panic.
+//! Handles exceptions and interrupts. If an attempt faults, the program continues behind the faulting instruction. An
+//! interrupt is counted and passed to a hook, if there is one. Any other exception is a panic.
 //!
 //! Follows SDM vol. 3A ch. 6 (APM vol. 2 ch. 8).
 
@@ -74,13 +74,13 @@ unsafe extern "C" {
     static trap_entries: [[u8; 16]; 256];
 }
 
-/// What the entry code leaves on the stack.
+/// The stack as the entry code leaves it.
 #[repr(C)]
 pub struct Frame {
     registers: [u64; 15],
     vector: u64,
     error: u64,
-    /// Where the interrupted program goes on.
+    /// Address at which the interrupted program continues.
     pub rip: u64,
     cs: u64,
     /// Its flags.
@@ -89,25 +89,26 @@ pub struct Frame {
     ss: u64,
 }
 
-/// A [`Hook`], as an address; 0: none.
+/// The [`Hook`] as an address. 0: there is none.
 static HOOK: AtomicUsize = AtomicUsize::new(0);
 /// Arrivals by vector.
 static ARRIVED: [AtomicU32; 256] = [const { AtomicU32::new(0) }; 256];
 
-/// On a page of its own, as Linux has it: `eli` shadows no other.
+/// The IDT. It has a page of its own, as in Linux, because `eli` shadows no other.
 #[repr(C, align(4096))]
 struct Idt([[AtomicU64; 2]; 256]);
 static IDT: Idt = Idt([const { [const { AtomicU64::new(0) }; 2] }; 256]);
 
-/// Vector of spurious interrupts: the one that SVR holds after a reset, and that guests here leave there.
+/// Vector of spurious interrupts. SVR holds it after a reset, and guests here do not change it.
 pub const SPURIOUS: u8 = 0xff;
 const DEBUG: u64 = 1;
 const NMI: u64 = 2;
 
-/// Called with each interrupt before its EOI, and with each #DB, with IF clear. It may open interrupts.
+/// A function that is called with each interrupt before its EOI, and with each #DB. IF is clear. It may open
+/// interrupts.
 pub type Hook = fn(vector: u8, frame: &mut Frame);
 
-/// Has every interrupt from now on shown to `hook`.
+/// Has `hook` called with every interrupt from now on.
 pub fn set_hook(hook: Hook) {
     HOOK.store(hook as usize, Relaxed);
 }
@@ -133,7 +134,7 @@ extern "C" fn trap(frame: &mut Frame) {
         vector => {
             count(vector);
             show(vector, frame);
-            // One that is spurious is not in service (SDM vol. 3A 11.9).
+            // A spurious interrupt is not in service (SDM vol. 3A 11.9).
             if vector != u64::from(SPURIOUS) {
                 cpu::end_of_interrupt();
             }
@@ -160,23 +161,23 @@ pub fn init() {
         entry[0].store(low, Relaxed);
         entry[1].store(high, Relaxed);
     }
-    // It faults at nothing: the address is canonical.
+    // It does not fault, because the address is canonical.
     let _ = cpu::load_idt(IDT.0.as_ptr() as u64, 0xfff);
 }
 
-/// Both halves of a vector's gate, for a table elsewhere.
+/// Returns both halves of a vector's gate, for a table elsewhere.
 pub fn gate(vector: u8) -> (u64, u64) {
     let entry = &raw const trap_entries as u64 + u64::from(vector) * 16;
     // Interrupt gate, present, DPL 0, selector 8.
     (entry & 0xffff | 8 << 16 | 0x8e00 << 32 | (entry >> 16 & 0xffff) << 48, entry >> 32)
 }
 
-/// Interrupts with this vector that have arrived; 2 counts NMIs.
+/// How many interrupts with this vector have arrived. Vector 2 counts NMIs.
 pub fn arrived(vector: u8) -> u32 {
     ARRIVED.get(usize::from(vector)).map_or(0, |count| count.load(Relaxed))
 }
 
-/// NMIs and interrupts of every vector that have arrived.
+/// How many NMIs and interrupts of any vector have arrived.
 pub fn all_arrived() -> u32 {
     ARRIVED.iter().map(|count| count.load(Relaxed)).fold(0, u32::wrapping_add)
 }

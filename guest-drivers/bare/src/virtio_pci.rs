@@ -1,4 +1,4 @@
-//! Where the parts of a virtio device are (virtio 1.3, 4.1.4), and its MSI-X table (PCI 3.0, 6.8.2).
+//! Finds the parts of a virtio device (virtio 1.3, 4.1.4), and its MSI-X table (PCI 3.0, 6.8.2).
 
 use crate::memory;
 use crate::pci::{self, Function};
@@ -8,12 +8,14 @@ const NET: u32 = 0x1041_1af4;
 
 const VENDOR_SPECIFIC: u8 = 0x09;
 const MSIX: u8 = 0x11;
-/// cfg_type of the capabilities that are looked for.
+/// cfg_type of the common configuration.
 const COMMON: u32 = 1;
+/// cfg_type of the notifications.
 const NOTIFY: u32 = 2;
+/// cfg_type of the device's own configuration.
 const DEVICE: u32 = 4;
 
-/// What no MSI-X entry is (4.1.5.1.2).
+/// The value for "no MSI-X entry" (4.1.5.1.2).
 pub const NO_VECTOR: u16 = 0xffff;
 
 /// Registers of the common configuration (4.1.4.3).
@@ -35,7 +37,7 @@ pub mod common {
     pub const QUEUE_DEVICE: u64 = 0x30;
 }
 
-/// Where the parts of a device are.
+/// The addresses of a device's parts.
 #[derive(Clone, Copy)]
 pub struct Parts {
     /// Its PCI function.
@@ -58,7 +60,7 @@ impl Parts {
         pci::bus_0().filter(|function| function.read(0) == NET).filter_map(Self::open)
     }
 
-    /// Finds a device's parts and turns its memory, ports and DMA on.
+    /// Finds a device's parts. Enables its memory, ports and DMA.
     fn open(function: Function) -> Option<Self> {
         let (mut common, mut device, mut notify, mut msix) = (None, None, None, None);
         for (at, id) in function.capabilities() {
@@ -100,14 +102,14 @@ impl Parts {
         self.notify_is_port.then_some(self.notify & !0xff)
     }
 
-    /// Address or port at which the device is told of a queue's new buffers (4.1.4.4).
+    /// Address or port of a queue's notifications (4.1.4.4).
     pub fn doorbell(&self, queue: u16) -> u64 {
         memory::write16(self.common + common::QUEUE_SELECT, queue);
         let offset = memory::read16(self.common + common::QUEUE_NOTIFY_OFF);
         self.notify + u64::from(offset) * u64::from(self.notify_multiplier)
     }
 
-    /// Tells the device that a queue has new buffers, by its [`Parts::doorbell`] (4.1.5.2).
+    /// Notifies the device of new buffers in a queue, through its [`Parts::doorbell`] (4.1.5.2).
     pub fn ring(&self, doorbell: u64, queue: u16) {
         if self.notify_is_port { crate::cpu::out16(doorbell as u16, queue) } else { memory::write16(doorbell, queue) }
     }
@@ -127,12 +129,12 @@ impl Parts {
         memory::write32(self.msix_table + u64::from(entry) * 16 + 12, masked.into());
     }
 
-    /// Whether an entry's interrupt waits for its mask to go.
+    /// Whether an entry's interrupt is pending until the entry is unmasked.
     pub fn pending(&self, entry: u16) -> bool {
         memory::read32(self.msix_pending + u64::from(entry / 32) * 4) & 1 << (entry % 32) != 0
     }
 
-    /// MSI-X enable and function mask of the message control.
+    /// Sets MSI-X enable and the function mask in the message control.
     pub fn control_msix(&self, enabled: bool, masked: bool) {
         let control = self.function.read(self.msix_capability) & !(3 << 30);
         self.function.write(self.msix_capability, control | u32::from(enabled) << 31 | u32::from(masked) << 30);

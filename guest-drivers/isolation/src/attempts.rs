@@ -1,4 +1,4 @@
-//! What is tried, kind by kind. Each file says what hardware answers and counts whether that came.
+//! The attempts, one file for each kind. A file says what hardware answers, and counts whether the machine answers so.
 
 mod idt;
 mod instructions;
@@ -14,10 +14,10 @@ use crate::report::Report;
 use crate::virtio::Net;
 use bare::boot::Machine;
 
-/// A kind's name, and what tries it.
+/// A kind's name, and the function that tries it.
 type Kind<'a> = (&'static str, &'a dyn Fn(&mut Report));
 
-/// Everything, in an order that leaves what could end the guest to the last.
+/// Tries everything. What could end the guest comes last.
 pub fn run(machine: &Machine, report: &mut Report) {
     let nets = Net::find();
     let lenient = machine.words().any(|word| word == "lenient-apic");
@@ -40,7 +40,7 @@ pub fn run(machine: &Machine, report: &mut Report) {
     ];
     let only = machine.option("only=");
     for (kind, attempt) in all {
-        // It takes long where each interrupt exits: by name only.
+        // `idt` runs only if it is named, because it takes long if each interrupt exits.
         let usual = kind != "idt";
         if only.map_or(usual, |kinds| kinds.split(',').any(|wanted| wanted == kind)) {
             report.begin(kind);

@@ -1,21 +1,25 @@
-//! A guest that tries everything a guest must not do, and says of each attempt whether it was answered as hardware
-//! without the thing would answer.
+//! A guest that tries everything that a guest must not do. An attempt is refused if the machine answers as hardware
+//! without that feature would answer.
 //!
-//! It starts by the 64-bit Linux boot protocol like a kernel, owns one vCPU, and talks on COM1:
+//! It starts like a kernel, by the 64-bit Linux boot protocol. It uses one vCPU, and writes to COM1:
 //!
 //! ```text
 //! SC {"test":"isolation","kind":"msr","attempts":49000,"refused":49000}
 //! SC {"test":"isolation","attempts":250000,"refused":250000,"kinds":{"msr":{"attempts":49000,"refused":49000}}}
 //! ```
 //!
-//! An attempt that was not refused is shown, up to eight of a kind, as a line with the member `allowed`. A line with
-//! the member `broken` says that the test itself could not do what it had to, for instance that an interrupt that is
-//! the guest's right did not arrive; then a clean count proves nothing. At the end it powers itself off.
+//! An attempt that was not refused is reported in a line with the member `allowed`, up to eight of a kind. A line with
+//! the member `broken` says that the test itself did not work. An example is an interrupt that the guest may have, but
+//! that did not arrive. Then a clean count proves nothing. At the end the guest powers itself off.
 //!
-//! Words on the command line: `only=msr,ports` runs these kinds alone; `shadowed` says that the host keeps a shadow of the
-//! IDT, and waits for it; `hold` keeps the CPU for ever at the end, with interrupts off; `lenient-apic` says that the local APIC is the CPU's own, and
-//! that it is an emulator's which takes what hardware refuses with #GP: that is left out. `lenient-divide` is the same of the divide
-//! configuration register's reserved bits alone.
+//! Words on the command line:
+//!
+//! - `only=msr,ports`: runs only these kinds.
+//! - `shadowed`: the host keeps a shadow of the IDT. The guest waits for it.
+//! - `hold`: keeps the CPU for ever at the end, with interrupts off.
+//! - `lenient-apic`: the guest owns the local APIC, and it is an emulator's. Leaves out what hardware refuses with #GP
+//!   but this APIC accepts.
+//! - `lenient-divide`: leaves out only the reserved bits of the divide configuration register.
 
 #![no_std]
 #![no_main]

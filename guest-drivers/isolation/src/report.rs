@@ -4,11 +4,11 @@ use core::fmt;
 
 use bare::console;
 
-/// Attempts that were not refused are shown up to this many of a kind.
+/// Most attempts of a kind that are reported because they were not refused.
 const SHOWN: u32 = 8;
 const MAX_KINDS: usize = 20;
 
-/// What is known of one kind of attempt.
+/// The counts of one kind of attempt.
 #[derive(Clone, Copy, Default)]
 struct Tally {
     kind: &'static str,
@@ -24,12 +24,12 @@ pub struct Report {
 }
 
 impl Report {
-    /// Nothing yet.
+    /// An empty report.
     pub fn new() -> Self {
         Self { tallies: [Tally::default(); MAX_KINDS], count: 0, shown: 0 }
     }
 
-    /// The attempts that follow are of this kind.
+    /// Begins a kind: the attempts that follow belong to it.
     pub fn begin(&mut self, kind: &'static str) {
         let tally = self.tallies.get_mut(self.count).unwrap_or_else(|| panic!("more than {MAX_KINDS} kinds"));
         tally.kind = kind;
@@ -37,7 +37,7 @@ impl Report {
         self.shown = 0;
     }
 
-    /// An attempt was made; `what` describes it and what came of it.
+    /// Counts an attempt. `what` describes the attempt and its result.
     pub fn attempt(&mut self, refused: bool, what: fmt::Arguments<'_>) {
         let Some(tally) = self.tallies.get_mut(self.count.wrapping_sub(1)) else { return };
         tally.attempts += 1;
@@ -49,13 +49,13 @@ impl Report {
         }
     }
 
-    /// Something that is the guest's right did not work, so that the attempts prove less than they should.
+    /// Reports that something that the guest may do did not work. Then the attempts prove less than they should.
     pub fn broken(&self, what: fmt::Arguments<'_>) {
         let kind = self.tallies.get(self.count.wrapping_sub(1)).map_or("", |tally| tally.kind);
         console::line(format_args!("SC {{\"test\":\"isolation\",\"kind\":\"{kind}\",\"broken\":\"{what}\"}}"));
     }
 
-    /// The kind's attempts are over.
+    /// Ends a kind: writes the line with its counts.
     pub fn end(&self) {
         let Some(Tally { kind, attempts, refused }) = self.tallies.get(self.count.wrapping_sub(1)) else { return };
         console::line(format_args!(
@@ -63,7 +63,7 @@ impl Report {
         ));
     }
 
-    /// The last line.
+    /// Writes the last line.
     pub fn summary(&self) {
         let tallies = self.tallies.get(..self.count).unwrap_or_default();
         let attempts: u32 = tallies.iter().map(|tally| tally.attempts).sum();

@@ -1,4 +1,4 @@
-//! A virtio-net device by virtio-pci 1.x (virtio 1.3, 4.1), with every part of it open to misuse.
+//! A driver for a virtio-net device (virtio-pci 1.x; virtio 1.3, 4.1). It allows misuse of every part of the device.
 
 use bare::cpu;
 use bare::memory::{self, ARENA};
@@ -12,29 +12,30 @@ pub const SIZE: u16 = 16;
 pub const VERSION_1: u64 = 1 << 32;
 /// VIRTIO_F_INDIRECT_DESC.
 pub const INDIRECT_DESC: u64 = 1 << 28;
-/// Device status bits (2.1).
+/// Device status bit (2.1): the features are accepted.
 pub const FEATURES_OK: u8 = 8;
+/// Device status bit: the driver is ready.
 const DRIVER_OK: u8 = 4;
 /// Device status bit: the device gave up.
 pub const NEEDS_RESET: u8 = 64;
-/// Descriptor flags (2.7.5).
+/// Descriptor flag (2.7.5): the chain continues.
 pub const NEXT: u16 = 1;
-/// Device-writable.
+/// Descriptor flag: the buffer is device-writable.
 pub const WRITE: u16 = 2;
-/// A table of descriptors.
+/// Descriptor flag: the buffer is a table of descriptors.
 pub const INDIRECT: u16 = 4;
 
-/// Receive and transmit queue of the first pair.
+/// The receive queue of the first pair.
 pub const RX: u16 = 0;
-/// Transmit.
+/// The transmit queue of the first pair.
 pub const TX: u16 = 1;
 /// MSI-X entry used for transmit completions.
 pub const TX_VECTOR: u16 = 1;
 
-/// A virtio-net header (5.1.6, 12 bytes) and a broadcast frame of 60 bytes.
+/// Bytes of a virtio-net header (5.1.6, 12 bytes) and a broadcast frame of 60 bytes.
 pub const FRAME_BYTES: u32 = 12 + 60;
 
-/// Where a queue's three parts are, and how large it is said to be.
+/// The addresses of a queue's three parts, and its size, as they are given to the device.
 #[derive(Clone, Copy)]
 pub struct Rings {
     /// Descriptor table.
@@ -49,7 +50,7 @@ pub struct Rings {
 
 /// A network device.
 pub struct Net {
-    /// Where its parts are.
+    /// The addresses of its parts.
     pub parts: Parts,
     /// Its rings and buffers.
     memory: u64,
@@ -82,13 +83,13 @@ impl Net {
         memory::write8(self.parts.common + common::DEVICE_STATUS, status);
     }
 
-    /// Resets the device and waits until it has forgotten everything.
+    /// Resets the device and waits until the reset is done. Returns whether it is.
     pub fn reset(&self) -> bool {
         self.set_status(0);
         wait(|| self.status() == 0)
     }
 
-    /// What the device offers.
+    /// The features that the device offers.
     pub fn offered(&self) -> u64 {
         let half = |select| {
             memory::write32(self.parts.common + common::DEVICE_FEATURE_SELECT, select);
@@ -97,7 +98,7 @@ impl Net {
         half(0) | half(1) << 32
     }
 
-    /// Resets, takes `features`; whether the device agreed.
+    /// Resets the device and accepts `features`. Returns whether the device agreed.
     pub fn negotiate(&self, features: u64) -> bool {
         if !self.reset() {
             return false;
@@ -112,7 +113,7 @@ impl Net {
         self.status() & FEATURES_OK != 0
     }
 
-    /// Tells the device where a queue is, without the rules' being checked.
+    /// Configures a queue of the device, without a check of the rules.
     pub fn set_queue(&self, queue: u16, rings: Rings) {
         let set = |register, value: u64| {
             memory::write32(self.parts.common + register, value as u32);
@@ -128,18 +129,19 @@ impl Net {
         memory::write16(self.parts.common + common::QUEUE_ENABLE, 1);
     }
 
-    /// Size of a queue as the device has it.
+    /// The size of a queue that the device reports.
     pub fn size(&self, queue: u16) -> u16 {
         memory::write16(self.parts.common + common::QUEUE_SELECT, queue);
         memory::read16(self.parts.common + common::QUEUE_SIZE)
     }
 
-    /// DRIVER_OK.
+    /// Sets DRIVER_OK.
     pub fn start(&self) {
         self.set_status(3 | FEATURES_OK | DRIVER_OK);
     }
 
-    /// Brings the device up with these features and with `tx` for its transmit queue; rings are empty.
+    /// Starts the device with these features, with `tx` for its transmit queue and with empty rings. Returns whether
+    /// the device agreed to the features.
     pub fn up(&self, features: u64, tx: Rings) -> bool {
         memory::clear(self.memory, 0x10000);
         let agreed = self.negotiate(features);
@@ -149,7 +151,7 @@ impl Net {
         agreed
     }
 
-    /// Brings the device up as the rules have it.
+    /// Starts the device by the rules.
     pub fn up_well(&self) -> bool {
         self.up(VERSION_1, self.rings(TX))
     }
@@ -177,7 +179,8 @@ impl Net {
         memory::read16(self.rings(queue).used + 2)
     }
 
-    /// Writes a broadcast frame of a local experimental type (IEEE 802, 0x88B5) with its header into the buffer.
+    /// Writes a broadcast frame with its header into the buffer. The frame has a local experimental type (IEEE 802,
+    /// 0x88B5).
     pub fn write_frame(&self) {
         let at = self.buffer();
         memory::clear(at, 128);
@@ -188,7 +191,7 @@ impl Net {
         memory::write16(at + 24, 0xb588);
     }
 
-    /// Sends that frame, as the `sent`-th since the device came up; whether it was taken.
+    /// Sends that frame. `sent` is the number of frames sent since the start. Returns whether the device took it.
     pub fn send(&self, sent: u16) -> bool {
         self.write_frame();
         Self::describe(self.rings(TX).desc, 0, self.buffer(), FRAME_BYTES, 0, 0);
@@ -202,12 +205,12 @@ impl Net {
         self.parts.set_message(TX_VECTOR, address, data);
     }
 
-    /// Turns MSI-X on or off.
+    /// Enables or disables MSI-X.
     pub fn enable_msix(&self, on: bool) {
         self.parts.control_msix(on, false);
     }
 
-    /// Whether the device works as it should; said in the report if not.
+    /// Whether the device works. If not, the report says so.
     pub fn check(&self, report: &Report) -> bool {
         let works = self.up_well() && self.send(0);
         if !works {
@@ -217,7 +220,7 @@ impl Net {
     }
 }
 
-/// Waits until `done`, about two seconds of a 2 GHz time stamp counter at most.
+/// Waits until `done`, for two seconds at most with a 2 GHz time stamp counter. Returns whether it is.
 pub fn wait(mut done: impl FnMut() -> bool) -> bool {
     let start = cpu::tsc();
     loop {

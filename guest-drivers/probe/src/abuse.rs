@@ -1,9 +1,9 @@
-//! What a guest may do to its own interrupts, and must harm nobody else by: done in earnest, again and again, while
-//! neighbours count what happens to them.
+//! Abuses of a guest's own interrupts. A guest may do them, but they must harm nobody else. Each is repeated many
+//! times, while other guests count what happens to them.
 //!
-//! Each abuse says how many rounds it made and how many interrupts of its own arrived meanwhile: as many as it asked
-//! for. Three do not end by themselves: [`fall`] is ended by the machine, as a triple fault, [`stick`] and
-//! [`alignment::stick`] by whoever kills the guest.
+//! Each abuse reports its rounds, and how many of its own interrupts arrived meanwhile: as many as it requested. Three
+//! abuses do not end by themselves. [`fall`] ends in a triple fault. [`stick`] and [`alignment::stick`] end when the
+//! guest is killed.
 
 #![allow(unsafe_code, reason = "moves and rewrites the IDT")]
 
@@ -27,12 +27,12 @@ const GATE_BYTES: usize = 16;
 /// P, in the upper half of a gate's first word.
 const PRESENT: u64 = 1 << 47;
 
-/// Room for an IDT that does not begin where a page does.
+/// Room for an IDT that does not begin at a page boundary.
 #[repr(align(4096))]
 struct Room([AtomicU64; 2 * IDT_BYTES / 8]);
 static ROOM: Room = Room([const { AtomicU64::new(0) }; 2 * IDT_BYTES / 8]);
 
-/// All that end by themselves, one after another.
+/// Runs all abuses that end by themselves, one after another.
 pub fn all(parts: Option<Parts>, rounds: u32) -> Result<(), &'static str> {
     for (name, abuse) in [
         ("icr", icr as fn(u32) -> Result<u32, &'static str>),
@@ -56,14 +56,14 @@ fn said(name: &str, rounds: u32, arrived: u32) {
     say!("\"do\":\"abused\",\"what\":\"{name}\",\"rounds\":{rounds},\"arrived\":{arrived}");
 }
 
-/// An interrupt of its own in each round; whether all have come.
+/// Sends an interrupt to this CPU and waits until it arrives.
 fn ask_and_take(vector: u8) -> Result<(), &'static str> {
     let before = trap::arrived(vector);
     apic::self_ipi(vector);
     if time::wait(|| trap::arrived(vector) != before) { Ok(()) } else { Err("an interrupt of its own did not arrive") }
 }
 
-/// Writes of the ICR of every kind, most of them to processors that there are not.
+/// Writes every kind of command to the ICR, most of them for processors that do not exist.
 fn icr(rounds: u32) -> Result<u32, &'static str> {
     const FIXED: u64 = 0;
     const LOWEST: u64 = 1 << 8;
@@ -80,7 +80,7 @@ fn icr(rounds: u32) -> Result<u32, &'static str> {
     for round in 0..rounds {
         let kind = kinds[round as usize % kinds.len()];
         let to = u64::from(1 + round / 8 % 255) << 32;
-        // Everybody of a cluster that there is not: cluster 0 is the guest's own.
+        // All processors of a cluster that does not exist. Cluster 0 is the guest's own.
         let logical = to << 16 | 0xffff << 32;
         let vector = u64::from(round) & 0xff;
         for value in [
@@ -89,7 +89,7 @@ fn icr(rounds: u32) -> Result<u32, &'static str> {
             logical | LOGICAL | kind | vector,
             u64::MAX << 32 | kind | OTHERS,
         ] {
-            // Some are refused with #GP, which is as good.
+            // Some are refused with #GP, which is correct too.
             let _ = cpu::write_msr(msr::ICR, value);
         }
         ask_and_take(VECTOR)?;
@@ -97,7 +97,7 @@ fn icr(rounds: u32) -> Result<u32, &'static str> {
     Ok(trap::arrived(VECTOR) - before)
 }
 
-/// Where the IDT is.
+/// Returns the address of the IDT.
 fn idt() -> u64 {
     let mut pointer = [0_u16; 5];
     // SAFETY: stores exactly ten bytes.
@@ -109,7 +109,7 @@ fn idt() -> u64 {
 fn load_idt(base: u64, bytes: usize) {
     let limit = bytes.saturating_sub(1) as u64 & 0xffff;
     let pointer = [base << 16 | limit, base >> 48];
-    // SAFETY: either it is a copy of the table in use, or the guest is to fall over it.
+    // SAFETY: it is a copy of the table in use, or the guest is meant to fault on it.
     unsafe { asm!("lidt [{}]", in(reg) &pointer, options(readonly, nostack, preserves_flags)) };
 }
 
@@ -119,7 +119,7 @@ fn gate_word(base: u64, at: usize) -> &'static AtomicU64 {
     unsafe { AtomicU64::from_ptr(core::ptr::with_exposed_provenance_mut((base as usize) + at % IDT_BYTES / 8 * 8)) }
 }
 
-/// The IDT moved to where it lies across two pages, and back.
+/// Moves the IDT to an address at which it crosses a page boundary, and back.
 fn idt_across_pages(rounds: u32) -> Result<u32, &'static str> {
     let (home, before) = (idt(), trap::arrived(VECTOR));
     let (away, offset) = (ROOM.0.as_ptr() as u64, IDT_BYTES / 2);
@@ -135,7 +135,7 @@ fn idt_across_pages(rounds: u32) -> Result<u32, &'static str> {
     Ok(trap::arrived(VECTOR) - before)
 }
 
-/// Gates written while interrupts arrive, from the timer too.
+/// Writes gates while interrupts arrive, also from the timer.
 fn idt_writes(rounds: u32) -> Result<u32, &'static str> {
     const UNUSED: usize = 0x77;
     let (home, before) = (idt(), trap::arrived(VECTOR));
@@ -154,7 +154,7 @@ fn idt_writes(rounds: u32) -> Result<u32, &'static str> {
     Ok(trap::arrived(VECTOR) - before)
 }
 
-/// Every vector there is for interrupts, whichever of them somebody else would like to keep.
+/// Uses every interrupt vector, even those that the host may use.
 fn every_vector(rounds: u32) -> Result<u32, &'static str> {
     let before = trap::all_arrived();
     for round in 0..rounds {
@@ -164,14 +164,14 @@ fn every_vector(rounds: u32) -> Result<u32, &'static str> {
     Ok(trap::all_arrived() - before)
 }
 
-/// The task priority raised, with interrupts open and one waiting behind it.
+/// Raises the task priority, with interrupts open, while an interrupt of lower priority waits.
 fn tpr(rounds: u32) -> Result<u32, &'static str> {
     let before = trap::arrived(VECTOR);
     for round in 0..rounds {
         bare::cpu::wrmsr(msr::TPR, 0xff);
         let waiting = trap::arrived(VECTOR);
         apic::self_ipi(VECTOR);
-        // Once for long.
+        // The first round waits long.
         time::open_us(if round == 0 { 200_000 } else { 10 });
         if trap::arrived(VECTOR) != waiting {
             return Err("an interrupt arrived that the task priority should have held back");
@@ -184,7 +184,7 @@ fn tpr(rounds: u32) -> Result<u32, &'static str> {
     Ok(trap::arrived(VECTOR) - before)
 }
 
-/// Points LIDT at nonsense, and lets an interrupt come: a triple fault.
+/// Loads an invalid IDT and takes an interrupt. That is a triple fault.
 pub fn fall() -> ! {
     for (base, bytes) in [(0x5ead_0000_0000, 1), (u64::MAX >> 17, IDT_BYTES), (0x7ead_0000_0008, IDT_BYTES)] {
         load_idt(base, bytes);
@@ -195,16 +195,16 @@ pub fn fall() -> ! {
     }
 }
 
-/// Raises #DB for ever with interrupts closed; `deep`: in the delivery of #DB itself, if the CPU does that.
+/// Raises #DB for ever with interrupts closed. `deep`: during the delivery of #DB itself, if the CPU does that.
 pub fn stick(deep: bool) -> ! {
-    // The task register that the boot protocol left has its segment at address 0: IST1 is at 0x24 there (SDM vol. 3A 8.7).
+    // After the boot protocol the task segment is at address 0. So IST1 is at 0x24 (SDM vol. 3A 8.7).
     const STACK: u64 = 0x8_0000;
     bare::memory::write64(0x24, STACK);
     let gate = gate_word(idt(), GATE_BYTES);
     gate.store(gate.load(Relaxed) | 1 << 32, Relaxed);
     say!("\"do\":\"stick\"");
-    // SAFETY: nothing of this program goes on after it. DR0 is the first word that the delivery pushes; DR7 watches it for
-    // stores of eight bytes.
+    // SAFETY: this program does not continue after it. DR0 is the address of the first word that the delivery pushes.
+    // DR7 watches it for stores of eight bytes.
     unsafe {
         asm!(
             "cli",

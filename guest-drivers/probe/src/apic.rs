@@ -26,15 +26,15 @@ pub mod msr {
     pub const SELF_IPI: u32 = 0x83f;
 }
 
-/// SVR: enabled.
+/// SVR: the APIC is enabled.
 const ENABLED: u64 = 1 << 8;
-/// LVT: masked.
+/// LVT: the entry is masked.
 pub const MASKED: u64 = 1 << 16;
-/// Timer modes, in its LVT entry.
+/// Timer mode, in its LVT entry: one shot.
 pub const ONE_SHOT: u64 = 0 << 17;
-/// Starts again by itself.
+/// Timer mode: periodic.
 pub const PERIODIC: u64 = 1 << 17;
-/// At a value of the TSC.
+/// Timer mode: at a value of the TSC.
 pub const TSC_DEADLINE: u64 = 2 << 17;
 /// Divide configuration: by one.
 const BY_ONE: u64 = 0b1011;
@@ -42,7 +42,7 @@ const BY_ONE: u64 = 0b1011;
 /// Vector of [`watchdog`].
 pub const WATCHDOG: u8 = 0xe1;
 
-/// Enables the APIC, with nothing on its way and its timer off.
+/// Enables the APIC, with its timer off and all priorities accepted.
 pub fn init() {
     wrmsr(msr::SVR, ENABLED | u64::from(SPURIOUS));
     wrmsr(msr::TPR, 0);
@@ -55,7 +55,7 @@ pub fn id() -> u64 {
     rdmsr(msr::ID)
 }
 
-/// Requests an interrupt of this CPU.
+/// Sends an interrupt to this CPU.
 pub fn self_ipi(vector: u8) {
     wrmsr(msr::SELF_IPI, vector.into());
 }
@@ -74,14 +74,14 @@ pub fn in_service(vector: u8) -> bool {
     bit(msr::ISR, vector)
 }
 
-/// Vectors in service, or requested, or (in a register that says which were level-triggered) so marked.
+/// The number of vectors that are set in `register`: ISR (in service), IRR (requested) or TMR (level-triggered).
 pub fn marked(register: u32) -> u32 {
     (0..8).map(|index| (rdmsr(register + index) as u32).count_ones()).sum()
 }
 
 /// Masks the timer and stops its count.
 pub fn stop_timer() {
-    // Stopped while masked and in the one-shot mode, in which the count is heeded.
+    // The timer is masked, and in one-shot mode, because the count has an effect in that mode.
     wrmsr(msr::LVT_TIMER, MASKED | ONE_SHOT | u64::from(WATCHDOG));
     wrmsr(msr::INITIAL_COUNT, 0);
 }
@@ -92,7 +92,8 @@ pub fn start_timer(mode: u64, vector: u8, count: u64) {
     wrmsr(msr::INITIAL_COUNT, count);
 }
 
-/// An interrupt almost a second from now (the timer counts below 2^32 Hz, with 32 bits), so that a HLT that nothing else ends ends.
+/// Requests an interrupt in 0.9 seconds, so that a HLT ends even if nothing else ends it. The timer has 32 bits and
+/// counts below 2^32 Hz, so it cannot do much more.
 pub fn watchdog() {
     start_timer(ONE_SHOT, WATCHDOG, crate::time::us_in_timer(900_000));
 }

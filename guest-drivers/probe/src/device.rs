@@ -1,8 +1,7 @@
-//! The virtio network device through the crate `virtio-drivers`: its queues, our transport.
+//! Drives the virtio network device with the queues of the crate `virtio-drivers` and a transport of its own.
 //!
-//! The crate's own PCI transport knows neither MSI-X nor notifications in I/O space (virtio 1.3, 4.1), so this one takes
-//! its place. The crate's `should_notify` compares indices that wrap as if they did not; [`Pci::notify_if_wanted`] follows
-//! 2.7.10.1 instead.
+//! The crate's own PCI transport supports neither MSI-X nor notifications in I/O space (virtio 1.3, 4.1). The crate's
+//! `should_notify` compares indices as if they did not wrap. [`Pci::notify_if_wanted`] follows 2.7.10.1 instead.
 
 #![allow(unsafe_code, reason = "memory shared with the device")]
 
@@ -20,12 +19,12 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::{apic, time};
 
 bitflags! {
-    /// Features that are asked for.
+    /// The features that the driver accepts.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Features: u64 {
         /// Interrupts and notifications by index (2.7.10).
         const EVENT_IDX = 1 << 29;
-        /// Not the interface before 1.0.
+        /// Virtio 1.0 or later.
         const VERSION_1 = 1 << 32;
     }
 }
@@ -41,11 +40,11 @@ pub const VECTORS: [u8; 2] = [0x71, 0x72];
 
 /// Bytes of the virtio-net header (5.1.6).
 pub const HEADER: usize = 12;
-/// Room of a buffer.
+/// Bytes of a buffer.
 const ROOM: usize = 2048;
-/// Buffers stand here, first those of the receive queue.
+/// Address of the buffers. Those of the receive queue come first.
 const BUFFERS: u64 = ARENA + 0x10_0000;
-/// Rings stand from the arena's begin to here.
+/// End of the rings, as an offset in the arena. They begin at offset 0.
 const RINGS_END: usize = 0x10_0000;
 
 /// Address of a message to this CPU (SDM vol. 3A 11.11.1).
@@ -67,13 +66,14 @@ impl Mac {
     }
 }
 
-/// Pages for rings, taken from the arena one after another, and all free again when the last has been given back.
+/// Allocates pages for rings from the arena, one after another. All are free again when the last was given back.
 struct Arena;
 
 static TAKEN_PAGES: AtomicUsize = AtomicUsize::new(0);
 static NEXT_PAGE: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: pages are aligned, mapped one to one, of no Rust object, and given out once until all have come back.
+// SAFETY: pages are aligned and mapped one to one. No Rust object is in them. Each is given out once until all have
+// come back.
 unsafe impl Hal for Arena {
     fn dma_alloc(pages: usize, _: BufferDirection) -> (PhysAddr, NonNull<u8>) {
         let first = NEXT_PAGE.fetch_add(pages, Ordering::Relaxed);
@@ -102,7 +102,7 @@ unsafe impl Hal for Arena {
     unsafe fn unshare(_: PhysAddr, _: NonNull<[u8]>, _: BufferDirection) {}
 }
 
-/// Where a queue's rings and its doorbell are, and up to where the device has been told of it.
+/// A queue's rings and its doorbell, and the available index at the last notification.
 #[derive(Clone, Copy, Default)]
 struct Rings {
     size: u32,
@@ -131,11 +131,12 @@ impl Pci {
         memory::write16(self.parts.common + common::QUEUE_SELECT, queue);
     }
 
-    /// Notifies the device of what has been added to a queue, if it wants to be (2.7.10.1).
+    /// Notifies the device of new requests in a queue, if the device wants that (2.7.10.1).
     fn notify_if_wanted(&mut self, queue: u16) {
         const NO_NOTIFY: u16 = 1;
         let Some(rings) = self.rings.get_mut(usize::from(queue)) else { return };
-        // The device may be about to stop polling: it must see the new index, or we what it wants (2.7.13.4.1).
+        // The device may stop polling at this moment. Then either it sees the new index, or we see that it wants a
+        // notification (2.7.13.4.1).
         fence(Ordering::SeqCst);
         let new = memory::read16(rings.avail + 2);
         let old = core::mem::replace(&mut rings.told, new);
@@ -239,7 +240,7 @@ impl Transport for Pci {
 
 type Queue = VirtQueue<Arena, SIZE>;
 
-/// A device that works.
+/// A running device.
 pub struct Device {
     queues: [Queue; 2],
     transport: Pci,
@@ -247,16 +248,16 @@ pub struct Device {
     pub mac: Mac,
 }
 
-/// What a queue has given back.
+/// A used buffer.
 pub struct Done {
     /// The buffer's number.
     pub buffer: usize,
-    /// Bytes that the device has written, header included.
+    /// Bytes that the device has written, with the header.
     pub length: usize,
 }
 
 impl Device {
-    /// Brings the device up with these features; `interrupts` says which queues have one.
+    /// Starts the device with these features. `interrupts` says which queues have an interrupt.
     pub fn open(parts: Parts, features: Features, interrupts: [bool; 2]) -> Result<Self, Error> {
         let vectors = [(RX, interrupts[0]), (TX, interrupts[1])].map(|(entry, on)| if on { entry } else { NO_VECTOR });
         let mut transport = Pci { parts, vectors, rings: [Rings::default(); 2], event_idx: false, kicks: 0 };
@@ -274,7 +275,7 @@ impl Device {
         Ok(Self { queues, transport, mac })
     }
 
-    /// Where its parts are.
+    /// The addresses of its parts.
     pub fn parts(&self) -> &Parts {
         &self.transport.parts
     }
@@ -294,32 +295,33 @@ impl Device {
         self.transport.queue_used(queue)
     }
 
-    /// Resets the device and waits until it has forgotten everything; whether it did.
+    /// Resets the device and waits until the reset is done. Returns whether it is.
     pub fn reset(&mut self) -> bool {
         self.transport.set_status(DeviceStatus::empty());
         time::wait(|| self.transport.get_status().is_empty())
     }
 
-    /// Without EVENT_IDX: whether the device should interrupt (2.7.7).
+    /// Enables or suppresses a queue's interrupts. For a device without EVENT_IDX (2.7.7).
     pub fn want_interrupts(&mut self, queue: u16, wanted: bool) {
         if let Some(queue) = self.queues.get_mut(usize::from(queue)) {
             queue.set_dev_notify(wanted);
         }
     }
 
-    /// A buffer of a queue. It is the caller's between [`Device::take`], or the beginning, and [`Device::give`].
+    /// A buffer of a queue. The caller may use it until [`Device::give`], and again after [`Device::take`].
     pub fn buffer(queue: u16, number: usize) -> &'static mut [u8] {
         let address = BUFFERS + ((usize::from(queue) * SIZE + number % SIZE) * ROOM) as u64;
-        // SAFETY: in the arena, of no other object; one CPU, and no reference is kept while the device has the buffer.
+        // SAFETY: the buffer is in the arena, and no other object is there. There is one CPU. No reference is kept
+        // while the device has the buffer.
         unsafe { core::slice::from_raw_parts_mut(address as *mut u8, ROOM) }
     }
 
-    /// Adds a buffer to a queue: all of it to receive, or that many bytes to send. With one descriptor a buffer, the
-    /// caller never has more than [`SIZE`] of them out.
+    /// Adds a buffer to a queue: all of it to receive, or `length` bytes to send. Each buffer takes one descriptor, so
+    /// the caller may have [`SIZE`] buffers in the queue.
     pub fn give(&mut self, queue: u16, number: usize, length: usize) -> Result<(), Error> {
         let buffer = &mut Self::buffer(queue, number)[..length];
         let queue_state = self.queues.get_mut(usize::from(queue)).ok_or(Error::InvalidParam)?;
-        // SAFETY: the buffer is static, and untouched until `take` says that the device is done with it.
+        // SAFETY: the buffer is static. Nobody touches it until `take` says that the device is done with it.
         let token = unsafe {
             match queue {
                 RX => queue_state.add(&[], &mut [buffer])?,
@@ -336,14 +338,14 @@ impl Device {
         self.give(RX, number, ROOM)
     }
 
-    /// What a queue gives back next, if it does.
+    /// Takes the next used buffer of a queue, if there is one.
     pub fn take(&mut self, queue: u16) -> Option<Done> {
         let queue_state = self.queues.get_mut(usize::from(queue))?;
         let token = queue_state.peek_used()?;
         let owner = OWNERS[usize::from(queue)].get(usize::from(token))?.load(Ordering::Relaxed);
         let (number, length) = (owner >> 16, owner & 0xffff);
         let buffer = &mut Self::buffer(queue, number)[..length];
-        // SAFETY: the same buffer with the same length as was given under this token.
+        // SAFETY: it is the buffer that was given under this token, with the same length.
         let length = unsafe {
             match queue {
                 RX => queue_state.pop_used(token, &[], &mut [buffer]).ok()?,
@@ -353,18 +355,18 @@ impl Device {
         Some(Done { buffer: number, length: length as usize })
     }
 
-    /// Whether a queue has something to give back.
+    /// Whether a queue has a used buffer.
     pub fn has_used(&self, queue: u16) -> bool {
         self.queues.get(usize::from(queue)).is_some_and(Queue::can_pop)
     }
 }
 
-/// For each descriptor of either queue: the number of the buffer it was given with, and the length.
+/// For each descriptor of both queues: the number of its buffer, and the length.
 static OWNERS: [[AtomicUsize; SIZE]; 2] = [const { [const { AtomicUsize::new(0) }; SIZE] }; 2];
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // The rings' pages are given back next: the device must be done with them.
+        // The rings' pages are given back after this. The device must be done with them.
         assert!(self.reset(), "the device does not reset");
         self.transport.parts.control_msix(false, false);
     }

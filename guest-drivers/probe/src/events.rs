@@ -1,5 +1,5 @@
-//! What interrupted the program: each interrupt's vector and where it hit, in the order in which they were taken, and
-//! numbers that a test's own hook wants to remember.
+//! Records interrupts in the order in which they were taken: the vector, and the address that was interrupted. Also
+//! keeps numbers for a test's own hook.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -15,18 +15,18 @@ static VECTORS: [AtomicUsize; KEPT] = [const { AtomicUsize::new(0) }; KEPT];
 static RIPS: [AtomicU64; KEPT] = [const { AtomicU64::new(0) }; KEPT];
 static NOTES: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
 
-/// Begins to record.
+/// Starts to record.
 pub fn init() {
     clear();
     set_hook(record);
 }
 
-/// Has a test's own hook called; it calls [`record`] itself.
+/// Has a test's own hook called instead of [`record`]. The hook calls [`record`] itself.
 pub fn set_hook(hook: Hook) {
     trap::set_hook(hook);
 }
 
-/// Forgets everything.
+/// Deletes all records and numbers.
 pub fn clear() {
     TAKEN.store(0, Relaxed);
     for note in &NOTES {
@@ -46,29 +46,29 @@ pub fn record(vector: u8, frame: &mut Frame) {
     }
 }
 
-/// How many have been taken.
+/// How many interrupts were taken.
 pub fn taken() -> usize {
     TAKEN.load(Relaxed)
 }
 
-/// Their vectors, the first ones if they are many.
+/// The vectors of the interrupts, up to the first 64.
 pub fn vectors() -> heapless::Vec<u8, KEPT> {
     VECTORS.iter().take(taken()).map(|vector| vector.load(Relaxed) as u8).collect()
 }
 
-/// Where the program was when the `index`-th was taken.
+/// The address that interrupt number `index` interrupted.
 pub fn rip(index: usize) -> u64 {
     RIPS.get(index).map_or(0, |rip| rip.load(Relaxed))
 }
 
-/// Remembers a number.
+/// Keeps a number.
 pub fn note(index: usize, value: u64) {
     if let Some(note) = NOTES.get(index) {
         note.store(value, Relaxed);
     }
 }
 
-/// A number remembered.
+/// Returns a number that was kept.
 pub fn noted(index: usize) -> u64 {
     NOTES.get(index).map_or(0, |note| note.load(Relaxed))
 }

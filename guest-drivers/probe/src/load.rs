@@ -1,8 +1,7 @@
-//! I/O that can be counted exactly: how often the device was asked, how often it interrupted, and whether each request
-//! was ended by an interrupt of its own. The timer is off, so nothing else ends a HLT: an interrupt that is lost stops
-//! the guest for good.
+//! Makes I/O that can be counted exactly: the notifications, the interrupts, and the requests that ended with an
+//! interrupt of their own. The timer is off, so nothing else ends a HLT. A lost interrupt stops the guest for ever.
 //!
-//! Frames are of a local experimental type (IEEE 802, 0x88B5): addresses, type, what it is, a number.
+//! Frames have a local experimental type (IEEE 802, 0x88B5). They contain addresses, type, kind and a number.
 
 use bare::virtio_pci::Parts;
 use bare::{console, cpu, trap};
@@ -12,25 +11,26 @@ use crate::device::{Device, Features, HEADER, Mac, RX, SIZE, TX, VECTORS};
 use crate::report::say;
 use crate::time;
 
-/// Where nobody is.
+/// An address that nobody has.
 const NOBODY: Mac = Mac([0x02, 0, 0, 0, 0xfe, 0xfe]);
-/// Bytes of a short frame, and of a full one; the virtio-net header not counted.
+/// Bytes of a short frame, without the virtio-net header.
 const SHORT: usize = 60;
+/// Bytes of a full frame, without the virtio-net header.
 const FULL: usize = 1514;
 const TYPE: [u8; 2] = [0x88, 0xb5];
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// To be answered.
+    /// The peer answers it.
     Request = 1,
     Reply = 2,
-    /// To be counted.
+    /// The peer counts it.
     Data = 3,
-    /// To be answered with the count.
+    /// The peer answers it with the count.
     End = 4,
     Count = 5,
-    /// To nobody.
+    /// Nobody receives it.
     Single = 6,
 }
 
@@ -47,7 +47,7 @@ fn send(device: &mut Device, number: usize, to: Mac, kind: Kind, value: u64, len
     device.give(TX, number, HEADER + length)
 }
 
-/// What has been received: from whom, what it is and its number. The buffer goes back to the device.
+/// Takes a received frame. Returns its sender, its kind and its number. The buffer goes back to the device.
 fn receive(device: &mut Device) -> Result<Option<(Mac, u8, u64)>, Error> {
     let Some(done) = device.take(RX) else { return Ok(None) };
     let frame = &Device::buffer(RX, done.buffer)[HEADER..];
@@ -58,11 +58,11 @@ fn receive(device: &mut Device) -> Result<Option<(Mac, u8, u64)>, Error> {
     Ok(Some((from, kind, value)))
 }
 
-/// How the requests went.
+/// The counts of a series of requests.
 struct Tally {
-    /// Requests that one interrupt, their own, has ended.
+    /// Requests that ended with exactly one interrupt, their own.
     woken: u32,
-    /// Requests that took more than one HLT, or were ended by something else.
+    /// Requests that took more than one HLT, or ended in another way.
     other: u32,
     /// Interrupts and notifications before the requests.
     before: (u32, u64),
@@ -77,7 +77,7 @@ impl Tally {
         Self { woken: 0, other: 0, before: (interrupts(), device.kicks()) }
     }
 
-    /// Halts until `done`, and counts how that came. Interrupts are closed until the HLT.
+    /// Halts until `done`, and counts the request as `woken` or `other`. Interrupts are closed until the HLT.
     fn halt_until(&mut self, mut done: impl FnMut() -> bool) {
         let before = interrupts();
         cpu::wait_for_interrupt();
@@ -107,11 +107,11 @@ fn fill_receive_queue(device: &mut Device) -> Result<(), &'static str> {
 
 const BROKEN: &str = "the queue is not as it should be";
 
-/// Requests before it counts: the device and the peer are at work then, and notifications that were wanted before the
-/// engine knew of the queues are over.
+/// Requests before the count starts. After them the device and the peer are running. The engine knows the queues, so
+/// the notifications of the beginning are over.
 const WARM_UP: u32 = 100;
 
-/// One frame to nobody after another, each when the one before has been completed.
+/// Sends frames to nobody, one at a time: each after the one before was completed.
 pub fn singles(parts: Parts, count: u32) -> Result<(), &'static str> {
     let mut device = open(parts, [false, true])?;
     one_by_one("singles", &mut device, count, |device, tally, number| {
@@ -121,11 +121,11 @@ pub fn singles(parts: Parts, count: u32) -> Result<(), &'static str> {
     })
 }
 
-/// Frames that go nowhere, the MSI-X entry masked and unmasked while their interrupts are on the way. Interrupts that arrived:
-/// one for each frame.
+/// Sends frames that go nowhere. Masks and unmasks the MSI-X entry while their interrupts are sent. Returns how many
+/// interrupts arrived: one for each frame.
 pub fn masked(parts: Parts, count: u32) -> Result<u32, &'static str> {
     let mut device = open(parts, [false, true])?;
-    // To itself, which goes nowhere: the neighbours are not to get any.
+    // A frame to itself goes nowhere. No other guest must receive one.
     let (me, before) = (device.mac, interrupts());
     for number in 0..count {
         let asked = interrupts();
@@ -143,11 +143,11 @@ pub fn masked(parts: Parts, count: u32) -> Result<u32, &'static str> {
     Ok(interrupts() - before)
 }
 
-/// One request to the peer after another, each when the one before has been answered.
+/// Sends requests to the peer, one at a time: each after the one before was answered.
 pub fn requests(parts: Parts, peer: Mac, count: u32) -> Result<(), &'static str> {
     let mut device = open(parts, [true, false])?;
     fill_receive_queue(&mut device)?;
-    // Requests are never repeated, so the peer has to be there.
+    // Requests are never repeated. So first check that the peer is running.
     ask_for_count(&mut device, peer)?;
     one_by_one("requests", &mut device, count, |device, tally, number| {
         send(device, 0, peer, Kind::Request, number.into(), SHORT).map_err(|_| BROKEN)?;
@@ -156,7 +156,7 @@ pub fn requests(parts: Parts, peer: Mac, count: u32) -> Result<(), &'static str>
         if answer != Some((peer, Kind::Reply as u8, number.into())) {
             return Err("an answer was not to the request that waited for it");
         }
-        // Whoever has answered had it, so it has been taken; that it is completed may come a moment later.
+        // The answer shows that the device has taken the request. Its completion may come a moment later.
         while device.take(TX).is_none() {
             core::hint::spin_loop();
         }
@@ -185,7 +185,7 @@ fn one_by_one(
     Ok(())
 }
 
-/// Says that the guest is ready and waits for a line: counters are read while it stands still. It looks once a
+/// Reports that the guest is ready and waits for a line. The host reads counters meanwhile. The guest polls once a
 /// millisecond, so that waiting costs few exits.
 fn wait_for_line() {
     say!("\"do\":\"ready\"");
@@ -194,7 +194,7 @@ fn wait_for_line() {
     }
 }
 
-/// Full frames to the peer as fast as the queue takes them, then the question how many arrived.
+/// Sends full frames to the peer, as fast as the queue takes them. Then asks how many arrived.
 pub fn stream(parts: Parts, peer: Mac, count: u32) -> Result<(), &'static str> {
     let mut device = open(parts, [false, true])?;
     fill_receive_queue(&mut device)?;
@@ -202,16 +202,16 @@ pub fn stream(parts: Parts, peer: Mac, count: u32) -> Result<(), &'static str> {
     wait_for_line();
     let tally = Tally::begin(&device);
     let (mut sent, mut free) = (0_u32, SIZE);
-    // To the last buffer it halts for what is still out. Were it to poll for that, the interrupt that has come already would
-    // wait all the while, and on Bochs sidecore tells a guest of no second one until it has taken the first: it would be
-    // fetched out of its loop, by an exit.
+    // It halts until the last buffer is back, and does not poll. With polling, an interrupt that has arrived would wait
+    // all the time. On Bochs, sidecore reports no second interrupt to a guest before the guest has taken the first. So
+    // it would force the guest out of its loop with an exit.
     while free < SIZE || sent < count {
         while free > 0 && sent < count {
             send(&mut device, sent as usize % SIZE, peer, Kind::Data, sent.into(), FULL).map_err(|_| BROKEN)?;
             sent += 1;
             free -= 1;
         }
-        // Buffers come back in order, so the next one free is the one that the next frame goes into.
+        // Buffers come back in order, so the next free buffer is the one for the next frame.
         while !device.has_used(TX) {
             cpu::wait_for_interrupt();
         }
@@ -230,7 +230,8 @@ pub fn stream(parts: Parts, peer: Mac, count: u32) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// The peer may have no buffer free for the question, so it is asked again; how many arrived, and questions.
+/// Asks the peer how many frames arrived. The peer may have no free buffer for the question, so it is repeated. Returns
+/// the count, and the number of questions.
 fn ask_for_count(device: &mut Device, peer: Mac) -> Result<(u64, u32), &'static str> {
     for questions in 1..=100 {
         time::spin_us(10_000);

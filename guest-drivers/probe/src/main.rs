@@ -1,7 +1,7 @@
 //! A guest that tests its virtual machine from inside, and makes I/O that can be counted exactly.
 //!
-//! It starts by the 64-bit Linux boot protocol like a kernel, owns one vCPU, and talks on COM1. Its tests look like unit
-//! tests there, and each has a line for scripts beside:
+//! It starts like a kernel, by the 64-bit Linux boot protocol. It uses one vCPU, and writes to COM1. Its tests look
+//! like unit tests there. Each also writes a line for scripts:
 //!
 //! ```text
 //! test interrupts::self_ipi_arrives ... ok
@@ -13,17 +13,18 @@
 //!
 //! Words on the command line:
 //!
-//! - `do=A,B,...`: what it does, one after another, then it powers itself off:
-//!   - `tests`: every test of `tests.rs`;
-//!   - `singles:N`, `requests:N`, `stream:N`: I/O, see `load.rs`; the latter two want a peer that does `serve`. Before and
-//!     after it the guest says `ready` and waits until a line has been typed, so that its counters can be read;
-//!   - `abuse:N`: N rounds each of what must harm nobody else, see `abuse.rs`; `fall`, `stick:0`, `stick:1` and
-//!     `misaligned`: what ends the guest;
-//!   - `serve`: answers the peer for as long as the guest lives.
-//! - `peer=02:00:00:00:00:02`: who the peer is.
-//! - `only=TEXT`: only tests with this text in their names.
-//! - `except=NAME,NAME`: not these tests.
-//! - `self-check`: one more test, which expects something wrong: it must be seen to fail.
+//! - `do=A,B,...`: the actions, one after another. Then the guest powers itself off.
+//!   - `tests`: runs every test of `tests.rs`.
+//!   - `singles:N`, `requests:N`, `stream:N`: makes I/O, see `load.rs`. `requests` and `stream` need a peer that runs
+//!     `serve`. Before and after the I/O the guest reports `ready` and waits for a line, so that its counters can be
+//!     read.
+//!   - `abuse:N`: makes N rounds of each abuse that must harm nobody else, see `abuse.rs`.
+//!   - `fall`, `stick:0`, `stick:1`, `misaligned`: make an abuse that ends the guest, see `abuse.rs`.
+//!   - `serve`: answers the peer as long as the guest runs.
+//! - `peer=02:00:00:00:00:02`: the peer's address.
+//! - `only=TEXT`: runs only tests with this text in their names.
+//! - `except=NAME,NAME`: leaves these tests out.
+//! - `self-check`: runs one more test, which expects something wrong. It must fail.
 
 #![no_std]
 #![no_main]
@@ -58,8 +59,9 @@ fn main(machine: &Machine) -> ! {
     bare::power_off()
 }
 
-/// Actions, and which of them is at work: after a panic, whoever waits for its result must not wait for ever.
+/// The names of the actions.
 const ACTIONS: [&str; 9] = ["tests", "singles", "requests", "stream", "serve", "abuse", "fall", "stick", "misaligned"];
+/// The action that runs, as an index. A panic reports its name, so that a script does not wait for its result for ever.
 static AT_WORK: AtomicUsize = AtomicUsize::new(0);
 
 fn act(action: &str, machine: &Machine, device: Option<Parts>, peer: Option<Mac>) {

@@ -1,11 +1,11 @@
-//! What a test is, how it fails, and how that is said.
+//! The form of a test, the ways to fail it, and the report of its result.
 
 use bare::console;
 
 /// Why a test failed.
 pub type Why = heapless::String<112>;
 
-/// What a test returns.
+/// The result of a test.
 pub type Outcome = Result<(), Why>;
 
 /// A test.
@@ -27,7 +27,7 @@ macro_rules! ensure {
     ($condition:expr, $($text:tt)*) => {
         if !$condition {
             let mut why = $crate::report::Why::new();
-            // What does not fit is cut off; the beginning says enough.
+            // A longer text is cut off. Its beginning says enough.
             let _ = core::fmt::Write::write_fmt(&mut why, format_args!($($text)*));
             return Err(why);
         }
@@ -55,7 +55,7 @@ macro_rules! table {
 }
 pub(crate) use table;
 
-/// Says how a test ended.
+/// Reports the result of a test.
 pub fn ended(name: &str, outcome: &Outcome) {
     match outcome {
         Ok(()) => {

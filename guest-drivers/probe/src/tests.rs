@@ -1,4 +1,4 @@
-//! The tests: a table of them, and what is done before and after each.
+//! Runs the tests: a table of them, and the steps before and after each.
 
 mod cpuid;
 mod interrupts;
@@ -80,7 +80,7 @@ const TESTS: &[Test] = table! {
     }
 };
 
-/// Of the word `self-check`: what a test looks like that fails.
+/// For the word `self-check`: a test that fails.
 const WRONG: &[Test] = table! { self_check { expects_what_is_not_so, } };
 
 mod self_check {
@@ -95,7 +95,7 @@ mod self_check {
     }
 }
 
-/// Runs them all.
+/// Runs all tests.
 pub fn run(machine: &Machine) {
     let wrong = if machine.words().any(|word| word == "self-check") { WRONG } else { &[] };
     let only = machine.option("only=").unwrap_or("");
@@ -115,7 +115,7 @@ pub fn run(machine: &Machine) {
     say!("\"do\":\"tests\",\"passed\":{passed},\"failed\":{failed}");
 }
 
-/// As at the beginning, whatever the test before has left.
+/// Restores the state at the start, whatever the test before has changed.
 fn calm() {
     apic::init();
     events::init();
@@ -126,10 +126,11 @@ fn calm() {
     events::init();
 }
 
-/// A test that has taken its interrupts leaves none behind.
+/// Checks that a test has left no interrupt behind.
 fn left_clean() -> Outcome {
     equal!(apic::marked(msr::ISR), 0, "vectors left in service");
-    // One of the host's may wait where the guest has the APIC: it goes away unseen when interrupts are opened.
+    // If the guest owns the APIC, an interrupt of the host may wait. It disappears when interrupts are opened, and the
+    // guest does not see it.
     let taken = events::taken();
     ensure!(time::wait(|| apic::marked(msr::IRR) == 0), "a vector stays requested");
     equal!(events::taken(), taken, "interrupts left behind: taken");

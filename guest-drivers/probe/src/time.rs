@@ -1,10 +1,10 @@
-//! Time by the time stamp counter, whose frequency CPUID 0x15 gives (SDM vol. 2A, CPUID).
+//! Measures time with the time stamp counter. CPUID 0x15 gives its frequency (SDM vol. 2A, CPUID).
 
 use bare::cpu;
 
 use crate::events;
 
-/// Frequency of the APIC timer before its divider in Hz: the crystal's.
+/// Frequency of the APIC timer before its divider, in Hz. It is the crystal's frequency.
 pub fn timer_hz() -> u64 {
     u64::from(cpu::cpuid(0x15).ecx)
 }
@@ -25,7 +25,7 @@ pub fn us_in_timer(us: u64) -> u64 {
     timer_hz() / 1000 * us / 1000
 }
 
-/// Lets time pass, without an exit and with interrupts as they are.
+/// Waits without an exit. Does not open or close interrupts.
 pub fn spin_us(us: u64) {
     let (start, ticks) = (cpu::tsc(), us_in_tsc(us));
     while cpu::tsc().wrapping_sub(start) < ticks {
@@ -33,7 +33,7 @@ pub fn spin_us(us: u64) {
     }
 }
 
-/// Lets time pass with interrupts open.
+/// Waits with interrupts open.
 pub fn open_us(us: u64) {
     let (start, ticks) = (cpu::tsc(), us_in_tsc(us));
     while cpu::tsc().wrapping_sub(start) < ticks {
@@ -41,12 +41,12 @@ pub fn open_us(us: u64) {
     }
 }
 
-/// Opens interrupts until so many have been taken, for two seconds at most; whether they came.
+/// Opens interrupts until `count` were taken, for two seconds at most. Returns whether they came.
 pub fn wait_taken(count: usize) -> bool {
     wait(|| events::taken() >= count)
 }
 
-/// Opens interrupts until `done`, for two seconds at most.
+/// Opens interrupts until `done`, for two seconds at most. Returns whether it is.
 pub fn wait(mut done: impl FnMut() -> bool) -> bool {
     let (start, ticks) = (cpu::tsc(), us_in_tsc(2_000_000));
     loop {

@@ -1,15 +1,15 @@
-//! UDP requests and responses, one at a time, between two Linux guests: no request leaves before the one before has been
+//! UDP requests and responses, one at a time, between two Linux guests. A request is sent only after the one before was
 //! answered, so nothing is batched.
 //!
-//! `udp-rr serve` answers on port 7 for ever. `udp-rr ADDRESS COUNT` asks, and says how that went in the line
-//! `SC {"do":"udp","transactions":COUNT,"again":N,"us":N}`; `again` counts requests that had to be repeated.
+//! `udp-rr serve` answers on port 7 for ever. `udp-rr ADDRESS COUNT` sends requests. It reports the result in the line
+//! `SC {"do":"udp","transactions":COUNT,"again":N,"us":N}`. `again` counts requests that were repeated.
 
 use std::net::UdpSocket;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 const PORT: u16 = 7;
-/// A request that is not answered by then is repeated.
+/// A request without an answer is repeated after this time.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
@@ -56,7 +56,7 @@ fn ask(address: &str, count: u64) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Waits for the answer to one request; late answers to repeated ones are passed over.
+/// Waits for the answer to one request. Ignores late answers to repeated requests.
 fn answered(socket: &UdpSocket, number: u64) -> bool {
     let mut answer = [0; 64];
     while let Ok(length) = socket.recv(&mut answer) {

@@ -3,7 +3,7 @@
 //! It is assembly for two reasons. For an ordinary copy the compiler may assume that nobody else writes either side.
 //! And vector intrinsics become scalar code on x86_64-unknown-none. The variants are separate symbols,
 //! `sidecore_copy_*`, in every binary with this crate. Their machine code is the same in the kernel image and in a
-//! process. They need this of the CPU:
+//! process. Each variant has its requirements:
 //!
 //! | variant | CPUID | vector state that must be enabled and free |
 //! |---|---|---|
@@ -12,7 +12,8 @@
 //! | avx2 | AVX2 | XCR0 bits 1 and 2 |
 //! | avx512 | AVX512F, AVX512BW, AVX512VL | XCR0 bits 1, 2, 5, 6 and 7 |
 //!
-//! `sidecore_copy_behind` makes two copies with any of them, and prefetches lines for writing (PREFETCHW).
+//! `sidecore_copy_behind` makes two copies with any of the variants, and prefetches cache lines for writing
+//! (PREFETCHW).
 //!
 //! Follows SDM vol. 1 ch. 14 (detection), vol. 1 13.3 (XCR0) and the optimization manual's 3.7.6 (ERMS).
 
@@ -77,7 +78,7 @@ impl Copier {
     /// a core that runs no guest. All those cores must be like this one, XCR0 included.
     #[must_use]
     pub unsafe fn widest() -> Self {
-        // SAFETY: handed on.
+        // SAFETY: the caller makes the same promise.
         unsafe { Self::all() }.last().unwrap_or(Self::PLAIN)
     }
 
@@ -107,17 +108,18 @@ impl Copier {
     /// Copies `len` bytes from `src` to `dst`. Concurrent writers and overlap: as for [`copy`].
     ///
     /// # Safety
-    /// As for [`copy`]; and if this is not [`Copier::PLAIN`], as for [`Copier::widest`].
+    /// As for [`copy`]. If this is not [`Copier::PLAIN`], also as for [`Copier::widest`].
     #[inline]
     pub unsafe fn copy(self, dst: *mut u8, src: *const u8, len: usize) {
-        // SAFETY: handed on.
+        // SAFETY: the caller makes the same promises, and has vouched for the CPU.
         unsafe { (self.routine)(dst, src, len) };
     }
 
-    /// Copies `head_len` bytes from `head` to `dst`, and after them the bytes `head_len..len` of `src`. Before that it
-    /// prefetches for writing the cache lines of `len` bytes from `next` on, at most 2,048 bytes. Stores take effect in
-    /// order: without the prefetch, those of the next copy wait for one line after the other. The prefetch is a hint;
-    /// any `next` is allowed.
+    /// Copies `head_len` bytes from `head` to `dst`, and after them the bytes `head_len..len` of `src`.
+    ///
+    /// First it prefetches, for writing, the cache lines of the `len` bytes at `next`, up to 2,048 bytes. `next` is the
+    /// destination of the next copy. Stores take effect in order. Without the prefetch, the stores of the next copy
+    /// wait for one cache line after the other. The prefetch is a hint: any `next` is allowed.
     ///
     /// # Safety
     /// As for [`Copier::copy`], for both copies. `head_len` must not exceed `len`.
@@ -131,7 +133,8 @@ impl Copier {
         head_len: usize,
         next: *mut u8,
     ) {
-        // SAFETY: handed on; PREFETCHW does not fault, whatever the address, and a CPU without it ignores it.
+        // SAFETY: the caller makes the same promises. PREFETCHW does not fault at any address. A CPU without it ignores
+        // it.
         unsafe { sidecore_copy_behind(dst, src, len, head, head_len, next, self.routine) };
     }
 }
@@ -187,7 +190,7 @@ global_asm!(
     "shr edx",
     "movzx r8d, byte ptr [rsi + rdx]",
     "mov byte ptr [rdi + rdx], r8b",
-    // The last byte's offset, 2 * (length / 2) + (length & 1) - 1, is lost by now, so it is computed again.
+    // SHR left length / 2 in edx and the lowest bit of the length in CF. ADC makes the length of them again.
     "mov byte ptr [rdi], al",
     "adc edx, edx",
     "mov byte ptr [rdi + rdx - 1], cl",
@@ -283,9 +286,9 @@ global_asm!(
     "sidecore_copy_avx512:",
     "cmp rdx, 64",
     "ja 2f",
-    // Store forwarding works only from a store without a mask, so 64 bytes have a path without one.
+    // Exactly 64 bytes have a path without a mask, because store forwarding works only from a store without one.
     "je 6f",
-    // The mask: all ones shifted right by 64 - length; none for length zero.
+    // The mask is all ones, shifted right by 64 - length. For length zero nothing is copied.
     "xor eax, eax",
     "mov ecx, 64",
     "sub ecx, edx",
@@ -315,9 +318,10 @@ global_asm!(
     "vmovdqu64 zmmword ptr [rcx], zmm17",
     "ret",
     ".size sidecore_copy_avx512, . - sidecore_copy_avx512",
-    // First prefetches each line of rdx bytes from r9 on. No line twice: that costs more than all prefetches gain. Not
-    // beyond 2,048 bytes: longer frames gain nothing, and lose what the cache holds. Then the routine on the stack
-    // copies what follows the first r8 bytes. At last it copies r8 bytes from rcx.
+    // First it prefetches each cache line of the rdx bytes at r9. It prefetches no line twice: that costs more than all
+    // prefetches gain. It stops at 2,048 bytes: a longer frame gains nothing, and its prefetches displace other lines
+    // from the cache. Then the routine whose address is on the stack copies the bytes after the first r8. Last, it
+    // copies r8 bytes from rcx.
     ".p2align 6",
     ".globl sidecore_copy_behind",
     ".hidden sidecore_copy_behind",

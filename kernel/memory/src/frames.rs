@@ -1,21 +1,21 @@
-//! Physical memory: what the firmware's map leaves free, handed out once and never taken back.
+//! Hands out the physical memory that the firmware's map shows as free. Nothing is taken back.
 //!
-//! Nothing is freed because nothing needs to be: a guest keeps its memory while it is configured, and the
-//! hypervisor's own structures live as long as it does. Guests' memory comes from the top in large pages, the
-//! hypervisor's from the bottom, so that neither fragments the other.
+//! Nothing needs to be freed: a guest keeps its memory while it is configured, and the hypervisor's own structures live
+//! as long as the hypervisor. Guests get their memory from the top, in large pages. The hypervisor gets its memory from
+//! the bottom. So neither fragments the other's part.
 
-/// At most this many runs of free memory are kept; the firmware's smaller ones are left unused.
+/// Most runs of free memory that are kept. If the firmware lists more, the smallest ones are left unused.
 pub const MAX_RUNS: usize = 32;
 
 /// Size of a page frame.
 pub const PAGE: u64 = 4096;
 
-/// There is no free run of memory large enough.
+/// No free run of memory is large enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfMemory {
     /// Bytes asked for.
     pub bytes: u64,
-    /// Bytes still free in all, in runs too small or misaligned for the request.
+    /// Free bytes in all runs together. Each run is too small or misaligned for the request.
     pub free: u64,
 }
 
@@ -25,7 +25,7 @@ impl core::fmt::Display for OutOfMemory {
     }
 }
 
-/// Free physical memory, and how much has been handed out to whom.
+/// Free physical memory, and how many bytes were handed out to the hypervisor and to guests.
 #[derive(Clone, Debug, Default)]
 pub struct Frames {
     runs: heapless::Vec<(u64, u64), MAX_RUNS>,
@@ -34,14 +34,14 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Nothing free yet.
+    /// No free memory.
     #[must_use]
     pub const fn new() -> Self {
         Self { runs: heapless::Vec::new(), host: 0, guests: 0 }
     }
 
-    /// Adds free memory from `start` to `end`, shrunk to whole pages. Firmware maps overlap in practice: what
-    /// overlaps a run that is there already is left out.
+    /// Adds free memory from `start` to `end`, shrunk to whole pages. It leaves out what overlaps an existing run,
+    /// because firmware maps overlap in practice.
     pub fn add(&mut self, start: u64, end: u64) {
         let start = start.saturating_add(PAGE - 1) & !(PAGE - 1);
         let end = end & !(PAGE - 1);
@@ -64,7 +64,7 @@ impl Frames {
         self.runs.sort_unstable();
     }
 
-    /// Takes a range out of what is free: the image, boot modules, the firmware's tables.
+    /// Removes a range, extended to whole pages, from the free memory: the image, a boot module, the firmware's tables.
     pub fn reserve(&mut self, start: u64, end: u64) {
         let start = start & !(PAGE - 1);
         let end = end.saturating_add(PAGE - 1) & !(PAGE - 1);
@@ -84,8 +84,8 @@ impl Frames {
         self.runs.sort_unstable();
     }
 
-    /// Memory for the hypervisor: the lowest free run at or above 1 MiB of `bytes`, aligned to `align` (a power of
-    /// two of at least a page). It is not zeroed.
+    /// Takes `bytes` bytes for the hypervisor, at the lowest free address at or above 1 MiB. The address is aligned to
+    /// `align`, a power of two of at least a page. The memory is not zeroed.
     ///
     /// # Errors
     /// No run is large enough.
@@ -101,8 +101,8 @@ impl Frames {
         Ok(at)
     }
 
-    /// A page below 1 MiB for the application processors' first instructions, the highest there is. It does not
-    /// count as the hypervisor's: it is used once.
+    /// Takes the highest free page below 1 MiB, for the application processors' first instructions. It is not counted
+    /// as the hypervisor's memory, because it is used only once.
     pub fn low_page(&mut self) -> Option<u64> {
         let at = self.runs.iter().rev().find_map(|&(s, e)| {
             let end = e.min(0xa_0000);
@@ -112,8 +112,8 @@ impl Frames {
         Some(at)
     }
 
-    /// Memory for a guest: from the highest free run, aligned to 1 GiB if it is that large and such a run exists,
-    /// else to 2 MiB. It is not zeroed.
+    /// Takes `bytes` bytes for a guest, at the highest free address. The address is aligned to 1 GiB if `bytes` is at
+    /// least 1 GiB and such a place exists, otherwise to 2 MiB. The memory is not zeroed.
     ///
     /// # Errors
     /// No run is large enough.
@@ -133,7 +133,7 @@ impl Frames {
         Ok(at)
     }
 
-    /// Free bytes in all.
+    /// Free bytes in all runs together.
     #[must_use]
     pub fn free(&self) -> u64 {
         self.runs.iter().map(|(s, e)| e - s).sum()

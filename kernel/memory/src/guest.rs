@@ -1,7 +1,8 @@
-//! Guest memory as the host uses it: a few regions, guest-physical to host address in constant time.
+//! Guest memory as the host uses it. It has a few regions, so a guest-physical address becomes a host address in
+//! constant time.
 //!
-//! [`GuestMemory`] is the only way from a guest-physical address to bytes, and [`GuestMemory::translate`] the only
-//! check; a dirty log would hook into the writing methods here and nowhere else.
+//! [`GuestMemory`] is the only way from a guest-physical address to bytes. [`GuestMemory::translate`] is the only
+//! check. A dirty log would hook into the writing methods here and nowhere else.
 
 #![allow(unsafe_code, reason = "turns checked guest addresses into raw accesses; every other crate goes through it")]
 
@@ -9,7 +10,8 @@ use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use crate::copy::Copier;
 
-/// At most this many regions a guest: below the PCI hole and above 4 GiB; a vhost-user front end may have eight.
+/// Most regions of a guest. A guest here has one below the PCI hole and one above 4 GiB. A vhost-user front end may
+/// have eight.
 pub const MAX_REGIONS: usize = 8;
 
 /// A guest-physical range that is not memory of that guest, or is misaligned for the access.
@@ -34,8 +36,8 @@ pub struct Region {
     pub gpa: u64,
     /// Length in bytes, a multiple of 4 KiB.
     pub size: u64,
-    /// Where the host has it mapped, writable. The kernel maps all of memory at its physical address, so there this
-    /// is the host-physical address too.
+    /// Host address of its first byte, mapped writable. The kernel maps all memory at its physical address, so in the
+    /// kernel this is also the host-physical address.
     pub host: *mut u8,
 }
 
@@ -46,7 +48,7 @@ pub struct GuestMemory {
     copier: Copier,
 }
 
-// SAFETY: a region's pointer stands for memory that any CPU may use at any time; every access below is atomic,
+// SAFETY: a region's pointer stands for memory that any CPU may use at any time. Every access below is atomic,
 // volatile, or through `copy`, which tolerates concurrent writers.
 unsafe impl Send for GuestMemory {}
 // SAFETY: as for Send.
@@ -54,7 +56,7 @@ unsafe impl Sync for GuestMemory {}
 
 macro_rules! scalar {
     ($read:ident, $write:ident, $ty:ty, $atomic:ty) => {
-        /// Reads a little-endian scalar once (relaxed atomic when aligned, bytewise copy otherwise).
+        /// Reads a little-endian scalar once: with a relaxed atomic load if aligned, otherwise with a bytewise copy.
         ///
         /// # Errors
         /// The address is not this guest's memory.
@@ -62,8 +64,8 @@ macro_rules! scalar {
         pub fn $read(&self, gpa: u64) -> Result<$ty, BadAddress> {
             let p = self.translate(gpa, size_of::<$ty>() as u64)?;
             if p.cast::<$ty>().is_aligned() {
-                // SAFETY: `translate` checked the range, the pointer is aligned, and all host access to guest
-                // memory is atomic or bytewise.
+                // SAFETY: `translate` checked the range. The pointer is aligned. All host access to guest memory is
+                // atomic or bytewise.
                 Ok(unsafe { <$atomic>::from_ptr(p.cast()) }.load(Ordering::Relaxed))
             } else {
                 let mut b = [0; size_of::<$ty>()];
@@ -72,7 +74,7 @@ macro_rules! scalar {
             }
         }
 
-        /// Writes a little-endian scalar (relaxed atomic when aligned, bytewise copy otherwise).
+        /// Writes a little-endian scalar: with a relaxed atomic store if aligned, otherwise with a bytewise copy.
         ///
         /// # Errors
         /// The address is not this guest's memory.
@@ -97,13 +99,13 @@ impl GuestMemory {
         Self { regions: heapless::Vec::new(), copier: Copier::PLAIN }
     }
 
-    /// The same memory, for a core on which [`GuestMemory::copy_from`] may use a wider routine.
+    /// Returns the same memory with another routine for [`GuestMemory::copy_from`], for cores that may use a wider one.
     #[must_use]
     pub fn copied_by(self, copier: Copier) -> Self {
         Self { copier, ..self }
     }
 
-    /// The routine by which [`GuestMemory::copy_from`] copies.
+    /// The routine that [`GuestMemory::copy_from`] uses.
     #[must_use]
     #[inline]
     pub const fn copier(&self) -> Copier {
@@ -113,12 +115,12 @@ impl GuestMemory {
     /// Adds a region.
     ///
     /// # Errors
-    /// Gives the region back if there are [`MAX_REGIONS`] already, it overlaps another, is empty, wraps, or is not
-    /// 4 KiB aligned.
+    /// Returns the region if it overlaps another, is empty, wraps, or is not 4 KiB aligned, or if there are
+    /// [`MAX_REGIONS`] already.
     ///
     /// # Safety
-    /// `region.host` must stay mapped, readable and writable for `region.size` bytes as long as any clone of this
-    /// value lives, and no Rust reference may be formed to it.
+    /// `region.host` must stay mapped, readable and writable for `region.size` bytes, as long as any clone of this
+    /// value lives. No Rust reference to it may be formed.
     pub unsafe fn add(&mut self, region: Region) -> Result<(), Region> {
         let Some(end) = region.gpa.checked_add(region.size) else { return Err(region) };
         let overlaps = self.regions.iter().any(|r| region.gpa < r.gpa + r.size && r.gpa < end);
@@ -128,13 +130,13 @@ impl GuestMemory {
         self.regions.push(region)
     }
 
-    /// The regions, in the order they were added.
+    /// The regions, in the order of their addition.
     #[must_use]
     pub fn regions(&self) -> &[Region] {
         &self.regions
     }
 
-    /// Checks that `len` bytes at `gpa` lie within one region and gives the host's pointer to them.
+    /// Checks that `len` bytes at `gpa` are within one region. Returns the host's pointer to them.
     ///
     /// # Errors
     /// Some byte is not this guest's memory, or the range spans two regions or wraps.
@@ -156,8 +158,8 @@ impl GuestMemory {
     #[inline]
     pub fn read(&self, gpa: u64, into: &mut [u8]) -> Result<(), BadAddress> {
         let p = self.translate(gpa, into.len() as u64)?;
-        // SAFETY: `translate` checked the source; the destination is a live slice of the host's own memory, which
-        // no guest region overlaps.
+        // SAFETY: `translate` checked the source. The destination is a live slice of the host's own memory, which no
+        // guest region overlaps.
         unsafe { crate::copy::copy(into.as_mut_ptr(), p, into.len()) };
         Ok(())
     }
@@ -169,7 +171,7 @@ impl GuestMemory {
     #[inline]
     pub fn write(&self, gpa: u64, from: &[u8]) -> Result<(), BadAddress> {
         let p = self.translate(gpa, from.len() as u64)?;
-        // SAFETY: as in `read`, the other way.
+        // SAFETY: as in `read`, in the other direction.
         unsafe { crate::copy::copy(p, from.as_ptr(), from.len()) };
         Ok(())
     }
@@ -185,7 +187,7 @@ impl GuestMemory {
         Ok(())
     }
 
-    /// Copies `len` bytes from another guest's memory (or this one's, if the ranges do not overlap) into this one's.
+    /// Copies `len` bytes from `source` into this memory. Both may be one guest's memory if the ranges do not overlap.
     ///
     /// # Errors
     /// One of the ranges is not its guest's memory, or the two overlap; nothing is copied then.
@@ -196,13 +198,13 @@ impl GuestMemory {
         if (src as usize).abs_diff(dst as usize) < len as usize {
             return Err(BadAddress { gpa: to, len });
         }
-        // SAFETY: both ranges were checked and do not overlap. Whoever made the copier vouched for the cores that use it.
+        // SAFETY: both ranges were checked and do not overlap. The copier's maker vouched for the cores that use it.
         unsafe { self.copier.copy(dst, src, len as usize) };
         Ok(())
     }
 
-    /// Replaces an aligned u32 by `new` if it is still `old`; false: it was not. For the accessed and dirty bits of the
-    /// guest's page tables.
+    /// Replaces an aligned u32 by `new` if it is still `old`. Returns whether it was. For the accessed and dirty bits
+    /// of the guest's page tables.
     ///
     /// # Errors
     /// Not this guest's memory, or not 4-byte aligned.
@@ -211,7 +213,7 @@ impl GuestMemory {
         if !p.is_aligned() {
             return Err(BadAddress { gpa, len: 4 });
         }
-        // SAFETY: checked and aligned just above; all access is atomic or bytewise.
+        // SAFETY: the pointer was checked above and is aligned. All access to guest memory is atomic or bytewise.
         Ok(unsafe { AtomicU32::from_ptr(p) }.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok())
     }
 
@@ -231,12 +233,12 @@ impl GuestMemory {
     scalar!(read_u64, write_u64, u64, AtomicU64);
 }
 
-/// Host memory standing in for a guest's, for tests on the development machine.
+/// Host memory in place of a guest's, for tests on the development machine.
 #[cfg(any(test, feature = "testing"))]
 pub mod testing {
     use super::{GuestMemory, Region};
 
-    /// A guest memory with one region of `size` bytes at `gpa`. The backing is leaked: tests are short.
+    /// A guest memory with one region of `size` bytes at `gpa`. The host memory is leaked, because tests are short.
     #[must_use]
     pub fn memory(gpa: u64, size: usize) -> GuestMemory {
         extern crate alloc;
@@ -244,7 +246,7 @@ pub mod testing {
         let start = words.as_mut_ptr().cast::<u8>();
         let host = start.wrapping_add(start.align_offset(4096));
         let mut memory = GuestMemory::new();
-        // SAFETY: the backing is leaked, 4 KiB aligned with room to spare, and nobody else has a reference to it.
+        // SAFETY: the host memory is leaked, 4 KiB aligned and long enough, and nobody else has a reference to it.
         unsafe { memory.add(Region { gpa, size: size as u64, host }) }.expect("one aligned region");
         memory
     }

@@ -1,8 +1,8 @@
-//! Memory, without touching hardware: guest memory as the host may use it, page frames, nested page tables.
+//! Guest memory as the host may use it, page frames, nested page tables. Nothing here touches hardware.
 //!
-//! Guest memory is hostile. A guest writes to it while the host reads it, so no `&T` or `&mut T` to it is ever
-//! formed: everything goes through [`GuestMemory`], which checks an address once and then copies, or through what it gives
-//! out in [`span`] for ranges that are used many times.
+//! Guest memory is hostile: a guest writes to it while the host reads it. So no `&T` or `&mut T` to it is ever formed.
+//! [`GuestMemory`] checks an address once and then copies. For ranges that are used many times it gives out the checked
+//! types of [`span`]. There is no other way to guest memory.
 
 #![cfg_attr(not(test), no_std)]
 

@@ -75,7 +75,7 @@ impl<'m, const N: usize> Window<'m, N> {
 }
 
 impl GuestMemory {
-    /// Region number `region`, in the order of addition. If there is none: an empty region.
+    /// Region number `region`, in the order of addition. If there is no such region, an empty one.
     #[must_use]
     #[inline]
     pub fn span(&self, region: usize) -> Span<'_> {
@@ -200,8 +200,8 @@ impl<'m> Piece<'m> {
     #[inline(always)]
     pub fn read(self, copier: Copier, into: &mut [u8]) -> usize {
         let len = into.len().min(self.len as usize);
-        // SAFETY: the bytes were checked to be the guest's when this was made; the destination is a live slice of the
-        // host's own memory, which no guest region overlaps. Whoever made the copier vouched for the cores that use it.
+        // SAFETY: the bytes were checked to be the guest's when this was made. The destination is a live slice of the
+        // host's own memory, which no guest region overlaps. The copier's maker vouched for the cores that use it.
         unsafe { copier.copy(into.as_mut_ptr(), self.host, len) };
         len
     }
@@ -213,7 +213,7 @@ impl<'m> Piece<'m> {
         if from.len() > self.len as usize {
             return false;
         }
-        // SAFETY: as in `read`, the other way.
+        // SAFETY: as in `read`, in the other direction.
         unsafe { copier.copy(self.host, from.as_ptr(), from.len()) };
         true
     }
@@ -225,14 +225,14 @@ impl<'m> Piece<'m> {
         if from.len > self.len {
             return false;
         }
-        // SAFETY: both ranges were checked to be their guest's; no reference exists to either, and the routine bears
+        // SAFETY: both ranges were checked to be their guest's. No reference to either exists. The routine tolerates
         // overlap and other writers.
         unsafe { copier.copy(self.host, from.host, from.len as usize) };
         true
     }
 
-    /// Copies `head`, the host's own memory, to the start of this piece, and after it the bytes of `from` that follow
-    /// the first `head.len()`. It also prefetches for writing the first cache lines of `next`, as many as `from` has.
+    /// Copies `head`, the host's own memory, to the start of this piece. After it, copies the bytes of `from` without
+    /// the first `head.len()`. Also prefetches, for writing, the first cache lines of `next`, as many as `from` has.
     /// Returns false, and does nothing, if `from` is shorter than `head` or longer than this piece.
     #[inline(always)]
     pub fn copy_behind(self, copier: Copier, head: &[u8], from: Piece<'_>, next: Piece<'_>) -> bool {
@@ -240,7 +240,7 @@ impl<'m> Piece<'m> {
         if len < head.len() || from.len > self.len {
             return false;
         }
-        // SAFETY: as in `copy_from` and `write`; any `next` will do.
+        // SAFETY: as in `copy_from` and `write`. Any `next` is allowed.
         unsafe { copier.copy_behind(self.host, from.host, len, head.as_ptr(), head.len(), next.host) };
         true
     }
@@ -281,8 +281,8 @@ impl<'m> LabeledPiece<'m> {
     }
 }
 
-/// The first `N` bytes of a [`Piece`]. If it was found in a [`Window`], they may extend beyond the piece, into other
-/// bytes of the same guest.
+/// The first `N` bytes of a [`Piece`]. If the piece was found in a [`Window`], they may extend beyond the piece, into
+/// other bytes of the same guest.
 #[derive(Clone, Copy, Debug)]
 pub struct Prefix<'m, const N: usize> {
     host: *mut u8,
@@ -304,8 +304,8 @@ impl<'m, const N: usize> Prefix<'m, N> {
     pub fn load_u64<const AT: usize>(self) -> u64 {
         const { assert!(AT + 8 <= N) };
         #[cfg(not(miri))]
-        // SAFETY: `N` bytes were checked to be the guest's, and these are among them. One load, aligned or not; it is
-        // assembly because others may write there at any time.
+        // SAFETY: `N` bytes were checked to be the guest's, and these are among them. It is one load, aligned or not.
+        // It is assembly because others may write there at any time.
         unsafe {
             let value: u64;
             core::arch::asm!("mov {}, qword ptr [{} + {}]", out(reg) value, in(reg) self.host, const AT,
@@ -321,8 +321,8 @@ impl<'m, const N: usize> Prefix<'m, N> {
         }
     }
 
-    /// Copies all of it into the host's own memory. Each byte is read once; if `N` is not a multiple of eight, some are
-    /// read twice.
+    /// Copies all of it into the host's own memory. If `N` is a multiple of eight, each byte is read once. Otherwise
+    /// some bytes are read twice.
     #[inline(always)]
     pub fn read(self, into: &mut [u8; N]) {
         const { assert!(N >= 8) };
@@ -373,7 +373,7 @@ impl<'m, const N: usize> Prefix<'m, N> {
     }
 }
 
-/// A 16-bit word of a ring: a field beside its entries, or one in each entry.
+/// A 16-bit word of a ring: a field beside the entries, or a field of an entry.
 #[derive(Clone, Copy, Debug)]
 pub struct Word<'m> {
     host: *mut u16,
@@ -385,12 +385,12 @@ impl Word<'_> {
     #[must_use]
     #[inline(always)]
     pub fn load(&self) -> u16 {
-        // SAFETY: it was checked to be the guest's and aligned, and is there as long as this is; all host access to guest memory is
-        // atomic or by the copy routine.
+        // SAFETY: the word was checked to be the guest's and aligned. Its memory lives as long as `self`. All host
+        // access to guest memory is atomic or by the copy routine.
         unsafe { AtomicU16::from_ptr(self.host) }.load(Ordering::Relaxed)
     }
 
-    /// Reads it once. Acquire: later reads are at least as new.
+    /// Reads it once. Acquire: later reads see everything that was written before this value.
     #[must_use]
     #[inline(always)]
     pub fn load_acquire(&self) -> u16 {
@@ -398,14 +398,14 @@ impl Word<'_> {
         unsafe { AtomicU16::from_ptr(self.host) }.load(Ordering::Acquire)
     }
 
-    /// Writes it once. Release: whoever sees it sees everything written before.
+    /// Writes it once. Release: a reader that sees it sees everything that was written before.
     #[inline(always)]
     pub fn store_release(&self, value: u16) {
         // SAFETY: as in `load`.
         unsafe { AtomicU16::from_ptr(self.host) }.store(value, Ordering::Release);
     }
 
-    /// The same, to be kept beside the memory.
+    /// Returns the same word without the borrow, so that it can be stored beside the memory.
     ///
     /// # Safety
     /// As for [`Slots::kept`].
@@ -438,7 +438,7 @@ unsafe impl Send for Word<'_> {}
 unsafe impl Sync for Word<'_> {}
 
 impl<const APART: usize> Words<'_, APART> {
-    /// The same, to be kept beside the memory.
+    /// Returns the same words without the borrow, so that they can be stored beside the memory.
     ///
     /// # Safety
     /// As for [`Slots::kept`].
@@ -468,16 +468,17 @@ impl<'m, T> Slots<'m, T> {
     }
 }
 
-// SAFETY: as for `GuestMemory`: the pointer stands for memory that any CPU may use at any time, and all accesses are atomic.
+// SAFETY: as for `GuestMemory`. The pointer stands for memory that any CPU may use at any time. All accesses are
+// atomic.
 unsafe impl<T> Send for Slots<'_, T> {}
 // SAFETY: as for Send.
 unsafe impl<T> Sync for Slots<'_, T> {}
 
 impl<T> Slots<'_, T> {
-    /// The same, to be kept beside the memory.
+    /// Returns the same entries without the borrow, so that they can be stored beside the memory.
     ///
     /// # Safety
-    /// The result must not be used any more when the last clone of the [`GuestMemory`] that this is of is gone.
+    /// The result must not be used after the last clone of its [`GuestMemory`] is gone.
     #[must_use]
     pub unsafe fn kept(self) -> Slots<'static, T> {
         Slots { base: self.base, mask: self.mask, memory: PhantomData }
@@ -495,8 +496,8 @@ impl Slots<'_, [u64; 2]> {
         }
         let at = self.base.wrapping_add(usize::from(index));
         let (first, second) = (at.cast::<u64>(), at.cast::<u32>().wrapping_add(2));
-        // SAFETY: one of the entries that were checked to be the guest's and aligned; all host access to guest memory is
-        // atomic or by the copy routine. All three are in the entry.
+        // SAFETY: it is one of the entries that were checked to be the guest's and aligned. All three numbers are in
+        // the entry. All host access to guest memory is atomic or by the copy routine.
         let (first, low, high) =
             unsafe { (AtomicU64::from_ptr(first), AtomicU32::from_ptr(second), AtomicU32::from_ptr(second.add(1))) };
         Some((first.load(Ordering::Relaxed), low.load(Ordering::Relaxed), high.load(Ordering::Relaxed)))
@@ -526,8 +527,8 @@ impl<T> Row<'_, T> {
         self.len == 0
     }
 
-    /// Prefetches the cache lines of the first `count` entries for writing, each line once. Twice costs more than it
-    /// gains. `count` may be larger than the row.
+    /// Prefetches the cache lines of the first `count` entries for writing, each line once. A second prefetch of a line
+    /// costs more than the first gains. `count` may be larger than the row.
     #[inline(always)]
     pub fn prefetch_to_write(&self, count: usize) {
         const { assert!(LINE.is_multiple_of(size_of::<T>())) };
@@ -545,7 +546,7 @@ fn prefetch_to_write(at: *mut u8) {
     #[cfg(miri)]
     let _ = at;
     #[cfg(not(miri))]
-    // SAFETY: a hint, which neither faults nor changes anything, whatever the address.
+    // SAFETY: PREFETCHW is a hint. It neither faults nor changes anything, at any address.
     unsafe {
         core::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
     }
@@ -559,15 +560,15 @@ impl Row<'_, u16> {
     #[must_use]
     #[inline(always)]
     pub fn get(&self, i: usize) -> Option<u16> {
-        // SAFETY: one of the entries that were checked to be the guest's and aligned; all host access to guest memory is
-        // atomic or by the copy routine.
+        // SAFETY: it is one of the entries that were checked to be the guest's and aligned. All host access to guest
+        // memory is atomic or by the copy routine.
         (i < self.len).then(|| unsafe { AtomicU16::from_ptr(self.base.add(i)) }.load(Ordering::Relaxed))
     }
 }
 
 impl Row<'_, [u64; 2]> {
-    /// Reads the second half of an entry, and then the first, each once. Acquire: whoever wrote the second half had
-    /// written before it what is read afterwards.
+    /// Reads the second half of an entry, and then the first, each once. Acquire: what is read after the second half is
+    /// at least as new as it.
     #[must_use]
     #[inline(always)]
     pub fn get(&self, i: usize) -> Option<[u64; 2]> {
@@ -601,8 +602,8 @@ impl Row<'_, [u32; 2]> {
             return;
         }
         #[cfg(not(miri))]
-        // SAFETY: one of the entries that were checked to be the guest's. It is assembly because four bytes are all that it is
-        // aligned to.
+        // SAFETY: it is one of the entries that were checked to be the guest's. It is assembly because an entry is
+        // aligned to four bytes only.
         unsafe {
             let both = u64::from(low) | u64::from(high) << 32;
             core::arch::asm!("mov qword ptr [{} + 8 * {}], {}", in(reg) self.base, in(reg) i, in(reg) both,

@@ -3,8 +3,8 @@
 //!
 //! SDM vol. 3C 29.3.2 (EPT), APM vol. 2 15.25 (NPT). The change is a single store of one entry. A walk in progress sees
 //! the old translation or the new one, never a mixture. **Cached old translations stay in use until they are flushed.**
-//! Whoever swaps or restores must keep all users of the tables from running until each has flushed. This includes the
-//! spare tables, which the next swap uses again.
+//! The caller of a swap or a restore must keep all users of the tables from running until each has flushed. This
+//! protects the spare tables too, because the next swap uses them again.
 
 #![allow(unsafe_code, reason = "changes page tables through pointers to frames that only it uses")]
 
@@ -39,8 +39,9 @@ impl Spare {
 #[derive(Debug)]
 pub struct Swapped {
     at: u64,
-    /// Address of the entry that was replaced, and what it held.
+    /// Address of the entry that was replaced.
     entry: u64,
+    /// Value of the entry before.
     was: u64,
     spare: Spare,
 }
@@ -62,7 +63,7 @@ impl Tables {
         let at = at & !0xfff;
         let Some((place, level, was)) = self.leaf(at) else { return Err((NotMapped(at), spare)) };
         let mut new = was;
-        // From the existing leaf down to the page: one table for each level, filled from the leaf above.
+        // From the existing leaf down to the page, each level needs one table, filled from the leaf above.
         let mut chain = [(0_u64, 0_u64); 2];
         let mut split = level;
         for link in &mut chain {
@@ -91,8 +92,8 @@ impl Tables {
     /// Maps a swapped page as before, with the page size that it had. Returns the spare tables.
     pub fn restore(&mut self, swapped: Swapped) -> Spare {
         let place = core::ptr::with_exposed_provenance_mut::<u64>(swapped.entry as usize);
-        // SAFETY: an entry of this tree (`swap`); tables of the tree are never given back, and a page that is swapped
-        // lies in no other swapped page's split, because there is one spare.
+        // SAFETY: it is an entry of this tree (`swap`). Tables of the tree are never given back. The entry is in no
+        // table of another page's split, because there is only one spare.
         unsafe { place.write_volatile(swapped.was) };
         swapped.spare
     }
@@ -141,16 +142,16 @@ impl Shadow {
         self.tables.root()
     }
 
-    /// Replaces the guest's page at `at` by a read-only page with the content `image`. It first hands back any other
-    /// replaced page. Nobody who uses the tables may run meanwhile, and all must flush before they run again.
+    /// Replaces the guest's page at `at` by a read-only page with the content `image`. First restores any page that is
+    /// replaced already. No user of the tables may run meanwhile, and all must flush before they run again.
     ///
     /// # Errors
     /// Nothing is mapped at `at`. No page is replaced then.
     pub fn install(&mut self, at: u64, image: &[u8; 4096]) -> Result<(), NotMapped> {
         self.remove();
         let Some(spare) = self.spare.take() else { return Err(NotMapped(at)) };
-        // SAFETY: the frame is this value's own, addressable at its physical address; as nobody who uses the tables
-        // runs, nobody reads it.
+        // SAFETY: the frame is this value's own, and addressable at its physical address. No user of the tables runs,
+        // so nobody reads it.
         unsafe { core::ptr::with_exposed_provenance_mut::<[u8; 4096]>(self.frame as usize).write(*image) };
         match self.tables.swap(at, self.frame, spare) {
             Ok(swapped) => {
@@ -164,7 +165,7 @@ impl Shadow {
         }
     }
 
-    /// Hands the replaced page back, if there is one. The conditions of [`Shadow::install`] apply.
+    /// Restores the replaced page, if there is one. The conditions of [`Shadow::install`] apply.
     pub fn remove(&mut self) {
         if let Some(swapped) = self.swapped.take() {
             self.spare = Some(self.tables.restore(swapped));
@@ -189,7 +190,7 @@ impl Shadow {
     #[must_use]
     pub fn image(&self) -> Option<[u8; 4096]> {
         let frame = self.lookup(self.at()?)?;
-        // SAFETY: it leads to this value's own frame, which is written to by `install` alone.
+        // SAFETY: it is this value's own frame, which only `install` writes.
         Some(unsafe { core::ptr::with_exposed_provenance::<[u8; 4096]>(frame as usize).read() })
     }
 }

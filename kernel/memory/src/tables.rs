@@ -1,7 +1,7 @@
 //! Four-level translation tables in three formats: the host's own, nested tables (NPT) and EPT.
 //!
 //! SDM vol. 3A 4.5 (host), APM vol. 2 15.25 (NPT: the host's format with U set everywhere), SDM vol. 3C 29.3.2 (EPT).
-//! One builder serves all three; the largest page that alignment and length allow is used.
+//! One builder serves all three. It uses the largest page that alignment and length allow.
 
 #![allow(unsafe_code, reason = "page tables are built through pointers to frames that nobody else uses yet")]
 
@@ -10,11 +10,11 @@ use crate::frames::OutOfMemory;
 /// What an access through a mapping may do, and how it is cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// Stores.
+    /// Stores are allowed.
     pub write: bool,
-    /// Instruction fetches.
+    /// Instruction fetches are allowed.
     pub execute: bool,
-    /// Not cached (UC): device registers.
+    /// Not cached (UC), for device registers.
     pub uncached: bool,
 }
 
@@ -25,7 +25,7 @@ impl Access {
     pub const RW: Self = Self { write: true, ..Self::R };
     /// Read and execute.
     pub const RX: Self = Self { execute: true, ..Self::R };
-    /// Everything: what a guest gets of its own memory.
+    /// Read, write and execute. A guest has this access to its own memory.
     pub const RWX: Self = Self { write: true, ..Self::RX };
     /// Device registers.
     pub const DEVICE: Self = Self { uncached: true, ..Self::RW };
@@ -34,11 +34,11 @@ impl Access {
 /// How entries are encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// The host's own tables, with global pages left out.
+    /// The host's own tables, without global pages.
     Host,
-    /// SVM nested tables: walked as user accesses, so U is set.
+    /// SVM nested tables. A walk counts as a user access, so U is set.
     Npt,
-    /// VT-x extended page tables, memory type in the leaf.
+    /// VT-x extended page tables. The leaf holds the memory type.
     Ept,
 }
 
@@ -77,7 +77,7 @@ impl Format {
 
 /// Where tables get their frames from.
 pub trait FrameSource {
-    /// A 4 KiB frame, 4 KiB aligned, addressable by the host at its physical address, used by nobody else.
+    /// Returns a frame that nobody else uses: 4 KiB, 4 KiB aligned, addressable by the host at its physical address.
     ///
     /// # Errors
     /// No memory left.
@@ -143,7 +143,7 @@ impl Tables {
     /// Maps `len` bytes at `from` to `to`.
     ///
     /// # Errors
-    /// See [`MapError`]; what was mapped before the error stays mapped.
+    /// See [`MapError`]. What was mapped before the error stays mapped.
     pub fn map(
         &mut self,
         from: u64,
@@ -197,10 +197,10 @@ impl Tables {
         Ok(())
     }
 
-    /// Changes the access of one 4 KiB page that is mapped as such. The caller flushes the TLB.
+    /// Changes the access of one page that is mapped as a 4 KiB page. The caller flushes the TLB.
     ///
     /// # Errors
-    /// Not mapped, or by a larger page: [`MapError::Misaligned`].
+    /// [`MapError::Misaligned`]: the address is not mapped, or is mapped by a larger page.
     pub fn protect(&mut self, at: u64, access: Access) -> Result<(), MapError> {
         let mut table = self.root;
         for l in (1..=3).rev() {
@@ -223,7 +223,7 @@ impl Tables {
         Ok(())
     }
 
-    /// The leaf that translates `at`: target address of that byte, page size, raw entry.
+    /// Finds the leaf that translates `at`. Returns the target address of that byte, the page size and the raw entry.
     #[must_use]
     pub fn lookup(&self, at: u64) -> Option<(u64, u64, u64)> {
         let mut table = self.root;
@@ -250,7 +250,7 @@ pub(crate) fn entry(table: u64, at: u64, level: u32) -> *mut u64 {
 
 fn zeroed(frames: &mut impl FrameSource) -> Result<u64, OutOfMemory> {
     let frame = frames.frame()?;
-    // SAFETY: a frame is 4 KiB that nobody else uses, addressable at its physical address (FrameSource).
+    // SAFETY: nobody else uses the frame's 4 KiB, and they are addressable at the physical address (FrameSource).
     unsafe { core::ptr::with_exposed_provenance_mut::<u8>(frame as usize).write_bytes(0, 4096) };
     Ok(frame)
 }

@@ -1,14 +1,15 @@
-//! Which address space identifier (APM vol. 2 15.16) the guest runs under, and what entry has to flush.
+//! Chooses the guest's address space identifier (ASID; APM vol. 2 15.16), and what the next entry flushes.
 //!
-//! One core runs one vCPU, so ASIDs serve here only as a cheap flush: translations of a former ASID are never used
-//! again. With flush-by-ASID the guest keeps one. The first entry flushes everything, whoever ran on the core before.
+//! One core runs one vCPU, so a new ASID serves here only as a cheap flush: translations of the former ASID are not
+//! used again before a full flush. With flush-by-ASID the guest keeps one ASID. The first entry flushes everything,
+//! because another guest may have run on the core before.
 
 use crate::fields::TlbControl;
 
 /// ASID policy of one core.
 #[derive(Clone, Debug)]
 pub struct Asids {
-    /// Number of ASIDs the processor has, 0 included (which is the host's).
+    /// Number of the processor's ASIDs. It includes ASID 0, which is the host's.
     count: u32,
     flush_by_asid: bool,
     current: u32,
@@ -16,13 +17,13 @@ pub struct Asids {
 }
 
 impl Asids {
-    /// For a processor with `count` ASIDs (CPUID Fn8000_000A_EBX, at least 2) that has flush-by-ASID or not.
+    /// For a processor with `count` ASIDs (CPUID Fn8000_000A_EBX, at least 2), with or without flush-by-ASID.
     #[must_use]
     pub const fn new(count: u32, flush_by_asid: bool) -> Self {
         Self { count, flush_by_asid, current: 1, control: TlbControl::EVERYTHING }
     }
 
-    /// Translations cached for the guest must not be used any more: its nested tables changed, or it starts anew.
+    /// Has the next entry drop the guest's cached translations: its nested tables have changed, or it starts anew.
     pub fn flush(&mut self) {
         if self.control != TlbControl::NOTHING {
             return; // the flush that is pending already covers this guest
@@ -43,7 +44,8 @@ impl Asids {
         (self.current, self.control)
     }
 
-    /// The entry was made, and with it the flush. An entry given up before VMRUN flushes nothing.
+    /// The entry was made, and with it the flush. Not to be called for an entry that was given up before VMRUN, because
+    /// that flushes nothing.
     pub fn entered(&mut self) {
         self.control = TlbControl::NOTHING;
     }

@@ -1,6 +1,6 @@
-//! State that belongs to the guest for good on its core, because the host uses none of it: FPU, SSE and AVX
-//! registers, XCR0, PKRU, debug address registers, TSC_AUX. Nothing of it is switched on entry or exit (APM vol. 2
-//! 15.5.1 lists what VMRUN does switch); it is put in order when a guest starts anew.
+//! Registers that the guest has to itself on its core: FPU, SSE and AVX registers, XCR0, PKRU, debug address registers,
+//! TSC_AUX. The host uses none of them, so no entry or exit switches them (APM vol. 2 15.5.1 lists what VMRUN
+//! switches). They are reset when a guest starts anew.
 
 #![allow(unsafe_code, reason = "writes processor state that the host does not use")]
 
@@ -13,8 +13,8 @@ const TSC_AUX: Msr = Msr::new(0xc000_0103);
 /// MXCSR after reset: all exceptions masked.
 const MXCSR_RESET: u32 = 0x1f80;
 
-/// An XSAVE area (APM vol. 2 11.5.4) whose header says that every component is in its initial state. XRSTOR reads
-/// MXCSR from it all the same.
+/// An XSAVE area (APM vol. 2 11.5.4) whose header says that every component is in its initial state. XRSTOR still reads
+/// MXCSR from it.
 #[repr(C, align(64))]
 struct InitialArea {
     legacy_before_mxcsr: [u8; 24],
@@ -28,19 +28,19 @@ static INITIAL: InitialArea =
 
 const _: () = assert!(core::mem::offset_of!(InitialArea, header) == 512);
 
-/// Puts all of it in the state after reset.
+/// Puts these registers into their state after reset.
 ///
 /// # Safety
 /// [`crate::probe::enable`] ran on this core with the same capabilities, and no host code on it uses the FPU or debug
 /// registers.
 pub unsafe fn reset(capabilities: &Capabilities) {
-    // SAFETY: CR0.EM and TS are clear and CR4.OSFXSR is set (`enable`); nobody's FPU state is lost but the guest's.
+    // SAFETY: CR0.EM and TS are clear and CR4.OSFXSR is set (`enable`). Only the guest's FPU state is lost.
     unsafe {
         core::arch::asm!("fninit", "ldmxcsr [{}]", in(reg) &raw const INITIAL.mxcsr, options(nostack));
     }
     if let Some(components) = capabilities.xcr0 {
-        // SAFETY: XSAVE exists and CR4.OSXSAVE is set (`enable`); CPUID offers these components. The area is 64-byte
-        // aligned and has the size XRSTOR reads when no component is present in it.
+        // SAFETY: XSAVE exists and CR4.OSXSAVE is set (`enable`). CPUID offers these components. The area is 64-byte
+        // aligned, and is as long as XRSTOR reads if no component is present in it.
         unsafe {
             XCr0::write_raw(components);
             core::arch::asm!(
@@ -53,7 +53,7 @@ pub unsafe fn reset(capabilities: &Capabilities) {
             XCr0::write_raw(1);
         }
     } else {
-        // SAFETY: as for FNINIT. Without XSAVE there are the sixteen XMM registers only.
+        // SAFETY: as for FNINIT. Without XSAVE there are only the sixteen XMM registers.
         unsafe {
             core::arch::asm!(
                 "xorps xmm0, xmm0",
@@ -83,25 +83,25 @@ pub unsafe fn reset(capabilities: &Capabilities) {
     write_tsc_aux(capabilities, 0);
 }
 
-/// Sets XCR0. Components that CPUID does not offer are left out, so that a mistake above cannot fault here.
+/// Sets XCR0. It leaves out components that CPUID does not offer, so that a caller's mistake does not fault here.
 pub fn set_xcr0(capabilities: &Capabilities, value: u64) {
     if let Some(components) = capabilities.xcr0 {
-        // SAFETY: XSAVE exists and CR4.OSXSAVE is set (`enable` ran before any vCPU); the host uses no extended state.
+        // SAFETY: XSAVE exists and CR4.OSXSAVE is set (`enable` ran before any vCPU). The host uses no extended state.
         unsafe { XCr0::write_raw(value & components | 1) };
     }
 }
 
-/// Reads TSC_AUX; None if there is none.
+/// Reads TSC_AUX. Returns `None` if the CPU has none.
 pub fn read_tsc_aux(capabilities: &Capabilities) -> Option<u64> {
     // SAFETY: the register exists.
     capabilities.rdtscp.then(|| unsafe { TSC_AUX.read() })
 }
 
-/// Writes TSC_AUX; false if there is none.
+/// Writes TSC_AUX. Returns false if the CPU has none.
 pub fn write_tsc_aux(capabilities: &Capabilities, value: u32) -> bool {
     if capabilities.rdtscp {
         let mut register = TSC_AUX;
-        // SAFETY: the register exists, 32 bits of it, and the host does not use it.
+        // SAFETY: the register exists, the value has its 32 bits, and the host does not use it.
         unsafe { register.write(u64::from(value)) };
     }
     capabilities.rdtscp

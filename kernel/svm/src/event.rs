@@ -1,5 +1,5 @@
-//! Events on their way into the guest: injection, and taking up again what an exit interrupted (APM vol. 2 15.7.2,
-//! 15.20).
+//! Events for the guest: injection of new ones, and delivery again of those that an exit interrupted (APM vol. 2
+//! 15.7.2, 15.20).
 
 use crate::fields::{EventInfo, EventKind};
 use machine::eli::Interrupted;
@@ -22,10 +22,10 @@ pub fn injection(event: Event) -> EventInfo {
     }
 }
 
-/// EVENTINJ for the next entry, given the EXITINTINFO of the exit.
+/// Returns EVENTINJ for the next entry, which delivers the event of the exit's EXITINTINFO again.
 ///
-/// INT n, INT3 and INTO are not taken up: RIP still points at them, so the guest executes them again. QEMU's
-/// emulation records every other event as an exception, hardware interrupts too; there the vector tells.
+/// INT n, INT3 and INTO are left out: RIP still points at them, so the guest executes them again. QEMU's emulation
+/// records every other event as an exception, even a hardware interrupt. There the vector tells them apart.
 pub fn taken_up(interrupted: EventInfo) -> EventInfo {
     let none = EventInfo::new();
     if !interrupted.valid() {
@@ -48,7 +48,8 @@ pub fn taken_up(interrupted: EventInfo) -> EventInfo {
     }
 }
 
-/// The event of an EXITINTINFO, for who does not want it delivered again. QEMU's kinds as in [`taken_up`].
+/// Returns the event of an EXITINTINFO, for a caller that does not want it delivered again. QEMU's kinds are treated as
+/// in [`taken_up`].
 pub fn interrupted(info: EventInfo) -> Option<Interrupted> {
     let vector = info.vector();
     info.valid().then(|| match info.kind() {

@@ -1,4 +1,4 @@
-//! What an exit means to the layers above.
+//! Decodes an exit for the layers above.
 
 use crate::event::{self, has_error_code};
 use crate::exit_code::ExitCode;
@@ -6,8 +6,8 @@ use crate::fields::{MovCrInfo, NestedFaultInfo, PortInfo};
 use crate::vmcb::Control;
 use machine::vcpu::{Exit, PortAccess};
 
-/// What the exit recorded in `control` is to the layers above. IRET and the single step after it belong to the
-/// NMI state ([`crate::nmi`]) and are looked at before this.
+/// Decodes the exit that is recorded in `control`. The caller handles the exits of the NMI state ([`crate::nmi`])
+/// itself: IRET, and the single step over it.
 pub fn decode(control: &Control) -> Exit {
     let info = control.exit_info_1;
     match control.exit_code {

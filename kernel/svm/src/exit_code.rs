@@ -1,6 +1,6 @@
 //! Exit codes (APM vol. 2 appendix C).
 
-/// EXITCODE. Any value can be held: hardware knows more reasons than this file, and -1 says that it refused the VMCB.
+/// EXITCODE. It can hold any value, because hardware knows more reasons than this file. -1: the CPU refused the VMCB.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExitCode(pub u64);

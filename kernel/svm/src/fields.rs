@@ -58,7 +58,7 @@ bitflags! {
         const RDPRU = 1 << 14;
     }
 
-    /// VMCB clean bits (15.15.3). This hypervisor leaves them all clear: every field is loaded at every entry.
+    /// VMCB clean bits (15.15.3). This hypervisor leaves them all clear, so every entry loads every field.
     #[repr(transparent)]
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct CacheClean: u32 {}
@@ -74,7 +74,7 @@ impl TlbControl {
     pub const NOTHING: Self = Self(0);
     /// Flush every ASID, the host's included.
     pub const EVERYTHING: Self = Self(1);
-    /// Flush this guest's entries: only with flush-by-ASID.
+    /// Flush this guest's entries. Needs flush-by-ASID.
     pub const THIS_ASID: Self = Self(3);
 }
 
@@ -96,7 +96,7 @@ pub struct InterruptControl {
     pub v_ign_tpr: bool,
     #[bits(3)]
     __: u8,
-    /// The guest's RFLAGS.IF and TPR mask virtual interrupts only; physical ones obey the host's RFLAGS.IF.
+    /// The guest's RFLAGS.IF and TPR mask only virtual interrupts. Physical interrupts obey the host's RFLAGS.IF.
     pub v_intr_masking: bool,
     pub vgif_enable: bool,
     pub v_nmi_enable: bool,
@@ -183,10 +183,10 @@ pub struct PortInfo {
     pub string: bool,
     /// REP prefix.
     pub repeat: bool,
-    /// Operand sizes: one bit each for 1, 2 and 4 bytes, so that the field is the size in bytes.
+    /// Operand size: one bit each for 1, 2 and 4 bytes. So the field is the size in bytes.
     #[bits(3)]
     pub size: u8,
-    /// Address sizes: one bit each for 16, 32 and 64 bits.
+    /// Address size: one bit each for 16, 32 and 64 bits.
     #[bits(3)]
     pub address_size: u8,
     /// Effective segment (decode assists only).
@@ -208,7 +208,7 @@ pub struct NestedFaultInfo {
     pub present: bool,
     /// A store.
     pub write: bool,
-    /// User access (every nested access is one).
+    /// A user access. Every nested access is one.
     pub user: bool,
     /// A reserved bit was set in a nested table entry.
     pub reserved_bit: bool,
@@ -216,9 +216,9 @@ pub struct NestedFaultInfo {
     pub fetch: bool,
     #[bits(27)]
     __: u32,
-    /// At the final translation of the guest's access.
+    /// The fault was at the final translation of the guest's access.
     pub final_address: bool,
-    /// While walking the guest's own page tables.
+    /// The fault was in the walk of the guest's own page tables.
     pub table_walk: bool,
     #[bits(30)]
     __: u32,
@@ -233,7 +233,7 @@ pub struct MovCrInfo {
     pub register: u8,
     #[bits(59)]
     __: u64,
-    /// The instruction was MOV CRx, so `register` holds.
+    /// The instruction was MOV CRx, so `register` is valid.
     pub mov: bool,
 }
 

@@ -1,9 +1,13 @@
 //! AMD SVM (APM vol. 2 ch. 15), the back-end behind [`machine::vcpu::Vcpu`].
 //!
-//! Order of use. Once on each core: [`probe`], then [`enable`] with a page for the processor. Once for the machine: a
-//! [`PermissionMaps`], filled. For each vCPU, on the core that will run it and after that core's GDT, TSS and GS base
-//! are final: [`SvmVcpu::new`] with one [`VcpuPages`], then `reset`, then `run` for ever. `reset` flushes; while a vCPU
-//! runs, its nested tables may gain mappings and never lose one.
+//! Order of use:
+//!
+//! 1. Once on each core: [`probe`], then [`enable`] with a page for the processor.
+//! 2. Once for the machine: fill a [`PermissionMaps`].
+//! 3. For each vCPU, on the core that will run it: [`SvmVcpu::new`] with one [`VcpuPages`], then `reset`, then `run`
+//!    for ever. The core's GDT, TSS and GS base must be final before that.
+//!
+//! `reset` flushes. While a vCPU runs, its nested tables may gain mappings and never lose one.
 //!
 //! ```text
 //!   vcpu.rs ──▶ world.rs    CLGI, kick?, VMLOAD, VMRUN, VMSAVE, STGI
@@ -13,11 +17,11 @@
 //!      └──────▶ vmcb.rs, fields.rs   the layout            permission.rs  MSRs, ports
 //! ```
 //!
-//! Only vcpu.rs (its calls), world.rs, core_state.rs and probe.rs touch hardware; the rest is tested on the development
+//! Only vcpu.rs (its calls), world.rs, core_state.rs and probe.rs touch hardware. The rest is tested on the development
 //! machine.
 //!
-//! Interrupts are off whenever host code runs here (RFLAGS.IF clear). Physical interrupts make the guest exit and stay
-//! pending; [`machine::vcpu::Exit::ExternalInterrupt`] asks the caller to open interrupts for a moment.
+//! Interrupts are off whenever host code runs here (RFLAGS.IF clear). A physical interrupt makes the guest exit and
+//! stays pending. [`machine::vcpu::Exit::ExternalInterrupt`] asks the caller to enable interrupts for a moment.
 
 #![cfg_attr(not(test), no_std)]
 

@@ -1,7 +1,8 @@
-//! Virtual NMIs (APM vol. 2 15.20; 8.2.3 on masking): the processor masks NMIs from the delivery of one until an IRET
-//! has completed, but without the vNMI feature it does not do so for an injected one, so that state is kept here.
+//! Keeps a guest's NMI mask (APM vol. 2 15.20; 8.2.3 on masking). The processor masks NMIs from the delivery of an NMI
+//! until an IRET has completed. Without the vNMI feature it does not do this for an injected NMI, so the mask is kept
+//! here.
 //!
-//! While masked, IRET exits. That exit comes before the IRET, and the mask ends after it; if an NMI waits by then,
+//! While NMIs are masked, IRET exits. The exit comes before the IRET, but the mask ends after it. If an NMI waits then,
 //! the guest is single-stepped over the IRET.
 
 /// NMI state of one vCPU.
@@ -15,9 +16,9 @@ pub struct Nmi {
 enum Mask {
     #[default]
     Open,
-    /// In the handler; IRET exits.
+    /// The guest is in the handler. IRET exits.
     Handler,
-    /// About to execute the IRET at this address; masked until RIP is elsewhere.
+    /// The guest will execute the IRET at this address. NMIs are masked until RIP is elsewhere.
     Iret(u64),
 }
 
@@ -28,12 +29,12 @@ pub enum Plan {
     Nothing,
     /// Inject the NMI that waits.
     Inject,
-    /// Step over the IRET: set RFLAGS.TF for this entry.
+    /// Single-step the guest over the IRET: set RFLAGS.TF for this entry.
     Step,
 }
 
 impl Nmi {
-    /// An NMI for the guest. One that comes while one waits is merged with it, as in hardware.
+    /// Adds an NMI for the guest. If one waits already, the two become one, as in hardware.
     pub fn post(&mut self) {
         self.waiting = true;
     }
@@ -44,7 +45,7 @@ impl Nmi {
         self.mask == Mask::Handler
     }
 
-    /// What to do at the next entry. `occupied`: another event is to be injected already.
+    /// Returns what to do at the next entry. `occupied`: another event will be injected there already.
     #[must_use]
     pub fn plan(&self, occupied: bool) -> Plan {
         match self.mask {
@@ -55,12 +56,12 @@ impl Nmi {
         }
     }
 
-    /// The NMI that waited is in EVENTINJ.
+    /// The waiting NMI was written to EVENTINJ.
     pub fn injected(&mut self) {
         *self = Self { mask: Mask::Handler, waiting: false };
     }
 
-    /// The guest left at `rip`; `iret`: because of an IRET intercept.
+    /// The guest exited at `rip`. `iret`: the reason was an IRET intercept.
     pub fn left(&mut self, rip: u64, iret: bool) {
         match self.mask {
             Mask::Handler if iret => self.mask = Mask::Iret(rip),

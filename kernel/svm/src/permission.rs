@@ -1,13 +1,13 @@
-//! MSR and I/O permission maps (APM vol. 2 15.10 and 15.11): what a guest may touch without an exit. A set bit
-//! intercepts. Both maps are the same for every vCPU.
+//! MSR and I/O permission maps (APM vol. 2 15.10 and 15.11). They say what a guest may access without an exit. A set
+//! bit intercepts. Every vCPU has the same maps.
 
 use machine::cpuid::Vendor;
 use machine::msr::passed_through;
 use machine::vcpu::Interrupts;
 
-/// First MSR of each of the three ranges that the map covers, with its offset in the map; a range is 0x2000 MSRs.
-/// Any other MSR always exits.
+/// The three ranges that the MSR map covers: first MSR, and offset in the map. Any other MSR always exits.
 const RANGES: [(u32, usize); 3] = [(0, 0), (0xc000_0000, 0x800), (0xc001_0000, 0x1000)];
+/// MSRs in a range.
 const RANGE_LENGTH: u32 = 0x2000;
 
 /// The maps. 20 KiB, physically contiguous, 4 KiB aligned.
@@ -18,15 +18,15 @@ pub struct PermissionMaps {
 }
 
 impl PermissionMaps {
-    /// Everything intercepted.
+    /// Maps that intercept everything.
     pub const INTERCEPT_ALL: Self = Self { msr: [0xff; 0x2000], io: [0xff; 0x3000] };
 
-    /// Fills the maps: what the policy passes through does not exit, every other MSR and all ports do.
+    /// Fills the maps. MSRs that the policy passes through do not exit. Every other MSR and all ports exit.
     pub fn fill(&mut self, interrupts: Interrupts) {
         self.msr.fill(0xff);
         self.io.fill(0xff);
         for (msr, write) in passed_through(Vendor::Amd, interrupts) {
-            // An MSR outside the ranges has no bit and always exits; one that outlives the world switch must.
+            // An MSR outside the ranges has no bit and always exits. One that is not `harmless` exits too.
             if let Some((byte, shift)) = position(msr)
                 && let Some(bits) = self.msr.get_mut(byte)
                 && harmless(msr)
@@ -49,14 +49,16 @@ impl PermissionMaps {
     }
 }
 
-/// Whether the back-end can let a guest have a register: VMLOAD and VMSAVE switch it, or the host does not use it and
-/// a reset of the vCPU clears it (TSC_AUX), or it is the TSC, for which the policy passes reads only, or it is the local
-/// APIC's, which the kernel puts in order before and after a guest that owns it.
+/// Whether the back-end can let a guest access a register without an exit. It can in four cases:
+/// - VMLOAD and VMSAVE switch the register.
+/// - The host does not use it, and a reset of the vCPU clears it (TSC_AUX).
+/// - It is the TSC. The policy passes only reads of it.
+/// - It belongs to the local APIC. The kernel resets the APIC before and after a guest that owns it.
 const fn harmless(msr: u32) -> bool {
     matches!(msr, 0x10 | 0x6e0 | 0x800..=0x8ff | 0x174..=0x176 | 0xc000_0081..=0xc000_0084 | 0xc000_0100..=0xc000_0103)
 }
 
-/// Byte offset and shift of the two bits of `msr`: the lower for reads, the upper for writes.
+/// Returns the byte offset and the shift of the two bits of `msr`. The lower bit is for reads, the upper for writes.
 const fn position(msr: u32) -> Option<(usize, u32)> {
     let mut i = 0;
     while i < RANGES.len() {

@@ -1,4 +1,4 @@
-//! What this processor's SVM can do (APM vol. 2 15.4, 15.30; vol. 3 E.4.9 CPUID Fn8000_000A) and switching it on.
+//! Finds out what this processor's SVM can do, and enables it (APM vol. 2 15.4, 15.30; vol. 3 E.4.9 CPUID Fn8000_000A).
 
 #![allow(unsafe_code, reason = "reads and writes model-specific and control registers")]
 
@@ -19,7 +19,7 @@ pub struct VmCr {
     pub redirect_init: bool,
     /// DIS_A20M.
     pub disable_a20m: bool,
-    /// LOCK: this and SVMDIS cannot be written.
+    /// LOCK: this bit and SVMDIS cannot be written.
     pub lock: bool,
     /// SVMDIS: EFER.SVME cannot be set.
     pub svm_disabled: bool,
@@ -70,11 +70,11 @@ pub struct Capabilities {
     pub ffxsr: bool,
     /// RDTSCP and TSC_AUX exist.
     pub rdtscp: bool,
-    /// State components that XCR0 can enable; None without XSAVE.
+    /// State components that XCR0 can enable. `None` without XSAVE.
     pub xcr0: Option<u64>,
 }
 
-/// Why SVM cannot be used; the sentences say what would help.
+/// Why SVM cannot be used. Its text says what would help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
     /// CPUID does not offer SVM.
@@ -104,7 +104,7 @@ impl core::fmt::Display for Missing {
     }
 }
 
-/// An optional feature: name, whether it is there, and what is done without it.
+/// An optional feature, for the capability report.
 pub struct Optional {
     /// The manual's name.
     pub name: &'static str,
@@ -115,7 +115,7 @@ pub struct Optional {
 }
 
 impl Capabilities {
-    /// For the capability report.
+    /// The optional features, for the capability report.
     #[must_use]
     pub fn optional(&self) -> [Optional; 4] {
         let f = self.features;
@@ -129,16 +129,16 @@ impl Capabilities {
     }
 }
 
-/// Looks at this processor. Leaves are read by number because `raw-cpuid` knows AMD by vendor string only, and
-/// Hygon has SVM too.
+/// Reads this processor's capabilities. It reads CPUID leaves by number, because `raw-cpuid` recognises AMD only by its
+/// vendor string, and Hygon has SVM too.
 ///
 /// # Errors
-/// SVM is missing, disabled for good, or lacks something required.
+/// SVM is missing, or disabled until the next reset, or lacks a required feature.
 pub fn probe() -> Result<Capabilities, Missing> {
     let leaf = |leaf, sub| cpuid_count(leaf, sub);
     let extended = if leaf(0x8000_0000, 0).eax >= 0x8000_000a { Some(leaf(0x8000_0001, 0)) } else { None };
     let Some(extended) = extended.filter(|l| l.ecx & 1 << 2 != 0) else { return Err(Missing::Svm) };
-    // SAFETY: VM_CR exists where CPUID offers SVM, which was checked.
+    // SAFETY: VM_CR exists if CPUID offers SVM, which was checked.
     let vm_cr = VmCr::from_bits(unsafe { VM_CR.read() });
     let svm = leaf(0x8000_000a, 0);
     let features = Features::from_bits(svm.edx);
@@ -154,7 +154,7 @@ pub fn probe() -> Result<Capabilities, Missing> {
     })
 }
 
-/// Judges what CPUID and VM_CR say of a processor that has SVM.
+/// Checks CPUID and VM_CR of a processor that has SVM.
 fn judge(vm_cr: VmCr, asids: u32, features: Features) -> Result<(), Missing> {
     if vm_cr.svm_disabled() && vm_cr.lock() {
         return Err(Missing::Disabled);
@@ -168,15 +168,14 @@ fn judge(vm_cr: VmCr, asids: u32, features: Features) -> Result<(), Missing> {
     Ok(())
 }
 
-/// Switches SVM on for this core, and what the host needs to put the guest's FPU state in order (the kernel itself
-/// uses no FPU). `host_save` is the physical address of a 4 KiB page for the processor's own use.
+/// Enables SVM on this core. Also enables FPU and XSAVE instructions, with which the host resets the guest's FPU state
+/// (the kernel itself uses no FPU). `host_save` is the physical address of a 4 KiB page for the processor's own use.
 ///
 /// # Safety
-/// [`probe`] succeeded on this core; the page is 4 KiB aligned, used for nothing else, and stays so for as long as
-/// this core runs.
+/// [`probe`] succeeded on this core. The page is 4 KiB aligned. As long as this core runs, it is used for nothing else.
 pub unsafe fn enable(capabilities: &Capabilities, host_save: u64) {
-    // SAFETY: SVM is present and not locked out; the caller owns the page. The control register bits concern the FPU
-    // only, which no host code uses.
+    // SAFETY: SVM is present and not locked off. The caller owns the page. The control register bits concern only the
+    // FPU, which no host code uses.
     unsafe {
         let vm_cr = VmCr::from_bits(VM_CR.read());
         if vm_cr.svm_disabled() {

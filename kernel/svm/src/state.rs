@@ -1,5 +1,5 @@
-//! What a VMCB holds when a guest starts, and the MSRs that live in it (APM vol. 2 14.1.3 for the state after reset,
-//! 15.5.1 for what VMRUN accepts).
+//! The content of a VMCB when a guest starts, and access to the MSRs that are in it (APM vol. 2 14.1.3 for the state
+//! after reset, 15.5.1 for what VMRUN accepts).
 
 use crate::fields::{Intercepts1, Intercepts2, InterruptControl, NestedControl};
 use crate::probe::Capabilities;
@@ -13,16 +13,18 @@ const EFER_NXE: u64 = 1 << 11;
 const EFER_SVME: u64 = 1 << 12;
 const EFER_FFXSR: u64 = 1 << 14;
 const CR0_PG: u64 = 1 << 31;
-/// Write-back, write-through, UC-, UC, twice.
+/// PAT after reset: write-back, write-through, UC-, UC, twice.
 const PAT_RESET: u64 = 0x0007_0406_0007_0406;
 const DR6_RESET: u64 = 0xffff_0ff0;
 const DR7_RESET: u64 = 0x400;
 const RFLAGS_FIXED: u64 = 2;
 
-/// #DB, #AC and #MC: a guest can keep the processor delivering the first two for ever, where no NMI gets in.
+/// Exceptions that exit: #DB, #AC and #MC. A guest can make the processor deliver #DB or #AC for ever. It takes no NMI
+/// meanwhile.
 const EXCEPTIONS: u32 = 1 << 1 | 1 << 17 | 1 << 18;
-/// #NP.
+/// #NP, as a bit of the exception intercepts.
 const NOT_PRESENT: u32 = 1 << 11;
+/// CR8, as a bit of the control register intercepts.
 const CR8: u16 = 1 << 8;
 
 const INTERCEPTS_1: Intercepts1 = Intercepts1::INTR
@@ -52,7 +54,7 @@ const INTERCEPTS_2: Intercepts2 = Intercepts2::VMRUN
     .union(Intercepts2::XSETBV)
     .union(Intercepts2::RDPRU);
 
-/// Physical addresses that the control area points to.
+/// The physical addresses in the control area.
 #[derive(Clone, Copy, Debug)]
 pub struct Roots {
     /// I/O permission map.
@@ -63,7 +65,7 @@ pub struct Roots {
     pub nested: u64,
 }
 
-/// Fills a VMCB anew; nothing of what it held remains.
+/// Fills a VMCB anew. No former content remains.
 pub fn fill(vmcb: &mut Vmcb, roots: Roots, interrupts: Interrupts, start: &StartState) {
     vmcb.clone_from(&Vmcb::ZERO);
     let control = &mut vmcb.control;
@@ -74,10 +76,10 @@ pub fn fill(vmcb: &mut Vmcb, roots: Roots, interrupts: Interrupts, start: &Start
         Interrupts::Emulated | Interrupts::Virtualized => {
             control.intercept_cr_read = CR8;
             control.intercept_cr_write = CR8;
-            // Physical interrupts are masked by the host's RFLAGS.IF, and the guest's by its own.
+            // The host's RFLAGS.IF masks physical interrupts, and the guest's RFLAGS.IF masks the guest's.
             control.interrupt_control = InterruptControl::new().with_v_intr_masking(true);
         }
-        // The guest's RFLAGS.IF and CR8 are those that physical interrupts obey.
+        // Physical interrupts obey the guest's RFLAGS.IF and CR8.
         Interrupts::Owned => control.intercepts_1.remove(Intercepts1::INTR | Intercepts1::HLT),
     }
     control.intercepts_2 = INTERCEPTS_2;
@@ -100,8 +102,8 @@ pub fn fill(vmcb: &mut Vmcb, roots: Roots, interrupts: Interrupts, start: &Start
     save.g_pat = PAT_RESET;
 }
 
-/// What exits of a guest that owns its local APIC, beside what [`fill`] set. Interrupts obey the guest's RFLAGS.IF and
-/// TPR whether they exit or not (APM vol. 2 15.13.1: V_INTR_MASKING is clear).
+/// Sets what else exits, besides what [`fill`] has set. For a guest that owns its local APIC. Interrupts obey the
+/// guest's RFLAGS.IF and TPR whether they exit or not (APM vol. 2 15.13.1: V_INTR_MASKING is clear).
 pub fn intercept(vmcb: &mut Vmcb, what: Intercepts) {
     let control = &mut vmcb.control;
     control.intercepts_1.set(Intercepts1::INTR, what.interrupts);
@@ -109,7 +111,7 @@ pub fn intercept(vmcb: &mut Vmcb, what: Intercepts) {
     control.intercept_exceptions = EXCEPTIONS | if what.not_present { NOT_PRESENT } else { 0 };
 }
 
-/// EFER as the guest sees it: VMRUN wants SVME set in a guest's, which the guest is not to know.
+/// EFER as the guest sees it. VMRUN requires SVME in a guest's EFER. The guest must not see that bit.
 pub fn efer(vmcb: &Vmcb) -> u64 {
     vmcb.save.efer & !EFER_SVME
 }
@@ -121,19 +123,20 @@ fn set_efer(vmcb: &mut Vmcb, capabilities: &Capabilities, value: u64) -> bool {
     if value & !offered != 0 || toggles_long_mode_while_paging {
         return false;
     }
-    // LMA follows LME and CR0.PG by the processor's own doing; what the guest writes there has no effect.
+    // The processor itself sets LMA from LME and CR0.PG. What the guest writes to LMA has no effect.
     vmcb.save.efer = value & !EFER_LMA | old & EFER_LMA | EFER_SVME;
     true
 }
 
-/// An MSR that lives in the state-save area.
+/// An MSR that is kept in the state-save area.
 struct Switched {
     get: fn(&Save) -> u64,
     at: fn(&mut Save) -> &mut u64,
     accepts: fn(u64) -> bool,
 }
 
-/// The MSRs that VMRUN, VMLOAD and VMSAVE switch, except EFER: where each is, and which values it takes.
+/// Finds an MSR that VMRUN, VMLOAD and VMSAVE switch: its field, and the values that it accepts. EFER is not among
+/// them.
 fn switched(number: u32) -> Option<Switched> {
     macro_rules! field {
         ($accepts:expr, $($field:ident).+) => {
@@ -156,7 +159,7 @@ fn switched(number: u32) -> Option<Switched> {
     })
 }
 
-/// Reads an MSR that lives in the VMCB; None for any other.
+/// Reads an MSR that is kept in the VMCB. Returns `None` for any other.
 pub fn msr(vmcb: &Vmcb, number: u32) -> Option<u64> {
     match number {
         0xc000_0080 => Some(efer(vmcb)),
@@ -164,7 +167,10 @@ pub fn msr(vmcb: &Vmcb, number: u32) -> Option<u64> {
     }
 }
 
-/// Writes one. None: it does not live here; false: a value that hardware would refuse.
+/// Writes an MSR that is kept in the VMCB. Returns:
+/// - `Some(true)`: it was written.
+/// - `Some(false)`: hardware would refuse the value.
+/// - `None`: it is not kept in the VMCB.
 pub fn set_msr(vmcb: &mut Vmcb, capabilities: &Capabilities, number: u32, value: u64) -> Option<bool> {
     if number == 0xc000_0080 {
         return Some(set_efer(vmcb, capabilities, value));
@@ -177,7 +183,7 @@ pub fn set_msr(vmcb: &mut Vmcb, capabilities: &Capabilities, number: u32, value:
     Some(accepted)
 }
 
-/// Whether bits 47 to 63 are alike (the guest has no 57-bit addresses).
+/// Whether bits 47 to 63 are equal. The guest has no 57-bit addresses.
 fn is_canonical(address: u64) -> bool {
     (address as i64) << 16 >> 16 == address as i64
 }

@@ -25,18 +25,18 @@ const TSC_AUX: u32 = 0xc000_0103;
 #[repr(C, align(4096))]
 pub struct VcpuPages {
     guest: Vmcb,
-    /// What VMLOAD brings back of the host.
+    /// The host's registers that VMLOAD restores.
     host: Vmcb,
 }
 
 impl VcpuPages {
-    /// Pages as [`SvmVcpu::new`] takes them.
+    /// Empty pages for [`SvmVcpu::new`].
     pub const ZERO: Self = Self { guest: Vmcb::ZERO, host: Vmcb::ZERO };
 }
 
 const _: () = assert!(size_of::<VcpuPages>() == 0x2000);
 
-/// A virtual CPU. It lives and dies on one core.
+/// A virtual CPU. It stays on one core.
 pub struct SvmVcpu {
     pages: &'static mut VcpuPages,
     gprs: Gprs,
@@ -46,20 +46,20 @@ pub struct SvmVcpu {
     asids: Asids,
     interrupts: Interrupts,
     nmi: Nmi,
-    /// `reset` was called: there is a VMCB to enter with and a host to come back to.
+    /// `reset` was called. It has filled the VMCB and saved the host's registers.
     started: bool,
 }
 
 impl SvmVcpu {
-    /// A vCPU that is yet to be [`reset`](Vcpu::reset).
+    /// Makes a vCPU. It must be [`reset`](Vcpu::reset) before it runs.
     ///
-    /// `nested_root` is the physical address of the nested tables' root. `kick` is looked at right before each
-    /// entry and never written here: while it is set, [`run`](Vcpu::run) returns [`Exit::NotEntered`].
+    /// `nested_root` is the physical address of the nested tables' root. `kick` is read right before each entry and
+    /// never written here. While it is set, [`run`](Vcpu::run) returns [`Exit::NotEntered`].
     ///
     /// # Safety
-    /// [`crate::enable`] ran on the core that will use the vCPU, with these `capabilities`; no other core uses it.
-    /// `pages` and `maps` (filled) are mapped at their physical address. The nested tables map nothing but this
-    /// guest's memory for as long as the vCPU runs. [`run`](Vcpu::run) is called with interrupts off.
+    /// [`crate::enable`] ran on the core that will use the vCPU, with these `capabilities`. No other core uses the
+    /// vCPU. `pages` and `maps` are mapped at their physical address, and `maps` are filled. As long as the vCPU runs,
+    /// the nested tables map only this guest's memory. [`run`](Vcpu::run) is called with interrupts off.
     pub unsafe fn new(
         pages: &'static mut VcpuPages,
         maps: &'static PermissionMaps,
@@ -89,7 +89,7 @@ impl SvmVcpu {
         &mut self.pages.guest
     }
 
-    /// One entry and exit; None if it was the back-end's own affair.
+    /// Enters the guest once and handles its exit. Returns `None` if the exit does not concern the layers above.
     fn enter(&mut self) -> Option<Exit> {
         let plan = self.nmi.plan(self.event_waiting());
         let Self { pages, gprs, kick, .. } = self;
@@ -106,9 +106,9 @@ impl SvmVcpu {
         (guest.control.guest_asid, guest.control.tlb_control) = self.asids.for_entry();
         (guest.save.rax, guest.save.rsp) = (gprs.rax, gprs.rsp);
         let rip = guest.save.rip;
-        // SAFETY: SVM is enabled and interrupts are off (contract of `new`). `reset` has filled the VMCB, whose
-        // intercepts, maps and nested root are never weakened, and saved the host (`run` sees to that). The references
-        // given up to the call are not used while it runs.
+        // SAFETY: SVM is enabled and interrupts are off (contract of `new`). `reset` has filled the VMCB and saved the
+        // host, as `run` checks. The VMCB's intercepts, maps and nested root are never weakened. The references that
+        // become pointers for the call are not used while it runs.
         let entered = unsafe { world::enter(guest, gprs, host, core::ptr::from_ref(*kick)) };
         let step = plan == Plan::Step && guest.save.rip == rip;
         if step && !traced_by_guest {
@@ -123,8 +123,9 @@ impl SvmVcpu {
         self.nmi.left(guest.save.rip, code == ExitCode::IRET);
 
         let exit = exit::decode(&guest.control);
-        // An exception met while delivering something else takes its place, as without a hypervisor: those that exit
-        // here are benign (APM vol. 2 8.2.9), so the first one is dropped; but for #NP, with which it is told.
+        // If an exception occurs during the delivery of another event, it replaces that event, as without a hypervisor:
+        // the exceptions that exit here are benign (APM vol. 2 8.2.9). So the other event is dropped. The exit for #NP
+        // reports it.
         let interrupted = match exit {
             Exit::Exception { .. } | Exit::NotPresent { .. } => EventInfo::new(),
             _ => event::taken_up(guest.control.exit_int_info),
@@ -148,7 +149,7 @@ impl Vcpu for SvmVcpu {
         self.gprs = state.gprs;
         self.nmi = Nmi::default();
         self.asids.flush();
-        // SAFETY: SVM is enabled on this core, and the FPU is the guest's (contract of `new`).
+        // SAFETY: SVM is enabled on this core, and the FPU belongs to the guest (contract of `new`).
         unsafe {
             world::save_host(&raw mut self.pages.host);
             core_state::reset(&self.capabilities);
@@ -269,7 +270,7 @@ impl Vcpu for SvmVcpu {
         if !self.capabilities.features.next_rip_save() {
             return None;
         }
-        // Zero, and so out of range, on exits that are not for an instruction.
+        // If the exit was not caused by an instruction, `next_rip` is 0 and the length is out of range.
         let length = self.vmcb().control.next_rip.wrapping_sub(self.rip());
         u8::try_from(length).ok().filter(|length| (1..=15).contains(length))
     }
@@ -287,7 +288,7 @@ impl Vcpu for SvmVcpu {
         guest.save.rip = next;
         guest.save.rflags &= !RFLAGS_RF;
         guest.control.interrupt_shadow = InterruptShadow::new();
-        // The processor would have trapped after the instruction.
+        // With TF set, the processor would have trapped after the instruction.
         if guest.save.rflags & RFLAGS_TF != 0 && !waiting {
             guest.save.dr6 |= DR6_BS;
             self.inject(Event::Exception(1, None));
@@ -312,7 +313,7 @@ impl Vcpu for SvmVcpu {
 
     fn want_interrupt_window(&mut self, wanted: bool) {
         let control = &mut self.vmcb_mut().control;
-        // A virtual interrupt of the highest priority that is never delivered: it exits instead.
+        // Requests a virtual interrupt of the highest priority. It is never delivered: it exits instead.
         let asked = InterruptControl::new().with_v_irq(true).with_v_ign_tpr(true).with_v_intr_prio(0xf);
         let cleared = control.interrupt_control.into_bits() & !asked.into_bits();
         let bits = if wanted { cleared | asked.into_bits() } else { cleared };
@@ -320,7 +321,8 @@ impl Vcpu for SvmVcpu {
         control.intercepts_1.set(Intercepts1::VINTR, wanted);
     }
 
-    /// QEMU's translator intercepts writes of CR8 but not reads, which V_TPR answers then (APM vol. 2 15.21.1).
+    /// Sets V_TPR. QEMU's translator intercepts writes of CR8 but not reads, so V_TPR answers the reads (APM vol. 2
+    /// 15.21.1).
     fn set_cr8(&mut self, value: u64) {
         let control = &mut self.vmcb_mut().control.interrupt_control;
         control.set_v_tpr(if control.v_intr_masking() { value as u8 & 0xf } else { 0 });

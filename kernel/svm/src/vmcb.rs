@@ -1,5 +1,5 @@
-//! The virtual machine control block: control area and state-save area, as the processor lays them out in memory
-//! (APM vol. 2 appendix B). The types of single fields are in [`crate::fields`].
+//! The virtual machine control block: control area and state-save area, in the processor's layout (APM vol. 2 appendix
+//! B). The types of single fields are in [`crate::fields`].
 
 use crate::exit_code::ExitCode;
 use crate::fields::{
@@ -7,7 +7,7 @@ use crate::fields::{
 };
 use machine::vcpu::{Segment, SegmentAttributes};
 
-/// The control area (table B-1): what to intercept, why the guest left, what it is given at entry.
+/// The control area (table B-1): the intercepts, the reason of the last exit, the event to inject.
 #[repr(C)]
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "the names are those of table B-1")]
@@ -47,9 +47,9 @@ pub struct Control {
     pub lbr_control: u64,
     pub clean: CacheClean,
     reserved_0c4: u32,
-    /// Address of the next instruction, where the processor has next-RIP save.
+    /// Address of the next instruction. Valid if the processor has next-RIP save.
     pub next_rip: u64,
-    /// Number of valid bytes in `instruction_bytes`, where the processor has decode assists.
+    /// Number of valid bytes in `instruction_bytes`. Valid if the processor has decode assists.
     pub instruction_length: u8,
     pub instruction_bytes: [u8; 15],
     pub avic_backing_page: u64,
@@ -65,7 +65,7 @@ pub struct Control {
 #[allow(missing_docs, reason = "the names are those of table B-2")]
 pub struct SavedSegment {
     pub selector: u16,
-    /// A descriptor's bits 40 to 47 and 52 to 55, put together.
+    /// Bits 40 to 47 and 52 to 55 of a descriptor, without a gap.
     pub attributes: u16,
     pub limit: u32,
     pub base: u64,
@@ -137,7 +137,7 @@ pub struct Save {
     reserved_298: [u8; 0x968],
 }
 
-/// A VMCB, one page. VMSAVE uses only the state-save area of one.
+/// A VMCB, one page. VMSAVE uses only its state-save area.
 #[repr(C, align(4096))]
 #[derive(Clone, Debug)]
 pub struct Vmcb {
@@ -148,7 +148,7 @@ pub struct Vmcb {
 }
 
 impl Vmcb {
-    /// All fields zero: intercepts nothing and is refused by VMRUN (ASID 0) until filled in.
+    /// All fields are zero. It intercepts nothing, and VMRUN refuses it (ASID 0) until it is filled.
     pub const ZERO: Self = Self { control: Control::ZERO, save: Save::ZERO };
 }
 
@@ -250,7 +250,7 @@ impl Save {
     };
 }
 
-/// Each field where the manual has it: a mistake does not compile.
+/// Checks at compile time that each field is at the manual's offset.
 const _: () = {
     use core::mem::offset_of;
     assert!(size_of::<Vmcb>() == 0x1000 && offset_of!(Vmcb, save) == 0x400);

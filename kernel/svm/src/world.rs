@@ -7,21 +7,23 @@ use core::mem::offset_of;
 use core::sync::atomic::AtomicBool;
 use machine::vcpu::Gprs;
 
-/// Enters the guest and returns true when it has left again; returns false without entering if `kick` is set.
+/// Enters the guest. Returns:
+/// - true: the guest was entered and has exited.
+/// - false: `kick` is set, and the guest was not entered.
 ///
-/// `kick` is read after CLGI. From there to VMRUN an NMI is held pending, so a core that sets the flag and then
-/// sends the NMI is never missed: either the flag is seen here, or the NMI makes the guest exit at once. The NMI itself
-/// is taken by the host's IDT after STGI.
+/// Another core sets `kick` and then sends an NMI. `kick` is read after CLGI. From CLGI to VMRUN an NMI is held
+/// pending. So no kick is lost: either the flag is seen here, or the NMI makes the guest exit at once. The host's IDT
+/// takes the NMI after STGI.
 ///
-/// V_INTR_MASKING lets the host's RFLAGS.IF decide whether a physical interrupt makes the guest exit, so it is set
-/// while the global interrupt flag is clear and nobody can interrupt the host itself.
+/// With V_INTR_MASKING, the host's RFLAGS.IF decides whether a physical interrupt makes the guest exit. So STI sets it
+/// before VMRUN. The global interrupt flag is clear then, so nothing can interrupt the host itself.
 ///
-/// RAX and RSP travel in the VMCB; the other general registers in `gprs`.
+/// RAX and RSP are passed in the VMCB, the other general registers in `gprs`.
 ///
 /// # Safety
-/// SVM is enabled on this core and interrupts are off (RFLAGS.IF clear). `vmcb` is filled in so that its intercepts,
-/// permission maps and nested tables keep the guest from what is not its own; `host` holds what VMSAVE wrote on this
-/// core. Both are mapped at their physical address. No reference to any of the pointees is live but `kick`'s.
+/// SVM is enabled on this core and interrupts are off (RFLAGS.IF clear). The intercepts, permission maps and nested
+/// tables of `vmcb` keep the guest from what is not its own. `host` holds what VMSAVE wrote on this core. Both are
+/// mapped at their physical address. No reference to any of the pointees is live, except to `kick`'s.
 #[unsafe(naked)]
 pub unsafe extern "sysv64" fn enter(
     vmcb: *mut Vmcb,
@@ -59,7 +61,7 @@ pub unsafe extern "sysv64" fn enter(
         "sti",
         "vmload rax",
         "vmrun rax",
-        // The exit restored the host's RAX (the VMCB), RSP and RFLAGS, and cleared the global interrupt flag.
+        // The exit has restored the host's RAX (the VMCB), RSP and RFLAGS, and cleared the global interrupt flag.
         "cli",
         "vmsave rax",
         "mov rax, [rsp + 8]",
@@ -91,7 +93,7 @@ pub unsafe extern "sysv64" fn enter(
         "pop r12",
         "pop rbx",
         "pop rbp",
-        // The direction flag is the host's own again (RFLAGS), as the ABI wants it.
+        // The exit has restored RFLAGS, so the direction flag is as the ABI requires.
         "stgi",
         "ret",
         rcx = const offset_of!(Gprs, rcx),
@@ -111,11 +113,11 @@ pub unsafe extern "sysv64" fn enter(
     )
 }
 
-/// Saves what VMLOAD restores of the host: FS, GS, TR, LDTR with their hidden parts, and the system call MSRs.
+/// Saves the host's registers that VMLOAD restores: FS, GS, TR, LDTR with their hidden parts, and the system call MSRs.
 ///
 /// # Safety
 /// SVM is enabled on this core, and `host` is mapped at its physical address.
 pub unsafe fn save_host(host: *mut Vmcb) {
-    // SAFETY: by the contract above; VMSAVE writes to that page only.
+    // SAFETY: by the contract above. VMSAVE writes only to that page.
     unsafe { core::arch::asm!("vmsave rax", in("rax") host, options(nostack, preserves_flags)) };
 }

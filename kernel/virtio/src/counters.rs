@@ -13,19 +13,19 @@ impl Counter {
         Self(AtomicU64::new(0))
     }
 
-    /// Adds `n`. For the counter's one writer: a plain load and store, no locked instruction.
+    /// Adds `n`, with a plain load and store and no locked instruction. Only the counter's one writer may call it.
     #[inline]
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
-    /// Stores a value that was counted elsewhere. For the counter's one writer.
+    /// Stores a value that was counted elsewhere. Only the counter's one writer may call it.
     #[inline]
     pub fn set(&self, n: u64) {
         self.0.store(n, Ordering::Relaxed);
     }
 
-    /// Adds `n` where several cores write the same counter.
+    /// Adds `n` atomically, for a counter that several cores write.
     #[inline]
     pub fn add_shared(&self, n: u64) {
         self.0.fetch_add(n, Ordering::Relaxed);
@@ -38,7 +38,7 @@ impl Counter {
     }
 }
 
-/// Defines a group of [`Counter`]s: a struct with a field for each, which can be listed by name.
+/// Defines a group of [`Counter`]s: a struct with one field for each counter, and an iterator over names and values.
 #[macro_export]
 macro_rules! counters {
     ($(#[$outer:meta])* $name:ident { $($(#[$inner:meta])* $field:ident,)* }) => {

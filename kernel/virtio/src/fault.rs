@@ -1,5 +1,5 @@
-//! The rules of a virtqueue that a driver can break (virtio 1.3 ch. 2.7, 2.8). A guest that breaks one loses its device
-//! until it resets it (DEVICE_NEEDS_RESET). Nobody else is affected.
+//! The rules of a virtqueue that a driver can break (virtio 1.3 ch. 2.7, 2.8). A guest that breaks one loses the device
+//! until it resets the device (DEVICE_NEEDS_RESET). Nobody else is affected.
 
 macro_rules! faults {
     ($($(#[doc = $doc:literal])* $name:ident => $text:literal,)*) => {
@@ -36,12 +36,11 @@ macro_rules! faults {
 faults! {
     /// The driver set DRIVER_OK with features that were not offered or without VERSION_1.
     Features => "features that were not offered, or no VERSION_1",
-    /// The queue size is zero or above the offered size, or it is a split ring's and not a power of two (2.7,
-    /// 4.1.4.3.2).
+    /// The queue size is zero, or above the offered size, or not a power of two in a split ring (2.7, 4.1.4.3.2).
     QueueSize => "queue size not a power of two up to the size offered",
     /// A ring that is misaligned or not in the guest's memory (2.7).
     RingAddress => "a ring that is misaligned or outside the guest's memory",
-    /// The available index moved back, or more than a queue ahead (2.7.6). Or a saved position is not valid.
+    /// The available index moved back, or more than a queue ahead (2.7.6), or a saved position is not valid.
     AvailIndex => "the available index moved back or more than a queue ahead",
     /// The available ring names a descriptor beyond the table.
     Head => "the available ring names a descriptor beyond the table",

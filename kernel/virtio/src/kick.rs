@@ -23,7 +23,7 @@ pub const ATTENTION: u64 = 1 << 63;
 
 /// A word of bits. Several cores set them, one core takes them.
 pub trait Bits {
-    /// Sets bits. Whoever takes them sees everything written before.
+    /// Sets bits. The core that takes them sees everything that was written before.
     fn set(&self, bits: u64);
     /// Takes all bits.
     fn take(&self) -> u64;
@@ -51,7 +51,7 @@ pub fn ring<B: Bits>(device: &B, engine: Option<(&B, u64)>, bits: u64) {
     }
 }
 
-/// The device's end: its own word, and the engine's word.
+/// The device's end of a kick: the device's own word, and a pointer to the engine's word.
 pub(crate) struct KickSender {
     rung: OwnLine<AtomicU64>,
     engine: AtomicPtr<AtomicU64>,

@@ -16,9 +16,13 @@ mod pending;
 /// Bytes of one table entry: address low, address high, data, vector control.
 pub const ENTRY_BYTES: u64 = 16;
 
+/// Bit of `MsixTable::function`: MSI-X is enabled.
 const ENABLED: u32 = 1;
+/// Bit of `MsixTable::function`: all entries are masked.
 const FUNCTION_MASKED: u32 = 2;
+/// Bit of an entry's vector control: this entry is masked.
 const ENTRY_MASKED: u32 = 1;
+/// Index of the vector control in an entry's words.
 const CONTROL: usize = 3;
 
 struct Entry {

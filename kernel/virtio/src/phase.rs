@@ -28,7 +28,7 @@ impl Phase {
     }
 }
 
-/// The phase word. Whoever reads a phase sees everything written before the step to it.
+/// The phase word. A core that reads a phase sees everything that was written before the change to that phase.
 pub struct PhaseWord(pub(super) AtomicU32);
 
 impl PhaseWord {

@@ -1,5 +1,6 @@
 //! A loom model of `phase.rs` itself: every interleaving of the engine's turns with a driver that resets its device
-//! while completions are in flight. The guest's memory is a cell that loom watches. loom reports two accesses at once.
+//! while completions are in flight. The guest's memory is a cell that loom watches. loom reports two simultaneous
+//! accesses.
 
 #![allow(unsafe_code, reason = "a cell that loom watches")]
 #![allow(dead_code, reason = "the model uses a part of what the file defines")]
@@ -16,7 +17,7 @@ use phase::{Phase, PhaseWord};
 /// A guest's memory.
 struct Memory(UnsafeCell<u32>);
 
-// SAFETY: loom finds whoever touches it while another does.
+// SAFETY: only the model uses it, and loom reports two simultaneous accesses.
 unsafe impl Sync for Memory {}
 
 impl Memory {
@@ -30,7 +31,7 @@ impl Memory {
     }
 }
 
-/// A device as its driver and its engine share it.
+/// What a device's driver and its engine share.
 struct Device {
     phase: PhaseWord,
     bell: AtomicU32,

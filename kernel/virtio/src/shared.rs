@@ -17,7 +17,8 @@
 //!
 //! With RING_RESET (2.6.1) the driver may reset one queue and set it up again while the device runs. The transport may
 //! write the queue's configuration only while the queue is neither enabled nor being reset. It tells the engine with
-//! one bit each in `starting` and `stopping`. The bit in `stopping` stays until the engine has released the queue.
+//! the queue's bit: in `starting` for a set-up, in `stopping` for a reset. The bit in `stopping` stays until the engine
+//! has released the queue.
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -83,8 +84,9 @@ pub struct Shared {
     kick_sender: KickSender,
     negotiated: AtomicU64,
     queues: [QueueSlot; MAX_QUEUES],
-    /// Queues that were set up while the device runs, and queues that are to be reset, one bit each.
+    /// Queues that were set up while the device runs, one bit each.
     starting: AtomicU64,
+    /// Queues that are to be reset, one bit each.
     stopping: AtomicU64,
     config_vector: AtomicU16,
     config: [AtomicU8; CONFIG_BYTES],
@@ -145,7 +147,7 @@ impl Shared {
     }
 
     /// Returns to the state after [`Shared::new`], for a guest that starts again. Only the counters stay. Call it only
-    /// while no engine has the device attached and none of the guest's cores runs.
+    /// while the device is attached to no engine and none of the guest's cores runs.
     pub fn restart(&self) {
         self.clear();
         self.msix.reset();
@@ -163,8 +165,8 @@ impl Shared {
         self.fixed.features
     }
 
-    /// Whether the driver's choice of features is acceptable (FEATURES_OK): nothing that was not offered, and
-    /// VERSION_1.
+    /// Whether the driver's choice of features is acceptable (FEATURES_OK). It must contain VERSION_1 and only offered
+    /// features.
     #[must_use]
     pub const fn accepts(&self, features: u64) -> bool {
         features & !self.offered() == 0 && features & Features::VERSION_1.bits() != 0
@@ -182,12 +184,12 @@ impl Shared {
         self.fixed.queue_size
     }
 
-    /// Configures a queue with the driver's values. The engine checks them when it takes the queue into use. It works
-    /// in two cases:
+    /// Configures a queue with the driver's values. The engine checks them when it takes the queue into use. Returns
+    /// true in two cases:
     /// - the device is idle;
     /// - the device runs with RING_RESET, and the queue is not in use.
     ///
-    /// Otherwise, and if there is no such queue, it returns false and does nothing.
+    /// Otherwise, or if there is no such queue, it does nothing and returns false.
     pub fn configure_queue(&self, index: u16, queue: &QueueConfig) -> bool {
         let Some(slot) = self.slot(index) else { return false };
         match self.phase() {
@@ -230,7 +232,7 @@ impl Shared {
         !self.queue_reset_done(index) || self.slot(index).is_some_and(|slot| slot.enabled.load(Ordering::Relaxed))
     }
 
-    /// A queue's configuration. If there is no such queue: as after reset.
+    /// A queue's configuration. If there is no such queue, it is the one after reset.
     #[must_use]
     pub fn queue(&self, index: u16) -> QueueConfig {
         self.slot(index).map_or(QueueConfig::RESET, QueueSlot::load)
@@ -434,9 +436,8 @@ impl Shared {
         self.slot(index).map_or(NO_VECTOR, |slot| slot.vector.load(Ordering::Relaxed))
     }
 
-    /// Changes one byte of device-specific configuration. It changes only one, because a driver that reads the
-    /// generation in the middle of a longer change would accept a mixture. The caller sends the configuration change
-    /// interrupt.
+    /// Changes one byte of device-specific configuration. The caller sends the configuration change interrupt. There is
+    /// no longer change: a driver that reads the generation in the middle of one would accept a mixture.
     pub fn change_config(&self, offset: usize, value: u8) {
         self.generation.fetch_add(1, Ordering::AcqRel);
         if let Some(byte) = self.config.get(offset) {

@@ -46,7 +46,7 @@ enum Ring {
 }
 
 impl DriverQueue {
-    /// A queue number `index` of `size` descriptors in its area of the memory.
+    /// Queue number `index`, with `size` descriptors, in its own ring area.
     #[must_use]
     pub fn new(memory: &GuestMemory, index: u16, size: u16, features: Features) -> Self {
         let area = u64::from(index) * RING_AREA;
@@ -78,8 +78,9 @@ impl DriverQueue {
         Some(id)
     }
 
-    /// For a packed ring: returns the address of the descriptor that is `ahead` of the next one to offer, and AVAIL and
-    /// USED of an offered one there. `ahead` is less than the ring's size. For a split ring: nothing.
+    /// For a packed ring, returns the address of the descriptor that is `ahead` positions after the next one to offer,
+    /// and the AVAIL and USED bits that offer it. `ahead` is less than the ring's size. For a split ring, returns
+    /// zeros.
     #[must_use]
     pub fn to_offer(&self, ahead: u16) -> (u64, u16) {
         match &self.ring {

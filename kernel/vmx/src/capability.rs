@@ -1,4 +1,4 @@
-//! What this CPU's VT-x can do, read once from the capability MSRs (SDM vol. 3D appendix A), as data for the report.
+//! Reads once what this CPU's VT-x can do (capability MSRs, SDM vol. 3D appendix A). Also makes the capability report.
 
 use crate::{
     control_registers::Fixed,
@@ -36,7 +36,7 @@ mod number {
 #[bitfield(u64)]
 #[derive(PartialEq, Eq)]
 pub struct FeatureControl {
-    /// Can't be written until the next reset.
+    /// The register can't be written until the next reset.
     pub locked: bool,
     pub vmx_inside_smx: bool,
     /// VMXON works.
@@ -70,7 +70,7 @@ pub struct Basic {
 #[bitfield(u64)]
 #[derive(PartialEq, Eq)]
 pub struct Misc {
-    /// The preemption timer counts at the TSC's rate shifted right by this.
+    /// The preemption timer counts at the TSC's rate, shifted right by this.
     #[bits(5)]
     pub preemption_timer_shift: u8,
     /// An exit stores EFER.LMA in the entry control "IA-32e mode guest".
@@ -145,7 +145,7 @@ pub struct Finding {
     pub found: bool,
     /// Whether no guest can run without it.
     pub required: bool,
-    /// If it is missing: what helps (required) or what is done instead (optional).
+    /// If it is missing: what helps (required), or what is done instead (optional).
     pub otherwise: &'static str,
 }
 
@@ -168,12 +168,12 @@ pub struct ControlWords {
     pub primary: u32,
     pub secondary: u32,
     pub exit: u32,
-    /// With "IA-32e mode guest" set; to be cleared for a guest that isn't in long mode.
+    /// "IA-32e mode guest" is set. The user clears it for a guest that isn't in long mode.
     pub entry: u32,
 }
 
 impl Capabilities {
-    /// Reads the MSRs by `rdmsr`. Only on a CPU whose CPUID says VMX (leaf 1, ECX bit 5); only MSRs that exist are read.
+    /// Reads the MSRs with `rdmsr`. Reads only MSRs that exist. The CPU must have VMX (CPUID leaf 1, ECX bit 5).
     pub fn read(rdmsr: impl Fn(u32) -> u64) -> Self {
         let basic = Basic::from_bits(rdmsr(number::BASIC));
         let either = |with, without| Allowed::from(rdmsr(if basic.true_controls() { with } else { without }));
@@ -196,7 +196,7 @@ impl Capabilities {
         }
     }
 
-    /// Whether firmware allows VMXON, or leaves it to us.
+    /// Whether the firmware allows VMXON, or leaves the choice to us.
     pub fn allowed_by_firmware(&self) -> bool {
         !self.feature_control.locked() || self.feature_control.vmx_outside_smx()
     }
@@ -214,7 +214,7 @@ impl Capabilities {
     /// Whether a guest can own its local APIC and have a shadow IDT.
     ///
     /// # Errors
-    /// A control that this takes is missing.
+    /// A control that this needs is missing.
     pub fn shadow_idt(&self) -> Result<(), Missing> {
         let descriptor_tables = Secondary::DESCRIPTOR_TABLE_EXITING;
         adjust("secondary", self.secondary, descriptor_tables, Secondary::empty(), Secondary::empty())?;
@@ -238,15 +238,17 @@ impl Capabilities {
         self.control_words(Secondary::empty(), Interrupts::Virtualized, Quirks::default()).map(|_| ())
     }
 
-    /// Whether the preemption timer is there.
+    /// Whether the CPU has the preemption timer.
     pub fn preemption_timer(&self) -> bool {
         self.pin_based.may_be_one & PinBased::PREEMPTION_TIMER.bits() != 0
     }
 
-    /// The control words for a guest to which `offered` secondary controls are to be given, and the local APIC or not.
+    /// Returns the control words of a guest.
+    /// - `offered`: the secondary controls that it gets if the CPU has them.
+    /// - `interrupts`: who has the local APIC.
     ///
     /// # Errors
-    /// A control that no guest can do without is missing.
+    /// A control that this guest needs is missing.
     pub fn control_words(
         &self,
         offered: Secondary,
@@ -284,12 +286,12 @@ impl Capabilities {
         })
     }
 
-    /// Whether every required thing is there.
+    /// Whether nothing required is missing.
     pub fn sufficient(&self) -> bool {
         self.findings().iter().all(|f| f.found || !f.required)
     }
 
-    /// What the report says, most important first.
+    /// The lines of the report, most important first.
     pub fn findings(&self) -> [Finding; 16] {
         let required = |what, found, otherwise| Finding { what, found, required: true, otherwise };
         let optional = |what, found, otherwise| Finding { what, found, required: false, otherwise };

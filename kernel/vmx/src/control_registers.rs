@@ -1,14 +1,16 @@
-//! CR0 and CR4: which bits are the guest's own, and what a MOV that touches the others means (SDM vol. 3C 25.6.6, 26.3).
+//! CR0 and CR4: which bits the guest owns, and what happens when it changes the others (SDM vol. 3C 25.6.6, 26.3).
 //!
-//! The guest owns every bit that it can change without an exit being needed: PE, PG, PAE, TS and so on. The CPU itself
-//! follows such a change (unrestricted guest): it sets EFER.LMA when PG is set under LME, loads the PDPTEs, and at the
-//! next exit stores LMA in the entry control "IA-32e mode guest" (IA32_VMX_MISC bit 5, which is required).
+//! The guest owns every bit that it may change without an exit: PE, PG, PAE, TS and so on. The CPU itself acts on such
+//! a change (unrestricted guest). It sets EFER.LMA when PG is set under LME, and loads the PDPTEs. At the next exit it
+//! stores LMA in the entry control "IA-32e mode guest" (IA32_VMX_MISC bit 5, which is required).
 //!
-//! Bits that the guest doesn't own are in the guest/host mask; the guest sees the read shadow's value of them, and a
-//! MOV that would give such a bit a value other than the shadow's exits. Such an exit is answered in one of two ways:
-//! #GP where hardware with the guest's CPUID would give it, or else **the shadow takes the new value and the
-//! instruction runs again**. The second time nothing differs from the shadow, so it doesn't exit, and the CPU does all
-//! of the switch with the bits that are the guest's: nothing of a mode switch is emulated here.
+//! The other bits are in the guest/host mask. The guest reads them from the read shadow. A MOV that would change such a
+//! bit from the shadow's value exits. The exit is handled in one of two ways:
+//!
+//! - If hardware with the guest's CPUID would raise #GP, the guest gets #GP.
+//! - Otherwise **the shadow takes the new value and the instruction runs again**. The second time no bit differs from
+//!   the shadow, so the instruction doesn't exit. The CPU then makes the whole mode switch with the guest's own bits.
+//!   No part of a mode switch is emulated here.
 
 /// CR0.PE.
 pub const PE: u64 = 1 << 0;
@@ -36,12 +38,12 @@ pub const LMA: u64 = 1 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GeneralProtection;
 
-/// What VMX operation asks of a control register (SDM vol. 3D A.7, A.8).
+/// The bits of a control register that VMX operation fixes (SDM vol. 3D A.7, A.8).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fixed {
-    /// IA32_VMX_CRx_FIXED0: these must be 1.
+    /// IA32_VMX_CRx_FIXED0: the bits set here must be 1.
     pub must_be_one: u64,
-    /// IA32_VMX_CRx_FIXED1: the others must be 0.
+    /// IA32_VMX_CRx_FIXED1: the bits clear here must be 0.
     pub may_be_one: u64,
 }
 
@@ -50,14 +52,14 @@ pub struct Fixed {
 pub struct Rules {
     cr0_forced: u64,
     cr4_forced: u64,
-    /// CR0 guest/host mask: the bits that are not the guest's own.
+    /// CR0 guest/host mask: the bits that the guest doesn't own.
     pub cr0_mask: u64,
     /// CR4 guest/host mask.
     pub cr4_mask: u64,
     cr4_offered: u64,
 }
 
-/// What else decides whether a MOV to CR0 faults.
+/// The state besides CR0 that decides whether a MOV to CR0 faults.
 #[derive(Clone, Copy, Debug)]
 pub struct Mode {
     /// IA32_EFER.
@@ -69,30 +71,33 @@ pub struct Mode {
 }
 
 impl Rules {
-    /// `cr4_offered`: the bits of CR4 that go with what the guest's CPUID offers ([`crate::Offer`]).
+    /// Makes the rules. `cr4_offered`: the bits of CR4 for the features that the guest's CPUID offers
+    /// ([`crate::Offer`]).
     pub fn new(cr0: Fixed, cr4: Fixed, cr4_offered: u64) -> Self {
-        // An unrestricted guest may clear PE and PG whatever FIXED0 says. NE is what remains of it on every CPU so far.
+        // An unrestricted guest may clear PE and PG, whatever FIXED0 says. Only NE remains of FIXED0, on every CPU so
+        // far.
         let cr0_forced = cr0.must_be_one & !(PE | PG) | ET;
-        // A guest without MCE set would take the core down with it at a machine check; it sees its own value of it.
+        // MCE is always set: with MCE clear, a machine check in the guest would stop the core. The guest sees its own
+        // value.
         let cr4_forced = cr4.must_be_one | MCE & cr4.may_be_one;
         let cr4_offered = cr4_offered & cr4.may_be_one & !VMXE;
         Self {
             cr0_forced,
             cr4_forced,
-            // CD and NW: with EPT they would make all of the guest's accesses uncached. They stay clear; the guest may
-            // believe otherwise. ET is always 1 and ignores writes, so it needs no mask.
+            // CD and NW would make all of the guest's accesses uncached with EPT. They stay clear. The guest sees the
+            // values that it wrote. ET is always 1 and ignores writes, so it needs no mask.
             cr0_mask: (cr0_forced & !ET | NE | CD | NW | !cr0.may_be_one) & !CR0_UPPER_RESERVED,
             cr4_mask: cr4_forced | !cr4_offered,
             cr4_offered,
         }
     }
 
-    /// What CR0 really holds when the guest believes `seen`.
+    /// The real CR0 if the guest is to see `seen`.
     pub fn real_cr0(&self, seen: u64) -> u64 {
         seen & !self.cr0_mask | self.cr0_forced
     }
 
-    /// What CR4 really holds when the guest believes `seen`.
+    /// The real CR4 if the guest is to see `seen`.
     pub fn real_cr4(&self, seen: u64) -> u64 {
         seen & !self.cr4_mask | self.cr4_forced
     }
@@ -107,10 +112,11 @@ impl Rules {
         real & !self.cr4_mask | shadow & self.cr4_mask
     }
 
-    /// The guest moves `new` to CR0, which it sees as `old`: the new read shadow (SDM vol. 2B MOV to control registers).
+    /// The guest sees `old` in CR0 and moves `new` to it. Returns the new read shadow (SDM vol. 2B MOV to control
+    /// registers).
     ///
     /// # Errors
-    /// The MOV is #GP(0).
+    /// The MOV raises #GP(0).
     pub fn mov_to_cr0(&self, old: u64, new: u64, mode: &Mode) -> Result<u64, GeneralProtection> {
         let set = |bits| new & bits == bits;
         let enters_paging = old & PG == 0 && set(PG);
@@ -123,10 +129,10 @@ impl Rules {
         if bad { Err(GeneralProtection) } else { Ok(new | ET) }
     }
 
-    /// The guest moves `new` to CR4: the new read shadow.
+    /// The guest moves `new` to CR4. Returns the new read shadow.
     ///
     /// # Errors
-    /// The MOV is #GP(0): it sets a bit that the guest's CPUID doesn't offer.
+    /// The MOV raises #GP(0), because it sets a bit that the guest's CPUID doesn't offer.
     pub fn mov_to_cr4(&self, new: u64) -> Result<u64, GeneralProtection> {
         if new & !(self.cr4_offered | MCE) == 0 { Ok(new) } else { Err(GeneralProtection) }
     }

@@ -12,7 +12,7 @@ bitflags! {
         const EXTERNAL_INTERRUPT_EXITING = 1 << 0;
         /// NMIs exit.
         const NMI_EXITING = 1 << 3;
-        /// NMI blocking is the guest's own; allows [`Primary::NMI_WINDOW_EXITING`].
+        /// NMI blocking belongs to the guest. Allows [`Primary::NMI_WINDOW_EXITING`].
         const VIRTUAL_NMIS = 1 << 5;
         /// The preemption timer counts down in the guest.
         const PREEMPTION_TIMER = 1 << 6;
@@ -49,7 +49,7 @@ bitflags! {
         const USE_MSR_BITMAPS = 1 << 28;
         /// MONITOR exits.
         const MONITOR_EXITING = 1 << 29;
-        /// The secondary controls count.
+        /// The secondary controls are in use.
         const ACTIVATE_SECONDARY_CONTROLS = 1 << 31;
     }
 
@@ -117,10 +117,10 @@ bitflags! {
     }
 }
 
-/// Controls without which no guest can be run here.
+/// Pin-based controls that every guest needs here.
 pub const REQUIRED_PIN_BASED: PinBased =
     PinBased::EXTERNAL_INTERRUPT_EXITING.union(PinBased::NMI_EXITING).union(PinBased::VIRTUAL_NMIS);
-/// As [`REQUIRED_PIN_BASED`], primary.
+/// Primary controls that every guest needs here.
 pub const REQUIRED_PRIMARY: Primary = Primary::HLT_EXITING
     .union(Primary::MWAIT_EXITING)
     .union(Primary::RDPMC_EXITING)
@@ -130,28 +130,29 @@ pub const REQUIRED_PRIMARY: Primary = Primary::HLT_EXITING
     .union(Primary::USE_MSR_BITMAPS)
     .union(Primary::MONITOR_EXITING)
     .union(Primary::ACTIVATE_SECONDARY_CONTROLS);
-/// What a guest that owns its core's local APIC must be without, besides: its interrupts, its HLT and its TPR are its own
-/// affair. Of a virtual one that goes for HLT and TPR.
+/// Pin-based controls that must be 0 for a guest that owns its core's local APIC: it takes its interrupts itself.
 pub const FORBIDDEN_OWNED_PIN_BASED: PinBased = PinBased::EXTERNAL_INTERRUPT_EXITING;
-/// As [`FORBIDDEN_OWNED_PIN_BASED`], exit: what makes it exit stays in the local APIC until the guest can take it.
+/// Exit controls that must be 0 for a guest that owns its core's local APIC. An interrupt that makes it exit stays in
+/// the local APIC until the guest can take it.
 pub const FORBIDDEN_OWNED_EXIT: Exit = Exit::ACKNOWLEDGE_INTERRUPT;
-/// As [`FORBIDDEN_OWNED_PIN_BASED`], primary.
+/// Primary controls that must be 0 for a guest that owns its core's local APIC, or whose local APIC the CPU
+/// virtualizes: HLT and the TPR belong to the guest.
 pub const FORBIDDEN_OWNED_PRIMARY: Primary =
     Primary::HLT_EXITING.union(Primary::CR8_LOAD_EXITING).union(Primary::CR8_STORE_EXITING);
-/// What a guest whose local APIC the CPU virtualizes needs besides, pin-based.
+/// Pin-based controls that a guest also needs if the CPU virtualizes its local APIC.
 pub const VIRTUALIZED_PIN_BASED: PinBased = PinBased::PROCESS_POSTED_INTERRUPTS;
-/// As [`VIRTUALIZED_PIN_BASED`], primary.
+/// Primary controls that a guest also needs if the CPU virtualizes its local APIC.
 pub const VIRTUALIZED_PRIMARY: Primary = Primary::USE_TPR_SHADOW;
-/// As [`VIRTUALIZED_PIN_BASED`], secondary.
+/// Secondary controls that a guest also needs if the CPU virtualizes its local APIC.
 pub const VIRTUALIZED_SECONDARY: Secondary = Secondary::VIRTUALIZE_X2APIC_MODE
     .union(Secondary::APIC_REGISTER_VIRTUALIZATION)
     .union(Secondary::VIRTUAL_INTERRUPT_DELIVERY);
-/// Primary controls that must be possible as 0: an exit for each CR3 access is no way to run Linux.
+/// Primary controls that must be 0. The CPU must allow that: Linux can't be run with an exit at each CR3 access.
 pub const FORBIDDEN_PRIMARY: Primary = Primary::CR3_LOAD_EXITING.union(Primary::CR3_STORE_EXITING);
-/// As [`REQUIRED_PIN_BASED`], secondary.
+/// Secondary controls that every guest needs here.
 pub const REQUIRED_SECONDARY: Secondary =
     Secondary::ENABLE_EPT.union(Secondary::ENABLE_VPID).union(Secondary::UNRESTRICTED_GUEST);
-/// As [`REQUIRED_PIN_BASED`], exit.
+/// Exit controls that every guest needs here.
 pub const REQUIRED_EXIT: Exit = Exit::SAVE_DEBUG_CONTROLS
     .union(Exit::HOST_ADDRESS_SPACE_SIZE)
     .union(Exit::ACKNOWLEDGE_INTERRUPT)
@@ -159,11 +160,11 @@ pub const REQUIRED_EXIT: Exit = Exit::SAVE_DEBUG_CONTROLS
     .union(Exit::LOAD_IA32_PAT)
     .union(Exit::SAVE_IA32_EFER)
     .union(Exit::LOAD_IA32_EFER);
-/// As [`REQUIRED_PIN_BASED`], entry. [`Entry::IA32E_MODE_GUEST`] comes and goes with EFER.LMA.
+/// Entry controls that every guest needs here. [`Entry::IA32E_MODE_GUEST`] changes with EFER.LMA.
 pub const REQUIRED_ENTRY: Entry =
     Entry::LOAD_DEBUG_CONTROLS.union(Entry::IA32E_MODE_GUEST).union(Entry::LOAD_IA32_PAT).union(Entry::LOAD_IA32_EFER);
 
-/// What a capability MSR says of one control word: which bits may be 0 and which may be 1.
+/// The content of a capability MSR for one control word: which bits may be 0 and which may be 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allowed {
     /// A bit set here must be 1 in the control.
@@ -178,16 +179,16 @@ impl From<u64> for Allowed {
     }
 }
 
-/// Why a control word can't be had on this CPU.
+/// Why a control word can't be used on this CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Missing {
     /// Which control word.
     pub word: &'static str,
     /// Required bits that the CPU doesn't have.
     pub absent: u32,
-    /// Bits that the CPU insists on and that must be clear.
+    /// Bits that the CPU requires to be 1, but that must be 0 here.
     pub forced: u32,
-    /// The manual's name of the lowest of either.
+    /// The manual's name of the lowest bit of `absent`, or else of `forced`.
     pub name: &'static str,
 }
 
@@ -206,7 +207,8 @@ fn name_of<F: bitflags::Flags<Bits = u32>>(bits: u32) -> &'static str {
     F::FLAGS.iter().find(|f| f.value().bits() & bits != 0).map_or("a control", bitflags::Flag::name)
 }
 
-/// The control word with `required` set, those of `wanted` set that the CPU has, and those bits set that it insists on.
+/// Returns a control word. It contains `required`, the bits of `wanted` that the CPU has, and the bits that the CPU
+/// requires to be 1.
 ///
 /// # Errors
 /// A required bit can't be 1, or a bit of `forbidden` can't be 0.

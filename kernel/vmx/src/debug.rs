@@ -1,7 +1,7 @@
 //! #DB and single stepping across exits (SDM vol. 3B 18, vol. 3C 25.4.2, 28.2.1).
 //!
-//! #DB always exits, and the host gives it back. An exit by #DB leaves DR6, DR7 and the pending debug exceptions as they
-//! were before; hardware would have changed them on the way to the handler, so it is done here.
+//! #DB always exits, and the host injects it again. Without the exit, hardware would change DR6, DR7 and the pending
+//! debug exceptions before the handler runs. An exit by #DB does not change them. So this file does.
 
 #![allow(unsafe_code, reason = "DR6 is the guest's own, in the register")]
 
@@ -24,11 +24,11 @@ const RFLAGS_RF: u64 = 1 << 16;
 const DR7_GD: u64 = 1 << 13;
 const DEBUGCTL_LBR: u64 = 1 << 0;
 const DEBUGCTL_BTF: u64 = 1 << 1;
-/// DR6.BS, and the same in the pending debug exceptions.
+/// DR6.BS. The pending debug exceptions have the same bit.
 const BS: u64 = 1 << 14;
 /// DR6.B0 to B3.
 const B: u64 = 0xf;
-/// What the exit qualification of a #DB has in common with DR6: B0 to B3, BD, BS.
+/// The bits that the exit qualification of a #DB shares with DR6: B0 to B3, BD, BS.
 const QUALIFICATION: u64 = B | 1 << 13 | BS;
 const SHADOW: u32 = 0b11;
 
@@ -37,24 +37,24 @@ fn dr6_after(old: u64, qualification: u64) -> u64 {
     old & !B | qualification & QUALIFICATION
 }
 
-/// Whether a single-step trap is due after an instruction: TF set, and not for branches only.
+/// Whether a single-step trap is due after an instruction: TF is set, and does not mean branches only.
 fn steps(rflags: u64, debugctl: u64) -> bool {
     rflags & RFLAGS_TF != 0 && debugctl & DEBUGCTL_BTF == 0
 }
 
-/// After an exit by #DB of the given interruption type: makes DR6, DR7 and DEBUGCTL what the guest's handler is to find.
+/// Sets DR6, DR7 and DEBUGCTL for the guest's handler, after an exit by #DB. `kind` is the interruption type.
 pub fn prepare_to_reflect(vmcs: &mut CurrentVmcs, kind: u8) {
     if kind == kind::PRIVILEGED_SOFTWARE_EXCEPTION {
-        // INT1 is a trap: its handler returns behind it. The exit left RIP at it.
+        // INT1 is a trap: its handler returns to the next instruction. The exit left RIP at the INT1.
         let next = vmcs.next_rip();
         vmcs.write(GUEST_RIP, next);
     } else {
         let qualification = vmcs.read(EXIT_QUALIFICATION);
         let old: u64;
-        // SAFETY: DR6 belongs to the guest; the host never looks at it.
+        // SAFETY: DR6 belongs to the guest. The host does not use it.
         unsafe { asm!("mov {}, dr6", out(reg) old, options(nomem, nostack, preserves_flags)) };
         let new = dr6_after(old, qualification);
-        // SAFETY: as above; the value has no reserved bit that the old one hadn't.
+        // SAFETY: as above. The reserved bits are as in the old value.
         unsafe { asm!("mov dr6, {}", in(reg) new, options(nomem, nostack, preserves_flags)) };
     }
     let dr7 = vmcs.read(GUEST_DR7);
@@ -63,14 +63,15 @@ pub fn prepare_to_reflect(vmcs: &mut CurrentVmcs, kind: u8) {
     if debugctl & DEBUGCTL_LBR != 0 {
         vmcs.write(GUEST_IA32_DEBUGCTL, debugctl & !DEBUGCTL_LBR);
     }
-    // In a shadow with TF set the next entry wants BS pending, and fails without (27.3.1.5).
+    // In an interrupt shadow with TF set, the next entry requires BS to be pending, and fails without it (27.3.1.5).
     if vmcs.read(GUEST_INTERRUPTIBILITY) & SHADOW != 0 && steps(vmcs.read(GUEST_RFLAGS), debugctl) {
         let pending = vmcs.read(GUEST_PENDING_DEBUG_EXCEPTIONS);
         vmcs.write(GUEST_PENDING_DEBUG_EXCEPTIONS, pending | BS);
     }
 }
 
-/// After an instruction was emulated: RF ends with it, and if it was single-stepped the trap is due.
+/// Updates the debug state after an instruction was emulated. Clears RF. If the guest is single-stepped, makes the trap
+/// pending.
 pub fn instruction_completed(vmcs: &mut CurrentVmcs) {
     let rflags = vmcs.read(GUEST_RFLAGS);
     if rflags & (RFLAGS_TF | RFLAGS_RF) == 0 {

@@ -1,4 +1,4 @@
-//! Switches VMX operation on, per core (SDM vol. 3C 24.6 to 24.8).
+//! Enables VMX operation on a core (SDM vol. 3C 24.6 to 24.8).
 
 #![allow(unsafe_code, reason = "control registers, IA32_FEATURE_CONTROL and VMXON")]
 
@@ -39,29 +39,29 @@ impl fmt::Display for Refused {
     }
 }
 
-/// Reads the capabilities of the CPU that runs this; None if its CPUID doesn't say VMX.
+/// Reads the capabilities of the CPU that runs this. Returns `None` if its CPUID doesn't offer VMX.
 pub fn probe() -> Option<Capabilities> {
     let has_vmx = raw_cpuid::CpuId::new().get_feature_info().is_some_and(|f| f.has_vmx());
-    // SAFETY: CPUID says VMX, so the MSRs that `read` asks for exist; reading them has no effect.
+    // SAFETY: CPUID offers VMX, so the MSRs that `read` reads exist. Reading them has no effect.
     has_vmx.then(|| Capabilities::read(|number| unsafe { Msr::new(number).read() }))
 }
 
-/// Enters VMX root operation on this core and prepares it for guests: control registers as VT-x wants them, FPU and
-/// XSAVE usable for the resets of their state. The core ignores INIT from then on.
+/// Enters VMX root operation on this core. Sets the control registers as VT-x requires. Enables FPU and XSAVE
+/// instructions, so that their state can be reset. From then on the core ignores INIT.
 ///
 /// # Errors
 /// The firmware has locked VT-x off, or VMXON fails (the core is in VMX operation already, the region is bad).
 ///
 /// # Safety
-/// Once per core, at CPL 0 in 64-bit mode. `region` is a 4 KiB frame of write-back memory, mapped at its physical
-/// address, that is never used for anything else as long as the core runs. `capabilities` are those of this CPU.
+/// Call it once per core, at CPL 0 in 64-bit mode. `region` is a 4 KiB frame of write-back memory, mapped at its
+/// physical address. It is used for nothing else as long as the core runs. `capabilities` are those of this CPU.
 pub unsafe fn enable(region: u64, capabilities: &Capabilities) -> Result<(), Refused> {
     let mut feature_control = Msr::new(IA32_FEATURE_CONTROL);
-    // SAFETY: the MSR exists wherever VMX does.
+    // SAFETY: the MSR exists on every CPU with VMX.
     let state = FeatureControl::from_bits(unsafe { feature_control.read() });
     if !state.locked() {
         let on = state.with_locked(true).with_vmx_outside_smx(true);
-        // SAFETY: it is unlocked, so a write is allowed; it only allows VMXON.
+        // SAFETY: the register is unlocked, so it can be written. The write only allows VMXON.
         unsafe { feature_control.write(on.into_bits()) };
     } else if !state.vmx_outside_smx() {
         return Err(Refused::Firmware);
@@ -70,14 +70,14 @@ pub unsafe fn enable(region: u64, capabilities: &Capabilities) -> Result<(), Ref
     let cr0 = (Cr0::read_raw() | capabilities.cr0.must_be_one | CR0_MP) & capabilities.cr0.may_be_one;
     let extensions = CR4_OSFXSR | if xsave { CR4_OSXSAVE } else { 0 };
     let cr4 = (Cr4::read_raw() | capabilities.cr4.must_be_one | extensions) & capabilities.cr4.may_be_one;
-    // SAFETY: the bits that VMX operation asks for: NE and VMXE besides what 64-bit mode has set already. EM and TS off,
-    // MP, OSFXSR and OSXSAVE on make FPU instructions run; the host has none apart from the reset of a guest's state.
+    // SAFETY: VMX operation requires NE and VMXE, besides what 64-bit mode has set already. FPU instructions run with
+    // EM and TS clear, and MP, OSFXSR and OSXSAVE set. The host uses them only to reset a guest's state.
     unsafe {
         Cr0::write_raw(cr0 & !(CR0_EM | CR0_TS));
         Cr4::write_raw(cr4);
     }
-    // SAFETY: the caller's promise: the frame is ours and mapped at its physical address; its first word is the
-    // revision identifier (24.11.5), the rest is the CPU's.
+    // SAFETY: by the caller's promise the frame is ours and mapped at its physical address. Its first word is the
+    // revision identifier (24.11.5). The rest belongs to the CPU.
     unsafe {
         core::ptr::with_exposed_provenance_mut::<u32>(region as usize).write_volatile(capabilities.basic.revision());
         vmxon(region).map_err(Refused::Vmxon)

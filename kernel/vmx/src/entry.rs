@@ -1,4 +1,4 @@
-//! The Rust side of the world switch in entry.s, and what an NMI handler has to know of it.
+//! The Rust side of the world switch in entry.s, and the part of an NMI handler that concerns it.
 
 #![allow(unsafe_code, reason = "declares the assembly of the world switch and unblocks NMIs by IRET")]
 
@@ -29,25 +29,25 @@ unsafe extern "C" {
     static vmx_entry_abort: u8;
 }
 
-/// How an entry went.
+/// The result of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The exit reason tells.
+    /// The guest has exited, or its state was refused. The exit reason says which.
     Exited,
-    /// VMLAUNCH or VMRESUME failed; the VM-instruction error tells.
+    /// VMLAUNCH or VMRESUME failed. The VM-instruction error says why.
     Failed,
-    /// Given up because of a kick; nothing has changed.
+    /// The entry was given up because of a kick. Nothing has changed.
     Aborted,
 }
 
 /// Enters the guest of the current VMCS.
 ///
 /// # Safety
-/// VMX root operation, interrupts off, a current VMCS with a complete host state for this core (HOST_RIP =
-/// [`exit_address`]) and `launched` true exactly if it has been entered since it was cleared.
+/// The core is in VMX root operation with interrupts off. The current VMCS has a complete host state for this core
+/// (HOST_RIP = [`exit_address`]). `launched` is true exactly if the VMCS has been entered since it was cleared.
 pub unsafe fn enter(gprs: &mut Gprs, launched: bool, kick: &AtomicBool) -> Outcome {
-    // SAFETY: the caller's promise. The assembly keeps the ABI: it restores what the caller may count on, and writes
-    // to `gprs` only.
+    // SAFETY: the caller's promise. The assembly follows the ABI: it preserves the registers that it must, and writes
+    // only to `gprs`.
     match unsafe { vmx_enter(gprs, launched, kick) } {
         0 => Outcome::Exited,
         2 => Outcome::Aborted,
@@ -55,13 +55,13 @@ pub unsafe fn enter(gprs: &mut Gprs, launched: bool, kick: &AtomicBool) -> Outco
     }
 }
 
-/// Where the host continues after an exit: the value of HOST_RIP.
+/// The address at which the host continues after an exit: the value of HOST_RIP.
 pub fn exit_address() -> u64 {
     (&raw const vmx_exit).expose_provenance() as u64
 }
 
-/// For the NMI handler: if the NMI came in the last steps before VM entry, where the kick flag has perhaps been looked
-/// at already, changes the interrupted RIP so that the entry is given up and `run` returns.
+/// For the NMI handler. An NMI may come between the read of the kick flag and VM entry. Then this changes the
+/// interrupted RIP: the entry is given up, and `run` returns.
 pub fn leave_entry_window(rip: &mut u64) {
     let start = (&raw const vmx_entry_window_start).addr() as u64;
     let end = (&raw const vmx_entry_window_end).addr() as u64;
@@ -70,11 +70,11 @@ pub fn leave_entry_window(rip: &mut u64) {
     }
 }
 
-/// After an exit by NMI, NMIs are blocked until IRET (SDM vol. 3C 28.5.5). Executes one; an NMI that is pending comes
+/// Executes an IRET. After an exit by NMI, NMIs are blocked until an IRET (SDM vol. 3C 28.5.5). A pending NMI comes
 /// right after it.
 pub fn unblock_nmis() {
-    // SAFETY: IRETQ to the next instruction with the present CS, SS, RSP and flags changes nothing but the blocking. The
-    // five words it pops are pushed here, on a stack that has no red zone below it.
+    // SAFETY: IRETQ to the next instruction, with the present CS, SS, RSP and flags, changes only the blocking. The
+    // five words that it pops are pushed here, on a stack without a red zone.
     unsafe {
         asm!(
             "mov {rsp}, rsp",

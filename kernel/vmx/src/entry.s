@@ -2,22 +2,26 @@
 //
 //   extern "C" fn vmx_enter(gprs: *mut Gprs, launched: bool, kick: *const bool) -> u32
 //
-// Enters the guest with the general registers in `gprs` (RSP, RIP and RFLAGS are in the VMCS) and comes back at the next
-// exit with the guest's in `gprs`. Returns 0: the guest has left (or its state was refused: the exit reason tells);
-// 1: VMLAUNCH or VMRESUME failed; 2: the entry was given up because of a kick, `gprs` is as it was.
+// Enters the guest with the general registers in `gprs`. RSP, RIP and RFLAGS are in the VMCS. Returns at the next exit
+// with the guest's registers in `gprs`. The result:
+//   0  The guest has exited, or its state was refused. The exit reason says which.
+//   1  VMLAUNCH or VMRESUME failed.
+//   2  The entry was given up because of a kick. `gprs` is unchanged.
 //
-// The kick. Another core sets *kick, then sends an NMI. The flag is looked at in the window below. An NMI that arrives
-//   - before the window: its flag was set before it was sent, so the look finds it, and we don't enter;
-//   - in the window, up to and including the boundary before VMLAUNCH or VMRESUME: the look may have been too early,
-//     so the NMI's handler, which finds RIP in the window, returns to vmx_entry_abort instead;
-//   - later: the guest runs, and "NMI exiting" makes it an exit. An NMI that is pending when the entry completes exits
-//     before the guest's first instruction.
-// So after a kick run() always comes back, and never has to be kicked twice. A window that includes the instruction
-// after a failed entry does no harm: the next entry fails in the same way.
+// The kick. Another core sets *kick, then sends an NMI. The code reads the flag at the start of the window below. There
+// are three cases for the NMI:
+//   - It arrives before the window. The flag was set before the NMI was sent, so the code finds it set and does not
+//     enter.
+//   - It arrives in the window, up to and including the boundary before VMLAUNCH or VMRESUME. The flag may have been
+//     read too early. But the NMI's handler finds RIP in the window, and returns to vmx_entry_abort instead.
+//   - It arrives later. Then the guest runs, and "NMI exiting" makes the guest exit. If the NMI is pending when the
+//     entry completes, the guest exits before its first instruction.
+// So after one kick run() always returns. The window includes the instruction after a failed VMRESUME. That does no
+// harm: the next entry fails in the same way.
 //
-// The abort path copes with any mixture of host and guest values in the general registers: it uses RSP alone, which stays
-// the host's until the entry itself, and finds all that the ABI wants preserved on the stack. The guest's registers
-// are still in *gprs, unchanged since nothing in the window writes there.
+// The abort path works with any mixture of host and guest values in the general registers. It uses only RSP, which is
+// the host's until the entry itself. All registers that the ABI preserves are on the stack. The guest's registers are
+// still in *gprs, because nothing in the window writes there.
 
 .section .text
 .balign 16
@@ -36,11 +40,11 @@ vmx_enter:
     push rdi
     mov eax, 0x6c14                 // HOST_RSP
     vmwrite rax, rsp
-    jbe vmx_entry_failed            // CF or ZF: no current VMCS; an entry now would leave by a stale RSP
+    jbe vmx_entry_failed            // CF or ZF: no current VMCS. An entry now would exit to a stale RSP.
 vmx_entry_window_start:
     cmp byte ptr [rdx], 0
     jne vmx_entry_abort
-    test sil, sil                   // launched? MOV leaves the flags alone
+    test sil, sil                   // launched? MOV does not change the flags.
     mov rax, [rdi + 0x00]
     mov rcx, [rdi + 0x08]
     mov rdx, [rdi + 0x10]
@@ -69,8 +73,8 @@ vmx_entry_abort:
     mov eax, 2
     jmp 4f
 
-// The host comes back here: RSP as at the VMWRITE above, interrupts off, direction flag clear, all other general
-// registers the guest's.
+// The host continues here after an exit. RSP is as at the VMWRITE above, interrupts are off, the direction flag is
+// clear. All other general registers hold the guest's values.
 .balign 16
 vmx_exit:
     push rdi

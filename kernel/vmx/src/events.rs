@@ -1,4 +1,4 @@
-//! Events on their way into the guest (SDM vol. 3C 25.8.3) and those that an exit interrupted (25.9.3, 28.2.4).
+//! Events to inject into the guest (SDM vol. 3C 25.8.3), and events that an exit interrupted (25.9.3, 28.2.4).
 
 use bitfield_struct::bitfield;
 use machine::{eli::Interrupted, vcpu::Event};
@@ -19,7 +19,8 @@ pub mod kind {
     pub const SOFTWARE_EXCEPTION: u8 = 6;
 }
 
-/// The layout that the entry's and the exit's interruption information and the IDT-vectoring information share.
+/// The common layout of three fields: the entry's and the exit's interruption information, and the IDT-vectoring
+/// information.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct Information {
@@ -27,7 +28,7 @@ pub struct Information {
     /// One of [`kind`].
     #[bits(3)]
     pub kind: u8,
-    /// An error code goes with it.
+    /// The event has an error code.
     pub has_error: bool,
     /// On exit only: the fault came from an IRET that had already ended the blocking of NMIs.
     pub nmi_unblocking_due_to_iret: bool,
@@ -41,14 +42,14 @@ pub struct Information {
 pub struct Injection {
     /// Goes to the VM-entry interruption-information field.
     pub information: Information,
-    /// Error code; meaningful if the information says so.
+    /// Error code. Valid if the information says so.
     pub error: u32,
-    /// Length of the instruction; meaningful for INT n, INT1, INT3 and INTO.
+    /// Length of the instruction. Valid for INT n, INT1, INT3 and INTO.
     pub length: u32,
 }
 
 impl Injection {
-    /// An event from above.
+    /// An event from the layers above.
     pub fn new(event: Event) -> Self {
         let (kind, vector, error) = match event {
             Event::Interrupt(vector) => (kind::EXTERNAL, vector, None),
@@ -60,12 +61,12 @@ impl Injection {
         Self { information, error: error.unwrap_or(0), length: 0 }
     }
 
-    /// The event whose delivery an exit interrupted, to be delivered again. `vectoring` is the IDT-vectoring
-    /// information; error code and instruction length are the fields of the same exit.
+    /// The event whose delivery an exit interrupted, to be delivered again. Returns `None` if there is none.
+    /// `vectoring` is the IDT-vectoring information. Error code and instruction length are fields of the same exit.
     pub fn interrupted(vectoring: u32, error: u32, length: u32) -> Option<Self> {
         let information = Information::from_bits(vectoring);
         information.valid().then(|| Self {
-            // Bit 12 is undefined there, and must be 0 at entry.
+            // Bit 12 is undefined in the IDT-vectoring information, and must be 0 at entry.
             information: Information::new()
                 .with_vector(information.vector())
                 .with_kind(information.kind())
@@ -76,7 +77,7 @@ impl Injection {
         })
     }
 
-    /// What it is in the words of the layers above.
+    /// The same event as a type of the layers above.
     pub fn described(&self) -> Interrupted {
         let vector = self.information.vector();
         match self.kind() {
@@ -92,29 +93,29 @@ impl Injection {
         self.information.kind()
     }
 
-    /// Whether the CPU wants the instruction's length with it.
+    /// Whether the CPU needs the instruction's length for this event.
     pub fn has_length(&self) -> bool {
         matches!(self.kind(), kind::SOFTWARE_INTERRUPT | kind::PRIVILEGED_SOFTWARE_EXCEPTION | kind::SOFTWARE_EXCEPTION)
     }
 }
 
-/// What becomes of an event whose delivery met an exception that the host looks at (#DB, #AC, #MC).
+/// What happens to an event if an exception that exits (#DB, #AC, #MC) occurs during its delivery.
 ///
-/// All three are benign in the sense of SDM vol. 3A table 6-5: no double fault, the second is delivered. An exception or
-/// software interrupt that was interrupted comes again by itself, since RIP still points to its instruction. An
-/// interrupt or NMI does not, so it is kept.
+/// All three are benign in the sense of SDM vol. 3A table 6-5: there is no double fault, and the exception is
+/// delivered. If the event was an exception or a software interrupt, it comes again by itself, because RIP still points
+/// to its instruction. An interrupt or NMI does not come again, so it is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Superseded {
     /// It comes again by itself, or there was none.
     Nothing,
-    /// A maskable interrupt to be delivered once the guest can take it.
+    /// A maskable interrupt. It is delivered when the guest can take it.
     Interrupt(u8),
-    /// An NMI likewise.
+    /// An NMI. It is delivered when the guest can take it.
     Nmi,
 }
 
 impl Superseded {
-    /// Decides for the interrupted event.
+    /// Decides what happens to the interrupted event.
     pub fn by_exception(interrupted: Option<Injection>) -> Self {
         match interrupted.map(|i| (i.kind(), i.information.vector())) {
             Some((kind::EXTERNAL, vector)) => Self::Interrupt(vector),

@@ -1,7 +1,7 @@
-//! Why the guest left guest mode: exit reasons (SDM vol. 3D appendix C) and qualifications (vol. 3C 28.2) decoded.
+//! Decodes why the guest exited: exit reasons (SDM vol. 3D appendix C) and qualifications (vol. 3C 28.2).
 //!
-//! Pure: what an exit needs beyond its reason is asked for through [`Information`], so that an exit costs no VMREAD
-//! that it doesn't need, and the tests need no CPU.
+//! The decoder reads other fields through [`Information`]. So an exit costs only the VMREADs that it needs, and the
+//! tests need no CPU.
 
 use crate::fields::{
     EXIT_INSTRUCTION_LENGTH, EXIT_INTERRUPTION_ERROR_CODE, EXIT_INTERRUPTION_INFORMATION, EXIT_QUALIFICATION,
@@ -12,7 +12,7 @@ use crate::segments::wrap_rip;
 use bitfield_struct::bitfield;
 use machine::vcpu::{Exit, PortAccess};
 
-/// Basic exit reasons that are told apart here (SDM vol. 3D table C-1).
+/// The basic exit reasons that `decode` distinguishes (SDM vol. 3D table C-1).
 #[allow(missing_docs, reason = "the names are the manual's")]
 pub mod reason {
     pub const EXCEPTION_OR_NMI: u16 = 0;
@@ -49,13 +49,13 @@ pub mod reason {
     pub const TPAUSE: u16 = 68;
 }
 
-/// Bit 31 of the exit reason: the entry failed, the guest has not run.
+/// Bit 31 of the exit reason: the entry failed, and the guest has not run.
 pub const ENTRY_FAILURE: u32 = 1 << 31;
 
 /// The first of the x2APIC's MSRs.
 const X2APIC: u32 = 0x800;
 
-/// The exit-information fields that decoding may ask for.
+/// The exit-information fields that decoding may need.
 pub trait Information {
     /// Exit qualification.
     fn qualification(&self) -> u64;
@@ -65,7 +65,7 @@ pub trait Information {
     fn interruption(&self) -> u32;
     /// VM-exit interruption error code.
     fn interruption_error(&self) -> u32;
-    /// RIP plus the instruction's length, wrapped as the code segment asks.
+    /// RIP plus the instruction's length, wrapped to the width of the code segment.
     fn next_rip(&self) -> u64;
 }
 
@@ -125,7 +125,7 @@ impl ControlRegisterAccess {
 /// Qualification of a port access (SDM vol. 3C table 28-5).
 #[bitfield(u64)]
 struct PortQualification {
-    /// Bytes less one.
+    /// Number of bytes minus one.
     #[bits(3)]
     size: u8,
     input: bool,
@@ -154,15 +154,15 @@ struct EptQualification {
 /// What to do with an exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// For those above.
+    /// Return it to the layers above.
     Above(Exit),
-    /// For those above; NMIs were unblocked by the IRET that faulted, so they are to be blocked again.
+    /// Return it to the layers above, and block NMIs again: an IRET unblocked them and then faulted.
     AboveDuringIret(Exit),
-    /// An NMI for the host: NMIs are blocked now.
+    /// An NMI for the host. NMIs are blocked now.
     Nmi,
-    /// An exception that is always looked at; the interruption information and the error code.
+    /// An exception, with its interruption information and its error code.
     Exception(u32, u32),
-    /// The guest touched bits of CR0 or CR4 that are not its own.
+    /// The guest changes bits of CR0 or CR4 that it doesn't own.
     ControlRegister(ControlRegisterAccess),
     /// The guest can take an interrupt.
     InterruptWindow,
@@ -220,7 +220,7 @@ pub fn decode(exit_reason: u32, information: &impl Information) -> Cause {
         reason::XSETBV => Exit::Xsetbv,
         reason::PREEMPTION_TIMER => Exit::Deadline,
         reason::VIRTUALIZED_EOI => Exit::EndOfInterrupt(information.qualification() as u8),
-        // Offset in the page; a register has 16 bytes there.
+        // The qualification is the offset in the page. A register has 16 bytes there.
         reason::APIC_WRITE => Exit::ApicWrite(X2APIC + (information.qualification() as u32 >> 4 & 0xff)),
         reason::EPT_VIOLATION => {
             let q = EptQualification::from_bits(information.qualification());
@@ -231,8 +231,8 @@ pub fn decode(exit_reason: u32, information: &impl Information) -> Cause {
             }
             fault
         }
-        // What is left can't happen with the controls in use (INVLPG, CR3, TPR threshold, ...), or
-        // this machine doesn't provide for it: task switches, INIT and SMI from outside, EPT misconfigurations.
+        // Some of the other reasons can't happen with the controls in use (INVLPG, CR3, TPR threshold, ...). This
+        // machine doesn't support the rest: task switches, INIT and SMI from outside, EPT misconfigurations.
         _ => Exit::Unexpected { reason: u64::from(exit_reason), detail: information.qualification() },
     };
     Cause::Above(exit)

@@ -1,9 +1,9 @@
-//! What to say when the CPU refuses an entry (SDM vol. 3C 27.2, 27.3, 27.8).
+//! Logs why the CPU refused an entry (SDM vol. 3C 27.2, 27.3, 27.8).
 
 use crate::{exit::ENTRY_FAILURE, fields::*, instructions::CurrentVmcs, instructions::error_text, segments};
 use machine::vcpu::{Exit, SegmentName};
 
-/// VMLAUNCH or VMRESUME failed: controls or host state are wrong, or there is no current VMCS.
+/// Logs that VMLAUNCH or VMRESUME failed: controls or host state are wrong, or there is no current VMCS.
 #[cold]
 pub fn instruction(vmcs: &CurrentVmcs) -> Exit {
     let number = vmcs.read(INSTRUCTION_ERROR);
@@ -11,7 +11,7 @@ pub fn instruction(vmcs: &CurrentVmcs) -> Exit {
     Exit::Unexpected { reason: u64::from(ENTRY_FAILURE), detail: u64::from(number) }
 }
 
-/// The guest's state was refused.
+/// Logs that the CPU refused the guest's state.
 #[cold]
 pub fn guest_state(vmcs: &CurrentVmcs, reason: u32) {
     let what = match reason as u16 {
@@ -28,7 +28,7 @@ pub fn guest_state(vmcs: &CurrentVmcs, reason: u32) {
     log::error!("VM entry refused: {what} (exit reason {reason:#x}). {}", State(vmcs));
 }
 
-/// The parts of a VMCS that are most often to blame.
+/// The parts of a VMCS that are most often wrong.
 struct State<'a>(&'a CurrentVmcs);
 
 impl core::fmt::Display for State<'_> {

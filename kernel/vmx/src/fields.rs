@@ -1,18 +1,18 @@
 //! The fields of a VMCS and their encodings (SDM vol. 3D appendix B). Only those that this back-end uses.
 //!
-//! A field carries the width of its value in its type (checked against the encoding when compiled), so that a 16-bit field can't be given a 64-bit value. Fields of
-//! the host-state area are a type of their own: a wrong value there makes the host run wild at the next exit, so only
-//! an unsafe function writes them.
+//! A field has the width of its value in its type. So a 64-bit value can't be written to a 16-bit field. The width is
+//! checked against the encoding at compile time. Fields of the host-state area have a type of their own. Only an unsafe
+//! function writes them, because a wrong value there breaks the host at the next exit.
 
 use core::marker::PhantomData;
 
-/// How wide a field is (bits 14:13 of its encoding).
+/// The width of a field (bits 14:13 of its encoding).
 pub trait Width: Copy {
     /// Type of the value.
     type Value: Copy + Into<u64>;
     /// Bits 14:13 of the encoding (SDM vol. 3D table B-1 to B-15, and vol. 3C table 25-21).
     const CODE: u32;
-    /// The value from the register that VMREAD fills; the bits beyond the width are zero there.
+    /// Converts the register that VMREAD fills to the value. The bits beyond the width are zero in that register.
     fn truncate(raw: u64) -> Self::Value;
 }
 
@@ -171,7 +171,7 @@ fields! { Field, FIELDS:
     GUEST_SYSENTER_EIP Natural 0x6826,
 }
 
-/// Vectors 0 to 63, 64 to 127 and so on.
+/// The EOI-exit bitmaps in order: vectors 0 to 63, 64 to 127 and so on.
 pub const EOI_EXIT_BITMAPS: [Field<Bits64>; 4] =
     [EOI_EXIT_BITMAP0, EOI_EXIT_BITMAP1, EOI_EXIT_BITMAP2, EOI_EXIT_BITMAP3];
 

@@ -1,5 +1,5 @@
-//! The host-state area: what this core is after a VM exit (SDM vol. 3C 25.5, 28.5). All of it but RSP is the same at each
-//! exit, and is written when the vCPU is reset.
+//! Writes the host-state area: the state of this core after a VM exit (SDM vol. 3C 25.5, 28.5). All of it except RSP is
+//! the same at each exit, and is written when the vCPU is reset.
 
 #![allow(unsafe_code, reason = "reads this core's descriptor tables and writes the host-state area")]
 
@@ -16,7 +16,7 @@ use x86_64::{
     },
 };
 
-/// The selectors' low three bits (TI and RPL) must be clear in the host-state area.
+/// Mask of a selector in the host-state area: its low three bits (TI and RPL) must be clear.
 const SELECTOR: u16 = !7;
 
 fn task_register() -> u16 {
@@ -31,23 +31,23 @@ fn tss_base(low: u64, high: u64) -> u64 {
     low >> 16 & 0x00ff_ffff | low >> 32 & 0xff00_0000 | high << 32
 }
 
-/// Writes the host state of the core that runs this: its control registers, descriptor tables and bases as they are
-/// now. They must not change any more as long as the vCPU is used.
+/// Writes the host state of the core that runs this: the present values of its control registers, descriptor tables and
+/// bases. They must not change as long as the vCPU is used.
 ///
 /// # Safety
-/// 64-bit mode at CPL 0 with a GDT that holds the descriptor of the TSS in TR, and interrupts off.
+/// The core is in 64-bit mode at CPL 0, with interrupts off. Its GDT holds the descriptor of the TSS in TR.
 pub unsafe fn write(vmcs: &mut CurrentVmcs) {
     let gdt = sgdt();
     let tr = task_register();
     let descriptor = (gdt.base.as_u64() + u64::from(tr & SELECTOR)) as usize;
     let descriptor = core::ptr::with_exposed_provenance::<u64>(descriptor);
-    // SAFETY: the caller's promise: TR's descriptor, 16 bytes long in 64-bit mode, is in the GDT.
+    // SAFETY: by the caller's promise TR's descriptor is in the GDT. It is 16 bytes long in 64-bit mode.
     let tss = unsafe { tss_base(descriptor.read_unaligned(), descriptor.add(1).read_unaligned()) };
     let (frame, pcid) = Cr3::read_raw();
     // SAFETY: these MSRs exist on every CPU with VT-x.
     let (pat, efer) = unsafe { (Msr::new(msr::PAT).read(), Msr::new(msr::EFER).read()) };
-    // SAFETY: all of these are this core's values of the moment, and `exit_address` is where entry.s continues on the
-    // stack that it saves at each entry. SYSENTER is never used by the host.
+    // SAFETY: all of these are this core's present values. `exit_address` is where entry.s continues, on the stack that
+    // it saves at each entry. The host never uses SYSENTER.
     unsafe {
         vmcs.write_host(HOST_ES_SELECTOR, ES::get_reg().0 & SELECTOR);
         vmcs.write_host(HOST_CS_SELECTOR, CS::get_reg().0 & SELECTOR);

@@ -8,7 +8,7 @@ use core::{arch::asm, fmt};
 /// A VMX instruction failed (SDM vol. 3C 31.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failed {
-    /// CF: there is no current VMCS to hold an error number, or the operand is no usable address.
+    /// CF: there is no current VMCS to hold an error number, or the operand is not a usable address.
     Invalid,
     /// ZF: the number in the VM-instruction error field (table 31-1).
     Valid(u32),
@@ -60,7 +60,7 @@ fn outcome(invalid: u8, valid: u8) -> Result<(), Failed> {
     if invalid != 0 {
         Err(Failed::Invalid)
     } else if valid != 0 {
-        // ZF is set only if there is a current VMCS, so reading the field can't fail for want of one.
+        // ZF is set only if there is a current VMCS. So the read of the field doesn't fail for lack of one.
         Err(Failed::Valid(raw_read(INSTRUCTION_ERROR.encoding()).map_or(0, |n| n as u32)))
     } else {
         Ok(())
@@ -72,7 +72,7 @@ macro_rules! with_memory_operand {
         $(#[$doc])*
         pub unsafe fn $name(physical: u64) -> Result<(), Failed> {
             let (invalid, valid): (u8, u8);
-            // SAFETY: the caller's promise; the operand is a 64-bit value on our stack that the instruction reads.
+            // SAFETY: the caller's promise. The operand is a 64-bit value on our stack. The instruction only reads it.
             unsafe {
                 asm!(
                     concat!($instruction, " [{p}]"),
@@ -96,18 +96,18 @@ with_memory_operand! {
     /// The region's revision identifier or address is wrong, or the core is in VMX operation already.
     ///
     /// # Safety
-    /// CPL 0, CR4.VMXE set, CR0 and CR4 as the fixed-bit MSRs ask; `physical` is a 4 KiB frame that nobody else uses
-    /// while this core is in VMX operation.
+    /// The core is at CPL 0. CR4.VMXE is set, and CR0 and CR4 are as the fixed-bit MSRs require. `physical` is a 4 KiB
+    /// frame that nobody else uses while this core is in VMX operation.
     vmxon, "vmxon"
 }
 with_memory_operand! {
-    /// VMCLEAR: the VMCS becomes inactive and clear, its contents back in memory.
+    /// VMCLEAR: the VMCS becomes inactive and clear, and its contents are in memory.
     ///
     /// # Errors
-    /// The address is not that of a possible VMCS.
+    /// No VMCS can be at this address.
     ///
     /// # Safety
-    /// VMX root operation; `physical` is a VMCS region that is this core's alone.
+    /// The core is in VMX root operation. `physical` is a VMCS region that only this core uses.
     vmclear, "vmclear"
 }
 with_memory_operand! {
@@ -117,15 +117,15 @@ with_memory_operand! {
     /// The address or the revision identifier in the region is wrong.
     ///
     /// # Safety
-    /// VMX root operation; `physical` is a VMCS region that is active on no other core, and stays this core's until it
-    /// is cleared.
+    /// The core is in VMX root operation. `physical` is a VMCS region that is active on no other core. No other core
+    /// uses it until it is cleared.
     vmptrld, "vmptrld"
 }
 
 fn raw_read(encoding: u32) -> Result<u64, ()> {
     let (value, invalid, valid): (u64, u8, u8);
-    // SAFETY: VMREAD changes nothing but its destination and the flags. Everything in this module that calls it does so
-    // in VMX root operation, where it can't fault.
+    // SAFETY: VMREAD changes only its destination and the flags. This module calls it only in VMX root operation, where
+    // it can't fault.
     unsafe {
         asm!(
             "vmread {v}, {e}",
@@ -148,14 +148,14 @@ pub struct CurrentVmcs {
 }
 
 impl CurrentVmcs {
-    /// Makes the VMCS at `physical` clear (all of its former life forgotten) and current on this core.
+    /// Clears the VMCS at `physical` and makes it current on this core.
     ///
     /// # Errors
     /// The CPU refuses the address or the revision identifier in the region.
     ///
     /// # Safety
-    /// As for [`vmclear`] and [`vmptrld`], and: as long as the value is used, this core stays in VMX operation and makes
-    /// no other VMCS current.
+    /// As for [`vmclear`] and [`vmptrld`]. Also, as long as the value is used, this core stays in VMX operation and
+    /// makes no other VMCS current.
     pub unsafe fn load(physical: u64) -> Result<Self, Failed> {
         // SAFETY: the caller's promise.
         unsafe {
@@ -165,7 +165,7 @@ impl CurrentVmcs {
         Ok(Self { physical })
     }
 
-    /// Reads a field; 0, and a line in the log, if the CPU doesn't have it.
+    /// Reads a field. If the CPU doesn't have it, returns 0 and writes a line to the log.
     pub fn read<W: Width>(&self, field: Field<W>) -> W::Value {
         let raw = raw_read(field.encoding()).unwrap_or_else(|()| {
             log::error!("VMREAD of field {:#06x} failed on the VMCS at {:#x}", field.encoding(), self.physical);
@@ -174,17 +174,17 @@ impl CurrentVmcs {
         W::truncate(raw)
     }
 
-    /// Writes a field of the guest-state or control areas; a line in the log if the CPU refuses.
+    /// Writes a field of the guest-state or control areas. If the CPU refuses, writes a line to the log.
     pub fn write<W: Width>(&mut self, field: Field<W>, value: W::Value) {
-        // SAFETY: what a guest field or a control says can't harm the host: the guest sees only what the EPT maps, and
-        // the addresses in control fields (MSR bitmap, EPT root) are the constructor's promise.
+        // SAFETY: a guest field or a control can't harm the host. The guest sees only what the EPT maps. The addresses
+        // in control fields (MSR bitmap, EPT root) are the constructor's promise.
         unsafe { self.raw_write(field.encoding(), value.into()) };
     }
 
     /// Writes a field of the host-state area.
     ///
     /// # Safety
-    /// The value must be what this core runs well with after the next VM exit.
+    /// This core must be able to run with the value after the next VM exit.
     pub unsafe fn write_host<W: Width>(&mut self, field: HostField<W>, value: W::Value) {
         // SAFETY: the caller's promise.
         unsafe { self.raw_write(field.encoding(), value.into()) };
@@ -194,7 +194,7 @@ impl CurrentVmcs {
     /// As for [`Self::write_host`] if the encoding is of the host-state area.
     unsafe fn raw_write(&mut self, encoding: u32, value: u64) {
         let (invalid, valid): (u8, u8);
-        // SAFETY: VMX root operation with a current VMCS, by `load`; the value is the caller's promise.
+        // SAFETY: by `load`, the core is in VMX root operation with a current VMCS. The value is the caller's promise.
         unsafe {
             asm!(
                 "vmwrite {e}, {v}",
@@ -213,7 +213,7 @@ impl CurrentVmcs {
     }
 }
 
-/// What an INVEPT or INVVPID concerns (SDM vol. 3C 29.4.3).
+/// The translations that an INVEPT or INVVPID drops (SDM vol. 3C 29.4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Scope {
@@ -233,7 +233,7 @@ pub enum Scope {
 pub unsafe fn invept(scope: Scope, ept_pointer: u64) -> Result<(), Failed> {
     let descriptor = [ept_pointer, 0];
     let (invalid, valid): (u8, u8);
-    // SAFETY: the caller's promise; the descriptor is 16 bytes that the instruction reads.
+    // SAFETY: the caller's promise. The descriptor has the 16 bytes that the instruction reads.
     unsafe {
         asm!(
             "invept {t}, [{d}]",

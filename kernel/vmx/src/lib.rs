@@ -1,5 +1,5 @@
-//! The VT-x back-end (SDM vol. 3C ch. 24 to 28): VMX operation per core, and virtual CPUs behind
-//! [`machine::vcpu::Vcpu`]. Nothing outside names a VMCS field.
+//! The VT-x back-end (SDM vol. 3C ch. 24 to 28): VMX operation of each core, and virtual CPUs behind
+//! [`machine::vcpu::Vcpu`]. No other crate names a VMCS field.
 //!
 //! ```text
 //!  probe() ─▶ Capabilities ─▶ findings() for the report
@@ -11,12 +11,12 @@
 //!  reset(start) ─▶ run() ─▶ Exit ─▶ run() ...        NMI handler: leave_entry_window(&mut rip)
 //! ```
 //!
-//! What is decided here without the rest of the machine seeing it: CR0 and CR4 (control_registers.rs), events that an
-//! exit interrupted (events.rs), debug exceptions (debug.rs), and the windows that NMIs wait for. What the guest may do is
-//! decided above: CPUID's answers arrive as an [`Offer`], the MSRs that pass as a [`Bitmap`].
+//! This crate handles some things without the layers above: CR0 and CR4 (control_registers.rs), events that an exit
+//! interrupted (events.rs), debug exceptions (debug.rs), and the windows for NMIs. The layers above decide what the
+//! guest may do. They pass CPUID's answers as an [`Offer`], and the MSRs that do not exit as a [`Bitmap`].
 //!
-//! Host code on a guest core runs with interrupts off, uses neither FPU nor vector registers, no SYSCALL and no SWAPGS:
-//! those registers are the guest's for good and are not switched, only cleared when a vCPU is reset.
+//! Host code on a guest core runs with interrupts off. It uses no FPU or vector registers, no SYSCALL and no SWAPGS. So
+//! the guest has those registers to itself. No entry or exit switches them. They are cleared when a vCPU is reset.
 
 #![cfg_attr(not(test), no_std)]
 

@@ -1,9 +1,9 @@
-//! MSRs: the bitmap that says which exit (SDM vol. 3C 25.6.9), where each that passes through is kept, and what values
-//! EFER, PAT and the bases take.
+//! MSRs: the bitmap that says which ones exit (SDM vol. 3C 25.6.9), where the others are kept, and which values EFER,
+//! PAT and the bases accept.
 
 use machine::posted::{READ_FROM_PAGE, WRITTEN_BY_CPU};
 
-/// Where an MSR that the guest writes without an exit is kept, and so what a reset has to clear.
+/// Where an MSR is kept that the guest writes without an exit. A reset clears it there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
     /// In the VMCS: entry and exit switch it.
@@ -26,16 +26,17 @@ pub const EFER: u32 = 0xc000_0080;
 pub const FS_BASE: u32 = 0xc000_0100;
 /// IA32_GS_BASE.
 pub const GS_BASE: u32 = 0xc000_0101;
-/// IA32_TSC_AUX: there with RDTSCP or RDPID only.
+/// IA32_TSC_AUX. It exists only with RDTSCP or RDPID.
 pub const TSC_AUX: u32 = 0xc000_0103;
-/// IA32_XSS: there with XSAVES only.
+/// IA32_XSS. It exists only with XSAVES.
 pub const XSS: u32 = 0xda0;
-/// STAR, LSTAR, CSTAR, FMASK and KERNEL_GS_BASE: every CPU in 64-bit mode has them, the host never uses them.
+/// STAR, LSTAR, CSTAR, FMASK and KERNEL_GS_BASE. Every CPU in 64-bit mode has them. The host never uses them.
 pub const REGISTERS: [u32; 5] = [0xc000_0081, 0xc000_0082, 0xc000_0083, 0xc000_0084, 0xc000_0102];
 /// PAT after reset (SDM vol. 3A table 12-12).
 pub const PAT_RESET: u64 = 0x0007_0406_0007_0406;
 
-/// Where an MSR is kept; None: the back-end would not clear it at a reset, so it must not pass for writing.
+/// Returns where an MSR is kept. Returns `None` if the back-end doesn't clear it at a reset. Then writes to it must
+/// exit.
 pub fn kept(number: u32) -> Option<Kept> {
     match number {
         SYSENTER_CS..=SYSENTER_EIP | FS_BASE | GS_BASE => Some(Kept::Vmcs),
@@ -45,15 +46,17 @@ pub fn kept(number: u32) -> Option<Kept> {
     }
 }
 
-/// The MSR bitmap: reads of 0 to 0x1fff, reads of 0xc000_0000 to 0xc000_1fff, then writes of the same. A set bit exits;
-/// what has no bit exits always.
+/// The MSR bitmap: first reads of 0 to 0x1fff and of 0xc000_0000 to 0xc000_1fff, then writes of the same. A set bit
+/// makes the access exit. An MSR without a bit always exits.
 #[repr(C, align(4096))]
 pub struct Bitmap(pub [u8; 4096]);
 
+/// Offset of the bits for writes, in bytes.
 const WRITES: usize = 2048;
 
 impl Bitmap {
-    /// The bitmap that lets the given MSRs pass, by number and whether writes pass too.
+    /// Makes a bitmap with which the given MSRs don't exit. Each is given by its number, and whether writes don't exit
+    /// either.
     pub fn new(passed: impl Iterator<Item = (u32, bool)>) -> Self {
         let mut bits = [0xff; 4096];
         for (number, writes) in passed {
@@ -68,7 +71,8 @@ impl Bitmap {
         Self(bits)
     }
 
-    /// The same for a guest whose local APIC the CPU virtualizes: what the CPU answers for passes too.
+    /// Returns the bitmap for a guest whose local APIC the CPU virtualizes: accesses that the CPU handles don't exit
+    /// either.
     #[must_use]
     pub fn with_virtual_apic(mut self) -> Self {
         let bits = &mut self.0;
@@ -82,7 +86,7 @@ impl Bitmap {
     }
 }
 
-/// Registers of the local APIC, which the kernel puts in order before and after a guest that owns it.
+/// Whether an MSR belongs to the local APIC. The kernel resets the APIC before and after a guest that owns it.
 fn is_apic(number: u32) -> bool {
     matches!(number, 0x6e0 | 0x800..=0x8ff)
 }
@@ -101,13 +105,14 @@ pub fn pat_allowed(value: u64) -> bool {
     value.to_le_bytes().iter().all(|t| matches!(t, 0 | 1 | 4 | 5 | 6 | 7))
 }
 
-/// Whether an address is canonical with 48 bits; a base that is not makes the next entry fail.
+/// Whether an address is canonical with 48 bits. The next entry fails with a base that is not.
 pub fn canonical(address: u64) -> bool {
     (address as i64) << 16 >> 16 == address as i64
 }
 
-/// EFER after the guest writes `new` to it. None: #GP. `offered`: the bits it may set. LMA follows LME and paging and
-/// can't be written; LME can't change under paging (SDM vol. 3A 2.2.1, 11.8.5).
+/// Returns EFER after the guest writes `new` to it. Returns `None` if the write raises #GP. `offered`: the bits that
+/// the guest may set. LMA follows LME and paging, and can't be written. LME can't change while paging is on (SDM vol.
+/// 3A 2.2.1, 11.8.5).
 pub fn new_efer(old: u64, new: u64, offered: u64, paging: bool) -> Option<u64> {
     use crate::control_registers::{LMA, LME};
     let reserved = new & !(offered | LMA) != 0;

@@ -1,5 +1,6 @@
-//! What a guest's CPUID offers it, as far as VT-x has to know: bits of CR4 and EFER, and instructions that #UD unless
-//! a control allows them. A guest that isn't told of a feature can't switch it on.
+//! The features that a guest's CPUID offers, as far as VT-x needs them: bits of CR4 and EFER, and instructions that
+//! raise
+//! #UD unless a control allows them. A guest can't enable a feature that its CPUID doesn't offer.
 
 use crate::controls::Secondary;
 use machine::cpuid::Regs;
@@ -9,10 +10,11 @@ const SCE: u64 = 1 << 0;
 /// EFER.NXE.
 const NXE: u64 = 1 << 11;
 
-/// Bits of CR4 that need no feature bit: PCE (RDPMC exits all the same).
+/// The bit of CR4 that needs no feature bit: PCE. RDPMC exits with or without it.
 const ALWAYS: u64 = 1 << 8;
-/// Bit of CR4, leaf, index of the register (EAX, EBX, ECX, EDX) and bit in it. Features whose state is neither in the
-/// VMCS nor switched with XSAVE (SMX, CET, PKS, user interrupts, key locker, FRED) are left out whatever CPUID says.
+/// Each entry: bit of CR4, CPUID leaf, index of the register (EAX, EBX, ECX, EDX), bit in it. Some features are left
+/// out, whatever CPUID says: those whose state is neither in the VMCS nor switched with XSAVE (SMX, CET, PKS, user
+/// interrupts, key locker, FRED).
 const CR4: &[(u8, u32, usize, u8)] = &[
     (0, 1, 3, 1),   // VME
     (1, 1, 3, 1),   // PVI
@@ -33,19 +35,19 @@ const CR4: &[(u8, u32, usize, u8)] = &[
     (22, 7, 2, 3),  // PKE
 ];
 
-/// The part of a guest's CPUID that the back-end follows.
+/// The part of a guest's CPUID that the back-end uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
     /// Bits of CR4 that the guest may set.
     pub cr4: u64,
-    /// Bits of EFER that the guest may set, LMA aside.
+    /// Bits of EFER that the guest may set, except LMA.
     pub efer: u64,
     /// Secondary controls that let instructions run.
     pub secondary: Secondary,
 }
 
 impl Offer {
-    /// From the guest's CPUID: leaf and sub-leaf to registers.
+    /// Reads the guest's CPUID. `answer` returns the registers of a leaf and sub-leaf.
     pub fn from_cpuid(answer: impl Fn(u32, u32) -> Regs) -> Self {
         let bit = |leaf, subleaf, register: usize, bit: u8| {
             let r = answer(leaf, subleaf);

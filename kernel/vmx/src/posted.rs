@@ -1,5 +1,5 @@
-//! Posted interrupts and the virtual local APIC in the VMCS (SDM vol. 3C 25.6.8, 25.4.2, ch. 30), and the preemption timer
-//! (26.5.1) that stands in for the guest's own. What is in the pages themselves is `machine::posted`'s.
+//! Posted interrupts and the virtual local APIC in the VMCS (SDM vol. 3C 25.6.8, 25.4.2, ch. 30), and the preemption
+//! timer (26.5.1), which replaces the guest's APIC timer. `machine::posted` handles the content of the pages.
 
 use crate::{fields::*, instructions::CurrentVmcs};
 use machine::posted::{Addresses, HandOver};
@@ -7,14 +7,14 @@ use machine::posted::{Addresses, HandOver};
 /// A vCPU's virtual local APIC.
 #[derive(Clone, Copy, Debug)]
 pub struct VirtualApic {
-    /// Descriptor and page, of this vCPU alone, at their physical addresses, for as long as the vCPU exists.
+    /// Physical addresses of descriptor and page. Only this vCPU uses them, as long as it exists.
     pub addresses: Addresses,
-    /// Vector of this core that nobody uses for anything but notifications.
+    /// Vector of this core that is used only for notifications.
     pub notification: u8,
 }
 
 impl VirtualApic {
-    /// Writes its fields: as after INIT, nothing requested and nothing in service.
+    /// Writes its fields as after INIT: no interrupt is requested or in service.
     pub fn write(&self, vmcs: &mut CurrentVmcs) {
         vmcs.write(VIRTUAL_APIC_ADDRESS, self.addresses.page as u64);
         vmcs.write(POSTED_INTERRUPT_DESCRIPTOR_ADDRESS, self.addresses.descriptor as u64);
@@ -31,7 +31,8 @@ fn write_eoi_exits(vmcs: &mut CurrentVmcs, bitmap: [u64; 4]) {
     }
 }
 
-/// Interrupts were put into the page: RVI, the low byte of the guest interrupt status, follows. SVI stays.
+/// Updates the VMCS after interrupts were put into the page: RVI, which is the low byte of the guest interrupt status,
+/// and the EOI-exit bitmaps. SVI stays.
 pub fn handed_over(vmcs: &mut CurrentVmcs, change: &HandOver) {
     let old = vmcs.read(GUEST_INTERRUPT_STATUS);
     let new = with_rvi(old, change.rvi);
@@ -47,9 +48,9 @@ const fn with_rvi(status: u16, rvi: u8) -> u16 {
     status & 0xff00 | rvi as u16
 }
 
-/// Ticks of the preemption timer until the TSC has passed `deadline`: never too few, since an exit that comes early costs
-/// another one. The timer counts at each change of TSC bit `shift`, the first of which may come at once. A deadline that is
-/// too far for 32 bits ends in an exit on the way.
+/// Ticks of the preemption timer until the TSC has passed `deadline`. It is never too few, because an exit that comes
+/// too early costs a second exit. The timer counts at each change of TSC bit `shift`, and the first change may come at
+/// once. If a deadline is too far for 32 bits, an exit comes before it.
 pub fn preemption_ticks(deadline: u64, now: u64, shift: u8) -> u32 {
     let wait = deadline.saturating_sub(now);
     if wait == 0 {

@@ -1,5 +1,5 @@
-//! A vCPU's registers as new: the guest-state and control areas (SDM vol. 3C 25.4, 25.6 to 25.8) and the registers that
-//! entries and exits don't switch, because on a guest core nobody but the guest uses them.
+//! Resets a vCPU's registers: the guest-state and control areas (SDM vol. 3C 25.4, 25.6 to 25.8), and the registers
+//! that no entry or exit switches, because only the guest uses them on a guest core.
 
 #![allow(unsafe_code, reason = "FPU, debug registers and MSRs of the core that the guest has for good")]
 
@@ -15,13 +15,14 @@ use core::arch::asm;
 use machine::vcpu::{SegmentName, StartState};
 use x86_64::registers::{model_specific::Msr, xcontrol::XCr0};
 
-/// Exceptions that always exit: #DB, #AC and #MC. A guest can make the first two recur for ever within one instruction's
-/// event delivery, with no boundary at which an NMI would be taken.
+/// Exceptions that always exit: #DB, #AC and #MC. A guest can make #DB or #AC recur for ever during the event delivery
+/// of one instruction. The CPU would take no NMI there.
 pub const EXCEPTIONS: u32 = 1 << 1 | 1 << 17 | 1 << 18;
 const DR6_RESET: u64 = 0xffff_0ff0;
 const DR7_RESET: u64 = 0x400;
-/// EPT pointer (table 25-9): write-back, walk length 4 (stored less one).
+/// EPT pointer (table 25-9): the EPT is in write-back memory.
 const EPT_WRITE_BACK: u64 = 6;
+/// EPT pointer: walk length 4, stored minus one.
 const EPT_WALK_4: u64 = 3 << 3;
 
 /// The EPT pointer of a four-level table with its root at `root`.
@@ -29,10 +30,10 @@ pub const fn ept_pointer(root: u64) -> u64 {
     root | EPT_WALK_4 | EPT_WRITE_BACK
 }
 
-/// What the control area needs besides the control words.
+/// The content of the control area besides the control words.
 #[derive(Clone, Copy, Debug)]
 pub struct Addresses {
-    /// The MSR bitmap's.
+    /// Address of the MSR bitmap.
     pub msr_bitmap: u64,
     /// The EPT pointer.
     pub ept_pointer: u64,
@@ -110,8 +111,8 @@ pub fn is_long(state: &StartState) -> bool {
     state.efer & LMA != 0
 }
 
-/// An XSAVE image with every component in its initial state: the header says that none is stored. MXCSR is the one
-/// register that XRSTOR and FXRSTOR take from it (SDM vol. 1 13.8); FCW is for FXRSTOR.
+/// An XSAVE image with every component in its initial state: the header says that none is stored. XRSTOR takes only
+/// MXCSR from it (SDM vol. 1 13.8). FXRSTOR takes MXCSR and FCW.
 #[repr(C, align(64))]
 struct Image([u8; 576]);
 
@@ -124,15 +125,15 @@ static INITIAL: Image = {
     Image(bytes)
 };
 
-/// Puts the registers that no entry or exit switches into their reset state: FPU, vectors, XCR0, debug registers, CR2
-/// and the MSRs that a guest has to itself.
+/// Resets the registers that no entry or exit switches: FPU, vectors, XCR0, debug registers, CR2 and the MSRs that a
+/// guest has to itself.
 ///
 /// # Safety
-/// On a core in VMX root operation after [`crate::enable`]; the host uses none of these registers.
+/// The core is in VMX root operation after [`crate::enable`]. The host uses none of these registers.
 pub unsafe fn clear_registers() {
     let cpuid = raw_cpuid::CpuId::new();
-    // SAFETY: `enable` made FPU and XSAVE instructions usable. XCR0 gets exactly the components that CPUID lists, so that
-    // XRSTOR initializes them all, then its reset value. The image is aligned and as long as XRSTOR reads of it.
+    // SAFETY: `enable` made FPU and XSAVE instructions usable. XCR0 gets exactly the components that CPUID lists, so
+    // XRSTOR initializes them all. Then XCR0 gets its reset value. The image is aligned and as long as XRSTOR reads.
     unsafe {
         if cpuid.get_feature_info().is_some_and(|f| f.has_xsave()) {
             XCr0::write_raw(supported_xcr0());
@@ -160,7 +161,7 @@ pub unsafe fn clear_registers() {
     let has_tsc_aux =
         extended.is_some_and(|f| f.has_rdtscp()) || cpuid.get_extended_feature_info().is_some_and(|f| f.has_rdpid());
     let has_xss = cpuid.get_extended_state_info().is_some_and(|s| s.has_xsaves_xrstors());
-    // SAFETY: the host uses neither SYSCALL, SWAPGS, RDTSCP nor XSAVES, and each MSR exists by CPUID.
+    // SAFETY: the host uses no SYSCALL, SWAPGS, RDTSCP or XSAVES. By CPUID each MSR exists.
     unsafe {
         for number in msr::REGISTERS {
             Msr::new(number).write(0);

@@ -1,13 +1,13 @@
-//! Guest segment registers between the machine's form and the VMCS's (SDM vol. 3C 25.4.1, table 25-2).
+//! Converts guest segment registers between the machine's form and the VMCS's (SDM vol. 3C 25.4.1, table 25-2).
 
 use crate::fields::SegmentFields;
 use machine::vcpu::{Segment, SegmentAttributes, SegmentName};
 
-/// Access rights: the register may not be used (it holds a null selector, or none yet).
+/// Access rights: the register is unusable. It holds a null selector, or none yet.
 const UNUSABLE: u32 = 1 << 16;
 /// Access rights: L, a 64-bit code segment.
 const LONG: u32 = 1 << 13;
-/// The bits of [`SegmentAttributes`] that access rights share; those between are reserved and must be zero.
+/// The bits that access rights share with [`SegmentAttributes`]. The bits between them are reserved and must be zero.
 const ATTRIBUTES: u32 = 0xf0ff;
 
 /// Access rights as the VMCS holds them. A segment that is not present is unusable.
@@ -21,7 +21,7 @@ pub fn attributes(access_rights: u32) -> SegmentAttributes {
     if access_rights & UNUSABLE == 0 { attributes } else { attributes.with_present(false) }
 }
 
-/// RIP after stepping on: outside of 64-bit code it is 32 bits wide, and an entry with more is refused by the CPU
+/// Wraps RIP after an instruction was skipped. Outside 64-bit code RIP has 32 bits. The CPU refuses an entry with more
 /// (SDM vol. 3C 27.3.1.4).
 pub fn wrap_rip(next: u64, cs_access_rights: u32) -> u64 {
     if cs_access_rights & LONG == 0 { next & 0xffff_ffff } else { next }
@@ -41,7 +41,7 @@ pub const fn fields(name: SegmentName) -> SegmentFields {
     })
 }
 
-/// DPL from access rights; the CPL is that of SS.
+/// DPL from access rights. The CPL is the DPL of SS.
 pub fn dpl(access_rights: u32) -> u8 {
     (access_rights >> 5 & 3) as u8
 }

@@ -1,4 +1,4 @@
-//! The virtual CPU on VT-x: [`machine::vcpu::Vcpu`] by a VMCS.
+//! The virtual CPU on VT-x: implements [`machine::vcpu::Vcpu`] with a VMCS.
 
 #![allow(unsafe_code, reason = "owns a VMCS and runs what it describes")]
 
@@ -26,38 +26,41 @@ use machine::{
     vcpu::{Event, Exit, Gprs, Intercepts, Interrupts, Segment, SegmentName, StartState, Vcpu as Trait},
 };
 
-/// Interruptibility state (SDM vol. 3C table 25-3).
+/// Interruptibility state (SDM vol. 3C table 25-3): blocking by STI.
 const BLOCKING_BY_STI: u32 = 1 << 0;
+/// Interruptibility state: blocking by MOV SS.
 const BLOCKING_BY_MOV_SS: u32 = 1 << 1;
+/// Interruptibility state: blocking by NMI.
 const BLOCKING_BY_NMI: u32 = 1 << 3;
+/// Interruptibility state: the interrupt shadow.
 const SHADOW: u32 = BLOCKING_BY_STI | BLOCKING_BY_MOV_SS;
 const RFLAGS_IF: u64 = 1 << 9;
-/// #NP.
+/// Vector of #NP.
 const NOT_PRESENT: u8 = 11;
 
-/// What a vCPU is made of. All addresses are host-physical, of 4 KiB frames that are mapped at their physical address.
+/// The parts of a vCPU. Each address is the host-physical address of a 4 KiB frame that is mapped there.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts<'a> {
-    /// A frame for the VMCS, the vCPU's alone.
+    /// A frame for the VMCS. Only this vCPU uses it.
     pub vmcs: u64,
-    /// A frame that holds an [`crate::Bitmap`]; all vCPUs may share one.
+    /// A frame that holds an [`crate::Bitmap`]. All vCPUs may share one.
     pub msr_bitmap: u64,
     /// Root of the EPT, four levels.
     pub ept_root: u64,
-    /// Tag of its translations: not 0, and no other vCPU's on this core.
+    /// Tag of its translations. It is not 0, and no other vCPU on this core has it.
     pub vpid: u16,
-    /// "Come out": set by other cores before they send the NMI. Read at each entry, never written here: whoever handles
-    /// [`Exit::NotEntered`] or [`Exit::Nmi`] clears it before looking for what was wanted.
+    /// Another core sets it before it sends the NMI, to make the guest exit. It is read at each entry and never written
+    /// here. The caller clears it when it handles [`Exit::NotEntered`] or [`Exit::Nmi`], before it looks for work.
     pub kick: &'static AtomicBool,
-    /// This CPU's.
+    /// This CPU's capabilities.
     pub capabilities: &'a Capabilities,
-    /// What the guest's CPUID offers.
+    /// The features that the guest's CPUID offers.
     pub offer: Offer,
-    /// Who has the local APIC; the MSR bitmap must fit.
+    /// Who has the local APIC. The MSR bitmap must fit.
     pub interrupts: Interrupts,
     /// For [`Interrupts::Virtualized`].
     pub virtual_apic: Option<VirtualApic>,
-    /// What has to be worked around.
+    /// The CPU's quirks that need a workaround.
     pub quirks: Quirks,
 }
 
@@ -68,7 +71,7 @@ pub enum Error {
     Missing(Missing),
     /// The CPU refuses the VMCS.
     Vmcs(Failed),
-    /// The local APIC is to be virtual, and there is none.
+    /// The CPU is to virtualize the local APIC, but no virtual local APIC was given.
     NoVirtualApic,
 }
 
@@ -82,12 +85,12 @@ impl fmt::Display for Error {
     }
 }
 
-/// A virtual CPU. It lives and dies on the core that made it (it is not `Send`), and is the only one there at a time.
+/// A virtual CPU. It stays on the core that made it (it is not `Send`). A core has only one at a time.
 pub struct Vcpu {
     vmcs: CurrentVmcs,
     physical: u64,
     gprs: Gprs,
-    /// RSP as the VMCS has it; `gprs.rsp` is written back when it differs.
+    /// RSP in the VMCS. If `gprs.rsp` differs, it is written back.
     rsp: u64,
     launched: bool,
     words: ControlWords,
@@ -95,27 +98,27 @@ pub struct Vcpu {
     rules: Rules,
     offer: Offer,
     kick: &'static AtomicBool,
-    /// What the next entry delivers.
+    /// The event that the next entry delivers.
     pending: Option<Injection>,
     /// An NMI that the guest can't take yet.
     nmi: bool,
-    /// An interrupt whose delivery an exception superseded.
+    /// An interrupt that an exception replaced during its delivery.
     interrupt: Option<u8>,
-    /// Those above want to know when an interrupt can be taken.
+    /// The layers above want an exit when the guest can take an interrupt.
     window: bool,
-    /// Primary controls as the VMCS has them.
+    /// Primary controls in the VMCS.
     primary: u32,
     /// Its local APIC, if the CPU virtualizes it.
     virtual_apic: Option<VirtualApic>,
-    /// The preemption timer counts at the TSC's rate shifted right by this. None: it is not used.
+    /// The preemption timer counts at the TSC's rate, shifted right by this. `None`: the timer is not used.
     preemption_shift: Option<u8>,
-    /// Host TSC at which to leave the guest.
+    /// Host TSC at which the guest is to exit.
     deadline: Option<u64>,
-    /// Pin-based controls as the VMCS has them.
+    /// Pin-based controls in the VMCS.
     pin_based: u32,
-    /// What exits besides, as the VMCS has it.
+    /// The additional intercepts in the VMCS.
     intercepts: Intercepts,
-    /// Exits handled without those above (CR0, CR4, windows).
+    /// Exits handled without the layers above (CR0, CR4, windows).
     inside: u64,
     core: PhantomData<*const ()>,
 }
@@ -127,9 +130,9 @@ impl Vcpu {
     /// The CPU lacks a required control, or refuses the VMCS.
     ///
     /// # Safety
-    /// This core is in VMX operation ([`crate::enable`]) and stays in it; interrupts are off; its descriptor tables,
-    /// CR3 and GS base stay as they are. The frames in `parts` are as described there and stay so until the vCPU is
-    /// dropped; the EPT at `ept_root` maps nothing but the guest's memory. No other vCPU exists on this core.
+    /// This core is in VMX operation ([`crate::enable`]) and stays in it. Interrupts are off. The core's descriptor
+    /// tables, CR3 and GS base don't change. The frames in `parts` are as described there, until the vCPU is dropped.
+    /// The EPT at `ept_root` maps only the guest's memory. No other vCPU exists on this core.
     pub unsafe fn new(parts: &Parts<'_>) -> Result<Self, Error> {
         let Parts { capabilities, offer, interrupts, quirks, .. } = *parts;
         let words = capabilities.control_words(offer.secondary, interrupts, quirks).map_err(Error::Missing)?;
@@ -139,7 +142,7 @@ impl Vcpu {
             return Err(Error::NoVirtualApic);
         }
         let region = core::ptr::with_exposed_provenance_mut::<u32>(parts.vmcs as usize);
-        // SAFETY: the frame is ours by the caller's promise. The revision identifier is its first word (25.2).
+        // SAFETY: by the caller's promise the frame is ours. Its first word is the revision identifier (25.2).
         let vmcs = unsafe {
             region.write_volatile(capabilities.basic.revision());
             CurrentVmcs::load(parts.vmcs).map_err(Error::Vmcs)?
@@ -175,9 +178,9 @@ impl Vcpu {
         })
     }
 
-    /// Drops this core's translations of the guest's memory: the EPT may be another's since they were made.
+    /// Drops this core's cached translations of the guest's memory. The EPT may have changed since they were made.
     fn flush_translations(&mut self) {
-        // SAFETY: VMX operation, by `new`.
+        // SAFETY: by `new`, the core is in VMX operation.
         let (ept, vpid) = unsafe {
             (
                 invept(Scope::SingleContext, self.addresses.ept_pointer).or_else(|_| invept(Scope::AllContexts, 0)),
@@ -193,7 +196,7 @@ impl Vcpu {
         self.vmcs.read(GUEST_INTERRUPTIBILITY)
     }
 
-    /// Brings the VMCS up to date: RSP, the event to deliver, the windows to wait for.
+    /// Updates the VMCS for the next entry: RSP, the event to deliver, the windows that exit.
     fn prepare(&mut self) {
         if self.gprs.rsp != self.rsp {
             self.rsp = self.gprs.rsp;
@@ -203,8 +206,8 @@ impl Vcpu {
             self.take_held();
         }
         let mut primary = self.words.primary;
-        // An NMI that waits behind the shadow of STI waits for the interrupt window: NMI-window exiting may exit within
-        // that shadow (25.6.2), and the guest would never get out of it.
+        // If an NMI waits for the end of STI's shadow, the interrupt window is used. NMI-window exiting may exit within
+        // the shadow (25.6.2), and the guest would never leave it.
         let behind_sti = self.nmi && self.interruptibility() & BLOCKING_BY_STI != 0;
         if self.window || self.interrupt.is_some() || behind_sti {
             primary |= Primary::INTERRUPT_WINDOW_EXITING.bits();
@@ -230,7 +233,7 @@ impl Vcpu {
         }
     }
 
-    /// Has the preemption timer end at the deadline.
+    /// Sets the preemption timer to end at the deadline, if there is one.
     fn prepare_timer(&mut self, shift: u8) {
         let mut pin_based = self.words.pin_based;
         if let Some(deadline) = self.deadline {
@@ -245,7 +248,7 @@ impl Vcpu {
         }
     }
 
-    /// Delivers what was held back, if the guest can take it now.
+    /// Has the next entry deliver the NMI or interrupt that was held back, if the guest can take it now.
     fn take_held(&mut self) {
         if self.pending.is_some() {
             return;
@@ -263,8 +266,8 @@ impl Vcpu {
         }
     }
 
-    /// After an exit: what was to be delivered is, unless the IDT-vectoring information says that the exit came in
-    /// between; then it is delivered again.
+    /// After an exit, decides what the next entry delivers. If the IDT-vectoring information says that the exit
+    /// interrupted a delivery, the event is delivered again. Otherwise the last event was delivered.
     fn take_interrupted(&mut self) {
         let vectoring = self.vmcs.read(IDT_VECTORING_INFORMATION);
         if vectoring >> 31 == 0 {
@@ -274,13 +277,14 @@ impl Vcpu {
         let (error, length) = (self.vmcs.read(IDT_VECTORING_ERROR_CODE), self.vmcs.read(EXIT_INSTRUCTION_LENGTH));
         self.pending = Injection::interrupted(vectoring, error, length);
         if self.pending.is_some_and(|i| i.kind() == events::kind::NMI) {
-            // Its delivery has begun to block NMIs; an entry that delivers one wants them unblocked (27.2.1.3).
+            // The interrupted delivery has blocked NMIs. An entry that delivers an NMI needs them unblocked (27.2.1.3).
             let state = self.interruptibility();
             self.vmcs.write(GUEST_INTERRUPTIBILITY, state & !BLOCKING_BY_NMI);
         }
     }
 
-    /// An IRET unblocked NMIs and then faulted: it will be executed again, so they are blocked until then (28.2.3).
+    /// Blocks NMIs again after an IRET unblocked them and then faulted. They stay blocked until the IRET is executed
+    /// again (28.2.3).
     fn block_nmis_again(&mut self) {
         if self.pending.is_none() {
             let state = self.interruptibility();
@@ -296,7 +300,7 @@ impl Vcpu {
         let interrupted = self.pending.take();
         let vector = information.vector();
         if vector == NOT_PRESENT {
-            // Told what it interrupted, those above decide; nothing of it is kept here.
+            // The exit reports the interrupted event. The layers above decide about it, so it is not kept here.
             return Exit::NotPresent { error, interrupted: interrupted.map(|i| i.described()) };
         }
         match Superseded::by_exception(interrupted) {
@@ -310,11 +314,12 @@ impl Vcpu {
         Exit::Exception { vector, error: information.has_error().then_some(error) }
     }
 
-    /// A MOV that touches bits of CR0 or CR4 that aren't the guest's: #GP, or the shadow takes the value and the
-    /// instruction runs again (control_registers.rs). False: something else.
+    /// Handles a MOV that changes bits of CR0 or CR4 that the guest doesn't own. Either the guest gets #GP, or the
+    /// shadow takes the value and the instruction runs again (control_registers.rs). Returns false for any other
+    /// access.
     fn control_register(&mut self, access: ControlRegisterAccess) -> bool {
         if access.kind() != ControlRegisterAccess::MOV_TO {
-            // CLTS and LMSW concern TS, MP, EM and PE, which are the guest's own.
+            // CLTS and LMSW change only TS, MP, EM and PE, which the guest owns.
             return false;
         }
         let new = self.gprs.get(access.register());
@@ -345,7 +350,7 @@ impl Vcpu {
 
 impl Drop for Vcpu {
     fn drop(&mut self) {
-        // SAFETY: the VMCS is active on this core alone. Cleared, it is plain memory again.
+        // SAFETY: the VMCS is active only on this core. After VMCLEAR it is plain memory again.
         if let Err(e) = unsafe { vmclear(self.physical) } {
             log::error!("VMCLEAR of the VMCS at {:#x}: {e}", self.physical);
         }
@@ -354,7 +359,7 @@ impl Drop for Vcpu {
 
 impl Trait for Vcpu {
     fn reset(&mut self, state: &StartState) {
-        // SAFETY: as in `new`, whose promises still hold.
+        // SAFETY: as in `new`. Its promises still hold.
         match unsafe { CurrentVmcs::load(self.physical) } {
             Ok(vmcs) => self.vmcs = vmcs,
             Err(e) => log::error!("the VMCS at {:#x} can't be loaded: {e}", self.physical),
@@ -371,7 +376,7 @@ impl Trait for Vcpu {
             virtual_apic.write(&mut self.vmcs);
         }
         reset::write_guest(&mut self.vmcs, state, &self.rules);
-        // SAFETY: this core is as `new` was promised, and the registers that are cleared are the guest's.
+        // SAFETY: the promises of `new` hold for this core. The registers that are cleared belong to the guest.
         unsafe {
             host::write(&mut self.vmcs);
             reset::clear_registers();
@@ -382,7 +387,8 @@ impl Trait for Vcpu {
     fn run(&mut self) -> Exit {
         loop {
             self.prepare();
-            // SAFETY: `new` and `reset` have made the VMCS current and its host state complete; `launched` follows below.
+            // SAFETY: `new` and `reset` have made the VMCS current and its host state complete. `launched` is set
+            // below, after the first entry.
             match unsafe { entry::enter(&mut self.gprs, self.launched, self.kick) } {
                 entry::Outcome::Exited => {}
                 entry::Outcome::Aborted => return Exit::NotEntered,
@@ -410,7 +416,7 @@ impl Trait for Vcpu {
                 }
                 Cause::Exception(information, error) => return self.exception(information, error),
                 Cause::InterruptWindow if self.window => return Exit::InterruptWindow,
-                // `prepare` delivers what was held back for it.
+                // `prepare` delivers what waited for the window.
                 Cause::InterruptWindow | Cause::NmiWindow => {}
                 Cause::ControlRegister(access) => {
                     if !self.control_register(access) {
@@ -451,11 +457,11 @@ impl Trait for Vcpu {
         self.rules.seen_cr4(self.vmcs.read(GUEST_CR4), self.vmcs.read(CR4_READ_SHADOW))
     }
     fn cr2(&self) -> u64 {
-        // The guest's for as long as it has this core.
+        // CR2 belongs to the guest as long as it has this core.
         x86_64::registers::control::Cr2::read_raw()
     }
     fn set_cr2(&mut self, address: u64) {
-        // SAFETY: CR2 is the guest's for as long as it has this core; the host takes no page fault that it survives.
+        // SAFETY: CR2 belongs to the guest as long as it has this core. The host does not survive a page fault anyway.
         unsafe { core::arch::asm!("mov cr2, {}", in(reg) address, options(nostack, nomem, preserves_flags)) };
     }
     fn efer(&self) -> u64 {
@@ -479,7 +485,7 @@ impl Trait for Vcpu {
         let with = |word: u32, bit: u32, on: bool| if on { word | bit } else { word };
         let ControlWords { pin_based, secondary, .. } = self.words;
         let (interrupts, tables) = (PinBased::EXTERNAL_INTERRUPT_EXITING, Secondary::DESCRIPTOR_TABLE_EXITING);
-        // The preemption timer, the other that comes and goes there, is for guests with a virtual APIC.
+        // The preemption timer bit is not lost here: only guests with a virtual APIC use it.
         self.pin_based = with(pin_based, interrupts.bits(), what.interrupts);
         self.vmcs.write(PIN_BASED_CONTROLS, self.pin_based);
         self.vmcs.write(SECONDARY_CONTROLS, with(secondary, tables.bits(), what.idt));
@@ -539,8 +545,8 @@ impl Trait for Vcpu {
             log::error!("XCR0 = {value:#x} was asked for, which this CPU doesn't have");
             return;
         }
-        // SAFETY: the value has been checked against the guest's CPUID and has no component that the CPU lacks; the host
-        // doesn't use XSAVE outside of `reset`, which sets XCR0 itself.
+        // SAFETY: the value was checked against the guest's CPUID, and has no component that the CPU lacks. The host
+        // uses XSAVE only in `reset`, which sets XCR0 itself.
         unsafe { x86_64::registers::xcontrol::XCr0::write_raw(value) };
     }
 
@@ -571,7 +577,7 @@ impl Trait for Vcpu {
 
     fn inject(&mut self, event: Event) {
         match event {
-            // Whether the guest can take it is decided at entry.
+            // At entry, `prepare` decides whether the guest can take it.
             Event::Nmi => self.nmi = true,
             other => self.pending = Some(Injection::new(other)),
         }

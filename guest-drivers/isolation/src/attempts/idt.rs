@@ -1,5 +1,6 @@
-//! An interrupt descriptor table that is moved, written to and used up while interrupts arrive, in every way that could
-//! confuse a host that keeps a shadow of it. Each interrupt arrives once, each fault is the one that hardware raises.
+//! Moves the interrupt descriptor table, writes to it and uses all its vectors while interrupts arrive. This could
+//! confuse a host that keeps a shadow of the table. Each interrupt must arrive once. Each fault must be the one of
+//! hardware.
 //!
 //! Follows SDM vol. 3A 6.10 to 6.15 and 11.12.11 (SELF IPI).
 
@@ -15,17 +16,18 @@ use bare::{cpu, trap};
 const SELF_IPI: u32 = 0x83f;
 const NOT_PRESENT: u8 = 11;
 const GENERAL_PROTECTION: u8 = 13;
-/// An aligned page, with room for a table across the next boundary.
+/// Address of a table in an aligned page.
 const TABLE: u64 = ARENA + 0x10_0000;
+/// Address of a table that crosses a page boundary.
 const ACROSS: u64 = TABLE + 0x2800;
 const LIMIT: u16 = 0xfff;
-/// In the middle of a gate's lower half.
+/// The present bit, in the lower half of a gate.
 const PRESENT: u64 = 1 << 47;
-/// A vector of this file's own.
+/// A vector that only this file uses.
 const VECTOR: u8 = 0x61;
 const WRITES: u64 = 2000;
 
-/// Everything.
+/// Makes all attempts of this file.
 pub fn all(machine: &Machine, report: &mut Report) {
     interrupts::enable_apic(report);
     for table in [TABLE, ACROSS] {
@@ -35,7 +37,7 @@ pub fn all(machine: &Machine, report: &mut Report) {
             memory::write64(table + u64::from(vector) * 16 + 8, high);
         }
     }
-    // With the word `shadowed` the host is said to keep a shadow, and the attempts are made on one.
+    // With the word `shadowed` the host keeps a shadow, and the attempts wait for it.
     let shadowed = machine.words().any(|word| word == "shadowed");
     let settle = |report: &Report| {
         if shadowed && !wait(|| (0x20..=255).any(is_absent)) {
@@ -57,12 +59,12 @@ pub fn all(machine: &Machine, report: &mut Report) {
     settle(report);
     int_n(report);
     settle(report);
-    // The last: after it the host has no vectors left, and keeps no shadow.
+    // This comes last, because after it the host has no vectors left and keeps no shadow.
     every_vector(report);
     trap::init();
 }
 
-/// Whether a gate that was written as present is seen as absent: the host's, in a shadow.
+/// Whether a gate reads as absent, although it was written as present. Such a gate is one of the host's in a shadow.
 fn is_absent(vector: u8) -> bool {
     memory::read64(TABLE + u64::from(vector) * 16) & PRESENT == 0
 }
@@ -73,7 +75,7 @@ fn load(report: &Report, base: u64, limit: u16) {
     }
 }
 
-/// An interrupt to itself arrives, once.
+/// Sends an interrupt to this CPU, and checks that it arrives once.
 fn arrives(report: &mut Report, vector: u8, when: &str) {
     let (before, all) = (trap::arrived(vector), trap::all_arrived());
     let sent = cpu::write_msr(SELF_IPI, vector.into());
@@ -86,7 +88,7 @@ fn arrives(report: &mut Report, vector: u8, when: &str) {
     report.attempt(good, format_args!("vector {vector:#x} {when}: {once} arrived, {others} with any vector"));
 }
 
-/// The host's vectors, whichever they are, are the guest's as soon as it uses them.
+/// Uses every vector. As soon as the guest uses a vector of the host, it belongs to the guest.
 fn every_vector(report: &mut Report) {
     for vector in 0x20..=0xfe {
         arrives(report, vector, "for the first time");
@@ -96,11 +98,12 @@ fn every_vector(report: &mut Report) {
     }
 }
 
-/// Stores to the table between interrupts, the same value and another.
+/// Stores to the table between interrupts, with changing values.
 fn writes(report: &mut Report) {
     let spare = TABLE + 0x62 * 16 + 8;
     for turn in 0..WRITES {
-        // The upper half's last four bytes are reserved. Bits 8 to 12 of them are a type that Bochs wants to be zero.
+        // The last four bytes of the upper half are reserved. Their bits 8 to 12 are a type, which must be zero on
+        // Bochs.
         let turn = turn & 0xff;
         memory::write64(spare, memory::read64(spare) & 0xffff_ffff | turn << 32);
         arrives(report, VECTOR, "after a store to the table");
@@ -110,9 +113,9 @@ fn writes(report: &mut Report) {
     }
 }
 
-/// LIDT of what is no table, and back before anything is delivered through it.
+/// Loads addresses without a table with LIDT, and the real table again before an interrupt is delivered.
 fn moves(report: &mut Report) {
-    // #GP by the manual; QEMU's translator loads it.
+    // The manual says #GP. QEMU's translator loads it.
     let result = cpu::load_idt(1 << 63, LIMIT);
     let as_expected = matches!(result, Ok(()) | Err(GENERAL_PROTECTION));
     report.attempt(as_expected, format_args!("LIDT that is not canonical: {result:?}"));
@@ -126,7 +129,7 @@ fn moves(report: &mut Report) {
     }
 }
 
-/// An interrupt on a gate that the guest itself marks absent.
+/// Takes an interrupt on a gate that the guest itself has marked absent.
 fn own_absent_gate(report: &mut Report) {
     let gate = TABLE + u64::from(VECTOR) * 16;
     let low = memory::read64(gate);
@@ -134,13 +137,13 @@ fn own_absent_gate(report: &mut Report) {
     let _ = cpu::write_msr(SELF_IPI, VECTOR.into());
     let result = cpu::open_interrupts_expecting_a_fault();
     report.attempt(result == Err(NOT_PRESENT), format_args!("an interrupt on an absent gate: {result:?}"));
-    // It is in service all the same.
+    // The interrupt is in service nevertheless.
     cpu::end_of_interrupt();
     memory::write64(gate, low);
     arrives(report, VECTOR, "after its gate was absent");
 }
 
-/// INT n, which is an interrupt of the guest's own making, on vectors that a host likes for itself.
+/// Executes INT n with vectors that a host likes to use. These interrupts are the guest's own.
 fn int_n(report: &mut Report) {
     macro_rules! int {
         ($($vector:literal)*) => {
@@ -152,8 +155,8 @@ fn int_n(report: &mut Report) {
         let arrived = trap::arrived(vector).wrapping_sub(before[usize::from(vector)]);
         report.attempt(result.is_ok() && arrived == 1, format_args!("INT {vector:#x}: {result:?}, {arrived} arrived"));
     }
-    // A host that had such a vector for itself may have had one on its way, which waited for interrupts to be opened: it is
-    // the guest's now. One for each vector at most.
+    // If the host used such a vector, one of its interrupts may have waited until the guest opened interrupts. The
+    // guest takes it now. There is at most one for each vector.
     let before = trap::all_arrived();
     (0..1000).for_each(|_| cpu::open_interrupts(100));
     let strays = trap::all_arrived().wrapping_sub(before);

@@ -1,5 +1,5 @@
-//! Instructions that a guest does not have: those of VT-x, SVM, SMX and SMM are #UD while their enable bit is clear,
-//! and that bit cannot be set.
+//! Executes instructions that a guest does not have. Those of VT-x, SVM, SMX and SMM raise #UD while their enable bit
+//! is clear. A guest cannot set that bit.
 
 #![allow(unsafe_code, reason = "the instructions tried are assembly")]
 
@@ -10,7 +10,7 @@ use bare::{cpu, instruction};
 const INVALID_OPCODE: u8 = 6;
 const GENERAL_PROTECTION: u8 = 13;
 
-/// All of them; `lenient`: but what an emulator's own local APIC takes.
+/// Makes all attempts of this file. `lenient`: leaves out what an emulator's local APIC accepts.
 pub fn all(lenient: bool, report: &mut Report) {
     let scratch = ARENA;
     let undefined = [
@@ -39,16 +39,16 @@ pub fn all(lenient: bool, report: &mut Report) {
     for (name, result) in undefined {
         report.attempt(result == Err(INVALID_OPCODE), format_args!("{name}: {result:x?}"));
     }
-    // Where MONITOR works, MWAIT might wait for ever.
+    // If MONITOR works, MWAIT may wait for ever.
     if instruction!("monitor", scratch, scratch).is_err() {
         let result = instruction!("mwait", 0, scratch);
         report.attempt(result == Err(INVALID_OPCODE), format_args!("MWAIT: {result:x?}"));
     }
-    // A counter that is not there; hardware says #GP, a machine without counters at all #UD.
+    // The counter does not exist. Hardware raises #GP; a machine without any counters raises #UD.
     let result = instruction!("rdpmc", 0, scratch);
     let refused = matches!(result, Err(GENERAL_PROTECTION | INVALID_OPCODE));
     report.attempt(refused, format_args!("RDPMC: {result:x?}"));
-    // A call with a number that no hypervisor has: "no such call", or no such instruction.
+    // No hypervisor has a call with this number. The answer is "no such call" or #UD.
     const NO_SUCH_CALL: u64 = 0x7fff_ffff;
     for (name, result) in [
         ("VMCALL", instruction!("vmcall", NO_SUCH_CALL, scratch)),
@@ -60,8 +60,8 @@ pub fn all(lenient: bool, report: &mut Report) {
         };
         report.attempt(refused, format_args!("{name}: {result:x?}"));
     }
-    // VMXE, SMXE, and bits that nobody has. Only where CPUID says Intel: AMD has no such enable bits, and QEMU's SVM makes
-    // of a reserved bit not #GP but an exit with code -1, which ends the guest.
+    // VMXE, SMXE, and bits that no CPU has. Only on Intel: AMD has no such enable bits. With a reserved bit, QEMU's SVM
+    // does not raise #GP. It makes an exit with code -1, which ends the guest.
     if cpu::is_intel() {
         let cr4 = cpu::cr4();
         for bit in [13, 14, 31, 40] {

@@ -1,5 +1,5 @@
-//! Interrupts to other CPUs, by every way there is: the APIC's page, the ICR, the IOAPIC. Nothing faults that hardware
-//! lets pass, nothing arrives here, and that nothing arrives elsewhere is for the neighbours to show.
+//! Sends interrupts to other CPUs in every way: through the APIC's page, the ICR and the IOAPIC. What hardware accepts
+//! must not fault. Nothing must arrive here. The other guests check that nothing arrives there.
 //!
 //! Follows SDM vol. 3A ch. 11 (10 in editions before 2022) and the 82093AA data sheet.
 
@@ -12,13 +12,13 @@ const ID: u32 = 0x802;
 const SVR: u32 = 0x80f;
 const ICR: u32 = 0x830;
 const SELF_IPI: u32 = 0x83f;
-/// A vector of this file's own.
+/// A vector that only this file uses.
 const VECTOR: u8 = 0x41;
 const GENERAL_PROTECTION: u8 = 13;
-/// Turns of PAUSE in which an interrupt would arrive.
+/// Turns of PAUSE that are enough for an interrupt to arrive.
 const SPINS: u32 = 200;
 
-/// Switches the APIC on and gives its ID.
+/// Enables the APIC and returns its ID.
 pub fn enable_apic(report: &Report) -> u32 {
     match (cpu::write_msr(SVR, 0x1ff), cpu::read_msr(ID)) {
         (Ok(()), Ok(id)) => id as u32,
@@ -29,7 +29,8 @@ pub fn enable_apic(report: &Report) -> u32 {
     }
 }
 
-/// In x2APIC mode the registers are MSRs; the page of the older mode is an ordinary bus address without a target.
+/// Accesses the APIC's page. In x2APIC mode the registers are MSRs. The page of the older mode is then an ordinary bus
+/// address without a target.
 pub fn apic_page(report: &mut Report) {
     enable_apic(report);
     let before = trap::all_arrived();
@@ -47,7 +48,7 @@ pub fn apic_page(report: &mut Report) {
         let nothing = after == u32::MAX && trap::all_arrived() == before;
         report.attempt(nothing, format_args!("store of {value:#x} to the APIC page at {offset:#x}"));
     }
-    // A store by a CPU is no interrupt message, whatever its address.
+    // A store by a CPU is never an interrupt message, at any address.
     for destination in 0..16 {
         memory::write32(APIC_PAGE + (destination << 12), u32::from(VECTOR));
         cpu::open_interrupts(SPINS);
@@ -55,7 +56,7 @@ pub fn apic_page(report: &mut Report) {
     }
 }
 
-/// Writes to the ICR that name other CPUs: hardware takes them, and without such a CPU nothing happens.
+/// Writes commands for other CPUs to the ICR. Hardware accepts them. Nothing happens without such a CPU.
 pub fn icr(report: &mut Report) {
     let own = enable_apic(report);
     if cpu::write_msr(SELF_IPI, VECTOR.into()).is_err() {
@@ -105,7 +106,7 @@ fn set_entry(pin: u8, entry: u64) {
     memory::write32(IOAPIC + 0x10, entry as u32);
 }
 
-/// Makes the console's line rise: "transmitter empty" on, after off.
+/// Raises the console's interrupt line: disables the interrupt "transmitter empty", then enables it.
 fn raise_console_line() {
     const IER: u16 = console::COM1 + 1;
     // OUT2 lets the interrupt out of the UART, as on a PC.
@@ -117,8 +118,8 @@ fn raise_console_line() {
     cpu::out8(IER, 0);
 }
 
-/// Registers beyond the IOAPIC's, and entries whose message goes to somebody else or is of a kind that only firmware
-/// sends.
+/// Accesses registers that the IOAPIC does not have. Then writes entries whose message goes to another CPU, or is of a
+/// kind that only firmware sends.
 pub fn ioapic(report: &mut Report) {
     let own = u64::from(enable_apic(report));
     for offset in (0x20..0x1000_u64).step_by(16).filter(|offset| *offset != 0x40) {

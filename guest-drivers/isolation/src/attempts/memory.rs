@@ -1,15 +1,16 @@
-//! Guest-physical memory that is not the guest's. What lies above its memory answers loads with all ones and forgets
-//! stores, as a bus without a target does; what lies in it is its own and holds nothing of the host's.
+//! Accesses guest-physical addresses that are not the guest's memory. Above the guest's memory, loads give all ones and
+//! stores have no effect, as on a bus without a target. Memory within it is the guest's own and contains no data of the
+//! host.
 
 use crate::report::Report;
 use bare::boot::Machine;
 use bare::memory::{self, ARENA};
 
-/// Bus addresses from here to 4 GiB have devices in them and are tried elsewhere.
+/// From here to 4 GiB are devices. Other files try them.
 const PCI_HOLE: u64 = 0xc000_0000;
 const PATTERN: u64 = 0x5ec0_4e5c_a11e_d000;
 
-/// Every width at one address: load, store, load again.
+/// Loads, stores and loads again at one address, in every width.
 fn absent(report: &mut Report, address: u64) {
     let loaded = memory::read64(address);
     report.attempt(loaded == u64::MAX, format_args!("load of {address:#x} gave {loaded:#x}"));
@@ -22,7 +23,7 @@ fn absent(report: &mut Report, address: u64) {
         .attempt(narrow == (0xff, 0xffff, 0xffff_ffff), format_args!("narrow loads of {address:#x} gave {narrow:x?}"));
 }
 
-/// Above the end of memory: from there to the PCI hole, above 4 GiB, and up to the last address the CPU can form.
+/// Tries addresses above the end of memory: up to the PCI hole, above 4 GiB, and up to the CPU's last address.
 pub fn above_top(machine: &Machine, report: &mut Report) {
     let low = machine.memory_end.next_multiple_of(0x1000);
     absent(report, low);
@@ -41,12 +42,12 @@ pub fn above_top(machine: &Machine, report: &mut Report) {
     absent(report, (1 << memory::address_bits()) - 0x1000);
 }
 
-/// F000:FFF0, where a processor begins after a reset.
+/// F000:FFF0, where a processor starts after a reset.
 const RESET_VECTOR: u64 = 0xf_fff0;
 
-/// Below 1 MiB, where a PC has its BIOS and VGA memory: what the memory map does not call RAM is absent, or plain zeroed
-/// memory of the guest's own, or holds the tables and the reset vector that were made for this guest; nowhere is there a trace of the host's
-/// firmware.
+/// Tries addresses below 1 MiB, where a PC has its BIOS and VGA memory. A page that is not RAM in the memory map is one
+/// of these: absent, zeroed memory of the guest's own, this guest's ACPI tables, or this guest's reset vector. No page
+/// contains a trace of the host's firmware.
 pub fn below_1m(machine: &Machine, report: &mut Report) {
     let tables = machine.rsdp & !0xfff..(machine.rsdp & !0xfff) + TABLES_LENGTH;
     for page in (0..0x10_0000_u64).step_by(0x1000) {
@@ -78,10 +79,11 @@ pub fn below_1m(machine: &Machine, report: &mut Report) {
     }
 }
 
-/// Room from the RSDP on in which this guest's ACPI tables stand.
+/// Bytes from the RSDP's page on that may contain this guest's ACPI tables.
 const TABLES_LENGTH: u64 = 0x4000;
 
-/// What the firmware of a host leaves below 1 MiB: makers' names, and the anchors of SMBIOS, PCI routing, MP and BIOS32.
+/// Texts that a host's firmware leaves below 1 MiB: vendors' names, and the anchors of SMBIOS, PCI routing, MP and
+/// BIOS32.
 const FIRMWARE: [&str; 11] =
     ["SeaBIOS", "BOCHS", "Bochs", "QEMU", "iPXE", "BIOS", "_SM_", "_DMI_", "$PIR", "_MP_", "_32_"];
 
@@ -90,8 +92,8 @@ fn contains(page: u64, text: &[u8]) -> bool {
     (page..=page + 0x1000 - length).any(|at| (at..).zip(text).all(|(at, byte)| memory::read8(at) == *byte))
 }
 
-/// From 1 MiB to the image of this guest: where the hypervisor's own image lies in the host's memory. In the guest's it
-/// is RAM of its own: zeroed, and what is written stays.
+/// Tries addresses from 1 MiB to this guest's image. In the host's memory, the hypervisor's own image is there. In the
+/// guest's memory it is the guest's own RAM: it is zeroed, and keeps what is written.
 pub fn host_image(report: &mut Report) {
     for page in (0x10_0000..0xff_f000_u64).step_by(0x1000) {
         let zero = (page..page + 0x1000).step_by(8).all(|at| memory::read64(at) == 0);

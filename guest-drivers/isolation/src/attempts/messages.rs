@@ -1,5 +1,5 @@
-//! MSI-X messages that are no interrupt for this guest's own CPU with a vector of its own: NMI, INIT, SMI, vectors of
-//! exceptions, other destinations, other addresses. The device completes the request and sends nothing.
+//! Has the device send MSI-X messages that it must not send: NMI, INIT, SMI, vectors of exceptions, other destinations,
+//! other addresses. The device must complete the request and send nothing.
 //!
 //! Follows SDM vol. 3A 11.11 (message format) and PCI 3.0, 6.8.2.
 
@@ -12,7 +12,7 @@ const ADDRESS: u64 = 0xfee0_0000;
 const VECTOR: u8 = 0x51;
 const SPINS: u32 = 2000;
 
-/// Everything.
+/// Makes all attempts of this file.
 pub fn all(nets: &[Option<Net>; 2], report: &mut Report) {
     let Some(net) = &nets[0] else { return report.broken(format_args!("no network device")) };
     let own = u64::from(interrupts::enable_apic(report));
@@ -26,7 +26,7 @@ pub fn all(nets: &[Option<Net>; 2], report: &mut Report) {
     good(report, net, here, &mut sent);
 
     let before = trap::all_arrived();
-    // SMI, reserved, NMI, INIT, reserved, ExtINT; each with a good vector and with none.
+    // SMI, reserved, NMI, INIT, reserved, ExtINT. Each is tried with a good vector and with none.
     let modes = (2..8).flat_map(|mode| [mode << 8, mode << 8 | u32::from(VECTOR)]);
     let vectors = (0..0x20).chain([0xff]);
     let level = [0x8000, 0xc000].map(|bits| bits | u32::from(VECTOR));
@@ -37,7 +37,7 @@ pub fn all(nets: &[Option<Net>; 2], report: &mut Report) {
     for other in (0..0xff).filter(|id| *id != own) {
         bad(report, net, before, (ADDRESS | other << 12, vector), &mut sent);
     }
-    // Not where interrupts are sent: memory, the IOAPIC, ECAM, above 4 GiB.
+    // Addresses to which no interrupt is sent: memory, the IOAPIC, ECAM, above 4 GiB.
     for address in [0x40_0000, 0xfec0_0000, 0xe000_0000, 0xfed0_0000, 0xfef0_0000, here | 1 << 32, here | 1 << 63] {
         bad(report, net, before, (address, vector), &mut sent);
     }
@@ -46,7 +46,7 @@ pub fn all(nets: &[Option<Net>; 2], report: &mut Report) {
     net.reset();
 }
 
-/// A message that is the guest's right arrives.
+/// Checks that a message that the guest may send arrives.
 fn good(report: &Report, net: &Net, address: u64, sent: &mut u16) {
     net.set_message(address, VECTOR.into());
     let before = trap::arrived(VECTOR);

@@ -1,15 +1,15 @@
-//! Every MSR that is not on this guest's lists answers #GP, to a load and to a store; a register that may only be read
-//! answers #GP to a store.
+//! Reads and writes every MSR. A read and a write of an MSR that is not on this guest's lists must raise #GP. A write
+//! of a read-only MSR must raise #GP.
 //!
-//! The lists are written here a second time, on purpose: a register that the hypervisor gives by mistake is noticed.
-//! Numbers as in SDM vol. 4 and APM vol. 2 appendix A.
+//! The lists are repeated here on purpose. So this test finds an MSR that the hypervisor passes by mistake. The numbers
+//! are those of SDM vol. 4 and APM vol. 2 appendix A.
 
 use crate::report::Report;
 use bare::cpu;
 
 const GENERAL_PROTECTION: u8 = 13;
 
-/// Whose CPU this says it is.
+/// The CPU's vendor, by CPUID.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Vendor {
     Intel,
@@ -24,7 +24,7 @@ fn has_tsc_deadline() -> bool {
     cpu::cpuid(1).ecx & 1 << 24 != 0
 }
 
-/// What a guest may do with a register.
+/// The accesses to a register that a guest may make.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Access {
     None,
@@ -49,12 +49,12 @@ fn access(number: u32, vendor: Vendor, lenient: bool) -> Access {
         0x80b | 0x83f => Write,
         // TSC, MTRRCAP
         0x10 | 0xfe => Read,
-        // Microcode level: on Intel its read is prepared by a write.
+        // Microcode level. On Intel a write prepares its read.
         0x8b if vendor == Vendor::Intel => ReadWrite,
         0x8b => Read,
         // PLATFORM_ID, EBL_CR_POWERON, FEATURE_CONTROL, MISC_ENABLE
         0x17 | 0x2a | 0x3a | 0x1a0 if vendor == Vendor::Intel => Read,
-        // NB_CFG, of which nothing that is written stays
+        // NB_CFG. A write has no effect.
         0xc001_001f if vendor == Vendor::Amd => ReadWrite,
         // SYSCFG, HWCR, INT_PENDING, DE_CFG
         0xc001_0010 | 0xc001_0015 | 0xc001_0055 | 0xc001_1029 if vendor == Vendor::Amd => Read,
@@ -64,8 +64,8 @@ fn access(number: u32, vendor: Vendor, lenient: bool) -> Access {
     }
 }
 
-/// The ranges that a CPU's MSR bitmap covers, and those where hypervisors keep theirs. `lenient`: without what an emulator's
-/// own local APIC takes.
+/// Tries the ranges that a CPU's MSR bitmap covers, and the ranges of hypervisors. `lenient`: leaves out what an
+/// emulator's local APIC accepts.
 pub fn sweep(lenient: bool, report: &mut Report) {
     let vendor = vendor();
     let ranges = [
@@ -89,7 +89,8 @@ pub fn sweep(lenient: bool, report: &mut Report) {
     }
 }
 
-/// Values that registers on the lists must not take; `lenient` as above, `lenient_divide` for the divide configuration alone.
+/// Writes values that registers on the lists must not accept. `lenient`: as for `sweep`. `lenient_divide`: leaves out
+/// the divide configuration.
 pub fn values(lenient: bool, lenient_divide: bool, report: &mut Report) {
     const EFER: u32 = 0xc000_0080;
     let efer = cpu::read_msr(EFER).unwrap_or_else(|vector| {
@@ -125,7 +126,7 @@ pub fn values(lenient: bool, lenient_divide: bool, report: &mut Report) {
         (0x802, 1),
         (0x83f, 0x100),
     ];
-    // Likewise, of those that a guest with the CPU's own APIC writes without an exit, and a value where only 0 goes.
+    // The same for registers that a guest with the CPU's own APIC writes without an exit. Two of them accept only 0.
     let own = [(0x808, 0x100), (0x80b, 1), (0x828, 1)];
     let own = if lenient { &[][..] } else { &own };
     let divide = if lenient_divide { &[][..] } else { &[(0x83e, 0x10)] };

@@ -1,5 +1,6 @@
-//! Configuration space: only the guest's own functions are there. All else reads as all ones and forgets what is
-//! written (PCI 3.0, 6.1), on every bus, by the ports and by ECAM. And a BAR is no way to somebody else's memory.
+//! Accesses configuration space, through the ports and ECAM, on every bus. Only the guest's own functions are there.
+//! The rest reads as all ones, and writes have no effect (PCI 3.0, 6.1). A BAR gives no access to another guest's
+//! memory.
 
 use crate::report::Report;
 use bare::memory;
@@ -8,10 +9,10 @@ use bare::pci::{Function, bus_0};
 const ECAM: u64 = 0xe000_0000;
 const ECAM_WINDOW: u64 = 0x1000_0000;
 const VIRTIO_NET: u32 = 0x1041_1af4;
-/// In the guest's RAM, in front of its image.
+/// An address in the guest's RAM, before its image.
 const OWN_MEMORY: u64 = 0x40_0000;
 
-/// Everything.
+/// Makes all attempts of this file.
 pub fn all(report: &mut Report) {
     for function in bus_0() {
         let id = function.read(0);
@@ -47,7 +48,7 @@ fn absent(report: &mut Report, function: Function) {
     let id = function.read(0);
     report.attempt(id == u32::MAX, format_args!("device {device}.{number} has {id:#x}"));
     if id != u32::MAX {
-        // It is there, and it may be the host's: leave it as it is.
+        // The function exists and may be the host's. Do not change it.
         return;
     }
     for register in [0x04, 0x10, 0x14, 0x3c] {
@@ -57,7 +58,7 @@ fn absent(report: &mut Report, function: Function) {
     }
 }
 
-/// Moves the device's registers over memory, the APIC's page and addresses that are not there: RAM stays RAM.
+/// Moves the device's registers over memory, the APIC's page and addresses without a target. RAM must stay RAM.
 fn bar_over_memory(report: &mut Report, function: Function) {
     const MARK: u64 = 0x0b5e_55ed_0b5e_55ed;
     let bars = [0x10, 0x14, 0x18, 0x1c, 0x20, 0x24];

@@ -1,11 +1,11 @@
-//! Ports: all that are not the guest's read as all ones and forget what is written, as a bus without a target does.
-//! Among them are those that would reset or power off the host.
+//! Accesses every port. A port that is not the guest's reads as all ones, and writes have no effect, as on a bus
+//! without a target. Some of these ports would reset or power off the host.
 
 use crate::report::Report;
 use crate::virtio::Net;
 use bare::{console, cpu};
 
-/// Ports of this machine: console, ACPI, configuration space.
+/// Whether a port is one of this machine's: console, ACPI, configuration space, notifications of a network device.
 fn own(port: u16, nets: &[Option<Net>; 2]) -> bool {
     let port = u64::from(port);
     let console = u64::from(console::COM1);
@@ -17,7 +17,7 @@ fn own(port: u16, nets: &[Option<Net>; 2]) -> bool {
     (console..console + 8).contains(&port) || (0x600..0x610).contains(&port) || (0xcf8..0xd00).contains(&port) || net
 }
 
-/// All 65,536 of them. That nothing came of an OUT shows in that the test, and the host, are still there to count it.
+/// Tries all 65,536 ports. An OUT had no effect if the test and the host still run and count it.
 pub fn sweep(nets: &[Option<Net>; 2], report: &mut Report) {
     for port in (0..=u16::MAX).filter(|port| !own(*port, nets)) {
         let value = cpu::in8(port);

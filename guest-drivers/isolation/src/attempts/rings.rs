@@ -1,5 +1,5 @@
-//! Virtio rings that break the rules, above all by pointing at memory that is not the guest's. The device must give up
-//! (DEVICE_NEEDS_RESET), touch nothing, and work again after a reset.
+//! Makes virtio rings that break the rules. Most point to memory that is not the guest's. The device must give up
+//! (DEVICE_NEEDS_RESET), change nothing, and work again after a reset.
 //!
 //! Follows virtio 1.3, 2.1 (status), 2.7 (split virtqueues), 4.1.4.3 (common configuration).
 
@@ -9,7 +9,7 @@ use crate::virtio::{
 };
 use bare::boot::Machine;
 
-/// Everything.
+/// Makes all attempts of this file.
 pub fn all(nets: &[Option<Net>; 2], machine: &Machine, report: &mut Report) {
     let Some(net) = &nets[0] else { return report.broken(format_args!("no network device")) };
     if !net.check(report) {
@@ -53,7 +53,7 @@ fn outside(machine: &Machine) -> [u64; 12] {
     ]
 }
 
-/// The device must give up, and take a frame after a reset.
+/// Checks that the device gives up, and that it takes a frame after a reset.
 fn expect_needs_reset(report: &mut Report, net: &Net, what: &str) {
     let gave_up = wait(|| net.status() & NEEDS_RESET != 0);
     let used = net.used(TX);
@@ -71,7 +71,7 @@ fn one_descriptor(report: &mut Report, net: &Net, what: &str, (address, length, 
     expect_needs_reset(report, net, what);
 }
 
-/// Heads and indices of the available ring.
+/// Tries bad heads and indices in the available ring.
 fn indices(report: &mut Report, net: &Net) {
     let frame = || {
         net.up_well();
@@ -99,7 +99,7 @@ fn indices(report: &mut Report, net: &Net) {
     expect_needs_reset(report, net, "a loop of descriptors");
 }
 
-/// Tables of descriptors.
+/// Tries bad indirect tables.
 fn indirect(report: &mut Report, net: &Net, machine: &Machine) {
     if net.offered() & INDIRECT_DESC == 0 {
         return;
@@ -127,12 +127,12 @@ fn indirect(report: &mut Report, net: &Net, machine: &Machine) {
     attempt("a next descriptor beyond the small table", table, 16, INDIRECT, (net.buffer(), FRAME_BYTES, NEXT, 1));
 }
 
-/// Rings that are not in the guest's memory, or not where rings may be.
+/// Tries rings outside the guest's memory, and misaligned rings.
 fn set_up(report: &mut Report, net: &Net, machine: &Machine) {
     let good = net.rings(TX);
     let mut attempt = |what: &str, rings: Rings| {
         net.up(VERSION_1, rings);
-        // Were it not for the set-up, this would be a frame like any other.
+        // The frame itself is correct. Only the set-up is wrong.
         net.write_frame();
         Net::describe(good.desc, 0, net.buffer(), FRAME_BYTES, 0, 0);
         net.publish(TX, 1);
@@ -161,7 +161,7 @@ fn set_up(report: &mut Report, net: &Net, machine: &Machine) {
     report.attempt(works, format_args!("a queue moved while in use: it moved"));
 }
 
-/// Features that were not offered: FEATURES_OK must not stay.
+/// Accepts features that were not offered. FEATURES_OK must not stay set.
 fn features(report: &mut Report, net: &Net) {
     let offered = net.offered();
     for bit in (0..64).filter(|bit| offered & 1 << bit == 0) {
@@ -172,7 +172,7 @@ fn features(report: &mut Report, net: &Net) {
     report.attempt(!agreed, format_args!("a driver without VERSION_1 was agreed to"));
 }
 
-/// Receive buffers that are not the guest's, filled by frames of its own second device.
+/// Offers receive buffers outside the guest's memory. Frames of the guest's own second device would fill them.
 fn receive(report: &mut Report, net: &Net, sender: &Net, machine: &Machine) {
     for (address, flags) in outside(machine).map(|address| (address, WRITE)).into_iter().chain([(net.buffer(), 0)]) {
         net.up_well();

@@ -1,5 +1,5 @@
-//! A loop in #AC: at CPL 3, with CR0.AM and RFLAGS.AC set, an access that is not aligned, and a handler that goes back to it
-//! (SDM vol. 3A 6.15, interrupt 17). Interrupts are closed, so that nobody gets in but by an exit.
+//! An endless loop of #AC (SDM vol. 3A 6.15, interrupt 17). Code at CPL 3, with CR0.AM and RFLAGS.AC set, makes a
+//! misaligned access. The handler returns to that access. Interrupts are closed, so only an exit interrupts the loop.
 
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,21 +10,22 @@ use super::{GATE_BYTES, PRESENT, gate_word, idt};
 use crate::report::say;
 
 const ALIGNMENT_CHECK: usize = 17;
-/// Null, code and data of CPL 0 as bare has them, data and code of CPL 3, the task segment in two words.
+/// The GDT: null, code and data of CPL 0 as in `bare`, data and code of CPL 3, the task segment in two words.
 const SEGMENTS: [u64; 7] =
     [0, 0x00af_9b00_0000_ffff, 0x00cf_9300_0000_ffff, 0x00cf_f300_0000_ffff, 0x00af_fb00_0000_ffff, 0, 0];
 const DATA_3: u64 = 0x18 | 3;
 const CODE_3: u64 = 0x20 | 3;
 const TASK: u16 = 0x28;
 const TASK_BYTES: u64 = 104;
-/// Stacks in low memory that nothing else uses: the handler's, and the other's.
+/// The handler's stack, in low memory that nothing else uses.
 const STACK_0: u64 = 0x8_0000;
+/// The stack of CPL 3, in low memory that nothing else uses.
 const STACK_3: u64 = 0x8_8000;
-/// R/W, U/S and P of a paging structure's entry.
+/// The bits R/W, U/S and P of a page table entry.
 const FOR_ALL: u64 = 7;
 
 static GDT: [AtomicU64; 7] = [const { AtomicU64::new(0) }; 7];
-/// RSP0 is the eight bytes from the fourth on.
+/// The task segment. RSP0 is the eight bytes at offset 4.
 static TSS: [AtomicU64; 13] = [const { AtomicU64::new(0) }; 13];
 
 global_asm!(
@@ -38,7 +39,7 @@ unsafe extern "C" {
     static alignment_handler: u8;
 }
 
-/// Loops.
+/// Loops for ever.
 pub fn stick() -> ! {
     let tss = TSS.as_ptr() as u64;
     TSS[0].store(STACK_0 << 32, Relaxed);
@@ -55,8 +56,8 @@ pub fn stick() -> ! {
     open_pages();
     say!("\"do\":\"stick\"");
     let pointer = [(GDT.as_ptr() as u64) << 16 | (size_of_val(&GDT) as u64 - 1), GDT.as_ptr() as u64 >> 48];
-    // SAFETY: nothing of this program goes on after it. The first three segments are those in use, and both stacks are
-    // nobody's.
+    // SAFETY: this program does not continue after it. The first three segments are those in use. Nothing else uses the
+    // two stacks.
     unsafe {
         asm!(
             "cli",
@@ -85,7 +86,7 @@ pub fn stick() -> ! {
     }
 }
 
-/// The first GiB for CPL 3 too: the tables are the supervisor's.
+/// Gives CPL 3 access to the first GiB, which the tables reserve for the supervisor.
 fn open_pages() {
     const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
     let open = |entry: u64| {
@@ -96,6 +97,6 @@ fn open_pages() {
     (0..512).for_each(|index| {
         open(directory + index * 8);
     });
-    // SAFETY: the tables in use, which map all that they did.
+    // SAFETY: these tables are in use already, and map everything as before.
     unsafe { cpu::set_cr3(cpu::cr3()) };
 }

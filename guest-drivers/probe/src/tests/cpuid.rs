@@ -1,4 +1,4 @@
-//! What CPUID says of this machine (SDM vol. 2A "CPUID"; Documentation/virt/kvm/x86/cpuid.rst of Linux).
+//! Tests CPUID of this machine (SDM vol. 2A "CPUID"; Documentation/virt/kvm/x86/cpuid.rst of Linux).
 
 use bare::cpu::{self, cpuid, cpuid_of};
 use bare::memory::{self, ARENA};

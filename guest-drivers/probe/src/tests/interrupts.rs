@@ -1,4 +1,4 @@
-//! The local APIC: who is interrupted, in which order, and when that ends (SDM vol. 3A 11.6 and 11.8).
+//! Tests the local APIC: destinations, priorities, end of interrupt (SDM vol. 3A 11.6 and 11.8).
 
 use bare::cpu::{self, rdmsr, wrmsr};
 use bare::trap::{Frame, SPURIOUS};
@@ -8,10 +8,11 @@ use crate::events::{self, note, noted};
 use crate::report::{Outcome, ensure, equal};
 use crate::time;
 
-/// Turns of PAUSE in which an interrupt that waits is taken.
+/// Turns of PAUSE that are enough to take a waiting interrupt.
 const SPINS: u32 = 200;
 
-/// What was taken but for spurious interrupts: a CPU that finds no request above its priority any more takes one.
+/// The interrupts that were taken, without spurious ones. A CPU takes a spurious interrupt if it finds no request above
+/// its priority any more.
 fn genuine() -> heapless::Vec<u8, 64> {
     events::vectors().into_iter().filter(|vector| *vector != SPURIOUS).collect()
 }

@@ -1,5 +1,5 @@
-//! Which MSRs there are and what they take (SDM vol. 4 ch. 2, APM vol. 2 appendix A). The sweep over all numbers is the
-//! isolation guest's; here is one of each kind.
+//! Tests which MSRs exist and which values they accept (SDM vol. 4 ch. 2, APM vol. 2 appendix A). It tests some of each
+//! kind. The isolation guest tests all numbers.
 
 use bare::cpu::{read_msr, write_msr};
 

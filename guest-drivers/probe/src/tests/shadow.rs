@@ -1,8 +1,8 @@
-//! The interrupt shadow: after STI and MOV SS nothing is taken for one instruction, whether that instruction exits or not
-//! (SDM vol. 3A 6.8.3, vol. 2B STI, MOV).
+//! Tests the interrupt shadow. After STI and MOV SS no interrupt is taken for one instruction, whether that instruction
+//! exits or not (SDM vol. 3A 6.8.3, vol. 2B STI, MOV).
 //!
-//! Each piece of code remembers the address at which it may be interrupted at the earliest, and the handler's return
-//! address must be that one: an interrupt that waits is taken at the first boundary that is open.
+//! Each piece of code marks the earliest address at which it may be interrupted. The handler's return address must be
+//! that address, because a waiting interrupt is taken at the first boundary that allows it.
 
 #![allow(unsafe_code, reason = "what is tested are single instructions")]
 
@@ -17,12 +17,12 @@ use crate::time;
 
 const VECTOR: u8 = 0x51;
 
-/// Runs instructions with an interrupt waiting and interrupts closed at first; yields the address of their label 2.
-/// Interrupts are closed again after two more instructions. EAX, ECX and EDX are 0, 0 and the console's status port.
+/// Runs instructions while an interrupt waits. Interrupts are closed at first, and closed again two instructions after
+/// the last. EAX and ECX are 0. EDX is the console's status port. Returns the address of label 2.
 macro_rules! run {
     ($($text:literal),+) => {{
         let label: u64;
-        // SAFETY: the registers that the instructions change are named, and the stack is as it was behind them.
+        // SAFETY: the registers that the instructions change are named. After them the stack is as before.
         unsafe {
             asm!(
                 "lea {label}, [rip + 2f]",
@@ -42,12 +42,12 @@ macro_rules! run {
     }};
 }
 
-/// As `run!`, but RBX is free for CPUID too.
+/// As `run!`, but the instructions may also change RBX, as CPUID does.
 macro_rules! run_cpuid {
     ($($text:literal),+) => { run!("mov r10, rbx", $($text),+, "mov rbx, r10") };
 }
 
-/// One interrupt was taken, that one, at that address.
+/// Checks that exactly one interrupt was taken, `VECTOR`, at the address `label`.
 fn taken_at(label: u64) -> Outcome {
     let (vectors, rip) = (events::vectors(), events::rip(0));
     equal!(vectors, [VECTOR], "taken");
@@ -80,7 +80,7 @@ pub fn sti_covers_an_instruction_that_exits() -> Outcome {
     taken_at(run!("sti", "in al, dx", "2:"))
 }
 
-/// A step was reported once, at that address.
+/// Checks that exactly one single step was reported, at the address `label`.
 fn stepped_at(label: u64) -> Outcome {
     let (vectors, rip) = (events::vectors(), events::rip(0));
     equal!(vectors, [events::DEBUG], "taken");

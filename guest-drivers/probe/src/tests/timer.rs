@@ -1,4 +1,4 @@
-//! The local APIC's timer (SDM vol. 3A 11.5.4).
+//! Tests the local APIC's timer (SDM vol. 3A 11.5.4).
 
 use bare::cpu::{self, rdmsr, wrmsr};
 
@@ -9,7 +9,7 @@ use crate::time::{self, open_us, spin_us, us_in_timer};
 
 const VECTOR: u8 = 0xd1;
 const GENERAL_PROTECTION: u8 = 13;
-/// Microseconds in which a vCPU comes to its next instruction even on a busy development machine.
+/// A wait in microseconds. A vCPU executes its next instruction within it, even on a busy development machine.
 const LONG: u64 = 80_000;
 
 pub fn one_shot_fires_once() -> Outcome {
@@ -90,7 +90,8 @@ pub fn a_halted_cpu_is_woken() -> Outcome {
     Ok(())
 }
 
-/// The TSC and the count at nearly the same moment: another process on the development machine may come between.
+/// Reads the TSC and the count at nearly the same moment. It tries several times, because another process on the
+/// development machine may run in between.
 fn sample() -> (u64, u64) {
     let close = time::us_in_tsc(50);
     let mut best = (u64::MAX, 0, 0);
@@ -106,7 +107,7 @@ fn sample() -> (u64, u64) {
     (best.1, best.2)
 }
 
-/// Ticks of the timer in a while, and how many CPUID 0x15 lets one expect without a divider.
+/// Returns how many ticks the timer makes in a while, and how many it would make by CPUID 0x15 without a divider.
 fn measure() -> (u64, u64) {
     wrmsr(msr::LVT_TIMER, MASKED | ONE_SHOT | u64::from(VECTOR));
     wrmsr(msr::INITIAL_COUNT, u32::MAX.into());

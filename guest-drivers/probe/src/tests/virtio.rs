@@ -1,7 +1,7 @@
-//! The network device: how its completions arrive, MSI-X, reset (virtio 1.3 2.4, 2.7, 4.1; PCI 3.0 6.8.2).
+//! Tests the network device: interrupts of completions, MSI-X, reset (virtio 1.3 2.4, 2.7, 4.1; PCI 3.0 6.8.2).
 //!
-//! Only the transmit queue is used, with frames to nobody, and no receive buffer is ever given: what other guests send
-//! interrupts nobody here.
+//! The tests use only the transmit queue, with frames to nobody. They offer no receive buffer, so frames of other
+//! guests cause no interrupt here.
 
 use bare::cpu;
 use bare::virtio_pci::Parts;
@@ -15,7 +15,7 @@ use crate::time::{self, open_us};
 const SPINS: u32 = 200;
 const LENGTH: usize = HEADER + 60;
 const VECTOR: u8 = VECTORS[TX as usize];
-/// Microseconds in which an interrupt would have come that must not.
+/// A wait in microseconds. An unwanted interrupt would come within it.
 const LONG: u64 = 3000;
 
 fn why(text: &str) -> Why {
@@ -57,7 +57,7 @@ fn send_and_see(device: &mut Device, number: usize) -> Outcome {
     Ok(())
 }
 
-/// Waits, with interrupts closed, until an interrupt that has been sent is seen to wait; whether it is.
+/// Waits, with interrupts closed, until `seen` shows that a sent interrupt waits. Returns whether it does.
 fn waits(mut seen: impl FnMut() -> bool) -> bool {
     let (start, limit) = (cpu::tsc(), time::us_in_tsc(2_000_000));
     while !seen() && cpu::tsc().wrapping_sub(start) < limit {

@@ -27,7 +27,8 @@ impl Entry {
     }
 }
 
-/// The engine raises while the guest makes these changes to the masks. The guest leaves both masks off.
+/// The engine raises the interrupt while the guest changes the masks. At the end both masks are off. Checks that
+/// exactly one interrupt is sent.
 fn check(masked: bool, guest: fn(&Entry) -> usize, raise: fn(&Entry) -> bool) {
     loom::model(move || {
         let entry = Entry {

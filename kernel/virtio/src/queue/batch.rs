@@ -1,6 +1,6 @@
 //! Takes and completes many requests of a [`Queue`] in one call. This is the fast path of a back-end.
 //!
-//! A batch looks the ring up once. [`Batch::peek`] shows the next requests without taking them. The back-end writes the
+//! A batch looks up the ring once. [`Batch::peek`] shows the next requests without taking them. The back-end writes the
 //! used entries in the same order. [`Batch::finish`] takes and completes the requests.
 //!
 //! A batch handles only short chains of the common form. It ends at any other chain, without a fault. The caller takes
@@ -47,11 +47,11 @@ pub trait Entries<'d>: Copy {
     fn holding(&self) -> bool;
 
     /// Reads the first descriptor of request `i`. Returns:
-    /// - `Some`: the descriptor. If request `i` is not offered, it is neither readable nor writable, and no chain of
-    ///   two.
+    /// - `Some`: the descriptor. If request `i` is not offered, the descriptor is neither readable nor writable, and
+    ///   starts no chain of two.
     /// - `None`: the ring entry breaks a rule.
     ///
-    /// `HOLDING` is [`Entries::holding`], or true.
+    /// The caller sets `HOLDING` to the value of [`Entries::holding`], or to true.
     fn first<const HOLDING: bool>(&self, batch: &Batch<'d>, i: usize) -> Option<RingDescriptor>;
 
     /// Reads descriptor `next` of the ring, which another descriptor names as its next. Returns `None` if there is no
@@ -247,8 +247,8 @@ impl Used for PackedUsed<'_> {
 /// The first descriptor of a chain.
 #[derive(Clone, Copy)]
 pub struct RingDescriptor {
-    /// The lower half is the request's id: the descriptor's index, or the buffer id of a packed ring. The upper half is
-    /// 0, or the flags in a packed ring.
+    /// The lower half is the request's id: the descriptor's index in a split ring, the buffer id in a packed ring. The
+    /// upper half is 0 in a split ring, and the flags in a packed ring.
     label: u32,
     addr: u64,
     len: u32,
@@ -374,8 +374,8 @@ impl<'d> Batch<'d> {
         self.memory.span(usize::from(self.queue.region))
     }
 
-    /// Finds the buffer of a descriptor in any region. Returns the buffer and its region. The next buffers are looked
-    /// for there first.
+    /// Finds the buffer of a descriptor in any region. Returns the buffer and its region. `Batch::buffer` then looks
+    /// for later buffers in that region first.
     #[inline(always)]
     pub fn locate(&mut self, first: &RingDescriptor) -> Option<(Piece<'d>, Span<'d>)> {
         self.find(first.addr, first.len())
@@ -390,8 +390,8 @@ impl<'d> Batch<'d> {
         }
     }
 
-    /// [`Batch::locate`] by address and length. If it took the descriptor, the compiler would keep each descriptor in
-    /// memory.
+    /// [`Batch::locate`] by address and length. It does not take the descriptor, because the compiler would then keep
+    /// each descriptor in memory.
     #[cold]
     #[inline(never)]
     fn find(&mut self, gpa: u64, len: u32) -> Option<(Piece<'d>, Span<'d>)> {
@@ -448,8 +448,8 @@ impl<'d> Batch<'d> {
         *dirty |= 1 << queue.index;
     }
 
-    /// Takes the next request, whose id is `id`, to complete it later. Returns `None` if a split ring's request with
-    /// this id is held already.
+    /// Takes the next request, whose id is `id`, to complete it later. Returns `None` if the ring is split and a
+    /// request with this id is held already.
     #[inline(always)]
     pub fn hold(&mut self, id: u16) -> Option<Token> {
         let Queue { ring, index, generation, in_flight, .. } = &mut *self.queue;

@@ -26,7 +26,7 @@ struct Ring {
 impl Ring {
     /// The engine completes request `n` and ends its turn.
     fn complete(&self, n: u32, fenced: bool) {
-        // SAFETY: loom finds whoever else looks at it before it is used.
+        // SAFETY: loom reports any access to the buffer before the used index covers it.
         self.buffers[n as usize].with_mut(|buffer| unsafe { *buffer = n + 1 });
         self.used.store(n + 1, Ordering::Release);
         if fenced {

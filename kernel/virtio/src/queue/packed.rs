@@ -6,8 +6,8 @@
 //! ```text
 //!          published      next_used        next_avail
 //!              ▼              ▼                 ▼
-//!   ── used ───┬── completed ─┬── with us ──────┬── the driver's to offer ──
-//!              └─ no more than the ring altogether ─┘
+//!   ── used ───┬── completed ─┬── taken ────────┬── the driver may offer ──
+//!              └─ together at most the ring's size ─┘
 //! ```
 //!
 //! The descriptor at `published` keeps its AVAIL and USED bits until all completions are published. The driver reads it
@@ -30,18 +30,22 @@ use crate::fault::Fault;
 pub(super) const AVAIL: u16 = 1 << 7;
 pub(super) const USED: u16 = 1 << 15;
 
-/// Flags of the event suppression structures (2.8.14), above the position in a word of 32 bits.
+/// Event suppression flags (2.8.14): every event is notified.
 const EVENTS_ENABLE: u32 = 0;
+/// Event suppression flags: no event is notified.
 const EVENTS_DISABLE: u32 = 1;
+/// Event suppression flags: the event at one descriptor is notified.
 const EVENTS_DESC: u32 = 2;
+/// Mask of the event suppression flags. They are above the 16 bits of the position.
 const EVENTS_FLAGS: u32 = 3;
+/// Bytes of an event suppression structure.
 const EVENT_BYTES: u64 = 4;
 
 /// A descriptor's index and its wrap counter: the index if the counter is 1, the index plus the ring's size if it is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Position(u16);
 
-// Three rounds must fit in 16 bits.
+// A position is less than two rounds, and `on` adds up to one: three rounds must fit in 16 bits.
 const _: () = assert!(MAX_QUEUE_SIZE <= 0x4000);
 
 impl Position {
@@ -118,12 +122,12 @@ pub(super) struct Packed {
     event_idx: bool,
     /// The next descriptor to take.
     pub(super) next_avail: Position,
-    /// Where the next used descriptor goes.
+    /// The position of the next used descriptor.
     pub(super) next_used: Position,
     /// The first descriptor that the driver cannot see as used.
     pub(super) published: Position,
-    /// Descriptors published since the last call of `used_notification`. The count may exceed two rounds, which
-    /// positions cannot tell apart, if the driver offers descriptors again in between.
+    /// Descriptors published since the last call of `used_notification`. A position would not do: if the driver offers
+    /// descriptors again in between, the count may exceed two rounds.
     unnotified: u16,
     /// The final flags of the descriptor at `published`, if it is completed.
     first_flags: u16,
@@ -141,7 +145,7 @@ impl Packed {
         state: &QueueState,
     ) -> Result<Self, Fault> {
         let QueueConfig { size, desc, avail, used, .. } = state.config;
-        // Not only powers of two (2.8.10.1).
+        // The size need not be a power of two (2.8.10.1).
         if size == 0 || size > max_size.min(MAX_QUEUE_SIZE) {
             return Err(Fault::QueueSize);
         }
@@ -153,7 +157,7 @@ impl Packed {
         }
         let next =
             Position::of_bits(state.avail, size).filter(|_| state.avail == state.used).ok_or(Fault::AvailIndex)?;
-        // SAFETY: it is used for as long as the ring lives, and so does the memory, as the caller says.
+        // SAFETY: the slots are used only while the ring lives. The memory lives as long, as the caller says.
         let entries = memory.slots(desc, size).map(|slots| unsafe { slots.kept() });
         let flags = memory.words(desc + 14, size).ok_or(Fault::RingAddress)?;
         let ring = Self {
@@ -186,7 +190,7 @@ impl Packed {
         self.table.size
     }
 
-    /// How many descriptors the driver can have offered: the ring's size less those that it has not seen used.
+    /// How many descriptors the driver can have offered: the ring's size minus those that it cannot yet see as used.
     #[inline(always)]
     pub(super) const fn offerable(&self) -> u16 {
         self.table.size - self.next_avail.ahead_of(self.published, self.table.size)
@@ -212,8 +216,8 @@ impl Packed {
         Ok(u16::from(self.offerable() != 0 && self.is_offered(self.next_avail)))
     }
 
-    /// Whether no request is offered after the next `count`, of one descriptor each. As a rule the flags it reads are
-    /// in a cache line that was read just before.
+    /// Whether no request is offered after the next `count` requests, which have one descriptor each. The flags that it
+    /// reads are usually in a cache line that was read just before.
     #[inline(always)]
     pub(super) fn ends_after(&self, count: u16) -> bool {
         self.offerable() == count || !self.is_offered(self.next_avail.on(count, self.table.size))
@@ -303,8 +307,8 @@ impl Packed {
         Ok(true)
     }
 
-    /// Takes and completes the next `count` requests, of one descriptor each. Their used descriptors are written
-    /// already. `wrote`: the device wrote into the buffer of the first.
+    /// Takes and completes the next `count` requests, which have one descriptor each. Their used descriptors are
+    /// written already. `wrote`: the device wrote into the first request's buffer.
     #[inline(always)]
     pub(super) fn advance(&mut self, count: u16, wrote: bool) {
         let size = self.table.size;
@@ -322,7 +326,7 @@ impl Packed {
             return;
         }
         if let Some(flags) = self.flags.get(self.published.slot(self.table.size)) {
-            // Whoever sees these flags sees the descriptors behind it and the buffers' contents.
+            // Release: a driver that sees these flags sees the descriptors after it and the buffers' contents.
             flags.store_release(self.first_flags);
         }
         self.unnotified = self.unnotified.saturating_add(self.next_used.ahead_of(self.published, self.table.size));
@@ -351,7 +355,7 @@ impl Packed {
     fn is_among(&self, event: u16, count: u16) -> bool {
         let size = self.table.size;
         Position::of_bits(event, size).is_none_or(|event| {
-            // The descriptor at `published` was last published two rounds ago.
+            // The descriptor at `published` is not published in this round. It was last published two rounds ago.
             let behind = self.published.ahead_of(event, size);
             (if behind == 0 { 2 * size } else { behind }) <= count
         })

@@ -34,7 +34,7 @@ impl Token {
 /// A request taken from a queue: a token and the chain's buffers in the [`Segments`](crate::chain::Segments) it was taken into.
 #[derive(Debug)]
 pub struct Request {
-    /// To complete it with.
+    /// The right to complete it.
     pub token: Token,
     /// Its buffers.
     pub chain: Chain,
@@ -51,14 +51,14 @@ pub enum UsedNotification {
     Wanted,
 }
 
-/// A queue's backlog, read without any effect on the queue. From [`INEXACT_BACKLOG`] requests on, it need not be exact.
+/// A queue's backlog, read without any effect on the queue. It may be inexact if it is [`INEXACT_BACKLOG`] or more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backlog {
-    /// The driver's available index. It moves with new requests while fewer than [`INEXACT_BACKLOG`] wait.
+    /// The driver's available index. It follows each new request only while fewer than [`INEXACT_BACKLOG`] wait.
     pub index: u16,
     /// Requests that wait.
     pub waiting: u16,
 }
 
-/// Requests from which on a [`Backlog`] may be inexact. The scheduler asks only whether a queue is short.
+/// A [`Backlog`] of this many requests or more may be inexact. The scheduler asks only whether a queue is short.
 pub const INEXACT_BACKLOG: u16 = 32;

@@ -18,8 +18,10 @@ use crate::fault::Fault;
 
 const USED_F_NO_NOTIFY: u16 = 1;
 const AVAIL_F_NO_INTERRUPT: u16 = 1;
-/// Distance in entries at which `avail_event` is put ahead: half of the index space.
+/// How far `avail_event` is put ahead of the next request, in entries: half of the index space.
 const EVENT_AHEAD: u16 = 0x8000;
+/// `avail_event` is moved on when it is fewer entries ahead than this. A queue is smaller, so the driver never gets
+/// there.
 const EVENT_REFRESH: u16 = 0x4000;
 const _: () = assert!(MAX_QUEUE_SIZE < EVENT_REFRESH);
 
@@ -31,11 +33,13 @@ type Rings = (Slots<'static, u16>, Slots<'static, [u64; 2]>, Slots<'static, [u32
 
 /// Fields of the rings that every turn accesses, in host memory.
 struct Words {
-    /// Written by the driver: available index, flags, `used_event`.
+    /// The available index. The driver writes it.
     avail_index: Word<'static>,
+    /// The flags of the available ring. The driver writes them.
     avail_flags: Word<'static>,
+    /// `used_event`. The driver writes it.
     used_event: Word<'static>,
-    /// Written by the device.
+    /// The used index. The device writes it.
     used_index: Word<'static>,
 }
 
@@ -86,7 +90,7 @@ impl Split {
             }
         }
         let rings = match (memory.slots(avail + 4, size), memory.slots(desc, size), memory.slots(used + 4, size)) {
-            // SAFETY: they are used for as long as the ring lives, and so does the memory, as the caller says.
+            // SAFETY: the slots are used only while the ring lives. The memory lives as long, as the caller says.
             (Some(avail), Some(desc), Some(used)) => unsafe { Some((avail.kept(), desc.kept(), used.kept())) },
             _ => None,
         };
@@ -147,7 +151,7 @@ impl Split {
     /// Returns the available index and its distance from the next request to take.
     #[inline]
     pub(super) fn backlog(&self) -> Backlog {
-        // Do not touch the index while that much is known: the driver writes its cache line all the time.
+        // If many requests are known, the index is not read: the driver writes its cache line all the time.
         let index = if self.known() >= INEXACT_BACKLOG { self.known_avail } else { self.words.avail_index.load() };
         Backlog { index, waiting: index.wrapping_sub(self.next_avail) }
     }
@@ -158,12 +162,12 @@ impl Split {
         self.known() == 0 && self.words.avail_index.load() == self.next_avail
     }
 
-    /// Reads the available index. Acquire: the entries and descriptors read afterwards are those it was published with.
+    /// Reads the available index. Acquire: entries and descriptors that are read afterwards are at least as new.
     fn read_available(&mut self) -> Result<u16, Fault> {
         let index = self.words.avail_index.load_acquire();
         let known = self.known();
         let new = index.wrapping_sub(self.known_avail);
-        // A step back looks like nearly 65,536 ahead.
+        // A step back is nearly 65,536 ahead in this arithmetic, so it is refused too.
         if u32::from(known) + u32::from(new) > u32::from(self.table.size) {
             return Err(Fault::AvailIndex);
         }
@@ -217,7 +221,7 @@ impl Split {
     /// Ends a sequence of [`Split::hold`] calls.
     #[inline(always)]
     pub(super) fn were_held(&mut self, memory: &GuestMemory) {
-        // As in `advance`.
+        // This cannot fail, as in `advance`.
         let _ = self.keep_event_ahead(memory);
     }
 
@@ -247,7 +251,7 @@ impl Split {
     #[inline]
     pub(super) fn publish(&mut self) {
         if self.published_used != self.next_used {
-            // Whoever sees the index sees the entries and the buffers' contents.
+            // Release: a driver that sees the index sees the entries and the buffers' contents.
             self.words.used_index.store_release(self.next_used);
             self.published_used = self.next_used;
         }
@@ -300,7 +304,7 @@ impl Split {
     pub(super) fn advance(&mut self, memory: &GuestMemory, count: u16) {
         self.next_avail = self.next_avail.wrapping_add(count);
         self.next_used = self.next_used.wrapping_add(count);
-        // The used ring is in guest memory: the batch found it there.
+        // This cannot fail: the batch has found the used ring in guest memory.
         let _ = self.keep_event_ahead(memory);
     }
 

@@ -1,11 +1,11 @@
-//! A device for tests that do not care what kind it is.
+//! A device for tests that do not depend on its type.
 
 use crate::config::{CONFIG_BYTES, DeviceConfig, Features};
 
-/// The configuration that [`device`] has: a MAC address, a status, a number and an MTU, as a network device's.
+/// The configuration of [`device`], as a network device has it: MAC address, status, number of queue pairs, MTU.
 const CONFIG: [u8; 12] = [2, 0, 0, 0, 0, 1, 1, 0, 1, 0, 0xdc, 5];
 
-/// A device of type 1 with three queues of up to 256 descriptors, which offers every feature of the ring and features 0
+/// A device of type 1 with three queues of up to 256 descriptors. It offers every feature of the ring, and features 0
 /// and 5 of its own type.
 #[must_use]
 pub const fn device() -> DeviceConfig {

@@ -1,5 +1,5 @@
-//! The driver's half of a packed ring (virtio 1.3 2.8.21, 2.8.22), with both wrap counters kept as the specification has
-//! them.
+//! The driver's half of a packed ring (virtio 1.3 2.8.21, 2.8.22). It keeps both wrap counters as the specification
+//! describes them.
 
 use memory::GuestMemory;
 

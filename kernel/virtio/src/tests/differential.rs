@@ -1,4 +1,4 @@
-//! rust-vmm's `virtio-queue` as a second opinion on the same ring images.
+//! Compares the split ring with rust-vmm's `virtio-queue` on the same ring images.
 
 use proptest::prelude::*;
 use virtio_queue::{Queue as Other, QueueT};
@@ -10,7 +10,7 @@ use crate::config::{Features, MAX_QUEUE_SIZE};
 use crate::queue::UsedNotification;
 use crate::testing::{BUFFERS, MEMORY, RING_AREA, TABLES, USED};
 
-/// Rings, tables and nothing else is looked at by either side.
+/// Bytes of the rings and tables. Neither side reads anything else.
 const IMAGE: usize = TABLES as usize + 0x1_0000;
 
 /// The same queue on both sides, on two copies of the same memory.
@@ -35,7 +35,7 @@ impl Pair {
         Self { ours, other_memory, other }
     }
 
-    /// Gives the other side the memory as the driver left it; the used ring is its own.
+    /// Copies the driver's memory to the other side, except the used ring. Each side has its own used ring.
     fn sync(&self) {
         let mut image = vec![0; IMAGE];
         self.ours.memory.read(0, &mut image).unwrap();

@@ -1,4 +1,4 @@
-// The tests of what holds for rings of either form. `packed.rs` and `split.rs` include them and say which form it is.
+// Tests that hold for both ring formats. `packed.rs` and `split.rs` include them and choose the format.
 
 #[path = "ring.rs"]
 mod ring;

@@ -1,8 +1,8 @@
-//! What holds for rings of either form, on packed rings.
+//! Tests that hold for both ring formats, on packed rings.
 
 use crate::config::Features;
 
-/// No feature that need not be.
+/// Only the features that are required.
 const PLAIN: Features = Features::VERSION_1.union(Features::RING_PACKED);
 
 include!("forms.rs");

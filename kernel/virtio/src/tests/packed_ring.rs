@@ -1,4 +1,4 @@
-//! What holds for packed rings alone (virtio 1.3 ch. 2.8): a queue against a driver that keeps the specification's wrap
+//! Tests of packed rings alone (virtio 1.3 ch. 2.8): a queue against a driver that keeps the specification's wrap
 //! counters.
 
 #![allow(unsafe_code, reason = "a queue needs a memory that lives as long")]
@@ -99,7 +99,7 @@ fn an_interrupt_is_wanted_as_the_event_structure_says() {
         (EVENT, 1, UsedNotification::Suppressed),
         (EVENT.difference(Features::EVENT_IDX), 0, UsedNotification::Wanted),
         (EVENT.difference(Features::EVENT_IDX), 1, UsedNotification::Suppressed),
-        // Nonsense costs an interrupt: an event without the feature, flags that there are not, a descriptor likewise.
+        // Invalid values cost an interrupt: an event without the feature, flags or a descriptor that do not exist.
         (EVENT.difference(Features::EVENT_IDX), 2, UsedNotification::Wanted),
         (EVENT, 3, UsedNotification::Wanted),
     ] {
@@ -207,7 +207,7 @@ fn a_queue_goes_on_from_where_it_was_in_either_round() {
 
 #[test]
 fn no_more_is_taken_than_the_ring_has_whatever_the_flags_say() {
-    // Each time the queue looks, all of the ring is offered, in whichever round it is.
+    // Each time the queue reads, the whole ring is offered, in any round.
     for size in [1, 5, 16] {
         let mut r = rig(size, EVENT);
         let mut tokens = Vec::new();
@@ -254,7 +254,7 @@ fn an_id_is_the_drivers_affair() {
 
 #[test]
 fn a_chain_round_the_ring_or_longer_than_it_is_refused() {
-    // The last one of the ring goes on at its beginning.
+    // The chain continues from the ring's last descriptor to its first.
     let mut r = rig(4, EVENT);
     for slot in 0..4 {
         descriptor(&r.memory, r.driver.config.desc + 16 * slot, (BUFFERS, 64), 0, NEXT | AVAIL);

@@ -1,8 +1,8 @@
-//! What holds for rings of either form, on split rings.
+//! Tests that hold for both ring formats, on split rings.
 
 use crate::config::Features;
 
-/// No feature that need not be.
+/// Only the feature that is required.
 const PLAIN: Features = Features::VERSION_1;
 
 include!("forms.rs");

@@ -1,4 +1,4 @@
-//! What holds for split rings alone.
+//! Tests of split rings alone.
 
 #![allow(unsafe_code, reason = "a queue needs a memory that lives as long")]
 

@@ -23,7 +23,7 @@ pub struct Rig {
     pub segments: Segments,
 }
 
-/// A queue of `size` descriptors that nothing was offered on.
+/// A queue of `size` descriptors on which nothing was offered.
 pub fn rig(size: u16, features: Features) -> Rig {
     let memory = memory::guest::testing::memory(0, MEMORY);
     let driver = DriverQueue::new(&memory, 0, size, features);
@@ -34,7 +34,7 @@ pub fn rig(size: u16, features: Features) -> Rig {
 }
 
 impl Rig {
-    /// Takes and completes all there is: how many requests.
+    /// Takes and completes all requests. Returns how many there were.
     pub fn serve(&mut self) -> u16 {
         let mut n = 0;
         self.segments.clear();
@@ -46,7 +46,7 @@ impl Rig {
         n
     }
 
-    /// Takes the next request: its token and its buffers.
+    /// Takes the next request. Returns its token and its buffers.
     pub fn take(&mut self) -> Result<Option<(Token, Buffers)>, Fault> {
         self.segments.clear();
         let Some(request) = self.queue.pop(&self.memory, &mut self.segments)? else { return Ok(None) };
