@@ -1,8 +1,9 @@
 //! Guest memory as the host uses it. It has a few regions, so a guest-physical address becomes a host address in
 //! constant time.
 //!
-//! [`GuestMemory`] is the only way from a guest-physical address to bytes. [`GuestMemory::translate`] is the only
-//! check. A dirty log would hook into the writing methods here and nowhere else.
+//! [`GuestMemory`] is the only way from a guest-physical address to bytes. Single accesses are checked by
+//! [`GuestMemory::translate`]. The fast path checks whole rings and buffers once, in [`span`](crate::span), and then
+//! accesses them there. A dirty log would hook into the writing methods of these two files.
 
 #![allow(unsafe_code, reason = "turns checked guest addresses into raw accesses; every other crate goes through it")]
 

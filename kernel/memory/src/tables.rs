@@ -111,7 +111,7 @@ impl core::fmt::Display for MapError {
     }
 }
 
-/// A tree of tables, and how many frames it took.
+/// A tree of tables.
 #[derive(Debug)]
 pub struct Tables {
     root: u64,

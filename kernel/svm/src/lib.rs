@@ -7,7 +7,8 @@
 //! 3. For each vCPU, on the core that will run it: [`SvmVcpu::new`] with one [`VcpuPages`], then `reset`, then `run`
 //!    for ever. The core's GDT, TSS and GS base must be final before that.
 //!
-//! `reset` flushes. While a vCPU runs, its nested tables may gain mappings and never lose one.
+//! `reset` flushes. While a vCPU runs, its nested tables may gain mappings. Whoever changes or removes one calls
+//! `flush_nested` before the vCPU enters again.
 //!
 //! ```text
 //!   vcpu.rs ──▶ world.rs    CLGI, kick?, VMLOAD, VMRUN, VMSAVE, STGI

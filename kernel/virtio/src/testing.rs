@@ -16,7 +16,7 @@ mod split;
 pub use buffer::{Buffer, TABLE_BYTES};
 pub use device::device;
 
-/// Address of a test guest's ring areas, one for each queue.
+/// Bytes of a ring area. A test guest has one for each queue, from address 0 on.
 pub const RING_AREA: u64 = 0x8000;
 /// Offset in an area of the available ring, or of the driver's event suppression structure.
 pub const AVAIL: u64 = 0x4000;

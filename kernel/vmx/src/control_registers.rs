@@ -20,7 +20,8 @@ const NW: u64 = 1 << 29;
 const CD: u64 = 1 << 30;
 /// CR0.PG.
 pub const PG: u64 = 1 << 31;
-/// All bits of CR0 that are defined; setting another of the upper half is #GP, of the lower half without effect.
+/// The upper half of CR0. All of its bits are reserved, and setting one is #GP. Setting a reserved bit of the lower half
+/// has no effect.
 const CR0_UPPER_RESERVED: u64 = 0xffff_ffff_0000_0000;
 
 const PAE: u64 = 1 << 5;

@@ -55,7 +55,7 @@ pub fn error_text(number: u32) -> &'static str {
     }
 }
 
-/// Turns the flags after a VMX instruction into a result. `flags` is what LAHF-like SETcc left: CF and ZF.
+/// Turns the flags after a VMX instruction into a result. `invalid` is CF and `valid` is ZF, as SETcc stored them.
 fn outcome(invalid: u8, valid: u8) -> Result<(), Failed> {
     if invalid != 0 {
         Err(Failed::Invalid)

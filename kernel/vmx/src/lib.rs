@@ -1,4 +1,4 @@
-//! The VT-x back-end (SDM vol. 3C ch. 24 to 28): VMX operation of each core, and virtual CPUs behind
+//! The VT-x back-end (SDM vol. 3C ch. 24 to 30): VMX operation of each core, and virtual CPUs behind
 //! [`machine::vcpu::Vcpu`]. No other crate names a VMCS field.
 //!
 //! ```text

@@ -27,8 +27,7 @@ const _: () = assert!(MAX_QUEUE_SIZE < EVENT_REFRESH);
 
 const WORDS: usize = MAX_QUEUE_SIZE as usize / 64;
 
-/// The available ring, the descriptor table and the used ring in host memory. `None` if one of them cannot be used for
-/// batches.
+/// The available ring, the descriptor table and the used ring in host memory.
 type Rings = (Slots<'static, u16>, Slots<'static, [u64; 2]>, Slots<'static, [u32; 2]>);
 
 /// Fields of the rings that every turn accesses, in host memory.
@@ -46,6 +45,7 @@ struct Words {
 /// A split ring in use.
 pub(super) struct Split {
     table: Table,
+    /// `None` if one of the rings cannot be used for batches.
     pub(super) rings: Option<Rings>,
     words: Words,
     avail: u64,
