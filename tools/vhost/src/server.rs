@@ -44,7 +44,7 @@ static CONTROL: Control<SwitchPort> = Control::new();
 
 fn new_engine(scheduling: config::Scheduling) -> Box<NetEngine> {
     let microsecond = clock::ticks_per_microsecond();
-    // The hypervisor's own limits, because the two must behave alike.
+    // The same limits as in the hypervisor, because the two must behave alike.
     let schedule = match scheduling {
         config::Scheduling::Fine => Chosen::Fine(Fine::new(Limits {
             requests: 256,
@@ -93,7 +93,7 @@ pub fn serve(config: &Config, core: Option<usize>, stats: bool, json: bool) -> R
     let listeners: Vec<UnixListener> = config.port.iter().map(listen).collect::<Result<_>>()?;
     let kicks = Kicks::start(ports.iter().map(|port| port.shared).collect()).context("cannot watch for kicks")?;
     let control = Arc::new(EngineControl::new(&CONTROL));
-    // SAFETY: a process may spoil its own vector registers, and Linux has all its CPUs alike.
+    // SAFETY: a process may overwrite its own vector registers, and all CPUs of a Linux machine have the same ones.
     let copier = unsafe { Copier::widest() };
     let engine = new_engine(config.scheduling);
     let engine = thread::Builder::new().name("engine".to_owned()).spawn(move || turn(engine, core))?;
