@@ -29,8 +29,8 @@ impl SoftOff {
     /// The ports are those of this machine's FADT, and nobody else uses them.
     pub unsafe fn switch_off(&self) {
         let mut a = Port::<u16>::new(self.control.0);
-        // SAFETY: the caller's promise. SLP_TYP and SLP_EN are written together. PM1b comes first, because the machine
-        // may go off as soon as PM1a is written.
+        // SAFETY: the caller's promise. SLP_TYP and SLP_EN are written together. PM1b comes first: the machine goes off
+        // no later than at the write to PM1a.
         unsafe {
             if let Some((port, value)) = self.enable
                 && a.read() & SCI_EN == 0
