@@ -150,8 +150,8 @@ pub fn go(session: &mut Session, name: &str) -> Result<()> {
     session.ask(input, seconds(20)).map(|_| ())
 }
 
-/// Leads a probe through its next action. Returns the probe's result, and the counters before and after. They do not
-/// include the console output at the beginning and the end of the action.
+/// Leads a probe through its next action. Returns the probe's result, and the counters before and after. Both are read
+/// while the probe waits, so that its start and its end are not counted.
 pub fn act(session: &mut Session, name: &str, action: &str) -> Result<(Value, [Counters; 2])> {
     let before = ready(session, name)?;
     go(session, name)?;

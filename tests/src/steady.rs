@@ -22,6 +22,7 @@ use crate::session::{Session, guest_result};
 const UNDER_WAY: u64 = 200;
 /// Time between two readings of the counters during a load.
 const BETWEEN_READINGS: Duration = Duration::from_millis(250);
+/// Most readings of a load, which is ten minutes.
 const READINGS: u32 = 2400;
 
 /// Two guests with these numbers and modes of completion. The first asks and the second answers.
