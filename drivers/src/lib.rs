@@ -1,6 +1,6 @@
-//! Devices that the hypervisor owns: today the UART behind its consoles, PCI configuration space and the power switch;
-//! IOMMUs are to live here too, and each NIC's driver is a crate of its own beside this one. What devices guests see is
-//! in `kernel/machine`.
+//! Drivers for the devices that the hypervisor owns: the UARTs behind its consoles, PCI configuration space, and the
+//! power switch. IOMMU drivers will live here too. Each NIC's driver is a crate of its own beside this one. The devices
+//! that guests see are in `kernel/machine`.
 
 #![cfg_attr(not(test), no_std)]
 

@@ -1,11 +1,11 @@
-//! PCI configuration space of the machine itself, by ECAM where ACPI names one and by ports CF8/CFC otherwise
+//! PCI configuration space of the machine itself. It is reached by ECAM if ACPI names one, otherwise by ports CF8/CFC
 //! (PCI Local Bus 3.0, 3.2.2.3; PCI Express 7.2.2).
 
 #![allow(unsafe_code, reason = "configuration space is reached by ports or by uncached memory")]
 
 use x86_64::instructions::port::Port;
 
-/// A function's place: bus, device, function.
+/// The address of a function: bus, device, function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
     /// Bus.
@@ -22,12 +22,12 @@ impl core::fmt::Display for Address {
     }
 }
 
-/// A way to configuration space.
+/// A way to reach configuration space.
 #[derive(Clone, Copy, Debug)]
 pub enum ConfigSpace {
     /// Ports 0xCF8 and 0xCFC: segment 0, the first 256 bytes of each function.
     Ports,
-    /// Memory: physical address of bus `first`, and the buses it covers.
+    /// ECAM: memory, at `base`, for the buses `first` to `last`.
     Ecam {
         /// Address of the first bus's first function.
         base: u64,
@@ -40,18 +40,18 @@ pub enum ConfigSpace {
 
 /// Bits of the command register (PCI 3.0, 6.2.2).
 pub mod command {
-    /// Answers in the space of ports.
+    /// The function answers accesses to its ports.
     pub const PORTS: u16 = 1 << 0;
-    /// Answers in memory.
+    /// The function answers accesses to its memory.
     pub const MEMORY: u16 = 1 << 1;
-    /// May read and write memory by itself.
+    /// The function may read and write memory by itself (DMA).
     pub const BUS_MASTER: u16 = 1 << 2;
-    /// Does not assert its interrupt pin.
+    /// The function does not assert its interrupt pin.
     pub const INTERRUPT_DISABLE: u16 = 1 << 10;
 }
 
 impl ConfigSpace {
-    /// Buses that can be reached.
+    /// The buses that can be reached.
     #[must_use]
     pub fn buses(&self) -> core::ops::RangeInclusive<u8> {
         match *self {
@@ -80,7 +80,7 @@ impl ConfigSpace {
     /// Writes the 32-bit register at `offset` (a multiple of 4, below 256).
     ///
     /// # Safety
-    /// As for [`ConfigSpace::read`]; and what the write does to the device must be wanted.
+    /// As for [`ConfigSpace::read`]. The caller must want the effect that the write has on the device.
     pub unsafe fn write(&self, at: Address, offset: u8, value: u32) {
         match self.locate(at, offset) {
             // SAFETY: the caller's promise.
@@ -105,7 +105,7 @@ impl ConfigSpace {
         }
     }
 
-    /// Calls `found` with each function that answers, its vendor and device, and its class code (24 bits).
+    /// Calls `found` for each function that answers, with its address, vendor, device, and class code (24 bits).
     ///
     /// # Safety
     /// As for [`ConfigSpace::read`].
@@ -133,27 +133,27 @@ impl ConfigSpace {
     /// # Safety
     /// As for [`ConfigSpace::write`].
     pub unsafe fn update_command(&self, at: Address, clear: u16, set: u16) {
-        // SAFETY: the caller's promise. The upper half is the status register, whose bits clear on writing 1: zeroes
-        // leave them.
+        // SAFETY: the caller's promise. The upper half is the status register. Its bits are cleared by writing 1, so
+        // zeroes do not change them.
         unsafe {
             let was = self.read(at, COMMAND) as u16;
             self.write(at, COMMAND, u32::from(was & !clear | set));
         }
     }
 
-    /// Where a base address register, 0 to 5, has a function's registers, and how many bytes of them there are. The
-    /// function does not answer in memory for the moment that it takes to ask.
+    /// Returns address and size of the memory that a function's base address register names. `index`: 0 to 5. During
+    /// the call the function does not answer accesses to its ports and memory.
     ///
     /// # Errors
-    /// It has none there, or none that can be used.
+    /// The function has no such register, or it cannot be used.
     ///
     /// # Safety
     /// As for [`ConfigSpace::read`]; nobody uses the function.
     pub unsafe fn memory_bar(&self, at: Address, index: u8) -> Result<MemoryBar, BadBar> {
         let offset = BAR0 + 4 * index.min(5);
-        // A 64-bit register takes two; the last one has none behind it.
+        // A 64-bit base address takes two registers. After the last register there is no second one.
         let count = if offset == LAST_BAR { 1 } else { 2 };
-        // SAFETY: the caller's promise; each register gets back what stood there before the function may answer again.
+        // SAFETY: the caller's promise; each register gets its old value back before the function may answer again.
         unsafe {
             let was_command = self.read(at, COMMAND) as u16;
             self.update_command(at, command::PORTS | command::MEMORY, 0);
@@ -175,25 +175,26 @@ const COMMAND: u8 = 4;
 const BAR0: u8 = 0x10;
 const LAST_BAR: u8 = 0x24;
 
-/// Memory that a base address register names.
+/// The memory that a base address register names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryBar {
     /// Physical address.
     pub base: u64,
-    /// Bytes: a power of two.
+    /// Size in bytes, a power of two.
     pub size: u64,
 }
 
 /// Why a base address register cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadBar {
-    /// There is none.
+    /// The function has no such register.
     Absent,
-    /// It names ports.
+    /// The register names ports.
     Ports,
-    /// Its type is a reserved one, or its size is no power of two: what it read first, and after all ones were written.
+    /// The type is reserved, or the size is no power of two. The values: as first read, and as read after all ones were
+    /// written.
     Nonsense(u32, u32),
-    /// The firmware gave it no address, or one that is not a multiple of its size: the address and the size.
+    /// The firmware assigned no address, or one that is not a multiple of the size. The values: address and size.
     Unassigned(u64, u64),
 }
 
@@ -213,11 +214,11 @@ impl core::fmt::Display for BadBar {
 }
 
 impl MemoryBar {
-    /// Makes sense of a register and the one behind it, as they were and as they read after all ones had been written
-    /// (6.2.5.1).
+    /// Decodes a register and the next one (6.2.5.1). `was`: their values. `sized`: their values after all ones were
+    /// written.
     ///
     /// # Errors
-    /// There is no sense in it.
+    /// They name no usable memory.
     pub fn decode(was: [u32; 2], sized: [u32; 2]) -> Result<Self, BadBar> {
         if sized == [0; 2] || sized[0] == u32::MAX {
             return Err(BadBar::Absent);

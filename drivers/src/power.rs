@@ -1,20 +1,20 @@
-//! Switching the machine off by ACPI (6.5, 4.8.3.2 and 7.4.2): sleep state S5 through the PM1 control registers.
+//! Switches the machine off by ACPI (6.5, 4.8.3.2 and 7.4.2): sleep state S5 through the PM1 control registers.
 //!
-//! The value that means S5 is in the DSDT's object `\_S5`, a package of numbers in AML. Firmware writes it as a plain
-//! constant, so it is looked for and read as one, without an interpreter for the rest of the language.
+//! The value that means S5 is in the DSDT's object `\_S5`, a package of numbers in AML. Firmware writes it as a
+//! constant, so this module searches for that constant and needs no AML interpreter.
 
 #![allow(unsafe_code, reason = "the registers are ports that the FADT names")]
 
 use x86_64::instructions::port::Port;
 
-/// What a machine that can switch itself off says of how.
+/// How to switch the machine off, from its ACPI tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SoftOff {
-    /// Ports of PM1a_CNT and, where there is one, PM1b_CNT.
+    /// Port of PM1a_CNT, and port of PM1b_CNT if there is one.
     pub control: (u16, Option<u16>),
-    /// SLP_TYP for each, 0 to 7.
+    /// SLP_TYP for each of the two, 0 to 7.
     pub sleep_type: (u8, u8),
-    /// Port and value that switch ACPI mode on, where the machine has another mode.
+    /// The port and the value that switch ACPI mode on. `None`: the machine has no other mode.
     pub enable: Option<(u16, u8)>,
 }
 
@@ -23,20 +23,21 @@ const SLP_TYP: u16 = 7 << 10;
 const SLP_EN: u16 = 1 << 13;
 
 impl SoftOff {
-    /// Switches the machine off. Comes back only if that does not work.
+    /// Switches the machine off. Returns only if that does not work.
     ///
     /// # Safety
     /// The ports are those of this machine's FADT, and nobody else uses them.
     pub unsafe fn switch_off(&self) {
         let mut a = Port::<u16>::new(self.control.0);
-        // SAFETY: by the caller. SLP_TYP and SLP_EN are written together, PM1b first: the machine goes off at the
-        // latest with PM1a.
+        // SAFETY: the caller's promise. SLP_TYP and SLP_EN are written together. PM1b comes first: the machine goes off
+        // no later than at the write to PM1a.
         unsafe {
             if let Some((port, value)) = self.enable
                 && a.read() & SCI_EN == 0
             {
                 Port::<u8>::new(port).write(value);
-                // Firmware takes up to some seconds; a read takes well over 100 ns.
+                // Waits for firmware, at least one second: a read takes well over 100 ns. Firmware may need some
+                // seconds.
                 for _ in 0..10_000_000 {
                     if a.read() & SCI_EN != 0 {
                         break;
@@ -58,7 +59,8 @@ impl SoftOff {
 const NAME_OP: u8 = 0x08;
 const PACKAGE_OP: u8 = 0x12;
 
-/// SLP_TYPa and SLP_TYPb of `\_S5` in the AML of a DSDT (20.2). None: it is not there, or not a constant.
+/// Finds SLP_TYPa and SLP_TYPb of `\_S5` in the AML of a DSDT (20.2). `None`: there is no `\_S5`, or it is not a
+/// constant.
 #[must_use]
 pub fn sleep_type_s5(aml: &[u8]) -> Option<(u8, u8)> {
     let at = aml.windows(4).enumerate().find_map(|(i, name)| {
@@ -67,14 +69,16 @@ pub fn sleep_type_s5(aml: &[u8]) -> Option<(u8, u8)> {
         (name == b"_S5_" && named).then_some(i + 4)
     })?;
     let package = aml.get(at..)?.strip_prefix(&[PACKAGE_OP])?;
-    // PkgLength: the two high bits of its first byte say how many more follow; then the number of elements.
+    // PkgLength: the two high bits of its first byte are the number of bytes that follow. After it comes the number of
+    // elements.
     let more = usize::from(package.first()? >> 6);
     let mut elements = package.get(more + 2..)?;
     let a = constant(&mut elements)?;
     Some((a, constant(&mut elements).unwrap_or(a)))
 }
 
-/// A constant of one byte: ZeroOp, OneOp or BytePrefix; of a wider one its lowest byte, if it is no larger.
+/// Reads a constant: ZeroOp, OneOp, or a prefix and 1, 2 or 4 bytes. `None`: it is something else, or larger than a
+/// byte.
 fn constant(aml: &mut &[u8]) -> Option<u8> {
     let (&op, rest) = aml.split_first()?;
     let bytes = match op {

@@ -4,13 +4,13 @@
 
 use uart_16550::{BaudRate, Config, Uart16550, backend::PioBackend, spec::registers::LSR};
 
-/// A UART that answered when it was looked for.
+/// A UART that is there.
 pub struct Serial {
     uart: Uart16550<PioBackend>,
 }
 
 impl Serial {
-    /// Sets the UART at `base` up for 115,200 baud, 8 data bits, no parity. None: nothing answers there.
+    /// Sets up the UART at `base` for 115,200 baud, 8 data bits, no parity. `None`: nothing answers there.
     ///
     /// # Safety
     /// The ports from `base` to `base + 7` are a 16550 or nothing, and nobody else uses them.
@@ -18,17 +18,18 @@ impl Serial {
     pub unsafe fn open(base: u16) -> Option<Self> {
         // SAFETY: the caller owns the ports.
         let mut uart = unsafe { Uart16550::new_port(base) }.ok()?;
-        // By default the crate takes 9,600 baud.
+        // The crate's default is 9,600 baud.
         uart.init(Config { baud_rate: BaudRate::Baud115200, ..Config::default() }).ok()?;
         Some(Self { uart })
     }
 
-    /// Sends one byte, waiting for room.
+    /// Waits for room, and sends one byte.
     pub fn send(&mut self, byte: u8) {
         self.uart.send_bytes_exact(&[byte]);
     }
 
-    /// Waits until everything has left the UART, shift register included; gives up after a while on one that is stuck.
+    /// Waits until all bytes have left the UART, its shift register too. Gives up after at least 100 ms, if the UART is
+    /// stuck.
     pub fn flush(&mut self) {
         // A full FIFO takes 1.4 ms at 115,200 baud; a read of the port takes well over 100 ns.
         for _ in 0..1_000_000 {
@@ -38,7 +39,7 @@ impl Serial {
         }
     }
 
-    /// A received byte, if there is one.
+    /// Returns a received byte, if there is one.
     pub fn receive(&mut self) -> Option<u8> {
         self.uart.try_receive_byte().ok()
     }

@@ -1,5 +1,5 @@
-//! `cargo mk bench`: figures, with the aim each has. An aim that is missed is shown and is no error; a bound (`exits`)
-//! that is missed is one.
+//! `cargo mk bench`: measures figures, and shows each with its aim. A missed aim is no error. A missed bound (`exits`)
+//! is an error.
 
 mod contest;
 mod exits;
@@ -40,7 +40,8 @@ pub enum What {
         #[arg(long)]
         platform: Option<Platform>,
     },
-    /// The engine as a process against DPDK's testpmd and Open vSwitch, each figure next to its aim. On a quiet machine.
+    /// The engine as a process against DPDK's testpmd and Open vSwitch, each figure next to its aim. On a quiet
+    /// machine.
     Switch {
         /// Only counts instructions of the engine for a frame from guest to guest, without the copying: by callgrind,
         /// and inside the kernel's image by Bochs.
@@ -132,7 +133,7 @@ fn to_json(name: &str, platform: &str, figures: &[Figure]) -> Value {
     json!({ "bench": name, "platform": platform, "figures": map })
 }
 
-/// What of the file is loaded: all but symbols and headers.
+/// The size of the part of the image that is loaded: all but symbols and headers.
 fn image_size(kernel: &Path) -> Result<Figure> {
     let bytes = fs::read(kernel)?;
     let elf = Elf::parse(&bytes).context("the kernel is not an ELF file")?;
@@ -145,7 +146,7 @@ fn image_size(kernel: &Path) -> Result<Figure> {
     })
 }
 
-/// One guest in sidecore, and the same kernel in the emulator itself.
+/// Boots one guest in sidecore, and the same kernel in the emulator itself.
 fn boot(platform: Platform) -> Result<Vec<Figure>> {
     ui::step("bench", "one guest in sidecore");
     let guest = Guest::new(1).memory_mib(128).then("wait");
@@ -179,7 +180,7 @@ fn setup(guest: &Guest) -> Setup {
     server("bench-boot", std::slice::from_ref(guest))
 }
 
-/// Milliseconds until user space of the guest's kernel, by its own clock, without sidecore.
+/// Boots the guest's kernel without sidecore. Returns the milliseconds until user space, by its own clock.
 fn direct(guest: &Guest, platform: Platform) -> Result<f64> {
     let parts = image::parts()?;
     let (accelerator, cpu) = if platform == Platform::Kvm { ("kvm", "host") } else { ("tcg", "max") };
@@ -187,7 +188,7 @@ fn direct(guest: &Guest, platform: Platform) -> Result<f64> {
     command.args(["-M", "q35", "-accel", accelerator, "-cpu", cpu, "-m", "128M", "-nic", "none", "-display", "none"]);
     command.args(["-no-reboot", "-nodefaults", "-serial", "stdio"]);
     command.arg("-kernel").arg(&parts.guest_kernel).arg("-initrd").arg(&parts.small_initrd);
-    // It ends by itself: `wait` is for sidecore's guest only.
+    // The machine ends by itself. The action `wait` is only for sidecore's guest.
     command.arg("-append").arg(guest.cmdline().replace("sc.do=wait", "sc.do=poweroff"));
     let said = tools::quietly(&mut command, "QEMU with the guest's kernel")?;
     said.lines()
@@ -196,7 +197,7 @@ fn direct(guest: &Guest, platform: Platform) -> Result<f64> {
         .with_context(|| format!("the guest did not reach user space without sidecore:\n{said}"))
 }
 
-/// Instructions from our entry to the first guest instruction, from the time stamps in Bochs's log, where one tick is
+/// Counts the instructions from our entry to the first guest instruction, by the time stamps in Bochs' log. One tick is
 /// one instruction.
 fn instructions() -> Result<Figure> {
     let mut setup = setup(&Guest::new(1).memory_mib(128).then("wait"));
@@ -217,7 +218,8 @@ fn instructions() -> Result<Figure> {
     })
 }
 
-/// Ticks between the switch to long mode, which is one of the first things we do, and the first guest entry.
+/// Ticks from the switch to long mode to the first guest entry. The switch is one of the first things that the
+/// hypervisor does.
 fn ticks_between(log: &str) -> Option<u64> {
     let at = |mark: &str| log.lines().find(|line| line.contains(mark))?.get(..11)?.parse::<u64>().ok();
     at("VMENTER to")?.checked_sub(at("long mode activated")?)

@@ -1,4 +1,4 @@
-//! Counts instructions by callgrind: exact, the same in every run, on any x86_64 machine.
+//! Counts instructions by callgrind. The counts are exact, and the same in every run, on any x86_64 machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub fn instructions(program: &Path, arguments: &[&str], function: &str) -> Resul
     Ok(profile(program, arguments, function)?.0)
 }
 
-/// The same in two parts: outside the functions whose name begins with `apart`, and in them.
+/// The same in two parts: instructions outside the functions whose names begin with `apart`, and instructions in them.
 pub fn instructions_apart(program: &Path, arguments: &[&str], function: &str, apart: &str) -> Result<(u64, u64)> {
     let (count, out) = profile(program, arguments, function)?;
     let profile = fs::read_to_string(&out).with_context(|| format!("callgrind has left no {}", out.display()))?;
@@ -39,7 +39,7 @@ pub fn instructions_apart(program: &Path, arguments: &[&str], function: &str, ap
     Ok((count - inside, inside))
 }
 
-/// Runs it; what was counted, and the file with the profile.
+/// Runs the program under callgrind. Returns the count, and the file with the profile.
 fn profile(program: &Path, arguments: &[&str], function: &str) -> Result<(u64, PathBuf)> {
     fs::create_dir_all(paths::runs()).with_context(|| format!("cannot create {}", paths::runs().display()))?;
     let out = paths::runs().join("callgrind.out");
@@ -64,8 +64,9 @@ fn collected(said: &str) -> Option<u64> {
     said.lines().find_map(|line| line.split_once("Collected :")?.1.trim().parse().ok())
 }
 
-/// Instructions in functions themselves whose name begins with `prefix`, of a profile. A function's name is written in
-/// full once, `fn=(12) name`, and as `fn=(12)` afterwards; the line after `calls=` is what the callee costs.
+/// Sums the instructions of the functions whose names begin with `prefix`, without their callees. In a profile, a
+/// function's name is written in full once, `fn=(12) name`, and as `fn=(12)` afterwards. The line after `calls=` has
+/// the callee's costs.
 fn within(profile: &str, prefix: &str) -> u64 {
     let mut numbers = Vec::new();
     let (mut sum, mut inside, mut callee) = (0, false, false);

@@ -6,14 +6,14 @@ use crate::outcome::Outcome;
 use crate::{fetch, imports, tools, ui};
 
 const BARE: &str = "x86_64-unknown-none";
-/// What builds only for the bare machine, also with the feature that there is.
+/// Packages that build only for the bare machine; one of them also with its feature.
 const BARE_PACKAGES: [&[&str]; 5] =
     [&["sidecore"], &["sidecore", "--features", "count"], &["bare"], &["isolation"], &["probe"]];
 
-/// What is built only on request, and has to be right too: the server of the device model.
+/// A feature that is built only on request, and is checked too: the server of the device model.
 pub const SERVER: &str = "x520-model/server";
 
-/// Formatting, lints, documentation and import cycles; all of them are tried before it says no.
+/// Checks formatting, lints, documentation and import cycles. Runs all checks even if one fails.
 pub fn check() -> Result<Outcome> {
     fetch::ensure_rust_target()?;
     let mut good = tools::cargo(&["fmt", "--all", "--check"], &[])?;

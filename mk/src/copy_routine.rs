@@ -1,6 +1,6 @@
-//! Looks into the built image whether the copy routine is what it should be: vector intrinsics would have become scalar
-//! code without a word, and so could assembly that is assembled away. The disassembler is binutils', which is wherever
-//! there is a linker for Rust.
+//! Checks the copy routine in the built image. The compiler may turn vector intrinsics into scalar code without a
+//! warning, and assembly may get lost. The disassembler is that of binutils, which every machine with a linker for Rust
+//! has.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,14 +9,14 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::image;
 
-/// The variants, with the registers that each is to load and store whole.
+/// The variants, and for each the registers that it has to load and store as a whole.
 const VARIANTS: [(&str, &str); 3] =
     [("sidecore_copy_plain", "r"), ("sidecore_copy_avx2", "ymm"), ("sidecore_copy_avx512", "zmm")];
 
-/// What fetches lines ahead of a copy, and by which instruction.
+/// The function that fetches lines ahead of a copy, and its instruction.
 const AHEAD: (&str, &str) = ("sidecore_copy_behind", "prefetchw");
 
-/// Disassembles every variant in the kernel image. What was found, for a person.
+/// Disassembles every variant in the kernel image. Returns what it found, as a sentence.
 pub fn verify() -> Result<String> {
     let image = &image::parts()?.kernel;
     let mut said = Vec::new();
@@ -46,7 +46,7 @@ fn disassemble(name: &str, image: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Loads and stores, by moves, of registers whose names begin like that.
+/// Counts the moves that load and that store a register whose name begins with `register`.
 fn accesses(disassembly: &str, register: &str) -> (usize, usize) {
     let (mut loads, mut stores) = (0, 0);
     for line in disassembly.lines() {

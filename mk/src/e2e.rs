@@ -21,9 +21,9 @@ use crate::outcome::{Outcome, Tally};
 use crate::rotation::{Key, OLDEST, Rotation};
 use crate::{image, paths, sources, tools, ui};
 
-/// Scenarios that run on Bochs at the same time, at most: each has the memory of a server.
+/// Most scenarios that run on Bochs at the same time. Each needs the memory of a server.
 const MOST_AT_ONCE: usize = 4;
-/// Minutes of the rotation that nobody has asked to be longer.
+/// Default length of the rotation in minutes.
 const MINUTES: f64 = 12.0;
 
 /// Which scenarios, and where.
@@ -74,12 +74,12 @@ pub fn verb(options: &Options) -> Result<Outcome> {
     Ok(Outcome::of(tally.failed == 0))
 }
 
-/// Runs the everyday scenarios; only what keeps all from being tried is an error.
+/// Runs the everyday scenarios. It is an error only if none could be tried.
 pub fn everyday() -> Result<Tally> {
     run(&Options::default())
 }
 
-/// Runs the rotation for so many minutes.
+/// Runs the rotation for this number of minutes.
 pub fn rotate(minutes: f64) -> Result<Tally> {
     turns(minutes, None, false)
 }
@@ -99,13 +99,13 @@ fn run(options: &Options) -> Result<Tally> {
     {
         bail!("there is no scenario or boot {name:?}; `cargo mk e2e --list` shows them");
     }
-    // What does not build fails no scenario: nothing was tried.
+    // A build error fails no scenario, because nothing was tried.
     image::parts()?;
     let mut tally = Tally::default();
     for platform in platforms {
         let mut wanted: Vec<Run<'_>> = Vec::new();
         for boot in &boots {
-            // What takes turns runs here when it is named.
+            // A scenario that takes turns on QEMU runs here only if it is named.
             let turns = |scenario: &Scenario| platform.is_qemu() && options.name.is_none() && scenario.in_turn;
             let here = boot.scenarios().into_iter().filter(|scenario| scenario.platforms.contains(&platform));
             let here = here.filter(|scenario| !turns(scenario));
@@ -113,7 +113,7 @@ fn run(options: &Options) -> Result<Tally> {
                 here.filter(|scenario| asked(&**boot, scenario)).map(|scenario| scenario.name).collect();
             let run = |names| Run { boot: &**boot, names, platform, full: options.full };
             if platform == Platform::Bochs {
-                // More processors than a scenario needs are slow there.
+                // Bochs is slower with more processors than a scenario needs.
                 wanted.extend(names.into_iter().map(|name| run(vec![name])));
             } else if !names.is_empty() {
                 wanted.push(run(names));
@@ -147,7 +147,8 @@ struct Run<'a> {
     full: bool,
 }
 
-/// Runs them. Whoever is done with one takes the next. `note` is told of each scenario that ends.
+/// Runs them, on several threads if the platform allows it. A thread that has finished one takes the next. Calls `note`
+/// for each scenario that ends.
 fn side_by_side(runs: &[Run<'_>], json: bool, note: &(dyn Fn(&Run<'_>, &Ran) + Sync)) -> Tally {
     let (next, tally) = (AtomicUsize::new(0), Mutex::new(Tally::default()));
     let lane = || {
@@ -172,7 +173,7 @@ fn side_by_side(runs: &[Run<'_>], json: bool, note: &(dyn Fn(&Run<'_>, &Ran) + S
     tally.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Scenarios that run at the same time. QEMU has a thread for each of its processors, Bochs one for all.
+/// The number of scenarios that run at the same time. QEMU has a thread for each of its processors, Bochs one for all.
 fn lanes(platform: Platform) -> usize {
     match platform {
         Platform::Bochs => thread::available_parallelism().map_or(1, usize::from).min(MOST_AT_ONCE),
@@ -192,7 +193,7 @@ fn report(run: &Run<'_>, ran: &Ran, json: bool) {
         );
         return;
     }
-    // In one piece: another may end at the same time.
+    // Printed in one piece, because another scenario may end at the same time.
     let word = ui::verdict(if good { "passed" } else { "FAILED" }, good);
     let full = if run.full { " in full" } else { "" };
     let boot =
@@ -207,7 +208,7 @@ fn report(run: &Run<'_>, ran: &Ran, json: bool) {
     print!("{text}");
 }
 
-/// A platform in the rotation: QEMU is one in either form.
+/// The name of a platform in the rotation. QEMU has the same name with KVM and without.
 fn word(platform: Platform) -> &'static str {
     if platform.is_qemu() { "qemu" } else { "bochs" }
 }
@@ -217,7 +218,8 @@ fn rotation_file() -> PathBuf {
     paths::root().join("tests/rotation.tsv")
 }
 
-/// What takes turns: everything on Bochs, and what `--full` makes longer on QEMU.
+/// What takes turns: everything on Bochs, scenarios on QEMU that are too long for every day, and long versions
+/// (`--full`) on QEMU.
 fn keys(boots: &[Box<dyn Boot>]) -> Vec<Key> {
     let mut keys = Vec::new();
     for scenario in boots.iter().flat_map(|boot| boot.scenarios()) {
@@ -284,7 +286,7 @@ fn show_rotation(json: bool) -> Result<()> {
     Ok(())
 }
 
-/// Runs the rows whose turn it is, all or those of one platform, and updates the file after each.
+/// Runs the rows whose turn it is, of all platforms or of one. Updates the file after each row.
 fn turns(minutes: f64, only: Option<Platform>, json: bool) -> Result<Tally> {
     let boots = cases::all();
     let qemu = emulator::choose(None)?;

@@ -28,11 +28,11 @@ pub struct Emulator {
     platform: Platform,
     /// COM1 is a socket at this path instead of a file.
     console_socket: Option<PathBuf>,
-    /// Names the folders of its logs, before the setup's own name; empty if nobody else runs anything.
+    /// First part of the names of log folders; the setup's name follows. Empty if only one emulator runs at a time.
     logs: String,
 }
 
-/// The platform asked for; if none is, the best that is here.
+/// The platform that was asked for. If none was, the best one on this machine.
 pub fn choose(wanted: Option<Platform>) -> Result<Platform> {
     fetch::ensure(false)?;
     match wanted {
@@ -44,17 +44,17 @@ pub fn choose(wanted: Option<Platform>) -> Result<Platform> {
 }
 
 impl Emulator {
-    /// COM1 goes to a file.
+    /// An emulator whose COM1 goes to a file.
     pub fn new(platform: Platform) -> Self {
         Self { platform, console_socket: None, logs: String::new() }
     }
 
-    /// The same with logs of this name, which no other has that runs meanwhile.
+    /// The same, with logs of this name. No other emulator that runs at the same time may have that name.
     pub fn with_logs(platform: Platform, logs: &str) -> Self {
         Self { logs: logs.to_owned(), ..Self::new(platform) }
     }
 
-    /// For a person: COM1 is the UNIX socket `path`, on which somebody listens already. QEMU only.
+    /// An emulator for a person: COM1 is the UNIX socket `path`, on which somebody listens already. QEMU only.
     pub fn with_console(platform: Platform, path: PathBuf) -> Result<Self> {
         if !platform.is_qemu() {
             bail!("there is no interactive run on {platform}: use --platform qemu");
@@ -124,7 +124,7 @@ impl Launch for Emulator {
 const NIC_ADDRESS: [u8; 6] = [0x02, 0x1b, 0x21, 0, 0, 0xfe];
 
 impl Emulator {
-    /// An empty folder for the logs of a run of this name.
+    /// Makes an empty folder for the logs of a run with this name.
     fn folder(&self, name: &str) -> Result<PathBuf> {
         let before = if name.starts_with(&self.logs) { String::new() } else { format!("{}-", self.logs) };
         let folder = paths::runs().join(format!("{}-{before}{name}", self.platform));
@@ -133,8 +133,8 @@ impl Emulator {
         Ok(folder)
     }
 
-    /// Starts a server with its logs there, and with the 82599s that are served at these sockets; the emulator is at the other ends of
-    /// these wires.
+    /// Starts a server with its logs in `folder`. `nics`: the sockets of its 82599s' servers. `wires`: wires whose
+    /// other ends are the emulator's.
     fn launch_in(&self, folder: &Path, setup: &Setup, nics: &[&Path], wires: Vec<Wire>) -> Result<Session> {
         let disc = image::disc(setup, folder)?;
         self.boot(folder, setup, &disc, nics, wires)
@@ -162,7 +162,7 @@ impl Emulator {
     }
 }
 
-/// Says on which platform something is about to run, and why.
+/// Prints on which platform something will run, and why.
 pub fn announce(platform: Platform, asked: bool) {
     let why = match (platform, asked) {
         (_, true) => "as asked",

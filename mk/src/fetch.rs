@@ -16,7 +16,7 @@ use crate::tools::quietly;
 use crate::ui::Progress;
 use crate::{paths, tools, ui};
 
-/// What is fetched, with everything it depends on.
+/// Packages to fetch, with all their dependencies.
 const PACKAGES: &[&str] = &[
     "qemu-system-x86",
     "bochs",
@@ -35,18 +35,18 @@ const PACKAGES: &[&str] = &[
     "valgrind",
 ];
 
-/// Packages whose dependency is a current kernel, and the folder that it is unpacked to: the guests' own, and the one that
-/// has drivers for real NICs. Only that one package of each is fetched.
+/// Packages that depend on a current kernel's package, and the folder for it: the guests' kernel, and the one with
+/// drivers for real NICs. Only the kernel's package is fetched, without its other dependencies.
 const KERNELS: [(&str, &str); 2] = [("linux-image-cloud-amd64", "kernel"), ("linux-image-amd64", "kernel-full")];
 
-/// Other switches, which ours is measured against, and DPDK's program that sends frames. They are fetched when they are
-/// asked for.
+/// Packages of the other switches in the contest, and of DPDK's program that sends frames. They are fetched when first
+/// needed.
 const PEERS: &[&str] = &["dpdk", "dpdk-dev", "librte-net-virtio25", "librte-net-vhost25", "openvswitch-switch-dpdk"];
 
-/// Changed when the same list has to be unpacked in another way.
+/// Version of the way in which packages are unpacked. A change makes everything be unpacked again.
 const LAYOUT: u32 = 1;
 
-/// Makes sure that everything is there; instant if it is.
+/// Makes sure that everything is there. Fetches only if something is missing, or with `again`.
 pub fn ensure(again: bool) -> Result<()> {
     let wanted = stamp();
     let stamp_file = paths::deps().join("stamp");
@@ -61,7 +61,8 @@ pub fn ensure(again: bool) -> Result<()> {
     apt.update()?;
     let packages = apt.download(PACKAGES)?;
 
-    // Unpacked beside its place and moved there when complete: an interrupted run leaves no half tree.
+    // Packages are unpacked beside the tree, which is moved into place when complete. An interrupted run leaves no half
+    // tree.
     let fresh = paths::deps().join("unpacking");
     remove(&fresh)?;
     unpack(&packages, &fresh.join("tree"))?;
@@ -83,7 +84,7 @@ pub fn ensure(again: bool) -> Result<()> {
     Ok(())
 }
 
-/// Makes sure that the peers are there, in a tree of their own; instant if they are.
+/// Makes sure that the peers are there, in a tree of their own. Fetches only if something is missing.
 pub fn ensure_peers() -> Result<()> {
     let wanted = format!("layout {LAYOUT}\n{}\n{}\n", apt::SUITES.join(" "), PEERS.join(" "));
     let (stamp_file, place) = (paths::deps().join("stamp-peers"), paths::peers());
@@ -139,7 +140,7 @@ fn remove(path: &Path) -> Result<()> {
 /// Unpacks packages over one another, two at a time.
 fn unpack(packages: &[PathBuf], to: &Path) -> Result<()> {
     fs::create_dir_all(to)?;
-    // It holds the links /lib -> usr/lib and the like, which others unpack through.
+    // This package comes first: it has links such as /lib -> usr/lib, through which others unpack.
     let (base, rest): (Vec<_>, Vec<_>) =
         packages.iter().partition(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("base-files_")));
     let one = |package: &Path| quietly(Command::new("dpkg").arg("-x").arg(package).arg(to), "dpkg -x").map(drop);

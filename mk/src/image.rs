@@ -70,7 +70,7 @@ pub fn parts() -> Result<&'static Parts> {
     Ok(PARTS.get_or_init(|| parts))
 }
 
-/// Builds the hypervisor and keeps the ELF file by that name: cargo has one place for it, whatever the features.
+/// Builds the hypervisor and copies the ELF file to that name, because cargo overwrites it when the features change.
 fn kernel(name: &str, features: &[&str]) -> Result<PathBuf> {
     let built = build("sidecore", features)?;
     let folder = paths::runs().join("parts");
@@ -80,7 +80,7 @@ fn kernel(name: &str, features: &[&str]) -> Result<PathBuf> {
     Ok(place)
 }
 
-/// Makes the disc of a hypervisor that was built to count, in `folder`, and returns its path.
+/// Makes a disc in `folder` with a hypervisor that is built to count. Returns its path.
 pub fn counting_disc(folder: &Path) -> Result<PathBuf> {
     fs::create_dir_all(folder)?;
     let files = [("sidecore".to_owned(), kernel("sidecore-count", &["--features", "count"])?)];
@@ -100,7 +100,7 @@ fn build(package: &str, features: &[&str]) -> Result<PathBuf> {
     Ok(target.join(TARGET).join("release").join(package))
 }
 
-/// Builds `udp-rr` for a Linux guest that has no libraries of this machine's.
+/// Builds `udp-rr`, linked statically, because a guest does not have this machine's libraries.
 fn build_udp_rr() -> Result<PathBuf> {
     const HOST: &str = "x86_64-unknown-linux-gnu";
     let target = paths::target();
@@ -112,7 +112,7 @@ fn build_udp_rr() -> Result<PathBuf> {
     Ok(target.join(HOST).join("release/udp-rr"))
 }
 
-/// The kernel among the files of its package.
+/// Finds the kernel among the files of its package.
 pub fn kernel_of(package: &Path) -> Result<PathBuf> {
     let boot = package.join("boot");
     for entry in fs::read_dir(&boot).with_context(|| format!("cannot read {}", boot.display()))? {
@@ -124,7 +124,7 @@ pub fn kernel_of(package: &Path) -> Result<PathBuf> {
     bail!("no kernel in {}; `cargo mk fetch --again` brings it", boot.display())
 }
 
-/// Makes the disc of a setup for an emulator in `folder` and returns its path.
+/// Makes the disc of a setup in `folder`, for an emulator. Returns its path.
 pub fn disc(setup: &Setup, folder: &Path) -> Result<PathBuf> {
     disc_with(setup, folder, setup.options)
 }
@@ -160,7 +160,7 @@ fn menu(options: &str, lines: &str) -> Result<String> {
     Ok(menu.replace("    MODULES\n", &format!("    {}\n", lines.trim_end())))
 }
 
-/// Makes a disc of these files (name on the disc, source) and this menu.
+/// Makes a disc with these files (name on the disc, source) and this menu.
 fn make(folder: &Path, files: &[(String, PathBuf)], menu: &str) -> Result<PathBuf> {
     let content = folder.join("disc");
     if content.exists() {
@@ -169,7 +169,7 @@ fn make(folder: &Path, files: &[(String, PathBuf)], menu: &str) -> Result<PathBu
     fs::create_dir_all(content.join("boot/grub"))?;
     fs::write(content.join("boot/grub/grub.cfg"), menu)?;
     for (name, source) in files {
-        // A link costs nothing; across file systems only a copy works.
+        // A link is fastest. Across file systems only a copy works.
         let place = content.join(name);
         if fs::hard_link(source, &place).is_err() {
             fs::copy(source, &place).with_context(|| format!("cannot copy {}", source.display()))?;

@@ -1,8 +1,9 @@
 //! Counts the import cycles among the files of each crate: `cargo mk check` wants none.
 //!
-//! A file that needs another one is above it; with a cycle there is no order in which to read, test or move them. Product code
-//! and tests count alike. A `mod` declaration is no import, so a parent may declare its children, and a child may import from
-//! its parent; a parent that also uses that child makes a cycle. `graph` says what counts as an import.
+//! A file that imports another one is above it. With a cycle there is no order in which to read, test or move the
+//! files. Product code and tests count alike. A `mod` declaration is no import, so a parent may declare its children,
+//! and a child may import from its parent. If the parent also uses that child, there is a cycle. `graph` says what
+//! counts as an import.
 
 mod graph;
 mod reader;
@@ -24,7 +25,7 @@ use self::graph::Graph;
 use self::reader::Source;
 use crate::{paths, tools, ui};
 
-/// Counts, and prints each cycle with the names that tie it. Returns whether there is none.
+/// Counts the cycles, and prints each with the imported names. Returns whether there is none.
 pub fn check() -> Result<bool> {
     let root = paths::root();
     let source = |path: &Path| fs::read_to_string(root.join(path)).ok();

@@ -1,8 +1,8 @@
-//! How a verb ended, and how many tests went how.
+//! The outcome of a verb, and counts of passed and failed tests.
 
 use crate::ui;
 
-/// How a verb ended that could be carried out.
+/// The outcome of a verb that could be carried out.
 pub enum Outcome {
     /// All is well.
     Good,
@@ -11,24 +11,24 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Good, or failed.
+    /// `Good` or `Failed`.
     pub fn of(good: bool) -> Self {
         if good { Self::Good } else { Self::Failed }
     }
 }
 
-/// How many tests went how, and which of them went wrong.
+/// Counts of passed and failed tests, and the names of those that failed.
 #[derive(Debug, Default)]
 pub struct Tally {
     pub passed: usize,
     pub failed: usize,
     pub skipped: usize,
-    /// What failed, by name as far as it has one.
+    /// The names of failed tests, as far as they have one.
     pub failures: Vec<String>,
 }
 
 impl Tally {
-    /// Counts something that has a name.
+    /// Counts a test with a name.
     pub fn count(&mut self, name: String, good: bool) {
         if good {
             self.passed += 1;
@@ -38,7 +38,7 @@ impl Tally {
         }
     }
 
-    /// Adds what others counted.
+    /// Adds the counts of another tally.
     pub fn add(&mut self, other: Self) {
         self.passed += other.passed;
         self.failed += other.failed;
@@ -46,7 +46,7 @@ impl Tally {
         self.failures.extend(other.failures);
     }
 
-    /// The last words on all of it, for people.
+    /// Prints the counts and the failures, for people.
     pub fn show(&self) {
         for name in &self.failures {
             println!("{} {name}", ui::verdict("FAILED", false));

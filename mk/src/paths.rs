@@ -1,4 +1,4 @@
-//! Where things are.
+//! The paths that the tool uses.
 
 use std::env;
 use std::path::{self, PathBuf};

@@ -1,7 +1,7 @@
-//! The rotation: scenarios that take too long to run every day take turns. This is the file of their last runs, and the choice of
-//! those whose turn it is. Nothing here runs anything.
+//! The rotation: scenarios that are too long for every day take turns. This module reads and writes the file of their
+//! last runs, and chooses the rows whose turn it is. It runs nothing.
 //!
-//! The file counts its own updates. A row's age is how many updates ago it ran.
+//! The file counts its own updates. The age of a row is the number of updates since it ran.
 
 use std::fmt::Write as _;
 
@@ -9,21 +9,22 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 /// Updates after which a row is too old.
 pub const OLDEST: u64 = 10;
-/// Seconds that a row is taken to need which has never passed: a failure is often a wait that came to its end.
+/// Seconds that are planned for a row that has not passed. A failure's own time is of no use: it often includes a long
+/// wait.
 const UNKNOWN: f64 = 180.0;
 
-/// What takes a turn.
+/// What takes a turn: a scenario on a platform, in a variant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
     /// The scenario's name.
     pub scenario: String,
     /// `qemu` or `bochs`.
     pub platform: String,
-    /// `usual`, or `full` for the length that `--full` gives.
+    /// `usual`, or `full` for the long version (`--full`).
     pub variant: String,
 }
 
-/// How a row went last.
+/// The result of a row's last run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Went {
     /// It has not run.
@@ -50,9 +51,9 @@ impl Went {
 pub struct Row {
     /// What takes a turn.
     pub key: Key,
-    /// How it went last.
+    /// The result of its last run.
     pub went: Went,
-    /// Seconds that it took then.
+    /// Seconds that its last run took.
     pub seconds: f64,
     /// The update at which it ran last, or at which its row was added.
     pub update: u64,
@@ -72,7 +73,7 @@ impl Row {
         if self.went == Went::Passed { self.seconds } else { UNKNOWN }
     }
 
-    /// The order in which turns come: what failed, what never ran, then the oldest.
+    /// The order of turns: failed rows, rows that never ran, then the oldest.
     fn urgency(&self) -> (u8, u64) {
         let class = match self.went {
             Went::Failed => 0,
@@ -131,7 +132,7 @@ impl Rotation {
         text
     }
 
-    /// Gives each key a row, in their order, and drops the rows of others.
+    /// Makes a row for each key, in the order of the keys. Drops rows without a key.
     pub fn complete(&mut self, keys: &[Key]) {
         let mut old = std::mem::take(&mut self.rows);
         self.rows = keys
@@ -153,8 +154,9 @@ impl Rotation {
         self.rows.iter().filter(|row| self.age(row) > OLDEST)
     }
 
-    /// Whose turn it is, in the order of urgency, if there are so many seconds and so many rows of Bochs can run side by side. One on
-    /// QEMU runs alone. The most urgent one runs even if it takes longer than that; another that no longer fits waits.
+    /// Chooses the rows whose turn it is, in the order of urgency, for this number of seconds. On Bochs `lanes` rows
+    /// run side by side; a row on QEMU runs alone. The most urgent row is chosen even if it takes longer. Other rows
+    /// that do not fit wait.
     pub fn choose(&self, seconds: f64, lanes: usize) -> Vec<Key> {
         let mut rows: Vec<&Row> = self.rows.iter().collect();
         rows.sort_by_key(|row| row.urgency());
@@ -178,12 +180,12 @@ impl Rotation {
         chosen
     }
 
-    /// Takes note of a run in the current update.
+    /// Records a run in the current update.
     pub fn record(&mut self, key: &Key, passed: bool, seconds: f64, date: &str, sources: &str) {
         let update = self.updates;
         for row in self.rows.iter_mut().filter(|row| row.key == *key) {
             let went = if passed { Went::Passed } else { Went::Failed };
-            // A whole second at least: 0 is what was not measured.
+            // At least one second, because 0 means not measured.
             let seconds = seconds.round().max(1.0);
             let (key, date, sources) = (row.key.clone(), date.to_owned(), sources.to_owned());
             *row = Row { key, went, seconds, update, date, sources };
@@ -217,7 +219,7 @@ mod tests {
         Key { scenario: scenario.into(), platform: platform.into(), variant: "usual".into() }
     }
 
-    /// Rows on a platform that went so, took so long, and ran at that update.
+    /// A rotation with rows of: scenario, platform, result, seconds, update.
     fn rotation(rows: &[(&str, &str, Went, f64, u64)]) -> Rotation {
         let row = |&(name, platform, went, seconds, update): &(&str, &str, Went, f64, u64)| Row {
             went,
@@ -247,7 +249,7 @@ mod tests {
         let rows = ["a", "b", "c", "d", "e"].map(|name| (name, "bochs", Went::Passed, 100.0, 1));
         let rotation = rotation(&rows);
         assert_eq!(chosen(&rotation, 250.0, 1), ["a", "b"]);
-        // Two run side by side.
+        // With two lanes, two rows run side by side.
         assert_eq!(chosen(&rotation, 250.0, 2), ["a", "b", "c", "d"]);
     }
 

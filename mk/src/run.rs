@@ -1,4 +1,4 @@
-//! `cargo mk run`: two guests that talk to each other, shown as they do.
+//! `cargo mk run`: two guests that talk to each other, with their output as it comes.
 
 use std::io::{Read as _, Write as _, stdin, stdout};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -18,7 +18,7 @@ use crate::terminal::Raw;
 use crate::{two_guests, ui};
 
 const MINUTE: Duration = Duration::from_secs(60);
-/// Ctrl-\ leaves `run -i`; Ctrl-] is taken: sidecore itself leaves a guest's console by it.
+/// Ctrl-\ leaves `run -i`. Ctrl-] is not free: sidecore leaves a guest's console by it.
 const LEAVE: u8 = 0x1c;
 
 /// `cargo mk run`.
@@ -54,7 +54,7 @@ fn print_event(event: &Event) {
         }
         Event::Report(entry) => println!("  {}", entry.text),
         Event::Console { guest, line } => {
-            // Results are for scripts; the summary at the end has them.
+            // Result lines are for scripts. The summary at the end has them.
             if guest_result(event).is_none() {
                 println!("{} {line}", ui::tag(usize::from(guest != "a"), &format!("{guest} |")));
             } else if let Some((_, result)) = guest_result(event) {
@@ -71,7 +71,7 @@ fn print_event(event: &Event) {
     }
 }
 
-/// What each guest sent and received, and why it left the processor.
+/// The counters of each guest's frames, and its exits by reason.
 fn summary(counters: &Counters) -> String {
     let mut text = format!(
         "\n{:<8}{:>12}{:>14}{:>12}{:>14}{:>10}{:>10}{:>10}{:>10}\n",
@@ -146,7 +146,7 @@ fn forward_keys(mut console: UnixStream) -> Result<()> {
         }
         console.write_all(&key)?;
     }
-    // Standard input has ended, but what was typed may still be at work: the console's end decides.
+    // Standard input has ended, but sidecore may still work on what was typed. The program ends when the console does.
     thread::park();
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Which sources a run was built from, as one short number.
+//! A short hash of the sources from which a run was built.
 
 use std::fs;
 use std::process::Command;
@@ -8,11 +8,11 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{paths, tools};
 
-/// Digits that are kept.
+/// Digits of the hash that are kept.
 const DIGITS: usize = 12;
 
-/// The hash of all files in the working tree that git tracks or would track, by name and content, as they are now. Markdown is
-/// left out, and the file of the rotation, which holds this number.
+/// The hash of all files in the working tree that git tracks or would track, by name and content, as they are now. It
+/// leaves out Markdown, and the file of the rotation, which contains this hash.
 pub fn hash() -> Result<String> {
     let mut git = Command::new("git");
     git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(paths::root());
@@ -23,7 +23,7 @@ pub fn hash() -> Result<String> {
     let mut hash = Sha256::new();
     for name in names {
         let path = paths::root().join(name);
-        // One that is tracked and was removed counts as removed; a link counts by what it names.
+        // A tracked file that was removed is left out. A link counts by the content of its target.
         if path.is_file() {
             let content = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
             for part in [name.as_bytes(), &content] {

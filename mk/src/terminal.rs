@@ -5,7 +5,7 @@ use std::io::{IsTerminal as _, stdin};
 use anyhow::{Context as _, Result};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 
-/// Raw mode for as long as this lives; nothing where standard input is no terminal.
+/// Raw mode, for as long as this lives. Without effect if standard input is no terminal.
 pub struct Raw(Option<Termios>);
 
 impl Raw {
@@ -25,7 +25,7 @@ impl Raw {
 impl Drop for Raw {
     fn drop(&mut self) {
         if let Some(before) = &self.0 {
-            // There is nobody left to tell.
+            // An error could not be reported to anybody.
             let _ = tcsetattr(stdin(), OptionalActions::Now, before);
         }
     }

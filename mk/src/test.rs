@@ -1,4 +1,4 @@
-//! `cargo mk test`: unit tests, gates, the everyday scenarios and the rotation, each with the time it takes.
+//! `cargo mk test`: unit tests, gates, the everyday scenarios and the rotation. It prints the time of each.
 
 use std::process::{Command, Stdio};
 use std::thread;
@@ -10,17 +10,17 @@ use crate::check::SERVER;
 use crate::outcome::{Outcome, Tally};
 use crate::{bench, copy_routine, e2e, paths, ui};
 
-/// Minutes that the everyday part may take on two cores: unit tests, gates and everyday scenarios.
+/// Budget of the everyday part in minutes, on two cores: unit tests, gates and everyday scenarios.
 const EVERYDAY: f64 = 25.0;
-/// Minutes that the rotation may take there.
+/// Budget of the rotation in minutes, on two cores.
 pub const ROTATION: f64 = 12.0;
 
-/// How long each part took, in seconds.
+/// The time of each part, in seconds.
 #[derive(Default)]
 struct Parts(Vec<(&'static str, f64)>);
 
 impl Parts {
-    /// Does it and takes the time.
+    /// Runs `act` and records its time.
     fn take<T>(&mut self, name: &'static str, act: impl FnOnce() -> T) -> T {
         let begin = Instant::now();
         let result = act();
@@ -28,7 +28,7 @@ impl Parts {
         result
     }
 
-    /// What each part took and their sum; a budget that was passed is named.
+    /// The time of each part, their sum, and each budget that was passed.
     fn shown(&self) -> String {
         let mut text = String::new();
         for (name, seconds) in &self.0 {
@@ -46,7 +46,8 @@ impl Parts {
     }
 }
 
-/// Unit tests, then scenarios, then what each part took, what failed by name, and one line that counts all.
+/// Runs unit tests, gates and scenarios. Then prints the time of each part, the names of failed tests, and one line
+/// with counts.
 pub fn test() -> Result<Outcome> {
     let (mut tally, mut parts) = (Tally::default(), Parts::default());
     tally.add(parts.take("unit tests, gates", unit_tests_and_gates)?);
@@ -58,7 +59,8 @@ pub fn test() -> Result<Outcome> {
     Ok(Outcome::of(tally.failed == 0))
 }
 
-/// Unit tests beside gates: what the gates count is the same however busy the machine is, and each has one thread.
+/// Runs unit tests and gates side by side. The counts of gates do not depend on how busy the machine is, and a gate has
+/// one thread.
 fn unit_tests_and_gates() -> Result<Tally> {
     thread::scope(|scope| {
         let gates = scope.spawn(gates);
@@ -103,7 +105,7 @@ fn unit_tests() -> Result<Tally> {
     let (passed, failed, ignored) = count(&text);
     tally.passed += passed;
     tally.skipped += ignored;
-    // A crate that does not build has no result lines but must not go unnoticed.
+    // A crate that does not build prints no result lines, but counts as a failure.
     tally.failed += if output.status.success() { failed } else { failed.max(1) };
     tally.failures.extend(named(&text));
     if !output.status.success() && failed == 0 {
@@ -128,7 +130,8 @@ fn count(text: &str) -> (usize, usize, usize) {
     sums
 }
 
-/// The tests that `cargo test` says have failed: their names stand indented below the last `failures:` of a program.
+/// The names of failed tests in the output of `cargo test`. They stand indented below the last `failures:` of a
+/// program.
 fn named(text: &str) -> Vec<String> {
     let mut names = Vec::new();
     let mut listed = false;

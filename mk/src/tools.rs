@@ -1,7 +1,7 @@
 //! Runs the programs of the fetched tree, and cargo.
 //!
-//! The tree's programs want a newer C library than many hosts have, so each is started by the tree's own loader. GRUB
-//! finds its helpers by PATH: wrappers of the same kind stand in `target/deps/bin`.
+//! The tree's programs need a newer C library than many hosts have, so the tree's own loader starts each. GRUB finds
+//! its helper programs by PATH, so `target/deps/bin` has wrappers that do the same.
 
 use std::env;
 use std::ffi::OsStr;
@@ -24,18 +24,18 @@ fn library_path(tree: &Path) -> String {
     LIBRARIES.map(|folder| tree.join(folder).display().to_string()).join(":")
 }
 
-/// A program of the tree (`usr/bin/xorriso`), ready to be given its arguments.
+/// A command for a program of the tree (`usr/bin/xorriso`), without arguments.
 pub fn program(path: &str) -> Command {
     program_in(&paths::tree(), path)
 }
 
-/// A program of the peers' tree.
+/// A command for a program of the peers' tree.
 pub fn peer(path: &str) -> Command {
     program_in(&paths::peers(), path)
 }
 
-/// testpmd with the drivers that the peers' tree has for it. They are named without their folder, so that the loader looks
-/// for them: DPDK itself takes none from a folder that others may write to.
+/// A command for testpmd with the drivers of the peers' tree. They are named without their folder, so that the loader
+/// finds them: DPDK itself takes no driver from a folder that others may write to.
 pub fn testpmd() -> Command {
     let mut command = peer("usr/bin/dpdk-testpmd");
     for driver in ["bus_vdev", "mempool_ring", "net_virtio", "net_vhost"] {
@@ -45,7 +45,7 @@ pub fn testpmd() -> Command {
     command
 }
 
-/// The processors that this process may use, as lists of them are written: `0-3,6`.
+/// The processors that this process may use, as a list: `0-3,6`.
 pub fn processors() -> Result<String> {
     let status = fs::read_to_string("/proc/self/status")?;
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
@@ -62,7 +62,7 @@ fn program_in(tree: &Path, path: &str) -> Command {
     command
 }
 
-/// A command whose process the kernel ends when this tool ends, however that comes about: no emulator stays behind.
+/// A command whose process the kernel ends when this tool ends, for whatever reason, so that no emulator stays behind.
 pub fn dying_with_us(program: &Path) -> Command {
     const SETPRIV: &str = "/usr/bin/setpriv";
     if !Path::new(SETPRIV).is_file() {
@@ -98,7 +98,7 @@ pub fn path_with_wrappers() -> Result<std::ffi::OsString> {
     env::join_paths(folders).context("PATH holds a folder that cannot be in it")
 }
 
-/// Runs a program silently; if it fails, what it said is in the error.
+/// Runs a program silently and returns its output. If it fails, the error has the output.
 pub fn quietly(command: &mut Command, what: &str) -> Result<String> {
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {what}"))?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -108,13 +108,13 @@ pub fn quietly(command: &mut Command, what: &str) -> Result<String> {
     Ok(said)
 }
 
-/// Runs cargo in the repository with its messages shown. `Ok(false)`: it ran and said no.
+/// Runs cargo in the repository and shows its messages. `Ok(false)`: cargo reported a failure.
 pub fn cargo<S: AsRef<OsStr>>(arguments: &[S], environment: &[(&str, &str)]) -> Result<bool> {
     let shown: Vec<_> = arguments.iter().map(|a| a.as_ref().to_string_lossy()).collect();
     ui::step("cargo", &shown.join(" "));
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    // What cargo sets for the tool's own run must not reach the crates it builds.
+    // The variables that cargo has set for this tool must not reach the crates that it builds.
     for (name, _) in env::vars_os() {
         if name.to_string_lossy().starts_with("CARGO_PKG_") || name == "CARGO_MANIFEST_DIR" {
             command.env_remove(name);

@@ -1,4 +1,4 @@
-//! What the tool says while it works: plain lines on standard error, with colours only on a terminal.
+//! The tool's messages: plain lines on standard error, with colours only on a terminal.
 
 use std::io::{IsTerminal as _, stderr, stdout};
 use std::time::{Duration, Instant};
@@ -7,12 +7,12 @@ fn paint(colour: &str, text: &str, terminal: bool) -> String {
     if terminal { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.to_owned() }
 }
 
-/// A step that begins.
+/// Prints that a step begins.
 pub fn step(verb: &str, what: &str) {
     eprintln!("{} {what}", paint("1;36", &format!("{verb:>9}"), stderr().is_terminal()));
 }
 
-/// What went wrong.
+/// Prints an error.
 pub fn error(text: &str) {
     eprintln!("{} {text}", paint("1;31", "error:", stderr().is_terminal()));
 }
@@ -22,7 +22,7 @@ pub fn verdict(word: &str, good: bool) -> String {
     paint(if good { "32" } else { "1;31" }, word, stdout().is_terminal())
 }
 
-/// A part of a line on standard output that tells it from its neighbours.
+/// A part of a line on standard output, in a colour by `index`.
 pub fn tag(index: usize, text: &str) -> String {
     paint(["36", "33", "35", "34"][index % 4], text, stdout().is_terminal())
 }
@@ -33,7 +33,7 @@ pub fn minutes(seconds: f64) -> String {
     format!("{}:{:02}", whole / 60, whole % 60)
 }
 
-/// Lines about something that takes long, not more often than every two seconds.
+/// Prints the progress of a long operation, at most every two seconds.
 pub struct Progress {
     verb: &'static str,
     next: Instant,
@@ -42,12 +42,12 @@ pub struct Progress {
 impl Progress {
     const EVERY: Duration = Duration::from_secs(2);
 
-    /// Begins; nothing is shown for the first two seconds.
+    /// Begins. Prints nothing for the first two seconds.
     pub fn new(verb: &'static str) -> Self {
         Self { verb, next: Instant::now() + Self::EVERY }
     }
 
-    /// Shows how far it is, if it is time to.
+    /// Prints the progress, if the last print was two seconds ago.
     pub fn at(&mut self, what: impl FnOnce() -> String) {
         if Instant::now() >= self.next {
             step(self.verb, &what());

@@ -1,7 +1,7 @@
 //! A boot: one machine, started once, and the scenarios that it serves one after another.
 //!
-//! Each scenario is reported by its own name and can be run alone: the machine then has only what this scenario needs. After a
-//! scenario has failed the rest get a machine started anew, so that none inherits another's trouble.
+//! Each scenario is reported by its own name and can be run alone. The machine then has only what this scenario needs.
+//! After a failure, a new machine serves the remaining scenarios, so that none of them fails because of an earlier one.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,11 +13,11 @@ use crate::figures::Figures;
 use crate::launch::Launch;
 use crate::scenario::{Context, Scenario};
 
-/// The scenarios that a machine is started for.
+/// The names of the scenarios that a machine is started for.
 pub struct Wanted<'a>(&'a [&'static str]);
 
 impl Wanted<'_> {
-    /// Whether one of these is among them.
+    /// Whether one of these names is among them.
     #[must_use]
     pub fn any(&self, names: &[&str]) -> bool {
         self.0.iter().any(|wanted| names.contains(wanted))
@@ -31,7 +31,7 @@ pub struct Check<M> {
 }
 
 impl<M> Check<M> {
-    /// A scenario that this function carries out.
+    /// A scenario, and the function that carries it out.
     pub fn new(scenario: Scenario, run: fn(&mut Context<'_>, &mut M) -> Result<()>) -> Self {
         Self { scenario, run }
     }
@@ -39,41 +39,41 @@ impl<M> Check<M> {
 
 /// A machine that several scenarios share.
 pub struct Shared<M> {
-    /// Names its logs.
+    /// The name of the boot and of its logs.
     pub name: &'static str,
-    /// What it is, in a few words.
+    /// The machine, in a few words.
     pub about: &'static str,
-    /// Starts it with what the wanted scenarios need.
+    /// Starts the machine with what the wanted scenarios need.
     pub start: fn(&mut Context<'_>, &Wanted<'_>) -> Result<M>,
-    /// Ends it in order. What goes wrong here fails the last scenario.
+    /// Shuts the machine down in order. An error here fails the last scenario.
     pub end: fn(M) -> Result<()>,
-    /// The scenarios in their order. One that leaves something behind comes late.
+    /// The scenarios in their order. Those that leave the machine changed come last.
     pub checks: Vec<Check<M>>,
 }
 
-/// What came of a scenario.
+/// The result of a scenario.
 pub struct Ran {
-    /// Which one.
+    /// The scenario.
     pub scenario: Scenario,
     /// Whether it passed, or why not.
     pub result: Result<()>,
     /// Its numbers.
     pub figures: Figures,
-    /// How long it took, without the start of a shared machine.
+    /// The time that it took, without the start of a shared machine.
     pub seconds: f64,
-    /// How long the start of the machine took, where it was started for this scenario.
+    /// The time that the start of the machine took. 0: the machine was not started for this scenario.
     pub boot_seconds: f64,
 }
 
-/// Starts a launcher whose logs have this name.
+/// Makes a launcher whose logs have this name.
 pub type Launcher<'a> = dyn Fn(&str) -> Box<dyn Launch> + 'a;
 
-/// A boot, whatever its machine is.
+/// A boot with any type of machine.
 pub trait Boot: Sync {
-    /// Names its logs, and it in the list.
+    /// The name of the boot and of its logs.
     fn name(&self) -> &'static str;
 
-    /// What the machine is, in a few words.
+    /// The machine, in a few words.
     fn about(&self) -> &'static str;
 
     /// Its scenarios in their order.
@@ -106,7 +106,8 @@ impl<M> Boot for Shared<M> {
 }
 
 impl<M> Shared<M> {
-    /// Starts a machine and runs the checks from `first` on until one fails. Returns how many were reported, at least one.
+    /// Starts a machine and runs the checks from `first` on until one fails. Returns the number of reported checks, at
+    /// least one.
     fn run_until_failure(
         &self,
         launcher: &Launcher<'_>,
@@ -117,7 +118,7 @@ impl<M> Shared<M> {
     ) -> usize {
         let checks = &all[first..];
         let names: Vec<&'static str> = checks.iter().map(|check| check.scenario.name).collect();
-        // A machine started anew after a failure leaves the logs of that alone.
+        // A machine that is started after a failure has logs of its own, so that those of the failure stay.
         let logs = match (first, names.as_slice()) {
             (_, [only]) => (*only).to_owned(),
             (0, _) => self.name.to_owned(),
@@ -130,7 +131,7 @@ impl<M> Shared<M> {
         let mut boot_seconds = begin.elapsed().as_secs_f64();
         let mut machine = match started {
             Ok(machine) => Some(machine),
-            // Nothing is tried twice: without the machine none of them can run.
+            // Nothing is tried twice. Without the machine none of the checks can run.
             Err(error) => {
                 let words = format!("the machine did not start: {error:#}");
                 for check in checks {
@@ -165,7 +166,7 @@ impl<M> Shared<M> {
     }
 }
 
-/// What panics has failed, and nothing else has.
+/// Turns a panic into an error, so that only this check fails.
 fn guarded<T>(act: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|panic| Err(anyhow!("it panicked: {}", words(&*panic))))
 }
@@ -175,7 +176,7 @@ fn words(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a word")
 }
 
-/// A scenario that starts what it needs by itself: its machine is none that another can use.
+/// A scenario alone in its boot. It starts its machine by itself, and no other scenario can use that machine.
 #[must_use]
 pub fn alone(scenario: Scenario, run: fn(&mut Context<'_>, &mut ()) -> Result<()>) -> Box<dyn Boot> {
     Box::new(Shared {
@@ -195,7 +196,7 @@ mod tests {
     use anyhow::bail;
     use std::cell::RefCell;
 
-    /// Runs these: the names of the machines that were started, and what came of each scenario.
+    /// Runs these scenarios. Returns the names of the machines that were started, and the result of each scenario.
     fn run(boot: &dyn Boot, wanted: &[&'static str]) -> (Vec<String>, Vec<(&'static str, bool)>) {
         let (started, mut ran) = (RefCell::new(Vec::new()), Vec::new());
         let launcher = |name: &str| -> Box<dyn Launch> {

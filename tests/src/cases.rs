@@ -1,4 +1,4 @@
-//! The scenarios themselves, by what they are about.
+//! The scenarios, by topic.
 
 mod boot;
 mod completions;
@@ -49,7 +49,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
     lists.into_iter().flatten().collect()
 }
 
-/// Which boot serves which scenario, and where each runs, as a table in Markdown. Where it takes turns is in brackets.
+/// The boots, their scenarios, and where each runs, as a table in Markdown. Brackets mark where a scenario takes turns.
 #[must_use]
 pub fn table() -> String {
     let mut rows = vec![["boot", "scenario", "where", "what it shows"].map(str::to_owned)];

@@ -1,4 +1,4 @@
-//! What a guest's I/O costs: its exits by reason, beside its packets and interrupts.
+//! The costs of a guest's I/O: its exits by reason, beside its packets and interrupts.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,9 @@ use control::Counters;
 
 use crate::counts;
 
-/// Exits that I/O causes: notifications, interrupts and their ends, and the registers of the interrupt path. HLT is not
-/// among them: where the guest halts is its own affair, and emulators have reasons of theirs to intercept it. The timer is
-/// apart.
+/// Reasons of exits that I/O causes: notifications, interrupts, EOIs, and the registers of the interrupt path. HLT is
+/// not among them: a guest may halt when it likes, and emulators have their own reasons to intercept it. The timer has
+/// its own list.
 const IO: [&str; 13] = [
     "io-virtio-notify",
     "external-interrupt",
@@ -25,17 +25,17 @@ const IO: [&str; 13] = [
     "shadow-write",
     "descriptor-table",
 ];
-/// Exits of the guest's timer: its registers, and that it is due.
+/// Reasons of exits that the guest's timer causes: its registers, and its end.
 const TIMER: [&str; 2] = ["msr-apic-timer", "deadline"];
 
-/// What a guest has cost, since it was started or in a window.
+/// The costs of a guest, since its start or in a window.
 #[derive(Clone, Debug, Default)]
 pub struct Costs {
     /// Packets in both directions.
     pub packets: u64,
-    /// Of these, packets to it.
+    /// Of these, packets to the guest.
     pub received: u64,
-    /// Packets to or from it that the engine has dropped.
+    /// Packets to or from the guest that the engine has dropped.
     pub dropped: u64,
     /// Interrupts that the engine has sent.
     pub interrupts: u64,
@@ -43,14 +43,14 @@ pub struct Costs {
     pub kicks: u64,
     /// Exits by reason.
     pub exits: BTreeMap<String, u64>,
-    /// Time stamp counter, or how far it went.
+    /// The time-stamp counter, or its difference in a window.
     pub tsc: u64,
     /// Its frequency in Hz.
     pub tsc_hz: u64,
 }
 
 impl Costs {
-    /// The costs of a guest until these counters were read.
+    /// The costs of a guest since its start, from these counters.
     pub fn of(counters: &Counters, name: &str) -> Result<Self> {
         let net = counts::net(counters, name)?;
         Ok(Self {
@@ -70,7 +70,7 @@ impl Costs {
         Ok(Self::of(after, name)?.since(&Self::of(before, name)?))
     }
 
-    /// The costs since then.
+    /// The difference to earlier costs.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let exits = self.exits.iter().map(|(reason, count)| {
@@ -103,13 +103,13 @@ impl Costs {
         self.exits_for_any(&IO)
     }
 
-    /// Exits that its timer has caused, where they are told apart from I/O's: an emulated timer's end is an external
-    /// interrupt.
+    /// Exits that its timer has caused, if they can be told apart from those of I/O: the end of an emulated timer is an
+    /// external interrupt.
     pub fn timer_exits(&self) -> u64 {
         self.exits_for_any(&TIMER)
     }
 
-    /// Exits for whatever reason.
+    /// Exits for any reason.
     pub fn all_exits(&self) -> u64 {
         self.exits.values().sum()
     }

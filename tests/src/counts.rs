@@ -1,11 +1,11 @@
-//! The one place that reads what sidecore counts: what a guest's network devices, its exits, the engines and the uplinks have.
+//! Reads sidecore's counters: of guests' network devices, of exits, engines and uplinks. Nothing else reads them.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
 use control::{Count, Counters, Entropy, Port, StageCounters};
 
-/// What was counted of a guest's network devices, all of them together.
+/// Counters of a guest's network devices, summed over all devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Net {
     /// Frames to the guest.
@@ -26,9 +26,9 @@ pub struct Net {
     pub kicks: u64,
     /// Of these, for commands of the control queue.
     pub commands: u64,
-    /// Times a queue was armed, to be notified of.
+    /// How often the engine armed a queue for a notification.
     pub arms: u64,
-    /// Times polling began.
+    /// How often polling began.
     pub polls: u64,
     /// Resets of a device.
     pub resets: u64,
@@ -51,7 +51,7 @@ impl Net {
         self.drops.values().sum()
     }
 
-    /// Frames of the guest with a header that was not borne out.
+    /// Frames of the guest whose virtio-net header did not fit the frame.
     #[must_use]
     pub fn bad_headers(&self) -> u64 {
         self.dropped("tx_bad_header") + self.dropped("tx_bad_length")
@@ -81,7 +81,7 @@ fn guest<'a>(counters: &'a Counters, name: &str) -> Result<&'a control::Guest> {
     counters.guest(name).with_context(|| format!("no guest {name} in the counters"))
 }
 
-/// What was counted of the network devices of guest `name`, which has one at least.
+/// The counters of the network devices of guest `name`. It must have one.
 pub fn net(counters: &Counters, name: &str) -> Result<Net> {
     let guest = guest(counters, name)?;
     guest.ports.first().with_context(|| format!("guest {name} has no port"))?;
@@ -90,12 +90,12 @@ pub fn net(counters: &Counters, name: &str) -> Result<Net> {
     Ok(net)
 }
 
-/// What was counted of the entropy device of guest `name`, which has one.
+/// The counters of the entropy device of guest `name`. It must have one.
 pub fn entropy(counters: &Counters, name: &str) -> Result<Entropy> {
     guest(counters, name)?.entropy.first().cloned().with_context(|| format!("guest {name} has no entropy device"))
 }
 
-/// What was counted of the network devices of all guests.
+/// The counters of the network devices of all guests.
 #[must_use]
 pub fn net_of_all(counters: &Counters) -> Net {
     let mut net = Net::default();
@@ -103,13 +103,13 @@ pub fn net_of_all(counters: &Counters) -> Net {
     net
 }
 
-/// What a stage of a guest's port has counted.
+/// The counters of a stage of a guest's port.
 pub fn stage(counters: &Counters, name: &str, stage: &str) -> Result<StageCounters> {
     let mut stages = guest(counters, name)?.ports.iter().flat_map(|port| &port.stages);
     stages.find(|counted| counted.stage == stage).cloned().with_context(|| format!("no stage {stage} at {name}"))
 }
 
-/// The exits of guest `name` by reason, those of all its virtual CPUs together.
+/// The exits of guest `name` by reason, summed over its virtual CPUs.
 pub fn exits(counters: &Counters, name: &str) -> Result<BTreeMap<String, u64>> {
     let mut exits = BTreeMap::new();
     for exit in guest(counters, name)?.vcpus.iter().flat_map(|vcpu| &vcpu.exits) {
@@ -118,7 +118,7 @@ pub fn exits(counters: &Counters, name: &str) -> Result<BTreeMap<String, u64>> {
     Ok(exits)
 }
 
-/// The exits of each virtual CPU of guest `name`; none where there is no such guest.
+/// The exits of each virtual CPU of guest `name`. Empty if there is no such guest.
 #[must_use]
 pub fn exits_of_vcpus(counters: &Counters, name: &str) -> Vec<u64> {
     let vcpus = counters.guest(name).into_iter().flat_map(|guest| &guest.vcpus);
@@ -131,25 +131,25 @@ pub fn all_exits(counters: &Counters, name: &str) -> u64 {
     counters.guest(name).map_or(0, control::Guest::total_exits)
 }
 
-/// Exits by which guest `name` notified.
+/// Exits of guest `name` for notifications.
 #[must_use]
 pub fn notify_exits(counters: &Counters, name: &str) -> u64 {
     exits(counters, name).ok().and_then(|exits| exits.get("io-virtio-notify").copied()).unwrap_or_default()
 }
 
-/// Times guest `name` was started.
+/// How often guest `name` was started.
 #[must_use]
 pub fn starts(counters: &Counters, name: &str) -> u64 {
     counters.guest(name).map_or(0, |guest| guest.starts)
 }
 
-/// What was counted of a guest's shadow IDT.
+/// The counters of a guest's shadow IDT.
 #[must_use]
 pub fn shadow<'a>(counters: &'a Counters, name: &str) -> &'a [Count] {
     counters.guest(name).map_or(&[], |guest| &guest.shadow_idt)
 }
 
-/// One of these counts.
+/// One of these counters.
 #[must_use]
 pub fn count(counts: &[Count], kind: &str) -> u64 {
     counts.iter().find(|counted| counted.kind == kind).map_or(0, |counted| counted.count)
@@ -161,7 +161,7 @@ pub fn busy_turns(counters: &Counters) -> u64 {
     counters.engines.iter().map(|engine| engine.busy_turns).sum()
 }
 
-/// What was counted on the uplinks under that name.
+/// The counter with that name, summed over the uplinks.
 #[must_use]
 pub fn uplinks(counters: &Counters, kind: &str) -> u64 {
     counters.engines.iter().flat_map(|engine| &engine.uplinks).map(|uplink| uplink.count(kind)).sum()

@@ -1,4 +1,4 @@
-//! The numbers a scenario reports, each with the bound it was held to.
+//! The numbers that a scenario reports, each with its bound.
 
 use std::fmt;
 
@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 pub struct Figure {
     /// What was counted, with its unit.
     pub name: String,
-    /// How much it was.
+    /// The value.
     pub value: f64,
-    /// The bound it was held to, in words; `None` for a number that is only reported.
+    /// The bound, in words. `None`: the number is only reported.
     pub bound: Option<String>,
 }
 
@@ -26,12 +26,12 @@ impl fmt::Display for Figure {
     }
 }
 
-/// What a scenario has counted so far.
+/// The numbers of a scenario so far.
 #[derive(Debug, Default)]
 pub struct Figures(Vec<Figure>);
 
 impl Figures {
-    /// Reports a number that no bound applies to.
+    /// Reports a number without a bound.
     pub fn note(&mut self, name: &str, value: impl IntoFigure) {
         self.0.push(Figure { name: name.to_owned(), value: value.into_figure(), bound: None });
     }
@@ -60,23 +60,23 @@ impl Figures {
         Ok(())
     }
 
-    /// Holds two results with the checksum of a file to the same one.
+    /// Reports whether two results have the same checksum of a file. They must.
     pub fn same_file(&mut self, name: &str, sent: &Value, received: &Value) -> Result<()> {
         let same = sent["sha256"] == received["sha256"] && sent["sha256"].as_str().is_some_and(|sum| sum.len() == 64);
         self.exactly(name, usize::from(same), 1)
     }
 
-    /// All of them, in the order in which they were reported.
+    /// All numbers, in the order of the reports.
     pub fn all(&self) -> &[Figure] {
         &self.0
     }
 
-    /// How many were held to a bound.
+    /// The count of numbers with a bound.
     pub fn bounded(&self) -> usize {
         self.0.iter().filter(|figure| figure.bound.is_some()).count()
     }
 
-    /// For `--json`.
+    /// The numbers as JSON, for `--json`.
     pub fn to_json(&self) -> Value {
         self.0.iter().map(|figure| (figure.name.clone(), json!(figure.value))).collect::<serde_json::Map<_, _>>().into()
     }
@@ -84,7 +84,7 @@ impl Figures {
 
 /// A number that can be reported.
 pub trait IntoFigure {
-    /// Its value; counters beyond 2^53 lose their last digits, which no scenario reaches.
+    /// The number's value. Counters beyond 2^53 would lose their last digits; no scenario reaches that.
     fn into_figure(self) -> f64;
 }
 

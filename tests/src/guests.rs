@@ -4,17 +4,17 @@ use std::fmt::Write as _;
 
 use crate::setup::{Content, Module, Setup, Uplink};
 
-/// What every Linux guest has on its command line: console on COM1, nothing on it but errors, and a reset after a panic.
+/// Words on every Linux guest's command line: console on COM1, only errors on it, a reset after a panic.
 pub const BASE_CMDLINE: &str = "console=ttyS0 quiet loglevel=3 panic=-1";
 
-/// What Debian's cloud kernel needs to unpack itself and the small initramfs.
+/// Least memory of a guest in MiB: Debian's cloud kernel needs it to unpack itself and the small initramfs.
 pub const LEAST_MEMORY_MIB: u32 = 96;
 
 /// A Linux guest whose init does what [`Guest::then`] says.
 #[derive(Clone, Debug)]
 pub struct Guest {
     name: String,
-    /// 1 for the first guest: its address is 10.0.0.1, and so on.
+    /// The guest's number, from 1. Guest 1 has the address 10.0.0.1, and so on.
     number: usize,
     vcpus: u32,
     memory_mib: u32,
@@ -66,55 +66,55 @@ impl Guest {
         address(self.number)
     }
 
-    /// With so many vCPUs.
+    /// Sets the number of vCPUs.
     #[must_use]
     pub fn vcpus(self, vcpus: u32) -> Self {
         Self { vcpus, ..self }
     }
 
-    /// With so much memory.
+    /// Sets the memory in MiB.
     #[must_use]
     pub fn memory_mib(self, memory_mib: u32) -> Self {
         Self { memory_mib, ..self }
     }
 
-    /// With iperf3.
+    /// Gives it the full initramfs, with iperf3.
     #[must_use]
     pub fn full(self) -> Self {
         Self { initrd: Content::Initrd, memory_mib: self.memory_mib.max(192), ..self }
     }
 
-    /// Started again whenever it ends.
+    /// Has it started again whenever it ends.
     #[must_use]
     pub fn restarted(self) -> Self {
         Self { restart: true, ..self }
     }
 
-    /// Not started with the server, but by a command.
+    /// Has it started by a command, not with the server.
     #[must_use]
     pub fn started_later(self) -> Self {
         Self { waits: true, ..self }
     }
 
-    /// With its I/O completed that way.
+    /// Sets its `completion`.
     #[must_use]
     pub fn completion(self, completion: &str) -> Self {
         Self { completion: Some(completion.to_owned()), ..self }
     }
 
-    /// With the engine learning of its requests that way.
+    /// Sets its `requests`: how the engine learns of its requests.
     #[must_use]
     pub fn requests(self, requests: &str) -> Self {
         Self { requests: Some(requests.to_owned()), ..self }
     }
 
-    /// With so many pairs of queues.
+    /// Sets the number of queue pairs.
     #[must_use]
     pub fn queues(self, queues: u16) -> Self {
         Self { queues, ..self }
     }
 
-    /// With this in its `[[guest.net]]`.
+    /// Adds this to its `[[guest.net]]`.
     #[must_use]
     pub fn net(mut self, lines: &str) -> Self {
         self.net.push_str(lines);
@@ -122,37 +122,37 @@ impl Guest {
         self
     }
 
-    /// With an entropy device.
+    /// Gives it an entropy device.
     #[must_use]
     pub fn entropy(self) -> Self {
         Self { entropy: true, ..self }
     }
 
-    /// With frames of so many bytes of payload.
+    /// Sets its MTU in bytes.
     #[must_use]
     pub fn mtu(self, mtu: u16) -> Self {
         Self { mtu: Some(mtu), ..self }
     }
 
-    /// Its network device's address.
+    /// The MAC address of its network device.
     pub fn mac(&self) -> [u8; 6] {
         [0x52, 0x54, 0, 0, 0, self.number as u8]
     }
 
-    /// Talks to that guest unless an action names another.
+    /// Sets its peer: the guest that it talks to unless an action names another.
     #[must_use]
     pub fn peer(self, number: usize) -> Self {
         Self { peer: Some(number), ..self }
     }
 
-    /// Does this next (the actions of guest/init).
+    /// Adds an action of guest/init, which it does after those before.
     #[must_use]
     pub fn then(mut self, action: impl Into<String>) -> Self {
         self.actions.push(action.into());
         self
     }
 
-    /// Has this on its kernel command line as well.
+    /// Adds a word to its kernel command line.
     #[must_use]
     pub fn kernel_option(mut self, option: &str) -> Self {
         self.extra.push(' ');
@@ -194,7 +194,7 @@ impl Guest {
     }
 }
 
-/// Adds to a server the guest of guest-drivers/isolation, which `entry` describes for sidecore.toml: one vCPU, 64 MiB.
+/// Adds the guest of guest-drivers/isolation to a server: one vCPU, 64 MiB. `entry` is its entry in sidecore.toml.
 #[must_use]
 pub fn with_isolation(mut setup: Setup, entry: &str) -> Setup {
     setup.cpus += 1;
@@ -211,12 +211,12 @@ pub fn with_isolation(mut setup: Setup, entry: &str) -> Setup {
     setup
 }
 
-/// The address of guest number `number`.
+/// The IP address of guest number `number`.
 pub fn address(number: usize) -> String {
     format!("10.0.0.{number}")
 }
 
-/// The name that a module of that content has in every scenario.
+/// The module name of this content, the same in every scenario.
 pub fn module_name(content: &Content) -> &'static str {
     match content {
         Content::Text(_) => "sidecore.toml",
@@ -248,7 +248,7 @@ pub fn server(name: &str, guests: &[Guest]) -> Setup {
     setup
 }
 
-/// The same server with its engine scheduling that way.
+/// The same server with this `scheduling` of its engine.
 #[must_use]
 pub fn scheduling(setup: Setup, word: &str) -> Setup {
     with_entries(setup, &format!("[[engine]]\nscheduling = \"{word}\"\n\n"))

@@ -1,6 +1,6 @@
-//! The root file system of the scenarios' Linux machines: busybox, the kernel modules that a virtio guest or a machine
-//! with an 82599 needs, iperf3 and ethtool with their libraries, and `guest/init`, which does what the kernel's command
-//! line asks for.
+//! Builds the root file system of the scenarios' Linux machines. It has busybox, the kernel modules for a virtio guest
+//! or for a machine with an 82599, iperf3 and ethtool with their libraries, and `guest/init`, which does what the
+//! kernel's command line says.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,7 @@ use goblin::elf::Elf;
 
 use crate::cpio::Archive;
 
-/// A guest's modules in the order in which they have to be loaded. One that is built into the kernel is left out.
+/// A guest's modules, in the order of loading. Those that are built into the kernel are left out.
 const GUEST_MODULES: [&str; 11] = [
     "virtio",
     "virtio_ring",
@@ -26,40 +26,40 @@ const GUEST_MODULES: [&str; 11] = [
     "virtio_console",
 ];
 
-/// Modules for interfaces with a VLAN tag, which a machine loads when it is told to make one.
+/// Modules for interfaces with a VLAN tag. A machine loads them when an action makes such an interface.
 const VLAN_MODULES: [&str; 5] = ["llc", "stp", "mrp", "garp", "8021q"];
 
-/// Modules for an entropy device, which a guest loads when it is told to read from it.
+/// Modules for an entropy device. A guest loads them when an action reads from the device.
 const ENTROPY_MODULES: [&str; 2] = ["rng_core", "virtio_rng"];
 
 /// The modules of a machine with an 82599.
 const NIC_MODULES: [&str; 6] = ["mdio", "libphy", "mdio_devres", "dca", "xfrm_algo", "ixgbe"];
 
-/// Which of them a kernel may have neither as a module nor built in.
+/// Modules that a kernel may lack: they are neither a file nor built in.
 const OPTIONAL: [&str; 3] = ["virtio_pci_modern_dev", "virtio_pci_legacy_dev", "virtio_console"];
 
 const INIT: &[u8] = include_bytes!("../guest/init");
 const NIC_ACTIONS: &[u8] = include_bytes!("../guest/nic");
 
-/// What goes into an image.
+/// The content of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// Busybox and modules: for slow emulators, and for guests that only ping.
     Small,
-    /// With iperf3, udp-rr, ethtool and the actions of `guest/nic` as well.
+    /// The same, and iperf3, udp-rr, ethtool and the actions of `guest/nic`.
     Full,
     /// For a machine with an 82599: its driver, iperf3 and ethtool, and the actions of `guest/nic`.
     Nic,
 }
 
-/// Builds the image from a tree of unpacked Debian packages, an unpacked kernel package and, for the full one, the program
-/// `udp-rr`, linked statically.
+/// Builds the image from a tree of unpacked Debian packages, an unpacked kernel package and, for the full one, the
+/// program `udp-rr`, linked statically.
 pub fn build(tree: &Path, kernel: &Path, udp_rr: Option<&Path>, content: Content) -> Result<Vec<u8>> {
     let mut archive = Archive::new();
     for path in ["bin", "dev", "lib", "lib/x86_64-linux-gnu", "lib64", "modules", "tmp", "usr", "usr/bin", "usr/sbin"] {
         archive.directory(path);
     }
-    // The kernel opens it for the first process before anything is mounted.
+    // The kernel opens the console for the first process before anything is mounted.
     archive.character_device("dev/console", 5, 1);
     archive.file("bin/busybox", 0o755, &read(&tree.join("usr/bin/busybox"))?);
     archive.file("init", 0o755, INIT);
@@ -87,7 +87,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).with_context(|| format!("cannot read {}; `cargo mk fetch` brings it", path.display()))
 }
 
-/// Adds modules, and under the name `list` their files in order.
+/// Adds modules, and a file `list_name` with their file names in order.
 fn add_modules(archive: &mut Archive, kernel: &Path, modules: &[&str], list_name: &str) -> Result<()> {
     let root = module_root(kernel)?;
     let built_in =
@@ -124,7 +124,7 @@ fn module_root(kernel: &Path) -> Result<PathBuf> {
     bail!("no kernel modules under {}; `cargo mk fetch` brings them", kernel.display())
 }
 
-/// The line of a modules file that names a module; file names may have `-` where the module's name has `_`.
+/// Finds the line of a modules file that names a module. File names may have `-` where the module's name has `_`.
 fn find<'a>(lines: &'a str, name: &str) -> Option<&'a str> {
     lines.lines().find(|line| {
         let file = line.rsplit('/').next().unwrap_or(line);
@@ -143,7 +143,7 @@ fn read_module(path: &Path) -> Result<Vec<u8>> {
     Ok(module)
 }
 
-/// Adds programs of the tree, the libraries they name (and those they name), and the loader.
+/// Adds programs of the tree, their libraries, the libraries of these, and the loader.
 fn add_programs(archive: &mut Archive, tree: &Path, paths: &[&str]) -> Result<()> {
     let mut missing = Vec::new();
     for path in paths {
@@ -154,7 +154,7 @@ fn add_programs(archive: &mut Archive, tree: &Path, paths: &[&str]) -> Result<()
     if paths.is_empty() {
         return Ok(());
     }
-    // The C library loads it when a thread is cancelled; no program names it.
+    // The C library loads this one when a thread is cancelled. No program names it.
     missing.push("libgcc_s.so.1".to_owned());
     let mut done = BTreeSet::new();
     while let Some(name) = missing.pop() {

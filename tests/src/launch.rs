@@ -1,4 +1,4 @@
-//! What starts emulated servers. `mk` provides it.
+//! The interface by which scenarios start emulated servers. `mk` implements it.
 
 use anyhow::Result;
 
@@ -11,28 +11,28 @@ use crate::vhost::{Testpmd, Vhost};
 
 /// Starts emulated servers.
 pub trait Launch {
-    /// Which emulator it is.
+    /// The emulator.
     fn platform(&self) -> Platform;
 
     /// Builds the disc, starts the emulator and connects to COM2.
     fn launch(&mut self, setup: &Setup) -> Result<Session>;
 
-    /// Starts one or two machines of plain Linux, each with an 82599; a wire joins two. `name` names the folder of their
-    /// logs.
+    /// Starts one or two machines of plain Linux, each with an 82599. A wire joins two machines. `name` is the folder
+    /// of their logs.
     fn launch_linux(&mut self, name: &str, setups: &[linux::Setup]) -> Result<Vec<Linux>>;
 
-    /// Starts a server with an 82599 and a machine of plain Linux with another, a wire between them. `capture`: what passes
-    /// on it is recorded.
+    /// Starts a server with an 82599, a machine of plain Linux with another 82599, and a wire between them. `capture`:
+    /// records the frames on the wire.
     fn launch_joined(&mut self, setup: &Setup, peer: &linux::Setup, capture: bool) -> Result<Joined>;
 
     /// Starts a server with two 82599s.
     fn launch_with_two(&mut self, setup: &Setup) -> Result<(Session, [Nic; 2])>;
 
-    /// Starts `sidecore-vhost` and a machine of plain Linux at each of its ports. `name` names the folder of their logs.
+    /// Starts `sidecore-vhost` and a machine of plain Linux at each of its ports. `name` is the folder of their logs.
     fn launch_vhost(&mut self, name: &str, guests: &[linux::Setup]) -> Result<(Vhost, Vec<Linux<()>>)>;
 
-    /// Starts `sidecore-vhost` and DPDK's testpmd with a virtio-user port at each of its two, on packed rings or split ones.
-    /// `name` names the folder of their logs.
+    /// Starts `sidecore-vhost` with two ports, and DPDK's testpmd with a virtio-user port at each of them. `packed`: on
+    /// packed rings. `name` is the folder of their logs.
     fn launch_testpmd(&mut self, name: &str, packed: bool) -> Result<(Vhost, Testpmd)>;
 }
 
@@ -46,13 +46,13 @@ pub struct Joined {
     pub peer: Linux,
 }
 
-/// For unit tests: nothing can be started.
+/// A launcher for unit tests, which cannot start anything.
 #[cfg(test)]
 pub mod nowhere {
     use super::*;
     use anyhow::bail;
 
-    /// Starts nothing.
+    /// The launcher.
     pub struct Nowhere;
 
     impl Launch for Nowhere {

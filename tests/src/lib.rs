@@ -1,8 +1,8 @@
 //! End-to-end scenarios, and the guests they boot.
 //!
-//! A scenario waits for what must happen on a machine that runs sidecore in an emulator, reads its numbers from COM2 as JSON
-//! lines and fails below the minimum it states. A boot is one machine and the scenarios that it serves. `mk` provides the
-//! emulators ([`launch::Launch`]) and runs the boots of [`cases::all`]; nothing here knows how an emulator is started.
+//! A scenario runs against sidecore in an emulator. It waits for events, reads numbers from COM2 (JSON lines), and
+//! fails if a number misses its bound. A boot is one machine and the scenarios that it serves. `mk` provides the
+//! emulators ([`launch::Launch`]) and runs the boots of [`cases::all`]. Nothing here knows how an emulator is started.
 
 pub mod boot;
 pub mod cases;

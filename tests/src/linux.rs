@@ -1,7 +1,7 @@
-//! A machine that runs plain Linux on an 82599, without sidecore: its driver judges the device model.
+//! A machine that runs plain Linux with an 82599, without sidecore. Linux's driver tests the device model.
 //!
-//! Its first process is the guests' `guest/init`, which obeys: one action a line on the console, one answer. The wire of
-//! two machines joins them.
+//! Its first process is the guests' `guest/init` in the mode `obey`: it reads one action a line from the console and
+//! answers each. A wire can join two machines.
 
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -14,18 +14,18 @@ use serde_json::Value;
 use crate::machine::Machine;
 use crate::nic::Nic;
 
-/// What a machine is started with.
+/// The setup of a machine.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Names its folder of logs within the scenario's.
+    /// Its name, and that of its folder of logs within the scenario's.
     pub name: &'static str,
-    /// From 1: the last byte of its MAC and IP addresses.
+    /// Its number, from 1: the last byte of its MAC and IP addresses.
     pub number: u8,
-    /// Logical processors: the driver makes a queue for each.
+    /// Logical processors. The driver makes a queue for each.
     pub cpus: u32,
     /// Memory in MiB.
     pub memory_mib: u32,
-    /// Whether it starts again when it reboots; otherwise the emulator ends.
+    /// Whether it starts again after a reboot. If not, the emulator ends.
     pub reboots: bool,
     /// Words on the kernel's command line.
     pub options: &'static str,
@@ -38,7 +38,7 @@ impl Setup {
         [0x02, 0x1b, 0x21, 0, 0, self.number]
     }
 
-    /// The kernel's command line. There is no IPv6, so that nothing is on the wire that nobody asked for.
+    /// The kernel's command line. IPv6 is off, so that Linux sends nothing by itself.
     #[must_use]
     pub fn cmdline(&self) -> String {
         let peer = if self.number == 1 { 2 } else { 1 };
@@ -49,19 +49,19 @@ impl Setup {
     }
 }
 
-/// The parts of a machine that runs, as `mk` has started it.
+/// The parts of a running machine, which `mk` has started.
 pub struct Parts<N = Nic> {
     /// The emulator.
     pub machine: Box<dyn Machine>,
-    /// The console's two directions.
+    /// What the machine writes to its console.
     pub output: Box<dyn Read + Send>,
-    /// See above.
+    /// What the machine reads from its console.
     pub input: Box<dyn Write + Send>,
     /// Its device, if a process beside the emulator serves it.
     pub nic: N,
 }
 
-/// A machine that runs. Dropping it ends the emulator and the device.
+/// A running machine. Dropping it ends the emulator and the device.
 pub struct Linux<N = Nic> {
     machine: Box<dyn Machine>,
     input: Box<dyn Write + Send>,
@@ -100,7 +100,7 @@ impl<N> Linux<N> {
                     }
                     return Ok(answer);
                 }
-                // It says more than what is asked.
+                // The console has other lines too.
                 Ok(_) => {}
                 Err(RecvTimeoutError::Timeout) => {
                     bail!("{}: waited {} s for {action}\n{}", self.name, limit.as_secs(), self.last_words())
@@ -112,18 +112,18 @@ impl<N> Linux<N> {
         }
     }
 
-    /// Has it do something (`ping:20`).
+    /// Sends it an action (`ping:20`).
     pub fn tell(&mut self, action: &str) -> Result<()> {
         writeln!(self.input, "{action}").with_context(|| format!("{}: cannot ask for {action}", self.name))
     }
 
-    /// Has it do something and waits for the answer.
+    /// Sends it an action and waits for the answer.
     pub fn ask(&mut self, action: &str, limit: Duration) -> Result<Value> {
         self.tell(action)?;
         self.answer(action.split(':').next().unwrap_or(action), limit)
     }
 
-    /// A number of an answer.
+    /// Sends it an action and returns a number of the answer.
     pub fn number(&mut self, action: &str, field: &str, limit: Duration) -> Result<f64> {
         let answer = self.ask(action, limit)?;
         answer[field].as_f64().with_context(|| format!("{}: {action}: no {field} in {answer}", self.name))

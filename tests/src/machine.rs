@@ -1,4 +1,4 @@
-//! A running emulator, whatever runs in it.
+//! The interface to a running emulator.
 
 use anyhow::Result;
 
@@ -10,9 +10,9 @@ pub trait Machine {
     /// Ends it.
     fn kill(&mut self);
 
-    /// What it has written to COM1 so far.
+    /// The output on COM1 so far.
     fn console(&self) -> Result<String>;
 
-    /// The emulator's own count of entries into a guest so far, where it was asked to record them.
+    /// The emulator's own count of entries into a guest so far. `None`: it does not record them.
     fn recorded_entries(&self) -> Result<Option<u64>>;
 }

@@ -1,4 +1,4 @@
-//! The model of an 82599 that serves a machine, as a scenario has it (`tests/x520-model`, `x520-server`).
+//! A scenario's handle of the process that serves a machine's 82599 (`tests/x520-model`, `x520-server`).
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read, Write};
@@ -12,26 +12,26 @@ use x520_model::pcap;
 
 use crate::machine::Machine;
 
-/// The parts of a device's server that runs, as `mk` has started it.
+/// The parts of a running server, which `mk` has started.
 pub struct Parts {
     /// The process.
     pub server: Box<dyn Machine>,
-    /// What it is told.
+    /// Its standard input: commands.
     pub commands: Box<dyn Write + Send>,
-    /// What it answers.
+    /// Its standard output: answers.
     pub answers: Box<dyn Read + Send>,
-    /// What it has to say against the driver.
+    /// The file with its diagnostics: mistakes of the driver.
     pub complaints: PathBuf,
-    /// What passed on the wire, where that is kept.
+    /// The capture of the wire, if there is one.
     pub capture: Option<PathBuf>,
 }
 
-/// A device's server. Dropping it ends it.
+/// The server of a device. Dropping it ends the process.
 pub struct Nic {
     server: Box<dyn Machine>,
     commands: Box<dyn Write + Send>,
     answers: Receiver<String>,
-    /// Whether it masters the bus, as it said last.
+    /// Whether the device masters the bus, by the server's last message.
     master: bool,
     complaints: PathBuf,
     capture: Option<PathBuf>,
@@ -57,7 +57,8 @@ impl Nic {
         writeln!(self.commands, "{command}").context("the device has ended")
     }
 
-    /// The next answer to a question. What it says unasked is taken note of on the way; `heard` ends the wait there.
+    /// Waits for the next answer to a command. Records messages that are no answer. `None`: such a message made `heard`
+    /// true.
     fn answer(&mut self, limit: Duration, heard: impl Fn(&Self) -> bool) -> Result<Option<String>> {
         let deadline = Instant::now() + limit;
         while !heard(self) {
@@ -78,24 +79,24 @@ impl Nic {
         self.tell(if present { "cable in" } else { "cable out" })
     }
 
-    /// Waits until it masters the bus, or does not.
+    /// Waits until the device masters the bus (`on`), or no longer does.
     pub fn bus_master(&mut self, on: bool, limit: Duration) -> Result<()> {
         let unasked = self.answer(limit, |nic| nic.master == on);
         let unasked = unasked.with_context(|| format!("bus mastering {}", if on { "on" } else { "off" }))?;
         unasked.map_or(Ok(()), |line| bail!("the device says {line:?}"))
     }
 
-    /// Has it fail from now on: `gone`, `receive-stalled` or `transmit-stalled`; or, with `nothing`, work again.
+    /// Makes the device fail from now on: `gone`, `receive-stalled` or `transmit-stalled`. `nothing`: it works again.
     pub fn fail(&mut self, how: &str) -> Result<()> {
         self.tell(&format!("fail {how}"))
     }
 
-    /// Has it count from now on how often it reaches these bytes of the machine's memory.
+    /// Starts a count of the device's accesses to these bytes of the machine's memory.
     pub fn watch(&mut self, start: u64, bytes: u64) -> Result<()> {
         self.tell(&format!("watch {start} {bytes}"))
     }
 
-    /// How often it has reached what it watches, reading or writing.
+    /// The count of accesses, reads and writes, to the watched bytes.
     pub fn touched(&mut self) -> Result<u64> {
         self.tell("touched")?;
         let answer = self.answer(Duration::from_secs(60), |_| false)?.context("no answer")?;
@@ -104,13 +105,13 @@ impl Nic {
         Ok(counts.sum::<Result<_, _>>()?)
     }
 
-    /// What passed on the wire so far.
+    /// The frames on the wire so far.
     pub fn wire(&self) -> Result<Vec<pcap::Frame>> {
         let path = self.capture.as_ref().context("the wire of this device is not recorded")?;
         File::open(path).and_then(pcap::read).with_context(|| format!("cannot read {}", path.display()))
     }
 
-    /// What the device has to say against the driver so far.
+    /// The device's diagnostics about the driver so far.
     pub fn complaints(&self) -> Result<Vec<String>> {
         Ok(fs::read_to_string(&self.complaints)?.lines().map(str::to_owned).collect())
     }

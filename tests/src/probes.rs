@@ -1,4 +1,4 @@
-//! Guests that are probes (guest-drivers/probe), and how one is led through what it does.
+//! Guests that are probes (guest-drivers/probe), and how a scenario leads a probe through its actions.
 
 use anyhow::{Result, ensure};
 use control::{Command, Counters, GuestState};
@@ -10,7 +10,7 @@ use crate::scenario::{Context, seconds};
 use crate::session::Session;
 use crate::setup::{Content, Module, Setup, Uplink};
 
-/// Memory of a probe in MiB: the least that a guest can have.
+/// Memory of a probe in MiB. A guest cannot have less.
 const MEMORY_MIB: u32 = 64;
 
 /// A probe. Its name is p1 for number 1, and so on.
@@ -24,7 +24,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Probe number `number` (from 1), which does this (the words of guest-drivers/probe).
+    /// Probe number `number` (from 1), with these actions (in the words of guest-drivers/probe).
     pub fn new(number: usize, completion: &str, actions: &str) -> Self {
         Self {
             number,
@@ -35,19 +35,19 @@ impl Probe {
         }
     }
 
-    /// With its requests noticed that way.
+    /// Sets its `requests`: how the engine learns of its requests.
     #[must_use]
     pub fn requests(self, requests: &str) -> Self {
         Self { requests: requests.to_owned(), ..self }
     }
 
-    /// Not started with the server, but by a command.
+    /// Has it started by a command, not with the server.
     #[must_use]
     pub fn started_later(self) -> Self {
         Self { waits: true, ..self }
     }
 
-    /// With this on its command line as well.
+    /// Adds a word to its command line.
     #[must_use]
     pub fn word(mut self, word: &str) -> Self {
         self.cmdline.push(' ');
@@ -55,7 +55,7 @@ impl Probe {
         self
     }
 
-    /// With that probe as the one it talks to.
+    /// Sets its peer: the probe that it talks to.
     #[must_use]
     pub fn peer(self, number: usize) -> Self {
         self.word(&format!("peer={}", mac(number)))
@@ -104,8 +104,9 @@ pub fn server(name: &str, probes: &[Probe]) -> Setup {
     }
 }
 
-/// Has groups of probes act one after another, each while no other runs: in one machine, or on Bochs, which is slow with many
-/// processors, in one for each. `act` is told which group; what still runs of it then is killed.
+/// Runs groups of probes one after another, so that only one group runs at a time. On Bochs each group has a machine of
+/// its own, because Bochs is slow with many processors. `act` gets the number of the group. Probes that still run after
+/// `act` are killed.
 pub fn in_turn(
     context: &mut Context<'_>,
     name: &str,
@@ -124,7 +125,7 @@ pub fn in_turn(
             act(context, &mut session, group)?;
             for guest in session.guests()? {
                 if guest.state == GuestState::Running {
-                    // It may have come to its own end since it was looked at.
+                    // It may have ended by itself in the meantime.
                     if let Err(error) = session.ask(Command::Kill(guest.name.clone()), seconds(30)) {
                         ensure!(format!("{error:#}").contains("is not running"), error);
                     }
@@ -137,20 +138,20 @@ pub fn in_turn(
     Ok(())
 }
 
-/// Waits until a guest is `ready`, that is, does nothing but wait; the counters then.
+/// Waits until a guest is `ready`: it does nothing but wait. Returns the counters at that time.
 pub fn ready(session: &mut Session, name: &str) -> Result<Counters> {
     session.result(name, "ready", seconds(240))?;
     session.counters()
 }
 
-/// Lets a guest go on that is ready.
+/// Lets a guest that is `ready` go on.
 pub fn go(session: &mut Session, name: &str) -> Result<()> {
     let input = Command::Input { guest: name.to_owned(), text: "go\n".to_owned() };
     session.ask(input, seconds(20)).map(|_| ())
 }
 
-/// Leads a probe through its next action: what it says of it, and the counters before and after, its beginning and its
-/// end not counted.
+/// Leads a probe through its next action. Returns the probe's result, and the counters before and after. Both are read
+/// while the probe waits, so that its start and its end are not counted.
 pub fn act(session: &mut Session, name: &str, action: &str) -> Result<(Value, [Counters; 2])> {
     let before = ready(session, name)?;
     go(session, name)?;

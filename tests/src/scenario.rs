@@ -1,4 +1,4 @@
-//! What a scenario is: a check with a name, and what it works with.
+//! A scenario: a check with a name. And its context: what the check works with.
 
 use std::time::Duration;
 
@@ -13,23 +13,23 @@ use crate::session::Session;
 use crate::setup::Setup;
 use crate::vhost::{Testpmd, Vhost};
 
-/// One end-to-end test, without the code that carries it out.
+/// One end-to-end test, without its code.
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario {
-    /// What `cargo mk e2e NAME` calls it.
+    /// Its name, for `cargo mk e2e NAME`.
     pub name: &'static str,
     /// One line for `--list`.
     pub about: &'static str,
-    /// Where it can run.
+    /// The platforms on which it can run.
     pub platforms: &'static [Platform],
-    /// Where `--full` makes it longer.
+    /// The platforms on which `--full` makes it longer.
     pub longer: &'static [Platform],
     /// Whether it takes turns on QEMU, because it is too long for every day.
     pub in_turn: bool,
 }
 
 impl Scenario {
-    /// A scenario that is as long with `--full` as without.
+    /// A scenario that `--full` does not make longer.
     #[must_use]
     pub const fn new(name: &'static str, about: &'static str, platforms: &'static [Platform]) -> Self {
         Self { name, about, platforms, longer: &[], in_turn: false }
@@ -51,24 +51,24 @@ impl Scenario {
 /// What a scenario works with.
 pub struct Context<'a> {
     launch: &'a mut dyn Launch,
-    /// Whether to take the time for all of it.
+    /// Whether to run the long version.
     pub full: bool,
-    /// Where it reports its numbers.
+    /// The numbers that the scenario reports.
     pub figures: Figures,
 }
 
 impl<'a> Context<'a> {
-    /// Without a number yet.
+    /// A context without numbers.
     pub fn new(launch: &'a mut dyn Launch, full: bool) -> Self {
         Self { launch, full, figures: Figures::default() }
     }
 
-    /// Where it runs.
+    /// The platform on which it runs.
     pub fn platform(&self) -> Platform {
         self.launch.platform()
     }
 
-    /// Boots machines of plain Linux, each of which then obeys.
+    /// Boots machines of plain Linux, and waits until each obeys.
     pub fn boot_linux(&mut self, name: &str, setups: &[linux::Setup]) -> Result<Vec<Linux>> {
         let mut machines = self.launch.launch_linux(name, setups)?;
         for machine in &mut machines {
@@ -77,7 +77,8 @@ impl<'a> Context<'a> {
         Ok(machines)
     }
 
-    /// Boots sidecore with an 82599, and a machine of plain Linux at the other end of its wire, which then obeys.
+    /// Boots sidecore with an 82599, and a machine of plain Linux at the other end of its wire. Waits until that
+    /// machine obeys.
     pub fn boot_joined(&mut self, setup: &Setup, peer: &linux::Setup, capture: bool) -> Result<Joined> {
         let mut joined = self.launch.launch_joined(setup, peer, capture)?;
         joined.peer.answer("obey", seconds(240))?;
@@ -90,7 +91,7 @@ impl<'a> Context<'a> {
         self.launch.launch_with_two(setup)
     }
 
-    /// Starts `sidecore-vhost` and machines of plain Linux at its ports, each of which then obeys.
+    /// Starts `sidecore-vhost` and machines of plain Linux at its ports. Waits until each machine obeys.
     pub fn boot_vhost(&mut self, name: &str, setups: &[linux::Setup]) -> Result<(Vhost, Vec<Linux<()>>)> {
         let (vhost, mut machines) = self.launch.launch_vhost(name, setups)?;
         for machine in &mut machines {
@@ -99,12 +100,12 @@ impl<'a> Context<'a> {
         Ok((vhost, machines))
     }
 
-    /// Starts `sidecore-vhost` with DPDK's testpmd at its two ports, on packed rings or split ones.
+    /// Starts `sidecore-vhost` with DPDK's testpmd at its two ports, on packed or split rings.
     pub fn launch_testpmd(&mut self, name: &str, packed: bool) -> Result<(Vhost, Testpmd)> {
         self.launch.launch_testpmd(name, packed)
     }
 
-    /// How often something is done: as often as on QEMU, or less often where Bochs would need too long for that.
+    /// Returns how often to do something: `on_bochs` in the short version on Bochs, which is slow; otherwise `all`.
     pub fn times(&self, all: u64, on_bochs: u64) -> u64 {
         if self.platform() == Platform::Bochs && !self.full { on_bochs } else { all }
     }
@@ -115,7 +116,7 @@ impl<'a> Context<'a> {
     }
 }
 
-/// So many seconds on QEMU.
+/// A limit of `n` seconds on QEMU. It is longer on slower platforms: see [`Platform::patience`].
 pub const fn seconds(n: u64) -> Duration {
     Duration::from_secs(n)
 }

@@ -12,10 +12,10 @@ use serde_json::Value;
 
 use crate::machine::Machine;
 
-/// A line of COM2: an event, or why it is none.
+/// A line of COM2: an event, or why the line is no event.
 type Incoming = Result<Event, String>;
 
-/// Nothing came in the time that there was.
+/// Error: no event came within the limit.
 #[derive(Debug)]
 struct Silence(String);
 
@@ -27,10 +27,10 @@ impl fmt::Display for Silence {
 
 impl std::error::Error for Silence {}
 
-/// Looks at each event as it arrives.
+/// A function that gets each event as it arrives.
 type Observer = Box<dyn FnMut(&Event)>;
 
-/// How often the counters are asked for until an answer comes.
+/// Most times that the counters are requested until an answer comes.
 const ASK_FOR_COUNTERS: usize = 3;
 
 /// A running sidecore. Dropping it ends the emulator.
@@ -38,19 +38,19 @@ pub struct Session {
     machine: Box<dyn Machine>,
     commands: Box<dyn Write + Send>,
     events: Receiver<Incoming>,
-    /// Events that arrived while another was being waited for.
+    /// Events that arrived while the scenario waited for another one.
     waiting: Vec<Event>,
     /// Multiplies every limit.
     patience: u32,
     /// Called with each event as it arrives.
     observer: Option<Observer>,
     next_id: u64,
-    /// Lines that were no events.
+    /// The number of lines that were no events.
     noise: u64,
 }
 
 impl Session {
-    /// Takes over a machine and the two directions of its COM2. Every line that arrives is also written to `log`.
+    /// Takes over a machine and the two directions of its COM2. Writes every line that arrives to `log` too.
     pub fn new(
         machine: Box<dyn Machine>,
         input: Box<dyn Read + Send>,
@@ -63,13 +63,13 @@ impl Session {
         Self { machine, commands, events, waiting: Vec::new(), patience, observer: None, next_id: 1, noise: 0 }
     }
 
-    /// Has `observer` called with each event from now on.
+    /// Calls `observer` with each event from now on.
     pub fn observe(&mut self, observer: impl FnMut(&Event) + 'static) {
         self.observer = Some(Box::new(observer));
     }
 
-    /// Waits for an event that `pick` accepts. Others are kept for later waits. The limit only ends a hang: it is
-    /// multiplied by the platform's patience.
+    /// Waits for an event that `pick` accepts. Keeps other events for later waits. `limit` is multiplied by the
+    /// platform's patience. It only ends a hang.
     pub fn wait<T>(&mut self, what: &str, limit: Duration, mut pick: impl FnMut(&Event) -> Option<T>) -> Result<T> {
         if let Some((index, found)) = self.waiting.iter().enumerate().find_map(|(i, e)| Some((i, pick(e)?))) {
             self.waiting.remove(index);
@@ -106,7 +106,7 @@ impl Session {
         }
     }
 
-    /// Waits until sidecore has said what it is and on what it runs.
+    /// Waits for sidecore's `boot` event. Returns its platform.
     pub fn booted(&mut self, limit: Duration) -> Result<control::Platform> {
         self.wait("the event \"boot\"", limit, |event| match event {
             Event::Boot { platform, .. } => Some(platform.clone()),
@@ -114,7 +114,7 @@ impl Session {
         })
     }
 
-    /// Waits for a panic that was asked for: what, where, and the backtrace.
+    /// Waits for a panic that the scenario has caused. Returns its message, its place, and the backtrace.
     pub fn panicked(&mut self, limit: Duration) -> Result<(String, String, Vec<String>)> {
         let deadline = Instant::now() + limit * self.patience;
         loop {
@@ -127,7 +127,7 @@ impl Session {
         }
     }
 
-    /// Waits until a guest is said to be in that state, and returns why it stopped.
+    /// Waits until sidecore reports a guest in that state. Returns why it stopped, if it did.
     pub fn state(&mut self, name: &str, wanted: GuestState, limit: Duration) -> Result<Option<StopReason>> {
         self.wait(&format!("guest {name} to be {}", wanted.name()), limit, |event| match event {
             Event::Guest { guest, state, reason, .. } if guest == name && *state == wanted => Some(*reason),
@@ -148,19 +148,19 @@ impl Session {
         Ok(found)
     }
 
-    /// Has a guest do something that obeys.
+    /// Sends an action to a guest that obeys.
     pub fn tell(&mut self, guest: &str, action: &str) -> Result<()> {
         let input = Command::Input { guest: guest.to_owned(), text: format!("{action}\n") };
         self.ask(input, Duration::from_secs(20)).map(drop)
     }
 
-    /// Has a guest do something that obeys, and waits for the result.
+    /// Sends an action to a guest that obeys, and waits for the result.
     pub fn act(&mut self, guest: &str, action: &str, limit: Duration) -> Result<Value> {
         self.tell(guest, action)?;
         self.result(guest, action.split(':').next().unwrap_or(action), limit)
     }
 
-    /// Waits until these guests do as they are told.
+    /// Waits until all these guests obey.
     pub fn all_obey<'n>(&mut self, names: impl IntoIterator<Item = &'n str>) -> Result<()> {
         names.into_iter().try_for_each(|name| self.result(name, "obey", Duration::from_secs(240)).map(drop))
     }
@@ -173,7 +173,7 @@ impl Session {
         }
     }
 
-    /// How many guests run.
+    /// The number of running guests.
     pub fn running(&mut self) -> Result<usize> {
         Ok(self.guests()?.iter().filter(|guest| guest.state == GuestState::Running).count())
     }
@@ -188,8 +188,9 @@ impl Session {
         Ok(id)
     }
 
-    /// Sends a command and waits for the reply; a refusal is an error here. Sent once more where no reply comes in half of the
-    /// time: a UART whose FIFO overflows loses bytes, and the end of a line with them. What is done already is answered.
+    /// Sends a command and waits for the reply. A refusal is an error here. Sends the command once more if no reply
+    /// comes in half of the time, because a UART whose FIFO overflows loses bytes, perhaps the end of the line.
+    /// sidecore also answers a command that it has carried out already.
     pub fn ask(&mut self, command: Command, limit: Duration) -> Result<Event> {
         let what = format!("the reply to {command:?}");
         let reply = self.ask_again(&what, &command, limit / 2, 2, |event| match event {
@@ -202,8 +203,8 @@ impl Session {
         Ok(reply)
     }
 
-    /// Sends a command until something comes of it, so many times at most and waiting so long each time. `answers` says what an event
-    /// answers, and the number of the request that it is for.
+    /// Sends a command up to `times` times, until an answer comes. Waits for `limit` each time. `answers` returns the
+    /// answer in an event, and the number of the request that it belongs to.
     fn ask_again<T>(
         &mut self,
         what: &str,
@@ -215,7 +216,7 @@ impl Session {
         let mut sent = Vec::new();
         loop {
             if !sent.is_empty() {
-                // Ends what may have been left of the line before.
+                // Ends the line before, which may have lost its end.
                 self.commands.write_all(b"\n").context("cannot write to COM2")?;
             }
             sent.push(self.send(command.clone())?);
@@ -228,13 +229,13 @@ impl Session {
         }
     }
 
-    /// All counters as they are now. Asked for again where no answer comes: a UART whose FIFO overflows loses bytes of the
-    /// command, and reading counters twice does no harm.
+    /// Reads all counters. Requests them again if no answer comes, because a UART whose FIFO overflows loses bytes of
+    /// the command. Reading counters twice does no harm.
     pub fn counters(&mut self) -> Result<Counters> {
         self.counters_within(Duration::from_secs(10))
     }
 
-    /// The same, asked for again after each `limit`.
+    /// The same, with a new request after each `limit`.
     fn counters_within(&mut self, limit: Duration) -> Result<Counters> {
         let command = Command::Show(View::Counters);
         self.ask_again("the counters", &command, limit, ASK_FOR_COUNTERS, |event| match event {
@@ -243,8 +244,8 @@ impl Session {
         })
     }
 
-    /// Has sidecore stop its guests and end, waits for both its last word and the emulator's end, and returns the last
-    /// reading of the counters.
+    /// Tells sidecore to stop its guests and end. Waits for its `end` event and for the emulator's end. Returns the
+    /// last counters that it sent.
     pub fn shut_down(&mut self) -> Result<Option<Counters>> {
         let limit = Duration::from_secs(60);
         let mut last = None;
@@ -259,7 +260,7 @@ impl Session {
         Ok(last)
     }
 
-    /// All events that have arrived and that nobody has waited for.
+    /// All events that have arrived and that no wait has taken.
     pub fn unread(&mut self) -> &[Event] {
         while let Ok(line) = self.events.try_recv() {
             self.waiting.extend(line.ok());
@@ -279,7 +280,7 @@ impl Session {
         Ok(())
     }
 
-    /// What is on COM1 so far.
+    /// The output on COM1 so far.
     pub fn console(&self) -> Result<String> {
         self.machine.console()
     }
@@ -294,7 +295,7 @@ impl Session {
         self.machine.ended()
     }
 
-    /// The end of COM1's log, for an error message.
+    /// The last lines on COM1, for an error message.
     fn last_words(&self) -> String {
         let console = self.machine.console().unwrap_or_default();
         let lines: Vec<&str> = console.lines().collect();
@@ -316,7 +317,7 @@ pub fn number(result: &Value, name: &str) -> Result<u64> {
     result[name].as_u64().with_context(|| format!("no number {name:?} in {result}"))
 }
 
-/// The guest's name and the object of a result line, if the event is one.
+/// The guest's name and the JSON object, if the event is a result line.
 pub fn guest_result(event: &Event) -> Option<(&str, Value)> {
     let Event::Console { guest, line } = event else { return None };
     let object = line.trim_start().strip_prefix("SC ")?;
@@ -332,7 +333,7 @@ fn read_events(input: Box<dyn Read + Send>, mut log: Box<dyn Write + Send>, send
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }
-        // The log is for people; losing it must not lose the event.
+        // An error in the log, which is for people, must not lose the event.
         let _ = log.write_all(&line).and_then(|()| log.flush());
         if sender.send(Event::from_line(&String::from_utf8_lossy(&line))).is_err() {
             return;
@@ -412,7 +413,7 @@ mod tests {
         let (mut session, mut kernel) = session();
         let answering = thread::spawn(move || {
             let mut lines = BufReader::new(kernel.try_clone().unwrap()).lines().map(Result::unwrap);
-            // It overlooks the first.
+            // This sidecore ignores the first line.
             let second = lines.by_ref().filter(|line| !line.is_empty()).nth(1).unwrap();
             let id = Request::from_line(&second).unwrap().id;
             say(&mut kernel, &Event::Counters(Counters { id, ..Counters::default() }));

@@ -1,6 +1,6 @@
-//! What a scenario asks of the emulated server.
+//! The setup of an emulated server, as a scenario asks for it.
 
-/// What a boot module holds.
+/// The content of a boot module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
     /// This text.
@@ -9,7 +9,7 @@ pub enum Content {
     GuestKernel,
     /// The full initramfs of [`crate::initramfs`].
     Initrd,
-    /// The one without iperf3.
+    /// The initramfs without iperf3.
     SmallInitrd,
     /// The hostile guest of guest-drivers/isolation.
     Isolation,
@@ -22,7 +22,7 @@ pub enum Content {
 pub struct Module {
     /// The name that sidecore.toml uses for it.
     pub name: String,
-    /// What is in it.
+    /// Its content.
     pub content: Content,
 }
 
@@ -33,33 +33,33 @@ impl Module {
     }
 }
 
-/// Where the development machine answers on an uplink: its loopback, in the guests' network.
+/// The address of the development machine on an uplink: its loopback, in the guests' network.
 pub const HOST_ADDRESS: &str = "10.0.0.254";
 
-/// Where it answers on the second of two, in a network of its own.
+/// Its address on the second of two uplinks, in another network.
 pub const SECOND_HOST_ADDRESS: &str = "10.0.9.254";
 
-/// What leads out of an emulated server.
+/// The uplinks of an emulated server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Uplink {
     /// Nothing.
     None,
-    /// A virtio network device, behind which the host answers at [`HOST_ADDRESS`].
+    /// A virtio network device. The host answers on it at [`HOST_ADDRESS`].
     Virtio,
-    /// Two virtio network devices: at PCI address 00:11.0 one behind which the host answers at [`HOST_ADDRESS`], and at 00:10.0
-    /// one behind which it does so at [`SECOND_HOST_ADDRESS`].
+    /// Two virtio network devices. The host answers at [`HOST_ADDRESS`] on the one at PCI address 00:11.0, and at
+    /// [`SECOND_HOST_ADDRESS`] on the one at 00:10.0.
     TwoVirtio,
     /// An 82599 with another machine at the other end of its wire: see [`crate::launch::Launch::launch_joined`].
     X520,
-    /// Two 82599s, at 01:00.0 and 02:00.0, behind which the host answers as behind [`Uplink::TwoVirtio`], the second address at
-    /// the first device: see [`crate::launch::Launch::launch_with_two`].
+    /// Two 82599s. The host answers at [`SECOND_HOST_ADDRESS`] on the one at 01:00.0, and at [`HOST_ADDRESS`] on the
+    /// one at 02:00.0: see [`crate::launch::Launch::launch_with_two`].
     TwoX520,
 }
 
 /// One emulated server with sidecore on its disc.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Names the folder of its logs.
+    /// The name of the folder of its logs.
     pub name: String,
     /// Logical processors.
     pub cpus: u32,
@@ -67,12 +67,12 @@ pub struct Setup {
     pub memory_mib: u32,
     /// Boot modules.
     pub modules: Vec<Module>,
-    /// Words on sidecore's own command line. Without `emulator` it ends as on a real machine.
+    /// Words on sidecore's own command line. Without the word `emulator`, sidecore ends as on a real machine.
     pub options: &'static str,
-    /// Whether the processors have SVM or VT-x at all.
+    /// Whether the processors have SVM or VT-x.
     pub virtualization: bool,
-    /// What leads out of it.
+    /// Its uplinks.
     pub uplink: Uplink,
-    /// Whether the emulator records the guest exits that it makes itself.
+    /// Whether the emulator records its guest exits.
     pub record_exits: bool,
 }

@@ -1,8 +1,10 @@
-//! Two Linux guests under a steady load, and what it costs them.
+//! Two Linux guests under a steady load, and its costs.
 //!
-//! A window is counted twice. From standing still to standing still: so what the guest says of itself, its
-//! interrupts for one, can be compared exactly. And within the load, from when it is under way to the last reading before
-//! anything was on the guest's console: what a guest says of its results costs exits too, and none of them is I/O's.
+//! Each load is counted in two windows:
+//! - `whole`: both guests stand still at the beginning and the end. The guest's own counts, for example of interrupts,
+//!   can be compared exactly.
+//! - `steady`: within the load, from when it is under way to the last reading before console output. The output of
+//!   results costs exits too, which I/O does not cause.
 
 use std::thread;
 use std::time::Duration;
@@ -16,45 +18,46 @@ use crate::guests::Guest;
 use crate::scenario::seconds;
 use crate::session::{Session, guest_result};
 
-/// Packets of the guest that asks after which its load is under way.
+/// The load is under way after this number of packets of the guest that asks.
 const UNDER_WAY: u64 = 200;
-/// Readings of the counters while it lasts: one each quarter of a second, for ten minutes at most.
+/// Time between two readings of the counters during a load.
 const BETWEEN_READINGS: Duration = Duration::from_millis(250);
+/// Most readings of a load, which is ten minutes.
 const READINGS: u32 = 2400;
 
-/// The guests with these numbers, and the way of completion of each: the first asks and the second answers.
+/// Two guests with these numbers and modes of completion. The first asks and the second answers.
 pub fn guests(requests: &str, completions: [&str; 2], numbers: [usize; 2]) -> [Guest; 2] {
     let make = |this: usize| {
         let guest = Guest::new(numbers[this]).full().peer(numbers[1 - this]).kernel_option("ipv6.disable=1");
         let completion = completions[this];
         let guest = guest.completion(completion).requests(requests).then("obey");
-        // On Bochs a frame of 64 KiB takes the engine 0.8 ms of the guests' time, longer than it may be late with a
-        // timer: what costs an exit then is the emulator's slowness.
+        // On Bochs a frame of 64 KiB takes the engine 0.8 ms of the guests' time. Timers would be late by that, and
+        // cost exits only because the emulator is slow.
         if completion == "posted" { guest.net("offloads = \"none\"") } else { guest }
     };
     [make(0), make(1)]
 }
 
-/// What was counted of one load.
+/// The counts of one load.
 #[derive(Debug)]
 pub struct Window {
     /// The guest's own result.
     pub said: Value,
-    /// Interrupts of its network device that the guest that asks took, by its own account.
+    /// Interrupts of the network device that the guest that asks took, by its own count.
     pub taken: u64,
-    /// From standing still to standing still.
+    /// Counters before and after the load, while the guests stand still.
     pub whole: [Counters; 2],
-    /// While the load was under way and nothing was on a console.
+    /// Counters of two readings during the load, without console output between them.
     pub steady: [Counters; 2],
 }
 
 impl Window {
-    /// What guest `name` cost from standing still to standing still.
+    /// The costs of guest `name` in the window `whole`.
     pub fn whole(&self, name: &str) -> Result<Costs> {
         Costs::between(&self.whole, name)
     }
 
-    /// What it cost while the load was under way.
+    /// The costs of guest `name` in the window `steady`.
     pub fn steady(&self, name: &str) -> Result<Costs> {
         Costs::between(&self.steady, name)
     }
@@ -65,16 +68,15 @@ pub struct Steady<'a> {
     session: &'a mut Session,
     /// The guest that asks, and the one that answers.
     guests: [&'static str; 2],
-    /// While the guests stand still: interrupts that the one that asks has taken, and the counters.
+    /// Read while the guests stand still: the interrupts that the guest that asks has taken, and the counters.
     standing: (u64, Counters),
 }
 
 impl<'a> Steady<'a> {
-    /// Takes over two of [`guests`], which obey by now: the one that asks, and the one that answers.
+    /// Takes over two of [`guests`], the one that asks and the one that answers. Both must obey already.
     pub fn begin(session: &'a mut Session, guests: [&'static str; 2]) -> Result<Self> {
         let [asks, serves] = guests;
-        // Both know each other's address from here on: what is sent by itself is not to fall between the guest's own count and
-        // the engine's.
+        // The guests learn each other's address, so that no ARP comes between the guest's own count and the engine's.
         session.tell(serves, "still")?;
         session.act(serves, "udp-server", seconds(240))?;
         session.act(serves, "iperf-server", seconds(240))?;
@@ -93,7 +95,7 @@ impl<'a> Steady<'a> {
         self.guests[1]
     }
 
-    /// Has the guest that asks do this: `udp:COUNT` or `iperf:SECONDS`.
+    /// Runs a load of the guest that asks: `udp:COUNT` or `iperf:SECONDS`.
     pub fn act(&mut self, action: &str) -> Result<Window> {
         let asks = self.asks();
         let name = action.split(':').next().unwrap_or(action);
@@ -123,7 +125,7 @@ impl<'a> Steady<'a> {
     }
 }
 
-/// Whether nothing was on the consoles of these guests in between: a word on them begins with an access to the UART.
+/// Whether these guests wrote nothing to their consoles between two readings. Output begins with an access to the UART.
 fn silent(before: &Counters, after: &Counters, guests: &[&str]) -> Result<bool> {
     let uart = |counters, name| Ok::<_, anyhow::Error>(Costs::of(counters, name)?.exits_for("io-uart"));
     guests.iter().try_fold(true, |silent, name| Ok(silent && uart(before, name)? == uart(after, name)?))
@@ -133,7 +135,8 @@ fn is_result(event: &Event, name: &str, action: &str) -> bool {
     guest_result(event).is_some_and(|(guest, result)| guest == name && result["do"] == action)
 }
 
-/// What the guest that asks has taken by its own account, and the counters, while it waits for a word.
+/// Waits until the guest that asks stands still. Returns the interrupts that it has taken by its own count, and the
+/// counters.
 fn standing(session: &mut Session, asks: &str) -> Result<(u64, Counters)> {
     let said = session.act(asks, "interrupts", seconds(240))?;
     let taken = said["eth0"].as_u64().with_context(|| format!("no number of interrupts in {said}"))?;

@@ -1,4 +1,4 @@
-//! `sidecore-vhost` as a scenario has it, and DPDK's testpmd at its ports.
+//! A scenario's handles of `sidecore-vhost`, and of DPDK's testpmd at its ports.
 
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -10,19 +10,19 @@ use serde_json::Value;
 
 use crate::machine::Machine;
 
-/// The parts of a process that runs, as `mk` has started it.
+/// The parts of a running process, which `mk` has started.
 pub struct Parts {
     /// The process.
     pub process: Box<dyn Machine>,
-    /// What it writes.
+    /// Its output.
     pub output: Box<dyn Read + Send>,
-    /// What it reads.
+    /// Its input.
     pub input: Box<dyn Write + Send>,
     /// Sends it SIGTERM.
     pub terminate: Box<dyn Fn() -> Result<()>>,
 }
 
-/// `sidecore-vhost --stats --json`. Dropping it ends it.
+/// A running `sidecore-vhost --stats --json`. Dropping it ends the process.
 pub struct Vhost {
     process: Box<dyn Machine>,
     terminate: Box<dyn Fn() -> Result<()>>,
@@ -55,7 +55,7 @@ impl Vhost {
         }
     }
 
-    /// Waits until the counters are as `holds` wants them, for as long as `limit`.
+    /// Waits until `holds` accepts the counters, at most for `limit`.
     pub fn until(&mut self, limit: Duration, mut holds: impl FnMut(&Value) -> Result<bool>) -> Result<Value> {
         let deadline = Instant::now() + limit;
         loop {
@@ -67,7 +67,7 @@ impl Vhost {
         }
     }
 
-    /// Ends it by a signal: its last counters.
+    /// Ends it by a signal. Returns its last counters.
     pub fn end(self, limit: Duration) -> Result<Value> {
         (self.terminate)()?;
         let deadline = Instant::now() + limit;
@@ -101,7 +101,7 @@ pub fn all(counters: &Value, name: &str) -> Result<u64> {
     (0..ports.len()).map(|n| port(counters, n, name)).sum()
 }
 
-/// testpmd with virtio-user ports, at its prompt. It says nothing before its end, because it buffers that.
+/// testpmd with virtio-user ports, at its prompt. Its output comes only at its end, because it buffers it.
 pub struct Testpmd {
     process: Box<dyn Machine>,
     input: Box<dyn Write + Send>,
@@ -114,7 +114,7 @@ impl Testpmd {
     pub fn new(mut parts: Parts) -> Self {
         let said = thread::spawn(move || {
             let mut text = Vec::new();
-            // What was said until then is what there is.
+            // After an error, the output until then is used.
             let _ = parts.output.read_to_end(&mut text);
             String::from_utf8_lossy(&text).into_owned()
         });
@@ -129,13 +129,13 @@ impl Testpmd {
         Ok(())
     }
 
-    /// Tells it something.
+    /// Sends it a command.
     pub fn tell(&mut self, command: &str) -> Result<()> {
         self.lives()?;
         writeln!(self.input, "{command}").context("cannot tell testpmd anything")
     }
 
-    /// Tells it to quit, and waits until it has: what it said.
+    /// Tells it to quit, and waits for its end. Returns its whole output.
     pub fn quit(mut self) -> Result<String> {
         self.tell("quit")?;
         Ok(self.words())
@@ -152,7 +152,7 @@ impl Drop for Testpmd {
     }
 }
 
-/// What testpmd's `show port stats all` has counted: received and sent by each port.
+/// The counts in testpmd's output of `show port stats all`: frames received and sent by each port.
 pub fn testpmd_counts(said: &str) -> Result<Vec<(u64, u64)>> {
     let mut counts = Vec::new();
     let mut received = None;

@@ -1,7 +1,7 @@
 //! The contract between an engine and a NIC's driver.
 //!
-//! The engine polls the driver. The driver never blocks and never interrupts. It drives one device with receive and transmit
-//! queues, which are numbered from 0 in each direction.
+//! The engine polls the driver. The driver never blocks and never interrupts. It drives one device with receive and
+//! transmit queues, which are numbered from 0 in each direction.
 
 #![cfg_attr(not(test), no_std)]
 #![allow(unsafe_code, reason = "a segment names memory that the device reads by itself")]
@@ -20,7 +20,8 @@ impl Segment {
     /// `len` bytes at the bus address `address`.
     ///
     /// # Safety
-    /// The bytes may be sent to anyone on the wire, and stay memory of that kind until the frame's token has come back.
+    /// Until the frame's token has come back, the bytes stay readable memory whose contents may go to anyone on the
+    /// wire.
     #[must_use]
     #[inline(always)]
     pub const unsafe fn new(address: u64, len: u16) -> Self {
@@ -49,8 +50,9 @@ impl Segment {
     }
 }
 
-/// A checksum that the device stores in a frame: the Internet checksum of all bytes from `start` on, at `start + offset`. The
-/// pseudo header's sum is there already. The same as in a virtio-net header with NEEDS_CSUM (virtio 1.3, 5.1.6.2).
+/// A checksum that the device stores in a frame. It is the Internet checksum of all bytes from `start` on, and its
+/// place is `start + offset`, where the pseudo header's sum stands already. Like NEEDS_CSUM of virtio-net (virtio 1.3,
+/// 5.1.6.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartialChecksum {
     /// First byte of the transport header.
@@ -153,8 +155,8 @@ impl Offload {
         self.0
     }
 
-    /// The offloads that a virtio-net header asks for (virtio 1.3, 5.1.6.2). `None`: the header asks for an unknown offload, or
-    /// contradicts itself.
+    /// The offloads that a virtio-net header asks for (virtio 1.3, 5.1.6.2). `None`: the header asks for an unknown
+    /// offload, or contradicts itself.
     #[must_use]
     pub fn from_virtio(header: &[u8; 12]) -> Option<Self> {
         let field = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
@@ -250,7 +252,7 @@ pub enum Refused {
     LinkDown,
     /// The queue is full: flush and reclaim, then try again.
     Full,
-    /// It has no payload behind the Ethernet header, or is longer than the device sends.
+    /// It has no payload after the Ethernet header, or is longer than the device sends.
     Length,
     /// More segments than the device takes.
     Segments,
@@ -301,7 +303,8 @@ pub struct Limits {
 pub struct Unicast {
     /// The address.
     pub address: [u8; 6],
-    /// The receive queue of its frames, if the device chooses queues by address. Queue 0 is used if there are not so many.
+    /// The receive queue of its frames, if the device chooses queues by address. Queue 0 is used if there are not so
+    /// many.
     pub queue: u16,
 }
 
@@ -318,7 +321,8 @@ pub struct ReceiveFilter<'a> {
     pub all_groups: bool,
 }
 
-/// Whether a device drops all other frames. One that filters multicasts by a hash accepts some others too.
+/// Whether a device drops all frames that the filter does not name. A device that filters multicasts by a hash accepts
+/// some others too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Filtered {
     /// It drops other unicasts. False: it is promiscuous.
@@ -327,7 +331,7 @@ pub struct Filtered {
     pub groups: bool,
 }
 
-/// Counters since the driver started. The device counts where it can.
+/// Counters since the driver started. The device counts what it can; the driver counts the rest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Good frames that arrived, including missed ones.
@@ -375,12 +379,12 @@ pub trait Nic {
     /// The counters, as of the last `service`.
     fn statistics(&self) -> Statistics;
 
-    /// Does the periodic work: bring-up, link, statistics, recovery. `now`: microseconds of a clock that never goes back.
-    /// Returns whether the link has changed.
+    /// Does the periodic work: bring-up, link, statistics, recovery. `now`: microseconds of a clock that never goes
+    /// back. Returns whether the link has changed.
     fn service(&mut self, now: u64) -> bool;
 
-    /// Sets the receive filter. A device without filters accepts all frames. Not for the data path: it may write a register for
-    /// each address that is new or gone. Returns what the device filters.
+    /// Sets the receive filter. A device without filters accepts all frames. Not for the data path: it may write a
+    /// register for each address that is new or gone. Returns what the device filters.
     fn set_receive_filter(&mut self, wanted: &ReceiveFilter<'_>) -> Filtered {
         let _ = wanted;
         Filtered::default()
@@ -395,12 +399,12 @@ pub trait Nic {
     /// The frame was not taken. The token comes back at once.
     fn transmit(&mut self, queue: u16, frame: &Outgoing<'_>, token: Self::Token) -> Result<(), (Refused, Self::Token)>;
 
-    /// Takes a frame for each of `items`, in order, as long as there is room. The next [`Nic::flush`] sends them. `write` makes
-    /// the frame: it writes the header to the room that it gets, where no guest can change it. If `write` returns `None`, no more
-    /// frames are taken.
+    /// Takes a frame for each of `items`, in order, as long as there is room. The next [`Nic::flush`] sends them.
+    /// `write` makes the frame: it writes the header to the room that it gets, where no guest can change it. If `write`
+    /// returns `None`, no more frames are taken.
     ///
-    /// Returns how many were taken, and the next one if it was refused; its token comes back at once. If fewer than all were
-    /// taken and none was refused, [`Nic::transmit`] says why.
+    /// Returns how many were taken. If the next frame was refused, also returns the reason and its token. If fewer than
+    /// all were taken and none was refused, [`Nic::transmit`] says why.
     fn transmit_all<'a, I>(
         &mut self,
         queue: u16,

@@ -1,8 +1,8 @@
-//! Driver for a virtio network device (virtio 1.3, 5.1): an uplink for where sidecore runs in a virtual machine.
+//! Driver for a virtio network device (virtio 1.3, 5.1). It is the uplink if sidecore runs in a virtual machine.
 //!
-//! The `virtio-drivers` crate has the rings. This crate has the buffers and the [`Nic`] that an engine polls. Frames are copied
-//! to and from buffers of the driver, so the device reads no guest memory and tokens come back at once. The driver negotiates
-//! no offloads. It does not read the link state: the link counts as up.
+//! The `virtio-drivers` crate has the rings. This crate has the buffers and the [`Nic`] that an engine polls. Frames
+//! are copied to and from buffers of the driver, so the device reads no guest memory and tokens come back at once. The
+//! driver negotiates no offloads. It does not read the link state: the link counts as up.
 
 #![cfg_attr(not(test), no_std)]
 #![allow(unsafe_code, reason = "lends its buffers to a device, and copies what guests' segments name")]
@@ -17,7 +17,7 @@ use virtio_drivers::{BufferDirection, Hal, PAGE_SIZE, device::net::VirtIONetRaw,
 const RING: usize = 128;
 /// Bytes of a buffer: the virtio-net header and the longest frame.
 const BUFFER: usize = 2048;
-/// Bytes of the longest frame, without FCS: 1,500 and the headers, a VLAN tag included.
+/// Bytes of the longest frame, without FCS: 1,500 of payload, the Ethernet header, and a VLAN tag.
 const MAX_FRAME: usize = 1518;
 const ETHERNET: usize = 14;
 
@@ -33,7 +33,8 @@ impl Buffers {
     /// A buffer. The caller owns it: the device has given it back, or never had it.
     fn get(&mut self, slot: u8) -> &mut [u8] {
         let at = usize::from(slot) % RING * BUFFER;
-        // SAFETY: within the pages of `take`, which nobody else has; the device has given the buffer back, or not got it.
+        // SAFETY: within the pages of `allocate`, which nobody else has; the device has given the buffer back, or never
+        // had it.
         unsafe { slice::from_raw_parts_mut(self.0.add(at), BUFFER) }
     }
 }
@@ -53,7 +54,7 @@ pub struct VirtioNet<H: Hal, T: Transport, K> {
     statistics: Statistics,
 }
 
-// SAFETY: buffers and rings are this driver's own and reached through it alone.
+// SAFETY: buffers and rings belong to this driver, and only it accesses them.
 unsafe impl<H: Hal, T: Transport + Send, K: Send> Send for VirtioNet<H, T, K> {}
 
 impl<H: Hal, T: Transport, K> VirtioNet<H, T, K> {
@@ -153,7 +154,7 @@ impl<H: Hal, T: Transport, K> Nic for VirtioNet<H, T, K> {
                 None => self.statistics.malformed += 1,
             }
             if self.post(slot).is_err() {
-                // The ring had room for it before; a device that breaks its ring loses a buffer.
+                // The ring had room for this buffer before, so the device broke its ring. It loses the buffer.
                 self.statistics.no_buffer += 1;
             }
         }
@@ -188,8 +189,8 @@ impl<H: Hal, T: Transport, K> Nic for VirtioNet<H, T, K> {
         for segment in frame.segments {
             let from = core::ptr::with_exposed_provenance(segment.address() as usize);
             let len = usize::from(segment.len());
-            // SAFETY: whoever made the segment vouched for its bytes; memory is at its physical address; the whole
-            // frame fits into the buffer, as was checked above.
+            // SAFETY: the caller of `Segment::new` promised that the bytes are readable. Memory is mapped at its
+            // physical address. The whole frame fits into the buffer, as checked above.
             unsafe { memory::copy::copy(buffer[at..at + len].as_mut_ptr(), from, len) };
             at += len;
         }
@@ -199,7 +200,7 @@ impl<H: Hal, T: Transport, K> Nic for VirtioNet<H, T, K> {
                 self.sent[usize::from(descriptor) % RING] = slot;
                 self.statistics.sent += 1;
                 self.statistics.sent_bytes += len as u64;
-                // There is room: looked at above.
+                // There is room, as checked above.
                 let _ = self.done.push_back(token);
                 Ok(())
             }

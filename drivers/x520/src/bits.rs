@@ -45,12 +45,12 @@ pub(crate) struct Links {
 /// Split receive control (8.2.3.8).
 #[bitfield(u32)]
 pub(crate) struct Srrctl {
-    /// In KiB.
+    /// Bytes of a buffer, in units of 1 KiB.
     #[bits(5)]
     pub buffer_size: u8,
     #[bits(3)]
     _reserved: u8,
-    /// In 64 bytes.
+    /// Bytes of a header, in units of 64.
     #[bits(6)]
     pub header_size: u8,
     #[bits(8)]
@@ -112,7 +112,7 @@ pub(crate) struct Rdrxctl {
     pub done: bool,
     #[bits(13)]
     _reserved3: u16,
-    /// To be 0, which it is not after reset.
+    /// Has to be set to 0. It is not 0 after reset.
     #[bits(5)]
     pub rsc_first_size: u8,
     #[bits(3)]
@@ -161,7 +161,7 @@ pub(crate) struct Vlnctrl {
     pub vlan_type: u16,
     #[bits(14)]
     _reserved: u16,
-    /// The filter table is used.
+    /// The device uses the filter table.
     pub vfe: bool,
     _reserved2: bool,
 }
@@ -189,9 +189,9 @@ pub(crate) struct Mrqc {
 #[bitfield(u32)]
 pub(crate) struct Mtqc {
     _reserved: bool,
-    /// They are those of pools.
+    /// The queues belong to pools.
     pub pools: bool,
-    /// 1: 64 pools of two.
+    /// 1: 64 pools of two queues.
     #[bits(2)]
     pub kind: u8,
     #[bits(28)]
@@ -208,21 +208,21 @@ pub(crate) struct Pfvtctl {
     pub default_pool: u8,
     #[bits(17)]
     _reserved2: u32,
-    /// A frame may go to several.
+    /// A frame may go to several pools.
     pub replication: bool,
     _reserved3: bool,
 }
 
-/// What a pool lets in, besides addresses that are its own (8.2.3.27).
+/// The frames that a pool accepts besides those to its own addresses (8.2.3.27).
 #[bitfield(u32)]
 pub(crate) struct Pfvml2flt {
     #[bits(24)]
     _reserved: u32,
     /// Frames without a tag.
     pub untagged: bool,
-    /// Multicasts of the table.
+    /// Multicasts that match the multicast table.
     pub multicast_table: bool,
-    /// Unicasts of the table.
+    /// Unicasts that match the unicast table.
     pub unicast_table: bool,
     pub broadcast: bool,
     /// All multicasts.
@@ -233,15 +233,15 @@ pub(crate) struct Pfvml2flt {
 
 /// EEC: the EEPROM has been read after reset (8.2.3.2).
 pub(crate) const EEC_AUTO_READ: u32 = 1 << 9;
-/// EEMNGCTL: firmware is done with port 0; port 1's bit is the next (8.2.3.2).
+/// EEMNGCTL: firmware has finished the configuration of port 0. The next bit is port 1's (8.2.3.2).
 pub(crate) const EEMNGCTL_CONFIG_DONE: u32 = 1 << 18;
 /// CTRL_EXT: no-snoop is off (8.2.3.1).
 pub(crate) const CTRL_EXT_NS_DIS: u32 = 1 << 16;
-/// DCA_RXCTRL: has to be 0, which it is not after reset (4.6.7).
+/// DCA_RXCTRL: has to be set to 0. It is 1 after reset (4.6.7).
 pub(crate) const DCA_RXCTRL_BIT_12: u32 = 1 << 12;
 /// ESDP: the SFP module's transmitter is off (data of pin 3).
 pub(crate) const ESDP_LASER_OFF: u32 = 1 << 3;
-/// AUTOC: start link bring-up again (8.2.3.22).
+/// AUTOC: restarts the link bring-up (8.2.3.22).
 pub(crate) const AUTOC_RESTART: u32 = 1 << 12;
 /// RTTDCS: the transmit arbiter is off (8.2.3.10).
 pub(crate) const RTTDCS_ARBDIS: u32 = 1 << 6;

@@ -93,7 +93,7 @@ impl<R: Registers, T> X520<R, T> {
 
     fn reset(&self, now: u64, again: bool) -> State {
         self.bus.update(&CTRL, 0, |v| Ctrl::from_bits(v).with_rst(true).with_lrst(true).into_bits());
-        // Writes are posted: only a read makes sure that the device has got it.
+        // Writes are posted. A read makes sure that the device has received the write.
         let _ = self.bus.read(&STATUS, 0);
         State::ResetRequested { at: now, again }
     }
@@ -163,7 +163,7 @@ impl<R: Registers, T> X520<R, T> {
         State::Enabling { deadline: now + ENABLE_LIMIT }
     }
 
-    /// Receive as 4.6.7 has it, up to the queues' enable bits.
+    /// Sets up the receive side by 4.6.7, up to the queues' enable bits.
     fn set_up_receive(&mut self) {
         let (bus, config) = (&self.bus, &self.config);
         bus.update(&CTRL_EXT, 0, |v| v | CTRL_EXT_NS_DIS);
@@ -205,7 +205,7 @@ impl<R: Registers, T> X520<R, T> {
         }
     }
 
-    /// Transmit as 4.6.8 has it, up to the queues' enable bits.
+    /// Sets up the transmit side by 4.6.8, up to the queues' enable bits.
     fn set_up_transmit(&mut self) {
         let (bus, config) = (&self.bus, &self.config);
         bus.update(&RTTDCS, 0, |v| v | RTTDCS_ARBDIS);
@@ -231,7 +231,7 @@ impl<R: Registers, T> X520<R, T> {
         }
     }
 
-    /// Moves the receive tails. That is allowed only after the enable bits read as set.
+    /// Moves the receive tails once all queues are enabled. The tails must not move before.
     fn enabling(&mut self, now: u64, deadline: u64) -> State {
         let bus = &self.bus;
         let receive = self.receive.iter().all(|q| Rxdctl::from_bits(bus.read(&RXDCTL, q.number())).enable());

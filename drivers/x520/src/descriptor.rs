@@ -2,12 +2,12 @@
 
 use bitfield_struct::bitfield;
 
-/// First word of an advanced receive descriptor as it is written back (7.1.6.2).
+/// First word of an advanced receive descriptor after write-back (7.1.6.2).
 #[bitfield(u64)]
 pub(crate) struct ReceiveInfo {
     #[bits(4)]
     pub rss_type: u8,
-    /// IPv4, with options, IPv6, with extensions, TCP, UDP, SCTP and more.
+    /// A bit for each: IPv4, IPv4 with options, IPv6, IPv6 with extensions, TCP, UDP, SCTP and more.
     #[bits(13)]
     pub packet_type: u16,
     #[bits(15)]
@@ -18,24 +18,24 @@ pub(crate) struct ReceiveInfo {
 /// Packet type: UDP.
 pub(crate) const PACKET_UDP: u16 = 1 << 5;
 
-/// Second word (7.1.6.2).
+/// Second word of an advanced receive descriptor after write-back (7.1.6.2).
 #[bitfield(u64)]
 pub(crate) struct ReceiveStatus {
     pub dd: bool,
     pub eop: bool,
     _flm: bool,
-    /// A tag was stripped.
+    /// The device removed a VLAN tag.
     pub vp: bool,
     _udpcs: bool,
-    /// TCP's or UDP's checksum was looked at.
+    /// The device checked the TCP or UDP checksum.
     pub l4cs: bool,
-    /// IPv4's checksum was looked at.
+    /// The device checked the IPv4 checksum.
     pub ipcs: bool,
     #[bits(13)]
     _status: u16,
     #[bits(9)]
     _errors: u16,
-    /// Damaged on the wire.
+    /// The frame was damaged on the wire.
     pub rxe: bool,
     pub l4e: bool,
     pub ipe: bool,
@@ -44,7 +44,8 @@ pub(crate) struct ReceiveStatus {
 }
 
 impl ReceiveStatus {
-    /// Written back, the end of its frame, and not damaged; whoever asks knows that the frame begins here.
+    /// Whether this descriptor is written back, ends its frame, and the frame is not damaged. If the frame also begins
+    /// here, it is a frame of one descriptor.
     #[inline(always)]
     pub(crate) const fn is_single(self) -> bool {
         const WANTED: u64 = ReceiveStatus::new().with_dd(true).with_eop(true).into_bits();
@@ -113,7 +114,7 @@ pub(crate) struct TransmitData {
     pub dext: bool,
     pub vle: bool,
     pub tse: bool,
-    /// Written back.
+    /// The descriptor is written back.
     pub dd: bool,
     #[bits(3)]
     _sta: u8,

@@ -1,4 +1,4 @@
-//! Memory that the device may use by itself.
+//! Memory that the device accesses by DMA.
 
 #![allow(unsafe_code, reason = "the same memory is reached by the CPU through pointers and by the device by address")]
 
@@ -6,7 +6,7 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// A piece of memory that belongs to the driver and is one piece to the device too.
+/// A contiguous piece of memory that belongs to the driver. It is contiguous for the device too.
 #[derive(Debug)]
 pub struct DmaBuffer {
     host: NonNull<u8>,
@@ -14,16 +14,15 @@ pub struct DmaBuffer {
     len: usize,
 }
 
-// SAFETY: it owns its memory, which is the same on every CPU.
+// SAFETY: it owns its memory, which has the same address on every CPU.
 unsafe impl Send for DmaBuffer {}
 
 impl DmaBuffer {
-    /// `len` bytes, initialized, that the CPU sees at `host` and the device at address `bus`.
+    /// `len` initialized bytes that the CPU sees at `host` and the device at address `bus`.
     ///
     /// # Safety
-    /// Nobody else uses these bytes until the device can DMA no more: neither while the value lives nor after, unless
-    /// the device was reset or its bus mastering taken away. They lie at `bus` and the addresses behind it without a
-    /// gap.
+    /// Nobody else uses these bytes while the value lives. Nobody uses them afterwards either, until the device was
+    /// reset or has lost its bus mastering. For the device they lie at `bus` without a gap.
     #[must_use]
     pub const unsafe fn new(host: NonNull<u8>, bus: u64, len: usize) -> Self {
         Self { host, bus, len }
@@ -41,13 +40,13 @@ impl DmaBuffer {
         self.len
     }
 
-    /// Whether it is of no length.
+    /// Whether it has no bytes.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Takes the first `len` bytes off. None: it is shorter.
+    /// Splits the first `len` bytes off. `None`: it is shorter.
     pub fn take(&mut self, len: usize) -> Option<Self> {
         let rest = self.len.checked_sub(len)?;
         let taken = Self { host: self.host, bus: self.bus, len };
@@ -59,26 +58,26 @@ impl DmaBuffer {
     }
 }
 
-/// A ring of descriptors, 16 bytes each, and for each of them a slot of `SLOT` bytes.
+/// A ring of descriptors of 16 bytes, with a slot of `SLOT` bytes for each descriptor.
 #[derive(Debug)]
 pub(crate) struct Ring<const SLOT: usize> {
     memory: DmaBuffer,
     slots: DmaBuffer,
-    /// What of a position is the offset of its descriptor.
+    /// The bits of a position that are the offset of its descriptor.
     mask: u32,
 }
 
 /// Bytes of a descriptor.
 pub(crate) const DESCRIPTOR_BYTES: usize = 16;
-/// From a position in a ring to the next. Positions are counted in bytes, which saves shifting them, and run on: they are
-/// taken modulo the ring's length only when they are used.
+/// Difference of two neighbouring positions in a ring. Positions are counted in bytes, which saves shifts. They run on
+/// without end and are taken modulo the ring's length when used.
 pub(crate) const STEP: u32 = DESCRIPTOR_BYTES as u32;
-/// A ring's address and length are multiples of that (8.2.3.8, 8.2.3.9).
+/// A ring's address and length are multiples of this number of bytes (8.2.3.8, 8.2.3.9).
 pub(crate) const RING_ALIGN: usize = 128;
 
 impl<const SLOT: usize> Ring<SLOT> {
-    /// Makes a ring of two buffers. None: not aligned to 128 bytes, the number of descriptors is no power of two, or there
-    /// are fewer slots.
+    /// Makes a ring of two buffers. `None`: the memory is not aligned to 128 bytes, the number of descriptors is no
+    /// power of two, or there are fewer slots than descriptors.
     pub(crate) fn new(memory: DmaBuffer, slots: DmaBuffer) -> Option<Self> {
         let count = memory.len / DESCRIPTOR_BYTES;
         let aligned =
@@ -88,7 +87,7 @@ impl<const SLOT: usize> Ring<SLOT> {
         (good && enough).then(|| Self { mask: (count as u32 - 1) * STEP, memory, slots })
     }
 
-    /// The descriptors' memory, to name to the device.
+    /// The descriptors' memory, for the device.
     pub(crate) fn memory(&self) -> &DmaBuffer {
         &self.memory
     }
@@ -98,13 +97,13 @@ impl<const SLOT: usize> Ring<SLOT> {
         self.mask / STEP + 1
     }
 
-    /// From the first descriptor to the last.
+    /// Bytes from the first descriptor to the last.
     #[inline(always)]
     pub(crate) fn span(&self) -> u32 {
         self.mask
     }
 
-    /// The number of the descriptor at a position: the device's registers count so.
+    /// The number of the descriptor at a position, as in the device's registers.
     #[inline(always)]
     pub(crate) fn number(&self, at: u32) -> u32 {
         (at & self.mask) / STEP
@@ -122,7 +121,7 @@ impl<const SLOT: usize> Ring<SLOT> {
         self.mask + STEP
     }
 
-    /// What there is to reach, for a loop to keep.
+    /// The ring's addresses in one value, which a loop can keep in CPU registers.
     #[inline(always)]
     pub(crate) fn view(&self) -> View<'_, SLOT> {
         View {
@@ -134,23 +133,23 @@ impl<const SLOT: usize> Ring<SLOT> {
         }
     }
 
-    /// The same, for a loop that does not pass the end.
+    /// The same, for a loop that does not pass the end of the ring.
     #[inline(always)]
     pub(crate) fn row(&self) -> Row<'_, SLOT> {
         Row(self.view())
     }
 
-    /// Copies `from` to the start of a slot and gives the slot's address for the device.
+    /// Copies `from` to the start of a slot. Returns the slot's address for the device.
     pub(crate) fn store(&mut self, at: u32, from: &[u8]) -> u64 {
         assert!(from.len() <= SLOT);
         let view = self.view();
-        // SAFETY: within the slot, as just checked; nobody else writes there, and `from` cannot overlap it, as no reference to
-        // a slot is out while the ring is borrowed mutably.
+        // SAFETY: within the slot, as just checked; nobody else writes there. `from` cannot overlap it, because there
+        // is no reference to a slot while the ring is borrowed mutably.
         unsafe { view.slot(at).as_ptr().copy_from_nonoverlapping(from.as_ptr(), from.len()) };
         view.slot_bus(at)
     }
 
-    /// Puts a value into a slot, in the order of bytes on the wire.
+    /// Writes a value into a slot, in network byte order.
     pub(crate) fn put(&mut self, at: u32, offset: usize, value: u16) {
         assert!(offset + 2 <= SLOT);
         // SAFETY: within the slot, as just checked; nobody else writes there.
@@ -158,7 +157,7 @@ impl<const SLOT: usize> Ring<SLOT> {
     }
 }
 
-/// A ring as a loop has it. The device writes descriptors at any time, in aligned words of 64 bits.
+/// A ring's addresses, for a loop. The device writes descriptors at any time, in aligned words of 64 bits.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a, const SLOT: usize> {
     descriptors: NonNull<[AtomicU64; 2]>,
@@ -171,24 +170,25 @@ pub(crate) struct View<'a, const SLOT: usize> {
 impl<'a, const SLOT: usize> View<'a, SLOT> {
     #[inline(always)]
     fn words(&self, at: u32) -> &'a [AtomicU64; 2] {
-        // SAFETY: the mask keeps it at a descriptor of the ring's buffer, which is aligned and lives; the CPU's access to it is
-        // atomic, as the device's is.
+        // SAFETY: the mask keeps the offset at a descriptor of the ring's buffer, which is aligned and lives. CPU and
+        // device both access it atomically.
         unsafe { self.descriptors.byte_add((at & self.mask) as usize).as_ref() }
     }
 
-    /// The second word, in which the device says that it is done; what it wrote before is visible after.
+    /// Reads the second word, in which the device says that it is done. Acquire: what the device wrote before is
+    /// visible afterwards.
     #[inline(always)]
     pub(crate) fn status(&self, at: u32) -> u64 {
         self.words(at)[1].load(Ordering::Acquire)
     }
 
-    /// The first word.
+    /// Reads the first word.
     #[inline(always)]
     pub(crate) fn first(&self, at: u32) -> u64 {
         self.words(at)[0].load(Ordering::Relaxed)
     }
 
-    /// Writes both. The device looks only once the tail has moved past them.
+    /// Writes both words. The device reads them only after the tail has moved past them.
     #[inline(always)]
     pub(crate) fn write(&self, at: u32, words: [u64; 2]) {
         let slot = self.words(at);
@@ -221,40 +221,40 @@ impl<'a, const SLOT: usize> View<'a, SLOT> {
         self.bus + self.offset(at) as u64
     }
 
-    /// All of a slot, to be written.
+    /// A whole slot, for writing.
     ///
     /// # Safety
     /// Neither the device nor anybody else uses the slot while the result lives.
     #[inline(always)]
     pub(crate) unsafe fn slot_mut(&self, at: u32) -> &'a mut [u8; SLOT] {
-        // SAFETY: a slot; the caller answers for the rest.
+        // SAFETY: it is a whole slot. The caller promises that nobody else uses it.
         unsafe { self.slot(at).cast().as_mut() }
     }
 
-    /// The first `len` bytes of a slot. None: it has not so many.
+    /// The first `len` bytes of a slot. `None`: the slot is shorter.
     ///
     /// # Safety
     /// The device does not write there while the result lives.
     #[inline(always)]
     pub(crate) unsafe fn bytes(&self, at: u32, len: usize) -> Option<&'a [u8]> {
-        // SAFETY: within the slot, as just checked; the caller answers for the device.
+        // SAFETY: within the slot, as just checked. The caller promises that the device does not write there.
         (len <= SLOT).then(|| unsafe { core::slice::from_raw_parts(self.slot(at).as_ptr(), len) })
     }
 }
 
-/// A ring as a loop has it that stays between two of its ends, where nothing has to be masked: offsets are in bytes, of
-/// descriptors.
+/// A ring's addresses, for a loop that does not pass the end of the ring. It uses byte offsets of descriptors, without
+/// a mask.
 #[derive(Clone, Copy)]
 pub(crate) struct Row<'a, const SLOT: usize>(View<'a, SLOT>);
 
 impl<'a, const SLOT: usize> Row<'a, SLOT> {
-    /// Writes both words of a descriptor. The device looks only once the tail has moved past them.
+    /// Writes both words of a descriptor. The device reads them only after the tail has moved past them.
     ///
     /// # Safety
-    /// `offset` is a descriptor's.
+    /// `offset` is the offset of a descriptor.
     #[inline(always)]
     pub(crate) unsafe fn write(&self, offset: usize, words: [u64; 2]) {
-        // SAFETY: within the ring's buffer, as the caller says; else as in `View::words`.
+        // SAFETY: within the ring's buffer, as the caller promises; for the rest see `View::words`.
         let slot = unsafe { self.0.descriptors.byte_add(offset).as_ref() };
         slot[0].store(words[0], Ordering::Relaxed);
         slot[1].store(words[1], Ordering::Relaxed);
@@ -263,14 +263,15 @@ impl<'a, const SLOT: usize> Row<'a, SLOT> {
     /// The slot of a descriptor.
     ///
     /// # Safety
-    /// `offset` is a descriptor's; neither the device nor anybody else uses the slot while the result lives.
+    /// `offset` is the offset of a descriptor. Neither the device nor anybody else uses the slot while the result
+    /// lives.
     #[inline(always)]
     pub(crate) unsafe fn slot(&self, offset: usize) -> &'a mut [u8; SLOT] {
-        // SAFETY: within the slots; the caller answers for the rest.
+        // SAFETY: within the slots, as each descriptor has one. The caller promises that nobody else uses it.
         unsafe { self.0.slots.add(offset * (SLOT / DESCRIPTOR_BYTES)).cast().as_mut() }
     }
 
-    /// Address for the device of a slot of this ring.
+    /// The device's address of a slot of this ring.
     #[inline(always)]
     pub(crate) fn bus(&self, slot: &[u8; SLOT]) -> u64 {
         (slot.as_ptr().addr() as u64).wrapping_add(self.0.bus.wrapping_sub(self.0.slots.addr().get() as u64))

@@ -1,4 +1,4 @@
-//! A device and its right to master the bus.
+//! Controls when a device may master the bus.
 //!
 //! ```text
 //!   Resetting ── reset, no DMA ──▶ bus mastering on ──▶ Running
@@ -6,8 +6,9 @@
 //!       └── after a while ◀── Waiting ◀── bus mastering off ◀┘
 //! ```
 //!
-//! Whoever had the device before may have left it writing to memory, so it masters the bus only after it was reset; and one
-//! that cannot be made to work loses that right before anybody gets back what it may have been reading.
+//! The device may still be writing to memory for its former driver, so it gets bus mastering only after a reset. A
+//! device that fails loses bus mastering before the driver gives tokens back, because it may still be reading the
+//! frames.
 
 #![allow(unsafe_code, reason = "says when a device can do no DMA")]
 
@@ -23,7 +24,7 @@ use crate::state::{Failure, Status};
 /// # Safety
 /// Once `set(false)` has returned true, and until `set(true)` is called, the function reads and writes no memory.
 pub unsafe trait BusMaster {
-    /// Sets or clears the bit. False: not now; nothing was changed.
+    /// Sets or clears the bit. Returns false if that is not possible now; then nothing was changed.
     fn set(&mut self, on: bool) -> bool;
 }
 
@@ -32,14 +33,15 @@ const PAUSE: u64 = 10_000_000;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// It is being reset, and does not master the bus.
+    /// It is being reset. Bus mastering is off.
     Resetting,
+    /// It runs or comes up. Bus mastering is on.
     Running,
-    /// It has failed, does not master the bus, and is tried again at that time.
+    /// It has failed. Bus mastering is off. The driver tries it again at that time.
     Waiting(u64),
 }
 
-/// An 82599 that masters the bus only while its driver has it in hand.
+/// An 82599 that masters the bus only while its driver controls it.
 pub struct Guarded<R, T, B> {
     nic: X520<R, T>,
     bus_master: B,
@@ -48,7 +50,7 @@ pub struct Guarded<R, T, B> {
 }
 
 impl<R: Registers, T, B: BusMaster> Guarded<R, T, B> {
-    /// Takes a device that was not serviced yet, and its right to master the bus. None: that could not be taken.
+    /// Takes a device that was not serviced yet, and switches its bus mastering off. `None`: that was not possible.
     pub fn new(mut nic: X520<R, T>, mut bus_master: B, now: u64) -> Option<Self> {
         if !bus_master.set(false) {
             return None;
@@ -57,12 +59,12 @@ impl<R: Registers, T, B: BusMaster> Guarded<R, T, B> {
         Some(Self { nic, bus_master, phase: Phase::Resetting, failure: None })
     }
 
-    /// Whether frames can come and go; the link may be down.
+    /// Whether the device can receive and send frames. The link may be down.
     pub fn is_running(&self) -> bool {
         self.phase == Phase::Running && self.nic.status() == Status::Running
     }
 
-    /// Why it did not work when it last failed.
+    /// The reason of the last failure.
     pub fn failure(&self) -> Option<Failure> {
         self.failure
     }
@@ -97,7 +99,7 @@ impl<R: Registers, T, B: BusMaster> Nic for Guarded<R, T, B> {
             }
             (Status::Failed(failure), _) if self.bus_master.set(false) => {
                 self.failure = Some(failure);
-                // SAFETY: its right to master the bus was just taken away.
+                // SAFETY: its bus mastering was just switched off.
                 unsafe { self.nic.assume_no_dma() };
                 self.phase = Phase::Waiting(now + PAUSE);
             }

@@ -1,23 +1,23 @@
-//! Which PCI functions this driver is for.
+//! The PCI functions that this driver supports.
 
 /// A device by its PCI device identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceId {
     /// PCI device identifier.
     pub device: u16,
-    /// What is sold under it.
+    /// The product's name.
     pub name: &'static str,
 }
 
 /// Intel's PCI vendor identifier.
 pub const VENDOR: u16 = 0x8086;
 
-/// The 82599 behind a cage for SFP+ modules, which differ in their identifier only. Only 0x10fb was driven, and as a
-/// model.
+/// The 82599 cards with a cage for SFP+ modules. They differ only in their identifier. Only 0x10fb was tried, and only
+/// as a model.
 ///
-/// Not here, for their link needs more than the EEPROM's mode and a restart: backplane and mezzanine cards with KX4, KR or
-/// CX4 (0x10f7, 0x10f8, 0x10f9, 0x10fc, 0x1514, 0x1517, 0x152a), 10GBASE-T (0x151c), QSFP (0x1558); and the virtual
-/// functions (0x10ed), which have registers of their own.
+/// These are not supported, because their link needs more than the EEPROM's mode and a restart: backplane and mezzanine
+/// cards with KX4, KR or CX4 (0x10f7, 0x10f8, 0x10f9, 0x10fc, 0x1514, 0x1517, 0x152a), 10GBASE-T (0x151c), QSFP
+/// (0x1558). Virtual functions (0x10ed) are not supported either: they have registers of their own.
 pub const DEVICE_IDS: &[DeviceId] = &[
     DeviceId { device: 0x10fb, name: "82599 SFP+" },
     DeviceId { device: 0x1507, name: "82599 SFP+, X520-P2 Express Module" },
@@ -27,7 +27,7 @@ pub const DEVICE_IDS: &[DeviceId] = &[
     DeviceId { device: 0x1557, name: "82599EN SFP+" },
 ];
 
-/// What a PCI function is called that this driver is for. None: it is for another driver, or for none.
+/// The name of a PCI function that this driver supports. `None`: the driver does not support it.
 #[must_use]
 pub fn name(vendor: u16, device: u16) -> Option<&'static str> {
     DEVICE_IDS.iter().find(|id| vendor == VENDOR && id.device == device).map(|id| id.name)

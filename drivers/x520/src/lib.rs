@@ -1,14 +1,14 @@
 //! Polled driver for Intel's 82599 (X520) network controller, by its data sheet (Intel document 331520).
 //!
-//! Whoever owns the device calls `Nic::service` now and then (each millisecond is a good beat), which brings it up,
-//! watches the link, reads the statistics before they stick and gets a hung device going again; and between that
-//! polls through the [`nic::Nic`] trait: receive, transmit, flush, reclaim. Nothing here blocks: what takes time is a
-//! state that `service` looks at again. The data path reads no register; it writes one tail per batch.
+//! The owner calls `Nic::service` about once a millisecond. `service` brings the device up, watches the link, reads the
+//! statistics before they saturate, and resets a hung device. In between, the owner polls through the [`nic::Nic`]
+//! trait: receive, transmit, flush, reclaim. Nothing here blocks: an operation that takes time is a state that
+//! `service` looks at again. The data path reads no register and writes one tail per batch.
 //!
-//! **Memory.** Without an IOMMU the device reaches all memory, so nothing but a [`dma::DmaBuffer`] can become a ring or a
-//! receive buffer, and making one is `unsafe`. Received frames are lent to the caller, who copies them once. Frames to
-//! send are read where they lie; their owner is named by a token, which comes back once and only once: when the device
-//! has sent the frame, or after a reset has stopped all DMA.
+//! **Memory.** Without an IOMMU the device reaches all memory. So only a [`dma::DmaBuffer`] can become a ring or a
+//! receive buffer, and making one is `unsafe`. The driver lends received frames to the caller, who copies them once.
+//! The device reads frames to send where they lie. A token names the frame's owner. Each token comes back exactly once:
+//! when the device has sent the frame, or after a reset has stopped all DMA.
 //!
 //! Interrupts stay masked. Not covered: virtual functions, DCB, flow director, RSC, FCoE, IPsec, LinkSec, wake-up.
 

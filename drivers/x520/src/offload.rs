@@ -1,8 +1,8 @@
 //! Translates an offload request into a context descriptor (data sheet 7.2.3.2.3, 7.2.4, 7.2.5).
 //!
-//! All values come from the driver's copy of the frame's header, which the guest cannot change any more. For segmentation the
-//! copy is changed: a virtio driver stores a pseudo header sum that includes the length of the whole frame. The 82599 expects
-//! a sum without length, an IPv4 total length of 0 and an IPv4 checksum of 0.
+//! All values come from the driver's copy of the frame's header, which the guest cannot change any more. For
+//! segmentation the copy is changed: a virtio driver stores a pseudo header sum that includes the length of the whole
+//! frame. The 82599 expects a sum without length, an IPv4 total length of 0 and an IPv4 checksum of 0.
 
 use crate::descriptor::{ContextHigh, ContextLow, TYPE_CONTEXT};
 use crate::nic::{HEADER_ROOM, Offload, PartialChecksum, Refused};
@@ -44,7 +44,8 @@ const CONTEXT: u64 = ContextHigh::new().with_dtyp(TYPE_CONTEXT).with_dext(true).
 /// A context descriptor, and the name by which the queue recognizes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Context {
-    /// Different for any two contexts that differ, and never 0. Usually the offload request and the length of the TCP header.
+    /// Different for any two contexts that differ, and never 0. Usually the offload request and the length of the TCP
+    /// header.
     pub name: u64,
     /// The descriptor, for slot 0.
     pub words: [u64; 2],
@@ -58,8 +59,8 @@ impl Context {
     fn new(asked: Offload, low: ContextLow, high: ContextHigh) -> Self {
         let (iplen, l4len) = (low.iplen(), u64::from(high.l4len()) << Self::L4LEN_AT);
         let common = low.maclen() == 14 && (iplen == 0 || iplen == if high.ipv4() { 20 } else { 40 });
-        // With other headers the request does not identify the context. The first word of the descriptor does, and it has
-        // 32 bits.
+        // With other headers the request does not identify the context. The first word of the descriptor does, and it
+        // has 32 bits.
         let kind = u64::from(high.l4t()) << 33 | u64::from(high.ipv4()) << 32;
         let unusual = Self::UNUSUAL | u64::from(high.mss()) << 36 | kind | low.into_bits();
         let name = l4len | if common { asked.word() } else { unusual };
@@ -100,8 +101,8 @@ impl Layout {
     }
 }
 
-/// Context of frames with the most common headers: no VLAN tag, and IPv4 without options or IPv6 without extension headers.
-/// There is one for each place of the checksum.
+/// Context of frames with the most common headers: no VLAN tag, and IPv4 without options or IPv6 without extension
+/// headers. There is one for each place of the checksum.
 #[derive(Debug)]
 pub(crate) struct CommonHeader {
     /// Bytes 12 to 15 of such a header under `mask`: EtherType, and version and length of the IP header.
@@ -123,8 +124,8 @@ impl CommonHeader {
         Self { signature, mask, min_len: start as u32 + offset as u32 + 2, context: [low, high] }
     }
 
-    /// The common header for this request. `None`: the request is for more than a checksum and a VLAN tag, or its checksum is at
-    /// another place.
+    /// The common header for this request. `None`: the request is for more than a checksum and a VLAN tag, or its
+    /// checksum is at another place.
     #[inline(always)]
     pub(crate) fn of(asked: Offload) -> Option<&'static Self> {
         static TCP4: CommonHeader = CommonHeader::new(true, 34, TCP_CHECKSUM, L4T_TCP);
@@ -151,13 +152,14 @@ impl CommonHeader {
         }
     }
 
-    /// Whether a header is one.
+    /// Whether a frame's header is this common header.
     #[inline(always)]
     pub(crate) fn matches(&self, header: &[u8; MAX_HEADER]) -> bool {
         u32::from_le_bytes([header[12], header[13], header[14], header[15]]) & self.mask == self.signature
     }
 
-    /// The context of a frame whose header is one: the same as `checksum_context` finds, in a tenth of the time.
+    /// The context of a frame with this common header. It equals the result of `checksum_context`, in a tenth of the
+    /// time.
     #[inline(always)]
     pub(crate) fn context(&self, asked: Offload) -> Context {
         const TAG: u64 = ContextLow::new().with_vlan(!0).into_bits();
@@ -166,7 +168,8 @@ impl CommonHeader {
     }
 }
 
-/// The context of a frame that wants a checksum, and where its headers are. None: the header does not bear it out.
+/// Returns the context of a frame that asks for a checksum, and the lengths of its headers. `None`: the header does not
+/// fit the request.
 #[inline(always)]
 pub(crate) fn checksum_context(
     header: &[u8],
@@ -220,7 +223,7 @@ pub(crate) fn plan(header: &[u8], total: u32, offload: Offload, max_frame: u32) 
     Ok(plan)
 }
 
-/// Plans segmentation; the length of the TCP header.
+/// Plans segmentation. Returns the length of the TCP header. `None`: the header does not fit the request.
 fn segmentation(plan: &mut Plan, header: &[u8], layout: &Layout, checksum: PartialChecksum) -> Option<u8> {
     let (ip, tcp) = (layout.maclen, usize::from(checksum.start));
     let header = header.get(..tcp + 20)?;

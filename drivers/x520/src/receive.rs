@@ -1,8 +1,8 @@
 //! A receive queue (data sheet 7.1.6, 7.1.9, 8.2.3.8).
 //!
-//! Descriptor `i` always has buffer `i`. The caller borrows a frame in its buffer. Then the driver rearms the descriptors, and
-//! moves the tail when a batch of them is ready. One descriptor always stays with the driver, because head equal to tail
-//! means an empty ring.
+//! Descriptor `i` always has buffer `i`. The caller borrows a frame in its buffer. Then the driver rearms the
+//! descriptors, and moves the tail when a batch of them is ready. One descriptor always stays with the driver, because
+//! head equal to tail means an empty ring.
 
 #![allow(unsafe_code, reason = "received bytes are lent out of memory that the device wrote")]
 
@@ -19,18 +19,18 @@ const MAX_PIECES: usize = 8;
 const BATCH: u32 = 32;
 
 pub(crate) struct ReceiveQueue {
-    /// The device's number of it.
+    /// The device's number of this queue.
     number: u16,
-    /// With a buffer in each slot.
+    /// The ring, with a buffer in each slot.
     ring: Ring<BUFFER_BYTES>,
     /// The next descriptor to look at.
     next: u32,
-    /// Rearmed descriptors that the device has not been told of, without the one that stays here.
+    /// Rearmed descriptors that the device does not know of, without the one that stays with the driver.
     ready: u32,
     batch: u32,
     /// Frames that were dropped because their descriptors made no sense.
     pub malformed: u64,
-    /// It delivered frames since the device's counters were last read.
+    /// Whether the queue delivered frames since the device's counters were last read.
     pub delivered: bool,
 }
 
@@ -40,7 +40,7 @@ impl ReceiveQueue {
         Self { number, ring, next: 0, ready: 0, batch, malformed: 0, delivered: false }
     }
 
-    /// The device's number of it.
+    /// The device's number of this queue.
     pub(crate) fn number(&self) -> u16 {
         self.number
     }
@@ -114,8 +114,8 @@ impl ReceiveQueue {
             if !status.is_single() {
                 break;
             }
-            // SAFETY: the device has finished this buffer (DD). It gets the buffer back only when the tail moves past it, after
-            // the borrow has ended.
+            // SAFETY: the device has finished this buffer (DD). It gets the buffer back only when the tail moves past
+            // it, after the borrow has ended.
             let Some(piece) = (unsafe { view.bytes(next, status.bytes()) }) else { break };
             sink(describe(ReceiveInfo::from_bits(view.first(next)), status, &[piece]));
             view.write(next, [view.slot_bus(next), 0]);
@@ -125,15 +125,15 @@ impl ReceiveQueue {
         next.wrapping_sub(begin) / STEP
     }
 
-    /// Delivers a frame of several buffers, or drops a bad one. Returns the number of its descriptors, 0 if the frame is not
-    /// complete yet.
+    /// Delivers a frame of several buffers, or drops a bad one. Returns the number of its descriptors, 0 if the frame
+    /// is not complete yet.
     #[cold]
     #[inline(never)]
     fn receive_multi_buffer(&mut self, sink: &mut impl FnMut(Received<'_>)) -> u32 {
         let view = self.ring.view();
         let mut pieces: [&[u8]; MAX_PIECES] = [&[]; MAX_PIECES];
         let (mut good, mut used) = (true, 0);
-        // No frame has all descriptors, even if none of them ends it.
+        // Looks at each descriptor once at most, even if none of them ends the frame.
         while used < self.ring.count() {
             let at = self.next.wrapping_add(used * STEP);
             let status = ReceiveStatus::from_bits(view.status(at));
@@ -180,7 +180,7 @@ fn describe<'a>(info: ReceiveInfo, status: ReceiveStatus, pieces: &'a [&'a [u8]]
     Received { pieces, checked, vlan: status.vp().then_some(status.vlan()), hash: info.hash() }
 }
 
-/// What the engine is told of a frame whose checksum the device reports as wrong.
+/// The answer for a frame whose checksum the device reports as wrong.
 #[cold]
 fn checksum_error(info: ReceiveInfo, status: ReceiveStatus) -> Checked {
     // The device reports a UDP datagram without checksum as wrong (erratum 44), so a bad UDP checksum is not believed.

@@ -6,20 +6,20 @@ use core::ptr::NonNull;
 
 use crate::dma::DmaBuffer;
 
-/// What reading and writing do.
+/// The effect of reading and writing a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Reads what was written, special bits aside.
+    /// A read returns what was written, except in special bits.
     ReadWrite,
-    /// Is never written.
+    /// The driver never writes it.
     ReadOnly,
-    /// Is never read.
+    /// The driver never reads it.
     WriteOnly,
-    /// A counter or cause that reading sets to 0.
+    /// A counter or an interrupt cause. Reading sets it to 0.
     ReadClear,
 }
 
-/// One row: a register, or an array of them at a fixed distance.
+/// One row of the table: a register, or an array of registers at a fixed distance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Register {
     /// Name in the data sheet.
@@ -28,7 +28,7 @@ pub struct Register {
     pub offset: u32,
     /// Bytes from one to the next.
     pub stride: u32,
-    /// How many the driver knows.
+    /// The number of registers that the driver knows.
     pub count: u32,
     /// Access.
     pub access: Access,
@@ -44,7 +44,7 @@ pub struct Base(Register);
 macro_rules! registers {
     ($($kind:tt $reg:ident $name:literal $offset:literal + $stride:literal x $count:literal $access:ident $section:literal)+) => {
         $(registers!(@row $kind $reg $name $offset $stride $count $access $section);)+
-        /// All of them.
+        /// All registers.
         pub const TABLE: &[Register] = &[$(registers!(@value $kind $reg)),+];
     };
     (@row plain $reg:ident $name:literal $offset:literal $stride:literal $count:literal $access:ident $section:literal) => {
@@ -62,7 +62,7 @@ macro_rules! registers {
     (@value base $reg:ident) => { $reg.0 };
 }
 
-// Queues from 64 on have their registers elsewhere; the driver leaves them alone.
+// The registers of queues from 64 on lie elsewhere. The driver does not use these queues.
 registers! {
     plain CTRL "CTRL" 0x00000 + 4 x 1 ReadWrite "8.2.3.1"
     plain STATUS "STATUS" 0x00008 + 4 x 1 ReadOnly "8.2.3.1"
@@ -164,17 +164,17 @@ impl Register {
 pub trait Registers {
     /// Reads at a byte offset.
     fn read(&self, offset: u32) -> u32;
-    /// Writes at a byte offset. Everything that was stored to memory before is visible to the device by then.
+    /// Writes at a byte offset. All earlier stores to memory are visible to the device before the write is.
     fn write(&self, offset: u32, value: u32);
 }
 
-/// BAR 0 as it is mapped.
+/// The mapped BAR 0.
 #[derive(Debug)]
 pub struct Mmio {
     base: NonNull<u32>,
 }
 
-// SAFETY: a place in the address space that is the same on every CPU; the owner of the value is the only user.
+// SAFETY: the address is the same on every CPU, and the owner of the value is the only user.
 unsafe impl Send for Mmio {}
 
 /// Bytes of BAR 0.
@@ -184,8 +184,8 @@ impl Mmio {
     /// The registers at `base`.
     ///
     /// # Safety
-    /// BAR 0 of an 82599, all [`BAR_BYTES`] of it, is mapped there, uncached, for as long as the value lives, and nobody
-    /// else uses it.
+    /// All [`BAR_BYTES`] of an 82599's BAR 0 are mapped there, uncached, for as long as the value lives. Nobody else
+    /// uses them.
     #[must_use]
     pub const unsafe fn new(base: NonNull<u32>) -> Self {
         Self { base }
@@ -200,13 +200,14 @@ impl Mmio {
 impl Registers for Mmio {
     #[inline(always)]
     fn read(&self, offset: u32) -> u32 {
-        // SAFETY: within the BAR, checked by `word`; `new`'s caller has mapped it.
+        // SAFETY: within the BAR, as `word` checks; the caller of `new` has mapped it.
         unsafe { self.word(offset).read_volatile() }
     }
 
     #[inline(always)]
     fn write(&self, offset: u32, value: u32) {
-        // Stores to write-back memory and to uncached memory are not reordered by the CPU; this holds the compiler.
+        // The CPU does not reorder stores to write-back memory and to uncached memory. The fence keeps the compiler
+        // from it.
         core::sync::atomic::fence(core::sync::atomic::Ordering::Release);
         // SAFETY: as in `read`.
         unsafe { self.word(offset).write_volatile(value) };
@@ -228,13 +229,13 @@ impl<R: Registers> Bus<R> {
         self.0.write(register.at(n), value);
     }
 
-    /// Names a ring's memory to the device: there is no other way.
+    /// Writes the address of a ring's memory to the device. No other function does that.
     pub(crate) fn write_base(&self, low: &Base, high: &Base, n: u16, memory: &DmaBuffer) {
         self.0.write(low.0.at(n), memory.bus() as u32);
         self.0.write(high.0.at(n), (memory.bus() >> 32) as u32);
     }
 
-    /// Changes some bits.
+    /// Reads a register, changes the value by `f`, and writes it back.
     pub(crate) fn update(&self, register: &Register, n: u16, f: impl FnOnce(u32) -> u32) {
         self.write(register, n, f(self.read(register, n)));
     }

@@ -1,8 +1,8 @@
 //! A transmit queue (data sheet 7.2.1, 7.2.3, 8.2.3.9).
 //!
-//! A frame takes one descriptor for the copied header and one for each segment. If neither of the queue's two contexts fits,
-//! a context descriptor comes first. The device sees frames in batches. The last descriptor of a batch requests a write-back,
-//! which says that the whole batch is done.
+//! A frame takes one descriptor for the copied header and one for each segment. If neither of the queue's two contexts
+//! fits, a context descriptor comes first. The device sees frames in batches. The last descriptor of a batch requests a
+//! write-back, which says that the whole batch is done.
 
 #![allow(unsafe_code, reason = "what says that there is room for a token is the ring of descriptors")]
 
@@ -18,7 +18,8 @@ use crate::offload::{CommonHeader, Context, MAX_HEADER, plan};
 use crate::registers::{Bus, Registers, TDT};
 use crate::tokens::Tokens;
 
-/// Most segments of a frame. With a context and the header's descriptor these are the 38 that the device allows (7.2.1.1).
+/// Most segments of a frame. With a context and the header's descriptor these are the 38 that the device allows
+/// (7.2.1.1).
 pub(crate) const MAX_SEGMENTS: usize = 36;
 /// Bytes of the shortest frame that the device pads (7.2.1.2).
 const MIN_FRAME: u32 = 17;
@@ -64,7 +65,8 @@ enum BatchEnd<T> {
     Unfit(Single<T>),
 }
 
-/// Whether a frame is a header of at least `least` bytes plus a rest that is not empty, and not longer than `max_frame`.
+/// Whether a frame is a header of at least `least` bytes plus a rest that is not empty, and not longer than
+/// `max_frame`.
 #[inline(always)]
 fn is_pair(least: u32, header: u32, rest: u32, max_frame: u32) -> bool {
     // An empty rest wraps round to a large number.
@@ -77,9 +79,10 @@ pub(crate) struct TransmitQueue<T> {
     closed: Option<Refused>,
     /// The device has ended all DMA. The tokens in the queue have to be given back before it can be used again.
     pub draining: bool,
-    /// With a header in each slot.
+    /// The ring, with a header in each slot.
     ring: Ring<MAX_HEADER>,
-    /// End of the free descriptors. Equal to `next` while the queue is closed, so that one comparison per frame suffices.
+    /// End of the free descriptors. Equal to `next` while the queue is closed, so that one comparison per frame
+    /// suffices.
     limit: u32,
     /// Tokens of the frames in the queue. There are never more frames than descriptors.
     tokens: Tokens<T>,
@@ -178,8 +181,8 @@ impl<T> TransmitQueue<T> {
         }
     }
 
-    /// Takes a frame for each of `items` as long as there is room. `write` makes the frame: a header, and one segment at most.
-    /// Returns how many were taken, and the next one if it was refused.
+    /// Takes a frame for each of `items` as long as there is room. `write` makes the frame: a header, and one segment
+    /// at most. Returns how many were taken, and the next one if it was refused.
     #[inline(always)]
     pub(crate) fn add_all<'a, I>(
         &mut self,
@@ -221,8 +224,8 @@ impl<T> TransmitQueue<T> {
         (done, None)
     }
 
-    /// As `add_all`, for up to `room` frames without offload request whose descriptors and tokens are contiguous. Returns how
-    /// many were taken, and why the loop ended.
+    /// As `add_all`, for up to `room` frames without offload request whose descriptors and tokens are contiguous.
+    /// Returns how many were taken, and why the loop ended.
     #[inline(always)]
     fn add_plain_batch<'a, I>(
         &mut self,
@@ -302,8 +305,8 @@ impl<T> TransmitQueue<T> {
         Ok(())
     }
 
-    /// Returns the slot of a context. If the device does not know the context, writes it to the ring and moves `next`. The frame
-    /// after it must not be refused any more.
+    /// Returns the slot of a context. If the device does not know the context, writes it to the ring and moves `next`.
+    /// The frame after it must not be refused any more.
     #[inline(always)]
     fn context(&mut self, context: Context) -> u64 {
         let (slot, new) = self.contexts.slot(context);

@@ -1,6 +1,6 @@
-//! `cargo mk bench switch`: the engine as a process against DPDK's testpmd and Open vSwitch with DPDK, one core each, on
-//! the same rings in the same run (`tools/switch-bench` drives them all). Ours has anti-spoofing and one stage on. Every figure
-//! stands next to its aim.
+//! `cargo mk bench switch`: the engine as a process against DPDK's testpmd and Open vSwitch with DPDK. Each has one
+//! core. `tools/switch-bench` drives all of them with the same rings in the same run. Ours has anti-spoofing and one
+//! stage on. Every figure stands next to its aim.
 
 mod guests_side;
 mod peers;
@@ -38,13 +38,13 @@ const NEEDED: [&str; 9] = [
     "GUEST_TSO6",
 ];
 
-/// Idle ports: with the two that are not, as many as an engine may have.
+/// Idle ports. With the two busy ones, these are all ports that an engine may have.
 const IDLE: usize = 126;
 
 /// Weights of the guests in the second measurement of shares.
 const WEIGHTS: [u16; 3] = [4, 2, 1];
 
-/// Measures and prints. What was measured, as JSON.
+/// Measures and prints the figures. Returns the results as JSON.
 pub fn run(full: bool) -> Result<Value> {
     fetch::ensure_peers()?;
     let cores = two_processors(&tools::processors()?)?;
@@ -102,7 +102,7 @@ pub fn run(full: bool) -> Result<Value> {
     }))
 }
 
-/// The first two of a list such as `0-3,6`.
+/// The first two processors of a list such as `0-3,6`.
 fn two_processors(list: &str) -> Result<[usize; 2]> {
     let mut all = Vec::new();
     for part in list.split(',') {
@@ -161,7 +161,7 @@ impl Contest {
         ])
     }
 
-    /// Ours with idle ports and without.
+    /// Throughput of ours with idle ports and without.
     fn idle(&self) -> Result<Value> {
         ui::step("bench", &format!("frames of 60 bytes: ours, with {IDLE} idle ports and without"));
         let alone = ours(&self.vhost, &self.folder, self.cores[1], &[1, 1], 0)?;
@@ -187,7 +187,7 @@ impl Contest {
         ])
     }
 
-    /// What is to be measured with a guest at each socket.
+    /// Arguments for the measurement `what`, with a guest at each socket.
     fn guests(&self, what: &str, ours: &Ours) -> Vec<String> {
         let mut arguments = vec![what.to_owned(), format!("--milliseconds={}", self.plan.milliseconds)];
         arguments.extend(ours.sockets.iter().map(|socket| format!("--socket={}", socket.display())));
@@ -203,7 +203,8 @@ impl Contest {
         self.drive(&arguments)
     }
 
-    /// Guests of these weights on our engine, all sending as fast as they can, several times: what each has had.
+    /// Runs guests with these weights on our engine, several times. All send as fast as they can. Returns the engine's
+    /// cycles for each guest.
     fn streams(&self, weights: &[u16]) -> Result<Value> {
         ui::step("bench", &format!("guests of the weights {weights:?} share our engine"));
         let mut times = Vec::new();
@@ -295,7 +296,7 @@ fn requests_among_streams(table: &mut Table, result: &Value) -> Result<()> {
         number(result, "left_p1")?
     ));
     let ahead = number(result, "ahead_p99")?;
-    // Of the time it waits, as many as the switch takes when nobody does.
+    // The request's wait, in packets that the switch takes in that time when nobody sends requests.
     table.figure("6 streams, 1 request: work ahead of it, p99", ahead, "packets", Aim::AtMost(64.0));
     table.figure("6 streams, 1 request: what the streams lose", number(result, "streams_lose")?, "", Aim::AtMost(0.05));
     Ok(())

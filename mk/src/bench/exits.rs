@@ -1,8 +1,8 @@
-//! `cargo mk bench exits`: what guests' I/O costs in exits, for every way to ask for it and to complete it that the
-//! platform has, and the bounds that hold for each. Counts are exact under emulation; times are the emulator's.
+//! `cargo mk bench exits`: what guests' I/O costs in exits, for every mode of requests and of completion that the
+//! platform has. Each has its bounds. Counts are exact under emulation; times are the emulator's.
 //!
-//! The load is the same as in ELVIS 4.3 and 4.7: requests and responses, one at a time, and a stream; once by the probe
-//! (guest-drivers/probe), which has no timer and counts for itself, once by Linux.
+//! The loads are those of ELVIS 4.3 and 4.7: requests and responses, one at a time, and a stream. The probe
+//! (guest-drivers/probe), which has no timer and counts its own interrupts, runs them once, and Linux once.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::ui;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A run: what was counted for one guest, and the bounds it is held to.
+/// A run: the counts of one guest, and their bounds.
 struct Run {
     requests: Requests,
     completion: Completion,
@@ -31,7 +31,7 @@ struct Run {
     gates: Vec<Gate>,
 }
 
-/// A number and the bound it is held to.
+/// A number and its bound.
 struct Gate {
     what: &'static str,
     value: f64,
@@ -42,7 +42,7 @@ struct Gate {
 enum Bound {
     AtLeast(f64),
     AtMost(f64),
-    /// Reported only.
+    /// No bound: the number is only reported.
     None,
 }
 
@@ -66,7 +66,7 @@ impl Gate {
     }
 }
 
-/// How much is done; less where each request exits, because that is slow and shows itself soon.
+/// The size of the loads. If each request exits, they are smaller, because exits are slow and show soon.
 struct Amount {
     requests: u64,
     frames: u64,
@@ -76,8 +76,8 @@ struct Amount {
 
 impl Amount {
     fn of(platform: Platform, exits: bool) -> Self {
-        // TCP runs long enough that what the guest says on its console at both ends does not make up the exits.
-        // More than the 65,536 after which an index is what it was before. Either guest counts two packets for each.
+        // TCP runs so long that the exits for console output at its beginning and end do not matter.
+        // Requests: more than 65,536, after which an index wraps. Each guest counts two packets for a request.
         const MANY: u64 = 70_000;
         match (platform, exits) {
             (Platform::Bochs, true) => Self { requests: 5_000, frames: 10_000, udp: 2_000, tcp_seconds: 2 },
@@ -88,7 +88,8 @@ impl Amount {
     }
 }
 
-/// Runs every pair, or those with this way to ask or to complete; whether all bounds were met, and the results for a file.
+/// Runs every pair of modes, or those with this `requests` or `completion`. Returns whether all bounds were met, and
+/// the results as JSON.
 pub fn run(platform: Platform, requests: Option<&str>, completion: Option<&str>) -> Result<(bool, Value)> {
     let wanted = |wanted: Option<&str>, name: &str| wanted.is_none_or(|wanted| wanted == name);
     let asks = modes::requests().filter(|mode| wanted(requests, mode.name));
@@ -110,7 +111,7 @@ pub fn run(platform: Platform, requests: Option<&str>, completion: Option<&str>)
     Ok((good, json!({ "bench": "exits", "platform": platform.to_string(), "runs": rows })))
 }
 
-/// One way to ask and one to complete.
+/// One mode of requests and one of completion.
 struct Pair<'a> {
     platform: Platform,
     requests: Requests,
@@ -134,40 +135,41 @@ impl<'a> Pair<'a> {
         self.requests.exits == Some(false) && !self.completion.exits
     }
 
-    /// Whether everything is run: where all of it exits, and where none does.
+    /// Whether to run all loads: if both requests and completions exit, or neither does.
     fn is_corner(&self) -> bool {
         self.exitless() || self.requests.exits == Some(true) && self.completion.exits
     }
 
     fn add(&mut self, load: &'static str, costs: Costs, mut gates: Vec<Gate>) {
-        // Of a request that is answered a guest counts two packets, one that it asked for and one that completed.
+        // For an answered request a guest counts two packets: its request and the answer.
         let (asks, ends) = (self.requests.exits == Some(true), self.completion.exits);
         let one_by_one = matches!(load, "probe requests" | "linux udp");
         let answered = (costs.packets / 2) as f64;
         if one_by_one && asks {
-            // An engine that has not yet turned away from a queue needs no notification, and on a busy machine that may be
-            // most of the time: one in twenty shows that they are asked for and counted.
+            // While the engine still looks at a queue, a request needs no notification. On a busy machine that may be
+            // most of the time. One notification for twenty requests shows that they are requested and counted.
             let value = costs.exits_for("io-virtio-notify") as f64;
             gates.push(Gate { what: "notifications", value, bound: Bound::AtLeast((answered / 20.0).ceil()) });
         }
         let bound = match one_by_one {
             _ if self.exitless() => Bound::AtMost(0.0),
-            // One completion in ten is given to a vCPU that is on its way in.
+            // One completion in ten may reach a vCPU that is just entering the guest, without an exit.
             true if ends => Bound::AtLeast((answered * 0.9).ceil()),
             _ => Bound::None,
         };
         if one_by_one && asks && ends {
-            // What all of this is against.
+            // The costs that the other modes avoid.
             let value = costs.all_exits() as f64 / costs.packets.max(1) as f64;
             gates.push(Gate { what: "exits per packet", value: round(value), bound: Bound::AtLeast(1.0) });
         }
         gates.push(Gate { what: "exits for I/O", value: costs.io_exits() as f64, bound });
         if self.exitless() && !self.completion.owns_apic {
-            // Where HLT exits somebody has to wake the vCPU, and it may have woken by itself just before.
+            // If HLT exits, somebody has to wake the vCPU, which may have woken by itself just before.
             let (late, halts) = (costs.exits_for("late-wake") as f64, costs.exits_for("hlt") as f64);
             gates.push(Gate { what: "wakes that came late", value: late, bound: Bound::AtMost(halts) });
         }
-        // A guest with its own timer programs it without an exit; one with posted interrupts by one, and it ends by none.
+        // A guest with its own timer programs it without an exit. With posted interrupts, programming the timer exits,
+        // but the timer's end does not.
         let (what, timer) = if self.completion.owns_apic {
             ("exits of the timer", costs.timer_exits())
         } else {
@@ -179,7 +181,7 @@ impl<'a> Pair<'a> {
         self.runs.push(Run { requests: self.requests, completion: self.completion, load, costs, gates });
     }
 
-    /// Two probes: requests that are answered, and a stream.
+    /// Runs two probes: requests that are answered, and a stream.
     fn probes(&mut self) -> Result<()> {
         let Amount { requests, frames, .. } = self.amount;
         let corner = format!("requests:{requests},singles:{requests},stream:{frames}");
@@ -210,11 +212,11 @@ impl<'a> Pair<'a> {
             }
             self.add(load, costs, gates);
         }
-        // Neither ends by itself.
+        // Neither probe ends by itself.
         end(&mut session)
     }
 
-    /// Two Linux guests: UDP requests that are answered, and a TCP stream.
+    /// Runs two Linux guests: UDP requests that are answered, and a TCP stream.
     fn linux(&mut self) -> Result<()> {
         let Amount { udp, tcp_seconds, .. } = self.amount;
         let actions = [format!("udp:{udp}"), format!("iperf:{tcp_seconds}")];
@@ -225,15 +227,17 @@ impl<'a> Pair<'a> {
         let mut load_of = Steady::begin(&mut session, ["a", "b"])?;
         for (&load, action) in loads.iter().zip(&actions) {
             let window = load_of.act(action)?;
-            // What it says of itself before and after is no I/O's; for what it has taken it has to stand still.
+            // The steady window has no exits for console output. The whole one, between standstills, has exact
+            // interrupt counts.
             let (costs, whole) = (window.steady("a")?, window.whole("a")?);
-            // With posted interrupts each programming of the timer is an exit that the guest asks for.
+            // With posted interrupts each programming of the timer is an exit, which the guest causes itself.
             let apart = costs.exits_for_any(&["hlt", "late-wake", "msr-apic-timer"]);
             let each_second = costs.all_exits().saturating_sub(apart) as f64 / costs.seconds();
             let bound = if self.exitless() { Bound::AtMost(50.0) } else { Bound::None };
             let what = "exits per second, HLT and timer programmings apart";
             let mut gates = vec![Gate { what, value: round(each_second), bound }];
-            // Two for one vector that meet in the IRR are taken as one; with one request at a time they cannot meet.
+            // If two interrupts for one vector meet in the IRR, the guest takes one. With one request at a time they
+            // cannot meet.
             gates.push(Gate {
                 what: "interrupts sent and not in /proc/interrupts",
                 value: whole.interrupts.abs_diff(window.taken) as f64,
@@ -248,7 +252,8 @@ impl<'a> Pair<'a> {
                     value: round(whole.interrupts as f64 / udp as f64),
                     bound: Bound::AtLeast(1.0),
                 });
-                // Of a request and its answer either guest counts two packets; a window of less than a quarter says little.
+                // Each guest counts two packets for a request and its answer. A window with less than a quarter of them
+                // says little.
                 let least = (udp / 2) as f64;
                 gates.push(Gate { what: "packets", value: costs.packets as f64, bound: Bound::AtLeast(least) });
             }
@@ -258,7 +263,8 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// The figures are there: nothing is to be gained from an orderly end.
+/// Checks that no guest has reported an error. The machine then ends without a shutdown, because the figures are there
+/// already.
 fn end(session: &mut Session) -> Result<()> {
     for event in session.unread() {
         if let control::Event::Console { line, .. } = event
@@ -363,8 +369,8 @@ mod tests {
             Pair::new(Platform::Qemu, requests, completion(name), &mut runs).add("probe requests", costs, Vec::new());
         }
         let met: Vec<bool> = runs.iter().flat_map(|run| &run.gates).map(Gate::met).collect();
-        // Of a notified queue no notification, and one exit for each of five requests, which is not one a packet. The last of
-        // each run is its timer's, which did nothing here.
+        // The third run misses: no notification, and five exits for five requests, which is less than one a packet. The
+        // last gate of each run is for the timer, which did nothing here.
         let expected = [[false, true].as_slice(), &[true, true], &[false, false, true, true]].concat();
         assert_eq!(met, expected);
     }

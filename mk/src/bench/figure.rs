@@ -1,13 +1,13 @@
 //! A figure of a benchmark.
 
-/// A number, and what it should be.
+/// A number, and its aim.
 pub struct Figure {
-    /// What it is a number of.
+    /// What was measured.
     pub name: String,
-    /// How much it is.
+    /// The value.
     pub value: f64,
-    /// In what.
+    /// The unit of the value.
     pub unit: &'static str,
-    /// It should be no more than this.
+    /// The largest value that is wanted.
     pub aim: Option<f64>,
 }

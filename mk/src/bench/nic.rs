@@ -1,4 +1,4 @@
-//! `cargo mk bench nic`: instructions of the x520 driver for a packet, the device's own work left out.
+//! `cargo mk bench nic`: instructions of the x520 driver for a packet, without the work of the device's model.
 
 use anyhow::{Result, bail};
 
@@ -9,8 +9,8 @@ const BATCHES: [u32; 4] = [1, 8, 32, 64];
 /// Batches for each count.
 const ROUNDS: u32 = 128;
 
-/// What is counted (a case of drivers/x520/benches/instructions), and instructions for a packet in batches of 32: the
-/// aim, and what it was when this was last changed.
+/// A case of drivers/x520/benches/instructions, with instructions for a packet in batches of 32: the aim, and the kept
+/// value, which the gate compares with.
 struct Case {
     name: &'static str,
     aim: Option<f64>,
@@ -24,9 +24,9 @@ const CASES: [Case; 5] = [
     Case { name: "transmit-checksum", aim: None, kept: 54.3 },
     Case { name: "transmit-context", aim: None, kept: 88.41 },
 ];
-/// Instructions more for a packet that needs a context which the device does not know.
+/// Most additional instructions for a packet whose context the device does not know.
 const CONTEXT_AIM: f64 = 35.0;
-/// What is above the kept value by more is an error.
+/// Largest ratio of a value to the kept value. A larger one is an error.
 const TOLERANCE: f64 = 1.02;
 
 fn per_packet(program: &std::path::Path, case: &str, batch: u32) -> Result<f64> {
@@ -35,7 +35,7 @@ fn per_packet(program: &std::path::Path, case: &str, batch: u32) -> Result<f64> 
     Ok((count as f64 / f64::from(ROUNDS * batch) * 100.0).round() / 100.0)
 }
 
-/// All of them.
+/// Counts all cases.
 pub fn figures() -> Result<Vec<Figure>> {
     fetch::ensure(false)?;
     let program = callgrind::program("x520", "instructions", None)?;
@@ -59,7 +59,7 @@ pub fn figures() -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Part of `cargo mk test`: the driver has not become slower.
+/// Part of `cargo mk test`: fails if the driver has become slower.
 pub fn gate() -> Result<String> {
     fetch::ensure(false)?;
     ui::step("bench", "instructions of the x520 driver");

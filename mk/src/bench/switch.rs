@@ -1,5 +1,5 @@
-//! `cargo mk bench switch --instructions`: instructions of the engine for a frame from one guest to another, the copy routine
-//! left out; as a process, and inside the kernel's image.
+//! `cargo mk bench switch --instructions`: instructions of the engine for a frame from one guest to another, without
+//! the copy routine. It counts them in a process, and inside the kernel's image.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::{callgrind, fetch, image, ui};
 
 /// Frames that kernel/net/src/testing/forward.rs sends.
 const FRAMES: u64 = 64 * 64;
-/// What is counted.
+/// One case that is counted.
 struct Row {
     /// Bytes of a frame.
     bytes: u32,
@@ -24,13 +24,13 @@ struct Row {
     rules: bool,
     /// Whether the rings are packed.
     packed: bool,
-    /// Whether there are 1,000 queues more that nobody uses.
+    /// Whether there are 1,000 more queues, which nobody uses.
     idle: bool,
     /// Whether each frame has a turn of its own.
     lone: bool,
-    /// What it should be, if that is said.
+    /// The aim, if there is one.
     aim: Option<f64>,
-    /// What it was when this was last changed.
+    /// The kept value, which the gate compares with.
     kept: f64,
 }
 
@@ -41,18 +41,18 @@ const ROWS: [Row; 9] = [
     Row { bytes: 1500, rules: true, packed: false, idle: false, lone: false, aim: Some(200.0), kept: 169.5 },
     Row { bytes: 60, rules: false, packed: true, idle: false, lone: false, aim: Some(150.0), kept: 138.6 },
     Row { bytes: 1500, rules: false, packed: true, idle: false, lone: false, aim: Some(150.0), kept: 148.7 },
-    // Five in a hundred more than without them.
+    // The aim is 5 % more than without idle queues.
     Row { bytes: 60, rules: false, packed: false, idle: true, lone: false, aim: Some(143.3), kept: 135.9 },
     Row { bytes: 60, rules: false, packed: false, idle: false, lone: true, aim: None, kept: 1928.4 },
     Row { bytes: 60, rules: true, packed: true, idle: false, lone: true, aim: None, kept: 2732.8 },
 ];
-/// What is above the kept value by more is an error.
+/// Largest ratio of a value to the kept value. A larger one is an error.
 const TOLERANCE: f64 = 1.02;
-/// What the image may take, as a multiple of what the process takes.
+/// Largest ratio of the image's instructions to the process's.
 const IMAGE: f64 = 1.2;
 
 impl Row {
-    /// What it is about.
+    /// Its description.
     fn name(&self) -> String {
         let rules = if self.rules { ", anti-spoofing, VLAN, stage" } else { "" };
         let rings = if self.packed { ", packed rings" } else { "" };
@@ -61,7 +61,7 @@ impl Row {
         format!("{} bytes{rules}{rings}{idle}{lone}", self.bytes)
     }
 
-    /// How kernel/src/count.rs names it.
+    /// Its key in the output of kernel/src/count.rs.
     fn key(&self) -> (u64, bool, bool) {
         (self.bytes.into(), self.rules, self.packed)
     }
@@ -69,20 +69,20 @@ impl Row {
 
 /// Instructions for a frame, without the copy routine.
 struct Count {
-    /// As a process.
+    /// In a process.
     native: f64,
-    /// In the kernel's image, which has no room for the idle queues, and does not count lone frames.
+    /// In the kernel's image. `None` for idle queues, for which the image has no room, and for lone frames.
     image: Option<f64>,
 }
 
 impl Count {
-    /// How many times as many the image takes.
+    /// The ratio of the image's instructions to the process's.
     fn ratio(&self) -> Option<f64> {
         self.image.map(|image| (image / self.native * 1000.0).round() / 1000.0)
     }
 }
 
-/// Each row with what was counted.
+/// Counts all rows.
 fn count() -> Result<Vec<(Row, Count)>> {
     fetch::ensure(false)?;
     let program = callgrind::program("net", "forward", Some("testing"))?;
@@ -99,15 +99,15 @@ fn count() -> Result<Vec<(Row, Count)>> {
             return Ok((row, Count { native, image: None }));
         }
         let all = *image.get(&row.key()).with_context(|| format!("the image has not counted {}", row.name()))?;
-        // The copy routine is the same machine code in both, and is given the same lengths.
+        // The copy routine is the same machine code in both, and gets the same lengths.
         ensure!(all > copies, "the image has counted {all} for {}, and {copies} are copies alone", row.name());
         Ok((row, Count { native, image: Some(a_frame(all - copies)) }))
     };
     ROWS.into_iter().map(one).collect()
 }
 
-/// What the image counts for each row, copies included: ticks of Bochs, whose TSC has one for each instruction where there is
-/// one core.
+/// Counts the rows inside the image, copies included. The unit is a tick of Bochs' TSC: on a single core, one tick is
+/// one instruction.
 fn in_image() -> Result<HashMap<(u64, bool, bool), u64>> {
     const LIMIT: Duration = Duration::from_secs(60);
     ui::step("bench", "instructions of the engine inside the image, on bochs");
@@ -132,7 +132,7 @@ fn in_image() -> Result<HashMap<(u64, bool, bool), u64>> {
     counted(&lines)
 }
 
-/// The rows among those lines, if a tick is an instruction.
+/// Reads the rows from the image's lines. It is an error if a tick is not an instruction.
 fn counted(lines: &[String]) -> Result<HashMap<(u64, bool, bool), u64>> {
     let mut rows = HashMap::new();
     let mut exact = false;
@@ -141,7 +141,7 @@ fn counted(lines: &[String]) -> Result<HashMap<(u64, bool, bool), u64>> {
         let number = |name: &str| object[name].as_u64();
         let ticks = number("ticks").with_context(|| format!("no ticks in {line}"))?;
         if let Some(instructions) = number("instructions") {
-            // What reads the TSC is counted too.
+            // The instructions that read the TSC are counted too.
             exact = (instructions..instructions + 100).contains(&ticks);
             ensure!(exact, "{ticks} ticks for {instructions} instructions: this is no way to count");
             continue;
@@ -158,7 +158,7 @@ fn counted(lines: &[String]) -> Result<HashMap<(u64, bool, bool), u64>> {
     Ok(rows)
 }
 
-/// All of them.
+/// Counts all rows, as figures.
 pub fn figures() -> Result<Vec<Figure>> {
     let figures = |(row, count): (Row, Count)| {
         let figure = |name, value, aim| Figure { name, value, unit: "", aim };
@@ -168,7 +168,7 @@ pub fn figures() -> Result<Vec<Figure>> {
     Ok(count()?.into_iter().flat_map(figures).collect())
 }
 
-/// Part of `cargo mk test`: the engine has not become slower, nor the image slower than the process.
+/// Part of `cargo mk test`: fails if the engine has become slower, or the image too slow compared with the process.
 pub fn gate() -> Result<String> {
     ui::step("bench", "instructions of the engine");
     let mut said = Vec::new();

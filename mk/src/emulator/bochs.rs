@@ -1,4 +1,4 @@
-//! Bochs: the platform with VT-x where there is no such hardware.
+//! Bochs: a platform with VT-x on machines without that hardware.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,7 +16,7 @@ const MODEL: &str = "corei7_skylake_x";
 
 type Started = (Process, Box<dyn Read + Send>, Box<dyn Write + Send>);
 
-/// Starts it. COM1 is a file; the answer has both directions of COM2, which Bochs connects to a TCP port of ours.
+/// Starts Bochs. COM1 is a file. Returns both directions of COM2, which Bochs connects to a TCP port of ours.
 pub fn start(run: &Run<'_>) -> Result<Started> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     let configuration = run.folder.join("bochsrc");
@@ -55,7 +55,7 @@ fn bochsrc(run: &Run<'_>, port: u16) -> String {
     let without = if setup.virtualization { "" } else { ", exclude_features=vmx" };
     let each_cpu = |action| (0..setup.cpus).map(|cpu| format!(", cpu{cpu}={action}")).collect::<String>();
     let record = if setup.record_exits { each_cpu("report") } else { String::new() };
-    // It has a line to say at each entry into a guest with a virtual APIC.
+    // Bochs would log a line at each entry into a guest with a virtual APIC.
     let silent = each_cpu("ignore");
     format!(
         "display_library: rfb, options=\"timeout=0, no_gui_console\"\n\

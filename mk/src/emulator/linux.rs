@@ -1,4 +1,5 @@
-//! Plain Linux in QEMU with an 82599: two of them on a wire, or one at the other end of sidecore's.
+//! Plain Linux in QEMU with an 82599: one or two machines, with a wire between two, or one at the other end of
+//! sidecore's wire.
 
 use std::fs::{self, File};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -15,7 +16,7 @@ use super::process::SocketPath;
 use super::qemu::{self, accept};
 use crate::{image, paths};
 
-/// What every machine shares.
+/// Files that all machines share.
 struct Files {
     kernel: PathBuf,
     initrd: PathBuf,
@@ -34,7 +35,7 @@ fn files() -> Result<&'static Files> {
     Ok(FILES.get_or_init(|| files))
 }
 
-/// Starts machines; the wire of two joins them.
+/// Starts one or two machines. A wire joins two.
 pub fn start(platform: Platform, folder: &Path, setups: &[Setup]) -> Result<Vec<Linux>> {
     let wires = [SocketPath::new("wire"), SocketPath::new("wire")];
     let paths = wires.each_ref().map(|wire| wire.0.clone());

@@ -1,4 +1,4 @@
-//! The 82599 of a machine in QEMU: a process beside it serves the model by vfio-user (`tests/x520-model`).
+//! The 82599 of a machine in QEMU. A separate process serves the model by vfio-user (`tests/x520-model`).
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -31,9 +31,9 @@ pub fn server() -> Result<&'static Path> {
     Ok(SERVER.get_or_init(|| target.join("release/x520-server")))
 }
 
-/// A device to be served.
+/// A device to serve.
 pub struct Device<'a> {
-    /// Where its logs go.
+    /// The folder of its logs.
     pub folder: &'a Path,
     /// Its address.
     pub mac: [u8; 6],
@@ -41,11 +41,11 @@ pub struct Device<'a> {
     pub wire: SocketPath,
     /// The other end.
     pub peer: &'a Path,
-    /// Whether what passes on the wire is recorded.
+    /// Whether to record the frames on the wire.
     pub capture: bool,
 }
 
-/// Serves it, and waits until QEMU can connect: by this path.
+/// Starts a device's server and waits until QEMU can connect. Returns the path of its socket.
 pub fn serve(device: Device<'_>) -> Result<(Nic, PathBuf)> {
     let socket = SocketPath::new("nic");
     let mac = device.mac.map(|byte| format!("{byte:02x}")).join(":");
@@ -73,8 +73,8 @@ pub fn serve(device: Device<'_>) -> Result<(Nic, PathBuf)> {
     Ok((Nic::new(parts), path))
 }
 
-/// Adds devices to a machine of `memory_mib` with a machine type of its own (`-M`), whose memory their servers reach: the first at
-/// 01:00.0, the second at 02:00.0.
+/// Adds devices to a machine, the first at 01:00.0, the second at 02:00.0. Sets the machine type (`-M`), with
+/// `memory_mib` of memory that the devices' servers can reach.
 pub fn connect(command: &mut Command, sockets: &[&Path], memory_mib: u32) {
     command.args(["-object", &format!("memory-backend-memfd,id=mem,size={memory_mib}M,share=on")]);
     command.args(["-machine", "memory-backend=mem"]);
@@ -88,7 +88,8 @@ pub fn connect(command: &mut Command, sockets: &[&Path], memory_mib: u32) {
     }
 }
 
-/// Has this machine's emulator answer at the other end of a device's wire, `n` of several: by QEMU's own network at the address `host`.
+/// Connects QEMU's own network to the other end of a device's wire, so that the emulator answers there at the address
+/// `host`. `n`: the number of the wire.
 pub fn answer(command: &mut Command, n: usize, [own, device]: [&Path; 2], host: &str) {
     let net = host.trim_end_matches("254");
     let (own, device) = (own.display(), device.display());
@@ -102,7 +103,7 @@ pub fn answer(command: &mut Command, n: usize, [own, device]: [&Path; 2], host: 
 
 type Spawned = (Process, Box<dyn Write + Send>, Option<ChildStdout>);
 
-/// Starts a process, with its input and, if that is piped, its output; `console` is what tells of it when it fails.
+/// Starts a process. Returns it with its input and, if piped, its output. `console`: the file that explains a failure.
 pub fn spawn(command: &mut Command, console: &Path) -> Result<Spawned> {
     let child = command.stdin(Stdio::piped()).spawn();
     let mut child = child.with_context(|| format!("cannot start {command:?}"))?;

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use scenarios::machine::Machine;
 use scenarios::setup::Setup;
 
-/// Removes what an earlier run has left.
+/// Removes the folder that an earlier run has left.
 pub fn fresh(folder: &Path) -> Result<()> {
     if folder.exists() {
         fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))?;
@@ -18,20 +18,20 @@ pub fn fresh(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A wire between the emulator and a device: either end's socket.
+/// A wire between the emulator and a device: the sockets of its two ends.
 pub type Wire = (SocketPath, PathBuf);
 
-/// What both emulators are told.
+/// A run of an emulator, QEMU or Bochs.
 pub struct Run<'a> {
-    /// What runs in it.
+    /// The emulated server.
     pub setup: &'a Setup,
-    /// Where logs go.
+    /// The folder of its logs.
     pub folder: &'a Path,
-    /// What it boots.
+    /// The disc that it boots.
     pub disc: &'a Path,
-    /// Where its 82599s are served.
+    /// The sockets of its 82599s' servers.
     pub nics: &'a [&'a Path],
-    /// Wires whose one end is the emulator's.
+    /// Wires that have one end at the emulator.
     pub wires: &'a [Wire],
 }
 
@@ -39,16 +39,16 @@ pub struct Run<'a> {
 pub struct Process {
     /// The process.
     pub child: Child,
-    /// What COM1 says.
+    /// The file with the output on COM1.
     pub com1: PathBuf,
     /// The emulator's record of guest entries and the text that marks one.
     pub record: Option<(PathBuf, &'static str)>,
-    /// What others reach it by, for as long as it lives.
+    /// Its sockets, which are removed when it ends.
     pub sockets: Vec<SocketPath>,
 }
 
 impl Process {
-    /// Starts it with its own messages in the file `emulator` of the folder.
+    /// Starts it. Its own messages go to the file `emulator` in the folder.
     pub fn start(command: &mut Command, run: &Run<'_>, record: Option<(PathBuf, &'static str)>) -> Result<Self> {
         let words = File::create(run.folder.join("emulator"))?;
         command.stdin(Stdio::null()).stdout(words.try_clone()?).stderr(words);
@@ -92,11 +92,11 @@ impl Drop for Process {
     }
 }
 
-/// A place for a socket that is short enough for one, removed when dropped.
+/// A path that is short enough for a socket. Dropping it removes the socket.
 pub struct SocketPath(pub PathBuf);
 
 impl SocketPath {
-    /// A path nobody else uses.
+    /// A path that nobody else uses.
     pub fn new(name: &str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -16,12 +16,12 @@ use super::nic;
 use super::process::{Process, Run, SocketPath};
 use crate::{paths, tools};
 
-/// Writing here ends QEMU (isa-debug-exit): the agreed last deed of sidecore on QEMU.
+/// The port that ends QEMU when written (isa-debug-exit). sidecore on QEMU writes to it last.
 const EXIT_PORT: &str = "isa-debug-exit,iobase=0xf4,iosize=0x04";
 
 type Started = (Process, Box<dyn Read + Send>, Box<dyn Write + Send>);
 
-/// QEMU with its files found.
+/// A command that starts QEMU with the path of its files.
 pub fn command() -> Command {
     let mut command = tools::program("usr/bin/qemu-system-x86_64");
     command.arg("-L").arg(paths::tree().join("usr/share/qemu"));
@@ -29,14 +29,14 @@ pub fn command() -> Command {
     command
 }
 
-/// Starts it. COM1 is a file, or the socket `console`; the answer has both directions of COM2.
+/// Starts QEMU. COM1 is a file, or the socket `console`. Returns both directions of COM2.
 pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started> {
     let setup = run.setup;
     let socket = SocketPath::new("com2");
     let listener = UnixListener::bind(&socket.0).with_context(|| format!("cannot listen on {}", socket.0.display()))?;
     let com1 = run.folder.join("com1").display().to_string();
     let cpu = if kvm { "host" } else { "max" };
-    // SVM or VT-x: whichever there is, is taken away.
+    // Switches off SVM or VT-x, whichever the processor has.
     let cpu = if setup.virtualization { cpu.to_owned() } else { format!("{cpu},svm=off,vmx=off") };
 
     let mut command = command();
@@ -69,7 +69,7 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
     }
     let record = setup.record_exits.then(|| run.folder.join("exits"));
     if let Some(path) = &record {
-        // The range is one that nothing runs in: it leaves only the lines on entries and exits.
+        // Nothing runs in this address range, so only the lines about entries and exits remain.
         command.args(["-d", "in_asm", "-dfilter", "0xffff0000deadb000+1", "-D"]).arg(path);
     }
     let mut process = Process::start(&mut command, run, record.map(|path| (path, "vmrun!")))?;
@@ -78,7 +78,7 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
     Ok((process, Box::new(stream.try_clone()?), Box::new(stream)))
 }
 
-/// Waits until QEMU connects. What it says instead is in the file `words`.
+/// Waits until QEMU connects. If it ends instead, the error has its output from the file `words`.
 pub fn accept(listener: &UnixListener, process: &mut Process, words: &Path) -> Result<UnixStream> {
     listener.set_nonblocking(true)?;
     let deadline = Instant::now() + Duration::from_secs(20);
@@ -96,7 +96,7 @@ pub fn accept(listener: &UnixListener, process: &mut Process, words: &Path) -> R
     Ok(stream)
 }
 
-/// Whether KVM is here, nests and really starts; the error says which of these it is not.
+/// Checks that KVM is here, that it nests, and that it really starts. The error says which of these failed.
 pub fn kvm_is_usable() -> Result<()> {
     fs::OpenOptions::new().read(true).write(true).open("/dev/kvm").context("/dev/kvm cannot be used")?;
     let nests = ["kvm_intel", "kvm_amd"].iter().any(|module| {

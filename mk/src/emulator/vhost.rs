@@ -40,7 +40,7 @@ fn program() -> Result<&'static Path> {
     Ok(PROGRAM.get_or_init(|| program))
 }
 
-/// Starts the switch with so many ports; where each listens.
+/// Starts the switch with `ports` ports. Returns their sockets.
 fn serve(folder: &Path, ports: usize) -> Result<(Vhost, Vec<PathBuf>)> {
     let sockets: Vec<SocketPath> = (0..ports).map(|_| SocketPath::new("vhost")).collect();
     let places: Vec<PathBuf> = sockets.iter().map(|socket| socket.0.clone()).collect();
@@ -60,7 +60,7 @@ fn serve(folder: &Path, ports: usize) -> Result<(Vhost, Vec<PathBuf>)> {
     Ok((Vhost::new(parts), places))
 }
 
-/// Starts a process; what it says of itself is in the file `words`, and its command line in a file beside.
+/// Starts a process. Its standard error goes to the file `words`, and its command line to a file beside it.
 fn spawn(mut command: Command, words: &Path, sockets: Vec<SocketPath>) -> Result<Parts> {
     fs::write(words.with_extension("command"), format!("{command:?}\n"))?;
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(words)?);
@@ -112,13 +112,13 @@ fn guest(setup: &Setup, folder: &Path, socket: &Path, kvm: bool) -> Result<Linux
     Ok(Linux::new(setup.name, LinuxParts { machine: Box::new(machine), output, input: Box::new(stream), nic: () }))
 }
 
-/// Starts the switch and testpmd with a virtio-user port at each of its two.
+/// Starts the switch with two ports, and testpmd with a virtio-user port at each of them.
 pub fn testpmd(folder: &Path, packed: bool) -> Result<(Vhost, Testpmd)> {
     fetch::ensure_peers()?;
     let (vhost, sockets) = serve(folder, 2)?;
     let mut command = tools::testpmd();
-    // No huge pages, no files of its own: any user can run it. One thread forwards and one reads commands, on whatever
-    // processors there are.
+    // Without huge pages and files of its own, any user can run testpmd. One thread forwards and one reads commands, on
+    // all processors that this process may use.
     command.args(["--no-huge", "-m", "128", "--no-shconf", "--lcores", &format!("(0,1)@({})", tools::processors()?)]);
     for (n, socket) in sockets.iter().enumerate() {
         let mac = format!("02:00:00:00:00:{:02x}", n + 1);

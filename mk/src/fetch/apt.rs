@@ -1,4 +1,4 @@
-//! An apt of our own: Debian's archive, whatever the host is (Debian or Ubuntu), with state and cache in one folder.
+//! A private apt with its state and cache in one folder. It uses Debian's archive, on a Debian or Ubuntu host.
 
 use std::env;
 use std::fs;
@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::tools::quietly;
 use crate::ui::{self, Progress};
 
-/// Where packages come from. QEMU is taken from the backports, all else from trixie.
+/// Suites of the packages. QEMU comes from the backports, everything else from trixie.
 pub const SUITES: [&str; 2] = ["trixie", "trixie-backports"];
 
 const MIRROR: &str = "http://deb.debian.org/debian";
@@ -53,7 +53,7 @@ impl Apt {
 
     fn configuration(&self) -> String {
         let here = self.folder.display();
-        // How the host reaches the network (proxies) is worth keeping; nothing else of it is.
+        // From the host's configuration, only the network settings (proxies) are kept.
         let host = Command::new("apt-config").arg("dump").output();
         let host = host.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
         let network: String =
@@ -66,7 +66,8 @@ impl Apt {
         )
     }
 
-    /// Debian's keys: the host's, or on Ubuntu those of Ubuntu's own package, which apt has checked.
+    /// The file with Debian's keys. It is the host's or, on Ubuntu, from Ubuntu's package of them, which apt has
+    /// checked.
     fn keyring(&self) -> Result<PathBuf> {
         let host = Path::new("/").join(KEYRING);
         if host.is_file() {
@@ -116,7 +117,7 @@ impl Apt {
             .with_context(|| format!("{package} depends on nothing called {prefix}*"))
     }
 
-    /// Downloads packages and all they depend on.
+    /// Downloads packages and all their dependencies.
     pub fn download(&self, packages: &[&str]) -> Result<Vec<PathBuf>> {
         let install = ["-q", "-y", "install", "--no-install-recommends"];
         let plan = quietly(
@@ -156,7 +157,7 @@ impl Apt {
         Ok(files.into_iter().map(|file| archives.join(file)).collect())
     }
 
-    /// Downloads one package without what it depends on.
+    /// Downloads one package without its dependencies.
     pub fn download_one(&self, package: &str) -> Result<PathBuf> {
         ui::step("fetch", package);
         let archives = self.folder.join("archives");
@@ -172,7 +173,7 @@ impl Apt {
         found.pop().with_context(|| format!("{package} was not downloaded"))
     }
 
-    /// Removes what is not needed once the packages are unpacked.
+    /// Removes files that are not needed after the packages are unpacked.
     pub fn tidy(&self) -> Result<()> {
         for folder in ["archives", "state"] {
             fs::remove_dir_all(self.folder.join(folder))?;

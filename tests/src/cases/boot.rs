@@ -1,4 +1,4 @@
-//! What sidecore says about the machine it finds, and about what is wrong with it.
+//! sidecore's report about its machine, and its messages about what is wrong with the machine or the configuration.
 
 use std::collections::BTreeSet;
 
@@ -77,7 +77,7 @@ pub fn list() -> Vec<Box<dyn Boot>> {
     ]
 }
 
-/// A server that has booted, and what it was asked to be.
+/// A server that has booted, and its setup.
 struct Reported {
     session: Session,
     setup: Setup,
@@ -105,7 +105,7 @@ fn boot_report(context: &mut Context<'_>, Reported { session, setup }: &mut Repo
 }
 
 fn completion_auto(context: &mut Context<'_>, Reported { session, .. }: &mut Reported) -> Result<()> {
-    // Posted interrupts are VT-x's.
+    // Only VT-x has posted interrupts.
     let best = modes::best(context.platform()).name;
     let refused = usize::from(best != "posted");
     session.ask(Command::Report, seconds(20))?;
@@ -136,7 +136,7 @@ fn reports(session: &mut Session) -> Vec<(ReportKind, String)> {
     for event in session.unread() {
         let Event::Report(entry) = event else { continue };
         let entry = (entry.kind, entry.text.to_string());
-        // It is sent at boot and again on request.
+        // sidecore sends each entry at boot, and again on request.
         if !entries.contains(&entry) {
             entries.push(entry);
         }
@@ -144,7 +144,7 @@ fn reports(session: &mut Session) -> Vec<(ReportKind, String)> {
     entries
 }
 
-/// Ten guests and a port with a mistake each: what stands in the line that is wrong, and a word the message must have.
+/// The mistakes of ten guests and a port. For each: the wrong line, and a word that the message must have.
 const MISTAKES: [(&str, &str); 11] = [
     ("vcpus = 0", "vcpus"),
     ("vcpus = \"two\"", "vcpus"),
@@ -159,7 +159,7 @@ const MISTAKES: [(&str, &str); 11] = [
     ("steering = \"address\"", "addresses"),
 ];
 
-/// A guest that would be right but for `mistake`, which takes the place of the line with the same key.
+/// A guest with `mistake` in place of the line with the same key. The rest of it is right.
 fn spoilt_guest(number: usize, mistake: &str) -> String {
     let key = |line: &str| line.split(' ').next().map(str::to_owned);
     let name = format!("name = \"bad{number}\"");
@@ -169,7 +169,7 @@ fn spoilt_guest(number: usize, mistake: &str) -> String {
     format!("[[guest]]\n{}\n\n", lines.join("\n"))
 }
 
-/// One guest that is right, and an entry for each mistake: the last is a port's, the others are guests'.
+/// A configuration with one right guest and an entry for each mistake. The last entry is a port, the others are guests.
 fn spoilt_config(good: &Guest) -> String {
     let mut text = config_text(std::slice::from_ref(good));
     let [guests @ .., (port, _)] = &MISTAKES;
@@ -243,7 +243,7 @@ fn switch_off(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let mut session = context.boot(&setup)?;
     let machine = session.booted(seconds(60))?;
     context.figures.exactly("cores", machine.cores, f64::from(setup.cpus))?;
-    // The emulator ends only if the machine has gone off: a core that halts would keep it there.
+    // The emulator ends only if the machine has switched itself off. If the cores only halt, it stays.
     session.shut_down()?;
     let left_on = session.console()?.matches("safe to switch the machine off").count();
     context.figures.exactly("times it had to be switched off by hand", left_on, 0)
@@ -283,7 +283,7 @@ fn missing_module(context: &mut Context<'_>, session: &mut Session) -> Result<()
     context.figures.exactly("guests that run", session.running()?, 1)
 }
 
-/// Waits until a guest is said not to start, and returns why.
+/// Waits until sidecore reports that a guest does not start. Returns the reason.
 fn refused(session: &mut Session, name: &str) -> Result<String> {
     session.wait(&format!("guest {name} to be refused"), seconds(60), |event| match event {
         Event::Guest { guest, reason: Some(StopReason::NotStarted), detail, .. } if guest == name => {

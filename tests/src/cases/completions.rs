@@ -1,5 +1,5 @@
-//! Every way of completion: traffic, two virtual CPUs, a guest that is switched off and on under load, and what a steady load costs
-//! in exits. The guests of a way share a machine.
+//! All modes of completion: traffic, two virtual CPUs, a guest that is killed and restarted under load, and the exits
+//! of a steady load. The guests of a mode share a machine.
 
 use anyhow::{Result, ensure};
 use control::{Command, GuestState};
@@ -14,12 +14,12 @@ use crate::scenario::{Context, Scenario, seconds};
 use crate::session::{Session, number};
 use crate::steady::{self, Steady};
 
-/// Times a guest is switched off and on under load: in the platform's best mode, and in each with `--full`.
+/// How often a guest is killed and restarted under load, in the platform's best mode; with `--full` in each mode.
 const LIVES: u64 = 10;
-/// The same in another mode. What is different there, `probe-restarts` does ten times in each.
+/// The same in the other modes without `--full`. `probe-restarts` does ten restarts in each mode.
 const FEWER_LIVES: u64 = 3;
 
-/// The names of a way's scenarios.
+/// The names of a mode's scenarios.
 struct Names {
     traffic: &'static str,
     steady: &'static str,
@@ -95,7 +95,7 @@ fn checks(names: Names, platforms: &'static [Platform], runs: [Run; 4], steady: 
     let restarts = match names.restarts {
         "posted-restarts" => restarts,
         "eli-restarts" => restarts.longer_on(BOCHS),
-        // Not the best way of a platform: restarted fewer times without `--full`, and not every day.
+        // In a mode that is no platform's best one, fewer restarts without `--full`, and not every day.
         _ => restarts.longer_on(EVERYWHERE).taking_turns(),
     };
     let [run_traffic, run_steady, run_smp, run_restarts] = runs;
@@ -107,7 +107,7 @@ fn checks(names: Names, platforms: &'static [Platform], runs: [Run; 4], steady: 
     ]
 }
 
-/// Whether the steady load of a way is its contrast, for which requests are notified: it has guests of its own.
+/// Whether the steady load of a mode is the contrast, with `requests = "notify"`. It has guests of its own.
 fn notified(mode: &str) -> bool {
     modes::named(mode).exits
 }
@@ -126,7 +126,7 @@ fn start(context: &mut Context<'_>, wanted: &Wanted<'_>, mode: &str, names: &Nam
         guests.push(still(3, mode).vcpus(2));
     }
     if wanted.any(&[names.restarts]) {
-        // It floods a for as long as it lives.
+        // This guest floods a as long as it lives.
         guests.push(still(4, mode).peer(1));
     }
     if load && notified(mode) {
@@ -148,7 +148,8 @@ fn traffic(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
     session.act("a", "iperf-server", seconds(60))?;
     session.tell("a", &format!("serve:{mib}"))?;
     let ping = session.act("b", &format!("ping:{pings}"), seconds(240))?;
-    // busybox waits one second for the last answers, which a busy machine may take; a lost interrupt loses them all.
+    // busybox waits only one second for the last answers, and a busy machine may need longer. A lost interrupt loses
+    // all answers.
     context.figures.at_least("pings answered", number(&ping, "received")?, pings - pings / 50)?;
     for (way, direction) in [("", "out"), (":reverse", "in")] {
         let iperf = session.act("b", &format!("iperf:{seconds_each}{way}"), seconds(240))?;
@@ -178,7 +179,7 @@ fn smp_in(context: &mut Context<'_>, session: &mut Session, mode: &str) -> Resul
     Ok(())
 }
 
-/// A guest killed and started under load.
+/// Kills and starts a guest under load, again and again.
 fn restarts(context: &mut Context<'_>, session: &mut Session, mode: &str) -> Result<()> {
     let all = context.full || mode == modes::best(context.platform()).name;
     let lives = if all { LIVES } else { FEWER_LIVES };
@@ -202,7 +203,7 @@ fn restarts(context: &mut Context<'_>, session: &mut Session, mode: &str) -> Res
 }
 
 fn restart_under_load(session: &mut Session) -> Result<()> {
-    // It is up and has been answered: interrupts are on their way when it is killed.
+    // The guest is up and gets answers, so interrupts are on their way when it is killed.
     session.act("d", "ping:3", seconds(240))?;
     session.tell("d", "ping:100000")?;
     session.ask(Command::Restart("d".into()), seconds(30))?;

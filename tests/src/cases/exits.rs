@@ -1,4 +1,4 @@
-//! Whether the exits that sidecore counts are those that the emulator saw.
+//! Compares the exits that sidecore counts with the emulator's own record.
 
 use anyhow::{Context as _, Result, ensure};
 use control::{GuestState, StopReason};

@@ -1,4 +1,4 @@
-//! Guests that abuse their own interrupts, in every mode of completion: they harm themselves, and nobody else.
+//! Guests that abuse their own interrupts, in every mode of completion. They must not harm anybody else.
 
 use anyhow::{Result, ensure};
 use control::{Command, GuestState, StopReason};
@@ -16,7 +16,7 @@ const ROUNDS: u64 = 500;
 const ROUNDS_ON_BOCHS: u64 = 50;
 /// Abuses that end by themselves.
 const ABUSES: [&str; 6] = ["icr", "idt-across-pages", "idt-writes", "every-vector", "tpr", "msix-masks"];
-/// Requests of the neighbours meanwhile, and again after it.
+/// Requests of the neighbours during the abuse, and again after it.
 const REQUESTS: u64 = 2_000;
 const REQUESTS_ON_BOCHS: u64 = 300;
 
@@ -33,14 +33,14 @@ pub fn list() -> Vec<Box<dyn Boot>> {
     ]
 }
 
-/// The probes of each way of completion, numbered through.
+/// A group of probes for each mode of completion. Probes are numbered through all groups.
 fn groups(modes: &[&str], group: impl Fn(usize, &str) -> Vec<Probe>) -> Vec<Vec<Probe>> {
     (0..).map(|index| 10 * index).zip(modes).map(|(first, mode)| group(first, mode)).collect()
 }
 
 fn hostile(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let (rounds, requests) = (context.times(ROUNDS, ROUNDS_ON_BOCHS), context.times(REQUESTS, REQUESTS_ON_BOCHS));
-    // QEMU itself ends at an assertion when a breakpoint's #DB leaves its guest while it delivers a #DB.
+    // QEMU itself fails an assertion if the #DB of a breakpoint exits while the guest delivers a #DB.
     let deep = u8::from(!context.platform().is_qemu());
     let modes: Vec<&str> = modes::completions(context.platform()).map(|mode| mode.name).collect();
     let groups = groups(&modes, |first, mode| {
@@ -54,7 +54,7 @@ fn hostile(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     in_turn(context, "hostile", &groups, |context, session, group| {
         let mode = modes[group];
         let [_, client, abuser, faller] = groups[group].as_slice() else { unreachable!("there are four") };
-        // It has fallen by itself; what is left of it is started again, and falls again.
+        // The guest has ended by a triple fault of its own. It is started again, and ends again.
         for _ in 0..2 {
             let reason = session.state(&faller.name(), GuestState::Stopped, seconds(60))?;
             ensure!(
@@ -76,7 +76,7 @@ fn hostile(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
             )?;
         }
         session.result(&abuser.name(), "stick", seconds(60))?;
-        // While it is stuck the neighbours go on, and it can be killed.
+        // While the guest is stuck, its neighbours go on, and it can be killed.
         let (answered, _) = act(session, &client.name(), "requests")?;
         context.figures.exactly(&format!("{mode}: and while it is stuck"), number(&answered, "count")?, requests)?;
         session.ask(Command::Kill(abuser.name()), seconds(20))?;
@@ -103,7 +103,7 @@ fn alignment(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
         let (answered, counters) = act(session, &client.name(), "requests")?;
         let figures = &mut context.figures;
         figures.exactly(&format!("{mode}: neighbour's requests answered"), number(&answered, "count")?, requests)?;
-        // It did loop meanwhile, and each round exited.
+        // The guest did loop in the meantime, and each round made an exit.
         let costs = Costs::between(&counters, &looping.name())?;
         figures.at_least(&format!("{mode}: exceptions of the guest that loops"), costs.exits_for("exception"), 100)?;
         session.ask(Command::Kill(looping.name()), seconds(20))?;

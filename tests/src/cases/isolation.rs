@@ -1,4 +1,4 @@
-//! Guests that try what they must not, and one that abuses the shadow of its IDT.
+//! Guests that try what a guest must not do, and one that abuses the shadow of its IDT.
 
 use anyhow::{Context as _, Result, ensure};
 use control::{Command, Count, Event, GuestState};
@@ -12,7 +12,7 @@ use crate::platform::{EVERYWHERE, Platform};
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::{Session, guest_result, number};
 
-/// What the hostile guest must have tried, whatever else it tries (the names of guest-drivers/isolation).
+/// Kinds of attempts that the hostile guest must have made, among others (the names of guest-drivers/isolation).
 const KINDS: [&str; 11] = [
     "memory-above-top",
     "memory-below-1m",
@@ -27,7 +27,7 @@ const KINDS: [&str; 11] = [
     "port",
 ];
 
-/// Of these, what depends on how I/O is completed.
+/// Of these, the kinds that depend on the mode of completion.
 const KINDS_OF_MODES: [&str; 6] = ["apic-page", "ioapic", "msr", "msr-value", "msix", "icr"];
 
 /// These scenarios.
@@ -60,7 +60,7 @@ fn start(context: &mut Context<'_>, wanted: &Wanted<'_>) -> Result<Session> {
     let mut setup = server("isolation", &[]);
     if every || eli {
         let neighbours = [Guest::new(1).peer(2).then("beat:100000"), Guest::new(2).then("wait")];
-        // Where both are wanted, `eli` is what the neighbours get by themselves.
+        // If both are wanted, the neighbours get `eli` by default.
         let neighbours = neighbours.map(|guest| if every { guest } else { guest.completion("eli") });
         setup = server("isolation", &neighbours);
     }
@@ -80,15 +80,15 @@ fn start(context: &mut Context<'_>, wanted: &Wanted<'_>) -> Result<Session> {
     context.boot(&setup)
 }
 
-/// The name of the hostile guest that has this way of completion.
+/// The name of the hostile guest with this mode of completion.
 fn hostile_in(mode: Completion) -> String {
     format!("hostile-{}", mode.name)
 }
 
 /// The entry of a hostile guest in sidecore.toml.
 fn hostile(name: &str, mac: u8, platform: Platform, mode: Completion, cmdline: &str) -> String {
-    // In QEMU's local APIC reserved bits are not reserved, and IA32_TSC_DEADLINE is there whatever CPUID says. In Bochs' it is
-    // so of the divide configuration's alone.
+    // QEMU's local APIC accepts reserved bits, and has IA32_TSC_DEADLINE even if CPUID does not. Bochs' local APIC
+    // accepts only the reserved bits of the divide configuration.
     let lenient = match platform {
         _ if !mode.owns_apic => "",
         Platform::Bochs => "lenient-divide",
@@ -109,11 +109,11 @@ fn begin(session: &mut Session, name: &str) -> Result<()> {
     session.ask(Command::Start(name.to_owned()), seconds(20)).map(drop)
 }
 
-/// In the mode that is the best there.
+/// The hostile guest in the platform's best mode.
 fn isolation(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
     session.result("a", "beat", seconds(240))?;
     refused_everything(context, session, "hostile", modes::best(context.platform()), &KINDS)?;
-    // The neighbours were pinging all the while; what they say last must have no hole.
+    // The neighbours pinged all the time. Their last report must have no gap.
     let mut beats: Vec<Value> = Vec::new();
     for event in session.unread() {
         if let Event::Console { .. } = event
@@ -136,7 +136,7 @@ fn isolation_modes(context: &mut Context<'_>, session: &mut Session) -> Result<(
     Ok(())
 }
 
-/// The whole life of hostile guest `name`.
+/// Follows the whole life of hostile guest `name`, and checks that everything was refused.
 fn refused_everything(
     context: &mut Context<'_>,
     session: &mut Session,
@@ -208,7 +208,7 @@ fn eli_hostile(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
     figures.at_least("times the host left a vector to the guest", count(counts, "vectors-moved"), 1)?;
     figures.at_least("interrupts injected while there was no shadow", count(counts, "injected"), 1)?;
     note(context, NAME, counts);
-    // It spins with interrupts off now, and no vector of the host's gets through: NMI does.
+    // The guest now spins with interrupts off. No vector of the host gets through, but an NMI does.
     session.ask(Command::Kill(NAME.into()), seconds(30))?;
     session.state(NAME, GuestState::Stopped, seconds(30))?;
     let beat = session.result("a", "beat", seconds(60)).context("the neighbours' ping")?;

@@ -1,5 +1,5 @@
-//! Linux's own driver for the 82599, `ixgbe`, judges the device model that our driver is tested on: what it does not
-//! believe in is no 82599. No sidecore is in these machines.
+//! Linux's own driver for the 82599, `ixgbe`, tests the device model on which our driver is tested. A model that
+//! `ixgbe` does not accept is no 82599. These machines run no sidecore.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,8 @@ use crate::linux::{Linux, Setup};
 use crate::platform::QEMU;
 use crate::scenario::{Context, Scenario, seconds};
 
-/// These scenarios. The one that holds the driver's counters to the wire comes first, and the one that resets them last.
+/// These scenarios. The one that compares the driver's counters with the wire comes first. The one that resets them
+/// comes last.
 pub fn list() -> Vec<Box<dyn Boot>> {
     type Run = fn(&mut Context<'_>, &mut Machines) -> Result<()>;
     let scenario = |name, about| Scenario::new(name, about, QEMU);
@@ -69,7 +70,7 @@ fn boot(context: &mut Context<'_>, name: &str, setups: &[Setup]) -> Result<Vec<L
     Ok(machines)
 }
 
-/// Holds the driver's warnings and the device's complaints to none. Warnings with a match of `excused` do not count.
+/// Checks that the driver has no warning and the device no complaint. Warnings that match `excused` do not count.
 fn nobody_complains(context: &mut Context<'_>, machine: &mut Linux, excused: &str) -> Result<()> {
     let log = machine.ask(&format!("dmesg:{excused}"), seconds(20))?;
     let warnings = log["driver"].as_u64().with_context(|| format!("no count in {log}"))?;
@@ -114,7 +115,7 @@ fn probe(context: &mut Context<'_>, Machines(machines): &mut Machines) -> Result
 fn intx(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let mut machines = boot(context, "ixgbe-intx", &[Setup { options: "pci=nomsi", ..A }])?;
     let a = machines.first_mut().context("no machine")?;
-    // That there are none, as it was told, it warns of.
+    // The driver was told to use no MSI, and warns of that.
     nobody_complains(context, a, "MSI\\|Disabling")?;
     let pin = a.ask("vectors", seconds(20))?;
     context.figures.exactly("interrupts that are no pin's", pin["msi"].as_f64().unwrap_or(-1.0), 0)?;
@@ -139,7 +140,7 @@ fn traffic(context: &mut Context<'_>, Machines(machines): &mut Machines) -> Resu
         context.figures.at_least("datagrams", sent, 1000 * time)?;
         context.figures.at_most("datagrams lost", lost, sent / 50.0)?;
     }
-    // Sixteen flows miss one of two queues once in 32,768 times.
+    // Sixteen flows all miss one of two queues once in 32,768 runs.
     b.ask("flows:2:16", seconds(60))?;
     for machine in [&mut *a, &mut *b] {
         let queues = machine.ask("queues", seconds(20))?;
@@ -161,8 +162,8 @@ fn traffic(context: &mut Context<'_>, Machines(machines): &mut Machines) -> Resu
     context.figures.exactly("pings answered after a flap", b.number("ping:20", "received", seconds(60))?, 20)
 }
 
-/// Holds a transfer to a minimum. On a machine that is busy with something else TCP takes a delay for a loss now and then;
-/// what loses frames costs several times what is allowed here.
+/// Checks that a transfer has a minimum of bytes, and few retransmissions. On a busy machine TCP sometimes takes a
+/// delay for a loss. Lost frames would cost several times the retransmissions that are allowed here.
 fn transferred(context: &mut Context<'_>, tcp: &Value, minimum: u64) -> Result<()> {
     let bytes = tcp["bytes"].as_u64().unwrap_or_default();
     context.figures.at_least("bytes by TCP", bytes, minimum)?;
@@ -170,10 +171,10 @@ fn transferred(context: &mut Context<'_>, tcp: &Value, minimum: u64) -> Result<(
     context.figures.at_most("segments sent again", tcp["retransmits"].as_f64().unwrap_or(f64::MAX), segments / 200.0)
 }
 
-/// Holds the driver's counters, which it reads from the device, to what a capture of the wire says: frames sent, and frames
-/// that came.
+/// Compares the driver's counters, which it reads from the device, with a capture of the wire. Returns the frames sent
+/// and the frames received.
 fn same_as_on_the_wire(context: &mut Context<'_>, machine: &mut Linux, setup: &Setup) -> Result<(usize, usize)> {
-    // Nothing may pass between the two looks.
+    // No frame may pass between the two readings.
     let (mut stats, mut wire) = (machine.ask("stats", seconds(20))?, machine.nic.wire()?);
     for _ in 0..10 {
         (stats, wire) = (machine.ask("stats", seconds(20))?, machine.nic.wire()?);
@@ -198,7 +199,7 @@ fn same_as_on_the_wire(context: &mut Context<'_>, machine: &mut Linux, setup: &S
     Ok((out.len(), came.len()))
 }
 
-/// By ethtool's short and long names. LRO is the device's to do or not, and it does not.
+/// Offloads, by ethtool's short and long names. LRO is missing: the device may leave it out, and the model does.
 const FEATURES: [(&str, &str); 9] = [
     ("tso", "tcp-segmentation-offload"),
     ("gso", "generic-segmentation-offload"),
@@ -224,7 +225,7 @@ fn offloads(context: &mut Context<'_>, Machines(machines): &mut Machines) -> Res
                 machine.ask("carrier:on", seconds(20))?;
             }
             for way in ["", ":reverse"] {
-                // With everything on it runs in the next round anyway.
+                // The next round also has everything on.
                 if state == "on" && !context.full {
                     continue;
                 }

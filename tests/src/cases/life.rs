@@ -1,4 +1,4 @@
-//! How guests live and end.
+//! The life of guests: resets, faults, the power button, restarts; and the entropy device over two lives.
 
 use anyhow::{Result, ensure};
 use control::{Command, GuestState, StopReason};
@@ -13,7 +13,7 @@ use crate::session::{Session, guest_result, number};
 /// Random bytes that the guest reads in each of two lives.
 const RANDOM_BYTES: u64 = 64 << 10;
 
-/// These scenarios. The guest that faults and its neighbours go on without end, so theirs comes last.
+/// These scenarios. `guest-triple-fault` comes last, because its guests go on without end.
 pub fn list() -> Vec<Box<dyn Boot>> {
     let check = |name, about, run| Check::new(Scenario::new(name, about, EVERYWHERE), run);
     vec![Box::new(Shared {
@@ -61,7 +61,7 @@ fn triple_fault(context: &mut Context<'_>, session: &mut Session) -> Result<()> 
     ensure!(reason == Some(StopReason::TripleFault), "guest a stopped for {reason:?}");
     session.result("a", "obey", seconds(120))?;
     context.figures.at_least("starts of the guest that faults", starts(&session.counters()?, "a"), 2)?;
-    // Beats already reported belong to the time before; ten more come from the time after the restart.
+    // Beats that were reported already belong to the time before the restart. Ten more must come after it.
     let before = latest_beat(session)?;
     let after = loop {
         let beat = session.result("b", "beat", seconds(60))?;
@@ -73,7 +73,7 @@ fn triple_fault(context: &mut Context<'_>, session: &mut Session) -> Result<()> 
     context.figures.exactly("answered", number(&after, "received")?, number(&after, "sent")?)
 }
 
-/// Pings sent so far by guest b as it last said.
+/// The number of pings that guest b has sent so far, by its last report.
 fn latest_beat(session: &mut Session) -> Result<u64> {
     let mut latest = number(&session.result("b", "beat", seconds(60))?, "sent")?;
     for event in session.unread() {
@@ -101,7 +101,7 @@ fn random_bytes(context: &mut Context<'_>, session: &mut Session) -> Result<()> 
         let after = entropy(&session.counters()?, "d")?;
         let figures = &mut context.figures;
         figures.exactly(&format!("bytes read in life {life}"), number(&read, "bytes")?, RANDOM_BYTES)?;
-        // What is random cannot be made shorter.
+        // Random bytes cannot be compressed.
         figures.at_least("bytes of these when compressed", number(&read, "compressed")?, RANDOM_BYTES)?;
         let given = after.bytes - before.bytes;
         figures.at_least("random bytes that sidecore gave", given, RANDOM_BYTES)?;

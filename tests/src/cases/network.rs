@@ -1,4 +1,4 @@
-//! Seven guests on one engine, which all talk to each other.
+//! Seven guests on one engine. Each talks to all others.
 
 use anyhow::Result;
 

@@ -1,5 +1,5 @@
-//! Checksums and TCP segmentation that guests leave to others: kept undone between guests that can take it so, and done
-//! by the engine for those that cannot.
+//! Checksum and TCP segmentation offloads between guests. If the receiver takes partial checksums and unsegmented
+//! frames, nobody does the work. If it does not, the engine does it.
 
 use anyhow::{Result, ensure};
 use control::Counters;
@@ -14,8 +14,9 @@ const MIB: u64 = 8;
 /// Payload of a segment between guests with an MTU of 1,500.
 const SEGMENT: u64 = 1448;
 
-/// By ethtool's short and long names. Segmentation comes before what it rests on, which takes it along. What Linux's driver
-/// receives it can only switch by a control queue; guests that are not offered it are in the other scenario.
+/// Offloads of the sender, by ethtool's short and long names. Segmentation comes before checksums: it depends on them,
+/// so switching them off switches it off too. Linux's driver can switch offloads of the receiver only by a control
+/// queue. The other scenario has guests that are not offered them.
 const FEATURES: [(&str, &str); 4] = [
     ("tso", "tcp-segmentation-offload"),
     ("gso", "generic-segmentation-offload"),
@@ -23,7 +24,7 @@ const FEATURES: [(&str, &str); 4] = [
     ("tx", "tx-checksum-ip-generic"),
 ];
 
-/// Two guests that are offered no offload, or checksums alone: numbers `first` and the next.
+/// Two guests, number `first` and the next: one is offered no offload, the other checksums alone.
 pub fn less_offered(first: usize) -> [Guest; 2] {
     let guest =
         |number, offered| Guest::new(number).full().peer(1).net(&format!("offloads = \"{offered}\"")).then("obey");
@@ -38,13 +39,14 @@ fn switch(session: &mut Session, short: &str, long: &str, state: &str) -> Result
     Ok(())
 }
 
-/// Mean bytes of a frame from a guest in a window.
+/// The mean length of a guest's frames in a window, in bytes.
 fn mean(before: &Counters, after: &Counters, name: &str) -> Result<u64> {
     let (before, after) = (net(before, name)?, net(after, name)?);
     Ok((after.tx_bytes - before.tx_bytes) / (after.tx_packets - before.tx_packets).max(1))
 }
 
-/// TCP from `other` to a and from a to `other`, of [`MIB`] each: the mean length of a frame from the one that sent.
+/// Runs TCP from `other` to a, then from a to `other`, [`MIB`] each. Returns the mean length of the sender's frames for
+/// each way.
 fn transfer(context: &mut Context<'_>, session: &mut Session, other: &str, what: &str) -> Result<[u64; 2]> {
     let mut means = [0; 2];
     for (mean_of, (way, sender)) in means.iter_mut().zip([("", other), (":reverse", "a")]) {
@@ -58,7 +60,7 @@ fn transfer(context: &mut Context<'_>, session: &mut Session, other: &str, what:
     Ok(means)
 }
 
-/// Each offload off and on at guests a and b, which serves no file and switches all of them on again at the end.
+/// Switches each offload off and on at guests a and b. At the end all are on again.
 pub fn switched(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
     session.act("a", "iperf-server", seconds(60))?;
     session.act("b", "ping:1", seconds(240))?;
@@ -82,7 +84,7 @@ pub fn switched(context: &mut Context<'_>, session: &mut Session) -> Result<()> 
     for (mean, sender) in transfer(context, session, "b", "no segmentation")?.into_iter().zip(["b", "a"]) {
         context.figures.at_most(&format!("no segmentation: mean bytes of a frame from {sender}"), mean, 1_514)?;
     }
-    // Both guests took everything as it was: nothing was left to the engine.
+    // Both guests took all frames as they were, so the engine had nothing to do.
     let end = session.counters()?;
     for name in ["a", "b"] {
         let (before, after) = (net(&begin, name)?, net(&end, name)?);
@@ -116,7 +118,7 @@ pub fn software(context: &mut Context<'_>, session: &mut Session) -> Result<()> 
         let segments = other_after.segments - other_before.segments;
         context.figures.at_least(&of(&format!("segments cut for {other}")), segments, least)?;
         context.figures.exactly(&of("segments cut for a"), a.segments - a_before.segments, 0)?;
-        // A segment's checksum is not counted by itself; short frames are left.
+        // The checksum of a segment is not counted separately, so this counts those of short frames.
         let checksums = other_after.checksums;
         if offered == "none" {
             context.figures.at_least(&of(&format!("checksums computed for {other}")), checksums, 1)?;

@@ -1,4 +1,5 @@
-//! Sidecore with guests at one end of a wire, Debian with its own driver for the 82599 at the other: what these scenarios share.
+//! Common parts of scenarios with sidecore and its guests at one end of a wire, and Debian with its own driver for the
+//! 82599 at the other.
 
 use anyhow::{Result, bail, ensure};
 use serde_json::Value;
@@ -12,13 +13,13 @@ use crate::scenario::{Context, seconds};
 use crate::session::{Session, number};
 use crate::setup::{Content, Setup, Uplink};
 
-/// The other machine's number, by which it has its address.
+/// The other machine's number, which is the last byte of its addresses.
 pub const PEER: u8 = 9;
 
-/// Debian at the other end.
+/// The machine with Debian at the other end.
 pub const OUTSIDE: Peer = Peer { name: "outside", number: PEER, cpus: 1, memory_mib: 512, reboots: false, options: "" };
 
-/// A guest that does as it is told.
+/// A guest that obeys.
 pub fn guest(number: usize) -> Guest {
     Guest::new(number).full().peer(PEER.into()).then("obey")
 }
@@ -30,7 +31,7 @@ pub fn connected(name: &str, guests: &[Guest]) -> Setup {
     behind(setup, "first")
 }
 
-/// With a `[[port]]` that names a device so.
+/// Adds a `[[port]]` that names this device.
 pub fn behind(mut setup: Setup, device: &str) -> Setup {
     for module in &mut setup.modules {
         if let Content::Text(config) = &mut module.content {
@@ -40,12 +41,12 @@ pub fn behind(mut setup: Setup, device: &str) -> Setup {
     setup
 }
 
-/// Has a guest do something and waits for the answer.
+/// Sends an action to a guest and waits for the answer.
 pub fn ask(session: &mut Session, guest: &str, action: &str) -> Result<Value> {
     session.act(guest, action, seconds(300))
 }
 
-/// Boots both machines, and waits until everybody does as told.
+/// Boots both machines, and waits until the guests and the machine outside obey.
 pub fn boot(context: &mut Context<'_>, setup: &Setup, peer: &Peer, guests: &[&str], capture: bool) -> Result<Joined> {
     let mut joined = context.boot_joined(setup, peer, capture)?;
     joined.session.all_obey(guests.iter().copied())?;
@@ -63,21 +64,21 @@ pub fn until(session: &mut Session, kind: &str, least: u64) -> Result<()> {
     bail!("{kind} did not become {least} within two minutes")
 }
 
-/// Holds the device's complaints of its driver to none.
+/// Checks that the device has no complaint about its driver.
 pub fn nobody_complains(context: &mut Context<'_>, nic: &Nic, whose: &str) -> Result<()> {
     let complaints = nic.complaints()?;
     ensure!(complaints.is_empty(), "the device has something against {whose}: {complaints:#?}");
     context.figures.exactly(&format!("complaints of the device about {whose}"), complaints.len(), 0)
 }
 
-/// Holds the answers of the machine outside to some pings from a guest to nearly all: a machine that is busy with something
-/// else may answer the last ones late.
+/// Pings the machine outside from a guest, and checks that nearly all pings are answered. On a busy machine the last
+/// answers may come too late.
 pub fn ping(context: &mut Context<'_>, session: &mut Session, guest: &str, count: u64) -> Result<()> {
     let ping = ask(session, guest, &format!("ping:{count}"))?;
     context.figures.at_least(&format!("pings of {guest} answered"), number(&ping, "received")?, count - count / 10)
 }
 
-/// Has the machine outside serve a file.
+/// Makes the machine outside serve a file.
 pub fn serve(machine: &mut Linux, mebibytes: u64) -> Result<Value> {
     machine.ask(&format!("serve:{mebibytes}"), seconds(300))
 }

@@ -1,4 +1,4 @@
-//! What the frames of a port may do, seen from inside guests and by the counters.
+//! The rules for the frames of a port, seen from inside guests and by the counters.
 
 use anyhow::{Result, bail};
 use control::Counters;
@@ -40,8 +40,8 @@ icmp_type = 0
 
 ";
 
-/// a is untagged in VLAN 7, and it alone has an address that is checked. b tags by itself, in 7 and 9. c is untagged in 9. d
-/// watches what a pings.
+/// Four guests. a is untagged in VLAN 7, and only a's address is checked. b tags its frames itself, in VLANs 7 and 9. c
+/// is untagged in 9. d gets a copy of a's pings.
 fn guests() -> [Guest; 4] {
     let guest = |n| Guest::new(n).kernel_option("ipv6.disable=1");
     let rules = "vlan = 7\naddresses = [\"10.0.0.1\"]\ntx = [\"pings\", \"denied\"]\nrx = [\"answers\"]";
@@ -75,7 +75,7 @@ fn policies(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     Ok(())
 }
 
-/// Who is in one VLAN reaches one another, whoever sets the tag; others do not. Each ping of a is seen by d.
+/// Guests in one VLAN reach each other, whoever sets the tag. Others do not. d sees each ping of a.
 fn vlans(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
     const PINGS: u64 = 100;
     let figures = &mut context.figures;
@@ -101,7 +101,7 @@ fn vlans(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// An address that is not a's own gets no answer; its own does again.
+/// With a false address a gets no answer. With its own address it gets answers again.
 fn identities(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
     let figures = &mut context.figures;
     for (what, other, cause) in [
@@ -121,7 +121,7 @@ fn identities(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// A port that a stage denies is not reached, another is; the counters say how often it was tried.
+/// A TCP port that a stage denies is not reached; another port is. The counters have the number of attempts.
 fn connections(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
     let figures = &mut context.figures;
     for port in [8000, 8001] {
@@ -137,7 +137,7 @@ fn connections(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
     figures.exactly("frames that the port counted as denied", dropped(&counters, "a", "tx_denied")?, count.dropped)?;
     let allowed = ask_number(session, "a", "get:10.0.0.2:8000", "got")?;
     figures.exactly("connections to another port", allowed, 1)?;
-    // d's interface may be a moment behind; what it gets are a's pings and nothing else.
+    // d's interface may be late. It gets a's pings and nothing else.
     for _ in 0..20 {
         let seen = ask_number(session, "d", "seen", "frames")?;
         let counters = session.counters()?;

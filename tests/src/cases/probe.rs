@@ -1,4 +1,4 @@
-//! A guest that looks at its machine from inside, and its I/O, which is counted exactly.
+//! A guest that tests its machine from inside, and whose I/O is counted exactly.
 
 use std::thread;
 use std::time::Duration;
@@ -15,28 +15,28 @@ use crate::probes::{Probe, act, go, in_turn, ready};
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::{Session, guest_result, number};
 
-/// Tests that a probe has at least.
+/// Least number of a probe's tests.
 const TESTS: u64 = 50;
 
-/// Tests that an emulator's own local APIC fails, for guests that have it. Hardware does none of this.
+/// Tests that fail for guests that own an emulator's local APIC. Hardware has none of these faults.
 const FAULTS: &[(Platform, &str)] = &[
-    // IA32_TSC_DEADLINE still holds the deadline when the timer has fired.
+    // IA32_TSC_DEADLINE still holds the deadline after the timer has fired.
     (Platform::Bochs, "timer::tsc_deadline_is_there_where_cpuid_says_so"),
 ];
 
-/// Single requests: more than 65,536, so that an event index that is not moved on shows.
+/// Single requests. More than 65,536, so that an event index that does not move shows.
 const REQUESTS: u64 = 100_000;
-/// On Bochs, unless it is to be the full number.
+/// Single requests on Bochs without `--full`.
 const REQUESTS_ON_BOCHS: u64 = 5_000;
 
-/// Times a probe is switched off and on under load.
+/// How often a probe is killed and restarted under load.
 const LIVES: u64 = 10;
-/// Requests in each life before the load, each of which has to be answered.
+/// Requests in each life before the load. Each has to be answered.
 const REQUESTS_OF_A_LIFE: u64 = 1_000;
 const REQUESTS_OF_A_LIFE_ON_BOCHS: u64 = 100;
-/// Frames of the load after which it is under way.
+/// The load is under way after this number of frames.
 const UNDER_WAY: u64 = 1_000;
-/// Readings of the counters until then, at most.
+/// Most readings of the counters until then.
 const READINGS: u32 = 2_400;
 const BETWEEN_READINGS: Duration = Duration::from_millis(50);
 
@@ -53,7 +53,7 @@ pub fn list() -> Vec<Box<dyn Boot>> {
     ]
 }
 
-/// What failed on a probe, as it said it.
+/// The failed tests of a probe, in its own words.
 fn failures(session: &mut Session, name: &str) -> Vec<String> {
     let said = session.unread().iter().filter(|event| matches!(event, Event::Console { .. })).filter_map(guest_result);
     said.filter(|(guest, result)| *guest == name && result["do"] == "test" && result["passed"] == false)
@@ -61,7 +61,7 @@ fn failures(session: &mut Session, name: &str) -> Vec<String> {
         .collect()
 }
 
-/// Waits for a probe's tests, and for its end: tests passed, and what failed.
+/// Waits for a probe's tests and for its end. Returns the number of passed tests, and the failed ones.
 fn tested(session: &mut Session, name: &str) -> Result<(u64, Vec<String>)> {
     let tests = session.result(name, "tests", seconds(120))?;
     let failures = failures(session, name);
@@ -80,11 +80,11 @@ fn probe(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let probe = |number, mode: &Completion| {
         Probe::new(number, mode.name, "tests").word(&format!("except={}", left_out(mode).join(",")))
     };
-    // Two at a time: more processors than that are slow on Bochs.
+    // Two probes at a time, because Bochs is slow with more processors.
     let pairs = modes.chunks(2).zip((1..).step_by(2));
     let mut groups: Vec<Vec<Probe>> =
         pairs.map(|(pair, first)| (first..).zip(pair).map(|(number, mode)| probe(number, mode)).collect()).collect();
-    // One that expects what is not so must be seen to fail, or the tests above prove nothing.
+    // A test with a wrong expectation must fail. Otherwise the tests above prove nothing.
     groups.push(vec![Probe::new(modes.len() + 1, "inject", "tests").word("self-check").word("only=expects_what")]);
     in_turn(context, "probe", &groups, |context, session, group| {
         let Some(pair) = modes.chunks(2).nth(group) else {
@@ -102,7 +102,7 @@ fn probe(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     })
 }
 
-/// A way to ask, one to complete, and how many requests show it.
+/// A mode of requests, a mode of completion, and the number of requests to make with them.
 struct Pair {
     asks: Requests,
     completes: Completion,
@@ -117,7 +117,7 @@ fn probe_requests(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
             if asks.exits == Some(false) {
                 pairs.push(Pair { asks, completes, count });
             } else if !completes.exits {
-                // Here the notifications are what is counted, and far fewer tell as much.
+                // These requests are counted by their notifications, and a tenth of them is enough.
                 pairs.push(Pair { asks, completes, count: count / 10 });
             }
         }
@@ -137,7 +137,7 @@ fn probe_requests(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     })
 }
 
-/// All that a probe can do, with one way to ask and one to complete: `p` asks, `q` serves.
+/// Runs all actions of a probe with one mode of requests and one of completion. `p` asks, `q` serves.
 fn requests_in(context: &mut Context<'_>, session: &mut Session, pair: &Pair, [p, q]: [&str; 2]) -> Result<()> {
     let Pair { asks, completes, count } = *pair;
     let pair = format!("{}, {}", asks.name, completes.name);
@@ -151,16 +151,17 @@ fn requests_in(context: &mut Context<'_>, session: &mut Session, pair: &Pair, [p
         figures.exactly(&of("notifications that the engine counted"), costs.kicks, number(&said, "kicks")?)?;
         match asks.exits {
             Some(false) => figures.exactly(&of("notifications"), costs.kicks, 0)?,
-            // An engine that has not yet turned away from the queue needs none, and one that a busy machine held up finds more.
+            // While the engine still looks at the queue, a request needs no notification. On a busy machine that
+            // happens often.
             Some(true) if action == "requests" => figures.at_least(&of("notifications"), costs.kicks, count / 10)?,
             _ => {}
         }
         if action == "stream" {
-            // Of two interrupts for one vector that meet in the IRR the guest sees one.
+            // If two interrupts for one vector meet in the IRR, the guest sees one.
             figures.at_most(&of("interrupts taken"), number(&said, "interrupts")?, costs.interrupts as f64)?;
             let received = number(&said, "received")?;
             figures.at_most(&of("frames that arrived"), received, count as f64)?;
-            // A peer without a free buffer loses frames, but none without its being counted.
+            // A peer without a free buffer loses frames, but each of them is counted.
             let all = count + number(&said, "questions")?;
             figures.exactly(&of("frames and questions given or dropped"), peer.received + peer.dropped, all)?;
         } else {
@@ -173,7 +174,7 @@ fn requests_in(context: &mut Context<'_>, session: &mut Session, pair: &Pair, [p
         } else {
             let others = costs.io_exits().abs_diff(costs.kicks);
             figures.exactly(&of("exits for I/O beside notifications"), others, 0)?;
-            // Where HLT exits somebody has to wake the vCPU, and it may have woken by itself just before.
+            // If HLT exits, somebody has to wake the vCPU, which may have woken by itself just before.
             figures.at_most(
                 &of("wakes that came late"),
                 costs.exits_for("late-wake"),
@@ -187,7 +188,7 @@ fn requests_in(context: &mut Context<'_>, session: &mut Session, pair: &Pair, [p
 fn probe_restarts(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let count = context.times(REQUESTS_OF_A_LIFE, REQUESTS_OF_A_LIFE_ON_BOCHS);
     let modes: Vec<&str> = modes::completions(context.platform()).map(|mode| mode.name).collect();
-    // The stream is far longer than its guest lives.
+    // The stream is so long that the guest is always killed within it.
     let actions = format!("requests:{count},stream:{}", u32::MAX);
     let probes = |(first, mode): (usize, &&str)| {
         vec![Probe::new(first, mode, &actions).peer(first + 1), Probe::new(first + 1, mode, "serve")]
@@ -221,8 +222,8 @@ fn probe_restarts(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     })
 }
 
-/// Has probe `name` begin its stream, kills it with frames and their completions on the way, and waits until it has been
-/// started anew.
+/// Lets probe `name` begin its stream, kills it while frames and completions are on their way, and waits until it has
+/// started again.
 fn kill_in_a_stream(session: &mut Session, name: &str) -> Result<()> {
     let before = Costs::of(&ready(session, name)?, name)?;
     go(session, name)?;

@@ -1,5 +1,5 @@
-//! How the engine learns of requests: by notifications only, and by whichever suits the load; and network devices with several
-//! pairs of queues. That polling needs no notification is part of `two-guests-ping`.
+//! How the engine learns of requests: only by notifications, and adaptively. Also network devices with several queue
+//! pairs. `two-guests-ping` shows that polling needs no notification.
 
 use anyhow::Result;
 use serde_json::Value;
@@ -12,7 +12,7 @@ use crate::scenario::{Context, Scenario, seconds};
 use crate::session::{Session, number};
 
 const PINGS: u64 = 1000;
-/// Pings after the load, each after a pause: it has to wake an armed queue.
+/// Pings after the load. Each comes after a pause, so that it has to notify an armed queue.
 const LATER: u64 = 8;
 /// Pings on each pair of queues.
 const PINGS_OF_A_PAIR: u64 = 100;
@@ -72,7 +72,7 @@ fn notify(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
     for name in ["a", "b"] {
         let net = net(&counters, name)?;
         let figures = &mut context.figures;
-        // A ping waits for its reply, so nearly each one finds its queue armed.
+        // Each ping waits for its reply, so nearly every ping finds its queue armed.
         figures.at_least(&format!("kicks of {name}"), net.kicks, PINGS * 9 / 10)?;
         figures.at_least(&format!("times a queue of {name} was armed"), net.arms, PINGS * 9 / 10)?;
         figures.exactly(&format!("times polling of {name} began"), net.polls, 0)?;

@@ -1,4 +1,4 @@
-//! Packed rings, rings that are resized while frames go, and everything else that a network device offers, judged by Linux's
+//! Tests packed rings, resizing of rings under traffic, and all other features of a network device, with Linux's
 //! driver.
 
 use anyhow::{Context as _, Result, ensure};
@@ -11,11 +11,12 @@ use crate::platform::QEMU;
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::{Session, number};
 
-/// What there is that Linux's driver does not take: guests are not offered the one, and it does not know the other.
+/// Features that Linux's driver does not take. IN_ORDER is not offered to guests. The driver does not know
+/// NET_CTRL_RX_EXTRA.
 const NOT_TAKEN: Features = Features::IN_ORDER.union(Features::NET_CTRL_RX_EXTRA);
 /// Changes of the rings' sizes.
 const RESIZES: u64 = 12;
-/// Bytes of the file, in MiB.
+/// Size of the file in MiB.
 const MIB: u64 = 8;
 
 /// These scenarios.
@@ -24,7 +25,7 @@ pub fn list() -> Vec<Box<dyn Boot>> {
     vec![alone(Scenario::new("packed-rings", about, QEMU).taking_turns(), packed)]
 }
 
-/// The guest that has packed rings, another, and one with split rings: polled, and notified of.
+/// For each mode of requests, the numbers of three guests: two with packed rings, and one with split rings.
 const GUESTS: [(&str, [usize; 3]); 2] = [("poll", [1, 2, 3]), ("notify", [4, 5, 6])];
 
 fn packed(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
@@ -46,7 +47,8 @@ fn packed(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     session.shut_down().map(drop)
 }
 
-/// Guest `a`, whose number is `server_number`, has packed rings, and `b` if `both` have.
+/// Runs traffic between guests `a` and `b`, and resizes `b`'s rings. Guest `a` has packed rings and the number
+/// `server_number`. Guest `b` has packed rings if `both` is true.
 fn exchange(
     context: &mut Context<'_>,
     session: &mut Session,

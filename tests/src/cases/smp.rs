@@ -1,4 +1,4 @@
-//! A guest with two virtual CPUs: how it shows that both work.
+//! Checks that both virtual CPUs of a guest work.
 
 use anyhow::{Context as _, Result, ensure};
 use control::Counters;
@@ -6,7 +6,8 @@ use control::Counters;
 use crate::scenario::{Context, seconds};
 use crate::session::{Session, number};
 
-/// Has a guest of two virtual CPUs work on both, take one offline and bring it back. Returns the counters at the end.
+/// Makes a guest with two virtual CPUs work on both, take one offline and bring it back. Returns the counters at the
+/// end.
 pub fn both_at_work(context: &mut Context<'_>, session: &mut Session, guest: &str) -> Result<Counters> {
     session.tell(guest, "smp:2")?;
     for (step, cpus) in [("both", 2), ("offline", 1), ("online", 2)] {

@@ -1,4 +1,5 @@
-//! Two guests that talk to each other through the engine, a guest with two virtual CPUs, and two that leave less undone.
+//! Two guests that talk to each other through the engine, a guest with two virtual CPUs, and two guests with fewer
+//! offloads.
 
 use anyhow::{Result, ensure};
 use control::{Command, Counters};
@@ -116,7 +117,7 @@ fn iperf(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
     context.figures.at_least("file bytes", number(&received, "bytes")?, MIB << 20)?;
     context.figures.same_file("files with the right checksum", &sent, &received)?;
     let after = net(&session.counters()?, "a")?;
-    // Up to 64 KiB each: nothing is cut between two guests.
+    // Each packet has up to 64 KiB: between two guests nothing is segmented.
     context.figures.at_least("packets to a", after.rx_packets - before.rx_packets, 1_000)?;
     context.figures.at_least("packets from a", after.tx_packets - before.tx_packets, 1_000)
 }

@@ -1,5 +1,5 @@
-//! An 82599 as the way out: sidecore with two guests at one end of a wire, Debian with its own driver for the same device
-//! at the other.
+//! An 82599 as uplink: sidecore with two guests at one end of a wire, Debian with its own driver for the same device at
+//! the other.
 
 use anyhow::{Result, ensure};
 use control::{Counters, Event, ReportKind};
@@ -16,7 +16,8 @@ use crate::scenario::{Context, Scenario, seconds};
 use crate::session::{Session, number};
 use crate::setup::Uplink;
 
-/// These scenarios. The one whose device leaves the bus comes last: what the device then has to say is excused.
+/// These scenarios. The one whose device leaves the bus comes last, because the device's complaints do not count after
+/// that.
 pub fn list() -> Vec<Box<dyn Boot>> {
     type Run = fn(&mut Context<'_>, &mut Joined) -> Result<()>;
     let scenario = |name, about| Scenario::new(name, about, QEMU).longer_on(QEMU);
@@ -83,8 +84,8 @@ fn tcp(context: &mut Context<'_>, session: &mut Session, guest: &str, time: u64)
     Ok(())
 }
 
-/// What is for nobody here stays with the NIC, unicasts and multicasts: the guests send under their own addresses only, and their
-/// drivers have said which groups they are in.
+/// Checks that the NIC drops unicasts and multicasts that nobody here wants. It can, because the guests send only under
+/// their own addresses, and their drivers have named their multicast groups.
 fn left_out(context: &mut Context<'_>, session: &mut Session, peer: &mut Linux) -> Result<()> {
     const ASTRAY: u64 = 50;
     let before = session.counters()?;
@@ -103,7 +104,7 @@ fn left_out(context: &mut Context<'_>, session: &mut Session, peer: &mut Linux) 
     Ok(())
 }
 
-/// Pings from each guest, frames that are for nobody, and TCP of each both ways.
+/// Runs pings from each guest, frames that nobody wants, and TCP of each guest both ways.
 fn traffic(context: &mut Context<'_>, session: &mut Session, peer: &mut Linux, pings: u64, time: u64) -> Result<()> {
     for guest in ["a", "b"] {
         ping(context, session, guest, pings)?;
@@ -116,7 +117,7 @@ fn traffic(context: &mut Context<'_>, session: &mut Session, peer: &mut Linux, p
     Ok(())
 }
 
-/// MiB of the large file.
+/// Size of the large file in MiB.
 fn file(context: &Context<'_>) -> u32 {
     if context.full { 1024 } else { 256 }
 }
@@ -152,14 +153,14 @@ fn uplink(context: &mut Context<'_>, joined: &mut Joined) -> Result<()> {
     let figures = &mut context.figures;
     let segments = u64::from(file) * (1 << 20) / 1448;
     figures.at_least("packets in", uplinks(&counters, "rx_packets"), segments)?;
-    // The guests hand over rows of segments, which the NIC cuts: it counts more packets than it was given.
+    // The guests send unsegmented frames, and the NIC segments them. So it counts more packets than it was given.
     figures.at_least("packets out, as the NIC counts them", uplinks(&counters, "nic_tx_packets"), (32 << 20) / 1448)?;
     let mean = uplinks(&counters, "tx_bytes") / uplinks(&counters, "tx_packets").max(1);
     figures.at_least("mean bytes of a packet given to the NIC", mean, 3_000)?;
     figures.note("segments cut before the NIC", uplinks(&counters, "tx_segments"));
     figures.exactly("malformed packets in", uplinks(&counters, "rx_malformed"), 0)?;
     figures.exactly("Mb/s of the link", uplinks(&counters, "link_mbits"), 10_000)?;
-    // A machine outside that does not run for a second makes the queue look as if it hung.
+    // If the machine outside does not run for a second, the queue looks as if it were hung.
     figures.note("recoveries of the NIC", uplinks(&counters, "nic_recoveries"));
     figures.note("packets out that were dropped", uplinks(&counters, "tx_dropped"));
     figures.note("packets that found no room in the NIC", uplinks(&counters, "nic_rx_missed"));
@@ -203,7 +204,8 @@ fn steering(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
         let counters = session.counters()?;
         let (all, steered) = (uplinks(&counters, "rx_packets"), uplinks(&counters, "rx_steered"));
         context.figures.note("packets in", all);
-        // By addresses all but broadcasts and multicasts; by flows what the hash says of four connections and the pings.
+        // By addresses: all frames except broadcasts and multicasts. By flows: depends on the hash of four connections
+        // and the pings.
         let least = if word == "addresses" { all * 9 / 10 } else { pings - pings / 10 };
         context.figures.at_least("of these by another queue than the first", steered, least)?;
         nobody_complains(context, &nic, "sidecore")?;
@@ -212,16 +214,16 @@ fn steering(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     Ok(())
 }
 
-/// The VLAN's number.
+/// The number of the VLAN.
 const VLAN: u16 = 7;
-/// Bytes of payload of a large frame.
+/// Payload of a large frame in bytes.
 const JUMBO: u16 = 9000;
 
 fn vlan(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let pings = if context.full { 200 } else { 30 };
     let mut setup = server("uplink-vlan", &[guest(1).mtu(JUMBO), guest(2).mtu(JUMBO)]);
     setup.uplink = Uplink::X520;
-    // Behind the one root port: the first bus after the root's.
+    // The device is behind the only root port, on the first bus after the root bus.
     let setup = behind(setup, "01:00.0");
     let Joined { mut session, nic, mut peer } = boot(context, &setup, &OUTSIDE, &["a", "b"], true)?;
     peer.ask(&format!("mtu:{JUMBO}"), seconds(60))?;
@@ -278,7 +280,7 @@ fn flood(context: &mut Context<'_>, joined: &mut Joined) -> Result<()> {
         std::thread::sleep(seconds(1));
     }
     let begun = came(&session.counters()?);
-    // To and from the one that is flooded, and the other one, which shares its engine and the wire with it.
+    // Pings reach the flooded guest, and the other guest, which shares the engine and the wire with it.
     session.tell("b", &format!("ping:{pings}"))?;
     session.tell("a", &format!("ping:{pings}"))?;
     let other = session.result("b", "ping", seconds(300))?;

@@ -1,4 +1,4 @@
-//! An 82599 as the way out, and what goes wrong there: the link, the machine outside, a guest, sidecore itself.
+//! An 82599 as uplink, and its faults: of the link, the machine outside, a guest, the device, sidecore itself.
 
 use anyhow::{Context as _, Result, bail};
 use control::{Command, GuestState, PhysicalRange};
@@ -16,7 +16,7 @@ fn cable(joined: &mut Joined, present: bool) -> Result<()> {
     joined.peer.nic.cable(present)
 }
 
-/// Waits until so many more packets have come from outside.
+/// Waits until `count` more packets have come from outside.
 fn more_packets(session: &mut Session, count: u64) -> Result<()> {
     let begin = uplinks(&session.counters()?, "rx_packets");
     for _ in 0..300 {
@@ -39,7 +39,7 @@ pub fn faults(context: &mut Context<'_>, joined: &mut Joined) -> Result<()> {
     nobody_complains(context, &joined.nic, "sidecore")
 }
 
-/// The link comes and goes while a guest fetches a file. The other guest looks at its own.
+/// The link goes down and up while a guest fetches a file. The other guest watches its own link.
 fn flaps(context: &mut Context<'_>, joined: &mut Joined) -> Result<()> {
     let (flaps, file) = if context.full { (10, 256) } else { (2, 64) };
     let before = uplinks(&joined.session.counters()?, "link_changes");
@@ -75,19 +75,19 @@ fn reboot(context: &mut Context<'_>, joined: &mut Joined) -> Result<()> {
     Ok(())
 }
 
-/// Where a guest's memory lies.
+/// The physical addresses of a guest's memory.
 fn regions(session: &mut Session, name: &str) -> Result<Vec<PhysicalRange>> {
     Ok(session.guests()?.into_iter().find(|guest| guest.name == name).context("no such guest")?.regions)
 }
 
-/// Has the device count how often it reaches a guest's memory.
+/// Starts the device's count of its accesses to a guest's memory.
 fn watch(context: &mut Context<'_>, session: &mut Session, nic: &mut Nic, guest: &str) -> Result<()> {
     let regions = regions(session, guest)?;
     context.figures.at_least("bytes of its memory", regions.iter().map(|r| r.bytes).sum::<u64>(), 192_u64 << 20)?;
     regions.iter().try_for_each(|region| nic.watch(region.start, region.bytes))
 }
 
-/// Waits until the device has reached what it watches so many times more.
+/// Waits until the device has made `count` more accesses to the watched memory.
 fn more_touches(nic: &mut Nic, count: u64) -> Result<()> {
     let begin = nic.touched()?;
     for _ in 0..300 {
@@ -99,7 +99,8 @@ fn more_touches(nic: &mut Nic, count: u64) -> Result<()> {
     bail!("the device did not reach what it watches {count} times within a minute")
 }
 
-/// A guest ends while the device reads frames out of its memory: afterwards it never does. Then it starts again.
+/// Kills a guest while the device reads frames from its memory. Afterwards the device must not access that memory. Then
+/// the guest starts again.
 fn kill(context: &mut Context<'_>, joined: &mut Joined) -> Result<()> {
     const READS: u64 = 1000;
     let Joined { session, nic, peer } = joined;
@@ -121,7 +122,7 @@ fn kill(context: &mut Context<'_>, joined: &mut Joined) -> Result<()> {
     Ok(())
 }
 
-/// The device fails, in a way that a reset ends and in one that it does not.
+/// The device fails in two ways: a reset ends the first one, but not the second.
 pub fn device(context: &mut Context<'_>, joined: &mut Joined) -> Result<()> {
     let Joined { session, nic, peer } = joined;
     for guest in ["a", "b"] {
@@ -142,7 +143,7 @@ pub fn device(context: &mut Context<'_>, joined: &mut Joined) -> Result<()> {
     nic.bus_master(true, seconds(20))?;
     nic.fail("gone")?;
     nic.bus_master(false, seconds(60)).context("the device has left the bus")?;
-    // Its end waits for every frame that the device has.
+    // The guest ends only after the device has given back all of its frames.
     session.ask(Command::Kill("b".into()), seconds(20))?;
     session.state("b", GuestState::Stopped, seconds(60))?;
     ask(session, "a", "carrier:off:60")?;
@@ -158,8 +159,9 @@ pub fn device(context: &mut Context<'_>, joined: &mut Joined) -> Result<()> {
     Ok(())
 }
 
-/// A guest's driver resets its device while a file leaves the guest. Nothing of its memory is read while it has no driver, all its
-/// requests are back, and it goes on where it was. In the second part the NIC holds frames of it when that happens.
+/// A guest's driver is unbound from its device while the guest sends a file. While the device has no driver, the NIC
+/// reads nothing of the guest's memory, and all requests are back. Then the transfer goes on. In the second part the
+/// NIC holds frames of the guest at that moment.
 pub fn rebind(context: &mut Context<'_>, joined: &mut Joined) -> Result<()> {
     const READS: u64 = 100;
     const MEBIBYTES: u64 = 64;
@@ -192,7 +194,7 @@ pub fn rebind(context: &mut Context<'_>, joined: &mut Joined) -> Result<()> {
     until(session, "tx_held", 10).context("frames in a queue that hangs")?;
     let held = session.counters()?;
     session.tell("a", "unbind")?;
-    // The driver waits for its frames, and these for the NIC's reset.
+    // The driver waits for its frames. They come back only by a reset of the NIC.
     until(session, "nic_recoveries", recoveries + 1)?;
     session.result("a", "unbind", seconds(120))?;
     nic.fail("nothing")?;
@@ -213,14 +215,15 @@ pub fn rebind(context: &mut Context<'_>, joined: &mut Joined) -> Result<()> {
     nobody_complains(context, nic, "sidecore")
 }
 
-/// Takes its device from guest a's driver, and gives it back.
+/// Unbinds guest a's driver from its device, and binds it again.
 fn without_driver(context: &mut Context<'_>, session: &mut Session, nic: &mut Nic, when: &str) -> Result<()> {
     ask(session, "a", "unbind")?;
     quiet(context, session, nic, when)?;
     ask(session, "a", "bind").map(drop)
 }
 
-/// Guest a has no driver: whatever comes and goes for others, its memory is left alone, and nothing of it is with the NIC.
+/// Checks that, while guest a has no driver, the NIC leaves a's memory alone and holds none of its frames, even under
+/// traffic of others.
 fn quiet(context: &mut Context<'_>, session: &mut Session, nic: &mut Nic, when: &str) -> Result<()> {
     let before = nic.touched()?;
     ping(context, session, "b", 50)?;
@@ -230,8 +233,8 @@ fn quiet(context: &mut Context<'_>, session: &mut Session, nic: &mut Nic, when: 
     context.figures.exactly(&format!("frames that the NIC holds, {when}"), held, 0)
 }
 
-/// A panic while a guest sends and the machine outside does: the right to master the bus goes, and nothing reaches memory
-/// although frames still come.
+/// A panic while a guest and the machine outside send. The device loses bus mastering, and no frame reaches memory
+/// although frames still arrive.
 pub fn panic(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     const SHOUTS: u64 = 200;
     let mut setup = connected("uplink-panic", &[guest(1)]);

@@ -1,4 +1,4 @@
-//! A virtio network device as the way out of the machine.
+//! A virtio network device as uplink.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
@@ -30,14 +30,14 @@ pub fn list() -> Vec<Box<dyn Boot>> {
     ]
 }
 
-/// A file that is the same in no two runs.
+/// Makes a file that differs in each run.
 fn random_file() -> Result<Vec<u8>> {
     let mut file = vec![0; FILE_BYTES];
     std::fs::File::open("/dev/urandom")?.read_exact(&mut file)?;
     Ok(file)
 }
 
-/// Serves `file` once over HTTP on this machine's loopback. The port.
+/// Serves `file` once over HTTP on this machine's loopback. Returns the port.
 fn serve(file: Vec<u8>) -> Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let port = listener.local_addr()?.port();
@@ -57,7 +57,7 @@ fn serve(file: Vec<u8>) -> Result<u16> {
     Ok(port)
 }
 
-/// Takes one file on this machine's loopback. The port, and what came.
+/// Receives one file on this machine's loopback. Returns the port, and a thread that returns the file.
 fn take() -> Result<(u16, thread::JoinHandle<std::io::Result<Vec<u8>>>)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let port = listener.local_addr()?.port();
@@ -82,8 +82,8 @@ fn two_x520(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     nics.iter().try_for_each(|nic| nobody_complains(context, nic, "sidecore"))
 }
 
-/// A server with two guests and two uplinks: `left` takes the NIC that no other names, and `right` names its own. Guest a has a device
-/// behind each.
+/// A server with two guests and two uplinks. The uplink `right` names its NIC. The uplink `left` takes the NIC that no
+/// uplink names. Guest a has a device behind each.
 fn with_two_ports(name: &str, uplink: Uplink, right: &str) -> Setup {
     let a = Guest::new(1)
         .net("port = \"left\"\n\n[[guest.net]]\nmac = \"52:54:00:00:09:01\"\nport = \"right\"")
@@ -91,7 +91,7 @@ fn with_two_ports(name: &str, uplink: Uplink, right: &str) -> Setup {
         .then(format!("ping:{PINGS}:{SECOND_HOST_ADDRESS}"))
         .then(format!("ping:{PINGS}:{HOST_ADDRESS}"))
         .then("wait");
-    // It says that it is in the other network, and is not behind that uplink all the same.
+    // Guest b uses an address of the other network, but is not behind that network's uplink.
     let b = Guest::new(2)
         .then(format!("ping:{PINGS}:{HOST_ADDRESS}"))
         .then("identity:10.0.9.2/24")
@@ -103,7 +103,8 @@ fn with_two_ports(name: &str, uplink: Uplink, right: &str) -> Setup {
     with_entries(setup, &ports.map(|port| format!("[[port]]\n{port}\n\n")).concat())
 }
 
-/// Each guest reaches who is behind its uplinks and nobody else. `devices`: those of the left and the right one.
+/// Each guest reaches the networks behind its own uplinks and no other. `devices`: the devices of the left and the
+/// right uplink.
 fn two_networks(context: &mut Context<'_>, mut session: Session, devices: [&str; 2]) -> Result<()> {
     for (guest, peer) in [("a", SECOND_HOST_ADDRESS), ("a", HOST_ADDRESS), ("b", HOST_ADDRESS)] {
         let ping = session.result(guest, "ping", seconds(240))?;
@@ -122,7 +123,7 @@ fn two_networks(context: &mut Context<'_>, mut session: Session, devices: [&str;
     let (left, right) = (uplink("left")?, uplink("right")?);
     ensure!([&left.device, &right.device] == devices, "{} and {}", left.device, right.device);
     let figures = &mut context.figures;
-    // Beside the pings: ARP, neighbour discovery, and what was sent until the first answer.
+    // There are also frames of ARP and neighbour discovery, and those sent until the first answer.
     for (uplink, pings) in [(left, 2 * PINGS), (right, PINGS)] {
         for (kind, way) in [("tx_packets", "out"), ("rx_packets", "in")] {
             let counted = uplink.count(kind);
@@ -178,7 +179,7 @@ fn uplink_virtio(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let segments = FILE_BYTES as u64 / 1460;
     figures.at_least("packets out", uplinks(&counters, "tx_packets"), segments + 2 * PINGS)?;
     figures.at_least("packets in", uplinks(&counters, "rx_packets"), segments + 2 * PINGS)?;
-    // The guests leave TCP in rows of segments, which this NIC does not cut.
+    // The guests send unsegmented TCP frames, and this NIC does not segment.
     figures.at_least("segments cut on their way out", uplinks(&counters, "tx_segments"), segments / 2)?;
     figures.exactly("packets out that were dropped", uplinks(&counters, "tx_dropped"), 0)?;
     figures.exactly("malformed packets in", uplinks(&counters, "rx_malformed"), 0)?;

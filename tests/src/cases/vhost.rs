@@ -1,4 +1,4 @@
-//! The engine as a Linux process: DPDK's ports and QEMU's guests at `sidecore-vhost`. No sidecore is in these machines.
+//! The engine as a Linux process: DPDK's ports and QEMU's guests at `sidecore-vhost`. These machines run no sidecore.
 
 use anyhow::{Context as _, Result};
 
@@ -23,15 +23,15 @@ pub fn list() -> Vec<Box<dyn Boot>> {
     ]
 }
 
-/// Frames that have to arrive.
+/// Least number of frames that have to arrive.
 const FRAMES: u64 = 1_000_000;
-/// Descriptors in a ring of testpmd's.
+/// Descriptors of a ring of testpmd.
 const RING: u64 = 1024;
-/// VIRTIO_F_RING_PACKED.
+/// Number of the feature bit VIRTIO_F_RING_PACKED.
 const RING_PACKED: u64 = 34;
-/// VIRTIO_F_IN_ORDER.
+/// Number of the feature bit VIRTIO_F_IN_ORDER.
 const IN_ORDER: u64 = 35;
-/// What a frame that did not arrive was counted as.
+/// Counters of frames that did not arrive.
 const DROPS: [&str; 7] = [
     "rx_no_buffer",
     "rx_too_large",
@@ -44,7 +44,7 @@ const DROPS: [&str; 7] = [
 
 fn forward(context: &mut Context<'_>, name: &str, packed: bool) -> Result<()> {
     let (mut vhost, mut testpmd) = context.launch_testpmd(name, packed)?;
-    // Each port sends so many bursts of 32; whatever arrives is sent back by the other.
+    // Each port sends 12 bursts of 32 frames. testpmd sends a frame that arrives at one port by the other.
     testpmd.tell("start tx_first 12")?;
     vhost.until(seconds(900), |counters| {
         testpmd.lives()?;
@@ -58,7 +58,7 @@ fn forward(context: &mut Context<'_>, name: &str, packed: bool) -> Result<()> {
             features >> RING_PACKED & 1,
             u64::from(packed),
         )?;
-        // testpmd looks for its buffers in order then, and nowhere else.
+        // With IN_ORDER, testpmd looks for its buffers in order only.
         context.figures.exactly(&format!("buffers in order at port {n}"), features >> IN_ORDER & 1, 1)?;
     }
     testpmd.tell("stop")?;
@@ -88,7 +88,7 @@ fn forward(context: &mut Context<'_>, name: &str, packed: bool) -> Result<()> {
             *transmitted,
             port(&counters, n, "tx_packets")?,
         )?;
-        // What still lay in its ring when it stopped.
+        // Frames that were still in testpmd's ring when it stopped.
         let unread = port(&counters, n, "rx_packets")?.abs_diff(*received);
         figures.at_most(&format!("frames to port {n} that testpmd has not read"), unread, RING)?;
     }

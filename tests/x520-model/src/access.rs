@@ -12,7 +12,7 @@ use crate::sfp::Sfp;
 use crate::state::{EepromRead, Flow, Link, Receive, Reset, Throttle, Transmit};
 
 impl Model {
-    /// After power-on, its reset done and no cable in it.
+    /// A device after power-on. Its reset is done, and there is no cable in it.
     #[must_use]
     pub fn new(config: Config, dma: Box<dyn Dma + Send>) -> Self {
         let mut map = vec![None; BAR_BYTES as usize / 4];
@@ -74,17 +74,18 @@ impl Model {
         }
     }
 
-    /// A frame arrives on the wire, without FCS.
+    /// Delivers a frame on the wire, without FCS.
     pub fn deliver(&mut self, frame: &[u8]) {
         self.arrive(frame, true);
     }
 
-    /// A frame arrives whose FCS is wrong.
+    /// Delivers a frame with a wrong FCS.
     pub fn deliver_damaged(&mut self, frame: &[u8]) {
         self.arrive(frame, false);
     }
 
-    /// The next frame that left by the wire, without FCS. None: there is none, or the other side has asked for silence.
+    /// Takes the next frame that left by the wire, without FCS. `None`: there is none, or the other side has sent
+    /// PAUSE.
     pub fn take_sent(&mut self) -> Option<Vec<u8>> {
         if let Some(frame) = self.control.pop_front() {
             return Some(frame);
@@ -94,7 +95,7 @@ impl Model {
         frame
     }
 
-    /// The driver's mistakes since they were last taken.
+    /// Takes the driver's mistakes since the last call.
     pub fn take_diagnostics(&mut self) -> Vec<Diagnostic> {
         core::mem::take(&mut self.diagnostics)
     }
@@ -111,7 +112,7 @@ impl Model {
         self.accesses
     }
 
-    /// The driver reads a register.
+    /// Reads a register, as the driver does.
     pub fn read(&mut self, offset: u32) -> u32 {
         self.accesses.0 += 1;
         if self.faults.gone {
@@ -154,7 +155,7 @@ impl Model {
         }
     }
 
-    /// The driver writes a register.
+    /// Writes a register, as the driver does.
     pub fn write(&mut self, offset: u32, value: u32) {
         self.accesses.1 += 1;
         if self.faults.gone {

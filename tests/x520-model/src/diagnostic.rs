@@ -1,6 +1,6 @@
-//! What a driver did that the data sheet forbids, or that no driver can want.
+//! Mistakes of a driver: what the data sheet forbids, and what no driver can want.
 
-/// Which side of the device, and which queue, was at work.
+/// The side of the device that was at work, and its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// Receive queue.
@@ -21,7 +21,7 @@ pub enum Diagnostic {
     ReadOfWriteOnly { register: &'static str },
     /// The device is in reset: only CTRL may be looked at until 1 ms has passed (4.2.1.6).
     AccessDuringReset { register: &'static str },
-    /// DMA to memory that was not granted for it. The queue stands still until reset.
+    /// DMA to memory that was not granted. The queue then stands still until a reset.
     NotGranted { who: Direction, address: u64, len: usize, write: bool },
     /// The tail does not lie within the ring (8.2.3.8, 8.2.3.9).
     TailBeyondRing { who: Direction, tail: u32, descriptors: u32 },
@@ -29,11 +29,12 @@ pub enum Diagnostic {
     TailBeforeEnable { who: Direction },
     /// Base or length was written while the queue was enabled.
     RingMovedWhileEnabled { who: Direction },
-    /// Base not aligned to 128 bytes, or length no multiple of 128 bytes, or 0.
+    /// A ring's base is not aligned to 128 bytes, or its length is 0 or no multiple of 128 bytes.
     BadRing { who: Direction, base: u64, len: u32 },
     /// The transmit queue was enabled before DMATXCTL.TE (4.6.8).
     QueueBeforeTransmitEnable { queue: usize },
-    /// A register that may only change while the transmit arbiter is off (RTTDCS.ARBDIS) or before RXCTRL.RXEN.
+    /// A register changed that may change only while the transmit arbiter is off (RTTDCS.ARBDIS), or only before
+    /// RXCTRL.RXEN.
     ChangedWhileRunning { register: &'static str },
     /// SRRCTL names no buffer size, or a descriptor type that does not exist.
     BadBufferSize { queue: usize, srrctl: u32 },
@@ -43,7 +44,7 @@ pub enum Diagnostic {
     ZeroLength { queue: usize, index: u32 },
     /// A transmit descriptor of a type that does not exist, or of another format than the packet's first.
     BadDescriptor { queue: usize, index: u32, what: &'static str },
-    /// A packet that cannot be sent as it is asked for.
+    /// A packet that cannot be sent as its descriptors ask.
     BadPacket { queue: usize, what: &'static str },
     /// SW_FW_SYNC written without holding SWSM.SWESMBI (10.5.4).
     WithoutSemaphore,

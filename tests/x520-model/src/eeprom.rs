@@ -4,11 +4,11 @@ use crate::model::Model;
 use crate::registers::Reg;
 use crate::state::EepromRead;
 
-/// Words in it: 16 KiB.
+/// Number of words: 16 KiB.
 pub const WORDS: usize = 0x2000;
-/// Where the checksum stands.
+/// Index of the word with the checksum.
 pub const CHECKSUM: usize = 0x3f;
-/// What all checked words add up to.
+/// The sum of all checked words, with the checksum.
 pub const SUM: u16 = 0xbaba;
 
 /// Microseconds that reading a word takes.
@@ -19,8 +19,8 @@ const DONE: u32 = 2;
 const REQUEST: u32 = 1 << 6;
 const GRANT: u32 = 1 << 7;
 
-/// The contents: modules that the pointers 0x03 to 0x0e name and the checksum covers, the firmware module with a
-/// version that drivers accept, and the list of SFP initialization sequences.
+/// The contents of an EEPROM: the modules of the pointers 0x03 to 0x0e, which the checksum covers, the firmware module
+/// with a version that drivers accept, and the list of SFP initialization sequences.
 #[must_use]
 pub fn image(mac: [u8; 6], valid: bool) -> Vec<u16> {
     let mut w = vec![0xffff; WORDS];

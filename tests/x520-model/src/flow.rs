@@ -1,5 +1,5 @@
-//! Link flow control: PAUSE frames, sent when the packet buffer fills and obeyed on the transmit side (data sheet 3.7.7,
-//! 8.2.3.3; IEEE 802.3 annex 31B).
+//! Link flow control. The device sends PAUSE frames when the packet buffer fills, and obeys them on the transmit side
+//! (data sheet 3.7.7, 8.2.3.3; IEEE 802.3 annex 31B).
 
 use crate::model::Model;
 use crate::registers::Reg;
@@ -24,7 +24,7 @@ fn microseconds(quanta: u32) -> u64 {
 }
 
 impl Model {
-    /// Whether the other side was asked for silence, and not told yet that it may go on.
+    /// Whether the device has sent PAUSE, and not yet told the other side that it may go on.
     #[must_use]
     pub fn asks_for_silence(&self) -> bool {
         self.flow.told.is_some()

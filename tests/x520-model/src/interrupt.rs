@@ -83,7 +83,7 @@ impl Model {
         self.set(Reg::Eicr, 0, causes | cause);
     }
 
-    /// Causes that would interrupt now.
+    /// The causes that would interrupt now.
     #[must_use]
     pub fn pending_interrupts(&self) -> u32 {
         self.get(Reg::Eicr, 0) & self.get(Reg::Eims, 0)
@@ -113,7 +113,7 @@ impl Model {
         }
     }
 
-    /// The messages to send now, a bit for each vector. Without MSI-X there are none.
+    /// Takes the messages to send now, a bit for each vector. Without MSI-X there are none.
     pub fn take_messages(&mut self) -> u64 {
         let mut new = self.pending_interrupts() & !self.signalled;
         let gpie = self.get(Reg::Gpie, 0);
@@ -143,8 +143,8 @@ impl Model {
         vectors
     }
 
-    /// Whether the interrupt pin is asserted, which it is only without MSI-X, from the end of vector 0's interval until
-    /// no cause is left.
+    /// Whether the interrupt pin is asserted. That happens only without MSI-X, from the end of vector 0's interval
+    /// until no cause is left.
     pub fn pin(&mut self) -> bool {
         let pending = self.pending_interrupts();
         if self.get(Reg::Gpie, 0) & MSIX != 0 || pending == 0 {
@@ -157,7 +157,7 @@ impl Model {
         asserted
     }
 
-    /// Microseconds until a vector that waits may be told; None: none waits.
+    /// Microseconds until a waiting vector may send its message. `None`: no vector waits.
     #[must_use]
     pub fn throttled(&self) -> Option<u64> {
         let waiting = self.pending_interrupts() & !self.signalled != 0;

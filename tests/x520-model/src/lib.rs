@@ -1,12 +1,12 @@
 //! A model of Intel's 82599 (X520) network controller, to test drivers on.
 //!
-//! It behaves as the data sheet (Intel document 331520) says and is written from that, not from a driver. A test has
-//! three faces of it: registers ([`Model::read`], [`Model::write`]), a memory to DMA into ([`memory::Memory`], in which
-//! only what was granted can be reached), and a wire ([`Model::deliver`], [`Model::take_sent`]). Nothing happens by
-//! itself: [`Model::advance`] lets time pass, [`Model::run`] lets the device work.
+//! It is written from the data sheet (Intel document 331520), not from a driver. A test sees three things: registers
+//! ([`Model::read`], [`Model::write`]), a memory for DMA of which the device reaches only granted parts
+//! ([`memory::Memory`]), and a wire ([`Model::deliver`], [`Model::take_sent`]). Nothing happens by itself:
+//! [`Model::advance`] lets time pass, [`Model::run`] lets the device work.
 //!
-//! What a driver must not do is no panic but a [`Diagnostic`], which a test can assert on; a driver that is right causes
-//! none. [`Faults`] makes the device fail.
+//! The model reports a driver's mistake as a [`Diagnostic`], not by a panic, so that a test can assert on it. A correct
+//! driver causes none. [`Faults`] makes the device fail.
 //!
 //! The driver's register table and this one are separate on purpose: a mistake in one shows as a difference.
 

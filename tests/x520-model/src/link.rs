@@ -1,4 +1,4 @@
-//! The link: a cable, a laser, and the time that coming up takes (data sheet 3.7, 4.6.4, 8.2.3.22).
+//! The link: a cable, a laser, and the time until the link is up (data sheet 3.7, 4.6.4, 8.2.3.22).
 
 use crate::interrupt::LSC;
 use crate::model::Model;

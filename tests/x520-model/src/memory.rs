@@ -1,11 +1,11 @@
-//! Memory to DMA into, of which the device reaches only what it was granted.
+//! Memory for DMA. The device reaches only granted parts of it.
 
 #![allow(unsafe_code, reason = "a driver holds pointers into the same memory")]
 
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What the device may do.
+/// The accesses that are granted to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Read.
@@ -14,7 +14,8 @@ pub enum Access {
     ReadWrite,
 }
 
-/// The device's way to memory. False: the transaction was refused, nothing was transferred.
+/// The device's access to memory. Both methods return false if the transaction was refused. Then nothing was
+/// transferred.
 pub trait Dma {
     /// Reads at a bus address.
     fn read(&mut self, address: u64, into: &mut [u8]) -> bool;
@@ -39,8 +40,8 @@ struct Inner {
     grants: Vec<Grant>,
 }
 
-// SAFETY: it owns its backing, and every access goes through the mutex, or through the pointers that `allocate` hands out,
-// whose users order themselves by the device's registers.
+// SAFETY: it owns its backing, and every access goes through the mutex, or through the pointers that `allocate` hands
+// out, whose users order themselves by the device's registers.
 unsafe impl Send for Inner {}
 
 impl Drop for Inner {
@@ -50,18 +51,18 @@ impl Drop for Inner {
     }
 }
 
-/// Memory of a test, reached at bus addresses that differ from the host's. Clones are the same memory.
+/// Memory of a test. Its bus addresses differ from the host's. A clone is the same memory.
 #[derive(Clone, Debug)]
 pub struct Memory(Arc<Mutex<Inner>>);
 
 /// A part of the memory, as the host and as the device see it.
 #[derive(Clone, Copy, Debug)]
 pub struct Block {
-    /// Where the host sees it.
+    /// Its address for the host.
     pub host: NonNull<u8>,
-    /// Where the device sees it.
+    /// Its address for the device.
     pub bus: u64,
-    /// Bytes.
+    /// Its length in bytes.
     pub len: usize,
 }
 
@@ -69,10 +70,10 @@ impl Memory {
     /// Bus address of its first byte: above 4 GiB, so that a lost upper half shows.
     pub const BASE: u64 = 0x12_3450_0000;
 
-    /// Of `len` bytes, none granted. It lives as long as the last of its clones.
+    /// A memory of `len` bytes. None of them is granted. It lives as long as the last of its clones.
     ///
     /// # Panics
-    /// There is not so much.
+    /// There is not enough memory.
     #[must_use]
     pub fn new(len: usize) -> Self {
         let words = vec![0u128; len.div_ceil(16) + 256].into_boxed_slice();
@@ -86,7 +87,7 @@ impl Memory {
         f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes `len` bytes, aligned, of zeroes; not granted.
+    /// Allocates `len` bytes of zeroes, aligned. They are not granted.
     ///
     /// # Panics
     /// The memory is used up.
@@ -101,7 +102,7 @@ impl Memory {
         })
     }
 
-    /// Takes `len` bytes and grants them for reading and writing.
+    /// Allocates `len` bytes, and grants them for reading and writing.
     #[must_use]
     pub fn granted(&self, len: usize, align: usize) -> Block {
         let block = self.allocate(len, align);
@@ -109,12 +110,12 @@ impl Memory {
         block
     }
 
-    /// Lets the device at some bytes.
+    /// Grants some bytes to the device.
     pub fn grant(&self, address: u64, len: usize, access: Access) {
         self.with(|m| m.grants.push(Grant { start: address, end: address + len as u64, access }));
     }
 
-    /// Takes back every grant that touches these bytes.
+    /// Revokes every grant that overlaps these bytes.
     pub fn revoke(&self, address: u64, len: usize) {
         let end = address + len as u64;
         self.with(|m| m.grants.retain(|g| g.end <= address || end <= g.start));

@@ -9,17 +9,17 @@ use crate::registers::{Reg, TABLE};
 use crate::sfp::Sfp;
 use crate::state::{EepromRead, Flow, Link, Receive, Reset, Throttle, Transmit};
 
-/// What the device is built with.
+/// The configuration of the device.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Address in the EEPROM.
+    /// The MAC address in the EEPROM.
     pub mac: [u8; 6],
-    /// Microseconds from cable or restart to link.
+    /// Microseconds until the link is up, after the cable is put in or the link is restarted.
     pub link_time: u64,
     /// Whether the EEPROM's checksum is right.
     pub eeprom_valid: bool,
-    /// Bytes that wait for [`Model::take_sent`] before the transmit side stands still. A test that does not look at the
-    /// wire wants no limit.
+    /// Bytes that may wait for [`Model::take_sent`]. With more, the transmit side stands still. A test that does not
+    /// look at the wire wants no limit.
     pub transmit_buffer: usize,
 }
 
@@ -39,7 +39,7 @@ pub struct Model {
     pub(crate) now: u64,
     pub(crate) dma: Box<dyn Dma + Send>,
     pub(crate) diagnostics: Vec<Diagnostic>,
-    /// What goes wrong.
+    /// The faults of the device.
     pub faults: Faults,
     pub(crate) reset: Reset,
     pub(crate) eeprom: Vec<u16>,

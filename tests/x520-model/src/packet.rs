@@ -1,4 +1,5 @@
-//! What the device makes of a frame's headers, and the Internet checksum (data sheet 7.1.1, 7.1.11; RFC 1071).
+//! Parses a frame's headers as the device does, and computes the Internet checksum (data sheet 7.1.1, 7.1.11; RFC
+//! 1071).
 
 /// Ethernet type of a VLAN tag.
 pub const VLAN: u16 = 0x8100;
@@ -8,7 +9,7 @@ pub const VLAN: u16 = 0x8100;
 pub struct Headers {
     /// VLAN tag, if there is one.
     pub tag: Option<u16>,
-    /// Where the network header starts, if it is IP.
+    /// The network header, if it is IP.
     pub ip: Option<Ip>,
     /// The transport header, if the frame is no fragment.
     pub transport: Option<Transport>,
@@ -17,15 +18,15 @@ pub struct Headers {
 /// An IP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ip {
-    /// Version 4; else 6.
+    /// True: version 4. False: version 6.
     pub v4: bool,
-    /// Where it starts.
+    /// Its offset in the frame.
     pub at: usize,
     /// Its length, with options or extension headers.
     pub len: usize,
     /// It has options or extension headers.
     pub extended: bool,
-    /// Where the datagram ends: what follows is padding.
+    /// The end of the datagram in the frame. Bytes after it are padding.
     pub end: usize,
     /// It is a fragment.
     pub fragment: bool,
@@ -45,9 +46,9 @@ pub enum Protocol {
 /// A transport header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transport {
-    /// Which.
+    /// The protocol.
     pub protocol: Protocol,
-    /// Where it starts.
+    /// Its offset in the frame.
     pub at: usize,
 }
 
@@ -55,7 +56,7 @@ fn u16_at(b: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(b.get(at..at + 2)?.try_into().ok()?))
 }
 
-/// Looks into a frame whose VLAN tags have the Ethernet type `vlan_type`.
+/// Parses a frame. Its VLAN tags have the Ethernet type `vlan_type`.
 #[must_use]
 pub fn parse(frame: &[u8], vlan_type: u16) -> Headers {
     let mut headers = Headers::default();
@@ -123,7 +124,7 @@ fn last_next_header(frame: &[u8], ip: Ip) -> u8 {
     next
 }
 
-/// One's complement sum of big-endian words, added to `start`; not inverted.
+/// The one's complement sum of big-endian words and `start`, not inverted.
 #[must_use]
 pub fn sum(bytes: &[u8], start: u16) -> u16 {
     let words = bytes.chunks(2).map(|c| u64::from(u16::from_be_bytes([c[0], c.get(1).copied().unwrap_or(0)])));
@@ -134,7 +135,7 @@ pub fn sum(bytes: &[u8], start: u16) -> u16 {
     total as u16
 }
 
-/// Sum over the pseudo header of a transport protocol, for `len` bytes of transport header and payload.
+/// The sum over the pseudo header of a transport protocol. `len`: bytes of transport header and payload.
 #[must_use]
 pub fn pseudo_header(frame: &[u8], ip: &Ip, protocol: u8, len: usize) -> u16 {
     let addresses = if ip.v4 { ip.at + 12..ip.at + 20 } else { ip.at + 8..ip.at + 40 };
@@ -171,7 +172,7 @@ fn crc32c_good(bytes: &[u8]) -> bool {
     crc32c(&copy) == found
 }
 
-/// CRC-32C (RFC 3309), as SCTP has it.
+/// CRC-32C, as in SCTP (RFC 3309).
 #[must_use]
 pub fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(u32::MAX, |crc, b| {

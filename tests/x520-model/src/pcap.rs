@@ -1,4 +1,4 @@
-//! Capture files, to be read by any tool for packets: the classic format with nanoseconds, Ethernet
+//! Capture files of Ethernet, in the classic format with nanoseconds, which any packet tool can read
 //! (draft-ietf-opsawg-pcap).
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
@@ -14,10 +14,10 @@ const LONGEST: u32 = 0x4_0000;
 pub struct Writer<W>(W);
 
 impl<W: Write> Writer<W> {
-    /// Begins one.
+    /// Begins a capture.
     ///
     /// # Errors
-    /// What `to` has.
+    /// An error of `to`.
     pub fn new(mut to: W) -> Result<Self> {
         for word in [MAGIC, 2 | 4 << 16, 0, 0, LONGEST, ETHERNET] {
             to.write_all(&word.to_le_bytes())?;
@@ -28,7 +28,7 @@ impl<W: Write> Writer<W> {
     /// Adds a frame without FCS.
     ///
     /// # Errors
-    /// What the file has.
+    /// An error of the file.
     pub fn write(&mut self, microseconds: u64, frame: &[u8]) -> Result<()> {
         let len = frame.len() as u32;
         let mut record = Vec::with_capacity(16 + frame.len());
@@ -44,16 +44,16 @@ impl<W: Write> Writer<W> {
 /// A frame of a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// When it passed.
+    /// The time of its passing, in microseconds.
     pub microseconds: u64,
     /// Its bytes, without FCS.
     pub bytes: Vec<u8>,
 }
 
-/// Reads a capture, whoever wrote it. A last frame that is cut off is left out.
+/// Reads a capture from any tool. Leaves out a last frame that is cut off.
 ///
 /// # Errors
-/// It is none, or not of Ethernet; or what `from` has.
+/// It is no capture, or not one of Ethernet; or an error of `from`.
 pub fn read(mut from: impl Read) -> Result<Vec<Frame>> {
     let mut bytes = Vec::new();
     from.read_to_end(&mut bytes)?;

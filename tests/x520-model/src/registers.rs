@@ -1,16 +1,16 @@
 //! The registers that the model knows, as one table: name, banks of (offset, stride, count), access, value after reset,
 //! section of the data sheet. Everything else in the 128 KiB of BAR 0 is a diagnostic.
 
-/// What reading and writing do.
+/// The effect of reading and writing a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Reads what was written, special bits aside.
+    /// A read returns what was written, except in special bits.
     ReadWrite,
     /// Writing is a mistake.
     ReadOnly,
     /// Reading is a mistake.
     WriteOnly,
-    /// A counter or cause that reading sets to 0.
+    /// A counter or an interrupt cause. Reading sets it to 0.
     ReadClear,
 }
 
@@ -21,18 +21,18 @@ pub struct Bank {
     pub offset: u32,
     /// Bytes from one to the next.
     pub stride: u32,
-    /// How many.
+    /// The number of registers.
     pub count: u32,
 }
 
 /// One row of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Register {
-    /// Which.
+    /// The register.
     pub reg: Reg,
     /// Name in the data sheet.
     pub name: &'static str,
-    /// Where; indices run on from one bank to the next.
+    /// Its banks. Indices run on from one bank to the next.
     pub banks: &'static [Bank],
     /// Access.
     pub access: Access,
@@ -49,7 +49,7 @@ macro_rules! registers {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Reg { $($reg),+ }
 
-        /// All of them, in the order of [`Reg`].
+        /// All registers, in the order of [`Reg`].
         pub const TABLE: &[Register] = &[$(Register {
             reg: Reg::$reg,
             name: $name,
@@ -292,8 +292,8 @@ registers! {
 /// Bytes of BAR 0.
 pub const BAR_BYTES: u32 = 0x2_0000;
 
-/// Where a register that also answers elsewhere is kept: the data sheet keeps some offsets of its predecessor alive
-/// (8.2.2).
+/// Translates the alias of a register into its own offset. Aliases are offsets of the device's predecessor, which the
+/// data sheet keeps (8.2.2).
 #[must_use]
 pub const fn canonical(offset: u32) -> u32 {
     match offset {
@@ -311,7 +311,7 @@ pub const fn canonical(offset: u32) -> u32 {
 }
 
 impl Reg {
-    /// The bits that there are, for registers in which a driver may expect the others to read as 0.
+    /// The existing bits, for registers whose other bits a driver may expect to read as 0.
     #[must_use]
     pub const fn bits(self) -> u32 {
         match self {
@@ -323,16 +323,16 @@ impl Reg {
         }
     }
 
-    /// Its row.
+    /// Its row in the table.
     #[must_use]
     pub fn row(self) -> &'static Register {
         &TABLE[self as usize]
     }
 
-    /// Offset in BAR 0 of the `n`th.
+    /// Offset in BAR 0 of the `n`th register.
     ///
     /// # Panics
-    /// There are not so many.
+    /// There are not that many.
     #[must_use]
     pub fn offset(self, n: usize) -> u32 {
         let mut n = n as u32;

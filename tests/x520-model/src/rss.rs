@@ -1,4 +1,4 @@
-//! Receive side scaling: the Toeplitz hash and which fields go into it (data sheet 7.1.2.8).
+//! Receive side scaling: the Toeplitz hash and its input fields (data sheet 7.1.2.8).
 
 /// A frame's hash and the type that a descriptor reports for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -9,7 +9,8 @@ pub struct Hash {
     pub kind: u8,
 }
 
-/// Hash of `input` under `key`: for each bit that is set, the 32 bits of key that start there.
+/// The hash of `input` under `key`: the XOR, over all bits of `input` that are set, of the 32 bits of `key` from that
+/// position on.
 #[must_use]
 pub fn toeplitz(key: &[u8; 40], input: &[u8]) -> u32 {
     let bit = |i: usize| u32::from(key[i / 8] >> (7 - i % 8) & 1);

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU16;
 
 /// Bytes of the virtio-net header.
 pub const HEADER: usize = 12;
-/// Bytes from one buffer to the next: an odd number of pairs of lines, so frames spread over a cache's sets.
+/// Bytes from one buffer to the next. An odd multiple of 128, so that frames spread over a cache's sets.
 pub const STRIDE: usize = 2176;
 /// Bytes from the start of a buffer to its frame.
 pub(crate) const FRAME: usize = 128;
@@ -19,7 +19,7 @@ pub const MAX_FRAME: usize = STRIDE - FRAME;
 /// Bytes that a queue and its buffers take.
 #[must_use]
 pub const fn area_bytes(size: u16) -> usize {
-    // Descriptors, then a page for each ring: rings of up to 1,024 descriptors fit in three.
+    // Descriptors, two pages for the available ring and the alignment, three for the used ring of up to 1,024 entries.
     16 * size as usize + 0x2000 + 0x3000 + STRIDE * size as usize
 }
 
@@ -32,12 +32,12 @@ pub struct Area {
     size: u16,
 }
 
-// SAFETY: memory that others write to anyway; all access is raw or atomic.
+// SAFETY: the back-end writes to this memory anyway; all access is raw or atomic.
 unsafe impl Send for Area {}
 
 impl Area {
-    /// An area at `start`, which is page-aligned, zeroed and [`area_bytes`] long. The back-end's descriptors have it at
-    /// `address`.
+    /// An area at `start`, which is page-aligned, zeroed and [`area_bytes`] long. `address` is its address for the
+    /// back-end.
     ///
     /// # Safety
     /// Nothing but the back-end uses that memory while an area of it exists.

@@ -47,7 +47,7 @@ impl Memory {
         Ok(Self { file, start: start.cast(), len })
     }
 
-    /// The file.
+    /// The memory file, for the back-end.
     #[must_use]
     pub const fn file(&self) -> &File {
         &self.file
@@ -59,13 +59,13 @@ impl Memory {
         self.start
     }
 
-    /// Bytes.
+    /// Its length in bytes.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Always false.
+    /// Whether it has no bytes: always false.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0

@@ -20,7 +20,7 @@ const EVENTS_DESC: u32 = 2;
 pub struct Packed {
     area: Area,
     event_idx: bool,
-    /// The flags of each descriptor that is offered.
+    /// The flags that each offered descriptor gets.
     flags: u16,
     /// The buffer in each descriptor.
     ids: Vec<u16>,
@@ -29,7 +29,7 @@ pub struct Packed {
 }
 
 impl Packed {
-    /// Nothing is offered.
+    /// A ring with nothing offered.
     pub fn new(area: Area, event_idx: bool, flags: u16) -> Self {
         let size = area.size();
         let ring = Self { area, event_idx, flags, ids: (0..size).collect(), lens: vec![0; size.into()] };

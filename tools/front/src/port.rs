@@ -73,7 +73,7 @@ pub struct Options {
     pub features: u64,
     /// Descriptors of a queue, a power of two.
     pub size: u16,
-    /// What the memory is made of.
+    /// The pages of its memory.
     pub pages: Pages,
 }
 
@@ -153,7 +153,7 @@ impl Port {
             let user = memory.start() as u64 + (n * half) as u64;
             let [desc, avail, used] = area.rings().map(|offset| user + offset as u64);
             frontend.set_vring_num(n, options.size)?;
-            // The beginning: of a packed ring, with its wrap counter.
+            // The start position. For a packed ring it includes the wrap counter.
             frontend.set_vring_base(n, if packed { 1 << 15 } else { 0 })?;
             frontend.set_vring_addr(
                 n,
@@ -206,7 +206,7 @@ impl Port {
     pub fn block_interrupts(&self, queue: usize) {
         let Some(call) = self.calls.get(queue) else { return };
         let fd = call.as_raw_fd();
-        // What is in it already would block the write below.
+        // Empties it: a count that is in it already would block the write below.
         let _ = call.read();
         let _ = call.write(u64::MAX - 1);
         // SAFETY: flags of a file descriptor that is ours.

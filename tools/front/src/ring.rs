@@ -130,7 +130,7 @@ impl Queue {
         self.packed.as_ref().map_or(position, |packed| packed.base(position))
     }
 
-    /// Takes `count` buffers, and keeps interrupts suppressed if they are.
+    /// Takes `count` buffers. If interrupts are suppressed, keeps them suppressed.
     #[inline]
     fn advance(&mut self, count: u16) {
         self.seen = self.seen.wrapping_add(count);
@@ -213,7 +213,7 @@ pub struct Transmit {
 }
 
 impl Transmit {
-    /// With nothing offered.
+    /// A queue with nothing offered.
     #[must_use]
     pub fn new(area: Area, form: RingOptions) -> Self {
         Self { queue: Queue::new(area, form, 0), lens: vec![0; area.size() as usize] }
@@ -388,7 +388,7 @@ impl Device {
     /// A back-end at the start of both rings.
     #[must_use]
     pub fn new(area: Area) -> Self {
-        // Otherwise the driver would notify, and nobody listens here.
+        // Suppresses notifications: nobody listens for them here.
         area.index(area.used()).store(NO_NOTIFY, Ordering::Relaxed);
         Self { area, next: 0, used: 0 }
     }
@@ -419,8 +419,8 @@ impl Device {
     pub fn copy_from(&mut self, from: &Self) -> u32 {
         let ((_, source, len), (_, to, room)) = (from.chain(), self.chain());
         let len = len.min(room);
-        // SAFETY: both are within their areas, as `chain` checks, which are two; the driver of the same process leaves them
-        // alone until they are used.
+        // SAFETY: both are within their areas, as `chain` checks, which are two; the driver of the same process leaves
+        // them alone until they are used.
         unsafe {
             to.copy_from_nonoverlapping(source, len as usize);
             to.wrapping_add(HEADER - 2).cast::<u16>().write_volatile(1);

@@ -1,4 +1,4 @@
-//! The time-stamp counter, and what can be said of many numbers.
+//! The time-stamp counter, and percentiles.
 
 #![allow(unsafe_code, reason = "reads the time-stamp counter")]
 
@@ -24,7 +24,7 @@ pub fn millisecond() -> u64 {
     })
 }
 
-/// The value that `percent` of all are not above. Sorts them.
+/// Returns the value that `percent` of all values do not exceed. Sorts the values. Without values: NaN.
 pub fn percentile(values: &mut [f64], percent: usize) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get((values.len() * percent / 100).min(values.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)

@@ -1,8 +1,8 @@
-//! How far apart the two processors are: what a cache line takes from one to the other and back.
+//! Measures the distance of the two processors: the time that a cache line takes from one to the other and back.
 //!
-//! On a virtual machine that is not always the same. A host that moves its guests' processors about puts them now on cores that
-//! share a cache and now on others, and everything that two threads tell each other costs five times as much there. So a round
-//! counts only if it stayed the same from its beginning to its end.
+//! On a virtual machine the distance changes. The host may move the processors between cores that share a cache and
+//! cores that do not, where communication of two threads takes five times as long. So a round counts only if the
+//! distance stayed the same from its beginning to its end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -14,12 +14,12 @@ use anyhow::{Result, ensure};
 use crate::clock::{millisecond, now, percentile};
 use crate::process;
 
-/// By how much the least and the greatest of a round may differ.
+/// Largest ratio of the greatest to the least distance in a round that counts.
 const SAME: f64 = 1.4;
-/// Rounds that are tried for each that is wanted.
+/// Most rounds that are tried for each round that is wanted.
 const TRIES: usize = 3;
 
-/// A number that has a cache line of its own, and the next one, which is fetched with it.
+/// A number in a cache line of its own. 128 bytes, because the CPU fetches the neighbouring line too.
 #[derive(Default)]
 #[repr(align(128))]
 struct Line(AtomicU32);
@@ -39,7 +39,7 @@ pub struct Distance {
 }
 
 impl Distance {
-    /// Has it wait on a processor.
+    /// Starts the thread on a processor. It waits there.
     pub fn start(core: usize) -> Self {
         let lines = Arc::new(Lines::default());
         let theirs = Arc::clone(&lines);
@@ -52,7 +52,7 @@ impl Distance {
         Self { lines, thread: Some(thread) }
     }
 
-    /// Nanoseconds there and back, now. Nobody else may use the other processor meanwhile.
+    /// Measures the distance now, in nanoseconds there and back. Nobody else may use the other processor meanwhile.
     pub fn measure(&self) -> f64 {
         const EACH: u32 = 200;
         self.lines.asked.store(true, Ordering::Release);
@@ -80,8 +80,9 @@ impl Distance {
         percentile(&mut times, 50)
     }
 
-    /// Measures in rounds until `wanted` of them count. `round` is called with something that is to be called before,
-    /// between, and after whatever is compared, while nothing runs on the other processor.
+    /// Calls `round` until `wanted` rounds count. `round` gets a function that measures the distance. It has to call it
+    /// before its first measurement, between measurements and after the last one, while nothing runs on the other
+    /// processor.
     pub fn rounds<T>(&self, wanted: usize, mut round: impl FnMut(&mut dyn FnMut()) -> Result<T>) -> Result<Rounds<T>> {
         let mut rounds = Rounds { results: Vec::new(), distances: Vec::new(), left_out: 0 };
         for _ in 0..TRIES * wanted {
@@ -107,13 +108,13 @@ impl Distance {
     }
 }
 
-/// Rounds that count.
+/// The rounds that count.
 pub struct Rounds<T> {
-    /// What each has measured.
+    /// The result of each round.
     pub results: Vec<T>,
-    /// How far apart the processors were in each, in nanoseconds there and back.
+    /// The distance of the processors in each round, in nanoseconds there and back.
     pub distances: Vec<f64>,
-    /// How many did not count.
+    /// The number of rounds that did not count.
     pub left_out: usize,
 }
 
@@ -138,7 +139,7 @@ impl Drop for Distance {
         self.lines.end.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // It has nothing to tell.
+            // The thread returns nothing.
             let _ = thread.join();
         }
     }

@@ -1,12 +1,12 @@
-//! What no switch can be below: descriptors are read, bytes copied, used rings written. No address is looked up, nothing is
-//! checked, and the two queues are all there is.
+//! The bare copy loop: the least that a switch has to do. It reads descriptors, copies bytes and writes used rings. It
+//! looks up no address and checks nothing. It has only two queues.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use vhost_front::area::Area;
 use vhost_front::ring::Device;
 
-/// Copies from `tx` to `rx` until `run` is false; waits meanwhile while `turn` is false.
+/// Copies from `tx` to `rx` until `run` is false. Sleeps while `turn` is false.
 pub fn copy_loop(tx: Area, rx: Area, run: &AtomicBool, turn: &AtomicBool) {
     let (mut from, mut to) = (Device::new(tx), Device::new(rx));
     while run.load(Ordering::Relaxed) {

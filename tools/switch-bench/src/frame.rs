@@ -1,18 +1,19 @@
-//! The frames that guests send: UDP packets of IPv4 (RFC 791, 768), guest n from 02:00:00:00:00:0n and 10.0.0.n.
+//! The frames that guests send: UDP packets of IPv4 (RFC 791, 768). Guest n sends from 02:00:00:00:00:0n and 10.0.0.n.
 
 use vhost_front::ring::Transmit;
 
-/// Where a frame has a number that tells it from others: behind its headers.
+/// Offset of a frame's serial number: the first word after the headers.
 pub const SERIAL: usize = 48;
-/// Ethernet's and IPv4's headers.
+/// Bytes of Ethernet's header.
 const ETHERNET: usize = 14;
+/// Bytes of IPv4's header.
 const IPV4: usize = 20;
-/// Up to the end of UDP's header.
+/// Bytes of all headers, up to the end of UDP's.
 const HEADERS: usize = ETHERNET + IPV4 + 8;
-/// The port that the packets go to: discard.
+/// The UDP port of the receiver: discard.
 const PORT: u8 = 9;
 
-/// The headers of a frame of `len` bytes, and zeros to the end of a word.
+/// The headers of a frame of `len` bytes, padded with zeros to whole words.
 pub fn headers(to: u8, from: u8, len: usize) -> [u8; SERIAL] {
     let mut frame = [0; SERIAL];
     let [total, udp] = [ETHERNET, ETHERNET + IPV4].map(|before| ((len - before) as u16).to_be_bytes());
@@ -25,14 +26,14 @@ pub fn headers(to: u8, from: u8, len: usize) -> [u8; SERIAL] {
     frame
 }
 
-/// Of a header in which there is none yet (RFC 1071).
+/// The checksum of a header whose checksum field is 0 (RFC 1071).
 fn checksum(header: &[u8]) -> u16 {
     let sum: u32 = header.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
     let folded = (sum & 0xffff) + (sum >> 16);
     !((folded & 0xffff) + (folded >> 16)) as u16
 }
 
-/// Makes all free frames such ones, so that what is written to them is written once.
+/// Writes these headers to all free frames, once and for all.
 pub fn fill(tx: &mut Transmit, to: u8, from: u8, len: usize) {
     let headers = headers(to, from, len);
     for ahead in 0..tx.free() {

@@ -1,4 +1,4 @@
-//! How long a lone frame of 60 bytes takes, from the store that offers it to its being visible at the other port.
+//! Measures the time of a lone frame of 60 bytes, from the store that offers it until it is visible at the other port.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -9,9 +9,9 @@ use crate::distance::Distance;
 use crate::frame::SERIAL;
 use crate::pair::{Floor, Pair, Switch, all, in_turn};
 
-/// Between two frames, in microseconds: the switch has long gone back to looking.
+/// Microseconds between two frames. By then the switch polls again.
 const PAUSE: u64 = 2;
-/// Milliseconds that a round may take on a machine that is busy with something else.
+/// Most milliseconds of a round. A busy machine would need longer for all frames.
 const LIMIT: u64 = 2000;
 
 fn times(pair: &mut Pair, frames: usize) -> Result<Vec<f64>> {
@@ -56,7 +56,7 @@ pub fn measure(
         .iter()
         .enumerate()
         .map(|(n, pair)| {
-            // Of each round by itself: the processors may be farther apart in one than in another.
+            // Percentiles are of single rounds, because the distance of the processors may differ between rounds.
             let mut each: Vec<&mut Vec<f64>> = rounds.results.iter_mut().map(|round| &mut round[n]).collect();
             let frames: usize = each.iter().map(|times| times.len()).sum();
             let mut of = |percent| -> Vec<f64> { each.iter_mut().map(|times| percentile(times, percent)).collect() };

@@ -1,10 +1,10 @@
 //! The guests' side of `cargo mk bench switch`: one thread that sends and receives at all ports, the same for every
 //! switch, and counts what arrives.
 //!
-//! Every switch runs on another core from the beginning. All but the one in its turn are stopped (SIGSTOP), so that rounds
-//! interleave without anything being set up anew. What is printed is one JSON object.
+//! All switches start at the beginning, on another core. In each round the switches take turns. A switch that has not
+//! its turn is stopped (SIGSTOP), so that nothing has to be set up again. The program prints one JSON object.
 //!
-//! Exit codes: 0 measured, 1 could not be.
+//! Exit codes: 0 measured, 1 not measured.
 
 mod clock;
 mod distance;
@@ -120,7 +120,8 @@ fn main() -> ExitCode {
 fn measure(arguments: &Arguments) -> Result<serde_json::Value> {
     process::pin(arguments.core).context("cannot keep this thread on its processor")?;
     let pages = if arguments.huge { Pages::Huge } else { Pages::Small };
-    // Offloads cost a switch something even for frames that need none, so all that it has are taken.
+    // All offloads that a switch offers are negotiated, because they cost the switch something even for frames without
+    // offloads.
     let offloads = features::CSUM
         | features::GUEST_CSUM
         | features::HOST_TSO4

@@ -1,4 +1,4 @@
-//! Two ports of a switch, between which frames go.
+//! Two ports of a switch, and the frames between them.
 
 #![allow(unsafe_code, reason = "hands parts of a memory to queues and to the copy loop")]
 
@@ -17,7 +17,7 @@ use crate::distance::{Distance, Rounds};
 use crate::frame::fill;
 use crate::process;
 
-/// A switch that runs.
+/// A running switch.
 #[derive(Clone, Debug)]
 pub struct Switch {
     /// What it is called.
@@ -41,11 +41,11 @@ impl Switch {
     }
 }
 
-/// What a frame goes through: a switch, or the copy loop.
+/// A sending and a receiving port of a switch, or of the copy loop.
 pub struct Pair {
     /// What it is called.
     pub name: String,
-    /// What was negotiated at the sending port.
+    /// Names of the features that were negotiated at the sending port.
     pub features: Vec<&'static str>,
     process: Option<i32>,
     turn: Option<Arc<AtomicBool>>,
@@ -58,7 +58,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Connects to both ports of a switch, and stops it.
+    /// Connects to both ports of a switch, and stops the switch.
     pub fn connect(switch: &Switch, options: &Options) -> Result<Self> {
         let connect = |socket: &PathBuf| Port::connect(socket, options).with_context(|| switch.name.clone());
         let [a, b] = &switch.sockets;
@@ -80,7 +80,8 @@ impl Pair {
         })
     }
 
-    /// Gives it its turn: the switch runs, knows both addresses, and its rings hold nothing. Frames have `len` bytes.
+    /// Begins its turn. Afterwards the switch runs and knows both addresses, and the rings are empty. Frames have `len`
+    /// bytes.
     pub fn begin(&mut self, len: usize) -> Result<()> {
         if let Some(process) = self.process {
             process::resume(process)?;
@@ -95,7 +96,7 @@ impl Pair {
             fill(back, 1, 2, 60);
             back.offer(1);
         }
-        // Until a frame gets through, the switch may still be setting itself up.
+        // The switch may still be setting itself up, so frames are sent until one gets through.
         let deadline = now() + 120_000 * millisecond();
         loop {
             let before = now();
@@ -135,7 +136,7 @@ impl Pair {
 impl Drop for Pair {
     fn drop(&mut self) {
         if let Some(process) = self.process {
-            // Whoever has started it ends it, for which it has to run.
+            // The process that started the switch ends it. A stopped switch could not end.
             let _ = process::resume(process);
         }
         self.kept.clear();
@@ -152,12 +153,12 @@ pub struct Floor {
 }
 
 impl Floor {
-    /// Starts it, waiting for its turn.
+    /// Starts the copy loop. It waits for its turn.
     pub fn start(core: usize, options: &Options) -> Result<Self> {
         let half = area_bytes(options.size).next_multiple_of(4096);
         let memory = Memory::new((2 * half).next_multiple_of(2 << 20), options.pages)?;
-        // SAFETY: two parts of the memory, which lives as long as the thread, and the pair that they are handed to ends
-        // before it.
+        // SAFETY: two separate parts of the memory. The memory lives as long as the thread, and the pair that gets the
+        // parts is dropped before.
         let areas = [0, half].map(|offset| unsafe { Area::new(memory.start().wrapping_add(offset), 0, options.size) });
         let (run, turn) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
         let (go_on, my_turn) = (Arc::clone(&run), Arc::clone(&turn));
@@ -171,7 +172,7 @@ impl Floor {
         Ok(Self { run, turn, thread: Some(thread), areas, _memory: memory })
     }
 
-    /// The pair through it. There is one.
+    /// The pair that uses the copy loop. There is only one.
     pub fn pair(&self) -> Pair {
         let [tx, rx] = self.areas;
         Pair {
@@ -191,13 +192,14 @@ impl Drop for Floor {
     fn drop(&mut self) {
         self.run.store(false, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // It has nothing to tell.
+            // The thread returns nothing.
             let _ = thread.join();
         }
     }
 }
 
-/// Rounds in which each pair has its turn, one after the other: what was measured of each in each round.
+/// Runs rounds in which the pairs have their turns one after another. Returns what was measured of each pair in each
+/// round.
 pub fn in_turn<T>(
     pairs: &mut [Pair],
     distance: &Distance,
@@ -218,7 +220,7 @@ pub fn in_turn<T>(
     })
 }
 
-/// A pair through each switch, and the floor's.
+/// Makes a pair for each switch, and one for the copy loop.
 pub fn all(switches: &[Switch], floor: &Floor, options: &Options) -> Result<Vec<Pair>> {
     let mut pairs: Vec<Pair> = switches.iter().map(|switch| Pair::connect(switch, options)).collect::<Result<_>>()?;
     pairs.push(floor.pair());

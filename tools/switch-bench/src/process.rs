@@ -1,4 +1,4 @@
-//! Where threads run, and whose turn it is.
+//! Pins threads to processors; stops and resumes processes.
 
 #![allow(unsafe_code, reason = "affinity and signals")]
 
@@ -32,12 +32,12 @@ fn signal(process: i32, signal: i32) -> Result<()> {
     Ok(())
 }
 
-/// Stops a process for as long as others have their turn.
+/// Stops a process while others have their turn.
 pub fn stop(process: i32) -> Result<()> {
     signal(process, libc::SIGSTOP)
 }
 
-/// Lets it go on.
+/// Lets a stopped process go on.
 pub fn resume(process: i32) -> Result<()> {
     signal(process, libc::SIGCONT)
 }

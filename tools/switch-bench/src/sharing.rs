@@ -1,4 +1,5 @@
-//! How a switch shares its time: what a request waits for among streams, and streams for which it says itself what they cost it.
+//! Measures how a switch shares its time: the wait of a request among streams, and streams of several guests, whose
+//! cycles the switch counts itself.
 
 use std::path::PathBuf;
 
@@ -12,16 +13,17 @@ use crate::{frame, process};
 
 /// Milliseconds at the beginning of a round that are not counted.
 const WARM_UP: u64 = 20;
-/// From one request to the next at least, in microseconds: more of them than a guest has that waits for replies.
+/// Least time between two requests, in microseconds. A guest that waits for replies sends fewer requests.
 const EVERY: u64 = 10;
-/// How often streams with requests and without are measured in a round, one after the other.
+/// Pairs of slices in a round: one with requests, one without.
 const SLICES: u64 = 15;
-/// How long a request is watched before the streams go on meanwhile, in microseconds: they have not yet run dry.
+/// Time for which only the request is watched, in microseconds. Then the streams get a turn, before their rings run
+/// empty.
 const PATIENCE: u64 = 10;
 const SHORT: usize = 60;
 const LONG: usize = 1500;
 
-/// A guest that sends all it can, to the guest after it.
+/// A guest that sends as much as it can, to the next guest.
 struct Stream {
     port: Port,
     taken: u16,
@@ -34,12 +36,12 @@ impl Stream {
         Self { port, taken: 0, count: 0 }
     }
 
-    /// From guest `from` to guest `to`, `len` bytes each.
+    /// Prepares its frames: from guest `from` to guest `to`, `len` bytes each.
     fn fill(&mut self, to: u8, from: u8, len: usize) {
         frame::fill(&mut self.port.tx, to, from, len);
     }
 
-    /// Counts what was taken.
+    /// Counts the frames that the switch has taken. Returns the sum.
     fn look(&mut self) -> u64 {
         let taken = self.port.tx.taken();
         self.count += u64::from(taken.wrapping_sub(self.taken));
@@ -47,7 +49,7 @@ impl Stream {
         self.count
     }
 
-    /// Takes what has arrived and, if it streams, offers all that there is room for.
+    /// Receives what has arrived. If it streams, offers as many frames as there is room for.
     fn turn(&mut self, streams: bool) {
         self.look();
         self.port.rx.poll(u16::MAX, |_| {});
@@ -64,7 +66,7 @@ fn connect(sockets: &[PathBuf], options: &Options) -> Result<Vec<Stream>> {
     sockets.iter().map(|socket| Ok(Stream::new(Port::connect(socket, options)?))).collect()
 }
 
-/// Lets all send for some time: frames of each.
+/// Lets all streams send for some time. Returns the number of frames of each.
 fn run(streams: &mut [Stream], milliseconds: u64) -> Vec<u64> {
     let before: Vec<u64> = streams.iter_mut().map(Stream::look).collect();
     let end = now() + milliseconds * millisecond();
@@ -74,7 +76,7 @@ fn run(streams: &mut [Stream], milliseconds: u64) -> Vec<u64> {
     streams.iter_mut().zip(before).map(|(stream, before)| stream.look() - before).collect()
 }
 
-/// Has all that was offered taken and read, so that frames can be written anew.
+/// Waits until all offered frames are taken and received, so that frames can be rewritten.
 fn rest(streams: &mut [Stream]) -> Result<()> {
     let deadline = now() + 120_000 * millisecond();
     while streams.iter().any(|stream| stream.port.tx.free() < stream.port.tx.size()) {
@@ -91,35 +93,36 @@ fn fill(streams: &mut [Stream], len: impl Fn(usize) -> usize) {
     }
 }
 
-/// What requests met.
+/// Measurements of requests.
 #[derive(Default)]
 struct Requests {
-    /// Ticks from each one's being offered to its being taken.
+    /// For each request: ticks from the offer until the switch has taken it.
     waits: Vec<u64>,
-    /// For each, how many frames there still were to be taken of the stream that had the fewest, when it was taken.
+    /// For each request: the frames left in the stream that had the fewest, when the request was taken.
     left: Vec<f64>,
-    /// Frames of the streams in all that time, and how many ticks that was.
+    /// Frames of all streams during the measurement, and its length in ticks.
     frames: u64,
     ticks: u64,
 }
 
-/// What a round has measured.
+/// Results of a round.
 struct Round {
-    /// What each request had ahead of it, in frames.
+    /// For each request: the frames ahead of it.
     ahead: Vec<f64>,
     /// As [`Requests::left`].
     left: Vec<f64>,
     /// Requests a second.
     a_second: f64,
-    /// What the streams lose, as a part of what they have without requests.
+    /// The loss of the streams, as a fraction of their frames without requests.
     lost: f64,
 }
 
-/// A guest that sends one frame, watches until it is taken, and sends the next one [`EVERY`] after the last, or when it sees that so
-/// much time has gone by, while the streams go on. With `alone`, it sends none and watches for so many ticks: what the streams do then
-/// is what they would do without requests.
+/// Measures requests while the other guests stream. The last guest sends one frame and watches until the switch has
+/// taken it. It sends the next one at least [`EVERY`] after the last. With `alone`, it sends nothing and watches for
+/// that many ticks, so that the streams show what they do without requests.
 ///
-/// While it watches, the streams offer nothing new, so that it sees at once when its frame is taken; they have enough in their rings.
+/// While the guest watches, the streams offer nothing new, so that it sees at once when its frame is taken. Their rings
+/// hold enough frames for that time.
 fn requests(streams: &mut [Stream], milliseconds: u64, alone: Option<u64>, met: &mut Requests) -> Result<()> {
     let microsecond = (millisecond() / 1000).max(1);
     let start = now();
@@ -156,7 +159,7 @@ fn requests(streams: &mut [Stream], milliseconds: u64, alone: Option<u64>, met: 
     Ok(())
 }
 
-/// What requests meet among streams. The switch's process is stopped while nothing is measured of it.
+/// Measures requests among streams. The switch's process is stopped between measurements.
 pub fn requests_among_streams(
     sockets: &[PathBuf],
     process: i32,
@@ -175,7 +178,7 @@ pub fn requests_among_streams(
             run(streams, WARM_UP);
         }
         let (mut beside, mut alone) = (Requests::default(), Requests::default());
-        // By turns, because the machine is not the same from one moment to the next.
+        // Slices with and without requests alternate, because the machine's speed changes over time.
         for _ in 0..SLICES {
             requests(&mut streams, milliseconds.div_ceil(SLICES), None, &mut beside)?;
             let ticks = beside.waits.iter().sum::<u64>() / (beside.waits.len() as u64).max(1);
@@ -186,14 +189,14 @@ pub fn requests_among_streams(
         look();
         ensure!(alone.frames != 0, "the streams stand still");
         let rate = |met: &Requests| met.frames as f64 / met.ticks as f64;
-        // What the switch shows at the end of a visit it may have done long before, so that frames cannot be counted one by one: a wait
-        // is as many of them as it takes when nobody waits.
+        // The switch publishes the frames of a visit at its end, so those ahead of a request cannot be counted one by
+        // one. A wait is converted: into the frames that the switch takes in that time when nobody sends requests.
         let ahead = beside.waits.iter().map(|&ticks| ticks as f64 * rate(&alone)).collect();
         let a_second = beside.waits.len() as f64 * 1000.0 * millisecond() as f64 / beside.ticks as f64;
         let lost = 1.0 - rate(&beside) / rate(&alone);
         Ok(Round { ahead, left: beside.left, a_second, lost })
     });
-    // Whoever has started it ends it, for which it has to run.
+    // The process that started the switch ends it. A stopped switch could not end.
     process::resume(process)?;
     let Rounds { results, distances, left_out } = measured?;
     let of_rounds = |what: fn(&Round) -> f64| percentile(&mut results.iter().map(what).collect::<Vec<f64>>(), 50);
@@ -210,7 +213,8 @@ pub fn requests_among_streams(
     }))
 }
 
-/// Greedy streams, every other one of long frames: frames that were taken of each. What they cost the switch, it has to say itself.
+/// Runs greedy streams, every other one with long frames. Returns the number of frames taken from each. The switch
+/// itself counts the cycles that they cost.
 pub fn streams(sockets: &[PathBuf], options: &Options, milliseconds: u64) -> Result<Value> {
     let mut streams = connect(sockets, options)?;
     fill(&mut streams, |n| if n.is_multiple_of(2) { SHORT } else { LONG });

@@ -1,4 +1,4 @@
-//! How many frames arrive in a millisecond.
+//! Measures how many frames arrive in a millisecond.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -9,12 +9,13 @@ use crate::distance::Distance;
 use crate::frame::SERIAL;
 use crate::pair::{Floor, Pair, Switch, all, in_turn};
 
-/// Frames taken or offered at once at most.
+/// Most frames taken or offered at once.
 const BATCH: u16 = 64;
 /// Milliseconds at the beginning of a turn that are not counted.
 const WARM_UP: u64 = 20;
 
-/// Sends as fast as it goes, every line of every frame written and read: frames a second in each window of a millisecond.
+/// Sends as fast as possible. Writes and reads every line of every frame. Returns the frames a second in each window of
+/// a millisecond.
 fn windows(pair: &mut Pair, len: usize, milliseconds: u64) -> Vec<f64> {
     let window = millisecond();
     let mut rates = Vec::with_capacity(milliseconds as usize);
@@ -39,7 +40,7 @@ fn windows(pair: &mut Pair, len: usize, milliseconds: u64) -> Vec<f64> {
         if time - since < window {
             continue;
         }
-        // One that was much longer was interrupted by something else.
+        // A window that is much longer was interrupted by something else.
         if since >= begin && time - since < 2 * window {
             rates.push(arrived as f64 * 1000.0 * window as f64 / (time - since) as f64);
         }

@@ -1,8 +1,8 @@
-//! DPDK's virtio-user ports as the guests: a testpmd at each switch, in which frames go round for ever. What arrives at a
-//! port by the switch is sent at once by the other, and each crossing of the switch counts.
+//! Measures switches with DPDK's virtio-user ports as guests. Each switch has a testpmd, in which frames go round for
+//! ever: testpmd sends a frame that arrives at one port by the other port. Each crossing of the switch counts.
 //!
-//! testpmd is told what to do by its standard input, and counts itself, its frames and the cycles that it spends on them. It
-//! keeps back what it says until there is more of it, so all is read when it has ended.
+//! testpmd takes commands from its standard input. It counts frames, and the cycles that it spends on them. It buffers
+//! its output, so the output is read after testpmd has ended.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -18,22 +18,24 @@ use crate::clock::percentile;
 use crate::distance::Distance;
 use crate::process;
 
-/// Bursts of 32 frames that each port sends at first: together half of what a ring has room for, so that none is dropped.
+/// Bursts of 32 frames that each port sends at first. Those of both ports fill half of a ring, so that no frame is
+/// dropped.
 const BURSTS: usize = 8;
-/// For ports to be connected and links to be up.
+/// Time until ports are connected and links are up.
 const SETTLE: Duration = Duration::from_secs(3);
-/// For testpmd to have obeyed: whoever reads its commands runs on the processor of whoever forwards.
+/// Time until testpmd has carried out a command. Its command thread shares a processor with its forwarding thread.
 const OBEY: Duration = Duration::from_millis(60);
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A switch, and a testpmd at it.
+/// A switch, and the testpmd at its ports.
 #[derive(Clone, Debug)]
 pub struct Driver {
     name: String,
     switch: i32,
     testpmd: i32,
-    /// What testpmd writes to its standard output, and to its standard error.
+    /// The file with testpmd's standard output.
     said: PathBuf,
+    /// The file with its standard error.
     words: PathBuf,
 }
 
@@ -55,7 +57,7 @@ impl Driver {
     }
 
     fn tell(&self, command: &str) -> Result<()> {
-        // Its standard input is a pipe, of which this is another writing end.
+        // testpmd's standard input is a pipe. This opens another writing end of it.
         let input = format!("/proc/{}/fd/0", self.testpmd);
         let mut input = OpenOptions::new().write(true).open(&input).with_context(|| input.clone())?;
         writeln!(input, "{command}").with_context(|| format!("{}: cannot tell testpmd anything", self.name))
@@ -71,7 +73,7 @@ impl Driver {
         process::stop(self.switch)
     }
 
-    /// Has testpmd say what it has counted.
+    /// Tells testpmd to print its counters.
     fn count(&self) -> Result<()> {
         self.tell("show port stats all\nshow fwd stats all")?;
         thread::sleep(OBEY);
@@ -87,7 +89,7 @@ impl Driver {
         self.stop()
     }
 
-    /// Ends testpmd: all that it has said.
+    /// Ends testpmd. Returns its whole output.
     fn end(&self) -> Result<String> {
         self.resume()?;
         self.tell("stop\nquit")?;
@@ -111,27 +113,28 @@ impl Driver {
     }
 }
 
-/// What testpmd says when it is asked to.
+/// One print of testpmd's counters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Count {
-    /// Frames a second since it was asked before, of all ports.
+    /// Frames a second of all ports since the print before.
     rate: f64,
-    /// Cycles spent on frames, and frames, since it began.
+    /// Cycles spent on frames since testpmd began; `frames` is the number of these frames.
     busy: f64,
     frames: f64,
     /// Cycles a second.
     clock: f64,
 }
 
-/// The number behind some words.
+/// The number after `words` in the text.
 fn number(text: &str, words: &str) -> Option<f64> {
     let (_, rest) = text.split_once(words)?;
     rest.trim_start().split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// All counts in what testpmd has said.
+/// All counts in testpmd's output.
 fn counts(said: &str) -> Option<Vec<Count>> {
-    // Its prompts and their commands are written past whatever it keeps back, and may stand in the middle of it.
+    // Prompts and echoed commands are not buffered, so they may stand in the middle of the other output. They are
+    // removed.
     let mut text = String::new();
     for (n, part) in said.split("testpmd> ").enumerate() {
         text.push_str(if n == 0 { part } else { part.split_once('\n').map_or("", |(_, rest)| rest) });
@@ -149,18 +152,18 @@ fn counts(said: &str) -> Option<Vec<Count>> {
     .collect()
 }
 
-/// Whether as much time lies between two counts as was to lie there, or little more.
+/// Whether the time between two counts is as long as was asked for, or a little longer.
 fn in_time([begin, end]: &[Count; 2], milliseconds: u64) -> bool {
     let lasted = 1e3 * (end.frames - begin.frames) / end.rate;
     (0.9 * milliseconds as f64..milliseconds as f64 + 3.0 * OBEY.as_millis() as f64).contains(&lasted)
 }
 
-/// Those that are good.
+/// The values of the rounds that are good.
 fn kept<T: Copy>(all: &[T], good: &[bool]) -> Vec<T> {
     all.iter().zip(good).filter(|(_, good)| **good).map(|(one, _)| *one).collect()
 }
 
-/// Rounds of all switches, one after the other.
+/// Runs rounds in which the switches have their turns one after another.
 pub fn measure(drivers: &[Driver], distance: &Distance, milliseconds: u64, rounds: usize) -> Result<Value> {
     thread::sleep(SETTLE);
     drivers.iter().try_for_each(Driver::stop)?;
@@ -181,7 +184,7 @@ pub fn measure(drivers: &[Driver], distance: &Distance, milliseconds: u64, round
         Ok(made - 1)
     });
     let said: Vec<String> = drivers.iter().map(Driver::end).collect::<Result<_>>()?;
-    // Whoever has started them ends them, for which they have to run.
+    // The process that started the switches ends them. Stopped ones could not end.
     drivers.iter().try_for_each(|driver| process::resume(driver.switch))?;
     let rounds = rounds?;
     let mut all = Vec::new();
@@ -192,7 +195,7 @@ pub fn measure(drivers: &[Driver], distance: &Distance, milliseconds: u64, round
         let windows: Vec<[Count; 2]> = rounds.results.iter().map(|&n| [counts[2 * n], counts[2 * n + 1]]).collect();
         all.push(windows);
     }
-    // In a round that counts, none was asked so late that it stood still meanwhile.
+    // A round counts only if no testpmd stood still between its two counts.
     let good: Vec<bool> =
         (0..rounds.results.len()).map(|n| all.iter().all(|windows| in_time(&windows[n], milliseconds))).collect();
     let left_out = rounds.left_out + good.iter().filter(|&&good| !good).count();

@@ -54,7 +54,8 @@ impl Deliver for Calls {
 
 fn signal(fd: RawFd) {
     let one = 1u64.to_ne_bytes();
-    // SAFETY: a live array of as many bytes. That the counter is full is as good: the front-end has not looked yet.
+    // SAFETY: a live array of as many bytes. If the counter is full, the write fails; that is fine, because the
+    // front-end has not read earlier signals yet.
     unsafe { libc::write(fd, one.as_ptr().cast(), one.len()) };
 }
 
@@ -88,13 +89,13 @@ pub fn set(port: usize, queue: usize, call: Option<File>) -> Option<File> {
     (old != NONE).then(|| unsafe { std::os::fd::FromRawFd::from_raw_fd(old) })
 }
 
-/// Call this if the engine's turn lasts too long. If the engine waits for an eventfd to be read, this reads it. Returns
-/// the device that owns the eventfd.
+/// Ends the engine's wait for an eventfd, by reading the eventfd. To be called if the engine's turn lasts too long.
+/// Returns the device that owns the eventfd; `None` if the engine waits for none.
 pub fn unblock() -> Option<usize> {
     let fd = WRITING.0.load(Ordering::Acquire);
     let device = WRITING.1.load(Ordering::Relaxed);
     let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // SAFETY: one valid entry, and it does not wait.
+    // SAFETY: one valid entry; the timeout of 0 does not wait.
     if fd == NONE || unsafe { libc::poll(&raw mut poll, 1, 0) } != 1 {
         return None;
     }

@@ -29,7 +29,7 @@ use virtio::config::Features;
 
 use crate::port::Port;
 
-/// The feature bit that is the protocol's own.
+/// The feature bit of the protocol itself: it is not one of virtio.
 const PROTOCOL: u64 = VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
 
 /// Addresses of a queue in the front-end: descriptor table, available ring, used ring.
@@ -93,12 +93,12 @@ impl Client {
         self.acknowledges = false;
     }
 
-    /// Whether it may send messages that the `vhost` crate does not accept yet.
+    /// Whether the front-end may send messages that the `vhost` crate does not accept yet.
     pub fn is_early(&self) -> bool {
         self.features.is_none_or(|features| features & PROTOCOL == 0)
     }
 
-    /// Whether it wants the replies that it requests.
+    /// Whether REPLY_ACK was negotiated: the front-end expects the replies that it requests.
     pub fn acknowledges(&self) -> bool {
         self.acknowledges
     }

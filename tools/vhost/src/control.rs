@@ -1,5 +1,5 @@
-//! Sends commands to the engine and waits for its replies. The engine takes one command at a time, so the clients' threads
-//! take turns.
+//! Sends commands to the engine and waits for its replies. The engine takes one command at a time, so the clients'
+//! threads take turns.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -19,7 +19,7 @@ pub struct EngineControl {
 }
 
 impl EngineControl {
-    /// There is one for each engine.
+    /// Takes over the way to an engine. There must be one value for each engine.
     pub fn new(control: &'static Control<Port>) -> Self {
         Self { control, busy: Mutex::new(()) }
     }
@@ -39,7 +39,7 @@ impl EngineControl {
         }
     }
 
-    /// Turns that the engine has finished.
+    /// The number of turns that the engine has finished.
     pub fn turns(&self) -> u64 {
         let counters = &self.control.counters;
         counters.busy_turns.get().wrapping_add(counters.idle_turns.get())

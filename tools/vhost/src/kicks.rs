@@ -1,7 +1,7 @@
 //! Watches the kick eventfds of queues that are not polled, with one thread.
 //!
-//! They are edge-triggered and never read. Each write of a driver is an edge. A front-end has no way to make this
-//! thread wait.
+//! The eventfds are edge-triggered and never read. Each write of a driver is an edge. Since this thread reads no
+//! eventfd, no front-end can make it wait.
 
 #![allow(unsafe_code, reason = "epoll")]
 
@@ -30,7 +30,7 @@ impl Kicks {
         Ok(kicks)
     }
 
-    /// Watches a queue's kick. A notification that was sent before is found at once.
+    /// Watches a queue's kick. Reports a notification that was sent before at once.
     pub fn add(&self, port: usize, queue: u16, kick: &File) -> io::Result<()> {
         let mut event = libc::epoll_event {
             events: (libc::EPOLLIN | libc::EPOLLET) as u32,

@@ -45,7 +45,7 @@ pub fn guard() -> io::Result<()> {
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = on_bus_error as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO;
-    // SAFETY: the handler has the signature that SA_SIGINFO asks for, and does only what a handler may.
+    // SAFETY: the handler has the signature that SA_SIGINFO requires, and calls only async-signal-safe functions.
     if unsafe { libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut()) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -70,7 +70,8 @@ extern "C" fn on_bus_error(_signal: i32, info: *mut libc::siginfo_t, _context: *
             return;
         }
     }
-    // Not a front-end's memory, so a fault of ours: the instruction is tried again, and ends the process.
+    // This is no front-end's memory, so it is a bug of ours. With the default action, the instruction faults again and
+    // ends the process.
     // SAFETY: `signal` may be called in a handler.
     unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
 }
@@ -111,7 +112,8 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         self.guarded.start.store(0, Ordering::Release);
-        // SAFETY: this is what `mmap` gave, whole, and whoever owns it has taken it from the engine.
+        // SAFETY: this is the whole mapping that `mmap` returned; its owner drops it only after the engine has detached
+        // the device.
         unsafe { libc::munmap(self.start.cast(), self.len) };
     }
 }
@@ -125,7 +127,7 @@ pub struct Regions {
 }
 
 impl Regions {
-    /// Which region is wrong, and why, with its values.
+    /// Maps the regions. The error says which region is wrong, and why, with its values.
     pub fn map(port: usize, table: &[VhostUserMemoryRegion], files: &[File]) -> Result<Self, String> {
         if table.len() > MAX_REGIONS || table.len() != files.len() {
             return Err(format!(
@@ -170,15 +172,15 @@ impl Regions {
                 metadata.len()
             ));
         }
-        // Huge pages are unmapped whole.
+        // A mapping of huge pages can only be unmapped in whole huge pages.
         let page = metadata.blksize().max(PAGE);
         let len = end.div_ceil(page).checked_mul(page).and_then(|len| usize::try_from(len).ok()).ok_or("too large")?;
         let mapping = Mapping::new(port, file, len).map_err(|error| format!("it cannot be mapped: {error}"))?;
         let host = mapping.start.wrapping_add(offset as usize);
         self._mappings.push(mapping);
-        // SAFETY: mapped for as long as this value lives, which its owner keeps until the engine has given up its copy of
-        // `memory`; the handler above keeps the addresses readable and writable if the file shrinks. Nobody forms a
-        // reference to it.
+        // SAFETY: the memory is mapped for as long as this value lives, and the owner keeps this value until the engine
+        // has given up its copy of `memory`. If the file shrinks, the handler above keeps the addresses readable and
+        // writable. Nobody forms a reference to the memory.
         unsafe { self.memory.add(Region { gpa, size, host }) }.map_err(|_| "refused".to_owned())?;
         self.windows.push((user, size, gpa));
         Ok(())

@@ -1,4 +1,4 @@
-//! A port of the switch, for its client's thread and the server.
+//! A port of the switch, which its client's thread and the server share.
 
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -16,7 +16,7 @@ use crate::config;
 
 /// Queue pairs of a port.
 const PAIRS: u16 = 1;
-/// Features that a front-end handles with its driver, without the data path.
+/// Features that a front-end handles with its driver. The engine has no part in them, so it does not offer them.
 const NOT_OF_THE_DATA_PATH: Features = Features::NET_MAC
     .union(Features::NET_STATUS)
     .union(Features::NET_MTU)

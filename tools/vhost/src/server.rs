@@ -42,7 +42,7 @@ type NetEngine = Engine<Net, Chosen, Calls>;
 
 fn new_engine(control: &'static Control<SwitchPort>, scheduling: config::Scheduling) -> Box<NetEngine> {
     let microsecond = clock::ticks_per_microsecond();
-    // The hypervisor's own limits, because the two must behave alike.
+    // The same limits as in the hypervisor, because the two must behave alike.
     let schedule = match scheduling {
         config::Scheduling::Fine => Chosen::Fine(Fine::new(Limits {
             requests: 256,
@@ -92,7 +92,7 @@ pub fn serve(config: &Config, core: Option<usize>, stats: bool, json: bool) -> R
     let kicks = Kicks::start(ports.iter().map(|port| port.shared).collect()).context("cannot watch for kicks")?;
     let shared: &'static Control<SwitchPort> = Box::leak(Box::default());
     let control = Arc::new(EngineControl::new(shared));
-    // SAFETY: a process may spoil its own vector registers, and Linux has all its CPUs alike.
+    // SAFETY: a process may overwrite its own vector registers, and all CPUs of a Linux machine have the same ones.
     let copier = unsafe { Copier::widest() };
     let engine = new_engine(shared, config.scheduling);
     let engine = thread::Builder::new().name("engine".to_owned()).spawn(move || turn(engine, core))?;

@@ -6,7 +6,7 @@ use std::ptr;
 use std::time::Duration;
 
 fn ending() -> libc::sigset_t {
-    // SAFETY: all-zero bytes are memory enough for `sigemptyset` to make a set of.
+    // SAFETY: all-zero bytes are a valid `sigset_t`; `sigemptyset` initializes it.
     let mut set = unsafe { std::mem::zeroed() };
     // SAFETY: a set of ours.
     unsafe {

@@ -16,7 +16,7 @@ type Named = Vec<(&'static str, u64)>;
 
 /// Counters at one moment.
 pub struct Counted {
-    /// Of each port: its name, features, counters, and the rules that its drivers broke.
+    /// For each port: its name, its features, its counters, and the rules that its drivers broke.
     ports: Vec<(String, u64, Named, Named)>,
     /// The counters of each port's stages.
     stages: Vec<Vec<StageCounters>>,

@@ -1,9 +1,9 @@
 //! The cases of the benchmark: batches of frames through the driver's data path, on the model of its device. They are
 //! tests too.
 //!
-//! What is to be counted runs in [`measured`], and there the driver does nothing but write tails, which are kept; the
-//! model hears of them afterwards and does its part outside. So nothing but the driver is counted, and yet whatever it
-//! did is judged: frames leave and come whole, tokens come back, no register is read, and the model has no complaint.
+//! Only work in [`measured`] is counted. There the driver may write tails, which are recorded. The model gets the last
+//! tail afterwards and works outside of `measured`, so its instructions are not counted. The case then checks the
+//! driver's work: frames are whole, tokens come back, no register was read, and the model has no diagnostic.
 
 use std::cell::{Cell, RefCell};
 use std::hint::black_box;
@@ -18,7 +18,7 @@ use x520_model::memory::Memory;
 
 use crate::bench::packet;
 
-/// Runs with so many frames in a batch, and so many batches.
+/// Runs a case. The arguments: frames in a batch, and number of batches.
 type Run = fn(u32, u32);
 
 /// The cases by name.
@@ -26,7 +26,8 @@ pub const CASES: [(&str, Run); 5] = [
     ("receive", receive),
     ("transmit", |batch, rounds| transmit((batch, rounds), false, &[Offload::NOTHING], |_| Offload::NOTHING)),
     ("transmit-alone", |batch, rounds| transmit((batch, rounds), true, &[Offload::NOTHING], |_| Offload::NOTHING)),
-    // A context that the device knows, and one that it does not: three tags do not fit into two slots.
+    // `transmit-checksum`: the device knows the context. `transmit-context`: it does not, because three tags do not fit
+    // into its two slots.
     ("transmit-checksum", |batch, rounds| transmit((batch, rounds), false, &[checksum()], |asked| asked)),
     ("transmit-context", |batch, rounds| {
         transmit((batch, rounds), false, &[0, 1, 2].map(|tag| checksum().with_vlan(tag)), |asked| asked)
@@ -35,19 +36,20 @@ pub const CASES: [(&str, Run); 5] = [
 
 /// Descriptors of either ring.
 const RING: u32 = 512;
-/// Ethernet, IPv4 and TCP.
+/// Bytes of the Ethernet, IPv4 and TCP headers.
 const HEADER: usize = 54;
-/// Names each frame.
+/// The token of each frame.
 const TOKEN: u64 = 0x1234_5678;
-/// The rest of the longest frame.
+/// Bytes after the headers in the longest frame.
 const PAYLOAD: usize = 1460;
 
-/// The way to the model's registers, which is cut while the driver is measured.
+/// The connection to the model's registers. It is cut while the driver is measured.
 #[derive(Default)]
 struct Line {
     measuring: Cell<bool>,
-    /// The tail that was last written, and how many were.
+    /// The last tail write: offset and value.
     tail: Cell<(u32, u32)>,
+    /// The number of tail writes.
     writes: Cell<u32>,
 }
 
@@ -73,7 +75,7 @@ impl Registers for Port {
     }
 }
 
-/// Everything that is counted goes through here, by whose name it is found.
+/// Runs the work that is counted. callgrind finds it by the name of this function.
 #[inline(never)]
 fn measured(work: &mut impl FnMut()) {
     work();
@@ -86,7 +88,7 @@ struct Device {
 }
 
 impl Device {
-    /// Measures work that writes one tail at most every 32 frames, and shows the model the last.
+    /// Measures work that writes at most one tail for 32 frames. Gives the model the last tail.
     fn measure(&self, frames: u32, mut work: impl FnMut()) {
         self.line.measuring.set(true);
         self.line.writes.set(0);
@@ -114,7 +116,7 @@ fn bring_up() -> (Device, X520<Port, u64>) {
     let mut model = Model::new(x520_model::Config::default(), Box::new(memory.clone()));
     model.set_cable(true);
     let (model, line) = (Rc::new(RefCell::new(model)), Rc::<Line>::default());
-    // SAFETY: just allocated, and nobody else has it; the device keeps the memory longer than the driver is used.
+    // SAFETY: the memory was just allocated and nobody else has it. `Device` keeps it longer than the driver lives.
     let buffer = unsafe { DmaBuffer::new(own.host, own.bus, own.len) };
     let port = Port { model: model.clone(), line: line.clone() };
     let mut driver = X520::new(port, buffer, config, Filter::all()).expect("a good configuration");
@@ -128,11 +130,11 @@ fn bring_up() -> (Device, X520<Port, u64>) {
     panic!("not up within 5 s: {:?}, {:?}", driver.status(), driver.link());
 }
 
-/// Batches of frames received and their buffers given back.
+/// Receives batches of frames, and gives their buffers back to the device.
 fn receive(batch: u32, rounds: u32) {
     let (device, mut driver) = bring_up();
     let mut frame = packet(true, true, (1, 2), &[], false);
-    // The shortest that there is on a wire.
+    // The length of the shortest frame on a wire.
     frame.resize(60, 0);
     let mut good = 0;
     for _ in 0..rounds {
@@ -153,22 +155,22 @@ fn receive(batch: u32, rounds: u32) {
     device.done();
 }
 
-/// Batches of frames sent, and the batch before reclaimed. Each is a header, which is copied, and a segment, as the engine
-/// sends it: `alone` by the call for one frame, and otherwise by that for many. `asked`: what is asked of one frame after the
-/// other, by turns, if `offload` says so.
+/// Sends batches of frames, and reclaims the batch before. Each frame is a copied header and a segment, as the engine
+/// sends it. `alone`: by a call for each frame; otherwise one call sends a batch. The frames take the requests in
+/// `asked` in turns, each passed through `offload`.
 fn transmit((batch, rounds): (u32, u32), alone: bool, asked: &[Offload], offload: impl Fn(Offload) -> Offload) {
     let (device, mut driver) = bring_up();
     let whole = packet(true, true, (1, 2), &[7; PAYLOAD], true);
     let (header, payload) = whole.split_first_chunk::<HEADER>().expect("longer");
     let block = device.memory.granted(PAYLOAD, 64);
     device.memory.fill(block.bus, payload);
-    // SAFETY: memory of the device's, which stays.
+    // SAFETY: the memory belongs to `device`, and stays as long as it.
     let rest = unsafe { Segment::new(block.bus, PAYLOAD as u16) };
     let frames: Vec<_> =
         asked.iter().cycle().map(|asked| (black_box(header), rest, *asked)).take(batch as usize + 2).collect();
     for round in 0..rounds {
         let mut back = 0;
-        // A batch of one has not the same offload each time.
+        // Batches start at different requests, so that even batches of one frame take all of them in turns.
         let start = (round % 3) as usize;
         let frames = &frames[start..start + batch as usize];
         device.measure(batch, || {
@@ -201,12 +203,13 @@ fn transmit((batch, rounds): (u32, u32), alone: bool, asked: &[Offload], offload
     device.done();
 }
 
-/// One number of many, which takes them one by one: several at once would be no measure of what tokens cost.
+/// Combines a token with those before. It depends on their order, so that the compiler cannot handle several tokens at
+/// once.
 fn mix(before: u64, token: u64) -> u64 {
     before.rotate_left(1) ^ token
 }
 
-/// What tokens of so many frames come to.
+/// The result of [`mix`] for the tokens of `count` frames.
 fn mixed(count: u32) -> u64 {
     (0..count).fold(0, |before, _| mix(before, TOKEN))
 }

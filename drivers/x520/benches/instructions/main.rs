@@ -1,6 +1,6 @@
-//! The driver's data path: what `cargo mk bench nic` counts the instructions of.
+//! Runs the driver's data path. `cargo mk bench nic` counts its instructions.
 //!
-//! `instructions CASE BATCH ROUNDS`. Started by hand it only says whether it works.
+//! `instructions CASE BATCH ROUNDS`. Started by hand, it only shows that the case works.
 
 #![allow(unsafe_code, reason = "memory is given to a device")]
 

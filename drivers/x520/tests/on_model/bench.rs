@@ -42,7 +42,7 @@ pub fn small() -> Config {
 }
 
 impl Bench {
-    /// With the cable in, nothing brought up.
+    /// A bench with the cable in. The driver has not begun to bring the device up.
     pub fn cold(config: Config) -> Self {
         Self::with(config, Filter { broadcast: true, ..Filter::default() }, x520_model::Config::default())
     }
@@ -54,13 +54,14 @@ impl Bench {
         let mut model = Model::new(device, Box::new(memory.clone()));
         model.set_cable(true);
         let model = Rc::new(RefCell::new(model));
-        // SAFETY: the block was just allocated and is the driver's alone; the bench keeps its memory as long as the driver.
+        // SAFETY: the block was just allocated, and only the driver has it. The bench keeps the memory as long as the
+        // driver.
         let buffer = unsafe { DmaBuffer::new(own.host, own.bus, own.len) };
         let nic = X520::new(Port(model.clone()), buffer, config, filter).expect("a good configuration");
         Self { model, memory, own, nic, now: 20_000 }
     }
 
-    /// Brought up, with link.
+    /// A bench with a running device and a link.
     pub fn up(config: Config) -> Self {
         let mut bench = Self::cold(config);
         bench.until_up();
@@ -71,7 +72,7 @@ impl Bench {
         self.until(|b| b.nic.status() == Status::Running && b.nic.link() == Link::Up(10_000));
     }
 
-    /// Lets 1 ms pass again and again.
+    /// Lets milliseconds pass until `done` returns true.
     pub fn until(&mut self, done: impl Fn(&Self) -> bool) {
         for _ in 0..5_000 {
             if done(self) {
@@ -106,12 +107,12 @@ impl Bench {
         frames
     }
 
-    /// Puts bytes into memory that the device may only read, as a segment.
+    /// Puts bytes into memory that the device may only read. Returns them as a segment.
     pub fn payload(&mut self, bytes: &[u8]) -> Segment {
         let block = self.memory.allocate(bytes.len(), 1);
         self.memory.fill(block.bus, bytes);
         self.memory.grant(block.bus, bytes.len(), Access::Read);
-        // SAFETY: test data that stays where it is.
+        // SAFETY: the block is test data, and nothing frees it.
         unsafe { Segment::new(block.bus, bytes.len() as u16) }
     }
 
@@ -138,14 +139,14 @@ impl Bench {
         done
     }
 
-    /// Flushes, lets the device work, and gives all that left.
+    /// Flushes, lets the device work, and returns all frames that it sent.
     pub fn sent(&mut self) -> Vec<Vec<u8>> {
         self.nic.flush(0);
         self.run();
         core::iter::from_fn(|| self.model.borrow_mut().take_sent()).collect()
     }
 
-    /// The model has nothing against the driver.
+    /// Checks that the model has no diagnostic.
     #[track_caller]
     pub fn clean(&self) {
         assert_eq!(self.model.borrow_mut().take_diagnostics(), []);
@@ -153,7 +154,7 @@ impl Bench {
     }
 }
 
-/// A frame to the device of `len` bytes, told apart by `n`.
+/// A frame of `len` bytes to the device. Frames with different `n` have different contents.
 pub fn frame(len: usize, n: u8) -> Vec<u8> {
     let mut f = OWN.to_vec();
     f.extend([2, 0, 0, 0, 0, 9, 0x88, 0xb5]);
@@ -164,12 +165,12 @@ pub fn frame(len: usize, n: u8) -> Vec<u8> {
 /// One's complement sum of bytes, not inverted.
 pub fn sum(bytes: &[u8]) -> u16 {
     let total: u64 = bytes.chunks(2).map(|c| u64::from(c[0]) << 8 | u64::from(*c.get(1).unwrap_or(&0))).sum();
-    // Adding the carries back in is what remains modulo 65,535, where 0 stands for nothing but zeroes.
+    // Adding the carries again gives the remainder modulo 65,535, except that only zeroes give 0.
     if total > 0 && total.is_multiple_of(65_535) { 65_535 } else { (total % 65_535) as u16 }
 }
 
-/// TCP or UDP over IP to the device, its checksums right. What a virtio driver would leave in the transport's checksum
-/// stands there instead if `partial`.
+/// A TCP or UDP packet to the device, with correct checksums. With `partial`, the transport's checksum is the partial
+/// one that a virtio driver leaves there.
 pub fn packet(v4: bool, tcp: bool, ports: (u16, u16), payload: &[u8], partial: bool) -> Vec<u8> {
     let mut f = frame(12, 0)[..12].to_vec();
     let (header, number) = if tcp { (20, 6) } else { (8, 17) };

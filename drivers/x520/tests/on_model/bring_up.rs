@@ -1,4 +1,4 @@
-//! Bring-up and what can go wrong in it.
+//! Bring-up, and its failures.
 
 use std::cell::RefCell;
 
@@ -11,7 +11,7 @@ use x520_model::registers::Reg;
 
 use crate::bench::{Bench, OWN, Port, frame, small};
 
-/// Registers behind a bus on which writes stay until a read pushes them on.
+/// Registers behind a bus that holds writes back until the next read.
 struct Posted(Port, RefCell<Vec<(u32, u32)>>);
 
 impl Registers for Posted {

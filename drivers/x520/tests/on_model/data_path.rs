@@ -1,4 +1,4 @@
-//! What `cargo mk bench nic` counts the instructions of works.
+//! The cases of `cargo mk bench nic` work.
 
 use crate::cases::CASES;
 

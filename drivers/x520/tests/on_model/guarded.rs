@@ -1,4 +1,4 @@
-//! When the device may master the bus.
+//! The control of bus mastering.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use x520_model::Model;
 
 use crate::bench::{Bench, Port, frame, small};
 
-/// What was done with the bit: its value, and the device's transactions until then.
+/// The changes of the bit: each with the value, and the number of the device's transactions until then.
 #[derive(Default)]
 struct Bit {
     history: Vec<(bool, u64)>,

@@ -1,5 +1,5 @@
-//! The driver on the model of its device: each test is one behaviour, and ends with a look at what the model has to say
-//! against the driver.
+//! Tests of the driver on the model of its device. Each test is one behaviour, and ends with a check of the model's
+//! diagnostics.
 
 #![allow(unsafe_code, reason = "memory is given to a device")]
 

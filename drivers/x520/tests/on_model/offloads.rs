@@ -1,4 +1,4 @@
-//! Checksums, segmentation and tags on their way out, checked on the wire.
+//! Checksums, segmentation and VLAN tags of sent frames, checked on the wire.
 
 use x520::nic::{Offload, Outcome, PartialChecksum, Refused};
 use x520_model::packet::{ip_checksum_good, parse, transport_checksum_good};

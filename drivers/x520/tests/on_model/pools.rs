@@ -18,7 +18,7 @@ fn to(address: [u8; 6], tag: Option<u8>) -> Vec<u8> {
     f
 }
 
-/// Guest `n` has queue `n`; queue 0 is for the rest.
+/// Addresses of guests. Guest `n` has queue `n`; queue 0 is for the rest.
 fn steered(guests: u8) -> Vec<Unicast> {
     (1..=guests).map(|n| Unicast { address: guest(n), queue: n.into() }).collect()
 }
@@ -30,7 +30,7 @@ fn up(queues: u16, filter: Filter) -> Bench {
     b
 }
 
-/// The queue that a frame comes by; it comes once.
+/// Delivers a frame and returns the queue on which it arrived. It must arrive only once.
 #[track_caller]
 fn queue_of(b: &mut Bench, f: &[u8]) -> Option<u16> {
     b.deliver(f);
@@ -113,7 +113,8 @@ fn a_queue_that_nobody_empties_does_not_hold_up_the_others() {
     b.clean();
 }
 
-/// Frames for the other guest of `rounds` that arrive while the first one gets 100 for each, of which whoever polls takes few.
+/// Delivers, in each round, 100 frames for the first guest and one for the second, and polls few of them. Returns how
+/// many of the second guest's frames arrived.
 fn arriving_beside_a_flood(config: Config, rounds: u8) -> (Bench, usize) {
     let mut b = Bench::with(config, Filter::default(), x520_model::Config::default());
     let unicasts = [1, 2].map(|n| Unicast { address: guest(n), queue: n.into() });
@@ -150,7 +151,7 @@ fn a_flood_for_one_guest_is_dropped_from_its_own_pool_and_the_other_guests_frame
     assert_eq!(b.nic.statistics().no_buffer, u64::from(ROUNDS) * 100 - came - held);
     assert_eq!((b.nic.statistics().missed, b.nic.statistics().recoveries), (0, 0));
     b.clean();
-    // With one queue they wait behind the flood.
+    // With one queue, the second guest's frames wait behind the flood.
     let (b, arrived) = arriving_beside_a_flood(Config { receive_queues: 1, ..small() }, ROUNDS);
     assert!(arrived < usize::from(ROUNDS) / 4, "{arrived}");
     b.clean();
@@ -165,7 +166,7 @@ fn an_address_changes_its_queue_without_being_left_out() {
         let expected = if queue < 4 { queue } else { 0 };
         assert_eq!([1, 2].map(|n| queue_of(&mut b, &to(guest(n), None))), [Some(expected), Some(3)]);
     }
-    // They keep their queues where everything comes in.
+    // In promiscuous mode the addresses keep their queues.
     let unicasts = [Unicast { address: guest(2), queue: 3 }];
     b.nic.set_receive_filter(&ReceiveFilter { unicasts: &unicasts, promiscuous: true, ..ReceiveFilter::default() });
     assert_eq!([1, 2].map(|n| queue_of(&mut b, &to(guest(n), None))), [Some(0), Some(3)]);

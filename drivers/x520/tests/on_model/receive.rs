@@ -170,12 +170,12 @@ fn a_queue_that_nobody_empties_does_not_hold_up_the_others() {
     b.clean();
 }
 
-/// Addresses that all come by the first queue.
+/// Filter entries for these addresses. Their frames arrive on queue 0.
 fn plain(addresses: &[[u8; 6]]) -> Vec<Unicast> {
     addresses.iter().map(|address| Unicast { address: *address, queue: 0 }).collect()
 }
 
-/// Tells the driver for whom unicasts are wanted, and all multicasts. Whether the others' are left out.
+/// Sets a filter for unicasts to these addresses and all multicasts. Returns whether the device drops other unicasts.
 fn set_receive_filter(b: &mut Bench, unicasts: &[[u8; 6]]) -> bool {
     let unicasts = plain(unicasts);
     let left_out =
@@ -235,7 +235,7 @@ fn multicasts_that_nobody_asked_for_are_left_out_and_counted_in_queues_of_either
 fn unicasts_for_others_are_left_out_and_counted_once_it_is_known_who_is_here() {
     let mut b = Bench::with(small(), Filter::all(), x520_model::Config::default());
     let guest = |n: u8| [2, 9, 9, 9, 9, n];
-    // What is said before it runs holds when it does.
+    // A filter that was set before the device runs is valid when it runs.
     assert!(set_receive_filter(&mut b, &[guest(1), guest(2)]));
     b.until_up();
     let came = |b: &mut Bench| {
@@ -268,7 +268,7 @@ fn unicasts_for_others_are_left_out_and_counted_once_it_is_known_who_is_here() {
     assert_eq!(came(&mut b), with(&[1, 4]), "a reset changes nothing");
     b.pass(1_000_000);
     let left_out = 2 + 2 + 2 + 4 + 2 + 2;
-    // What the device had counted before its reset was not read.
+    // The driver did not read what the device had counted before its reset.
     assert!((1..=left_out).contains(&b.nic.statistics().filtered), "{:?}", b.nic.statistics());
     let before = b.nic.statistics();
     came(&mut b);

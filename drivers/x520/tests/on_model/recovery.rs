@@ -10,7 +10,7 @@ fn tokens(outcome: Outcome, of: core::ops::Range<u64>) -> Vec<(u64, Outcome)> {
     of.map(|t| (t, outcome)).collect()
 }
 
-/// The driver resets the device, once, and the next frame comes in.
+/// Checks that the driver resets the device once, and that the next frame arrives.
 #[track_caller]
 fn recovers_and_receives(b: &mut Bench) {
     b.until(|b| b.nic.statistics().recoveries == 1);
@@ -179,7 +179,8 @@ fn a_dma_fault_of_the_receive_side_is_noticed_by_the_frames_that_are_missed_from
         b.run();
         assert!(matches!(b.model.borrow_mut().take_diagnostics()[..], [Diagnostic::NotGranted { .. }]));
         b.memory.grant(b.own.bus, b.own.len, x520_model::memory::Access::ReadWrite);
-        // One queue holds frames up until the packet buffer is full; of several each drops its own.
+        // A single queue holds frames back until the packet buffer is full. Each of several queues drops its own
+        // frames.
         (0..if receive_queues == 1 { 400 } else { 1 }).for_each(|_| b.deliver(&frame(1514, 2)));
         assert_eq!(b.received(0).len(), 0, "the queue stands still");
         recovers_and_receives(&mut b);
@@ -203,7 +204,7 @@ fn one_queue_of_several_that_stands_still_is_noticed_though_the_others_work() {
     b.deliver(&guests);
     b.until(|b| b.nic.statistics().recoveries == 1);
     b.until_up();
-    // Dropped frames alone are no sign of it.
+    // Dropped frames alone are no sign of a hang.
     for _ in 0..3 {
         (0..100).for_each(|_| b.deliver(&guests));
         b.deliver(&frame(60, 2));

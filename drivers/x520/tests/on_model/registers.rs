@@ -1,4 +1,4 @@
-//! The driver's table against the model's, which was written by itself.
+//! Compares the driver's register table with the model's. The model's was written independently.
 
 use x520::registers::{Access, TABLE};
 use x520_model::registers as model;

@@ -158,7 +158,7 @@ fn a_segment_is_only_ever_read() {
     let mut b = Bench::up(small());
     let block = b.memory.allocate(4096, 4096);
     b.memory.grant(block.bus, 4096, Access::Read);
-    // SAFETY: test data that stays where it is.
+    // SAFETY: the segment is test data, and nothing frees it.
     let part = unsafe { Segment::new(block.bus, 1000) };
     for i in 0..100 {
         b.send(&frame(60, 1), &[part], i).unwrap();
@@ -168,7 +168,8 @@ fn a_segment_is_only_ever_read() {
     b.clean();
 }
 
-/// Sends frames of a header of so many bytes and a segment, or none, by one call, with tokens from `first` on.
+/// Sends frames in one call. Each entry is a frame, the length of its header, and its request. Tokens count from
+/// `first`.
 fn send_all(b: &mut Bench, frames: &[(Vec<u8>, usize, Offload)], first: u64) -> (usize, Option<Refused>) {
     let rests: Vec<_> = frames
         .iter()
@@ -191,7 +192,7 @@ fn send_all(b: &mut Bench, frames: &[(Vec<u8>, usize, Offload)], first: u64) -> 
 fn many_frames_by_one_call_leave_as_they_would_one_by_one() {
     let (mut b, mut alone) = (Bench::up(small()), Bench::up(small()));
     let ask = |start, offset| Offload::of_checksum(PartialChecksum { start, offset }).unwrap();
-    // What is asked for, and headers that bear it out: IPv4 or IPv6, TCP or UDP.
+    // Requests, and headers that fit them: IPv4 or IPv6, TCP or UDP.
     let kinds = [
         (ask(34, 16), (true, true)),
         (ask(34, 16), (true, true)),
@@ -206,7 +207,7 @@ fn many_frames_by_one_call_leave_as_they_would_one_by_one() {
     for round in 0..400u64 {
         let mut frames = Vec::new();
         for i in 0..1 + round % 23 {
-            // Rows of what is asked for in the same way, longer ones and shorter ones, and nothing asked between them.
+            // Longer and shorter runs of frames with the same request, and frames without a request between them.
             let kind = (round / 3 + i / (1 + round % 6)) % 12;
             let f = frame(200 + i as usize, round as u8);
             frames.push(match (kind, kinds.get(kind as usize)) {
@@ -262,7 +263,8 @@ fn of_frames_that_name_one_request_each_header_is_looked_at() {
         f
     };
     let whole = packet(true, true, (1, 2), &[7; 100], false);
-    // Not IP; with options, which would have to be longer; and too short for its checksum.
+    // Headers that do not fit: not IP; with options, which a header of this length has no room for; too short for the
+    // checksum.
     let cases = [
         (change(13, 6), 54, Refused::Offload),
         (change(14, 0x46), 54, Refused::Offload),

@@ -9,17 +9,17 @@ use serde_json::Value;
 use super::peers::HugePages;
 use crate::tools;
 
-/// What there is time for.
+/// The length of the contest.
 pub struct Plan {
     /// Rounds of each measurement.
     pub rounds: usize,
-    /// Length of a round.
+    /// Length of a round in milliseconds.
     pub milliseconds: u64,
-    /// Lone frames.
+    /// Lone frames in a round.
     pub frames: usize,
 }
 
-/// Where things are, and how they are run.
+/// The paths, processors and pages of a contest.
 pub struct Contest {
     /// Sockets and logs of this run.
     pub folder: PathBuf,
@@ -29,9 +29,9 @@ pub struct Contest {
     pub bench: PathBuf,
     /// The guests' processor and the switch's.
     pub cores: [usize; 2],
-    /// Huge pages, where there are any.
+    /// Huge pages, if they could be reserved.
     pub huge: Option<HugePages>,
-    /// What there is time for.
+    /// The length of the contest.
     pub plan: &'static Plan,
 }
 

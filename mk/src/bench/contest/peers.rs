@@ -1,7 +1,7 @@
 //! Starts the switches of the contest, each with two vhost-user ports and its thread on the same processor.
 //!
-//! Open vSwitch has its database, sockets and logs in the run's folder and a network namespace of its own, so that it
-//! neither finds nor makes anything on the host.
+//! Open vSwitch has its database, sockets and logs in the run's folder, and a network namespace of its own. So it finds
+//! nothing on the host and creates nothing there.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -17,11 +17,11 @@ use serde_json::Value;
 use crate::tools;
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// 2 MiB pages for the guests, testpmd and Open vSwitch.
+/// Number of 2 MiB pages for the guests, testpmd and Open vSwitch.
 const PAGES: u64 = 900;
 
-/// Huge pages, for as long as this lives. A process gives them back that nothing but the end of its input ends: so it does
-/// whatever becomes of this one.
+/// Reserved huge pages, for as long as this lives. A keeper process gives them back when its input ends. It does so
+/// even if this process is killed.
 pub struct HugePages {
     keeper: Child,
 }
@@ -29,7 +29,7 @@ pub struct HugePages {
 const NR_HUGEPAGES: &str = "/proc/sys/vm/nr_hugepages";
 
 impl HugePages {
-    /// Reserves them, if we are root and there is memory for them.
+    /// Reserves the pages. `None`: we are not root, or there is not enough memory.
     pub fn reserve() -> Option<Self> {
         let read = || fs::read_to_string(NR_HUGEPAGES).ok()?.trim().parse::<u64>().ok();
         if !geteuid().is_root() {
@@ -40,7 +40,7 @@ impl HugePages {
         let keeper = Command::new("sh").args(["-c", &keep]).stdin(Stdio::piped()).spawn().ok()?;
         let pages = Self { keeper };
         fs::write(NR_HUGEPAGES, (before + PAGES).to_string()).ok()?;
-        // The kernel reserves as many as it finds; with fewer, `pages` gives them back.
+        // The kernel reserves as many pages as it finds. If there are too few, dropping `pages` gives them back.
         (read()? >= before + PAGES).then_some(pages)
     }
 }
@@ -48,12 +48,12 @@ impl HugePages {
 impl Drop for HugePages {
     fn drop(&mut self) {
         drop(self.keeper.stdin.take());
-        // If it has been killed all the same, there is nobody left to give them back.
+        // An error means that the keeper was killed. Then nobody gives the pages back.
         let _ = self.keeper.wait();
     }
 }
 
-/// A process that is ended when dropped, stopped or not.
+/// A process. Dropping it ends the process, even if it is stopped.
 pub struct Process {
     child: Child,
     words: PathBuf,
@@ -62,18 +62,18 @@ pub struct Process {
 impl Process {
     fn start(mut command: Command, words: PathBuf) -> Result<Self> {
         let file = File::create(&words).with_context(|| format!("cannot create {}", words.display()))?;
-        // Input stays open: testpmd ends with it.
+        // The input stays open, because testpmd ends when its input ends.
         command.stdin(Stdio::piped()).stderr(file.try_clone()?);
         let child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
         Ok(Self { child, words })
     }
 
-    /// Its number.
+    /// Its process ID.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits until something is there.
+    /// Waits until all these files exist.
     fn until_there(&mut self, paths: &[PathBuf]) -> Result<()> {
         let deadline = Instant::now() + LIMIT;
         while !paths.iter().all(|path| path.exists()) {
@@ -94,7 +94,7 @@ impl Drop for Process {
     }
 }
 
-/// A folder of its own for a switch, empty.
+/// Makes an empty folder for a switch.
 fn fresh(folder: &Path, name: &str) -> Result<PathBuf> {
     let folder = folder.join(name);
     if folder.exists() {
@@ -112,11 +112,11 @@ pub struct Ours {
     pub sockets: Vec<PathBuf>,
 }
 
-/// A stage through which all frames of the contest go, and by which they are let through.
+/// A stage that allows all frames of the contest.
 const STAGE: &str = "[[stage]]\nname = \"discard\"\naction = \"allow\"\nprotocol = \"udp\"\ndestination_port = 9\n";
 
-/// Starts ours with a polled port for each of these weights, which may send from its own addresses only, MAC and IP, and by
-/// way of one stage; and so many notified ones behind them.
+/// Starts ours with a polled port for each of these weights. Such a port may send only from its own MAC and IP
+/// addresses, and its frames pass one stage. After them come `notified` ports that are notified.
 pub fn ours(program: &Path, folder: &Path, core: usize, weights: &[u16], notified: usize) -> Result<Ours> {
     ours_from(program, folder, core, (weights, notified), |n| n)
 }
@@ -151,7 +151,7 @@ pub fn ours_from(
 }
 
 impl Ours {
-    /// Ends it: its counters, `engine` and `ports`.
+    /// Ends it. Returns its counters, with the members `engine` and `ports`.
     pub fn end(mut self) -> Result<Value> {
         let number = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw).context("no such process number")?;
         kill_process(number, Signal::TERM)?;
@@ -170,7 +170,7 @@ pub struct Testpmd {
 }
 
 impl Testpmd {
-    /// Starts it, forwarding on the second processor.
+    /// Starts it. It forwards on the second processor.
     pub fn start(folder: &Path, cores: [usize; 2], huge: bool) -> Result<Self> {
         let folder = fresh(folder, "testpmd")?;
         let sockets: Vec<PathBuf> = (0..2).map(|n| folder.join(format!("port{n}"))).collect();
@@ -189,16 +189,18 @@ impl Testpmd {
     }
 }
 
-/// testpmd with a virtio-user port at each of a switch's two, on the guests' processor. It forwards when it is told to.
+/// testpmd on the guests' processor, with a virtio-user port at each of a switch's two ports. It forwards after a
+/// command.
 pub struct VirtioUser {
     /// The process.
     pub process: Process,
-    /// What it says, and what it says of itself.
+    /// The files with its standard output and its standard error.
     pub said: [PathBuf; 2],
 }
 
 impl VirtioUser {
-    /// Starts it at a switch of this name. Each frame comes from 10.0.0.1, and from the MAC address of its port.
+    /// Starts it at the switch with this name. Frames have the source address 10.0.0.1, and the MAC address of their
+    /// port.
     pub fn start(folder: &Path, name: &str, core: usize, sockets: &[PathBuf], huge: bool) -> Result<Self> {
         let folder = fresh(folder, &format!("virtio-user-{name}"))?;
         let said = ["output", "words"].map(|file| folder.join(file));
@@ -228,7 +230,7 @@ pub struct Open {
 }
 
 impl Open {
-    /// Starts it, polling on the second processor.
+    /// Starts it. It polls on the second processor.
     pub fn start(folder: &Path, cores: [usize; 2], huge: bool) -> Result<Self> {
         let folder = fresh(folder, "ovs")?;
         let at_home = |command: &mut Command| {

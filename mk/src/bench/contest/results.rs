@@ -1,11 +1,12 @@
-//! What `switch-bench` says of the switches, and the ratios of the rounds.
+//! Reads the results of `switch-bench`, and computes the ratios of the rounds.
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use super::table::{Aim, Table};
 
-/// A cache line goes to another processor and back in less between processors that share a cache, in nanoseconds.
+/// Limit of near processors, in nanoseconds. If they share a cache, a cache line goes from one to the other and back in
+/// less.
 const NEAR: f64 = 150.0;
 
 /// One switch of a result.
@@ -22,15 +23,15 @@ pub fn rounds<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = f64> + '
     value[name].as_array().into_iter().flatten().filter_map(Value::as_f64)
 }
 
-/// The one in the middle; of none, no number.
+/// The median. Without values: NaN.
 pub fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// The ratios of the rounds in which the processors were near each other, and of those in which they were not: a note for each
-/// kind that there was.
+/// Notes the ratios for rounds with processors near each other, and for the other rounds. A kind without rounds gets no
+/// note.
 pub fn by_distance(table: &mut Table, what: &str, result: &Value, ours: &Value) {
     let near: Vec<bool> = rounds(result, "distances").map(|ns| ns < NEAR).collect();
     for (kind, wanted) in [("near", true), ("far", false)] {
@@ -65,7 +66,7 @@ pub fn features(one: &Value) -> Vec<&str> {
     one["features"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// Puts how ours does against another contestant next to its aim.
+/// Adds the ratio of ours to another contestant to the table, next to its aim.
 pub fn against(table: &mut Table, result: &Value, ours: &Value, name: &str, (what, aim): (&str, f64)) {
     match contestant(result, name).and_then(|theirs| ratio(ours, theirs)) {
         Some(ratio) => table.figure(what, ratio, "", Aim::AtLeast(aim)),
@@ -73,7 +74,7 @@ pub fn against(table: &mut Table, result: &Value, ours: &Value, name: &str, (wha
     }
 }
 
-/// How far the processors were apart.
+/// Notes the distance of the processors.
 pub fn apart(table: &mut Table, what: &str, result: &Value) {
     let each: Vec<String> = rounds(result, "distances").map(|ns| format!("{ns:.0}")).collect();
     let left_out = result["left_out"].as_u64().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! What each of several guests has had of our engine's time, by the engine's own count (`engine_cycles` of its ports).
+//! The shares of several guests in our engine's time, by the engine's own count (`engine_cycles` of its ports).
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
@@ -14,14 +14,14 @@ pub fn cycles(counters: &Value, ports: usize) -> Result<Vec<f64>> {
     Ok(cycles)
 }
 
-/// Jain's index: 1 if all have the same.
+/// Jain's fairness index. It is 1 if all shares are equal.
 fn jain(shares: &[f64]) -> f64 {
     let sum: f64 = shares.iter().sum();
     let squares: f64 = shares.iter().map(|share| share * share).sum();
     sum * sum / (shares.len() as f64 * squares)
 }
 
-/// By how much the share that is farthest off differs from what its weight gives it.
+/// The largest relative difference of a share from the share that its weight gives.
 fn off(cycles: &[f64], weights: &[f64]) -> f64 {
     let (cycles_of_all, weight_of_all): (f64, f64) = (cycles.iter().sum(), weights.iter().sum());
     let off = |(cycles, weight): (&f64, &f64)| (cycles / cycles_of_all * weight_of_all / weight - 1.0).abs();
@@ -32,7 +32,7 @@ fn numbers(value: &Value) -> Vec<f64> {
     value.as_array().into_iter().flatten().filter_map(Value::as_f64).collect()
 }
 
-/// Puts how even shares are, and how near to weights, into the table: medians of all times.
+/// Adds to the table how even shares are, and how near to weights. Both are medians of all runs.
 pub fn figures(table: &mut Table, even: &Value, weighted: &Value) -> Result<()> {
     let times = |value: &Value| -> Vec<Vec<f64>> {
         value["engine_cycles"].as_array().into_iter().flatten().map(numbers).collect()

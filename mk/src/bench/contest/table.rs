@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 
 use crate::ui;
 
-/// What a figure should be.
+/// The aim of a figure.
 #[derive(Clone, Copy, Debug)]
 pub enum Aim {
-    /// So much or more.
+    /// This value or more.
     AtLeast(f64),
-    /// So much or less.
+    /// This value or less.
     AtMost(f64),
 }
 
@@ -31,7 +31,7 @@ struct Row {
     aim: Aim,
 }
 
-/// What was measured, and what was not.
+/// The figures that were measured, and those that were not.
 #[derive(Default)]
 pub struct Table {
     notes: Vec<String>,
@@ -40,22 +40,22 @@ pub struct Table {
 }
 
 impl Table {
-    /// A line above the figures.
+    /// Adds a line above the figures.
     pub fn note(&mut self, line: &str) {
         self.notes.push(line.to_owned());
     }
 
-    /// A figure that has an aim.
+    /// Adds a figure with its aim.
     pub fn figure(&mut self, what: &str, value: f64, unit: &'static str, aim: Aim) {
         self.rows.push(Row { what: what.to_owned(), value, unit, aim });
     }
 
-    /// What was not measured.
+    /// Adds a figure that was not measured, and why.
     pub fn missing(&mut self, what: &str, why: &str) {
         self.missing.push((what.to_owned(), why.to_owned()));
     }
 
-    /// All of it.
+    /// The table as JSON.
     pub fn to_json(&self) -> Value {
         let row = |row: &Row| {
             let (bound, aim) = match row.aim {

@@ -1,4 +1,5 @@
-//! The switches driven by DPDK's virtio-user ports in place of our own driver: one thread that forwards between two of them.
+//! Measures the switches with DPDK's virtio-user ports instead of our own driver. One thread forwards between two
+//! ports.
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
@@ -9,11 +10,11 @@ use super::results::{against, apart, contestant, features, number};
 use super::table::Table;
 use crate::ui;
 
-/// Has frames of 60 bytes go round by way of ours, testpmd and Open vSwitch.
+/// Sends frames of 60 bytes round through ours, testpmd and Open vSwitch.
 pub fn measure(contest: &Contest) -> Result<Value> {
     ui::step("bench", "frames of 60 bytes by DPDK's virtio-user ports: ours, testpmd, Open vSwitch");
     let (folder, cores, huge) = (&contest.folder, contest.cores, contest.huge.is_some());
-    // All of testpmd's frames come from one IP address, whichever port sends them.
+    // All frames of testpmd have the same source IP address, whichever port sends them.
     let ours = ours_from(&contest.vhost, folder, cores[1], (&[1, 1], 0), |_| 1)?;
     let testpmd = Testpmd::start(folder, cores, huge)?;
     let open = Open::start(folder, cores, huge);
@@ -33,7 +34,8 @@ pub fn measure(contest: &Contest) -> Result<Value> {
     contest.drive(&arguments)
 }
 
-/// Puts the rates and their ratios into the table, and how busy the driving side was: near 100 %, it is what limits.
+/// Adds the rates and their ratios to the table, and how busy the driving side was. Near 100 %, the driving side is the
+/// bottleneck.
 pub fn figures(table: &mut Table, result: &Value) -> Result<()> {
     let what = "   60 B virtio-user";
     let ours = contestant(result, "ours").context("no result of ours with virtio-user")?;

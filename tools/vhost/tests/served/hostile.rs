@@ -1,4 +1,4 @@
-//! Front-ends that misbehave: each loses its connection, is told of by its values, and nobody else notices.
+//! Front-ends that misbehave. Each loses its connection, the server prints the wrong values, and nobody else notices.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -22,14 +22,14 @@ const SET_VRING_KICK: u32 = 12;
 const SET_VRING_CALL: u32 = 13;
 const VERSION_1: u64 = 1 << 32;
 
-/// A connection on which anything can be said.
+/// A connection that can send any message.
 struct Raw(UnixStream);
 
 impl Raw {
     fn say(&self, request: u32, body: &[u8], fds: &[RawFd]) {
         let header = [request, 1, body.len() as u32].map(u32::to_ne_bytes).concat();
         let message = [&header, body].concat();
-        // The other end may have hung up already, on what was said before.
+        // The server may have hung up already, because of an earlier message.
         let _ = self.0.send_with_fds(&[&message[..]], fds);
     }
 
@@ -46,7 +46,7 @@ impl Raw {
         self.words(SET_MEM_TABLE, &words, &vec![file.as_raw_fd(); regions.len()]);
     }
 
-    /// A good device with its rings at the beginning of the memory, up to the kick of its queues.
+    /// Sends the messages of a good device, up to the kick of its queues. Its rings are at the beginning of the memory.
     fn set_up(&self, file: &File, len: u64, kick: &EventFd) {
         self.words(SET_FEATURES, &[VERSION_1], &[]);
         self.table(&[[0, len, USER, 0]], file);
@@ -63,7 +63,7 @@ impl Raw {
     fn has_ended(&self) {
         self.0.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
         let mut rest = Vec::new();
-        // Either is an end: what it had not read is reset.
+        // Both are an end of the connection: bytes that the server had not read cause a reset.
         if let Err(error) = (&self.0).read_to_end(&mut rest) {
             assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
         }
@@ -73,7 +73,7 @@ impl Raw {
 const USER: u64 = 0x7000_0000;
 const LEN: u64 = 2 << 20;
 
-/// What a front-end says, given memory and an eventfd, and what is said of it.
+/// The messages of a front-end, given memory and an eventfd, and the server's words about them.
 type Case = (fn(&Raw, &Memory, &EventFd), &'static str);
 
 const CASES: &[Case] = &[

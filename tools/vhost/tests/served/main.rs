@@ -1,4 +1,4 @@
-//! The program as its users meet it: front-ends connect, send frames, go, come back, and misbehave.
+//! Tests the whole program: front-ends connect, send frames, go, come back, and misbehave.
 
 mod hostile;
 mod process;

@@ -1,4 +1,4 @@
-//! `sidecore-vhost` as a process, one at a time: each keeps a processor busy.
+//! Runs `sidecore-vhost` as a process. Only one runs at a time, because each keeps a processor busy.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -13,10 +13,10 @@ use serde_json::Value;
 use vhost_front::{Options, Port};
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-/// A machine may be busy with something else for as long as this, and no test fails by it.
+/// Longest wait of a test. The machine may be busy with something else for that long.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// The program, running.
+/// The running program.
 pub struct Vhost {
     child: Child,
     folder: PathBuf,
@@ -24,7 +24,7 @@ pub struct Vhost {
     _only: MutexGuard<'static, ()>,
 }
 
-/// What it leaves behind.
+/// Its exit status and counters after its end.
 pub struct Ended {
     pub status: ExitStatus,
     pub counters: Value,
@@ -37,14 +37,14 @@ impl Ended {
     }
 }
 
-/// Runs it to its end.
+/// Runs the program to its end.
 pub fn run(arguments: &[&str]) -> (Option<i32>, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_sidecore-vhost")).args(arguments).output().expect("it starts");
     let words = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8_lossy(&words).into_owned())
 }
 
-/// Asks until the answer is yes.
+/// Repeats the question until the answer is yes.
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + LIMIT;
     while !holds() {
@@ -54,12 +54,12 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 impl Vhost {
-    /// With sockets named a, b and so on.
+    /// Starts it with sockets named a, b and so on.
     pub fn start(ports: usize) -> Self {
         Self::start_with(ports, "")
     }
 
-    /// The same, with this before the ports in its configuration.
+    /// The same, with this text before the ports in its configuration.
     pub fn start_with(ports: usize, config: &str) -> Self {
         Self::start_as(ports, config, "")
     }
@@ -136,7 +136,7 @@ impl Drop for Vhost {
     }
 }
 
-/// A frame of `len` bytes, whose contents follow from `tag`.
+/// A frame of `len` bytes, with contents computed from `tag`.
 pub fn frame(to: u8, from: u8, len: usize, tag: u32) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, from, 0x88, 0xb5];
     let mut state = tag.wrapping_mul(0x9e37_79b9) | 1;
@@ -158,7 +158,7 @@ pub fn passes(from: &mut Port, to: &mut Port, frame: &[u8]) {
     assert!(arrived.as_deref() == Some(frame), "a frame of {} bytes has changed", frame.len());
 }
 
-/// Has each of two ports known to the switch: the first, number 1, and the second, number 2.
+/// Makes the switch learn the addresses of two ports: the first has number 1, the second number 2.
 pub fn introduce(a: &mut Port, b: &mut Port) {
     passes(a, b, &frame(2, 1, 60, 0));
     passes(b, a, &frame(1, 2, 60, 0));

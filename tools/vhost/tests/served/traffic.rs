@@ -1,4 +1,4 @@
-//! Front-ends that behave.
+//! Front-ends that keep the rules.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use vhost_front::{Options, features};
 
 use crate::process::{Vhost, frame, introduce, passes, run, text, until};
 
-/// The default, and packed rings.
+/// Ring formats to test: the default, and packed rings.
 fn forms() -> [Options; 2] {
     let split = Options::default();
     [split, Options { features: split.features | features::RING_PACKED, ..split }]
@@ -90,7 +90,8 @@ fn stream(options: &Options) {
         take(&mut b, &mut arrived);
         a.tx.taken() == a.tx.offered()
     });
-    // Given before the frame's own buffer was.
+    // The last frame is in the receive queue already, because the switch gave it there before it returned the sender's
+    // buffer.
     take(&mut b, &mut arrived);
     let ended = vhost.end();
     assert_eq!(ended.port(0, "tx_packets"), u64::from(FRAMES) + 1);
@@ -102,7 +103,7 @@ fn stream(options: &Options) {
 fn a_front_end_that_goes_and_comes_back_is_served_again() {
     let vhost = Vhost::start(3);
     let (mut b, mut c) = (vhost.connect("b"), vhost.connect("c"));
-    // Both are known from here on, so that nothing is flooded.
+    // The switch learns both addresses, so that it floods nothing later.
     passes(&mut b, &mut c, &frame(3, 2, 60, 0));
     passes(&mut c, &mut b, &frame(2, 3, 60, 0));
     for round in 0..5 {
@@ -125,7 +126,7 @@ fn a_queue_that_is_stopped_goes_on_from_where_it_was() {
 
 fn stop_and_resume(options: &Options) {
     let vhost = Vhost::start(2);
-    // So few descriptors that the ring is gone round several times.
+    // Few descriptors, so that the ring wraps several times.
     let options = &Options { size: 8, ..*options };
     let (mut a, mut b) = (vhost.connect_with("a", options), vhost.connect_with("b", options));
     introduce(&mut a, &mut b);
@@ -155,13 +156,13 @@ fn an_interrupt_comes_if_it_is_wanted_and_not_otherwise() {
         let options = Options { features, ..Options::default() };
         let (mut a, mut b) = (vhost.connect_with("a", &options), vhost.connect_with("b", &options));
         introduce(&mut a, &mut b);
-        // The first comes with each new eventfd, as a precaution.
+        // Takes the signal that each new eventfd gets as a precaution.
         let _ = b.interrupts(0);
         for tag in 0..100 {
             passes(&mut a, &mut b, &frame(2, 1, 60, tag));
         }
-        // The engine looks whether an interrupt is wanted after it has shown a frame, and takes the next one after that: with this
-        // frame back it will not look again for those that were received.
+        // The engine checks whether an interrupt is wanted after it has published a frame, and takes the next frame
+        // after that. So once this frame is back, it has finished its checks for the received frames.
         passes(&mut b, &mut a, &frame(1, 2, 60, 0));
         assert_eq!(b.interrupts(0), 0);
         for tag in 0..100 {
