@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use x520_model::memory::Dma;
@@ -97,6 +98,27 @@ fn find(mappings: &[Mapping], address: u64, len: usize, write: bool) -> Option<*
     (r.size - at >= len as u64 && (r.writable || !write)).then(|| r.host.wrapping_add(at as usize))
 }
 
+/// Writes `from` to memory that another process polls.
+///
+/// A descriptor is written word by word, each word once, the last word last. A copy by `memcpy` may store the same bytes
+/// twice: between the two stores the driver can see the descriptor, give it a new buffer, and lose that again.
+///
+/// # Safety
+/// `to` is valid for writes of as many bytes as `from` has.
+unsafe fn store(to: *mut u8, from: &[u8]) {
+    let (words, rest) = from.as_chunks::<8>();
+    if rest.is_empty() && words.len() <= 2 && to.addr().is_multiple_of(8) {
+        for (i, word) in words.iter().enumerate() {
+            // SAFETY: aligned, as just checked, and within the bytes that the caller vouches for.
+            let place = unsafe { AtomicU64::from_ptr(to.cast::<u64>().add(i)) };
+            place.store(u64::from_ne_bytes(*word), Ordering::Release);
+        }
+    } else {
+        // SAFETY: as the caller says; `from` is this process's own.
+        unsafe { to.copy_from_nonoverlapping(from.as_ptr(), from.len()) };
+    }
+}
+
 impl Dma for GuestMemory {
     fn read(&mut self, address: u64, into: &mut [u8]) -> bool {
         self.with(|m| {
@@ -112,8 +134,8 @@ impl Dma for GuestMemory {
         self.with(|m| {
             m.touched.writes += u64::from(m.watches(address, from.len()));
             let Some(to) = find(&m.mappings, address, from.len(), true) else { return false };
-            // SAFETY: within a writable mapping, as just checked; `from` is this process's own.
-            unsafe { to.copy_from_nonoverlapping(from.as_ptr(), from.len()) };
+            // SAFETY: within a writable mapping, as just checked.
+            unsafe { store(to, from) };
             true
         })
     }
