@@ -199,7 +199,7 @@ impl Machine {
     }
 }
 
-/// Before an entry: moves the interrupts that have arrived into the page. The CPU delivers each when the guest can take
+/// Moves the interrupts that have arrived into the page, before an entry. The CPU delivers each when the guest can take
 /// it.
 pub(super) fn hand_over(page: &ApicPage, vcpu: &mut impl Vcpu, context: &mut Context) {
     if let Some(change) = context.apic.hand_over(page) {
