@@ -400,15 +400,14 @@ impl LocalApic {
     }
 
     /// Returns the host's TSC at which [`LocalApic::expire`] must be called next. Returns `None` while the timer is
-    /// stopped or
-/// masked.
+    /// stopped or masked.
     #[must_use]
     pub fn deadline(&self) -> Option<u64> {
         if self.lvt[TIMER].mask() { None } else { self.timer.deadline() }
     }
 
     /// Returns deadline and vector of the timer if another core can watch it. That is so if the timer's end is only an
-/// interrupt.
+    /// interrupt.
     #[must_use]
     pub fn postable_timer(&self) -> Option<(u64, u8)> {
         let vector = self.lvt[TIMER].vector();

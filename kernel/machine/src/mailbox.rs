@@ -158,8 +158,7 @@ impl Mailbox {
     }
 
     /// Posts an edge-triggered interrupt to a vCPU whose local APIC the CPU virtualizes. The vector is 16 or above. Any
-    /// core may
-/// call it.
+    /// core may call it.
     #[must_use = "the core may have to be told"]
     pub fn post_virtual(&self, vector: u8) -> Wake {
         if !self.descriptor.post(vector) {
@@ -262,8 +261,7 @@ impl Mailbox {
     }
 
     /// Notes that the owner is about to wait for a kick, because the guest halted. Returns false if something waits.
-    /// Then drain
-/// instead.
+    /// Then drain instead.
     #[must_use = "false means that the mailbox has to be drained before waiting"]
     pub fn halting(&self) -> bool {
         self.depart(HALTED)

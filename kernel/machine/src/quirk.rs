@@ -38,8 +38,7 @@ const PAGE_FAULT: u64 = 14;
 
 impl Quirks {
     /// Corrects what an exit left wrong. Call it after each exit, before anything reads RIP. Returns true if it
-    /// corrected
-/// something.
+    /// corrected something.
     pub fn after(self, exit: &Exit, vcpu: &mut impl Vcpu, memory: &GuestMemory) -> bool {
         let by_chance = matches!(exit, Exit::ExternalInterrupt(_) | Exit::Nmi | Exit::Deadline);
         if !(self.stale_rip && by_chance) {

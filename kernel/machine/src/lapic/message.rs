@@ -11,8 +11,7 @@ pub enum Destination {
     /// An APIC ID. 0xffff_ffff means all APICs.
     Physical(u32),
     /// An x2APIC logical destination: the cluster in the upper half, one bit per member in the lower. 0xffff_ffff means
-    /// all
-/// APICs.
+    /// all APICs.
     Logical(u32),
     /// All APICs except this APIC ID.
     AllBut(u32),
@@ -160,7 +159,7 @@ pub enum Command {
     /// A fixed or lowest-priority interrupt with a vector below 16.
     IllegalVector,
     /// No effect: INIT de-assert, SMI (this machine has no SMM), reserved modes, or a combination that the manual calls
-/// invalid.
+    /// invalid.
     Nothing,
 }
 

@@ -14,8 +14,7 @@ const SHOWN: &[u32] = &[msr::ID, msr::VERSION, msr::LDR, msr::SVR, msr::ESR, msr
 
 impl LocalApic {
     /// Puts the interrupts that have arrived into the page. Returns `None` if there were none. Call it only while the
-    /// guest does
-/// not run.
+    /// guest does not run.
     pub fn hand_over(&mut self, page: &ApicPage) -> Option<HandOver> {
         self.irr.highest()?;
         let vectors = core::mem::take(&mut self.irr);
