@@ -32,7 +32,7 @@ pub struct Core {
     pub index: CoreIndex,
     /// Its APIC ID.
     pub apic_id: u32,
-    /// Another core wants it to interrupt its work and look for news.
+    /// Another core wants it to leave HLT or its guest, and to check for requests.
     pub kick: AtomicBool,
     /// 0: there is no unanswered call. Otherwise the last kick was a [`Core::call`], and the value is 1 plus the ticks
     /// of the control core since then.
@@ -165,7 +165,7 @@ impl Core {
         true
     }
 
-    /// Clears the kick and the call. The caller then looks for news, which answers all earlier kicks.
+    /// Clears the kick and the call. The caller then checks for requests, which answers all earlier kicks.
     pub fn look_up(&self) {
         self.called.store(0, Ordering::SeqCst);
         self.kick.store(false, Ordering::SeqCst);

@@ -78,8 +78,8 @@ pub fn start_heap() -> Result<(), OutOfMemory> {
     if at + HEAP_BYTES > 4 << 30 {
         return Err(OutOfMemory { bytes: HEAP_BYTES, free: 0 });
     }
-    // SAFETY: the frames were free, and from now on only the heap uses them. They are below 4 GiB (checked above),
-    // which the boot tables map at its physical address.
+    // SAFETY: the frames were free, and from now on only the heap uses them. They are below 4 GiB (checked above). The
+    // boot tables map all memory below 4 GiB at its physical address.
     unsafe { HEAP.lock().claim(ptr::with_exposed_provenance_mut(at as usize), HEAP_BYTES as usize) };
     Ok(())
 }

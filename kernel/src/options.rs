@@ -69,6 +69,6 @@ fn overflow(depth: u64) -> u64 {
 
 #[allow(unsafe_code, reason = "the point is to fault")]
 fn null() {
-    // SAFETY: page 0 is not mapped; the page fault ends the machine, which is what was asked for.
+    // SAFETY: page 0 is not mapped. The page fault ends the machine, and the operator asked for that.
     unsafe { core::ptr::without_provenance::<u8>(core::hint::black_box(8)).read_volatile() };
 }

@@ -88,7 +88,7 @@ impl Function {
             return false;
         }
         let (clear, set) = if on { (0, command::BUS_MASTER) } else { (command::BUS_MASTER, 0) };
-        // SAFETY: the lock keeps others off configuration space; the caller drives the function.
+        // SAFETY: the lock keeps others off configuration space, and the caller drives the function.
         unsafe { space.update_command(self.at, clear, set) };
         true
     }

@@ -25,9 +25,8 @@ pub fn check_modules(config: &mut Config, modules: &[&str]) -> Vec<Mistake> {
     })
 }
 
-/// Replaces every [`Completion::Auto`] by the best way that the machine has. Leaves out guests that ask for a way by
-/// name which the machine does not have; there is no fallback for these. `refusal` says why the machine does not have a
-/// way.
+/// Replaces every [`Completion::Auto`] by the best way that the machine has. If a guest names a way that the machine
+/// does not have, the guest is left out, without a fallback. `refusal` says why the machine does not have a way.
 pub fn check_completion(config: &mut Config, refusal: impl Fn(Completion) -> Option<String>) -> Vec<Mistake> {
     let (best, _) = best_completion(&refusal);
     for guest in config.guests.iter_mut().filter(|guest| guest.completion == Completion::Auto) {

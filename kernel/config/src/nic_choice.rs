@@ -143,8 +143,8 @@ impl NicSearch<'_, '_> {
     }
 }
 
-/// Returns the report's words on a NIC's receive queues. They are empty if there is one queue and the port asks for
-/// one.
+/// Returns the report's words on a NIC's receive queues. They are empty if there is one queue and the port asks for no
+/// steering.
 fn queues(count: u16, steering: Steering) -> String {
     match (count, steering) {
         (1, Steering::None) => String::new(),

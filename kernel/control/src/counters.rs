@@ -97,7 +97,7 @@ pub struct ExitCount {
 /// How often something happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Count {
-    /// What.
+    /// What happened.
     pub kind: Text,
     /// How often.
     pub count: u64,

@@ -8,7 +8,7 @@
 
 use super::atomics::{AtomicU64, Ordering::SeqCst};
 
-/// Bits of the vector; the others are the deadline's.
+/// Bits of the vector. The other bits are the deadline's.
 const VECTOR: u64 = 0xff;
 
 /// Deadline and vector in one word, or 0. It has its own pair of cache lines, which the watching core keeps in its
@@ -24,7 +24,7 @@ impl Default for Alarm {
 }
 
 impl Alarm {
-    /// Not set.
+    /// Makes an alarm that is not set.
     #[must_use]
     pub fn new() -> Self {
         Self(AtomicU64::new(0))

@@ -381,13 +381,13 @@ impl LocalApic {
         if self.tmr.get(vector) { Effect::EndOfInterrupt(vector) } else { Effect::None }
     }
 
-    /// CR8: the upper half of TPR (11.8.6).
+    /// Returns CR8: the upper half of TPR (11.8.6).
     #[must_use]
     pub fn cr8(&self) -> u64 {
         u64::from(self.tpr >> 4)
     }
 
-    /// MOV to CR8; clears the lower half of TPR.
+    /// Handles MOV to CR8. It also clears the lower half of TPR.
     ///
     /// # Errors
     /// A bit above 3 is set.

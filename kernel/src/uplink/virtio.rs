@@ -60,7 +60,7 @@ impl ConfigurationAccess for Access {
     }
 
     fn write_word(&mut self, function: DeviceFunction, offset: u8, data: u32) {
-        // SAFETY: as above; the crate writes the registers of the device that it is to drive.
+        // SAFETY: as above. The crate writes only registers of the device that it drives.
         unsafe { self.0.write(address(function), offset, data) }
     }
 

@@ -189,7 +189,7 @@ proptest! {
         prop_assert_eq!(kernel.bring_ups, bring_ups);
     }
 
-    /// Whatever it does afterwards, and why ever its vCPUs come home.
+    /// This holds for all later observations, and for every reason for which its vCPUs return.
     #[test]
     fn a_guest_that_was_stopped_or_killed_does_not_start_without_a_command(
         always: bool,
@@ -241,7 +241,7 @@ proptest! {
         }
     }
 
-    /// From the announcement on, to the millisecond, and never sooner.
+    /// The wait begins at the announcement. It is exact to the millisecond, and never shorter.
     #[test]
     fn the_wait_that_was_announced_is_kept(before in inputs(), steps in vec(0_u64..5000, 0..40)) {
         let (mut life, mut kernel, mut now) = lived(true, before);
@@ -284,7 +284,7 @@ proptest! {
         }
     }
 
-    /// An answer to a question that was not asked.
+    /// An answer to an action that was not asked for changes nothing.
     #[test]
     fn a_stray_observation_changes_nothing(always: bool, before in inputs(), stray in observation()) {
         let (mut life, mut kernel, mut now) = lived(always, before);

@@ -69,7 +69,7 @@ pub enum Exit {
     Cpuid,
     /// HLT.
     Halt,
-    /// RDMSR; ECX names the register.
+    /// RDMSR. ECX names the register.
     ReadMsr,
     /// WRMSR.
     WriteMsr,
