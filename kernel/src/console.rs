@@ -1,7 +1,7 @@
 //! The log and the two serial ports: COM1 for people, COM2 for programs.
 //!
-//! Only the boot core touches the UARTs. Another core's log record waits in a queue until the boot core comes by;
-//! when the queue is full the record is counted and dropped, so that no core ever waits for a console.
+//! Only the boot core touches the UARTs. Another core's log record waits in a queue, which the boot core empties on
+//! each tick. If the queue is full, the record is dropped and counted. So no core ever waits for a console.
 
 #![allow(unsafe_code, reason = "opens the UARTs by their port numbers")]
 
@@ -19,15 +19,15 @@ use spin::Mutex;
 static COM1: Mutex<Option<Serial>> = Mutex::new(None);
 static COM2: Mutex<Option<Serial>> = Mutex::new(None);
 
-/// Longest record from another core, in bytes; the rest is cut off.
+/// Longest record from another core, in bytes. The rest of a longer one is cut off.
 const RECORD: usize = 240;
 type Waiting = (Level, String<RECORD>);
-// 32 records: what a burst from all guest cores within one tick of the boot core may need.
+// 32 records are enough for a burst from all guest cores within one tick of the boot core.
 #[expect(deprecated, reason = "the queue's known fault needs its producers preempted, and cores here are not")]
 static QUEUE: Queue<Waiting, 32> = Queue::new();
-/// Records dropped because the queue was full.
+/// Number of records dropped because the queue was full.
 pub static DROPPED: AtomicU64 = AtomicU64::new(0);
-/// While the operator's shell shows a guest's console, the log stays off COM1.
+/// Whether the log stays off COM1, because the operator's shell shows a guest's console there.
 pub static QUIET: AtomicBool = AtomicBool::new(false);
 
 struct Logger;
@@ -35,17 +35,18 @@ static LOGGER: Logger = Logger;
 
 /// Opens both ports and starts the log.
 pub fn open() {
-    // SAFETY: the standard ports of COM1 and COM2; this runs once, on the boot core, before any other core is started.
+    // SAFETY: these are the standard ports of COM1 and COM2. This runs once, on the boot core, before any other core is
+    // started.
     unsafe {
         *COM1.lock() = Serial::open(0x3f8);
         *COM2.lock() = Serial::open(0x2f8);
     }
-    // The only way this fails is a second call.
+    // This fails only on a second call.
     let _ = log::set_logger(&LOGGER);
     log::set_max_level(LevelFilter::Info);
 }
 
-/// Whether there is a COM2 for programs.
+/// Whether the machine has COM2.
 pub fn has_com2() -> bool {
     COM2.lock().is_some()
 }
@@ -74,7 +75,7 @@ impl Log for Logger {
     fn flush(&self) {}
 }
 
-/// Writes what fits and drops the rest, on a character boundary.
+/// Writes the characters that fit and drops the rest.
 struct Cut<'a>(&'a mut String<RECORD>);
 
 impl Write for Cut<'_> {
@@ -124,7 +125,7 @@ pub fn drain() {
     }
 }
 
-/// Writes to COM1, LF as CR LF.
+/// Writes to COM1. Each LF becomes CR LF.
 pub fn print(args: fmt::Arguments<'_>) {
     let mut port = COM1.lock();
     if let Some(port) = port.as_mut() {
@@ -139,7 +140,7 @@ pub fn print_bytes(bytes: &[u8]) {
     }
 }
 
-/// A byte typed on COM1.
+/// Returns a byte typed on COM1, if there is one.
 pub fn read() -> Option<u8> {
     COM1.lock().as_mut()?.receive()
 }
@@ -160,14 +161,14 @@ pub fn flush() {
     }
 }
 
-/// A byte received on COM2.
+/// Returns a byte received on COM2, if there is one.
 pub fn receive() -> Option<u8> {
     COM2.lock().as_mut()?.receive()
 }
 
-/// For a panic: takes the ports even if this core was holding them.
+/// Unlocks both ports for a panic, even if this core holds them.
 pub fn break_locks() {
-    // SAFETY: all other cores have been told to park and the panicking one never returns, so no guard is used again.
+    // SAFETY: all other cores have been told to park, and the panicking core never returns. So no guard is used again.
     unsafe {
         COM1.force_unlock();
         COM2.force_unlock();

@@ -1,8 +1,11 @@
-//! The cores: how each is started, how one reaches another, what each has been given to do.
+//! The cores: starts them, gives them jobs, and sends kicks between them.
 //!
-//! A core waits halted for a job and runs it: an engine's job never ends, a guest core's lasts as long as its vCPU.
-//! Another core is reached by a kick: a flag, then an NMI. An NMI of the machine's own (memory and bus errors, on the boot
-//! core) looks like a kick that was seen to already; the chipset's latch tells it, and it is counted.
+//! A core halts until it gets a job, and then runs it. An engine's job never ends. A guest core's job ends with its
+//! vCPU's life.
+//!
+//! A core reaches another by a kick: it sets a flag and sends an NMI. The machine also sends NMIs, for memory and bus
+//! errors, to the boot core. Such an NMI looks like a kick that was already handled. The chipset's latch tells the
+//! difference, and the NMI is counted.
 
 #![allow(unsafe_code, reason = "per-core data is reached through GS; starting a core writes the trampoline page")]
 
@@ -23,19 +26,20 @@ type Job = Box<dyn FnOnce(&'static Core) + Send>;
 
 /// One core.
 pub struct Core {
-    /// Its own address: what GS points to, so that a core finds itself.
+    /// Its own address. GS points here, so that a core finds its own data.
     me: *const Core,
     /// Its number.
     pub index: CoreIndex,
     /// Its APIC ID.
     pub apic_id: u32,
-    /// Someone wants it to look up from what it is doing.
+    /// Another core wants it to leave HLT or its guest, and to check for requests.
     pub kick: AtomicBool,
-    /// The kick was by a vector of the host's, and so many ticks of the control core less one have passed since.
+    /// 0: there is no unanswered call. Otherwise the last kick was a [`Core::call`], and the value is 1 plus the ticks
+    /// of the control core since then.
     pub called: AtomicU8,
-    /// Takes one interrupt for its guest: see [`crate::interrupts::take_one`].
+    /// Where the core puts an interrupt that it takes for its guest: see [`crate::interrupts::take_one`].
     pub taking: AtomicU16,
-    /// Its timer has fired since it last looked.
+    /// Its timer has fired since the core last checked.
     pub timer_fired: AtomicBool,
     /// Virtualization is on.
     pub virtualizes: AtomicBool,
@@ -44,7 +48,8 @@ pub struct Core {
     job: Mutex<Option<Job>>,
 }
 
-// SAFETY: `me` is written once, before the value is shared, and only ever read; the rest is atomics and a lock.
+// SAFETY: `me` is written once, before the value is shared. After that it is only read. The other fields are constant,
+// atomic, or behind a lock.
 unsafe impl Sync for Core {}
 // SAFETY: as for Sync.
 unsafe impl Send for Core {}
@@ -52,33 +57,33 @@ unsafe impl Send for Core {}
 static CORES: [AtomicPtr<Core>; MAX_CORES] = [const { AtomicPtr::new(ptr::null_mut()) }; MAX_CORES];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// A core by its number.
+/// Returns the core with this number.
 pub fn get(index: CoreIndex) -> Option<&'static Core> {
     let p = CORES.get(index)?.load(Ordering::Acquire);
-    // SAFETY: entries are leaked boxes, set once.
+    // SAFETY: an entry is null or a leaked box, which is never freed.
     unsafe { p.as_ref() }
 }
 
-/// How many cores run.
+/// Returns the number of cores that run.
 pub fn count() -> usize {
     COUNT.load(Ordering::Acquire)
 }
 
-/// This core. None: before its per-core data is set up.
+/// Returns this core, or `None` if its per-core data is not set up yet.
 fn current() -> Option<&'static Core> {
     if COUNT.load(Ordering::Acquire) == 0 || GsBase::read().is_null() {
         return None;
     }
     let p: *const Core;
-    // SAFETY: a GS base that is not null points to this core's `Core`, whose first field is its own address. `me` is
-    // at offset 0 of a repr(Rust) struct only if laid out so; `offset_of` says where it is.
+    // SAFETY: a GS base that is not null points to this core's `Core`. Its field `me` is its own address. The layout of
+    // the struct is the compiler's choice, so `offset_of` gives the field's offset.
     unsafe {
         core::arch::asm!("mov {}, gs:[{}]", out(reg) p, const core::mem::offset_of!(Core, me), options(nostack, preserves_flags, readonly));
         p.as_ref()
     }
 }
 
-/// This core's number; 0 before it has one.
+/// Returns this core's number, or 0 if it has none yet.
 pub fn current_index() -> CoreIndex {
     current().map_or(0, |c| c.index)
 }
@@ -88,12 +93,12 @@ pub fn is_boot_core() -> bool {
     current_index() == 0
 }
 
-/// Where this core wants one interrupt to be put, if it takes it for its guest.
+/// Returns this core's [`Core::taking`].
 pub fn taking() -> Option<&'static AtomicU16> {
     current().map(|c| &c.taking)
 }
 
-/// The timer's interrupt.
+/// Handles the timer's interrupt on this core.
 pub fn timer_expired() {
     if let Some(c) = current() {
         c.timer_fired.store(true, Ordering::Relaxed);
@@ -120,7 +125,7 @@ impl Core {
         core
     }
 
-    /// Sets this core's own tables up; runs on the core itself.
+    /// Loads this core's tables and enables its local APIC. Runs on the core itself.
     fn enter(&self, stacks: &mem::Stacks) {
         gdt::load(stacks.interrupt);
         idt::load();
@@ -128,25 +133,25 @@ impl Core {
         apic::enable();
     }
 
-    /// Makes the core look up: out of HLT, or out of its guest.
+    /// Makes the core leave HLT or its guest.
     pub fn kick(&self) {
         self.kick.store(true, Ordering::SeqCst);
         apic::send_nmi(self.apic_id);
     }
 
-    /// Makes the core look up by an interrupt, where its guest has a shadow IDT and this vector is the host's. The guest
-    /// may keep it waiting: [`Core::answered`].
+    /// Makes the core leave HLT or its guest by an interrupt instead of an NMI. The guest has a shadow IDT, and this
+    /// vector is the host's. The guest may delay the interrupt; [`Core::answered`] notices that.
     pub fn call(&self, vector: u8) {
         self.kick.store(true, Ordering::SeqCst);
         self.called.store(1, Ordering::SeqCst);
         apic::send_fixed(self.apic_id, vector);
     }
 
-    /// Once a tick, from the control core: whether the last call was answered, or is too young to tell. If not it is
-    /// repeated by NMI.
+    /// Checks whether the core has answered the last call. The control core calls this once a tick. Returns true if the
+    /// call was answered or is too recent to tell. Otherwise repeats the kick by NMI and returns false.
     pub fn answered(&self) -> bool {
         match self.called.load(Ordering::SeqCst) {
-            // The core may have looked up just now; then there is a tick more, or a kick too many.
+            // The core may have answered just now. Then the count lasts one tick longer, or there is one kick too many.
             1 => self.called.store(2, Ordering::SeqCst),
             2 => {
                 self.called.store(0, Ordering::SeqCst);
@@ -160,13 +165,13 @@ impl Core {
         true
     }
 
-    /// The core looks up: kicks from before are answered by what it does next.
+    /// Clears the kick and the call. The caller then checks for requests, which answers all earlier kicks.
     pub fn look_up(&self) {
         self.called.store(0, Ordering::SeqCst);
         self.kick.store(false, Ordering::SeqCst);
     }
 
-    /// Gives a waiting core something to do. False: it has something already.
+    /// Gives a waiting core a job. Returns false if it already has one.
     pub fn give(&self, job: impl FnOnce(&'static Core) + Send + 'static) -> bool {
         if self.busy.swap(true, Ordering::AcqRel) {
             return false;
@@ -176,7 +181,7 @@ impl Core {
         true
     }
 
-    /// Whether it is doing something.
+    /// Whether it has a job.
     pub fn is_busy(&self) -> bool {
         self.busy.load(Ordering::Acquire)
     }
@@ -195,7 +200,7 @@ impl Core {
     }
 }
 
-/// Makes the boot core core 0, on the given stacks.
+/// Makes the boot core number 0, with these stacks.
 pub fn adopt_boot_core(stacks: &mem::Stacks) -> &'static Core {
     let core = Core::create(0, boot_apic_id());
     core.busy.store(true, Ordering::Relaxed);
@@ -205,17 +210,17 @@ pub fn adopt_boot_core(stacks: &mem::Stacks) -> &'static Core {
     core
 }
 
-/// The initial APIC ID by CPUID, which works before the APIC is in x2APIC mode.
+/// Returns this core's initial APIC ID. CPUID has it even before the APIC is in x2APIC mode.
 pub fn boot_apic_id() -> u32 {
     let cpuid = raw_cpuid::CpuId::new();
     let by_topology = cpuid.get_extended_topology_info().and_then(|mut i| i.next()).map(|l| l.x2apic_id());
     by_topology.or_else(|| cpuid.get_feature_info().map(|f| u32::from(f.initial_local_apic_id()))).unwrap_or(0)
 }
 
-/// Starts all other processors. Gives the APIC IDs of those that did not answer.
+/// Starts all other processors. Returns the APIC IDs of those that did not answer.
 ///
 /// # Errors
-/// No page below 1 MiB, or no memory for stacks: what to say about it.
+/// There is no page below 1 MiB, or no memory for stacks; the text says which.
 pub fn start_others(apic_ids: &[u32]) -> Result<alloc::vec::Vec<u32>, alloc::string::String> {
     let mut silent = alloc::vec::Vec::new();
     let boot = boot_apic_id();
@@ -236,7 +241,7 @@ fn start_each(
     silent: &mut alloc::vec::Vec<u32>,
 ) -> Result<(), alloc::string::String> {
     let (code, offsets) = trampoline::template();
-    // Stacks of a core that did not answer: the next one gets them.
+    // Stacks of a core that did not answer. The next core gets them.
     let mut spare = None;
     for apic_id in apic_ids.take(MAX_CORES - 1) {
         let index = count();
@@ -254,8 +259,8 @@ fn start_each(
             entry: start_core as *const () as u64,
         };
         let (block, len) = parameters.block(&offsets);
-        // SAFETY: the page was taken from free memory below 1 MiB for this, is mapped, and the core that last used
-        // it has answered or is given up (see below).
+        // SAFETY: the page was taken from free memory below 1 MiB for this, and it is mapped. The last core that used
+        // it has answered, or INIT has stopped it (see below).
         unsafe {
             let p: *mut u8 = ptr::with_exposed_provenance_mut(page as usize);
             ptr::copy_nonoverlapping(code.as_ptr(), p, code.len());
@@ -280,7 +285,7 @@ fn start_each(
         if core.alive.load(Ordering::Acquire) {
             COUNT.store(index + 1, Ordering::Release);
         } else {
-            // INIT stops it wherever it is, so that it cannot run into the next core's parameters.
+            // INIT stops the core wherever it is. So it cannot read the next core's parameters.
             apic::send_init(apic_id);
             CORES[index].store(ptr::null_mut(), Ordering::Release);
             silent.push(apic_id);
@@ -299,9 +304,9 @@ extern "C" fn start_core(argument: u64) -> ! {
     core.serve()
 }
 
-/// Continues on another stack, for good.
+/// Switches to another stack and calls `then`. Never returns.
 pub fn continue_on(stack: u64, then: extern "C" fn() -> !) -> ! {
-    // SAFETY: `stack` is the top of a mapped stack that nobody else uses; `then` never returns, so nothing on the old
+    // SAFETY: `stack` is the top of a mapped stack that nobody else uses. `then` never returns, so nothing on the old
     // stack is used again.
     unsafe {
         core::arch::asm!(

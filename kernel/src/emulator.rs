@@ -1,4 +1,4 @@
-//! The emulator that the hypervisor runs in, if the operator's file says so, and how to end it.
+//! Ends the emulator that the hypervisor runs in. The word `emulator` on the command line says that there is one.
 
 #![allow(unsafe_code, reason = "ports of the emulator")]
 
@@ -8,7 +8,7 @@ use x86_64::instructions::port::Port;
 
 static UNDER_EMULATOR: AtomicBool = AtomicBool::new(false);
 
-/// Allows [`leave_emulator`]: the operator's file says that the machine is an emulator with those ports.
+/// Allows [`leave_emulator`]. The command line says that the machine is an emulator.
 pub fn allow_emulator_exit() {
     UNDER_EMULATOR.store(true, Ordering::Relaxed);
 }
@@ -18,15 +18,15 @@ pub fn under_emulator() -> bool {
     UNDER_EMULATOR.load(Ordering::Relaxed)
 }
 
-/// Ends the emulator we run in, where the configuration says that there is one: QEMU's `isa-debug-exit` at port
-/// 0xF4 and Bochs's 0x8900. Does nothing otherwise.
+/// Ends the emulator by its port: 0xF4 of QEMU's `isa-debug-exit`, or 0x8900 of Bochs. Does nothing if
+/// [`allow_emulator_exit`] was not called.
 pub fn leave_emulator(success: bool) {
     if !under_emulator() {
         return;
     }
-    // Bochs ends at once and takes with it what its UARTs still hold.
+    // Bochs ends at once and loses what its UARTs still hold.
     console::flush();
-    // SAFETY: the operator said that these ports are the emulator's.
+    // SAFETY: the operator's command line says that these ports are the emulator's.
     unsafe {
         for b in *b"Shutdown" {
             Port::<u8>::new(0x8900).write(b);

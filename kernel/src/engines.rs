@@ -32,12 +32,12 @@ pub fn all() -> &'static [&'static Engine] {
     TABLE.get().map_or(&[], Vec::as_slice)
 }
 
-/// The engine with this id.
+/// Returns the engine with this id.
 pub fn get(id: usize) -> Option<&'static Engine> {
     all().get(id).copied()
 }
 
-/// Runs one turn of the engine that shares the control core. Returns false if there is none.
+/// Runs one turn of the engine that shares the control core. Returns false if no engine shares it.
 pub fn turn() -> bool {
     all().iter().any(|engine| engine.turn_on_control_core())
 }

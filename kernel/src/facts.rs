@@ -1,4 +1,4 @@
-//! What was found at boot, for all that comes later.
+//! Keeps what the first steps of the boot have found, for everything later.
 
 use crate::{
     firmware::{Module, Platform},
@@ -7,11 +7,11 @@ use crate::{
 use alloc::vec::Vec;
 use spin::Once;
 
-/// What the later steps need of the earlier ones.
+/// What was found at boot.
 pub struct Facts {
     /// Files that GRUB loaded.
     pub modules: Vec<Module>,
-    /// What ACPI says.
+    /// What ACPI says about the machine.
     pub platform: Platform,
     /// Usable memory in bytes, before anything was taken.
     pub memory: u64,
@@ -21,12 +21,12 @@ pub struct Facts {
 
 static FACTS: Once<Facts> = Once::new();
 
-/// Keeps them, once.
+/// Stores the facts. Only the first call has an effect.
 pub fn set(facts: Facts) {
     FACTS.call_once(|| facts);
 }
 
-/// Facts found at boot.
+/// Returns the facts found at boot.
 pub fn facts() -> &'static Facts {
     FACTS.get().expect("facts are gathered before anything asks for them")
 }

@@ -1,5 +1,5 @@
-//! What the firmware and GRUB told us: memory, modules, cores, PCI configuration space, power (multiboot2 3.6,
-//! ACPI 6.5 ch. 5.2). Read once at boot; nothing here is needed from the firmware afterwards.
+//! Reads what firmware and GRUB report: memory, modules, cores, PCI configuration space, power (multiboot2 3.6,
+//! ACPI 6.5 ch. 5.2). It reads them once at boot. Later nothing needs the firmware.
 
 #![allow(unsafe_code, reason = "reads the boot information and the ACPI tables where they are")]
 
@@ -19,7 +19,7 @@ use multiboot2::{BootInformation, MemoryAreaType};
 /// A file that GRUB loaded beside the kernel.
 #[derive(Clone, Debug)]
 pub struct Module {
-    /// Its name: the first word of what follows the path in GRUB's `module2` line.
+    /// Its name: the first word after the path in GRUB's `module2` line.
     pub name: String,
     /// Physical address of its first byte.
     pub start: u64,
@@ -30,12 +30,12 @@ pub struct Module {
 impl Module {
     /// Its bytes.
     pub fn bytes(&self) -> &'static [u8] {
-        // SAFETY: GRUB loaded the module there, the range is reserved and mapped, and nobody ever writes to it.
+        // SAFETY: GRUB loaded the module there. The range is reserved and mapped, and nobody ever writes to it.
         unsafe { core::slice::from_raw_parts(ptr::with_exposed_provenance(self.start as usize), self.len as usize) }
     }
 }
 
-/// Ranges that the memory map calls usable, before anything is reserved.
+/// Returns the ranges that the memory map calls usable, before anything is reserved.
 pub fn usable(info: &BootInformation<'_>) -> Vec<(u64, u64)> {
     info.memory_map_tag()
         .map(|t| t.memory_areas())
@@ -46,7 +46,7 @@ pub fn usable(info: &BootInformation<'_>) -> Vec<(u64, u64)> {
         .collect()
 }
 
-/// The boot modules, in GRUB's order. One with an impossible range is left out.
+/// Returns the boot modules, in GRUB's order. A module with an impossible range is left out.
 pub fn modules(info: &BootInformation<'_>) -> Vec<Module> {
     info.module_tags()
         .filter(|m| m.end_address() >= m.start_address())
@@ -67,7 +67,7 @@ pub enum ResetRegister {
     Memory(u64),
 }
 
-/// What ACPI says of the machine.
+/// What ACPI says about the machine.
 #[derive(Clone, Debug, Default)]
 pub struct Platform {
     /// APIC IDs of the enabled processors, in the firmware's order.
@@ -76,11 +76,11 @@ pub struct Platform {
     pub nodes: Vec<(u32, u32)>,
     /// ECAM windows: physical address, first bus, last bus (segment 0).
     pub ecam: Vec<(u64, u8, u8)>,
-    /// Port of the PM timer.
+    /// I/O port of the PM timer.
     pub pm_timer: Option<u16>,
-    /// How to switch it off.
+    /// How to switch the machine off.
     pub soft_off: Option<SoftOff>,
-    /// The reset register and the value that resets: a port or a memory address.
+    /// The reset register, and the value that resets the machine.
     pub reset: Option<(ResetRegister, u8)>,
     /// What could not be read, for the report.
     pub trouble: Vec<String>,
@@ -89,7 +89,7 @@ pub struct Platform {
 /// Reads the ACPI tables.
 pub fn platform(info: &BootInformation<'_>) -> Platform {
     let mut p = Platform::default();
-    // GRUB hands over a copy of the RSDP, behind the tag's eight bytes of type and size.
+    // GRUB's tag contains a copy of the RSDP, after eight bytes of type and size.
     let rsdp = info
         .rsdp_v2_tag()
         .map(|t| ptr::from_ref(t).addr() + 8)
@@ -98,7 +98,7 @@ pub fn platform(info: &BootInformation<'_>) -> Platform {
         p.trouble.push("GRUB found no ACPI tables (no RSDP)".into());
         return p;
     };
-    // SAFETY: the address is that of GRUB's copy; the crate checks signature, checksum and lengths of what it reads.
+    // SAFETY: this is the address of GRUB's copy. The crate checks signature, checksum and lengths of what it reads.
     let tables = match unsafe { AcpiTables::from_rsdp(Identity, rsdp) } {
         Ok(t) => t,
         Err(e) => {
@@ -121,8 +121,8 @@ pub fn platform(info: &BootInformation<'_>) -> Platform {
         p.trouble.push("ACPI has no MADT, so only this core is known".into());
     }
     if let Ok(srat) = tables.find_table::<Srat>() {
-        // SAFETY: the crate has mapped as many bytes as the table's own length says and checked their sum, and nobody writes
-        // to ACPI's tables.
+        // SAFETY: the crate has mapped as many bytes as the table's length field says, and has checked their sum.
+        // Nobody writes to ACPI's tables.
         let bytes = unsafe { core::slice::from_raw_parts(srat.virtual_start().as_ptr().cast(), srat.region_length()) };
         p.nodes = p.apic_ids.iter().filter_map(|&id| Some((id, boot::srat::node_of(bytes, id)?))).collect();
     }
@@ -155,7 +155,7 @@ pub fn platform(info: &BootInformation<'_>) -> Platform {
     p
 }
 
-/// The System Resource Affinity Table, of which the crate needs the header alone.
+/// The System Resource Affinity Table. The ACPI crate needs only its header.
 #[repr(transparent)]
 struct Srat(SdtHeader);
 
@@ -168,7 +168,7 @@ unsafe impl AcpiTable for Srat {
     }
 }
 
-/// How the FADT and the DSDT say that the machine is switched off.
+/// Returns how to switch the machine off, from the FADT and the DSDT.
 fn soft_off(fadt: &Fadt, dsdt: &AmlTable) -> Option<SoftOff> {
     let port = |a: GenericAddress| match a.address_space {
         AddressSpace::SystemIo => u16::try_from(a.address).ok().filter(|&port| port != 0),
@@ -178,7 +178,7 @@ fn soft_off(fadt: &Fadt, dsdt: &AmlTable) -> Option<SoftOff> {
         return None;
     }
     let length = dsdt.length as usize;
-    // SAFETY: as for the other tables; the crate has checked the DSDT's header, and its length is the table's own.
+    // SAFETY: as for the other tables. The crate has checked the DSDT's header, and the length comes from that header.
     let mapping = unsafe { Identity.map_physical_region::<u8>(dsdt.address, length) };
     // SAFETY: those bytes are mapped, and nobody writes to ACPI's tables.
     let aml = unsafe { core::slice::from_raw_parts(mapping.virtual_start().as_ptr(), length) };
@@ -190,12 +190,12 @@ fn soft_off(fadt: &Fadt, dsdt: &AmlTable) -> Option<SoftOff> {
     })
 }
 
-/// Bytes of an ECAM window.
+/// Returns the bytes of an ECAM window for the buses `first` to `last`.
 pub fn ecam_len(first: u8, last: u8) -> u64 {
     (u64::from(last - first) + 1) << 20
 }
 
-/// The ACPI crate's way to memory: everything is at its physical address.
+/// Memory for the ACPI crate. All memory is mapped at its physical address.
 #[derive(Clone)]
 struct Identity;
 
@@ -208,8 +208,8 @@ impl AcpiHandler for Identity {
             ));
         }
         let start = NonNull::new(ptr::with_exposed_provenance_mut(address)).unwrap_or(NonNull::dangling());
-        // SAFETY: everything below 4 GiB is mapped at its physical address by the boot page tables, which are in use while
-        // ACPI is read.
+        // SAFETY: the boot page tables map everything below 4 GiB at its physical address. They are in use while ACPI
+        // is read.
         unsafe { PhysicalMapping::new(address, start, size, size, Self) }
     }
 

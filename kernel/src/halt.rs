@@ -1,10 +1,10 @@
-//! Stops for good before there is anything to clean up.
+//! Stops the machine early in the boot, when there is nothing to clean up yet.
 
 use crate::{console, emulator, mem};
 use alloc::format;
 use control::Event;
 
-/// Says why, and stops.
+/// Writes the reason to the consoles and stops. Never returns.
 pub fn halt(why: core::fmt::Arguments<'_>) -> ! {
     console::print(format_args!("sidecore stops: {why}\n"));
     if mem::heap_ready() {

@@ -1,4 +1,4 @@
-//! What happens on each vector. The entry code (arch/interrupts.s) calls in here.
+//! Handles each interrupt and exception. The entry code (arch/interrupts.s) calls it.
 
 #![allow(unsafe_code, reason = "the assembly calls in here, and the machine's NMI latch is a port")]
 
@@ -14,18 +14,20 @@ use crate::{
 use core::sync::atomic::{AtomicU64, Ordering};
 use x86_64::{instructions::port::Port, registers::control::Cr2};
 
-/// Interrupts on vectors that nobody uses.
+/// Number of interrupts on vectors that nobody uses.
 pub static STRAY: AtomicU64 = AtomicU64::new(0);
-/// NMIs for which the chipset names a cause.
+/// Number of NMIs for which the chipset names a cause.
 pub static MACHINE_NMIS: AtomicU64 = AtomicU64::new(0);
 
-/// In [`cores::taking`]: no interrupt is wanted; one is; this and the vector: here it is.
+/// Value of [`cores::taking`]: no interrupt is wanted.
 const NOT_TAKING: u16 = 0;
+/// Value of [`cores::taking`]: one interrupt is wanted.
 const WANTED: u16 = 1;
+/// Value of [`cores::taking`] together with a vector: this interrupt was taken.
 const TAKEN: u16 = 0x100;
 
-/// Takes the most urgent interrupt that is pending in this core's local APIC, and does not end it. None: there is none, or
-/// its priority does not suffice.
+/// Takes the most urgent interrupt that is pending in this core's local APIC. Sends no EOI for it. Returns `None` if no
+/// interrupt is pending, or if the APIC holds it back because of its priority.
 pub fn take_one() -> Option<u8> {
     let taking = cores::taking()?;
     taking.store(WANTED, Ordering::Relaxed);
@@ -34,8 +36,8 @@ pub fn take_one() -> Option<u8> {
     (taken >= TAKEN).then_some(taken as u8)
 }
 
-/// Whether the interrupt was wanted by [`take_one`]. No other comes after it: the interrupted code goes on with interrupts
-/// off.
+/// Hands an interrupt to [`take_one`]. Returns false if `take_one` does not wait for one. No second interrupt follows,
+/// because the interrupted code goes on with interrupts off.
 fn take(frame: &mut Frame, vector: u8) -> bool {
     const RFLAGS_IF: u64 = 1 << 9;
     match cores::taking() {
@@ -48,7 +50,8 @@ fn take(frame: &mut Frame, vector: u8) -> bool {
     }
 }
 
-/// A physical interrupt that the CPU acknowledged when it left the guest: what its handler would have done.
+/// Handles a physical interrupt that the CPU acknowledged when it left the guest. Does what the interrupt's handler
+/// would have done.
 pub fn acknowledged(vector: u8) {
     match vector {
         TIMER => cores::timer_expired(),
@@ -83,11 +86,12 @@ fn non_maskable(frame: &mut Frame) {
     }
 }
 
-/// Kicks and the machine's own NMIs look alike, but for the latter the chipset keeps SERR# and IOCHK# (port 0x61, bits 7
-/// and 6), and firmware sends them to the boot core. Each is counted, and its latch cleared so that the next one is seen.
+/// Counts an NMI of the machine itself. It looks like a kick, but the chipset latches its cause: SERR# or IOCHK# (port
+/// 0x61, bits 7 and 6). Clears the latch, so that the next one is seen. Firmware sends these NMIs to the boot core.
 fn machine_nmi() {
     let mut control = Port::<u8>::new(0x61);
-    // SAFETY: the NMI status and control register. Setting and clearing bits 2 and 3 clears the latches; the rest stays.
+    // SAFETY: this is the NMI status and control register. Setting and clearing bits 2 and 3 clears the latches. The
+    // other bits stay.
     unsafe {
         let status = control.read();
         if status & 0xc0 != 0 && status != 0xff {

@@ -1,6 +1,6 @@
-//! sidecore: a type-1 hypervisor whose I/O runs on cores of its own.
+//! sidecore: a type-1 hypervisor whose I/O runs on separate cores.
 //!
-//! This binary is the thin shell that binds the library crates to hardware:
+//! This binary connects the library crates to the hardware:
 //!
 //! ```text
 //!  start.rs ─▶ firmware.rs, mem.rs, arch/ ─▶ report.rs ─▶ cores.rs ─┬─▶ operator.rs   boot core: consoles, guests
@@ -8,9 +8,14 @@
 //!                                                                  └─▶ guests/vcpu.rs on svm/ or vmx/: guest cores
 //! ```
 //!
-//! Everything that can be said without touching hardware is elsewhere: the guest's machine in `machine`, rings and
-//! switch in `engine`, memory in `memory`, the configuration in `config`, when a guest starts and stops in `lifecycle`, what
-//! goes over COM2 in `control`.
+//! Everything that does not touch hardware is in a library crate:
+//!
+//! - `machine`: the guest's machine.
+//! - `engine`, `virtio`, `net`, `entropy`: the engine's loop, the rings, the switch, the entropy device.
+//! - `memory`: page frames, page tables and guest memory.
+//! - `config`: the configuration.
+//! - `lifecycle`: when a guest starts and stops.
+//! - `control`: what goes over COM2, and the operator's shell.
 
 #![no_std]
 #![no_main]

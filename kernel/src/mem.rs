@@ -1,7 +1,8 @@
 //! The hypervisor's own memory: page frames, heap, page tables with W^X, stacks with guard pages.
 //!
-//! All of memory is mapped at its physical address, writable and not executable, the image with the access each of
-//! its parts needs. Stacks are mapped once more in a region of their own, where the page below each is not.
+//! All memory is mapped at its physical address, writable and not executable. Each part of the image is mapped with
+//! only the access that it needs. Stacks are mapped a second time in a separate region, where the page below each stack
+//! is not mapped.
 
 #![allow(unsafe_code, reason = "switches page tables, claims the heap, names the linker's symbols")]
 
@@ -26,8 +27,8 @@ use x86_64::{
 #[global_allocator]
 static HEAP: TalcLock<spin::Mutex<()>, Manual> = TalcLock::new(Manual);
 
-/// Bytes of heap: configuration, ACPI facts, guests' device models and tables. Packets never pass through it, but for those of
-/// the load to be counted, whose guests have 8 MiB each time.
+/// Bytes of the heap. It holds the configuration, ACPI facts, and guests' device models and tables. Packets never pass
+/// through it. With the feature `count` it is larger, because each counted load has guests with 8 MiB on the heap.
 const HEAP_BYTES: u64 = if cfg!(feature = "count") { 64 << 20 } else { 4 << 20 };
 
 /// Free physical memory.
@@ -35,12 +36,14 @@ pub static FRAMES: Mutex<Frames> = Mutex::new(Frames::new());
 
 static TABLES: Mutex<Option<Tables>> = Mutex::new(None);
 
-/// Where the stacks are mapped: the top quarter of the address space, one slot of 1 MiB a core.
+/// First address of the stacks, in the upper half of the address space.
 const STACKS: u64 = 0xffff_a000_0000_0000;
+/// Bytes of address space for each core's stacks.
 const SLOT: u64 = 1 << 20;
-/// Bytes of a core's main stack. The engine's needs most: a whole visit to a queue, copy and switch included.
+/// Bytes of a core's main stack. The engine needs the most: a whole visit to a queue, with copy and switch.
 const STACK: u64 = 128 << 10;
-/// Bytes of the boot core's main stack: it makes the large tables of engines and guests.
+/// Bytes of the boot core's main stack. It is larger because the boot core makes the large tables of engines and
+/// guests.
 const BOOT_STACK: u64 = 512 << 10;
 /// Bytes of each interrupt stack.
 const INTERRUPT_STACK: u64 = 16 << 10;
@@ -56,35 +59,35 @@ unsafe extern "C" {
     static data_end: u8;
 }
 
-/// The image's first and last address (exclusive).
+/// Returns the start and the end (exclusive) of the image.
 pub fn image() -> (u64, u64) {
     (&raw const image_start as u64, &raw const image_end as u64)
 }
 
-/// The image's code.
+/// Returns the start and the end (exclusive) of the image's code.
 pub fn text() -> (u64, u64) {
     (&raw const text_start as u64, &raw const text_end as u64)
 }
 
-/// Gives the heap its memory. Nothing may allocate before.
+/// Gives the heap its memory. Nothing may allocate before this has run.
 ///
 /// # Errors
-/// There is none below 4 GiB, which is all that the boot tables map.
+/// There is no memory for it below 4 GiB. The boot tables map no more than that.
 pub fn start_heap() -> Result<(), OutOfMemory> {
     let at = FRAMES.lock().host(HEAP_BYTES, 4096)?;
     if at + HEAP_BYTES > 4 << 30 {
         return Err(OutOfMemory { bytes: HEAP_BYTES, free: 0 });
     }
-    // SAFETY: the frames were free and are now the heap's alone, mapped at their physical address: the boot tables
-    // cover the first 4 GiB and `host` gives the lowest memory there is.
+    // SAFETY: the frames were free, and from now on only the heap uses them. They are below 4 GiB (checked above). The
+    // boot tables map all memory below 4 GiB at its physical address.
     unsafe { HEAP.lock().claim(ptr::with_exposed_provenance_mut(at as usize), HEAP_BYTES as usize) };
     Ok(())
 }
 
-/// Replaces the boot tables: `memory` are the ranges to map as memory, `devices` as registers.
+/// Replaces the boot tables. Maps `ranges` as memory and `devices` as registers.
 ///
 /// # Errors
-/// No memory for tables, or ranges that collide.
+/// There is no memory for tables, or ranges overlap.
 pub fn enable_paging(ranges: &[(u64, u64)], devices: &[(u64, u64)]) -> Result<(), MapError> {
     let gigabyte = has_gigabyte_pages();
     let mut frames = FRAMES.lock();
@@ -93,7 +96,7 @@ pub fn enable_paging(ranges: &[(u64, u64)], devices: &[(u64, u64)]) -> Result<()
     let (ts, te) = text();
     let rodata = (&raw const rodata_start as u64, &raw const rodata_end as u64);
     let data = (&raw const data_start as u64, &raw const data_end as u64);
-    // The boot part holds the stack and the GDT that are in use until the boot core has its own.
+    // The boot part holds the stack and the GDT that are in use until the boot core has its own ones.
     let boot = (start, ts);
     for ((s, e), access) in [(boot, Access::RW), ((ts, te), Access::RX), (rodata, Access::R), (data, Access::RW)] {
         t.map(s, s, e - s, access, &mut *frames)?;
@@ -122,7 +125,8 @@ pub fn has_gigabyte_pages() -> bool {
     cpuid.get_extended_processor_and_feature_identifiers().is_some_and(|f| f.has_1gib_pages())
 }
 
-/// Sorted, merged page ranges without `hole`. Firmware maps overlap, and pages shared by two entries are mapped once.
+/// Returns the ranges as whole pages, sorted, without overlaps and without `hole`. Firmware's ranges may overlap or
+/// share a page, and a page may be mapped only once.
 fn without(ranges: &[(u64, u64)], hole: (u64, u64)) -> Vec<(u64, u64)> {
     let mut sorted: Vec<_> = ranges.iter().map(|&(s, e)| (s & !0xfff, e.next_multiple_of(0x1000))).collect();
     sorted.sort_unstable();
@@ -140,13 +144,13 @@ fn without(ranges: &[(u64, u64)], hole: (u64, u64)) -> Vec<(u64, u64)> {
     out
 }
 
-/// Makes the hypervisor's tables this core's.
+/// Loads page tables on this core.
 ///
 /// # Safety
-/// `root` are tables that map everything this core is using, at the same addresses.
+/// The tables at `root` map everything that this core uses, at the same addresses as before.
 pub unsafe fn load_tables(root: u64) {
-    // SAFETY: NX must be on before tables with NX bits are walked, WP makes read-only pages hold for ring 0; the
-    // caller vouches for the tables.
+    // SAFETY: NX is enabled before the CPU uses tables with NX bits. WP makes read-only pages hold in ring 0 too. The
+    // caller guarantees the rest.
     unsafe {
         Efer::update(|f| f.insert(EferFlags::NO_EXECUTE_ENABLE));
         Cr0::update(|f| f.insert(Cr0Flags::WRITE_PROTECT));
@@ -155,7 +159,7 @@ pub unsafe fn load_tables(root: u64) {
     }
 }
 
-/// Physical address of the hypervisor's page tables.
+/// Returns the physical address of the hypervisor's page tables.
 pub fn root() -> u64 {
     TABLES.lock().as_ref().map_or(0, Tables::root)
 }
@@ -163,15 +167,15 @@ pub fn root() -> u64 {
 /// Maps device registers.
 ///
 /// # Errors
-/// No memory for tables, or mapped already.
+/// There is no memory for tables, or the range is mapped already.
 pub fn map_device(start: u64, len: u64) -> Result<(), MapError> {
     let mut tables = TABLES.lock();
     let Some(t) = tables.as_mut() else { return Err(MapError::Misaligned(start)) };
     t.map(start, start, len, Access::DEVICE, &mut *FRAMES.lock())
 }
 
-/// Makes one page below 1 MiB executable, or not: other cores take their first steps there. Such pages are always
-/// mapped one by one, because page 0 is not mapped.
+/// Makes one page below 1 MiB executable, or takes that back. Other cores start there. Such a page can be changed
+/// alone: memory around it is mapped by 4 KiB pages, because page 0 is not mapped.
 ///
 /// # Errors
 /// The page is not mapped.
@@ -183,19 +187,19 @@ pub fn set_executable(page: u64, executable: bool) -> Result<(), MapError> {
     Ok(())
 }
 
-/// A core's stacks: the main one's top, and the tops of the three interrupt stacks.
+/// The tops of a core's stacks.
 #[derive(Clone, Copy, Debug)]
 pub struct Stacks {
-    /// Top of the stack that host code runs on.
+    /// Top of the main stack, for all other host code.
     pub main: u64,
-    /// Tops for NMI, double fault and machine check.
+    /// Tops of the stacks for NMI, double fault and machine check.
     pub interrupt: [u64; 3],
 }
 
-/// Allocates a core's stacks, the page below each left unmapped.
+/// Allocates a core's stacks. The page below each stays unmapped.
 ///
 /// # Errors
-/// No memory.
+/// There is no memory.
 pub fn stacks(core: usize) -> Result<Stacks, MapError> {
     let mut tables = TABLES.lock();
     let mut frames = FRAMES.lock();
@@ -228,25 +232,25 @@ pub fn heap_ready() -> bool {
     FRAMES.try_lock().is_none_or(|f| f.used_by_host() >= HEAP_BYTES)
 }
 
-/// The core in whose stack region `address` is without being on a stack: it ran into a guard page.
+/// Returns the core whose guard page contains `address`: the address is in the core's stack region, but on no stack.
 pub fn guard_page(address: u64) -> Option<usize> {
     let offset = address.checked_sub(STACKS)?;
     (offset < MAX_CORES as u64 * SLOT && !is_stack(address)).then_some((offset / SLOT) as usize)
 }
 
-/// Bytes that the hypervisor keeps for itself: its image and everything taken for it since.
+/// Returns the bytes that the hypervisor keeps for itself: its image, and everything that it has taken since the start.
 pub fn used() -> u64 {
     let (start, end) = image();
     end - start + FRAMES.lock().used_by_host()
 }
 
-/// Zeroed memory for the hypervisor, `bytes` long, aligned to a page, never given back.
+/// Takes `bytes` of zeroed memory for the hypervisor, aligned to a page. It is never given back.
 ///
 /// # Errors
-/// There is none.
+/// There is no memory.
 pub fn pages(bytes: u64) -> Result<u64, OutOfMemory> {
     let at = FRAMES.lock().host(bytes, 4096)?;
-    // SAFETY: free memory until now, mapped at its physical address.
+    // SAFETY: the memory was free, and it is mapped at its physical address.
     unsafe {
         ptr::with_exposed_provenance_mut::<u8>(at as usize).write_bytes(0, bytes.next_multiple_of(4096) as usize)
     };

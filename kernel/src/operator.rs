@@ -1,7 +1,8 @@
-//! The control core after boot: the shell on COM1, JSON lines on COM2, guests' life cycles, once per tick.
+//! The control core after boot. Once per tick it serves the shell on COM1, the JSON lines on COM2 and the guests' life
+//! cycles.
 //!
-//! Nothing here is in a hurry and nothing here may block: what takes time (a guest that does not react to its power
-//! button) is remembered and looked at again on a later tick.
+//! Nothing here is urgent, and nothing here may block. A later tick checks what takes time, for example a guest that
+//! does not react to its power button.
 
 use crate::{
     arch::{idle, time, timer},
@@ -16,7 +17,7 @@ use control::{Action, Command, Event, LineReader, Request, Shell, View, table};
 use core::{fmt::Write, sync::atomic::Ordering};
 use lifecycle::Refused;
 
-/// Microseconds between two looks at consoles and guests.
+/// Microseconds between two ticks.
 const TICK: u64 = 1_000;
 
 /// The operator's side of the machine.
@@ -35,12 +36,13 @@ enum Ending {
 }
 
 impl Operator {
-    /// Takes charge of the guests.
+    /// Makes the operator's side for these guests.
     pub fn new(guests: Guests) -> Self {
         Self { shell: Shell::new(), lines: LineReader::new(), guests, ending: None }
     }
 
-    /// Runs until the machine is switched off. Between ticks the core halts, or turns the engine if it is one.
+    /// Runs until the machine is switched off. Between ticks the core halts. If an engine shares this core, the core
+    /// runs its turns instead.
     pub fn run(mut self, core: &'static Core) -> ! {
         self.guests.start_all();
         options::self_test();
@@ -138,7 +140,7 @@ impl Operator {
         console::print(format_args!("{out}"));
     }
 
-    /// Commands that are the same from both sides.
+    /// Carries out a command that is the same on COM1 and COM2.
     fn carry_out(&mut self, command: Command) -> Result<(), String> {
         match command {
             Command::Start(g) | Command::Restart(g) if self.ending.is_some() => Err(Refused::ShuttingDown.explain(&g)),
@@ -198,7 +200,8 @@ impl Operator {
         }
     }
 
-    /// Sends the last counters, clears bus mastering, and switches off as far as this machine lets us.
+    /// Sends the last counters, clears bus mastering, and switches the machine off or resets it. If the machine cannot
+    /// be switched off, the core halts.
     fn end(&mut self, reason: &'static str) -> ! {
         console::drain();
         console::send(Event::Counters(self.guests.counters(None)).to_line().as_bytes());

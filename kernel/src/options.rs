@@ -1,9 +1,11 @@
-//! Words on the kernel's own command line in GRUB's file: few, because configuration belongs into `sidecore.toml`.
+//! Reads the words on the kernel's command line in GRUB's file. There are few, because configuration belongs in
+//! `sidecore.toml`.
 //!
-//! - `emulator`: we run in QEMU with `isa-debug-exit` at 0xF4 or in Bochs, and leave it at the end.
-//! - `selftest=panic|stack-overflow|null`: break on purpose after the report, to see that the message arrives.
-//! - `selftest=panic-at-shutdown`: do that when `shutdown` is asked for, with everything running.
-//! - `count`: in an image that was built to count, see `count.rs`.
+//! - `emulator`: the machine is Bochs, or QEMU with `isa-debug-exit` at 0xF4. sidecore ends the emulator at its own
+//!   end.
+//! - `selftest=panic|stack-overflow|null`: fail on purpose after the report, to test that the message arrives.
+//! - `selftest=panic-at-shutdown`: fail at the command `shutdown`, while everything runs.
+//! - `count`: count the engine's instructions (`count.rs`). Only for an image that was built for it.
 
 use crate::{emulator, report};
 use alloc::format;
@@ -17,11 +19,11 @@ const AT_SHUTDOWN: u8 = 4;
 
 static SELF_TEST: AtomicU8 = AtomicU8::new(NONE);
 
-/// Whether the load is to be counted.
+/// Whether the command line has the word `count`.
 #[cfg(feature = "count")]
 pub static COUNT: core::sync::atomic::AtomicBool = core::sync::atomic::AtomicBool::new(false);
 
-/// Takes the command line in. Unknown words are reported and have no effect.
+/// Reads the command line. Unknown words are reported and have no effect.
 pub fn read(command_line: &str) {
     for word in command_line.split_whitespace() {
         match word {
@@ -40,7 +42,7 @@ pub fn read(command_line: &str) {
     }
 }
 
-/// Breaks if the command line asked for it.
+/// Fails on purpose if the command line asks for it.
 pub fn self_test() {
     match SELF_TEST.load(Ordering::Relaxed) {
         PANIC => panic!("selftest=panic"),
@@ -52,7 +54,7 @@ pub fn self_test() {
     }
 }
 
-/// Breaks at a shutdown if the command line asked for that.
+/// Fails on purpose at a shutdown if the command line asks for that.
 pub fn self_test_at_shutdown() {
     if SELF_TEST.load(Ordering::Relaxed) == AT_SHUTDOWN {
         panic!("selftest=panic-at-shutdown");
@@ -67,6 +69,6 @@ fn overflow(depth: u64) -> u64 {
 
 #[allow(unsafe_code, reason = "the point is to fault")]
 fn null() {
-    // SAFETY: page 0 is not mapped; the page fault ends the machine, which is what was asked for.
+    // SAFETY: page 0 is not mapped. The page fault ends the machine, and the operator asked for that.
     unsafe { core::ptr::without_provenance::<u8>(core::hint::black_box(8)).read_volatile() };
 }

@@ -1,4 +1,5 @@
-//! The end: what happened, where, by which way, then every device's bus mastering off and every core parked.
+//! Handles a panic: parks the other cores, takes bus mastering from every device, and reports message, place and
+//! backtrace.
 
 #![allow(unsafe_code, reason = "walks the stack by frame pointers and takes the consoles over")]
 
@@ -15,7 +16,7 @@ use core::{
 
 static PANICKING: AtomicBool = AtomicBool::new(false);
 
-/// Addresses in a backtrace at most.
+/// Most addresses in a backtrace.
 const DEPTH: usize = 24;
 
 #[panic_handler]
@@ -31,7 +32,7 @@ fn panic(info: &PanicInfo<'_>) -> ! {
     }
 }
 
-/// Reports and stops the machine. `frame`: the interrupted code, where an exception is the cause.
+/// Reports and stops the machine. `frame` is the interrupted code if the cause is an exception.
 pub fn report(
     message: fmt::Arguments<'_>,
     location: Option<fmt::Arguments<'_>>,
@@ -42,11 +43,11 @@ pub fn report(
     if PANICKING.swap(true, Ordering::SeqCst) {
         park();
     }
-    // Before this core has its APIC in x2APIC mode the write would fault, and no other core runs.
+    // Without a core number this core's APIC is not in x2APIC mode yet. The write would fault, and no other core runs.
     if cores::count() > 0 {
         apic::send_nmi_to_others();
     }
-    // Devices must not write memory that nobody looks after any more.
+    // Devices must not write to memory that nobody controls any more.
     pci::clear_bus_masters(true);
     console::break_locks();
     let core = cores::current_index();
@@ -64,7 +65,7 @@ pub fn report(
     }
     let message = format_args!("core {core}: {message}");
     let _ = control::write_panic(&mut Com2, &message, &location.unwrap_or(format_args!("")), start);
-    // Once more: a core that was giving this right when it was stopped has come to rest by now.
+    // A core may have been giving a device this right when it was told to stop. By now it has stopped, so clear again.
     pci::clear_bus_masters(true);
     emulator::leave_emulator(false);
     park()
@@ -79,12 +80,13 @@ impl Write for Com2 {
     }
 }
 
-/// One entry of a backtrace: a name and an offset where the symbols are known, an address otherwise.
+/// One entry of a backtrace. It prints as a name and an offset, or as an address if there is no symbol for it.
 struct Entry(u64);
 
 impl fmt::Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A call that never returns may be a function's last instruction, so look up the byte before.
+        // This is a return address. A call that never returns may be a function's last instruction, and then the return
+        // address belongs to the next function. So look up the byte before.
         match symbols::name(self.0.wrapping_sub(1)) {
             Some((name, offset)) => write!(f, "{:#} +{:#x}", rustc_demangle::demangle(name), offset + 1),
             None => write!(f, "{:#x}", self.0),
@@ -92,7 +94,7 @@ impl fmt::Display for Entry {
     }
 }
 
-/// Walks the chain of frame pointers, innermost first, and stops at the first that cannot be one.
+/// Walks the chain of frame pointers, innermost first. Stops at the first value that cannot be a frame pointer.
 #[derive(Clone, Copy)]
 struct Backtrace {
     rip: Option<u64>,
@@ -127,13 +129,13 @@ impl Iterator for Backtrace {
             let p = ptr::with_exposed_provenance::<u64>(self.rbp as usize);
             (p.read(), p.add(1).read())
         };
-        // Frames lie higher the further out they are; anything else is not a chain.
+        // An outer frame has a higher address. Anything else is not a chain of frames.
         self.rbp = if next > self.rbp { next } else { 0 };
         (start..end).contains(&from).then_some(Entry(from))
     }
 }
 
-/// Called first thing by the NMI handler, and after an exit by NMI: if some core panics, this one stops here.
+/// Stops this core if another one panics. The NMI handler calls it first. It is also called after an exit by NMI.
 pub fn park_if_panicking() {
     if PANICKING.load(Ordering::SeqCst) {
         park();

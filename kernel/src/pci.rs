@@ -1,4 +1,4 @@
-//! The PCI functions of the machine: which there are, and who may master the bus.
+//! The machine's PCI functions. Finds them, and controls which may master the bus.
 
 #![allow(unsafe_code, reason = "configuration space, and who may write memory")]
 
@@ -10,11 +10,11 @@ use spin::{Mutex, Once};
 /// A PCI function that is not a bridge.
 #[derive(Clone, Copy, Debug)]
 pub struct Function {
-    /// Where it is.
+    /// Its address.
     pub at: Address,
-    /// Vendor.
+    /// Vendor ID.
     pub vendor: u16,
-    /// Device.
+    /// Device ID.
     pub device: u16,
     /// Class code, 24 bits.
     class: u32,
@@ -24,20 +24,20 @@ pub struct Function {
 const NETWORK: u32 = 2;
 const BRIDGE: u32 = 6;
 
-/// PCI functions that may master the bus: everything that is not a bridge.
+/// The way to configuration space, and all PCI functions except bridges.
 static FUNCTIONS: Once<(ConfigSpace, Vec<Function>)> = Once::new();
-/// Held by who uses configuration space once several cores run.
+/// Guards configuration space. Its holder may use it.
 static CONFIG: Mutex<()> = Mutex::new(());
-/// No function gets the right to master the bus any more.
+/// Whether bus mastering is closed: no function gets the right any more.
 static CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// Finds all PCI functions and gives how many there are. NICs that the firmware has booted from lose the right to write
-/// memory before that memory becomes somebody else's.
+/// Finds all PCI functions and returns their number. Takes bus mastering from all NICs: the firmware may have booted
+/// from one, which could still write to memory that is handed out later.
 pub fn scan(space: ConfigSpace) -> usize {
     let (_, list) = FUNCTIONS.call_once(|| {
         let _guard = CONFIG.lock();
         let mut list = Vec::new();
-        // SAFETY: only the boot core runs, and an ECAM window was mapped by the caller.
+        // SAFETY: only the boot core runs, and the caller has mapped the ECAM window.
         unsafe {
             space.scan(|at, vendor, device, class| {
                 if class >> 16 != BRIDGE {
@@ -53,25 +53,25 @@ pub fn scan(space: ConfigSpace) -> usize {
     list.len()
 }
 
-/// The PCI functions that were found, and the way to their configuration space.
+/// Returns the way to configuration space and the PCI functions found, or `None` before the scan.
 pub fn functions() -> Option<(ConfigSpace, &'static [Function])> {
     FUNCTIONS.get().map(|(space, list)| (*space, list.as_slice()))
 }
 
 impl Function {
-    /// A base address register, for who is to drive the function.
+    /// Returns what a base address register decodes. The function's driver calls it.
     ///
     /// # Errors
-    /// It cannot be used.
+    /// The register cannot be used.
     pub fn memory_bar(&self, index: u8) -> Result<MemoryBar, BadBar> {
         let _guard = CONFIG.lock();
         let (space, _) = functions().ok_or(BadBar::Absent)?;
-        // SAFETY: the lock keeps others off configuration space, ECAM was mapped before the scan, and nobody drives the
-        // function yet: its driver asks.
+        // SAFETY: the lock keeps others off configuration space. ECAM was mapped before the scan. Nobody drives the
+        // function yet, because its driver calls this before it starts.
         unsafe { space.memory_bar(self.at, index) }
     }
 
-    /// Lets it answer in memory, without interrupts.
+    /// Enables its BARs in memory, and disables its interrupts.
     pub fn enable_memory(&self) {
         let _guard = CONFIG.lock();
         if let Some((space, _)) = functions() {
@@ -80,28 +80,28 @@ impl Function {
         }
     }
 
-    /// Gives it the right to master the bus, or takes that away. False: somebody else is at configuration space just now,
-    /// or the machine is ending; nothing was changed.
+    /// Gives it the right to master the bus, or takes the right away. Returns false, and changes nothing, if another
+    /// core uses configuration space now or if bus mastering is closed.
     pub fn set_bus_master(&self, on: bool) -> bool {
         let (Some(_guard), Some((space, _))) = (CONFIG.try_lock(), functions()) else { return false };
         if on && CLOSED.load(Ordering::SeqCst) {
             return false;
         }
         let (clear, set) = if on { (0, command::BUS_MASTER) } else { (command::BUS_MASTER, 0) };
-        // SAFETY: the lock keeps others off configuration space; the caller drives the function.
+        // SAFETY: the lock keeps others off configuration space, and the caller drives the function.
         unsafe { space.update_command(self.at, clear, set) };
         true
     }
 }
 
-/// Takes from every device the right to write memory, for good. `parked`: no other core runs any more, and whoever held the
-/// lock will never give it back.
+/// Takes bus mastering from every function, and closes it for good. `parked` says that no other core runs any more.
+/// Then a core that held the lock will never release it.
 pub fn clear_bus_masters(parked: bool) {
     CLOSED.store(true, Ordering::SeqCst);
     let _guard = (!parked).then(|| CONFIG.lock());
     if let Some((space, list)) = FUNCTIONS.get() {
         for &Function { at, .. } in list {
-            // SAFETY: no other core uses configuration space: by the lock, or because it is parked.
+            // SAFETY: no other core uses configuration space, because of the lock or because all others are parked.
             unsafe { space.update_command(at, command::BUS_MASTER, 0) };
         }
     }

@@ -1,4 +1,4 @@
-//! Switches the machine off, or starts it again.
+//! Switches the machine off, or resets it.
 
 #![allow(unsafe_code, reason = "ports that end everything")]
 
@@ -6,20 +6,19 @@ use crate::{arch::time, facts::facts, firmware::ResetRegister, mem};
 use core::ptr;
 use x86_64::instructions::port::Port;
 
-/// Switches the machine off by ACPI. Comes back where that is not possible.
+/// Switches the machine off by ACPI. Returns if that is not possible.
 pub fn switch_off() {
     if let Some(off) = &facts().platform.soft_off {
-        // SAFETY: the ports come from this machine's FADT, and nothing else here uses them.
+        // SAFETY: the ports come from this machine's FADT, and nothing else in sidecore uses them.
         unsafe { off.switch_off() };
         time::delay_micros(2_000_000);
     }
 }
 
-/// Starts the machine again: by the ACPI reset register, otherwise by the keyboard controller, otherwise by a triple
-/// fault.
+/// Resets the machine. Tries the ACPI reset register, then the keyboard controller, then a triple fault.
 pub fn reset() -> ! {
-    // SAFETY: these are the machine's reset registers, and a reset is what the operator asked for; the empty
-    // interrupt table makes the last resort, an exception, end in a triple fault.
+    // SAFETY: these are the machine's reset registers, and the operator asked for a reset. If they fail, an exception
+    // with an empty interrupt table ends in a triple fault.
     unsafe {
         match facts().platform.reset {
             Some((ResetRegister::Port(port), value)) => Port::<u8>::new(port).write(value),

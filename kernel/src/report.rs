@@ -1,5 +1,5 @@
-//! The capability report: what this machine has, in sentences. Required and missing: stop and say what would help.
-//! Optional and missing: which fallback is used.
+//! The capability report: sentences about what this machine has. If something required is missing, the machine stops,
+//! and the report says what would help. If something optional is missing, the report says which fallback is used.
 
 use crate::console;
 use alloc::{string::String, vec::Vec};
@@ -11,7 +11,7 @@ use spin::Mutex;
 static STARTED: AtomicBool = AtomicBool::new(false);
 static REPORT: Mutex<Vec<ReportEntry>> = Mutex::new(Vec::new());
 
-/// Adds a sentence and says it on both consoles.
+/// Adds a sentence, and writes it to both consoles.
 pub fn say(kind: ReportKind, text: impl Into<String>) {
     let entry = ReportEntry { kind, text: text.into().into() };
     print(&entry);
@@ -21,27 +21,27 @@ pub fn say(kind: ReportKind, text: impl Into<String>) {
     REPORT.lock().push(entry);
 }
 
-/// Something the machine has and we use.
+/// Reports something that the machine has and sidecore uses.
 pub fn found(text: impl Into<String>) {
     say(ReportKind::Found, text);
 }
 
-/// Something we would use; the text says what is used instead.
+/// Reports something optional that the machine lacks. The text says what is used instead.
 pub fn fallback(text: impl Into<String>) {
     say(ReportKind::Fallback, text);
 }
 
-/// Something the operator should know.
+/// Reports something that the operator should know.
 pub fn warning(text: impl Into<String>) {
     say(ReportKind::Warning, text);
 }
 
-/// How something was divided or chosen.
+/// Reports how something was divided or chosen.
 pub fn decision(text: impl Into<String>) {
     say(ReportKind::Decision, text);
 }
 
-/// Something without which there is no going on; the text says what would help.
+/// Reports something required that the machine lacks. The text says what would help.
 pub fn missing(text: impl Into<String>) {
     say(ReportKind::RequiredMissing, text);
 }
@@ -51,17 +51,17 @@ pub fn is_fatal() -> bool {
     REPORT.lock().iter().any(|e| e.kind == ReportKind::RequiredMissing)
 }
 
-/// Says the whole report again, on COM1 for people.
+/// Writes the whole report to COM1 again, for people.
 pub fn show() {
     REPORT.lock().iter().for_each(print);
 }
 
-/// Sends the whole report again, on COM2.
+/// Sends the whole report on COM2 again, for programs.
 pub fn send_all() {
     REPORT.lock().iter().for_each(send);
 }
 
-/// Says on COM2 what sidecore this is and what it runs on: the first line there. What was reported before follows.
+/// Sends sidecore's version and the platform: the first line on COM2. Then sends everything reported before.
 pub fn send_boot(virtualization: Option<Virtualization>, memory: u64) {
     let platform = Platform { virtualization, cores: crate::cores::count().max(1) as u64, memory };
     console::send(Event::Boot { version: env!("CARGO_PKG_VERSION").into(), platform }.to_line().as_bytes());

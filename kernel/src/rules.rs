@@ -1,4 +1,4 @@
-//! The operator's rules for ports, as the configuration and this machine's clock have them.
+//! Makes the rules for ports from the configuration and this machine's TSC rate.
 
 use crate::arch::time;
 use config::Config;
@@ -6,19 +6,19 @@ use net::policy::configured::Known;
 pub use net::policy::configured::Rules;
 use net::ports::MAX_PORTS;
 
-/// The port of network device `net` of the guest called `name`: it has the number of the device's slot.
+/// Returns the port of network device `net` of the guest called `name`. A port has the number of its device's slot.
 fn port(config: &Config, name: &str, net: usize) -> Option<usize> {
     config.net_number(name, net).filter(|&port| port < MAX_PORTS)
 }
 
-/// Those of a guest's port; none if everything is allowed.
+/// Returns the rules of a guest's port, or `None` if everything is allowed.
 pub fn of_guest(config: &Config, net: &config::Net) -> Option<Rules> {
     let port = |name: &str, net| port(config, name, net);
     let known = Known { stages: &config.stages, hz: time::rates().tsc, port: &port };
     Rules::of_guest(known, Some(net.mac), &net.identity, &net.rules)
 }
 
-/// Those of an uplink; none if everything is allowed.
+/// Returns the rules of an uplink, or `None` if everything is allowed.
 pub fn of_uplink(config: &Config, rules: &config::Rules) -> Option<Rules> {
     let port = |name: &str, net| port(config, name, net);
     let known = Known { stages: &config.stages, hz: time::rates().tsc, port: &port };

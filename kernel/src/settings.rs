@@ -1,4 +1,4 @@
-//! The configuration in force: `sidecore.toml` among the boot modules or the default, checked against this machine.
+//! Loads the configuration: `sidecore.toml` from the boot modules, or the default. Checks it against this machine.
 
 use crate::{arch::random, console, cores, facts::facts, mem, report, uplink, virt};
 use alloc::{format, vec::Vec};
@@ -9,7 +9,7 @@ use log::LevelFilter;
 /// Name of the configuration file among the boot modules.
 pub const FILE: &str = "sidecore.toml";
 
-/// Reads, checks, divides the cores, and reports every mistake.
+/// Reads and checks the configuration, divides the cores, and reports every mistake.
 pub fn load() -> (Config, Plan) {
     let facts = facts();
     let names: Vec<&str> = facts.modules.iter().map(|m| m.name.as_str()).collect();
@@ -27,7 +27,7 @@ pub fn load() -> (Config, Plan) {
     };
     mistakes.extend(config::check_modules(&mut config, &names));
     mistakes.extend(config::check_entropy(&mut config, random::refusal()));
-    // The NICs' rings come out of what guests would get.
+    // The NICs' rings are taken before the guests' memory, so the guests have that much less.
     let free = mem::FRAMES.lock().free().saturating_sub(uplink::memory(&config));
     mistakes.extend(config::check_memory(&mut config, free));
     mistakes.extend(config::check_completion(&mut config, virt::refusal));

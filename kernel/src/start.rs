@@ -1,4 +1,4 @@
-//! From GRUB's last instruction to the control loop: one step after the other, each resting on those before.
+//! Boots the hypervisor: from GRUB's jump to the control loop. Each step needs the steps before it.
 
 #![allow(unsafe_code, reason = "the assembly calls in here; the boot information is read where GRUB put it")]
 
@@ -20,11 +20,12 @@ use core::ptr;
 use drivers::pci::ConfigSpace;
 use multiboot2::{BootInformation, BootInformationHeader};
 
-/// Entered from `start.s` in 64-bit mode on the boot stack, the first 4 GiB mapped, interrupts off.
+/// The entry from `start.s`. The core is in 64-bit mode on the boot stack, the first 4 GiB are mapped, interrupts are
+/// off.
 #[unsafe(no_mangle)]
 extern "C" fn start_rust(magic: u32, information: u32) -> ! {
     console::open();
-    // So that an early fault says what it is; NMIs, double faults and machine checks have their stacks only later.
+    // Now an early fault is reported. The stacks for NMIs, double faults and machine checks come later.
     idt::load();
     console::print(format_args!("\nsidecore {}\n", env!("CARGO_PKG_VERSION")));
     if magic != boot::MULTIBOOT2_MAGIC {
@@ -32,7 +33,8 @@ extern "C" fn start_rust(magic: u32, information: u32) -> ! {
             "started with {magic:#x} in EAX, not by multiboot2: boot it with GRUB's `multiboot2` command"
         ));
     }
-    // SAFETY: GRUB says that its information is there; the crate checks size and alignment before it believes it.
+    // SAFETY: GRUB passes the address of its information. The crate checks size and alignment before it uses the
+    // content.
     let info =
         unsafe { BootInformation::load(ptr::with_exposed_provenance::<BootInformationHeader>(information as usize)) };
     let info = match info {
@@ -62,7 +64,7 @@ extern "C" fn start_rust(magic: u32, information: u32) -> ! {
     }
 }
 
-/// Finds the free memory and takes the heap from it. Nothing may allocate before.
+/// Finds the free memory and takes the heap from it. Nothing may allocate before this has run.
 fn claim_memory(info: &BootInformation<'_>) -> Result<(), memory::frames::OutOfMemory> {
     let mut frames = mem::FRAMES.lock();
     if let Some(map) = info.memory_map_tag() {
@@ -79,7 +81,7 @@ fn claim_memory(info: &BootInformation<'_>) -> Result<(), memory::frames::OutOfM
     for (start, end) in symbols::find(info) {
         frames.reserve(start, end);
     }
-    // The real-mode vectors and the BIOS data area; firmware in system management mode may still look there.
+    // The real-mode vectors and the BIOS data area. Firmware in system management mode may still read them.
     frames.reserve(0, 0x1000);
     drop(frames);
     mem::start_heap()
@@ -149,7 +151,7 @@ extern "C" fn on_own_stack() -> ! {
     Operator::new(Guests::new(&config, &plan)).run(core)
 }
 
-/// Everything that follows rests on the local APIC in x2APIC mode; there is no fallback.
+/// Stops the machine if the CPU has no x2APIC mode. All later steps need it, and there is no fallback.
 fn require_x2apic() {
     let cpuid = raw_cpuid::CpuId::new();
     if !cpuid.get_feature_info().is_some_and(|f| f.has_x2apic()) {
@@ -177,7 +179,7 @@ fn find_pci() {
     report::found(format!("{count} PCI devices; no IOMMU is used, so a device driven later has to be trusted"));
 }
 
-/// Ends before there are guests.
+/// Stops the machine before there are guests.
 fn end(why: core::fmt::Arguments<'_>) -> ! {
     console::print(format_args!("\nsidecore stops: {why}\n"));
     console::send(Event::End { reason: format!("{why}").into() }.to_line().as_bytes());
@@ -187,7 +189,7 @@ fn end(why: core::fmt::Arguments<'_>) -> ! {
     }
 }
 
-/// The NUMA node of a core, if ACPI says which.
+/// Returns the NUMA node of a core, if ACPI names it.
 fn node(core: &cores::Core) -> Option<u32> {
     facts::facts().platform.nodes.iter().find(|(id, _)| *id == core.apic_id).map(|&(_, node)| node)
 }

@@ -1,5 +1,5 @@
 //! Names for a backtrace, from the symbol table that GRUB loads beside the image (multiboot2 3.6.7, ELF-64 symbol
-//! table). Without it addresses are printed, which `addr2line` understands.
+//! table). Without the table, a backtrace has addresses, which `addr2line` understands.
 
 #![allow(unsafe_code, reason = "reads the symbol table where GRUB put it")]
 
@@ -27,7 +27,7 @@ static SYMBOLS: Once<Symbols> = Once::new();
 const FUNCTION: u8 = 2;
 const SYMTAB: u32 = 2;
 
-/// Section header, ELF-64.
+/// An ELF-64 section header.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Section {
@@ -43,17 +43,17 @@ struct Section {
     entry: u64,
 }
 
-/// Finds the symbol table and gives the ranges of memory it occupies, which must be kept.
+/// Finds the symbol table. Returns the memory ranges that it occupies. The caller must reserve them.
 pub fn find(info: &BootInformation<'_>) -> [(u64, u64); 2] {
     let Some(tag) = info.elf_sections_tag() else { return Default::default() };
     if tag.entry_size() as usize != size_of::<Section>() {
         return Default::default();
     }
-    // The section headers follow the tag's fixed part of 20 bytes (multiboot2 3.6.7), 4-byte aligned only.
+    // The section headers follow the tag's fixed part of 20 bytes (multiboot2 3.6.7). They are aligned only to 4 bytes.
     let headers = ptr::from_ref(tag).cast::<u8>().wrapping_add(20).cast::<Section>();
     let count = tag.number_of_sections() as usize;
-    // SAFETY: the tag says that so many headers follow, and the multiboot2 crate has checked the tag's size against
-    // that of the boot information.
+    // SAFETY: the tag says that `count` headers follow. The multiboot2 crate has checked that the tag lies within the
+    // boot information.
     let section = |i: usize| (i < count).then(|| unsafe { headers.add(i).read_unaligned() });
     let Some(symtab) = (0..count).filter_map(section).find(|s| s.kind == SYMTAB) else { return Default::default() };
     let Some(strtab) = section(symtab.link as usize) else { return Default::default() };
@@ -61,8 +61,8 @@ pub fn find(info: &BootInformation<'_>) -> [(u64, u64); 2] {
         return Default::default();
     }
     SYMBOLS.call_once(|| Symbols {
-        // SAFETY: GRUB loaded both sections to the addresses it gives; the ranges are reserved by the caller and
-        // never written.
+        // SAFETY: GRUB loaded both sections to the addresses in the headers. The caller reserves the ranges, and nobody
+        // writes to them.
         table: unsafe {
             slice::from_raw_parts(
                 ptr::with_exposed_provenance(symtab.address as usize),
@@ -77,7 +77,7 @@ pub fn find(info: &BootInformation<'_>) -> [(u64, u64); 2] {
     [symtab, strtab].map(|s| (s.address, s.address + s.size))
 }
 
-/// The function that contains `address`, and the offset in it.
+/// Returns the function that contains `address`, and the offset in it.
 pub fn name(address: u64) -> Option<(&'static str, u64)> {
     let symbols = SYMBOLS.get()?;
     let s = symbols

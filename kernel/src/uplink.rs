@@ -1,7 +1,7 @@
-//! The uplinks: finds the NICs that the configuration names, sets them up, and counts what happens on them.
+//! The uplinks: finds the NICs that the configuration names, sets them up, and returns their counters.
 //!
-//! Which NIC is whose is decided in `config::NicChoice`; opening it is [`any_nic`]'s. The NICs' interrupts stay off, and
-//! nothing of the NICs is visible to a guest.
+//! `config::NicChoice` chooses the NIC of each uplink. [`any_nic`] opens it. The NICs' interrupts stay off. A guest
+//! sees nothing of the NICs.
 
 pub mod any_nic;
 mod virtio;
@@ -42,12 +42,13 @@ pub struct ConfiguredUplink {
 pub enum UplinkPath {
     /// It has a NIC.
     Nic(Box<Uplink<AnyNic>>),
-    /// It has no NIC that can be used. These are its rules; `None`: everything is allowed.
+    /// It has no usable NIC. These are its rules; `None` if everything is allowed.
     Missing(Option<&'static Policy>),
 }
 
 impl UplinkPath {
-    /// Adds it to a network back-end that serves nothing yet. False: that one has no room for a further uplink.
+    /// Adds it to a network back-end that serves nothing yet. Returns false if the back-end has no room for a further
+    /// uplink.
     pub fn add_to(self, net: &mut Net<AnyNic>) -> bool {
         match self {
             Self::Nic(uplink) => net.add_uplink(*uplink),
@@ -61,18 +62,18 @@ pub struct KnownUplink {
     name: String,
     /// Its NIC.
     device: Option<Address>,
-    /// What its frames may do. `None`: everything.
+    /// The rules for its frames. `None` if everything is allowed.
     rules: Option<Rules>,
     counters: &'static UplinkCounters,
 }
 
 const _: () = assert!(config::MAX_UPLINKS <= MAX_UPLINKS);
 
-/// Bytes of memory that the NICs take at most.
+/// Returns the most bytes of memory that the NICs can take.
 pub fn memory(config: &Config) -> u64 {
     let devices = devices(config);
     let with_nic = config.uplinks.iter().filter(|port| port.device.is_some());
-    // A virtio device takes less.
+    // The NIC may be a virtio device, which takes less than an 82599.
     with_nic.map(|port| x520::memory(port.steering, ReceiveQueues::of(port.steering, devices))).sum()
 }
 
@@ -81,8 +82,8 @@ fn devices(config: &Config) -> usize {
     config.guests.iter().map(|guest| guest.nets().count()).sum()
 }
 
-/// Sets up the NICs that the configuration names, and reports on each. `max_frame` is the longest frame of any guest, in
-/// bytes without FCS and VLAN tag. Called once. Returns the uplinks in the order of the configuration.
+/// Sets up the NICs that the configuration names, and reports on each. Returns the uplinks in the order of the
+/// configuration. Called once. `max_frame` is the longest frame of any guest, in bytes without FCS and VLAN tag.
 pub fn open_all(config: &Config, max_frame: u32) -> Vec<ConfiguredUplink> {
     let functions = pci::functions().map(|(_, functions)| functions);
     let found: Option<Vec<FoundFunction>> = functions.map(|all| all.iter().map(found).collect());
@@ -116,7 +117,7 @@ pub fn open_all(config: &Config, max_frame: u32) -> Vec<ConfiguredUplink> {
     uplinks
 }
 
-/// A function as the choice sees it.
+/// Converts a function to the form that `NicChoice` takes.
 fn found(function: &Function) -> FoundFunction {
     let Address { bus, device, function: number } = function.at;
     FoundFunction {
@@ -127,7 +128,7 @@ fn found(function: &Function) -> FoundFunction {
     }
 }
 
-/// Opens one candidate after the other. Returns the first NIC that can be used, and its address.
+/// Opens one candidate after the other, until one can be used. Returns that NIC and its address.
 fn open(
     search: &mut NicSearch<'_, '_>,
     functions: &[Function],
@@ -143,7 +144,7 @@ fn open(
 }
 
 impl KnownUplink {
-    /// What happened on it.
+    /// Returns its counters.
     pub fn counters(&self) -> control::Uplink {
         control::Uplink {
             name: self.name.clone(),

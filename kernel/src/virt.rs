@@ -1,4 +1,4 @@
-//! Which of the two back-ends this machine has, and what each needs of a core: the only place that names both.
+//! Finds which of the two back-ends this machine has, and sets up each core for it. Only this file names both.
 
 #![allow(unsafe_code, reason = "switches virtualization on and hands the back-ends their pages")]
 
@@ -24,13 +24,13 @@ use memory::{
 };
 use spin::Once;
 
-/// The back-end in use, with what it knows of this CPU and what all its vCPUs share.
+/// The back-end in use, with the CPU's capabilities and the maps that all vCPUs share.
 enum Backend {
     Svm { capabilities: svm::Capabilities, maps: ByInterrupts<&'static svm::PermissionMaps> },
     Vmx { capabilities: vmx::Capabilities, msr_bitmaps: ByInterrupts<u64> },
 }
 
-/// One for each answer to who has the local APIC.
+/// One value for each way in which a guest's interrupts are handled.
 struct ByInterrupts<T> {
     emulated: T,
     owned: T,
@@ -54,7 +54,7 @@ pub fn available() -> bool {
     BACKEND.is_completed()
 }
 
-/// Finds the back-end and says in the report what it has and lacks.
+/// Finds the back-end, and reports what it has and what it lacks.
 pub fn detect() -> Option<Virtualization> {
     let found = match (svm::probe(), vmx::probe()) {
         (Ok(capabilities), _) => use_svm(capabilities),
@@ -92,7 +92,7 @@ fn use_svm(capabilities: svm::Capabilities) -> Virtualization {
         &*maps
     };
     let emulated = maps(Interrupts::Emulated);
-    // SVM has no virtual APIC: `refusal` sees to it that nobody asks for one.
+    // SVM has no virtual APIC. `refusal` makes sure that no guest asks for one.
     let maps = ByInterrupts { emulated, owned: maps(Interrupts::Owned), virtualized: emulated };
     BACKEND.call_once(|| Backend::Svm { capabilities, maps });
     Virtualization::Svm
@@ -160,20 +160,20 @@ fn posted_interrupts() -> Result<(), String> {
     }
 }
 
-/// Why a guest cannot have its I/O completed that way on this machine; None: it can.
+/// Returns why this machine cannot complete a guest's I/O that way, or `None` if it can.
 pub fn refusal(completion: Completion) -> Option<String> {
     match completion {
         Completion::Posted => posted_interrupts().err(),
         Completion::Eli => match BACKEND.get() {
             Some(Backend::Vmx { capabilities, .. }) => capabilities.shadow_idt().err().map(|e| format!("{e}")),
-            // SVM has the intercepts from the beginning; an x2APIC is required of every machine.
+            // Every SVM has the intercepts. Every machine has an x2APIC, because sidecore requires it.
             _ => None,
         },
         Completion::Auto | Completion::Inject | Completion::Direct => None,
     }
 }
 
-/// Empty nested tables in the back-end's format.
+/// Makes empty nested tables in the back-end's format.
 ///
 /// # Errors
 /// No memory.
@@ -185,7 +185,7 @@ pub fn nested_tables() -> Result<Tables, OutOfMemory> {
     Tables::new(format, gigabyte, &mut *mem::FRAMES.lock())
 }
 
-/// What guests of this machine have in common.
+/// Returns what all guests of this machine have in common.
 pub fn guest_platform() -> Platform {
     let rates = time::rates();
     let (rdtscp, invpcid) = match BACKEND.get() {
@@ -205,8 +205,8 @@ pub fn guest_platform() -> Platform {
     }
 }
 
-/// What has to be worked around here: Bochs, which is told by being an emulator with VT-x that does not call itself a
-/// hypervisor.
+/// Returns the workarounds that this machine needs. Only Bochs needs any. It is recognised as an emulator with VT-x
+/// whose CPUID does not show a hypervisor.
 fn quirks() -> Quirks {
     let hypervisor = raw_cpuid::CpuId::new().get_feature_info().is_some_and(|f| f.has_hypervisor());
     let vmx = matches!(BACKEND.get(), Some(Backend::Vmx { .. }));
@@ -219,7 +219,7 @@ fn cpuid(leaf: u32, subleaf: u32) -> Regs {
     Regs { eax: r.eax, ebx: r.ebx, ecx: r.ecx, edx: r.edx }
 }
 
-/// What a vCPU needs for as long as sidecore runs: the back-end's pages.
+/// The back-end's pages for a vCPU. The vCPU keeps them for as long as sidecore runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Pages(u64);
 
@@ -237,13 +237,14 @@ impl Pages {
     }
 }
 
-/// Something done with a vCPU of either back-end.
+/// Code that runs with a vCPU of either back-end.
 pub trait WithVcpu {
-    /// Does it.
+    /// Runs it.
     fn with<V: Vcpu>(self, vcpu: &mut V);
 }
 
-/// Makes vCPU `index` of a machine on this core and does something with it. The core runs no other until this returns.
+/// Makes vCPU `index` of a machine on this core and runs `what` with it. The core runs no other vCPU until this
+/// returns.
 ///
 /// # Errors
 /// The core cannot run guests; the text says why.
@@ -260,13 +261,13 @@ pub fn with_vcpu(
         Some(Backend::Svm { capabilities, maps }) => {
             if !core.virtualizes.load(Ordering::Relaxed) {
                 let save = mem::pages(4096).map_err(|e| format!("core {}: {e}", core.index))?;
-                // SAFETY: `detect` probed (all cores are alike), and the page is this core's from now on.
+                // SAFETY: `detect` has probed for SVM, and all cores are alike. This core owns the page from now on.
                 unsafe { svm::enable(capabilities, save) };
                 core.virtualizes.store(true, Ordering::Relaxed);
             }
             let p = ptr::with_exposed_provenance_mut::<svm::VcpuPages>(pages.0 as usize);
-            // SAFETY: the pages are this vCPU's, and the guest's former vCPU on them is gone: its job has ended.
-            // `enable` ran on this core; the nested tables map the guest's memory alone.
+            // SAFETY: the pages are this vCPU's. The vCPU that used them in the guest's former life is gone: its job
+            // has ended. `enable` ran on this core. The nested tables map only the guest's memory.
             let mut vcpu = unsafe {
                 p.write(svm::VcpuPages::ZERO);
                 svm::SvmVcpu::new(&mut *p, maps.get(interrupts), nested_root, &core.kick, *capabilities, interrupts)
@@ -277,7 +278,7 @@ pub fn with_vcpu(
         Some(Backend::Vmx { capabilities, msr_bitmaps }) => {
             if !core.virtualizes.load(Ordering::Relaxed) {
                 let region = mem::pages(4096).map_err(|e| format!("core {}: {e}", core.index))?;
-                // SAFETY: once per core, by the flag; the page is this core's from now on.
+                // SAFETY: the flag makes this run once per core. This core owns the page from now on.
                 unsafe { vmx::enable(region, capabilities) }.map_err(|e| format!("core {}: {e}", core.index))?;
                 core.virtualizes.store(true, Ordering::Relaxed);
             }
@@ -286,20 +287,21 @@ pub fn with_vcpu(
                 vmcs: pages.0,
                 msr_bitmap: msr_bitmaps.get(interrupts),
                 ept_root: nested_root,
-                // One vCPU a core, so any tag but 0 will do; a vCPU's life begins with a flush.
+                // Any tag but 0 will do, because a core has only one vCPU and a vCPU's life begins with a flush.
                 vpid: 1,
                 kick: &core.kick,
                 capabilities,
                 offer: vmx::Offer::from_cpuid(|leaf, subleaf| machine.cpuid().answer(leaf, subleaf, &current)),
                 interrupts,
-                // The machine has them on the heap, which is mapped at its physical address, and outlives the vCPU.
+                // The pages are on the heap, which is mapped at its physical address. The machine owns them and
+                // outlives the vCPU.
                 virtual_apic: machine
                     .virtual_apic_addresses(index)
                     .map(|addresses| vmx::VirtualApic { addresses, notification: host_vectors::NOTIFICATION }),
                 quirks: quirks(),
             };
-            // SAFETY: the core is in VMX operation for good, its tables do not change any more, interrupts are off,
-            // the frames are this vCPU's, and jobs on a core follow one another.
+            // SAFETY: the core stays in VMX operation. Its tables do not change any more, and interrupts are off. The
+            // frames are this vCPU's, and a core runs one job at a time.
             let mut vcpu = unsafe { vmx::Vcpu::new(&parts) }.map_err(|e| format!("core {}: {e}", core.index))?;
             what.with(&mut vcpu);
             Ok(())

@@ -1,4 +1,4 @@
-//! What the file says against what the machine has.
+//! Checks the file against the machine.
 
 use alloc::format;
 use alloc::string::String;
@@ -25,8 +25,8 @@ pub fn check_modules(config: &mut Config, modules: &[&str]) -> Vec<Mistake> {
     })
 }
 
-/// Puts the best way of completion that there is in the place of every [`Completion::Auto`], and leaves out guests whose I/O
-/// cannot be completed here as they want it; `refusal` says why. There is no fallback for what was asked for by name.
+/// Replaces every [`Completion::Auto`] by the best way that the machine has. If a guest names a way that the machine
+/// does not have, the guest is left out, without a fallback. `refusal` says why the machine does not have a way.
 pub fn check_completion(config: &mut Config, refusal: impl Fn(Completion) -> Option<String>) -> Vec<Mistake> {
     let (best, _) = best_completion(&refusal);
     for guest in config.guests.iter_mut().filter(|guest| guest.completion == Completion::Auto) {
@@ -35,14 +35,14 @@ pub fn check_completion(config: &mut Config, refusal: impl Fn(Completion) -> Opt
     leave_out(config, |guest| refusal(guest.completion).map(|why| (guest.places.completion.clone(), why)))
 }
 
-/// Leaves out guests with an entropy device if there is no source of random bytes for it; `refusal` says why.
+/// Leaves out guests with an entropy device if the machine has no source of random bytes. `refusal` says why.
 pub fn check_entropy(config: &mut Config, refusal: Option<&str>) -> Vec<Mistake> {
     let Some(why) = refusal else { return Vec::new() };
     leave_out(config, |guest| guest.entropies().next().map(|entropy| (entropy.place.clone(), why.into())))
 }
 
-/// Leaves out guests whose memory is not there: in the order of the file, each gets what those before it leave of
-/// `available` bytes. A guest that does not start by itself counts as well, so that it can be started at any time.
+/// Leaves out guests for which there is not enough memory. Guests take their memory from the `available` bytes in the
+/// order of the file. A guest that does not start by itself takes its memory too, so that it can start at any time.
 pub fn check_memory(config: &mut Config, available: u64) -> Vec<Mistake> {
     let mut left = available;
     leave_out(config, |guest| match left.checked_sub(guest.memory) {
@@ -59,7 +59,7 @@ pub fn check_memory(config: &mut Config, available: u64) -> Vec<Mistake> {
     })
 }
 
-/// Leaves out the guests for which `fault` finds one.
+/// Leaves out the guests in which `fault` finds a fault.
 pub(crate) fn leave_out(config: &mut Config, mut fault: impl FnMut(&Guest) -> Option<(Place, String)>) -> Vec<Mistake> {
     let mut mistakes = Vec::new();
     let file = &config.file;

@@ -1,17 +1,17 @@
-//! What `completion = "auto"` stands for on a machine.
+//! Chooses the way of completion for `completion = "auto"` on this machine.
 
 use alloc::format;
 use alloc::string::String;
 
 use crate::Completion;
 
-/// Ways without an exit, the better first: with `posted` the host keeps its interrupts and the timer's end is exitless too;
-/// with `eli` the guest has its cores' local APICs, and the host two vectors on them. `direct` leaves the host none and
-/// has to be asked for by name.
+/// Ways without an exit, the better first. With `posted` the host keeps its interrupts, and the timer's end costs no
+/// exit either. With `eli` the guest owns its cores' local APICs, and the host has two vectors on them. `direct` is not
+/// here: it leaves the host no vector, so the operator must ask for it by name.
 const PREFERRED: [(Completion, &str); 2] = [(Completion::Posted, "posted"), (Completion::Eli, "eli")];
 
-/// The best way that there is, and the sentence for the capability report: which it is and why no better one. `refusal` says
-/// why a way is not to be had.
+/// Returns the best way that the machine has, and a sentence for the capability report. The sentence names the way, and
+/// says why no better one is possible. `refusal` says why the machine does not have a way.
 pub fn best(refusal: impl Fn(Completion) -> Option<String>) -> (Completion, String) {
     let mut against = String::new();
     for (completion, name) in PREFERRED {

@@ -1,4 +1,4 @@
-//! The configuration as a whole, with what stands in it once: `[log]`, `[control]` and `[[engine]]`.
+//! The whole configuration, and its parts `[log]`, `[control]` and `[[engine]]`.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -30,15 +30,15 @@ pub struct Config {
 }
 
 impl Config {
-    /// The number of a device among all devices of all guests, in the order of the configuration: that of device `device` of
-    /// guest `guest`. It is the device's slot with the engine.
+    /// Returns the number of device `device` of guest `guest` among all devices of all guests, in the order of the
+    /// configuration. It is the device's slot with the engine.
     #[must_use]
     pub fn device_number(&self, guest: usize, device: usize) -> usize {
         let before = self.guests.iter().take(guest).map(|guest| guest.devices.len());
         before.sum::<usize>() + device
     }
 
-    /// The same of network device `net` of the guest called `name`. None: it has no such device.
+    /// Returns the number of network device `net` of the guest called `name`, or `None` if there is no such device.
     #[must_use]
     pub fn net_number(&self, name: &str, net: usize) -> Option<usize> {
         let (number, guest) = self.guests.iter().enumerate().find(|(_, guest)| guest.name == name)?;
@@ -47,10 +47,10 @@ impl Config {
     }
 }
 
-/// `[control]`: the control core's duties.
+/// `[control]`: settings of the control core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Control {
-    /// Powers the machine off when every guest has stopped and none will be restarted.
+    /// Whether the machine is powered off when every guest has stopped and none will start again.
     pub end_when_guests_stop: bool,
     /// Seconds between the power button and the kill of `stop`.
     pub stop_seconds: u32,
@@ -65,7 +65,7 @@ impl Default for Control {
 /// `[[engine]]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Engine {
-    /// Its core. `None`: sidecore chooses. 0: the control core is an engine as well.
+    /// Its core. `None` if sidecore chooses. 0 if the engine shares the control core.
     pub core: Option<u32>,
     /// Its scheduling.
     pub scheduling: Scheduling,

@@ -11,10 +11,11 @@ use crate::{
 /// Memory of a guest of the default configuration in bytes.
 const MEMORY: u64 = 256 << 20;
 
-/// The default: if the boot modules `vmlinuz` and `initrd` are there, two guests, `guest1` and `guest2`, or one on a
-/// machine of two cores, with one vCPU, 256 MiB and one network device each; otherwise no guest. One engine.
+/// Returns the default configuration. It has one engine. If the boot modules `vmlinuz` and `initrd` are there, it has
+/// two guests, `guest1` and `guest2`, or only one on a machine of two cores. Each has one vCPU, 256 MiB and one network
+/// device. Otherwise it has no guest.
 ///
-/// The sentence says which of these it is, for the console.
+/// Also returns a sentence for the console that says which of these it is.
 #[must_use]
 pub fn default_config(cores: u32, modules: &[&str]) -> (Config, String) {
     let count = match ["vmlinuz", "initrd"].iter().find(|name| !modules.contains(name)) {

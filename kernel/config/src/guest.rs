@@ -12,7 +12,7 @@ use crate::rules::{Identity, Rules};
 pub struct Guest {
     /// 1 to 32 letters, digits, `-`, `_` and `.`. Unique.
     pub name: String,
-    /// vCPUs, 1 to [`MAX_VCPUS`](crate::MAX_VCPUS), each on a core of its own.
+    /// Number of vCPUs, 1 to [`MAX_VCPUS`](crate::MAX_VCPUS). Each has a separate core.
     pub vcpus: u32,
     /// RAM in bytes.
     pub memory: u64,
@@ -32,16 +32,16 @@ pub struct Guest {
     pub restart: Restart,
     /// Whether it starts with sidecore.
     pub autostart: bool,
-    /// Cores of the vCPUs in their order, as many as `vcpus`. `None`: sidecore chooses.
+    /// Cores of the vCPUs in their order, as many as `vcpus`. `None` if sidecore chooses.
     pub cores: Option<Vec<u32>>,
-    /// Its devices in the order of their function numbers on its bus: `[[guest.net]]`, then `[[guest.entropy]]`, each in the
-    /// order of the file. Up to [`MAX_DEVICES`](crate::MAX_DEVICES).
+    /// Its devices in the order of their function numbers on its bus: `[[guest.net]]`, then `[[guest.entropy]]`, each
+    /// in the order of the file. Up to [`MAX_DEVICES`](crate::MAX_DEVICES).
     pub devices: Vec<GuestDevice>,
     /// Places in the file of values that are checked against the machine.
     pub places: Places,
 }
 
-/// A device of a guest. A further kind of device is a further variant: whoever deals with devices matches on all of them.
+/// A device of a guest. A new kind of device needs a new variant. Code that handles devices matches on all variants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GuestDevice {
     /// A network device.
@@ -53,7 +53,7 @@ pub enum GuestDevice {
 /// `[[guest.entropy]]`: a virtio entropy device, whose random bytes come from RDRAND.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entropy {
-    /// Where the file says so.
+    /// Its place in the file.
     pub place: Place,
 }
 
@@ -62,8 +62,8 @@ pub struct Entropy {
 pub struct Net {
     /// MAC address.
     pub mac: Mac,
-    /// The only uplink of its frames, as an index of [`Config::uplinks`](crate::Config::uplinks). `None`: in each VLAN, the first
-    /// uplink that is in that VLAN.
+    /// The only uplink of its frames, as an index of [`Config::uplinks`](crate::Config::uplinks). With `None`, it is in
+    /// each VLAN the first uplink of that VLAN.
     pub uplink: Option<usize>,
     /// Largest payload of a frame in bytes, [`MIN_MTU`](crate::MIN_MTU) to [`MAX_MTU`](crate::MAX_MTU).
     pub mtu: u16,
@@ -71,11 +71,11 @@ pub struct Net {
     pub queues: u16,
     /// Offloads that the guest is offered.
     pub offloads: Offloads,
-    /// Packed rings are offered.
+    /// Whether packed rings are offered.
     pub packed: bool,
     /// Its addresses.
     pub identity: Identity,
-    /// What its frames may do.
+    /// The rules for its frames.
     pub rules: Rules,
 }
 
@@ -103,17 +103,17 @@ pub enum Completion {
     Posted,
     /// The guest owns its cores' local APICs, and the interrupt is sent to the core itself.
     Direct,
-    /// As `Direct`, with a shadow of its IDT that brings the host's own vectors to the host.
+    /// As `Direct`, and a shadow of the guest's IDT brings the host's own vectors to the host.
     Eli,
 }
 
 /// How the engine learns of a guest's requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Requests {
-    /// It polls each queue all the time. No request costs an exit.
+    /// The engine always polls each queue. No request costs an exit.
     #[default]
     Poll,
-    /// The guest notifies it, which costs an exit. Idle queues cost the engine nothing.
+    /// The guest notifies the engine, which costs an exit. Idle queues cost the engine nothing.
     Notify,
     /// A queue is polled while it is busy and notified otherwise.
     Adaptive,
@@ -132,7 +132,7 @@ pub enum Restart {
 /// Places in the file of a guest's values that are checked against the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
-    /// `name`, or the head of the table.
+    /// `name`, or the head of the table if there is no `name`.
     pub name: Place,
     /// `kernel`.
     pub kernel: Place,
@@ -165,7 +165,7 @@ impl Guest {
 }
 
 impl Net {
-    /// Whether it has this address, as its own or behind it.
+    /// Whether this address is its own or behind it.
     pub(crate) fn has(&self, mac: Mac) -> bool {
         self.mac == mac || self.identity.fixed.contains(&mac)
     }

@@ -1,5 +1,5 @@
-//! `sidecore.toml`: what the operator wrote becomes a [`Config`], and every mistake in it a [`Mistake`] with file,
-//! line, value and what was expected.
+//! Reads `sidecore.toml` into a [`Config`]. Every mistake becomes a [`Mistake`] with file, line, value and what was
+//! expected.
 //!
 //! ```text
 //!  bytes ──parse──▶ Config ──check_modules──▶ ──check_memory──▶ ──plan──▶ Plan (which core does what)
@@ -9,9 +9,9 @@
 //!
 //! [`NicChoice`] chooses the NICs of the `[[port]]`s, when they are opened.
 //!
-//! A guest with a mistake is left out and the others remain; a mistake outside the guests leaves the default in its
-//! place; a file that is not TOML gives no guest at all. Nothing here panics, whatever the file holds. Follows TOML
-//! 1.1; the keys are listed in this folder's README.
+//! A guest with a mistake is left out, and the others remain. A value with a mistake outside the guests is replaced by
+//! the default. A file that is not TOML gives no guest. No file can make this code panic. Follows TOML 1.1. This
+//! folder's README lists the keys.
 
 #![cfg_attr(not(test), no_std)]
 

@@ -2,14 +2,14 @@
 
 use core::fmt;
 
-/// A MAC address: a unicast one, except where a rule names whom frames are sent to.
+/// A MAC address. It is a unicast one, except for the destination address of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// The address of network device `index` of the guest called `name` when the file gives none: locally
-    /// administered, the same at every start. Two names can fall together (one pair in four billion); that is found
-    /// like any other duplicate.
+    /// Returns the address of network device `index` of the guest called `name`, for a file that gives none. It is
+    /// locally administered, and the same at every start. Two names can give the same address (one pair in four
+    /// billion). That is reported like any other duplicate.
     #[must_use]
     pub fn derived(name: &str, index: u8) -> Self {
         // FNV-1a, 32 bits.
@@ -32,7 +32,7 @@ impl Mac {
         }
     }
 
-    /// Reads an address that frames may be sent to: that of a group as well.
+    /// Reads a destination address. It may be a group's.
     ///
     /// # Errors
     /// What is expected instead.

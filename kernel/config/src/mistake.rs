@@ -1,21 +1,21 @@
-//! A mistake in the configuration and where it stands.
+//! A mistake in the configuration, and its place.
 
 use alloc::string::{String, ToString};
 use core::fmt;
 use core::ops::Range;
 
-/// A place in the file and what stands there.
+/// A place in the file, and the text there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// Line, from 1; 0 for what no file says.
+    /// Line, from 1. 0 for a value that does not come from a file.
     pub line: u32,
     /// Column in characters, from 1.
     pub column: u32,
-    /// The text as it stands in the file, shortened.
+    /// The text in the file, shortened.
     pub value: String,
 }
 
-/// Something in the file that cannot be used.
+/// A value in the file that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
     /// File name.
@@ -24,7 +24,7 @@ pub struct Mistake {
     pub line: u32,
     /// Column in characters, from 1.
     pub column: u32,
-    /// The text that is wrong, as it stands in the file, shortened.
+    /// The wrong text in the file, shortened.
     pub value: String,
     /// What was expected.
     pub message: String,
@@ -33,14 +33,14 @@ pub struct Mistake {
 }
 
 impl Mistake {
-    /// A mistake at `place`.
+    /// Makes a mistake at `place`.
     #[must_use]
     pub fn new(file: &str, place: &Place, message: impl Into<String>) -> Self {
         let Place { line, column, value } = place.clone();
         Self { file: file.into(), line, column, value, message: message.into(), guest: None }
     }
 
-    /// The same, which leaves out `guest`.
+    /// Makes a mistake at `place` that leaves out `guest`.
     #[must_use]
     pub fn of_guest(self, guest: &str) -> Self {
         Self { guest: Some(guest.into()), ..self }
@@ -71,7 +71,7 @@ impl From<Mistake> for control::Event {
     }
 }
 
-/// The file being read: turns byte ranges into places.
+/// The file being read. It converts byte ranges to places.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Source<'a> {
     pub file: &'a str,
@@ -79,14 +79,14 @@ pub(crate) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// The place of bytes `span`; a span that is not in the text is moved to its end.
+    /// Returns the place of the bytes `span`. A span beyond the text counts as its end.
     pub fn place(&self, span: Range<usize>) -> Place {
         let before = self.text.get(..span.start).unwrap_or(self.text);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
         let line = before.matches('\n').count() + 1;
         let column = before.get(line_start..).map_or(0, |text| text.chars().count()) + 1;
         let value = match self.text.get(span) {
-            // The parser points between characters where something is missing: the line is more helpful then.
+            // If something is missing, the parser points between characters. Then the whole line is more helpful.
             Some("" | "\n" | "\r\n") | None => {
                 self.text.get(line_start..).and_then(|rest| rest.lines().next()).unwrap_or("")
             }
@@ -101,7 +101,7 @@ impl Source<'_> {
     }
 }
 
-/// The first line of a value, at most 60 characters, control characters made visible.
+/// Returns the first line of a value, at most 60 characters, with visible control characters.
 pub(crate) fn shortened(value: &str) -> String {
     const LIMIT: usize = 60;
     let first = value.trim().lines().next().unwrap_or("");

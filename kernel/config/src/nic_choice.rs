@@ -6,8 +6,9 @@
 //!                                                └─ none left: why there is no uplink
 //! ```
 //!
-//! This lives beside `plan`: as `plan` gives the cores that a machine has to those that the file names, this gives the
-//! NICs. The crate `nic` would be the wrong place. It is what an engine wants of any NIC and knows no configuration.
+//! This module is the counterpart of `plan`: `plan` gives the machine's cores to the parts of the configuration, and
+//! this gives the NICs. It does not belong in the crate `nic`, which is an engine's interface to any NIC and knows no
+//! configuration.
 //!
 //! The caller opens the NICs. It has the drivers, and only opening a NIC shows whether it can be used.
 
@@ -26,7 +27,7 @@ pub struct FoundFunction {
     pub vendor: u16,
     /// Device identifier.
     pub device: u16,
-    /// What the report calls it. `None`: no driver knows it.
+    /// Its name in the report. `None` if no driver knows it.
     pub name: Option<&'static str>,
 }
 
@@ -37,29 +38,29 @@ impl FoundFunction {
     }
 }
 
-/// Gives each uplink its NIC, and no NIC to two uplinks.
+/// Gives each uplink its NIC. Never gives a NIC to two uplinks.
 #[derive(Debug)]
 pub struct NicChoice<'a> {
     uplinks: &'a [Uplink],
     found: Option<&'a [FoundFunction]>,
-    /// NICs that uplinks have.
+    /// NICs that already belong to uplinks.
     taken: Vec<PciDevice>,
 }
 
 impl<'a> NicChoice<'a> {
-    /// For all uplinks of the configuration, and what was found, in the order in which `first` is to look at it. `None`: PCI
-    /// was not scanned.
+    /// Makes the choice for all uplinks of the configuration. `found` are the PCI functions in the order in which `first`
+    /// tries them. It is `None` if PCI was not scanned.
     #[must_use]
     pub fn new(uplinks: &'a [Uplink], found: Option<&'a [FoundFunction]>) -> Self {
         Self { uplinks, found, taken: Vec::new() }
     }
 
-    /// Begins the search for the NIC of `uplink`, which is one of the uplinks. They are searched for in their order.
+    /// Begins the search for the NIC of `uplink`, which is one of the uplinks. Call it for the uplinks in their order.
     pub fn search<'c>(&'c mut self, uplink: &'c Uplink) -> NicSearch<'c, 'a> {
         let mut excluded = Vec::new();
         if uplink.device == Some(PciDevice::First) {
             excluded.extend(&self.taken);
-            // What another uplink names is not the first one that is free.
+            // A NIC that another uplink names is not free for `first`.
             excluded.extend(self.uplinks.iter().filter_map(|other| other.device).filter(|&d| d != PciDevice::First));
         }
         NicSearch { choice: self, uplink, excluded, next: 0, tried: None, failures: Vec::new() }
@@ -71,21 +72,21 @@ impl<'a> NicChoice<'a> {
 pub struct NicSearch<'c, 'a> {
     choice: &'c mut NicChoice<'a>,
     uplink: &'c Uplink,
-    /// Functions that are for other uplinks.
+    /// Functions that other uplinks have or name.
     excluded: Vec<PciDevice>,
-    /// The function to look at next.
+    /// The function to try next.
     next: usize,
-    /// The candidate that was given last: its address and what the report calls it.
+    /// The last candidate: its address and its name in the report.
     tried: Option<(PciDevice, &'static str)>,
     /// Candidates that could not be used, and why.
     failures: Vec<String>,
 }
 
 impl NicSearch<'_, '_> {
-    /// The next function to open: its number among those found.
+    /// Returns the next function to open, as an index of the functions found.
     ///
     /// # Errors
-    /// There is none. The text is the report's warning.
+    /// There is no further candidate. The text is the report's warning.
     pub fn candidate(&mut self) -> Result<usize, String> {
         let number = self
             .find()
@@ -119,15 +120,15 @@ impl NicSearch<'_, '_> {
         })
     }
 
-    /// The last candidate cannot be used, because of `why`.
+    /// Notes that the last candidate cannot be used, because of `why`.
     pub fn failed(&mut self, why: &str) {
         if let Some((at, name)) = self.tried {
             self.failures.push(format!("the {name} at {at}: {why}"));
         }
     }
 
-    /// The last candidate is the uplink's NIC. It has this MAC address and so many receive queues. Returns what the report
-    /// says of it; nothing, if there was no candidate.
+    /// Notes that the last candidate is the uplink's NIC, with this MAC address and this number of receive queues.
+    /// Returns the sentence for the report. It is empty if there was no candidate.
     #[must_use]
     pub fn opened(self, mac: Mac, receive_queues: u16) -> String {
         let Some((at, name)) = self.tried else { return String::new() };
@@ -142,7 +143,8 @@ impl NicSearch<'_, '_> {
     }
 }
 
-/// What the report says of a NIC's receive queues. Nothing, where there is one and nothing else was asked for.
+/// Returns the report's words on a NIC's receive queues. They are empty if there is one queue and the port asks for no
+/// steering.
 fn queues(count: u16, steering: Steering) -> String {
     match (count, steering) {
         (1, Steering::None) => String::new(),

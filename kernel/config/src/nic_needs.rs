@@ -4,31 +4,31 @@ use crate::{Steering, Uplink, Vlan};
 
 /// Receive buffers of the only queue. 1,024 of the shortest frames arrive in 69 us at 10 Gbit/s.
 const BUFFERS: u32 = 1024;
-/// Receive buffers of each of several queues.
+/// Receive buffers of each queue, if there are several.
 const BUFFERS_OF_SEVERAL: u32 = 512;
-/// Queues over which flows are spread.
+/// Number of queues for `steering = "flows"`.
 const FLOW_QUEUES: u16 = 4;
-/// Most receive queues that a NIC is asked for: an 82599 steers to no more by addresses.
+/// Most receive queues of a NIC. An 82599 cannot steer to more by addresses.
 pub const MAX_RECEIVE_QUEUES: u16 = 32;
 
 /// Receive queues of a NIC that can have several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiveQueues {
-    /// How many, 1 to [`MAX_RECEIVE_QUEUES`].
+    /// Number of queues, 1 to [`MAX_RECEIVE_QUEUES`].
     pub count: u16,
-    /// Buffers, of 2 KiB, of each.
+    /// Buffers of each queue. A buffer has 2 KiB.
     pub buffers: u32,
 }
 
 impl ReceiveQueues {
-    /// By `steering`, where guests have so many network devices.
+    /// Returns the queues for `steering`. `devices` is the number of the guests' network devices.
     #[must_use]
     pub fn of(steering: Steering, devices: usize) -> Self {
         match steering {
             Steering::None => Self { count: 1, buffers: BUFFERS },
             Steering::Flows => Self { count: FLOW_QUEUES, buffers: BUFFERS_OF_SEVERAL },
             Steering::Addresses => {
-                // One for each device, and the first for the rest.
+                // One for each device, and the first one for all other frames.
                 let wanted = u16::try_from(devices).unwrap_or(u16::MAX).saturating_add(1);
                 Self { count: wanted.clamp(2, MAX_RECEIVE_QUEUES), buffers: BUFFERS_OF_SEVERAL }
             }
@@ -41,16 +41,17 @@ impl ReceiveQueues {
 pub struct NicNeeds<'a> {
     /// Bytes of the longest frame of any guest, without FCS and VLAN tag.
     pub max_frame: u32,
-    /// What decides among its receive queues.
+    /// How it chooses the receive queue of a frame.
     pub steering: Steering,
     /// Its receive queues, if it can have several.
     pub queues: ReceiveQueues,
-    /// VLANs whose tagged frames it receives. `None`: the uplink knows no VLANs, and what looks like a tag is payload.
+    /// VLANs whose tagged frames it receives. `None` if the uplink has no VLANs. Then a tag is payload.
     pub vlans: Option<&'a [u16]>,
 }
 
 impl<'a> NicNeeds<'a> {
-    /// For the NIC of `port`, where guests have so many network devices and send frames of up to `max_frame` bytes.
+    /// Returns the needs of the NIC of `uplink`. `devices` is the number of the guests' network devices. `max_frame` is
+    /// their longest frame in bytes.
     #[must_use]
     pub fn of(uplink: &'a Uplink, devices: usize, max_frame: u32) -> Self {
         let vlans = match &uplink.rules.vlan {

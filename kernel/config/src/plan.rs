@@ -1,4 +1,5 @@
-//! Which core does what. Cores are numbered from 0, the boot core, in the order in which ACPI lists them.
+//! Divides the cores among control core, engines and guests. Cores are numbered from 0, the boot core, in the order in
+//! which ACPI lists them.
 
 use alloc::format;
 use alloc::string::String;
@@ -12,7 +13,7 @@ use crate::{Config, Guest, Mistake};
 pub struct Plan {
     /// The control core: always 0.
     pub control: u32,
-    /// Cores of the engines; contains the control core where that is an engine as well.
+    /// Cores of the engines. One may be the control core.
     pub engines: Vec<u32>,
     /// For each guest of the configuration, in its order, the cores of its vCPUs.
     pub guests: Vec<Vec<u32>>,
@@ -21,17 +22,18 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Whether the control core is an engine as well.
+    /// Whether an engine shares the control core.
     #[must_use]
     pub fn control_is_engine(&self) -> bool {
         self.engines.contains(&self.control)
     }
 }
 
-/// Divides cores 0 to `cores` - 1, and leaves out the guests for which there is none.
+/// Divides cores 0 to `cores` - 1. Leaves out the guests for which there are not enough cores.
 ///
-/// Cores that the file names come first. An engine without one gets a core of its own if that leaves enough for every
-/// guest; otherwise the control core is the engine as well. Then the guests in their order take the lowest cores left.
+/// Cores that the file names come first. An engine without a named core gets a separate core if that leaves enough
+/// cores for every guest. Otherwise it shares the control core. Then the guests in their order take the lowest free
+/// cores.
 pub fn plan(config: &mut Config, cores: u32) -> (Plan, Vec<Mistake>) {
     let mut mistakes = Vec::new();
     let mut engines: Vec<Option<u32>> = Vec::new();

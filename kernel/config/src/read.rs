@@ -1,4 +1,4 @@
-//! The file as a whole: TOML, then the tables at its top.
+//! Reads the whole file: first as TOML, then the tables at its top.
 
 mod guest;
 mod name;
@@ -23,16 +23,16 @@ use crate::stage::Stage;
 
 const TOP_KEYS: [&str; 6] = ["log", "control", "engine", "port", "stage", "guest"];
 
-/// What a file gave: the part that can be used, and what was wrong with the rest.
+/// The result of reading a file: the usable part, and the mistakes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parsed {
-    /// What can be used.
+    /// The usable part.
     pub config: Config,
     /// What was wrong, in the order of the file.
     pub mistakes: Vec<Mistake>,
 }
 
-/// Reads the configuration `contents` of the file called `file`. Both text and raw bytes are taken.
+/// Reads the configuration `contents` of the file called `file`. The contents may be text or raw bytes.
 ///
 /// ```
 /// let text = "[[guest]]\nname = 'a'\nmemory = '1X'\nkernel = 'vmlinuz'\n";
@@ -88,19 +88,19 @@ pub fn parse(file: &str, contents: impl AsRef<[u8]>) -> Parsed {
     Parsed { config, mistakes }
 }
 
-/// What a file says of rules.
+/// The rules in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ParsedRules {
     /// `[[stage]]`.
     pub stages: Vec<Stage>,
-    /// Of each `[[port]]` who it is and what its frames may do.
+    /// For each `[[port]]`, its addresses and its rules.
     pub ports: Vec<(Identity, Rules)>,
     /// What was wrong, in the order of the file.
     pub mistakes: Vec<Mistake>,
 }
 
-/// Reads the rules in another program's configuration, whose `[[port]]` has the keys of `[[guest.net]]` for them. `top_keys`
-/// and `port_keys` are the other keys there, which that program reads by itself.
+/// Reads the rules in another program's configuration. Its `[[port]]` has the keys of `[[guest.net]]` for rules.
+/// `top_keys` and `port_keys` are the other keys in that file, which the program itself reads.
 #[must_use]
 pub fn parse_rules(file: &str, text: &str, top_keys: &[&'static str], port_keys: &[&'static str]) -> ParsedRules {
     let source = Source { file, text };
@@ -190,7 +190,7 @@ fn read_ports(source: Source<'_>, top: &mut Section<'_, '_>, config: &mut Config
 }
 
 impl Parsed {
-    /// The mistakes as lines of text, for a person.
+    /// Returns the mistakes as lines of text, for a person.
     #[must_use]
     pub fn explain(&self) -> Vec<alloc::string::String> {
         self.mistakes.iter().map(ToString::to_string).collect()

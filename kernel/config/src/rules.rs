@@ -12,25 +12,27 @@ pub struct Rules {
     pub vlan: Vlan,
     /// Broadcasts, multicasts and frames to unknown addresses that it may send in a second.
     pub storm: Option<u32>,
-    /// Stages for frames that the guest sends or that leave by the uplink, in their order, as indexes of `Config::stages`.
+    /// Stages for frames that the guest sends or that leave by the uplink, in their order, as indexes of
+    /// `Config::stages`.
     pub tx: Vec<usize>,
-    /// Stages for frames that the guest receives or that come by the uplink, likewise.
+    /// Stages for frames that the guest receives or that come by the uplink, in their order, as indexes of
+    /// `Config::stages`.
     pub rx: Vec<usize>,
 }
 
 /// The VLANs of a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Vlan {
-    /// In none: a tag is payload.
+    /// The port is in no VLAN. A tag is payload.
     #[default]
     Plain,
-    /// In one, without a tag.
+    /// The port is in one VLAN, and its frames have no tag.
     Access(u16),
-    /// In several, with a tag.
+    /// The port is in several VLANs, and its frames have a tag.
     Trunk {
-        /// Which.
+        /// The VLANs of frames with a tag.
         vlans: Vec<u16>,
-        /// The one of frames without a tag.
+        /// The VLAN of frames without a tag.
         native: Option<u16>,
     },
 }

@@ -1,4 +1,4 @@
-//! Reading a TOML table key by key, with a mistake for each thing that is not as expected.
+//! Reads a TOML table key by key. Each unexpected thing becomes a mistake.
 
 use alloc::format;
 use alloc::string::String;
@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::mistake::{Mistake, Place, Source};
 
-/// A table of the file, with what is known about it.
+/// A table of the file, and the context for its mistakes.
 pub(crate) struct Section<'a, 'i> {
     source: Source<'a>,
     table: &'a DeTable<'i>,
@@ -25,11 +25,11 @@ pub(crate) enum TextOrInteger<'a> {
     Integer(u32),
 }
 
-/// A value and where it stands.
+/// A value and its place.
 pub(crate) type Found<T> = Option<(T, Place)>;
 
 impl<'a, 'i> Section<'a, 'i> {
-    /// The table `name`, in which only `keys` may stand.
+    /// Makes the section for the table `name`. Only `keys` are allowed in it.
     pub fn new(
         source: Source<'a>,
         table: &'a DeTable<'i>,
@@ -49,7 +49,7 @@ impl<'a, 'i> Section<'a, 'i> {
         section
     }
 
-    /// Where the table begins.
+    /// Returns the place of the table's beginning.
     pub fn place(&self) -> Place {
         self.source.place(self.span.clone())
     }
@@ -58,12 +58,12 @@ impl<'a, 'i> Section<'a, 'i> {
         self.mistakes.push(self.source.mistake(span, message));
     }
 
-    /// A mistake at a value found before.
+    /// Adds a mistake at the place of a value found before.
     pub fn complain_at(&mut self, place: &Place, message: impl Into<String>) {
         self.mistakes.push(Mistake::new(self.source.file, place, message));
     }
 
-    /// Where the value of `key` stands, or else the table.
+    /// Returns the place of the value of `key`, or of the table if there is no such key.
     pub fn at(&self, key: &str) -> Place {
         self.get(key).map_or_else(|| self.place(), |(span, _)| self.source.place(span))
     }
@@ -73,7 +73,7 @@ impl<'a, 'i> Section<'a, 'i> {
         Some((value.span(), value.get_ref()))
     }
 
-    /// A value of the type that `read` accepts; `expected` describes it.
+    /// Reads a value of the type that `read` accepts. `expected` describes it.
     fn typed<T>(&mut self, key: &str, expected: &str, read: impl Fn(&'a DeValue<'i>) -> Option<T>) -> Found<T> {
         let (span, value) = self.get(key)?;
         match read(value) {
@@ -101,7 +101,7 @@ impl<'a, 'i> Section<'a, 'i> {
 
     pub fn integer(&mut self, key: &str, range: RangeInclusive<u32>) -> Found<u32> {
         let expected = format!("a whole number from {} to {}", range.start(), range.end());
-        // A number that does not fit is of the right type all the same.
+        // A number that does not fit still has the right type.
         let (value, place) = self.typed(key, &expected, |value| Some(integer(value.as_integer()?)))?;
         match value.filter(|value| range.contains(value)) {
             Some(value) => Some((value, place)),
@@ -112,15 +112,15 @@ impl<'a, 'i> Section<'a, 'i> {
         }
     }
 
-    /// A list of core numbers, none twice.
+    /// Reads a list of core numbers without duplicates.
     pub fn cores(&mut self, key: &str) -> Found<Vec<u32>> {
         self.list(key, "a list of core numbers, like [2, 3]", usize::MAX, |value| {
             value.as_integer().and_then(integer).ok_or_else(String::new)
         })
     }
 
-    /// A list of up to `most` things of one kind, none twice. `read` says what is wrong with one, or nothing where `expected`
-    /// says it all.
+    /// Reads a list of up to `most` values of one kind, without duplicates. If a value is wrong, `read` says why, or
+    /// nothing if `expected` is enough.
     pub fn list<T: PartialEq>(
         &mut self,
         key: &str,
@@ -152,7 +152,7 @@ impl<'a, 'i> Section<'a, 'i> {
         good.then_some((found, place))
     }
 
-    /// A value that may be a text or a whole number.
+    /// Reads a value that may be a text or a whole number.
     pub fn text_or_integer(&mut self, key: &str, expected: &str) -> Found<TextOrInteger<'a>> {
         self.typed(key, expected, |value| match value {
             DeValue::String(text) => Some(TextOrInteger::Text(text.as_ref())),
@@ -160,12 +160,12 @@ impl<'a, 'i> Section<'a, 'i> {
         })
     }
 
-    /// Whether `key` is there.
+    /// Whether the table has `key`.
     pub fn has(&self, key: &str) -> bool {
         self.get(key).is_some()
     }
 
-    /// One of a few words.
+    /// Reads one of a few words.
     pub fn word<T: Copy>(&mut self, key: &str, words: &[(&'static str, T)]) -> Option<T> {
         let names: Vec<&str> = words.iter().map(|(name, _)| *name).collect();
         let expected = format!("one of \"{}\"", names.join("\", \""));
@@ -178,7 +178,7 @@ impl<'a, 'i> Section<'a, 'i> {
         None
     }
 
-    /// A table in this one.
+    /// Reads a table in this table.
     pub fn table(&mut self, key: &str) -> Option<(Range<usize>, &'a DeTable<'i>)> {
         let (span, value) = self.get(key)?;
         match value.as_table() {
@@ -190,7 +190,7 @@ impl<'a, 'i> Section<'a, 'i> {
         }
     }
 
-    /// The tables of an array of tables, `[[path]]`.
+    /// Reads the tables of an array of tables, `[[path]]`.
     pub fn tables(&mut self, key: &str, path: &str) -> Vec<(Range<usize>, &'a DeTable<'i>)> {
         let Some((span, value)) = self.get(key) else { return Vec::new() };
         let Some(list) = value.as_array() else {
@@ -208,7 +208,7 @@ impl<'a, 'i> Section<'a, 'i> {
     }
 }
 
-/// A number that fits.
+/// Returns the number if it fits.
 pub(crate) fn integer(value: &toml::de::DeInteger<'_>) -> Option<u32> {
     u32::from_str_radix(value.as_str(), value.radix()).ok()
 }

@@ -1,5 +1,5 @@
-//! Sizes of memory as people write them: `512M`, `2G`, `1536MiB`. Binary units, as in every other tool that takes the
-//! memory of a machine.
+//! Sizes of memory as people write them: `512M`, `2G`, `1536MiB`. The units are binary, as in other tools for virtual
+//! machines.
 
 /// Reads a size in bytes.
 pub(crate) fn parse(text: &str) -> Option<u64> {
@@ -13,7 +13,7 @@ pub(crate) fn parse(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
-/// Shows a size in the largest unit that keeps it exact; less than a mebibyte is rounded down.
+/// Shows a size in the largest unit that keeps it exact. Rounds down to whole MiB.
 pub(crate) fn show(bytes: u64) -> alloc::string::String {
     let mebibytes = bytes >> 20;
     if mebibytes.is_multiple_of(1024) && mebibytes > 0 {

@@ -1,4 +1,4 @@
-//! `[[stage]]`: a rule for frames, and what is done to those that match.
+//! `[[stage]]`: a rule for frames, and the action for frames that match.
 
 use alloc::string::String;
 use core::net::IpAddr;
@@ -23,7 +23,7 @@ pub struct Stage {
 /// What a stage does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// The frame passes; later stages do not see it.
+    /// The frame passes. Later stages do not see it.
     Allow,
     /// The frame is dropped.
     Deny,
@@ -47,7 +47,7 @@ pub enum Action {
     },
 }
 
-/// Conditions for frames. A frame has to meet all that are given.
+/// Conditions for frames. A frame must meet all conditions that are given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
     /// EtherType.
@@ -68,7 +68,7 @@ pub struct Rule {
     pub source_port: Option<RangeInclusive<u16>>,
     /// Ports that they go to.
     pub destination_port: Option<RangeInclusive<u16>>,
-    /// Whether TCP asks for a connection in them.
+    /// Whether TCP opens a connection with them.
     pub opening: Option<bool>,
     /// ICMP's or ICMPv6's type.
     pub icmp_type: Option<u8>,

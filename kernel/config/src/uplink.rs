@@ -8,14 +8,14 @@ use crate::rules::Rules;
 /// The PCI function of an uplink's NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PciDevice {
-    /// The first for which there is a driver.
+    /// The first NIC that has a driver.
     First,
     /// Bus, device (0 to 31) and function (0 to 7).
     At(u8, u8, u8),
 }
 
 impl PciDevice {
-    /// `first`, or an address as `lspci` writes it: `01:00.0`, with or without segment 0 before it.
+    /// Reads `first`, or an address as `lspci` writes it: `01:00.0`, with or without segment 0 before it.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         if text == "first" {
@@ -49,16 +49,16 @@ pub enum Steering {
     None,
     /// By a hash of its addresses and ports.
     Flows,
-    /// By its destination address: each guest's device has a queue of its own.
+    /// By its destination address. Each guest's device has a separate queue.
     Addresses,
 }
 
 /// `[[port]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Uplink {
-    /// Its name for a guest's `port`. Default: its device.
+    /// Its name, to which a guest's `port` refers. The default is its device.
     pub name: String,
-    /// Its NIC. `None`: its entry has a mistake, and no frame passes.
+    /// Its NIC. `None` if its entry has a mistake. Then no frame passes.
     pub device: Option<PciDevice>,
     /// How its NIC chooses the receive queue.
     pub steering: Steering,

@@ -1,4 +1,4 @@
-//! What an operator or a script asks for. Two notations, one [`Command`]: words on COM1, JSON on COM2.
+//! The commands of operators and scripts. A [`Command`] has two notations: words on COM1, JSON on COM2.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -16,7 +16,7 @@ pub enum Command {
     List,
     /// Starts a guest that is stopped.
     Start(String),
-    /// Presses a guest's power button; after a time limit, kills it.
+    /// Presses a guest's power button. Kills the guest after a time limit.
     Stop(String),
     /// Stops a guest at once.
     Kill(String),
@@ -31,13 +31,13 @@ pub enum Command {
         /// The text, as if typed.
         text: String,
     },
-    /// Counters; COM2 always gets all of them.
+    /// Shows counters. COM2 always gets all of them.
     Show(View),
-    /// Has the engines watched, or no longer: how many requests a visit takes, how long a turn is.
+    /// Switches the engines' profiles on or off: the requests of a visit, the length of a turn.
     Watch(bool),
     /// The capability report.
     Report,
-    /// Which sidecore this is.
+    /// The version of sidecore.
     Version,
     /// Stops all guests and powers the machine off.
     Shutdown,
@@ -48,7 +48,7 @@ pub enum Command {
 /// What `show` shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum View {
-    /// All of the following.
+    /// All counters.
     Counters,
     /// Exits by guest, vCPU and reason.
     Exits,
@@ -63,7 +63,7 @@ pub enum View {
 /// A command that cannot be carried out, with the sentence to show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// The request's `id`, where it could be read.
+    /// The request's `id`, if it could be read.
     pub id: Option<u64>,
     /// The sentence.
     pub error: String,
@@ -79,7 +79,7 @@ pub struct Refused {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Chosen by whoever asks.
+    /// The sender chooses it.
     pub id: Option<u64>,
     /// The command.
     pub command: Command,
@@ -113,7 +113,7 @@ impl Command {
     /// Reads a line of COM1.
     ///
     /// # Errors
-    /// The sentence to show; it names what was not understood and the nearest command.
+    /// The sentence to show. It names the unknown word and the nearest command.
     pub fn from_words(line: &str) -> Result<Self, String> {
         let mut words = line.split_whitespace();
         let Some(word) = words.next() else { return Err("no command; try `help`".into()) };
@@ -179,7 +179,8 @@ impl View {
     }
 }
 
-/// As on the wire; which members belong to which command is checked afterwards, so that the answer can say it.
+/// A request as on the wire. A later check finds members that do not belong to the command, so that the answer can name
+/// them.
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Wire {
@@ -243,8 +244,8 @@ impl Request {
         Ok(Self { id, command })
     }
 
-    /// The line, with its end. `help` and `attach`, which COM2 does not have, come out as COM1's words and are refused
-    /// at the other end.
+    /// Returns the line, with its end. COM2 has no `help` and no `attach`. They become COM1's words, and the receiver
+    /// refuses them.
     #[must_use]
     pub fn to_line(&self) -> String {
         let word = match &self.command {
@@ -288,7 +289,7 @@ fn unknown(what: &str, word: &str, known: &[&str]) -> String {
     }
 }
 
-/// Input can be as long as a line; an error message need not be.
+/// Shortens a text for an error message, because input can be as long as a line.
 fn shortened(text: &str) -> String {
     let mut out: String = text.chars().take(40).flat_map(char::escape_default).collect();
     if text.chars().nth(40).is_some() {

@@ -1,5 +1,5 @@
-//! Everything that is counted, as it is sent on COM2 and shown on COM1. All values count from the start of the
-//! hypervisor, or of the guest's present life, and never go back within it.
+//! All counters, as they are sent on COM2 and shown on COM1. A value counts from the start of the hypervisor, or of the
+//! guest's present life. It never decreases in that time.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -29,17 +29,17 @@ pub struct Counters {
 /// The hypervisor itself: its memory, and what it missed or did not expect.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hypervisor {
-    /// Bytes kept for itself, guests' tables included, their RAM not.
+    /// Bytes that it keeps for itself. Guests' tables are included, guests' RAM is not.
     pub memory: u64,
-    /// Of these, what it keeps without any guest.
+    /// The part of these bytes that it would keep without any guest.
     pub memory_without_guests: u64,
-    /// Lines of the log that found no room on their way from another core.
+    /// Lines of the log from other cores that were dropped because the queue was full.
     #[serde(default)]
     pub log_dropped: u64,
     /// Interrupts on vectors that nobody uses.
     #[serde(default)]
     pub stray_interrupts: u64,
-    /// NMIs of the machine's own: memory or bus errors.
+    /// NMIs that the machine itself raised: memory or bus errors.
     #[serde(default)]
     pub machine_nmis: u64,
 }
@@ -55,14 +55,14 @@ pub struct Guest {
     pub starts: u64,
     /// RAM in bytes.
     pub memory: u64,
-    /// Bytes the hypervisor keeps for it beside its RAM.
+    /// Bytes that the hypervisor keeps for the guest beside the guest's RAM.
     pub kept: u64,
     /// Its vCPUs.
     pub vcpus: Vec<VcpuCounters>,
-    /// Bytes of its console's output that found no room.
+    /// Bytes of its console's output that were dropped because the queue was full.
     #[serde(default)]
     pub console_dropped: u64,
-    /// What happened to its shadow IDT, by kind; empty for a guest without one.
+    /// Counts of its shadow IDT, by kind. Empty for a guest without one.
     #[serde(default)]
     pub shadow_idt: Vec<Count>,
     /// What it tried and was refused, by kind.
@@ -97,13 +97,13 @@ pub struct ExitCount {
 /// How often something happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Count {
-    /// What.
+    /// What happened.
     pub kind: Text,
     /// How often.
     pub count: u64,
 }
 
-/// A network port; `rx` is towards the guest, as the guest's own counters have it.
+/// A network port. `rx` is towards the guest, as in the guest's own counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Port {
     /// MAC address, six hexadecimal pairs.
@@ -118,37 +118,37 @@ pub struct Port {
     pub tx_bytes: u64,
     /// Packets dropped, by cause.
     pub drops: Vec<Count>,
-    /// Checksums computed because the guest does not take a packet without.
+    /// Checksums computed because the guest does not take a packet without one.
     #[serde(default)]
     pub checksums: u64,
-    /// TCP segments cut because the guest does not take a row of them as one packet.
+    /// TCP segments cut because the guest does not take several segments as one packet.
     #[serde(default)]
     pub segments: u64,
     /// Completion interrupts sent.
     pub interrupts: u64,
     /// Notifications received from the driver.
     pub kicks: u64,
-    /// Times a queue was left to its driver's notifications.
+    /// Times that polling of a queue ended, and its driver's notifications were enabled.
     #[serde(default)]
     pub arms: u64,
-    /// Times polling of a queue began because its notifications were many.
+    /// Times that polling of a queue began, because it had many notifications.
     #[serde(default)]
     pub polls: u64,
     /// TSC cycles that its engine has spent on its queues.
     #[serde(default)]
     pub engine_cycles: u64,
-    /// Commands of the driver's to its control queue, which is not polled: each has cost a notification.
+    /// Commands that the driver sent to its control queue. The queue is not polled, so each has cost a notification.
     #[serde(default)]
     pub commands: u64,
     /// Times the driver reset the device.
     #[serde(default)]
     pub resets: u64,
-    /// Requests that came back, from a NIC for instance, when a reset had ended them already. Their driver is told nothing.
+    /// Requests that came back, for instance from a NIC, after a reset had ended them. Their driver is not told.
     #[serde(default)]
     pub stale_tokens: u64,
     /// Times the driver broke the rules of a ring.
     pub ring_errors: u64,
-    /// What its stages counted, in their order: those of what the guest sends first.
+    /// What its stages counted, in their order. The stages for frames from the guest come first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<StageCounters>,
 }
@@ -164,13 +164,14 @@ pub struct Entropy {
     pub starved: u64,
     /// Completion interrupts sent.
     pub interrupts: u64,
-    /// Notifications received from the driver. Its queue is not polled: a request costs one unless others came just before.
+    /// Notifications received from the driver. Its queue is not polled, so a request costs one, unless others came just
+    /// before.
     pub kicks: u64,
     /// TSC cycles that its engine has spent on its queue.
     pub engine_cycles: u64,
     /// Times the driver reset the device.
     pub resets: u64,
-    /// Requests that came back when a reset had ended them already.
+    /// Requests that came back after a reset had ended them.
     pub stale_tokens: u64,
     /// Times the driver broke the rules of the ring or of the device.
     pub ring_errors: u64,
@@ -181,9 +182,9 @@ pub struct Entropy {
 pub struct StageCounters {
     /// Its name.
     pub stage: String,
-    /// `tx`: what the guest sends, or what leaves by an uplink. `rx`: the other way.
+    /// `tx` for frames that the guest sends or that leave by an uplink. `rx` for the other direction.
     pub direction: Text,
-    /// Frames that its rule fitted.
+    /// Frames that its rule matched.
     pub frames: u64,
     /// Their bytes.
     pub bytes: u64,
@@ -194,7 +195,7 @@ pub struct StageCounters {
 /// One engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Engine {
-    /// Its number, by which others name it.
+    /// Its id.
     #[serde(default)]
     pub id: u64,
     /// Its core.
@@ -206,13 +207,13 @@ pub struct Engine {
     pub busy_turns: u64,
     /// Turns that found none.
     pub idle_turns: u64,
-    /// TSC cycles of the former.
+    /// TSC cycles of busy turns.
     pub busy_cycles: u64,
-    /// TSC cycles of the latter.
+    /// TSC cycles of idle turns.
     pub idle_cycles: u64,
     /// Turns that took so long that a guest's timer may have been late.
     pub long_turns: u64,
-    /// What was counted while it was watched (`watch on`). Absent if it never was.
+    /// What was counted while it was watched (`watch on`). Absent if it was never watched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watched: Option<Watched>,
     /// Its uplinks, in the order of the configuration.
@@ -223,8 +224,8 @@ pub struct Engine {
 /// What was counted of an engine while it was watched.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Watched {
-    /// Visits to a queue by how many requests they took: entry `n` counts those with 2^n requests or more, and fewer than
-    /// twice as many; the last entry has no upper bound.
+    /// Visits to a queue, by the number of their requests. Entry `n` counts visits with 2^n requests or more, and fewer
+    /// than twice as many. The last entry has no upper bound.
     pub visits: Vec<u64>,
     /// Visits that took no request.
     pub empty_visits: u64,
@@ -241,9 +242,9 @@ pub struct Watched {
 pub struct Uplink {
     /// What the configuration calls it.
     pub name: String,
-    /// Its NIC's PCI address; empty: there is none that can be used.
+    /// Its NIC's PCI address. Empty if it has no usable NIC.
     pub device: String,
-    /// What happened on it.
+    /// Its counts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub counts: Vec<Count>,
     /// What its stages counted.
@@ -252,7 +253,7 @@ pub struct Uplink {
 }
 
 impl Uplink {
-    /// What was counted under that name; 0 if there is none.
+    /// Returns the count of that name, or 0 if there is none.
     #[must_use]
     pub fn count(&self, kind: &str) -> u64 {
         self.counts.iter().find(|count| count.kind == kind).map_or(0, |count| count.count)

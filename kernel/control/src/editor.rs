@@ -1,16 +1,16 @@
-//! A line editor for a serial terminal: bytes in, echo out, a line when Enter is pressed. The keys are those that
-//! ECMA-48 terminals send.
+//! A line editor for a serial terminal. It takes bytes, writes the echo, and returns a line at Enter. The keys are
+//! those of ECMA-48 terminals.
 
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use core::fmt::{self, Write};
 
-/// Lines remembered.
+/// Most lines in the history.
 const HISTORY: usize = 16;
-/// Characters in a line; more are answered by the bell.
+/// Most characters in a line. A further one rings the bell.
 const MAX_LENGTH: usize = 200;
 
-/// Where in an escape sequence the input is.
+/// The position of the input in an escape sequence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Escape {
     #[default]
@@ -26,31 +26,31 @@ enum Escape {
 pub struct Editor {
     line: String,
     history: VecDeque<String>,
-    /// Which remembered line is shown, counted from the latest; 0: none.
+    /// Which line of the history is shown, counted from the latest. 0 if none.
     back: usize,
     escape: Escape,
-    /// The last byte was a carriage return: a line feed that follows belongs to it.
+    /// Whether the last byte was a carriage return. A line feed that follows belongs to it.
     after_return: bool,
 }
 
 impl Editor {
-    /// An empty one.
+    /// Makes an empty editor.
     #[must_use]
     pub const fn new() -> Self {
         Self { line: String::new(), history: VecDeque::new(), back: 0, escape: Escape::None, after_return: false }
     }
 
-    /// What has been typed so far; to show it again after other output.
+    /// Returns what has been typed so far, to show it again after other output.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.line
     }
 
-    /// Takes a byte, echoes to `echo`, gives the line when it is complete.
+    /// Takes a byte and writes its echo to `echo`. Returns the line when it is complete.
     ///
-    /// Backspace and DEL take a character back, Ctrl-U the whole line, Ctrl-W a word, Ctrl-C drops the line, up and
-    /// down (or Ctrl-P and Ctrl-N) go through the last 16 lines. Anything outside ASCII is ignored: commands have
-    /// none.
+    /// Backspace and DEL delete a character, Ctrl-W a word, Ctrl-U the whole line. Ctrl-C drops the line. Up and down
+    /// (or Ctrl-P and Ctrl-N) go through the last 16 lines. Bytes outside ASCII are ignored, because no command has
+    /// any.
     ///
     /// # Errors
     /// Those of `echo`.
@@ -110,7 +110,7 @@ impl Editor {
         line
     }
 
-    /// The line is ASCII: one byte, one column.
+    /// Erases characters on the terminal. The line is ASCII, so a byte is a column.
     fn erase(&mut self, count: usize, echo: &mut dyn Write) -> fmt::Result {
         for _ in 0..count {
             if self.line.pop().is_some() {

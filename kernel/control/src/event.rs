@@ -1,4 +1,4 @@
-//! What sidecore says on COM2: one JSON object a line, told apart by its member `event`.
+//! The events that sidecore sends on COM2: one JSON object per line. The member `event` names the kind.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -24,11 +24,11 @@ use crate::{Counters, GuestState, StopReason, Text};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {
-    /// First line: which sidecore, on what.
+    /// The first line: sidecore's version, and the machine.
     Boot {
         /// Version of sidecore.
         version: Text,
-        /// What the machine is.
+        /// Facts about the machine that it runs on.
         #[serde(flatten)]
         platform: Platform,
     },
@@ -47,7 +47,7 @@ pub enum Event {
         value: String,
         /// What was expected.
         message: String,
-        /// The guest that does not start because of it; none: it concerns the whole file.
+        /// The guest that does not start because of it. `None` if it concerns the whole file.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         guest: Option<String>,
     },
@@ -60,7 +60,7 @@ pub enum Event {
         /// Why it stopped.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<StopReason>,
-        /// That reason's particulars, for a person.
+        /// Details of the reason, for a person.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         detail: Option<String>,
     },
@@ -82,10 +82,10 @@ pub enum Event {
     Counters(Counters),
     /// The answer to a command.
     Reply {
-        /// The command's `id`, where it had one.
+        /// The command's `id`, if it had one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<u64>,
-        /// Whether it was done (for `start` and `stop`: begun).
+        /// Whether the command was carried out. For `start` and `stop`: whether it has begun.
         ok: bool,
         /// Why not.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -97,16 +97,16 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         version: Option<Text>,
     },
-    /// The hypervisor panicked; nothing follows. Written by [`crate::write_panic`], which needs no heap.
+    /// The hypervisor panicked. Nothing follows. [`crate::write_panic`] writes it, without the heap.
     Panic {
-        /// What.
+        /// The message.
         message: String,
-        /// Where: file, line and column.
+        /// The place: file, line and column.
         location: String,
-        /// Innermost first: names where known, otherwise addresses.
+        /// The backtrace, innermost first: names if known, otherwise addresses.
         backtrace: Vec<String>,
     },
-    /// Last line: why sidecore ends.
+    /// The last line: why sidecore ends.
     End {
         /// Why.
         reason: Text,
@@ -116,7 +116,7 @@ pub enum Event {
 /// Facts about the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Platform {
-    /// Which virtualization extension is used; none: the machine has neither.
+    /// The virtualization extension in use. `None` if the machine has neither.
     pub virtualization: Option<Virtualization>,
     /// Logical processors that run.
     pub cores: u64,
@@ -147,15 +147,15 @@ pub struct ReportEntry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReportKind {
-    /// Present and used.
+    /// Something is present and used.
     Found,
-    /// Required and missing: sidecore stops. The text says what would help.
+    /// Something required is missing, and sidecore stops. The text says what would help.
     RequiredMissing,
-    /// Optional and missing: the text says what is used instead.
+    /// Something optional is missing. The text says what is used instead.
     Fallback,
     /// Something the operator should know.
     Warning,
-    /// How the cores and the memory were divided.
+    /// How something was divided or chosen, for example the cores.
     Decision,
 }
 
@@ -170,7 +170,7 @@ pub struct GuestSummary {
     pub cores: Vec<u64>,
     /// RAM in bytes.
     pub memory: u64,
-    /// Where that is in the machine's memory.
+    /// The place of its RAM in the machine's memory.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub regions: Vec<PhysicalRange>,
     /// Why it last stopped.
@@ -178,7 +178,7 @@ pub struct GuestSummary {
     pub reason: Option<StopReason>,
 }
 
-/// A piece of the machine's memory.
+/// A range of the machine's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PhysicalRange {
     /// Physical address of its first byte.
@@ -195,10 +195,10 @@ pub enum Level {
     Error,
     /// Something works less well than it could.
     Warn,
-    /// The course of events.
+    /// A normal event.
     #[default]
     Info,
-    /// For whoever looks for a fault.
+    /// Something that helps to find an error.
     Debug,
     /// Everything.
     Trace,
@@ -226,8 +226,8 @@ impl Event {
     /// The line, with its end.
     #[must_use]
     pub fn to_line(&self) -> String {
-        // Serialising can fail only for maps with keys that are no strings and for writers that fail; there is
-        // neither. A line that says so is still better than none.
+        // Serialising can fail only for maps with keys that are not strings, and for writers that fail. There is
+        // neither here. If it fails anyway, a line that says so is better than none.
         let mut line = serde_json::to_string(self)
             .unwrap_or_else(|_| String::from(r#"{"event":"log","level":"error","text":"event not serialisable"}"#));
         line.push('\n');
@@ -242,13 +242,13 @@ impl Event {
         serde_json::from_str(line.trim_end()).map_err(|error| error.to_string())
     }
 
-    /// A reply that says yes.
+    /// Makes a reply for success.
     #[must_use]
     pub const fn done(id: Option<u64>) -> Self {
         Self::Reply { id, ok: true, error: None, guests: None, version: None }
     }
 
-    /// A reply that says no and why.
+    /// Makes a reply for a failure. It says why.
     #[must_use]
     pub const fn refused(id: Option<u64>, error: String) -> Self {
         Self::Reply { id, ok: false, error: Some(error), guests: None, version: None }

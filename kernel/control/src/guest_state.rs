@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GuestState {
-    /// Memory is being filled.
+    /// Its memory is being filled.
     Starting,
     /// Its vCPUs run.
     Running,
-    /// The power button was pressed, or its vCPUs are being brought home.
+    /// Its power button was pressed, or its vCPUs were told to stop.
     Stopping,
     /// It does not run.
     Stopped,
@@ -39,11 +39,11 @@ pub enum StopReason {
     Reset,
     /// Triple fault.
     TripleFault,
-    /// The operator's `kill`, or the time limit of `stop` ran out.
+    /// The operator killed it, or the time limit of `stop` ran out.
     Killed,
-    /// Something this hypervisor does not provide for; the detail says what.
+    /// It did something that this hypervisor does not handle. The detail says what.
     Failed,
-    /// It could not be started; the detail says why.
+    /// It could not be started. The detail says why.
     NotStarted,
 }
 

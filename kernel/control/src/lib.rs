@@ -1,13 +1,13 @@
-//! How a person and a script talk to sidecore: the shell on COM1 and the JSON lines of COM2.
+//! The interfaces of sidecore for people and for scripts: the shell on COM1 and the JSON lines of COM2.
 //!
 //! ```text
 //!  COM1 bytes ──▶ shell::Shell ──▶ Command ◀── line::LineReader + Request::from_line ◀── COM2 bytes
 //!  COM1 text  ◀── table::*     ◀── Counters ──▶ Event::to_line ──▶ COM2 lines
 //! ```
 //!
-//! Both ways end in the same [`Command`], and what is shown as a table on COM1 is the same [`Counters`] that goes out
-//! on COM2. Nothing here touches hardware: bytes in, bytes out. The build tool and the scenarios use the same types to
-//! read COM2. JSON is as in RFC 8259; every number is an exact unsigned 64-bit integer.
+//! Both sides use the same [`Command`]. The tables on COM1 and the lines on COM2 show the same [`Counters`]. Nothing
+//! here touches hardware: this crate takes bytes and returns bytes. The build tool and the scenarios use the same types
+//! to read COM2. JSON is as in RFC 8259. Every number is an exact unsigned 64-bit integer.
 
 #![cfg_attr(not(test), no_std)]
 
@@ -38,5 +38,5 @@ pub use nearest::nearest;
 pub use panic::write_panic;
 pub use shell::{Action, LEAVE_KEY, Shell};
 
-/// Text that is a constant in the hypervisor and owned where it was read from a line.
+/// A text. It is a constant in the hypervisor. A program that reads it from a line owns it.
 pub type Text = Cow<'static, str>;

@@ -1,12 +1,12 @@
-//! Bytes of a serial line to text lines, with a limit.
+//! Makes text lines from the bytes of a serial line. The length is limited.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// The longest line that is read from COM2, in bytes, without its end.
+/// Longest line that is read from COM2, in bytes, without its end.
 pub const MAX_LINE: usize = 4096;
 
-/// A line was longer than [`MAX_LINE`]; it was dropped up to its end.
+/// A line was longer than [`MAX_LINE`]. The whole line was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong;
 
@@ -16,8 +16,8 @@ impl core::fmt::Display for TooLong {
     }
 }
 
-/// Collects bytes until a line is complete. `\r`, `\n` and both end a line; empty lines are not reported; bytes that
-/// are not UTF-8 become U+FFFD.
+/// Collects bytes until a line is complete. `\r`, `\n` or both end a line. Empty lines are skipped. Bytes that are not
+/// UTF-8 become U+FFFD.
 #[derive(Debug, Default)]
 pub struct LineReader {
     bytes: Vec<u8>,
@@ -25,13 +25,13 @@ pub struct LineReader {
 }
 
 impl LineReader {
-    /// An empty one.
+    /// Makes an empty reader.
     #[must_use]
     pub const fn new() -> Self {
         Self { bytes: Vec::new(), too_long: false }
     }
 
-    /// Takes a byte; a complete line comes back without its end.
+    /// Takes a byte. Returns a complete line without its end.
     pub fn push(&mut self, byte: u8) -> Option<Result<String, TooLong>> {
         match byte {
             b'\r' | b'\n' if self.too_long => {

@@ -1,11 +1,12 @@
-//! The nearest known word to one that is not known, for "did you mean".
+//! Finds the known word that is nearest to an unknown one, for "did you mean".
 
 use alloc::vec::Vec;
 
-/// The one of `known` that takes the fewest slips to get from `word`, if that is at most a third of its letters, or one letter, or if `word` is its beginning.
+/// Returns the word of `known` with the smallest distance to `word`, if the distance is at most a third of its letters,
+/// or one letter. Otherwise returns a known word that begins with `word`.
 #[must_use]
 pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
-    // Names here are short. A long word is not like any of them, and the table below stays small.
+    // Names here are short, so a long word is not similar to any of them. This also keeps the table below small.
     if word.is_empty() || word.len() > 64 {
         return None;
     }
@@ -19,7 +20,7 @@ pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
         .or(starts)
 }
 
-/// Insertions, deletions, replacements and exchanges of neighbours (optimal string alignment).
+/// Returns the number of insertions, deletions, replacements and exchanges of neighbours (optimal string alignment).
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut before: Vec<usize> = Vec::new();

@@ -1,9 +1,9 @@
-//! The `panic` event without a heap: when the hypervisor panics the heap may be what is broken.
+//! Writes the `panic` event without the heap, because the heap may be the cause of the panic.
 
 use core::fmt::{self, Display, Write};
 
-/// Writes the line of [`crate::Event::Panic`] to `out`. The backtrace is innermost first; each entry is whatever
-/// displays itself.
+/// Writes the line of [`crate::Event::Panic`] to `out`. The backtrace is innermost first. An entry is anything that
+/// implements `Display`.
 ///
 /// # Errors
 /// Those of `out`.
@@ -26,7 +26,7 @@ pub fn write_panic<T: Display>(
     out.write_str("]}\n")
 }
 
-/// Text on its way into a JSON string (RFC 8259, 7).
+/// Escapes text for a JSON string (RFC 8259, 7).
 struct Escaping<'a>(&'a mut dyn Write);
 
 impl Write for Escaping<'_> {

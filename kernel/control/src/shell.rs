@@ -1,22 +1,22 @@
-//! The operator's terminal on COM1: a shell, or a guest's console while attached to it.
+//! The operator's terminal on COM1. It is a shell, or a guest's console while attached.
 
 use alloc::string::String;
 use core::fmt::{self, Write};
 
 use crate::{Command, Editor, command};
 
-/// Ctrl-]: leaves a guest's console, as in telnet.
+/// The key that leaves a guest's console: Ctrl-], as in telnet.
 pub const LEAVE_KEY: u8 = 0x1d;
 
 const PROMPT: &str = "sidecore> ";
 
-/// What a byte from the terminal led to.
+/// The action for a byte from the terminal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Nothing to do.
     None,
-    /// Carry this out, write what it has to say, then call [`Shell::prompt`]. `help` and mistakes are answered by
-    /// the shell itself.
+    /// Carry this command out, write its output, then call [`Shell::prompt`]. The shell itself answers `help` and
+    /// mistakes.
     Run(Command),
     /// The byte belongs to this guest's console.
     ToGuest(String, u8),
@@ -32,19 +32,19 @@ pub struct Shell {
 }
 
 impl Shell {
-    /// In the shell, nothing typed.
+    /// Makes a terminal in the shell, with nothing typed.
     #[must_use]
     pub const fn new() -> Self {
         Self { editor: Editor::new(), attached: None }
     }
 
-    /// The guest whose console has the terminal.
+    /// Returns the guest whose console has the terminal.
     #[must_use]
     pub fn attached(&self) -> Option<&str> {
         self.attached.as_deref()
     }
 
-    /// Gives the terminal to a guest's console (the caller has checked that there is one).
+    /// Gives the terminal to a guest's console. The caller has checked that the guest exists.
     ///
     /// # Errors
     /// Those of `out`.
@@ -65,7 +65,7 @@ impl Shell {
         }
     }
 
-    /// Shows the prompt and what has been typed after it; for after other output, too. Nothing while attached.
+    /// Shows the prompt and what has been typed. Call it after other output too. Does nothing while attached.
     ///
     /// # Errors
     /// Those of `out`.

@@ -1,5 +1,5 @@
-//! Counters as aligned tables for a person on COM1. Written to any [`fmt::Write`]; lines end in `\n`, the terminal's
-//! driver makes `\r\n` of it.
+//! Writes counters as aligned tables, for a person on COM1. The output is any [`fmt::Write`]. Lines end in `\n`, which
+//! the terminal's driver changes to `\r\n`.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -8,7 +8,7 @@ use core::fmt::{self, Write};
 
 use crate::{Count, Counters, Engine, GuestSummary, Uplink, View};
 
-/// The guests and their states, for `list`.
+/// Writes the guests and their states, for `list`.
 ///
 /// # Errors
 /// Those of `out`.
@@ -24,7 +24,7 @@ pub fn list(guests: &[GuestSummary], out: &mut dyn Write) -> fmt::Result {
     table(["guest", "state", "memory", "cores", "last stop"], "llrll", rows, out)
 }
 
-/// What `show` asked for.
+/// Writes what `show` asked for.
 ///
 /// # Errors
 /// Those of `out`.
@@ -165,7 +165,7 @@ fn ports(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
     table(["port", "way", "stage", "frames", "bytes", "dropped"], "lllrrr", rows.into_iter(), out)
 }
 
-/// The entropy devices, and an empty line behind them. Nothing where there are none.
+/// Writes the entropy devices and then an empty line. Writes nothing if there are none.
 fn entropy(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
     let devices = counters.guests.iter().flat_map(|guest| guest.entropy.iter().map(move |device| (guest, device)));
     let rows: Vec<_> = devices
@@ -210,7 +210,7 @@ fn engines(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
     uplinks(counters, out)
 }
 
-/// What was counted of engines while they were watched: a column for each size of a visit.
+/// Writes what was counted while engines were watched. It has a column for each size of a visit.
 fn watched(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
     for engine in &counters.engines {
         let Some(watched) = &engine.watched else { continue };
@@ -235,7 +235,7 @@ fn watched(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
     Ok(())
 }
 
-/// What each device has had of the time that was spent on queues.
+/// Writes each device's share of the time that engines spent on queues.
 fn shares(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
     let devices = || {
         counters.guests.iter().flat_map(|guest| {
@@ -257,7 +257,7 @@ fn shares(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
     table(["guest", "device", "engine cycles", "share"], "llrr", rows, out)
 }
 
-/// A column for each uplink, a row for whatever was counted on one of them.
+/// Writes a column for each uplink, and a row for each kind that was counted on one of them.
 fn uplinks(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
     for engine in counters.engines.iter().filter(|engine| !engine.uplinks.is_empty()) {
         let here = |uplink: &Uplink| if uplink.device.is_empty() { "no device".into() } else { uplink.device.clone() };
@@ -285,7 +285,7 @@ fn names(engine: &Engine, name: impl Fn(&Uplink) -> String) -> Vec<String> {
     engine.uplinks.iter().map(name).collect()
 }
 
-/// Bytes in the largest binary unit that keeps it exact to a tenth.
+/// Shows bytes in the largest binary unit that gives at least 1, cut to one decimal.
 fn bytes(value: u64) -> String {
     let (shift, unit) = match value {
         0..0x400 => return format!("{value} B"),
@@ -301,7 +301,8 @@ fn bytes(value: u64) -> String {
     }
 }
 
-/// Rows under names, each column as wide as its widest cell. `align`: `l` or `r` for each column.
+/// Writes rows below their column names. A column is as wide as its widest cell. `align` has `l` or `r` for each
+/// column.
 fn table<const N: usize>(
     names: [&str; N],
     align: &str,

@@ -1,21 +1,21 @@
-//! What a life asks the kernel to do, and how it is told to the operator.
+//! The actions that a life asks of the kernel, and their text for the operator.
 
 use alloc::{format, string::String};
 
 use control::{Event, GuestState, StopReason};
 
-/// One thing that the kernel has to do for a guest. Actions are carried out in the order in which they are given.
+/// An action that the kernel must carry out for a guest. Actions are carried out in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Report that the guest's state has changed.
     Report(Report),
     /// Fill its memory, build its machine, attach its devices and give its vCPUs to their cores. The answer is
     /// [`Life::brought_up`](crate::Life::brought_up) or [`Life::not_brought_up`](crate::Life::not_brought_up). In the
-    /// second case nothing of it is left: no device is attached and no core has a vCPU.
+    /// second case nothing remains: no device is attached and no core has a vCPU.
     BringUp,
     /// Press its power button.
     PressPowerButton,
-    /// Tell its vCPUs to stop. They are home when [`Life::vcpus_home`](crate::Life::vcpus_home) says so.
+    /// Tell its vCPUs to stop. The answer is [`Life::vcpus_home`](crate::Life::vcpus_home).
     StopVcpus,
     /// Detach its devices. The answer is [`Life::devices_detached`](crate::Life::devices_detached), when no engine uses
     /// the guest's memory any more.
@@ -32,7 +32,7 @@ pub enum Action {
 pub struct End {
     /// The reason.
     pub reason: StopReason,
-    /// The reason's particulars, for a person.
+    /// Details of the reason, for a person.
     pub detail: Option<String>,
 }
 
@@ -46,7 +46,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// The line of the log.
+    /// Returns the line for the log.
     #[must_use]
     pub fn line(&self, guest: &str) -> String {
         let state = self.state.name();
@@ -59,7 +59,7 @@ impl Report {
         }
     }
 
-    /// The event for COM2.
+    /// Returns the event for COM2.
     #[must_use]
     pub fn event(self, guest: &str) -> Event {
         let (reason, detail) = match self.end {
@@ -82,7 +82,7 @@ pub enum Refused {
 }
 
 impl Refused {
-    /// The sentence for the operator.
+    /// Returns the sentence for the operator.
     #[must_use]
     pub fn explain(self, guest: &str) -> String {
         match self {

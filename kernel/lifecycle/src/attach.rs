@@ -25,7 +25,7 @@ mod tests {
 
     use super::*;
 
-    /// What is called, and the result, if device `bad` cannot be attached.
+    /// Returns the calls and the result if device `bad` cannot be attached.
     fn run(devices: &[u32], bad: Option<u32>) -> (Vec<String>, Result<(), u32>) {
         let calls = RefCell::new(Vec::new());
         let result = attach_all(

@@ -8,11 +8,11 @@
 //!           └──────────────── brought up, vCPUs home, detached ◀─────┘
 //! ```
 //!
-//! [`Life`] decides when a guest starts, stops, is killed and starts again. The kernel takes its [`Action`]s one by one,
-//! carries them out and reports back what it observes. An observation may come at once or many ticks later.
+//! [`Life`] decides when a guest starts, stops, is killed and starts again. The kernel takes its [`Action`]s one by
+//! one, carries them out and reports back what it observes. An observation may come at once or many ticks later.
 //!
-//! This is a crate of its own, and not a module of `control`: `control` is what goes over COM1 and COM2, and the build
-//! tool and the scenarios link it to read COM2. They have no use for what carries a command out.
+//! This is a separate crate, and not a module of `control`. `control` is about COM1 and COM2, and the build tool and
+//! the scenarios link it to read COM2. They do not need this crate.
 //!
 //! Time is a number of milliseconds that never decreases. Where it starts does not matter.
 

@@ -6,8 +6,8 @@
 //!                                          └─could not be brought up──▶ Down        └─▶ Waiting     to start again later
 //! ```
 //!
-//! [`After`] says what follows when a life has ended: the configuration's `restart` decides, unless the operator has
-//! said something. The operator's last word counts.
+//! [`After`] says what follows the end of a life. The operator's last command decides. If there was none, the
+//! configuration's `restart` decides.
 
 use alloc::{collections::VecDeque, string::String};
 
@@ -30,7 +30,7 @@ pub struct Life {
     always: bool,
     phase: Phase,
     after: After,
-    /// sidecore is about to end: no life begins any more.
+    /// Whether sidecore is about to end. Then no life begins any more.
     shut_down: bool,
     /// Why the last life ended.
     reason: Option<StopReason>,
@@ -39,7 +39,7 @@ pub struct Life {
     /// When this life or the last one was started, in milliseconds.
     started_at: u64,
     backoff: Backoff,
-    /// What the kernel has not taken yet.
+    /// Actions that the kernel has not taken yet.
     actions: VecDeque<Action>,
 }
 
@@ -47,18 +47,18 @@ pub struct Life {
 enum Phase {
     /// Nothing of it runs.
     Down,
-    /// As `Down`; it starts again at this time in milliseconds.
+    /// It is down, and starts again at this time in milliseconds.
     Waiting { until: u64 },
-    /// [`Action::BringUp`] is not answered. The command that came meanwhile is carried out when it is.
+    /// [`Action::BringUp`] is not answered yet. A command that came meanwhile is carried out after the answer.
     BringingUp { pending: Pending },
-    /// Its vCPUs run. `stopping`: the power button was pressed. `kill_at`: when the time limit of `stop` runs out, in
-    /// milliseconds.
+    /// Its vCPUs run. `stopping` says that the power button was pressed. `kill_at` is the end of the time limit of
+    /// `stop`, in milliseconds.
     Up { stopping: bool, kill_at: Option<u64> },
-    /// [`Action::DetachDevices`] is not answered.
+    /// [`Action::DetachDevices`] is not answered yet.
     WindingUp { stopping: bool, end: End },
 }
 
-/// A command that has to wait for the end of bring-up.
+/// A command that waits for the end of bring-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pending {
     Nothing,
@@ -78,7 +78,7 @@ enum After {
 }
 
 impl Life {
-    /// A guest that has never run. `always`: it has `restart = "always"`.
+    /// Makes the life of a guest that has never run. `always` says that it has `restart = "always"`.
     #[must_use]
     pub fn new(always: bool) -> Self {
         Self {
@@ -94,12 +94,12 @@ impl Life {
         }
     }
 
-    /// The next thing to do. `None`: everything has been done.
+    /// Returns the next action, or `None` if there is none now.
     pub fn next_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
-    /// State for the operator.
+    /// Returns the state for the operator.
     #[must_use]
     pub fn state(&self) -> GuestState {
         match self.phase {
@@ -110,13 +110,13 @@ impl Life {
         }
     }
 
-    /// Whether its vCPUs have been given to their cores and are not known to be home.
+    /// Whether its vCPUs have been given to their cores, and the cores have not returned yet.
     #[must_use]
     pub fn is_up(&self) -> bool {
         matches!(self.phase, Phase::Up { .. })
     }
 
-    /// Whether it does not run and does not wait for its next life.
+    /// Whether it neither runs nor waits for its next life.
     #[must_use]
     pub fn is_down(&self) -> bool {
         self.phase == Phase::Down
@@ -192,7 +192,7 @@ impl Life {
         Ok(())
     }
 
-    /// Stops it at once and starts it when it is down. A guest that is stopped is started.
+    /// Stops it at once, and starts it when it is down. If it is stopped already, it starts.
     ///
     /// # Errors
     /// sidecore is about to end.
@@ -209,16 +209,16 @@ impl Life {
         Ok(())
     }
 
-    /// sidecore is about to end: [`Life::stop`], and no life begins any more.
+    /// Stops it as [`Life::stop`] does. No life begins any more, because sidecore is about to end.
     pub fn shut_down(&mut self, now: u64, seconds: u32) {
         self.shut_down = true;
-        // Refused if it is down already.
+        // This is refused if the guest is down already.
         let _ = self.stop(now, seconds);
     }
 
     // Observations.
 
-    /// Its vCPUs have been given to their cores. Answers [`Action::BringUp`].
+    /// Answers [`Action::BringUp`]: its vCPUs have been given to their cores.
     pub fn brought_up(&mut self, now: u64) {
         let Phase::BringingUp { pending } = self.phase else { return };
         self.phase = Phase::Up { stopping: false, kill_at: None };
@@ -227,21 +227,21 @@ impl Life {
         match pending {
             Pending::Nothing => {}
             Pending::Stop { seconds } => {
-                // It is up, so this is not refused.
+                // The guest is up, so this is not refused.
                 let _ = self.stop(now, seconds);
             }
             Pending::Kill => self.stop_vcpus(),
         }
     }
 
-    /// It could not be brought up, because of `why`. Answers [`Action::BringUp`]. It is not tried again.
+    /// Answers [`Action::BringUp`]: it could not be brought up, because of `why`. It is not tried again.
     pub fn not_brought_up(&mut self, why: String) {
         if matches!(self.phase, Phase::BringingUp { .. }) {
             self.end(End { reason: StopReason::NotStarted, detail: Some(why) });
         }
     }
 
-    /// All its vCPUs are home. `end` is the first reason they had to stop.
+    /// Notes that all its vCPUs are home. `end` is the first reason for which they stopped.
     pub fn vcpus_home(&mut self, end: Option<End>) {
         let Phase::Up { stopping, .. } = self.phase else { return };
         let no_reason = || End { reason: StopReason::Failed, detail: Some("its vCPUs ended without a reason".into()) };
@@ -249,7 +249,7 @@ impl Life {
         self.actions.push_back(Action::DetachDevices);
     }
 
-    /// Nothing uses its memory any more. Answers [`Action::DetachDevices`].
+    /// Answers [`Action::DetachDevices`]: nothing uses its memory any more.
     pub fn devices_detached(&mut self, now: u64) {
         let Phase::WindingUp { end, .. } = &self.phase else { return };
         let end = end.clone();
@@ -267,7 +267,7 @@ impl Life {
         }
     }
 
-    /// Looks at the clock: kills it when the time limit of `stop` has run out, starts it when its wait is over.
+    /// Checks the clock. Kills it when the time limit of `stop` has run out. Starts it when its wait is over.
     pub fn tick(&mut self, now: u64) {
         match self.phase {
             Phase::Waiting { until } if now >= until => self.begin(now),
@@ -276,7 +276,7 @@ impl Life {
         }
     }
 
-    /// Begins a life. Nothing of the last one is left.
+    /// Begins a life. Nothing of the last one remains.
     fn begin(&mut self, now: u64) {
         self.phase = Phase::BringingUp { pending: Pending::Nothing };
         self.after = After::AsConfigured;
@@ -285,7 +285,7 @@ impl Life {
         self.actions.push_back(Action::BringUp);
     }
 
-    /// Tells the vCPUs to stop, at once or as soon as they run. The time limit of `stop` has no meaning any more.
+    /// Tells the vCPUs to stop, at once or as soon as they run. Clears the time limit of `stop`.
     fn stop_vcpus(&mut self) {
         match &mut self.phase {
             Phase::BringingUp { pending } => *pending = Pending::Kill,

@@ -1,9 +1,9 @@
-//! KVM's paravirtual clock: Linux takes the TSC's frequency and the time of day from two pages in its own memory and
-//! never exits for the time again.
+//! KVM's paravirtual clock. Linux reads the TSC's frequency and the time of day from two pages in its own memory. After
+//! that it never exits for the time.
 //!
 //! Follows Documentation/virt/kvm/x86/msr.rst (MSR_KVM_WALL_CLOCK_NEW, MSR_KVM_SYSTEM_TIME_NEW) and
-//! Documentation/virt/kvm/x86/timekeeping.rst. TSC offset is 0 and scale 1 in every guest, and all cores' TSCs run in
-//! step, so what is written is the same for every vCPU and never changes afterwards.
+//! Documentation/virt/kvm/x86/timekeeping.rst. In every guest the TSC offset is 0 and the scale 1, and all cores' TSCs
+//! are synchronous. So the written values are the same for every vCPU and never change.
 
 use memory::{BadAddress, GuestMemory};
 
@@ -16,7 +16,8 @@ pub const SYSTEM_TIME_NEW: u32 = 0x4b56_4d01;
 const TSC_STABLE: u8 = 1;
 const NANOS: u64 = 1_000_000_000;
 
-/// What turns TSC ticks into nanoseconds: `(ticks << shift) * multiplier >> 32`, a negative shift going right.
+/// The factors that convert TSC ticks to nanoseconds: `(ticks << shift) * multiplier >> 32`. A negative shift is to the
+/// right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scale {
     /// tsc_to_system_mul, with its highest bit set.
@@ -26,10 +27,10 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// For a TSC of `khz`; 0 counts as 1.
+    /// Returns the factors for a TSC of `khz`. 0 counts as 1.
     #[must_use]
     pub fn from_khz(khz: u64) -> Self {
-        // Nanoseconds a tick, in 64.64 fixed point: at most 10^6 of them, so it fits with room to spare.
+        // Nanoseconds per tick, in 64.64 fixed point. They are at most 10^6, which fits easily.
         let mut ratio = (1_000_000_u128 << 64) / u128::from(khz.max(1));
         let mut shift = 0_i8;
         while ratio >= 1 << 64 {
@@ -43,7 +44,7 @@ impl Scale {
         Self { multiplier: (ratio >> 32) as u32, shift }
     }
 
-    /// Nanoseconds in `ticks`, as the guest will compute them.
+    /// Returns the nanoseconds of `ticks`, as the guest will compute them.
     #[must_use]
     pub fn nanos(self, ticks: u64) -> u64 {
         let shifted = if self.shift >= 0 {
@@ -59,18 +60,18 @@ impl Scale {
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     scale: Scale,
-    /// The TSC when the guest was started: its system time 0.
+    /// The TSC when the guest was started. Its system time is 0 then.
     start: u64,
 }
 
 impl Clock {
-    /// A clock that reads 0 when the TSC is `start`.
+    /// Makes a clock that reads 0 when the TSC is `start`.
     #[must_use]
     pub fn new(tsc_khz: u64, start: u64) -> Self {
         Self { scale: Scale::from_khz(tsc_khz), start }
     }
 
-    /// A write to MSR_KVM_SYSTEM_TIME_NEW: fills in the vCPU's time structure, or (bit 0 clear) leaves it alone.
+    /// Handles a write to MSR_KVM_SYSTEM_TIME_NEW: fills in the vCPU's time structure. Does nothing if bit 0 is clear.
     ///
     /// # Errors
     /// The structure is not the guest's memory, or not 4-byte aligned.
@@ -83,7 +84,7 @@ impl Clock {
             return Err(BadAddress { gpa, len: 32 });
         }
         memory.translate(gpa, 32)?;
-        // The version is odd while the rest is being written, for readers on other vCPUs.
+        // The version is odd while the other fields are written. Readers on other vCPUs wait for an even one.
         memory.write_u32(gpa, 1)?;
         let mut time = [0_u8; 28];
         time[4..12].copy_from_slice(&self.start.to_le_bytes()); // tsc_timestamp
@@ -94,8 +95,8 @@ impl Clock {
         memory.write_u32(gpa, 2)
     }
 
-    /// A write to MSR_KVM_WALL_CLOCK_NEW: fills in the time of day at system time 0. `wall` is the time of day now in
-    /// nanoseconds since 1970, `tsc` is now.
+    /// Handles a write to MSR_KVM_WALL_CLOCK_NEW: fills in the time of day at system time 0. `wall` is the present time
+    /// of day in nanoseconds since 1970. `tsc` is the present TSC.
     ///
     /// # Errors
     /// The structure is not the guest's memory, or not 4-byte aligned.

@@ -1,5 +1,6 @@
 //! The guest's CPUID: the host's answers under the masks of [`policy`], and the guest's own topology, frequencies and
-//! hypervisor leaves. Computed once per guest, since CPUID on the host costs an exit where the host is itself a guest.
+//! hypervisor leaves. It is computed once per guest, because CPUID on the host costs an exit if the host is itself a
+//! guest.
 //!
 //! Follows SDM vol. 2A "CPUID", SDM vol. 3A 9.9 (topology) and vol. 1 13.2 (XSAVE), APM vol. 3 appendix E, and
 //! Documentation/virt/kvm/x86/cpuid.rst for the hypervisor's leaves.
@@ -22,7 +23,7 @@ pub struct Regs {
     pub edx: u32,
 }
 
-/// Whose CPUID and MSRs these are. Hygon counts as AMD, everyone else as Intel.
+/// The vendor of the CPUID and the MSRs. Hygon counts as AMD, every other vendor as Intel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vendor {
     /// "GenuineIntel" and others.
@@ -34,13 +35,13 @@ pub enum Vendor {
 /// What the guest's CPUID depends on besides the host's.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Number of vCPUs, at least 1: one core each, one package, APIC ID = index.
+    /// Number of vCPUs, at least 1. Each is one core of one package, with its index as APIC ID.
     pub vcpus: u32,
     /// Frequency of the TSC in kHz.
     pub tsc_khz: u64,
     /// Frequency of the local APIC timer in Hz, before division.
     pub timer_hz: u64,
-    /// Offer the timer's TSC-deadline mode.
+    /// Whether the timer's TSC-deadline mode is offered.
     pub tsc_deadline: bool,
     /// The back-end lets RDTSCP and RDPID run in the guest.
     pub rdtscp: bool,
@@ -83,8 +84,8 @@ pub struct Cpuid {
     components: [Component; 64],
 }
 
-/// Frequency in Hz of the guest's local APIC timer (divide by 1): the TSC's, halved until it fits 32 bits. CPUID 0x15
-/// calls it the crystal clock, and Linux on Intel takes the timer's frequency from there.
+/// Returns the frequency in Hz of the guest's local APIC timer (divide by 1). It is the TSC's, halved until it fits 32
+/// bits. CPUID 0x15 calls it the crystal clock, and Linux on Intel reads the timer's frequency there.
 #[must_use]
 pub fn timer_hz(tsc_khz: u64) -> u64 {
     tsc_khz.saturating_mul(1000) >> crystal_shift(tsc_khz)
@@ -96,7 +97,7 @@ fn crystal_shift(tsc_khz: u64) -> u32 {
 }
 
 impl Cpuid {
-    /// The CPUID of a guest on a host that answers as `host` does.
+    /// Makes the CPUID of a guest. `host` executes CPUID on the host.
     pub fn new(host: impl Fn(u32, u32) -> Regs, options: &Options) -> Self {
         let first = host(0, 0);
         let vendor = match (first.ebx, first.edx, first.ecx) {
@@ -138,7 +139,7 @@ impl Cpuid {
         this
     }
 
-    /// What CPUID returns for `leaf` and `subleaf` on a vCPU in state `current`. What is not known is zero.
+    /// Returns what CPUID answers for `leaf` and `subleaf` on a vCPU in state `current`. An unknown leaf is all zero.
     #[must_use]
     pub fn answer(&self, leaf: u32, subleaf: u32, current: &Current) -> Regs {
         // A leaf without sub-leaves answers the same for every ECX.
@@ -161,20 +162,20 @@ impl Cpuid {
         r
     }
 
-    /// Whose CPU this is.
+    /// Returns the vendor.
     #[must_use]
     pub fn vendor(&self) -> Vendor {
         self.vendor
     }
 
-    /// CPUID.1:EAX, which a processor has in EDX after INIT.
+    /// Returns CPUID.1:EAX. A processor has it in EDX after INIT.
     #[must_use]
     pub fn signature(&self) -> u32 {
         self.get(1, 0).unwrap_or_default().eax
     }
 
-    /// Whether XSETBV may set XCR0 to `value` (SDM vol. 1 13.3): x87 always, AVX with SSE, AVX-512 whole and with
-    /// AVX, nothing that CPUID does not offer.
+    /// Whether XSETBV may set XCR0 to `value` (SDM vol. 1 13.3). x87 must be set. AVX needs SSE. AVX-512 needs all its
+    /// three parts and AVX. CPUID must offer all that is set.
     #[must_use]
     pub fn xcr0_allowed(&self, value: u64) -> bool {
         let avx_without_sse = value & 0b110 == 0b100;
@@ -200,7 +201,7 @@ impl Cpuid {
         self.put(leaf, subleaf, regs);
     }
 
-    /// Bits that are set for every guest or follow from the options.
+    /// Sets the bits that every guest has, or that follow from the options.
     fn features(&mut self, host: &impl Fn(u32, u32) -> Regs, last: u32, options: &Options) {
         let many = self.vcpus > 1;
         let logical = self.vcpus.next_power_of_two().min(255);
@@ -245,8 +246,8 @@ impl Cpuid {
         }
     }
 
-    /// One package of single-threaded cores: leaves 4 and 0xB. On AMD, TOPOEXT is masked and 0x8000_001D and
-    /// 0x8000_001E with it.
+    /// Sets leaves 4 and 0xB: one package of single-threaded cores. On AMD, TOPOEXT is masked, so 0x8000_001D and
+    /// 0x8000_001E are too.
     fn topology(&mut self, host: &impl Fn(u32, u32) -> Regs, last: u32) {
         let core_ids = (self.vcpus.next_power_of_two() - 1).min(63);
         if self.vendor == Vendor::Intel && last >= 4 {
@@ -255,13 +256,13 @@ impl Cpuid {
                 if r.eax & 0x1f == 0 {
                     break;
                 }
-                // The last level is shared by all cores, the others are each core's own.
+                // All cores share the last level. Each core has its own lower levels.
                 let shared = if r.eax >> 5 & 7 >= 3 { self.vcpus.next_power_of_two() - 1 } else { 0 };
                 r.eax = r.eax & 0x3fff | (shared & 0xfff) << 14 | core_ids << 26;
                 self.put(4, subleaf, r);
             }
         }
-        // EDX (the ID) and the level number in ECX are filled in at the answer.
+        // `answer` fills in EDX (the ID) and the level number in ECX.
         self.put(0xb, 0, Regs { eax: 0, ebx: 1, ecx: 1 << 8, edx: 0 });
         self.put(0xb, 1, Regs { eax: shift_for(self.vcpus), ebx: self.vcpus & 0xffff, ecx: 2 << 8, edx: 0 });
     }
@@ -287,12 +288,12 @@ impl Cpuid {
             self.put(0xd, i as u32, Regs { eax: c.size, ebx: c.offset, ecx: u32::from(c.aligned) << 1, edx: 0 });
         }
         let largest = self.standard_size(self.xcr0);
-        // EBX of both, the size for the present XCR0, is filled in at the answer.
+        // `answer` fills in EBX of both: the size for the present XCR0.
         self.put(0xd, 0, Regs { eax: self.xcr0 as u32, ebx: 0, ecx: largest, edx: (self.xcr0 >> 32) as u32 });
         self.put(0xd, 1, Regs { eax: features, ..Regs::default() });
     }
 
-    /// Frequencies and the hypervisor's leaves.
+    /// Sets the frequencies and the hypervisor's leaves.
     fn own_leaves(&mut self, options: &Options) {
         let mhz = (options.tsc_khz / 1000).min(0xffff) as u32;
         // The TSC's frequency is ECX * EBX / EAX.
@@ -303,8 +304,8 @@ impl Cpuid {
         };
         self.put(0x15, 0, Regs { eax: denominator, ebx: numerator, ecx: options.timer_hz as u32, edx: 0 });
         self.put(0x16, 0, Regs { eax: mhz, ebx: mhz, ecx: 100, edx: 0 });
-        // Linux keeps x2APIC without interrupt remapping only under a hypervisor it knows; nothing else of KVM's
-        // interface is here, and the feature bits say so.
+        // Without interrupt remapping, Linux keeps x2APIC mode only under a hypervisor that it knows. So this names
+        // KVM. The feature bits tell Linux which parts of KVM's interface exist.
         let [ebx, ecx, edx] = [*b"KVMK", *b"VMKV", *b"M\0\0\0"].map(u32::from_le_bytes);
         self.put(0x4000_0000, 0, Regs { eax: 0x4000_0001, ebx, ecx, edx });
         let features = KVM_FEATURE_CLOCKSOURCE2 | KVM_FEATURE_CLOCKSOURCE_STABLE_BIT;
@@ -338,7 +339,7 @@ fn field(field: Field, host: u32) -> u32 {
     }
 }
 
-/// Bits of an APIC ID that tell `count` cores apart.
+/// Returns how many bits of an APIC ID tell `count` cores apart.
 fn shift_for(count: u32) -> u32 {
     count.max(1).next_power_of_two().trailing_zeros()
 }

@@ -1,7 +1,8 @@
-//! Fetches and decodes the guest's instructions, where hardware tells neither their length nor what they would store.
+//! Fetches and decodes the guest's instructions. It is needed if hardware gives neither an instruction's length nor
+//! what the instruction would store.
 //!
-//! Follows SDM vol. 2 ch. 2 through the iced-x86 decoder. The bytes are read from guest memory once; another vCPU may
-//! have changed them since the exit, so what they decode to is checked against what the exit was for.
+//! Follows SDM vol. 2 ch. 2 through the iced-x86 decoder. The bytes are read from guest memory once. Another vCPU may
+//! have changed them since the exit, so the decoded instruction is compared with the exit's reason.
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, Register};
 use memory::GuestMemory;
@@ -18,11 +19,11 @@ const EFER_LMA: u64 = 1 << 10;
 /// Why an instruction cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Undecodable {
-    /// Its bytes are not mapped (any more): the guest gets this #PF.
+    /// Its bytes are not mapped, or no longer. The guest gets this #PF.
     Fault(PageFault),
-    /// They are not the instruction that exited: the guest's other vCPUs are rewriting it. It runs again.
+    /// Its bytes are not the instruction that exited, because another vCPU is rewriting it. The guest runs it again.
     Changed,
-    /// They are no instruction, or none that this machine knows: #UD.
+    /// Its bytes are not an instruction that this machine knows. The guest gets #UD.
     Invalid,
 }
 
@@ -39,17 +40,17 @@ pub fn bitness(vcpu: &impl Vcpu) -> u32 {
     }
 }
 
-/// Where the instruction after one of `length` bytes begins.
+/// Returns the address of the instruction after one of `length` bytes.
 #[must_use]
 pub fn next_rip(vcpu: &impl Vcpu, length: u8) -> u64 {
     let next = vcpu.rip().wrapping_add(u64::from(length));
     if bitness(vcpu) == 64 { next } else { next & 0xffff_ffff }
 }
 
-/// The instruction at CS:RIP.
+/// Returns the instruction at CS:RIP.
 ///
 /// # Errors
-/// Its bytes cannot be read, or are no instruction.
+/// Its bytes cannot be read, or are not an instruction.
 pub fn decode(vcpu: &impl Vcpu, memory: &GuestMemory) -> Result<Instruction, Undecodable> {
     let mut bytes = [0; MAX_LENGTH];
     let (length, fault) = fetch(vcpu, memory, &mut bytes);
@@ -59,14 +60,14 @@ pub fn decode(vcpu: &impl Vcpu, memory: &GuestMemory) -> Result<Instruction, Und
         return Ok(instruction);
     }
     match fault {
-        // Not all bytes were there, and the decoder ran out of them.
+        // Not all bytes were readable, and the decoder needed more.
         Some(fault) if decoder.last_error() == iced_x86::DecoderError::NoMoreBytes => Err(Undecodable::Fault(fault)),
         _ => Err(Undecodable::Invalid),
     }
 }
 
-/// Where the instruction after the one that exited begins: by the length hardware gives, otherwise by decoding it and
-/// checking that it is one that `expected` takes.
+/// Returns the address of the instruction after the one that exited. It uses the length that hardware gives. If there
+/// is none, it decodes the instruction, and checks by `expected` that it is the right one.
 ///
 /// # Errors
 /// As [`decode`], and [`Undecodable::Changed`].
@@ -81,7 +82,8 @@ pub fn after(vcpu: &impl Vcpu, memory: &GuestMemory, expected: impl Fn(Mnemonic)
     Ok(next_rip(vcpu, instruction.len() as u8))
 }
 
-/// Reads the bytes at CS:RIP, as many of 15 as are mapped. The fault is that of the first byte that is not.
+/// Reads the bytes at CS:RIP, up to 15, as far as they are mapped. The fault is that of the first byte that is not
+/// mapped.
 fn fetch(vcpu: &impl Vcpu, memory: &GuestMemory, into: &mut [u8; MAX_LENGTH]) -> (usize, Option<PageFault>) {
     if let Some((bytes, length)) = vcpu.instruction_bytes()
         && length != 0
@@ -92,7 +94,7 @@ fn fetch(vcpu: &impl Vcpu, memory: &GuestMemory, into: &mut [u8; MAX_LENGTH]) ->
     let long = bitness(vcpu) == 64;
     let base = if long { 0 } else { vcpu.segment(SegmentName::Cs).base };
     let mut filled = 0;
-    // One page, and the next one if the bytes may run into it.
+    // One page, and the next one if the instruction may reach into it.
     for _ in 0..2 {
         let start = base.wrapping_add(vcpu.rip()).wrapping_add(filled as u64);
         let linear = if long { start } else { start & 0xffff_ffff };
@@ -103,7 +105,7 @@ fn fetch(vcpu: &impl Vcpu, memory: &GuestMemory, into: &mut [u8; MAX_LENGTH]) ->
         }
         match translate(vcpu, memory, linear, Access::Fetch) {
             Ok(gpa) => {
-                // Where there is no memory, nobody answers: all ones.
+                // Where there is no memory, the bytes read as all ones.
                 let slice = &mut into[filled..filled + part];
                 if memory.read(gpa, slice).is_err() {
                     slice.fill(0xff);
@@ -128,10 +130,10 @@ pub struct Gpr {
 }
 
 impl Gpr {
-    /// The operand for the decoder's register; None if it is not a general-purpose one.
+    /// Returns the operand for a register of the decoder, or `None` if it is not a general-purpose one.
     #[must_use]
     pub fn new(register: Register) -> Option<Self> {
-        // The decoder numbers its registers by class, each in the order of their encoding.
+        // The decoder numbers its registers class by class, and within a class by encoding.
         let index = register as u32;
         let in_class = |first: Register, last: Register, size| {
             (first as u32..=last as u32).contains(&index).then(|| Self {
@@ -155,7 +157,7 @@ impl Gpr {
         if self.high { full >> 8 & 0xff } else { full & mask(self.size) }
     }
 
-    /// Sets it: 4 bytes clear the upper half, 1 and 2 leave the rest.
+    /// Sets it. A write of 4 bytes clears the upper half. A write of 1 or 2 bytes keeps the rest.
     pub fn write(self, vcpu: &mut impl Vcpu, value: u64) {
         let old = vcpu.gprs().get(self.number);
         let new = match self.size {

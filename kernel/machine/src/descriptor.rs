@@ -1,15 +1,15 @@
-//! The posted-interrupt descriptor (SDM vol. 3C 30.6): what other cores write and the CPU reads while a guest runs.
+//! The posted-interrupt descriptor (SDM vol. 3C 30.6). Other cores write it, and the CPU reads it while a guest runs.
 //!
-//! Bits 0 to 255 are PIR, one for each vector. Bit 256 is ON, "a notification is outstanding". The rest of the 64 bytes is
-//! for devices behind an IOMMU that posts: SN, the notification vector and its destination. It stays zero here. The CPU
-//! does not read it, and the senders are cores, which know vector and destination themselves.
+//! Bits 0 to 255 are PIR, one for each vector. Bit 256 is ON, "a notification is outstanding". The rest of the 64 bytes
+//! is SN, the notification vector and its destination, for devices behind an IOMMU that posts. It stays zero here: the
+//! CPU does not read it, and the senders are cores, which know vector and destination.
 
 use super::atomics::{AtomicU64, Ordering::SeqCst};
 
 const ON: u64 = 1;
 
-/// A posted-interrupt descriptor. While the guest runs the CPU changes it too. Everybody changes it by locked
-/// read-modify-write instructions.
+/// A posted-interrupt descriptor. While the guest runs, the CPU changes it too. All changes are locked
+/// read-modify-write operations.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Descriptor {
@@ -26,27 +26,27 @@ impl Default for Descriptor {
 }
 
 impl Descriptor {
-    /// Nothing posted.
+    /// Makes an empty descriptor.
     #[must_use]
     pub fn new() -> Self {
         Self { pir: core::array::from_fn(|_| AtomicU64::new(0)), control: AtomicU64::new(0), _others: [0; 3] }
     }
 
-    /// Posts a vector. True: ON was clear, so the caller has to see to it that somebody looks. From any core.
+    /// Posts a vector. Returns true if ON was clear. Then the caller must notify the vCPU. Any core may call it.
     #[must_use = "true means that somebody has to be told"]
     pub fn post(&self, vector: u8) -> bool {
         self.pir[usize::from(vector >> 6)].fetch_or(1 << (vector & 63), SeqCst); // S1
         self.control.fetch_or(ON, SeqCst) & ON == 0 // S2
     }
 
-    /// Whether something was posted and nobody has looked since.
+    /// Whether something was posted since the last drain.
     #[must_use]
     pub fn outstanding(&self) -> bool {
         self.control.load(SeqCst) & ON != 0
     }
 
-    /// Takes everything posted, as the CPU does when it is notified. None: nothing is outstanding. By the owner only, and
-    /// only while its guest does not run.
+    /// Takes all posted vectors, as the CPU does when it is notified. Returns `None` if nothing is outstanding. Only
+    /// the owner may call it, while its guest does not run.
     #[must_use = "the vectors are gone from the descriptor"]
     pub fn take(&self) -> Option<[u64; 4]> {
         if !self.outstanding() {
@@ -56,7 +56,7 @@ impl Descriptor {
         Some(self.pir.each_ref().map(|word| word.swap(0, SeqCst))) // D2
     }
 
-    /// Forgets everything. Nobody may post meanwhile.
+    /// Empties the descriptor. Nobody may post meanwhile.
     pub fn reset(&self) {
         for word in &self.pir {
             word.store(0, SeqCst);

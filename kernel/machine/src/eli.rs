@@ -1,5 +1,7 @@
-//! The shadow IDT of a guest that owns its cores' local APICs: interrupts with a vector of the host's reach the host, without
-//! help from the guest (ELVIS 2.4; SDM vol. 3A 6.10 to 6.15, vol. 3C 26.2, 28.2; APM vol. 2 15.12, 15.13, 15.15).
+//! The shadow IDT of a guest that owns its cores' local APICs. By it, interrupts with a vector of the host's reach the
+//! host without help from the guest.
+//!
+//! Follows ELVIS 2.4; SDM vol. 3A 6.10 to 6.15, vol. 3C 26.2, 28.2; APM vol. 2 15.12, 15.13, 15.15.
 //!
 //! ```text
 //!             an IDT of one page, nobody has written to it for a while
@@ -11,23 +13,25 @@
 //!         └── LIDT, an exit while shadowed: this vCPU alone                     ◀────────────┘
 //! ```
 //!
-//! - *Exiting*: a physical interrupt makes the guest exit when the guest can take one. The host takes the interrupt from the
-//!   APIC. It keeps and ends one with a vector of its own. It injects any other; that one is in service in the APIC, as if
-//!   it had come by itself, and the guest ends it. The guest's IDT may be anything.
-//! - *Shadowed*: interrupts go through the guest's IDT. One that meets a gate of the host's ends in #NP, which exits with the
-//!   vector in the IDT-vectoring information. The host ends the interrupt in the APIC: it is the most urgent one in
-//!   service, because the CPU has just taken it. The guest never sees it. Besides, only LIDT and writes to the page exit.
+//! - *Exiting*: a physical interrupt makes the guest exit when the guest can take one. The host takes the interrupt
+//!   from the APIC. If it has a vector of the host's, the host keeps and ends it. Any other interrupt the host injects.
+//!   It is in service in the APIC, as if the guest had taken it directly, and the guest ends it. The guest's IDT may be
+//!   anything.
+//! - *Shadowed*: interrupts go through the guest's IDT. At a gate of the host's, an interrupt becomes #NP. The #NP
+//!   exits with the vector in the IDT-vectoring information. The host ends the interrupt in the APIC: it is the most
+//!   urgent one in service, because the CPU has just taken it. The guest never sees it. Only LIDT and writes to the
+//!   page exit too.
 //!
-//! The host emulates none of the guest's instructions for this. After a write has exited, the page is there again and the
-//! guest executes the write once more. After LIDT has exited, LIDT no longer exits and the guest executes it once more.
-//! The vCPU's core looks at IDTR later, and shadows the IDT again.
+//! The host emulates none of the guest's instructions for this. After the exit of a write, the real page is mapped
+//! again and the guest runs the write again. After the exit of LIDT, LIDT no longer exits and the guest runs it again.
+//! Later the vCPU's core reads IDTR and shadows the IDT again.
 //!
-//! At every moment in the guest, one of the two modes holds for each vCPU. So the host gets an interrupt that is on its way
-//! during a change, in either mode.
+//! While a vCPU is in the guest, it is always in one of the two modes. So the host gets an interrupt even if it arrives
+//! during a change.
 //!
-//! A guest can defeat this in two ways. It can map another page at its IDT's linear address while shadowed, which no exit
-//! reports. Or it can leave interrupts off. The control core repeats a kick by NMI if the vCPU has not answered it by the
-//! next tick.
+//! A guest can defeat this in two ways. It can map another page at its IDT's linear address while shadowed; no exit
+//! reports that. Or it can leave interrupts off. So the control core repeats a kick by NMI if the vCPU has not answered
+//! it by the next tick.
 
 extern crate alloc;
 
@@ -44,7 +48,7 @@ pub mod idt;
 mod quiesce;
 mod vectors;
 
-/// What `quiesce.rs` and `vectors.rs` are made of; their model test has loom's instead.
+/// The atomics of `quiesce.rs` and `vectors.rs`. Their model test has loom's instead.
 mod sync {
     pub use core::hint::spin_loop as pause;
     pub use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -62,14 +66,14 @@ use vectors::Vectors;
 /// How a vCPU's physical interrupts reach it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// They exit.
+    /// Each makes the guest exit.
     #[default]
     Exiting,
     /// They go through the guest's IDT, whose page is shadowed.
     Shadowed,
 }
 
-/// What is counted, by name.
+/// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Count {
     /// A vCPU began to rely on the shadow.
@@ -78,11 +82,11 @@ pub enum Count {
     Written,
     /// A vCPU stopped relying on it because of LIDT or another instruction that exits with it.
     Moved,
-    /// The host moved to other vectors because the guest began to use one of its own.
+    /// The host moved to other vectors, because the guest began to use one of the host's.
     Vectors,
     /// Interrupts with a vector of the host's, taken through the shadow.
     HostInterrupts,
-    /// Those taken by an exit, while there was no shadow.
+    /// Interrupts with a vector of the host's, taken by an exit while there was no shadow.
     HostInterruptsByExit,
     /// The guest's own interrupts taken by an exit and injected, while there was no shadow.
     Injected,
@@ -108,26 +112,26 @@ pub struct Eli {
     /// Guards the nested tables.
     pub quiesce: Quiesce,
     vectors: Vectors,
-    /// When each vCPU tries to shadow its IDT next, on the TSC. `u64::MAX`: not before something else happens.
+    /// The TSC at which each vCPU next tries to shadow its IDT. `u64::MAX` if no try is planned.
     next_tries: Box<[AtomicU64]>,
     counts: [AtomicU64; NAMES.len()],
-    /// Kinds of [`Unfit`] that the log has named, a bit each.
+    /// Kinds of [`Unfit`] that the log has named, one bit each.
     told: AtomicU32,
 }
 
-/// What the vCPUs decide under a lock. No other core takes it.
+/// The state that the vCPUs change under a lock. Only the vCPUs' cores take the lock.
 pub struct State {
     /// Guest-physical address of the page that is shadowed.
     page: Option<u64>,
-    /// Which vCPUs rely on it.
+    /// Which vCPUs rely on the shadow.
     joined: Vec<bool>,
-    /// Not to be shadowed before, on the TSC.
+    /// No page may be shadowed before this TSC.
     due: u64,
     backoff: Backoff,
 }
 
 impl Eli {
-    /// For a guest's life; `shadow` is handed back whatever it holds of a former life. No vCPU runs.
+    /// Makes the state for a guest's life. Removes a former life's page from `shadow`. No vCPU may run.
     #[must_use]
     pub fn new(shadow: &'static Mutex<Shadow>, vcpus: usize, tsc_khz: u64) -> Self {
         shadow.lock().remove();
@@ -149,25 +153,26 @@ impl Eli {
         this
     }
 
-    /// The state, for a vCPU's core in the host.
+    /// Locks the state. Only a vCPU's core in the host may call it.
     pub fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
 
-    /// The host's vectors. None: the guest uses all there are, and the host reaches its cores by NMI.
+    /// Returns the host's vectors. Returns `None` if the guest uses all vectors. Then the host reaches its cores by
+    /// NMI.
     #[must_use]
     pub fn vectors(&self) -> Option<HostVectors> {
         self.vectors.host()
     }
 
-    /// The guest uses a vector. True: it is one of the host's, which has to move ([`Eli::move_vectors`]) before the guest
-    /// gets an interrupt with it. From any core.
+    /// Notes that the guest uses a vector. Returns true if it is one of the host's. Then the host must move
+    /// ([`Eli::move_vectors`]) before the guest gets an interrupt with this vector. Any core may call it.
     pub fn uses(&self, vector: u8) -> bool {
         self.vectors.uses(vector)
     }
 
-    /// Chooses other vectors for the host, because the guest uses one of them, and removes the shadow. Each vCPU that relied
-    /// on the shadow tries again.
+    /// Chooses other vectors for the host, because the guest uses one of them, and removes the shadow. Each vCPU that
+    /// relied on the shadow tries again.
     pub fn move_vectors(&self, state: &mut State, me: usize, kick: impl FnMut(usize)) {
         self.count(Count::Vectors);
         self.quiesce.change(me, kick, || {
@@ -177,8 +182,8 @@ impl Eli {
         state.forget();
     }
 
-    /// Hands the page at `gpa` back if it is shadowed, at `now` on the TSC, because the guest writes to it. False: it is
-    /// not.
+    /// Hands the page at `gpa` back to the guest if it is shadowed, because the guest writes to it. `now` is the TSC.
+    /// Returns false if it is not shadowed.
     pub fn hand_back(&self, state: &mut State, me: usize, gpa: u64, now: u64, kick: impl FnMut(usize)) -> bool {
         if state.page != Some(gpa & !0xfff) {
             return false;
@@ -193,7 +198,7 @@ impl Eli {
     /// Shadows the page at `gpa`.
     ///
     /// # Errors
-    /// It cannot be; nothing is shadowed then.
+    /// The page cannot be shadowed. Then none is.
     pub fn shadow(
         &self,
         state: &mut State,
@@ -203,11 +208,11 @@ impl Eli {
         kick: impl FnMut(usize),
     ) -> Result<(), Unfit> {
         let read = || idt::Image::read(memory, gpa).ok_or(Unfit::NotMemory(gpa));
-        // Not worth stopping anybody for, if it cannot be.
+        // First check whether this can succeed. Otherwise there is no reason to stop the vCPUs.
         vectors::choose(self.vectors.used(), Some(&read()?)).ok_or(Unfit::NoVectors)?;
         state.forget();
         self.quiesce.change(me, kick, || {
-            // Once more, now that nobody can write to it.
+            // Read the page again, now that nobody can write to it.
             let mut image = read()?;
             let mut shadow = self.shadow.lock();
             shadow.remove();
@@ -222,21 +227,21 @@ impl Eli {
         Ok(())
     }
 
-    /// vCPU `vcpu` tries to shadow its IDT at `at` on the TSC. `u64::MAX`: not before something else happens.
+    /// Plans that vCPU `vcpu` tries to shadow its IDT when the TSC is `at`. `u64::MAX` plans no try.
     pub fn set_next_try(&self, vcpu: usize, at: u64) {
         if let Some(next) = self.next_tries.get(vcpu) {
             next.store(at, Relaxed);
         }
     }
 
-    /// When vCPU `vcpu` tries next.
+    /// The TSC at which vCPU `vcpu` tries next.
     #[must_use]
     pub fn next_try(&self, vcpu: usize) -> u64 {
         self.next_tries.get(vcpu).map_or(u64::MAX, |at| at.load(Relaxed))
     }
 
-    /// Kicks the vCPUs whose next try is due at `now` on the TSC, because a vCPU may not exit by itself for long. From the
-    /// control core.
+    /// Kicks the vCPUs whose next try is due, because a vCPU may run for long without an exit. `now` is the TSC. The
+    /// control core calls it.
     pub fn tick(&self, now: u64, mut kick: impl FnMut(usize)) {
         for (vcpu, next) in self.next_tries.iter().enumerate() {
             if next.load(Relaxed) <= now {
@@ -245,17 +250,17 @@ impl Eli {
         }
     }
 
-    /// Counts something.
+    /// Adds one to a count.
     pub fn count(&self, what: Count) {
         self.counts[what as usize].fetch_add(1, Relaxed);
     }
 
-    /// Name and count of everything counted.
+    /// Returns name and value of each count.
     pub fn report(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         NAMES.into_iter().zip(self.counts.each_ref().map(|c| c.load(Relaxed)))
     }
 
-    /// Whether it is the first time in this life that an IDT is unfit for this kind of reason. The log names each once.
+    /// Whether this kind of reason occurs for the first time in this life. The log names each kind once.
     pub fn is_first(&self, unfit: Unfit) -> bool {
         self.told.fetch_or(unfit.bit(), Relaxed) & unfit.bit() == 0
     }
@@ -279,14 +284,14 @@ impl State {
         self.joined.contains(&true)
     }
 
-    /// A vCPU relies on the shadow, or no longer does.
+    /// Notes whether a vCPU relies on the shadow.
     pub fn set_joined(&mut self, vcpu: usize, joined: bool) {
         if let Some(j) = self.joined.get_mut(vcpu) {
             *j = joined;
         }
     }
 
-    /// No page is to be shadowed before this, on the TSC.
+    /// Returns the TSC before which no page may be shadowed.
     #[must_use]
     pub fn due(&self) -> u64 {
         self.due
@@ -295,7 +300,7 @@ impl State {
 
 #[cfg(test)]
 mod model;
-// Not within vectors.rs, because model.rs compiles that file a second time.
+// These tests are not in vectors.rs, because model.rs compiles that file a second time.
 #[cfg(test)]
 #[path = "eli/vectors/tests.rs"]
 mod vectors_tests;

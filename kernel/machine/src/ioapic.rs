@@ -1,4 +1,4 @@
-//! The guest's IOAPIC: 24 inputs, each turned into an interrupt message as its redirection entry says.
+//! The guest's IOAPIC. It has 24 inputs, and turns each into an interrupt message by its redirection entry.
 //!
 //! Follows the 82093AA data sheet (3.1 and 3.2), with version 0x20 and the EOI register that came with it. Only the
 //! serial console and the power button use it. Callers serialise access to it.
@@ -29,11 +29,11 @@ struct Entry {
     #[bits(3)]
     delivery_mode: u8,
     logical: bool,
-    /// Read-only; messages here are delivered at once, so it reads as idle.
+    /// Read-only. Messages are delivered at once here, so it always reads as idle.
     delivery_status: bool,
-    /// Kept, without meaning: this machine's lines are asserted or not, whatever voltage that would be.
+    /// Kept, but without effect. This machine's lines are asserted or not, and have no voltage.
     active_low: bool,
-    /// Read-only: a level-triggered interrupt was sent and its EOI has not come.
+    /// Read-only. A level-triggered interrupt was sent, and its EOI has not come yet.
     remote_irr: bool,
     level: bool,
     mask: bool,
@@ -44,10 +44,11 @@ struct Entry {
 
 impl Entry {
     const MASKED: Self = Self::new().with_mask(true);
-    /// All fields but the two read-only and the reserved ones.
+    /// All fields except the two read-only ones and the reserved ones.
     const WRITABLE: u64 = 0xff00_0000_0001_afff;
 
-    /// The message, or None for delivery modes this machine has nobody to serve: SMI, ExtINT, and INIT from a pin.
+    /// Returns the message, or `None` for the delivery modes that this machine does not have: SMI, ExtINT, and INIT
+    /// from a pin.
     fn message(self) -> Option<Message> {
         let (vector, level) = (self.vector(), self.level());
         let delivery = match self.delivery_mode() {
@@ -60,7 +61,8 @@ impl Entry {
     }
 }
 
-/// An IOAPIC. Methods that may interrupt call `send` for each message; it goes to [`crate::mailbox::send`].
+/// An IOAPIC. Methods that may interrupt call `send` with each message. The message then goes to
+/// [`crate::mailbox::send`].
 #[derive(Clone, Debug)]
 pub struct IoApic {
     select: u8,
@@ -77,16 +79,16 @@ impl Default for IoApic {
 }
 
 impl IoApic {
-    /// As after reset: everything masked.
+    /// Makes an IOAPIC in its state after reset. All inputs are masked.
     #[must_use]
     pub const fn new() -> Self {
         Self { select: 0, id: IOAPIC_ID, entries: [Entry::MASKED; PINS], lines: 0 }
     }
 
-    /// A load of `size` bytes at `offset` of the page. Zero where nothing is.
+    /// Loads `size` bytes at `offset` of the page. Reads zero where there is no register.
     #[must_use]
     pub fn read(&self, offset: u64, size: u8) -> u64 {
-        // Registers are 32 bits wide on a 16-byte raster; a narrower or shifted load gets its part.
+        // Registers are 32 bits wide, one every 16 bytes. A narrower or shifted load gets its part.
         let register = match offset & !3 {
             IOREGSEL => u32::from(self.select),
             IOWIN => self.register(),
@@ -96,7 +98,7 @@ impl IoApic {
         if size >= 4 { value } else { value & ((1 << (size * 8)) - 1) }
     }
 
-    /// A store of `size` bytes at `offset` of the page. The window takes whole registers only.
+    /// Stores `size` bytes at `offset` of the page. The window takes only whole registers.
     pub fn write(&mut self, offset: u64, size: u8, value: u64, mut send: impl FnMut(Message)) {
         match (offset, size) {
             (IOREGSEL, _) => self.select = value as u8,
@@ -126,7 +128,7 @@ impl IoApic {
         let old = self.entries[pin];
         let mut new = Entry::from_bits(old.into_bits() & !half | u64::from(value) << shift & half);
         if !new.level() {
-            // Also how software gets rid of a Remote IRR that stuck.
+            // Software also clears a stuck Remote IRR this way.
             new.set_remote_irr(false);
         }
         self.entries[pin] = new;
@@ -135,27 +137,28 @@ impl IoApic {
         }
     }
 
-    /// The pin whose entry the select register names, and 0 or 32 for its half.
+    /// Returns the pin whose entry the select register names, and the half of the entry as a shift: 0 or 32.
     fn entry(&self, select: u8) -> Option<(usize, u32)> {
         let index = select.checked_sub(FIRST_ENTRY)?;
         let pin = usize::from(index / 2);
         (pin < PINS).then_some((pin, u32::from(index & 1) * 32))
     }
 
-    /// Sends the interrupt of a pin unless it is masked, or level-triggered and either not asserted or not ended yet.
+    /// Sends the interrupt of a pin. Does nothing if the pin is masked. Does nothing for a level-triggered pin that is
+    /// not asserted or whose last interrupt has not ended.
     fn service(&mut self, pin: usize, send: &mut impl FnMut(Message)) {
         let entry = &mut self.entries[pin];
         if entry.mask() || entry.level() && (entry.remote_irr() || self.lines >> pin & 1 == 0) {
             return;
         }
         if let Some(message) = entry.message() {
-            // NMI is treated as edge-triggered whatever the entry says: it has no EOI.
+            // An NMI is always edge-triggered, even if the entry says otherwise, because it has no EOI.
             entry.set_remote_irr(entry.level() && message.delivery != Delivery::Nmi);
             send(message);
         }
     }
 
-    /// An input is asserted or released. A rising edge on a masked edge-triggered pin is lost, as on the real one.
+    /// Asserts or releases an input. A rising edge on a masked edge-triggered pin is lost, as on the real IOAPIC.
     pub fn set_line(&mut self, gsi: u8, asserted: bool, mut send: impl FnMut(Message)) {
         let pin = usize::from(gsi);
         if pin >= PINS {
@@ -163,19 +166,21 @@ impl IoApic {
         }
         let rose = asserted && self.lines >> pin & 1 == 0;
         self.lines = self.lines & !(1 << pin) | u32::from(asserted) << pin;
-        // A line that stays asserted is served again by the EOI, not here; NMI on a level pin needs the edge too.
+        // A line that stays asserted interrupts again at the EOI, not here. An NMI on a level-triggered pin needs the
+        // edge too.
         if rose {
             self.service(pin, &mut send);
         }
     }
 
-    /// An input is released for a moment and asserted again, or just pulsed: an edge.
+    /// Makes an edge on an input: releases it if it is asserted, and asserts it.
     pub fn pulse(&mut self, gsi: u8, mut send: impl FnMut(Message)) {
         self.set_line(gsi, false, &mut send);
         self.set_line(gsi, true, &mut send);
     }
 
-    /// A CPU ended a level-triggered interrupt with this vector. Inputs that are still asserted interrupt again.
+    /// Handles the end of a level-triggered interrupt with this vector on a CPU. Inputs that are still asserted
+    /// interrupt again.
     pub fn end_of_interrupt(&mut self, vector: u8, mut send: impl FnMut(Message)) {
         for pin in 0..PINS {
             let entry = &mut self.entries[pin];

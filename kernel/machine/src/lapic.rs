@@ -1,15 +1,15 @@
 //! The guest's local APIC in x2APIC mode, in software.
 //!
-//! One [`LocalApic`] belongs to one virtual CPU and is touched by that CPU's core alone; others reach it through the
+//! One [`LocalApic`] belongs to one virtual CPU, and only that CPU's core touches it. Other cores reach it through the
 //! [`mailbox`](crate::mailbox). Every access to its registers exits and ends in [`LocalApic::read`] or
-//! [`LocalApic::write`]. It knows no hardware: time is passed in, and [`LocalApic::deadline`] says when
-//! [`LocalApic::expire`] has to be called.
+//! [`LocalApic::write`]. It touches no hardware: the caller passes the time, and [`LocalApic::deadline`] says when the
+//! caller must call [`LocalApic::expire`].
 //!
-//! Follows SDM vol. 3A ch. 11 (ch. 10 in editions before 2022). The machine starts in x2APIC mode and, as on a CPU
-//! that reports the legacy mode disabled, cannot leave it: a change of IA32_APIC_BASE is #GP.
+//! Follows SDM vol. 3A ch. 11 (ch. 10 in editions before 2022). The machine starts in x2APIC mode and cannot leave it,
+//! as on a CPU that reports the legacy mode disabled. A change of IA32_APIC_BASE is #GP.
 //!
-//! A spurious interrupt (11.9) never occurs: the vector is chosen and acknowledged in one step at the entry, with no
-//! time in between for TPR to rise. The register keeps its vector all the same.
+//! A spurious interrupt (11.9) never occurs: the entry chooses and acknowledges the vector in one step, and TPR cannot
+//! rise in between. The register keeps its vector anyway.
 
 mod message;
 mod page;
@@ -23,7 +23,7 @@ pub use timer::Clock;
 use timer::{Mode, Timer};
 use vectors::Vectors;
 
-/// The numbers of the MSRs this module answers for.
+/// The numbers of the MSRs that this module implements.
 #[allow(missing_docs, reason = "the names are the registers")]
 pub mod msr {
     pub const APIC_BASE: u32 = 0x1b;
@@ -52,13 +52,13 @@ pub mod msr {
     pub const SELF_IPI: u32 = 0x83f;
 }
 
-/// Vectors below are illegal in an interrupt message (11.5.2, 11.8).
+/// The first legal vector of an interrupt message (11.5.2, 11.8).
 pub const FIRST_VECTOR: u8 = 16;
 
-/// Version 0x15, six LVT entries (CMCI is the seventh, and absent), no EOI-broadcast suppression.
+/// The version register: version 0x15, six LVT entries (the seventh would be CMCI), no EOI-broadcast suppression.
 const VERSION: u32 = 0x0005_0015;
 
-/// ESR bits (11.5.3); the others belong to the old bus or to xAPIC mode.
+/// ESR bits (11.5.3). The other bits belong to the old bus or to xAPIC mode.
 const SEND_ILLEGAL_VECTOR: u8 = 1 << 5;
 const RECEIVE_ILLEGAL_VECTOR: u8 = 1 << 6;
 
@@ -70,20 +70,20 @@ const ERROR: usize = 5;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GeneralProtection;
 
-/// What the caller has to do after a write of a register.
+/// What the caller must do after a write of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Nothing. A changed deadline is read at the next entry.
     None,
-    /// Deliver this to the mailboxes of the CPUs it names, perhaps the sender's own too.
+    /// Deliver this message to the mailboxes of the CPUs that it names. The sender may be one of them.
     Ipi(Message),
-    /// Tell the IOAPIC that this vector, a level-triggered one, was ended.
+    /// Tell the IOAPIC that the level-triggered interrupt with this vector has ended.
     EndOfInterrupt(u8),
 }
 
-/// Something that interrupts are delivered to.
+/// A receiver of interrupts.
 pub trait Accepts {
-    /// An interrupt arrives. False: it was not accepted.
+    /// Takes an interrupt. Returns false if it was not accepted.
     fn accept(&mut self, vector: u8, level: bool) -> bool;
 }
 
@@ -94,15 +94,15 @@ pub struct Settings {
     pub id: u32,
     /// The processor that boots.
     pub bootstrap: bool,
-    /// Frequency of the timer before its divider, Hz: what CPUID 0x15 gives as the crystal clock.
+    /// Frequency of the timer before its divider, in Hz. CPUID 0x15 calls it the crystal clock.
     pub timer_hz: u64,
     /// Frequency of the time-stamp counter, Hz.
     pub tsc_hz: u64,
-    /// TSC-deadline mode is offered (CPUID.1:ECX bit 24).
+    /// Whether TSC-deadline mode is offered (CPUID.1:ECX bit 24).
     pub tsc_deadline: bool,
 }
 
-/// An entry of the local vector table (11.5.1). Which fields are there depends on the entry.
+/// An entry of the local vector table (11.5.1). Not every entry has all of these fields.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 struct Lvt {
@@ -125,7 +125,8 @@ struct Lvt {
 
 impl Lvt {
     const MASKED: Self = Self::new().with_mask(true);
-    /// Bits that software may write, by entry. Bits 12 and 14 are read-only in each: writes of them are ignored.
+    /// Bits that software may write, by entry. Bits 12 and 14 are read-only in every entry, and writes of them are
+    /// ignored.
     const WRITABLE: [u32; 6] = [0x7_00ff, 0x1_07ff, 0x1_07ff, 0x1_a7ff, 0x1_a7ff, 0x1_00ff];
     const READ_ONLY: u32 = 0x5000;
 }
@@ -136,7 +137,7 @@ impl Lvt {
 struct Svr {
     vector: u8,
     enabled: bool,
-    /// Focus processor checking disabled: without meaning since the P6, but Linux sets it.
+    /// Focus processor checking disabled. It has had no meaning since the P6, but Linux sets it.
     focus_disabled: bool,
     #[bits(22)]
     __: u32,
@@ -165,7 +166,7 @@ pub struct LocalApic {
 }
 
 impl LocalApic {
-    /// As after power-on with the firmware having switched x2APIC mode on.
+    /// Makes an APIC in its state after power-on, but in x2APIC mode, as if firmware had switched it on.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
@@ -183,7 +184,7 @@ impl LocalApic {
         }
     }
 
-    /// INIT: everything but the ID and the mode goes back to its reset state (11.12.5.1).
+    /// Handles INIT: resets everything except the ID and the mode (11.12.5.1).
     pub fn init(&mut self) {
         *self = Self::new(self.settings);
     }
@@ -194,7 +195,7 @@ impl LocalApic {
         self.settings.id
     }
 
-    /// Whether this module answers for an MSR. The whole range from 0x800 to 0x8ff belongs to the APIC, present or not.
+    /// Whether an MSR belongs to this module. The whole range from 0x800 to 0x8ff does, even where no register exists.
     #[must_use]
     pub const fn owns(number: u32) -> bool {
         matches!(number, msr::APIC_BASE | msr::TSC_DEADLINE | 0x800..=0x8ff)
@@ -321,7 +322,7 @@ impl LocalApic {
                 2 if self.settings.tsc_deadline => Mode::TscDeadline,
                 _ => return Err(GeneralProtection),
             };
-            // What fell due under the old entry is delivered, or lost, under the old entry.
+            // If the timer is due already, its interrupt is delivered, or lost, by the old entry.
             self.expire(clock);
             self.timer.set_mode(mode);
         }
@@ -332,8 +333,8 @@ impl LocalApic {
         Ok(())
     }
 
-    /// Records an error and raises the error interrupt. An illegal vector in that entry is an error too, but raises
-    /// nothing further.
+    /// Records an error and raises the error interrupt. An illegal vector in that entry is an error too, but it raises
+    /// no further interrupt.
     fn error(&mut self, bit: u8) {
         self.errors |= bit;
         let entry = self.lvt[ERROR];
@@ -347,26 +348,26 @@ impl LocalApic {
         }
     }
 
-    /// An edge-triggered interrupt arrives. False: not accepted (software-disabled, or an illegal vector).
+    /// Takes an edge-triggered interrupt. Returns false if the APIC is software-disabled or the vector is illegal.
     pub fn deliver(&mut self, vector: u8) -> bool {
         self.accept(vector, false)
     }
 
-    /// Processor priority (11.8.3.1): the higher of TPR and the class of the highest interrupt in service.
+    /// Returns the processor priority (11.8.3.1): the higher of TPR and the class of the highest interrupt in service.
     #[must_use]
     pub fn ppr(&self) -> u8 {
         let in_service = self.isr.highest().unwrap_or(0);
         if self.tpr >> 4 >= in_service >> 4 { self.tpr } else { in_service & 0xf0 }
     }
 
-    /// The interrupt to inject next: the highest requested, if its class is above the processor's priority. Also what
-    /// ends HLT, as far as IF is set.
+    /// Returns the interrupt to inject next: the highest requested one, if its class is above the processor's priority.
+    /// Such an interrupt also ends HLT if IF is set.
     #[must_use]
     pub fn next_interrupt(&self) -> Option<u8> {
         self.irr.highest().filter(|vector| vector >> 4 > self.ppr() >> 4)
     }
 
-    /// `vector` is being injected: from IRR to ISR. Nothing happens if it is not requested.
+    /// Moves `vector` from IRR to ISR, because it is injected. Does nothing if it is not requested.
     pub fn acknowledge(&mut self, vector: u8) {
         if self.irr.get(vector) {
             self.irr.set(vector, false);
@@ -380,13 +381,13 @@ impl LocalApic {
         if self.tmr.get(vector) { Effect::EndOfInterrupt(vector) } else { Effect::None }
     }
 
-    /// CR8: the upper half of TPR (11.8.6).
+    /// Returns CR8: the upper half of TPR (11.8.6).
     #[must_use]
     pub fn cr8(&self) -> u64 {
         u64::from(self.tpr >> 4)
     }
 
-    /// MOV to CR8; clears the lower half of TPR.
+    /// Handles MOV to CR8. It also clears the lower half of TPR.
     ///
     /// # Errors
     /// A bit above 3 is set.
@@ -398,13 +399,15 @@ impl LocalApic {
         Ok(())
     }
 
-    /// Host TSC at which [`LocalApic::expire`] has to be called next; None while the timer is stopped or masked.
+    /// Returns the host's TSC at which [`LocalApic::expire`] must be called next. Returns `None` while the timer is
+    /// stopped or masked.
     #[must_use]
     pub fn deadline(&self) -> Option<u64> {
         if self.lvt[TIMER].mask() { None } else { self.timer.deadline() }
     }
 
-    /// Deadline and vector of a timer that another core can watch, because its end is an interrupt and nothing else.
+    /// Returns deadline and vector of the timer if another core can watch it. That is so if the timer's end is only an
+    /// interrupt.
     #[must_use]
     pub fn postable_timer(&self) -> Option<(u64, u8)> {
         let vector = self.lvt[TIMER].vector();
@@ -412,12 +415,12 @@ impl LocalApic {
         self.deadline().filter(|_| postable).map(|deadline| (deadline, vector))
     }
 
-    /// Another core has posted the timer's interrupt.
+    /// Notes that another core has posted the timer's interrupt.
     pub fn timer_has_rung(&mut self) {
         self.timer.stop();
     }
 
-    /// Delivers the timer's interrupt if it is due. To be called before each entry.
+    /// Delivers the timer's interrupt if it is due. Call it before each entry.
     pub fn expire(&mut self, clock: Clock) {
         let entry = self.lvt[TIMER];
         if self.timer.expire(clock.tsc) && !entry.mask() {

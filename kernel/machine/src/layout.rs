@@ -1,39 +1,40 @@
-//! The guest's address map: where memory, devices and interrupts are. Every part of the machine, and the ACPI tables
-//! that describe it, take these numbers from here.
+//! The guest's address map: the places of memory, devices and interrupts. All parts of the machine, and its ACPI
+//! tables, use these numbers.
 //!
 //! Follows PCI Firmware 3.3 ch. 4 (ECAM), 82093AA 3.0 (IOAPIC), ACPI 6.5 ch. 4.8.3.7 (sleep registers) and 5.6.9 (GED).
 
 use core::ops::RangeInclusive;
 
-/// Memory below 4 GiB ends here at the latest; what does not fit continues at [`HIGH_MEMORY`].
+/// The highest end of memory below 4 GiB. Memory that does not fit continues at [`HIGH_MEMORY`].
 pub const LOW_MEMORY_END: u64 = 0xc000_0000;
-/// Where memory continues above the PCI hole.
+/// The first address of memory above the PCI hole.
 pub const HIGH_MEMORY: u64 = 0x1_0000_0000;
 
-/// PCI memory window of the host bridge: BARs in memory lie in here.
+/// PCI memory window of the host bridge. Memory BARs are in it.
 pub const PCI_MEMORY: RangeInclusive<u64> = 0xc000_0000..=0xdfff_ffff;
-/// PCI I/O window of the host bridge: BARs in I/O space lie in here.
+/// PCI I/O window of the host bridge. I/O BARs are in it.
 pub const PCI_IO: RangeInclusive<u16> = 0x1000..=0x2fff;
 /// Configuration space as memory: 4 KiB a function, 32 devices of 8 functions, one bus.
 pub const ECAM: u64 = 0xe000_0000;
 /// Length of [`ECAM`]: bus 0 only.
 pub const ECAM_SIZE: u64 = 0x10_0000;
-/// CONFIG_ADDRESS; takes double words only.
+/// CONFIG_ADDRESS. It takes only double words.
 pub const CONFIG_ADDRESS: u16 = 0xcf8;
 /// CONFIG_DATA and the three ports after it.
 pub const CONFIG_DATA: u16 = 0xcfc;
 /// Devices on bus 0, the host bridge included.
 pub const PCI_DEVICES: usize = 32;
 
-/// IOAPIC registers, one page of which only the first bytes answer.
+/// Page of the IOAPIC's registers. Only its first bytes answer.
 pub const IOAPIC: u64 = 0xfec0_0000;
 /// Length of the IOAPIC's page.
 pub const IOAPIC_SIZE: u64 = 0x1000;
-/// APIC ID of the IOAPIC as its register and the MADT have it.
+/// APIC ID of the IOAPIC, in its register and in the MADT.
 pub const IOAPIC_ID: u8 = 0;
 /// Inputs of the IOAPIC: GSI 0 to 23.
 pub const IOAPIC_PINS: u8 = 24;
-/// Where xAPIC mode would have the local APIC. Never mapped: this machine is in x2APIC mode only. MSI addresses name it.
+/// Address of the local APIC in xAPIC mode. It is never mapped, because this machine has only x2APIC mode. MSI
+/// addresses contain it.
 pub const LOCAL_APIC: u64 = 0xfee0_0000;
 
 /// First port of the serial console (eight ports).
@@ -49,11 +50,11 @@ pub const SLEEP_CONTROL: u16 = 0x600;
 pub const SLEEP_STATUS: u16 = 0x601;
 /// RESET_REG of the FADT: one byte, I/O space.
 pub const RESET: u16 = 0x602;
-/// What a write to [`RESET`] must hold: RESET_VALUE of the FADT.
+/// RESET_VALUE of the FADT: the value that resets when written to [`RESET`].
 pub const RESET_VALUE: u8 = 0x01;
-/// Status of the generic event device: one byte; bit 0 is the power button, written 1 to clear.
+/// Status of the generic event device, one byte. Bit 0 is the power button. Writing 1 clears it.
 pub const EVENT_STATUS: u16 = 0x604;
-/// Ports of the ACPI registers together.
+/// All ports of the ACPI registers.
 pub const ACPI_PORTS: RangeInclusive<u16> = 0x600..=0x60f;
 /// SLP_TYP of `_S5` in the DSDT: soft off.
 pub const SLEEP_TYPE_S5: u8 = 5;
@@ -63,19 +64,19 @@ pub const VIRTIO_BAR0_SIZE: u32 = 0x4000;
 /// Length of BAR1 of a virtio function (I/O: notification).
 pub const VIRTIO_BAR1_SIZE: u32 = 0x100;
 
-/// Where BAR0 of PCI device `device` (0 to 31) lies before the guest moves it.
+/// Returns the first address of BAR0 of PCI device `device` (0 to 31). The guest may move it.
 #[must_use]
 pub const fn bar0(device: u8) -> u32 {
     *PCI_MEMORY.start() as u32 + (device & 31) as u32 * VIRTIO_BAR0_SIZE
 }
 
-/// Where BAR1 of PCI device `device` (0 to 31) lies before the guest moves it.
+/// Returns the first address of BAR1 of PCI device `device` (0 to 31). The guest may move it.
 #[must_use]
 pub const fn bar1(device: u8) -> u32 {
     *PCI_IO.start() as u32 + (device & 31) as u32 * VIRTIO_BAR1_SIZE
 }
 
-/// Splits `size` bytes of guest memory into what lies below the PCI hole (from 0) and what lies at [`HIGH_MEMORY`].
+/// Splits `size` bytes of guest memory into the bytes below the PCI hole (from 0) and the bytes at [`HIGH_MEMORY`].
 #[must_use]
 pub const fn memory_split(size: u64) -> (u64, u64) {
     if size <= LOW_MEMORY_END { (size, 0) } else { (LOW_MEMORY_END, size - LOW_MEMORY_END) }

@@ -1,4 +1,5 @@
-//! The guest's machine: everything that a guest sees of its hardware, and what happens between an exit and the next entry.
+//! The guest's machine: everything that a guest sees of its hardware, and what happens between an exit and the next
+//! entry.
 //!
 //! ```text
 //!                      ┌──────────────── machine::Machine, one for each life of a guest ────────────────┐
@@ -16,25 +17,26 @@
 //! - [`machine`]: the parts of one guest and the loop of a vCPU. [`vcpu::Vcpu`] is what the two back-ends implement.
 //! - Boot: [`linux`] loads a bzImage, [`tables`] writes the ACPI tables, [`reset_vector`] the only firmware. [`layout`]
 //!   has all addresses.
-//! - Policy: [`cpuid`] and [`msr`] say as data what a guest sees. Whatever they do not name does not exist.
-//! - Interrupts: [`mailbox`] takes them from other cores to a vCPU. Then one of three things delivers them: [`lapic`] in
-//!   software, [`posted`] where the CPU virtualizes the local APIC, or the guest's own local APIC ([`eli`] shadows its
-//!   IDT). [`ioapic`] serves the console and the power button.
+//! - Policy: the tables in [`cpuid`] and [`msr`] say what a guest sees. What they do not name does not exist for the
+//!   guest.
+//! - Interrupts: [`mailbox`] takes them from other cores to a vCPU. Then one of three things delivers them: [`lapic`]
+//!   in software, [`posted`] where the CPU virtualizes the local APIC, or the guest's own local APIC ([`eli`] shadows
+//!   its IDT). [`ioapic`] serves the console and the power button.
 //! - Devices: [`uart`], [`power`], and the functions on the PCI bus ([`pci`]). The bus knows a function by a trait
 //!   ([`pci::function::Function`]); today all of them are [`virtio_pci::VirtioPci`].
 //! - Measuring: [`reason`] counts exits and their cycles, [`observe`] shows each exit to an observer.
 //!
-//! The crate knows of a virtio device what [`virtio`] says: its transport state. It knows neither the engine, which
-//! serves the queues, nor the kind of the device. It names no field of a VMCS or VMCB, and it touches no hardware: the
-//! kernel does that behind [`machine::Host`]. So all of it is tested on a development machine.
+//! The crate knows only the transport state of a virtio device ([`virtio`]). It knows neither the engine, which serves
+//! the queues, nor the kind of the device. It names no field of a VMCS or VMCB. It touches no hardware: the kernel does
+//! that behind [`machine::Host`]. So all of it is tested on a development machine.
 //!
 //! Three rules hold everywhere:
 //!
-//! - Nothing that a guest does makes this code panic. It is refused as hardware would refuse it, and the refusal is
-//!   counted ([`machine::Refusal`]).
+//! - Nothing that a guest does makes this code panic. The machine refuses it as hardware would, and counts the refusal
+//!   ([`machine::Refusal`]).
 //! - Guest memory is read once and copied before it is checked, because another vCPU may change it.
-//! - Orders of accesses between cores have a proof in the file's text and a model under loom (`model.rs`,
-//!   `eli/model.rs`).
+//! - Where the order of accesses between cores matters, the file has a proof, and there is a model under loom
+//!   (`model.rs`, `eli/model.rs`).
 
 #![cfg_attr(not(test), no_std)]
 
@@ -66,7 +68,7 @@ pub mod vcpu;
 pub mod virtio_pci;
 pub mod walk;
 
-// Not within mailbox.rs, because model.rs compiles that file a second time.
+// These tests are not in mailbox.rs, because model.rs compiles that file a second time.
 #[cfg(test)]
 #[path = "mailbox/tests.rs"]
 mod mailbox_tests;

@@ -1,7 +1,7 @@
-//! Starting Linux: a bzImage by the 64-bit boot protocol.
+//! Starts Linux: a bzImage, by the 64-bit boot protocol.
 //!
-//! Follows Documentation/arch/x86/boot.rst and zero-page.rst (protocol 2.12 and later). The file comes from the operator,
-//! but is treated as hostile all the same: every offset is checked, and each error names the value and where it stood.
+//! Follows Documentation/arch/x86/boot.rst and zero-page.rst (protocol 2.12 and later). The file comes from the
+//! operator, but is treated as hostile. Every offset is checked, and each error names the value and its place.
 
 use core::fmt;
 
@@ -13,23 +13,24 @@ mod header;
 
 pub use header::{Error, Header};
 
-/// Where things lie below 1 MiB while the kernel starts. It copies or reserves what it needs before it uses that memory.
+/// Addresses below 1 MiB while the kernel starts. The kernel copies or reserves what it needs before it uses this
+/// memory.
 mod low {
     pub const BOOT_PARAMS: u64 = 0x7000;
     pub const GDT: u64 = 0x8000;
     /// One PML4, one PDPT, four page directories.
     pub const PAGE_TABLES: u64 = 0x9000;
     pub const COMMAND_LINE: u64 = 0x2_0000;
-    /// The command line with its zero may be this long, whatever the kernel says.
+    /// Longest command line in bytes with its zero, even if the kernel allows more.
     pub const COMMAND_LINE_ROOM: u64 = 0x1_0000;
-    /// Usable memory ends here; from here to 1 MiB are the firmware's areas, the ACPI tables among them.
+    /// End of usable memory. From here to 1 MiB are the firmware's areas, with the ACPI tables.
     pub const END: u64 = 0xa_0000;
 }
 
-/// Kernel memory begins here at the earliest.
+/// Lowest address of the kernel.
 const ONE_MIB: u64 = 0x10_0000;
 
-/// What to start.
+/// A Linux to start.
 #[derive(Clone, Copy, Debug)]
 pub struct Linux<'a> {
     /// The bzImage.
@@ -40,7 +41,7 @@ pub struct Linux<'a> {
     pub command_line: &'a str,
 }
 
-/// Where the parts ended up, for the log.
+/// The addresses of the loaded parts, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// First byte of the protected-mode kernel.
@@ -49,10 +50,11 @@ pub struct Placement {
     pub initrd: Option<(u64, u64)>,
 }
 
-/// Loads Linux into a guest's memory and says how its first vCPU starts. `rsdp` is the address of the ACPI root pointer.
+/// Loads Linux into a guest's memory. Returns the start state of the first vCPU. `rsdp` is the address of the ACPI root
+/// pointer.
 ///
 /// # Errors
-/// The file is not a kernel this can start, or the guest's memory is too small for it.
+/// The file is not a kernel that this can start, or the guest's memory is too small for it.
 pub fn load(memory: &GuestMemory, linux: &Linux<'_>, rsdp: u64) -> Result<(StartState, Placement), Error> {
     let header = Header::parse(linux.kernel)?;
     let room = first_region_end(memory);
@@ -77,7 +79,7 @@ pub fn load(memory: &GuestMemory, linux: &Linux<'_>, rsdp: u64) -> Result<(Start
     Ok((state, Placement { kernel: kernel_at, initrd }))
 }
 
-/// End of the run of memory that begins at 0, as far as it lies below the PCI hole.
+/// Returns the end of the memory that begins at 0, below the PCI hole.
 fn first_region_end(memory: &GuestMemory) -> u64 {
     let mut end = 0;
     while let Some(next) = memory.regions().iter().find(|r| r.gpa == end && r.size != 0) {
@@ -99,7 +101,7 @@ fn place_kernel(header: &Header, room: u64) -> Result<u64, Error> {
     Err(Error::NoRoomForKernel { at: header.pref_address, needed, room })
 }
 
-/// As high as it may lie, so that it is out of the kernel's way.
+/// Returns the highest address allowed for the ramdisk, so that the kernel does not need that memory.
 fn place_initrd(header: &Header, len: u64, room: u64, kernel_end: u64) -> Result<u64, Error> {
     let limit = room.min(u64::from(header.initrd_addr_max).saturating_add(1));
     let at = limit.checked_sub(len).map(|at| at & !0xfff).filter(|&at| at >= kernel_end);
@@ -150,7 +152,7 @@ fn write_boot_params(
     memory.write(BASE + 0x1e8, &[entries as u8]) // e820_entries
 }
 
-/// The e820 map: first address, end, type.
+/// Returns the e820 map: first address, end, type.
 fn memory_map(memory: &GuestMemory) -> impl Iterator<Item = (u64, u64, u32)> {
     const RAM: u32 = 1;
     const RESERVED: u32 = 2;
@@ -160,7 +162,7 @@ fn memory_map(memory: &GuestMemory) -> impl Iterator<Item = (u64, u64, u32)> {
     below.chain(above).chain(fixed).filter(|&(from, to, _)| from < to)
 }
 
-/// Identity map of the first 4 GiB in 2 MiB pages.
+/// Writes an identity map of the first 4 GiB, with 2 MiB pages.
 fn write_page_tables(memory: &GuestMemory) -> Result<(), BadAddress> {
     const PRESENT_WRITABLE: u64 = 0b11;
     const LARGE: u64 = 1 << 7;
@@ -178,7 +180,7 @@ fn write_page_tables(memory: &GuestMemory) -> Result<(), BadAddress> {
     Ok(())
 }
 
-/// The table that the segments of [`StartState::linux_64`] stand for: __BOOT_CS 0x10, __BOOT_DS 0x18, a TSS at 0x20.
+/// Writes the table for the segments of [`StartState::linux_64`]: __BOOT_CS 0x10, __BOOT_DS 0x18, a TSS at 0x20.
 fn write_gdt(memory: &GuestMemory) -> Result<(u64, u16), BadAddress> {
     const ENTRIES: [u64; 6] = [0, 0, 0x00af_9b00_0000_ffff, 0x00cf_9300_0000_ffff, 0x0000_8b00_0000_0067, 0];
     for (i, entry) in ENTRIES.iter().enumerate() {

@@ -6,15 +6,15 @@
 //!                   └─────────────────────────────────────────────────────────────────┴─────────┘
 //! ```
 //!
-//! Each vCPU's core runs that loop with its own [`Context`]. The kernel owns the loop, because it masks kicks and puts the
-//! core to sleep.
+//! Each vCPU's core runs this loop with its own [`Context`]. The kernel owns the loop, because only the kernel can mask
+//! kicks and halt the core.
 //!
-//! Interrupts reach a vCPU through its mailbox alone. So [`Machine::deliver`], which the engine calls, takes no lock. The
-//! machine's lock guards the devices with registers (console, IOAPIC, PCI) against the guest's own vCPUs.
+//! Interrupts reach a vCPU only through its mailbox. So [`Machine::deliver`], which the engine calls, takes no lock.
+//! The machine's lock is for the devices with registers (console, IOAPIC, PCI), which several vCPUs may access at once.
 //!
-//! Files: `state` is the machine itself and how it is made. `entry` prepares an entry. `exits` handles an exit with the help
-//! of `registers`, `local_apic`, `port` and `nested_fault`; `classify` says what an exit was for, and `record` counts
-//! it. `deliver` sends interrupts, `virtualized` and `shadow` hold what differs for two kinds of guests.
+//! Files: `state` is the machine itself and how it is made. `entry` prepares an entry. `exits` handles an exit with the
+//! help of `registers`, `local_apic`, `port` and `nested_fault`. `classify` finds the reason of an exit, and `record`
+//! counts it. `deliver` sends interrupts. `virtualized` and `shadow` hold what differs for two kinds of guests.
 
 mod classify;
 mod context;

@@ -2,8 +2,8 @@
 //!
 //! A virtual CPU's local APIC belongs to its own core. Everybody else (the engine, a sibling, the control core) posts
 //! to the [`Mailbox`] and sends an NMI only if told to. The virtual CPU drains the mailbox on its way into the guest.
-//! This is the posted-interrupt descriptor of SDM vol. 3C 30.6 (pending bits and ON), done in software; for a guest whose
-//! local APIC the CPU virtualizes the real one ([`Descriptor`]) stands beside it, for edge-triggered vectors.
+//! This is the posted-interrupt descriptor of SDM vol. 3C 30.6 (pending bits and ON), in software. If the CPU
+//! virtualizes the guest's local APIC, there is also a real descriptor ([`Descriptor`]), for edge-triggered vectors.
 //!
 //! # Why no post is lost
 //!
@@ -11,39 +11,39 @@
 //! The owner drains in this order:   (D1) swap ON to false      (D2) take the pending bits.
 //! The owner enters in this order:   (E1) store `state` = guest (E2) load ON; on true store `state` = host, go back.
 //!
-//! All of these are sequentially consistent, so there is one order S of them that every core agrees on.
+//! All of these are sequentially consistent. So there is one order S of them on which all cores agree.
 //!
-//! 1. *Whoever turns ON from false to true sees to it.* If S3 reads guest or halted, the sender kicks. If S3 reads
-//!    host, then S3 precedes any later E1 in S, hence S2 precedes E2: either E2 reads true and the owner goes back to
-//!    drain, or a drain (D1) came between S2 and E2. In that drain D2 follows D1 follows S2 follows S1, so the bit is
-//!    taken.
-//! 2. *Whoever finds ON true may leave it.* ON was set by someone else whose duty under 1 stands, and the drain that
-//!    ends it has its D1 after this S2, because D1 is what turns ON to false. Its D2 takes this bit too.
-//! 3. *The guest never runs with ON set and nobody kicking.* E2 read false, so ON was set after E2, and its setter's
-//!    S3 reads guest (or host again, once the owner has left, and then 1 applies).
+//! 1. *The sender that turns ON from false to true is responsible.* If S3 reads guest or halted, the sender kicks. If
+//!    S3 reads host, then S3 precedes any later E1 in S, hence S2 precedes E2. There are two cases. Either E2 reads
+//!    true, and the owner goes back to drain. Or a drain (D1) came between S2 and E2. In that drain, D2 follows D1, D1
+//!    follows S2, and S2 follows S1. So D2 takes the bit.
+//! 2. *A sender that finds ON true has nothing to do.* Another sender has set ON and is responsible under 1. The next
+//!    drain has its D1 after this S2, because D1 turns ON to false. Its D2 takes this bit too.
+//! 3. *The guest never runs with ON set and no kick.* E2 read false, so ON was set after E2. The S3 of the sender that
+//!    set it reads guest. Or it reads host again, because the owner has left the guest, and then 1 applies.
 //!
-//! A kick that arrives between E2 and the entry itself must not be swallowed: the sender sets the core's kick flag before
-//! it sends the NMI, and the back-ends look at that flag once more, on SVM under CLGI, where an NMI stays pending until the
-//! guest runs, on VT-x in a window in which the NMI handler gives the entry up. The same holds for [`Mailbox::halting`] and
-//! the instruction that waits.
+//! A kick between E2 and the entry itself must not be lost. The sender sets the core's kick flag before it sends the
+//! NMI. The back-ends check that flag once more: on SVM under CLGI, where an NMI stays pending until the guest runs; on
+//! VT-x in a window in which the NMI handler gives the entry up. The same holds for [`Mailbox::halting`] and the
+//! instruction that waits.
 //!
 //! # The same with the CPU as a reader
 //!
-//! [`Mailbox::post_virtual`] goes through S1 to S3 with PIR and the descriptor's ON, and [`Mailbox::drain`] and the look
-//! before an entry (E2) go through both ONs, so the argument above holds for either. What differs:
+//! [`Mailbox::post_virtual`] does S1 to S3 with PIR and the descriptor's ON. [`Mailbox::drain`] and the check before an
+//! entry (E2) use both ONs. So the argument above holds for both. The differences are:
 //!
-//! 4. *While the guest runs the CPU drains too*, when the notification vector arrives: it clears ON, then takes PIR (30.6,
-//!    steps 3 and 5), which is D1 and D2. So a sender that reads "guest" need not make it exit.
-//! 5. *A notification between E2 and the entry is not swallowed*: the host runs with interrupts off, so it stays pending
-//!    in the core's local APIC, and is recognized as soon as the guest runs (external-interrupt exiting ignores the
-//!    guest's IF).
-//! 6. *One that comes late*, after the core has left and drained, finds nothing in PIR and does nothing; one that is taken
-//!    by a handler in the host is ended there, and the drain before the next entry takes what it stood for, since ON is
-//!    still set.
-//! 7. *A guest that halts* either halts in guest mode, where the notification wakes it (30.2.2, 30.6), so it counts as
-//!    running; or its HLT exits, and the core waits in [`Mailbox::halting`], from where it is kicked.
+//! 4. *While the guest runs, the CPU drains too*, when the notification vector arrives. It clears ON, then takes PIR
+//!    (30.6, steps 3 and 5). These are D1 and D2. So a sender that reads "guest" need not make the guest exit.
+//! 5. *A notification between E2 and the entry is not lost.* The host runs with interrupts off, so the notification
+//!    stays pending in the core's local APIC. The CPU recognizes it as soon as the guest runs, because
+//!    external-interrupt exiting ignores the guest's IF.
+//! 6. *A late notification is harmless.* If the core has left the guest and drained, the notification finds nothing in
+//!    PIR and does nothing. If a handler in the host takes the notification, it ends it. ON is still set, so the drain
+//!    before the next entry takes what was posted.
+//! 7. *A guest that halts is reached.* Either it halts in guest mode, where the notification wakes it (30.2.2, 30.6).
+//!    Then it counts as running. Or its HLT exits, and the core waits in [`Mailbox::halting`]. Then it is kicked.
 //!
-//! `model.rs` lets loom try every interleaving of this with one sender and two, the CPU's part included.
+//! loom tries every interleaving of this with one sender and with two, including the CPU's part (`model.rs`).
 
 use super::atomics::{AtomicBool, AtomicU8, AtomicU64, Ordering::SeqCst};
 use super::descriptor::Descriptor;
@@ -65,7 +65,7 @@ const STOP: u64 = 1 << 3;
 /// Why a virtual CPU is asked to stop for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopReason {
-    /// The operator, or a time limit after the power button.
+    /// The operator killed the guest, or it did not stop in time after the power button.
     Killed,
     /// The guest asked for a reset on another of its virtual CPUs.
     Reset,
@@ -76,7 +76,7 @@ pub enum StopReason {
 }
 
 impl StopReason {
-    /// By number, as a request holds it.
+    /// All reasons. A request holds the index.
     const ALL: [Self; 4] = [Self::Killed, Self::Reset, Self::PowerOff, Self::Failed];
 }
 
@@ -87,29 +87,29 @@ pub struct Requests {
     pub stop: Option<StopReason>,
     /// INIT: reset the virtual CPU and its APIC, then wait for start-up.
     pub init: bool,
-    /// Start-up IPI; to be ignored unless the virtual CPU waits for one (after `init` has been handled).
+    /// Start-up IPI. Ignore it unless the virtual CPU waits for one after `init` has been handled.
     pub startup: Option<u8>,
-    /// NMI for the guest; held while the virtual CPU waits for start-up.
+    /// NMI for the guest. Hold it while the virtual CPU waits for start-up.
     pub nmi: bool,
 }
 
-/// The mailbox of one virtual CPU. The descriptor is at its beginning. It has cache lines of its own, so that a post to one
-/// mailbox does not slow another.
+/// The mailbox of one virtual CPU. It begins with the descriptor. It shares no cache line with another mailbox, so that
+/// a post to one does not slow another.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct Mailbox {
-    /// For a CPU that virtualizes the APIC, which reads and writes it.
+    /// For a CPU that virtualizes the APIC. That CPU reads and writes it.
     descriptor: Descriptor,
-    /// One bit a vector.
+    /// One bit per vector.
     pending: [AtomicU64; 4],
-    /// One bit a vector: level-triggered, when its pending bit was set last.
+    /// One bit per vector: it was level-triggered when its pending bit was last set.
     level: [AtomicU64; 4],
     /// NMI, INIT, start-up and stop.
     requests: AtomicU64,
     /// ON: something was posted since the last drain.
     outstanding: AtomicBool,
     state: AtomicU8,
-    /// A sender was told to kick.
+    /// Whether a sender was told to kick.
     kicked: AtomicBool,
 }
 
@@ -120,7 +120,7 @@ impl Default for Mailbox {
 }
 
 impl Mailbox {
-    /// Empty, the virtual CPU not running.
+    /// Makes an empty mailbox. The virtual CPU does not run.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -134,7 +134,7 @@ impl Mailbox {
         }
     }
 
-    /// Posts an edge-triggered interrupt. True: the caller must send the core an NMI. From any core.
+    /// Posts an edge-triggered interrupt. Returns true if the caller must send the core an NMI. Any core may call it.
     #[must_use = "true means that the core has to be kicked"]
     pub fn post(&self, vector: u8) -> bool {
         let (word, bit) = place(vector);
@@ -146,7 +146,7 @@ impl Mailbox {
         self.notify()
     }
 
-    /// Posts a level-triggered interrupt: its EOI has to reach the IOAPIC. Otherwise as [`Mailbox::post`].
+    /// Posts a level-triggered interrupt, whose EOI must reach the IOAPIC. Otherwise it is as [`Mailbox::post`].
     ///
     /// The level bit stays set after a drain. So it is not lost if the same vector is posted again during the drain.
     #[must_use = "true means that the core has to be kicked"]
@@ -157,7 +157,8 @@ impl Mailbox {
         self.notify()
     }
 
-    /// Posts an edge-triggered interrupt, 16 or above, to a vCPU whose local APIC the CPU virtualizes. From any core.
+    /// Posts an edge-triggered interrupt to a vCPU whose local APIC the CPU virtualizes. The vector is 16 or above. Any
+    /// core may call it.
     #[must_use = "the core may have to be told"]
     pub fn post_virtual(&self, vector: u8) -> Wake {
         if !self.descriptor.post(vector) {
@@ -173,13 +174,13 @@ impl Mailbox {
         }
     }
 
-    /// The descriptor, for the VMCS.
+    /// Returns the descriptor, for the VMCS.
     #[must_use]
     pub fn descriptor(&self) -> &Descriptor {
         &self.descriptor
     }
 
-    /// Posts whatever a message delivers. Result as of [`Mailbox::post`].
+    /// Posts what a message delivers. The result is as of [`Mailbox::post`].
     #[must_use = "true means that the core has to be kicked"]
     pub fn post_delivery(&self, delivery: Delivery) -> bool {
         match delivery {
@@ -195,37 +196,38 @@ impl Mailbox {
         }
     }
 
-    /// Posts an NMI for the guest (not a kick). Result as of [`Mailbox::post`].
+    /// Posts an NMI for the guest (not a kick). The result is as of [`Mailbox::post`].
     #[must_use = "true means that the core has to be kicked"]
     pub fn request_nmi(&self) -> bool {
         self.requests.fetch_or(NMI, SeqCst);
         self.notify()
     }
 
-    /// Posts INIT. An NMI or a start-up still waiting came before it and is dropped, as the reset would drop it.
-    /// Result as of [`Mailbox::post`].
+    /// Posts INIT. Drops an NMI or a start-up that still waits: it came before, and the reset would drop it too. The
+    /// result is as of [`Mailbox::post`].
     #[must_use = "true means that the core has to be kicked"]
     pub fn request_init(&self) -> bool {
         self.update(|r| r & !(NMI | STARTUP | 0xff00) | INIT);
         self.notify()
     }
 
-    /// Posts a start-up IPI. Of several the first counts: after it the CPU no longer waits for one. Result as of
-    /// [`Mailbox::post`].
+    /// Posts a start-up IPI. If there are several, the first counts, because after it the CPU no longer waits for one.
+    /// The result is as of [`Mailbox::post`].
     #[must_use = "true means that the core has to be kicked"]
     pub fn request_startup(&self, vector: u8) -> bool {
         self.update(|r| if r & STARTUP != 0 { r } else { r | STARTUP | u64::from(vector) << 8 });
         self.notify()
     }
 
-    /// Asks the virtual CPU to stop. Of several reasons the first counts. Result as of [`Mailbox::post`].
+    /// Asks the virtual CPU to stop. If there are several reasons, the first counts. The result is as of
+    /// [`Mailbox::post`].
     #[must_use = "true means that the core has to be kicked"]
     pub fn request_stop(&self, reason: StopReason) -> bool {
         self.update(|r| if r & STOP != 0 { r } else { r | STOP | (reason as u64) << 16 });
         self.notify()
     }
 
-    /// S1 for a request that depends on those before it.
+    /// S1 for a request that depends on earlier requests.
     fn update(&self, change: impl Fn(u64) -> u64) {
         let mut old = self.requests.load(SeqCst);
         while let Err(now) = self.requests.compare_exchange(old, change(old), SeqCst, SeqCst) {
@@ -243,22 +245,23 @@ impl Mailbox {
         true
     }
 
-    /// For the NMI handler of the owner's core: whether this NMI was a kick. Clears the flag.
+    /// Whether an NMI was a kick. Clears the flag. The NMI handler of the owner's core calls it.
     ///
-    /// False does not prove another cause. Two kicks may become one NMI, or the NMI of a kick may come after its flag was
-    /// taken with an earlier kick.
+    /// False does not prove another cause. Two kicks may become one NMI. Or the NMI of a kick may come late, after its
+    /// flag was taken with an earlier kick.
     pub fn take_kick(&self) -> bool {
         self.kicked.swap(false, SeqCst)
     }
 
-    /// The owner is about to enter the guest. False: something is waiting; drain and try again. Kicks must be held
-    /// off from here to the entry (see the module's text).
+    /// Notes that the owner is about to enter the guest. Returns false if something waits. Then drain and try again.
+    /// From here to the entry, kicks must not be lost (see the module's text).
     #[must_use = "false means that the mailbox has to be drained before entering"]
     pub fn entering_guest(&self) -> bool {
         self.depart(GUEST)
     }
 
-    /// The owner is about to wait for a kick because the guest halted. False: something is waiting; drain instead.
+    /// Notes that the owner is about to wait for a kick, because the guest halted. Returns false if something waits.
+    /// Then drain instead.
     #[must_use = "false means that the mailbox has to be drained before waiting"]
     pub fn halting(&self) -> bool {
         self.depart(HALTED)
@@ -274,7 +277,7 @@ impl Mailbox {
         true
     }
 
-    /// The owner is back in the host, from the guest or from waiting. Senders need not kick it any more.
+    /// Notes that the owner is back in the host, from the guest or from waiting. Senders need not kick it any more.
     pub fn left_guest(&self) {
         self.state.store(HOST, SeqCst);
     }
@@ -291,15 +294,16 @@ impl Mailbox {
         self.outstanding.load(SeqCst)
     }
 
-    /// Has the owner drain before it enters again, whatever was posted. The caller kicks. From any core.
+    /// Makes the owner drain before it enters again, even if nothing was posted. The caller kicks. Any core may call
+    /// it.
     pub fn ask_to_look(&self) {
         self.outstanding.store(true, SeqCst);
     }
 
-    /// Takes everything: vectors go into `apic`, the rest comes back. By the owner only.
+    /// Takes everything. Puts the vectors into `apic` and returns the rest. Only the owner may call it.
     ///
-    /// Vectors first, INIT after: a vector that was posted after INIT is lost with the APIC's reset, as it would be on
-    /// an APIC that INIT has disabled.
+    /// The vectors come first, INIT after them. So a vector that was posted after INIT is lost with the APIC's reset.
+    /// On an APIC that INIT has disabled it would be lost too.
     #[must_use = "the requests are gone from the mailbox"]
     pub fn drain(&self, apic: &mut impl Accepts) -> Requests {
         for (index, word) in self.descriptor.take().into_iter().flatten().enumerate() {
@@ -332,7 +336,7 @@ impl Mailbox {
         }
     }
 
-    /// Forgets everything, before a guest's next life. Nobody may post meanwhile.
+    /// Empties the mailbox before a guest's next life. Nobody may post meanwhile.
     pub fn reset(&self) {
         self.descriptor.reset();
         for word in self.pending.iter().chain(&self.level) {
@@ -345,7 +349,7 @@ impl Mailbox {
     }
 }
 
-/// Calls `each` for the bits of word `index`, by vector and by bit.
+/// Calls `each` for every bit in `bits`, with its vector and its bit number. `bits` is word `index`.
 fn each_bit(index: usize, mut bits: u64, mut each: impl FnMut(u8, u32)) {
     while bits != 0 {
         let bit = bits.trailing_zeros();
@@ -358,8 +362,8 @@ fn place(vector: u8) -> (usize, u64) {
     (usize::from(vector >> 6), 1 << (vector & 63))
 }
 
-/// Posts a message to every virtual CPU it names. Mailbox `i` is that of APIC ID `i`; `kick(i)` is called where an NMI
-/// has to be sent. False: the message names none of them.
+/// Posts a message to every virtual CPU that it names. Mailbox `i` belongs to APIC ID `i`. Calls `kick(i)` if that core
+/// needs an NMI. Returns false if the message names none of them.
 pub fn send<'a>(
     message: Message,
     mailboxes: impl Fn(u32) -> Option<&'a Mailbox>,

@@ -1,8 +1,8 @@
-//! Emulation of the one instruction that touched a device's registers: loads, stores, the arithmetic that compilers fold
-//! into a memory operand, and the string moves behind `memcpy_fromio` and `memset_io`.
+//! Emulates one instruction that accessed a device's registers. It knows loads, stores, arithmetic with a memory
+//! operand as compilers emit it, and the string moves of `memcpy_fromio` and `memset_io`.
 //!
-//! Follows SDM vol. 2 for the instructions and vol. 1 3.4.3.1 for the flags. A device is read once and written once per
-//! instruction, never twice. An instruction that is not here is #UD for the guest.
+//! Follows SDM vol. 2 for the instructions and vol. 1 3.4.3.1 for the flags. An instruction reads and writes a device
+//! at most once each. Any other instruction is #UD for the guest.
 
 use iced_x86::{Instruction, MemorySize, Mnemonic, OpKind, Register};
 use memory::GuestMemory;
@@ -15,9 +15,9 @@ use crate::{
 
 /// The devices that the instruction reads and writes.
 pub trait Bus {
-    /// A read of 1, 2, 4 or 8 bytes; bits above are ignored.
+    /// Reads 1, 2, 4 or 8 bytes. The caller ignores higher bits of the result.
     fn read(&mut self, gpa: u64, size: u8) -> u64;
-    /// A write of 1, 2, 4 or 8 bytes.
+    /// Writes 1, 2, 4 or 8 bytes.
     fn write(&mut self, gpa: u64, size: u8, value: u64);
 }
 
@@ -30,11 +30,11 @@ const DF: u64 = 1 << 10;
 const OF: u64 = 1 << 11;
 const STATUS: u64 = CF | PF | AF | ZF | SF | OF;
 
-/// Carries out the instruction at CS:RIP, which the hardware left because of an access to guest-physical address `gpa`,
-/// and steps over it.
+/// Emulates the instruction at CS:RIP, and steps over it. The instruction exited because of an access to guest-physical
+/// address `gpa`.
 ///
 /// # Errors
-/// The instruction cannot be read, no longer accesses that address, or is not known here. Nothing has changed then.
+/// The instruction cannot be read, no longer accesses that address, or is not known here. Then nothing has changed.
 pub fn emulate(vcpu: &mut impl Vcpu, memory: &GuestMemory, gpa: u64, bus: &mut impl Bus) -> Result<(), Undecodable> {
     let instruction = decode(vcpu, memory)?;
     match instruction.mnemonic() {
@@ -50,7 +50,7 @@ pub fn emulate(vcpu: &mut impl Vcpu, memory: &GuestMemory, gpa: u64, bus: &mut i
     }
 }
 
-/// Everything with a ModRM or moffs memory operand.
+/// Emulates an instruction with a ModRM or moffs memory operand.
 fn plain(
     vcpu: &mut impl Vcpu,
     memory: &GuestMemory,
@@ -88,7 +88,7 @@ fn plain(
             register.write(vcpu, old);
         }
         Operation::Arithmetic { alu, store } => {
-            // Looked at before the device is touched, so that a refusal leaves it untouched.
+            // This comes before the access to the device, so that a refused instruction does not touch the device.
             let target = if to_memory { None } else { Some(Gpr::new(i.op0_register()).ok_or(Undecodable::Invalid)?) };
             let other = match (i.op_count(), target) {
                 (1, _) => 1,
@@ -110,7 +110,8 @@ fn plain(
     Ok(())
 }
 
-/// MOVS and STOS: one element per exit; with REP the instruction stays until its count is used up.
+/// Emulates MOVS and STOS, one element per exit. With REP, the guest runs the instruction again until its count is used
+/// up.
 fn string(
     vcpu: &mut impl Vcpu,
     memory: &GuestMemory,
@@ -167,7 +168,7 @@ pub struct StringOperand {
 }
 
 impl StringOperand {
-    /// ES:DI; None if the instruction has no such operand.
+    /// Returns the operand at ES:DI, or `None` if the instruction has no such operand.
     #[must_use]
     pub fn destination(i: &Instruction) -> Option<Self> {
         let width = match i.op0_kind() {
@@ -179,7 +180,8 @@ impl StringOperand {
         Some(Self::new(i, Register::ES, 7, width))
     }
 
-    /// DS:SI or with another segment; None if the instruction has no such operand.
+    /// Returns the operand at DS:SI, or in the segment of a prefix. Returns `None` if the instruction has no such
+    /// operand.
     #[must_use]
     pub fn source(i: &Instruction) -> Option<Self> {
         let width = match i.op1_kind() {
@@ -203,7 +205,7 @@ impl StringOperand {
         self.count.is_some_and(|count| count.read(vcpu) == 0)
     }
 
-    /// Its guest-physical address.
+    /// Returns its guest-physical address.
     ///
     /// # Errors
     /// It is not mapped for this access, or lies in two pages.
@@ -211,14 +213,14 @@ impl StringOperand {
         locate(vcpu, memory, in_segment(vcpu, self.segment, self.index.read(vcpu)), size, access)
     }
 
-    /// Moves on to the next element, in the direction that RFLAGS says.
+    /// Moves to the next element, in the direction that RFLAGS gives.
     pub fn advance(&self, vcpu: &mut impl Vcpu, size: u8) {
         let step = if vcpu.rflags() & DF != 0 { u64::from(size).wrapping_neg() } else { u64::from(size) };
         let moved = self.index.read(vcpu).wrapping_add(step);
         self.index.write(vcpu, moved);
     }
 
-    /// Counts an element. True: it was the last.
+    /// Counts an element. Returns true if it was the last.
     pub fn count_down(&self, vcpu: &mut impl Vcpu) -> bool {
         let Some(count) = self.count else { return true };
         let left = count.read(vcpu).wrapping_sub(1);
@@ -227,7 +229,7 @@ impl StringOperand {
     }
 }
 
-/// Guest-physical address of a memory operand that lies within one page.
+/// Returns the guest-physical address of a memory operand within one page.
 fn locate(vcpu: &impl Vcpu, memory: &GuestMemory, linear: u64, size: u8, access: Access) -> Result<u64, Undecodable> {
     if linear & 0xfff > 0x1000 - u64::from(size) {
         return Err(Undecodable::Invalid); // no driver reads a register across two pages
@@ -242,7 +244,7 @@ fn effective_address(vcpu: &impl Vcpu, i: &Instruction) -> u64 {
     let index = register(i.memory_index()).wrapping_mul(u64::from(i.memory_index_scale()));
     let width = [base, i.memory_index()].into_iter().find_map(Gpr::new).map(|r| r.size);
     let offset = match base {
-        // The decoder has added the address of the next instruction already.
+        // The decoder has already added the address of the next instruction.
         Register::RIP => i.memory_displacement64(),
         Register::EIP => i.memory_displacement64() & 0xffff_ffff,
         _ => {
@@ -269,7 +271,7 @@ fn in_segment(vcpu: &impl Vcpu, segment: Register, offset: u64) -> u64 {
     if long { linear } else { linear & 0xffff_ffff }
 }
 
-/// A register or immediate operand, immediates sign-extended as the instruction has it.
+/// Returns a register or immediate operand. An immediate is sign-extended if the instruction does so.
 fn operand(vcpu: &impl Vcpu, i: &Instruction, number: u32) -> Option<u64> {
     match i.try_op_kind(number).ok()? {
         OpKind::Register => Gpr::new(i.try_op_register(number).ok()?).map(|r| r.read(vcpu)),
@@ -328,7 +330,8 @@ impl Operation {
             return None;
         }
         let arithmetic = |alu, store| Some(Self::Arithmetic { alu, store });
-        // With a register as the bit number, BT reaches beyond the operand: not for device registers.
+        // With a register as the bit number, BT may access memory beyond the operand. No driver does that with a device
+        // register.
         let immediate_bit = i.op1_kind() == OpKind::Immediate8;
         match i.mnemonic() {
             Mnemonic::Mov => Some(Self::Move),
@@ -364,13 +367,13 @@ impl Operation {
 }
 
 impl Alu {
-    /// Result and RFLAGS for operands of `size` bytes.
+    /// Returns the result and RFLAGS for operands of `size` bytes.
     fn compute(self, left: u64, right: u64, size: u8, flags: u64) -> (u64, u64) {
         let bits = u32::from(size) * 8;
         let sign = 1 << (bits - 1);
         let cut = |value: u64| value & mask(size);
         let flag = |set: bool, flag: u64| if set { flag } else { 0 };
-        // Result, the flags beyond SF, ZF and PF, and those that stay as they were.
+        // The result, the flags other than SF, ZF and PF, and the flags that do not change.
         let (result, own, kept) = match self {
             Self::Add | Self::Increment => {
                 let result = cut(left.wrapping_add(right));

@@ -1,9 +1,9 @@
-//! Interleavings of posts with entries and halts, which loom tries (up to three preemptions). It compiles alarm.rs,
-//! descriptor.rs and mailbox.rs a second time, on loom's atomics.
+//! The loom model of posts against entries and halts. loom tries all interleavings with up to three preemptions. The
+//! model compiles alarm.rs, descriptor.rs and mailbox.rs a second time, on loom's atomics.
 //!
-//! loom takes a sequentially consistent access for an acquire or release one. That is weaker than what the code asks for
-//! and what the CPU gives: x86 has locked instructions, and XCHG for a store. The atomics here restore it by a sequentially
-//! consistent fence on either side of each access.
+//! loom treats a sequentially consistent access as an acquire or release one. That is weaker than what the code asks
+//! for and the CPU gives: x86 has locked instructions, and XCHG for a store. The atomics here restore it by a
+//! sequentially consistent fence on either side of each access.
 
 #![allow(dead_code, reason = "the model uses a part of what the files define")]
 
@@ -29,7 +29,7 @@ use mailbox::{Mailbox, Requests, StopReason};
 
 use crate::{lapic::Accepts, posted::Wake};
 
-/// Vectors that reached the guest, and whatever else was found at each drain.
+/// The vectors that reached the guest, and the other requests of each drain.
 #[derive(Default)]
 struct Guest(Vec<u8>, Vec<Requests>);
 
@@ -43,13 +43,13 @@ impl Accepts for Guest {
 /// How the senders post.
 #[derive(Clone, Copy)]
 enum Way {
-    /// For the CPU, with a notification.
+    /// To the CPU, with a notification.
     Virtual,
-    /// For the vCPU's core, with a kick.
+    /// To the vCPU's core, with a kick.
     Mailbox,
 }
 
-/// One vCPU's core, as the senders reach it: an interrupt that stays pending, and a kick.
+/// One vCPU's core, as the senders see it: an interrupt that stays pending, and a kick.
 struct Core {
     mailbox: Mailbox,
     notification: AtomicBool,
@@ -74,7 +74,7 @@ impl Core {
         }
     }
 
-    /// The guest runs: if the notification has arrived, the CPU takes what was posted.
+    /// Runs the guest. If the notification has arrived, the CPU takes what was posted.
     fn run_guest(&self, guest: &mut Guest) {
         if self.notification.swap(false, SeqCst) {
             for (index, word) in self.mailbox.descriptor().take().into_iter().flatten().enumerate() {
@@ -90,15 +90,15 @@ impl Core {
         guest.1.push(requests);
     }
 
-    /// What the core does before each entry or wait. False: something had been posted meanwhile.
+    /// Does what the core does before each entry or wait. Returns false if something was posted meanwhile.
     fn leave_host(&self, halts: bool, guest: &mut Guest) -> bool {
         self.kick.store(false, SeqCst);
         self.drain(guest);
         if halts { self.mailbox.halting() } else { self.mailbox.entering_guest() }
     }
 
-    /// `turns` entries and exits (or waits and wakes) while the senders are at work, then one for good. Gives what the
-    /// guest got.
+    /// Does `turns` entries and exits (or waits and wakes) while the senders work, then a last one that stays. Returns
+    /// what the guest got.
     fn own(&self, turns: usize, halts: bool, senders: Vec<thread::JoinHandle<()>>) -> Guest {
         let mut guest = Guest::default();
         for _ in 0..turns {
@@ -109,12 +109,12 @@ impl Core {
                 self.mailbox.left_guest();
             }
         }
-        // For good: from here it comes back only if told to.
+        // The last entry: from here it returns only if a sender makes it.
         while !self.leave_host(halts, &mut guest) {}
         for sender in senders {
             sender.join().unwrap();
         }
-        // All senders are done: what they sent is there now or never.
+        // All senders are done. What they sent must have arrived by now.
         if !halts {
             self.run_guest(&mut guest);
         }
@@ -171,7 +171,7 @@ fn a_kick_against_halt_is_never_lost() {
     check(Way::Mailbox, true, &[0x31, 0x32]);
 }
 
-/// What the owner of a mailbox finds in it, drain by drain, while two others ask for something each.
+/// Checks what the owner of a mailbox finds at each drain, while two senders make one request each.
 fn requests(ask: [fn(&Mailbox) -> bool; 2], check: fn(&[Requests])) {
     for halts in [false, true] {
         let mut model = loom::model::Builder::new();
@@ -211,18 +211,19 @@ fn an_nmi_and_a_start_up_that_come_at_once_are_both_found() {
     });
 }
 
-/// What becomes of an NMI that arrives in the host, after the mailbox has let the vCPU go and before the guest runs.
+/// How a back-end handles an NMI that arrives in the host between the mailbox's last check and the guest's run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BackEnd {
-    /// It stays pending from CLGI on, until the guest runs and exits by it (svm/src/world.rs).
+    /// The NMI stays pending from CLGI until the guest runs. Then the guest exits by it (svm/src/world.rs).
     Svm,
-    /// The handler takes it, and gives the entry up if that was behind the last look at the flag (vmx/src/entry.s).
+    /// The handler takes the NMI. It gives the entry up if the NMI came after the last check of the flag
+    /// (vmx/src/entry.s).
     Vmx,
-    /// The handler takes it, and that is all: what must not be.
+    /// The handler takes the NMI and does nothing else. This is wrong, and the model must find it.
     Careless,
 }
 
-/// A core as a kick finds it: a flag, and an NMI that is pending or not.
+/// A core's kick state: a flag, and an NMI that is pending or not.
 struct Kicked {
     mailbox: Mailbox,
     flag: AtomicBool,
@@ -237,7 +238,7 @@ impl Kicked {
         }
     }
 
-    /// True: the guest runs.
+    /// Tries to enter. Returns true if the guest runs.
     fn enter(&self, back_end: BackEnd) -> bool {
         let handler = || back_end != BackEnd::Svm && self.nmi.swap(false, SeqCst);
         handler();
@@ -249,8 +250,7 @@ impl Kicked {
         !(in_window && back_end == BackEnd::Vmx)
     }
 
-    /// Enters until the guest stays in, and then leaves it if an NMI is pending once the sender is done. Gives what the
-    /// guest got.
+    /// Enters until the guest runs. When the sender is done, exits if an NMI is pending. Returns what the guest got.
     fn own(&self, back_end: BackEnd, sender: thread::JoinHandle<()>) -> Vec<u8> {
         let mut guest = Guest::default();
         loop {

@@ -1,28 +1,29 @@
-//! Which MSRs a guest has, as data: three lists (read-write, read-only, write-only) and what stands behind each entry.
-//! All else is #GP, as on a CPU that lacks the register.
+//! The tables of a guest's MSRs: three lists (read-write, read-only, write-only), with the kind of each entry. Any
+//! other MSR is #GP, as on a CPU that lacks the register.
 //!
-//! Follows SDM vol. 4 ch. 2, APM vol. 2 appendix A, and for the registers whose absence Linux does not forgive (it
-//! reads them with `rdmsr` and not with `rdmsr_safe`) arch/x86/kernel/cpu of Linux 6.1 and 6.12; each such entry says so.
+//! Follows SDM vol. 4 ch. 2 and APM vol. 2 appendix A. Some registers Linux reads with `rdmsr` and not with
+//! `rdmsr_safe`, so it does not survive their absence. For these, the tables follow arch/x86/kernel/cpu of Linux 6.1
+//! and 6.12, and each such entry says so.
 
 use crate::{cpuid::Vendor, vcpu::Interrupts};
 use core::ops::RangeInclusive;
 
-/// What stands behind an MSR.
+/// How an MSR is implemented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The guest has the physical register, without an exit: the back-ends open their bitmaps for it. On the
-    /// read-only list for reads only.
+    /// The guest accesses the physical register without an exit, because the back-ends open their bitmaps for it. On
+    /// the read-only list this holds only for reads.
     PassThrough,
-    /// The back-end keeps it: [`Vcpu::msr`](crate::vcpu::Vcpu::msr) and `set_msr`.
+    /// The back-end keeps it. See [`Vcpu::msr`](crate::vcpu::Vcpu::msr) and `set_msr`.
     BackEnd,
-    /// The virtual local APIC's.
+    /// It belongs to the virtual local APIC.
     LocalApic,
-    /// Always reads so. On the read-write list a write is accepted if it does not change the value.
+    /// It always reads as this value. On the read-write list, a write is accepted if it does not change the value.
     Fixed(u64),
-    /// Reads so, and a write of anything is accepted and forgotten.
+    /// It always reads as this value. Any write is accepted and has no effect.
     Ignored(u64),
-    /// IA32_MTRR_DEF_TYPE: kept per vCPU, without effect: with nested paging and no device of the host in the
-    /// guest, memory is write-back whatever it says.
+    /// IA32_MTRR_DEF_TYPE. It is kept per vCPU and has no effect: memory is always write-back, because of nested
+    /// paging, and the guest has no device of the host.
     MtrrDefaultType,
     /// MSR_KVM_WALL_CLOCK_NEW.
     WallClock,
@@ -30,14 +31,14 @@ pub enum Kind {
     SystemTime,
 }
 
-/// Whose guests have a register.
+/// Which guests have a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Only {
-    /// All.
+    /// All guests.
     Any,
-    /// Where CPUID says Intel.
+    /// Guests whose CPUID says Intel.
     Intel,
-    /// Where CPUID says AMD.
+    /// Guests whose CPUID says AMD.
     Amd,
 }
 
@@ -48,9 +49,9 @@ pub struct Entry {
     pub first: u32,
     /// Last register, the same for most.
     pub last: u32,
-    /// Whose.
+    /// Which guests have it.
     pub only: Only,
-    /// What stands behind.
+    /// How it is implemented.
     pub kind: Kind,
 }
 
@@ -61,55 +62,56 @@ const fn one(number: u32, only: Only, kind: Kind) -> Entry {
 use Kind::{BackEnd, Fixed, Ignored, LocalApic, MtrrDefaultType, PassThrough, SystemTime, WallClock};
 use Only::{Amd, Any, Intel};
 
-/// E and write-back, as a guest finds IA32_MTRR_DEF_TYPE. Without E, Linux gives up PAT too.
+/// IA32_MTRR_DEF_TYPE at the start of a guest: E and write-back. Without E, Linux does not use PAT.
 pub const MTRR_DEFAULT_TYPE_RESET: u64 = 0x806;
 
-/// May be read and written.
+/// MSRs that a guest may read and write.
 pub const READ_WRITE: &[Entry] = &[
-    // Entry points and bases. The host never runs SYSCALL, SYSENTER or SWAPGS, so what the guest leaves in the physical
-    // registers harms nobody until the vCPU is reset; FS, GS and the SYSENTER ones are in the VMCB or VMCS anyway.
+    // Entry points and bases. The host never runs SYSCALL, SYSENTER or SWAPGS. So the guest's values in the physical
+    // registers do no harm until the vCPU is reset. FS, GS and the SYSENTER registers are in the VMCB or VMCS anyway.
     Entry { first: 0x174, last: 0x176, only: Any, kind: PassThrough }, // IA32_SYSENTER_CS, _ESP, _EIP
     Entry { first: 0xc000_0081, last: 0xc000_0084, only: Any, kind: PassThrough }, // STAR LSTAR CSTAR FMASK
     Entry { first: 0xc000_0100, last: 0xc000_0102, only: Any, kind: PassThrough }, // FS_BASE GS_BASE KERNEL_GS_BASE
-    // Read by RDTSCP and RDPID only, which the host does not use.
+    // Only RDTSCP and RDPID read it, and the host does not use them.
     one(0xc000_0103, Any, PassThrough), // TSC_AUX
-    // The host's own differ: the back-end checks a value and switches it at entry.
+    // The host's values differ. So the back-end checks a value and switches it at the entry.
     one(0xc000_0080, Any, BackEnd), // EFER
     one(0x277, Any, BackEnd),       // IA32_PAT
-    // The virtual local APIC, whole range, present registers or not.
+    // The virtual local APIC: the whole range, even where no register exists.
     one(0x1b, Any, LocalApic),  // IA32_APIC_BASE
     one(0x6e0, Any, LocalApic), // IA32_TSC_DEADLINE
     Entry { first: 0x800, last: 0x8ff, only: Any, kind: LocalApic },
     one(0x2ff, Any, MtrrDefaultType), // IA32_MTRR_DEF_TYPE; Linux clears and restores it around each PAT set-up
     // Microcode: Linux on Intel writes 0 before it reads the revision.
     one(0x8b, Intel, Ignored(0x1_0000_0000)), // IA32_BIOS_SIGN_ID
-    // NB_CFG: Linux on AMD sets the bit that opens extended configuration space through 0xCF8, without a net. Space
-    // beyond 256 bytes is reached by ECAM here, so the bit does not stay.
+    // NB_CFG: Linux on AMD sets the bit for extended configuration space through 0xCF8, with `wrmsr` and not with
+    // `wrmsr_safe`. Here ECAM reaches the space beyond 256 bytes, so the bit does not stay set.
     one(0xc001_001f, Amd, Ignored(0)),
-    // Branch and last-branch tracing: absent, and off is all it can be.
+    // Branch and last-branch tracing: absent, so always off.
     one(0x1d9, Any, Fixed(0)), // IA32_DEBUGCTL
 ];
 
-/// May be read only.
+/// MSRs that a guest may only read.
 pub const READ_ONLY: &[Entry] = &[
-    // A read is the offset-0 TSC. A write would part it from the clock page and from the physical timer.
+    // A read returns the TSC with offset 0. After a write, it would no longer match the clock page and the physical
+    // timer.
     one(0x10, Any, PassThrough),        // IA32_TIME_STAMP_COUNTER
     one(0xfe, Any, Fixed(0)),           // IA32_MTRRCAP: no variable ranges, no fixed ones, no write-combining
     one(0x8b, Amd, Fixed(0x0100_0065)), // PATCH_LEVEL
-    // Linux on Intel reads these without a net:
+    // Linux on Intel reads these with `rdmsr`:
     one(0x17, Intel, Fixed(0)),       // IA32_PLATFORM_ID, for the microcode's revision
     one(0x1a0, Intel, Fixed(0x1801)), // IA32_MISC_ENABLE: fast strings (else ERMS is dropped), no BTS, no PEBS
     one(0x3a, Intel, Fixed(1)),       // IA32_FEATURE_CONTROL: locked, all off
     one(0x2a, Intel, Fixed(0)),       // IA32_EBL_CR_POWERON
-    // Linux on AMD reads these without a net:
+    // Linux on AMD reads these with `rdmsr`:
     one(0xc001_0015, Amd, Fixed(1 << 24)), // HWCR: TscFreqSel, "the TSC counts at the P0 frequency"
     one(0xc001_0055, Amd, Fixed(0)),       // interrupt pending and CMP-halt (erratum 400, families 0xF to 0x11)
     one(0xc001_0010, Amd, Fixed(0)),       // SYSCFG: no second top of memory, no memory encryption
-    // And this with one, but its absence counts as a bug: an LFENCE that serializes.
+    // Linux reads this with `rdmsr_safe`, but reports a bug without it: LFENCE serializes.
     one(0xc001_1029, Amd, Fixed(0b10)), // DE_CFG
 ];
 
-/// May be written only.
+/// MSRs that a guest may only write.
 pub const WRITE_ONLY: &[Entry] = &[
     one(crate::clock::WALL_CLOCK_NEW, Any, WallClock), //
     one(crate::clock::SYSTEM_TIME_NEW, Any, SystemTime),
@@ -129,21 +131,21 @@ impl Only {
     }
 }
 
-/// What stands behind a register that is read; None: #GP.
+/// Returns how a register is read, or `None` for #GP.
 #[must_use]
 pub fn readable(number: u32, vendor: Vendor) -> Option<Kind> {
     find(READ_WRITE, number, vendor).or_else(|| find(READ_ONLY, number, vendor))
 }
 
-/// What stands behind a register that is written; None: #GP.
+/// Returns how a register is written, or `None` for #GP.
 #[must_use]
 pub fn writable(number: u32, vendor: Vendor) -> Option<Kind> {
     find(READ_WRITE, number, vendor).or_else(|| find(WRITE_ONLY, number, vendor))
 }
 
-/// Of a local APIC that the guest owns: what it may read and write, or write, itself. Through none of these it can reach
-/// beyond its core, stop the host's NMIs, or be found by anyone it should not be. The ICR, the SVR, the LVTs, the ID
-/// registers, self IPI (it could name an exception's vector) and IA32_APIC_BASE exit and are checked.
+/// Registers of a local APIC that a guest which owns it may read and write, or write, without an exit. None of these
+/// lets the guest affect another core, stop the host's NMIs, or receive what is for others. The ICR, the SVR, the LVTs,
+/// the ID registers, self IPI (it could name an exception's vector) and IA32_APIC_BASE exit and are checked.
 pub const OWNED_APIC_READ_WRITE: &[RangeInclusive<u32>] = &[
     0x808..=0x808, // TPR
     0x80b..=0x80b, // EOI
@@ -153,14 +155,15 @@ pub const OWNED_APIC_READ_WRITE: &[RangeInclusive<u32>] = &[
     0x6e0..=0x6e0, // IA32_TSC_DEADLINE
 ];
 
-/// Likewise, what it may read itself.
+/// Registers of such a local APIC that the guest may only read without an exit.
 pub const OWNED_APIC_READ_ONLY: &[RangeInclusive<u32>] = &[
     0x80a..=0x80a, // PPR
     0x810..=0x827, // ISR, TMR, IRR
     0x839..=0x839, // current count
 ];
 
-/// The registers that a guest has without an exit, for the back-ends' bitmaps: number, and whether writes pass too.
+/// Returns the registers that a guest accesses without an exit, for the back-ends' bitmaps: the number, and whether
+/// writes pass too.
 pub fn passed_through(vendor: Vendor, interrupts: Interrupts) -> impl Iterator<Item = (u32, bool)> {
     let pass = move |e: &&Entry| e.kind == PassThrough && e.only.includes(vendor);
     let of = move |list: &'static [RangeInclusive<u32>]| {
@@ -171,7 +174,7 @@ pub fn passed_through(vendor: Vendor, interrupts: Interrupts) -> impl Iterator<I
     written.map(|n| (n, true)).chain(read.map(|n| (n, false)))
 }
 
-/// Whether IA32_MTRR_DEF_TYPE takes a value: a memory type that exists, and no reserved bit.
+/// Whether IA32_MTRR_DEF_TYPE takes a value: its memory type exists, and no reserved bit is set.
 #[must_use]
 pub fn mtrr_default_type_allowed(value: u64) -> bool {
     value & !0xcff == 0 && matches!(value & 0xff, 0 | 1 | 4 | 5 | 6)

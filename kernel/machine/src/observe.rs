@@ -1,8 +1,8 @@
-//! Where a guest's exits can be watched: one place for all of them.
+//! Watches a guest's exits. This is the only hook for all of them.
 //!
-//! A machine has one [`Observer`], which [`Machine::observe`](crate::machine::Machine::observe) switches on and off
-//! while the guest runs. An exit costs more than a thousand cycles, so one relaxed load for each exit decides, and the
-//! code is compiled once.
+//! A machine has one [`Observer`]. [`Machine::observe`](crate::machine::Machine::observe) switches it on and off while
+//! the guest runs. One relaxed load at each exit decides whether it is on. That is cheap, because an exit costs more
+//! than a thousand cycles, and the code is compiled only once.
 
 use crate::reason::Reason;
 
@@ -11,9 +11,9 @@ use crate::reason::Reason;
 pub struct Exit {
     /// Index of the vCPU.
     pub vcpu: usize,
-    /// What the exit was for, as the histogram counts it.
+    /// The reason of the exit, as the histogram counts it.
     pub reason: Reason,
-    /// Where the guest left: its instruction pointer.
+    /// The guest's instruction pointer at the exit.
     pub rip: u64,
     /// What the exit named. By kind of exit:
     ///
@@ -26,9 +26,9 @@ pub struct Exit {
     /// - unexpected: the raw reason
     /// - any other: 0
     pub qualification: u64,
-    /// When its handling began, on the host's TSC.
+    /// The host's TSC when its handling began.
     pub begin: u64,
-    /// When its handling ended, on the same clock: just before the next entry, or before the vCPU stops or sleeps.
+    /// The host's TSC when its handling ended: just before the next entry, or before the vCPU stops or sleeps.
     pub end: u64,
 }
 

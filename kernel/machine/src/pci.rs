@@ -1,13 +1,13 @@
 //! Bus 0 of the guest: the host bridge at 00:00.0, and the guest's functions from 00:01.0 on. The guest reaches them by
 //! ECAM, by CONFIG_ADDRESS and CONFIG_DATA, and at their BARs.
 //!
-//! Follows PCI Local Bus 3.0 ch. 3.2.2.3.2 (mechanism #1) and PCI Express Base 7.2.2 (ECAM). A load from what does not
-//! exist gives all ones, and a store there is dropped, as by a master abort.
+//! Follows PCI Local Bus 3.0 ch. 3.2.2.3.2 (mechanism #1) and PCI Express Base 7.2.2 (ECAM). A load from a function
+//! that does not exist returns all ones, and a store to it is dropped, as by a master abort.
 //!
-//! The bus knows a function by its trait alone ([`function::Function`]).
+//! The bus knows only a function's trait ([`function::Function`]).
 //!
-//! Callers serialise access, and ask the fixed devices (IOAPIC, COM1, ACPI) first. A BAR that the guest moves over one
-//! of them, or over its memory, thus hides the function and nothing else.
+//! Callers serialise access, and try the fixed devices (IOAPIC, COM1, ACPI) first. So a BAR that the guest moves over
+//! one of them, or over its memory, hides only its own function.
 
 extern crate alloc;
 
@@ -26,12 +26,12 @@ use crate::{
     reason::Reason,
 };
 
-/// Functions a guest may have at most, besides the host bridge.
+/// Most functions of a guest, besides the host bridge.
 pub const MAX_FUNCTIONS: usize = 8;
 
-/// The host bridge is QEMU's generic PCI Express one, 1b36:0008: it is what an ECAM without a chipset behind it is
-/// usually called, and no operating system attaches a driver or a chipset's quirks to it. (An Intel Q35 ID would make
-/// Linux look for that chipset's registers.)
+/// The host bridge is QEMU's generic PCI Express one, 1b36:0008. It is the usual one for an ECAM without a chipset, and
+/// no operating system attaches a driver or a chipset's quirks to it. An Intel Q35 ID would make Linux look for that
+/// chipset's registers.
 const HOST_BRIDGE: Identity = Identity {
     vendor: 0x1b36,
     device: 0x0008,
@@ -41,12 +41,12 @@ const HOST_BRIDGE: Identity = Identity {
     subsystem: 0x1100,
 };
 
-/// CONFIG_ADDRESS: enable bit and fields.
+/// The enable bit of CONFIG_ADDRESS.
 const ENABLE: u32 = 1 << 31;
 const ADDRESS_MASK: u32 = 0x80ff_fffc;
 
-/// The bus with all that is on it. Its methods call `send` with each interrupt that a write has let through; it goes to
-/// [`crate::mailbox::send`].
+/// The bus and its functions. If a write unmasks an interrupt, the method calls `send` with it. The interrupt then goes
+/// to [`crate::mailbox::send`].
 pub struct Bus<'a> {
     address: u32,
     bridge: ConfigSpace,
@@ -60,16 +60,16 @@ impl Default for Bus<'_> {
 }
 
 impl<'a> Bus<'a> {
-    /// A bus with the host bridge alone.
+    /// Makes a bus that has only the host bridge.
     #[must_use]
     pub fn new() -> Self {
         Self { address: 0, bridge: ConfigSpace::new(&HOST_BRIDGE), functions: Vec::new() }
     }
 
-    /// Puts a function on the next free device number (1 to 31), which comes back. `make` is given that number.
+    /// Adds a function at the next free device number (1 to 31), and returns that number. `make` gets the number too.
     ///
     /// # Errors
-    /// There are [`MAX_FUNCTIONS`] already.
+    /// There are already [`MAX_FUNCTIONS`].
     pub fn add(&mut self, make: impl FnOnce(u8) -> Box<dyn Function + 'a>) -> Result<u8, TooManyFunctions> {
         let device = self.functions.len() as u8 + 1;
         if self.functions.is_full() {
@@ -79,31 +79,31 @@ impl<'a> Bus<'a> {
         Ok(device)
     }
 
-    /// How many functions there are, besides the host bridge. Their device numbers are 1 to this.
+    /// Returns the number of functions besides the host bridge. Their device numbers are 1 to this number.
     #[must_use]
     pub fn functions(&self) -> usize {
         self.functions.len()
     }
 
-    /// What an access to a port counts as. None: no function answers there.
+    /// Returns the reason that an access to a port counts as, or `None` if no function answers there.
     #[must_use]
     pub fn port_reason(&self, port: u16) -> Option<Reason> {
         self.functions.iter().find_map(|f| Some(f.reason(f.decode_port(port)?)))
     }
 
-    /// What an access to a guest-physical address counts as. None: no function answers there.
+    /// Returns the reason that an access to a guest-physical address counts as, or `None` if no function answers there.
     #[must_use]
     pub fn memory_reason(&self, gpa: u64) -> Option<Reason> {
         self.functions.iter().find_map(|f| Some(f.reason(f.decode_memory(gpa)?)))
     }
 
-    /// Interrupt messages that the functions were to send and that no device may send.
+    /// Returns the number of interrupt messages that the functions had to send but that no device may send.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.functions.iter().map(|f| f.refused()).sum()
     }
 
-    /// Everything back to the state after power-on.
+    /// Resets the bus and all functions to their state after power-on.
     pub fn reset(&mut self) {
         self.address = 0;
         self.bridge = ConfigSpace::new(&HOST_BRIDGE);
@@ -125,7 +125,7 @@ impl<'a> Bus<'a> {
         }
     }
 
-    /// IN from `port`, 1, 2 or 4 bytes. None: neither a configuration port nor a function's.
+    /// Handles IN of 1, 2 or 4 bytes. Returns `None` if `port` is neither a configuration port nor a function's.
     pub fn read_port(&mut self, port: u16, size: u8) -> Option<u32> {
         match self.configuration_port(port, size) {
             Some(ConfigurationPort::Address) => Some(self.address),
@@ -139,7 +139,7 @@ impl<'a> Bus<'a> {
         }
     }
 
-    /// OUT to `port`. False: neither a configuration port nor a function's.
+    /// Handles OUT. Returns false if `port` is neither a configuration port nor a function's.
     pub fn write_port(&mut self, port: u16, size: u8, value: u32, mut send: impl FnMut(Message)) -> bool {
         match self.configuration_port(port, size) {
             Some(ConfigurationPort::Address) => self.address = value & ADDRESS_MASK,
@@ -156,12 +156,12 @@ impl<'a> Bus<'a> {
         true
     }
 
-    /// Loads `size` bytes (up to 8) from a function's memory. None: no function answers there.
+    /// Loads `size` bytes (up to 8) from a function's memory. Returns `None` if no function answers there.
     pub fn read_memory(&mut self, gpa: u64, size: u8) -> Option<u64> {
         self.functions.iter_mut().find_map(|f| f.decode_memory(gpa).map(|place| f.read_bar(place, size)))
     }
 
-    /// Stores to a function's memory. False: no function answers there.
+    /// Stores to a function's memory. Returns false if no function answers there.
     pub fn write_memory(&mut self, gpa: u64, size: u8, value: u64, mut send: impl FnMut(Message)) -> bool {
         let found = self.functions.iter_mut().find_map(|f| f.decode_memory(gpa).map(|place| (f, place)));
         let Some((function, place)) = found else { return false };
@@ -169,7 +169,8 @@ impl<'a> Bus<'a> {
         true
     }
 
-    /// What a port means to mechanism #1. CONFIG_ADDRESS takes double words only; other accesses to it are nobody's.
+    /// Returns the meaning of a port in mechanism #1. CONFIG_ADDRESS takes only double words. No device answers other
+    /// accesses to it.
     fn configuration_port(&self, port: u16, size: u8) -> Option<ConfigurationPort> {
         if port == CONFIG_ADDRESS && size == 4 {
             return Some(ConfigurationPort::Address);
@@ -223,7 +224,7 @@ enum ConfigurationPort {
     Nothing,
 }
 
-/// What `size` bytes read where nothing is.
+/// Returns what `size` bytes read where nothing answers: all ones.
 const fn ones(size: u8) -> u64 {
     if size >= 8 { u64::MAX } else { (1 << (size * 8)) - 1 }
 }

@@ -13,8 +13,8 @@
 //!                                             it raises wait in its IRR until the next entry hands them over
 //! ```
 //!
-//! RVI and SVI, the CPU's short-cuts to the highest bit of VIRR and VISR (30.1.1, "guest interrupt status"), are in the
-//! VMCS: after a hand-over RVI is set anew ([`HandOver::rvi`]); SVI changes in the guest only.
+//! RVI and SVI are the highest bits of VIRR and VISR (30.1.1, "guest interrupt status"). The CPU keeps them in the
+//! VMCS. A hand-over changes VIRR, so the host then sets RVI ([`HandOver::rvi`]). SVI changes only in the guest.
 
 use core::{
     ops::RangeInclusive,
@@ -24,9 +24,9 @@ use core::{
 pub use crate::descriptor::Descriptor;
 use crate::lapic::msr;
 
-/// Registers whose reads the CPU answers from the page (30.5, APIC-register virtualization). The CPU would answer for all
-/// of 0x800 to 0x8ff, so those that do not exist, or cannot be read, exit to get their #GP. The current count exits
-/// because it is worked out when asked for.
+/// Registers whose reads the CPU answers from the page (30.5, APIC-register virtualization). The CPU would answer for
+/// all of 0x800 to 0x8ff. So a register that does not exist, or cannot be read, exits and gets its #GP. The current
+/// count exits too, because each read computes it.
 pub const READ_FROM_PAGE: &[RangeInclusive<u32>] = &[
     msr::ID..=msr::VERSION,
     msr::TPR..=msr::TPR,
@@ -44,19 +44,19 @@ pub const WRITTEN_BY_CPU: &[u32] = &[msr::TPR, msr::EOI, msr::SELF_IPI];
 /// Vectors that an APIC hands over, one bit each.
 pub type Bits = [u64; 4];
 
-/// What the back-end has to be told after interrupts were put into the page.
+/// What the back-end must know after interrupts were put into the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HandOver {
     /// RVI: the highest vector in VIRR.
     pub rvi: u8,
-    /// The vectors whose EOI has to exit, if they have changed.
+    /// The vectors whose EOI must exit. `None` if they have not changed.
     pub eoi_exits: Option<Bits>,
 }
 
-/// The virtual-APIC page (30.1): register `n` of the x2APIC (MSR 0x800 + n) at byte 16 * n.
+/// The virtual-APIC page (30.1). Register `n` of the x2APIC (MSR 0x800 + n) is at byte 16 * n.
 ///
-/// Atomics, because the CPU writes to it while the guest runs; the vCPU's own core writes only while it does not, and so
-/// needs no locked instructions. [`ApicPage::is_requesting`] is the one thing that other cores may do.
+/// It consists of atomics, because the CPU writes to it while the guest runs. The vCPU's own core writes only while the
+/// guest does not run, so it needs no locked instructions. Other cores may call only [`ApicPage::is_requesting`].
 #[derive(Debug)]
 #[repr(C, align(4096))]
 pub struct ApicPage([AtomicU32; 1024]);
@@ -74,7 +74,7 @@ impl ApicPage {
         Self([const { AtomicU32::new(0) }; 1024])
     }
 
-    /// Nothing requested, nothing in service, TPR 0.
+    /// Resets the page: nothing is requested or in service, and TPR is 0.
     pub fn reset(&self) {
         for word in &self.0 {
             word.store(0, Relaxed);
@@ -85,40 +85,42 @@ impl ApicPage {
         &self.0[(number as usize & 0xff) * 4]
     }
 
-    /// The low 32 bits of a register, by its MSR.
+    /// Returns the low 32 bits of a register, by its MSR.
     #[must_use]
     pub fn register(&self, number: u32) -> u32 {
         self.word(number).load(Relaxed)
     }
 
-    /// Shows the guest `value` as a register's content. Not for those that the CPU keeps (TPR, PPR, ISR, TMR, IRR).
+    /// Makes a register read as `value` in the guest. Not for the registers that the CPU keeps (TPR, PPR, ISR, TMR,
+    /// IRR).
     pub fn show(&self, number: u32, value: u64) {
         self.word(number).store(value as u32, Relaxed);
-        // Of the registers only the ICR has 64 bits; the upper half of the others is 0 and stays so.
+        // Only the ICR has 64 bits. The upper half of the other registers is 0 and stays 0.
         self.0[(number as usize & 0xff) * 4 + 1].store((value >> 32) as u32, Relaxed);
     }
 
-    /// The highest vector of one of the three groups of eight registers.
+    /// Returns the highest vector of one of the three groups of eight registers.
     fn highest(&self, group: u32) -> Option<u8> {
         let (index, bits) = (0..8).rev().map(|i| (i, self.register(group + i))).find(|(_, bits)| *bits != 0)?;
         Some((index * 32 + 31 - bits.leading_zeros()) as u8)
     }
 
-    /// Processor priority as the CPU works it out (30.1.3), from VTPR and VISR.
+    /// Returns the processor priority as the CPU computes it from VTPR and VISR (30.1.3).
     #[must_use]
     pub fn ppr(&self) -> u8 {
         let (tpr, in_service) = (self.register(msr::TPR) as u8, self.highest(msr::ISR).unwrap_or(0));
         if tpr >> 4 >= in_service >> 4 { tpr } else { in_service & 0xf0 }
     }
 
-    /// The vector that the CPU delivers as soon as the guest takes interrupts (30.2.1). It ends HLT if IF is set.
+    /// Returns the vector that the CPU delivers as soon as the guest can take interrupts (30.2.1). It ends HLT if IF is
+    /// set.
     #[must_use]
     pub fn deliverable(&self) -> Option<u8> {
         self.highest(msr::IRR).filter(|vector| vector >> 4 > self.ppr() >> 4)
     }
 
-    /// Requests `vectors`; those of them in `level` are level-triggered: their EOI will exit. By the vCPU's core, while its
-    /// guest does not run.
+    /// Requests `vectors`. Those that are also in `level` are level-triggered, and their EOI will exit. Only the vCPU's
+    /// core may call it, while its guest does not run.
     #[must_use = "the CPU has to be told"]
     pub fn request(&self, vectors: &Bits, level: &Bits) -> HandOver {
         let half = |bits: &Bits, i: u32| (bits[i as usize / 2] >> (i % 2 * 32)) as u32;
@@ -137,7 +139,7 @@ impl ApicPage {
         HandOver { rvi: self.highest(msr::IRR).unwrap_or(0), eoi_exits: changed.then(|| self.level_triggered()) }
     }
 
-    /// TMR, which is the EOI-exit bitmap too: the vectors whose EOI the IOAPIC waits for.
+    /// Returns TMR, which is also the EOI-exit bitmap: the vectors for whose EOI the IOAPIC waits.
     fn level_triggered(&self) -> Bits {
         core::array::from_fn(|i| {
             let register = |n| u64::from(self.register(msr::TMR + n));
@@ -145,15 +147,15 @@ impl ApicPage {
         })
     }
 
-    /// Whether an interrupt waits in VIRR. From any core. Only a work-around needs it ([`crate::quirk`]).
+    /// Whether an interrupt waits in VIRR. Any core may call it. Only a workaround needs it ([`crate::quirk`]).
     #[must_use]
     pub fn is_requesting(&self) -> bool {
         self.highest(msr::IRR).is_some()
     }
 }
 
-/// A value on a page of its own: a mailbox, which begins with the descriptor. An alignment of 64 bytes is enough for the
-/// manual, but not for Bochs 3.0.
+/// A value that begins a page. It is for a mailbox, which begins with the descriptor. The manual asks only for an
+/// alignment of 64 bytes, but Bochs 3.0 needs a page.
 #[derive(Debug)]
 #[repr(C, align(4096))]
 pub struct OnPage<T>(pub T);
@@ -167,18 +169,18 @@ pub struct Addresses {
     pub page: usize,
 }
 
-/// What a sender has to do after a post.
+/// What a sender must do after a post.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// Nothing: the vCPU's core will drain by itself, or another sender has signalled it.
+    /// Nothing. The vCPU's core will drain by itself, or another sender has signalled it.
     Nobody,
-    /// Send the notification vector to the vCPU's core: its guest runs.
+    /// Send the notification vector to the vCPU's core, because its guest runs.
     Notify,
-    /// Send an NMI: the core waits in the host.
+    /// Send an NMI, because the core waits in the host.
     Kick,
 }
 
-// The CPU reads both by their layout in the manual.
+// The CPU reads both, so their layout must be the manual's.
 const _: () = {
     assert!(size_of::<Descriptor>() == 64 && align_of::<Descriptor>() == 64);
     assert!(size_of::<ApicPage>() == 4096 && align_of::<ApicPage>() == 4096);

@@ -1,4 +1,4 @@
-//! Power: ACPI's sleep and reset registers on hardware-reduced machines, and the status behind the power button's
+//! Power: ACPI's sleep and reset registers on hardware-reduced machines, and the status register of the power button's
 //! generic event device.
 //!
 //! Follows ACPI 6.5 ch. 4.8.3.6 (reset register), 4.8.3.7 (SLEEP_CONTROL_REG, SLEEP_STATUS_REG) and 5.6.9 (GED). The
@@ -40,7 +40,7 @@ pub struct Power {
 }
 
 impl Power {
-    /// No event waiting.
+    /// Makes the registers. No event waits.
     #[must_use]
     pub const fn new() -> Self {
         Self { events: 0 }
@@ -51,14 +51,14 @@ impl Power {
         self.events |= POWER_BUTTON;
     }
 
-    /// A byte is read from one of the ports. The control registers read as zero, as does WAK_STS: this machine knows
-    /// no sleep to wake from.
+    /// Reads a byte from one of the ports. The control registers read as zero. WAK_STS does too, because this machine
+    /// has no sleep state from which to wake.
     #[must_use]
     pub fn read(&self, port: u16) -> u8 {
         if port == EVENT_STATUS { self.events } else { 0 }
     }
 
-    /// A byte is written to one of the ports.
+    /// Writes a byte to one of the ports. Returns what the guest asked for.
     pub fn write(&mut self, port: u16, value: u8) -> Option<Request> {
         match port {
             SLEEP_CONTROL => {
@@ -70,7 +70,7 @@ impl Power {
                 self.events &= !value;
                 None
             }
-            // SLEEP_STATUS, whose WAK_STS is write-1-to-clear and is clear already, and ports where nothing is.
+            // SLEEP_STATUS, whose WAK_STS is write-1-to-clear and is already clear, and ports without a register.
             _ => None,
         }
     }

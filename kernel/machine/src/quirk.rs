@@ -1,5 +1,5 @@
-//! Work-arounds for processors that do not follow their manuals. Real ones need none. Each says what is wrong and where,
-//! and is off unless the kernel has found that processor.
+//! Workarounds for processors that do not follow their manuals. No real processor needs one. Each says what is wrong
+//! and where. It is off unless the kernel has found that processor.
 
 use memory::GuestMemory;
 
@@ -8,26 +8,28 @@ use crate::{
     walk::{self, Access},
 };
 
-/// Which of them this host needs.
+/// The workarounds that this host needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quirks {
-    /// Bochs with more than one CPU (3.0, in `cpu_run_trace`): an exit for an interrupt or an NMI that comes right after
-    /// the guest has taken an exception saves the address of the instruction that raised it, while all other registers are
-    /// those of the handler's first instruction. The guest then runs on at the wrong address, with the handler's rights.
+    /// For Bochs with more than one CPU (3.0, in `cpu_run_trace`). The error: an exit for an interrupt or an NMI comes
+    /// right after the guest has taken an exception. Bochs saves the RIP of the instruction that raised the exception,
+    /// but all other registers are those of the handler's first instruction. The guest then continues at the wrong
+    /// address, with the handler's rights.
     pub stale_rip: bool,
-    /// Bochs (3.0, `event.cc` and `vapic.cc`), of [posted interrupts](crate::posted):
-    /// - a guest halted in guest mode sleeps through one, so HLT exits;
-    /// - any physical interrupt makes it deliver a virtual one at once that waits for the guest's IF, so nobody is notified
-    ///   while something stands in VIRR (`Machine::wake`), and the core has no other interrupts;
-    /// - a notification that finds PIR empty requests vector 0xff, so a sender that had to wait looks again whether it is
-    ///   needed, and one that comes late is taken in the host before each entry.
+    /// For Bochs (3.0, `event.cc` and `vapic.cc`) with [posted interrupts](crate::posted). It has three errors:
+    /// - A posted interrupt does not wake a guest that is halted in guest mode. So HLT exits.
+    /// - Any physical interrupt makes Bochs deliver at once a virtual interrupt that waits for the guest's IF. So a
+    ///   sender does not notify while something is in VIRR (`Machine::wake`), and the core has no other interrupts.
+    /// - A notification that finds PIR empty requests vector 0xff. So a sender that had to wait checks again whether
+    ///   the notification is needed. A late notification is taken in the host, before each entry.
     pub posting: bool,
 }
 
 const LMA: u64 = 1 << 10;
 const IF: u64 = 1 << 9;
 const RF: u64 = 1 << 16;
-/// Present, write, user, reserved bit, fetch, protection key, shadow stack (SDM vol. 3A 4.7).
+/// Bits of a page fault's error code: present, write, user, reserved bit, fetch, protection key, shadow stack (SDM vol.
+/// 3A 4.7).
 const ERROR_BITS: u64 = 0x7f;
 const ERROR_WRITE: u64 = 1 << 1;
 const ERROR_USER: u64 = 1 << 2;
@@ -35,7 +37,8 @@ const GENERAL_PROTECTION: u64 = 13;
 const PAGE_FAULT: u64 = 14;
 
 impl Quirks {
-    /// To be called after each exit, before anything looks at RIP. True: something was put right.
+    /// Corrects what an exit left wrong. Call it after each exit, before anything reads RIP. Returns true if it
+    /// corrected something.
     pub fn after(self, exit: &Exit, vcpu: &mut impl Vcpu, memory: &GuestMemory) -> bool {
         let by_chance = matches!(exit, Exit::ExternalInterrupt(_) | Exit::Nmi | Exit::Deadline);
         if !(self.stale_rip && by_chance) {
@@ -49,12 +52,12 @@ impl Quirks {
     }
 }
 
-/// Where RIP should be, if the guest has just taken a page fault or #GP(0) and RIP still is where that was raised.
+/// Returns the correct RIP if the guest has just taken a page fault or #GP(0) and RIP is still where that was raised.
 ///
-/// The sign of it is a stack that holds exactly the frame of a fault at RIP: aligned, RF set in the flags that were pushed
-/// (SDM vol. 3B 18.3.1.1), an error code, interrupts off. No code runs at an address with that very address on its stack
-/// like this. The frame does not name its vector: a fault of the kernel's is a page fault if CR2 is an address that faults,
-/// and #GP otherwise. In guests all other faults with an error code are rare enough.
+/// It recognises this by the stack, which holds exactly the frame of a fault at RIP: aligned, RF set in the pushed
+/// flags (SDM vol. 3B 18.3.1.1), an error code, interrupts off. No other code has its own address on its stack in this
+/// form. The frame does not name its vector. So the fault counts as a page fault if the address in CR2 faults, and as
+/// #GP otherwise. All other faults with an error code are rare enough in guests.
 fn handler(vcpu: &impl Vcpu, memory: &GuestMemory) -> Option<u64> {
     let rsp = vcpu.gprs().rsp;
     let in_handler = vcpu.efer() & LMA != 0
@@ -101,7 +104,7 @@ mod tests {
     const GP_HANDLER: u64 = 0xffff_ffff_b520_1a90;
     const PF_HANDLER: u64 = 0xffff_ffff_b520_1ac0;
 
-    /// A guest that has taken a page fault, RIP left behind.
+    /// A guest that has taken a page fault, with RIP still at the faulting instruction.
     fn left_behind() -> (FakeVcpu, GuestMemory) {
         let memory = memory(0, 1 << 20);
         let mut vcpu = FakeVcpu::long_mode();
@@ -134,7 +137,7 @@ mod tests {
     fn a_fault_of_the_kernels_with_a_good_cr2_is_general_protection() {
         let (mut vcpu, memory) = left_behind();
         memory.write(STACK, &0_u64.to_le_bytes()).unwrap();
-        // Without paging every address can be had.
+        // Without paging every address can be read.
         vcpu.cr2 = 0x1000;
         assert!(BOCHS.after(&Exit::Nmi, &mut vcpu, &memory));
         assert_eq!(vcpu.rip, GP_HANDLER);

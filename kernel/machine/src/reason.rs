@@ -1,5 +1,4 @@
-//! Why guests leave guest mode, as the operator counts it: a stable name per reason, and a histogram per vCPU of how
-//! often and for how many cycles.
+//! The reasons of exits: a stable name for each, and a histogram per vCPU with the number of exits and their cycles.
 //!
 //! The names are an interface: they appear in reports and on COM2, and are never renamed.
 
@@ -7,7 +6,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)+) => {
-        /// What an exit was for, as the histogram counts it.
+        /// The reason of an exit, as the histogram counts it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Reason { $($(#[$doc])* $variant,)+ }
 
@@ -55,22 +54,23 @@ reasons! {
     MmioIoapic = "mmio-ioapic",
     /// A guest-physical address with nothing behind it.
     NestedFault = "nested-fault",
-    /// A physical interrupt for the host, its own timer among them.
+    /// A physical interrupt for the host, for example of its timer.
     ExternalInterrupt = "external-interrupt",
     /// An NMI: another core has work for this vCPU.
     Nmi = "nmi",
-    /// An NMI with nothing in the mailbox itself, for a vCPU whose local APIC the CPU virtualizes: it was to wake the vCPU from a
-    /// HLT that has exited, and the vCPU had woken by itself. What it stood for was posted and costs no exit.
+    /// An NMI with nothing in the mailbox itself, for a vCPU whose local APIC the CPU virtualizes. A sender wanted to
+    /// wake the vCPU from a HLT that had exited, but the vCPU had already woken. The interrupt itself was posted and
+    /// costs no exit.
     LateWake = "late-wake",
-    /// The guest became able to take an interrupt that waits for it.
+    /// The guest can now take an interrupt that waits for it.
     InterruptWindow = "interrupt-window",
     /// MOV to or from CR8.
     Cr8 = "cr8",
     /// The guest's timer was due.
     Deadline = "deadline",
-    /// The end of a level-triggered interrupt of a local APIC that the CPU virtualizes.
+    /// The end of a level-triggered interrupt, in a local APIC that the CPU virtualizes.
     VirtualEoi = "virtual-eoi",
-    /// Any other access to such a local APIC that the CPU left to the host.
+    /// Any other access to a local APIC that the CPU virtualizes, if the CPU left it to the host.
     ApicWrite = "apic-write",
     /// XSETBV.
     Xsetbv = "xsetbv",
@@ -80,7 +80,7 @@ reasons! {
     CacheFlush = "cache-flush",
     /// An instruction that this machine does not have.
     Forbidden = "forbidden-instruction",
-    /// An exception that the host looks at first.
+    /// An exception that the host intercepts.
     Exception = "exception",
     /// An interrupt with a vector of the host's, on a gate that the shadow IDT marks absent.
     ShadowInterrupt = "shadow-interrupt",
@@ -94,7 +94,7 @@ reasons! {
     Unexpected = "unexpected",
 }
 
-/// Exits of one vCPU by reason: counts and cycles. Written by the vCPU's own core alone, read by any.
+/// Exits of one vCPU by reason: counts and cycles. Only the vCPU's own core writes it. Any core may read it.
 #[derive(Debug)]
 pub struct Histogram {
     rows: [[AtomicU64; 2]; Reason::ALL.len()],
@@ -113,8 +113,8 @@ impl Histogram {
         Self { rows: [const { [const { AtomicU64::new(0) }; 2] }; Reason::ALL.len()] }
     }
 
-    /// Counts an exit that took `cycles` of the TSC from exit to entry. The vCPU's own core only: with one writer a
-    /// load and a store do, and no exit pays for a locked instruction.
+    /// Counts an exit that took `cycles` of the TSC from exit to entry. Only the vCPU's own core may call it. With one
+    /// writer, a load and a store are enough, and no exit pays for a locked instruction.
     #[inline]
     pub fn record(&self, reason: Reason, cycles: u64) {
         let [count, sum] = &self.rows[reason as usize];
@@ -122,26 +122,27 @@ impl Histogram {
         sum.store(sum.load(Relaxed).wrapping_add(cycles), Relaxed);
     }
 
-    /// Exits for `reason` so far, and their cycles. The two may be one exit apart.
+    /// Returns the number of exits for `reason`, and their cycles. One of the two may already include an exit that the
+    /// other does not.
     #[must_use]
     pub fn get(&self, reason: Reason) -> (u64, u64) {
         let [count, sum] = &self.rows[reason as usize];
         (count.load(Relaxed), sum.load(Relaxed))
     }
 
-    /// All zero again, for a guest's next life. Only while its vCPU does not run.
+    /// Resets all to zero for a guest's next life. Call it only while its vCPU does not run.
     pub fn clear(&self) {
         for cell in self.rows.iter().flatten() {
             cell.store(0, Relaxed);
         }
     }
 
-    /// Every reason that has occurred, with its count and cycles.
+    /// Returns every reason that has occurred, with its count and cycles.
     pub fn iter(&self) -> impl Iterator<Item = (Reason, u64, u64)> + '_ {
         Reason::ALL.iter().map(|&r| (r, self.get(r).0, self.get(r).1)).filter(|&(_, count, _)| count != 0)
     }
 
-    /// Exits for all reasons together.
+    /// Returns the number of exits for all reasons.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.iter().map(|(_, count, _)| count).sum()

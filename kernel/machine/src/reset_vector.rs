@@ -1,7 +1,7 @@
-//! The guest's only firmware: the code at the address where a processor begins after a reset.
+//! The guest's only firmware: code at the reset vector.
 //!
-//! Linux on hardware-reduced ACPI resets by EFI unless it is told otherwise. Without EFI it falls back to real mode and
-//! jumps to F000:FFF0 (SDM vol. 3A 9.1.4), where it expects a BIOS. The code there writes the ACPI reset register.
+//! By default, Linux on hardware-reduced ACPI resets by EFI. Without EFI it falls back to real mode and jumps to
+//! F000:FFF0 (SDM vol. 3A 9.1.4), where it expects a BIOS. The code there writes the ACPI reset register.
 
 use memory::{BadAddress, GuestMemory};
 
@@ -10,13 +10,13 @@ use crate::layout;
 /// F000:FFF0.
 const RESET_VECTOR: u64 = 0xf_fff0;
 
-/// `mov dx, RESET; mov al, RESET_VALUE; out dx, al`, and should that come back, `cli; hlt` for ever.
+/// `mov dx, RESET; mov al, RESET_VALUE; out dx, al`. If that returns, `cli; hlt` in a loop.
 const CODE: [u8; 10] = {
     let [low, high] = layout::RESET.to_le_bytes();
     [0xba, low, high, 0xb0, layout::RESET_VALUE, 0xee, 0xfa, 0xf4, 0xeb, 0xfc]
 };
 
-/// Puts it there.
+/// Writes the code to the reset vector.
 ///
 /// # Errors
 /// The guest has no memory there.

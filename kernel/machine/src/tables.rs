@@ -1,7 +1,7 @@
 //! The guest's ACPI tables: a hardware-reduced machine (no PM1, no SCI, no legacy devices).
 //!
 //! Follows ACPI 6.5 ch. 5 (tables), 4.1 (hardware-reduced), 4.8.3.7 (sleep and reset registers) and PCI Firmware 3.3
-//! ch. 4 (MCFG). The addresses in them are those of [`layout`].
+//! ch. 4 (MCFG). The addresses come from [`layout`].
 
 extern crate alloc;
 
@@ -22,12 +22,13 @@ mod table;
 
 use table::{OEM, OEM_REVISION, OEM_TABLE, bytes, header};
 
-/// Where the RSDP lies, at the beginning of the area that operating systems search for it.
+/// Address of the RSDP: the beginning of the area in which operating systems search for it.
 pub const RSDP: u64 = 0xe_0000;
-/// The tables end here at the latest.
+/// Highest end of the tables.
 const END: u64 = 0x10_0000;
 
-/// IAPC_BOOT_ARCH: no VGA, no ASPM, no CMOS clock; and by their absence no ISA devices and no 8042.
+/// IAPC_BOOT_ARCH: no VGA, no ASPM, no CMOS clock. The bits for ISA devices and for the 8042 are clear, so these are
+/// absent too.
 const BOOT_ARCHITECTURE: u16 = 1 << 2 | 1 << 4 | 1 << 5;
 
 /// Writes the tables of a machine with `vcpus` vCPUs into guest memory, the RSDP at [`RSDP`].
@@ -59,7 +60,7 @@ fn io_register(port: u16) -> GAS {
 }
 
 fn fadt(dsdt: u64) -> Vec<u8> {
-    // WBINVD works; the power button is a device in the DSDT and there is no sleep button in hardware; no screen.
+    // WBINVD works. The power button is a device in the DSDT. There is no sleep button in hardware, and no screen.
     let flags =
         [Flags::Wbinvd, Flags::PwrButton, Flags::SlpButton, Flags::ResetRegSup, Flags::Headless, Flags::HwReducedAcpi];
     let builder = flags.into_iter().fold(FADTBuilder::new(OEM, OEM_TABLE, OEM_REVISION), FADTBuilder::flag);
@@ -72,8 +73,8 @@ fn fadt(dsdt: u64) -> Vec<u8> {
     bytes(&builder.finalize())
 }
 
-/// One local APIC a vCPU, APIC ID and processor UID its index (5.2.12.2: type 9 only for what does not fit type 0), and
-/// the IOAPIC. No PIC, so no PCAT_COMPAT and no overrides.
+/// Returns the MADT: one local APIC per vCPU, and the IOAPIC. APIC ID and processor UID are the vCPU's index (5.2.12.2:
+/// type 9 only for IDs that do not fit type 0). There is no PIC, so PCAT_COMPAT is clear and there are no overrides.
 fn madt(vcpus: u32) -> Vec<u8> {
     const ENABLED: u32 = 1;
     let mut madt = header(*b"APIC", 44, 5);
@@ -124,7 +125,7 @@ mod tests {
         bytes.iter().fold(0, |sum, b| sum.wrapping_add(*b))
     }
 
-    /// The tables as an operating system finds them: from the RSDP through the XSDT.
+    /// Returns the tables as an operating system finds them: from the RSDP through the XSDT.
     fn tables(vcpus: u32) -> Vec<Vec<u8>> {
         let m = memory(0, 0x20_0000);
         write(&m, vcpus).unwrap();
@@ -192,7 +193,7 @@ mod tests {
         assert_eq!((mcfg[54], mcfg[55]), (0, 0), "bus 0 to bus 0");
     }
 
-    /// Writes the DSDT to the file named by SIDECORE_DSDT, to be looked at with `iasl -d`.
+    /// Writes the DSDT to the file named by SIDECORE_DSDT, to read it with `iasl -d`.
     #[test]
     fn the_dsdt_can_be_written_out_for_a_disassembler() {
         let dsdt = dsdt::table();

@@ -1,5 +1,5 @@
-//! For tests: a virtio device, and a virtual CPU that runs nothing. The latter has registers to set, and records what was
-//! done to it.
+//! For tests: a virtio device, and a virtual CPU that runs nothing. The test sets the CPU's registers. The CPU records
+//! the calls of its methods.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,12 +9,12 @@ use virtio::shared::Shared;
 use crate::posted::HandOver;
 use crate::vcpu::{Event, Exit, Gprs, Intercepts, Segment, SegmentAttributes, SegmentName, StartState, Vcpu};
 
-/// A virtio device that no driver has touched, of no kind in particular.
+/// Makes a virtio device of any kind, before a driver has touched it.
 pub fn device() -> &'static Shared {
     Box::leak(Box::new(Shared::new(virtio::testing::device())))
 }
 
-/// The registers, and what happened to them.
+/// A virtual CPU for tests: its registers, and a record of calls.
 #[derive(Clone, Debug, Default)]
 pub struct FakeVcpu {
     pub gprs: Gprs,
@@ -44,7 +44,8 @@ pub struct FakeVcpu {
 }
 
 impl FakeVcpu {
-    /// Long mode without paging of its own to speak of: CR0.PG clear, so linear is physical below 4 GiB.
+    /// Makes a CPU with the segments of long mode, but with CR0.PG clear. So a linear address below 4 GiB is the
+    /// physical one.
     pub fn long_mode() -> Self {
         let mut this = Self { efer: 0x500, cr0: 0x11, rflags: 0x202, ..Self::default() };
         this.segments[SegmentName::Cs as usize].attributes =

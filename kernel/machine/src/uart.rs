@@ -1,8 +1,8 @@
-//! The guest's COM1: a 16550A with its two 16-byte FIFOs, good enough for Linux's 8250 driver to recognise and to run by
-//! interrupts.
+//! The guest's COM1: a 16550A with its two 16-byte FIFOs. It is complete enough for Linux's 8250 driver to recognise it
+//! and to run it by interrupts.
 //!
-//! Follows the National Semiconductor PC16550D data sheet, ch. 8. Time does not pass here: a byte is sent the moment
-//! it is written, and the receiver's time-out interrupt comes at once when fewer bytes wait than the trigger asks for.
+//! Follows the National Semiconductor PC16550D data sheet, ch. 8. Transfers take no time. A byte is sent when it is
+//! written. If fewer bytes wait than the trigger level, the receiver's time-out interrupt comes at once.
 
 use bitflags::bitflags;
 use heapless::Deque;
@@ -36,7 +36,7 @@ bitflags! {
         const LOOP = 0x10;
     }
 
-    /// Modem status register: four lines, and above which of them have changed since it was read.
+    /// Modem status register: four lines, and four bits for their changes since the last read.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     struct Msr: u8 {
         const DELTA_CTS = 0x01;
@@ -51,7 +51,7 @@ bitflags! {
 }
 
 impl Msr {
-    /// A terminal is there and ready.
+    /// The lines of a terminal that is connected and ready.
     const CONNECTED: Self = Self::CTS.union(Self::DSR).union(Self::DCD);
 }
 
@@ -65,17 +65,17 @@ const NO_INTERRUPT: u8 = 0x01;
 
 const DLAB: u8 = 0x80;
 const FIFO: usize = 16;
-/// What the host may send ahead of the guest's reading.
+/// Most bytes that the host may send before the guest reads them.
 const BACKLOG: usize = 256;
 
-/// What an access did to the interrupt line.
+/// The interrupt line after an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line {
     /// Released.
     Low,
-    /// Asserted, and it was before.
+    /// Asserted, as before.
     High,
-    /// Asserted by this access, with an edge: also where it dropped for a moment and rose again.
+    /// Asserted by this access, with an edge. The line may also have dropped for a moment and risen again.
     Rose,
 }
 
@@ -88,11 +88,11 @@ pub struct Uart {
     mcr: Mcr,
     scratch: u8,
     fifos: bool,
-    /// Received bytes that raise the interrupt.
+    /// Number of received bytes that raises the interrupt.
     trigger: usize,
     overrun: bool,
     deltas: Msr,
-    /// The transmitter has become empty, or its interrupt was enabled, since the IIR was read.
+    /// Since the last read of the IIR, the transmitter has become empty or its interrupt was enabled.
     empty_interrupt: bool,
     received: Deque<u8, FIFO>,
     backlog: Deque<u8, BACKLOG>,
@@ -107,7 +107,7 @@ impl Default for Uart {
 }
 
 impl Uart {
-    /// As after reset, with a terminal connected.
+    /// Makes a UART in its state after reset, with a terminal connected.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -127,14 +127,15 @@ impl Uart {
         }
     }
 
-    /// A byte for the guest. False: the guest is not reading and 256 bytes wait already; try later.
+    /// Takes a byte for the guest. Returns false if 256 bytes wait already, because the guest does not read. Then try
+    /// later.
     pub fn receive(&mut self, byte: u8) -> (bool, Line) {
         let taken = self.backlog.push_back(byte).is_ok();
         self.refill();
         (taken, self.update(false))
     }
 
-    /// A byte is read from port `offset` (0 to 7).
+    /// Reads a byte from port `offset` (0 to 7).
     pub fn read(&mut self, offset: u16) -> (u8, Line) {
         let value = match (offset & 7, self.lcr & DLAB != 0) {
             (0, true) => self.divisor[0],
@@ -169,7 +170,7 @@ impl Uart {
         (value, self.update(false))
     }
 
-    /// A byte is written to port `offset` (0 to 7). What the guest transmits goes to `transmit`.
+    /// Writes a byte to port `offset` (0 to 7). `transmit` takes a byte that the guest transmits.
     pub fn write(&mut self, offset: u16, value: u8, transmit: impl FnOnce(u8)) -> Line {
         let mut dropped = false;
         match (offset & 7, self.lcr & DLAB != 0) {
@@ -181,7 +182,8 @@ impl Uart {
                 } else {
                     transmit(value);
                 }
-                // Full for a moment, then empty again: the line drops and rises if this is what holds it.
+                // The transmitter is full for a moment, then empty again. If only this holds the line, the line drops
+                // and rises.
                 dropped = self.line && self.identify() == TRANSMIT_EMPTY;
                 self.empty_interrupt = true;
             }
@@ -208,7 +210,7 @@ impl Uart {
             self.received.clear();
         }
         self.fifos = enable;
-        // The other bits count only with FIFOs on.
+        // The other bits matter only if FIFOs are enabled.
         self.trigger = if enable { [1, 4, 8, 14][usize::from(value >> 6)] } else { 1 };
         self.refill();
     }
@@ -226,7 +228,7 @@ impl Uart {
         self.refill();
     }
 
-    /// The modem's lines; in loop-back those of the modem control register, crossed.
+    /// Returns the modem's lines. In loop-back they are those of the modem control register, crossed.
     fn modem_lines(&self) -> Msr {
         if !self.mcr.contains(Mcr::LOOP) {
             return Msr::CONNECTED;
@@ -243,8 +245,8 @@ impl Uart {
         if self.fifos { FIFO } else { 1 }
     }
 
-    /// Transmitted in loop-back: received here. A full receiver overruns: with FIFOs the new byte is lost, without them
-    /// the old one.
+    /// Receives a byte that was transmitted in loop-back. If the receiver is full, it overruns: with FIFOs the new byte
+    /// is lost, without them the old one.
     fn loop_back(&mut self, byte: u8) {
         if self.received.len() >= self.capacity() {
             self.overrun = true;
@@ -256,7 +258,7 @@ impl Uart {
         let _ = self.received.push_back(byte); // there is room
     }
 
-    /// Moves what the host has sent into the receiver, as far as there is room: nothing sent is ever overrun.
+    /// Moves bytes that the host has sent into the receiver, as many as fit. So they never overrun.
     fn refill(&mut self) {
         while !self.mcr.contains(Mcr::LOOP) && self.received.len() < self.capacity() {
             let Some(byte) = self.backlog.pop_front() else { return };
@@ -264,7 +266,7 @@ impl Uart {
         }
     }
 
-    /// The interrupt of highest priority that is enabled and pending.
+    /// Returns the interrupt of highest priority that is enabled and pending.
     fn identify(&self) -> u8 {
         let enabled = |bit| self.ier.contains(bit);
         if enabled(Ier::LINE_STATUS) && self.overrun {
@@ -282,7 +284,7 @@ impl Uart {
         }
     }
 
-    /// OUT2 is what connects the interrupt to the PC's line, except in loop-back, where it is cut.
+    /// Updates the interrupt line. OUT2 connects the interrupt to the PC's line. In loop-back it is never connected.
     fn update(&mut self, dropped: bool) -> Line {
         let connected = self.mcr.contains(Mcr::OUT2) && !self.mcr.contains(Mcr::LOOP);
         let asserted = connected && self.identify() != NO_INTERRUPT;

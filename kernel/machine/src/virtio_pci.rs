@@ -1,11 +1,14 @@
-//! A virtio device as a PCI function: identity, capabilities, BARs, MSI-X, and the transport's registers behind them.
-//! The device itself is the engine's; what the two share is [`Shared`].
+//! A virtio device as a PCI function: identity, capabilities, BARs, MSI-X, and the transport's registers. The engine
+//! has the device itself. The two share [`Shared`].
 //!
-//! Follows virtio 1.3 ch. 4.1. Modern only, no transitional interface. BAR0 (memory) holds common configuration, ISR,
-//! device configuration, MSI-X table and pending bits, each on a page of its own or nearly; BAR1 (I/O) holds one
-//! 4-byte notification port a queue. There is no INTx: without MSI-X a driver has to poll the ISR.
+//! Follows virtio 1.3 ch. 4.1. There is only the modern interface, no transitional one.
 //!
-//! The master enable bit is not looked at: the engine takes DRIVER_OK as leave to use the guest's memory.
+//! - BAR0 (memory) has common configuration, ISR, device configuration, MSI-X table and pending bits, most on a
+//!   separate page.
+//! - BAR1 (I/O) has one 4-byte notification port per queue.
+//! - There is no INTx. Without MSI-X a driver must poll the ISR.
+//!
+//! The bus-master bit is ignored: after DRIVER_OK the engine may use the guest's memory.
 
 mod common;
 
@@ -24,7 +27,7 @@ use crate::{
 };
 
 const VENDOR: u16 = 0x1af4;
-/// PCI device IDs of modern virtio devices begin here, by device type (4.1.2).
+/// PCI device ID of a modern virtio device of type 0. The type is added to it (4.1.2).
 const FIRST_DEVICE: u16 = 0x1040;
 
 const CAPABILITY_VENDOR: u8 = 0x09;
@@ -45,7 +48,7 @@ const TABLE_AT: u32 = 0x3000;
 const PENDING_AT: u32 = 0x3800;
 const PART_MASK: u64 = 0x3000;
 
-/// Distance of the notification ports of neighbouring queues.
+/// Bytes from one queue's notification port to the next.
 const NOTIFY_MULTIPLIER: u32 = 4;
 
 /// Offsets within the PCI configuration access capability (4.1.4.9).
@@ -65,14 +68,14 @@ pub struct VirtioPci<'a> {
     device: u8,
     config: ConfigSpace,
     common: Common,
-    /// Where the MSI-X and the PCI configuration access capability are.
+    /// Offset of the MSI-X capability. The next field is that of the PCI configuration access capability.
     msix: usize,
     window: usize,
     refused: u64,
 }
 
 impl<'a> VirtioPci<'a> {
-    /// A function for PCI device number `device` (1 to 31), at that device's addresses in [`layout`].
+    /// Makes a function for PCI device number `device` (1 to 31). Its BARs have that device's addresses in [`layout`].
     #[must_use]
     pub fn new(shared: &'a Shared, device: u8) -> Self {
         let kind = shared.device().device_type;
@@ -81,7 +84,7 @@ impl<'a> VirtioPci<'a> {
             vendor: VENDOR,
             device: id,
             revision: 1,
-            // Of the device types only net and block have a class of their own worth telling.
+            // Of all device types, only net and block have a specific class that is useful to the guest.
             class: match kind {
                 1 => 0x02_0000,
                 2 => 0x01_8000,
@@ -96,7 +99,7 @@ impl<'a> VirtioPci<'a> {
         Self { shared, device, config, common: Common::new(shared), msix, window, refused: 0 }
     }
 
-    /// What the transport shares with the engine.
+    /// Returns what the transport shares with the engine.
     #[must_use]
     pub fn shared(&self) -> &'a Shared {
         self.shared
@@ -114,7 +117,7 @@ impl<'a> VirtioPci<'a> {
         }
     }
 
-    /// ISR, device configuration and pending bits are read-only.
+    /// Writes BAR0. ISR, device configuration and pending bits are read-only.
     fn write_bar0(&mut self, offset: u64, size: u8, value: u64, send: &mut dyn FnMut(Message)) {
         match (offset & PART_MASK) as u32 {
             COMMON_AT => self.common.write(self.shared, offset & !PART_MASK, size, value),
@@ -126,8 +129,8 @@ impl<'a> VirtioPci<'a> {
         }
     }
 
-    /// Writes a notification port. The port names the queue. The value does not matter, as NOTIFICATION_DATA is not
-    /// offered.
+    /// Writes a notification port. The port names the queue. The value does not matter, because NOTIFICATION_DATA is
+    /// not offered.
     fn notify(&mut self, offset: u64) {
         let step = u64::from(NOTIFY_MULTIPLIER);
         let queue = offset / step;
@@ -139,14 +142,14 @@ impl<'a> VirtioPci<'a> {
         }
     }
 
-    /// Whether an access covers any of `len` bytes at `at`.
+    /// Whether an access touches any of the `len` bytes at `at`.
     fn touches(&self, register: usize, size: u8, at: usize, len: usize) -> bool {
         register < at + len && at < register.saturating_add(usize::from(size.min(8)))
     }
 
-    /// The place and the length that the configuration access window is set to. None: it is not set as the
-    /// specification demands of the driver (4.1.4.9.2). The window works while the BARs decode nothing: that is its
-    /// purpose.
+    /// Returns the place and the length that the configuration access window is set to. Returns `None` if the driver
+    /// has not set it as the specification demands (4.1.4.9.2). The window works even while the BARs decode nothing,
+    /// which is its purpose.
     fn window(&self) -> Option<(Place, u8)> {
         let bar = self.config.byte(self.window + WINDOW_BAR);
         let offset = self.config.read(self.window + WINDOW_OFFSET, 4);
@@ -208,7 +211,7 @@ impl Function for VirtioPci<'_> {
         decoded.then_some(Place { bar: 1, offset })
     }
 
-    /// A notification port reads as zero.
+    /// Loads from a BAR. A notification port reads as zero.
     fn read_bar(&mut self, place: Place, size: u8) -> u64 {
         if place.bar == 0 { self.read_bar0(place.offset, size) } else { 0 }
     }
@@ -225,7 +228,7 @@ impl Function for VirtioPci<'_> {
         if place.bar == 0 { Reason::MmioPci } else { Reason::IoVirtioNotify }
     }
 
-    /// [`Shared::restart`] is the caller's.
+    /// Resets the function. The caller calls [`Shared::restart`].
     fn reset(&mut self) {
         *self = Self::new(self.shared, self.device);
     }
@@ -236,11 +239,11 @@ impl Function for VirtioPci<'_> {
     }
 }
 
-/// The function's capabilities; the offsets of MSI-X and of the configuration access window come back. All of them
-/// together take 108 bytes of the 192 there are.
+/// Adds the function's capabilities. Returns the offsets of MSI-X and of the configuration access window. Together they
+/// take 108 of the 192 bytes.
 fn add_capabilities(config: &mut ConfigSpace, shared: &Shared) -> (usize, usize) {
     let mut msix = [0; 10];
-    // Table and pending bits of all entries, each offset with its BAR's number, 0, in the low bits.
+    // Table and pending bits of all entries. The low bits of each offset are the BAR's number, 0.
     msix[0..2].copy_from_slice(&(VECTORS as u16 - 1).to_le_bytes());
     msix[2..6].copy_from_slice(&TABLE_AT.to_le_bytes());
     msix[6..10].copy_from_slice(&PENDING_AT.to_le_bytes());
@@ -269,7 +272,7 @@ fn add_capabilities(config: &mut ConfigSpace, shared: &Shared) -> (usize, usize)
     (usize::from(msix.unwrap_or(0)), usize::from(window.unwrap_or(0)))
 }
 
-/// A virtio capability of `N` bytes (4.1.4): its first two, ID and pointer, are left for the list.
+/// Returns a virtio capability of `N` bytes (4.1.4). Its first two bytes, ID and pointer, are filled in later.
 fn capability<const N: usize>(kind: u8, bar: u8, offset: u32, length: u32) -> [u8; N] {
     let mut c = [0; N];
     c[2] = N as u8;

@@ -1,14 +1,14 @@
-//! Walks a guest's own page tables, for instructions that the host has to read.
+//! Walks a guest's page tables, for instructions that the host must read.
 //!
-//! Follows SDM vol. 3A ch. 4: no paging, 32-bit, PAE and 4-level (5-level too, though CPUID does not offer it), with the
-//! checks of 4.6 and the error codes of 4.7. An entry that lies outside the guest's memory reads as all ones, as on
-//! a bus where nobody answers, and ends as a reserved bit.
+//! Follows SDM vol. 3A ch. 4: no paging, 32-bit, PAE and 4-level (5-level too, though CPUID does not offer it), with
+//! the checks of 4.6 and the error codes of 4.7. An entry outside the guest's memory reads as all ones, as on a bus
+//! where nothing answers. So it has a reserved bit set, which is a fault.
 
 use memory::GuestMemory;
 
 use crate::vcpu::Vcpu;
 
-/// What an address is walked for.
+/// The access for which an address is walked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// A data read.
@@ -65,8 +65,8 @@ struct Mode {
     access_flag: bool,
 }
 
-/// Guest-physical address of `linear` on this vCPU, as it stands. The page only: what follows in the next page may lie
-/// elsewhere.
+/// Returns the guest-physical address of `linear` on this vCPU, in its present state. The result holds only within the
+/// page: the next linear page may be anywhere.
 ///
 /// # Errors
 /// The #PF that hardware would raise.
@@ -88,7 +88,7 @@ fn translate_in(mode: &Mode, memory: &GuestMemory, linear: u64, access: Access) 
     }
 }
 
-/// As [`translate`], for a read that the CPU makes as a supervisor whatever runs: of a descriptor table.
+/// As [`translate`], for the read of a descriptor table. The CPU reads these as a supervisor at every privilege level.
 ///
 /// # Errors
 /// The #PF that hardware would raise.
@@ -96,7 +96,7 @@ pub fn translate_for_system(vcpu: &impl Vcpu, memory: &GuestMemory, linear: u64)
     translate_in(&Mode { user: false, access_flag: false, ..Mode::of(vcpu) }, memory, linear, Access::Read)
 }
 
-/// Rights gathered on the way down.
+/// The rights that the entries so far give together.
 #[derive(Clone, Copy)]
 struct Rights {
     writable: bool,
@@ -160,13 +160,13 @@ impl Mode {
     }
 }
 
-/// An entry of 8 bytes; all ones where there is no memory.
+/// Reads an entry of 8 bytes. It is all ones where there is no memory.
 fn entry_64(memory: &GuestMemory, gpa: u64) -> u64 {
     memory.read_u64(gpa).unwrap_or(u64::MAX)
 }
 
-/// Sets the accessed and, for a write, the dirty bit, as hardware does before it uses a translation. False: the entry
-/// has changed meanwhile.
+/// Sets the accessed bit and, for a write, the dirty bit. Hardware does this before it uses a translation. Returns
+/// false if the entry has changed meanwhile.
 fn mark(memory: &GuestMemory, gpa: u64, entry: u64, bits: u64) -> bool {
     entry & bits == bits
         || memory.compare_exchange_u32(gpa, entry as u32, (entry | bits) as u32).is_ok_and(|exchanged| exchanged)
@@ -176,7 +176,8 @@ fn leaf_bits(access: Access) -> u64 {
     if access == Access::Write { ACCESSED | DIRTY } else { ACCESSED }
 }
 
-/// Long mode and the lower two levels of PAE: tables of 512 entries, large pages at levels 2 and 3.
+/// Walks the tables of long mode, and the lower two levels of PAE: tables of 512 entries, large pages at levels 2 and
+/// 3.
 fn walk(
     mode: &Mode,
     memory: &GuestMemory,
@@ -224,7 +225,7 @@ fn walk(
     Err(fault(0)) // not reached: level 1 returns
 }
 
-/// PAE: four page-directory pointers, which have neither rights nor an accessed bit, then two levels.
+/// Walks PAE tables: four page-directory pointers, which have neither rights nor an accessed bit, then two levels.
 fn walk_pae(mode: &Mode, memory: &GuestMemory, linear: u64, access: Access) -> Result<u64, PageFault> {
     let pointer = entry_64(memory, (mode.cr3 & 0xffff_ffe0) + (linear >> 30) * 8);
     if pointer & PRESENT == 0 {
@@ -233,7 +234,7 @@ fn walk_pae(mode: &Mode, memory: &GuestMemory, linear: u64, access: Access) -> R
     walk(mode, memory, linear, access, pointer & ADDRESS, 2)
 }
 
-/// 32-bit paging: two levels of 1,024 entries, 4 MiB pages with CR4.PSE (PSE-36 included).
+/// Walks tables of 32-bit paging: two levels of 1,024 entries, 4 MiB pages with CR4.PSE (and PSE-36).
 fn walk_32(mode: &Mode, memory: &GuestMemory, linear: u64, access: Access) -> Result<u64, PageFault> {
     let fault = |cause| mode.fault(linear, access, cause);
     let entry_32 = |gpa| u64::from(memory.read_u32(gpa).unwrap_or(u32::MAX));

@@ -17,7 +17,8 @@ const VERSION: u32 = 0x803;
 const LVT_CMCI: u32 = 0x82f;
 const LVT_TIMER: u32 = 0x832;
 const LVT_LINT0: u32 = 0x835;
-/// In the order in which they came into being: an APIC with n entries has the first n (SDM vol. 3A 11.4.8, 11.5.1).
+/// The local vector table, in the order in which CPUs introduced its entries. An APIC with n entries has the first n
+/// (SDM vol. 3A 11.4.8, 11.5.1).
 const LVTS: [u32; 7] = [LVT_TIMER, LVT_LINT0, 0x836, 0x837, 0x834, 0x833, LVT_CMCI];
 const INITIAL_COUNT: u32 = 0x838;
 const CURRENT_COUNT: u32 = 0x839;
@@ -25,29 +26,29 @@ const DIVIDE: u32 = 0x83e;
 const TSC_DEADLINE: u32 = 0x6e0;
 
 const LVT_MASKED: u64 = 1 << 16;
-/// Delivery mode, polarity and trigger mode; no vector.
+/// Bits of an LVT entry that [`reset`] keeps: delivery mode, polarity and trigger mode.
 const LVT_KEPT: u64 = 7 << 8 | 1 << 13 | 1 << 15;
 const LVT_TSC_DEADLINE: u64 = 2 << 17;
 
 fn read(msr: u32) -> u64 {
-    // SAFETY: the registers named in this file exist on every CPU with an x2APIC, and reading them has no effect.
+    // SAFETY: the registers named in this file exist on every CPU with an x2APIC. Reading them has no effect.
     unsafe { Msr::new(msr).read() }
 }
 
 fn write(msr: u32, value: u64) {
-    // SAFETY: the registers named in this file belong to this core alone, and the values written are those the
-    // callers below compose. Ordinary memory writes before an IPI are made visible by the fence in `send`.
+    // SAFETY: the registers named in this file belong to this core alone. All values come from the callers below. The
+    // fence in `send` makes earlier memory writes visible before an IPI.
     unsafe { Msr::new(msr).write(value) };
 }
 
 /// Switches this core's APIC to x2APIC mode, software-enabled, with the timer masked.
 pub fn enable() {
-    // From disabled to x2APIC in one step is #GP (SDM vol. 3A 11.12.5): xAPIC first.
+    // xAPIC mode comes first: one step from disabled to x2APIC mode is #GP (SDM vol. 3A 11.12.5).
     write(APIC_BASE, read(APIC_BASE) | 1 << 11);
     write(APIC_BASE, read(APIC_BASE) | 1 << 10);
     write(SPURIOUS, 0x100 | u64::from(host_vectors::SPURIOUS));
     write(LVT_TIMER, LVT_MASKED);
-    // The line from the old interrupt controllers, which firmware leaves open.
+    // LINT0 is the line from the 8259 interrupt controllers. Firmware leaves it unmasked.
     write(LVT_LINT0, LVT_MASKED);
     write(DIVIDE, 0b1011);
 }
@@ -58,37 +59,38 @@ pub fn end_of_interrupt() {
 }
 
 fn send(destination: u32, command: u64) {
-    // SAFETY: a fence. WRMSR to the ICR is not serialising: what this core wrote must be visible before the IPI is.
+    // SAFETY: this is a fence. WRMSR to the ICR does not serialise, and this core's writes must be visible before the
+    // IPI.
     unsafe { core::arch::asm!("mfence", "lfence", options(nostack, preserves_flags)) };
     write(ICR, u64::from(destination) << 32 | command);
 }
 
-/// Sends an NMI: how one core reaches another.
+/// Sends an NMI. A kick is an NMI.
 pub fn send_nmi(destination: u32) {
     send(destination, 4 << 8 | 1 << 14);
 }
 
-/// Sends an NMI to all other cores: the panic's last word.
+/// Sends an NMI to all other cores. A panic stops them by it.
 pub fn send_nmi_to_others() {
     send(0, 3 << 18 | 4 << 8 | 1 << 14);
 }
 
-/// Sends a fixed interrupt: how a completion reaches a guest that owns its core's APIC, and how the CPU of one with a virtual
-/// APIC is told that something was posted.
+/// Sends a fixed interrupt. For a guest that owns its core's APIC, this is the completion itself. For a guest with a
+/// virtual APIC, it notifies the CPU of a posted interrupt.
 pub fn send_fixed(destination: u32, vector: u8) {
     send(destination, 1 << 14 | u64::from(vector));
 }
 
-/// Writes a register of this core's APIC for a guest that owns it. The value has been checked.
+/// Writes a register of this core's APIC for a guest that owns it. The caller has checked the value.
 pub fn write_for_guest(msr: u32, value: u64) {
     write(msr, value);
 }
 
-/// Puts this core's APIC into the state it has after INIT, but enabled, and rids it of what a guest left: a timer that
-/// still runs, a priority that holds interrupts back, interrupts in service or on their way.
+/// Puts this core's APIC into its state after INIT, but enabled. Removes what a guest left there: a running timer, a
+/// priority that holds interrupts back, interrupts in service, and pending interrupts.
 pub fn reset() {
     let timer = LVT_MASKED;
-    // One-shot mode first: in TSC-deadline mode a write of the count is ignored, and the other way round.
+    // One-shot mode comes first. In TSC-deadline mode the APIC ignores a write of the count, and vice versa.
     for (msr, value) in [(LVT_TIMER, timer), (INITIAL_COUNT, 0), (TPR, 0)] {
         write(msr, value);
     }
@@ -103,7 +105,7 @@ pub fn reset() {
     }
     write(DIVIDE, 0b1011);
     write(SPURIOUS, 0x100 | u64::from(host_vectors::SPURIOUS));
-    // Every interrupt in service ends with one EOI; those requested are taken, and ended, by the host's own handlers.
+    // One EOI ends one interrupt in service. The host's handlers take and end pending interrupts.
     for _ in 0..2 * VECTORS {
         if (0..VECTORS / 32).any(|i| read(ISR + i) != 0) {
             end_of_interrupt();
@@ -125,13 +127,13 @@ pub fn send_startup(destination: u32, page: u32) {
     send(destination, 6 << 8 | 1 << 14 | u64::from(page >> 12));
 }
 
-/// Starts the timer to count down once from `count`, without interrupting: for measuring its rate.
+/// Starts the timer: it counts down once from `count` and does not interrupt. Used to measure its rate.
 pub fn start_count(count: u32) {
     write(LVT_TIMER, LVT_MASKED);
     write(INITIAL_COUNT, u64::from(count));
 }
 
-/// What is left of the count.
+/// Returns what is left of the count.
 pub fn current_count() -> u32 {
     read(CURRENT_COUNT) as u32
 }
@@ -145,7 +147,7 @@ pub fn arm_one_shot(count: u32) {
 /// Interrupts this core when the TSC reaches `deadline` (0: never).
 pub fn arm_deadline(deadline: u64) {
     write(LVT_TIMER, LVT_TSC_DEADLINE | u64::from(host_vectors::TIMER));
-    // SAFETY: a fence: the change of mode must be seen before the deadline (SDM vol. 3A 11.5.4.1).
+    // SAFETY: this is a fence. The APIC must see the change of mode before the deadline (SDM vol. 3A 11.5.4.1).
     unsafe { core::arch::asm!("mfence", options(nostack, preserves_flags)) };
     write(TSC_DEADLINE, deadline);
 }

@@ -1,4 +1,4 @@
-//! What the interrupt entry code saves of the interrupted code.
+//! The registers of interrupted code, as the interrupt entry code saves them.
 
 /// Registers of the interrupted code, as the assembly (interrupts.s) pushed them.
 #[repr(C)]
@@ -24,7 +24,7 @@ pub struct Frame {
     pub vector: u64,
     /// The error code; 0 if the exception has none.
     pub error: u64,
-    /// Where it was interrupted.
+    /// Its instruction pointer.
     pub rip: u64,
     cs: u64,
     /// Its flags.

@@ -1,4 +1,4 @@
-//! Each core's GDT and TSS: flat segments and the interrupt stacks for events that may come at any instruction
+//! Each core's GDT and TSS: flat segments, and interrupt stacks for events that may come at any instruction
 //! (SDM vol. 3A 8.7, 6.14.5).
 
 #![allow(unsafe_code, reason = "loads segment registers")]
@@ -27,7 +27,7 @@ pub const MACHINE_CHECK_STACK: u16 = 2;
 /// constants above.
 pub fn load(stacks: [u64; 3]) {
     let mut tss = Box::new(TaskStateSegment::new());
-    // The TSS is packed, so the table is built beside it and stored whole.
+    // The TSS is packed. So the table is built in a variable and then stored whole.
     let mut tops = tss.interrupt_stack_table;
     for (entry, top) in tops.iter_mut().zip(stacks) {
         *entry = VirtAddr::new(top);
@@ -38,8 +38,8 @@ pub fn load(stacks: [u64; 3]) {
     let data = gdt.append(Descriptor::kernel_data_segment());
     let task = gdt.append(Descriptor::tss_segment(Box::leak(tss)));
     Box::leak(gdt).load();
-    // SAFETY: the selectors come from the table just loaded, which is never freed: flat code and data segments like
-    // those in use, and a TSS of its own for this core.
+    // SAFETY: the selectors come from the table that was just loaded and is never freed. It has flat code and data
+    // segments like those in use, and this core's own TSS.
     unsafe {
         CS::set_reg(code);
         SS::set_reg(data);

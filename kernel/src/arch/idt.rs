@@ -15,12 +15,12 @@ unsafe extern "C" {
 }
 
 static TABLE: Once<InterruptDescriptorTable> = Once::new();
-/// Loads the table on this core, building it on the first call.
+/// Loads the table on this core. The first call builds it.
 pub fn load() {
     let table = TABLE.call_once(|| {
         let mut t = InterruptDescriptorTable::new();
         let entry = |vector: usize| VirtAddr::new(&raw const interrupt_entries as u64 + 16 * vector as u64);
-        // SAFETY: each address is the entry for that vector, which pops or pushes the error code as the vector needs.
+        // SAFETY: each address is the entry code for its vector. The code handles the error code as the vector needs.
         unsafe {
             t.divide_error.set_handler_addr(entry(0));
             t.debug.set_handler_addr(entry(1));

@@ -56,10 +56,10 @@ interrupt_common:
     add rsp, 16
     iretq
 
-// park(kick: *const bool): halts until an interrupt or an NMI, unless *kick is set. Interrupts are opened only here.
-// An NMI between the look and HLT would be slept through: the handlers move RIP from the window to its end.
-// An interrupt can't come there, since "sti; hlt" takes it only after HLT has begun (SDM vol. 2B STI). On Bochs 3.0 it can, between
-// the two, and without the handlers a core has slept until nobody asked it any more.
+// park(kick: *const bool): halts until an interrupt or an NMI, unless *kick is set.
+// A core would sleep through an NMI between the check and HLT. So the handlers move RIP from the window to its end.
+// An interrupt cannot come there, because "sti; hlt" takes it only after HLT has begun (SDM vol. 2B STI). On Bochs 3.0 it
+// can come between the two. Without the handlers, a core there slept until another core signalled it.
 .balign 16
 .global park
 .global park_window_start

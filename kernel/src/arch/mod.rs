@@ -17,5 +17,5 @@ pub mod vector;
 /// Index of a core in the hypervisor's numbering: the boot core is 0, the others follow in the firmware's order.
 pub type CoreIndex = usize;
 
-/// At most this many cores are used; the report says so if there are more.
+/// Most cores that sidecore uses. If the machine has more, the report says so.
 pub const MAX_CORES: usize = 64;

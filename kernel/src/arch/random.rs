@@ -3,19 +3,19 @@
 use entropy::source::Source;
 use x86_64::instructions::random;
 
-/// Times RDRAND is executed for one word before the CPU counts as having none now (SDM vol. 1 7.3.17.1).
+/// Most tries of RDRAND for one word. If all fail, the CPU has no random bytes now (SDM vol. 1 7.3.17.1).
 const TRIES: usize = 10;
 /// Bytes of a word.
 const WORD: usize = size_of::<u64>();
 
 /// RDRAND as a source of random bytes.
 pub struct RdRand {
-    /// None: this CPU does not have it. Then no guest has an entropy device.
+    /// `None` if this CPU does not have the instruction. Then no guest has an entropy device.
     instruction: Option<random::RdRand>,
 }
 
 impl RdRand {
-    /// Of the core that calls this. All cores are alike.
+    /// Makes the source for the calling core. All cores are alike.
     pub fn new() -> Self {
         Self { instruction: random::RdRand::new() }
     }
@@ -32,7 +32,7 @@ impl Source for RdRand {
     }
 }
 
-/// Why guests cannot have random bytes on this machine. None: they can.
+/// Returns why guests cannot have random bytes on this machine, or `None` if they can.
 pub fn refusal() -> Option<&'static str> {
     match random::RdRand::new() {
         Some(_) => None,

@@ -1,4 +1,4 @@
-//! Time of day from the CMOS clock, read once at boot (MC146818A; ACPI 6.5 4.8.2.4 for the century).
+//! Reads the time of day from the CMOS clock, once at boot (MC146818A; ACPI 6.5 4.8.2.4 for the century).
 
 #![allow(unsafe_code, reason = "the clock is two ports")]
 
@@ -16,17 +16,18 @@ const BINARY: u8 = 1 << 2;
 const HOURS_24: u8 = 1 << 1;
 
 fn read(register: u8) -> u8 {
-    // SAFETY: reading the clock's registers has no effect; only the boot core does, once.
+    // SAFETY: reading the clock's registers has no effect. Only the boot core reads them, once.
     unsafe {
         Port::new(INDEX).write(register);
         Port::new(DATA).read()
     }
 }
 
-/// Seconds since 1970, UTC (the clock of a server runs in UTC). None: there is no clock, or it shows nonsense.
+/// Returns the seconds since 1970, UTC. The clock of a server runs in UTC. Returns `None` if there is no clock, or if
+/// its time is not plausible.
 pub fn seconds_since_1970() -> Option<u64> {
     let registers = || [0u8, 2, 4, 7, 8, 9].map(read);
-    // Two equal readings outside an update; a machine without a clock reads all ones for ever.
+    // Takes two equal readings outside an update. A machine without a clock always reads all ones.
     let fields = (0..10_000).find_map(|_| {
         let first = (read(STATUS_A) & UPDATING == 0).then(registers)?;
         (registers() == first).then_some(first)
@@ -45,9 +46,9 @@ pub fn seconds_since_1970() -> Option<u64> {
     plausible.then(|| ((days(year, month, day) * 24 + hour) * 60 + minute) * 60 + second)
 }
 
-/// Days from 1970-01-01 to a date of the Gregorian calendar.
+/// Returns the days from 1970-01-01 to a date of the Gregorian calendar.
 fn days(year: u64, month: u64, day: u64) -> u64 {
-    // Years begin in March, so that the leap day is the last.
+    // Years begin in March here, so that the leap day is the last day of a year.
     let y = if month <= 2 { year - 1 } else { year };
     let m = (month + 9) % 12;
     365 * y + y / 4 - y / 100 + y / 400 + (m * 306 + 5) / 10 + day - 1 - 719_468

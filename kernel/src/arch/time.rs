@@ -19,29 +19,29 @@ pub struct Rates {
 
 static RATES: Once<Rates> = Once::new();
 
-/// The time-stamp counter.
+/// Reads the time-stamp counter.
 #[inline]
 pub fn tsc() -> u64 {
     // SAFETY: RDTSC is not restricted in ring 0.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// Says what the rates are, once.
+/// Stores the rates. Only the first call has an effect.
 pub fn set_rates(rates: Rates) -> &'static Rates {
     RATES.call_once(|| rates)
 }
 
-/// The rates; [`set_rates`] has run.
+/// Returns the rates. [`set_rates`] must have run.
 pub fn rates() -> &'static Rates {
     RATES.get().expect("timer::calibrate runs before anything asks for a rate")
 }
 
-/// TSC ticks in so many microseconds.
+/// Returns the TSC ticks of `n` microseconds.
 pub fn micros(n: u64) -> u64 {
     rates().tsc / 1_000_000 * n
 }
 
-/// Waits, by the TSC.
+/// Waits for `n` microseconds by the TSC.
 pub fn delay_micros(n: u64) {
     let end = tsc() + micros(n);
     while tsc() < end {
@@ -49,21 +49,21 @@ pub fn delay_micros(n: u64) {
     }
 }
 
-/// Whether the TSC's rate stays the same whatever the CPU's power state (SDM vol. 3B 18.17.1; APM vol. 3 E.4.6).
+/// Whether the TSC's rate is the same in every power state of the CPU (SDM vol. 3B 18.17.1; APM vol. 3 E.4.6).
 pub fn is_invariant() -> bool {
     raw_cpuid::CpuId::new().get_advanced_power_mgmt_info().is_some_and(|f| f.has_invariant_tsc())
 }
 
 static BOOT: Once<(u64, u64)> = Once::new();
 
-/// Reads the time of day once; [`wall_clock`] goes on from there by the TSC.
+/// Reads the time of day once. [`wall_clock`] adds the TSC ticks since then.
 pub fn read_wall_clock() -> Option<u64> {
     let seconds = super::rtc::seconds_since_1970();
     BOOT.call_once(|| (tsc(), seconds.unwrap_or(0)));
     seconds
 }
 
-/// Time of day in nanoseconds since 1970, UTC.
+/// Returns the time of day in nanoseconds since 1970, UTC.
 pub fn wall_clock() -> u64 {
     let (then, seconds) = BOOT.get().copied().unwrap_or((tsc(), 0));
     let elapsed = u128::from(tsc() - then) * 1_000_000_000 / u128::from(rates().tsc);

@@ -1,7 +1,7 @@
-//! This core's timer, and how the rates of TSC and timer are found.
+//! This core's timer. Also measures the rates of TSC and timer.
 //!
-//! The rate comes from CPUID where the CPU tells (leaf 15H, SDM vol. 3B 20.7.3), otherwise from counting against the
-//! ACPI PM timer, and where there is none, or it stands still, against PIT channel 2.
+//! The TSC's rate comes from CPUID leaf 15H if the CPU has it (SDM vol. 3B 20.7.3). Otherwise it is measured against
+//! the ACPI PM timer. If there is no PM timer, or it stands still, it is measured against PIT channel 2.
 
 #![allow(unsafe_code, reason = "times the TSC against ports")]
 
@@ -9,10 +9,12 @@ use super::apic;
 use super::time::{Rates, rates, set_rates, tsc};
 use x86_64::instructions::port::Port;
 
-/// TSC ticks after which a clock that should have counted 20 ms is taken to stand still: a second on the fastest CPU.
+/// TSC ticks to wait for a clock to count 20 ms. After that the clock counts as standing still. It is a second on the
+/// fastest CPU.
 const PATIENCE: u64 = 6_000_000_000;
 
-/// Measures the rates. `pm_timer`: port of the ACPI PM timer. None: no clock to measure by, neither it nor the PIT counts.
+/// Measures the rates. `pm_timer` is the port of the ACPI PM timer. Returns `None` if neither that timer nor the PIT
+/// counts.
 pub fn calibrate(pm_timer: Option<u16>) -> Option<&'static Rates> {
     let cpuid = raw_cpuid::CpuId::new();
     let deadline = cpuid.get_feature_info().is_some_and(|f| f.has_tsc_deadline());
@@ -31,7 +33,8 @@ pub fn calibrate(pm_timer: Option<u16>) -> Option<&'static Rates> {
     }))
 }
 
-/// TSC and APIC timer ticks that pass during `wait`, which is told when to give up.
+/// Returns the TSC ticks and the APIC timer ticks that pass during `wait`. `wait` gets the TSC at which it must give
+/// up.
 fn count(wait: impl FnOnce(u64) -> bool) -> Option<(u64, u64)> {
     apic::start_count(u32::MAX);
     let start = tsc();
@@ -42,10 +45,10 @@ fn count(wait: impl FnOnce(u64) -> bool) -> Option<(u64, u64)> {
     Some((tsc() - start, u64::from(counted)))
 }
 
-/// Waits for `ticks` of the PM timer. False: it had not counted them when the TSC reached `end`.
+/// Waits for `ticks` of the PM timer. Returns false if the TSC reaches `end` before that.
 fn pm_elapsed(port: u16, ticks: u32, end: u64) -> bool {
     let mut timer = Port::<u32>::new(port);
-    // SAFETY: the port is the one the FADT names; reading it has no effect. It counts 24 bits at least.
+    // SAFETY: the FADT names this port, and reading it has no effect. The timer counts 24 bits at least.
     let now = |t: &mut Port<u32>| unsafe { t.read() } & 0xff_ffff;
     let start = now(&mut timer);
     while now(&mut timer).wrapping_sub(start) & 0xff_ffff < ticks {
@@ -57,10 +60,11 @@ fn pm_elapsed(port: u16, ticks: u32, end: u64) -> bool {
     true
 }
 
-/// Waits for `ticks` of the PIT. False: as above.
+/// Waits for `ticks` of the PIT. Returns false if the TSC reaches `end` before that.
 fn pit_elapsed(ticks: u16, end: u64) -> bool {
     let (mut gate, mut command, mut channel) = (Port::<u8>::new(0x61), Port::<u8>::new(0x43), Port::<u8>::new(0x42));
-    // SAFETY: PIT channel 2 and its gate, which nothing else uses: mode 0, count down once, output at bit 5 of 0x61.
+    // SAFETY: these are PIT channel 2 and its gate. Nothing else uses them. Mode 0 counts down once, and the output is
+    // bit 5 of 0x61.
     unsafe {
         let saved = gate.read();
         gate.write(saved & !2 | 1);
@@ -78,7 +82,7 @@ fn pit_elapsed(ticks: u16, end: u64) -> bool {
     true
 }
 
-/// Interrupts this core when the TSC reaches `deadline`, or soon after; at once if it has.
+/// Interrupts this core when the TSC reaches `deadline`, or soon after. If the deadline is past, interrupts at once.
 pub fn arm(deadline: u64) {
     let r = rates();
     if r.deadline {

@@ -1,5 +1,6 @@
-//! Vector registers for the copy routine, on cores that run no guest: the engine's, and the control core, which may double
-//! as one. Guest cores leave them to their guests. No other host code uses them: the target has no floating point.
+//! Enables the vector registers that the copy routine uses, on cores that run no guest: the engine's core, and the
+//! control core, which may run an engine too. Guest cores leave them to their guests. No other host code uses them,
+//! because the target has no floating point.
 //!
 //! Follows SDM vol. 1 13.3 and vol. 3A 2.5, 2.6.
 
@@ -11,11 +12,11 @@ use x86_64::registers::{
     xcontrol::XCr0,
 };
 
-/// x87, SSE, AVX, and the three parts of AVX-512.
+/// The state components wanted in XCR0: x87, SSE, AVX, and the three parts of AVX-512.
 const WANTED: u64 = 0xe7;
 
 /// Enables on this core all vector state that the CPU has and the copy routine may use. Does nothing on a CPU without
-/// XSAVE, where the routine does without as well.
+/// XSAVE. There the copy routine uses no vector registers.
 pub fn enable() {
     if !raw_cpuid::CpuId::new().get_feature_info().is_some_and(|f| f.has_xsave()) {
         return;
@@ -24,8 +25,8 @@ pub fn enable() {
     let supported = u64::from(leaf.edx) << 32 | u64::from(leaf.eax);
     // AVX-512's three parts go together (13.3).
     let mask = if supported & 0xe0 == 0xe0 { WANTED } else { WANTED & !0xe0 };
-    // SAFETY: the CPU has XSAVE; the bits are those it supports, x87 among them, SSE with AVX. Nothing on this core keeps
-    // anything in these registers.
+    // SAFETY: the CPU has XSAVE and supports all these bits. x87 is among them, and SSE if AVX is. No code on this core
+    // keeps anything in these registers.
     unsafe {
         Cr0::update(|f| {
             f.remove(Cr0Flags::EMULATE_COPROCESSOR | Cr0Flags::TASK_SWITCHED);

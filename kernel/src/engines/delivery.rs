@@ -1,7 +1,10 @@
 //! The interrupt targets of an engine's devices.
 //!
-//! The guest's machine knows how its interrupts are delivered. It decides what the vCPU's core gets: `inject` a kick,
-//! `direct` the vector itself, `posted` the notification vector.
+//! The guest's machine knows how its interrupts are delivered. It decides what the vCPU's core gets:
+//!
+//! - `inject`: a kick.
+//! - `direct`: the vector itself.
+//! - `posted`: the notification vector.
 
 #![allow(unsafe_code, reason = "an engine finds a guest by a pointer that the control core set before it attached it")]
 
@@ -33,8 +36,8 @@ impl Targets {
         }
     }
 
-    /// Sets the target of a slot, before its device is attached. Returns false if there is no such slot, or if it has a
-    /// target.
+    /// Sets the target of a slot. Call it before the device is attached. Returns false if there is no such slot, or if
+    /// the slot already has a target.
     pub fn set(&self, slot: usize, target: Target) -> bool {
         let Some(place) = self.targets.get(slot) else { return false };
         // Only the control core sets and removes targets.
@@ -52,24 +55,27 @@ impl Targets {
         }
     }
 
-    /// Stops watching them. Call it only before the engine gets the command to detach the device.
+    /// Stops watching the timers of the guest at a slot. Call it only before the engine gets the command to detach the
+    /// device.
     pub fn unwatch(&self, slot: usize) {
         if let Some(watched) = self.watched.get(slot / 64) {
             watched.fetch_and(!(1 << (slot % 64)), Ordering::AcqRel);
         }
     }
 
-    /// Removes the target of a slot, whose device the engine has detached or never had.
+    /// Removes the target of a slot. Call it only when the engine has no device there.
     pub fn remove(&self, slot: usize) {
         let Some(place) = self.targets.get(slot) else { return };
         let target = place.swap(ptr::null_mut(), Ordering::AcqRel);
         if !target.is_null() {
-            // SAFETY: made by `set` from a box; the engine has no device in this slot, so it does not use it.
+            // SAFETY: `set` made the pointer from a box. The engine has no device in this slot, so it does not use the
+            // target.
             drop(unsafe { Box::from_raw(target) });
         }
     }
 
-    /// Expires the timers that are due, of guests whose timers the engine watches. For the engine's core alone.
+    /// Expires the timers that are due. It looks at the guests whose timers the engine watches. Only the engine's core
+    /// may call it.
     pub fn expire_timers(&self, now: u64) {
         for (group, watched) in self.watched.iter().enumerate() {
             let mut slots = watched.load(Ordering::Acquire);
@@ -77,10 +83,11 @@ impl Targets {
                 let slot = 64 * group + slots.trailing_zeros() as usize;
                 slots &= slots - 1;
                 let Some(place) = self.targets.get(slot) else { continue };
-                // SAFETY: the bit is set after the engine has attached the device and cleared before the engine is told to
-                // detach it, and the target is freed only after the engine has answered that it did. This runs on the
-                // engine's core, which answers between two calls: one that began before the engine heard of it is over
-                // before the answer, and one that begins after sees the bit cleared.
+                // SAFETY: the target is not freed while this uses it. The bit is set after the engine has attached the
+                // device. It is cleared before the engine gets the command to detach the device. The target is freed
+                // only after the engine's answer to that command. This runs on the engine's core, which answers between
+                // two calls of this function. A call that began before the command ends before the answer. A call that
+                // begins after the command sees the bit cleared.
                 if let Some(target) = unsafe { place.load(Ordering::Acquire).as_ref() } {
                     target.ring(now);
                 }
@@ -96,8 +103,8 @@ pub struct TargetDelivery(pub &'static Targets);
 impl Deliver for TargetDelivery {
     fn deliver(&self, device: usize, interrupt: Interrupt) -> bool {
         let Some(place) = self.0.targets.get(device) else { return false };
-        // SAFETY: a target is set before its device is attached and freed only after the engine has answered that the
-        // device is detached, and this is called by the engine for attached devices only.
+        // SAFETY: a target is set before its device is attached. It is freed only after the engine has answered that
+        // the device is detached. The engine calls this for attached devices only.
         let target = unsafe { place.load(Ordering::Acquire).as_ref() };
         target.is_some_and(|t| t.deliver(interrupt))
     }

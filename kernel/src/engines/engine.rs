@@ -39,7 +39,7 @@ type IoLoop = Loop<Backends, Chosen, TargetDelivery>;
 
 /// The parts of an engine to start.
 pub struct Setup {
-    /// Its core. `None`: it shares the control core.
+    /// Its core. `None` if it shares the control core.
     pub core: Option<&'static Core>,
     /// The NUMA node of that core, if the machine reports it.
     pub node: Option<u32>,
@@ -53,15 +53,15 @@ pub struct Setup {
 pub struct NewDevice {
     /// The engine's slot for it.
     pub slot: usize,
-    /// The state that it shares with its transport.
+    /// The state that the device shares with its transport.
     pub shared: &'static Shared,
     /// Its guest's memory.
     pub memory: GuestMemory,
     /// How the engine learns of its requests.
     pub requests: config::Requests,
-    /// Whose it is.
+    /// Its guest and that guest's weight.
     pub share: GuestWeight,
-    /// Its back-end, and what that has to know of it.
+    /// Its back-end, and what the back-end must know of the device.
     pub config: Config,
     /// Where its interrupts go.
     pub target: Target,
@@ -74,14 +74,14 @@ pub struct Engine {
     core: usize,
     node: Option<u32>,
     control: Control<Config>,
-    /// What is counted while it is watched.
+    /// What is counted while `watch` is on.
     profile: Profile,
-    /// It has been watched at some time.
+    /// Whether `watch` has been on at any time.
     was_watched: AtomicBool,
     targets: Targets,
     uplinks: Vec<KnownUplink>,
     copier: Copier,
-    /// Its loop, if it shares the control core, which then runs the turns.
+    /// Its loop if it shares the control core. The control core then runs the turns.
     shared_loop: Mutex<Option<Box<IoLoop>>>,
 }
 
@@ -106,12 +106,13 @@ impl Engine {
         let seed = time::tsc().wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut net = Net::new(seed, limits::address_age());
         for path in uplinks {
-            // The engine has room for as many as the configuration allows.
+            // This succeeds: the engine has room for as many uplinks as the configuration allows.
             path.add_to(&mut net);
         }
         let backends = Pair::new(net, Entropy::new(RdRand::new()));
         let delivery = TargetDelivery(&engine.targets);
-        // Made here because the boot core's stack has room for it on its way to the heap.
+        // The loop is large, and it is on the stack before it is on the heap. Only the boot core's stack has room for
+        // it.
         let mut io_loop = Box::new(Loop::new(&engine.control, backends, limits::schedule(setup.scheduling), delivery));
         io_loop.set_long_turn(limits::long_turn());
         report::decision(format!("the engine copies with {}", copier.name()));
@@ -137,8 +138,8 @@ impl Engine {
         self.core == 0
     }
 
-    /// Whether it can watch the guests' timers. An engine that shares the control core cannot: the control core may be
-    /// busy for long.
+    /// Whether it can watch the guests' timers. An engine that shares the control core cannot, because the control core
+    /// may be busy for long.
     pub const fn watches_timers(&self) -> bool {
         !self.shares_control_core()
     }
@@ -154,7 +155,7 @@ impl Engine {
         true
     }
 
-    /// Tells it something and waits for its answer: a few turns, because it waits for nobody.
+    /// Sends it a command and waits for its answer. This takes a few turns, because the engine never waits.
     fn command(&self, mut command: Command<Config>) -> Reply {
         while let Err(back) = self.control.submit(command) {
             command = back;
@@ -170,7 +171,7 @@ impl Engine {
         }
     }
 
-    /// Gives it a device to serve.
+    /// Attaches a device.
     ///
     /// # Errors
     /// The slot is taken or does not exist.
@@ -198,8 +199,8 @@ impl Engine {
         }
     }
 
-    /// Detaches a device, once the cores of the device's guest have stopped. Afterwards nothing touches the guest's
-    /// memory.
+    /// Detaches a device. Call it only when the cores of the device's guest have stopped. After the return the engine
+    /// does not touch the guest's memory.
     pub fn detach(&self, slot: usize) -> Reply {
         self.targets.unwatch(slot);
         let reply = self.command(Command::Detach { slot });
@@ -207,7 +208,7 @@ impl Engine {
         reply
     }
 
-    /// Has it watched by its profile, or no longer.
+    /// Switches the engine's profile on or off.
     pub fn watch(&self, on: bool) {
         self.was_watched.fetch_or(on, Ordering::Relaxed);
         self.control.observe(on);
@@ -241,14 +242,14 @@ impl Engine {
     }
 }
 
-/// The copy routine for the engines' cores: the widest that works once a core has enabled its vector registers. The
-/// control core enables them too, because it asks for the routine and may be an engine.
+/// Returns the copy routine for the engines' cores: the widest that this CPU has. It needs vector registers, which an
+/// engine's core enables before its first turn. The control core enables them here, because it may run an engine.
 fn copier() -> Copier {
     static COPIER: Once<Copier> = Once::new();
     *COPIER.call_once(|| {
         vector::enable();
-        // SAFETY: an engine's core enables the same before its first turn; it and this core run no guest, and host code
-        // keeps nothing in vector registers. All cores are alike.
+        // SAFETY: an engine's core enables the same vector registers before its first turn. That core and this one run
+        // no guest, and host code keeps nothing in vector registers. All cores are alike.
         unsafe { Copier::widest() }
     })
 }

@@ -16,22 +16,23 @@ const VISIT_BYTES: u64 = 256 << 10;
 /// Nanoseconds of one visit, for the guest with the largest weight. A ring of 256 short frames lasts 9 us at 36 ns a
 /// frame. The visit must end before that; otherwise the queue is empty before it has used its share.
 const VISIT_NANOSECONDS: u64 = 4000;
-/// Requests after which a visit may be interrupted for a queue with fewer waiting requests than this. A longer queue is
-/// a stream, not a request-response client.
+/// A queue with fewer waiting requests than this is short. After this many requests of a visit, the engine may
+/// interrupt the visit for a short queue. A longer queue is a stream, not a request-response client.
 const LEAST_REQUESTS: u32 = 16;
-/// Nanoseconds without a new request after which a short queue is served early though its last visit was long. A guest
-/// that streams offers more in that time.
+/// Nanoseconds without a new request after which a short queue is served early, even if its last visit was long. A
+/// guest that streams offers more in that time.
 const STALL_NANOSECONDS: u64 = 500;
-/// Notifications within [`WINDOW_MILLISECONDS`] from which on a queue with `requests = "adaptive"` is polled. An exit
-/// costs the guest 1 to 2 us, polling a queue costs the engine some tens of nanoseconds a turn. So polling pays early.
+/// So many notifications within [`WINDOW_MILLISECONDS`] start the polling of a queue with `requests = "adaptive"`. The
+/// number is small: an exit costs the guest 1 to 2 us, and polling a queue costs the engine only some tens of
+/// nanoseconds a turn.
 const KICKS: u32 = 10;
 /// Milliseconds in which these notifications are counted.
 const WINDOW_MILLISECONDS: u64 = 20;
-/// Milliseconds without a request after which such a queue is armed again. It is long because the engine has nothing
-/// better to do on its core.
+/// Milliseconds without a request after which an adaptive queue is armed again. The time is long because the engine has
+/// no other use for its core.
 const QUIET_MILLISECONDS: u64 = 50;
-/// Microseconds above which a turn counts as a long one. A guest's timer that the engine watches may then have been
-/// late. If the deadline is that long past, the vCPU's core handles the timer itself
+/// Microseconds above which a turn counts as a long one. In a long turn a guest's timer that the engine watches may
+/// fire late. If its deadline has passed by this much, the vCPU's core handles the timer itself
 /// (`machine/src/machine/virtualized.rs`).
 const LONG_TURN_MICROSECONDS: u64 = 500;
 /// Seconds after which the switch forgets a silent address (IEEE 802.1Q, 8.8.3).
@@ -55,7 +56,7 @@ pub fn schedule(scheduling: Scheduling) -> Chosen {
     }
 }
 
-/// Converts the configured way to learn of requests, with this machine's tick rate.
+/// Converts the configured way to learn of requests. Times become ticks of this machine's TSC.
 pub fn requests(requests: config::Requests) -> Requests {
     let milliseconds = |n| time::rates().tsc / 1000 * n;
     match requests {

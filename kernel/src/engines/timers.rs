@@ -1,10 +1,10 @@
-//! An engine's clock: the TSC, and the timers of guests whose timers it watches.
+//! An engine's clock: the TSC, and the guests' timers that the engine watches.
 
 use super::delivery::Targets;
 use crate::arch::time;
 use engine::clock::Clock;
 
-/// The TSC, with the timers of the targets' guests.
+/// The TSC and the timers of the targets' guests.
 pub struct TscAndTimers(pub &'static Targets);
 
 impl Clock for TscAndTimers {

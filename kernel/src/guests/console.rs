@@ -6,25 +6,25 @@ use control::Event;
 use core::sync::atomic::{AtomicU64, Ordering};
 use spin::Mutex;
 
-/// Bytes that wait for the control core at most; it comes by every millisecond.
+/// Most bytes of output that wait for the control core. It takes them every millisecond.
 const WAITING: usize = 32 << 10;
-/// Bytes of the past that are shown to whoever attaches.
+/// Most bytes of earlier output that an operator sees on attaching.
 const BACKLOG: usize = 4 << 10;
-/// A line longer than this is sent in pieces.
+/// Longest line in bytes. A longer one is sent in pieces.
 const LINE: usize = 1 << 10;
-/// Bytes typed that the guest has not read, at most.
+/// Most typed bytes that wait for the guest to read them.
 const INPUT: usize = 4 << 10;
 
-/// What guest cores and the control core share of one guest's console.
+/// The part of a guest's console that guest cores and the control core share.
 pub struct Console {
     out: Mutex<VecDeque<u8>>,
     input: Mutex<VecDeque<u8>>,
-    /// Bytes of output that found no room.
+    /// Bytes of output that were dropped because the queue was full.
     pub dropped: AtomicU64,
 }
 
 impl Console {
-    /// An empty one. Its memory is taken now, so that a guest's output never allocates.
+    /// Makes an empty console. It allocates now, so that a guest's output never allocates.
     pub fn new() -> Self {
         Self {
             out: Mutex::new(VecDeque::with_capacity(WAITING)),
@@ -33,7 +33,7 @@ impl Console {
         }
     }
 
-    /// A byte the guest has sent; from a guest core.
+    /// Adds a byte that the guest has sent. A guest core calls it.
     pub fn put(&self, byte: u8) {
         let mut out = self.out.lock();
         if out.len() < WAITING {
@@ -43,7 +43,7 @@ impl Console {
         }
     }
 
-    /// Bytes typed for the guest, as many as there is room for.
+    /// Adds bytes typed for the guest, as many as fit.
     pub fn type_in(&self, bytes: &[u8]) {
         let mut input = self.input.lock();
         for &b in bytes.iter().take(INPUT - input.len()) {
@@ -51,23 +51,23 @@ impl Console {
         }
     }
 
-    /// The next byte for the guest's UART.
+    /// Takes the next byte for the guest's UART.
     pub fn typed(&self) -> Option<u8> {
         self.input.lock().pop_front()
     }
 
-    /// Whether something was typed that the guest has not got.
+    /// Whether typed bytes wait for the guest.
     pub fn has_input(&self) -> bool {
         !self.input.lock().is_empty()
     }
 
-    /// Forgets what was typed for a guest that is gone.
+    /// Drops all typed bytes. The guest they were for is gone.
     pub fn clear_input(&self) {
         self.input.lock().clear();
     }
 }
 
-/// The control core's half: lines and backlog.
+/// The control core's part of a guest's console: it makes lines and keeps the backlog.
 pub struct Reader {
     line: Vec<u8>,
     backlog: VecDeque<u8>,
@@ -75,13 +75,13 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// With nothing read.
+    /// Makes a reader that has read nothing.
     pub fn new() -> Self {
         Self { line: Vec::new(), backlog: VecDeque::new(), chunk: alloc::vec![0; 2048].into_boxed_slice() }
     }
 
-    /// Takes what has come: to COM1 if somebody is attached, as lines to COM2. No more than fits into the queue, or a
-    /// guest that writes faster than a UART sends would keep the control core here.
+    /// Takes the waiting output. Sends it to COM1 if `attached`, and as lines to COM2. Takes at most as many bytes as
+    /// the queue holds; otherwise a guest that writes faster than a UART sends would keep the control core here.
     pub fn drain(&mut self, name: &str, from: &Console, attached: bool) {
         for _ in 0..WAITING / self.chunk.len() {
             let mut n = 0;
@@ -117,7 +117,7 @@ impl Reader {
         }
     }
 
-    /// Sends the line so far, if there is one.
+    /// Sends the unfinished line, if there is one.
     pub fn flush(&mut self, name: &str) {
         if self.line.is_empty() {
             return;
@@ -127,7 +127,7 @@ impl Reader {
         console::send(Event::Console { guest: name.into(), line }.to_line().as_bytes());
     }
 
-    /// Shows the end of what was written so far, to whoever has just attached.
+    /// Writes the last output to COM1, for an operator who has just attached.
     pub fn show_backlog(&self) {
         let (a, b) = self.backlog.as_slices();
         console::print_bytes(a);

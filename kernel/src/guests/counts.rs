@@ -1,4 +1,4 @@
-//! Counters in the form that COM2 and the operator's tables have.
+//! Converts counters to the form that COM2 and the operator's tables use.
 
 use alloc::vec::Vec;
 use control::{Count, ExitCount};

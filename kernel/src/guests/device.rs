@@ -1,4 +1,4 @@
-//! A device of a guest, as the guest keeps it over its lives.
+//! A guest's device. The guest keeps it over all its lives.
 
 use super::counts;
 use crate::{
@@ -24,17 +24,17 @@ pub struct Device {
     engine: &'static Engine,
     /// Its slot there.
     slot: usize,
-    /// What the guest's vCPUs and the engine share of it.
+    /// The state that the guest's vCPUs and the engine share.
     pub shared: &'static Shared,
     kind: Kind,
 }
 
-/// What only devices of one kind have.
+/// The kind of a device, with what only that kind has.
 enum Kind {
     /// A network device.
     Net {
         mac: config::Mac,
-        /// What its frames may do. `None`: everything.
+        /// The rules for its frames. `None` if everything is allowed.
         rules: Option<Rules>,
         /// Its port of the switch.
         port: Port,
@@ -44,7 +44,8 @@ enum Kind {
 }
 
 impl Kind {
-    /// That of a device of the configuration, and what its driver finds. `all` is the whole configuration.
+    /// Returns the kind of `device`, and the device configuration that its driver reads. `all` is the whole
+    /// configuration.
     fn of(all: &config::Config, device: &GuestDevice) -> (Self, DeviceConfig) {
         match device {
             GuestDevice::Net(net) => Self::net(all, net),
@@ -69,12 +70,12 @@ impl Kind {
             Offloads::None => Features::NET_SEGMENTATION | Features::NET_CHECKSUM,
         });
         features.set(Features::RING_PACKED, net.packed);
-        // Frames that leave by an uplink complete later than others.
+        // Frames that leave by an uplink complete later than others, so completions are not in order.
         features.remove(Features::IN_ORDER);
         (Self::Net { mac: net.mac, rules, port }, DeviceConfig { features: features.bits(), ..base })
     }
 
-    /// Its back-end of the engine, and what that has to know of it.
+    /// Returns its back-end, with what the back-end must know of the device.
     fn backend(&self) -> engines::Config {
         match self {
             Self::Net { port, .. } => Half::First(*port),
@@ -101,10 +102,10 @@ impl Device {
         Ok(Self { engine, slot, shared: Box::leak(Box::new(Shared::new(config))), kind })
     }
 
-    /// Gives it to its engine, for a new life of its guest with this memory. Its interrupts go to `target`.
+    /// Attaches it to its engine for a new life of its guest. `memory` is the guest's. Its interrupts go to `target`.
     ///
     /// # Errors
-    /// The engine does not take it, and why.
+    /// The engine does not take it; the text says why.
     pub fn attach(
         &self,
         memory: GuestMemory,
@@ -119,17 +120,17 @@ impl Device {
             .map_err(|reply| format!("slot {} of engine {}: {reply:?}", self.slot, self.engine.id()))
     }
 
-    /// Takes it back from its engine. False: the engine did not give it back.
+    /// Detaches it from its engine. Returns false if the engine did not give it back.
     pub fn detach(&self) -> bool {
         matches!(self.engine.detach(self.slot), Reply::Detached(_))
     }
 
-    /// Whether its engine watches the timers of guests.
+    /// Whether its engine watches the guests' timers.
     pub fn has_timers_watched(&self) -> bool {
         self.engine.watches_timers()
     }
 
-    /// Adds everything that is counted of it to the counters of its guest.
+    /// Adds its counters to those of its guest.
     pub fn count(&self, guest: &mut control::Guest) {
         let device = self.shared.counters();
         match &self.kind {

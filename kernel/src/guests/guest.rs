@@ -1,7 +1,7 @@
 //! One guest: carries out the actions of its [`Life`] and observes its cores.
 //!
-//! When to start, stop, kill and restart is decided in `lifecycle`. Here is how: a guest is brought up on its cores, and
-//! its devices are taken back from the engine when the cores have come home.
+//! `lifecycle` decides when to start, stop, kill and restart. This file does it. It brings the guest up on its cores,
+//! and detaches its devices from the engine when the cores have returned.
 
 use super::{
     console::{Console, Reader},
@@ -30,7 +30,7 @@ pub struct Guest {
     number: usize,
     config: config::Guest,
     cores: Vec<&'static Core>,
-    /// What it has, or why it cannot be started.
+    /// Its resources, or why it cannot be started.
     resources: Result<Resources, String>,
     console: &'static Console,
     reader: Reader,
@@ -40,7 +40,8 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Takes what the guest needs. `slot` is the first of its devices' slots with the engine; `all` is the whole configuration.
+    /// Takes the guest's resources. `slot` is the engine's slot for the guest's first device; the others follow. `all`
+    /// is the whole configuration.
     pub fn new(
         number: usize,
         all: &config::Config,
@@ -71,12 +72,12 @@ impl Guest {
         self.config.autostart
     }
 
-    /// Whether it does not run and does not wait for its next life.
+    /// Whether it neither runs nor waits for its next life.
     pub fn is_down(&self) -> bool {
         self.life.is_down()
     }
 
-    /// Starts it. A guest that cannot be brought up says why.
+    /// Starts it. If it cannot be brought up, its report says why.
     ///
     /// # Errors
     /// It runs already.
@@ -101,7 +102,7 @@ impl Guest {
         self.command(Life::kill)
     }
 
-    /// Stops it at once and starts it when it is down. A guest that is stopped is started.
+    /// Stops it at once, and starts it when it is down. If it is stopped already, it starts.
     ///
     /// # Errors
     /// sidecore is about to end.
@@ -121,7 +122,7 @@ impl Guest {
         result
     }
 
-    /// Carries out what its life asks for.
+    /// Carries out the actions that its life asks for.
     fn carry_out(&mut self) {
         while let Some(action) = self.life.next_action() {
             match action {
@@ -207,7 +208,7 @@ impl Guest {
                 kept: has.vcpus[index],
                 nested_root: has.nested_root,
             };
-            // It was idle above, and only this core gives out work.
+            // This succeeds: the core was idle above, and only this core gives out jobs.
             core.give(move |core| job.run(core));
         }
         self.machine = Some(machine);
@@ -226,7 +227,7 @@ impl Guest {
         attach_all(&has.devices, attach, detach)
     }
 
-    /// Takes the devices back from the engine, and sends the rest of the console's output.
+    /// Detaches the devices from the engine, and sends the rest of the console's output.
     fn detach_devices(&mut self) {
         for device in self.resources.iter().flat_map(|has| &has.devices) {
             if !device.detach() {
@@ -250,19 +251,20 @@ impl Guest {
         Ok(())
     }
 
-    /// Gives the guest's UART as much of what was typed as it takes.
+    /// Passes typed bytes to the guest's UART, as many as it takes.
     fn hand_over_input(&self) {
         if let Some(machine) = self.machine.as_ref().filter(|_| self.console.has_input()) {
             machine.type_in(|| self.console.typed(), |s| signal::send(&self.cores, s));
         }
     }
 
-    /// Shows the end of its console's output.
+    /// Shows the last output of its console.
     pub fn show_backlog(&self) {
         self.reader.show_backlog();
     }
 
-    /// Looks after it: console, clock, vCPUs that came home. Called once a tick. `attached`: its console has COM1.
+    /// Checks its console, its clock and whether its vCPUs have returned. Called once a tick. `attached` is true if its
+    /// console has COM1.
     pub fn poll(&mut self, attached: bool) {
         self.reader.drain(&self.config.name, self.console, attached);
         if !self.life.is_up() {
@@ -283,7 +285,7 @@ impl Guest {
         }
     }
 
-    /// For `list`.
+    /// Returns its line for the command `list`.
     pub fn summary(&self) -> GuestSummary {
         let regions = self.resources.as_ref().into_iter().flat_map(|has| has.memory.regions());
         GuestSummary {
@@ -298,7 +300,7 @@ impl Guest {
         }
     }
 
-    /// Everything counted of it.
+    /// Returns all its counters.
     pub fn counters(&self) -> control::Guest {
         let has = self.resources.as_ref().ok();
         let vcpus = has.into_iter().flat_map(|has| &has.vcpus).zip(&self.cores);
@@ -320,12 +322,12 @@ impl Guest {
     }
 }
 
-/// Milliseconds by the TSC.
+/// The time in milliseconds, from the TSC.
 fn now() -> u64 {
     time::tsc() / (time::rates().tsc / 1000)
 }
 
-/// What a machine says of its end, in the operator's terms.
+/// Converts a machine's stop to the reason that the operator sees.
 fn end(stop: Stop) -> End {
     let (reason, detail) = match stop {
         Stop::PowerOff => (StopReason::PowerOff, None),

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! A guest keeps its memory, its nested tables and the shared state of its devices for as long as sidecore runs.
-//! Everything else (the machine, the memory's contents, the engine's devices) is made anew at each start, so that nothing
-//! of a former life is left.
+//! Everything else (the machine, the memory's contents, the engine's devices) is made new at each start. So nothing of
+//! a former life is left.
 
 mod console;
 mod counts;
@@ -38,8 +38,8 @@ pub struct Guests {
 }
 
 impl Guests {
-    /// Sets up every guest of the plan: memory, tables, devices. None is started yet. A guest for which something is
-    /// missing is in the list too; it does not start, and says why.
+    /// Sets up every guest of the plan: memory, tables, devices. Starts none. A guest that lacks something is in the
+    /// list too. A start of it fails and says why.
     pub fn new(config: &Config, plan: &Plan) -> Self {
         let memory_without_guests = mem::used();
         let guests = config.guests.iter().zip(&plan.guests).enumerate().map(|(number, (c, cores))| {
@@ -54,11 +54,11 @@ impl Guests {
         }
     }
 
-    /// Starts every guest that is to start with the machine.
+    /// Starts every guest with `autostart`.
     pub fn start_all(&mut self) {
         if virt::available() {
             for guest in self.guests.iter_mut().filter(|g| g.autostart()) {
-                // None runs yet, so it is not refused.
+                // The start is not refused, because no guest runs yet.
                 let _ = guest.start();
             }
         }
@@ -73,7 +73,7 @@ impl Guests {
     /// The guest of that name.
     ///
     /// # Errors
-    /// There is none; the text names the one most like it.
+    /// No guest has this name; the text names the most similar one.
     pub fn find(&self, name: &str) -> Result<usize, String> {
         self.guests.iter().position(|g| g.name() == name).ok_or_else(|| {
             let names: Vec<&str> = self.guests.iter().map(Guest::name).collect();
@@ -92,7 +92,8 @@ impl Guests {
         self.command_where_guests_can_run(name, Guest::start)
     }
 
-    /// Presses a guest's power button. After the time limit it is killed. A guest that waits for its next life stays down.
+    /// Presses a guest's power button. After the time limit it is killed. A guest that waits for its next life stays
+    /// down.
     ///
     /// # Errors
     /// No such guest, or it does not run.
@@ -142,14 +143,14 @@ impl Guests {
         self.command(name, command)
     }
 
-    /// Shows the end of a guest's console to whoever attaches.
+    /// Shows the last output of a guest's console, for an operator who has just attached.
     pub fn show_backlog(&self, name: &str) {
         if let Some(g) = self.guests.iter().find(|g| g.name() == name) {
             g.show_backlog();
         }
     }
 
-    /// Looks after every guest. Called once a tick. `attached`: the guest whose console has COM1.
+    /// Polls every guest. Called once a tick. `attached` is the guest whose console has COM1.
     pub fn poll(&mut self, attached: Option<&str>) {
         for g in &mut self.guests {
             let has_terminal = attached == Some(g.name());
@@ -157,7 +158,7 @@ impl Guests {
         }
     }
 
-    /// Whether no guest runs and none waits for its next life.
+    /// Whether all guests are down: none runs, and none waits for its next life.
     pub fn all_stopped(&self) -> bool {
         self.guests.iter().all(Guest::is_down)
     }
@@ -172,7 +173,7 @@ impl Guests {
         self.guests.iter().map(Guest::summary).collect()
     }
 
-    /// Everything that is counted.
+    /// Returns all counters, for the request `id`.
     pub fn counters(&self, id: Option<u64>) -> Counters {
         Counters {
             id,

@@ -1,7 +1,7 @@
-//! What a guest has for as long as sidecore runs: memory, nested tables, devices, what its vCPUs keep.
+//! A guest's resources: memory, nested tables, devices, and the vCPUs' pages and histograms.
 //!
-//! Memory of the hypervisor is handed out once and never given back, so a guest takes all of this before its first life
-//! and has it in every later one.
+//! The hypervisor's memory is handed out once and never given back. So a guest takes its resources before its first
+//! life and keeps them for all later ones.
 
 #![allow(unsafe_code, reason = "makes guest memory from frames")]
 
@@ -19,28 +19,28 @@ use spin::Mutex;
 
 const _: () = assert!(config::MAX_DEVICES <= machine::pci::MAX_FUNCTIONS);
 
-/// What a guest has.
+/// The resources of a guest.
 pub struct Resources {
     /// Its memory.
     pub memory: GuestMemory,
     /// Root of its nested tables.
     pub nested_root: u64,
-    /// For a guest with a shadow IDT: its nested tables, which can change.
+    /// Its nested tables, if it has a shadow IDT. Only then can they change.
     pub shadow: Option<&'static Mutex<Shadow>>,
     /// Its devices, in the order of the configuration.
     pub devices: Vec<Device>,
-    /// What each of its vCPUs keeps.
+    /// The resources of each vCPU.
     pub vcpus: Vec<vcpu::Kept>,
-    /// Bytes the hypervisor spent on it beside its memory.
+    /// Bytes that the hypervisor spent on the guest beside the guest's memory.
     pub bytes: u64,
 }
 
 impl Resources {
-    /// Takes what the guest of `config` with so many vCPUs needs. `slot` is the first of its
-    /// devices' slots with the engine; `all` is the whole configuration.
+    /// Takes the resources for the guest of `config`. `vcpus` is the number of its vCPUs. `slot` is the engine's slot
+    /// for its first device; the others follow. `all` is the whole configuration.
     ///
     /// # Errors
-    /// Something is missing: what, for the operator.
+    /// Something is missing; the text tells the operator what.
     pub fn take(all: &config::Config, config: &config::Guest, vcpus: usize, slot: usize) -> Result<Self, String> {
         let before = mem::used();
         let at = mem::FRAMES.lock().guest(config.memory).map_err(|e| format!("its memory: {e}"))?;
@@ -52,7 +52,8 @@ impl Resources {
                 continue;
             }
             let region = Region { gpa, size, host: core::ptr::with_exposed_provenance_mut(host as usize) };
-            // SAFETY: the frames were free, are mapped at their physical address, and are this guest's for good.
+            // SAFETY: the frames were free, they are mapped at their physical address, and this guest owns them from
+            // now on.
             unsafe { memory.add(region) }.map_err(|r| format!("its memory: {r:?} does not fit"))?;
             map(&mut tables, gpa, host, size).map_err(|e| format!("its nested tables: {e}"))?;
         }

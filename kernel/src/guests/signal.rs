@@ -1,4 +1,4 @@
-//! Reaches the cores of a guest's vCPUs.
+//! Sends signals to the cores of a guest's vCPUs.
 
 use crate::{
     arch::{apic, host_vectors},

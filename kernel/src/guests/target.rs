@@ -13,7 +13,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// The guest that runs on `machine`, its vCPUs on `cores`.
+    /// Makes the target of a guest with this machine. Its vCPUs run on `cores`.
     pub fn new(machine: Arc<Machine>, cores: Vec<&'static Core>) -> Self {
         Self { machine, cores }
     }
@@ -28,8 +28,8 @@ impl Target {
         self.machine.is_watched()
     }
 
-    /// Posts an interrupt, and kicks the core that has to take it if a kick is needed. Returns false if no vCPU of the guest
-    /// has the destination's address.
+    /// Posts an interrupt, and kicks the receiving core if a kick is needed. Returns false if no vCPU of the guest has
+    /// the destination's address.
     pub fn deliver(&self, interrupt: Interrupt) -> bool {
         self.machine.deliver(interrupt, |s| signal::send(&self.cores, s))
     }

@@ -6,9 +6,9 @@
 //!       └─────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A post that finds the mailbox in `guest` or `halted` sets the core's kick flag and sends an NMI. The flag is
-//! cleared before the mailbox is emptied, and looked at again in the last moment before the guest runs or the core
-//! halts (by the back-ends and by `park`), so a kick at any point is seen.
+//! A post that finds the mailbox in `guest` or `halted` sets the core's kick flag and sends an NMI. This loop clears
+//! the flag before it empties the mailbox. The back-ends read the flag again just before the guest runs, and `park`
+//! just before the core halts. So a kick is seen wherever it comes.
 
 use super::{console::Console, signal};
 use crate::{
@@ -25,7 +25,7 @@ use machine::{
     vcpu::{Exit, Interrupts, Vcpu},
 };
 
-/// What a vCPU has for as long as sidecore runs.
+/// A vCPU's resources. They are kept for as long as sidecore runs.
 #[derive(Clone, Copy)]
 pub struct Kept {
     /// Exits of its present or last life.
@@ -34,17 +34,17 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Takes the memory for it.
+    /// Takes them.
     ///
     /// # Errors
-    /// There is none left.
+    /// There is no memory left.
     pub fn take() -> Result<Self, String> {
         let pages = Pages::take().map_err(|e| format!("pages for a vCPU: {e}"))?;
         Ok(Self { histogram: Box::leak(Box::new(Histogram::new())), pages })
     }
 }
 
-/// The job of a core: one vCPU until its guest stops.
+/// A core's job: to run one vCPU until its guest stops.
 pub struct VcpuJob {
     /// Number of the vCPU in its guest, from 0.
     pub index: usize,
@@ -54,7 +54,7 @@ pub struct VcpuJob {
     pub cores: Vec<&'static Core>,
     /// The guest's console.
     pub console: &'static Console,
-    /// What the vCPU has.
+    /// The vCPU's resources.
     pub kept: Kept,
     /// Root of the guest's nested tables.
     pub nested_root: u64,
@@ -124,7 +124,7 @@ impl WithVcpu for Life<'_> {
             }
             match machine.before_entry(vcpu, &mut context, &self) {
                 Entry::Run { deadline } => {
-                    // A back-end that has a timer of its own does not need this core's.
+                    // A back-end with its own timer does not need this core's.
                     let exits_by_itself = vcpu.exit_at(deadline);
                     timer.set(if exits_by_itself { None } else { deadline });
                     if late_notifications {
@@ -136,7 +136,7 @@ impl WithVcpu for Life<'_> {
                     let exit = vcpu.run();
                     machine.left_guest(&context);
                     match exit {
-                        // Where interrupts are not emulated they stay in the local APIC, for the guest.
+                        // If interrupts are not emulated, they stay in the local APIC for the guest.
                         Exit::ExternalInterrupt(None) if emulated => idle::take_pending(),
                         Exit::ExternalInterrupt(Some(vector)) => interrupts::acknowledged(vector),
                         // On VT-x the NMI ends with this exit: no handler runs.

@@ -1,4 +1,4 @@
-//! The NIC behind an uplink, whichever driver it has. This is where the drivers are listed.
+//! The NIC of an uplink, with any of the drivers. Only this file lists the drivers.
 
 use super::{virtio, x520};
 use crate::pci::Function;
@@ -12,13 +12,13 @@ use nic::{
 /// A NIC.
 #[expect(clippy::large_enum_variant, reason = "there are few, and a box would be one more load on the data path")]
 pub enum AnyNic {
-    /// What a virtual machine has.
+    /// A virtio network device, if sidecore itself runs in a virtual machine.
     Virtio(Box<virtio::Device>),
     /// Intel's 82599.
     X520(x520::Device),
 }
 
-/// What the report calls a function. `None`: no driver knows it.
+/// Returns the name of a function in the report, or `None` if no driver knows it.
 pub fn name(function: &Function) -> Option<&'static str> {
     virtio::name(function).or_else(|| x520::name(function))
 }
@@ -26,7 +26,7 @@ pub fn name(function: &Function) -> Option<&'static str> {
 /// Sets up a function that has a [`name`].
 ///
 /// # Errors
-/// It cannot be used, and why.
+/// It cannot be used; the text says why.
 pub fn open(function: Function, needs: &NicNeeds<'_>) -> Result<AnyNic, String> {
     if virtio::name(&function).is_some() {
         virtio::open(&function).map(|device| AnyNic::Virtio(Box::new(device)))
@@ -35,7 +35,7 @@ pub fn open(function: Function, needs: &NicNeeds<'_>) -> Result<AnyNic, String> 
     }
 }
 
-/// Calls the same method of whichever driver it is.
+/// Calls a method of the NIC's driver.
 macro_rules! of_either {
     ($nic:expr, $device:ident => $call:expr) => {
         match $nic {

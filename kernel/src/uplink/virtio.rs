@@ -1,4 +1,4 @@
-//! A virtio network device as uplink, for where sidecore runs in a virtual machine itself.
+//! A virtio network device as uplink. It is used if sidecore itself runs in a virtual machine.
 
 #![allow(unsafe_code, reason = "gives a device memory, and its registers to a driver")]
 
@@ -25,7 +25,7 @@ const VIRTIO_NET: [u16; 2] = [0x1000, 0x1041];
 /// The driver.
 pub type Device = virtio_net::VirtioNet<Memory, PciTransport, Held>;
 
-/// What the report calls a function. `None`: it is no virtio network device.
+/// Returns the name of a function in the report, or `None` if it is not a virtio network device.
 pub fn name(function: &Function) -> Option<&'static str> {
     (function.vendor == VIRTIO && VIRTIO_NET.contains(&function.device)).then_some("virtio network device")
 }
@@ -33,7 +33,7 @@ pub fn name(function: &Function) -> Option<&'static str> {
 /// Sets up a device that has a [`name`].
 ///
 /// # Errors
-/// It has no usable registers, or does not follow the protocol of initialisation (virtio 1.3, 3.1).
+/// It has no usable registers, or it does not follow the initialisation protocol (virtio 1.3, 3.1).
 pub fn open(found: &Function) -> Result<Device, String> {
     let (space, _) = pci::functions().ok_or("PCI was not scanned")?;
     let at = found.at;
@@ -54,12 +54,13 @@ fn address(f: DeviceFunction) -> Address {
 
 impl ConfigurationAccess for Access {
     fn read_word(&self, function: DeviceFunction, offset: u8) -> u32 {
-        // SAFETY: the control core alone uses configuration space, at boot; ECAM was mapped when PCI was scanned.
+        // SAFETY: this runs at boot, when only the control core uses configuration space. ECAM was mapped before the
+        // scan.
         unsafe { self.0.read(address(function), offset) }
     }
 
     fn write_word(&mut self, function: DeviceFunction, offset: u8, data: u32) {
-        // SAFETY: as above; the crate writes the registers of the device that it is to drive.
+        // SAFETY: as above. The crate writes only registers of the device that it drives.
         unsafe { self.0.write(address(function), offset, data) }
     }
 
@@ -68,11 +69,11 @@ impl ConfigurationAccess for Access {
     }
 }
 
-/// Memory for the virtio crate. Everything is at its physical address, for the device and for the driver.
+/// Memory for the virtio crate. Device and driver use the same addresses: all memory is mapped at its physical address.
 pub struct Memory;
 
-// SAFETY: frames of the hypervisor's own, zeroed, never given out twice, mapped at their physical address; registers are
-// mapped uncached before they are handed out.
+// SAFETY: the frames are the hypervisor's own. They are zeroed, never handed out twice, and mapped at their physical
+// address. Registers are mapped uncached before they are handed out.
 unsafe impl Hal for Memory {
     fn dma_alloc(pages: usize, _: BufferDirection) -> (PhysAddr, NonNull<u8>) {
         let at = mem::pages(pages as u64 * 4096).unwrap_or(0);
@@ -80,14 +81,14 @@ unsafe impl Hal for Memory {
     }
 
     unsafe fn dma_dealloc(_: PhysAddr, _: NonNull<u8>, _: usize) -> i32 {
-        // Memory is handed out once and never taken back; a NIC is set up once.
+        // Memory is handed out once and never taken back. This loses little, because a NIC is set up once.
         0
     }
 
     unsafe fn mmio_phys_to_virt(at: PhysAddr, size: usize) -> NonNull<u8> {
         let (first, end) = (at & !0xfff, (at + size as u64).next_multiple_of(4096));
         for page in (first..end).step_by(4096) {
-            // Several structures may share a page; then it is mapped already.
+            // This fails if the page is mapped already: several structures may share a page.
             let _ = mem::map_device(page, 4096);
         }
         NonNull::new(ptr::with_exposed_provenance_mut(at as usize)).unwrap_or(NonNull::dangling())

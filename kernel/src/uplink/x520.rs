@@ -14,9 +14,9 @@ use x520::{
     registers::{BAR_BYTES, Mmio},
 };
 
-/// Descriptors of the transmit queue. A frame takes two or more.
+/// Descriptors of the transmit queue. A frame takes two or more of them.
 const TRANSMIT: u32 = 1024;
-/// Microseconds that bring-up may take while the machine boots. One that takes longer goes on while the guests start.
+/// Most microseconds that the boot waits for bring-up. A longer bring-up goes on while the guests start.
 const PATIENCE: u64 = 3_000_000;
 
 /// The driver.
@@ -25,14 +25,14 @@ pub type Device = Guarded<Mmio, Held, Bit>;
 /// The bus master enable bit of a function that nobody else drives.
 pub struct Bit(Function);
 
-// SAFETY: a function does not master the bus while that bit of its command register is 0, and nothing else sets it.
+// SAFETY: a function cannot master the bus while this bit of its command register is 0. Nothing else sets the bit.
 unsafe impl BusMaster for Bit {
     fn set(&mut self, on: bool) -> bool {
         self.0.set_bus_master(on)
     }
 }
 
-/// What the report calls a function. `None`: it is no 82599.
+/// Returns the name of a function in the report, or `None` if it is not an 82599.
 pub fn name(function: &Function) -> Option<&'static str> {
     x520::id::name(function.vendor, function.device)
 }
@@ -57,7 +57,7 @@ pub fn memory(steering: config::Steering, queues: ReceiveQueues) -> u64 {
     (config(steering, queues).memory() as u64).next_multiple_of(4096)
 }
 
-/// A key of RSS that nobody outside the machine can guess.
+/// Makes an RSS key that nobody outside the machine can guess.
 fn rss_key() -> [u8; 40] {
     let mut state = time::tsc() | 1;
     core::array::from_fn(|_| {
@@ -69,10 +69,10 @@ fn rss_key() -> [u8; 40] {
     })
 }
 
-/// Sets up a function that has a [`name`], and waits until it runs or [`PATIENCE`] is over.
+/// Sets up a function that has a [`name`]. Waits until it runs, but no longer than [`PATIENCE`].
 ///
 /// # Errors
-/// It has lost its BAR, there is no memory for it, or it does not come out of reset.
+/// Its BAR is unusable, there is no memory for it, or it does not come out of reset.
 pub fn open(function: Function, needs: &NicNeeds<'_>) -> Result<Device, String> {
     let mut bit = Bit(function);
     if !bit.set(false) {
@@ -91,12 +91,14 @@ pub fn open(function: Function, needs: &NicNeeds<'_>) -> Result<Device, String> 
     let (Some(memory_at), Some(registers)) = (pointer(memory), pointer(bar.base)) else {
         return Err("memory at address 0".into());
     };
-    // SAFETY: these pages are the hypervisor's, at the same address for it and for the device, and never given back.
+    // SAFETY: the hypervisor owns these pages and never gives them back. They have the same address for it and the
+    // device.
     let memory = unsafe { DmaBuffer::new(memory_at, memory, bytes) };
-    // SAFETY: BAR 0 of a device that the driver knows, just mapped, uncached; nobody else drives it.
+    // SAFETY: this is BAR 0 of a device that the driver knows. It was mapped above, uncached. Nobody else drives the
+    // device.
     let registers = unsafe { Mmio::new(registers.cast()) };
     let vlans = needs.vlans.map(<[u16]>::to_vec);
-    // It receives for everybody until the engine says which guests there are.
+    // The NIC receives all addresses until the engine sets a filter for its guests.
     let nic = X520::new(registers, memory, config, Filter { vlans, ..Filter::all() }).map_err(|e| format!("{e:?}"))?;
     bring_up(nic, bit)
 }
@@ -105,7 +107,7 @@ fn pointer(at: u64) -> Option<NonNull<u8>> {
     NonNull::new(ptr::with_exposed_provenance_mut(at as usize))
 }
 
-/// Services it until it runs, has failed, or [`PATIENCE`] is over.
+/// Services the NIC until it runs or has failed, but no longer than [`PATIENCE`].
 fn bring_up(nic: X520<Mmio, Held>, bit: Bit) -> Result<Device, String> {
     let ticks = (time::rates().tsc / 1_000_000).max(1);
     let begin = time::tsc() / ticks;

@@ -48,7 +48,7 @@ const COMPLETIONS: [(&str, Completion); 5] = [
     ("direct", Completion::Direct),
 ];
 
-/// Reads a guest; `config` holds those before it.
+/// Reads a guest. `config` contains the guests before it.
 pub(crate) fn read(
     source: Source<'_>,
     table: &DeTable<'_>,
@@ -139,7 +139,7 @@ fn read_rest(
     })
 }
 
-/// A key without which there is no guest.
+/// Reads a required key. Without it the guest is left out.
 fn required<'a>(section: &mut Section<'a, '_>, key: &str, expected: &str) -> Option<(&'a str, Place)> {
     let before = section.mistakes.len();
     let found = section.string(key, expected);
@@ -207,7 +207,7 @@ fn read_cores(section: &mut Section<'_, '_>, config: &Config, vcpus: u32, places
     Some(cores)
 }
 
-/// The uplink that a network device names.
+/// Reads the uplink that a network device names.
 fn read_uplink(section: &mut Section<'_, '_>, config: &Config) -> Option<usize> {
     let (name, place) = section.string("port", "the name of a [[port]]")?;
     let found = config.uplinks.iter().position(|uplink| uplink.name == name && !name.is_empty());
@@ -224,7 +224,7 @@ fn read_uplink(section: &mut Section<'_, '_>, config: &Config) -> Option<usize> 
     found
 }
 
-/// All devices, in the order of [`Guest::devices`].
+/// Reads all devices, in the order of [`Guest::devices`].
 fn read_devices(
     source: Source<'_>,
     section: &mut Section<'_, '_>,

@@ -1,4 +1,5 @@
-//! Reads what the frames of a port may do: the keys that `[[guest.net]]` and `[[port]]` have in common, and those of anti-spoofing.
+//! Reads the rules of a port: the keys that `[[guest.net]]` and `[[port]]` have in common, and the keys of
+//! anti-spoofing.
 
 use alloc::format;
 use alloc::string::String;
@@ -13,9 +14,9 @@ use crate::mac::Mac;
 use crate::rules::{Identity, Rules, Vlan};
 use crate::section::{Section, integer};
 
-/// Those of anti-spoofing.
+/// Keys of anti-spoofing. Only `[[guest.net]]` has them.
 pub(crate) const IDENTITY_KEYS: [&str; 3] = ["anti_spoofing", "addresses", "static"];
-/// Keys that both have.
+/// Keys that both tables have.
 pub(crate) const KEYS: [&str; 6] = ["vlan", "vlans", "native", "storm", "tx", "rx"];
 
 /// Reads [`KEYS`].
@@ -66,7 +67,8 @@ fn read_chain(section: &mut Section<'_, '_>, key: &str, stages: &Stages) -> Vec<
     found.map_or_else(Vec::new, |(chain, _)| chain)
 }
 
-/// Reads who a guest's port is; `others` are the devices read before, with their guests.
+/// Reads the addresses of a guest's port. `others` finds the guest of a device that was read before, by its MAC
+/// address.
 pub(crate) fn read_identity<'n>(section: &mut Section<'_, '_>, others: impl Fn(Mac) -> Option<&'n str>) -> Identity {
     let anti_spoofing = section.boolean("anti_spoofing").unwrap_or(true);
     let expected = "a list of IP addresses, like [\"10.0.0.2\", \"fd00::2\"]";

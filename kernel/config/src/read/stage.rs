@@ -35,11 +35,11 @@ const KEYS: [&str; 17] = [
     "opening",
     "icmp_type",
 ];
-/// Stages, at most.
+/// Most stages.
 pub(crate) const MOST: usize = 256;
-/// Bytes of a burst at least: the longest frame that a guest may send.
+/// Least bytes of a burst: the longest frame that a guest may send.
 const MIN_BURST: u32 = 65_550;
-/// Frames of a burst unless the file says otherwise, if the rate is low.
+/// Least frames of a burst, if the file gives no burst.
 const FRAMES_AT_ONCE: u64 = 32;
 
 /// The stages that ports may name.
@@ -49,7 +49,7 @@ pub(crate) struct Stages {
 }
 
 impl Stages {
-    /// The number of one.
+    /// Returns the index of the stage with this name.
     pub fn find(&self, name: &str) -> Result<usize, String> {
         if let Some(number) = self.good.iter().position(|good| good == name) {
             return Ok(number);
@@ -66,7 +66,7 @@ impl Stages {
     }
 }
 
-/// Reads all of them into the configuration.
+/// Reads all stages into the configuration.
 pub(crate) fn read_all(source: Source<'_>, top: &mut Section<'_, '_>, config: &mut Config) -> Stages {
     let mut stages = Stages { good: Vec::new(), bad: Vec::new() };
     for (index, (span, table)) in top.tables("stage", "stage").into_iter().enumerate() {
@@ -204,11 +204,11 @@ fn read_limit(section: &mut Section<'_, '_>) -> Option<Action> {
     }
     let rate = bits.map(|bits| bits / 8).or(frames)?;
     let at_once = if bytes { u64::from(MIN_BURST) } else { FRAMES_AT_ONCE };
-    // Ten milliseconds' worth.
+    // The default burst is ten milliseconds of the rate.
     Some(Action::Limit { rate, burst: burst.unwrap_or_else(|| (rate / 100).clamp(at_once, 1 << 30)), bytes })
 }
 
-/// `100M` and the like.
+/// Reads bits per second, for example `100M`.
 fn bits(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(['K', 'M', 'G']);
     let unit = match text.get(digits.len()..)? {
@@ -310,7 +310,7 @@ fn read_prefix(section: &mut Section<'_, '_>, key: &str) -> Option<(IpAddr, u8)>
     found
 }
 
-/// Whether nothing stands behind the first `bits` bits.
+/// Whether all bits after the first `bits` are 0.
 fn is_beginning(address: IpAddr, bits: u8) -> bool {
     let rest = |all: u32, trailing: u32| trailing.min(all) >= all - u32::from(bits);
     match address {
@@ -335,7 +335,7 @@ fn read_ports(section: &mut Section<'_, '_>, key: &str) -> Option<RangeInclusive
     range
 }
 
-/// Complains about mirrors to whom nobody gives a copy, once the guests are known.
+/// Checks that the guest and the device of each `mirror` exist. Call it once the guests are known.
 pub(crate) fn check_mirrors(config: &Config) -> Vec<Mistake> {
     let mut mistakes = Vec::new();
     for stage in &config.stages {

@@ -14,8 +14,8 @@ use crate::mistake::{Mistake, Source};
 use crate::section::Section;
 use crate::uplink::{PciDevice, Steering, Uplink};
 
-/// Reads a `[[port]]`; `before` are those before it. One with a mistake lets nothing through, rather than everything or what
-/// the next one would.
+/// Reads a `[[port]]`. `before` are the ports before it. A port with a mistake stays in the list and lets no frame
+/// through. So its frames do not take the next port instead.
 pub(crate) fn read(
     source: Source<'_>,
     table: &DeTable<'_>,
@@ -56,7 +56,7 @@ fn read_device(section: &mut Section<'_, '_>, before: &[Uplink]) -> Option<PciDe
     Some(device)
 }
 
-/// None: it has none that can be used.
+/// Reads the name. Returns `None` if there is no usable name.
 fn read_name(section: &mut Section<'_, '_>, device: Option<PciDevice>, before: &[Uplink]) -> Option<String> {
     let expected = "a text of 1 to 32 letters, digits, `-`, `_` and `.`";
     let (name, place) = match section.string("name", expected) {

@@ -1,4 +1,4 @@
-//! What holds of every life, whatever is commanded and observed, and whenever.
+//! Properties of every life, for random commands and observations at random times.
 
 use proptest::{collection::vec, prelude::*};
 
@@ -15,7 +15,7 @@ struct Kernel {
     told: bool,
     /// Last state reported.
     reported: Option<GuestState>,
-    /// Lives that were brought up, and those whose devices were detached.
+    /// How many lives were brought up, and how many had their devices detached.
     brought_up: u64,
     detached: u64,
     bring_ups: u64,
@@ -77,7 +77,7 @@ impl Kernel {
         self.reported = Some(report.state);
     }
 
-    /// An input that can come now. Observations come only when there is something to observe.
+    /// Returns the input if it can come now. An observation can come only if there is something to observe.
     fn observe(&mut self, input: Input) -> Option<Input> {
         match (&input, self.runs) {
             (Input::BroughtUp, Runs::BringUp) => {
@@ -126,7 +126,7 @@ fn inputs() -> impl Strategy<Value = Vec<Input>> {
     vec(any(), 0..60)
 }
 
-/// A life and its kernel after `inputs`.
+/// Returns a life and its kernel after `inputs`.
 fn lived(always: bool, inputs: Vec<Input>) -> (Life, Kernel, u64) {
     let (mut life, mut kernel, mut now) = (Life::new(always), Kernel::default(), 0);
     for input in inputs {
@@ -154,7 +154,7 @@ fn settle(life: &mut Life, kernel: &mut Kernel, now: &mut u64, seconds: u64) {
 }
 
 proptest! {
-    // A long sequence of inputs is slow to make in a test build.
+    // A test build makes long sequences of inputs slowly.
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     /// The kernel's assertions: there are never two lives, and every action fits what runs.
@@ -189,7 +189,7 @@ proptest! {
         prop_assert_eq!(kernel.bring_ups, bring_ups);
     }
 
-    /// Whatever it does afterwards, and why ever its vCPUs come home.
+    /// This holds for all later observations, and for every reason for which its vCPUs return.
     #[test]
     fn a_guest_that_was_stopped_or_killed_does_not_start_without_a_command(
         always: bool,
@@ -241,7 +241,7 @@ proptest! {
         }
     }
 
-    /// From the announcement on, to the millisecond, and never sooner.
+    /// The wait begins at the announcement. It is exact to the millisecond, and never shorter.
     #[test]
     fn the_wait_that_was_announced_is_kept(before in inputs(), steps in vec(0_u64..5000, 0..40)) {
         let (mut life, mut kernel, mut now) = lived(true, before);
@@ -284,7 +284,7 @@ proptest! {
         }
     }
 
-    /// An answer to a question that was not asked.
+    /// An answer to an action that was not asked for changes nothing.
     #[test]
     fn a_stray_observation_changes_nothing(always: bool, before in inputs(), stray in observation()) {
         let (mut life, mut kernel, mut now) = lived(always, before);

@@ -1,4 +1,4 @@
-//! What a life does, case by case: commands and observations on the left, actions on the right.
+//! Single cases: commands and observations on the left, actions on the right.
 
 use Input::*;
 
@@ -17,7 +17,7 @@ pub(super) enum Input {
     Home(Option<StopReason>),
     Detached,
     Tick,
-    /// So many milliseconds pass.
+    /// This many milliseconds pass.
     Pass(u64),
 }
 
@@ -99,7 +99,7 @@ fn stop_presses_the_button_and_kills_when_the_time_is_up() {
         (true, &[Stop, Pass(30_000), Tick, Tick, Pass(30_000), Tick], &["button", "stopping", "stop vCPUs"]),
         // A second stop does not extend the time.
         (true, &[Stop, Pass(20_000), Stop, Pass(10_000), Tick], &["button", "stopping", "stop vCPUs"]),
-        // A kill before makes the limit void.
+        // A kill clears the limit.
         (
             true,
             &[Stop, Kill, Pass(30_000), Tick, KILLED, Detached],
@@ -151,7 +151,7 @@ fn one_that_cannot_be_brought_up_is_not_tried_again() {
     let stopped = "stopped: not-started: no memory";
     assert_eq!(actions(true, &[Start, NotBroughtUp, Pass(1 << 40), Tick]), ["starting", "bring up", stopped]);
     assert_eq!(actions(true, &[Start, Restart, NotBroughtUp]), ["starting", "bring up", stopped]);
-    // By hand it is.
+    // A start by hand is allowed.
     assert_eq!(actions(true, &[Start, NotBroughtUp, Start])[3..], ["starting", "bring up"]);
 }
 

@@ -1,14 +1,14 @@
-//! What a guest is told by CPUID, as data: per leaf, which of the host's bits it may see.
+//! The table of CPUID bits: for each leaf, which of the host's bits a guest sees.
 //!
-//! Follows SDM vol. 2A "CPUID" and APM vol. 3 appendix E. A bit that no line names is zero, so a feature of a CPU
-//! newer than this table stays hidden until someone has looked at what it needs (MSRs, controls, state).
+//! Follows SDM vol. 2A "CPUID" and APM vol. 3 appendix E. A bit that no line names is zero. So a newer CPU's feature
+//! stays hidden until someone has checked what it needs (MSRs, controls, state).
 
-/// What one register of a leaf is made of.
+/// The source of one register of a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
     /// Zero.
     Zero,
-    /// As the host has it.
+    /// The host's value.
     Host,
     /// The host's bits under a mask.
     Mask(u32),
@@ -17,11 +17,11 @@ pub enum Field {
 /// One leaf, or one sub-leaf.
 #[derive(Clone, Copy, Debug)]
 pub struct Leaf {
-    /// EAX on the way in.
+    /// EAX before CPUID.
     pub leaf: u32,
-    /// ECX on the way in; 0 where the leaf has no sub-leaves.
+    /// ECX before CPUID. 0 if the leaf has no sub-leaves.
     pub subleaf: u32,
-    /// EAX, EBX, ECX, EDX on the way out.
+    /// EAX, EBX, ECX, EDX after CPUID.
     pub regs: [Field; 4],
 }
 
@@ -58,8 +58,8 @@ const LEAF_1_EDX: u32 = mask(&[
 /// The bits of leaf 1 EDX that AMD repeats.
 const REPEATED: u32 = 0x0183_f3ff;
 
-/// The leaves that are the host's under a mask. What depends on the guest (topology, frequencies, XSAVE sizes, the
-/// hypervisor's own leaves) is added by the parent module.
+/// The leaves that are the host's under a mask. The parent module adds what depends on the guest: topology,
+/// frequencies, XSAVE sizes, and the hypervisor's own leaves.
 pub const LEAVES: &[Leaf] = &[
     // Family, model and stepping; features.
     leaf(
@@ -93,15 +93,16 @@ pub const LEAVES: &[Leaf] = &[
                 16, 17, 18, 19, 20, 21, 23, 24, // AVX512F AVX512DQ RDSEED ADX SMAP IFMA CLFLUSHOPT CLWB
                 26, 27, 28, 29, 30, 31, // AVX512PF AVX512ER AVX512CD SHA AVX512BW AVX512VL
             ]),
-            // Left out: PKU (3) with OSPKE (4), WAITPKG (5), CET_SS (7), TME (13), LA57 (16: the page walk here has four
-            // levels), KL (23), bus lock detection (24), ENQCMD (29), SGX_LC (30), PKS (31).
+            // Left out: PKU (3) with OSPKE (4), WAITPKG (5), CET_SS (7), TME (13), LA57 (16: the page walk here has
+            // four levels), KL (23), bus lock detection (24), ENQCMD (29), SGX_LC (30), PKS (31).
             bits(&[
                 0, 1, 2, 6, // PREFETCHWT1 VBMI UMIP VBMI2
                 8, 9, 10, 11, 12, 14, // GFNI VAES VPCLMULQDQ VNNI BITALG VPOPCNTDQ
                 22, 25, 27, 28, // RDPID CLDEMOTE MOVDIRI MOVDIR64B
             ]),
-            // Left out: UINTR (5), hybrid (15), PCONFIG (18), architectural LBR (19), CET_IBT (20), AMX (22, 24, 25), and
-            // all that is a bit in an MSR: SPEC_CTRL, PRED_CMD, FLUSH_CMD, ARCH_CAPABILITIES, CORE_CAPABILITIES (26 to 31).
+            // Left out: UINTR (5), hybrid (15), PCONFIG (18), architectural LBR (19), CET_IBT (20), AMX (22, 24, 25),
+            // and all that is a bit in an MSR: SPEC_CTRL, PRED_CMD, FLUSH_CMD, ARCH_CAPABILITIES, CORE_CAPABILITIES (26
+            // to 31).
             bits(&[2, 3, 4, 8, 10, 14, 23]), // 4VNNIW 4FMAPS FSRM VP2INTERSECT MD_CLEAR SERIALIZE AVX512_FP16
         ],
     ),
@@ -124,8 +125,8 @@ pub const LEAVES: &[Leaf] = &[
         [
             Host,
             Host,
-            // Left out: SVM (2), EXTAPIC (3), CR8 in 32-bit mode (4), OSVW (9), IBS (10), SKINIT (12), WDT (13), LWP (15), TCE
-            // (17), NODEID (19), TOPOEXT (22), performance counters (23, 24, 28), BPEXT (26), MONITORX (29).
+            // Left out: SVM (2), EXTAPIC (3), CR8 in 32-bit mode (4), OSVW (9), IBS (10), SKINIT (12), WDT (13), LWP
+            // (15), TCE (17), NODEID (19), TOPOEXT (22), performance counters (23, 24, 28), BPEXT (26), MONITORX (29).
             bits(&[0, 5, 6, 7, 8, 11, 16, 21]), // LAHF ABM SSE4A MISALIGNSSE 3DNOWPREFETCH XOP FMA4 TBM
             // SYSCALL NX MMXEXT PDPE1GB RDTSCP LM 3DNOWEXT 3DNOW. Left out: FFXSR (25), a bit of EFER.
             Field::Mask(LEAF_1_EDX & REPEATED | mask(&[11, 20, 22, 26, 27, 29, 30, 31])),
@@ -140,23 +141,23 @@ pub const LEAVES: &[Leaf] = &[
     leaf(0x8000_0006, 0, [Host; 4]),
     // Invariant TSC.
     leaf(0x8000_0007, 0, [Zero, Zero, Zero, bits(&[8])]),
-    // Physical address bits (EAX; linear is added); CLZERO and XSAVEERPTR. WBNOINVD (9) would need its own look at
-    // WBINVD exits, and the rest of EBX is SPEC_CTRL's.
+    // EAX: physical address bits; the linear ones are added. EBX: CLZERO and XSAVEERPTR. WBNOINVD (9) would need a
+    // check of the WBINVD exits. The rest of EBX belongs to SPEC_CTRL.
     leaf(0x8000_0008, 0, [Field::Mask(0xff), bits(&[0, 2]), Zero, Zero]),
     // TLBs for 1 GiB pages; performance hints.
     leaf(0x8000_0019, 0, [Host, Host, Zero, Zero]),
     leaf(0x8000_001a, 0, [Host, Zero, Zero, Zero]),
-    // LFENCE always serializing (else Linux wants DE_CFG); null selector clears base.
+    // LFENCE always serializes (otherwise Linux wants DE_CFG). A null selector clears the base.
     leaf(0x8000_0021, 0, [bits(&[0, 2, 6]), Zero, Zero, Zero]),
 ];
 
-/// State components that a guest may enable in XCR0: x87, SSE, AVX and the three of AVX-512. Not MPX, not PKRU, and
-/// not AMX, which needs XFD.
+/// State components that a guest may enable in XCR0: x87, SSE, AVX and the three of AVX-512. MPX, PKRU and AMX are not
+/// offered. AMX would need XFD.
 pub const XCR0: u64 = 0xe7;
-/// Leaf 0xD, sub-leaf 1: XSAVEOPT, XSAVEC, XGETBV with ECX 1. Not XSAVES: IA32_XSS is refused.
+/// Leaf 0xD, sub-leaf 1: XSAVEOPT, XSAVEC, XGETBV with ECX 1. XSAVES is not offered, because IA32_XSS is refused.
 pub const XSAVE_FEATURES: u32 = 0b0111;
 
-/// Last basic leaf: frequencies. Topology (0xB) and XSAVE (0xD) lie below it.
+/// The last basic leaf: frequencies. Topology (0xB) and XSAVE (0xD) are below it.
 pub const LAST_BASIC: u32 = 0x16;
-/// Last extended leaf, if the host has that many.
+/// The last extended leaf. It is lower if the host has fewer.
 pub const LAST_EXTENDED: u32 = 0x8000_0021;

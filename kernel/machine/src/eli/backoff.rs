@@ -1,23 +1,24 @@
 //! Exponential backoff: when to shadow an IDT again after the guest has disturbed the shadow.
 //!
-//! The caller passes the time in, in ticks of the TSC.
+//! The caller passes the time, in ticks of the TSC.
 
-/// A wait that doubles with each disturbance that follows the last one closely.
+/// A wait that doubles with each disturbance that comes close after the one before.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
     least: u64,
     wait: u64,
-    /// The last disturbance.
+    /// When the last disturbance was.
     disturbed: u64,
 }
 
-/// Longest wait, in shortest waits: 1 s against 8 ms.
+/// The longest wait, as a multiple of the shortest: 1 s against 8 ms.
 const MOST: u64 = 128;
-/// A disturbance is close if it comes within this many waits of the last one. It then makes the next wait longer.
+/// A disturbance is close if it comes within this many waits after the last one. A close one makes the next wait
+/// longer.
 const CLOSE: u64 = 16;
 
 impl Backoff {
-    /// With a shortest wait of 8 ms, on a TSC of `tsc_khz`; the longest is a second.
+    /// Makes a backoff for a TSC of `tsc_khz`. The shortest wait is 8 ms, the longest a second.
     #[must_use]
     pub fn new(tsc_khz: u64) -> Self {
         let least = tsc_khz.saturating_mul(8).max(1);
@@ -50,7 +51,7 @@ mod tests {
             })
             .collect();
         assert_eq!(waits, [8, 16, 32, 64, 128, 256, 512, 1024, 1024, 1024]);
-        // In any hour a guest that never leaves its table alone costs at most one attempt a second.
+        // A guest that always disturbs its table costs at most one attempt a second.
         assert!(waits.iter().all(|&ms| ms <= 1024));
     }
 

@@ -1,35 +1,34 @@
-//! Tells a #NP of the host's from one of the guest's own. The host's comes from an interrupt on a gate that the shadow marks
-//! absent.
+//! Tells the host's #NP from the guest's. The host's comes from an interrupt at a gate that the shadow marks absent.
 //!
-//! SDM vol. 3A 6.13 (error code), 6.15 (#NP, and table 6-5 on double faults), vol. 3C 28.2.4 (IDT-vectoring information);
-//! APM vol. 2 8.2.12, 8.2.9, 15.7.2 (EXITINTINFO).
+//! SDM vol. 3A 6.13 (error code), 6.15 (#NP, and table 6-5 on double faults), vol. 3C 28.2.4 (IDT-vectoring
+//! information); APM vol. 2 8.2.12, 8.2.9, 15.7.2 (EXITINTINFO).
 
 use super::host_vectors::HostVectors;
 use crate::vcpu::Interrupted;
 
-/// What a #NP is.
+/// The cause of a #NP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// An interrupt with a vector of the host's: it is the host's to take and to end.
+    /// An interrupt with a vector of the host's. The host takes and ends it.
     Host(u8),
-    /// The guest has used a vector of the host's in an INT n, which it executes again once it has its table back.
+    /// The guest used a vector of the host's in an INT n. It runs the INT n again once it has its table back.
     Claimed(u8),
-    /// The guest's own: it gets the #NP.
+    /// The guest's own #NP. The guest gets it.
     Guest,
-    /// The guest's own, on top of an exception: together they are a double fault.
+    /// The guest's own #NP during the delivery of an exception. Together they are a double fault.
     DoubleFault,
-    /// The guest's own, on top of a double fault.
+    /// The guest's own #NP during the delivery of a double fault.
     TripleFault,
 }
 
-/// Error code of a fault in the IDT: bit 1, and the vector from bit 3 on. Bit 0 (EXT) is not looked at: not every CPU
-/// sets it.
+/// Whether a fault's error code names the IDT (bit 1) and this vector (from bit 3 on). Bit 0 (EXT) is ignored, because
+/// not every CPU sets it.
 fn names(error: u32, vector: u8) -> bool {
     error & 2 != 0 && error >> 3 == u32::from(vector)
 }
 
-/// Judges a #NP with `error` that came up in the delivery of `interrupted`, on a vCPU of a guest whose IDT is shadowed
-/// for the vectors `host`; None: it is not shadowed.
+/// Returns the cause of a #NP. `error` is its error code. `interrupted` is the event whose delivery it interrupted.
+/// `host` are the vectors for which the vCPU's IDT is shadowed, or `None` if it is not.
 #[must_use]
 pub fn judge(error: u32, interrupted: Option<Interrupted>, host: Option<HostVectors>) -> Verdict {
     let is_host = |v: u8| names(error, v) && host.is_some_and(|h| h.contains(v));
@@ -37,7 +36,7 @@ pub fn judge(error: u32, interrupted: Option<Interrupted>, host: Option<HostVect
         Some(Interrupted::External(v)) if is_host(v) => Verdict::Host(v),
         Some(Interrupted::Software(v)) if is_host(v) => Verdict::Claimed(v),
         Some(Interrupted::Exception(8)) => Verdict::TripleFault,
-        // #DE, #TS, #NP, #SS, #GP and #PF: contributory, as #NP is.
+        // #DE, #TS, #NP, #SS, #GP and #PF are contributory, and so is #NP.
         Some(Interrupted::Exception(0 | 10..=14)) => Verdict::DoubleFault,
         _ => Verdict::Guest,
     }
@@ -65,7 +64,8 @@ mod tests {
     fn what_is_the_guest_s_own_is_left_to_it() {
         // A segment that is not present.
         assert_eq!(judge(0x28, None, HOST), Verdict::Guest);
-        // A selector whose error code looks like a vector of the host's, and a gate that the guest marked absent itself.
+        // A selector whose error code looks like a vector of the host's, and a gate that the guest marked absent
+        // itself.
         assert_eq!(judge(0xf5 * 8, Some(Interrupted::External(0xf5)), HOST), Verdict::Guest, "a code segment, no gate");
         assert_eq!(judge(idt(0x41), Some(Interrupted::External(0x41)), HOST), Verdict::Guest);
         assert_eq!(judge(idt(0xf5), Some(Interrupted::External(0xf5)), None), Verdict::Guest, "no shadow");

@@ -3,9 +3,9 @@
 /// The host's own vectors on the cores of one guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostVectors {
-    /// Other cores send it: the vCPU's core is to drain its mailbox.
+    /// Other cores send it. Then the vCPU's core must drain its mailbox.
     pub kick: u8,
-    /// A core sends it to itself when it begins to rely on a shadow. Its arrival shows that interrupts come through.
+    /// A core sends it to itself when it begins to rely on a shadow. Its arrival shows that interrupts reach the host.
     pub probe: u8,
 }
 

@@ -15,9 +15,9 @@ const EFER_LMA: u64 = 1 << 10;
 const PAGE: u64 = 4096;
 /// All 256 gates of 16 bytes.
 const FULL_LIMIT: u16 = 0xfff;
-/// In byte 5 of a gate.
+/// P, in byte 5 of a gate.
 const PRESENT: u8 = 1 << 7;
-/// S and the type: an interrupt gate or a trap gate.
+/// S and the type, in byte 5 of a gate. They tell an interrupt gate or a trap gate.
 const KIND: u8 = 0x1f;
 const INTERRUPT_GATE: u8 = 0xe;
 const TRAP_GATE: u8 = 0xf;
@@ -36,16 +36,16 @@ pub enum Unfit {
     },
     /// The guest's own tables do not map it.
     NotMapped(PageFault),
-    /// It is not in the guest's memory; guest-physical.
+    /// Its guest-physical address is not memory.
     NotMemory(u64),
-    /// Another vCPU has another table, which is shadowed.
+    /// Another vCPU's table is shadowed, and it is a different one.
     Another,
-    /// Too few gates that the guest does not use.
+    /// There are too few gates that the guest does not use.
     NoVectors,
 }
 
 impl Unfit {
-    /// A bit for each kind.
+    /// Returns a bit for each kind.
     pub(super) fn bit(self) -> u32 {
         1 << match self {
             Self::NotLongMode => 0,
@@ -73,10 +73,10 @@ impl fmt::Display for Unfit {
     }
 }
 
-/// Guest-physical address of the page that is the vCPU's IDT.
+/// Returns the guest-physical address of the page with the vCPU's IDT.
 ///
 /// # Errors
-/// It has none that can be shadowed.
+/// The vCPU has no IDT that can be shadowed.
 pub fn page(vcpu: &impl Vcpu, memory: &GuestMemory) -> Result<u64, Unfit> {
     let (base, limit) = vcpu.idt();
     if vcpu.efer() & EFER_LMA == 0 {
@@ -96,21 +96,21 @@ pub fn page(vcpu: &impl Vcpu, memory: &GuestMemory) -> Result<u64, Unfit> {
 pub struct Image(pub [u8; 4096]);
 
 impl Image {
-    /// Copies the page at `gpa`. None: it is not the guest's memory.
+    /// Copies the page at `gpa`. Returns `None` if it is not the guest's memory.
     #[must_use]
     pub fn read(memory: &GuestMemory, gpa: u64) -> Option<Self> {
         let mut this = Self([0; 4096]);
         memory.read(gpa, &mut this.0).ok().map(|()| this)
     }
 
-    /// Whether the CPU gets as far as the P bit of this vector's gate: it looks at the type first, and faults by #GP if
-    /// that is not a gate's.
+    /// Whether the CPU checks the P bit of this vector's gate. It checks the type first, and faults by #GP if that is
+    /// not a gate's.
     #[must_use]
     pub fn is_gate(&self, vector: u8) -> bool {
         matches!(self.0[usize::from(vector) * 16 + 5] & KIND, INTERRUPT_GATE | TRAP_GATE)
     }
 
-    /// Clears P in the host's gates, and nothing else: an interrupt there ends in #NP.
+    /// Clears P in the host's gates and changes nothing else. An interrupt there becomes #NP.
     pub fn shadow(&mut self, host: HostVectors) {
         for vector in [host.kick, host.probe] {
             self.0[usize::from(vector) * 16 + 5] &= !PRESENT;

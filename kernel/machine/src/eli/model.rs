@@ -30,12 +30,12 @@ use vectors::Vectors;
 struct World {
     quiesce: Quiesce,
     tables: AtomicUsize,
-    /// By vCPU: an NMI is on its way.
+    /// For each vCPU: an NMI is pending.
     kick: [AtomicBool; 2],
-    /// By vCPU: an interrupt with a vector of the host's stands in its APIC's IRR. An APIC is no memory: each access
-    /// sees the one before it, so they are swaps.
+    /// For each vCPU: an interrupt with a vector of the host's is in its APIC's IRR. An APIC is not memory: each access
+    /// sees the one before it. So the accesses are swaps.
     irr: [AtomicBool; 2],
-    /// Such interrupts that reached the host, and the guest.
+    /// How many such interrupts reached the host, and how many reached the guest.
     host: AtomicUsize,
     guest: AtomicUsize,
 }
@@ -52,7 +52,7 @@ impl World {
         }
     }
 
-    /// A vCPU's core: enters, is in the guest for an instruction or two, and leaves; `times` times.
+    /// Runs a vCPU's core: enters, is in the guest for an instruction or two, and leaves. Does that `times` times.
     fn vcpu(&self, me: usize, times: usize) {
         let mut flushed = u64::MAX;
         let mut tlb = 0;
@@ -60,7 +60,7 @@ impl World {
             loop {
                 let tables = self.quiesce.stable();
                 if tables != flushed {
-                    // The flush, and what the core then reads of the tables: before it enters, as a CPU may.
+                    // The flush, and the core's next read of the tables. It comes before the entry, as a CPU may do it.
                     tlb = self.tables.load(SeqCst);
                     flushed = tables;
                 }
@@ -68,7 +68,7 @@ impl World {
                     break;
                 }
             }
-            // Shadowed, or interrupts exit: the one that its translations ask for, chosen at the flush.
+            // The mode (interrupts exit, or shadowed) is chosen at the flush, to fit the translations.
             let exiting = tlb == 0;
             for _ in 0..2 {
                 assert_eq!(tlb, self.tables.load(SeqCst), "in the guest with a translation from before");
@@ -119,7 +119,7 @@ fn an_interrupt_of_the_host_s_that_is_on_its_way_during_a_change_reaches_the_hos
             world.change(0, 1 - from);
             target.join().unwrap();
             sender.join().unwrap();
-            // It comes to the host, or still stands in the APIC for the next entry or for the host.
+            // The interrupt reaches the host, or it is still in the APIC for the next entry or for the host.
             let pending = usize::from(world.irr[1].swap(false, SeqCst));
             assert_eq!(world.host.load(SeqCst) + pending, 1);
             assert_eq!(world.guest.load(SeqCst), 0);
@@ -151,7 +151,7 @@ fn two_that_want_to_change_it_at_once_do_so_one_after_the_other_and_neither_wait
 
 #[test]
 fn a_vector_that_a_guest_begins_to_use_is_not_the_host_s_or_the_guest_is_told() {
-    // What two vCPUs begin to use while the host chooses: its first choice, and what it would choose next.
+    // Two vCPUs begin to use vectors while the host chooses: the host's first choice, and its next one.
     for used in [[0xf5, 0xf0], [0xf0, 0xf1]] {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(3);

@@ -5,22 +5,23 @@
 
 use bitfield_struct::bitfield;
 
-/// To whom a message goes.
+/// The destination of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// An APIC ID; 0xffff_ffff is everybody.
+    /// An APIC ID. 0xffff_ffff means all APICs.
     Physical(u32),
-    /// x2APIC logical: cluster in the upper half, one bit a member in the lower; 0xffff_ffff is everybody.
+    /// An x2APIC logical destination: the cluster in the upper half, one bit per member in the lower. 0xffff_ffff means
+    /// all APICs.
     Logical(u32),
-    /// Everybody but this APIC ID.
+    /// All APICs except this APIC ID.
     AllBut(u32),
 }
 
 impl Destination {
-    /// Everybody.
+    /// All APICs.
     pub const ALL: Self = Self::Physical(u32::MAX);
 
-    /// The destination of an MSI or IOAPIC message, which has eight bits. 0xff means everybody in both modes.
+    /// Returns the destination of an MSI or IOAPIC message, which has eight bits. 0xff means all APICs in both modes.
     #[must_use]
     pub const fn of_message(destination: u8, logical: bool) -> Self {
         match (destination, logical) {
@@ -30,7 +31,7 @@ impl Destination {
         }
     }
 
-    /// Whether the CPU with APIC ID `id` is meant.
+    /// Whether the destination includes the CPU with APIC ID `id`.
     #[must_use]
     pub const fn includes(&self, id: u32) -> bool {
         match *self {
@@ -42,23 +43,23 @@ impl Destination {
     }
 }
 
-/// The x2APIC logical ID that hardware derives from an APIC ID: the LDR.
+/// Returns the LDR: the x2APIC logical ID that hardware derives from an APIC ID.
 #[must_use]
 pub const fn logical_id(id: u32) -> u32 {
     (id >> 4) << 16 | 1 << (id & 0xf)
 }
 
-/// What arrives.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// An interrupt.
     Fixed {
         /// Its vector.
         vector: u8,
-        /// Level-triggered: the EOI has to reach the IOAPIC.
+        /// Whether it is level-triggered. Then its EOI must reach the IOAPIC.
         level: bool,
     },
-    /// An interrupt for one of those named.
+    /// An interrupt for one of the APICs in the destination.
     LowestPriority {
         /// Its vector.
         vector: u8,
@@ -76,16 +77,17 @@ pub enum Delivery {
 /// An interrupt message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// To whom.
+    /// Its destination.
     pub destination: Destination,
-    /// What.
+    /// Its kind.
     pub delivery: Delivery,
 }
 
 impl From<virtio::msix::Interrupt> for Message {
     fn from(interrupt: virtio::msix::Interrupt) -> Self {
         let vector = interrupt.vector;
-        // An MSI's destination has eight bits; a wider one names nobody here, and must not be cut to somebody.
+        // An MSI's destination has eight bits. A wider one names no APIC. It must not be cut to eight bits, which may
+        // name one.
         let destination = match u8::try_from(interrupt.destination) {
             Ok(d) => Destination::of_message(d, interrupt.logical),
             Err(_) => Destination::Physical(u32::MAX - 1),
@@ -100,8 +102,9 @@ impl From<virtio::msix::Interrupt> for Message {
 }
 
 impl Message {
-    /// The APIC IDs below `count` that this message reaches. For lowest priority it is one of those named, always the
-    /// same for a vector: priorities are known only to their owners, and the manual leaves the choice among equals open.
+    /// Returns the APIC IDs below `count` that this message reaches. For lowest priority it is one APIC of the
+    /// destination, always the same for a vector. Only an APIC's own core knows its priority, and the manual leaves the
+    /// choice among equals open.
     pub fn targets(&self, count: u32) -> impl Iterator<Item = u32> + use<> {
         let destination = self.destination;
         let named = move || (0..count).filter(move |id| destination.includes(*id));
@@ -127,8 +130,8 @@ pub struct Icr {
     pub delivery_mode: u8,
     /// Destination is logical.
     pub logical: bool,
-    /// Delivery status in xAPIC mode. Not a bit of this mode any more; writes of it are taken as 0, for a guest that
-    /// writes back what it read on an older CPU.
+    /// Delivery status in xAPIC mode. In x2APIC mode the bit does not exist. A write of it counts as 0, because a guest
+    /// may write back what it read on an older CPU.
     pub delivery_status: bool,
     __: bool,
     /// Assert (not de-assert).
@@ -146,23 +149,24 @@ pub struct Icr {
     pub destination: u32,
 }
 
-/// What a write to the ICR asks for.
+/// The effect of a write to the ICR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Send this.
+    /// Send this message.
     Send(Message),
-    /// Interrupt with this vector on this CPU itself.
+    /// An interrupt with this vector for this CPU.
     SelfInterrupt(u8),
     /// A fixed or lowest-priority interrupt with a vector below 16.
     IllegalVector,
-    /// Nothing: INIT de-assert, SMI (this machine has no SMM), reserved modes, combinations the manual calls invalid.
+    /// No effect: INIT de-assert, SMI (this machine has no SMM), reserved modes, or a combination that the manual calls
+    /// invalid.
     Nothing,
 }
 
 impl Icr {
     const RESERVED: u64 = 0xfff3_2000;
 
-    /// Whether a reserved bit is set: #GP.
+    /// Whether a reserved bit is set. That is #GP.
     #[must_use]
     pub const fn has_reserved_bits(self) -> bool {
         self.into_bits() & Self::RESERVED != 0
@@ -178,7 +182,7 @@ impl Icr {
         if fixed && vector < 16 {
             return Command::IllegalVector;
         }
-        // Trigger mode and level count for INIT only; everything else is edge-triggered (SDM vol. 3A 11.6.1).
+        // Trigger mode and level matter only for INIT. Everything else is edge-triggered (SDM vol. 3A 11.6.1).
         let delivery = match self.delivery_mode() {
             0 => Delivery::Fixed { vector, level: false },
             1 => Delivery::LowestPriority { vector, level: false },

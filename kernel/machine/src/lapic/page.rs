@@ -1,7 +1,7 @@
-//! Moves state of a local APIC to the virtual-APIC page, where the CPU virtualizes the local APIC ([`crate::posted`]).
+//! Moves state of a local APIC to the virtual-APIC page, if the CPU virtualizes the local APIC ([`crate::posted`]).
 //!
-//! TPR, PPR, ISR and TMR are then those of the page, and this APIC's own are unused. Its IRR holds the interrupts that have
-//! arrived since the last entry.
+//! The page then has TPR, PPR, ISR and TMR, and this APIC's own are unused. This APIC's IRR holds the interrupts that
+//! have arrived since the last entry.
 
 use super::{LocalApic, msr};
 use crate::{
@@ -9,21 +9,23 @@ use crate::{
     posted::{ApicPage, HandOver},
 };
 
-/// Registers that are shown in the page as they are here. They change only when the guest writes one that exits.
+/// Registers that the page shows with this APIC's values. They change only at a guest's write that exits.
 const SHOWN: &[u32] = &[msr::ID, msr::VERSION, msr::LDR, msr::SVR, msr::ESR, msr::ICR, msr::INITIAL_COUNT, msr::DIVIDE];
 
 impl LocalApic {
-    /// Puts the interrupts that have arrived into the page. None: there were none. While the guest does not run.
+    /// Puts the interrupts that have arrived into the page. Returns `None` if there were none. Call it only while the
+    /// guest does not run.
     pub fn hand_over(&mut self, page: &ApicPage) -> Option<HandOver> {
         self.irr.highest()?;
         let vectors = core::mem::take(&mut self.irr);
         Some(page.request(&vectors.bits(), &self.tmr.bits()))
     }
 
-    /// Shows the guest in the page the registers that are kept here. After each write of one of them.
+    /// Copies the registers that are kept here into the page, for the guest to read. Call it after each write of one of
+    /// them.
     pub fn show(&self, page: &ApicPage) {
         for number in SHOWN.iter().copied().chain(msr::LVT_TIMER..=msr::LVT_ERROR) {
-            // None of these depends on the time, or can't be read.
+            // These registers do not depend on the time, and all can be read.
             if let Ok(value) = self.read(number, Clock::default()) {
                 page.show(number, value);
             }

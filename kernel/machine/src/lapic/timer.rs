@@ -1,12 +1,12 @@
-//! The local APIC's timer: one-shot, periodic, TSC-deadline (SDM vol. 3A 11.5.4). It does not count. It keeps the time at
-//! which it was started, and computes the rest from the present time.
+//! The local APIC's timer: one-shot, periodic, TSC-deadline (SDM vol. 3A 11.5.4). It does not count. It keeps its start
+//! time, and computes everything else from that and the present time.
 
 /// The time at which a register is accessed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clock {
     /// The host's time-stamp counter.
     pub tsc: u64,
-    /// What the guest's counter is ahead of it, modulo 2^64.
+    /// The guest's counter minus the host's, modulo 2^64.
     pub offset: u64,
 }
 
@@ -29,9 +29,9 @@ pub(super) struct Timer {
     initial: u32,
     /// Divide configuration register.
     divide: u8,
-    /// The count runs; host TSC at which it was at `initial`.
+    /// The host's TSC at which the count was at `initial`. `None` if the count does not run.
     started: Option<u64>,
-    /// IA32_TSC_DEADLINE as the guest wrote it and the host TSC it stands for; armed if Some.
+    /// IA32_TSC_DEADLINE as the guest wrote it, and the corresponding host's TSC. `None` if it is not armed.
     tsc_deadline: Option<(u64, u64)>,
 }
 
@@ -48,20 +48,21 @@ impl Timer {
         }
     }
 
-    /// Divisor: bits 0, 1 and 3 of the register, 0b111 means 1.
+    /// Returns the divisor: bits 0, 1 and 3 of the register. 0b111 means 1.
     fn divisor(&self) -> u128 {
         let code = self.divide & 3 | (self.divide >> 1) & 4;
         1 << ((code + 1) & 7)
     }
 
-    /// Host TSC ticks that `count` ticks of the timer take, rounded up so that a deadline never comes early.
+    /// Returns the host's TSC ticks that `count` ticks of the timer take. Rounds up, so that a deadline never comes
+    /// early.
     fn tsc_ticks(&self, count: u32) -> u64 {
         let ticks = (u128::from(count) * self.divisor() * u128::from(self.tsc_hz)).div_ceil(u128::from(self.timer_hz));
-        // Below 2^63, so that `elapsed` can tell past from future.
+        // Stay below 2^63, so that `elapsed` can tell past from future.
         ticks.min(u128::from(u64::MAX >> 1)) as u64
     }
 
-    /// Host TSC ticks since the start; 0 if the clock is behind it.
+    /// Returns the host's TSC ticks since the start, or 0 if the start is in the future.
     fn elapsed(started: u64, now: u64) -> u64 {
         (now.wrapping_sub(started) as i64).max(0) as u64
     }
@@ -78,7 +79,7 @@ impl Timer {
         self.initial
     }
 
-    /// Starts the count, or stops it with 0. Ignored in TSC-deadline mode.
+    /// Starts the count. 0 stops it. Does nothing in TSC-deadline mode.
     pub(super) fn set_initial_count(&mut self, count: u32, now: u64) {
         if self.mode != Mode::TscDeadline {
             self.initial = count;
@@ -101,7 +102,7 @@ impl Timer {
         self.divide
     }
 
-    /// Changes the divider; a running count goes on from where it is, at the new rate.
+    /// Changes the divider. A running count continues from its present value, at the new rate.
     pub(super) fn set_divide(&mut self, divide: u8, now: u64) {
         let done = self.initial - self.current_count(now).min(self.initial);
         self.divide = divide;
@@ -114,7 +115,7 @@ impl Timer {
         self.tsc_deadline.map_or(0, |(guest, _)| guest)
     }
 
-    /// Arms the deadline, or disarms it with 0. Ignored outside TSC-deadline mode.
+    /// Arms the deadline. 0 disarms it. Does nothing outside TSC-deadline mode.
     pub(super) fn set_tsc_deadline(&mut self, deadline: u64, clock: Clock) {
         if self.mode != Mode::TscDeadline {
             return;
@@ -123,7 +124,7 @@ impl Timer {
         self.tsc_deadline = (deadline != 0).then(|| (deadline, clock.tsc.saturating_add(ahead)));
     }
 
-    /// Host TSC at which it fires next.
+    /// Returns the host's TSC at which it fires next.
     pub(super) fn deadline(&self) -> Option<u64> {
         match self.mode {
             Mode::TscDeadline => self.tsc_deadline.map(|(_, host)| host),
@@ -135,14 +136,14 @@ impl Timer {
         self.mode == Mode::Periodic
     }
 
-    /// It has fired, and has no next turn.
+    /// Stops it after it has fired.
     pub(super) fn stop(&mut self) {
         self.started = None;
         self.tsc_deadline = None;
     }
 
-    /// Whether it fired by `now`; it is set up for its next turn then. Periods that went by unseen count once, as
-    /// their interrupts would fall together in the IRR.
+    /// Whether it has fired by `now`. If so, prepares its next period. Several missed periods count as one, because
+    /// their interrupts would also become one in the IRR.
     pub(super) fn expire(&mut self, now: u64) -> bool {
         if self.mode == Mode::TscDeadline {
             let fired = self.tsc_deadline.is_some_and(|(_, host)| now >= host);

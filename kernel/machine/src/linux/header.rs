@@ -6,10 +6,9 @@ use memory::BadAddress;
 
 /// Offset of the setup header in the file and in boot_params.
 pub(super) const START: usize = 0x1f1;
-/// The header as of protocol 2.12 ends here: after handover_offset. Later fields are copied if the file says that they
-/// are there.
+/// End of the header in protocol 2.12: after handover_offset. Later fields are copied if the file has them.
 const MINIMUM_END: usize = 0x268;
-/// boot_params has room for the header up to here.
+/// End of the room for the header in boot_params.
 const ROOM_END: usize = 0x290;
 
 /// Protocol 2.12, the first with xloadflags.
@@ -61,7 +60,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// What of the setup header matters here.
+/// The fields of the setup header that matter here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Offset in the file of the protected-mode kernel.
@@ -72,15 +71,15 @@ pub struct Header {
     payload_len: usize,
     /// Highest address that the last byte of the ramdisk may have.
     pub initrd_addr_max: u32,
-    /// Alignment if it is not at its preferred address; a power of two, at least 4 KiB.
+    /// Its alignment if it is not at its preferred address. It is a power of two, at least 4 KiB.
     pub kernel_alignment: u32,
-    /// It may lie elsewhere than at its preferred address.
+    /// Whether it may be at another address than its preferred one.
     pub relocatable: bool,
     /// Longest command line without the zero.
     pub cmdline_size: u32,
     /// Preferred address.
     pub pref_address: u64,
-    /// Memory it needs from where it is loaded until it has a memory map of its own.
+    /// Bytes of memory that it needs from its load address on, until it has its own memory map.
     init_size: u32,
 }
 
@@ -88,7 +87,7 @@ impl Header {
     /// Reads the header of a bzImage.
     ///
     /// # Errors
-    /// The file is too short or no bzImage, its protocol too old, or it has no 64-bit entry.
+    /// The file is too short or not a bzImage, its protocol is too old, or it has no 64-bit entry.
     pub fn parse(file: &[u8]) -> Result<Self, Error> {
         let f = Fields(file);
         f.reaches(MINIMUM_END, "the setup header")?;
@@ -147,14 +146,14 @@ impl Header {
         file.get(START..self.end).unwrap_or_default()
     }
 
-    /// Memory that must be there from the load address on.
+    /// Returns the bytes of memory that the kernel needs from the load address on.
     #[must_use]
     pub fn memory_needed(&self) -> u64 {
         u64::from(self.init_size).max(self.payload_len as u64)
     }
 }
 
-/// Little-endian fields of a file; zero beyond its end, which `reaches` has ruled out.
+/// Reads little-endian fields of a file. They are zero beyond its end, but `reaches` has checked that.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {

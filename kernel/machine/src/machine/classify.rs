@@ -1,4 +1,4 @@
-//! What an exit was for, as the histogram counts it.
+//! Finds the reason of an exit, as the histogram counts it.
 
 use super::{context::Context, state::Machine};
 use crate::{

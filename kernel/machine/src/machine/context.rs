@@ -1,4 +1,4 @@
-//! What belongs to one vCPU and to its core alone.
+//! The state of one vCPU that only its core uses.
 
 use super::shadowing::Shadowing;
 use crate::{
@@ -7,16 +7,18 @@ use crate::{
     reason::{Histogram, Reason},
 };
 
-/// How often an exit at one instruction may make no sense, because another vCPU is rewriting it, before it is #UD.
+/// Most retries of an instruction that cannot be decoded after an exit. Another vCPU may be rewriting it. After that it
+/// is
+/// #UD.
 const RETRIES: u32 = 1000;
 
 /// Activity state (SDM vol. 3C 25.4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Activity {
     Running,
-    /// After HLT, until an interrupt that can be taken, or an NMI.
+    /// After HLT. It ends at an NMI, or at an interrupt that the guest can take.
     Halted,
-    /// After INIT, until a start-up IPI.
+    /// After INIT. It ends at a start-up IPI.
     WaitForStartup,
 }
 
@@ -29,14 +31,14 @@ pub(super) struct Handling {
     pub(super) watched: Option<(u64, u64)>,
 }
 
-/// One vCPU's share of the machine.
+/// One vCPU's part of the machine.
 pub struct Context {
     pub(super) index: usize,
     pub(super) apic: LocalApic,
     pub(super) activity: Activity,
-    /// Its timer is another core's to watch.
+    /// Another core watches its timer now.
     pub(super) alarm: bool,
-    /// An NMI waits.
+    /// An NMI waits for injection.
     pub(super) nmi: bool,
     pub(super) xcr0: u64,
     pub(super) mtrr_default_type: u64,
@@ -44,7 +46,7 @@ pub struct Context {
     exits: &'static Histogram,
     /// The exit being handled.
     pub(super) handling: Option<Handling>,
-    /// Instruction pointer and number of times an exit there could not be made sense of.
+    /// An instruction pointer, and how many exits there could not be decoded.
     pub(super) retries: (u64, u32),
 }
 
@@ -73,7 +75,7 @@ impl Context {
         this
     }
 
-    /// The registers kept here, as after INIT.
+    /// Sets the registers kept here to their state after INIT.
     pub(super) fn reset(&mut self) {
         self.nmi = false;
         self.xcr0 = 1;
@@ -93,7 +95,7 @@ impl Context {
         self.exits
     }
 
-    /// Counts another exit at `rip` that made no sense. True: it has been too many.
+    /// Counts an exit at `rip` that could not be decoded. Returns true if there have been too many.
     pub(super) fn give_up_at(&mut self, rip: u64) -> bool {
         let (at, count) = self.retries;
         self.retries = (rip, if at == rip { count + 1 } else { 1 });

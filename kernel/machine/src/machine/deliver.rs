@@ -1,4 +1,4 @@
-//! Interrupts, signals and input on their way to the guest's vCPUs. From any core.
+//! Delivers interrupts, signals and input to the guest's vCPUs. Any core may call it.
 
 use virtio::msix::Interrupt;
 
@@ -14,8 +14,8 @@ use crate::{
 pub(super) const FIRST_INTERRUPT: u8 = 0x20;
 
 impl Machine {
-    /// Delivers a device's interrupt to the vCPUs it names. Calls `signal` for each whose core needs a signal. False: the
-    /// interrupt names no vCPU of this guest. From any core, without a lock.
+    /// Delivers a device's interrupt to the vCPUs that it names. Calls `signal` for each vCPU whose core needs a
+    /// signal. Returns false if the interrupt names no vCPU of this guest. Takes no lock. Any core may call it.
     pub fn deliver(&self, interrupt: Interrupt, signal: impl FnMut(Signal)) -> bool {
         let Interrupt { destination, logical, lowest_priority, vector } = interrupt;
         let delivery = if lowest_priority {
@@ -27,7 +27,7 @@ impl Machine {
         self.send(Message { destination: Destination::of_message(destination, logical), delivery }, signal)
     }
 
-    /// Sends an interrupt message to the vCPUs it names. False: it names none.
+    /// Sends an interrupt message to the vCPUs that it names. Returns false if it names none.
     pub(super) fn send(&self, message: Message, mut signal: impl FnMut(Signal)) -> bool {
         let count = self.vcpus() as u32;
         match message.delivery {
@@ -42,7 +42,8 @@ impl Machine {
                 let mut any = false;
                 for id in message.targets(count).filter(|&id| id < count) {
                     any = true;
-                    // A vector of the host's: the vCPU's core first gives it up, and then sends the interrupt itself.
+                    // If this is a vector of the host's, the vCPU's core first gives the vector up. Then it sends the
+                    // interrupt itself.
                     let claimed = self.eli.as_ref().is_some_and(|eli| eli.uses(vector));
                     match self.mailbox(id as usize).filter(|_| claimed) {
                         Some(mailbox) if mailbox.post(vector) => signal(Signal::Kick(id as usize)),
@@ -61,22 +62,23 @@ impl Machine {
         }
     }
 
-    /// Presses the power button. From any core; `signal` as for [`Machine::deliver`].
+    /// Presses the power button. Any core may call it. `signal` is as for [`Machine::deliver`].
     pub fn press_power_button(&self, mut signal: impl FnMut(Signal)) {
         self.devices.lock().press_power_button(|message| {
             self.send(message, &mut signal);
         });
     }
 
-    /// Types into the serial console. Takes bytes from `next` until there is none, or until the console is full. From any
-    /// core; `signal` as for [`Machine::deliver`].
+    /// Types into the serial console. Takes bytes from `next` until there is none, or until the console is full. Any
+    /// core may call it. `signal` is as for [`Machine::deliver`].
     pub fn type_in(&self, next: impl FnMut() -> Option<u8>, mut signal: impl FnMut(Signal)) {
         self.devices.lock().type_in(next, |message| {
             self.send(message, &mut signal);
         });
     }
 
-    /// How another core's request reaches a vCPU: by the host's vector where there is one.
+    /// Returns the signal that makes a vCPU's core look at its mailbox. It is a call if the host has a vector there,
+    /// and otherwise a kick by NMI.
     fn kick(&self, vcpu: usize) -> Signal {
         match self.eli.as_ref().and_then(Eli::vectors) {
             Some(vectors) => Signal::Call(vcpu, vectors.kick),

@@ -1,4 +1,4 @@
-//! The devices with registers, and who answers at which port and address.
+//! The devices with registers. Finds the device for each port and address.
 
 use crate::{
     ioapic::IoApic,
@@ -10,24 +10,24 @@ use crate::{
     uart::{Line, Uart},
 };
 
-/// POST codes, and what Linux writes to for a short delay: there, and without effect.
+/// The port of POST codes. Linux writes to it for a short delay. It exists and has no effect.
 const DELAY: u16 = 0x80;
 
-/// What an access to a port or an address came to.
+/// The result of an access to a port or an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// Somebody answered (with this, if it was a read).
+    /// A device answered. The value is what a read returns.
     Found(u64),
-    /// Configuration space of no function: all ones.
+    /// The access was to configuration space of a function that does not exist. It reads as all ones.
     NoFunction,
-    /// Nobody answered: all ones.
+    /// No device answered. A read returns all ones.
     Nobody,
 }
 
 /// The devices of one machine. Callers hold the machine's lock.
 pub(super) struct Devices {
     uart: Uart,
-    /// A typed byte that the console had no room for.
+    /// A typed byte for which the console has no room yet.
     held: Option<u8>,
     ioapic: IoApic,
     power: Power,
@@ -39,7 +39,7 @@ impl Devices {
         Self { uart: Uart::new(), held: None, ioapic: IoApic::new(), power: Power::new(), pci }
     }
 
-    /// What an access to a port counts as.
+    /// Returns the reason that an access to a port counts as.
     pub(super) fn port_reason(&self, port: u16) -> Reason {
         match port {
             _ if is_com1(port) => Reason::IoUart,
@@ -48,7 +48,7 @@ impl Devices {
         }
     }
 
-    /// What an access to a guest-physical address counts as.
+    /// Returns the reason that an access to a guest-physical address counts as.
     pub(super) fn memory_reason(&self, gpa: u64) -> Reason {
         if gpa.wrapping_sub(layout::IOAPIC) < layout::IOAPIC_SIZE {
             Reason::MmioIoapic
@@ -98,7 +98,7 @@ impl Devices {
             return (answer, None);
         };
         let mut request = None;
-        // A wide access is one to each of the ports, lowest first, as an 8-bit bus makes of it.
+        // A wide access is a byte access to each of the ports, lowest first, as on an 8-bit bus.
         for (i, byte) in value.to_le_bytes().into_iter().take(usize::from(size)).enumerate() {
             let port = port.wrapping_add(i as u16);
             match device {
@@ -161,7 +161,7 @@ impl Devices {
         Answer::Found(0)
     }
 
-    /// A vCPU ended a level-triggered interrupt.
+    /// Handles the end of a level-triggered interrupt on a vCPU.
     pub(super) fn end_of_interrupt(&mut self, vector: u8, send: impl FnMut(Message)) {
         self.ioapic.end_of_interrupt(vector, send);
     }
@@ -171,7 +171,7 @@ impl Devices {
         self.ioapic.pulse(layout::POWER_BUTTON_GSI, send);
     }
 
-    /// Fills the console's receiver from `next`, as far as it has room.
+    /// Fills the console's receiver from `next` until it is full or `next` has no more.
     pub(super) fn type_in(&mut self, mut next: impl FnMut() -> Option<u8>, mut send: impl FnMut(Message)) {
         while let Some(byte) = self.held.take().or_else(&mut next) {
             let (taken, line) = self.uart.receive(byte);
@@ -183,7 +183,7 @@ impl Devices {
         }
     }
 
-    /// Interrupt messages that the functions on the bus refused to send.
+    /// Returns the number of interrupt messages that the functions on the bus refused to send.
     pub(super) fn refused_messages(&self) -> u64 {
         self.pci.refused()
     }

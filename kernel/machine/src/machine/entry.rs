@@ -1,4 +1,4 @@
-//! On the way into the guest: the mailbox is emptied, the timer looked at, and the most urgent event injected.
+//! Prepares an entry into the guest: empties the mailbox, checks the timer, and injects the most urgent event.
 //!
 //! Follows SDM vol. 3A 6.9 (priority among events), 11.8 (APIC) and vol. 3C 26.6 (event injection), APM vol. 2 15.20.
 
@@ -15,22 +15,22 @@ use crate::vcpu::{Event, StartState, Vcpu};
 /// What to do with a vCPU now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// Enter the guest; leave it when the host's TSC reaches `deadline`.
+    /// Enter the guest. Leave it when the host's TSC reaches `deadline`.
     Run {
         /// When the guest's timer is due.
         deadline: Option<u64>,
     },
-    /// It is halted or waits to be started: sleep until kicked, or until the host's TSC reaches `deadline`.
+    /// The vCPU is halted or waits for its start. Sleep until a kick, or until the host's TSC reaches `deadline`.
     Wait {
         /// When the guest's timer is due.
         deadline: Option<u64>,
     },
-    /// The guest has stopped; why, as a whole.
+    /// The whole guest has stopped, for this reason.
     Stop(Stop),
 }
 
 impl Machine {
-    /// Prepares an entry. To be called again whenever the mailbox refuses the entry or the wait.
+    /// Prepares an entry. Call it again whenever the mailbox refuses the entry or the wait.
     pub fn before_entry(&self, vcpu: &mut impl Vcpu, context: &mut Context, host: &impl Host) -> Entry {
         let entry = self.prepare(vcpu, context, host);
         self.end_exit(context, host.tsc());
@@ -46,7 +46,7 @@ impl Machine {
                 None => mailbox.drain(&mut context.apic),
             };
             if requests.stop.is_some() {
-                // The mailbox says that, the machine says why.
+                // The mailbox says that the guest stops. The machine has the reason.
                 return Entry::Stop(self.stopped().unwrap_or(Stop::Killed));
             }
             if requests.init {
@@ -100,7 +100,7 @@ fn inject_nmi(vcpu: &mut impl Vcpu, context: &mut Context) {
     }
 }
 
-/// One event an entry; what is left asks for a window.
+/// Injects one event. If another one waits, asks for an interrupt window.
 fn inject(vcpu: &mut impl Vcpu, context: &mut Context) {
     if let Some(vector) = context.apic.next_interrupt()
         && vcpu.interruptible()

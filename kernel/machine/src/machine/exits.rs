@@ -1,7 +1,7 @@
-//! What is done about an exit.
+//! Handles an exit.
 //!
-//! Follows SDM vol. 3C ch. 26 (instructions that exit) and vol. 4 (MSRs), APM vol. 2 ch. 15. A guest is refused as
-//! hardware would refuse it, and every refusal is counted.
+//! Follows SDM vol. 3C ch. 26 (instructions that exit) and vol. 4 (MSRs), APM vol. 2 ch. 15. What a guest may not do is
+//! refused as hardware would refuse it, and every refusal is counted.
 
 extern crate alloc;
 
@@ -24,12 +24,12 @@ use crate::{
 
 const MACHINE_CHECK: u8 = 18;
 
-/// What comes after an exit.
+/// What the vCPU's core does after an exit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// [`Machine::before_entry`].
+    /// It calls [`Machine::before_entry`].
     Continue,
-    /// The guest has stopped as a whole; its other vCPUs have been asked to.
+    /// It stops. The whole guest stops, and its other vCPUs have been asked to.
     Stop(Stop),
 }
 
@@ -68,7 +68,7 @@ impl Machine {
             Exit::Cr8 { write, register } => self.cr8(write, register, vcpu, context),
             Exit::Xsetbv => self.xsetbv(vcpu, context),
             Exit::CacheFlush => {
-                // Memory is write-back with nobody but CPUs looking at it, so there is nothing to flush.
+                // Memory is write-back, and only CPUs access it. So there is nothing to flush.
                 let flush = |m| matches!(m, Mnemonic::Invd | Mnemonic::Wbinvd | Mnemonic::Wbnoinvd);
                 self.step(vcpu, flush, |_| {})
             }
@@ -109,7 +109,7 @@ impl Machine {
             context.retries = (0, 0);
         }
         match event {
-            // A fault while another event is being delivered: a guest that lets it come to this has no way on.
+            // A fault during the delivery of another event: the guest cannot go on.
             Some(_) if vcpu.event_waiting() => self.stop(Stop::TripleFault, context, host),
             Some(event) => {
                 vcpu.inject(event);
@@ -125,7 +125,7 @@ impl Machine {
         Next::Stop(self.stopped().unwrap_or(stop))
     }
 
-    /// Does something and steps over the instruction.
+    /// Calls the function and then steps over the instruction.
     pub(super) fn step<V: Vcpu>(
         &self,
         vcpu: &mut V,

@@ -1,42 +1,43 @@
-//! What the machine needs of the kernel on a vCPU's core.
+//! What the machine needs from the kernel on a vCPU's core.
 
 use crate::lapic;
 
 /// What the kernel does for a vCPU's core.
 pub trait Host {
-    /// The time-stamp counter now.
+    /// Returns the time-stamp counter.
     fn tsc(&self) -> u64;
-    /// Time of day in nanoseconds since 1970, UTC.
+    /// Returns the time of day in nanoseconds since 1970, UTC.
     fn wall_clock(&self) -> u64;
-    /// Signals the core of a vCPU of this guest, its own included.
+    /// Signals the core of a vCPU of this guest. It may be this core.
     fn signal(&self, signal: Signal);
-    /// For a guest that owns its cores' local APICs: writes a register of this core's. The value has been checked.
+    /// Writes a register of this core's local APIC, for a guest that owns it. The caller has checked the value.
     fn write_apic(&self, msr: u32, value: u64);
-    /// Likewise: puts this core's local APIC into its state after INIT, software-enabled, with nothing pending.
+    /// Puts this core's local APIC into its state after INIT, for a guest that owns it. The APIC is then
+    /// software-enabled, and nothing is pending.
     fn reset_apic(&self);
-    /// For a guest with a shadow IDT: takes the most urgent interrupt that waits in this core's local APIC, without ending
-    /// it. None: there is none that it would deliver.
+    /// Takes the most urgent interrupt that waits in this core's local APIC, for a guest with a shadow IDT. Does not
+    /// end the interrupt. Returns `None` if the APIC would deliver none.
     fn take_interrupt(&self) -> Option<u8>;
-    /// Likewise: ends the most urgent interrupt in service.
+    /// Ends the most urgent interrupt in service, for a guest with a shadow IDT.
     fn end_of_interrupt(&self);
-    /// A byte from the guest's serial console.
+    /// Takes a byte from the guest's serial console.
     fn console(&self, byte: u8);
 }
 
 /// A signal from one core to the core of a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// An NMI: the vCPU's core is to drain its mailbox.
+    /// An NMI. The vCPU's core must drain its mailbox.
     Kick(usize),
-    /// For a vCPU with a shadow IDT: the same, by an interrupt with this vector of the host's.
+    /// An interrupt with this vector of the host's, for a vCPU with a shadow IDT. The core must drain its mailbox.
     Call(usize, u8),
-    /// For a vCPU that owns its local APIC: a fixed interrupt for the guest with this vector, 0x20 or above.
+    /// A fixed interrupt for the guest with this vector (0x20 or above), for a vCPU that owns its local APIC.
     Interrupt(usize, u8),
-    /// For a vCPU whose local APIC the CPU virtualizes: the notification vector.
+    /// The notification vector, for a vCPU whose local APIC the CPU virtualizes.
     Notify(usize),
 }
 
-/// The time as a guest's local APIC takes it.
+/// Returns the time in the form that a guest's local APIC takes.
 pub(super) fn now(host: &impl Host) -> lapic::Clock {
     lapic::Clock { tsc: host.tsc(), offset: 0 }
 }

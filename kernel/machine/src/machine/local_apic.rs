@@ -1,4 +1,4 @@
-//! Writes to the local APIC that exit.
+//! Handles writes to the local APIC that exit.
 //!
 //! Follows SDM vol. 3A ch. 11.
 
@@ -16,20 +16,21 @@ use crate::{
 
 const SVR_ENABLED: u64 = 1 << 8;
 const LVT_MASKED: u64 = 1 << 16;
-/// Vector, mask and mode.
+/// The writable bits of the LVT timer entry: vector, mask and mode.
 const LVT_TIMER_BITS: u64 = 0xff | LVT_MASKED | 3 << 17;
 
 impl Machine {
-    /// A write to the local APIC that exits. False: #GP.
+    /// Handles a write to the local APIC that exits. Returns false if the guest gets #GP.
     ///
-    /// From a guest that owns its local APIC, only those registers exit by which it could reach beyond itself. The emulation
-    /// checks and keeps the value. A value that it accepts goes to the hardware.
+    /// If the guest owns its local APIC, only the registers exit through which it could affect something outside the
+    /// guest. The emulation checks and keeps the value. An accepted value goes to the hardware.
     pub(super) fn write_apic(&self, number: u32, value: u64, context: &mut Context, host: &impl Host) -> bool {
         let owned = self.interrupts == Interrupts::Owned;
         if owned && number == lapic::msr::SELF_IPI {
             return self.send_to_self(value, context, host);
         }
-        // A self IPI by the ICR. It must not enter the emulated IRR: no EOI would ever reach the emulation.
+        // This is a self IPI by the ICR. It must not enter the emulated IRR, because no EOI would ever reach the
+        // emulation.
         let icr = Icr::from_bits(value);
         if owned
             && number == lapic::msr::ICR
@@ -63,13 +64,13 @@ impl Machine {
         true
     }
 
-    /// Puts the spurious vector and the timer's entry into the hardware. The other entries (LINT0, LINT1, thermal,
-    /// performance, error) stay masked there; the emulation keeps what the guest wrote.
+    /// Writes the spurious vector and the timer's entry to the hardware. The other entries (LINT0, LINT1, thermal,
+    /// performance, error) stay masked there. The emulation keeps what the guest wrote.
     fn write_owned_apic(&self, context: &Context, host: &impl Host) {
         let read = |number| context.apic.read(number, now(host)).unwrap_or(0);
         let (svr, timer) = (read(lapic::msr::SVR), read(lapic::msr::LVT_TIMER));
-        // The hardware's APIC stays enabled. If the guest has disabled its own, the emulation shows the timer masked, and
-        // so it is here. A timer whose vector is an exception's is masked too.
+        // The hardware's APIC stays enabled. If the guest has disabled its own, the emulation shows the timer masked,
+        // and the hardware's timer is masked too. A timer with the vector of an exception is also masked.
         for vector in [svr as u8, timer as u8] {
             self.guest_uses(vector, context, host);
         }

@@ -1,4 +1,5 @@
-//! Accesses to guest-physical addresses that the nested tables do not map: the devices' registers, and nothing at all.
+//! Handles accesses to guest-physical addresses that the nested tables do not map: the devices' registers, and
+//! addresses with nothing behind them.
 
 extern crate alloc;
 
@@ -17,12 +18,12 @@ impl Machine {
             return Outcome::Stop(Stop::Failed(format!("no access to its own memory at {gpa:#x}")));
         }
         if fetch {
-            // All ones, as code where nobody answers, are no instruction.
+            // Nothing answers here, so the code reads as all ones. That is not an instruction.
             self.refusals.count(Refusal::Memory);
             return Outcome::Raise(Event::INVALID_OPCODE);
         }
         if vcpu.event_waiting() {
-            // Delivering an event touched it: the stack or a descriptor table is not memory.
+            // The delivery of an event made this access: the stack or a descriptor table is not memory.
             self.refusals.count(Refusal::Memory);
             return Outcome::Stop(Stop::TripleFault);
         }
@@ -38,7 +39,7 @@ impl Machine {
         }
     }
 
-    /// Counts an access that found nobody. True: it did.
+    /// Counts an access that no device answered. Returns true if it was one.
     pub(super) fn count_answer(&self, answer: Answer, nobody: Refusal) -> bool {
         match answer {
             Answer::Found(_) => return false,

@@ -9,7 +9,7 @@ pub(super) enum Outcome {
     Done,
     /// The guest goes on with this event.
     Raise(Event),
-    /// The instruction cannot be decoded: a fault for the guest, or another try.
+    /// The instruction cannot be decoded. The guest gets a fault, or the instruction runs again.
     Undecodable(Undecodable),
     /// The guest stops.
     Stop(Stop),

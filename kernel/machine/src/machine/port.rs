@@ -1,4 +1,4 @@
-//! Port accesses: IN and OUT, and INS and OUTS one element an exit.
+//! Handles port accesses: IN and OUT, and INS and OUTS with one element per exit.
 //!
 //! Follows SDM vol. 1 ch. 19 and vol. 2 "IN", "INS", "OUT", "OUTS".
 
@@ -33,7 +33,7 @@ impl Machine {
         request.into()
     }
 
-    /// One element; with REP the instruction stays until its count is used up.
+    /// Handles one element of INS or OUTS. With REP, the guest runs the instruction again until its count is used up.
     fn string_port(&self, access: &PortAccess, vcpu: &mut impl Vcpu, host: &impl Host) -> Result<Outcome, Undecodable> {
         let i = decode(vcpu, &self.memory)?;
         let outs = match i.mnemonic() {

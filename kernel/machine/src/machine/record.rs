@@ -1,4 +1,4 @@
-//! Records exits: each once, when it has been handled.
+//! Counts each exit once, after it was handled, and shows it to the observer.
 
 use core::sync::atomic::Ordering;
 
@@ -13,7 +13,7 @@ use crate::{
 };
 
 impl Machine {
-    /// Switches the observer on or off, from each vCPU's next exit on. From any core.
+    /// Switches the observer on or off. It takes effect at each vCPU's next exit. Any core may call it.
     pub fn observe(&self, on: bool) {
         self.observed.store(on, Ordering::Relaxed);
     }
@@ -24,15 +24,15 @@ impl Machine {
         self.observed.load(Ordering::Relaxed)
     }
 
-    /// An exit begins to be handled.
+    /// Notes that the handling of an exit begins.
     pub(super) fn begin_exit(&self, exit: &Exit, vcpu: &impl Vcpu, context: &mut Context, host: &impl Host) {
         let reason = self.reason(exit, vcpu, context);
         let watched = self.observed().then(|| (vcpu.rip(), qualification(exit, vcpu)));
         context.handling = Some(Handling { reason, begin: host.tsc(), watched });
     }
 
-    /// The exit has been handled, at `end` on the host's TSC: counts it, and shows it to the observer. Nothing if none
-    /// is being handled.
+    /// Counts the exit that was handled, and shows it to the observer. `end` is the host's TSC now. Does nothing if no
+    /// exit is being handled.
     pub(super) fn end_exit(&self, context: &mut Context, end: u64) {
         let Some(Handling { reason, begin, watched }) = context.handling.take() else { return };
         context.exits().record(reason, end.wrapping_sub(begin));

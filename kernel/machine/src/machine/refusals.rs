@@ -1,4 +1,4 @@
-//! What a guest tried and was refused: counted by kind, and each MSR named once in the log.
+//! Counts what a guest tried and was refused, by kind. The log names each MSR once.
 
 extern crate alloc;
 
@@ -8,23 +8,23 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use spin::Mutex;
 use virtio::shared::Shared;
 
-/// MSRs remembered for the log; a guest that tries more of them is not worth more lines.
+/// Most MSRs that the log names. A guest that tries more of them could fill the log.
 const REMEMBERED: usize = 64;
 
-/// Something that was refused, as hardware would have refused it.
+/// A kind of refusal. The guest sees what hardware would do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// An access to a guest-physical address with nothing behind it: reads as all ones, writes are dropped.
+    /// An access to a guest-physical address with nothing behind it. It reads as all ones, and writes are dropped.
     Memory,
-    /// An MSR that the guest does not have, or a value that it does not take: #GP.
+    /// An MSR that the guest does not have, or a value that the MSR does not take. The guest gets #GP.
     Msr,
-    /// A port with nothing behind it: reads as all ones, writes are dropped.
+    /// A port with nothing behind it. It reads as all ones, and writes are dropped.
     Port,
-    /// Configuration space of a PCI function that does not exist: reads as all ones, writes are dropped.
+    /// Configuration space of a PCI function that does not exist. It reads as all ones, and writes are dropped.
     PciConfig,
-    /// An interrupt command to an APIC that does not exist: goes nowhere.
+    /// An interrupt command to an APIC that does not exist. It is dropped.
     Icr,
-    /// An instruction that this machine does not have: #UD.
+    /// An instruction that this machine does not have. The guest gets #UD.
     Instruction,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Refusals {
     counts: [AtomicU64; NAMES.len()],
     msrs: Mutex<heapless::Vec<(u32, bool), REMEMBERED>>,
     devices: Vec<&'static Shared>,
-    /// What the devices had counted when this machine was made: a former life's.
+    /// What the devices had counted when this machine was made. Those counts belong to former lives.
     before: [u64; 2],
 }
 
@@ -53,14 +53,14 @@ impl Refusals {
         self.counts[kind as usize].fetch_add(1, Relaxed);
     }
 
-    /// Counts a refused MSR access. True: this register and direction for the first time.
+    /// Counts a refused MSR access. Returns true if it is the first for this register and direction.
     pub(super) fn count_msr(&self, number: u32, write: bool) -> bool {
         self.count(Refusal::Msr);
         let mut known = self.msrs.lock();
         !known.contains(&(number, write)) && known.push((number, write)).is_ok()
     }
 
-    /// Name and count of each kind; `messages` are the MSI-X messages that the transport refused.
+    /// Returns name and count of each kind. `messages` is the number of MSI-X messages that the transport refused.
     pub(super) fn report(&self, messages: u64) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         let [interrupts, faults] = device_counts(&self.devices);
         let own = NAMES.into_iter().zip(self.counts.each_ref().map(|c| c.load(Relaxed)));
@@ -71,7 +71,7 @@ impl Refusals {
     }
 }
 
-/// Messages that the engine refused, and rings whose rules were broken.
+/// Returns the number of messages that the engine refused, and the number of rings whose rules the driver broke.
 fn device_counts(devices: &[&'static Shared]) -> [u64; 2] {
     let sum = |count: fn(&Shared) -> u64| devices.iter().map(|d| count(d)).sum();
     [sum(|d| d.counters().interrupts_refused.get()), sum(|d| d.counters().faults.get())]

@@ -1,4 +1,4 @@
-//! Exits of instructions that read or write a register the host keeps: CPUID, MSRs, CR8, XCR0.
+//! Handles exits of instructions that access a register of the host's emulation: CPUID, MSRs, CR8, XCR0.
 //!
 //! Follows SDM vol. 2 (the instructions), vol. 3C 26.1.3 and vol. 4 (MSRs), APM vol. 3.
 
@@ -35,7 +35,8 @@ impl Machine {
     pub(super) fn read_msr(&self, vcpu: &mut impl Vcpu, context: &mut Context, host: &impl Host) -> Outcome {
         let number = vcpu.gprs().rcx as u32;
         let value = match msr::readable(number, self.cpuid.vendor()) {
-            // A back-end may choose to keep what the list lets it pass through.
+            // The list allows the back-end to pass the register through. The back-end may keep it instead, and then it
+            // exits.
             Some(Kind::PassThrough | Kind::BackEnd) => vcpu.msr(number),
             Some(Kind::LocalApic) => context.apic.read(number, now(host)).ok(),
             Some(Kind::Fixed(value) | Kind::Ignored(value)) => Some(value),
@@ -103,7 +104,7 @@ impl Machine {
         Outcome::Done
     }
 
-    /// The general register of a MOV to or from CR8, and where the next instruction begins.
+    /// Returns the general register of a MOV to or from CR8, and the address of the next instruction.
     fn cr8_register(&self, write: bool, told: Option<u8>, vcpu: &impl Vcpu) -> Result<(Gpr, u64), Undecodable> {
         let register = |number| Gpr { number, size: 8, high: false };
         if let Some(number) = told {

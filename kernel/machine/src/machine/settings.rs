@@ -1,4 +1,4 @@
-//! What a machine is made of, and why it cannot be made.
+//! The settings of a machine, and the errors of making one.
 
 extern crate alloc;
 
@@ -21,24 +21,24 @@ use crate::{
 /// Most vCPUs of a guest. APIC IDs from 255 on need interrupt remapping, which this machine lacks.
 pub const MAX_VCPUS: usize = 255;
 
-/// What the guests of this host have in common.
+/// What all guests of this host have in common.
 #[derive(Clone, Copy)]
 pub struct Platform {
     /// Executes CPUID with EAX (leaf) and ECX (sub-leaf) on the host.
     pub cpuid: fn(u32, u32) -> Regs,
     /// Frequency of the TSC in kHz.
     pub tsc_khz: u64,
-    /// The TSC now: the guest's clock begins here.
+    /// The TSC now. The guest's clock begins here.
     pub tsc: u64,
     /// Frequency of the cores' local APIC timers in Hz, before division.
     pub apic_hz: u64,
-    /// The host can back the guest's timer in TSC-deadline mode.
+    /// The host supports TSC-deadline mode for the guest's timer.
     pub tsc_deadline: bool,
     /// The back-end lets RDTSCP and RDPID run in the guest.
     pub rdtscp: bool,
     /// The back-end lets INVPCID run in the guest.
     pub invpcid: bool,
-    /// Errors of this processor that have to be worked around.
+    /// Errors of this processor that need a workaround.
     pub quirks: Quirks,
 }
 
@@ -52,11 +52,11 @@ impl Platform {
     }
 }
 
-/// What a machine is made of.
+/// The settings of a machine.
 pub struct Settings<'a> {
     /// The guest's name, for the log.
     pub name: String,
-    /// Its memory, all zero, the first of it at 0.
+    /// Its memory. It is all zero and begins at address 0.
     pub memory: GuestMemory,
     /// Number of vCPUs, 1 to [`MAX_VCPUS`].
     pub vcpus: usize,
@@ -66,16 +66,18 @@ pub struct Settings<'a> {
     pub initrd: Option<&'a [u8]>,
     /// Command line.
     pub cmdline: &'a str,
-    /// Its devices of whatever kind, as after [`Shared::restart`], in the order of their PCI device numbers (from 1).
+    /// Its devices of all kinds, in the order of their PCI device numbers (from 1). Each is in its state after
+    /// [`Shared::restart`].
     pub devices: Vec<&'static Shared>,
-    /// Who has the cores' local APICs.
+    /// Who controls the cores' local APICs.
     pub interrupts: Interrupts,
-    /// With [`Interrupts::Virtualized`]: another core watches the timers by [`Machine::ring`](super::Machine::ring).
+    /// Whether another core watches the timers by [`Machine::ring`](super::Machine::ring). Only with
+    /// [`Interrupts::Virtualized`].
     pub watched: bool,
-    /// For a guest that owns them and is to have a shadow IDT: its nested tables. They are as after [`Shadow::remove`]
-    /// once the machine is made, and whenever no page is shadowed.
+    /// The nested tables, if the guest owns the local APICs and gets a shadow IDT. Whenever no page is shadowed, and
+    /// also when the machine was just made, they are in their state after [`Shadow::remove`].
     pub shadow: Option<&'static Mutex<Shadow>>,
-    /// Watches the exits while [`Machine::observe`](super::Machine::observe) has switched it on.
+    /// Sees the exits while [`Machine::observe`](super::Machine::observe) has it switched on.
     pub observer: &'static dyn Observer,
     /// The host.
     pub platform: Platform,

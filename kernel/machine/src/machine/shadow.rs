@@ -1,4 +1,5 @@
-//! The shadow IDT of a guest that owns its cores' local APICs, between an exit and the next entry: see [`crate::eli`].
+//! Handles the shadow IDT between an exit and the next entry, for a guest that owns its cores' local APICs. See
+//! [`crate::eli`].
 
 use super::{
     context::{Activity, Context},
@@ -15,12 +16,13 @@ use crate::{
 
 const NOT_PRESENT: u8 = 11;
 const DOUBLE_FAULT: u8 = 8;
-/// Tries in a row without success before the log says why: about a second. Every guest begins without an IDT.
+/// Failed tries in a row before the log says why. They take about a second. Every guest begins without an IDT, so the
+/// first tries always fail.
 const LOGGED_TRIES: u32 = 8;
 
 impl Machine {
-    /// The vCPU is about to enter. From here on, others reach it in the guest. False: something was posted meanwhile, and
-    /// [`Machine::before_entry`] is to be called again.
+    /// Notes that the vCPU is about to enter. From now on other cores must make it exit to reach it. Returns false if
+    /// something was posted meanwhile. Then the caller must call [`Machine::before_entry`] again.
     #[must_use = "false means that the vCPU must not enter"]
     pub fn entering_guest(&self, context: &Context) -> bool {
         let Some(mailbox) = self.mailbox(context.index) else { return false };
@@ -34,7 +36,7 @@ impl Machine {
         current
     }
 
-    /// The vCPU is back in the host, from the guest or from waiting.
+    /// Notes that the vCPU is back in the host, from the guest or from waiting.
     pub fn left_guest(&self, context: &Context) {
         if let Some(eli) = &self.eli {
             eli.quiesce.left(context.index);
@@ -44,27 +46,27 @@ impl Machine {
         }
     }
 
-    /// To be called about once a millisecond from a core that runs no guest, with the TSC; `signal` as for
-    /// [`Machine::deliver`].
+    /// Does the regular work of the shadow IDT. A core that runs no guest calls it about once a millisecond. `now` is
+    /// the TSC. `signal` is as for [`Machine::deliver`].
     pub fn tick(&self, now: u64, mut signal: impl FnMut(Signal)) {
         if let Some(eli) = &self.eli {
             eli.tick(now, |vcpu| signal(Signal::Kick(vcpu)));
         }
     }
 
-    /// A kick by a vector of the host's was not answered in time, and was repeated by NMI.
+    /// Counts a kick by a vector of the host's that was not answered in time. The caller has repeated it by NMI.
     pub fn count_late_kick(&self) {
         if let Some(eli) = &self.eli {
             eli.count(Count::LateKicks);
         }
     }
 
-    /// What happened to its shadow IDT, by name. Nothing for a guest that is to have none.
+    /// Returns the counters of its shadow IDT, by name. Empty for a guest without one.
     pub fn shadow_report(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         self.eli.iter().flat_map(Eli::report)
     }
 
-    /// Before an entry: flushes if the nested tables have changed, and tries to shadow the IDT if that is due.
+    /// Prepares an entry: flushes if the nested tables have changed, and tries to shadow the IDT if that is due.
     pub(super) fn prepare_shadow(&self, eli: &Eli, vcpu: &mut impl Vcpu, context: &mut Context, host: &impl Host) {
         loop {
             let tables = eli.quiesce.stable();
@@ -95,11 +97,11 @@ impl Machine {
         eli.set_next_try(context.index, if by_itself { s.next_try } else { u64::MAX });
     }
 
-    /// Tries to shadow the page that IDTR names. What comes of it is one of these:
+    /// Tries to shadow the page that IDTR names. There are three cases:
     ///
-    /// - The page is shadowed already: this vCPU relies on the shadow from now on.
-    /// - It can be shadowed: it is, and the caller flushes and tries again.
-    /// - It cannot be: the log names the reason, and the vCPU tries again later.
+    /// - The page is shadowed already. This vCPU relies on the shadow from now on.
+    /// - The page can be shadowed. This shadows it. The caller flushes and tries again.
+    /// - The page cannot be shadowed. The log names the reason, and the vCPU tries again later.
     fn try_shadow(&self, eli: &Eli, vcpu: &mut impl Vcpu, context: &mut Context, host: &impl Host) {
         let me = context.index;
         let page = match eli::idt::page(vcpu, &self.memory) {
@@ -133,7 +135,7 @@ impl Machine {
         let shadowed = eli.shadow(&mut state, me, page, &self.memory, |other| host.signal(Signal::Kick(other)));
         drop(state);
         match shadowed {
-            // The tables have changed: flushed and looked at once more.
+            // The tables have changed, so the caller flushes and tries again.
             Ok(()) => log::debug!("guest {}: vCPU {me}: its IDT at {page:#x} is shadowed", self.name),
             Err(unfit) => self.not_shadowed(eli, unfit, context, host),
         }
@@ -148,18 +150,18 @@ impl Machine {
         s.next_try = s.backoff.disturbed(host.tsc());
     }
 
-    /// What is to exit.
+    /// Returns what must exit.
     pub(super) fn intercepts(context: &Context) -> Intercepts {
         let s = &context.shadowing;
         Intercepts {
-            // While an interrupt waits for the guest to become able to take it, the interrupt window exits instead.
+            // If an interrupt waits until the guest can take it, the interrupt window exits instead.
             interrupts: s.mode == Mode::Exiting && !s.take,
             idt: s.mode == Mode::Shadowed,
             not_present: s.in_place,
         }
     }
 
-    /// The vCPU's registers and its core's APIC are as after INIT.
+    /// Resets the shadowing state. The vCPU's registers and its core's APIC are in their state after INIT.
     pub(super) fn reset_shadowing(&self, context: &mut Context) {
         let Some(eli) = &self.eli else { return };
         eli.lock().set_joined(context.index, false);
@@ -167,14 +169,15 @@ impl Machine {
         (s.mode, s.take, s.next_try) = (Mode::Exiting, false, 0);
     }
 
-    /// An exit because a physical interrupt waits, or the guest has become able to take it.
+    /// Handles an exit because a physical interrupt waits, or because the guest can take it now.
     pub(super) fn interrupt_waits(&self, context: &mut Context) {
         if self.eli.is_some() && context.shadowing.mode == Mode::Exiting {
             context.shadowing.take = true;
         }
     }
 
-    /// Takes what waits from the local APIC, if the guest can have it. True: something waits that it cannot have yet.
+    /// Takes waiting interrupts from the local APIC, if the guest can take them. Returns true if one waits that the
+    /// guest cannot take yet.
     pub(super) fn take_interrupts(&self, vcpu: &mut impl Vcpu, context: &mut Context, host: &impl Host) -> bool {
         let Some(eli) = self.eli.as_ref().filter(|_| context.shadowing.take) else { return false };
         if !vcpu.interruptible() {
@@ -194,20 +197,21 @@ impl Machine {
         false
     }
 
-    /// The guest uses a vector: the host leaves it, if it was one of its own.
+    /// Notes that the guest uses a vector. If it is one of the host's, the host moves to other vectors.
     pub(super) fn guest_uses(&self, vector: u8, context: &Context, host: &impl Host) {
         if let Some(eli) = &self.eli
             && eli.uses(vector)
         {
             let mut state = eli.lock();
-            // Another vCPU may have seen to it.
+            // Another vCPU may have moved the vectors already.
             if eli.uses(vector) {
                 eli.move_vectors(&mut state, context.index, |other| host.signal(Signal::Kick(other)));
             }
         }
     }
 
-    /// Sends what was posted because its vector was the host's, which it is no more.
+    /// Sends the interrupts that were posted because their vector was the host's. By now the host has moved away from
+    /// it.
     pub(super) fn send_claimed(&self, claimed: &Claimed, context: &Context, host: &impl Host) {
         for vector in claimed.vectors() {
             self.guest_uses(vector, context, host);
@@ -215,7 +219,7 @@ impl Machine {
         }
     }
 
-    /// Whether a #NP is the host's: for the histogram.
+    /// Returns whose #NP this is, for the histogram.
     pub(super) fn judge(&self, error: u32, interrupted: Option<Interrupted>, context: &Context) -> Verdict {
         let vectors = self.eli.as_ref().filter(|_| context.shadowing.in_place).and_then(Eli::vectors);
         eli::judge(error, interrupted, vectors)
@@ -230,7 +234,8 @@ impl Machine {
     ) -> Outcome {
         match self.judge(error, interrupted, context) {
             Verdict::Host(_) => {
-                // In service as the most urgent, since the CPU has just taken it: this ends it and no other.
+                // The CPU has just taken this interrupt, so it is the most urgent one in service. The EOI ends it and
+                // no other.
                 host.end_of_interrupt();
                 if let Some(eli) = &self.eli {
                     eli.count(Count::HostInterrupts);
@@ -247,7 +252,8 @@ impl Machine {
         }
     }
 
-    /// LIDT or the like: this vCPU relies on the shadow no longer, and executes it once more.
+    /// Handles an exit of LIDT or a similar instruction. This vCPU no longer relies on the shadow, and runs the
+    /// instruction again.
     pub(super) fn descriptor_table(&self, context: &mut Context, host: &impl Host) -> Outcome {
         let Some(eli) = &self.eli else { return Outcome::Done };
         eli.lock().set_joined(context.index, false);
@@ -258,17 +264,18 @@ impl Machine {
         Outcome::Done
     }
 
-    /// An access to the guest's own memory that the nested tables refused. True: it was the shadow's doing, and the guest
-    /// can try again.
+    /// Handles an access to the guest's memory that the nested tables refused. Returns true if the shadow was the
+    /// cause. Then the guest runs the instruction again.
     pub(super) fn shadow_fault(&self, gpa: u64, write: bool, context: &Context, host: &impl Host) -> bool {
         let Some(eli) = self.eli.as_ref().filter(|_| write) else { return false };
         let mut state = eli.lock();
-        // If another vCPU was faster, the number of the tables has moved on, and this one flushes before it tries again.
+        // If another vCPU was faster, the number of the tables has changed. Then this vCPU flushes before it tries
+        // again.
         eli.hand_back(&mut state, context.index, gpa, host.tsc(), |other| host.signal(Signal::Kick(other)))
             || eli.quiesce.stable() != context.shadowing.flushed
     }
 
-    /// Whether an access is to a page that is shadowed: for the histogram.
+    /// Whether an access is to the shadowed page, for the histogram.
     pub(super) fn is_shadowed(&self, gpa: u64) -> bool {
         self.eli.is_some() && self.memory.translate(gpa, 1).is_ok()
     }

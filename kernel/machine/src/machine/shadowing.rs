@@ -1,21 +1,21 @@
-//! A vCPU's own state of the shadow IDT, and the interrupts that it gets by mailbox because of the shadow.
+//! One vCPU's state of the shadow IDT, and the interrupts that come through its mailbox because of the shadow.
 
 use crate::{
     eli::{Backoff, Mode},
     lapic::Accepts,
 };
 
-/// A vCPU's own state of the shadow IDT.
+/// One vCPU's state of the shadow IDT.
 pub(super) struct Shadowing {
     pub(super) mode: Mode,
     /// The number of the nested tables for which its core has flushed.
     pub(super) flushed: u64,
-    /// A page is shadowed, for this vCPU or for another.
+    /// Whether a page is shadowed, for this vCPU or for another.
     pub(super) in_place: bool,
-    /// When it tries to shadow its IDT again, on the TSC.
+    /// The TSC at which it tries to shadow its IDT again.
     pub(super) next_try: u64,
     pub(super) backoff: Backoff,
-    /// A physical interrupt waits to be taken.
+    /// Whether a physical interrupt waits to be taken.
     pub(super) take: bool,
     /// Tries in a row that found no IDT to shadow.
     pub(super) unfit: u32,
@@ -35,7 +35,7 @@ impl Shadowing {
     }
 }
 
-/// Interrupts that were posted because their vector was the host's.
+/// Interrupts that were posted to the mailbox because their vector was the host's.
 #[derive(Default)]
 pub(super) struct Claimed([u64; 4]);
 

@@ -1,4 +1,4 @@
-//! The state of one guest's machine, and how it begins.
+//! The state of one guest's machine, and how it is made.
 
 extern crate alloc;
 
@@ -34,7 +34,7 @@ use crate::{
     virtio_pci::VirtioPci,
 };
 
-/// The machine of one guest, for one life: a restart makes a new one.
+/// The machine of one guest, for one life. A restart makes a new one.
 pub struct Machine {
     pub(super) name: String,
     pub(super) memory: GuestMemory,
@@ -46,15 +46,15 @@ pub struct Machine {
     pub(super) start: StartState,
     pub(super) placement: Placement,
     pub(super) mailboxes: Box<[OnPage<Mailbox>]>,
-    /// Virtual-APIC pages of the vCPUs; none where the CPU does not virtualize.
+    /// Virtual-APIC pages of the vCPUs. Empty if the CPU does not virtualize the guest's APICs.
     pub(super) pages: Box<[ApicPage]>,
-    /// Their timers, where another core watches them.
+    /// The timers of the vCPUs that another core watches.
     pub(super) alarms: Box<[Alarm]>,
     pub(super) devices: Mutex<Devices>,
     pub(super) refusals: Refusals,
     pub(super) stopped: Mutex<Option<Stop>>,
     pub(super) observer: &'static dyn Observer,
-    /// The observer is to be told.
+    /// Whether the observer sees exits.
     pub(super) observed: AtomicBool,
 }
 
@@ -137,26 +137,26 @@ impl Machine {
         &self.cpuid
     }
 
-    /// Who has the local APICs of the vCPUs' cores.
+    /// Who controls the local APICs of the vCPUs' cores.
     #[must_use]
     pub fn interrupts(&self) -> Interrupts {
         self.interrupts
     }
 
-    /// Where kernel and ramdisk lie.
+    /// The addresses of kernel and ramdisk.
     #[must_use]
     pub fn placement(&self) -> Placement {
         self.placement
     }
 
-    /// The mailbox of a vCPU; None beyond the last.
+    /// Returns the mailbox of a vCPU, or `None` if there is no such vCPU.
     #[must_use]
     pub fn mailbox(&self, vcpu: usize) -> Option<&Mailbox> {
         self.mailboxes.get(vcpu).map(|on_page| &on_page.0)
     }
 
-    /// Takes vCPU `index` into the machine: sets its registers (the first starts Linux, the others wait for a start-up
-    /// IPI) and gives what belongs to it. None beyond the last. `exits` counts its exits.
+    /// Adds vCPU `index` to the machine. Sets its registers: the first vCPU starts Linux, the others wait for a
+    /// start-up IPI. Returns the vCPU's context, or `None` if there is no such vCPU. `exits` counts its exits.
     pub fn attach(
         &self,
         index: usize,
@@ -185,8 +185,8 @@ impl Machine {
         Some(context)
     }
 
-    /// Asks every vCPU to stop. Of several reasons the first counts. From any core; `signal` as for
-    /// [`Machine::deliver`].
+    /// Asks every vCPU to stop. If there are several reasons, the first counts. Any core may call it. `signal` is as
+    /// for [`Machine::deliver`].
     pub fn request_stop(&self, stop: Stop, mut signal: impl FnMut(Signal)) {
         let request = stop.request();
         self.stopped.lock().get_or_insert(stop);
@@ -197,20 +197,20 @@ impl Machine {
         }
     }
 
-    /// Why the guest stopped or is stopping; None: it has no reason to.
+    /// Returns why the guest stopped or is stopping, or `None` if it is not.
     #[must_use]
     pub fn stopped(&self) -> Option<Stop> {
         self.stopped.lock().clone()
     }
 
-    /// What the guest tried and was refused, by kind.
+    /// Returns the counts of what the guest tried and was refused, by kind.
     pub fn refusals(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         let by_functions = self.devices.lock().refused_messages();
         self.refusals.report(by_functions)
     }
 }
 
-/// The guest's bus. Here the functions are made: whatever else uses them knows their trait alone.
+/// Makes the guest's bus with its functions. All other code knows only the functions' trait.
 fn bus(devices: &[&'static Shared]) -> Result<Bus<'static>, TooManyFunctions> {
     let mut bus = Bus::new();
     for &shared in devices {

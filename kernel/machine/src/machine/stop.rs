@@ -7,18 +7,18 @@ use core::fmt;
 
 use crate::mailbox::StopReason;
 
-/// Why a guest has stopped, as a whole.
+/// Why a whole guest has stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// It switched itself off.
     PowerOff,
     /// It asked for a reset.
     Reset,
-    /// Triple fault: what resets a real machine.
+    /// A triple fault. It resets a real machine.
     TripleFault,
-    /// The operator, or a time limit after the power button.
+    /// The operator killed it, or it did not stop in time after the power button.
     Killed,
-    /// It cannot go on, and why.
+    /// It cannot go on. The text says why.
     Failed(String),
 }
 
@@ -35,12 +35,12 @@ impl fmt::Display for Stop {
 }
 
 impl Stop {
-    /// The guest cannot go on, and why.
+    /// Makes the stop for a guest that cannot go on.
     pub(super) fn failed(why: &str) -> Self {
         Self::Failed(String::from(why))
     }
 
-    /// What its vCPUs are told.
+    /// Returns the reason that its vCPUs get in their mailboxes.
     pub(super) fn request(&self) -> StopReason {
         match self {
             Self::PowerOff => StopReason::PowerOff,

@@ -1,7 +1,7 @@
 //! Guests whose local APIC the CPU virtualizes ([`crate::posted`]): posting, waking, timers, exits.
 //!
-//! Follows SDM vol. 3C ch. 30. The CPU carries out writes of TPR, EOI and self IPI without an exit. Writes of the ICR, the
-//! LVTs, the timer and the other registers exit, as with an APIC in software.
+//! Follows SDM vol. 3C ch. 30. The CPU carries out writes of TPR, EOI and self IPI without an exit. Writes of the ICR,
+//! the LVTs, the timer and the other registers exit, as with an APIC in software.
 
 use super::{
     context::{Activity, Context},
@@ -19,21 +19,22 @@ use crate::{
     vcpu::{Interrupts, Vcpu},
 };
 
-/// A vCPU's core looks after a timer itself 1/2 ms after its deadline, in case the watching core was busy. A guest that
-/// was interrupted in time programs its timer anew long before that.
+/// A millisecond divided by this is the grace of a timer after its deadline: 1/2 ms. If the watching core has not fired
+/// the timer by then, it may be busy, and the vCPU's core handles the timer itself. A guest that was interrupted in
+/// time has programmed its timer again long before that.
 const GRACE_DIVISOR: u64 = 2;
-/// On Bochs, how many turns of a loop a sender waits for the guest to take what was posted before. Linux keeps interrupts
-/// off for less, and a time slice is much longer.
+/// Most turns of the loop in which a sender on Bochs waits until the guest has taken earlier posts. Linux keeps
+/// interrupts off for less time, and a time slice is much longer.
 const MAX_SPINS: u32 = 20_000;
 
 impl Machine {
-    /// The virtual-APIC page of a vCPU; None where the CPU does not virtualize.
+    /// Returns the virtual-APIC page of a vCPU, or `None` if the CPU does not virtualize its APIC.
     #[must_use]
     pub fn virtual_apic(&self, vcpu: usize) -> Option<&ApicPage> {
         self.pages.get(vcpu)
     }
 
-    /// What the back-end of such a vCPU has to know. The machine must outlive its use.
+    /// Returns the addresses that the back-end of such a vCPU needs. The machine must outlive their use.
     #[must_use]
     pub fn virtual_apic_addresses(&self, vcpu: usize) -> Option<Addresses> {
         let (mailbox, page) = (self.mailbox(vcpu)?, self.virtual_apic(vcpu)?);
@@ -43,7 +44,7 @@ impl Machine {
         })
     }
 
-    /// Whether the host has to take a pending notification before each entry ([`Quirks::posting`]).
+    /// Whether the host must take a pending notification before each entry ([`Quirks::posting`]).
     ///
     /// [`Quirks::posting`]: crate::quirk::Quirks::posting
     #[must_use]
@@ -51,7 +52,7 @@ impl Machine {
         self.interrupts == Interrupts::Virtualized && self.platform.quirks.posting
     }
 
-    /// Puts what is beneath a local APIC into its state after INIT.
+    /// Puts the hardware behind a local APIC, or its virtual-APIC page, into its state after INIT.
     pub(super) fn reset_apic(&self, context: &mut Context, host: &impl Host) {
         if self.interrupts == Interrupts::Owned {
             host.reset_apic();
@@ -62,8 +63,9 @@ impl Machine {
         }
     }
 
-    /// Posts an edge-triggered interrupt to each vCPU that the message names. False: it names none. A level-triggered one
-    /// goes through the mailbox: the vCPU's core first has to put its vector into the EOI-exit bitmap.
+    /// Posts an edge-triggered interrupt to each vCPU that the message names. Returns false if it names none. A
+    /// level-triggered interrupt goes through the mailbox instead, because the vCPU's core must first put its vector
+    /// into the EOI-exit bitmap.
     pub(super) fn post_virtual(&self, message: Message, vector: u8, mut signal: impl FnMut(Signal)) -> bool {
         let mut any = false;
         for id in message.targets(self.vcpus() as u32) {
@@ -80,21 +82,22 @@ impl Machine {
         any
     }
 
-    /// Whom the sender of a posted interrupt has to tell, after a work-around for two errors of Bochs. Elsewhere it returns
-    /// `wake` as it is.
+    /// Returns what the sender of a posted interrupt must do. On Bochs this is a workaround for two errors. On other
+    /// machines it returns `wake` unchanged.
     ///
-    /// 1. A notification, like any physical interrupt, makes Bochs deliver a virtual interrupt although the guest's IF is
-    ///    clear. An NMI does not. So the sender waits until VIRR is empty.
-    /// 2. A notification that finds PIR empty requests vector 0xff. Linux never ends that interrupt, and nothing of a lower
-    ///    priority is delivered any more. So the sender notifies the guest only if what it posted is still in PIR.
+    /// 1. A notification, like any physical interrupt, makes Bochs deliver a virtual interrupt even if the guest's IF
+    ///    is clear. An NMI does not. So the sender waits until VIRR is empty.
+    /// 2. A notification that finds PIR empty makes Bochs request vector 0xff. Linux never ends that interrupt. After
+    ///    that nothing of a lower priority is delivered. So the sender notifies the guest only if its post is still in
+    ///    PIR.
     ///
     /// Returns:
     /// - `Nobody`: the vCPU's core has taken the interrupt meanwhile.
     /// - `Notify`: VIRR is empty and PIR is not.
-    /// - `Kick`: VIRR did not become empty in [`MAX_SPINS`] turns. The vCPU has to exit.
+    /// - `Kick`: VIRR did not become empty in [`MAX_SPINS`] turns. The vCPU must exit.
     ///
-    /// One race is left: the guest interrupts itself, or exits and enters, between the test here and the notification.
-    /// Bochs offers no way to close it.
+    /// One race remains: between the test here and the notification, the guest interrupts itself, or it exits and
+    /// enters. Bochs offers no way to close it.
     fn wake(&self, wake: Wake, mailbox: &Mailbox, page: &ApicPage) -> Wake {
         if wake != Wake::Notify || !self.takes_late_notifications() {
             return wake;
@@ -113,19 +116,19 @@ impl Machine {
         Wake::Kick
     }
 
-    /// After an exit by NMI: whether the kick was for nothing. A sender kicks a vCPU whose HLT has exited; that vCPU may
-    /// have woken and entered before the NMI arrived. What was posted then needs no exit.
+    /// Whether the kick behind an exit by NMI was needless. A sender kicks a vCPU whose HLT has exited. That vCPU may
+    /// have woken and entered before the NMI arrives. Then the posted interrupt needs no exit.
     pub(super) fn is_late_wake(&self, context: &Context) -> bool {
         self.interrupts == Interrupts::Virtualized && self.mailbox(context.index).is_some_and(|m| !m.has_mail())
     }
 
-    /// Whether [`Machine::ring`] has anything to look at.
+    /// Whether [`Machine::ring`] has timers to check.
     #[must_use]
     pub fn is_watched(&self) -> bool {
         !self.alarms.is_empty()
     }
 
-    /// Posts the interrupts of timers that are due. The core that watches the timers calls it again and again. `signal` as for
+    /// Posts the interrupts of timers that are due. The core that watches the timers polls it. `signal` is as for
     /// [`Machine::deliver`].
     pub fn ring(&self, now: u64, mut signal: impl FnMut(Signal)) {
         for (index, alarm) in self.alarms.iter().enumerate() {
@@ -140,9 +143,9 @@ impl Machine {
         }
     }
 
-    /// Before an entry: gives the timer to the watching core, if there is one and the timer's interrupt can be posted.
-    /// Returns the time at which this core is to look after the timer all the same, because the other may be busy. None:
-    /// the timer stays here.
+    /// Gives the timer to the watching core before an entry, if there is such a core and the timer's interrupt can be
+    /// posted. Returns the time at which this core checks the timer itself, because the watching core may be busy.
+    /// Returns `None` if the timer stays on this core.
     pub(super) fn hand_timer_over(&self, context: &mut Context) -> Option<u64> {
         let alarm = self.alarms.get(context.index)?;
         let (deadline, vector) = context.apic.postable_timer()?;
@@ -159,7 +162,7 @@ impl Machine {
         }
     }
 
-    /// The guest ended a level-triggered interrupt.
+    /// Handles the guest's end of a level-triggered interrupt.
     pub(super) fn level_ended(&self, vector: u8, host: &impl Host) -> Outcome {
         self.devices.lock().end_of_interrupt(vector, |message| {
             self.send(message, |s| host.signal(s));
@@ -167,8 +170,8 @@ impl Machine {
         Outcome::Done
     }
 
-    /// A write that the CPU has put into the page and leaves the rest of to the host (30.4.3.2). The only one that gets
-    /// here is a self IPI with an illegal vector.
+    /// Handles a write that the CPU has put into the page, and whose effect it leaves to the host (30.4.3.2). The only
+    /// such write is a self IPI with an illegal vector.
     pub(super) fn apic_written(&self, number: u32, context: &mut Context, host: &impl Host) -> Outcome {
         match self.virtual_apic(context.index) {
             Some(page) if number == msr::SELF_IPI => {
@@ -179,8 +182,8 @@ impl Machine {
         }
     }
 
-    /// Fast path for the one exit that a timer costs: a write of IA32_TSC_DEADLINE, without the MSR lists and without
-    /// decoding. False: this is another write, or the hardware does not give the instruction's length.
+    /// Fast path for the only exit that a timer costs: a write of IA32_TSC_DEADLINE. It uses neither the MSR lists nor
+    /// the decoder. Returns false if this is another write, or if the hardware does not give the instruction's length.
     pub(super) fn program_deadline(&self, vcpu: &mut impl Vcpu, context: &mut Context, host: &impl Host) -> bool {
         let gprs = vcpu.gprs();
         if self.interrupts != Interrupts::Virtualized || gprs.rcx as u32 != msr::TSC_DEADLINE {
@@ -196,7 +199,8 @@ impl Machine {
     }
 }
 
-/// Before an entry: moves the interrupts that have arrived into the page. The CPU delivers each when the guest can take it.
+/// Moves the interrupts that have arrived into the page, before an entry. The CPU delivers each when the guest can take
+/// it.
 pub(super) fn hand_over(page: &ApicPage, vcpu: &mut impl Vcpu, context: &mut Context) {
     if let Some(change) = context.apic.hand_over(page) {
         vcpu.handed_over(&change);

@@ -1,4 +1,4 @@
-//! The configuration space of one type-0 function: 256 bytes, and for each which bits the guest may write.
+//! The configuration space of one type-0 function: 256 bytes, and a mask of the bits that the guest may write.
 //!
 //! Follows PCI Local Bus 3.0 ch. 6.
 
@@ -21,17 +21,17 @@ bitflags! {
     /// Command register (6.2.2).
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Command: u16 {
-        /// Answers in I/O space.
+        /// The function answers in I/O space.
         const IO = 1 << 0;
-        /// Answers in memory space.
+        /// The function answers in memory space.
         const MEMORY = 1 << 1;
-        /// May act as a master.
+        /// The function may master the bus.
         const MASTER = 1 << 2;
-        /// Parity errors count.
+        /// The function reacts to parity errors.
         const PARITY = 1 << 6;
-        /// SERR# is driven.
+        /// The function drives SERR#.
         const SERR = 1 << 8;
-        /// INTx is not asserted.
+        /// The function does not assert INTx.
         const INTX_DISABLE = 1 << 10;
     }
 }
@@ -53,7 +53,7 @@ pub struct Identity {
     pub subsystem: u16,
 }
 
-/// What a BAR asks for.
+/// The kind of a BAR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bar {
     /// 32-bit memory, not prefetchable.
@@ -63,7 +63,7 @@ pub enum Bar {
 }
 
 impl Bar {
-    /// The low, read-only bits that tell its kind.
+    /// Returns the low, read-only bits that encode the kind.
     const fn kind(self) -> u32 {
         match self {
             Self::Memory32 => 0,
@@ -78,13 +78,13 @@ pub struct ConfigSpace {
     bytes: [u8; SIZE],
     /// Bits that the guest may write.
     writable: [u8; SIZE],
-    /// Where the next capability goes, and where the pointer to it is.
+    /// The offset of the next capability, and the offset of the pointer to it.
     next: u8,
     link: u8,
 }
 
 impl ConfigSpace {
-    /// A function with nothing but its identity.
+    /// Makes the configuration space of a function that has only its identity.
     #[must_use]
     pub fn new(identity: &Identity) -> Self {
         let mut space =
@@ -102,7 +102,7 @@ impl ConfigSpace {
         space
     }
 
-    /// Gives it BAR `index` (0 to 5) of `size` bytes (a power of two of at least 16), placed at `address`.
+    /// Adds BAR `index` (0 to 5) of `size` bytes at `address`. The size is a power of two, at least 16.
     pub fn add_bar(&mut self, index: usize, bar: Bar, size: u32, address: u32) {
         let offset = BARS + 4 * index.min(5);
         let mask = !(size.next_power_of_two().max(16) - 1);
@@ -110,8 +110,8 @@ impl ConfigSpace {
         self.permit(offset, &mask.to_le_bytes());
     }
 
-    /// Appends a capability: `body` is what follows its ID and its pointer, `writable` which bits of that the guest may
-    /// write (missing: none). The result is its offset; None if there is no room for it.
+    /// Appends a capability. `body` is its content after ID and pointer. `writable` is a mask of the bits in `body`
+    /// that the guest may write; missing bytes count as 0. Returns its offset, or `None` if there is no room for it.
     pub fn add_capability(&mut self, id: u8, body: &[u8], writable: &[u8]) -> Option<u8> {
         let offset = self.next;
         let end = usize::from(offset) + 2 + body.len();
@@ -124,12 +124,12 @@ impl ConfigSpace {
         self.set(usize::from(self.link), &[offset]);
         self.bytes[STATUS] |= STATUS_CAPABILITIES;
         self.link = offset + 1;
-        // Wraps to 0, which is "no more room", at the end.
+        // At the end this wraps to 0, which means that there is no more room.
         self.next = (end.next_multiple_of(4) & 0xff) as u8;
         Some(offset)
     }
 
-    /// Sets bytes, whoever may write them. Bytes beyond the end are left out.
+    /// Sets bytes, even those that the guest may not write. Ignores bytes beyond the end.
     pub fn set(&mut self, offset: usize, bytes: &[u8]) {
         for (to, from) in self.bytes.iter_mut().skip(offset).zip(bytes) {
             *to = *from;
@@ -142,7 +142,7 @@ impl ConfigSpace {
         }
     }
 
-    /// A byte; all ones beyond the end.
+    /// Returns a byte. It is all ones beyond the end.
     #[must_use]
     pub fn byte(&self, offset: usize) -> u8 {
         self.bytes.get(offset).copied().unwrap_or(0xff)
@@ -158,7 +158,7 @@ impl ConfigSpace {
         (0..usize::from(size.min(8))).fold(0, |v, i| v | u64::from(self.byte(offset + i)) << (8 * i))
     }
 
-    /// The guest writes `size` bytes (up to 8) at `offset`; bits it may not write keep their value.
+    /// The guest writes `size` bytes (up to 8) at `offset`. Bits that it may not write keep their value.
     pub fn write(&mut self, offset: usize, size: u8, value: u64) {
         let bytes = value.to_le_bytes();
         let targets = self.bytes.iter_mut().zip(&self.writable).skip(offset);
@@ -173,7 +173,7 @@ impl ConfigSpace {
         Command::from_bits_truncate(self.word(COMMAND) as u16)
     }
 
-    /// Where BAR `index` is now, whether its decoding is enabled or not.
+    /// Returns the present address of BAR `index`, even if its decoding is disabled.
     #[must_use]
     pub fn bar(&self, index: usize) -> u32 {
         let value = self.word(BARS + 4 * index.min(5));

@@ -1,11 +1,11 @@
-//! What a function on the guest's PCI bus is: the trait by which the bus and the machine reach it, whatever is behind it.
+//! The trait of a function on the guest's PCI bus. The bus and the machine use only this trait.
 //!
-//! A function has a conventional configuration space of 256 bytes and up to six BARs (PCI Local Bus 3.0 ch. 6). It says
-//! itself which addresses and ports its BARs decode, because the guest moves BARs and switches decoding.
+//! A function has a conventional configuration space of 256 bytes and up to six BARs (PCI Local Bus 3.0 ch. 6). The
+//! function itself knows which addresses and ports its BARs decode, because the guest moves BARs and switches decoding.
 //!
-//! Today every function is a virtio device ([`crate::virtio_pci`]). A virtual function of a NIC that is passed through
-//! is one more implementation: it answers for configuration space, and for those BARs that the guest's nested page
-//! tables do not map.
+//! Today every function is a virtio device ([`crate::virtio_pci`]). A NIC's virtual function that is passed through
+//! would be another implementation. It would answer for configuration space, and for the BARs that the guest's nested
+//! page tables do not map.
 
 use crate::{lapic::Message, reason::Reason};
 
@@ -20,8 +20,8 @@ pub struct Place {
 
 /// A function on the bus. The bus calls it for one vCPU at a time, from any core.
 ///
-/// Accesses are of 1 to 8 bytes, at any alignment. `send` is called with each interrupt that a write has let through; it
-/// goes to [`crate::mailbox::send`].
+/// Accesses are of 1 to 8 bytes, at any alignment. If a write unmasks an interrupt, the method calls `send` with it.
+/// The interrupt then goes to [`crate::mailbox::send`].
 pub trait Function: Send {
     /// Loads `size` bytes of configuration space. All ones beyond its end.
     fn read_config(&mut self, register: usize, size: u8) -> u64;
@@ -29,24 +29,25 @@ pub trait Function: Send {
     /// Stores `size` bytes to configuration space. Bits that the guest may not write keep their value.
     fn write_config(&mut self, register: usize, size: u8, value: u64, send: &mut dyn FnMut(Message));
 
-    /// The place that a guest-physical address is decoded to. None: no memory BAR answers there now.
+    /// Returns the place that a guest-physical address decodes to, or `None` if no memory BAR answers there now.
     fn decode_memory(&self, gpa: u64) -> Option<Place>;
 
-    /// The place that a port is decoded to. None: no I/O BAR answers there now.
+    /// Returns the place that a port decodes to, or `None` if no I/O BAR answers there now.
     fn decode_port(&self, port: u16) -> Option<Place>;
 
-    /// Loads `size` bytes from a BAR. Zero where it has no register.
+    /// Loads `size` bytes from a BAR. Reads zero where the BAR has no register.
     fn read_bar(&mut self, place: Place, size: u8) -> u64;
 
-    /// Stores `size` bytes to a BAR. Dropped where it has no register.
+    /// Stores `size` bytes to a BAR. Does nothing where the BAR has no register.
     fn write_bar(&mut self, place: Place, size: u8, value: u64, send: &mut dyn FnMut(Message));
 
-    /// What an exit for an access to this place counts as.
+    /// Returns the reason that an exit for an access to this place counts as.
     fn reason(&self, place: Place) -> Reason;
 
-    /// Back to the state after power-on, with the BARs where they were at first.
+    /// Resets the function to its state after power-on, with the BARs at their first addresses.
     fn reset(&mut self);
 
-    /// Interrupt messages that the function was to send and that no device may send, since the guest started.
+    /// Returns the number of interrupt messages that the function had to send but that no device may send, since the
+    /// guest started.
     fn refused(&self) -> u64;
 }

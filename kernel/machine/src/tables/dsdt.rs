@@ -27,7 +27,7 @@ pub(super) fn table() -> Vec<u8> {
     bytes(&dsdt)
 }
 
-/// _CRS with these resources.
+/// Returns a _CRS with these resources.
 fn resources(list: Vec<&dyn Aml>) -> Name {
     Name::new("_CRS".into(), &ResourceTemplate::new(list))
 }
@@ -45,7 +45,7 @@ macro_rules! device {
 }
 
 device!(
-    /// The PCI host bridge. No _PRT: the functions have MSI-X and no pin.
+    /// The PCI host bridge. It has no _PRT, because the functions have MSI-X and no interrupt pin.
     Bridge,
     |sink| {
         let resources = resources(vec![
@@ -77,8 +77,8 @@ device!(
 );
 
 device!(
-    /// _OSC: of what the system asks to control it gets nothing, since there is nothing to control: no hot plug, no
-    /// AER, no power management events. An unknown UUID is reported back as bit 2 of the first word.
+    /// _OSC. The system gets control of nothing, because there is nothing to control: no hot plug, no AER, no power
+    /// management events. Bit 2 of the first word reports an unknown UUID.
     OscMethod,
     |sink| {
         const HOST_BRIDGE: &str = "33DB4D5B-1FF7-401C-9657-7441C03DD766";
@@ -106,8 +106,8 @@ device!(
 );
 
 device!(
-    /// What belongs to the board and to no device: ECAM, which Linux uses only if it is reserved here, and the ACPI
-    /// registers.
+    /// Resources of the board that belong to no device: ECAM and the ACPI registers. Linux uses ECAM only if it is
+    /// reserved here.
     Board,
     |sink| {
         let ports = layout::ACPI_PORTS;
@@ -148,7 +148,7 @@ device!(
 );
 
 device!(
-    /// The power button, notified by the event device.
+    /// The power button. The event device notifies it.
     PowerButton,
     |sink| {
         Device::new("PWRB".into(), vec![&Name::new("_HID".into(), &EISAName::new("PNP0C0C"))]).to_aml_bytes(sink);
@@ -156,8 +156,8 @@ device!(
 );
 
 device!(
-    /// The generic event device: its interrupt says that the status register has a bit set. Bit 0 is the power button;
-    /// it is written back to clear it before the button's driver hears of it.
+    /// The generic event device. Its interrupt says that a bit of the status register is set. Bit 0 is the power
+    /// button. The method writes the bit back to clear it, and then notifies the button's driver.
     EventDevice,
     |sink| {
         let resources = resources(vec![&aml::Interrupt::new(

@@ -1,4 +1,4 @@
-//! What all tables have in common: who made them, and how they become bytes.
+//! What all tables have in common: the OEM fields, and the conversion to bytes.
 
 extern crate alloc;
 
@@ -16,7 +16,7 @@ pub(super) fn bytes(table: &dyn Aml) -> Vec<u8> {
     bytes
 }
 
-/// An empty table of the given length so far.
+/// Returns a table that has only its header. `length` is its length so far.
 pub(super) fn header(signature: [u8; 4], length: u32, revision: u8) -> Sdt {
     Sdt::new(signature, length, revision, OEM, OEM_TABLE, OEM_REVISION)
 }

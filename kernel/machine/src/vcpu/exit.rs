@@ -1,22 +1,22 @@
-//! Why a guest leaves guest mode, what can be made to exit, and what is given to the guest on the way back.
+//! The exits of a guest, what can be made to exit, and the events for the next entry.
 
 /// An event given to the guest at the next entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A maskable interrupt; only when [`Vcpu::interruptible`](super::Vcpu::interruptible).
+    /// A maskable interrupt. Only if [`Vcpu::interruptible`](super::Vcpu::interruptible).
     Interrupt(u8),
     /// A non-maskable interrupt.
     Nmi,
-    /// A fault or trap with vector and error code where the vector has one.
+    /// A fault or trap: its vector, and its error code if the vector has one.
     Exception(u8, Option<u32>),
 }
 
 impl Event {
-    /// #GP(0), what hardware answers to most things a guest may not do.
+    /// #GP(0), hardware's answer to most things that a guest may not do.
     pub const GENERAL_PROTECTION: Self = Self::Exception(13, Some(0));
     /// #UD.
     pub const INVALID_OPCODE: Self = Self::Exception(6, None);
-    /// #PF needs CR2 too: see [`Vcpu::set_cr2`](super::Vcpu::set_cr2).
+    /// Returns #PF. It needs CR2 too: see [`Vcpu::set_cr2`](super::Vcpu::set_cr2).
     #[must_use]
     pub const fn page_fault(error: u32) -> Self {
         Self::Exception(14, Some(error))
@@ -43,25 +43,25 @@ pub struct PortAccess {
 /// An event whose delivery an exit interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interrupted {
-    /// A maskable interrupt; the local APIC has it in service.
+    /// A maskable interrupt. The local APIC has it in service.
     External(u8),
     /// An NMI.
     Nmi,
     /// A fault, trap or abort.
     Exception(u8),
-    /// INT n, INT3 or INTO; RIP still points to it.
+    /// INT n, INT3 or INTO. RIP still points to the instruction.
     Software(u8),
 }
 
 /// Why the guest left guest mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// A physical interrupt arrived for the host. The vector where the hardware acknowledged it on the way out
-    /// (VT-x); otherwise the shell takes it by opening interrupts.
+    /// A physical interrupt arrived for the host. The value is its vector if the hardware acknowledged it at the exit
+    /// (VT-x). Otherwise the kernel takes it by enabling interrupts.
     ExternalInterrupt(Option<u8>),
     /// An NMI arrived for the host: a kick from another core.
     Nmi,
-    /// None took place: the core was kicked before the guest was entered.
+    /// There was no exit: the core was kicked before the guest was entered.
     NotEntered,
     /// The guest can take an interrupt now ([`Vcpu::want_interrupt_window`](super::Vcpu::want_interrupt_window)).
     InterruptWindow,
@@ -69,7 +69,7 @@ pub enum Exit {
     Cpuid,
     /// HLT.
     Halt,
-    /// RDMSR; ECX names the register.
+    /// RDMSR. ECX names the register.
     ReadMsr,
     /// WRMSR.
     WriteMsr,
@@ -77,13 +77,13 @@ pub enum Exit {
     Port(PortAccess),
     /// The deadline of [`Vcpu::exit_at`](super::Vcpu::exit_at) has passed.
     Deadline,
-    /// [`Interrupts::Virtualized`]: the guest ended this interrupt, a level-triggered one. It has been taken out of
-    /// service, and RIP is that of the next instruction.
+    /// The guest ended this level-triggered interrupt. It is no longer in service, and RIP is that of the next
+    /// instruction. Only with [`Interrupts::Virtualized`].
     EndOfInterrupt(u8),
-    /// [`Interrupts::Virtualized`]: the CPU put a write to a local APIC register, named by its MSR, into the virtual-APIC
-    /// page and leaves the rest to the host. RIP is that of the next instruction.
+    /// The CPU put a write to a local APIC register into the virtual-APIC page, and leaves its effect to the host. The
+    /// value is the register's MSR. RIP is that of the next instruction. Only with [`Interrupts::Virtualized`].
     ApicWrite(u32),
-    /// An access to a guest-physical address that the nested tables do not map, or not for this.
+    /// An access to a guest-physical address that the nested tables do not map, or do not allow.
     NestedFault {
         /// Guest-physical address.
         gpa: u64,
@@ -92,12 +92,12 @@ pub enum Exit {
         /// An instruction fetch.
         fetch: bool,
     },
-    /// MOV from (`write` false) or to CR8; the only control register that exits.
+    /// MOV from or to CR8, the only control register that exits.
     Cr8 {
         /// MOV to CR8.
         write: bool,
-        /// Encoding of the general register, where hardware tells (VT-x; SVM with decode assists); otherwise it is
-        /// decoded.
+        /// Encoding of the general register, if hardware gives it (VT-x; SVM with decode assists). Otherwise the
+        /// instruction is decoded.
         register: Option<u8>,
     },
     /// XSETBV.
@@ -106,7 +106,7 @@ pub enum Exit {
     Hypercall,
     /// INVD or WBINVD.
     CacheFlush,
-    /// MONITOR, MWAIT, RDPMC, or an instruction of VT-x or SVM: #UD in this machine.
+    /// MONITOR, MWAIT, RDPMC, or an instruction of VT-x or SVM. It is #UD in this machine.
     Forbidden,
     /// LIDT, or on some CPUs another instruction on a descriptor-table register ([`Intercepts::idt`]).
     DescriptorTable,
@@ -114,19 +114,19 @@ pub enum Exit {
     NotPresent {
         /// Error code.
         error: u32,
-        /// The event in whose delivery it came up. It is not delivered again.
+        /// The event whose delivery it interrupted. That event is not delivered again.
         interrupted: Option<Interrupted>,
     },
-    /// An exception that the host always looks at (#AC, #DB, #MC): reflect it.
+    /// An exception that the host always intercepts (#AC, #DB, #MC). Give it to the guest.
     Exception {
         /// Vector.
         vector: u8,
-        /// Error code where there is one.
+        /// Error code, if it has one.
         error: Option<u32>,
     },
     /// Triple fault.
     TripleFault,
-    /// Something this hypervisor does not provide for, or an entry that hardware refused: the raw reason.
+    /// An exit that this hypervisor does not handle, or an entry that hardware refused.
     Unexpected {
         /// Exit reason (VT-x) or exit code (SVM).
         reason: u64,
@@ -135,25 +135,26 @@ pub enum Exit {
     },
 }
 
-/// Who has the local APIC of a vCPU's core. Fixed when the vCPU is made.
+/// Who controls the local APIC of a vCPU's core. It is fixed when the vCPU is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interrupts {
-    /// The host: every physical interrupt exits, the guest's APIC is software and its interrupts are injected. HLT
+    /// The host. Every physical interrupt exits. The guest's APIC is software, and its interrupts are injected. HLT
     /// exits, so that the host can wait.
     Emulated,
-    /// The guest: physical interrupts go through the guest's IDT without an exit, and so do its end-of-interrupt, its
-    /// timer and HLT. The host reaches the core by NMI alone.
+    /// The guest. Physical interrupts go through the guest's IDT without an exit. The guest's EOI, timer and HLT do not
+    /// exit either. The host reaches the core only by NMI.
     Owned,
-    /// The host; but the CPU virtualizes the guest's: interrupts posted to it are delivered without an exit, and so are
-    /// its end-of-interrupt, its TPR and, where the CPU can, its HLT ([`crate::posted`]). VT-x only.
+    /// The host, and the CPU virtualizes the guest's APIC ([`crate::posted`]). Interrupts posted to the guest are
+    /// delivered without an exit. The guest's EOI and TPR do not exit. HLT does not exit if the CPU can do that. VT-x
+    /// only.
     Virtualized,
 }
 
-/// What exits beside all else from a guest that owns its local APIC ([`Interrupts::Owned`]); all off at a reset.
+/// What else exits from a guest that owns its local APIC ([`Interrupts::Owned`]). All are off after a reset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Intercepts {
-    /// A physical interrupt, with [`Exit::ExternalInterrupt`]; it stays pending in the local APIC. SVM: when the guest
-    /// could take it. VT-x: whatever the guest's RFLAGS.IF.
+    /// A physical interrupt, with [`Exit::ExternalInterrupt`]. It stays pending in the local APIC. On SVM it exits only
+    /// when the guest could take it. On VT-x it exits even if the guest's RFLAGS.IF is clear.
     pub interrupts: bool,
     /// A change of IDTR, with [`Exit::DescriptorTable`], before it takes effect.
     pub idt: bool,

@@ -26,7 +26,7 @@ pub struct Gprs {
 }
 
 impl Gprs {
-    /// The register with encoding `number` (0 to 15, as in the struct).
+    /// Returns the register with encoding `number` (0 to 15, as in the struct).
     #[must_use]
     pub fn get(&self, number: u8) -> u64 {
         self.all()[usize::from(number & 15)]
@@ -75,8 +75,8 @@ impl Gprs {
     }
 }
 
-/// Segment attributes in the layout of a descriptor's bits 40 to 55 (SDM vol. 3A 3.4.5): the VMCB drops bits 8 to 11,
-/// the VMCS keeps this layout and adds "unusable" in bit 16.
+/// Segment attributes in the layout of a descriptor's bits 40 to 55 (SDM vol. 3A 3.4.5). The VMCB drops bits 8 to 11.
+/// The VMCS keeps this layout and adds "unusable" in bit 16.
 #[bitfield(u16)]
 #[derive(PartialEq, Eq)]
 pub struct SegmentAttributes {
@@ -107,7 +107,7 @@ pub struct SegmentAttributes {
 pub struct Segment {
     /// Selector.
     pub selector: u16,
-    /// Attributes; not present means unusable.
+    /// Attributes. A segment that is not present is unusable.
     pub attributes: SegmentAttributes,
     /// Limit in bytes (already scaled by G).
     pub limit: u32,
@@ -129,7 +129,7 @@ pub enum SegmentName {
     Tr,
 }
 
-/// Everything a vCPU's registers are set to when it is created or started anew.
+/// The registers of a vCPU when it is made or started again.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "the names are the registers")]
 pub struct StartState {
@@ -150,8 +150,9 @@ pub struct StartState {
 }
 
 impl StartState {
-    /// The 64-bit entry of the Linux boot protocol (Documentation/arch/x86/boot.rst): paging on with `cr3`, flat
-    /// segments 0x10 and 0x18 from the table at `gdt`, interrupts off, RSI at the boot parameters.
+    /// Returns the state for the 64-bit entry of the Linux boot protocol (Documentation/arch/x86/boot.rst). Paging is
+    /// on with `cr3`. The flat segments 0x10 and 0x18 come from the table at `gdt`. Interrupts are off. RSI points to
+    /// the boot parameters.
     #[must_use]
     pub fn linux_64(entry: u64, boot_params: u64, cr3: u64, gdt: (u64, u16)) -> Self {
         let flat = |selector, attributes| Segment { selector, attributes, limit: 0xffff_ffff, base: 0 };
@@ -186,8 +187,8 @@ impl StartState {
         }
     }
 
-    /// After a start-up IPI with `vector` (SDM vol. 3A 10.4.4): real mode at vector * 4 KiB. `signature` is
-    /// CPUID.1:EAX, which INIT leaves in EDX.
+    /// Returns the state after a start-up IPI with `vector` (SDM vol. 3A 10.4.4): real mode at vector * 4 KiB.
+    /// `signature` is CPUID.1:EAX, which INIT leaves in EDX.
     #[must_use]
     pub fn startup_ipi(vector: u8, signature: u32) -> Self {
         let real = |selector: u16, kind| Segment {

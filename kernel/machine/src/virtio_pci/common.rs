@@ -1,7 +1,8 @@
-//! The common configuration structure of virtio-pci and the state behind it: what the driver has negotiated and set up
-//! so far. The engine learns of a queue when it is enabled, and of the device at DRIVER_OK.
+//! The common configuration structure of virtio-pci and its state: what the driver has negotiated and set up so far.
+//! The engine learns of a queue when the driver enables it, and of the device at DRIVER_OK.
 //!
-//! Follows virtio 1.3 ch. 2.1 (status), 2.2 (features), 3.1.1 (initialisation), 4.1.4.3 (layout), 4.1.5; 2.6.1 (reset of a queue).
+//! Follows virtio 1.3 ch. 2.1 (status), 2.2 (features), 3.1.1 (initialisation), 4.1.4.3 (layout), 4.1.5; 2.6.1 (reset
+//! of a queue).
 
 use bitflags::bitflags;
 use virtio::{
@@ -9,7 +10,7 @@ use virtio::{
     shared::Shared,
 };
 
-/// Length of the structure, with everything up to the administration queue.
+/// Length of the structure, up to and including the administration queue.
 pub const LENGTH: u32 = 0x40;
 
 /// Offsets of its fields.
@@ -39,7 +40,7 @@ bitflags! {
         const DRIVER = 2;
         /// The driver is ready.
         const DRIVER_OK = 4;
-        /// The features are settled.
+        /// The feature negotiation is complete.
         const FEATURES_OK = 8;
         /// The device cannot go on.
         const NEEDS_RESET = 64;
@@ -48,7 +49,7 @@ bitflags! {
     }
 }
 
-/// Feature bits come in double words; the driver may know of four, the device offers two.
+/// Double words of feature bits that a driver may select. The device offers two.
 const FEATURE_WORDS: usize = 4;
 
 /// The transport's state of one device.
@@ -59,16 +60,16 @@ pub struct Common {
     driver_features: [u32; FEATURE_WORDS],
     config_vector: u16,
     status: Status,
-    /// The driver wrote 0 to the status and the engine has not let go yet.
+    /// The driver wrote 0 to the status, and the engine has not acknowledged the reset yet.
     resetting: bool,
     queue_select: u16,
     queues: [QueueConfig; MAX_QUEUES],
-    /// Queues that the driver has reset and the engine has not let go of yet, a bit each.
+    /// Queues that the driver has reset and whose reset the engine has not acknowledged yet, one bit each.
     queues_resetting: u16,
 }
 
 impl Common {
-    /// As after reset.
+    /// Makes the state after reset.
     #[must_use]
     pub fn new(shared: &Shared) -> Self {
         let queue = QueueConfig { size: shared.max_queue_size(), ..QueueConfig::RESET };
@@ -85,7 +86,7 @@ impl Common {
         }
     }
 
-    /// Completes a reset that the engine has acknowledged, of the device or of single queues.
+    /// Completes a reset of the device or of single queues, if the engine has acknowledged it.
     fn settle(&mut self, shared: &Shared) {
         if self.resetting && shared.reset_done() {
             *self = Self::new(shared);
@@ -106,17 +107,17 @@ impl Common {
         status
     }
 
-    /// Reads `size` bytes (up to 8) at `offset`, at any alignment. Zero beyond the end.
+    /// Reads `size` bytes (up to 8) at `offset`, at any alignment. Reads zero beyond the end.
     pub fn read(&mut self, shared: &Shared, offset: u64, size: u8) -> u64 {
         let status = self.status(shared);
         let byte = |at: u64| u64::from(self.word(shared, status, at / 4).to_le_bytes()[(at % 4) as usize]);
         (0..u64::from(size.min(8))).fold(0, |v, i| v | byte(offset.wrapping_add(i)) << (8 * i))
     }
 
-    /// Double word `index` of the structure.
+    /// Returns double word `index` of the structure.
     fn word(&self, shared: &Shared, status: Status, index: u64) -> u32 {
         let pair = |low: u16, high: u16| u32::from(high) << 16 | u32::from(low);
-        // A queue that does not exist has size 0 (4.1.5.1.3) and is otherwise as after reset.
+        // A queue that does not exist has size 0 (4.1.5.1.3). Its other fields are as after reset.
         let queue = self.selected(shared).unwrap_or(QueueConfig::RESET);
         match index {
             0 => self.device_feature_select,
@@ -156,8 +157,8 @@ impl Common {
         self.queues.get_mut(usize::from(self.queue_select)).filter(|_| self.queue_select < shared.queues())
     }
 
-    /// Writes a field. As the specification demands of the driver, only accesses of a field's own width have an effect,
-    /// and of half or all of a 64-bit field (4.1.3.1). Nothing has while a reset is under way.
+    /// Writes a field. The access must have the field's width, or be a half of a 64-bit field, as the specification
+    /// demands of the driver (4.1.3.1). Any other access has no effect. During a reset no access has.
     pub fn write(&mut self, shared: &Shared, offset: u64, size: u8, value: u64) {
         self.settle(shared);
         if self.resetting {
@@ -192,7 +193,7 @@ impl Common {
         }
     }
 
-    /// Once FEATURES_OK stands, the choice does too.
+    /// Sets the driver's features. Does nothing once FEATURES_OK is set.
     fn set_driver_features(&mut self, value: u32) {
         if self.status.contains(Status::FEATURES_OK) {
             return;
@@ -202,13 +203,14 @@ impl Common {
         }
     }
 
-    /// The features the driver has chosen; None if it set a bit beyond the 64 that may be offered.
+    /// Returns the features that the driver has chosen, or `None` if it set a bit beyond the 64 that may be offered.
     fn features(&self) -> Option<u64> {
         let [low, high, beyond @ ..] = self.driver_features;
         (beyond == [0; FEATURE_WORDS - 2]).then_some(u64::from(high) << 32 | u64::from(low))
     }
 
-    /// The driver sets bits; it cannot clear one but by a reset, nor set the device's own.
+    /// Handles a write of the status. The driver can set bits, except the device's own. It can clear bits only by a
+    /// reset.
     fn set_status(&mut self, shared: &Shared, value: u8) {
         if value == 0 {
             self.resetting = true;
@@ -247,12 +249,13 @@ impl Common {
         if let Some(queue) = self.selected_mut(shared)
             && !queue.enabled
         {
-            // Refused once the device runs, unless it runs with RING_RESET; it stays disabled then.
+            // If the device runs without RING_RESET, this is refused, and the queue stays disabled.
             queue.enabled = shared.configure_queue(index, &QueueConfig { enabled: true, ..*queue });
         }
     }
 
-    /// Half of a queue's address; `offset` is a multiple of 4 within the addresses. Ignored once the queue is enabled.
+    /// Writes half of a queue's address. `offset` is a multiple of 4 within the addresses. Does nothing once the queue
+    /// is enabled.
     fn set_address(&mut self, shared: &Shared, offset: u64, value: u64) {
         let Some(queue) = self.selected_mut(shared).filter(|q| !q.enabled) else { return };
         let address = match offset & !7 {

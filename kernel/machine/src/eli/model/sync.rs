@@ -3,8 +3,8 @@
 pub use loom::sync::atomic::{AtomicBool, Ordering, fence};
 pub use loom::thread::yield_now as pause;
 
-/// loom takes a sequentially consistent access for an acquire or release one, which is weaker than what the code asks for
-/// and gets. A fence on either side gives back just that.
+/// An atomic for loom. loom treats a sequentially consistent access as an acquire or release one. That is weaker than
+/// what the code asks for and the CPU gives. A fence on either side restores it.
 #[derive(Debug, Default)]
 pub struct AtomicU64(loom::sync::atomic::AtomicU64);
 

@@ -1,4 +1,4 @@
-//! The choice of vectors by itself.
+//! Tests the choice of vectors alone.
 
 use super::{host_vectors::HostVectors, idt::Image, vectors::*};
 
