@@ -10,7 +10,7 @@ use split::Split;
 
 mod buffer;
 mod device;
-mod packed;
+pub mod packed;
 mod split;
 
 pub use buffer::{Buffer, TABLE_BYTES};

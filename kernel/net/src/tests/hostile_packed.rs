@@ -7,21 +7,9 @@ use super::support::neighbours::neighbours_lose_nothing;
 use crate::features::Features;
 use crate::testing::{BROADCAST, BUFFERS, Guest, MEMORY, RING_AREA, SPLIT, TABLES};
 use virtio::fault::Fault;
+use virtio::testing::packed::{AVAIL, INDIRECT, NEXT, USED, WRITE, descriptor};
 
 const ALL: Features = Features::all();
-const NEXT: u16 = 1;
-const WRITE: u16 = 2;
-const INDIRECT: u16 = 4;
-const AVAIL: u16 = 1 << 7;
-const USED: u16 = 1 << 15;
-
-/// Writes a descriptor.
-fn descriptor(memory: &memory::GuestMemory, at: u64, (gpa, len): (u64, u32), id: u16, flags: u16) {
-    memory.write_u64(at, gpa).unwrap();
-    memory.write_u32(at + 8, len).unwrap();
-    memory.write_u16(at + 12, id).unwrap();
-    memory.write_u16(at + 14, flags).unwrap();
-}
 
 /// An honest pair of guests and one that does something to its transmit ring; that one's device is broken for the given
 /// reason, and its neighbours lose nothing. A reset heals it.

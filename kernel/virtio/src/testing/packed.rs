@@ -9,14 +9,34 @@ use alloc::vec::Vec;
 use super::buffer::{Buffer, TABLE_BYTES};
 use crate::config::{Features, QueueConfig};
 
-const NEXT: u16 = 1;
-const WRITE: u16 = 2;
-const INDIRECT: u16 = 4;
-const AVAIL: u16 = 1 << 7;
-const USED: u16 = 1 << 15;
+/// Flag of a descriptor: the chain goes on in the next one.
+pub const NEXT: u16 = 1;
+/// Flag of a descriptor: the device writes its buffer.
+pub const WRITE: u16 = 2;
+/// Flag of a descriptor: its buffer is a table of descriptors.
+pub const INDIRECT: u16 = 4;
+/// Flag of a descriptor: the driver's wrap counter when it offered the descriptor.
+pub const AVAIL: u16 = 1 << 7;
+/// Flag of a descriptor: the device's wrap counter when it used the descriptor.
+pub const USED: u16 = 1 << 15;
 const ENABLE: u16 = 0;
 const DISABLE: u16 = 1;
 const DESC: u16 = 2;
+
+/// Writes a descriptor of 16 bytes at address `at`. Its flags are written last.
+///
+/// # Panics
+/// If it is not in the guest's memory.
+pub fn descriptor(memory: &GuestMemory, at: u64, buffer: (u64, u32), id: u16, flags: u16) {
+    all_but_flags(memory, at, buffer, id);
+    memory.write_u16(at + 14, flags).expect("a descriptor");
+}
+
+fn all_but_flags(memory: &GuestMemory, at: u64, (gpa, len): (u64, u32), id: u16) {
+    memory.write_u64(at, gpa).expect("a descriptor");
+    memory.write_u32(at + 8, len).expect("a descriptor");
+    memory.write_u16(at + 12, id).expect("a descriptor");
+}
 
 /// A descriptor's index and the wrap counter.
 type Place = (u16, bool);
@@ -89,8 +109,7 @@ impl Packed {
         if indirect {
             let table = self.tables + u64::from(id) * TABLE_BYTES;
             for (i, &(gpa, len, flags)) in chain.iter().enumerate() {
-                self.write(table + 16 * i as u64, gpa, len, 0);
-                self.memory.write_u16(table + 16 * i as u64 + 14, flags).expect("table");
+                descriptor(&self.memory, table + 16 * i as u64, (gpa, len), 0, flags);
             }
             chain = vec![(table, 16 * buffers.len() as u32, INDIRECT)];
         }
@@ -98,7 +117,7 @@ impl Packed {
         let mut first_flags = 0;
         for (i, &(gpa, len, flags)) in chain.iter().enumerate() {
             let (slot, wrap) = self.next;
-            self.write(self.at(slot), gpa, len, id);
+            all_but_flags(&self.memory, self.at(slot), (gpa, len), id);
             let next = if i + 1 < chain.len() { NEXT } else { 0 };
             let flags = flags | next | if wrap { AVAIL } else { USED };
             if i == 0 {
@@ -113,13 +132,6 @@ impl Packed {
         self.free -= needed;
         self.added += u32::from(needed);
         Some(id)
-    }
-
-    /// Writes all of a descriptor except its flags.
-    fn write(&self, at: u64, gpa: u64, len: u32, id: u16) {
-        self.memory.write_u64(at, gpa).expect("a descriptor");
-        self.memory.write_u32(at + 8, len).expect("a descriptor");
-        self.memory.write_u16(at + 12, id).expect("a descriptor");
     }
 
     pub(super) fn kick_prepare(&mut self) -> bool {

@@ -12,23 +12,10 @@ use crate::chain::Segment;
 use crate::config::{Features, MAX_QUEUE_SIZE, QueueConfig};
 use crate::fault::Fault;
 use crate::queue::{Queue, QueueState, UsedNotification};
+use crate::testing::packed::{AVAIL, INDIRECT, NEXT, USED, WRITE, descriptor};
 use crate::testing::{BUFFERS, TABLES};
 
 const EVENT: Features = Features::VERSION_1.union(Features::RING_PACKED).union(Features::EVENT_IDX);
-const NEXT: u16 = 1;
-const WRITE: u16 = 2;
-const INDIRECT: u16 = 4;
-const AVAIL: u16 = 1 << 7;
-const USED: u16 = 1 << 15;
-
-/// Writes a descriptor.
-fn descriptor(memory: &memory::GuestMemory, at: u64, (gpa, len): (u64, u32), id: u16, flags: u16) {
-    memory.write_u64(at, gpa).unwrap();
-    memory.write_u32(at + 8, len).unwrap();
-    memory.write_u16(at + 12, id).unwrap();
-    memory.write_u16(at + 14, flags).unwrap();
-}
-
 proptest! {
     #[test]
     fn what_a_driver_offers_is_taken_in_order_and_comes_back_in_the_order_of_completion(
