@@ -1,19 +1,16 @@
 //! A lone request: when its completion is published, and who is notified.
 
-use std::cell::Cell;
-
 use super::{ALL, PLAIN};
 use crate::control::{Command, Control, Reply};
 use crate::engine::Engine;
-use crate::observe::Unobserved;
 use crate::schedule::{Fine, Limits, PerDevice, Schedule};
-use crate::testing::Recorder;
+use crate::testing::{Recorder, looks_in_a_turn};
 use crate::tests::support::guest::Guest;
 use crate::tests::support::relay::Relay;
 use virtio::config::Features;
 
-/// A guest sends another so many messages, which are all taken in the next turn. What there is to be seen of them when the clock is
-/// first looked at in it, and at its end: messages that one has, messages that the other knows to be taken, and interrupts.
+/// A guest sends `messages` messages to another, and the engine takes all of them in the next turn. Returns what can be seen when the
+/// turn first reads the clock, and at its end: messages received, messages completed to the sender, interrupts.
 fn seen<S: Schedule>(schedule: S, features: Features, messages: usize) -> [(u16, u16, usize); 2] {
     let control: &Control<()> = Box::leak(Box::default());
     let interrupts: &Recorder = Box::leak(Box::default());
@@ -30,19 +27,7 @@ fn seen<S: Schedule>(schedule: S, features: Features, messages: usize) -> [(u16,
     }
     interrupts.take();
 
-    let (looks, first) = (Cell::new(0), Cell::new(None));
-    let now = || (b.rx.used_index(), a.tx.used_index(), interrupts.0.borrow().len());
-    engine.counted_turn(
-        1,
-        &|| {
-            if looks.replace(looks.get() + 1) == 0 {
-                first.set(Some(now()));
-            }
-            1 + looks.get()
-        },
-        &Unobserved,
-    );
-    let end = now();
+    let seen = looks_in_a_turn(&mut engine, || (b.rx.used_index(), a.tx.used_index(), interrupts.0.borrow().len()));
     let mut told = interrupts.take();
     told.sort_unstable();
     assert_eq!(told, [(0, a.vector(2)), (1, b.vector(1))], "{features:?}");
@@ -51,7 +36,7 @@ fn seen<S: Schedule>(schedule: S, features: Features, messages: usize) -> [(u16,
     for _ in 0..messages {
         assert_eq!(b.receive().map(|message| message.len()), Some(60));
     }
-    [first.get().expect("the clock is looked at"), end]
+    seen
 }
 
 #[test]

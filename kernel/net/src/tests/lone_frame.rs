@@ -1,7 +1,5 @@
 //! A lone frame: when it can be seen, and who is told of it.
 
-use std::cell::Cell;
-
 use super::{ALL, PLAIN};
 use crate::backend::Net;
 use crate::features::Features;
@@ -11,11 +9,11 @@ use crate::testing::Recorder;
 use crate::uplink::NoNic;
 use engine::control::{Command, Control, Reply};
 use engine::engine::Engine;
-use engine::observe::Unobserved;
 use engine::schedule::{Fine, Limits, PerDevice, Schedule};
+use engine::testing::looks_in_a_turn;
 
-/// A guest sends another so many frames, which are all taken in the next turn. What there is to be seen of them when the clock is
-/// first looked at in it, and at its end: frames that one has, frames that the other knows to be taken, and interrupts.
+/// A guest sends `frames` frames to another, and the engine takes all of them in the next turn. Returns what can be seen when the
+/// turn first reads the clock, and at its end: frames received, frames completed to the sender, interrupts.
 fn seen<S: Schedule>(schedule: S, features: Features, frames: usize) -> [(u16, u16, usize); 2] {
     let control: &Control<Port> = Box::leak(Box::default());
     let interrupts: &Recorder = Box::leak(Box::default());
@@ -32,19 +30,7 @@ fn seen<S: Schedule>(schedule: S, features: Features, frames: usize) -> [(u16, u
     }
     interrupts.take();
 
-    let (looks, first) = (Cell::new(0), Cell::new(None));
-    let now = || (b.rx.used_index(), a.tx.used_index(), interrupts.0.borrow().len());
-    engine.counted_turn(
-        1,
-        &|| {
-            if looks.replace(looks.get() + 1) == 0 {
-                first.set(Some(now()));
-            }
-            1 + looks.get()
-        },
-        &Unobserved,
-    );
-    let end = now();
+    let seen = looks_in_a_turn(&mut engine, || (b.rx.used_index(), a.tx.used_index(), interrupts.0.borrow().len()));
     let mut told = interrupts.take();
     told.sort_unstable();
     assert_eq!(told, [(0, a.vector(2)), (1, b.vector(1))], "{features:?}");
@@ -53,7 +39,7 @@ fn seen<S: Schedule>(schedule: S, features: Features, frames: usize) -> [(u16, u
     for _ in 0..frames {
         assert_eq!(b.receive().map(|frame| frame.len()), Some(60));
     }
-    [first.get().expect("the clock is looked at"), end]
+    seen
 }
 
 #[test]
