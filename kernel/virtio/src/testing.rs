@@ -10,11 +10,13 @@ use split::Split;
 
 mod buffer;
 mod device;
+mod interrupts;
 pub mod packed;
 mod split;
 
 pub use buffer::{Buffer, TABLE_BYTES};
 pub use device::device;
+pub use interrupts::set_up_interrupts;
 
 /// Bytes of a ring area. A test guest has one for each queue, from address 0 on.
 pub const RING_AREA: u64 = 0x8000;

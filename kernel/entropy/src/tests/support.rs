@@ -9,7 +9,7 @@ use memory::GuestMemory;
 use virtio::config::{DeviceConfig, Features};
 use virtio::fault::Fault;
 use virtio::shared::Shared;
-use virtio::testing::{BUFFER_STRIDE, BUFFERS, DriverQueue, MEMORY};
+use virtio::testing::{BUFFER_STRIDE, BUFFERS, DriverQueue, MEMORY, set_up_interrupts};
 
 use crate::backend::Entropy;
 use crate::counters::EntropyCounters;
@@ -76,13 +76,7 @@ impl Guest {
 
     /// Sets up its queue and interrupts, and sets DRIVER_OK.
     pub fn start(&mut self) {
-        let msix = &self.shared.msix;
-        msix.set_function_control(true, true);
-        for entry in 0..2u64 {
-            msix.write(16 * entry, 8, 0xfee0_0000);
-            msix.write(16 * entry + 8, 8, 0x40 + entry);
-        }
-        msix.set_function_control(true, false);
+        set_up_interrupts(&self.shared.msix, 0x40..0x42);
         self.set_up_queue();
         assert!(self.shared.activate(self.features.bits()));
     }

@@ -9,7 +9,7 @@ use engine::requests::Requests;
 use engine::schedule::GuestWeight;
 use memory::GuestMemory;
 use virtio::shared::Shared;
-use virtio::testing::{BUFFER_STRIDE, BUFFERS, Buffer, DriverQueue, MEMORY};
+use virtio::testing::{BUFFER_STRIDE, BUFFERS, Buffer, DriverQueue, MEMORY, set_up_interrupts};
 
 use crate::counters::PortCounters;
 use crate::device;
@@ -120,13 +120,8 @@ impl Guest {
         self.rx = DriverQueue::new(&self.memory, 0, size, self.features.ring());
         self.tx = DriverQueue::new(&self.memory, 1, size, self.features.ring());
         self.rx_buffers = vec![Vec::new(); usize::from(size)];
-        let msix = &self.shared.msix;
-        msix.set_function_control(true, true);
-        for entry in 0..3u64 {
-            msix.write(16 * entry, 8, 0xfee0_0000);
-            msix.write(16 * entry + 8, 8, 0x40 + 16 * u64::from(self.mac[5]) % 0x80 + entry);
-        }
-        msix.set_function_control(true, false);
+        set_up_interrupts(&self.shared.msix, (0..3).map(|entry| self.vector(entry)));
+        set_up_interrupts(&self.shared.msix, (0..3).map(|entry| self.vector(entry)));
         assert!(self.shared.accepts(self.features.bits()), "features that were not offered");
         for (index, queue) in [(0, &self.rx), (1, &self.tx)] {
             assert!(self.shared.configure_queue(index, &queue.config), "the device is not idle");

@@ -3,7 +3,7 @@
 use memory::GuestMemory;
 use virtio::config::Features;
 use virtio::shared::Shared;
-use virtio::testing::{BUFFER_STRIDE, BUFFERS, DriverQueue, MEMORY, device};
+use virtio::testing::{BUFFER_STRIDE, BUFFERS, DriverQueue, MEMORY, device, set_up_interrupts};
 
 use crate::control::Attachment;
 use crate::requests::Requests;
@@ -73,13 +73,7 @@ impl Guest {
         self.rx = DriverQueue::new(&self.memory, RX, size, self.features);
         self.tx = DriverQueue::new(&self.memory, TX, size, self.features);
         self.posted = vec![0; usize::from(size)];
-        let msix = &self.shared.msix;
-        msix.set_function_control(true, true);
-        for entry in 0..3 {
-            msix.write(16 * u64::from(entry), 8, 0xfee0_0000);
-            msix.write(16 * u64::from(entry) + 8, 8, self.vector(entry).into());
-        }
-        msix.set_function_control(true, false);
+        set_up_interrupts(&self.shared.msix, (0..3).map(|entry| self.vector(entry)));
         for (index, queue) in [(RX, &self.rx), (TX, &self.tx)] {
             assert!(self.shared.configure_queue(index, &queue.config), "the device is not idle");
         }
