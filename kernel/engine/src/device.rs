@@ -120,12 +120,6 @@ impl Device {
         self.queues.get(usize::from(queue))?.as_ref().filter(|_| self.running)
     }
 
-    /// Requests taken and not completed, in all queues.
-    #[must_use]
-    pub fn in_flight(&self) -> u32 {
-        self.queues.iter().flatten().map(|q| u32::from(q.in_flight())).sum()
-    }
-
     /// Returns how many requests a queue holds, at least. Returns 0 if it is not in use.
     #[inline]
     pub fn available(&mut self, queue: u16) -> u16 {

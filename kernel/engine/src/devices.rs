@@ -16,8 +16,6 @@ pub fn table<T, const N: usize>(entry: impl FnMut() -> T) -> Box<[T; N]> {
 
 /// The devices of an engine, by slot.
 pub struct Devices {
-    /// Slots that have a device.
-    attached: SlotSet,
     /// Slots whose device may have something to publish or to notify.
     touched: SlotSet,
     devices: Box<[Option<Device>; MAX_SLOTS]>,
@@ -33,7 +31,7 @@ impl Devices {
     /// No devices.
     #[must_use]
     pub fn new() -> Self {
-        Self { attached: SlotSet::NONE, touched: SlotSet::NONE, devices: table(|| None) }
+        Self { touched: SlotSet::NONE, devices: table(|| None) }
     }
 
     /// The device at a slot.
@@ -81,11 +79,6 @@ impl Devices {
         Some((this.as_mut()?, Others { before, after, touched: &mut self.touched }))
     }
 
-    /// Slots that have a device. The devices may be used during the iteration.
-    pub fn slots(&self) -> Members {
-        self.attached.into_iter()
-    }
-
     /// Slots whose device was borrowed mutably since the last [`Devices::take_touched`].
     #[inline]
     pub(crate) fn touched(&self) -> SlotSet {
@@ -110,13 +103,11 @@ impl Devices {
             }
         }
         self.devices[slot] = Some(device);
-        self.attached.insert(slot);
     }
 
     /// Removes the device of a slot.
     pub(crate) fn detach(&mut self, slot: usize) -> Option<Device> {
         let device = self.devices.get_mut(slot)?.take()?;
-        self.attached.remove(slot);
         for there in self.devices.iter_mut().flatten() {
             there.shares_memory_mut().remove(slot);
         }

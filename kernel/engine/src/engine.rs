@@ -6,6 +6,7 @@ use core::sync::atomic::{Ordering, fence};
 use virtio::phase::Phase;
 
 use crate::backend::Backend;
+use crate::bits::SetBits;
 use crate::clock::Clock;
 use crate::control::{Attachment, Command, Control, Reply};
 use crate::deliver::Deliver;
@@ -219,10 +220,8 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
     #[cold]
     fn change_schedule(&mut self, slot: usize, wanted: u16, announced: u64) {
         let Some((scheduled, share)) = self.scheduled.get_mut(slot) else { return };
-        let mut changed = core::mem::replace(scheduled, wanted) ^ wanted;
-        while changed != 0 {
-            let queue = changed.trailing_zeros() as u16;
-            changed &= changed - 1;
+        let changed = core::mem::replace(scheduled, wanted) ^ wanted;
+        for queue in SetBits(changed.into()).map(|queue| queue as u16) {
             let id = QueueId::new(slot, queue);
             if wanted & 1 << queue != 0 {
                 self.schedule.enter(id, *share, announced & 1 << queue != 0);

@@ -34,8 +34,8 @@ struct Slot {
     waiting: Option<Waiting>,
 }
 
-/// Counters of slots without a device.
-static NOWHERE: EntropyCounters = EntropyCounters::new();
+/// Counters of a slot without a device. No request is counted here.
+static NO_DEVICE: EntropyCounters = EntropyCounters::new();
 
 /// The entropy back-end.
 pub struct Entropy<S> {
@@ -54,7 +54,7 @@ impl<S: Source> Entropy<S> {
     pub fn new(source: S) -> Self {
         Self {
             source,
-            slots: table(|| Slot { counters: &NOWHERE, waiting: None }),
+            slots: table(|| Slot { counters: &NO_DEVICE, waiting: None }),
             waiting: SlotSet::NONE,
             next: 0,
             segments: Box::default(),
@@ -146,7 +146,7 @@ impl<S: Source> Backend for Entropy<S> {
 
     fn detached(&mut self, slot: usize) {
         if let Some(state) = self.slots.get_mut(slot) {
-            state.counters = &NOWHERE;
+            state.counters = &NO_DEVICE;
         }
     }
 

@@ -77,7 +77,7 @@ impl<N: Nic<Token = Held>> Net<N> {
     }
 
     fn add(&mut self, policy: Option<&'static Policy>, uplink: Option<Uplink<N>>) -> bool {
-        self.bridge.uplink_choice.add(policy).is_some() && self.uplinks.push(uplink).is_ok()
+        self.bridge.uplink_choice.add(policy) && self.uplinks.push(uplink).is_ok()
     }
 
     /// Sets the receive filters of the NICs.

@@ -7,12 +7,12 @@
 
 use engine::device::Device;
 use engine::schedule::{Portion, Served};
-use memory::GuestMemory;
-use virtio::chain::{Segment, Segments};
+use virtio::chain::Segments;
 use virtio::fault::Fault;
 use virtio::queue::Request;
 
 use crate::counters::PortCounters;
+use crate::cursor::Cursor;
 use crate::features::Features;
 use crate::mac::Mac;
 use crate::status;
@@ -302,10 +302,12 @@ pub fn serve(
             break;
         };
         let mut bytes = [0; COMMAND_BYTES];
-        let ack = match read(device.memory(), chain.readable(segments), &mut bytes) {
-            Some(command) => settings.execute(command),
-            None => Ack::Refused,
-        };
+        // `None`: the command is too long, or not in the guest's memory.
+        let command = bytes.get_mut(..chain.readable_bytes as usize).and_then(|command| {
+            Cursor::new(chain.readable(segments)).read(device.memory(), command)?;
+            Some(&*command)
+        });
+        let ack = command.map_or(Ack::Refused, |command| settings.execute(command));
         if ack == Ack::Announced {
             status::set(device.shared(), status::ANNOUNCE, false);
         }
@@ -316,17 +318,6 @@ pub fn serve(
         device.complete(token, chain.writable_bytes);
     }
     taken
-}
-
-/// Copies a command out of guest memory. `None`: it is too long, or not in the guest's memory.
-fn read<'b>(memory: &GuestMemory, buffers: &[Segment], into: &'b mut [u8; COMMAND_BYTES]) -> Option<&'b [u8]> {
-    let mut at = 0;
-    for buffer in buffers {
-        let end = at + buffer.len as usize;
-        memory.read(buffer.gpa, into.get_mut(at..end)?).ok()?;
-        at = end;
-    }
-    into.get(..at)
 }
 
 /// Parses an address table: the number of entries, then the entries (5.1.6.5.2).

@@ -9,6 +9,8 @@ use crate::status::{self, DEVICE_TYPE};
 pub const MAX_QUEUE_PAIRS: usize = 4;
 const _: () = assert!(2 * MAX_QUEUE_PAIRS < MAX_QUEUES, "and a control queue");
 
+/// Offset of the number of queue pairs in the configuration (5.1.4).
+const MAX_PAIRS: usize = 8;
 /// Offset of the MTU in the configuration (5.1.4).
 pub(crate) const MTU: usize = 10;
 
@@ -25,7 +27,7 @@ pub const fn config(mac: [u8; 6], mtu: u16, pairs: u16) -> DeviceConfig {
         i += 1;
     }
     config[status::OFFSET] = status::LINK_UP;
-    [config[8], config[9]] = pairs.to_le_bytes();
+    [config[MAX_PAIRS], config[MAX_PAIRS + 1]] = pairs.to_le_bytes();
     [config[MTU], config[MTU + 1]] = mtu.to_le_bytes();
     DeviceConfig {
         device_type: DEVICE_TYPE,

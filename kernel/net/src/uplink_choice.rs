@@ -34,9 +34,9 @@ impl UplinkChoice {
         Self { policies: heapless::Vec::new(), pinned: [None; MAX_PORTS], uplinks: [0; MAX_PORTS] }
     }
 
-    /// Adds an uplink. Returns its number, or `None` if there are [`MAX_UPLINKS`].
-    pub(crate) fn add(&mut self, policy: Option<&'static Policy>) -> Option<usize> {
-        self.policies.push(policy).ok().map(|()| self.policies.len() - 1)
+    /// Adds an uplink. Returns false if there are [`MAX_UPLINKS`].
+    pub(crate) fn add(&mut self, policy: Option<&'static Policy>) -> bool {
+        self.policies.push(policy).is_ok()
     }
 
     /// Returns the rules of an uplink.

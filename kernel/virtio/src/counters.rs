@@ -2,7 +2,8 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// A count that only grows. Reading is always allowed and never synchronises.
+/// A count that grows, or with [`Counter::set`] a value that is taken from elsewhere. Reading is always allowed and never
+/// synchronises.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 

@@ -274,13 +274,13 @@ impl Bridge {
         };
         let mut tails = Tails::new();
         let max = self.max_frame(port);
-        let (run, ends) = (&mut tx, &mut tails);
-        let batch = match &look {
-            Peek::Split(look) => {
-                self.next_batch(SendQueue { tx: run, look, tails: ends, max }, port, portion, now, transfers)
-            }
-            Peek::Packed(look) => {
-                self.next_batch(SendQueue { tx: run, look, tails: ends, max }, port, portion, now, transfers)
+        let batch = {
+            let (tx, tails) = (&mut tx, &mut tails);
+            match &look {
+                Peek::Split(look) => self.next_batch(SendQueue { tx, look, tails, max }, port, portion, now, transfers),
+                Peek::Packed(look) => {
+                    self.next_batch(SendQueue { tx, look, tails, max }, port, portion, now, transfers)
+                }
             }
         }?;
         let (mut offered, mut bytes) = match batch {

@@ -6,14 +6,12 @@ use engine::devices::Devices;
 use memory::GuestMemory;
 use nic::{
     HEADER_ROOM, Link, Nic, Offload, Outcome, Outgoing, PartialChecksum, ReceiveFilter, Received, Refused, Segment,
-    Statistics,
 };
 use virtio::queue::Token;
 
 use crate::counters::UplinkCounters;
 use crate::cursor::Cursor;
-use crate::offload;
-use crate::offload::{MAX_FRONT, OffloadRequest, Segmentation};
+use crate::offload::{self, MAX_FRONT, OffloadRequest, Segmentation};
 use crate::policy::Policy;
 use crate::ports::MAX_PORTS;
 use crate::uplink::EgressFrame;
@@ -94,16 +92,6 @@ impl<N: Nic<Token = Held>> Uplink<N> {
     /// Returns its rules.
     pub(crate) fn policy(&self) -> Option<&'static Policy> {
         self.policy
-    }
-
-    /// Returns the last known state of the link.
-    pub fn link(&self) -> Link {
-        self.nic.link()
-    }
-
-    /// Returns the NIC's own counters when they were last read.
-    pub fn statistics(&self) -> Statistics {
-        self.nic.statistics()
     }
 
     /// Returns whether the link is up.
