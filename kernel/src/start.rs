@@ -4,7 +4,7 @@
 
 use crate::{
     arch::{self, idt, pic, time, timer},
-    console, cores, emulator, engines,
+    console, cores, engines,
     facts::{self, Facts, facts},
     firmware,
     guests::Guests,
@@ -15,7 +15,6 @@ use crate::{
 };
 use alloc::{format, vec::Vec};
 use config::Scheduling;
-use control::Event;
 use core::ptr;
 use drivers::pci::ConfigSpace;
 use multiboot2::{BootInformation, BootInformationHeader};
@@ -95,7 +94,7 @@ extern "C" fn on_own_stack() -> ! {
     let Some(rates) = timer::calibrate(facts.platform.pm_timer) else {
         report::missing("neither the ACPI PM timer nor the PIT counts, so that the TSC's rate cannot be found");
         report::send_boot(None, facts.memory);
-        end(format_args!("something required is missing; see the report above"));
+        end();
     };
     for text in &facts.platform.trouble {
         report::warning(text.clone());
@@ -129,7 +128,7 @@ extern "C" fn on_own_stack() -> ! {
     let virtualization = virt::detect();
     report::send_boot(virtualization, facts.memory);
     if report::is_fatal() {
-        end(format_args!("something required is missing; see the report above"));
+        end();
     }
     #[cfg(feature = "count")]
     if options::COUNT.load(core::sync::atomic::Ordering::Relaxed) {
@@ -160,7 +159,7 @@ fn require_x2apic() {
              the virtual machine a CPU that has it",
         );
         report::send_boot(None, facts().memory);
-        end(format_args!("something required is missing; see the report above"));
+        end();
     }
 }
 
@@ -179,14 +178,10 @@ fn find_pci() {
     report::found(format!("{count} PCI devices; no IOMMU is used, so a device driven later has to be trusted"));
 }
 
-/// Stops the machine before there are guests.
-fn end(why: core::fmt::Arguments<'_>) -> ! {
-    console::print(format_args!("\nsidecore stops: {why}\n"));
-    console::send(Event::End { reason: format!("{why}").into() }.to_line().as_bytes());
-    emulator::leave_emulator(false);
-    loop {
-        x86_64::instructions::hlt();
-    }
+/// Stops the machine below its report, before there are guests.
+fn end() -> ! {
+    console::print(format_args!("\n"));
+    halt(format_args!("something required is missing; see the report above"))
 }
 
 /// Returns the NUMA node of a core, if ACPI names it.
