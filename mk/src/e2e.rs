@@ -18,13 +18,13 @@ use serde_json::json;
 
 use crate::emulator::{self, Emulator};
 use crate::outcome::{Outcome, Tally};
-use crate::rotation::{Key, OLDEST, Rotation};
+use crate::rotation::{FILE, Key, OLDEST, Rotation};
 use crate::{image, paths, sources, tools, ui};
 
 /// Most scenarios that run on Bochs at the same time. Each needs the memory of a server.
 const MOST_AT_ONCE: usize = 4;
-/// Default length of the rotation in minutes.
-const MINUTES: f64 = 12.0;
+/// Default length of the rotation in minutes, on two cores.
+pub const MINUTES: f64 = 12.0;
 
 /// Which scenarios, and where.
 #[derive(Args, Default)]
@@ -215,7 +215,7 @@ fn word(platform: Platform) -> &'static str {
 
 /// The rotation's file.
 fn rotation_file() -> PathBuf {
-    paths::root().join("tests/rotation.tsv")
+    paths::root().join(FILE)
 }
 
 /// What takes turns: everything on Bochs, scenarios on QEMU that are too long for every day, and long versions

@@ -9,6 +9,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 /// Updates after which a row is too old.
 pub const OLDEST: u64 = 10;
+/// The file, below the root of the repository.
+pub const FILE: &str = "tests/rotation.tsv";
 /// Seconds that are planned for a row that has not passed. A failure's own time is of no use: it often includes a long
 /// wait.
 const UNKNOWN: f64 = 180.0;
@@ -185,7 +187,7 @@ impl Rotation {
         let update = self.updates;
         for row in self.rows.iter_mut().filter(|row| row.key == *key) {
             let went = if passed { Went::Passed } else { Went::Failed };
-            // At least one second, because 0 means not measured.
+            // At least one second: a row that takes less still counts in the plan.
             let seconds = seconds.round().max(1.0);
             let (key, date, sources) = (row.key.clone(), date.to_owned(), sources.to_owned());
             *row = Row { key, went, seconds, update, date, sources };

@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 use sha2::{Digest as _, Sha256};
 
-use crate::{paths, tools};
+use crate::{paths, rotation, tools};
 
 /// Digits of the hash that are kept.
 const DIGITS: usize = 12;
@@ -37,5 +37,5 @@ pub fn hash() -> Result<String> {
 }
 
 fn counts(name: &str) -> bool {
-    !name.is_empty() && name != "tests/rotation.tsv" && !name.ends_with(".md")
+    !name.is_empty() && name != rotation::FILE && !name.ends_with(".md")
 }

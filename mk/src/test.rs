@@ -12,8 +12,6 @@ use crate::{bench, copy_routine, e2e, paths, ui};
 
 /// Budget of the everyday part in minutes, on two cores: unit tests, gates and everyday scenarios.
 const EVERYDAY: f64 = 25.0;
-/// Budget of the rotation in minutes, on two cores.
-pub const ROTATION: f64 = 12.0;
 
 /// The time of each part, in seconds.
 #[derive(Default)]
@@ -35,7 +33,7 @@ impl Parts {
             text += &format!("{name:<22}{}\n", ui::minutes(*seconds));
         }
         let (rotation, everyday): (Vec<_>, Vec<_>) = self.0.iter().partition(|(name, _)| *name == "rotation");
-        for (name, parts, budget) in [("everyday", everyday, EVERYDAY), ("rotation", rotation, ROTATION)] {
+        for (name, parts, budget) in [("everyday", everyday, EVERYDAY), ("rotation", rotation, e2e::MINUTES)] {
             let seconds: f64 = parts.iter().map(|(_, seconds)| seconds).sum();
             if seconds > budget * 60.0 {
                 text += &format!("OVER BUDGET: {name} took {} of {budget} minutes\n", ui::minutes(seconds));
@@ -52,7 +50,7 @@ pub fn test() -> Result<Outcome> {
     let (mut tally, mut parts) = (Tally::default(), Parts::default());
     tally.add(parts.take("unit tests, gates", unit_tests_and_gates)?);
     tally.add(parts.take("everyday scenarios", e2e::everyday)?);
-    tally.add(parts.take("rotation", || e2e::rotate(ROTATION))?);
+    tally.add(parts.take("rotation", || e2e::rotate(e2e::MINUTES))?);
     println!();
     print!("{}", parts.shown());
     tally.show();

@@ -48,7 +48,7 @@ pub use limits::{
 pub use mac::Mac;
 pub use mistake::{Mistake, Place};
 pub use nic_choice::{FoundFunction, NicChoice, NicSearch};
-pub use nic_needs::{MAX_RECEIVE_QUEUES, NicNeeds, ReceiveQueues};
+pub use nic_needs::{NicNeeds, ReceiveQueues};
 pub use plan::{Plan, plan};
 pub use read::{Parsed, ParsedRules, parse, parse_rules};
 pub use rules::{Identity, Rules, Vlan};

@@ -9,12 +9,12 @@ const BUFFERS_OF_SEVERAL: u32 = 512;
 /// Number of queues for `steering = "flows"`.
 const FLOW_QUEUES: u16 = 4;
 /// Most receive queues of a NIC. An 82599 cannot steer to more by addresses.
-pub const MAX_RECEIVE_QUEUES: u16 = 32;
+const MAX_RECEIVE_QUEUES: u16 = 32;
 
 /// Receive queues of a NIC that can have several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiveQueues {
-    /// Number of queues, 1 to [`MAX_RECEIVE_QUEUES`].
+    /// Number of queues, 1 to 32.
     pub count: u16,
     /// Buffers of each queue. A buffer has 2 KiB.
     pub buffers: u32,
@@ -36,7 +36,7 @@ impl ReceiveQueues {
     }
 }
 
-/// What the NIC of a uplink needs.
+/// What the NIC of an uplink needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NicNeeds<'a> {
     /// Bytes of the longest frame of any guest, without FCS and VLAN tag.

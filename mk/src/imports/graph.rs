@@ -7,7 +7,7 @@ use petgraph::algo::tarjan_scc;
 use petgraph::graphmap::DiGraphMap;
 
 use super::resolve::Found;
-use super::tree::{Module, ModuleId, Tree};
+use super::tree::{ModuleId, Tree};
 
 /// The files of a crate, and for each pair of them the names that the first takes from the second.
 #[derive(Default)]
@@ -33,7 +33,7 @@ impl Graph {
             self.files.insert(module.file.clone());
             for import in module.imports.iter().filter(|import| !import.public) {
                 match (tree.resolve(id, &import.path), &import.name) {
-                    (Some(Found::Module(of)), None) if !uses_any(tree, id, module, of) => self.edge(tree, id, of, "*"),
+                    (Some(Found::Module(of)), None) if !uses_any(tree, id, of) => self.edge(tree, id, of, "*"),
                     (Some(Found::Item(of, name)), _) => self.edge(tree, id, of, &name),
                     _ => {}
                 }
@@ -71,7 +71,8 @@ impl Graph {
 }
 
 /// Whether code of `module` names something that its `*` import of `of` gives.
-fn uses_any(tree: &Tree, id: ModuleId, module: &Module, of: ModuleId) -> bool {
+fn uses_any(tree: &Tree, id: ModuleId, of: ModuleId) -> bool {
+    let module = &tree.modules[id];
     let firsts = module.paths.iter().filter_map(|path| path.first()).chain(&module.calls);
     firsts.into_iter().any(|first| tree.gives(of, first, id))
 }

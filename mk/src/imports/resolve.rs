@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use super::tree::{Import, Module, ModuleId, Tree};
+use super::tree::{Import, ModuleId, Tree};
 
 /// What a path names.
 #[derive(Clone, Debug, PartialEq)]
@@ -86,15 +86,16 @@ impl Tree {
         };
         let child = || here.children.get(name).map(|modules| Found::Module(modules[0]));
         let own = if more { child().or_else(item) } else { item().or_else(child) };
-        own.or_else(|| self.imported(module, here, name, private, seen))
+        own.or_else(|| self.imported(module, name, private, seen))
             .or_else(|| here.generated.contains(name).then(|| Found::Item(module, name.to_owned())))
     }
 
-    fn imported(&self, module: ModuleId, here: &Module, name: &str, private: bool, seen: &mut Seen) -> Option<Found> {
+    fn imported(&self, module: ModuleId, name: &str, private: bool, seen: &mut Seen) -> Option<Found> {
+        let here = &self.modules[module];
         let visible = |import: &&Import| private || import.public;
-        let named = here.imports.iter().filter(visible).filter(|import| import.name.as_deref() == Some(name));
-        let globs = here.imports.iter().filter(visible).filter(|import| import.name.is_none());
-        if let Some(import) = named.into_iter().next() {
+        let mut imports = here.imports.iter().filter(visible);
+        let globs = imports.clone().filter(|import| import.name.is_none());
+        if let Some(import) = imports.find(|import| import.name.as_deref() == Some(name)) {
             return Some(self.follow(module, &import.path, seen).unwrap_or(Found::Outside));
         }
         for import in globs {

@@ -61,7 +61,7 @@ fn triple_fault(context: &mut Context<'_>, session: &mut Session) -> Result<()> 
     ensure!(reason == Some(StopReason::TripleFault), "guest a stopped for {reason:?}");
     session.result("a", "obey", seconds(120))?;
     context.figures.at_least("starts of the guest that faults", starts(&session.counters()?, "a"), 2)?;
-    // Beats that were reported already belong to the time before the restart. Ten more must come after it.
+    // Beats that were reported already belong to the time before the restart. At least 50 more pings must be sent after it.
     let before = latest_beat(session)?;
     let after = loop {
         let beat = session.result("b", "beat", seconds(60))?;

@@ -5,13 +5,13 @@ use anyhow::{Result, bail, ensure};
 use serde_json::Value;
 
 use crate::counts::uplinks;
-use crate::guests::{Guest, server};
+use crate::guests::{Guest, server, with_entries};
 use crate::launch::Joined;
 use crate::linux::{Linux, Setup as Peer};
 use crate::nic::Nic;
 use crate::scenario::{Context, seconds};
 use crate::session::{Session, number};
-use crate::setup::{Content, Setup, Uplink};
+use crate::setup::{Setup, Uplink};
 
 /// The other machine's number, which is the last byte of its addresses.
 pub const PEER: u8 = 9;
@@ -32,13 +32,8 @@ pub fn connected(name: &str, guests: &[Guest]) -> Setup {
 }
 
 /// Adds a `[[port]]` that names this device.
-pub fn behind(mut setup: Setup, device: &str) -> Setup {
-    for module in &mut setup.modules {
-        if let Content::Text(config) = &mut module.content {
-            config.insert_str(0, &format!("[[port]]\ndevice = \"{device}\"\n\n"));
-        }
-    }
-    setup
+pub fn behind(setup: Setup, device: &str) -> Setup {
+    with_entries(setup, &format!("[[port]]\ndevice = \"{device}\"\n\n"))
 }
 
 /// Sends an action to a guest and waits for the answer.

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::costs::Costs;
-use crate::counts::{count, notify_exits, shadow};
+use crate::counts::{count, shadow};
 use crate::modes::{self, Completion};
 use crate::scenario::Context;
 use crate::session::number;
@@ -59,7 +59,7 @@ fn held(
             // The contrast shows that the counts can differ from 0. A stream is batched, so it is left out.
             if load == "udp" {
                 figures.at_least(&of("exits"), costs.all_exits(), costs.packets)?;
-                let kicks = notify_exits(&window.steady[1], name) - notify_exits(&window.steady[0], name);
+                let kicks = costs.exits_for("io-virtio-notify");
                 // While the engine still looks at the queue, a request needs no notification.
                 figures.at_least(&of("of these for notifications"), kicks, costs.packets / 20)?;
             }
