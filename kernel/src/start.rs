@@ -133,7 +133,7 @@ extern "C" fn on_own_stack() -> ! {
     #[cfg(feature = "count")]
     if options::COUNT.load(core::sync::atomic::Ordering::Relaxed) {
         crate::count::run_all();
-        end(format_args!("everything is counted"));
+        halt(format_args!("everything is counted"));
     }
     console::print(format_args!("\nwhat it is used for:\n"));
     let (config, plan) = settings::load();
