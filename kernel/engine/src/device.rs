@@ -17,7 +17,7 @@ use crate::bits::SetBits;
 use crate::deliver::Deliver;
 use crate::observe::{Completion, Notification, Observer};
 use crate::requests::{KickEffect, QueueTraffic, Requests, ServiceMode};
-use crate::schedule::QueueId;
+use crate::schedule::{Portion, QueueId, Served};
 use crate::slots::SlotSet;
 
 /// A virtual device that is attached to an engine.
@@ -34,6 +34,10 @@ pub struct Device {
     traffic: [QueueTraffic; MAX_QUEUES],
     /// Queues whose driver always notifies, whatever `requests` says, one bit each.
     notified: u16,
+    /// Queues are looked at after their kicks only, and nothing else is written to their rings.
+    kicks_only: bool,
+    /// Queues whose last visit ended although they may hold more requests, one bit each.
+    interrupted: u16,
     /// Queues in the visited set, one bit each.
     visited: u16,
     /// Queues that have completions to publish, one bit each.
@@ -66,6 +70,8 @@ impl Device {
             requests,
             traffic: [QueueTraffic::UNUSED; MAX_QUEUES],
             notified: 0,
+            kicks_only: false,
+            interrupted: 0,
             visited: 0,
             dirty: 0,
             published: 0,
@@ -136,6 +142,12 @@ impl Device {
         self.with(token.queue(), |q, _| Ok(q.rewind(token))).unwrap_or(false)
     }
 
+    /// Notes that the present visit to a queue ends although the queue may hold more requests, because the back-end cannot
+    /// take them now. The queue is visited again.
+    pub fn interrupt_visit(&mut self, queue: u16) {
+        self.interrupted |= 1 << queue;
+    }
+
     /// Completes a request into which the device wrote `written` bytes. Returns false if a reset or a fault came first.
     /// The token is then counted as stale, and nothing else happens.
     pub fn complete(&mut self, token: Token, written: u32) -> bool {
@@ -188,6 +200,19 @@ impl Device {
             ServiceMode::Unserved => return,
             ServiceMode::AsConfigured => {}
             ServiceMode::Notified => self.notified |= bit,
+        }
+        if self.kicks_only {
+            self.notified |= bit;
+            // A queue begins with notifications disabled. What the driver has offered since gets no kick.
+            let offered = self.arm(queue) != 0;
+            if let Some(traffic) = self.traffic.get_mut(usize::from(queue)) {
+                *traffic = QueueTraffic::KICKS_ONLY;
+                if offered {
+                    traffic.kicked();
+                    self.visited |= bit;
+                }
+            }
+            return;
         }
         let requests = self.requests(queue);
         if let Some(traffic) = self.traffic.get_mut(usize::from(queue)) {
@@ -269,19 +294,26 @@ impl Device {
                 KickEffect::Poll => self.shared.counters().polls.add(1),
                 KickEffect::Drain => {}
             }
-            self.disarm(queue);
+            if self.kicks_only {
+                self.traffic[usize::from(queue)].kicked();
+            } else {
+                self.disarm(queue);
+            }
             self.visited |= 1 << queue;
         }
     }
 
-    /// Handles the end of a visit that took `served` requests. A queue that is to wait for its driver is armed and read
-    /// again. If it holds a request then, its driver did not know yet that it must notify.
+    /// Handles the end of a visit that took `served` and whose first portion was `portion`. A queue that is to wait for
+    /// its driver is armed and read again. If it holds a request then, its driver did not know yet that it must notify.
     #[inline]
-    pub(crate) fn after_visit(&mut self, queue: u16, served: u32, now: u64) {
+    pub(crate) fn after_visit(&mut self, queue: u16, served: Served, portion: &Portion, now: u64) {
         let requests = self.requests(queue);
         let Some(traffic) = self.traffic.get_mut(usize::from(queue)) else { return };
-        if !traffic.on_visit(requests, served, now) {
+        if !traffic.on_visit(requests, served.requests, now) {
             return;
+        }
+        if self.kicks_only {
+            return self.after_kick(queue, served.emptied(portion));
         }
         if self.arm(queue) != 0 {
             self.disarm(queue);
@@ -289,6 +321,20 @@ impl Device {
             traffic.armed();
             self.visited &= !(1 << queue);
             self.shared.counters().arms.add(1);
+        }
+    }
+
+    /// Handles the end of a visit to a queue that is looked at after its kicks only. The driver's notifications were never
+    /// disabled, so the queue need not be armed. Its ring may be gone as soon as the driver sees its requests completed.
+    #[cold]
+    fn after_kick(&mut self, queue: u16, emptied: bool) {
+        let interrupted = self.interrupted & 1 << queue != 0;
+        self.interrupted &= !(1 << queue);
+        if emptied && !interrupted {
+            if let Some(traffic) = self.traffic.get_mut(usize::from(queue)) {
+                traffic.armed();
+            }
+            self.visited &= !(1 << queue);
         }
     }
 
@@ -308,6 +354,7 @@ impl Device {
         self.forget();
         self.running = true;
         self.features = Features::from_bits_retain(self.shared.negotiated());
+        self.kicks_only = self.shared.kicks_only();
         let configured = core::array::from_fn(|i| QueueState::start(self.shared.queue(i as u16), self.features));
         let set_up =
             if self.shared.accepts(self.features.bits()) { self.set_up(&configured) } else { Err(Fault::Features) };
@@ -475,6 +522,8 @@ impl Device {
         self.features = Features::empty();
         self.traffic = [QueueTraffic::UNUSED; MAX_QUEUES];
         self.notified = 0;
+        self.kicks_only = false;
+        self.interrupted = 0;
         self.visited = 0;
         self.dirty = 0;
         self.published = 0;

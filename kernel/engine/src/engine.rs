@@ -13,7 +13,7 @@ use crate::deliver::Deliver;
 use crate::device::Device;
 use crate::devices::Devices;
 use crate::observe::{self, Observer, Unobserved};
-use crate::schedule::{GuestWeight, QueueId, Schedule, Visit};
+use crate::schedule::{GuestWeight, QueueId, Schedule, Served, Visit};
 use crate::slots::{MAX_SLOTS, SlotSet};
 
 /// An engine: its devices by slot, its back-end, and its schedule.
@@ -199,7 +199,7 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
             });
         }
         if let Some(device) = self.devices.get_mut(slot) {
-            device.after_visit(queue, requests, *time);
+            device.after_visit(queue, Served { requests, bytes }, &visit.portion, *time);
             device.shared().counters().engine_cycles.add(spent);
         }
         self.reschedule(slot, 0);

@@ -57,6 +57,8 @@ enum State {
     Armed,
     /// Notified. It is visited until it is empty.
     Draining,
+    /// Notified, and looked at after notifications only. The caller decides when it is armed.
+    Kicked,
     /// Visited in each turn. `busy` is when a visit last found something.
     Polled { busy: u64 },
 }
@@ -85,6 +87,9 @@ pub(crate) enum KickEffect {
 impl QueueTraffic {
     /// A queue that is not visited.
     pub(crate) const UNUSED: Self = Self { state: State::Unused, kicks: 0, window: 0 };
+
+    /// A queue that is looked at after its driver's notifications only. It is taken into use without a look at it.
+    pub(crate) const KICKS_ONLY: Self = Self { state: State::Armed, kicks: 0, window: 0 };
 
     /// A queue that is taken into use. Its first visit decides whether it is armed.
     pub(crate) const fn new(requests: Requests, now: u64) -> Self {
@@ -119,6 +124,7 @@ impl QueueTraffic {
     pub(crate) fn on_visit(&mut self, requests: Requests, served: u32, now: u64) -> bool {
         match (&mut self.state, requests) {
             (State::Draining, _) => served == 0,
+            (State::Kicked, _) => true,
             (State::Polled { busy }, Requests::Adaptive(rates)) => {
                 if served != 0 {
                     *busy = now;
@@ -127,6 +133,11 @@ impl QueueTraffic {
             }
             _ => false,
         }
+    }
+
+    /// Notes that a notified queue is looked at after notifications only.
+    pub(crate) fn kicked(&mut self) {
+        self.state = State::Kicked;
     }
 
     /// Notes that the queue is armed and was still empty.

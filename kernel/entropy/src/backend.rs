@@ -9,7 +9,7 @@ use engine::devices::{Devices, table};
 use engine::requests::ServiceMode;
 use engine::schedule::{Portion, Served};
 use engine::slots::{MAX_SLOTS, SlotSet};
-use virtio::chain::{Segment, Segments};
+use virtio::chain::{Segment, Segments, Span};
 use virtio::config::DeviceConfig;
 use virtio::fault::Fault;
 use virtio::queue::{Request, Token};
@@ -70,8 +70,8 @@ impl<S: Source> Entropy<S> {
     fn serve_one(&mut self, device: &mut Device, slot: usize, queue: u16) -> Option<Served> {
         self.segments.clear();
         let Request { token, chain } = device.pop(queue, &mut self.segments)?;
-        let buffers = chain.writable(&self.segments);
-        let (Some(&first), 0) = (buffers.first(), chain.readable_bytes) else {
+        let buffers = chain.writable_span(&self.segments);
+        let (Some(first), 0) = (buffers.segments().next(), chain.readable_bytes) else {
             device.fail(Fault::Direction);
             return Some(Served { requests: 1, bytes: 0 });
         };
@@ -82,6 +82,7 @@ impl<S: Source> Entropy<S> {
             state.counters.starved.add(1);
             state.waiting = Some(Waiting { token, buffer: first });
             self.waiting.insert(slot);
+            device.interrupt_visit(queue);
             return Some(Served { requests: 1, bytes: 0 });
         }
         complete(device, state.counters, token, buffers, bytes);
@@ -102,7 +103,7 @@ impl<S: Source> Entropy<S> {
                     break;
                 }
                 if let Some(Waiting { token, buffer }) = state.waiting.take() {
-                    complete(device, state.counters, token, &[buffer], bytes);
+                    complete(device, state.counters, token, Span::new(&[buffer], buffer.len), bytes);
                     completed += 1;
                 }
             }
@@ -115,19 +116,10 @@ impl<S: Source> Entropy<S> {
 }
 
 /// Writes `bytes` to the buffers in their order, and completes the request.
-fn complete(device: &mut Device, counters: &EntropyCounters, token: Token, buffers: &[Segment], bytes: &[u8]) {
-    let mut rest = bytes;
-    for buffer in buffers {
-        let (now, later) = rest.split_at(rest.len().min(buffer.len as usize));
-        if device.memory().write(buffer.gpa, now).is_err() {
-            // The buffer was checked when the request was taken, so this should not happen.
-            device.fail(Fault::Buffer);
-            return;
-        }
-        rest = later;
-        if rest.is_empty() {
-            break;
-        }
+fn complete(device: &mut Device, counters: &EntropyCounters, token: Token, buffers: Span<'_>, bytes: &[u8]) {
+    if let Err(fault) = buffers.write(device.memory(), bytes) {
+        device.fail(fault);
+        return;
     }
     if device.complete(token, bytes.len() as u32) {
         counters.requests.add(1);

@@ -20,5 +20,6 @@ pub const fn config() -> DeviceConfig {
         queue_size: QUEUE_SIZE,
         config: [0; CONFIG_BYTES],
         config_len: 0,
+        driver_writes: 0,
     }
 }

@@ -117,7 +117,7 @@ impl<'a> VirtioPci<'a> {
         }
     }
 
-    /// Writes BAR0. ISR, device configuration and pending bits are read-only.
+    /// Writes BAR0. ISR and pending bits are read-only, and so is most of the device configuration.
     fn write_bar0(&mut self, offset: u64, size: u8, value: u64, send: &mut dyn FnMut(Message)) {
         match (offset & PART_MASK) as u32 {
             COMMON_AT => self.common.write(self.shared, offset & !PART_MASK, size, value),
@@ -125,6 +125,7 @@ impl<'a> VirtioPci<'a> {
                 self.shared.msix.write(offset & !PART_MASK, size, value);
                 self.send_unmasked(send);
             }
+            DEVICE_AT => self.shared.write_config(offset & !PART_MASK, size, value),
             _ => {}
         }
     }

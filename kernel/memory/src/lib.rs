@@ -9,6 +9,7 @@
 pub mod copy;
 pub mod frames;
 pub mod guest;
+pub mod host;
 pub mod span;
 pub mod swap;
 pub mod tables;

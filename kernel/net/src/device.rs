@@ -36,5 +36,6 @@ pub const fn config(mac: [u8; 6], mtu: u16, pairs: u16) -> DeviceConfig {
         queue_size: 256,
         config,
         config_len: 12,
+        driver_writes: 0,
     }
 }

@@ -113,6 +113,107 @@ impl Chain {
     pub fn writable<'s>(&self, segments: &'s Segments) -> &'s [Segment] {
         segments.0.get(self.writable..self.end).unwrap_or(&[])
     }
+
+    /// The bytes that the device may read.
+    #[must_use]
+    pub fn readable_span<'s>(&self, segments: &'s Segments) -> Span<'s> {
+        Span::new(self.readable(segments), self.readable_bytes)
+    }
+
+    /// The bytes that the device may write.
+    #[must_use]
+    pub fn writable_span<'s>(&self, segments: &'s Segments) -> Span<'s> {
+        Span::new(self.writable(segments), self.writable_bytes)
+    }
+}
+
+/// A run of bytes of a chain's buffers. It may begin and end within a buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct Span<'s> {
+    buffers: &'s [Segment],
+    /// Bytes of the first buffer that do not belong to the run.
+    skipped: u32,
+    len: u32,
+}
+
+impl<'s> Span<'s> {
+    /// All bytes of `buffers`, whose lengths add up to `len`.
+    #[must_use]
+    pub const fn new(buffers: &'s [Segment], len: u32) -> Self {
+        Self { buffers, skipped: 0, len }
+    }
+
+    /// Its length in bytes.
+    #[must_use]
+    pub const fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Whether its length is 0.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Splits it after its first `at` bytes. Returns `None` if it is shorter.
+    #[must_use]
+    pub fn split_at(self, at: u32) -> Option<(Self, Self)> {
+        let rest = self.len.checked_sub(at)?;
+        let (mut buffers, mut skipped) = (self.buffers, u64::from(self.skipped) + u64::from(at));
+        while let [first, more @ ..] = buffers
+            && skipped >= u64::from(first.len)
+        {
+            skipped -= u64::from(first.len);
+            buffers = more;
+        }
+        Some((Self { len: at, ..self }, Self { buffers, skipped: skipped as u32, len: rest }))
+    }
+
+    /// Its buffers. The first and the last are cut to the run.
+    pub fn segments(self) -> impl Iterator<Item = Segment> + 's {
+        let (mut skipped, mut left) = (self.skipped, self.len);
+        self.buffers.iter().map_while(move |buffer| {
+            let len = buffer.len.saturating_sub(skipped).min(left);
+            let segment = Segment { gpa: buffer.gpa.wrapping_add(skipped.into()), len };
+            (skipped, left) = (0, left - len);
+            (len != 0).then_some(segment)
+        })
+    }
+
+    /// Copies bytes to the buffers in their order, as many as both have. Returns how many.
+    ///
+    /// # Errors
+    /// A buffer is not in the guest's memory. This does not happen: buffers were checked when the chain was walked.
+    pub fn write(self, memory: &GuestMemory, bytes: &[u8]) -> Result<u32, Fault> {
+        let mut written = 0;
+        for segment in self.segments() {
+            let rest = bytes.get(written..).unwrap_or(&[]);
+            let now = rest.get(..segment.len as usize).unwrap_or(rest);
+            memory.write(segment.gpa, now).map_err(|_| Fault::Buffer)?;
+            written += now.len();
+            if written == bytes.len() {
+                break;
+            }
+        }
+        Ok(written as u32)
+    }
+
+    /// Fills `bytes` from the buffers in their order, as far as both go. Returns how many bytes it copied.
+    ///
+    /// # Errors
+    /// As for [`Span::write`].
+    pub fn read(self, memory: &GuestMemory, bytes: &mut [u8]) -> Result<u32, Fault> {
+        let (mut read, all) = (0, bytes.len());
+        for segment in self.segments() {
+            let end = all.min(read + segment.len as usize);
+            memory.read(segment.gpa, bytes.get_mut(read..end).unwrap_or(&mut [])).map_err(|_| Fault::Buffer)?;
+            read = end;
+            if read == all {
+                break;
+            }
+        }
+        Ok(read as u32)
+    }
 }
 
 /// Where a chain's descriptors are.

@@ -47,7 +47,12 @@ pub struct DeviceConfig {
     pub config: [u8; CONFIG_BYTES],
     /// Bytes of device-specific configuration.
     pub config_len: u16,
+    /// Bytes of it that the driver may write, one bit each; bit 0 is the first byte. A reset of the device restores
+    /// them.
+    pub driver_writes: u64,
 }
+
+const _: () = assert!(CONFIG_BYTES <= u64::BITS as usize);
 
 /// The driver's configuration of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -70,6 +70,8 @@ faults! {
     IndirectTable => "an indirect table outside the guest's memory",
     /// Device-writable buffers on a queue that the device only reads, or the other way round.
     Direction => "a buffer of the wrong direction for its queue",
+    /// A request that is too short for its header, or has no byte for its status.
+    Request => "a request without room for its header or its status",
 }
 
 impl Fault {

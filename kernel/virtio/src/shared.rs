@@ -93,6 +93,7 @@ pub struct Shared {
     generation: AtomicU8,
     isr: AtomicU8,
     needs_reset: AtomicBool,
+    kicks_only: AtomicBool,
     fixed: DeviceConfig,
     /// The function's MSI-X table.
     pub msix: MsixTable<VECTORS>,
@@ -122,6 +123,7 @@ impl Shared {
             generation: AtomicU8::new(0),
             isr: AtomicU8::new(0),
             needs_reset: AtomicBool::new(false),
+            kicks_only: AtomicBool::new(false),
             fixed,
             msix: MsixTable::new(),
             counters: OwnLine(DeviceCounters::new()),
@@ -154,7 +156,15 @@ impl Shared {
         for (byte, value) in self.config.iter().zip(self.fixed.config) {
             byte.store(value, Ordering::Relaxed);
         }
+        self.kicks_only.store(false, Ordering::Relaxed);
         self.phase.0.set(Phase::Idle);
+    }
+
+    /// Has the engine look at queues after their kicks only, until the device has been in use and is reset, or is used by
+    /// a driver with EVENT_IDX. For a guest that starts with firmware: firmware may leave its rings behind in memory that
+    /// the system uses for something else. Call it after [`Shared::restart`].
+    pub fn serve_after_kicks_only(&self) {
+        self.kicks_only.store(true, Ordering::Relaxed);
     }
 
     // The transport's side.
@@ -319,6 +329,22 @@ impl Shared {
         (0..u64::from(size.min(8))).fold(0, |v, i| v | byte(offset.wrapping_add(i)).unwrap_or(0) << (8 * i))
     }
 
+    /// Writes `size` bytes (up to 8) of device-specific configuration for the driver. Only the bytes of
+    /// [`DeviceConfig::driver_writes`] change. The engine sees them when it next reads them.
+    pub fn write_config(&self, offset: u64, size: u8, value: u64) {
+        let Ok(offset) = usize::try_from(offset) else { return };
+        for (i, new) in value.to_le_bytes().into_iter().take(usize::from(size)).enumerate() {
+            let at = offset.saturating_add(i);
+            if let Some(byte) = self.config.get(at).filter(|_| self.driver_may_write(at)) {
+                byte.store(new, Ordering::Release);
+            }
+        }
+    }
+
+    const fn driver_may_write(&self, at: usize) -> bool {
+        at < CONFIG_BYTES && self.fixed.driver_writes >> at & 1 != 0
+    }
+
     // The engine's side.
 
     /// Directs the device's kicks to bit `bit` (0 to 63) of an engine's word, or to none. Call it only while none of
@@ -345,6 +371,12 @@ impl Shared {
     /// Whether a queue waits to be taken into use or out of use.
     pub fn queues_change(&self) -> bool {
         (self.starting.load(Ordering::Relaxed) | self.stopping.load(Ordering::Relaxed)) != 0
+    }
+
+    /// Whether queues are looked at after their kicks only; see [`Shared::serve_after_kicks_only`].
+    #[must_use]
+    pub fn kicks_only(&self) -> bool {
+        self.kicks_only.load(Ordering::Relaxed) && self.negotiated() & Features::EVENT_IDX.bits() == 0
     }
 
     /// Answers [`Shared::reset_queue`]: the engine has released the queue.
@@ -416,6 +448,7 @@ impl Shared {
 
     /// Answers [`Shared::request_reset`]: the engine holds nothing any more.
     pub fn acknowledge_reset(&self) {
+        self.kicks_only.store(false, Ordering::Relaxed);
         self.clear();
         self.step(Phase::Resetting, Phase::Idle);
     }
@@ -457,6 +490,11 @@ impl Shared {
         for slot in &self.queues {
             slot.store(&QueueConfig::RESET);
         }
+        for (at, (byte, initial)) in self.config.iter().zip(self.fixed.config).enumerate() {
+            if self.driver_may_write(at) {
+                byte.store(initial, Ordering::Release);
+            }
+        }
         self.starting.store(0, Ordering::Relaxed);
         self.stopping.store(0, Ordering::Release);
         self.negotiated.store(0, Ordering::Relaxed);
@@ -480,7 +518,7 @@ fn set_vector(slot: &AtomicU16, vector: u16) -> u16 {
 
 #[cfg(test)]
 mod tests {
-    use super::{NO_VECTOR, Phase, QueueConfig, Shared};
+    use super::{DeviceConfig, NO_VECTOR, Phase, QueueConfig, Shared};
     use crate::testing;
 
     fn shared() -> Shared {
@@ -527,6 +565,22 @@ mod tests {
         assert!(s.accepts(1 << 32));
         assert!(!s.accepts(0));
         assert!(!s.accepts(s.offered() | 1 << 63));
+    }
+
+    #[test]
+    fn the_driver_writes_only_the_bytes_that_it_may_and_a_reset_restores_them() {
+        let s = Shared::new(DeviceConfig { driver_writes: 1 << 1 | 1 << 63, ..testing::device() });
+        let before = s.config();
+        s.write_config(0, 8, u64::MAX);
+        s.write_config(u64::MAX, 8, 0);
+        s.write_config(60, 8, 0x1122_3344_5566_7788);
+        let mut after = before;
+        (after[1], after[63]) = (0xff, 0x55);
+        assert_eq!(s.config(), after);
+        assert!(s.activate(s.offered()));
+        s.request_reset();
+        s.acknowledge_reset();
+        assert_eq!(s.config(), before);
     }
 
     #[test]

@@ -7,6 +7,8 @@ const OUT_OF_ORDER: Features = ALL.difference(Features::IN_ORDER);
 mod attach;
 #[path = "interrupts.rs"]
 mod interrupts;
+#[path = "kicks_only.rs"]
+mod kicks_only;
 #[path = "lone_request.rs"]
 mod lone_request;
 #[path = "queue_reset.rs"]

@@ -112,6 +112,18 @@ fn a_device_without_a_configuration_of_its_own_has_no_capability_for_it() {
 }
 
 #[test]
+fn the_driver_writes_the_configuration_where_the_device_allows_it() {
+    let config = DeviceConfig { device_type: 2, driver_writes: 1 << 6, ..virtio::testing::device() };
+    let mut f = VirtioPci::new(Box::leak(Box::new(Shared::new(config))), 1);
+    assert_eq!((f.read_config(0, 4), f.read_config(8, 4)), (0x1042_1af4, 0x0180_0001));
+    let before = get(&mut f, 0x2000, 8);
+    put(&mut f, 0x2000, 8, u64::MAX);
+    assert_eq!(get(&mut f, 0x2000, 8), before | 0xff << 48);
+    put(&mut f, 0x2006, 1, 0x12);
+    assert_eq!((get(&mut f, 0x2006, 1), get(&mut f, 0x2005, 1)), (0x12, before >> 40 & 0xff));
+}
+
+#[test]
 fn features_that_are_missing_version_1_or_were_not_offered_are_refused() {
     for (select, value) in [(1, 0), (1, 3), (0, 1 << 2), (2, 1), (3, 0x8000_0000)] {
         let mut f = function();

@@ -22,5 +22,6 @@ pub const fn device() -> DeviceConfig {
         queue_size: 256,
         config,
         config_len: CONFIG.len() as u16,
+        driver_writes: 0,
     }
 }
