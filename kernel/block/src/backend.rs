@@ -1,0 +1,274 @@
+//! The back-end as the engine sees it: takes requests, has them checked, gives them to the storage, and completes them.
+
+use alloc::boxed::Box;
+
+use engine::backend::Backend;
+use engine::device::Device;
+use engine::devices::{Devices, table};
+use engine::requests::ServiceMode;
+use engine::schedule::{Portion, Served};
+use engine::slots::MAX_SLOTS;
+use virtio::chain::Segments;
+use virtio::config::DeviceConfig;
+use virtio::fault::Fault;
+use virtio::queue::{Request as Popped, Token};
+
+use crate::check::{Checked, Rules};
+use crate::counters::BlockCounters;
+use crate::device::{BlockFeatures, WRITEBACK};
+use crate::header;
+use crate::in_flight::{Entry, InFlight};
+use crate::storage::{Geometry, Operation, Status, Storage, Submitted};
+
+/// Bytes of a serial number (virtio 1.3 5.2.6).
+pub const SERIAL_BYTES: usize = 20;
+/// Most requests of a device that are in flight at the same time. More wait in its queues. The table has room for so
+/// many of eight devices.
+pub const MAX_IN_FLIGHT: u16 = 128;
+
+/// Values of the status byte.
+const OK: u8 = 0;
+const IOERR: u8 = 1;
+const UNSUPP: u8 = 2;
+
+/// What the back-end must know of a device.
+#[derive(Clone, Copy, Debug)]
+pub struct Disk<V> {
+    /// Its volume.
+    pub volume: V,
+    /// Its serial number, with zeroes behind it.
+    pub serial: [u8; SERIAL_BYTES],
+    /// Its counters.
+    pub counters: &'static BlockCounters,
+}
+
+/// The device of a slot.
+struct Slot<V> {
+    disk: Disk<V>,
+    geometry: Geometry,
+    in_flight: u16,
+}
+
+/// The block back-end.
+pub struct Block<S: Storage> {
+    storage: S,
+    slots: Box<[Option<Slot<S::Volume>>; MAX_SLOTS]>,
+    in_flight: InFlight,
+    segments: Box<Segments>,
+}
+
+/// The outcome of taking a request.
+enum Taken {
+    /// It was completed or is in flight.
+    Served(Served),
+    /// It stays in the queue.
+    Waits,
+}
+
+impl<S: Storage> Block<S> {
+    /// Makes a back-end without devices.
+    #[must_use]
+    pub fn new(storage: S) -> Self {
+        Self { storage, slots: table(|| None), in_flight: InFlight::new(), segments: Box::default() }
+    }
+
+    /// Its storage, to configure it.
+    pub const fn storage_mut(&mut self) -> &mut S {
+        &mut self.storage
+    }
+
+    /// Takes the next request of a queue. Returns `None` if there is none, or the device has failed.
+    fn take(&mut self, device: &mut Device, slot: usize, queue: u16, now: u64) -> Option<Taken> {
+        let state = self.slots.get_mut(slot)?.as_mut()?;
+        self.segments.clear();
+        let Popped { token, chain } = device.pop(queue, &mut self.segments)?;
+        let failed = |device: &mut Device, fault: Fault| {
+            device.fail(fault);
+            Some(Taken::Served(Served { requests: 1, bytes: 0 }))
+        };
+        let parts = match header::parts(device.memory(), &chain, &self.segments) {
+            Ok(parts) => parts,
+            Err(fault) => return failed(device, fault),
+        };
+        let rules = Rules {
+            geometry: &state.geometry,
+            negotiated: BlockFeatures::from_bits_retain(device.features().bits()),
+            durable: wants_durable_writes(device),
+            memory: device.memory(),
+        };
+        let request = match rules.check(&parts) {
+            Ok(Checked::Storage(request)) => request,
+            Ok(Checked::Identity) => {
+                let written = match parts.input.write(device.memory(), &state.disk.serial) {
+                    Ok(written) => written,
+                    Err(fault) => return failed(device, fault),
+                };
+                let used = if written == parts.input.len() { written + 1 } else { written };
+                if answer(device, token, parts.status, OK, used) {
+                    state.disk.counters.identities.add(1);
+                }
+                return Some(Taken::Served(Served { requests: 1, bytes: u64::from(written) }));
+            }
+            Ok(verdict @ (Checked::Bad | Checked::Unsupported)) => {
+                let (status, counter) = match verdict {
+                    Checked::Unsupported => (UNSUPP, &state.disk.counters.unsupported),
+                    _ => (IOERR, &state.disk.counters.errors),
+                };
+                // The used length counts from the first writable byte, so it is 0 if that one was not written.
+                if answer(device, token, parts.status, status, u32::from(parts.input.is_empty())) {
+                    counter.add(1);
+                }
+                return Some(Taken::Served(Served { requests: 1, bytes: 0 }));
+            }
+            Err(fault) => return failed(device, fault),
+        };
+        let tag = self.in_flight.next_tag().filter(|_| state.in_flight < MAX_IN_FLIGHT);
+        let submitted = match tag {
+            Some(tag) => self.storage.submit(state.disk.volume, tag, &request, now),
+            None => Submitted::Busy,
+        };
+        let bytes = u64::from(request.blocks) * u64::from(state.geometry.block_bytes);
+        let entry = Entry { slot, token: Some(token), operation: request.operation, bytes, status: parts.status };
+        match submitted {
+            Submitted::Done(status) => complete(device, state.disk.counters, entry, status),
+            Submitted::Pending => {
+                state.in_flight += 1;
+                self.in_flight.insert(entry);
+            }
+            Submitted::Busy => {
+                state.disk.counters.busy.add(1);
+                if let Some(token) = entry.token {
+                    device.rewind(token);
+                }
+                device.interrupt_visit(queue);
+                return Some(Taken::Waits);
+            }
+        }
+        // A range that is only named counts too: the storage may have to write it.
+        Some(Taken::Served(Served { requests: 1, bytes }))
+    }
+
+    /// Completes the requests that the storage reports. Returns how many.
+    fn reap(&mut self, devices: &mut Devices, now: u64) -> u32 {
+        let (mut completed, in_flight, slots) = (0, &mut self.in_flight, &mut self.slots);
+        self.storage.poll(now, &mut |tag, status| {
+            let Some(entry) = in_flight.remove(tag) else { return };
+            let Some(state) = slots.get_mut(entry.slot).and_then(Option::as_mut) else { return };
+            state.in_flight = state.in_flight.saturating_sub(1);
+            if let (Some(device), true) = (devices.get_mut(entry.slot), entry.token.is_some()) {
+                complete(device, state.disk.counters, entry, status);
+                completed += 1;
+            }
+        });
+        completed
+    }
+}
+
+/// Whether the driver wants completed writes to be durable (virtio 1.3 5.2.6.2): with CONFIG_WCE it says so in
+/// `writeback`; otherwise a driver that never flushes does.
+fn wants_durable_writes(device: &Device) -> bool {
+    let negotiated = BlockFeatures::from_bits_retain(device.features().bits());
+    if negotiated.contains(BlockFeatures::CONFIG_WCE) {
+        device.shared().config_bytes::<1>(WRITEBACK) == [0]
+    } else {
+        !negotiated.contains(BlockFeatures::FLUSH)
+    }
+}
+
+/// Writes the status byte and completes a request. Returns false if a reset or a fault came first.
+fn answer(device: &mut Device, token: Token, at: u64, status: u8, used: u32) -> bool {
+    if device.running() && device.memory().write(at, &[status]).is_err() {
+        // The buffer was checked when the request was taken, so this should not happen.
+        device.fail(Fault::Buffer);
+    }
+    device.complete(token, used)
+}
+
+/// Completes and counts a request of the storage.
+fn complete(device: &mut Device, counters: &BlockCounters, entry: Entry, status: Status) {
+    let Entry { token: Some(token), operation, bytes, status: at, .. } = entry else { return };
+    let read = operation == Operation::Read;
+    let (value, used) = match status {
+        // The length of a chain fits in 32 bits, the status byte included.
+        Status::Ok if read => (OK, (bytes + 1) as u32),
+        Status::Ok => (OK, 1),
+        Status::Failed => (IOERR, u32::from(!read)),
+        Status::Unsupported => (UNSUPP, u32::from(!read)),
+    };
+    if !answer(device, token, at, value, used) {
+        return;
+    }
+    match (status, operation) {
+        (Status::Failed, _) => counters.errors.add(1),
+        (Status::Unsupported, _) => counters.unsupported.add(1),
+        (Status::Ok, Operation::Read) => {
+            counters.reads.add(1);
+            counters.read_bytes.add(bytes);
+        }
+        (Status::Ok, Operation::Write { .. }) => {
+            counters.writes.add(1);
+            counters.written_bytes.add(bytes);
+        }
+        (Status::Ok, Operation::Flush) => counters.flushes.add(1),
+        (Status::Ok, Operation::Discard) => {
+            counters.discards.add(1);
+            counters.unmapped_bytes.add(bytes);
+        }
+        (Status::Ok, Operation::WriteZeroes { .. }) => {
+            counters.zeroes.add(1);
+            counters.unmapped_bytes.add(bytes);
+        }
+    }
+}
+
+impl<S: Storage> Backend for Block<S> {
+    type Config = Disk<S::Volume>;
+
+    fn attached(&mut self, slot: usize, _: &DeviceConfig, disk: Self::Config) {
+        let geometry = self.storage.geometry(disk.volume);
+        if let Some(place) = self.slots.get_mut(slot) {
+            *place = Some(Slot { disk, geometry, in_flight: 0 });
+        }
+    }
+
+    fn detached(&mut self, slot: usize) {
+        if let Some(place) = self.slots.get_mut(slot) {
+            *place = None;
+        }
+    }
+
+    fn activated(&mut self, _: usize, _: &mut Device, _: bool) {}
+
+    fn service_mode(&self, _: usize, _: u16) -> ServiceMode {
+        ServiceMode::AsConfigured
+    }
+
+    fn serve(&mut self, devices: &mut Devices, slot: usize, queue: u16, portion: &Portion, now: u64) -> Served {
+        let mut all = Served::default();
+        let Some(device) = devices.get_mut(slot) else { return all };
+        while all.requests < portion.requests && all.bytes < portion.bytes {
+            let Some(Taken::Served(one)) = self.take(device, slot, queue, now) else { break };
+            all.requests += one.requests;
+            all.bytes += one.bytes;
+        }
+        all
+    }
+
+    #[inline]
+    fn poll(&mut self, devices: &mut Devices, now: u64) -> u32 {
+        if self.in_flight.is_empty() { 0 } else { self.reap(devices, now) }
+    }
+
+    /// Nothing to do: [`Backend::poll`] completes what has ended later in the same turn.
+    fn reclaim(&mut self, _: &mut Devices) {}
+
+    fn cancel(&mut self, _: &mut Devices, slot: usize) -> bool {
+        let Some(state) = self.slots.get_mut(slot).and_then(Option::as_mut).filter(|state| state.in_flight != 0) else {
+            return true;
+        };
+        let storage = &mut self.storage;
+        let (removed, left) = self.in_flight.cancel(slot, |tag| storage.cancel(tag));
+        state.in_flight = state.in_flight.saturating_sub(removed);
+        !left
+    }
+}

@@ -1,0 +1,31 @@
+//! The block back-end: disks for guests (virtio 1.3 5.2).
+//!
+//! ```text
+//!   requestq ──▶ backend::Block ── header::Header ──▶ check::check ──▶ storage::Storage::submit
+//!                    │    ▲                                               │ Done: completed at once
+//!                    │    └────── in_flight::InFlight ◀───────────────────┤ Pending: completed by Storage::poll
+//!                    ▼                                                    │ Busy: the request goes back to the queue
+//!                status byte, used length                                 ▼
+//!                                                        ram::Ram, later an NVMe queue
+//! ```
+//!
+//! [`storage`] is the trait of what lies beneath. [`ram`] implements it for RAM disks. [`device`] is the configuration
+//! that the driver reads.
+//!
+//! Nothing here locks or waits. Memory is allocated when the back-end is made and never afterwards.
+
+#![cfg_attr(not(test), no_std)]
+
+extern crate alloc;
+
+pub mod backend;
+mod check;
+pub mod counters;
+pub mod device;
+mod header;
+mod in_flight;
+pub mod ram;
+pub mod storage;
+
+#[cfg(test)]
+mod tests;

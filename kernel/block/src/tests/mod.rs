@@ -1,0 +1,8 @@
+//! Tests of the whole crate: engine, queue, back-end and storage together with a driver, on split and packed rings.
+
+mod config;
+mod hostile;
+mod late;
+mod overlay;
+mod ram;
+mod support;
