@@ -11,7 +11,8 @@
 //! Everything that does not touch hardware is in a library crate:
 //!
 //! - `machine`: the guest's machine.
-//! - `engine`, `virtio`, `net`, `entropy`: the engine's loop, the rings, the switch, the entropy device.
+//! - `engine`, `virtio`, `net`, `block`, `entropy`: the engine's loop, the rings, the switch, the disks, the entropy
+//!   device.
 //! - `memory`: page frames, page tables and guest memory.
 //! - `config`: the configuration.
 //! - `lifecycle`: when a guest starts and stops.

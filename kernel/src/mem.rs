@@ -8,7 +8,10 @@
 
 use crate::arch::MAX_CORES;
 use alloc::vec::Vec;
-use core::ptr;
+use core::{
+    ptr,
+    sync::atomic::{AtomicU8, AtomicU32},
+};
 use memory::{
     frames::{Frames, OutOfMemory},
     tables::{Access, Format, MapError, Tables},
@@ -255,4 +258,24 @@ pub fn pages(bytes: u64) -> Result<u64, OutOfMemory> {
         ptr::with_exposed_provenance_mut::<u8>(at as usize).write_bytes(0, bytes.next_multiple_of(4096) as usize)
     };
     Ok(at)
+}
+
+/// Takes zeroed memory for data that several cores use. It is never given back.
+///
+/// # Errors
+/// There is no memory.
+pub fn shared_bytes(bytes: u64) -> Result<&'static [AtomicU8], OutOfMemory> {
+    let at = pages(bytes)?;
+    // SAFETY: the memory is mapped, aligned to a page and zeroed. Only this slice names it, for ever.
+    Ok(unsafe { core::slice::from_raw_parts(ptr::with_exposed_provenance(at as usize), bytes as usize) })
+}
+
+/// Takes zeroed memory for `count` words, as [`shared_bytes`] does.
+///
+/// # Errors
+/// There is no memory.
+pub fn shared_words(count: u64) -> Result<&'static [AtomicU32], OutOfMemory> {
+    let at = pages(count * size_of::<AtomicU32>() as u64)?;
+    // SAFETY: as in `shared_bytes`. A page is aligned for words, and words of zeroes are valid.
+    Ok(unsafe { core::slice::from_raw_parts(ptr::with_exposed_provenance(at as usize), count as usize) })
 }

@@ -187,6 +187,7 @@ mod tests {
                 drops: vec![Count { kind: "no-buffer".into(), count: 5 }],
                 ..Port::default()
             }],
+            blocks: Vec::new(),
             entropy: Vec::new(),
         };
         let text = summary(&Counters { guests: vec![guest], ..Counters::default() });

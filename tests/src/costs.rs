@@ -140,6 +140,7 @@ mod tests {
             shadow_idt: Vec::new(),
             refusals: Vec::new(),
             ports: vec![port],
+            blocks: Vec::new(),
             entropy: Vec::new(),
         };
         Counters { guests: vec![guest], tsc, tsc_hz: 100, ..Counters::default() }

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use crate::{Completion, Config, Guest, Mistake, Place, best_completion, size};
 
-/// Leaves out guests whose kernel or initial RAM disk is not among `modules`, the names of the boot modules.
+/// Leaves out guests whose kernel, initial RAM disk or disk is not among `modules`, the names of the boot modules.
 pub fn check_modules(config: &mut Config, modules: &[&str]) -> Vec<Mistake> {
     leave_out(config, |guest| {
         let missing = |name: &str| !modules.contains(&name);
@@ -20,7 +20,10 @@ pub fn check_modules(config: &mut Config, modules: &[&str]) -> Vec<Mistake> {
         match &guest.initrd {
             _ if missing(&guest.kernel) => Some((guest.places.kernel.clone(), message("kernel", &guest.kernel))),
             Some(initrd) if missing(initrd) => Some((guest.places.initrd.clone(), message("initrd", initrd))),
-            _ => None,
+            _ => guest.blocks().find_map(|block| {
+                let name = block.module().filter(|name| missing(name))?;
+                Some((block.place.clone(), message("disk", name)))
+            }),
         }
     })
 }
@@ -45,15 +48,16 @@ pub fn check_entropy(config: &mut Config, refusal: Option<&str>) -> Vec<Mistake>
 /// order of the file. A guest that does not start by itself takes its memory too, so that it can start at any time.
 pub fn check_memory(config: &mut Config, available: u64) -> Vec<Mistake> {
     let mut left = available;
-    leave_out(config, |guest| match left.checked_sub(guest.memory) {
+    leave_out(config, |guest| match left.checked_sub(guest.memory_with_disks()) {
         Some(rest) => {
             left = rest;
             None
         }
         None => {
-            let (wanted, left, all) = (size::show(guest.memory), size::show(left), size::show(available));
-            let message =
-                format!("expected at most {left}: this guest wants {wanted}, of {all} for guests {left} are left");
+            let (wanted, left, all) = (size::show(guest.memory_with_disks()), size::show(left), size::show(available));
+            let message = format!(
+                "expected at most {left}: this guest and its RAM disks want {wanted}, of {all} for guests {left} are left"
+            );
             Some((guest.places.memory.clone(), message))
         }
     })

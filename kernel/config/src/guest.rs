@@ -1,8 +1,9 @@
-//! `[[guest]]` with its devices: `[[guest.net]]` and `[[guest.entropy]]`.
+//! `[[guest]]` with its devices: `[[guest.net]]`, `[[guest.block]]` and `[[guest.entropy]]`.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::disk::Block;
 use crate::mac::Mac;
 use crate::mistake::Place;
 use crate::rules::{Identity, Rules};
@@ -34,8 +35,8 @@ pub struct Guest {
     pub autostart: bool,
     /// Cores of the vCPUs in their order, as many as `vcpus`. `None` if sidecore chooses.
     pub cores: Option<Vec<u32>>,
-    /// Its devices in the order of their function numbers on its bus: `[[guest.net]]`, then `[[guest.entropy]]`, each
-    /// in the order of the file. Up to [`MAX_DEVICES`](crate::MAX_DEVICES).
+    /// Its devices in the order of their function numbers on its bus: `[[guest.net]]`, then `[[guest.block]]`, then
+    /// `[[guest.entropy]]`, each in the order of the file. Up to [`MAX_DEVICES`](crate::MAX_DEVICES).
     pub devices: Vec<GuestDevice>,
     /// Places in the file of values that are checked against the machine.
     pub places: Places,
@@ -46,6 +47,8 @@ pub struct Guest {
 pub enum GuestDevice {
     /// A network device.
     Net(Net),
+    /// A block device.
+    Block(Block),
     /// An entropy device.
     Entropy(Entropy),
 }
@@ -151,14 +154,28 @@ impl Guest {
     pub fn nets(&self) -> impl Iterator<Item = &Net> {
         self.devices.iter().filter_map(|device| match device {
             GuestDevice::Net(net) => Some(net),
-            GuestDevice::Entropy(_) => None,
+            GuestDevice::Block(_) | GuestDevice::Entropy(_) => None,
         })
+    }
+
+    /// Its block devices, in their order.
+    pub fn blocks(&self) -> impl Iterator<Item = &Block> {
+        self.devices.iter().filter_map(|device| match device {
+            GuestDevice::Block(block) => Some(block),
+            GuestDevice::Net(_) | GuestDevice::Entropy(_) => None,
+        })
+    }
+
+    /// Bytes of memory that it takes: its RAM, and its RAM disks.
+    #[must_use]
+    pub fn memory_with_disks(&self) -> u64 {
+        self.blocks().fold(self.memory, |sum, block| sum.saturating_add(block.memory()))
     }
 
     /// Its entropy devices, in their order.
     pub fn entropies(&self) -> impl Iterator<Item = &Entropy> {
         self.devices.iter().filter_map(|device| match device {
-            GuestDevice::Net(_) => None,
+            GuestDevice::Net(_) | GuestDevice::Block(_) => None,
             GuestDevice::Entropy(entropy) => Some(entropy),
         })
     }

@@ -21,6 +21,7 @@ mod check;
 mod completion;
 mod config;
 mod default;
+mod disk;
 mod guest;
 mod limits;
 mod mac;
@@ -40,10 +41,12 @@ pub use completion::best as best_completion;
 pub use config::{Config, Control, Engine, Scheduling};
 pub use control::Level;
 pub use default::default_config;
+pub use disk::{Block, Cache, Disk};
 pub use guest::{Completion, Entropy, Guest, GuestDevice, Net, Offloads, Places, Requests, Restart};
 pub use limits::{
-    DEFAULT_MTU, MAX_ADDRESSES, MAX_CMDLINE, MAX_DEVICES, MAX_ENGINES, MAX_ENTROPIES, MAX_GUESTS, MAX_MEMORY, MAX_MTU,
-    MAX_NETS, MAX_PAIRS, MAX_STAGES, MAX_STATIC, MAX_UPLINKS, MAX_VCPUS, MAX_WEIGHT, MEMORY_UNIT, MIN_MEMORY, MIN_MTU,
+    DEFAULT_MTU, DEFAULT_OVERLAY, MAX_ADDRESSES, MAX_BLOCK_QUEUES, MAX_BLOCKS, MAX_CMDLINE, MAX_DEVICES, MAX_ENGINES,
+    MAX_ENTROPIES, MAX_GUESTS, MAX_MEMORY, MAX_MTU, MAX_NETS, MAX_PAIRS, MAX_SERIAL, MAX_STAGES, MAX_STATIC,
+    MAX_UPLINKS, MAX_VCPUS, MAX_WEIGHT, MEMORY_UNIT, MIN_MEMORY, MIN_MTU,
 };
 pub use mac::Mac;
 pub use mistake::{Mistake, Place};

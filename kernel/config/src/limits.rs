@@ -10,6 +10,14 @@ pub const MAX_DEVICES: usize = 8;
 pub const MAX_NETS: usize = 8;
 /// Most entropy devices of a guest. A second one would be useless.
 pub const MAX_ENTROPIES: usize = 1;
+/// Most block devices of a guest.
+pub const MAX_BLOCKS: usize = 8;
+/// Most queues of a block device.
+pub const MAX_BLOCK_QUEUES: u32 = 8;
+/// Longest serial number of a block device in bytes (virtio 1.3 5.2.6).
+pub const MAX_SERIAL: usize = 20;
+/// Bytes of the copy-on-write overlay of a RAM disk if the file does not say it.
+pub const DEFAULT_OVERLAY: u64 = 64 << 20;
 /// Most pairs of queues of a network device.
 pub const MAX_PAIRS: u32 = 4;
 /// Least memory of a guest in bytes.

@@ -1,5 +1,6 @@
 //! Reads the whole file: first as TOML, then the tables at its top.
 
+mod block;
 mod guest;
 mod name;
 mod rules;

@@ -69,6 +69,9 @@ pub struct Guest {
     pub refusals: Vec<Count>,
     /// Its network ports.
     pub ports: Vec<Port>,
+    /// Its block devices.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub blocks: Vec<Block>,
     /// Its entropy devices.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub entropy: Vec<Entropy>,
@@ -151,6 +154,54 @@ pub struct Port {
     /// What its stages counted, in their order. The stages for frames from the guest come first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<StageCounters>,
+}
+
+/// A block device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Block {
+    /// Its serial number.
+    pub serial: String,
+    /// Size in bytes.
+    pub size: u64,
+    /// What the guest asked for, by kind: requests, bytes, errors.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub counts: Vec<Count>,
+    /// Blocks of 4 KiB that the copy-on-write overlay has; 0 if there is none.
+    #[serde(default)]
+    pub overlay_blocks: u64,
+    /// Blocks of it in use.
+    #[serde(default)]
+    pub overlay_used: u64,
+    /// Most blocks of it that were in use at the same time.
+    #[serde(default)]
+    pub overlay_most_used: u64,
+    /// Writes that failed because it was full.
+    #[serde(default)]
+    pub overlay_full: u64,
+    /// Completion interrupts sent.
+    pub interrupts: u64,
+    /// Notifications received from the driver.
+    pub kicks: u64,
+    /// Times that polling of a queue ended, and its driver's notifications were enabled.
+    pub arms: u64,
+    /// Times that polling of a queue began, because it had many notifications.
+    pub polls: u64,
+    /// TSC cycles that its engine has spent on its queues.
+    pub engine_cycles: u64,
+    /// Times the driver reset the device.
+    pub resets: u64,
+    /// Requests that came back after a reset had ended them.
+    pub stale_tokens: u64,
+    /// Times the driver broke the rules of a ring or of the device.
+    pub ring_errors: u64,
+}
+
+impl Block {
+    /// Returns the count of that name, or 0 if there is none.
+    #[must_use]
+    pub fn count(&self, kind: &str) -> u64 {
+        self.counts.iter().find(|count| count.kind == kind).map_or(0, |count| count.count)
+    }
 }
 
 /// An entropy device.

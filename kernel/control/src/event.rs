@@ -258,7 +258,7 @@ impl Event {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Count, Engine, Entropy, ExitCount, Guest, Hypervisor, Port, VcpuCounters};
+    use crate::{Block, Count, Engine, Entropy, ExitCount, Guest, Hypervisor, Port, VcpuCounters};
 
     fn round_trip(event: &Event) -> String {
         let line = event.to_line();
@@ -318,6 +318,7 @@ mod tests {
                 shadow_idt: [Count { kind: "shadowed".into(), count: big }].into(),
                 refusals: [Count { kind: "msr".into(), count: big }].into(),
                 ports: [Port { rx_packets: big, ..Port::default() }].into(),
+                blocks: [Block { size: big, ..Block::default() }].into(),
                 entropy: [Entropy { bytes: big, ..Entropy::default() }].into(),
             }]
             .into(),

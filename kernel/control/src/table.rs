@@ -37,6 +37,7 @@ pub fn show(view: View, counters: &Counters, out: &mut dyn Write) -> fmt::Result
             out.write_char('\n')?;
             ports(counters, out)?;
             out.write_char('\n')?;
+            blocks(counters, out)?;
             entropy(counters, out)?;
             engines(counters, out)
         }
@@ -165,6 +166,53 @@ fn ports(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
     table(["port", "way", "stage", "frames", "bytes", "dropped"], "lllrrr", rows.into_iter(), out)
 }
 
+/// Writes the block devices and then an empty line. Writes nothing if there are none.
+fn blocks(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
+    let devices = || counters.guests.iter().flat_map(|guest| guest.blocks.iter().map(move |device| (guest, device)));
+    if devices().next().is_none() {
+        return Ok(());
+    }
+    let rows = devices().map(|(guest, device)| {
+        let overlay = match device.overlay_blocks {
+            0 => String::new(),
+            all => format!("{}/{all}", device.overlay_used),
+        };
+        [
+            guest.name.clone(),
+            device.serial.clone(),
+            bytes(device.size),
+            device.count("reads").to_string(),
+            bytes(device.count("read_bytes")),
+            device.count("writes").to_string(),
+            bytes(device.count("written_bytes")),
+            device.count("errors").to_string(),
+            overlay,
+            device.interrupts.to_string(),
+            device.kicks.to_string(),
+            device.ring_errors.to_string(),
+        ]
+    });
+    let names = [
+        "guest",
+        "disk",
+        "size",
+        "reads",
+        "read bytes",
+        "writes",
+        "written bytes",
+        "errors",
+        "overlay",
+        "interrupts",
+        "kicks",
+        "ring errors",
+    ];
+    table(names, "llrrrrrrrrrr", rows, out)?;
+    for (guest, device) in devices().filter(|(_, device)| device.overlay_full > 0) {
+        writeln!(out, "{} {}: {} writes failed, its overlay was full", guest.name, device.serial, device.overlay_full)?;
+    }
+    out.write_char('\n')
+}
+
 /// Writes the entropy devices and then an empty line. Writes nothing if there are none.
 fn entropy(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
     let devices = counters.guests.iter().flat_map(|guest| guest.entropy.iter().map(move |device| (guest, device)));
@@ -240,8 +288,9 @@ fn shares(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
     let devices = || {
         counters.guests.iter().flat_map(|guest| {
             let ports = guest.ports.iter().map(|port| (port.mac.as_str(), port.engine_cycles));
+            let blocks = guest.blocks.iter().map(|device| (device.serial.as_str(), device.engine_cycles));
             let entropy = guest.entropy.iter().map(|device| ("entropy", device.engine_cycles));
-            ports.chain(entropy).map(move |(device, cycles)| (guest, device, cycles))
+            ports.chain(blocks).chain(entropy).map(move |(device, cycles)| (guest, device, cycles))
         })
     };
     let all: u128 = devices().map(|(.., cycles)| u128::from(cycles)).sum();
@@ -331,7 +380,7 @@ fn table<const N: usize>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Entropy, ExitCount, Guest, GuestState, Hypervisor, Port, VcpuCounters};
+    use crate::{Block, Entropy, ExitCount, Guest, GuestState, Hypervisor, Port, VcpuCounters};
 
     fn counters() -> Counters {
         let exit = |reason: &'static str, count, cycles| ExitCount { reason: reason.into(), count, cycles };
@@ -364,6 +413,17 @@ mod tests {
                         dropped: 4,
                     }],
                     ..Port::default()
+                }],
+                blocks: vec![Block {
+                    serial: "root".into(),
+                    size: 64 << 20,
+                    counts: [("reads", 12), ("read_bytes", 4096), ("errors", 1)]
+                        .map(|(kind, count)| Count { kind: kind.into(), count })
+                        .into(),
+                    overlay_blocks: 256,
+                    overlay_used: 17,
+                    overlay_full: 2,
+                    ..Block::default()
                 }],
                 entropy: vec![Entropy { requests: 3, bytes: 192, engine_cycles: 50, ..Entropy::default() }],
             }],
@@ -433,6 +493,9 @@ rx_packets   123456          0
         assert!(ports.contains("1.4 KiB") && ports.contains("2 dropped: no buffer"), "{ports}");
         let all = shown(View::Counters);
         assert!(all.contains("alpha                 3  192 B        0"), "{all}");
+        let disk = "alpha  root  64 MiB     12       4 KiB       0            0 B       1   17/256           0      0            0";
+        assert!(all.contains(disk), "{all}");
+        assert!(all.contains("alpha root: 2 writes failed, its overlay was full"), "{all}");
         assert!([View::Exits, View::Engine, View::Ports, View::Memory].iter().all(|view| all.contains(&shown(*view))));
     }
 

@@ -16,6 +16,7 @@ use crate::{
     uplink::{ConfiguredUplink, KnownUplink},
 };
 use alloc::{boxed::Box, format, vec::Vec};
+use block::{backend::Block, ram::Ram};
 use config::Scheduling;
 use core::{
     hint,
@@ -109,7 +110,7 @@ impl Engine {
             // This succeeds: the engine has room for as many uplinks as the configuration allows.
             path.add_to(&mut net);
         }
-        let backends = Pair::new(net, Entropy::new(RdRand::new()));
+        let backends = Pair::new(net, Pair::new(Block::new(Ram::new()), Entropy::new(RdRand::new())));
         let delivery = TargetDelivery(&engine.targets);
         // The loop is large, and it is on the stack before it is on the heap. Only the boot core's stack has room for
         // it.

@@ -1,6 +1,6 @@
 //! A guest's device. The guest keeps it over all its lives.
 
-use super::counts;
+use super::{counts, disk::Disk};
 use crate::{
     engines::{self, Engine, NewDevice},
     guests::target::Target,
@@ -39,6 +39,8 @@ enum Kind {
         /// Its port of the switch.
         port: Port,
     },
+    /// A block device.
+    Block(Disk),
     /// An entropy device.
     Entropy { counters: &'static EntropyCounters },
 }
@@ -46,13 +48,20 @@ enum Kind {
 impl Kind {
     /// Returns the kind of `device`, and the device configuration that its driver reads. `all` is the whole
     /// configuration.
-    fn of(all: &config::Config, device: &GuestDevice) -> (Self, DeviceConfig) {
-        match device {
+    ///
+    /// # Errors
+    /// Something is missing; the text says what.
+    fn of(all: &config::Config, device: &GuestDevice) -> Result<(Self, DeviceConfig), String> {
+        Ok(match device {
             GuestDevice::Net(net) => Self::net(all, net),
+            GuestDevice::Block(block) => {
+                let (disk, config) = Disk::make(block)?;
+                (Self::Block(disk), config)
+            }
             GuestDevice::Entropy(_) => {
                 (Self::Entropy { counters: Box::leak(Box::default()) }, entropy::device::config())
             }
-        }
+        })
     }
 
     fn net(all: &config::Config, net: &config::Net) -> (Self, DeviceConfig) {
@@ -79,7 +88,8 @@ impl Kind {
     fn backend(&self) -> engines::Config {
         match self {
             Self::Net { port, .. } => Half::First(*port),
-            Self::Entropy { counters } => Half::Second(counters),
+            Self::Block(disk) => Half::Second(Half::First(disk.backend())),
+            Self::Entropy { counters } => Half::Second(Half::Second(counters)),
         }
     }
 }
@@ -88,7 +98,7 @@ impl Device {
     /// Makes a device of the configuration, in `slot` of an engine. `all` is the whole configuration.
     ///
     /// # Errors
-    /// The engine has no such slot.
+    /// The engine has no such slot, or the device lacks something.
     pub fn new(
         all: &config::Config,
         device: &GuestDevice,
@@ -98,7 +108,7 @@ impl Device {
         if slot >= MAX_SLOTS {
             return Err(format!("engine {} has slots for {MAX_SLOTS} devices and all are taken", engine.id()));
         }
-        let (kind, config) = Kind::of(all, device);
+        let (kind, config) = Kind::of(all, device)?;
         Ok(Self { engine, slot, shared: Box::leak(Box::new(Shared::new(config))), kind })
     }
 
@@ -130,6 +140,14 @@ impl Device {
         self.engine.watches_timers()
     }
 
+    /// Reports what the operator should know of it. Called once a tick. `guest` is the name of its guest.
+    pub fn report(&self, guest: &str) {
+        match &self.kind {
+            Kind::Block(disk) => disk.report(guest),
+            Kind::Net { .. } | Kind::Entropy { .. } => {}
+        }
+    }
+
     /// Adds its counters to those of its guest.
     pub fn count(&self, guest: &mut control::Guest) {
         let device = self.shared.counters();
@@ -158,6 +176,7 @@ impl Device {
                     stages: rules.iter().flat_map(Rules::counters).collect(),
                 });
             }
+            Kind::Block(disk) => guest.blocks.push(disk.count(device)),
             Kind::Entropy { counters } => guest.entropy.push(control::Entropy {
                 requests: counters.requests.get(),
                 bytes: counters.bytes.get(),

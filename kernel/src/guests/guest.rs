@@ -273,6 +273,7 @@ impl Guest {
             return;
         }
         self.hand_over_input();
+        self.resources.iter().flat_map(|has| &has.devices).for_each(|device| device.report(&self.config.name));
         if let Some(machine) = &self.machine {
             machine.tick(time::tsc(), |s| signal::send(&self.cores, s));
             self.cores.iter().filter(|c| !c.answered()).for_each(|_| machine.count_late_kick());
@@ -315,6 +316,7 @@ impl Guest {
             shadow_idt: self.machine.as_ref().map(|m| counts::by_name(m.shadow_report())).unwrap_or_default(),
             refusals: self.machine.as_ref().map(|m| counts::by_name(m.refusals())).unwrap_or_default(),
             ports: Vec::new(),
+            blocks: Vec::new(),
             entropy: Vec::new(),
         };
         has.into_iter().flat_map(|has| &has.devices).for_each(|device| device.count(&mut counters));

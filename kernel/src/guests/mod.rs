@@ -8,13 +8,14 @@
 //!                      └─▶ vcpu.rs       one job for each core of the guest
 //! ```
 //!
-//! A guest keeps its memory, its nested tables and the shared state of its devices for as long as sidecore runs.
+//! A guest keeps its memory, its nested tables, its disks and the shared state of its devices for as long as sidecore runs.
 //! Everything else (the machine, the memory's contents, the engine's devices) is made new at each start. So nothing of
 //! a former life is left.
 
 mod console;
 mod counts;
 mod device;
+mod disk;
 mod guest;
 mod resources;
 mod signal;

@@ -7,6 +7,7 @@ use core::ops::Range;
 
 use toml::de::DeTable;
 
+use super::block;
 use super::name::is_name;
 use super::rules;
 use super::stage::Stages;
@@ -21,7 +22,7 @@ use crate::mistake::{Mistake, Place, Source};
 use crate::section::Section;
 use crate::size;
 
-const KEYS: [&str; 14] = [
+const KEYS: [&str; 15] = [
     "name",
     "vcpus",
     "memory",
@@ -35,6 +36,7 @@ const KEYS: [&str; 14] = [
     "autostart",
     "cores",
     "net",
+    "block",
     "entropy",
 ];
 const NET_KEYS: [&str; 9] =
@@ -233,15 +235,18 @@ fn read_devices(
     name: &str,
 ) -> Vec<GuestDevice> {
     let nets = read_nets(source, section, config, stages, name);
+    let blocks = block::read(source, section);
     let entropies = read_entropies(source, section);
-    let mut devices: Vec<_> = nets.into_iter().map(GuestDevice::Net).collect();
-    for entropy in entropies {
+    let nets = nets.into_iter().map(|net| (Place::default(), GuestDevice::Net(net)));
+    let blocks = blocks.into_iter().map(|block| (block.place.clone(), GuestDevice::Block(block)));
+    let entropies = entropies.into_iter().map(|entropy| (entropy.place.clone(), GuestDevice::Entropy(entropy)));
+    let mut devices = Vec::new();
+    for (place, device) in nets.chain(blocks).chain(entropies) {
         if devices.len() == MAX_DEVICES {
-            let message = format!("expected at most {MAX_DEVICES} devices of all kinds");
-            section.complain_at(&entropy.place, message);
+            section.complain_at(&place, format!("expected at most {MAX_DEVICES} devices of all kinds"));
             break;
         }
-        devices.push(GuestDevice::Entropy(entropy));
+        devices.push(device);
     }
     devices
 }

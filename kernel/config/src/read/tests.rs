@@ -9,8 +9,8 @@ use core::net::IpAddr;
 use super::*;
 use crate::stage::Action;
 use crate::{
-    Completion, Guest, GuestDevice, Identity, Mac, Net, Requests, Restart, Rules, Scheduling, Vlan, check_memory,
-    check_modules, default_config, plan,
+    Block, Cache, Completion, DEFAULT_OVERLAY, Disk, Guest, GuestDevice, Identity, Mac, Net, Requests, Restart, Rules,
+    Scheduling, Vlan, check_memory, check_modules, default_config, plan,
 };
 
 const GOOD: &str = include_str!("../../examples/two-guests.toml");
@@ -168,6 +168,24 @@ fn further_mistakes_are_explained_as_well() {
         ("[[guest.net]]\nport = 1", "the name of a [[port]], not of type integer"),
         ("[[guest.net]]\nmac = '02:00'", "six pairs"),
         ("[[guest.net]]\nmtu = 9217", "from 576 to 9216"),
+        ("[[guest.block]]", "needs `disk`: \"ram\""),
+        ("[[guest.block]]\ndisk = 'nvme0'", "must be one of \"ram\""),
+        ("[[guest.block]]\ndisk = 'ram'", "needs `module`, the name of a boot module, or `size`"),
+        ("[[guest.block]]\ndisk = 'ram'\nsize = '1M'\nmodule = 'm'", "either `module` or `size`, not both"),
+        ("[[guest.block]]\ndisk = 'ram'\nsize = '0M'", "a size from 1M to 1024G"),
+        ("[[guest.block]]\ndisk = 'ram'\nsize = '5'", "a size like \"64M\""),
+        ("[[guest.block]]\ndisk = 'ram'\nsize = '8M'\nreadonly = true", "would be useless"),
+        (
+            "[[guest.block]]\ndisk = 'ram'\nsize = '8M'\noverlay = '1M'",
+            "a disk of `size`, or with `readonly`, has none",
+        ),
+        ("[[guest.block]]\ndisk = 'ram'\nmodule = 'm'\noverlay = '1M'\nreadonly = true", "has none"),
+        ("[[guest.block]]\ndisk = 'ram'\nsize = '8M'\nserial = '123456789012345678901'", "1 to 20 printable"),
+        ("[[guest.block]]\ndisk = 'ram'\nsize = '8M'\nserial = 'a b'", "without spaces"),
+        ("[[guest.block]]\ndisk = 'ram'\nsize = '8M'\ncache = 'none'", "one of \"writeback\", \"writethrough\""),
+        ("[[guest.block]]\ndisk = 'ram'\nsize = '8M'\nqueues = 9", "from 1 to 8"),
+        ("[[guest.block]]\ndisk = 'ram'\nsize = '8M'\nfile = 'x'", "no such key in [[guest.block]]"),
+        ("block = 3", "write [[guest.block]]"),
         ("[[guest.entropy]]\nrate = 5", "no such key in [[guest.entropy]]; it has none"),
         ("[[guest.entropy]]\n[[guest.entropy]]", "at most 1 entropy device"),
         ("entropy = 3", "write [[guest.entropy]]"),
@@ -214,6 +232,53 @@ fn devices_are_in_the_order_of_their_functions_and_numbered_over_all_guests() {
     );
     let numbers = [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1), ("c", 0)];
     assert_eq!(numbers.map(|(name, net)| config.net_number(name, net)), [Some(0), Some(1), None, Some(3), None, None]);
+}
+
+#[test]
+fn block_devices_are_read_as_they_are_written() {
+    let text = format!(
+        "{MINIMAL}[[guest.entropy]]\n[[guest.block]]\ndisk = 'ram'\nsize = '64M'\n[[guest.block]]\ndisk = 'ram'\n\
+         module = 'root.img'\noverlay = '16M'\nserial = 'root'\ncache = 'writethrough'\nqueues = 4\npacked = true\n\
+         [[guest.block]]\ndisk = 'ram'\nmodule = 'data'\nreadonly = true\n[[guest.block]]\ndisk = 'ram'\n\
+         module = 'root.img'\n[[guest.net]]\n"
+    );
+    let Parsed { mut config, mistakes } = parse("f", text);
+    assert_eq!(mistakes, []);
+    let guest = &config.guests[0];
+    let kinds: Vec<_> = guest.devices.iter().map(std::mem::discriminant).collect();
+    assert!(matches!(guest.devices[0], GuestDevice::Net(_)) && kinds[1..5].iter().all(|kind| *kind == kinds[1]));
+    let [empty, root, data, defaults] = &guest.blocks().collect::<Vec<_>>()[..] else { panic!("{guest:#?}") };
+    let place = empty.place.clone();
+    assert_eq!(place.line, 8);
+    let disk = Disk::Ram { bytes: 64 << 20 };
+    let (serial, cache) = ("disk0".into(), Cache::WriteBack);
+    assert_eq!(**empty, Block { disk, read_only: false, serial, cache, queues: 1, packed: false, place });
+    let disk = Disk::Module { name: "root.img".into(), overlay: 16 << 20 };
+    let (serial, cache, place) = ("root".into(), Cache::WriteThrough, root.place.clone());
+    assert_eq!(**root, Block { disk, read_only: false, serial, cache, queues: 4, packed: true, place });
+    assert_eq!((data.read_only, data.memory(), data.module()), (true, 0, Some("data")));
+    assert_eq!(defaults.memory(), DEFAULT_OVERLAY);
+    assert_eq!(guest.memory_with_disks(), (64 + 64 + 16 + 64) << 20);
+    let mistakes = check_modules(&mut config, &["k", "root.img"]);
+    let [mistake] = &mistakes[..] else { panic!("{mistakes:?}") };
+    assert_eq!((mistake.line, mistake.value.as_str()), (19, "'data'"));
+    assert!(mistake.message.contains("no boot module `data` for the disk"), "{mistake}");
+    assert!(config.guests.is_empty());
+}
+
+#[test]
+fn a_guest_whose_disks_do_not_fit_is_left_out() {
+    let text = format!("{MINIMAL}[[guest.block]]\ndisk = 'ram'\nsize = '64M'\n");
+    let mut config = parse("f", text).config;
+    assert!(check_memory(&mut config.clone(), 128 << 20).is_empty());
+    let mistakes = check_memory(&mut config, 127 << 20);
+    assert!(mistakes[0].message.contains("its RAM disks want 128M"), "{}", mistakes[0]);
+}
+
+#[test]
+fn two_disks_of_a_guest_have_different_serial_numbers() {
+    let disk = "[[guest.block]]\ndisk = 'ram'\nsize = '8M'\nserial = 'x'\n";
+    assert!(one(&format!("{MINIMAL}{disk}{disk}")).contains("another disk of this guest has this serial number"));
 }
 
 #[test]

@@ -1,0 +1,71 @@
+//! `[[guest.block]]`: a virtio block device and the disk beneath it.
+
+use alloc::string::String;
+
+use crate::mistake::Place;
+
+/// `[[guest.block]]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// What is beneath it.
+    pub disk: Disk,
+    /// The guest cannot write to it.
+    pub read_only: bool,
+    /// Serial number, which the guest can read: up to [`MAX_SERIAL`](crate::MAX_SERIAL) printable ASCII characters.
+    pub serial: String,
+    /// The cache mode that the guest finds.
+    pub cache: Cache,
+    /// Queues, 1 to [`MAX_BLOCK_QUEUES`](crate::MAX_BLOCK_QUEUES).
+    pub queues: u16,
+    /// Whether packed rings are offered.
+    pub packed: bool,
+    /// Place in the file of `module` or `size`.
+    pub place: Place,
+}
+
+/// What is beneath a block device. A new kind of storage needs a new variant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Disk {
+    /// Empty memory of so many bytes.
+    Ram {
+        /// Size in bytes.
+        bytes: u64,
+    },
+    /// A boot module. What the guest writes is in a copy-on-write overlay.
+    Module {
+        /// Name of the boot module.
+        name: String,
+        /// Most bytes of the overlay; 0 if the device is read-only.
+        overlay: u64,
+    },
+}
+
+/// The cache mode of a block device. The guest's driver can change it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cache {
+    /// A completed write may be lost with power until a flush.
+    #[default]
+    WriteBack,
+    /// A completed write survives a loss of power.
+    WriteThrough,
+}
+
+impl Block {
+    /// Bytes of memory that its disk takes.
+    #[must_use]
+    pub const fn memory(&self) -> u64 {
+        match self.disk {
+            Disk::Ram { bytes } => bytes,
+            Disk::Module { overlay, .. } => overlay,
+        }
+    }
+
+    /// The boot module that it names.
+    #[must_use]
+    pub fn module(&self) -> Option<&str> {
+        match &self.disk {
+            Disk::Ram { .. } => None,
+            Disk::Module { name, .. } => Some(name),
+        }
+    }
+}

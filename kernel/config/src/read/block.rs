@@ -1,0 +1,114 @@
+//! Reads `[[guest.block]]`.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::disk::{Block, Cache, Disk};
+use crate::limits::{DEFAULT_OVERLAY, MAX_BLOCK_QUEUES, MAX_BLOCKS, MAX_MEMORY, MAX_SERIAL};
+use crate::mistake::{Place, Source};
+use crate::section::Section;
+use crate::size;
+
+const KEYS: [&str; 9] = ["disk", "module", "size", "overlay", "readonly", "serial", "cache", "queues", "packed"];
+
+/// Kinds of storage.
+#[derive(Clone, Copy)]
+enum Kind {
+    Ram,
+}
+
+/// Reads all block devices of a guest.
+pub(super) fn read(source: Source<'_>, guest: &mut Section<'_, '_>) -> Vec<Block> {
+    let mut blocks: Vec<Block> = Vec::new();
+    for (index, (span, table)) in guest.tables("block", "guest.block").into_iter().enumerate() {
+        if index == MAX_BLOCKS {
+            guest.complain(span, format!("expected at most {MAX_BLOCKS} block devices"));
+            break;
+        }
+        let mut section = Section::new(source, table, span, "[[guest.block]]", &KEYS);
+        blocks.extend(read_one(&mut section, &blocks, index));
+        guest.mistakes.append(&mut section.mistakes);
+    }
+    blocks
+}
+
+fn read_one(section: &mut Section<'_, '_>, others: &[Block], index: usize) -> Option<Block> {
+    if !section.has("disk") {
+        let place = section.place();
+        section.complain_at(&place, "a block device needs `disk`: \"ram\"");
+    }
+    let kind = section.word("disk", &[("ram", Kind::Ram)]);
+    let read_only = section.boolean("readonly").unwrap_or(false);
+    let serial = read_serial(section, others, index);
+    let cache = section.word("cache", &[("writeback", Cache::WriteBack), ("writethrough", Cache::WriteThrough)]);
+    let queues = section.integer("queues", 1..=MAX_BLOCK_QUEUES).map_or(1, |(queues, _)| queues as u16);
+    let packed = section.boolean("packed").unwrap_or(false);
+    let (disk, place) = match kind? {
+        Kind::Ram => read_ram(section, read_only)?,
+    };
+    Some(Block { disk, read_only, serial: serial?, cache: cache.unwrap_or_default(), queues, packed, place })
+}
+
+/// Reads what is in a RAM disk: a boot module or nothing.
+fn read_ram(section: &mut Section<'_, '_>, read_only: bool) -> Option<(Disk, Place)> {
+    let module = section.string("module", "the name of a boot module");
+    let bytes = read_size(section, "size");
+    let overlay = read_size(section, "overlay");
+    let table = section.place();
+    let overlay_place = section.at("overlay");
+    if section.has("overlay") && (read_only || !section.has("module")) {
+        let message = "`overlay` takes what is written to a `module`; a disk of `size`, or with `readonly`, has none";
+        section.complain_at(&overlay_place, message);
+    }
+    match (module, bytes) {
+        (Some((name, place)), None) if !section.has("size") => {
+            let overlay = if read_only { 0 } else { overlay.map_or(DEFAULT_OVERLAY, |(bytes, _)| bytes) };
+            Some((Disk::Module { name: name.into(), overlay }, place))
+        }
+        (None, Some((_, place))) if read_only => {
+            section.complain_at(&place, "an empty disk with `readonly` would be useless; expected a `module`");
+            None
+        }
+        (None, Some((bytes, place))) if !section.has("module") => Some((Disk::Ram { bytes }, place)),
+        _ if section.has("module") && section.has("size") => {
+            let place = section.at("size");
+            section.complain_at(&place, "expected either `module` or `size`, not both: a module's disk has its size");
+            None
+        }
+        _ => {
+            if !section.has("module") && !section.has("size") {
+                section.complain_at(&table, "a RAM disk needs `module`, the name of a boot module, or `size`");
+            }
+            None
+        }
+    }
+}
+
+fn read_size(section: &mut Section<'_, '_>, key: &str) -> Option<(u64, Place)> {
+    let expected = "a size like \"64M\" or \"1G\"";
+    let (text, place) = section.string(key, expected)?;
+    match size::parse(text) {
+        Some(bytes) if bytes != 0 && bytes <= MAX_MEMORY => Some((bytes, place)),
+        Some(_) => {
+            section.complain_at(&place, format!("expected a size from 1M to {}", size::show(MAX_MEMORY)));
+            None
+        }
+        None => {
+            section.complain_at(&place, format!("expected {expected}"));
+            None
+        }
+    }
+}
+
+fn read_serial(section: &mut Section<'_, '_>, others: &[Block], index: usize) -> Option<String> {
+    let Some((serial, place)) = section.string("serial", "a text") else { return Some(format!("disk{index}")) };
+    if serial.is_empty() || serial.len() > MAX_SERIAL || !serial.bytes().all(|byte| byte.is_ascii_graphic()) {
+        section.complain_at(&place, format!("expected 1 to {MAX_SERIAL} printable ASCII characters without spaces"));
+        return None;
+    }
+    if others.iter().any(|other| other.serial == serial) {
+        section.complain_at(&place, "another disk of this guest has this serial number; expected one of its own");
+    }
+    Some(serial.into())
+}

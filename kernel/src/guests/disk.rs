@@ -1,0 +1,112 @@
+//! The disk beneath a guest's block device. It is made once and kept over all lives of the guest.
+
+use crate::{facts, mem};
+use alloc::{boxed::Box, format, string::String};
+use block::{
+    backend::SERIAL_BYTES,
+    counters::BlockCounters,
+    device::{self, Options},
+    ram::{OVERLAY_BLOCK, Overlay, OverlayMemory, RamDisk},
+};
+use config::{Cache, Disk as Beneath};
+use core::sync::atomic::{AtomicBool, Ordering};
+use memory::host::HostMemory;
+use virtio::config::DeviceConfig;
+
+/// An overlay is reported when this many percent of its blocks are in use.
+const REPORTED_PERCENT: u64 = 80;
+/// It is reported again only if fewer percent than this were in use meanwhile.
+const FORGOTTEN_PERCENT: u64 = 70;
+
+/// A block device's disk.
+pub struct Disk {
+    serial: String,
+    ram: &'static RamDisk,
+    counters: &'static BlockCounters,
+    /// Whether the overlay's use was reported.
+    reported: AtomicBool,
+}
+
+impl Disk {
+    /// Makes the disk of the configuration, with the memory that it needs, and its device's configuration.
+    ///
+    /// # Errors
+    /// There is no memory or no such boot module; the text says which.
+    pub fn make(block: &config::Block) -> Result<(Self, DeviceConfig), String> {
+        let failed = |e| format!("its disk {}: {e}", block.serial);
+        let ram = match &block.disk {
+            Beneath::Ram { bytes } => {
+                RamDisk::of_memory(HostMemory::new(mem::shared_bytes(*bytes).map_err(failed)?), block.read_only)
+            }
+            Beneath::Module { name, overlay } => {
+                let module = facts::facts().modules.iter().find(|module| module.name == *name);
+                let base = module.ok_or_else(|| format!("there is no boot module `{name}`"))?.bytes();
+                if block.read_only {
+                    RamDisk::of_base(base)
+                } else {
+                    let blocks = overlay / OVERLAY_BLOCK as u64;
+                    RamDisk::of_overlay(Overlay::new(
+                        base,
+                        OverlayMemory {
+                            map: mem::shared_words(Overlay::map_entries(base.len()) as u64).map_err(failed)?,
+                            returned: mem::shared_words(blocks).map_err(failed)?,
+                            data: HostMemory::new(mem::shared_bytes(*overlay).map_err(failed)?),
+                        },
+                    ))
+                }
+            }
+        };
+        let ram: &'static RamDisk = Box::leak(Box::new(ram));
+        let options =
+            Options { queues: block.queues, packed: block.packed, writeback: block.cache == Cache::WriteBack };
+        let config = device::config(&ram.geometry(), &options);
+        let counters = Box::leak(Box::default());
+        Ok((Self { serial: block.serial.clone(), ram, counters, reported: AtomicBool::new(false) }, config))
+    }
+
+    /// What its back-end must know of it.
+    pub fn backend(&self) -> block::backend::Disk<&'static RamDisk> {
+        let mut serial = [0; SERIAL_BYTES];
+        serial.iter_mut().zip(self.serial.bytes()).for_each(|(place, byte)| *place = byte);
+        block::backend::Disk { volume: self.ram, serial, counters: self.counters }
+    }
+
+    /// Reports an overlay that is nearly full, once. `guest` is the name of its guest.
+    pub fn report(&self, guest: &str) {
+        let Some(overlay) = self.ram.overlay() else { return };
+        let (used, all) = (u64::from(overlay.used()), u64::from(overlay.blocks()));
+        if used * 100 < all * FORGOTTEN_PERCENT {
+            self.reported.store(false, Ordering::Relaxed);
+        } else if used * 100 >= all * REPORTED_PERCENT && !self.reported.swap(true, Ordering::Relaxed) {
+            log::warn!(
+                "guest {guest}: the overlay of disk {} is {} % full: {used} of {all} blocks of 4 KiB",
+                self.serial,
+                used * 100 / all
+            );
+        }
+    }
+
+    /// Its counters and its device's.
+    pub fn count(&self, device: &virtio::counters::DeviceCounters) -> control::Block {
+        let geometry = self.ram.geometry();
+        let overlay = self.ram.overlay();
+        let of_overlay = |value: fn(&Overlay) -> u32| overlay.map_or(0, |overlay| u64::from(value(overlay)));
+        control::Block {
+            serial: self.serial.clone(),
+            size: geometry.blocks * u64::from(geometry.block_bytes),
+            counts: super::counts::by_name(self.counters.iter()),
+            overlay_blocks: of_overlay(Overlay::blocks),
+            overlay_used: of_overlay(Overlay::used),
+            overlay_most_used: of_overlay(Overlay::most_used),
+            overlay_full: of_overlay(Overlay::full),
+            interrupts: device.interrupts.get(),
+            kicks: device.kicks.get(),
+            arms: device.arms.get(),
+            polls: device.polls.get(),
+            engine_cycles: device.engine_cycles.get(),
+            resets: device.resets.get(),
+            stale_tokens: device.stale_tokens.get(),
+            ring_errors: device.faults.get(),
+        }
+    }
+}
