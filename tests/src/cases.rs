@@ -1,5 +1,6 @@
 //! The scenarios, by topic.
 
+mod block;
 mod boot;
 mod completions;
 mod exits;
@@ -38,6 +39,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         uplink_virtio::list(),
         uplink::list(),
         life::list(),
+        block::list(),
         isolation::list(),
         exits::list(),
         probe::list(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
-use control::{Count, Counters, Entropy, Port, StageCounters};
+use control::{Block, Count, Counters, Entropy, Port, StageCounters};
 
 /// Counters of a guest's network devices, summed over all devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -93,6 +93,12 @@ pub fn net(counters: &Counters, name: &str) -> Result<Net> {
 /// The counters of the entropy device of guest `name`. It must have one.
 pub fn entropy(counters: &Counters, name: &str) -> Result<Entropy> {
     guest(counters, name)?.entropy.first().cloned().with_context(|| format!("guest {name} has no entropy device"))
+}
+
+/// The counters of the disk with this serial number of guest `name`. It must have one.
+pub fn disk(counters: &Counters, name: &str, serial: &str) -> Result<Block> {
+    let found = guest(counters, name)?.blocks.iter().find(|disk| disk.serial == serial).cloned();
+    found.with_context(|| format!("guest {name} has no disk {serial}"))
 }
 
 /// The counters of the network devices of all guests.

@@ -26,6 +26,8 @@ pub struct Guest {
     queues: u16,
     net: String,
     entropy: bool,
+    disks: String,
+    disks_mib: u32,
     mtu: Option<u16>,
     peer: Option<usize>,
     actions: Vec<String>,
@@ -49,6 +51,8 @@ impl Guest {
             queues: 1,
             net: String::new(),
             entropy: false,
+            disks: String::new(),
+            disks_mib: 0,
             mtu: None,
             peer: None,
             actions: Vec::new(),
@@ -128,6 +132,14 @@ impl Guest {
         Self { entropy: true, ..self }
     }
 
+    /// Gives it a RAM disk that takes so many MiB of memory, with these lines in its `[[guest.block]]`.
+    #[must_use]
+    pub fn disk(mut self, mib: u32, lines: &str) -> Self {
+        self.disks += &format!("\n[[guest.block]]\ndisk = \"ram\"\n{lines}");
+        self.disks_mib += mib;
+        self
+    }
+
     /// Sets its MTU in bytes.
     #[must_use]
     pub fn mtu(self, mtu: u16) -> Self {
@@ -184,12 +196,13 @@ impl Guest {
         let initrd = module_name(&self.initrd);
         format!(
             "[[guest]]\nname = \"{}\"\nvcpus = {}\nmemory = \"{}M\"\nkernel = \"vmlinuz\"\ninitrd = \"{initrd}\"\n\
-             cmdline = \"{}\"\n{restart}{waits}{completion}{requests}\n[[guest.net]]\nmac = \"{mac}\"\n{mtu}{queues}{}{entropy}\n",
+             cmdline = \"{}\"\n{restart}{waits}{completion}{requests}\n[[guest.net]]\nmac = \"{mac}\"\n{mtu}{queues}{}{}{entropy}\n",
             self.name,
             self.vcpus,
             self.memory_mib,
             self.cmdline(),
             self.net,
+            self.disks,
         )
     }
 }
@@ -237,7 +250,7 @@ pub fn config_text(guests: &[Guest]) -> String {
 pub fn server(name: &str, guests: &[Guest]) -> Setup {
     let config = config_text(guests);
     let vcpus: u32 = guests.iter().map(|guest| guest.vcpus).sum();
-    let memory: u32 = guests.iter().map(|guest| guest.memory_mib).sum();
+    let memory: u32 = guests.iter().map(|guest| guest.memory_mib + guest.disks_mib).sum();
     let mut setup = with_config(name, &config, vcpus + 2, memory + 160);
     for guest in guests {
         let module = Module::new(module_name(&guest.initrd), guest.initrd.clone());

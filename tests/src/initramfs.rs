@@ -32,6 +32,12 @@ const VLAN_MODULES: [&str; 5] = ["llc", "stp", "mrp", "garp", "8021q"];
 /// Modules for an entropy device. A guest loads them when an action reads from the device.
 const ENTROPY_MODULES: [&str; 2] = ["rng_core", "virtio_rng"];
 
+/// Modules for a block device. A guest loads them when an action uses a disk.
+const BLOCK_MODULES: [&str; 1] = ["virtio_blk"];
+
+/// Modules for a file system on it. Only the full image has them.
+const FILE_SYSTEM_MODULES: [&str; 6] = ["crc32c_generic", "libcrc32c", "crc16", "mbcache", "jbd2", "ext4"];
+
 /// The modules of a machine with an 82599.
 const NIC_MODULES: [&str; 6] = ["mdio", "libphy", "mdio_devres", "dca", "xfrm_algo", "ixgbe"];
 
@@ -68,6 +74,7 @@ pub fn build(tree: &Path, kernel: &Path, udp_rr: Option<&Path>, content: Content
     add_modules(&mut archive, kernel, &VLAN_MODULES, "vlan")?;
     if content != Content::Nic {
         add_modules(&mut archive, kernel, &ENTROPY_MODULES, "entropy")?;
+        add_modules(&mut archive, kernel, &BLOCK_MODULES, "block")?;
     }
     let programs: &[&str] = match content {
         Content::Small => &[],
@@ -78,6 +85,7 @@ pub fn build(tree: &Path, kernel: &Path, udp_rr: Option<&Path>, content: Content
         archive.file("actions", 0o644, NIC_ACTIONS);
     }
     if content == Content::Full {
+        add_modules(&mut archive, kernel, &FILE_SYSTEM_MODULES, "file-system")?;
         archive.file("usr/bin/udp-rr", 0o755, &read(udp_rr.context("no udp-rr for the full image")?)?);
     }
     Ok(archive.finish())
