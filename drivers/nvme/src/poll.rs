@@ -1,0 +1,235 @@
+//! Takes completions, watches the time of commands, and carries out the controller's orders.
+
+#![allow(unsafe_code, reason = "copies from bounce pages to what requests name")]
+
+use crate::bounce::NONE;
+use crate::command::Code;
+use crate::dma::Dma;
+use crate::gate::{Order, Trouble};
+use crate::queue::{Ending, IoQueue, Place};
+use crate::registers::Registers;
+use crate::request::Status;
+
+/// Microseconds between two looks at the commands' deadlines.
+const CHECK_TIME: u64 = 50_000;
+/// How often a command is given to the device again, after a reset or a transient error.
+const MAX_RETRIES: u8 = 3;
+
+impl<R: Registers, D: Dma> IoQueue<R, D> {
+    /// Gives the answers that have come to `sink`, with the requests' identifiers. Returns how many. `now`: in
+    /// microseconds, of a clock that never goes back.
+    #[inline]
+    pub fn poll(&mut self, now: u64, mut sink: impl FnMut(u32, Status)) -> u32 {
+        let ticket = self.gate.ticket();
+        if ticket != self.ticket || self.pending_order {
+            self.ticket = ticket;
+            self.obey(now);
+        }
+        let mut count = 0;
+        while let Some((id, status)) = self.finished.pop_front() {
+            sink(id, status);
+            count += 1;
+        }
+        if self.broken || !matches!(self.ticket.order(), Order::Open | Order::Drain) {
+            return count;
+        }
+        let mut taken = 0;
+        // A device that is faster than this loop does not keep the engine in it.
+        while taken < self.ring.entries() {
+            let Some(completion) = self.ring.pop() else { break };
+            taken += 1;
+            if !self.ring.fits(&completion) {
+                self.give_up(Trouble::BadCompletion);
+                return count;
+            }
+            let Some(index) = self.find(completion.cid) else {
+                self.give_up(Trouble::UnknownCommand);
+                return count;
+            };
+            if let Some((id, status)) = self.completed(index, completion.status) {
+                sink(id, status);
+                count += 1;
+            }
+        }
+        if taken != 0 {
+            self.ring.release(&self.registers);
+        }
+        if now >= self.next_check {
+            self.watch(now);
+        }
+        count
+    }
+
+    /// Asks for a request to be ended early. Its answer comes by [`IoQueue::poll`] as always, because the device uses
+    /// the segments until then. Returns false if no request has this identifier.
+    pub fn cancel(&mut self, id: u32) -> bool {
+        let mut found = self.finished.iter().any(|(finished, _)| *finished == id);
+        for index in 0..self.slots.len() as u16 {
+            let Some(slot) = self.slots.get_mut(usize::from(index)) else { break };
+            let owner = self.requests.get(usize::from(slot.request));
+            if slot.place == Place::Nowhere || owner.is_none_or(|owner| owner.id != id) {
+                continue;
+            }
+            found = true;
+            if slot.place == Place::Waiting {
+                self.finish_later(index, Status::Cancelled);
+            } else if slot.ending == Ending::No {
+                (slot.ending, slot.abort_wanted) = (Ending::Cancelled, true);
+                self.next_check = 0;
+            }
+        }
+        found
+    }
+
+    /// A command was completed. Returns its request's answer if it was the last.
+    #[inline(always)]
+    fn completed(&mut self, index: u16, code: Code) -> Option<(u32, Status)> {
+        let status = if code.is_success() { Status::Ok } else { self.failed(index, code)? };
+        self.finish(index, status)
+    }
+
+    /// The status for a command's error. `None`: it is tried again.
+    #[cold]
+    fn failed(&mut self, index: u16, code: Code) -> Option<Status> {
+        let slot = self.slots.get_mut(usize::from(index))?;
+        let aborted = code.type_and_code() == Code::ABORTED;
+        match slot.ending {
+            Ending::TimedOut if aborted => Some(Status::TimedOut),
+            Ending::Cancelled if aborted => Some(Status::Cancelled),
+            Ending::No if code.is_transient() && slot.retries < MAX_RETRIES => {
+                slot.retries += 1;
+                slot.place = Place::Waiting;
+                self.waiting = true;
+                None
+            }
+            _ => Some(Status::Device(code)),
+        }
+    }
+
+    /// Frees a command. Returns its request's answer if it was the last.
+    #[inline(always)]
+    fn finish(&mut self, index: u16, status: Status) -> Option<(u32, Status)> {
+        let slot = self.slots.get_mut(usize::from(index))?;
+        slot.place = Place::Nowhere;
+        if slot.bounce != NONE {
+            let list = core::mem::replace(&mut slot.bounce, NONE);
+            let copy = slot.reads && status == Status::Ok;
+            // SAFETY: the request is not answered yet, so the promise of its segments holds.
+            unsafe { self.bounce.release(&self.dma, list, copy) };
+        }
+        let owner = slot.request;
+        self.free.push(index);
+        let request = self.requests.get_mut(usize::from(owner))?;
+        request.left = request.left.saturating_sub(1);
+        if request.status == Status::Ok {
+            request.status = status;
+        }
+        if request.left != 0 {
+            return None;
+        }
+        let answer = (request.id, request.status);
+        self.free_requests.push(owner);
+        Some(answer)
+    }
+
+    /// Frees a command. If it was its request's last, the next poll gives the answer.
+    fn finish_later(&mut self, index: u16, status: Status) {
+        if let Some(answer) = self.finish(index, status) {
+            self.finished.push_back(answer);
+        }
+    }
+
+    /// Looks at the commands' deadlines, and gives the device again what waits for that.
+    #[cold]
+    fn watch(&mut self, now: u64) {
+        self.next_check = now.saturating_add(CHECK_TIME);
+        let abort_time = self.config.abort_time;
+        let mut hung = false;
+        for (index, slot) in (0..).zip(self.slots.iter_mut()).filter(|(_, slot)| slot.place == Place::Device) {
+            if now >= slot.deadline {
+                if slot.ending == Ending::TimedOut {
+                    hung = true;
+                    break;
+                }
+                slot.abort_wanted |= slot.ending == Ending::No;
+                slot.ending = Ending::TimedOut;
+                slot.deadline = now.saturating_add(abort_time);
+            }
+            if slot.abort_wanted && self.gate.ask_abort(Self::cid(index, slot.uses)) {
+                slot.abort_wanted = false;
+            }
+        }
+        if hung {
+            self.give_up(Trouble::TimedOut);
+        } else if self.waiting {
+            self.issue_waiting(now);
+        }
+    }
+
+    fn issue_waiting(&mut self, now: u64) {
+        self.waiting = false;
+        for index in 0..self.slots.len() as u16 {
+            if self.slots.get(usize::from(index)).is_some_and(|slot| slot.place == Place::Waiting) {
+                self.issue(index, now);
+            }
+        }
+        self.ring.notify(&self.registers);
+    }
+
+    /// Carries out the controller's last order.
+    #[cold]
+    fn obey(&mut self, now: u64) {
+        self.pending_order = false;
+        match self.ticket.order() {
+            Order::Quiesce => {}
+            Order::Reclaim => self.reclaim(),
+            Order::Open => {
+                self.next_check = now;
+                self.issue_waiting(now);
+            }
+            Order::Drain => {
+                if self.waiting && !self.broken {
+                    self.issue_waiting(now);
+                }
+                let idle = self.broken || self.free.len() == self.slots.len();
+                self.pending_order = !idle;
+            }
+            Order::Close => {
+                self.broken = false;
+                for index in 0..self.slots.len() as u16 {
+                    if self.slots.get(usize::from(index)).is_some_and(|slot| slot.place != Place::Nowhere) {
+                        self.finish_later(index, Status::Gone);
+                    }
+                }
+                self.waiting = false;
+            }
+        }
+        if !self.pending_order {
+            self.gate.obeyed(self.ticket);
+        }
+    }
+
+    /// Takes all commands back from a device that was reset, and makes the queue empty.
+    fn reclaim(&mut self) {
+        self.broken = false;
+        self.ring.reset(self.gate.stride());
+        for index in 0..self.slots.len() as u16 {
+            let Some(slot) = self.slots.get_mut(usize::from(index)) else { break };
+            if slot.place != Place::Device {
+                continue;
+            }
+            let status = match slot.ending {
+                Ending::TimedOut => Status::TimedOut,
+                Ending::Cancelled => Status::Cancelled,
+                Ending::No if slot.retries >= MAX_RETRIES => Status::Reset,
+                Ending::No => {
+                    slot.retries += 1;
+                    slot.place = Place::Waiting;
+                    self.waiting = true;
+                    continue;
+                }
+            };
+            self.finish_later(index, status);
+        }
+    }
+}
