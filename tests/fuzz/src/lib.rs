@@ -11,4 +11,8 @@
 mod bench;
 pub mod conversation;
 mod input;
+pub mod nvme;
+#[path = "../../../drivers/nvme/tests/on_model/bench.rs"]
+#[allow(dead_code, missing_docs, reason = "what the driver's other tests need")]
+mod nvme_bench;
 pub mod x520;
