@@ -12,7 +12,7 @@ use crate::{
     guests::Guests,
     options, pci, power, report,
 };
-use alloc::{format, string::String};
+use alloc::{format, string::String, vec::Vec};
 use control::{Action, Command, Event, LineReader, Request, Shell, View, table};
 use core::{fmt::Write, sync::atomic::Ordering};
 use lifecycle::Refused;
@@ -149,6 +149,13 @@ impl Operator {
             Command::Kill(g) => self.guests.kill(&g),
             Command::Restart(g) => self.guests.restart(&g),
             Command::Input { guest, text } => self.guests.input(&guest, text.as_bytes()),
+            Command::Port { guest, port, open } => self.guests.open_port(&guest, &port, open),
+            Command::PortInput { guest, port, text } => {
+                // A character is a byte, so that any byte can be sent.
+                let bytes: Result<Vec<u8>, _> = text.chars().map(u8::try_from).collect();
+                let bytes = bytes.map_err(|_| "`text` for a port has characters up to U+00FF, one for each byte")?;
+                self.guests.port_input(&guest, &port, &bytes)
+            }
             Command::Shutdown => self.begin(Ending::Shutdown),
             Command::Reboot => self.begin(Ending::Reboot),
             Command::Help

@@ -1,6 +1,6 @@
 //! Loads the configuration: `sidecore.toml` from the boot modules, or the default. Checks it against this machine.
 
-use crate::{arch::random, console, cores, facts::facts, mem, report, uplink, virt};
+use crate::{console, cores, facts::facts, mem, report, uplink, virt};
 use alloc::{format, vec::Vec};
 use config::{Completion, Config, Mistake, Plan};
 use control::{Event, Level};
@@ -26,7 +26,6 @@ pub fn load() -> (Config, Plan) {
         }
     };
     mistakes.extend(config::check_modules(&mut config, &names));
-    mistakes.extend(config::check_entropy(&mut config, random::refusal()));
     // The NICs' rings are taken before the guests' memory, so the guests have that much less.
     let free = mem::FRAMES.lock().free().saturating_sub(uplink::memory(&config));
     mistakes.extend(config::check_memory(&mut config, free));

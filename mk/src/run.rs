@@ -189,6 +189,7 @@ mod tests {
             }],
             blocks: Vec::new(),
             entropy: Vec::new(),
+            consoles: Vec::new(),
         };
         let text = summary(&Counters { guests: vec![guest], ..Counters::default() });
         assert!(text.contains("guest a: 43 exits"), "{text}");

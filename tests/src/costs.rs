@@ -142,6 +142,7 @@ mod tests {
             ports: vec![port],
             blocks: Vec::new(),
             entropy: Vec::new(),
+            consoles: Vec::new(),
         };
         Counters { guests: vec![guest], tsc, tsc_hz: 100, ..Counters::default() }
     }

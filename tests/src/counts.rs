@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
-use control::{Block, Count, Counters, Entropy, Port, StageCounters};
+use control::{Block, Console, Count, Counters, Entropy, Port, StageCounters};
 
 /// Counters of a guest's network devices, summed over all devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -99,6 +99,16 @@ pub fn entropy(counters: &Counters, name: &str) -> Result<Entropy> {
 pub fn disk(counters: &Counters, name: &str, serial: &str) -> Result<Block> {
     let found = guest(counters, name)?.blocks.iter().find(|disk| disk.serial == serial).cloned();
     found.with_context(|| format!("guest {name} has no disk {serial}"))
+}
+
+/// The counters of the console device of guest `name`. It must have one.
+pub fn console(counters: &Counters, name: &str) -> Result<Console> {
+    guest(counters, name)?.consoles.first().cloned().with_context(|| format!("guest {name} has no console device"))
+}
+
+/// The exits of guest `name` for accesses to I/O ports, its notifications included.
+pub fn io_exits(counters: &Counters, name: &str) -> Result<u64> {
+    Ok(exits(counters, name)?.iter().filter(|(reason, _)| reason.starts_with("io")).map(|(_, count)| count).sum())
 }
 
 /// The counters of the network devices of all guests.

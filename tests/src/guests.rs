@@ -28,6 +28,7 @@ pub struct Guest {
     entropy: bool,
     disks: String,
     disks_mib: u32,
+    console: Option<String>,
     mtu: Option<u16>,
     peer: Option<usize>,
     actions: Vec<String>,
@@ -53,6 +54,7 @@ impl Guest {
             entropy: false,
             disks: String::new(),
             disks_mib: 0,
+            console: None,
             mtu: None,
             peer: None,
             actions: Vec::new(),
@@ -140,6 +142,12 @@ impl Guest {
         self
     }
 
+    /// Gives it a console device with this named port.
+    #[must_use]
+    pub fn console(self, port: &str) -> Self {
+        Self { console: Some(port.to_owned()), ..self }
+    }
+
     /// Sets its MTU in bytes.
     #[must_use]
     pub fn mtu(self, mtu: u16) -> Self {
@@ -192,11 +200,13 @@ impl Guest {
         let queues = if self.queues == 1 { String::new() } else { format!("queues = {}\n", self.queues) };
         let mtu = self.mtu.map_or(String::new(), |mtu| format!("mtu = {mtu}\n"));
         let entropy = if self.entropy { "\n[[guest.entropy]]\n" } else { "" };
+        let console =
+            self.console.as_ref().map_or(String::new(), |p| format!("\n[[guest.console]]\nports = [\"{p}\"]\n"));
         let mac = self.mac().map(|byte| format!("{byte:02x}")).join(":");
         let initrd = module_name(&self.initrd);
         format!(
             "[[guest]]\nname = \"{}\"\nvcpus = {}\nmemory = \"{}M\"\nkernel = \"vmlinuz\"\ninitrd = \"{initrd}\"\n\
-             cmdline = \"{}\"\n{restart}{waits}{completion}{requests}\n[[guest.net]]\nmac = \"{mac}\"\n{mtu}{queues}{}{}{entropy}\n",
+             cmdline = \"{}\"\n{restart}{waits}{completion}{requests}\n[[guest.net]]\nmac = \"{mac}\"\n{mtu}{queues}{}{}{entropy}{console}\n",
             self.name,
             self.vcpus,
             self.memory_mib,

@@ -204,9 +204,10 @@ mod tests {
     #[test]
     fn the_init_script_knows_every_action_it_documents() {
         let script = std::str::from_utf8(INIT).unwrap();
-        for action in
-            ["ping)", "beat)", "iperf)", "serve)", "fetch)", "smp)", "button)", "shell)", "ready)", "udp)", "random)"]
-        {
+        for action in [
+            "ping)", "beat)", "iperf)", "serve)", "fetch)", "smp)", "button)", "shell)", "ready)", "udp)", "random)",
+            "lines)", "port)",
+        ] {
             assert!(script.contains(action), "{action}");
         }
     }

@@ -38,12 +38,6 @@ pub fn check_completion(config: &mut Config, refusal: impl Fn(Completion) -> Opt
     leave_out(config, |guest| refusal(guest.completion).map(|why| (guest.places.completion.clone(), why)))
 }
 
-/// Leaves out guests with an entropy device if the machine has no source of random bytes. `refusal` says why.
-pub fn check_entropy(config: &mut Config, refusal: Option<&str>) -> Vec<Mistake> {
-    let Some(why) = refusal else { return Vec::new() };
-    leave_out(config, |guest| guest.entropies().next().map(|entropy| (entropy.place.clone(), why.into())))
-}
-
 /// Leaves out guests for which there is not enough memory. Guests take their memory from the `available` bytes in the
 /// order of the file. A guest that does not start by itself takes its memory too, so that it can start at any time.
 pub fn check_memory(config: &mut Config, available: u64) -> Vec<Mistake> {
@@ -129,16 +123,6 @@ kernel = 'vmlinuz'
         assert_eq!(config.guests[0].completion, Completion::Eli, "`auto` takes the best that is there");
         let [m] = &mistakes[..] else { panic!("{mistakes:?}") };
         assert_eq!((m.line, m.value.as_str(), m.message.as_str()), (7, "'posted'", "no VT-x"));
-    }
-
-    #[test]
-    fn a_guest_with_an_entropy_device_is_left_out_where_there_are_no_random_bytes() {
-        let mut config = parse("f", TEXT.replace("kernel = 'vmlinux'", "kernel = 'vmlinux'\n[[guest.entropy]]")).config;
-        assert!(check_entropy(&mut config, None).is_empty());
-        let mistakes = check_entropy(&mut config, Some("no RDRAND"));
-        assert_eq!(names(&config), ["a", "c"]);
-        let [m] = &mistakes[..] else { panic!("{mistakes:?}") };
-        assert_eq!((m.line, m.guest.as_deref(), m.message.as_str()), (11, Some("b"), "no RDRAND"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `[[guest]]` with its devices: `[[guest.net]]`, `[[guest.block]]` and `[[guest.entropy]]`.
+//! `[[guest]]` with its devices: `[[guest.net]]`, `[[guest.block]]`, `[[guest.entropy]]` and `[[guest.console]]`.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -36,7 +36,8 @@ pub struct Guest {
     /// Cores of the vCPUs in their order, as many as `vcpus`. `None` if sidecore chooses.
     pub cores: Option<Vec<u32>>,
     /// Its devices in the order of their function numbers on its bus: `[[guest.net]]`, then `[[guest.block]]`, then
-    /// `[[guest.entropy]]`, each in the order of the file. Up to [`MAX_DEVICES`](crate::MAX_DEVICES).
+    /// `[[guest.entropy]]`, then `[[guest.console]]`, each in the order of the file. Up to
+    /// [`MAX_DEVICES`](crate::MAX_DEVICES).
     pub devices: Vec<GuestDevice>,
     /// Places in the file of values that are checked against the machine.
     pub places: Places,
@@ -51,11 +52,23 @@ pub enum GuestDevice {
     Block(Block),
     /// An entropy device.
     Entropy(Entropy),
+    /// A console device.
+    Console(Console),
 }
 
-/// `[[guest.entropy]]`: a virtio entropy device, whose random bytes come from RDRAND.
+/// `[[guest.entropy]]`: a virtio entropy device, for random bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entropy {
+    /// Its place in the file.
+    pub place: Place,
+}
+
+/// `[[guest.console]]`: a virtio console device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Console {
+    /// Names of its ports beside the console: 1 to 32 letters, digits, `-`, `_` and `.`. Up to
+    /// [`MAX_CONSOLE_PORTS`](crate::MAX_CONSOLE_PORTS).
+    pub ports: Vec<String>,
     /// Its place in the file.
     pub place: Place,
 }
@@ -154,7 +167,7 @@ impl Guest {
     pub fn nets(&self) -> impl Iterator<Item = &Net> {
         self.devices.iter().filter_map(|device| match device {
             GuestDevice::Net(net) => Some(net),
-            GuestDevice::Block(_) | GuestDevice::Entropy(_) => None,
+            _ => None,
         })
     }
 
@@ -162,7 +175,7 @@ impl Guest {
     pub fn blocks(&self) -> impl Iterator<Item = &Block> {
         self.devices.iter().filter_map(|device| match device {
             GuestDevice::Block(block) => Some(block),
-            GuestDevice::Net(_) | GuestDevice::Entropy(_) => None,
+            _ => None,
         })
     }
 
@@ -175,8 +188,8 @@ impl Guest {
     /// Its entropy devices, in their order.
     pub fn entropies(&self) -> impl Iterator<Item = &Entropy> {
         self.devices.iter().filter_map(|device| match device {
-            GuestDevice::Net(_) | GuestDevice::Block(_) => None,
             GuestDevice::Entropy(entropy) => Some(entropy),
+            _ => None,
         })
     }
 }

@@ -18,6 +18,11 @@ pub const MAX_BLOCK_QUEUES: u32 = 8;
 pub const MAX_SERIAL: usize = 20;
 /// Bytes of the copy-on-write overlay of a RAM disk if the file does not say it.
 pub const DEFAULT_OVERLAY: u64 = 64 << 20;
+/// Most console devices of a guest. All its output is one stream for the operator.
+pub const MAX_CONSOLES: usize = 1;
+/// Most named ports of a console device. With the console itself and the control queues, they need 8 of the 9 queues
+/// that a device may have.
+pub const MAX_CONSOLE_PORTS: usize = 2;
 /// Most pairs of queues of a network device.
 pub const MAX_PAIRS: u32 = 4;
 /// Least memory of a guest in bytes.

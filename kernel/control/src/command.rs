@@ -31,6 +31,24 @@ pub enum Command {
         /// The text, as if typed.
         text: String,
     },
+    /// Opens or closes a named port of a guest's console device (COM2 only).
+    Port {
+        /// The guest.
+        guest: String,
+        /// The name of the port.
+        port: String,
+        /// Whether it is to be open.
+        open: bool,
+    },
+    /// Bytes to a named port of a guest's console device (COM2 only).
+    PortInput {
+        /// The guest.
+        guest: String,
+        /// The name of the port.
+        port: String,
+        /// The bytes, one character each, U+0000 to U+00FF.
+        text: String,
+    },
     /// Shows counters. COM2 always gets all of them.
     Show(View),
     /// Switches the engines' profiles on or off: the requests of a visit, the length of a turn.
@@ -89,8 +107,9 @@ const WORDS: [&str; 13] = [
     "help", "list", "start", "stop", "kill", "restart", "attach", "show", "watch", "report", "version", "shutdown",
     "reboot",
 ];
-const COM2_WORDS: [&str; 12] = [
-    "list", "start", "stop", "kill", "restart", "input", "counters", "watch", "report", "version", "shutdown", "reboot",
+const COM2_WORDS: [&str; 13] = [
+    "list", "start", "stop", "kill", "restart", "input", "port", "counters", "watch", "report", "version", "shutdown",
+    "reboot",
 ];
 const VIEWS: [&str; 5] = ["counters", "exits", "engine", "ports", "memory"];
 
@@ -160,7 +179,9 @@ impl Command {
             | Self::Kill(guest)
             | Self::Restart(guest)
             | Self::Attach(guest)
-            | Self::Input { guest, .. } => Some(guest),
+            | Self::Input { guest, .. }
+            | Self::Port { guest, .. }
+            | Self::PortInput { guest, .. } => Some(guest),
             _ => None,
         }
     }
@@ -190,6 +211,8 @@ struct Wire {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     guest: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    port: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     text: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     on: Option<bool>,
@@ -208,12 +231,18 @@ impl Request {
         let word = wire.command.as_str();
         let known = COM2_WORDS.iter().copied().find(|known| *known == word);
         let Some(known) = known else { return Err(refuse(unknown("command", word, &COM2_WORDS))) };
-        let needs_guest = matches!(known, "start" | "stop" | "kill" | "restart" | "input");
+        let needs_guest = matches!(known, "start" | "stop" | "kill" | "restart" | "input" | "port");
         let guest = match wire.guest {
             Some(guest) if needs_guest => guest,
             None if !needs_guest => String::new(),
             Some(guest) => return Err(refuse(format!("`{word}` takes no `guest`, but got `{guest}`"))),
             None => return Err(refuse(format!("`{word}` needs a member `guest`"))),
+        };
+        let port = match (known, wire.port) {
+            ("input" | "port", port @ Some(_)) => port,
+            ("port", None) => return Err(refuse("`port` needs a member `port`".to_string())),
+            (_, Some(port)) => return Err(refuse(format!("`{word}` takes no `port`, but got `{}`", shortened(&port)))),
+            (_, None) => None,
         };
         let text = match (known, wire.text) {
             ("input", Some(text)) => text,
@@ -222,8 +251,8 @@ impl Request {
             (_, None) => String::new(),
         };
         let on = match (known, wire.on) {
-            ("watch", Some(on)) => on,
-            ("watch", None) => return Err(refuse("`watch` needs a member `on`".to_string())),
+            ("watch" | "port", Some(on)) => on,
+            ("watch" | "port", None) => return Err(refuse(format!("`{word}` needs a member `on`"))),
             (_, Some(on)) => return Err(refuse(format!("`{word}` takes no `on`, but got `{on}`"))),
             (_, None) => false,
         };
@@ -232,7 +261,11 @@ impl Request {
             "stop" => Command::Stop(guest),
             "kill" => Command::Kill(guest),
             "restart" => Command::Restart(guest),
-            "input" => Command::Input { guest, text },
+            "input" => match port {
+                Some(port) => Command::PortInput { guest, port, text },
+                None => Command::Input { guest, text },
+            },
+            "port" => Command::Port { guest, port: port.unwrap_or_default(), open: on },
             "list" => Command::List,
             "counters" => Command::Show(View::Counters),
             "watch" => Command::Watch(on),
@@ -256,7 +289,8 @@ impl Request {
             Command::Kill(_) => "kill",
             Command::Restart(_) => "restart",
             Command::Attach(_) => "attach",
-            Command::Input { .. } => "input",
+            Command::Input { .. } | Command::PortInput { .. } => "input",
+            Command::Port { .. } => "port",
             Command::Show(_) => "counters",
             Command::Watch(_) => "watch",
             Command::Report => "report",
@@ -265,15 +299,19 @@ impl Request {
             Command::Reboot => "reboot",
         };
         let text = match &self.command {
-            Command::Input { text, .. } => Some(text.clone()),
+            Command::Input { text, .. } | Command::PortInput { text, .. } => Some(text.clone()),
             _ => None,
         };
         let on = match self.command {
-            Command::Watch(on) => Some(on),
+            Command::Watch(on) | Command::Port { open: on, .. } => Some(on),
+            _ => None,
+        };
+        let port = match &self.command {
+            Command::Port { port, .. } | Command::PortInput { port, .. } => Some(port.clone()),
             _ => None,
         };
         let guest = self.command.guest().map(String::from);
-        let wire = Wire { id: self.id, command: word.into(), guest, text, on };
+        let wire = Wire { id: self.id, command: word.into(), guest, port, text, on };
         // Strings and integers always serialise.
         let mut line = serde_json::to_string(&wire).unwrap_or_default();
         line.push('\n');
@@ -359,6 +397,9 @@ mod tests {
         assert!(json_error(r#"{"command":"list","gest":"a"}"#).contains("`gest`"));
         assert!(json_error(r#"{"command":"list","id":-1}"#).contains("-1"));
         assert!(json_error(r#"{"command":"input","guest":"a"}"#).contains("`text`"));
+        assert!(json_error(r#"{"command":"port","guest":"a","on":true}"#).contains("`port`"));
+        assert!(json_error(r#"{"command":"port","guest":"a","port":"p"}"#).contains("`on`"));
+        assert!(json_error(r#"{"command":"stop","guest":"a","port":"p"}"#).contains("takes no `port`, but got `p`"));
         assert_eq!(
             Request::from_line(r#"{"command":"strat","id":9}"#),
             Err(Refused { id: Some(9), error: unknown("command", "strat", &COM2_WORDS) })
@@ -386,7 +427,14 @@ mod tests {
 
         #[test]
         fn requests_come_back_as_they_went(id in any::<Option<u64>>(), guest in "[ -~]{0,20}", text in "\\PC*") {
-            for command in [Command::Start(guest.clone()), Command::Input { guest: guest.clone(), text }, Command::List] {
+            let port = guest.clone();
+            for command in [
+                Command::Start(guest.clone()),
+                Command::Input { guest: guest.clone(), text: text.clone() },
+                Command::Port { guest: guest.clone(), port: port.clone(), open: true },
+                Command::PortInput { guest: guest.clone(), port, text },
+                Command::List,
+            ] {
                 let request = Request { id, command };
                 prop_assert_eq!(Request::from_line(&request.to_line()), Ok(request));
             }

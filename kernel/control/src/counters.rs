@@ -75,6 +75,9 @@ pub struct Guest {
     /// Its entropy devices.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub entropy: Vec<Entropy>,
+    /// Its console devices.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub consoles: Vec<Console>,
 }
 
 /// One vCPU.
@@ -213,6 +216,9 @@ pub struct Entropy {
     pub bytes: u64,
     /// Requests that had to wait because there were no random bytes.
     pub starved: u64,
+    /// Requests that had to wait because the guest's rate was used up.
+    #[serde(default)]
+    pub limited: u64,
     /// Completion interrupts sent.
     pub interrupts: u64,
     /// Notifications received from the driver. Its queue is not polled, so a request costs one, unless others came just
@@ -226,6 +232,48 @@ pub struct Entropy {
     pub stale_tokens: u64,
     /// Times the driver broke the rules of the ring or of the device.
     pub ring_errors: u64,
+}
+
+/// A console device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Console {
+    /// Its ports, by number. The first one is the console.
+    pub ports: Vec<ConsolePort>,
+    /// Control messages of the driver that were understood.
+    pub messages: u64,
+    /// Control messages of the driver that were ignored because they mean nothing.
+    pub refused: u64,
+    /// Completion interrupts sent.
+    pub interrupts: u64,
+    /// Notifications received from the driver. Each costs an exit.
+    pub kicks: u64,
+    /// TSC cycles that its engine has spent on its queues.
+    pub engine_cycles: u64,
+    /// Times the driver reset the device.
+    pub resets: u64,
+    /// Times the driver broke the rules of the ring or of the device.
+    pub ring_errors: u64,
+}
+
+/// A port of a console device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConsolePort {
+    /// Its name. Empty for the console.
+    pub name: String,
+    /// Whether it is open on sidecore's side.
+    pub open: bool,
+    /// Whether the guest has it open.
+    pub guest_open: bool,
+    /// Bytes that the guest sent and sidecore got.
+    pub output_bytes: u64,
+    /// Bytes that the guest sent and that were dropped, because nobody read.
+    pub output_dropped: u64,
+    /// Requests of the guest with output.
+    pub output_requests: u64,
+    /// Bytes that the guest got.
+    pub input_bytes: u64,
+    /// Times output had to wait because nobody read.
+    pub waits: u64,
 }
 
 /// One stage at one port.

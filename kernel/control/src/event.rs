@@ -71,6 +71,15 @@ pub enum Event {
         /// The line, without its end.
         line: String,
     },
+    /// Output of a named port of a guest's console device, while the port is open.
+    Port {
+        /// The guest's name.
+        guest: String,
+        /// The port's name.
+        port: String,
+        /// The bytes, one character each, U+0000 to U+00FF.
+        text: String,
+    },
     /// A line of the log.
     Log {
         /// How important.
@@ -258,7 +267,9 @@ impl Event {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Block, Count, Engine, Entropy, ExitCount, Guest, Hypervisor, Port, VcpuCounters};
+    use crate::{
+        Block, Console, ConsolePort, Count, Engine, Entropy, ExitCount, Guest, Hypervisor, Port, VcpuCounters,
+    };
 
     fn round_trip(event: &Event) -> String {
         let line = event.to_line();
@@ -320,6 +331,11 @@ mod tests {
                 ports: [Port { rx_packets: big, ..Port::default() }].into(),
                 blocks: [Block { size: big, ..Block::default() }].into(),
                 entropy: [Entropy { bytes: big, ..Entropy::default() }].into(),
+                consoles: [Console {
+                    ports: [ConsolePort { output_dropped: big, ..ConsolePort::default() }].into(),
+                    ..Console::default()
+                }]
+                .into(),
             }]
             .into(),
             engines: [Engine { core: 1, busy_turns: big, ..Engine::default() }].into(),

@@ -39,6 +39,7 @@ pub fn show(view: View, counters: &Counters, out: &mut dyn Write) -> fmt::Result
             out.write_char('\n')?;
             blocks(counters, out)?;
             entropy(counters, out)?;
+            consoles(counters, out)?;
             engines(counters, out)
         }
         View::Exits => exits(counters, out),
@@ -237,6 +238,32 @@ fn entropy(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
     out.write_char('\n')
 }
 
+/// Writes the ports of console devices and then an empty line. Writes nothing if there are none.
+fn consoles(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
+    let devices = counters.guests.iter().flat_map(|guest| guest.consoles.iter().map(move |device| (guest, device)));
+    let rows: Vec<_> = devices
+        .flat_map(|(guest, device)| device.ports.iter().map(move |port| (guest, device, port)))
+        .map(|(guest, device, port)| {
+            [
+                guest.name.clone(),
+                if port.name.is_empty() { "console".into() } else { port.name.clone() },
+                if port.guest_open { "yes".into() } else { "no".into() },
+                bytes(port.output_bytes),
+                bytes(port.output_dropped),
+                bytes(port.input_bytes),
+                device.kicks.to_string(),
+                device.ring_errors.to_string(),
+            ]
+        })
+        .collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let names = ["guest", "port", "open in it", "output", "dropped", "input", "kicks", "ring errors"];
+    table(names, "lllrrrrr", rows.into_iter(), out)?;
+    out.write_char('\n')
+}
+
 fn engines(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
     let rows = counters.engines.iter().map(|engine| {
         let cycles = engine.busy_cycles.saturating_add(engine.idle_cycles);
@@ -290,7 +317,8 @@ fn shares(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
             let ports = guest.ports.iter().map(|port| (port.mac.as_str(), port.engine_cycles));
             let blocks = guest.blocks.iter().map(|device| (device.serial.as_str(), device.engine_cycles));
             let entropy = guest.entropy.iter().map(|device| ("entropy", device.engine_cycles));
-            ports.chain(blocks).chain(entropy).map(move |(device, cycles)| (guest, device, cycles))
+            let consoles = guest.consoles.iter().map(|device| ("console", device.engine_cycles));
+            ports.chain(blocks).chain(entropy).chain(consoles).map(move |(device, cycles)| (guest, device, cycles))
         })
     };
     let all: u128 = devices().map(|(.., cycles)| u128::from(cycles)).sum();
@@ -380,7 +408,7 @@ fn table<const N: usize>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Block, Entropy, ExitCount, Guest, GuestState, Hypervisor, Port, VcpuCounters};
+    use crate::{Block, Console, ConsolePort, Entropy, ExitCount, Guest, GuestState, Hypervisor, Port, VcpuCounters};
 
     fn counters() -> Counters {
         let exit = |reason: &'static str, count, cycles| ExitCount { reason: reason.into(), count, cycles };
@@ -426,6 +454,14 @@ mod tests {
                     ..Block::default()
                 }],
                 entropy: vec![Entropy { requests: 3, bytes: 192, engine_cycles: 50, ..Entropy::default() }],
+                consoles: vec![Console {
+                    ports: vec![
+                        ConsolePort { guest_open: true, output_bytes: 2048, ..ConsolePort::default() },
+                        ConsolePort { name: "trace".into(), input_bytes: 7, ..ConsolePort::default() },
+                    ],
+                    kicks: 9,
+                    ..Console::default()
+                }],
             }],
             engines: vec![Engine {
                 id: 0,

@@ -52,7 +52,7 @@ impl SlotSet {
 
     /// Adds all of another set.
     #[inline(always)]
-    pub(crate) fn insert_all(&mut self, others: Self) {
+    pub fn insert_all(&mut self, others: Self) {
         let ([low, high], [others_low, others_high]) = (self.0, others.0);
         self.0 = [low | others_low, high | others_high];
     }

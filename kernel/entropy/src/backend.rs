@@ -1,5 +1,5 @@
 //! The back-end as the engine sees it. It takes requests and fills their buffers. It keeps a request for which the
-//! source has no bytes yet.
+//! source has no bytes yet, or which is above its guest's rate.
 
 use alloc::boxed::Box;
 
@@ -15,13 +15,14 @@ use virtio::fault::Fault;
 use virtio::queue::{Request, Token};
 
 use crate::counters::EntropyCounters;
+use crate::limit::{Bucket, Limit};
 use crate::source::Source;
 
 /// Most bytes that a request gets. Linux asks for 64. RDRAND takes some hundred cycles for 8 bytes, so a request takes
 /// about a microsecond.
 pub const MAX_BYTES: usize = 64;
 
-/// A request for which the source had no bytes.
+/// A request for which the source had no bytes, or which was above the guest's rate.
 struct Waiting {
     token: Token,
     /// Its first buffer, the only one that is filled.
@@ -32,6 +33,8 @@ struct Waiting {
 struct Slot {
     counters: &'static EntropyCounters,
     waiting: Option<Waiting>,
+    /// What its guest may get. `None` until the first request.
+    bucket: Option<Bucket>,
 }
 
 /// Counters of a slot without a device. No request is counted here.
@@ -40,23 +43,52 @@ static NO_DEVICE: EntropyCounters = EntropyCounters::new();
 /// The entropy back-end.
 pub struct Entropy<S> {
     source: S,
+    limit: Limit,
     slots: Box<[Slot; MAX_SLOTS]>,
     /// Slots with a request that waits.
     waiting: SlotSet,
     /// The slot whose request is tried first.
     next: usize,
+    /// The time of the last turn.
+    now: u64,
     segments: Box<Segments>,
 }
 
+/// What a request gets.
+enum Given {
+    /// Its bytes.
+    Bytes,
+    /// None now, because the guest's rate is used up.
+    Limited,
+    /// None now, because the source has none.
+    Starved,
+}
+
+/// Fills `bytes` for a slot if its guest may have them at `now` and the source has them.
+fn give<S: Source>(source: &mut S, limit: &Limit, bucket: &mut Option<Bucket>, bytes: &mut [u8], now: u64) -> Given {
+    let bucket = bucket.get_or_insert_with(|| Bucket::full(limit, now));
+    let before = *bucket;
+    if !bucket.take(limit, bytes.len(), now) {
+        return Given::Limited;
+    }
+    if !source.fill(bytes) {
+        *bucket = before;
+        return Given::Starved;
+    }
+    Given::Bytes
+}
+
 impl<S: Source> Entropy<S> {
-    /// Makes a back-end without devices.
+    /// Makes a back-end without devices. `limit` is the rate of each guest.
     #[must_use]
-    pub fn new(source: S) -> Self {
+    pub fn new(source: S, limit: Limit) -> Self {
         Self {
             source,
-            slots: table(|| Slot { counters: &NO_DEVICE, waiting: None }),
+            limit,
+            slots: table(|| Slot { counters: &NO_DEVICE, waiting: None, bucket: None }),
             waiting: SlotSet::NONE,
             next: 0,
+            now: 0,
             segments: Box::default(),
         }
     }
@@ -67,7 +99,7 @@ impl<S: Source> Entropy<S> {
     }
 
     /// Takes the next request of a queue. `None`: there is none, or the device has failed.
-    fn serve_one(&mut self, device: &mut Device, slot: usize, queue: u16) -> Option<Served> {
+    fn serve_one(&mut self, device: &mut Device, slot: usize, queue: u16, now: u64) -> Option<Served> {
         self.segments.clear();
         let Request { token, chain } = device.pop(queue, &mut self.segments)?;
         let buffers = chain.writable_span(&self.segments);
@@ -78,8 +110,13 @@ impl<S: Source> Entropy<S> {
         let state = self.slots.get_mut(slot)?;
         let mut bytes = [0; MAX_BYTES];
         let bytes = &mut bytes[..MAX_BYTES.min(chain.writable_bytes as usize)];
-        if !self.source.fill(bytes) {
-            state.counters.starved.add(1);
+        let waits = match give(&mut self.source, &self.limit, &mut state.bucket, bytes, now) {
+            Given::Bytes => None,
+            Given::Limited => Some(&state.counters.limited),
+            Given::Starved => Some(&state.counters.starved),
+        };
+        if let Some(counter) = waits {
+            counter.add(1);
             state.waiting = Some(Waiting { token, buffer: first });
             self.waiting.insert(slot);
             device.interrupt_visit(queue);
@@ -92,6 +129,7 @@ impl<S: Source> Entropy<S> {
     /// Retries the waiting requests, at most one of each slot, until the source has no more bytes. Returns how many it
     /// completed.
     fn retry(&mut self, devices: &mut Devices) -> u32 {
+        let now = self.now;
         let (mut tried, mut completed) = (SlotSet::NONE, 0);
         while let Some(slot) = self.waiting.next_from(self.next, &tried) {
             tried.insert(slot);
@@ -99,8 +137,10 @@ impl<S: Source> Entropy<S> {
             if let (Some(waiting), Some(device)) = (&state.waiting, devices.get_mut(slot)) {
                 let mut bytes = [0; MAX_BYTES];
                 let bytes = &mut bytes[..MAX_BYTES.min(waiting.buffer.len as usize)];
-                if !self.source.fill(bytes) {
-                    break;
+                match give(&mut self.source, &self.limit, &mut state.bucket, bytes, now) {
+                    Given::Bytes => {}
+                    Given::Limited => continue,
+                    Given::Starved => break,
                 }
                 if let Some(Waiting { token, buffer }) = state.waiting.take() {
                     complete(device, state.counters, token, Span::new(&[buffer], buffer.len), bytes);
@@ -133,6 +173,7 @@ impl<S: Source> Backend for Entropy<S> {
     fn attached(&mut self, slot: usize, _: &DeviceConfig, counters: Self::Config) {
         if let Some(state) = self.slots.get_mut(slot) {
             state.counters = counters;
+            state.bucket = None;
         }
     }
 
@@ -148,11 +189,11 @@ impl<S: Source> Backend for Entropy<S> {
         ServiceMode::Notified
     }
 
-    fn serve(&mut self, devices: &mut Devices, slot: usize, queue: u16, portion: &Portion, _: u64) -> Served {
+    fn serve(&mut self, devices: &mut Devices, slot: usize, queue: u16, portion: &Portion, now: u64) -> Served {
         let mut taken = Served::default();
         let Some(device) = devices.get_mut(slot) else { return taken };
         while taken.requests < portion.requests && taken.bytes < portion.bytes && !self.waiting.contains(slot) {
-            let Some(one) = self.serve_one(device, slot, queue) else { break };
+            let Some(one) = self.serve_one(device, slot, queue, now) else { break };
             taken.requests += one.requests;
             taken.bytes += one.bytes;
         }
@@ -160,7 +201,8 @@ impl<S: Source> Backend for Entropy<S> {
     }
 
     #[inline]
-    fn poll(&mut self, devices: &mut Devices, _: u64) -> u32 {
+    fn poll(&mut self, devices: &mut Devices, now: u64) -> u32 {
+        self.now = now;
         if self.waiting == SlotSet::NONE { 0 } else { self.retry(devices) }
     }
 

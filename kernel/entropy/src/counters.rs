@@ -9,5 +9,7 @@ virtio::counters! {
         bytes,
         /// Requests that had to wait because the source had no bytes.
         starved,
+        /// Requests that had to wait because the guest's rate was used up.
+        limited,
     }
 }

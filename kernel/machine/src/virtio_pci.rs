@@ -84,10 +84,11 @@ impl<'a> VirtioPci<'a> {
             vendor: VENDOR,
             device: id,
             revision: 1,
-            // Of all device types, only net and block have a specific class that is useful to the guest.
+            // Only these device types have a specific class: network, mass storage, other communication device.
             class: match kind {
                 1 => 0x02_0000,
                 2 => 0x01_8000,
+                3 => 0x07_8000,
                 _ => 0xff_0000,
             },
             subsystem_vendor: VENDOR,

@@ -9,7 +9,7 @@ use super::{
     timers::TscAndTimers,
 };
 use crate::{
-    arch::{random::RdRand, time, vector},
+    arch::{random, time, vector},
     cores::Core,
     guests::target::Target,
     report,
@@ -34,6 +34,7 @@ use memory::{GuestMemory, copy::Copier};
 use net::backend::Net;
 use spin::{Mutex, Once};
 use virtio::shared::Shared;
+use virtio_console::{backend::Console, bell::Bell};
 
 /// What an engine's core runs.
 type IoLoop = Loop<Backends, Chosen, TargetDelivery>;
@@ -80,6 +81,8 @@ pub struct Engine {
     /// Whether `watch` has been on at any time.
     was_watched: AtomicBool,
     targets: Targets,
+    /// Rung for console devices that have input, or whose ports were opened or closed.
+    console_bell: Bell,
     uplinks: Vec<KnownUplink>,
     copier: Copier,
     /// Its loop if it shares the control core. The control core then runs the turns.
@@ -100,6 +103,7 @@ impl Engine {
             profile: Profile::new(),
             was_watched: AtomicBool::new(false),
             targets: Targets::new(),
+            console_bell: Bell::new(),
             uplinks: known,
             copier,
             shared_loop: Mutex::new(None),
@@ -110,13 +114,15 @@ impl Engine {
             // This succeeds: the engine has room for as many uplinks as the configuration allows.
             path.add_to(&mut net);
         }
-        let backends = Pair::new(net, Pair::new(Block::new(Ram::new()), Entropy::new(RdRand::new())));
+        let rare = Pair::new(Entropy::new(random::source(), limits::entropy()), Console::new(&engine.console_bell));
+        let backends = Pair::new(net, Pair::new(Block::new(Ram::new()), rare));
         let delivery = TargetDelivery(&engine.targets);
         // The loop is large, and it is on the stack before it is on the heap. Only the boot core's stack has room for
         // it.
         let mut io_loop = Box::new(Loop::new(&engine.control, backends, limits::schedule(setup.scheduling), delivery));
         io_loop.set_long_turn(limits::long_turn());
         report::decision(format!("the engine copies with {}", copier.name()));
+        report::decision(random::describe());
         match setup.core {
             Some(core) => {
                 core.give(move |_| {
@@ -207,6 +213,11 @@ impl Engine {
         let reply = self.command(Command::Detach { slot });
         self.targets.remove(slot);
         reply
+    }
+
+    /// Makes it look at the console device of a slot.
+    pub fn ring_console(&self, slot: usize) {
+        self.console_bell.ring(slot);
     }
 
     /// Switches the engine's profile on or off.

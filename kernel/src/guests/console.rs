@@ -1,4 +1,5 @@
-//! A guest's serial console on its way to the operator: bytes to COM1 while attached, lines to COM2 always.
+//! A guest's console on its way to the operator: bytes to COM1 while attached, lines to COM2 always. The output of the
+//! guest's UART and of its console device make one stream.
 
 use crate::console;
 use alloc::{boxed::Box, collections::VecDeque, string::String, vec::Vec};
@@ -80,19 +81,27 @@ impl Reader {
         Self { line: Vec::new(), backlog: VecDeque::new(), chunk: alloc::vec![0; 2048].into_boxed_slice() }
     }
 
-    /// Takes the waiting output. Sends it to COM1 if `attached`, and as lines to COM2. Takes at most as many bytes as
-    /// the queue holds; otherwise a guest that writes faster than a UART sends would keep the control core here.
+    /// Takes the waiting output of the guest's UART. Sends it to COM1 if `attached`, and as lines to COM2. Takes at most
+    /// as many bytes as the queue holds; otherwise a guest that writes faster than a UART sends would keep the control
+    /// core here.
     pub fn drain(&mut self, name: &str, from: &Console, attached: bool) {
-        for _ in 0..WAITING / self.chunk.len() {
-            let mut n = 0;
-            {
-                let mut out = from.out.lock();
-                while n < self.chunk.len() {
-                    let Some(b) = out.pop_front() else { break };
-                    self.chunk[n] = b;
-                    n += 1;
-                }
+        self.drain_from(name, WAITING, attached, |chunk| {
+            let mut out = from.out.lock();
+            let n = chunk.len().min(out.len());
+            for (place, byte) in chunk.iter_mut().zip(out.drain(..n)) {
+                *place = byte;
             }
+            n
+        });
+    }
+
+    /// The same for output that `read` takes: up to `most` bytes. `read` returns how many bytes it took.
+    pub fn drain_from(&mut self, name: &str, most: usize, attached: bool, mut read: impl FnMut(&mut [u8]) -> usize) {
+        let mut left = most;
+        while left > 0 {
+            let len = left.min(self.chunk.len());
+            let n = read(&mut self.chunk[..len]);
+            left -= n;
             if n == 0 {
                 return;
             }

@@ -1,6 +1,6 @@
 //! A guest's device. The guest keeps it over all its lives.
 
-use super::{counts, disk::Disk};
+use super::{counts, disk::Disk, ports::ConsolePorts};
 use crate::{
     engines::{self, Engine, NewDevice},
     guests::target::Target,
@@ -43,6 +43,8 @@ enum Kind {
     Block(Disk),
     /// An entropy device.
     Entropy { counters: &'static EntropyCounters },
+    /// A console device.
+    Console(ConsolePorts),
 }
 
 impl Kind {
@@ -60,6 +62,9 @@ impl Kind {
             }
             GuestDevice::Entropy(_) => {
                 (Self::Entropy { counters: Box::leak(Box::default()) }, entropy::device::config())
+            }
+            GuestDevice::Console(console) => {
+                (Self::Console(ConsolePorts::new(console)), virtio_console::device::config(1 + console.ports.len()))
             }
         })
     }
@@ -89,7 +94,8 @@ impl Kind {
         match self {
             Self::Net { port, .. } => Half::First(*port),
             Self::Block(disk) => Half::Second(Half::First(disk.backend())),
-            Self::Entropy { counters } => Half::Second(Half::Second(counters)),
+            Self::Entropy { counters } => Half::Second(Half::Second(Half::First(counters))),
+            Self::Console(ports) => Half::Second(Half::Second(Half::Second(ports.begin_life()))),
         }
     }
 }
@@ -144,8 +150,21 @@ impl Device {
     pub fn report(&self, guest: &str) {
         match &self.kind {
             Kind::Block(disk) => disk.report(guest),
-            Kind::Net { .. } | Kind::Entropy { .. } => {}
+            Kind::Net { .. } | Kind::Entropy { .. } | Kind::Console(_) => {}
         }
+    }
+
+    /// Its ports, if it is a console device.
+    pub const fn console(&self) -> Option<&ConsolePorts> {
+        match &self.kind {
+            Kind::Console(ports) => Some(ports),
+            _ => None,
+        }
+    }
+
+    /// Makes its engine look at its ports. Only a console device needs it.
+    pub fn ring_console(&self) {
+        self.engine.ring_console(self.slot);
     }
 
     /// Adds its counters to those of its guest.
@@ -181,12 +200,21 @@ impl Device {
                 requests: counters.requests.get(),
                 bytes: counters.bytes.get(),
                 starved: counters.starved.get(),
+                limited: counters.limited.get(),
                 interrupts: device.interrupts.get(),
                 kicks: device.kicks.get(),
                 engine_cycles: device.engine_cycles.get(),
                 resets: device.resets.get(),
                 stale_tokens: device.stale_tokens.get(),
                 ring_errors: device.faults.get(),
+            }),
+            Kind::Console(ports) => guest.consoles.push(control::Console {
+                interrupts: device.interrupts.get(),
+                kicks: device.kicks.get(),
+                engine_cycles: device.engine_cycles.get(),
+                resets: device.resets.get(),
+                ring_errors: device.faults.get(),
+                ..ports.counters()
             }),
         }
     }

@@ -7,6 +7,7 @@ use super::{
     console::{Console, Reader},
     counts::{self, exits},
     device::Device,
+    ports::ConsolePorts,
     resources::Resources,
     signal,
     target::Target,
@@ -15,7 +16,7 @@ use super::{
 use crate::{arch::time, cores::Core, facts, firmware, virt};
 use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
 use config::{Completion, Restart};
-use control::{GuestState, GuestSummary, PhysicalRange, StopReason, VcpuCounters};
+use control::{Event, GuestState, GuestSummary, PhysicalRange, StopReason, VcpuCounters};
 use core::sync::atomic::Ordering;
 use engine::schedule::GuestWeight;
 use lifecycle::{Action, End, Life, Refused, Report, attach_all};
@@ -23,6 +24,10 @@ use machine::{
     machine::{Machine, Settings, Stop},
     vcpu::Interrupts,
 };
+
+/// Most bytes of output that a port of the console device gets rid of in a tick. A UART of 115,200 baud needs 44 ms for
+/// them. A guest can offer much more in a tick, and would keep the control core busy.
+const PORT_BYTES: usize = 512;
 
 /// A guest.
 pub struct Guest {
@@ -235,16 +240,84 @@ impl Guest {
             }
         }
         self.reader.drain(&self.config.name, self.console, false);
+        self.drain_ports(false, usize::MAX);
         self.reader.flush(&self.config.name);
     }
 
-    /// Types into its console.
+    /// Its console device, if it has one.
+    fn console_device(&self) -> Option<&Device> {
+        self.resources.as_ref().ok()?.devices.iter().find(|device| device.console().is_some())
+    }
+
+    /// Takes up to `most` bytes of output from each port of the console device. The console's output goes where the
+    /// UART's goes. That of a named port goes to COM2.
+    fn drain_ports(&mut self, attached: bool, most: usize) {
+        let Ok(has) = &self.resources else { return };
+        let Some(ports) = has.devices.iter().find_map(Device::console) else { return };
+        self.reader.drain_from(&self.config.name, most, attached, |chunk| ports.read(0, chunk));
+        for (number, port) in ports.open_ports() {
+            let mut chunk = [0; PORT_BYTES];
+            let len = ports.read(number, &mut chunk);
+            if len != 0 {
+                let text = chunk[..len].iter().copied().map(char::from).collect();
+                let event = Event::Port { guest: self.config.name.clone(), port: port.into(), text };
+                crate::console::send(event.to_line().as_bytes());
+            }
+        }
+    }
+
+    /// Opens or closes a named port of its console device.
+    ///
+    /// # Errors
+    /// It has no such port.
+    pub fn open_port(&self, port: &str, open: bool) -> Result<(), String> {
+        let (device, ports, number) = self.find_port(port)?;
+        ports.set_open(number, open);
+        device.ring_console();
+        Ok(())
+    }
+
+    /// Gives bytes to a named port of its console device.
+    ///
+    /// # Errors
+    /// It has no such port, or the port does not take all of them now. Then it gets none.
+    pub fn port_input(&self, port: &str, bytes: &[u8]) -> Result<(), String> {
+        let (device, ports, number) = self.find_port(port)?;
+        let room = ports.room(number);
+        if room < bytes.len() {
+            return Err(format!("port `{port}` takes {room} bytes now, and {} are too many", bytes.len()));
+        }
+        ports.write(number, bytes);
+        device.ring_console();
+        Ok(())
+    }
+
+    fn find_port(&self, name: &str) -> Result<(&Device, &ConsolePorts, usize), String> {
+        let guest = &self.config.name;
+        let device = self.console_device();
+        let Some((device, ports)) = device.and_then(|device| Some((device, device.console()?))) else {
+            return Err(format!("guest `{guest}` has no console device, so no port `{name}`"));
+        };
+        match ports.find(name) {
+            Some(number) => Ok((device, ports, number)),
+            None => Err(format!("guest `{guest}` has no port `{name}`; there are: {}", ports.names().join(", "))),
+        }
+    }
+
+    /// Types into its console: the console device's once the guest uses that, the UART's before.
     ///
     /// # Errors
     /// It does not run.
     pub fn input(&mut self, bytes: &[u8]) -> Result<(), Refused> {
         if self.life.state() == GuestState::Stopped {
             return Err(Refused::NotRunning);
+        }
+        if let Some(device) = self.console_device()
+            && let Some(ports) = device.console().filter(|ports| ports.is_console_used())
+        {
+            ports.write(0, bytes);
+            device.ring_console();
+            return Ok(());
         }
         self.console.type_in(bytes);
         self.hand_over_input();
@@ -267,6 +340,7 @@ impl Guest {
     /// console has COM1.
     pub fn poll(&mut self, attached: bool) {
         self.reader.drain(&self.config.name, self.console, attached);
+        self.drain_ports(attached, PORT_BYTES);
         if !self.life.is_up() {
             self.life.tick(now());
             self.carry_out();
@@ -318,6 +392,7 @@ impl Guest {
             ports: Vec::new(),
             blocks: Vec::new(),
             entropy: Vec::new(),
+            consoles: Vec::new(),
         };
         has.into_iter().flat_map(|has| &has.devices).for_each(|device| device.count(&mut counters));
         counters

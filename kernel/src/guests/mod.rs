@@ -17,6 +17,7 @@ mod counts;
 mod device;
 mod disk;
 mod guest;
+mod ports;
 mod resources;
 mod signal;
 pub mod target;
@@ -125,6 +126,24 @@ impl Guests {
     /// No such guest, or it does not run.
     pub fn input(&mut self, name: &str, bytes: &[u8]) -> Result<(), String> {
         self.command(name, |guest| guest.input(bytes))
+    }
+
+    /// Opens or closes a named port of a guest's console device.
+    ///
+    /// # Errors
+    /// No such guest or port.
+    pub fn open_port(&mut self, name: &str, port: &str, open: bool) -> Result<(), String> {
+        let i = self.find(name)?;
+        self.guests[i].open_port(port, open)
+    }
+
+    /// Gives bytes to a named port of a guest's console device.
+    ///
+    /// # Errors
+    /// No such guest or port, or it does not take all the bytes now. Then it gets none.
+    pub fn port_input(&mut self, name: &str, port: &str, bytes: &[u8]) -> Result<(), String> {
+        let i = self.find(name)?;
+        self.guests[i].port_input(port, bytes)
     }
 
     fn command(&mut self, name: &str, command: impl FnOnce(&mut Guest) -> Result<(), Refused>) -> Result<(), String> {

@@ -1,24 +1,34 @@
-//! The life of guests: resets, faults, the power button, restarts; and the entropy device over two lives.
+//! The life of guests: resets, faults, the power button, restarts; the entropy device over two lives; and the console
+//! device.
 
 use anyhow::{Result, ensure};
-use control::{Command, GuestState, StopReason};
+use control::{Command, Event, GuestState, StopReason};
 
 use crate::boot::{Boot, Check, Shared, Wanted};
-use crate::counts::{entropy, starts};
+use crate::counts::{all_exits, console as console_of, entropy, io_exits, starts};
 use crate::guests::{Guest, server};
-use crate::platform::EVERYWHERE;
+use crate::platform::{EVERYWHERE, QEMU};
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::{Session, guest_result, number};
 
 /// Random bytes that the guest reads in each of two lives.
 const RANDOM_BYTES: u64 = 64 << 10;
 
+/// Lines of 64 bytes that the guest writes to its console device: 100 KiB.
+const LINES: u64 = 1600;
+/// Lines that it writes to its UART.
+const UART_LINES: u64 = 16;
+/// Bytes of such a line.
+const LINE_BYTES: u64 = 64;
+/// The named port of the guest's console device.
+const PORT: &str = "echo";
+
 /// These scenarios. `guest-triple-fault` comes last, because its guests go on without end.
 pub fn list() -> Vec<Box<dyn Boot>> {
     let check = |name, about, run| Check::new(Scenario::new(name, about, EVERYWHERE), run);
     vec![Box::new(Shared {
         name: "lives",
-        about: "four small guests: one that faults and is restarted, two neighbours, one with an entropy device that ends when told to",
+        about: "four small guests: one that faults and is restarted, two neighbours, one with an entropy and a console device that ends when told to",
         start,
         end: |mut session| session.shut_down().map(drop),
         checks: vec![
@@ -26,6 +36,14 @@ pub fn list() -> Vec<Box<dyn Boot>> {
                 "entropy",
                 "Linux reads 64 KiB of random bytes from its entropy device, in each of two lives",
                 random_bytes as fn(&mut Context<'_>, &mut Session) -> Result<()>,
+            ),
+            Check::new(
+                Scenario::new(
+                    "console",
+                    "100 KiB by hvc0 arrive whole and without an exit; a line typed into it; a named port, both ways",
+                    QEMU,
+                ),
+                console,
             ),
             check("guest-reset", "a guest that resets itself ends with that reason, and can be started", guest_reset),
             check("power-button", "`stop` presses the power button, and the guest powers itself off", power_button),
@@ -45,8 +63,8 @@ fn start(context: &mut Context<'_>, wanted: &Wanted<'_>) -> Result<Session> {
         guests.push(Guest::new(2).peer(3).then("obey"));
         guests.push(Guest::new(3).then("obey"));
     }
-    if wanted.any(&["entropy", "guest-reset", "power-button"]) {
-        guests.push(Guest::new(4).entropy().then("obey"));
+    if wanted.any(&["entropy", "console", "guest-reset", "power-button"]) {
+        guests.push(Guest::new(4).entropy().console(PORT).then("obey"));
     }
     let mut session = context.boot(&server("lives", &guests))?;
     session.all_obey(guests.iter().map(Guest::name))?;
@@ -111,6 +129,80 @@ fn random_bytes(context: &mut Context<'_>, session: &mut Session) -> Result<()> 
         figures.exactly("rules that the driver broke", after.ring_errors, 0)?;
     }
     Ok(())
+}
+
+/// Has guest d write lines that begin with `word`, and waits for its report. Returns how many arrived, each once and in order, and by how many
+/// exits for I/O ports and exits of all kinds.
+fn lines(session: &mut Session, word: &str, action: &str) -> Result<(u64, u64, u64)> {
+    session.act("d", action, seconds(60))?;
+    let before = session.counters()?;
+    session.tell("d", "go")?;
+    let mut next = 0;
+    session.wait("the lines of guest d", seconds(120), |event| {
+        let Event::Console { guest, line } = event else { return None };
+        if guest == "d" && *line == format!("{word} {next:06} {next:051}") {
+            next += 1;
+        }
+        guest_result(event).is_some_and(|(from, result)| from == "d" && result["bytes"].is_u64()).then_some(())
+    })?;
+    let after = session.counters()?;
+    let exits = all_exits(&after, "d") - all_exits(&before, "d");
+    Ok((next, io_exits(&after, "d")? - io_exits(&before, "d")?, exits))
+}
+
+/// Uses the console device of guest d: its console, and its named port.
+fn console(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
+    session.act("d", "hvc", seconds(60))?;
+    // What is typed goes to the console device from now on.
+    session.act("d", "typed", seconds(60))?;
+    session.tell("d", "Seneca 2")?;
+    session.wait("the echo", seconds(20), |event| {
+        matches!(event, Event::Console { guest, line } if guest == "d" && line == "Seneca 2").then_some(())
+    })?;
+    let typed = session.result("d", "typed", seconds(20))?;
+    ensure!(typed["line"] == "Seneca 2", "guest d has read {}", typed["line"]);
+
+    let before = console_of(&session.counters()?, "d")?;
+    let (arrived, io_exits, exits) = lines(session, "hvc0", &format!("lines:{LINES}:hvc0"))?;
+    let after = console_of(&session.counters()?, "d")?;
+    let figures = &mut context.figures;
+    figures.exactly("lines by hvc0 that arrived in order", arrived, LINES)?;
+    figures.at_least(
+        "bytes that sidecore got",
+        after.ports[0].output_bytes - before.ports[0].output_bytes,
+        LINES * LINE_BYTES,
+    )?;
+    figures.exactly("bytes dropped", after.ports[0].output_dropped, 0)?;
+    figures.exactly("notifications for them", after.kicks - before.kicks, 0)?;
+    figures.exactly("exits for I/O ports", io_exits, 0)?;
+    figures.at_most("exits of any kind per KiB", exits / (LINES * LINE_BYTES / 1024), 5)?;
+    let (arrived, io_exits, _) = lines(session, "uart", &format!("lines:{UART_LINES}:uart:/dev/ttyS0"))?;
+    let figures = &mut context.figures;
+    figures.exactly("lines by the UART", arrived, UART_LINES)?;
+    figures.at_least("exits for I/O ports for these, one a byte at least", io_exits, UART_LINES * LINE_BYTES)?;
+
+    let port = |open| Command::Port { guest: "d".to_owned(), port: PORT.to_owned(), open };
+    session.ask(port(true), seconds(20))?;
+    session.act("d", &format!("port:{PORT}"), seconds(20))?;
+    let text: String = (0..=255).step_by(5).map(char::from).collect();
+    let input = Command::PortInput { guest: "d".to_owned(), port: PORT.to_owned(), text: text.clone() };
+    session.ask(input, seconds(20))?;
+    let mut echo = String::new();
+    session.wait("what the named port sends back", seconds(60), |event| {
+        if let Event::Port { guest, port, text } = event
+            && (guest.as_str(), port.as_str()) == ("d", PORT)
+        {
+            echo.push_str(text);
+        }
+        (echo.len() >= text.len()).then_some(())
+    })?;
+    let figures = &mut context.figures;
+    figures.exactly("bytes back from the named port", u64::from(echo == text), 1)?;
+    session.ask(port(false), seconds(20))?;
+    let last = console_of(&session.counters()?, "d")?;
+    let figures = &mut context.figures;
+    figures.exactly("control messages refused", last.refused, 0)?;
+    figures.exactly("rules that the driver broke", last.ring_errors, 0)
 }
 
 fn guest_reset(context: &mut Context<'_>, session: &mut Session) -> Result<()> {

@@ -12,17 +12,17 @@ use super::name::is_name;
 use super::rules;
 use super::stage::Stages;
 use crate::config::Config;
-use crate::guest::{Completion, Entropy, Guest, GuestDevice, Net, Offloads, Places, Requests, Restart};
+use crate::guest::{Completion, Console, Entropy, Guest, GuestDevice, Net, Offloads, Places, Requests, Restart};
 use crate::limits::{
-    DEFAULT_MTU, MAX_CMDLINE, MAX_DEVICES, MAX_ENTROPIES, MAX_MEMORY, MAX_MTU, MAX_NETS, MAX_PAIRS, MAX_VCPUS,
-    MAX_WEIGHT, MEMORY_UNIT, MIN_MEMORY, MIN_MTU,
+    DEFAULT_MTU, MAX_CMDLINE, MAX_CONSOLE_PORTS, MAX_CONSOLES, MAX_DEVICES, MAX_ENTROPIES, MAX_MEMORY, MAX_MTU,
+    MAX_NETS, MAX_PAIRS, MAX_VCPUS, MAX_WEIGHT, MEMORY_UNIT, MIN_MEMORY, MIN_MTU,
 };
 use crate::mac::Mac;
 use crate::mistake::{Mistake, Place, Source};
 use crate::section::Section;
 use crate::size;
 
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 16] = [
     "name",
     "vcpus",
     "memory",
@@ -38,6 +38,7 @@ const KEYS: [&str; 15] = [
     "net",
     "block",
     "entropy",
+    "console",
 ];
 const NET_KEYS: [&str; 9] =
     ["mac", "mtu", "port", "queues", "offloads", "packed", "anti_spoofing", "addresses", "static"];
@@ -240,8 +241,10 @@ fn read_devices(
     let nets = nets.into_iter().map(|net| (Place::default(), GuestDevice::Net(net)));
     let blocks = blocks.into_iter().map(|block| (block.place.clone(), GuestDevice::Block(block)));
     let entropies = entropies.into_iter().map(|entropy| (entropy.place.clone(), GuestDevice::Entropy(entropy)));
+    let consoles = read_consoles(source, section);
+    let consoles = consoles.into_iter().map(|console| (console.place.clone(), GuestDevice::Console(console)));
     let mut devices = Vec::new();
-    for (place, device) in nets.chain(blocks).chain(entropies) {
+    for (place, device) in nets.chain(blocks).chain(entropies).chain(consoles) {
         if devices.len() == MAX_DEVICES {
             section.complain_at(&place, format!("expected at most {MAX_DEVICES} devices of all kinds"));
             break;
@@ -249,6 +252,24 @@ fn read_devices(
         devices.push(device);
     }
     devices
+}
+
+fn read_consoles(source: Source<'_>, section: &mut Section<'_, '_>) -> Vec<Console> {
+    let mut consoles = Vec::new();
+    for (span, table) in section.tables("console", "guest.console") {
+        if consoles.len() == MAX_CONSOLES {
+            section.complain(span, format!("expected at most {MAX_CONSOLES} console device"));
+            break;
+        }
+        let mut console = Section::new(source, table, span, "[[guest.console]]", &["ports"]);
+        let expected = "a list of names: 1 to 32 letters, digits, `-`, `_` and `.`";
+        let ports = console.list("ports", expected, MAX_CONSOLE_PORTS, |value| {
+            value.as_str().filter(|name| is_name(name)).map(String::from).ok_or_else(String::new)
+        });
+        consoles.push(Console { ports: ports.map(|(ports, _)| ports).unwrap_or_default(), place: console.place() });
+        section.mistakes.append(&mut console.mistakes);
+    }
+    consoles
 }
 
 fn read_entropies(source: Source<'_>, section: &mut Section<'_, '_>) -> Vec<Entropy> {

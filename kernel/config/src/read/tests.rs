@@ -189,6 +189,13 @@ fn further_mistakes_are_explained_as_well() {
         ("[[guest.entropy]]\nrate = 5", "no such key in [[guest.entropy]]; it has none"),
         ("[[guest.entropy]]\n[[guest.entropy]]", "at most 1 entropy device"),
         ("entropy = 3", "write [[guest.entropy]]"),
+        ("[[guest.console]]\nport = ['a']", "no such key in [[guest.console]]; did you mean `ports`?"),
+        ("[[guest.console]]\nports = ['a', 'b', 'c']", "expected at most 2 in `ports`"),
+        ("[[guest.console]]\nports = ['a', 'a']", "it stands twice in `ports`"),
+        ("[[guest.console]]\nports = ['a b']", "`ports` is a list of names"),
+        ("[[guest.console]]\nports = 'a'", "a list of names"),
+        ("[[guest.console]]\n[[guest.console]]", "at most 1 console device"),
+        ("console = 'hvc0'", "write [[guest.console]]"),
         ("vcpus = 99999999999999999999", "from 1 to 8"),
         ("vcpus = -1", "from 1 to 8"),
         ("vcpus = 1.5", "not of type float"),
@@ -279,6 +286,20 @@ fn a_guest_whose_disks_do_not_fit_is_left_out() {
 fn two_disks_of_a_guest_have_different_serial_numbers() {
     let disk = "[[guest.block]]\ndisk = 'ram'\nsize = '8M'\nserial = 'x'\n";
     assert!(one(&format!("{MINIMAL}{disk}{disk}")).contains("another disk of this guest has this serial number"));
+}
+
+#[test]
+fn a_console_comes_last_and_has_the_ports_that_are_named() {
+    let text = format!("{MINIMAL}[[guest.console]]\nports = ['commands', 'trace']\n[[guest.net]]\n[[guest.entropy]]\n");
+    let Parsed { config, mistakes } = parse("f", text);
+    assert_eq!(mistakes, []);
+    let [GuestDevice::Net(_), GuestDevice::Entropy(_), GuestDevice::Console(console)] = &config.guests[0].devices[..]
+    else {
+        panic!("{:?}", config.guests[0].devices)
+    };
+    assert_eq!((&console.ports[..], console.place.line), (&["commands".into(), "trace".into()][..], 5));
+    let Parsed { config, .. } = parse("f", format!("{MINIMAL}[[guest.console]]\n"));
+    assert!(matches!(&config.guests[0].devices[..], [GuestDevice::Console(console)] if console.ports.is_empty()));
 }
 
 #[test]

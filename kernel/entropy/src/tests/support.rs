@@ -14,6 +14,7 @@ use virtio::testing::{BUFFER_STRIDE, BUFFERS, DriverQueue, MEMORY, set_up_interr
 use crate::backend::Entropy;
 use crate::counters::EntropyCounters;
 use crate::device;
+use crate::limit::Limit;
 use crate::source::Source;
 
 /// The features that the device offers.
@@ -138,9 +139,14 @@ pub struct Bench {
 impl Bench {
     /// Makes an engine with these guests, whose queues are armed, and a source that never runs empty.
     pub fn with(guests: &[&Guest]) -> Self {
+        Self::limited(guests, Limit { ticks_per_byte: 0, burst: 0 })
+    }
+
+    /// The same, with this rate of each guest.
+    pub fn limited(guests: &[&Guest], limit: Limit) -> Self {
         let control = Box::leak(Box::new(Control::new()));
         let interrupts: &Recorder = Box::leak(Box::default());
-        let backend = Entropy::new(Counting { fills_left: usize::MAX, ..Counting::default() });
+        let backend = Entropy::new(Counting { fills_left: usize::MAX, ..Counting::default() }, limit);
         let mut bench = Self {
             engine: Box::new(Engine::new(control, backend, PerDevice::new(64), interrupts)),
             interrupts,

@@ -1,0 +1,114 @@
+//! The control core's side of a guest's virtio console device: the rings of its ports.
+
+use crate::arch::time;
+use alloc::{boxed::Box, vec::Vec};
+use control::ConsolePort;
+use core::array;
+use spin::Mutex;
+use virtio_console::{
+    backend::Config,
+    ports::{Overflow, Port, Ports},
+    wire::{ControlEnd, wire},
+};
+
+/// Bytes of output of the console that wait for the control core.
+const CONSOLE_OUTPUT: usize = 16 << 10;
+/// Bytes of output of a named port that wait for the control core. More waits in the guest.
+const PORT_OUTPUT: usize = 8 << 10;
+/// Bytes of input of a port that wait for the guest.
+const INPUT: usize = 4 << 10;
+/// Milliseconds that output of the console waits for its reader before it is dropped. Meanwhile Linux's driver keeps its
+/// vCPU busy. A UART of 115,200 baud sends 2.8 KiB in this time, so a control core that does nothing else makes room.
+const PATIENCE: u64 = 250;
+
+/// The ports of a guest's console device.
+pub struct ConsolePorts {
+    ports: &'static Ports,
+    /// The ends of the rings of the present life, by number of the port. Only the control core uses them.
+    ends: Mutex<Vec<ControlEnd>>,
+}
+
+impl ConsolePorts {
+    /// Makes the ports that the configuration names.
+    pub fn new(config: &config::Console) -> Self {
+        let console = Port::console(Overflow::DropAfter(time::rates().tsc / 1000 * PATIENCE));
+        let named = config.ports.iter().map(|name| Port::named(name.clone(), Overflow::Wait));
+        Self { ports: Box::leak(Box::new(Ports::new(console, named))), ends: Mutex::new(Vec::new()) }
+    }
+
+    /// Makes new rings for a life of the guest. Returns what the engine's back-end gets. No engine may have the device.
+    pub fn begin_life(&self) -> Config {
+        self.ports.restart();
+        let mut ends = self.ends.lock();
+        ends.clear();
+        let ends = array::from_fn(|number| {
+            self.ports.get(number)?;
+            let (engine, control) = wire(if number == 0 { CONSOLE_OUTPUT } else { PORT_OUTPUT }, INPUT);
+            ends.push(control);
+            Some(engine)
+        });
+        Config { ports: self.ports, ends }
+    }
+
+    /// Whether the guest uses the console.
+    pub fn is_console_used(&self) -> bool {
+        self.ports.get(0).is_some_and(Port::is_used)
+    }
+
+    /// Number of a named port.
+    pub fn find(&self, name: &str) -> Option<usize> {
+        self.ports.all().iter().position(|port| port.name() == name && !name.is_empty())
+    }
+
+    /// Names of its named ports.
+    pub fn names(&self) -> Vec<&str> {
+        self.ports.all().iter().map(Port::name).filter(|name| !name.is_empty()).collect()
+    }
+
+    /// Named ports that are open on this side: number and name.
+    pub fn open_ports(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.ports.all().iter().enumerate().skip(1).filter(|(_, port)| port.is_open()).map(|(n, port)| (n, port.name()))
+    }
+
+    /// Opens or closes a named port on this side. Ring the engine afterwards.
+    pub fn set_open(&self, number: usize, open: bool) {
+        if let Some(port) = self.ports.get(number) {
+            port.set_open(open);
+        }
+    }
+
+    /// Takes output of a port. Returns how many bytes it took.
+    pub fn read(&self, number: usize, bytes: &mut [u8]) -> usize {
+        self.ends.lock().get_mut(number).map_or(0, |end| end.read(bytes))
+    }
+
+    /// Gives input to a port, as much as fits. Returns how many bytes fitted. Ring the engine afterwards.
+    pub fn write(&self, number: usize, bytes: &[u8]) -> usize {
+        self.ends.lock().get_mut(number).map_or(0, |end| end.write(bytes))
+    }
+
+    /// How many bytes of input to a port fit now.
+    pub fn room(&self, number: usize) -> usize {
+        self.ends.lock().get(number).map_or(0, ControlEnd::room)
+    }
+
+    /// Returns its counters, without those that every device has.
+    pub fn counters(&self) -> control::Console {
+        let ports = self.ports.all().iter().map(|port| ConsolePort {
+            name: port.name().into(),
+            open: port.is_open(),
+            guest_open: port.is_guest_open(),
+            output_bytes: port.counters.output_bytes.get(),
+            output_dropped: port.counters.output_dropped.get(),
+            output_requests: port.counters.output_requests.get(),
+            input_bytes: port.counters.input_bytes.get(),
+            waits: port.counters.waits.get(),
+        });
+        control::Console {
+            ports: ports.collect(),
+            messages: self.ports.messages.received.get(),
+            refused: self.ports.messages.refused.get(),
+            ..control::Console::default()
+        }
+    }
+}
