@@ -9,6 +9,7 @@ extern crate alloc;
 
 use alloc::vec::Vec;
 
+pub mod held_back;
 pub mod policy;
 
 use policy::Field;
@@ -43,6 +44,8 @@ pub struct Options {
     pub timer_hz: u64,
     /// Whether the timer's TSC-deadline mode is offered.
     pub tsc_deadline: bool,
+    /// Whether the guest has IA32_TSC_ADJUST.
+    pub tsc_adjust: bool,
     /// The back-end lets RDTSCP and RDPID run in the guest.
     pub rdtscp: bool,
     /// The back-end lets INVPCID run in the guest.
@@ -70,6 +73,11 @@ struct Component {
 
 const LEGACY_AND_HEADER: u32 = 512 + 64;
 const CR4_OSXSAVE: u64 = 1 << 18;
+const CR4_PKE: u64 = 1 << 22;
+/// PKU in leaf 7 ECX, and its component in XCR0.
+const PKU: u32 = 1 << 3;
+const OSPKE: u32 = 1 << 4;
+const XCR0_PKRU: u64 = 1 << 9;
 const KVM_FEATURE_CLOCKSOURCE2: u32 = 1 << 3;
 const KVM_FEATURE_CLOCKSOURCE_STABLE_BIT: u32 = 1 << 24;
 
@@ -135,6 +143,10 @@ impl Cpuid {
         this.features(&host, first.eax, options);
         this.topology(&host, first.eax);
         this.xsave(&host, first.eax);
+        // A system switches PKRU between its tasks with XSAVE.
+        if this.xcr0 & XCR0_PKRU == 0 && this.get(7, 0).is_some() {
+            this.change(7, 0, |r| r.ecx &= !PKU);
+        }
         this.own_leaves(options);
         this
     }
@@ -155,6 +167,7 @@ impl Cpuid {
                 r.ecx |= subleaf & 0xff;
                 r.edx = current.apic_id;
             }
+            (7, 0) if r.ecx & PKU != 0 && current.cr4 & CR4_PKE != 0 => r.ecx |= OSPKE,
             (0xd, 0) if self.xcr0 != 0 => r.ebx = self.standard_size(current.xcr0),
             (0xd, 1) if self.xcr0 != 0 && self.compaction => r.ebx = self.compacted_size(current.xcr0),
             _ => {}
@@ -219,6 +232,7 @@ impl Cpuid {
         }
         self.change(7, 0, |r| {
             r.eax = u32::from(one);
+            r.ebx |= u32::from(options.tsc_adjust && last >= 7) << 1;
             if !options.invpcid {
                 r.ebx &= !(1 << 10);
             }

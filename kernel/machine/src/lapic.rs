@@ -415,6 +415,11 @@ impl LocalApic {
         self.deadline().filter(|_| postable).map(|deadline| (deadline, vector))
     }
 
+    /// Notes that the guest's TSC has changed against the host's. The timer's deadline is in the guest's.
+    pub fn tsc_moved(&mut self, clock: Clock) {
+        self.timer.set_tsc_deadline(self.timer.tsc_deadline(), clock);
+    }
+
     /// Notes that another core has posted the timer's interrupt.
     pub fn timer_has_rung(&mut self) {
         self.timer.stop();

@@ -23,6 +23,7 @@ mod devices;
 mod entry;
 mod exits;
 mod host;
+mod hypercall;
 mod local_apic;
 mod nested_fault;
 mod outcome;
@@ -35,6 +36,7 @@ mod shadow;
 mod shadowing;
 mod state;
 mod stop;
+mod tsc;
 mod virtualized;
 
 pub use context::Context;

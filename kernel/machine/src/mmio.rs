@@ -1,11 +1,16 @@
-//! Emulates one instruction that accessed a device's registers. It knows loads, stores, arithmetic with a memory
-//! operand as compilers emit it, and the string moves of `memcpy_fromio` and `memset_io`.
+//! Emulates one instruction that accessed a device's registers. It knows loads, stores, the read-modify-write
+//! instructions (file `alu.rs`), and the string moves of `memcpy_fromio` and `memset_io`. LOCK makes no difference: other
+//! vCPUs may access the device between the read and the write.
 //!
 //! Follows SDM vol. 2 for the instructions and vol. 1 3.4.3.1 for the flags. An instruction reads and writes a device
 //! at most once each. Any other instruction is #UD for the guest.
 
 use iced_x86::{Instruction, MemorySize, Mnemonic, OpKind, Register};
 use memory::GuestMemory;
+
+mod alu;
+
+use alu::Alu;
 
 use crate::{
     decode::{Gpr, Undecodable, bitness, decode, mask, next_rip},
@@ -21,14 +26,7 @@ pub trait Bus {
     fn write(&mut self, gpa: u64, size: u8, value: u64);
 }
 
-const CF: u64 = 1 << 0;
-const PF: u64 = 1 << 2;
-const AF: u64 = 1 << 4;
-const ZF: u64 = 1 << 6;
-const SF: u64 = 1 << 7;
 const DF: u64 = 1 << 10;
-const OF: u64 = 1 << 11;
-const STATUS: u64 = CF | PF | AF | ZF | SF | OF;
 
 /// Emulates the instruction at CS:RIP, and steps over it. The instruction exited because of an access to guest-physical
 /// address `gpa`.
@@ -61,7 +59,8 @@ fn plain(
     let operation = Operation::of(i).ok_or(Undecodable::Invalid)?;
     let size = memory_bytes(i.memory_size()).ok_or(Undecodable::Invalid)?;
     let access = if operation.writes_memory(i) { Access::Write } else { Access::Read };
-    let at = locate(vcpu, memory, effective_address(vcpu, i), size, access)?;
+    let linear = effective_address(vcpu, i).wrapping_add(operation.bit_string_offset(vcpu, i, size));
+    let at = locate(vcpu, memory, linear, size, access)?;
     if at & !0xfff != gpa & !0xfff {
         return Err(Undecodable::Changed);
     }
@@ -78,6 +77,26 @@ fn plain(
             let value = bus.read(at, size) & mask(size);
             let value = if operation == Operation::SignExtend { sign_extend(value, size) } else { value };
             target.write(vcpu, value);
+        }
+        Operation::ExchangeAdd => {
+            let register = Gpr::new(i.op1_register()).ok_or(Undecodable::Invalid)?;
+            let (old, other) = (bus.read(at, size) & mask(size), register.read(vcpu));
+            let (sum, flags) = Alu::Add.compute(old, other, size, old_flags);
+            bus.write(at, size, sum);
+            register.write(vcpu, old);
+            vcpu.set_rflags(flags);
+        }
+        Operation::CompareExchange => {
+            let new = Gpr::new(i.op1_register()).ok_or(Undecodable::Invalid)?.read(vcpu);
+            let accumulator = Gpr { number: 0, size, high: false };
+            let old = bus.read(at, size) & mask(size);
+            let (difference, flags) = Alu::Sub.compute(accumulator.read(vcpu), old, size, old_flags);
+            // The CPU writes in either case: what it read, if the values differ.
+            bus.write(at, size, if difference == 0 { new } else { old });
+            if difference != 0 {
+                accumulator.write(vcpu, old);
+            }
+            vcpu.set_rflags(flags);
         }
         Operation::Exchange => {
             let register = if to_memory { i.op1_register() } else { i.op0_register() };
@@ -154,7 +173,9 @@ fn string(
         source.advance(vcpu, size);
     }
     if destination.count_down(vcpu) {
-        vcpu.skip_to(next);
+        vcpu.skip_to(next)
+    } else {
+        vcpu.iterated()
     }
     Ok(())
 }
@@ -305,22 +326,9 @@ enum Operation {
     ZeroExtend,
     SignExtend,
     Exchange,
+    ExchangeAdd,
+    CompareExchange,
     Arithmetic { alu: Alu, store: bool },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Alu {
-    Add,
-    Sub,
-    Increment,
-    Decrement,
-    And,
-    Or,
-    Xor,
-    Not,
-    Bit,
-    BitSet,
-    BitReset,
 }
 
 impl Operation {
@@ -330,16 +338,18 @@ impl Operation {
             return None;
         }
         let arithmetic = |alu, store| Some(Self::Arithmetic { alu, store });
-        // With a register as the bit number, BT may access memory beyond the operand. No driver does that with a device
-        // register.
-        let immediate_bit = i.op1_kind() == OpKind::Immediate8;
         match i.mnemonic() {
             Mnemonic::Mov => Some(Self::Move),
             Mnemonic::Movzx => Some(Self::ZeroExtend),
             Mnemonic::Movsx | Mnemonic::Movsxd => Some(Self::SignExtend),
             Mnemonic::Xchg => Some(Self::Exchange),
+            Mnemonic::Xadd => Some(Self::ExchangeAdd),
+            Mnemonic::Cmpxchg => Some(Self::CompareExchange),
             Mnemonic::Add => arithmetic(Alu::Add, true),
+            Mnemonic::Adc => arithmetic(Alu::AddCarry, true),
             Mnemonic::Sub => arithmetic(Alu::Sub, true),
+            Mnemonic::Sbb => arithmetic(Alu::SubBorrow, true),
+            Mnemonic::Neg => arithmetic(Alu::Negate, true),
             Mnemonic::Inc => arithmetic(Alu::Increment, true),
             Mnemonic::Dec => arithmetic(Alu::Decrement, true),
             Mnemonic::And => arithmetic(Alu::And, true),
@@ -348,11 +358,23 @@ impl Operation {
             Mnemonic::Not => arithmetic(Alu::Not, true),
             Mnemonic::Cmp => arithmetic(Alu::Sub, false),
             Mnemonic::Test => arithmetic(Alu::And, false),
-            Mnemonic::Bt if immediate_bit => arithmetic(Alu::Bit, false),
-            Mnemonic::Bts if immediate_bit => arithmetic(Alu::BitSet, true),
-            Mnemonic::Btr if immediate_bit => arithmetic(Alu::BitReset, true),
+            Mnemonic::Bt => arithmetic(Alu::Bit, false),
+            Mnemonic::Bts => arithmetic(Alu::BitSet, true),
+            Mnemonic::Btr => arithmetic(Alu::BitReset, true),
+            Mnemonic::Btc => arithmetic(Alu::BitComplement, true),
             _ => None,
         }
+    }
+
+    /// Returns what must be added to the operand's address. BT, BTS, BTR and BTC with a register as the bit number
+    /// access the element of a bit string that holds the bit (SDM vol. 2A "BT"). The number is signed.
+    fn bit_string_offset(self, vcpu: &impl Vcpu, i: &Instruction, size: u8) -> u64 {
+        let bits = matches!(self, Self::Arithmetic { alu, .. } if alu.is_of_bits());
+        let register = Gpr::new(i.op1_register()).filter(|_| bits && i.op1_kind() == OpKind::Register);
+        register.map_or(0, |register| {
+            let number = sign_extend(register.read(vcpu), register.size) as i64;
+            number.div_euclid(i64::from(size) * 8).wrapping_mul(i64::from(size)) as u64
+        })
     }
 
     fn writes_memory(self, i: &Instruction) -> bool {
@@ -360,54 +382,9 @@ impl Operation {
         match self {
             Self::Move => to_memory,
             Self::ZeroExtend | Self::SignExtend => false,
-            Self::Exchange => true,
+            Self::Exchange | Self::ExchangeAdd | Self::CompareExchange => true,
             Self::Arithmetic { store, .. } => store && to_memory,
         }
-    }
-}
-
-impl Alu {
-    /// Returns the result and RFLAGS for operands of `size` bytes.
-    fn compute(self, left: u64, right: u64, size: u8, flags: u64) -> (u64, u64) {
-        let bits = u32::from(size) * 8;
-        let sign = 1 << (bits - 1);
-        let cut = |value: u64| value & mask(size);
-        let flag = |set: bool, flag: u64| if set { flag } else { 0 };
-        // The result, the flags other than SF, ZF and PF, and the flags that do not change.
-        let (result, own, kept) = match self {
-            Self::Add | Self::Increment => {
-                let result = cut(left.wrapping_add(right));
-                let own = flag(result < left, CF)
-                    | flag((left ^ right ^ result) & 0x10 != 0, AF)
-                    | flag((left ^ result) & (right ^ result) & sign != 0, OF);
-                (result, own, if self == Self::Increment { CF } else { 0 })
-            }
-            Self::Sub | Self::Decrement => {
-                let result = cut(left.wrapping_sub(right));
-                let own = flag(left < right, CF)
-                    | flag((left ^ right ^ result) & 0x10 != 0, AF)
-                    | flag((left ^ right) & (left ^ result) & sign != 0, OF);
-                (result, own, if self == Self::Decrement { CF } else { 0 })
-            }
-            Self::And => (left & right, 0, 0),
-            Self::Or => (left | right, 0, 0),
-            Self::Xor => (left ^ right, 0, 0),
-            Self::Not => return (cut(!left), flags),
-            Self::Bit | Self::BitSet | Self::BitReset => {
-                let bit = 1 << (right as u32 % bits);
-                let result = match self {
-                    Self::BitSet => left | bit,
-                    Self::BitReset => left & !bit,
-                    _ => left,
-                };
-                return (result, flags & !CF | flag(left & bit != 0, CF));
-            }
-        };
-        let own = own
-            | flag(result == 0, ZF)
-            | flag(result & sign != 0, SF)
-            | flag((result as u8).count_ones().is_multiple_of(2), PF);
-        (result, flags & !(STATUS & !kept) | own & !kept)
     }
 }
 

@@ -25,6 +25,12 @@ pub enum Kind {
     /// IA32_MTRR_DEF_TYPE. It is kept per vCPU and has no effect: memory is always write-back, because of nested
     /// paging, and the guest has no device of the host.
     MtrrDefaultType,
+    /// IA32_MISC_ENABLE. It is kept per vCPU and has no effect ([`misc_enable_after`]).
+    MiscEnable,
+    /// IA32_TIME_STAMP_COUNTER. A write changes the offset of the guest's TSC, if the guest's completion mode can follow.
+    Tsc,
+    /// IA32_TSC_ADJUST. A guest that owns its local APIC does not have it.
+    TscAdjust,
     /// MSR_KVM_WALL_CLOCK_NEW.
     WallClock,
     /// MSR_KVM_SYSTEM_TIME_NEW.
@@ -59,11 +65,32 @@ const fn one(number: u32, only: Only, kind: Kind) -> Entry {
     Entry { first: number, last: number, only, kind }
 }
 
-use Kind::{BackEnd, Fixed, Ignored, LocalApic, MtrrDefaultType, PassThrough, SystemTime, WallClock};
+use Kind::{
+    BackEnd, Fixed, Ignored, LocalApic, MiscEnable, MtrrDefaultType, PassThrough, SystemTime, Tsc, TscAdjust, WallClock,
+};
 use Only::{Amd, Any, Intel};
 
 /// IA32_MTRR_DEF_TYPE at the start of a guest: E and write-back. Without E, Linux does not use PAT.
 pub const MTRR_DEFAULT_TYPE_RESET: u64 = 0x806;
+
+/// IA32_MISC_ENABLE at the start of a guest: fast strings (without them Linux drops ERMS), no BTS, no PEBS.
+pub const MISC_ENABLE_RESET: u64 = 0x1801;
+/// The bits of IA32_MISC_ENABLE that a guest may change: fast strings (0), thermal control (3), SpeedStep (16), xTPR
+/// messages off (23). They change nothing that the guest could see, so they are kept and have no effect.
+const MISC_ENABLE_KEPT: u64 = 1 | 1 << 3 | 1 << 16 | 1 << 23;
+/// Its read-only bits: performance monitoring (7), no BTS (11), no PEBS (12). Writes of them are ignored (SDM vol. 4
+/// table 2-2).
+const MISC_ENABLE_READ_ONLY: u64 = 1 << 7 | 1 << 11 | 1 << 12;
+
+/// Returns IA32_MISC_ENABLE after a write of `new`. Returns `None` if the write is #GP: a reserved bit, or a bit that
+/// would have to change CPUID, which stays as it is here (MONITOR (18), the limit of CPUID (22), XD off (34)).
+#[must_use]
+pub const fn misc_enable_after(old: u64, new: u64) -> Option<u64> {
+    if (old ^ new) & !(MISC_ENABLE_KEPT | MISC_ENABLE_READ_ONLY) != 0 {
+        return None;
+    }
+    Some(old & !MISC_ENABLE_KEPT | new & MISC_ENABLE_KEPT)
+}
 
 /// MSRs that a guest may read and write.
 pub const READ_WRITE: &[Entry] = &[
@@ -81,28 +108,31 @@ pub const READ_WRITE: &[Entry] = &[
     one(0x1b, Any, LocalApic),  // IA32_APIC_BASE
     one(0x6e0, Any, LocalApic), // IA32_TSC_DEADLINE
     Entry { first: 0x800, last: 0x8ff, only: Any, kind: LocalApic },
+    // RDTSC does not exit. Few read these registers, so both exit.
+    one(0x10, Any, Tsc),              // IA32_TIME_STAMP_COUNTER
+    one(0x3b, Any, TscAdjust),        // IA32_TSC_ADJUST
     one(0x2ff, Any, MtrrDefaultType), // IA32_MTRR_DEF_TYPE; Linux clears and restores it around each PAT set-up
     // Microcode: Linux on Intel writes 0 before it reads the revision.
     one(0x8b, Intel, Ignored(0x1_0000_0000)), // IA32_BIOS_SIGN_ID
     // NB_CFG: Linux on AMD sets the bit for extended configuration space through 0xCF8, with `wrmsr` and not with
     // `wrmsr_safe`. Here ECAM reaches the space beyond 256 bytes, so the bit does not stay set.
     one(0xc001_001f, Amd, Ignored(0)),
+    one(0x1a0, Intel, MiscEnable), // IA32_MISC_ENABLE; Linux on Intel reads it with `rdmsr`
+    // AMD's four legacy performance counters and their selects have no CPUID bit: every AMD CPU has them. Here they
+    // do not count. They read as 0, so that Linux, which writes a counter and reads it back, finds that it has none.
+    Entry { first: 0xc001_0000, last: 0xc001_0007, only: Amd, kind: Ignored(0) }, // PERF_CTL0-3, PERF_CTR0-3
     // Branch and last-branch tracing: absent, so always off.
     one(0x1d9, Any, Fixed(0)), // IA32_DEBUGCTL
 ];
 
 /// MSRs that a guest may only read.
 pub const READ_ONLY: &[Entry] = &[
-    // A read returns the TSC with offset 0. After a write, it would no longer match the clock page and the physical
-    // timer.
-    one(0x10, Any, PassThrough),        // IA32_TIME_STAMP_COUNTER
-    one(0xfe, Any, Fixed(0)),           // IA32_MTRRCAP: no variable ranges, no fixed ones, no write-combining
+    one(0xfe, Any, Fixed(0)), // IA32_MTRRCAP: no variable ranges, no fixed ones, no write-combining
     one(0x8b, Amd, Fixed(0x0100_0065)), // PATCH_LEVEL
     // Linux on Intel reads these with `rdmsr`:
-    one(0x17, Intel, Fixed(0)),       // IA32_PLATFORM_ID, for the microcode's revision
-    one(0x1a0, Intel, Fixed(0x1801)), // IA32_MISC_ENABLE: fast strings (else ERMS is dropped), no BTS, no PEBS
-    one(0x3a, Intel, Fixed(1)),       // IA32_FEATURE_CONTROL: locked, all off
-    one(0x2a, Intel, Fixed(0)),       // IA32_EBL_CR_POWERON
+    one(0x17, Intel, Fixed(0)), // IA32_PLATFORM_ID, for the microcode's revision
+    one(0x3a, Intel, Fixed(1)), // IA32_FEATURE_CONTROL: locked, all off
+    one(0x2a, Intel, Fixed(0)), // IA32_EBL_CR_POWERON
     // Linux on AMD reads these with `rdmsr`:
     one(0xc001_0015, Amd, Fixed(1 << 24)), // HWCR: TscFreqSel, "the TSC counts at the P0 frequency"
     one(0xc001_0055, Amd, Fixed(0)),       // interrupt pending and CMP-halt (erratum 400, families 0xF to 0x11)
@@ -206,7 +236,7 @@ mod tests {
                 0xc000_0103
             ]
         );
-        assert_eq!(passed.iter().filter(|p| !p.1).collect::<Vec<_>>(), [&(0x10, false)], "the TSC is read only");
+        assert!(passed.iter().all(|p| p.1));
     }
 
     #[test]
@@ -225,17 +255,16 @@ mod tests {
 
     #[test]
     fn registers_that_the_guest_must_not_have_are_on_no_list() {
-        // SPEC_CTRL, PRED_CMD, TSC_ADJUST, MCG_CAP, PERFEVTSEL0, IA32_XSS, VM_CR, VM_HSAVE_PA, VMX capability, SMI
+        // SPEC_CTRL, PRED_CMD, MCG_CAP, PERFEVTSEL0, IA32_XSS, VM_CR, VM_HSAVE_PA, VMX capability, SMI
         // count, MTRR bases, GHCB.
         for number in
-            [0x48, 0x49, 0x3b, 0x179, 0x186, 0xda0, 0xc001_0114, 0xc001_0117, 0x480, 0x34, 0x200, 0x250, 0xc001_0130]
+            [0x48, 0x49, 0x179, 0x186, 0xda0, 0xc001_0114, 0xc001_0117, 0x480, 0x34, 0x200, 0x250, 0xc001_0130]
         {
             for vendor in [Vendor::Intel, Vendor::Amd] {
                 assert_eq!(readable(number, vendor), None, "{number:#x}");
                 assert_eq!(writable(number, vendor), None, "{number:#x}");
             }
         }
-        assert_eq!(writable(0x10, Vendor::Intel), None, "TSC");
         assert_eq!(readable(crate::clock::SYSTEM_TIME_NEW, Vendor::Amd), None);
     }
 
@@ -253,6 +282,27 @@ mod tests {
             prop_assert_eq!(readable(number, Vendor::Amd), Some(Kind::LocalApic));
             prop_assert_eq!(writable(number, Vendor::Intel), Some(Kind::LocalApic));
         }
+    }
+
+    #[test]
+    fn misc_enable_takes_what_changes_nothing_and_nothing_else() {
+        let old = MISC_ENABLE_RESET;
+        assert_eq!(misc_enable_after(old, old), Some(old));
+        assert_eq!(misc_enable_after(old, 0x81_1889), Some(0x81_1809), "bit 7 is read-only");
+        assert_eq!(misc_enable_after(old, 0), Some(0x1800), "so are 11 and 12");
+        for bit in [1, 2, 18, 22, 34, 38, 63] {
+            assert_eq!(misc_enable_after(old, old | 1 << bit), None, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn the_legacy_counters_of_amd_are_there_and_do_not_count() {
+        for number in 0xc001_0000..=0xc001_0007 {
+            assert_eq!(readable(number, Vendor::Amd), Some(Kind::Ignored(0)), "{number:#x}");
+            assert_eq!(writable(number, Vendor::Amd), Some(Kind::Ignored(0)), "{number:#x}");
+            assert_eq!(readable(number, Vendor::Intel), None, "{number:#x}");
+        }
+        assert_eq!(readable(0xc001_0008, Vendor::Amd), None);
     }
 
     #[test]

@@ -41,9 +41,20 @@ pub struct FakeVcpu {
     pub handed_over: Vec<HandOver>,
     pub intercepts: Intercepts,
     pub flushes: u32,
+    pub tsc_offset: u64,
+    pub pkru: u32,
 }
 
+const RFLAGS_TF: u64 = 1 << 8;
+const RFLAGS_RF: u64 = 1 << 16;
+
 impl FakeVcpu {
+    fn trap(&mut self) {
+        if self.rflags & RFLAGS_TF != 0 {
+            self.inject(Event::Exception(1, None));
+        }
+    }
+
     /// Makes a CPU with the segments of long mode, but with CR0.PG clear. So a linear address below 4 GiB is the
     /// physical one.
     pub fn long_mode() -> Self {
@@ -76,6 +87,7 @@ impl Vcpu for FakeVcpu {
         self.segments[SegmentName::Cs as usize] = state.cs;
         self.event = None;
         self.shadow = false;
+        self.tsc_offset = 0;
         self.idt = state.idt;
         self.intercepts = Intercepts::default();
     }
@@ -171,6 +183,14 @@ impl Vcpu for FakeVcpu {
         self.xcr0 = value;
     }
 
+    fn set_tsc_offset(&mut self, offset: u64) {
+        self.tsc_offset = offset;
+    }
+
+    fn pkru(&self) -> u32 {
+        self.pkru
+    }
+
     fn instruction_length(&self) -> Option<u8> {
         self.length
     }
@@ -181,7 +201,15 @@ impl Vcpu for FakeVcpu {
 
     fn skip_to(&mut self, next: u64) {
         self.rip = next;
+        self.rflags &= !RFLAGS_RF;
         self.shadow = false;
+        self.trap();
+    }
+
+    fn iterated(&mut self) {
+        self.rflags |= RFLAGS_RF;
+        self.shadow = false;
+        self.trap();
     }
 
     fn interruptible(&self) -> bool {

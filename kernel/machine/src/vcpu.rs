@@ -8,7 +8,7 @@ use crate::posted::HandOver;
 mod exit;
 mod registers;
 
-pub use exit::{Event, Exit, Intercepts, Interrupted, Interrupts, PortAccess};
+pub use exit::{Event, Exit, Intercepts, Interrupted, Interrupts, PortAccess, is_fault};
 pub use registers::{Gprs, Segment, SegmentAttributes, SegmentName, StartState};
 
 /// A virtual CPU on one of the two back-ends. It belongs to one core, and only that core uses it.
@@ -65,6 +65,11 @@ pub trait Vcpu {
     /// Sets XCR0 after XSETBV. The caller has checked the value against CPUID leaf 0xD.
     fn set_xcr0(&mut self, value: u64);
 
+    /// Sets the guest's TSC minus the host's, from the next entry on. It is 0 after a reset.
+    fn set_tsc_offset(&mut self, offset: u64);
+    /// Reads PKRU, the rights of the guest's protection keys. Call it only if the guest's CR4.PKE is set.
+    fn pkru(&self) -> u32;
+
     /// Returns the length of the instruction that exited, if hardware gives it (VT-x; SVM with next-RIP save).
     /// Otherwise the caller decodes the instruction.
     fn instruction_length(&self) -> Option<u8>;
@@ -72,10 +77,19 @@ pub trait Vcpu {
     fn instruction_bytes(&self) -> Option<([u8; 15], u8)> {
         None
     }
-    /// Steps over an instruction: sets RIP to `next` and ends the interrupt shadow of STI and MOV SS.
+    /// Ends an emulated instruction: sets RIP to `next`, ends the interrupt shadow of STI and MOV SS, clears RFLAGS.RF.
+    /// If RFLAGS.TF is set, the single-step trap follows at the next entry, as after an instruction that did not exit.
     fn skip_to(&mut self, next: u64);
+    /// Ends one iteration of an emulated string instruction that goes on: as [`Vcpu::skip_to`], but RIP stays, and
+    /// RFLAGS.RF is set, so that an instruction breakpoint does not hit the same instruction again (SDM vol. 3B 18.3.1.1).
+    fn iterated(&mut self);
+    /// Whether a debug trap waits for the next entry.
+    fn trap_waits(&self) -> bool {
+        self.event_waiting()
+    }
 
-    /// Whether an interrupt can be injected now: IF is set, there is no interrupt shadow, and no event waits.
+    /// Whether an interrupt can be injected now: IF is set, there is no interrupt shadow, and neither an event nor a debug
+    /// trap waits.
     fn interruptible(&self) -> bool;
     /// Whether an event waits for the next entry. It was injected, or the exit interrupted its delivery.
     fn event_waiting(&self) -> bool;
@@ -83,7 +97,8 @@ pub trait Vcpu {
     fn nmi_possible(&self) -> bool {
         !self.event_waiting()
     }
-    /// Gives the guest an event at the next entry. Call it only if none waits.
+    /// Gives the guest an event at the next entry. Call it only if none waits. A fault pushes RFLAGS with RF set
+    /// ([`is_fault`]).
     fn inject(&mut self, event: Event);
     /// Exits with [`Exit::InterruptWindow`] as soon as the guest can take an interrupt.
     fn want_interrupt_window(&mut self, wanted: bool);

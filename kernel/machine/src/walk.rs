@@ -44,6 +44,7 @@ const CR4_PAE: u64 = 1 << 5;
 const CR4_LA57: u64 = 1 << 12;
 const CR4_SMEP: u64 = 1 << 20;
 const CR4_SMAP: u64 = 1 << 21;
+const CR4_PKE: u64 = 1 << 22;
 const EFER_LMA: u64 = 1 << 10;
 const EFER_NXE: u64 = 1 << 11;
 const RFLAGS_AC: u64 = 1 << 18;
@@ -53,6 +54,10 @@ const ERROR_WRITE: u32 = 1 << 1;
 const ERROR_USER: u32 = 1 << 2;
 const ERROR_RESERVED: u32 = 1 << 3;
 const ERROR_FETCH: u32 = 1 << 4;
+const ERROR_KEY: u32 = 1 << 5;
+
+/// Lowest of the four bits of an entry that hold the protection key.
+const KEY_SHIFT: u32 = 59;
 
 /// The registers that a walk depends on.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +68,8 @@ struct Mode {
     efer: u64,
     user: bool,
     access_flag: bool,
+    /// PKRU. 0, which forbids nothing, where protection keys do not apply.
+    pkru: u32,
 }
 
 /// Returns the guest-physical address of `linear` on this vCPU, in its present state. The result holds only within the
@@ -125,6 +132,7 @@ impl Mode {
             efer: vcpu.efer(),
             user: vcpu.cpl() == 3,
             access_flag: vcpu.rflags() & RFLAGS_AC != 0,
+            pkru: if vcpu.cr4() & CR4_PKE != 0 && vcpu.efer() & EFER_LMA != 0 { vcpu.pkru() } else { 0 },
         }
     }
 
@@ -144,6 +152,19 @@ impl Mode {
 
     fn no_execute(&self) -> bool {
         self.efer & EFER_NXE != 0
+    }
+
+    /// Whether the protection key of a leaf entry permits the access (SDM vol. 3A 4.6.2). Keys apply to data accesses to
+    /// user pages, by the supervisor too.
+    fn key_permits(&self, entry: u64, rights: Rights, access: Access) -> bool {
+        let shift = (entry >> KEY_SHIFT & 0xf) as u32 * 2;
+        let (all, writes) = (self.pkru >> shift & 1 != 0, self.pkru >> shift & 2 != 0);
+        match access {
+            _ if !rights.user => true,
+            Access::Fetch => true,
+            Access::Read => !all,
+            Access::Write => !all && !(writes && (self.user || self.cr0 & CR0_WP != 0)),
+        }
     }
 
     /// SDM vol. 3A 4.6.1.
@@ -210,6 +231,9 @@ fn walk(
         if level == 1 || large {
             if !mode.permits(rights, access) {
                 return Err(fault(ERROR_PRESENT));
+            }
+            if !mode.key_permits(entry, rights, access) {
+                return Err(fault(ERROR_PRESENT | ERROR_KEY));
             }
             if !mark(memory, at, entry, leaf_bits(access)) {
                 return Err(fault(0)); // another vCPU is changing it: the guest will look again

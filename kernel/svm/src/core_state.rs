@@ -1,10 +1,16 @@
 //! Registers that the guest has to itself on its core: FPU, SSE and AVX registers, XCR0, PKRU, debug address registers,
 //! TSC_AUX. The host uses none of them, so no entry or exit switches them (APM vol. 2 15.5.1 lists what VMRUN
 //! switches). They are reset when a guest starts anew.
+//!
+//! PKRU needs a word more, because it limits memory accesses. It applies only while CR4.PKE is set and only to user
+//! pages. VMRUN and #VMEXIT switch CR4, the host's PKE is clear, and the host has no user pages. So the guest's PKRU
+//! cannot stop the host. The host executes no WRPKRU, and XRSTOR only when the vCPU is reset. So the guest finds its PKRU
+//! at the next entry as it left it.
 
 #![allow(unsafe_code, reason = "writes processor state that the host does not use")]
 
 use crate::probe::Capabilities;
+use x86_64::registers::control::{Cr4, Cr4Flags};
 use x86_64::registers::debug::{DebugAddressRegister, Dr0, Dr1, Dr2, Dr3};
 use x86_64::registers::model_specific::Msr;
 use x86_64::registers::xcontrol::XCr0;
@@ -105,4 +111,18 @@ pub fn write_tsc_aux(capabilities: &Capabilities, value: u32) -> bool {
         unsafe { register.write(u64::from(value)) };
     }
     capabilities.rdtscp
+}
+
+/// Reads PKRU. Call it only if the guest has set its CR4.PKE, because not every CPU has the register.
+pub fn read_pkru() -> u32 {
+    let cr4 = Cr4::read();
+    let value: u32;
+    // SAFETY: the CPU has PKE, because the guest has set it. RDPKRU needs it set. Meanwhile the guest's PKRU applies to
+    // user pages, of which the host has none.
+    unsafe {
+        Cr4::write(cr4 | Cr4Flags::PROTECTION_KEY_USER);
+        core::arch::asm!("rdpkru", in("ecx") 0, out("eax") value, out("edx") _, options(nomem, nostack, preserves_flags));
+        Cr4::write(cr4);
+    }
+    value
 }

@@ -3,7 +3,7 @@
 
 use crate::fields::{EventInfo, EventKind};
 use machine::eli::Interrupted;
-use machine::vcpu::Event;
+use machine::vcpu::{Event, is_fault};
 
 /// First vector that cannot be an exception.
 const FIRST_INTERRUPT: u8 = 32;
@@ -45,6 +45,37 @@ pub fn taken_up(interrupted: EventInfo) -> EventInfo {
             }
         },
         _ => none,
+    }
+}
+
+/// Whether EVENTINJ holds a fault. Its handler must find RFLAGS.RF set, and VMRUN pushes RFLAGS as the VMCB has it.
+pub fn pushes_rf(injection: EventInfo) -> bool {
+    injection.valid() && injection.kind() == EventKind::EXCEPTION && is_fault(injection.vector())
+}
+
+/// What happens to an event if an exception that exits (#DB, #AC, #MC, #UD) occurs during its delivery.
+///
+/// All of them are benign (APM vol. 2 table 8-3): there is no double fault, and the exception is delivered. If the event
+/// was an exception or a software interrupt, it comes again by itself, because RIP still points to its instruction. An
+/// interrupt or NMI does not come again, so it is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Superseded {
+    /// It comes again by itself, or there was none.
+    Nothing,
+    /// A maskable interrupt. It is delivered when the guest can take it.
+    Interrupt(u8),
+    /// An NMI. It is delivered when the guest can take it.
+    Nmi,
+}
+
+impl Superseded {
+    /// Decides what happens to the event of an EXITINTINFO.
+    pub fn by_exception(info: EventInfo) -> Self {
+        match interrupted(info) {
+            Some(Interrupted::External(vector)) => Self::Interrupt(vector),
+            Some(Interrupted::Nmi) => Self::Nmi,
+            Some(Interrupted::Exception(_) | Interrupted::Software(_)) | None => Self::Nothing,
+        }
     }
 }
 
@@ -116,6 +147,27 @@ mod tests {
         assert_eq!(told(EventKind::SOFTWARE, 0xf5), Some(Interrupted::Software(0xf5)));
         assert_eq!(told(EventKind::NMI, 2), Some(Interrupted::Nmi));
         assert_eq!(super::interrupted(EventInfo::new()), None);
+    }
+
+    #[test]
+    fn only_interrupts_and_nmis_are_kept_when_an_exception_supersedes_them() {
+        let by = |kind, vector| Superseded::by_exception(super::tests::interrupted(kind, vector, None));
+        assert_eq!(by(EventKind::INTERRUPT, 0x31), Superseded::Interrupt(0x31));
+        assert_eq!(by(EventKind::EXCEPTION, 0x31), Superseded::Interrupt(0x31), "as QEMU records it");
+        assert_eq!(by(EventKind::NMI, 2), Superseded::Nmi);
+        assert_eq!(by(EventKind::EXCEPTION, 14), Superseded::Nothing);
+        assert_eq!(by(EventKind::SOFTWARE, 0x80), Superseded::Nothing);
+        assert_eq!(Superseded::by_exception(EventInfo::new()), Superseded::Nothing);
+    }
+
+    #[test]
+    fn faults_push_rf_and_nothing_else_does() {
+        assert!(pushes_rf(injection(Event::GENERAL_PROTECTION)) && pushes_rf(injection(Event::INVALID_OPCODE)));
+        assert!(pushes_rf(taken_up(interrupted(EventKind::EXCEPTION, 14, Some(2)))));
+        for event in [Event::Exception(1, None), Event::Exception(8, Some(0)), Event::Interrupt(14), Event::Nmi] {
+            assert!(!pushes_rf(injection(event)), "{event:?}");
+        }
+        assert!(!pushes_rf(EventInfo::new()));
     }
 
     #[test]

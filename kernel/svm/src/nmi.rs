@@ -4,6 +4,9 @@
 //!
 //! While NMIs are masked, IRET exits. The exit comes before the IRET, but the mask ends after it. If an NMI waits then,
 //! the guest is single-stepped over the IRET.
+//!
+//! IRET also exits while an NMI waits that could not be injected because of an exception. It is injected at the next
+//! exit, and the IRET at the end of the exception's handler is the last that can be.
 
 /// NMI state of one vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -39,10 +42,19 @@ impl Nmi {
         self.waiting = true;
     }
 
-    /// Whether IRET must exit.
+    /// An exception came instead of the NMI that was being delivered. The NMI waits again, and is not in service.
+    pub fn superseded(&mut self) {
+        *self = Self { mask: Mask::Open, waiting: true };
+    }
+
+    /// Whether IRET must exit, after [`Nmi::injected`] if that is the plan.
     #[must_use]
     pub fn intercept_iret(&self) -> bool {
-        self.mask == Mask::Handler
+        match self.mask {
+            Mask::Open => self.waiting,
+            Mask::Handler => true,
+            Mask::Iret(_) => false,
+        }
     }
 
     /// Returns what to do at the next entry. `occupied`: another event will be injected there already.
@@ -102,6 +114,25 @@ mod tests {
         nmi.injected();
         nmi.left(0x1010, true);
         assert_eq!(nmi.plan(false), Plan::Nothing);
+        nmi.left(0x2000, false);
+        assert_eq!(nmi, Nmi::default());
+    }
+
+    #[test]
+    fn an_nmi_that_an_exception_superseded_comes_at_its_handlers_end_at_the_latest() {
+        let mut nmi = Nmi::default();
+        nmi.post();
+        assert_eq!(nmi.plan(false), Plan::Inject);
+        nmi.injected();
+        nmi.left(0x1000, false);
+        nmi.superseded();
+        assert_eq!(nmi.plan(true), Plan::Nothing, "the exception goes first");
+        assert!(nmi.intercept_iret());
+        nmi.left(0x2000, true);
+        assert_eq!(nmi.plan(false), Plan::Inject, "before the handler's IRET");
+        nmi.injected();
+        nmi.left(0x3000, true);
+        assert!(!nmi.intercept_iret(), "its own IRET");
         nmi.left(0x2000, false);
         assert_eq!(nmi, Nmi::default());
     }

@@ -49,13 +49,12 @@ impl PermissionMaps {
     }
 }
 
-/// Whether the back-end can let a guest access a register without an exit. It can in four cases:
+/// Whether the back-end can let a guest access a register without an exit. It can in three cases:
 /// - VMLOAD and VMSAVE switch the register.
 /// - The host does not use it, and a reset of the vCPU clears it (TSC_AUX).
-/// - It is the TSC. The policy passes only reads of it.
 /// - It belongs to the local APIC. The kernel resets the APIC before and after a guest that owns it.
 const fn harmless(msr: u32) -> bool {
-    matches!(msr, 0x10 | 0x6e0 | 0x800..=0x8ff | 0x174..=0x176 | 0xc000_0081..=0xc000_0084 | 0xc000_0100..=0xc000_0103)
+    matches!(msr, 0x6e0 | 0x800..=0x8ff | 0x174..=0x176 | 0xc000_0081..=0xc000_0084 | 0xc000_0100..=0xc000_0103)
 }
 
 /// Returns the byte offset and the shift of the two bits of `msr`. The lower bit is for reads, the upper for writes.

@@ -3,9 +3,10 @@
 #![allow(unsafe_code, reason = "calls the world switch")]
 
 use crate::asid::Asids;
+use crate::event::Superseded;
 use crate::exit;
 use crate::exit_code::ExitCode;
-use crate::fields::{EventInfo, Intercepts1, InterruptControl, InterruptShadow};
+use crate::fields::{EventInfo, Intercepts1, InterruptShadow};
 use crate::nmi::{Nmi, Plan};
 use crate::permission::PermissionMaps;
 use crate::probe::Capabilities;
@@ -19,6 +20,8 @@ const RFLAGS_TF: u64 = 1 << 8;
 const RFLAGS_IF: u64 = 1 << 9;
 const RFLAGS_RF: u64 = 1 << 16;
 const DR6_BS: u64 = 1 << 14;
+const DR7_GD: u64 = 1 << 13;
+const DEBUG: u8 = 1;
 const TSC_AUX: u32 = 0xc000_0103;
 
 /// The pages of one vCPU: 8 KiB, physically contiguous, 4 KiB aligned.
@@ -46,6 +49,10 @@ pub struct SvmVcpu {
     asids: Asids,
     interrupts: Interrupts,
     nmi: Nmi,
+    /// An interrupt that an exception replaced during its delivery.
+    held: Option<u8>,
+    /// The layers above want an exit when the guest can take an interrupt.
+    window: bool,
     /// `reset` was called. It has filled the VMCB and saved the host's registers.
     started: bool,
 }
@@ -77,6 +84,8 @@ impl SvmVcpu {
             asids: Asids::new(capabilities.asids, capabilities.features.flush_by_asid()),
             interrupts,
             nmi: Nmi::default(),
+            held: None,
+            window: false,
             started: false,
         }
     }
@@ -89,14 +98,53 @@ impl SvmVcpu {
         &mut self.pages.guest
     }
 
+    /// Gives the next entry the interrupt that was held back, if the guest can take it. Asks for an interrupt window if
+    /// it or the layers above want one.
+    fn take_held(&mut self) {
+        if let Some(vector) = self.held
+            && self.can_take_interrupt()
+        {
+            self.held = None;
+            self.vmcb_mut().control.event_injection = event::injection(Event::Interrupt(vector));
+        }
+        state::interrupt_window(&mut self.pages.guest, self.window || self.held.is_some());
+    }
+
+    fn can_take_interrupt(&self) -> bool {
+        let guest = self.vmcb();
+        guest.save.rflags & RFLAGS_IF != 0 && !guest.control.interrupt_shadow.shadow() && !self.event_waiting()
+    }
+
+    /// Ends an emulated instruction, or an iteration of one: the interrupt shadow and RF are over, or RF is set. With TF
+    /// set, the processor would have trapped.
+    fn completed(&mut self, resume_flag: bool) {
+        let waiting = self.event_waiting();
+        let guest = self.vmcb_mut();
+        guest.save.rflags &= !RFLAGS_RF;
+        if resume_flag {
+            guest.save.rflags |= RFLAGS_RF;
+        }
+        guest.control.interrupt_shadow = InterruptShadow::new();
+        if guest.save.rflags & RFLAGS_TF != 0 && !waiting {
+            // An injected #DB does not change these. A real one does.
+            guest.save.dr6 |= DR6_BS;
+            guest.save.dr7 &= !DR7_GD;
+            self.inject(Event::Exception(DEBUG, None));
+        }
+    }
+
     /// Enters the guest once and handles its exit. Returns `None` if the exit does not concern the layers above.
     fn enter(&mut self) -> Option<Exit> {
+        self.take_held();
         let plan = self.nmi.plan(self.event_waiting());
         let Self { pages, gprs, kick, .. } = self;
         let VcpuPages { guest, host } = &mut **pages;
         if plan == Plan::Inject {
             guest.control.event_injection = event::injection(Event::Nmi);
             self.nmi.injected();
+        }
+        if event::pushes_rf(guest.control.event_injection) {
+            guest.save.rflags |= RFLAGS_RF;
         }
         let traced_by_guest = guest.save.rflags & RFLAGS_TF != 0;
         if plan == Plan::Step {
@@ -123,16 +171,21 @@ impl SvmVcpu {
         self.nmi.left(guest.save.rip, code == ExitCode::IRET);
 
         let exit = exit::decode(&guest.control);
-        // If an exception occurs during the delivery of another event, it replaces that event, as without a hypervisor:
-        // the exceptions that exit here are benign (APM vol. 2 8.2.9). So the other event is dropped. The exit for #NP
-        // reports it.
-        let interrupted = match exit {
-            Exit::Exception { .. } | Exit::NotPresent { .. } => EventInfo::new(),
+        guest.control.event_injection = match exit {
+            Exit::Exception { .. } => {
+                match Superseded::by_exception(guest.control.exit_int_info) {
+                    Superseded::Nothing => {}
+                    Superseded::Interrupt(vector) => self.held = Some(vector),
+                    Superseded::Nmi => self.nmi.superseded(),
+                }
+                EventInfo::new()
+            }
+            // The exit reports the interrupted event, and the layers above decide about it.
+            Exit::NotPresent { .. } => EventInfo::new(),
             _ => event::taken_up(guest.control.exit_int_info),
         };
-        guest.control.event_injection = interrupted;
 
-        if code == ExitCode::IRET {
+        if code == ExitCode::IRET || code == ExitCode::VINTR && !self.window {
             return None;
         }
         if code == ExitCode::EXCP_DB && plan == Plan::Step && !step && !traced_by_guest {
@@ -148,6 +201,7 @@ impl Vcpu for SvmVcpu {
         state::fill(&mut self.pages.guest, self.roots, self.interrupts, state);
         self.gprs = state.gprs;
         self.nmi = Nmi::default();
+        (self.held, self.window) = (None, false);
         self.asids.flush();
         // SAFETY: SVM is enabled on this core, and the FPU belongs to the guest (contract of `new`).
         unsafe {
@@ -266,6 +320,14 @@ impl Vcpu for SvmVcpu {
         core_state::set_xcr0(&self.capabilities, value);
     }
 
+    fn set_tsc_offset(&mut self, offset: u64) {
+        self.vmcb_mut().control.tsc_offset = offset;
+    }
+
+    fn pkru(&self) -> u32 {
+        core_state::read_pkru()
+    }
+
     fn instruction_length(&self) -> Option<u8> {
         if !self.capabilities.features.next_rip_save() {
             return None;
@@ -283,21 +345,16 @@ impl Vcpu for SvmVcpu {
     }
 
     fn skip_to(&mut self, next: u64) {
-        let waiting = self.event_waiting();
-        let guest = self.vmcb_mut();
-        guest.save.rip = next;
-        guest.save.rflags &= !RFLAGS_RF;
-        guest.control.interrupt_shadow = InterruptShadow::new();
-        // With TF set, the processor would have trapped after the instruction.
-        if guest.save.rflags & RFLAGS_TF != 0 && !waiting {
-            guest.save.dr6 |= DR6_BS;
-            self.inject(Event::Exception(1, None));
-        }
+        self.vmcb_mut().save.rip = next;
+        self.completed(false);
+    }
+
+    fn iterated(&mut self) {
+        self.completed(true);
     }
 
     fn interruptible(&self) -> bool {
-        let guest = self.vmcb();
-        guest.save.rflags & RFLAGS_IF != 0 && !guest.control.interrupt_shadow.shadow() && !self.event_waiting()
+        self.held.is_none() && self.can_take_interrupt()
     }
 
     fn event_waiting(&self) -> bool {
@@ -312,13 +369,7 @@ impl Vcpu for SvmVcpu {
     }
 
     fn want_interrupt_window(&mut self, wanted: bool) {
-        let control = &mut self.vmcb_mut().control;
-        // Requests a virtual interrupt of the highest priority. It is never delivered: it exits instead.
-        let asked = InterruptControl::new().with_v_irq(true).with_v_ign_tpr(true).with_v_intr_prio(0xf);
-        let cleared = control.interrupt_control.into_bits() & !asked.into_bits();
-        let bits = if wanted { cleared | asked.into_bits() } else { cleared };
-        control.interrupt_control = InterruptControl::from_bits(bits);
-        control.intercepts_1.set(Intercepts1::VINTR, wanted);
+        self.window = wanted;
     }
 
     /// Sets V_TPR. QEMU's translator intercepts writes of CR8 but not reads, so V_TPR answers the reads (APM vol. 2

@@ -25,6 +25,8 @@ bitflags! {
     pub struct Primary: u32 {
         /// Exit when the guest can take an interrupt.
         const INTERRUPT_WINDOW_EXITING = 1 << 2;
+        /// The TSC offset is added to what the guest reads of the TSC.
+        const USE_TSC_OFFSETTING = 1 << 3;
         /// HLT exits.
         const HLT_EXITING = 1 << 7;
         /// MWAIT exits.
@@ -122,6 +124,7 @@ pub const REQUIRED_PIN_BASED: PinBased =
     PinBased::EXTERNAL_INTERRUPT_EXITING.union(PinBased::NMI_EXITING).union(PinBased::VIRTUAL_NMIS);
 /// Primary controls that every guest needs here.
 pub const REQUIRED_PRIMARY: Primary = Primary::HLT_EXITING
+    .union(Primary::USE_TSC_OFFSETTING)
     .union(Primary::MWAIT_EXITING)
     .union(Primary::RDPMC_EXITING)
     .union(Primary::CR8_LOAD_EXITING)

@@ -28,6 +28,8 @@ const DEBUGCTL_BTF: u64 = 1 << 1;
 const BS: u64 = 1 << 14;
 /// DR6.B0 to B3.
 const B: u64 = 0xf;
+/// Pending debug exceptions: a breakpoint that was enabled was met.
+const ENABLED_BREAKPOINT: u64 = 1 << 12;
 /// The bits that the exit qualification of a #DB shares with DR6: B0 to B3, BD, BS.
 const QUALIFICATION: u64 = B | 1 << 13 | BS;
 const SHADOW: u32 = 0b11;
@@ -70,14 +72,22 @@ pub fn prepare_to_reflect(vmcs: &mut CurrentVmcs, kind: u8) {
     }
 }
 
-/// Updates the debug state after an instruction was emulated. Clears RF. If the guest is single-stepped, makes the trap
-/// pending.
-pub fn instruction_completed(vmcs: &mut CurrentVmcs) {
+/// Whether a debug trap comes right after the next entry, if that delivers no event.
+pub fn trap_waits(vmcs: &CurrentVmcs) -> bool {
+    vmcs.read(GUEST_PENDING_DEBUG_EXCEPTIONS) & (BS | ENABLED_BREAKPOINT) != 0
+}
+
+/// Updates the debug state after an instruction was emulated, or an iteration of one that goes on (`iteration`). Clears
+/// RF, or sets it. If the guest is single-stepped, makes the trap pending.
+pub fn completed(vmcs: &mut CurrentVmcs, iteration: bool) {
     let rflags = vmcs.read(GUEST_RFLAGS);
-    if rflags & (RFLAGS_TF | RFLAGS_RF) == 0 {
+    let new = rflags & !RFLAGS_RF | if iteration { RFLAGS_RF } else { 0 };
+    if new != rflags {
+        vmcs.write(GUEST_RFLAGS, new);
+    }
+    if rflags & RFLAGS_TF == 0 {
         return;
     }
-    vmcs.write(GUEST_RFLAGS, rflags & !RFLAGS_RF);
     if steps(rflags, vmcs.read(GUEST_IA32_DEBUGCTL)) {
         let pending = vmcs.read(GUEST_PENDING_DEBUG_EXCEPTIONS);
         vmcs.write(GUEST_PENDING_DEBUG_EXCEPTIONS, pending | BS);

@@ -1,7 +1,10 @@
 //! Events to inject into the guest (SDM vol. 3C 25.8.3), and events that an exit interrupted (25.9.3, 28.2.4).
 
 use bitfield_struct::bitfield;
-use machine::{eli::Interrupted, vcpu::Event};
+use machine::{
+    eli::Interrupted,
+    vcpu::{Event, is_fault},
+};
 
 /// Interruption types (SDM vol. 3C table 25-18).
 pub mod kind {
@@ -93,15 +96,21 @@ impl Injection {
         self.information.kind()
     }
 
+    /// Whether it is a fault. Its handler must find RFLAGS.RF set, and an entry pushes RFLAGS as the VMCS has it (SDM vol.
+    /// 3C 27.6.1.1).
+    pub fn pushes_rf(&self) -> bool {
+        self.kind() == kind::HARDWARE_EXCEPTION && is_fault(self.information.vector())
+    }
+
     /// Whether the CPU needs the instruction's length for this event.
     pub fn has_length(&self) -> bool {
         matches!(self.kind(), kind::SOFTWARE_INTERRUPT | kind::PRIVILEGED_SOFTWARE_EXCEPTION | kind::SOFTWARE_EXCEPTION)
     }
 }
 
-/// What happens to an event if an exception that exits (#DB, #AC, #MC) occurs during its delivery.
+/// What happens to an event if an exception that exits (#DB, #AC, #MC, #UD) occurs during its delivery.
 ///
-/// All three are benign in the sense of SDM vol. 3A table 6-5: there is no double fault, and the exception is
+/// All of them are benign in the sense of SDM vol. 3A table 6-5: there is no double fault, and the exception is
 /// delivered. If the event was an exception or a software interrupt, it comes again by itself, because RIP still points
 /// to its instruction. An interrupt or NMI does not come again, so it is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,6 +165,17 @@ mod tests {
         assert_eq!(told(0x8000_0b0e), Some(Interrupted::Exception(14)));
         assert_eq!(told(0x8000_04f5), Some(Interrupted::Software(0xf5)));
         assert_eq!(told(0x8000_0603), Some(Interrupted::Software(3)));
+    }
+
+    #[test]
+    fn faults_push_rf_and_nothing_else_does() {
+        let pushes = |event| Injection::new(event).pushes_rf();
+        assert!(pushes(Event::GENERAL_PROTECTION) && pushes(Event::INVALID_OPCODE) && pushes(Event::page_fault(2)));
+        for event in [Event::Exception(1, None), Event::Exception(8, Some(0)), Event::Interrupt(14), Event::Nmi] {
+            assert!(!pushes(event), "{event:?}");
+        }
+        let software = Injection::interrupted(0x8000_060e, 0, 1);
+        assert!(!software.unwrap().pushes_rf());
     }
 
     #[test]

@@ -1,5 +1,10 @@
 //! Resets a vCPU's registers: the guest-state and control areas (SDM vol. 3C 25.4, 25.6 to 25.8), and the registers
 //! that no entry or exit switches, because only the guest uses them on a guest core.
+//!
+//! One of these, PKRU, limits memory accesses. It applies only while CR4.PKE is set and only to user pages. Entry and
+//! exit switch CR4, the host's PKE is clear, and the host has no user pages. So the guest's PKRU cannot stop the host.
+//! The host executes no WRPKRU, and XRSTOR only when the vCPU is reset. So the guest finds its PKRU at the next entry as
+//! it left it.
 
 #![allow(unsafe_code, reason = "FPU, debug registers and MSRs of the core that the guest has for good")]
 
@@ -13,11 +18,15 @@ use crate::{
 };
 use core::arch::asm;
 use machine::vcpu::{SegmentName, StartState};
-use x86_64::registers::{model_specific::Msr, xcontrol::XCr0};
+use x86_64::registers::{
+    control::{Cr4, Cr4Flags},
+    model_specific::Msr,
+    xcontrol::XCr0,
+};
 
-/// Exceptions that always exit: #DB, #AC and #MC. A guest can make #DB or #AC recur for ever during the event delivery
+/// Exceptions that always exit: #DB, #UD, #AC and #MC. #UD may be VMMCALL, which is a hypercall here. A guest can make #DB or #AC recur for ever during the event delivery
 /// of one instruction. The CPU would take no NMI there.
-pub const EXCEPTIONS: u32 = 1 << 1 | 1 << 17 | 1 << 18;
+pub const EXCEPTIONS: u32 = 1 << 1 | 1 << 6 | 1 << 17 | 1 << 18;
 const DR6_RESET: u64 = 0xffff_0ff0;
 const DR7_RESET: u64 = 0x400;
 /// EPT pointer (table 25-9): the EPT is in write-back memory.
@@ -179,4 +188,18 @@ pub unsafe fn clear_registers() {
 pub fn supported_xcr0() -> u64 {
     let r = raw_cpuid::cpuid!(0xd, 0);
     u64::from(r.edx) << 32 | u64::from(r.eax)
+}
+
+/// Reads PKRU. Call it only if the guest has set its CR4.PKE, because not every CPU has the register.
+pub fn read_pkru() -> u32 {
+    let cr4 = Cr4::read();
+    let value: u32;
+    // SAFETY: the CPU has PKE, because the guest has set it. RDPKRU needs it set. Meanwhile the guest's PKRU applies to
+    // user pages, of which the host has none.
+    unsafe {
+        Cr4::write(cr4 | Cr4Flags::PROTECTION_KEY_USER);
+        asm!("rdpkru", in("ecx") 0, out("eax") value, out("edx") _, options(nomem, nostack, preserves_flags));
+        Cr4::write(cr4);
+    }
+    value
 }

@@ -35,6 +35,7 @@ const BLOCKING_BY_NMI: u32 = 1 << 3;
 /// Interruptibility state: the interrupt shadow.
 const SHADOW: u32 = BLOCKING_BY_STI | BLOCKING_BY_MOV_SS;
 const RFLAGS_IF: u64 = 1 << 9;
+const RFLAGS_RF: u64 = 1 << 16;
 /// Vector of #NP.
 const NOT_PRESENT: u8 = 11;
 
@@ -230,6 +231,10 @@ impl Vcpu {
             if i.has_length() {
                 self.vmcs.write(ENTRY_INSTRUCTION_LENGTH, i.length);
             }
+            if i.pushes_rf() {
+                let rflags = self.rflags();
+                self.vmcs.write(GUEST_RFLAGS, rflags | RFLAGS_RF);
+            }
         }
     }
 
@@ -250,7 +255,8 @@ impl Vcpu {
 
     /// Has the next entry deliver the NMI or interrupt that was held back, if the guest can take it now.
     fn take_held(&mut self) {
-        if self.pending.is_some() {
+        // An entry that delivers an event drops the debug trap that waits (27.7.3). The trap comes first, and #DB exits.
+        if self.pending.is_some() || debug::trap_waits(&self.vmcs) {
             return;
         }
         let blocking = self.interruptibility() & (SHADOW | BLOCKING_BY_NMI);
@@ -341,6 +347,15 @@ impl Vcpu {
             Err(_) => self.pending = Some(Injection::new(Event::GENERAL_PROTECTION)),
         }
         true
+    }
+
+    /// Ends an emulated instruction, or an iteration of one that goes on: the interrupt shadow is over.
+    fn completed(&mut self, iteration: bool) {
+        let state = self.interruptibility();
+        if state & SHADOW != 0 {
+            self.vmcs.write(GUEST_INTERRUPTIBILITY, state & !SHADOW);
+        }
+        debug::completed(&mut self.vmcs, iteration);
     }
 
     fn unexpected(&self, reason: u32) -> Exit {
@@ -550,6 +565,14 @@ impl Trait for Vcpu {
         unsafe { x86_64::registers::xcontrol::XCr0::write_raw(value) };
     }
 
+    fn set_tsc_offset(&mut self, offset: u64) {
+        self.vmcs.write(TSC_OFFSET, offset);
+    }
+
+    fn pkru(&self) -> u32 {
+        reset::read_pkru()
+    }
+
     fn instruction_length(&self) -> Option<u8> {
         Some(self.vmcs.read(EXIT_INSTRUCTION_LENGTH) as u8)
     }
@@ -557,11 +580,15 @@ impl Trait for Vcpu {
     fn skip_to(&mut self, next: u64) {
         let next = segments::wrap_rip(next, self.vmcs.read(GUEST_CS_ACCESS_RIGHTS));
         self.vmcs.write(GUEST_RIP, next);
-        let state = self.interruptibility();
-        if state & SHADOW != 0 {
-            self.vmcs.write(GUEST_INTERRUPTIBILITY, state & !SHADOW);
-        }
-        debug::instruction_completed(&mut self.vmcs);
+        self.completed(false);
+    }
+
+    fn iterated(&mut self) {
+        self.completed(true);
+    }
+
+    fn trap_waits(&self) -> bool {
+        self.event_waiting() || debug::trap_waits(&self.vmcs)
     }
 
     fn interruptible(&self) -> bool {
@@ -569,6 +596,7 @@ impl Trait for Vcpu {
             && self.interrupt.is_none()
             && self.rflags() & RFLAGS_IF != 0
             && self.interruptibility() & SHADOW == 0
+            && !debug::trap_waits(&self.vmcs)
     }
 
     fn event_waiting(&self) -> bool {

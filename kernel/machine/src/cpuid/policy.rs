@@ -1,7 +1,8 @@
 //! The table of CPUID bits: for each leaf, which of the host's bits a guest sees.
 //!
 //! Follows SDM vol. 2A "CPUID" and APM vol. 3 appendix E. A bit that no line names is zero. So a newer CPU's feature
-//! stays hidden until someone has checked what it needs (MSRs, controls, state).
+//! stays hidden until someone has checked what it needs (MSRs, controls, state). [`held_back`](super::held_back) says of
+//! each known feature why it is not here.
 
 /// The source of one register of a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,9 +46,7 @@ const fn leaf(leaf: u32, subleaf: u32, regs: [Field; 4]) -> Leaf {
 
 use Field::{Host, Zero};
 
-/// Leaf 1 EDX, and the bits that AMD repeats in 0x8000_0001 EDX. Left out: MCE (7) and MCA (14), whose banks the
-/// host keeps; PSN (18); DS (21); ACPI (22) and TM (29), thermal MSRs; HTT (28), which follows the number of vCPUs;
-/// PBE (31).
+/// Leaf 1 EDX, and the bits that AMD repeats in 0x8000_0001 EDX. HTT (28) is added: it follows the number of vCPUs.
 const LEAF_1_EDX: u32 = mask(&[
     0, 1, 2, 3, 4, 5, 6, // FPU VME DE PSE TSC MSR PAE
     8, 9, 11, 12, 13, // CX8 APIC SEP MTRR PGE
@@ -68,8 +67,7 @@ pub const LEAVES: &[Leaf] = &[
         [
             Host,
             Field::Mask(0xff00), // CLFLUSH line size
-            // Left out: DTES64 (2), MONITOR (3), DS-CPL (4), VMX (5), SMX (6), EIST (7), TM2 (8), CNXT-ID (10), SDBG
-            // (11), xTPR (14), PDCM (15), DCA (18). TSC-deadline (24), OSXSAVE (27) and hypervisor (31) are added.
+            // Added: x2APIC (21), TSC-deadline (24), OSXSAVE (27), hypervisor (31).
             bits(&[
                 0, 1, 9, 12, 13, 17, // SSE3 PCLMULQDQ SSSE3 FMA CX16 PCID
                 19, 20, 22, 23, 25, 26, // SSE4.1 SSE4.2 MOVBE POPCNT AES XSAVE
@@ -86,23 +84,18 @@ pub const LEAVES: &[Leaf] = &[
         0,
         [
             Zero,
-            // Left out: TSC_ADJUST (1), SGX (2), HLE (4), RDT-M (12), MPX (14), RDT-A (15), PT (25), and RTM (11),
-            // which comes with TSX_CTRL.
+            // Added: TSC_ADJUST (1), unless the guest has the physical timer.
             bits(&[
                 0, 3, 5, 6, 7, 8, 9, 10, 13, // FSGSBASE BMI1 AVX2 FDP SMEP BMI2 ERMS INVPCID FCS/FDS
                 16, 17, 18, 19, 20, 21, 23, 24, // AVX512F AVX512DQ RDSEED ADX SMAP IFMA CLFLUSHOPT CLWB
                 26, 27, 28, 29, 30, 31, // AVX512PF AVX512ER AVX512CD SHA AVX512BW AVX512VL
             ]),
-            // Left out: PKU (3) with OSPKE (4), WAITPKG (5), CET_SS (7), TME (13), LA57 (16: the page walk here has
-            // four levels), KL (23), bus lock detection (24), ENQCMD (29), SGX_LC (30), PKS (31).
+            // Added: OSPKE (4), which follows CR4.PKE.
             bits(&[
-                0, 1, 2, 6, // PREFETCHWT1 VBMI UMIP VBMI2
+                0, 1, 2, 3, 6, // PREFETCHWT1 VBMI UMIP PKU VBMI2
                 8, 9, 10, 11, 12, 14, // GFNI VAES VPCLMULQDQ VNNI BITALG VPOPCNTDQ
                 22, 25, 27, 28, // RDPID CLDEMOTE MOVDIRI MOVDIR64B
             ]),
-            // Left out: UINTR (5), hybrid (15), PCONFIG (18), architectural LBR (19), CET_IBT (20), AMX (22, 24, 25),
-            // and all that is a bit in an MSR: SPEC_CTRL, PRED_CMD, FLUSH_CMD, ARCH_CAPABILITIES, CORE_CAPABILITIES (26
-            // to 31).
             bits(&[2, 3, 4, 8, 10, 14, 23]), // 4VNNIW 4FMAPS FSRM VP2INTERSECT MD_CLEAR SERIALIZE AVX512_FP16
         ],
     ),
@@ -110,8 +103,7 @@ pub const LEAVES: &[Leaf] = &[
         7,
         1,
         [
-            // SHA512 SM3 SM4 AVX_VNNI AVX512_BF16 FZRM FSRS FSRC AVX_IFMA; left out: FRED (17), LKGS (18), WRMSRNS
-            // (19), AMX_FP16 (21), HRESET (22), LAM (26), MSRLIST (27).
+            // SHA512 SM3 SM4 AVX_VNNI AVX512_BF16 FZRM FSRS FSRC AVX_IFMA.
             bits(&[0, 1, 2, 4, 5, 10, 11, 12, 23]),
             Zero,
             Zero,
@@ -125,10 +117,9 @@ pub const LEAVES: &[Leaf] = &[
         [
             Host,
             Host,
-            // Left out: SVM (2), EXTAPIC (3), CR8 in 32-bit mode (4), OSVW (9), IBS (10), SKINIT (12), WDT (13), LWP
-            // (15), TCE (17), NODEID (19), TOPOEXT (22), performance counters (23, 24, 28), BPEXT (26), MONITORX (29).
+            // Added: CMP_LEGACY (1).
             bits(&[0, 5, 6, 7, 8, 11, 16, 21]), // LAHF ABM SSE4A MISALIGNSSE 3DNOWPREFETCH XOP FMA4 TBM
-            // SYSCALL NX MMXEXT PDPE1GB RDTSCP LM 3DNOWEXT 3DNOW. Left out: FFXSR (25), a bit of EFER.
+            // SYSCALL NX MMXEXT PDPE1GB RDTSCP LM 3DNOWEXT 3DNOW.
             Field::Mask(LEAF_1_EDX & REPEATED | mask(&[11, 20, 22, 26, 27, 29, 30, 31])),
         ],
     ),
@@ -141,8 +132,7 @@ pub const LEAVES: &[Leaf] = &[
     leaf(0x8000_0006, 0, [Host; 4]),
     // Invariant TSC.
     leaf(0x8000_0007, 0, [Zero, Zero, Zero, bits(&[8])]),
-    // EAX: physical address bits; the linear ones are added. EBX: CLZERO and XSAVEERPTR. WBNOINVD (9) would need a
-    // check of the WBINVD exits. The rest of EBX belongs to SPEC_CTRL.
+    // EAX: physical address bits; the linear ones are added. EBX: CLZERO and XSAVEERPTR.
     leaf(0x8000_0008, 0, [Field::Mask(0xff), bits(&[0, 2]), Zero, Zero]),
     // TLBs for 1 GiB pages; performance hints.
     leaf(0x8000_0019, 0, [Host, Host, Zero, Zero]),
@@ -151,10 +141,9 @@ pub const LEAVES: &[Leaf] = &[
     leaf(0x8000_0021, 0, [bits(&[0, 2, 6]), Zero, Zero, Zero]),
 ];
 
-/// State components that a guest may enable in XCR0: x87, SSE, AVX and the three of AVX-512. MPX, PKRU and AMX are not
-/// offered. AMX would need XFD.
-pub const XCR0: u64 = 0xe7;
-/// Leaf 0xD, sub-leaf 1: XSAVEOPT, XSAVEC, XGETBV with ECX 1. XSAVES is not offered, because IA32_XSS is refused.
+/// State components that a guest may enable in XCR0: x87, SSE, AVX, the three of AVX-512, and PKRU.
+pub const XCR0: u64 = 0x2e7;
+/// Leaf 0xD, sub-leaf 1: XSAVEOPT, XSAVEC, XGETBV with ECX 1.
 pub const XSAVE_FEATURES: u32 = 0b0111;
 
 /// The last basic leaf: frequencies. Topology (0xB) and XSAVE (0xD) are below it.

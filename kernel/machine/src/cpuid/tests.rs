@@ -2,8 +2,15 @@
 
 use super::*;
 
-const OPTIONS: Options =
-    Options { vcpus: 3, tsc_khz: 2_500_000, timer_hz: 2_500_000_000, tsc_deadline: false, rdtscp: true, invpcid: true };
+const OPTIONS: Options = Options {
+    vcpus: 3,
+    tsc_khz: 2_500_000,
+    timer_hz: 2_500_000_000,
+    tsc_deadline: false,
+    tsc_adjust: false,
+    rdtscp: true,
+    invpcid: true,
+};
 const FIRST: Current = Current { apic_id: 0, cr4: 0, xcr0: 1 };
 
 fn vendor(name: &[u8; 12]) -> Regs {
@@ -49,7 +56,7 @@ fn features_that_need_state_we_do_not_keep_are_hidden() {
         for bit in [1, 2, 4, 11, 12, 14, 15, 25] {
             assert_eq!(seven.ebx >> bit & 1, 0, "leaf 7 EBX bit {bit}");
         }
-        for bit in [3, 4, 5, 7, 13, 16, 23, 24, 29, 30, 31] {
+        for bit in [4, 5, 7, 13, 16, 23, 24, 29, 30, 31] {
             assert_eq!(seven.ecx >> bit & 1, 0, "leaf 7 ECX bit {bit}");
         }
         for bit in [5, 15, 18, 19, 20, 22, 24, 25, 26, 27, 28, 29, 30, 31] {
@@ -126,10 +133,83 @@ fn xsave_sizes_follow_the_guests_xcr0() {
     // Compacted: 576 + 256 + 64 + 512, then the next multiple of 64 is where it is; then 1024.
     assert_eq!(sizes(0xe7), (2688, 2432));
     let main = c.answer(0xd, 0, &FIRST);
-    assert_eq!((main.eax, main.ecx, main.edx), (0xe7, 2688, 0), "neither MPX, PKRU nor AMX");
+    assert_eq!((main.eax, main.ecx, main.edx), (0x2e7, 2696, 0), "neither MPX nor AMX");
     assert_eq!(c.answer(0xd, 1, &FIRST).eax, 0b111, "no XSAVES, no XFD");
     assert_eq!(c.answer(0xd, 7, &FIRST), Regs { eax: 1024, ebx: 1664, ecx: 2, edx: 0 });
-    assert_eq!(c.answer(0xd, 9, &FIRST), Regs::default());
+    assert_eq!(sizes(0x2e7), (2696, 2440), "PKRU is behind it");
+    assert_eq!(c.answer(0xd, 9, &FIRST), Regs { eax: 8, ebx: 2688, ecx: 0, edx: 0 });
+    assert_eq!(c.answer(0xd, 17, &FIRST), Regs::default());
+}
+
+#[test]
+fn protection_keys_need_their_state_component_and_ospke_mirrors_cr4() {
+    let on = Current { cr4: 1 << 22, ..FIRST };
+    for name in [b"GenuineIntel", b"AuthenticAMD"] {
+        let c = guest(name);
+        assert_eq!(c.answer(7, 0, &FIRST).ecx >> 3 & 3, 0b01);
+        assert_eq!(c.answer(7, 0, &on).ecx >> 3 & 3, 0b11);
+    }
+    let without = Cpuid::new(
+        |leaf, subleaf| match (leaf, subleaf) {
+            (0xd, 0) => Regs { eax: 0xff, ebx: 576, ecx: 2688, edx: 0 },
+            _ => everything(b"GenuineIntel")(leaf, subleaf),
+        },
+        &OPTIONS,
+    );
+    assert_eq!(without.answer(7, 0, &on).ecx >> 3 & 3, 0, "nobody could switch PKRU between tasks");
+    assert!(!without.xcr0_allowed(0x201));
+}
+
+/// The register of an answer with this index.
+fn register(r: Regs, index: usize) -> u32 {
+    [r.eax, r.ebx, r.ecx, r.edx][index]
+}
+
+#[test]
+fn a_feature_that_is_held_back_is_never_shown() {
+    let options = Options { tsc_deadline: true, tsc_adjust: true, ..OPTIONS };
+    let now = Current { apic_id: 0, cr4: u64::MAX, xcr0: 1 };
+    for name in [b"GenuineIntel", b"AuthenticAMD"] {
+        let c = Cpuid::new(everything(name), &options);
+        for h in held_back::HELD_BACK {
+            let shown = register(c.answer(h.leaf, h.subleaf, &now), h.register) >> h.bit & 1;
+            assert_eq!(shown, 0, "{} ({:#x}.{}) is shown", h.name, h.leaf, h.subleaf);
+        }
+    }
+}
+
+#[test]
+fn every_bit_of_the_feature_words_is_shown_or_held_back_for_a_reason() {
+    // Leaf, sub-leaf, register, and the bits that the manuals do not define, or that are no features: MAWAU in leaf 7.
+    let words = [
+        (1, 0, 2, 1 << 16),
+        (1, 0, 3, 1 << 10 | 1 << 20 | 1 << 30),
+        (7, 0, 1, 0),
+        (7, 0, 2, 1 << 15 | 0x1f << 17 | 1 << 26),
+        (7, 0, 3, 1 | 3 << 6 | 1 << 12 | 1 << 17 | 1 << 21),
+        (0x8000_0001, 0, 2, 1 << 14 | 1 << 18 | 1 << 20 | 1 << 25 | 1 << 31),
+    ];
+    let options = Options { tsc_deadline: true, tsc_adjust: true, ..OPTIONS };
+    let now = Current { apic_id: 0, cr4: u64::MAX, xcr0: 1 };
+    let answers = [b"GenuineIntel", b"AuthenticAMD"].map(|name| Cpuid::new(everything(name), &options));
+    for (leaf, subleaf, index, undefined) in words {
+        let shown = answers.each_ref().map(|c| register(c.answer(leaf, subleaf, &now), index));
+        let held = held_back::HELD_BACK.iter().filter(|h| (h.leaf, h.subleaf, h.register) == (leaf, subleaf, index));
+        let held = held.fold(0, |bits, h| bits | 1_u32 << h.bit);
+        assert_eq!(shown[0] | shown[1] | held | undefined, u32::MAX, "leaf {leaf:#x}.{subleaf} register {index}");
+        assert_eq!((shown[0] | shown[1]) & (held | undefined), 0, "leaf {leaf:#x}.{subleaf} register {index}");
+    }
+}
+
+#[test]
+fn the_document_shows_what_is_held_back() {
+    const NAMES: [&str; 4] = ["EAX", "EBX", "ECX", "EDX"];
+    let rows = include_str!("../../CPUID.md").lines().filter(|line| line.starts_with("| ")).skip(1);
+    let table = held_back::HELD_BACK.iter().map(|h| {
+        assert!(!h.why.is_empty());
+        format!("| {} | {:#x}.{} {} | {} | {} |", h.name, h.leaf, h.subleaf, NAMES[h.register], h.bit, h.why)
+    });
+    assert!(rows.eq(table), "CPUID.md does not show the table of held_back.rs");
 }
 
 #[test]
@@ -150,10 +230,10 @@ fn osxsave_mirrors_cr4() {
 #[test]
 fn xsetbv_takes_only_what_hardware_would() {
     let c = guest(b"GenuineIntel");
-    for good in [0b1, 0b11, 0b111, 0xe7] {
+    for good in [0b1, 0b11, 0b111, 0xe7, 0x201, 0x2e7] {
         assert!(c.xcr0_allowed(good), "{good:#x}");
     }
-    for bad in [0, 0b10, 0b101, 0x27, 0xe3, 0x1f, 0x207, 1 << 63 | 1] {
+    for bad in [0, 0b10, 0b101, 0x27, 0xe3, 0x1f, 0x2_0007, 1 << 63 | 1] {
         assert!(!c.xcr0_allowed(bad), "{bad:#x}");
     }
 }
@@ -183,9 +263,10 @@ fn a_physical_timers_frequency_is_the_crystals() {
 fn what_a_back_end_cannot_let_run_is_hidden() {
     let c = Cpuid::new(
         everything(b"GenuineIntel"),
-        &Options { rdtscp: false, invpcid: false, tsc_deadline: true, ..OPTIONS },
+        &Options { rdtscp: false, invpcid: false, tsc_deadline: true, tsc_adjust: true, ..OPTIONS },
     );
     assert_eq!(c.answer(7, 0, &FIRST).ebx >> 10 & 1, 0);
+    assert_eq!(c.answer(7, 0, &FIRST).ebx >> 1 & 1, 1, "TSC_ADJUST is the machine's own");
     assert_eq!(c.answer(7, 0, &FIRST).ecx >> 22 & 1, 0);
     assert_eq!(c.answer(0x8000_0001, 0, &FIRST).edx >> 27 & 1, 0);
     assert_eq!(c.answer(1, 0, &FIRST).ecx >> 24 & 1, 1);

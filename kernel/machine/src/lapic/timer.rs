@@ -246,6 +246,18 @@ mod tests {
     }
 
     #[test]
+    fn an_armed_deadline_follows_the_guests_tsc() {
+        let mut t = timer(Mode::TscDeadline);
+        t.set_tsc_deadline(1_500_000, NOW);
+        assert_eq!(t.deadline(), Some(1_500_000));
+        // The guest sets its TSC back by 400,000: the deadline comes that much later. Then ahead, and it is due.
+        t.set_tsc_deadline(t.tsc_deadline(), Clock { offset: 0_u64.wrapping_sub(400_000), ..NOW });
+        assert_eq!((t.deadline(), t.tsc_deadline()), (Some(1_900_000), 1_500_000));
+        t.set_tsc_deadline(t.tsc_deadline(), Clock { offset: 600_000, ..NOW });
+        assert!(t.expire(NOW.tsc));
+    }
+
+    #[test]
     fn modes_do_not_leak_into_each_other() {
         let mut t = timer(Mode::OneShot);
         t.set_tsc_deadline(2_000_000, NOW);

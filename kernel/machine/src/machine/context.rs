@@ -42,6 +42,9 @@ pub struct Context {
     pub(super) nmi: bool,
     pub(super) xcr0: u64,
     pub(super) mtrr_default_type: u64,
+    pub(super) misc_enable: u64,
+    /// The guest's TSC minus the host's, modulo 2^64. It is IA32_TSC_ADJUST too. INIT does not change it.
+    pub(super) tsc_offset: u64,
     pub(super) shadowing: Shadowing,
     exits: &'static Histogram,
     /// The exit being handled.
@@ -66,6 +69,8 @@ impl Context {
             nmi: false,
             xcr0: 1,
             mtrr_default_type: 0,
+            misc_enable: 0,
+            tsc_offset: 0,
             shadowing: Shadowing::new(tsc_khz),
             exits,
             handling: None,
@@ -80,6 +85,7 @@ impl Context {
         self.nmi = false;
         self.xcr0 = 1;
         self.mtrr_default_type = msr::MTRR_DEFAULT_TYPE_RESET;
+        self.misc_enable = msr::MISC_ENABLE_RESET;
         self.retries = (0, 0);
     }
 

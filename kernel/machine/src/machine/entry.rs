@@ -53,6 +53,7 @@ impl Machine {
                 context.apic.init();
                 self.reset_apic(context, host);
                 context.reset();
+                self.clock.forget(context.index);
                 context.activity = Activity::WaitForStartup;
                 self.reset_shadowing(context);
             } else {
@@ -63,6 +64,7 @@ impl Machine {
             {
                 vcpu.reset(&StartState::startup_ipi(vector, self.cpuid.signature()));
                 vcpu.set_xcr0(context.xcr0);
+                vcpu.set_tsc_offset(context.tsc_offset);
                 context.activity = Activity::Running;
             }
             context.nmi |= requests.nmi;
@@ -70,7 +72,7 @@ impl Machine {
         if context.activity == Activity::WaitForStartup {
             return Entry::Wait { deadline: None };
         }
-        context.apic.expire(now(host));
+        context.apic.expire(now(host, context));
         if let Some(eli) = &self.eli {
             self.prepare_shadow(eli, vcpu, context, host);
         }

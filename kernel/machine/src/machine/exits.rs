@@ -22,6 +22,7 @@ use crate::{
     vcpu::{Event, Exit, Vcpu},
 };
 
+const INVALID_OPCODE: u8 = 6;
 const MACHINE_CHECK: u8 = 18;
 
 /// What the vCPU's core does after an exit.
@@ -54,7 +55,7 @@ impl Machine {
             Exit::EndOfInterrupt(vector) => self.level_ended(vector, host),
             Exit::ApicWrite(number) => self.apic_written(number, context, host),
             Exit::Cpuid => self.cpuid_exit(vcpu, context),
-            Exit::Halt => self.step(vcpu, |m| m == Mnemonic::Hlt, |_| context.activity = Activity::Halted),
+            Exit::Halt => self.halt(vcpu, context),
             Exit::ReadMsr => self.read_msr(vcpu, context, host),
             Exit::WriteMsr => match self.program_deadline(vcpu, context, host) {
                 true => Outcome::Done,
@@ -72,7 +73,9 @@ impl Machine {
                 let flush = |m| matches!(m, Mnemonic::Invd | Mnemonic::Wbinvd | Mnemonic::Wbnoinvd);
                 self.step(vcpu, flush, |_| {})
             }
-            Exit::Hypercall | Exit::Forbidden => self.forbidden(),
+            Exit::Hypercall => self.hypercall(vcpu),
+            Exit::Forbidden => self.forbidden(),
+            Exit::Exception { vector: INVALID_OPCODE, .. } => self.invalid_opcode(vcpu),
             Exit::Exception { vector: MACHINE_CHECK, .. } => {
                 Outcome::Stop(Stop::failed("a machine check of the host's"))
             }
@@ -140,6 +143,15 @@ impl Machine {
             }
             Err(e) => e.into(),
         }
+    }
+
+    /// Handles HLT. A debug trap after the HLT ends it at once (SDM vol. 2A "HLT"): then the vCPU does not halt.
+    fn halt(&self, vcpu: &mut impl Vcpu, context: &mut Context) -> Outcome {
+        let outcome = self.step(vcpu, |m| m == Mnemonic::Hlt, |_| {});
+        if matches!(outcome, Outcome::Done) && !vcpu.trap_waits() {
+            context.activity = Activity::Halted;
+        }
+        outcome
     }
 
     fn forbidden(&self) -> Outcome {

@@ -1,5 +1,6 @@
 //! What the machine needs from the kernel on a vCPU's core.
 
+use super::context::Context;
 use crate::lapic;
 
 /// What the kernel does for a vCPU's core.
@@ -37,7 +38,7 @@ pub enum Signal {
     Notify(usize),
 }
 
-/// Returns the time in the form that a guest's local APIC takes.
-pub(super) fn now(host: &impl Host) -> lapic::Clock {
-    lapic::Clock { tsc: host.tsc(), offset: 0 }
+/// Returns the time in the form that a vCPU's local APIC takes.
+pub(super) fn now(host: &impl Host, context: &Context) -> lapic::Clock {
+    lapic::Clock { tsc: host.tsc(), offset: context.tsc_offset }
 }

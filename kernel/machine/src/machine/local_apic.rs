@@ -40,7 +40,7 @@ impl Machine {
             context.apic.remember(icr);
             return self.send_to_self(vector.into(), context, host);
         }
-        let written = context.apic.write(number, value, now(host));
+        let written = context.apic.write(number, value, now(host, context));
         if owned && written.is_ok() && matches!(number, lapic::msr::SVR | lapic::msr::LVT_TIMER) {
             self.write_owned_apic(context, host);
         }
@@ -67,7 +67,7 @@ impl Machine {
     /// Writes the spurious vector and the timer's entry to the hardware. The other entries (LINT0, LINT1, thermal,
     /// performance, error) stay masked there. The emulation keeps what the guest wrote.
     fn write_owned_apic(&self, context: &Context, host: &impl Host) {
-        let read = |number| context.apic.read(number, now(host)).unwrap_or(0);
+        let read = |number| context.apic.read(number, now(host, context)).unwrap_or(0);
         let (svr, timer) = (read(lapic::msr::SVR), read(lapic::msr::LVT_TIMER));
         // The hardware's APIC stays enabled. If the guest has disabled its own, the emulation shows the timer masked,
         // and the hardware's timer is masked too. A timer with the vector of an exception is also masked.

@@ -70,7 +70,9 @@ impl Machine {
         };
         operand.advance(vcpu, access.size);
         if operand.count_down(vcpu) {
-            vcpu.skip_to(next);
+            vcpu.skip_to(next)
+        } else {
+            vcpu.iterated()
         }
         Ok(request.into())
     }

@@ -17,6 +17,8 @@ use crate::{
     vcpu::{Event, Vcpu},
 };
 
+const CR4_OSXSAVE: u64 = 1 << 18;
+
 impl Machine {
     pub(super) fn cpuid_exit(&self, vcpu: &mut impl Vcpu, context: &Context) -> Outcome {
         let current = Current { apic_id: context.index as u32, cr4: vcpu.cr4(), xcr0: context.xcr0 };
@@ -38,9 +40,12 @@ impl Machine {
             // The list allows the back-end to pass the register through. The back-end may keep it instead, and then it
             // exits.
             Some(Kind::PassThrough | Kind::BackEnd) => vcpu.msr(number),
-            Some(Kind::LocalApic) => context.apic.read(number, now(host)).ok(),
+            Some(Kind::LocalApic) => context.apic.read(number, now(host, context)).ok(),
             Some(Kind::Fixed(value) | Kind::Ignored(value)) => Some(value),
             Some(Kind::MtrrDefaultType) => Some(context.mtrr_default_type),
+            Some(Kind::MiscEnable) => Some(context.misc_enable),
+            Some(Kind::Tsc) => Some(Self::tsc(context, host)),
+            Some(Kind::TscAdjust) => self.tsc_adjust(context),
             Some(Kind::WallClock | Kind::SystemTime) | None => None,
         };
         let Some(value) = value else { return self.refuse_msr(number, false) };
@@ -62,11 +67,20 @@ impl Machine {
                 context.mtrr_default_type = value;
                 true
             }
+            Some(Kind::Tsc) => self.set_tsc(value, vcpu, context, host),
+            Some(Kind::TscAdjust) => self.set_tsc_offset(value, vcpu, context, host),
+            Some(Kind::MiscEnable) => match msr::misc_enable_after(context.misc_enable, value) {
+                Some(new) => {
+                    context.misc_enable = new;
+                    true
+                }
+                None => false,
+            },
             Some(Kind::WallClock) => {
                 let (wall, tsc) = (host.wall_clock(), host.tsc());
                 self.clock.write_wall_clock(&self.memory, value, wall, tsc).is_ok()
             }
-            Some(Kind::SystemTime) => self.clock.write_system_time(&self.memory, value).is_ok(),
+            Some(Kind::SystemTime) => self.clock.write_system_time(&self.memory, context.index, value).is_ok(),
             Some(Kind::MtrrDefaultType) | None => false,
         };
         if !done {
@@ -122,6 +136,10 @@ impl Machine {
     }
 
     pub(super) fn xsetbv(&self, vcpu: &mut impl Vcpu, context: &mut Context) -> Outcome {
+        // Hardware checks this before the privilege level. On SVM the intercept comes first.
+        if vcpu.cr4() & CR4_OSXSAVE == 0 {
+            return Outcome::Raise(Event::INVALID_OPCODE);
+        }
         let (index, value) = (vcpu.gprs().rcx as u32, vcpu.gprs().edx_eax());
         if vcpu.cpl() != 0 || index != 0 || !self.cpuid.xcr0_allowed(value) {
             return Outcome::Raise(Event::GENERAL_PROTECTION);

@@ -90,6 +90,7 @@ impl Machine {
                 tsc_khz: platform.tsc_khz,
                 timer_hz: platform.timer_hz(interrupts),
                 tsc_deadline: platform.tsc_deadline,
+                tsc_adjust: interrupts != Interrupts::Owned,
                 rdtscp: platform.rdtscp,
                 invpcid: platform.invpcid,
             },
@@ -101,7 +102,7 @@ impl Machine {
         Ok(Self {
             name,
             cpuid,
-            clock: Clock::new(platform.tsc_khz, platform.tsc),
+            clock: Clock::new(platform.tsc_khz, platform.tsc, vcpus),
             eli: shadow.map(|shadow| Eli::new(shadow, vcpus, platform.tsc_khz)),
             platform,
             interrupts,

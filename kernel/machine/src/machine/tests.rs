@@ -11,7 +11,7 @@ use crate::{
     reason::Reason,
     vcpu::{Event, Exit, Interrupts, PortAccess},
 };
-use rig::{MIB, access, cpuid, kernel, rig, rig_with};
+use rig::{MIB, Rig, access, cpuid, kernel, rig, rig_with};
 
 mod observing;
 mod rig;
@@ -95,6 +95,80 @@ fn an_nmi_wakes_a_halted_vcpu_with_interrupts_off() {
     let _ = r.machine.mailboxes[0].0.request_nmi();
     assert_eq!(r.enter(0), Entry::Run { deadline: None });
     assert_eq!(r.vcpu().event, Some(Event::Nmi));
+}
+
+#[test]
+fn a_single_step_ends_a_halt_at_once() {
+    let mut r = rig(1);
+    assert!(r.write_msr(0x80f, 0x1ff));
+    let _ = r.machine.mailboxes[0].0.post(0x41);
+    r.vcpu().rflags |= 0x100;
+    r.exit(&[0xf4], Exit::Halt);
+    assert_eq!(r.vcpu().rip, 0x1001);
+    assert_eq!(r.enter(0), Entry::Run { deadline: None }, "it does not sleep with a trap to deliver");
+    assert_eq!(r.vcpu().event, Some(Event::Exception(1, None)), "the trap goes before the interrupt");
+}
+
+#[test]
+fn every_emulated_instruction_is_followed_by_its_single_step() {
+    let stepped = |r: &mut Rig| r.vcpu().event == Some(Event::Exception(1, None)) && r.vcpu().rip == 0x1000 + 2;
+    for (code, exit) in [
+        (&[0x0f, 0xa2][..], Exit::Cpuid),
+        (&[0x0f, 0x09], Exit::CacheFlush),
+        (&[0x8b, 0x03], Exit::NestedFault { gpa: layout::ECAM, write: false, fetch: false }),
+        (&[0x0f, 0x32], Exit::ReadMsr),
+        (&[0x0f, 0x30], Exit::WriteMsr),
+    ] {
+        let mut r = rig(1);
+        r.vcpu().rflags |= 0x100;
+        (r.vcpu().gprs.rbx, r.vcpu().gprs.rcx) = (layout::ECAM, 0x808);
+        r.exit(code, exit);
+        assert!(stepped(&mut r), "{exit:?}");
+    }
+    let mut r = rig(1);
+    r.vcpu().rflags |= 0x100;
+    let string = PortAccess { string: true, repeat: true, ..access(layout::COM1, 1, true) };
+    (r.vcpu().gprs.rsi, r.vcpu().gprs.rcx) = (0x2000, 2);
+    r.exit(&[0xf3, 0x6e], Exit::Port(string));
+    assert_eq!((r.vcpu().rip, r.vcpu().event), (0x1000, Some(Event::Exception(1, None))), "after each iteration");
+    assert_eq!(r.vcpu().rflags & 0x1_0000, 0x1_0000, "an iteration is not the instruction's end");
+    r.exit(&[0xf3, 0x6e], Exit::Port(string));
+    assert!(stepped(&mut r));
+    assert_eq!(r.vcpu().rflags & 0x1_0000, 0);
+}
+
+#[test]
+fn hypercalls_of_both_vendors_are_answered_as_kvm_would() {
+    let undefined = Exit::Exception { vector: 6, error: None };
+    for (code, exit) in [([0x0f, 0x01, 0xd9], Exit::Hypercall), ([0x0f, 0x01, 0xc1], undefined)] {
+        let mut r = rig(1);
+        r.exit(&code, exit);
+        assert_eq!((r.vcpu().gprs.rax as i64, r.vcpu().rip, r.vcpu().event), (-1000, 0x1003, None), "{code:x?}");
+        r.vcpu().cpl = 3;
+        r.exit(&code, exit);
+        assert_eq!(r.vcpu().gprs.rax as i64, -1, "{code:x?}: not at CPL 3");
+        r.vcpu().cpl = 0;
+        r.vcpu().segments[crate::vcpu::SegmentName::Cs as usize].attributes.set_long(false);
+        r.exit(&code, exit);
+        assert_eq!(r.vcpu().gprs.rax, 0xffff_fc18, "{code:x?}: EAX only");
+    }
+    let mut r = rig(1);
+    r.exit(&[0x0f, 0x0b], undefined);
+    assert_eq!((r.vcpu().event, r.vcpu().rip), (Some(Event::INVALID_OPCODE), 0x1000), "any other #UD is the guest's");
+}
+
+#[test]
+fn xsetbv_is_undefined_until_osxsave_is_set() {
+    let mut r = rig(1);
+    (r.vcpu().gprs.rax, r.vcpu().gprs.rcx, r.vcpu().gprs.rdx) = (3, 0, 0);
+    r.exit(&[0x0f, 0x01, 0xd1], Exit::Xsetbv);
+    assert_eq!(r.vcpu().event, Some(Event::INVALID_OPCODE));
+    r.vcpu().cr4 |= 1 << 18;
+    r.exit(&[0x0f, 0x01, 0xd1], Exit::Xsetbv);
+    assert_eq!((r.vcpu().event, r.vcpu().xcr0), (None, 3));
+    r.vcpu().cpl = 3;
+    r.exit(&[0x0f, 0x01, 0xd1], Exit::Xsetbv);
+    assert_eq!(r.vcpu().event, Some(Event::GENERAL_PROTECTION));
 }
 
 #[test]
@@ -207,15 +281,15 @@ fn listed_msrs_are_answered() {
 #[test]
 fn any_other_msr_is_a_general_protection_and_counted() {
     let mut r = rig(1);
-    for number in [0x3b, 0x48, 0x49, 0x179, 0x186, 0xda0, 0xc001_0114, 0x830 + 0x100, 0x4b56_4d02, u32::MAX] {
+    for number in [0x48, 0x49, 0x179, 0x186, 0xda0, 0xc001_0114, 0x830 + 0x100, 0x4b56_4d02, u32::MAX] {
         assert_eq!(r.read_msr(number), None, "{number:#x}");
         assert_eq!(r.vcpu().event, Some(Event::GENERAL_PROTECTION));
         assert_eq!(r.vcpu().rip, 0x1000, "a fault points at its instruction");
         assert!(!r.write_msr(number, 1), "{number:#x}");
     }
     assert_eq!(r.read_msr(0x840), None, "no such register of the APIC");
-    assert!(!r.write_msr(0x10, 0), "the TSC");
-    assert_eq!(r.refused("msr"), 22);
+    assert!(!r.write_msr(0xfe, 0), "read-only");
+    assert_eq!(r.refused("msr"), 20);
 }
 
 #[test]
@@ -227,6 +301,56 @@ fn the_clock_pages_are_written_where_the_guest_wants_them() {
     assert_eq!(r.machine.memory.read_u32(0x30_0104), Ok(1_699_999_999), "the time at the guest's start, just before");
     assert!(!r.write_msr(clock_msr(1), 0xffff_f001), "not its memory");
     assert_eq!(r.read_msr(clock_msr(1)), None, "write-only");
+}
+
+#[test]
+fn the_tsc_moves_with_everything_that_counts_in_it() {
+    let mut r = rig(1);
+    assert!(r.write_msr(0x80f, 0x1ff));
+    assert!(r.write_msr(0x832, 0x4_00ec));
+    assert!(r.write_msr(clock_msr(1), 0x30_0001));
+    assert!(r.write_msr(0x6e0, 1_000_000));
+    assert_eq!(r.enter(0), Entry::Run { deadline: Some(1_000_000) });
+    // The guest's TSC starts again at 0, in the host's time somewhat below 1,000.
+    assert!(r.write_msr(0x10, 0));
+    let offset = r.vcpu().tsc_offset;
+    let begin = 0_u64.wrapping_sub(offset);
+    assert!((1..1000).contains(&begin), "{begin}");
+    assert_eq!(r.enter(0), Entry::Run { deadline: Some(begin + 1_000_000) });
+    assert_eq!(r.read_msr(0x3b), Some(offset));
+    assert_eq!(r.machine.memory.read_u64(0x30_0008), Ok(offset), "the clock page: system time 0 was at the host's 0");
+    assert!(r.read_msr(0x10).is_some_and(|tsc| tsc < 1000));
+    // By TSC_ADJUST it goes far ahead: the deadline has passed.
+    assert!(r.write_msr(0x3b, 2_000_000));
+    assert_eq!(r.enter(0), Entry::Run { deadline: None });
+    assert_eq!(r.vcpu().event, Some(Event::Interrupt(0xec)));
+    assert_eq!(r.read_msr(0x6e0), Some(0));
+}
+
+#[test]
+fn a_vcpus_tsc_survives_its_init() {
+    let mut r = rig(2);
+    let (v, c) = &mut r.vcpus[1];
+    c.tsc_offset = 77;
+    v.tsc_offset = 77;
+    assert!(r.write_msr(0x830, 1 << 32 | 0x4500));
+    assert!(r.write_msr(0x830, 1 << 32 | 0x4608));
+    r.enter(1);
+    assert_eq!(r.vcpus[1].0.tsc_offset, 77);
+}
+
+#[test]
+fn a_guest_with_the_physical_timer_cannot_move_its_tsc() {
+    for interrupts in [Interrupts::Emulated, Interrupts::Virtualized, Interrupts::Owned] {
+        let mut r = rig_with(1, interrupts);
+        let follows = interrupts != Interrupts::Owned;
+        assert!(r.read_msr(0x10).is_some());
+        assert_eq!(r.read_msr(0x3b).is_some(), follows, "{interrupts:?}");
+        assert_eq!((r.write_msr(0x10, 0), r.write_msr(0x3b, 5)), (follows, follows), "{interrupts:?}");
+        let current = crate::cpuid::Current { apic_id: 0, cr4: 0, xcr0: 1 };
+        assert_eq!(r.machine.cpuid.answer(7, 0, &current).ebx & 2 != 0, follows, "{interrupts:?}");
+        assert_eq!(r.vcpu().tsc_offset, if follows { 5 } else { 0 });
+    }
 }
 
 fn clock_msr(i: u32) -> u32 {
@@ -397,6 +521,7 @@ fn the_operator_kills_and_presses_the_power_button() {
 #[test]
 fn xsetbv_and_cr8_do_as_hardware_does() {
     let mut r = rig(1);
+    r.vcpu().cr4 |= 1 << 18;
     (r.vcpu().gprs.rax, r.vcpu().gprs.rcx, r.vcpu().gprs.rdx) = (7, 0, 0);
     r.exit(&[0x0f, 0x01, 0xd1], Exit::Xsetbv);
     assert_eq!((r.vcpu().xcr0, r.vcpu().rip), (7, 0x1003));
@@ -415,11 +540,9 @@ fn xsetbv_and_cr8_do_as_hardware_does() {
 #[test]
 fn instructions_that_this_machine_lacks_are_undefined() {
     let mut r = rig(1);
-    r.exit(&[0x0f, 0x01, 0xc1], Exit::Hypercall);
-    assert_eq!(r.vcpu().event, Some(Event::INVALID_OPCODE));
     r.exit(&[0x0f, 0x01, 0xc8], Exit::Forbidden);
     assert_eq!(r.vcpu().event, Some(Event::INVALID_OPCODE));
-    assert_eq!(r.refused("instruction"), 2);
+    assert_eq!(r.refused("instruction"), 1);
     r.exit(&[0x0f, 0x09], Exit::CacheFlush);
     assert_eq!((r.vcpu().event, r.vcpu().rip), (None, 0x1002));
     r.exit(&[], Exit::Exception { vector: 17, error: Some(0) });

@@ -191,7 +191,7 @@ impl Machine {
         }
         let value = gprs.edx_eax();
         let Some(length) = vcpu.instruction_length() else { return false };
-        if context.apic.write(msr::TSC_DEADLINE, value, now(host)).is_err() {
+        if context.apic.write(msr::TSC_DEADLINE, value, now(host, context)).is_err() {
             return false;
         }
         vcpu.skip_to(decode::next_rip(vcpu, length));

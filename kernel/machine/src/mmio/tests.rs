@@ -1,5 +1,6 @@
 //! Tests of the instructions that touch device registers.
 
+use super::alu::{CF, OF, PF, SF, STATUS, ZF};
 use super::*;
 use crate::testing::FakeVcpu;
 use memory::guest::testing::memory;
@@ -148,6 +149,51 @@ fn read_modify_write_reads_once_and_writes_once() {
 }
 
 #[test]
+fn carries_go_in_and_come_out() {
+    // adc dword [rbx+16], eax; sbb eax, [rbx+16]; neg dword [rbx+16]
+    let (v, bus, _) = run(&[0x11, 0x43, 0x10], |v, _| (v.gprs.rax, v.rflags) = (0xbbcc_ddee, 0x203));
+    assert_eq!(bus.writes, [(DEVICE + 0x10, 4, 0)]);
+    assert_eq!(v.rflags & (CF | ZF), CF | ZF);
+    let (v, bus, _) = run(&[0x1b, 0x43, 0x10], |v, _| (v.gprs.rax, v.rflags) = (0x4433_2211, 0x203));
+    assert_eq!((v.gprs.rax, v.rflags & (CF | SF)), (0xffff_ffff, CF | SF));
+    assert!(bus.writes.is_empty());
+    let (v, bus, _) = run(&[0xf7, 0x5b, 0x10], |_, _| {});
+    assert_eq!((bus.writes[0].2, v.rflags & CF), (0xbbcc_ddef, CF));
+}
+
+#[test]
+fn an_exchange_and_add_returns_the_old_value() {
+    // lock xadd [rbx+16], ecx
+    let (v, bus, _) = run(&[0xf0, 0x0f, 0xc1, 0x4b, 0x10], |v, _| v.gprs.rcx = u64::MAX);
+    assert_eq!((&bus.reads[..], &bus.writes[..]), (&[(DEVICE + 0x10, 4)][..], &[(DEVICE + 0x10, 4, 0x4433_2210)][..]));
+    assert_eq!((v.gprs.rcx, v.rflags & CF), (0x4433_2211, CF));
+}
+
+#[test]
+fn a_compare_and_exchange_writes_in_either_case() {
+    // lock cmpxchg [rbx+16], ecx
+    let code = [0xf0, 0x0f, 0xb1, 0x4b, 0x10];
+    let (v, bus, _) = run(&code, |v, _| (v.gprs.rax, v.gprs.rcx) = (0x1_4433_2211, 7));
+    assert_eq!(bus.writes, [(DEVICE + 0x10, 4, 7)]);
+    assert_eq!((v.gprs.rax, v.rflags & ZF), (0x1_4433_2211, ZF), "the accumulator is not written");
+    let (v, bus, _) = run(&code, |v, _| (v.gprs.rax, v.gprs.rcx) = (0x1_0000_0001, 7));
+    assert_eq!(bus.writes, [(DEVICE + 0x10, 4, 0x4433_2211)]);
+    assert_eq!((v.gprs.rax, v.rflags & (ZF | CF)), (0x4433_2211, CF), "1 is less than what was there");
+}
+
+#[test]
+fn a_bit_number_in_a_register_reaches_beyond_the_operand() {
+    // btc [rbx+16], ecx; bts [rbx+16], rcx; btr word [rbx+16], cx
+    let (v, bus, _) = run(&[0x0f, 0xbb, 0x4b, 0x10], |v, _| v.gprs.rcx = 33);
+    assert_eq!(bus.writes, [(DEVICE + 0x14, 4, 0x4433_2213)]);
+    assert_eq!(v.rflags & CF, 0);
+    let (_, bus, _) = run(&[0x48, 0x0f, 0xab, 0x4b, 0x10], |v, _| v.gprs.rcx = -1_i64 as u64);
+    assert_eq!(bus.writes, [(DEVICE + 8, 8, 0x8877_6655_4433_2211)], "the numbers are signed; bit 63 was set");
+    let (v, bus, _) = run(&[0x66, 0x0f, 0xb3, 0x4b, 0x10], |v, _| v.gprs.rcx = 0xfff4);
+    assert_eq!((bus.writes[0], v.rflags & CF), ((DEVICE + 0xe, 2, 0x2201), CF), "bit -12 is bit 4 of the word before");
+}
+
+#[test]
 fn comparisons_set_flags_and_write_nothing() {
     // test byte [rbx+16], 0x11; cmp dword [rbx+16], eax
     let (v, bus, _) = run(&[0xf6, 0x43, 0x10, 0x22], |v, _| v.rflags |= CF | OF);
@@ -193,11 +239,11 @@ fn an_instruction_that_touches_another_page_does_nothing() {
 #[test]
 fn an_unknown_instruction_does_nothing() {
     let m = memory(0, 0x10000);
-    // movups [rbx], xmm0; bt [rbx], eax (the bit number reaches beyond the operand); cmpxchg; an access across two pages
+    // movups [rbx], xmm0; shl dword [rbx], 1; cmpxchg8b [rbx]; an access across two pages
     for (code, rbx) in [
         (&[0x0f, 0x11, 0x03][..], DEVICE),
-        (&[0x0f, 0xa3, 0x03], DEVICE),
-        (&[0x0f, 0xb1, 0x03], DEVICE),
+        (&[0xd1, 0x23], DEVICE),
+        (&[0x0f, 0xc7, 0x0b], DEVICE),
         (&[0x89, 0x03], DEVICE + 0xffe),
     ] {
         let mut v = FakeVcpu::long_mode().at_code(&m, code);
@@ -225,18 +271,5 @@ proptest! {
         let result = emulate(&mut v, &m, DEVICE, &mut bus);
         prop_assert!(bus.reads.len() <= 1 && bus.writes.len() <= 1);
         prop_assert!(result.is_ok() || bus.reads.is_empty() && bus.writes.is_empty());
-    }
-
-    #[test]
-    fn addition_and_subtraction_set_the_flags_of_the_host(left: u32, right: u32) {
-        let (sum, flags) = Alu::Add.compute(left.into(), right.into(), 4, 0);
-        prop_assert_eq!(sum as u32, left.wrapping_add(right));
-        prop_assert_eq!(flags & CF != 0, left.overflowing_add(right).1);
-        prop_assert_eq!(flags & OF != 0, (left as i32).overflowing_add(right as i32).1);
-        let (difference, flags) = Alu::Sub.compute(left.into(), right.into(), 4, 0);
-        prop_assert_eq!(difference as u32, left.wrapping_sub(right));
-        prop_assert_eq!(flags & CF != 0, left.overflowing_sub(right).1);
-        prop_assert_eq!(flags & OF != 0, (left as i32).overflowing_sub(right as i32).1);
-        prop_assert_eq!(flags & SF != 0, (difference as u32 as i32) < 0);
     }
 }

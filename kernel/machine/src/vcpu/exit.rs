@@ -23,6 +23,14 @@ impl Event {
     }
 }
 
+/// Whether an exception is a fault: its handler may run the instruction again, so it finds RFLAGS.RF set in its frame
+/// (SDM vol. 3A table 6-1, vol. 3B 18.3.1.1). Not among them are #DB, which sets RF only for some causes, the traps (#BP,
+/// #OF) and the aborts (#DF, #MC).
+#[must_use]
+pub const fn is_fault(vector: u8) -> bool {
+    matches!(vector, 0 | 5..=7 | 10..=14 | 16 | 17 | 19..=21 | 28..=30)
+}
+
 /// An IN, OUT, INS or OUTS that left guest mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortAccess {
@@ -102,7 +110,7 @@ pub enum Exit {
     },
     /// XSETBV.
     Xsetbv,
-    /// VMCALL or VMMCALL.
+    /// The CPU's own hypercall: VMCALL (VT-x) or VMMCALL (SVM). The other one is #UD.
     Hypercall,
     /// INVD or WBINVD.
     CacheFlush,
@@ -117,7 +125,8 @@ pub enum Exit {
         /// The event whose delivery it interrupted. That event is not delivered again.
         interrupted: Option<Interrupted>,
     },
-    /// An exception that the host always intercepts (#AC, #DB, #MC). Give it to the guest.
+    /// An exception that the host always intercepts: #AC, #DB, #MC, #UD. The guest gets it, except #MC, and #UD of a
+    /// hypercall.
     Exception {
         /// Vector.
         vector: u8,
@@ -160,4 +169,15 @@ pub struct Intercepts {
     pub idt: bool,
     /// #NP, with [`Exit::NotPresent`].
     pub not_present: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_exceptions_traps_aborts_and_interrupts_are_no_faults() {
+        let faults: Vec<u8> = (0..=u8::MAX).filter(|&vector| is_fault(vector)).collect();
+        assert_eq!(faults, [0, 5, 6, 7, 10, 11, 12, 13, 14, 16, 17, 19, 20, 21, 28, 29, 30]);
+    }
 }

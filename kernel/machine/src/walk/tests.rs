@@ -57,6 +57,28 @@ fn errors_are_those_of_the_manual() {
 }
 
 #[test]
+fn protection_keys_limit_data_accesses_to_user_pages() {
+    let m = tables();
+    // Keys 3 and 4 on two user pages, key 3 on a supervisor page.
+    m.write_u64(0x4000 + 8 * 8, 0x8_0000 | PWU | 3 << 59).unwrap();
+    m.write_u64(0x4000 + 9 * 8, 0x9_0000 | PWU | 4 << 59).unwrap();
+    m.write_u64(0x4000 + 10 * 8, 0xa_0000 | PW | 3 << 59).unwrap();
+    // Key 3: no access. Key 4: no write.
+    let mut v = FakeVcpu { pkru: 1 << 6 | 2 << 8, ..long() };
+    assert!(translate(&v, &m, 0x8000, Access::Write).is_ok(), "not without CR4.PKE");
+    v.cr4 |= CR4_PKE;
+    let error = |v: &FakeVcpu, linear, access| translate(v, &m, linear, access).map_err(|fault| fault.error).err();
+    assert_eq!(error(&v, 0x8000, Access::Read), Some(ERROR_PRESENT | ERROR_KEY), "the supervisor too");
+    assert_eq!(error(&v, 0x8000, Access::Fetch), None);
+    assert_eq!(error(&v, 0xa000, Access::Read), None);
+    assert_eq!((error(&v, 0x9000, Access::Read), error(&v, 0x9000, Access::Write)), (None, None), "CR0.WP is clear");
+    v.cr0 |= CR0_WP;
+    assert_eq!(error(&v, 0x9000, Access::Write), Some(ERROR_PRESENT | ERROR_WRITE | ERROR_KEY));
+    v.cpl = 3;
+    assert_eq!(error(&v, 0x8000, Access::Read), Some(ERROR_PRESENT | ERROR_USER | ERROR_KEY));
+}
+
+#[test]
 fn accessed_and_dirty_bits_are_set_as_by_hardware() {
     let (m, v) = (tables(), long());
     translate(&v, &m, 0x5000, Access::Read).unwrap();
