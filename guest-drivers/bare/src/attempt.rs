@@ -8,6 +8,8 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub static RECOVER: AtomicU64 = AtomicU64::new(0);
 /// Vector of the attempt's exception, plus one. 0: there was none.
 static FAULT: AtomicU64 = AtomicU64::new(0);
+/// Of the last attempt that faulted: RFLAGS in the exception's frame, and its error code.
+static FRAME: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 /// Returns the outcome of an attempt, after its assembly. The error is the vector of its exception.
 pub fn outcome() -> Result<(), u8> {
@@ -18,13 +20,26 @@ pub fn outcome() -> Result<(), u8> {
     }
 }
 
+/// RFLAGS in the frame of the last attempt's exception.
+pub fn flags() -> u64 {
+    FRAME[0].load(Relaxed)
+}
+
+/// Error code of the last attempt's exception. 0 if it has none.
+pub fn error() -> u64 {
+    FRAME[1].load(Relaxed)
+}
+
 /// Whether an attempt is in progress.
 pub(crate) fn is_expected() -> bool {
     RECOVER.load(Relaxed) != 0
 }
 
-/// Records the exception `vector` of the attempt. Returns the address at which the program continues.
-pub(crate) fn faulted(vector: u64) -> u64 {
+/// Records the exception `vector` of the attempt, with RFLAGS and error code of its frame. Returns the address at which
+/// the program continues.
+pub(crate) fn faulted(vector: u64, flags: u64, error: u64) -> u64 {
+    FRAME[0].store(flags, Relaxed);
+    FRAME[1].store(error, Relaxed);
     FAULT.store(vector + 1, Relaxed);
     RECOVER.swap(0, Relaxed)
 }

@@ -124,7 +124,7 @@ fn hook() -> Option<Hook> {
 extern "C" fn trap(frame: &mut Frame) {
     match frame.vector {
         NMI => count(2),
-        vector @ 0..32 if attempt::is_expected() => frame.rip = attempt::faulted(vector),
+        vector @ 0..32 if attempt::is_expected() => frame.rip = attempt::faulted(vector, frame.rflags, frame.error),
         vector @ DEBUG if hook().is_some() => show(vector, frame),
         0..32 => {
             let Frame { vector, error, rip, .. } = *frame;

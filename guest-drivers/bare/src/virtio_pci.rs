@@ -114,6 +114,11 @@ impl Parts {
         if self.notify_is_port { crate::cpu::out16(doorbell as u16, queue) } else { memory::write16(doorbell, queue) }
     }
 
+    /// Address of the MSI-X table. An entry's address and data, 12 bytes, hold what is written.
+    pub fn msix_table(&self) -> u64 {
+        self.msix_table
+    }
+
     /// Sets a table entry and unmasks it.
     pub fn set_message(&self, entry: u16, address: u64, data: u32) {
         let at = self.msix_table + u64::from(entry) * 16;

@@ -6,13 +6,15 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use bare::trap::{self, Frame, Hook};
 
 const KEPT: usize = 64;
-const TRAP_FLAG: u64 = 1 << 8;
+/// RFLAGS.TF.
+pub const TRAP_FLAG: u64 = 1 << 8;
 /// #DB.
 pub const DEBUG: u8 = 1;
 
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 static VECTORS: [AtomicUsize; KEPT] = [const { AtomicUsize::new(0) }; KEPT];
 static RIPS: [AtomicU64; KEPT] = [const { AtomicU64::new(0) }; KEPT];
+static FLAGS: [AtomicU64; KEPT] = [const { AtomicU64::new(0) }; KEPT];
 static NOTES: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
 
 /// Starts to record.
@@ -41,6 +43,9 @@ pub fn record(vector: u8, frame: &mut Frame) {
         slot.store(vector.into(), Relaxed);
         rip.store(frame.rip, Relaxed);
     }
+    if let Some(flags) = FLAGS.get(index) {
+        flags.store(frame.rflags, Relaxed);
+    }
     if vector == DEBUG {
         frame.rflags &= !TRAP_FLAG;
     }
@@ -61,11 +66,21 @@ pub fn rip(index: usize) -> u64 {
     RIPS.get(index).map_or(0, |rip| rip.load(Relaxed))
 }
 
+/// RFLAGS in the frame of interrupt number `index`.
+pub fn flags(index: usize) -> u64 {
+    FLAGS.get(index).map_or(0, |flags| flags.load(Relaxed))
+}
+
 /// Keeps a number.
 pub fn note(index: usize, value: u64) {
     if let Some(note) = NOTES.get(index) {
         note.store(value, Relaxed);
     }
+}
+
+/// Address of number `index`, for assembly that keeps an address of its own.
+pub fn note_address(index: usize) -> *mut u64 {
+    NOTES[index % NOTES.len()].as_ptr()
 }
 
 /// Returns a number that was kept.

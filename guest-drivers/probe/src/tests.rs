@@ -1,8 +1,10 @@
 //! Runs the tests: a table of them, and the steps before and after each.
 
 mod cpuid;
+mod device_memory;
 mod interrupts;
 mod msrs;
+mod processor;
 mod shadow;
 mod timer;
 mod virtio;
@@ -56,6 +58,20 @@ const TESTS: &[Test] = table! {
         unknown_registers_are_absent,
         reserved_bits_are_refused,
         registers_of_the_guests_own_hold_what_is_written,
+    }
+    processor {
+        a_fault_pushes_the_resume_flag_and_a_trap_does_not,
+        single_steps_over_sti_and_hlt_end_the_halt,
+        hypercalls_are_answered_with_no_such_call,
+        xsetbv_needs_osxsave,
+        the_tsc_moves_where_the_timer_can_follow,
+        the_clock_page_follows_the_tsc,
+        counters_and_switches_without_a_cpuid_bit_are_there,
+        protection_keys_work_where_cpuid_says_so,
+    }
+    device_memory {
+        every_read_modify_write_does_as_on_memory,
+        exchanges_do_as_on_memory,
     }
     shadow {
         sti_and_hlt_are_one_step,

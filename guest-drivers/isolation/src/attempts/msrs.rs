@@ -24,6 +24,10 @@ fn has_tsc_deadline() -> bool {
     cpu::cpuid(1).ecx & 1 << 24 != 0
 }
 
+fn has_tsc_adjust() -> bool {
+    cpu::cpuid(7).ebx & 1 << 1 != 0
+}
+
 /// The accesses to a register that a guest may make.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Access {
@@ -47,13 +51,18 @@ fn access(number: u32, vendor: Vendor, lenient: bool) -> Access {
         0x808 | 0x80f | 0x828 | 0x830 | 0x832..=0x838 | 0x83e => ReadWrite,
         0x802 | 0x803 | 0x80a | 0x80d | 0x810..=0x827 | 0x839 => Read,
         0x80b | 0x83f => Write,
+        // TSC and TSC_ADJUST. A guest with the physical timer may not write the TSC, and lacks TSC_ADJUST.
+        0x10 | 0x3b if has_tsc_adjust() => ReadWrite,
         // TSC, MTRRCAP
         0x10 | 0xfe => Read,
         // Microcode level. On Intel a write prepares its read.
         0x8b if vendor == Vendor::Intel => ReadWrite,
         0x8b => Read,
-        // PLATFORM_ID, EBL_CR_POWERON, FEATURE_CONTROL, MISC_ENABLE
-        0x17 | 0x2a | 0x3a | 0x1a0 if vendor == Vendor::Intel => Read,
+        // PLATFORM_ID, EBL_CR_POWERON, FEATURE_CONTROL; MISC_ENABLE
+        0x17 | 0x2a | 0x3a if vendor == Vendor::Intel => Read,
+        0x1a0 if vendor == Vendor::Intel => ReadWrite,
+        // Legacy performance counters. A write has no effect.
+        0xc001_0000..=0xc001_0007 if vendor == Vendor::Amd => ReadWrite,
         // NB_CFG. A write has no effect.
         0xc001_001f if vendor == Vendor::Amd => ReadWrite,
         // SYSCFG, HWCR, INT_PENDING, DE_CFG
