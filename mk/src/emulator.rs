@@ -1,6 +1,7 @@
 //! Starts emulators with a disc and connects to COM2.
 
 mod bochs;
+mod disk;
 mod linux;
 mod nic;
 mod process;
@@ -87,6 +88,10 @@ impl Launch for Emulator {
         packed: bool,
     ) -> Result<(scenarios::vhost::Vhost, scenarios::vhost::Testpmd)> {
         vhost::testpmd(&self.folder(name)?, packed)
+    }
+
+    fn launch_disk(&mut self, name: &str) -> Result<scenarios::disk::Disk> {
+        disk::start(self.platform, &self.folder(name)?)
     }
 
     fn launch_linux(&mut self, name: &str, setups: &[scenarios::linux::Setup]) -> Result<Vec<scenarios::linux::Linux>> {

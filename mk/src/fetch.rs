@@ -43,6 +43,9 @@ const KERNELS: [(&str, &str); 2] = [("linux-image-cloud-amd64", "kernel"), ("lin
 /// needed.
 const PEERS: &[&str] = &["dpdk", "dpdk-dev", "librte-net-virtio25", "librte-net-vhost25", "openvswitch-switch-dpdk"];
 
+/// Packages with the tools that build and check disk images. libarchive lets mke2fs read archives.
+const DISK_TOOLS: &[&str] = &["mmdebstrap", "e2fsprogs", "libarchive13t64", "dosfstools", "gdisk"];
+
 /// Version of the way in which packages are unpacked. A change makes everything be unpacked again.
 const LAYOUT: u32 = 1;
 
@@ -86,15 +89,25 @@ pub fn ensure(again: bool) -> Result<()> {
 
 /// Makes sure that the peers are there, in a tree of their own. Fetches only if something is missing.
 pub fn ensure_peers() -> Result<()> {
-    let wanted = format!("layout {LAYOUT}\n{}\n{}\n", apt::SUITES.join(" "), PEERS.join(" "));
-    let (stamp_file, place) = (paths::deps().join("stamp-peers"), paths::peers());
+    ensure_apart("peers", PEERS, "DPDK and Open vSwitch into target/deps/peers (about 80 MB, once)")
+}
+
+/// Makes sure that the tools for disk images are there, in a tree of their own. Fetches only if something is missing.
+pub fn ensure_disk_tools() -> Result<()> {
+    ensure_apart("disk-tools", DISK_TOOLS, "tools for disk images into target/deps/disk-tools (about 37 MB, once)")
+}
+
+/// Fetches packages into a folder of their own, unless they are there.
+fn ensure_apart(folder: &str, packages: &[&str], what: &str) -> Result<()> {
+    let wanted = format!("layout {LAYOUT}\n{}\n{}\n", apt::SUITES.join(" "), packages.join(" "));
+    let (stamp_file, place) = (paths::deps().join(format!("stamp-{folder}")), paths::deps().join(folder));
     if fs::read_to_string(&stamp_file).is_ok_and(|present| present == wanted) {
         return Ok(());
     }
-    ui::step("fetch", "DPDK and Open vSwitch into target/deps/peers (about 80 MB, once)");
+    ui::step("fetch", what);
     let apt = apt::Apt::prepare(&paths::deps().join("apt"))?;
     apt.update()?;
-    let packages = apt.download(PEERS)?;
+    let packages = apt.download(packages)?;
     let fresh = paths::deps().join("unpacking");
     remove(&fresh)?;
     unpack(&packages, &fresh)?;
@@ -105,6 +118,20 @@ pub fn ensure_peers() -> Result<()> {
     fs::write(&stamp_file, wanted)?;
     ui::step("fetch", &format!("done: {} packages", packages.len()));
     Ok(())
+}
+
+/// The archive that packages come from: what another tool needs to use it.
+pub struct Archive {
+    /// The line of a `sources.list`, with the keys that the archive is signed with.
+    pub source: String,
+    /// Lines of apt's configuration: the host's proxies.
+    pub network: Vec<String>,
+}
+
+/// Says where packages of Debian's stable suite come from.
+pub fn archive() -> Result<Archive> {
+    let apt = apt::Apt::prepare(&paths::deps().join("apt"))?;
+    Ok(Archive { source: apt.source(apt::SUITES[0])?, network: apt::host_network() })
 }
 
 /// Makes sure that the compiler can build for the bare machine.

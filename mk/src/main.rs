@@ -10,6 +10,7 @@ mod bench;
 mod callgrind;
 mod check;
 mod copy_routine;
+mod disk;
 mod e2e;
 mod emulator;
 mod fetch;
@@ -63,6 +64,8 @@ enum Verb {
         #[arg(long)]
         config: Option<PathBuf>,
     },
+    /// Builds a disk image with Debian on it, which boots on any UEFI firmware.
+    Disk(disk::Options),
     /// Runs the everyday end-to-end scenarios, or one of all.
     E2e(e2e::Options),
     /// Measures.
@@ -84,6 +87,7 @@ fn main() -> ExitCode {
         Verb::Test => test::test(),
         Verb::Check => check::check(),
         Verb::Image { config } => image::verb(config.as_deref()),
+        Verb::Disk(options) => disk::verb(&options),
         Verb::E2e(options) => e2e::verb(&options),
         Verb::Bench { what } => bench::verb(&what),
         Verb::Fetch { again } => fetch::ensure(again).and_then(|()| fetch::ensure_peers()).map(|()| Outcome::Good),

@@ -30,6 +30,11 @@ pub fn peers() -> PathBuf {
     deps().join("peers")
 }
 
+/// Packages with tools for disk images, unpacked over one another.
+pub fn disk_tools() -> PathBuf {
+    deps().join("disk-tools")
+}
+
 /// The guests' kernel package, unpacked.
 pub fn guest_kernel() -> PathBuf {
     deps().join("kernel")

@@ -34,6 +34,28 @@ pub fn peer(path: &str) -> Command {
     program_in(&paths::peers(), path)
 }
 
+/// A command for a program of the tree with tools for disk images.
+pub fn disk_tool(path: &str) -> Command {
+    program_in(&paths::disk_tools(), path)
+}
+
+/// A command for a Perl script of the tree with tools for disk images. Perl and its modules are the tree's own.
+pub fn disk_script(path: &str) -> Result<Command> {
+    let tree = paths::disk_tools();
+    let machine = tree.join("usr/lib/x86_64-linux-gnu");
+    // The modules' folders bear Perl's version.
+    let mut folders = vec![machine.join("perl-base")];
+    for parent in [machine.join("perl"), tree.join("usr/share/perl")] {
+        for entry in fs::read_dir(&parent).with_context(|| format!("cannot read {}", parent.display()))? {
+            folders.push(entry?.path());
+        }
+    }
+    let mut command = disk_tool("usr/bin/perl");
+    command.env("PERL5LIB", env::join_paths(folders).context("target is in a folder that cannot be in PERL5LIB")?);
+    command.arg(tree.join(path));
+    Ok(command)
+}
+
 /// A command for testpmd with the drivers of the peers' tree. They are named without their folder, so that the loader
 /// finds them: DPDK itself takes no driver from a folder that others may write to.
 pub fn testpmd() -> Command {

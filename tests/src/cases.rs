@@ -3,6 +3,7 @@
 mod block;
 mod boot;
 mod completions;
+mod disk;
 mod exits;
 mod hostile;
 mod isolation;
@@ -47,6 +48,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         completions::list(),
         ixgbe::list(),
         vhost::list(),
+        disk::list(),
     ];
     lists.into_iter().flatten().collect()
 }

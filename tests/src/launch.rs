@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+use crate::disk::Disk;
 use crate::linux::{self, Linux};
 use crate::nic::Nic;
 use crate::platform::Platform;
@@ -34,6 +35,10 @@ pub trait Launch {
     /// Starts `sidecore-vhost` with two ports, and DPDK's testpmd with a virtio-user port at each of them. `packed`: on
     /// packed rings. `name` is the folder of their logs.
     fn launch_testpmd(&mut self, name: &str, packed: bool) -> Result<(Vhost, Testpmd)>;
+
+    /// Starts a machine with UEFI firmware from a copy of the disk image that `cargo mk disk` builds. `name` is the
+    /// folder of its logs.
+    fn launch_disk(&mut self, name: &str) -> Result<Disk>;
 }
 
 /// A server, and the machine at the other end of its wire.
@@ -69,6 +74,9 @@ pub mod nowhere {
             bail!("nothing to start")
         }
         fn launch_testpmd(&mut self, _: &str, _: bool) -> Result<(Vhost, Testpmd)> {
+            bail!("nothing to start")
+        }
+        fn launch_disk(&mut self, _: &str) -> Result<Disk> {
             bail!("nothing to start")
         }
         fn launch_with_two(&mut self, _: &Setup) -> Result<(Session, [Nic; 2])> {

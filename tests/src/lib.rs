@@ -9,6 +9,7 @@ pub mod cases;
 pub mod costs;
 pub mod counts;
 pub mod cpio;
+pub mod disk;
 pub mod figures;
 pub mod guests;
 pub mod initramfs;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use crate::disk::Disk;
 use crate::figures::Figures;
 use crate::launch::{Joined, Launch};
 use crate::linux::{self, Linux};
@@ -103,6 +104,13 @@ impl<'a> Context<'a> {
     /// Starts `sidecore-vhost` with DPDK's testpmd at its two ports, on packed or split rings.
     pub fn launch_testpmd(&mut self, name: &str, packed: bool) -> Result<(Vhost, Testpmd)> {
         self.launch.launch_testpmd(name, packed)
+    }
+
+    /// Boots the disk image that `cargo mk disk` builds, and logs in.
+    pub fn boot_disk(&mut self, name: &str) -> Result<Disk> {
+        let mut disk = self.launch.launch_disk(name)?;
+        disk.login(seconds(600))?;
+        Ok(disk)
     }
 
     /// Returns how often to do something: `on_bochs` in the short version on Bochs, which is slow; otherwise `all`.

@@ -38,26 +38,24 @@ impl Apt {
             fs::create_dir_all(folder.join(path))
                 .with_context(|| format!("cannot create {path} in target/deps/apt"))?;
         }
-        let keyring = apt.keyring()?;
-        let mirror = env::var("DEBIAN_MIRROR").unwrap_or_else(|_| MIRROR.to_owned());
-        let sources: String = SUITES
-            .iter()
-            .map(|suite| format!("deb [arch=amd64 signed-by={}] {mirror} {suite} main\n", keyring.display()))
-            .collect();
-        fs::write(folder.join("etc/sources.list"), sources)?;
+        let sources: Vec<String> = SUITES.iter().map(|suite| apt.source(suite)).collect::<Result<_>>()?;
+        fs::write(folder.join("etc/sources.list"), sources.concat())?;
         fs::write(folder.join("etc/preferences"), PREFERENCES)?;
         fs::write(folder.join("state/status"), "")?;
         fs::write(folder.join("apt.conf"), apt.configuration())?;
         Ok(apt)
     }
 
+    /// The line of `sources.list` for a suite.
+    pub fn source(&self, suite: &str) -> Result<String> {
+        let keyring = self.keyring()?;
+        let mirror = env::var("DEBIAN_MIRROR").unwrap_or_else(|_| MIRROR.to_owned());
+        Ok(format!("deb [arch=amd64 signed-by={}] {mirror} {suite} main\n", keyring.display()))
+    }
+
     fn configuration(&self) -> String {
         let here = self.folder.display();
-        // From the host's configuration, only the network settings (proxies) are kept.
-        let host = Command::new("apt-config").arg("dump").output();
-        let host = host.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-        let network: String =
-            host.lines().filter(|line| line.starts_with("Acquire::http")).flat_map(|line| [line, "\n"]).collect();
+        let network: String = host_network().iter().flat_map(|line| [line, "\n"]).collect();
         format!(
             "{network}Dir::State \"{here}/state\";\nDir::State::status \"{here}/state/status\";\nDir::Cache \"{here}\";\n\
              Dir::Cache::archives \"{here}/archives\";\nDir::Etc \"{here}/etc\";\nDir::Log \"{here}/log\";\n\
@@ -74,6 +72,9 @@ impl Apt {
             return Ok(host);
         }
         let folder = self.folder.join("keyring");
+        if folder.join(KEYRING).is_file() {
+            return Ok(folder.join(KEYRING));
+        }
         fs::create_dir_all(&folder)?;
         let mut download = Command::new("apt-get");
         download.args(["download", "debian-archive-keyring"]).current_dir(&folder).env_remove("APT_CONFIG");
@@ -180,6 +181,13 @@ impl Apt {
         }
         Ok(())
     }
+}
+
+/// The network settings (proxies) of the host's configuration. Nothing else of it is used.
+pub fn host_network() -> Vec<String> {
+    let host = Command::new("apt-config").arg("dump").output();
+    let host = host.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    host.lines().filter(|line| line.starts_with("Acquire::http")).map(str::to_owned).collect()
 }
 
 /// The file names in the answer to `--print-uris`: `'URI' FILE SIZE CHECKSUM`.

@@ -1,0 +1,142 @@
+//! Writes a FAT32 file system with files into a partition of a disk image, by mkfs.fat and mtools.
+//!
+//! The crate fatfs (0.3.6) does not serve: it gives `.` and `..` long names, which fsck.fat rejects.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::seed;
+use crate::tools;
+
+/// Bytes of a block.
+const BLOCK: u64 = 512;
+/// Blocks of a cluster. A cluster is large enough that firmware, which asks the table about every cluster, reads files
+/// quickly.
+const CLUSTER_BLOCKS: u64 = 8;
+/// Bytes of a cluster.
+const CLUSTER: u64 = BLOCK * CLUSTER_BLOCKS;
+/// Least clusters of a FAT32 file system (Microsoft's FAT specification 1.03, "FAT type determination").
+const LEAST_CLUSTERS: u64 = 65_525;
+/// Least bytes of a partition for it, with room for the tables.
+const LEAST_SIZE: u64 = (LEAST_CLUSTERS + 512) * CLUSTER;
+/// Most bytes of a file on FAT.
+const MOST: u64 = u32::MAX as u64;
+
+/// A file of the file system.
+pub struct Entry {
+    /// Its path, with `/` between folders and none in front.
+    pub path: String,
+    /// The file with its content.
+    pub source: PathBuf,
+}
+
+/// A FAT32 file system.
+pub struct Fat<'a> {
+    /// Its label: at most 11 characters.
+    pub label: &'a str,
+    /// The volume's number.
+    pub serial: u32,
+    /// The date of all files, in seconds since 1970.
+    pub date: u64,
+    /// Its files, in their order on the disk.
+    pub files: &'a [Entry],
+}
+
+/// Writes the file system into these bytes of an image. They must be zero.
+pub fn write(image: &Path, range: &Range<u64>, fat: &Fat<'_>) -> Result<()> {
+    check(fat.files, range.end - range.start)?;
+    let dated = |mut command: Command| {
+        command.env(seed::DATE, fat.date.to_string()).env("TZ", "UTC").env("LC_ALL", "C.UTF-8");
+        command
+    };
+    let mut make = dated(tools::disk_tool("usr/sbin/mkfs.fat"));
+    make.args(["-F", "32", "-S", &BLOCK.to_string(), "-s", &CLUSTER_BLOCKS.to_string(), "--invariant"]);
+    make.args(["-n", fat.label, "-i", &format!("{:08x}", fat.serial)]);
+    make.arg(format!("--offset={}", range.start / BLOCK))
+        .arg(image)
+        .arg(((range.end - range.start) / 1024).to_string());
+    tools::quietly(&mut make, "mkfs.fat")?;
+
+    let place = format!("{}@@{}", image.display(), range.start);
+    let tool = |name: &str| {
+        let mut command = dated(tools::program(&format!("usr/bin/{name}")));
+        command.env("MTOOLSRC", "/dev/null").args(["-i", &place]);
+        command
+    };
+    let mut folders = BTreeSet::new();
+    for file in fat.files {
+        let parents = Path::new(&file.path).ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
+        let mut parents: Vec<&Path> = parents.collect();
+        parents.reverse();
+        for folder in parents {
+            if folders.insert(folder) {
+                tools::quietly(tool("mmd").arg(format!("::/{}", folder.display())), "mmd")?;
+            }
+        }
+        tools::quietly(tool("mcopy").arg(&file.source).arg(format!("::/{}", file.path)), "mcopy")?;
+    }
+    Ok(())
+}
+
+/// Checks before anything is written that each file can be on FAT and that together they fit.
+fn check(files: &[Entry], size: u64) -> Result<()> {
+    ensure!(
+        size >= LEAST_SIZE,
+        "{size} bytes are too few for FAT32, which needs {LEAST_SIZE}: make the partition larger"
+    );
+    let mut total = 0;
+    for Entry { path, source } in files {
+        let length = fs::metadata(source).with_context(|| format!("cannot read {}", source.display()))?.len();
+        ensure!(
+            length <= MOST,
+            "{path} has {length} bytes, and a file on FAT has at most {MOST}: make it smaller, or put it into another file \
+             system"
+        );
+        // A folder's cluster is counted for each file, which is more than enough.
+        total += length.next_multiple_of(CLUSTER) + CLUSTER;
+    }
+    // The two tables have 4 bytes for each cluster, and 32 blocks are reserved.
+    let room = size - size / CLUSTER * 8 - 64 * CLUSTER;
+    ensure!(total <= room, "the files need {total} bytes, and the FAT partition holds {room}: make it larger");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::env;
+    use std::fs::File;
+
+    fn refused(length: u64, size: u64) -> String {
+        let source = env::temp_dir().join(format!("mk-fat-{}-{length}-{size}", std::process::id()));
+        File::create(&source).unwrap().set_len(length).unwrap();
+        let files = [Entry { path: "large".to_owned(), source: source.clone() }];
+        let result = check(&files, size);
+        fs::remove_file(source).unwrap();
+        result.map_or_else(|error| error.to_string(), |()| String::new())
+    }
+
+    #[test]
+    fn a_file_of_4_gib_is_refused() {
+        let error = refused(1 << 32, 8 << 30);
+        assert!(error.contains("large has 4294967296 bytes") && error.contains("at most 4294967295"), "{error}");
+        assert_eq!(refused((1 << 32) - 1, 8 << 30), "");
+    }
+
+    #[test]
+    fn files_that_do_not_fit_are_refused() {
+        assert_eq!(refused(256 << 20, 288 << 20), "");
+        assert!(refused(288 << 20, 288 << 20).contains("make it larger"));
+    }
+
+    #[test]
+    fn a_partition_too_small_for_fat32_is_refused() {
+        assert!(refused(0, 1 << 20).contains("too few for FAT32"));
+        assert_eq!(refused(0, LEAST_SIZE), "");
+    }
+}
