@@ -5,6 +5,7 @@
 
 mod apt;
 
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -132,6 +133,34 @@ pub struct Archive {
 pub fn archive() -> Result<Archive> {
     let apt = apt::Apt::prepare(&paths::deps().join("apt"))?;
     Ok(Archive { source: apt.source(apt::SUITES[0])?, network: apt::host_network() })
+}
+
+/// Returns the path of Cloud Hypervisor's EDK2. It is the file that SIDECORE_CLOUDHV names, or else Debian's package, which
+/// is fetched if it is missing.
+pub fn cloudhv() -> Result<PathBuf> {
+    const FILE: &str = "usr/share/cloudhv-efi-x86-64/CLOUDHV.fd";
+    if let Some(named) = env::var_os("SIDECORE_CLOUDHV") {
+        let path = PathBuf::from(named);
+        if !path.is_file() {
+            bail!("SIDECORE_CLOUDHV names {}, which is no file", path.display());
+        }
+        return Ok(path);
+    }
+    let place = paths::cloudhv();
+    if place.join(FILE).is_file() {
+        return Ok(place.join(FILE));
+    }
+    ui::step("fetch", "Cloud Hypervisor's EDK2 into target/deps/cloudhv (about 12 MB, once)");
+    // Its suite moves on by itself, so it has an apt of its own, beside that of the other packages.
+    let apt = apt::Apt::prepare_for(&paths::deps().join("apt-firmware"), &[apt::FIRMWARE_SUITE])?;
+    apt.update_even_if_expired()?;
+    let fresh = paths::deps().join("unpacking-cloudhv");
+    remove(&fresh)?;
+    unpack(&[apt.download_one("cloudhv-efi-x86-64")?], &fresh)?;
+    remove(&place)?;
+    fs::rename(&fresh, &place)?;
+    apt.tidy()?;
+    Ok(place.join(FILE))
 }
 
 /// Makes sure that the compiler can build for the bare machine.

@@ -26,6 +26,7 @@ mod test;
 mod tools;
 mod two_guests;
 mod ui;
+mod vmlinux;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -90,7 +91,10 @@ fn main() -> ExitCode {
         Verb::Disk(options) => disk::verb(&options),
         Verb::E2e(options) => e2e::verb(&options),
         Verb::Bench { what } => bench::verb(&what),
-        Verb::Fetch { again } => fetch::ensure(again).and_then(|()| fetch::ensure_peers()).map(|()| Outcome::Good),
+        Verb::Fetch { again } => fetch::ensure(again)
+            .and_then(|()| fetch::ensure_peers())
+            .and_then(|()| fetch::cloudhv().map(drop))
+            .map(|()| Outcome::Good),
     };
     match result {
         Ok(Outcome::Good) => ExitCode::SUCCESS,

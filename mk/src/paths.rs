@@ -45,6 +45,11 @@ pub fn full_kernel() -> PathBuf {
     deps().join("kernel-full")
 }
 
+/// The package of Cloud Hypervisor's EDK2, unpacked.
+pub fn cloudhv() -> PathBuf {
+    deps().join("cloudhv")
+}
+
 /// Discs and logs of one run of the emulator.
 pub fn runs() -> PathBuf {
     target().join("mk")

@@ -5,6 +5,7 @@ mod boot;
 mod completions;
 mod disk;
 mod exits;
+mod firmware;
 mod hostile;
 mod isolation;
 mod ixgbe;
@@ -41,6 +42,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         uplink::list(),
         life::list(),
         block::list(),
+        firmware::list(),
         isolation::list(),
         exits::list(),
         probe::list(),

@@ -10,8 +10,9 @@ use crate::counts;
 /// Reasons of exits that I/O causes: notifications, interrupts, EOIs, and the registers of the interrupt path. HLT is
 /// not among them: a guest may halt when it likes, and emulators have their own reasons to intercept it. The timer has
 /// its own list.
-const IO: [&str; 13] = [
+const IO: [&str; 14] = [
     "io-virtio-notify",
+    "mmio-virtio-notify",
     "external-interrupt",
     "interrupt-window",
     "nmi",

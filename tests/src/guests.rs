@@ -18,6 +18,7 @@ pub struct Guest {
     number: usize,
     vcpus: u32,
     memory_mib: u32,
+    kernel: Content,
     initrd: Content,
     restart: bool,
     waits: bool,
@@ -29,6 +30,7 @@ pub struct Guest {
     disks: String,
     disks_mib: u32,
     console: Option<String>,
+    notify_bar: Option<String>,
     mtu: Option<u16>,
     peer: Option<usize>,
     actions: Vec<String>,
@@ -44,6 +46,7 @@ impl Guest {
             number,
             vcpus: 1,
             memory_mib: LEAST_MEMORY_MIB,
+            kernel: Content::GuestKernel,
             initrd: Content::SmallInitrd,
             restart: false,
             waits: false,
@@ -55,6 +58,7 @@ impl Guest {
             disks: String::new(),
             disks_mib: 0,
             console: None,
+            notify_bar: None,
             mtu: None,
             peer: None,
             actions: Vec::new(),
@@ -88,6 +92,18 @@ impl Guest {
     #[must_use]
     pub fn full(self) -> Self {
         Self { initrd: Content::Initrd, memory_mib: self.memory_mib.max(192), ..self }
+    }
+
+    /// Starts its kernel as an ELF file, by the PVH entry.
+    #[must_use]
+    pub fn pvh(self) -> Self {
+        Self { kernel: Content::GuestVmlinux, ..self }
+    }
+
+    /// Sets its `notify_bar`: where its devices have their notification words.
+    #[must_use]
+    pub fn notify_bar(self, word: &str) -> Self {
+        Self { notify_bar: Some(word.to_owned()), ..self }
     }
 
     /// Has it started again whenever it ends.
@@ -197,6 +213,8 @@ impl Guest {
         let waits = if self.waits { "autostart = false\n" } else { "" };
         let completion = self.completion.as_ref().map_or(String::new(), |c| format!("completion = \"{c}\"\n"));
         let requests = self.requests.as_ref().map_or(String::new(), |r| format!("requests = \"{r}\"\n"));
+        let notify_bar = self.notify_bar.as_ref().map_or(String::new(), |n| format!("notify_bar = \"{n}\"\n"));
+        let kernel = module_name(&self.kernel);
         let queues = if self.queues == 1 { String::new() } else { format!("queues = {}\n", self.queues) };
         let mtu = self.mtu.map_or(String::new(), |mtu| format!("mtu = {mtu}\n"));
         let entropy = if self.entropy { "\n[[guest.entropy]]\n" } else { "" };
@@ -205,8 +223,8 @@ impl Guest {
         let mac = self.mac().map(|byte| format!("{byte:02x}")).join(":");
         let initrd = module_name(&self.initrd);
         format!(
-            "[[guest]]\nname = \"{}\"\nvcpus = {}\nmemory = \"{}M\"\nkernel = \"vmlinuz\"\ninitrd = \"{initrd}\"\n\
-             cmdline = \"{}\"\n{restart}{waits}{completion}{requests}\n[[guest.net]]\nmac = \"{mac}\"\n{mtu}{queues}{}{}{entropy}{console}\n",
+            "[[guest]]\nname = \"{}\"\nvcpus = {}\nmemory = \"{}M\"\nkernel = \"{kernel}\"\ninitrd = \"{initrd}\"\n\
+             cmdline = \"{}\"\n{restart}{waits}{completion}{requests}{notify_bar}\n[[guest.net]]\nmac = \"{mac}\"\n{mtu}{queues}{}{}{entropy}{console}\n",
             self.name,
             self.vcpus,
             self.memory_mib,
@@ -244,6 +262,8 @@ pub fn module_name(content: &Content) -> &'static str {
     match content {
         Content::Text(_) => "sidecore.toml",
         Content::GuestKernel => "vmlinuz",
+        Content::GuestVmlinux => "vmlinux",
+        Content::CloudHv => "CLOUDHV.fd",
         Content::Initrd => "initrd",
         Content::SmallInitrd => "initrd-small",
         Content::Isolation => "isolation",
@@ -263,9 +283,35 @@ pub fn server(name: &str, guests: &[Guest]) -> Setup {
     let memory: u32 = guests.iter().map(|guest| guest.memory_mib + guest.disks_mib).sum();
     let mut setup = with_config(name, &config, vcpus + 2, memory + 160);
     for guest in guests {
-        let module = Module::new(module_name(&guest.initrd), guest.initrd.clone());
-        if !setup.modules.contains(&module) {
-            setup.modules.push(module);
+        for content in [&guest.kernel, &guest.initrd] {
+            let module = Module::new(module_name(content), content.clone());
+            if !setup.modules.contains(&module) {
+                setup.modules.push(module);
+            }
+        }
+        // The ELF file is not compressed, and it stays in memory beside the guests.
+        if guest.kernel == Content::GuestVmlinux {
+            setup.memory_mib += 96;
+        }
+    }
+    setup
+}
+
+/// Adds a guest with Cloud Hypervisor's EDK2 to a server: one vCPU, 128 MiB, no device but a network device. `entry` is
+/// added to its entry in sidecore.toml.
+#[must_use]
+pub fn with_edk2(mut setup: Setup, name: &str, entry: &str) -> Setup {
+    let module = Module::new(module_name(&Content::CloudHv), Content::CloudHv);
+    let text = format!(
+        "[[guest]]\nname = \"{name}\"\nmemory = \"128M\"\nfirmware = \"{}\"\n{entry}\n[[guest.net]]\n\n",
+        module.name
+    );
+    setup.cpus += 1;
+    setup.memory_mib += 128 + 8;
+    setup.modules.push(module);
+    for module in &mut setup.modules {
+        if let Content::Text(config) = &mut module.content {
+            config.push_str(&text);
         }
     }
     setup

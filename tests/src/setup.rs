@@ -7,6 +7,10 @@ pub enum Content {
     Text(String),
     /// Debian's cloud kernel.
     GuestKernel,
+    /// The same kernel as an ELF file with a PVH entry, taken out of the bzImage.
+    GuestVmlinux,
+    /// Cloud Hypervisor's EDK2, from Debian or from the file that SIDECORE_CLOUDHV names.
+    CloudHv,
     /// The full initramfs of [`crate::initramfs`].
     Initrd,
     /// The initramfs without iperf3.

@@ -18,7 +18,10 @@ pub fn check_modules(config: &mut Config, modules: &[&str]) -> Vec<Mistake> {
             format!("no boot module `{name}` for the {what}; {have}")
         };
         match &guest.initrd {
-            _ if missing(&guest.kernel) => Some((guest.places.kernel.clone(), message("kernel", &guest.kernel))),
+            _ if missing(&guest.kernel) => {
+                let what = if guest.firmware { "firmware" } else { "kernel" };
+                Some((guest.places.kernel.clone(), message(what, &guest.kernel)))
+            }
             Some(initrd) if missing(initrd) => Some((guest.places.initrd.clone(), message("initrd", initrd))),
             _ => guest.blocks().find_map(|block| {
                 let name = block.module().filter(|name| missing(name))?;

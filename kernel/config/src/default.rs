@@ -5,7 +5,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::{
-    Completion, Config, DEFAULT_MTU, Guest, GuestDevice, Identity, Mac, Net, Offloads, Places, Requests, Restart, Rules,
+    Completion, Config, DEFAULT_MTU, Guest, GuestDevice, Identity, Mac, Net, NotifyBar, Offloads, Places, Requests,
+    Restart, Rules,
 };
 
 /// Memory of a guest of the default configuration in bytes.
@@ -40,10 +41,12 @@ fn guest(name: String) -> Guest {
         vcpus: 1,
         memory: MEMORY,
         kernel: "vmlinuz".into(),
+        firmware: false,
         initrd: Some("initrd".into()),
         cmdline: "console=ttyS0 quiet".into(),
         completion: Completion::Auto,
         requests: Requests::Poll,
+        notify_bar: NotifyBar::Io,
         weight: 1,
         restart: Restart::Never,
         autostart: true,

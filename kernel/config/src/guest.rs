@@ -17,8 +17,10 @@ pub struct Guest {
     pub vcpus: u32,
     /// RAM in bytes.
     pub memory: u64,
-    /// Name of the boot module with the kernel (bzImage).
+    /// Name of the boot module that it starts: a kernel (a bzImage, or an ELF file with a PVH entry), or firmware.
     pub kernel: String,
+    /// Whether that is firmware: `firmware` was given instead of `kernel`.
+    pub firmware: bool,
     /// Name of the boot module with the initial RAM disk.
     pub initrd: Option<String>,
     /// The kernel's command line.
@@ -27,6 +29,8 @@ pub struct Guest {
     pub completion: Completion,
     /// How the engine learns of its requests.
     pub requests: Requests,
+    /// Where its devices have their notification words.
+    pub notify_bar: NotifyBar,
     /// Its share of the engine's time, relative to the other guests: 1 to [`MAX_WEIGHT`](crate::MAX_WEIGHT).
     pub weight: u16,
     /// What happens when the guest resets, powers off or faults.
@@ -135,6 +139,16 @@ pub enum Requests {
     Adaptive,
 }
 
+/// Where the devices of a guest have their notification words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NotifyBar {
+    /// In I/O space. A notification costs a cheap exit.
+    #[default]
+    Io,
+    /// In memory, for drivers that do not know I/O space. A notification costs a decoded exit.
+    Memory,
+}
+
 /// What happens when a guest has stopped by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Restart {
@@ -150,7 +164,7 @@ pub enum Restart {
 pub struct Places {
     /// `name`, or the head of the table if there is no `name`.
     pub name: Place,
-    /// `kernel`.
+    /// `kernel` or `firmware`.
     pub kernel: Place,
     /// `initrd`.
     pub initrd: Place,

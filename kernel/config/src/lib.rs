@@ -42,7 +42,9 @@ pub use config::{Config, Control, Engine, Scheduling};
 pub use control::Level;
 pub use default::default_config;
 pub use disk::{Block, Cache, Disk};
-pub use guest::{Completion, Console, Entropy, Guest, GuestDevice, Net, Offloads, Places, Requests, Restart};
+pub use guest::{
+    Completion, Console, Entropy, Guest, GuestDevice, Net, NotifyBar, Offloads, Places, Requests, Restart,
+};
 pub use limits::{
     DEFAULT_MTU, DEFAULT_OVERLAY, MAX_ADDRESSES, MAX_BLOCK_QUEUES, MAX_BLOCKS, MAX_CMDLINE, MAX_DEVICES, MAX_ENGINES,
     MAX_ENTROPIES, MAX_GUESTS, MAX_MEMORY, MAX_MTU, MAX_NETS, MAX_PAIRS, MAX_SERIAL, MAX_STAGES, MAX_STATIC,

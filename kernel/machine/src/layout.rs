@@ -10,10 +10,12 @@ pub const LOW_MEMORY_END: u64 = 0xc000_0000;
 /// The first address of memory above the PCI hole.
 pub const HIGH_MEMORY: u64 = 0x1_0000_0000;
 
-/// PCI memory window of the host bridge. Memory BARs are in it.
+/// PCI memory window of the host bridge. Memory BARs are in it. EDK2 moves them to its beginning, from the lowest
+/// address upwards. EDK2's own window goes on beyond this end, which so few and small BARs never reach.
 pub const PCI_MEMORY: RangeInclusive<u64> = 0xc000_0000..=0xdfff_ffff;
-/// PCI I/O window of the host bridge. I/O BARs are in it.
-pub const PCI_IO: RangeInclusive<u16> = 0x1000..=0x2fff;
+/// PCI I/O window of the host bridge. I/O BARs are in it. It is where EDK2 puts the I/O BARs of Cloud Hypervisor's
+/// machine.
+pub const PCI_IO: RangeInclusive<u16> = 0xc000..=0xffff;
 /// Configuration space as memory: 4 KiB a function, 32 devices of 8 functions, one bus.
 pub const ECAM: u64 = 0xe000_0000;
 /// Length of [`ECAM`]: bus 0 only.
@@ -22,6 +24,11 @@ pub const ECAM_SIZE: u64 = 0x10_0000;
 pub const CONFIG_ADDRESS: u16 = 0xcf8;
 /// CONFIG_DATA and the three ports after it.
 pub const CONFIG_DATA: u16 = 0xcfc;
+/// RST_CNT, the reset control register of Intel's chip sets: one byte, I/O space.
+pub const RESET_CONTROL: u16 = 0xcf9;
+/// Command port of a keyboard controller. This machine has no such controller, but its command to pulse the reset line
+/// works.
+pub const KEYBOARD_COMMAND: u16 = 0x64;
 /// Devices on bus 0, the host bridge included.
 pub const PCI_DEVICES: usize = 32;
 
@@ -54,6 +61,8 @@ pub const RESET: u16 = 0x602;
 pub const RESET_VALUE: u8 = 0x01;
 /// Status of the generic event device, one byte. Bit 0 is the power button. Writing 1 clears it.
 pub const EVENT_STATUS: u16 = 0x604;
+/// PM_TMR_BLK of the FADT: four bytes, I/O space.
+pub const PM_TIMER: u16 = 0x608;
 /// All ports of the ACPI registers.
 pub const ACPI_PORTS: RangeInclusive<u16> = 0x600..=0x60f;
 /// SLP_TYP of `_S5` in the DSDT: soft off.
@@ -61,8 +70,10 @@ pub const SLEEP_TYPE_S5: u8 = 5;
 
 /// Length of BAR0 of a virtio function (memory: common configuration, ISR, device configuration, MSI-X).
 pub const VIRTIO_BAR0_SIZE: u32 = 0x4000;
-/// Length of BAR1 of a virtio function (I/O: notification).
+/// Length of BAR1 of a virtio function (notification), in I/O space.
 pub const VIRTIO_BAR1_SIZE: u32 = 0x100;
+/// Length of BAR1 of a virtio function in memory: one page, so that it can be mapped by itself.
+pub const VIRTIO_BAR1_MEMORY_SIZE: u32 = 0x1000;
 
 /// Returns the first address of BAR0 of PCI device `device` (0 to 31). The guest may move it.
 #[must_use]
@@ -70,10 +81,17 @@ pub const fn bar0(device: u8) -> u32 {
     *PCI_MEMORY.start() as u32 + (device & 31) as u32 * VIRTIO_BAR0_SIZE
 }
 
-/// Returns the first address of BAR1 of PCI device `device` (0 to 31). The guest may move it.
+/// Returns the first address of BAR1 of PCI device `device` (0 to 31) in I/O space. The guest may move it.
 #[must_use]
 pub const fn bar1(device: u8) -> u32 {
     *PCI_IO.start() as u32 + (device & 31) as u32 * VIRTIO_BAR1_SIZE
+}
+
+/// Returns the first address of BAR1 of PCI device `device` (0 to 31) in memory, after all first BARs. The guest may move
+/// it.
+#[must_use]
+pub const fn bar1_memory(device: u8) -> u32 {
+    bar0(0) + PCI_DEVICES as u32 * VIRTIO_BAR0_SIZE + (device & 31) as u32 * VIRTIO_BAR1_MEMORY_SIZE
 }
 
 /// Splits `size` bytes of guest memory into the bytes below the PCI hole (from 0) and the bytes at [`HIGH_MEMORY`].
@@ -101,8 +119,12 @@ mod tests {
             assert!(memory.is_multiple_of(u64::from(VIRTIO_BAR0_SIZE)));
             assert!(PCI_MEMORY.contains(&(memory + u64::from(VIRTIO_BAR0_SIZE) - 1)));
             assert!(PCI_IO.contains(&((io + VIRTIO_BAR1_SIZE - 1) as u16)));
+            let notify = u64::from(bar1_memory(device));
+            assert!(notify.is_multiple_of(u64::from(VIRTIO_BAR1_MEMORY_SIZE)));
+            assert!(PCI_MEMORY.contains(&(notify + u64::from(VIRTIO_BAR1_MEMORY_SIZE) - 1)));
+            assert!(notify >= u64::from(bar0(PCI_DEVICES as u8 - 1)) + u64::from(VIRTIO_BAR0_SIZE));
         }
-        for port in [SLEEP_CONTROL, SLEEP_STATUS, RESET, EVENT_STATUS] {
+        for port in [SLEEP_CONTROL, SLEEP_STATUS, RESET, EVENT_STATUS, PM_TIMER, PM_TIMER + 3] {
             assert!(ACPI_PORTS.contains(&port));
         }
     }

@@ -15,14 +15,14 @@
 //! Where to begin:
 //!
 //! - [`machine`]: the parts of one guest and the loop of a vCPU. [`vcpu::Vcpu`] is what the two back-ends implement.
-//! - Boot: [`linux`] loads a bzImage, [`tables`] writes the ACPI tables, [`reset_vector`] the only firmware. [`layout`]
-//!   has all addresses.
+//! - Boot: [`linux`] loads a bzImage, [`pvh`] an [`elf`] file, which is a kernel or firmware. [`tables`] writes the ACPI
+//!   tables. [`reset_vector`] is what a guest without firmware has in its place. [`layout`] has all addresses.
 //! - Policy: the tables in [`cpuid`] and [`msr`] say what a guest sees. What they do not name does not exist for the
 //!   guest.
 //! - Interrupts: [`mailbox`] takes them from other cores to a vCPU. Then one of three things delivers them: [`lapic`]
 //!   in software, [`posted`] where the CPU virtualizes the local APIC, or the guest's own local APIC ([`eli`] shadows
 //!   its IDT). [`ioapic`] serves the console and the power button.
-//! - Devices: [`uart`], [`power`], and the functions on the PCI bus ([`pci`]). The bus knows a function by a trait
+//! - Devices: [`uart`], [`power`], [`pm_timer`], and the functions on the PCI bus ([`pci`]). The bus knows a function by a trait
 //!   ([`pci::function::Function`]); today all of them are [`virtio_pci::VirtioPci`].
 //! - Measuring: [`reason`] counts exits and their cycles, [`observe`] shows each exit to an observer.
 //!
@@ -40,12 +40,16 @@
 
 #![cfg_attr(not(test), no_std)]
 
+#[cfg(all(feature = "testing", not(test)))]
+extern crate std;
+
 pub mod alarm;
 mod atomics;
 pub mod clock;
 pub mod cpuid;
 pub mod decode;
 mod descriptor;
+pub mod elf;
 pub mod eli;
 pub mod ioapic;
 pub mod lapic;
@@ -57,8 +61,11 @@ pub mod mmio;
 pub mod msr;
 pub mod observe;
 pub mod pci;
+pub mod placement;
+pub mod pm_timer;
 pub mod posted;
 pub mod power;
+pub mod pvh;
 pub mod quirk;
 pub mod reason;
 pub mod reset_vector;

@@ -3,11 +3,13 @@
 //! Follows Documentation/arch/x86/boot.rst and zero-page.rst (protocol 2.12 and later). The file comes from the
 //! operator, but is treated as hostile. Every offset is checked, and each error names the value and its place.
 
-use core::fmt;
-
 use memory::{BadAddress, GuestMemory};
 
-use crate::{layout, vcpu::StartState};
+use crate::{
+    layout,
+    placement::{Placement, first_region_end, highest},
+    vcpu::StartState,
+};
 
 mod header;
 
@@ -41,15 +43,6 @@ pub struct Linux<'a> {
     pub command_line: &'a str,
 }
 
-/// The addresses of the loaded parts, for the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Placement {
-    /// First byte of the protected-mode kernel.
-    pub kernel: u64,
-    /// First byte and length of the ramdisk.
-    pub initrd: Option<(u64, u64)>,
-}
-
 /// Loads Linux into a guest's memory. Returns the start state of the first vCPU. `rsdp` is the address of the ACPI root
 /// pointer.
 ///
@@ -79,15 +72,6 @@ pub fn load(memory: &GuestMemory, linux: &Linux<'_>, rsdp: u64) -> Result<(Start
     Ok((state, Placement { kernel: kernel_at, initrd }))
 }
 
-/// Returns the end of the memory that begins at 0, below the PCI hole.
-fn first_region_end(memory: &GuestMemory) -> u64 {
-    let mut end = 0;
-    while let Some(next) = memory.regions().iter().find(|r| r.gpa == end && r.size != 0) {
-        end += next.size;
-    }
-    end.min(layout::LOW_MEMORY_END)
-}
-
 fn place_kernel(header: &Header, room: u64) -> Result<u64, Error> {
     let needed = header.memory_needed();
     let fits = |at: u64| at >= ONE_MIB && at.checked_add(needed).is_some_and(|end| end <= room);
@@ -104,7 +88,7 @@ fn place_kernel(header: &Header, room: u64) -> Result<u64, Error> {
 /// Returns the highest address allowed for the ramdisk, so that the kernel does not need that memory.
 fn place_initrd(header: &Header, len: u64, room: u64, kernel_end: u64) -> Result<u64, Error> {
     let limit = room.min(u64::from(header.initrd_addr_max).saturating_add(1));
-    let at = limit.checked_sub(len).map(|at| at & !0xfff).filter(|&at| at >= kernel_end);
+    let at = highest(len, limit).filter(|&at| at >= kernel_end);
     at.ok_or(Error::NoRoomForInitrd { len, from: kernel_end, to: limit })
 }
 
@@ -187,16 +171,6 @@ fn write_gdt(memory: &GuestMemory) -> Result<(u64, u16), BadAddress> {
         memory.write_u64(low::GDT + i as u64 * 8, *entry)?;
     }
     Ok((low::GDT, (ENTRIES.len() * 8 - 1) as u16))
-}
-
-impl fmt::Display for Placement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "kernel at {:#x}", self.kernel)?;
-        match self.initrd {
-            Some((at, len)) => write!(f, ", initrd at {at:#x} ({len} bytes)"),
-            None => Ok(()),
-        }
-    }
 }
 
 #[cfg(test)]

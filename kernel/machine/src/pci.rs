@@ -29,12 +29,11 @@ use crate::{
 /// Most functions of a guest, besides the host bridge.
 pub const MAX_FUNCTIONS: usize = 8;
 
-/// The host bridge is QEMU's generic PCI Express one, 1b36:0008. It is the usual one for an ECAM without a chipset, and
-/// no operating system attaches a driver or a chipset's quirks to it. An Intel Q35 ID would make Linux look for that
-/// chipset's registers.
+/// The host bridge is Cloud Hypervisor's, 8086:0d57. EDK2 recognises its machine by this device ID, and stops on an ID that
+/// it does not know. Linux has neither a driver nor a quirk for this one.
 const HOST_BRIDGE: Identity = Identity {
-    vendor: 0x1b36,
-    device: 0x0008,
+    vendor: 0x8086,
+    device: 0x0d57,
     revision: 0,
     class: 0x06_0000,
     subsystem_vendor: 0x1af4,

@@ -1,16 +1,20 @@
-//! Power: ACPI's sleep and reset registers on hardware-reduced machines, and the status register of the power button's
-//! generic event device.
+//! Power: ACPI's sleep and reset registers on hardware-reduced machines, the status register of the power button's generic
+//! event device, and two older ways to reset, which firmware uses.
 //!
 //! Follows ACPI 6.5 ch. 4.8.3.6 (reset register), 4.8.3.7 (SLEEP_CONTROL_REG, SLEEP_STATUS_REG) and 5.6.9 (GED). The
 //! DSDT reads [`EVENT_STATUS`] when [`POWER_BUTTON_GSI`](crate::layout::POWER_BUTTON_GSI) fires, writes back what it
-//! saw, and notifies the power button device.
+//! saw, and notifies the power button device. The reset control register (RST_CNT) follows the data sheets of Intel's chip
+//! sets. EDK2 writes it first, and then sends the keyboard controller the command that pulses its reset line.
 
 use bitfield_struct::bitfield;
 
-use crate::layout::{EVENT_STATUS, RESET, RESET_VALUE, SLEEP_CONTROL, SLEEP_TYPE_S5};
+use crate::layout::{EVENT_STATUS, KEYBOARD_COMMAND, RESET, RESET_CONTROL, RESET_VALUE, SLEEP_CONTROL, SLEEP_TYPE_S5};
 
 /// Bit of [`EVENT_STATUS`]: the power button was pressed.
 pub const POWER_BUTTON: u8 = 1;
+
+/// Command to the keyboard controller: pulse the reset line.
+pub const PULSE_RESET: u8 = 0xfe;
 
 /// What the guest asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,17 +37,32 @@ struct SleepControl {
     __: u8,
 }
 
-/// The registers in [`ACPI_PORTS`](crate::layout::ACPI_PORTS).
+/// RST_CNT.
+#[bitfield(u8)]
+struct ResetControl {
+    __: bool,
+    /// SYS_RST: the whole machine, not only its CPUs.
+    system: bool,
+    /// RST_CPU: a write of 1 resets.
+    reset: bool,
+    /// FULL_RST: with a power cycle.
+    full: bool,
+    #[bits(4)]
+    __: u8,
+}
+
+/// The registers in [`ACPI_PORTS`](crate::layout::ACPI_PORTS), [`RESET_CONTROL`] and [`KEYBOARD_COMMAND`].
 #[derive(Clone, Debug, Default)]
 pub struct Power {
     events: u8,
+    control: ResetControl,
 }
 
 impl Power {
     /// Makes the registers. No event waits.
     #[must_use]
     pub const fn new() -> Self {
-        Self { events: 0 }
+        Self { events: 0, control: ResetControl::new() }
     }
 
     /// Presses the power button. The caller then pulses the button's GSI.
@@ -55,7 +74,11 @@ impl Power {
     /// has no sleep state from which to wake.
     #[must_use]
     pub fn read(&self, port: u16) -> u8 {
-        if port == EVENT_STATUS { self.events } else { 0 }
+        match port {
+            EVENT_STATUS => self.events,
+            RESET_CONTROL => self.control.into_bits(),
+            _ => 0,
+        }
     }
 
     /// Writes a byte to one of the ports. Returns what the guest asked for.
@@ -66,6 +89,12 @@ impl Power {
                 (control.enable() && control.sleep_type() == SLEEP_TYPE_S5).then_some(Request::PowerOff)
             }
             RESET if value == RESET_VALUE => Some(Request::Reset),
+            RESET_CONTROL => {
+                let control = ResetControl::from_bits(value);
+                self.control = ResetControl::new().with_system(control.system()).with_full(control.full());
+                control.reset().then_some(Request::Reset)
+            }
+            KEYBOARD_COMMAND if value == PULSE_RESET => Some(Request::Reset),
             EVENT_STATUS => {
                 self.events &= !value;
                 None
@@ -99,6 +128,25 @@ mod tests {
     }
 
     #[test]
+    fn the_reset_control_register_resets_by_its_bit_2_and_keeps_the_kind_of_reset() {
+        let mut p = Power::new();
+        for value in 0..=255 {
+            let reset = value & 4 != 0;
+            assert_eq!(p.write(RESET_CONTROL, value), reset.then_some(Request::Reset), "{value:#x}");
+            assert_eq!(p.read(RESET_CONTROL), value & 0x0a);
+        }
+    }
+
+    #[test]
+    fn the_keyboard_controller_has_only_the_command_to_reset() {
+        let mut p = Power::new();
+        for value in 0..=255 {
+            let reset = value == 0xfe;
+            assert_eq!(p.write(KEYBOARD_COMMAND, value), reset.then_some(Request::Reset), "{value:#x}");
+        }
+    }
+
+    #[test]
     fn a_press_stands_until_it_is_written_back() {
         let mut p = Power::new();
         assert_eq!(p.read(EVENT_STATUS), 0);
@@ -113,7 +161,7 @@ mod tests {
     #[test]
     fn empty_ports_read_zero_and_swallow_writes() {
         let mut p = Power::new();
-        for port in (0..=u16::MAX).filter(|p| ![SLEEP_CONTROL, RESET, EVENT_STATUS].contains(p)) {
+        for port in (0..=u16::MAX).filter(|p| ![SLEEP_CONTROL, RESET, RESET_CONTROL, EVENT_STATUS].contains(p)) {
             assert_eq!((p.write(port, 0xff), p.read(port)), (None, 0));
         }
     }

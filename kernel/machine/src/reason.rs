@@ -40,7 +40,7 @@ reasons! {
     MsrOther = "msr-other",
     /// The serial console.
     IoUart = "io-uart",
-    /// Notification of a virtio device.
+    /// Notification of a virtio device, by a port.
     IoVirtioNotify = "io-virtio-notify",
     /// Configuration space through 0xCF8 and 0xCFC.
     IoPciConfig = "io-pci-config",
@@ -48,6 +48,8 @@ reasons! {
     IoOther = "io-other",
     /// A register of a PCI function in memory.
     MmioPci = "mmio-pci",
+    /// Notification of a virtio device, by a store to memory.
+    MmioVirtioNotify = "mmio-virtio-notify",
     /// Configuration space through ECAM.
     MmioPciConfig = "mmio-pci-config",
     /// The IOAPIC.

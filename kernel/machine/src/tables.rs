@@ -13,6 +13,8 @@ use acpi_tables::{
     xsdt::XSDT,
 };
 use alloc::vec::Vec;
+use core::ops::Range;
+
 use memory::{BadAddress, GuestMemory};
 
 use crate::layout;
@@ -22,25 +24,25 @@ mod table;
 
 use table::{OEM, OEM_REVISION, OEM_TABLE, bytes, header};
 
-/// Address of the RSDP: the beginning of the area in which operating systems search for it.
-pub const RSDP: u64 = 0xe_0000;
-/// Highest end of the tables.
-const END: u64 = 0x10_0000;
+/// Place of the tables of a guest that starts a bzImage. The RSDP is at its beginning, which is the beginning of the area
+/// in which operating systems search for it.
+pub const PLACE: Range<u64> = 0xe_0000..0x10_0000;
 
 /// IAPC_BOOT_ARCH: no VGA, no ASPM, no CMOS clock. The bits for ISA devices and for the 8042 are clear, so these are
 /// absent too.
 const BOOT_ARCHITECTURE: u16 = 1 << 2 | 1 << 4 | 1 << 5;
 
-/// Writes the tables of a machine with `vcpus` vCPUs into guest memory, the RSDP at [`RSDP`].
+/// Writes the tables of a machine with `vcpus` vCPUs into guest memory at `place`, the RSDP first.
 ///
 /// # Errors
-/// The guest has no memory there.
-pub fn write(memory: &GuestMemory, vcpus: u32) -> Result<(), BadAddress> {
-    let mut next = RSDP + 64;
+/// The guest has no memory there, or the tables need more than `place`.
+pub fn write(memory: &GuestMemory, vcpus: u32, place: Range<u64>) -> Result<(), BadAddress> {
+    let Range { start: rsdp, end } = place;
+    let mut next = rsdp + 64;
     let mut place = |table: &[u8]| {
         let at = next;
         next = (at + table.len() as u64).next_multiple_of(64);
-        if next > END {
+        if next > end {
             return Err(BadAddress { gpa: at, len: table.len() as u64 });
         }
         memory.write(at, table)?;
@@ -52,7 +54,7 @@ pub fn write(memory: &GuestMemory, vcpus: u32) -> Result<(), BadAddress> {
         xsdt.add_entry(place(&table)?);
     }
     let xsdt = place(&bytes(&xsdt))?;
-    memory.write(RSDP, &bytes(&Rsdp::new(OEM, xsdt)))
+    memory.write(rsdp, &bytes(&Rsdp::new(OEM, xsdt)))
 }
 
 fn io_register(port: u16) -> GAS {
@@ -61,8 +63,15 @@ fn io_register(port: u16) -> GAS {
 
 fn fadt(dsdt: u64) -> Vec<u8> {
     // WBINVD works. The power button is a device in the DSDT. There is no sleep button in hardware, and no screen.
-    let flags =
-        [Flags::Wbinvd, Flags::PwrButton, Flags::SlpButton, Flags::ResetRegSup, Flags::Headless, Flags::HwReducedAcpi];
+    let flags = [
+        Flags::Wbinvd,
+        Flags::PwrButton,
+        Flags::SlpButton,
+        Flags::ResetRegSup,
+        Flags::Headless,
+        Flags::HwReducedAcpi,
+        Flags::TmrValExt,
+    ];
     let builder = flags.into_iter().fold(FADTBuilder::new(OEM, OEM_TABLE, OEM_REVISION), FADTBuilder::flag);
     let mut builder = builder.dsdt_64(dsdt);
     builder.iapc_boot_arch = BOOT_ARCHITECTURE.into();
@@ -70,6 +79,10 @@ fn fadt(dsdt: u64) -> Vec<u8> {
     builder.reset_value = layout::RESET_VALUE;
     builder.sleep_control_reg = io_register(layout::SLEEP_CONTROL);
     builder.sleep_status_reg = io_register(layout::SLEEP_STATUS);
+    // A system may ignore the timer on a hardware-reduced machine. Linux takes it as a clock source of low rating.
+    builder.pm_tmr_blk = u32::from(layout::PM_TIMER).into();
+    builder.pm_tmr_len = 4;
+    builder.x_pm_tmr_blk = GAS::new(AddressSpace::SystemIo, 32, 0, AccessSize::DwordAccess, layout::PM_TIMER.into());
     bytes(&builder.finalize())
 }
 
@@ -128,11 +141,11 @@ mod tests {
     /// Returns the tables as an operating system finds them: from the RSDP through the XSDT.
     fn tables(vcpus: u32) -> Vec<Vec<u8>> {
         let m = memory(0, 0x20_0000);
-        write(&m, vcpus).unwrap();
-        let rsdp = read(&m, RSDP, 36);
+        write(&m, vcpus, PLACE).unwrap();
+        let rsdp = read(&m, PLACE.start, 36);
         assert_eq!(&rsdp[..8], b"RSD PTR ");
         assert_eq!((sum(&rsdp[..20]), sum(&rsdp)), (0, 0));
-        let xsdt = table(&m, m.read_u64(RSDP + 24).unwrap());
+        let xsdt = table(&m, m.read_u64(PLACE.start + 24).unwrap());
         let mut all: Vec<_> =
             xsdt[36..].chunks(8).map(|address| table(&m, u64::from_le_bytes(address.try_into().unwrap()))).collect();
         let dsdt = u64::from_le_bytes(all[0][140..148].try_into().unwrap());
@@ -164,6 +177,9 @@ mod tests {
         assert_eq!(fadt[128], layout::RESET_VALUE);
         assert_eq!(register(244), (1, layout::SLEEP_CONTROL));
         assert_eq!(register(256), (1, layout::SLEEP_STATUS));
+        assert_eq!(register(208), (1, layout::PM_TIMER));
+        assert_eq!((&fadt[76..80], fadt[91]), (&0x608_u32.to_le_bytes()[..], 4), "PM_TMR_BLK, PM_TMR_LEN");
+        assert_eq!((fadt[209], flags >> 8 & 1), (32, 1), "the timer has 32 bits");
     }
 
     #[test]

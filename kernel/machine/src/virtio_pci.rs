@@ -5,7 +5,7 @@
 //!
 //! - BAR0 (memory) has common configuration, ISR, device configuration, MSI-X table and pending bits, most on a
 //!   separate page.
-//! - BAR1 (I/O) has one 4-byte notification port per queue.
+//! - BAR1 has a 4-byte notification word per queue. It is in I/O space or in memory ([`NotifyBar`]).
 //! - There is no INTx. Without MSI-X a driver must poll the ISR.
 //!
 //! The bus-master bit is ignored: after DRIVER_OK the engine may use the guest's memory.
@@ -48,7 +48,7 @@ const TABLE_AT: u32 = 0x3000;
 const PENDING_AT: u32 = 0x3800;
 const PART_MASK: u64 = 0x3000;
 
-/// Bytes from one queue's notification port to the next.
+/// Bytes from one queue's notification word to the next. Drivers write 2 or 4 bytes: rust-hypervisor-firmware writes 4.
 const NOTIFY_MULTIPLIER: u32 = 4;
 
 /// Offsets within the PCI configuration access capability (4.1.4.9).
@@ -62,10 +62,30 @@ const MESSAGE_CONTROL: usize = 2;
 const MSIX_ENABLE: u8 = 0x80;
 const MSIX_FUNCTION_MASK: u8 = 0x40;
 
+/// Where a function has its notification words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotifyBar {
+    /// In I/O space. A notification is a cheap exit: the exit gives the port, and nothing is decoded.
+    Io,
+    /// In memory, for drivers that do not know I/O space. A notification is a nested fault, and its instruction is decoded.
+    Memory,
+}
+
+impl NotifyBar {
+    /// Returns kind, length and first address of BAR1 of PCI device `device`.
+    const fn bar1(self, device: u8) -> (Bar, u32, u32) {
+        match self {
+            Self::Io => (Bar::Io, layout::VIRTIO_BAR1_SIZE, layout::bar1(device)),
+            Self::Memory => (Bar::Memory32, layout::VIRTIO_BAR1_MEMORY_SIZE, layout::bar1_memory(device)),
+        }
+    }
+}
+
 /// A virtio device's PCI function.
 pub struct VirtioPci<'a> {
     shared: &'a Shared,
     device: u8,
+    notify: NotifyBar,
     config: ConfigSpace,
     common: Common,
     /// Offset of the MSI-X capability. The next field is that of the PCI configuration access capability.
@@ -75,9 +95,15 @@ pub struct VirtioPci<'a> {
 }
 
 impl<'a> VirtioPci<'a> {
-    /// Makes a function for PCI device number `device` (1 to 31). Its BARs have that device's addresses in [`layout`].
+    /// Makes a function for PCI device number `device` (1 to 31), with its notification words in I/O space.
     #[must_use]
     pub fn new(shared: &'a Shared, device: u8) -> Self {
+        Self::with_notify(shared, device, NotifyBar::Io)
+    }
+
+    /// Makes a function for PCI device number `device` (1 to 31). Its BARs have that device's addresses in [`layout`].
+    #[must_use]
+    pub fn with_notify(shared: &'a Shared, device: u8, notify: NotifyBar) -> Self {
         let kind = shared.device().device_type;
         let id = FIRST_DEVICE.wrapping_add(kind);
         let mut config = ConfigSpace::new(&Identity {
@@ -95,9 +121,10 @@ impl<'a> VirtioPci<'a> {
             subsystem: id,
         });
         config.add_bar(0, Bar::Memory32, layout::VIRTIO_BAR0_SIZE, layout::bar0(device));
-        config.add_bar(1, Bar::Io, layout::VIRTIO_BAR1_SIZE, layout::bar1(device));
+        let (bar, size, address) = notify.bar1(device);
+        config.add_bar(1, bar, size, address);
         let (msix, window) = add_capabilities(&mut config, shared);
-        Self { shared, device, config, common: Common::new(shared), msix, window, refused: 0 }
+        Self { shared, device, notify, config, common: Common::new(shared), msix, window, refused: 0 }
     }
 
     /// Returns what the transport shares with the engine.
@@ -131,7 +158,7 @@ impl<'a> VirtioPci<'a> {
         }
     }
 
-    /// Writes a notification port. The port names the queue. The value does not matter, because NOTIFICATION_DATA is
+    /// Writes a notification word. Its place names the queue. The value does not matter, because NOTIFICATION_DATA is
     /// not offered.
     fn notify(&mut self, offset: u64) {
         let step = u64::from(NOTIFY_MULTIPLIER);
@@ -158,7 +185,7 @@ impl<'a> VirtioPci<'a> {
         let length = self.config.read(self.window + WINDOW_LENGTH, 4);
         let size = match bar {
             0 => layout::VIRTIO_BAR0_SIZE,
-            1 => layout::VIRTIO_BAR1_SIZE,
+            1 => self.notify.bar1(self.device).1,
             _ => return None,
         };
         let valid = matches!(length, 1 | 2 | 4) && offset.is_multiple_of(length) && offset < u64::from(size);
@@ -202,18 +229,29 @@ impl Function for VirtioPci<'_> {
     }
 
     fn decode_memory(&self, gpa: u64) -> Option<Place> {
-        let offset = gpa.wrapping_sub(u64::from(self.config.bar(0)));
-        let decoded = self.config.command().contains(Command::MEMORY) && offset < u64::from(layout::VIRTIO_BAR0_SIZE);
-        decoded.then_some(Place { bar: 0, offset })
+        let decoded = |bar: u8, size: u32| {
+            let offset = gpa.wrapping_sub(u64::from(self.config.bar(bar.into())));
+            (offset < u64::from(size)).then_some(Place { bar, offset })
+        };
+        if !self.config.command().contains(Command::MEMORY) {
+            return None;
+        }
+        let notify = match self.notify {
+            NotifyBar::Io => None,
+            NotifyBar::Memory => decoded(1, layout::VIRTIO_BAR1_MEMORY_SIZE),
+        };
+        decoded(0, layout::VIRTIO_BAR0_SIZE).or(notify)
     }
 
     fn decode_port(&self, port: u16) -> Option<Place> {
         let offset = u64::from(port).wrapping_sub(u64::from(self.config.bar(1)));
-        let decoded = self.config.command().contains(Command::IO) && offset < u64::from(layout::VIRTIO_BAR1_SIZE);
+        let decoded = self.notify == NotifyBar::Io
+            && self.config.command().contains(Command::IO)
+            && offset < u64::from(layout::VIRTIO_BAR1_SIZE);
         decoded.then_some(Place { bar: 1, offset })
     }
 
-    /// Loads from a BAR. A notification port reads as zero.
+    /// Loads from a BAR. A notification word reads as zero.
     fn read_bar(&mut self, place: Place, size: u8) -> u64 {
         if place.bar == 0 { self.read_bar0(place.offset, size) } else { 0 }
     }
@@ -227,12 +265,16 @@ impl Function for VirtioPci<'_> {
     }
 
     fn reason(&self, place: Place) -> Reason {
-        if place.bar == 0 { Reason::MmioPci } else { Reason::IoVirtioNotify }
+        match (place.bar, self.notify) {
+            (0, _) => Reason::MmioPci,
+            (_, NotifyBar::Io) => Reason::IoVirtioNotify,
+            (_, NotifyBar::Memory) => Reason::MmioVirtioNotify,
+        }
     }
 
     /// Resets the function. The caller calls [`Shared::restart`].
     fn reset(&mut self) {
-        *self = Self::new(self.shared, self.device);
+        *self = Self::with_notify(self.shared, self.device, self.notify);
     }
 
     /// See [`virtio::msix::Refused`].

@@ -23,6 +23,7 @@ use lifecycle::{Action, End, Life, Refused, Report, attach_all};
 use machine::{
     machine::{Machine, Settings, Stop},
     vcpu::Interrupts,
+    virtio_pci::NotifyBar,
 };
 
 /// Most bytes of output that a port of the console device gets rid of in a tick. A UART of 115,200 baud needs 44 ms for
@@ -188,6 +189,11 @@ impl Guest {
             memory: has.memory.clone(),
             vcpus: self.cores.len(),
             kernel: kernel.bytes(),
+            firmware: self.config.firmware,
+            notify: match self.config.notify_bar {
+                config::NotifyBar::Io => NotifyBar::Io,
+                config::NotifyBar::Memory => NotifyBar::Memory,
+            },
             initrd: initrd.map(firmware::Module::bytes),
             cmdline: &self.config.cmdline,
             observer: &machine::observe::Unobserved,

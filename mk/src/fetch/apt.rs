@@ -14,6 +14,9 @@ use crate::ui::{self, Progress};
 /// Suites of the packages. QEMU comes from the backports, everything else from trixie.
 pub const SUITES: [&str; 2] = ["trixie", "trixie-backports"];
 
+/// Suite of the firmware, which no stable suite has.
+pub const FIRMWARE_SUITE: &str = "sid";
+
 const MIRROR: &str = "http://deb.debian.org/debian";
 const KEYRING: &str = "usr/share/keyrings/debian-archive-keyring.gpg";
 const PREFERENCES: &str = "Package: qemu-* seabios\nPin: release n=trixie-backports\nPin-Priority: 990\n";
@@ -24,8 +27,13 @@ pub struct Apt {
 }
 
 impl Apt {
-    /// Writes its configuration into `folder`.
+    /// Writes its configuration into `folder`, for the packages of [`SUITES`].
     pub fn prepare(folder: &Path) -> Result<Self> {
+        Self::prepare_for(folder, &SUITES)
+    }
+
+    /// Writes its configuration into `folder`, for the packages of these suites.
+    pub fn prepare_for(folder: &Path, suites: &[&str]) -> Result<Self> {
         for program in ["apt-get", "apt-cache", "dpkg"] {
             if Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
                 bail!("{program} is not here: the packages are fetched by apt, so use Debian or Ubuntu");
@@ -38,7 +46,7 @@ impl Apt {
             fs::create_dir_all(folder.join(path))
                 .with_context(|| format!("cannot create {path} in target/deps/apt"))?;
         }
-        let sources: Vec<String> = SUITES.iter().map(|suite| apt.source(suite)).collect::<Result<_>>()?;
+        let sources: Vec<String> = suites.iter().map(|suite| apt.source(suite)).collect::<Result<_>>()?;
         fs::write(folder.join("etc/sources.list"), sources.concat())?;
         fs::write(folder.join("etc/preferences"), PREFERENCES)?;
         fs::write(folder.join("state/status"), "")?;
@@ -106,6 +114,20 @@ impl Apt {
                 "the package lists could not be fetched; is the network there? (DEBIAN_MIRROR names another mirror)",
             )
             .map(drop)
+    }
+
+    /// Brings the package lists up to date. A mirror that is no longer updated has a Release file that has expired. Then this
+    /// check alone is relaxed, and a line says so. The signature is checked all the same.
+    pub fn update_even_if_expired(&self) -> Result<()> {
+        let Err(error) = self.update() else { return Ok(()) };
+        if !format!("{error:#}").contains("is expired") {
+            return Err(error);
+        }
+        ui::step("fetch", "the mirror's Release file has expired; its signature is checked, its age is not");
+        let sources = self.folder.join("etc/sources.list");
+        let text = fs::read_to_string(&sources)?;
+        fs::write(&sources, text.replace("arch=amd64 ", "arch=amd64 check-valid-until=no "))?;
+        self.update()
     }
 
     /// The first dependency of `package` whose name begins with `prefix`.

@@ -10,6 +10,7 @@
 #[allow(dead_code, missing_docs, reason = "what the driver's other tests need")]
 mod bench;
 pub mod conversation;
+pub mod elf;
 mod input;
 pub mod nvme;
 #[path = "../../../drivers/nvme/tests/on_model/bench.rs"]

@@ -12,7 +12,9 @@ use super::name::is_name;
 use super::rules;
 use super::stage::Stages;
 use crate::config::Config;
-use crate::guest::{Completion, Console, Entropy, Guest, GuestDevice, Net, Offloads, Places, Requests, Restart};
+use crate::guest::{
+    Completion, Console, Entropy, Guest, GuestDevice, Net, NotifyBar, Offloads, Places, Requests, Restart,
+};
 use crate::limits::{
     DEFAULT_MTU, MAX_CMDLINE, MAX_CONSOLE_PORTS, MAX_CONSOLES, MAX_DEVICES, MAX_ENTROPIES, MAX_MEMORY, MAX_MTU,
     MAX_NETS, MAX_PAIRS, MAX_VCPUS, MAX_WEIGHT, MEMORY_UNIT, MIN_MEMORY, MIN_MTU,
@@ -22,15 +24,17 @@ use crate::mistake::{Mistake, Place, Source};
 use crate::section::Section;
 use crate::size;
 
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 18] = [
     "name",
     "vcpus",
     "memory",
     "kernel",
+    "firmware",
     "initrd",
     "cmdline",
     "completion",
     "requests",
+    "notify_bar",
     "weight",
     "restart",
     "autostart",
@@ -109,7 +113,11 @@ fn read_rest(
     let (vcpus, vcpus_place) = section.integer("vcpus", 1..=MAX_VCPUS).unwrap_or((1, name_place.clone()));
     let memory = read_memory(section, &mut places);
     let kernel = read_kernel(section, &mut places);
+    let firmware = kernel.as_ref().is_some_and(|(_, firmware)| *firmware);
     let initrd = section.string("initrd", "the name of a boot module").map(|(initrd, place)| {
+        if firmware {
+            section.complain_at(&place, "firmware finds its own; expected no `initrd` beside `firmware`");
+        }
         places.initrd = place;
         String::from(initrd)
     });
@@ -118,6 +126,7 @@ fn read_rest(
     let completion = read_completion(section);
     let requests = section
         .word("requests", &[("poll", Requests::Poll), ("notify", Requests::Notify), ("adaptive", Requests::Adaptive)]);
+    let notify_bar = section.word("notify_bar", &[("io", NotifyBar::Io), ("memory", NotifyBar::Memory)]);
     let weight = section.integer("weight", 1..=u32::from(MAX_WEIGHT)).map_or(1, |(weight, _)| weight);
     let restart = section.word("restart", &[("never", Restart::Never), ("always", Restart::Always)]);
     let autostart = section.boolean("autostart");
@@ -128,11 +137,14 @@ fn read_rest(
         name,
         vcpus,
         memory: memory?,
-        kernel: kernel?,
+        kernel: kernel?.0,
+        firmware,
         initrd,
         cmdline,
         completion,
         requests: requests.unwrap_or_default(),
+        // Not every firmware knows notification words in I/O space.
+        notify_bar: notify_bar.unwrap_or(if firmware { NotifyBar::Memory } else { NotifyBar::Io }),
         weight: u16::try_from(weight).unwrap_or(1),
         restart: restart.unwrap_or_default(),
         autostart: autostart.unwrap_or(true),
@@ -170,10 +182,24 @@ fn read_memory(section: &mut Section<'_, '_>, places: &mut Places) -> Option<u64
     None
 }
 
-fn read_kernel(section: &mut Section<'_, '_>, places: &mut Places) -> Option<String> {
-    let (kernel, place) = required(section, "kernel", "the name of a boot module that is a bzImage")?;
+/// Reads `kernel` or `firmware`. Returns the name of the module, and whether it is firmware.
+fn read_kernel(section: &mut Section<'_, '_>, places: &mut Places) -> Option<(String, bool)> {
+    let before = section.mistakes.len();
+    let firmware = section.string("firmware", "the name of a boot module that is an ELF file with a PVH entry");
+    let Some((firmware, place)) = firmware else {
+        if section.mistakes.len() > before {
+            return None;
+        }
+        let expected = "the name of a boot module that is a bzImage or an ELF file with a PVH entry";
+        let (kernel, place) = required(section, "kernel", expected)?;
+        places.kernel = place;
+        return Some((kernel.into(), false));
+    };
+    if let Some((_, place)) = section.string("kernel", "the name of a boot module") {
+        section.complain_at(&place, "expected either `kernel` or `firmware`");
+    }
     places.kernel = place;
-    Some(kernel.into())
+    Some((firmware.into(), true))
 }
 
 fn read_cmdline(section: &mut Section<'_, '_>) -> String {

@@ -9,8 +9,8 @@ use core::net::IpAddr;
 use super::*;
 use crate::stage::Action;
 use crate::{
-    Block, Cache, Completion, DEFAULT_OVERLAY, Disk, Guest, GuestDevice, Identity, Mac, Net, Requests, Restart, Rules,
-    Scheduling, Vlan, check_memory, check_modules, default_config, plan,
+    Block, Cache, Completion, DEFAULT_OVERLAY, Disk, Guest, GuestDevice, Identity, Mac, Net, NotifyBar, Requests,
+    Restart, Rules, Scheduling, Vlan, check_memory, check_modules, default_config, plan,
 };
 
 const GOOD: &str = include_str!("../../examples/two-guests.toml");
@@ -202,6 +202,9 @@ fn further_mistakes_are_explained_as_well() {
         ("completion = 'injekt'", "did you mean \"inject\"?"),
         ("requests = 'pol'", "must be one of \"poll\", \"notify\", \"adaptive\"; did you mean \"poll\"?"),
         ("requests = true", "not of type boolean"),
+        ("firmware = 'fw'", "expected either `kernel` or `firmware`"),
+        ("firmware = 1", "an ELF file with a PVH entry, not of type integer"),
+        ("notify_bar = 'mem'", "must be one of \"io\", \"memory\""),
         ("weight = 0", "from 1 to 16"),
         ("weight = 17", "from 1 to 16"),
     ] {
@@ -464,6 +467,22 @@ fn an_uplink_with_a_mistake_keeps_its_place_and_has_no_device() {
 }
 
 #[test]
+fn firmware_takes_the_place_of_kernel_and_initrd() {
+    let text = |rest: &str| format!("[[guest]]\nname = 'a'\nmemory = '64M'\nfirmware = 'CLOUDHV.fd'\n{rest}");
+    let Parsed { config, mistakes } = parse("f", text(""));
+    assert_eq!(mistakes, []);
+    let guest = &config.guests[0];
+    assert_eq!((guest.kernel.as_str(), guest.firmware, guest.notify_bar), ("CLOUDHV.fd", true, NotifyBar::Memory));
+    assert_eq!(parse("f", text("notify_bar = 'io'\n")).config.guests[0].notify_bar, NotifyBar::Io);
+    let guest = &parse("f", MINIMAL).config.guests[0];
+    assert_eq!((guest.firmware, guest.notify_bar), (false, NotifyBar::Io));
+    assert!(one(&text("initrd = 'initrd'\n")).contains("expected no `initrd` beside `firmware`"));
+    let mut config = config;
+    let [missing] = &check_modules(&mut config, &["vmlinuz"])[..] else { panic!() };
+    assert_eq!(missing.message, "no boot module `CLOUDHV.fd` for the firmware; there are: vmlinuz");
+}
+
+#[test]
 fn a_mistake_becomes_the_event_of_com2() {
     let mistake = parse("f", "[[guest]]\nname = 'a'\nmemory = '1X'\nkernel = 'k'\n").mistakes.remove(0);
     let control::Event::ConfigError { file, line, value, guest, .. } = mistake.into() else { panic!() };
@@ -477,10 +496,12 @@ fn lines() -> impl Strategy<Value = String> {
         "vcpus",
         "memory",
         "kernel",
+        "firmware",
         "initrd",
         "cmdline",
         "completion",
         "requests",
+        "notify_bar",
         "weight",
         "scheduling",
         "restart",

@@ -5,7 +5,7 @@ use crate::{
     lapic::Message,
     layout,
     pci::Bus,
-    power::{Power, Request},
+    power::{PULSE_RESET, Power, Request},
     reason::Reason,
     uart::{Line, Uart},
 };
@@ -64,7 +64,7 @@ impl Devices {
         if port == DELAY {
             return Answer::Found(u64::MAX);
         }
-        if let Some(read) = self.byte_device(port) {
+        if let Some(read) = self.byte_device(port, size) {
             return Answer::Found(self.read_bytes(port, size, read, send));
         }
         let no_function = self.port_names_no_function(port);
@@ -87,7 +87,10 @@ impl Devices {
         if port == DELAY {
             return (Answer::Found(0), None);
         }
-        let Some(device) = self.byte_device(port) else {
+        if (port, size, value) == (layout::KEYBOARD_COMMAND, 1, u32::from(PULSE_RESET)) {
+            return (Answer::Found(0), self.power.write(port, PULSE_RESET));
+        }
+        let Some(device) = self.byte_device(port, size) else {
             let no_function = self.port_names_no_function(port);
             let found = self.pci.write_port(port, size, value, send);
             let answer = match (found, no_function) {
@@ -129,10 +132,12 @@ impl Devices {
         value
     }
 
-    fn byte_device(&self, port: u16) -> Option<ByteDevice> {
+    /// Returns the device of byte-wide ports that an access goes to. The reset control register is among the ports of
+    /// CONFIG_ADDRESS, so only an access of one byte reaches it.
+    fn byte_device(&self, port: u16, size: u8) -> Option<ByteDevice> {
         if is_com1(port) {
             Some(ByteDevice::Uart)
-        } else if layout::ACPI_PORTS.contains(&port) {
+        } else if layout::ACPI_PORTS.contains(&port) || (port, size) == (layout::RESET_CONTROL, 1) {
             Some(ByteDevice::Power)
         } else {
             None

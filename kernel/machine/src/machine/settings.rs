@@ -14,12 +14,18 @@ use crate::{
     linux,
     observe::Observer,
     pci::TooManyFunctions,
+    pvh,
     quirk::Quirks,
     vcpu::Interrupts,
+    virtio_pci::NotifyBar,
 };
 
 /// Most vCPUs of a guest. APIC IDs from 255 on need interrupt remapping, which this machine lacks.
 pub const MAX_VCPUS: usize = 255;
+
+/// Frequency in Hz of the local APIC timer of a guest with firmware, if the host emulates that timer. EDK2 does not
+/// measure the frequency: it is built for this one (PcdFSBClock).
+pub const FIRMWARE_TIMER_HZ: u64 = 1_000_000_000;
 
 /// What all guests of this host have in common.
 #[derive(Clone, Copy)]
@@ -44,8 +50,9 @@ pub struct Platform {
 
 impl Platform {
     /// Frequency in Hz of a guest's local APIC timer, before division.
-    pub(super) fn timer_hz(&self, interrupts: Interrupts) -> u64 {
+    pub(super) fn timer_hz(&self, interrupts: Interrupts, firmware: bool) -> u64 {
         match interrupts {
+            Interrupts::Emulated | Interrupts::Virtualized if firmware => FIRMWARE_TIMER_HZ,
             Interrupts::Emulated | Interrupts::Virtualized => cpuid::timer_hz(self.tsc_khz),
             Interrupts::Owned => self.apic_hz,
         }
@@ -60,8 +67,12 @@ pub struct Settings<'a> {
     pub memory: GuestMemory,
     /// Number of vCPUs, 1 to [`MAX_VCPUS`].
     pub vcpus: usize,
-    /// A bzImage.
+    /// What it starts: a bzImage, or an ELF file with a PVH entry.
     pub kernel: &'a [u8],
+    /// Whether `kernel` is firmware. Firmware is an ELF file.
+    pub firmware: bool,
+    /// Where its devices have their notification words.
+    pub notify: NotifyBar,
     /// Initial ramdisk.
     pub initrd: Option<&'a [u8]>,
     /// Command line.
@@ -92,8 +103,12 @@ pub enum Error {
     Devices(TooManyFunctions),
     /// No memory for the ACPI tables or the reset vector.
     Tables(BadAddress),
-    /// The kernel cannot be loaded.
+    /// The bzImage cannot be loaded.
     Linux(linux::Error),
+    /// The ELF file cannot be loaded.
+    Pvh(pvh::Error),
+    /// The firmware is no ELF file.
+    Firmware,
 }
 
 impl core::error::Error for Error {}
@@ -105,6 +120,10 @@ impl fmt::Display for Error {
             Self::Devices(e) => e.fmt(f),
             Self::Tables(e) => write!(f, "no room for the ACPI tables and the reset vector: {e}"),
             Self::Linux(e) => e.fmt(f),
+            Self::Pvh(e) => e.fmt(f),
+            Self::Firmware => {
+                write!(f, "the firmware is no ELF file: expected 0x464c457f (\\x7fELF) in its first bytes")
+            }
         }
     }
 }

@@ -21,17 +21,21 @@ use crate::{
     alarm::Alarm,
     clock::Clock,
     cpuid::{Cpuid, Options},
+    elf,
     eli::Eli,
     lapic::{self, LocalApic},
-    linux::{self, Linux, Placement},
+    linux::{self, Linux},
     mailbox::Mailbox,
     observe::Observer,
     pci::{Bus, TooManyFunctions},
+    placement::Placement,
+    pm_timer::PmTimer,
     posted::{ApicPage, OnPage},
+    pvh::{self, Pvh},
     reason::Histogram,
     reset_vector, tables,
     vcpu::{Interrupts, StartState, Vcpu},
-    virtio_pci::VirtioPci,
+    virtio_pci::{NotifyBar, VirtioPci},
 };
 
 /// The machine of one guest, for one life. A restart makes a new one.
@@ -45,6 +49,9 @@ pub struct Machine {
     pub(super) eli: Option<Eli>,
     pub(super) start: StartState,
     pub(super) placement: Placement,
+    /// Frequency in Hz of the vCPUs' local APIC timers, before division.
+    pub(super) timer_hz: u64,
+    pub(super) pm_timer: PmTimer,
     pub(super) mailboxes: Box<[OnPage<Mailbox>]>,
     /// Virtual-APIC pages of the vCPUs. Empty if the CPU does not virtualize the guest's APICs.
     pub(super) pages: Box<[ApicPage]>,
@@ -69,6 +76,8 @@ impl Machine {
             memory,
             vcpus,
             kernel,
+            firmware,
+            notify,
             initrd,
             cmdline,
             devices,
@@ -83,22 +92,30 @@ impl Machine {
         }
         let count = vcpus as u32;
         let virtualized = interrupts == Interrupts::Virtualized;
+        let timer_hz = platform.timer_hz(interrupts, firmware);
         let cpuid = Cpuid::new(
             platform.cpuid,
             &Options {
                 vcpus: count,
                 tsc_khz: platform.tsc_khz,
-                timer_hz: platform.timer_hz(interrupts),
+                timer_hz,
                 tsc_deadline: platform.tsc_deadline,
                 tsc_adjust: interrupts != Interrupts::Owned,
                 rdtscp: platform.rdtscp,
                 invpcid: platform.invpcid,
             },
         );
-        tables::write(&memory, count).map_err(Error::Tables)?;
         reset_vector::write(&memory).map_err(Error::Tables)?;
-        let linux = Linux { kernel, initrd, command_line: cmdline };
-        let (start, placement) = linux::load(&memory, &linux, tables::RSDP).map_err(Error::Linux)?;
+        let (start, placement) = if elf::is_elf(kernel) {
+            tables::write(&memory, count, pvh::TABLES..pvh::TABLES_END).map_err(Error::Tables)?;
+            pvh::load(&memory, &Pvh { file: kernel, initrd, command_line: cmdline }).map_err(Error::Pvh)?
+        } else if firmware {
+            return Err(Error::Firmware);
+        } else {
+            tables::write(&memory, count, tables::PLACE).map_err(Error::Tables)?;
+            let linux = Linux { kernel, initrd, command_line: cmdline };
+            linux::load(&memory, &linux, tables::PLACE.start).map_err(Error::Linux)?
+        };
         Ok(Self {
             name,
             cpuid,
@@ -108,11 +125,13 @@ impl Machine {
             interrupts,
             start,
             placement,
+            timer_hz,
+            pm_timer: PmTimer::new(platform.tsc_khz),
             mailboxes: (0..vcpus).map(|_| OnPage(Mailbox::new())).collect(),
             pages: (0..if virtualized { vcpus } else { 0 }).map(|_| ApicPage::new()).collect(),
             alarms: (0..if virtualized && watched { vcpus } else { 0 }).map(|_| Alarm::new()).collect(),
             refusals: Refusals::new(&devices),
-            devices: Mutex::new(Devices::new(bus(&devices).map_err(Error::Devices)?)),
+            devices: Mutex::new(Devices::new(bus(&devices, notify).map_err(Error::Devices)?)),
             memory,
             stopped: Mutex::new(None),
             observer,
@@ -170,7 +189,7 @@ impl Machine {
         let apic = LocalApic::new(lapic::Settings {
             id,
             bootstrap: first,
-            timer_hz: self.platform.timer_hz(self.interrupts),
+            timer_hz: self.timer_hz,
             tsc_hz: self.platform.tsc_khz.saturating_mul(1000),
             tsc_deadline: self.platform.tsc_deadline,
         });
@@ -212,10 +231,10 @@ impl Machine {
 }
 
 /// Makes the guest's bus with its functions. All other code knows only the functions' trait.
-fn bus(devices: &[&'static Shared]) -> Result<Bus<'static>, TooManyFunctions> {
+fn bus(devices: &[&'static Shared], notify: NotifyBar) -> Result<Bus<'static>, TooManyFunctions> {
     let mut bus = Bus::new();
     for &shared in devices {
-        bus.add(|device| Box::new(VirtioPci::new(shared, device)))?;
+        bus.add(|device| Box::new(VirtioPci::with_notify(shared, device, notify)))?;
     }
     Ok(bus)
 }

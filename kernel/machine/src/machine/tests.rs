@@ -10,9 +10,11 @@ use crate::{
     quirk::Quirks,
     reason::Reason,
     vcpu::{Event, Exit, Interrupts, PortAccess},
+    virtio_pci::NotifyBar,
 };
 use rig::{MIB, Rig, access, cpuid, kernel, rig, rig_with};
 
+mod firmware;
 mod observing;
 mod rig;
 mod shadow;
@@ -33,6 +35,8 @@ fn what_does_not_fit_is_said() {
         memory: memory(0, 4 * MIB),
         vcpus,
         kernel,
+        firmware: false,
+        notify: NotifyBar::Io,
         initrd: None,
         cmdline: "",
         devices: Vec::new(),
@@ -414,7 +418,7 @@ fn ports_without_a_device_read_as_all_ones_and_are_counted() {
     assert_eq!(r.input(0x60, 1), 0xff);
     assert_eq!(r.input(0x1f0, 2), 0xffff);
     assert_eq!(r.input(0x5000, 4), 0xffff_ffff);
-    r.out(0x64, 1, 0xfe);
+    r.out(0x64, 1, 0xaa);
     assert_eq!(r.refused("port"), 4);
     r.out(0x80, 1, 0);
     assert_eq!(r.refused("port"), 4, "the delay port is there");
@@ -573,7 +577,7 @@ fn any_exit() -> impl Strategy<Value = Exit> {
     let port = (any::<u16>(), 0_u8..9, any::<[bool; 3]>(), any::<u64>()).prop_map(|(port, size, [w, s, r], next)| {
         // Half of them at ports where something is.
         let port =
-            if next & 1 == 0 { port } else { [0x3f8, 0xcf8, 0xcfc, 0x600, 0x1100][port as usize % 5] + port % 8 };
+            if next & 1 == 0 { port } else { [0x3f8, 0xcf8, 0xcfc, 0x600, 0xc100][port as usize % 5] + port % 8 };
         Exit::Port(PortAccess { port, size, write: w, string: s, repeat: r, next_rip: next })
     });
     let fault = (any::<u64>(), 0_u64..0x8000, 0_usize..5, any::<bool>()).prop_map(|(any, offset, base, fetch)| {

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use crate::{
     lapic::{Delivery, Destination},
+    layout::{PCI_IO, PCI_MEMORY},
     testing::device,
     virtio_pci::VirtioPci,
 };
@@ -33,7 +34,7 @@ fn linux_finds_mechanism_1() {
     assert!(b.write_port(CONFIG_ADDRESS, 4, 0x8000_0000, |_| {}));
     assert_eq!(b.read_port(CONFIG_ADDRESS, 4), Some(0x8000_0000));
     assert_eq!(b.read_port(CONFIG_ADDRESS, 1), None);
-    assert_eq!(b.read_port(CONFIG_DATA, 4), Some(0x0008_1b36));
+    assert_eq!(b.read_port(CONFIG_DATA, 4), Some(0x0d57_8086));
     assert_eq!(port_read(&mut b, 0, 0x0a, 2), 0x0600, "a host bridge");
 }
 
@@ -44,7 +45,7 @@ fn both_mechanisms_show_the_same_and_nothing_else_is_there() {
         let id = b.read_ecam(u64::from(function) << 12, 4) as u32;
         assert_eq!(port_read(&mut b, function, 0, 4), id);
         let wanted = match function {
-            0 => 0x0008_1b36,
+            0 => 0x0d57_8086,
             8 | 16 => 0x1041_1af4,
             _ => 0xffff_ffff,
         };
@@ -71,7 +72,7 @@ fn with_the_enable_bit_clear_or_another_bus_there_is_nothing() {
 fn bars_are_sized_moved_and_answer_where_they_were_moved_to() {
     let mut b = bus(3);
     assert_eq!(b.read_memory(0xc000_8000, 4), None, "decoding is off");
-    assert_eq!(b.read_port(0x1200, 2), None);
+    assert_eq!(b.read_port(0xc200, 2), None);
     b.write_ecam(0x1_0010, 4, 0xffff_ffff, |_| {});
     assert_eq!(b.read_ecam(0x1_0010, 4), 0xffff_c000);
     b.write_ecam(0x1_0010, 4, 0xd000_0000, |_| {});
@@ -163,11 +164,11 @@ fn a_function_of_another_kind_stands_beside_virtio_devices_on_the_same_bus() {
 
     b.write_ecam(0x8004, 2, 3, |_| {});
     assert_eq!(
-        (b.memory_reason(0xc000_4000), b.port_reason(0x1100)),
+        (b.memory_reason(0xc000_4000), b.port_reason(0xc100)),
         (Some(Reason::MmioPci), Some(Reason::IoVirtioNotify))
     );
     b.reset();
-    assert_eq!((b.read_ecam(0x1_0040, 4), b.refused(), b.port_reason(0x1100)), (0, 0, None));
+    assert_eq!((b.read_ecam(0x1_0040, 4), b.refused(), b.port_reason(0xc100)), (0, 0, None));
 }
 
 #[test]
@@ -196,8 +197,23 @@ proptest! {
                 6 => drop(b.read_memory(0xc000_0000 + near, size)),
                 _ => drop(b.write_memory(0xc000_0000 + near, size, value, |_| {})),
             }
-            prop_assert_eq!(b.read_ecam(0, 4), 0x0008_1b36);
+            prop_assert_eq!(b.read_ecam(0, 4), 0x0d57_8086);
             prop_assert_eq!(b.read_ecam(0x8000, 4), 0x1041_1af4);
         }
     }
+}
+
+#[test]
+fn the_windows_are_those_into_which_edk2_moves_bars() {
+    assert_eq!((*PCI_MEMORY.start(), *PCI_IO.start(), *PCI_IO.end()), (0xc000_0000, 0xc000, 0xffff));
+    let mut b = bus(2);
+    for (register, address) in [(0x10, 0xc000_0000), (0x14, 0xc000)] {
+        b.write_ecam(0x1_0000 + register, 4, address, |_| {});
+    }
+    // The other function gives way first, as its decoding is off.
+    b.write_ecam(0x1_0004, 2, 3, |_| {});
+    assert_eq!(
+        (b.memory_reason(0xc000_0000), b.port_reason(0xc000)),
+        (Some(Reason::MmioPci), Some(Reason::IoVirtioNotify))
+    );
 }

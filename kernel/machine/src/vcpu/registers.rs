@@ -187,6 +187,23 @@ impl StartState {
         }
     }
 
+    /// Returns the state for the PVH entry (Xen, docs/misc/pvh.pandoc). The CPU is in 32-bit protected mode with flat
+    /// segments, and paging is off. Interrupts are off. EBX points to `start_info`. The descriptor tables are empty, so
+    /// the guest loads its own before it loads a segment register.
+    #[must_use]
+    pub fn pvh(entry: u32, start_info: u32) -> Self {
+        let linux = Self::linux_64(entry.into(), 0, 0, (0, 0));
+        let code = linux.cs.attributes.with_long(false).with_default_32(true);
+        Self {
+            gprs: Gprs { rbx: start_info.into(), ..Gprs::default() },
+            cr0: 0x11, // ET, PE
+            cr4: 0,
+            efer: 0,
+            cs: Segment { attributes: code, ..linux.cs },
+            ..linux
+        }
+    }
+
     /// Returns the state after a start-up IPI with `vector` (SDM vol. 3A 10.4.4): real mode at vector * 4 KiB.
     /// `signature` is CPUID.1:EAX, which INIT leaves in EDX.
     #[must_use]

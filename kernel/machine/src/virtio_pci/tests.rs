@@ -314,10 +314,10 @@ fn port_at(f: &VirtioPci, port: u16) -> Option<u64> {
 #[test]
 fn decoding_follows_the_command_register_and_the_bars() {
     let mut f = VirtioPci::new(device(), 3);
-    assert_eq!((memory_at(&f, 0xc000_c000), port_at(&f, 0x1300)), (None, None));
+    assert_eq!((memory_at(&f, 0xc000_c000), port_at(&f, 0xc300)), (None, None));
     f.write_config(4, 2, 3, &mut |_| {});
-    assert_eq!((memory_at(&f, 0xc000_c010), port_at(&f, 0x1304)), (Some(0x10), Some(4)));
-    assert_eq!((memory_at(&f, 0xc000_bfff), memory_at(&f, 0xc001_0000), port_at(&f, 0x1400)), (None, None, None));
+    assert_eq!((memory_at(&f, 0xc000_c010), port_at(&f, 0xc304)), (Some(0x10), Some(4)));
+    assert_eq!((memory_at(&f, 0xc000_bfff), memory_at(&f, 0xc001_0000), port_at(&f, 0xc400)), (None, None, None));
     f.write_config(0x10, 4, 0xd000_0000, &mut |_| {});
     f.write_config(0x14, 4, 0x2000, &mut |_| {});
     assert_eq!((memory_at(&f, 0xd000_3fff), port_at(&f, 0x20ff)), (Some(0x3fff), Some(0xff)));
@@ -356,4 +356,37 @@ proptest! {
             prop_assert_eq!(f.read_config(0, 4), 0x1041_1af4);
         }
     }
+}
+
+#[test]
+fn every_bar_has_an_address_at_the_start() {
+    for notify in [NotifyBar::Io, NotifyBar::Memory] {
+        let mut f = VirtioPci::with_notify(device(), 1, notify);
+        for bar in [0, 1] {
+            let value = f.read_config(0x10 + 4 * bar, 4);
+            assert_ne!(value & !0xf, 0, "{notify:?}: BAR{bar}");
+            assert_eq!(value & 0b110, 0, "{notify:?}: BAR{bar} has 32 bits");
+        }
+        assert_eq!(f.read_config(0x18, 8) | f.read_config(0x20, 8), 0, "there are no others");
+    }
+}
+
+#[test]
+fn notification_words_in_memory_take_a_32_bit_store() {
+    let mut f = VirtioPci::with_notify(device(), 1, NotifyBar::Memory);
+    f.write_config(4, 2, 7, &mut |_| {});
+    let base = f.read_config(0x14, 4);
+    assert_eq!((base & 1, f.decode_port(base as u16)), (0, None), "it is in memory, and in no port");
+    let place = f.decode_memory(base + 4).unwrap();
+    assert_eq!((place, f.reason(place)), (Place { bar: 1, offset: 4 }, Reason::MmioVirtioNotify));
+    assert_eq!((f.decode_memory(base + 0xfff).is_some(), f.decode_memory(base + 0x1000)), (true, None));
+    let multiplier = capabilities(&mut f).into_iter().find(|c| c.1 == NOTIFY).map(|c| f.read_config(c.0 + 16, 4));
+    assert_eq!(multiplier, Some(4));
+    negotiate(&mut f);
+    put(&mut f, 0x14, 1, 0xf);
+    engine_turn(f.shared());
+    let before = f.shared().counters().kicks.get();
+    f.write_bar(place, 4, 1, &mut |_| {});
+    f.write_bar(Place { offset: 6, ..place }, 4, 1, &mut |_| {});
+    assert_eq!(f.shared().counters().kicks.get() - before, 1, "a word, and not what is between two words");
 }

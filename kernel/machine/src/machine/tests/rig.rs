@@ -17,6 +17,7 @@ use crate::{
     reason::{Histogram, Reason},
     testing::{FakeVcpu, device},
     vcpu::{Exit, Interrupts, PortAccess, Vcpu as _},
+    virtio_pci::NotifyBar,
 };
 
 pub const MIB: usize = 1 << 20;
@@ -118,6 +119,35 @@ pub fn kernel() -> Vec<u8> {
     file
 }
 
+/// The settings of a machine with one vCPU and 4 MiB, without a device.
+pub fn settings() -> Settings<'static> {
+    Settings {
+        name: "test".into(),
+        memory: memory(0, 4 * MIB),
+        vcpus: 1,
+        kernel: kernel().leak(),
+        firmware: false,
+        notify: NotifyBar::Io,
+        initrd: None,
+        cmdline: "quiet",
+        devices: Vec::new(),
+        interrupts: Interrupts::Emulated,
+        watched: false,
+        shadow: None,
+        observer: &crate::observe::Unobserved,
+        platform: Platform {
+            cpuid,
+            tsc_khz: 1_000_000,
+            tsc: 0,
+            apic_hz: 25_000_000,
+            tsc_deadline: true,
+            rdtscp: true,
+            invpcid: true,
+            quirks: Quirks::default(),
+        },
+    }
+}
+
 /// A machine with one network device and its vCPUs, all attached.
 pub struct Rig {
     pub machine: Machine,
@@ -142,30 +172,17 @@ pub fn rig_quirky(vcpus: usize, interrupts: Interrupts, quirks: Quirks) -> Rig {
 pub fn rig_of(vcpus: usize, interrupts: Interrupts, quirks: Quirks, shadow: Option<&'static Mutex<Shadow>>) -> Rig {
     let host = FakeHost::default();
     let nic = device();
-    let platform = Platform {
-        cpuid,
-        tsc_khz: 1_000_000,
-        tsc: 0,
-        apic_hz: 25_000_000,
-        tsc_deadline: true,
-        rdtscp: true,
-        invpcid: true,
-        quirks,
-    };
     let watcher: &'static Watcher = Box::leak(Box::default());
+    let usual = settings();
     let machine = Machine::new(Settings {
-        name: "test".into(),
-        memory: memory(0, 4 * MIB),
         vcpus,
-        kernel: &kernel(),
-        initrd: None,
-        cmdline: "quiet",
         devices: vec![nic],
         interrupts,
         watched: true,
         shadow,
         observer: watcher,
-        platform,
+        platform: Platform { quirks, ..usual.platform },
+        ..usual
     })
     .unwrap_or_else(|e| panic!("{e}"));
     let attached = (0..vcpus)

@@ -1,0 +1,82 @@
+//! Guests that start by the PVH entry: Linux as an ELF file, and firmware.
+
+use anyhow::Result;
+use control::{Command, Event};
+
+use crate::boot::{Boot, Check, Shared, Wanted};
+use crate::cases::smp;
+use crate::counts::{exits, notify_exits};
+use crate::guests::{Guest, server, with_edk2};
+use crate::platform::QEMU;
+use crate::scenario::{Context, Scenario, seconds};
+use crate::session::{Session, number};
+
+/// Pings of the Linux guests.
+const PINGS: u64 = 200;
+
+/// These scenarios.
+pub fn list() -> Vec<Box<dyn Boot>> {
+    let check = |name, about, run| Check::new(Scenario::new(name, about, QEMU), run);
+    vec![Box::new(Shared {
+        name: "firmware",
+        about: "a is Linux as an ELF file, with two virtual CPUs; b is a bzImage with notification words in memory; e has EDK2",
+        start,
+        end: |mut session| session.shut_down().map(drop),
+        checks: vec![
+            check(
+                "pvh",
+                "Linux starts by the PVH entry with two virtual CPUs, and pings",
+                pvh as fn(&mut Context<'_>, &mut Session) -> Result<()>,
+            ),
+            check(
+                "notify-memory",
+                "`notify_bar = \"memory\"`: a guest notifies by stores, none is lost",
+                notify_memory,
+            ),
+            check("firmware-edk2", "EDK2 starts, and says on its console that it found nothing to boot", edk2),
+        ],
+    })]
+}
+
+fn start(context: &mut Context<'_>, wanted: &Wanted<'_>) -> Result<Session> {
+    let mut guests = Vec::new();
+    if wanted.any(&["pvh", "notify-memory"]) {
+        guests.push(Guest::new(1).pvh().vcpus(2).peer(2).then("obey"));
+        guests.push(Guest::new(2).notify_bar("memory").requests("notify").peer(1).then("obey"));
+    }
+    let mut setup = server("firmware", &guests);
+    if wanted.any(&["firmware-edk2"]) {
+        setup = with_edk2(setup, "e", "autostart = false\n");
+    }
+    let mut session = context.boot(&setup)?;
+    session.all_obey(guests.iter().map(Guest::name))?;
+    Ok(session)
+}
+
+fn pvh(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
+    smp::both_at_work(context, session, "a")?;
+    let pinged = session.act("a", &format!("ping:{PINGS}"), seconds(120))?;
+    context.figures.exactly("pings answered", number(&pinged, "received")?, PINGS)
+}
+
+fn notify_memory(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
+    let before = session.counters()?;
+    let pinged = session.act("b", &format!("ping:{PINGS}"), seconds(120))?;
+    let after = session.counters()?;
+    let stores =
+        |counters| -> Result<u64> { Ok(exits(counters, "b")?.get("mmio-virtio-notify").copied().unwrap_or(0)) };
+    let figures = &mut context.figures;
+    figures.exactly("pings answered", number(&pinged, "received")?, PINGS)?;
+    figures.at_least("notifications by a store", stores(&after)? - stores(&before)?, PINGS)?;
+    figures.exactly("notifications by a port", notify_exits(&after, "b"), 0)
+}
+
+/// EDK2 has no disk and no network to boot from. Its boot manager says so for each of its entries.
+fn edk2(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
+    session.ask(Command::Start("e".to_owned()), seconds(20))?;
+    let line = session.wait("the words of EDK2's boot manager", seconds(180), |event| match event {
+        Event::Console { guest, line } if guest == "e" && line.contains("BdsDxe") => Some(line.clone()),
+        _ => None,
+    })?;
+    context.figures.at_least("words of the boot manager", line.len(), 1)
+}
