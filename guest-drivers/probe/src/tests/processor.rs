@@ -170,7 +170,7 @@ pub fn the_clock_page_follows_the_tsc() -> Outcome {
         let since = cpu::tsc().wrapping_sub(read64(ARENA + 8));
         let (multiplier, shift) = (memory::read32(ARENA + 24), memory::read8(ARENA + 28) as i8);
         let ticks = if shift < 0 { since >> shift.unsigned_abs() } else { since << shift };
-        (u128::from(ticks) * u128::from(multiplier) >> 32) as u64
+        ((u128::from(ticks) * u128::from(multiplier)) >> 32) as u64
     };
     memory::clear(ARENA, 32);
     equal!(write_msr(SYSTEM_TIME_NEW, ARENA | 1), Ok(()), "the clock page");
