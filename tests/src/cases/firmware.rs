@@ -71,12 +71,14 @@ fn notify_memory(context: &mut Context<'_>, session: &mut Session) -> Result<()>
     figures.exactly("notifications by a port", notify_exits(&after, "b"), 0)
 }
 
-/// EDK2 has no disk and no network to boot from. Its boot manager says so for each of its entries.
+/// EDK2 finds no disk and no network to boot from. Its boot manager says so after it has looked at each device.
 fn edk2(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
     session.ask(Command::Start("e".to_owned()), seconds(20))?;
-    let line = session.wait("the words of EDK2's boot manager", seconds(180), |event| match event {
-        Event::Console { guest, line } if guest == "e" && line.contains("BdsDxe") => Some(line.clone()),
+    let nothing = session.wait("the last words of EDK2's boot manager", seconds(180), |event| match event {
+        Event::Console { guest, line } if guest == "e" && line.contains("BdsDxe: ") => {
+            Some(line.contains("No bootable option or device was found"))
+        }
         _ => None,
     })?;
-    context.figures.at_least("words of the boot manager", line.len(), 1)
+    context.figures.exactly("boot managers that found nothing to boot", u64::from(nothing), 1)
 }

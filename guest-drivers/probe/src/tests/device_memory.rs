@@ -77,6 +77,21 @@ macro_rules! compare {
     };
 }
 
+/// Like `compare`, for instructions that store 1 or 2 bytes. An MSI-X table takes stores of 4 and 8 bytes only (PCI
+/// Express 6.0, 6.1.4.2), so its contents stay. Registers and flags must be those of ordinary memory.
+macro_rules! compare_narrow {
+    ($device:expr, $before:expr, $($text:literal / $defined:expr),+ $(,)?) => {
+        $(
+            let (device, memory) = (
+                execute!($text, $defined, $device, $before),
+                execute!($text, $defined, ARENA, $before),
+            );
+            let expected = After { memory: $before.memory, ..memory };
+            ensure!(device == expected, "{}: {:x?} not {:x?}", $text, device, expected);
+        )+
+    };
+}
+
 /// Values at which carries, signs and zeros change.
 const VALUES: [u64; 6] = [0, 1, 0x8000_0000_8000_8080, 0x7fff_ffff_7fff_7f7f, u64::MAX, 0x0123_4567_89ab_cdef];
 
@@ -105,11 +120,8 @@ pub fn every_read_modify_write_does_as_on_memory() -> Outcome {
             before,
             "adc [rdi], rax" / STATUS,
             "adc [rdi], edx" / STATUS,
-            "adc [rdi], ax" / STATUS,
-            "adc [rdi], dl" / STATUS,
             "sbb [rdi], rax" / STATUS,
             "sbb [rdi], edx" / STATUS,
-            "sbb [rdi], ax" / STATUS,
             "sbb dl, [rdi]" / STATUS,
             "add [rdi], eax" / STATUS,
             "sub [rdi], eax" / STATUS,
@@ -120,14 +132,21 @@ pub fn every_read_modify_write_does_as_on_memory() -> Outcome {
             "xor [rdi], eax" / LOGICAL,
             "test [rdi], eax" / LOGICAL,
             "inc dword ptr [rdi]" / STATUS,
-            "dec word ptr [rdi]" / STATUS,
             "neg dword ptr [rdi]" / STATUS,
-            "neg byte ptr [rdi]" / STATUS,
             "not dword ptr [rdi]" / STATUS,
             "lock bts dword ptr [rdi], 31" / OF_BITS,
             "lock btr qword ptr [rdi], 63" / OF_BITS,
-            "lock btc word ptr [rdi], 15" / OF_BITS,
             "bt dword ptr [rdi], 7" / OF_BITS,
+        );
+        compare_narrow!(
+            device,
+            before,
+            "adc [rdi], ax" / STATUS,
+            "adc [rdi], dl" / STATUS,
+            "sbb [rdi], ax" / STATUS,
+            "dec word ptr [rdi]" / STATUS,
+            "neg byte ptr [rdi]" / STATUS,
+            "lock btc word ptr [rdi], 15" / OF_BITS,
         );
         Ok(())
     });
@@ -144,21 +163,20 @@ pub fn exchanges_do_as_on_memory() -> Outcome {
             before,
             "xchg [rdi], rax" / STATUS,
             "xchg [rdi], edx" / STATUS,
-            "xchg [rdi], al" / STATUS,
             "lock xadd [rdi], rax" / STATUS,
             "lock xadd [rdi], edx" / STATUS,
-            "xadd [rdi], dl" / STATUS,
             "lock cmpxchg [rdi], rdx" / STATUS,
             "lock cmpxchg [rdi], edx" / STATUS,
+        );
+        compare!(device, equal, "lock cmpxchg [rdi], rdx" / STATUS, "lock cmpxchg [rdi], edx" / STATUS,);
+        compare_narrow!(
+            device,
+            before,
+            "xchg [rdi], al" / STATUS,
+            "xadd [rdi], dl" / STATUS,
             "cmpxchg [rdi], dx" / STATUS,
         );
-        compare!(
-            device,
-            equal,
-            "lock cmpxchg [rdi], rdx" / STATUS,
-            "lock cmpxchg [rdi], edx" / STATUS,
-            "cmpxchg [rdi], dl" / STATUS,
-        );
+        compare_narrow!(device, equal, "cmpxchg [rdi], dl" / STATUS);
         Ok(())
     });
     write64(device, 0);
