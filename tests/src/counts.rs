@@ -77,7 +77,8 @@ impl Net {
     }
 }
 
-fn guest<'a>(counters: &'a Counters, name: &str) -> Result<&'a control::Guest> {
+/// The counters of guest `name`. There must be one.
+pub fn guest<'a>(counters: &'a Counters, name: &str) -> Result<&'a control::Guest> {
     counters.guest(name).with_context(|| format!("no guest {name} in the counters"))
 }
 

@@ -179,6 +179,9 @@ impl Guest {
         }
         for device in &has.devices {
             device.shared.restart();
+            if self.config.firmware {
+                device.shared.serve_after_kicks_only();
+            }
         }
         self.console.clear_input();
         for v in &has.vcpus {
