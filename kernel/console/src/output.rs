@@ -67,6 +67,7 @@ pub(crate) fn take(
     if rest != 0 && !drops {
         state.taken += now_taken as u32;
         // It was taken last, so it can be put back.
+        device.interrupt_visit(token.queue());
         device.rewind(token);
         return None;
     }
