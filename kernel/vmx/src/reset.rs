@@ -24,8 +24,8 @@ use x86_64::registers::{
     xcontrol::XCr0,
 };
 
-/// Exceptions that always exit: #DB, #UD, #AC and #MC. #UD may be VMMCALL, which is a hypercall here. A guest can make #DB or #AC recur for ever during the event delivery
-/// of one instruction. The CPU would take no NMI there.
+/// Exceptions that always exit: #DB, #UD, #AC and #MC. #UD may be VMMCALL, which is a hypercall here. A guest can make
+/// #DB or #AC recur for ever during the event delivery of one instruction. The CPU would take no NMI there.
 pub const EXCEPTIONS: u32 = 1 << 1 | 1 << 6 | 1 << 17 | 1 << 18;
 const DR6_RESET: u64 = 0xffff_0ff0;
 const DR7_RESET: u64 = 0x400;
