@@ -59,9 +59,11 @@ impl Disk {
         self.wait("Password: ", limit)?;
         self.send(PASSWORD)?;
         self.wait("# ", limit)?;
-        // A shell without line editing writes nothing of its own between the output of commands but the prompt.
-        self.send("exec env PS1= sh")?;
-        let (output, status) = self.run("stty -echo; echo $((6 * 7))", limit)?;
+        // A shell without line editing writes nothing of its own between the output of commands but the prompt. Its
+        // first prompt is waited for, because input is lost while one shell replaces the other.
+        self.send("exec env PS1=$(printf '%s-%s' shell ready) sh")?;
+        self.wait("shell-ready", limit)?;
+        let (output, status) = self.run("stty -echo; PS1=; echo $((6 * 7))", limit)?;
         ensure!(output.trim() == "42" && status == 0, "the shell does not work: {output:?}");
         Ok(())
     }

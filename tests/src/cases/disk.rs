@@ -18,7 +18,7 @@ fn ovmf(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let figures = &mut context.figures;
 
     let (state, _) = disk.run("systemctl is-system-running --wait", limit)?;
-    let (failed, _) = disk.run("systemctl list-units --failed --plain --no-legend", limit)?;
+    let (failed, _) = disk.run("systemctl list-units --failed --plain --no-legend --no-pager", limit)?;
     ensure!(state.trim() == "running", "the system is {}; failed units:\n{failed}", state.trim());
     figures.exactly("failed units", failed.lines().count(), 0)?;
     for (what, command) in [
