@@ -109,7 +109,7 @@ impl<'a> Context<'a> {
     /// Boots the disk image that `cargo mk disk` builds, and logs in.
     pub fn boot_disk(&mut self, name: &str) -> Result<Disk> {
         let mut disk = self.launch.launch_disk(name)?;
-        disk.login(seconds(600))?;
+        disk.login(seconds(1800))?;
         Ok(disk)
     }
 
