@@ -17,7 +17,7 @@ use crate::bits::SetBits;
 use crate::deliver::Deliver;
 use crate::observe::{Completion, Notification, Observer};
 use crate::requests::{KickEffect, QueueTraffic, Requests, ServiceMode};
-use crate::schedule::{Portion, QueueId, Served};
+use crate::schedule::QueueId;
 use crate::slots::SlotSet;
 
 /// A virtual device that is attached to an engine.
@@ -303,17 +303,23 @@ impl Device {
         }
     }
 
-    /// Handles the end of a visit that took `served` and whose first portion was `portion`. A queue that is to wait for
-    /// its driver is armed and read again. If it holds a request then, its driver did not know yet that it must notify.
+    /// Handles the end of a visit that took `served` requests. `emptied` says whether the queue was empty then. A queue
+    /// that is to wait for its driver is armed and read again. If it holds a request then, its driver did not know yet
+    /// that it must notify.
     #[inline]
-    pub(crate) fn after_visit(&mut self, queue: u16, served: Served, portion: &Portion, now: u64) {
+    pub(crate) fn after_visit(&mut self, queue: u16, served: u32, emptied: impl FnOnce() -> bool, now: u64) {
         let requests = self.requests(queue);
         let Some(traffic) = self.traffic.get_mut(usize::from(queue)) else { return };
-        if !traffic.on_visit(requests, served.requests, now) {
-            return;
+        if traffic.on_visit(requests, served, now) {
+            self.wait_for_driver(queue, emptied());
         }
+    }
+
+    /// Has a queue wait for its driver's next notification, if it is empty.
+    #[inline(never)]
+    fn wait_for_driver(&mut self, queue: u16, emptied: bool) {
         if self.kicks_only {
-            return self.after_kick(queue, served.emptied(portion));
+            return self.after_kick(queue, emptied);
         }
         if self.arm(queue) != 0 {
             self.disarm(queue);

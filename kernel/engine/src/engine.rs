@@ -199,7 +199,7 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
             });
         }
         if let Some(device) = self.devices.get_mut(slot) {
-            device.after_visit(queue, Served { requests, bytes }, &visit.portion, *time);
+            device.after_visit(queue, requests, || Served { requests, bytes }.emptied(&visit.portion), *time);
             device.shared().counters().engine_cycles.add(spent);
         }
         self.reschedule(slot, 0);
