@@ -253,16 +253,11 @@ impl Guest {
         self.reader.flush(&self.config.name);
     }
 
-    /// Its console device, if it has one.
-    fn console_device(&self) -> Option<&Device> {
-        self.resources.as_ref().ok()?.devices.iter().find(|device| device.console().is_some())
-    }
-
-    /// Takes up to `most` bytes of output from each port of the console device. The console's output goes where the
-    /// UART's goes. That of a named port goes to COM2.
+    /// Takes the waiting output of the console device's ports: up to `most` bytes of the console, and up to
+    /// [`PORT_BYTES`] of each named port. The console's output goes where the UART's goes. That of a named port goes to
+    /// COM2.
     fn drain_ports(&mut self, attached: bool, most: usize) {
-        let Ok(has) = &self.resources else { return };
-        let Some(ports) = has.devices.iter().find_map(Device::console) else { return };
+        let Some((_, ports)) = self.resources.as_ref().ok().and_then(Resources::console) else { return };
         self.reader.drain_from(&self.config.name, most, attached, |chunk| ports.read(0, chunk));
         for (number, port) in ports.open_ports() {
             let mut chunk = [0; PORT_BYTES];
@@ -303,8 +298,7 @@ impl Guest {
 
     fn find_port(&self, name: &str) -> Result<(&Device, &ConsolePorts, usize), String> {
         let guest = &self.config.name;
-        let device = self.console_device();
-        let Some((device, ports)) = device.and_then(|device| Some((device, device.console()?))) else {
+        let Some((device, ports)) = self.resources.as_ref().ok().and_then(Resources::console) else {
             return Err(format!("guest `{guest}` has no console device, so no port `{name}`"));
         };
         match ports.find(name) {
@@ -321,8 +315,8 @@ impl Guest {
         if self.life.state() == GuestState::Stopped {
             return Err(Refused::NotRunning);
         }
-        if let Some(device) = self.console_device()
-            && let Some(ports) = device.console().filter(|ports| ports.is_console_used())
+        if let Some((device, ports)) = self.resources.as_ref().ok().and_then(Resources::console)
+            && ports.is_console_used()
         {
             ports.write(0, bytes);
             device.ring_console();

@@ -5,7 +5,7 @@
 
 #![allow(unsafe_code, reason = "makes guest memory from frames")]
 
-use super::{device::Device, vcpu};
+use super::{device::Device, ports::ConsolePorts, vcpu};
 use crate::{engines, mem, virt};
 use alloc::{boxed::Box, format, string::String, vec::Vec};
 use config::Completion;
@@ -36,6 +36,11 @@ pub struct Resources {
 }
 
 impl Resources {
+    /// Its console device with the ports of it, if it has one.
+    pub fn console(&self) -> Option<(&Device, &ConsolePorts)> {
+        self.devices.iter().find_map(|device| Some((device, device.console()?)))
+    }
+
     /// Takes the resources for the guest of `config`. `vcpus` is the number of its vCPUs. `slot` is the engine's slot
     /// for its first device; the others follow. `all` is the whole configuration.
     ///
