@@ -47,7 +47,8 @@ pub struct Guest {
     pub places: Places,
 }
 
-/// A device of a guest. A new kind of device needs a new variant. Code that handles devices matches on all variants.
+/// A device of a guest. A new kind of device needs a new variant. Code that handles devices of every kind matches on all
+/// variants. [`Guest::nets`] and its siblings look for one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GuestDevice {
     /// A network device.

@@ -101,8 +101,8 @@ impl Frames {
         Ok(at)
     }
 
-    /// Takes the highest free page below 0xA0000, the end of conventional memory, for the application processors' first instructions. It is not counted
-    /// as the hypervisor's memory, because it is used only once.
+    /// Takes the highest free page below 0xA0000, the end of conventional memory, for the application processors' first
+    /// instructions. The page is not counted as the hypervisor's memory, because it is used only once.
     pub fn low_page(&mut self) -> Option<u64> {
         let at = self.runs.iter().rev().find_map(|&(s, e)| {
             let end = e.min(0xa_0000);

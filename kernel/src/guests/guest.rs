@@ -26,8 +26,8 @@ use machine::{
     virtio_pci::NotifyBar,
 };
 
-/// Most bytes of output that a port of the console device gets rid of in a tick. A UART of 115,200 baud needs 44 ms for
-/// them. A guest can offer much more in a tick, and would keep the control core busy.
+/// Most bytes of output that are taken from a port of the console device in a tick. A UART of 115,200 baud needs 44 ms
+/// for them. A guest can offer much more in a tick, and would keep the control core busy.
 const PORT_BYTES: usize = 512;
 
 /// A guest.

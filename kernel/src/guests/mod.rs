@@ -8,9 +8,9 @@
 //!                      └─▶ vcpu.rs       one job for each core of the guest
 //! ```
 //!
-//! A guest keeps its memory, its nested tables, its disks and the shared state of its devices for as long as sidecore runs.
-//! Everything else (the machine, the memory's contents, the engine's devices) is made new at each start. So nothing of
-//! a former life is left.
+//! A guest keeps its memory, its nested tables, its disks and the shared state of its devices for as long as sidecore
+//! runs. Everything else (the machine, the memory's contents, the engine's devices) is made new at each start. So of a
+//! former life nothing is left but the contents of the disks.
 
 mod console;
 mod counts;
