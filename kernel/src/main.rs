@@ -28,6 +28,7 @@ mod console;
 mod cores;
 #[cfg(feature = "count")]
 mod count;
+mod disks;
 mod emulator;
 mod engines;
 mod facts;

@@ -8,7 +8,7 @@ use crate::{
     arch::{idle, time, timer},
     console,
     cores::Core,
-    emulator, engines,
+    disks, emulator, engines,
     guests::Guests,
     options, pci, power, report,
 };
@@ -73,6 +73,7 @@ impl Operator {
                 None => {}
             }
         }
+        disks::service();
         let attached = self.shell.attached().map(String::from);
         self.guests.poll(attached.as_deref());
         if self.guests.wants_end() && self.ending.is_none() {
@@ -207,13 +208,14 @@ impl Operator {
         }
     }
 
-    /// Sends the last counters, clears bus mastering, and switches the machine off or resets it. If the machine cannot
+    /// Sends the last counters, shuts the disks down, clears bus mastering, and switches the machine off or resets it. If the machine cannot
     /// be switched off, the core halts.
     fn end(&mut self, reason: &'static str) -> ! {
         console::drain();
         console::send(Event::Counters(self.guests.counters(None)).to_line().as_bytes());
         console::send(Event::End { reason: reason.into() }.to_line().as_bytes());
         console::print(format_args!("\nsidecore ends: {reason}\n"));
+        disks::shut_down();
         pci::clear_bus_masters(false);
         emulator::leave_emulator(true);
         if self.ending == Some(Ending::Reboot) {

@@ -5,7 +5,7 @@
 
 use crate::{
     arch::{apic, frame::Frame},
-    console, cores, emulator, mem, pci, symbols,
+    console, cores, disks, emulator, mem, pci, symbols,
 };
 use core::{
     fmt::{self, Write},
@@ -49,6 +49,8 @@ pub fn report(
     }
     // Devices must not write to memory that nobody controls any more.
     pci::clear_bus_masters(true);
+    // Best effort: nobody waits for what a disk still has to write to its medium.
+    disks::notify_abrupt_shutdown();
     console::break_locks();
     let core = cores::current_index();
     console::print(format_args!("\npanic on core {core}: {message}\n"));

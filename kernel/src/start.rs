@@ -4,7 +4,7 @@
 
 use crate::{
     arch::{self, idt, pic, time, timer},
-    console, cores, engines,
+    console, cores, disks, engines,
     facts::{self, Facts, facts},
     firmware,
     guests::Guests,
@@ -142,8 +142,9 @@ extern "C" fn on_own_stack() -> ! {
     let uplinks = uplink::open_all(&config, max_frame);
     let scheduling = config.engines.first().map_or(Scheduling::default(), |e| e.scheduling);
     let engine = plan.engines.first().and_then(|&e| cores::get(e as usize)).filter(|c| c.index != 0);
+    let disks = disks::take_queues(&config);
     engines::start_all(
-        [engines::Setup { core: engine, node: node(engine.unwrap_or(core)), scheduling, uplinks }].into(),
+        [engines::Setup { core: engine, node: node(engine.unwrap_or(core)), scheduling, uplinks, disks }].into(),
     );
     report::decision(format!("the hypervisor keeps {} KiB for itself", mem::used() >> 10));
     console::print(format_args!("\n"));

@@ -11,6 +11,7 @@ mod isolation;
 mod ixgbe;
 mod life;
 mod network;
+mod nvme;
 mod offloads;
 mod outside;
 mod policies;
@@ -42,6 +43,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         uplink::list(),
         life::list(),
         block::list(),
+        nvme::list(),
         firmware::list(),
         isolation::list(),
         exits::list(),

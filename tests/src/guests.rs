@@ -158,6 +158,13 @@ impl Guest {
         self
     }
 
+    /// Gives it a disk of the machine, with these lines in its `[[guest.block]]`.
+    #[must_use]
+    pub fn machine_disk(mut self, lines: &str) -> Self {
+        self.disks += &format!("\n[[guest.block]]\n{lines}");
+        self
+    }
+
     /// Gives it a console device with this named port.
     #[must_use]
     pub fn console(self, port: &str) -> Self {
@@ -348,6 +355,7 @@ pub fn with_config(name: &str, config: &str, cpus: u32, memory_mib: u32) -> Setu
         options: "emulator",
         virtualization: true,
         uplink: Uplink::None,
+        nvme: Vec::new(),
         record_exits: false,
     }
 }

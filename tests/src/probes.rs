@@ -100,6 +100,7 @@ pub fn server(name: &str, probes: &[Probe]) -> Setup {
         options: "emulator",
         virtualization: true,
         uplink: Uplink::None,
+        nvme: Vec::new(),
         record_exits: false,
     }
 }

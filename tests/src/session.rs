@@ -285,6 +285,11 @@ impl Session {
         self.machine.console()
     }
 
+    /// The contents of a file in the folder of the machine's logs.
+    pub fn file(&self, name: &str) -> Result<Vec<u8>> {
+        self.machine.file(name)
+    }
+
     /// See [`Machine::recorded_entries`].
     pub fn recorded_entries(&self) -> Result<Option<u64>> {
         self.machine.recorded_entries()

@@ -60,6 +60,17 @@ pub enum Uplink {
     TwoX520,
 }
 
+/// An NVMe disk of an emulated server: a controller with one namespace, whose contents are a file of zeroes at first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nvme {
+    /// Its serial number, and the name of the file in the folder of the logs.
+    pub serial: &'static str,
+    /// Its size in MiB.
+    pub mib: u64,
+    /// Bytes of a block: 512 or 4096.
+    pub block_bytes: u32,
+}
+
 /// One emulated server with sidecore on its disc.
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -77,6 +88,8 @@ pub struct Setup {
     pub virtualization: bool,
     /// Its uplinks.
     pub uplink: Uplink,
+    /// Its NVMe disks.
+    pub nvme: Vec<Nvme>,
     /// Whether the emulator records its guest exits.
     pub record_exits: bool,
 }

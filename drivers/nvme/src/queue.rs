@@ -174,6 +174,14 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
         self.requests.len() - self.free_requests.len() + self.finished.len()
     }
 
+    /// Whether the controller has given an order that the queue has not carried out, or answers wait. Then
+    /// [`IoQueue::poll`] has to be called, even if no request is outstanding.
+    #[must_use]
+    #[inline(always)]
+    pub fn wants_poll(&self) -> bool {
+        self.pending_order || self.gate.ticket() != self.ticket || !self.finished.is_empty()
+    }
+
     /// Bounce pages that are free. Not for the data path.
     #[must_use]
     pub fn free_bounce_pages(&self) -> usize {

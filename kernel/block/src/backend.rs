@@ -251,12 +251,15 @@ impl<S: Storage> Backend for Block<S> {
             all.requests += one.requests;
             all.bytes += one.bytes;
         }
+        if all.requests != 0 {
+            self.storage.notify();
+        }
         all
     }
 
     #[inline]
     fn poll(&mut self, devices: &mut Devices, now: u64) -> u32 {
-        if self.in_flight.is_empty() { 0 } else { self.reap(devices, now) }
+        if self.in_flight.is_empty() && !self.storage.wants_poll() { 0 } else { self.reap(devices, now) }
     }
 
     /// Nothing to do: [`Backend::poll`] completes what has ended later in the same turn.

@@ -6,10 +6,10 @@
 //!                    │    └────── in_flight::InFlight ◀───────────────────┤ Pending: completed by Storage::poll
 //!                    ▼                                                    │ Busy: the request goes back to the queue
 //!                status byte, used length                                 ▼
-//!                                                        ram::Ram, later an NVMe queue
+//!                                                        ram::Ram, nvme::Nvme, pair::Pair of both
 //! ```
 //!
-//! [`storage`] is the trait of what lies beneath. [`ram`] implements it for RAM disks. [`device`] is the configuration
+//! [`storage`] is the trait of what lies beneath. [`ram`] implements it for RAM disks, [`nvme`] for NVMe namespaces. [`device`] is the configuration
 //! that the driver reads.
 //!
 //! Nothing here locks or waits. Memory is allocated when the back-end is made and never afterwards.
@@ -24,6 +24,8 @@ pub mod counters;
 pub mod device;
 mod header;
 mod in_flight;
+pub mod nvme;
+pub mod pair;
 pub mod ram;
 pub mod storage;
 

@@ -112,6 +112,14 @@ pub trait Storage {
     /// ended; it must keep what it needs of `request`. `now` is the engine's time in ticks.
     fn submit(&mut self, volume: Self::Volume, tag: Tag, request: &Request<'_>, now: u64) -> Submitted;
 
+    /// Tells the device of the requests that were submitted since the last call. The engine calls it once for a batch.
+    fn notify(&mut self) {}
+
+    /// Whether [`Storage::poll`] has to be called now although no request is in flight. The engine asks in each turn.
+    fn wants_poll(&self) -> bool {
+        false
+    }
+
     /// Reports requests that have ended, each once. The storage does not use their buffers any more. The engine calls
     /// it in each turn while a request is in flight.
     fn poll(&mut self, now: u64, ended: &mut impl FnMut(Tag, Status));

@@ -3,6 +3,7 @@
 use alloc::string::String;
 
 use crate::mistake::Place;
+use crate::nvme::NvmeName;
 
 /// `[[guest.block]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +20,7 @@ pub struct Block {
     pub queues: u16,
     /// Whether packed rings are offered.
     pub packed: bool,
-    /// Place in the file of `module` or `size`.
+    /// Place in the file of `module` or `size`, or of `disk` if it names a disk of the machine.
     pub place: Place,
 }
 
@@ -38,6 +39,8 @@ pub enum Disk {
         /// Most bytes of the overlay; 0 if the device is read-only.
         overlay: u64,
     },
+    /// A whole namespace of an NVMe disk.
+    Nvme(NvmeName),
 }
 
 /// The cache mode of a block device. The guest's driver can change it.
@@ -57,6 +60,7 @@ impl Block {
         match self.disk {
             Disk::Ram { bytes } => bytes,
             Disk::Module { overlay, .. } => overlay,
+            Disk::Nvme(_) => 0,
         }
     }
 
@@ -64,7 +68,7 @@ impl Block {
     #[must_use]
     pub fn module(&self) -> Option<&str> {
         match &self.disk {
-            Disk::Ram { .. } => None,
+            Disk::Ram { .. } | Disk::Nvme(_) => None,
             Disk::Module { name, .. } => Some(name),
         }
     }

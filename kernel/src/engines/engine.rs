@@ -11,12 +11,13 @@ use super::{
 use crate::{
     arch::{random, time, vector},
     cores::Core,
+    disks,
     guests::target::Target,
     report,
     uplink::{ConfiguredUplink, KnownUplink},
 };
 use alloc::{boxed::Box, format, vec::Vec};
-use block::{backend::Block, ram::Ram};
+use block::{backend::Block, pair::Pair as Storages, ram::Ram};
 use config::Scheduling;
 use core::{
     hint,
@@ -49,6 +50,8 @@ pub struct Setup {
     pub scheduling: Scheduling,
     /// Its uplinks, in the order of the configuration.
     pub uplinks: Vec<ConfiguredUplink>,
+    /// Its I/O queues of NVMe disks.
+    pub disks: Vec<disks::Queue>,
 }
 
 /// A guest's device, for an engine to serve.
@@ -115,7 +118,9 @@ impl Engine {
             path.add_to(&mut net);
         }
         let rare = Pair::new(Entropy::new(random::source(), limits::entropy()), Console::new(&engine.console_bell));
-        let backends = Pair::new(net, Pair::new(Block::new(Ram::new()), rare));
+        // A guest's memory has the same address for the CPU and for a disk.
+        let storages = Storages::new(Ram::new(), disks::Storage::new(setup.disks, disks::ticks(), 0));
+        let backends = Pair::new(net, Pair::new(Block::new(storages), rare));
         let delivery = TargetDelivery(&engine.targets);
         // The loop is large, and it is on the stack before it is on the heap. Only the boot core's stack has room for
         // it.

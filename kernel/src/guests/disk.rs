@@ -1,12 +1,15 @@
 //! The disk beneath a guest's block device. It is made once and kept over all lives of the guest.
 
-use crate::{facts, mem};
+use crate::{disks, facts, mem};
 use alloc::{boxed::Box, format, string::String};
 use block::{
     backend::SERIAL_BYTES,
     counters::BlockCounters,
     device::{self, Options},
+    nvme::Namespace,
+    pair::Either,
     ram::{OVERLAY_BLOCK, Overlay, OverlayMemory, RamDisk},
+    storage::Geometry,
 };
 use config::{Cache, Disk as Beneath};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -18,10 +21,13 @@ const REPORTED_PERCENT: u64 = 80;
 /// It is reported again only if fewer percent than this were in use meanwhile.
 const FORGOTTEN_PERCENT: u64 = 70;
 
+/// A volume of one of an engine's storages.
+type Volume = Either<&'static RamDisk, Namespace>;
+
 /// A block device's disk.
 pub struct Disk {
     serial: String,
-    ram: &'static RamDisk,
+    volume: Volume,
     counters: &'static BlockCounters,
     /// Whether the overlay's use was reported.
     reported: AtomicBool,
@@ -34,14 +40,16 @@ impl Disk {
     /// There is no memory or no such boot module; the text says which.
     pub fn make(block: &config::Block) -> Result<(Self, DeviceConfig), String> {
         let failed = |e| format!("its disk {}: {e}", block.serial);
-        let ram = match &block.disk {
+        let in_memory = |ram: RamDisk| Either::First(&*Box::leak(Box::new(ram)));
+        let volume: Volume = match &block.disk {
             Beneath::Ram { bytes } => {
-                RamDisk::of_memory(HostMemory::new(mem::shared_bytes(*bytes).map_err(failed)?), block.read_only)
+                let memory = HostMemory::new(mem::shared_bytes(*bytes).map_err(failed)?);
+                in_memory(RamDisk::of_memory(memory, block.read_only))
             }
             Beneath::Module { name, overlay } => {
                 let module = facts::facts().modules.iter().find(|module| module.name == *name);
                 let base = module.ok_or_else(|| format!("there is no boot module `{name}`"))?.bytes();
-                if block.read_only {
+                in_memory(if block.read_only {
                     RamDisk::of_base(base)
                 } else {
                     let blocks = overlay / OVERLAY_BLOCK as u64;
@@ -53,27 +61,38 @@ impl Disk {
                             data: HostMemory::new(mem::shared_bytes(*overlay).map_err(failed)?),
                         },
                     ))
-                }
+                })
+            }
+            Beneath::Nvme(name) => {
+                let found = disks::namespace(name, block.read_only);
+                Either::Second(found.map_err(|why| format!("its disk {}: {why}", block.serial))?)
             }
         };
-        let ram: &'static RamDisk = Box::leak(Box::new(ram));
         let options =
             Options { queues: block.queues, packed: block.packed, writeback: block.cache == Cache::WriteBack };
-        let config = device::config(&ram.geometry(), &options);
+        let config = device::config(&geometry(volume), &options);
         let counters = Box::leak(Box::default());
-        Ok((Self { serial: block.serial.clone(), ram, counters, reported: AtomicBool::new(false) }, config))
+        Ok((Self { serial: block.serial.clone(), volume, counters, reported: AtomicBool::new(false) }, config))
     }
 
     /// What its back-end must know of it.
-    pub fn backend(&self) -> block::backend::Disk<&'static RamDisk> {
+    pub fn backend(&self) -> block::backend::Disk<Volume> {
         let mut serial = [0; SERIAL_BYTES];
         serial.iter_mut().zip(self.serial.bytes()).for_each(|(place, byte)| *place = byte);
-        block::backend::Disk { volume: self.ram, serial, counters: self.counters }
+        block::backend::Disk { volume: self.volume, serial, counters: self.counters }
+    }
+
+    /// Its overlay, if it has one.
+    const fn overlay(&self) -> Option<&'static Overlay> {
+        match self.volume {
+            Either::First(ram) => ram.overlay(),
+            Either::Second(_) => None,
+        }
     }
 
     /// Reports an overlay that is nearly full, once. `guest` is the name of its guest.
     pub fn report(&self, guest: &str) {
-        let Some(overlay) = self.ram.overlay() else { return };
+        let Some(overlay) = self.overlay() else { return };
         let (used, all) = (u64::from(overlay.used()), u64::from(overlay.blocks()));
         if used * 100 < all * FORGOTTEN_PERCENT {
             self.reported.store(false, Ordering::Relaxed);
@@ -88,8 +107,8 @@ impl Disk {
 
     /// Its counters and its device's.
     pub fn count(&self, device: &virtio::counters::DeviceCounters) -> control::Block {
-        let geometry = self.ram.geometry();
-        let overlay = self.ram.overlay();
+        let geometry = geometry(self.volume);
+        let overlay = self.overlay();
         let of_overlay = |value: fn(&Overlay) -> u32| overlay.map_or(0, |overlay| u64::from(value(overlay)));
         control::Block {
             serial: self.serial.clone(),
@@ -108,5 +127,13 @@ impl Disk {
             stale_tokens: device.stale_tokens.get(),
             ring_errors: device.faults.get(),
         }
+    }
+}
+
+/// The shape of a volume.
+fn geometry(volume: Volume) -> Geometry {
+    match volume {
+        Either::First(ram) => ram.geometry(),
+        Either::Second(namespace) => namespace.geometry,
     }
 }

@@ -119,6 +119,7 @@ fn in_image() -> Result<HashMap<(u64, bool, bool), u64>> {
         options: "",
         virtualization: true,
         uplink: Uplink::None,
+        nvme: Vec::new(),
         record_exits: false,
     };
     let mut session = Emulator::new(Platform::Bochs).launch_from(&setup, image::counting_disc)?;

@@ -69,6 +69,11 @@ impl Machine for Process {
         let _ = self.child.wait();
     }
 
+    fn file(&self, name: &str) -> Result<Vec<u8>> {
+        let path = self.com1.with_file_name(name);
+        fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
+    }
+
     fn console(&self) -> Result<String> {
         match fs::read(&self.com1) {
             Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).replace('\r', "")),

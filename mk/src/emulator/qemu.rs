@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use scenarios::setup::{HOST_ADDRESS, SECOND_HOST_ADDRESS, Uplink};
+use scenarios::setup::{HOST_ADDRESS, Nvme, SECOND_HOST_ADDRESS, Uplink};
 
 use super::nic;
 use super::process::{Process, Run, SocketPath};
@@ -67,6 +67,9 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
         command.args(["-netdev", &format!("user,id=up{n},net={net}0/24,host={host},dhcpstart={net}200")]);
         command.args(["-device", &format!("virtio-net-pci,netdev=up{n},disable-legacy=on{at}")]);
     }
+    for disk in &setup.nvme {
+        add_nvme(&mut command, run.folder, disk)?;
+    }
     let record = setup.record_exits.then(|| run.folder.join("exits"));
     if let Some(path) = &record {
         // Nothing runs in this address range, so only the lines about entries and exits remain.
@@ -76,6 +79,19 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
 
     let stream = accept(&listener, &mut process, &run.folder.join("emulator"))?;
     Ok((process, Box::new(stream.try_clone()?), Box::new(stream)))
+}
+
+/// Adds an NVMe disk. Its contents are a new file in `folder`.
+fn add_nvme(command: &mut Command, folder: &Path, disk: &Nvme) -> Result<()> {
+    let Nvme { serial, mib, block_bytes } = disk;
+    let path = folder.join(serial);
+    let file = fs::File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
+    file.set_len(mib << 20)?;
+    let drive = format!("if=none,id={serial},format=raw,discard=unmap,file={}", path.display());
+    command.args(["-drive", &drive, "-device", &format!("nvme,id=c-{serial},serial={serial}")]);
+    let blocks = format!("logical_block_size={block_bytes},physical_block_size={block_bytes}");
+    command.args(["-device", &format!("nvme-ns,drive={serial},bus=c-{serial},nsid=1,{blocks}")]);
+    Ok(())
 }
 
 /// Waits until QEMU connects. If it ends instead, the error has its output from the file `words`.

@@ -79,7 +79,7 @@ fn start(context: &mut Context<'_>, wanted: &Wanted<'_>) -> Result<Session> {
 }
 
 /// The growth of a count of a disk between two readings.
-fn grown(counters: &[Counters; 2], guest: &str, serial: &str, kind: &str) -> Result<u64> {
+pub(super) fn grown(counters: &[Counters; 2], guest: &str, serial: &str, kind: &str) -> Result<u64> {
     let [before, after] = counters.each_ref().map(|reading| disk(reading, guest, serial).map(|d| d.count(kind)));
     Ok(after? - before?)
 }

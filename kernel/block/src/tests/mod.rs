@@ -3,6 +3,7 @@
 mod config;
 mod hostile;
 mod late;
+mod nvme;
 mod overlay;
 mod ram;
 mod support;

@@ -199,7 +199,11 @@ impl Guest {
     }
 
     pub fn with(slot: usize, config: DeviceConfig, features: Features) -> Self {
-        let memory = memory::guest::testing::memory(0, MEMORY);
+        Self::in_memory(memory::guest::testing::memory(0, MEMORY), slot, config, features)
+    }
+
+    /// The same, in this memory.
+    pub fn in_memory(memory: GuestMemory, slot: usize, config: DeviceConfig, features: Features) -> Self {
         let mut guest = Self {
             memory,
             shared: Box::leak(Box::new(Shared::new(config))),

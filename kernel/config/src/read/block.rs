@@ -7,15 +7,19 @@ use alloc::vec::Vec;
 use crate::disk::{Block, Cache, Disk};
 use crate::limits::{DEFAULT_OVERLAY, MAX_BLOCK_QUEUES, MAX_BLOCKS, MAX_MEMORY, MAX_SERIAL};
 use crate::mistake::{Place, Source};
+use crate::nvme::NvmeName;
 use crate::section::Section;
 use crate::size;
 
-const KEYS: [&str; 9] = ["disk", "module", "size", "overlay", "readonly", "serial", "cache", "queues", "packed"];
+const KEYS: [&str; 10] =
+    ["disk", "partition", "module", "size", "overlay", "readonly", "serial", "cache", "queues", "packed"];
+/// What `disk` may be.
+const DISKS: &str = "\"ram\", \"nvme:SERIAL\", \"nvme:PCI-ADDRESS\" or \"nvme0\", the last three with or without /NSID";
 
 /// Kinds of storage.
-#[derive(Clone, Copy)]
 enum Kind {
     Ram,
+    Nvme(NvmeName, Place),
 }
 
 /// Reads all block devices of a guest.
@@ -36,9 +40,9 @@ pub(super) fn read(source: Source<'_>, guest: &mut Section<'_, '_>) -> Vec<Block
 fn read_one(section: &mut Section<'_, '_>, others: &[Block], index: usize) -> Option<Block> {
     if !section.has("disk") {
         let place = section.place();
-        section.complain_at(&place, "a block device needs `disk`: \"ram\"");
+        section.complain_at(&place, format!("a block device needs `disk`: {DISKS}"));
     }
-    let kind = section.word("disk", &[("ram", Kind::Ram)]);
+    let kind = read_kind(section);
     let read_only = section.boolean("readonly").unwrap_or(false);
     let serial = read_serial(section, others, index);
     let cache = section.word("cache", &[("writeback", Cache::WriteBack), ("writethrough", Cache::WriteThrough)]);
@@ -46,8 +50,41 @@ fn read_one(section: &mut Section<'_, '_>, others: &[Block], index: usize) -> Op
     let packed = section.boolean("packed").unwrap_or(false);
     let (disk, place) = match kind? {
         Kind::Ram => read_ram(section, read_only)?,
+        Kind::Nvme(name, place) => read_nvme(section, name, place)?,
     };
     Some(Block { disk, read_only, serial: serial?, cache: cache.unwrap_or_default(), queues, packed, place })
+}
+
+/// Reads `disk`.
+fn read_kind(section: &mut Section<'_, '_>) -> Option<Kind> {
+    let (text, place) = section.string("disk", DISKS)?;
+    if text == "ram" {
+        return Some(Kind::Ram);
+    }
+    let Some(name) = NvmeName::parse(text) else {
+        section.complain_at(&place, format!("`disk` of [[guest.block]] must be {DISKS}"));
+        return None;
+    };
+    Some(Kind::Nvme(name, place))
+}
+
+/// Checks that a namespace has no keys of other disks. Returns it.
+fn read_nvme(section: &mut Section<'_, '_>, name: NvmeName, place: Place) -> Option<(Disk, Place)> {
+    let mut good = true;
+    for key in ["module", "size", "overlay"].into_iter().filter(|key| section.has(key)).collect::<Vec<_>>() {
+        let at = section.at(key);
+        section.complain_at(&at, format!("`{key}` is for RAM disks only; an NVMe namespace has its own size"));
+        good = false;
+    }
+    if section.has("partition") {
+        let at = section.at("partition");
+        section.complain_at(
+            &at,
+            "partitions cannot be given to guests yet; without `partition` it is the whole namespace",
+        );
+        good = false;
+    }
+    good.then_some((Disk::Nvme(name), place))
 }
 
 /// Reads what is in a RAM disk: a boot module or nothing.
@@ -55,6 +92,10 @@ fn read_ram(section: &mut Section<'_, '_>, read_only: bool) -> Option<(Disk, Pla
     let module = section.string("module", "the name of a boot module");
     let bytes = read_size(section, "size");
     let overlay = read_size(section, "overlay");
+    if section.has("partition") {
+        let at = section.at("partition");
+        section.complain_at(&at, "a RAM disk has no partitions that the hypervisor knows");
+    }
     let table = section.place();
     let overlay_place = section.at("overlay");
     if section.has("overlay") && (read_only || !section.has("module")) {

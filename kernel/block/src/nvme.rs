@@ -1,0 +1,190 @@
+//! Namespaces of NVMe disks: the storage over the I/O queues that an engine owns. The driver is the crate `nvme`.
+//!
+//! Data goes between the device and the guest's memory. A request becomes one request of the driver, which splits it
+//! into commands. [`long`] divides a request that is too long for the driver.
+
+#![allow(unsafe_code, reason = "gives a device the guest's memory")]
+
+mod long;
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use memory::GuestMemory;
+use nvme::dma::{Dma, Segment};
+use nvme::registers::Registers;
+use nvme::{Format, IoQueue, Limits, Operation as Command, Refused, Request as Ask, Status as Answer};
+use virtio::chain::Span;
+use virtio::config::MAX_QUEUE_SIZE;
+
+use crate::storage::{Geometry, Operation, Request, Status, Storage, Submitted, Tag};
+use long::Long;
+
+/// Most segments of a request. A driver's configuration must have at least so many.
+pub const MAX_SEGMENTS: u32 = MAX_QUEUE_SIZE as u32;
+
+/// A namespace of one of the queues' controllers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Namespace {
+    /// Index of the queue, in the order in which they were given to [`Nvme::new`].
+    pub queue: usize,
+    /// Namespace identifier.
+    pub id: u32,
+    /// Its shape.
+    pub geometry: Geometry,
+}
+
+/// Returns the shape of a namespace. `volatile_cache`: the controller has a volatile write cache and it is on.
+///
+/// # Errors
+/// Its blocks have neither 512 nor 4,096 bytes. Returns the bytes.
+pub const fn geometry(
+    format: &Format,
+    limits: &Limits,
+    read_only: bool,
+    volatile_cache: bool,
+) -> Result<Geometry, u32> {
+    let block_bytes = format.block_bytes();
+    if block_bytes != 512 && block_bytes != 4096 {
+        return Err(block_bytes);
+    }
+    Ok(Geometry {
+        block_bytes,
+        blocks: format.blocks,
+        physical_bytes: block_bytes,
+        read_only: read_only || format.read_only,
+        volatile_cache,
+        max_discard: limits.deallocate_blocks,
+        discard_bytes: block_bytes,
+        max_zeroes: limits.zero_blocks,
+    })
+}
+
+/// The NVMe namespaces of an engine.
+pub struct Nvme<R, D> {
+    queues: Box<[IoQueue<R, D>]>,
+    /// The engine's ticks in a microsecond.
+    ticks: u64,
+    /// What is added to a host address to get the bus address.
+    offset: u64,
+    /// Segments of the request that is being submitted.
+    segments: Vec<Segment>,
+    long: Long,
+}
+
+impl<R: Registers, D: Dma> Nvme<R, D> {
+    /// Takes the engine's I/O queues. `ticks` of the engine's clock are a microsecond. The bus address of a guest's
+    /// memory is its host address plus `offset`, which may wrap.
+    #[must_use]
+    pub fn new(queues: Vec<IoQueue<R, D>>, ticks: u64, offset: u64) -> Self {
+        let segments = Vec::with_capacity(usize::from(MAX_QUEUE_SIZE));
+        Self { queues: queues.into_boxed_slice(), ticks: ticks.max(1), offset, segments, long: Long::default() }
+    }
+}
+
+/// Fills `into` with the segments of a request's data. Returns false if there are more than a chain can have, or one of
+/// them is not in the guest's memory. This does not happen, because the chain was checked.
+fn translate(data: Span<'_>, memory: &GuestMemory, offset: u64, into: &mut Vec<Segment>) -> bool {
+    into.clear();
+    data.segments().all(|segment| {
+        let Ok(at) = memory.translate(segment.gpa, segment.len.into()) else { return false };
+        if into.len() == usize::from(MAX_QUEUE_SIZE) {
+            return false;
+        }
+        // SAFETY: the bytes are the guest's memory, and its owner gets that memory back only after every request of the
+        // device was answered: `cancel` does not say that a request has ended before the driver has answered it. Nobody
+        // forms references to guest memory.
+        into.push(unsafe { Segment::new((at.expose_provenance() as u64).wrapping_add(offset), segment.len) });
+        true
+    })
+}
+
+/// The outcome of a submission that the driver refused.
+const fn refused(why: Refused) -> Submitted {
+    match why {
+        Refused::Busy => Submitted::Busy,
+        Refused::Unsupported => Submitted::Done(Status::Unsupported),
+        Refused::Gone | Refused::Namespace | Refused::Range | Refused::Length | Refused::TooLong => {
+            Submitted::Done(Status::Failed)
+        }
+    }
+}
+
+/// The status of a request that has ended.
+const fn status(answer: Answer) -> Status {
+    match answer {
+        Answer::Ok => Status::Ok,
+        answer if answer.is_unsupported() => Status::Unsupported,
+        _ => Status::Failed,
+    }
+}
+
+impl<R: Registers, D: Dma> Storage for Nvme<R, D> {
+    type Volume = Namespace;
+
+    fn geometry(&self, namespace: Namespace) -> Geometry {
+        namespace.geometry
+    }
+
+    fn submit(&mut self, namespace: Namespace, tag: Tag, request: &Request<'_>, now: u64) -> Submitted {
+        let Some(queue) = self.queues.get_mut(namespace.queue) else { return Submitted::Done(Status::Failed) };
+        let operation = match request.operation {
+            Operation::Read => Command::Read,
+            Operation::Write { durable } => Command::Write { fua: durable },
+            Operation::Flush => Command::Flush,
+            Operation::Discard => Command::Deallocate,
+            Operation::WriteZeroes { unmap } => Command::WriteZeroes { deallocate: unmap },
+        };
+        if !translate(request.data, request.memory, self.offset, &mut self.segments) {
+            return Submitted::Done(Status::Failed);
+        }
+        let ask =
+            Ask { id: tag.0.into(), namespace: namespace.id, operation, first: request.first, blocks: request.blocks };
+        match queue.submit(&ask, &self.segments, now / self.ticks) {
+            Ok(()) => Submitted::Pending,
+            Err(Refused::TooLong) if !self.segments.is_empty() => {
+                if self.long.begin(namespace.queue, tag, &ask, &self.segments, request.memory) {
+                    self.long.go_on(&mut self.queues, &mut self.segments, now / self.ticks);
+                    Submitted::Pending
+                } else {
+                    Submitted::Busy
+                }
+            }
+            Err(why) => refused(why),
+        }
+    }
+
+    fn notify(&mut self) {
+        self.queues.iter_mut().for_each(IoQueue::notify);
+    }
+
+    #[inline]
+    fn wants_poll(&self) -> bool {
+        self.queues.iter().any(IoQueue::wants_poll)
+    }
+
+    fn poll(&mut self, now: u64, ended: &mut impl FnMut(Tag, Status)) {
+        let now = now / self.ticks;
+        let Self { queues, long, segments, .. } = self;
+        for queue in queues.iter_mut().filter(|queue| queue.outstanding() != 0 || queue.wants_poll()) {
+            queue.poll(now, |id, answer| match u16::try_from(id) {
+                Ok(tag) => ended(Tag(tag), status(answer)),
+                Err(_) => long.part_ended(status(answer)),
+            });
+        }
+        if long.go_on(queues, segments, now) {
+            self.notify();
+        }
+        if let Some((tag, status)) = self.long.take_ended() {
+            ended(tag, status);
+        }
+    }
+
+    fn cancel(&mut self, tag: Tag) -> bool {
+        if let Some(ended) = self.long.cancel(tag, &mut self.queues) {
+            return ended;
+        }
+        // The driver answers a cancelled request when the device has let go of the segments.
+        !self.queues.iter_mut().any(|queue| queue.cancel(tag.0.into()))
+    }
+}

@@ -1,0 +1,217 @@
+//! NVMe namespaces beneath a guest's disk, on the model of a controller.
+
+#![allow(unsafe_code, reason = "gives a model memory")]
+
+use std::cell::RefCell;
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+use engine::control::{Command, Reply};
+use memory::{GuestMemory, Region};
+use nvme::dma::{Dma, DmaBuffer, PAGE};
+use nvme::registers::Registers;
+use nvme::{BusMaster, Config, Controller, ControllerStatus, IoQueue};
+use nvme_model::Model;
+use nvme_model::memory::Memory;
+use virtio::testing::MEMORY;
+
+use super::support::{Bench, DISCARD, FLUSH, Guest, IN, IOERR, OK, OUT, SPLIT, WRITE_ZEROES, range};
+use crate::device::{self, Options};
+use crate::nvme::{MAX_SEGMENTS, Namespace, Nvme, geometry};
+
+#[derive(Clone)]
+struct Port(Rc<RefCell<Model>>);
+
+impl Registers for Port {
+    fn read(&self, offset: u32) -> u32 {
+        self.0.borrow_mut().read(offset)
+    }
+
+    fn write(&self, offset: u32, value: u32) {
+        self.0.borrow_mut().write(offset, value);
+    }
+
+    fn size(&self) -> u32 {
+        Model::BAR_BYTES
+    }
+}
+
+#[derive(Clone)]
+struct Reach(Memory);
+
+// SAFETY: `granted` allocates zeroes that nobody else has, and the memory lives as long as the test.
+unsafe impl Dma for Reach {
+    fn allocate(&mut self, pages: usize) -> Option<DmaBuffer> {
+        let block = self.0.granted(pages * PAGE, PAGE);
+        // SAFETY: as above.
+        Some(unsafe { DmaBuffer::new(block.host, block.bus, block.len) })
+    }
+
+    unsafe fn read(&self, from: u64, to: NonNull<u8>, len: usize) {
+        let bytes = self.0.copy(from, len);
+        // SAFETY: the caller's promise.
+        unsafe { to.as_ptr().copy_from(bytes.as_ptr(), len) };
+    }
+
+    unsafe fn write(&self, to: u64, from: NonNull<u8>, len: usize) {
+        // SAFETY: the caller's promise.
+        self.0.fill(to, unsafe { std::slice::from_raw_parts(from.as_ptr(), len) });
+    }
+}
+
+/// The model works whether the bit is set or not: the driver's own tests look at it.
+struct Bit;
+
+// SAFETY: the test lets the model work only while it calls it.
+unsafe impl BusMaster for Bit {
+    fn set(&mut self, _: bool) -> bool {
+        true
+    }
+}
+
+/// A guest with a whole namespace.
+struct Stand {
+    model: Rc<RefCell<Model>>,
+    controller: Controller<Port, Bit>,
+    bench: Bench<Nvme<Port, Reach>>,
+    guest: Guest,
+    now: u64,
+}
+
+/// Most bytes of a request of the driver.
+const MAX_BYTES: u32 = 32 << 10;
+
+impl Stand {
+    /// A namespace of 4 MiB with blocks of `1 << shift` bytes.
+    fn new(shift: u32) -> Self {
+        let config = Config { depth: 16, max_bytes: MAX_BYTES, max_segments: MAX_SEGMENTS, ..Config::default() };
+        let memory = Memory::new((8 << 20) + MEMORY + config.memory() as usize);
+        let namespaces = vec![nvme_model::Namespace::new(1, shift, (4 << 20) >> shift)];
+        let model = Rc::new(RefCell::new(Model::new(nvme_model::Config::default(), namespaces, memory.clone())));
+        let (mut controller, mut queues) =
+            Controller::new(Port(model.clone()), Bit, &mut Reach(memory.clone()), config)
+                .expect("a good configuration");
+        let mut now = 1_000_000;
+        while controller.status() != ControllerStatus::Running || !queues[0].is_open() {
+            now += 1_000;
+            model.borrow_mut().advance(1_000);
+            model.borrow_mut().run();
+            controller.service(now);
+            queues.iter_mut().for_each(|queue| {
+                queue.poll(now, |_, _| {});
+            });
+        }
+        let of_guest = memory.granted(MEMORY, PAGE);
+        let mut guest_memory = GuestMemory::new();
+        let region = Region { gpa: 0, size: MEMORY as u64, host: of_guest.host.as_ptr() };
+        // SAFETY: the model's memory lives as long as the test, and nobody forms references to it.
+        unsafe { guest_memory.add(region) }.expect("a region");
+        let queue: &IoQueue<Port, Reach> = &queues[0];
+        let (format, limits) = (queue.namespace(1).expect("there"), queue.limits(1).expect("there"));
+        let geometry = geometry(&format, &limits, false, controller.is_cache_on()).expect("a block size");
+        let offset = of_guest.bus.wrapping_sub(of_guest.host.as_ptr().expose_provenance() as u64);
+        let options = Options { queues: 1, packed: false, writeback: true };
+        let guest = Guest::in_memory(
+            guest_memory,
+            3,
+            device::config(&geometry, &options),
+            SPLIT.union(virtio::config::Features::from_bits_retain(
+                device::config(&geometry, &options).features & 0xff_ffff,
+            )),
+        );
+        let mut bench = Bench::new(Nvme::new(queues, 1, offset));
+        assert_eq!(bench.attach(&guest, Namespace { queue: 0, id: 1, geometry }), Reply::Attached);
+        Self { model, controller, bench, guest, now }
+    }
+
+    /// The device, the controller's owner and the engine work.
+    fn turn(&mut self) {
+        self.now += 1_000;
+        self.model.borrow_mut().advance(1_000);
+        self.model.borrow_mut().run();
+        self.controller.service(self.now);
+        self.bench.turn();
+    }
+
+    /// Sends a request and runs until it is used. Returns its status and the addresses of its buffers.
+    fn ask(&mut self, kind: u32, sector: u64, data: Option<Result<&[u8], usize>>) -> (u8, Vec<u64>) {
+        let sent = self.guest.send(kind, sector, data);
+        for _ in 0..1_000 {
+            self.turn();
+            if let Some((id, _)) = self.guest.used() {
+                assert_eq!(id, sent.id);
+                return (self.guest.status(&sent), sent.at);
+            }
+        }
+        panic!("the request was not answered");
+    }
+
+    fn clean(&self) {
+        assert_eq!(self.model.borrow_mut().take_diagnostics(), Vec::<String>::new());
+    }
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i as u8).wrapping_mul(13) ^ (i >> 8) as u8).collect()
+}
+
+#[test]
+fn what_a_guest_writes_is_on_the_namespace_and_is_read_again() {
+    for shift in [9, 12] {
+        let mut stand = Stand::new(shift);
+        let data = pattern(16 << 10);
+        assert_eq!(stand.ask(OUT, 64, Some(Ok(&data))).0, OK);
+        assert!(stand.model.borrow().namespaces[0].data[64 * 512..][..data.len()] == data);
+        let (status, at) = stand.ask(IN, 64, Some(Err(data.len())));
+        assert!(status == OK && stand.guest.bytes(at[1], data.len()) == data);
+        assert_eq!(stand.ask(FLUSH, 0, None).0, OK);
+        assert_eq!(stand.model.borrow().flushes, 1);
+        assert_eq!(stand.ask(WRITE_ZEROES, 0, Some(Ok(&range(64, 8, 0)))).0, OK);
+        assert!(stand.model.borrow().namespaces[0].data[64 * 512..][..4096].iter().all(|byte| *byte == 0));
+        assert_eq!(stand.ask(DISCARD, 0, Some(Ok(&range(64, 32, 0)))).0, OK);
+        stand.clean();
+    }
+}
+
+#[test]
+fn a_request_longer_than_the_driver_takes_is_one_request_for_the_guest() {
+    let mut stand = Stand::new(9);
+    let data = pattern(5 * MAX_BYTES as usize / 2);
+    assert_eq!(stand.ask(OUT, 7, Some(Ok(&data))).0, OK);
+    assert!(stand.model.borrow().namespaces[0].data[7 * 512..][..data.len()] == data);
+    let (status, at) = stand.ask(IN, 7, Some(Err(data.len())));
+    assert!(status == OK && stand.guest.bytes(at[1], data.len()) == data);
+    let counted = stand.guest.counted();
+    assert!(counted.contains(&("reads", 1)) && counted.contains(&("writes", 1)), "{counted:?}");
+    stand.clean();
+}
+
+#[test]
+fn an_order_of_the_controller_is_carried_out_with_no_request_in_flight() {
+    let mut stand = Stand::new(9);
+    stand.controller.stop(stand.now);
+    for _ in 0..1_000 {
+        stand.turn();
+    }
+    assert_eq!(stand.controller.status(), ControllerStatus::Stopped);
+    assert_eq!(stand.ask(IN, 0, Some(Err(512))).0, IOERR);
+}
+
+#[test]
+fn a_device_is_given_back_only_when_the_controller_has_let_go_of_its_buffers() {
+    for blocks in [1, 5 * MAX_BYTES as usize / 1024] {
+        let mut stand = Stand::new(9);
+        stand.guest.send(IN, 0, Some(Err(blocks * 512)));
+        stand.bench.turn();
+        assert!(stand.bench.engine.control().submit(Command::Detach { slot: stand.guest.slot }).is_ok());
+        for _ in 0..10 {
+            stand.bench.turn();
+        }
+        assert!(stand.bench.engine.control().reply().is_none(), "the device still has the command");
+        for _ in 0..100 {
+            stand.turn();
+        }
+        assert!(matches!(stand.bench.engine.control().reply(), Some(Reply::Detached(_))));
+        stand.clean();
+    }
+}

@@ -1,0 +1,262 @@
+//! NVMe disks: how the file names a namespace, and which namespace of this machine a name means.
+//!
+//! The hypervisor finds the controllers; this decides. A name that means nothing, or more than one namespace, leaves its
+//! guest out. So do two devices that would write to the same namespace.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use crate::check::leave_out;
+use crate::{Config, Disk, Mistake, PciDevice};
+
+/// A namespace as the file names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NvmeName {
+    /// Its controller.
+    pub controller: NvmeController,
+    /// Its identifier, 1 or more. `None`: the only one.
+    pub namespace: Option<u32>,
+}
+
+/// A controller as the file names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NvmeController {
+    /// The only one of the machine.
+    Only,
+    /// By its PCI address: bus, device, function.
+    At(u8, u8, u8),
+    /// By its serial number.
+    Serial(String),
+}
+
+/// An NVMe controller of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundController {
+    /// PCI address: bus, device, function.
+    pub at: (u8, u8, u8),
+    /// Its serial number, or why it cannot be used.
+    pub serial: Result<String, String>,
+    /// Its active namespaces.
+    pub namespaces: Vec<FoundNamespace>,
+}
+
+/// A namespace of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundNamespace {
+    /// Its identifier.
+    pub id: u32,
+    /// Why it cannot be used.
+    pub unusable: Option<String>,
+}
+
+impl NvmeName {
+    /// Reads what stands behind `disk`: `nvme0`, or `nvme:` and a PCI address or a serial number, with or without `/`
+    /// and a namespace identifier. Returns `None` if it is none of these.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (controller, namespace) = match text.rsplit_once('/') {
+            Some((controller, id)) => (controller, Some(id.parse().ok().filter(|id| *id != 0)?)),
+            None => (text, None),
+        };
+        let controller = match controller.strip_prefix("nvme:") {
+            Some(name) => match PciDevice::parse(name) {
+                Some(PciDevice::At(bus, device, function)) => NvmeController::At(bus, device, function),
+                _ if name.trim().is_empty() => return None,
+                _ => NvmeController::Serial(name.trim().into()),
+            },
+            None if controller == "nvme0" => NvmeController::Only,
+            None => return None,
+        };
+        Some(Self { controller, namespace })
+    }
+
+    /// Finds the namespace. Returns the indices of its controller and of itself there.
+    ///
+    /// # Errors
+    /// The name means nothing, or more than one, or what cannot be used. The text says what there is.
+    pub fn find(&self, found: &[FoundController]) -> Result<(usize, usize), String> {
+        let is_named = |controller: &FoundController| match &self.controller {
+            NvmeController::Only => true,
+            NvmeController::At(bus, device, function) => controller.at == (*bus, *device, *function),
+            NvmeController::Serial(serial) => controller.serial.as_ref() == Ok(serial),
+        };
+        let all: Vec<usize> = (0..).zip(found).filter(|(_, c)| is_named(c)).map(|(index, _)| index).collect();
+        let (index, controller) = match all[..] {
+            [index] => (index, &found[index]),
+            [] if found.is_empty() => return Err("this machine has no NVMe controller".into()),
+            [] => return Err(format!("no NVMe controller is that one; there are: {}", lines(found))),
+            _ => return Err(format!("{} NVMe controllers are meant; expected one of: {}", all.len(), lines(found))),
+        };
+        if let Err(why) = &controller.serial {
+            return Err(format!("the controller at {} cannot be used: {why}", address(controller)));
+        }
+        let ids = || controller.namespaces.iter().map(|n| n.id.to_string()).collect::<Vec<_>>().join(", ");
+        let namespace = match (self.namespace, &controller.namespaces[..]) {
+            (_, []) => return Err("the controller has no namespace".into()),
+            (None, [_]) => 0,
+            (None, _) => {
+                return Err(format!("the controller has namespaces {}; expected one of them behind a `/`", ids()));
+            }
+            (Some(id), all) => all
+                .iter()
+                .position(|namespace| namespace.id == id)
+                .ok_or_else(|| format!("the controller has no namespace {id}; it has {}", ids()))?,
+        };
+        match &controller.namespaces[namespace].unusable {
+            Some(why) => Err(format!("namespace {} cannot be used: {why}", controller.namespaces[namespace].id)),
+            None => Ok((index, namespace)),
+        }
+    }
+}
+
+fn address(controller: &FoundController) -> PciDevice {
+    let (bus, device, function) = controller.at;
+    PciDevice::At(bus, device, function)
+}
+
+/// Returns the line of the file that means a namespace: the controller's serial number if no other controller has it,
+/// else its PCI address, and the identifier if there are several namespaces.
+#[must_use]
+pub fn nvme_line(found: &[FoundController], controller: &FoundController, id: u32) -> String {
+    let usable = |serial: &&String| {
+        let others = found.iter().filter(|other| other.serial.as_ref() == Ok(serial)).count();
+        others == 1 && !serial.contains(['/', '"', '\\']) && PciDevice::parse(serial).is_none()
+    };
+    let name = match controller.serial.as_ref().ok().filter(usable) {
+        Some(serial) => serial.clone(),
+        None => address(controller).to_string(),
+    };
+    let id = if controller.namespaces.len() > 1 { format!("/{id}") } else { String::new() };
+    format!("disk = \"nvme:{name}{id}\"")
+}
+
+/// The lines of all namespaces.
+fn lines(found: &[FoundController]) -> String {
+    let of = |c: &FoundController| c.namespaces.iter().map(|n| nvme_line(found, c, n.id)).collect::<Vec<_>>();
+    found.iter().flat_map(of).collect::<Vec<_>>().join(", ")
+}
+
+/// Leaves out guests whose NVMe disks are not among `found`, and guests that would write to the same namespace. Several
+/// guests may have a namespace that all but one of them only read.
+pub fn check_nvme(config: &mut Config, found: &[FoundController]) -> Vec<Mistake> {
+    let mut mistakes = leave_out(config, |guest| {
+        guest.blocks().find_map(|block| {
+            let Disk::Nvme(name) = &block.disk else { return None };
+            Some((block.place.clone(), name.find(found).err()?))
+        })
+    });
+    let mut writers = Vec::new();
+    for guest in &config.guests {
+        for block in guest.blocks().filter(|block| !block.read_only) {
+            if let Disk::Nvme(name) = &block.disk
+                && let Ok(namespace) = name.find(found)
+            {
+                writers.push((guest.name.clone(), block.place.clone(), namespace));
+            }
+        }
+    }
+    mistakes.extend(leave_out(config, |guest| {
+        let of_guest = writers.iter().filter(|(name, ..)| *name == guest.name);
+        of_guest.into_iter().find_map(|(_, place, namespace)| {
+            let is_other = |(_, other, at): &&(_, crate::Place, _)| at == namespace && other != place;
+            let (name, other, _) = writers.iter().find(is_other)?;
+            let message = format!(
+                "guest `{name}` writes to the same namespace, in line {}; expected one writer, or `readonly = true`",
+                other.line
+            );
+            Some((place.clone(), message))
+        })
+    }));
+    mistakes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse;
+
+    fn disk(at: u8, serial: &str, ids: &[u32]) -> FoundController {
+        let namespaces = ids.iter().map(|&id| FoundNamespace { id, unusable: None }).collect();
+        FoundController { at: (at, 0, 0), serial: Ok(serial.into()), namespaces }
+    }
+
+    fn find(text: &str, found: &[FoundController]) -> Result<(usize, usize), String> {
+        NvmeName::parse(text).expect("a name").find(found)
+    }
+
+    #[test]
+    fn a_name_means_one_namespace_or_says_what_there_is() {
+        let found = [disk(1, "S1", &[1]), disk(2, "S2", &[1, 7]), disk(3, "twin", &[1]), disk(4, "twin", &[1])];
+        assert_eq!(find("nvme:S1", &found), Ok((0, 0)));
+        assert_eq!(find("nvme:S1/1", &found), Ok((0, 0)));
+        assert_eq!(find("nvme:02:00.0/7", &found), Ok((1, 1)));
+        assert_eq!(find("nvme:0000:03:00.0", &found), Ok((2, 0)));
+        assert_eq!(find("nvme0", &found[..1]), Ok((0, 0)));
+        for (name, why) in [
+            ("nvme0", "4 NVMe controllers are meant; expected one of: disk = \"nvme:S1\", disk = \"nvme:S2/1\""),
+            ("nvme:twin", "2 NVMe controllers are meant"),
+            ("nvme:S2", "has namespaces 1, 7; expected one of them behind a `/`"),
+            ("nvme:S2/2", "has no namespace 2; it has 1, 7"),
+            ("nvme:S3", "no NVMe controller is that one; there are: disk = \"nvme:S1\""),
+            ("nvme:05:00.0", "no NVMe controller is that one"),
+        ] {
+            let said = find(name, &found).expect_err(name);
+            assert!(said.contains(why), "{name}: {said}");
+        }
+        assert_eq!(find("nvme0", &[]), Err("this machine has no NVMe controller".into()));
+        let mut broken = found.clone();
+        broken[0].serial = Err("it does not answer".into());
+        broken[2].namespaces[0].unusable = Some("metadata".into());
+        assert!(find("nvme:01:00.0", &broken).is_err_and(|e| e.contains("at 01:00.0 cannot be used: it does not")));
+        assert!(find("nvme:03:00.0", &broken).is_err_and(|e| e.contains("namespace 1 cannot be used: metadata")));
+    }
+
+    #[test]
+    fn what_is_no_name_is_none() {
+        for text in ["nvme", "nvme1", "nvme:", "nvme: ", "nvme:S/0", "nvme:S/x", "nvme0/", "NVME0", "eui:00"] {
+            assert_eq!(NvmeName::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_line_to_paste_means_its_namespace() {
+        let odd = [disk(5, "a/1", &[1]), disk(6, "x\"y", &[1, 2]), disk(7, "07:00.0", &[3]), disk(8, "07:00.0", &[3])];
+        let all = [&odd[..], &[disk(1, "S1", &[1]), disk(2, "S2", &[1, 7])]].concat();
+        for (index, controller) in all.iter().enumerate() {
+            for (n, namespace) in controller.namespaces.iter().enumerate() {
+                let line = nvme_line(&all, controller, namespace.id);
+                let text = line.strip_prefix("disk = \"").and_then(|l| l.strip_suffix('"')).expect("a line");
+                assert_eq!(find(text, &all), Ok((index, n)), "{line}");
+            }
+        }
+    }
+
+    fn config(disks: &[&str]) -> Config {
+        let mut text = String::new();
+        for (n, lines) in disks.iter().enumerate() {
+            text += &format!("[[guest]]\nname = 'g{n}'\nmemory = '64M'\nkernel = 'k'\n[[guest.block]]\n{lines}\n");
+        }
+        let parsed = parse("f", text);
+        assert_eq!(parsed.mistakes, []);
+        parsed.config
+    }
+
+    #[test]
+    fn guests_that_would_write_the_same_blocks_are_left_out_both() {
+        let found = [disk(1, "S1", &[1, 2])];
+        let mut config = config(&[
+            "disk = 'nvme:S1/1'",
+            "disk = 'nvme:01:00.0/1'",
+            "disk = 'nvme0/1'\nreadonly = true",
+            "disk = 'nvme:S1/2'",
+            "disk = 'nvme:S1/3'",
+        ]);
+        let mistakes = check_nvme(&mut config, &found);
+        let lines: Vec<_> = mistakes.iter().map(|m| (m.line, m.guest.as_deref())).collect();
+        assert_eq!(lines, [(31, Some("g4")), (6, Some("g0")), (12, Some("g1"))]);
+        assert!(mistakes[1].message.contains("guest `g1` writes to the same namespace, in line 12"), "{}", mistakes[1]);
+        assert!(mistakes[2].message.contains("guest `g0` writes to the same namespace, in line 6"), "{}", mistakes[2]);
+        assert_eq!(config.guests.iter().map(|g| g.name.as_str()).collect::<Vec<_>>(), ["g2", "g3"]);
+    }
+}

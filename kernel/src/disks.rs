@@ -1,0 +1,270 @@
+//! The machine's NVMe disks: finds the controllers, starts those that guests name, serves them, and shuts them down.
+//!
+//! The control core calls [`service`] once a tick. The engine owns the I/O queues.
+
+mod nvme_device;
+
+use crate::{
+    arch::time,
+    engines,
+    pci::{self, Function},
+    report,
+};
+use alloc::{format, string::String, string::ToString, vec::Vec};
+use block::nvme::{Namespace, geometry};
+use config::{Config, Disk, FoundController, FoundNamespace, NvmeName, nvme_line};
+use drivers::pci::Address;
+use nvme::{Controller, ControllerStatus};
+use nvme_device::{Bit, HostDma, Mmio};
+use spin::Mutex;
+
+pub use nvme_device::notify_abrupt_shutdown;
+
+/// An I/O queue of a controller.
+pub type Queue = nvme::IoQueue<Mmio, HostDma>;
+/// The storage over an engine's queues.
+pub type Storage = block::nvme::Nvme<Mmio, HostDma>;
+
+/// Most microseconds that the boot waits for the controllers, all together.
+const START_TIME: u64 = 30_000_000;
+/// Most microseconds that the end of sidecore waits for the controllers. The driver has a time limit for each step; this
+/// is for a core that does not poll its queue.
+const STOP_TIME: u64 = 65_000_000;
+/// Most microseconds that the boot waits until a controller that no guest names is shut down.
+const PART_TIME: u64 = 10_000_000;
+
+/// A controller.
+struct Driven {
+    at: Address,
+    controller: Controller<Mmio, Bit>,
+    /// Its queue, before the engine gets it.
+    queue: Option<Queue>,
+    /// The index of its queue in the engine's storage.
+    number: Option<usize>,
+    /// Its usable namespaces.
+    namespaces: Vec<Usable>,
+}
+
+/// A namespace that guests can have.
+struct Usable {
+    id: u32,
+    format: nvme::Format,
+    limits: nvme::Limits,
+}
+
+/// What [`open_all`] has found.
+struct Disks {
+    found: Vec<FoundController>,
+    driven: Vec<Driven>,
+}
+
+/// The machine's disks.
+static DISKS: Mutex<Disks> = Mutex::new(Disks { found: Vec::new(), driven: Vec::new() });
+
+/// Microseconds since the TSC began.
+fn now() -> u64 {
+    time::tsc() / ticks()
+}
+
+/// Ticks of the TSC in a microsecond.
+pub fn ticks() -> u64 {
+    (time::rates().tsc / 1_000_000).max(1)
+}
+
+/// Finds the NVMe controllers, asks each what it is, and reports it. Returns what was found. Called once, before the guests' memory is given out.
+pub fn open_all(config: &Config) -> Vec<FoundController> {
+    let functions = pci::functions().map_or(&[][..], |(_, functions)| functions);
+    for function in functions {
+        if let Some(name) = hidden(function) {
+            report::warning(format!(
+                "{name} at {} hides NVMe disks from sidecore: switch Intel VMD (or RAID, RST, \"RAID on\") off in the \
+                 firmware's setup",
+                function.at
+            ));
+        }
+    }
+    let wanted = config.guests.iter().flat_map(config::Guest::blocks).any(|block| matches!(block.disk, Disk::Nvme(_)));
+    let opened = functions.iter().filter(|function| function.class() == nvme_device::CLASS).map(|&function| {
+        let opened = nvme_device::open(function, wanted);
+        (
+            function.at,
+            opened.map(|(controller, queue)| Driven {
+                at: function.at,
+                controller,
+                queue,
+                number: None,
+                namespaces: Vec::new(),
+            }),
+        )
+    });
+    let mut opened: Vec<(Address, Result<Driven, String>)> = opened.collect();
+    let settled = |driven: &Driven| !matches!(driven.controller.status(), ControllerStatus::Starting);
+    run(opened.iter_mut().filter_map(|(_, driven)| driven.as_mut().ok()).collect(), START_TIME, settled);
+    let found: Vec<FoundController> = opened.iter_mut().map(|(at, driven)| describe(*at, driven)).collect();
+    for (at, driven) in &opened {
+        tell(&found, *at, driven.as_ref().ok());
+    }
+    let driven = opened.into_iter().filter_map(|(_, driven)| driven.ok()).collect();
+    *DISKS.lock() = Disks { found: found.clone(), driven };
+    found
+}
+
+const fn triple(at: Address) -> (u8, u8, u8) {
+    (at.bus, at.device, at.function)
+}
+
+/// Returns the name of a function behind which firmware hides NVMe disks: Intel's Volume Management Device.
+fn hidden(function: &Function) -> Option<&'static str> {
+    const VMD: [u16; 10] = [0x201d, 0x28c0, 0x467f, 0x4c3d, 0x7d0b, 0x9a0b, 0xa77f, 0xad0b, 0xb06f, 0xb60b];
+    (function.vendor == 0x8086 && VMD.contains(&function.device)).then_some("Intel VMD")
+}
+
+/// Serves controllers whose queues are still here until all are `settled`, but no longer than `patience` microseconds.
+fn run(mut all: Vec<&mut Driven>, patience: u64, settled: impl Fn(&Driven) -> bool) {
+    let begin = now();
+    while !all.iter().all(|driven| settled(driven)) && now() - begin < patience {
+        for driven in &mut all {
+            driven.controller.service(now());
+            if let Some(queue) = &mut driven.queue {
+                queue.poll(now(), |_, _| {});
+            }
+        }
+        core::hint::spin_loop();
+    }
+}
+
+/// What is known of a controller, for the configuration. Notes its usable namespaces.
+fn describe(at: Address, driven: &mut Result<Driven, String>) -> FoundController {
+    let failed = |why: String| FoundController { at: triple(at), serial: Err(why), namespaces: Vec::new() };
+    let driven = match driven {
+        Ok(driven) => driven,
+        Err(why) => return failed(why.clone()),
+    };
+    let serial = match (driven.controller.status(), driven.controller.identity()) {
+        (ControllerStatus::Running, Some(identity)) => identity.serial.clone(),
+        (ControllerStatus::Failed(failure), _) => return failed(failure.to_string()),
+        _ => return failed(format!("it was not ready within {} s", START_TIME / 1_000_000)),
+    };
+    let mut namespaces = Vec::new();
+    for namespace in driven.controller.namespaces() {
+        let unusable = match &namespace.format {
+            Ok(format) if !matches!(format.block_bytes(), 512 | 4096) => {
+                Some(format!("its blocks have {} bytes; expected 512 or 4096", format.block_bytes()))
+            }
+            Ok(format) => {
+                // Without a queue nobody will use it.
+                let limits = driven.queue.as_ref().and_then(|queue| queue.limits(namespace.id));
+                driven.namespaces.extend(limits.map(|limits| Usable { id: namespace.id, format: *format, limits }));
+                None
+            }
+            Err(why) => Some(why.to_string()),
+        };
+        namespaces.push(FoundNamespace { id: namespace.id, unusable });
+    }
+    FoundController { at: triple(at), serial: Ok(serial), namespaces }
+}
+
+/// Reports a controller: what it is, its health, and for each namespace the line that gives it to a guest.
+fn tell(found: &[FoundController], at: Address, driven: Option<&Driven>) {
+    let Some(known) = found.iter().find(|controller| controller.at == triple(at)) else { return };
+    let (controller, identity) = match (&known.serial, driven) {
+        (Ok(_), Some(Driven { controller, .. })) if controller.identity().is_some() => {
+            (controller, controller.identity())
+        }
+        (Err(why), _) => return report::warning(format!("NVMe controller at {at} is not used: {why}")),
+        _ => return,
+    };
+    let health = controller.health().map_or_else(|| "health not told".into(), |health| health.to_string());
+    report::found(format!("NVMe disk at {at}: {}; {health}", identity.map_or_else(String::new, ToString::to_string)));
+    for (namespace, known_one) in controller.namespaces().iter().zip(&known.namespaces) {
+        let id = namespace.id;
+        match (&namespace.format, &known_one.unusable) {
+            (Ok(format), None) => report::found(format!(
+                "namespace {id} of {at}: {} MiB in blocks of {} bytes{}: {}",
+                format.bytes() >> 20,
+                format.block_bytes(),
+                if format.read_only { ", write protected" } else { "" },
+                nvme_line(found, known, id),
+            )),
+            (_, why) => {
+                let why = why.as_deref().unwrap_or("it cannot be read");
+                report::warning(format!("namespace {id} of {at} cannot be used: {why}"));
+            }
+        }
+    }
+    if controller.unlisted_namespaces() != 0 {
+        let (more, all) = (controller.unlisted_namespaces(), nvme::MAX_NAMESPACES);
+        report::warning(format!("{more} namespaces of {at} are not listed: the driver uses {all}"));
+    }
+}
+
+/// Shuts down the controllers that no guest has, and returns the queues of the others, for the engine. Called once,
+/// after the configuration was checked.
+pub fn take_queues(config: &Config) -> Vec<Queue> {
+    let mut all = DISKS.lock();
+    let Disks { found, driven } = &mut *all;
+    let named = config.guests.iter().flat_map(config::Guest::blocks).filter_map(|block| match &block.disk {
+        Disk::Nvme(name) => name.find(found).ok().map(|(controller, _)| found[controller].at),
+        _ => None,
+    });
+    let named: Vec<_> = named.collect();
+    let mut unused: Vec<&mut Driven> = driven.iter_mut().filter(|d| !named.contains(&triple(d.at))).collect();
+    unused.iter_mut().for_each(|driven| driven.controller.stop(now()));
+    run(unused, PART_TIME, has_ended);
+    let mut queues = Vec::new();
+    for driven in driven.iter_mut().filter(|driven| named.contains(&triple(driven.at))) {
+        if let Some(queue) = driven.queue.take() {
+            driven.number = Some(queues.len());
+            queues.push(queue);
+        }
+    }
+    queues
+}
+
+/// Whether a controller does no DMA any more.
+const fn has_ended(driven: &Driven) -> bool {
+    matches!(driven.controller.status(), ControllerStatus::Stopped | ControllerStatus::Failed(_))
+}
+
+/// Returns the namespace that a name means, for a guest's device.
+///
+/// # Errors
+/// There is none, or its controller has failed since.
+pub fn namespace(name: &NvmeName, read_only: bool) -> Result<Namespace, String> {
+    let all = DISKS.lock();
+    let (controller, namespace) = name.find(&all.found)?;
+    let FoundController { at, namespaces, .. } = &all.found[controller];
+    let id = namespaces[namespace].id;
+    let driven = all.driven.iter().find(|driven| triple(driven.at) == *at).ok_or("its controller is not driven")?;
+    let queue = driven.number.ok_or("its controller has no queue")?;
+    let Usable { format, limits, .. } =
+        driven.namespaces.iter().find(|usable| usable.id == id).ok_or("its namespace is not usable")?;
+    let geometry = geometry(format, limits, read_only, driven.controller.is_cache_on())
+        .map_err(|bytes| format!("its blocks have {bytes} bytes"))?;
+    Ok(Namespace { queue, id, geometry })
+}
+
+/// Serves the controllers, and logs what has happened to them. Called once a tick.
+pub fn service() {
+    for Driven { at, controller, .. } in &mut DISKS.lock().driven {
+        controller.service(now());
+        while let Some(event) = controller.next_event() {
+            log::warn!("NVMe disk at {at}: {event}");
+        }
+    }
+}
+
+/// Shuts all controllers down (NVMe Base 2.0, 3.6.1), and waits for that. The guests have stopped.
+pub fn shut_down() {
+    let begin = now();
+    DISKS.lock().driven.iter_mut().for_each(|driven| driven.controller.stop(now()));
+    while now() - begin < STOP_TIME && !DISKS.lock().driven.iter().all(has_ended) {
+        service();
+        // An engine on another core polls its queues itself.
+        engines::turn();
+        core::hint::spin_loop();
+    }
+    for Driven { at, controller, .. } in DISKS.lock().driven.iter().filter(|driven| !has_ended(driven)) {
+        log::error!("NVMe disk at {at} was not shut down in time: {:?}", controller.status());
+    }
+}

@@ -1,0 +1,109 @@
+//! An NVMe controller as a PCI function: its BAR, its memory, and its bit in the command register.
+
+#![allow(unsafe_code, reason = "gives a device memory, its registers to a driver, and its right to master the bus")]
+
+use crate::{mem, pci::Function};
+use alloc::{format, string::String, vec::Vec};
+use core::ptr::{self, NonNull};
+use nvme::{
+    BusMaster, Config, Controller,
+    dma::{Dma, DmaBuffer, PAGE},
+    registers::{self, BAR_BYTES},
+};
+use spin::Mutex;
+
+pub use nvme::registers::Mmio;
+
+use super::Queue;
+
+/// Class of an NVMe controller: non-volatile memory, with NVMe's programming interface (PCI Code and ID Assignment).
+pub const CLASS: u32 = 0x01_0802;
+/// Most bytes of the BAR that are mapped. The doorbells of one queue are within them with any usual stride.
+const MAX_BAR: u64 = 1 << 20;
+/// Entries of an I/O queue.
+const DEPTH: u16 = 256;
+
+/// Address and length of the registers of the controllers, for a panic.
+static REGISTERS: Mutex<Vec<(u64, u32)>> = Mutex::new(Vec::new());
+
+/// The bus master enable bit of a function that nobody else drives.
+pub struct Bit(Function);
+
+// SAFETY: a function cannot master the bus while this bit of its command register is 0. Nothing else sets the bit.
+unsafe impl BusMaster for Bit {
+    fn set(&mut self, on: bool) -> bool {
+        self.0.set_bus_master(on)
+    }
+}
+
+/// The hypervisor's memory. All of it is mapped at its physical address, which is also its bus address.
+#[derive(Clone, Copy)]
+pub struct HostDma;
+
+// SAFETY: `mem::pages` returns zeroed pages that nobody else has, and never takes them back.
+unsafe impl Dma for HostDma {
+    fn allocate(&mut self, pages: usize) -> Option<DmaBuffer> {
+        let bytes = pages * PAGE;
+        let at = mem::pages(bytes as u64).ok()?;
+        // SAFETY: as above. The addresses are the same for the CPU and the device.
+        Some(unsafe { DmaBuffer::new(pointer(at)?, at, bytes) })
+    }
+
+    unsafe fn read(&self, from: u64, to: NonNull<u8>, len: usize) {
+        // SAFETY: the caller's promise. `from` is memory, which is mapped at its bus address.
+        unsafe { memory::copy::copy(to.as_ptr(), ptr::with_exposed_provenance(from as usize), len) };
+    }
+
+    unsafe fn write(&self, to: u64, from: NonNull<u8>, len: usize) {
+        // SAFETY: as in `read`.
+        unsafe { memory::copy::copy(ptr::with_exposed_provenance_mut(to as usize), from.as_ptr(), len) };
+    }
+}
+
+fn pointer(at: u64) -> Option<NonNull<u8>> {
+    NonNull::new(ptr::with_exposed_provenance_mut(at as usize))
+}
+
+/// Takes a function of class [`CLASS`]. `with_queue`: it gets an I/O queue; otherwise it can only be asked what it is.
+///
+/// # Errors
+/// Its BAR is unusable, there is no memory for it, or it does not answer.
+pub fn open(function: Function, with_queue: bool) -> Result<(Controller<Mmio, Bit>, Option<Queue>), String> {
+    if !function.set_bus_master(false) {
+        return Err("configuration space is in use".into());
+    }
+    let bar = function.memory_bar(0).map_err(|e| format!("BAR 0 cannot be used: {e}"))?;
+    if bar.size < BAR_BYTES {
+        return Err(format!("BAR 0 has {:#x} bytes; expected {BAR_BYTES:#x} or more", bar.size));
+    }
+    let len = bar.size.min(MAX_BAR);
+    mem::map_device(bar.base, len).map_err(|e| format!("BAR 0 at {:#x} cannot be mapped: {e}", bar.base))?;
+    function.enable_memory();
+    let base = pointer(bar.base).ok_or("BAR 0 is at address 0")?;
+    // SAFETY: this is BAR 0 of a function that says it is an NVMe controller. It was mapped above, uncached, for ever.
+    // Nobody else drives the function.
+    let registers = unsafe { Mmio::new(base.cast(), len as u32) };
+    let config = Config {
+        queues: u16::from(with_queue),
+        depth: DEPTH,
+        max_segments: block::nvme::MAX_SEGMENTS,
+        ..Config::default()
+    };
+    let (controller, queues) =
+        Controller::new(registers, Bit(function), &mut HostDma, config).map_err(|e| format!("{e}"))?;
+    REGISTERS.lock().push((bar.base, len as u32));
+    Ok((controller, queues.into_iter().next()))
+}
+
+/// Notifies all controllers that power may go, and does not wait. For a panic: no other core runs any more.
+pub fn notify_abrupt_shutdown() {
+    // The core that held the lock was parked in the boot. Then there are no guests and nothing to lose.
+    let Some(all) = REGISTERS.try_lock() else { return };
+    for &(base, len) in all.iter() {
+        // SAFETY: the registers were mapped in `open`. Every other core is parked, and this one does not return to what
+        // it did.
+        if let Some(registers) = pointer(base).map(|base| unsafe { Mmio::new(base.cast(), len) }) {
+            registers::notify_abrupt_shutdown(&registers);
+        }
+    }
+}
