@@ -1,6 +1,7 @@
 //! `cargo mk bench`: measures figures, and shows each with its aim. A missed aim is no error. A missed bound (`exits`)
 //! is an error.
 
+mod block;
 mod contest;
 mod exits;
 mod figure;
@@ -54,6 +55,15 @@ pub enum What {
         #[arg(long)]
         json: Option<PathBuf>,
     },
+    /// Instructions of the engine for a read of 4 KiB from a RAM disk, without the copying, by callgrind.
+    Block {
+        /// Counts instructions. There is nothing else yet.
+        #[arg(long, required = true)]
+        instructions: bool,
+        /// Also writes the figures to this file, as one JSON object.
+        #[arg(long)]
+        json: Option<PathBuf>,
+    },
     /// Instructions of the x520 driver for a packet, by callgrind.
     Nic {
         /// Also writes the figures to this file, as one JSON object.
@@ -77,7 +87,7 @@ pub enum What {
     },
 }
 
-pub use {nic::gate as nic_gate, switch::gate as switch_gate};
+pub use {block::gate as block_gate, nic::gate as nic_gate, switch::gate as switch_gate};
 
 const LIMIT: Duration = Duration::from_secs(240);
 
@@ -100,6 +110,7 @@ pub fn verb(what: &What) -> Result<Outcome> {
             return Ok(Outcome::Good);
         }
         What::Switch { json, .. } => ("switch", json, "callgrind".to_owned(), switch::figures()?),
+        What::Block { json, .. } => ("block", json, "callgrind".to_owned(), block::figures()?),
         What::Nic { json } => ("nic", json, "callgrind".to_owned(), nic::figures()?),
         What::Exits { json, platform, requests, completion } => {
             let chosen = emulator::choose(*platform)?;

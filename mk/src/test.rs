@@ -74,6 +74,7 @@ fn gates() -> Tally {
         ("image", copy_routine::verify as fn() -> Result<String>),
         ("nic gate", bench::nic_gate),
         ("switch gate", bench::switch_gate),
+        ("block gate", bench::block_gate),
     ] {
         let begin = Instant::now();
         let result = gate();

@@ -28,6 +28,8 @@ pub mod nvme;
 pub mod pair;
 pub mod ram;
 pub mod storage;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 #[cfg(test)]
 mod tests;

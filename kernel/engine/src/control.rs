@@ -50,6 +50,12 @@ pub enum Command<K> {
         /// The slot.
         slot: usize,
     },
+    /// As [`Command::Detach`], but the requests in flight are completed first, not dropped. The device can resume from
+    /// its saved state then. Its guest may run meanwhile.
+    Drain {
+        /// The slot.
+        slot: usize,
+    },
 }
 
 /// The reply to a command.

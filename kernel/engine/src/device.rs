@@ -114,6 +114,11 @@ impl Device {
         self.running
     }
 
+    /// Whether it is running and a request is in flight.
+    pub(crate) fn holds_requests(&self) -> bool {
+        self.running && self.queues.iter().flatten().any(|queue| queue.in_flight() != 0)
+    }
+
     /// Whether it is running and `queue` is in use.
     #[must_use]
     pub fn has_queue(&self, queue: u16) -> bool {

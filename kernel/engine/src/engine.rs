@@ -27,6 +27,8 @@ pub struct Engine<B: Backend, S, D> {
     generations: [u32; MAX_SLOTS],
     /// The slot that is being detached. Its back-end may still hold requests.
     detaching: Option<usize>,
+    /// Requests of that slot are completed, not dropped.
+    draining: bool,
     /// For each slot: the queues that the schedule knows, one bit each, and the guest with its weight.
     scheduled: [(u16, GuestWeight); MAX_SLOTS],
     /// Slots to handle in the next turn even if they do not ring the doorbell.
@@ -50,6 +52,7 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
             devices: Devices::new(),
             generations: [0; MAX_SLOTS],
             detaching: None,
+            draining: false,
             scheduled: [(0, GuestWeight::of_guest(0)); MAX_SLOTS],
             unfinished: SlotSet::NONE,
             published: false,
@@ -239,12 +242,8 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
                 let reply = self.attach(attachment, now);
                 self.control.answer(reply);
             }
-            Command::Detach { slot } if slot >= MAX_SLOTS => self.control.answer(Reply::NoSuchSlot),
-            Command::Detach { slot } if self.devices.get(slot).is_none() => self.control.answer(Reply::Vacant),
-            Command::Detach { slot } => {
-                self.detaching = Some(slot);
-                self.reschedule(slot, 0);
-            }
+            Command::Detach { slot } => self.start_detaching(slot, false),
+            Command::Drain { slot } => self.start_detaching(slot, true),
         }
     }
 
@@ -276,9 +275,24 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         Reply::Attached
     }
 
+    fn start_detaching(&mut self, slot: usize, drain: bool) {
+        if slot >= MAX_SLOTS {
+            return self.control.answer(Reply::NoSuchSlot);
+        }
+        if self.devices.get(slot).is_none() {
+            return self.control.answer(Reply::Vacant);
+        }
+        (self.detaching, self.draining) = (Some(slot), drain);
+        self.reschedule(slot, 0);
+    }
+
     /// Finishes a detachment as soon as the back-end holds nothing of the slot.
     fn finish_detaching(&mut self, observer: &impl Observer) {
         let Some(slot) = self.detaching else { return };
+        if self.draining && self.devices.get(slot).is_some_and(Device::holds_requests) {
+            // The back-end completes them in its next calls.
+            return self.backend.reclaim(&mut self.devices);
+        }
         if !self.backend.cancel(&mut self.devices, slot) {
             return;
         }

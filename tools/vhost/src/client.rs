@@ -91,6 +91,12 @@ impl Client {
         self.regions = None;
         self.features = None;
         self.acknowledges = false;
+        // The next front-end finds the configuration as it was at first.
+        let shared = self.port.shared;
+        for (at, byte) in shared.device().config.into_iter().enumerate() {
+            // Only bytes that a driver may write change.
+            shared.write_config(at as u64, 1, byte.into());
+        }
     }
 
     /// Whether the front-end may send messages that the `vhost` crate does not accept yet.
@@ -142,7 +148,8 @@ impl Client {
         if self.attached == 0 {
             return;
         }
-        let reply = self.control.command(Command::Detach { slot: self.port.number });
+        // Requests in flight are completed first. Nobody would complete them later.
+        let reply = self.control.command(Command::Drain { slot: self.port.number });
         for (n, queue) in self.queues.iter_mut().enumerate().filter(|(n, _)| self.attached & 1 << n != 0) {
             if let Some(kick) = &queue.kick {
                 self.kicks.remove(kick);
@@ -171,7 +178,7 @@ impl Client {
         }
         let state = self.state(ready)?;
         let Some(regions) = &self.regions else { return Ok(()) };
-        let Port { number, shared, requests, share, switch_port, .. } = *self.port;
+        let Port { number, shared, requests, share, backend, .. } = *self.port;
         shared.restart();
         let memory = regions.memory().copied_by(self.copier);
         let state = Some(state);
@@ -182,7 +189,7 @@ impl Client {
             memory,
             requests,
             share,
-            config: switch_port,
+            config: backend,
             state,
         })) {
             Reply::Attached => {}
@@ -233,16 +240,15 @@ impl Client {
                 None => QueueState::start(config, features),
             };
         }
-        let device = self.port.shared.device();
         Ok(DeviceState {
             version: STATE_VERSION,
-            device_type: device.device_type,
+            device_type: self.port.shared.device().device_type,
             running: true,
             needs_reset: false,
             features: features.bits(),
             config_vector: NO_VECTOR,
             isr: 0,
-            config: device.config,
+            config: self.port.shared.config(),
             queues,
             msix: calls::table(),
         })
@@ -305,11 +311,11 @@ impl VhostUserBackendReqHandlerMut for Client {
 
     fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
         // The crate adds REPLY_ACK and handles it.
-        Ok(VhostUserProtocolFeatures::empty())
+        Ok(self.port.protocol)
     }
 
     fn set_protocol_features(&mut self, features: u64) -> Result<()> {
-        let offered = VhostUserProtocolFeatures::REPLY_ACK;
+        let offered = self.port.protocol | VhostUserProtocolFeatures::REPLY_ACK;
         self.acknowledges = features & VhostUserProtocolFeatures::REPLY_ACK.bits() != 0;
         match features & !offered.bits() {
             0 => Ok(()),
@@ -423,20 +429,30 @@ impl VhostUserBackendReqHandlerMut for Client {
         self.settle()
     }
 
+    fn get_queue_num(&mut self) -> Result<u64> {
+        Ok(self.port.shared.queues().into())
+    }
+
+    fn get_config(&mut self, offset: u32, size: u32, _flags: VhostUserConfigFlags) -> Result<Vec<u8>> {
+        // Zeroes follow the fields that this device has. The crate limits the range to 256 bytes.
+        let byte = |at: u32| self.port.shared.read_config(u64::from(at), 1) as u8;
+        Ok((offset..offset.saturating_add(size)).map(byte).collect())
+    }
+
+    fn set_config(&mut self, offset: u32, bytes: &[u8], _flags: VhostUserConfigFlags) -> Result<()> {
+        let shared = self.port.shared;
+        for (at, byte) in (offset..).zip(bytes) {
+            let may = at < u64::BITS && shared.device().driver_writes >> at & 1 != 0;
+            if !may || *byte > 1 {
+                return refused(format!("byte {at} of the configuration set to {byte}: expected 0 or 1 in `writeback`"));
+            }
+            shared.write_config(at.into(), 1, (*byte).into());
+        }
+        Ok(())
+    }
+
     // The messages below belong to protocol features that are not offered. They are refused before they reach these
     // methods.
-
-    fn get_queue_num(&mut self) -> Result<u64> {
-        refused("GET_QUEUE_NUM")
-    }
-
-    fn get_config(&mut self, _offset: u32, _size: u32, _flags: VhostUserConfigFlags) -> Result<Vec<u8>> {
-        refused("GET_CONFIG")
-    }
-
-    fn set_config(&mut self, _offset: u32, _bytes: &[u8], _flags: VhostUserConfigFlags) -> Result<()> {
-        refused("SET_CONFIG")
-    }
 
     fn set_gpu_socket(&mut self, _backend: GpuBackend) -> Result<()> {
         refused("GPU_SET_SOCKET")

@@ -1,5 +1,8 @@
-//! The operator's configuration: sockets on the command line, or ports in a TOML file. The hypervisor's own `config`
-//! crate reads the rules, so they have the same keys.
+//! The operator's configuration: sockets on the command line, or ports and disks in a TOML file. The hypervisor's own
+//! `config` crate reads the rules, so they have the same keys.
+
+mod disk;
+mod requests;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,8 +16,11 @@ use net::ports::MAX_PORTS;
 use serde::Deserialize;
 use virtio::config::MAX_QUEUE_SIZE;
 
+pub use disk::{Cache, Disk};
+pub use requests::Requests;
+
 /// Keys at the top of the file, besides `port` and `stage`.
-const TOP_KEYS: [&str; 2] = ["scheduling", "requests"];
+const TOP_KEYS: [&str; 3] = ["scheduling", "requests", "disk"];
 /// Keys of a port, besides those of its rules.
 const PORT_KEYS: [&str; 7] = ["socket", "name", "requests", "mac", "weight", "mtu", "queue-size"];
 
@@ -31,6 +37,9 @@ pub struct Config {
     /// The ports of the switch.
     #[serde(default)]
     pub port: Vec<Port>,
+    /// The disks.
+    #[serde(default)]
+    pub disk: Vec<Disk>,
     /// `[[stage]]`.
     #[serde(skip)]
     pub stages: Vec<Stage>,
@@ -45,19 +54,6 @@ pub enum Scheduling {
     Fine,
     /// The baseline: port after port.
     PerDevice,
-}
-
-/// `requests`.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Requests {
-    /// The engine polls the queues in each turn.
-    #[default]
-    Poll,
-    /// Drivers write to their kick eventfds.
-    Notify,
-    /// Either, depending on the load.
-    Adaptive,
 }
 
 /// `[[port]]`.
@@ -143,8 +139,8 @@ fn mac<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<[u8; 
 }
 
 impl Config {
-    /// Reads the file, if there is one, and adds the sockets of the command line as ports of their own.
-    pub fn read(file: Option<&Path>, sockets: &[PathBuf]) -> Result<Self> {
+    /// Reads the file, if there is one, and adds the sockets and disks of the command line.
+    pub fn read(file: Option<&Path>, sockets: &[PathBuf], disks: Vec<Disk>) -> Result<Self> {
         let text = match file {
             Some(path) => fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?,
             None => String::new(),
@@ -152,8 +148,15 @@ impl Config {
         let name = file.map_or_else(String::new, |path| path.display().to_string());
         let mut config = Self::parse(&name, &text).with_context(|| name)?;
         config.port.extend(sockets.iter().map(|socket| Port::at(socket)));
+        config.disk.extend(disks);
         config.check()?;
         Ok(config)
+    }
+
+    /// The sockets: of the ports, then of the disks.
+    pub fn sockets(&self) -> impl Iterator<Item = &Path> {
+        let disks = self.disk.iter().map(|disk| disk.socket.as_path());
+        self.port.iter().map(|port| port.socket.as_path()).chain(disks)
     }
 
     fn parse(file: &str, text: &str) -> Result<Self> {
@@ -176,14 +179,18 @@ impl Config {
     }
 
     fn check(&self) -> Result<()> {
-        if self.port.is_empty() {
-            bail!("there is no port: give --socket PATH, or [[port]] in --config FILE");
+        let all = self.port.len() + self.disk.len();
+        if all == 0 {
+            bail!("there is no port and no disk: give --socket PATH or --disk PATH:SIZE, or --config FILE");
         }
-        ensure!(self.port.len() <= MAX_PORTS, "{} ports: expected at most {MAX_PORTS}", self.port.len());
-        let mut seen = BTreeSet::new();
+        ensure!(all <= MAX_PORTS, "{all} ports and disks: expected at most {MAX_PORTS}");
         for port in &self.port {
             port.check().with_context(|| format!("port {}", port.socket.display()))?;
-            ensure!(seen.insert(&port.socket), "socket {} is given twice", port.socket.display());
+        }
+        self.disk.iter().try_for_each(Disk::check_named)?;
+        let mut seen = BTreeSet::new();
+        for socket in self.sockets() {
+            ensure!(seen.insert(socket), "socket {} is given twice", socket.display());
         }
         let of = |port: &Port| port.identity.fixed.iter().copied().chain(port.mac.map(Mac)).collect::<Vec<_>>();
         let macs: Vec<[u8; 6]> = self.port.iter().flat_map(of).map(|mac| mac.0).collect();
@@ -244,12 +251,15 @@ mod tests {
 
     #[test]
     fn a_mistake_is_named_with_its_value() {
-        assert!(error("").contains("there is no port"));
+        assert!(error("").contains("there is no port and no disk"));
         assert!(error("[[port]]\nsocket = \"a\"\nweight = 17\n").contains("weight = 17: expected 1 to 16"));
         assert!(error("[[port]]\nsocket = \"a\"\nqueue-size = 100\n").contains("queue-size = 100"));
         assert!(error("[[port]]\nsocket = \"a\"\nmac = \"02:00\"\n").contains("\"02:00\" is no address"));
         assert!(error("[[port]]\nsocket = \"a\"\nmac = \"03:00:00:00:00:00\"\n").contains("one station"));
         assert!(error("[[port]]\nsocket = \"a\"\nwight = 1\n").contains("wight"));
         assert!(error("[[port]]\nsocket = \"a\"\n[[port]]\nsocket = \"a\"\n").contains("given twice"));
+        assert!(
+            error("[[port]]\nsocket = \"a\"\n[[disk]]\nsocket = \"a\"\nsize = \"1M\"\n").contains("given twice")
+        );
     }
 }

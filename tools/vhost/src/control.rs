@@ -5,27 +5,28 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use engine::control::{Command, Control, Reply};
-use net::port::Port;
+use engine::control::{Command, Reply};
+
+use crate::backends::{Config, Control};
 
 /// Time between two looks for a reply. An engine's turn lasts microseconds.
 const PAUSE: Duration = Duration::from_micros(20);
 
 /// The way to one engine, shared by all clients.
 pub struct EngineControl {
-    control: &'static Control<Port>,
+    control: &'static Control,
     /// Held while a command is under way.
     busy: Mutex<()>,
 }
 
 impl EngineControl {
     /// Takes over the way to an engine. There must be one value for each engine.
-    pub fn new(control: &'static Control<Port>) -> Self {
+    pub fn new(control: &'static Control) -> Self {
         Self { control, busy: Mutex::new(()) }
     }
 
     /// Tells the engine something and waits for its reply.
-    pub fn command(&self, mut command: Command<Port>) -> Reply {
+    pub fn command(&self, mut command: Command<Config>) -> Reply {
         let _busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
         while let Err(back) = self.control.submit(command) {
             command = back;

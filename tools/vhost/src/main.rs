@@ -16,11 +16,13 @@
 //!
 //! Exit codes: 0 ended by a signal, 2 wrong command line or configuration, 3 a socket or a thread was not available.
 
+mod backends;
 mod calls;
 mod client;
 mod clock;
 mod config;
 mod control;
+mod disk;
 mod early;
 mod kicks;
 mod map;
@@ -34,7 +36,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// A switch for virtual machines and DPDK programs: each vhost-user socket is a port of it.
+/// A switch for virtual machines and DPDK programs, and disks: each vhost-user socket is a port of it or a disk.
 ///
 /// It serves until SIGINT or SIGTERM, and prints then what it has counted.
 #[derive(Parser)]
@@ -43,7 +45,10 @@ struct Options {
     /// Makes this socket a port. A front-end connects to it (QEMU: chardev without server=on; DPDK: virtio_user).
     #[arg(long, value_name = "PATH")]
     socket: Vec<PathBuf>,
-    /// Ports with addresses, weights and more, in TOML; see tools/README.md.
+    /// Makes this socket an empty RAM disk (vhost-user-blk), such as /tmp/disk:64M.
+    #[arg(long, value_name = "PATH:SIZE", value_parser = config::Disk::from_argument)]
+    disk: Vec<config::Disk>,
+    /// Ports and disks with addresses, weights and more, in TOML; see tools/README.md.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Keeps the engine's thread on this processor.
@@ -59,7 +64,7 @@ struct Options {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    let config = match config::Config::read(options.config.as_deref(), &options.socket) {
+    let config = match config::Config::read(options.config.as_deref(), &options.socket, options.disk) {
         Ok(config) => config,
         Err(error) => {
             eprintln!("sidecore-vhost: {error:#}");

@@ -1,18 +1,22 @@
-//! A port of the switch, which its client's thread and the server share.
+//! A port of the switch or a disk, which its client's thread and the server share.
 
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, PoisonError};
 
+use engine::pair::Half;
 use engine::requests::Requests;
 use engine::schedule::GuestWeight;
 use net::device;
 use net::features::Features;
 use net::policy::configured::Rules;
+use vhost::vhost_user::message::VhostUserProtocolFeatures;
 use virtio::config::DeviceConfig;
 use virtio::shared::Shared;
 
+use crate::backends::Config;
 use crate::config;
+use crate::disk::Disk;
 
 /// Queue pairs of a port.
 const PAIRS: u16 = 1;
@@ -28,7 +32,7 @@ const NOT_OF_THE_DATA_PATH: Features = Features::NET_MAC
     .union(Features::NET_MQ)
     .union(Features::RING_RESET);
 
-/// A port.
+/// A port of the switch, or a disk.
 pub struct Port {
     /// Its slot in the engine.
     pub number: usize,
@@ -38,8 +42,10 @@ pub struct Port {
     pub shared: &'static Shared,
     /// How the engine learns of its requests.
     pub requests: Requests,
-    /// Its configuration for the net back-end.
-    pub switch_port: net::port::Port,
+    /// Its configuration for its back-end.
+    pub backend: Config,
+    /// The protocol features that its front-end is offered, besides REPLY_ACK.
+    pub protocol: VhostUserProtocolFeatures,
     /// The rules for its frames. `None`: everything is allowed.
     pub rules: Option<Rules>,
     /// Its guest number and weight.
@@ -49,7 +55,7 @@ pub struct Port {
 }
 
 impl Port {
-    /// A port without a client.
+    /// A port of the switch without a client.
     pub fn new(number: usize, config: &config::Port, requests: Requests, rules: Option<Rules>) -> Self {
         let base = device::config(config.mac.unwrap_or_default(), config.mtu, PAIRS);
         let device = DeviceConfig {
@@ -65,11 +71,27 @@ impl Port {
             name: config.socket.display().to_string(),
             shared: Box::leak(Box::new(Shared::new(device))),
             requests,
-            switch_port: net::port::Port {
+            backend: Half::First(net::port::Port {
                 policy: rules.as_ref().map(|rules| rules.policy),
                 ..net::port::Port::new(Box::leak(Box::default()))
-            },
+            }),
+            protocol: VhostUserProtocolFeatures::empty(),
             rules,
+            share: GuestWeight { guest: number, weight: config.weight },
+            connection: Mutex::new(None),
+        }
+    }
+
+    /// A disk without a client.
+    pub fn of_disk(number: usize, config: &config::Disk, requests: Requests, disk: &Disk) -> Self {
+        Self {
+            number,
+            name: config.socket.display().to_string(),
+            shared: Box::leak(Box::new(Shared::new(disk.device))),
+            requests,
+            backend: Half::Second(disk.backend),
+            protocol: VhostUserProtocolFeatures::CONFIG | VhostUserProtocolFeatures::MQ,
+            rules: None,
             share: GuestWeight { guest: number, weight: config.weight },
             connection: Mutex::new(None),
         }

@@ -5,28 +5,32 @@
 use std::fs;
 use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ::config::Mac;
 use anyhow::{Context as _, Result, bail};
-use engine::control::Control;
+use block::backend::Block;
+use block::ram::Ram;
 use engine::engine::Engine;
 use engine::observe::Unobserved;
+use engine::pair::Pair;
 use engine::requests::{Rates, Requests};
 use engine::schedule::{Chosen, Fine, Limits, PerDevice};
 use memory::copy::Copier;
 use net::backend::Net;
 use net::policy::configured::{Known, Rules};
-use net::port::Port as SwitchPort;
 use vhost::vhost_user::{BackendReqHandler, Error};
 use virtio::fault::Fault;
 
+use crate::backends::{Control, IoEngine};
 use crate::calls::{self, Calls};
 use crate::client::Client;
 use crate::config::{self, Config};
 use crate::control::EngineControl;
+use crate::disk::Disk;
 use crate::kicks::Kicks;
 use crate::port::Port;
 use crate::{clock, early, map, signals, statistics};
@@ -38,9 +42,7 @@ const STALLED: Duration = Duration::from_secs(1);
 /// Seconds after which the switch forgets a silent address (IEEE 802.1Q, 8.8.3).
 const AGE: u64 = 300;
 
-type NetEngine = Engine<Net, Chosen, Calls>;
-
-fn new_engine(control: &'static Control<SwitchPort>, scheduling: config::Scheduling) -> Box<NetEngine> {
+fn new_engine(control: &'static Control, scheduling: config::Scheduling) -> Box<IoEngine> {
     let microsecond = clock::ticks_per_microsecond();
     // The same limits as in the hypervisor, because the two must behave alike.
     let schedule = match scheduling {
@@ -54,7 +56,8 @@ fn new_engine(control: &'static Control<SwitchPort>, scheduling: config::Schedul
         config::Scheduling::PerDevice => Chosen::PerDevice(PerDevice::new(64)),
     };
     let seed = clock::now().wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    Box::new(Engine::new(control, Net::new(seed, AGE * 1_000_000 * microsecond), schedule, Calls))
+    let net = Net::new(seed, AGE * 1_000_000 * microsecond);
+    Box::new(Engine::new(control, Pair::new(net, Block::new(Ram::new())), schedule, Calls))
 }
 
 fn requests(requests: config::Requests) -> Requests {
@@ -75,22 +78,27 @@ fn rules(config: &Config, port: &config::Port) -> Option<Rules> {
     Rules::of_guest(known, port.mac.map(Mac), &port.identity, &port.rules)
 }
 
+/// Makes the ports, then the disks. Each has its number as its slot in the engine.
+fn ports(config: &Config) -> Result<Vec<Arc<Port>>> {
+    let of = |own: Option<config::Requests>| requests(own.unwrap_or(config.requests));
+    let ports = config.port.iter().enumerate();
+    let mut all: Vec<Arc<Port>> =
+        ports.map(|(n, port)| Arc::new(Port::new(n, port, of(port.requests), rules(config, port)))).collect();
+    for disk in &config.disk {
+        let made = Disk::make(disk).with_context(|| format!("disk {}", disk.socket.display()))?;
+        all.push(Arc::new(Port::of_disk(all.len(), disk, of(disk.requests), &made)));
+    }
+    Ok(all)
+}
+
 /// Serves until a signal arrives.
 pub fn serve(config: &Config, core: Option<usize>, stats: bool, json: bool) -> Result<()> {
     signals::hold();
     map::guard().context("cannot handle SIGBUS")?;
-    let ports: Vec<Arc<Port>> = config
-        .port
-        .iter()
-        .enumerate()
-        .map(|(n, port)| {
-            let requests = requests(port.requests.unwrap_or(config.requests));
-            Arc::new(Port::new(n, port, requests, rules(config, port)))
-        })
-        .collect();
-    let listeners: Vec<UnixListener> = config.port.iter().map(listen).collect::<Result<_>>()?;
+    let ports = ports(config)?;
+    let listeners: Vec<UnixListener> = config.sockets().map(listen).collect::<Result<_>>()?;
     let kicks = Kicks::start(ports.iter().map(|port| port.shared).collect()).context("cannot watch for kicks")?;
-    let shared: &'static Control<SwitchPort> = Box::leak(Box::default());
+    let shared: &'static Control = Box::leak(Box::default());
     let control = Arc::new(EngineControl::new(shared));
     // SAFETY: a process may overwrite its own vector registers, and all CPUs of a Linux machine have the same ones.
     let copier = unsafe { Copier::widest() };
@@ -108,7 +116,11 @@ pub fn serve(config: &Config, core: Option<usize>, stats: bool, json: bool) -> R
         let port = Arc::clone(port);
         thread::Builder::new().name(format!("port {}", port.number)).spawn(move || accept(&listener, &port, client))?;
     }
-    eprintln!("sidecore-vhost: {} ports, copies with {}", ports.len(), copier.name());
+    let disks = match config.disk.len() {
+        0 => String::new(),
+        n => format!("{n} disks, "),
+    };
+    eprintln!("sidecore-vhost: {} ports, {disks}copies with {}", config.port.len(), copier.name());
     let print = |ports: &[Arc<Port>]| {
         let counted = statistics::Counted::now(ports, &shared.counters);
         if json { println!("{}", counted.to_json()) } else { print!("{counted}") }
@@ -122,15 +134,15 @@ pub fn serve(config: &Config, core: Option<usize>, stats: bool, json: bool) -> R
     if engine.join().is_err() {
         bail!("the engine's thread has panicked");
     }
-    for port in &config.port {
+    for socket in config.sockets() {
         // Without this a front-end would find a socket that nobody serves.
-        let _ = fs::remove_file(&port.socket);
+        let _ = fs::remove_file(socket);
     }
     print(&ports);
     Ok(())
 }
 
-fn turn(mut engine: Box<NetEngine>, core: Option<usize>) {
+fn turn(mut engine: Box<IoEngine>, core: Option<usize>) {
     if core.is_some() {
         // The thread starts only after it is pinned.
         thread::park();
@@ -156,8 +168,7 @@ fn pinned(engine: &thread::JoinHandle<()>, core: usize) -> bool {
 }
 
 /// Binds a port's socket. It replaces a socket that an earlier process left behind, but not one that is served.
-fn listen(port: &config::Port) -> Result<UnixListener> {
-    let path = &port.socket;
+fn listen(path: &Path) -> Result<UnixListener> {
     match UnixListener::bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             if UnixStream::connect(path).is_ok() {

@@ -61,6 +61,29 @@ fn requests_complete_in_another_turn_and_in_any_order() {
 }
 
 #[test]
+fn a_device_that_is_drained_takes_nothing_more_and_completes_what_it_has() {
+    let mut lab = lab();
+    let heads = lab.offer(3);
+    lab.engine.turn(0);
+    lab.control.submit(Command::Drain { slot: 0 }).unwrap();
+    lab.offer(2);
+    for released in [1, 1] {
+        lab.release(released);
+        lab.engine.turn(0);
+        assert_eq!(lab.control.reply(), None, "a request is in flight");
+    }
+    lab.release(1);
+    lab.engine.turn(0);
+    let Some(Reply::Detached(Some(state))) = lab.control.reply() else { panic!("a saved state") };
+    let used: Vec<_> = std::iter::from_fn(|| lab.guest.tx.take_used()).map(|(head, _)| head).collect();
+    assert_eq!(used.len(), 3);
+    assert!(heads.iter().all(|head| used.contains(head)));
+    let taken: Vec<_> = state.queues.iter().map(|queue| (queue.avail, queue.used)).filter(|n| *n != (0, 0)).collect();
+    assert_eq!(taken, [(3, 3)], "two requests are still to be taken");
+    assert_eq!(lab.guest.shared.counters().stale_tokens.get(), 0);
+}
+
+#[test]
 fn a_reset_waits_for_requests_that_cannot_be_cancelled() {
     let mut lab = lab();
     lab.offer(3);

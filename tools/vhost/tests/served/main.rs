@@ -1,5 +1,6 @@
-//! Tests the whole program: front-ends connect, send frames, go, come back, and misbehave.
+//! Tests the whole program: front-ends connect, send frames, use disks, go, come back, and misbehave.
 
+mod disks;
 mod hostile;
 mod process;
 mod traffic;

@@ -31,6 +31,11 @@ pub struct Ended {
 }
 
 impl Ended {
+    /// A counter of a disk.
+    pub fn disk(&self, disk: usize, name: &str) -> u64 {
+        self.counters["disks"][disk][name].as_u64().unwrap_or_else(|| panic!("no {name} in {}", self.counters))
+    }
+
     /// A counter of a port.
     pub fn port(&self, port: usize, name: &str) -> u64 {
         self.counters["ports"][port][name].as_u64().unwrap_or_else(|| panic!("no {name} in {}", self.counters))
@@ -66,13 +71,23 @@ impl Vhost {
 
     /// The same, with these keys in each port.
     pub fn start_as(ports: usize, config: &str, keys: &str) -> Self {
+        let keys: Vec<&str> = vec![keys; ports];
+        Self::start_all(config, "port", &keys)
+    }
+
+    /// Starts it with a disk for each of `keys`, at sockets named a, b and so on.
+    pub fn start_disks(config: &str, keys: &[&str]) -> Self {
+        Self::start_all(config, "disk", keys)
+    }
+
+    fn start_all(config: &str, kind: &str, keys: &[&str]) -> Self {
         let only = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("sidecore-vhost-{}-{number}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder for the sockets");
-        let port = |name: char| format!("[[port]]\nsocket = \"{}/{name}\"\n{keys}\n", folder.display());
-        let text: String = ('a'..).take(ports).map(port).collect();
+        let one = |(name, keys)| format!("[[{kind}]]\nsocket = \"{}/{name}\"\n{keys}\n", folder.display());
+        let text: String = ('a'..).zip(keys).map(one).collect();
         fs::write(folder.join("config"), format!("{config}\n{text}")).expect("a configuration");
         let mut child = Command::new(env!("CARGO_BIN_EXE_sidecore-vhost"))
             .arg("--json")
@@ -86,7 +101,7 @@ impl Vhost {
         let words = BufReader::new(child.stderr.take().expect("its words"));
         thread::spawn(move || words.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
         let vhost = Self { child, folder, said, _only: only };
-        vhost.says("ports, copies with");
+        vhost.says("copies with");
         vhost
     }
 

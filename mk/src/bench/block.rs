@@ -1,0 +1,73 @@
+//! `cargo mk bench block --instructions`: instructions of the engine for a read of 4 KiB from a RAM disk, without the
+//! copy routine. It counts them in a process.
+
+use anyhow::{Result, bail};
+
+use super::figure::Figure;
+use crate::{callgrind, fetch, ui};
+
+/// Requests that kernel/block/src/testing.rs makes.
+const REQUESTS: f64 = 4096.0;
+/// Largest ratio of a value to the kept value. A larger one is an error.
+const TOLERANCE: f64 = 1.02;
+
+/// One case that is counted.
+struct Row {
+    /// Requests that the queue holds when it is visited.
+    batch: u32,
+    packed: bool,
+    /// The aim, if there is one.
+    aim: Option<f64>,
+    /// The kept value, which the gate compares with.
+    kept: f64,
+}
+
+const ROWS: [Row; 4] = [
+    Row { batch: 32, packed: false, aim: Some(250.0), kept: 0.0 },
+    Row { batch: 32, packed: true, aim: Some(250.0), kept: 0.0 },
+    Row { batch: 1, packed: false, aim: None, kept: 0.0 },
+    Row { batch: 1, packed: true, aim: None, kept: 0.0 },
+];
+
+impl Row {
+    fn name(&self) -> String {
+        let rings = if self.packed { ", packed ring" } else { "" };
+        format!("a read of 4 KiB from RAM, batches of {}{rings}", self.batch)
+    }
+}
+
+/// Counts all rows: instructions for a request.
+fn count() -> Result<Vec<(Row, f64)>> {
+    fetch::ensure(false)?;
+    let program = callgrind::program("block", "read", Some("testing"))?;
+    let one = |row: Row| {
+        let batch = row.batch.to_string();
+        let arguments: Vec<&str> = [batch.as_str()].into_iter().chain(row.packed.then_some("packed")).collect();
+        let (count, _) = callgrind::instructions_apart(&program, &arguments, "*measured*", "sidecore_copy_")?;
+        Ok((row, (count as f64 / REQUESTS * 10.0).round() / 10.0))
+    };
+    ROWS.into_iter().map(one).collect()
+}
+
+/// Counts all rows, as figures.
+pub fn figures() -> Result<Vec<Figure>> {
+    let figure = |(row, value): (Row, f64)| Figure { name: row.name(), value, unit: "", aim: row.aim };
+    Ok(count()?.into_iter().map(figure).collect())
+}
+
+/// Part of `cargo mk test`: fails if the engine has become slower.
+pub fn gate() -> Result<String> {
+    ui::step("bench", "instructions of the engine for disks");
+    let mut said = Vec::new();
+    for (row, now) in count()? {
+        if now > row.kept * TOLERANCE {
+            bail!(
+                "engine: {} takes {now} instructions, kept are {}; if it has to be, change mk/src/bench/block.rs",
+                row.name(),
+                row.kept
+            );
+        }
+        said.push(format!("{now} for {}", row.name()));
+    }
+    Ok(format!("engine, instructions: {}", said.join("; ")))
+}

@@ -1,0 +1,221 @@
+//! A minimal virtio-blk driver with a vhost-user front-end (virtio 1.3 ch. 5.2). It plays a guest's part in tests of
+//! `sidecore-vhost`.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `area` | the memory of one queue: rings, headers, status bytes, data |
+//! | `queue` | the driver's half of a ring, split or packed |
+
+mod area;
+mod queue;
+
+use std::os::fd::AsRawFd as _;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+use vhost::vhost_user::message::{VhostUserConfigFlags, VhostUserProtocolFeatures, VhostUserVirtioFeatures};
+use vhost::vhost_user::{Frontend, VhostUserFrontend as _};
+use vhost::{VhostBackend as _, VhostUserMemoryRegionInfo, VringConfigData};
+use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+
+use crate::memory::{Memory, Pages};
+use crate::port::features::{EVENT_IDX, INDIRECT_DESC, RING_PACKED, VERSION_1};
+use area::Area;
+use queue::Queue;
+
+pub use queue::Buffer;
+
+/// Request types (virtio 1.3 5.2.6).
+pub mod kind {
+    /// Reads sectors.
+    pub const IN: u32 = 0;
+    /// Writes sectors.
+    pub const OUT: u32 = 1;
+    /// Makes completed writes durable.
+    pub const FLUSH: u32 = 4;
+    /// Reads the serial number.
+    pub const GET_ID: u32 = 8;
+    /// Says that sectors are not needed any more.
+    pub const DISCARD: u32 = 11;
+    /// Writes zeroes.
+    pub const WRITE_ZEROES: u32 = 13;
+}
+
+/// The request succeeded.
+pub const OK: u8 = 0;
+/// The request failed.
+pub const IOERR: u8 = 1;
+/// The device has no such request.
+pub const UNSUPP: u8 = 2;
+
+/// Feature bits of the device and of its ring that [`Disk`] accepts by default: all but packed rings.
+pub const FEATURES: u64 = 0xff_ffff | VERSION_1 | EVENT_IDX | INDIRECT_DESC;
+
+/// The options of a disk.
+#[derive(Clone, Copy, Debug)]
+pub struct DiskOptions {
+    /// Features to accept if they are offered.
+    pub features: u64,
+    /// Queues to set up.
+    pub queues: usize,
+    /// Descriptors of a queue, a power of two from 4 to 1,024. A request takes up to four.
+    pub size: u16,
+    /// Room for a request's data, in bytes.
+    pub data: usize,
+}
+
+impl Default for DiskOptions {
+    fn default() -> Self {
+        Self { features: FEATURES, queues: 1, size: 64, data: 64 << 10 }
+    }
+}
+
+impl DiskOptions {
+    /// The same, with packed rings.
+    #[must_use]
+    pub const fn packed(self) -> Self {
+        Self { features: self.features | RING_PACKED, ..self }
+    }
+}
+
+/// A disk that is set up.
+pub struct Disk {
+    /// What was negotiated.
+    pub features: u64,
+    /// The protocol's features that the back-end offers.
+    pub protocol: u64,
+    queues: Vec<Queue>,
+    events: Vec<(EventFd, EventFd)>,
+    frontend: Frontend,
+    // Unmapped after the queues are gone.
+    _memory: Memory,
+}
+
+/// The guest-physical address of the memory.
+const GUEST: u64 = 0x10_0000;
+/// Bytes of the configuration that are read: up to `write_zeroes_may_unmap`.
+const CONFIG_BYTES: usize = 60;
+
+impl Disk {
+    /// Connects to a back-end that listens at `path`, and starts the queues.
+    pub fn connect(path: &Path, options: &DiskOptions) -> Result<Self> {
+        let stream = UnixStream::connect(path).with_context(|| format!("cannot connect to {}", path.display()))?;
+        Self::start(stream, options).with_context(|| format!("cannot set up the disk at {}", path.display()))
+    }
+
+    fn start(stream: UnixStream, options: &DiskOptions) -> Result<Self> {
+        let mut frontend = Frontend::from_stream(stream, options.queues as u64);
+        frontend.set_owner()?;
+        let offered = frontend.get_features()?;
+        let protocol_bit = VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
+        ensure!(offered & protocol_bit != 0, "the protocol's features are not offered: {offered:#x}");
+        let features = offered & options.features;
+        ensure!(features & VERSION_1 != 0, "VERSION_1 is not offered: {offered:#x}");
+        let protocol = frontend.get_protocol_features()?;
+        let wanted =
+            VhostUserProtocolFeatures::REPLY_ACK | VhostUserProtocolFeatures::CONFIG | VhostUserProtocolFeatures::MQ;
+        frontend.set_protocol_features(protocol & wanted)?;
+        let most = frontend.get_queue_num()?;
+        ensure!(options.queues as u64 <= most, "{} queues: the back-end has {most}", options.queues);
+        frontend.set_features(features | protocol_bit)?;
+
+        let bytes = area::bytes(options.size, options.data);
+        let memory = Memory::new((bytes * options.queues).next_multiple_of(2 << 20), Pages::Small)?;
+        frontend.set_mem_table(&[VhostUserMemoryRegionInfo {
+            guest_phys_addr: GUEST,
+            memory_size: memory.len() as u64,
+            userspace_addr: memory.start() as u64,
+            mmap_offset: 0,
+            mmap_handle: memory.file().as_raw_fd(),
+        }])?;
+        let packed = features & RING_PACKED != 0;
+        let (mut queues, mut events) = (Vec::new(), Vec::new());
+        for n in 0..options.queues {
+            let start = memory.start().wrapping_add(n * bytes);
+            let area = Area::new(start, GUEST + (n * bytes) as u64, options.size, options.data);
+            let [desc, avail, used] = area::RINGS.map(|offset| start as u64 + offset as u64);
+            queues.push(Queue::new(area, packed, features & EVENT_IDX != 0));
+            let (kick, call) = (EventFd::new(EFD_NONBLOCK)?, EventFd::new(EFD_NONBLOCK)?);
+            frontend.set_vring_num(n, options.size)?;
+            frontend.set_vring_base(n, if packed { 1 << 15 } else { 0 })?;
+            frontend.set_vring_addr(
+                n,
+                &VringConfigData {
+                    queue_max_size: options.size,
+                    queue_size: options.size,
+                    flags: 0,
+                    desc_table_addr: desc,
+                    used_ring_addr: used,
+                    avail_ring_addr: avail,
+                    log_addr: None,
+                },
+            )?;
+            frontend.set_vring_call(n, &call)?;
+            frontend.set_vring_kick(n, &kick)?;
+            frontend.set_vring_enable(n, true)?;
+            events.push((kick, call));
+        }
+        // Messages are taken in order: once this one is answered, all of the above is done.
+        frontend.get_features()?;
+        Ok(Self { features, protocol: protocol.bits(), queues, events, frontend, _memory: memory })
+    }
+
+    /// Reads the device's configuration.
+    pub fn config(&mut self) -> Result<Vec<u8>> {
+        let buffer = [0; CONFIG_BYTES];
+        let flags = VhostUserConfigFlags::WRITABLE;
+        Ok(self.frontend.get_config(0, CONFIG_BYTES as u32, flags, &buffer)?.1)
+    }
+
+    /// Writes a byte of the device's configuration.
+    pub fn set_config(&mut self, at: u32, byte: u8) -> Result<()> {
+        Ok(self.frontend.set_config(at, VhostUserConfigFlags::WRITABLE, &[byte])?)
+    }
+
+    /// Offers a request and notifies the device if it wants that. Returns its slot, or `None` if there is no room.
+    pub fn submit(&mut self, queue: usize, kind: u32, sector: u64, buffer: &Buffer<'_>) -> Option<u16> {
+        let (slot, wanted) = self.queues.get_mut(queue)?.submit(kind, sector, buffer)?;
+        if wanted {
+            // If the counter is full, the back-end has been notified often enough.
+            let _ = self.events.get(queue)?.0.write(1);
+        }
+        Some(slot)
+    }
+
+    /// Takes the next completed request of a queue: its slot, and the used length.
+    pub fn completed(&mut self, queue: usize) -> Option<(u16, u32)> {
+        self.queues.get_mut(queue)?.completed()
+    }
+
+    /// The status byte of a completed request.
+    #[must_use]
+    pub fn status(&self, queue: usize, slot: u16) -> Option<u8> {
+        Some(self.queues.get(queue)?.status(slot))
+    }
+
+    /// The first bytes of a completed request's data.
+    #[must_use]
+    pub fn data(&self, queue: usize, slot: u16, len: usize) -> Vec<u8> {
+        self.queues.get(queue).map(|queue| queue.data(slot, len)).unwrap_or_default()
+    }
+
+    /// Interrupts of a queue since the last call.
+    #[must_use]
+    pub fn interrupts(&self, queue: usize) -> u64 {
+        self.events.get(queue).and_then(|(_, call)| call.read().ok()).unwrap_or(0)
+    }
+
+    /// Stops a queue. Returns the back-end's position in the ring.
+    pub fn stop(&mut self, queue: usize) -> Result<u16> {
+        Ok(self.frontend.get_vring_base(queue)? as u16)
+    }
+
+    /// Resumes a stopped queue from a position.
+    pub fn resume(&mut self, queue: usize, base: u16) -> Result<()> {
+        self.frontend.set_vring_base(queue, base)?;
+        self.frontend.set_vring_kick(queue, &self.events.get(queue).context("no such queue")?.0)?;
+        self.frontend.get_features()?;
+        Ok(())
+    }
+}
