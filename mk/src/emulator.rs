@@ -82,6 +82,15 @@ impl Launch for Emulator {
         vhost::start(self.platform, &self.folder(name)?, guests)
     }
 
+    fn launch_vhost_disks(
+        &mut self,
+        name: &str,
+        guest: &scenarios::linux::Setup,
+        disks: &[&str],
+    ) -> Result<(scenarios::vhost::Vhost, scenarios::linux::Linux<()>)> {
+        vhost::disks(self.platform, &self.folder(name)?, guest, disks)
+    }
+
     fn launch_testpmd(
         &mut self,
         name: &str,

@@ -32,6 +32,10 @@ pub trait Launch {
     /// Starts `sidecore-vhost` and a machine of plain Linux at each of its ports. `name` is the folder of their logs.
     fn launch_vhost(&mut self, name: &str, guests: &[linux::Setup]) -> Result<(Vhost, Vec<Linux<()>>)>;
 
+    /// Starts `sidecore-vhost` with a disk for each of `disks`, which are its lines in the configuration, and a machine
+    /// of plain Linux that has all of them. `name` is the folder of their logs.
+    fn launch_vhost_disks(&mut self, name: &str, guest: &linux::Setup, disks: &[&str]) -> Result<(Vhost, Linux<()>)>;
+
     /// Starts `sidecore-vhost` with two ports, and DPDK's testpmd with a virtio-user port at each of them. `packed`: on
     /// packed rings. `name` is the folder of their logs.
     fn launch_testpmd(&mut self, name: &str, packed: bool) -> Result<(Vhost, Testpmd)>;
@@ -71,6 +75,9 @@ pub mod nowhere {
             bail!("nothing to start")
         }
         fn launch_vhost(&mut self, _: &str, _: &[linux::Setup]) -> Result<(Vhost, Vec<Linux<()>>)> {
+            bail!("nothing to start")
+        }
+        fn launch_vhost_disks(&mut self, _: &str, _: &linux::Setup, _: &[&str]) -> Result<(Vhost, Linux<()>)> {
             bail!("nothing to start")
         }
         fn launch_testpmd(&mut self, _: &str, _: bool) -> Result<(Vhost, Testpmd)> {

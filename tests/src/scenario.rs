@@ -101,6 +101,18 @@ impl<'a> Context<'a> {
         Ok((vhost, machines))
     }
 
+    /// Starts `sidecore-vhost` with disks and a machine of plain Linux that has them. Waits until it obeys.
+    pub fn boot_vhost_disks(
+        &mut self,
+        name: &str,
+        setup: &linux::Setup,
+        disks: &[&str],
+    ) -> Result<(Vhost, Linux<()>)> {
+        let (vhost, mut machine) = self.launch.launch_vhost_disks(name, setup, disks)?;
+        machine.answer("obey", seconds(240))?;
+        Ok((vhost, machine))
+    }
+
     /// Starts `sidecore-vhost` with DPDK's testpmd at its two ports, on packed or split rings.
     pub fn launch_testpmd(&mut self, name: &str, packed: bool) -> Result<(Vhost, Testpmd)> {
         self.launch.launch_testpmd(name, packed)

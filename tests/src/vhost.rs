@@ -95,6 +95,11 @@ pub fn port(counters: &Value, port: usize, name: &str) -> Result<u64> {
     counters["ports"][port][name].as_u64().with_context(|| format!("no {name} of port {port} in {counters}"))
 }
 
+/// A counter of a disk.
+pub fn disk(counters: &Value, disk: usize, name: &str) -> Result<u64> {
+    counters["disks"][disk][name].as_u64().with_context(|| format!("no {name} of disk {disk} in {counters}"))
+}
+
 /// A counter, summed over all ports.
 pub fn all(counters: &Value, name: &str) -> Result<u64> {
     let ports = counters["ports"].as_array().with_context(|| format!("no ports in {counters}"))?;

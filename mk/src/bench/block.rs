@@ -23,10 +23,10 @@ struct Row {
 }
 
 const ROWS: [Row; 4] = [
-    Row { batch: 32, packed: false, aim: Some(250.0), kept: 0.0 },
-    Row { batch: 32, packed: true, aim: Some(250.0), kept: 0.0 },
-    Row { batch: 1, packed: false, aim: None, kept: 0.0 },
-    Row { batch: 1, packed: true, aim: None, kept: 0.0 },
+    Row { batch: 32, packed: false, aim: Some(250.0), kept: 1228.7 },
+    Row { batch: 32, packed: true, aim: Some(250.0), kept: 1326.5 },
+    Row { batch: 1, packed: false, aim: None, kept: 2001.1 },
+    Row { batch: 1, packed: true, aim: None, kept: 2269.0 },
 ];
 
 impl Row {

@@ -40,15 +40,16 @@ fn program() -> Result<&'static Path> {
     Ok(PROGRAM.get_or_init(|| program))
 }
 
-/// Starts the switch with `ports` ports. Returns their sockets.
-fn serve(folder: &Path, ports: usize) -> Result<(Vhost, Vec<PathBuf>)> {
-    let sockets: Vec<SocketPath> = (0..ports).map(|_| SocketPath::new("vhost")).collect();
+/// Starts the program with a port or a disk (`kind`) for each of `keys`, which are its lines in the configuration.
+/// Returns their sockets.
+fn serve(folder: &Path, kind: &str, keys: &[&str]) -> Result<(Vhost, Vec<PathBuf>)> {
+    let sockets: Vec<SocketPath> = keys.iter().map(|_| SocketPath::new("vhost")).collect();
     let places: Vec<PathBuf> = sockets.iter().map(|socket| socket.0.clone()).collect();
+    let entries = places.iter().zip(keys).map(|(place, keys)| format!("[[{kind}]]\nsocket = {place:?}\n{keys}\n"));
+    let config = folder.join("vhost.toml");
+    fs::write(&config, entries.collect::<String>())?;
     let mut command = tools::dying_with_us(program()?);
-    command.args(["--stats", "--json"]);
-    for place in &places {
-        command.arg("--socket").arg(place);
-    }
+    command.args(["--stats", "--json"]).arg("--config").arg(config);
     let mut parts = spawn(command, &folder.join("vhost"), sockets)?;
     let deadline = Instant::now() + LIMIT;
     while !places.iter().all(|place| place.exists()) {
@@ -76,13 +77,35 @@ fn spawn(mut command: Command, words: &Path, sockets: Vec<SocketPath>) -> Result
 
 /// Starts the switch and a plain guest of QEMU at each of its ports.
 pub fn start(platform: Platform, folder: &Path, setups: &[Setup]) -> Result<(Vhost, Vec<Linux<()>>)> {
-    let (vhost, sockets) = serve(folder, setups.len())?;
-    let kvm = platform == Platform::Kvm;
-    let guests = setups.iter().zip(&sockets).map(|(setup, socket)| guest(setup, &folder.join(setup.name), socket, kvm));
+    let (vhost, sockets) = serve(folder, "port", &vec![""; setups.len()])?;
+    let guests = setups.iter().zip(&sockets).map(|(setup, socket)| {
+        let mac = setup.mac().map(|byte| format!("{byte:02x}")).join(":");
+        let device = [
+            format!("-chardev socket,id=net,path={}", socket.display()),
+            "-netdev vhost-user,id=net,chardev=net".to_owned(),
+            format!("-device virtio-net-pci,netdev=net,mac={mac},disable-legacy=on,romfile="),
+        ];
+        guest(setup, &folder.join(setup.name), &device, platform)
+    });
     Ok((vhost, guests.collect::<Result<_>>()?))
 }
 
-fn guest(setup: &Setup, folder: &Path, socket: &Path, kvm: bool) -> Result<Linux<()>> {
+/// Starts the program with a disk for each of `disks`, which are its lines in the configuration, and a plain guest of
+/// QEMU that has all of them. Each disk has a queue for each processor; every second one has packed rings.
+pub fn disks(platform: Platform, folder: &Path, setup: &Setup, disks: &[&str]) -> Result<(Vhost, Linux<()>)> {
+    let (vhost, sockets) = serve(folder, "disk", disks)?;
+    let mut devices = Vec::new();
+    for (n, socket) in sockets.iter().enumerate() {
+        let rings = format!("num-queues={},packed={}", setup.cpus, if n % 2 == 1 { "on" } else { "off" });
+        devices.push(format!("-chardev socket,id=disk{n},path={}", socket.display()));
+        devices.push(format!("-device vhost-user-blk-pci,chardev=disk{n},{rings},disable-legacy=on"));
+    }
+    Ok((vhost, guest(setup, &folder.join(setup.name), &devices, platform)?))
+}
+
+/// Starts a plain guest with these devices: options of QEMU, each with its value behind a space.
+fn guest(setup: &Setup, folder: &Path, devices: &[String], platform: Platform) -> Result<Linux<()>> {
+    let kvm = platform == Platform::Kvm;
     fs::create_dir_all(folder)?;
     let parts = image::parts()?;
     let console = SocketPath::new("console");
@@ -97,10 +120,10 @@ fn guest(setup: &Setup, folder: &Path, socket: &Path, kvm: bool) -> Result<Linux
     command.arg("-kernel").arg(&parts.guest_kernel).arg("-initrd").arg(&parts.initrd);
     command.args(["-append", &setup.cmdline()]);
     command.args(["-chardev", &format!("socket,id=console,path={},logfile={}", console.0.display(), log.display())]);
-    command.args(["-serial", "chardev:console", "-chardev", &format!("socket,id=net,path={}", socket.display())]);
-    let mac = setup.mac().map(|byte| format!("{byte:02x}")).join(":");
-    command.args(["-netdev", "vhost-user,id=net,chardev=net"]);
-    command.args(["-device", &format!("virtio-net-pci,netdev=net,mac={mac},disable-legacy=on,romfile=")]);
+    command.args(["-serial", "chardev:console"]);
+    for (option, value) in devices.iter().filter_map(|device| device.split_once(' ')) {
+        command.args([option, value]);
+    }
     fs::write(folder.join("command"), format!("{command:?}\n"))?;
     let words = folder.join("emulator");
     let file = File::create(&words)?;
@@ -115,7 +138,7 @@ fn guest(setup: &Setup, folder: &Path, socket: &Path, kvm: bool) -> Result<Linux
 /// Starts the switch with two ports, and testpmd with a virtio-user port at each of them.
 pub fn testpmd(folder: &Path, packed: bool) -> Result<(Vhost, Testpmd)> {
     fetch::ensure_peers()?;
-    let (vhost, sockets) = serve(folder, 2)?;
+    let (vhost, sockets) = serve(folder, "port", &["", ""])?;
     let mut command = tools::testpmd();
     // Without huge pages and files of its own, any user can run testpmd. One thread forwards and one reads commands, on
     // all processors that this process may use.

@@ -1,12 +1,12 @@
-//! The engine as a Linux process: DPDK's ports and QEMU's guests at `sidecore-vhost`. These machines run no sidecore.
+//! The engine as a Linux process: DPDK's ports, QEMU's guests and their disks at `sidecore-vhost`. These machines run no sidecore.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 use crate::boot::{Boot, alone};
 use crate::linux::Setup;
 use crate::platform::QEMU;
 use crate::scenario::{Context, Scenario, seconds};
-use crate::vhost::{all, port, testpmd_counts};
+use crate::vhost::{all, disk, port, testpmd_counts};
 
 /// These scenarios.
 pub fn list() -> Vec<Box<dyn Boot>> {
@@ -20,6 +20,10 @@ pub fn list() -> Vec<Box<dyn Boot>> {
             forward(context, "vhost-dpdk-packed", true)
         }),
         alone(scenario("vhost-guests", "two plain guests of QEMU at sidecore-vhost: ping, TCP both ways"), guests),
+        alone(
+            scenario("vhost-blk", "a plain guest of QEMU with disks of sidecore-vhost: written, read again, discarded"),
+            disks,
+        ),
     ]
 }
 
@@ -115,6 +119,44 @@ fn guests(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     for n in [0, 1] {
         context.figures.at_least(&format!("packets to port {n}"), port(&counters, n, "rx_packets")?, 100)?;
         context.figures.exactly(&format!("rules of the ring broken at port {n}"), port(&counters, n, "faults")?, 0)?;
+    }
+    Ok(())
+}
+
+/// MiB of each disk that is written.
+const DISK_MIB: u64 = 8;
+
+/// Linux's virtio_blk writes a disk with split rings and one with packed rings, each with two queues.
+fn disks(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
+    let empty = |serial| format!("size = \"{DISK_MIB}M\"\nqueues = 2\nserial = \"{serial}\"\n");
+    let (split, packed) = (empty("split"), empty("packed") + "requests = \"notify\"\n");
+    let fixed = "size = \"1M\"\nqueues = 2\nserial = \"fixed\"\nreadonly = true\n";
+    let setup = Setup { cpus: 2, ..A };
+    let (vhost, mut guest) = context.boot_vhost_disks("vhost-blk", &setup, &[&split, &packed, fixed])?;
+    let bytes = DISK_MIB << 20;
+    for name in ["split", "packed"] {
+        let filled = guest.ask(&format!("disk-fill:{name}"), seconds(240))?;
+        ensure!(filled["written"] == filled["read"], "what was read is not what was written: {filled}");
+        let read = guest.ask(&format!("disk-read:{name}:4"), seconds(240))?;
+        ensure!(read["sha256"] == filled["written"], "what was read in pages is not what was written: {read}");
+        let size = filled["bytes"].as_u64().with_context(|| format!("no bytes in {filled}"))?;
+        context.figures.exactly(&format!("bytes that the guest wrote and read, {name}"), size, bytes)?;
+        let discarded = guest.number(&format!("disk-discard:{name}"), "left", seconds(120))?;
+        context.figures.exactly(&format!("bytes of the discarded disk that are not zero, {name}"), discarded, 0)?;
+    }
+    let refused = guest.number("disk-refuses:fixed", "refused", seconds(60))?;
+    context.figures.exactly("writes to a read-only disk that failed", refused, 1)?;
+    drop(guest);
+    let counters = vhost.end(seconds(60))?;
+    for (n, name, is_packed) in [(0, "split", 0), (1, "packed", 1)] {
+        let count = |kind| disk(&counters, n, kind);
+        context.figures.exactly(&format!("packed rings, {name}"), count("features")? >> RING_PACKED & 1, is_packed)?;
+        context.figures.at_least(&format!("bytes of writes, {name}"), count("written_bytes")?, bytes)?;
+        context.figures.at_least(&format!("reads of a page, {name}"), count("reads")?, bytes / 4096)?;
+        context.figures.at_least(&format!("flushes, {name}"), count("flushes")?, 1)?;
+        context.figures.at_least(&format!("discards, {name}"), count("discards")?, 1)?;
+        context.figures.exactly(&format!("requests that failed, {name}"), count("errors")?, 0)?;
+        context.figures.exactly(&format!("rules of the ring that Linux broke, {name}"), count("faults")?, 0)?;
     }
     Ok(())
 }
