@@ -102,12 +102,7 @@ impl<'a> Context<'a> {
     }
 
     /// Starts `sidecore-vhost` with disks and a machine of plain Linux that has them. Waits until it obeys.
-    pub fn boot_vhost_disks(
-        &mut self,
-        name: &str,
-        setup: &linux::Setup,
-        disks: &[&str],
-    ) -> Result<(Vhost, Linux<()>)> {
+    pub fn boot_vhost_disks(&mut self, name: &str, setup: &linux::Setup, disks: &[&str]) -> Result<(Vhost, Linux<()>)> {
         let (vhost, mut machine) = self.launch.launch_vhost_disks(name, setup, disks)?;
         machine.answer("obey", seconds(240))?;
         Ok((vhost, machine))

@@ -444,7 +444,9 @@ impl VhostUserBackendReqHandlerMut for Client {
         for (at, byte) in (offset..).zip(bytes) {
             let may = at < u64::BITS && shared.device().driver_writes >> at & 1 != 0;
             if !may || *byte > 1 {
-                return refused(format!("byte {at} of the configuration set to {byte}: expected 0 or 1 in `writeback`"));
+                return refused(format!(
+                    "byte {at} of the configuration set to {byte}: expected 0 or 1 in `writeback`"
+                ));
             }
             shared.write_config(at.into(), 1, (*byte).into());
         }

@@ -258,8 +258,6 @@ mod tests {
         assert!(error("[[port]]\nsocket = \"a\"\nmac = \"03:00:00:00:00:00\"\n").contains("one station"));
         assert!(error("[[port]]\nsocket = \"a\"\nwight = 1\n").contains("wight"));
         assert!(error("[[port]]\nsocket = \"a\"\n[[port]]\nsocket = \"a\"\n").contains("given twice"));
-        assert!(
-            error("[[port]]\nsocket = \"a\"\n[[disk]]\nsocket = \"a\"\nsize = \"1M\"\n").contains("given twice")
-        );
+        assert!(error("[[port]]\nsocket = \"a\"\n[[disk]]\nsocket = \"a\"\nsize = \"1M\"\n").contains("given twice"));
     }
 }

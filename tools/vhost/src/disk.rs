@@ -38,8 +38,7 @@ impl Disk {
     /// The file cannot be read, or there is no memory.
     pub fn make(config: &config::Disk) -> Result<Self> {
         let ram: &'static RamDisk = Box::leak(Box::new(ram(config)?));
-        let options =
-            Options { queues: config.queues, packed: true, writeback: config.cache == Cache::Writeback };
+        let options = Options { queues: config.queues, packed: true, writeback: config.cache == Cache::Writeback };
         let base = device::config(&ram.geometry(), &options);
         let mut device = DeviceConfig {
             // The front-end resets queues by itself.

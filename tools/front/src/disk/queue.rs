@@ -164,7 +164,8 @@ impl Queue {
         let (slot, len) = if self.packed {
             let word = self.area.double(TABLE + 16 * usize::from(self.seen & self.mask()) + 8).load(Ordering::Acquire);
             let flags = (word >> 48) as u16;
-            if self.seen == self.offered || flags & (AVAIL | USED) != if self.wrap(self.seen) { AVAIL | USED } else { 0 }
+            if self.seen == self.offered
+                || flags & (AVAIL | USED) != if self.wrap(self.seen) { AVAIL | USED } else { 0 }
             {
                 return None;
             }

@@ -4,7 +4,7 @@ use std::fs;
 
 use vhost_front::disk::{Buffer, Disk, DiskOptions, IOERR, OK, UNSUPP, kind};
 
-use crate::process::{Vhost, run, text, until};
+use crate::process::{Vhost, frame, introduce, passes, run, text, until};
 
 const SECTOR: usize = 512;
 /// Offset of `writeback` in the configuration.
@@ -53,12 +53,7 @@ fn range(sector: u64, sectors: u32) -> Vec<u8> {
 fn forms() -> [(&'static str, DiskOptions); 4] {
     let split = DiskOptions::default();
     let plain = DiskOptions { features: split.features & !(1 << 29), ..split };
-    [
-        ("", split),
-        ("", split.packed()),
-        ("requests = \"notify\"", split),
-        ("requests = \"notify\"", plain.packed()),
-    ]
+    [("", split), ("", split.packed()), ("requests = \"notify\"", split), ("requests = \"notify\"", plain.packed())]
 }
 
 #[test]
@@ -176,7 +171,10 @@ fn no_request_is_lost_when_a_queue_stops_with_requests_in_flight() {
                 done.extend(disk.completed(0));
                 done.len() == sent.len()
             });
-            assert!(done.iter().all(|(slot, len)| disk.status(0, *slot) == Some(OK) && *len == (1 << 20) + 1), "{round}");
+            assert!(
+                done.iter().all(|(slot, len)| disk.status(0, *slot) == Some(OK) && *len == (1 << 20) + 1),
+                "{round}"
+            );
         }
         assert_eq!(vhost.end().disk(0, "stale_tokens"), 0);
     }
@@ -219,10 +217,8 @@ fn a_file_is_the_base_and_stays_as_it_is() {
     let base = pattern(9, 10_000);
     fs::write(&file, &base).unwrap();
     let keys = format!("file = \"{}\"", file.display());
-    let vhost = Vhost::start_disks(
-        "",
-        &[&keys, &format!("{keys}\nreadonly = true"), &format!("{keys}\noverlay = \"4K\"")],
-    );
+    let vhost =
+        Vhost::start_disks("", &[&keys, &format!("{keys}\nreadonly = true"), &format!("{keys}\noverlay = \"4K\"")]);
     let mut disk = connect(&vhost, "a", &DiskOptions::default());
     // 20 sectors: zeroes follow the file's end.
     assert_eq!(disk.config().unwrap()[..8], 20_u64.to_le_bytes());
@@ -241,6 +237,24 @@ fn a_file_is_the_base_and_stays_as_it_is() {
     assert_eq!((ended.disk(2, "overlay_used"), ended.disk(2, "overlay_blocks")), (1, 1));
     assert_eq!(fs::read(&file).unwrap(), base);
     fs::remove_file(&file).unwrap();
+}
+
+#[test]
+fn ports_and_disks_are_served_together() {
+    let socket = std::env::temp_dir().join(format!("sidecore-vhost-disk-{}", std::process::id()));
+    let vhost = Vhost::start_with(2, &format!("[[disk]]\nsocket = \"{}\"\nsize = \"1M\"\n", socket.display()));
+    let (mut a, mut b) = (vhost.connect("a"), vhost.connect("b"));
+    introduce(&mut a, &mut b);
+    let mut disk = Disk::connect(&socket, &DiskOptions::default()).expect("a disk");
+    for n in 0..100_u64 {
+        passes(&mut a, &mut b, &frame(2, 1, 100, n as u32));
+        write(&mut disk, n, &pattern(n, SECTOR));
+        assert_eq!(read(&mut disk, n, SECTOR), pattern(n, SECTOR));
+    }
+    let ended = vhost.end();
+    assert_eq!((ended.disk(0, "writes"), ended.disk(0, "reads"), ended.disk(0, "faults")), (100, 100, 0));
+    assert_eq!(ended.port(1, "rx_packets"), 101);
+    assert!(!socket.exists(), "its socket is left behind");
 }
 
 #[test]
