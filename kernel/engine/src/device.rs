@@ -16,6 +16,7 @@ use virtio::state::{BadState, DeviceState, STATE_VERSION};
 use crate::bits::SetBits;
 use crate::deliver::Deliver;
 use crate::observe::{Completion, Notification, Observer};
+use crate::offered::Offered;
 use crate::requests::{KickEffect, QueueTraffic, Requests, ServiceMode};
 use crate::schedule::QueueId;
 use crate::slots::SlotSet;
@@ -36,6 +37,8 @@ pub struct Device {
     notified: u16,
     /// Queues are looked at after their kicks only, and nothing else is written to their rings.
     kicks_only: bool,
+    /// What such queues have offered that nobody visits.
+    offered: Offered,
     /// Queues whose last visit ended although they may hold more requests, one bit each.
     interrupted: u16,
     /// Queues in the visited set, one bit each.
@@ -71,6 +74,7 @@ impl Device {
             traffic: [QueueTraffic::UNUSED; MAX_QUEUES],
             notified: 0,
             kicks_only: false,
+            offered: Offered::NONE,
             interrupted: 0,
             visited: 0,
             dirty: 0,
@@ -134,16 +138,25 @@ impl Device {
     /// Returns how many requests a queue holds, at least. Returns 0 if it is not in use.
     #[inline]
     pub fn available(&mut self, queue: u16) -> u16 {
+        if self.offered.has(queue) {
+            return self.offered.available(queue);
+        }
         self.with(queue, |q, _| q.available()).unwrap_or(0)
     }
 
     /// Takes the next request of a queue and appends its buffers to `segments`, which must have room for a chain.
     pub fn pop(&mut self, queue: u16, segments: &mut Segments) -> Option<Request> {
+        if self.offered.has(queue) {
+            return if self.running { self.offered.pop(queue, segments) } else { None };
+        }
         self.with(queue, |q, memory| q.pop(memory, segments)).flatten()
     }
 
     /// Puts back the request that was taken last; see [`Queue::rewind`].
     pub fn rewind(&mut self, token: Token) -> bool {
+        if self.offered.has(token.queue()) {
+            return self.offered.rewind(token);
+        }
         self.with(token.queue(), |q, _| Ok(q.rewind(token))).unwrap_or(false)
     }
 
@@ -157,6 +170,9 @@ impl Device {
     /// The token is then counted as stale, and nothing else happens.
     pub fn complete(&mut self, token: Token, written: u32) -> bool {
         let bit = 1 << token.queue();
+        if self.offered.has(token.queue()) {
+            self.offered.completed(&token);
+        }
         let done = self.with(token.queue(), |q, memory| q.complete(memory, token, written)).unwrap_or(false);
         if done {
             self.dirty |= bit;
@@ -166,9 +182,13 @@ impl Device {
         done
     }
 
-    /// Starts a batch of a queue's requests. Returns `None` if the queue is not in use.
+    /// Starts a batch of a queue's requests. Returns `None` if the queue is not in use, or if its requests are taken at
+    /// kicks only.
     #[inline(always)]
     pub fn batch(&mut self, queue: u16) -> Option<Batch<'_>> {
+        if self.offered.has(queue) {
+            return None;
+        }
         let used = self.queues.get_mut(usize::from(queue)).filter(|_| self.running)?.as_mut()?;
         Some(Batch::new(used, &self.memory, &mut self.dirty))
     }
@@ -202,7 +222,14 @@ impl Device {
     fn start_queue_service(&mut self, queue: u16, service_mode: ServiceMode, now: u64) {
         let bit = 1 << queue;
         match service_mode {
-            ServiceMode::Unserved => return,
+            ServiceMode::Unserved => {
+                if self.kicks_only {
+                    // The driver must notify of each buffer, because the ring is not read otherwise.
+                    self.arm(queue);
+                    self.offered.start(queue);
+                }
+                return;
+            }
             ServiceMode::AsConfigured => {}
             ServiceMode::Notified => self.notified |= bit,
         }
@@ -226,6 +253,28 @@ impl Device {
         }
     }
 
+    /// Takes what drivers have offered on queues that nobody visits, after a kick or at the start of such a queue.
+    /// `scratch` is used meanwhile.
+    #[cold]
+    pub(crate) fn take_offered(&mut self, scratch: &mut Segments) {
+        for queue in SetBits(u32::from(self.offered.take_due())).map(|queue| queue as u16) {
+            while !self.offered.is_full() {
+                scratch.clear();
+                let Some(request) = self.with(queue, |q, memory| q.pop(memory, scratch)).flatten() else { break };
+                if let Err(token) = self.offered.hold(request, scratch) {
+                    self.with(queue, |q, _| Ok(q.rewind(token)));
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Whether [`Device::take_offered`] has something to do.
+    #[inline]
+    pub(crate) const fn has_offered(&self) -> bool {
+        self.offered.is_due()
+    }
+
     /// Releases the queues that the driver wants to reset. A queue is released when none of its requests is in flight.
     /// If `free`, the back-end holds none of them, and the queue is released at once. Returns whether some queue must
     /// still wait.
@@ -235,6 +284,10 @@ impl Device {
         for queue in (0..MAX_QUEUES as u16).filter(|&q| stopping & 1 << q != 0) {
             let bit = 1 << queue;
             self.visited &= !bit;
+            // They go back to the ring in reverse order, as it wants them.
+            while let Some(token) = self.offered.release(queue) {
+                self.with(queue, |q, _| Ok(q.rewind(token)));
+            }
             self.traffic[usize::from(queue)] = QueueTraffic::UNUSED;
             if !free && self.queues[usize::from(queue)].as_ref().is_some_and(|queue| queue.in_flight() != 0) {
                 waits = true;
@@ -244,6 +297,7 @@ impl Device {
             self.notified &= !bit;
             self.dirty &= !bit;
             self.published &= !bit;
+            self.offered.stop(queue);
             self.shared.counters().queue_resets.add(1);
             self.shared.queue_stopped(queue);
         }
@@ -293,6 +347,10 @@ impl Device {
     /// Handles the driver's notification of `queues`, one bit each.
     pub(crate) fn on_kick(&mut self, queues: u64, now: u64) {
         for queue in (0..MAX_QUEUES as u16).filter(|&q| queues & 1 << q != 0) {
+            if self.offered.has(queue) {
+                self.offered.kicked(queue);
+                continue;
+            }
             let requests = self.requests(queue);
             match self.traffic[usize::from(queue)].on_kick(requests, now) {
                 KickEffect::Nothing => continue,
@@ -534,6 +592,7 @@ impl Device {
         self.traffic = [QueueTraffic::UNUSED; MAX_QUEUES];
         self.notified = 0;
         self.kicks_only = false;
+        self.offered = Offered::NONE;
         self.interrupted = 0;
         self.visited = 0;
         self.dirty = 0;

@@ -3,6 +3,7 @@
 
 use core::sync::atomic::{Ordering, fence};
 
+use virtio::chain::Segments;
 use virtio::phase::Phase;
 
 use crate::backend::Backend;
@@ -39,6 +40,8 @@ pub struct Engine<B: Backend, S, D> {
     all_published: bool,
     /// Ticks above which a turn counts as a long one.
     long: u64,
+    /// Buffers of a chain while it is taken from a ring for later.
+    scratch: Segments,
 }
 
 impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
@@ -58,6 +61,7 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
             published: false,
             all_published: false,
             long: u64::MAX,
+            scratch: Segments::new(),
         }
     }
 
@@ -264,6 +268,7 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
             self.backend.activated(slot, &mut device, true);
         }
         device.start_service(|queue| self.backend.service_mode(slot, queue), now);
+        device.take_offered(&mut self.scratch);
         self.devices.attach(slot, device);
         shared.connect(self.control.doorbell.button(slot));
         // Its driver may have acted before there was an engine to kick.
@@ -324,6 +329,9 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
                 Phase::Idle => {}
                 Phase::Running => {
                     device.on_kick(queues, now);
+                    if device.has_offered() {
+                        device.take_offered(&mut self.scratch);
+                    }
                     if device.shared().queues_change() {
                         self.change_queues(slot, now);
                     }
@@ -332,6 +340,7 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
                     device.activate();
                     self.backend.activated(slot, device, false);
                     device.start_service(|queue| self.backend.service_mode(slot, queue), now);
+                    device.take_offered(&mut self.scratch);
                     // The driver may have changed queues before this step. Its kick is taken already.
                     if device.shared().queues_change() {
                         self.change_queues(slot, now);
@@ -364,6 +373,7 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         };
         let Some(device) = self.devices.get_mut(slot) else { return };
         device.start_queues(|queue| self.backend.service_mode(slot, queue), now);
+        device.take_offered(&mut self.scratch);
         if device.stop_queues(free) {
             self.unfinished.insert(slot);
         }

@@ -40,6 +40,7 @@ pub mod devices;
 pub mod doorbell;
 pub mod engine;
 pub mod observe;
+mod offered;
 pub mod pair;
 pub mod profile;
 pub mod requests;

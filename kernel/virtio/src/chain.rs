@@ -87,6 +87,15 @@ impl Segments {
     pub fn all(&self) -> &[Segment] {
         &self.0
     }
+
+    /// Appends a chain that was taken into another list, where it had these `buffers`. Returns it as a chain of this list,
+    /// or `None` if there is no room.
+    pub fn append(&mut self, chain: &Chain, buffers: &[Segment]) -> Option<Chain> {
+        let first = self.0.len();
+        self.0.extend_from_slice(buffers).ok()?;
+        let writable = first + chain.writable.saturating_sub(chain.first);
+        Some(Chain { first, writable, end: self.0.len(), ..*chain })
+    }
 }
 
 /// A chain in [`Segments`]. Its device-readable buffers come first.
@@ -102,6 +111,12 @@ pub struct Chain {
 }
 
 impl Chain {
+    /// All its buffers.
+    #[must_use]
+    pub fn all<'s>(&self, segments: &'s Segments) -> &'s [Segment] {
+        segments.0.get(self.first..self.end).unwrap_or(&[])
+    }
+
     /// The device-readable buffers.
     #[must_use]
     pub fn readable<'s>(&self, segments: &'s Segments) -> &'s [Segment] {

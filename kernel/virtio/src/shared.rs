@@ -162,7 +162,8 @@ impl Shared {
 
     /// Has the engine look at queues after their kicks only, until the device has been in use and is reset, or is used by
     /// a driver with EVENT_IDX. For a guest that starts with firmware: firmware may leave its rings behind in memory that
-    /// the system uses for something else. Call it after [`Shared::restart`].
+    /// the system uses for something else. Buffers that wait for data, as on a receive queue, are taken from the ring at
+    /// the kick. Call it after [`Shared::restart`].
     pub fn serve_after_kicks_only(&self) {
         self.kicks_only.store(true, Ordering::Relaxed);
     }

@@ -13,6 +13,8 @@ mod both_paths;
 mod both_paths_egress;
 #[path = "control_queue.rs"]
 mod control_queue;
+#[path = "kicks_only.rs"]
+mod kicks_only;
 #[path = "lone_frame.rs"]
 mod lone_frame;
 #[path = "offload.rs"]

@@ -29,6 +29,12 @@ impl Token {
     pub const fn queue(&self) -> u16 {
         self.queue
     }
+
+    /// Its position in the ring. No two requests of a queue that are in flight have the same.
+    #[must_use]
+    pub const fn position(&self) -> u16 {
+        self.taken.position
+    }
 }
 
 /// A request taken from a queue: a token and the chain's buffers in the [`Segments`](crate::chain::Segments) it was taken into.
