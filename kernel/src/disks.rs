@@ -6,7 +6,6 @@ mod nvme_device;
 
 use crate::{
     arch::time,
-    engines,
     pci::{self, Function},
     report,
 };
@@ -15,15 +14,10 @@ use block::nvme::{Namespace, geometry};
 use config::{Config, Disk, FoundController, FoundNamespace, NvmeName, nvme_line};
 use drivers::pci::Address;
 use nvme::{Controller, ControllerStatus};
-use nvme_device::{Bit, HostDma, Mmio};
+use nvme_device::{Bit, Mmio};
 use spin::Mutex;
 
-pub use nvme_device::notify_abrupt_shutdown;
-
-/// An I/O queue of a controller.
-pub type Queue = nvme::IoQueue<Mmio, HostDma>;
-/// The storage over an engine's queues.
-pub type Storage = block::nvme::Nvme<Mmio, HostDma>;
+pub use nvme_device::{Queue, Storage, notify_abrupt_shutdown};
 
 /// Most microseconds that the boot waits for the controllers, all together.
 const START_TIME: u64 = 30_000_000;
@@ -254,14 +248,14 @@ pub fn service() {
     }
 }
 
-/// Shuts all controllers down (NVMe Base 2.0, 3.6.1), and waits for that. The guests have stopped.
-pub fn shut_down() {
+/// Shuts all controllers down (NVMe Base 2.0, 3.6.1), and waits for that. The guests have stopped. Meanwhile `turn` runs
+/// the engine on this core, if there is one. An engine on another core polls its queues itself.
+pub fn shut_down(mut turn: impl FnMut()) {
     let begin = now();
     DISKS.lock().driven.iter_mut().for_each(|driven| driven.controller.stop(now()));
     while now() - begin < STOP_TIME && !DISKS.lock().driven.iter().all(has_ended) {
         service();
-        // An engine on another core polls its queues itself.
-        engines::turn();
+        turn();
         core::hint::spin_loop();
     }
     for Driven { at, controller, .. } in DISKS.lock().driven.iter().filter(|driven| !has_ended(driven)) {

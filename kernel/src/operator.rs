@@ -215,7 +215,7 @@ impl Operator {
         console::send(Event::Counters(self.guests.counters(None)).to_line().as_bytes());
         console::send(Event::End { reason: reason.into() }.to_line().as_bytes());
         console::print(format_args!("\nsidecore ends: {reason}\n"));
-        disks::shut_down();
+        disks::shut_down(|| _ = engines::turn());
         pci::clear_bus_masters(false);
         emulator::leave_emulator(true);
         if self.ending == Some(Ending::Reboot) {

@@ -1,7 +1,7 @@
 //! Namespaces of NVMe disks: the storage over the I/O queues that an engine owns. The driver is the crate `nvme`.
 //!
 //! Data goes between the device and the guest's memory. A request becomes one request of the driver, which splits it
-//! into commands. [`long`] divides a request that is too long for the driver.
+//! into commands. `long` divides a request that is too long for the driver.
 
 #![allow(unsafe_code, reason = "gives a device the guest's memory")]
 

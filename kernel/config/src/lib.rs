@@ -22,6 +22,7 @@ mod completion;
 mod config;
 mod default;
 mod disk;
+mod disk_check;
 mod guest;
 mod limits;
 mod mac;
@@ -43,6 +44,7 @@ pub use config::{Config, Control, Engine, Scheduling};
 pub use control::Level;
 pub use default::default_config;
 pub use disk::{Block, Cache, Disk};
+pub use disk_check::check_nvme;
 pub use guest::{
     Completion, Console, Entropy, Guest, GuestDevice, Net, NotifyBar, Offloads, Places, Requests, Restart,
 };
@@ -55,7 +57,7 @@ pub use mac::Mac;
 pub use mistake::{Mistake, Place};
 pub use nic_choice::{FoundFunction, NicChoice, NicSearch};
 pub use nic_needs::{NicNeeds, ReceiveQueues};
-pub use nvme::{FoundController, FoundNamespace, NvmeController, NvmeName, check_nvme, nvme_line};
+pub use nvme::{FoundController, FoundNamespace, NvmeController, NvmeName, nvme_line};
 pub use plan::{Plan, plan};
 pub use read::{Parsed, ParsedRules, parse, parse_rules};
 pub use rules::{Identity, Rules, Vlan};

@@ -14,7 +14,10 @@ use spin::Mutex;
 
 pub use nvme::registers::Mmio;
 
-use super::Queue;
+/// An I/O queue of a controller.
+pub type Queue = nvme::IoQueue<Mmio, HostDma>;
+/// The storage over an engine's queues.
+pub type Storage = block::nvme::Nvme<Mmio, HostDma>;
 
 /// Class of an NVMe controller: non-volatile memory, with NVMe's programming interface (PCI Code and ID Assignment).
 pub const CLASS: u32 = 0x01_0802;
