@@ -7,10 +7,12 @@
 //! The device is trusted as the machine is, but not its answers: an answer that names no part in flight ends the use of
 //! the device.
 
-#![cfg_attr(not(test), no_std)]
+#![cfg_attr(not(any(test, feature = "testing")), no_std)]
 #![allow(unsafe_code, reason = "lends its buffers to a device")]
 
 mod shape;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 #[cfg(test)]
 mod tests;
 
@@ -18,11 +20,11 @@ use core::ptr::NonNull;
 use core::slice;
 
 use virtio_drivers::queue::VirtQueue;
-use virtio_drivers::transport::{DeviceStatus, Transport};
-use virtio_drivers::{BufferDirection, Hal, PAGE_SIZE};
+use virtio_drivers::transport::DeviceStatus;
+use virtio_drivers::{BufferDirection, PAGE_SIZE};
 
-use shape::Features;
-pub use shape::{SECTOR, Shape, Unusable};
+pub use shape::{Features, SECTOR, Shape, Unusable};
+pub use virtio_drivers::{Hal, transport::Transport};
 
 /// Most parts in flight.
 pub const PARTS: usize = 32;

@@ -10,15 +10,24 @@ pub const SECTOR: u32 = 512;
 bitflags::bitflags! {
     /// Features that the driver knows.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub(crate) struct Features: u64 {
+    pub struct Features: u64 {
+        /// A buffer has a greatest length.
         const SIZE_MAX = 1 << 1;
+        /// The disk cannot be written.
         const RO = 1 << 5;
+        /// The disk says the size of its blocks.
         const BLK_SIZE = 1 << 6;
+        /// There is a volatile cache, and a flush.
         const FLUSH = 1 << 9;
+        /// The disk says the size of its physical blocks.
         const TOPOLOGY = 1 << 10;
+        /// Sectors can be discarded.
         const DISCARD = 1 << 13;
+        /// The device can write zeroes.
         const WRITE_ZEROES = 1 << 14;
+        /// The device follows virtio 1.
         const VERSION_1 = 1 << 32;
+        /// The device may reach memory by an IOMMU.
         const ACCESS_PLATFORM = 1 << 33;
     }
 }

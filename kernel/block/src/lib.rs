@@ -30,6 +30,7 @@ pub mod ram;
 pub mod storage;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod virtio_disk;
 
 #[cfg(test)]
 mod tests;

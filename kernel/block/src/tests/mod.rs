@@ -7,3 +7,4 @@ mod nvme;
 mod overlay;
 mod ram;
 mod support;
+mod virtio_disk;
