@@ -49,3 +49,4 @@ mod start;
 mod symbols;
 mod uplink;
 mod virt;
+mod virtio_pci;

@@ -22,8 +22,8 @@ pub struct Function {
 
 /// Class of network controllers, in the upper 8 bits.
 const NETWORK: u32 = 2;
-/// Class and subclass of non-volatile memory controllers, in the upper 16 bits.
-const NVM: u32 = 0x0108;
+/// Class of storage controllers, in the upper 8 bits.
+const STORAGE: u32 = 1;
 const BRIDGE: u32 = 6;
 
 /// The way to configuration space, and all PCI functions except bridges.
@@ -33,8 +33,8 @@ static CONFIG: Mutex<()> = Mutex::new(());
 /// Whether bus mastering is closed: no function gets the right any more.
 static CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// Finds all PCI functions and returns their number. Takes bus mastering from all NICs and NVMe controllers: the
-/// firmware may have booted from one, which could still write to memory that is handed out later.
+/// Finds all PCI functions and returns their number. Takes bus mastering from all NICs and storage controllers:
+/// the firmware may have booted from one, which could still write to memory that is handed out later.
 pub fn scan(space: ConfigSpace) -> usize {
     let (_, list) = FUNCTIONS.call_once(|| {
         let _guard = CONFIG.lock();
@@ -46,7 +46,7 @@ pub fn scan(space: ConfigSpace) -> usize {
                     list.push(Function { at, vendor, device, class });
                 }
             });
-            for function in list.iter().filter(|f| f.class >> 16 == NETWORK || f.class >> 8 == NVM) {
+            for function in list.iter().filter(|f| matches!(f.class >> 16, NETWORK | STORAGE)) {
                 space.update_command(function.at, command::BUS_MASTER, command::INTERRUPT_DISABLE);
             }
         }

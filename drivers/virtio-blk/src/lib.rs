@@ -165,17 +165,32 @@ pub struct VirtioBlk<H: Hal, T: Transport> {
 // SAFETY: rings and buffers belong to this driver, and only it accesses them.
 unsafe impl<H: Hal, T: Transport + Send> Send for VirtioBlk<H, T> {}
 
+/// Begins the initialisation of a device and asks what it is.
+fn negotiate(transport: &mut impl Transport) -> Result<Shape, Unusable> {
+    let features: Features = transport.begin_init(Features::all());
+    if !transport.get_status().contains(DeviceStatus::FEATURES_OK) {
+        return Err(virtio_drivers::Error::Unsupported.into());
+    }
+    shape::read(transport, features)
+}
+
+/// Asks a device what it is, and resets it.
+///
+/// # Errors
+/// The device cannot be used; the error says why.
+pub fn ask(transport: &mut impl Transport) -> Result<Shape, Unusable> {
+    let shape = negotiate(transport);
+    transport.set_status(DeviceStatus::empty());
+    shape
+}
+
 impl<H: Hal, T: Transport> VirtioBlk<H, T> {
     /// Sets the device up. Interrupts stay off.
     ///
     /// # Errors
     /// The device cannot be used; the error says why.
     pub fn new(mut transport: T) -> Result<Self, Unusable> {
-        let features: Features = transport.begin_init(Features::all());
-        if !transport.get_status().contains(DeviceStatus::FEATURES_OK) {
-            return Err(virtio_drivers::Error::Unsupported.into());
-        }
-        let shape = shape::read(&transport, features)?;
+        let shape = negotiate(&mut transport)?;
         let mut queue = VirtQueue::new(&mut transport, QUEUE, false, false)?;
         queue.set_dev_notify(false);
         let buffers = Buffers::allocate::<H>().ok_or(Unusable::Memory)?;
