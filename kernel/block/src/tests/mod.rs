@@ -6,5 +6,6 @@ mod late;
 mod nvme;
 mod overlay;
 mod ram;
+mod shares;
 mod support;
 mod virtio_disk;
