@@ -3,7 +3,9 @@
 mod bochs;
 mod disk;
 mod linux;
+mod monitor;
 mod nic;
+mod nvme;
 mod process;
 mod qemu;
 pub mod vhost;
@@ -20,7 +22,7 @@ use scenarios::setup::Setup;
 
 use crate::{fetch, image, paths, ui};
 
-use process::{Process, Run, Wire, fresh};
+use process::{NEXT_DISC, Process, Run, Wire, fresh};
 use qemu::kvm_is_usable;
 pub use {process::SocketPath, qemu::command as qemu_command};
 
@@ -150,6 +152,9 @@ impl Emulator {
     /// Starts a server with its logs in `folder`. `nics`: the sockets of its 82599s' servers. `wires`: wires whose
     /// other ends are the emulator's.
     fn launch_in(&self, folder: &Path, setup: &Setup, nics: &[&Path], wires: Vec<Wire>) -> Result<Session> {
+        if let Some(actions) = setup.after_reset {
+            fs::rename(image::linux_disc(actions, folder)?, folder.join(NEXT_DISC))?;
+        }
         let disc = image::disc(setup, folder)?;
         self.boot(folder, setup, &disc, nics, wires)
     }

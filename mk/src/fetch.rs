@@ -47,6 +47,9 @@ const PEERS: &[&str] = &["dpdk", "dpdk-dev", "librte-net-virtio25", "librte-net-
 /// Packages with the tools that build and check disk images. libarchive lets mke2fs read archives.
 const DISK_TOOLS: &[&str] = &["mmdebstrap", "e2fsprogs", "libarchive13t64", "dosfstools", "gdisk"];
 
+/// Packages with the tools that show NVMe disks from Linux.
+const NVME_TOOLS: &[&str] = &["nvme-cli"];
+
 /// Version of the way in which packages are unpacked. A change makes everything be unpacked again.
 const LAYOUT: u32 = 1;
 
@@ -96,6 +99,11 @@ pub fn ensure_peers() -> Result<()> {
 /// Makes sure that the tools for disk images are there, in a tree of their own. Fetches only if something is missing.
 pub fn ensure_disk_tools() -> Result<()> {
     ensure_apart("disk-tools", DISK_TOOLS, "tools for disk images into target/deps/disk-tools (about 37 MB, once)")
+}
+
+/// Makes sure that nvme-cli is there, in a tree of its own. Fetches it only if it is missing.
+pub fn ensure_nvme_tools() -> Result<()> {
+    ensure_apart("nvme-tools", NVME_TOOLS, "nvme-cli into target/deps/nvme-tools (about 20 MB, once)")
 }
 
 /// Fetches packages into a folder of their own, unless they are there.

@@ -155,6 +155,24 @@ fn disc_with(setup: &Setup, folder: &Path, options: &str) -> Result<PathBuf> {
     make(folder, &files, &menu(options, &lines)?)
 }
 
+/// Makes a disc with plain Linux in `folder`: the guests' kernel, the small initramfs with nvme-cli, and these actions of
+/// `guest/init`. Returns its path.
+pub fn linux_disc(actions: &str, folder: &Path) -> Result<PathBuf> {
+    let parts = parts()?;
+    fetch::ensure_nvme_tools()?;
+    let more = paths::runs().join("parts/initrd-nvme");
+    fs::write(&more, initramfs::nvme(&paths::nvme_tools())?)?;
+    let files = [("vmlinuz", &parts.guest_kernel), ("initrd", &parts.small_initrd), ("initrd-nvme", &more)];
+    let files = files.map(|(name, path)| (name.to_owned(), path.clone()));
+    // The lines about the disks are of the levels 4 to 6.
+    let menu = format!(
+        "serial --unit=0 --speed=115200\nterminal_input serial console\nterminal_output serial console\nset timeout=0\n\
+         menuentry \"Linux\" {{\n    linux /vmlinuz console=ttyS0 quiet loglevel=3 panic=-1 sc.do={actions}\n    \
+         initrd /initrd /initrd-nvme\n}}\n"
+    );
+    make(folder, &files, &menu)
+}
+
 /// GRUB's menu with these words on the kernel's command line, and these lines for its modules.
 fn menu(options: &str, lines: &str) -> Result<String> {
     let menu = fs::read_to_string(paths::root().join("boot/grub.cfg")).context("cannot read boot/grub.cfg")?;

@@ -35,6 +35,11 @@ pub fn disk_tools() -> PathBuf {
     deps().join("disk-tools")
 }
 
+/// nvme-cli and its libraries, unpacked over one another.
+pub fn nvme_tools() -> PathBuf {
+    deps().join("nvme-tools")
+}
+
 /// The guests' kernel package, unpacked.
 pub fn guest_kernel() -> PathBuf {
     deps().join("kernel")

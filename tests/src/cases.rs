@@ -12,6 +12,7 @@ mod ixgbe;
 mod life;
 mod network;
 mod nvme;
+mod nvme_handover;
 mod offloads;
 mod outside;
 mod policies;
@@ -44,6 +45,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         life::list(),
         block::list(),
         nvme::list(),
+        nvme_handover::list(),
         firmware::list(),
         isolation::list(),
         exits::list(),

@@ -46,6 +46,7 @@ const OPTIONAL: [&str; 3] = ["virtio_pci_modern_dev", "virtio_pci_legacy_dev", "
 
 const INIT: &[u8] = include_bytes!("../guest/init");
 const NIC_ACTIONS: &[u8] = include_bytes!("../guest/nic");
+const NVME_ACTIONS: &[u8] = include_bytes!("../guest/nvme");
 
 /// The content of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +89,18 @@ pub fn build(tree: &Path, kernel: &Path, udp_rr: Option<&Path>, content: Content
         add_modules(&mut archive, kernel, &FILE_SYSTEM_MODULES, "file-system")?;
         archive.file("usr/bin/udp-rr", 0o755, &read(udp_rr.context("no udp-rr for the full image")?)?);
     }
+    Ok(archive.finish())
+}
+
+/// Builds an image that is loaded behind another one: nvme-cli and its libraries, from a tree of unpacked Debian packages, and
+/// the actions of `guest/nvme`.
+pub fn nvme(tree: &Path) -> Result<Vec<u8>> {
+    let mut archive = Archive::new();
+    for path in ["lib", "lib/x86_64-linux-gnu", "lib64", "usr", "usr/sbin"] {
+        archive.directory(path);
+    }
+    add_programs(&mut archive, tree, &["usr/sbin/nvme"])?;
+    archive.file("actions", 0o644, NVME_ACTIONS);
     Ok(archive.finish())
 }
 

@@ -1,6 +1,7 @@
 //! The interface to a running emulator.
 
 use anyhow::{Result, bail};
+use serde_json::Value;
 
 /// A running emulator.
 pub trait Machine {
@@ -16,6 +17,16 @@ pub trait Machine {
     /// The contents of a file in the folder of its logs.
     fn file(&self, name: &str) -> Result<Vec<u8>> {
         bail!("this machine has no file {name}")
+    }
+
+    /// Gives the emulator's monitor a command (QEMU's QMP), and returns the answer.
+    fn monitor(&mut self, command: &str, _: &Value) -> Result<Value> {
+        bail!("this machine has no monitor for {command}")
+    }
+
+    /// Resets the machine. It boots the plain Linux of its setup's `after_reset` then.
+    fn reset_into_linux(&mut self) -> Result<()> {
+        bail!("this machine has nothing else to boot")
     }
 
     /// The emulator's own count of entries into a guest so far. `None`: it does not record them.

@@ -290,6 +290,34 @@ impl Session {
         self.machine.file(name)
     }
 
+    /// See [`Machine::monitor`].
+    pub fn monitor(&mut self, command: &str, arguments: &Value) -> Result<Value> {
+        self.machine.monitor(command, arguments)
+    }
+
+    /// Resets the machine into the plain Linux of its setup's `after_reset`, and waits for the result line of one of
+    /// its actions on COM1.
+    pub fn reset_into_linux(&mut self, action: &str, limit: Duration) -> Result<Value> {
+        let before = self.console()?.len();
+        self.machine.reset_into_linux()?;
+        let deadline = Instant::now() + limit * self.patience;
+        loop {
+            let console = self.console()?;
+            let lines = console.get(before..).unwrap_or_default().lines();
+            let results = lines.filter_map(|line| serde_json::from_str(line.trim().strip_prefix("SC ")?).ok());
+            if let Some(found) = results.into_iter().find(|result: &Value| result["do"] == action) {
+                if let Some(error) = found["error"].as_str() {
+                    bail!("after the reset, {action}: {error}");
+                }
+                return Ok(found);
+            }
+            if self.machine.ended()? || Instant::now() > deadline {
+                bail!("no result of {action} after the reset\n{}", self.last_words());
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+
     /// See [`Machine::recorded_entries`].
     pub fn recorded_entries(&self) -> Result<Option<u64>> {
         self.machine.recorded_entries()

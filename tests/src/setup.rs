@@ -60,15 +60,41 @@ pub enum Uplink {
     TwoX520,
 }
 
-/// An NVMe disk of an emulated server: a controller with one namespace, whose contents are a file of zeroes at first.
+/// An NVMe namespace of an emulated server. Its contents are a file of zeroes at first. Namespaces with the same serial
+/// number belong to the same controller, and are numbered from 1 in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nvme {
-    /// Its serial number, and the name of the file in the folder of the logs.
+    /// The serial number of its controller. It is also the name of the first namespace's file in the folder of the
+    /// logs; the name of the second has `-2` behind it, and so on.
     pub serial: &'static str,
     /// Its size in MiB.
     pub mib: u64,
     /// Bytes of a block: 512 or 4096.
     pub block_bytes: u32,
+}
+
+/// An error that the emulator injects beneath the first namespace of a controller (QEMU's blkdebug).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The serial number of the controller.
+    pub serial: &'static str,
+    /// What fails.
+    pub what: Failing,
+    /// The sector of 512 bytes whose requests fail. `None`: all.
+    pub sector: Option<u64>,
+    /// Only the first request fails.
+    pub once: bool,
+}
+
+/// The requests that a [`Fault`] fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failing {
+    /// Reads.
+    Reads,
+    /// Writes.
+    Writes,
+    /// Flushes.
+    Flushes,
 }
 
 /// One emulated server with sidecore on its disc.
@@ -90,6 +116,11 @@ pub struct Setup {
     pub uplink: Uplink,
     /// Its NVMe disks.
     pub nvme: Vec<Nvme>,
+    /// Errors beneath them.
+    pub faults: Vec<Fault>,
+    /// The machine stays when it switches itself off, and can be reset. It boots Debian's kernel then, whose first process
+    /// is `guest/init` with these actions; nvme-cli and the actions of `guest/nvme` are there.
+    pub after_reset: Option<&'static str>,
     /// Whether the emulator records its guest exits.
     pub record_exits: bool,
 }

@@ -120,6 +120,8 @@ fn in_image() -> Result<HashMap<(u64, bool, bool), u64>> {
         virtualization: true,
         uplink: Uplink::None,
         nvme: Vec::new(),
+        faults: Vec::new(),
+        after_reset: None,
         record_exits: false,
     };
     let mut session = Emulator::new(Platform::Bochs).launch_from(&setup, image::counting_disc)?;

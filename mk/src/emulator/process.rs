@@ -9,6 +9,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use anyhow::{Context as _, Result};
 use scenarios::machine::Machine;
 use scenarios::setup::Setup;
+use serde_json::{Value, json};
+
+use super::monitor::Monitor;
+
+/// Name of the disc that a machine boots after a reset, in the folder of its logs.
+pub const NEXT_DISC: &str = "next.iso";
 
 /// Removes the folder that an earlier run has left.
 pub fn fresh(folder: &Path) -> Result<()> {
@@ -45,6 +51,8 @@ pub struct Process {
     pub record: Option<(PathBuf, &'static str)>,
     /// Its sockets, which are removed when it ends.
     pub sockets: Vec<SocketPath>,
+    /// QEMU's monitor.
+    pub monitor: Option<Monitor>,
 }
 
 impl Process {
@@ -54,7 +62,7 @@ impl Process {
         command.stdin(Stdio::null()).stdout(words.try_clone()?).stderr(words);
         fs::write(run.folder.join("command"), format!("{command:?}\n"))?;
         let child = command.spawn().context("cannot start the emulator; `cargo mk fetch --again` brings it")?;
-        Ok(Self { child, com1: run.folder.join("com1"), record, sockets: Vec::new() })
+        Ok(Self { child, com1: run.folder.join("com1"), record, sockets: Vec::new(), monitor: None })
     }
 }
 
@@ -72,6 +80,19 @@ impl Machine for Process {
     fn file(&self, name: &str) -> Result<Vec<u8>> {
         let path = self.com1.with_file_name(name);
         fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
+    }
+
+    fn monitor(&mut self, command: &str, arguments: &Value) -> Result<Value> {
+        self.monitor.as_mut().context("this emulator has no monitor")?.ask(command, arguments)
+    }
+
+    fn reset_into_linux(&mut self) -> Result<()> {
+        let disc = self.com1.with_file_name(NEXT_DISC);
+        let medium = json!({ "device": "ide2-cd0", "filename": disc, "format": "raw" });
+        self.monitor("blockdev-change-medium", &medium)?;
+        self.monitor("system_reset", &json!({}))?;
+        // A machine that has switched itself off, or that stands still, goes on.
+        self.monitor("cont", &json!({})).map(drop)
     }
 
     fn console(&self) -> Result<String> {

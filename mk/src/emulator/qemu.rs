@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use scenarios::setup::{HOST_ADDRESS, Nvme, SECOND_HOST_ADDRESS, Uplink};
+use scenarios::setup::{HOST_ADDRESS, SECOND_HOST_ADDRESS, Uplink};
 
-use super::nic;
+use super::monitor::Monitor;
+use super::{nic, nvme};
 use super::process::{Process, Run, SocketPath};
 use crate::{paths, tools};
 
@@ -32,8 +33,10 @@ pub fn command() -> Command {
 /// Starts QEMU. COM1 is a file, or the socket `console`. Returns both directions of COM2.
 pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started> {
     let setup = run.setup;
-    let socket = SocketPath::new("com2");
-    let listener = UnixListener::bind(&socket.0).with_context(|| format!("cannot listen on {}", socket.0.display()))?;
+    let [socket, monitor] = ["com2", "monitor"].map(SocketPath::new);
+    let listen =
+        |at: &SocketPath| UnixListener::bind(&at.0).with_context(|| format!("cannot listen on {}", at.0.display()));
+    let (listener, monitor_listener) = (listen(&socket)?, listen(&monitor)?);
     let com1 = run.folder.join("com1").display().to_string();
     let cpu = if kvm { "host" } else { "max" };
     // Switches off SVM or VT-x, whichever the processor has.
@@ -42,7 +45,8 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
     let mut command = command();
     command.args(["-M", "q35", "-accel", if kvm { "kvm" } else { "tcg" }, "-cpu", &cpu]);
     command.args(["-smp", &setup.cpus.to_string(), "-m", &format!("{}M", setup.memory_mib)]);
-    command.args(["-nic", "none", "-display", "none", "-no-reboot", "-nodefaults", "-vga", "std"]);
+    command.args(["-nic", "none", "-display", "none", "-nodefaults", "-vga", "std"]);
+    command.arg(if setup.after_reset.is_some() { "-no-shutdown" } else { "-no-reboot" });
     command.args(["-device", EXIT_PORT, "-boot", "d", "-cdrom"]).arg(run.disc);
     let first = match console {
         Some(path) => format!("socket,id=com1,path={},logfile={com1}", path.display()),
@@ -67,9 +71,9 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
         command.args(["-netdev", &format!("user,id=up{n},net={net}0/24,host={host},dhcpstart={net}200")]);
         command.args(["-device", &format!("virtio-net-pci,netdev=up{n},disable-legacy=on{at}")]);
     }
-    for disk in &setup.nvme {
-        add_nvme(&mut command, run.folder, disk)?;
-    }
+    command.args(["-chardev", &format!("socket,id=monitor,path={}", monitor.0.display())]);
+    command.args(["-mon", "chardev=monitor,mode=control"]);
+    nvme::add(&mut command, run.folder, setup)?;
     let record = setup.record_exits.then(|| run.folder.join("exits"));
     if let Some(path) = &record {
         // Nothing runs in this address range, so only the lines about entries and exits remain.
@@ -77,21 +81,10 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
     }
     let mut process = Process::start(&mut command, run, record.map(|path| (path, "vmrun!")))?;
 
-    let stream = accept(&listener, &mut process, &run.folder.join("emulator"))?;
+    let words = run.folder.join("emulator");
+    let stream = accept(&listener, &mut process, &words)?;
+    process.monitor = Some(Monitor::new(accept(&monitor_listener, &mut process, &words)?)?);
     Ok((process, Box::new(stream.try_clone()?), Box::new(stream)))
-}
-
-/// Adds an NVMe disk. Its contents are a new file in `folder`.
-fn add_nvme(command: &mut Command, folder: &Path, disk: &Nvme) -> Result<()> {
-    let Nvme { serial, mib, block_bytes } = disk;
-    let path = folder.join(serial);
-    let file = fs::File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
-    file.set_len(mib << 20)?;
-    let drive = format!("if=none,id={serial},format=raw,discard=unmap,file={}", path.display());
-    command.args(["-drive", &drive, "-device", &format!("nvme,id=c-{serial},serial={serial}")]);
-    let blocks = format!("logical_block_size={block_bytes},physical_block_size={block_bytes}");
-    command.args(["-device", &format!("nvme-ns,drive={serial},bus=c-{serial},nsid=1,{blocks}")]);
-    Ok(())
 }
 
 /// Waits until QEMU connects. If it ends instead, the error has its output from the file `words`.

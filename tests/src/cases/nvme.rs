@@ -9,11 +9,11 @@ use super::block::grown;
 use crate::boot::{Boot, alone};
 use crate::costs::Costs;
 use crate::counts::disk;
-use crate::guests::{Guest, server};
+use crate::guests::{Guest, config_text, server};
 use crate::platform::QEMU;
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::{Session, number};
-use crate::setup::Nvme;
+use crate::setup::{Content, Nvme};
 
 /// MiB of each disk.
 const MIB: u64 = 8;
@@ -29,7 +29,12 @@ const DISKS: [Nvme; 2] = [
 pub fn list() -> Vec<Box<dyn Boot>> {
     let about = "whole NVMe disks of both block sizes written, read again in pages without an exit for I/O, and \
                  discarded by Linux; what was written is in the disks' files";
-    vec![alone(Scenario::new("block-nvme", about, QEMU), whole_disks)]
+    let named = "names of disks that mean none or several, and two writers of one: their guests stay out, with lines to \
+                 paste; a guest with one of two namespaces reaches only that one";
+    vec![
+        alone(Scenario::new("block-nvme", about, QEMU), whole_disks),
+        alone(Scenario::new("block-nvme-names", named, QEMU), names),
+    ]
 }
 
 fn whole_disks(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
@@ -37,6 +42,8 @@ fn whole_disks(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let guest = names.iter().zip(DISKS).fold(Guest::new(1), |guest, (line, disk)| {
         guest.machine_disk(&format!("{line}serial = \"{}\"\npacked = true\n", disk.serial))
     });
+    // The same namespace once more, for reading only.
+    let guest = guest.machine_disk(&format!("{}readonly = true\nserial = \"fixed\"\n", names[0]));
     let mut setup = server("block-nvme", &[guest.then("obey")]);
     setup.nvme = DISKS.to_vec();
     // The memory of the driver's queues.
@@ -53,6 +60,10 @@ fn whole_disks(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     for disk in DISKS {
         sums.push(written_and_read(context, &mut session, disk.serial)?);
     }
+    let fixed = session.act("a", "disk-read:fixed", seconds(240))?;
+    ensure!(fixed["sha256"] == sums[0].as_str(), "by the read-only device: {fixed}, written: {}", sums[0]);
+    let refused = session.act("a", "disk-refuses:fixed", seconds(60))?;
+    context.figures.exactly("writes to a read-only disk that failed", number(&refused, "refused")?, 1)?;
     // Discarded, then written again.
     let [Nvme { serial, .. }, _] = DISKS;
     let before = session.counters()?;
@@ -76,10 +87,81 @@ fn whole_disks(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     for (Nvme { serial, .. }, sum) in DISKS.iter().zip(&sums) {
         let bytes = session.file(serial)?;
         context.figures.exactly(&format!("bytes in the file of {serial}"), bytes.len() as u64, MIB << 20)?;
-        let found: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        let found = checksum(&bytes);
         ensure!(found == *sum, "the file of {serial} has the checksum {found}, the guest wrote {sum}");
     }
     Ok(())
+}
+
+/// What these guests' disks are, and what sidecore answers for those that stay out. `LINE` stands for the line of the
+/// other guest's disk.
+const NAMED: [(&str, Option<&str>); 6] = [
+    ("nvme:two/2", None),
+    ("nvme0", Some("2 NVMe controllers are meant; expected one of: disk = \"nvme:alone\", disk = \"nvme:two/1\", disk = \"nvme:two/2\"")),
+    ("nvme:gone", Some("no NVMe controller is that one; there are: disk = \"nvme:alone\"")),
+    ("nvme:two", Some("the controller has namespaces 1, 2; expected one of them behind a `/`")),
+    ("nvme:alone", Some("guest `f` writes to the same namespace, in line LINE;")),
+    ("nvme:alone/1", Some("guest `e` writes to the same namespace, in line LINE;")),
+];
+
+fn names(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
+    let guests = NAMED.iter().zip(1..).map(|((name, _), number)| {
+        Guest::new(number).machine_disk(&format!("disk = \"{name}\"\nserial = \"disk\"\n")).then("obey")
+    });
+    let guests: Vec<Guest> = guests.collect();
+    // Only a runs, so there are cores and memory for one.
+    let mut setup = server("block-nvme-names", &guests[..1]);
+    let config = config_text(&guests);
+    setup.modules[0].content = Content::Text(config.clone());
+    setup.nvme = vec![
+        Nvme { serial: "alone", mib: MIB, block_bytes: 512 },
+        Nvme { serial: "two", mib: MIB, block_bytes: 4096 },
+        Nvme { serial: "two", mib: 2 * MIB, block_bytes: 512 },
+    ];
+    setup.memory_mib += 16;
+    let mut session = context.boot(&setup)?;
+    let line_of = |name: &str| config.lines().position(|line| line == format!("disk = \"{name}\"")).map(|n| n + 1);
+    let (of_e, of_f) = (line_of("nvme:alone"), line_of("nvme:alone/1"));
+    for ((name, refusal), number) in NAMED.iter().zip(1..) {
+        let Some(refusal) = refusal else { continue };
+        let guest = guests[number - 1].name();
+        let other = if guest == "e" { of_f } else { of_e };
+        let expected = refusal.replace("LINE", &other.unwrap_or_default().to_string());
+        let (line, message) = session.wait(&format!("the mistake of guest {guest}"), seconds(60), |event| match event {
+            Event::ConfigError { guest: Some(of), line, message, .. } if of == guest => Some((*line, message.clone())),
+            _ => None,
+        })?;
+        ensure!(message.contains(&expected), "guest {guest}: {message:?}; expected {expected:?}");
+        context.figures.exactly(&format!("line of {guest}'s mistake"), line, line_of(name).unwrap_or_default() as f64)?;
+    }
+    session.all_obey(["a"])?;
+    context.figures.exactly("guests that run", session.running()?, 1)?;
+    session.ask(Command::Report, seconds(20))?;
+    for words in [
+        "QEMU NVMe Ctrl",
+        "healthy, 0 % of its life used",
+        "0 unsafe shutdowns, 0 media errors",
+        "8 MiB in blocks of 4096 bytes: disk = \"nvme:two/1\"",
+        "16 MiB in blocks of 512 bytes: disk = \"nvme:two/2\"",
+    ] {
+        session.wait(&format!("the report of a disk with {words}"), seconds(20), |event| {
+            matches!(event, Event::Report(entry) if entry.text.contains(words)).then_some(())
+        })?;
+    }
+    let filled = session.act("a", "disk-fill:disk", seconds(240))?;
+    context.figures.exactly("bytes that a wrote", number(&filled, "bytes")?, (2 * MIB) << 20)?;
+    session.shut_down()?;
+    ensure!(filled["written"] == checksum(&session.file("two-2")?), "{filled}");
+    for untouched in ["alone", "two"] {
+        let left = session.file(untouched)?.iter().filter(|byte| **byte != 0).count();
+        context.figures.exactly(&format!("bytes of {untouched} that were written"), left, 0)?;
+    }
+    Ok(())
+}
+
+/// The checksum of a disk's contents, as the guests print it.
+pub(super) fn checksum(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Guest a writes a whole disk, reads it, and reads it in pages. Returns the checksum of what it wrote.
