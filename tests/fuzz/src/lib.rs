@@ -11,9 +11,14 @@
 mod bench;
 pub mod conversation;
 pub mod elf;
+// The same images as in the crate's own tests.
+#[path = "../../../kernel/gpt/src/tests/image.rs"]
+#[allow(dead_code, missing_docs, reason = "what the crate's own tests need")]
+mod gpt_image;
 mod input;
 pub mod nvme;
 #[path = "../../../drivers/nvme/tests/on_model/bench.rs"]
 #[allow(dead_code, missing_docs, reason = "what the driver's other tests need")]
 mod nvme_bench;
+pub mod partitions;
 pub mod x520;

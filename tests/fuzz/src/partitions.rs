@@ -1,0 +1,71 @@
+//! GUID partition tables, from bytes that decide how a good one is damaged. Whatever they say: nothing outside the disk is
+//! read (the image asserts it), and what is found is within the disk, apart from each other, and chosen by its own name.
+
+use crate::gpt_image::both;
+use crate::input::Input;
+
+/// Most changes of a table.
+const MOST_CHANGES: u64 = 16;
+
+/// Runs one input.
+///
+/// # Panics
+/// A table was read wrongly.
+pub fn run(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let [small, large] = both();
+    let mut image = if input.flag() { small } else { large };
+    let last = image.last();
+    for _ in 0..input.within(0, MOST_CHANGES) {
+        let any = input.within(0, last + 1);
+        let block = [0, 1, 2, last - 1, last, any][input.within(0, 6) as usize];
+        let end = if input.flag() { 128 } else { image.block as u64 - 8 };
+        let at = input.within(0, end) as usize;
+        let wide = input.wide();
+        let value = (wide >> input.within(0, 64)).to_le_bytes();
+        let bytes = input.within(1, 9) as usize;
+        // Half of the changed headers get right checksums.
+        if (block == 1 || block == last) && input.flag() {
+            image.change(block, |header| header[at..at + bytes].copy_from_slice(&value[..bytes]));
+        } else {
+            image.at(block)[at..at + bytes].copy_from_slice(&value[..bytes]);
+        }
+        if input.within(0, 8) == 0 {
+            image.bad.push(block);
+        }
+    }
+    if input.within(0, 4) == 0 {
+        let blocks = input.within(1, last + 1) as usize;
+        image.bytes.truncate(blocks * image.block);
+    }
+    let Ok(table) = image.read() else { return };
+    let blocks = image.shape().blocks;
+    for partition in &table.partitions {
+        let end = partition.first + partition.blocks;
+        assert!(partition.blocks > 0 && partition.first > 1 && end < blocks, "{partition:?}");
+        let apart = |other: &gpt::Partition| end <= other.first || other.first + other.blocks <= partition.first;
+        assert!(table.partitions.iter().all(|other| other.number == partition.number || apart(other)), "{table:?}");
+        let named = table.find(&table.name(partition));
+        let twins = table.partitions.iter().filter(|other| other.guid == partition.guid).count();
+        assert!(twins > 1 || named.is_ok_and(|found| found.number == partition.number) || is_label(&table, partition));
+    }
+}
+
+/// Whether a partition's GUID is also a label of another one. Then no name means it alone.
+fn is_label(table: &gpt::Table, partition: &gpt::Partition) -> bool {
+    table.partitions.iter().any(|other| gpt::Guid::try_parse(&other.label).ok() == Some(partition.guid))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_table_is_read_within_the_disk_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            super::run(&bytes);
+        }
+    }
+}
