@@ -3,19 +3,25 @@
 //! The control core calls [`service`] once a tick. The engine owns the I/O queues.
 
 mod nvme_device;
+mod tables;
 
 use crate::{
     arch::time,
+    options,
     pci::{self, Function},
     report,
 };
 use alloc::{format, string::String, string::ToString, vec::Vec};
-use block::nvme::{Namespace, geometry};
-use config::{Config, Disk, FoundController, FoundNamespace, NvmeName, nvme_line};
+use block::{
+    nvme::{Namespace, geometry},
+    part::Part,
+};
+use config::{Block, Config, Disk, Extent, FoundController, FoundNamespace, nvme_line};
 use drivers::pci::Address;
 use nvme::{Controller, ControllerStatus};
 use nvme_device::{Bit, Mmio};
 use spin::Mutex;
+use tables::Idle;
 
 pub use nvme_device::{Queue, Storage, notify_abrupt_shutdown};
 
@@ -26,6 +32,8 @@ const START_TIME: u64 = 30_000_000;
 const STOP_TIME: u64 = 65_000_000;
 /// Most microseconds that the boot waits until a controller that no guest names is shut down.
 const PART_TIME: u64 = 10_000_000;
+/// Most partitions of a namespace that are listed in the report.
+const MAX_LISTED: usize = 32;
 
 /// A controller.
 struct Driven {
@@ -140,6 +148,7 @@ fn describe(at: Address, driven: &mut Result<Driven, String>) -> FoundController
         _ => return failed(format!("it was not ready within {} s", START_TIME / 1_000_000)),
     };
     let mut namespaces = Vec::new();
+    let mut formats = Vec::new();
     for namespace in driven.controller.namespaces() {
         let unusable = match &namespace.format {
             Ok(format) if !matches!(format.block_bytes(), 512 | 4096) => {
@@ -149,11 +158,26 @@ fn describe(at: Address, driven: &mut Result<Driven, String>) -> FoundController
                 // Without a queue nobody will use it.
                 let limits = driven.queue.as_ref().and_then(|queue| queue.limits(namespace.id));
                 driven.namespaces.extend(limits.map(|limits| Usable { id: namespace.id, format: *format, limits }));
+                formats.push((namespaces.len(), *format));
                 None
             }
             Err(why) => Some(why.to_string()),
         };
-        namespaces.push(FoundNamespace { id: namespace.id, unusable });
+        let format = namespace.format.as_ref().ok();
+        namespaces.push(FoundNamespace {
+            id: namespace.id,
+            unusable,
+            blocks: format.map_or(0, |format| format.blocks),
+            unique: format.map_or_else(Vec::new, |format| format.identifiers().map(|id| id.to_string()).collect()),
+            shared: format.is_some_and(|format| format.shared),
+            table: None,
+        });
+    }
+    if let Some(queue) = &mut driven.queue {
+        for (index, format) in formats {
+            let FoundNamespace { id, table, .. } = &mut namespaces[index];
+            *table = Some(Idle { controller: &mut driven.controller, queue, now }.table(*id, &format));
+        }
     }
     FoundController { at: triple(at), serial: Ok(serial), namespaces }
 }
@@ -173,13 +197,16 @@ fn tell(found: &[FoundController], at: Address, driven: Option<&Driven>) {
     for (namespace, known_one) in controller.namespaces().iter().zip(&known.namespaces) {
         let id = namespace.id;
         match (&namespace.format, &known_one.unusable) {
-            (Ok(format), None) => report::found(format!(
-                "namespace {id} of {at}: {} MiB in blocks of {} bytes{}: {}",
-                format.bytes() >> 20,
-                format.block_bytes(),
-                if format.read_only { ", write protected" } else { "" },
-                nvme_line(found, known, id),
-            )),
+            (Ok(format), None) => {
+                report::found(format!(
+                    "namespace {id} of {at}: {} MiB in blocks of {} bytes{}: {}",
+                    format.bytes() >> 20,
+                    format.block_bytes(),
+                    if format.read_only { ", write protected" } else { "" },
+                    nvme_line(found, known, id),
+                ));
+                tell_table(id, at, known_one, format);
+            }
             (_, why) => {
                 let why = why.as_deref().unwrap_or("it cannot be read");
                 report::warning(format!("namespace {id} of {at} cannot be used: {why}"));
@@ -189,6 +216,29 @@ fn tell(found: &[FoundController], at: Address, driven: Option<&Driven>) {
     if controller.unlisted_namespaces() != 0 {
         let (more, all) = (controller.unlisted_namespaces(), nvme::MAX_NAMESPACES);
         report::warning(format!("{more} namespaces of {at} are not listed: the driver uses {all}"));
+    }
+}
+
+/// Reports a namespace's partitions, and what is wrong with its table.
+fn tell_table(id: u32, at: Address, namespace: &FoundNamespace, format: &nvme::Format) {
+    let table = match &namespace.table {
+        None | Some(Err(gpt::Refusal::NoTable)) => return,
+        Some(Err(why)) => return report::warning(format!("namespace {id} of {at}: {why}")),
+        Some(Ok(table)) => table,
+    };
+    if let Some(damage) = &table.damage {
+        report::warning(format!("namespace {id} of {at}: {damage}"));
+    }
+    for partition in table.partitions.iter().take(MAX_LISTED) {
+        report::found(format!(
+            "partition {} of namespace {id} of {at}: {} MiB: partition = \"{}\"",
+            partition.number,
+            (partition.blocks << format.shift) >> 20,
+            table.name(partition),
+        ));
+    }
+    if let Some(more) = table.partitions.len().checked_sub(MAX_LISTED).filter(|more| *more != 0) {
+        report::found(format!("{more} more partitions of namespace {id} of {at} are not listed"));
     }
 }
 
@@ -220,22 +270,24 @@ const fn has_ended(driven: &Driven) -> bool {
     matches!(driven.controller.status(), ControllerStatus::Stopped | ControllerStatus::Failed(_))
 }
 
-/// Returns the namespace that a name means, for a guest's device.
+/// Returns the blocks of a namespace that a guest's device has.
 ///
 /// # Errors
-/// There is none, or its controller has failed since.
-pub fn namespace(name: &NvmeName, read_only: bool) -> Result<Namespace, String> {
+/// There are none, or its controller has failed since.
+pub fn part(block: &Block) -> Result<Part<Namespace>, String> {
     let all = DISKS.lock();
-    let (controller, namespace) = name.find(&all.found)?;
-    let FoundController { at, namespaces, .. } = &all.found[controller];
-    let id = namespaces[namespace].id;
+    let extent = Extent::of(block, &all.found, options::booted()).map_err(|(_, why)| why)?;
+    let extent = extent.ok_or("it is no NVMe disk")?;
+    let FoundController { at, namespaces, .. } = &all.found[extent.controller];
+    let id = namespaces[extent.namespace].id;
     let driven = all.driven.iter().find(|driven| triple(driven.at) == *at).ok_or("its controller is not driven")?;
     let queue = driven.number.ok_or("its controller has no queue")?;
     let Usable { format, limits, .. } =
         driven.namespaces.iter().find(|usable| usable.id == id).ok_or("its namespace is not usable")?;
-    let geometry = geometry(format, limits, read_only, driven.controller.is_cache_on())
+    let geometry = geometry(format, limits, block.read_only, driven.controller.is_cache_on())
         .map_err(|bytes| format!("its blocks have {bytes} bytes"))?;
-    Ok(Namespace { queue, id, geometry })
+    let part = Part::new(Namespace { queue, id, geometry }, geometry.blocks, extent.first, extent.blocks);
+    part.ok_or_else(|| "its partition is not within the namespace".into())
 }
 
 /// Serves the controllers, and logs what has happened to them. Called once a tick.

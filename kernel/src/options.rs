@@ -5,17 +5,23 @@
 //!   end.
 //! - `selftest=panic|stack-overflow|null`: fail on purpose after the report, to test that the message arrives.
 //! - `selftest=panic-at-shutdown`: fail at the command `shutdown`, while everything runs.
+//! - `boot=GUID`: the unique GUID of the partition that sidecore was booted from. `boot/grub.cfg` finds it.
 //! - `count`: count the engine's instructions (`count.rs`). Only for an image that was built for it.
 
 use crate::{emulator, report};
 use alloc::format;
+use config::Guid;
 use core::sync::atomic::{AtomicU8, Ordering};
+use spin::Mutex;
 
 const NONE: u8 = 0;
 const PANIC: u8 = 1;
 const STACK_OVERFLOW: u8 = 2;
 const NULL: u8 = 3;
 const AT_SHUTDOWN: u8 = 4;
+
+/// The partition that sidecore was booted from.
+static BOOTED: Mutex<Option<Guid>> = Mutex::new(None);
 
 static SELF_TEST: AtomicU8 = AtomicU8::new(NONE);
 
@@ -32,13 +38,29 @@ pub fn read(command_line: &str) {
             "selftest=stack-overflow" => SELF_TEST.store(STACK_OVERFLOW, Ordering::Relaxed),
             "selftest=null" => SELF_TEST.store(NULL, Ordering::Relaxed),
             "selftest=panic-at-shutdown" => SELF_TEST.store(AT_SHUTDOWN, Ordering::Relaxed),
+            word if word.starts_with("boot=") => read_boot(&word["boot=".len()..]),
             #[cfg(feature = "count")]
             "count" => COUNT.store(true, Ordering::Relaxed),
             other => report::warning(format!(
-                "`{other}` on the kernel's command line means nothing; there are: emulator, selftest=panic, \
+                "`{other}` on the kernel's command line means nothing; there are: emulator, boot=GUID, selftest=panic, \
                  selftest=stack-overflow, selftest=null, selftest=panic-at-shutdown"
             )),
         }
+    }
+}
+
+/// Returns the unique GUID of the partition that sidecore was booted from, if GRUB told it.
+pub fn booted() -> Option<Guid> {
+    *BOOTED.lock()
+}
+
+/// Reads the value of `boot=`. GRUB gives nothing or `none` for what is no partition, and a disk's signature and a number
+/// (`0123abcd-01`) for a partition of an MBR.
+fn read_boot(value: &str) {
+    match Guid::try_parse(value) {
+        Ok(guid) => *BOOTED.lock() = Some(guid),
+        Err(_) if matches!(value, "" | "none") || value.len() == 11 => {}
+        Err(_) => report::warning(format!("`boot={value}` on the kernel's command line is no GUID of a partition")),
     }
 }
 

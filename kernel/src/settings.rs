@@ -1,6 +1,6 @@
 //! Loads the configuration: `sidecore.toml` from the boot modules, or the default. Checks it against this machine.
 
-use crate::{console, cores, disks, facts::facts, mem, report, uplink, virt};
+use crate::{console, cores, disks, facts::facts, mem, options, report, uplink, virt};
 use alloc::{format, vec::Vec};
 use config::{Completion, Config, Mistake, Plan};
 use control::{Event, Level};
@@ -28,7 +28,7 @@ pub fn load() -> (Config, Plan) {
     mistakes.extend(config::check_modules(&mut config, &names));
     // The drivers of the disks take their memory here, so the guests have that much less.
     let found = disks::open_all(&config);
-    mistakes.extend(config::check_nvme(&mut config, &found));
+    mistakes.extend(config::check_nvme(&mut config, &found, options::booted()));
     // The NICs' rings are taken before the guests' memory, so the guests have that much less.
     let free = mem::FRAMES.lock().free().saturating_sub(uplink::memory(&config));
     mistakes.extend(config::check_memory(&mut config, free));

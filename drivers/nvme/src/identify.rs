@@ -181,6 +181,10 @@ pub struct Format {
     pub read_only: bool,
     /// Its unique identifier, NGUID before EUI-64.
     pub unique: Option<UniqueId>,
+    /// Its EUI-64, if it has an NGUID too.
+    pub eui64: Option<UniqueId>,
+    /// Other controllers may have it too (NMIC bit 0).
+    pub shared: bool,
 }
 
 impl Format {
@@ -188,6 +192,11 @@ impl Format {
     #[must_use]
     pub const fn block_bytes(&self) -> u32 {
         1 << self.shift
+    }
+
+    /// Its unique identifiers.
+    pub fn identifiers(&self) -> impl Iterator<Item = UniqueId> {
+        self.unique.into_iter().chain(self.eui64)
     }
 
     /// Bytes of the namespace.
@@ -273,12 +282,10 @@ impl Format {
             return Err(BadNamespace::Transfer(1 << lbads, transfer));
         }
         let (nguid, eui64) = (field(data, 104), field(data, 120));
-        let unique = if nguid != [0; 16] {
-            Some(UniqueId::Nguid(nguid))
-        } else {
-            (eui64 != [0; 8]).then_some(UniqueId::Eui64(eui64))
-        };
-        Ok(Self { shift: u32::from(lbads), blocks, read_only: byte(data, 99) & 1 != 0, unique })
+        let eui64 = (eui64 != [0; 8]).then_some(UniqueId::Eui64(eui64));
+        let (unique, eui64) = if nguid == [0; 16] { (eui64, None) } else { (Some(UniqueId::Nguid(nguid)), eui64) };
+        let (read_only, shared) = (byte(data, 99) & 1 != 0, byte(data, 30) & 1 != 0);
+        Ok(Self { shift: u32::from(lbads), blocks, read_only, unique, eui64, shared })
     }
 }
 
@@ -360,6 +367,9 @@ mod tests {
         let unique = Format::parse(&data, 4096).unwrap().unique.unwrap();
         assert_eq!(unique.to_string(), "001b448b44000001");
         data[119] = 9;
-        assert!(matches!(Format::parse(&data, 4096).unwrap().unique, Some(UniqueId::Nguid(_))));
+        data[30] = 1;
+        let format = Format::parse(&data, 4096).unwrap();
+        assert!(matches!(format.unique, Some(UniqueId::Nguid(_))) && format.shared);
+        assert_eq!(format.identifiers().map(|id| id.to_string().len()).collect::<std::vec::Vec<_>>(), [32, 16]);
     }
 }

@@ -201,12 +201,19 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
         matches!(self.ticket.order(), Order::Close)
     }
 
-    /// The block size (as log2) and the number of blocks of a namespace, as they are now. `None`: there is no such
+    /// The block size (as log2) and the number of blocks of a namespace, as they are now, without identifiers. `None`: there is no such
     /// namespace, or it cannot be used.
     #[must_use]
     pub fn namespace(&self, namespace: u32) -> Option<Format> {
         let known = self.table.get(namespace)?;
-        Some(Format { shift: known.shift, blocks: known.blocks, read_only: known.read_only, unique: None })
+        Some(Format {
+            shift: known.shift,
+            blocks: known.blocks,
+            read_only: known.read_only,
+            unique: None,
+            eui64: None,
+            shared: false,
+        })
     }
 
     /// Limits of a request to a namespace.

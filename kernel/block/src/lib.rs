@@ -26,6 +26,7 @@ mod header;
 mod in_flight;
 pub mod nvme;
 pub mod pair;
+pub mod part;
 pub mod ram;
 pub mod storage;
 #[cfg(feature = "testing")]

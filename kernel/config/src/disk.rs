@@ -10,6 +10,12 @@ use crate::nvme::NvmeName;
 pub struct Block {
     /// What is beneath it.
     pub disk: Disk,
+    /// The partition of that disk. `None`: all of it.
+    pub partition: Option<Partition>,
+    /// The guest finds blocks of 512 bytes, also on a disk with blocks of 4,096.
+    pub emulate: bool,
+    /// Its contents are cleared when sidecore starts.
+    pub wipe: bool,
     /// The guest cannot write to it.
     pub read_only: bool,
     /// Serial number, which the guest can read: up to [`MAX_SERIAL`](crate::MAX_SERIAL) printable ASCII characters.
@@ -21,6 +27,15 @@ pub struct Block {
     /// Whether packed rings are offered.
     pub packed: bool,
     /// Place in the file of `module` or `size`, or of `disk` if it names a disk of the machine.
+    pub place: Place,
+}
+
+/// A partition as the file names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Partition {
+    /// Its label or its unique GUID.
+    pub name: String,
+    /// Place in the file of `partition`.
     pub place: Place,
 }
 
@@ -39,7 +54,7 @@ pub enum Disk {
         /// Most bytes of the overlay; 0 if the device is read-only.
         overlay: u64,
     },
-    /// A whole namespace of an NVMe disk.
+    /// A namespace of an NVMe disk.
     Nvme(NvmeName),
 }
 

@@ -23,6 +23,7 @@ mod config;
 mod default;
 mod disk;
 mod disk_check;
+mod extent;
 mod guest;
 mod limits;
 mod mac;
@@ -43,8 +44,10 @@ pub use completion::best as best_completion;
 pub use config::{Config, Control, Engine, Scheduling};
 pub use control::Level;
 pub use default::default_config;
-pub use disk::{Block, Cache, Disk};
+pub use disk::{Block, Cache, Disk, Partition};
 pub use disk_check::check_nvme;
+pub use extent::Extent;
+pub use gpt::Guid;
 pub use guest::{
     Completion, Console, Entropy, Guest, GuestDevice, Net, NotifyBar, Offloads, Places, Requests, Restart,
 };

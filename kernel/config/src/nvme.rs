@@ -26,6 +26,8 @@ pub enum NvmeController {
     At(u8, u8, u8),
     /// By its serial number.
     Serial(String),
+    /// Any one. The namespace has this unique identifier, EUI-64 or NGUID, as 16 or 32 lower-case hexadecimal digits.
+    Unique(String),
 }
 
 /// An NVMe controller of this machine.
@@ -40,17 +42,26 @@ pub struct FoundController {
 }
 
 /// A namespace of this machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FoundNamespace {
     /// Its identifier.
     pub id: u32,
     /// Why it cannot be used.
     pub unusable: Option<String>,
+    /// Its number of blocks.
+    pub blocks: u64,
+    /// Its unique identifiers, EUI-64 and NGUID, as lower-case hexadecimal digits.
+    pub unique: Vec<String>,
+    /// Other controllers may have the same namespace (NMIC bit 0).
+    pub shared: bool,
+    /// Its partition table, or why it has none that can be used. `None`: nobody looked.
+    pub table: Option<Result<gpt::Table, gpt::Refusal>>,
 }
 
 impl NvmeName {
-    /// Reads what stands behind `disk`: `nvme0`, or `nvme:` and a PCI address or a serial number, with or without `/`
-    /// and a namespace identifier. Returns `None` if it is none of these.
+    /// Reads what stands behind `disk`: `nvme0`, or `nvme:` and a PCI address or a serial number, or `eui:` and a unique
+    /// identifier of 16 or 32 hexadecimal digits, with or without `/` and a namespace identifier. Returns `None` if it is
+    /// none of these.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (controller, namespace) = match text.rsplit_once('/') {
@@ -64,7 +75,14 @@ impl NvmeName {
                 _ => NvmeController::Serial(name.trim().into()),
             },
             None if controller == "nvme0" => NvmeController::Only,
-            None => return None,
+            None => {
+                let digits = controller.strip_prefix("eui:")?;
+                let is_hexadecimal = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+                if !matches!(digits.len(), 16 | 32) || !is_hexadecimal {
+                    return None;
+                }
+                NvmeController::Unique(digits.to_ascii_lowercase())
+            }
         };
         Some(Self { controller, namespace })
     }
@@ -74,10 +92,14 @@ impl NvmeName {
     /// # Errors
     /// The name means nothing, or more than one, or what cannot be used. The text says what there is.
     pub fn find(&self, found: &[FoundController]) -> Result<(usize, usize), String> {
+        if let NvmeController::Unique(identifier) = &self.controller {
+            return self.find_unique(identifier, found);
+        }
         let is_named = |controller: &FoundController| match &self.controller {
             NvmeController::Only => true,
             NvmeController::At(bus, device, function) => controller.at == (*bus, *device, *function),
             NvmeController::Serial(serial) => controller.serial.as_ref() == Ok(serial),
+            NvmeController::Unique(_) => false,
         };
         let all: Vec<usize> = (0..).zip(found).filter(|(_, c)| is_named(c)).map(|(index, _)| index).collect();
         let (index, controller) = match all[..] {
@@ -101,10 +123,36 @@ impl NvmeName {
                 .position(|namespace| namespace.id == id)
                 .ok_or_else(|| format!("the controller has no namespace {id}; it has {}", ids()))?,
         };
-        match &controller.namespaces[namespace].unusable {
-            Some(why) => Err(format!("namespace {} cannot be used: {why}", controller.namespaces[namespace].id)),
-            None => Ok((index, namespace)),
+        usable(&controller.namespaces[namespace]).map(|()| (index, namespace))
+    }
+
+    /// Finds the namespace with this unique identifier.
+    fn find_unique(&self, identifier: &str, found: &[FoundController]) -> Result<(usize, usize), String> {
+        let has =
+            |n: &FoundNamespace| n.unique.iter().any(|u| u == identifier) && self.namespace.is_none_or(|id| id == n.id);
+        let named: Vec<(usize, usize)> = (0..)
+            .zip(found)
+            .flat_map(|(index, c)| (0..).zip(&c.namespaces).filter(|(_, n)| has(n)).map(move |(n, _)| (index, n)))
+            .collect();
+        match named[..] {
+            [(controller, namespace)] => {
+                usable(&found[controller].namespaces[namespace]).map(|()| (controller, namespace))
+            }
+            [] => Err(format!("no namespace has this identifier; there are: {}", lines(found))),
+            _ => {
+                let line = |&(c, n): &(usize, usize)| nvme_line(found, &found[c], found[c].namespaces[n].id);
+                let all = named.iter().map(line).collect::<Vec<_>>().join(", ");
+                Err(format!("{} namespaces have this identifier; expected one of: {all}", named.len()))
+            }
         }
+    }
+}
+
+/// Checks that a namespace can be used.
+fn usable(namespace: &FoundNamespace) -> Result<(), String> {
+    match &namespace.unusable {
+        Some(why) => Err(format!("namespace {} cannot be used: {why}", namespace.id)),
+        None => Ok(()),
     }
 }
 
@@ -140,7 +188,7 @@ mod tests {
     use super::*;
 
     fn disk(at: u8, serial: &str, ids: &[u32]) -> FoundController {
-        let namespaces = ids.iter().map(|&id| FoundNamespace { id, unusable: None }).collect();
+        let namespaces = ids.iter().map(|&id| FoundNamespace { id, ..FoundNamespace::default() }).collect();
         FoundController { at: (at, 0, 0), serial: Ok(serial.into()), namespaces }
     }
 
@@ -176,8 +224,35 @@ mod tests {
     }
 
     #[test]
+    fn a_unique_identifier_means_one_namespace() {
+        let mut found = [disk(1, "S1", &[1]), disk(2, "S2", &[1, 7])];
+        found[0].namespaces[0].unique = vec!["001b448b44000001".into()];
+        found[1].namespaces[1].unique = vec!["001b448b44000002".into(), "0123456789abcdef0123456789abcdef".into()];
+        assert_eq!(find("eui:001b448b44000001", &found), Ok((0, 0)));
+        assert_eq!(find("eui:001B448B44000002", &found), Ok((1, 1)));
+        assert_eq!(find("eui:0123456789abcdef0123456789ABCDEF/7", &found), Ok((1, 1)));
+        assert!(find("eui:001b448b44000002/1", &found).is_err_and(|e| e.contains("no namespace has this identifier")));
+        assert!(find("eui:0000000000000000", &found).is_err_and(|e| e.contains("there are: disk = \"nvme:S1\"")));
+        found[1].namespaces[0].unique = found[0].namespaces[0].unique.clone();
+        let said = find("eui:001b448b44000001", &found).expect_err("two have it");
+        assert!(
+            said.contains(
+                "2 namespaces have this identifier; expected one of: disk = \"nvme:S1\", disk = \"nvme:S2/1\""
+            ),
+            "{said}"
+        );
+        found[1].namespaces[1].unusable = Some("metadata".into());
+        assert!(
+            find("eui:001b448b44000002", &found).is_err_and(|e| e.contains("namespace 7 cannot be used: metadata"))
+        );
+    }
+
+    #[test]
     fn what_is_no_name_is_none() {
-        for text in ["nvme", "nvme1", "nvme:", "nvme: ", "nvme:S/0", "nvme:S/x", "nvme0/", "NVME0", "eui:00"] {
+        let long = "eui:001b448b4400000100000000000000000";
+        for text in
+            ["nvme", "nvme1", "nvme:", "nvme: ", "nvme:S/0", "nvme:S/x", "nvme0/", "NVME0", "eui:00", "eui:", long]
+        {
             assert_eq!(NvmeName::parse(text), None, "{text}");
         }
     }

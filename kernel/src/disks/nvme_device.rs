@@ -7,7 +7,7 @@ use alloc::{format, string::String, vec::Vec};
 use core::ptr::{self, NonNull};
 use nvme::{
     BusMaster, Config, Controller,
-    dma::{Dma, DmaBuffer, PAGE},
+    dma::{Dma, DmaBuffer, PAGE, Segment},
     registers::{self, BAR_BYTES},
 };
 use spin::Mutex;
@@ -60,6 +60,29 @@ unsafe impl Dma for HostDma {
     unsafe fn write(&self, to: u64, from: NonNull<u8>, len: usize) {
         // SAFETY: as in `read`.
         unsafe { memory::copy::copy(ptr::with_exposed_provenance_mut(to as usize), from.as_ptr(), len) };
+    }
+}
+
+/// A page for a device to write to. It is never given back, so a late write does no harm.
+pub struct Page(u64);
+
+impl Page {
+    /// Takes one. Returns `None` if there is no memory.
+    pub fn take() -> Option<Self> {
+        mem::pages(PAGE as u64).ok().map(Self)
+    }
+
+    /// Its first `len` bytes as a segment of a request. Returns `None` if it is shorter.
+    pub fn segment(&self, len: usize) -> Option<Segment> {
+        // SAFETY: the page is memory that nobody else has, for ever. Its bytes are accessed by raw pointers only.
+        (len <= PAGE).then(|| unsafe { Segment::new(self.0, len as u32) })
+    }
+
+    /// Copies its first bytes out.
+    pub fn copy_to(&self, into: &mut [u8]) {
+        let len = into.len().min(PAGE);
+        // SAFETY: both are at least that long, and the page is no Rust object.
+        unsafe { memory::copy::copy(into.as_mut_ptr(), ptr::with_exposed_provenance(self.0 as usize), len) };
     }
 }
 

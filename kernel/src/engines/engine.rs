@@ -17,7 +17,7 @@ use crate::{
     uplink::{ConfiguredUplink, KnownUplink},
 };
 use alloc::{boxed::Box, format, vec::Vec};
-use block::{backend::Block, pair::Pair as Storages, ram::Ram};
+use block::{backend::Block, pair::Pair as Storages, part::Parts, ram::Ram};
 use config::Scheduling;
 use core::{
     hint,
@@ -119,7 +119,7 @@ impl Engine {
         }
         let rare = Pair::new(Entropy::new(random::source(), limits::entropy()), Console::new(&engine.console_bell));
         // A guest's memory has the same address for the CPU and for a disk.
-        let storages = Storages::new(Ram::new(), disks::Storage::new(setup.disks, disks::ticks(), 0));
+        let storages = Storages::new(Ram::new(), Parts::new(disks::Storage::new(setup.disks, disks::ticks(), 0)));
         let backends = Pair::new(net, Pair::new(Block::new(storages), rare));
         let delivery = TargetDelivery(&engine.targets);
         // The loop is large, and it is on the stack before it is on the heap. Only the boot core's stack has room for

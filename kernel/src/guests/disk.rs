@@ -8,6 +8,7 @@ use block::{
     device::{self, Options},
     nvme::Namespace,
     pair::Either,
+    part::Part,
     ram::{OVERLAY_BLOCK, Overlay, OverlayMemory, RamDisk},
     storage::Geometry,
 };
@@ -22,7 +23,7 @@ const REPORTED_PERCENT: u64 = 80;
 const FORGOTTEN_PERCENT: u64 = 70;
 
 /// A volume of one of an engine's storages.
-type Volume = Either<&'static RamDisk, Namespace>;
+type Volume = Either<&'static RamDisk, Part<Namespace>>;
 
 /// A block device's disk.
 pub struct Disk {
@@ -63,9 +64,9 @@ impl Disk {
                     ))
                 })
             }
-            Beneath::Nvme(name) => {
-                let found = disks::namespace(name, block.read_only);
-                Either::Second(found.map_err(|why| format!("its disk {}: {why}", block.serial))?)
+            Beneath::Nvme(_) => {
+                let part = disks::part(block);
+                Either::Second(part.map_err(|why| format!("its disk {}: {why}", block.serial))?)
             }
         };
         let options =
@@ -134,6 +135,6 @@ impl Disk {
 fn geometry(volume: Volume) -> Geometry {
     match volume {
         Either::First(ram) => ram.geometry(),
-        Either::Second(namespace) => namespace.geometry,
+        Either::Second(part) => part.geometry(&part.whole().geometry),
     }
 }

@@ -5,6 +5,7 @@ mod hostile;
 mod late;
 mod nvme;
 mod overlay;
+mod part;
 mod ram;
 mod shares;
 mod support;

@@ -4,17 +4,30 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::disk::{Block, Cache, Disk};
+use crate::disk::{Block, Cache, Disk, Partition};
 use crate::limits::{DEFAULT_OVERLAY, MAX_BLOCK_QUEUES, MAX_BLOCKS, MAX_MEMORY, MAX_SERIAL};
 use crate::mistake::{Place, Source};
 use crate::nvme::NvmeName;
 use crate::section::Section;
 use crate::size;
 
-const KEYS: [&str; 10] =
-    ["disk", "partition", "module", "size", "overlay", "readonly", "serial", "cache", "queues", "packed"];
+const KEYS: [&str; 12] = [
+    "disk",
+    "partition",
+    "module",
+    "size",
+    "overlay",
+    "readonly",
+    "serial",
+    "cache",
+    "queues",
+    "packed",
+    "emulate",
+    "wipe",
+];
 /// What `disk` may be.
-const DISKS: &str = "\"ram\", \"nvme:SERIAL\", \"nvme:PCI-ADDRESS\" or \"nvme0\", the last three with or without /NSID";
+const DISKS: &str = "\"ram\", \"nvme:SERIAL\", \"nvme:PCI-ADDRESS\", \"nvme0\" or \"eui:IDENTIFIER\", the last four with or \
+                     without /NSID";
 
 /// Kinds of storage.
 enum Kind {
@@ -48,11 +61,25 @@ fn read_one(section: &mut Section<'_, '_>, others: &[Block], index: usize) -> Op
     let cache = section.word("cache", &[("writeback", Cache::WriteBack), ("writethrough", Cache::WriteThrough)]);
     let queues = section.integer("queues", 1..=MAX_BLOCK_QUEUES).map_or(1, |(queues, _)| queues as u16);
     let packed = section.boolean("packed").unwrap_or(false);
+    let emulate = section.boolean("emulate").unwrap_or(false);
+    let wipe = read_wipe(section, read_only);
+    let partition = read_partition(section);
     let (disk, place) = match kind? {
         Kind::Ram => read_ram(section, read_only)?,
         Kind::Nvme(name, place) => read_nvme(section, name, place)?,
     };
-    Some(Block { disk, read_only, serial: serial?, cache: cache.unwrap_or_default(), queues, packed, place })
+    Some(Block {
+        disk,
+        partition,
+        emulate,
+        wipe,
+        read_only,
+        serial: serial?,
+        cache: cache.unwrap_or_default(),
+        queues,
+        packed,
+        place,
+    })
 }
 
 /// Reads `disk`.
@@ -68,20 +95,33 @@ fn read_kind(section: &mut Section<'_, '_>) -> Option<Kind> {
     Some(Kind::Nvme(name, place))
 }
 
+/// Reads `partition`.
+fn read_partition(section: &mut Section<'_, '_>) -> Option<Partition> {
+    let (name, place) = section.string("partition", "a partition's label or its GUID")?;
+    if name.is_empty() {
+        section
+            .complain_at(&place, "expected a partition's label or its GUID; without `partition` it is the whole disk");
+        return None;
+    }
+    Some(Partition { name: name.into(), place })
+}
+
+/// Reads `wipe`.
+fn read_wipe(section: &mut Section<'_, '_>, read_only: bool) -> bool {
+    let wipe = section.boolean("wipe").unwrap_or(false);
+    if wipe && read_only {
+        let at = section.at("wipe");
+        section.complain_at(&at, "a disk with `readonly` cannot be wiped; expected one of the two");
+    }
+    wipe
+}
+
 /// Checks that a namespace has no keys of other disks. Returns it.
 fn read_nvme(section: &mut Section<'_, '_>, name: NvmeName, place: Place) -> Option<(Disk, Place)> {
     let mut good = true;
     for key in ["module", "size", "overlay"].into_iter().filter(|key| section.has(key)).collect::<Vec<_>>() {
         let at = section.at(key);
         section.complain_at(&at, format!("`{key}` is for RAM disks only; an NVMe namespace has its own size"));
-        good = false;
-    }
-    if section.has("partition") {
-        let at = section.at("partition");
-        section.complain_at(
-            &at,
-            "partitions cannot be given to guests yet; without `partition` it is the whole namespace",
-        );
         good = false;
     }
     good.then_some((Disk::Nvme(name), place))
@@ -92,9 +132,15 @@ fn read_ram(section: &mut Section<'_, '_>, read_only: bool) -> Option<(Disk, Pla
     let module = section.string("module", "the name of a boot module");
     let bytes = read_size(section, "size");
     let overlay = read_size(section, "overlay");
-    if section.has("partition") {
-        let at = section.at("partition");
-        section.complain_at(&at, "a RAM disk has no partitions that the hypervisor knows");
+    for (key, why) in [
+        ("partition", "a RAM disk has no partitions that the hypervisor knows"),
+        ("emulate", "the blocks of a RAM disk have 512 bytes; expected no `emulate`"),
+        ("wipe", "a RAM disk begins with its module or with zeroes; expected no `wipe`"),
+    ] {
+        if section.has(key) {
+            let at = section.at(key);
+            section.complain_at(&at, why);
+        }
     }
     let table = section.place();
     let overlay_place = section.at("overlay");

@@ -169,8 +169,11 @@ fn further_mistakes_are_explained_as_well() {
         ("[[guest.net]]\nmac = '02:00'", "six pairs"),
         ("[[guest.net]]\nmtu = 9217", "from 576 to 9216"),
         ("[[guest.block]]", "needs `disk`: \"ram\", \"nvme:SERIAL\""),
-        ("[[guest.block]]\ndisk = 'nvme1'", "must be \"ram\", \"nvme:SERIAL\", \"nvme:PCI-ADDRESS\" or \"nvme0\""),
-        ("[[guest.block]]\ndisk = 'nvme0'\npartition = 'root'", "partitions cannot be given to guests yet"),
+        ("[[guest.block]]\ndisk = 'nvme1'", "must be \"ram\", \"nvme:SERIAL\", \"nvme:PCI-ADDRESS\", \"nvme0\""),
+        ("[[guest.block]]\ndisk = 'nvme0'\npartition = ''", "expected a partition's label or its GUID"),
+        ("[[guest.block]]\ndisk = 'nvme0'\nwipe = true\nreadonly = true", "a disk with `readonly` cannot be wiped"),
+        ("[[guest.block]]\ndisk = 'ram'\nsize = '8M'\nemulate = true", "expected no `emulate`"),
+        ("[[guest.block]]\ndisk = 'ram'\nsize = '8M'\nwipe = true", "expected no `wipe`"),
         ("[[guest.block]]\ndisk = 'nvme:S'\nsize = '8M'", "`size` is for RAM disks only"),
         ("[[guest.block]]\ndisk = 'ram'\nsize = '8M'\npartition = 'x'", "a RAM disk has no partitions"),
         ("[[guest.block]]\ndisk = 'ram'", "needs `module`, the name of a boot module, or `size`"),
@@ -265,10 +268,38 @@ fn block_devices_are_read_as_they_are_written() {
     assert_eq!(place.line, 8);
     let disk = Disk::Ram { bytes: 64 << 20 };
     let (serial, cache) = ("disk0".into(), Cache::WriteBack);
-    assert_eq!(**empty, Block { disk, read_only: false, serial, cache, queues: 1, packed: false, place });
+    assert_eq!(
+        **empty,
+        Block {
+            disk,
+            partition: None,
+            emulate: false,
+            wipe: false,
+            read_only: false,
+            serial,
+            cache,
+            queues: 1,
+            packed: false,
+            place
+        }
+    );
     let disk = Disk::Module { name: "root.img".into(), overlay: 16 << 20 };
     let (serial, cache, place) = ("root".into(), Cache::WriteThrough, root.place.clone());
-    assert_eq!(**root, Block { disk, read_only: false, serial, cache, queues: 4, packed: true, place });
+    assert_eq!(
+        **root,
+        Block {
+            disk,
+            partition: None,
+            emulate: false,
+            wipe: false,
+            read_only: false,
+            serial,
+            cache,
+            queues: 4,
+            packed: true,
+            place
+        }
+    );
     assert_eq!((data.read_only, data.memory(), data.module()), (true, 0, Some("data")));
     assert_eq!(defaults.memory(), DEFAULT_OVERLAY);
     assert_eq!(guest.memory_with_disks(), (64 + 64 + 16 + 64) << 20);

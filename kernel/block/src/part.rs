@@ -1,0 +1,97 @@
+//! A part of a volume as a volume: a partition, or all of it. No request leaves its blocks.
+//!
+//! The back-end has checked a request against the volume's shape already. This check is the one that keeps guests apart,
+//! so it does not rely on that.
+
+use crate::storage::{Geometry, Operation, Request, Status, Storage, Submitted, Tag};
+
+/// Some blocks of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part<V> {
+    whole: V,
+    /// First block of it.
+    first: u64,
+    /// Its number of blocks.
+    blocks: u64,
+}
+
+impl<V> Part<V> {
+    /// Makes a part of `blocks` blocks from `first` on, of a volume that has `all` blocks. Returns `None` if it is empty or
+    /// not within the volume.
+    #[must_use]
+    pub fn new(whole: V, all: u64, first: u64, blocks: u64) -> Option<Self> {
+        let is_within = blocks != 0 && first.checked_add(blocks)? <= all;
+        is_within.then_some(Self { whole, first, blocks })
+    }
+
+    /// The volume of which it is a part.
+    pub const fn whole(&self) -> &V {
+        &self.whole
+    }
+
+    /// Returns its shape, from the shape of the volume.
+    #[must_use]
+    pub const fn geometry(&self, whole: &Geometry) -> Geometry {
+        Geometry { blocks: self.blocks, ..*whole }
+    }
+
+    /// Converts a request's first block to the volume's. Returns `None` if the request leaves the part.
+    fn within(&self, first: u64, blocks: u32) -> Option<u64> {
+        let is_within = first.checked_add(blocks.into())? <= self.blocks;
+        if is_within { self.first.checked_add(first) } else { None }
+    }
+}
+
+/// A storage whose volumes are parts of another storage's volumes.
+pub struct Parts<S>(S);
+
+impl<S> Parts<S> {
+    /// Makes it.
+    #[must_use]
+    pub const fn new(storage: S) -> Self {
+        Self(storage)
+    }
+
+    /// The storage beneath.
+    #[cfg(test)]
+    pub(crate) const fn inner(&mut self) -> &mut S {
+        &mut self.0
+    }
+}
+
+impl<S: Storage> Storage for Parts<S> {
+    type Volume = Part<S::Volume>;
+
+    fn geometry(&self, part: Self::Volume) -> Geometry {
+        part.geometry(&self.0.geometry(part.whole))
+    }
+
+    fn submit(&mut self, part: Self::Volume, tag: Tag, request: &Request<'_>, now: u64) -> Submitted {
+        let first = match request.operation {
+            // It has no blocks. It flushes other parts too.
+            Operation::Flush => 0,
+            _ => match part.within(request.first, request.blocks) {
+                Some(first) => first,
+                None => return Submitted::Done(Status::Failed),
+            },
+        };
+        self.0.submit(part.whole, tag, &Request { first, ..*request }, now)
+    }
+
+    fn notify(&mut self) {
+        self.0.notify();
+    }
+
+    #[inline]
+    fn wants_poll(&self) -> bool {
+        self.0.wants_poll()
+    }
+
+    fn poll(&mut self, now: u64, ended: &mut impl FnMut(Tag, Status)) {
+        self.0.poll(now, ended);
+    }
+
+    fn cancel(&mut self, tag: Tag) -> bool {
+        self.0.cancel(tag)
+    }
+}
