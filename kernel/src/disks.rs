@@ -1,9 +1,11 @@
-//! The machine's NVMe disks: finds the controllers, starts those that guests name, serves them, and shuts them down.
+//! The machine's disks: finds the NVMe controllers and the virtio disks, starts those that guests name, serves them, and
+//! shuts them down.
 //!
-//! The control core calls [`service`] once a tick. The engine owns the I/O queues.
+//! The control core calls [`service`] once a tick. The engine owns the I/O queues, and the virtio disks.
 
 mod nvme_device;
 mod tables;
+mod virtio;
 
 use crate::{
     arch::time,
@@ -14,16 +16,40 @@ use crate::{
 use alloc::{format, string::String, string::ToString, vec::Vec};
 use block::{
     nvme::{Namespace, geometry},
+    pair::{Either, Pair},
     part::Part,
+    storage::Geometry,
+    virtio_disk::VirtioDisk,
 };
-use config::{Block, Config, Disk, Extent, FoundController, FoundNamespace, nvme_line};
+use config::{Block, Config, ControllerKind, Disk, Extent, FoundController, FoundNamespace, disk_line};
 use drivers::pci::Address;
 use nvme::{Controller, ControllerStatus};
 use nvme_device::{Bit, Mmio};
 use spin::Mutex;
 use tables::Idle;
 
-pub use nvme_device::{Queue, Storage, notify_abrupt_shutdown};
+use nvme_device::Queue;
+pub use nvme_device::notify_abrupt_shutdown;
+
+/// A whole disk of the machine.
+pub type Whole = Either<Namespace, VirtioDisk>;
+/// The storage over an engine's disks.
+pub type Storage = Pair<nvme_device::Storage, virtio::Storage>;
+
+/// What an engine gets of the machine's disks.
+pub struct EngineDisks {
+    queues: Vec<Queue>,
+    devices: Vec<virtio::Device>,
+}
+
+impl EngineDisks {
+    /// Makes the storage over them.
+    pub fn into_storage(self) -> Storage {
+        // A guest's memory has the same address for the CPU and for a disk.
+        let nvme = nvme_device::Storage::new(self.queues, ticks(), 0);
+        Pair::new(nvme, virtio::Storage::new(self.devices, ticks()))
+    }
+}
 
 /// Most microseconds that the boot waits for the controllers, all together.
 const START_TIME: u64 = 30_000_000;
@@ -73,7 +99,8 @@ pub fn ticks() -> u64 {
     (time::rates().tsc / 1_000_000).max(1)
 }
 
-/// Finds the NVMe controllers, asks each what it is, and reports it. Returns what was found. Called once, before the guests' memory is given out.
+/// Finds the disks, asks each what it is, and reports it. Returns what was found. Called once, before the guests' memory is
+/// given out.
 pub fn open_all(config: &Config) -> Vec<FoundController> {
     let functions = pci::functions().map_or(&[][..], |(_, functions)| functions);
     for function in functions {
@@ -102,10 +129,12 @@ pub fn open_all(config: &Config) -> Vec<FoundController> {
     let mut opened: Vec<(Address, Result<Driven, String>)> = opened.collect();
     let settled = |driven: &Driven| !matches!(driven.controller.status(), ControllerStatus::Starting);
     run(opened.iter_mut().filter_map(|(_, driven)| driven.as_mut().ok()).collect(), START_TIME, settled);
-    let found: Vec<FoundController> = opened.iter_mut().map(|(at, driven)| describe(*at, driven)).collect();
+    let mut found: Vec<FoundController> = opened.iter_mut().map(|(at, driven)| describe(*at, driven)).collect();
+    found.extend(virtio::open_all(config, functions, now));
     for (at, driven) in &opened {
         tell(&found, *at, driven.as_ref().ok());
     }
+    found.iter().for_each(|controller| tell_virtio(&found, controller));
     let driven = opened.into_iter().filter_map(|(_, driven)| driven.ok()).collect();
     *DISKS.lock() = Disks { found: found.clone(), driven };
     found
@@ -137,7 +166,12 @@ fn run(mut all: Vec<&mut Driven>, patience: u64, settled: impl Fn(&Driven) -> bo
 
 /// What is known of a controller, for the configuration. Notes its usable namespaces.
 fn describe(at: Address, driven: &mut Result<Driven, String>) -> FoundController {
-    let failed = |why: String| FoundController { at: triple(at), serial: Err(why), namespaces: Vec::new() };
+    let failed = |why: String| FoundController {
+        kind: ControllerKind::Nvme,
+        at: triple(at),
+        serial: Err(why),
+        namespaces: Vec::new(),
+    };
     let driven = match driven {
         Ok(driven) => driven,
         Err(why) => return failed(why.clone()),
@@ -179,7 +213,7 @@ fn describe(at: Address, driven: &mut Result<Driven, String>) -> FoundController
             *table = Some(Idle { controller: &mut driven.controller, queue, now }.table(*id, &format));
         }
     }
-    FoundController { at: triple(at), serial: Ok(serial), namespaces }
+    FoundController { kind: ControllerKind::Nvme, at: triple(at), serial: Ok(serial), namespaces }
 }
 
 /// Reports a controller: what it is, its health, and for each namespace the line that gives it to a guest.
@@ -203,9 +237,9 @@ fn tell(found: &[FoundController], at: Address, driven: Option<&Driven>) {
                     format.bytes() >> 20,
                     format.block_bytes(),
                     if format.read_only { ", write protected" } else { "" },
-                    nvme_line(found, known, id),
+                    disk_line(found, known, id),
                 ));
-                tell_table(id, at, known_one, format);
+                tell_table(&format!("namespace {id} of {at}"), known_one, format.block_bytes());
             }
             (_, why) => {
                 let why = why.as_deref().unwrap_or("it cannot be read");
@@ -219,32 +253,53 @@ fn tell(found: &[FoundController], at: Address, driven: Option<&Driven>) {
     }
 }
 
-/// Reports a namespace's partitions, and what is wrong with its table.
-fn tell_table(id: u32, at: Address, namespace: &FoundNamespace, format: &nvme::Format) {
-    let table = match &namespace.table {
+/// Reports a disk's partitions, and what is wrong with its table. `what` names the disk.
+fn tell_table(what: &str, disk: &FoundNamespace, block_bytes: u32) {
+    let table = match &disk.table {
         None | Some(Err(gpt::Refusal::NoTable)) => return,
-        Some(Err(why)) => return report::warning(format!("namespace {id} of {at}: {why}")),
+        Some(Err(why)) => return report::warning(format!("{what}: {why}")),
         Some(Ok(table)) => table,
     };
     if let Some(damage) = &table.damage {
-        report::warning(format!("namespace {id} of {at}: {damage}"));
+        report::warning(format!("{what}: {damage}"));
     }
     for partition in table.partitions.iter().take(MAX_LISTED) {
         report::found(format!(
-            "partition {} of namespace {id} of {at}: {} MiB: partition = \"{}\"",
+            "partition {} of {what}: {} MiB: partition = \"{}\"",
             partition.number,
-            (partition.blocks << format.shift) >> 20,
+            (partition.blocks * u64::from(block_bytes)) >> 20,
             table.name(partition),
         ));
     }
     if let Some(more) = table.partitions.len().checked_sub(MAX_LISTED).filter(|more| *more != 0) {
-        report::found(format!("{more} more partitions of namespace {id} of {at} are not listed"));
+        report::found(format!("{more} more partitions of {what} are not listed"));
     }
 }
 
-/// Shuts down the controllers that no guest has, and returns the queues of the others, for the engine. Called once,
-/// after the configuration was checked.
-pub fn take_queues(config: &Config) -> Vec<Queue> {
+/// Reports a virtio disk.
+fn tell_virtio(found: &[FoundController], controller: &FoundController) {
+    let ((bus, device, function), ControllerKind::Virtio(_), [disk]) =
+        (controller.at, controller.kind, &controller.namespaces[..])
+    else {
+        return;
+    };
+    let what = format!("virtio disk at {}", Address { bus, device, function });
+    let line = disk_line(found, controller, disk.id);
+    let Some(shape) = virtio::shape(controller.kind) else {
+        return report::found(format!("{what}: {} blocks: {line}", disk.blocks));
+    };
+    let mib = (disk.blocks * u64::from(shape.block_bytes)) >> 20;
+    let protected = if shape.read_only { ", write protected" } else { "" };
+    report::found(format!("{what}: {mib} MiB in blocks of {} bytes{protected}: {line}", shape.block_bytes));
+    tell_table(&what, disk, shape.block_bytes);
+}
+
+/// Shuts down what no guest has, and returns the rest, for the engine. Called once, after the configuration was checked.
+pub fn take(config: &Config) -> EngineDisks {
+    EngineDisks { queues: take_queues(config), devices: virtio::take(config) }
+}
+
+fn take_queues(config: &Config) -> Vec<Queue> {
     let mut all = DISKS.lock();
     let Disks { found, driven } = &mut *all;
     let named = config.guests.iter().flat_map(config::Guest::blocks).filter_map(|block| match &block.disk {
@@ -270,24 +325,44 @@ const fn has_ended(driven: &Driven) -> bool {
     matches!(driven.controller.status(), ControllerStatus::Stopped | ControllerStatus::Failed(_))
 }
 
-/// Returns the blocks of a namespace that a guest's device has.
+/// Returns the blocks of a disk that a guest's device has.
 ///
 /// # Errors
-/// There are none, or its controller has failed since.
-pub fn part(block: &Block) -> Result<Part<Namespace>, String> {
+/// There are none, or the disk has failed since.
+pub fn part(block: &Block) -> Result<Part<Whole>, String> {
     let all = DISKS.lock();
     let extent = Extent::of(block, &all.found, options::booted()).map_err(|(_, why)| why)?;
-    let extent = extent.ok_or("it is no NVMe disk")?;
-    let FoundController { at, namespaces, .. } = &all.found[extent.controller];
-    let id = namespaces[extent.namespace].id;
-    let driven = all.driven.iter().find(|driven| triple(driven.at) == *at).ok_or("its controller is not driven")?;
+    let extent = extent.ok_or("it is no disk of the machine")?;
+    let controller = &all.found[extent.controller];
+    let whole = match controller.kind {
+        ControllerKind::Virtio(number) => Either::Second(virtio::disk(number, block.read_only)?),
+        ControllerKind::Nvme => {
+            let id = controller.namespaces[extent.namespace].id;
+            Either::First(namespace(&all.driven, controller, id, block.read_only)?)
+        }
+    };
+    let part = Part::new(whole, shape(&whole).blocks, extent.first, extent.blocks);
+    part.ok_or_else(|| "its partition is not within the disk".into())
+}
+
+/// The shape of a disk.
+pub const fn shape(whole: &Whole) -> &Geometry {
+    match whole {
+        Either::First(namespace) => &namespace.geometry,
+        Either::Second(disk) => &disk.geometry,
+    }
+}
+
+/// Returns a namespace of a controller that the engine has.
+fn namespace(driven: &[Driven], controller: &FoundController, id: u32, read_only: bool) -> Result<Namespace, String> {
+    let driven = driven.iter().find(|driven| triple(driven.at) == controller.at);
+    let driven = driven.ok_or("its controller is not driven")?;
     let queue = driven.number.ok_or("its controller has no queue")?;
     let Usable { format, limits, .. } =
         driven.namespaces.iter().find(|usable| usable.id == id).ok_or("its namespace is not usable")?;
-    let geometry = geometry(format, limits, block.read_only, driven.controller.is_cache_on())
+    let geometry = geometry(format, limits, read_only, driven.controller.is_cache_on())
         .map_err(|bytes| format!("its blocks have {bytes} bytes"))?;
-    let part = Part::new(Namespace { queue, id, geometry }, geometry.blocks, extent.first, extent.blocks);
-    part.ok_or_else(|| "its partition is not within the namespace".into())
+    Ok(Namespace { queue, id, geometry })
 }
 
 /// Serves the controllers, and logs what has happened to them. Called once a tick.

@@ -28,7 +28,7 @@ pub fn load() -> (Config, Plan) {
     mistakes.extend(config::check_modules(&mut config, &names));
     // The drivers of the disks take their memory here, so the guests have that much less.
     let found = disks::open_all(&config);
-    mistakes.extend(config::check_nvme(&mut config, &found, options::booted()));
+    mistakes.extend(config::check_disks(&mut config, &found, options::booted()));
     // The NICs' rings are taken before the guests' memory, so the guests have that much less.
     let free = mem::FRAMES.lock().free().saturating_sub(uplink::memory(&config));
     mistakes.extend(config::check_memory(&mut config, free));

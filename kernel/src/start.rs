@@ -142,7 +142,7 @@ extern "C" fn on_own_stack() -> ! {
     let uplinks = uplink::open_all(&config, max_frame);
     let scheduling = config.engines.first().map_or(Scheduling::default(), |e| e.scheduling);
     let engine = plan.engines.first().and_then(|&e| cores::get(e as usize)).filter(|c| c.index != 0);
-    let disks = disks::take_queues(&config);
+    let disks = disks::take(&config);
     engines::start_all(
         [engines::Setup { core: engine, node: node(engine.unwrap_or(core)), scheduling, uplinks, disks }].into(),
     );

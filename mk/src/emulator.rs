@@ -9,6 +9,7 @@ mod nvme;
 mod process;
 mod qemu;
 pub mod vhost;
+mod virtio_disk;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

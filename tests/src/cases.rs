@@ -26,6 +26,7 @@ mod uplink;
 mod uplink_faults;
 mod uplink_virtio;
 mod vhost;
+mod virtio_disk;
 
 use crate::boot::Boot;
 use crate::platform::Platform;
@@ -46,6 +47,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         block::list(),
         nvme::list(),
         nvme_handover::list(),
+        virtio_disk::list(),
         firmware::list(),
         isolation::list(),
         exits::list(),

@@ -101,6 +101,7 @@ pub fn server(name: &str, probes: &[Probe]) -> Setup {
         virtualization: true,
         uplink: Uplink::None,
         nvme: Vec::new(),
+        virtio_disks: Vec::new(),
         faults: Vec::new(),
         after_reset: None,
         record_exits: false,

@@ -73,6 +73,17 @@ pub struct Nvme {
     pub block_bytes: u32,
 }
 
+/// A virtio block device of an emulated server. Its contents are a file of zeroes at first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VirtioDisk {
+    /// The name of its file in the folder of the logs.
+    pub name: &'static str,
+    /// Its size in MiB.
+    pub mib: u64,
+    /// Bytes of a block: 512 or 4096.
+    pub block_bytes: u32,
+}
+
 /// An error that the emulator injects beneath the first namespace of a controller (QEMU's blkdebug).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
@@ -116,7 +127,9 @@ pub struct Setup {
     pub uplink: Uplink,
     /// Its NVMe disks.
     pub nvme: Vec<Nvme>,
-    /// Errors beneath them.
+    /// Its virtio disks: `vda` is the first.
+    pub virtio_disks: Vec<VirtioDisk>,
+    /// Errors beneath NVMe disks.
     pub faults: Vec<Fault>,
     /// The machine stays when it switches itself off, and can be reset. It boots Debian's kernel then, whose first process
     /// is `guest/init` with these actions; nvme-cli and the actions of `guest/nvme` are there.

@@ -54,7 +54,7 @@ pub enum Disk {
         /// Most bytes of the overlay; 0 if the device is read-only.
         overlay: u64,
     },
-    /// A namespace of an NVMe disk.
+    /// A disk of the machine: a namespace of an NVMe controller, or a virtio disk.
     Nvme(NvmeName),
 }
 

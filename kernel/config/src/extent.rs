@@ -23,7 +23,7 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// Finds the blocks of a device. Returns `None` if its disk is no NVMe disk. `booted`: the unique GUID of the partition
+    /// Finds the blocks of a device. Returns `None` if it is a RAM disk. `booted`: the unique GUID of the partition
     /// from which sidecore was booted, if it is known.
     ///
     /// # Errors

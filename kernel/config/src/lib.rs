@@ -45,7 +45,7 @@ pub use config::{Config, Control, Engine, Scheduling};
 pub use control::Level;
 pub use default::default_config;
 pub use disk::{Block, Cache, Disk, Partition};
-pub use disk_check::check_nvme;
+pub use disk_check::check_disks;
 pub use extent::Extent;
 pub use gpt::Guid;
 pub use guest::{
@@ -60,7 +60,7 @@ pub use mac::Mac;
 pub use mistake::{Mistake, Place};
 pub use nic_choice::{FoundFunction, NicChoice, NicSearch};
 pub use nic_needs::{NicNeeds, ReceiveQueues};
-pub use nvme::{FoundController, FoundNamespace, NvmeController, NvmeName, nvme_line};
+pub use nvme::{ControllerKind, FoundController, FoundNamespace, NvmeController, NvmeName, disk_line};
 pub use plan::{Plan, plan};
 pub use read::{Parsed, ParsedRules, parse, parse_rules};
 pub use rules::{Identity, Rules, Vlan};

@@ -1,4 +1,5 @@
-//! NVMe disks: how the file names a namespace, and which namespace of this machine a name means.
+//! The machine's disks: how the file names one, and which disk of this machine a name means. A disk is a namespace of an
+//! NVMe controller, or a virtio disk, if this machine is itself virtual.
 //!
 //! The hypervisor finds the controllers; this decides.
 
@@ -28,14 +29,28 @@ pub enum NvmeController {
     Serial(String),
     /// Any one. The namespace has this unique identifier, EUI-64 or NGUID, as 16 or 32 lower-case hexadecimal digits.
     Unique(String),
+    /// The virtio disk with this number: 0 is `vda`, 25 is `vdz`.
+    Virtio(u8),
 }
 
-/// An NVMe controller of this machine.
+/// What a controller is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ControllerKind {
+    /// An NVMe controller.
+    #[default]
+    Nvme,
+    /// A virtio block device, which has one disk. The number is its place in the order of PCI addresses.
+    Virtio(u8),
+}
+
+/// A controller of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundController {
+    /// What it is.
+    pub kind: ControllerKind,
     /// PCI address: bus, device, function.
     pub at: (u8, u8, u8),
-    /// Its serial number, or why it cannot be used.
+    /// Its serial number, or why it cannot be used. The serial number of a virtio disk is not asked, and empty.
     pub serial: Result<String, String>,
     /// Its active namespaces.
     pub namespaces: Vec<FoundNamespace>,
@@ -59,11 +74,14 @@ pub struct FoundNamespace {
 }
 
 impl NvmeName {
-    /// Reads what stands behind `disk`: `nvme0`, or `nvme:` and a PCI address or a serial number, or `eui:` and a unique
-    /// identifier of 16 or 32 hexadecimal digits, with or without `/` and a namespace identifier. Returns `None` if it is
-    /// none of these.
+    /// Reads what stands behind `disk`: `vda` to `vdz`, or `nvme0`, or `nvme:` and a PCI address or a serial number, or
+    /// `eui:` and a unique identifier of 16 or 32 hexadecimal digits, the last three with or without `/` and a namespace
+    /// identifier. Returns `None` if it is none of these.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
+        if let Some(&[letter @ b'a'..=b'z']) = text.strip_prefix("vd").map(str::as_bytes) {
+            return Some(Self { controller: NvmeController::Virtio(letter - b'a'), namespace: None });
+        }
         let (controller, namespace) = match text.rsplit_once('/') {
             Some((controller, id)) => (controller, Some(id.parse().ok().filter(|id| *id != 0)?)),
             None => (text, None),
@@ -95,16 +113,23 @@ impl NvmeName {
         if let NvmeController::Unique(identifier) = &self.controller {
             return self.find_unique(identifier, found);
         }
+        if let NvmeController::Virtio(number) = self.controller {
+            return find_virtio(number, found);
+        }
+        let is_nvme = |controller: &&FoundController| controller.kind == ControllerKind::Nvme;
         let is_named = |controller: &FoundController| match &self.controller {
+            _ if !is_nvme(&controller) => false,
             NvmeController::Only => true,
             NvmeController::At(bus, device, function) => controller.at == (*bus, *device, *function),
             NvmeController::Serial(serial) => controller.serial.as_ref() == Ok(serial),
-            NvmeController::Unique(_) => false,
+            NvmeController::Unique(_) | NvmeController::Virtio(_) => false,
         };
         let all: Vec<usize> = (0..).zip(found).filter(|(_, c)| is_named(c)).map(|(index, _)| index).collect();
         let (index, controller) = match all[..] {
             [index] => (index, &found[index]),
-            [] if found.is_empty() => return Err("this machine has no NVMe controller".into()),
+            [] if !found.iter().any(|controller| is_nvme(&controller)) => {
+                return Err("this machine has no NVMe controller".into());
+            }
             [] => return Err(format!("no NVMe controller is that one; there are: {}", lines(found))),
             _ => return Err(format!("{} NVMe controllers are meant; expected one of: {}", all.len(), lines(found))),
         };
@@ -140,11 +165,27 @@ impl NvmeName {
             }
             [] => Err(format!("no namespace has this identifier; there are: {}", lines(found))),
             _ => {
-                let line = |&(c, n): &(usize, usize)| nvme_line(found, &found[c], found[c].namespaces[n].id);
+                let line = |&(c, n): &(usize, usize)| disk_line(found, &found[c], found[c].namespaces[n].id);
                 let all = named.iter().map(line).collect::<Vec<_>>().join(", ");
                 Err(format!("{} namespaces have this identifier; expected one of: {all}", named.len()))
             }
         }
+    }
+}
+
+/// Finds a virtio disk.
+fn find_virtio(number: u8, found: &[FoundController]) -> Result<(usize, usize), String> {
+    let place = found.iter().position(|controller| controller.kind == ControllerKind::Virtio(number));
+    let Some(controller) = place else {
+        return Err(match &lines(found)[..] {
+            "" => "this machine has no such virtio disk, and no other disk".into(),
+            lines => format!("this machine has no such virtio disk; there are: {lines}"),
+        });
+    };
+    match &found[controller].serial {
+        Err(why) => Err(format!("the virtio disk at {} cannot be used: {why}", address(&found[controller]))),
+        Ok(_) if found[controller].namespaces.is_empty() => Err("it has no blocks".into()),
+        Ok(_) => Ok((controller, 0)),
     }
 }
 
@@ -161,10 +202,14 @@ fn address(controller: &FoundController) -> PciDevice {
     PciDevice::At(bus, device, function)
 }
 
-/// Returns the line of the file that means a namespace: the controller's serial number if no other controller has it,
-/// else its PCI address, and the identifier if there are several namespaces.
+/// Returns the line of the file that means a disk. A virtio disk has its number as a letter. A namespace has its
+/// controller's serial number if no other controller has it, else its PCI address, and the identifier if there are several
+/// namespaces.
 #[must_use]
-pub fn nvme_line(found: &[FoundController], controller: &FoundController, id: u32) -> String {
+pub fn disk_line(found: &[FoundController], controller: &FoundController, id: u32) -> String {
+    if let ControllerKind::Virtio(number) = controller.kind {
+        return format!("disk = \"vd{}\"", char::from(b'a' + number % 26));
+    }
     let usable = |serial: &&String| {
         let others = found.iter().filter(|other| other.serial.as_ref() == Ok(serial)).count();
         others == 1 && !serial.contains(['/', '"', '\\']) && PciDevice::parse(serial).is_none()
@@ -179,7 +224,7 @@ pub fn nvme_line(found: &[FoundController], controller: &FoundController, id: u3
 
 /// The lines of all namespaces.
 fn lines(found: &[FoundController]) -> String {
-    let of = |c: &FoundController| c.namespaces.iter().map(|n| nvme_line(found, c, n.id)).collect::<Vec<_>>();
+    let of = |c: &FoundController| c.namespaces.iter().map(|n| disk_line(found, c, n.id)).collect::<Vec<_>>();
     found.iter().flat_map(of).collect::<Vec<_>>().join(", ")
 }
 
@@ -189,7 +234,7 @@ mod tests {
 
     fn disk(at: u8, serial: &str, ids: &[u32]) -> FoundController {
         let namespaces = ids.iter().map(|&id| FoundNamespace { id, ..FoundNamespace::default() }).collect();
-        FoundController { at: (at, 0, 0), serial: Ok(serial.into()), namespaces }
+        FoundController { kind: ControllerKind::Nvme, at: (at, 0, 0), serial: Ok(serial.into()), namespaces }
     }
 
     fn find(text: &str, found: &[FoundController]) -> Result<(usize, usize), String> {
@@ -248,11 +293,35 @@ mod tests {
     }
 
     #[test]
+    fn a_virtio_disk_has_a_letter() {
+        let virtio = |at: u8, number| FoundController {
+            kind: ControllerKind::Virtio(number),
+            serial: Ok(String::new()),
+            ..disk(at, "", &[1])
+        };
+        let mut found = [virtio(1, 0), disk(2, "S1", &[1]), virtio(3, 1)];
+        assert_eq!(find("vda", &found), Ok((0, 0)));
+        assert_eq!(find("vdb", &found), Ok((2, 0)));
+        assert_eq!(find("nvme0", &found), Ok((1, 0)), "a virtio disk is no NVMe disk");
+        assert_eq!(disk_line(&found, &found[2], 1), "disk = \"vdb\"");
+        let said = find("vdc", &found).expect_err("two");
+        assert!(
+            said.contains("no such virtio disk; there are: disk = \"vda\", disk = \"nvme:S1\", disk = \"vdb\""),
+            "{said}"
+        );
+        assert!(find("vda", &[]).is_err_and(|e| e.contains("and no other disk")));
+        assert_eq!(find("nvme0", &found[..1]), Err("this machine has no NVMe controller".into()));
+        found[0].serial = Err("its blocks have 1024 bytes".into());
+        assert!(find("vda", &found).is_err_and(|e| e.contains("at 01:00.0 cannot be used: its blocks have 1024")));
+    }
+
+    #[test]
     fn what_is_no_name_is_none() {
         let long = "eui:001b448b4400000100000000000000000";
-        for text in
-            ["nvme", "nvme1", "nvme:", "nvme: ", "nvme:S/0", "nvme:S/x", "nvme0/", "NVME0", "eui:00", "eui:", long]
-        {
+        for text in [
+            "nvme", "nvme1", "nvme:", "nvme: ", "nvme:S/0", "nvme:S/x", "nvme0/", "NVME0", "vd", "vd0", "vdaa",
+            "vda/1", "eui:00", "eui:", long,
+        ] {
             assert_eq!(NvmeName::parse(text), None, "{text}");
         }
     }
@@ -263,7 +332,7 @@ mod tests {
         let all = [&odd[..], &[disk(1, "S1", &[1]), disk(2, "S2", &[1, 7])]].concat();
         for (index, controller) in all.iter().enumerate() {
             for (n, namespace) in controller.namespaces.iter().enumerate() {
-                let line = nvme_line(&all, controller, namespace.id);
+                let line = disk_line(&all, controller, namespace.id);
                 let text = line.strip_prefix("disk = \"").and_then(|l| l.strip_suffix('"')).expect("a line");
                 assert_eq!(find(text, &all), Ok((index, n)), "{line}");
             }

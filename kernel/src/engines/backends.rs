@@ -7,7 +7,7 @@ use entropy::backend::Entropy;
 use net::backend::Net;
 use virtio_console::backend::Console;
 
-/// What is beneath an engine's block devices: RAM disks, and parts of NVMe disks.
+/// What is beneath an engine's block devices: RAM disks, and parts of the machine's disks.
 pub type Storages = pair::Pair<Ram, Parts<disks::Storage>>;
 
 /// All back-ends of an engine.

@@ -50,8 +50,8 @@ pub struct Setup {
     pub scheduling: Scheduling,
     /// Its uplinks, in the order of the configuration.
     pub uplinks: Vec<ConfiguredUplink>,
-    /// Its I/O queues of NVMe disks.
-    pub disks: Vec<disks::Queue>,
+    /// What it has of the machine's disks.
+    pub disks: disks::EngineDisks,
 }
 
 /// A guest's device, for an engine to serve.
@@ -118,8 +118,7 @@ impl Engine {
             path.add_to(&mut net);
         }
         let rare = Pair::new(Entropy::new(random::source(), limits::entropy()), Console::new(&engine.console_bell));
-        // A guest's memory has the same address for the CPU and for a disk.
-        let storages = Storages::new(Ram::new(), Parts::new(disks::Storage::new(setup.disks, disks::ticks(), 0)));
+        let storages = Storages::new(Ram::new(), Parts::new(setup.disks.into_storage()));
         let backends = Pair::new(net, Pair::new(Block::new(storages), rare));
         let delivery = TargetDelivery(&engine.targets);
         // The loop is large, and it is on the stack before it is on the heap. Only the boot core's stack has room for

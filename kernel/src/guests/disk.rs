@@ -6,7 +6,6 @@ use block::{
     backend::SERIAL_BYTES,
     counters::BlockCounters,
     device::{self, Options},
-    nvme::Namespace,
     pair::Either,
     part::Part,
     ram::{OVERLAY_BLOCK, Overlay, OverlayMemory, RamDisk},
@@ -23,7 +22,7 @@ const REPORTED_PERCENT: u64 = 80;
 const FORGOTTEN_PERCENT: u64 = 70;
 
 /// A volume of one of an engine's storages.
-type Volume = Either<&'static RamDisk, Part<Namespace>>;
+type Volume = Either<&'static RamDisk, Part<disks::Whole>>;
 
 /// A block device's disk.
 pub struct Disk {
@@ -135,6 +134,6 @@ impl Disk {
 fn geometry(volume: Volume) -> Geometry {
     match volume {
         Either::First(ram) => ram.geometry(),
-        Either::Second(part) => part.geometry(&part.whole().geometry),
+        Either::Second(part) => part.geometry(disks::shape(part.whole())),
     }
 }

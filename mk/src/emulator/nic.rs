@@ -109,5 +109,9 @@ pub fn spawn(command: &mut Command, console: &Path) -> Result<Spawned> {
     let mut child = child.with_context(|| format!("cannot start {command:?}"))?;
     let input = child.stdin.take().context("a process without standard input")?;
     let output = child.stdout.take();
-    Ok((Process { child, com1: console.to_owned(), record: None, sockets: Vec::new(), monitor: None }, Box::new(input), output))
+    Ok((
+        Process { child, com1: console.to_owned(), record: None, sockets: Vec::new(), monitor: None },
+        Box::new(input),
+        output,
+    ))
 }

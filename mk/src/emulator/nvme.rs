@@ -31,7 +31,8 @@ pub fn add(command: &mut Command, folder: &Path, setup: &Setup) -> Result<()> {
         if rules.is_empty() {
             drive += &format!("file={}", path.display());
         } else {
-            drive += &format!("file.driver=blkdebug,file.image.driver=file,file.image.filename={}{rules}", path.display());
+            drive +=
+                &format!("file.driver=blkdebug,file.image.driver=file,file.image.filename={}{rules}", path.display());
         }
         if *number == 1 {
             command.args(["-device", &format!("nvme,id=c-{serial},serial={serial}")]);

@@ -13,8 +13,8 @@ use anyhow::{Context as _, Result, bail};
 use scenarios::setup::{HOST_ADDRESS, SECOND_HOST_ADDRESS, Uplink};
 
 use super::monitor::Monitor;
-use super::{nic, nvme};
 use super::process::{Process, Run, SocketPath};
+use super::{nic, nvme, virtio_disk};
 use crate::{paths, tools};
 
 /// The port that ends QEMU when written (isa-debug-exit). sidecore on QEMU writes to it last.
@@ -74,6 +74,7 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
     command.args(["-chardev", &format!("socket,id=monitor,path={}", monitor.0.display())]);
     command.args(["-mon", "chardev=monitor,mode=control"]);
     nvme::add(&mut command, run.folder, setup)?;
+    virtio_disk::add(&mut command, run.folder, &setup.virtio_disks)?;
     let record = setup.record_exits.then(|| run.folder.join("exits"));
     if let Some(path) = &record {
         // Nothing runs in this address range, so only the lines about entries and exits remain.

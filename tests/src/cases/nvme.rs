@@ -97,11 +97,16 @@ fn whole_disks(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
 /// other guest's disk.
 const NAMED: [(&str, Option<&str>); 6] = [
     ("nvme:two/2", None),
-    ("nvme0", Some("2 NVMe controllers are meant; expected one of: disk = \"nvme:alone\", disk = \"nvme:two/1\", disk = \"nvme:two/2\"")),
+    (
+        "nvme0",
+        Some(
+            "2 NVMe controllers are meant; expected one of: disk = \"nvme:alone\", disk = \"nvme:two/1\", disk = \"nvme:two/2\"",
+        ),
+    ),
     ("nvme:gone", Some("no NVMe controller is that one; there are: disk = \"nvme:alone\"")),
     ("nvme:two", Some("the controller has namespaces 1, 2; expected one of them behind a `/`")),
-    ("nvme:alone", Some("guest `f` writes to the same namespace, in line LINE;")),
-    ("nvme:alone/1", Some("guest `e` writes to the same namespace, in line LINE;")),
+    ("nvme:alone", Some("guest `f` writes to some of these blocks too, in line LINE;")),
+    ("nvme:alone/1", Some("guest `e` writes to some of these blocks too, in line LINE;")),
 ];
 
 fn names(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
@@ -127,12 +132,19 @@ fn names(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
         let guest = guests[number - 1].name();
         let other = if guest == "e" { of_f } else { of_e };
         let expected = refusal.replace("LINE", &other.unwrap_or_default().to_string());
-        let (line, message) = session.wait(&format!("the mistake of guest {guest}"), seconds(60), |event| match event {
-            Event::ConfigError { guest: Some(of), line, message, .. } if of == guest => Some((*line, message.clone())),
-            _ => None,
-        })?;
+        let (line, message) =
+            session.wait(&format!("the mistake of guest {guest}"), seconds(60), |event| match event {
+                Event::ConfigError { guest: Some(of), line, message, .. } if of == guest => {
+                    Some((*line, message.clone()))
+                }
+                _ => None,
+            })?;
         ensure!(message.contains(&expected), "guest {guest}: {message:?}; expected {expected:?}");
-        context.figures.exactly(&format!("line of {guest}'s mistake"), line, line_of(name).unwrap_or_default() as f64)?;
+        context.figures.exactly(
+            &format!("line of {guest}'s mistake"),
+            line,
+            line_of(name).unwrap_or_default() as f64,
+        )?;
     }
     session.all_obey(["a"])?;
     context.figures.exactly("guests that run", session.running()?, 1)?;
@@ -165,7 +177,7 @@ pub(super) fn checksum(bytes: &[u8]) -> String {
 }
 
 /// Guest a writes a whole disk, reads it, and reads it in pages. Returns the checksum of what it wrote.
-fn written_and_read(context: &mut Context<'_>, session: &mut Session, serial: &str) -> Result<String> {
+pub(super) fn written_and_read(context: &mut Context<'_>, session: &mut Session, serial: &str) -> Result<String> {
     let start = session.counters()?;
     let filled = session.act("a", &format!("disk-fill:{serial}"), seconds(240))?;
     let written = session.counters()?;

@@ -84,7 +84,8 @@ fn panicked(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let (mut session, _) = filled(context, "disk-handover-panic", "selftest=panic-at-shutdown")?;
     // Writes are under way when the panic comes.
     session.tell("a", "disk-fill:used")?;
-    let writes = |session: &mut Session| crate::counts::disk(&session.counters()?, "a", "used").map(|d| d.count("writes"));
+    let writes =
+        |session: &mut Session| crate::counts::disk(&session.counters()?, "a", "used").map(|d| d.count("writes"));
     let before = writes(&mut session)?;
     let begun = Instant::now();
     while writes(&mut session)? == before {
@@ -122,7 +123,9 @@ fn judge(context: &mut Context<'_>, judged: &Value) -> Result<()> {
 /// A controller among those that Linux has found.
 fn disk<'v>(judged: &'v Value, serial: &str) -> Result<&'v Value> {
     let all = judged["all"].as_array().context("no controllers")?;
-    all.iter().find(|one| one["serial"] == serial).with_context(|| format!("Linux has no controller {serial}: {judged}"))
+    all.iter()
+        .find(|one| one["serial"] == serial)
+        .with_context(|| format!("Linux has no controller {serial}: {judged}"))
 }
 
 /// What QEMU saw of the controllers' end.

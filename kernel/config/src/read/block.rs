@@ -26,8 +26,8 @@ const KEYS: [&str; 12] = [
     "wipe",
 ];
 /// What `disk` may be.
-const DISKS: &str = "\"ram\", \"nvme:SERIAL\", \"nvme:PCI-ADDRESS\", \"nvme0\" or \"eui:IDENTIFIER\", the last four with or \
-                     without /NSID";
+const DISKS: &str = "\"ram\", \"vda\" to \"vdz\", \"nvme:SERIAL\", \"nvme:PCI-ADDRESS\", \"nvme0\" or \"eui:IDENTIFIER\", the \
+                     last four with or without /NSID";
 
 /// Kinds of storage.
 enum Kind {
@@ -121,7 +121,7 @@ fn read_nvme(section: &mut Section<'_, '_>, name: NvmeName, place: Place) -> Opt
     let mut good = true;
     for key in ["module", "size", "overlay"].into_iter().filter(|key| section.has(key)).collect::<Vec<_>>() {
         let at = section.at(key);
-        section.complain_at(&at, format!("`{key}` is for RAM disks only; an NVMe namespace has its own size"));
+        section.complain_at(&at, format!("`{key}` is for RAM disks only; a disk of the machine has its own size"));
         good = false;
     }
     good.then_some((Disk::Nvme(name), place))
