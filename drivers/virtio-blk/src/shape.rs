@@ -132,7 +132,9 @@ pub(crate) fn read(transport: &impl Transport, features: Features) -> Result<Sha
 fn capacity(transport: &impl Transport) -> Result<u64, Unusable> {
     for _ in 0..TRIES {
         let before = transport.read_config_generation();
-        let sectors = transport.read_config_space::<u64>(0)?;
+        // Fields are aligned to 4 bytes only.
+        let [low, high] = [transport.read_config_space::<u32>(0)?, transport.read_config_space::<u32>(4)?];
+        let sectors = u64::from(high) << 32 | u64::from(low);
         if transport.read_config_generation() == before {
             return Ok(sectors);
         }

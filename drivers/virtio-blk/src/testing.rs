@@ -191,6 +191,7 @@ impl Transport for Port {
         model.generation
     }
     fn read_config_space<V: FromBytes + IntoBytes>(&self, offset: usize) -> Result<V, Error> {
+        assert!(align_of::<V>() <= 4, "the transport's registers are aligned to 4 bytes");
         let model = self.0.borrow();
         let bytes = model.config.get(offset..offset + size_of::<V>()).ok_or(Error::ConfigSpaceTooSmall)?;
         V::read_from_bytes(bytes).map_err(|_| Error::InvalidParam)
