@@ -23,13 +23,11 @@ use virtio_drivers::queue::VirtQueue;
 use virtio_drivers::transport::DeviceStatus;
 use virtio_drivers::{BufferDirection, PAGE_SIZE};
 
-pub use shape::{Features, SECTOR, Shape, Unusable};
+pub use shape::{Features, PART_BYTES, SECTOR, Shape, Unusable};
 pub use virtio_drivers::{Hal, transport::Transport};
 
 /// Most parts in flight.
 pub const PARTS: usize = 32;
-/// Most bytes of a part: 64 KiB.
-pub const PART_BYTES: usize = 64 << 10;
 
 /// Descriptors of the ring: three for each part. Indirect tables would take memory from the heap for each request.
 const RING: usize = 128;

@@ -6,6 +6,8 @@ use virtio_drivers::transport::Transport;
 
 /// Bytes of a sector.
 pub const SECTOR: u32 = 512;
+/// Most bytes of a part: 64 KiB.
+pub const PART_BYTES: usize = 64 << 10;
 
 bitflags::bitflags! {
     /// Features that the driver knows.
@@ -51,7 +53,7 @@ pub struct Shape {
     pub discard_unit: u32,
     /// Most sectors of a request to write zeroes, a multiple of a block's; 0 if the device has none.
     pub zero_sectors: u32,
-    /// Most sectors that a part can have: at most [`crate::PART_BYTES`].
+    /// Most sectors that a part can have: at most [`PART_BYTES`].
     pub part_sectors: u32,
 }
 
@@ -108,7 +110,7 @@ pub(crate) fn read(transport: &impl Transport, features: Features) -> Result<Sha
         false => 0,
     };
     let buffer = word(Features::SIZE_MAX, 8, u32::MAX)?;
-    let part_sectors = whole(buffer.min(crate::PART_BYTES as u32) / SECTOR);
+    let part_sectors = whole(buffer.min(PART_BYTES as u32) / SECTOR);
     // A discard and a request to write zeroes bring 16 bytes of their own.
     if part_sectors == 0 {
         return Err(Unusable::Buffer(buffer));

@@ -6,7 +6,7 @@
 //!                    │    └────── in_flight::InFlight ◀───────────────────┤ Pending: completed by Storage::poll
 //!                    ▼                                                    │ Busy: the request goes back to the queue
 //!                status byte, used length                                 ▼
-//!                                                        ram::Ram, nvme::Nvme, pair::Pair of both
+//!                                                        ram::Ram, nvme::Nvme, virtio_disk::VirtioDisks
 //! ```
 //!
 //! [`storage`] is the trait of what lies beneath. [`ram`] implements it for RAM disks, [`nvme`] for NVMe namespaces. [`device`] is the configuration

@@ -1,4 +1,4 @@
-//! What lies beneath a virtual disk: the trait that RAM disks and NVMe queues implement.
+//! What lies beneath a virtual disk: the trait that RAM disks, NVMe queues and virtio disks implement.
 //!
 //! A storage belongs to one engine and is polled by it. It has volumes: whole disks, or parts of disks. Each virtual
 //! device has one volume. Requests of different volumes share the storage's queue.
