@@ -16,6 +16,7 @@ use virtio::queue::{Request as Popped, Token};
 use crate::check::{Checked, Rules};
 use crate::counters::BlockCounters;
 use crate::device::{BlockFeatures, WRITEBACK};
+use crate::flushes::Flushes;
 use crate::header;
 use crate::in_flight::{Entry, InFlight};
 use crate::storage::{Geometry, Operation, Status, Storage, Submitted};
@@ -47,6 +48,7 @@ struct Slot<V> {
     disk: Disk<V>,
     geometry: Geometry,
     in_flight: u16,
+    flushes: Flushes,
 }
 
 /// The block back-end.
@@ -122,15 +124,28 @@ impl<S: Storage> Block<S> {
             }
             Err(fault) => return failed(device, fault),
         };
+        if request.operation == Operation::Flush && state.flushes.is_lost() {
+            if answer(device, token, parts.status, IOERR, 1) {
+                state.disk.counters.errors.add(1);
+                state.disk.counters.flushes_refused.add(1);
+            }
+            return Some(Taken::Served(Served { requests: 1, bytes: 0 }));
+        }
         let tag = self.in_flight.next_tag().filter(|_| state.in_flight < MAX_IN_FLIGHT);
         let submitted = match tag {
             Some(tag) => self.storage.submit(state.disk.volume, tag, &request, now),
             None => Submitted::Busy,
         };
         let bytes = u64::from(request.blocks) * u64::from(state.geometry.block_bytes);
-        let entry = Entry { slot, token: Some(token), operation: request.operation, bytes, status: parts.status };
+        let before = state.flushes.before();
+        let entry =
+            Entry { slot, token: Some(token), operation: request.operation, bytes, status: parts.status, before };
         match submitted {
-            Submitted::Done(status) => complete(device, state.disk.counters, entry, status),
+            Submitted::Done(status) => {
+                let counters = state.disk.counters;
+                note::<S>(&mut self.slots[..], &entry, status);
+                complete(device, counters, entry, status);
+            }
             Submitted::Pending => {
                 state.in_flight += 1;
                 self.in_flight.insert(entry);
@@ -153,6 +168,7 @@ impl<S: Storage> Block<S> {
         let (mut completed, in_flight, slots) = (0, &mut self.in_flight, &mut self.slots);
         self.storage.poll(now, &mut |tag, status| {
             let Some(entry) = in_flight.remove(tag) else { return };
+            note::<S>(&mut slots[..], &entry, status);
             let Some(state) = slots.get_mut(entry.slot).and_then(Option::as_mut) else { return };
             state.in_flight = state.in_flight.saturating_sub(1);
             if let (Some(device), true) = (devices.get_mut(entry.slot), entry.token.is_some()) {
@@ -172,6 +188,24 @@ fn wants_durable_writes(device: &Device) -> bool {
         device.shared().config_bytes::<1>(WRITEBACK) == [0]
     } else {
         !negotiated.contains(BlockFeatures::FLUSH)
+    }
+}
+
+/// Notes what the end of a request means for flushes.
+#[inline]
+fn note<S: Storage>(slots: &mut [Option<Slot<S::Volume>>], entry: &Entry, status: Status) {
+    let Some(state) = slots.get_mut(entry.slot).and_then(Option::as_mut) else { return };
+    match (entry.operation, status) {
+        (Operation::Write { durable: false } | Operation::WriteZeroes { .. }, Status::Ok) => state.flushes.wrote(),
+        (Operation::Flush, Status::Ok) => state.flushes.flushed(entry.before),
+        (Operation::Flush, Status::Failed) => {
+            let volume = state.disk.volume;
+            state.flushes.failed();
+            // What other devices wrote to the same disk may be lost too.
+            let others = slots.iter_mut().flatten().filter(|other| S::are_flushed_together(volume, other.disk.volume));
+            others.for_each(|other| other.flushes.failed());
+        }
+        _ => {}
     }
 }
 
@@ -199,7 +233,10 @@ fn complete(device: &mut Device, counters: &BlockCounters, entry: Entry, status:
         return;
     }
     match (status, operation) {
-        (Status::Failed, _) => counters.errors.add(1),
+        (Status::Failed, _) => {
+            counters.errors.add(1);
+            counters.storage_errors.add(1);
+        }
         (Status::Unsupported, _) => counters.unsupported.add(1),
         (Status::Ok, Operation::Read) => {
             counters.reads.add(1);
@@ -227,7 +264,7 @@ impl<S: Storage> Backend for Block<S> {
     fn attached(&mut self, slot: usize, _: &DeviceConfig, disk: Self::Config) {
         let geometry = self.storage.geometry(disk.volume);
         if let Some(place) = self.slots.get_mut(slot) {
-            *place = Some(Slot { disk, geometry, in_flight: 0 });
+            *place = Some(Slot { disk, geometry, in_flight: 0, flushes: Flushes::default() });
         }
     }
 
@@ -237,7 +274,12 @@ impl<S: Storage> Backend for Block<S> {
         }
     }
 
-    fn activated(&mut self, _: usize, _: &mut Device, _: bool) {}
+    fn activated(&mut self, slot: usize, _: &mut Device, resumed: bool) {
+        // A driver that begins anew knows that writes may be lost.
+        if let Some(state) = self.slots.get_mut(slot).and_then(Option::as_mut).filter(|_| !resumed) {
+            state.flushes = Flushes::default();
+        }
+    }
 
     fn service_mode(&self, _: usize, _: u16) -> ServiceMode {
         ServiceMode::AsConfigured

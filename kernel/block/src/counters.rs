@@ -24,6 +24,10 @@ virtio::counters! {
         identities,
         /// Requests that failed: refused by the check or by the storage (VIRTIO_BLK_S_IOERR).
         errors,
+        /// Of these, requests that the storage has failed.
+        storage_errors,
+        /// Of these, flushes that failed without being tried, because writes were lost before (`flushes.rs`).
+        flushes_refused,
         /// Requests of a type or with flags that the device does not have (VIRTIO_BLK_S_UNSUPP).
         unsupported,
         /// Times that a request had to wait because the storage or the table of requests in flight was full.

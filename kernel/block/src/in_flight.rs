@@ -20,6 +20,8 @@ pub struct Entry {
     pub bytes: u64,
     /// Guest-physical address of the status byte.
     pub status: u64,
+    /// The writes that it makes durable, if it is a flush: [`Flushes::before`](crate::flushes::Flushes::before).
+    pub before: u64,
 }
 
 /// The requests in flight, by tag.

@@ -22,6 +22,8 @@ pub mod backend;
 mod check;
 pub mod counters;
 pub mod device;
+pub mod failures;
+mod flushes;
 mod header;
 mod in_flight;
 pub mod nvme;

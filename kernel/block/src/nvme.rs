@@ -122,6 +122,10 @@ const fn status(answer: Answer) -> Status {
 impl<R: Registers, D: Dma> Storage for Nvme<R, D> {
     type Volume = Namespace;
 
+    fn are_flushed_together(one: Namespace, other: Namespace) -> bool {
+        (one.queue, one.id) == (other.queue, other.id)
+    }
+
     fn geometry(&self, namespace: Namespace) -> Geometry {
         namespace.geometry
     }

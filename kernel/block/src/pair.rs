@@ -32,6 +32,14 @@ impl<A: Storage, B: Storage> Pair<A, B> {
 impl<A: Storage, B: Storage> Storage for Pair<A, B> {
     type Volume = Either<A::Volume, B::Volume>;
 
+    fn are_flushed_together(one: Self::Volume, other: Self::Volume) -> bool {
+        match (one, other) {
+            (Either::First(one), Either::First(other)) => A::are_flushed_together(one, other),
+            (Either::Second(one), Either::Second(other)) => B::are_flushed_together(one, other),
+            _ => false,
+        }
+    }
+
     fn geometry(&self, volume: Self::Volume) -> Geometry {
         match volume {
             Either::First(volume) => self.first.geometry(volume),

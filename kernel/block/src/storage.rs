@@ -105,6 +105,11 @@ pub trait Storage {
     /// A handle to a volume. A device has it while it is attached, and again when it is attached the next time.
     type Volume: Copy + Send + 'static;
 
+    /// Whether a flush of the one volume makes the writes of the other durable too: they are parts of the same disk.
+    fn are_flushed_together(_: Self::Volume, _: Self::Volume) -> bool {
+        false
+    }
+
     /// The shape of a volume.
     fn geometry(&self, volume: Self::Volume) -> Geometry;
 

@@ -27,7 +27,10 @@ fn requests_complete_in_the_order_of_the_storage() {
             assert_eq!(guest.bytes(sent.at[1], 512), vec![data; 512]);
             assert_eq!(bench.interrupts.take(), [(3, 0x41)]);
         }
-        assert_eq!(guest.counted(), [("reads", 1), ("read_bytes", 512), ("errors", 1), ("unsupported", 1)]);
+        assert_eq!(
+            guest.counted(),
+            [("reads", 1), ("read_bytes", 512), ("errors", 1), ("storage_errors", 1), ("unsupported", 1)]
+        );
     }
 }
 

@@ -143,6 +143,10 @@ impl Slow {
 impl Storage for Slow {
     type Volume = ();
 
+    fn are_flushed_together((): (), (): ()) -> bool {
+        true
+    }
+
     fn geometry(&self, (): ()) -> Geometry {
         self.geometry
     }

@@ -1,0 +1,89 @@
+//! What a device's FLUSH promises: that every write completed before it survives a loss of power (virtio 1.3 5.2.6.2).
+//!
+//! When the storage fails a flush, nobody knows which of these writes it still has. A later flush that succeeds says
+//! nothing about the lost ones: the disk may have dropped them. So such a device fails every FLUSH until its driver
+//! resets it. That is what a driver can act on: Linux reports the error of a flush to the one caller of `fsync` that
+//! waited for it, and marks the pages as clean, so a second `fsync` would succeed without the data. A file system on
+//! the disk stops writing at the first failed flush of its journal, and reads it again after a reset of the guest.
+//! To end this state when the lost blocks are written again would need a record of every block that was written
+//! between two flushes, which has no bound.
+
+/// The writes of a device and its flushes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Flushes {
+    /// Writes that completed without being durable.
+    completed: u64,
+    /// So many of them are durable.
+    durable: u64,
+    /// Some may be lost.
+    lost: bool,
+}
+
+impl Flushes {
+    /// A write has completed that a loss of power may undo.
+    pub const fn wrote(&mut self) {
+        self.completed += 1;
+    }
+
+    /// The writes that a flush submitted now will make durable.
+    pub const fn before(&self) -> u64 {
+        self.completed
+    }
+
+    /// A flush has succeeded. `before` is what [`Flushes::before`] said when it was submitted.
+    pub const fn flushed(&mut self, before: u64) {
+        if before > self.durable {
+            self.durable = before;
+        }
+    }
+
+    /// A flush of the disk has failed. It may have been another device's.
+    pub const fn failed(&mut self) {
+        self.lost |= self.completed > self.durable;
+    }
+
+    /// Whether every FLUSH fails.
+    pub const fn is_lost(&self) -> bool {
+        self.lost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Flushes;
+
+    #[test]
+    fn a_failed_flush_loses_the_writes_before_it_and_only_those_that_no_flush_has_made_durable() {
+        let mut flushes = Flushes::default();
+        flushes.failed();
+        assert!(!flushes.is_lost(), "there was nothing to lose");
+        flushes.wrote();
+        let before = flushes.before();
+        flushes.flushed(before);
+        flushes.failed();
+        assert!(!flushes.is_lost(), "all was durable");
+        // A write that completes while a flush is under way is not covered by it.
+        flushes.wrote();
+        let before = flushes.before();
+        flushes.wrote();
+        flushes.flushed(before);
+        flushes.failed();
+        assert!(flushes.is_lost());
+        let all = flushes.before();
+        flushes.flushed(all);
+        assert!(flushes.is_lost(), "a later flush says nothing about what is lost");
+    }
+
+    #[test]
+    fn flushes_that_end_out_of_order_count_as_the_later_one() {
+        let mut flushes = Flushes::default();
+        flushes.wrote();
+        let first = flushes.before();
+        flushes.wrote();
+        let second = flushes.before();
+        flushes.flushed(second);
+        flushes.flushed(first);
+        flushes.failed();
+        assert!(!flushes.is_lost());
+    }
+}
