@@ -12,6 +12,7 @@ mod ixgbe;
 mod life;
 mod network;
 mod nvme;
+mod nvme_faults;
 mod nvme_handover;
 mod offloads;
 mod outside;
@@ -46,6 +47,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         life::list(),
         block::list(),
         nvme::list(),
+        nvme_faults::list(),
         nvme_handover::list(),
         virtio_disk::list(),
         firmware::list(),

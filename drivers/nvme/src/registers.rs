@@ -190,10 +190,11 @@ pub(crate) const fn head_doorbell(queue: u16, dstrd: u8) -> u32 {
     DOORBELLS + (2 * queue as u32 + 1) * (4 << dstrd)
 }
 
-/// Tells the controller that power goes, and does not wait. For a panic: nothing else of the driver is touched.
+/// Tells the controller that power goes, and does not wait. For a panic: nothing else of the driver is touched. A
+/// controller that was told of its shutdown before is not told again.
 pub fn notify_abrupt_shutdown(registers: &impl Registers) {
     let cc = registers.read(CC);
-    if cc != ALL_ONES && Cc::from_bits(cc).en() {
+    if cc != ALL_ONES && Cc::from_bits(cc).en() && Cc::from_bits(cc).shn() == 0 {
         registers.write(CC, Cc::from_bits(cc).with_shn(SHN_ABRUPT).into_bits());
     }
 }

@@ -1,11 +1,12 @@
 //! The disk beneath a guest's block device. It is made once and kept over all lives of the guest.
 
-use crate::{disks, facts, mem};
+use crate::{arch::time, disks, facts, mem};
 use alloc::{boxed::Box, format, string::String};
 use block::{
     backend::SERIAL_BYTES,
     counters::BlockCounters,
     device::{self, Options},
+    failures::Failures,
     pair::Either,
     part::Part,
     ram::{OVERLAY_BLOCK, Overlay, OverlayMemory, RamDisk},
@@ -31,6 +32,8 @@ pub struct Disk {
     counters: &'static BlockCounters,
     /// Whether the overlay's use was reported.
     reported: AtomicBool,
+    /// Its failed requests, as they were reported.
+    failures: Failures,
 }
 
 impl Disk {
@@ -72,7 +75,8 @@ impl Disk {
             Options { queues: block.queues, packed: block.packed, writeback: block.cache == Cache::WriteBack };
         let config = device::config(&geometry(volume), &options);
         let counters = Box::leak(Box::default());
-        Ok((Self { serial: block.serial.clone(), volume, counters, reported: AtomicBool::new(false) }, config))
+        let (reported, failures) = (AtomicBool::new(false), Failures::default());
+        Ok((Self { serial: block.serial.clone(), volume, counters, reported, failures }, config))
     }
 
     /// What its back-end must know of it.
@@ -90,8 +94,17 @@ impl Disk {
         }
     }
 
-    /// Reports an overlay that is nearly full, once. `guest` is the name of its guest.
+    /// Reports a disk that begins to fail, and an overlay that is nearly full, each once. `guest` is the name of its guest.
     pub fn report(&self, guest: &str) {
+        let failed = self.counters.storage_errors.get();
+        // A full overlay has a report of its own.
+        if self.overlay().is_none() && self.failures.look(failed, time::tsc() / disks::ticks()) {
+            log::warn!(
+                "guest {guest}: disk {} has failed a request ({failed} since the start); further ones are only counted, \
+                 unless a minute passes without one",
+                self.serial
+            );
+        }
         let Some(overlay) = self.overlay() else { return };
         let (used, all) = (u64::from(overlay.used()), u64::from(overlay.blocks()));
         if used * 100 < all * FORGOTTEN_PERCENT {
