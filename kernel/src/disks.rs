@@ -15,6 +15,7 @@ use crate::{
 };
 use alloc::{format, string::String, string::ToString, vec::Vec};
 use block::{
+    emulate::BOUNCE_BYTES,
     nvme::{Namespace, geometry},
     pair::{Either, Pair},
     part::Part,
@@ -23,10 +24,11 @@ use block::{
 };
 use config::{Block, Config, ControllerKind, Disk, Extent, FoundController, FoundNamespace, disk_line};
 use drivers::pci::Address;
+use memory::GuestMemory;
 use nvme::{Controller, ControllerStatus};
 use nvme_device::{Bit, Mmio};
 use spin::Mutex;
-use tables::Idle;
+use tables::{Idle, table, wipe};
 
 use nvme_device::Queue;
 pub use nvme_device::notify_abrupt_shutdown;
@@ -84,10 +86,12 @@ struct Usable {
 struct Disks {
     found: Vec<FoundController>,
     driven: Vec<Driven>,
+    /// The blocks that were to be wiped, and how that ended.
+    wiped: Vec<(Extent, Result<(), String>)>,
 }
 
 /// The machine's disks.
-static DISKS: Mutex<Disks> = Mutex::new(Disks { found: Vec::new(), driven: Vec::new() });
+static DISKS: Mutex<Disks> = Mutex::new(Disks { found: Vec::new(), driven: Vec::new(), wiped: Vec::new() });
 
 /// Microseconds since the TSC began.
 fn now() -> u64 {
@@ -136,7 +140,7 @@ pub fn open_all(config: &Config) -> Vec<FoundController> {
     }
     found.iter().for_each(|controller| tell_virtio(&found, controller));
     let driven = opened.into_iter().filter_map(|(_, driven)| driven.ok()).collect();
-    *DISKS.lock() = Disks { found: found.clone(), driven };
+    *DISKS.lock() = Disks { found: found.clone(), driven, wiped: Vec::new() };
     found
 }
 
@@ -209,8 +213,8 @@ fn describe(at: Address, driven: &mut Result<Driven, String>) -> FoundController
     }
     if let Some(queue) = &mut driven.queue {
         for (index, format) in formats {
-            let FoundNamespace { id, table, .. } = &mut namespaces[index];
-            *table = Some(Idle { controller: &mut driven.controller, queue, now }.table(*id, &format));
+            let found = &mut namespaces[index];
+            found.table = Some(table(Idle::new(&mut driven.controller, queue, &mut now), found.id, &format));
         }
     }
     FoundController { kind: ControllerKind::Nvme, at: triple(at), serial: Ok(serial), namespaces }
@@ -301,7 +305,8 @@ pub fn take(config: &Config) -> EngineDisks {
 
 fn take_queues(config: &Config) -> Vec<Queue> {
     let mut all = DISKS.lock();
-    let Disks { found, driven } = &mut *all;
+    let Disks { found, driven, wiped } = &mut *all;
+    *wiped = wipe_all(config, found, driven);
     let named = config.guests.iter().flat_map(config::Guest::blocks).filter_map(|block| match &block.disk {
         Disk::Nvme(name) => name.find(found).ok().map(|(controller, _)| found[controller].at),
         _ => None,
@@ -320,6 +325,50 @@ fn take_queues(config: &Config) -> Vec<Queue> {
     queues
 }
 
+/// Wipes the disks of the configuration that are to be wiped. Returns how that ended for each.
+fn wipe_all(config: &Config, found: &[FoundController], driven: &mut [Driven]) -> Vec<(Extent, Result<(), String>)> {
+    let mut wiped = Vec::new();
+    for block in config.guests.iter().flat_map(config::Guest::blocks).filter(|block| block.wipe) {
+        let Ok(Some(extent)) = Extent::of(block, found, options::booted()) else { continue };
+        let FoundController { at, namespaces, .. } = &found[extent.controller];
+        let id = namespaces[extent.namespace].id;
+        let Some(driven) = driven.iter_mut().find(|driven| triple(driven.at) == *at) else { continue };
+        let Some(queue) = &mut driven.queue else { continue };
+        let what = format!(
+            "blocks {} to {} of namespace {id} of {}",
+            extent.first,
+            extent.first + extent.blocks - 1,
+            driven.at
+        );
+        report::decision(format!("{what} are wiped, as line {} asks", block.place.line));
+        let ended = wipe(Idle::new(&mut driven.controller, queue, &mut now), id, extent.first, extent.blocks);
+        if let Err(why) = &ended {
+            report::warning(format!("{what} could not be wiped: {why}"));
+        }
+        wiped.push((extent, ended));
+    }
+    wiped
+}
+
+/// Returns the bytes of memory that are taken for the disks after the configuration was checked.
+pub fn memory(config: &Config) -> u64 {
+    let blocks = || config.guests.iter().flat_map(config::Guest::blocks);
+    let bounce = if blocks().any(|block| block.emulate) { BOUNCE_BYTES } else { 0 };
+    // A page of zeroes each.
+    bounce + blocks().filter(|block| block.wipe).count() as u64 * 4096
+}
+
+/// Returns the memory for bounce buffers of an engine. It is empty if no guest has a disk with emulated blocks.
+pub fn take_bounce(config: &Config) -> GuestMemory {
+    if !config.guests.iter().flat_map(config::Guest::blocks).any(|block| block.emulate) {
+        return GuestMemory::new();
+    }
+    nvme_device::bounce(BOUNCE_BYTES).unwrap_or_else(|e| {
+        report::warning(format!("disks with emulated blocks cannot be written in part: {e}"));
+        GuestMemory::new()
+    })
+}
+
 /// Whether a controller does no DMA any more.
 const fn has_ended(driven: &Driven) -> bool {
     matches!(driven.controller.status(), ControllerStatus::Stopped | ControllerStatus::Failed(_))
@@ -333,6 +382,10 @@ pub fn part(block: &Block) -> Result<Part<Whole>, String> {
     let all = DISKS.lock();
     let extent = Extent::of(block, &all.found, options::booted()).map_err(|(_, why)| why)?;
     let extent = extent.ok_or("it is no disk of the machine")?;
+    if block.wipe {
+        let wiped = all.wiped.iter().find(|(blocks, _)| *blocks == extent).map(|(_, ended)| ended);
+        wiped.ok_or("it was not wiped")?.as_ref().map_err(|why| format!("it could not be wiped: {why}"))?;
+    }
     let controller = &all.found[extent.controller];
     let whole = match controller.kind {
         ControllerKind::Virtio(number) => Either::Second(virtio::disk(number, block.read_only)?),

@@ -29,8 +29,9 @@ pub fn load() -> (Config, Plan) {
     // The drivers of the disks take their memory here, so the guests have that much less.
     let found = disks::open_all(&config);
     mistakes.extend(config::check_disks(&mut config, &found, options::booted()));
-    // The NICs' rings are taken before the guests' memory, so the guests have that much less.
-    let free = mem::FRAMES.lock().free().saturating_sub(uplink::memory(&config));
+    // The NICs' rings and more for the disks are taken before the guests' memory, so the guests have that much less.
+    let taken = uplink::memory(&config) + disks::memory(&config);
+    let free = mem::FRAMES.lock().free().saturating_sub(taken);
     mistakes.extend(config::check_memory(&mut config, free));
     mistakes.extend(config::check_completion(&mut config, virt::refusal));
     let (plan, more) = config::plan(&mut config, cores);

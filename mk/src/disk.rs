@@ -6,7 +6,7 @@
 mod build;
 mod esp;
 mod fat;
-mod gpt;
+pub mod gpt;
 mod judge;
 mod mode;
 mod root;

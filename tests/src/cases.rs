@@ -16,6 +16,7 @@ mod nvme_faults;
 mod nvme_handover;
 mod offloads;
 mod outside;
+mod partitions;
 mod policies;
 mod probe;
 mod requests;
@@ -50,6 +51,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         nvme_faults::list(),
         nvme_handover::list(),
         virtio_disk::list(),
+        partitions::list(),
         firmware::list(),
         isolation::list(),
         exits::list(),

@@ -357,6 +357,7 @@ pub fn with_config(name: &str, config: &str, cpus: u32, memory_mib: u32) -> Setu
         uplink: Uplink::None,
         nvme: Vec::new(),
         virtio_disks: Vec::new(),
+        tables: Vec::new(),
         faults: Vec::new(),
         after_reset: None,
         record_exits: false,

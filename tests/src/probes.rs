@@ -102,6 +102,7 @@ pub fn server(name: &str, probes: &[Probe]) -> Setup {
         uplink: Uplink::None,
         nvme: Vec::new(),
         virtio_disks: Vec::new(),
+        tables: Vec::new(),
         faults: Vec::new(),
         after_reset: None,
         record_exits: false,

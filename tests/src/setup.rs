@@ -84,6 +84,32 @@ pub struct VirtioDisk {
     pub block_bytes: u32,
 }
 
+/// The partition table of a disk. All other bytes of the disk are [`FILLED`], and a copy of the disk before the start is in
+/// the file with `.before` behind its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// The name of the disk's file.
+    pub disk: &'static str,
+    /// Its partitions in their order: names and MiB. The first begins after 1 MiB.
+    pub partitions: &'static [(&'static str, u64)],
+    /// What is damaged.
+    pub damage: Damage,
+}
+
+/// Value of the bytes of a disk with a [`Table`].
+pub const FILLED: u8 = 0x5a;
+
+/// Damage of a [`Table`]: a bit of the header's checksum is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// Nothing.
+    None,
+    /// The primary header.
+    Primary,
+    /// Both headers.
+    Both,
+}
+
 /// An error that the emulator injects beneath the first namespace of a controller (QEMU's blkdebug).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
@@ -129,6 +155,8 @@ pub struct Setup {
     pub nvme: Vec<Nvme>,
     /// Its virtio disks: `vda` is the first.
     pub virtio_disks: Vec<VirtioDisk>,
+    /// Partition tables of the NVMe disks.
+    pub tables: Vec<Table>,
     /// Errors beneath NVMe disks.
     pub faults: Vec<Fault>,
     /// The machine stays when it switches itself off, and can be reset. It boots Debian's kernel then, whose first process

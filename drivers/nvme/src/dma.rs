@@ -49,6 +49,12 @@ impl Segment {
         Self { address, len }
     }
 
+    /// Its first `len` bytes, or all of it if it is shorter.
+    #[must_use]
+    pub const fn first(self, len: u32) -> Self {
+        Self { address: self.address, len: if len < self.len { len } else { self.len } }
+    }
+
     /// Bus address.
     #[must_use]
     #[inline(always)]

@@ -22,6 +22,7 @@ pub mod backend;
 mod check;
 pub mod counters;
 pub mod device;
+pub mod emulate;
 pub mod failures;
 mod flushes;
 mod header;

@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code, reason = "gives a device the guest's memory")]
 
+mod at_start;
 mod long;
 
 use alloc::boxed::Box;
@@ -18,6 +19,7 @@ use virtio::chain::Span;
 use virtio::config::MAX_QUEUE_SIZE;
 
 use crate::storage::{Geometry, Operation, Request, Status, Storage, Submitted, Tag};
+pub use at_start::AtStart;
 use long::Long;
 
 /// Most segments of a request. A driver's configuration must have at least so many.

@@ -5,6 +5,7 @@
 use crate::{mem, pci::Function};
 use alloc::{format, string::String, vec::Vec};
 use core::ptr::{self, NonNull};
+use memory::{GuestMemory, Region, frames::OutOfMemory};
 use nvme::{
     BusMaster, Config, Controller,
     dma::{Dma, DmaBuffer, PAGE, Segment},
@@ -63,11 +64,29 @@ unsafe impl Dma for HostDma {
     }
 }
 
+/// Takes zeroed memory for data on its way between a guest and a device. It is at address 0 of the value. Nobody else has
+/// it.
+///
+/// # Errors
+/// There is no memory.
+pub fn bounce(bytes: u64) -> Result<GuestMemory, OutOfMemory> {
+    let at = mem::pages(bytes)?;
+    let mut memory = GuestMemory::new();
+    let region = Region { gpa: 0, size: bytes, host: ptr::with_exposed_provenance_mut(at as usize) };
+    // SAFETY: the memory is mapped for ever. Only this value names it, and it forms no references.
+    let added = unsafe { memory.add(region) };
+    debug_assert!(added.is_ok(), "whole pages");
+    Ok(memory)
+}
+
 /// A page for a device to write to. It is never given back, so a late write does no harm.
 pub struct Page(u64);
 
 impl Page {
-    /// Takes one. Returns `None` if there is no memory.
+    /// Its bytes.
+    pub const BYTES: usize = PAGE;
+
+    /// Takes one, of zeroes. Returns `None` if there is no memory.
     pub fn take() -> Option<Self> {
         mem::pages(PAGE as u64).ok().map(Self)
     }

@@ -6,6 +6,7 @@ use block::{
     backend::SERIAL_BYTES,
     counters::BlockCounters,
     device::{self, Options},
+    emulate::{Emulated, EmulationCounters},
     failures::Failures,
     pair::Either,
     part::Part,
@@ -23,7 +24,7 @@ const REPORTED_PERCENT: u64 = 80;
 const FORGOTTEN_PERCENT: u64 = 70;
 
 /// A volume of one of an engine's storages.
-type Volume = Either<&'static RamDisk, Part<disks::Whole>>;
+type Volume = Either<&'static RamDisk, Emulated<Part<disks::Whole>>>;
 
 /// A block device's disk.
 pub struct Disk {
@@ -67,8 +68,9 @@ impl Disk {
                 })
             }
             Beneath::Nvme(_) => {
-                let part = disks::part(block);
-                Either::Second(part.map_err(|why| format!("its disk {}: {why}", block.serial))?)
+                let volume = disks::part(block).map_err(|why| format!("its disk {}: {why}", block.serial))?;
+                let counters = block.emulate.then(|| &*Box::leak(Box::<EmulationCounters>::default()));
+                Either::Second(Emulated { volume, counters })
             }
         };
         let options =
@@ -122,11 +124,16 @@ impl Disk {
     pub fn count(&self, device: &virtio::counters::DeviceCounters) -> control::Block {
         let geometry = geometry(self.volume);
         let overlay = self.overlay();
+        let emulation = match self.volume {
+            Either::Second(of) => of.counters,
+            Either::First(_) => None,
+        };
+        let emulation = emulation.into_iter().flat_map(EmulationCounters::iter);
         let of_overlay = |value: fn(&Overlay) -> u32| overlay.map_or(0, |overlay| u64::from(value(overlay)));
         control::Block {
             serial: self.serial.clone(),
             size: geometry.blocks * u64::from(geometry.block_bytes),
-            counts: super::counts::by_name(self.counters.iter()),
+            counts: super::counts::by_name(self.counters.iter().chain(emulation)),
             overlay_blocks: of_overlay(Overlay::blocks),
             overlay_used: of_overlay(Overlay::used),
             overlay_most_used: of_overlay(Overlay::most_used),
@@ -147,6 +154,6 @@ impl Disk {
 fn geometry(volume: Volume) -> Geometry {
     match volume {
         Either::First(ram) => ram.geometry(),
-        Either::Second(part) => part.geometry(disks::shape(part.whole())),
+        Either::Second(of) => of.geometry(&of.volume.geometry(disks::shape(of.volume.whole()))),
     }
 }

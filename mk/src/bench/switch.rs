@@ -121,6 +121,7 @@ fn in_image() -> Result<HashMap<(u64, bool, bool), u64>> {
         uplink: Uplink::None,
         nvme: Vec::new(),
         virtio_disks: Vec::new(),
+        tables: Vec::new(),
         faults: Vec::new(),
         after_reset: None,
         record_exits: false,

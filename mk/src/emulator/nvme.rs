@@ -2,11 +2,15 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
-use scenarios::setup::{Failing, Fault, Setup};
+use gpt_disk_types::{BlockSize, GptPartitionType, Guid};
+use scenarios::setup::{Damage, FILLED, Failing, Fault, Nvme, Setup, Table};
+
+use crate::disk::gpt;
 
 /// Events that QEMU writes among its messages: what it sees of a controller's end.
 const EVENTS: [&str; 3] = ["pci_nvme_mmio_cfg", "pci_nvme_del_sq", "pci_nvme_mmio_shutdown_set"];
@@ -25,6 +29,10 @@ pub fn add(command: &mut Command, folder: &Path, setup: &Setup) -> Result<()> {
         let path = folder.join(&name);
         let file = fs::File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
         file.set_len(disk.mib << 20)?;
+        drop(file);
+        if let Some(table) = setup.tables.iter().find(|table| table.disk == name) {
+            partition(&path, disk, table).with_context(|| format!("the partitions of {name}"))?;
+        }
         let mut drive = format!("if=none,id={name},format=raw,discard=unmap,");
         let faults = setup.faults.iter().filter(|fault| fault.serial == serial && *number == 1).enumerate();
         let rules: String = faults.map(|(n, fault)| rule(n, fault)).collect();
@@ -41,6 +49,37 @@ pub fn add(command: &mut Command, folder: &Path, setup: &Setup) -> Result<()> {
         command.args(["-drive", &drive]);
         command.args(["-device", &format!("nvme-ns,drive={name},bus=c-{serial},nsid={number},{blocks}")]);
     }
+    Ok(())
+}
+
+/// Fills a disk, writes its partition table, and keeps a copy.
+fn partition(path: &Path, disk: &Nvme, table: &Table) -> Result<()> {
+    fs::write(path, vec![FILLED; (disk.mib << 20) as usize])?;
+    let mut file = fs::File::options().read(true).write(true).open(path)?;
+    let guid = |number: usize| Guid::from_random_bytes([number as u8 + 1; 16]);
+    let partitions = table.partitions.iter().enumerate().map(|(number, &(name, mib))| gpt::Partition {
+        name,
+        kind: GptPartitionType::BASIC_DATA,
+        guid: guid(number),
+        bytes: Some(mib << 20),
+    });
+    let block = BlockSize::new(disk.block_bytes).context("a block size")?;
+    gpt::write(&mut file, block, guid(table.partitions.len()), &partitions.collect::<Vec<_>>())?;
+    let headers = match table.damage {
+        Damage::None => &[][..],
+        Damage::Primary => &[block.to_u64()],
+        Damage::Both => &[block.to_u64(), (disk.mib << 20) - block.to_u64()],
+    };
+    for header in headers {
+        // A byte of its checksum.
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, header + 16)?;
+        file.write_all_at(&[byte[0] ^ 1], header + 16)?;
+    }
+    drop(file);
+    let mut copy = path.as_os_str().to_owned();
+    copy.push(".before");
+    fs::copy(path, copy)?;
     Ok(())
 }
 

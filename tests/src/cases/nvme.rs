@@ -105,8 +105,8 @@ const NAMED: [(&str, Option<&str>); 6] = [
     ),
     ("nvme:gone", Some("no NVMe controller is that one; there are: disk = \"nvme:alone\"")),
     ("nvme:two", Some("the controller has namespaces 1, 2; expected one of them behind a `/`")),
-    ("nvme:alone", Some("guest `f` writes to some of these blocks too, in line LINE;")),
-    ("nvme:alone/1", Some("guest `e` writes to some of these blocks too, in line LINE;")),
+    ("nvme:alone", Some("guest `f` has some of these blocks too, in line LINE;")),
+    ("nvme:alone/1", Some("guest `e` has some of these blocks too, in line LINE;")),
 ];
 
 fn names(context: &mut Context<'_>, (): &mut ()) -> Result<()> {

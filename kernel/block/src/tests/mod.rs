@@ -1,6 +1,7 @@
 //! Tests of the whole crate: engine, queue, back-end and storage together with a driver, on split and packed rings.
 
 mod config;
+mod emulate;
 mod flushes;
 mod hostile;
 mod late;

@@ -2,13 +2,13 @@
 
 #![allow(unsafe_code, reason = "gives a model memory")]
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 use std::rc::Rc;
 
 use engine::control::{Command, Reply};
 use memory::{GuestMemory, Region};
-use nvme::dma::{Dma, DmaBuffer, PAGE};
+use nvme::dma::{Dma, DmaBuffer, PAGE, Segment};
 use nvme::registers::Registers;
 use nvme::{BusMaster, Config, Controller, ControllerStatus, IoQueue};
 use nvme_model::Model;
@@ -17,7 +17,7 @@ use virtio::testing::MEMORY;
 
 use super::support::{Bench, DISCARD, FLUSH, Guest, IN, IOERR, OK, OUT, SPLIT, WRITE_ZEROES, range};
 use crate::device::{self, Options};
-use crate::nvme::{MAX_SEGMENTS, Namespace, Nvme, geometry};
+use crate::nvme::{AtStart, MAX_SEGMENTS, Namespace, Nvme, geometry};
 
 #[derive(Clone)]
 struct Port(Rc<RefCell<Model>>);
@@ -213,5 +213,70 @@ fn a_device_is_given_back_only_when_the_controller_has_let_go_of_its_buffers() {
         }
         assert!(matches!(stand.bench.engine.control().reply(), Some(Reply::Detached(_))));
         stand.clean();
+    }
+}
+
+/// The controller of a [`Stand`] before an engine has its queue.
+fn at_start(
+    config: nvme_model::Config,
+    run: impl FnOnce(&mut AtStart<'_, Port, Reach, Bit>, &Memory),
+) -> Rc<RefCell<Model>> {
+    let driver = Config { depth: 16, max_bytes: MAX_BYTES, max_segments: MAX_SEGMENTS, ..Config::default() };
+    let memory = Memory::new((8 << 20) + driver.memory() as usize);
+    let namespaces = vec![nvme_model::Namespace::new(1, 9, 8192)];
+    let model = Rc::new(RefCell::new(Model::new(config, namespaces, memory.clone())));
+    let (mut controller, mut queues) =
+        Controller::new(Port(model.clone()), Bit, &mut Reach(memory.clone()), driver).expect("a good configuration");
+    let (clock, of_clock) = (Rc::new(Cell::new(1_000_000)), model.clone());
+    let mut now = move || {
+        clock.set(clock.get() + 1_000);
+        of_clock.borrow_mut().advance(1_000);
+        of_clock.borrow_mut().run();
+        clock.get()
+    };
+    while controller.status() != ControllerStatus::Running || !queues[0].is_open() {
+        let now = now();
+        controller.service(now);
+        queues[0].poll(now, |_, _| {});
+    }
+    run(&mut AtStart::new(&mut controller, &mut queues[0], &mut now), &memory);
+    model
+}
+
+/// A page of zeroes for the device.
+fn zeroes(memory: &Memory) -> Segment {
+    let page = memory.granted(PAGE, PAGE);
+    // SAFETY: the model's memory lives as long as the test.
+    unsafe { Segment::new(page.bus, PAGE as u32) }
+}
+
+#[test]
+fn wiped_blocks_read_as_zeroes_and_no_others_with_and_without_write_zeroes() {
+    for can_write_zeroes in [true, false] {
+        let oncs = if can_write_zeroes { 8 } else { 0 };
+        let config = || nvme_model::Config { oncs, ..nvme_model::Config::default() };
+        for (first, blocks) in [(0, 8192), (3, 1), (17, 5000), (8191, 1)] {
+            let model = at_start(config(), |start, memory| {
+                let page = memory.granted(PAGE, PAGE);
+                memory.fill(page.bus, &[0x77; PAGE]);
+                // SAFETY: the model's memory lives as long as the test.
+                let noise = unsafe { Segment::new(page.bus, PAGE as u32) };
+                for at in (0..8192).step_by(8) {
+                    let write = nvme::Operation::Write { fua: false };
+                    let ask = nvme::Request { id: 0, namespace: 1, operation: write, first: at, blocks: 8 };
+                    start.ask(&ask, &[noise]).expect("a write");
+                }
+                assert_eq!(start.wipe(1, first, blocks, zeroes(memory)), Ok(()));
+                assert_eq!(start.wipe(1, 8192, 1, zeroes(memory)), Err("it has fewer blocks".into()));
+                assert_eq!(start.wipe(1, u64::MAX, 2, zeroes(memory)), Err("it has fewer blocks".into()));
+                assert_eq!(start.wipe(2, 0, 1, zeroes(memory)), Err("there is no such namespace".into()));
+            });
+            let model = model.borrow();
+            let bytes = &model.namespaces[0].data;
+            let range = first as usize * 512..(first + blocks) as usize * 512;
+            for (at, byte) in bytes.iter().enumerate() {
+                assert_eq!(*byte, if range.contains(&at) { 0 } else { 0x77 }, "byte {at}, wiped: {range:?}");
+            }
+        }
     }
 }

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use crate::disk::{Block, Cache, Disk, Partition};
 use crate::limits::{DEFAULT_OVERLAY, MAX_BLOCK_QUEUES, MAX_BLOCKS, MAX_MEMORY, MAX_SERIAL};
 use crate::mistake::{Place, Source};
-use crate::nvme::NvmeName;
+use crate::nvme::{NvmeController, NvmeName};
 use crate::section::Section;
 use crate::size;
 
@@ -122,6 +122,11 @@ fn read_nvme(section: &mut Section<'_, '_>, name: NvmeName, place: Place) -> Opt
     for key in ["module", "size", "overlay"].into_iter().filter(|key| section.has(key)).collect::<Vec<_>>() {
         let at = section.at(key);
         section.complain_at(&at, format!("`{key}` is for RAM disks only; a disk of the machine has its own size"));
+        good = false;
+    }
+    if matches!(name.controller, NvmeController::Virtio(_)) && section.has("wipe") {
+        let at = section.at("wipe");
+        section.complain_at(&at, "only NVMe disks can be wiped; expected no `wipe`");
         good = false;
     }
     good.then_some((Disk::Nvme(name), place))

@@ -174,6 +174,8 @@ fn further_mistakes_are_explained_as_well() {
         ("[[guest.block]]\ndisk = 'nvme0'\nwipe = true\nreadonly = true", "a disk with `readonly` cannot be wiped"),
         ("[[guest.block]]\ndisk = 'ram'\nsize = '8M'\nemulate = true", "expected no `emulate`"),
         ("[[guest.block]]\ndisk = 'ram'\nsize = '8M'\nwipe = true", "expected no `wipe`"),
+        ("[[guest.block]]\ndisk = 'vda'\nwipe = true", "only NVMe disks can be wiped"),
+        ("[[guest.block]]\ndisk = 'vda'\nsize = '8M'", "`size` is for RAM disks only"),
         ("[[guest.block]]\ndisk = 'nvme:S'\nsize = '8M'", "`size` is for RAM disks only"),
         ("[[guest.block]]\ndisk = 'ram'\nsize = '8M'\npartition = 'x'", "a RAM disk has no partitions"),
         ("[[guest.block]]\ndisk = 'ram'", "needs `module`, the name of a boot module, or `size`"),

@@ -1,0 +1,289 @@
+//! Blocks of 512 bytes on volumes with blocks of 4,096.
+//!
+//! A request of whole blocks goes to the storage beneath as it is. Any other read or write goes through a bounce buffer: a
+//! block that is written in part is read, changed and written ([`slot`]).
+//!
+//! **Order.** Between the read and the write of a block nobody else may change it, or one of the two changes is lost. So a
+//! request that changes blocks waits while another one in flight changes some of the same blocks. It is answered with
+//! [`Submitted::Busy`], and the back-end tries it again. Reads never wait: a driver that reads what it writes at the same
+//! time gets either.
+//!
+//! A discard covers only the whole blocks within its range. A flush covers all that was completed before it, as ever.
+
+mod slot;
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use engine::devices::table;
+use memory::GuestMemory;
+use virtio::chain::Segment;
+
+use crate::storage::{Geometry, MAX_TAGS, Operation, Request, SECTOR, Status, Storage, Submitted, Tag};
+use slot::{BUFFER, Slot};
+
+/// Bytes of a block beneath.
+const BLOCK: u32 = 4096;
+/// Sectors of a block beneath.
+const PER_BLOCK: u32 = BLOCK / SECTOR as u32;
+/// Requests of an engine that go through bounce buffers at the same time. Drivers that know the size of the physical blocks
+/// have few of them.
+const SLOTS: usize = 8;
+/// Bytes of memory for the bounce buffers of an engine.
+pub const BOUNCE_BYTES: u64 = SLOTS as u64 * BUFFER;
+
+virtio::counters! {
+    /// Requests of a device with emulated blocks. Only the engine's core writes these counters.
+    EmulationCounters {
+        /// Blocks of the disk that were read, because less than a block was to be read.
+        partial_reads,
+        /// Blocks of the disk that were read, changed and written, because less than a block was to be written.
+        partial_writes,
+        /// Times that a request waited for another one that changes some of the same blocks.
+        overlaps,
+    }
+}
+
+/// A volume, with emulated blocks or as it is.
+#[derive(Clone, Copy)]
+pub struct Emulated<V> {
+    /// The volume.
+    pub volume: V,
+    /// If it has blocks of 4,096 bytes, it is shown with blocks of 512, and these are counted.
+    pub counters: Option<&'static EmulationCounters>,
+}
+
+impl<V> Emulated<V> {
+    /// Returns its shape, from the shape of the volume.
+    #[must_use]
+    pub const fn geometry(&self, beneath: &Geometry) -> Geometry {
+        if self.counters.is_none() || beneath.block_bytes != BLOCK {
+            return *beneath;
+        }
+        Geometry {
+            block_bytes: SECTOR as u32,
+            blocks: beneath.blocks.saturating_mul(PER_BLOCK as u64),
+            max_discard: beneath.max_discard.saturating_mul(PER_BLOCK),
+            max_zeroes: beneath.max_zeroes.saturating_mul(PER_BLOCK),
+            ..*beneath
+        }
+    }
+}
+
+/// What a tag in flight stands for.
+#[derive(Clone, Copy)]
+enum Role {
+    /// A request that went to the storage beneath, and changes no emulated blocks.
+    Plain,
+    /// A request of whole blocks that changes them.
+    Change,
+    /// A request in a slot.
+    Slot(usize),
+}
+
+/// Blocks that a request in flight changes.
+struct Change<V> {
+    tag: Tag,
+    volume: V,
+    /// First block beneath, and the block behind the last.
+    range: (u64, u64),
+}
+
+/// The place of a request that goes through a bounce buffer.
+struct Place<V> {
+    slot: Option<Slot<V>>,
+    /// The guest's buffers of that request.
+    buffers: Vec<Segment>,
+}
+
+/// A storage whose volumes may have emulated blocks.
+pub struct Emulate<S: Storage> {
+    storage: S,
+    bounce: GuestMemory,
+    slots: Box<[Place<S::Volume>]>,
+    changes: Vec<Change<S::Volume>>,
+    roles: Box<[Role; MAX_TAGS]>,
+}
+
+impl<S: Storage<Volume: PartialEq>> Emulate<S> {
+    /// Makes it. `bounce` has [`BOUNCE_BYTES`] from address 0 on, which nobody else uses. If no volume is emulated it may be
+    /// empty.
+    #[must_use]
+    pub fn new(storage: S, bounce: GuestMemory) -> Self {
+        let slots = (0..SLOTS).map(|_| Place { slot: None, buffers: slot::buffers() }).collect();
+        Self { storage, bounce, slots, changes: Vec::with_capacity(MAX_TAGS), roles: table(|| Role::Plain) }
+    }
+
+    /// The storage beneath.
+    #[cfg(test)]
+    pub(crate) const fn inner(&mut self) -> &mut S {
+        &mut self.storage
+    }
+
+    fn set_role(&mut self, tag: Tag, role: Role) {
+        if let Some(place) = self.roles.get_mut(usize::from(tag.0)) {
+            *place = role;
+        }
+    }
+
+    fn role(&self, tag: Tag) -> Role {
+        self.roles.get(usize::from(tag.0)).copied().unwrap_or(Role::Plain)
+    }
+
+    /// Whether a request in flight changes some of these blocks.
+    fn is_changing(&self, volume: S::Volume, (first, end): (u64, u64)) -> bool {
+        self.changes.iter().any(|change| change.volume == volume && change.range.0 < end && first < change.range.1)
+    }
+
+    /// A request of whole blocks, in sectors, for the storage beneath.
+    fn submit_whole(
+        &mut self,
+        volume: S::Volume,
+        tag: Tag,
+        request: &Request<'_>,
+        changes: Option<(u64, u64)>,
+        now: u64,
+    ) -> Submitted {
+        let (first, blocks) = (request.first / u64::from(PER_BLOCK), request.blocks / PER_BLOCK);
+        let answer = self.storage.submit(volume, tag, &Request { first, blocks, ..*request }, now);
+        if answer == Submitted::Pending {
+            self.set_role(tag, if changes.is_some() { Role::Change } else { Role::Plain });
+            self.changes.extend(changes.map(|range| Change { tag, volume, range }));
+        }
+        answer
+    }
+
+    /// A request for a slot.
+    fn submit_partial(
+        &mut self,
+        of: Emulated<S::Volume>,
+        tag: Tag,
+        request: &Request<'_>,
+        changes: Option<(u64, u64)>,
+        now: u64,
+    ) -> Submitted {
+        let free = self.slots.iter_mut().enumerate().find(|(_, place)| place.slot.is_none());
+        let Some((index, Place { slot: place, buffers })) = free else { return Submitted::Busy };
+        let Some(slot) = Slot::new(of, tag, request, index as u64 * BUFFER, buffers) else {
+            return Submitted::Done(Status::Failed);
+        };
+        let slot = place.insert(slot);
+        if let Some(status) = slot.go_on(&mut self.storage, &self.bounce, buffers, now) {
+            *place = None;
+            return Submitted::Done(status);
+        }
+        self.set_role(tag, Role::Slot(index));
+        self.changes.extend(changes.map(|range| Change { tag, volume: of.volume, range }));
+        Submitted::Pending
+    }
+}
+
+/// Forgets the blocks that a request changes.
+fn forget<V>(changes: &mut Vec<Change<V>>, tag: Tag) {
+    if let Some(at) = changes.iter().position(|change| change.tag == tag) {
+        changes.swap_remove(at);
+    }
+}
+
+impl<S: Storage<Volume: PartialEq>> Storage for Emulate<S> {
+    type Volume = Emulated<S::Volume>;
+
+    fn geometry(&self, of: Self::Volume) -> Geometry {
+        of.geometry(&self.storage.geometry(of.volume))
+    }
+
+    fn submit(&mut self, of: Self::Volume, tag: Tag, request: &Request<'_>, now: u64) -> Submitted {
+        let counters = of.counters.filter(|_| self.storage.geometry(of.volume).block_bytes == BLOCK);
+        let (Some(counters), false) = (counters, request.operation == Operation::Flush) else {
+            let answer = self.storage.submit(of.volume, tag, request, now);
+            if answer == Submitted::Pending {
+                self.set_role(tag, Role::Plain);
+            }
+            return answer;
+        };
+        let per_block = u64::from(PER_BLOCK);
+        let Some(end) = request.first.checked_add(request.blocks.into()) else {
+            return Submitted::Done(Status::Failed);
+        };
+        let covered = (request.first / per_block, end.div_ceil(per_block));
+        let changes = (request.operation != Operation::Read).then_some(covered);
+        if changes.is_some_and(|range| self.is_changing(of.volume, range)) {
+            counters.overlaps.add(1);
+            return Submitted::Busy;
+        }
+        if request.first.is_multiple_of(per_block) && request.blocks.is_multiple_of(PER_BLOCK) {
+            return self.submit_whole(of.volume, tag, request, changes, now);
+        }
+        if request.operation != Operation::Discard {
+            return self.submit_partial(of, tag, request, changes, now);
+        }
+        let (first, end) = (request.first.next_multiple_of(per_block), end / per_block * per_block);
+        match end.checked_sub(first).and_then(|sectors| u32::try_from(sectors).ok()) {
+            None | Some(0) => Submitted::Done(Status::Ok),
+            Some(blocks) => self.submit_whole(of.volume, tag, &Request { first, blocks, ..*request }, changes, now),
+        }
+    }
+
+    fn notify(&mut self) {
+        self.storage.notify();
+    }
+
+    #[inline]
+    fn wants_poll(&self) -> bool {
+        self.storage.wants_poll()
+    }
+
+    fn poll(&mut self, now: u64, ended: &mut impl FnMut(Tag, Status)) {
+        let Self { storage, bounce, slots, changes, roles } = self;
+        storage.poll(now, &mut |tag, status| match roles.get(usize::from(tag.0)) {
+            Some(Role::Slot(index)) => {
+                if let Some(Place { slot: Some(slot), .. }) = slots.get_mut(*index) {
+                    slot.answered(status);
+                }
+            }
+            Some(Role::Change) => {
+                forget(changes, tag);
+                ended(tag, status);
+            }
+            _ => ended(tag, status),
+        });
+        let mut submitted = false;
+        for Place { slot: place, buffers } in slots {
+            let Some(slot) = place.as_mut().filter(|slot| !slot.is_in_flight()) else { continue };
+            match slot.go_on(storage, bounce, buffers, now) {
+                None => submitted |= slot.is_in_flight(),
+                Some(status) => {
+                    let tag = slot.tag();
+                    *place = None;
+                    forget(changes, tag);
+                    ended(tag, status);
+                }
+            }
+        }
+        if submitted {
+            storage.notify();
+        }
+    }
+
+    fn cancel(&mut self, tag: Tag) -> bool {
+        let has_ended = match self.role(tag) {
+            Role::Slot(index) => {
+                let place = self.slots.get_mut(index).map(|place| &mut place.slot);
+                let Some(place) = place.filter(|slot| slot.as_ref().is_some_and(|slot| slot.tag() == tag)) else {
+                    return false;
+                };
+                let is_in_flight = place.as_mut().is_some_and(Slot::cancel);
+                let has_ended = !is_in_flight || self.storage.cancel(tag);
+                if has_ended {
+                    *place = None;
+                }
+                has_ended
+            }
+            Role::Plain | Role::Change => self.storage.cancel(tag),
+        };
+        if has_ended {
+            forget(&mut self.changes, tag);
+        }
+        has_ended
+    }
+}
