@@ -216,6 +216,13 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
         })
     }
 
+    /// Grows when a namespace may have changed. It costs one read of memory.
+    #[must_use]
+    #[inline(always)]
+    pub fn namespace_changes(&self) -> u32 {
+        self.table.changes()
+    }
+
     /// Limits of a request to a namespace.
     #[must_use]
     pub fn limits(&self, namespace: u32) -> Option<Limits> {

@@ -33,6 +33,8 @@ pub(crate) struct Table {
     /// Most bytes of a command's data, a multiple of the page size.
     transfer: AtomicU32,
     flags: AtomicU32,
+    /// Changes of namespaces.
+    changes: AtomicU32,
 }
 
 /// Bit of a place's `shift`: the namespace is write protected.
@@ -52,6 +54,7 @@ impl Table {
                 MAX_NAMESPACES],
             transfer: AtomicU32::new(0),
             flags: AtomicU32::new(0),
+            changes: AtomicU32::new(0),
         }
     }
 
@@ -84,7 +87,14 @@ impl Table {
         place.shift.store(shift | if read_only { READ_ONLY } else { 0 }, Ordering::Relaxed);
         place.blocks.store(blocks, Ordering::Relaxed);
         place.namespace.store(namespace, Ordering::Release);
+        self.changes.fetch_add(1, Ordering::Release);
         true
+    }
+
+    /// Grows when a namespace is added or changed. It may grow without a change.
+    #[inline(always)]
+    pub(crate) fn changes(&self) -> u32 {
+        self.changes.load(Ordering::Acquire)
     }
 
     /// A namespace. `None`: there is no such namespace, or it cannot be used.

@@ -15,7 +15,7 @@ use virtio::queue::{Request as Popped, Token};
 
 use crate::check::{Checked, Rules};
 use crate::counters::BlockCounters;
-use crate::device::{BlockFeatures, WRITEBACK};
+use crate::device::{BlockFeatures, CAPACITY, WRITEBACK, sectors};
 use crate::flushes::Flushes;
 use crate::header;
 use crate::in_flight::{Entry, InFlight};
@@ -163,8 +163,31 @@ impl<S: Storage> Block<S> {
         Some(Taken::Served(Served { requests: 1, bytes }))
     }
 
+    /// Tells the driver of a slot if its volume has another size than before.
+    fn update_size(&mut self, device: &mut Device, slot: usize) {
+        let Some(state) = self.slots.get_mut(slot).and_then(Option::as_mut) else { return };
+        let blocks = self.storage.blocks(state.disk.volume);
+        if core::mem::replace(&mut state.geometry.blocks, blocks) != blocks {
+            device.shared().change_config(CAPACITY, &sectors(&state.geometry).to_le_bytes());
+            device.notify_config_change();
+        }
+    }
+
+    /// Looks at the sizes of all volumes again.
+    #[cold]
+    fn update_sizes(&mut self, devices: &mut Devices) {
+        for slot in 0..MAX_SLOTS {
+            if let Some(device) = devices.get_mut(slot) {
+                self.update_size(device, slot);
+            }
+        }
+    }
+
     /// Completes the requests that the storage reports. Returns how many.
     fn reap(&mut self, devices: &mut Devices, now: u64) -> u32 {
+        if self.storage.take_size_change() {
+            self.update_sizes(devices);
+        }
         let (mut completed, in_flight, slots) = (0, &mut self.in_flight, &mut self.slots);
         self.storage.poll(now, &mut |tag, status| {
             let Some(entry) = in_flight.remove(tag) else { return };
@@ -274,7 +297,9 @@ impl<S: Storage> Backend for Block<S> {
         }
     }
 
-    fn activated(&mut self, slot: usize, _: &mut Device, resumed: bool) {
+    fn activated(&mut self, slot: usize, device: &mut Device, resumed: bool) {
+        // The size may have changed while nobody had the volume.
+        self.update_size(device, slot);
         // A driver that begins anew knows that writes may be lost.
         if let Some(state) = self.slots.get_mut(slot).and_then(Option::as_mut).filter(|_| !resumed) {
             state.flushes = Flushes::default();

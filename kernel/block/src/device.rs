@@ -13,6 +13,8 @@ pub const MAX_BLOCK_QUEUES: u16 = 8;
 const _: () = assert!(MAX_BLOCK_QUEUES as usize <= MAX_QUEUES);
 /// Most buffers of a request. Header and status take the two other descriptors of a chain of the greatest length.
 pub const SEG_MAX: u32 = QUEUE_SIZE as u32 - 2;
+/// Offset of `capacity` in the configuration.
+pub const CAPACITY: usize = 0;
 /// Offset of `writeback` in the configuration.
 pub const WRITEBACK: usize = 32;
 /// Bytes of the configuration, up to and including `write_zeroes_may_unmap` and its padding.
@@ -74,7 +76,7 @@ pub fn config(geometry: &Geometry, options: &Options) -> DeviceConfig {
     ring.set(Features::RING_PACKED, options.packed);
 
     let mut fields = Fields([0; CONFIG_BYTES]);
-    fields.put(0, &sectors_of(geometry.blocks).to_le_bytes());
+    fields.put(CAPACITY, &sectors(geometry).to_le_bytes());
     fields.put(12, &SEG_MAX.to_le_bytes());
     fields.put(20, &geometry.block_bytes.to_le_bytes());
     // Topology: blocks of a physical one as an exponent, no offset, and the sizes of good requests in blocks.
@@ -102,6 +104,11 @@ pub fn config(geometry: &Geometry, options: &Options) -> DeviceConfig {
         config_len: LENGTH,
         driver_writes: if features.contains(BlockFeatures::CONFIG_WCE) { 1 << WRITEBACK } else { 0 },
     }
+}
+
+/// The size of a volume in sectors of 512 bytes.
+pub(crate) const fn sectors(geometry: &Geometry) -> u64 {
+    geometry.blocks.saturating_mul(geometry.block_bytes as u64 / SECTOR)
 }
 
 struct Fields([u8; CONFIG_BYTES]);

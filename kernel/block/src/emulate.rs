@@ -192,6 +192,14 @@ impl<S: Storage<Volume: PartialEq>> Storage for Emulate<S> {
         of.geometry(&self.storage.geometry(of.volume))
     }
 
+    fn take_size_change(&mut self) -> bool {
+        self.storage.take_size_change()
+    }
+
+    fn blocks(&self, of: Self::Volume) -> u64 {
+        of.geometry(&Geometry { blocks: self.storage.blocks(of.volume), ..self.storage.geometry(of.volume) }).blocks
+    }
+
     fn submit(&mut self, of: Self::Volume, tag: Tag, request: &Request<'_>, now: u64) -> Submitted {
         let counters = of.counters.filter(|_| self.storage.geometry(of.volume).block_bytes == BLOCK);
         let (Some(counters), false) = (counters, request.operation == Operation::Flush) else {

@@ -65,6 +65,8 @@ pub const fn geometry(
 /// The NVMe namespaces of an engine.
 pub struct Nvme<R, D> {
     queues: Box<[IoQueue<R, D>]>,
+    /// [`IoQueue::namespace_changes`] of each queue, as it was last looked at.
+    seen: Box<[u32]>,
     /// The engine's ticks in a microsecond.
     ticks: u64,
     /// What is added to a host address to get the bus address.
@@ -80,7 +82,8 @@ impl<R: Registers, D: Dma> Nvme<R, D> {
     #[must_use]
     pub fn new(queues: Vec<IoQueue<R, D>>, ticks: u64, offset: u64) -> Self {
         let segments = Vec::with_capacity(usize::from(MAX_QUEUE_SIZE));
-        Self { queues: queues.into_boxed_slice(), ticks: ticks.max(1), offset, segments, long: Long::default() }
+        let seen = queues.iter().map(IoQueue::namespace_changes).collect();
+        Self { queues: queues.into_boxed_slice(), seen, ticks: ticks.max(1), offset, segments, long: Long::default() }
     }
 }
 
@@ -132,6 +135,20 @@ impl<R: Registers, D: Dma> Storage for Nvme<R, D> {
         namespace.geometry
     }
 
+    fn take_size_change(&mut self) -> bool {
+        let mut changed = false;
+        for (seen, queue) in self.seen.iter_mut().zip(&self.queues) {
+            let now = queue.namespace_changes();
+            changed |= core::mem::replace(seen, now) != now;
+        }
+        changed
+    }
+
+    fn blocks(&self, namespace: Namespace) -> u64 {
+        let format = self.queues.get(namespace.queue).and_then(|queue| queue.namespace(namespace.id));
+        format.filter(|f| f.block_bytes() == namespace.geometry.block_bytes).map_or(0, |format| format.blocks)
+    }
+
     fn submit(&mut self, namespace: Namespace, tag: Tag, request: &Request<'_>, now: u64) -> Submitted {
         let Some(queue) = self.queues.get_mut(namespace.queue) else { return Submitted::Done(Status::Failed) };
         let operation = match request.operation {
@@ -166,7 +183,7 @@ impl<R: Registers, D: Dma> Storage for Nvme<R, D> {
 
     #[inline]
     fn wants_poll(&self) -> bool {
-        self.queues.iter().any(IoQueue::wants_poll)
+        self.queues.iter().zip(&self.seen).any(|(queue, seen)| queue.wants_poll() || queue.namespace_changes() != *seen)
     }
 
     fn poll(&mut self, now: u64, ended: &mut impl FnMut(Tag, Status)) {

@@ -47,6 +47,18 @@ impl<A: Storage, B: Storage> Storage for Pair<A, B> {
         }
     }
 
+    fn take_size_change(&mut self) -> bool {
+        // Both are asked.
+        self.first.take_size_change() | self.second.take_size_change()
+    }
+
+    fn blocks(&self, volume: Self::Volume) -> u64 {
+        match volume {
+            Either::First(volume) => self.first.blocks(volume),
+            Either::Second(volume) => self.second.blocks(volume),
+        }
+    }
+
     fn submit(&mut self, volume: Self::Volume, tag: Tag, request: &Request<'_>, now: u64) -> Submitted {
         if let Some(in_second) = self.in_second.get_mut(usize::from(tag.0)) {
             *in_second = matches!(volume, Either::Second(_));

@@ -13,15 +13,17 @@ pub struct Part<V> {
     first: u64,
     /// Its number of blocks.
     blocks: u64,
+    /// It is all of the volume, also when the volume has another size later.
+    is_all: bool,
 }
 
 impl<V> Part<V> {
     /// Makes a part of `blocks` blocks from `first` on, of a volume that has `all` blocks. Returns `None` if it is empty or
-    /// not within the volume.
+    /// not within the volume. A part that is all of the volume changes its size with it.
     #[must_use]
     pub fn new(whole: V, all: u64, first: u64, blocks: u64) -> Option<Self> {
         let is_within = blocks != 0 && first.checked_add(blocks)? <= all;
-        is_within.then_some(Self { whole, first, blocks })
+        is_within.then_some(Self { whole, first, blocks, is_all: blocks == all })
     }
 
     /// The volume of which it is a part.
@@ -29,15 +31,22 @@ impl<V> Part<V> {
         &self.whole
     }
 
+    /// Returns its number of blocks, if the volume has `all`.
+    const fn blocks_of(&self, all: u64) -> u64 {
+        let left = all.saturating_sub(self.first);
+        if self.is_all || left < self.blocks { left } else { self.blocks }
+    }
+
     /// Returns its shape, from the shape of the volume.
     #[must_use]
     pub const fn geometry(&self, whole: &Geometry) -> Geometry {
-        Geometry { blocks: self.blocks, ..*whole }
+        Geometry { blocks: self.blocks_of(whole.blocks), ..*whole }
     }
 
-    /// Converts a request's first block to the volume's. Returns `None` if the request leaves the part.
-    fn within(&self, first: u64, blocks: u32) -> Option<u64> {
-        let is_within = first.checked_add(blocks.into())? <= self.blocks;
+    /// Converts a request's first block to the volume's. Returns `None` if the request leaves the part. The volume has `all`
+    /// blocks.
+    fn within(&self, first: u64, blocks: u32, all: u64) -> Option<u64> {
+        let is_within = first.checked_add(blocks.into())? <= self.blocks_of(all);
         if is_within { self.first.checked_add(first) } else { None }
     }
 }
@@ -66,11 +75,19 @@ impl<S: Storage> Storage for Parts<S> {
         part.geometry(&self.0.geometry(part.whole))
     }
 
+    fn take_size_change(&mut self) -> bool {
+        self.0.take_size_change()
+    }
+
+    fn blocks(&self, part: Self::Volume) -> u64 {
+        part.blocks_of(self.0.blocks(part.whole))
+    }
+
     fn submit(&mut self, part: Self::Volume, tag: Tag, request: &Request<'_>, now: u64) -> Submitted {
         let first = match request.operation {
             // It has no blocks. It flushes other parts too.
             Operation::Flush => 0,
-            _ => match part.within(request.first, request.blocks) {
+            _ => match part.within(request.first, request.blocks, self.0.blocks(part.whole)) {
                 Some(first) => first,
                 None => return Submitted::Done(Status::Failed),
             },

@@ -79,7 +79,7 @@ pub enum Submitted {
     Busy,
 }
 
-/// A volume's shape. It does not change while a device has the volume.
+/// A volume's shape. Only its size changes while a device has the volume: see [`Storage::blocks`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Bytes of a block: 512 or 4096.
@@ -112,6 +112,16 @@ pub trait Storage {
 
     /// The shape of a volume.
     fn geometry(&self, volume: Self::Volume) -> Geometry;
+
+    /// Whether a volume's size may have changed since the last call. Then [`Storage::wants_poll`] is true before.
+    fn take_size_change(&mut self) -> bool {
+        false
+    }
+
+    /// Blocks of a volume now. 0: it is gone, or has another block size. Everything else of its shape stays.
+    fn blocks(&self, volume: Self::Volume) -> u64 {
+        self.geometry(volume).blocks
+    }
 
     /// Starts a request. If it answers [`Submitted::Pending`], the storage may use the buffers until the request has
     /// ended; it must keep what it needs of `request`. `now` is the engine's time in ticks.

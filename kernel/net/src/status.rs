@@ -19,6 +19,6 @@ pub fn set(shared: &Shared, bit: u8, on: bool) -> bool {
     if shared.device().device_type != DEVICE_TYPE || (status & bit != 0) == on {
         return false;
     }
-    shared.change_config(OFFSET, if on { status | bit } else { status & !bit });
+    shared.change_config(OFFSET, &[if on { status | bit } else { status & !bit }]);
     true
 }

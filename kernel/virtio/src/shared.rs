@@ -91,6 +91,8 @@ pub struct Shared {
     config_vector: AtomicU16,
     config: [AtomicU8; CONFIG_BYTES],
     generation: AtomicU8,
+    /// A change of the configuration is under way.
+    changing: AtomicBool,
     isr: AtomicU8,
     needs_reset: AtomicBool,
     kicks_only: AtomicBool,
@@ -121,6 +123,7 @@ impl Shared {
             config_vector: AtomicU16::new(NO_VECTOR),
             config,
             generation: AtomicU8::new(0),
+            changing: AtomicBool::new(false),
             isr: AtomicU8::new(0),
             needs_reset: AtomicBool::new(false),
             kicks_only: AtomicBool::new(false),
@@ -314,9 +317,13 @@ impl Shared {
         self.isr.swap(0, Ordering::AcqRel)
     }
 
-    /// `config_generation`.
+    /// `config_generation`. While a change is under way, each read returns another value: a driver that reads the field
+    /// meanwhile reads it again (virtio 1.3 2.5.1), and nobody waits.
     #[must_use]
     pub fn config_generation(&self) -> u8 {
+        if self.changing.load(Ordering::Acquire) {
+            return self.generation.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+        }
         self.generation.load(Ordering::Acquire)
     }
 
@@ -470,14 +477,16 @@ impl Shared {
         self.slot(index).map_or(NO_VECTOR, |slot| slot.vector.load(Ordering::Relaxed))
     }
 
-    /// Changes one byte of device-specific configuration. The caller sends the configuration change interrupt. There is
-    /// no longer change: a driver that reads the generation in the middle of one would accept a mixture.
-    pub fn change_config(&self, offset: usize, value: u8) {
+    /// Changes bytes of device-specific configuration. The caller sends the configuration change interrupt. Only one core
+    /// changes a device's configuration.
+    pub fn change_config(&self, offset: usize, bytes: &[u8]) {
+        self.changing.store(true, Ordering::Release);
         self.generation.fetch_add(1, Ordering::AcqRel);
-        if let Some(byte) = self.config.get(offset) {
-            byte.store(value, Ordering::Release);
+        for (place, byte) in self.config.iter().skip(offset).zip(bytes) {
+            place.store(*byte, Ordering::Release);
         }
         self.generation.fetch_add(1, Ordering::AcqRel);
+        self.changing.store(false, Ordering::Release);
         self.isr.fetch_or(ISR_CONFIG, Ordering::AcqRel);
     }
 
@@ -592,9 +601,24 @@ mod tests {
         assert_eq!(s.read_config(12, 8), 0);
         assert_eq!(s.read_config(u64::MAX, 8) & 0xff, 0);
         let before = s.config_generation();
-        s.change_config(6, 0);
+        s.change_config(6, &[0]);
         assert_ne!(s.config_generation(), before);
         assert_eq!(s.read_config(6, 2), 0);
         assert_eq!((s.take_isr(), s.take_isr()), (2, 0));
+    }
+
+    #[test]
+    fn a_driver_accepts_no_mixture_of_an_old_and_a_new_value() {
+        let s = shared();
+        let before = s.config_generation();
+        assert_eq!(s.config_generation(), before);
+        // A driver in the middle of `change_config`: its two reads of the generation must not agree.
+        s.changing.store(true, Ordering::Release);
+        let during = [s.config_generation(), s.config_generation()];
+        s.changing.store(false, Ordering::Release);
+        assert!(during[0] != during[1] && !during.contains(&before), "{during:?}");
+        s.change_config(0, &[1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(s.read_config(0, 8), 0x0807_0605_0403_0201);
+        assert!(!during.contains(&s.config_generation()));
     }
 }

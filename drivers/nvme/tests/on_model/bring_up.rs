@@ -263,6 +263,8 @@ fn a_panic_notifies_abruptly_and_leaves_an_absent_device_alone() {
     let b = Bench::up();
     nvme::registers::notify_abrupt_shutdown(b.controller.registers());
     assert_eq!(b.model.borrow().shutdowns, [2]);
+    nvme::registers::notify_abrupt_shutdown(b.controller.registers());
+    assert_eq!(b.model.borrow().shutdowns, [2], "it is told once");
     let b = Bench::up();
     b.model.borrow_mut().faults.gone = true;
     nvme::registers::notify_abrupt_shutdown(b.controller.registers());

@@ -280,3 +280,42 @@ fn wiped_blocks_read_as_zeroes_and_no_others_with_and_without_write_zeroes() {
         }
     }
 }
+
+#[test]
+fn a_driver_is_told_of_a_new_size_and_can_use_what_was_added() {
+    for shift in [9, 12] {
+        let mut stand = Stand::new(shift);
+        let sectors = (4 << 20) / 512;
+        let capacity = |stand: &Stand| stand.guest.shared.read_config(0, 8);
+        assert_eq!(capacity(&stand), sectors);
+        assert_eq!(stand.ask(OUT, sectors, Some(Ok(&[7; 4096]))).0, IOERR, "beyond the end");
+        stand.guest.shared.set_config_vector(0);
+        let generation = stand.guest.shared.config_generation();
+        stand.bench.interrupts.take();
+        for (size, status) in [(8 << 20, OK), (2 << 20, IOERR)] {
+            stand.model.borrow_mut().resize(1, size >> shift);
+            (0..100).for_each(|_| stand.turn());
+            assert_eq!(capacity(&stand), size as u64 / 512);
+            assert_eq!(stand.bench.interrupts.take(), [(3, 0x40)], "one interrupt for the configuration");
+            assert_eq!(stand.ask(OUT, sectors, Some(Ok(&[7; 4096]))).0, status);
+            stand.bench.interrupts.take();
+        }
+        assert_ne!(stand.guest.shared.config_generation(), generation);
+        stand.clean();
+    }
+}
+
+#[test]
+fn a_size_that_changed_while_the_driver_was_away_is_what_the_next_one_finds() {
+    let mut stand = Stand::new(9);
+    stand.guest.shared.request_reset();
+    stand.model.borrow_mut().resize(1, 100);
+    (0..100).for_each(|_| stand.turn());
+    assert!(stand.guest.shared.reset_done());
+    stand.guest.start();
+    stand.turn();
+    assert_eq!(stand.guest.shared.read_config(0, 8), 100);
+    stand.model.borrow_mut().resize(1, 200);
+    (0..100).for_each(|_| stand.turn());
+    assert_eq!((stand.guest.shared.read_config(0, 8), stand.ask(IN, 199, Some(Err(512))).0), (200, OK));
+}

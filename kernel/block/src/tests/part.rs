@@ -85,3 +85,15 @@ proptest! {
         prop_assert!(bytes[..from].iter().chain(&bytes[to..]).all(|byte| *byte == 0x11), "a byte outside has changed");
     }
 }
+
+#[test]
+fn all_of_a_volume_changes_its_size_with_it_and_a_partition_only_shrinks() {
+    let mut parts = Parts::new(Slow::new(512, 100));
+    let all = Part::new((), 100, 0, 100).expect("all");
+    let partition = Part::new((), 100, 40, 20).expect("within");
+    for (size, of_partition) in [(100, 20), (200, 20), (50, 10), (40, 0), (0, 0)] {
+        parts.inner().geometry.blocks = size;
+        assert_eq!([parts.blocks(all), parts.blocks(partition)], [size, of_partition]);
+        assert_eq!([parts.geometry(all).blocks, parts.geometry(partition).blocks], [size, of_partition]);
+    }
+}

@@ -169,7 +169,10 @@ fn further_mistakes_are_explained_as_well() {
         ("[[guest.net]]\nmac = '02:00'", "six pairs"),
         ("[[guest.net]]\nmtu = 9217", "from 576 to 9216"),
         ("[[guest.block]]", "needs `disk`: \"ram\", \"vda\" to"),
-        ("[[guest.block]]\ndisk = 'nvme1'", "must be \"ram\", \"vda\" to \"vdz\", \"nvme:SERIAL\", \"nvme:PCI-ADDRESS\", \"nvme0\""),
+        (
+            "[[guest.block]]\ndisk = 'nvme1'",
+            "must be \"ram\", \"vda\" to \"vdz\", \"nvme:SERIAL\", \"nvme:PCI-ADDRESS\", \"nvme0\"",
+        ),
         ("[[guest.block]]\ndisk = 'nvme0'\npartition = ''", "expected a partition's label or its GUID"),
         ("[[guest.block]]\ndisk = 'nvme0'\nwipe = true\nreadonly = true", "a disk with `readonly` cannot be wiped"),
         ("[[guest.block]]\ndisk = 'ram'\nsize = '8M'\nemulate = true", "expected no `emulate`"),
