@@ -19,6 +19,7 @@ mod outside;
 mod partitions;
 mod policies;
 mod probe;
+mod probe_disk;
 mod requests;
 mod rings;
 mod smp;
@@ -56,6 +57,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         isolation::list(),
         exits::list(),
         probe::list(),
+        probe_disk::list(),
         hostile::list(),
         completions::list(),
         ixgbe::list(),

@@ -1,6 +1,6 @@
 //! Guests that are probes (guest-drivers/probe), and how a scenario leads a probe through its actions.
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use control::{Command, Counters, GuestState};
 use serde_json::Value;
 
@@ -9,6 +9,9 @@ use crate::platform::Platform;
 use crate::scenario::{Context, seconds};
 use crate::session::Session;
 use crate::setup::{Content, Module, Setup, Uplink};
+
+/// Most readings of the counters until each engine has made two turns.
+const READINGS: u32 = 1_000;
 
 /// Memory of a probe in MiB. A guest cannot have less.
 const MEMORY_MIB: u32 = 64;
@@ -21,6 +24,8 @@ pub struct Probe {
     requests: String,
     cmdline: String,
     waits: bool,
+    disks: String,
+    disks_mib: u32,
 }
 
 impl Probe {
@@ -32,6 +37,8 @@ impl Probe {
             requests: "poll".to_owned(),
             cmdline: format!("do={actions}"),
             waits: false,
+            disks: String::new(),
+            disks_mib: 0,
         }
     }
 
@@ -45,6 +52,14 @@ impl Probe {
     #[must_use]
     pub fn started_later(self) -> Self {
         Self { waits: true, ..self }
+    }
+
+    /// Gives it a RAM disk of so many MiB, with these lines in its `[[guest.block]]`.
+    #[must_use]
+    pub fn disk(mut self, mib: u32, lines: &str) -> Self {
+        self.disks += &format!("[[guest.block]]\ndisk = \"ram\"\nsize = \"{mib}M\"\n{lines}\n");
+        self.disks_mib += mib;
+        self
     }
 
     /// Adds a word to its command line.
@@ -69,7 +84,7 @@ impl Probe {
     fn to_toml(&self) -> String {
         format!(
             "[[guest]]\nname = \"{}\"\nmemory = \"{MEMORY_MIB}M\"\nkernel = \"{}\"\ncmdline = \"{}\"\n\
-             completion = \"{}\"\nrequests = \"{}\"\nautostart = {}\n\n[[guest.net]]\nmac = \"{}\"\n\n",
+             completion = \"{}\"\nrequests = \"{}\"\nautostart = {}\n\n[[guest.net]]\nmac = \"{}\"\n\n{}",
             self.name(),
             module_name(&Content::Probe),
             self.cmdline,
@@ -77,6 +92,7 @@ impl Probe {
             self.requests,
             !self.waits,
             mac(self.number),
+            self.disks,
         )
     }
 }
@@ -92,7 +108,7 @@ pub fn server(name: &str, probes: &[Probe]) -> Setup {
     Setup {
         name: name.to_owned(),
         cpus: count + 2,
-        memory_mib: count * MEMORY_MIB + 160,
+        memory_mib: count * MEMORY_MIB + probes.iter().map(|probe| probe.disks_mib).sum::<u32>() + 160,
         modules: vec![
             Module::new("sidecore.toml", Content::Text(config)),
             Module::new(module_name(&Content::Probe), Content::Probe),
@@ -143,10 +159,24 @@ pub fn in_turn(
     Ok(())
 }
 
-/// Waits until a guest is `ready`: it does nothing but wait. Returns the counters at that time.
+/// Waits until a guest is `ready`: it does nothing but wait. Returns the counters at that time. An engine counts an
+/// interrupt after it has sent it, and the emulator may stop the engine's core between the two. So each engine ends a turn
+/// and makes another before the counters are taken.
 pub fn ready(session: &mut Session, name: &str) -> Result<Counters> {
     session.result(name, "ready", seconds(240))?;
-    session.counters()
+    let first = turns(&session.counters()?);
+    for _ in 0..READINGS {
+        let counters = session.counters()?;
+        if turns(&counters).iter().zip(&first).all(|(now, then)| *now >= then + 2) {
+            return Ok(counters);
+        }
+    }
+    bail!("an engine makes no turns")
+}
+
+/// The turns of each engine.
+fn turns(counters: &Counters) -> Vec<u64> {
+    counters.engines.iter().map(|engine| engine.busy_turns + engine.idle_turns).collect()
 }
 
 /// Lets a guest that is `ready` go on.

@@ -5,6 +5,8 @@ use crate::pci::{self, Function};
 
 /// Vendor and device ID of a modern virtio network device.
 const NET: u32 = 0x1041_1af4;
+/// Vendor and device ID of a modern virtio block device.
+const BLOCK: u32 = 0x1042_1af4;
 
 const VENDOR_SPECIFIC: u8 = 0x09;
 const MSIX: u8 = 0x11;
@@ -57,7 +59,16 @@ pub struct Parts {
 impl Parts {
     /// Network devices on bus 0.
     pub fn of_nets() -> impl Iterator<Item = Self> {
-        pci::bus_0().filter(|function| function.read(0) == NET).filter_map(Self::open)
+        Self::of(NET)
+    }
+
+    /// Block devices on bus 0.
+    pub fn of_disks() -> impl Iterator<Item = Self> {
+        Self::of(BLOCK)
+    }
+
+    fn of(id: u32) -> impl Iterator<Item = Self> {
+        pci::bus_0().filter(move |function| function.read(0) == id).filter_map(Self::open)
     }
 
     /// Finds a device's parts. Enables its memory, ports and DMA.

@@ -58,8 +58,20 @@ fn receive(device: &mut Device) -> Result<Option<(Mac, u8, u64)>, Error> {
     Ok(Some((from, kind, value)))
 }
 
+/// A device that counts the notifications that its driver has sent.
+pub trait Counted {
+    /// Notifications sent so far.
+    fn kicks(&self) -> u64;
+}
+
+impl Counted for Device {
+    fn kicks(&self) -> u64 {
+        self.kicks()
+    }
+}
+
 /// The counts of a series of requests.
-struct Tally {
+pub struct Tally {
     /// Requests that ended with exactly one interrupt, their own.
     woken: u32,
     /// Requests that took more than one HLT, or ended in another way.
@@ -73,12 +85,13 @@ fn interrupts() -> u32 {
 }
 
 impl Tally {
-    fn begin(device: &Device) -> Self {
+    /// Begins to count.
+    pub fn begin(device: &impl Counted) -> Self {
         Self { woken: 0, other: 0, before: (interrupts(), device.kicks()) }
     }
 
     /// Halts until `done`, and counts the request as `woken` or `other`. Interrupts are closed until the HLT.
-    fn halt_until(&mut self, mut done: impl FnMut() -> bool) {
+    pub fn halt_until(&mut self, mut done: impl FnMut() -> bool) {
         let before = interrupts();
         cpu::wait_for_interrupt();
         if interrupts().wrapping_sub(before) == 1 && done() {
@@ -92,7 +105,7 @@ impl Tally {
     }
 
     /// Interrupts and notifications since it began.
-    fn since(&self, device: &Device) -> (u32, u64) {
+    pub fn since(&self, device: &impl Counted) -> (u32, u64) {
         (interrupts().wrapping_sub(self.before.0), device.kicks() - self.before.1)
     }
 }
@@ -164,11 +177,12 @@ pub fn requests(parts: Parts, peer: Mac, count: u32) -> Result<(), &'static str>
     })
 }
 
-fn one_by_one(
+/// Makes requests one at a time by `ask`, after some that are not counted. Reports the counts.
+pub fn one_by_one<D: Counted>(
     name: &str,
-    device: &mut Device,
+    device: &mut D,
     count: u32,
-    mut ask: impl FnMut(&mut Device, &mut Tally, u32) -> Result<(), &'static str>,
+    mut ask: impl FnMut(&mut D, &mut Tally, u32) -> Result<(), &'static str>,
 ) -> Result<(), &'static str> {
     let mut warm_up = Tally::begin(device);
     (0..WARM_UP).try_for_each(|number| ask(device, &mut warm_up, number))?;
@@ -187,7 +201,7 @@ fn one_by_one(
 
 /// Reports that the guest is ready and waits for a line. The host reads counters meanwhile. The guest polls once a
 /// millisecond, so that waiting costs few exits.
-fn wait_for_line() {
+pub fn wait_for_line() {
     say!("\"do\":\"ready\"");
     while console::typed() != Some(b'\n') {
         time::spin_us(1000);

@@ -18,6 +18,7 @@
 //!   - `singles:N`, `requests:N`, `stream:N`: makes I/O, see `load.rs`. `requests` and `stream` need a peer that runs
 //!     `serve`. Before and after the I/O the guest reports `ready` and waits for a line, so that its counters can be
 //!     read.
+//!   - `disk-singles:N`, `disk-deep:N`: the same with a disk, see `blocks.rs`.
 //!   - `abuse:N`: makes N rounds of each abuse that must harm nobody else, see `abuse.rs`.
 //!   - `fall`, `stick:0`, `stick:1`, `misaligned`: make an abuse that ends the guest, see `abuse.rs`.
 //!   - `serve`: answers the peer as long as the guest runs.
@@ -31,12 +32,15 @@
 
 mod abuse;
 mod apic;
+mod blocks;
 mod device;
+mod disk;
 mod events;
 mod load;
 mod report;
 mod tests;
 mod time;
+mod transport;
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -52,19 +56,34 @@ fn main(machine: &Machine) -> ! {
     events::init();
     apic::init();
     let device = Parts::of_nets().next();
+    let disk = Parts::of_disks().next();
     let peer = machine.option("peer=").and_then(Mac::parse);
     for action in machine.option("do=").unwrap_or("tests").split(',') {
-        act(action, machine, device, peer);
+        act(action, machine, (device, disk), peer);
     }
     bare::power_off()
 }
 
 /// The names of the actions.
-const ACTIONS: [&str; 9] = ["tests", "singles", "requests", "stream", "serve", "abuse", "fall", "stick", "misaligned"];
+const ACTIONS: [&str; 11] = [
+    "tests",
+    "singles",
+    "requests",
+    "stream",
+    "serve",
+    "disk-singles",
+    "disk-deep",
+    "abuse",
+    "fall",
+    "stick",
+    "misaligned",
+];
 /// The action that runs, as an index. A panic reports its name, so that a script does not wait for its result for ever.
 static AT_WORK: AtomicUsize = AtomicUsize::new(0);
 
-fn act(action: &str, machine: &Machine, device: Option<Parts>, peer: Option<Mac>) {
+const NONE: &str = "no such action, or no device, peer or count for it";
+
+fn act(action: &str, machine: &Machine, (device, disk): (Option<Parts>, Option<Parts>), peer: Option<Mac>) {
     let (name, count) = action.split_once(':').unwrap_or((action, "0"));
     AT_WORK.store(ACTIONS.iter().position(|known| *known == name).unwrap_or(0), Relaxed);
     let result = match (name, count.parse(), device, peer) {
@@ -76,11 +95,13 @@ fn act(action: &str, machine: &Machine, device: Option<Parts>, peer: Option<Mac>
         ("requests", Ok(count), Some(device), Some(peer)) => load::requests(device, peer, count),
         ("stream", Ok(count), Some(device), Some(peer)) => load::stream(device, peer, count),
         ("serve", _, Some(device), _) => load::serve(device),
+        ("disk-singles", Ok(count), ..) => disk.map_or(Err(NONE), |disk| blocks::singles(disk, count)),
+        ("disk-deep", Ok(count), ..) => disk.map_or(Err(NONE), |disk| blocks::deep(disk, count)),
         ("abuse", Ok(rounds), ..) => abuse::all(device, rounds),
         ("fall", ..) => abuse::fall(),
         ("stick", Ok(deep), ..) => abuse::stick(deep != 0),
         ("misaligned", ..) => abuse::alignment::stick(),
-        _ => Err("no such action, or no network device, peer or count for it"),
+        _ => Err(NONE),
     };
     if let Err(why) = result {
         say!("\"do\":\"{name}\",\"error\":\"{why}\"");
