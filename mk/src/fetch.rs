@@ -50,6 +50,9 @@ const DISK_TOOLS: &[&str] = &["mmdebstrap", "e2fsprogs", "libarchive13t64", "dos
 /// Packages with the tools that show NVMe disks from Linux.
 const NVME_TOOLS: &[&str] = &["nvme-cli"];
 
+/// Packages with the programs that test guests' disks.
+const GUEST_TOOLS: &[&str] = &["fio", "e2fsprogs", "util-linux"];
+
 /// Version of the way in which packages are unpacked. A change makes everything be unpacked again.
 const LAYOUT: u32 = 1;
 
@@ -104,6 +107,12 @@ pub fn ensure_disk_tools() -> Result<()> {
 /// Makes sure that nvme-cli is there, in a tree of its own. Fetches it only if it is missing.
 pub fn ensure_nvme_tools() -> Result<()> {
     ensure_apart("nvme-tools", NVME_TOOLS, "nvme-cli into target/deps/nvme-tools (about 20 MB, once)")
+}
+
+/// Makes sure that the programs that test guests' disks are there, in a tree of their own. Fetches only if something is
+/// missing.
+pub fn ensure_guest_tools() -> Result<()> {
+    ensure_apart("guest-tools", GUEST_TOOLS, "fio and e2fsprogs into target/deps/guest-tools (about 60 MB, once)")
 }
 
 /// Fetches packages into a folder of their own, unless they are there.

@@ -10,7 +10,7 @@ use scenarios::initramfs;
 use scenarios::setup::{Content, Module, Setup};
 
 use crate::outcome::Outcome;
-use crate::{fetch, paths, tools, two_guests, ui, vmlinux};
+use crate::{fetch, guest_tools, paths, tools, two_guests, ui, vmlinux};
 
 const TARGET: &str = "x86_64-unknown-none";
 
@@ -144,6 +144,7 @@ fn disc_with(setup: &Setup, folder: &Path, options: &str) -> Result<PathBuf> {
             Content::GuestKernel => parts.guest_kernel.clone(),
             Content::GuestVmlinux => vmlinux::of(&parts.guest_kernel, &paths::runs().join("parts"))?,
             Content::CloudHv => fetch::cloudhv()?,
+            Content::Tools => guest_tools::image()?,
             Content::Initrd => parts.initrd.clone(),
             Content::SmallInitrd => parts.small_initrd.clone(),
             Content::Isolation => parts.isolation.clone(),

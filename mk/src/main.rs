@@ -14,6 +14,7 @@ mod disk;
 mod e2e;
 mod emulator;
 mod fetch;
+mod guest_tools;
 mod image;
 mod imports;
 mod outcome;
@@ -93,6 +94,7 @@ fn main() -> ExitCode {
         Verb::Bench { what } => bench::verb(&what),
         Verb::Fetch { again } => fetch::ensure(again)
             .and_then(|()| fetch::ensure_peers())
+            .and_then(|()| fetch::ensure_guest_tools())
             .and_then(|()| fetch::cloudhv().map(drop))
             .map(|()| Outcome::Good),
     };

@@ -40,6 +40,11 @@ pub fn nvme_tools() -> PathBuf {
     deps().join("nvme-tools")
 }
 
+/// Packages with the programs that test guests' disks, unpacked over one another.
+pub fn guest_tools() -> PathBuf {
+    deps().join("guest-tools")
+}
+
 /// The guests' kernel package, unpacked.
 pub fn guest_kernel() -> PathBuf {
     deps().join("kernel")

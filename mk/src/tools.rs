@@ -39,6 +39,11 @@ pub fn disk_tool(path: &str) -> Command {
     program_in(&paths::disk_tools(), path)
 }
 
+/// A command for a program of the tree with programs that test guests' disks.
+pub fn guest_tool(path: &str) -> Command {
+    program_in(&paths::guest_tools(), path)
+}
+
 /// A command for a Perl script of the tree with tools for disk images. Perl and its modules are the tree's own.
 pub fn disk_script(path: &str) -> Result<Command> {
     let tree = paths::disk_tools();

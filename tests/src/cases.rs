@@ -5,6 +5,7 @@ mod boot;
 mod completions;
 mod disk;
 mod exits;
+mod fio;
 mod firmware;
 mod hostile;
 mod isolation;
@@ -48,6 +49,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         uplink::list(),
         life::list(),
         block::list(),
+        fio::list(),
         nvme::list(),
         nvme_faults::list(),
         nvme_handover::list(),

@@ -158,6 +158,13 @@ impl Guest {
         self
     }
 
+    /// Gives it the full initramfs, and the disk with fio and e2fsprogs. Its server needs [`with_tools`].
+    #[must_use]
+    pub fn with_tools(self) -> Self {
+        self.full()
+            .disk(0, &format!("module = \"{}\"\nreadonly = true\nserial = \"tools\"\n", module_name(&Content::Tools)))
+    }
+
     /// Gives it a disk of the machine, with these lines in its `[[guest.block]]`.
     #[must_use]
     pub fn machine_disk(mut self, lines: &str) -> Self {
@@ -273,6 +280,7 @@ pub fn module_name(content: &Content) -> &'static str {
         Content::CloudHv => "CLOUDHV.fd",
         Content::Initrd => "initrd",
         Content::SmallInitrd => "initrd-small",
+        Content::Tools => "tools",
         Content::Isolation => "isolation",
         Content::Probe => "probe",
     }
@@ -301,6 +309,17 @@ pub fn server(name: &str, guests: &[Guest]) -> Setup {
             setup.memory_mib += 96;
         }
     }
+    setup
+}
+
+/// MiB of the disk with fio and e2fsprogs, at most.
+const TOOLS_MIB: u32 = 128;
+
+/// The same server with the module of the disk that [`Guest::with_tools`] names.
+#[must_use]
+pub fn with_tools(mut setup: Setup) -> Setup {
+    setup.memory_mib += TOOLS_MIB;
+    setup.modules.push(Module::new(module_name(&Content::Tools), Content::Tools));
     setup
 }
 

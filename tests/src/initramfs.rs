@@ -47,13 +47,14 @@ const OPTIONAL: [&str; 3] = ["virtio_pci_modern_dev", "virtio_pci_legacy_dev", "
 const INIT: &[u8] = include_bytes!("../guest/init");
 const NIC_ACTIONS: &[u8] = include_bytes!("../guest/nic");
 const NVME_ACTIONS: &[u8] = include_bytes!("../guest/nvme");
+const DISK_ACTIONS: &[u8] = include_bytes!("../guest/disk");
 
 /// The content of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// Busybox and modules: for slow emulators, and for guests that only ping.
     Small,
-    /// The same, and iperf3, udp-rr, ethtool and the actions of `guest/nic`.
+    /// The same, and iperf3, udp-rr, ethtool, ext4 and the actions of `guest/nic` and `guest/disk`.
     Full,
     /// For a machine with an 82599: its driver, iperf3 and ethtool, and the actions of `guest/nic`.
     Nic,
@@ -87,6 +88,7 @@ pub fn build(tree: &Path, kernel: &Path, udp_rr: Option<&Path>, content: Content
     }
     if content == Content::Full {
         add_modules(&mut archive, kernel, &FILE_SYSTEM_MODULES, "file-system")?;
+        archive.file("disk-actions", 0o644, DISK_ACTIONS);
         archive.file("usr/bin/udp-rr", 0o755, &read(udp_rr.context("no udp-rr for the full image")?)?);
     }
     Ok(archive.finish())
@@ -166,35 +168,55 @@ fn read_module(path: &Path) -> Result<Vec<u8>> {
 
 /// Adds programs of the tree, their libraries, the libraries of these, and the loader.
 fn add_programs(archive: &mut Archive, tree: &Path, paths: &[&str]) -> Result<()> {
-    let mut missing = Vec::new();
+    for file in programs(tree, paths)? {
+        archive.file(&file.place, file.mode, &read(&file.source)?);
+    }
+    Ok(())
+}
+
+/// A file that a program needs.
+#[derive(Debug)]
+pub struct File {
+    /// Its path in the guest, without a slash in front.
+    pub place: String,
+    /// Its mode.
+    pub mode: u32,
+    /// Where it is in the tree.
+    pub source: PathBuf,
+}
+
+/// Folders of the tree with libraries. All libraries are in one folder in a guest.
+const LIBRARIES: [&str; 2] = ["usr/lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu/ceph"];
+
+/// Lists these programs of a tree, their libraries, the libraries of these, and the loader.
+///
+/// # Errors
+/// A file is missing, or is no ELF file.
+pub fn programs(tree: &Path, paths: &[&str]) -> Result<Vec<File>> {
+    let (mut files, mut missing) = (Vec::new(), Vec::new());
     for path in paths {
-        let program = read(&tree.join(path))?;
-        missing.extend(needed(&program, path)?);
-        archive.file(path, 0o755, &program);
+        let source = tree.join(path);
+        missing.extend(needed(&read(&source)?, path)?);
+        files.push(File { place: (*path).to_owned(), mode: 0o755, source });
     }
     if paths.is_empty() {
-        return Ok(());
+        return Ok(files);
     }
     // The C library loads this one when a thread is cancelled. No program names it.
     missing.push("libgcc_s.so.1".to_owned());
     let mut done = BTreeSet::new();
     while let Some(name) = missing.pop() {
-        if !done.insert(name.clone()) {
+        if name.starts_with("ld-linux") || !done.insert(name.clone()) {
             continue;
         }
-        let library = read(&tree.join("usr/lib/x86_64-linux-gnu").join(&name))?;
-        missing.extend(needed(&library, &name)?);
-        if name.starts_with("ld-linux") {
-            archive.file(&format!("lib64/{name}"), 0o755, &library);
-        } else {
-            archive.file(&format!("lib/x86_64-linux-gnu/{name}"), 0o644, &library);
-        }
+        let [usual, other] = LIBRARIES.map(|folder| tree.join(folder).join(&name));
+        let source = if usual.is_file() || !other.is_file() { usual } else { other };
+        missing.extend(needed(&read(&source)?, &name)?);
+        files.push(File { place: format!("lib/x86_64-linux-gnu/{name}"), mode: 0o644, source });
     }
-    if !done.iter().any(|name| name.starts_with("ld-linux")) {
-        let loader = read(&tree.join("usr/lib64/ld-linux-x86-64.so.2"))?;
-        archive.file("lib64/ld-linux-x86-64.so.2", 0o755, &loader);
-    }
-    Ok(())
+    let source = tree.join("usr/lib64/ld-linux-x86-64.so.2");
+    files.push(File { place: "lib64/ld-linux-x86-64.so.2".to_owned(), mode: 0o755, source });
+    Ok(files)
 }
 
 fn needed(bytes: &[u8], name: &str) -> Result<Vec<String>> {
@@ -226,18 +248,23 @@ mod tests {
     }
 
     #[test]
-    fn each_action_of_a_machine_with_a_nic_is_one_of_init_and_only_there_for_it() {
-        let (init, nic) = (std::str::from_utf8(INIT).unwrap(), std::str::from_utf8(NIC_ACTIONS).unwrap());
-        let actions: Vec<&str> =
-            nic.lines().filter_map(|l| l.strip_prefix("do_")?.split_once("()")).map(|a| a.0).collect();
-        assert!(actions.len() > 5);
+    fn each_action_of_a_file_beside_init_is_one_of_init_and_only_there_for_it() {
+        let init = std::str::from_utf8(INIT).unwrap();
         let labels: Vec<&str> = init
             .lines()
             .filter_map(|l| l.strip_prefix("        ")?.split_once(')'))
             .flat_map(|l| l.0.split('|').map(str::trim))
             .collect();
-        for action in actions {
-            assert_eq!(labels.iter().filter(|label| **label == action).count(), 1, "{action}");
+        for (file, least) in [(NIC_ACTIONS, 6), (DISK_ACTIONS, 5)] {
+            let file = std::str::from_utf8(file).unwrap();
+            let actions: Vec<String> = file
+                .lines()
+                .filter_map(|l| Some(l.strip_prefix("do_")?.split_once("()")?.0.replace('_', "-")))
+                .collect();
+            assert!(actions.len() >= least);
+            for action in actions {
+                assert_eq!(labels.iter().filter(|label| **label == action).count(), 1, "{action}");
+            }
         }
     }
 }

@@ -15,6 +15,8 @@ pub enum Content {
     Initrd,
     /// The initramfs without iperf3.
     SmallInitrd,
+    /// A disk with an ext2 file system: fio, e2fsprogs and blkdiscard, with their libraries.
+    Tools,
     /// The hostile guest of guest-drivers/isolation.
     Isolation,
     /// The guest of guest-drivers/probe, which tests its machine from inside.
