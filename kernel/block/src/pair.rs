@@ -27,6 +27,11 @@ impl<A: Storage, B: Storage> Pair<A, B> {
     pub fn new(first: A, second: B) -> Self {
         Self { first, second, in_second: Box::new([false; MAX_TAGS]) }
     }
+
+    /// The second storage, to configure it.
+    pub const fn second_mut(&mut self) -> &mut B {
+        &mut self.second
+    }
 }
 
 impl<A: Storage, B: Storage> Storage for Pair<A, B> {

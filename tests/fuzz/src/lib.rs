@@ -9,16 +9,21 @@
 #[path = "../../../drivers/x520/tests/on_model/bench.rs"]
 #[allow(dead_code, missing_docs, reason = "what the driver's other tests need")]
 mod bench;
+pub mod block;
+pub mod console;
 pub mod conversation;
 pub mod elf;
 // The same images as in the crate's own tests.
 #[path = "../../../kernel/gpt/src/tests/image.rs"]
 #[allow(dead_code, missing_docs, reason = "what the crate's own tests need")]
 mod gpt_image;
+mod hostile;
 mod input;
+mod late;
 pub mod nvme;
 #[path = "../../../drivers/nvme/tests/on_model/bench.rs"]
 #[allow(dead_code, missing_docs, reason = "what the driver's other tests need")]
 mod nvme_bench;
+mod orderly;
 pub mod partitions;
 pub mod x520;

@@ -1,0 +1,347 @@
+//! A conversation over two disks. One driver does anything to its rings, its configuration and its device. The other keeps
+//! the rules of the rings, and its requests are of all kinds, right and wrong. Whatever happens: each request of the second
+//! one is answered exactly once, as the standard says, with its own data; nothing is written outside its buffers or outside
+//! the disks; the storage gets only requests within its volumes; a reset is always done; and the first one's disk works
+//! again when its driver behaves.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+use block::backend::{Block, Disk};
+use block::counters::BlockCounters;
+use block::device::{self, Options};
+use block::pair::{Either, Pair};
+use block::ram::{OVERLAY_BLOCK, Overlay, OverlayMemory, Ram, RamDisk};
+use block::storage::Status;
+use engine::control::{Attachment, Command, Control, Reply};
+use engine::engine::Engine;
+use engine::requests::{Rates, Requests};
+use engine::schedule::{Chosen, Fine, GuestWeight, Limits, PerDevice};
+use engine::testing::Recorder;
+use memory::host::HostMemory;
+use virtio::config::Features;
+use virtio::phase::Phase;
+use virtio::shared::Shared;
+
+use crate::hostile::Hostile;
+use crate::input::Input;
+use crate::late::{BLOCK_BYTES, Late};
+use crate::orderly::{self, Orderly};
+
+/// Steps of one run at most.
+const MOST_STEPS: usize = 200;
+/// Slots of the two devices, and volumes of the storage that completes late.
+const HOSTILE: usize = 0;
+const ORDERLY: usize = 1;
+/// Blocks of the hostile guest's overlay, and bytes of the base beneath it.
+const OVERLAY_BLOCKS: usize = 4;
+const BASE: usize = orderly::SECTORS as usize * 512 - 100;
+/// Bytes before and behind each part of a disk in which nobody has any business, and what is in them.
+const GUARD: usize = 8192;
+const UNTOUCHED: u8 = 0xa5;
+
+type Storages = Pair<Ram, Late>;
+type Volume = Either<&'static RamDisk, usize>;
+type Blocks = Engine<Block<Storages>, Chosen, &'static Recorder>;
+
+/// Memory of a disk between two guards.
+struct Guarded(&'static [AtomicU8]);
+
+impl Guarded {
+    fn new(bytes: usize) -> Self {
+        let all: Vec<AtomicU8> = (0..bytes + 2 * GUARD).map(|_| AtomicU8::new(UNTOUCHED)).collect();
+        let guarded = Self(all.leak());
+        guarded.inner().zero();
+        guarded
+    }
+
+    fn inner(&self) -> HostMemory {
+        HostMemory::new(&self.0[GUARD..self.0.len() - GUARD])
+    }
+
+    fn check(&self) {
+        let (before, behind) = (&self.0[..GUARD], &self.0[self.0.len() - GUARD..]);
+        let touched = |guard: &[AtomicU8]| guard.iter().any(|byte| byte.load(Ordering::Relaxed) != UNTOUCHED);
+        assert!(!touched(before) && !touched(behind), "something was written outside of a disk");
+    }
+}
+
+/// The guests and the engine. They are made once for each form, because tests' memory is never given back; a run begins by
+/// starting all devices anew.
+struct World {
+    engine: Box<Blocks>,
+    interrupts: &'static Recorder,
+    hostile: Hostile,
+    orderly: Orderly,
+    volumes: [Volume; 2],
+    overlay: &'static RamDisk,
+    guarded: [Guarded; 2],
+    counters: [&'static BlockCounters; 2],
+    now: u64,
+    attached: bool,
+}
+
+fn words(count: usize) -> &'static [AtomicU32] {
+    (0..count).map(|_| AtomicU32::new(0)).collect::<Vec<_>>().leak()
+}
+
+impl World {
+    /// Bits of `kind`: packed rings of each guest; whether each guest's disk completes late; the schedule.
+    fn new(kind: usize) -> Self {
+        let bit = |n: usize| kind >> n & 1 != 0;
+        let guarded = [OVERLAY_BLOCKS * OVERLAY_BLOCK, orderly::SECTORS as usize * 512].map(Guarded::new);
+        let base: &[u8] = (0..BASE).map(|n| n as u8).collect::<Vec<_>>().leak();
+        let memory = OverlayMemory {
+            map: words(Overlay::map_entries(BASE)),
+            returned: words(OVERLAY_BLOCKS),
+            data: guarded[HOSTILE].inner(),
+        };
+        let overlay: &RamDisk = Box::leak(Box::new(RamDisk::of_overlay(Overlay::new(base, memory))));
+        let plain: &RamDisk = Box::leak(Box::new(RamDisk::of_memory(guarded[ORDERLY].inner(), false)));
+        let late = Late::new(orderly::SECTORS * 512 / u64::from(BLOCK_BYTES));
+        let storage = Pair::new(Ram::new(), late);
+        let volumes = [(overlay, HOSTILE), (plain, ORDERLY)]
+            .map(|(disk, late)| if bit(2 + late) { Either::Second(late) } else { Either::First(disk) });
+
+        let devices = volumes.map(|volume| {
+            let geometry = block::storage::Storage::geometry(&storage, volume);
+            let options = Options { queues: 2, packed: true, writeback: true };
+            let shared: &Shared = Box::leak(Box::new(Shared::new(device::config(&geometry, &options))));
+            shared
+        });
+        let features = [HOSTILE, ORDERLY].map(|guest| {
+            let mut features = Features::from_bits_retain(devices[guest].offered());
+            features.set(Features::RING_PACKED, bit(guest));
+            features
+        });
+        let limits = Limits { requests: 64, bytes: 64 << 10, quantum: 8, least: 4, stall: 2 };
+        let schedule = if bit(4) { Chosen::Fine(Fine::new(limits)) } else { Chosen::PerDevice(PerDevice::new(16)) };
+        let control = Box::leak(Box::new(Control::new()));
+        let interrupts: &Recorder = Box::leak(Box::default());
+        Self {
+            engine: Box::new(Engine::new(control, Block::new(storage), schedule, interrupts)),
+            interrupts,
+            hostile: Hostile::new(devices[HOSTILE], features[HOSTILE]),
+            orderly: Orderly::new(devices[ORDERLY], features[ORDERLY]),
+            volumes,
+            overlay,
+            guarded,
+            counters: [Box::leak(Box::default()), Box::leak(Box::default())],
+            now: 0,
+            attached: false,
+        }
+    }
+
+    fn late(&mut self) -> &mut Late {
+        self.engine.backend_mut().storage_mut().second_mut()
+    }
+
+    fn turn(&mut self) {
+        turn(&mut self.engine, &mut self.now, [self.hostile.shared, self.orderly.shared]);
+        self.interrupts.take();
+    }
+
+    fn command(&mut self, command: Command<Disk<Volume>>) -> Reply {
+        assert!(self.engine.control().submit(command).is_ok(), "the slot is free");
+        for _ in 0..100 {
+            self.turn();
+            if let Some(reply) = self.engine.control().reply() {
+                return reply;
+            }
+            // What is in flight has to end before a device is detached.
+            (0..self.late().held()).for_each(|_| self.late().end(0, Status::Ok));
+        }
+        panic!("a command is answered");
+    }
+
+    fn attach(&mut self, slot: usize, requests: Requests) {
+        let (shared, memory) = match slot {
+            HOSTILE => (self.hostile.shared, self.hostile.memory.clone()),
+            _ => (self.orderly.shared, self.orderly.memory.clone()),
+        };
+        let disk = Disk { volume: self.volumes[slot], serial: *orderly::SERIAL, counters: self.counters[slot] };
+        let attachment = Attachment {
+            slot,
+            number: slot,
+            shared,
+            memory,
+            requests,
+            share: GuestWeight::of_guest(slot),
+            config: disk,
+            state: None,
+        };
+        assert_eq!(self.command(Command::Attach(attachment)), Reply::Attached);
+    }
+
+    /// All devices start anew, with empty disks.
+    fn begin(&mut self, requests: Requests) {
+        if self.attached {
+            for slot in [HOSTILE, ORDERLY] {
+                assert!(matches!(self.command(Command::Detach { slot }), Reply::Detached(_)));
+            }
+        }
+        assert_eq!(self.late().held(), 0, "a device is detached while the storage has its memory");
+        (self.late().depth, self.late().cancels) = (usize::MAX, false);
+        self.hostile.shared.restart();
+        self.orderly.shared.restart();
+        self.empty_orderly();
+        self.hostile.start();
+        self.orderly.start();
+        self.attach(HOSTILE, requests);
+        self.attach(ORDERLY, Requests::Poll);
+        self.attached = true;
+        self.turn();
+    }
+
+    /// Zeroes the orderly guest's disk.
+    fn empty_orderly(&mut self) {
+        self.guarded[ORDERLY].inner().zero();
+        self.late().clear(ORDERLY);
+    }
+
+    fn step(&mut self, input: &mut Input<'_>) {
+        match input.byte() % 16 {
+            0..6 => {
+                let Self { engine, hostile, orderly, now, .. } = self;
+                let shared = [hostile.shared, orderly.shared];
+                hostile.step(input, &mut || turn(engine, now, shared));
+            }
+            6 => {
+                // The head of a request, of all kinds.
+                let kind = [0_u32, 1, 4, 8, 11, 13, 2, 0xffff][usize::from(input.byte() % 8)];
+                let sector = if input.byte().is_multiple_of(4) { input.wide() } else { u64::from(input.byte() % 140) };
+                let head = [&kind.to_le_bytes()[..], &[0; 4], &sector.to_le_bytes()].concat();
+                let _ = self.hostile.memory.write(Hostile::buffer(input.byte().into()), &head);
+            }
+            7..11 => self.orderly.send(input),
+            11 | 12 => {
+                let which = usize::from(input.byte());
+                let status = [Status::Ok, Status::Failed, Status::Unsupported][usize::from(input.byte() % 3)];
+                self.late().end_with(which, |volume| if volume == ORDERLY { Status::Ok } else { status });
+                self.turn();
+            }
+            13 => {
+                for _ in 0..1 + input.byte() % 4 {
+                    self.turn();
+                }
+                self.orderly.receive();
+            }
+            14 if input.flag() => {
+                let depth = if input.flag() { usize::MAX } else { usize::from(input.byte() % 4) };
+                let cancels = input.flag();
+                (self.late().depth, self.late().cancels) = (depth, cancels);
+            }
+            14 => {
+                // The orderly guest's driver is loaded anew. What was in flight may have been done.
+                self.orderly.shared.request_reset();
+                (0..4).for_each(|_| self.turn());
+                assert!(self.orderly.shared.reset_done(), "a reset is always done");
+                self.empty_orderly();
+                self.orderly.start();
+                self.turn();
+            }
+            _ => {
+                self.now += input.within(0, 3000);
+                self.turn();
+            }
+        }
+    }
+
+    /// The orderly guest has all its answers, and nobody has done anything to it.
+    fn check(&mut self) {
+        self.late().depth = usize::MAX;
+        for _ in 0..200 {
+            self.turn();
+            (0..self.late().held()).for_each(|_| self.late().end(0, Status::Ok));
+            self.orderly.receive();
+            if self.orderly.in_flight() == 0 {
+                break;
+            }
+        }
+        assert_eq!(self.orderly.in_flight(), 0, "requests without an answer");
+        assert!(!self.orderly.shared.needs_reset(), "the second guest keeps the rules");
+        assert_eq!(self.orderly.shared.faults().map(|(_, n)| n).sum::<u64>(), 0, "the second guest keeps the rules");
+        self.guarded.iter().for_each(Guarded::check);
+        let used = self.overlay.overlay().map_or(0, |overlay| overlay.used());
+        assert!(used as usize <= OVERLAY_BLOCKS, "{used} blocks of an overlay of {OVERLAY_BLOCKS}");
+    }
+
+    /// The hostile driver behaves now: its disk works.
+    fn settle(&mut self) {
+        let Self { engine, hostile, orderly, now, .. } = self;
+        let shared = [hostile.shared, orderly.shared];
+        hostile.restart(&mut || turn(engine, now, shared));
+        let (head, serial, status) = (Hostile::buffer(0), Hostile::buffer(1), Hostile::buffer(2));
+        let memory = self.hostile.memory.clone();
+        memory.write(head, &[&8_u32.to_le_bytes()[..], &[0; 12]].concat()).expect("in its memory");
+        memory.write(status, &[UNTOUCHED]).expect("in its memory");
+        let chain = [(head, 16, false), (serial, 20, true), (status, 1, true)];
+        assert!(self.hostile.queue(0).add(&chain).is_some(), "the queue is empty");
+        self.hostile.shared.kick(0);
+        (0..4).for_each(|_| self.turn());
+        let mut bytes = [0; 20];
+        memory.read(serial, &mut bytes).expect("in its memory");
+        let written = self.hostile.queue(0).take_used().map(|(_, written)| written);
+        assert_eq!((written, memory.read_u8(status).ok()), (Some(21), Some(0)), "after a reset a disk works again");
+        assert_eq!(&bytes, orderly::SERIAL);
+    }
+}
+
+/// A turn of the engine. What the storage has of a device that is being reset ends: a reset waits for it.
+fn turn(engine: &mut Blocks, now: &mut u64, shared: [&'static Shared; 2]) {
+    *now += 1;
+    engine.turn(*now);
+    let late = engine.backend_mut().storage_mut().second_mut();
+    for (volume, shared) in shared.into_iter().enumerate() {
+        if shared.reset_done() {
+            assert_eq!(late.held_of(volume), 0, "a reset is done while the storage has a request");
+        }
+        if shared.phase() == Phase::Resetting || shared.queues_change() {
+            late.end_all(volume);
+        }
+    }
+}
+
+thread_local! {
+    static WORLDS: RefCell<[Option<World>; 32]> = const { RefCell::new([const { None }; 32]) };
+}
+
+/// The target.
+///
+/// # Panics
+/// The back-end is wrong.
+pub fn run(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let kind = usize::from(input.byte() % 32);
+    let requests = match input.byte() % 3 {
+        0 => Requests::Poll,
+        1 => Requests::Notify,
+        _ => Requests::Adaptive(Rates { kicks: 4, window: 40, quiet: 10 }),
+    };
+    WORLDS.with_borrow_mut(|worlds| {
+        let world = worlds[kind].get_or_insert_with(|| World::new(kind));
+        world.begin(requests);
+        for _ in 0..MOST_STEPS {
+            if input.is_empty() {
+                break;
+            }
+            world.step(&mut input);
+        }
+        world.check();
+        world.settle();
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn requests_by_the_rules_are_answered_whatever_another_driver_does(bytes in prop::collection::vec(any::<u8>(), 1..2000)) {
+            super::run(&bytes);
+        }
+    }
+}
