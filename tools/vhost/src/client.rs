@@ -11,6 +11,7 @@ use std::sync::Arc;
 use engine::control::{Attachment, Command, Reply};
 use engine::requests::Requests;
 use memory::copy::Copier;
+use memory::guest::MAX_REGIONS;
 use vhost::vhost_user::message::{
     VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight, VhostUserLog,
     VhostUserMemoryRegion, VhostUserProtocolFeatures, VhostUserShMemConfig, VhostUserSharedMsg,
@@ -453,6 +454,32 @@ impl VhostUserBackendReqHandlerMut for Client {
         Ok(())
     }
 
+    fn get_max_mem_slots(&mut self) -> Result<u64> {
+        Ok(MAX_REGIONS as u64)
+    }
+
+    fn add_mem_region(
+        &mut self,
+        region: &VhostUserSingleMemoryRegion,
+        file: File,
+        _postcopy: Option<bool>,
+    ) -> Result<Option<u64>> {
+        self.detach();
+        let regions = self.regions.get_or_insert_default();
+        if let Err(what) = regions.add(self.port.number, region, &file) {
+            return refused(what);
+        }
+        self.settle().map(|()| None)
+    }
+
+    fn remove_mem_region(&mut self, region: &VhostUserSingleMemoryRegion) -> Result<()> {
+        self.detach();
+        if let Err(what) = self.regions.get_or_insert_default().remove(region) {
+            return refused(what);
+        }
+        self.settle()
+    }
+
     // The messages below belong to protocol features that are not offered. They are refused before they reach these
     // methods.
 
@@ -470,23 +497,6 @@ impl VhostUserBackendReqHandlerMut for Client {
 
     fn set_inflight_fd(&mut self, _inflight: &VhostUserInflight, _file: File) -> Result<()> {
         refused("SET_INFLIGHT_FD")
-    }
-
-    fn get_max_mem_slots(&mut self) -> Result<u64> {
-        refused("GET_MAX_MEM_SLOTS")
-    }
-
-    fn add_mem_region(
-        &mut self,
-        _region: &VhostUserSingleMemoryRegion,
-        _file: File,
-        _postcopy: Option<bool>,
-    ) -> Result<Option<u64>> {
-        refused("ADD_MEM_REG")
-    }
-
-    fn remove_mem_region(&mut self, _region: &VhostUserSingleMemoryRegion) -> Result<()> {
-        refused("REM_MEM_REG")
     }
 
     fn set_device_state_fd(

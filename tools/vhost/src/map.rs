@@ -1,4 +1,4 @@
-//! A front-end's memory: the mapped files of SET_MEM_TABLE.
+//! A front-end's memory: the mapped files of SET_MEM_TABLE or ADD_MEM_REG.
 //!
 //! The front-end keeps the files open. If it shortens one, an access beyond its end raises SIGBUS in any thread. The
 //! handler replaces the whole mapping by anonymous memory, so the access continues. It also marks the port as lost
@@ -118,12 +118,21 @@ impl Drop for Mapping {
     }
 }
 
-/// A front-end's regions. Drop them only after the engine has detached the device.
+/// A front-end's regions. Change or drop them only while the engine has not attached the device.
+#[derive(Default)]
 pub struct Regions {
-    /// First address of each in the front-end, bytes, first guest-physical address.
-    windows: Vec<(u64, u64, u64)>,
+    windows: Vec<Window>,
     memory: GuestMemory,
-    _mappings: Vec<Mapping>,
+}
+
+/// A region as the front-end sees it.
+struct Window {
+    /// First address in the front-end.
+    user: u64,
+    bytes: u64,
+    /// First guest-physical address.
+    gpa: u64,
+    _mapping: Mapping,
 }
 
 impl Regions {
@@ -136,33 +145,56 @@ impl Regions {
                 files.len()
             ));
         }
-        let mut regions = Self { windows: Vec::new(), memory: GuestMemory::new(), _mappings: Vec::new() };
-        for (region, file) in table.iter().zip(files) {
-            let VhostUserMemoryRegion { guest_phys_addr: gpa, memory_size: size, user_addr: user, mmap_offset: offset } =
-                *region;
-            regions.add(port, gpa, size, user, offset, file).map_err(|what| {
-                format!(
-                    "memory region of {size:#x} bytes at guest address {gpa:#x}, user address {user:#x}, file offset \
-                     {offset:#x}: {what}"
-                )
-            })?;
-        }
+        let mut regions = Self::default();
+        table.iter().zip(files).try_for_each(|(region, file)| regions.add(port, region, file))?;
         Ok(regions)
     }
 
-    fn add(&mut self, port: usize, gpa: u64, size: u64, user: u64, offset: u64, file: &File) -> Result<(), String> {
-        if size == 0 || [gpa, size, offset].iter().any(|n| n % PAGE != 0) {
-            return Err("size, guest address and offset must be multiples of 4 KiB, and the size not 0".to_owned());
+    /// Maps one more region. The error says what is wrong with it, with its values.
+    pub fn add(&mut self, port: usize, region: &VhostUserMemoryRegion, file: &File) -> Result<(), String> {
+        let VhostUserMemoryRegion { guest_phys_addr: gpa, memory_size: size, user_addr: user, mmap_offset: offset } =
+            *region;
+        if self.windows.len() >= MAX_REGIONS {
+            return Err(format!("one more memory region: expected at most {MAX_REGIONS}"));
+        }
+        self.map_one(port, gpa, size, user, offset, file).map_err(|what| {
+            format!(
+                "memory region of {size:#x} bytes at guest address {gpa:#x}, user address {user:#x}, file offset \
+                 {offset:#x}: {what}"
+            )
+        })
+    }
+
+    /// Unmaps a region, which is named by its addresses and size.
+    pub fn remove(&mut self, region: &VhostUserMemoryRegion) -> Result<(), String> {
+        let VhostUserMemoryRegion { guest_phys_addr: gpa, memory_size: size, user_addr: user, .. } = *region;
+        let Some(at) = self.windows.iter().position(|w| (w.user, w.gpa, w.bytes) == (user, gpa, size)) else {
+            return Err(format!("no memory region of {size:#x} bytes at guest address {gpa:#x}, user address {user:#x}"));
+        };
+        let mut rest = GuestMemory::new();
+        for region in self.memory.regions().iter().filter(|region| region.gpa != gpa) {
+            // SAFETY: it was added before, and its mapping stays.
+            unsafe { rest.add(*region) }.map_err(|_| "refused".to_owned())?;
+        }
+        self.memory = rest;
+        self.windows.remove(at);
+        Ok(())
+    }
+
+    fn map_one(&mut self, port: usize, gpa: u64, size: u64, user: u64, offset: u64, file: &File) -> Result<(), String> {
+        if size == 0 || [gpa, offset].iter().any(|n| n % PAGE != 0) {
+            return Err("guest address and offset must be multiples of 4 KiB, and the size not 0".to_owned());
         }
         let end = offset.checked_add(size).ok_or("offset and size wrap")?;
         let user_end = user.checked_add(size).ok_or("user address and size wrap")?;
-        if gpa.checked_add(size).is_none() {
-            return Err("guest address and size wrap".to_owned());
-        }
-        if self.windows.iter().any(|&(first, bytes, _)| user < first + bytes && first < user_end) {
+        // libblkio's regions need not end at a page. The rest of the last page is mapped with it, and is the
+        // front-end's own.
+        let in_pages = size.checked_next_multiple_of(PAGE).filter(|pages| gpa.checked_add(*pages).is_some());
+        let in_pages = in_pages.ok_or("guest address and size wrap")?;
+        if self.windows.iter().any(|w| user < w.user + w.bytes && w.user < user_end) {
             return Err("its user addresses overlap another region's".to_owned());
         }
-        if self.memory.regions().iter().any(|r| gpa < r.gpa + r.size && r.gpa < gpa + size) {
+        if self.memory.regions().iter().any(|r| gpa < r.gpa + r.size && r.gpa < gpa + in_pages) {
             return Err("its guest addresses overlap another region's".to_owned());
         }
         let metadata = file.metadata().map_err(|error| format!("its file: {error}"))?;
@@ -177,12 +209,11 @@ impl Regions {
         let len = end.div_ceil(page).checked_mul(page).and_then(|len| usize::try_from(len).ok()).ok_or("too large")?;
         let mapping = Mapping::new(port, file, len).map_err(|error| format!("it cannot be mapped: {error}"))?;
         let host = mapping.start.wrapping_add(offset as usize);
-        self._mappings.push(mapping);
         // SAFETY: the memory is mapped for as long as this value lives, and the owner keeps this value until the engine
         // has given up its copy of `memory`. If the file shrinks, the handler above keeps the addresses readable and
         // writable. Nobody forms a reference to the memory.
-        unsafe { self.memory.add(Region { gpa, size, host }) }.map_err(|_| "refused".to_owned())?;
-        self.windows.push((user, size, gpa));
+        unsafe { self.memory.add(Region { gpa, size: in_pages, host }) }.map_err(|_| "refused".to_owned())?;
+        self.windows.push(Window { user, bytes: size, gpa, _mapping: mapping });
         Ok(())
     }
 
@@ -193,9 +224,9 @@ impl Regions {
 
     /// Translates an address of the front-end into a guest-physical address.
     pub fn guest_address(&self, user: u64) -> Option<u64> {
-        self.windows.iter().find_map(|&(first, bytes, gpa)| {
-            let offset = user.checked_sub(first)?;
-            (offset < bytes).then(|| gpa + offset)
+        self.windows.iter().find_map(|window| {
+            let offset = user.checked_sub(window.user)?;
+            (offset < window.bytes).then(|| window.gpa + offset)
         })
     }
 }
@@ -241,10 +272,31 @@ mod tests {
         assert!(refused(&[good, region(0x2000, 0x1000, 0x9000_0000, 0)]).contains("guest address 0x2000"));
         assert!(refused(&[good, region(0x8000, 0x1000, 0x7000_1000, 0)]).contains("user addresses overlap"));
         assert!(refused(&[region(0, 0x4000, 0, 0x1000)]).contains("0x5000 bytes or more, but has 0x4000"));
+        assert!(refused(&[good, region(0x3000, 0x801, 0x9000_0000, 0), region(0x3000, 0x1000, 0xa000_0000, 0)])
+            .contains("guest addresses overlap"));
         assert!(refused(&[region(0x800, 0x1000, 0, 0)]).contains("multiples of 4 KiB"));
         assert!(refused(&[region(u64::MAX - 0xfff, 0x1000, 0, 0)]).contains("wrap"));
         assert!(refused(&[region(0, 0x1000, 0, u64::MAX - 0xfff)]).contains("wrap"));
         assert!(refused(&vec![good; MAX_REGIONS + 1]).contains("expected at most 8"));
+    }
+
+    #[test]
+    fn regions_come_and_go_one_by_one() {
+        let mut regions = Regions::default();
+        // The end of the second is within a page.
+        let (a, b) = (region(0x1000, 0x2000, 0x7000_0000, 0), region(0x8000, 0x810, 0x9000_0000, 0x1000));
+        regions.add(9, &a, &file(0x2000)).unwrap();
+        regions.add(9, &b, &file(0x1810)).unwrap();
+        assert_eq!((regions.guest_address(0x9000_0800), regions.guest_address(0x9000_0810)), (Some(0x8800), None));
+        regions.memory().write(0x8800, b"here").unwrap();
+        let other = region(0x1000, 0x1000, 0x7000_0000, 0);
+        assert!(regions.remove(&other).unwrap_err().contains("no memory region of 0x1000 bytes"));
+        regions.remove(&a).unwrap();
+        assert_eq!(regions.guest_address(0x7000_0000), None);
+        assert!(regions.memory().write(0x1000, b"gone").is_err());
+        regions.memory().write(0x8800, b"here").unwrap();
+        regions.add(9, &a, &file(0x2000)).unwrap();
+        regions.memory().write(0x1000, b"back").unwrap();
     }
 
     #[test]

@@ -90,7 +90,9 @@ impl Port {
             shared: Box::leak(Box::new(Shared::new(disk.device))),
             requests,
             backend: Half::Second(disk.backend),
-            protocol: VhostUserProtocolFeatures::CONFIG | VhostUserProtocolFeatures::MQ,
+            protocol: VhostUserProtocolFeatures::CONFIG
+                | VhostUserProtocolFeatures::MQ
+                | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS,
             rules: None,
             share: GuestWeight { guest: number, weight: config.weight },
             connection: Mutex::new(None),
