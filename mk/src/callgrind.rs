@@ -59,15 +59,37 @@ fn profile(program: &Path, arguments: &[&str], function: &str) -> Result<(u64, P
     Ok((count, out))
 }
 
+/// A command under callgrind.
+pub struct Around {
+    /// The command. Its standard error has callgrind's words.
+    pub command: Command,
+    /// The file with the profile, which is there after the end.
+    pub profile: PathBuf,
+}
+
+/// Wraps a command. `function`: only what functions of this name execute is counted.
+pub fn around(command: &Command, function: Option<&str>) -> Result<Around> {
+    fs::create_dir_all(paths::runs()).with_context(|| format!("cannot create {}", paths::runs().display()))?;
+    let profile = paths::runs().join("callgrind-process.out");
+    let mut around = tools::program("usr/bin/valgrind.bin");
+    around.env("VALGRIND_LIB", paths::tree().join("usr/libexec/valgrind"));
+    around.args(["--tool=callgrind", "--dump-line=no", &format!("--callgrind-out-file={}", profile.display())]);
+    if let Some(function) = function {
+        around.args(["--collect-atstart=no", &format!("--toggle-collect={function}")]);
+    }
+    around.arg(command.get_program()).args(command.get_args());
+    Ok(Around { command: around, profile })
+}
+
 /// The number in `==123== Collected : 4567`.
-fn collected(said: &str) -> Option<u64> {
+pub fn collected(said: &str) -> Option<u64> {
     said.lines().find_map(|line| line.split_once("Collected :")?.1.trim().parse().ok())
 }
 
 /// Sums the instructions of the functions whose names begin with `prefix`, without their callees. In a profile, a
 /// function's name is written in full once, `fn=(12) name`, and as `fn=(12)` afterwards. The line after `calls=` has
 /// the callee's costs.
-fn within(profile: &str, prefix: &str) -> u64 {
+pub fn within(profile: &str, prefix: &str) -> u64 {
     let mut numbers = Vec::new();
     let (mut sum, mut inside, mut callee) = (0, false, false);
     for line in profile.lines() {

@@ -53,6 +53,9 @@ const NVME_TOOLS: &[&str] = &["nvme-cli"];
 /// Packages with the programs that test guests' disks.
 const GUEST_TOOLS: &[&str] = &["fio", "e2fsprogs", "util-linux"];
 
+/// Packages with the storage daemon that is measured beside our disks. They are fetched when first needed.
+const STORAGE_DAEMON: &[&str] = &["qemu-utils", "qemu-block-extra"];
+
 /// Version of the way in which packages are unpacked. A change makes everything be unpacked again.
 const LAYOUT: u32 = 1;
 
@@ -97,6 +100,11 @@ pub fn ensure(again: bool) -> Result<()> {
 /// Makes sure that the peers are there, in a tree of their own. Fetches only if something is missing.
 pub fn ensure_peers() -> Result<()> {
     ensure_apart("peers", PEERS, "DPDK and Open vSwitch into target/deps/peers (about 80 MB, once)")
+}
+
+/// Makes sure that QEMU's storage daemon is there, in a tree of its own. Fetches only if something is missing.
+pub fn ensure_storage_daemon() -> Result<()> {
+    ensure_apart("storage-daemon", STORAGE_DAEMON, "QEMU's storage daemon into target/deps/storage-daemon (once)")
 }
 
 /// Makes sure that the tools for disk images are there, in a tree of their own. Fetches only if something is missing.

@@ -45,6 +45,11 @@ pub fn guest_tools() -> PathBuf {
     deps().join("guest-tools")
 }
 
+/// Packages of QEMU's storage daemon, unpacked over one another.
+pub fn storage_daemon() -> PathBuf {
+    deps().join("storage-daemon")
+}
+
 /// The guests' kernel package, unpacked.
 pub fn guest_kernel() -> PathBuf {
     deps().join("kernel")

@@ -44,6 +44,15 @@ pub fn guest_tool(path: &str) -> Command {
     program_in(&paths::guest_tools(), path)
 }
 
+/// A command for QEMU's storage daemon. It is not ended with this tool: the command is for another to wrap.
+pub fn storage_daemon() -> Command {
+    plain_in(
+        Command::new(paths::storage_daemon().join(LOADER)),
+        &paths::storage_daemon(),
+        "usr/bin/qemu-storage-daemon",
+    )
+}
+
 /// A command for a Perl script of the tree with tools for disk images. Perl and its modules are the tree's own.
 pub fn disk_script(path: &str) -> Result<Command> {
     let tree = paths::disk_tools();
@@ -80,7 +89,11 @@ pub fn processors() -> Result<String> {
 }
 
 fn program_in(tree: &Path, path: &str) -> Command {
-    let mut command = dying_with_us(&tree.join(LOADER));
+    plain_in(dying_with_us(&tree.join(LOADER)), tree, path)
+}
+
+/// Gives a tree's loader its arguments.
+fn plain_in(mut command: Command, tree: &Path, path: &str) -> Command {
     command.arg("--library-path").arg(library_path(tree));
     if let Some(name) = Path::new(path).file_name() {
         command.arg("--argv0").arg(name);

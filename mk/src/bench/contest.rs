@@ -2,6 +2,7 @@
 //! core. `tools/switch-bench` drives all of them with the same rings in the same run. Ours has anti-spoofing and one
 //! stage on. Every figure stands next to its aim.
 
+pub mod disks;
 mod guests_side;
 mod peers;
 mod results;

@@ -4,10 +4,10 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use vhost_front::Options;
 
-use crate::clock::{millisecond, now, percentile};
-use crate::distance::Distance;
 use crate::frame::SERIAL;
 use crate::pair::{Floor, Pair, Switch, all, in_turn};
+use switch_bench::clock::{millisecond, now, percentile};
+use switch_bench::distance::Distance;
 
 /// Microseconds between two frames. By then the switch polls again.
 const PAUSE: u64 = 2;

@@ -6,13 +6,10 @@
 //!
 //! Exit codes: 0 measured, 1 not measured.
 
-mod clock;
-mod distance;
 mod floor;
 mod frame;
 mod latency;
 mod pair;
-mod process;
 mod sharing;
 mod throughput;
 mod virtio_user;
@@ -22,9 +19,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
+use switch_bench::distance::Distance;
+use switch_bench::process;
 use vhost_front::{Options, Pages, features};
-
-use crate::distance::Distance;
 
 /// Drives switches with vhost-user ports and measures them.
 #[derive(Parser)]

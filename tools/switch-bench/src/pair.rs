@@ -12,10 +12,10 @@ use vhost_front::area::{Area, area_bytes};
 use vhost_front::ring::{Receive, RingOptions, Transmit};
 use vhost_front::{Memory, Options, Port, features};
 
-use crate::clock::{millisecond, now};
-use crate::distance::{Distance, Rounds};
 use crate::frame::fill;
-use crate::process;
+use switch_bench::clock::{millisecond, now};
+use switch_bench::distance::{Distance, Rounds};
+use switch_bench::process;
 
 /// A running switch.
 #[derive(Clone, Debug)]

@@ -7,9 +7,9 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use vhost_front::{Options, Port};
 
-use crate::clock::{millisecond, now, percentile};
-use crate::distance::{Distance, Rounds};
 use crate::{frame, process};
+use switch_bench::clock::{millisecond, now, percentile};
+use switch_bench::distance::{Distance, Rounds};
 
 /// Milliseconds at the beginning of a round that are not counted.
 const WARM_UP: u64 = 20;

@@ -4,10 +4,10 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use vhost_front::Options;
 
-use crate::clock::{millisecond, now, percentile};
-use crate::distance::Distance;
 use crate::frame::SERIAL;
 use crate::pair::{Floor, Pair, Switch, all, in_turn};
+use switch_bench::clock::{millisecond, now, percentile};
+use switch_bench::distance::Distance;
 
 /// Most frames taken or offered at once.
 const BATCH: u16 = 64;

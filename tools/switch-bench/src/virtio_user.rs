@@ -14,9 +14,9 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 use vhost_front::features;
 
-use crate::clock::percentile;
-use crate::distance::Distance;
-use crate::process;
+use switch_bench::clock::percentile;
+use switch_bench::distance::Distance;
+use switch_bench::process;
 
 /// Bursts of 32 frames that each port sends at first. Those of both ports fill half of a ring, so that no frame is
 /// dropped.

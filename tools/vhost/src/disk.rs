@@ -1,4 +1,4 @@
-//! Makes the RAM disks of the configuration. A disk keeps its contents until the process ends, whatever its front-end
+//! Makes the disks of the configuration. A RAM disk keeps its contents until the process ends, whatever its front-end
 //! does.
 
 #![allow(unsafe_code, reason = "asks for zeroed memory that several threads may access")]
@@ -10,11 +10,13 @@ use std::sync::atomic::{AtomicU8, AtomicU32};
 use anyhow::{Context as _, Result, ensure};
 use block::backend::SERIAL_BYTES;
 use block::device::{self, Options};
+use block::pair::Either;
 use block::ram::{OVERLAY_BLOCK, Overlay, OverlayMemory, RamDisk};
 use memory::host::HostMemory;
 use virtio::config::{DeviceConfig, Features};
 
 use crate::config::{self, Cache};
+use crate::file::FileDisk;
 
 /// Alignment of a disk's memory.
 const PAGE: usize = 4096;
@@ -23,23 +25,35 @@ const SEG_MAX: usize = 12;
 /// Descriptors of a queue that every front-end may be expected to use. QEMU's default is 128.
 const USUAL_QUEUE_SIZE: u16 = 128;
 
+/// What a disk's contents are in.
+pub type Volume = Either<&'static RamDisk, &'static FileDisk>;
+
 /// A disk, and the configuration of its device.
 pub struct Disk {
     /// What the back-end must know of it.
-    pub backend: block::backend::Disk<&'static RamDisk>,
+    pub backend: block::backend::Disk<Volume>,
     /// What the front-end finds.
     pub device: DeviceConfig,
 }
 
 impl Disk {
-    /// Makes a disk with the memory that it needs.
+    /// Makes a disk with the memory that it needs, or opens its file.
     ///
     /// # Errors
-    /// The file cannot be read, or there is no memory.
+    /// The file cannot be opened or read, or is no disk, or there is no memory.
     pub fn make(config: &config::Disk) -> Result<Self> {
-        let ram: &'static RamDisk = Box::leak(Box::new(ram(config)?));
+        let (volume, geometry) = match &config.file {
+            Some(file) => {
+                let disk: &'static FileDisk = Box::leak(Box::new(FileDisk::open(file, config.readonly)?));
+                (Either::Second(disk), disk.geometry)
+            }
+            None => {
+                let ram: &'static RamDisk = Box::leak(Box::new(ram(config)?));
+                (Either::First(ram), ram.geometry())
+            }
+        };
         let options = Options { queues: config.queues, packed: true, writeback: config.cache == Cache::Writeback };
-        let base = device::config(&ram.geometry(), &options);
+        let base = device::config(&geometry, &options);
         let mut device = DeviceConfig {
             // The front-end resets queues by itself.
             features: base.features & !Features::RING_RESET.bits(),
@@ -53,17 +67,17 @@ impl Disk {
         let mut serial = [0; SERIAL_BYTES];
         serial.iter_mut().zip(config.serial().bytes()).for_each(|(place, byte)| *place = byte);
         let counters = Box::leak(Box::default());
-        Ok(Self { backend: block::backend::Disk { volume: ram, serial, counters }, device })
+        Ok(Self { backend: block::backend::Disk { volume, serial, counters }, device })
     }
 }
 
 fn ram(config: &config::Disk) -> Result<RamDisk> {
-    let Some(file) = &config.file else {
+    let Some(image) = &config.image else {
         let bytes = config.size.context("no size")?.0;
         return Ok(RamDisk::of_memory(HostMemory::new(bytes_of(bytes)?), config.readonly));
     };
-    let base = fs::read(file).with_context(|| format!("file = {}: cannot read it", file.display()))?;
-    ensure!(!base.is_empty(), "file = {}: expected a file with contents", file.display());
+    let base = fs::read(image).with_context(|| format!("image = {}: cannot read it", image.display()))?;
+    ensure!(!base.is_empty(), "image = {}: expected a file with contents", image.display());
     let base: &'static [u8] = Vec::leak(base);
     if config.readonly {
         return Ok(RamDisk::of_base(base));
@@ -130,8 +144,12 @@ mod tests {
 
     #[test]
     fn a_file_that_is_not_there_or_empty_is_named() {
-        let error = |file: &str| format!("{:#}", disk(&format!("socket = \"a\"\nfile = \"{file}\"")).err().unwrap());
-        assert!(error("/no/such").contains("/no/such: cannot read it"));
-        assert!(error("/dev/null").contains("/dev/null: expected a file with contents"));
+        let error = |key: &str, file: &str| {
+            format!("{:#}", disk(&format!("socket = \"a\"\n{key} = \"{file}\"")).err().unwrap())
+        };
+        assert!(error("image", "/no/such").contains("/no/such: cannot read it"));
+        assert!(error("image", "/dev/null").contains("/dev/null: expected a file with contents"));
+        assert!(error("file", "/no/such").contains("/no/such: cannot open it"));
+        assert!(error("file", "/").contains("file = /: "), "a folder");
     }
 }

@@ -24,6 +24,7 @@ mod config;
 mod control;
 mod disk;
 mod early;
+mod file;
 mod kicks;
 mod map;
 mod port;

@@ -169,7 +169,9 @@ impl Regions {
     pub fn remove(&mut self, region: &VhostUserMemoryRegion) -> Result<(), String> {
         let VhostUserMemoryRegion { guest_phys_addr: gpa, memory_size: size, user_addr: user, .. } = *region;
         let Some(at) = self.windows.iter().position(|w| (w.user, w.gpa, w.bytes) == (user, gpa, size)) else {
-            return Err(format!("no memory region of {size:#x} bytes at guest address {gpa:#x}, user address {user:#x}"));
+            return Err(format!(
+                "no memory region of {size:#x} bytes at guest address {gpa:#x}, user address {user:#x}"
+            ));
         };
         let mut rest = GuestMemory::new();
         for region in self.memory.regions().iter().filter(|region| region.gpa != gpa) {
@@ -272,8 +274,10 @@ mod tests {
         assert!(refused(&[good, region(0x2000, 0x1000, 0x9000_0000, 0)]).contains("guest address 0x2000"));
         assert!(refused(&[good, region(0x8000, 0x1000, 0x7000_1000, 0)]).contains("user addresses overlap"));
         assert!(refused(&[region(0, 0x4000, 0, 0x1000)]).contains("0x5000 bytes or more, but has 0x4000"));
-        assert!(refused(&[good, region(0x3000, 0x801, 0x9000_0000, 0), region(0x3000, 0x1000, 0xa000_0000, 0)])
-            .contains("guest addresses overlap"));
+        assert!(
+            refused(&[good, region(0x3000, 0x801, 0x9000_0000, 0), region(0x3000, 0x1000, 0xa000_0000, 0)])
+                .contains("guest addresses overlap")
+        );
         assert!(refused(&[region(0x800, 0x1000, 0, 0)]).contains("multiples of 4 KiB"));
         assert!(refused(&[region(u64::MAX - 0xfff, 0x1000, 0, 0)]).contains("wrap"));
         assert!(refused(&[region(0, 0x1000, 0, u64::MAX - 0xfff)]).contains("wrap"));

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use block::pair::Either;
 use control::StageCounters;
 use engine::counters::EngineCounters;
 use engine::pair::Half;
@@ -44,7 +45,11 @@ impl Counted {
             let own: Named = match port.backend {
                 Half::First(port) => port.counters.iter().collect(),
                 Half::Second(disk) => {
-                    let used = disk.volume.overlay().map(|overlay| {
+                    let overlay = match disk.volume {
+                        Either::First(ram) => ram.overlay(),
+                        Either::Second(_) => None,
+                    };
+                    let used = overlay.map(|overlay| {
                         [("overlay_blocks", overlay.blocks()), ("overlay_used", overlay.used())]
                             .map(|(name, count)| (name, u64::from(count)))
                     });

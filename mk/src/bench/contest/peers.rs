@@ -60,7 +60,8 @@ pub struct Process {
 }
 
 impl Process {
-    fn start(mut command: Command, words: PathBuf) -> Result<Self> {
+    /// Starts it. Its standard error goes to the file `words`.
+    pub fn start(mut command: Command, words: PathBuf) -> Result<Self> {
         let file = File::create(&words).with_context(|| format!("cannot create {}", words.display()))?;
         // The input stays open, because testpmd ends when its input ends.
         command.stdin(Stdio::piped()).stderr(file.try_clone()?);
@@ -73,8 +74,16 @@ impl Process {
         self.child.id()
     }
 
+    /// Asks it to end, and waits until it has.
+    pub fn terminate(mut self) -> Result<()> {
+        let number = i32::try_from(self.id()).ok().and_then(Pid::from_raw).context("no such process number")?;
+        kill_process(number, Signal::TERM)?;
+        self.child.wait()?;
+        Ok(())
+    }
+
     /// Waits until all these files exist.
-    fn until_there(&mut self, paths: &[PathBuf]) -> Result<()> {
+    pub fn until_there(&mut self, paths: &[PathBuf]) -> Result<()> {
         let deadline = Instant::now() + LIMIT;
         while !paths.iter().all(|path| path.exists()) {
             if self.child.try_wait()?.is_some() || Instant::now() > deadline {

@@ -1,4 +1,4 @@
-//! `[[disk]]`: a RAM disk behind a vhost-user-blk socket.
+//! `[[disk]]`: a RAM disk or a file behind a vhost-user-blk socket.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -28,8 +28,11 @@ pub struct Disk {
     pub size: Option<Size>,
     /// The file that is read into memory when the program starts. It is never written.
     #[serde(default)]
+    pub image: Option<PathBuf>,
+    /// The file or block device that is the disk.
+    #[serde(default)]
     pub file: Option<PathBuf>,
-    /// How much of the file's contents may be overwritten, in memory. Default: all of it.
+    /// How much of the image's contents may be overwritten, in memory. Default: all of it.
     #[serde(default)]
     pub overlay: Option<Size>,
     /// The front-end cannot write.
@@ -109,6 +112,7 @@ impl Disk {
         Ok(Self {
             socket: PathBuf::from(socket),
             size: Some(Size::try_from(size.to_owned())?),
+            image: None,
             file: None,
             overlay: None,
             readonly: false,
@@ -140,12 +144,13 @@ impl Disk {
         range("queues", self.queues, 1, MAX_BLOCK_QUEUES)?;
         range("queue-size", self.queue_size, 2, MAX_QUEUE_SIZE)?;
         ensure!(self.queue_size.is_power_of_two(), "queue-size = {}: expected a power of two", self.queue_size);
-        ensure!(self.size.is_some() != self.file.is_some(), "expected either size or file");
+        let given = [self.size.is_some(), self.image.is_some(), self.file.is_some()];
+        ensure!(given.into_iter().filter(|given| *given).count() == 1, "expected one of size, image and file");
         if let Some(size) = self.size {
             ensure!(size.0 >= SECTOR, "size = {size}: expected more");
         }
         if let Some(overlay) = self.overlay {
-            ensure!(self.file.is_some(), "overlay = {overlay}: expected a file beneath it");
+            ensure!(self.image.is_some(), "overlay = {overlay}: expected an image beneath it");
             ensure!(!self.readonly, "overlay = {overlay}: a read-only disk has none");
             ensure!(overlay.0 >= OVERLAY_BLOCK, "overlay = {overlay}: expected 4 KiB or more");
         }
@@ -193,13 +198,15 @@ mod tests {
     #[test]
     fn a_mistake_is_named_with_its_value() {
         for (keys, named) in [
-            ("", "disk /run/system-disk: expected either size or file"),
-            ("size = \"1M\"\nfile = \"f\"", "either size or file"),
+            ("", "disk /run/system-disk: expected one of size, image and file"),
+            ("size = \"1M\"\nfile = \"f\"", "one of size, image and file"),
+            ("image = \"f\"\nfile = \"f\"", "one of size, image and file"),
+            ("file = \"f\"\noverlay = \"1M\"", "expected an image beneath it"),
             ("size = \"0K\"", "size = 0 KiB: expected more"),
             ("size = \"99999999999G\"", "is no size"),
-            ("size = \"1M\"\noverlay = \"1M\"", "expected a file beneath it"),
-            ("file = \"f\"\nreadonly = true\noverlay = \"1M\"", "a read-only disk has none"),
-            ("file = \"f\"\noverlay = \"1K\"", "expected 4 KiB or more"),
+            ("size = \"1M\"\noverlay = \"1M\"", "expected an image beneath it"),
+            ("image = \"f\"\nreadonly = true\noverlay = \"1M\"", "a read-only disk has none"),
+            ("image = \"f\"\noverlay = \"1K\"", "expected 4 KiB or more"),
             ("size = \"1M\"\nqueues = 9", "queues = 9: expected 1 to 8"),
             ("size = \"1M\"\nqueue-size = 100", "queue-size = 100: expected a power of two"),
             ("size = \"1M\"\nweight = 0", "weight = 0: expected 1 to 16"),

@@ -216,7 +216,7 @@ fn a_file_is_the_base_and_stays_as_it_is() {
     let file = std::env::temp_dir().join(format!("sidecore-vhost-base-{}", std::process::id()));
     let base = pattern(9, 10_000);
     fs::write(&file, &base).unwrap();
-    let keys = format!("file = \"{}\"", file.display());
+    let keys = format!("image = \"{}\"", file.display());
     let vhost =
         Vhost::start_disks("", &[&keys, &format!("{keys}\nreadonly = true"), &format!("{keys}\noverlay = \"4K\"")]);
     let mut disk = connect(&vhost, "a", &DiskOptions::default());

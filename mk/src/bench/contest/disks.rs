@@ -1,0 +1,281 @@
+//! `cargo mk bench block`: disks of sidecore-vhost against QEMU's storage daemon and a bare copy loop. Each has one core.
+//! `tools/block-bench` reads from all of them by libblkio in the same run. Every figure stands next to its aim.
+
+use std::env;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::{Value, json};
+
+use super::peers::Process;
+use super::results::{against, apart, by_distance, contestant, number};
+use super::table::{Aim, Table};
+use super::two_processors;
+use crate::emulator::vhost::build;
+use crate::{callgrind, fetch, tools, ui};
+
+/// MiB of each disk.
+const MIB: u64 = 64;
+/// Requests in flight, and requests of a batch whose instructions are counted.
+const DEPTH: u64 = 32;
+/// Requests whose instructions are counted.
+const COUNTED: u64 = 1000 * DEPTH;
+/// Milliseconds for which the front-end stays without requests, to count what a turn without requests takes.
+const HOLD: u64 = 1000;
+/// Rounds, and milliseconds of each turn.
+const SHORT: (u64, u64) = (7, 300);
+const FULL: (u64, u64) = (25, 1000);
+
+/// The programs and the folder of a contest.
+struct Contest {
+    folder: PathBuf,
+    /// In memory, for the daemon's second disk.
+    memory: PathBuf,
+    vhost: PathBuf,
+    bench: PathBuf,
+    cores: [usize; 2],
+}
+
+impl Drop for Contest {
+    fn drop(&mut self) {
+        // Sockets, logs and the disk of this run; nothing is lost if they stay.
+        let _ = fs::remove_dir_all(&self.folder);
+        let _ = fs::remove_file(&self.memory);
+    }
+}
+
+/// A back-end, and how it is started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Peer {
+    /// sidecore-vhost with a RAM disk.
+    Ours,
+    /// The bare copy loop.
+    Floor,
+    /// QEMU's storage daemon with a disk that has no contents.
+    Null,
+    /// The same with a file in memory.
+    Memory,
+    /// SPDK's vhost with a RAM disk.
+    Spdk,
+}
+
+impl Peer {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Ours => "ours",
+            Self::Floor => "floor",
+            Self::Null => "null-co",
+            Self::Memory => "memory file",
+            Self::Spdk => "spdk",
+        }
+    }
+}
+
+impl Contest {
+    fn socket(&self, peer: Peer) -> PathBuf {
+        self.folder.join(peer.name().replace(' ', "-"))
+    }
+
+    /// A command that starts a back-end. `counted`: its instructions are to be counted, so it should not poll.
+    fn command(&self, peer: Peer, counted: bool) -> Result<Command> {
+        let socket = self.socket(peer);
+        let bytes = MIB << 20;
+        let daemon = |disk: String| {
+            let mut command = tools::storage_daemon();
+            // While it is measured, the daemon polls as the others do. Waiting for a kick would only cost it.
+            let poll = if counted { 0 } else { 1_000_000_000 };
+            command.args(["--object", &format!("iothread,id=io,poll-max-ns={poll}"), "--blockdev", &disk]);
+            let export = "type=vhost-user-blk,id=export,node-name=disk,writable=on,iothread=io,addr.type=unix";
+            command.args(["--export", &format!("{export},addr.path={}", socket.display())]);
+            command
+        };
+        Ok(match peer {
+            Peer::Ours => {
+                let config = self.folder.join("config");
+                fs::write(&config, format!("[[disk]]\nsocket = {socket:?}\nsize = \"{MIB}M\"\n"))?;
+                let mut command = Command::new(&self.vhost);
+                command.arg("--json").arg("--config").arg(config);
+                if !counted {
+                    command.args(["--core", &self.cores[1].to_string()]);
+                }
+                command
+            }
+            Peer::Floor => {
+                let mut command = Command::new(&self.bench);
+                command.arg("floor").arg("--socket").arg(socket);
+                command.args(["--bytes", &bytes.to_string(), "--core", &self.cores[1].to_string()]);
+                command
+            }
+            Peer::Null => daemon(format!("driver=null-co,node-name=disk,size={bytes},read-zeroes=on")),
+            Peer::Memory => daemon(format!("driver=file,node-name=disk,filename={}", self.memory.display())),
+            Peer::Spdk => bail!("started by its own script"),
+        })
+    }
+
+    /// Starts a back-end on the second processor.
+    fn start(&self, peer: Peer) -> Result<Process> {
+        let command = self.command(peer, false)?;
+        let mut pinned = tools::dying_with_us(Path::new("/usr/bin/taskset"));
+        pinned.args(["--cpu-list", &self.cores[1].to_string()]).arg(command.get_program()).args(command.get_args());
+        pinned.stdout(Stdio::null());
+        let mut process = Process::start(pinned, self.folder.join(format!("{}.words", peer.name())))?;
+        process.until_there(&[self.socket(peer)]).with_context(|| peer.name())?;
+        Ok(process)
+    }
+
+    /// Runs block-bench. Returns what it printed.
+    fn bench(&self, arguments: &[String]) -> Result<String> {
+        let output =
+            tools::dying_with_us(&self.bench).args(arguments).stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+        let output = output.context("cannot start block-bench")?;
+        ensure!(output.status.success(), "block-bench has failed; its words are above");
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    fn throughput(&self, (rounds, milliseconds): (u64, u64)) -> Result<Value> {
+        ui::step("bench", "random reads of 4 KiB, 32 in flight: ours, QEMU's storage daemon, and a bare copy loop");
+        let mut peers = vec![Peer::Ours, Peer::Floor, Peer::Null, Peer::Memory];
+        let mut processes: Vec<Process> = peers.iter().map(|peer| self.start(*peer)).collect::<Result<_>>()?;
+        if let Some(folder) = env::var_os("SIDECORE_SPDK") {
+            processes.push(self.spdk(Path::new(&folder))?);
+            peers.push(Peer::Spdk);
+        }
+        // A RAM disk that was never written is one page of zeroes.
+        let ours = self.socket(Peer::Ours).display().to_string();
+        self.bench(&["verify".to_owned(), format!("--socket={ours}"), "--rounds=1".to_owned()])?;
+        self.bench(&["fill".to_owned(), format!("--socket={ours}")])?;
+        let mut arguments = vec!["measure".to_owned()];
+        for (peer, process) in peers.iter().zip(&processes) {
+            arguments.push(format!("--disk={},{},{}", peer.name(), process.id(), self.socket(*peer).display()));
+        }
+        let numbers = [("depth", DEPTH), ("rounds", rounds), ("milliseconds", milliseconds)];
+        arguments.extend(numbers.map(|(name, number)| format!("--{name}={number}")));
+        arguments.extend([format!("--core={}", self.cores[0]), format!("--disk-core={}", self.cores[1])]);
+        let said = self.bench(&arguments)?;
+        serde_json::from_str(&said).with_context(|| format!("block-bench said {said:?}"))
+    }
+
+    /// Starts SPDK's vhost with a RAM disk, by its program and its script `rpc.py`.
+    fn spdk(&self, spdk: &Path) -> Result<Process> {
+        let mut command = tools::dying_with_us(&spdk.join("build/bin/vhost"));
+        command.args(["-m", &format!("{:#x}", 1_u64 << self.cores[1]), "-S"]).arg(&self.folder);
+        let rpc = self.folder.join("rpc");
+        command.arg("-r").arg(&rpc).stdout(Stdio::null());
+        let mut process = Process::start(command, self.folder.join("spdk.words"))?;
+        process.until_there(std::slice::from_ref(&rpc)).context("SPDK's vhost")?;
+        for words in [
+            &["bdev_malloc_create", "-b", "disk", &MIB.to_string(), "512"][..],
+            &["vhost_create_blk_controller", "spdk", "disk"],
+        ] {
+            let mut command = Command::new(spdk.join("scripts/rpc.py"));
+            tools::quietly(command.arg("-s").arg(&rpc).args(words), "rpc.py")?;
+        }
+        process.until_there(&[self.socket(Peer::Spdk)]).context("SPDK's vhost")?;
+        Ok(process)
+    }
+
+    /// Counts the instructions of a back-end in user space for `requests` reads in batches, set-up included. Returns them,
+    /// those in our copy routine, and the counters of ours.
+    fn counted(&self, peer: Peer, requests: u64, hold: u64) -> Result<(u64, u64, Value)> {
+        let socket = self.socket(peer);
+        // The socket of an earlier back-end.
+        let _ = fs::remove_file(&socket);
+        let command = self.command(peer, true)?;
+        let (output, words) = (self.folder.join("counted"), self.folder.join("callgrind.words"));
+        let only = (peer == Peer::Ours).then_some("sidecore_vhost::server::turn*");
+        let mut valgrind = callgrind::around(&command, only)?;
+        valgrind.command.stdout(File::create(&output)?);
+        let mut process = Process::start(valgrind.command, words.clone())?;
+        process.until_there(std::slice::from_ref(&socket)).with_context(|| peer.name())?;
+        let numbers = [format!("--requests={requests}"), format!("--depth={DEPTH}"), format!("--hold={hold}")];
+        self.bench(&[&["count".to_owned(), format!("--socket={}", socket.display())], &numbers[..]].concat())?;
+        process.terminate()?;
+        let said = fs::read_to_string(&words)?;
+        let count = callgrind::collected(&said).with_context(|| format!("callgrind has counted nothing:\n{said}"))?;
+        let copies = callgrind::within(&fs::read_to_string(&valgrind.profile)?, "sidecore_copy_");
+        let last = fs::read_to_string(&output)?;
+        let counters = last.lines().last().and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default();
+        Ok((count, copies, counters))
+    }
+
+    /// Instructions of QEMU's storage daemon for a read.
+    fn theirs(&self, peer: Peer) -> Result<f64> {
+        let (few, _, _) = self.counted(peer, COUNTED / 4, 0)?;
+        let (many, _, _) = self.counted(peer, COUNTED / 2, 0)?;
+        Ok(many.saturating_sub(few) as f64 / (COUNTED / 4) as f64)
+    }
+
+    /// Instructions of our engine for a read: outside the copy routine, and in it. Turns without a request are left out.
+    /// Two runs without requests, one of them with a front-end that stays, say what they take.
+    fn ours(&self) -> Result<(f64, f64)> {
+        let idle = |counters: &Value| number(&counters["engine"], "idle_turns");
+        let (short, _, counters) = self.counted(Peer::Ours, 0, 0)?;
+        let few = idle(&counters)?;
+        let (long, _, counters) = self.counted(Peer::Ours, 0, HOLD)?;
+        let turn = (long as f64 - short as f64) / (idle(&counters)? - few);
+        let (all, copies, counters) = self.counted(Peer::Ours, COUNTED, 0)?;
+        let reads = number(&counters["disks"][0], "reads")?;
+        ensure!(reads >= COUNTED as f64, "{reads} reads: expected {COUNTED}");
+        let outside = (all - copies) as f64 - short as f64 - turn * (idle(&counters)? - few);
+        Ok((outside / reads, copies as f64 / reads))
+    }
+}
+
+/// Measures and prints the figures. Returns the results as JSON.
+pub fn run(full: bool, only_count: bool) -> Result<Value> {
+    fetch::ensure(false)?;
+    fetch::ensure_storage_daemon()?;
+    let cores = two_processors(&tools::processors()?)?;
+    let (vhost, bench) = (build("sidecore-vhost")?, build("block-bench")?);
+    let folder = env::temp_dir().join(format!("sidecore-disks-{}", std::process::id()));
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let memory = PathBuf::from(format!("/dev/shm/sidecore-disks-{}", std::process::id()));
+    let contest = Contest { folder, memory, vhost, bench, cores };
+    let mut file = File::create(&contest.memory).context("cannot create a file in /dev/shm")?;
+    (0..MIB).try_for_each(|n| file.write_all(&vec![n as u8 + 1; 1 << 20]))?;
+
+    let mut table = Table::default();
+    ui::step("bench", "instructions for a read, by callgrind: ours, QEMU's storage daemon");
+    let (outside, copies) = contest.ours()?;
+    let theirs = [Peer::Null, Peer::Memory].map(|peer| contest.theirs(peer));
+    let [null, memory_file] = theirs;
+    let (null, memory_file) = (null?, memory_file?);
+    table.note(&format!("instructions for a read, ours: {outside:.0} outside the copy routine, {copies:.0} in it"));
+    table.note(&format!("instructions for a read, storage daemon over null-co: {null:.0}, zeroing included"));
+    table.note(&format!("instructions for a read, storage daemon over a file: {memory_file:.0}, without the kernel's"));
+    table.figure("instructions for a read, ours, batches of 32, outside the copy", outside, "", Aim::AtMost(250.0));
+    let counts = json!({ "ours": outside, "copy": copies, "null_co": null, "memory_file": memory_file });
+    let mut measured = Value::Null;
+    if !only_count {
+        measured = contest.throughput(if full { FULL } else { SHORT })?;
+        rates(&mut table, &measured)?;
+    }
+    print!("{table}");
+    Ok(json!({ "bench": "block", "instructions": counts, "throughput": measured, "figures": table.to_json() }))
+}
+
+fn rates(table: &mut Table, result: &Value) -> Result<()> {
+    let ours = contestant(result, "ours").context("no result of ours")?;
+    for one in result["contestants"].as_array().into_iter().flatten() {
+        table.note(&format!(
+            "4 KiB reads, {:<12} p50 {:>8.0}  p95 {:>8.0} thousand a second",
+            one["name"].as_str().unwrap_or("?"),
+            number(one, "p50")? / 1e3,
+            number(one, "p95")? / 1e3,
+        ));
+    }
+    apart(table, "4 KiB reads", result);
+    by_distance(table, "4 KiB reads", result, ours);
+    for (name, what, aim) in [
+        ("null-co", "QEMU's storage daemon over null-co", 2.0),
+        ("memory file", "QEMU's storage daemon over a memory file", 4.0),
+        ("floor", "a bare copy loop", 0.8),
+    ] {
+        let what = format!("4 KiB reads: ours against {what}, median of rounds");
+        against(table, result, ours, name, (&what, aim));
+    }
+    Ok(())
+}
