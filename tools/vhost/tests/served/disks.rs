@@ -13,12 +13,12 @@ const WRITEBACK: usize = 32;
 const RO: u64 = 1 << 5;
 const MQ: u64 = 1 << 12;
 
-fn connect(vhost: &Vhost, name: &str, options: &DiskOptions) -> Disk {
+pub fn connect(vhost: &Vhost, name: &str, options: &DiskOptions) -> Disk {
     Disk::connect(&vhost.socket(name), options).expect("a disk")
 }
 
 /// Sends a request and waits for it. Returns status, used length, and the first bytes of its data.
-fn ask(disk: &mut Disk, kind: u32, sector: u64, buffer: Buffer<'_>) -> (u8, u32, Vec<u8>) {
+pub fn ask(disk: &mut Disk, kind: u32, sector: u64, buffer: Buffer<'_>) -> (u8, u32, Vec<u8>) {
     let slot = disk.submit(0, kind, sector, &buffer).expect("there is room");
     let mut used = None;
     until("a completion", || {
@@ -31,22 +31,22 @@ fn ask(disk: &mut Disk, kind: u32, sector: u64, buffer: Buffer<'_>) -> (u8, u32,
     (disk.status(0, slot).unwrap(), len, disk.data(0, slot, bytes))
 }
 
-fn write(disk: &mut Disk, sector: u64, bytes: &[u8]) {
+pub fn write(disk: &mut Disk, sector: u64, bytes: &[u8]) {
     assert_eq!(ask(disk, kind::OUT, sector, Buffer::Out(bytes)), (OK, 1, vec![]));
 }
 
-fn read(disk: &mut Disk, sector: u64, len: usize) -> Vec<u8> {
+pub fn read(disk: &mut Disk, sector: u64, len: usize) -> Vec<u8> {
     let (status, used, bytes) = ask(disk, kind::IN, sector, Buffer::In(len));
     assert_eq!((status, used), (OK, len as u32 + 1));
     bytes
 }
 
 /// Bytes that depend on `seed` and on their place.
-fn pattern(seed: u64, len: usize) -> Vec<u8> {
+pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
     (0..len as u64).map(|n| (n.wrapping_mul(31) ^ seed.wrapping_mul(0x9e37_79b9) ^ (n >> 8)) as u8).collect()
 }
 
-fn range(sector: u64, sectors: u32) -> Vec<u8> {
+pub fn range(sector: u64, sectors: u32) -> Vec<u8> {
     [&sector.to_le_bytes()[..], &sectors.to_le_bytes(), &[0; 4]].concat()
 }
 
