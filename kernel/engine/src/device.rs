@@ -17,6 +17,7 @@ use crate::bits::SetBits;
 use crate::deliver::Deliver;
 use crate::observe::{Completion, Notification, Observer};
 use crate::offered::Offered;
+use crate::order::{Order, Track};
 use crate::requests::{KickEffect, QueueTraffic, Requests, ServiceMode};
 use crate::schedule::QueueId;
 use crate::slots::SlotSet;
@@ -50,6 +51,8 @@ pub struct Device {
     config_changed: bool,
     /// Slots whose devices share memory with this one, its own slot included.
     shares_memory: SlotSet,
+    /// Requests are completed in the order in which they were taken.
+    order: Option<Order>,
 }
 
 impl Device {
@@ -81,7 +84,14 @@ impl Device {
             published: 0,
             config_changed: false,
             shares_memory: SlotSet::NONE,
+            order: None,
         }
+    }
+
+    /// Has requests completed in the order in which they were taken. Each is published by itself, and `track` is told.
+    /// Back-ends call it when the device is activated. Requests that are taken as a [`Batch`] are not ordered.
+    pub fn keep_order(&mut self, track: &'static dyn Track) {
+        self.order = Some(Order::new(track));
     }
 
     /// Slots whose devices share memory with this one.
@@ -149,7 +159,11 @@ impl Device {
         if self.offered.has(queue) {
             return if self.running { self.offered.pop(queue, segments) } else { None };
         }
-        self.with(queue, |q, memory| q.pop(memory, segments)).flatten()
+        let request = self.with(queue, |q, memory| q.pop(memory, segments)).flatten()?;
+        if let Some(order) = &mut self.order {
+            order.taken(&request.token);
+        }
+        Some(request)
     }
 
     /// Puts back the request that was taken last; see [`Queue::rewind`].
@@ -157,7 +171,12 @@ impl Device {
         if self.offered.has(token.queue()) {
             return self.offered.rewind(token);
         }
-        self.with(token.queue(), |q, _| Ok(q.rewind(token))).unwrap_or(false)
+        let (queue, position) = (token.queue(), token.position());
+        let back = self.with(queue, |q, _| Ok(q.rewind(token))).unwrap_or(false);
+        if let (true, Some(order)) = (back, &mut self.order) {
+            order.rewound(queue, position);
+        }
+        back
     }
 
     /// Notes that the present visit to a queue ends although the queue may hold more requests, because the back-end cannot
@@ -169,6 +188,9 @@ impl Device {
     /// Completes a request into which the device wrote `written` bytes. Returns false if a reset or a fault came first.
     /// The token is then counted as stale, and nothing else happens.
     pub fn complete(&mut self, token: Token, written: u32) -> bool {
+        if self.order.is_some() {
+            return self.complete_in_order(token, written);
+        }
         let bit = 1 << token.queue();
         if self.offered.has(token.queue()) {
             self.offered.completed(&token);
@@ -180,6 +202,30 @@ impl Device {
             self.shared.counters().stale_tokens.add(1);
         }
         done
+    }
+
+    /// The same, if requests are completed in the order in which they were taken. A request waits for those before it.
+    #[cold]
+    fn complete_in_order(&mut self, token: Token, written: u32) -> bool {
+        let queue = token.queue();
+        let known = self.running && self.order.as_mut().is_some_and(|order| order.ended(token, written));
+        if !known {
+            self.shared.counters().stale_tokens.add(1);
+        }
+        while let Some((track, token, written)) = self.order.as_mut().and_then(|order| order.next(queue)) {
+            let done = self.with(queue, |q, memory| {
+                let (from, to) = q.completion(&token);
+                track.completing(queue, from, to);
+                let done = q.complete(memory, token, written)?;
+                q.publish();
+                track.completed(queue, from, to);
+                Ok(done)
+            });
+            if done == Some(true) {
+                self.dirty |= 1 << queue;
+            }
+        }
+        known
     }
 
     /// Starts a batch of a queue's requests. Returns `None` if the queue is not in use, or if its requests are taken at
@@ -587,6 +633,7 @@ impl Device {
 
     fn forget(&mut self) {
         self.running = false;
+        self.order = None;
         self.queues = [const { None }; MAX_QUEUES];
         self.features = Features::empty();
         self.traffic = [QueueTraffic::UNUSED; MAX_QUEUES];

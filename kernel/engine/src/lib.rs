@@ -41,6 +41,7 @@ pub mod doorbell;
 pub mod engine;
 pub mod observe;
 mod offered;
+pub mod order;
 pub mod pair;
 pub mod profile;
 pub mod requests;

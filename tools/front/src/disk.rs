@@ -9,12 +9,15 @@
 mod area;
 mod queue;
 
+use std::fs::File;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
-use vhost::vhost_user::message::{VhostUserConfigFlags, VhostUserProtocolFeatures, VhostUserVirtioFeatures};
+use vhost::vhost_user::message::{
+    VhostUserConfigFlags, VhostUserInflight, VhostUserProtocolFeatures, VhostUserVirtioFeatures,
+};
 use vhost::vhost_user::{Frontend, VhostUserFrontend as _};
 use vhost::{VhostBackend as _, VhostUserMemoryRegionInfo, VringConfigData};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
@@ -63,11 +66,13 @@ pub struct DiskOptions {
     pub size: u16,
     /// Room for a request's data, in bytes.
     pub data: usize,
+    /// Requests in flight are tracked, so that [`Disk::reconnect`] finds them answered.
+    pub tracked: bool,
 }
 
 impl Default for DiskOptions {
     fn default() -> Self {
-        Self { features: FEATURES, queues: 1, size: 64, data: 64 << 10 }
+        Self { features: FEATURES, queues: 1, size: 64, data: 64 << 10, tracked: false }
     }
 }
 
@@ -88,14 +93,36 @@ pub struct Disk {
     queues: Vec<Queue>,
     events: Vec<(EventFd, EventFd)>,
     frontend: Frontend,
+    options: DiskOptions,
+    /// The back-end's file for requests in flight.
+    inflight: Option<(VhostUserInflight, File)>,
     // Unmapped after the queues are gone.
-    _memory: Memory,
+    memory: Memory,
 }
 
 /// The guest-physical address of the memory.
 const GUEST: u64 = 0x10_0000;
 /// Bytes of the configuration that are read: up to `write_zeroes_may_unmap`.
 const CONFIG_BYTES: usize = 60;
+
+/// Negotiates features. Returns those of the device, and the protocol's features that the back-end offers.
+fn negotiate(frontend: &mut Frontend, options: &DiskOptions) -> Result<(u64, VhostUserProtocolFeatures)> {
+    frontend.set_owner()?;
+    let offered = frontend.get_features()?;
+    let protocol_bit = VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
+    ensure!(offered & protocol_bit != 0, "the protocol's features are not offered: {offered:#x}");
+    let features = offered & options.features;
+    ensure!(features & VERSION_1 != 0, "VERSION_1 is not offered: {offered:#x}");
+    let protocol = frontend.get_protocol_features()?;
+    let mut wanted =
+        VhostUserProtocolFeatures::REPLY_ACK | VhostUserProtocolFeatures::CONFIG | VhostUserProtocolFeatures::MQ;
+    wanted.set(VhostUserProtocolFeatures::INFLIGHT_SHMFD, options.tracked);
+    frontend.set_protocol_features(protocol & wanted)?;
+    let most = frontend.get_queue_num()?;
+    ensure!(options.queues as u64 <= most, "{} queues: the back-end has {most}", options.queues);
+    frontend.set_features(features | protocol_bit)?;
+    Ok((features, protocol))
+}
 
 impl Disk {
     /// Connects to a back-end that listens at `path`, and starts the queues.
@@ -106,22 +133,35 @@ impl Disk {
 
     fn start(stream: UnixStream, options: &DiskOptions) -> Result<Self> {
         let mut frontend = Frontend::from_stream(stream, options.queues as u64);
-        frontend.set_owner()?;
-        let offered = frontend.get_features()?;
-        let protocol_bit = VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
-        ensure!(offered & protocol_bit != 0, "the protocol's features are not offered: {offered:#x}");
-        let features = offered & options.features;
-        ensure!(features & VERSION_1 != 0, "VERSION_1 is not offered: {offered:#x}");
-        let protocol = frontend.get_protocol_features()?;
-        let wanted =
-            VhostUserProtocolFeatures::REPLY_ACK | VhostUserProtocolFeatures::CONFIG | VhostUserProtocolFeatures::MQ;
-        frontend.set_protocol_features(protocol & wanted)?;
-        let most = frontend.get_queue_num()?;
-        ensure!(options.queues as u64 <= most, "{} queues: the back-end has {most}", options.queues);
-        frontend.set_features(features | protocol_bit)?;
-
+        let (features, protocol) = negotiate(&mut frontend, options)?;
+        let inflight = if options.tracked {
+            let wanted = VhostUserInflight::new(0, 0, options.queues as u16, options.size);
+            Some(frontend.get_inflight_fd(&wanted).context("the back-end does not track requests")?)
+        } else {
+            None
+        };
         let bytes = area::bytes(options.size, options.data);
         let memory = Memory::new((bytes * options.queues).next_multiple_of(2 << 20), Pages::Small)?;
+        let packed = features & RING_PACKED != 0;
+        let (mut queues, mut events) = (Vec::new(), Vec::new());
+        for n in 0..options.queues {
+            let start = memory.start().wrapping_add(n * bytes);
+            let area = Area::new(start, GUEST + (n * bytes) as u64, options.size, options.data);
+            queues.push(Queue::new(area, packed, features & EVENT_IDX != 0));
+            events.push((EventFd::new(EFD_NONBLOCK)?, EventFd::new(EFD_NONBLOCK)?));
+        }
+        let (options, protocol) = (*options, protocol.bits());
+        let mut disk = Self { features, protocol, queues, events, frontend, options, inflight, memory };
+        disk.set_up()?;
+        Ok(disk)
+    }
+
+    /// Gives the back-end memory and queues, as they are.
+    fn set_up(&mut self) -> Result<()> {
+        let Self { frontend, memory, options, .. } = self;
+        if let Some((inflight, file)) = &self.inflight {
+            frontend.set_inflight_fd(inflight, file.as_raw_fd())?;
+        }
         frontend.set_mem_table(&[VhostUserMemoryRegionInfo {
             guest_phys_addr: GUEST,
             memory_size: memory.len() as u64,
@@ -129,15 +169,12 @@ impl Disk {
             mmap_offset: 0,
             mmap_handle: memory.file().as_raw_fd(),
         }])?;
-        let packed = features & RING_PACKED != 0;
-        let (mut queues, mut events) = (Vec::new(), Vec::new());
-        for n in 0..options.queues {
-            let start = memory.start().wrapping_add(n * bytes);
-            let area = Area::new(start, GUEST + (n * bytes) as u64, options.size, options.data);
-            let [desc, avail, used] = area::RINGS.map(|offset| start as u64 + offset as u64);
-            queues.push(Queue::new(area, packed, features & EVENT_IDX != 0));
-            let (kick, call) = (EventFd::new(EFD_NONBLOCK)?, EventFd::new(EFD_NONBLOCK)?);
+        let packed = self.features & RING_PACKED != 0;
+        let bytes = area::bytes(options.size, options.data);
+        for (n, (kick, call)) in self.events.iter().enumerate() {
+            let [desc, avail, used] = area::RINGS.map(|offset| memory.start() as u64 + (n * bytes + offset) as u64);
             frontend.set_vring_num(n, options.size)?;
+            // A front-end that tracks requests need not know where the back-end was.
             frontend.set_vring_base(n, if packed { 1 << 15 } else { 0 })?;
             frontend.set_vring_addr(
                 n,
@@ -151,14 +188,22 @@ impl Disk {
                     log_addr: None,
                 },
             )?;
-            frontend.set_vring_call(n, &call)?;
-            frontend.set_vring_kick(n, &kick)?;
+            frontend.set_vring_call(n, call)?;
+            frontend.set_vring_kick(n, kick)?;
             frontend.set_vring_enable(n, true)?;
-            events.push((kick, call));
         }
         // Messages are taken in order: once this one is answered, all of the above is done.
         frontend.get_features()?;
-        Ok(Self { features, protocol: protocol.bits(), queues, events, frontend, _memory: memory })
+        Ok(())
+    }
+
+    /// Connects to another process at `path` after the back-end has died. Rings, requests and data stay as they are.
+    pub fn reconnect(&mut self, path: &Path) -> Result<()> {
+        let stream = UnixStream::connect(path).with_context(|| format!("cannot connect to {}", path.display()))?;
+        self.frontend = Frontend::from_stream(stream, self.options.queues as u64);
+        let (features, _) = negotiate(&mut self.frontend, &self.options)?;
+        ensure!(features == self.features, "the features have changed: {features:#x}, not {:#x}", self.features);
+        self.set_up()
     }
 
     /// Reads the device's configuration.

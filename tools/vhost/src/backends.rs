@@ -12,9 +12,10 @@ use net::backend::Net;
 
 use crate::calls::Calls;
 use crate::file::Files;
+use crate::tracked::InOrder;
 
 /// The back-ends.
-pub type Backends = Pair<Net, Block<Storages<Ram, Files>>>;
+pub type Backends = Pair<Net, InOrder<Block<Storages<Ram, Files>>>>;
 /// What they must know of a device. `First`: a port of the switch. `Second`: a disk.
 pub type Config = <Backends as Backend>::Config;
 /// What the engine shares with the threads of the front-ends.

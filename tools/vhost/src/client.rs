@@ -24,6 +24,7 @@ use virtio::state::{BadState, DeviceState, STATE_VERSION};
 
 use crate::calls;
 use crate::control::EngineControl;
+use crate::inflight::{self, Inflight};
 use crate::kicks::Kicks;
 use crate::map::Regions;
 use virtio::config::Features;
@@ -65,6 +66,8 @@ pub struct Client {
     /// REPLY_ACK was negotiated.
     acknowledges: bool,
     regions: Option<Regions>,
+    /// The file of the in-flight tracking.
+    inflight: Option<Inflight>,
     queues: [Queue; MAX_QUEUES],
     /// The queues with which the device is attached, one bit each. 0: it is not attached.
     attached: u16,
@@ -79,7 +82,7 @@ impl Client {
     /// A front-end that has sent nothing yet.
     pub fn new(port: Arc<Port>, control: Arc<EngineControl>, kicks: Arc<Kicks>, copier: Copier) -> Self {
         let queues = std::array::from_fn(|_| Queue::default());
-        Self { port, control, kicks, copier, features: None, acknowledges: false, regions: None, queues, attached: 0 }
+        Self { port, control, kicks, copier, features: None, acknowledges: false, regions: None, inflight: None, queues, attached: 0 }
     }
 
     /// Handles the end of the connection: detaches the device.
@@ -90,6 +93,11 @@ impl Client {
         }
         self.queues = std::array::from_fn(|_| Queue::default());
         self.regions = None;
+        for queue in 0..MAX_QUEUES as u16 {
+            inflight::forget(self.port.number, queue);
+        }
+        inflight::turn(self.port.number, false);
+        self.inflight = None;
         self.features = None;
         self.acknowledges = false;
         // The next front-end finds the configuration as it was at first.
@@ -236,7 +244,11 @@ impl Client {
                 vector: if queue.has_call { n as u16 } else { NO_VECTOR },
                 enabled: true,
             };
-            *state = match queue.base {
+            let base = match &self.inflight {
+                Some(inflight) => Some(self.tracked_base(inflight, n, &config, queue.base)?),
+                None => queue.base,
+            };
+            *state = match base {
                 Some(base) => QueueState { config, avail: base, used: base },
                 None => QueueState::start(config, features),
             };
@@ -253,6 +265,27 @@ impl Client {
             queues,
             msix: calls::table(),
         })
+    }
+
+    /// Where a queue has to start whose requests are tracked.
+    fn tracked_base(&self, inflight: &Inflight, n: usize, config: &QueueConfig, base: Option<u16>) -> Result<u16> {
+        if inflight.packed != self.packed() {
+            return refused(format!("queue {n}: the format of the rings has changed since the in-flight file was given"));
+        }
+        let memory = self.regions.as_ref().map(Regions::memory).unwrap_or_default();
+        let bytes = if inflight.packed { 16 * u64::from(config.size) } else { 16 };
+        let Ok(ring) = memory.translate(config.desc, bytes) else {
+            return refused(format!("the descriptor table of queue {n} is not in the memory that was shared"));
+        };
+        if !config.desc.is_multiple_of(16) {
+            return refused(format!("the descriptor table of queue {n}: expected a multiple of 16"));
+        }
+        let used = || memory.read_u16(config.used + 2).ok();
+        let port = self.port.number;
+        match inflight.start(port, n as u16, (ring, config.size), base, used) {
+            Some(base) => Ok(base),
+            None => refused(format!("queue {n} of {} descriptors: the in-flight file has no room for it", config.size)),
+        }
     }
 
     fn set_call(&mut self, index: usize, call: Option<File>) {
@@ -392,6 +425,9 @@ impl VhostUserBackendReqHandlerMut for Client {
         let queue = self.queue(index)?;
         (queue.started, queue.kick) = (false, None);
         let base = queue.base;
+        if let Some(inflight) = &self.inflight {
+            inflight.stop(self.port.number, index as u16);
+        }
         let packed = self.packed();
         self.settle()?;
         let base = u32::from(base.unwrap_or(QueueState::start(QueueConfig::RESET, self.ring_features()).avail));
@@ -480,6 +516,28 @@ impl VhostUserBackendReqHandlerMut for Client {
         self.settle()
     }
 
+    fn get_inflight_fd(&mut self, wanted: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
+        let VhostUserInflight { num_queues, queue_size, .. } = *wanted;
+        let (queues, max) = (self.port.shared.queues(), self.port.shared.max_queue_size());
+        if !(1..=queues).contains(&num_queues) || !(1..=max).contains(&queue_size) {
+            return refused(format!(
+                "in-flight tracking of {num_queues} queues of {queue_size}: expected 1 to {queues} of 1 to {max}"
+            ));
+        }
+        inflight::make(num_queues, queue_size).map_err(Error::ReqHandlerError)
+    }
+
+    fn set_inflight_fd(&mut self, told: &VhostUserInflight, file: File) -> Result<()> {
+        self.detach();
+        self.inflight = None;
+        match Inflight::map(self.port.number, self.packed(), told, &file) {
+            Ok(inflight) => self.inflight = Some(inflight),
+            Err(what) => return refused(format!("in-flight tracking: {what}")),
+        }
+        inflight::turn(self.port.number, true);
+        self.settle()
+    }
+
     // The messages below belong to protocol features that are not offered. They are refused before they reach these
     // methods.
 
@@ -489,14 +547,6 @@ impl VhostUserBackendReqHandlerMut for Client {
 
     fn get_shared_object(&mut self, _uuid: VhostUserSharedMsg) -> Result<File> {
         refused("GET_SHARED_OBJECT")
-    }
-
-    fn get_inflight_fd(&mut self, _inflight: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
-        refused("GET_INFLIGHT_FD")
-    }
-
-    fn set_inflight_fd(&mut self, _inflight: &VhostUserInflight, _file: File) -> Result<()> {
-        refused("SET_INFLIGHT_FD")
     }
 
     fn set_device_state_fd(

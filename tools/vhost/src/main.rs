@@ -25,12 +25,14 @@ mod control;
 mod disk;
 mod early;
 mod file;
+mod inflight;
 mod kicks;
 mod map;
 mod port;
 mod server;
 mod signals;
 mod statistics;
+mod tracked;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -27,9 +27,12 @@ struct Guarded {
     port: AtomicUsize,
 }
 
-static GUARDED: [Guarded; MAX_PORTS * MAX_REGIONS] =
+/// Mappings of a port at most: its regions, and the file of its in-flight tracking.
+const MAPPINGS: usize = MAX_REGIONS + 1;
+
+static GUARDED: [Guarded; MAX_PORTS * MAPPINGS] =
     [const { Guarded { start: AtomicUsize::new(0), len: AtomicUsize::new(0), port: AtomicUsize::new(0) } };
-        MAX_PORTS * MAX_REGIONS];
+        MAX_PORTS * MAPPINGS];
 
 /// Whether each port's memory was lost.
 static LOST: [AtomicBool; MAX_PORTS] = [const { AtomicBool::new(false) }; MAX_PORTS];
@@ -77,7 +80,7 @@ extern "C" fn on_bus_error(_signal: i32, info: *mut libc::siginfo_t, _context: *
 }
 
 /// A mapping of a file from its beginning.
-struct Mapping {
+pub struct Mapping {
     start: *mut u8,
     len: usize,
     guarded: &'static Guarded,
@@ -87,7 +90,16 @@ struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    fn new(port: usize, file: &File, len: usize) -> io::Result<Self> {
+    /// Where it begins.
+    pub const fn start(&self) -> *mut u8 {
+        self.start
+    }
+
+    /// Maps `len` bytes of a port's file, shared.
+    ///
+    /// # Errors
+    /// Linux refuses it.
+    pub fn new(port: usize, file: &File, len: usize) -> io::Result<Self> {
         let free = |g: &&Guarded| {
             // 1 is no valid address. It reserves the entry until the mapping exists.
             g.start.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()

@@ -84,6 +84,10 @@ impl Port {
 
     /// A disk without a client.
     pub fn of_disk(number: usize, config: &config::Disk, requests: Requests, disk: &Disk) -> Self {
+        // What a RAM disk holds ends with the process, so there is nothing to go on with.
+        let lasting = config.file.is_some();
+        let tracking =
+            if lasting { VhostUserProtocolFeatures::INFLIGHT_SHMFD } else { VhostUserProtocolFeatures::empty() };
         Self {
             number,
             name: config.socket.display().to_string(),
@@ -92,7 +96,8 @@ impl Port {
             backend: Half::Second(disk.backend),
             protocol: VhostUserProtocolFeatures::CONFIG
                 | VhostUserProtocolFeatures::MQ
-                | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS,
+                | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
+                | tracking,
             rules: None,
             share: GuestWeight { guest: number, weight: config.weight },
             connection: Mutex::new(None),

@@ -35,6 +35,7 @@ use crate::disk::Disk;
 use crate::file::Files;
 use crate::kicks::Kicks;
 use crate::port::Port;
+use crate::tracked::InOrder;
 use crate::{clock, early, map, signals, statistics};
 
 /// Time between two checks of the clients.
@@ -61,7 +62,7 @@ fn new_engine(control: &'static Control, config: &Config) -> Result<Box<IoEngine
     let net = Net::new(seed, AGE * 1_000_000 * microsecond);
     let files = Files::new(config.disk.iter().any(|disk| disk.file.is_some()))?;
     let block = Block::new(Storages::new(Ram::new(), files));
-    Ok(Box::new(Engine::new(control, Pair::new(net, block), schedule, Calls)))
+    Ok(Box::new(Engine::new(control, Pair::new(net, InOrder(block)), schedule, Calls)))
 }
 
 fn requests(requests: config::Requests) -> Requests {

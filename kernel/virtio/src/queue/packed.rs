@@ -184,6 +184,12 @@ impl Packed {
         (self.next_used == self.published).then(|| (bits(self.next_avail), bits(self.next_used)))
     }
 
+    /// As [`super::Queue::completion`].
+    pub(super) const fn completion(&self, taken: &Taken) -> (u16, u16) {
+        let size = self.table.size;
+        (self.next_used.bits(size), self.next_used.on(taken.descriptors, size).bits(size))
+    }
+
     /// Descriptors in the ring.
     #[inline(always)]
     pub(super) const fn size(&self) -> u16 {

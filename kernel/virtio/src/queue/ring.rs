@@ -144,6 +144,13 @@ impl Queue {
         Ok(done)
     }
 
+    /// Returns the position of the next used entry, and the position after it if the request of `token` is completed
+    /// next. Positions are as in [`QueueState`].
+    #[must_use]
+    pub fn completion(&self, token: &Token) -> (u16, u16) {
+        either!(&self.ring, ring => ring.completion(&token.taken))
+    }
+
     /// Publishes all completions at once. Between two calls of [`Queue::used_notification`] fewer than 65,536 requests
     /// may be published, because a split ring counts them in 16 bits. The limits of a visit are far below that.
     #[inline]

@@ -129,6 +129,11 @@ impl Split {
         (self.next_used == self.published_used).then_some((self.next_avail, self.next_used))
     }
 
+    /// As [`super::Queue::completion`].
+    pub(super) const fn completion(&self, _: &Taken) -> (u16, u16) {
+        (self.next_used, self.next_used.wrapping_add(1))
+    }
+
     /// Requests known from the last read of the available index.
     #[inline(always)]
     const fn known(&self) -> u16 {

@@ -13,16 +13,16 @@ use crate::process::{Vhost, run, until};
 const SECTOR: usize = 512;
 
 /// A file in the build's folder, whose file system has O_DIRECT on most machines. It is removed at the end.
-struct Temporary(PathBuf);
+pub struct Temporary(PathBuf);
 
 impl Temporary {
-    fn new(name: &str, bytes: &[u8]) -> Self {
+    pub fn new(name: &str, bytes: &[u8]) -> Self {
         let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
         fs::write(&path, bytes).expect("a file");
         Self(path)
     }
 
-    fn keys(&self) -> String {
+    pub fn keys(&self) -> String {
         format!("file = \"{}\"", self.0.display())
     }
 
@@ -38,7 +38,7 @@ impl Drop for Temporary {
 }
 
 /// Whether Linux allows io_uring here. Where it does not, the program must say so.
-fn allowed() -> bool {
+pub fn allowed() -> bool {
     if io_uring::IoUring::new(8).is_ok() {
         return true;
     }

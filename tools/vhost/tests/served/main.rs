@@ -3,5 +3,6 @@
 mod disks;
 mod files;
 mod hostile;
+mod killed;
 mod process;
 mod traffic;

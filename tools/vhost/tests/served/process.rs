@@ -58,6 +58,22 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// Starts the program. Returns it, and what it says line by line.
+fn spawn(config: &Path) -> (Child, Receiver<String>) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_sidecore-vhost"))
+        .arg("--json")
+        .arg("--config")
+        .arg(config)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let (sender, said) = mpsc::channel();
+    let words = BufReader::new(child.stderr.take().expect("its words"));
+    thread::spawn(move || words.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+    (child, said)
+}
+
 impl Vhost {
     /// Starts it with sockets named a, b and so on.
     pub fn start(ports: usize) -> Self {
@@ -89,20 +105,18 @@ impl Vhost {
         let one = |(name, keys)| format!("[[{kind}]]\nsocket = \"{}/{name}\"\n{keys}\n", folder.display());
         let text: String = ('a'..).zip(keys).map(one).collect();
         fs::write(folder.join("config"), format!("{config}\n{text}")).expect("a configuration");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_sidecore-vhost"))
-            .arg("--json")
-            .arg("--config")
-            .arg(folder.join("config"))
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("it starts");
-        let (sender, said) = mpsc::channel();
-        let words = BufReader::new(child.stderr.take().expect("its words"));
-        thread::spawn(move || words.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        let (child, said) = spawn(&folder.join("config"));
         let vhost = Self { child, folder, said, _only: only };
         vhost.says("copies with");
         vhost
+    }
+
+    /// Kills it in the middle of whatever it does, and starts it again with the same configuration.
+    pub fn kill_and_start(&mut self) {
+        self.child.kill().expect("it can be killed");
+        self.child.wait().expect("its end");
+        (self.child, self.said) = spawn(&self.folder.join("config"));
+        self.says("copies with");
     }
 
     pub fn socket(&self, name: &str) -> PathBuf {

@@ -1,0 +1,307 @@
+//! In-flight tracking (GET_INFLIGHT_FD and SET_INFLIGHT_FD of the vhost-user protocol): a front-end keeps a memory file
+//! of ours, and gives it to the next process after this one has died in mid-request. Every request is then answered.
+//!
+//! A device with tracking answers its requests in the order of the ring, and publishes each answer by itself. So the
+//! requests that were not answered are those from the next used position on. They are carried out again.
+//!
+//! - Split ring: the used index in the ring is that position. No request is marked in the file.
+//! - Packed ring: the file has the position. An answer overwrites a descriptor, in two steps. So the file keeps the
+//!   descriptor until the answer is published, and a process that finds it restores it or goes on behind it.
+//!
+//! The file has the layout of the protocol's documentation. `free_head`, which is the back-end's own, says that the
+//! queue was in use when the file was left.
+
+#![allow(unsafe_code, reason = "a memory file that the front-end shares")]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::FromRawFd as _;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU64, Ordering, compiler_fence};
+
+use engine::order::Track;
+use net::ports::MAX_PORTS;
+use vhost::vhost_user::message::VhostUserInflight;
+use virtio::config::MAX_QUEUES;
+
+use crate::map::Mapping;
+
+/// Bytes before the descriptors' states. A part has the size of a packed ring's, which is the larger one.
+const HEAD: usize = 32;
+/// Bytes of a descriptor's state.
+const STATE: usize = 32;
+/// A queue's part begins at a multiple of this.
+const ALIGN: usize = 64;
+const VERSION: u16 = 1;
+/// The wrap counter in a position.
+const WRAP: u16 = 1 << 15;
+/// USED and AVAIL in the second half of a packed ring's descriptor.
+const USED: u64 = 1 << 63;
+const AVAIL: u64 = 1 << 55;
+
+/// Offsets in a queue's part.
+mod at {
+    pub const VERSION: usize = 8;
+    pub const DESC_NUM: usize = 10;
+    /// Packed: the queue is in use.
+    pub const FREE_HEAD: usize = 12;
+    /// Packed: the next used position, the same again, and the wrap counters of both. They are one word, so a process
+    /// that is killed leaves all of them or none.
+    pub const USED_IDX: usize = 16;
+    /// Packed, of the descriptor that is being answered: whether it is, and the descriptors of its chain.
+    pub const INFLIGHT: usize = 0;
+    pub const NUM: usize = 6;
+    /// Its buffer id, flags and length, as one word.
+    pub const ID: usize = 16;
+}
+
+/// Bytes of a queue's part.
+const fn part(size: u16) -> usize {
+    (HEAD + STATE * size as usize).next_multiple_of(ALIGN)
+}
+
+/// Makes the file for so many queues.
+///
+/// # Errors
+/// Linux refuses a memory file.
+pub fn make(queues: u16, size: u16) -> io::Result<(VhostUserInflight, File)> {
+    // SAFETY: a name with its zero.
+    let fd = unsafe { libc::memfd_create(c"inflight".as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: just made, and nobody else's.
+    let file = unsafe { File::from_raw_fd(fd) };
+    let bytes = part(size) * usize::from(queues);
+    file.set_len(bytes as u64)?;
+    Ok((VhostUserInflight::new(bytes as u64, 0, queues, size), file))
+}
+
+/// The file of a front-end, mapped.
+pub struct Inflight {
+    start: *mut u8,
+    queues: u16,
+    size: u16,
+    /// The rings are packed.
+    pub packed: bool,
+    _mapping: Mapping,
+}
+
+// SAFETY: memory that another process shares; all access is atomic.
+unsafe impl Send for Inflight {}
+
+impl Inflight {
+    /// Maps the file. The error says what is wrong with it.
+    pub fn map(port: usize, packed: bool, told: &VhostUserInflight, file: &File) -> Result<Self, String> {
+        let VhostUserInflight { mmap_size, mmap_offset, num_queues: queues, queue_size: size } = *told;
+        let bytes = part(size) as u64 * u64::from(queues);
+        let end = mmap_offset.checked_add(mmap_size).ok_or("its offset and size wrap")?;
+        let metadata = file.metadata().map_err(|error| error.to_string())?;
+        if mmap_size < bytes || !metadata.is_file() || metadata.len() < end || mmap_offset % 64 != 0 {
+            return Err(format!(
+                "{mmap_size:#x} bytes at {mmap_offset:#x} of a file of {:#x}, for {queues} queues of {size}: expected \
+                 {bytes:#x} bytes or more within the file",
+                metadata.len()
+            ));
+        }
+        let end = usize::try_from(end).map_err(|_| "too large")?;
+        let mapping = Mapping::new(port, file, end).map_err(|error| format!("it cannot be mapped: {error}"))?;
+        let start = mapping.start().wrapping_add(mmap_offset as usize);
+        Ok(Self { start, queues, size, packed, _mapping: mapping })
+    }
+
+    /// The part of a queue, if it has one for so many descriptors.
+    fn of(&self, queue: u16, size: u16) -> Option<Part> {
+        let offset = part(self.size) * usize::from(queue);
+        (queue < self.queues && size <= self.size).then(|| Part(self.start.wrapping_add(offset)))
+    }
+
+    /// Starts the tracking of a queue, whose ring is at `ring`. `base` is where the front-end wants it to start. Returns
+    /// where it has to start; `None` if the file has no room for the queue.
+    ///
+    /// `used` reads the used index of a split ring.
+    pub fn start(
+        &self,
+        port: usize,
+        queue: u16,
+        (ring, size): (*mut u8, u16),
+        base: Option<u16>,
+        used: impl FnOnce() -> Option<u16>,
+    ) -> Option<u16> {
+        let part = self.of(queue, size)?;
+        part.half(at::VERSION).store(VERSION, Ordering::Relaxed);
+        part.half(at::DESC_NUM).store(size, Ordering::Relaxed);
+        if !self.packed {
+            return used();
+        }
+        let track = TRACKS.get(port)?.queues.get(usize::from(queue))?;
+        let base = if part.half(at::FREE_HEAD).load(Ordering::Relaxed) != 0 {
+            part.recover(ring, size)
+        } else {
+            base.unwrap_or(WRAP)
+        };
+        part.set_position(base);
+        part.half(at::FREE_HEAD).store(1, Ordering::Release);
+        track.part.store(part.0, Ordering::Relaxed);
+        track.ring.store(ring, Ordering::Relaxed);
+        track.size.store(size, Ordering::Release);
+        Some(base)
+    }
+
+    /// Ends the tracking of a queue, none of whose requests is in flight.
+    pub fn stop(&self, port: usize, queue: u16) {
+        if let Some(part) = self.of(queue, self.size).filter(|_| self.packed) {
+            part.half(at::FREE_HEAD).store(0, Ordering::Release);
+        }
+        forget(port, queue);
+    }
+}
+
+/// Forgets a queue's rings and file. The engine must not have the device.
+pub fn forget(port: usize, queue: u16) {
+    if let Some(track) = TRACKS.get(port).and_then(|track| track.queues.get(usize::from(queue))) {
+        track.size.store(0, Ordering::Release);
+    }
+}
+
+/// A queue's part of the file.
+#[derive(Clone, Copy)]
+struct Part(*mut u8);
+
+impl Part {
+    fn half(&self, offset: usize) -> &AtomicU16 {
+        // SAFETY: within the part, which is mapped as long as its user lives, and aligned. The front-end may write it,
+        // so it is atomic.
+        unsafe { AtomicU16::from_ptr(self.0.wrapping_add(offset).cast()) }
+    }
+
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: as above.
+        unsafe { AtomicU64::from_ptr(self.0.wrapping_add(offset).cast()) }
+    }
+
+    /// The offset of the state of the descriptor at a position.
+    const fn state(position: u16) -> usize {
+        HEAD + STATE * (position & !WRAP) as usize
+    }
+
+    fn set_position(&self, position: u16) {
+        let (index, wrap) = (u64::from(position & !WRAP), u64::from(position >> 15));
+        self.word(at::USED_IDX).store(index | index << 16 | wrap << 32 | wrap << 40, Ordering::Release);
+    }
+
+    /// Keeps the descriptor at `from`, whose chain ends before `to`.
+    fn keep(&self, ring: *mut u8, size: u16, from: u16, to: u16) {
+        let state = Self::state(from);
+        let (index, next) = (from & !WRAP, to & !WRAP);
+        self.word(state + at::ID).store(second_half(ring, from).rotate_right(32), Ordering::Relaxed);
+        let count = if next > index { next - index } else { next + size - index };
+        self.half(state + at::NUM).store(count, Ordering::Relaxed);
+        self.half(state + at::INFLIGHT).store(1, Ordering::Release);
+    }
+
+    /// Where a queue goes on whose process has died. The descriptor that was being answered is restored, unless its
+    /// answer is published.
+    fn recover(&self, ring: *mut u8, size: u16) -> u16 {
+        let word = self.word(at::USED_IDX).load(Ordering::Acquire);
+        let (index, wrap) = (word as u16 & !WRAP, (word >> 32) as u16 & 1);
+        let from = index | wrap << 15;
+        // The front-end can write the file. A position outside the ring is refused with the device's state.
+        if index >= size {
+            return from;
+        }
+        let state = Self::state(from);
+        if self.half(state + at::INFLIGHT).swap(0, Ordering::AcqRel) == 0 {
+            return from;
+        }
+        let used = if wrap == 1 { AVAIL | USED } else { 0 };
+        if second_half(ring, from) & (AVAIL | USED) == used {
+            let to = index.saturating_add(self.half(state + at::NUM).load(Ordering::Relaxed).min(size));
+            return if to < size { to | wrap << 15 } else { (to - size) | (wrap ^ 1) << 15 };
+        }
+        restore(ring, from, self.word(state + at::ID).load(Ordering::Relaxed).rotate_left(32));
+        from
+    }
+}
+
+/// The place of the second half of a packed ring's descriptor: length, buffer id, flags.
+fn place(ring: *mut u8, position: u16) -> *mut u64 {
+    ring.wrapping_add(16 * usize::from(position & !WRAP) + 8).cast()
+}
+
+fn second_half(ring: *mut u8, position: u16) -> u64 {
+    // SAFETY: a descriptor of a ring, whose place was checked when it was set up. The ring is mapped until the device is
+    // detached, and aligned to 16 bytes. The driver accesses it too, so it is atomic.
+    unsafe { AtomicU64::from_ptr(place(ring, position)) }.load(Ordering::Acquire)
+}
+
+fn restore(ring: *mut u8, position: u16, word: u64) {
+    // SAFETY: as above.
+    unsafe { AtomicU64::from_ptr(place(ring, position)) }.store(word, Ordering::Release);
+}
+
+/// What the engine tracks of a device.
+pub struct Tracked {
+    /// The front-end has given a file.
+    on: AtomicBool,
+    queues: [TrackedQueue; MAX_QUEUES],
+}
+
+/// What the engine tracks of a packed ring.
+struct TrackedQueue {
+    part: AtomicPtr<u8>,
+    ring: AtomicPtr<u8>,
+    /// Descriptors. 0: it is not tracked.
+    size: AtomicU16,
+}
+
+static TRACKS: [Tracked; MAX_PORTS] = [const {
+    Tracked {
+        on: AtomicBool::new(false),
+        queues: [const {
+            TrackedQueue {
+                part: AtomicPtr::new(ptr::null_mut()),
+                ring: AtomicPtr::new(ptr::null_mut()),
+                size: AtomicU16::new(0),
+            }
+        }; MAX_QUEUES],
+    }
+}; MAX_PORTS];
+
+/// The tracking of a device, if its front-end has given a file.
+pub fn track(port: usize) -> Option<&'static Tracked> {
+    TRACKS.get(port).filter(|track| track.on.load(Ordering::Acquire))
+}
+
+/// Says whether a device's front-end has given a file. The engine must not have the device.
+pub fn turn(port: usize, on: bool) {
+    if let Some(track) = TRACKS.get(port) {
+        track.on.store(on, Ordering::Release);
+    }
+}
+
+impl Tracked {
+    /// The part and the ring of a queue, if `position` is one of it.
+    fn queue(&self, queue: u16, position: u16) -> Option<(Part, *mut u8, u16)> {
+        let queue = self.queues.get(usize::from(queue))?;
+        let size = queue.size.load(Ordering::Acquire);
+        let within = position & !WRAP < size;
+        within.then(|| (Part(queue.part.load(Ordering::Relaxed)), queue.ring.load(Ordering::Relaxed), size))
+    }
+}
+
+impl Track for Tracked {
+    fn completing(&self, queue: u16, from: u16, to: u16) {
+        let Some((part, ring, size)) = self.queue(queue, from) else { return };
+        part.keep(ring, size, from, to);
+        // A process that is killed has executed a prefix of its instructions. So the compiler's order is enough.
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    fn completed(&self, queue: u16, from: u16, to: u16) {
+        let Some((part, ..)) = self.queue(queue, from) else { return };
+        compiler_fence(Ordering::SeqCst);
+        part.set_position(to);
+        part.half(Part::state(from) + at::INFLIGHT).store(0, Ordering::Release);
+    }
+}
