@@ -1,7 +1,7 @@
 //! Blocks of 512 bytes on volumes with blocks of 4,096.
 //!
 //! A request of whole blocks goes to the storage beneath as it is. Any other read or write goes through a bounce buffer: a
-//! block that is written in part is read, changed and written ([`slot`]).
+//! block that is written in part is read, changed and written (`slot`).
 //!
 //! **Order.** Between the read and the write of a block nobody else may change it, or one of the two changes is lost. So a
 //! request that changes blocks waits while another one in flight changes some of the same blocks. It is answered with

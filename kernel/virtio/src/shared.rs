@@ -528,7 +528,7 @@ fn set_vector(slot: &AtomicU16, vector: u16) -> u16 {
 
 #[cfg(test)]
 mod tests {
-    use super::{DeviceConfig, NO_VECTOR, Phase, QueueConfig, Shared};
+    use super::{DeviceConfig, NO_VECTOR, Ordering, Phase, QueueConfig, Shared};
     use crate::testing;
 
     fn shared() -> Shared {

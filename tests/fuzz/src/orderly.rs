@@ -80,7 +80,7 @@ impl Orderly {
         let begin = first + u64::from(input.byte()) % REGION;
         let sectors = 1 + u64::from(input.byte()) % (end - begin);
         let sector = match input.byte() {
-            0..8 => SECTORS - u64::from(input.byte() % 4 == 0),
+            0..8 => SECTORS - u64::from(input.byte().is_multiple_of(4)),
             8..12 => input.wide() | SECTORS,
             _ => begin,
         };

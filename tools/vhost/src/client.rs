@@ -82,7 +82,18 @@ impl Client {
     /// A front-end that has sent nothing yet.
     pub fn new(port: Arc<Port>, control: Arc<EngineControl>, kicks: Arc<Kicks>, copier: Copier) -> Self {
         let queues = std::array::from_fn(|_| Queue::default());
-        Self { port, control, kicks, copier, features: None, acknowledges: false, regions: None, inflight: None, queues, attached: 0 }
+        Self {
+            port,
+            control,
+            kicks,
+            copier,
+            features: None,
+            acknowledges: false,
+            regions: None,
+            inflight: None,
+            queues,
+            attached: 0,
+        }
     }
 
     /// Handles the end of the connection: detaches the device.
@@ -270,7 +281,9 @@ impl Client {
     /// Where a queue has to start whose requests are tracked.
     fn tracked_base(&self, inflight: &Inflight, n: usize, config: &QueueConfig, base: Option<u16>) -> Result<u16> {
         if inflight.packed != self.packed() {
-            return refused(format!("queue {n}: the format of the rings has changed since the in-flight file was given"));
+            return refused(format!(
+                "queue {n}: the format of the rings has changed since the in-flight file was given"
+            ));
         }
         let memory = self.regions.as_ref().map(Regions::memory).unwrap_or_default();
         let bytes = if inflight.packed { 16 * u64::from(config.size) } else { 16 };

@@ -43,7 +43,8 @@ pub fn allowed() -> bool {
         return true;
     }
     let file = Temporary::new("refused", &[0; 8 * SECTOR]);
-    let config = Temporary::new("refused.toml", format!("[[disk]]\nsocket = \"/tmp/refused\"\n{}", file.keys()).as_bytes());
+    let config =
+        Temporary::new("refused.toml", format!("[[disk]]\nsocket = \"/tmp/refused\"\n{}", file.keys()).as_bytes());
     let (code, words) = run(&["--config", config.0.to_str().unwrap()]);
     assert!(code == Some(3) && words.contains("io_uring, which is not allowed here"), "{code:?}: {words}");
     eprintln!("io_uring is not allowed here: files were not tested");
@@ -179,7 +180,8 @@ fn a_file_that_is_no_disk_is_refused_by_name() {
         (vec![std::path::Path::new("/dev/null")], "file = /dev/null: "),
         (vec![used.0.as_path(), used.0.as_path()], "it is in use, by another disk or process"),
     ] {
-        let disk = |(n, file): (usize, &&std::path::Path)| format!("[[disk]]\nsocket = \"/tmp/no-{n}\"\nfile = {file:?}\n");
+        let disk =
+            |(n, file): (usize, &&std::path::Path)| format!("[[disk]]\nsocket = \"/tmp/no-{n}\"\nfile = {file:?}\n");
         let text: String = files.iter().enumerate().map(disk).collect();
         let config = Temporary::new("refused.toml", text.as_bytes());
         let (code, words) = run(&["--config", config.0.to_str().unwrap()]);

@@ -71,7 +71,12 @@ fn a_front_end_goes_on_after_the_process_was_killed() {
         return;
     }
     let split = DiskOptions { tracked: true, ..DiskOptions::default() };
-    let forms = [("", split), ("requests = \"notify\"", split), ("", split.packed()), ("requests = \"notify\"", split.packed())];
+    let forms = [
+        ("", split),
+        ("requests = \"notify\"", split),
+        ("", split.packed()),
+        ("requests = \"notify\"", split.packed()),
+    ];
     for (requests, options) in forms {
         let file = Temporary::new("killed", &vec![0; PLACES as usize * BYTES]);
         let mut vhost = Vhost::start_disks("", &[&format!("{}\n{requests}", file.keys())]);
