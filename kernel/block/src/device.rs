@@ -1,6 +1,7 @@
 //! The configuration of a block device: what it offers and what its driver reads (virtio 1.3 5.2.3 to 5.2.5).
 
 use virtio::config::{CONFIG_BYTES, DeviceConfig, Features, MAX_QUEUES};
+use virtio::shared::Shared;
 
 use crate::storage::{Geometry, SECTOR};
 
@@ -104,6 +105,12 @@ pub fn config(geometry: &Geometry, options: &Options) -> DeviceConfig {
         config_len: LENGTH,
         driver_writes: if features.contains(BlockFeatures::CONFIG_WCE) { 1 << WRITEBACK } else { 0 },
     }
+}
+
+/// Returns the size in bytes that the driver of a block device reads now.
+#[must_use]
+pub fn capacity(shared: &Shared) -> u64 {
+    u64::from_le_bytes(shared.config_bytes(CAPACITY)).saturating_mul(SECTOR)
 }
 
 /// The size of a volume in sectors of 512 bytes.

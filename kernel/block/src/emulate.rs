@@ -192,6 +192,10 @@ impl<S: Storage<Volume: PartialEq>> Storage for Emulate<S> {
         of.geometry(&self.storage.geometry(of.volume))
     }
 
+    fn are_flushed_together(one: Self::Volume, other: Self::Volume) -> bool {
+        S::are_flushed_together(one.volume, other.volume)
+    }
+
     fn take_size_change(&mut self) -> bool {
         self.storage.take_size_change()
     }

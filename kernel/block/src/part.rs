@@ -5,13 +5,13 @@
 
 use crate::storage::{Geometry, Operation, Request, Status, Storage, Submitted, Tag};
 
-/// Some blocks of a volume.
+/// Some blocks of a volume. A part that is all of the volume grows and shrinks with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part<V> {
     whole: V,
     /// First block of it.
     first: u64,
-    /// Its number of blocks.
+    /// Its number of blocks, when it was made.
     blocks: u64,
     /// It is all of the volume, also when the volume has another size later.
     is_all: bool,
@@ -73,6 +73,10 @@ impl<S: Storage> Storage for Parts<S> {
 
     fn geometry(&self, part: Self::Volume) -> Geometry {
         part.geometry(&self.0.geometry(part.whole))
+    }
+
+    fn are_flushed_together(one: Self::Volume, other: Self::Volume) -> bool {
+        S::are_flushed_together(one.whole, other.whole)
     }
 
     fn take_size_change(&mut self) -> bool {

@@ -82,6 +82,10 @@ impl<H: Hal, T: Transport> Driven<H, T> {
 impl<H: Hal, T: Transport> Storage for VirtioDisks<H, T> {
     type Volume = VirtioDisk;
 
+    fn are_flushed_together(one: VirtioDisk, other: VirtioDisk) -> bool {
+        one.device == other.device
+    }
+
     fn geometry(&self, volume: VirtioDisk) -> Geometry {
         volume.geometry
     }

@@ -195,7 +195,7 @@ impl Device {
                     stages: rules.iter().flat_map(Rules::counters).collect(),
                 });
             }
-            Kind::Block(disk) => guest.blocks.push(disk.count(device)),
+            Kind::Block(disk) => guest.blocks.push(disk.count(self.shared)),
             Kind::Entropy { counters } => guest.entropy.push(control::Entropy {
                 requests: counters.requests.get(),
                 bytes: counters.bytes.get(),

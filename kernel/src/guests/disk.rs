@@ -120,9 +120,9 @@ impl Disk {
         }
     }
 
-    /// Its counters and its device's.
-    pub fn count(&self, device: &virtio::counters::DeviceCounters) -> control::Block {
-        let geometry = geometry(self.volume);
+    /// Its counters and its device's. The size is what the guest sees now.
+    pub fn count(&self, shared: &virtio::shared::Shared) -> control::Block {
+        let device = shared.counters();
         let overlay = self.overlay();
         let emulation = match self.volume {
             Either::Second(of) => of.counters,
@@ -132,7 +132,7 @@ impl Disk {
         let of_overlay = |value: fn(&Overlay) -> u32| overlay.map_or(0, |overlay| u64::from(value(overlay)));
         control::Block {
             serial: self.serial.clone(),
-            size: geometry.blocks * u64::from(geometry.block_bytes),
+            size: device::capacity(shared),
             counts: super::counts::by_name(self.counters.iter().chain(emulation)),
             overlay_blocks: of_overlay(Overlay::blocks),
             overlay_used: of_overlay(Overlay::used),

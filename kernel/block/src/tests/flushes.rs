@@ -1,7 +1,10 @@
 //! Flushes that fail, and what they mean for later ones.
 
 use super::support::{Bench, FLUSH, FORMS, Guest, IOERR, OK, OUT, Sent, Slow, with_slow};
-use crate::storage::Status;
+use crate::emulate::{Emulate, Emulated};
+use crate::pair::{Either, Pair};
+use crate::part::{Part, Parts};
+use crate::storage::{Status, Storage as _};
 
 /// Sends a request, has the storage end it, and returns its status. The storage must get it if `tried`.
 fn ask(bench: &mut Bench<Slow>, guest: &mut Guest, kind: u32, status: Status, tried: bool) -> u8 {
@@ -56,4 +59,17 @@ fn the_failed_flush_of_one_device_loses_the_writes_of_others_to_the_same_disk() 
     assert_eq!(ask(&mut bench, &mut guest, FLUSH, Status::Ok, true), OK, "it had written nothing");
     assert_eq!(ask(&mut bench, wrote, FLUSH, Status::Ok, false), IOERR);
     assert_eq!(ask(&mut bench, idle, FLUSH, Status::Ok, true), OK);
+}
+
+/// Whether two parts of a storage's volume are flushed together, through all that lies between it and a guest.
+#[test]
+fn parts_of_a_disk_are_flushed_together_and_parts_of_others_are_not() {
+    type Inner = Parts<Slow>;
+    type Beneath = Pair<Inner, Inner>;
+    let part = |first| Part::new((), 64, first, 8).expect("it is within");
+    let [a, b, c] = [Either::First(part(0)), Either::First(part(8)), Either::Second(part(0))];
+    assert!(Beneath::are_flushed_together(a, b) && !Beneath::are_flushed_together(a, c));
+    let of = |volume| Emulated { volume, counters: None };
+    assert!(Emulate::<Beneath>::are_flushed_together(of(a), of(b)));
+    assert!(!Emulate::<Beneath>::are_flushed_together(of(b), of(c)));
 }

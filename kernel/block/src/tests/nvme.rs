@@ -18,6 +18,7 @@ use virtio::testing::MEMORY;
 use super::support::{Bench, DISCARD, FLUSH, Guest, IN, IOERR, OK, OUT, SPLIT, WRITE_ZEROES, range};
 use crate::device::{self, Options};
 use crate::nvme::{AtStart, MAX_SEGMENTS, Namespace, Nvme, geometry};
+use crate::part::{Part, Parts};
 
 #[derive(Clone)]
 struct Port(Rc<RefCell<Model>>);
@@ -69,11 +70,13 @@ unsafe impl BusMaster for Bit {
     }
 }
 
+type Volumes = Parts<Nvme<Port, Reach>>;
+
 /// A guest with a whole namespace.
 struct Stand {
     model: Rc<RefCell<Model>>,
     controller: Controller<Port, Bit>,
-    bench: Bench<Nvme<Port, Reach>>,
+    bench: Bench<Volumes>,
     guest: Guest,
     now: u64,
 }
@@ -119,8 +122,10 @@ impl Stand {
                 device::config(&geometry, &options).features & 0xff_ffff,
             )),
         );
-        let mut bench = Bench::new(Nvme::new(queues, 1, offset));
-        assert_eq!(bench.attach(&guest, Namespace { queue: 0, id: 1, geometry }), Reply::Attached);
+        let whole = Namespace { queue: 0, id: 1, geometry };
+        let part = Part::new(whole, geometry.blocks, 0, geometry.blocks).expect("all of it");
+        let mut bench = Bench::new(Parts::new(Nvme::new(queues, 1, offset)));
+        assert_eq!(bench.attach(&guest, part), Reply::Attached);
         Self { model, controller, bench, guest, now }
     }
 
