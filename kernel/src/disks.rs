@@ -317,7 +317,8 @@ fn take_queues(config: &Config) -> Vec<Queue> {
     run(unused, PART_TIME, has_ended);
     let mut queues = Vec::new();
     for driven in driven.iter_mut().filter(|driven| named.contains(&triple(driven.at))) {
-        if let Some(queue) = driven.queue.take() {
+        // A late answer to a request of ours must not reach the engine.
+        if let Some(queue) = driven.queue.take_if(|queue| queue.outstanding() == 0) {
             driven.number = Some(queues.len());
             queues.push(queue);
         }

@@ -20,6 +20,8 @@ pub enum Operation {
     WriteZeroes {
         /// The device may deallocate the blocks, if it then reads zeroes.
         deallocate: bool,
+        /// The zeroes are on the medium when the request is answered (force unit access).
+        fua: bool,
     },
 }
 

@@ -226,6 +226,10 @@ impl<R: Registers, B: BusMaster> Controller<R, B> {
             Format::parse(&self.admin.page.copy(), self.table.transfer())
         };
         let Some(namespace) = self.namespaces.get_mut(index) else { return };
+        if failed && namespace.format.is_ok() {
+            // The command failed. That says nothing about a namespace that is in use.
+            return;
+        }
         let id = namespace.id;
         let known = format.as_ref().ok().map(|f| Known { shift: f.shift, blocks: f.blocks, read_only: f.read_only });
         // A namespace that is new and cannot be used takes no place.

@@ -107,7 +107,7 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
             _ if !segments.is_empty() => Err(Refused::Length),
             Operation::Flush => self.submit_flush(request, now),
             Operation::Deallocate => self.submit_deallocate(request, known, now),
-            Operation::WriteZeroes { deallocate } => self.submit_zeroes(request, known, deallocate, now),
+            Operation::WriteZeroes { deallocate, fua } => self.submit_zeroes(request, known, (deallocate, fua), now),
         }
     }
 
@@ -292,7 +292,13 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
         Ok(())
     }
 
-    fn submit_zeroes(&mut self, request: &Request, known: Known, deallocate: bool, now: u64) -> Result<(), Refused> {
+    fn submit_zeroes(
+        &mut self,
+        request: &Request,
+        known: Known,
+        (deallocate, fua): (bool, bool),
+        now: u64,
+    ) -> Result<(), Refused> {
         if !self.table.has(WRITE_ZEROES) {
             return Err(Refused::Unsupported);
         }
@@ -303,8 +309,7 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
         let (mut first, mut left) = (request.first, request.blocks);
         for n in 0..commands {
             let blocks = left.min(most);
-            let command =
-                Command::new(io::WRITE_ZEROES, request.namespace).with_blocks(first, blocks, false, deallocate);
+            let command = Command::new(io::WRITE_ZEROES, request.namespace).with_blocks(first, blocks, fua, deallocate);
             self.describe(n, owner, command, Cursor::new(&[]), 0);
             first += u64::from(blocks);
             left -= blocks;

@@ -18,6 +18,7 @@ mod tests;
 
 use core::ptr::NonNull;
 use core::slice;
+use core::sync::atomic::{Ordering, fence};
 
 use virtio_drivers::queue::VirtQueue;
 use virtio_drivers::transport::DeviceStatus;
@@ -41,6 +42,8 @@ const RANGE: usize = 16;
 const NOBODY: u8 = u8::MAX;
 /// Microseconds after which a device that has not answered is asked whether it still works.
 const PATIENCE: u64 = 10_000_000;
+/// Microseconds after which a device that has not answered a part is reset. Virtio has no way to end a single request.
+const GIVE_UP: u64 = 60_000_000;
 
 const _: () = assert!(PARTS * 3 <= RING && PARTS < NOBODY as usize && PARTS * HEADER_STRIDE <= PAGE_SIZE);
 
@@ -289,7 +292,13 @@ impl<H: Hal, T: Transport> VirtioBlk<H, T> {
 
     /// Tells the device of the parts that were offered since the last call, if it wants to be told.
     pub fn notify(&mut self) {
-        if core::mem::take(&mut self.offered) && !self.gone && self.queue.should_notify() {
+        if !core::mem::take(&mut self.offered) || self.gone {
+            return;
+        }
+        // The device sets its flag and then reads the ring's index. We have written the index and read the flag now. Without
+        // a full fence on both sides each could miss what the other has written (virtio 1.3, 2.7.13.4.1).
+        fence(Ordering::SeqCst);
+        if self.queue.should_notify() {
             self.transport.notify(QUEUE);
         }
     }
@@ -331,12 +340,14 @@ impl<H: Hal, T: Transport> VirtioBlk<H, T> {
     /// Asks a device that has not answered a part for long whether it still works.
     fn check(&mut self, now: u64, mut ended: impl FnMut(u32, Status, &[u8])) {
         self.check_at = now + PATIENCE;
-        let late = |flight: &Flight| now.saturating_sub(flight.since) >= PATIENCE;
-        if !self.flights.iter().flatten().any(late) {
+        let age = |flight: &Flight| now.saturating_sub(flight.since);
+        let oldest = self.flights.iter().flatten().map(age).max().unwrap_or(0);
+        if oldest < PATIENCE {
             return;
         }
         let status = self.transport.get_status();
-        if !status.contains(DeviceStatus::DRIVER_OK) || status.contains(DeviceStatus::DEVICE_NEEDS_RESET) {
+        let works = status.contains(DeviceStatus::DRIVER_OK) && !status.contains(DeviceStatus::DEVICE_NEEDS_RESET);
+        if !works || oldest >= GIVE_UP {
             self.fail(&mut ended);
         }
     }

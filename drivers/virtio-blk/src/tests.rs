@@ -151,6 +151,18 @@ fn a_device_that_says_it_needs_a_reset_fails_its_parts_after_a_while() {
 }
 
 #[test]
+fn a_device_that_does_not_answer_for_a_minute_is_given_up() {
+    let (model, mut driver) = started(Features::empty());
+    driver.submit(&part(5, Operation::Read, 0, 1), 1_000, |_| true).expect("room");
+    for second in (0..60).step_by(5) {
+        assert_eq!(ended(&mut driver, 1_000 + second * 1_000_000), []);
+    }
+    let end = (60..=70).map(|second| ended(&mut driver, 1_000 + second * 1_000_000)).find(|all| !all.is_empty());
+    assert_eq!(end, Some(vec![(5, Status::Failed, vec![])]));
+    assert_eq!((model.borrow().status, driver.is_gone()), (DeviceStatus::empty(), true));
+}
+
+#[test]
 fn the_shape_is_the_devices() {
     let model = device(Features::all());
     {

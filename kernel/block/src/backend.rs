@@ -219,14 +219,16 @@ fn wants_durable_writes(device: &Device) -> bool {
 fn note<S: Storage>(slots: &mut [Option<Slot<S::Volume>>], entry: &Entry, status: Status) {
     let Some(state) = slots.get_mut(entry.slot).and_then(Option::as_mut) else { return };
     match (entry.operation, status) {
-        (Operation::Write { durable: false } | Operation::WriteZeroes { .. }, Status::Ok) => state.flushes.wrote(),
+        (Operation::Write { durable: false } | Operation::WriteZeroes { durable: false, .. }, Status::Ok) => {
+            state.flushes.wrote();
+        }
         (Operation::Flush, Status::Ok) => state.flushes.flushed(entry.before),
         (Operation::Flush, Status::Failed) => {
             let volume = state.disk.volume;
-            state.flushes.failed();
+            state.flushes.failed(entry.before);
             // What other devices wrote to the same disk may be lost too.
             let others = slots.iter_mut().flatten().filter(|other| S::are_flushed_together(volume, other.disk.volume));
-            others.for_each(|other| other.flushes.failed());
+            others.for_each(|other| other.flushes.other_failed());
         }
         _ => {}
     }
@@ -249,14 +251,14 @@ fn complete(device: &mut Device, counters: &BlockCounters, entry: Entry, status:
         // The length of a chain fits in 32 bits, the status byte included.
         Status::Ok if read => (OK, (bytes + 1) as u32),
         Status::Ok => (OK, 1),
-        Status::Failed => (IOERR, u32::from(!read)),
+        Status::Failed | Status::Cancelled => (IOERR, u32::from(!read)),
         Status::Unsupported => (UNSUPP, u32::from(!read)),
     };
     if !answer(device, token, at, value, used) {
         return;
     }
     match (status, operation) {
-        (Status::Failed, _) => {
+        (Status::Failed | Status::Cancelled, _) => {
             counters.errors.add(1);
             counters.storage_errors.add(1);
         }

@@ -96,7 +96,8 @@ impl<'r> Rules<'r> {
         let (allowed, most, operation) = if discard {
             (0, self.geometry.max_discard, Operation::Discard)
         } else {
-            (UNMAP, self.geometry.max_zeroes, Operation::WriteZeroes { unmap: flags & UNMAP != 0 })
+            let durable = self.durable && self.geometry.volatile_cache;
+            (UNMAP, self.geometry.max_zeroes, Operation::WriteZeroes { unmap: flags & UNMAP != 0, durable })
         };
         if flags & !allowed != 0 {
             return Ok(Checked::Unsupported);

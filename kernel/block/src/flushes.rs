@@ -19,26 +19,39 @@ pub struct Flushes {
     lost: bool,
 }
 
+/// What a flush finds when it is submitted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Before {
+    completed: u64,
+    durable: u64,
+}
+
 impl Flushes {
     /// A write has completed that a loss of power may undo.
     pub const fn wrote(&mut self) {
         self.completed += 1;
     }
 
-    /// The writes that a flush submitted now will make durable.
-    pub const fn before(&self) -> u64 {
-        self.completed
+    /// What a flush that is submitted now finds.
+    pub const fn before(&self) -> Before {
+        Before { completed: self.completed, durable: self.durable }
     }
 
     /// A flush has succeeded. `before` is what [`Flushes::before`] said when it was submitted.
-    pub const fn flushed(&mut self, before: u64) {
-        if before > self.durable {
-            self.durable = before;
+    pub const fn flushed(&mut self, before: Before) {
+        if before.completed > self.durable {
+            self.durable = before.completed;
         }
     }
 
-    /// A flush of the disk has failed. It may have been another device's.
-    pub const fn failed(&mut self) {
+    /// A flush has failed. Another one, in flight at the same time, may have succeeded since: it says nothing about what
+    /// this one has lost.
+    pub const fn failed(&mut self, before: Before) {
+        self.lost |= self.completed > before.durable;
+    }
+
+    /// A flush of another device of the same disk has failed.
+    pub const fn other_failed(&mut self) {
         self.lost |= self.completed > self.durable;
     }
 
@@ -55,23 +68,33 @@ mod tests {
     #[test]
     fn a_failed_flush_loses_the_writes_before_it_and_only_those_that_no_flush_has_made_durable() {
         let mut flushes = Flushes::default();
-        flushes.failed();
+        flushes.failed(flushes.before());
         assert!(!flushes.is_lost(), "there was nothing to lose");
         flushes.wrote();
         let before = flushes.before();
         flushes.flushed(before);
-        flushes.failed();
+        flushes.failed(flushes.before());
         assert!(!flushes.is_lost(), "all was durable");
         // A write that completes while a flush is under way is not covered by it.
         flushes.wrote();
         let before = flushes.before();
         flushes.wrote();
         flushes.flushed(before);
-        flushes.failed();
+        flushes.failed(flushes.before());
         assert!(flushes.is_lost());
         let all = flushes.before();
         flushes.flushed(all);
         assert!(flushes.is_lost(), "a later flush says nothing about what is lost");
+    }
+
+    #[test]
+    fn a_flush_that_fails_beside_one_that_succeeds_has_lost_what_both_covered() {
+        let mut flushes = Flushes::default();
+        flushes.wrote();
+        let both = flushes.before();
+        flushes.flushed(both);
+        flushes.failed(both);
+        assert!(flushes.is_lost());
     }
 
     #[test]
@@ -83,7 +106,10 @@ mod tests {
         let second = flushes.before();
         flushes.flushed(second);
         flushes.flushed(first);
-        flushes.failed();
+        flushes.other_failed();
         assert!(!flushes.is_lost());
+        flushes.wrote();
+        flushes.other_failed();
+        assert!(flushes.is_lost());
     }
 }

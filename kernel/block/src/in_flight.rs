@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use engine::devices::table;
 use virtio::queue::Token;
 
+use crate::flushes::Before;
 use crate::storage::{MAX_TAGS, Operation, Tag};
 
 /// A request in flight.
@@ -20,8 +21,8 @@ pub struct Entry {
     pub bytes: u64,
     /// Guest-physical address of the status byte.
     pub status: u64,
-    /// The writes that it makes durable, if it is a flush: [`Flushes::before`](crate::flushes::Flushes::before).
-    pub before: u64,
+    /// What it found when it was submitted, if it is a flush.
+    pub before: Before,
 }
 
 /// The requests in flight, by tag.

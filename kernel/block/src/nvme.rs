@@ -119,6 +119,7 @@ const fn refused(why: Refused) -> Submitted {
 const fn status(answer: Answer) -> Status {
     match answer {
         Answer::Ok => Status::Ok,
+        Answer::Cancelled => Status::Cancelled,
         answer if answer.is_unsupported() => Status::Unsupported,
         _ => Status::Failed,
     }
@@ -156,7 +157,7 @@ impl<R: Registers, D: Dma> Storage for Nvme<R, D> {
             Operation::Write { durable } => Command::Write { fua: durable },
             Operation::Flush => Command::Flush,
             Operation::Discard => Command::Deallocate,
-            Operation::WriteZeroes { unmap } => Command::WriteZeroes { deallocate: unmap },
+            Operation::WriteZeroes { unmap, durable } => Command::WriteZeroes { deallocate: unmap, fua: durable },
         };
         if !translate(request.data, request.memory, self.offset, &mut self.segments) {
             return Submitted::Done(Status::Failed);

@@ -34,10 +34,12 @@ pub enum Operation {
     Flush,
     /// The contents of the blocks are no longer needed. Has no buffers.
     Discard,
-    /// Writes zeroes. Has no buffers. `unmap`: the storage may release the blocks.
+    /// Writes zeroes. Has no buffers. `unmap`: the storage may release the blocks. `durable`: as of a write.
     WriteZeroes {
         /// The blocks may be released.
         unmap: bool,
+        /// The zeroes must not stay in a volatile cache.
+        durable: bool,
     },
 }
 
@@ -64,6 +66,8 @@ pub enum Status {
     Ok,
     /// It failed. Read buffers may be partly filled.
     Failed,
+    /// It was cancelled, and says nothing of the disk.
+    Cancelled,
     /// The storage does not have this operation.
     Unsupported,
 }

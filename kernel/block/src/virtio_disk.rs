@@ -103,7 +103,9 @@ impl<H: Hal, T: Transport> Storage for VirtioDisks<H, T> {
             Operation::Read => (Command::Read, false),
             Operation::Write { durable } => (Command::Write, durable && shape.volatile_cache),
             Operation::Discard => (Command::Discard, false),
-            Operation::WriteZeroes { unmap } => (Command::WriteZeroes { unmap }, false),
+            Operation::WriteZeroes { unmap, durable } => {
+                (Command::WriteZeroes { unmap }, durable && shape.volatile_cache)
+            }
         };
         let sectors_in_block = u64::from(shape.block_bytes / SECTOR);
         let Some(place) = driven.running.iter_mut().find(|running| running.is_free()) else { return Submitted::Busy };

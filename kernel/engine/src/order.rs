@@ -6,7 +6,7 @@
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
-use virtio::config::MAX_QUEUES;
+use virtio::config::{MAX_QUEUE_SIZE, MAX_QUEUES};
 use virtio::queue::Token;
 
 /// Learns of each completion. Positions are as in [`virtio::queue::QueueState`].
@@ -30,7 +30,7 @@ pub struct Order {
 impl Order {
     /// No requests.
     pub fn new(track: &'static dyn Track) -> Self {
-        Self { track, queues: Box::new(core::array::from_fn(|_| VecDeque::new())) }
+        Self { track, queues: Box::new(core::array::from_fn(|_| VecDeque::with_capacity(MAX_QUEUE_SIZE.into()))) }
     }
 
     /// A request was taken.

@@ -169,19 +169,32 @@ impl Engine {
         true
     }
 
-    /// Sends it a command and waits for its answer. This takes a few turns, because the engine never waits.
+    /// Sends it a command and waits for its answer. This takes a few turns, because the engine never waits. A device with
+    /// requests in flight is detached only when its disk has answered them. So the disks are served meanwhile: their drivers
+    /// end a request that is not answered, in about a minute at most.
     fn command(&self, mut command: Command<Config>) -> Reply {
+        let mut served = time::tsc();
         while let Err(back) = self.control.submit(command) {
             command = back;
-            self.turn_on_control_core();
+            self.wait_for_answer(&mut served);
         }
         loop {
             if let Some(reply) = self.control.reply() {
                 return reply;
             }
-            if !self.turn_on_control_core() {
-                hint::spin_loop();
-            }
+            self.wait_for_answer(&mut served);
+        }
+    }
+
+    /// A step of waiting for the engine. `served`: when the disks were last served.
+    fn wait_for_answer(&self, served: &mut u64) {
+        if !self.turn_on_control_core() {
+            hint::spin_loop();
+        }
+        let now = time::tsc();
+        if now.wrapping_sub(*served) > disks::ticks() * 1_000 {
+            *served = now;
+            disks::service();
         }
     }
 

@@ -123,7 +123,7 @@ impl Books {
         match kind % 8 {
             0..4 => {}
             4 | 5 => operation = Operation::Write { fua: kind & 8 != 0 },
-            6 => operation = Operation::WriteZeroes { deallocate: kind & 8 != 0 },
+            6 => operation = Operation::WriteZeroes { deallocate: kind & 8 != 0, fua: kind & 16 != 0 },
             _ if kind & 8 != 0 => operation = Operation::Deallocate,
             _ => (operation, blocks) = (Operation::Flush, 0),
         }

@@ -119,8 +119,10 @@ impl Storage for Files {
         match request.operation {
             Operation::Flush => place.kind = Kind::Flush,
             Operation::Discard => place.kind = Kind::Discard,
-            Operation::WriteZeroes { unmap: true } => place.kind = Kind::Unmap,
-            Operation::WriteZeroes { unmap: false } => place.kind = Kind::Zero,
+            Operation::WriteZeroes { unmap, durable } => {
+                place.kind = if unmap { Kind::Unmap } else { Kind::Zero };
+                place.durable = durable;
+            }
             Operation::Read | Operation::Write { .. } => {
                 let write = request.operation != Operation::Read;
                 place.kind = if write { Kind::Write } else { Kind::Read };

@@ -5,7 +5,7 @@ use nvme::{Limits, Operation, Refused, Request, Status};
 use crate::bench::{Bench, disks, small};
 
 const WRITE: Operation = Operation::Write { fua: false };
-const ZEROES: Operation = Operation::WriteZeroes { deallocate: false };
+const ZEROES: Operation = Operation::WriteZeroes { deallocate: false, fua: false };
 
 fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|i| (i as u8).wrapping_mul(13) ^ (i >> 8) as u8 ^ seed).collect()
@@ -59,7 +59,7 @@ fn blocks_are_zeroed_and_deallocated() {
     assert_eq!(b.answer(1, ZEROES, (5, 3), &[]), Ok(Status::Ok));
     assert_eq!(b.disk(1, 5, 3), [0; 1536]);
     assert_ne!(b.disk(1, 8, 1), [0; 512]);
-    assert_eq!(b.answer(1, Operation::WriteZeroes { deallocate: true }, (9, 1), &[]), Ok(Status::Ok));
+    assert_eq!(b.answer(1, Operation::WriteZeroes { deallocate: true, fua: false }, (9, 1), &[]), Ok(Status::Ok));
     assert_eq!(b.model.borrow().executed.iter().map(|e| e.dword12).collect::<Vec<_>>(), [2, 1 << 25]);
     assert_eq!(b.answer(2, Operation::Deallocate, (1, 2000), &[]), Ok(Status::Ok));
     let last = *b.model.borrow().executed.last().unwrap();

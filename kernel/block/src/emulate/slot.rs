@@ -179,7 +179,7 @@ impl<V: Copy> Slot<V> {
                 Step::Fill => Operation::Read,
                 Step::Store => match self.operation {
                     // A block of which a part was zeroed is data.
-                    Operation::WriteZeroes { .. } if !self.part.is_whole() => Operation::Write { durable: false },
+                    Operation::WriteZeroes { durable, .. } if !self.part.is_whole() => Operation::Write { durable },
                     operation => operation,
                 },
             };

@@ -20,7 +20,12 @@ pub struct AtStart<'d, R, D, B> {
     now: &'d mut dyn FnMut() -> u64,
     /// A request was not answered. The device may still use its memory.
     is_stuck: bool,
+    /// Identifies the last request. The numbers are above those of an engine's requests.
+    last: u32,
 }
+
+/// The first identifier is the one behind this.
+const IDS: u32 = 1 << 31;
 
 impl<'d, R: Registers + Clone, D: Dma, B: BusMaster> AtStart<'d, R, D, B> {
     /// Takes a controller that runs. `now` tells microseconds.
@@ -29,10 +34,10 @@ impl<'d, R: Registers + Clone, D: Dma, B: BusMaster> AtStart<'d, R, D, B> {
         queue: &'d mut IoQueue<R, D>,
         now: &'d mut dyn FnMut() -> u64,
     ) -> Self {
-        Self { controller, queue, now, is_stuck: false }
+        Self { controller, queue, now, is_stuck: false, last: IDS }
     }
 
-    /// Sends a request, and waits for its end.
+    /// Sends a request, and waits for its end. The request's own identifier has no meaning.
     ///
     /// # Errors
     /// It was refused, has failed, or has no answer within a minute. Then all further requests fail: the device may still use
@@ -41,6 +46,8 @@ impl<'d, R: Registers + Clone, D: Dma, B: BusMaster> AtStart<'d, R, D, B> {
         if self.is_stuck {
             return Err("an earlier request was not answered".into());
         }
+        self.last = self.last.wrapping_add(1) | IDS;
+        let request = Request { id: self.last, ..*request };
         let (begin, mut submitted, mut answer) = ((self.now)(), false, None);
         while answer.is_none() {
             let now = (self.now)();
@@ -49,7 +56,7 @@ impl<'d, R: Registers + Clone, D: Dma, B: BusMaster> AtStart<'d, R, D, B> {
                 return Err(format!("no answer within {} s", TIME / 1_000_000));
             }
             if !submitted {
-                match self.queue.submit(request, segments, now) {
+                match self.queue.submit(&request, segments, now) {
                     Ok(()) => submitted = true,
                     Err(Refused::Busy) => {}
                     Err(why) => return Err(format!("refused: {why:?}")),
@@ -57,7 +64,12 @@ impl<'d, R: Registers + Clone, D: Dma, B: BusMaster> AtStart<'d, R, D, B> {
                 self.queue.notify();
             }
             self.controller.service(now);
-            self.queue.poll(now, |_, status| answer = Some(status));
+            self.queue.poll(now, |id, status| {
+                // Another one's answer comes late.
+                if id == request.id {
+                    answer = Some(status);
+                }
+            });
             core::hint::spin_loop();
         }
         match answer {
@@ -91,7 +103,7 @@ impl<'d, R: Registers + Clone, D: Dma, B: BusMaster> AtStart<'d, R, D, B> {
             let now = (end - at).min(most);
             let request = |operation| Request { id: 0, namespace, operation, first: at, blocks: now as u32 };
             let done = if limits.zero_blocks != 0 {
-                self.ask(&request(Operation::WriteZeroes { deallocate: true }), &[])
+                self.ask(&request(Operation::WriteZeroes { deallocate: true, fua: false }), &[])
             } else {
                 self.write(&request(Operation::Write { fua: false }), now << format.shift, &list)
             };

@@ -129,7 +129,7 @@ impl Long {
     /// Ends a request early. Returns `None` if it is not the one here. Otherwise: whether it has ended at once.
     pub fn cancel<R: Registers, D: Dma>(&mut self, tag: Tag, queues: &mut [IoQueue<R, D>]) -> Option<bool> {
         let progress = self.progress.as_mut().filter(|progress| progress.tag == tag)?;
-        progress.ends = Some(Status::Failed);
+        progress.ends = Some(Status::Cancelled);
         if progress.in_flight {
             if let Some(queue) = queues.get_mut(progress.queue) {
                 queue.cancel(progress.rest.id);

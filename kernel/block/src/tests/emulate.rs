@@ -167,7 +167,7 @@ fn action() -> impl Strategy<Value = Action> {
         3 => Just(Operation::Read),
         5 => Just(Operation::Write { durable: false }),
         1 => Just(Operation::Discard),
-        2 => Just(Operation::WriteZeroes { unmap: true }),
+        2 => Just(Operation::WriteZeroes { unmap: true, durable: false }),
         1 => Just(Operation::Flush),
     ];
     let odd = (200_u32..3000, 200_u32..3000).prop_map(|(one, other)| vec![1, one, other]);
@@ -239,7 +239,7 @@ fn two_changes_of_a_block_wait_for_each_other_and_reads_do_not() {
             (WRITE, 15, 1),
             (WRITE, 8, 8),
             (WRITE, 0, 24),
-            (Operation::WriteZeroes { unmap: false }, 14, 9),
+            (Operation::WriteZeroes { unmap: false, durable: false }, 14, 9),
             (Operation::Discard, 0, 16),
         ] {
             assert_eq!(stand.submit(operation, first, count, &[512]), Some(Submitted::Busy), "{operation:?} {first}");

@@ -1,10 +1,12 @@
 //! Flushes that fail, and what they mean for later ones.
 
-use super::support::{Bench, FLUSH, FORMS, Guest, IOERR, OK, OUT, Sent, Slow, with_slow};
+use engine::control::{Command, Reply};
+
+use super::support::{Bench, FLUSH, FORMS, Guest, IOERR, OK, OUT, Sent, Slow, WRITE_ZEROES, range, with_slow};
 use crate::emulate::{Emulate, Emulated};
 use crate::pair::{Either, Pair};
 use crate::part::{Part, Parts};
-use crate::storage::{Status, Storage as _};
+use crate::storage::{Operation, Status, Storage as _};
 
 /// Sends a request, has the storage end it, and returns its status. The storage must get it if `tried`.
 fn ask(bench: &mut Bench<Slow>, guest: &mut Guest, kind: u32, status: Status, tried: bool) -> u8 {
@@ -72,4 +74,33 @@ fn parts_of_a_disk_are_flushed_together_and_parts_of_others_are_not() {
     let of = |volume| Emulated { volume, counters: None };
     assert!(Emulate::<Beneath>::are_flushed_together(of(a), of(b)));
     assert!(!Emulate::<Beneath>::are_flushed_together(of(b), of(c)));
+}
+
+#[test]
+fn a_cancelled_flush_says_nothing_of_other_devices_writes() {
+    let (mut wrote, mut bench) = with_slow(Slow::new(512, 64), 1, FORMS[0]);
+    let mut killed = Guest::new(5, &bench.storage().geometry, 1, FORMS[0]);
+    bench.attach(&killed, ());
+    assert_eq!(ask(&mut bench, &mut wrote, OUT, Status::Ok, true), OK);
+    killed.send(FLUSH, 0, None);
+    bench.turn();
+    assert!(bench.engine.control().submit(Command::Detach { slot: killed.slot }).is_ok());
+    bench.turn();
+    let [tag] = bench.storage().tags()[..] else { panic!("one is in flight") };
+    bench.storage().end(tag, Status::Cancelled);
+    (0..3).for_each(|_| _ = bench.turn());
+    assert!(matches!(bench.engine.control().reply(), Some(Reply::Detached(_))));
+    assert_eq!(ask(&mut bench, &mut wrote, FLUSH, Status::Ok, true), OK);
+}
+
+#[test]
+fn zeroes_of_a_driver_in_write_through_mode_are_durable() {
+    for through in [false, true] {
+        let (mut guest, mut bench) = with_slow(Slow::new(512, 64), 1, FORMS[0]);
+        guest.shared.write_config(32, 1, u64::from(!through));
+        guest.send(WRITE_ZEROES, 0, Some(Ok(&range(8, 8, 0))));
+        bench.turn();
+        let held: Vec<_> = bench.storage().held.values().map(|held| held.operation).collect();
+        assert_eq!(held, [Operation::WriteZeroes { unmap: false, durable: through }]);
+    }
 }

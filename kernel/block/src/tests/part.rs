@@ -37,7 +37,7 @@ fn request() -> impl Strategy<Value = (Operation, u64, u32)> {
         Just(Operation::Read),
         Just(Operation::Write { durable: true }),
         Just(Operation::Discard),
-        Just(Operation::WriteZeroes { unmap: false }),
+        Just(Operation::WriteZeroes { unmap: false, durable: false }),
         Just(Operation::Flush),
     ];
     let first = prop_oneof![0..2 * BLOCKS, any::<u64>(), Just(u64::MAX), Just(BLOCKS.wrapping_neg())];

@@ -166,7 +166,7 @@ impl Running {
         if self.tag != Some(tag) {
             return false;
         }
-        self.status = Status::Failed;
+        self.status = Status::Cancelled;
         let ended = !self.is_in_flight();
         if ended {
             self.free();

@@ -178,7 +178,8 @@ impl Progress {
                 None
             }
             (_, Err(_)) => Some(Status::Failed),
-            (Kind::Flush | Kind::Discard | Kind::Unmap | Kind::Zero, Ok(_)) => Some(Status::Ok),
+            (Kind::Unmap | Kind::Zero, Ok(_)) => self.zeroed(),
+            (Kind::Flush | Kind::Discard, Ok(_)) => Some(Status::Ok),
             // The file has become shorter.
             (Kind::Read | Kind::Write | Kind::WriteZeroes, Ok(0)) => Some(Status::Failed),
             (kind, Ok(bytes)) => {
@@ -191,9 +192,22 @@ impl Progress {
                     });
                 }
                 self.advance(bytes);
-                (self.left == 0).then_some(Status::Ok)
+                match (self.left, kind) {
+                    (0, Kind::WriteZeroes) => self.zeroed(),
+                    (0, _) => Some(Status::Ok),
+                    _ => None,
+                }
             }
         }
+    }
+
+    /// All zeroes are written. If they are to be durable, a flush is the next operation.
+    fn zeroed(&mut self) -> Option<Status> {
+        if !std::mem::take(&mut self.durable) {
+            return Some(Status::Ok);
+        }
+        self.kind = Kind::Flush;
+        None
     }
 }
 
