@@ -37,6 +37,7 @@ mod guests;
 mod halt;
 mod interrupts;
 mod mem;
+mod modules;
 mod operator;
 mod options;
 mod panic;

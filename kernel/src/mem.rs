@@ -87,6 +87,18 @@ pub fn start_heap() -> Result<(), OutOfMemory> {
     Ok(())
 }
 
+/// Gives the heap more memory, for good.
+///
+/// # Errors
+/// There is not so much memory.
+pub fn extend_heap(bytes: u64) -> Result<(), OutOfMemory> {
+    let at = FRAMES.lock().host(bytes, 4096)?;
+    // SAFETY: the frames were free, and from now on only the heap uses them. All memory is mapped at its physical address:
+    // this is called after `enable_paging`.
+    unsafe { HEAP.lock().claim(ptr::with_exposed_provenance_mut(at as usize), bytes as usize) };
+    Ok(())
+}
+
 /// Replaces the boot tables. Maps `ranges` as memory and `devices` as registers.
 ///
 /// # Errors
@@ -258,6 +270,16 @@ pub fn pages(bytes: u64) -> Result<u64, OutOfMemory> {
         ptr::with_exposed_provenance_mut::<u8>(at as usize).write_bytes(0, bytes.next_multiple_of(4096) as usize)
     };
     Ok(at)
+}
+
+/// Takes zeroed memory for the caller alone. It is never given back.
+///
+/// # Errors
+/// There is no memory.
+pub fn own_bytes(bytes: u64) -> Result<&'static mut [u8], OutOfMemory> {
+    let at = pages(bytes)?;
+    // SAFETY: the memory is mapped and zeroed. Only this slice names it, for ever.
+    Ok(unsafe { core::slice::from_raw_parts_mut(ptr::with_exposed_provenance_mut(at as usize), bytes as usize) })
 }
 
 /// Takes zeroed memory for data that several cores use. It is never given back.

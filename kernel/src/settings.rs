@@ -1,6 +1,6 @@
 //! Loads the configuration: `sidecore.toml` from the boot modules, or the default. Checks it against this machine.
 
-use crate::{console, cores, disks, facts::facts, mem, options, report, uplink, virt};
+use crate::{console, cores, disks, facts::facts, mem, modules, options, report, uplink, virt};
 use alloc::{format, vec::Vec};
 use config::{Completion, Config, Mistake, Plan};
 use control::{Event, Level};
@@ -26,6 +26,8 @@ pub fn load() -> (Config, Plan) {
         }
     };
     mistakes.extend(config::check_modules(&mut config, &names));
+    // The decoder's memory is taken here, so the guests have that much less.
+    mistakes.extend(config::check_packed(&mut config, modules::content));
     // The drivers of the disks take their memory here, so the guests have that much less.
     let found = disks::open_all(&config);
     mistakes.extend(config::check_disks(&mut config, &found, options::booted()));

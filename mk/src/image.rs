@@ -6,6 +6,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use anyhow::{Context as _, Result, bail};
+use ruzstd::encoding::CompressionLevel;
 use scenarios::initramfs;
 use scenarios::setup::{Content, Module, Setup};
 
@@ -147,6 +148,12 @@ fn disc_with(setup: &Setup, folder: &Path, options: &str) -> Result<PathBuf> {
             Content::Tools => guest_tools::image()?,
             Content::Initrd => parts.initrd.clone(),
             Content::SmallInitrd => parts.small_initrd.clone(),
+            Content::Packed => {
+                let path = folder.join("packed.zst");
+                let packed = scenarios::setup::packed();
+                fs::write(&path, ruzstd::encoding::compress_to_vec(&packed[..], CompressionLevel::Fastest))?;
+                path
+            }
             Content::Isolation => parts.isolation.clone(),
             Content::Probe => parts.probe.clone(),
         };

@@ -282,6 +282,7 @@ pub fn module_name(content: &Content) -> &'static str {
         Content::SmallInitrd => "initrd-small",
         Content::Tools => "tools",
         Content::Isolation => "isolation",
+        Content::Packed => "packed.zst",
         Content::Probe => "probe",
     }
 }

@@ -19,9 +19,20 @@ pub enum Content {
     Tools,
     /// The hostile guest of guest-drivers/isolation.
     Isolation,
+    /// [`packed`], compressed with zstd. The file does not tell its size.
+    Packed,
     /// The guest of guest-drivers/probe, which tests its machine from inside.
     Probe,
 }
+
+/// The contents of [`Content::Packed`]: text of [`PACKED_BYTES`] bytes.
+pub fn packed() -> Vec<u8> {
+    let lines = (0_u64..).flat_map(|n| format!("block {n} {}\n", n.wrapping_mul(0x9e37_79b9_7f4a_7c15)).into_bytes());
+    lines.take(PACKED_BYTES).collect()
+}
+
+/// Bytes of [`packed`]: no whole number of sectors.
+pub const PACKED_BYTES: usize = (5 << 20) + 77;
 
 /// A file that GRUB loads beside the hypervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]

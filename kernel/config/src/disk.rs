@@ -53,9 +53,22 @@ pub enum Disk {
         name: String,
         /// Most bytes of the overlay; 0 if the device is read-only.
         overlay: u64,
+        /// Bytes of the disk, if `size` was given: for a compressed module only.
+        size: Option<u64>,
+        /// A compressed module, after [`check_packed`](crate::check_packed).
+        unpacked: Option<Unpacked>,
     },
     /// A disk of the machine: a namespace of an NVMe controller, or a virtio disk.
     Nvme(NvmeName),
+}
+
+/// The contents of a compressed module in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unpacked {
+    /// Bytes of the disk. The contents may be shorter; the rest is zeroes.
+    pub bytes: u64,
+    /// An earlier device has the same contents, which are in memory once.
+    pub shared: bool,
 }
 
 /// The cache mode of a block device. The guest's driver can change it.
@@ -74,7 +87,10 @@ impl Block {
     pub const fn memory(&self) -> u64 {
         match self.disk {
             Disk::Ram { bytes } => bytes,
-            Disk::Module { overlay, .. } => overlay,
+            Disk::Module { overlay, unpacked, .. } => match unpacked {
+                Some(Unpacked { bytes, shared: false }) => overlay.saturating_add(bytes),
+                _ => overlay,
+            },
             Disk::Nvme(_) => 0,
         }
     }

@@ -1,6 +1,6 @@
 //! The disk beneath a guest's block device. It is made once and kept over all lives of the guest.
 
-use crate::{arch::time, disks, facts, mem};
+use crate::{arch::time, disks, mem, modules};
 use alloc::{boxed::Box, format, string::String};
 use block::{
     backend::SERIAL_BYTES,
@@ -50,9 +50,11 @@ impl Disk {
                 let memory = HostMemory::new(mem::shared_bytes(*bytes).map_err(failed)?);
                 in_memory(RamDisk::of_memory(memory, block.read_only))
             }
-            Beneath::Module { name, overlay } => {
-                let module = facts::facts().modules.iter().find(|module| module.name == *name);
-                let base = module.ok_or_else(|| format!("there is no boot module `{name}`"))?.bytes();
+            Beneath::Module { name, overlay, unpacked, .. } => {
+                let base = match unpacked {
+                    Some(unpacked) => modules::unpacked(name, unpacked.bytes)?,
+                    None => modules::find(name)?.bytes(),
+                };
                 in_memory(if block.read_only {
                     RamDisk::of_base(base)
                 } else {

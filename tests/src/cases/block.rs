@@ -3,6 +3,7 @@
 use anyhow::{Result, ensure};
 use control::{Command, Counters, Event, GuestState};
 
+use super::nvme::checksum;
 use crate::boot::{Boot, Check, Shared, Wanted};
 use crate::costs::Costs;
 use crate::counts::disk;
@@ -17,6 +18,8 @@ const SCRATCH_MIB: u32 = 8;
 const SCRATCH: u64 = (SCRATCH_MIB as u64) << 20;
 /// Bytes of a read when the guest reads with the least read-ahead: a page.
 const PAGE: u64 = 4096;
+/// MiB of the disk over a compressed module: more than its contents.
+const PACKED_MIB: u32 = 8;
 /// MiB of each overlay.
 const OVERLAY_MIB: u32 = 1;
 /// Blocks of each overlay.
@@ -63,6 +66,12 @@ fn start(context: &mut Context<'_>, wanted: &Wanted<'_>) -> Result<Session> {
             .disk(OVERLAY_MIB, &overlay)
             .disk(0, "module = \"vmlinuz\"\nreadonly = true\nserial = \"fixed\"\n"),
     ];
+    if wanted.any(&["block-overlay"]) {
+        // Room for its contents, and for the decoder.
+        let lines =
+            format!("module = \"packed.zst\"\nsize = \"{PACKED_MIB}M\"\nreadonly = true\nserial = \"packed\"\n");
+        guests = guests.into_iter().map(|guest| guest.disk(PACKED_MIB + 28, &lines)).collect();
+    }
     if wanted.any(&["block-overlay"]) || wanted.any(&["block-filesystem"]) {
         guests.push(Guest::new(2).disk(OVERLAY_MIB, &overlay));
     }
@@ -72,6 +81,9 @@ fn start(context: &mut Context<'_>, wanted: &Wanted<'_>) -> Result<Session> {
     let small = crate::setup::Module::new("initrd-small", crate::setup::Content::SmallInitrd);
     if !setup.modules.contains(&small) {
         setup.modules.push(small);
+    }
+    if wanted.any(&["block-overlay"]) {
+        setup.modules.push(crate::setup::Module::new("packed.zst", crate::setup::Content::Packed));
     }
     let mut session = context.boot(&setup)?;
     session.all_obey(guests.iter().map(Guest::name))?;
@@ -129,6 +141,11 @@ fn whole_disk(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
 
 /// Guests a and b write to disks over the same module, and a fills its overlay.
 fn overlays(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
+    // A compressed module is unpacked, and the rest of its disk is zeroes.
+    let mut contents = crate::setup::packed();
+    contents.resize((PACKED_MIB as usize) << 20, 0);
+    let packed = session.act("a", "disk-read:packed", seconds(120))?;
+    ensure!(packed["sha256"] == checksum(&contents).as_str(), "the disk over a compressed module: {packed}");
     let [a, b] = ["a", "b"].map(|name| session.act(name, "disk-read:base", seconds(120)));
     let (a, b) = (a?, b?);
     ensure!(a == b, "the same module has different contents: {a} and {b}");

@@ -154,20 +154,16 @@ fn read_ram(section: &mut Section<'_, '_>, read_only: bool) -> Option<(Disk, Pla
         section.complain_at(&overlay_place, message);
     }
     match (module, bytes) {
-        (Some((name, place)), None) if !section.has("size") => {
+        (Some((name, place)), bytes) if bytes.is_some() == section.has("size") => {
             let overlay = if read_only { 0 } else { overlay.map_or(DEFAULT_OVERLAY, |(bytes, _)| bytes) };
-            Some((Disk::Module { name: name.into(), overlay }, place))
+            let size = bytes.map(|(bytes, _)| bytes);
+            Some((Disk::Module { name: name.into(), overlay, size, unpacked: None }, place))
         }
         (None, Some((_, place))) if read_only => {
             section.complain_at(&place, "an empty disk with `readonly` would be useless; expected a `module`");
             None
         }
         (None, Some((bytes, place))) if !section.has("module") => Some((Disk::Ram { bytes }, place)),
-        _ if section.has("module") && section.has("size") => {
-            let place = section.at("size");
-            section.complain_at(&place, "expected either `module` or `size`, not both: a module's disk has its size");
-            None
-        }
         _ => {
             if !section.has("module") && !section.has("size") {
                 section.complain_at(&table, "a RAM disk needs `module`, the name of a boot module, or `size`");

@@ -182,7 +182,6 @@ fn further_mistakes_are_explained_as_well() {
         ("[[guest.block]]\ndisk = 'nvme:S'\nsize = '8M'", "`size` is for RAM disks only"),
         ("[[guest.block]]\ndisk = 'ram'\nsize = '8M'\npartition = 'x'", "a RAM disk has no partitions"),
         ("[[guest.block]]\ndisk = 'ram'", "needs `module`, the name of a boot module, or `size`"),
-        ("[[guest.block]]\ndisk = 'ram'\nsize = '1M'\nmodule = 'm'", "either `module` or `size`, not both"),
         ("[[guest.block]]\ndisk = 'ram'\nsize = '0M'", "a size from 1M to 1024G"),
         ("[[guest.block]]\ndisk = 'ram'\nsize = '5'", "a size like \"64M\""),
         ("[[guest.block]]\ndisk = 'ram'\nsize = '8M'\nreadonly = true", "would be useless"),
@@ -288,7 +287,7 @@ fn block_devices_are_read_as_they_are_written() {
             place
         }
     );
-    let disk = Disk::Module { name: "root.img".into(), overlay: 16 << 20 };
+    let disk = Disk::Module { name: "root.img".into(), overlay: 16 << 20, size: None, unpacked: None };
     let (serial, cache, place) = ("root".into(), Cache::WriteThrough, root.place.clone());
     assert_eq!(
         **root,

@@ -1,0 +1,122 @@
+//! Unpacks boot modules that are compressed with zstd (RFC 8878). The decoder is the crate `ruzstd`.
+//!
+//! The output is bounded by the buffer that it goes to, the decoder's memory by [`MAX_WINDOW`]. Contents with a checksum are
+//! checked against it.
+
+#![cfg_attr(not(test), no_std)]
+
+extern crate alloc;
+
+mod bad;
+
+use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
+use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
+use ruzstd::io::Read as _;
+
+pub use bad::Bad;
+
+/// Largest window in bytes. `zstd` needs more only with `--long` and `--ultra`.
+pub const MAX_WINDOW: u64 = 8 << 20;
+/// First bytes of a frame (RFC 8878, 3.1.1).
+const MAGIC: u32 = 0xfd2f_b528;
+/// First bytes of a frame to be skipped, without the lowest four bits (3.1.2). Some compressors begin with one.
+const SKIPPABLE: u32 = 0x184d_2a50;
+
+/// Whether bytes begin like a compressed file. No disk image or file system begins like that.
+#[must_use]
+pub fn is_packed(bytes: &[u8]) -> bool {
+    let Some(first) = bytes.first_chunk::<4>() else { return false };
+    let first = u32::from_le_bytes(*first);
+    first == MAGIC || first & !0xf == SKIPPABLE
+}
+
+/// What a compressed file says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Bytes of its contents, if it says. A file of several frames has more.
+    pub content: Option<u64>,
+    /// The window in bytes, up to [`MAX_WINDOW`].
+    pub window: u64,
+}
+
+impl Header {
+    /// Most bytes of the heap that [`unpack`] needs: the decoder's buffer holds a window and two blocks. While it grows, the
+    /// old one is there too, and sizes are rounded up to powers of two.
+    #[must_use]
+    pub const fn heap(&self) -> u64 {
+        self.window.next_power_of_two() * 3 + (4 << 20)
+    }
+}
+
+/// Reads what a compressed file says of itself.
+///
+/// # Errors
+/// It cannot be unpacked.
+pub fn header(bytes: &[u8]) -> Result<Header, Bad> {
+    let mut decoder = FrameDecoder::new();
+    // The window is told by the refusal of it.
+    decoder.set_max_window_size(0);
+    let mut input = bytes;
+    let window = match begin(&mut decoder, &mut input) {
+        Err(Bad::Window(window)) => window,
+        Err(bad) => return Err(bad),
+        Ok(_) => 0,
+    };
+    if window > MAX_WINDOW {
+        return Err(Bad::Window(window));
+    }
+    decoder.set_max_window_size(MAX_WINDOW);
+    let mut input = bytes;
+    if !begin(&mut decoder, &mut input)? {
+        return Err(Bad::Empty);
+    }
+    Ok(Header { content: Some(decoder.content_size()).filter(|bytes| *bytes != 0), window })
+}
+
+/// Unpacks a file to the beginning of `into`. Returns its bytes.
+///
+/// # Errors
+/// It is damaged, longer than `into`, or needs a larger window. Some of `into` is overwritten.
+pub fn unpack(bytes: &[u8], into: &mut [u8]) -> Result<usize, Bad> {
+    let room = into.len();
+    let mut decoder = FrameDecoder::new();
+    decoder.set_max_window_size(MAX_WINDOW);
+    let mut input = bytes;
+    let mut len = 0;
+    while begin(&mut decoder, &mut input)? {
+        loop {
+            let has_ended =
+                decoder.decode_blocks(&mut input, BlockDecodingStrategy::UptoBlocks(1)).map_err(Bad::from)?;
+            let rest = into.get_mut(len..).unwrap_or_default();
+            len += decoder.read(rest).map_err(|error| Bad::damaged(&error))?;
+            if decoder.can_collect() != 0 {
+                return Err(Bad::TooLong(room as u64));
+            }
+            if has_ended {
+                break;
+            }
+        }
+        match (decoder.get_checksum_from_data(), decoder.get_calculated_checksum()) {
+            (Some(said), Some(is)) if said != is => return Err(Bad::Checksum { said, is }),
+            _ => {}
+        }
+    }
+    Ok(len)
+}
+
+/// Begins the next frame. Returns false if there is none.
+fn begin(decoder: &mut FrameDecoder, input: &mut &[u8]) -> Result<bool, Bad> {
+    while !input.is_empty() {
+        match decoder.init(&mut *input) {
+            Ok(()) => return Ok(true),
+            Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame { length, .. })) => {
+                *input = input.get(length as usize..).ok_or(Bad::Short)?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests;
