@@ -29,6 +29,10 @@ pub const RESET_CONTROL: u16 = 0xcf9;
 /// Command port of a keyboard controller. This machine has no such controller, but its command to pulse the reset line
 /// works.
 pub const KEYBOARD_COMMAND: u16 = 0x64;
+/// Index port of the CMOS clock.
+pub const CMOS_INDEX: u16 = 0x70;
+/// Data port of the CMOS clock.
+pub const CMOS_DATA: u16 = 0x71;
 /// Devices on bus 0, the host bridge included.
 pub const PCI_DEVICES: usize = 32;
 

@@ -22,7 +22,7 @@
 //! - Interrupts: [`mailbox`] takes them from other cores to a vCPU. Then one of three things delivers them: [`lapic`]
 //!   in software, [`posted`] where the CPU virtualizes the local APIC, or the guest's own local APIC ([`eli`] shadows
 //!   its IDT). [`ioapic`] serves the console and the power button.
-//! - Devices: [`uart`], [`power`], [`pm_timer`], and the functions on the PCI bus ([`pci`]). The bus knows a function by a trait
+//! - Devices: [`uart`], [`power`], [`pm_timer`], [`cmos`], and the functions on the PCI bus ([`pci`]). The bus knows a function by a trait
 //!   ([`pci::function::Function`]); today all of them are [`virtio_pci::VirtioPci`].
 //! - Measuring: [`reason`] counts exits and their cycles, [`observe`] shows each exit to an observer.
 //!
@@ -46,6 +46,7 @@ extern crate std;
 pub mod alarm;
 mod atomics;
 pub mod clock;
+pub mod cmos;
 pub mod cpuid;
 pub mod decode;
 mod descriptor;

@@ -240,6 +240,19 @@ mod tests {
     }
 
     #[test]
+    fn what_edk2_reads_is_there() {
+        // IA32_APIC_BASE, EFER, IA32_MTRRCAP, IA32_MTRR_DEF_TYPE, and on Intel IA32_PLATFORM_ID.
+        for (vendor, more) in [(Vendor::Amd, None), (Vendor::Intel, Some(0x17))] {
+            for number in [0x1b, 0xc000_0080, 0xfe, 0x2ff, 0x8b].into_iter().chain(more) {
+                assert!(readable(number, vendor).is_some(), "{number:#x} for {vendor:?}");
+            }
+        }
+        // No fixed and no variable ranges, which EDK2 would read too.
+        assert_eq!(readable(0xfe, Vendor::Intel), Some(Fixed(0)));
+        assert_eq!(writable(0x2ff, Vendor::Intel), Some(MtrrDefaultType));
+    }
+
+    #[test]
     fn the_lists_do_not_contradict_each_other() {
         let vendors = [Vendor::Intel, Vendor::Amd];
         let all = || READ_WRITE.iter().chain(READ_ONLY).chain(WRITE_ONLY);

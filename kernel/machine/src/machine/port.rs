@@ -82,6 +82,9 @@ impl Machine {
         if let Some(count) = self.pm_timer.read(access.port, access.size, host.tsc()) {
             return u64::from(count) & mask(access.size);
         }
+        if let Some(byte) = self.cmos.read(access.port, access.size, || host.wall_clock()) {
+            return u64::from(byte);
+        }
         let answer = self.devices.lock().read_port(access.port, access.size, |message| {
             self.send(message, |s| host.signal(s));
         });
@@ -91,6 +94,9 @@ impl Machine {
     }
 
     fn write_port(&self, access: &PortAccess, value: u32, host: &impl Host) -> Option<Request> {
+        if self.cmos.write(access.port, access.size, value as u8) {
+            return None;
+        }
         let (answer, request) = self.devices.lock().write_port(
             access.port,
             access.size,

@@ -20,6 +20,7 @@ use super::{
 use crate::{
     alarm::Alarm,
     clock::Clock,
+    cmos::Cmos,
     cpuid::{Cpuid, Options},
     elf,
     eli::Eli,
@@ -52,6 +53,7 @@ pub struct Machine {
     /// Frequency in Hz of the vCPUs' local APIC timers, before division.
     pub(super) timer_hz: u64,
     pub(super) pm_timer: PmTimer,
+    pub(super) cmos: Cmos,
     pub(super) mailboxes: Box<[OnPage<Mailbox>]>,
     /// Virtual-APIC pages of the vCPUs. Empty if the CPU does not virtualize the guest's APICs.
     pub(super) pages: Box<[ApicPage]>,
@@ -127,6 +129,7 @@ impl Machine {
             placement,
             timer_hz,
             pm_timer: PmTimer::new(platform.tsc_khz),
+            cmos: Cmos::new(),
             mailboxes: (0..vcpus).map(|_| OnPage(Mailbox::new())).collect(),
             pages: (0..if virtualized { vcpus } else { 0 }).map(|_| ApicPage::new()).collect(),
             alarms: (0..if virtualized && watched { vcpus } else { 0 }).map(|_| Alarm::new()).collect(),

@@ -61,9 +61,21 @@ fn both_old_ways_to_reset_end_the_guest() {
 #[test]
 fn absent_ports_read_as_all_ones() {
     let mut r = rig(1);
-    for port in [0x64, 0x70, 0x71, 0x92, 0x402, 0x510, 0x511, 0x514] {
+    for port in [0x64, 0x92, 0x402, 0x510, 0x511, 0x514] {
         assert_eq!(read(&mut r, port, 1), 0xff, "{port:#x}");
     }
+}
+
+#[test]
+fn the_cmos_clock_shows_the_hosts_time_and_no_update_is_under_way() {
+    let mut r = rig(1);
+    let mut register = |index| {
+        assert_eq!(write(&mut r, layout::CMOS_INDEX, 1, index), Next::Continue);
+        read(&mut r, layout::CMOS_DATA, 1)
+    };
+    // 2023-11-14 22:13:20.
+    assert_eq!([0, 2, 4, 7, 8, 9].map(&mut register), [0x20, 0x13, 0x22, 0x14, 0x11, 0x23]);
+    assert_eq!((register(0x0a) & 0x80, register(0x0d)), (0, 0x80));
 }
 
 fn read(r: &mut Rig, port: u16, size: u8) -> u64 {
