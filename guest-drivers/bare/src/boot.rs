@@ -1,7 +1,10 @@
-//! The start of the guest: the setup header, the 64-bit entry, and the boot parameters.
+//! The start of the guest: the setup header, the entries, and what the loader says of the machine.
 //!
-//! Follows Documentation/arch/x86/boot.rst and zero-page.rst of Linux, protocol 2.15. The entry is 0x200 bytes into the
-//! protected-mode part. RSI points to the boot parameters. The image's memory is mapped one to one.
+//! The 64-bit entry follows Documentation/arch/x86/boot.rst and zero-page.rst of Linux, protocol 2.15. It is 0x200 bytes into
+//! the protected-mode part. RSI points to the boot parameters. The image's memory is mapped one to one.
+//!
+//! The 32-bit entry follows Xen's PVH start ABI (docs/misc/pvh.pandoc). It is the first byte of the protected-mode part, for a
+//! guest that starts as firmware. EBX points to `hvm_start_info`. It maps the first 4 GiB and goes on at the other entry.
 
 #![allow(unsafe_code, reason = "the header and the entry are assembly")]
 
@@ -50,12 +53,50 @@ setup:
 
     .section .head, "ax"
 head:
+    .code32
+    cli
+    cld
+    mov esi, ebx
+    mov edi, 0x1000             // page tables: 0x1000 to 0x6fff
+    xor eax, eax
+    mov ecx, 0x6000 / 4
+    rep stosd
+    mov dword ptr [0x1000], 0x2003
+    mov dword ptr [0x2000], 0x3003
+    mov dword ptr [0x2008], 0x4003
+    mov dword ptr [0x2010], 0x5003
+    mov dword ptr [0x2018], 0x6003
+    mov edi, 0x3000
+    mov eax, 0x83               // 2 MiB, present, writable
+3:  mov [edi], eax
+    add edi, 8
+    add eax, 0x200000
+    jnc 3b
+    mov eax, 0x1000
+    mov cr3, eax
+    mov eax, cr4
+    or eax, 0x20                // PAE
+    mov cr4, eax
+    mov ecx, 0xc0000080         // EFER
+    rdmsr
+    or eax, 0x100               // LME
+    wrmsr
+    mov eax, cr0
+    or eax, 0x80000000          // PG
+    mov cr0, eax
+    lgdt [gdt_pointer_32]
+    mov esp, 0x8000
+    mov eax, offset entry_64
+    push 0x08
+    push eax
+    retf
+    .code64
     .org head + 0x200
     .globl entry_64
 entry_64:
     cli
     cld
-    mov rbx, rsi
+    mov ebx, esi
     lea rdi, [rip + bss_start]
     lea rcx, [rip + bss_end]
     sub rcx, rdi
@@ -87,6 +128,9 @@ gdt:
 gdt_pointer:
     .word 23
     .quad 0
+gdt_pointer_32:
+    .word 23
+    .long gdt
     "#,
     stack = sym STACK,
     stack_size = const STACK_SIZE,
@@ -152,28 +196,44 @@ pub struct Machine {
 
 const FOUR_GIB: u64 = 1 << 32;
 
+/// First word of `hvm_start_info`.
+const START_INFO_MAGIC: u32 = 0x336e_c578;
+
 impl Machine {
-    /// Reads the boot parameters at `parameters`.
+    /// Reads the boot parameters, or the `hvm_start_info`, at `parameters`.
     pub fn read(parameters: u64) -> Self {
+        if memory::read32(parameters) == START_INFO_MAGIC {
+            let table = memory::read64(parameters + 0x28);
+            let count = memory::read32(parameters + 0x30) as usize;
+            let (rsdp, line) = (memory::read64(parameters + 0x20), memory::read64(parameters + 0x18));
+            return Self::with(rsdp, line, (0..count.min(MAX_REGIONS) as u64).map(|n| table + n * 24));
+        }
         const ACPI_RSDP_ADDR: u64 = 0x070;
         const E820_ENTRIES: u64 = 0x1e8;
         const CMD_LINE_PTR: u64 = 0x228;
         const E820_TABLE: u64 = 0x2d0;
+        let count = usize::from(memory::read8(parameters + E820_ENTRIES)).min(MAX_REGIONS);
+        let entries = (0..count as u64).map(|n| parameters + E820_TABLE + n * 20);
+        let line = u64::from(memory::read32(parameters + CMD_LINE_PTR));
+        Self::with(memory::read64(parameters + ACPI_RSDP_ADDR), line, entries)
+    }
+
+    /// The machine with this ACPI root pointer, this address of a command line (0: none), and these addresses of entries of a
+    /// memory map. Both protocols have the same first 20 bytes in an entry.
+    fn with(rsdp: u64, line: u64, entries: impl Iterator<Item = u64>) -> Self {
         let mut machine = Self {
             regions: [Region::default(); MAX_REGIONS],
             count: 0,
             memory_end: 0,
             high_end: FOUR_GIB,
-            rsdp: memory::read64(parameters + ACPI_RSDP_ADDR),
+            rsdp,
             command_line: [0; 256],
         };
-        let count = usize::from(memory::read8(parameters + E820_ENTRIES)).min(MAX_REGIONS);
-        for (entry, region) in (0..count as u64).zip(&mut machine.regions) {
-            let at = parameters + E820_TABLE + entry * 20;
+        for (at, region) in entries.zip(&mut machine.regions) {
+            machine.count += 1;
             *region =
                 Region { start: memory::read64(at), length: memory::read64(at + 8), kind: memory::read32(at + 16) };
         }
-        machine.count = count;
         let ram = machine.regions.iter().filter(|region| region.kind == 1);
         for region in ram {
             let end = region.start.saturating_add(region.length);
@@ -183,7 +243,6 @@ impl Machine {
                 machine.memory_end = machine.memory_end.max(end);
             }
         }
-        let line = u64::from(memory::read32(parameters + CMD_LINE_PTR));
         if line != 0 {
             for (at, byte) in (line..).zip(&mut machine.command_line) {
                 *byte = memory::read8(at);

@@ -21,6 +21,7 @@
 //!   - `disk-singles:N`, `disk-deep:N`: the same with a disk, see `blocks.rs`.
 //!   - `abuse:N`: makes N rounds of each abuse that must harm nobody else, see `abuse.rs`.
 //!   - `fall`, `stick:0`, `stick:1`, `misaligned`: make an abuse that ends the guest, see `abuse.rs`.
+//!   - `noise`: leaves rings of a network device and of a disk behind, as firmware does, see `noise.rs`.
 //!   - `serve`: answers the peer as long as the guest runs.
 //! - `peer=02:00:00:00:00:02`: the peer's address.
 //! - `only=TEXT`: runs only tests with this text in their names.
@@ -37,6 +38,7 @@ mod device;
 mod disk;
 mod events;
 mod load;
+mod noise;
 mod report;
 mod tests;
 mod time;
@@ -65,8 +67,9 @@ fn main(machine: &Machine) -> ! {
 }
 
 /// The names of the actions.
-const ACTIONS: [&str; 11] = [
+const ACTIONS: [&str; 12] = [
     "tests",
+    "noise",
     "singles",
     "requests",
     "stream",
@@ -94,6 +97,10 @@ fn act(action: &str, machine: &Machine, (device, disk): (Option<Parts>, Option<P
         ("singles", Ok(count), Some(device), _) => load::singles(device, count),
         ("requests", Ok(count), Some(device), Some(peer)) => load::requests(device, peer, count),
         ("stream", Ok(count), Some(device), Some(peer)) => load::stream(device, peer, count),
+        ("noise", _, Some(device), _) => match Parts::of_disks().next() {
+            Some(disk) => noise::all(device, disk),
+            None => Err("no disk"),
+        },
         ("serve", _, Some(device), _) => load::serve(device),
         ("disk-singles", Ok(count), ..) => disk.map_or(Err(NONE), |disk| blocks::singles(disk, count)),
         ("disk-deep", Ok(count), ..) => disk.map_or(Err(NONE), |disk| blocks::deep(disk, count)),
