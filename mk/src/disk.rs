@@ -11,6 +11,7 @@ mod judge;
 mod mode;
 mod root;
 mod seed;
+mod small;
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -19,6 +20,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 
 pub use judge::judge;
+pub use small::{Small, small};
 
 use crate::outcome::Outcome;
 use crate::{tools, ui};

@@ -1,11 +1,11 @@
 //! `cargo mk e2e`: runs scenarios and shows their numbers.
 
-use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::{env, fs};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
@@ -108,9 +108,17 @@ fn run(options: &Options) -> Result<Tally> {
             // A scenario that takes turns on QEMU runs here only if it is named.
             let turns = |scenario: &Scenario| platform.is_qemu() && options.name.is_none() && scenario.in_turn;
             let here = boot.scenarios().into_iter().filter(|scenario| scenario.platforms.contains(&platform));
-            let here = here.filter(|scenario| !turns(scenario));
-            let names: Vec<_> =
-                here.filter(|scenario| asked(&**boot, scenario)).map(|scenario| scenario.name).collect();
+            let here = here.filter(|scenario| !turns(scenario) && asked(&**boot, scenario));
+            let mut names = Vec::new();
+            for Scenario { name, needs, .. } in here {
+                match needs.filter(|variable| env::var_os(variable).is_none()) {
+                    None => names.push(name),
+                    Some(variable) => {
+                        tally.skipped += 1;
+                        ui::step("e2e", &format!("{name} is skipped: {variable} names no file (tests/README.md)"));
+                    }
+                }
+            }
             let run = |names| Run { boot: &**boot, names, platform, full: options.full };
             if platform == Platform::Bochs {
                 // Bochs is slower with more processors than a scenario needs.
@@ -121,7 +129,7 @@ fn run(options: &Options) -> Result<Tally> {
         }
         tally.add(side_by_side(&wanted, options.json, &|_, _| ()));
     }
-    if tally.passed + tally.failed == 0 {
+    if tally.passed + tally.failed + tally.skipped == 0 {
         bail!("that scenario does not run on that platform; `cargo mk e2e --list` shows where it does");
     }
     Ok(tally)

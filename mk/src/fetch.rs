@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::tools::quietly;
 use crate::ui::Progress;
@@ -158,6 +158,15 @@ pub struct Archive {
 pub fn archive() -> Result<Archive> {
     let apt = apt::Apt::prepare(&paths::deps().join("apt"))?;
     Ok(Archive { source: apt.source(apt::SUITES[0])?, network: apt::host_network() })
+}
+
+/// Returns the path of rust-hypervisor-firmware: the file that SIDECORE_RHF names. No package registry has it.
+pub fn rhf() -> Result<PathBuf> {
+    let named =
+        env::var_os("SIDECORE_RHF").context("SIDECORE_RHF names no file; tests/README.md says how to build it")?;
+    let path = PathBuf::from(named);
+    ensure!(path.is_file(), "SIDECORE_RHF names {}, which is no file", path.display());
+    Ok(path)
 }
 
 /// Returns the path of Cloud Hypervisor's EDK2. It is the file that SIDECORE_CLOUDHV names, or else Debian's package, which

@@ -11,7 +11,7 @@ use scenarios::initramfs;
 use scenarios::setup::{Content, Module, Setup};
 
 use crate::outcome::Outcome;
-use crate::{fetch, guest_tools, paths, tools, two_guests, ui, vmlinux};
+use crate::{disk, fetch, guest_tools, paths, pvh, tools, two_guests, ui, vmlinux};
 
 const TARGET: &str = "x86_64-unknown-none";
 
@@ -146,6 +146,13 @@ fn disc_with(setup: &Setup, folder: &Path, options: &str) -> Result<PathBuf> {
             Content::GuestVmlinux => vmlinux::of(&parts.guest_kernel, &paths::runs().join("parts"))?,
             Content::CloudHv => fetch::cloudhv()?,
             Content::Tools => guest_tools::image()?,
+            Content::Rhf => fetch::rhf()?,
+            Content::BootDisk { cmdline, text } => {
+                let (place, work) = (folder.join(format!("module-{index}")), folder.join("boot-disk"));
+                let (kernel, initrd) = (&parts.guest_kernel, &parts.small_initrd);
+                disk::small(&disk::Small { kernel, initrd, cmdline, text }, &work, &place)?;
+                place
+            }
             Content::Initrd => parts.initrd.clone(),
             Content::SmallInitrd => parts.small_initrd.clone(),
             Content::Packed => {
@@ -156,6 +163,7 @@ fn disc_with(setup: &Setup, folder: &Path, options: &str) -> Result<PathBuf> {
             }
             Content::Isolation => parts.isolation.clone(),
             Content::Probe => parts.probe.clone(),
+            Content::ProbeFirmware => pvh::of(&parts.probe, folder)?,
         };
         files.push((format!("module-{index}"), source));
         lines.push_str(&format!("module2 /module-{index} {}\n    ", module.name));

@@ -19,6 +19,7 @@ mod image;
 mod imports;
 mod outcome;
 mod paths;
+mod pvh;
 mod rotation;
 mod run;
 mod sources;
@@ -52,6 +53,9 @@ enum Verb {
         /// Stays, with the operator's shell on this terminal.
         #[arg(short, long)]
         interactive: bool,
+        /// Boots one guest instead: EDK2 starts what is on this disk image, which is an NVMe disk of the machine. Stays, as with -i.
+        #[arg(long, value_name = "FILE")]
+        disk: Option<PathBuf>,
         /// Where to run [default: kvm where it nests, otherwise qemu].
         #[arg(long)]
         platform: Option<Platform>,
@@ -85,7 +89,7 @@ enum Verb {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().verb {
-        Verb::Run { interactive, platform } => run::run(interactive, platform),
+        Verb::Run { interactive, disk, platform } => run::run(interactive, disk, platform),
         Verb::Test => test::test(),
         Verb::Check => check::check(),
         Verb::Image { config } => image::verb(config.as_deref()),

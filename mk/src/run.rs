@@ -2,15 +2,18 @@
 
 use std::io::{Read as _, Write as _, stdin, stdout};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use control::{Counters, Event};
+use scenarios::guests;
 use scenarios::launch::Launch as _;
 use scenarios::platform::Platform;
 use scenarios::session::guest_result;
+use scenarios::setup::{Image, Setup};
 
 use crate::emulator::{self, Emulator, SocketPath};
 use crate::outcome::Outcome;
@@ -21,11 +24,18 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// Ctrl-\ leaves `run -i`. Ctrl-] is not free: sidecore leaves a guest's console by it.
 const LEAVE: u8 = 0x1c;
 
-/// `cargo mk run`.
-pub fn run(interactive: bool, platform: Option<Platform>) -> Result<Outcome> {
+/// `cargo mk run`. `disk`: a disk image that the only guest boots from.
+pub fn run(interactive: bool, disk: Option<PathBuf>, platform: Option<Platform>) -> Result<Outcome> {
     let chosen = emulator::choose(platform)?;
     emulator::announce(chosen, platform.is_some());
-    if interactive { stay(chosen) } else { show(chosen) }
+    match disk {
+        Some(file) => {
+            let file = file.canonicalize().with_context(|| format!("cannot read the disk image {}", file.display()))?;
+            stay(chosen, &guests::debian("run-disk", Image::File(file)), guests::DEBIAN)
+        }
+        None if interactive => stay(chosen, &two_guests::setup(true), "a"),
+        None => show(chosen),
+    }
 }
 
 fn show(platform: Platform) -> Result<Outcome> {
@@ -107,12 +117,18 @@ fn summary(counters: &Counters) -> String {
     text
 }
 
-fn stay(platform: Platform) -> Result<Outcome> {
+/// Boots this server with its console on the terminal. `guest`: the name of a guest, for an example.
+fn stay(platform: Platform, setup: &Setup, guest: &str) -> Result<Outcome> {
     let socket = SocketPath::new("com1");
     let listener = UnixListener::bind(&socket.0).with_context(|| format!("cannot listen on {}", socket.0.display()))?;
-    let mut session = Emulator::with_console(platform, socket.0.clone())?.launch(&two_guests::setup(true))?;
+    let mut session = Emulator::with_console(platform, socket.0.clone())?.launch(setup)?;
     let (console, _) = listener.accept()?;
-    ui::step("run", "this is sidecore's console: `help` lists its commands, `attach a` types into guest a.");
+    ui::step(
+        "run",
+        &format!(
+            "this is sidecore's console: `help` lists its commands, `attach {guest}` shows guest {guest} and types into it."
+        ),
+    );
     ui::step("run", "Ctrl-] goes back from a guest to sidecore; Ctrl-\\ leaves and ends everything.");
     let raw = Raw::enter()?;
     let (finished, wait) = mpsc::channel();

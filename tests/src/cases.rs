@@ -7,6 +7,8 @@ mod disk;
 mod exits;
 mod fio;
 mod firmware;
+mod firmware_disk;
+mod firmware_noise;
 mod hostile;
 mod isolation;
 mod ixgbe;
@@ -56,6 +58,8 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         virtio_disk::list(),
         partitions::list(),
         firmware::list(),
+        firmware_disk::list(),
+        firmware_noise::list(),
         isolation::list(),
         exits::list(),
         probe::list(),

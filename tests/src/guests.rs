@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::setup::{Content, Module, Setup, Uplink};
+use crate::setup::{Content, Image, Module, Setup, Uplink};
 
 /// Words on every Linux guest's command line: console on COM1, only errors on it, a reset after a panic.
 pub const BASE_CMDLINE: &str = "console=ttyS0 quiet loglevel=3 panic=-1";
@@ -278,12 +278,15 @@ pub fn module_name(content: &Content) -> &'static str {
         Content::GuestKernel => "vmlinuz",
         Content::GuestVmlinux => "vmlinux",
         Content::CloudHv => "CLOUDHV.fd",
+        Content::Rhf => "hypervisor-fw",
+        Content::BootDisk { .. } => "boot-disk",
         Content::Initrd => "initrd",
         Content::SmallInitrd => "initrd-small",
         Content::Tools => "tools",
         Content::Isolation => "isolation",
         Content::Packed => "packed.zst",
         Content::Probe => "probe",
+        Content::ProbeFirmware => "probe.elf",
     }
 }
 
@@ -344,6 +347,26 @@ pub fn with_edk2(mut setup: Setup, name: &str, entry: &str) -> Setup {
     setup
 }
 
+/// The name of the guest of [`debian`].
+pub const DEBIAN: &str = "debian";
+
+/// A server with an NVMe disk that holds this image, and one guest with two virtual CPUs, whose EDK2 boots from it.
+#[must_use]
+pub fn debian(name: &str, image: Image) -> Setup {
+    let firmware = Module::new(module_name(&Content::CloudHv), Content::CloudHv);
+    let config = format!(
+        "[[guest]]\nname = \"{DEBIAN}\"\nvcpus = 2\nmemory = \"768M\"\nfirmware = \"{}\"\nrequests = \"adaptive\"\n\n[[guest.block]]\n\
+         disk = \"nvme0\"\n\n[[guest.entropy]]\n",
+        firmware.name
+    );
+    // 32 MiB are for the disk driver's buffers.
+    let mut setup = with_config(name, &config, 4, 768 + 8 + 32 + 160);
+    setup.modules.retain(|module| module.content != Content::GuestKernel);
+    setup.modules.push(firmware);
+    setup.image = Some(image);
+    setup
+}
+
 /// The same server with this `scheduling` of its engine.
 #[must_use]
 pub fn scheduling(setup: Setup, word: &str) -> Setup {
@@ -378,6 +401,7 @@ pub fn with_config(name: &str, config: &str, cpus: u32, memory_mib: u32) -> Setu
         nvme: Vec::new(),
         virtio_disks: Vec::new(),
         tables: Vec::new(),
+        image: None,
         faults: Vec::new(),
         after_reset: None,
         record_exits: false,

@@ -35,6 +35,9 @@ const ENTROPY_MODULES: [&str; 2] = ["rng_core", "virtio_rng"];
 /// Modules for a block device. A guest loads them when an action uses a disk.
 const BLOCK_MODULES: [&str; 1] = ["virtio_blk"];
 
+/// Modules for the file system of an EFI system partition. A guest loads them when an action reads a file from it.
+const FAT_MODULES: [&str; 4] = ["nls_cp437", "nls_ascii", "fat", "vfat"];
+
 /// Modules for a file system on it. Only the full image has them.
 const FILE_SYSTEM_MODULES: [&str; 6] = ["crc32c_generic", "libcrc32c", "crc16", "mbcache", "jbd2", "ext4"];
 
@@ -77,6 +80,7 @@ pub fn build(tree: &Path, kernel: &Path, udp_rr: Option<&Path>, content: Content
     if content != Content::Nic {
         add_modules(&mut archive, kernel, &ENTROPY_MODULES, "entropy")?;
         add_modules(&mut archive, kernel, &BLOCK_MODULES, "block")?;
+        add_modules(&mut archive, kernel, &FAT_MODULES, "fat")?;
     }
     let programs: &[&str] = match content {
         Content::Small => &[],

@@ -119,6 +119,7 @@ pub fn server(name: &str, probes: &[Probe]) -> Setup {
         nvme: Vec::new(),
         virtio_disks: Vec::new(),
         tables: Vec::new(),
+        image: None,
         faults: Vec::new(),
         after_reset: None,
         record_exits: false,

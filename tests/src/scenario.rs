@@ -27,19 +27,27 @@ pub struct Scenario {
     pub longer: &'static [Platform],
     /// Whether it takes turns on QEMU, because it is too long for every day.
     pub in_turn: bool,
+    /// An environment variable that names a file which it needs. Without the variable it is skipped.
+    pub needs: Option<&'static str>,
 }
 
 impl Scenario {
     /// A scenario that `--full` does not make longer.
     #[must_use]
     pub const fn new(name: &'static str, about: &'static str, platforms: &'static [Platform]) -> Self {
-        Self { name, about, platforms, longer: &[], in_turn: false }
+        Self { name, about, platforms, longer: &[], in_turn: false, needs: None }
     }
 
     /// The same, taking turns on QEMU as well.
     #[must_use]
     pub const fn taking_turns(self) -> Self {
         Self { in_turn: true, ..self }
+    }
+
+    /// The same, skipped unless this environment variable names a file.
+    #[must_use]
+    pub const fn needing(self, variable: &'static str) -> Self {
+        Self { needs: Some(variable), ..self }
     }
 
     /// The same, with `--full` making it longer on these platforms.

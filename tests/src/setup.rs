@@ -1,5 +1,7 @@
 //! The setup of an emulated server, as a scenario asks for it.
 
+use std::path::PathBuf;
+
 /// The content of a boot module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
@@ -11,6 +13,16 @@ pub enum Content {
     GuestVmlinux,
     /// Cloud Hypervisor's EDK2, from Debian or from the file that SIDECORE_CLOUDHV names.
     CloudHv,
+    /// rust-hypervisor-firmware: the file that SIDECORE_RHF names.
+    Rhf,
+    /// A small disk image that firmware boots: Debian's cloud kernel and the small initramfs, with this command line,
+    /// and the file `text` with this content.
+    BootDisk {
+        /// The kernel's command line.
+        cmdline: String,
+        /// The content of the file.
+        text: String,
+    },
     /// The full initramfs of [`crate::initramfs`].
     Initrd,
     /// The initramfs without iperf3.
@@ -23,6 +35,8 @@ pub enum Content {
     Packed,
     /// The guest of guest-drivers/probe, which tests its machine from inside.
     Probe,
+    /// The same as an ELF file with a PVH entry, which can start as firmware.
+    ProbeFirmware,
 }
 
 /// The contents of [`Content::Packed`]: text of [`PACKED_BYTES`] bytes.
@@ -84,6 +98,15 @@ pub struct Nvme {
     pub mib: u64,
     /// Bytes of a block: 512 or 4096.
     pub block_bytes: u32,
+}
+
+/// A disk image beneath an NVMe controller with one namespace of 512-byte blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Image {
+    /// The image that `cargo mk disk` builds. Nothing that is written stays.
+    Debian,
+    /// This file. What is written stays.
+    File(PathBuf),
 }
 
 /// A virtio block device of an emulated server. Its contents are a file of zeroes at first.
@@ -170,6 +193,8 @@ pub struct Setup {
     pub virtio_disks: Vec<VirtioDisk>,
     /// Partition tables of the NVMe disks.
     pub tables: Vec<Table>,
+    /// A disk image, as one more NVMe disk.
+    pub image: Option<Image>,
     /// Errors beneath NVMe disks.
     pub faults: Vec<Fault>,
     /// The machine stays when it switches itself off, and can be reset. It boots Debian's kernel then, whose first process

@@ -122,6 +122,7 @@ fn in_image() -> Result<HashMap<(u64, bool, bool), u64>> {
         nvme: Vec::new(),
         virtio_disks: Vec::new(),
         tables: Vec::new(),
+        image: None,
         faults: Vec::new(),
         after_reset: None,
         record_exits: false,

@@ -62,7 +62,8 @@ fn assemble(spec: &Spec, archive: &Path, size: u64, folder: &Path, place: &Path)
     let [esp_range, root_range] = ranges.as_slice() else { unreachable!("two were asked for") };
     drop(disk);
     let files = esp::files(spec, archive, folder)?;
-    let fat = fat::Fat { label: "ESP", serial: spec.esp_serial(), date: spec.date, files: &files };
+    let kind = fat::Kind::Fat32;
+    let fat = fat::Fat { kind, label: "ESP", serial: spec.esp_serial(), date: spec.date, files: &files };
     fat::write(place, esp_range, &fat)?;
 
     let mut mke2fs = tools::disk_tool("usr/sbin/mke2fs");

@@ -38,7 +38,7 @@ pub fn files(spec: &Spec, root: &Path, work: &Path) -> Result<Vec<Entry>> {
 }
 
 /// Makes GRUB's image. It reads its menu from the partition that it was started from.
-fn grub(work: &Path) -> Result<PathBuf> {
+pub fn grub(work: &Path) -> Result<PathBuf> {
     let place = work.join("BOOTX64.EFI");
     let mut command = tools::program("usr/bin/grub-mkimage");
     command.arg("--directory").arg(paths::tree().join("usr/lib/grub/x86_64-efi"));

@@ -1,10 +1,10 @@
-//! Writes a FAT32 file system with files into a partition of a disk image, by mkfs.fat and mtools.
+//! Writes a FAT16 or FAT32 file system with files into a partition of a disk image, by mkfs.fat and mtools.
 //!
 //! The crate fatfs (0.3.6) does not serve: it gives `.` and `..` long names, which fsck.fat rejects.
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -20,10 +20,8 @@ const BLOCK: u64 = 512;
 const CLUSTER_BLOCKS: u64 = 8;
 /// Bytes of a cluster.
 const CLUSTER: u64 = BLOCK * CLUSTER_BLOCKS;
-/// Least clusters of a FAT32 file system (Microsoft's FAT specification 1.03, "FAT type determination").
-const LEAST_CLUSTERS: u64 = 65_525;
-/// Least bytes of a partition for it, with room for the tables.
-const LEAST_SIZE: u64 = (LEAST_CLUSTERS + 512) * CLUSTER;
+/// Most blocks before the tables, and of FAT16's root folder.
+const RESERVED_BLOCKS: u64 = 64;
 /// Most bytes of a file on FAT.
 const MOST: u64 = u32::MAX as u64;
 
@@ -35,8 +33,49 @@ pub struct Entry {
     pub source: PathBuf,
 }
 
-/// A FAT32 file system.
+/// The width of a table's entries. It is determined by the number of clusters (Microsoft's FAT specification 1.03, "FAT type
+/// determination").
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// 16 bits.
+    Fat16,
+    /// 32 bits.
+    Fat32,
+}
+
+impl Kind {
+    /// Bits of an entry.
+    fn bits(self) -> u64 {
+        match self {
+            Self::Fat16 => 16,
+            Self::Fat32 => 32,
+        }
+    }
+
+    /// The numbers of clusters that make it this kind.
+    fn clusters(self) -> RangeInclusive<u64> {
+        match self {
+            Self::Fat16 => 4_085..=65_524,
+            Self::Fat32 => 65_525..=0x0fff_fff4,
+        }
+    }
+
+    /// Bytes of what lies around so many clusters: the reserved blocks and two tables.
+    fn around(self, clusters: u64) -> u64 {
+        RESERVED_BLOCKS * BLOCK + 2 * (clusters * self.bits() / 8 + 2 * BLOCK)
+    }
+
+    /// The sizes of a partition for it, in bytes.
+    fn sizes(self) -> RangeInclusive<u64> {
+        let clusters = self.clusters();
+        clusters.start() * CLUSTER + self.around(*clusters.start())..=clusters.end() * CLUSTER
+    }
+}
+
+/// A FAT file system.
 pub struct Fat<'a> {
+    /// The width of its tables' entries.
+    pub kind: Kind,
     /// Its label: at most 11 characters.
     pub label: &'a str,
     /// The volume's number.
@@ -49,13 +88,14 @@ pub struct Fat<'a> {
 
 /// Writes the file system into these bytes of an image. They must be zero.
 pub fn write(image: &Path, range: &Range<u64>, fat: &Fat<'_>) -> Result<()> {
-    check(fat.files, range.end - range.start)?;
+    check(fat.files, range.end - range.start, fat.kind)?;
     let dated = |mut command: Command| {
         command.env(seed::DATE, fat.date.to_string()).env("TZ", "UTC").env("LC_ALL", "C.UTF-8");
         command
     };
     let mut make = dated(tools::disk_tool("usr/sbin/mkfs.fat"));
-    make.args(["-F", "32", "-S", &BLOCK.to_string(), "-s", &CLUSTER_BLOCKS.to_string(), "--invariant"]);
+    make.args(["-F", &fat.kind.bits().to_string(), "-S", &BLOCK.to_string(), "-s", &CLUSTER_BLOCKS.to_string()]);
+    make.arg("--invariant");
     make.args(["-n", fat.label, "-i", &format!("{:08x}", fat.serial)]);
     make.arg(format!("--offset={}", range.start / BLOCK))
         .arg(image)
@@ -84,10 +124,13 @@ pub fn write(image: &Path, range: &Range<u64>, fat: &Fat<'_>) -> Result<()> {
 }
 
 /// Checks before anything is written that each file can be on FAT and that together they fit.
-fn check(files: &[Entry], size: u64) -> Result<()> {
+fn check(files: &[Entry], size: u64, kind: Kind) -> Result<()> {
+    let sizes = kind.sizes();
     ensure!(
-        size >= LEAST_SIZE,
-        "{size} bytes are too few for FAT32, which needs {LEAST_SIZE}: make the partition larger"
+        sizes.contains(&size),
+        "{size} bytes are no size for {kind:?}, which takes {} to {}: make the partition larger or smaller",
+        sizes.start(),
+        sizes.end()
     );
     let mut total = 0;
     for Entry { path, source } in files {
@@ -100,8 +143,8 @@ fn check(files: &[Entry], size: u64) -> Result<()> {
         // A folder's cluster is counted for each file, which is more than enough.
         total += length.next_multiple_of(CLUSTER) + CLUSTER;
     }
-    // The two tables have 4 bytes for each cluster, and 32 blocks are reserved.
-    let room = size - size / CLUSTER * 8 - 64 * CLUSTER;
+    // The root folder has a cluster too.
+    let room = size - kind.around(size / CLUSTER) - CLUSTER;
     ensure!(total <= room, "the files need {total} bytes, and the FAT partition holds {room}: make it larger");
     Ok(())
 }
@@ -116,7 +159,7 @@ mod tests {
         let source = env::temp_dir().join(format!("mk-fat-{}-{length}-{size}", std::process::id()));
         File::create(&source).unwrap().set_len(length).unwrap();
         let files = [Entry { path: "large".to_owned(), source: source.clone() }];
-        let result = check(&files, size);
+        let result = check(&files, size, Kind::Fat32);
         fs::remove_file(source).unwrap();
         result.map_or_else(|error| error.to_string(), |()| String::new())
     }
@@ -135,8 +178,10 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_too_small_for_fat32_is_refused() {
-        assert!(refused(0, 1 << 20).contains("too few for FAT32"));
-        assert_eq!(refused(0, LEAST_SIZE), "");
+    fn the_size_of_a_partition_fits_the_kind() {
+        assert!(refused(0, 1 << 20).contains("no size for Fat32"));
+        assert_eq!(refused(0, *Kind::Fat32.sizes().start()), "");
+        assert!(check(&[], 15 << 20, Kind::Fat16).is_err() && check(&[], 24 << 20, Kind::Fat16).is_ok());
+        assert!(check(&[], 256 << 20, Kind::Fat16).is_err());
     }
 }

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 use gpt_disk_types::{BlockSize, GptPartitionType, Guid};
-use scenarios::setup::{Damage, FILLED, Failing, Fault, Nvme, Setup, Table};
+use scenarios::setup::{Damage, FILLED, Failing, Fault, Image, Nvme, Setup, Table};
 
 use crate::disk::gpt;
 
@@ -48,6 +48,16 @@ pub fn add(command: &mut Command, folder: &Path, setup: &Setup) -> Result<()> {
         let blocks = format!("logical_block_size={0},physical_block_size={0}", disk.block_bytes);
         command.args(["-drive", &drive]);
         command.args(["-device", &format!("nvme-ns,drive={name},bus=c-{serial},nsid={number},{blocks}")]);
+    }
+    if let Some(image) = &setup.image {
+        let (file, keep) = match image {
+            Image::Debian => (crate::disk::image()?, ",snapshot=on"),
+            Image::File(path) => (path.clone(), ""),
+        };
+        // A comma in a path would end it.
+        let file = file.display().to_string().replace(',', ",,");
+        command.args(["-drive", &format!("if=none,id=image,format=raw,discard=unmap,file={file}{keep}")]);
+        command.args(["-device", "nvme,serial=image,drive=image"]);
     }
     Ok(())
 }

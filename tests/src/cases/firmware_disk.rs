@@ -1,0 +1,143 @@
+//! Guests whose firmware finds a disk and starts the Linux on it: EDK2 by GRUB, rust-hypervisor-firmware by its own loader.
+
+use anyhow::{Result, ensure};
+use control::{Command, Event, GuestState, StopReason};
+
+use crate::boot::{Boot, alone};
+use crate::counts::{disk, starts};
+use crate::guests::{BASE_CMDLINE, DEBIAN, debian, module_name, with_config};
+use crate::platform::QEMU;
+use crate::scenario::{Context, Scenario, seconds};
+use crate::session::{Session, number};
+use crate::setup::{Content, Image, Module};
+
+/// MiB of each guest.
+const MEMORY_MIB: u32 = 192;
+/// MiB of the disk, which is a boot module.
+const DISK_MIB: u32 = 26;
+/// MiB of each overlay.
+const OVERLAY_MIB: u32 = 1;
+/// vCPUs of each guest.
+const VCPUS: u32 = 2;
+/// Numbers in the file on the disk, one a line.
+const NUMBERS: u64 = 10_000;
+/// Time for firmware to start Linux. rust-hypervisor-firmware reads a block at a time, and each is an exit.
+const START: u64 = 900;
+
+/// These scenarios.
+pub fn list() -> Vec<Box<dyn Boot>> {
+    let edk2 = "EDK2 finds a disk and starts GRUB, which starts Linux; `reboot` and `poweroff` from inside; ";
+    let rhf =
+        "rust-hypervisor-firmware finds a disk and starts Linux by its entry; `reboot` and `poweroff` from inside";
+    let [eli, others] =
+        ["in `eli`", "in `inject` and in `direct`"].map(|modes| format!("{edk2}{modes}").leak() as &str);
+    let whole =
+        "`cargo mk run --disk`: EDK2 boots the image of `cargo mk disk` from an NVMe disk to a login, as root a shell";
+    vec![
+        alone(Scenario::new("firmware-disk", eli, QEMU), |context, ()| {
+            boot(context, "firmware-disk", &Content::CloudHv, &["eli"])
+        }),
+        alone(Scenario::new("firmware-disk-modes", others, QEMU).taking_turns(), |context, ()| {
+            boot(context, "firmware-disk-modes", &Content::CloudHv, &["inject", "direct"])
+        }),
+        alone(Scenario::new("firmware-rhf", rhf, QEMU).needing("SIDECORE_RHF"), |context, ()| {
+            boot(context, "firmware-rhf", &Content::Rhf, &["eli", "inject"])
+        }),
+        alone(Scenario::new("firmware-debian", whole, QEMU).taking_turns(), login),
+    ]
+}
+
+/// A guest for each way of completion, one after another.
+fn boot(context: &mut Context<'_>, name: &str, firmware: &Content, completions: &[&str]) -> Result<()> {
+    let text = (1..=NUMBERS).map(|n| format!("{n}\n")).collect();
+    let content = Content::BootDisk { cmdline: format!("{BASE_CMDLINE} sc.do=obey"), text };
+    let config: String =
+        completions.iter().map(|completion| guest(completion, firmware, module_name(&content))).collect();
+    let guests = completions.len() as u32;
+    let memory = guests * (MEMORY_MIB + OVERLAY_MIB) + DISK_MIB + 8 + 160;
+    let mut setup = with_config(name, &config, 2 + guests * VCPUS, memory);
+    for content in [content, firmware.clone()] {
+        setup.modules.push(Module::new(module_name(&content), content));
+    }
+    let mut session = context.boot(&setup)?;
+    for completion in completions {
+        life(context, &mut session, completion, u64::from(*firmware == Content::CloudHv))?;
+    }
+    session.shut_down().map(drop)
+}
+
+/// An entry of sidecore.toml: a guest with this firmware and this module as its disk. Its name is its way of completion.
+fn guest(completion: &str, firmware: &Content, module: &str) -> String {
+    let firmware = module_name(firmware);
+    format!(
+        "[[guest]]\nname = \"{completion}\"\nvcpus = {VCPUS}\nmemory = \"{MEMORY_MIB}M\"\nfirmware = \"{firmware}\"\n\
+         completion = \"{completion}\"\nrequests = \"adaptive\"\nrestart = \"always\"\nautostart = false\n\n[[guest.block]]\ndisk = \"ram\"\n\
+         module = \"{module}\"\noverlay = \"{OVERLAY_MIB}M\"\nserial = \"boot\"\n\n"
+    )
+}
+
+/// A guest starts, looks at its machine and its disk, restarts by itself, and powers itself off. `efi`: 1 if Linux is
+/// started by UEFI.
+fn life(context: &mut Context<'_>, session: &mut Session, name: &str, efi: u64) -> Result<()> {
+    session.ask(Command::Start(name.to_owned()), seconds(20))?;
+    session.result(name, "obey", seconds(START))?;
+    let before = session.act(name, "machine:boot", seconds(60))?;
+    let read = session.act(name, "disk-text:boot", seconds(60))?;
+    let after = session.act(name, "machine:boot", seconds(60))?;
+    let interrupts = number(&after, "interrupts")? - number(&before, "interrupts")?;
+    let figures = &mut context.figures;
+    figures.exactly(&format!("{name}: started by UEFI"), number(&before, "efi")?, efi)?;
+    figures.exactly(
+        &format!("{name}: CPUs that Linux found by the MADT"),
+        number(&before, "cpus")?,
+        u64::from(VCPUS),
+    )?;
+    figures.exactly(&format!("{name}: PCI spaces that Linux found by the MCFG"), number(&before, "ecam")?, 1)?;
+    figures.exactly(&format!("{name}: lines of a file on the disk"), number(&read, "lines")?, NUMBERS)?;
+    figures.exactly(&format!("{name}: sum of its numbers"), number(&read, "sum")?, NUMBERS * (NUMBERS + 1) / 2)?;
+    figures.at_least(&format!("{name}: interrupts of the disk meanwhile"), interrupts, 1)?;
+
+    session.tell(name, "reboot")?;
+    let reason = session.state(name, GuestState::Stopped, seconds(60))?;
+    ensure!(reason == Some(StopReason::Reset), "guest {name} stopped for {reason:?} instead of its reset");
+    session.result(name, "obey", seconds(START))?;
+    let counters = session.counters()?;
+    session.tell(name, "poweroff")?;
+    let reason = session.state(name, GuestState::Stopped, seconds(60))?;
+    ensure!(reason == Some(StopReason::PowerOff), "guest {name} stopped for {reason:?} instead of its switching off");
+    // With `restart = "always"` it would start again.
+    session.ask(Command::Stop(name.to_owned()), seconds(20))?;
+    let (device, figures) = (disk(&counters, name, "boot")?, &mut context.figures);
+    figures.exactly(&format!("{name}: starts, one of them after a reset"), starts(&counters, name), 2)?;
+    figures.exactly(&format!("{name}: requests that failed"), device.count("errors") + device.ring_errors, 0)
+}
+
+/// The whole disk image, from EDK2 to a shell.
+fn login(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
+    let mut session = context.boot(&debian("firmware-debian", Image::Debian))?;
+    // The prompt ends without a new line, so the line before it is waited for, and the echo behind it.
+    line(&mut session, "ttyS0", 1800)?;
+    session.tell(DEBIAN, "root")?;
+    line(&mut session, "login: root", 120)?;
+    session.tell(DEBIAN, "root")?;
+    // The shell's echo of the command has no result in it.
+    session
+        .tell(DEBIAN, "echo cpus=$(nproc) efi=$(test -d /sys/firmware/efi; echo $?) root=$(findmnt -no SOURCE /)=")?;
+    let found = line(&mut session, "root=/dev/", 300)?;
+    let has = |word: &str| u64::from(found.contains(word));
+    context.figures.exactly("shells with two CPUs", has("cpus=2 "), 1)?;
+    context.figures.exactly("shells started by UEFI", has("efi=0 "), 1)?;
+    context.figures.exactly("shells with their root file system on the disk", has("root=/dev/vda2="), 1)?;
+    session.tell(DEBIAN, "systemctl poweroff")?;
+    let reason = session.state(DEBIAN, GuestState::Stopped, seconds(300))?;
+    ensure!(reason == Some(StopReason::PowerOff), "the guest stopped for {reason:?} instead of its switching off");
+    session.shut_down().map(drop)
+}
+
+/// Waits for a line with this text on the console of Debian.
+fn line(session: &mut Session, text: &str, limit: u64) -> Result<String> {
+    session.wait(&format!("a line with {text:?}"), seconds(limit), |event| match event {
+        Event::Console { guest, line } if guest == DEBIAN && line.contains(text) => Some(line.clone()),
+        _ => None,
+    })
+}
