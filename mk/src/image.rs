@@ -132,7 +132,12 @@ pub fn disc(setup: &Setup, folder: &Path) -> Result<PathBuf> {
 
 fn disc_with(setup: &Setup, folder: &Path, options: &str) -> Result<PathBuf> {
     let parts = parts()?;
-    let mut files = vec![("sidecore".to_owned(), parts.kernel.clone())];
+    let kernel = if setup.loses_flushes {
+        kernel("sidecore-lose-flushes", &["--features", "lose-flushes"])?
+    } else {
+        parts.kernel.clone()
+    };
+    let mut files = vec![("sidecore".to_owned(), kernel)];
     let mut lines = String::new();
     fs::create_dir_all(folder)?;
     for (index, module) in setup.modules.iter().enumerate() {

@@ -21,6 +21,7 @@ mod offloads;
 mod outside;
 mod partitions;
 mod policies;
+mod power_cut;
 mod probe;
 mod probe_disk;
 mod requests;
@@ -55,6 +56,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         nvme::list(),
         nvme_faults::list(),
         nvme_handover::list(),
+        power_cut::list(),
         virtio_disk::list(),
         partitions::list(),
         firmware::list(),

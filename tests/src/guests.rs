@@ -403,6 +403,8 @@ pub fn with_config(name: &str, config: &str, cpus: u32, memory_mib: u32) -> Setu
         tables: Vec::new(),
         image: None,
         faults: Vec::new(),
+        logged: Vec::new(),
+        loses_flushes: false,
         after_reset: None,
         record_exits: false,
     }

@@ -25,3 +25,4 @@ pub mod session;
 pub mod setup;
 pub mod steady;
 pub mod vhost;
+pub mod write_log;

@@ -121,6 +121,8 @@ pub fn server(name: &str, probes: &[Probe]) -> Setup {
         tables: Vec::new(),
         image: None,
         faults: Vec::new(),
+        logged: Vec::new(),
+        loses_flushes: false,
         after_reset: None,
         record_exits: false,
     }

@@ -197,6 +197,11 @@ pub struct Setup {
     pub image: Option<Image>,
     /// Errors beneath NVMe disks.
     pub faults: Vec<Fault>,
+    /// NVMe controllers by serial number. All writes to the first namespace of each are logged into the file `SERIAL.log` in
+    /// the folder of the logs; see [`crate::write_log`].
+    pub logged: Vec<&'static str>,
+    /// The hypervisor is built to complete flushes of NVMe disks without doing them.
+    pub loses_flushes: bool,
     /// The machine stays when it switches itself off, and can be reset. It boots Debian's kernel then, whose first process
     /// is `guest/init` with these actions; nvme-cli and the actions of `guest/nvme` are there.
     pub after_reset: Option<&'static str>,

@@ -124,6 +124,8 @@ fn in_image() -> Result<HashMap<(u64, bool, bool), u64>> {
         tables: Vec::new(),
         image: None,
         faults: Vec::new(),
+        logged: Vec::new(),
+        loses_flushes: false,
         after_reset: None,
         record_exits: false,
     };

@@ -9,6 +9,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 use gpt_disk_types::{BlockSize, GptPartitionType, Guid};
 use scenarios::setup::{Damage, FILLED, Failing, Fault, Image, Nvme, Setup, Table};
+use scenarios::write_log::LOG_SECTOR;
 
 use crate::disk::gpt;
 
@@ -33,10 +34,20 @@ pub fn add(command: &mut Command, folder: &Path, setup: &Setup) -> Result<()> {
         if let Some(table) = setup.tables.iter().find(|table| table.disk == name) {
             partition(&path, disk, table).with_context(|| format!("the partitions of {name}"))?;
         }
-        let mut drive = format!("if=none,id={name},format=raw,discard=unmap,");
+        let logged = *number == 1 && setup.logged.contains(&serial);
+        let driver = if logged { "driver=blklogwrites" } else { "format=raw" };
+        let mut drive = format!("if=none,id={name},{driver},discard=unmap,");
         let faults = setup.faults.iter().filter(|fault| fault.serial == serial && *number == 1).enumerate();
         let rules: String = faults.map(|(n, fault)| rule(n, fault)).collect();
-        if rules.is_empty() {
+        if logged {
+            let log = path.with_added_extension("log");
+            fs::File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
+            drive += &format!(
+                "log-sector-size={LOG_SECTOR},file.driver=file,file.filename={},log.driver=file,log.filename={}",
+                path.display(),
+                log.display()
+            );
+        } else if rules.is_empty() {
             drive += &format!("file={}", path.display());
         } else {
             drive +=
