@@ -340,6 +340,9 @@ impl Device {
                 continue;
             }
             self.queues[usize::from(queue)] = None;
+            if let Some(order) = &mut self.order {
+                order.forget(queue);
+            }
             self.notified &= !bit;
             self.dirty &= !bit;
             self.published &= !bit;

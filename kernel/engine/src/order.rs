@@ -60,6 +60,13 @@ impl Order {
         }
     }
 
+    /// A queue was released. No request of it is completed any more.
+    pub fn forget(&mut self, queue: u16) {
+        if let Some(queue) = self.queues.get_mut(usize::from(queue)) {
+            queue.clear();
+        }
+    }
+
     /// The oldest request of a queue, if it has ended.
     pub fn next(&mut self, queue: u16) -> Option<(&'static dyn Track, Token, u32)> {
         let queue = self.queues.get_mut(usize::from(queue))?;

@@ -184,6 +184,7 @@ impl Client {
             }
         }
         self.attached = 0;
+        self.port.turns.end(self.control.turns());
     }
 
     /// Attaches the device again if the set of ready queues has changed.
@@ -223,6 +224,7 @@ impl Client {
             other => return refused(format!("the engine has not taken it: {other:?}")),
         }
         self.attached = ready;
+        self.port.turns.begin(self.control.turns());
         if requests != Requests::Poll {
             for (n, queue) in self.queues.iter().enumerate().filter(|(n, _)| ready & 1 << n != 0) {
                 if let Some(kick) = &queue.kick

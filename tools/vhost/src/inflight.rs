@@ -305,3 +305,71 @@ impl Track for Tracked {
         part.half(Part::state(from) + at::INFLIGHT).store(0, Ordering::Release);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: u16 = 4;
+    const OFFERED: u64 = AVAIL | 3 << 32 | 4096;
+
+    /// A part and a ring, in words.
+    fn memory() -> (Part, *mut u8) {
+        let words = |bytes: usize| vec![0_u64; bytes / 8].leak().as_mut_ptr().cast::<u8>();
+        (Part(words(part(SIZE))), words(16 * usize::from(SIZE)))
+    }
+
+    #[test]
+    fn a_descriptor_that_was_being_answered_is_restored() {
+        let (part, ring) = memory();
+        restore(ring, WRAP | 3, OFFERED);
+        part.set_position(WRAP | 3);
+        part.keep(ring, SIZE, WRAP | 3, 1);
+        // The first of two steps of the answer: id and length are there, and USED is not yet.
+        restore(ring, WRAP | 3, AVAIL | 3 << 32 | 7);
+        assert_eq!(part.recover(ring, SIZE), WRAP | 3);
+        assert_eq!(second_half(ring, WRAP | 3), OFFERED);
+        assert_eq!(part.recover(ring, SIZE), WRAP | 3, "and once more");
+    }
+
+    #[test]
+    fn an_answer_that_is_published_stays_and_the_queue_goes_on_behind_it() {
+        for (from, to, used) in [(WRAP | 3, 1, AVAIL | USED), (1, 3, 0), (2, WRAP, 0)] {
+            let (part, ring) = memory();
+            restore(ring, from, OFFERED);
+            part.set_position(from);
+            part.keep(ring, SIZE, from, to);
+            restore(ring, from, used | 3 << 32 | 7);
+            assert_eq!(part.recover(ring, SIZE), to, "from {from:#x}");
+            assert_eq!(second_half(ring, from), used | 3 << 32 | 7);
+        }
+    }
+
+    #[test]
+    fn a_queue_that_was_not_answering_goes_on_where_it_was() {
+        let (part, ring) = memory();
+        restore(ring, 2, OFFERED);
+        part.set_position(2);
+        assert_eq!(part.recover(ring, SIZE), 2);
+        // The front-end has written nonsense: no memory beyond the part is touched, and the device refuses the position.
+        part.word(at::USED_IDX).store(u64::MAX, Ordering::Relaxed);
+        assert!(part.recover(ring, SIZE) & !WRAP >= SIZE);
+        part.set_position(3);
+        part.keep(ring, SIZE, 3, 0);
+        part.half(Part::state(3) + at::NUM).store(u16::MAX, Ordering::Relaxed);
+        restore(ring, 3, 0);
+        assert!(part.recover(ring, SIZE) & !WRAP < 2 * SIZE);
+    }
+
+    #[test]
+    fn a_file_that_is_too_short_is_refused_with_its_values() {
+        let (told, file) = make(2, 64).unwrap();
+        assert!(Inflight::map(100, true, &told, &file).is_ok());
+        file.set_len(100).unwrap();
+        let error = Inflight::map(100, true, &told, &file).err().unwrap();
+        assert!(error.contains("of a file of 0x64, for 2 queues of 64"), "{error}");
+        let (told, file) = make(1, 64).unwrap();
+        let more = VhostUserInflight { num_queues: 2, ..told };
+        assert!(Inflight::map(100, true, &more, &file).is_err());
+    }
+}

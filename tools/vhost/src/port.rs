@@ -2,6 +2,7 @@
 
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use engine::pair::Half;
@@ -32,6 +33,37 @@ const NOT_OF_THE_DATA_PATH: Features = Features::NET_MAC
     .union(Features::NET_MQ)
     .union(Features::RING_RESET);
 
+/// Counts an engine's turns while a device is attached.
+#[derive(Default)]
+pub struct Turns {
+    /// Of each time that is over.
+    over: AtomicU64,
+    /// The engine's turns before the present time, plus 1. 0: it is not attached.
+    since: AtomicU64,
+}
+
+impl Turns {
+    /// It was attached. The engine has finished `now` turns.
+    pub fn begin(&self, now: u64) {
+        self.since.store(now + 1, Ordering::Relaxed);
+    }
+
+    /// It was detached.
+    pub fn end(&self, now: u64) {
+        self.over.store(self.count(now), Ordering::Relaxed);
+        self.since.store(0, Ordering::Relaxed);
+    }
+
+    /// Their number until now.
+    pub fn count(&self, now: u64) -> u64 {
+        let over = self.over.load(Ordering::Relaxed);
+        match self.since.load(Ordering::Relaxed) {
+            0 => over,
+            since => over + (now + 1).saturating_sub(since),
+        }
+    }
+}
+
 /// A port of the switch, or a disk.
 pub struct Port {
     /// Its slot in the engine.
@@ -50,6 +82,8 @@ pub struct Port {
     pub rules: Option<Rules>,
     /// Its guest number and weight.
     pub share: GuestWeight,
+    /// The engine's turns while it was attached.
+    pub turns: Turns,
     /// The connection, if there is one.
     connection: Mutex<Option<UnixStream>>,
 }
@@ -78,6 +112,7 @@ impl Port {
             protocol: VhostUserProtocolFeatures::empty(),
             rules,
             share: GuestWeight { guest: number, weight: config.weight },
+            turns: Turns::default(),
             connection: Mutex::new(None),
         }
     }
@@ -100,6 +135,7 @@ impl Port {
                 | tracking,
             rules: None,
             share: GuestWeight { guest: number, weight: config.weight },
+            turns: Turns::default(),
             connection: Mutex::new(None),
         }
     }

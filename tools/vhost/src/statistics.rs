@@ -40,6 +40,7 @@ fn value(counters: &[(&'static str, u64)], name: &str) -> u64 {
 impl Counted {
     /// The counters now.
     pub fn now(ports: &[Arc<Port>], engine: &EngineCounters) -> Self {
+        let turns = engine.busy_turns.get().wrapping_add(engine.idle_turns.get());
         let device = |port: &Arc<Port>| {
             let faults = port.shared.faults().filter(|(_, n)| *n != 0).map(|(fault, n)| (fault.text(), n));
             let own: Named = match port.backend {
@@ -56,7 +57,8 @@ impl Counted {
                     disk.counters.iter().chain(used.into_iter().flatten()).collect()
                 }
             };
-            let counters = port.shared.counters().iter().chain(own).collect();
+            let attached = ("attached_turns", port.turns.count(turns));
+            let counters = port.shared.counters().iter().chain(own).chain([attached]).collect();
             (port.name.clone(), port.shared.negotiated(), counters, faults.collect())
         };
         let (disks, ports): (Vec<&Arc<Port>>, Vec<_>) =

@@ -3,6 +3,7 @@
 use super::{OUT_OF_ORDER, PACKED};
 use crate::control::{Command, Control, Reply};
 use crate::engine::Engine;
+use crate::order::Track;
 use crate::schedule::PerDevice;
 use crate::testing::Recorder;
 use crate::tests::support::guest::Guest;
@@ -176,4 +177,70 @@ fn detaching_waits_for_the_back_end_and_gives_the_state_only_if_nothing_was_drop
     lab.engine.turn(0);
     lab.detach();
     assert_eq!(lab.control.reply(), Some(Reply::Detached(None)));
+}
+
+/// Completions as a [`Track`] is told of them: whether they are visible, and their positions.
+#[derive(Default)]
+struct Told(std::sync::Mutex<Vec<(bool, u16, u16)>>);
+
+impl Track for Told {
+    fn completing(&self, queue: u16, from: u16, to: u16) {
+        assert_eq!(queue, 1);
+        self.0.lock().unwrap().push((false, from, to));
+    }
+
+    fn completed(&self, _: u16, from: u16, to: u16) {
+        self.0.lock().unwrap().push((true, from, to));
+    }
+}
+
+fn ordered() -> (Lab, &'static Told) {
+    let control: &Control<()> = Box::leak(Box::default());
+    let told: &'static Told = Box::leak(Box::default());
+    let mut late = Late::default();
+    late.track = Some(told);
+    let mut engine = Engine::new(control, late, PerDevice::new(64), Recorder::default());
+    let guest = Guest::new(0, OUT_OF_ORDER, 16);
+    attach(control, &guest);
+    engine.turn(0);
+    assert_eq!(control.reply(), Some(Reply::Attached));
+    (Lab { engine, guest, control }, told)
+}
+
+#[test]
+fn requests_in_order_wait_for_those_before_them() {
+    let (mut lab, told) = ordered();
+    let heads = lab.offer(4);
+    assert_eq!(lab.engine.turn(0), 4);
+    // The newest end first, and nothing is completed.
+    lab.release(3);
+    assert!(lab.guest.tx.take_used().is_none() && told.0.lock().unwrap().is_empty());
+    lab.release(1);
+    for head in heads {
+        assert_eq!(lab.guest.tx.take_used(), Some((head, 7)));
+    }
+    let told = told.0.lock().unwrap();
+    assert_eq!(told.len(), 8, "before and after each");
+    for (n, pair) in told.chunks_exact(2).enumerate() {
+        let [(false, from, to), (true, again, end)] = pair else { panic!("{pair:?}") };
+        assert_eq!((from & 0x7fff, from, to), (n as u16, again, end));
+        assert_eq!(to & 0x7fff, n as u16 + 1);
+    }
+}
+
+#[test]
+fn a_reset_forgets_the_order() {
+    let (mut lab, _) = ordered();
+    lab.offer(3);
+    lab.engine.turn(0);
+    lab.engine.backend_mut().dma = true;
+    lab.guest.shared.request_reset();
+    lab.engine.turn(0);
+    assert!(!lab.guest.shared.reset_done());
+    // What the back-end held on to ends after the reset was asked for.
+    lab.release(3);
+    lab.engine.turn(0);
+    assert!(lab.guest.shared.reset_done());
+    assert_eq!(lab.guest.shared.counters().stale_tokens.get(), 3);
+    assert_eq!(lab.guest.tx.used_index(), 0);
 }

@@ -6,6 +6,8 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
@@ -45,6 +47,18 @@ impl Drop for Contest {
         let _ = fs::remove_dir_all(&self.folder);
         let _ = fs::remove_file(&self.memory);
     }
+}
+
+/// What was counted of a back-end. Only of ours there is more than the instructions.
+#[derive(Default)]
+struct Counted {
+    instructions: u64,
+    /// Those in the copy routine.
+    copies: u64,
+    reads: f64,
+    /// Turns of the engine without a request while the disk was attached, and while it was not.
+    idle: f64,
+    idle_apart: f64,
 }
 
 /// A back-end, and how it is started.
@@ -177,9 +191,9 @@ impl Contest {
         Ok(process)
     }
 
-    /// Counts the instructions of a back-end in user space for `requests` reads in batches, set-up included. Returns them,
-    /// those in our copy routine, and the counters of ours.
-    fn counted(&self, peer: Peer, requests: u64, hold: u64) -> Result<(u64, u64, Value)> {
+    /// Counts the instructions of a back-end in user space, set-up included. `load`: how many reads a front-end makes, in
+    /// batches, and for how many milliseconds it stays then.
+    fn counted(&self, peer: Peer, load: Option<(u64, u64)>) -> Result<Counted> {
         let socket = self.socket(peer);
         // The socket of an earlier back-end.
         let _ = fs::remove_file(&socket);
@@ -190,37 +204,48 @@ impl Contest {
         valgrind.command.stdout(File::create(&output)?);
         let mut process = Process::start(valgrind.command, words.clone())?;
         process.until_there(std::slice::from_ref(&socket)).with_context(|| peer.name())?;
-        let numbers = [format!("--requests={requests}"), format!("--depth={DEPTH}"), format!("--hold={hold}")];
-        self.bench(&[&["count".to_owned(), format!("--socket={}", socket.display())], &numbers[..]].concat())?;
+        match load {
+            Some((requests, hold)) => {
+                let numbers = [("requests", requests), ("depth", DEPTH), ("hold", hold)];
+                let numbers = numbers.map(|(name, number)| format!("--{name}={number}"));
+                self.bench(&[&["count".to_owned(), format!("--socket={}", socket.display())], &numbers[..]].concat())?;
+            }
+            None => thread::sleep(Duration::from_millis(HOLD)),
+        }
         process.terminate()?;
         let said = fs::read_to_string(&words)?;
-        let count = callgrind::collected(&said).with_context(|| format!("callgrind has counted nothing:\n{said}"))?;
+        let instructions = callgrind::collected(&said).with_context(|| format!("callgrind has counted nothing:\n{said}"))?;
         let copies = callgrind::within(&fs::read_to_string(&valgrind.profile)?, "sidecore_copy_");
-        let last = fs::read_to_string(&output)?;
-        let counters = last.lines().last().and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default();
-        Ok((count, copies, counters))
+        if peer != Peer::Ours {
+            return Ok(Counted { instructions, ..Counted::default() });
+        }
+        let text = fs::read_to_string(&output)?;
+        let counters: Value = serde_json::from_str(text.lines().last().unwrap_or_default())
+            .with_context(|| format!("sidecore-vhost said {text:?}"))?;
+        let (engine, disk) = (&counters["engine"], &counters["disks"][0]);
+        let idle = number(disk, "attached_turns")? - number(engine, "busy_turns")?;
+        let idle_apart = number(engine, "idle_turns")? - idle;
+        Ok(Counted { instructions, copies, reads: number(disk, "reads")?, idle, idle_apart })
     }
 
     /// Instructions of QEMU's storage daemon for a read.
     fn theirs(&self, peer: Peer) -> Result<f64> {
-        let (few, _, _) = self.counted(peer, COUNTED / 4, 0)?;
-        let (many, _, _) = self.counted(peer, COUNTED / 2, 0)?;
+        let few = self.counted(peer, Some((COUNTED / 4, 0)))?.instructions;
+        let many = self.counted(peer, Some((COUNTED / 2, 0)))?.instructions;
         Ok(many.saturating_sub(few) as f64 / (COUNTED / 4) as f64)
     }
 
     /// Instructions of our engine for a read: outside the copy routine, and in it. Turns without a request are left out.
-    /// Two runs without requests, one of them with a front-end that stays, say what they take.
+    /// A run without a front-end, and one with a front-end that asks nothing, say what these turns take.
     fn ours(&self) -> Result<(f64, f64)> {
-        let idle = |counters: &Value| number(&counters["engine"], "idle_turns");
-        let (short, _, counters) = self.counted(Peer::Ours, 0, 0)?;
-        let few = idle(&counters)?;
-        let (long, _, counters) = self.counted(Peer::Ours, 0, HOLD)?;
-        let turn = (long as f64 - short as f64) / (idle(&counters)? - few);
-        let (all, copies, counters) = self.counted(Peer::Ours, COUNTED, 0)?;
-        let reads = number(&counters["disks"][0], "reads")?;
-        ensure!(reads >= COUNTED as f64, "{reads} reads: expected {COUNTED}");
-        let outside = (all - copies) as f64 - short as f64 - turn * (idle(&counters)? - few);
-        Ok((outside / reads, copies as f64 / reads))
+        let apart = self.counted(Peer::Ours, None)?;
+        let turn_apart = apart.instructions as f64 / apart.idle_apart;
+        let idle = self.counted(Peer::Ours, Some((0, HOLD)))?;
+        let turn = (idle.instructions as f64 - turn_apart * idle.idle_apart) / idle.idle;
+        let all = self.counted(Peer::Ours, Some((COUNTED, 0)))?;
+        ensure!(all.reads >= COUNTED as f64, "{} reads: expected {COUNTED}", all.reads);
+        let outside = (all.instructions - all.copies) as f64 - turn_apart * all.idle_apart - turn * all.idle;
+        Ok((outside / all.reads, all.copies as f64 / all.reads))
     }
 }
 

@@ -9,6 +9,7 @@ use virtio::queue::Token;
 use crate::backend::Backend;
 use crate::device::Device;
 use crate::devices::Devices;
+use crate::order::Track;
 use crate::requests::ServiceMode;
 use crate::schedule::{Portion, Served};
 
@@ -18,6 +19,8 @@ pub struct Late {
     pub held: VecDeque<(usize, Token)>,
     pub release: usize,
     pub dma: bool,
+    /// Devices complete in order, and this is told.
+    pub track: Option<&'static dyn Track>,
     segments: Segments,
 }
 
@@ -27,7 +30,11 @@ impl Backend for Late {
     fn attached(&mut self, _: usize, _: &DeviceConfig, (): ()) {}
     fn detached(&mut self, _: usize) {}
 
-    fn activated(&mut self, _: usize, _: &mut Device, _: bool) {}
+    fn activated(&mut self, _: usize, device: &mut Device, _: bool) {
+        if let Some(track) = self.track {
+            device.keep_order(track);
+        }
+    }
 
     fn service_mode(&self, _: usize, queue: u16) -> ServiceMode {
         if queue == 1 { ServiceMode::AsConfigured } else { ServiceMode::Unserved }
