@@ -25,7 +25,10 @@ pub fn list() -> Vec<Box<dyn Boot>> {
             disks,
         ),
         alone(
-            scenario("vhost-blk-killed", "sidecore-vhost with disks in files, killed while a guest of QEMU writes them"),
+            scenario(
+                "vhost-blk-killed",
+                "sidecore-vhost with disks in files, killed while a guest of QEMU writes them",
+            ),
             killed,
         ),
     ]

@@ -214,7 +214,8 @@ impl Contest {
         }
         process.terminate()?;
         let said = fs::read_to_string(&words)?;
-        let instructions = callgrind::collected(&said).with_context(|| format!("callgrind has counted nothing:\n{said}"))?;
+        let instructions =
+            callgrind::collected(&said).with_context(|| format!("callgrind has counted nothing:\n{said}"))?;
         let copies = callgrind::within(&fs::read_to_string(&valgrind.profile)?, "sidecore_copy_");
         if peer != Peer::Ours {
             return Ok(Counted { instructions, ..Counted::default() });
