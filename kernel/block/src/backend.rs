@@ -13,24 +13,18 @@ use virtio::config::DeviceConfig;
 use virtio::fault::Fault;
 use virtio::queue::{Request as Popped, Token};
 
-use crate::check::{Checked, Rules};
+use crate::check::{Checked, Driver, Rules};
 use crate::counters::BlockCounters;
-use crate::device::{BlockFeatures, CAPACITY, WRITEBACK, sectors};
+use crate::device::{CAPACITY, sectors};
+use crate::fast::{self, Stopped, Volume};
 use crate::flushes::Flushes;
 use crate::header;
-use crate::in_flight::{Entry, InFlight};
-use crate::storage::{Geometry, Operation, Status, Storage, Submitted};
+use crate::in_flight::{Entry, InFlight, MAX_IN_FLIGHT};
+use crate::outcome::{self, IOERR, OK, UNSUPP};
+use crate::storage::{Geometry, Status, Storage, Submitted};
 
 /// Bytes of a serial number (virtio 1.3 5.2.6).
 pub const SERIAL_BYTES: usize = 20;
-/// Most requests of a device that are in flight at the same time. More wait in its queues. The table has room for so
-/// many of eight devices.
-pub const MAX_IN_FLIGHT: u16 = 128;
-
-/// Values of the status byte.
-const OK: u8 = 0;
-const IOERR: u8 = 1;
-const UNSUPP: u8 = 2;
 
 /// What the back-end must know of a device.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +73,26 @@ impl<S: Storage> Block<S> {
         &mut self.storage
     }
 
+    /// What the fast path needs to serve a device.
+    #[inline(always)]
+    fn volume(&mut self, slot: usize, now: u64) -> Option<Volume<'_, S>> {
+        let state = self.slots.get_mut(slot)?.as_mut()?;
+        Some(Volume {
+            storage: &mut self.storage,
+            in_flight: &mut self.in_flight,
+            own_in_flight: &mut state.in_flight,
+            segments: &mut self.segments,
+            volume: state.disk.volume,
+            geometry: &state.geometry,
+            counters: state.disk.counters,
+            slot,
+            now,
+        })
+    }
+
     /// Takes the next request of a queue. Returns `None` if there is none, or the device has failed.
+    #[cold]
+    #[inline(never)]
     fn take(&mut self, device: &mut Device, slot: usize, queue: u16, now: u64) -> Option<Taken> {
         let state = self.slots.get_mut(slot)?.as_mut()?;
         self.segments.clear();
@@ -92,13 +105,7 @@ impl<S: Storage> Block<S> {
             Ok(parts) => parts,
             Err(fault) => return failed(device, fault),
         };
-        let rules = Rules {
-            geometry: &state.geometry,
-            negotiated: BlockFeatures::from_bits_retain(device.features().bits()),
-            durable: wants_durable_writes(device),
-            memory: device.memory(),
-        };
-        let request = match rules.check(&parts) {
+        let request = match Rules::new(&state.geometry, &Driver::of(device), device.memory()).check(&parts) {
             Ok(Checked::Storage(request)) => request,
             Ok(Checked::Identity) => {
                 let written = match parts.input.write(device.memory(), &state.disk.serial) {
@@ -136,7 +143,7 @@ impl<S: Storage> Block<S> {
             Some(tag) => self.storage.submit(state.disk.volume, tag, &request, now),
             None => Submitted::Busy,
         };
-        let bytes = u64::from(request.blocks) * u64::from(state.geometry.block_bytes);
+        let bytes = request.bytes(&state.geometry);
         let before = state.flushes.before();
         let entry =
             Entry { slot, token: Some(token), operation: request.operation, bytes, status: parts.status, before };
@@ -159,7 +166,6 @@ impl<S: Storage> Block<S> {
                 return Some(Taken::Waits);
             }
         }
-        // A range that is only named counts too: the storage may have to write it.
         Some(Taken::Served(Served { requests: 1, bytes }))
     }
 
@@ -203,17 +209,6 @@ impl<S: Storage> Block<S> {
     }
 }
 
-/// Whether the driver wants completed writes to be durable (virtio 1.3 5.2.6.2): with CONFIG_WCE it says so in
-/// `writeback`; otherwise a driver that never flushes does.
-fn wants_durable_writes(device: &Device) -> bool {
-    let negotiated = BlockFeatures::from_bits_retain(device.features().bits());
-    if negotiated.contains(BlockFeatures::CONFIG_WCE) {
-        device.shared().config_bytes::<1>(WRITEBACK) == [0]
-    } else {
-        !negotiated.contains(BlockFeatures::FLUSH)
-    }
-}
-
 /// Notes what the end of a request means for flushes.
 #[inline]
 fn note<S: Storage>(slots: &mut [Option<Slot<S::Volume>>], entry: &Entry, status: Status) {
@@ -246,40 +241,9 @@ fn answer(device: &mut Device, token: Token, at: u64, status: u8, used: u32) -> 
 /// Completes and counts a request of the storage.
 fn complete(device: &mut Device, counters: &BlockCounters, entry: Entry, status: Status) {
     let Entry { token: Some(token), operation, bytes, status: at, .. } = entry else { return };
-    let read = operation == Operation::Read;
-    let (value, used) = match status {
-        // The length of a chain fits in 32 bits, the status byte included.
-        Status::Ok if read => (OK, (bytes + 1) as u32),
-        Status::Ok => (OK, 1),
-        Status::Failed | Status::Cancelled => (IOERR, u32::from(!read)),
-        Status::Unsupported => (UNSUPP, u32::from(!read)),
-    };
-    if !answer(device, token, at, value, used) {
-        return;
-    }
-    match (status, operation) {
-        (Status::Failed | Status::Cancelled, _) => {
-            counters.errors.add(1);
-            counters.storage_errors.add(1);
-        }
-        (Status::Unsupported, _) => counters.unsupported.add(1),
-        (Status::Ok, Operation::Read) => {
-            counters.reads.add(1);
-            counters.read_bytes.add(bytes);
-        }
-        (Status::Ok, Operation::Write { .. }) => {
-            counters.writes.add(1);
-            counters.written_bytes.add(bytes);
-        }
-        (Status::Ok, Operation::Flush) => counters.flushes.add(1),
-        (Status::Ok, Operation::Discard) => {
-            counters.discards.add(1);
-            counters.unmapped_bytes.add(bytes);
-        }
-        (Status::Ok, Operation::WriteZeroes { .. }) => {
-            counters.zeroes.add(1);
-            counters.unmapped_bytes.add(bytes);
-        }
+    let (value, used) = outcome::answer(operation, bytes, status);
+    if answer(device, token, at, value, used) {
+        outcome::count(counters, operation, status, bytes);
     }
 }
 
@@ -316,9 +280,28 @@ impl<S: Storage> Backend for Block<S> {
         let mut all = Served::default();
         let Some(device) = devices.get_mut(slot) else { return all };
         while all.requests < portion.requests && all.bytes < portion.bytes {
-            let Some(Taken::Served(one)) = self.take(device, slot, queue, now) else { break };
-            all.requests += one.requests;
-            all.bytes += one.bytes;
+            let left = |all: &Served| Portion {
+                requests: portion.requests - all.requests,
+                bytes: portion.bytes.saturating_sub(all.bytes),
+            };
+            let Some(volume) = self.volume(slot, now) else { break };
+            let (served, mut stopped) = fast::serve::<_, true>(volume, device, queue, &left(&all));
+            all.add(served);
+            if stopped == Stopped::Unusual
+                && let Some(volume) = self.volume(slot, now)
+            {
+                let served;
+                (served, stopped) = fast::serve::<_, false>(volume, device, queue, &left(&all));
+                all.add(served);
+            }
+            match stopped {
+                Stopped::GoOn => {}
+                Stopped::Empty => break,
+                Stopped::Unusual => {
+                    let Some(Taken::Served(one)) = self.take(device, slot, queue, now) else { break };
+                    all.add(one);
+                }
+            }
         }
         if all.requests != 0 {
             self.storage.notify();

@@ -9,6 +9,10 @@ use virtio::queue::Token;
 use crate::flushes::Before;
 use crate::storage::{MAX_TAGS, Operation, Tag};
 
+/// Most requests of a device that are in flight at the same time. More wait in its queues. The table has room for so
+/// many of eight devices.
+pub const MAX_IN_FLIGHT: u16 = 128;
+
 /// A request in flight.
 pub struct Entry {
     /// Its device's slot.

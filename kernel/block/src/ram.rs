@@ -13,6 +13,9 @@ mod overlay;
 pub use disk::RamDisk;
 pub use overlay::{OVERLAY_BLOCK, Overlay, OverlayMemory};
 
+use memory::GuestMemory;
+use virtio::chain::{Segment, Span};
+
 use disk::Direction;
 use long::Long;
 
@@ -35,6 +38,25 @@ impl Ram {
     }
 }
 
+impl Ram {
+    /// Begins a long transfer. `data` is the place of a [`Span`]: a span would be an argument in memory, and a caller
+    /// would write each request there.
+    #[cold]
+    #[inline(never)]
+    fn begin_long(
+        &mut self,
+        disk: &'static RamDisk,
+        (tag, direction): (Tag, Direction),
+        at: u64,
+        memory: &GuestMemory,
+        buffers: &[Segment],
+        place: (u32, u32),
+    ) -> Submitted {
+        let began = self.long.begin(disk, tag, direction, at, (Span::within(buffers, place), memory));
+        if began { Submitted::Pending } else { Submitted::Busy }
+    }
+}
+
 impl Storage for Ram {
     type Volume = &'static RamDisk;
 
@@ -42,24 +64,27 @@ impl Storage for Ram {
         disk.geometry()
     }
 
+    #[inline(always)]
     fn submit(&mut self, disk: Self::Volume, tag: Tag, request: &Request<'_>, _: u64) -> Submitted {
-        let at = request.first * u64::from(disk::BLOCK_BYTES);
-        let bytes = u64::from(request.blocks) * u64::from(disk::BLOCK_BYTES);
-        let direction = match request.operation {
+        let Request { operation, first, blocks, data, memory } = *request;
+        let at = first * u64::from(disk::BLOCK_BYTES);
+        let bytes = u64::from(blocks) * u64::from(disk::BLOCK_BYTES);
+        let direction = match operation {
             Operation::Read => Direction::ToGuest,
             Operation::Write { .. } => Direction::FromGuest,
             Operation::Flush => return Submitted::Done(Status::Ok),
             Operation::Discard => return Submitted::Done(disk.discard(at, bytes)),
             Operation::WriteZeroes { .. } => return Submitted::Done(disk.write_zeroes(at, bytes)),
         };
-        if request.data.len() > BYTES_AT_ONCE {
-            return if self.long.begin(disk, tag, direction, at, request) {
-                Submitted::Pending
-            } else {
-                Submitted::Busy
-            };
+        let (buffers, place) = data.place();
+        if data.len() > BYTES_AT_ONCE {
+            return self.begin_long(disk, (tag, direction), at, memory, buffers, place);
         }
-        Submitted::Done(disk.transfer(direction, at, request.memory, request.data.segments()))
+        let moved = match data.piece().and_then(|piece| disk.transfer_piece(direction, at, memory, piece)) {
+            Some(moved) => moved,
+            None => disk.transfer(direction, at, memory, buffers, place),
+        };
+        Submitted::Done(if moved { Status::Ok } else { Status::Failed })
     }
 
     fn poll(&mut self, _: u64, ended: &mut impl FnMut(Tag, Status)) {

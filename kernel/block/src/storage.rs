@@ -59,6 +59,15 @@ pub struct Request<'r> {
     pub memory: &'r GuestMemory,
 }
 
+impl Request<'_> {
+    /// Bytes of its blocks. A range that is only named counts too: the storage may have to write it.
+    #[must_use]
+    #[inline]
+    pub const fn bytes(&self, geometry: &Geometry) -> u64 {
+        self.blocks as u64 * geometry.block_bytes as u64
+    }
+}
+
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {

@@ -42,7 +42,8 @@ impl HostMemory {
         self.0.get(at..at.checked_add(len)?).map(Self)
     }
 
-    fn pointer(self) -> *mut u8 {
+    #[inline]
+    pub(crate) fn pointer(self) -> *mut u8 {
         // The bytes are atomic, so a pointer from a shared reference may write them.
         self.0.as_ptr().cast_mut().cast()
     }

@@ -7,10 +7,11 @@
 #![allow(unsafe_code, reason = "checked ranges of guest memory are used through pointers")]
 
 use core::marker::PhantomData;
-use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use crate::copy::Copier;
 use crate::guest::GuestMemory;
+use crate::host::HostMemory;
 
 /// One region of a guest's memory.
 #[derive(Clone, Copy, Debug)]
@@ -189,6 +190,35 @@ impl<'m> Piece<'m> {
         Some((first, Self { host: self.host.wrapping_add(AT), len, memory: PhantomData }))
     }
 
+    /// Its entries of 16 bytes, such as the descriptors of an indirect table. A rest at its end does not count.
+    #[must_use]
+    #[inline(always)]
+    pub const fn pairs(self) -> Pairs<'m> {
+        Pairs { host: self.host, count: self.len / PAIR, memory: PhantomData }
+    }
+
+    /// Fills the start of this piece with `from`. Returns false, and copies nothing, if `from` is longer.
+    #[inline(always)]
+    pub fn copy_from_host(self, copier: Copier, from: HostMemory) -> bool {
+        if from.len() > self.len as usize {
+            return false;
+        }
+        // SAFETY: as in `write`. The source is atomic memory of this length.
+        unsafe { copier.copy(self.host, from.pointer(), from.len()) };
+        true
+    }
+
+    /// Fills `into` with the start of this piece. Returns false, and copies nothing, if this piece is shorter.
+    #[inline(always)]
+    pub fn copy_to_host(self, copier: Copier, into: HostMemory) -> bool {
+        if into.len() > self.len as usize {
+            return false;
+        }
+        // SAFETY: as in `read`. The destination is atomic memory of this length, so no unique reference to it exists.
+        unsafe { copier.copy(into.pointer(), self.host, into.len()) };
+        true
+    }
+
     /// The host address of its first byte, for a device that reads it.
     #[must_use]
     #[inline(always)]
@@ -243,6 +273,47 @@ impl<'m> Piece<'m> {
         // SAFETY: as in `copy_from` and `write`. Any `next` is allowed.
         unsafe { copier.copy_behind(self.host, from.host, len, head.as_ptr(), head.len(), next.host) };
         true
+    }
+}
+
+/// Bytes of an entry of [`Pairs`].
+const PAIR: u32 = 16;
+
+/// Entries of two 64-bit numbers, such as descriptors, at any alignment.
+#[derive(Clone, Copy, Debug)]
+pub struct Pairs<'m> {
+    host: *mut u8,
+    count: u32,
+    memory: PhantomData<&'m GuestMemory>,
+}
+
+impl Pairs<'_> {
+    /// The number of entries.
+    #[must_use]
+    #[inline(always)]
+    pub const fn len(&self) -> u32 {
+        self.count
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    #[inline(always)]
+    pub const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Reads the two little-endian numbers of entry `index`, each once. Returns `None` if there is no such entry.
+    #[must_use]
+    #[inline(always)]
+    pub fn get(&self, index: u32) -> Option<[u64; 2]> {
+        if index >= self.count {
+            return None;
+        }
+        let entry = Prefix::<{ PAIR as usize }> {
+            host: self.host.wrapping_add(index as usize * PAIR as usize),
+            memory: PhantomData,
+        };
+        Some([entry.load_u64::<0>(), entry.load_u64::<8>()])
     }
 }
 
@@ -373,6 +444,16 @@ impl<'m, const N: usize> Prefix<'m, N> {
     }
 }
 
+impl Prefix<'_, 1> {
+    /// Writes the byte once.
+    #[inline(always)]
+    pub fn store(self, value: u8) {
+        // SAFETY: the byte was checked to be the guest's. All host access to guest memory is atomic or by the copy
+        // routine.
+        unsafe { AtomicU8::from_ptr(self.host) }.store(value, Ordering::Relaxed);
+    }
+}
+
 /// A 16-bit word of a ring: a field beside the entries, or a field of an entry.
 #[derive(Clone, Copy, Debug)]
 pub struct Word<'m> {
@@ -485,7 +566,14 @@ impl<T> Slots<'_, T> {
     }
 }
 
-impl Slots<'_, [u64; 2]> {
+impl<'m> Slots<'m, [u64; 2]> {
+    /// All entries.
+    #[must_use]
+    #[inline(always)]
+    pub fn pairs(&self) -> Pairs<'m> {
+        Pairs { host: self.base.cast(), count: u32::from(self.mask) + 1, memory: PhantomData }
+    }
+
     /// Reads the first half of an entry and the two quarters after it, each once. Returns `None` if there is no such
     /// entry. Here `index` does not wrap.
     #[must_use]
@@ -622,9 +710,12 @@ impl Row<'_, [u32; 2]> {
 
 #[cfg(test)]
 mod tests {
+    use core::sync::atomic::{AtomicU8, Ordering};
+
     use super::Piece;
     use crate::copy::Copier;
     use crate::guest::{GuestMemory, Region, testing::memory};
+    use crate::host::HostMemory;
 
     #[test]
     fn a_piece_that_leaves_the_region_by_one_byte_is_refused() {
@@ -727,6 +818,49 @@ mod tests {
         m.read(0x204, &mut back[..26]).unwrap();
         assert_eq!(back[..26], wanted);
         assert!(copy.skip(28).is_none());
+    }
+
+    #[test]
+    fn pairs_are_read_at_any_alignment_and_end_with_their_piece() {
+        let m = memory(0, 0x1000);
+        for at in [0x100, 0x201, 0x30c] {
+            for n in 0..4 {
+                m.write_u64(at + 8 * n, at << 32 | n).unwrap();
+            }
+            let pairs = m.span(0).piece(at, 47).unwrap().pairs();
+            assert_eq!((pairs.len(), pairs.is_empty()), (2, false));
+            assert_eq!(pairs.get(0), Some([at << 32, at << 32 | 1]));
+            assert_eq!((pairs.get(1), pairs.get(2)), (Some([at << 32 | 2, at << 32 | 3]), None));
+            assert_eq!(pairs.get(u32::MAX), None);
+        }
+        assert!(Piece::EMPTY.pairs().is_empty() && Piece::EMPTY.pairs().get(0).is_none());
+        let ring = m.slots::<[u64; 2]>(0x100, 2).unwrap().pairs();
+        assert_eq!((ring.len(), ring.get(1), ring.get(2)), (2, Some([0x100 << 32 | 2, 0x100 << 32 | 3]), None));
+    }
+
+    #[test]
+    fn one_byte_is_written_alone() {
+        let m = memory(0, 0x1000);
+        m.span(0).piece(0xfff, 1).unwrap().first::<1>().unwrap().store(7);
+        m.span(0).piece(0x800, 2).unwrap().first::<1>().unwrap().store(9);
+        assert!(m.span(0).piece(0x900, 0).unwrap().first::<1>().is_none() && Piece::EMPTY.first::<1>().is_none());
+        assert_eq!((m.read_u8(0xfff), m.read_u16(0x800)), (Ok(7), Ok(9)));
+    }
+
+    #[test]
+    fn a_piece_and_the_hosts_memory_are_copied_if_the_destination_is_long_enough() {
+        let m = memory(0, 0x1000);
+        let bytes: &[AtomicU8] = (0..100).map(AtomicU8::new).collect::<Vec<_>>().leak();
+        let host = HostMemory::new(bytes);
+        let piece = m.span(0).piece(0x101, 50).unwrap();
+        assert!(piece.copy_from_host(Copier::PLAIN, host.part(10, 49).unwrap()));
+        assert!(!piece.copy_from_host(Copier::PLAIN, host.part(10, 51).unwrap()));
+        assert_eq!((m.read_u8(0x100), m.read_u8(0x101), m.read_u8(0x131)), (Ok(0), Ok(10), Ok(58)));
+        assert_eq!(m.read_u8(0x132), Ok(0));
+        assert!(piece.copy_to_host(Copier::PLAIN, host.part(0, 50).unwrap()));
+        assert!(!piece.copy_to_host(Copier::PLAIN, host.part(0, 51).unwrap()));
+        let value = |n: usize| bytes[n].load(Ordering::Relaxed);
+        assert_eq!((value(0), value(48), value(49), value(50)), (10, 58, 0, 50));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! has no effect.
 
 use memory::GuestMemory;
+use memory::span::Piece;
 
 use crate::config::MAX_QUEUE_SIZE;
 use crate::fault::Fault;
@@ -48,6 +49,52 @@ impl Descriptor {
     }
 }
 
+/// A descriptor of a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChainDescriptor {
+    /// Guest-physical address of its buffer.
+    pub addr: u64,
+    /// Bytes of its buffer.
+    pub len: u32,
+    /// WRITE and INDIRECT as the driver set them. Others may be set too.
+    pub(crate) flags: u16,
+    /// It is the last one.
+    pub last: bool,
+}
+
+impl ChainDescriptor {
+    /// Whether it names a buffer that the device reads.
+    #[must_use]
+    #[inline(always)]
+    pub const fn is_readable(&self) -> bool {
+        self.flags & (WRITE | INDIRECT) == 0
+    }
+
+    /// Whether it names a buffer that the device writes.
+    #[must_use]
+    #[inline(always)]
+    pub const fn is_writable(&self) -> bool {
+        self.flags & (WRITE | INDIRECT) == WRITE
+    }
+}
+
+/// The limits of a queue's chains.
+#[derive(Clone, Copy, Debug)]
+pub struct ChainLimits {
+    /// Most descriptors of a chain.
+    pub descriptors: u16,
+    /// A chain may be in an indirect table.
+    pub indirect: bool,
+}
+
+impl ChainLimits {
+    /// Whether the driver may use an indirect table of so many descriptors.
+    #[must_use]
+    pub const fn allows_table(&self, descriptors: u16) -> bool {
+        self.indirect && descriptors <= self.descriptors
+    }
+}
+
 /// A buffer that was checked to be in the guest's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
@@ -80,6 +127,12 @@ impl Segments {
     #[must_use]
     pub fn has_room(&self) -> bool {
         SEGMENTS - self.0.len() >= usize::from(MAX_QUEUE_SIZE)
+    }
+
+    /// Appends a buffer that was checked to be in the guest's memory. Returns false if the list is full.
+    #[inline]
+    pub fn push(&mut self, buffer: Segment) -> bool {
+        self.0.push(buffer).is_ok()
     }
 
     /// All buffers.
@@ -149,13 +202,15 @@ pub struct Span<'s> {
     /// Bytes of the first buffer that do not belong to the run.
     skipped: u32,
     len: u32,
+    /// The same bytes in the guest's memory, if they were found there as one piece.
+    piece: Option<Piece<'s>>,
 }
 
 impl<'s> Span<'s> {
     /// All bytes of `buffers`, whose lengths add up to `len`.
     #[must_use]
     pub const fn new(buffers: &'s [Segment], len: u32) -> Self {
-        Self { buffers, skipped: 0, len }
+        Self { buffers, skipped: 0, len, piece: None }
     }
 
     /// Its length in bytes.
@@ -181,7 +236,36 @@ impl<'s> Span<'s> {
             skipped -= u64::from(first.len);
             buffers = more;
         }
-        Some((Self { len: at, ..self }, Self { buffers, skipped: skipped as u32, len: rest }))
+        let begin = Self { len: at, piece: None, ..self };
+        Some((begin, Self { buffers, skipped: skipped as u32, len: rest, piece: None }))
+    }
+
+    /// All bytes of one buffer. `piece` are these bytes as they were found in the guest's memory.
+    #[must_use]
+    #[inline(always)]
+    pub const fn of_one(buffer: &'s [Segment; 1], piece: Piece<'s>) -> Self {
+        Self { buffers: buffer, skipped: 0, len: piece.len(), piece: Some(piece) }
+    }
+
+    /// `len` bytes of `buffers`, which begin behind the first `skipped` ones of the first buffer.
+    #[must_use]
+    #[inline]
+    pub const fn within(buffers: &'s [Segment], (skipped, len): (u32, u32)) -> Self {
+        Self { buffers, skipped, len, piece: None }
+    }
+
+    /// What [`Span::within`] makes the same run of.
+    #[must_use]
+    #[inline(always)]
+    pub const fn place(self) -> (&'s [Segment], (u32, u32)) {
+        (self.buffers, (self.skipped, self.len))
+    }
+
+    /// Its bytes in the guest's memory, if they are known to be one piece.
+    #[must_use]
+    #[inline(always)]
+    pub const fn piece(&self) -> Option<Piece<'s>> {
+        self.piece
     }
 
     /// Its buffers. The first and the last are cut to the run.

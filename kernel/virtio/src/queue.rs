@@ -9,9 +9,11 @@
 //! | `ring` | a queue in use: takes requests one by one, completes, publishes, arms |
 //! | `split`, `packed` | the two ring formats |
 //! | `batch` | takes and completes many requests in one call, for the fast path of a back-end |
+//! | `descriptors` | the descriptors of one chain in a batch |
 //! | `request`, `state` | a request that was taken; a queue's positions as plain data |
 
 mod batch;
+mod descriptors;
 #[cfg(all(test, not(miri)))]
 mod model;
 mod packed;
@@ -21,6 +23,7 @@ mod split;
 mod state;
 
 pub use batch::{Batch, Entries, Peek, RingDescriptor, Used};
+pub use descriptors::Descriptors;
 pub use request::{Backlog, INEXACT_BACKLOG, Request, Token, UsedNotification};
 pub use ring::Queue;
 #[cfg(any(test, feature = "testing"))]

@@ -2,7 +2,8 @@
 
 use memory::GuestMemory;
 use memory::host::HostMemory;
-use virtio::chain::Segment;
+use memory::span::Piece;
+use virtio::chain::{Segment, Span};
 
 use super::overlay::{OVERLAY_BLOCK, Overlay, bytes_or_zeroes};
 use crate::storage::{Geometry, Status};
@@ -86,31 +87,60 @@ impl RamDisk {
         }
     }
 
-    /// Moves bytes between the disk, from byte `at` on, and the buffers.
+    /// Moves bytes between a disk of memory, from byte `at` on, and a piece of the guest's memory. Returns whether it
+    /// succeeded; `None` if it is another kind of disk.
+    #[inline(always)]
+    pub(super) fn transfer_piece(
+        &self,
+        direction: Direction,
+        at: u64,
+        memory: &GuestMemory,
+        piece: Piece<'_>,
+    ) -> Option<bool> {
+        let Contents::Memory(all) = &self.contents else { return None };
+        let Some(part) = all.part(at as usize, piece.len() as usize) else { return Some(false) };
+        Some(match direction {
+            Direction::ToGuest => piece.copy_from_host(memory.copier(), part),
+            Direction::FromGuest => piece.copy_to_host(memory.copier(), part),
+        })
+    }
+
+    /// Moves bytes between the disk, from byte `at` on, and the span of this place. Returns false if it failed.
+    #[inline(never)]
     pub(super) fn transfer(
         &self,
         direction: Direction,
         mut at: u64,
         memory: &GuestMemory,
-        buffers: impl Iterator<Item = Segment>,
-    ) -> Status {
-        for Segment { gpa, len } in buffers {
-            let moved = match (&self.contents, direction) {
-                (Contents::Memory(all), _) => all.part(at as usize, len as usize).is_some_and(|part| match direction {
-                    Direction::ToGuest => part.copy_to(memory, gpa).is_ok(),
-                    Direction::FromGuest => part.copy_from(memory, gpa).is_ok(),
-                }),
-                (Contents::Base(base), Direction::ToGuest) => bytes_or_zeroes(base, at, memory, gpa, len.into()),
-                (Contents::Base(_), Direction::FromGuest) => false,
-                (Contents::Overlay(overlay), Direction::ToGuest) => overlay.read(at, memory, gpa, len.into()),
-                (Contents::Overlay(overlay), Direction::FromGuest) => overlay.write(at, memory, gpa, len.into()),
-            };
-            if !moved {
-                return Status::Failed;
-            }
-            at += u64::from(len);
+        buffers: &[Segment],
+        place: (u32, u32),
+    ) -> bool {
+        Span::within(buffers, place).segments().all(|buffer| {
+            let from = at;
+            at += u64::from(buffer.len);
+            self.transfer_one(direction, from, memory, buffer)
+        })
+    }
+
+    /// The same for one buffer.
+    #[inline]
+    pub(super) fn transfer_one(
+        &self,
+        direction: Direction,
+        at: u64,
+        memory: &GuestMemory,
+        Segment { gpa, len }: Segment,
+    ) -> bool {
+        match (&self.contents, direction) {
+            (Contents::Memory(all), _) => all.part(at as usize, len as usize).is_some_and(|part| match direction {
+                Direction::ToGuest => part.copy_to(memory, gpa).is_ok(),
+                Direction::FromGuest => part.copy_from(memory, gpa).is_ok(),
+            }),
+            (Contents::Base(base), Direction::ToGuest) => bytes_or_zeroes(base, at, memory, gpa, len.into()),
+            (Contents::Base(_), Direction::FromGuest) => false,
+            (Contents::Overlay(overlay), Direction::ToGuest) => overlay.read(at, memory, gpa, len.into()),
+            (Contents::Overlay(overlay), Direction::FromGuest) => overlay.write(at, memory, gpa, len.into()),
         }
-        Status::Ok
     }
 
     /// Forgets the contents of a range. They read as zeroes then, except that a part of an overlay's block stays.

@@ -5,11 +5,11 @@ use alloc::boxed::Box;
 
 use engine::devices::table;
 use memory::GuestMemory;
-use virtio::chain::Segment;
+use virtio::chain::{Segment, Span};
 use virtio::config::MAX_QUEUE_SIZE;
 
 use super::disk::{Direction, RamDisk};
-use crate::storage::{Request, Status, Tag};
+use crate::storage::{Status, Tag};
 
 /// The transfer in progress.
 struct Transfer {
@@ -45,18 +45,18 @@ impl Long {
         tag: Tag,
         direction: Direction,
         at: u64,
-        request: &Request<'_>,
+        (data, memory): (Span<'_>, &GuestMemory),
     ) -> bool {
         if self.transfer.is_some() {
             return false;
         }
         let mut count = 0;
-        for segment in request.data.segments() {
+        for segment in data.segments() {
             let Some(place) = self.buffers.get_mut(count) else { return false };
             *place = segment;
             count += 1;
         }
-        let memory = request.memory.clone();
+        let memory = memory.clone();
         self.transfer = Some(Transfer { disk, tag, direction, at, memory, next: 0, count });
         true
     }
@@ -72,9 +72,8 @@ impl Long {
                 break;
             };
             let now = Segment { gpa: buffer.gpa, len: buffer.len.min(bytes) };
-            match disk.transfer(*direction, *at, memory, core::iter::once(now)) {
-                Status::Ok => {}
-                status => ended = Some((*tag, status)),
+            if !disk.transfer_one(*direction, *at, memory, now) {
+                ended = Some((*tag, Status::Failed));
             }
             *at += u64::from(now.len);
             bytes -= now.len;

@@ -1,7 +1,7 @@
 //! Requests that complete late and out of order, and resets and detachments meanwhile.
 
 use super::support::{Bench, FORMS, Guest, IN, IOERR, OK, OUT, SPLIT, Slow, UNSUPP, UNTOUCHED, with_slow};
-use crate::backend::MAX_IN_FLIGHT;
+use crate::in_flight::MAX_IN_FLIGHT;
 use crate::storage::Status;
 use engine::control::{Command, Reply};
 

@@ -75,6 +75,13 @@ pub struct Served {
 }
 
 impl Served {
+    /// Adds what another portion took.
+    #[inline]
+    pub const fn add(&mut self, other: Self) {
+        self.requests += other.requests;
+        self.bytes += other.bytes;
+    }
+
     /// Whether the queue became empty before a limit of the portion.
     #[must_use]
     pub const fn emptied(&self, portion: &Portion) -> bool {

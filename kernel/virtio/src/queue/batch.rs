@@ -10,12 +10,12 @@
 
 use memory::GuestMemory;
 use memory::copy::Copier;
-use memory::span::{self, Piece, Row, Slots, Span, Window};
+use memory::span::{self, Pairs, Piece, Row, Slots, Span, Window};
 
 use super::packed::{self, AVAIL, USED};
 use super::request::Token;
 use super::ring::{Queue, Ring, either};
-use crate::chain::{DESCRIPTOR_BYTES, Descriptor, INDIRECT, NEXT, WRITE};
+use crate::chain::{ChainDescriptor, ChainLimits, DESCRIPTOR_BYTES, Descriptor, INDIRECT, NEXT, WRITE};
 
 /// The requests of one queue, from the next one on.
 pub struct Batch<'d> {
@@ -61,6 +61,12 @@ pub trait Entries<'d>: Copy {
     /// Reads `table` as an indirect table of two descriptors; the request's id is `head`. Returns `None` if the two are
     /// not a chain.
     fn both(&self, head: u16, table: [[u64; 2]; 2]) -> Option<[RingDescriptor; 2]>;
+
+    /// The table in which chains without an indirect table are linked. `None` if the ring format has no next fields.
+    fn chained(&self) -> Option<Pairs<'d>>;
+
+    /// Decodes entry `index` of a table with `count` descriptors. Returns the descriptor, and the index of the next one.
+    fn of_table(pair: [u64; 2], index: u32, count: u32) -> (ChainDescriptor, u32);
 
     /// Where their used entries go.
     fn used(&self) -> Self::Used;
@@ -152,6 +158,18 @@ impl<'d> Entries<'d> for SplitPeek<'d> {
     }
 
     #[inline(always)]
+    fn chained(&self) -> Option<Pairs<'d>> {
+        Some(self.desc.pairs())
+    }
+
+    #[inline(always)]
+    fn of_table([addr, rest]: [u64; 2], _: u32, _: u32) -> (ChainDescriptor, u32) {
+        let flags = (rest >> 32) as u16;
+        let last = flags & NEXT == 0;
+        (ChainDescriptor { addr, len: rest as u32, flags, last }, (rest >> 48) as u32)
+    }
+
+    #[inline(always)]
     fn used(&self) -> Self::Used {
         self.used
     }
@@ -212,6 +230,17 @@ impl<'d> Entries<'d> for PackedPeek<'d> {
             RingDescriptor { label: u32::from(head), addr, len, flags: u32::from(flags & (WRITE | INDIRECT)) }
         });
         both[0].is_readable().then_some(both)
+    }
+
+    fn chained(&self) -> Option<Pairs<'d>> {
+        None
+    }
+
+    #[inline(always)]
+    fn of_table([addr, rest]: [u64; 2], index: u32, count: u32) -> (ChainDescriptor, u32) {
+        let (Descriptor { len, flags, .. }, _) = Descriptor::of_packed(addr, rest);
+        // The whole table is the chain. NEXT has no meaning in it (2.8.7).
+        (ChainDescriptor { addr, len, flags, last: index + 1 == count }, index + 1)
     }
 
     #[inline(always)]
@@ -293,6 +322,24 @@ impl RingDescriptor {
         window.piece(self.addr, self.len)
     }
 
+    /// Whether the request is a chain in an indirect table.
+    #[inline(always)]
+    pub(super) const fn is_table(&self) -> bool {
+        self.flags & FLAGS == INDIRECT as u32
+    }
+
+    /// Whether another descriptor of the ring follows, and the device reads this one.
+    #[inline(always)]
+    pub(super) const fn is_linked(&self) -> bool {
+        self.flags & FLAGS == NEXT as u32
+    }
+
+    /// The guest-physical address of the buffer.
+    #[inline(always)]
+    pub(super) const fn addr(&self) -> u64 {
+        self.addr
+    }
+
     /// The length of the buffer in bytes.
     #[inline(always)]
     #[allow(clippy::len_without_is_empty, reason = "a descriptor is not a collection")]
@@ -323,6 +370,21 @@ impl<'d> Batch<'d> {
     #[inline(always)]
     pub fn new(queue: &'d mut Queue, memory: &'d GuestMemory, dirty: &'d mut u16) -> Self {
         Self { queue, memory, dirty }
+    }
+
+    /// The guest's memory.
+    #[must_use]
+    #[inline(always)]
+    pub const fn memory(&self) -> &'d GuestMemory {
+        self.memory
+    }
+
+    /// The limits of the queue's chains.
+    #[must_use]
+    #[inline(always)]
+    pub fn limits(&self) -> ChainLimits {
+        let table = either!(&self.queue.ring, ring => ring.table());
+        ChainLimits { descriptors: table.size, indirect: table.indirect }
     }
 
     /// The copy routine for the buffers.
@@ -394,7 +456,7 @@ impl<'d> Batch<'d> {
     /// each descriptor in memory.
     #[cold]
     #[inline(never)]
-    fn find(&mut self, gpa: u64, len: u32) -> Option<(Piece<'d>, Span<'d>)> {
+    pub(super) fn find(&mut self, gpa: u64, len: u32) -> Option<(Piece<'d>, Span<'d>)> {
         let region = self.memory.region_of(gpa, len)?;
         self.queue.region = region as u8;
         let span = self.span();
@@ -433,19 +495,28 @@ impl<'d> Batch<'d> {
     /// - `wrote`: the device wrote into their buffers.
     /// - `show`: publish them now, not only at the end of the visit.
     #[inline(always)]
-    pub fn finish(self, count: usize, wrote: bool, show: bool) {
+    pub fn finish(mut self, count: usize, wrote: bool, show: bool) {
         if count == 0 {
             return;
         }
-        let Self { queue, memory, dirty } = self;
-        match &mut queue.ring {
-            Ring::Split(ring) => ring.advance(memory, count as u16),
+        self.complete(count, wrote);
+        if show {
+            either!(&mut self.queue.ring, ring => ring.publish());
+        }
+    }
+
+    /// As [`Batch::finish`] without `show`. The batch goes on with the requests after these. Entries that were peeked
+    /// stay valid.
+    #[inline(always)]
+    pub fn complete(&mut self, count: usize, wrote: bool) {
+        if count == 0 {
+            return;
+        }
+        match &mut self.queue.ring {
+            Ring::Split(ring) => ring.advance(self.memory, count as u16),
             Ring::Packed(ring) => ring.advance(count as u16, wrote),
         }
-        if show {
-            either!(&mut queue.ring, ring => ring.publish());
-        }
-        *dirty |= 1 << queue.index;
+        *self.dirty |= 1 << self.queue.index;
     }
 
     /// Takes the next request, whose id is `id`, to complete it later. Returns `None` if the ring is split and a

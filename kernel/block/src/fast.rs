@@ -1,0 +1,232 @@
+//! Fast path: takes requests of the form that drivers send, many in one visit. The ring is looked up once for all of
+//! them.
+//!
+//! The form: a header of 16 bytes in a descriptor of its own, data of one direction, and a status byte in a descriptor
+//! of its own; in an indirect table, or in the table of a split ring. The parts of any other chain are found by
+//! [`crate::header`], one request at a time. Checks and storage are the same on both paths. A request that is not
+//! for the storage after the checks goes to the other path too, which answers it.
+
+use engine::device::Device;
+use engine::schedule::{Portion, Served};
+use memory::span::{Piece, Prefix, Span as Region};
+use virtio::chain::{Segment, Segments, Span};
+use virtio::queue::{Batch, ChainLimits, Entries, Peek, RingDescriptor, Used as _};
+
+use crate::check::{Data, Driver, Rules};
+use crate::counters::BlockCounters;
+use crate::header::HEADER_BYTES;
+use crate::in_flight::{Entry, InFlight, MAX_IN_FLIGHT};
+use crate::outcome;
+use crate::storage::{Geometry, Request, Storage, Submitted};
+
+/// Why the fast path has stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// No request is left.
+    Empty,
+    /// The portion is used up, or the ring begins anew after the requests that were seen.
+    GoOn,
+    /// The next request is for the other path.
+    Unusual,
+}
+
+/// Most bytes of a request's data: those of the whole chain fit in 32 bits.
+const MOST_BYTES: u32 = u32::MAX - HEADER_BYTES as u32 - 1;
+
+/// The parts of a request of the usual form. Its data are the bytes of the list of buffers.
+struct Usual<'d> {
+    /// The header.
+    header: Prefix<'d, HEADER_BYTES>,
+    /// Bytes of the data.
+    bytes: u32,
+    data: Data,
+    /// The status byte, and its guest-physical address.
+    status: Prefix<'d, 1>,
+    status_at: u64,
+}
+
+/// Finds the parts of a chain of three descriptors in an indirect table: the form of a request with one buffer. Returns
+/// the buffer too. Returns `None` if the chain has another form, or breaks a rule.
+#[inline(always)]
+fn usual_single<'d, L: Entries<'d>>(
+    batch: &mut Batch<'d>,
+    first: &RingDescriptor,
+    region: &mut Region<'d>,
+) -> Option<(Usual<'d>, [Segment; 1], Piece<'d>)> {
+    let [head, body, status] = batch.table_of_three::<L>(first, region, |index, descriptor| match index {
+        0 => descriptor.is_readable() & (descriptor.len == HEADER_BYTES as u32),
+        1 => descriptor.is_readable() | descriptor.is_writable(),
+        _ => descriptor.is_writable() & (descriptor.len == 1),
+    })?;
+    let data = if body.is_writable() { Data::ToGuest } else { Data::FromGuest };
+    // 1 to `MOST_BYTES` bytes.
+    if body.len.wrapping_sub(1) >= MOST_BYTES {
+        return None;
+    }
+    let header = batch.buffer_at(head.addr, HEADER_BYTES as u32, region)?.first::<HEADER_BYTES>()?;
+    let piece = batch.buffer_at(body.addr, body.len, region)?;
+    let status_byte = batch.buffer_at(status.addr, 1, region)?.first::<1>()?;
+    let usual = Usual { header, bytes: body.len, data, status: status_byte, status_at: status.addr };
+    Some((usual, [Segment { gpa: body.addr, len: body.len }], piece))
+}
+
+/// Finds the parts of the chain that starts with `first`. `buffers` gets those of its data. Returns `None` if it has
+/// another form, or breaks a rule.
+#[inline(always)]
+fn usual<'d, L: Entries<'d>>(
+    batch: &mut Batch<'d>,
+    entries: &L,
+    limits: ChainLimits,
+    first: &RingDescriptor,
+    region: &mut Region<'d>,
+    buffers: &mut Segments,
+) -> Option<Usual<'d>> {
+    let mut chain = batch.descriptors(entries, limits, first, region)?;
+    let head = chain.read()?;
+    if !head.is_readable() || head.len != HEADER_BYTES as u32 || head.last {
+        return None;
+    }
+    let header = batch.buffer_at(head.addr, head.len, region)?.first::<HEADER_BYTES>()?;
+    let mut descriptor = chain.read()?;
+    let data = if descriptor.is_writable() { Data::ToGuest } else { Data::FromGuest };
+    let mut bytes = 0_u32;
+    buffers.clear();
+    // A loop of descriptors ends when the list is full.
+    while !descriptor.last {
+        let fits = match data {
+            Data::ToGuest => descriptor.is_writable(),
+            Data::FromGuest => descriptor.is_readable(),
+        };
+        if !fits || descriptor.len == 0 {
+            return None;
+        }
+        bytes = bytes.checked_add(descriptor.len)?;
+        batch.buffer_at(descriptor.addr, descriptor.len, region)?;
+        if !buffers.push(Segment { gpa: descriptor.addr, len: descriptor.len }) {
+            return None;
+        }
+        descriptor = chain.read()?;
+    }
+    // The rules for chains: their bytes fit in 32 bits, and they have no more descriptors than the queue.
+    let fits = bytes <= MOST_BYTES && buffers.all().len() + 2 <= usize::from(limits.descriptors);
+    if !fits || !descriptor.is_writable() || descriptor.len != 1 {
+        return None;
+    }
+    let status = batch.buffer_at(descriptor.addr, 1, region)?.first::<1>()?;
+    Some(Usual { header, bytes, data, status, status_at: descriptor.addr })
+}
+
+/// What the fast path needs beside the queue.
+pub struct Volume<'b, S: Storage> {
+    pub storage: &'b mut S,
+    pub in_flight: &'b mut InFlight,
+    /// Requests of the device that are in flight.
+    pub own_in_flight: &'b mut u16,
+    pub segments: &'b mut Segments,
+    pub volume: S::Volume,
+    pub geometry: &'b Geometry,
+    pub counters: &'b BlockCounters,
+    pub slot: usize,
+    pub now: u64,
+}
+
+/// Takes requests of the usual form from the beginning of a queue, up to a portion. `SINGLE`: only those whose data are
+/// one buffer, in an indirect table. Returns what it took, and why it stopped.
+#[inline(always)]
+pub fn serve<S: Storage, const SINGLE: bool>(
+    volume: Volume<'_, S>,
+    device: &mut Device,
+    queue: u16,
+    portion: &Portion,
+) -> (Served, Stopped) {
+    let unusual = (Served::default(), Stopped::Unusual);
+    let driver = Driver::of(device);
+    let Some(mut batch) = device.batch(queue) else { return unusual };
+    if SINGLE && !batch.limits().allows_table(3) {
+        return unusual;
+    }
+    let Some(peek) = batch.peek(portion.requests as usize) else { return unusual };
+    if peek.is_empty() {
+        return (Served::default(), Stopped::Empty);
+    }
+    match peek {
+        Peek::Split(entries) => serve_entries::<_, _, SINGLE>(volume, batch, &entries, &driver, portion),
+        Peek::Packed(entries) => serve_entries::<_, _, SINGLE>(volume, batch, &entries, &driver, portion),
+    }
+}
+
+/// The same for one ring format.
+#[inline(never)]
+fn serve_entries<'d, S: Storage, L: Entries<'d>, const SINGLE: bool>(
+    volume: Volume<'_, S>,
+    mut batch: Batch<'d>,
+    entries: &L,
+    driver: &Driver,
+    portion: &Portion,
+) -> (Served, Stopped) {
+    let Volume { storage, in_flight, own_in_flight, segments, volume, geometry, counters, slot, now } = volume;
+    let (mut region, limits, most) = (batch.span(), batch.limits(), entries.len());
+    let used = entries.used().written();
+    // `writeback` is read after the requests were seen: a driver may have changed it before it offered them.
+    let rules = Rules::new(geometry, driver, batch.memory());
+    let mut holding = entries.holding();
+    let mut tag = in_flight.next_tag().filter(|_| *own_in_flight < MAX_IN_FLIGHT);
+    let mut all = 0;
+    // Requests that have ended, and those of them that were completed.
+    let (mut ended, mut completed) = (0, 0);
+    let mut i = 0;
+    let mut stopped = Stopped::GoOn;
+    while i < most && all < portion.bytes {
+        stopped = Stopped::Unusual;
+        let first = if holding { entries.first::<true>(&batch, i) } else { entries.first::<false>(&batch, i) };
+        let Some(first) = first else { break };
+        let (usual, buffer, data);
+        if SINGLE {
+            let Some((found, one, piece)) = usual_single::<L>(&mut batch, &first, &mut region) else { break };
+            (usual, buffer) = (found, one);
+            data = Span::of_one(&buffer, piece);
+        } else {
+            let Some(found) = self::usual(&mut batch, entries, limits, &first, &mut region, segments) else { break };
+            usual = found;
+            data = Span::new(segments.all(), usual.bytes);
+        }
+        let (kind, sector) = (usual.header.load_u32::<0>(), usual.header.load_u64::<8>());
+        let checked = rules.transfer(kind, sector, usual.data, usual.bytes);
+        let Some((operation, first_block, blocks)) = checked else { break };
+        let Some(free) = tag else { break };
+        let bytes = u64::from(usual.bytes);
+        let request = Request { operation, first: first_block, blocks, data, memory: rules.memory() };
+        match storage.submit(volume, free, &request, now) {
+            Submitted::Done(status) => {
+                let (value, len) = outcome::answer(operation, bytes, status);
+                outcome::count(counters, operation, status, bytes);
+                usual.status.store(value);
+                if len == 0 {
+                    batch.complete(ended - completed, true);
+                    entries.used().set(ended, first.label(), 0);
+                    batch.complete(1, false);
+                    completed = ended + 1;
+                } else {
+                    used.set(ended, first.label(), len);
+                }
+                ended += 1;
+            }
+            Submitted::Pending => {
+                batch.complete(ended - completed, true);
+                completed = ended;
+                holding = true;
+                let token = batch.hold(first.id());
+                in_flight.insert(Entry { slot, token, operation, bytes, status: usual.status_at });
+                *own_in_flight += 1;
+                tag = in_flight.next_tag().filter(|_| *own_in_flight < MAX_IN_FLIGHT);
+            }
+            Submitted::Busy => break,
+        }
+        stopped = Stopped::GoOn;
+        all += bytes;
+        i += 1;
+    }
+    batch.complete(ended - completed, true);
+    batch.finish_held();
+    (Served { requests: i as u32, bytes: all }, stopped)
+}
