@@ -21,7 +21,7 @@ use crate::flushes::Flushes;
 use crate::header;
 use crate::in_flight::{Entry, InFlight, MAX_IN_FLIGHT};
 use crate::outcome::{self, IOERR, OK, UNSUPP};
-use crate::storage::{Geometry, Status, Storage, Submitted};
+use crate::storage::{Geometry, Operation, Status, Storage, Submitted};
 
 /// Bytes of a serial number (virtio 1.3 5.2.6).
 pub const SERIAL_BYTES: usize = 20;
@@ -51,6 +51,18 @@ pub struct Block<S: Storage> {
     slots: Box<[Option<Slot<S::Volume>>; MAX_SLOTS]>,
     in_flight: InFlight,
     segments: Box<Segments>,
+    #[cfg(test)]
+    pub(crate) paths: Paths,
+}
+
+/// What tests ask of the two paths.
+#[cfg(test)]
+#[derive(Default)]
+pub(crate) struct Paths {
+    /// The fast path is not used.
+    pub general_only: bool,
+    /// Requests that it has taken.
+    pub fast: u64,
 }
 
 /// The outcome of taking a request.
@@ -65,7 +77,14 @@ impl<S: Storage> Block<S> {
     /// Makes a back-end without devices.
     #[must_use]
     pub fn new(storage: S) -> Self {
-        Self { storage, slots: table(|| None), in_flight: InFlight::new(), segments: Box::default() }
+        Self {
+            storage,
+            slots: table(|| None),
+            in_flight: InFlight::new(),
+            segments: Box::default(),
+            #[cfg(test)]
+            paths: Paths::default(),
+        }
     }
 
     /// Its storage, to configure it.
@@ -85,6 +104,7 @@ impl<S: Storage> Block<S> {
             volume: state.disk.volume,
             geometry: &state.geometry,
             counters: state.disk.counters,
+            flushes: &mut state.flushes,
             slot,
             now,
         })
@@ -158,15 +178,61 @@ impl<S: Storage> Block<S> {
                 self.in_flight.insert(entry);
             }
             Submitted::Busy => {
-                state.disk.counters.busy.add(1);
                 if let Some(token) = entry.token {
                     device.rewind(token);
                 }
-                device.interrupt_visit(queue);
+                self.wait(device, slot, queue);
                 return Some(Taken::Waits);
             }
         }
         Some(Taken::Served(Served { requests: 1, bytes }))
+    }
+
+    /// Takes requests on the fast path. `all` is what the visit has taken; it becomes what it has taken then.
+    #[inline(always)]
+    fn serve_usual(
+        &mut self,
+        device: &mut Device,
+        slot: usize,
+        queue: u16,
+        portion: &Portion,
+        now: u64,
+        all: &mut Served,
+    ) -> Stopped {
+        #[cfg(test)]
+        if self.paths.general_only {
+            return Stopped::Unusual;
+        }
+        let left = |all: &Served| Portion {
+            requests: portion.requests.saturating_sub(all.requests),
+            bytes: portion.bytes.saturating_sub(all.bytes),
+        };
+        #[cfg(test)]
+        let before = all.requests;
+        let Some(volume) = self.volume(slot, now) else { return Stopped::Unusual };
+        let (served, mut stopped) = fast::serve::<_, true>(volume, device, queue, &left(all));
+        all.add(served);
+        if stopped == Stopped::Unusual
+            && let Some(volume) = self.volume(slot, now)
+        {
+            let served;
+            (served, stopped) = fast::serve::<_, false>(volume, device, queue, &left(all));
+            all.add(served);
+        }
+        #[cfg(test)]
+        {
+            self.paths.fast += u64::from(all.requests - before);
+        }
+        stopped
+    }
+
+    /// Ends a visit although the queue holds a request: there is no room for it.
+    #[cold]
+    fn wait(&mut self, device: &mut Device, slot: usize, queue: u16) {
+        if let Some(Some(state)) = self.slots.get(slot) {
+            state.disk.counters.busy.add(1);
+        }
+        device.interrupt_visit(queue);
     }
 
     /// Tells the driver of a slot if its volume has another size than before.
@@ -280,23 +346,13 @@ impl<S: Storage> Backend for Block<S> {
         let mut all = Served::default();
         let Some(device) = devices.get_mut(slot) else { return all };
         while all.requests < portion.requests && all.bytes < portion.bytes {
-            let left = |all: &Served| Portion {
-                requests: portion.requests - all.requests,
-                bytes: portion.bytes.saturating_sub(all.bytes),
-            };
-            let Some(volume) = self.volume(slot, now) else { break };
-            let (served, mut stopped) = fast::serve::<_, true>(volume, device, queue, &left(&all));
-            all.add(served);
-            if stopped == Stopped::Unusual
-                && let Some(volume) = self.volume(slot, now)
-            {
-                let served;
-                (served, stopped) = fast::serve::<_, false>(volume, device, queue, &left(&all));
-                all.add(served);
-            }
-            match stopped {
+            match self.serve_usual(device, slot, queue, portion, now, &mut all) {
                 Stopped::GoOn => {}
                 Stopped::Empty => break,
+                Stopped::Busy => {
+                    self.wait(device, slot, queue);
+                    break;
+                }
                 Stopped::Unusual => {
                     let Some(Taken::Served(one)) = self.take(device, slot, queue, now) else { break };
                     all.add(one);

@@ -9,15 +9,16 @@
 use engine::device::Device;
 use engine::schedule::{Portion, Served};
 use memory::span::{Piece, Prefix, Span as Region};
-use virtio::chain::{Segment, Segments, Span};
-use virtio::queue::{Batch, ChainLimits, Entries, Peek, RingDescriptor, Used as _};
+use virtio::chain::{ChainLimits, Segment, Segments, Span};
+use virtio::queue::{Batch, Entries, Peek, RingDescriptor, Used as _};
 
 use crate::check::{Data, Driver, Rules};
 use crate::counters::BlockCounters;
+use crate::flushes::Flushes;
 use crate::header::HEADER_BYTES;
 use crate::in_flight::{Entry, InFlight, MAX_IN_FLIGHT};
 use crate::outcome;
-use crate::storage::{Geometry, Request, Storage, Submitted};
+use crate::storage::{Geometry, Operation, Request, Status, Storage, Submitted};
 
 /// Why the fast path has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +27,8 @@ pub enum Stopped {
     Empty,
     /// The portion is used up, or the ring begins anew after the requests that were seen.
     GoOn,
+    /// There is no room for the next request.
+    Busy,
     /// The next request is for the other path.
     Unusual,
 }
@@ -126,6 +129,7 @@ pub struct Volume<'b, S: Storage> {
     pub volume: S::Volume,
     pub geometry: &'b Geometry,
     pub counters: &'b BlockCounters,
+    pub flushes: &'b mut Flushes,
     pub slot: usize,
     pub now: u64,
 }
@@ -164,7 +168,7 @@ fn serve_entries<'d, S: Storage, L: Entries<'d>, const SINGLE: bool>(
     driver: &Driver,
     portion: &Portion,
 ) -> (Served, Stopped) {
-    let Volume { storage, in_flight, own_in_flight, segments, volume, geometry, counters, slot, now } = volume;
+    let Volume { storage, in_flight, own_in_flight, segments, volume, geometry, counters, flushes, slot, now } = volume;
     let (mut region, limits, most) = (batch.span(), batch.limits(), entries.len());
     let used = entries.used().written();
     // `writeback` is read after the requests were seen: a driver may have changed it before it offered them.
@@ -193,13 +197,19 @@ fn serve_entries<'d, S: Storage, L: Entries<'d>, const SINGLE: bool>(
         let (kind, sector) = (usual.header.load_u32::<0>(), usual.header.load_u64::<8>());
         let checked = rules.transfer(kind, sector, usual.data, usual.bytes);
         let Some((operation, first_block, blocks)) = checked else { break };
-        let Some(free) = tag else { break };
+        let Some(free) = tag else {
+            stopped = Stopped::Busy;
+            break;
+        };
         let bytes = u64::from(usual.bytes);
         let request = Request { operation, first: first_block, blocks, data, memory: rules.memory() };
         match storage.submit(volume, free, &request, now) {
             Submitted::Done(status) => {
                 let (value, len) = outcome::answer(operation, bytes, status);
                 outcome::count(counters, operation, status, bytes);
+                if (operation, status) == (Operation::Write { durable: false }, Status::Ok) {
+                    flushes.wrote();
+                }
                 usual.status.store(value);
                 if len == 0 {
                     batch.complete(ended - completed, true);
@@ -216,11 +226,15 @@ fn serve_entries<'d, S: Storage, L: Entries<'d>, const SINGLE: bool>(
                 completed = ended;
                 holding = true;
                 let token = batch.hold(first.id());
-                in_flight.insert(Entry { slot, token, operation, bytes, status: usual.status_at });
+                let before = flushes.before();
+                in_flight.insert(Entry { slot, token, operation, bytes, status: usual.status_at, before });
                 *own_in_flight += 1;
                 tag = in_flight.next_tag().filter(|_| *own_in_flight < MAX_IN_FLIGHT);
             }
-            Submitted::Busy => break,
+            Submitted::Busy => {
+                stopped = Stopped::Busy;
+                break;
+            }
         }
         stopped = Stopped::GoOn;
         all += bytes;

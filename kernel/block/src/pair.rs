@@ -2,7 +2,10 @@
 
 use alloc::boxed::Box;
 
-use crate::storage::{Geometry, MAX_TAGS, Request, Status, Storage, Submitted, Tag};
+use memory::GuestMemory;
+use virtio::chain::{Segment, Span};
+
+use crate::storage::{Geometry, MAX_TAGS, Operation, Request, Status, Storage, Submitted, Tag};
 
 /// A volume of one of the two storages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +35,26 @@ impl<A: Storage, B: Storage> Pair<A, B> {
     pub const fn second_mut(&mut self) -> &mut B {
         &mut self.second
     }
+}
+
+/// Gives a request to a storage. Its fields are arguments of their own. So a caller into which the other storage is
+/// inlined keeps them in registers. With a reference to the request, it would write each request to memory.
+#[inline(never)]
+#[allow(clippy::too_many_arguments, reason = "as above")]
+fn submit_to<S: Storage>(
+    storage: &mut S,
+    volume: S::Volume,
+    tag: Tag,
+    now: u64,
+    operation: Operation,
+    first: u64,
+    blocks: u32,
+    memory: &GuestMemory,
+    buffers: &[Segment],
+    place: (u32, u32),
+) -> Submitted {
+    let request = Request { operation, first, blocks, data: Span::within(buffers, place), memory };
+    storage.submit(volume, tag, &request, now)
 }
 
 impl<A: Storage, B: Storage> Storage for Pair<A, B> {
@@ -64,14 +87,22 @@ impl<A: Storage, B: Storage> Storage for Pair<A, B> {
         }
     }
 
+    #[inline(always)]
     fn submit(&mut self, volume: Self::Volume, tag: Tag, request: &Request<'_>, now: u64) -> Submitted {
-        if let Some(in_second) = self.in_second.get_mut(usize::from(tag.0)) {
-            *in_second = matches!(volume, Either::Second(_));
+        let (submitted, second) = match volume {
+            Either::First(volume) => (self.first.submit(volume, tag, request, now), false),
+            Either::Second(volume) => {
+                let Request { operation, first, blocks, data, memory } = *request;
+                let (buffers, place) = data.place();
+                (submit_to(&mut self.second, volume, tag, now, operation, first, blocks, memory, buffers, place), true)
+            }
+        };
+        if submitted == Submitted::Pending
+            && let Some(in_second) = self.in_second.get_mut(usize::from(tag.0))
+        {
+            *in_second = second;
         }
-        match volume {
-            Either::First(volume) => self.first.submit(volume, tag, request, now),
-            Either::Second(volume) => self.second.submit(volume, tag, request, now),
-        }
+        submitted
     }
 
     fn notify(&mut self) {

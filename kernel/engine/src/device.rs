@@ -89,7 +89,7 @@ impl Device {
     }
 
     /// Has requests completed in the order in which they were taken. Each is published by itself, and `track` is told.
-    /// Back-ends call it when the device is activated. Requests that are taken as a [`Batch`] are not ordered.
+    /// Back-ends call it when the device is activated.
     pub fn keep_order(&mut self, track: &'static dyn Track) {
         self.order = Some(Order::new(track));
     }
@@ -228,11 +228,11 @@ impl Device {
         known
     }
 
-    /// Starts a batch of a queue's requests. Returns `None` if the queue is not in use, or if its requests are taken at
-    /// kicks only.
+    /// Starts a batch of a queue's requests. Returns `None` if the queue is not in use, if its requests are taken at
+    /// kicks only, or if requests are completed in order.
     #[inline(always)]
     pub fn batch(&mut self, queue: u16) -> Option<Batch<'_>> {
-        if self.offered.has(queue) {
+        if self.offered.has(queue) || self.order.is_some() {
             return None;
         }
         let used = self.queues.get_mut(usize::from(queue)).filter(|_| self.running)?.as_mut()?;

@@ -1,5 +1,6 @@
 //! Tests of the whole crate: engine, queue, back-end and storage together with a driver, on split and packed rings.
 
+mod both_paths;
 mod config;
 mod emulate;
 mod flushes;
