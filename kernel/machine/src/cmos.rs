@@ -79,7 +79,7 @@ fn register(index: u8, seconds: u64) -> u8 {
 /// Returns a number below 100 in BCD.
 fn bcd(number: u64) -> u8 {
     let number = (number % 100) as u8;
-    (number / 10) << 4 | number % 10
+    ((number / 10) << 4) | (number % 10)
 }
 
 /// Returns year, month and day of the Gregorian calendar, so many days after 1970-01-01.
