@@ -156,7 +156,8 @@ fn killed_in_a_write(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
         let reason = session.state("a", GuestState::Stopped, seconds(60))?;
         ensure!(reason == Some(StopReason::Killed), "a stopped for {reason:?}");
         last = already_said(&mut session, last);
-        session.ask(Command::Start("a".to_owned()), seconds(20))?;
+        // The answer comes when the guest has its kernel and its initial RAM disk, of 16 MiB.
+        session.ask(Command::Start("a".to_owned()), seconds(240))?;
         session.result("a", "obey", seconds(120))?;
         let checked = session.act("a", "ext4:data:check", seconds(120))?;
         clean += u64::from(checked["code"] == 0);
