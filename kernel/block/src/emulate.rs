@@ -11,6 +11,7 @@
 //! A discard covers only the whole blocks within its range. A flush covers all that was completed before it, as ever.
 
 mod slot;
+mod volume;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -19,56 +20,16 @@ use engine::devices::table;
 use memory::GuestMemory;
 use virtio::chain::Segment;
 
-use crate::storage::{Geometry, MAX_TAGS, Operation, Request, SECTOR, Status, Storage, Submitted, Tag};
+use crate::storage::{Geometry, MAX_TAGS, Operation, Request, Status, Storage, Submitted, Tag};
 use slot::{BUFFER, Slot};
+use volume::{BLOCK, PER_BLOCK};
+pub use volume::{Emulated, EmulationCounters};
 
-/// Bytes of a block beneath.
-const BLOCK: u32 = 4096;
-/// Sectors of a block beneath.
-const PER_BLOCK: u32 = BLOCK / SECTOR as u32;
 /// Requests of an engine that go through bounce buffers at the same time. Drivers that know the size of the physical blocks
 /// have few of them.
 const SLOTS: usize = 8;
 /// Bytes of memory for the bounce buffers of an engine.
 pub const BOUNCE_BYTES: u64 = SLOTS as u64 * BUFFER;
-
-virtio::counters! {
-    /// Requests of a device with emulated blocks. Only the engine's core writes these counters.
-    EmulationCounters {
-        /// Blocks of the disk that were read, because less than a block was to be read.
-        partial_reads,
-        /// Blocks of the disk that were read, changed and written, because less than a block was to be written.
-        partial_writes,
-        /// Times that a request waited for another one that changes some of the same blocks.
-        overlaps,
-    }
-}
-
-/// A volume, with emulated blocks or as it is.
-#[derive(Clone, Copy)]
-pub struct Emulated<V> {
-    /// The volume.
-    pub volume: V,
-    /// If it has blocks of 4,096 bytes, it is shown with blocks of 512, and these are counted.
-    pub counters: Option<&'static EmulationCounters>,
-}
-
-impl<V> Emulated<V> {
-    /// Returns its shape, from the shape of the volume.
-    #[must_use]
-    pub const fn geometry(&self, beneath: &Geometry) -> Geometry {
-        if self.counters.is_none() || beneath.block_bytes != BLOCK {
-            return *beneath;
-        }
-        Geometry {
-            block_bytes: SECTOR as u32,
-            blocks: beneath.blocks.saturating_mul(PER_BLOCK as u64),
-            max_discard: beneath.max_discard.saturating_mul(PER_BLOCK),
-            max_zeroes: beneath.max_zeroes.saturating_mul(PER_BLOCK),
-            ..*beneath
-        }
-    }
-}
 
 /// What a tag in flight stands for.
 #[derive(Clone, Copy)]

@@ -6,7 +6,8 @@ use core::fmt;
 
 use ruzstd::decoding::errors::FrameDecoderError;
 
-use crate::MAX_WINDOW;
+/// Largest window in bytes. `zstd` needs more only with `--long` and `--ultra`.
+pub const MAX_WINDOW: u64 = 8 << 20;
 
 /// Why a file cannot be unpacked.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,10 +13,8 @@ use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use ruzstd::io::Read as _;
 
-pub use bad::Bad;
+pub use bad::{Bad, MAX_WINDOW};
 
-/// Largest window in bytes. `zstd` needs more only with `--long` and `--ultra`.
-pub const MAX_WINDOW: u64 = 8 << 20;
 /// First bytes of a frame (RFC 8878, 3.1.1).
 const MAGIC: u32 = 0xfd2f_b528;
 /// First bytes of a frame to be skipped, without the lowest four bits (3.1.2). Some compressors begin with one.

@@ -2,8 +2,8 @@
 
 use anyhow::{Result, ensure};
 use control::{Command, Counters, Event, GuestState};
+use sha2::{Digest as _, Sha256};
 
-use super::nvme::checksum;
 use crate::boot::{Boot, Check, Shared, Wanted};
 use crate::costs::Costs;
 use crate::counts::disk;
@@ -88,6 +88,11 @@ fn start(context: &mut Context<'_>, wanted: &Wanted<'_>) -> Result<Session> {
     let mut session = context.boot(&setup)?;
     session.all_obey(guests.iter().map(Guest::name))?;
     Ok(session)
+}
+
+/// The checksum of a disk's contents, as the guests print it.
+pub(super) fn checksum(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The growth of a count of a disk between two readings.

@@ -3,9 +3,8 @@
 
 use anyhow::{Result, ensure};
 use control::{Command, Event};
-use sha2::{Digest as _, Sha256};
 
-use super::block::grown;
+use super::block::{checksum, grown};
 use crate::boot::{Boot, alone};
 use crate::costs::Costs;
 use crate::counts::disk;
@@ -169,11 +168,6 @@ fn names(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
         context.figures.exactly(&format!("bytes of {untouched} that were written"), left, 0)?;
     }
     Ok(())
-}
-
-/// The checksum of a disk's contents, as the guests print it.
-pub(super) fn checksum(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Guest a writes a whole disk, reads it, and reads it in pages. Returns the checksum of what it wrote.

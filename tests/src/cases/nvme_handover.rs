@@ -9,7 +9,7 @@ use control::{Command, Event};
 use serde_json::{Value, json};
 use std::time::Instant;
 
-use super::nvme::checksum;
+use super::block::checksum;
 use crate::boot::{Boot, alone};
 use crate::guests::{Guest, server};
 use crate::platform::QEMU;

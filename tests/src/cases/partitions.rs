@@ -6,7 +6,7 @@ use std::ops::Range;
 use anyhow::{Context as _, Result, ensure};
 use control::{Command, Event};
 
-use super::nvme::checksum;
+use super::block::checksum;
 use crate::boot::{Boot, alone};
 use crate::counts::disk as counted;
 use crate::guests::{Guest, config_text, server};

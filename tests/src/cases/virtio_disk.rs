@@ -4,8 +4,8 @@
 use anyhow::{Result, ensure};
 use control::{Command, Event};
 
-use super::block::grown;
-use super::nvme::{checksum, written_and_read};
+use super::block::{checksum, grown};
+use super::nvme::written_and_read;
 use crate::boot::{Boot, alone};
 use crate::counts::disk;
 use crate::guests::{Guest, server};

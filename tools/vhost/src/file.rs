@@ -15,8 +15,6 @@
 mod disk;
 mod progress;
 
-use std::io;
-
 use anyhow::{Context as _, Result};
 use block::storage::{Geometry, MAX_TAGS, Operation, Request, Status, Storage, Submitted, Tag};
 use io_uring::{IoUring, opcode, squeue, types};
@@ -175,9 +173,4 @@ impl Storage for Files {
         }
         false
     }
-}
-
-/// Whether an operation is to be tried again.
-fn again(error: i32) -> bool {
-    matches!(io::Error::from_raw_os_error(error).kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock)
 }

@@ -13,7 +13,7 @@ use memory::GuestMemory;
 use virtio::chain::{Segment, Span};
 use virtio::config::MAX_QUEUE_SIZE;
 
-use super::{BLOCK, Emulated, EmulationCounters, PER_BLOCK};
+use super::volume::{BLOCK, Emulated, EmulationCounters, PER_BLOCK};
 use crate::storage::{Operation, Request, SECTOR, Status, Storage, Submitted, Tag};
 
 /// Bytes of a bounce buffer.

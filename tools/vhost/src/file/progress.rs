@@ -1,13 +1,11 @@
 //! A request in flight: what is left of it, and its buffers.
 
-use std::ptr;
+use std::{io, ptr};
 
 use anyhow::{Context as _, Result};
 use block::storage::{Request, Status};
 use memory::copy::copy;
 use virtio::config::MAX_QUEUE_SIZE;
-
-use super::again;
 
 /// Bytes of a bounce buffer, a multiple of every block size.
 const BOUNCE: u64 = 128 << 10;
@@ -209,6 +207,11 @@ impl Progress {
         self.kind = Kind::Flush;
         None
     }
+}
+
+/// Whether an operation is to be tried again.
+fn again(error: i32) -> bool {
+    matches!(io::Error::from_raw_os_error(error).kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock)
 }
 
 /// Buffers of ours, aligned for any file.
