@@ -15,11 +15,11 @@
 //! [`engine`] is the loop. [`devices`] are the virtual devices that it serves, each in a slot. A guest that breaks a
 //! rule loses its device; nobody else is affected. The engine polls a queue, or waits for the device's kick in its
 //! [`doorbell`]; [`requests`] decides. [`schedule`] chooses the next queue to visit. A [`backend`] gives requests their
-//! meaning; a [`pair`] combines two. [`observe`] defines where the loop can be observed. Other cores read [`counters`]
-//! at any time.
+//! meaning; a [`pair`] combines two. [`order`] has requests completed in the order in which they were taken. [`observe`]
+//! defines where the loop can be observed. Other cores read [`counters`] at any time.
 //!
-//! Nothing here locks or waits. Memory is allocated when an engine is created and never afterwards. Nothing that a
-//! guest writes can make it panic.
+//! Nothing here locks or waits. Memory is allocated when an engine is created and, for a device that keeps the order,
+//! when it is activated. It is never allocated afterwards. Nothing that a guest writes can make it panic.
 
 #![cfg_attr(not(test), no_std)]
 

@@ -28,9 +28,10 @@ pub struct Order {
 }
 
 impl Order {
-    /// No requests.
+    /// No requests. Allocates room for as many as the queues may have, so nothing is allocated later.
     pub fn new(track: &'static dyn Track) -> Self {
-        Self { track, queues: Box::new(core::array::from_fn(|_| VecDeque::with_capacity(MAX_QUEUE_SIZE.into()))) }
+        let queue = |_| VecDeque::with_capacity(usize::from(MAX_QUEUE_SIZE));
+        Self { track, queues: Box::new(core::array::from_fn(queue)) }
     }
 
     /// A request was taken.

@@ -134,11 +134,12 @@ impl Vhost {
     /// Waits until it says something with `text` in it.
     pub fn says(&self, text: &str) -> String {
         let deadline = Instant::now() + LIMIT;
+        let mut before = Vec::new();
         loop {
             match self.said.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(line) if line.contains(text) => return line,
-                Ok(_) => {}
-                Err(_) => panic!("it has not said {text:?}"),
+                Ok(line) => before.push(line),
+                Err(_) => panic!("it has not said {text:?}, but {before:?}"),
             }
         }
     }
