@@ -5,6 +5,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use block::storage::Geometry;
@@ -25,6 +27,22 @@ pub struct FileDisk {
     pub memory_alignment: usize,
 }
 
+/// How long a lock is tried. Linux keeps the files of a process that was killed until its operations have ended, and
+/// io_uring's end later than the process.
+const LOCK_TIME: Duration = Duration::from_secs(5);
+
+/// Locks a file, so that two processes do not write it.
+fn lock(file: &File, read_only: bool) -> Result<()> {
+    let begin = Instant::now();
+    loop {
+        match if read_only { file.try_lock_shared() } else { file.try_lock() } {
+            Err(TryLockError::WouldBlock) if begin.elapsed() < LOCK_TIME => thread::sleep(Duration::from_millis(10)),
+            Err(TryLockError::WouldBlock) => bail!("it is in use, by another disk or process"),
+            other => return other.context("cannot lock it"),
+        }
+    }
+}
+
 impl FileDisk {
     /// Opens and locks a file. A file that is written is no other process's disk.
     ///
@@ -43,10 +61,7 @@ impl FileDisk {
             }
             other => other.context("cannot open it")?,
         };
-        match if read_only { file.try_lock_shared() } else { file.try_lock() } {
-            Err(TryLockError::WouldBlock) => bail!("it is in use, by another disk or process"),
-            other => other.context("cannot lock it")?,
-        }
+        lock(&file, read_only)?;
         let metadata = file.metadata()?;
         let kind = metadata.file_type();
         ensure!(kind.is_file() || kind.is_block_device(), "expected a file or a block device");
