@@ -42,7 +42,8 @@ pub fn list() -> Vec<Box<dyn Boot>> {
             ),
             check(
                 "block-overlay",
-                "two guests on one boot module: neither sees what the other writes; a full overlay fails writes and nothing else",
+                "two guests on one boot module: neither sees what the other writes; a full overlay fails writes and nothing else; a \
+                 compressed module is unpacked",
                 QEMU,
                 overlays,
             ),
