@@ -16,6 +16,7 @@ use crate::modes;
 use crate::platform::QEMU;
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::{Session, guest_result, number};
+use crate::setup::Nvme;
 
 /// MiB of each guest's disk.
 const MIB: u32 = 8;
@@ -41,6 +42,7 @@ pub fn list() -> Vec<Box<dyn Boot>> {
     let check = |name, about, run| Check::new(Scenario::new(name, about, QEMU), run);
     let killed = "a guest is killed while it writes files, ten times: its file system is whole, what it was told to be \
                   durable is there, and its neighbours' disks are as they were";
+    let nvme = "fio on NVMe disks: written in requests of mixed sizes, 32 in flight, and verified, in each mode";
     vec![
         Box::new(Shared {
             name: "fio",
@@ -60,6 +62,7 @@ pub fn list() -> Vec<Box<dyn Boot>> {
                 ),
             ],
         }),
+        alone(Scenario::new("block-fio-nvme", nvme, QEMU).taking_turns(), verified_nvme),
         alone(Scenario::new("block-killed", killed, QEMU).longer_on(QEMU).taking_turns(), killed_in_a_write),
     ]
 }
@@ -81,43 +84,70 @@ fn start(context: &mut Context<'_>, wanted: &Wanted<'_>) -> Result<Session> {
 /// fio in each guest, one after another.
 fn verified(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
     for (name, (requests, completion, _)) in ["a", "b", "c"].into_iter().zip(GUESTS) {
-        let completes = modes::named(completion);
+        fio(context, session, name, [requests, completion])?;
         let of = |what: &str| format!("{requests}, {completion}: {what}");
-        let before = session.counters()?;
-        let said = session.act(name, "fio:data", seconds(240))?;
-        let after = session.counters()?;
-        let both = [before, after.clone()];
-        let figures = &mut context.figures;
-        let wrote = number(&said, "written_kib")? << 10;
-        figures.exactly(&of("bytes that fio wrote"), wrote, BYTES)?;
-        figures.at_least(&of("bytes that fio verified"), number(&said, "read_kib")? << 10, BYTES)?;
-        figures.at_least(&of("bytes of reads"), grown(&both, name, "data", "read_bytes")?, BYTES)?;
-        figures.at_least(&of("bytes of writes"), grown(&both, name, "data", "written_bytes")?, BYTES)?;
-        let device = disk(&after, name, "data")?;
-        let bad = device.count("errors") + device.count("unsupported") + device.ring_errors;
-        figures.exactly(&of("requests that failed"), bad, 0)?;
-        let costs = Costs::between(&both, name)?;
-        let disk_requests = number(&said, "requests")?;
-        if completes.exits {
-            figures.at_least(&of("exits for I/O"), costs.io_exits(), 1)?;
-        } else {
-            figures.exactly(&of("exits for I/O"), costs.io_exits(), 0)?;
-        }
-        figures.note(&of("interrupts for a request"), number(&said, "interrupts")? as f64 / disk_requests as f64);
-
         let said = session.act(name, &format!("fio-reads:data:{READS}:{DEPTH}"), seconds(240))?;
         let disk_requests = number(&said, "requests")?;
         let figures = &mut context.figures;
         figures.at_least(&of("reads of 4 KiB, 32 at a time"), disk_requests, READS)?;
         let interrupts = number(&said, "interrupts")? as f64 / disk_requests as f64;
         let name = of("interrupts for such a read");
-        if completes.exits {
-            figures.note(&name, interrupts)
+        if modes::named(completion).exits {
+            figures.note(&name, interrupts);
         } else {
-            figures.at_most(&name, interrupts, INTERRUPTS)?
+            figures.at_most(&name, interrupts, INTERRUPTS)?;
         }
     }
     Ok(())
+}
+
+/// Has guest `name` write its disk by fio and verify it. `modes`: its requests and its completions.
+fn fio(context: &mut Context<'_>, session: &mut Session, name: &str, modes: [&str; 2]) -> Result<()> {
+    let of = |what: &str| format!("{}: {what}", modes.join(", "));
+    let before = session.counters()?;
+    let said = session.act(name, "fio:data", seconds(240))?;
+    let after = session.counters()?;
+    let both = [before, after.clone()];
+    let figures = &mut context.figures;
+    let wrote = number(&said, "written_kib")? << 10;
+    figures.exactly(&of("bytes that fio wrote"), wrote, BYTES)?;
+    figures.at_least(&of("bytes that fio verified"), number(&said, "read_kib")? << 10, BYTES)?;
+    figures.at_least(&of("bytes of reads"), grown(&both, name, "data", "read_bytes")?, BYTES)?;
+    figures.at_least(&of("bytes of writes"), grown(&both, name, "data", "written_bytes")?, BYTES)?;
+    let device = disk(&after, name, "data")?;
+    let bad = device.count("errors") + device.count("unsupported") + device.ring_errors;
+    figures.exactly(&of("requests that failed"), bad, 0)?;
+    let costs = Costs::between(&both, name)?;
+    if modes::named(modes[1]).exits {
+        figures.at_least(&of("exits for I/O"), costs.io_exits(), 1)?;
+    } else {
+        figures.exactly(&of("exits for I/O"), costs.io_exits(), 0)?;
+    }
+    let interrupts = number(&said, "interrupts")? as f64 / number(&said, "requests")? as f64;
+    figures.note(&of("interrupts for a request"), interrupts);
+    Ok(())
+}
+
+/// fio in each guest, each with an NVMe disk of its own.
+fn verified_nvme(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
+    const DISKS: [&str; 3] = ["fio-a", "fio-b", "fio-c"];
+    let guests: Vec<Guest> = (1..)
+        .zip(GUESTS.iter().zip(DISKS))
+        .map(|(number, ((requests, completion, _), serial))| {
+            let lines = format!("disk = \"nvme:{serial}\"\nserial = \"data\"\n");
+            Guest::new(number).requests(requests).completion(completion).with_tools().machine_disk(&lines).then("obey")
+        })
+        .collect();
+    let mut setup = with_tools(server("block-fio-nvme", &guests));
+    setup.nvme = DISKS.map(|serial| Nvme { serial, mib: MIB.into(), block_bytes: 512 }).to_vec();
+    // The memory of the driver's queues.
+    setup.memory_mib += 48;
+    let mut session = context.boot(&setup)?;
+    session.all_obey(guests.iter().map(Guest::name))?;
+    for (guest, (requests, completion, _)) in guests.iter().zip(GUESTS) {
+        fio(context, &mut session, guest.name(), [requests, completion])?;
+    }
+    session.shut_down().map(drop)
 }
 
 /// A file system of Debian's in guest a, and zeroes.
