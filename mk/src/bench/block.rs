@@ -1,12 +1,12 @@
 //! `cargo mk bench block --instructions`: instructions of the engine for a read or a write of 4 KiB of a RAM disk,
-//! without the copy routine. It counts them in a process.
+//! without the copy routine, and of the NVMe driver for a read, without the device. It counts them in a process.
 
 use anyhow::{Result, bail};
 
 use super::figure::Figure;
 use crate::{callgrind, fetch, ui};
 
-/// Requests that kernel/block/src/testing.rs makes.
+/// Requests that kernel/block/src/testing.rs and drivers/nvme/benches/instructions.rs make.
 const REQUESTS: f64 = 4096.0;
 /// Largest ratio of a value to the kept value. A larger one is an error.
 const TOLERANCE: f64 = 1.02;
@@ -42,8 +42,53 @@ impl Row {
     }
 }
 
+/// One function of drivers/nvme/benches/instructions.rs that is counted.
+struct DriverRow {
+    function: &'static str,
+    name: &'static str,
+    aim: f64,
+    kept: f64,
+}
+
+const DRIVER_ROWS: [DriverRow; 2] = [
+    DriverRow {
+        function: "*submit_measured*",
+        name: "the NVMe driver submits a read of 4 KiB, batches of 32",
+        aim: 60.0,
+        kept: 340.7,
+    },
+    DriverRow {
+        function: "*complete_measured*",
+        name: "the NVMe driver completes a read of 4 KiB, batches of 32",
+        aim: 40.0,
+        kept: 137.6,
+    },
+];
+
+/// A value with its kept value.
+struct Counted {
+    name: String,
+    value: f64,
+    aim: Option<f64>,
+    kept: f64,
+}
+
+fn for_a_request(count: u64) -> f64 {
+    (count as f64 / REQUESTS * 10.0).round() / 10.0
+}
+
+/// Counts the functions of the NVMe driver.
+fn count_driver() -> Result<Vec<Counted>> {
+    let program = callgrind::program("nvme", "instructions", None)?;
+    let one = |DriverRow { function, name, aim, kept }| {
+        let (count, _) = callgrind::instructions_apart(&program, &[], function, "nvme_model::")?;
+        Ok(Counted { name: String::from(name), value: for_a_request(count), aim: Some(aim), kept })
+    };
+    DRIVER_ROWS.into_iter().map(one).collect()
+}
+
 /// Counts all rows: instructions for a request.
-fn count() -> Result<Vec<(Row, f64)>> {
+fn count() -> Result<Vec<Counted>> {
     fetch::ensure(false)?;
     let program = callgrind::program("block", "read", Some("testing"))?;
     let one = |row: Row| {
@@ -52,30 +97,30 @@ fn count() -> Result<Vec<(Row, f64)>> {
         let words = words.into_iter().filter_map(|(word, said)| said.then_some(word));
         let arguments: Vec<&str> = [batch.as_str()].into_iter().chain(words).collect();
         let (count, _) = callgrind::instructions_apart(&program, &arguments, "*measured*", "sidecore_copy_")?;
-        Ok((row, (count as f64 / REQUESTS * 10.0).round() / 10.0))
+        Ok(Counted { name: row.name(), value: for_a_request(count), aim: row.aim, kept: row.kept })
     };
-    ROWS.into_iter().map(one).collect()
+    let mut all = ROWS.into_iter().map(one).collect::<Result<Vec<_>>>()?;
+    all.extend(count_driver()?);
+    Ok(all)
 }
 
 /// Counts all rows, as figures.
 pub fn figures() -> Result<Vec<Figure>> {
-    let figure = |(row, value): (Row, f64)| Figure { name: row.name(), value, unit: "", aim: row.aim };
+    let figure = |Counted { name, value, aim, .. }| Figure { name, value, unit: "", aim };
     Ok(count()?.into_iter().map(figure).collect())
 }
 
-/// Part of `cargo mk test`: fails if the engine has become slower.
+/// Part of `cargo mk test`: fails if the engine or the driver has become slower.
 pub fn gate() -> Result<String> {
     ui::step("bench", "instructions of the engine for disks");
     let mut said = Vec::new();
-    for (row, now) in count()? {
-        if now > row.kept * TOLERANCE {
+    for Counted { name, value, kept, .. } in count()? {
+        if value > kept * TOLERANCE {
             bail!(
-                "engine: {} takes {now} instructions, kept are {}; if it has to be, change mk/src/bench/block.rs",
-                row.name(),
-                row.kept
+                "disks: {name}: {value} instructions, kept are {kept}; if it has to be, change mk/src/bench/block.rs"
             );
         }
-        said.push(format!("{now} for {}", row.name()));
+        said.push(format!("{value} for {name}"));
     }
-    Ok(format!("engine, instructions: {}", said.join("; ")))
+    Ok(format!("disks, instructions: {}", said.join("; ")))
 }
