@@ -69,13 +69,13 @@ impl Files {
         pushed
     }
 
-    /// Tells the kernel of new operations. If it cannot take them now, the next call tries again.
+    /// Tells the kernel of new operations. If it cannot take all of them now, the next call tries again.
     fn submit_all(&mut self) {
         if !self.unsubmitted {
             return;
         }
-        if let Some(ring) = &self.ring {
-            self.unsubmitted = ring.submit().is_err();
+        if let Some(ring) = &mut self.ring {
+            self.unsubmitted = ring.submit().is_err() || !ring.submission().is_empty();
         }
     }
 }

@@ -211,11 +211,18 @@ impl Part {
             return from;
         }
         let state = Self::state(from);
-        if self.half(state + at::INFLIGHT).swap(0, Ordering::AcqRel) == 0 {
+        let answering = self.half(state + at::INFLIGHT).swap(0, Ordering::AcqRel) != 0;
+        // The process may have died after it had moved on and before it had cleared the mark of the descriptor before.
+        for position in 0..size {
+            self.half(Self::state(position) + at::INFLIGHT).store(0, Ordering::Release);
+        }
+        if !answering {
             return from;
         }
-        let used = if wrap == 1 { AVAIL | USED } else { 0 };
-        if second_half(ring, from) & (AVAIL | USED) == used {
+        // Until the answer is published the flags are those of the driver's offer. Behind that the driver may have offered
+        // the descriptor anew.
+        let offered = if wrap == 1 { AVAIL } else { USED };
+        if second_half(ring, from) & (AVAIL | USED) != offered {
             let to = index.saturating_add(self.half(state + at::NUM).load(Ordering::Relaxed).min(size));
             return if to < size { to | wrap << 15 } else { (to - size) | (wrap ^ 1) << 15 };
         }
