@@ -72,6 +72,12 @@ impl Vhost {
         }
     }
 
+    /// The counters of the next second from now on. Those of the seconds before are dropped.
+    pub fn counters_now(&mut self, limit: Duration) -> Result<Value> {
+        while self.counters.try_recv().is_ok() {}
+        self.counters(limit)
+    }
+
     /// Waits until `holds` accepts the counters, at most for `limit`.
     pub fn until(&mut self, limit: Duration, mut holds: impl FnMut(&Value) -> Result<bool>) -> Result<Value> {
         let deadline = Instant::now() + limit;
