@@ -1,6 +1,6 @@
 //! Guests whose firmware finds a disk and starts the Linux on it: EDK2 by GRUB, rust-hypervisor-firmware by its own loader.
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use control::{Command, Event, GuestState, StopReason};
 
 use crate::boot::{Boot, alone};
@@ -115,11 +115,12 @@ fn life(context: &mut Context<'_>, session: &mut Session, name: &str, efi: u64) 
 /// The whole disk image, from EDK2 to a shell.
 fn login(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let mut session = context.boot(&debian("firmware-debian", Image::Debian))?;
-    // The prompt ends without a new line, so the line before it is waited for, and the echo behind it.
     line(&mut session, "ttyS0", 1800)?;
+    typed(&mut session, "", "login:")?;
     session.tell(DEBIAN, "root")?;
     line(&mut session, "login: root", 120)?;
-    session.tell(DEBIAN, "root")?;
+    // The password. When the shell has it, it is no command.
+    typed(&mut session, "root", "root: command not found")?;
     // The shell's echo of the command has no result in it.
     session
         .tell(DEBIAN, "echo cpus=$(nproc) efi=$(test -d /sys/firmware/efi; echo $?) root=$(findmnt -no SOURCE /)=")?;
@@ -132,6 +133,18 @@ fn login(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let reason = session.state(DEBIAN, GuestState::Stopped, seconds(300))?;
     ensure!(reason == Some(StopReason::PowerOff), "the guest stopped for {reason:?} instead of its switching off");
     session.shut_down().map(drop)
+}
+
+/// Types a line every 10 s until a line with `answer` comes. A prompt ends without a new line, so there is no event of it,
+/// and whoever prompts throws away what was typed before.
+fn typed(session: &mut Session, text: &str, answer: &str) -> Result<String> {
+    for _ in 0..30 {
+        session.tell(DEBIAN, text)?;
+        if let Ok(found) = line(session, answer, 10) {
+            return Ok(found);
+        }
+    }
+    bail!("no line with {answer:?} came in 5 minutes, in which {text:?} was typed")
 }
 
 /// Waits for a line with this text on the console of Debian.
