@@ -255,17 +255,22 @@ impl Device {
         self.config_changed |= self.running;
     }
 
-    /// Starts the service of its queues in use.
-    pub(crate) fn start_service(&mut self, service_mode: impl Fn(u16) -> ServiceMode, now: u64) {
+    /// Starts the service of its queues in use. `kicked`: the queues that were kicked since the driver started the device,
+    /// one bit each. `None`: it was started before, and kicks may be lost.
+    pub(crate) fn start_service(&mut self, service_mode: impl Fn(u16) -> ServiceMode, kicked: Option<u64>, now: u64) {
         for queue in 0..MAX_QUEUES as u16 {
             if self.has_queue(queue) {
-                self.start_queue_service(queue, service_mode(queue), now);
+                self.start_queue_service(queue, service_mode(queue), kicked.is_none(), now);
             }
+        }
+        if let Some(kicked) = kicked.filter(|_| self.kicks_only) {
+            self.on_kick(kicked, now);
         }
     }
 
-    /// Starts the service of a queue in use.
-    fn start_queue_service(&mut self, queue: u16, service_mode: ServiceMode, now: u64) {
+    /// Starts the service of a queue in use. `look`: kicks may be lost, so a queue that is looked at after its kicks only is
+    /// looked at once.
+    fn start_queue_service(&mut self, queue: u16, service_mode: ServiceMode, look: bool, now: u64) {
         let bit = 1 << queue;
         match service_mode {
             ServiceMode::Unserved => {
@@ -281,11 +286,12 @@ impl Device {
         }
         if self.kicks_only {
             self.notified |= bit;
-            // A queue begins with notifications disabled. What the driver has offered since gets no kick.
+            // A queue begins with notifications disabled. Without a lost kick nothing is taken here: the driver may kick later
+            // for what would be taken, and use the ring's memory for something else when that kick is handled.
             let offered = self.arm(queue) != 0;
             if let Some(traffic) = self.traffic.get_mut(usize::from(queue)) {
                 *traffic = QueueTraffic::KICKS_ONLY;
-                if offered {
+                if offered && look {
                     traffic.kicked();
                     self.visited |= bit;
                 }
@@ -362,7 +368,7 @@ impl Device {
                 continue;
             }
             match self.set_up_queue(queue, &state) {
-                Ok(()) => self.start_queue_service(queue, service_mode(queue), now),
+                Ok(()) => self.start_queue_service(queue, service_mode(queue), true, now),
                 Err(fault) => self.fail(fault),
             }
         }

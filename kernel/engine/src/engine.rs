@@ -267,7 +267,7 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         if device.running() {
             self.backend.activated(slot, &mut device, true);
         }
-        device.start_service(|queue| self.backend.service_mode(slot, queue), now);
+        device.start_service(|queue| self.backend.service_mode(slot, queue), None, now);
         device.take_offered(&mut self.scratch);
         self.devices.attach(slot, device);
         shared.connect(self.control.doorbell.button(slot));
@@ -339,7 +339,7 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
                 Phase::Activating => {
                     device.activate();
                     self.backend.activated(slot, device, false);
-                    device.start_service(|queue| self.backend.service_mode(slot, queue), now);
+                    device.start_service(|queue| self.backend.service_mode(slot, queue), Some(queues), now);
                     device.take_offered(&mut self.scratch);
                     // The driver may have changed queues before this step. Its kick is taken already.
                     if device.shared().queues_change() {

@@ -5,7 +5,7 @@ use crate::report::Report;
 use crate::virtio::Net;
 use bare::{console, cpu};
 
-/// Whether a port is one of this machine's: console, ACPI, configuration space, notifications of a network device.
+/// Whether a port is one of this machine's: console, clock, ACPI, configuration space, notifications of a network device.
 fn own(port: u16, nets: &[Option<Net>; 2]) -> bool {
     let port = u64::from(port);
     let console = u64::from(console::COM1);
@@ -14,7 +14,11 @@ fn own(port: u16, nets: &[Option<Net>; 2]) -> bool {
         .flatten()
         .filter_map(|net| net.parts.io_ports())
         .any(|first| (first..first + 0x100).contains(&port));
-    (console..console + 8).contains(&port) || (0x600..0x610).contains(&port) || (0xcf8..0xd00).contains(&port) || net
+    (console..console + 8).contains(&port)
+        || (0x70..0x72).contains(&port)
+        || (0x600..0x610).contains(&port)
+        || (0xcf8..0xd00).contains(&port)
+        || net
 }
 
 /// Tries all 65,536 ports. An OUT had no effect if the test and the host still run and count it.
@@ -38,7 +42,7 @@ pub fn sweep(nets: &[Option<Net>; 2], report: &mut Report) {
     }
     cpu::out_string(0x8900, b"Shutdown");
     report.attempt(true, format_args!(""));
-    for port in [0x60, 0x71, 0x8900] {
+    for port in [0x60, 0x72, 0x8900] {
         let bytes = cpu::in_string(port);
         report.attempt(bytes == [0xff; 4], format_args!("REP INSB from {port:#x} gave {bytes:x?}"));
     }

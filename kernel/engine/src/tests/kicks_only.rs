@@ -72,6 +72,34 @@ fn a_ring_is_neither_read_nor_written_but_after_its_kick() {
 }
 
 #[test]
+fn a_request_before_the_device_is_active_is_taken_after_its_kick_only_and_once() {
+    for kicked_early in [false, true] {
+        let (mut a, mut b, mut bench) = from_firmware(PLAIN, Requests::Poll, true);
+        // It starts anew as firmware does, and offers a frame before the engine knows.
+        a.shared.request_reset();
+        bench.turn();
+        a.shared.serve_after_kicks_only();
+        a.start();
+        let message = a.message(b.slot, 60, 1);
+        assert!(a.send(&message));
+        if kicked_early {
+            a.shared.kick(TX);
+        }
+        (0..3).for_each(|_| _ = bench.turn());
+        assert_eq!(b.receive().is_some(), kicked_early);
+        if !kicked_early {
+            a.shared.kick(TX);
+            assert_eq!(bench.turn(), 1);
+            assert!(b.receive().is_some());
+        }
+        let noise: Vec<u8> = (0..RING_AREA).map(|n| (n * 7 + 3) as u8 | 1).collect();
+        a.memory.write(u64::from(TX) * RING_AREA, &noise).unwrap();
+        (0..100).for_each(|_| assert_eq!(bench.turn(), 0));
+        assert!(!a.shared.needs_reset());
+    }
+}
+
+#[test]
 fn a_kick_takes_all_that_is_there_however_much() {
     let (mut a, b, mut bench) = from_firmware(PLAIN, Requests::Poll, true);
     for tag in 0..150 {
