@@ -2,7 +2,7 @@
 //!
 //! When the storage fails a flush, nobody knows which of these writes it still has. A later flush that succeeds says
 //! nothing about the lost ones: the disk may have dropped them. So such a device fails every FLUSH until its driver
-//! resets it. That is what a driver can act on: Linux reports the error of a flush to the one caller of `fsync` that
+//! resets it, or until it is attached anew (behind vhost-user: when the front-end changes its memory). That is what a driver can act on: Linux reports the error of a flush to the one caller of `fsync` that
 //! waited for it, and marks the pages as clean, so a second `fsync` would succeed without the data. A file system on
 //! the disk stops writing at the first failed flush of its journal, and reads it again after a reset of the guest.
 //! To end this state when the lost blocks are written again would need a record of every block that was written
