@@ -8,17 +8,17 @@ mod tables;
 mod virtio;
 
 use crate::{
-    arch::time,
+    arch::time::{self, now_micros},
     options,
     pci::{self, Function},
     report,
 };
 use alloc::{format, string::String, string::ToString, vec::Vec};
 use block::{
-    emulate::BOUNCE_BYTES,
+    emulate::{BOUNCE_BYTES, Emulate},
     nvme::{Namespace, geometry},
     pair::{Either, Pair},
-    part::Part,
+    part::{Part, Parts},
     storage::Geometry,
     virtio_disk::VirtioDisk,
 };
@@ -26,30 +26,32 @@ use config::{Block, Config, ControllerKind, Disk, Extent, FoundController, Found
 use drivers::pci::Address;
 use memory::GuestMemory;
 use nvme::{Controller, ControllerStatus};
-use nvme_device::{Bit, Mmio};
+use nvme_device::{Bit, Mmio, Queue};
 use spin::Mutex;
 use tables::{Idle, table, wipe};
 
-use nvme_device::Queue;
 pub use nvme_device::notify_abrupt_shutdown;
 
 /// A whole disk of the machine.
 pub type Whole = Either<Namespace, VirtioDisk>;
-/// The storage over an engine's disks.
-pub type Storage = Pair<nvme_device::Storage, virtio::Storage>;
+/// The storage over an engine's disks: parts of them, with or without emulated blocks.
+pub type Storage = Emulate<Parts<Pair<nvme_device::Storage, virtio::Storage>>>;
 
 /// What an engine gets of the machine's disks.
 pub struct EngineDisks {
     queues: Vec<Queue>,
     devices: Vec<virtio::Device>,
+    /// The bounce buffers of disks with emulated blocks.
+    bounce: GuestMemory,
 }
 
 impl EngineDisks {
     /// Makes the storage over them.
     pub fn into_storage(self) -> Storage {
         // A guest's memory has the same address for the CPU and for a disk.
-        let nvme = nvme_device::Storage::new(self.queues, ticks(), 0);
-        Pair::new(nvme, virtio::Storage::new(self.devices, ticks()))
+        let nvme = nvme_device::Storage::new(self.queues, time::micros(1), 0);
+        let whole = Pair::new(nvme, virtio::Storage::new(self.devices, time::micros(1)));
+        Emulate::new(Parts::new(whole), self.bounce)
     }
 }
 
@@ -59,7 +61,7 @@ const START_TIME: u64 = 30_000_000;
 /// is for a core that does not poll its queue.
 const STOP_TIME: u64 = 65_000_000;
 /// Most microseconds that the boot waits until a controller that no guest names is shut down.
-const PART_TIME: u64 = 10_000_000;
+const UNUSED_TIME: u64 = 10_000_000;
 /// Most partitions of a namespace that are listed in the report.
 const MAX_LISTED: usize = 32;
 
@@ -93,16 +95,6 @@ struct Disks {
 /// The machine's disks.
 static DISKS: Mutex<Disks> = Mutex::new(Disks { found: Vec::new(), driven: Vec::new(), wiped: Vec::new() });
 
-/// Microseconds since the TSC began.
-fn now() -> u64 {
-    time::tsc() / ticks()
-}
-
-/// Ticks of the TSC in a microsecond.
-pub fn ticks() -> u64 {
-    (time::rates().tsc / 1_000_000).max(1)
-}
-
 /// Finds the disks, asks each what it is, and reports it. Returns what was found. Called once, before the guests' memory is
 /// given out.
 pub fn open_all(config: &Config) -> Vec<FoundController> {
@@ -116,7 +108,7 @@ pub fn open_all(config: &Config) -> Vec<FoundController> {
             ));
         }
     }
-    let wanted = config.guests.iter().flat_map(config::Guest::blocks).any(|block| matches!(block.disk, Disk::Nvme(_)));
+    let wanted = blocks(config).any(|block| matches!(block.disk, Disk::Machine(_)));
     let opened = functions.iter().filter(|function| function.class() == nvme_device::CLASS).map(|&function| {
         let opened = nvme_device::open(function, wanted);
         (
@@ -134,7 +126,7 @@ pub fn open_all(config: &Config) -> Vec<FoundController> {
     let settled = |driven: &Driven| !matches!(driven.controller.status(), ControllerStatus::Starting);
     run(opened.iter_mut().filter_map(|(_, driven)| driven.as_mut().ok()).collect(), START_TIME, settled);
     let mut found: Vec<FoundController> = opened.iter_mut().map(|(at, driven)| describe(*at, driven)).collect();
-    found.extend(virtio::open_all(config, functions, now));
+    found.extend(virtio::open_all(config, functions));
     for (at, driven) in &opened {
         tell(&found, *at, driven.as_ref().ok());
     }
@@ -156,12 +148,12 @@ fn hidden(function: &Function) -> Option<&'static str> {
 
 /// Serves controllers whose queues are still here until all are `settled`, but no longer than `patience` microseconds.
 fn run(mut all: Vec<&mut Driven>, patience: u64, settled: impl Fn(&Driven) -> bool) {
-    let begin = now();
-    while !all.iter().all(|driven| settled(driven)) && now() - begin < patience {
+    let begin = now_micros();
+    while !all.iter().all(|driven| settled(driven)) && now_micros() - begin < patience {
         for driven in &mut all {
-            driven.controller.service(now());
+            driven.controller.service(now_micros());
             if let Some(queue) = &mut driven.queue {
-                queue.poll(now(), |_, _| {});
+                queue.poll(now_micros(), |_, _| {});
             }
         }
         core::hint::spin_loop();
@@ -214,7 +206,7 @@ fn describe(at: Address, driven: &mut Result<Driven, String>) -> FoundController
     if let Some(queue) = &mut driven.queue {
         for (index, format) in formats {
             let found = &mut namespaces[index];
-            found.table = Some(table(Idle::new(&mut driven.controller, queue, &mut now), found.id, &format));
+            found.table = Some(table(Idle::new(&mut driven.controller, queue, &mut now_micros), found.id, &format));
         }
     }
     FoundController { kind: ControllerKind::Nvme, at: triple(at), serial: Ok(serial), namespaces }
@@ -300,21 +292,21 @@ fn tell_virtio(found: &[FoundController], controller: &FoundController) {
 
 /// Shuts down what no guest has, and returns the rest, for the engine. Called once, after the configuration was checked.
 pub fn take(config: &Config) -> EngineDisks {
-    EngineDisks { queues: take_queues(config), devices: virtio::take(config) }
+    EngineDisks { queues: take_queues(config), devices: virtio::take(config), bounce: take_bounce(config) }
 }
 
 fn take_queues(config: &Config) -> Vec<Queue> {
     let mut all = DISKS.lock();
     let Disks { found, driven, wiped } = &mut *all;
     *wiped = wipe_all(config, found, driven);
-    let named = config.guests.iter().flat_map(config::Guest::blocks).filter_map(|block| match &block.disk {
-        Disk::Nvme(name) => name.find(found).ok().map(|(controller, _)| found[controller].at),
+    let named = blocks(config).filter_map(|block| match &block.disk {
+        Disk::Machine(name) => name.find(found).ok().map(|(controller, _)| found[controller].at),
         _ => None,
     });
     let named: Vec<_> = named.collect();
     let mut unused: Vec<&mut Driven> = driven.iter_mut().filter(|d| !named.contains(&triple(d.at))).collect();
-    unused.iter_mut().for_each(|driven| driven.controller.stop(now()));
-    run(unused, PART_TIME, has_ended);
+    unused.iter_mut().for_each(|driven| driven.controller.stop(now_micros()));
+    run(unused, UNUSED_TIME, has_ended);
     let mut queues = Vec::new();
     for driven in driven.iter_mut().filter(|driven| named.contains(&triple(driven.at))) {
         // A late answer to a request of ours must not reach the engine.
@@ -329,7 +321,7 @@ fn take_queues(config: &Config) -> Vec<Queue> {
 /// Wipes the disks of the configuration that are to be wiped. Returns how that ended for each.
 fn wipe_all(config: &Config, found: &[FoundController], driven: &mut [Driven]) -> Vec<(Extent, Result<(), String>)> {
     let mut wiped = Vec::new();
-    for block in config.guests.iter().flat_map(config::Guest::blocks).filter(|block| block.wipe) {
+    for block in blocks(config).filter(|block| block.wipe) {
         let Ok(Some(extent)) = Extent::of(block, found, options::booted()) else { continue };
         let FoundController { at, namespaces, .. } = &found[extent.controller];
         let id = namespaces[extent.namespace].id;
@@ -342,7 +334,7 @@ fn wipe_all(config: &Config, found: &[FoundController], driven: &mut [Driven]) -
             driven.at
         );
         report::decision(format!("{what} are wiped, as line {} asks", block.place.line));
-        let ended = wipe(Idle::new(&mut driven.controller, queue, &mut now), id, extent.first, extent.blocks);
+        let ended = wipe(Idle::new(&mut driven.controller, queue, &mut now_micros), id, extent.first, extent.blocks);
         if let Err(why) = &ended {
             report::warning(format!("{what} could not be wiped: {why}"));
         }
@@ -351,17 +343,26 @@ fn wipe_all(config: &Config, found: &[FoundController], driven: &mut [Driven]) -
     wiped
 }
 
+/// All block devices of the guests.
+fn blocks(config: &Config) -> impl Iterator<Item = &Block> {
+    config.guests.iter().flat_map(config::Guest::blocks)
+}
+
+/// Whether a guest has a disk with emulated blocks.
+fn wants_bounce(config: &Config) -> bool {
+    blocks(config).any(|block| block.emulate)
+}
+
 /// Returns the bytes of memory that are taken for the disks after the configuration was checked.
 pub fn memory(config: &Config) -> u64 {
-    let blocks = || config.guests.iter().flat_map(config::Guest::blocks);
-    let bounce = if blocks().any(|block| block.emulate) { BOUNCE_BYTES } else { 0 };
+    let bounce = if wants_bounce(config) { BOUNCE_BYTES } else { 0 };
     // A page of zeroes each.
-    bounce + blocks().filter(|block| block.wipe).count() as u64 * 4096
+    bounce + blocks(config).filter(|block| block.wipe).count() as u64 * 4096
 }
 
 /// Returns the memory for bounce buffers of an engine. It is empty if no guest has a disk with emulated blocks.
-pub fn take_bounce(config: &Config) -> GuestMemory {
-    if !config.guests.iter().flat_map(config::Guest::blocks).any(|block| block.emulate) {
+fn take_bounce(config: &Config) -> GuestMemory {
+    if !wants_bounce(config) {
         return GuestMemory::new();
     }
     nvme_device::bounce(BOUNCE_BYTES).unwrap_or_else(|e| {
@@ -422,7 +423,7 @@ fn namespace(driven: &[Driven], controller: &FoundController, id: u32, read_only
 /// Serves the controllers, and logs what has happened to them. Called once a tick.
 pub fn service() {
     for Driven { at, controller, .. } in &mut DISKS.lock().driven {
-        controller.service(now());
+        controller.service(now_micros());
         while let Some(event) = controller.next_event() {
             log::warn!("NVMe disk at {at}: {event}");
         }
@@ -432,9 +433,9 @@ pub fn service() {
 /// Shuts all controllers down (NVMe Base 2.0, 3.6.1), and waits for that. The guests have stopped. Meanwhile `turn` runs
 /// the engine on this core, if there is one. An engine on another core polls its queues itself.
 pub fn shut_down(mut turn: impl FnMut()) {
-    let begin = now();
-    DISKS.lock().driven.iter_mut().for_each(|driven| driven.controller.stop(now()));
-    while now() - begin < STOP_TIME && !DISKS.lock().driven.iter().all(has_ended) {
+    let begin = now_micros();
+    DISKS.lock().driven.iter_mut().for_each(|driven| driven.controller.stop(now_micros()));
+    while now_micros() - begin < STOP_TIME && !DISKS.lock().driven.iter().all(has_ended) {
         service();
         turn();
         core::hint::spin_loop();

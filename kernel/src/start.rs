@@ -143,10 +143,8 @@ extern "C" fn on_own_stack() -> ! {
     let scheduling = config.engines.first().map_or(Scheduling::default(), |e| e.scheduling);
     let engine = plan.engines.first().and_then(|&e| cores::get(e as usize)).filter(|c| c.index != 0);
     let disks = disks::take(&config);
-    let bounce = disks::take_bounce(&config);
     engines::start_all(
-        [engines::Setup { core: engine, node: node(engine.unwrap_or(core)), scheduling, uplinks, disks, bounce }]
-            .into(),
+        [engines::Setup { core: engine, node: node(engine.unwrap_or(core)), scheduling, uplinks, disks }].into(),
     );
     report::decision(format!("the hypervisor keeps {} KiB for itself", mem::used() >> 10));
     console::print(format_args!("\n"));

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::setup::{Content, Image, Module, Setup, Uplink};
+use crate::setup::{Content, Image, Module, Setup};
 
 /// Words on every Linux guest's command line: console on COM1, only errors on it, a reset after a panic.
 pub const BASE_CMDLINE: &str = "console=ttyS0 quiet loglevel=3 panic=-1";
@@ -390,24 +390,7 @@ pub fn with_config(name: &str, config: &str, cpus: u32, memory_mib: u32) -> Setu
         Module::new("sidecore.toml", Content::Text(config.to_owned())),
         Module::new("vmlinuz", Content::GuestKernel),
     ];
-    Setup {
-        name: name.to_owned(),
-        cpus,
-        memory_mib,
-        modules,
-        options: "emulator",
-        virtualization: true,
-        uplink: Uplink::None,
-        nvme: Vec::new(),
-        virtio_disks: Vec::new(),
-        tables: Vec::new(),
-        image: None,
-        faults: Vec::new(),
-        logged: Vec::new(),
-        loses_flushes: false,
-        after_reset: None,
-        record_exits: false,
-    }
+    Setup { modules, ..Setup::new(name, cpus, memory_mib) }
 }
 
 #[cfg(test)]

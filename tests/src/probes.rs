@@ -8,7 +8,7 @@ use crate::guests::module_name;
 use crate::platform::Platform;
 use crate::scenario::{Context, seconds};
 use crate::session::Session;
-use crate::setup::{Content, Module, Setup, Uplink};
+use crate::setup::{Content, Module, Setup};
 
 /// Most readings of the counters until each engine has made two turns.
 const READINGS: u32 = 1_000;
@@ -105,27 +105,12 @@ fn mac(number: usize) -> String {
 pub fn server(name: &str, probes: &[Probe]) -> Setup {
     let config: String = probes.iter().map(Probe::to_toml).collect();
     let count = u32::try_from(probes.len()).expect("a server has few guests");
-    Setup {
-        name: name.to_owned(),
-        cpus: count + 2,
-        memory_mib: count * MEMORY_MIB + probes.iter().map(|probe| probe.disks_mib).sum::<u32>() + 160,
-        modules: vec![
-            Module::new("sidecore.toml", Content::Text(config)),
-            Module::new(module_name(&Content::Probe), Content::Probe),
-        ],
-        options: "emulator",
-        virtualization: true,
-        uplink: Uplink::None,
-        nvme: Vec::new(),
-        virtio_disks: Vec::new(),
-        tables: Vec::new(),
-        image: None,
-        faults: Vec::new(),
-        logged: Vec::new(),
-        loses_flushes: false,
-        after_reset: None,
-        record_exits: false,
-    }
+    let disks_mib: u32 = probes.iter().map(|probe| probe.disks_mib).sum();
+    let modules = vec![
+        Module::new("sidecore.toml", Content::Text(config)),
+        Module::new(module_name(&Content::Probe), Content::Probe),
+    ];
+    Setup { modules, ..Setup::new(name, count + 2, count * MEMORY_MIB + disks_mib + 160) }
 }
 
 /// Runs groups of probes one after another, so that only one group runs at a time. On Bochs each group has a machine of

@@ -208,3 +208,28 @@ pub struct Setup {
     /// Whether the emulator records its guest exits.
     pub record_exits: bool,
 }
+
+impl Setup {
+    /// A server with virtualization, with the option `emulator`, and without modules, disks and uplinks.
+    #[must_use]
+    pub fn new(name: &str, cpus: u32, memory_mib: u32) -> Self {
+        Self {
+            name: name.to_owned(),
+            cpus,
+            memory_mib,
+            modules: Vec::new(),
+            options: "emulator",
+            virtualization: true,
+            uplink: Uplink::None,
+            nvme: Vec::new(),
+            virtio_disks: Vec::new(),
+            tables: Vec::new(),
+            image: None,
+            faults: Vec::new(),
+            logged: Vec::new(),
+            loses_flushes: false,
+            after_reset: None,
+            record_exits: false,
+        }
+    }
+}

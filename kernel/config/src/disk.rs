@@ -2,8 +2,8 @@
 
 use alloc::string::String;
 
+use crate::disk_name::DiskName;
 use crate::mistake::Place;
-use crate::nvme::NvmeName;
 
 /// `[[guest.block]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub enum Disk {
         unpacked: Option<Unpacked>,
     },
     /// A disk of the machine: a namespace of an NVMe controller, or a virtio disk.
-    Nvme(NvmeName),
+    Machine(DiskName),
 }
 
 /// The contents of a compressed module in memory.
@@ -91,7 +91,7 @@ impl Block {
                 Some(Unpacked { bytes, shared: false }) => overlay.saturating_add(bytes),
                 _ => overlay,
             },
-            Disk::Nvme(_) => 0,
+            Disk::Machine(_) => 0,
         }
     }
 
@@ -99,7 +99,7 @@ impl Block {
     #[must_use]
     pub fn module(&self) -> Option<&str> {
         match &self.disk {
-            Disk::Ram { .. } | Disk::Nvme(_) => None,
+            Disk::Ram { .. } | Disk::Machine(_) => None,
             Disk::Module { name, .. } => Some(name),
         }
     }

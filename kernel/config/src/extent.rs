@@ -6,8 +6,8 @@ use alloc::string::{String, ToString};
 use gpt::Guid;
 
 use crate::disk::{Block, Disk};
+use crate::disk_name::{FoundController, FoundNamespace};
 use crate::mistake::Place;
-use crate::nvme::{FoundController, FoundNamespace};
 
 /// Blocks of a namespace, in its own block size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl Extent {
     /// Its disk or its partition does not exist, is ambiguous or cannot be used. Or it would have all of the disk that
     /// sidecore was booted from. Returns the place of the value and what is wrong.
     pub fn of(block: &Block, found: &[FoundController], booted: Option<Guid>) -> Result<Option<Self>, (Place, String)> {
-        let Disk::Nvme(name) = &block.disk else { return Ok(None) };
+        let Disk::Machine(name) = &block.disk else { return Ok(None) };
         let (controller, namespace) = name.find(found).map_err(|why| (block.place.clone(), why))?;
         let at = &found[controller].namespaces[namespace];
         let Some(partition) = &block.partition else {

@@ -2,7 +2,7 @@
 //!
 //! Guest memory is hostile: a guest writes to it while the host reads it. So no `&T` or `&mut T` to it is ever formed.
 //! [`GuestMemory`] checks an address once and then copies. For ranges that are used many times it gives out the checked
-//! types of [`span`]. There is no other way to guest memory.
+//! types of [`span`] and [`ring`]. There is no other way to guest memory.
 
 #![cfg_attr(not(test), no_std)]
 
@@ -10,6 +10,7 @@ pub mod copy;
 pub mod frames;
 pub mod guest;
 pub mod host;
+pub mod ring;
 pub mod span;
 pub mod swap;
 pub mod tables;

@@ -41,6 +41,11 @@ pub fn micros(n: u64) -> u64 {
     rates().tsc / 1_000_000 * n
 }
 
+/// Returns the microseconds since the TSC began.
+pub fn now_micros() -> u64 {
+    tsc() / micros(1).max(1)
+}
+
 /// Waits for `n` microseconds by the TSC.
 pub fn delay_micros(n: u64) {
     let end = tsc() + micros(n);

@@ -3,6 +3,7 @@
 //! A device that a guest names belongs to the engine from [`take`] on. All others are reset.
 
 use crate::{
+    arch::time::now_micros,
     pci::Function,
     report,
     virtio_pci::{self, Memory, VIRTIO},
@@ -13,7 +14,7 @@ use alloc::{
     vec::Vec,
 };
 use block::virtio_disk::{VirtioDisk, VirtioDisks, geometry};
-use config::{Config, ControllerKind, Disk, FoundController, FoundNamespace, NvmeController};
+use config::{Config, ControllerKind, ControllerName, Disk, FoundController, FoundNamespace};
 use drivers::pci::Address;
 use gpt::Blocks;
 use spin::Mutex;
@@ -46,26 +47,26 @@ struct Driven {
 /// The devices that were set up.
 static DRIVEN: Mutex<Vec<Driven>> = Mutex::new(Vec::new());
 
-/// Asks the virtio disks among `functions` what they are, and sets them up if a guest names one. `now`: microseconds.
-pub fn open_all(config: &Config, functions: &[Function], now: fn() -> u64) -> Vec<FoundController> {
+/// Asks the virtio disks among `functions` what they are, and sets them up if a guest names one.
+pub fn open_all(config: &Config, functions: &[Function]) -> Vec<FoundController> {
     let wanted = numbers(config).next().is_some();
     let is_disk = |function: &&Function| function.vendor == VIRTIO && VIRTIO_BLK.contains(&function.device);
     let disks = functions.iter().filter(is_disk).take(MOST);
-    (0..).zip(disks).map(|(number, &function)| open(number, function, wanted, now)).collect()
+    (0..).zip(disks).map(|(number, &function)| open(number, function, wanted)).collect()
 }
 
 /// The numbers of the disks that guests name.
 fn numbers(config: &Config) -> impl Iterator<Item = u8> {
     config.guests.iter().flat_map(config::Guest::blocks).filter_map(|block| match &block.disk {
-        Disk::Nvme(name) => match name.controller {
-            NvmeController::Virtio(number) => Some(number),
+        Disk::Machine(name) => match name.controller {
+            ControllerName::Virtio(number) => Some(number),
             _ => None,
         },
         _ => None,
     })
 }
 
-fn open(number: u8, function: Function, wanted: bool, now: fn() -> u64) -> FoundController {
+fn open(number: u8, function: Function, wanted: bool) -> FoundController {
     let Address { bus, device, function: of_device } = function.at;
     let mut found = FoundController {
         kind: ControllerKind::Virtio(number),
@@ -91,7 +92,7 @@ fn open(number: u8, function: Function, wanted: bool, now: fn() -> u64) -> Found
             let blocks = shape.sectors / u64::from(shape.block_bytes / SECTOR);
             let table = device.as_mut().map(|device| {
                 let of_table = gpt::Shape { block_bytes: shape.block_bytes, blocks };
-                gpt::read(&mut Reader { device, now }, of_table)
+                gpt::read(&mut Reader(device), of_table)
             });
             found.namespaces.push(FoundNamespace { id: 1, blocks, table, ..FoundNamespace::default() });
             match device {
@@ -109,26 +110,23 @@ pub fn shape(kind: ControllerKind) -> Option<Shape> {
 }
 
 /// Reads blocks of a device that no engine has yet.
-struct Reader<'d> {
-    device: &'d mut Device,
-    now: fn() -> u64,
-}
+struct Reader<'d>(&'d mut Device);
 
 impl Blocks for Reader<'_> {
     fn read(&mut self, first: u64, into: &mut [u8]) -> Result<(), String> {
-        let Self { device, now } = self;
+        let Self(device) = self;
         let in_block = u64::from(device.shape().block_bytes / SECTOR);
         let sectors = into.len() as u32 / SECTOR;
         let part = Part { id: 0, operation: Operation::Read, first: first.saturating_mul(in_block), sectors };
-        device.submit(&part, now(), |_| false).map_err(|why| format!("refused: {why:?}"))?;
+        device.submit(&part, now_micros(), |_| false).map_err(|why| format!("refused: {why:?}"))?;
         device.notify();
-        let (begin, mut answer) = (now(), None);
+        let (begin, mut answer) = (now_micros(), None);
         while answer.is_none() {
-            if now() - begin > READ_TIME {
+            if now_micros() - begin > READ_TIME {
                 device.stop();
                 return Err(format!("no answer within {} s", READ_TIME / 1_000_000));
             }
-            device.poll(now(), |_, status, data| {
+            device.poll(now_micros(), |_, status, data| {
                 into.iter_mut().zip(data).for_each(|(place, byte)| *place = *byte);
                 answer = Some(status);
             });

@@ -1,14 +1,14 @@
 //! An engine's back-ends, one for each kind of device. Of three kinds, two are a pair inside the pair.
 
 use crate::{arch::random::Random, disks, uplink::any_nic::AnyNic};
-use block::{backend::Block, emulate::Emulate, pair, part::Parts, ram::Ram};
+use block::{backend::Block, pair, ram::Ram};
 use engine::{backend::Backend, pair::Pair};
 use entropy::backend::Entropy;
 use net::backend::Net;
 use virtio_console::backend::Console;
 
-/// What is beneath an engine's block devices: RAM disks, and parts of the machine's disks with or without emulated blocks.
-pub type Storages = pair::Pair<Ram, Emulate<Parts<disks::Storage>>>;
+/// What is beneath an engine's block devices: RAM disks, and the machine's disks.
+pub type Storages = pair::Pair<Ram, disks::Storage>;
 
 /// All back-ends of an engine.
 pub type Backends = Pair<Net<AnyNic>, Pair<Block<Storages>, Pair<Entropy<Random>, Console>>>;

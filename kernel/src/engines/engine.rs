@@ -17,7 +17,7 @@ use crate::{
     uplink::{ConfiguredUplink, KnownUplink},
 };
 use alloc::{boxed::Box, format, vec::Vec};
-use block::{backend::Block, emulate::Emulate, pair::Pair as Storages, part::Parts, ram::Ram};
+use block::{backend::Block, pair::Pair as Storages, ram::Ram};
 use config::Scheduling;
 use core::{
     hint,
@@ -52,8 +52,6 @@ pub struct Setup {
     pub uplinks: Vec<ConfiguredUplink>,
     /// What it has of the machine's disks.
     pub disks: disks::EngineDisks,
-    /// The bounce buffers of its disks with emulated blocks.
-    pub bounce: GuestMemory,
 }
 
 /// A guest's device, for an engine to serve.
@@ -120,8 +118,7 @@ impl Engine {
             path.add_to(&mut net);
         }
         let rare = Pair::new(Entropy::new(random::source(), limits::entropy()), Console::new(&engine.console_bell));
-        let disks = Emulate::new(Parts::new(setup.disks.into_storage()), setup.bounce);
-        let storages = Storages::new(Ram::new(), disks);
+        let storages = Storages::new(Ram::new(), setup.disks.into_storage());
         let backends = Pair::new(net, Pair::new(Block::new(storages), rare));
         let delivery = TargetDelivery(&engine.targets);
         // The loop is large, and it is on the stack before it is on the heap. Only the boot core's stack has room for
@@ -192,7 +189,7 @@ impl Engine {
             hint::spin_loop();
         }
         let now = time::tsc();
-        if now.wrapping_sub(*served) > disks::ticks() * 1_000 {
+        if now.wrapping_sub(*served) > time::micros(1_000) {
             *served = now;
             disks::service();
         }

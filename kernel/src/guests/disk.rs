@@ -1,6 +1,6 @@
 //! The disk beneath a guest's block device. It is made once and kept over all lives of the guest.
 
-use crate::{arch::time, disks, mem, modules};
+use crate::{arch::time::now_micros, disks, mem, modules};
 use alloc::{boxed::Box, format, string::String};
 use block::{
     backend::SERIAL_BYTES,
@@ -69,7 +69,7 @@ impl Disk {
                     ))
                 })
             }
-            Beneath::Nvme(_) => {
+            Beneath::Machine(_) => {
                 let volume = disks::part(block).map_err(|why| format!("its disk {}: {why}", block.serial))?;
                 let counters = block.emulate.then(|| &*Box::leak(Box::<EmulationCounters>::default()));
                 Either::Second(Emulated { volume, counters })
@@ -102,7 +102,7 @@ impl Disk {
     pub fn report(&self, guest: &str) {
         let failed = self.counters.storage_errors.get();
         // A full overlay has a report of its own.
-        if self.overlay().is_none() && self.failures.look(failed, time::tsc() / disks::ticks()) {
+        if self.overlay().is_none() && self.failures.look(failed, now_micros()) {
             log::warn!(
                 "guest {guest}: disk {} has failed a request ({failed} since the start); further ones are only counted, \
                  unless a minute passes without one",

@@ -109,11 +109,10 @@ fn pointer(at: u64) -> Option<NonNull<u8>> {
 
 /// Services the NIC until it runs or has failed, but no longer than [`PATIENCE`].
 fn bring_up(nic: X520<Mmio, Held>, bit: Bit) -> Result<Device, String> {
-    let ticks = (time::rates().tsc / 1_000_000).max(1);
-    let begin = time::tsc() / ticks;
+    let begin = time::now_micros();
     let mut device = Guarded::new(nic, bit, begin).ok_or("configuration space is in use")?;
     loop {
-        let now = time::tsc() / ticks;
+        let now = time::now_micros();
         device.service(now);
         if let Some(failure) = device.failure() {
             return Err(format!("it does not start: {failure:?}"));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use control::Event;
 use scenarios::platform::Platform;
-use scenarios::setup::{Setup, Uplink};
+use scenarios::setup::Setup;
 use serde_json::Value;
 
 use super::figure::Figure;
@@ -111,24 +111,7 @@ fn count() -> Result<Vec<(Row, Count)>> {
 fn in_image() -> Result<HashMap<(u64, bool, bool), u64>> {
     const LIMIT: Duration = Duration::from_secs(60);
     ui::step("bench", "instructions of the engine inside the image, on bochs");
-    let setup = Setup {
-        name: "bench-switch".to_owned(),
-        cpus: 1,
-        memory_mib: 256,
-        modules: Vec::new(),
-        options: "",
-        virtualization: true,
-        uplink: Uplink::None,
-        nvme: Vec::new(),
-        virtio_disks: Vec::new(),
-        tables: Vec::new(),
-        image: None,
-        faults: Vec::new(),
-        logged: Vec::new(),
-        loses_flushes: false,
-        after_reset: None,
-        record_exits: false,
-    };
+    let setup = Setup { options: "", ..Setup::new("bench-switch", 1, 256) };
     let mut session = Emulator::new(Platform::Bochs).launch_from(&setup, image::counting_disc)?;
     let mut lines = Vec::new();
     session.wait("the end of counting", LIMIT, |event| {

@@ -15,7 +15,7 @@ use block::ram::{OVERLAY_BLOCK, Overlay, OverlayMemory, Ram, RamDisk};
 use block::storage::Status;
 use engine::control::{Attachment, Command, Control, Reply};
 use engine::engine::Engine;
-use engine::requests::{Rates, Requests};
+use engine::requests::Requests;
 use engine::schedule::{Chosen, Fine, GuestWeight, Limits, PerDevice};
 use engine::testing::Recorder;
 use memory::host::HostMemory;
@@ -27,9 +27,8 @@ use crate::hostile::Hostile;
 use crate::input::Input;
 use crate::late::{BLOCK_BYTES, Late};
 use crate::orderly::{self, Orderly};
+use crate::play;
 
-/// Steps of one run at most.
-const MOST_STEPS: usize = 200;
 /// Slots of the two devices, and volumes of the storage that completes late.
 const HOSTILE: usize = 0;
 const ORDERLY: usize = 1;
@@ -173,6 +172,29 @@ impl World {
         assert_eq!(self.command(Command::Attach(attachment)), Reply::Attached);
     }
 
+    /// Zeroes the orderly guest's disk.
+    fn empty_orderly(&mut self) {
+        self.guarded[ORDERLY].inner().zero();
+        self.late().clear(ORDERLY);
+    }
+}
+
+/// A turn of the engine. What the storage has of a device that is being reset ends: a reset waits for it.
+fn turn(engine: &mut Blocks, now: &mut u64, shared: [&'static Shared; 2]) {
+    *now += 1;
+    engine.turn(*now);
+    let late = engine.backend_mut().storage_mut().second_mut();
+    for (volume, shared) in shared.into_iter().enumerate() {
+        if shared.reset_done() {
+            assert_eq!(late.held_of(volume), 0, "a reset is done while the storage has a request");
+        }
+        if shared.phase() == Phase::Resetting || shared.queues_change() {
+            late.end_all(volume);
+        }
+    }
+}
+
+impl play::World for World {
     /// All devices start anew, with empty disks.
     fn begin(&mut self, requests: Requests) {
         if self.attached {
@@ -191,12 +213,6 @@ impl World {
         self.attach(ORDERLY, Requests::Poll);
         self.attached = true;
         self.turn();
-    }
-
-    /// Zeroes the orderly guest's disk.
-    fn empty_orderly(&mut self) {
-        self.guarded[ORDERLY].inner().zero();
-        self.late().clear(ORDERLY);
     }
 
     fn step(&mut self, input: &mut Input<'_>) {
@@ -287,21 +303,6 @@ impl World {
     }
 }
 
-/// A turn of the engine. What the storage has of a device that is being reset ends: a reset waits for it.
-fn turn(engine: &mut Blocks, now: &mut u64, shared: [&'static Shared; 2]) {
-    *now += 1;
-    engine.turn(*now);
-    let late = engine.backend_mut().storage_mut().second_mut();
-    for (volume, shared) in shared.into_iter().enumerate() {
-        if shared.reset_done() {
-            assert_eq!(late.held_of(volume), 0, "a reset is done while the storage has a request");
-        }
-        if shared.phase() == Phase::Resetting || shared.queues_change() {
-            late.end_all(volume);
-        }
-    }
-}
-
 thread_local! {
     static WORLDS: RefCell<[Option<World>; 32]> = const { RefCell::new([const { None }; 32]) };
 }
@@ -313,22 +314,10 @@ thread_local! {
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let kind = usize::from(input.byte() % 32);
-    let requests = match input.byte() % 3 {
-        0 => Requests::Poll,
-        1 => Requests::Notify,
-        _ => Requests::Adaptive(Rates { kicks: 4, window: 40, quiet: 10 }),
-    };
+    let requests = play::requests(&mut input);
     WORLDS.with_borrow_mut(|worlds| {
         let world = worlds[kind].get_or_insert_with(|| World::new(kind));
-        world.begin(requests);
-        for _ in 0..MOST_STEPS {
-            if input.is_empty() {
-                break;
-            }
-            world.step(&mut input);
-        }
-        world.check();
-        world.settle();
+        play::play(world, requests, &mut input);
     });
 }
 

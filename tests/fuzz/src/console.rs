@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use engine::control::{Attachment, Command, Control, Reply};
 use engine::engine::Engine;
-use engine::requests::{Rates, Requests};
+use engine::requests::Requests;
 use engine::schedule::{GuestWeight, PerDevice};
 use engine::testing::Recorder;
 use memory::GuestMemory;
@@ -25,9 +25,8 @@ use virtio_console::wire::{ControlEnd, wire};
 
 use crate::hostile::Hostile;
 use crate::input::Input;
+use crate::play;
 
-/// Steps of one run at most.
-const MOST_STEPS: usize = 200;
 /// Slots of the two devices.
 const HOSTILE: usize = 0;
 const ORDERLY: usize = 1;
@@ -302,26 +301,6 @@ impl World {
         assert_eq!(self.command(Command::Attach(attachment)), Reply::Attached);
     }
 
-    /// All devices start anew.
-    fn begin(&mut self, requests: Requests) {
-        if self.attached {
-            for slot in [HOSTILE, ORDERLY] {
-                assert!(matches!(self.command(Command::Detach { slot }), Reply::Detached(_)));
-            }
-        }
-        for (shared, ports) in [self.hostile.shared, self.orderly.shared].into_iter().zip(self.ports) {
-            shared.restart();
-            ports.restart();
-            ports.all().iter().for_each(|port| port.set_open(port.name().is_empty()));
-        }
-        self.hostile.start();
-        self.orderly.start();
-        self.attach(HOSTILE, requests);
-        self.attach(ORDERLY, Requests::Poll);
-        self.attached = true;
-        self.greet();
-    }
-
     /// Turns until the orderly guest knows all its ports.
     fn greet(&mut self) {
         for _ in 0..20 {
@@ -340,6 +319,28 @@ impl World {
             let expected = self.orderly.streams[port].output.pop_front();
             assert_eq!(expected, Some(*byte), "output arrives whole and in order");
         }
+    }
+}
+
+impl play::World for World {
+    /// All devices start anew.
+    fn begin(&mut self, requests: Requests) {
+        if self.attached {
+            for slot in [HOSTILE, ORDERLY] {
+                assert!(matches!(self.command(Command::Detach { slot }), Reply::Detached(_)));
+            }
+        }
+        for (shared, ports) in [self.hostile.shared, self.orderly.shared].into_iter().zip(self.ports) {
+            shared.restart();
+            ports.restart();
+            ports.all().iter().for_each(|port| port.set_open(port.name().is_empty()));
+        }
+        self.hostile.start();
+        self.orderly.start();
+        self.attach(HOSTILE, requests);
+        self.attach(ORDERLY, Requests::Poll);
+        self.attached = true;
+        self.greet();
     }
 
     fn step(&mut self, input: &mut Input<'_>) {
@@ -467,22 +468,10 @@ thread_local! {
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let kind = usize::from(input.byte() % 8);
-    let requests = match input.byte() % 3 {
-        0 => Requests::Poll,
-        1 => Requests::Notify,
-        _ => Requests::Adaptive(Rates { kicks: 4, window: 40, quiet: 10 }),
-    };
+    let requests = play::requests(&mut input);
     WORLDS.with_borrow_mut(|worlds| {
         let world = worlds[kind].get_or_insert_with(|| World::new(kind));
-        world.begin(requests);
-        for _ in 0..MOST_STEPS {
-            if input.is_empty() {
-                break;
-            }
-            world.step(&mut input);
-        }
-        world.check();
-        world.settle();
+        play::play(world, requests, &mut input);
     });
 }
 

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use engine::control::{Attachment, Command, Control, Reply};
 use engine::engine::Engine;
-use engine::requests::{Rates, Requests};
+use engine::requests::Requests;
 use engine::schedule::{Chosen, Fine, Limits, PerDevice};
 use net::backend::Net;
 use net::features::Features;
@@ -16,10 +16,10 @@ use net::port::Port;
 use net::testing::{BROADCAST, BUFFERS, Guest, MEMORY, RING_AREA, Recorder, SPLIT, TABLES};
 use virtio::config::QueueConfig;
 
+use crate::hostile;
 use crate::input::Input;
+use crate::play;
 
-/// Steps of one run at most: a run is short, and many are made.
-const MOST_STEPS: usize = 200;
 /// Descriptors of the hostile guest's queues: few, so that it hits them.
 const FEW: u16 = 8;
 /// Descriptors of the honest guests' queues.
@@ -86,25 +86,6 @@ impl World {
     fn attach(&mut self, port: usize, requests: Requests) {
         let attachment = Attachment { requests, ..self.guests[port].attachment(port) };
         assert_eq!(self.command(Command::Attach(attachment)), Reply::Attached);
-    }
-
-    /// All devices start anew. The hostile guest's queues are asked for in the way that the input says.
-    fn begin(&mut self, requests: Requests) {
-        for port in 0..self.guests.len() {
-            if self.attached {
-                assert!(matches!(self.command(Command::Detach { slot: port }), Reply::Detached(_)));
-            }
-            let guest = &mut self.guests[port];
-            guest.shared.restart();
-            for area in 0..2 {
-                guest.memory.zero(TABLES + area * 0x8_0000, 0x400 * u64::from(FEW)).expect("in its memory");
-            }
-            guest.start();
-            self.attach(port, if port == HOSTILE { requests } else { Requests::Poll });
-        }
-        self.attached = true;
-        self.expected = Default::default();
-        self.turn();
     }
 
     fn turn(&mut self) {
@@ -180,45 +161,6 @@ impl World {
         }
     }
 
-    /// The honest guests have everything that was for them, and nobody has done anything to them.
-    fn check(&mut self) {
-        for _ in 0..100 {
-            self.turn();
-            if self.expected.iter().all(VecDeque::is_empty) {
-                break;
-            }
-            self.receive();
-        }
-        for port in 1..self.guests.len() {
-            let lost = self.expected[port - 1].len();
-            let guest = &self.guests[port];
-            assert_eq!(lost, 0, "frames that guest {port} had buffers for");
-            assert!(!guest.shared.needs_reset(), "guest {port} is honest");
-            assert_eq!(guest.shared.faults().map(|(_, n)| n).sum::<u64>(), 0, "guest {port} is honest");
-            let mut fence = [0; UNTOUCHED.len()];
-            guest.memory.read(FENCE, &mut fence).expect("in its memory");
-            assert!(fence == UNTOUCHED, "something was written to guest {port} where it had no buffer");
-        }
-        assert!(self.engine.visited_queues() <= 2 + HOSTILE_QUEUES, "one transmit queue of each honest guest");
-    }
-
-    /// The hostile guest behaves now: its device works.
-    fn settle(&mut self) {
-        self.restart(HOSTILE);
-        self.post(1);
-        let frame = self.guests[HOSTILE].frame(self.guests[1].mac, 99, 1);
-        assert!(self.guests[HOSTILE].send(&frame, &[]));
-        self.guests[HOSTILE].shared.kick(1);
-        for _ in 0..4 {
-            self.turn();
-        }
-        let mut got = false;
-        while let Some((_, arrived)) = self.guests[1].receive_with() {
-            got |= arrived == frame;
-        }
-        assert!(got, "after a reset a device works again");
-    }
-
     fn queue(&self, transmit: bool) -> QueueConfig {
         let guest = &self.guests[HOSTILE];
         if transmit { guest.tx.config } else { guest.rx.config }
@@ -226,20 +168,9 @@ impl World {
 
     /// Offers a descriptor of the hostile guest's by the rules of its ring, or nearly.
     fn offer(&self, transmit: bool, number: u16) {
-        let memory = &self.guests[HOSTILE].memory;
-        let queue = self.queue(transmit);
-        if self.packed {
-            let driver = if transmit { &self.guests[HOSTILE].tx } else { &self.guests[HOSTILE].rx };
-            let (at, offered) = driver.to_offer(number % queue.size);
-            let flags = memory.read_u16(at + 14).unwrap_or(0) & 0x7f7f;
-            // Beyond the queue: in the other round.
-            let bits = if number < queue.size { offered } else { offered ^ 0x8080 };
-            let _ = memory.write_u16(at + 14, flags | bits);
-        } else {
-            let index = memory.read_u16(queue.avail + 2).unwrap_or(0);
-            let _ = memory.write_u16(queue.avail + 4 + 2 * u64::from(index % queue.size), number);
-            let _ = memory.write_u16(queue.avail + 2, index.wrapping_add(1));
-        }
+        let guest = &self.guests[HOSTILE];
+        let driver = if transmit { &guest.tx } else { &guest.rx };
+        hostile::offer(&guest.memory, driver, self.packed, number);
     }
 
     fn hostile(&mut self, input: &mut Input<'_>) {
@@ -370,6 +301,27 @@ impl World {
             _ => self.restart(HOSTILE),
         }
     }
+}
+
+impl play::World for World {
+    /// All devices start anew. The hostile guest's queues are asked for in the way that the input says.
+    fn begin(&mut self, requests: Requests) {
+        for port in 0..self.guests.len() {
+            if self.attached {
+                assert!(matches!(self.command(Command::Detach { slot: port }), Reply::Detached(_)));
+            }
+            let guest = &mut self.guests[port];
+            guest.shared.restart();
+            for area in 0..2 {
+                guest.memory.zero(TABLES + area * 0x8_0000, 0x400 * u64::from(FEW)).expect("in its memory");
+            }
+            guest.start();
+            self.attach(port, if port == HOSTILE { requests } else { Requests::Poll });
+        }
+        self.attached = true;
+        self.expected = Default::default();
+        self.turn();
+    }
 
     fn step(&mut self, input: &mut Input<'_>) {
         match input.byte() % 16 {
@@ -404,6 +356,45 @@ impl World {
             }
         }
     }
+
+    /// The honest guests have everything that was for them, and nobody has done anything to them.
+    fn check(&mut self) {
+        for _ in 0..100 {
+            self.turn();
+            if self.expected.iter().all(VecDeque::is_empty) {
+                break;
+            }
+            self.receive();
+        }
+        for port in 1..self.guests.len() {
+            let lost = self.expected[port - 1].len();
+            let guest = &self.guests[port];
+            assert_eq!(lost, 0, "frames that guest {port} had buffers for");
+            assert!(!guest.shared.needs_reset(), "guest {port} is honest");
+            assert_eq!(guest.shared.faults().map(|(_, n)| n).sum::<u64>(), 0, "guest {port} is honest");
+            let mut fence = [0; UNTOUCHED.len()];
+            guest.memory.read(FENCE, &mut fence).expect("in its memory");
+            assert!(fence == UNTOUCHED, "something was written to guest {port} where it had no buffer");
+        }
+        assert!(self.engine.visited_queues() <= 2 + HOSTILE_QUEUES, "one transmit queue of each honest guest");
+    }
+
+    /// The hostile guest behaves now: its device works.
+    fn settle(&mut self) {
+        self.restart(HOSTILE);
+        self.post(1);
+        let frame = self.guests[HOSTILE].frame(self.guests[1].mac, 99, 1);
+        assert!(self.guests[HOSTILE].send(&frame, &[]));
+        self.guests[HOSTILE].shared.kick(1);
+        for _ in 0..4 {
+            self.turn();
+        }
+        let mut got = false;
+        while let Some((_, arrived)) = self.guests[1].receive_with() {
+            got |= arrived == frame;
+        }
+        assert!(got, "after a reset a device works again");
+    }
 }
 
 thread_local! {
@@ -417,11 +408,7 @@ thread_local! {
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let kind = usize::from(input.byte() % 16);
-    let requests = match input.byte() % 3 {
-        0 => Requests::Poll,
-        1 => Requests::Notify,
-        _ => Requests::Adaptive(Rates { kicks: 4, window: 40, quiet: 10 }),
-    };
+    let requests = play::requests(&mut input);
     WORLDS.with_borrow_mut(|worlds| {
         let world = worlds[kind].get_or_insert_with(|| {
             let mut features = SPLIT;
@@ -430,15 +417,7 @@ pub fn run(bytes: &[u8]) {
             let packed = if kind & 8 == 0 { features } else { features | Features::RING_PACKED };
             World::new([packed, packed, features], kind & 4 == 0)
         });
-        world.begin(requests);
-        for _ in 0..MOST_STEPS {
-            if input.is_empty() {
-                break;
-            }
-            world.step(&mut input);
-        }
-        world.check();
-        world.settle();
+        play::play(world, requests, &mut input);
     });
 }
 

@@ -16,6 +16,22 @@ const BUFFER_STRIDE: u64 = 0x400;
 /// Turns until a reset is done, at most.
 const MOST_TURNS: usize = 4;
 
+/// Offers a descriptor of a queue by the rules of its ring, or nearly.
+pub fn offer(memory: &GuestMemory, driver: &DriverQueue, packed: bool, number: u16) {
+    let queue = driver.config;
+    if packed {
+        let (at, offered) = driver.to_offer(number % queue.size);
+        let flags = memory.read_u16(at + 14).unwrap_or(0) & 0x7f7f;
+        // Beyond the queue: in the other round.
+        let bits = if number < queue.size { offered } else { offered ^ 0x8080 };
+        let _ = memory.write_u16(at + 14, flags | bits);
+    } else {
+        let index = memory.read_u16(queue.avail + 2).unwrap_or(0);
+        let _ = memory.write_u16(queue.avail + 4 + 2 * u64::from(index % queue.size), number);
+        let _ = memory.write_u16(queue.avail + 2, index.wrapping_add(1));
+    }
+}
+
 /// The guest with that driver.
 pub struct Hostile {
     /// Its memory. It may do with it what it likes.
@@ -76,19 +92,7 @@ impl Hostile {
 
     /// Offers a descriptor by the rules of its ring, or nearly.
     pub fn offer(&self, index: u16, number: u16) {
-        let (memory, driver) = (&self.memory, &self.queues[usize::from(index)]);
-        let queue = driver.config;
-        if self.packed() {
-            let (at, offered) = driver.to_offer(number % queue.size);
-            let flags = memory.read_u16(at + 14).unwrap_or(0) & 0x7f7f;
-            // Beyond the queue: in the other round.
-            let bits = if number < queue.size { offered } else { offered ^ 0x8080 };
-            let _ = memory.write_u16(at + 14, flags | bits);
-        } else {
-            let place = memory.read_u16(queue.avail + 2).unwrap_or(0);
-            let _ = memory.write_u16(queue.avail + 4 + 2 * u64::from(place % queue.size), number);
-            let _ = memory.write_u16(queue.avail + 2, place.wrapping_add(1));
-        }
+        offer(&self.memory, &self.queues[usize::from(index)], self.packed(), number);
     }
 
     /// Writes a descriptor.

@@ -26,4 +26,5 @@ pub mod nvme;
 mod nvme_bench;
 mod orderly;
 pub mod partitions;
+mod play;
 pub mod x520;

@@ -15,7 +15,7 @@ use crate::session::{Session, number};
 use crate::setup::{Content, Nvme};
 
 /// MiB of each disk.
-const MIB: u64 = 8;
+pub(super) const MIB: u64 = 8;
 /// Bytes of a read when the guest reads with the least read-ahead: a page.
 const PAGE: u64 = 4096;
 /// The disks: blocks of both sizes that guests can have.
@@ -37,59 +37,30 @@ pub fn list() -> Vec<Box<dyn Boot>> {
 }
 
 fn whole_disks(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
-    let names = DISKS.map(|disk| format!("disk = \"nvme:{}\"\n", disk.serial));
+    let serials = DISKS.map(|disk| disk.serial);
+    let names = serials.map(|serial| format!("disk = \"nvme:{serial}\""));
     let guest = names.iter().zip(DISKS).fold(Guest::new(1), |guest, (line, disk)| {
-        guest.machine_disk(&format!("{line}serial = \"{}\"\npacked = true\n", disk.serial))
+        guest.machine_disk(&format!("{line}\nserial = \"{}\"\npacked = true\n", disk.serial))
     });
     // The same namespace once more, for reading only.
-    let guest = guest.machine_disk(&format!("{}readonly = true\nserial = \"fixed\"\n", names[0]));
+    let guest = guest.machine_disk(&format!("{}\nreadonly = true\nserial = \"fixed\"\n", names[0]));
     let mut setup = server("block-nvme", &[guest.then("obey")]);
     setup.nvme = DISKS.to_vec();
     // The memory of the driver's queues.
     setup.memory_mib += 16;
     let mut session = context.boot(&setup)?;
     session.all_obey(["a"])?;
-    for line in &names {
-        session.ask(Command::Report, seconds(20))?;
-        session.wait(&format!("the report of a disk with {line}"), seconds(20), |event| {
-            matches!(event, Event::Report(entry) if entry.text.contains(line.trim())).then_some(())
-        })?;
-    }
-    let mut sums = Vec::new();
-    for disk in DISKS {
-        sums.push(written_and_read(context, &mut session, disk.serial)?);
-    }
+    let sums = all_written_and_read(context, &mut session, &names, &serials)?;
     let fixed = session.act("a", "disk-read:fixed", seconds(240))?;
     ensure!(fixed["sha256"] == sums[0].as_str(), "by the read-only device: {fixed}, written: {}", sums[0]);
     let refused = session.act("a", "disk-refuses:fixed", seconds(60))?;
     context.figures.exactly("writes to a read-only disk that failed", number(&refused, "refused")?, 1)?;
-    // Discarded, then written again.
-    let [Nvme { serial, .. }, _] = DISKS;
-    let before = session.counters()?;
-    let discarded = session.act("a", &format!("disk-discard:{serial}"), seconds(120))?;
-    context.figures.exactly("bytes of a discarded disk that are not zero", number(&discarded, "left")?, 0)?;
-    let discarding = [before, session.counters()?];
-    let bytes = grown(&discarding, "a", serial, "unmapped_bytes")?;
-    context.figures.at_least("bytes discarded", bytes, MIB << 20)?;
-    let filled = session.act("a", &format!("disk-fill:{serial}"), seconds(240))?;
-    ensure!(filled["read"] == sums[0].as_str(), "{filled}");
-
-    let end = session.counters()?;
-    for Nvme { serial, .. } in DISKS {
-        let device = disk(&end, "a", serial)?;
-        let bad = device.count("errors") + device.count("unsupported") + device.ring_errors;
-        context.figures.exactly(&format!("requests of {serial} that failed"), bad, 0)?;
-    }
+    discarded_and_filled(context, &mut session, serials[0], &sums[0])?;
+    none_failed(context, &mut session, &serials)?;
     session.shut_down()?;
     let console = session.console()?;
     ensure!(!console.contains("was not shut down in time"), "{console}");
-    for (Nvme { serial, .. }, sum) in DISKS.iter().zip(&sums) {
-        let bytes = session.file(serial)?;
-        context.figures.exactly(&format!("bytes in the file of {serial}"), bytes.len() as u64, MIB << 20)?;
-        let found = checksum(&bytes);
-        ensure!(found == *sum, "the file of {serial} has the checksum {found}, the guest wrote {sum}");
-    }
-    Ok(())
+    files_are_written(context, &session, &serials, &sums)
 }
 
 /// What these guests' disks are, and what sidecore answers for those that stay out. `LINE` stands for the line of the
@@ -170,8 +141,69 @@ fn names(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     Ok(())
 }
 
+/// Checks that the report has the line of each disk. Guest a writes and reads all of them; see [`written_and_read`]. Returns
+/// the checksums of what it wrote.
+pub(super) fn all_written_and_read(
+    context: &mut Context<'_>,
+    session: &mut Session,
+    lines: &[impl AsRef<str>],
+    serials: &[&str],
+) -> Result<Vec<String>> {
+    for line in lines.iter().map(AsRef::as_ref) {
+        session.ask(Command::Report, seconds(20))?;
+        session.wait(&format!("the report of a disk with {line}"), seconds(20), |event| {
+            matches!(event, Event::Report(entry) if entry.text.contains(line)).then_some(())
+        })?;
+    }
+    serials.iter().map(|serial| written_and_read(context, session, serial)).collect()
+}
+
+/// Guest a discards a disk, and writes it again. `sum` is the checksum of what it writes.
+pub(super) fn discarded_and_filled(
+    context: &mut Context<'_>,
+    session: &mut Session,
+    serial: &str,
+    sum: &str,
+) -> Result<()> {
+    let before = session.counters()?;
+    let discarded = session.act("a", &format!("disk-discard:{serial}"), seconds(120))?;
+    context.figures.exactly("bytes of a discarded disk that are not zero", number(&discarded, "left")?, 0)?;
+    let bytes = grown(&[before, session.counters()?], "a", serial, "unmapped_bytes")?;
+    context.figures.at_least("bytes discarded", bytes, MIB << 20)?;
+    let filled = session.act("a", &format!("disk-fill:{serial}"), seconds(240))?;
+    ensure!(filled["read"] == sum, "{filled}");
+    Ok(())
+}
+
+/// Checks that no request of guest a to these disks has failed.
+pub(super) fn none_failed(context: &mut Context<'_>, session: &mut Session, serials: &[&str]) -> Result<()> {
+    let end = session.counters()?;
+    for serial in serials {
+        let device = disk(&end, "a", serial)?;
+        let bad = device.count("errors") + device.count("unsupported") + device.ring_errors;
+        context.figures.exactly(&format!("requests of {serial} that failed"), bad, 0)?;
+    }
+    Ok(())
+}
+
+/// Checks that the disks' files have these checksums.
+pub(super) fn files_are_written(
+    context: &mut Context<'_>,
+    session: &Session,
+    files: &[&str],
+    sums: &[String],
+) -> Result<()> {
+    for (name, sum) in files.iter().zip(sums) {
+        let bytes = session.file(name)?;
+        context.figures.exactly(&format!("bytes in the file of {name}"), bytes.len() as u64, MIB << 20)?;
+        let found = checksum(&bytes);
+        ensure!(found == *sum, "the file of {name} has the checksum {found}, the guest wrote {sum}");
+    }
+    Ok(())
+}
+
 /// Guest a writes a whole disk, reads it, and reads it in pages. Returns the checksum of what it wrote.
-pub(super) fn written_and_read(context: &mut Context<'_>, session: &mut Session, serial: &str) -> Result<String> {
+fn written_and_read(context: &mut Context<'_>, session: &mut Session, serial: &str) -> Result<String> {
     let start = session.counters()?;
     let filled = session.act("a", &format!("disk-fill:{serial}"), seconds(240))?;
     let written = session.counters()?;

@@ -19,11 +19,12 @@ use vhost::vhost_user::message::{
     VhostUserConfigFlags, VhostUserInflight, VhostUserProtocolFeatures, VhostUserVirtioFeatures,
 };
 use vhost::vhost_user::{Frontend, VhostUserFrontend as _};
-use vhost::{VhostBackend as _, VhostUserMemoryRegionInfo, VringConfigData};
+use vhost::{VhostBackend as _, VhostUserMemoryRegionInfo};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 use crate::memory::{Memory, Pages};
 use crate::port::features::{EVENT_IDX, INDIRECT_DESC, RING_PACKED, VERSION_1};
+use crate::ring_messages::set_ring;
 use area::Area;
 use queue::Queue;
 
@@ -173,23 +174,8 @@ impl Disk {
         let bytes = area::bytes(options.size, options.data);
         for (n, (kick, call)) in self.events.iter().enumerate() {
             let [desc, avail, used] = area::RINGS.map(|offset| memory.start() as u64 + (n * bytes + offset) as u64);
-            frontend.set_vring_num(n, options.size)?;
             // A front-end that tracks requests need not know where the back-end was.
-            frontend.set_vring_base(n, if packed { 1 << 15 } else { 0 })?;
-            frontend.set_vring_addr(
-                n,
-                &VringConfigData {
-                    queue_max_size: options.size,
-                    queue_size: options.size,
-                    flags: 0,
-                    desc_table_addr: desc,
-                    used_ring_addr: used,
-                    avail_ring_addr: avail,
-                    log_addr: None,
-                },
-            )?;
-            frontend.set_vring_call(n, call)?;
-            frontend.set_vring_kick(n, kick)?;
+            set_ring(frontend, n, options.size, packed, [desc, avail, used], (kick, call))?;
             frontend.set_vring_enable(n, true)?;
         }
         // Messages are taken in order: once this one is answered, all of the above is done.

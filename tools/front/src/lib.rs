@@ -13,6 +13,7 @@ mod memory;
 mod packed;
 mod port;
 pub mod ring;
+mod ring_messages;
 
 pub use memory::{Memory, Pages};
 pub use port::{Connection, Options, Port, features};

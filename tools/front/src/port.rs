@@ -9,12 +9,13 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
 use vhost::vhost_user::{Frontend, VhostUserFrontend as _};
-use vhost::{VhostBackend as _, VhostUserMemoryRegionInfo, VringConfigData};
+use vhost::{VhostBackend as _, VhostUserMemoryRegionInfo};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 use crate::area::{Area, area_bytes};
 use crate::memory::{Memory, Pages};
 use crate::ring::{Receive, RingOptions, Transmit};
+use crate::ring_messages::set_ring;
 
 /// Feature bits that a driver may want, by their names in the specification.
 pub mod features {
@@ -152,23 +153,7 @@ impl Port {
         for (n, area) in areas.iter().enumerate() {
             let user = memory.start() as u64 + (n * half) as u64;
             let [desc, avail, used] = area.rings().map(|offset| user + offset as u64);
-            frontend.set_vring_num(n, options.size)?;
-            // The start position. For a packed ring it includes the wrap counter.
-            frontend.set_vring_base(n, if packed { 1 << 15 } else { 0 })?;
-            frontend.set_vring_addr(
-                n,
-                &VringConfigData {
-                    queue_max_size: options.size,
-                    queue_size: options.size,
-                    flags: 0,
-                    desc_table_addr: desc,
-                    used_ring_addr: used,
-                    avail_ring_addr: avail,
-                    log_addr: None,
-                },
-            )?;
-            frontend.set_vring_call(n, &calls[n])?;
-            frontend.set_vring_kick(n, &kicks[n])?;
+            set_ring(&mut frontend, n, options.size, packed, [desc, avail, used], (&kicks[n], &calls[n]))?;
         }
         for (n, kick) in kicks.iter().enumerate() {
             if protocol != 0 {

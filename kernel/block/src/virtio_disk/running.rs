@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use memory::GuestMemory;
-use virtio::chain::Segment;
+use virtio::chain::{Segment, Span};
 use virtio::config::MAX_QUEUE_SIZE;
 use virtio_blk::{Hal, Operation, PARTS, Part, Refused, SECTOR, Status as Answer, Transport, VirtioBlk};
 
@@ -112,8 +112,10 @@ impl Running {
         } else {
             return false;
         }
-        let (memory, segments) = (&self.memory, &self.segments);
-        match device.submit(&part, now, |data| gather(memory, segments, at * u64::from(SECTOR), data)) {
+        let (memory, segments, sectors) = (&self.memory, &self.segments, self.sectors);
+        let fill =
+            |data: &mut [u8]| bytes(segments, sectors, at, data.len()).is_some_and(|b| b.read(memory, data).is_ok());
+        match device.submit(&part, now, fill) {
             Ok(()) => {
                 if let Some(place) = self.parts.get_mut(number) {
                     *place = Some(at);
@@ -140,13 +142,19 @@ impl Running {
         let Some(at) = self.parts.get_mut(number).and_then(Option::take) else { return };
         let ended = match answer {
             Answer::Ok if data.is_empty() || self.status != Status::Ok => Status::Ok,
-            Answer::Ok if scatter(&self.memory, &self.segments, at * u64::from(SECTOR), data) => Status::Ok,
+            Answer::Ok if self.write_buffers(at, data) => Status::Ok,
             Answer::Ok | Answer::Failed => Status::Failed,
             Answer::Unsupported => Status::Unsupported,
         };
         if self.status == Status::Ok {
             self.status = ended;
         }
+    }
+
+    /// Copies data to the buffers, from sector `at` on.
+    fn write_buffers(&self, at: u64, data: &[u8]) -> bool {
+        let place = bytes(&self.segments, self.sectors, at, data.len());
+        place.is_some_and(|place| place.write(&self.memory, data).is_ok())
     }
 
     /// Returns the request if it has ended, and how. `gone`: the device works no more.
@@ -188,38 +196,9 @@ pub(super) fn part_ended(running: &mut [Running], part: u32, answer: Answer, dat
     }
 }
 
-/// Calls `piece` with the address of each buffer's share in `len` bytes from `at` on, and where it is in these bytes.
-/// Returns false if the buffers are shorter, or `piece` failed.
-fn pieces(segments: &[Segment], at: u64, len: usize, mut piece: impl FnMut(u64, usize, usize) -> bool) -> bool {
-    let (mut skip, mut done) = (at, 0);
-    for segment in segments {
-        let of_segment = u64::from(segment.len);
-        if skip >= of_segment {
-            skip -= of_segment;
-            continue;
-        }
-        let now = ((of_segment - skip) as usize).min(len - done);
-        if !piece(segment.gpa + skip, done, now) {
-            return false;
-        }
-        (skip, done) = (0, done + now);
-        if done == len {
-            return true;
-        }
-    }
-    done == len
-}
-
-/// Copies from the guest's buffers.
-fn gather(memory: &GuestMemory, segments: &[Segment], at: u64, data: &mut [u8]) -> bool {
-    pieces(segments, at, data.len(), |gpa, from, len| {
-        data.get_mut(from..from + len).is_some_and(|place| memory.read(gpa, place).is_ok())
-    })
-}
-
-/// Copies to the guest's buffers.
-fn scatter(memory: &GuestMemory, segments: &[Segment], at: u64, data: &[u8]) -> bool {
-    pieces(segments, at, data.len(), |gpa, from, len| {
-        data.get(from..from + len).is_some_and(|bytes| memory.write(gpa, bytes).is_ok())
-    })
+/// Returns `len` bytes of the buffers, from sector `at` on. `None`: they are shorter.
+fn bytes(segments: &[Segment], sectors: u64, at: u64, len: usize) -> Option<Span<'_>> {
+    let all = Span::new(segments, u32::try_from(sectors * u64::from(SECTOR)).ok()?);
+    let (_, rest) = all.split_at(u32::try_from(at * u64::from(SECTOR)).ok()?)?;
+    Some(rest.split_at(u32::try_from(len).ok()?)?.0)
 }

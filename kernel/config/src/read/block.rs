@@ -5,9 +5,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::disk::{Block, Cache, Disk, Partition};
+use crate::disk_name::{ControllerName, DiskName};
 use crate::limits::{DEFAULT_OVERLAY, MAX_BLOCK_QUEUES, MAX_BLOCKS, MAX_MEMORY, MAX_SERIAL};
 use crate::mistake::{Place, Source};
-use crate::nvme::{NvmeController, NvmeName};
 use crate::section::Section;
 use crate::size;
 
@@ -32,7 +32,7 @@ const DISKS: &str = "\"ram\", \"vda\" to \"vdz\", \"nvme:SERIAL\", \"nvme:PCI-AD
 /// Kinds of storage.
 enum Kind {
     Ram,
-    Nvme(NvmeName, Place),
+    Machine(DiskName, Place),
 }
 
 /// Reads all block devices of a guest.
@@ -66,7 +66,7 @@ fn read_one(section: &mut Section<'_, '_>, others: &[Block], index: usize) -> Op
     let partition = read_partition(section);
     let (disk, place) = match kind? {
         Kind::Ram => read_ram(section, read_only)?,
-        Kind::Nvme(name, place) => read_nvme(section, name, place)?,
+        Kind::Machine(name, place) => read_machine(section, name, place)?,
     };
     Some(Block {
         disk,
@@ -88,11 +88,11 @@ fn read_kind(section: &mut Section<'_, '_>) -> Option<Kind> {
     if text == "ram" {
         return Some(Kind::Ram);
     }
-    let Some(name) = NvmeName::parse(text) else {
+    let Some(name) = DiskName::parse(text) else {
         section.complain_at(&place, format!("`disk` of [[guest.block]] must be {DISKS}"));
         return None;
     };
-    Some(Kind::Nvme(name, place))
+    Some(Kind::Machine(name, place))
 }
 
 /// Reads `partition`.
@@ -116,20 +116,20 @@ fn read_wipe(section: &mut Section<'_, '_>, read_only: bool) -> bool {
     wipe
 }
 
-/// Checks that a namespace has no keys of other disks. Returns it.
-fn read_nvme(section: &mut Section<'_, '_>, name: NvmeName, place: Place) -> Option<(Disk, Place)> {
+/// Checks that a disk of the machine has no keys of other disks. Returns it.
+fn read_machine(section: &mut Section<'_, '_>, name: DiskName, place: Place) -> Option<(Disk, Place)> {
     let mut good = true;
     for key in ["module", "size", "overlay"].into_iter().filter(|key| section.has(key)).collect::<Vec<_>>() {
         let at = section.at(key);
         section.complain_at(&at, format!("`{key}` is for RAM disks only; a disk of the machine has its own size"));
         good = false;
     }
-    if matches!(name.controller, NvmeController::Virtio(_)) && section.has("wipe") {
+    if matches!(name.controller, ControllerName::Virtio(_)) && section.has("wipe") {
         let at = section.at("wipe");
         section.complain_at(&at, "only NVMe disks can be wiped; expected no `wipe`");
         good = false;
     }
-    good.then_some((Disk::Nvme(name), place))
+    good.then_some((Disk::Machine(name), place))
 }
 
 /// Reads what is in a RAM disk: a boot module or nothing.

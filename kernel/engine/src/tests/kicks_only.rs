@@ -33,6 +33,14 @@ fn ring(guest: &Guest) -> Vec<u8> {
     bytes
 }
 
+/// Fills the pages of a transmit queue with noise, and checks that no turn takes it for requests. Returns the noise.
+fn leave_noise(guest: &Guest, bench: &mut Bench) -> Vec<u8> {
+    let noise: Vec<u8> = (0..RING_AREA).map(|n| (n * 7 + 3) as u8 | 1).collect();
+    guest.memory.write(u64::from(TX) * RING_AREA, &noise).unwrap();
+    (0..100).for_each(|_| assert_eq!(bench.turn(), 0));
+    noise
+}
+
 #[test]
 fn a_ring_is_neither_read_nor_written_but_after_its_kick() {
     for (requests, turns) in MODES.into_iter().flat_map(|mode| [(mode, false), (mode, true)]) {
@@ -49,9 +57,7 @@ fn a_ring_is_neither_read_nor_written_but_after_its_kick() {
             assert!(b.receive().is_some());
         }
         // The firmware is gone, and the system uses the ring's pages.
-        let noise: Vec<u8> = (0..RING_AREA).map(|n| (n * 7 + 3) as u8 | 1).collect();
-        a.memory.write(u64::from(TX) * RING_AREA, &noise).unwrap();
-        (0..100).for_each(|_| assert_eq!(bench.turn(), 0));
+        let noise = leave_noise(&a, &mut bench);
         assert_eq!((ring(&a), a.shared.needs_reset()), (noise, false));
         assert_eq!(a.shared.faults().map(|(_, count)| count).sum::<u64>(), 0);
 
@@ -92,9 +98,7 @@ fn a_request_before_the_device_is_active_is_taken_after_its_kick_only_and_once()
             assert_eq!(bench.turn(), 1);
             assert!(b.receive().is_some());
         }
-        let noise: Vec<u8> = (0..RING_AREA).map(|n| (n * 7 + 3) as u8 | 1).collect();
-        a.memory.write(u64::from(TX) * RING_AREA, &noise).unwrap();
-        (0..100).for_each(|_| assert_eq!(bench.turn(), 0));
+        leave_noise(&a, &mut bench);
         assert!(!a.shared.needs_reset());
     }
 }

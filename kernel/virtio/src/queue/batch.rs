@@ -10,7 +10,8 @@
 
 use memory::GuestMemory;
 use memory::copy::Copier;
-use memory::span::{self, Pairs, Piece, Row, Slots, Span, Window};
+use memory::ring::{Row, Slots};
+use memory::span::{self, Pairs, Piece, Span, Window};
 
 use super::packed::{self, AVAIL, USED};
 use super::request::Token;

@@ -19,7 +19,7 @@ use core::mem::take;
 use core::sync::atomic::{Ordering, fence};
 
 use memory::GuestMemory;
-use memory::span::{Slots, Words};
+use memory::ring::{Slots, Words};
 
 use super::request::{Backlog, INEXACT_BACKLOG, Taken, UsedNotification};
 use super::state::{QueueState, WRAP};

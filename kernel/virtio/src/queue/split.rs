@@ -8,7 +8,7 @@
 use core::sync::atomic::{Ordering, fence};
 
 use memory::GuestMemory;
-use memory::span::{Slots, Word};
+use memory::ring::{Slots, Word};
 
 use super::request::{Backlog, INEXACT_BACKLOG, Taken, UsedNotification};
 use super::state::QueueState;

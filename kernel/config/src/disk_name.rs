@@ -9,18 +9,18 @@ use alloc::vec::Vec;
 
 use crate::PciDevice;
 
-/// A namespace as the file names it.
+/// A disk of the machine as the file names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NvmeName {
+pub struct DiskName {
     /// Its controller.
-    pub controller: NvmeController,
-    /// Its identifier, 1 or more. `None`: the only one.
+    pub controller: ControllerName,
+    /// Identifier of its namespace, 1 or more. `None`: the only one.
     pub namespace: Option<u32>,
 }
 
 /// A controller as the file names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NvmeController {
+pub enum ControllerName {
     /// The only one of the machine.
     Only,
     /// By its PCI address: bus, device, function.
@@ -73,14 +73,14 @@ pub struct FoundNamespace {
     pub table: Option<Result<gpt::Table, gpt::Refusal>>,
 }
 
-impl NvmeName {
+impl DiskName {
     /// Reads what stands behind `disk`: `vda` to `vdz`, or `nvme0`, or `nvme:` and a PCI address or a serial number, or
     /// `eui:` and a unique identifier of 16 or 32 hexadecimal digits, the last three with or without `/` and a namespace
     /// identifier. Returns `None` if it is none of these.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         if let Some(&[letter @ b'a'..=b'z']) = text.strip_prefix("vd").map(str::as_bytes) {
-            return Some(Self { controller: NvmeController::Virtio(letter - b'a'), namespace: None });
+            return Some(Self { controller: ControllerName::Virtio(letter - b'a'), namespace: None });
         }
         let (controller, namespace) = match text.rsplit_once('/') {
             Some((controller, id)) => (controller, Some(id.parse().ok().filter(|id| *id != 0)?)),
@@ -88,18 +88,18 @@ impl NvmeName {
         };
         let controller = match controller.strip_prefix("nvme:") {
             Some(name) => match PciDevice::parse(name) {
-                Some(PciDevice::At(bus, device, function)) => NvmeController::At(bus, device, function),
+                Some(PciDevice::At(bus, device, function)) => ControllerName::At(bus, device, function),
                 _ if name.trim().is_empty() => return None,
-                _ => NvmeController::Serial(name.trim().into()),
+                _ => ControllerName::Serial(name.trim().into()),
             },
-            None if controller == "nvme0" => NvmeController::Only,
+            None if controller == "nvme0" => ControllerName::Only,
             None => {
                 let digits = controller.strip_prefix("eui:")?;
                 let is_hexadecimal = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
                 if !matches!(digits.len(), 16 | 32) || !is_hexadecimal {
                     return None;
                 }
-                NvmeController::Unique(digits.to_ascii_lowercase())
+                ControllerName::Unique(digits.to_ascii_lowercase())
             }
         };
         Some(Self { controller, namespace })
@@ -110,19 +110,19 @@ impl NvmeName {
     /// # Errors
     /// The name means nothing, or more than one, or what cannot be used. The text says what there is.
     pub fn find(&self, found: &[FoundController]) -> Result<(usize, usize), String> {
-        if let NvmeController::Unique(identifier) = &self.controller {
+        if let ControllerName::Unique(identifier) = &self.controller {
             return self.find_unique(identifier, found);
         }
-        if let NvmeController::Virtio(number) = self.controller {
+        if let ControllerName::Virtio(number) = self.controller {
             return find_virtio(number, found);
         }
         let is_nvme = |controller: &&FoundController| controller.kind == ControllerKind::Nvme;
         let is_named = |controller: &FoundController| match &self.controller {
             _ if !is_nvme(&controller) => false,
-            NvmeController::Only => true,
-            NvmeController::At(bus, device, function) => controller.at == (*bus, *device, *function),
-            NvmeController::Serial(serial) => controller.serial.as_ref() == Ok(serial),
-            NvmeController::Unique(_) | NvmeController::Virtio(_) => false,
+            ControllerName::Only => true,
+            ControllerName::At(bus, device, function) => controller.at == (*bus, *device, *function),
+            ControllerName::Serial(serial) => controller.serial.as_ref() == Ok(serial),
+            ControllerName::Unique(_) | ControllerName::Virtio(_) => false,
         };
         let all: Vec<usize> = (0..).zip(found).filter(|(_, c)| is_named(c)).map(|(index, _)| index).collect();
         let (index, controller) = match all[..] {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     fn find(text: &str, found: &[FoundController]) -> Result<(usize, usize), String> {
-        NvmeName::parse(text).expect("a name").find(found)
+        DiskName::parse(text).expect("a name").find(found)
     }
 
     #[test]
@@ -322,7 +322,7 @@ mod tests {
             "nvme", "nvme1", "nvme:", "nvme: ", "nvme:S/0", "nvme:S/x", "nvme0/", "NVME0", "vd", "vd0", "vdaa",
             "vda/1", "eui:00", "eui:", long,
         ] {
-            assert_eq!(NvmeName::parse(text), None, "{text}");
+            assert_eq!(DiskName::parse(text), None, "{text}");
         }
     }
 
