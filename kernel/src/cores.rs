@@ -13,8 +13,9 @@ use crate::{
     arch::{CoreIndex, MAX_CORES, apic, gdt, idle, idt, time},
     mem,
 };
-use alloc::boxed::Box;
+use alloc::{boxed::Box, vec::Vec};
 use boot::trampoline::{self, Parameters};
+use config::Topology;
 use core::{
     ptr,
     sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicUsize, Ordering},
@@ -67,6 +68,16 @@ pub fn get(index: CoreIndex) -> Option<&'static Core> {
 /// Returns the number of cores that run.
 pub fn count() -> usize {
     COUNT.load(Ordering::Acquire)
+}
+
+/// Returns which of the cores that run are threads of one physical core.
+pub fn topology() -> Topology {
+    let ids: Vec<u32> = (0..count()).filter_map(get).map(|core| core.apic_id).collect();
+    let bits = config::thread_bits(|leaf, subleaf| {
+        let r = core::arch::x86_64::__cpuid_count(leaf, subleaf);
+        [r.eax, r.ebx, r.ecx, r.edx]
+    });
+    Topology::new(&ids, bits)
 }
 
 /// Returns this core, or `None` if its per-core data is not set up yet.
@@ -221,8 +232,8 @@ pub fn boot_apic_id() -> u32 {
 ///
 /// # Errors
 /// There is no page below 1 MiB, or no memory for stacks; the text says which.
-pub fn start_others(apic_ids: &[u32]) -> Result<alloc::vec::Vec<u32>, alloc::string::String> {
-    let mut silent = alloc::vec::Vec::new();
+pub fn start_others(apic_ids: &[u32]) -> Result<Vec<u32>, alloc::string::String> {
+    let mut silent = Vec::new();
     let boot = boot_apic_id();
     let page = mem::FRAMES.lock().low_page().ok_or("there is no free page below 1 MiB to start other cores on")?;
     let cr3 =
@@ -238,7 +249,7 @@ fn start_each(
     apic_ids: impl Iterator<Item = u32>,
     page: u64,
     cr3: u32,
-    silent: &mut alloc::vec::Vec<u32>,
+    silent: &mut Vec<u32>,
 ) -> Result<(), alloc::string::String> {
     let (code, offsets) = trampoline::template();
     // Stacks of a core that did not answer. The next core gets them.

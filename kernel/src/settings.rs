@@ -2,7 +2,7 @@
 
 use crate::{console, cores, disks, facts::facts, mem, modules, options, report, uplink, virt};
 use alloc::{format, vec::Vec};
-use config::{Completion, Config, Mistake, Plan};
+use config::{Completion, Config, Mistake, Plan, Smt, Topology};
 use control::{Event, Level};
 use log::LevelFilter;
 
@@ -13,14 +13,14 @@ pub const FILE: &str = "sidecore.toml";
 pub fn load() -> (Config, Plan) {
     let facts = facts();
     let names: Vec<&str> = facts.modules.iter().map(|m| m.name.as_str()).collect();
-    let cores = cores::count() as u32;
+    let topology = cores::topology();
     let (mut config, mut mistakes) = match facts.modules.iter().find(|m| m.name == FILE) {
         Some(file) => {
             let parsed = config::parse(FILE, file.bytes());
             (parsed.config, parsed.mistakes)
         }
         None => {
-            let (config, said) = config::default_config(cores, &names);
+            let (config, said) = config::default_config(&topology, &names);
             report::decision(said);
             (config, Vec::new())
         }
@@ -36,7 +36,7 @@ pub fn load() -> (Config, Plan) {
     let free = mem::FRAMES.lock().free().saturating_sub(taken);
     mistakes.extend(config::check_memory(&mut config, free));
     mistakes.extend(config::check_completion(&mut config, virt::refusal));
-    let (plan, more) = config::plan(&mut config, cores);
+    let (plan, more) = config::plan(&mut config, &topology);
     mistakes.extend(more);
     mistakes.into_iter().for_each(tell);
     log::set_max_level(match config.log {
@@ -46,7 +46,7 @@ pub fn load() -> (Config, Plan) {
         Level::Debug => LevelFilter::Debug,
         Level::Trace => LevelFilter::Trace,
     });
-    describe(&config, &plan);
+    describe(&config, &plan, &topology);
     (config, plan)
 }
 
@@ -55,7 +55,7 @@ fn tell(mistake: Mistake) {
     console::send(Event::from(mistake).to_line().as_bytes());
 }
 
-fn describe(config: &Config, plan: &Plan) {
+fn describe(config: &Config, plan: &Plan, topology: &Topology) {
     let engines = if plan.control_is_engine() {
         "core 0 is control core and engine".into()
     } else {
@@ -74,5 +74,18 @@ fn describe(config: &Config, plan: &Plan) {
             guest.name,
             guest.memory >> 20
         ));
+    }
+    if !plan.given_up.is_empty() {
+        report::decision(format!(
+            "cores {:?} stay idle: each is a thread of a physical core in use, and could read what the other thread \
+             leaves in it (smt = \"share\" uses them)",
+            plan.given_up
+        ));
+    }
+    if config.smt == Smt::Share && topology.has_siblings() {
+        report::warning(
+            "smt = \"share\": guests and the hypervisor run on threads of one physical core, where one can read what \
+             the other leaves in it",
+        );
     }
 }

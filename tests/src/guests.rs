@@ -22,6 +22,7 @@ pub struct Guest {
     initrd: Content,
     restart: bool,
     waits: bool,
+    core: Option<u32>,
     completion: Option<String>,
     requests: Option<String>,
     queues: u16,
@@ -50,6 +51,7 @@ impl Guest {
             initrd: Content::SmallInitrd,
             restart: false,
             waits: false,
+            core: None,
             completion: None,
             requests: None,
             queues: 1,
@@ -116,6 +118,12 @@ impl Guest {
     #[must_use]
     pub fn started_later(self) -> Self {
         Self { waits: true, ..self }
+    }
+
+    /// Gives it this core.
+    #[must_use]
+    pub fn core(self, core: u32) -> Self {
+        Self { core: Some(core), ..self }
     }
 
     /// Sets its `completion`.
@@ -225,6 +233,7 @@ impl Guest {
     fn to_toml(&self) -> String {
         let restart = if self.restart { "restart = \"always\"\n" } else { "" };
         let waits = if self.waits { "autostart = false\n" } else { "" };
+        let cores = self.core.map_or(String::new(), |core| format!("cores = [{core}]\n"));
         let completion = self.completion.as_ref().map_or(String::new(), |c| format!("completion = \"{c}\"\n"));
         let requests = self.requests.as_ref().map_or(String::new(), |r| format!("requests = \"{r}\"\n"));
         let notify_bar = self.notify_bar.as_ref().map_or(String::new(), |n| format!("notify_bar = \"{n}\"\n"));
@@ -238,7 +247,7 @@ impl Guest {
         let initrd = module_name(&self.initrd);
         format!(
             "[[guest]]\nname = \"{}\"\nvcpus = {}\nmemory = \"{}M\"\nkernel = \"{kernel}\"\ninitrd = \"{initrd}\"\n\
-             cmdline = \"{}\"\n{restart}{waits}{completion}{requests}{notify_bar}\n[[guest.net]]\nmac = \"{mac}\"\n{mtu}{queues}{}{}{entropy}{console}\n",
+             cmdline = \"{}\"\n{restart}{waits}{cores}{completion}{requests}{notify_bar}\n[[guest.net]]\nmac = \"{mac}\"\n{mtu}{queues}{}{}{entropy}{console}\n",
             self.name,
             self.vcpus,
             self.memory_mib,

@@ -177,6 +177,8 @@ pub struct Setup {
     pub name: String,
     /// Logical processors.
     pub cpus: u32,
+    /// Logical processors of a physical core. QEMU only.
+    pub threads: u32,
     /// Memory in MiB.
     pub memory_mib: u32,
     /// Boot modules.
@@ -216,6 +218,7 @@ impl Setup {
         Self {
             name: name.to_owned(),
             cpus,
+            threads: 1,
             memory_mib,
             modules: Vec::new(),
             options: "emulator",

@@ -1,4 +1,4 @@
-//! The whole configuration, and its parts `[log]`, `[control]` and `[[engine]]`.
+//! The whole configuration, and its parts `smt`, `[log]`, `[control]` and `[[engine]]`.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -19,6 +19,8 @@ pub struct Config {
     pub log: Level,
     /// `[control]`.
     pub control: Control,
+    /// `smt`.
+    pub smt: Smt,
     /// `[[engine]]`. If empty, there is one engine on a core that sidecore chooses.
     pub engines: Vec<Engine>,
     /// `[[port]]`. If empty, guests reach only each other.
@@ -81,4 +83,14 @@ pub enum Scheduling {
     Fine,
     /// Device by device, a fixed number of requests from each.
     PerDevice,
+}
+
+/// `smt`: what may run on the threads of one physical core.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Smt {
+    /// The same guest, or the hypervisor, or nothing.
+    #[default]
+    Separate,
+    /// Anything: every thread is used as a core. A guest can then read what another one leaves in the core.
+    Share,
 }

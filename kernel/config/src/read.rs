@@ -15,14 +15,14 @@ use control::Level;
 use toml::de::DeTable;
 
 use self::stage::Stages;
-use crate::config::{Config, Control, Engine, Scheduling};
+use crate::config::{Config, Control, Engine, Scheduling, Smt};
 use crate::limits::{MAX_ENGINES, MAX_GUESTS, MAX_UPLINKS};
 use crate::mistake::{Mistake, Place, Source};
 use crate::rules::{Identity, Rules};
 use crate::section::Section;
 use crate::stage::Stage;
 
-const TOP_KEYS: [&str; 6] = ["log", "control", "engine", "port", "stage", "guest"];
+const TOP_KEYS: [&str; 7] = ["smt", "log", "control", "engine", "port", "stage", "guest"];
 
 /// The result of reading a file: the usable part, and the mistakes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,6 +65,7 @@ pub fn parse(file: &str, contents: impl AsRef<[u8]>) -> Parsed {
         }
     };
     let mut top = Section::new(source, table.get_ref(), table.span(), "the file", &TOP_KEYS);
+    config.smt = top.word("smt", &[("separate", Smt::Separate), ("share", Smt::Share)]).unwrap_or_default();
     read_log(source, &mut top, &mut config);
     read_control(source, &mut top, &mut config);
     read_engines(source, &mut top, &mut config);

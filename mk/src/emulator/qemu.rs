@@ -44,7 +44,8 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
 
     let mut command = command();
     command.args(["-M", "q35", "-accel", if kvm { "kvm" } else { "tcg" }, "-cpu", &cpu]);
-    command.args(["-smp", &setup.cpus.to_string(), "-m", &format!("{}M", setup.memory_mib)]);
+    let processors = format!("{},sockets=1,threads={}", setup.cpus, setup.threads);
+    command.args(["-smp", &processors, "-m", &format!("{}M", setup.memory_mib)]);
     command.args(["-nic", "none", "-display", "none", "-nodefaults", "-vga", "std"]);
     command.arg(if setup.after_reset.is_some() { "-no-shutdown" } else { "-no-reboot" });
     command.args(["-device", EXIT_PORT, "-boot", "d", "-cdrom"]).arg(run.disc);

@@ -74,6 +74,16 @@ pub fn list() -> Vec<Box<dyn Boot>> {
             ],
         }),
         alone(Scenario::new("switch-off", off, QEMU), switch_off),
+        alone(
+            Scenario::new(
+                "smt",
+                "two threads a core: guests get whole cores, the other threads stay idle, a guest that names a thread of \
+                 another one's core stays out",
+                QEMU,
+            )
+            .taking_turns(),
+            smt,
+        ),
     ]
 }
 
@@ -129,6 +139,31 @@ fn completion_auto(context: &mut Context<'_>, Reported { session, .. }: &mut Rep
     let errors = session.unread().iter().filter(errors).count();
     figures.exactly("errors for the way that was asked for by name", errors, refused)?;
     context.figures.exactly("guests that run", session.running()?, 2 - refused)
+}
+
+fn smt(context: &mut Context<'_>) -> Result<()> {
+    let beside = Guest::new(3).then("wait").core(7);
+    let guests = [Guest::new(1).then("wait").core(6), Guest::new(2).vcpus(2).then("wait"), beside];
+    let mut setup = server("smt", &guests);
+    (setup.cpus, setup.threads) = (8, 2);
+    let mut session = context.boot(&setup)?;
+    session.result("a", "up", seconds(120))?;
+    session.result("b", "up", seconds(120))?;
+    session.ask(Command::Report, seconds(20))?;
+    let entries = reports(&mut session);
+    let decided = |words: &str| {
+        entries.iter().filter(|(kind, text)| *kind == ReportKind::Decision && text.contains(words)).count()
+    };
+    let figures = &mut context.figures;
+    figures.exactly("engine on a core of its own", decided("engine on core [2]"), 1)?;
+    figures.exactly("a guest on the core that it names", decided("guest a: 96 MiB, vCPUs on cores [6]"), 1)?;
+    figures.exactly("a guest on both threads of a core", decided("guest b: 96 MiB, vCPUs on cores [4, 5]"), 1)?;
+    figures.exactly("cores that stay idle", decided("cores [1, 3, 7] stay idle"), 1)?;
+    let refused = |event: &&Event| matches!(event, Event::ConfigError { message, .. } if message.contains("same physical core as core 6"));
+    let refused = session.unread().iter().filter(refused).count();
+    figures.exactly("errors for a thread of another guest's core", refused, 1)?;
+    figures.exactly("guests that run", session.running()?, 2)?;
+    session.shut_down().map(drop)
 }
 
 fn reports(session: &mut Session) -> Vec<(ReportKind, String)> {

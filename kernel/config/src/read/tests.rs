@@ -10,7 +10,7 @@ use super::*;
 use crate::stage::Action;
 use crate::{
     Block, Cache, Completion, DEFAULT_OVERLAY, Disk, Guest, GuestDevice, Identity, Mac, Net, NotifyBar, Requests,
-    Restart, Rules, Scheduling, Vlan, check_memory, check_modules, default_config, plan,
+    Restart, Rules, Scheduling, Topology, Vlan, check_memory, check_modules, default_config, plan,
 };
 
 const GOOD: &str = include_str!("../../examples/two-guests.toml");
@@ -608,9 +608,9 @@ fn use_all(contents: &[u8]) {
     }
     check_modules(&mut config, &["vmlinuz", "a"]);
     check_memory(&mut config, 1 << 30);
-    let (plan, _) = plan(&mut config, 4);
+    let (plan, _) = plan(&mut config, &Topology::one_thread_each(4));
     assert_eq!(plan.guests.len(), config.guests.len());
-    let _ = default_config(4, &[]);
+    let _ = default_config(&Topology::one_thread_each(4), &[]);
 }
 
 proptest! {
