@@ -141,7 +141,7 @@ fn completion_auto(context: &mut Context<'_>, Reported { session, .. }: &mut Rep
     context.figures.exactly("guests that run", session.running()?, 2 - refused)
 }
 
-fn smt(context: &mut Context<'_>) -> Result<()> {
+fn smt(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let beside = Guest::new(3).then("wait").core(7);
     let guests = [Guest::new(1).then("wait").core(6), Guest::new(2).vcpus(2).then("wait"), beside];
     let mut setup = server("smt", &guests);
