@@ -1,5 +1,5 @@
-//! `cargo mk bench`: measures figures, and shows each with its aim. A missed aim is no error. A missed bound (`exits`)
-//! is an error.
+//! `cargo mk bench`: measures figures, and shows each with its aim. A missed aim is an error only with `--strict`. A missed
+//! bound (`exits`) is an error.
 
 mod block;
 mod contest;
@@ -99,8 +99,8 @@ pub use {block::gate as block_gate, nic::gate as nic_gate, switch::gate as switc
 
 const LIMIT: Duration = Duration::from_secs(240);
 
-/// `cargo mk bench`.
-pub fn verb(what: &What) -> Result<Outcome> {
+/// `cargo mk bench`. `strict`: a missed aim makes the outcome `Failed`.
+pub fn verb(what: &What, strict: bool) -> Result<Outcome> {
     let (name, path, platform, figures) = match what {
         What::Boot { json, platform } => {
             let chosen = emulator::choose(*platform)?;
@@ -114,13 +114,15 @@ pub fn verb(what: &What) -> Result<Outcome> {
             ("boot", json, chosen.to_string(), figures)
         }
         What::Switch { json, instructions: false, full } => {
-            write(json.as_deref(), &contest::run(*full)?)?;
-            return Ok(Outcome::Good);
+            let results = contest::run(*full)?;
+            write(json.as_deref(), &results)?;
+            return Ok(judged(strict, &missed_in_table(&results)));
         }
         What::Switch { json, .. } => ("switch", json, "callgrind".to_owned(), switch::figures()?),
         What::Block { json, instructions: false, count, full } => {
-            write(json.as_deref(), &contest::disks::run(*full, *count)?)?;
-            return Ok(Outcome::Good);
+            let results = contest::disks::run(*full, *count)?;
+            write(json.as_deref(), &results)?;
+            return Ok(judged(strict, &missed_in_table(&results)));
         }
         What::Block { json, .. } => ("block", json, "callgrind".to_owned(), block::figures()?),
         What::Nic { json } => ("nic", json, "callgrind".to_owned(), nic::figures()?),
@@ -142,7 +144,26 @@ pub fn verb(what: &What) -> Result<Outcome> {
         println!("{:<52}{:>14} {:<6}{aim}", figure.name, figure.value, figure.unit);
     }
     write(path.as_deref(), &to_json(name, &platform, &figures))?;
-    Ok(Outcome::Good)
+    let missed: Vec<&str> =
+        figures.iter().filter(|f| f.aim.is_some_and(|aim| f.value > aim)).map(|f| f.name.as_str()).collect();
+    Ok(judged(strict, &missed))
+}
+
+/// The outcome of a benchmark in which these aims were missed.
+fn judged(strict: bool, missed: &[&str]) -> Outcome {
+    if !strict || missed.is_empty() {
+        return Outcome::Good;
+    }
+    for name in missed {
+        ui::error(&format!("aim missed: {name}"));
+    }
+    Outcome::Failed
+}
+
+/// The names of the aims that were missed, of those that were measured.
+fn missed_in_table(results: &Value) -> Vec<&str> {
+    let rows = results["figures"].as_array().into_iter().flatten();
+    rows.filter(|row| row["met"] == json!(false)).filter_map(|row| row["what"].as_str()).collect()
 }
 
 fn write(path: Option<&Path>, results: &Value) -> Result<()> {
@@ -251,6 +272,21 @@ fn ticks_between(log: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_missed_aim_fails_only_if_that_is_asked_for() {
+        let results = json!({ "figures": [
+            { "what": "good", "met": true },
+            { "what": "bad", "met": false },
+            { "what": "absent", "not_measured": "why" },
+        ] });
+        let missed = missed_in_table(&results);
+        assert_eq!(missed, ["bad"]);
+        assert!(matches!(judged(true, &missed), Outcome::Failed));
+        assert!(matches!(judged(false, &missed), Outcome::Good));
+        assert!(matches!(judged(true, &[]), Outcome::Good));
+        assert_eq!(missed_in_table(&json!({})), [""; 0]);
+    }
 
     #[test]
     fn the_ticks_are_those_from_long_mode_to_the_first_guest_entry() {

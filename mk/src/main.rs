@@ -78,6 +78,9 @@ enum Verb {
     Bench {
         #[command(subcommand)]
         what: bench::What,
+        /// A missed aim is a failure: its name goes to standard error, and the exit code is 1.
+        #[arg(long, global = true)]
+        strict: bool,
     },
     /// Fetches emulators, GRUB, the guests' kernel and tools, and other switches into target/deps. The other verbs do it by themselves.
     Fetch {
@@ -95,7 +98,7 @@ fn main() -> ExitCode {
         Verb::Image { config } => image::verb(config.as_deref()),
         Verb::Disk(options) => disk::verb(&options),
         Verb::E2e(options) => e2e::verb(&options),
-        Verb::Bench { what } => bench::verb(&what),
+        Verb::Bench { what, strict } => bench::verb(&what, strict),
         Verb::Fetch { again } => fetch::ensure(again)
             .and_then(|()| fetch::ensure_peers())
             .and_then(|()| fetch::ensure_guest_tools())
