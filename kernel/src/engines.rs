@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use spin::Once;
 
 pub use backends::Config;
-pub use engine::{Engine, NewDevice, Setup};
+pub use engine::{Answer, Engine, NewDevice, Setup};
 
 /// The engines by id.
 static TABLE: Once<Vec<&'static Engine>> = Once::new();
@@ -35,6 +35,11 @@ pub fn all() -> &'static [&'static Engine] {
 /// Returns the engine with this id.
 pub fn get(id: usize) -> Option<&'static Engine> {
     all().get(id).copied()
+}
+
+/// Takes the engines' answers, and gives them the next commands. Called once a tick.
+pub fn service() {
+    all().iter().for_each(|engine| engine.service());
 }
 
 /// Runs one turn of the engine that shares the control core. Returns false if no engine shares it.

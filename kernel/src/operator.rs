@@ -74,13 +74,14 @@ impl Operator {
             }
         }
         disks::service();
+        engines::service();
         let attached = self.shell.attached().map(String::from);
         self.guests.poll(attached.as_deref());
         if self.guests.wants_end() && self.ending.is_none() {
             self.end("all guests have stopped");
         }
         if let Some(ending) = self.ending
-            && self.guests.all_stopped()
+            && self.guests.all_over()
         {
             match ending {
                 Ending::Shutdown => self.end("shutdown"),

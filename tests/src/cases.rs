@@ -16,6 +16,7 @@ mod life;
 mod network;
 mod nvme;
 mod nvme_faults;
+mod nvme_hangs;
 mod nvme_handover;
 mod offloads;
 mod outside;
@@ -55,6 +56,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         fio::list(),
         nvme::list(),
         nvme_faults::list(),
+        nvme_hangs::list(),
         nvme_handover::list(),
         power_cut::list(),
         virtio_disk::list(),

@@ -12,6 +12,9 @@ pub enum GuestState {
     Running,
     /// Its power button was pressed, or its vCPUs were told to stop.
     Stopping,
+    /// Its vCPUs have ended, but an engine still has requests of its devices, such as those of a disk that does not
+    /// answer.
+    Detaching,
     /// It does not run.
     Stopped,
 }
@@ -24,6 +27,7 @@ impl GuestState {
             Self::Starting => "starting",
             Self::Running => "running",
             Self::Stopping => "stopping",
+            Self::Detaching => "detaching",
             Self::Stopped => "stopped",
         }
     }

@@ -3,7 +3,8 @@
 //!
 //! A back-end takes requests with [`Device::pop`] and holds a [`Token`](virtio::queue::Token) for each. It completes a
 //! request at once or in a later turn, in any order. When a device is reset or detached, the engine calls
-//! [`Backend::cancel`] each turn until the back-end holds no token of that device. Only then does the driver see its
+//! [`Backend::cancel`] until the back-end holds no token of that device: each turn for a reset, and each time the control
+//! core asks for a detachment. Only then does the driver see its
 //! reset done and get its memory back. A token that is completed later is stale. The engine counts it and does nothing
 //! else.
 
@@ -43,7 +44,7 @@ pub trait Backend {
     fn reclaim(&mut self, devices: &mut Devices);
 
     /// Releases every token of a slot. A token is completed if that takes no time, and dropped otherwise. Returns false
-    /// if something, such as a DMA in progress, still needs the guest's buffers. The engine then calls it again in the
-    /// next turn.
+    /// if something, such as a DMA in progress, still needs the guest's buffers. The engine then calls it again in a
+    /// later turn.
     fn cancel(&mut self, devices: &mut Devices, slot: usize) -> bool;
 }

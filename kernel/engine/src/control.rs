@@ -1,8 +1,9 @@
 //! The interface between the control core and one engine: commands, counters, and the stop flag. The engine's doorbell
 //! is here too, because it must outlive the engine's other data.
 //!
-//! The control core never touches the engine's own data. It submits a command here and reads the reply some turns
-//! later. The engine reads one word in each turn and waits for nobody.
+//! The control core never touches the engine's own data. It submits a command here and reads the reply later. The engine
+//! reads one word in each turn and waits for nobody. It answers a command in the turn in which it takes it. What takes
+//! longer is asked again: see [`Reply::Detaching`].
 
 use core::sync::atomic::AtomicBool;
 
@@ -45,7 +46,8 @@ pub struct Attachment<K> {
 pub enum Command<K> {
     /// Serve a device.
     Attach(Attachment<K>),
-    /// Detach the device of a slot, once the back-end holds nothing of it. Its guest's cores must be stopped.
+    /// Detach the device of a slot if the back-end holds nothing of it, and visit it no more. The reply is
+    /// [`Reply::Detached`] or [`Reply::Detaching`]. Its guest's cores must be stopped.
     Detach {
         /// The slot.
         slot: usize,
@@ -58,6 +60,27 @@ pub enum Command<K> {
     },
 }
 
+impl<K> Command<K> {
+    /// The slot that it is about.
+    #[must_use]
+    pub const fn slot(&self) -> usize {
+        match self {
+            Self::Attach(attachment) => attachment.slot,
+            Self::Detach { slot } | Self::Drain { slot } => *slot,
+        }
+    }
+
+    /// The command to send if the reply to this one is [`Reply::Detaching`].
+    #[must_use]
+    pub const fn again(&self) -> Option<Self> {
+        match *self {
+            Self::Attach(_) => None,
+            Self::Detach { slot } => Some(Self::Detach { slot }),
+            Self::Drain { slot } => Some(Self::Drain { slot }),
+        }
+    }
+}
+
 /// The reply to a command.
 #[derive(Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant, reason = "there is one at a time, and no heap on an engine's core")]
@@ -67,6 +90,9 @@ pub enum Reply {
     /// The device is detached and its memory is no longer touched. Contains its state, unless requests had to be
     /// dropped.
     Detached(Option<DeviceState>),
+    /// The device is not visited any more, but the back-end still holds requests of it, and its memory may still be
+    /// written. Send the command again later. Other commands can come in between.
+    Detaching,
     /// There is no such slot.
     NoSuchSlot,
     /// The slot has a device already.

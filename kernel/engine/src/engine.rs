@@ -26,10 +26,12 @@ pub struct Engine<B: Backend, S, D> {
     devices: Devices,
     /// The last generation of each slot's devices. It keeps tokens distinct when a slot gets another device.
     generations: [u32; MAX_SLOTS],
-    /// The slot that is being detached. Its back-end may still hold requests.
-    detaching: Option<usize>,
-    /// Requests of that slot are completed, not dropped.
-    draining: bool,
+    /// Slots that are being detached. They are not visited any more. The back-end may still hold requests of theirs.
+    detaching: SlotSet,
+    /// Those of them whose requests are completed, not dropped.
+    draining: SlotSet,
+    /// The slot that the command of this turn wants detached.
+    asked: Option<usize>,
     /// For each slot: the queues that the schedule knows, one bit each, and the guest with its weight.
     scheduled: [(u16, GuestWeight); MAX_SLOTS],
     /// Slots to handle in the next turn even if they do not ring the doorbell.
@@ -54,8 +56,9 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
             deliver,
             devices: Devices::new(),
             generations: [0; MAX_SLOTS],
-            detaching: None,
-            draining: false,
+            detaching: SlotSet::NONE,
+            draining: SlotSet::NONE,
+            asked: None,
             scheduled: [(0, GuestWeight::of_guest(0)); MAX_SLOTS],
             unfinished: SlotSet::NONE,
             published: false,
@@ -100,7 +103,10 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
     fn timed_turn(&mut self, now: u64, clock: &impl Clock, observer: &impl Observer) -> u32 {
         self.handle_command(now);
         self.handle_doorbell(now);
-        self.finish_detaching(observer);
+        if let Some(slot) = self.asked.take() {
+            let reply = self.try_to_detach(slot, observer);
+            self.control.answer(reply);
+        }
         let mut moved = self.backend.poll(&mut self.devices, now);
         if moved != 0 {
             // These completions must not wait for a visit. The time to publish them must not be charged to a guest.
@@ -217,7 +223,7 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
     /// Tells the schedule which queues of a slot to visit. `announced` are the queues that were kicked, one bit each.
     #[inline]
     fn reschedule(&mut self, slot: usize, announced: u64) {
-        let detaching = self.detaching == Some(slot);
+        let detaching = self.detaching.contains(slot);
         let wanted = self.devices.get(slot).filter(|_| !detaching).map_or(0, Device::to_visit);
         if self.scheduled.get(slot).is_some_and(|(scheduled, _)| *scheduled != wanted) {
             self.change_schedule(slot, wanted, announced);
@@ -287,21 +293,29 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         if self.devices.get(slot).is_none() {
             return self.control.answer(Reply::Vacant);
         }
-        (self.detaching, self.draining) = (Some(slot), drain);
+        self.detaching.insert(slot);
+        if drain {
+            self.draining.insert(slot);
+        } else {
+            self.draining.remove(slot);
+        }
         self.reschedule(slot, 0);
+        self.asked = Some(slot);
     }
 
-    /// Finishes a detachment as soon as the back-end holds nothing of the slot.
-    fn finish_detaching(&mut self, observer: &impl Observer) {
-        let Some(slot) = self.detaching else { return };
-        if self.draining && self.devices.get(slot).is_some_and(Device::holds_requests) {
+    /// Detaches the device of a slot if the back-end holds nothing of it. Otherwise the control core asks again. So a
+    /// command is answered in its turn, however long a disk takes, and several devices can be detached at a time.
+    fn try_to_detach(&mut self, slot: usize, observer: &impl Observer) -> Reply {
+        if self.draining.contains(slot) && self.devices.get(slot).is_some_and(Device::holds_requests) {
             // The back-end completes them in its next calls.
-            return self.backend.reclaim(&mut self.devices);
+            self.backend.reclaim(&mut self.devices);
+            return Reply::Detaching;
         }
         if !self.backend.cancel(&mut self.devices, slot) {
-            return;
+            return Reply::Detaching;
         }
-        self.detaching = None;
+        self.detaching.remove(slot);
+        self.draining.remove(slot);
         self.backend.detached(slot);
         let state = self.devices.detach(slot).and_then(|mut device| {
             device.shared().connect(None);
@@ -313,7 +327,7 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
             }
             device.save()
         });
-        self.control.answer(Reply::Detached(state));
+        Reply::Detached(state)
     }
 
     /// Handles the slots that rang the doorbell. It activates and resets devices as their drivers ask, and adds kicked

@@ -20,6 +20,13 @@ pub enum Action {
     /// Detach its devices. The answer is [`Life::devices_detached`](crate::Life::devices_detached), when no engine uses
     /// the guest's memory any more.
     DetachDevices,
+    /// Report its state, with the devices that an engine has neither taken nor given back for so long.
+    ReportPending {
+        /// The guest's state.
+        state: GuestState,
+        /// Milliseconds since the engine was asked.
+        waited: u64,
+    },
     /// Log that the guest starts again in `wait` milliseconds.
     AnnounceRestart {
         /// Milliseconds until then.
@@ -70,6 +77,18 @@ impl Report {
     }
 }
 
+/// Returns the sentence for [`Action::ReportPending`]. `devices` are the names of the devices.
+#[must_use]
+pub fn explain_pending(state: GuestState, waited: u64, devices: &[String]) -> String {
+    let devices = devices.join(", ");
+    let seconds = waited / 1000;
+    if state == GuestState::Detaching {
+        format!("not given back by their engine within {seconds} s, because requests are in flight: {devices}")
+    } else {
+        format!("not taken or given back by their engine within {seconds} s: {devices}")
+    }
+}
+
 /// Why a command was refused. A refused command changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
@@ -77,6 +96,8 @@ pub enum Refused {
     Running,
     /// The guest does not run.
     NotRunning,
+    /// The guest does not run any more, but an engine still has requests of its devices.
+    Detaching,
     /// sidecore is about to end.
     ShuttingDown,
 }
@@ -88,6 +109,10 @@ impl Refused {
         match self {
             Self::Running => format!("guest `{guest}` is running"),
             Self::NotRunning => format!("guest `{guest}` is not running"),
+            Self::Detaching => format!(
+                "guest `{guest}` has stopped, but its devices still have requests in flight; `restart {guest}` starts it \
+                 when these have ended"
+            ),
             Self::ShuttingDown => "sidecore is shutting down; nothing is started any more".into(),
         }
     }
@@ -115,9 +140,21 @@ mod tests {
     }
 
     #[test]
+    fn a_report_of_pending_devices_names_them() {
+        let names = ["disk d0".into(), "network device 02:00:00:00:00:01".into()];
+        let text = explain_pending(GuestState::Detaching, 1_000, &names);
+        let devices = "disk d0, network device 02:00:00:00:00:01";
+        assert_eq!(text, format!("not given back by their engine within 1 s, because requests are in flight: {devices}"));
+        let text = explain_pending(GuestState::Starting, 120_000, &names);
+        assert_eq!(text, format!("not taken or given back by their engine within 120 s: {devices}"));
+    }
+
+    #[test]
     fn a_refusal_names_the_guest() {
         assert_eq!(Refused::Running.explain("a"), "guest `a` is running");
         assert_eq!(Refused::NotRunning.explain("a"), "guest `a` is not running");
+        let detaching = Refused::Detaching.explain("a");
+        assert!(detaching.starts_with("guest `a` has stopped, but") && detaching.contains("`restart a` starts it when"));
         assert_eq!(Refused::ShuttingDown.explain("a"), "sidecore is shutting down; nothing is started any more");
     }
 }

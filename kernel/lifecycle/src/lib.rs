@@ -21,10 +21,13 @@
 extern crate alloc;
 
 mod action;
-mod attach;
+mod asks;
 mod backoff;
+mod devices;
 mod life;
+mod wait;
 
-pub use action::{Action, End, Refused, Report};
-pub use attach::attach_all;
+pub use action::{Action, End, Refused, Report, explain_pending};
+pub use asks::Asks;
+pub use devices::{Devices, Outcome, Step};
 pub use life::Life;

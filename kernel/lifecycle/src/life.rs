@@ -16,7 +16,12 @@ use control::{GuestState, StopReason};
 use crate::{
     action::{Action, End, Refused, Report},
     backoff::Backoff,
+    wait::Wait,
 };
+
+/// Milliseconds that the end of sidecore waits for a guest's devices, beyond the time limit for the guest itself. A disk's
+/// driver ends a request that is not answered within about a minute.
+const LETTING_GO: u64 = 90_000;
 
 #[cfg(test)]
 mod properties;
@@ -30,8 +35,8 @@ pub struct Life {
     always: bool,
     phase: Phase,
     after: After,
-    /// Whether sidecore is about to end. Then no life begins any more.
-    shut_down: bool,
+    /// If sidecore is about to end: when it ends at the latest, in milliseconds. No life begins any more.
+    ends_at: Option<u64>,
     /// Why the last life ended.
     reason: Option<StopReason>,
     /// Lives that were brought up.
@@ -50,12 +55,12 @@ enum Phase {
     /// It is down, and starts again at this time in milliseconds.
     Waiting { until: u64 },
     /// [`Action::BringUp`] is not answered yet. A command that came meanwhile is carried out after the answer.
-    BringingUp { pending: Pending },
+    BringingUp { pending: Pending, wait: Wait },
     /// Its vCPUs run. `stopping` says that the power button was pressed. `kill_at` is the end of the time limit of
     /// `stop`, in milliseconds.
     Up { stopping: bool, kill_at: Option<u64> },
-    /// [`Action::DetachDevices`] is not answered yet.
-    WindingUp { stopping: bool, end: End },
+    /// [`Action::DetachDevices`] is not answered yet. An engine may still read and write its memory.
+    WindingUp { stopping: bool, end: End, wait: Wait },
 }
 
 /// A command that waits for the end of bring-up.
@@ -85,7 +90,7 @@ impl Life {
             always,
             phase: Phase::Down,
             after: After::AsConfigured,
-            shut_down: false,
+            ends_at: None,
             reason: None,
             starts: 0,
             started_at: 0,
@@ -104,6 +109,7 @@ impl Life {
     pub fn state(&self) -> GuestState {
         match self.phase {
             Phase::Down | Phase::Waiting { .. } => GuestState::Stopped,
+            Phase::WindingUp { wait, .. } if wait.is_told() => GuestState::Detaching,
             Phase::BringingUp { .. } => GuestState::Starting,
             Phase::Up { stopping: false, .. } | Phase::WindingUp { stopping: false, .. } => GuestState::Running,
             Phase::Up { stopping: true, .. } | Phase::WindingUp { stopping: true, .. } => GuestState::Stopping,
@@ -120,6 +126,18 @@ impl Life {
     #[must_use]
     pub fn is_down(&self) -> bool {
         self.phase == Phase::Down
+    }
+
+    /// Whether an answer about its devices is due: [`Action::BringUp`] or [`Action::DetachDevices`] is not answered.
+    #[must_use]
+    pub fn awaits_devices(&self) -> bool {
+        matches!(self.phase, Phase::BringingUp { .. } | Phase::WindingUp { .. })
+    }
+
+    /// Whether sidecore may end: it is down, or the time that a shutdown waits for it is over.
+    #[must_use]
+    pub fn is_over(&self, now: u64) -> bool {
+        self.is_down() || self.ends_at.is_some_and(|at| now >= at)
     }
 
     /// Why its last life ended.
@@ -139,10 +157,13 @@ impl Life {
     /// Starts it. A guest that waits for its next life starts at once.
     ///
     /// # Errors
-    /// It runs already, or sidecore is about to end.
+    /// It runs already, its devices are not detached yet, or sidecore is about to end.
     pub fn start(&mut self, now: u64) -> Result<(), Refused> {
-        if self.shut_down {
+        if self.ends_at.is_some() {
             return Err(Refused::ShuttingDown);
+        }
+        if matches!(self.phase, Phase::WindingUp { .. }) {
+            return Err(Refused::Detaching);
         }
         if self.state() != GuestState::Stopped {
             return Err(Refused::Running);
@@ -160,7 +181,7 @@ impl Life {
         match &mut self.phase {
             Phase::Down => return Err(Refused::NotRunning),
             Phase::Waiting { .. } => self.phase = Phase::Down,
-            Phase::BringingUp { pending } => {
+            Phase::BringingUp { pending, .. } => {
                 if *pending == Pending::Nothing {
                     *pending = Pending::Stop { seconds };
                 }
@@ -197,7 +218,7 @@ impl Life {
     /// # Errors
     /// sidecore is about to end.
     pub fn restart(&mut self, now: u64) -> Result<(), Refused> {
-        if self.shut_down {
+        if self.ends_at.is_some() {
             return Err(Refused::ShuttingDown);
         }
         if self.state() == GuestState::Stopped {
@@ -209,9 +230,11 @@ impl Life {
         Ok(())
     }
 
-    /// Stops it as [`Life::stop`] does. No life begins any more, because sidecore is about to end.
+    /// Stops it as [`Life::stop`] does. No life begins any more, because sidecore is about to end. A second call does not
+    /// extend the time.
     pub fn shut_down(&mut self, now: u64, seconds: u32) {
-        self.shut_down = true;
+        let at = now.saturating_add(1000 * u64::from(seconds)).saturating_add(LETTING_GO);
+        self.ends_at.get_or_insert(at);
         // This is refused if the guest is down already.
         let _ = self.stop(now, seconds);
     }
@@ -220,7 +243,7 @@ impl Life {
 
     /// Answers [`Action::BringUp`]: its vCPUs have been given to their cores.
     pub fn brought_up(&mut self, now: u64) {
-        let Phase::BringingUp { pending } = self.phase else { return };
+        let Phase::BringingUp { pending, .. } = self.phase else { return };
         self.phase = Phase::Up { stopping: false, kill_at: None };
         self.starts += 1;
         self.report(GuestState::Running, None);
@@ -245,7 +268,7 @@ impl Life {
     pub fn vcpus_home(&mut self, end: Option<End>) {
         let Phase::Up { stopping, .. } = self.phase else { return };
         let no_reason = || End { reason: StopReason::Failed, detail: Some("its vCPUs ended without a reason".into()) };
-        self.phase = Phase::WindingUp { stopping, end: end.unwrap_or_else(no_reason) };
+        self.phase = Phase::WindingUp { stopping, end: end.unwrap_or_else(no_reason), wait: Wait::default() };
         self.actions.push_back(Action::DetachDevices);
     }
 
@@ -267,18 +290,24 @@ impl Life {
         }
     }
 
-    /// Checks the clock. Kills it when the time limit of `stop` has run out. Starts it when its wait is over.
+    /// Checks the clock. Kills it when the time limit of `stop` has run out. Starts it when its wait is over. Reports its
+    /// devices when an engine is slow to take them or to give them back.
     pub fn tick(&mut self, now: u64) {
-        match self.phase {
-            Phase::Waiting { until } if now >= until => self.begin(now),
-            Phase::Up { kill_at: Some(at), .. } if now >= at => self.stop_vcpus(),
+        match &mut self.phase {
+            Phase::Waiting { until } if now >= *until => self.begin(now),
+            Phase::Up { kill_at: Some(at), .. } if now >= *at => self.stop_vcpus(),
+            Phase::BringingUp { wait, .. } | Phase::WindingUp { wait, .. } => {
+                if let Some(waited) = wait.tick(now) {
+                    self.actions.push_back(Action::ReportPending { state: self.state(), waited });
+                }
+            }
             _ => {}
         }
     }
 
     /// Begins a life. Nothing of the last one remains.
     fn begin(&mut self, now: u64) {
-        self.phase = Phase::BringingUp { pending: Pending::Nothing };
+        self.phase = Phase::BringingUp { pending: Pending::Nothing, wait: Wait::default() };
         self.after = After::AsConfigured;
         self.started_at = now;
         self.report(GuestState::Starting, None);
@@ -288,7 +317,7 @@ impl Life {
     /// Tells the vCPUs to stop, at once or as soon as they run. Clears the time limit of `stop`.
     fn stop_vcpus(&mut self) {
         match &mut self.phase {
-            Phase::BringingUp { pending } => *pending = Pending::Kill,
+            Phase::BringingUp { pending, .. } => *pending = Pending::Kill,
             Phase::Up { kill_at, .. } => {
                 *kill_at = None;
                 self.actions.push_back(Action::StopVcpus);

@@ -48,8 +48,14 @@ impl Targets {
         true
     }
 
-    /// Starts watching the timers of the guest at a slot. Call it only after its device was attached.
+    /// Starts watching the timers of the guest at a slot, if they are to be watched. Call it only after its device was
+    /// attached, on the control core.
     pub fn watch(&self, slot: usize) {
+        let Some(place) = self.targets.get(slot) else { return };
+        // SAFETY: only the control core, which calls this, removes targets.
+        if !unsafe { place.load(Ordering::Acquire).as_ref() }.is_some_and(Target::is_watched) {
+            return;
+        }
         if let Some(watched) = self.watched.get(slot / 64) {
             watched.fetch_or(1 << (slot % 64), Ordering::Release);
         }

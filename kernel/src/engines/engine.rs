@@ -19,10 +19,7 @@ use crate::{
 use alloc::{boxed::Box, format, vec::Vec};
 use block::{backend::Block, pair::Pair as Storages, ram::Ram};
 use config::Scheduling;
-use core::{
-    hint,
-    sync::atomic::{AtomicBool, Ordering},
-};
+use core::sync::atomic::{AtomicBool, Ordering};
 use engine::{
     control::{Attachment, Command, Control, Reply},
     engine::Engine as Loop,
@@ -31,6 +28,7 @@ use engine::{
     schedule::{Chosen, GuestWeight},
 };
 use entropy::backend::Entropy;
+use lifecycle::Asks;
 use memory::{GuestMemory, copy::Copier};
 use net::backend::Net;
 use spin::{Mutex, Once};
@@ -72,6 +70,19 @@ pub struct NewDevice {
     pub target: Target,
 }
 
+/// An engine's answer to a question about a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It has the device.
+    Attached,
+    /// It does not take the device; the text says why.
+    NotAttached(&'static str),
+    /// It does not have the device, and does not touch the guest's memory any more. False: it never had it.
+    Detached(bool),
+    /// It still has requests of the device. Ask again.
+    Held,
+}
+
 /// An engine, as the control core sees it.
 pub struct Engine {
     id: usize,
@@ -79,6 +90,8 @@ pub struct Engine {
     core: usize,
     node: Option<u32>,
     control: Control<Config>,
+    /// The control core's questions to it.
+    asks: Mutex<Asks<Box<Command<Config>>, Answer>>,
     /// What is counted while `watch` is on.
     profile: Profile,
     /// Whether `watch` has been on at any time.
@@ -103,6 +116,7 @@ impl Engine {
             core: setup.core.map_or(0, |core| core.index),
             node: setup.node,
             control: Control::new(),
+            asks: Mutex::new(Asks::new()),
             profile: Profile::new(),
             was_watched: AtomicBool::new(false),
             targets: Targets::new(),
@@ -166,70 +180,57 @@ impl Engine {
         true
     }
 
-    /// Sends it a command and waits for its answer. This takes a few turns, because the engine never waits. A device with
-    /// requests in flight is detached only when its disk has answered them. So the disks are served meanwhile: their drivers
-    /// end a request that is not answered, in about a minute at most.
-    fn command(&self, mut command: Command<Config>) -> Reply {
-        let mut served = time::tsc();
-        while let Err(back) = self.control.submit(command) {
-            command = back;
-            self.wait_for_answer(&mut served);
-        }
-        loop {
-            if let Some(reply) = self.control.reply() {
-                return reply;
-            }
-            self.wait_for_answer(&mut served);
-        }
+    /// Takes its answer if there is one, and gives it the next command. Called once a tick. It waits for nothing: an engine
+    /// answers after a turn or two, and what a disk still holds is asked for again.
+    pub fn service(&self) {
+        let reply = || {
+            Some(match self.control.reply()? {
+                Reply::Attached => Answer::Attached,
+                Reply::Occupied => Answer::NotAttached("the slot has a device already"),
+                Reply::NoSuchSlot => Answer::NotAttached("there is no such slot"),
+                Reply::BadState(_) => Answer::NotAttached("its saved state is refused"),
+                Reply::Detached(_) => Answer::Detached(true),
+                Reply::Vacant => Answer::Detached(false),
+                Reply::Detaching => Answer::Held,
+            })
+        };
+        self.asks.lock().step(reply, |command| self.control.submit(*command).map_err(Box::new));
     }
 
-    /// A step of waiting for the engine. `served`: when the disks were last served.
-    fn wait_for_answer(&self, served: &mut u64) {
-        if !self.turn_on_control_core() {
-            hint::spin_loop();
-        }
-        let now = time::tsc();
-        if now.wrapping_sub(*served) > time::micros(1_000) {
-            *served = now;
-            disks::service();
-        }
-    }
-
-    /// Attaches a device.
+    /// Asks it to attach a device. [`Engine::answer`] has the answer later.
     ///
     /// # Errors
-    /// The slot is taken or does not exist.
-    #[allow(clippy::result_large_err, reason = "the engine's reply, made once in a guest's life")]
-    pub fn attach(&self, device: NewDevice) -> Result<(), Reply> {
+    /// There is no such slot, or a device has it.
+    pub fn attach(&self, device: NewDevice) -> Result<(), &'static str> {
         let NewDevice { slot, shared, memory, requests, share, config, target } = device;
-        let watched = target.is_watched();
         if !self.targets.set(slot, target) {
-            return Err(Reply::Occupied);
+            return Err("the slot has a device already");
         }
         let requests = limits::requests(requests);
         let memory = memory.copied_by(self.copier);
         let attachment = Attachment { slot, number: slot, shared, memory, requests, share, config, state: None };
-        match self.command(Command::Attach(attachment)) {
-            Reply::Attached => {
-                if watched {
-                    self.targets.watch(slot);
-                }
-                Ok(())
-            }
-            other => {
-                self.targets.remove(slot);
-                Err(other)
-            }
-        }
+        self.asks.lock().ask(slot, Box::new(Command::Attach(attachment)));
+        Ok(())
     }
 
-    /// Detaches a device. Call it only when the cores of the device's guest have stopped. After the return the engine
-    /// does not touch the guest's memory.
-    pub fn detach(&self, slot: usize) -> Reply {
+    /// Asks it to detach a device, once or again. Call it only when the cores of the device's guest have stopped.
+    /// [`Engine::answer`] has the answer later. Until the answer is [`Answer::Detached`] the engine and the disks may use
+    /// the guest's memory.
+    pub fn detach(&self, slot: usize) {
         self.targets.unwatch(slot);
-        let reply = self.command(Command::Detach { slot });
-        self.targets.remove(slot);
-        reply
+        self.asks.lock().ask(slot, Box::new(Command::Detach { slot }));
+    }
+
+    /// Takes its answer to the last question about a slot.
+    pub fn answer(&self, slot: usize) -> Option<Answer> {
+        let answer = self.asks.lock().take(slot)?;
+        match answer {
+            Answer::Attached => self.targets.watch(slot),
+            // The engine has no device there.
+            Answer::NotAttached(_) | Answer::Detached(_) => self.targets.remove(slot),
+            Answer::Held => {}
+        }
+        Some(answer)
     }
 
     /// Makes it look at the console device of a slot.

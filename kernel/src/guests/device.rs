@@ -2,7 +2,7 @@
 
 use super::{counts, disk::Disk, ports::ConsolePorts};
 use crate::{
-    engines::{self, Engine, NewDevice},
+    engines::{self, Answer, Engine, NewDevice},
     guests::target::Target,
     rules::{self, Rules},
 };
@@ -12,7 +12,7 @@ use alloc::{
     string::{String, ToString},
 };
 use config::{GuestDevice, Offloads};
-use engine::{control::Reply, pair::Half, schedule::GuestWeight, slots::MAX_SLOTS};
+use engine::{pair::Half, schedule::GuestWeight, slots::MAX_SLOTS};
 use entropy::counters::EntropyCounters;
 use memory::GuestMemory;
 use net::{counters::PortCounters, features::Features, port::Port};
@@ -118,10 +118,10 @@ impl Device {
         Ok(Self { engine, slot, shared: Box::leak(Box::new(Shared::new(config))), kind })
     }
 
-    /// Attaches it to its engine for a new life of its guest. `memory` is the guest's. Its interrupts go to `target`.
+    /// Asks its engine to attach it for a new life of its guest. `memory` is the guest's. Its interrupts go to `target`.
     ///
     /// # Errors
-    /// The engine does not take it; the text says why.
+    /// The engine cannot be asked; the text says why.
     pub fn attach(
         &self,
         memory: GuestMemory,
@@ -131,14 +131,32 @@ impl Device {
     ) -> Result<(), String> {
         let config = self.kind.backend();
         let device = NewDevice { slot: self.slot, shared: self.shared, memory, requests, share, config, target };
-        self.engine
-            .attach(device)
-            .map_err(|reply| format!("slot {} of engine {}: {reply:?}", self.slot, self.engine.id()))
+        self.engine.attach(device).map_err(|why| self.refusal(why))
     }
 
-    /// Detaches it from its engine. Returns false if the engine did not give it back.
-    pub fn detach(&self) -> bool {
-        matches!(self.engine.detach(self.slot), Reply::Detached(_))
+    /// Asks its engine to detach it, once or again.
+    pub fn detach(&self) {
+        self.engine.detach(self.slot);
+    }
+
+    /// Takes the engine's answer to the last question about it.
+    pub fn answer(&self) -> Option<Answer> {
+        self.engine.answer(self.slot)
+    }
+
+    /// Returns the sentence for an engine that does not take it.
+    pub fn refusal(&self, why: &str) -> String {
+        format!("{}: slot {} of engine {}: {why}", self.name(), self.slot, self.engine.id())
+    }
+
+    /// Its name for the operator.
+    pub fn name(&self) -> String {
+        match &self.kind {
+            Kind::Net { mac, .. } => format!("network device {mac}"),
+            Kind::Block(disk) => format!("disk {}", disk.serial()),
+            Kind::Entropy { .. } => "entropy device".into(),
+            Kind::Console(_) => "console device".into(),
+        }
     }
 
     /// Whether its engine watches the guests' timers.

@@ -83,6 +83,11 @@ impl Disk {
         Ok((Self { serial: block.serial.clone(), volume, counters, reported, failures }, config))
     }
 
+    /// Its serial number.
+    pub fn serial(&self) -> &str {
+        &self.serial
+    }
+
     /// What its back-end must know of it.
     pub fn backend(&self) -> block::backend::Disk<Volume> {
         let mut serial = [0; SERIAL_BYTES];

@@ -1,7 +1,7 @@
 //! One guest: carries out the actions of its [`Life`] and observes its cores.
 //!
 //! `lifecycle` decides when to start, stop, kill and restart. This file does it. It brings the guest up on its cores,
-//! and detaches its devices from the engine when the cores have returned.
+//! and has its devices detached from the engine when the cores have returned. The engine answers in later ticks.
 
 use super::{
     console::{Console, Reader},
@@ -13,13 +13,13 @@ use super::{
     target::Target,
     vcpu::VcpuJob,
 };
-use crate::{arch::time, cores::Core, facts, firmware, virt};
+use crate::{arch::time, cores::Core, engines::Answer, facts, firmware, virt};
 use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
 use config::{Completion, Restart};
-use control::{Event, GuestState, GuestSummary, PhysicalRange, StopReason, VcpuCounters};
+use control::{Event, GuestSummary, PhysicalRange, StopReason, VcpuCounters};
 use core::sync::atomic::Ordering;
 use engine::schedule::GuestWeight;
-use lifecycle::{Action, End, Life, Refused, Report, attach_all};
+use lifecycle::{Action, Devices, End, Life, Outcome, Refused, Report, Step, explain_pending};
 use machine::{
     machine::{Machine, Settings, Stop},
     vcpu::Interrupts,
@@ -41,6 +41,8 @@ pub struct Guest {
     console: &'static Console,
     reader: Reader,
     life: Life,
+    /// Which of its devices the engine has.
+    devices: Devices,
     /// The machine of its present or last life.
     machine: Option<Arc<Machine>>,
 }
@@ -56,12 +58,14 @@ impl Guest {
         slot: usize,
     ) -> Self {
         let resources = Resources::take(all, &config, cores.len(), slot);
+        let config_devices = config.devices.len();
         Self {
             number,
             life: Life::new(config.restart == Restart::Always),
             config,
             cores,
             resources,
+            devices: Devices::new(config_devices),
             console: Box::leak(Box::new(Console::new())),
             reader: Reader::new(),
             machine: None,
@@ -81,6 +85,17 @@ impl Guest {
     /// Whether it neither runs nor waits for its next life.
     pub fn is_down(&self) -> bool {
         self.life.is_down()
+    }
+
+    /// Whether sidecore may end: it is down, or the time that a shutdown waits for it is over.
+    pub fn is_over(&self) -> bool {
+        self.life.is_over(now())
+    }
+
+    /// Reports that sidecore ends without waiting for it any longer.
+    pub fn report_left_behind(&self) {
+        let devices = self.pending_devices().join(", ");
+        log::error!("guest {}: is not down, and sidecore ends without it; pending: {devices}", self.config.name);
     }
 
     /// Starts it. If it cannot be brought up, its report says why.
@@ -133,8 +148,11 @@ impl Guest {
         while let Some(action) = self.life.next_action() {
             match action {
                 Action::Report(report) => self.report(report),
-                Action::BringUp => match self.bring_up() {
-                    Ok(()) => self.life.brought_up(now()),
+                Action::BringUp => match self.prepare() {
+                    Ok(()) => {
+                        self.devices.attach();
+                        self.ask_engine();
+                    }
                     Err(why) => self.life.not_brought_up(why),
                 },
                 Action::PressPowerButton => {
@@ -148,8 +166,15 @@ impl Guest {
                     }
                 }
                 Action::DetachDevices => {
-                    self.detach_devices();
-                    self.life.devices_detached(now());
+                    self.devices.detach();
+                    self.ask_engine();
+                }
+                Action::ReportPending { state, waited } => {
+                    let detail = explain_pending(state, waited, &self.pending_devices());
+                    log::warn!("guest {}: {}: {detail}", self.config.name, state.name());
+                    let guest = self.config.name.clone();
+                    let event = Event::Guest { guest, state, reason: None, detail: Some(detail) };
+                    crate::console::send(event.to_line().as_bytes());
                 }
                 Action::AnnounceRestart { wait } => {
                     log::info!("guest {}: starts again in {} s", self.config.name, wait / 1000);
@@ -163,7 +188,61 @@ impl Guest {
         crate::console::send(report.event(&self.config.name).to_line().as_bytes());
     }
 
-    fn bring_up(&mut self) -> Result<(), String> {
+    /// The names of the devices about which the engine's answer is due.
+    fn pending_devices(&self) -> Vec<String> {
+        let devices = self.resources.as_ref().map_or(&[][..], |has| &has.devices);
+        self.devices.pending().filter_map(|device| devices.get(device)).map(Device::name).collect()
+    }
+
+    /// Takes the engine's answers about its devices, and asks what is to be asked next.
+    fn ask_engine(&mut self) {
+        let Self { resources, devices: states, machine, cores, config, number, .. } = self;
+        let devices = resources.as_ref().map_or(&[][..], |has| &has.devices);
+        for (index, device) in devices.iter().enumerate() {
+            match device.answer() {
+                None => {}
+                Some(Answer::Attached) => states.attached(index),
+                Some(Answer::NotAttached(why)) => states.not_attached(index, device.refusal(why)),
+                Some(Answer::Held) => states.held(index),
+                Some(Answer::Detached(had)) => {
+                    if !had {
+                        log::error!("guest {}: its engine did not have its {}", config.name, device.name());
+                    }
+                    states.detached(index);
+                }
+            }
+        }
+        while let Some(step) = states.next_step() {
+            let (Ok(has), Some(machine)) = (resources.as_ref(), machine.as_ref()) else { return };
+            match step {
+                Step::Attach(index) => {
+                    let share = GuestWeight { guest: *number, weight: config.weight };
+                    let target = Target::new(machine.clone(), cores.clone());
+                    let asked = devices[index].attach(has.memory.clone(), config.requests, share, target);
+                    if let Err(why) = asked {
+                        states.not_attached(index, why);
+                    }
+                }
+                Step::Detach(index) => devices[index].detach(),
+            }
+        }
+        match self.devices.outcome() {
+            None => {}
+            Some(Outcome::Attached) => match self.give_out_vcpus() {
+                Ok(()) => self.life.brought_up(now()),
+                // Its devices are detached, in this tick and later ones.
+                Err(why) => self.devices.abandon(why),
+            },
+            Some(Outcome::NotAttached(why)) => self.life.not_brought_up(why),
+            Some(Outcome::Detached) => {
+                self.send_last_output();
+                self.life.devices_detached(now());
+            }
+        }
+    }
+
+    /// Fills its memory and builds its machine.
+    fn prepare(&mut self) -> Result<(), String> {
         let has = self.resources.as_ref().map_err(Clone::clone)?;
         if let Some(core) = self.cores.iter().find(|c| c.is_busy()) {
             return Err(format!("core {} is busy", core.index));
@@ -211,8 +290,17 @@ impl Guest {
             platform: virt::guest_platform(),
         })
         .map_err(|e| format!("{e}"))?;
-        let machine = Arc::new(machine);
-        self.attach_devices(has, &machine)?;
+        self.machine = Some(Arc::new(machine));
+        Ok(())
+    }
+
+    /// Gives its vCPUs to its cores. Its devices are attached.
+    fn give_out_vcpus(&self) -> Result<(), String> {
+        let has = self.resources.as_ref().map_err(Clone::clone)?;
+        let machine = self.machine.as_ref().ok_or("it has no machine")?;
+        if let Some(core) = self.cores.iter().find(|c| c.is_busy()) {
+            return Err(format!("core {} is busy", core.index));
+        }
         for (index, core) in self.cores.iter().enumerate() {
             let job = VcpuJob {
                 index,
@@ -225,29 +313,11 @@ impl Guest {
             // This succeeds: the core was idle above, and only this core gives out jobs.
             core.give(move |core| job.run(core));
         }
-        self.machine = Some(machine);
         Ok(())
     }
 
-    fn attach_devices(&self, has: &Resources, machine: &Arc<Machine>) -> Result<(), String> {
-        let share = GuestWeight { guest: self.number, weight: self.config.weight };
-        let attach = |device: &Device| {
-            let target = Target::new(machine.clone(), self.cores.clone());
-            device.attach(has.memory.clone(), self.config.requests, share, target)
-        };
-        let detach = |device: &Device| {
-            device.detach();
-        };
-        attach_all(&has.devices, attach, detach)
-    }
-
-    /// Detaches the devices from the engine, and sends the rest of the console's output.
-    fn detach_devices(&mut self) {
-        for device in self.resources.iter().flat_map(|has| &has.devices) {
-            if !device.detach() {
-                log::error!("guest {}: an engine did not give one of its devices back", self.config.name);
-            }
-        }
+    /// Sends the rest of the console's output. Its devices are detached.
+    fn send_last_output(&mut self) {
         self.reader.drain(&self.config.name, self.console, false);
         self.drain_ports(false, usize::MAX);
         self.reader.flush(&self.config.name);
@@ -312,7 +382,7 @@ impl Guest {
     /// # Errors
     /// It does not run.
     pub fn input(&mut self, bytes: &[u8]) -> Result<(), Refused> {
-        if self.life.state() == GuestState::Stopped {
+        if !self.life.is_up() {
             return Err(Refused::NotRunning);
         }
         if let Some((device, ports)) = self.resources.as_ref().ok().and_then(Resources::console)
@@ -345,6 +415,9 @@ impl Guest {
         self.reader.drain(&self.config.name, self.console, attached);
         self.drain_ports(attached, PORT_BYTES);
         if !self.life.is_up() {
+            if self.life.awaits_devices() {
+                self.ask_engine();
+            }
             self.life.tick(now());
             self.carry_out();
             return;

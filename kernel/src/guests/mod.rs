@@ -183,6 +183,16 @@ impl Guests {
         self.guests.iter().all(Guest::is_down)
     }
 
+    /// Whether a shutdown need not wait any more: all guests are down, or the time that it waits for them is over. Those
+    /// that are not down are reported.
+    pub fn all_over(&self) -> bool {
+        let over = self.guests.iter().all(Guest::is_over);
+        if over {
+            self.guests.iter().filter(|guest| !guest.is_down()).for_each(Guest::report_left_behind);
+        }
+        over
+    }
+
     /// Whether the machine should end now: all guests have stopped, and the configuration asks for it.
     pub fn wants_end(&self) -> bool {
         self.end_when_stopped && self.all_stopped()

@@ -140,12 +140,14 @@ impl World {
         self.interrupts.take();
     }
 
-    fn command(&mut self, command: Command<Disk<Volume>>) -> Reply {
-        assert!(self.engine.control().submit(command).is_ok(), "the slot is free");
+    fn command(&mut self, mut command: Command<Disk<Volume>>) -> Reply {
         for _ in 0..100 {
+            let again = command.again();
+            assert!(self.engine.control().submit(command).is_ok(), "the slot is free");
             self.turn();
-            if let Some(reply) = self.engine.control().reply() {
-                return reply;
+            match self.engine.control().reply().expect("answered within a turn") {
+                Reply::Detaching => command = again.expect("a detachment"),
+                reply => return reply,
             }
             // What is in flight has to end before a device is detached.
             (0..self.late().held()).for_each(|_| self.late().end(0, Status::Ok));

@@ -265,12 +265,14 @@ impl World {
         self.interrupts.take();
     }
 
-    fn command(&mut self, command: Command<Config>) -> Reply {
-        assert!(self.engine.control().submit(command).is_ok(), "the slot is free");
+    fn command(&mut self, mut command: Command<Config>) -> Reply {
         for _ in 0..100 {
+            let again = command.again();
+            assert!(self.engine.control().submit(command).is_ok(), "the slot is free");
             self.turn();
-            if let Some(reply) = self.engine.control().reply() {
-                return reply;
+            match self.engine.control().reply().expect("answered within a turn") {
+                Reply::Detaching => command = again.expect("a detachment"),
+                reply => return reply,
             }
         }
         panic!("a command is answered");

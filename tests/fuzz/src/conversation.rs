@@ -72,12 +72,14 @@ impl World {
         }
     }
 
-    fn command(&mut self, command: Command<Port>) -> Reply {
-        self.engine.control().submit(command).expect("the slot is free");
+    fn command(&mut self, mut command: Command<Port>) -> Reply {
         for _ in 0..100 {
+            let again = command.again();
+            self.engine.control().submit(command).expect("the slot is free");
             self.turn();
-            if let Some(reply) = self.engine.control().reply() {
-                return reply;
+            match self.engine.control().reply().expect("answered within a turn") {
+                Reply::Detaching => command = again.expect("a detachment"),
+                reply => return reply,
             }
         }
         panic!("a command is answered");

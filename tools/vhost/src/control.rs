@@ -15,7 +15,7 @@ const PAUSE: Duration = Duration::from_micros(20);
 /// The way to one engine, shared by all clients.
 pub struct EngineControl {
     control: &'static Control,
-    /// Held while a command is under way.
+    /// Held from a command to its reply.
     busy: Mutex<()>,
 }
 
@@ -25,8 +25,22 @@ impl EngineControl {
         Self { control, busy: Mutex::new(()) }
     }
 
-    /// Tells the engine something and waits for its reply.
-    pub fn command(&self, mut command: Command<Config>) -> Reply {
+    /// Tells the engine something and waits for its reply. A device with requests in flight is asked for again until it
+    /// is detached. Between two questions the other clients have their turn.
+    pub fn command(&self, command: Command<Config>) -> Reply {
+        let mut next = Some(command);
+        loop {
+            let Some(command) = next else { return Reply::Detaching };
+            next = command.again();
+            match self.ask(command) {
+                Reply::Detaching => thread::sleep(PAUSE),
+                reply => return reply,
+            }
+        }
+    }
+
+    /// Sends a command and returns the reply to it.
+    fn ask(&self, mut command: Command<Config>) -> Reply {
         let _busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
         while let Err(back) = self.control.submit(command) {
             command = back;

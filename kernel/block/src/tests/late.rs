@@ -146,17 +146,14 @@ fn a_storage_that_can_cancel_makes_a_reset_immediate() {
 fn a_detachment_waits_too_and_the_slot_can_be_had_again() {
     for features in FORMS {
         let (guest, mut bench) = three(Slow::new(512, 64), features);
-        let control = bench.engine.control();
-        assert!(control.submit(Command::Detach { slot: guest.slot }).is_ok());
         for _ in 0..3 {
-            bench.turn();
-            assert!(control.reply().is_none());
+            assert_eq!(bench.command(Command::Detach { slot: guest.slot }), Reply::Detaching);
             let tag = bench.storage().tags()[0];
             bench.storage().end(tag, Status::Ok);
         }
         bench.turn();
         bench.turn();
-        assert_eq!(control.reply(), Some(Reply::Detached(None)), "requests were dropped");
+        assert_eq!(bench.command(Command::Detach { slot: guest.slot }), Reply::Detached(None), "requests were dropped");
         let geometry = bench.storage().geometry;
         let mut other = Guest::new(guest.slot, &geometry, 1, features);
         assert_eq!(bench.attach(&other, ()), Reply::Attached);

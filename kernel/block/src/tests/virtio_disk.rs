@@ -144,15 +144,15 @@ fn a_device_is_given_back_when_the_parts_in_flight_have_ended_and_its_buffers_st
     stand.model.borrow_mut().disk.fill(0x11);
     let sent = stand.guest.send(IN, 0, Some(Err(MOST)));
     stand.bench.turn();
-    assert!(stand.bench.engine.control().submit(Command::Detach { slot: stand.guest.slot }).is_ok());
+    let detach = || Command::Detach { slot: stand.guest.slot };
     for _ in 0..10 {
-        stand.bench.turn();
+        assert_eq!(stand.bench.command(detach()), Reply::Detaching, "the device still works on it");
     }
-    assert!(stand.bench.engine.control().reply().is_none(), "the device still works on it");
     for _ in 0..3 {
         stand.turn(|_| {}, |_| 0);
     }
-    assert!(matches!(stand.bench.engine.control().reply(), Some(Reply::Detached(_))));
+    let detach = Command::Detach { slot: stand.guest.slot };
+    assert!(matches!(stand.bench.command(detach), Reply::Detached(_)));
     assert!(stand.guest.bytes(sent.at[1], MOST).iter().all(|byte| *byte == UNTOUCHED));
 }
 

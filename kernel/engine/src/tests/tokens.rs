@@ -41,9 +41,15 @@ impl Lab {
         self.engine.turn(0)
     }
 
-    fn detach(&mut self) {
-        self.control.submit(Command::Detach { slot: 0 }).unwrap();
+    /// Sends a command, and returns the reply, which comes in the same turn.
+    fn ask(&mut self, command: Command<()>) -> Option<Reply> {
+        self.control.submit(command).unwrap();
         self.engine.turn(0);
+        self.control.reply()
+    }
+
+    fn detach(&mut self) -> Option<Reply> {
+        self.ask(Command::Detach { slot: 0 })
     }
 }
 
@@ -66,16 +72,15 @@ fn a_device_that_is_drained_takes_nothing_more_and_completes_what_it_has() {
     let mut lab = lab();
     let heads = lab.offer(3);
     lab.engine.turn(0);
-    lab.control.submit(Command::Drain { slot: 0 }).unwrap();
+    assert_eq!(lab.ask(Command::Drain { slot: 0 }), Some(Reply::Detaching), "all are in flight");
     lab.offer(2);
     for released in [1, 1] {
         lab.release(released);
         lab.engine.turn(0);
-        assert_eq!(lab.control.reply(), None, "a request is in flight");
+        assert_eq!(lab.ask(Command::Drain { slot: 0 }), Some(Reply::Detaching), "a request is in flight");
     }
     lab.release(1);
-    lab.engine.turn(0);
-    let Some(Reply::Detached(Some(state))) = lab.control.reply() else { panic!("a saved state") };
+    let Some(Reply::Detached(Some(state))) = lab.ask(Command::Drain { slot: 0 }) else { panic!("a saved state") };
     let used: Vec<_> = std::iter::from_fn(|| lab.guest.tx.take_used()).map(|(head, _)| head).collect();
     assert_eq!(used.len(), 3);
     assert!(heads.iter().all(|head| used.contains(head)));
@@ -139,8 +144,7 @@ fn a_token_of_an_earlier_life_completes_nothing() {
         lab.engine.turn(0);
         assert!(lab.guest.shared.reset_done());
         if detach {
-            lab.detach();
-            assert!(matches!(lab.control.reply(), Some(Reply::Detached(Some(_)))));
+            assert!(matches!(lab.detach(), Some(Reply::Detached(Some(_)))));
             lab.guest.shared.restart();
             attach(lab.control, &lab.guest);
             lab.engine.turn(0);
@@ -162,12 +166,10 @@ fn detaching_waits_for_the_back_end_and_gives_the_state_only_if_nothing_was_drop
     lab.offer(2);
     lab.engine.turn(0);
     lab.engine.backend_mut().dma = true;
-    lab.detach();
-    assert_eq!(lab.control.reply(), None);
+    assert_eq!(lab.detach(), Some(Reply::Detaching));
     lab.offer(1);
     assert_eq!(lab.release(2), 2, "what is out comes back, nothing new is taken");
-    lab.engine.turn(0);
-    let Some(Reply::Detached(Some(state))) = lab.control.reply() else { panic!("no state") };
+    let Some(Reply::Detached(Some(state))) = lab.detach() else { panic!("no state") };
     let at = if PACKED { 1 << 15 | 2 } else { 2 };
     assert_eq!((state.queues[1].avail, state.queues[1].used), (at, at));
     assert_eq!(lab.guest.tx.used_index(), 2);
@@ -175,8 +177,47 @@ fn detaching_waits_for_the_back_end_and_gives_the_state_only_if_nothing_was_drop
     let mut lab = self::lab();
     lab.offer(2);
     lab.engine.turn(0);
-    lab.detach();
-    assert_eq!(lab.control.reply(), Some(Reply::Detached(None)));
+    assert_eq!(lab.detach(), Some(Reply::Detached(None)));
+}
+
+#[test]
+fn while_a_device_cannot_be_detached_every_other_command_is_answered_in_its_turn() {
+    let mut lab = lab();
+    let (mut second, third) = (Guest::new(1, OUT_OF_ORDER, 16), Guest::new(2, OUT_OF_ORDER, 16));
+    assert_eq!(lab.ask(Command::Attach(second.attachment(1))), Some(Reply::Attached));
+    lab.offer(2);
+    lab.engine.turn(0);
+    lab.engine.backend_mut().dma = true;
+    for _ in 0..3 {
+        assert_eq!(lab.detach(), Some(Reply::Detaching));
+        assert_eq!(lab.ask(Command::Attach(third.attachment(2))), Some(Reply::Attached));
+        assert!(matches!(lab.ask(Command::Detach { slot: 2 }), Some(Reply::Detached(Some(_)))));
+    }
+    // Its place stays taken.
+    assert_eq!(lab.ask(Command::Attach(third.attachment(0))), Some(Reply::Occupied));
+    // Two wait at a time, and neither holds the other up.
+    second.tx.add(&[(BUFFERS, 100, false)]).unwrap();
+    assert_eq!(lab.engine.turn(0), 1);
+    let detach_second = || Command::Detach { slot: 1 };
+    assert_eq!(lab.ask(detach_second()), Some(Reply::Detaching));
+    assert_eq!(lab.detach(), Some(Reply::Detaching));
+    lab.engine.backend_mut().dma = false;
+    assert_eq!(lab.ask(detach_second()), Some(Reply::Detached(None)));
+    assert_eq!(lab.detach(), Some(Reply::Detached(None)));
+}
+
+#[test]
+fn a_device_that_was_to_be_drained_can_be_detached_at_once() {
+    let mut lab = lab();
+    lab.offer(2);
+    lab.engine.turn(0);
+    assert_eq!(lab.ask(Command::Drain { slot: 0 }), Some(Reply::Detaching));
+    assert_eq!(lab.detach(), Some(Reply::Detached(None)), "its requests are dropped");
+    attach(lab.control, &lab.guest);
+    lab.guest.shared.restart();
+    lab.engine.turn(0);
+    assert_eq!(lab.control.reply(), Some(Reply::Attached));
+    assert!(matches!(lab.detach(), Some(Reply::Detached(Some(_)))), "nothing of the former wish is left");
 }
 
 /// Completions as a [`Track`] is told of them: whether they are visible, and their positions.

@@ -53,6 +53,14 @@ impl Kernel {
                     self.runs = Runs::Detach;
                 }
                 Action::Report(report) => self.report(report),
+                Action::ReportPending { state, .. } => {
+                    match self.runs {
+                        Runs::BringUp => assert_eq!(*state, GuestState::Starting),
+                        Runs::Detach => assert_eq!(*state, GuestState::Detaching),
+                        Runs::Nothing | Runs::Vcpus => panic!("nothing is pending"),
+                    }
+                    self.reported = Some(*state);
+                }
                 Action::AnnounceRestart { wait } => {
                     assert_eq!((self.runs, self.reported), (Runs::Nothing, Some(GuestState::Stopped)));
                     assert!((1_000..=64_000).contains(wait));
@@ -64,13 +72,14 @@ impl Kernel {
     }
 
     fn report(&mut self, report: &Report) {
-        use GuestState::{Running, Starting, Stopped, Stopping};
+        use GuestState::{Detaching, Running, Starting, Stopped, Stopping};
         let before = self.reported.unwrap_or(Stopped);
         let legal = match report.state {
             Starting => before == Stopped && self.runs == Runs::Nothing,
             Running => before == Starting && self.runs == Runs::Vcpus,
             Stopping => before == Running && self.runs == Runs::Vcpus,
             Stopped => before != Stopped && self.runs == Runs::Nothing,
+            Detaching => false,
         };
         assert!(legal, "{before:?}, {:?}: {report:?}", self.runs);
         assert_eq!(report.end.is_some(), report.state == Stopped, "a reason for every end, and for nothing else");
@@ -168,6 +177,25 @@ proptest! {
         prop_assert_eq!(life.state() == GuestState::Stopped, nothing);
         prop_assert_eq!(kernel.reported.unwrap_or(GuestState::Stopped), life.state());
         prop_assert_eq!(life.is_up(), kernel.runs == Runs::Vcpus);
+        prop_assert_eq!(life.awaits_devices(), matches!(kernel.runs, Runs::BringUp | Runs::Detach));
+    }
+
+    /// The engine never answers. The end of sidecore does not wait for it for ever, and not a millisecond longer than said.
+    #[test]
+    fn a_shutdown_ends_in_a_bounded_time_whatever_does_not_come(always: bool, before in inputs(), after in inputs()) {
+        let (mut life, mut kernel, mut now) = lived(always, before);
+        if life.ends_at.is_none() {
+            let end = now + 1000 * u64::from(STOP_SECONDS) + LETTING_GO;
+            let _ = give(&mut life, &mut now, Input::ShutDown);
+            kernel.take(&mut life);
+            for input in after {
+                let Some(input) = kernel.observe(input) else { continue };
+                let _ = give(&mut life, &mut now, input);
+                kernel.take(&mut life);
+                prop_assert_eq!(life.is_over(now), life.is_down() || now >= end);
+            }
+            prop_assert!(life.is_over(end));
+        }
     }
 
     #[test]

@@ -49,6 +49,7 @@ fn name(action: &Action) -> String {
         Action::PressPowerButton => "button".into(),
         Action::StopVcpus => "stop vCPUs".into(),
         Action::DetachDevices => "detach".into(),
+        Action::ReportPending { state, waited } => format!("{} for {waited}", state.name()),
         Action::AnnounceRestart { wait } => format!("again in {wait}"),
     }
 }
@@ -223,9 +224,72 @@ fn nothing_starts_after_shut_down() {
 fn commands_that_make_no_sense_are_refused() {
     let not_running = "guest `a` is not running";
     assert_eq!(actions(false, &[Stop, Kill]), [not_running, not_running]);
-    let all = actions(false, &[Start, Start, BroughtUp, Start, OFF, Start]);
+    let all = actions(false, &[Start, Start, BroughtUp, Start, OFF]);
     let running = "guest `a` is running";
-    assert_eq!(all, ["starting", "bring up", running, "running", running, "detach", running]);
+    assert_eq!(all, ["starting", "bring up", running, "running", running, "detach"]);
+}
+
+/// A guest that was killed, and whose disk does not answer for the first seconds.
+const HELD: [Input; 6] = [Kill, KILLED, Tick, Pass(999), Tick, Tick];
+
+#[test]
+fn a_guest_whose_devices_are_held_is_reported_and_comes_down_when_they_are_given_back() {
+    let quiet = ["stop vCPUs", "detach"];
+    let reported = [&quiet[..], &["detaching for 1000"]].concat();
+    check(&[
+        (true, &HELD, &quiet),
+        (true, &[&HELD[..], &[Pass(1), Tick, Tick]].concat(), &reported),
+        (
+            true,
+            &[&HELD[..], &[Pass(1), Tick, Detached]].concat(),
+            &[&reported[..], &["stopped: killed"]].concat(),
+        ),
+        (
+            true,
+            &[&HELD[..], &[Pass(1), Tick, Pass(119_000), Tick, Pass(1 << 40), Tick]].concat(),
+            &[&reported[..], &["detaching for 120000"]].concat(),
+        ),
+    ]);
+}
+
+#[test]
+fn commands_to_a_guest_whose_devices_are_held_are_answered_at_once() {
+    let refused = Refused::Detaching.explain("a");
+    let after = |inputs: &[Input]| {
+        let all = actions(true, &[&[Start, BroughtUp], &HELD[..], &[Pass(1), Tick], inputs].concat());
+        all[6..].to_vec()
+    };
+    assert_eq!(after(&[Start]), [refused]);
+    // These are answered, and nothing has to be done for them.
+    assert_eq!(after(&[Stop, Kill, Pass(1 << 40)]), [""; 0]);
+    assert_eq!(after(&[Kill, Detached]), ["stopped: killed"]);
+    // The restart comes after the devices, and not before.
+    assert_eq!(after(&[Restart, Pass(60_000), Tick]), [""; 0]);
+    assert_eq!(after(&[Restart, Detached]), ["stopped: killed", "starting", "bring up"]);
+    assert_eq!(after(&[Restart, Kill, Detached]), ["stopped: killed"]);
+    assert_eq!(after(&[ShutDown, Restart]), ["sidecore is shutting down; nothing is started any more"]);
+}
+
+#[test]
+fn an_engine_that_does_not_take_a_device_is_reported_and_the_guest_can_be_killed() {
+    let inputs = [Start, Tick, Pass(1_000), Tick, Kill, Pass(119_000), Tick];
+    assert_eq!(actions(false, &inputs), ["starting", "bring up", "starting for 1000", "starting for 120000"]);
+    let all = actions(false, &[&inputs[..], &[BroughtUp, KILLED, Detached]].concat());
+    assert_eq!(all[4..], ["running", "stop vCPUs", "detach", "stopped: killed"]);
+}
+
+#[test]
+fn a_shutdown_waits_for_held_devices_for_a_time_and_no_longer() {
+    let (mut life, mut now) = (Life::new(false), 0);
+    for input in [Start, BroughtUp, ShutDown, Pass(30_000), Tick, KILLED, Pass(89_999)] {
+        give(&mut life, &mut now, input).unwrap();
+    }
+    assert_eq!((life.is_over(now), life.is_over(now + 1)), (false, true));
+    // A second one does not extend the time.
+    give(&mut life, &mut now, ShutDown).unwrap();
+    assert!(life.is_over(now + 1));
+    give(&mut life, &mut now, Detached).unwrap();
+    assert!(life.is_over(now), "it is down");
 }
 
 #[test]
