@@ -1,4 +1,4 @@
-//! The 16550 UARTs behind COM1 (people) and COM2 (programs).
+//! The 16550 UARTs behind COM1 (people) and COM2 (programs). Nothing here waits.
 
 #![allow(unsafe_code, reason = "names a UART by its port number")]
 
@@ -7,6 +7,7 @@ use uart_16550::{BaudRate, Config, Uart16550, backend::PioBackend, spec::registe
 /// A UART that is there.
 pub struct Serial {
     uart: Uart16550<PioBackend>,
+    overruns: u64,
 }
 
 impl Serial {
@@ -20,27 +21,33 @@ impl Serial {
         let mut uart = unsafe { Uart16550::new_port(base) }.ok()?;
         // The crate's default is 9,600 baud.
         uart.init(Config { baud_rate: BaudRate::Baud115200, ..Config::default() }).ok()?;
-        Some(Self { uart })
+        Some(Self { uart, overruns: 0 })
     }
 
-    /// Waits for room, and sends one byte.
-    pub fn send(&mut self, byte: u8) {
-        self.uart.send_bytes_exact(&[byte]);
+    /// Sends the first of `bytes`, as many as the FIFO takes: 16 if it is empty, otherwise none. Returns how many it took.
+    pub fn send(&mut self, bytes: &[u8]) -> usize {
+        if self.status().contains(LSR::THR_EMPTY) { self.uart.send_bytes(bytes) } else { 0 }
     }
 
-    /// Waits until all bytes have left the UART, its shift register too. Gives up after at least 100 ms, if the UART is
-    /// stuck.
-    pub fn flush(&mut self) {
-        // A full FIFO takes 1.4 ms at 115,200 baud; a read of the port takes well over 100 ns.
-        for _ in 0..1_000_000 {
-            if self.uart.lsr().contains(LSR::TRANSMITTER_EMPTY) {
-                return;
-            }
-        }
+    /// Whether all bytes have left the UART, its shift register too.
+    pub fn is_idle(&mut self) -> bool {
+        self.status().contains(LSR::TRANSMITTER_EMPTY)
     }
 
     /// Returns a received byte, if there is one.
     pub fn receive(&mut self) -> Option<u8> {
-        self.uart.try_receive_byte().ok()
+        if self.status().contains(LSR::DATA_READY) { self.uart.try_receive_byte().ok() } else { None }
+    }
+
+    /// How often the FIFO of received bytes overflowed. Each time at least one byte was lost.
+    pub const fn overruns(&self) -> u64 {
+        self.overruns
+    }
+
+    /// Reads the line status register. The read clears its overrun bit, which is counted here.
+    fn status(&mut self) -> LSR {
+        let status = self.uart.lsr();
+        self.overruns += u64::from(status.contains(LSR::OVERRUN_ERROR));
+        status
     }
 }

@@ -1,14 +1,21 @@
 //! The log and the two serial ports: COM1 for people, COM2 for programs.
 //!
+//! Nobody waits for a UART. Output goes into the queues of `control::Output`; the control core gives the UART what it takes
+//! on each tick. What does not fit is dropped whole and counted, and the count is told when there is room again. Output
+//! waits for a UART, for a bounded time, in two cases only: before the control loop begins, when there are no guests yet,
+//! and when the machine ends.
+//!
 //! Only the boot core touches the UARTs. Another core's log record waits in a queue, which the boot core empties on
-//! each tick. If the queue is full, the record is dropped and counted. So no core ever waits for a console.
+//! each tick. If the queue is full, the record is dropped and counted.
 
 #![allow(unsafe_code, reason = "opens the UARTs by their port numbers")]
 
 use crate::{cores, mem};
-use control::{Event, Level as EventLevel};
+use alloc::format;
+use control::{Class, Event, Level as EventLevel, Loss, Output};
 use core::{
     fmt::{self, Write},
+    iter::once,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 use drivers::serial::Serial;
@@ -16,8 +23,25 @@ use heapless::{String, mpmc::Queue};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use spin::Mutex;
 
-static COM1: Mutex<Option<Serial>> = Mutex::new(None);
-static COM2: Mutex<Option<Serial>> = Mutex::new(None);
+/// Most bytes that a UART gets in a tick. A real one takes 16. An emulated one may take any number at once.
+const TICK_BYTES: usize = 4 << 10;
+/// Times that the end of the machine looks whether a UART takes a byte. A full FIFO takes 1.4 ms at 115,200 baud; a read of
+/// the port takes well over 100 ns, so this is at least 100 ms.
+const LAST_TRIES: u32 = 1_000_000;
+
+/// A UART with its output. COM1's text keeps its order, so nothing of it is in the queue for answers.
+struct Port<const ANSWERS: usize, const REST: usize> {
+    uart: Option<Serial>,
+    output: Output<ANSWERS, REST>,
+}
+
+/// Guests have the first KiB: as much as 115,200 baud send in 90 ms, so an answer to a person is late by no more.
+static COM1: Mutex<Port<1, { 64 << 10 }>> = Mutex::new(Port::new(1 << 10));
+/// The counters of 64 vCPUs are an answer of 130 KiB. Guests have 8 KiB: their longest line is 6 KiB when it is escaped.
+static COM2: Mutex<Port<{ 256 << 10 }, { 64 << 10 }>> = Mutex::new(Port::new(8 << 10));
+
+/// Output may wait for a UART: there is no control loop yet, or it has ended.
+static WAITS: AtomicBool = AtomicBool::new(true);
 
 /// Longest record from another core, in bytes. The rest of a longer one is cut off.
 const RECORD: usize = 240;
@@ -33,13 +57,78 @@ pub static QUIET: AtomicBool = AtomicBool::new(false);
 struct Logger;
 static LOGGER: Logger = Logger;
 
+impl<const ANSWERS: usize, const REST: usize> Port<ANSWERS, REST> {
+    const fn new(guests: usize) -> Self {
+        Self { uart: None, output: Output::new(guests) }
+    }
+
+    /// Adds a message. Returns whether it fitted.
+    fn push<'a>(&mut self, class: Class, pieces: impl Iterator<Item = &'a [u8]> + Clone) -> bool {
+        if self.uart.is_none() {
+            return true;
+        }
+        let bytes = pieces.clone().map(<[u8]>::len).sum();
+        if WAITS.load(Ordering::Relaxed) && self.output.room(class) < bytes {
+            self.finish();
+        }
+        let fits = self.output.push(class, pieces);
+        if WAITS.load(Ordering::Relaxed) {
+            self.output.begin_tick(usize::MAX);
+        }
+        self.pump();
+        fits
+    }
+
+    /// Gives the UART what it takes now.
+    fn pump(&mut self) {
+        if let Some(uart) = &mut self.uart {
+            self.output.pump(|bytes| uart.send(bytes));
+        }
+    }
+
+    /// Waits until the UART has taken everything, or takes nothing for too long. Then nothing is sent by it any more.
+    fn finish(&mut self) {
+        let mut tries = LAST_TRIES;
+        while !self.output.is_empty() && tries > 0 {
+            let Some(uart) = &mut self.uart else { return };
+            self.output.begin_tick(usize::MAX);
+            let mut taken = 0;
+            self.output.pump(|bytes| {
+                let sent = uart.send(bytes);
+                taken += sent;
+                sent
+            });
+            tries = if taken == 0 { tries - 1 } else { LAST_TRIES };
+        }
+        if tries == 0 {
+            self.uart = None;
+        }
+    }
+
+    /// Waits until all bytes have left the UART.
+    fn flush(&mut self) {
+        self.finish();
+        if let Some(uart) = &mut self.uart {
+            let _ = (0..LAST_TRIES).any(|_| uart.is_idle());
+        }
+    }
+
+    fn counters(&self) -> control::SerialPort {
+        control::SerialPort {
+            dropped: self.output.total_loss().messages,
+            dropped_bytes: self.output.total_loss().bytes,
+            overruns: self.uart.as_ref().map_or(0, Serial::overruns),
+        }
+    }
+}
+
 /// Opens both ports and starts the log.
 pub fn open() {
     // SAFETY: these are the standard ports of COM1 and COM2. This runs once, on the boot core, before any other core is
     // started.
     unsafe {
-        *COM1.lock() = Serial::open(0x3f8);
-        *COM2.lock() = Serial::open(0x2f8);
+        COM1.lock().uart = Serial::open(0x3f8);
+        COM2.lock().uart = Serial::open(0x2f8);
     }
     // This fails only on a second call.
     let _ = log::set_logger(&LOGGER);
@@ -48,7 +137,17 @@ pub fn open() {
 
 /// Whether the machine has COM2.
 pub fn has_com2() -> bool {
-    COM2.lock().is_some()
+    COM2.lock().uart.is_some()
+}
+
+/// Notes that the control loop begins. From now on nothing waits for a UART.
+pub fn stop_waiting() {
+    WAITS.store(false, Ordering::Relaxed);
+}
+
+/// Notes that the machine ends. From now on output waits for a UART, for a bounded time.
+pub fn wait_again() {
+    WAITS.store(true, Ordering::Relaxed);
 }
 
 impl Log for Logger {
@@ -106,85 +205,192 @@ fn emit(level: Level, args: fmt::Arguments<'_>) {
 /// Sends a log record to COM2.
 fn log_event(level: Level, args: fmt::Arguments<'_>) {
     if mem::heap_ready() {
-        let mut text = alloc::string::String::new();
-        let _ = write!(text, "{args}");
         let level = match level {
             Level::Error => EventLevel::Error,
             Level::Warn => EventLevel::Warn,
             Level::Info => EventLevel::Info,
             Level::Debug | Level::Trace => EventLevel::Debug,
         };
-        send(Event::Log { level, text }.to_line().as_bytes());
+        send_event(&Event::Log { level, text: format!("{args}") });
     }
 }
 
-/// Writes the records of other cores. The boot core calls this on each tick.
+/// Begins a tick: gives both UARTs what they take, tells what was dropped, and writes the records of other cores. The boot
+/// core calls it.
+pub fn tick() {
+    {
+        let mut port = COM1.lock();
+        port.output.begin_tick(TICK_BYTES);
+        port.pump();
+        tell_com1(&mut port);
+        let mut port = COM2.lock();
+        port.output.begin_tick(TICK_BYTES);
+        port.pump();
+        tell_com2(&mut port);
+    }
+    drain();
+}
+
+/// Writes the records of other cores.
 pub fn drain() {
     while let Some((level, text)) = QUEUE.dequeue() {
         emit(level, format_args!("{text}"));
     }
 }
 
+/// Gives both UARTs what they take now, within the tick's budget.
+pub fn pump() {
+    COM1.lock().pump();
+    COM2.lock().pump();
+}
+
+/// Tells the person how much was dropped, if there is room.
+fn tell_com1<const A: usize, const R: usize>(port: &mut Port<A, R>) {
+    let Some(Loss { messages, bytes }) = port.output.untold() else { return };
+    let mut text = String::<80>::new();
+    let _ = write!(text, "\r\n[{messages} pieces of output, {bytes} bytes, were dropped here]\r\n");
+    if port.output.room(Class::Event) >= text.len() {
+        port.output.told();
+        port.push(Class::Event, once(text.as_bytes()));
+    }
+}
+
+/// Tells the program how much was dropped, if there is room.
+fn tell_com2<const A: usize, const R: usize>(port: &mut Port<A, R>) {
+    let Some(Loss { messages, bytes }) = port.output.untold() else { return };
+    let line = Event::Dropped { guest: None, messages, bytes }.to_line();
+    if port.output.room(Class::Event) >= line.len() {
+        port.output.told();
+        port.push(Class::Event, once(line.as_bytes()));
+    }
+}
+
 /// Writes to COM1. Each LF becomes CR LF.
 pub fn print(args: fmt::Arguments<'_>) {
     let mut port = COM1.lock();
-    if let Some(port) = port.as_mut() {
-        let _ = Crlf(port).write_fmt(args);
+    if mem::heap_ready() && !WAITS.load(Ordering::Relaxed) {
+        tell_com1(&mut port);
+        for line in format!("{args}").split_inclusive('\n') {
+            port.push(Class::Event, with_returns(line));
+        }
+    } else {
+        let _ = Lines(&mut port).write_fmt(args);
+    }
+}
+
+/// The pieces of a line, with CR before its LF.
+fn with_returns(line: &str) -> impl Iterator<Item = &[u8]> + Clone {
+    let (text, end) = match line.strip_suffix('\n') {
+        Some(text) => (text, "\r\n"),
+        None => (line, ""),
+    };
+    [text.as_bytes(), end.as_bytes()].into_iter()
+}
+
+/// Writes each piece at once. It needs no heap.
+struct Lines<'a, const A: usize, const R: usize>(&'a mut Port<A, R>);
+
+impl<const A: usize, const R: usize> Write for Lines<'_, A, R> {
+    fn write_str(&mut self, s: &str) -> fmt::Result {
+        for line in s.split_inclusive('\n') {
+            self.0.push(Class::Event, with_returns(line));
+        }
+        Ok(())
     }
 }
 
 /// Writes bytes to COM1 as they are.
 pub fn print_bytes(bytes: &[u8]) {
-    if let Some(port) = COM1.lock().as_mut() {
-        bytes.iter().for_each(|&b| port.send(b));
+    if !bytes.is_empty() {
+        COM1.lock().push(Class::Event, once(bytes));
     }
+}
+
+/// Writes output of the attached guest to COM1. It fits if it is no longer than [`room_com1`].
+pub fn print_guest(bytes: &[u8]) {
+    COM1.lock().push(Class::Guest, once(bytes));
+}
+
+/// Bytes of output of the attached guest that COM1 takes now.
+pub fn room_com1() -> usize {
+    let port = COM1.lock();
+    if port.uart.is_none() { usize::MAX } else { port.output.room(Class::Guest) }
+}
+
+/// Bytes of guests' events that COM2 takes now. `None`: its reader takes nothing, so it is not worth to wait for it.
+pub fn room_com2() -> Option<usize> {
+    let port = COM2.lock();
+    match port.uart {
+        None => None,
+        Some(_) if port.output.is_stalled() => None,
+        Some(_) => Some(port.output.room(Class::Guest)),
+    }
+}
+
+/// Sends an event of a guest to COM2. Returns false if it does not fit; then the caller counts it.
+pub fn send_guest(line: &str) -> bool {
+    let mut port = COM2.lock();
+    let fits = port.output.room(Class::Guest) >= line.len();
+    if port.uart.is_some() && !fits && !WAITS.load(Ordering::Relaxed) {
+        return false;
+    }
+    port.push(Class::Guest, once(line.as_bytes()))
 }
 
 /// Returns a byte typed on COM1, if there is one.
 pub fn read() -> Option<u8> {
-    COM1.lock().as_mut()?.receive()
+    COM1.lock().uart.as_mut()?.receive()
 }
 
-/// Writes to COM2.
+/// Sends an event of sidecore's own to COM2.
+pub fn send_event(event: &Event) {
+    let mut port = COM2.lock();
+    tell_com2(&mut port);
+    port.push(Class::Event, once(event.to_line().as_bytes()));
+}
+
+/// Sends the answer to a command to COM2. If it is longer than what there is room for, its asker gets a short answer that
+/// says so.
+pub fn answer(event: &Event, id: Option<u64>) {
+    let mut port = COM2.lock();
+    let line = event.to_line();
+    let room = port.output.room(Class::Answer);
+    if !port.push(Class::Answer, once(line.as_bytes())) {
+        let error = format!("the answer has {} bytes, and COM2 has room for {room} now", line.len());
+        port.push(Class::Answer, once(Event::refused(id, error).to_line().as_bytes()));
+    }
+}
+
+/// Writes to COM2 as it is.
 pub fn send(bytes: &[u8]) {
-    if let Some(port) = COM2.lock().as_mut() {
-        bytes.iter().for_each(|&b| port.send(b));
-    }
+    COM2.lock().push(Class::Event, once(bytes));
 }
 
-/// Waits until both ports have sent everything.
+/// Waits until both ports have sent everything. Gives a port up that takes nothing.
 pub fn flush() {
-    for port in [&COM1, &COM2] {
-        if let Some(port) = port.lock().as_mut() {
-            port.flush();
-        }
-    }
+    COM1.lock().flush();
+    COM2.lock().flush();
 }
 
 /// Returns a byte received on COM2, if there is one.
 pub fn receive() -> Option<u8> {
-    COM2.lock().as_mut()?.receive()
+    COM2.lock().uart.as_mut()?.receive()
 }
 
-/// Unlocks both ports for a panic, even if this core holds them.
+/// Counters of both ports.
+pub fn counters() -> [control::SerialPort; 2] {
+    [COM1.lock().counters(), COM2.lock().counters()]
+}
+
+/// Unlocks both ports for a panic, even if this core holds them. From now on output waits for them.
 pub fn break_locks() {
     // SAFETY: all other cores have been told to park, and the panicking core never returns. So no guard is used again.
     unsafe {
         COM1.force_unlock();
         COM2.force_unlock();
     }
-}
-
-struct Crlf<'a>(&'a mut Serial);
-
-impl Write for Crlf<'_> {
-    fn write_str(&mut self, s: &str) -> fmt::Result {
-        for b in s.bytes() {
-            if b == b'\n' {
-                self.0.send(b'\r');
-            }
-            self.0.send(b);
-        }
-        Ok(())
-    }
+    wait_again();
+    // What is written now goes behind what waits, and in no line of it.
+    COM1.lock().finish();
+    COM2.lock().finish();
 }

@@ -8,7 +8,7 @@ use control::Event;
 pub fn halt(why: core::fmt::Arguments<'_>) -> ! {
     console::print(format_args!("sidecore stops: {why}\n"));
     if mem::heap_ready() {
-        console::send(Event::End { reason: format!("{why}").into() }.to_line().as_bytes());
+        console::send_event(&Event::End { reason: format!("{why}").into() });
     }
     emulator::leave_emulator(false);
     loop {

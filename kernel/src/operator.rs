@@ -19,6 +19,11 @@ use lifecycle::Refused;
 
 /// Microseconds between two ticks.
 const TICK: u64 = 1_000;
+/// Most bytes that are read from each port in a tick. A UART of 115,200 baud receives 12 in this time; an emulated one may
+/// have any number. The rest waits in the UART, which loses and counts what does not fit.
+const INPUT_BYTES: usize = 256;
+/// Most commands of each port that are carried out in a tick.
+const COMMANDS: usize = 4;
 
 /// The operator's side of the machine.
 pub struct Operator {
@@ -44,6 +49,7 @@ impl Operator {
     /// Runs until the machine is switched off. Between ticks the core halts. If an engine shares this core, the core
     /// runs its turns instead.
     pub fn run(mut self, core: &'static Core) -> ! {
+        console::stop_waiting();
         self.guests.start_all();
         options::self_test();
         self.reply_prompt();
@@ -62,21 +68,32 @@ impl Operator {
     }
 
     fn tick(&mut self) {
-        console::drain();
-        while let Some(byte) = console::read() {
-            self.typed(byte);
+        console::tick();
+        let mut commands = 0;
+        for _ in 0..INPUT_BYTES {
+            let Some(byte) = console::read() else { break };
+            commands += usize::from(self.typed(byte));
+            if commands == COMMANDS {
+                break;
+            }
         }
-        while let Some(byte) = console::receive() {
+        let mut commands = 0;
+        for _ in 0..INPUT_BYTES {
+            let Some(byte) = console::receive() else { break };
             match self.lines.push(byte) {
                 Some(Ok(line)) => self.received(&line),
                 Some(Err(error)) => reply(None, Err(format!("{error}"))),
-                None => {}
+                None => continue,
+            }
+            commands += 1;
+            if commands == COMMANDS {
+                break;
             }
         }
         disks::service();
         engines::service();
-        let attached = self.shell.attached().map(String::from);
-        self.guests.poll(attached.as_deref());
+        self.guests.poll(self.shell.attached());
+        console::pump();
         if self.guests.wants_end() && self.ending.is_none() {
             self.end("all guests have stopped");
         }
@@ -90,7 +107,8 @@ impl Operator {
         }
     }
 
-    fn typed(&mut self, byte: u8) {
+    /// Takes a typed byte. Returns whether it was the end of a command.
+    fn typed(&mut self, byte: u8) -> bool {
         let mut out = String::new();
         let action = self.shell.feed(byte, &mut out).unwrap_or(Action::None);
         console::print_bytes(out.as_bytes());
@@ -103,8 +121,10 @@ impl Operator {
             Action::Run(command) => {
                 self.carry_out_for_person(command);
                 self.reply_prompt();
+                return true;
             }
         }
+        false
     }
 
     fn reply_prompt(&self) {
@@ -129,7 +149,7 @@ impl Operator {
                     let attached = self.shell.attach(guest.clone(), &mut out);
                     console::print_bytes(out.as_bytes());
                     out.clear();
-                    self.guests.show_backlog(&guest);
+                    self.guests.backlog(&guest).for_each(console::print_bytes);
                     attached
                 }
                 Err(e) => writeln!(out, "{e}"),
@@ -188,18 +208,18 @@ impl Operator {
         let id = request.id;
         match request.command {
             Command::Show(View::Counters) => {
-                console::send(Event::Counters(self.guests.counters(id)).to_line().as_bytes());
+                console::answer(&Event::Counters(self.guests.counters(id)), id);
             }
             Command::List => {
                 let guests = Some(self.guests.list());
-                console::send(Event::Reply { id, ok: true, error: None, guests, version: None }.to_line().as_bytes());
+                console::answer(&Event::Reply { id, ok: true, error: None, guests, version: None }, id);
             }
             Command::Version => {
                 let version = Some(env!("CARGO_PKG_VERSION").into());
-                console::send(Event::Reply { id, ok: true, error: None, guests: None, version }.to_line().as_bytes());
+                console::answer(&Event::Reply { id, ok: true, error: None, guests: None, version }, id);
             }
             Command::Report => {
-                report::send_all();
+                report::answer();
                 reply(id, Ok(()));
             }
             other => {
@@ -212,9 +232,12 @@ impl Operator {
     /// Sends the last counters, shuts the disks down, clears bus mastering, and switches the machine off or resets it. If the machine cannot
     /// be switched off, the core halts.
     fn end(&mut self, reason: &'static str) -> ! {
+        console::wait_again();
         console::drain();
-        console::send(Event::Counters(self.guests.counters(None)).to_line().as_bytes());
-        console::send(Event::End { reason: reason.into() }.to_line().as_bytes());
+        self.guests.finish_output();
+        console::send_event(&Event::Counters(self.guests.counters(None)));
+        console::flush();
+        console::send_event(&Event::End { reason: reason.into() });
         console::print(format_args!("\nsidecore ends: {reason}\n"));
         disks::shut_down(|| _ = engines::turn());
         pci::clear_bus_masters(false);
@@ -237,5 +260,5 @@ fn reply(id: Option<u64>, result: Result<(), String>) {
         Ok(()) => (true, None),
         Err(e) => (false, Some(e)),
     };
-    console::send(Event::Reply { id, ok, error, guests: None, version: None }.to_line().as_bytes());
+    console::answer(&Event::Reply { id, ok, error, guests: None, version: None }, id);
 }

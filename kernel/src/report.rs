@@ -56,16 +56,16 @@ pub fn show() {
     REPORT.lock().iter().for_each(print);
 }
 
-/// Sends the whole report on COM2 again, for programs.
-pub fn send_all() {
-    REPORT.lock().iter().for_each(send);
+/// Sends the whole report on COM2 again, for a program that asked.
+pub fn answer() {
+    REPORT.lock().iter().for_each(|entry| console::answer(&Event::Report(entry.clone()), None));
 }
 
 /// Sends sidecore's version and the platform: the first line on COM2. Then sends everything reported before.
 pub fn send_boot(virtualization: Option<Virtualization>, memory: u64) {
     let platform = Platform { virtualization, cores: crate::cores::count().max(1) as u64, memory };
-    console::send(Event::Boot { version: env!("CARGO_PKG_VERSION").into(), platform }.to_line().as_bytes());
-    send_all();
+    console::send_event(&Event::Boot { version: env!("CARGO_PKG_VERSION").into(), platform });
+    REPORT.lock().iter().for_each(send);
     STARTED.store(true, Ordering::Relaxed);
 }
 
@@ -81,5 +81,5 @@ fn print(entry: &ReportEntry) {
 }
 
 fn send(entry: &ReportEntry) {
-    console::send(Event::Report(entry.clone()).to_line().as_bytes());
+    console::send_event(&Event::Report(entry.clone()));
 }

@@ -52,7 +52,7 @@ pub fn load() -> (Config, Plan) {
 
 fn tell(mistake: Mistake) {
     console::print(format_args!("{mistake}\n"));
-    console::send(Event::from(mistake).to_line().as_bytes());
+    console::send_event(&Event::from(mistake));
 }
 
 fn describe(config: &Config, plan: &Plan, topology: &Topology) {

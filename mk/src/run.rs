@@ -194,6 +194,8 @@ mod tests {
             memory: 0,
             kept: 0,
             console_dropped: 0,
+            lines_dropped: 0,
+            input_dropped: 0,
             vcpus: vec![VcpuCounters { core: 2, exits: vec![exit("hlt", 3), exit("io", 40), exit("cpuid", 0)] }],
             shadow_idt: Vec::new(),
             refusals: Vec::new(),

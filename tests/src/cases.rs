@@ -9,6 +9,7 @@ mod fio;
 mod firmware;
 mod firmware_disk;
 mod firmware_noise;
+mod flood;
 mod hostile;
 mod isolation;
 mod ixgbe;
@@ -69,6 +70,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         probe::list(),
         probe_disk::list(),
         hostile::list(),
+        flood::list(),
         completions::list(),
         ixgbe::list(),
         vhost::list(),

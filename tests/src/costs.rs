@@ -137,6 +137,8 @@ mod tests {
             memory: 0,
             kept: 0,
             console_dropped: 0,
+            lines_dropped: 0,
+            input_dropped: 0,
             vcpus: vec![vcpu],
             shadow_idt: Vec::new(),
             refusals: Vec::new(),

@@ -19,6 +19,11 @@ pub trait Machine {
         bail!("this machine has no file {name}")
     }
 
+    /// Types on COM1. Only a machine whose setup says `typed` can.
+    fn type_in(&mut self, _: &[u8]) -> Result<()> {
+        bail!("nobody types on COM1 of this machine")
+    }
+
     /// Gives the emulator's monitor a command (QEMU's QMP), and returns the answer.
     fn monitor(&mut self, command: &str, _: &Value) -> Result<Value> {
         bail!("this machine has no monitor for {command}")

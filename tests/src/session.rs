@@ -2,6 +2,8 @@
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -38,6 +40,8 @@ pub struct Session {
     machine: Box<dyn Machine>,
     commands: Box<dyn Write + Send>,
     events: Receiver<Incoming>,
+    /// Nobody reads COM2.
+    deaf: Arc<AtomicBool>,
     /// Events that arrived while the scenario waited for another one.
     waiting: Vec<Event>,
     /// Multiplies every limit.
@@ -59,8 +63,10 @@ impl Session {
         patience: u32,
     ) -> Self {
         let (sender, events) = mpsc::channel();
-        thread::spawn(move || read_events(input, log, &sender));
-        Self { machine, commands, events, waiting: Vec::new(), patience, observer: None, next_id: 1, noise: 0 }
+        let deaf = Arc::new(AtomicBool::new(false));
+        let is_deaf = deaf.clone();
+        thread::spawn(move || read_events(input, log, &sender, &is_deaf));
+        Self { machine, commands, events, deaf, waiting: Vec::new(), patience, observer: None, next_id: 1, noise: 0 }
     }
 
     /// Calls `observer` with each event from now on.
@@ -285,6 +291,60 @@ impl Session {
         self.machine.console()
     }
 
+    /// Sends bytes to COM2 as they are.
+    pub fn write_com2(&mut self, bytes: &[u8]) -> Result<()> {
+        self.commands.write_all(bytes).context("cannot write to COM2")
+    }
+
+    /// Reads COM2 no more, or again. What sidecore sends fills the emulator's buffers meanwhile.
+    pub fn set_deaf(&mut self, deaf: bool) {
+        self.deaf.store(deaf, Ordering::Relaxed);
+    }
+
+    /// Types on COM1. The setup must say `typed`.
+    pub fn type_in(&mut self, text: &str) -> Result<()> {
+        self.machine.type_in(text.as_bytes())
+    }
+
+    /// Types on COM1, again each second until COM1 shows something new that contains `answer`. Returns all that is new.
+    pub fn type_until(&mut self, text: &str, answer: &str, limit: Duration) -> Result<String> {
+        let before = self.console()?.len();
+        self.type_in(text)?;
+        let deadline = Instant::now() + limit * self.patience;
+        let mut again = Instant::now() + Duration::from_secs(1);
+        loop {
+            let console = self.console()?;
+            let new = console.get(before..).unwrap_or_default();
+            if new.contains(answer) {
+                return Ok(new.to_owned());
+            }
+            if self.machine.ended()? || Instant::now() > deadline {
+                bail!("{text:?} on COM1 does not bring {answer:?}, but\n{new}");
+            }
+            if Instant::now() > again {
+                self.type_in(text)?;
+                again += Duration::from_secs(1);
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits until COM1 shows something that contains `text`, behind its first `from` bytes.
+    pub fn shown(&mut self, text: &str, from: usize, limit: Duration) -> Result<String> {
+        let deadline = Instant::now() + limit * self.patience;
+        loop {
+            let console = self.console()?;
+            if let Some(at) = console.get(from..).and_then(|new| new.find(text)) {
+                let line = console[from + at..].lines().next().unwrap_or_default();
+                return Ok(line.to_owned());
+            }
+            if self.machine.ended()? || Instant::now() > deadline {
+                bail!("COM1 does not show {text:?}\n{}", self.last_words());
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// The contents of a file in the folder of the machine's logs.
     pub fn file(&self, name: &str) -> Result<Vec<u8>> {
         self.machine.file(name)
@@ -357,10 +417,18 @@ pub fn guest_result(event: &Event) -> Option<(&str, Value)> {
     Some((guest, serde_json::from_str(object.trim_end()).ok()?))
 }
 
-fn read_events(input: Box<dyn Read + Send>, mut log: Box<dyn Write + Send>, sender: &mpsc::Sender<Incoming>) {
+fn read_events(
+    input: Box<dyn Read + Send>,
+    mut log: Box<dyn Write + Send>,
+    sender: &mpsc::Sender<Incoming>,
+    deaf: &AtomicBool,
+) {
     let mut reader = BufReader::new(input);
     let mut line = Vec::new();
     loop {
+        while deaf.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(10));
+        }
         line.clear();
         match reader.read_until(b'\n', &mut line) {
             Ok(0) | Err(_) => return,

@@ -210,6 +210,8 @@ pub struct Setup {
     /// The machine stays when it switches itself off, and can be reset. It boots Debian's kernel then, whose first process
     /// is `guest/init` with these actions; nvme-cli and the actions of `guest/nvme` are there.
     pub after_reset: Option<&'static str>,
+    /// The scenario types on COM1.
+    pub typed: bool,
     /// Whether the emulator records its guest exits.
     pub record_exits: bool,
 }
@@ -236,6 +238,7 @@ impl Setup {
             logged: Vec::new(),
             loses_flushes: false,
             after_reset: None,
+            typed: false,
             record_exits: false,
         }
     }

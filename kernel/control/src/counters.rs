@@ -36,12 +36,26 @@ pub struct Hypervisor {
     /// Lines of the log from other cores that were dropped because the queue was full.
     #[serde(default)]
     pub log_dropped: u64,
+    /// The serial ports: COM1, COM2.
+    #[serde(default)]
+    pub serial: [SerialPort; 2],
     /// Interrupts on vectors that nobody uses.
     #[serde(default)]
     pub stray_interrupts: u64,
     /// NMIs that the machine itself raised: memory or bus errors.
     #[serde(default)]
     pub machine_nmis: u64,
+}
+
+/// A serial port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SerialPort {
+    /// Pieces of output that were dropped whole because too much waited. Guests' lines are counted at the guests.
+    pub dropped: u64,
+    /// Their bytes.
+    pub dropped_bytes: u64,
+    /// Times that the UART lost input, because it came faster than sidecore reads.
+    pub overruns: u64,
 }
 
 /// One guest.
@@ -62,6 +76,12 @@ pub struct Guest {
     /// Bytes of its console's output that were dropped because the queue was full.
     #[serde(default)]
     pub console_dropped: u64,
+    /// Lines of its console's output that COM2 had no room for, and that could not wait.
+    #[serde(default)]
+    pub lines_dropped: u64,
+    /// Bytes typed into its console that were dropped because it does not read.
+    #[serde(default)]
+    pub input_dropped: u64,
     /// Counts of its shadow IDT, by kind. Empty for a guest without one.
     #[serde(default)]
     pub shadow_idt: Vec<Count>,

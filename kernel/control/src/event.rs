@@ -80,6 +80,16 @@ pub enum Event {
         /// The bytes, one character each, U+0000 to U+00FF.
         text: String,
     },
+    /// Output was dropped here, because it came faster than COM2 sends. There is room again.
+    Dropped {
+        /// The guest whose output it was. `None`: events of sidecore's own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        guest: Option<String>,
+        /// Whole events.
+        messages: u64,
+        /// Bytes: of these events, and of the guest's output that did not become an event.
+        bytes: u64,
+    },
     /// A line of the log.
     Log {
         /// How important.
@@ -296,6 +306,7 @@ mod tests {
             },
             Event::Guest { guest: "a".into(), state: GuestState::Running, reason: None, detail: None },
             Event::Console { guest: "a".into(), line: "tab\t\u{1b}[0m \"quoted\"\nnot a new line".into() },
+            Event::Dropped { guest: Some("a".into()), messages: 3, bytes: 300 },
             Event::Log { level: Level::Warn, text: "x".into() },
             Event::done(Some(7)),
             Event::refused(None, "no guest `b`".into()),
@@ -321,6 +332,8 @@ mod tests {
                 memory: big,
                 kept: big,
                 console_dropped: 0,
+                lines_dropped: 0,
+                input_dropped: 0,
                 vcpus: [VcpuCounters {
                     core: 2,
                     exits: [ExitCount { reason: "hlt".into(), count: big, cycles: u64::MAX }].into(),

@@ -20,24 +20,28 @@ mod event;
 mod guest_state;
 mod line;
 mod nearest;
+mod output;
 mod panic;
 mod shell;
 pub mod table;
+mod turns;
 
 use alloc::borrow::Cow;
 
 pub use command::{Command, Refused, Request, View};
 pub use counters::{
-    Block, Console, ConsolePort, Count, Counters, Engine, Entropy, ExitCount, Guest, Hypervisor, Port, StageCounters,
-    Uplink, VcpuCounters, Watched,
+    Block, Console, ConsolePort, Count, Counters, Engine, Entropy, ExitCount, Guest, Hypervisor, Port, SerialPort,
+    StageCounters, Uplink, VcpuCounters, Watched,
 };
 pub use editor::Editor;
 pub use event::{Event, GuestSummary, Level, PhysicalRange, Platform, ReportEntry, ReportKind, Virtualization};
 pub use guest_state::{GuestState, StopReason};
 pub use line::{LineReader, MAX_LINE, TooLong};
 pub use nearest::nearest;
+pub use output::{Class, Loss, Output};
 pub use panic::write_panic;
 pub use shell::{Action, LEAVE_KEY, Shell};
+pub use turns::{Pause, Turns};
 
 /// A text. It is a constant in the hypervisor. A program that reads it from a line owns it.
 pub type Text = Cow<'static, str>;

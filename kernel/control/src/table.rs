@@ -61,10 +61,16 @@ fn memory(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
     trouble(own.log_dropped, "lines of the log were lost")?;
     trouble(own.stray_interrupts, "interrupts on vectors that nobody uses")?;
     trouble(own.machine_nmis, "NMIs of the machine's own: memory or bus errors")?;
-    counters
-        .guests
-        .iter()
-        .try_for_each(|guest| trouble(guest.console_dropped, &format!("bytes of {}'s console were lost", guest.name)))
+    for (name, port) in ["COM1", "COM2"].into_iter().zip(&own.serial) {
+        trouble(port.dropped, &format!("pieces of output for {name} were lost"))?;
+        trouble(port.overruns, &format!("times {name} lost input"))?;
+    }
+    for guest in &counters.guests {
+        trouble(guest.console_dropped, &format!("bytes of {}'s console were lost", guest.name))?;
+        trouble(guest.lines_dropped, &format!("lines of {}'s console were lost", guest.name))?;
+        trouble(guest.input_dropped, &format!("bytes typed for {} were lost", guest.name))?;
+    }
+    Ok(())
 }
 
 fn exits(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
@@ -421,6 +427,8 @@ mod tests {
                 memory: 512 << 20,
                 kept: 0x1800,
                 console_dropped: 0,
+                lines_dropped: 0,
+                input_dropped: 0,
                 vcpus: vec![VcpuCounters {
                     core: 2,
                     exits: vec![exit("cpuid", 7, 700), exit("hlt", 1200, 2400), exit("never", 0, 0)],

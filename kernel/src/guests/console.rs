@@ -1,71 +1,115 @@
 //! A guest's console on its way to the operator: bytes to COM1 while attached, lines to COM2 always. The output of the
 //! guest's UART and of its console device make one stream.
+//!
+//! ```text
+//!  guest cores ──▶ Console, 32 KiB ──┐
+//!                                    ├─▶ Reader: lines ──▶ COM2, COM1
+//!  engine ───────▶ console device ───┘
+//! ```
+//!
+//! No core waits here. A line that COM2 has no room for waits in the [`Reader`], which takes nothing more meanwhile. Then the
+//! console device makes its guest wait, and the queue of the UART fills up. What does not fit there is dropped and counted.
+//! While the guest is attached, or if nobody takes what COM2 has, lines are dropped and counted instead.
 
 use crate::console;
 use alloc::{boxed::Box, collections::VecDeque, string::String, vec::Vec};
-use control::Event;
-use core::sync::atomic::{AtomicU64, Ordering};
+use control::{Event, Loss, Pause};
+use core::{
+    cell::RefCell,
+    sync::atomic::{AtomicU64, Ordering},
+};
+use rtrb::{Consumer, Producer, RingBuffer};
 use spin::Mutex;
 
-/// Most bytes of output that wait for the control core. It takes them every millisecond.
+/// Most bytes of output of the UART that wait for the control core.
 const WAITING: usize = 32 << 10;
 /// Most bytes of earlier output that an operator sees on attaching.
 const BACKLOG: usize = 4 << 10;
 /// Longest line in bytes. A longer one is sent in pieces.
 const LINE: usize = 1 << 10;
+/// Bytes that are taken at once.
+const CHUNK: usize = 512;
 /// Most typed bytes that wait for the guest to read them.
 const INPUT: usize = 4 << 10;
 
-/// The part of a guest's console that guest cores and the control core share.
+/// The guest cores' part of a console: output of the UART. The lock is shared by cores of one guest only.
 pub struct Console {
-    out: Mutex<VecDeque<u8>>,
-    input: Mutex<VecDeque<u8>>,
+    out: Mutex<Out>,
     /// Bytes of output that were dropped because the queue was full.
     pub dropped: AtomicU64,
 }
 
+struct Out {
+    queue: Producer<u8>,
+    /// The queue was full in this line. The rest of the line is dropped.
+    dropping: bool,
+}
+
 impl Console {
-    /// Makes an empty console. It allocates now, so that a guest's output never allocates.
-    pub fn new() -> Self {
-        Self {
-            out: Mutex::new(VecDeque::with_capacity(WAITING)),
-            input: Mutex::new(VecDeque::with_capacity(INPUT)),
-            dropped: AtomicU64::new(0),
-        }
+    /// Makes an empty console, and its other end. It allocates now, so that a guest's output never allocates.
+    pub fn new() -> (Self, Consumer<u8>) {
+        let (queue, output) = RingBuffer::new(WAITING);
+        (Self { out: Mutex::new(Out { queue, dropping: false }), dropped: AtomicU64::new(0) }, output)
     }
 
-    /// Adds a byte that the guest has sent. A guest core calls it.
+    /// Adds a byte that the guest has sent. A guest core calls it. If the queue is full, the rest of the line is dropped.
     pub fn put(&self, byte: u8) {
         let mut out = self.out.lock();
-        if out.len() < WAITING {
-            out.push_back(byte);
-        } else {
+        if (out.dropping && byte != b'\n') || out.queue.push(byte).is_err() {
+            out.dropping = true;
             self.dropped.fetch_add(1, Ordering::Relaxed);
+        } else {
+            out.dropping = false;
         }
     }
+}
 
-    /// Adds bytes typed for the guest, as many as fit.
-    pub fn type_in(&self, bytes: &[u8]) {
-        let mut input = self.input.lock();
-        for &b in bytes.iter().take(INPUT - input.len()) {
-            input.push_back(b);
-        }
+/// Bytes typed for the guest's UART that it has not read yet.
+pub struct Typed {
+    bytes: RefCell<VecDeque<u8>>,
+    /// Bytes that were dropped because the guest did not read.
+    pub dropped: u64,
+}
+
+impl Typed {
+    /// Nothing typed.
+    pub fn new() -> Self {
+        Self { bytes: RefCell::new(VecDeque::with_capacity(INPUT)), dropped: 0 }
     }
 
-    /// Takes the next byte for the guest's UART.
-    pub fn typed(&self) -> Option<u8> {
-        self.input.lock().pop_front()
+    /// Adds bytes, as many as fit.
+    pub fn add(&mut self, bytes: &[u8]) {
+        let waiting = self.bytes.get_mut();
+        let fit = bytes.len().min(INPUT - waiting.len());
+        waiting.extend(bytes.iter().take(fit));
+        self.dropped += (bytes.len() - fit) as u64;
     }
 
-    /// Whether typed bytes wait for the guest.
-    pub fn has_input(&self) -> bool {
-        !self.input.lock().is_empty()
+    /// Takes the next byte.
+    pub fn next(&self) -> Option<u8> {
+        self.bytes.borrow_mut().pop_front()
     }
 
-    /// Drops all typed bytes. The guest they were for is gone.
-    pub fn clear_input(&self) {
-        self.input.lock().clear();
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.borrow().is_empty()
     }
+
+    /// Drops all. The guest they were for is gone.
+    pub fn clear(&mut self) {
+        self.bytes.get_mut().clear();
+    }
+}
+
+/// How output is taken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Drain {
+    /// To COM2 only. What it has no room for waits.
+    Detached,
+    /// To COM1, as much as it has room for. COM2 gets the lines that it has room for.
+    Attached,
+    /// To COM2 only. What it has no room for is dropped.
+    AtOnce,
 }
 
 /// The control core's part of a guest's console: it makes lines and keeps the backlog.
@@ -73,73 +117,137 @@ pub struct Reader {
     line: Vec<u8>,
     backlog: VecDeque<u8>,
     chunk: Box<[u8]>,
+    /// The part of `chunk` that was taken and is not in a line yet.
+    left: core::ops::Range<usize>,
+    /// An event that COM2 had no room for.
+    waiting: Option<String>,
+    untold: Loss,
+    /// Lines that were dropped.
+    pub dropped: u64,
 }
 
 impl Reader {
     /// Makes a reader that has read nothing.
     pub fn new() -> Self {
-        Self { line: Vec::new(), backlog: VecDeque::new(), chunk: alloc::vec![0; 2048].into_boxed_slice() }
+        Self {
+            line: Vec::with_capacity(LINE),
+            backlog: VecDeque::with_capacity(BACKLOG),
+            chunk: alloc::vec![0; CHUNK].into_boxed_slice(),
+            left: 0..0,
+            waiting: None,
+            untold: Loss::default(),
+            dropped: 0,
+        }
     }
 
-    /// Takes the waiting output of the guest's UART. Sends it to COM1 if `attached`, and as lines to COM2. Takes at most
-    /// as many bytes as the queue holds; otherwise a guest that writes faster than a UART sends would keep the control
-    /// core here.
-    pub fn drain(&mut self, name: &str, from: &Console, attached: bool) {
-        self.drain_from(name, WAITING, attached, |chunk| {
-            let mut out = from.out.lock();
-            let n = chunk.len().min(out.len());
-            for (place, byte) in chunk.iter_mut().zip(out.drain(..n)) {
-                *place = byte;
+    /// Takes output that `read` gives, as long as there is room and it has not sent `most` bytes. `read` returns how many bytes
+    /// it took. Returns the bytes that it handled, each once as output and once as a part of an event, and why it stopped.
+    pub fn drain(
+        &mut self,
+        name: &str,
+        most: usize,
+        how: Drain,
+        mut read: impl FnMut(&mut [u8]) -> usize,
+    ) -> (usize, Pause) {
+        let mut sent = 0;
+        loop {
+            if let Some(event) = self.waiting.take() {
+                let len = event.len();
+                if let Err(event) = self.offer(name, event, how) {
+                    self.waiting = Some(event);
+                    return (sent, Pause::NoRoom);
+                }
+                sent += len;
             }
-            n
-        });
-    }
-
-    /// The same for output that `read` takes: up to `most` bytes. `read` returns how many bytes it took.
-    pub fn drain_from(&mut self, name: &str, most: usize, attached: bool, mut read: impl FnMut(&mut [u8]) -> usize) {
-        let mut left = most;
-        while left > 0 {
-            let len = left.min(self.chunk.len());
-            let n = read(&mut self.chunk[..len]);
-            left -= n;
+            while let Some(at) = self.left.next() {
+                self.take(name, self.chunk[at]);
+                if self.waiting.is_some() {
+                    break;
+                }
+            }
+            if self.waiting.is_some() {
+                continue;
+            }
+            if sent >= most {
+                return (sent, Pause::Spent);
+            }
+            let room = if how == Drain::Attached { console::room_com1() } else { CHUNK };
+            let len = room.min(CHUNK).min(most - sent);
+            if len == 0 {
+                return (sent, Pause::NoRoom);
+            }
+            let n = read(&mut self.chunk[..len]).min(len);
             if n == 0 {
-                return;
+                return (sent, Pause::Idle);
             }
-            if attached {
-                console::print_bytes(&self.chunk[..n]);
+            if how == Drain::Attached {
+                console::print_guest(&self.chunk[..n]);
             }
-            for i in 0..n {
-                let b = self.chunk[i];
-                if self.backlog.len() == BACKLOG {
-                    self.backlog.pop_front();
-                }
-                self.backlog.push_back(b);
-                match b {
-                    b'\r' => {}
-                    b'\n' => self.flush(name),
-                    _ => self.line.push(b),
-                }
-                if self.line.len() >= LINE {
-                    self.flush(name);
-                }
-            }
+            sent += n;
+            self.left = 0..n;
         }
     }
 
-    /// Sends the unfinished line, if there is one.
-    pub fn flush(&mut self, name: &str) {
-        if self.line.is_empty() {
-            return;
+    /// Adds a byte to the line. At the end of the line, its event waits.
+    fn take(&mut self, name: &str, byte: u8) {
+        if self.backlog.len() == BACKLOG {
+            self.backlog.pop_front();
         }
-        let line = String::from_utf8_lossy(&self.line).into_owned();
-        self.line.clear();
-        console::send(Event::Console { guest: name.into(), line }.to_line().as_bytes());
+        self.backlog.push_back(byte);
+        match byte {
+            b'\r' => {}
+            b'\n' => self.end_line(name),
+            _ => self.line.push(byte),
+        }
+        if self.line.len() >= LINE {
+            self.end_line(name);
+        }
     }
 
-    /// Writes the last output to COM1, for an operator who has just attached.
-    pub fn show_backlog(&self) {
+    fn end_line(&mut self, name: &str) {
+        if !self.line.is_empty() {
+            let line = String::from_utf8_lossy(&self.line).into_owned();
+            self.line.clear();
+            self.waiting = Some(Event::Console { guest: name.into(), line }.to_line());
+        }
+    }
+
+    /// Sends an event to COM2, behind an event that tells what was dropped before it. Gives it back if it must wait.
+    fn offer(&mut self, name: &str, event: String, how: Drain) -> Result<(), String> {
+        let Loss { messages, bytes } = self.untold;
+        let told = bytes == 0
+            || console::send_guest(&Event::Dropped { guest: Some(name.into()), messages, bytes }.to_line());
+        if told {
+            self.untold = Loss::default();
+            if console::send_guest(&event) {
+                return Ok(());
+            }
+        }
+        // Nobody waits for a UART that takes nothing.
+        if how == Drain::Detached && console::room_com2().is_some() {
+            return Err(event);
+        }
+        self.untold.add(event.len());
+        self.dropped += 1;
+        Ok(())
+    }
+
+    /// Notes bytes of output that were dropped before they came here. They are told with the next line.
+    pub const fn lost_before(&mut self, bytes: u64) {
+        self.untold.bytes += bytes;
+    }
+
+    /// Sends the unfinished line, if there is one and nothing waits before it.
+    pub fn flush(&mut self, name: &str, how: Drain) {
+        if self.waiting.is_none() && self.left.is_empty() && !self.line.is_empty() {
+            self.end_line(name);
+            self.drain(name, usize::MAX, how, |_| 0);
+        }
+    }
+
+    /// Returns the last output, for an operator who has just attached.
+    pub fn backlog(&self) -> impl Iterator<Item = &[u8]> {
         let (a, b) = self.backlog.as_slices();
-        console::print_bytes(a);
-        console::print_bytes(b);
+        [a, b].into_iter()
     }
 }

@@ -4,7 +4,7 @@
 //! and has its devices detached from the engine when the cores have returned. The engine answers in later ticks.
 
 use super::{
-    console::{Console, Reader},
+    console::{Console, Drain, Reader, Typed},
     counts::{self, exits},
     device::Device,
     ports::ConsolePorts,
@@ -16,7 +16,7 @@ use super::{
 use crate::{arch::time, cores::Core, engines::Answer, facts, firmware, virt};
 use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
 use config::{Completion, Restart};
-use control::{Event, GuestSummary, PhysicalRange, StopReason, VcpuCounters};
+use control::{Event, GuestState, GuestSummary, Pause, PhysicalRange, StopReason, VcpuCounters};
 use core::sync::atomic::Ordering;
 use engine::schedule::GuestWeight;
 use lifecycle::{Action, Devices, End, Life, Outcome, Refused, Report, Step, explain_pending};
@@ -25,10 +25,14 @@ use machine::{
     vcpu::Interrupts,
     virtio_pci::NotifyBar,
 };
+use rtrb::Consumer;
 
-/// Most bytes of output that are taken from a port of the console device in a tick. A UART of 115,200 baud needs 44 ms
-/// for them. A guest can offer much more in a tick, and would keep the control core busy.
+/// Most bytes of output that are taken from a named port of the console device in a tick. A UART of 115,200 baud needs 44 ms
+/// for them.
 const PORT_BYTES: usize = 512;
+/// Bytes of JSON for a byte of a named port, at most, and for the rest of its event without the names.
+const JSON_BYTES: usize = 6;
+const EVENT_BYTES: usize = 64;
 
 /// A guest.
 pub struct Guest {
@@ -39,6 +43,11 @@ pub struct Guest {
     /// Its resources, or why it cannot be started.
     resources: Result<Resources, String>,
     console: &'static Console,
+    /// The other end of the console's queue.
+    output: Consumer<u8>,
+    /// Bytes dropped by the console of which the reader knows.
+    known_dropped: u64,
+    typed: Typed,
     reader: Reader,
     life: Life,
     /// Which of its devices the engine has.
@@ -59,6 +68,7 @@ impl Guest {
     ) -> Self {
         let resources = Resources::take(all, &config, cores.len(), slot);
         let config_devices = config.devices.len();
+        let (console, output) = Console::new();
         Self {
             number,
             life: Life::new(config.restart == Restart::Always),
@@ -66,7 +76,10 @@ impl Guest {
             cores,
             resources,
             devices: Devices::new(config_devices),
-            console: Box::leak(Box::new(Console::new())),
+            console: Box::leak(Box::new(console)),
+            output,
+            known_dropped: 0,
+            typed: Typed::new(),
             reader: Reader::new(),
             machine: None,
         }
@@ -185,7 +198,7 @@ impl Guest {
 
     fn report(&self, report: Report) {
         log::info!("{}", report.line(&self.config.name));
-        crate::console::send(report.event(&self.config.name).to_line().as_bytes());
+        crate::console::send_event(&report.event(&self.config.name));
     }
 
     /// The names of the devices about which the engine's answer is due.
@@ -243,6 +256,8 @@ impl Guest {
 
     /// Fills its memory and builds its machine.
     fn prepare(&mut self) -> Result<(), String> {
+        // The output of the life before is not kept any longer.
+        self.finish_output(Drain::AtOnce);
         let has = self.resources.as_ref().map_err(Clone::clone)?;
         if let Some(core) = self.cores.iter().find(|c| c.is_busy()) {
             return Err(format!("core {} is busy", core.index));
@@ -262,7 +277,7 @@ impl Guest {
                 device.shared.serve_after_kicks_only();
             }
         }
-        self.console.clear_input();
+        self.typed.clear();
         for v in &has.vcpus {
             v.histogram.clear();
         }
@@ -316,28 +331,46 @@ impl Guest {
         Ok(())
     }
 
-    /// Sends the rest of the console's output. Its devices are detached.
+    /// Sends the rest of the console's output as far as there is room. Its devices are detached.
     fn send_last_output(&mut self) {
-        self.reader.drain(&self.config.name, self.console, false);
-        self.drain_ports(false, usize::MAX);
-        self.reader.flush(&self.config.name);
+        self.finish_output(Drain::Detached);
     }
 
-    /// Takes the waiting output of the console device's ports: up to `most` bytes of the console, and up to
-    /// [`PORT_BYTES`] of each named port. The console's output goes where the UART's goes. That of a named port goes to
-    /// COM2.
-    fn drain_ports(&mut self, attached: bool, most: usize) {
-        let Some((_, ports)) = self.resources.as_ref().ok().and_then(Resources::console) else { return };
-        self.reader.drain_from(&self.config.name, most, attached, |chunk| ports.read(0, chunk));
+    /// Sends all output, and the unfinished line at its end.
+    pub fn finish_output(&mut self, how: Drain) {
+        if self.drain(usize::MAX, how).1 == Pause::Idle {
+            self.reader.flush(&self.config.name, how);
+        }
+    }
+
+    /// Takes waiting output of the guest and sends up to `most` bytes of it: of the UART, of the console device, of open
+    /// named ports. Returns how much that was, and why it stopped.
+    pub fn drain(&mut self, most: usize, how: Drain) -> (usize, Pause) {
+        let name = &self.config.name;
+        let dropped = self.console.dropped.load(Ordering::Relaxed);
+        self.reader.lost_before(dropped - self.known_dropped);
+        self.known_dropped = dropped;
+        let output = &mut self.output;
+        let from_uart = self.reader.drain(name, most, how, |chunk| output.pop_partial_slice(chunk).0.len());
+        let Some((_, ports)) = self.resources.as_ref().ok().and_then(Resources::console) else { return from_uart };
+        let (mut sent, mut pause) = from_uart;
+        if pause == Pause::Idle {
+            let (more, why) = self.reader.drain(name, most - sent.min(most), how, |chunk| ports.read(0, chunk));
+            (sent, pause) = (sent.saturating_add(more), why);
+        }
         for (number, port) in ports.open_ports() {
+            // Without a reader of COM2 it waits in the guest.
+            let room = crate::console::room_com2().unwrap_or(0).saturating_sub(EVENT_BYTES + name.len() + port.len());
             let mut chunk = [0; PORT_BYTES];
-            let len = ports.read(number, &mut chunk);
+            let len = ports.read(number, &mut chunk[..PORT_BYTES.min(room / JSON_BYTES)]);
             if len != 0 {
                 let text = chunk[..len].iter().copied().map(char::from).collect();
-                let event = Event::Port { guest: self.config.name.clone(), port: port.into(), text };
-                crate::console::send(event.to_line().as_bytes());
+                let event = Event::Port { guest: name.clone(), port: port.into(), text }.to_line();
+                sent = sent.saturating_add(event.len());
+                crate::console::send_guest(&event);
             }
         }
+        (sent, pause)
     }
 
     /// Opens or closes a named port of its console device.
@@ -388,32 +421,29 @@ impl Guest {
         if let Some((device, ports)) = self.resources.as_ref().ok().and_then(Resources::console)
             && ports.is_console_used()
         {
-            ports.write(0, bytes);
+            self.typed.dropped += (bytes.len() - ports.write(0, bytes)) as u64;
             device.ring_console();
             return Ok(());
         }
-        self.console.type_in(bytes);
+        self.typed.add(bytes);
         self.hand_over_input();
         Ok(())
     }
 
     /// Passes typed bytes to the guest's UART, as many as it takes.
     fn hand_over_input(&self) {
-        if let Some(machine) = self.machine.as_ref().filter(|_| self.console.has_input()) {
-            machine.type_in(|| self.console.typed(), |s| signal::send(&self.cores, s));
+        if let Some(machine) = self.machine.as_ref().filter(|_| !self.typed.is_empty()) {
+            machine.type_in(|| self.typed.next(), |s| signal::send(&self.cores, s));
         }
     }
 
-    /// Shows the last output of its console.
-    pub fn show_backlog(&self) {
-        self.reader.show_backlog();
+    /// Returns the last output of its console.
+    pub fn backlog(&self) -> impl Iterator<Item = &[u8]> {
+        self.reader.backlog()
     }
 
-    /// Checks its console, its clock and whether its vCPUs have returned. Called once a tick. `attached` is true if its
-    /// console has COM1.
-    pub fn poll(&mut self, attached: bool) {
-        self.reader.drain(&self.config.name, self.console, attached);
-        self.drain_ports(attached, PORT_BYTES);
+    /// Checks its clock and whether its vCPUs have returned. Called once a tick.
+    pub fn poll(&mut self) {
         if !self.life.is_up() {
             if self.life.awaits_devices() {
                 self.ask_engine();
@@ -463,6 +493,8 @@ impl Guest {
             kept: has.map_or(0, |has| has.bytes),
             vcpus: vcpus.map(|(v, core)| VcpuCounters { core: core.index as u64, exits: exits(v.histogram) }).collect(),
             console_dropped: self.console.dropped.load(Ordering::Relaxed),
+            lines_dropped: self.reader.dropped,
+            input_dropped: self.typed.dropped,
             shadow_idt: self.machine.as_ref().map(|m| counts::by_name(m.shadow_report())).unwrap_or_default(),
             refusals: self.machine.as_ref().map(|m| counts::by_name(m.refusals())).unwrap_or_default(),
             ports: Vec::new(),

@@ -26,14 +26,21 @@ mod vcpu;
 use crate::{cores, interrupts, mem, virt};
 use alloc::{format, string::String, vec::Vec};
 use config::{Config, Plan};
-use control::{Counters, GuestSummary, Hypervisor};
+use console::Drain;
+use control::{Counters, GuestSummary, Hypervisor, Pause, Turns};
 use core::sync::atomic::Ordering;
 use guest::Guest;
 use lifecycle::Refused;
 
+/// Bytes of output that a guest may send in a tick, each counted as it comes and as it goes. COM2 takes a fraction of it, if
+/// it is a real one.
+const OUTPUT_BYTES: usize = 4 << 10;
+
 /// All guests of the configuration.
 pub struct Guests {
     guests: Vec<Guest>,
+    /// Their turns at COM2.
+    turns: Turns,
     end_when_stopped: bool,
     stop_seconds: u32,
     memory_without_guests: u64,
@@ -48,8 +55,10 @@ impl Guests {
             let cores = cores.iter().filter_map(|&i| cores::get(i as usize)).collect();
             Guest::new(number, config, c.clone(), cores, config.device_number(number, 0))
         });
+        let guests: Vec<_> = guests.collect();
         Self {
-            guests: guests.collect(),
+            turns: Turns::new(guests.len()),
+            guests,
             end_when_stopped: config.control.end_when_guests_stop,
             stop_seconds: config.control.stop_seconds,
             memory_without_guests,
@@ -163,19 +172,27 @@ impl Guests {
         self.command(name, command)
     }
 
-    /// Shows the last output of a guest's console, for an operator who has just attached.
-    pub fn show_backlog(&self, name: &str) {
-        if let Some(g) = self.guests.iter().find(|g| g.name() == name) {
-            g.show_backlog();
-        }
+    /// Returns the last output of a guest's console, for an operator who has just attached.
+    pub fn backlog(&self, name: &str) -> impl Iterator<Item = &[u8]> {
+        self.guests.iter().filter(move |guest| guest.name() == name).flat_map(Guest::backlog)
     }
 
     /// Polls every guest. Called once a tick. `attached` is the guest whose console has COM1.
     pub fn poll(&mut self, attached: Option<&str>) {
-        for g in &mut self.guests {
-            let has_terminal = attached == Some(g.name());
-            g.poll(has_terminal);
+        let guests = &mut self.guests;
+        if let Some(guest) = guests.iter_mut().find(|guest| attached == Some(guest.name())) {
+            guest.drain(OUTPUT_BYTES, Drain::Attached);
         }
+        self.turns.tick(OUTPUT_BYTES, |number, most| match guests.get_mut(number) {
+            Some(guest) if attached != Some(guest.name()) => guest.drain(most, Drain::Detached),
+            _ => (0, Pause::Idle),
+        });
+        guests.iter_mut().for_each(Guest::poll);
+    }
+
+    /// Sends all output that waits. The machine ends.
+    pub fn finish_output(&mut self) {
+        self.guests.iter_mut().for_each(|guest| guest.finish_output(Drain::AtOnce));
     }
 
     /// Whether all guests are down: none runs, and none waits for its next life.
@@ -213,6 +230,7 @@ impl Guests {
                 memory: mem::used(),
                 memory_without_guests: self.memory_without_guests,
                 log_dropped: crate::console::DROPPED.load(Ordering::Relaxed),
+                serial: crate::console::counters(),
                 stray_interrupts: interrupts::STRAY.load(Ordering::Relaxed),
                 machine_nmis: interrupts::MACHINE_NMIS.load(Ordering::Relaxed),
             },

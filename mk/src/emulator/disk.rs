@@ -45,7 +45,7 @@ pub fn start(platform: Platform, folder: &Path) -> Result<Disk> {
     let file = File::create(&words)?;
     command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
     let child = command.spawn().context("cannot start the emulator; `cargo mk fetch --again` brings it")?;
-    let mut machine = Process { child, com1: log, record: None, sockets: Vec::new(), monitor: None };
+    let mut machine = Process { child, com1: log, record: None, sockets: Vec::new(), monitor: None, typed: None };
     let stream: UnixStream = accept(&listener, &mut machine, &words)?;
     let (output, place) = (Box::new(stream.try_clone()?), folder.to_owned());
     let judge = Box::new(move || disk::judge(&copy, &place));

@@ -110,7 +110,7 @@ pub fn spawn(command: &mut Command, console: &Path) -> Result<Spawned> {
     let input = child.stdin.take().context("a process without standard input")?;
     let output = child.stdout.take();
     Ok((
-        Process { child, com1: console.to_owned(), record: None, sockets: Vec::new(), monitor: None },
+        Process { child, com1: console.to_owned(), record: None, sockets: Vec::new(), monitor: None, typed: None },
         Box::new(input),
         output,
     ))

@@ -2,6 +2,8 @@
 
 use std::env;
 use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio, id};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -53,6 +55,8 @@ pub struct Process {
     pub sockets: Vec<SocketPath>,
     /// QEMU's monitor.
     pub monitor: Option<Monitor>,
+    /// What goes to COM1.
+    pub typed: Option<UnixStream>,
 }
 
 impl Process {
@@ -62,7 +66,7 @@ impl Process {
         command.stdin(Stdio::null()).stdout(words.try_clone()?).stderr(words);
         fs::write(run.folder.join("command"), format!("{command:?}\n"))?;
         let child = command.spawn().context("cannot start the emulator; `cargo mk fetch --again` brings it")?;
-        Ok(Self { child, com1: run.folder.join("com1"), record, sockets: Vec::new(), monitor: None })
+        Ok(Self { child, com1: run.folder.join("com1"), record, sockets: Vec::new(), monitor: None, typed: None })
     }
 }
 
@@ -80,6 +84,10 @@ impl Machine for Process {
     fn file(&self, name: &str) -> Result<Vec<u8>> {
         let path = self.com1.with_file_name(name);
         fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
+    }
+
+    fn type_in(&mut self, bytes: &[u8]) -> Result<()> {
+        Ok(self.typed.as_mut().context("nobody types on COM1 of this machine")?.write_all(bytes)?)
     }
 
     fn monitor(&mut self, command: &str, arguments: &Value) -> Result<Value> {

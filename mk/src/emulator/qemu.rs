@@ -37,6 +37,9 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
     let listen =
         |at: &SocketPath| UnixListener::bind(&at.0).with_context(|| format!("cannot listen on {}", at.0.display()));
     let (listener, monitor_listener) = (listen(&socket)?, listen(&monitor)?);
+    let typed = setup.typed.then(|| SocketPath::new("com1"));
+    let typed_listener = typed.as_ref().map(listen).transpose()?;
+    let console = console.or(typed.as_ref().map(|path| path.0.as_path()));
     let com1 = run.folder.join("com1").display().to_string();
     let cpu = if kvm { "host" } else { "max" };
     // Switches off SVM or VT-x, whichever the processor has.
@@ -86,6 +89,13 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
     let words = run.folder.join("emulator");
     let stream = accept(&listener, &mut process, &words)?;
     process.monitor = Some(Monitor::new(accept(&monitor_listener, &mut process, &words)?)?);
+    if let Some(listener) = typed_listener {
+        let com1 = accept(&listener, &mut process, &words)?;
+        let mut output = com1.try_clone()?;
+        // QEMU writes a copy of it to the file.
+        thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
+        process.typed = Some(com1);
+    }
     Ok((process, Box::new(stream.try_clone()?), Box::new(stream)))
 }
 

@@ -69,7 +69,7 @@ fn spawn(mut command: Command, words: &Path, sockets: Vec<SocketPath>) -> Result
     let input = child.stdin.take().context("a process without standard input")?;
     let output = child.stdout.take().context("a process without standard output")?;
     let number = i32::try_from(child.id()).context("no such process number")?;
-    let process = Process { child, com1: words.to_owned(), record: None, sockets, monitor: None };
+    let process = Process { child, com1: words.to_owned(), record: None, sockets, monitor: None, typed: None };
     let pid = Pid::from_raw(number).context("no such process number")?;
     let terminate = Box::new(move || Ok(kill_process(pid, Signal::TERM)?));
     Ok(Parts { process: Box::new(process), output: Box::new(output), input: Box::new(input), terminate })
@@ -129,7 +129,7 @@ fn guest(setup: &Setup, folder: &Path, devices: &[String], platform: Platform) -
     let file = File::create(&words)?;
     command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
     let child = command.spawn().context("cannot start the emulator; `cargo mk fetch --again` brings it")?;
-    let mut machine = Process { child, com1: log, record: None, sockets: Vec::new(), monitor: None };
+    let mut machine = Process { child, com1: log, record: None, sockets: Vec::new(), monitor: None, typed: None };
     let stream: UnixStream = accept(&listener, &mut machine, &words)?;
     let output = Box::new(stream.try_clone()?);
     Ok(Linux::new(setup.name, LinuxParts { machine: Box::new(machine), output, input: Box::new(stream), nic: () }))
