@@ -1,9 +1,11 @@
 //! Makes the rules for ports from the configuration and this machine's TSC rate.
 
 use crate::arch::time;
-use config::Config;
-use net::policy::configured::Known;
+use alloc::vec::Vec;
+use config::{Config, Gateway};
+use net::policy::claims::Owner;
 pub use net::policy::configured::Rules;
+use net::policy::configured::{Known, owner_of_gateway, owner_of_guest};
 use net::ports::MAX_PORTS;
 
 /// Returns the port of network device `net` of the guest called `name`. A port has the number of its device's slot.
@@ -14,13 +16,19 @@ fn port(config: &Config, name: &str, net: usize) -> Option<usize> {
 /// Returns the rules of a guest's port, or `None` if everything is allowed.
 pub fn of_guest(config: &Config, net: &config::Net) -> Option<Rules> {
     let port = |name: &str, net| port(config, name, net);
-    let known = Known { stages: &config.stages, hz: time::rates().tsc, port: &port };
-    Rules::of_guest(known, Some(net.mac), &net.identity, &net.rules)
+    let nets = || config.guests.iter().flat_map(config::Guest::nets);
+    let guests = nets().map(|net| owner_of_guest(Some(net.mac), &net.identity, &net.rules));
+    let gateways = config.uplinks.iter().map(|uplink| owner_of_gateway(&uplink.gateway, &uplink.rules));
+    let owners: Vec<Owner> = guests.chain(gateways).collect();
+    // No two network devices have the same address.
+    let me = nets().position(|other| other.mac == net.mac).unwrap_or(owners.len());
+    let known = Known { stages: &config.stages, hz: time::rates().tsc, owners: &owners, port: &port };
+    Rules::of_guest(known, me, Some(net.mac), &net.identity, &net.rules)
 }
 
 /// Returns the rules of an uplink, or `None` if everything is allowed.
-pub fn of_uplink(config: &Config, rules: &config::Rules) -> Option<Rules> {
+pub fn of_uplink(config: &Config, gateway: &Gateway, rules: &config::Rules) -> Option<Rules> {
     let port = |name: &str, net| port(config, name, net);
-    let known = Known { stages: &config.stages, hz: time::rates().tsc, port: &port };
-    Rules::of_uplink(known, rules)
+    let known = Known { stages: &config.stages, hz: time::rates().tsc, owners: &[], port: &port };
+    Rules::of_uplink(known, gateway, rules)
 }

@@ -56,6 +56,7 @@ fn tell(mistake: Mistake) {
 }
 
 fn describe(config: &Config, plan: &Plan, topology: &Topology) {
+    config::open_ports(config).into_iter().for_each(report::warning);
     let engines = if plan.control_is_engine() {
         "core 0 is control core and engine".into()
     } else {

@@ -92,7 +92,7 @@ pub fn open_all(config: &Config, max_frame: u32) -> Vec<ConfiguredUplink> {
     let devices = devices(config);
     for port in &config.uplinks {
         let counters: &'static UplinkCounters = Box::leak(Box::default());
-        let rules = rules::of_uplink(config, &port.rules);
+        let rules = rules::of_uplink(config, &port.gateway, &port.rules);
         let policy = rules.as_ref().map(|rules| rules.policy);
         let needs = NicNeeds::of(port, devices, max_frame);
         let mut search = choice.search(port);

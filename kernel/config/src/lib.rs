@@ -31,6 +31,7 @@ mod mac;
 mod mistake;
 mod nic_choice;
 mod nic_needs;
+mod open_ports;
 mod packed;
 mod plan;
 mod read;
@@ -56,17 +57,19 @@ pub use guest::{
 };
 pub use limits::{
     DEFAULT_MTU, DEFAULT_OVERLAY, MAX_ADDRESSES, MAX_BLOCK_QUEUES, MAX_BLOCKS, MAX_CMDLINE, MAX_CONSOLE_PORTS,
-    MAX_CONSOLES, MAX_DEVICES, MAX_ENGINES, MAX_ENTROPIES, MAX_GUESTS, MAX_MEMORY, MAX_MTU, MAX_NETS, MAX_PAIRS,
-    MAX_SERIAL, MAX_STAGES, MAX_STATIC, MAX_UPLINKS, MAX_VCPUS, MAX_WEIGHT, MEMORY_UNIT, MIN_MEMORY, MIN_MTU,
+    MAX_CONSOLES, MAX_DEVICES, MAX_ENGINES, MAX_ENTROPIES, MAX_GATEWAY, MAX_GUESTS, MAX_MEMORY, MAX_MTU, MAX_NETS,
+    MAX_PAIRS, MAX_SERIAL, MAX_STAGES, MAX_STATIC, MAX_UPLINKS, MAX_VCPUS, MAX_WEIGHT, MEMORY_UNIT, MIN_MEMORY,
+    MIN_MTU,
 };
 pub use mac::Mac;
 pub use mistake::{Mistake, Place};
 pub use nic_choice::{FoundFunction, NicChoice, NicSearch};
 pub use nic_needs::{NicNeeds, ReceiveQueues};
+pub use open_ports::open_ports;
 pub use packed::check_packed;
 pub use plan::{Plan, plan};
 pub use read::{Parsed, ParsedRules, parse, parse_rules};
 pub use rules::{Identity, Rules, Vlan};
 pub use stage::Stage;
 pub use topology::{Topology, thread_bits};
-pub use uplink::{PciDevice, Steering, Uplink};
+pub use uplink::{Gateway, PciDevice, Steering, Uplink};

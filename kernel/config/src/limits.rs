@@ -45,6 +45,8 @@ pub const MAX_MTU: u16 = 9216;
 pub const DEFAULT_MTU: u16 = 1500;
 /// Most uplinks.
 pub const MAX_UPLINKS: usize = 4;
+/// Most addresses of an uplink's gateway.
+pub const MAX_GATEWAY: usize = 8;
 /// Highest VLAN number. The lowest is 1 (IEEE 802.1Q 9.6).
 pub const MAX_VLAN: u16 = 4094;
 /// Most IP addresses of a port.

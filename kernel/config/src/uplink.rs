@@ -1,7 +1,10 @@
 //! `[[port]]`: uplinks.
 
 use alloc::string::String;
+use alloc::vec::Vec;
+use core::net::IpAddr;
 
+use crate::mac::Mac;
 use crate::mistake::Place;
 use crate::rules::Rules;
 
@@ -53,6 +56,15 @@ pub enum Steering {
     Addresses,
 }
 
+/// The gateway of an uplink: the router that the guests reach by it. No guest may have its addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Gateway {
+    /// Its IP addresses.
+    pub addresses: Vec<IpAddr>,
+    /// Its MAC addresses.
+    pub macs: Vec<Mac>,
+}
+
 /// `[[port]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Uplink {
@@ -62,6 +74,8 @@ pub struct Uplink {
     pub device: Option<PciDevice>,
     /// How its NIC chooses the receive queue.
     pub steering: Steering,
+    /// Its gateway. Both lists together have up to [`MAX_GATEWAY`](crate::MAX_GATEWAY) addresses.
+    pub gateway: Gateway,
     /// Its rules.
     pub rules: Rules,
     /// Its place in the file.

@@ -64,9 +64,10 @@ impl<N: Nic<Token = Held>> Net<N> {
         }
     }
 
-    /// Adds an uplink. Call it before the first turn. Returns false if there are [`MAX_UPLINKS`].
+    /// Adds an uplink. Its NIC's address and the static addresses of its rules are kept from all guests. Call it before the first turn. Returns false if there are [`MAX_UPLINKS`].
     pub fn add_uplink(&mut self, uplink: Uplink<N>) -> bool {
         let policy = uplink.policy();
+        self.bridge.switch.reserve(Mac::new(uplink.address()));
         self.add(policy, Some(uplink))
     }
 
@@ -77,6 +78,7 @@ impl<N: Nic<Token = Held>> Net<N> {
     }
 
     fn add(&mut self, policy: Option<&'static Policy>, uplink: Option<Uplink<N>>) -> bool {
+        policy.iter().flat_map(|policy| &policy.fixed).for_each(|&mac| self.bridge.switch.reserve(mac));
         self.bridge.uplink_choice.add(policy) && self.uplinks.push(uplink).is_ok()
     }
 

@@ -3,9 +3,10 @@
 
 use crate::addresses::Addresses;
 use crate::flow_match::{FirstBuffer, Layout, LayoutKind, Pattern, Words, with_layout};
+use crate::policy::Refusal;
 use crate::policy::vlan;
 use crate::policy::vlan::Vlan;
-use crate::port_rules::{PairRules, PairVerdict, PortRules};
+use crate::port_rules::{PairRules, PairVerdict, PortRules, Stopped};
 use crate::switch::Switch;
 
 /// A flow, and the verdict on its frames.
@@ -54,6 +55,11 @@ impl Flow {
                 _ => pair_rules.check_front(&Pattern::front::<F>(addresses, &pattern.words))?,
             }
         });
+        let verdict = match verdict.stopped {
+            Some(Stopped::Entering(_)) => verdict,
+            _ if switch.is_of_another(source, port) => verdict.refused(Refusal::Mac),
+            _ => verdict,
+        };
         Some(Self { addresses, vlan, to, kind, pattern, pair_rules, verdict })
     }
 

@@ -52,6 +52,8 @@ pub(crate) trait Layout {
 pub(crate) struct Bare;
 /// Addresses and EtherType.
 pub(crate) struct Ethernet;
+/// IPv6 up to its next header.
+pub(crate) struct V6Next;
 /// IPv4 with ports.
 pub(crate) struct V4;
 /// IPv4 with TCP's flags.
@@ -92,6 +94,7 @@ macro_rules! layout {
 // `length`: the bit of the first word at which IP's length starts.
 layout!(Bare: 12 bytes, length [], words []);
 layout!(Ethernet: 14 bytes, length [], words []);
+layout!(V6Next: 22 bytes, length [], words [0: 14]);
 layout!(V4: 38 bytes, length [16], words [0: 14, 1: 22, 2: 30]);
 layout!(V4Flags: 48 bytes, length [16], words [0: 14, 1: 22, 2: 30, 3: 40]);
 layout!(V6: 58 bytes, length [32], words [0: 14, 1: 22, 2: 30, 3: 38, 4: 46, 5: 50]);
@@ -102,6 +105,7 @@ layout!(V6Flags: 68 bytes, length [32], words [0: 14, 1: 22, 2: 30, 3: 38, 4: 46
 pub(crate) enum LayoutKind {
     Bare,
     Ethernet,
+    V6Next,
     V4,
     V4Flags,
     V6,
@@ -119,6 +123,10 @@ macro_rules! with_layout {
             }
             flow_match::LayoutKind::Ethernet => {
                 type $form = flow_match::Ethernet;
+                $what
+            }
+            flow_match::LayoutKind::V6Next => {
+                type $form = flow_match::V6Next;
                 $what
             }
             flow_match::LayoutKind::V4 => {
@@ -185,10 +193,13 @@ impl Pattern {
         let mut pattern = Self { words: [0; 7], mask: [0; 7], needed: [0; 7], length: 0, min_len: ETHERNET_BYTES };
         let kind = match ether_type {
             _ if reads.is_empty() => LayoutKind::Bare,
+            ARP if reads.intersects(Reads::PACKETS | Reads::NEIGHBOURS) => return None,
+            IPV6 if !reads.contains(Reads::PACKETS) && reads.contains(Reads::NEIGHBOURS) => {
+                pattern.v6_next(first_buffer)?
+            }
             _ if !reads.contains(Reads::PACKETS) => LayoutKind::Ethernet,
             IPV4 => pattern.v4(reads, first_buffer)?,
             IPV6 => pattern.v6(reads, first_buffer)?,
-            ARP => return None,
             _ => LayoutKind::Ethernet,
         };
         Some((kind, pattern))
@@ -222,6 +233,16 @@ impl Pattern {
         self.words = first_buffer.words::<V4Flags>()?;
         self.mask[3] = byte(7);
         Some(LayoutKind::V4Flags)
+    }
+
+    /// Makes the pattern of an IPv6 packet that is no neighbour discovery: its next header is a protocol with ports.
+    fn v6_next(&mut self, first_buffer: FirstBuffer<'_>) -> Option<LayoutKind> {
+        self.words = first_buffer.words::<V6Next>()?;
+        let [version, _, _, _, _, _, protocol, _] = self.words[0].to_le_bytes();
+        self.set_lengths(V6_BYTES, 0, 0);
+        self.mask[0] = 0xf0 | byte(6);
+        self.needed = self.mask;
+        (version >> 4 == 6 && has_ports(protocol)).then_some(LayoutKind::V6Next)
     }
 
     /// Makes the pattern of an IPv6 packet without extension headers whose protocol has ports.

@@ -1,7 +1,7 @@
 //! The rules of a port: which frames may pass it.
 //!
 //! ```text
-//!  into the switch:    guard ─▶ VLAN ─▶ chain ─▶ switch ─▶ storm limit, if the frame is flooded
+//!  into the switch:    guard ─▶ VLAN ─▶ claims ─▶ chain ─▶ switch ─▶ storm limit, if the frame is flooded
 //!  out of the switch:  VLAN ─▶ chain ─▶ the port
 //! ```
 //!
@@ -11,6 +11,7 @@
 //! Rules look only at a copy of the frame's first [`headers::LOOKED_AT`] bytes. The receiver gets these bytes from the
 //! same copy, so it gets what was checked.
 
+pub mod claims;
 pub mod configured;
 pub mod guard;
 pub mod headers;

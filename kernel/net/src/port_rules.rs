@@ -97,6 +97,13 @@ pub(crate) struct PairVerdict {
     pub stopped: Option<Stopped>,
 }
 
+impl PairVerdict {
+    /// Returns the verdict on the same flow if it is also refused on its way into the switch.
+    pub(crate) fn refused(self, refusal: Refusal) -> Self {
+        Self { enter: self.enter, leave: ChainVerdict::UNTOUCHED, stopped: Some(Stopped::Entering(refusal)) }
+    }
+}
+
 impl PairRules {
     /// Evaluates rules that look at the source address only.
     #[inline]

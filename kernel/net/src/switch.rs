@@ -19,6 +19,9 @@ use crate::ports::MAX_PORTS;
 
 /// Most addresses of one port besides its own. Configured (static) addresses count among them.
 pub const PORT_LIMIT: u16 = 31;
+/// The port of addresses that belong to nobody here.
+const NOBODY: u8 = u8::MAX;
+const _: () = assert!(MAX_PORTS <= NOBODY as usize);
 const SLOTS: usize = (2 * MAX_PORTS * (PORT_LIMIT as usize + 1)).next_power_of_two();
 
 #[derive(Clone, Copy)]
@@ -85,6 +88,24 @@ impl Switch {
         room
     }
 
+    /// Keeps an address from all ports, in every VLAN. Frames to it are forwarded as if it were unknown. A later
+    /// [`Switch::set_own`] or [`Switch::set_static`] gives it to a port.
+    pub fn reserve(&mut self, mac: Mac) {
+        while let Some(at) = self.find_in_any(mac) {
+            self.remove(at);
+        }
+        if let Err(at) = self.find(mac, 0) {
+            self.slots[at] = Entry { used: true, fixed: true, counted: false, port: NOBODY, vlan: 0, mac, seen: 0 };
+        }
+    }
+
+    /// Returns whether an address is configured at another port than this, or reserved.
+    #[must_use]
+    pub fn is_of_another(&self, mac: Mac, port: usize) -> bool {
+        let found = self.find(mac, 0).ok().and_then(|at| self.slots.get(at));
+        found.is_some_and(|e| e.fixed && usize::from(e.port) != port)
+    }
+
     fn set(&mut self, mac: Mac, port: usize, counted: bool) {
         while let Some(at) = self.find_in_any(mac) {
             self.remove(at);
@@ -131,7 +152,8 @@ impl Switch {
     #[inline]
     pub fn lookup(&self, mac: Mac, vlan: Vlan, now: u64) -> Option<usize> {
         let e = &self.slots[self.find(mac, vlan).ok()?];
-        (e.fixed || now.wrapping_sub(e.seen) <= self.max_age).then_some(usize::from(e.port))
+        let known = e.fixed || now.wrapping_sub(e.seen) <= self.max_age;
+        (known && e.port != NOBODY).then_some(usize::from(e.port))
     }
 
     /// Removes all addresses of a port.
@@ -282,6 +304,26 @@ mod tests {
         s.forget_port(1);
         assert_eq!(s.lookup(mac(7), 0, 10), None);
         assert_eq!(s.learn(mac(7), 0, 5, 10), Learned::New);
+    }
+
+    #[test]
+    fn a_reserved_address_is_nobodys_and_stays_unknown() {
+        let mut s = Switch::new(8, 1000);
+        s.learn(mac(7), 3, 5, 0);
+        s.reserve(mac(7));
+        for vlan in 0..9 {
+            assert_eq!((s.learn(mac(7), vlan, 5, 0), s.lookup(mac(7), vlan, 0)), (Learned::Fixed, None));
+        }
+        assert!(s.is_of_another(mac(7), 5) && !s.is_of_another(mac(8), 5));
+        s.forget_port(5);
+        for n in 100..100 + PORT_LIMIT {
+            assert_eq!(s.learn(mac(n), 3, 5, 0), Learned::New, "a reserved address takes no port's room");
+        }
+        s.set_own(mac(7), 1);
+        assert_eq!(
+            (s.lookup(mac(7), 0, 0), s.is_of_another(mac(7), 1), s.is_of_another(mac(7), 2)),
+            (Some(1), false, true)
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The rules for the frames of a port, seen from inside guests and by the counters.
 
 use anyhow::{Result, bail};
-use control::Counters;
+use control::{Counters, Event};
 use serde_json::Value;
 
 use crate::boot::{Boot, alone};
@@ -13,8 +13,7 @@ use crate::session::{Session, number};
 
 /// These scenarios.
 pub fn list() -> Vec<Box<dyn Boot>> {
-    let about =
-        "VLANs, spoofed addresses, a denied port, counters and a mirror, each seen from inside guests and by COM2";
+    let about = "VLANs, spoofed and claimed addresses, a denied port, counters and a mirror, each seen from inside guests and by COM2";
     vec![alone(Scenario::new("policies", about, QEMU), policies)]
 }
 
@@ -40,15 +39,19 @@ icmp_type = 0
 
 ";
 
-/// Four guests. a is untagged in VLAN 7, and only a's address is checked. b tags its frames itself, in VLANs 7 and 9. c
-/// is untagged in 9. d gets a copy of a's pings.
+/// Four guests. a is untagged in VLAN 7. b tags its frames itself, in VLANs 7 and 9. c is untagged in 9. The IP addresses of a
+/// and b are checked. c has no anti-spoofing. d gets a copy of a's pings.
 fn guests() -> [Guest; 4] {
     let guest = |n| Guest::new(n).kernel_option("ipv6.disable=1");
     let rules = "vlan = 7\naddresses = [\"10.0.0.1\"]\ntx = [\"pings\", \"denied\"]\nrx = [\"answers\"]";
     [
         guest(1).net(rules).then("obey"),
-        guest(2).net("vlans = [7, 9]").then("vlan:7:10.0.0.2/24").then("vlan:9:10.0.0.2/32:10.0.0.3").then("obey"),
-        guest(3).net("vlan = 9").then("obey"),
+        guest(2)
+            .net("vlans = [7, 9]\naddresses = [\"10.0.0.2\"]")
+            .then("vlan:7:10.0.0.2/24")
+            .then("vlan:9:10.0.0.2/32:10.0.0.3")
+            .then("obey"),
+        guest(3).net("vlan = 9\nanti_spoofing = false").then("obey"),
         guest(4).net("vlan = 4000").then("obey"),
     ]
 }
@@ -70,6 +73,7 @@ fn policies(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     session.all_obey(["a", "b", "c", "d"])?;
     vlans(context, &mut session)?;
     identities(context, &mut session)?;
+    claims(context, &mut session)?;
     connections(context, &mut session)?;
     session.shut_down()?;
     Ok(())
@@ -118,6 +122,42 @@ fn identities(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
         let answered = ask_number(session, "a", "ping:10:10.0.0.2", "received")?;
         figures.exactly(&format!("pings answered to its own {what} address again"), answered, 10)?;
     }
+    Ok(())
+}
+
+/// c has no anti-spoofing. It may send from an address that nobody has, and may not claim the addresses of b. The report
+/// names its port.
+fn claims(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
+    let figures = &mut context.figures;
+    let named = session.unread().iter().filter(|event| match event {
+        Event::Report(entry) => entry.text.contains("guest c: network device 0 (52:54:00:00:00:03) has anti_spoofing"),
+        _ => false,
+    });
+    figures.exactly("sentences of the report about c's port", named.count() as u64, 1)?;
+    ask(session, "c", "identity:10.0.0.3/24:52:54:00:00:00:77")?;
+    let before = session.counters()?;
+    // The device does not know this address as c's, so the answers do not reach the driver.
+    ask(session, "c", "pings:10:10.0.0.2:1")?;
+    let after = session.counters()?;
+    let refused = dropped(&after, "c", "tx_spoofed_mac")? - dropped(&before, "c", "tx_spoofed_mac")?;
+    figures.exactly("frames of c refused from a MAC address that nobody has", refused, 0)?;
+    let arrived = net(&after, "b")?.rx_packets - net(&before, "b")?.rx_packets;
+    figures.at_least("frames of these that b got", arrived, 1)?;
+    for (what, other, cause) in [
+        ("IP", "identity:10.0.0.2/24:52:54:00:00:00:03", "tx_spoofed_address"),
+        ("MAC", "identity:10.0.0.3/24:52:54:00:00:00:02", "tx_spoofed_mac"),
+    ] {
+        let before = dropped(&session.counters()?, "c", cause)?;
+        ask(session, "c", other)?;
+        // Its ARP request names the claimed address as the sender's.
+        let answered = ask_number(session, "c", "pings:10:10.0.0.4:1", "received")?;
+        figures.exactly(&format!("pings of c answered to b's {what} address"), answered, 0)?;
+        let refused = dropped(&session.counters()?, "c", cause)? - before;
+        figures.at_least(&format!("frames of c that claim b's {what} address refused"), refused, 1)?;
+    }
+    ask(session, "c", "identity:10.0.0.3/24:52:54:00:00:00:03")?;
+    let answered = ask_number(session, "c", "ping:10:10.0.0.2", "received")?;
+    figures.exactly("pings of c answered to its own addresses again", answered, 10)?;
     Ok(())
 }
 

@@ -216,15 +216,17 @@ fn steering(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
 
 /// The number of the VLAN.
 const VLAN: u16 = 7;
+/// The rules of the uplink and of the guests: tagged in that VLAN, untagged in another.
+const RULES: &str = "vlans = [7]\nnative = 20";
 /// Payload of a large frame in bytes.
 const JUMBO: u16 = 9000;
 
 fn vlan(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let pings = if context.full { 200 } else { 30 };
-    let mut setup = server("uplink-vlan", &[guest(1).mtu(JUMBO), guest(2).mtu(JUMBO)]);
+    let mut setup = server("uplink-vlan", &[1, 2].map(|n| guest(n).mtu(JUMBO).net(RULES)));
     setup.uplink = Uplink::X520;
     // The device is behind the only root port, on the first bus after the root bus.
-    let setup = behind(setup, "01:00.0");
+    let setup = with_entries(setup, &format!("[[port]]\ndevice = \"01:00.0\"\n{RULES}\n\n"));
     let Joined { mut session, nic, mut peer } = boot(context, &setup, &OUTSIDE, &["a", "b"], true)?;
     peer.ask(&format!("mtu:{JUMBO}"), seconds(60))?;
     peer.ask("carrier:on:60", seconds(120))?;

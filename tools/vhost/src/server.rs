@@ -22,7 +22,7 @@ use engine::requests::{Rates, Requests};
 use engine::schedule::{Chosen, Fine, Limits, PerDevice};
 use memory::copy::Copier;
 use net::backend::Net;
-use net::policy::configured::{Known, Rules};
+use net::policy::configured::{Known, Rules, owner_of_guest};
 use vhost::vhost_user::{BackendReqHandler, Error};
 use virtio::fault::Fault;
 
@@ -77,10 +77,13 @@ fn requests(requests: config::Requests) -> Requests {
 }
 
 /// The rules of a port.
-fn rules(config: &Config, port: &config::Port) -> Option<Rules> {
+fn rules(config: &Config, number: usize, port: &config::Port) -> Option<Rules> {
     let named = |name: &str, net: usize| config.named(name).filter(|_| net == 0);
-    let known = Known { stages: &config.stages, hz: clock::ticks_per_microsecond() * 1_000_000, port: &named };
-    Rules::of_guest(known, port.mac.map(Mac), &port.identity, &port.rules)
+    let ports = config.port.iter();
+    let owners: Vec<_> = ports.map(|port| owner_of_guest(port.mac.map(Mac), &port.identity, &port.rules)).collect();
+    let hz = clock::ticks_per_microsecond() * 1_000_000;
+    let known = Known { stages: &config.stages, hz, owners: &owners, port: &named };
+    Rules::of_guest(known, number, port.mac.map(Mac), &port.identity, &port.rules)
 }
 
 /// Makes the ports, then the disks. Each has its number as its slot in the engine.
@@ -88,7 +91,7 @@ fn ports(config: &Config) -> Result<Vec<Arc<Port>>> {
     let of = |own: Option<config::Requests>| requests(own.unwrap_or(config.requests));
     let ports = config.port.iter().enumerate();
     let mut all: Vec<Arc<Port>> =
-        ports.map(|(n, port)| Arc::new(Port::new(n, port, of(port.requests), rules(config, port)))).collect();
+        ports.map(|(n, port)| Arc::new(Port::new(n, port, of(port.requests), rules(config, n, port)))).collect();
     for disk in &config.disk {
         let made = Disk::make(disk).with_context(|| format!("disk {}", disk.socket.display()))?;
         all.push(Arc::new(Port::of_disk(all.len(), disk, of(disk.requests), &made)));

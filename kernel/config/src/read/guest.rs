@@ -356,6 +356,11 @@ fn read_nets(
                         format!("{mac} is the address of another network device, of guest `{other}`"),
                     );
                 }
+                for mac in identity.fixed.iter().chain([&mac]) {
+                    if config.uplinks.iter().any(|uplink| uplink.gateway.macs.contains(mac)) {
+                        net.complain_at(&place, format!("{mac} is the address of a gateway; expected another"));
+                    }
+                }
                 nets.push(Net { mac, uplink, mtu, queues, offloads, packed, identity, rules });
             }
             Err(expected) => net.complain_at(&place, expected),

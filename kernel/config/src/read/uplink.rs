@@ -3,6 +3,7 @@
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::net::IpAddr;
 use core::ops::Range;
 
 use toml::de::DeTable;
@@ -10,9 +11,11 @@ use toml::de::DeTable;
 use super::name::is_name;
 use super::rules;
 use super::stage::Stages;
+use crate::limits::MAX_GATEWAY;
+use crate::mac::Mac;
 use crate::mistake::{Mistake, Source};
 use crate::section::Section;
-use crate::uplink::{PciDevice, Steering, Uplink};
+use crate::uplink::{Gateway, PciDevice, Steering, Uplink};
 
 /// Reads a `[[port]]`. `before` are the ports before it. A port with a mistake stays in the list and lets no frame
 /// through. So its frames do not take the next port instead.
@@ -23,16 +26,17 @@ pub(crate) fn read(
     before: &[Uplink],
     stages: &Stages,
 ) -> (Uplink, Vec<Mistake>) {
-    let keys: Vec<&str> = ["device", "name", "steering"].into_iter().chain(rules::KEYS).collect();
+    let keys: Vec<&str> = ["device", "name", "steering", "gateway"].into_iter().chain(rules::KEYS).collect();
     let mut section = Section::new(source, table, span, "[[port]]", &keys);
     let place = section.at("device");
     let device = read_device(&mut section, before);
     let name = read_name(&mut section, device, before);
     let words = [("none", Steering::None), ("flows", Steering::Flows), ("addresses", Steering::Addresses)];
     let steering = section.word("steering", &words).unwrap_or_default();
+    let gateway = read_gateway(&mut section);
     let rules = rules::read(&mut section, stages);
     let device = device.filter(|_| section.mistakes.is_empty());
-    (Uplink { name: name.unwrap_or_default(), device, steering, rules, place }, section.mistakes)
+    (Uplink { name: name.unwrap_or_default(), device, steering, gateway, rules, place }, section.mistakes)
 }
 
 fn read_device(section: &mut Section<'_, '_>, before: &[Uplink]) -> Option<PciDevice> {
@@ -54,6 +58,38 @@ fn read_device(section: &mut Section<'_, '_>, before: &[Uplink]) -> Option<PciDe
         return None;
     }
     Some(device)
+}
+
+/// An address of a gateway.
+#[derive(PartialEq)]
+enum GatewayAddress {
+    Ip(IpAddr),
+    Mac(Mac),
+}
+
+/// Reads the addresses of the gateway.
+fn read_gateway(section: &mut Section<'_, '_>) -> Gateway {
+    let expected = "a list of IP and MAC addresses, like [\"10.0.0.1\", \"02:00:00:00:00:01\"]";
+    let found = section.list("gateway", expected, MAX_GATEWAY, |value| {
+        let text = value.as_str().ok_or_else(String::new)?;
+        match (text.parse::<IpAddr>(), Mac::parse(text)) {
+            (Ok(address), _) if address.is_multicast() || address.is_unspecified() || address.is_loopback() => {
+                Err("expected an address of one machine's, which is not its loopback".into())
+            }
+            (Ok(address), _) => Ok(GatewayAddress::Ip(address)),
+            (Err(_), Ok(mac)) => Ok(GatewayAddress::Mac(mac)),
+            (Err(_), Err(why)) if Mac::parse_any(text).is_ok() => Err(why.into()),
+            (Err(_), Err(_)) => Err(String::new()),
+        }
+    });
+    let mut gateway = Gateway::default();
+    for address in found.into_iter().flat_map(|(list, _)| list) {
+        match address {
+            GatewayAddress::Ip(address) => gateway.addresses.push(address),
+            GatewayAddress::Mac(mac) => gateway.macs.push(mac),
+        }
+    }
+    gateway
 }
 
 /// Reads the name. Returns `None` if there is no usable name.

@@ -24,11 +24,13 @@ use crate::bridge::Bridge;
 use crate::counters::PortCounters;
 use crate::offload::Front;
 use crate::offload::{HEADER_BYTES, OffloadRequest, OffloadSupport};
+use crate::policy::headers::{IPV6, has_ports};
 use crate::policy::vlan::{PLAIN, Tagging, Vlan};
 use crate::uplink::held::Held;
 use crate::uplink::{EgressRoute, MAX_PIECE, Uplink};
 
-/// Bytes of a frame that are copied: enough for Ethernet, IPv4 and TCP headers without options.
+/// Bytes of a frame that are copied: enough for Ethernet, IPv4 and TCP headers without options, and for Ethernet and
+/// IPv6 headers.
 const COPIED: usize = 54;
 /// First bit of the number of an offload request in a frame's label. 0: no request. 1: the first request of the batch.
 const REQUEST: u32 = SPLIT.trailing_zeros() + 1;
@@ -84,7 +86,8 @@ impl Bridge {
         is_up.then_some(EgressRoute { uplink, tagging, vlan })
     }
 
-    /// Returns the uplink for a batch with these addresses. `None`: the frames take the slow path.
+    /// Returns the uplink for a batch with these addresses, and whether each frame must be an IPv6 packet of a protocol
+    /// with ports, because neighbour discovery is checked on the slow path. `None`: the frames take the slow path.
     #[cold]
     #[inline(never)]
     pub(crate) fn batch_uplink<'u, N: Nic<Token = Held>>(
@@ -92,19 +95,23 @@ impl Bridge {
         uplinks: &'u mut [Option<Uplink<N>>],
         port: usize,
         addresses: Addresses,
-    ) -> Option<&'u mut Uplink<N>> {
+    ) -> Option<(&'u mut Uplink<N>, bool)> {
         // Frames of a batch are untagged, so they cannot leave through an uplink that wants a tag.
         let route = self.egress_route(uplinks, port, PLAIN).filter(|route| route.tagging != Tagging::Tagged)?;
         let uplink = uplinks.get_mut(route.uplink)?.as_mut()?;
         let source = addresses.source();
-        let unruled = self.rules.untagged(port) == Some(PLAIN) && self.rules.reads(port, port).is_empty();
+        let policy = self.rules.get(port);
+        let unruled = policy.is_none_or(|policy| policy.checks_neighbours_only() && policy.leave.is_empty());
+        let looked_at = policy.is_some_and(|policy| policy.parses(addresses.ether_type()));
         let qualifies = unruled
             && uplink.allows_batches()
             && self.rules.between(port, port, PLAIN).check_source(source).stopped.is_none()
             && !source.is_multicast()
             // A frame to the address of its own sender is not forwarded.
-            && addresses.destination() != source;
-        qualifies.then_some(uplink)
+            && addresses.destination() != source
+            && !self.switch.is_of_another(source, port)
+            && (!looked_at || addresses.ether_type() == IPV6);
+        qualifies.then_some((uplink, looked_at))
     }
 
     /// Sends one batch to an uplink from the start of a queue, up to a portion. `first` is the first frame.
@@ -112,7 +119,7 @@ impl Bridge {
     #[inline(never)]
     pub(crate) fn egress_batch<'d, N: Nic<Token = Held>, L: Entries<'d>>(
         &mut self,
-        uplink: &mut Uplink<N>,
+        (uplink, ports_only): (&mut Uplink<N>, bool),
         Sender { port, counters, support }: Sender<'_>,
         mut send_queue: SendQueue<'_, 'd, L>,
         first: SingleFrame<'d>,
@@ -146,6 +153,9 @@ impl Bridge {
                 }
                 _ => copy_all(body, split, &mut ends, copier, room)?,
             };
+            if ports_only && !room.get(..header).is_some_and(is_v6_with_ports) {
+                return None;
+            }
             // The addresses that were checked are the addresses that are sent.
             *room.first_chunk_mut()? = addresses.bytes();
             let offload = match request {
@@ -178,6 +188,13 @@ impl Bridge {
         uplink.counters().tx_bytes.add(payload);
         Some(Served { requests: taken as u32, bytes })
     }
+}
+
+/// Returns whether a frame of IPv6's EtherType with these first bytes is a packet of a protocol with ports, so that it is
+/// no neighbour discovery.
+fn is_v6_with_ports(front: &[u8]) -> bool {
+    let at = |i| front.get(i).copied();
+    front.len() >= COPIED && at(14).is_some_and(|first| first >> 4 == 6) && at(20).is_some_and(has_ports)
 }
 
 /// Returns how many bytes of a frame with this request must be copied. For a checksum: up to its end. For segmentation:

@@ -14,9 +14,10 @@ use crate::frame::{Frame, Front, Rejected};
 use crate::offload::OffloadSupport;
 use crate::path::delivery::{copy, count_delivery};
 use crate::policy::vlan::{Tagging, Vlan};
-use crate::policy::{Entered, UNCHECKED};
+use crate::policy::{Entered, Refusal, UNCHECKED};
 use crate::ports::PortSet;
 use crate::receive_buffers::{Buffers, Refused, complete, gather, need, put};
+use crate::switch::Learned;
 use crate::uplink::held::Held;
 use crate::uplink::{EgressRoute, Uplink};
 
@@ -63,7 +64,10 @@ impl Bridge {
         egress: Option<EgressRoute>,
         now: u64,
     ) -> Option<EgressRoute> {
-        self.switch.learn(frame.front().source(), vlan, port, now);
+        if self.switch.learn(frame.front().source(), vlan, port, now) == Learned::Fixed {
+            Refusal::Mac.entering(self.counters(port)).add(1);
+            return None;
+        }
         let destination = frame.front().destination();
         let found = match self.forwarding(destination, vlan, Some(port), egress, now) {
             Forwarding::Uplink => return egress,

@@ -2,6 +2,7 @@
 //! hypervisor and the engine as a Linux process both use it.
 
 use crate::mac::Mac;
+use crate::policy::claims::{Claims, Owner};
 use crate::policy::guard::Guard;
 use crate::policy::limit::{Bucket, Rate};
 use crate::policy::stage::{Action, Chain, MAX_STAGES, Prefix, Rule, Sink, Stage, Unit};
@@ -16,6 +17,7 @@ use config::{Identity, stage};
 use control::StageCounters;
 
 const _: () = assert!(config::MAX_STAGES <= MAX_STAGES);
+const _: () = assert!(config::MAX_GATEWAY <= guard::MAX_MACS);
 const _: () = assert!(config::MAX_ADDRESSES <= guard::MAX_ADDRESSES && config::MAX_STATIC < guard::MAX_MACS);
 
 /// What the configuration refers to.
@@ -25,6 +27,8 @@ pub struct Known<'a> {
     pub stages: &'a [config::Stage],
     /// Ticks per second of the engine's clock.
     pub hz: u64,
+    /// The guests' ports, and the gateways of the uplinks.
+    pub owners: &'a [Owner],
     /// Returns the port of a guest's network device, for mirrors. `None`: there is none.
     pub port: &'a dyn Fn(&str, usize) -> Option<usize>,
 }
@@ -39,17 +43,25 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Makes the rules of a guest's port. `own` is the device's own address, if it is known. Returns `None` if
-    /// everything is allowed.
+    /// Makes the rules of a guest's port. `me` is its number among `known.owners`. `own` is the device's own address, if
+    /// it is known. Returns `None` if everything is allowed.
     #[must_use]
     pub fn of_guest(
         known: Known<'_>,
+        me: usize,
         own: Option<config::Mac>,
         identity: &Identity,
         rules: &config::Rules,
     ) -> Option<Self> {
         let fixed: heapless::Vec<_, { guard::MAX_MACS }> = identity.fixed.iter().copied().map(mac).collect();
-        let mut policy = Policy { fixed: fixed.clone(), ..Policy::default() };
+        let others = known.owners.iter().enumerate().filter(|(n, _)| *n != me).map(|(_, owner)| owner);
+        let claims = Claims::new(others);
+        // A guest without VLANs sends no tags. On the wire they would reach other networks.
+        let vlan = match membership(&rules.vlan) {
+            Membership::Plain => Membership::Untagged,
+            vlan => vlan,
+        };
+        let mut policy = Policy { fixed: fixed.clone(), claims, vlan, ..Policy::default() };
         if identity.anti_spoofing {
             let mut macs = fixed;
             match own {
@@ -64,10 +76,12 @@ impl Rules {
         Self::new(known, rules, policy, [("tx", &rules.tx), ("rx", &rules.rx)])
     }
 
-    /// Makes the rules of an uplink. Returns `None` if everything is allowed.
+    /// Makes the rules of an uplink, whose gateway has these addresses. Returns `None` if everything is allowed.
     #[must_use]
-    pub fn of_uplink(known: Known<'_>, rules: &config::Rules) -> Option<Self> {
-        Self::new(known, rules, Policy::default(), [("rx", &rules.rx), ("tx", &rules.tx)])
+    pub fn of_uplink(known: Known<'_>, gateway: &config::Gateway, rules: &config::Rules) -> Option<Self> {
+        let fixed = gateway.macs.iter().copied().map(mac).collect();
+        let policy = Policy { fixed, vlan: membership(&rules.vlan), ..Policy::default() };
+        Self::new(known, rules, policy, [("rx", &rules.rx), ("tx", &rules.tx)])
     }
 
     fn new(
@@ -76,11 +90,6 @@ impl Rules {
         mut policy: Policy,
         ways: [(&'static str, &Vec<usize>); 2],
     ) -> Option<Self> {
-        policy.vlan = match &rules.vlan {
-            config::Vlan::Plain => Membership::Plain,
-            config::Vlan::Access(vlan) => Membership::Access(*vlan),
-            config::Vlan::Trunk { vlans, native } => Membership::trunk(vlans.iter().copied(), *native),
-        };
         policy.storm = rules.storm.map(|units| {
             let units = u64::from(units);
             // The burst is what the rate gives in 0.1 s, at least one frame.
@@ -110,6 +119,34 @@ impl Rules {
                 dropped: stage.dropped.get(),
             })
         })
+    }
+}
+
+/// Returns the addresses of a guest's port. `own` is the device's own address, if it is known.
+#[must_use]
+pub fn owner_of_guest(own: Option<config::Mac>, identity: &Identity, rules: &config::Rules) -> Owner {
+    Owner {
+        vlan: membership(&rules.vlan),
+        macs: own.iter().chain(&identity.fixed).copied().map(mac).collect(),
+        addresses: identity.addresses.clone(),
+    }
+}
+
+/// Returns the addresses of an uplink's gateway.
+#[must_use]
+pub fn owner_of_gateway(gateway: &config::Gateway, rules: &config::Rules) -> Owner {
+    Owner {
+        vlan: membership(&rules.vlan),
+        macs: gateway.macs.iter().copied().map(mac).collect(),
+        addresses: gateway.addresses.clone(),
+    }
+}
+
+fn membership(vlan: &config::Vlan) -> Membership {
+    match vlan {
+        config::Vlan::Plain => Membership::Plain,
+        config::Vlan::Access(vlan) => Membership::Access(*vlan),
+        config::Vlan::Trunk { vlans, native } => Membership::trunk(vlans.iter().copied(), *native),
     }
 }
 
@@ -152,7 +189,7 @@ fn made(known: Known<'_>, stage: &config::Stage) -> Stage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{Entered, Refusal};
+    use crate::policy::{Entered, Refusal, UNCHECKED};
 
     const FILE: &str = "[[stage]]\nname = 'web'\naction = 'allow'\nprotocol = 'tcp'\ndestination_port = 80\n\
                         [[stage]]\nname = 'rest'\naction = 'deny'\n\
@@ -173,8 +210,8 @@ mod tests {
         let read = config::parse_rules("f", FILE, &[], &["socket"]);
         assert_eq!(read.mistakes, []);
         let (identity, port) = &read.ports[0];
-        let known = Known { stages: &read.stages, hz: 1000, port: &|_, _| None };
-        let rules = Rules::of_guest(known, Some(config::Mac([2, 0, 0, 0, 0, 1])), identity, port).unwrap();
+        let known = Known { stages: &read.stages, hz: 1000, owners: &[], port: &|_, _| None };
+        let rules = Rules::of_guest(known, 0, Some(config::Mac([2, 0, 0, 0, 0, 1])), identity, port).unwrap();
         let enter = |frame: &[u8]| rules.policy.enter(frame, 60, 1, &mut crate::ports::PortSet::default());
         assert_eq!(enter(&tcp(1, 80)), Ok(Entered { vlan: 7, tag: None }));
         assert_eq!(enter(&tcp(1, 23)), Err(Refusal::Denied));
@@ -184,11 +221,48 @@ mod tests {
     }
 
     #[test]
-    fn a_port_whose_address_is_not_known_may_have_any_and_one_without_rules_is_not_asked() {
+    fn a_port_whose_address_is_not_known_may_have_any_and_none_sends_tags() {
         let identity = Identity { fixed: [config::Mac([2, 0, 0, 0, 0, 9])].into(), ..Identity::default() };
-        let known = Known { stages: &[], hz: 1000, port: &|_, _| None };
-        let rules = Rules::of_guest(known, None, &identity, &config::Rules::default()).unwrap();
-        assert!(rules.policy.enter(&tcp(1, 80), 60, 1, &mut crate::ports::PortSet::default()).is_ok());
-        assert!(Rules::of_guest(known, None, &Identity::default(), &config::Rules::default()).is_none());
+        let known = Known { stages: &[], hz: 1000, owners: &[], port: &|_, _| None };
+        let enter = |own, identity: &Identity, frame: &[u8]| {
+            let rules = Rules::of_guest(known, 0, own, identity, &config::Rules::default()).unwrap();
+            rules.policy.enter(frame, 60, 1, &mut crate::ports::PortSet::default())
+        };
+        assert!(enter(None, &identity, &tcp(1, 80)).is_ok());
+        assert_eq!(enter(Some(config::Mac([2, 0, 0, 0, 0, 5])), &identity, &tcp(1, 80)), Err(Refusal::Mac));
+        for ether_type in [[0x81, 0], [0x88, 0xa8]] {
+            let mut tagged = tcp(1, 80);
+            tagged[12..14].copy_from_slice(&ether_type);
+            assert_eq!(enter(None, &identity, &tagged), Err(Refusal::Vlan));
+            let free = Identity { anti_spoofing: false, ..Identity::default() };
+            assert_eq!(enter(None, &free, &tagged), Err(Refusal::Vlan));
+        }
+        assert!(Rules::of_uplink(known, &config::Gateway::default(), &config::Rules::default()).is_none());
+    }
+
+    #[test]
+    fn others_and_the_gateway_are_known_by_their_configured_addresses() {
+        let one = |last| config::Mac([2, 0, 0, 0, 0, last]);
+        let rules = config::Rules::default();
+        let with = |address: &str| Identity { addresses: vec![address.parse().unwrap()], ..Identity::default() };
+        let gateway = config::Gateway { addresses: vec!["10.0.0.9".parse().unwrap()], macs: vec![one(9)] };
+        let free = Identity { anti_spoofing: false, ..Identity::default() };
+        let owners = [
+            owner_of_guest(Some(one(1)), &free, &rules),
+            owner_of_guest(Some(one(2)), &with("10.0.0.2"), &rules),
+            owner_of_gateway(&gateway, &rules),
+        ];
+        let known = Known { stages: &[], hz: 1000, owners: &owners, port: &|_, _| None };
+        let made = Rules::of_guest(known, 0, Some(one(1)), &free, &rules).unwrap();
+        for (sender, expected) in [(1, Ok(UNCHECKED)), (2, Err(Refusal::Address)), (9, Err(Refusal::Address))] {
+            let mut frame = [0; 60];
+            frame[..12].copy_from_slice(&[255, 255, 255, 255, 255, 255, 2, 0, 0, 0, 0, 1]);
+            frame[12..22].copy_from_slice(&[8, 6, 0, 1, 8, 0, 6, 4, 0, 2]);
+            frame[22..32].copy_from_slice(&[2, 0, 0, 0, 0, 1, 10, 0, 0, sender]);
+            let found = made.policy.enter(&frame, 60, 1, &mut crate::ports::PortSet::default());
+            assert_eq!(found, expected, "{sender}");
+        }
+        let uplink = Rules::of_uplink(known, &gateway, &rules).unwrap();
+        assert_eq!(uplink.policy.fixed, [Mac::new([2, 0, 0, 0, 0, 9])]);
     }
 }

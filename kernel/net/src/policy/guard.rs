@@ -170,7 +170,7 @@ impl Guard {
 pub struct TooMany;
 
 /// Returns the link-local address that follows from a MAC address.
-fn link_local(mac: Mac) -> Ipv6Addr {
+pub(super) fn link_local(mac: Mac) -> Ipv6Addr {
     let [a, b, c, d, e, f] = mac.bytes();
     Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
 }

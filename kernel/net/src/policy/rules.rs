@@ -2,11 +2,12 @@
 
 use heapless::Vec;
 
+use super::claims::Claims;
 use super::guard::{Guard, MAX_MACS, Spoof};
-use super::headers::Headers;
+use super::headers::{ARP, Headers, IPV6};
 use super::limit::Bucket;
 use super::stage::{Chain, ChainVerdict, Reads, Verdict};
-use super::vlan::{Membership, PLAIN, Tagging, Vlan};
+use super::vlan::{Membership, PLAIN, SERVICE_TAGGED, TAGGED, Tagging, Vlan};
 
 use crate::mac::Mac;
 use crate::policy::Refusal;
@@ -17,8 +18,11 @@ use crate::ports::PortSet;
 pub struct Policy {
     /// Addresses that its frames may come from.
     pub guard: Guard,
-    /// Static addresses. Frames for them are always forwarded to the port, like frames for its own address.
+    /// Static addresses. Frames for them are always forwarded to the port, like frames for its own address. Those of an
+    /// uplink are the gateway's: no guest may have them.
     pub fixed: Vec<Mac, MAX_MACS>,
+    /// Addresses of others, which it may not announce for itself.
+    pub claims: Claims,
     /// Its VLANs.
     pub vlan: Membership,
     /// Storm limit: frames that it may have flooded. These are broadcast, multicast, and unicast to an unknown address.
@@ -45,7 +49,11 @@ impl Policy {
     /// Returns whether it allows everything.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
-        !self.looks() && self.storm.is_none() && self.fixed.is_empty() && self.guard.is_empty()
+        !self.looks()
+            && self.storm.is_none()
+            && self.fixed.is_empty()
+            && self.guard.is_empty()
+            && self.claims.is_empty()
     }
 
     /// Returns whether the rules look at more than the MAC addresses.
@@ -62,11 +70,36 @@ impl Policy {
     #[inline]
     pub fn enter(&self, front: &[u8], len: u32, now: u64, mirrors: &mut PortSet) -> Result<Entered, Refusal> {
         // The default rules of a guest take this shortcut.
-        if self.vlan.is_plain() && self.enter.is_empty() && !self.guard.reads_packets() {
-            let source = front.get(6..).and_then(|rest| rest.first_chunk()).copied().ok_or(Refusal::Unreadable)?;
-            return if self.guard.permits(Mac::new(source)) { Ok(UNCHECKED) } else { Err(Refusal::Mac) };
+        if self.checks_neighbours_only() {
+            let front = front.get(6..).and_then(|rest| rest.first_chunk()).ok_or(Refusal::Unreadable)?;
+            let [a, b, c, d, e, f, high, low] = *front;
+            if !self.parses(u16::from_be_bytes([high, low])) {
+                let permitted = self.guard.permits(Mac::new([a, b, c, d, e, f]));
+                return if permitted { Ok(UNCHECKED) } else { Err(Refusal::Mac) };
+            }
         }
         self.enter_parsed(front, len, now, mirrors)
+    }
+
+    /// Returns whether its frames need no check but those of the MAC addresses, of ARP and neighbour discovery, and of
+    /// tags. So it is with the default rules of a guest.
+    #[must_use]
+    #[inline]
+    pub fn checks_neighbours_only(&self) -> bool {
+        let plain = matches!(self.vlan, Membership::Plain | Membership::Untagged);
+        plain && self.enter.is_empty() && !self.guard.reads_packets()
+    }
+
+    /// Returns whether its frames of this EtherType need a check besides that of the source address, if
+    /// [`Policy::checks_neighbours_only`].
+    #[must_use]
+    #[inline]
+    pub fn parses(&self, ether_type: u16) -> bool {
+        match ether_type {
+            TAGGED | SERVICE_TAGGED => !self.vlan.is_plain(),
+            ARP | IPV6 => !self.claims.is_empty(),
+            _ => false,
+        }
     }
 
     fn enter_parsed(&self, front: &[u8], len: u32, now: u64, mirrors: &mut PortSet) -> Result<Entered, Refusal> {
@@ -77,18 +110,23 @@ impl Policy {
 
     /// Evaluates what precedes the chain: the guard and the VLAN.
     fn guard_and_vlan(&self, front: &[u8]) -> Result<(Headers, Vlan), Refusal> {
-        let packets = self.guard.reads_packets() || self.enter.reads_packets();
+        let packets = self.guard.reads_packets() || self.enter.reads_packets() || !self.claims.is_empty();
         let headers = Headers::parse(front, !self.vlan.is_plain(), packets).ok_or(Refusal::Unreadable)?;
-        self.guard.check(&headers).map_err(|spoof| match spoof {
+        let refusal = |spoof| match spoof {
             Spoof::Mac => Refusal::Mac,
             Spoof::Address => Refusal::Address,
             Spoof::Unreadable => Refusal::Unreadable,
-        })?;
+        };
+        self.guard.check(&headers).map_err(refusal)?;
         // After the outer tag is removed, an inner tag would be taken for a tag of the switch's VLANs.
         if !self.vlan.is_plain() && headers.has_inner_tag() {
             return Err(Refusal::Vlan);
         }
         let vlan = self.vlan.admit(headers.tag).ok_or(Refusal::Vlan)?;
+        // A port with IP addresses announces these only, as the guard has checked.
+        if !self.guard.reads_packets() {
+            self.claims.check(&self.guard, &headers, vlan).map_err(refusal)?;
+        }
         Ok((headers, vlan))
     }
 
@@ -101,6 +139,8 @@ impl Policy {
         }
         if self.guard.reads_packets() {
             reads |= Reads::ETHERNET | Reads::PACKETS;
+        } else if !self.claims.is_empty() {
+            reads |= Reads::ETHERNET | Reads::NEIGHBOURS;
         }
         reads
     }

@@ -98,6 +98,8 @@ bitflags! {
         const PORTS = 8;
         /// TCP's flags.
         const FLAGS = 16;
+        /// ARP and neighbour discovery.
+        const NEIGHBOURS = 32;
     }
 }
 

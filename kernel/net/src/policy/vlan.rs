@@ -21,6 +21,8 @@ pub enum Membership {
     /// No VLANs: tags are payload.
     #[default]
     Plain,
+    /// No VLANs, and no tags: tagged frames are refused.
+    Untagged,
     /// One VLAN, untagged. Tagged frames are refused.
     Access(Vlan),
     /// Several VLANs, tagged.
@@ -57,14 +59,14 @@ impl Membership {
     #[must_use]
     pub fn admit(&self, tag: Option<u16>) -> Option<Vlan> {
         match (self, tag) {
-            (Self::Plain, _) => Some(PLAIN),
+            (Self::Plain, _) | (Self::Untagged, None) => Some(PLAIN),
             (Self::Access(vlan), None) => Some(*vlan),
             (Self::Trunk { native, .. }, None) => *native,
             (Self::Trunk { vlans, native }, Some(tag)) => {
                 let vlan = tag & VID;
                 (vlans.contains(vlan) && *native != Some(vlan)).then_some(vlan)
             }
-            (Self::Access(_), Some(_)) => None,
+            (Self::Access(_) | Self::Untagged, Some(_)) => None,
         }
     }
 
@@ -73,14 +75,14 @@ impl Membership {
     #[must_use]
     pub fn carries(&self, vlan: Vlan) -> Option<Tagging> {
         match self {
-            Self::Plain => (vlan == PLAIN).then_some(Tagging::Unchanged),
+            Self::Plain | Self::Untagged => (vlan == PLAIN).then_some(Tagging::Unchanged),
             Self::Access(own) => (vlan == *own).then_some(Tagging::Untagged),
             Self::Trunk { native: Some(native), .. } if *native == vlan => Some(Tagging::Untagged),
             Self::Trunk { vlans, .. } => vlans.contains(vlan).then_some(Tagging::Tagged),
         }
     }
 
-    /// Returns whether the port has no VLANs, so that tags are not looked at.
+    /// Returns whether tags are not looked at.
     #[must_use]
     pub const fn is_plain(&self) -> bool {
         matches!(self, Self::Plain)
@@ -134,6 +136,16 @@ mod tests {
     }
 
     #[test]
+    fn a_port_without_tags_is_among_those_without_vlans_and_refuses_tags() {
+        let port = Membership::Untagged;
+        assert_eq!((port.admit(None), port.carries(PLAIN)), (Some(PLAIN), Some(Tagging::Unchanged)));
+        for tag in [0, 7, 0xe007] {
+            assert_eq!(port.admit(Some(tag)), None, "{tag:#x}");
+        }
+        assert_eq!(port.carries(7), None);
+    }
+
+    #[test]
     fn the_native_vlan_of_a_trunk_has_no_tag_either_way() {
         let port = Membership::trunk([7, 9], Some(9));
         assert_eq!((port.admit(None), port.admit(Some(9)), port.admit(Some(7))), (Some(9), None, Some(7)));
@@ -151,6 +163,7 @@ mod tests {
     fn membership() -> impl Strategy<Value = Membership> {
         prop_oneof![
             Just(Membership::Plain),
+            Just(Membership::Untagged),
             (1..=4094u16).prop_map(Membership::Access),
             (proptest::collection::vec(1..=4094u16, 0..20), proptest::option::of(1..=4094u16))
                 .prop_map(|(vlans, native)| Membership::trunk(vlans, native)),

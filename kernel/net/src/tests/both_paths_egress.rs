@@ -5,7 +5,12 @@ use proptest::prelude::*;
 
 use super::LEAVING;
 use crate::features::Features;
+use crate::mac::Mac;
 use crate::offload::samples::{Sent, header, sample};
+use crate::policy::Policy;
+use crate::policy::claims::{Claims, Owner};
+use crate::policy::guard::Guard;
+use crate::policy::vlan::Membership;
 use crate::testing::{BROADCAST, Guest, MEMORY};
 use crate::tests::support::nic::{OUTSIDE, Rig, rig};
 
@@ -110,6 +115,13 @@ fn asking(sent: &Sent, what: What) -> ([u8; 12], Vec<u8>) {
     (header, frame)
 }
 
+/// The rules that a guest has by default. Another guest has an address, so ARP and neighbour discovery are looked at.
+fn default_rules() -> Policy {
+    let other = Owner { macs: vec![Mac::new([2, 0, 0, 0, 0, 2])], ..Owner::default() };
+    let guard = Guard::new(&[Mac::new([2, 0, 0, 0, 0, 1])], &[]).expect("there is room");
+    Policy { guard, claims: Claims::new([&other]), vlan: Membership::Untagged, ..Policy::default() }
+}
+
 proptest! {
     #![proptest_config(crate::tests::support::cases(96))]
 
@@ -122,9 +134,11 @@ proptest! {
             1 => Just(LEAVING.difference(Features::NET_HOST_TSO6 | Features::NET_HOST_ECN)),
             1 => Just(LEAVING.difference(Features::NET_CHECKSUM | Features::NET_SEGMENTATION)),
         ],
+        ruled in any::<bool>(),
     ) {
         let worlds = [true, false].map(|by_runs| {
-            let (mut a, b) = (Guest::new(1, features, 64, 1500), Guest::new(2, LEAVING, 64, 1500));
+            let policy = ruled.then(|| &*Box::leak(Box::new(default_rules())));
+            let (mut a, b) = (Guest::with_rules(1, features, 64, 1500, policy), Guest::new(2, LEAVING, 64, 1500));
             let Rig { mut bench, wire, counters } = rig(&[&a, &b]);
             wire.borrow_mut().offloads = true;
             if !by_runs {

@@ -6,6 +6,7 @@ use super::{ALL, PACKED};
 use crate::mac::Mac;
 use crate::offload::HEADER_BYTES;
 use crate::policy::Policy;
+use crate::policy::claims::{Claims, Owner};
 use crate::policy::guard::Guard;
 use crate::policy::headers::{TCP, UDP};
 use crate::policy::limit::{Bucket, Rate};
@@ -112,6 +113,76 @@ fn a_guest_cannot_speak_as_another_and_is_not_found_where_it_claims_to_be() {
     c.send(&c.frame(stranger, 60, 3), &[]);
     bench.turn();
     assert_eq!((received(&mut a).len(), received(&mut b).len()), (1, 1), "nobody is known to have that address");
+}
+
+/// A guest's default rules. Its own address is checked if `guarded`.
+fn default_rules(number: u8, guarded: bool, others: &[Owner]) -> Policy {
+    let policy = if guarded { own(number) } else { Policy::default() };
+    Policy { vlan: Membership::Untagged, claims: Claims::new(others), ..policy }
+}
+
+fn owner(number: u8) -> Owner {
+    let (macs, addresses) = (vec![Mac::new([2, 0, 0, 0, 0, number])], vec![[10, 0, 0, number].into()]);
+    Owner { vlan: Membership::Plain, macs, addresses }
+}
+
+/// An ARP reply: `sender` is 10.0.0.`last`, at the address that the frame comes from.
+fn arp_reply(from: &Guest, to: [u8; 6], last: u8) -> Vec<u8> {
+    let mut frame = [&to[..], &from.mac, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 2], &from.mac, &[10, 0, 0, last]].concat();
+    frame.resize(60, 0);
+    frame
+}
+
+#[test]
+fn without_anti_spoofing_a_guest_has_any_address_but_those_of_others() {
+    let (mut a, mut b) = (guest(1, default_rules(1, false, &[owner(2)])), guest(2, own(2)));
+    let mut c = guest(3, default_rules(3, true, &[owner(2)]));
+    let mut bench = Bench::with(&[&a, &b, &c]);
+    let from = |mac: [u8; 6], mut frame: Vec<u8>| {
+        frame[6..12].copy_from_slice(&mac);
+        frame
+    };
+    for to in [c.mac, BROADCAST] {
+        // A batch of one flow, of which the middle lies.
+        for source in [[2, 0, 0, 0, 0, 77], b.mac, b.mac, a.mac] {
+            a.send(&from(source, a.frame(to, 60, 1)), &[]);
+        }
+        bench.turn();
+        assert_eq!(received(&mut c).len(), 2);
+        assert_eq!(received(&mut b).len(), if to == BROADCAST { 2 } else { 0 });
+    }
+    assert_eq!(counted(&a), [("tx_spoofed_mac", 4)]);
+    a.send(&a.frame(b.mac, 60, 9), &[]);
+    c.send(&c.frame(b.mac, 60, 9), &[]);
+    bench.turn();
+    assert_eq!(received(&mut b).len(), 2, "b is still where it is");
+}
+
+#[test]
+fn arp_neighbour_discovery_and_tags_are_checked_among_frames_of_a_flow() {
+    let (mut a, mut b) = (guest(1, default_rules(1, true, &[owner(3)])), guest(2, own(2)));
+    let mut bench = Bench::with(&[&a, &b]);
+    let neighbour = |target: u8| {
+        let address = |last| [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last];
+        let link_local = |last| [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xfe, 0, 0, last];
+        let head = [&[0x86, 0xdd, 0x60, 0, 0, 0, 0, 32, 58, 255][..], &address(1), &address(2)].concat();
+        [&b.mac[..], &a.mac, &head, &[136, 0, 0, 0, 0, 0, 0, 0], &link_local(target), &[2, 1], &a.mac].concat()
+    };
+    let mut v6 = neighbour(1);
+    v6[20] = TCP;
+    let mut service = a.frame(b.mac, 60, 1);
+    service[12..14].copy_from_slice(&[0x88, 0xa8]);
+    let truths = [arp_reply(&a, b.mac, 1), v6.clone(), v6.clone(), neighbour(1), a.frame(b.mac, 60, 1)];
+    let lies = [arp_reply(&a, b.mac, 3), neighbour(3), service.clone(), service, tagged(&a.frame(b.mac, 60, 1), 7)];
+    for (truth, lie) in truths.iter().zip(&lies) {
+        // Before, among and after frames of the same addresses.
+        for frame in [truth, truth, lie, truth, lie, lie, truth] {
+            assert!(a.send(frame, &[]));
+        }
+        bench.turn();
+        assert_eq!(received(&mut b), vec![truth.clone(); 4]);
+    }
+    assert_eq!(counted(&a), [("tx_spoofed_address", 6), ("tx_vlan", 9)]);
 }
 
 /// A frame lies where the engine itself writes while it copies the run: in the used ring of its queue. In a packed ring the

@@ -4,7 +4,9 @@ use super::LEAVING;
 use crate::policy::Policy;
 use crate::policy::limit::{Bucket, Rate};
 use crate::policy::stage::{Action, Rule, Sink, Stage, Unit};
+use crate::mac::Mac;
 use crate::policy::vlan::Membership;
+use crate::switch::PORT_LIMIT;
 use crate::testing::{BROADCAST, Guest};
 use crate::tests::support::Bench;
 use crate::tests::support::nic::{End, OUTSIDE, TestNic, from_outside, with_uplinks};
@@ -40,6 +42,12 @@ fn sent(end: &End) -> Vec<Vec<u8>> {
 
 fn received(guest: &mut Guest) -> Vec<Vec<u8>> {
     core::iter::from_fn(|| guest.receive()).collect()
+}
+
+/// Takes what has arrived, and posts as many buffers.
+fn refill(guest: &mut Guest) {
+    let count = received(guest).len();
+    guest.post(count, &[1600]);
 }
 
 fn comes(end: &End, frame: &[u8]) {
@@ -213,6 +221,57 @@ fn a_mirror_sees_both_ways_even_what_is_dropped_behind_it() {
     bench.turn();
     assert_eq!(received(&mut a), [come[1].clone()]);
     assert_eq!(received(&mut watcher), come.map(|frame| tagged(&frame, 7)), "as they came");
+}
+
+#[test]
+fn the_gateway_and_the_nic_are_nobody_here_and_strangers_fill_no_table() {
+    const GATEWAY: [u8; 6] = [2, 0xaa, 0, 0, 0, 1];
+    /// The test's NIC has this address.
+    const NIC: [u8; 6] = [2, 0, 0, 0, 0, 0xff];
+    let (mut a, mut b) = (guest(1, Membership::Untagged), guest(2, Membership::Untagged));
+    let mut policy = Policy::default();
+    policy.fixed.push(Mac::new(GATEWAY)).expect("there is room");
+    let (mut bench, end) = bench(policy, &[&a, &b]);
+    // To outside by the fast path and, because it is split in three, by the slow path.
+    for cuts in [&[][..], &[20, 40]] {
+        for source in [GATEWAY, NIC, b.mac, a.mac] {
+            let mut frame = a.frame(OUTSIDE, 80, 1);
+            frame[6..12].copy_from_slice(&source);
+            a.send(&frame, cuts);
+        }
+    }
+    bench.turn();
+    assert_eq!(sent(&end).len(), 2, "a's own frames");
+    assert_eq!(a.counters().drops.tx_spoofed_mac.get(), 6);
+    // Frames to the gateway leave, and frames from it arrive.
+    let to_gateway = a.frame(GATEWAY, 80, 1);
+    a.send(&to_gateway, &[]);
+    comes(&end, &from_outside(a.mac, GATEWAY, 80));
+    bench.turn();
+    assert_eq!((sent(&end), received(&mut a).len()), (vec![to_gateway], 1));
+    for n in 0..4_000u16 {
+        let mut frame = from_outside(if n % 2 == 0 { BROADCAST } else { a.mac }, OUTSIDE, 60);
+        frame[8..10].copy_from_slice(&n.to_be_bytes());
+        comes(&end, &frame);
+        if n % 32 == 31 {
+            bench.turn();
+            refill(&mut a);
+            refill(&mut b);
+        }
+    }
+    assert_eq!(end.counters.rx_packets.get(), 4_001);
+    // A guest still gets all the addresses that it may have.
+    for n in 0..PORT_LIMIT {
+        let mut frame = a.frame(b.mac, 60, 1);
+        frame[6..12].copy_from_slice(&[6, 0, 0, 0, 0, n as u8]);
+        a.send(&frame, &[]);
+        bench.turn();
+        b.send(&b.frame([6, 0, 0, 0, 0, n as u8], 60, 1), &[]);
+        bench.turn();
+        refill(&mut a);
+        refill(&mut b);
+    }
+    assert_eq!(sent(&end), Vec::<Vec<u8>>::new(), "each address of a is known to be a's");
 }
 
 #[test]

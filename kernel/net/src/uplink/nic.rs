@@ -83,6 +83,11 @@ impl<N: Nic<Token = Held>> Uplink<N> {
         }
     }
 
+    /// Returns its NIC's own address.
+    pub(crate) fn address(&self) -> [u8; 6] {
+        self.nic.address()
+    }
+
     /// Sets the rules for its frames.
     #[must_use]
     pub fn with_policy(self, policy: &'static Policy) -> Self {

@@ -1,6 +1,6 @@
 //! Uplinks in whole files.
 
-use crate::{MAX_UPLINKS, Parsed, PciDevice, Steering, parse};
+use crate::{Gateway, MAX_UPLINKS, Mac, Parsed, PciDevice, Steering, parse};
 
 const MINIMAL: &str = "[[guest]]\nname = 'a'\nmemory = '64M'\nkernel = 'k'\n";
 
@@ -48,6 +48,31 @@ fn a_nic_has_one_queue_unless_the_file_says_how_to_choose_among_several() {
     ] {
         let Parsed { config, mistakes } = parse("f", format!("[[port]]\ndevice = 'first'\n{line}\n{MINIMAL}"));
         assert_eq!((mistakes, config.uplinks[0].steering), (Vec::new(), steering));
+    }
+}
+
+#[test]
+fn a_gateway_has_addresses_of_both_kinds_and_no_guest_has_them() {
+    let port = "[[port]]\ndevice = 'first'\n";
+    let gateway = "gateway = ['10.0.0.1', '02:00:00:00:00:01', 'fe80::1']\n";
+    let Parsed { config, mistakes } = parse("f", format!("{port}{gateway}{MINIMAL}"));
+    let addresses = vec!["10.0.0.1".parse().unwrap(), "fe80::1".parse().unwrap()];
+    let wanted = Gateway { addresses, macs: vec![Mac([2, 0, 0, 0, 0, 1])] };
+    assert_eq!((mistakes, &config.uplinks[0].gateway), (vec![], &wanted));
+    for (line, expected) in [
+        ("gateway = '10.0.0.1'", "`gateway`"),
+        ("gateway = ['10.0.0']", "f:3:12: '10.0.0': `gateway` is a list of IP and MAC addresses"),
+        ("gateway = [1]", "`gateway` is a list of IP and MAC addresses"),
+        ("gateway = ['224.0.0.1']", "expected an address of one machine's"),
+        ("gateway = ['03:00:00:00:00:01']", "expected a unicast address"),
+        ("gateway = ['10.0.0.1', '10.0.0.1']", "it stands twice in `gateway`"),
+    ] {
+        let wrong = explained(&format!("{port}{line}\n{MINIMAL}"));
+        assert!(wrong.contains(expected), "{line}: {wrong}");
+    }
+    for line in ["mac = '02:00:00:00:00:01'", "static = ['02:00:00:00:00:01']"] {
+        let wrong = explained(&format!("{port}{gateway}{MINIMAL}[[guest.net]]\n{line}\n"));
+        assert!(wrong.contains("02:00:00:00:00:01 is the address of a gateway"), "{wrong}");
     }
 }
 

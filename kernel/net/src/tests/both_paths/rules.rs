@@ -6,6 +6,7 @@ use proptest::option::weighted;
 use proptest::prelude::*;
 
 use crate::policy::Policy;
+use crate::policy::claims::{Claims, Owner};
 use crate::policy::guard::Guard;
 use crate::policy::headers::{ICMP, IPV4, TCP, UDP};
 use crate::policy::limit::{Bucket, Rate};
@@ -18,6 +19,8 @@ use crate::mac::Mac;
 pub(super) struct Rules {
     macs: bool,
     addresses: bool,
+    /// The other guests' addresses are not to be announced.
+    claims: bool,
     vlan: Membership,
     enter: Vec<(Rule, Does)>,
     leave: Vec<(Rule, Does)>,
@@ -37,6 +40,7 @@ enum Does {
 pub(super) fn rules() -> impl Strategy<Value = Rules> {
     let vlan = prop_oneof![
         4 => Just(Membership::Plain),
+        4 => Just(Membership::Untagged),
         10 => Just(Membership::Access(7)),
         1 => Just(Membership::Access(9)),
         1 => Just(Membership::trunk([7, 9], None)),
@@ -49,9 +53,11 @@ pub(super) fn rules() -> impl Strategy<Value = Rules> {
             1 => proptest::collection::vec((rule(), does()), 2..5),
         ]
     };
-    (any::<bool>(), any::<bool>(), vlan, chain(), chain()).prop_map(|(macs, addresses, vlan, enter, leave)| Rules {
+    let own = (any::<bool>(), any::<bool>(), any::<bool>());
+    (own, vlan, chain(), chain()).prop_map(|((macs, addresses, claims), vlan, enter, leave)| Rules {
         macs,
         addresses,
+        claims,
         vlan,
         enter,
         leave,
@@ -107,11 +113,23 @@ fn does() -> impl Strategy<Value = Does> {
 impl Rules {
     /// Those of guest `number`.
     pub(super) fn policy(&self, number: u8) -> &'static Policy {
-        let macs = [Mac::new([2, 0, 0, 0, 0, number])];
-        let addresses = [IpAddr::from([10, 0, 0, number]), IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, number.into()])];
+        let macs = |number| [Mac::new([2, 0, 0, 0, 0, number])];
+        let addresses = |number: u8| {
+            [IpAddr::from([10, 0, 0, number]), IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, number.into()])]
+        };
+        let others = (0..super::GUESTS as u8 + 1).filter(|&other| self.claims && other != number);
+        let others: Vec<Owner> = others
+            .map(|other| Owner {
+                vlan: Membership::Plain,
+                macs: macs(other).into(),
+                addresses: addresses(other).into(),
+            })
+            .collect();
+        let (macs, addresses) = (macs(number), addresses(number));
         let guard = Guard::new(if self.macs { &macs } else { &[] }, if self.addresses { &addresses } else { &[] });
         let policy = Policy {
             guard: guard.unwrap(),
+            claims: Claims::new(&others),
             vlan: self.vlan.clone(),
             enter: chain(&self.enter),
             leave: chain(&self.leave),
