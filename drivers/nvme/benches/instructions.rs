@@ -9,6 +9,8 @@
 #[path = "../tests/on_model/bench.rs"]
 mod bench;
 
+use std::hint::black_box;
+
 use bench::{Bench, Port, Reach, disks};
 use nvme::dma::Segment;
 use nvme::{Config, IoQueue, Operation, Request, Status};
@@ -20,10 +22,9 @@ const REQUESTS: u32 = 4096;
 
 /// Submits a batch of reads, and tells the device.
 #[inline(never)]
-fn submit_measured(queue: &mut IoQueue<Port, Reach>, buffers: &[[Segment; 1]], now: u64) {
-    for (id, buffer) in (0..).zip(buffers) {
-        let request = Request { id, namespace: 2, operation: Operation::Read, first: id.into(), blocks: 1 };
-        queue.submit(&request, buffer, now).expect("there is room");
+fn submit_measured(queue: &mut IoQueue<Port, Reach>, batch: &[(Request, [Segment; 1])], now: u64) {
+    for (request, buffer) in batch {
+        queue.submit(request, buffer, now).expect("there is room");
     }
     queue.notify();
 }
@@ -39,10 +40,12 @@ fn complete_measured(queue: &mut IoQueue<Port, Reach>, now: u64) -> u32 {
 fn main() {
     let config = Config { depth: 64, ..Config::default() };
     let mut bench = Bench::up_with(config, nvme_model::Config::default(), disks());
-    let buffers: Vec<[Segment; 1]> = (0..BATCH).map(|_| [bench.piece(&[0; 4096], 0, true)]).collect();
+    let request = |id: u32| Request { id, namespace: 2, operation: Operation::Read, first: id.into(), blocks: 1 };
+    // The compiler must not know what is asked.
+    let batch: Vec<_> = (0..BATCH).map(|id| (black_box(request(id)), [bench.piece(&[0; 4096], 0, true)])).collect();
     for _ in 0..REQUESTS / BATCH {
         let now = bench.now;
-        submit_measured(&mut bench.queues[0], &buffers, now);
+        submit_measured(&mut bench.queues[0], &batch, now);
         bench.run();
         assert_eq!(complete_measured(&mut bench.queues[0], now), BATCH);
     }

@@ -70,7 +70,7 @@ impl Admin {
         if let Some(place) = self.outstanding.get_mut(kind as usize) {
             *place = Some(Outstanding { cid, deadline });
         }
-        self.ring.push(&command.words(cid));
+        self.ring.push(&command.with_cid(cid));
         self.ring.notify(registers);
     }
 

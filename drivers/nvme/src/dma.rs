@@ -162,3 +162,42 @@ impl DmaBuffer {
         (end <= self.len).then(|| unsafe { self.host.add(offset) })
     }
 }
+
+/// A buffer as the entries of a queue, of `N` words each.
+#[derive(Debug)]
+pub(crate) struct Entries<const N: usize> {
+    memory: DmaBuffer,
+    count: u16,
+}
+
+impl<const N: usize> Entries<N> {
+    /// The first `count` entries. They are fewer if the buffer is shorter, and none if it is not aligned.
+    pub(crate) fn new(memory: DmaBuffer, count: u16) -> Self {
+        let aligned = memory.host.addr().get().is_multiple_of(8);
+        let whole = if aligned { memory.len() / (8 * N) } else { 0 };
+        Self { memory, count: whole.min(usize::from(count)) as u16 }
+    }
+
+    /// Address for the device.
+    pub(crate) const fn bus(&self) -> u64 {
+        self.memory.bus()
+    }
+
+    /// How many there are.
+    #[inline(always)]
+    pub(crate) const fn count(&self) -> u16 {
+        self.count
+    }
+
+    /// All entries. The device may access them too.
+    #[inline(always)]
+    pub(crate) const fn all(&self) -> &[[AtomicU64; N]] {
+        // SAFETY: within the buffer and aligned, as `new` has checked. CPU and device both access the words atomically.
+        unsafe { core::slice::from_raw_parts(self.memory.host.as_ptr().cast(), self.count as usize) }
+    }
+
+    /// Sets all bytes of the buffer to 0.
+    pub(crate) fn clear(&self) {
+        self.memory.clear();
+    }
+}

@@ -6,7 +6,7 @@ use crate::bounce::NONE;
 use crate::command::Code;
 use crate::dma::Dma;
 use crate::gate::{Order, Trouble};
-use crate::queue::{Ending, IoQueue, Place};
+use crate::queue::{ALONE, Ending, IoQueue, Place, Prepared, slot_of};
 use crate::registers::Registers;
 use crate::request::Status;
 
@@ -14,6 +14,18 @@ use crate::request::Status;
 const CHECK_TIME: u64 = 50_000;
 /// How often a command is given to the device again, after a reset or a transient error.
 const MAX_RETRIES: u8 = 3;
+
+/// What the next completion was.
+enum Any {
+    /// The last of a request.
+    Answer(u32, Status),
+    /// Another one.
+    More,
+    /// There is none.
+    Empty,
+    /// It cannot be true.
+    Broken,
+}
 
 impl<R: Registers, D: Dma> IoQueue<R, D> {
     /// Gives the answers that have come to `sink`, with the requests' identifiers. Returns how many. `now`: in
@@ -23,6 +35,7 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
         let ticket = self.gate.ticket();
         if ticket != self.ticket || self.pending_order {
             self.ticket = ticket;
+            self.prepared = Prepared::NONE;
             self.obey(now);
         }
         let mut count = 0;
@@ -34,22 +47,21 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
             return count;
         }
         let mut taken = 0;
-        // A device that is faster than this loop does not keep the engine in it.
+        // A device that is faster than this loop does not keep the engine in it: one lap, and the good ones after it.
         while taken < self.ring.entries() {
-            let Some(completion) = self.ring.pop() else { break };
+            let good = self.take_good(&mut sink);
+            count += u32::from(good);
+            taken += good;
+            match self.take_any() {
+                Any::Answer(id, status) => {
+                    sink(id, status);
+                    count += 1;
+                }
+                Any::More => {}
+                Any::Empty => break,
+                Any::Broken => return count,
+            }
             taken += 1;
-            if !self.ring.fits(&completion) {
-                self.give_up(Trouble::BadCompletion);
-                return count;
-            }
-            let Some(index) = self.find(completion.cid) else {
-                self.give_up(Trouble::UnknownCommand);
-                return count;
-            };
-            if let Some((id, status)) = self.completed(index, completion.status) {
-                sink(id, status);
-                count += 1;
-            }
         }
         if taken != 0 {
             self.ring.release(&self.registers);
@@ -60,21 +72,65 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
         count
     }
 
+    /// Takes completions up to the end of the queue, as long as they are of commands that succeeded and have no other in
+    /// their request. Returns how many. What it does not take is checked, and judged, by [`IoQueue::take_any`].
+    #[inline(always)]
+    fn take_good(&mut self, sink: &mut impl FnMut(u32, Status)) -> u16 {
+        let mut good = self.ring.good_ones();
+        let (before, mut free) = (good.left(), self.free);
+        while let Some(cid) = good.cid() {
+            let index = slot_of(cid);
+            let Some(slot) = self.slots.get_mut(usize::from(index)).filter(|slot| slot.is_alone(cid)) else { break };
+            good.take();
+            slot.state.place = Place::Nowhere;
+            slot.state.next = free;
+            free = index;
+            sink(slot.id, Status::Ok);
+        }
+        let left = good.left();
+        let taken = before - left;
+        self.ring.took(left);
+        self.free = free;
+        self.free_slots += u32::from(taken);
+        taken
+    }
+
+    /// Takes the next completion.
+    #[inline(never)]
+    fn take_any(&mut self) -> Any {
+        let Some(completion) = self.ring.pop() else { return Any::Empty };
+        if !self.ring.fits(&completion) {
+            self.give_up(Trouble::BadCompletion);
+            return Any::Broken;
+        }
+        let Some(index) = self.find(completion.cid) else {
+            self.give_up(Trouble::UnknownCommand);
+            return Any::Broken;
+        };
+        match self.completed(index, completion.status) {
+            Some((id, status)) => Any::Answer(id, status),
+            None => Any::More,
+        }
+    }
+
     /// Asks for a request to be ended early. Its answer comes by [`IoQueue::poll`] as always, because the device uses
     /// the segments until then. Returns false if no request has this identifier.
     pub fn cancel(&mut self, id: u32) -> bool {
         let mut found = self.finished.iter().any(|(finished, _)| *finished == id);
         for index in 0..self.slots.len() as u16 {
             let Some(slot) = self.slots.get_mut(usize::from(index)) else { break };
-            let owner = self.requests.get(usize::from(slot.request));
-            if slot.place == Place::Nowhere || owner.is_none_or(|owner| owner.id != id) {
+            let owner = match slot.state.request {
+                ALONE => Some(slot.id),
+                request => self.requests.get(usize::from(request)).map(|request| request.id),
+            };
+            if slot.state.place == Place::Nowhere || owner != Some(id) {
                 continue;
             }
             found = true;
-            if slot.place == Place::Waiting {
+            if slot.state.place == Place::Waiting {
                 self.finish_later(index, Status::Cancelled);
-            } else if slot.ending == Ending::No {
-                (slot.ending, slot.abort_wanted) = (Ending::Cancelled, true);
+            } else if slot.state.ending == Ending::No {
+                (slot.state.ending, slot.state.abort_wanted) = (Ending::Cancelled, true);
                 self.next_check = 0;
             }
         }
@@ -91,14 +147,14 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
     /// The status for a command's error. `None`: it is tried again.
     #[cold]
     fn failed(&mut self, index: u16, code: Code) -> Option<Status> {
-        let slot = self.slots.get_mut(usize::from(index))?;
+        let state = &mut self.slots.get_mut(usize::from(index))?.state;
         let aborted = code.type_and_code() == Code::ABORTED;
-        match slot.ending {
+        match state.ending {
             Ending::TimedOut if aborted => Some(Status::TimedOut),
             Ending::Cancelled if aborted => Some(Status::Cancelled),
-            Ending::No if code.is_transient() && slot.retries < MAX_RETRIES => {
-                slot.retries += 1;
-                slot.place = Place::Waiting;
+            Ending::No if code.is_transient() && state.retries < MAX_RETRIES => {
+                state.retries += 1;
+                state.place = Place::Waiting;
                 self.waiting = true;
                 None
             }
@@ -107,18 +163,19 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
     }
 
     /// Frees a command. Returns its request's answer if it was the last.
-    #[inline(always)]
     fn finish(&mut self, index: u16, status: Status) -> Option<(u32, Status)> {
         let slot = self.slots.get_mut(usize::from(index))?;
-        slot.place = Place::Nowhere;
-        if slot.bounce != NONE {
-            let list = core::mem::replace(&mut slot.bounce, NONE);
-            let copy = slot.reads && status == Status::Ok;
+        let (owner, id, list) = (slot.state.request, slot.id, core::mem::replace(&mut slot.bounce, NONE));
+        if list != NONE {
+            let copy = slot.command.is_read() && status == Status::Ok;
             // SAFETY: the request is not answered yet, so the promise of its segments holds.
             unsafe { self.bounce.release(&self.dma, list, copy) };
         }
-        let owner = slot.request;
-        self.free.push(index);
+        self.put_back(index);
+        if owner == ALONE {
+            return Some((id, status));
+        }
+        self.shared_slots -= 1;
         let request = self.requests.get_mut(usize::from(owner))?;
         request.left = request.left.saturating_sub(1);
         if request.status == Status::Ok {
@@ -143,20 +200,22 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
     #[cold]
     fn watch(&mut self, now: u64) {
         self.next_check = now.saturating_add(CHECK_TIME);
-        let abort_time = self.config.abort_time;
         let mut hung = false;
-        for (index, slot) in (0..).zip(self.slots.iter_mut()).filter(|(_, slot)| slot.place == Place::Device) {
-            if now >= slot.deadline {
-                if slot.ending == Ending::TimedOut {
+        for slot in self.slots.iter_mut().filter(|slot| slot.state.is_at_device()) {
+            let state = &mut slot.state;
+            let is_late = state.ending == Ending::TimedOut;
+            let allowed = if is_late { self.config.abort_time } else { self.config.command_time };
+            if now.saturating_sub(slot.since) >= allowed {
+                if is_late {
                     hung = true;
                     break;
                 }
-                slot.abort_wanted |= slot.ending == Ending::No;
-                slot.ending = Ending::TimedOut;
-                slot.deadline = now.saturating_add(abort_time);
+                state.abort_wanted |= state.ending == Ending::No;
+                state.ending = Ending::TimedOut;
+                slot.since = now;
             }
-            if slot.abort_wanted && self.gate.ask_abort(Self::cid(index, slot.uses)) {
-                slot.abort_wanted = false;
+            if state.abort_wanted && self.gate.ask_abort(slot.command.cid()) {
+                state.abort_wanted = false;
             }
         }
         if hung {
@@ -169,7 +228,7 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
     fn issue_waiting(&mut self, now: u64) {
         self.waiting = false;
         for index in 0..self.slots.len() as u16 {
-            if self.slots.get(usize::from(index)).is_some_and(|slot| slot.place == Place::Waiting) {
+            if self.slots.get(usize::from(index)).is_some_and(|slot| slot.state.place == Place::Waiting) {
                 self.issue(index, now);
             }
         }
@@ -191,13 +250,13 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
                 if self.waiting && !self.broken {
                     self.issue_waiting(now);
                 }
-                let idle = self.broken || self.free.len() == self.slots.len();
+                let idle = self.broken || self.is_idle();
                 self.pending_order = !idle;
             }
             Order::Close => {
                 self.broken = false;
                 for index in 0..self.slots.len() as u16 {
-                    if self.slots.get(usize::from(index)).is_some_and(|slot| slot.place != Place::Nowhere) {
+                    if self.slots.get(usize::from(index)).is_some_and(|slot| slot.state.place != Place::Nowhere) {
                         self.finish_later(index, Status::Gone);
                     }
                 }
@@ -215,16 +274,16 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
         self.ring.reset(self.gate.stride());
         for index in 0..self.slots.len() as u16 {
             let Some(slot) = self.slots.get_mut(usize::from(index)) else { break };
-            if slot.place != Place::Device {
+            if !slot.state.is_at_device() {
                 continue;
             }
-            let status = match slot.ending {
+            let status = match slot.state.ending {
                 Ending::TimedOut => Status::TimedOut,
                 Ending::Cancelled => Status::Cancelled,
-                Ending::No if slot.retries >= MAX_RETRIES => Status::Reset,
+                Ending::No if slot.state.retries >= MAX_RETRIES => Status::Reset,
                 Ending::No => {
-                    slot.retries += 1;
-                    slot.place = Place::Waiting;
+                    slot.state.retries += 1;
+                    slot.state.place = Place::Waiting;
                     self.waiting = true;
                     continue;
                 }

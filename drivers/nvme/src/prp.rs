@@ -10,7 +10,8 @@
 
 use crate::dma::{PAGE, Segment};
 
-const PAGE_BYTES: u64 = PAGE as u64;
+/// Bytes of a page.
+pub(crate) const PAGE_BYTES: u64 = PAGE as u64;
 /// Entries of a page of a PRP list.
 pub(crate) const LIST_ENTRIES: usize = PAGE / 8;
 

@@ -25,19 +25,31 @@ use crate::table::{DEALLOCATE, Table, WRITE_ZEROES};
 const SLOT_BITS: u32 = 10;
 const SLOT_MASK: u16 = (1 << SLOT_BITS) - 1;
 
+/// Step of the count in a command identifier.
+pub(crate) const USE: u16 = 1 << SLOT_BITS;
+
+/// The end of the list of free slots.
+pub(crate) const END: u16 = u16::MAX;
+/// The request of a command that has one of its own.
+pub(crate) const ALONE: u16 = u16::MAX;
+
 /// Where a command is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub(crate) enum Place {
-    /// The slot is free.
+    /// The slot is free, or its command is being prepared.
     Nowhere,
     /// The device has it.
     Device,
+    /// The device has it. It is all of its request, and has no bounce pages.
+    DeviceAlone,
     /// It waits to be given to the device again.
     Waiting,
 }
 
 /// Why a command is to be aborted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub(crate) enum Ending {
     /// It is not.
     No,
@@ -47,25 +59,57 @@ pub(crate) enum Ending {
     Cancelled,
 }
 
-/// A command.
+/// What a command has been through.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Slot {
+pub(crate) struct State {
+    /// Its request: an index of `requests`, or [`ALONE`].
+    pub request: u16,
     pub place: Place,
-    /// The device writes to memory.
-    pub reads: bool,
     pub ending: Ending,
     /// The controller was not asked to abort it yet.
     pub abort_wanted: bool,
-    /// Uses of the slot.
-    pub uses: u16,
     /// How often it was given to the device again.
     pub retries: u8,
-    /// Its request.
-    pub request: u16,
-    /// Its bounce pages.
-    pub bounce: u32,
-    pub deadline: u64,
+    /// The next free slot. It means something only in a free slot.
+    pub next: u16,
+}
+
+impl State {
+    /// Of a command that was just given to the device, or is to be given to it.
+    pub(crate) const fn new(request: u16, place: Place, next: u16) -> Self {
+        Self { request, place, ending: Ending::No, abort_wanted: false, retries: 0, next }
+    }
+
+    /// Whether the device has it.
+    #[inline(always)]
+    pub(crate) const fn is_at_device(&self) -> bool {
+        matches!(self.place, Place::Device | Place::DeviceAlone)
+    }
+}
+
+/// A command. It fills a cache line.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+pub(crate) struct Slot {
+    /// With its identifier. That of a free slot's last command stays.
     pub command: Command,
+    /// When it was given to the device, or when its time was over.
+    pub since: u64,
+    pub state: State,
+    /// Its bounce pages. None in a free slot.
+    pub bounce: u32,
+    /// Identifier of its request, if that is [`ALONE`].
+    pub id: u32,
+}
+
+const _: () = assert!(size_of::<Slot>() == 64, "one cache line");
+
+impl Slot {
+    /// Whether the device has the command, all of a request and without bounce pages, under this identifier.
+    #[inline(always)]
+    pub(crate) const fn is_alone(&self, cid: u16) -> bool {
+        matches!(self.state.place, Place::DeviceAlone) && self.command.cid() == cid
+    }
 }
 
 /// A request that was taken and not answered.
@@ -76,6 +120,21 @@ pub(crate) struct Pending {
     pub left: u16,
     /// The first error of its commands.
     pub status: Status,
+}
+
+/// A namespace, as the requests since the last [`IoQueue::notify`] need it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Prepared {
+    /// Its identifier in bits 63:32. 0: none.
+    pub namespace: u64,
+    /// log2 of the bytes of a block.
+    pub shift: u32,
+    /// Number of blocks. 0 if there is no namespace.
+    pub blocks: u64,
+}
+
+impl Prepared {
+    pub(crate) const NONE: Self = Self { namespace: 0, shift: 0, blocks: 0 };
 }
 
 /// An I/O queue pair. One engine owns it: it submits and polls, and reads no register.
@@ -90,9 +149,15 @@ pub struct IoQueue<R, D> {
     pub(crate) lists: DmaBuffer,
     pub(crate) bounce: Bounce,
     pub(crate) slots: Box<[Slot]>,
-    pub(crate) free: Vec<u16>,
+    /// The first free slot, or [`END`], and the number of them.
+    pub(crate) free: u16,
+    pub(crate) free_slots: u32,
+    /// The namespace of the last request. Only while the queue is open.
+    pub(crate) prepared: Prepared,
     pub(crate) requests: Box<[Pending]>,
     pub(crate) free_requests: Vec<u16>,
+    /// Commands of requests that have a place in `requests`.
+    pub(crate) shared_slots: u32,
     /// Answers that the next poll gives.
     pub(crate) finished: VecDeque<(u32, Status)>,
     /// The last order.
@@ -126,17 +191,12 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
         config: Config,
     ) -> Self {
         let count = depth - 1;
-        let slot = Slot {
-            place: Place::Nowhere,
-            reads: false,
-            ending: Ending::No,
-            abort_wanted: false,
-            uses: 0,
-            retries: 0,
-            request: 0,
+        let slot = |index: u16| Slot {
+            command: Command::default().with_cid(index),
+            since: 0,
+            state: State::new(ALONE, Place::Nowhere, if index + 1 < count { index + 1 } else { END }),
             bounce: NONE,
-            deadline: 0,
-            command: Command::default(),
+            id: 0,
         };
         // A piece ends with its segment or with its page.
         let pieces = config.max_segments as usize + config.bounce_pages();
@@ -149,10 +209,13 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
             config,
             lists: memory.lists,
             bounce: Bounce::new(memory.bounce, pieces),
-            slots: vec![slot; usize::from(count)].into_boxed_slice(),
-            free: (0..count).rev().collect(),
+            slots: (0..count).map(slot).collect(),
+            free: 0,
+            free_slots: count.into(),
+            prepared: Prepared::NONE,
             requests: vec![Pending { id: 0, left: 0, status: Status::Ok }; usize::from(count)].into_boxed_slice(),
             free_requests: (0..count).rev().collect(),
+            shared_slots: 0,
             finished: VecDeque::with_capacity(2 * usize::from(count)),
             ticket: Ticket::FIRST,
             pending_order: false,
@@ -171,7 +234,13 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
     /// Requests that were taken and not answered.
     #[must_use]
     pub fn outstanding(&self) -> usize {
-        self.requests.len() - self.free_requests.len() + self.finished.len()
+        let alone = self.slots.len() - (self.free_slots + self.shared_slots) as usize;
+        alone + self.requests.len() - self.free_requests.len() + self.finished.len()
+    }
+
+    /// Whether no command is in a slot.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.free_slots as usize == self.slots.len()
     }
 
     /// Whether the controller has given an order that the queue has not carried out, or answers wait. Then
@@ -242,33 +311,54 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
         (self.table.transfer() >> shift).min(1 << 16)
     }
 
-    /// The identifier of the command in a slot.
+    /// Takes a free slot.
     #[inline(always)]
-    pub(crate) const fn cid(slot: u16, uses: u16) -> u16 {
-        slot | uses << SLOT_BITS
+    pub(crate) fn take_slot(&mut self) -> Option<(u16, &mut Slot)> {
+        let index = self.free;
+        let slot = self.slots.get_mut(usize::from(index))?;
+        self.free = slot.state.next;
+        self.free_slots -= 1;
+        Some((index, slot))
+    }
+
+    /// Frees a slot.
+    pub(crate) fn put_back(&mut self, index: u16) {
+        if let Some(slot) = self.slots.get_mut(usize::from(index)) {
+            (slot.state.place, slot.state.next) = (Place::Nowhere, self.free);
+            self.free = index;
+            self.free_slots += 1;
+        }
     }
 
     /// The slot of the command that the device has under an identifier.
     #[inline(always)]
     pub(crate) fn find(&self, cid: u16) -> Option<u16> {
-        let index = cid & SLOT_MASK;
+        let index = slot_of(cid);
         let slot = self.slots.get(usize::from(index))?;
-        (slot.place == Place::Device && Self::cid(index, slot.uses) == cid).then_some(index)
+        (slot.state.is_at_device() && slot.command.cid() == cid).then_some(index)
     }
 
     /// Gives the command of a slot to the device, under a new identifier.
-    #[inline(always)]
     pub(crate) fn issue(&mut self, index: u16, now: u64) {
         let Some(slot) = self.slots.get_mut(usize::from(index)) else { return };
-        slot.uses = slot.uses.wrapping_add(1);
-        slot.place = Place::Device;
-        slot.deadline = now.saturating_add(self.config.command_time);
-        self.ring.push(&slot.command.words(Self::cid(index, slot.uses)));
+        slot.command = slot.command.with_cid(slot.command.cid().wrapping_add(USE));
+        let is_alone = slot.state.request == ALONE && slot.bounce == NONE;
+        slot.state.place = if is_alone { Place::DeviceAlone } else { Place::Device };
+        slot.since = now;
+        self.ring.push(&slot.command);
     }
 
     /// Reports the device, and touches nothing of it any more.
+    #[cold]
     pub(crate) fn give_up(&mut self, trouble: Trouble) {
         self.broken = true;
+        self.prepared = Prepared::NONE;
         self.gate.report(trouble);
     }
+}
+
+/// The slot of an identifier. The table may have fewer slots.
+#[inline(always)]
+pub(crate) const fn slot_of(cid: u16) -> u16 {
+    cid & SLOT_MASK
 }

@@ -1,26 +1,28 @@
 //! A submission queue and its completion queue (NVMe Base 2.0, 3.3). The driver's own indices are the truth.
 
-use crate::command::{Command, Completion};
-use crate::dma::DmaBuffer;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::command::{Command, Completion, Good};
+use crate::dma::{DmaBuffer, Entries};
 use crate::registers::{Registers, head_doorbell, tail_doorbell};
 
 /// A pair of queues in memory.
 #[derive(Debug)]
 pub(crate) struct Ring {
-    submission: DmaBuffer,
-    completion: DmaBuffer,
+    submission: Entries<{ Command::WORDS }>,
+    completion: Entries<{ Completion::WORDS }>,
     /// Queue identifier of both. 0: the admin queues.
     id: u16,
     /// Entries of each.
     entries: u16,
     /// Where the next command goes.
     tail: u16,
+    /// The tail that the device was told.
+    told: u16,
     /// Where the next completion comes.
     head: u16,
     /// Phase tag of a new completion.
     phase: bool,
-    /// The tail has moved since the doorbell was written.
-    unseen: bool,
     /// CAP.DSTRD.
     stride: u8,
 }
@@ -30,10 +32,43 @@ pub(crate) const SUBMISSION_BYTES: usize = 64;
 /// Bytes of a completion queue entry.
 pub(crate) const COMPLETION_BYTES: usize = 16;
 
+/// Completions of commands that succeeded, while they are taken.
+pub(crate) struct GoodOnes<'r> {
+    /// The entries from the head to the end of the queue.
+    left: core::slice::Iter<'r, [AtomicU64; Completion::WORDS]>,
+    good: Good,
+    entries: u16,
+}
+
+impl GoodOnes<'_> {
+    /// The identifier of the next completion, if its phase tag is that of a new one, its queue is this one, its head is
+    /// within the queue, and its command succeeded. The word with all that is read once; the other word, which I/O
+    /// commands do not use, is not read. It is taken by [`GoodOnes::take`].
+    #[inline(always)]
+    pub(crate) fn cid(&self) -> Option<u16> {
+        let [_, second] = self.left.as_slice().first()?;
+        let second = u64::from_le(second.load(Ordering::Acquire));
+        (self.good.is(second) && Completion::head(second) < self.entries).then_some(Completion::cid(second))
+    }
+
+    /// Takes the next completion.
+    #[inline(always)]
+    pub(crate) fn take(&mut self) {
+        self.left.next();
+    }
+
+    /// Completions that were not taken, up to the end of the queue.
+    pub(crate) fn left(&self) -> u16 {
+        self.left.len() as u16
+    }
+}
+
 impl Ring {
     /// A ring of `entries` entries in each direction. The memory has room for them.
     pub(crate) fn new(id: u16, entries: u16, submission: DmaBuffer, completion: DmaBuffer) -> Self {
-        Self { submission, completion, id, entries, tail: 0, head: 0, phase: true, unseen: false, stride: 0 }
+        let (submission, completion) = (Entries::new(submission, entries), Entries::new(completion, entries));
+        debug_assert!(submission.count() == entries && completion.count() == entries, "the memory has room");
+        Self { submission, completion, id, entries, tail: 0, told: 0, head: 0, phase: true, stride: 0 }
     }
 
     /// Queue identifier.
@@ -58,7 +93,8 @@ impl Ring {
 
     /// Makes both queues empty. The device does not use them.
     pub(crate) fn reset(&mut self, stride: u8) {
-        (self.tail, self.head, self.phase, self.unseen, self.stride) = (0, 0, true, false, stride);
+        (self.tail, self.told, self.head, self.phase, self.stride) = (0, 0, 0, true, stride);
+        self.submission.clear();
         self.completion.clear();
     }
 
@@ -67,35 +103,54 @@ impl Ring {
         if at + 1 == self.entries { 0 } else { at + 1 }
     }
 
-    /// Adds a command. The caller keeps fewer commands outstanding than there are entries, so there is room.
+    /// Adds a command. The caller keeps fewer commands outstanding than there are entries, so there is room. Words that
+    /// are 0 in every command are not written: they are 0 since the reset.
     #[inline(always)]
-    pub(crate) fn push(&mut self, words: &[u64; Command::WORDS]) {
-        let at = usize::from(self.tail) * Command::WORDS;
-        for (i, word) in words.iter().enumerate() {
-            self.submission.store(at + i, *word);
+    pub(crate) fn push(&mut self, command: &Command) {
+        let Some(entry) = self.submission.all().get(usize::from(self.tail)) else { return };
+        for (at, word) in command.words() {
+            if let Some(place) = entry.get(at) {
+                place.store(word.to_le(), Ordering::Relaxed);
+            }
         }
         self.tail = self.after(self.tail);
-        self.unseen = true;
     }
 
     /// Tells the device of the commands that were added.
     #[inline(always)]
     pub(crate) fn notify(&mut self, registers: &impl Registers) {
-        if self.unseen {
-            self.unseen = false;
+        if self.told != self.tail {
+            self.told = self.tail;
             registers.write(tail_doorbell(self.id, self.stride), u32::from(self.tail));
+        }
+    }
+
+    /// The completions from the head to the end of the queue, as long as they are of commands that succeeded. What was
+    /// taken of them is told to [`Ring::took`].
+    #[inline(always)]
+    pub(crate) fn good_ones(&self) -> GoodOnes<'_> {
+        let left = self.completion.all().get(usize::from(self.head)..).unwrap_or_default();
+        GoodOnes { left: left.iter(), good: Good::new(self.id, self.phase), entries: self.entries }
+    }
+
+    /// [`GoodOnes`] has left so many completions up to the end of the queue.
+    #[inline(always)]
+    pub(crate) fn took(&mut self, left: u16) {
+        self.head = self.entries.saturating_sub(left);
+        if self.head == self.entries {
+            (self.head, self.phase) = (0, !self.phase);
         }
     }
 
     /// Takes the next completion. The entry is read once: first the word with the phase tag, then the other.
     #[inline(always)]
     pub(crate) fn pop(&mut self) -> Option<Completion> {
-        let at = usize::from(self.head) * Completion::WORDS;
-        let second = self.completion.load(at + 1);
+        let [first, second] = self.completion.all().get(usize::from(self.head))?;
+        let second = u64::from_le(second.load(Ordering::Acquire));
         if Completion::phase(second) != self.phase {
             return None;
         }
-        let first = self.completion.load(at);
+        let first = u64::from_le(first.load(Ordering::Acquire));
         self.head = self.after(self.head);
         self.phase ^= self.head == 0;
         Some(Completion::new(first, second))

@@ -6,11 +6,14 @@ use crate::bounce::{Bounce, NONE};
 use crate::command::{Command, io};
 use crate::config::Config;
 use crate::dma::{Dma, DmaBuffer, PAGE, Segment};
-use crate::prp::{Cursor, LIST_ENTRIES, chunks};
-use crate::queue::{Ending, IoQueue, Pending, Place};
+use crate::prp::{Cursor, LIST_ENTRIES, PAGE_BYTES, chunks};
+use crate::queue::{ALONE, END, IoQueue, Pending, Place, Prepared, State, USE};
 use crate::registers::Registers;
 use crate::request::{Operation, Refused, Request, Status};
 use crate::table::{CACHE, DEALLOCATE, Known, WRITE_ZEROES};
+
+/// log2 of the bytes of the shortest block (NVM Command Set 1.0, 4.1.5.1).
+const LEAST_SHIFT: u32 = 9;
 
 /// The PRP entries of a command while they are made.
 struct Entries<'a, D> {
@@ -95,8 +98,81 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
     ///
     /// # Errors
     /// The request was not taken.
-    #[inline]
+    #[inline(always)]
     pub fn submit(&mut self, request: &Request, segments: &[Segment], now: u64) -> Result<(), Refused> {
+        match self.submit_pages(request, segments, now) {
+            Some(()) => Ok(()),
+            None => self.submit_any(request, segments, now),
+        }
+    }
+
+    /// Tells the device of the requests that were taken.
+    #[inline(always)]
+    pub fn notify(&mut self) {
+        // What is known of the namespace is as old as the batch.
+        self.prepared = Prepared::NONE;
+        if self.is_open() {
+            self.ring.notify(&self.registers);
+        }
+    }
+
+    /// Takes a read or a write of one segment that PRP1 and PRP2 name where it lies: the form of most requests. Returns
+    /// `None` if the request has another form, or cannot be taken. Then nothing has changed.
+    #[inline(always)]
+    fn submit_pages(&mut self, request: &Request, segments: &[Segment], now: u64) -> Option<()> {
+        let kind = match request.operation {
+            Operation::Read => (io::READ, false),
+            Operation::Write { fua } => (io::WRITE, fua),
+            _ => return None,
+        };
+        let &[segment] = segments else { return None };
+        if (self.prepared.namespace >> 32) as u32 != request.namespace {
+            self.prepare(request.namespace);
+        }
+        // Without a namespace it has no blocks. An identifier of 0 is refused by that.
+        let Prepared { namespace, shift, blocks } = self.prepared;
+        let blocks_less_1 = request.blocks.checked_sub(1)?;
+        let last = request.first.checked_add(blocks_less_1.into())?;
+        let bytes = u64::from(request.blocks) << shift;
+        let (address, offset) = (segment.address(), segment.address() % PAGE_BYTES);
+        // 1 to 2 pages, so `prepare` has checked that one command can have them.
+        let end = offset + u64::from(segment.len());
+        if last >= blocks || u64::from(segment.len()) != bytes || end > 2 * PAGE_BYTES || !address.is_multiple_of(4) {
+            return None;
+        }
+        let second = if end > PAGE_BYTES { (address - offset).wrapping_add(PAGE_BYTES) } else { 0 };
+        let (_, slot) = self.take_slot()?;
+        let command = Command::transfer(kind, namespace, (request.first, blocks_less_1), [address, second]);
+        let command = command.with_cid_after(&slot.command, USE);
+        slot.command = command;
+        slot.since = now;
+        slot.state = State::new(ALONE, Place::DeviceAlone, 0);
+        slot.id = request.id;
+        self.ring.push(&command);
+        Some(())
+    }
+
+    /// Looks up a namespace for the requests until [`IoQueue::notify`]. It is not prepared if the queue is closed, there
+    /// is no such namespace, or a command of it cannot have two pages.
+    #[inline(never)]
+    fn prepare(&mut self, namespace: u32) {
+        self.prepared = Prepared::NONE;
+        let least = self.table.transfer().min(self.config.max_bytes);
+        if let Some(known) = self.table.get(namespace)
+            && self.is_open()
+            && least >= 2 * PAGE as u32
+            && known.shift >= LEAST_SHIFT
+        {
+            let Known { shift, blocks, .. } = known;
+            self.prepared = Prepared { namespace: u64::from(namespace) << 32, shift, blocks };
+        }
+    }
+
+    /// Takes a request of any form, or refuses it.
+    #[inline(never)]
+    fn submit_any(&mut self, request: &Request, segments: &[Segment], now: u64) -> Result<(), Refused> {
+        // A caller that is refused may not call `notify`.
+        self.prepared = Prepared::NONE;
         if !self.is_open() {
             return Err(if self.is_closed() { Refused::Gone } else { Refused::Busy });
         }
@@ -111,15 +187,6 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
         }
     }
 
-    /// Tells the device of the requests that were taken.
-    #[inline(always)]
-    pub fn notify(&mut self) {
-        if self.is_open() {
-            self.ring.notify(&self.registers);
-        }
-    }
-
-    #[inline]
     fn submit_data(
         &mut self,
         request: &Request,
@@ -139,12 +206,13 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
         let commands = self.room(request.blocks, most)?;
         let owner = self.open_request(request.id, commands)?;
         let (mut cursor, mut first, mut left) = (Cursor::new(segments), request.first, request.blocks);
-        // The commands' slots are the last ones of the free list. They are taken from it once all are described.
-        for n in 0..commands {
+        // The commands get the first free slots. They are taken once all are described.
+        let mut index = self.free;
+        for n in 1..=commands {
             let blocks = left.min(most);
             let command = Command::new(opcode, request.namespace).with_blocks(first, blocks, fua, false);
             let bytes = u64::from(blocks) << known.shift;
-            if !self.describe(n, owner, command, cursor, bytes) {
+            if !self.describe(index, (owner, request.id), command, cursor, bytes) {
                 self.withdraw(n, owner);
                 return Err(Refused::Busy);
             }
@@ -153,8 +221,9 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
             if left != 0 {
                 cursor.skip(bytes);
             }
+            index = self.free_after(index);
         }
-        self.issue_prepared(commands, now);
+        self.issue_prepared(commands, owner, now);
         Ok(())
     }
 
@@ -176,11 +245,14 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
         if commands > Config::most_commands(self.ring.entries()) {
             return Err(Refused::TooLong);
         }
-        if commands as usize > self.free.len() { Err(Refused::Busy) } else { Ok(commands as u16) }
+        if commands > self.free_slots { Err(Refused::Busy) } else { Ok(commands as u16) }
     }
 
-    #[inline(always)]
+    /// Returns a place for a request of several commands, or [`ALONE`].
     fn open_request(&mut self, id: u32, commands: u16) -> Result<u16, Refused> {
+        if commands == 1 {
+            return Ok(ALONE);
+        }
         let owner = self.free_requests.pop().ok_or(Refused::Busy)?;
         if let Some(place) = self.requests.get_mut(usize::from(owner)) {
             *place = Pending { id, left: commands, status: Status::Ok };
@@ -188,19 +260,23 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
         Ok(owner)
     }
 
-    /// The slot that the command number `n` of a request will have.
-    #[inline(always)]
-    fn slot_of(&self, n: u16) -> Option<u16> {
-        self.free.len().checked_sub(1 + usize::from(n)).and_then(|at| self.free.get(at)).copied()
+    /// The free slot after a free slot.
+    fn free_after(&self, index: u16) -> u16 {
+        self.slots.get(usize::from(index)).map_or(END, |slot| slot.state.next)
     }
 
-    /// Prepares the command number `n` of a request, with `bytes` bytes of data, 0 for none. Returns false if there are
-    /// not enough bounce pages.
-    #[inline(always)]
-    fn describe(&mut self, n: u16, owner: u16, command: Command, cursor: Cursor<'_>, bytes: u64) -> bool {
-        let Some(index) = self.slot_of(n) else { return false };
+    /// Prepares the command of a free slot, with `bytes` bytes of data, 0 for none. Returns false if there are not enough
+    /// bounce pages. `owner`: its request, and that one's identifier.
+    fn describe(
+        &mut self,
+        index: u16,
+        (owner, id): (u16, u32),
+        command: Command,
+        cursor: Cursor<'_>,
+        bytes: u64,
+    ) -> bool {
         let Some(slot) = self.slots.get_mut(usize::from(index)) else { return false };
-        let write = command.words(0)[0] as u8 == io::WRITE;
+        let write = !command.is_read();
         let pages = usize::from(self.config.list_pages);
         let mut entries = Entries {
             dma: &self.dma,
@@ -224,36 +300,34 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
         );
         let (prp1, prp2) = entries.prp();
         slot.bounce = entries.taken;
-        slot.command = if bytes == 0 { command } else { command.with_data(prp1, prp2) };
-        slot.request = owner;
-        slot.reads = bytes != 0 && !write;
-        slot.ending = Ending::No;
-        slot.abort_wanted = false;
-        slot.retries = 0;
+        let command = if bytes == 0 { command } else { command.with_data(prp1, prp2) };
+        slot.command = command.with_cid(slot.command.cid());
+        slot.state = State::new(owner, Place::Nowhere, slot.state.next);
+        slot.id = id;
         good
     }
 
-    /// Takes a request back whose commands up to number `last` were prepared.
-    fn withdraw(&mut self, last: u16, owner: u16) {
-        for n in 0..=last {
-            let index = self.slot_of(n);
-            let Some(slot) = index.and_then(|index| self.slots.get_mut(usize::from(index))) else { continue };
+    /// Takes a request back of whose commands the first `prepared` were prepared.
+    fn withdraw(&mut self, prepared: u16, owner: u16) {
+        let mut index = self.free;
+        for _ in 0..prepared {
+            let Some(slot) = self.slots.get_mut(usize::from(index)) else { break };
             let list = core::mem::replace(&mut slot.bounce, NONE);
+            index = slot.state.next;
             // SAFETY: nothing is copied.
             unsafe { self.bounce.release(&self.dma, list, false) };
         }
         if let Some(place) = self.requests.get_mut(usize::from(owner)) {
             place.left = 0;
+            self.free_requests.push(owner);
         }
-        self.free_requests.push(owner);
     }
 
     /// Gives the prepared commands of a request to the device.
-    #[inline(always)]
-    fn issue_prepared(&mut self, commands: u16, now: u64) {
+    fn issue_prepared(&mut self, commands: u16, owner: u16, now: u64) {
         for _ in 0..commands {
-            let Some(index) = self.free.pop() else { return };
-            debug_assert!(self.slots.get(usize::from(index)).is_some_and(|slot| slot.place == Place::Nowhere));
+            let Some((index, _)) = self.take_slot() else { return };
+            self.shared_slots += u32::from(owner != ALONE);
             self.issue(index, now);
         }
     }
@@ -275,7 +349,10 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
             return Err(Refused::Unsupported);
         }
         self.check(request, known)?;
-        let index = self.slot_of(0).ok_or(Refused::Busy)?;
+        let index = self.free;
+        if index == END {
+            return Err(Refused::Busy);
+        }
         // The range lies in the page that a PRP list would take.
         let page = usize::from(index) * usize::from(self.config.list_pages);
         self.lists.store(page * LIST_ENTRIES, u64::from(request.blocks) << 32);
@@ -286,9 +363,8 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
 
     fn submit_single(&mut self, id: u32, command: Command, now: u64) -> Result<(), Refused> {
         self.room(1, 1)?;
-        let owner = self.open_request(id, 1)?;
-        self.describe(0, owner, command, Cursor::new(&[]), 0);
-        self.issue_prepared(1, now);
+        self.describe(self.free, (ALONE, id), command, Cursor::new(&[]), 0);
+        self.issue_prepared(1, ALONE, now);
         Ok(())
     }
 
@@ -307,14 +383,16 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
         let commands = self.room(request.blocks, most)?;
         let owner = self.open_request(request.id, commands)?;
         let (mut first, mut left) = (request.first, request.blocks);
-        for n in 0..commands {
+        let mut index = self.free;
+        for _ in 0..commands {
             let blocks = left.min(most);
             let command = Command::new(io::WRITE_ZEROES, request.namespace).with_blocks(first, blocks, fua, deallocate);
-            self.describe(n, owner, command, Cursor::new(&[]), 0);
+            self.describe(index, (owner, request.id), command, Cursor::new(&[]), 0);
+            index = self.free_after(index);
             first += u64::from(blocks);
             left -= blocks;
         }
-        self.issue_prepared(commands, now);
+        self.issue_prepared(commands, owner, now);
         Ok(())
     }
 }
