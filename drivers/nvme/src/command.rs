@@ -49,6 +49,19 @@ impl Command {
     /// Words of 64 bits of an entry.
     pub(crate) const WORDS: usize = 8;
 
+    /// Nothing but the identifier of a command to come.
+    #[inline(always)]
+    pub(crate) const fn empty(cid: u16) -> Self {
+        Self { head: (cid as u64) << 16, data: [0; 2], range: 0, dword12: 0 }
+    }
+
+    /// Forgets all but the identifier, and sets that.
+    #[inline(always)]
+    pub(crate) const fn make_empty(&mut self, cid: u16) {
+        // What is left of the rest is written over.
+        self.head = (cid as u64) << 16;
+    }
+
     /// A command without data.
     pub(crate) const fn new(opcode: u8, namespace: u32) -> Self {
         Self { head: opcode as u64 | (namespace as u64) << 32, data: [0; 2], range: 0, dword12: 0 }
@@ -73,17 +86,18 @@ impl Command {
         Self { range: first, dword12: blocks.saturating_sub(1) & 0xffff | fua | deallocate, ..self }
     }
 
-    /// A read or a write of blocks. `namespace`: the identifier, in bits 63:32. `blocks_less_1`: up to 65,535.
-    /// `prp`: PRP1 and PRP2.
+    /// A read or a write of blocks. `namespace`: the identifier, in bits 63:32. The command's identifier is that of
+    /// `empty`. `blocks_less_1`: up to 65,535. `data`: PRP1 and PRP2.
     #[inline(always)]
     pub(crate) const fn transfer(
         (opcode, fua): (u8, bool),
         namespace: u64,
+        empty: &Self,
         (first, blocks_less_1): (u64, u32),
         data: [u64; 2],
     ) -> Self {
         let fua = if fua { FUA } else { 0 };
-        Self { head: opcode as u64 | namespace, data, range: first, dword12: blocks_less_1 | fua }
+        Self { head: namespace | empty.head | opcode as u64, data, range: first, dword12: blocks_less_1 | fua }
     }
 
     /// Deallocates the one range that lies at the bus address `list` (NVM Command Set 1.0, 3.2.3).
@@ -95,13 +109,6 @@ impl Command {
     #[inline(always)]
     pub(crate) const fn with_cid(self, cid: u16) -> Self {
         Self { head: self.head & !(CID as u64) | (cid as u64) << 16, ..self }
-    }
-
-    /// Gives this command the identifier that `earlier` has plus `step`, which may wrap.
-    #[inline(always)]
-    pub(crate) const fn with_cid_after(self, earlier: &Self, step: u16) -> Self {
-        let cid = (earlier.head as u32 & CID).wrapping_add((step as u32) << 16);
-        Self { head: self.head | cid as u64, ..self }
     }
 
     /// The identifier.
@@ -248,10 +255,9 @@ mod tests {
             Command::new(io::WRITE, 7).with_data(0x1_2345_6000, 0x9000).with_blocks(0x1_0000_0002, 8, true, false);
         let expected = [0x0000_0007_abcd_0001, 0, 0, 0x1_2345_6000, 0x9000, 0x1_0000_0002, 0x4000_0007, 0];
         assert_eq!(words(write.with_cid(1).with_cid(0xabcd)), expected);
-        let same = Command::transfer((io::WRITE, true), 7 << 32, (0x1_0000_0002, 7), [0x1_2345_6000, 0x9000]);
-        assert_eq!(same, write);
-        let earlier = Command::new(io::READ, 9).with_cid(0xfc05);
-        assert_eq!(write.with_cid_after(&earlier, 0x400), write.with_cid(5));
+        let (empty, range) = (Command::empty(0xabcd), (0x1_0000_0002, 7));
+        let same = Command::transfer((io::WRITE, true), 7 << 32, &empty, range, [0x1_2345_6000, 0x9000]);
+        assert_eq!(words(same), expected);
         let zeroes = Command::new(io::WRITE_ZEROES, 1).with_blocks(0, 0x1_0000, false, true);
         assert_eq!(words(zeroes)[6], 0x0200_ffff);
         assert_eq!(words(Command::deallocate(1, 0x5000))[5], 4 << 32);

@@ -98,7 +98,9 @@ impl<R: Registers + Clone, B: BusMaster> Controller<R, B> {
         let ring = |entries: u16, bytes: usize| (usize::from(entries) * bytes).div_ceil(PAGE);
         let submission = take(ring(ADMIN_ENTRIES, SUBMISSION_BYTES))?;
         let completion = take(ring(ADMIN_ENTRIES, COMPLETION_BYTES))?;
-        let admin = Admin::new(Ring::new(0, ADMIN_ENTRIES, submission, completion), take(1)?);
+        let short = ConfigError::Memory(ring(depth.max(ADMIN_ENTRIES), SUBMISSION_BYTES));
+        let admin_ring = Ring::new(0, ADMIN_ENTRIES, submission, completion).ok_or(short)?;
+        let admin = Admin::new(admin_ring, take(1)?);
         let table = Arc::new(Table::new());
         let mut memories = Vec::new();
         for _ in 0..config.queues {
@@ -114,7 +116,8 @@ impl<R: Registers + Clone, B: BusMaster> Controller<R, B> {
             let gate = Arc::new(Gate::new());
             gates.push((gate.clone(), memory.submission.bus(), memory.completion.bus()));
             let shared = (gate, table.clone());
-            queues.push(IoQueue::new((id, depth), registers.clone(), dma.clone(), memory, shared, config.clone()));
+            let queue = IoQueue::new((id, depth), registers.clone(), dma.clone(), memory, shared, config.clone());
+            queues.push(queue.ok_or(short)?);
         }
         let controller = Self {
             registers,

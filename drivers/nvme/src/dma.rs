@@ -163,30 +163,39 @@ impl DmaBuffer {
     }
 }
 
-/// A buffer as the entries of a queue, of `N` words each.
+/// A buffer as the entries of a queue, of `N` words each, with a place that goes round.
 #[derive(Debug)]
 pub(crate) struct Entries<const N: usize> {
     memory: DmaBuffer,
+    /// Entries, 1 or more. They are within `memory`, which is aligned.
     count: u16,
+    /// The place: the address of one of the entries.
+    at: NonNull<[AtomicU64; N]>,
+    /// The address of the last entry.
+    last: NonNull<[AtomicU64; N]>,
 }
 
+// SAFETY: the pointers are into the memory that it owns.
+unsafe impl<const N: usize> Send for Entries<N> {}
+
 impl<const N: usize> Entries<N> {
-    /// The first `count` entries. They are fewer if the buffer is shorter, and none if it is not aligned.
-    pub(crate) fn new(memory: DmaBuffer, count: u16) -> Self {
-        let aligned = memory.host.addr().get().is_multiple_of(8);
-        let whole = if aligned { memory.len() / (8 * N) } else { 0 };
-        Self { memory, count: whole.min(usize::from(count)) as u16 }
+    /// The first `count` entries, with the place at the first. `None`: there are none, or the buffer is shorter or not
+    /// aligned.
+    pub(crate) fn new(memory: DmaBuffer, count: u16) -> Option<Self> {
+        let is_aligned = memory.host.addr().get().is_multiple_of(align_of::<AtomicU64>());
+        let last = usize::from(count.checked_sub(1)?);
+        if !is_aligned || memory.len() / size_of::<[AtomicU64; N]>() <= last {
+            return None;
+        }
+        let at = memory.host.cast::<[AtomicU64; N]>();
+        // SAFETY: the last entry is within the buffer, as just checked.
+        let last = unsafe { at.add(last) };
+        Some(Self { memory, count, at, last })
     }
 
     /// Address for the device.
     pub(crate) const fn bus(&self) -> u64 {
         self.memory.bus()
-    }
-
-    /// How many there are.
-    #[inline(always)]
-    pub(crate) const fn count(&self) -> u16 {
-        self.count
     }
 
     /// All entries. The device may access them too.
@@ -196,8 +205,26 @@ impl<const N: usize> Entries<N> {
         unsafe { core::slice::from_raw_parts(self.memory.host.as_ptr().cast(), self.count as usize) }
     }
 
-    /// Sets all bytes of the buffer to 0.
-    pub(crate) fn clear(&self) {
+    /// The entry at the place. Moves the place on, from the last entry to the first.
+    #[inline(always)]
+    pub(crate) fn next(&mut self) -> &[AtomicU64; N] {
+        let at = self.at;
+        // SAFETY: an entry that is not the last one has another one after it.
+        self.at = if at == self.last { self.memory.host.cast() } else { unsafe { at.add(1) } };
+        // SAFETY: `at` is the address of an entry, as the fields say. See `all`.
+        unsafe { at.as_ref() }
+    }
+
+    /// The number of the entry at the place, from 0 on.
+    #[inline(always)]
+    pub(crate) const fn place(&self) -> u16 {
+        // SAFETY: both are addresses of entries of the same buffer.
+        unsafe { self.at.offset_from_unsigned(self.memory.host.cast()) as u16 }
+    }
+
+    /// Sets all bytes of the buffer to 0, and the place to the first entry.
+    pub(crate) fn reset(&mut self) {
         self.memory.clear();
+        self.at = self.memory.host.cast();
     }
 }

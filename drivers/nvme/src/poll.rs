@@ -6,7 +6,7 @@ use crate::bounce::NONE;
 use crate::command::Code;
 use crate::dma::Dma;
 use crate::gate::{Order, Trouble};
-use crate::queue::{ALONE, Ending, IoQueue, Place, Prepared, slot_of};
+use crate::queue::{ALONE, Ending, IoQueue, Place, next_use, slot_of};
 use crate::registers::Registers;
 use crate::request::Status;
 
@@ -35,7 +35,7 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
         let ticket = self.gate.ticket();
         if ticket != self.ticket || self.pending_order {
             self.ticket = ticket;
-            self.prepared = Prepared::NONE;
+            self.prepared.forget();
             self.obey(now);
         }
         let mut count = 0;
@@ -82,6 +82,7 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
             let index = slot_of(cid);
             let Some(slot) = self.slots.get_mut(usize::from(index)).filter(|slot| slot.is_alone(cid)) else { break };
             good.take();
+            slot.command.make_empty(next_use(cid));
             slot.state.place = Place::Nowhere;
             slot.state.next = free;
             free = index;
@@ -91,7 +92,7 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
         let taken = before - left;
         self.ring.took(left);
         self.free = free;
-        self.free_slots += u32::from(taken);
+        self.ended = self.ended.wrapping_add(taken.into());
         taken
     }
 
@@ -228,7 +229,10 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
     fn issue_waiting(&mut self, now: u64) {
         self.waiting = false;
         for index in 0..self.slots.len() as u16 {
-            if self.slots.get(usize::from(index)).is_some_and(|slot| slot.state.place == Place::Waiting) {
+            let slot = self.slots.get_mut(usize::from(index));
+            if let Some(slot) = slot.filter(|slot| slot.state.place == Place::Waiting) {
+                slot.command = slot.command.with_cid(next_use(slot.command.cid()));
+                self.ended = self.ended.wrapping_add(1);
                 self.issue(index, now);
             }
         }
@@ -250,7 +254,7 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
                 if self.waiting && !self.broken {
                     self.issue_waiting(now);
                 }
-                let idle = self.broken || self.is_idle();
+                let idle = self.broken || self.used_slots() == 0;
                 self.pending_order = !idle;
             }
             Order::Close => {

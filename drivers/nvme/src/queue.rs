@@ -26,10 +26,10 @@ const SLOT_BITS: u32 = 10;
 const SLOT_MASK: u16 = (1 << SLOT_BITS) - 1;
 
 /// Step of the count in a command identifier.
-pub(crate) const USE: u16 = 1 << SLOT_BITS;
+const USE: u16 = 1 << SLOT_BITS;
 
-/// The end of the list of free slots.
-pub(crate) const END: u16 = u16::MAX;
+/// The end of the list of free slots. Beyond all slots, and such that [`State::ALONE`] is a short constant.
+pub(crate) const END: u16 = 0x7fff;
 /// The request of a command that has one of its own.
 pub(crate) const ALONE: u16 = u16::MAX;
 
@@ -37,14 +37,14 @@ pub(crate) const ALONE: u16 = u16::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Place {
-    /// The slot is free, or its command is being prepared.
-    Nowhere,
-    /// The device has it.
-    Device,
     /// The device has it. It is all of its request, and has no bounce pages.
     DeviceAlone,
+    /// The device has it.
+    Device,
     /// It waits to be given to the device again.
     Waiting,
+    /// The slot is free, or its command is being prepared.
+    Nowhere,
 }
 
 /// Why a command is to be aborted.
@@ -61,20 +61,24 @@ pub(crate) enum Ending {
 
 /// What a command has been through.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub(crate) struct State {
     /// Its request: an index of `requests`, or [`ALONE`].
     pub request: u16,
+    /// The next free slot. It means something only in a free slot.
+    pub next: u16,
     pub place: Place,
     pub ending: Ending,
     /// The controller was not asked to abort it yet.
     pub abort_wanted: bool,
     /// How often it was given to the device again.
     pub retries: u8,
-    /// The next free slot. It means something only in a free slot.
-    pub next: u16,
 }
 
 impl State {
+    /// Of a command that the device has, and that is all of a request.
+    pub(crate) const ALONE: Self = Self::new(ALONE, Place::DeviceAlone, END);
+
     /// Of a command that was just given to the device, or is to be given to it.
     pub(crate) const fn new(request: u16, place: Place, next: u16) -> Self {
         Self { request, place, ending: Ending::No, abort_wanted: false, retries: 0, next }
@@ -91,7 +95,7 @@ impl State {
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 pub(crate) struct Slot {
-    /// With its identifier. That of a free slot's last command stays.
+    /// With its identifier. In a free slot it is empty, and has the identifier of the slot's next command.
     pub command: Command,
     /// When it was given to the device, or when its time was over.
     pub since: u64,
@@ -125,16 +129,27 @@ pub(crate) struct Pending {
 /// A namespace, as the requests since the last [`IoQueue::notify`] need it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prepared {
-    /// Its identifier in bits 63:32. 0: none.
-    pub namespace: u64,
+    /// Its identifier. 0: none.
+    pub namespace: u32,
     /// log2 of the bytes of a block.
     pub shift: u32,
+    /// The identifier in bits 63:32.
+    pub head: u64,
     /// Number of blocks. 0 if there is no namespace.
     pub blocks: u64,
+    /// Blocks of a page, and how many blocks begin so many that are all within. 0 if there is no namespace.
+    pub page_blocks: u32,
+    pub page_firsts: u64,
 }
 
 impl Prepared {
-    pub(crate) const NONE: Self = Self { namespace: 0, shift: 0, blocks: 0 };
+    pub(crate) const NONE: Self = Self { namespace: 0, shift: 0, head: 0, blocks: 0, page_blocks: 0, page_firsts: 0 };
+
+    /// Forgets the namespace: nothing is a request to it any more.
+    #[inline(always)]
+    pub(crate) const fn forget(&mut self) {
+        (self.namespace, self.blocks, self.page_blocks) = (0, 0, 0);
+    }
 }
 
 /// An I/O queue pair. One engine owns it: it submits and polls, and reads no register.
@@ -149,9 +164,11 @@ pub struct IoQueue<R, D> {
     pub(crate) lists: DmaBuffer,
     pub(crate) bounce: Bounce,
     pub(crate) slots: Box<[Slot]>,
-    /// The first free slot, or [`END`], and the number of them.
+    /// The first free slot, or [`END`].
     pub(crate) free: u16,
-    pub(crate) free_slots: u32,
+    /// Commands that have ended, and those that were given to the device again. They and [`Ring::pushed`] say how many
+    /// slots are in use. Both wrap.
+    pub(crate) ended: u32,
     /// The namespace of the last request. Only while the queue is open.
     pub(crate) prepared: Prepared,
     pub(crate) requests: Box<[Pending]>,
@@ -181,7 +198,7 @@ pub(crate) struct QueueMemory {
 }
 
 impl<R: Registers, D: Dma> IoQueue<R, D> {
-    /// Makes the queue pair `id` (1 or more) of `depth` entries.
+    /// Makes the queue pair `id` (1 or more) of `depth` entries. `None`: the memory has no room for them.
     pub(crate) fn new(
         (id, depth): (u16, u16),
         registers: R,
@@ -189,10 +206,10 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
         memory: QueueMemory,
         (gate, table): (Arc<Gate>, Arc<Table>),
         config: Config,
-    ) -> Self {
+    ) -> Option<Self> {
         let count = depth - 1;
         let slot = |index: u16| Slot {
-            command: Command::default().with_cid(index),
+            command: Command::empty(index),
             since: 0,
             state: State::new(ALONE, Place::Nowhere, if index + 1 < count { index + 1 } else { END }),
             bounce: NONE,
@@ -200,8 +217,8 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
         };
         // A piece ends with its segment or with its page.
         let pieces = config.max_segments as usize + config.bounce_pages();
-        Self {
-            ring: Ring::new(id, depth, memory.submission, memory.completion),
+        Some(Self {
+            ring: Ring::new(id, depth, memory.submission, memory.completion)?,
             registers,
             dma,
             gate,
@@ -211,7 +228,7 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
             bounce: Bounce::new(memory.bounce, pieces),
             slots: (0..count).map(slot).collect(),
             free: 0,
-            free_slots: count.into(),
+            ended: 0,
             prepared: Prepared::NONE,
             requests: vec![Pending { id: 0, left: 0, status: Status::Ok }; usize::from(count)].into_boxed_slice(),
             free_requests: (0..count).rev().collect(),
@@ -222,7 +239,7 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
             broken: false,
             waiting: false,
             next_check: 0,
-        }
+        })
     }
 
     /// Its number, from 1 on.
@@ -234,13 +251,14 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
     /// Requests that were taken and not answered.
     #[must_use]
     pub fn outstanding(&self) -> usize {
-        let alone = self.slots.len() - (self.free_slots + self.shared_slots) as usize;
-        alone + self.requests.len() - self.free_requests.len() + self.finished.len()
+        let alone = self.used_slots() - self.shared_slots;
+        alone as usize + self.requests.len() - self.free_requests.len() + self.finished.len()
     }
 
-    /// Whether no command is in a slot.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.free_slots as usize == self.slots.len()
+    /// Slots that are not free.
+    #[inline(always)]
+    pub(crate) const fn used_slots(&self) -> u32 {
+        self.ring.pushed().wrapping_sub(self.ended)
     }
 
     /// Whether the controller has given an order that the queue has not carried out, or answers wait. Then
@@ -317,16 +335,16 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
         let index = self.free;
         let slot = self.slots.get_mut(usize::from(index))?;
         self.free = slot.state.next;
-        self.free_slots -= 1;
         Some((index, slot))
     }
 
     /// Frees a slot.
     pub(crate) fn put_back(&mut self, index: u16) {
         if let Some(slot) = self.slots.get_mut(usize::from(index)) {
+            slot.command.make_empty(next_use(slot.command.cid()));
             (slot.state.place, slot.state.next) = (Place::Nowhere, self.free);
             self.free = index;
-            self.free_slots += 1;
+            self.ended = self.ended.wrapping_add(1);
         }
     }
 
@@ -338,10 +356,9 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
         (slot.state.is_at_device() && slot.command.cid() == cid).then_some(index)
     }
 
-    /// Gives the command of a slot to the device, under a new identifier.
+    /// Gives the command of a slot to the device, under its identifier.
     pub(crate) fn issue(&mut self, index: u16, now: u64) {
         let Some(slot) = self.slots.get_mut(usize::from(index)) else { return };
-        slot.command = slot.command.with_cid(slot.command.cid().wrapping_add(USE));
         let is_alone = slot.state.request == ALONE && slot.bounce == NONE;
         slot.state.place = if is_alone { Place::DeviceAlone } else { Place::Device };
         slot.since = now;
@@ -352,7 +369,7 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
     #[cold]
     pub(crate) fn give_up(&mut self, trouble: Trouble) {
         self.broken = true;
-        self.prepared = Prepared::NONE;
+        self.prepared.forget();
         self.gate.report(trouble);
     }
 }
@@ -361,4 +378,10 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
 #[inline(always)]
 pub(crate) const fn slot_of(cid: u16) -> u16 {
     cid & SLOT_MASK
+}
+
+/// The identifier of the next command of a slot.
+#[inline(always)]
+pub(crate) const fn next_use(cid: u16) -> u16 {
+    cid.wrapping_add(USE)
 }

@@ -2,8 +2,9 @@
 
 use crate::command::Code;
 
-/// What a request does.
+/// What a request does. The variant is a byte of its own, so that it is tested by one comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub enum Operation {
     /// Reads blocks into the segments.
     Read,

@@ -9,16 +9,17 @@ use crate::registers::{Registers, head_doorbell, tail_doorbell};
 /// A pair of queues in memory.
 #[derive(Debug)]
 pub(crate) struct Ring {
+    /// Its place is the tail: where the next command goes.
     submission: Entries<{ Command::WORDS }>,
     completion: Entries<{ Completion::WORDS }>,
     /// Queue identifier of both. 0: the admin queues.
     id: u16,
     /// Entries of each.
     entries: u16,
-    /// Where the next command goes.
-    tail: u16,
     /// The tail that the device was told.
     told: u16,
+    /// Commands that were added up to there, since the start. It wraps.
+    pushed: u32,
     /// Where the next completion comes.
     head: u16,
     /// Phase tag of a new completion.
@@ -64,11 +65,10 @@ impl GoodOnes<'_> {
 }
 
 impl Ring {
-    /// A ring of `entries` entries in each direction. The memory has room for them.
-    pub(crate) fn new(id: u16, entries: u16, submission: DmaBuffer, completion: DmaBuffer) -> Self {
-        let (submission, completion) = (Entries::new(submission, entries), Entries::new(completion, entries));
-        debug_assert!(submission.count() == entries && completion.count() == entries, "the memory has room");
-        Self { submission, completion, id, entries, tail: 0, told: 0, head: 0, phase: true, stride: 0 }
+    /// A ring of `entries` entries in each direction. `None`: the memory has no room for them.
+    pub(crate) fn new(id: u16, entries: u16, submission: DmaBuffer, completion: DmaBuffer) -> Option<Self> {
+        let (submission, completion) = (Entries::new(submission, entries)?, Entries::new(completion, entries)?);
+        Some(Self { submission, completion, id, entries, told: 0, pushed: 0, head: 0, phase: true, stride: 0 })
     }
 
     /// Queue identifier.
@@ -93,9 +93,10 @@ impl Ring {
 
     /// Makes both queues empty. The device does not use them.
     pub(crate) fn reset(&mut self, stride: u8) {
-        (self.tail, self.told, self.head, self.phase, self.stride) = (0, 0, 0, true, stride);
-        self.submission.clear();
-        self.completion.clear();
+        self.pushed = self.pushed();
+        (self.told, self.head, self.phase, self.stride) = (0, 0, true, stride);
+        self.submission.reset();
+        self.completion.reset();
     }
 
     #[inline(always)]
@@ -107,21 +108,30 @@ impl Ring {
     /// are 0 in every command are not written: they are 0 since the reset.
     #[inline(always)]
     pub(crate) fn push(&mut self, command: &Command) {
-        let Some(entry) = self.submission.all().get(usize::from(self.tail)) else { return };
+        let entry = self.submission.next();
         for (at, word) in command.words() {
             if let Some(place) = entry.get(at) {
                 place.store(word.to_le(), Ordering::Relaxed);
             }
         }
-        self.tail = self.after(self.tail);
+    }
+
+    /// Commands that were added since the start. It wraps.
+    #[inline(always)]
+    pub(crate) const fn pushed(&self) -> u32 {
+        let tail = self.submission.place();
+        let lap = if tail < self.told { self.entries } else { 0 };
+        self.pushed.wrapping_add((tail + lap - self.told) as u32)
     }
 
     /// Tells the device of the commands that were added.
     #[inline(always)]
     pub(crate) fn notify(&mut self, registers: &impl Registers) {
-        if self.told != self.tail {
-            self.told = self.tail;
-            registers.write(tail_doorbell(self.id, self.stride), u32::from(self.tail));
+        let tail = self.submission.place();
+        if self.told != tail {
+            self.pushed = self.pushed();
+            self.told = tail;
+            registers.write(tail_doorbell(self.id, self.stride), u32::from(tail));
         }
     }
 

@@ -7,7 +7,7 @@ use crate::command::{Command, io};
 use crate::config::Config;
 use crate::dma::{Dma, DmaBuffer, PAGE, Segment};
 use crate::prp::{Cursor, LIST_ENTRIES, PAGE_BYTES, chunks};
-use crate::queue::{ALONE, END, IoQueue, Pending, Place, Prepared, State, USE};
+use crate::queue::{ALONE, END, IoQueue, Pending, Place, Prepared, State};
 use crate::registers::Registers;
 use crate::request::{Operation, Refused, Request, Status};
 use crate::table::{CACHE, DEALLOCATE, Known, WRITE_ZEROES};
@@ -92,6 +92,16 @@ impl<D> Entries<'_, D> {
     }
 }
 
+/// Opcode and FUA of a request with data.
+#[inline(always)]
+const fn kind(operation: Operation) -> Option<(u8, bool)> {
+    match operation {
+        Operation::Read => Some((io::READ, false)),
+        Operation::Write { fua } => Some((io::WRITE, fua)),
+        _ => None,
+    }
+}
+
 impl<R: Registers, D: Dma> IoQueue<R, D> {
     /// Takes a request. [`IoQueue::notify`] gives it to the device, with all others that were taken before. `now`: in
     /// microseconds, of the clock of [`IoQueue::poll`].
@@ -100,7 +110,7 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
     /// The request was not taken.
     #[inline(always)]
     pub fn submit(&mut self, request: &Request, segments: &[Segment], now: u64) -> Result<(), Refused> {
-        match self.submit_pages(request, segments, now) {
+        match self.submit_page(request, segments, now) {
             Some(()) => Ok(()),
             None => self.submit_any(request, segments, now),
         }
@@ -110,44 +120,72 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
     #[inline(always)]
     pub fn notify(&mut self) {
         // What is known of the namespace is as old as the batch.
-        self.prepared = Prepared::NONE;
+        self.prepared.forget();
         if self.is_open() {
             self.ring.notify(&self.registers);
         }
     }
 
-    /// Takes a read or a write of one segment that PRP1 and PRP2 name where it lies: the form of most requests. Returns
-    /// `None` if the request has another form, or cannot be taken. Then nothing has changed.
+    /// Takes a read or a write of one segment that begins a page and ends in it: the form of most requests. Returns `None`
+    /// if the request has another form, or cannot be taken. Then nothing has changed.
     #[inline(always)]
-    fn submit_pages(&mut self, request: &Request, segments: &[Segment], now: u64) -> Option<()> {
-        let kind = match request.operation {
-            Operation::Read => (io::READ, false),
-            Operation::Write { fua } => (io::WRITE, fua),
-            _ => return None,
-        };
+    fn submit_page(&mut self, request: &Request, segments: &[Segment], now: u64) -> Option<()> {
         let &[segment] = segments else { return None };
-        if (self.prepared.namespace >> 32) as u32 != request.namespace {
+        let kind = kind(request.operation)?;
+        if self.prepared.namespace != request.namespace {
             self.prepare(request.namespace);
         }
-        // Without a namespace it has no blocks. An identifier of 0 is refused by that.
-        let Prepared { namespace, shift, blocks } = self.prepared;
+        // Without a namespace a page has no blocks. An identifier of 0 is refused by that.
+        let Prepared { head, shift, page_blocks, page_firsts, .. } = self.prepared;
+        // 0 blocks become too many.
+        let blocks_less_1 = request.blocks.wrapping_sub(1);
+        // The last blocks of the namespace, less than a page, are left to `submit_pages`.
+        if blocks_less_1 >= page_blocks || request.first >= page_firsts {
+            return None;
+        }
+        let bytes = u64::from(request.blocks) << shift;
+        if u64::from(segment.len()) != bytes || segment.address() as u16 % PAGE as u16 != 0 {
+            return None;
+        }
+        self.give(kind, head, (request.first, blocks_less_1), [segment.address(), 0], (request.id, now))
+    }
+
+    /// The same for one segment that PRP1 and PRP2 name where it lies.
+    fn submit_pages(&mut self, request: &Request, segments: &[Segment], now: u64) -> Option<()> {
+        let &[segment] = segments else { return None };
+        let kind = kind(request.operation)?;
+        if self.prepared.namespace != request.namespace {
+            return None;
+        }
+        let Prepared { head, shift, blocks, .. } = self.prepared;
         let blocks_less_1 = request.blocks.checked_sub(1)?;
         let last = request.first.checked_add(blocks_less_1.into())?;
-        let bytes = u64::from(request.blocks) << shift;
-        let (address, offset) = (segment.address(), segment.address() % PAGE_BYTES);
-        // 1 to 2 pages, so `prepare` has checked that one command can have them.
-        let end = offset + u64::from(segment.len());
+        let (address, bytes) = (segment.address(), u64::from(request.blocks) << shift);
+        // 1 or 2 pages: `prepare` has checked that one command can have them.
+        let end = address % PAGE_BYTES + bytes;
         if last >= blocks || u64::from(segment.len()) != bytes || end > 2 * PAGE_BYTES || !address.is_multiple_of(4) {
             return None;
         }
-        let second = if end > PAGE_BYTES { (address - offset).wrapping_add(PAGE_BYTES) } else { 0 };
+        let second = if end > PAGE_BYTES { (address | (PAGE_BYTES - 1)).wrapping_add(1) } else { 0 };
+        self.give(kind, head, (request.first, blocks_less_1), [address, second], (request.id, now))
+    }
+
+    /// Gives the only command of a request to the device, without bounce pages. Returns `None` if there is no free slot.
+    #[inline(always)]
+    fn give(
+        &mut self,
+        kind: (u8, bool),
+        head: u64,
+        range: (u64, u32),
+        data: [u64; 2],
+        (id, now): (u32, u64),
+    ) -> Option<()> {
         let (_, slot) = self.take_slot()?;
-        let command = Command::transfer(kind, namespace, (request.first, blocks_less_1), [address, second]);
-        let command = command.with_cid_after(&slot.command, USE);
+        let command = Command::transfer(kind, head, &slot.command, range, data);
         slot.command = command;
         slot.since = now;
-        slot.state = State::new(ALONE, Place::DeviceAlone, 0);
-        slot.id = request.id;
+        slot.state = State::ALONE;
+        slot.id = id;
         self.ring.push(&command);
         Some(())
     }
@@ -156,7 +194,7 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
     /// is no such namespace, or a command of it cannot have two pages.
     #[inline(never)]
     fn prepare(&mut self, namespace: u32) {
-        self.prepared = Prepared::NONE;
+        self.prepared.forget();
         let least = self.table.transfer().min(self.config.max_bytes);
         if let Some(known) = self.table.get(namespace)
             && self.is_open()
@@ -164,15 +202,26 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
             && known.shift >= LEAST_SHIFT
         {
             let Known { shift, blocks, .. } = known;
-            self.prepared = Prepared { namespace: u64::from(namespace) << 32, shift, blocks };
+            let page_blocks = PAGE as u32 >> shift;
+            self.prepared = Prepared {
+                namespace,
+                head: u64::from(namespace) << 32,
+                shift,
+                blocks,
+                page_blocks,
+                page_firsts: (blocks + 1).saturating_sub(page_blocks.into()),
+            };
         }
     }
 
     /// Takes a request of any form, or refuses it.
     #[inline(never)]
     fn submit_any(&mut self, request: &Request, segments: &[Segment], now: u64) -> Result<(), Refused> {
+        if self.submit_pages(request, segments, now).is_some() {
+            return Ok(());
+        }
         // A caller that is refused may not call `notify`.
-        self.prepared = Prepared::NONE;
+        self.prepared.forget();
         if !self.is_open() {
             return Err(if self.is_closed() { Refused::Gone } else { Refused::Busy });
         }
@@ -245,7 +294,7 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
         if commands > Config::most_commands(self.ring.entries()) {
             return Err(Refused::TooLong);
         }
-        if commands > self.free_slots { Err(Refused::Busy) } else { Ok(commands as u16) }
+        if commands > self.slots.len() as u32 - self.used_slots() { Err(Refused::Busy) } else { Ok(commands as u16) }
     }
 
     /// Returns a place for a request of several commands, or [`ALONE`].
