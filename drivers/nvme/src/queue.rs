@@ -209,7 +209,7 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
     ) -> Option<Self> {
         let count = depth - 1;
         let slot = |index: u16| Slot {
-            command: Command::empty(index),
+            command: Command::empty(next_use(index)),
             since: 0,
             state: State::new(ALONE, Place::Nowhere, if index + 1 < count { index + 1 } else { END }),
             bounce: NONE,

@@ -144,7 +144,7 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
             return None;
         }
         let bytes = u64::from(request.blocks) << shift;
-        if u64::from(segment.len()) != bytes || segment.address() as u16 % PAGE as u16 != 0 {
+        if u64::from(segment.len()) != bytes || !segment.address().is_multiple_of(PAGE_BYTES) {
             return None;
         }
         self.give(kind, head, (request.first, blocks_less_1), [segment.address(), 0], (request.id, now))
