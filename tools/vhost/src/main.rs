@@ -32,6 +32,8 @@ mod port;
 mod server;
 mod signals;
 mod statistics;
+#[cfg(test)]
+mod tests;
 mod tracked;
 
 use std::path::PathBuf;

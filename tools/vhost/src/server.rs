@@ -193,7 +193,7 @@ fn listen(path: &Path) -> Result<UnixListener> {
 }
 
 /// Serves a port's front-ends, one after the other.
-fn accept(listener: &UnixListener, port: &Port, client: Client) {
+pub fn accept(listener: &UnixListener, port: &Port, client: Client) {
     let client = Arc::new(Mutex::new(client));
     for stream in listener.incoming() {
         let stream = match stream {

@@ -93,6 +93,46 @@ fn a_device_that_is_drained_takes_nothing_more_and_completes_what_it_has() {
 }
 
 #[test]
+fn devices_are_drained_beside_each_other_and_attached_anew() {
+    let mut lab = lab();
+    let mut other = Guest::new(3, OUT_OF_ORDER, 16);
+    lab.control.submit(Command::Attach(other.attachment(3))).unwrap();
+    lab.engine.turn(0);
+    assert_eq!(lab.control.reply(), Some(Reply::Attached));
+    lab.offer(1);
+    lab.engine.turn(0);
+    assert_eq!(lab.ask(Command::Drain { slot: 0 }), Some(Reply::Detaching));
+    // The other one has no request in flight, and does not wait for the first one's.
+    assert!(matches!(lab.ask(Command::Drain { slot: 3 }), Some(Reply::Detached(Some(_)))));
+    assert_eq!(lab.ask(Command::Drain { slot: 3 }), Some(Reply::Vacant));
+    other = Guest::new(3, OUT_OF_ORDER, 16);
+    lab.control.submit(Command::Attach(other.attachment(3))).unwrap();
+    lab.engine.turn(0);
+    assert_eq!(lab.control.reply(), Some(Reply::Attached));
+    other.tx.add(&[(BUFFERS, 100, false)]).unwrap();
+    assert_eq!(lab.engine.turn(0), 1, "it is served while the first one drains");
+    assert_eq!(lab.ask(Command::Drain { slot: 0 }), Some(Reply::Detaching));
+    lab.release(2);
+    assert!(matches!(lab.ask(Command::Drain { slot: 0 }), Some(Reply::Detached(Some(_)))));
+    assert!(matches!(lab.ask(Command::Drain { slot: 3 }), Some(Reply::Detached(Some(_)))));
+}
+
+#[test]
+fn a_drained_device_that_broke_a_rule_stays_until_its_buffers_are_free() {
+    let mut lab = lab();
+    lab.offer(1);
+    lab.engine.turn(0);
+    lab.engine.backend_mut().dma = true;
+    // A buffer outside the guest's memory.
+    lab.guest.tx.add(&[(1 << 60, 100, false)]).unwrap();
+    lab.engine.turn(0);
+    assert!(lab.guest.shared.needs_reset());
+    (0..3).for_each(|_| assert_eq!(lab.ask(Command::Drain { slot: 0 }), Some(Reply::Detaching)));
+    lab.release(1);
+    assert!(matches!(lab.ask(Command::Drain { slot: 0 }), Some(Reply::Detached(Some(_)))));
+}
+
+#[test]
 fn a_reset_waits_for_requests_that_cannot_be_cancelled() {
     let mut lab = lab();
     lab.offer(3);
