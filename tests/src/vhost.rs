@@ -20,13 +20,18 @@ pub struct Parts {
     pub input: Box<dyn Write + Send>,
     /// Sends it SIGTERM.
     pub terminate: Box<dyn Fn() -> Result<()>>,
+    /// Starts another one in its place, after its end.
+    pub again: Box<dyn Fn() -> Result<Self>>,
 }
 
 /// A running `sidecore-vhost --stats --json`. Dropping it ends the process.
 pub struct Vhost {
     process: Box<dyn Machine>,
     terminate: Box<dyn Fn() -> Result<()>>,
+    again: Box<dyn Fn() -> Result<Parts>>,
     counters: Receiver<Value>,
+    /// Processes that were killed. They keep the sockets.
+    killed: Vec<Box<dyn Machine>>,
 }
 
 impl Vhost {
@@ -34,14 +39,26 @@ impl Vhost {
     #[must_use]
     pub fn new(parts: Parts) -> Self {
         let (sender, counters) = mpsc::channel();
+        let output = parts.output;
         thread::spawn(move || {
-            for line in BufReader::new(parts.output).lines().map_while(std::result::Result::ok) {
+            for line in BufReader::new(output).lines().map_while(std::result::Result::ok) {
                 if serde_json::from_str(&line).is_ok_and(|value| sender.send(value).is_err()) {
                     return;
                 }
             }
         });
-        Self { process: parts.process, terminate: parts.terminate, counters }
+        let Parts { process, terminate, again, .. } = parts;
+        Self { process, terminate, again, counters, killed: Vec::new() }
+    }
+
+    /// Kills it in the middle of whatever it does, and starts it again at the same sockets.
+    pub fn kill_and_start(&mut self) -> Result<()> {
+        self.process.kill();
+        let mut next = Self::new((self.again)()?);
+        std::mem::swap(self, &mut next);
+        self.killed.append(&mut next.killed);
+        self.killed.push(std::mem::replace(&mut next.process, Box::new(Gone)));
+        Ok(())
     }
 
     /// Waits for the counters of the next second.
@@ -53,6 +70,12 @@ impl Vhost {
                 bail!("sidecore-vhost has ended\n{}", self.process.console().unwrap_or_default())
             }
         }
+    }
+
+    /// The counters of the next second from now on. Those of the seconds before are dropped.
+    pub fn counters_now(&mut self, limit: Duration) -> Result<Value> {
+        while self.counters.try_recv().is_ok() {}
+        self.counters(limit)
     }
 
     /// Waits until `holds` accepts the counters, at most for `limit`.
@@ -87,6 +110,29 @@ impl Vhost {
 impl Drop for Vhost {
     fn drop(&mut self) {
         self.process.kill();
+    }
+}
+
+/// The place of a process that is kept elsewhere.
+struct Gone;
+
+impl Machine for Gone {
+    fn ended(&mut self) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn kill(&mut self) {}
+
+    fn file(&self, name: &str) -> Result<Vec<u8>> {
+        bail!("no file {name}: the process is gone")
+    }
+
+    fn console(&self) -> Result<String> {
+        Ok(String::new())
+    }
+
+    fn recorded_entries(&self) -> Result<Option<u64>> {
+        Ok(None)
     }
 }
 

@@ -48,17 +48,25 @@ fn serve(folder: &Path, kind: &str, keys: &[&str]) -> Result<(Vhost, Vec<PathBuf
     let entries = places.iter().zip(keys).map(|(place, keys)| format!("[[{kind}]]\nsocket = {place:?}\n{keys}\n"));
     let config = folder.join("vhost.toml");
     fs::write(&config, entries.collect::<String>())?;
+    Ok((Vhost::new(start_at(&config, &folder.join("vhost"), sockets)?), places))
+}
+
+/// Starts the program with a configuration, and waits until it listens.
+fn start_at(config: &Path, words: &Path, sockets: Vec<SocketPath>) -> Result<Parts> {
     let mut command = tools::dying_with_us(program()?);
     command.args(["--stats", "--json"]).arg("--config").arg(config);
-    let mut parts = spawn(command, &folder.join("vhost"), sockets)?;
+    let mut parts = spawn(command, words, sockets)?;
     let deadline = Instant::now() + LIMIT;
-    while !places.iter().all(|place| place.exists()) {
+    // It says so when it listens. Sockets of an earlier process would still be there.
+    while !parts.process.console()?.contains("copies with") {
         if parts.process.ended()? || Instant::now() > deadline {
             bail!("sidecore-vhost did not start:\n{}", parts.process.console()?);
         }
         thread::sleep(Duration::from_millis(10));
     }
-    Ok((Vhost::new(parts), places))
+    let (config, words) = (config.to_owned(), words.with_extension("again"));
+    parts.again = Box::new(move || start_at(&config, &words, Vec::new()));
+    Ok(parts)
 }
 
 /// Starts a process. Its standard error goes to the file `words`, and its command line to a file beside it.
@@ -72,7 +80,8 @@ fn spawn(mut command: Command, words: &Path, sockets: Vec<SocketPath>) -> Result
     let process = Process { child, com1: words.to_owned(), record: None, sockets, monitor: None, typed: None };
     let pid = Pid::from_raw(number).context("no such process number")?;
     let terminate = Box::new(move || Ok(kill_process(pid, Signal::TERM)?));
-    Ok(Parts { process: Box::new(process), output: Box::new(output), input: Box::new(input), terminate })
+    let again = Box::new(|| bail!("this process cannot be started again"));
+    Ok(Parts { process: Box::new(process), output: Box::new(output), input: Box::new(input), terminate, again })
 }
 
 /// Starts the switch and a plain guest of QEMU at each of its ports.
@@ -91,13 +100,14 @@ pub fn start(platform: Platform, folder: &Path, setups: &[Setup]) -> Result<(Vho
 }
 
 /// Starts the program with a disk for each of `disks`, which are its lines in the configuration, and a plain guest of
-/// QEMU that has all of them. Each disk has a queue for each processor; every second one has packed rings.
+/// QEMU that has all of them. Each disk has a queue for each processor; every second one has packed rings. QEMU connects
+/// again if the program is started again.
 pub fn disks(platform: Platform, folder: &Path, setup: &Setup, disks: &[&str]) -> Result<(Vhost, Linux<()>)> {
     let (vhost, sockets) = serve(folder, "disk", disks)?;
     let mut devices = Vec::new();
     for (n, socket) in sockets.iter().enumerate() {
         let rings = format!("num-queues={},packed={}", setup.cpus, if n % 2 == 1 { "on" } else { "off" });
-        devices.push(format!("-chardev socket,id=disk{n},path={}", socket.display()));
+        devices.push(format!("-chardev socket,id=disk{n},path={},reconnect-ms=200", socket.display()));
         devices.push(format!("-device vhost-user-blk-pci,chardev=disk{n},{rings},disable-legacy=on"));
     }
     Ok((vhost, guest(setup, &folder.join(setup.name), &devices, platform)?))

@@ -1,5 +1,8 @@
 //! The engine as a Linux process: DPDK's ports, QEMU's guests and their disks at `sidecore-vhost`. These machines run no sidecore.
 
+use std::os::unix::fs::MetadataExt as _;
+use std::time::{Duration, Instant};
+
 use anyhow::{Context as _, Result, ensure};
 
 use crate::boot::{Boot, alone};
@@ -23,6 +26,13 @@ pub fn list() -> Vec<Box<dyn Boot>> {
         alone(
             scenario("vhost-blk", "a plain guest of QEMU with disks of sidecore-vhost: written, read again, discarded"),
             disks,
+        ),
+        alone(
+            scenario(
+                "vhost-blk-killed",
+                "sidecore-vhost with disks in files, killed while a guest of QEMU writes them",
+            ),
+            killed,
         ),
     ]
 }
@@ -159,4 +169,85 @@ fn disks(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
         context.figures.exactly(&format!("rules of the ring that Linux broke, {name}"), count("faults")?, 0)?;
     }
     Ok(())
+}
+
+/// MiB of each file.
+const FILE_MIB: u64 = 8;
+/// How often each disk is filled. The process is killed each time.
+const KILLS: usize = 2;
+
+/// The process is killed while Linux writes, and started again. Linux notices nothing, and finds what it wrote.
+fn killed(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
+    let files = ["split", "packed"].map(|name| File::new(name, FILE_MIB << 20));
+    let [split, packed] = files;
+    let (split, packed) = (split?, packed?);
+    let files = [&split, &packed];
+    let disk_of = |file: &File, name| format!("file = {:?}\nqueues = 2\nserial = \"{name}\"\n", file.0);
+    let disks = [disk_of(&split, "split"), disk_of(&packed, "packed") + "requests = \"notify\"\n"];
+    let setup = Setup { cpus: 2, ..A };
+    let (mut vhost, mut guest) = context.boot_vhost_disks("vhost-blk-killed", &setup, &[&disks[0], &disks[1]])?;
+    for (n, (name, file)) in ["split", "packed"].into_iter().zip(files).enumerate() {
+        let mut went_on = 0;
+        for _ in 0..KILLS {
+            file.clear()?;
+            guest.tell(&format!("disk-fill:{name}"))?;
+            file.until_written(seconds(480))?;
+            vhost.kill_and_start()?;
+            let filled = guest.answer("disk-fill", seconds(480))?;
+            ensure!(filled["written"] == filled["read"], "what was read is not what was written: {filled}");
+            let counters = vhost.counters_now(seconds(60))?;
+            went_on += disk(&counters, n, "written_bytes")? + disk(&counters, n, "read_bytes")?;
+        }
+        context.figures.at_least(
+            &format!("bytes that were written and read after the process was killed, {name}"),
+            went_on,
+            1,
+        )?;
+        let counters = vhost.counters_now(seconds(60))?;
+        let is_packed = disk(&counters, n, "features")? >> RING_PACKED & 1;
+        context.figures.exactly(&format!("packed rings, {name}"), is_packed, n as u64)?;
+    }
+    drop(guest);
+    let counters = vhost.end(seconds(60))?;
+    for (n, name) in ["split", "packed"].into_iter().enumerate() {
+        for kind in ["errors", "faults"] {
+            context.figures.exactly(&format!("{kind}, {name}"), disk(&counters, n, kind)?, 0)?;
+        }
+    }
+    Ok(())
+}
+
+/// A file of zeroes, which is removed at the end.
+struct File(std::path::PathBuf);
+
+impl File {
+    fn new(name: &str, bytes: u64) -> Result<Self> {
+        let path = std::env::temp_dir().join(format!("sidecore-{name}-{}", std::process::id()));
+        std::fs::File::create(&path)?.set_len(bytes)?;
+        Ok(Self(path))
+    }
+
+    /// Makes it a hole, while nobody writes it.
+    fn clear(&self) -> Result<()> {
+        let file = std::fs::File::options().write(true).open(&self.0)?;
+        file.set_len(0)?;
+        Ok(file.set_len(FILE_MIB << 20)?)
+    }
+
+    /// Waits until a block of it is written.
+    fn until_written(&self, limit: Duration) -> Result<()> {
+        let deadline = Instant::now() + limit;
+        while std::fs::metadata(&self.0)?.blocks() == 0 {
+            ensure!(Instant::now() < deadline, "nothing is written to {}", self.0.display());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        // It may be gone.
+        let _ = std::fs::remove_file(&self.0);
+    }
 }
