@@ -28,6 +28,7 @@ mod probe;
 mod probe_disk;
 mod requests;
 mod rings;
+mod seven;
 mod smp;
 mod steady_load;
 mod two_guests;
@@ -62,6 +63,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         power_cut::list(),
         virtio_disk::list(),
         partitions::list(),
+        seven::list(),
         firmware::list(),
         firmware_disk::list(),
         firmware_noise::list(),

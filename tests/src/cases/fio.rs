@@ -7,7 +7,8 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use control::{Command, Event, GuestState, StopReason};
 
-use super::block::grown;
+use super::block::{checksum, grown};
+use super::partitions::{place, unchanged_around};
 use crate::boot::{Boot, Check, Shared, Wanted, alone};
 use crate::costs::Costs;
 use crate::counts::{disk, starts};
@@ -16,7 +17,7 @@ use crate::modes;
 use crate::platform::QEMU;
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::{Session, guest_result, number};
-use crate::setup::Nvme;
+use crate::setup::{Damage, Nvme, Setup, Table};
 
 /// MiB of each guest's disk.
 const MIB: u32 = 8;
@@ -42,6 +43,8 @@ pub fn list() -> Vec<Box<dyn Boot>> {
     let check = |name, about, run| Check::new(Scenario::new(name, about, QEMU), run);
     let killed = "a guest is killed while it writes files, ten times: its file system is whole, what it was told to be \
                   durable is there, and its neighbours' disks are as they were";
+    let killed_nvme = "the same with two partitions of an NVMe disk: the neighbour's partition and all other blocks of the \
+                       disk are as they were, in the disk's file";
     let nvme = "fio on NVMe disks: written in requests of mixed sizes, 32 in flight, and verified, in each mode";
     vec![
         Box::new(Shared {
@@ -63,7 +66,8 @@ pub fn list() -> Vec<Box<dyn Boot>> {
             ],
         }),
         alone(Scenario::new("block-fio-nvme", nvme, QEMU).taking_turns(), verified_nvme),
-        alone(Scenario::new("block-killed", killed, QEMU).longer_on(QEMU).taking_turns(), killed_in_a_write),
+        alone(Scenario::new("block-killed", killed, QEMU).longer_on(QEMU).taking_turns(), killed_on_ram),
+        alone(Scenario::new("block-killed-nvme", killed_nvme, QEMU).longer_on(QEMU).taking_turns(), killed_on_nvme),
     ]
 }
 
@@ -162,14 +166,48 @@ fn file_system(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
     figures.at_least("bytes that the device zeroed", grown(&both, "a", "data", "unmapped_bytes")?, BYTES)
 }
 
-/// Guest a is killed while it writes files, again and again. b has the same module beneath an overlay of its own, and writes
-/// meanwhile.
-fn killed_in_a_write(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
-    let lives = if context.full { MANY_LIVES } else { LIVES };
+/// The NVMe disk of `block-killed-nvme`, and its partitions.
+const KILLED: Nvme = Nvme { serial: "killed", mib: 2 * MIB as u64 + 2, block_bytes: 512 };
+const PARTITIONS: [(&str, u64); 2] = [("one", MIB as u64), ("two", MIB as u64)];
+
+fn killed_on_ram(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let data = format!("size = \"{MIB}M\"\nserial = \"data\"\n");
+    let guests = [1, 2].map(|number| writer(number).disk(MIB, &data));
+    let setup = with_tools(server("block-killed", &guests));
+    killed_in_a_write(context, &setup)?.0.shut_down().map(drop)
+}
+
+fn killed_on_nvme(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
+    let guests = [(1, "one"), (2, "two")].map(|(number, partition)| {
+        let lines = format!("disk = \"nvme:{}\"\npartition = \"{partition}\"\nserial = \"data\"\n", KILLED.serial);
+        writer(number).machine_disk(&lines)
+    });
+    let table = Table { disk: KILLED.serial, partitions: &PARTITIONS, damage: Damage::None };
+    let mut setup = with_tools(server("block-killed-nvme", &guests));
+    setup.nvme = vec![KILLED];
+    setup.tables = vec![table];
+    // The memory of the driver's queues.
+    setup.memory_mib += 16;
+    let (mut session, written) = killed_in_a_write(context, &setup)?;
+    session.shut_down()?;
+    let [ours, theirs] = PARTITIONS.map(|(partition, _)| place(&table, partition));
+    let theirs = theirs?;
+    let found = checksum(&session.file(KILLED.serial)?[theirs.clone()]);
+    ensure!(found == written, "b's partition has the checksum {found}, b wrote {written}");
+    unchanged_around(context, &session, KILLED.serial, &[ours?, theirs])
+}
+
+/// A guest with the programs, and an overlay over a module.
+fn writer(number: usize) -> Guest {
     let overlay = "module = \"initrd\"\noverlay = \"1M\"\nserial = \"base\"\n";
-    let guests = [1, 2].map(|number| Guest::new(number).with_tools().disk(MIB, &data).disk(1, overlay).then("obey"));
-    let mut session = context.boot(&with_tools(server("block-killed", &guests)))?;
+    Guest::new(number).with_tools().disk(1, overlay).then("obey")
+}
+
+/// Guest a is killed while it writes files, again and again. b has the same module beneath an overlay of its own, and wrote
+/// its disk before. Returns the checksum of what b wrote.
+fn killed_in_a_write(context: &mut Context<'_>, setup: &Setup) -> Result<(Session, String)> {
+    let lives = if context.full { MANY_LIVES } else { LIVES };
+    let mut session = context.boot(setup)?;
     session.all_obey(["a", "b"])?;
     let filled = session.act("b", "disk-fill:data", seconds(120))?;
     session.act("b", "disk-write:base:0:512", seconds(60))?;
@@ -212,7 +250,7 @@ fn killed_in_a_write(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
         let device = disk(&counters, name, "data")?;
         figures.exactly(&format!("requests of {name} that failed"), device.count("errors") + device.ring_errors, 0)?;
     }
-    session.shut_down().map(drop)
+    Ok((session, filled["written"].as_str().unwrap_or_default().to_owned()))
 }
 
 /// Waits until guest a was told that file `wanted` is durable. Returns the number of the last such file.

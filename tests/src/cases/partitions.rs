@@ -101,13 +101,14 @@ fn partitions(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let mut sums = Vec::new();
     let (guest, serial, disk, partition) = WIPED;
     let read = session.act(guest, &format!("disk-read:{serial}"), seconds(240))?;
-    let (place, zeroes) = (place(disk, partition)?, checksum(&vec![0; place(disk, partition)?.len()]));
+    let place = place_of(disk, partition)?;
+    let zeroes = checksum(&vec![0; place.len()]);
     ensure!(read["sha256"] == zeroes.as_str(), "what was wiped is not zero: {read}");
     sums.push((disk, partition, place, zeroes));
     for (guest, serial, disk, partition) in WRITTEN {
         let filled = session.act(guest, &format!("disk-fill:{serial}"), seconds(240))?;
         ensure!(filled["written"] == filled["read"], "{disk}/{partition}: {filled}");
-        let place = self::place(disk, partition)?;
+        let place = place_of(disk, partition)?;
         context.figures.exactly(&format!("bytes of {partition}"), number(&filled, "bytes")?, place.len() as f64)?;
         sums.push((disk, partition, place, filled["written"].as_str().unwrap_or_default().to_owned()));
     }
@@ -133,14 +134,26 @@ fn partitions(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     ensure!(last["read"] == sums[4].3.as_str(), "the same once more: {last}");
     session.shut_down()?;
     for Nvme { serial, .. } in DISKS {
-        unchanged_around(context, &session, serial, &sums)?;
+        let of_disk = sums.iter().filter(|(disk, ..)| *disk == serial);
+        let (before, after) = (session.file(&format!("{serial}.before"))?, session.file(serial)?);
+        for (_, partition, place, sum) in of_disk.clone() {
+            let found = checksum(&after[place.clone()]);
+            ensure!(found == *sum, "{serial}/{partition} has the checksum {found}, the guest wrote {sum}");
+            ensure!(before[place.clone()] != after[place.clone()], "{serial}/{partition} was not written");
+        }
+        let places: Vec<_> = of_disk.map(|(.., place, _)| place.clone()).collect();
+        unchanged_around(context, &session, serial, &places)?;
     }
     Ok(())
 }
 
+/// The bytes of a partition of [`TABLES`] on its disk.
+fn place_of(disk: &str, partition: &str) -> Result<Range<usize>> {
+    place(TABLES.iter().find(|table| table.disk == disk).context("no such disk")?, partition)
+}
+
 /// The bytes of a partition on its disk.
-fn place(disk: &str, partition: &str) -> Result<Range<usize>> {
-    let table = TABLES.iter().find(|table| table.disk == disk).context("no such disk")?;
+pub fn place(table: &Table, partition: &str) -> Result<Range<usize>> {
     let mut start = FIRST;
     for (name, mib) in table.partitions {
         if *name == partition {
@@ -148,23 +161,20 @@ fn place(disk: &str, partition: &str) -> Result<Range<usize>> {
         }
         start += mib;
     }
-    anyhow::bail!("{disk} has no partition {partition}")
+    anyhow::bail!("{} has no partition {partition}", table.disk)
 }
 
-/// Compares a disk's file with its contents before: the partitions have what was written, and nothing else has changed.
-fn unchanged_around(
+/// Compares a disk's file with its contents before: outside of its guests' partitions nothing has changed.
+pub fn unchanged_around(
     context: &mut Context<'_>,
     session: &Session,
     disk: &str,
-    sums: &[(&str, &str, Range<usize>, String)],
+    partitions: &[Range<usize>],
 ) -> Result<()> {
     let mut before = session.file(&format!("{disk}.before"))?;
     let mut after = session.file(disk)?;
     ensure!(before.len() == after.len(), "{disk} had {} bytes and has {}", before.len(), after.len());
-    for (_, partition, place, sum) in sums.iter().filter(|(of, ..)| *of == disk) {
-        let found = checksum(&after[place.clone()]);
-        ensure!(found == *sum, "{disk}/{partition} has the checksum {found}, the guest wrote {sum}");
-        ensure!(before[place.clone()] != after[place.clone()], "{disk}/{partition} was not written");
+    for place in partitions {
         before[place.clone()].fill(0);
         after[place.clone()].fill(0);
     }
