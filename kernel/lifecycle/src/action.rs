@@ -144,7 +144,10 @@ mod tests {
         let names = ["disk d0".into(), "network device 02:00:00:00:00:01".into()];
         let text = explain_pending(GuestState::Detaching, 1_000, &names);
         let devices = "disk d0, network device 02:00:00:00:00:01";
-        assert_eq!(text, format!("not given back by their engine within 1 s, because requests are in flight: {devices}"));
+        assert_eq!(
+            text,
+            format!("not given back by their engine within 1 s, because requests are in flight: {devices}")
+        );
         let text = explain_pending(GuestState::Starting, 120_000, &names);
         assert_eq!(text, format!("not taken or given back by their engine within 120 s: {devices}"));
     }
@@ -154,7 +157,9 @@ mod tests {
         assert_eq!(Refused::Running.explain("a"), "guest `a` is running");
         assert_eq!(Refused::NotRunning.explain("a"), "guest `a` is not running");
         let detaching = Refused::Detaching.explain("a");
-        assert!(detaching.starts_with("guest `a` has stopped, but") && detaching.contains("`restart a` starts it when"));
+        assert!(
+            detaching.starts_with("guest `a` has stopped, but") && detaching.contains("`restart a` starts it when")
+        );
         assert_eq!(Refused::ShuttingDown.explain("a"), "sidecore is shutting down; nothing is started any more");
     }
 }

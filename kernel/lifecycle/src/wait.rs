@@ -36,7 +36,8 @@ mod tests {
     #[test]
     fn the_operator_is_told_after_a_second_and_after_two_minutes_and_then_no_more() {
         let mut wait = Wait::default();
-        let told: Vec<_> = [5_000, 5_999, 6_000, 6_001, 124_999, 125_000, 125_001, 1 << 40].map(|now| wait.tick(now)).into();
+        let told: Vec<_> =
+            [5_000, 5_999, 6_000, 6_001, 124_999, 125_000, 125_001, 1 << 40].map(|now| wait.tick(now)).into();
         assert_eq!(told, [None, None, Some(1_000), None, None, Some(120_000), None, None]);
         assert!(wait.is_told());
     }

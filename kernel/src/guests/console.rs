@@ -215,8 +215,8 @@ impl Reader {
     /// Sends an event to COM2, behind an event that tells what was dropped before it. Gives it back if it must wait.
     fn offer(&mut self, name: &str, event: String, how: Drain) -> Result<(), String> {
         let Loss { messages, bytes } = self.untold;
-        let told = bytes == 0
-            || console::send_guest(&Event::Dropped { guest: Some(name.into()), messages, bytes }.to_line());
+        let told =
+            bytes == 0 || console::send_guest(&Event::Dropped { guest: Some(name.into()), messages, bytes }.to_line());
         if told {
             self.untold = Loss::default();
             if console::send_guest(&event) {

@@ -16,7 +16,7 @@ use super::{
 use crate::{arch::time, cores::Core, engines::Answer, facts, firmware, virt};
 use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
 use config::{Completion, Restart};
-use control::{Event, GuestState, GuestSummary, Pause, PhysicalRange, StopReason, VcpuCounters};
+use control::{Event, GuestSummary, Pause, PhysicalRange, StopReason, VcpuCounters};
 use core::sync::atomic::Ordering;
 use engine::schedule::GuestWeight;
 use lifecycle::{Action, Devices, End, Life, Outcome, Refused, Report, Step, explain_pending};
@@ -67,7 +67,7 @@ impl Guest {
         slot: usize,
     ) -> Self {
         let resources = Resources::take(all, &config, cores.len(), slot);
-        let config_devices = config.devices.len();
+        let devices = config.devices.len();
         let (console, output) = Console::new();
         Self {
             number,
@@ -75,7 +75,7 @@ impl Guest {
             config,
             cores,
             resources,
-            devices: Devices::new(config_devices),
+            devices: Devices::new(devices),
             console: Box::leak(Box::new(console)),
             output,
             known_dropped: 0,

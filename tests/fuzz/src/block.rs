@@ -160,7 +160,8 @@ impl World {
             HOSTILE => (self.hostile.shared, self.hostile.memory.clone()),
             _ => (self.orderly.shared, self.orderly.memory.clone()),
         };
-        let disk = Disk { volume: self.volumes[slot], serial: *orderly::SERIAL, counters: self.counters[slot], record: None };
+        let disk =
+            Disk { volume: self.volumes[slot], serial: *orderly::SERIAL, counters: self.counters[slot], record: None };
         let attachment = Attachment {
             slot,
             number: slot,

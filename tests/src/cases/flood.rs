@@ -26,11 +26,8 @@ pub fn list() -> Vec<Box<dyn Boot>> {
 }
 
 fn flood(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
-    let guests = [
-        Guest::new(1).console("unused").then("obey"),
-        Guest::new(2).peer(3).then("obey"),
-        Guest::new(3).then("obey"),
-    ];
+    let guests =
+        [Guest::new(1).console("unused").then("obey"), Guest::new(2).peer(3).then("obey"), Guest::new(3).then("obey")];
     let mut setup = server("console-flood", &guests);
     setup.typed = true;
     let mut session = context.boot(&setup)?;

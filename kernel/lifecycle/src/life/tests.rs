@@ -239,11 +239,7 @@ fn a_guest_whose_devices_are_held_is_reported_and_comes_down_when_they_are_given
     check(&[
         (true, &HELD, &quiet),
         (true, &[&HELD[..], &[Pass(1), Tick, Tick]].concat(), &reported),
-        (
-            true,
-            &[&HELD[..], &[Pass(1), Tick, Detached]].concat(),
-            &[&reported[..], &["stopped: killed"]].concat(),
-        ),
+        (true, &[&HELD[..], &[Pass(1), Tick, Detached]].concat(), &[&reported[..], &["stopped: killed"]].concat()),
         (
             true,
             &[&HELD[..], &[Pass(1), Tick, Pass(119_000), Tick, Pass(1 << 40), Tick]].concat(),
