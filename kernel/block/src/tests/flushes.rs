@@ -84,12 +84,11 @@ fn a_cancelled_flush_says_nothing_of_other_devices_writes() {
     assert_eq!(ask(&mut bench, &mut wrote, OUT, Status::Ok, true), OK);
     killed.send(FLUSH, 0, None);
     bench.turn();
-    assert!(bench.engine.control().submit(Command::Detach { slot: killed.slot }).is_ok());
-    bench.turn();
+    assert_eq!(bench.command(Command::Detach { slot: killed.slot }), Reply::Detaching);
     let [tag] = bench.storage().tags()[..] else { panic!("one is in flight") };
     bench.storage().end(tag, Status::Cancelled);
     (0..3).for_each(|_| _ = bench.turn());
-    assert!(matches!(bench.engine.control().reply(), Some(Reply::Detached(_))));
+    assert!(matches!(bench.command(Command::Detach { slot: killed.slot }), Reply::Detached(_)));
     assert_eq!(ask(&mut bench, &mut wrote, FLUSH, Status::Ok, true), OK);
 }
 
