@@ -8,6 +8,10 @@
 //! [`Submitted::Busy`], and the back-end tries it again. Reads never wait: a driver that reads what it writes at the same
 //! time gets either.
 //!
+//! **Fairness.** The bounce buffers are few, and all devices of an engine share them. A device gets one more only while more
+//! are free than it has. So one device alone has half of them, several have equal shares, and one that comes later finds
+//! one (Choudhury and Hahne, "Dynamic queue length thresholds", IEEE/ACM Transactions on Networking 6(2), 1998).
+//!
 //! A discard covers only the whole blocks within its range. A flush covers all that was completed before it, as ever.
 
 mod slot;
@@ -123,6 +127,11 @@ impl<S: Storage<Volume: PartialEq>> Emulate<S> {
         changes: Option<(u64, u64)>,
         now: u64,
     ) -> Submitted {
+        let own = self.slots.iter().flat_map(|place| &place.slot).filter(|slot| slot.volume() == of.volume).count();
+        let free = self.slots.iter().filter(|place| place.slot.is_none()).count();
+        if own >= free {
+            return Submitted::Busy;
+        }
         let free = self.slots.iter_mut().enumerate().find(|(_, place)| place.slot.is_none());
         let Some((index, Place { slot: place, buffers })) = free else { return Submitted::Busy };
         let Some(slot) = Slot::new(of, tag, request, index as u64 * BUFFER, buffers) else {

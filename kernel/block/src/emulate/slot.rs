@@ -127,6 +127,10 @@ impl<V: Copy> Slot<V> {
         self.tag
     }
 
+    pub const fn volume(&self) -> V {
+        self.volume
+    }
+
     pub const fn is_in_flight(&self) -> bool {
         self.in_flight
     }

@@ -9,6 +9,7 @@ use virtio::chain::{Segment, Span};
 
 use super::support::Slow;
 use crate::emulate::{BOUNCE_BYTES, Emulate, Emulated, EmulationCounters};
+use crate::part::{Part, Parts};
 use crate::storage::{Operation, Request, Status, Storage, Submitted, Tag};
 
 /// Blocks beneath, and sectors above.
@@ -311,4 +312,69 @@ fn the_shape_is_that_of_sectors_with_blocks_of_4096_beneath() {
     assert_eq!((shown.max_discard, shown.max_zeroes, shown.discard_bytes), (8 * 64, 8 * 32, 4096));
     let as_it_is = Emulated { volume: (), counters: None };
     assert_eq!(stand.emulate.geometry(as_it_is).block_bytes, 4096);
+}
+
+/// Devices on parts of a storage, each with emulated blocks.
+struct Several {
+    emulate: Emulate<Parts<Slow>>,
+    guest: GuestMemory,
+    counters: &'static EmulationCounters,
+    next: u16,
+}
+
+impl Several {
+    fn new() -> Self {
+        let emulate = Emulate::new(Parts::new(Slow::new(4096, 4096)), memory(0, BOUNCE_BYTES as usize));
+        Self { emulate, guest: memory(0, 4096), counters: Box::leak(Box::default()), next: 0 }
+    }
+
+    /// A device writes a sector of a block of its own. Returns the request's tag if there was a bounce buffer for it.
+    fn write(&mut self, device: u64) -> Option<Tag> {
+        let part = Part::new((), 4096, device * 128, 128).expect("it is within");
+        let of = Emulated { volume: part, counters: Some(self.counters) };
+        let segments = [Segment { gpa: 0, len: 512 }];
+        let first = u64::from(self.next % 128) * 8 + 1;
+        let data = Span::new(&segments, 512);
+        let request = Request { operation: WRITE, first, blocks: 1, data, memory: &self.guest };
+        self.next += 1;
+        let tag = Tag(self.next);
+        match self.emulate.submit(of, tag, &request, 0) {
+            Submitted::Pending => Some(tag),
+            Submitted::Busy => None,
+            Submitted::Done(status) => panic!("{status:?}"),
+        }
+    }
+
+    /// How many buffers a device gets that asks for as many as it can.
+    fn flood(&mut self, device: u64) -> usize {
+        (0..20).filter(|_| self.write(device).is_some()).count()
+    }
+}
+
+#[test]
+fn a_device_cannot_have_all_bounce_buffers_and_a_later_one_finds_its_share() {
+    let mut several = Several::new();
+    assert_eq!(several.flood(0), 4, "half of them for one that is alone");
+    assert_eq!(several.flood(1), 2);
+    assert_eq!(several.flood(2), 1);
+    assert_eq!(several.flood(3), 1, "the last one is for a newcomer");
+    assert_eq!(several.flood(0), 0);
+}
+
+#[test]
+fn bounce_buffers_that_are_given_back_go_to_those_that_have_fewer() {
+    let mut several = Several::new();
+    let mut first = Vec::new();
+    first.extend((0..20).filter_map(|_| several.write(0)));
+    several.flood(1);
+    several.flood(2);
+    let lone = several.write(3).expect("the last one");
+    assert!(several.write(4).is_none(), "there is none");
+    // Device 0 gives two of its four back.
+    several.emulate.inner().inner().cancels = true;
+    first.drain(..2).for_each(|tag| assert!(several.emulate.cancel(tag)));
+    assert!(several.write(0).is_none(), "it has as many as are free");
+    assert!(several.write(4).is_some() && several.write(5).is_some());
+    assert!(several.emulate.cancel(lone));
+    assert!(several.write(3).is_some());
 }
