@@ -323,6 +323,16 @@ impl<S: Storage> Backend for Block<S> {
         }
     }
 
+    /// Shows the present size to a driver that looks before it is done with its set-up, as firmware does.
+    fn attached_anew(&mut self, slot: usize, device: &mut Device) {
+        let Some(state) = self.slots.get_mut(slot).and_then(Option::as_mut) else { return };
+        state.geometry.blocks = self.storage.blocks(state.disk.volume);
+        let sectors = sectors(&state.geometry).to_le_bytes();
+        if device.shared().config_bytes(CAPACITY) != sectors {
+            device.shared().change_config(CAPACITY, &sectors);
+        }
+    }
+
     fn detached(&mut self, slot: usize) {
         if let Some(place) = self.slots.get_mut(slot) {
             *place = None;

@@ -23,6 +23,9 @@ pub trait Backend {
     /// A device was attached.
     fn attached(&mut self, slot: usize, device: &DeviceConfig, config: Self::Config);
 
+    /// The device was attached, and no driver has seen it since its reset. The back-end may change its configuration.
+    fn attached_anew(&mut self, _slot: usize, _device: &mut Device) {}
+
     /// A device is being detached. The back-end holds no token of it any more.
     fn detached(&mut self, slot: usize);
 

@@ -270,6 +270,9 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
             return Reply::BadState(error);
         }
         self.backend.attached(slot, shared.device(), config);
+        if state.is_none() {
+            self.backend.attached_anew(slot, &mut device);
+        }
         if device.running() {
             self.backend.activated(slot, &mut device, true);
         }

@@ -83,6 +83,10 @@ impl<A: Backend, B: Backend> Backend for Pair<A, B> {
         }
     }
 
+    fn attached_anew(&mut self, slot: usize, device: &mut Device) {
+        of_slot!(self, slot, half => half.attached_anew(slot, device));
+    }
+
     fn detached(&mut self, slot: usize) {
         of_slot!(self, slot, half => half.detached(slot));
     }

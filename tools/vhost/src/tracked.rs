@@ -19,6 +19,10 @@ impl<B: Backend> Backend for InOrder<B> {
         self.0.attached(slot, device, config);
     }
 
+    fn attached_anew(&mut self, slot: usize, device: &mut Device) {
+        self.0.attached_anew(slot, device);
+    }
+
     fn detached(&mut self, slot: usize) {
         self.0.detached(slot);
     }

@@ -78,6 +78,7 @@ struct Stand {
     controller: Controller<Port, Bit>,
     bench: Bench<Volumes>,
     guest: Guest,
+    volume: Part<Namespace>,
     now: u64,
 }
 
@@ -126,7 +127,7 @@ impl Stand {
         let part = Part::new(whole, geometry.blocks, 0, geometry.blocks).expect("all of it");
         let mut bench = Bench::new(Parts::new(Nvme::new(queues, 1, offset)));
         assert_eq!(bench.attach(&guest, part), Reply::Attached);
-        Self { model, controller, bench, guest, now }
+        Self { model, controller, bench, guest, volume: part, now }
     }
 
     /// The device, the controller's owner and the engine work.
@@ -208,7 +209,6 @@ fn a_device_is_given_back_only_when_the_controller_has_let_go_of_its_buffers() {
         let mut stand = Stand::new(9);
         stand.guest.send(IN, 0, Some(Err(blocks * 512)));
         stand.bench.turn();
-        assert!(stand.bench.engine.control().submit(Command::Detach { slot: stand.guest.slot }).is_ok());
         for _ in 0..10 {
             let reply = stand.bench.command(Command::Detach { slot: stand.guest.slot });
             assert_eq!(reply, Reply::Detaching, "the device still has the command");
@@ -324,4 +324,20 @@ fn a_size_that_changed_while_the_driver_was_away_is_what_the_next_one_finds() {
     stand.model.borrow_mut().resize(1, 200);
     (0..100).for_each(|_| stand.turn());
     assert_eq!((stand.guest.shared.read_config(0, 8), stand.ask(IN, 199, Some(Err(512))).0), (200, OK));
+}
+
+#[test]
+fn a_new_life_shows_the_present_size_before_its_driver_is_done() {
+    let mut stand = Stand::new(9);
+    let capacity = |stand: &Stand| stand.guest.shared.read_config(0, 8);
+    assert_eq!(capacity(&stand), (4 << 20) / 512);
+    assert!(matches!(stand.bench.command(Command::Detach { slot: stand.guest.slot }), Reply::Detached(_)));
+    stand.model.borrow_mut().resize(1, 100);
+    (0..100).for_each(|_| stand.turn());
+    stand.guest.shared.restart();
+    assert_eq!(stand.bench.attach(&stand.guest, stand.volume), Reply::Attached);
+    assert_eq!(capacity(&stand), 100, "firmware reads it before DRIVER_OK");
+    stand.guest.start();
+    stand.turn();
+    assert_eq!((capacity(&stand), stand.ask(IN, 99, Some(Err(512))).0), (100, OK));
 }
