@@ -284,7 +284,7 @@ fn note<S: Storage>(slots: &mut [Option<Slot<S::Volume>>], entry: &Entry, status
             state.flushes.wrote();
         }
         (Operation::Flush, Status::Ok) => state.flushes.flushed(entry.before),
-        (Operation::Flush, Status::Failed) => {
+        (Operation::Flush, Status::Failed) | (_, Status::FlushFailed) => {
             let volume = state.disk.volume;
             state.flushes.failed(entry.before);
             // What other devices wrote to the same disk may be lost too.

@@ -1,8 +1,8 @@
 //! What a device's FLUSH promises: that every write completed before it survives a loss of power (virtio 1.3
 //! 5.2.6.2).
 //!
-//! When the storage fails a flush, nobody knows which of these writes it still has. A later flush that succeeds
-//! says nothing about the lost ones: the disk may have dropped them. So such a device fails every FLUSH until its
+//! When the storage fails a flush, the driver's or the one behind a durable write, nobody knows which of these writes
+//! it still has. A later flush that succeeds says nothing about the lost ones: the disk may have dropped them. So such a device fails every FLUSH until its
 //! driver resets it, or until it is attached anew (behind vhost-user: when the front-end changes its memory). That
 //! is what a driver can act on: Linux reports the error of a flush to the one caller of `fsync` that waited for it,
 //! and marks the pages as clean, so a second `fsync` would succeed without the data. A file system on the disk

@@ -17,7 +17,7 @@ pub fn answer(operation: Operation, bytes: u64, status: Status) -> (u8, u32) {
         // The length of a chain fits in 32 bits, the status byte included.
         Status::Ok if read => (OK, (bytes + 1) as u32),
         Status::Ok => (OK, 1),
-        Status::Failed | Status::Cancelled => (IOERR, u32::from(!read)),
+        Status::Failed | Status::FlushFailed | Status::Cancelled => (IOERR, u32::from(!read)),
         Status::Unsupported => (UNSUPP, u32::from(!read)),
     }
 }
@@ -26,7 +26,7 @@ pub fn answer(operation: Operation, bytes: u64, status: Status) -> (u8, u32) {
 #[inline]
 pub fn count(counters: &BlockCounters, operation: Operation, status: Status, bytes: u64) {
     match (status, operation) {
-        (Status::Failed | Status::Cancelled, _) => {
+        (Status::Failed | Status::FlushFailed | Status::Cancelled, _) => {
             counters.errors.add(1);
             counters.storage_errors.add(1);
         }

@@ -75,6 +75,9 @@ pub enum Status {
     Ok,
     /// It failed. Read buffers may be partly filled.
     Failed,
+    /// It was to be durable, and the flush that the storage sent behind it failed. This says of other writes what a failed
+    /// [`Operation::Flush`] says.
+    FlushFailed,
     /// It was cancelled, and says nothing of the disk.
     Cancelled,
     /// The storage does not have this operation.

@@ -124,6 +124,32 @@ fn a_durable_write_is_flushed_after_its_last_part() {
 }
 
 #[test]
+fn a_failed_flush_behind_a_durable_write_stays_failed_for_the_writes_before_it() {
+    for (earlier, status) in [(true, 1), (true, 2), (false, 1)] {
+        let mut stand = Stand::new(Features::FLUSH);
+        if earlier {
+            assert_eq!(stand.ask(OUT, 0, Some(Ok(&pattern(512)))).0, OK);
+        }
+        stand.guest.shared.write_config(32, 1, 0);
+        let sent = stand.guest.send(OUT, 8, Some(Ok(&pattern(512))));
+        assert_eq!(stand.finish(&sent, |taken| if taken.kind == FLUSH { status } else { 0 }), IOERR);
+        stand.guest.shared.write_config(32, 1, 1);
+        // The device would flush now, but the first write may be lost.
+        let sent = stand.guest.send(FLUSH, 0, None);
+        let expected = if earlier { IOERR } else { OK };
+        assert_eq!(stand.finish(&sent, |_| 0), expected, "a write before it: {earlier}");
+        assert_eq!(stand.guest.counted().contains(&("flushes_refused", 1)), earlier);
+        // A write that fails by itself says nothing of other writes.
+        let mut stand = Stand::new(Features::FLUSH);
+        assert_eq!(stand.ask(OUT, 0, Some(Ok(&pattern(512)))).0, OK);
+        stand.guest.shared.write_config(32, 1, 0);
+        let sent = stand.guest.send(OUT, 8, Some(Ok(&pattern(512))));
+        assert_eq!(stand.finish(&sent, |taken| u8::from(taken.kind == OUT)), IOERR);
+        assert_eq!(stand.ask(FLUSH, 0, None).0, OK);
+    }
+}
+
+#[test]
 fn discards_zeroes_and_flushes_go_to_the_device() {
     let mut stand = Stand::new(Features::all().difference(Features::RO | Features::SIZE_MAX));
     for (kind, data) in [(FLUSH, None), (DISCARD, Some(range(64, 32, 0))), (13, Some(range(64, 32, 1)))] {

@@ -28,6 +28,8 @@ pub(super) struct Running {
     whole: bool,
     /// A flush follows the data.
     then_flush: bool,
+    /// That flush is in flight. No other part is.
+    flushes: bool,
     /// The first failure of a part, or how it ends so far.
     status: Status,
     memory: GuestMemory,
@@ -45,6 +47,7 @@ impl Running {
             parts: [None; PARTS],
             whole: false,
             then_flush: false,
+            flushes: false,
             status: Status::Ok,
             memory: GuestMemory::new(),
             segments: Vec::with_capacity(MAX_QUEUE_SIZE.into()),
@@ -81,6 +84,7 @@ impl Running {
         self.sectors = u64::from(request.blocks) * sectors_in_block;
         self.offered = 0;
         self.then_flush = then_flush;
+        self.flushes = false;
         self.status = Status::Ok;
         self.memory = request.memory.clone();
         self.tag = Some(tag);
@@ -124,7 +128,7 @@ impl Running {
                     self.whole = false;
                     self.offered = self.sectors;
                 } else if part.operation == Operation::Flush {
-                    self.then_flush = false;
+                    (self.then_flush, self.flushes) = (false, true);
                 } else {
                     self.offered += u64::from(part.sectors);
                 }
@@ -143,6 +147,7 @@ impl Running {
         let ended = match answer {
             Answer::Ok if data.is_empty() || self.status != Status::Ok => Status::Ok,
             Answer::Ok if self.write_buffers(at, data) => Status::Ok,
+            Answer::Failed | Answer::Unsupported if self.flushes => Status::FlushFailed,
             Answer::Ok | Answer::Failed => Status::Failed,
             Answer::Unsupported => Status::Unsupported,
         };
