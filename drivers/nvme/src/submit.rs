@@ -112,7 +112,8 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
     pub fn submit(&mut self, request: &Request, segments: &[Segment], now: u64) -> Result<(), Refused> {
         match self.submit_page(request, segments, now) {
             Some(()) => Ok(()),
-            None => self.submit_any(request, segments, now),
+            // A copy, so that the caller's need not be in memory.
+            None => self.submit_any(&Request { ..*request }, segments, now),
         }
     }
 

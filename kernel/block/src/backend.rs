@@ -276,7 +276,7 @@ impl<S: Storage> Block<S> {
 }
 
 /// Notes what the end of a request means for flushes.
-#[inline]
+#[inline(always)]
 fn note<S: Storage>(slots: &mut [Option<Slot<S::Volume>>], entry: &Entry, status: Status) {
     let Some(state) = slots.get_mut(entry.slot).and_then(Option::as_mut) else { return };
     match (entry.operation, status) {
@@ -296,8 +296,9 @@ fn note<S: Storage>(slots: &mut [Option<Slot<S::Volume>>], entry: &Entry, status
 }
 
 /// Writes the status byte and completes a request. Returns false if a reset or a fault came first.
+#[inline]
 fn answer(device: &mut Device, token: Token, at: u64, status: u8, used: u32) -> bool {
-    if device.running() && device.memory().write(at, &[status]).is_err() {
+    if device.running() && device.memory().write_u8(at, status).is_err() {
         // The buffer was checked when the request was taken, so this should not happen.
         device.fail(Fault::Buffer);
     }
@@ -305,6 +306,7 @@ fn answer(device: &mut Device, token: Token, at: u64, status: u8, used: u32) -> 
 }
 
 /// Completes and counts a request of the storage.
+#[inline(always)]
 fn complete(device: &mut Device, counters: &BlockCounters, entry: Entry, status: Status) {
     let Entry { token: Some(token), operation, bytes, status: at, .. } = entry else { return };
     let (value, used) = outcome::answer(operation, bytes, status);

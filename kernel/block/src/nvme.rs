@@ -85,6 +85,27 @@ impl<R: Registers, D: Dma> Nvme<R, D> {
         let seen = queues.iter().map(IoQueue::namespace_changes).collect();
         Self { queues: queues.into_boxed_slice(), seen, ticks: ticks.max(1), offset, segments, long: Long::default() }
     }
+
+    /// Submits a request of any form.
+    #[inline(never)]
+    fn submit_any(&mut self, index: usize, tag: Tag, ask: &Ask, request: &Request<'_>, now: u64) -> Submitted {
+        let Some(queue) = self.queues.get_mut(index) else { return Submitted::Done(Status::Failed) };
+        if !translate(request.data, request.memory, self.offset, &mut self.segments) {
+            return Submitted::Done(Status::Failed);
+        }
+        match queue.submit(ask, &self.segments, now) {
+            Ok(()) => Submitted::Pending,
+            Err(Refused::TooLong) if !self.segments.is_empty() => {
+                if self.long.begin(index, tag, ask, &self.segments, request.memory) {
+                    self.long.go_on(&mut self.queues, &mut self.segments, now);
+                    Submitted::Pending
+                } else {
+                    Submitted::Busy
+                }
+            }
+            Err(why) => refused(why),
+        }
+    }
 }
 
 /// Fills `into` with the segments of a request's data. Returns false if there are more than a chain can have, or one of
@@ -160,23 +181,21 @@ impl<R: Registers, D: Dma> Storage for Nvme<R, D> {
             Operation::Discard => Command::Deallocate,
             Operation::WriteZeroes { unmap, durable } => Command::WriteZeroes { deallocate: unmap, fua: durable },
         };
-        if !translate(request.data, request.memory, self.offset, &mut self.segments) {
-            return Submitted::Done(Status::Failed);
-        }
+        let now = now / self.ticks;
         let ask =
             Ask { id: tag.0.into(), namespace: namespace.id, operation, first: request.first, blocks: request.blocks };
-        match queue.submit(&ask, &self.segments, now / self.ticks) {
-            Ok(()) => Submitted::Pending,
-            Err(Refused::TooLong) if !self.segments.is_empty() => {
-                if self.long.begin(namespace.queue, tag, &ask, &self.segments, request.memory) {
-                    self.long.go_on(&mut self.queues, &mut self.segments, now / self.ticks);
-                    Submitted::Pending
-                } else {
-                    Submitted::Busy
-                }
+        // One buffer: most requests.
+        if let (&[buffer], (0, len)) = request.data.place()
+            && buffer.len == len
+            && let Ok(at) = request.memory.translate(buffer.gpa, len.into())
+        {
+            // SAFETY: as in `translate`.
+            let segment = unsafe { Segment::new((at.expose_provenance() as u64).wrapping_add(self.offset), len) };
+            if queue.submit(&ask, &[segment], now) == Ok(()) {
+                return Submitted::Pending;
             }
-            Err(why) => refused(why),
         }
+        self.submit_any(namespace.queue, tag, &Ask { ..ask }, request, now)
     }
 
     fn notify(&mut self) {

@@ -177,6 +177,18 @@ impl GuestMemory {
         Ok(())
     }
 
+    /// Writes one byte.
+    ///
+    /// # Errors
+    /// It is not this guest's memory.
+    #[inline]
+    pub fn write_u8(&self, gpa: u64, value: u8) -> Result<(), BadAddress> {
+        let p = self.translate(gpa, 1)?;
+        // SAFETY: `translate` checked the byte. All host access to guest memory is atomic or by the copy routine.
+        unsafe { core::sync::atomic::AtomicU8::from_ptr(p) }.store(value, core::sync::atomic::Ordering::Relaxed);
+        Ok(())
+    }
+
     /// Fills guest memory with zeroes.
     ///
     /// # Errors

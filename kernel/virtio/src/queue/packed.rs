@@ -308,7 +308,10 @@ impl Packed {
             flags ^= USED;
         }
         let word = used_word(u32::from(taken.id), written, flags);
-        memory.write_u64(self.at(position) + 8, word).map_err(|_| Fault::RingAddress)?;
+        match self.entries {
+            Some(entries) => entries.row(position.slot(self.table.size), 1).set_second(0, word),
+            None => memory.write_u64(self.at(position) + 8, word).map_err(|_| Fault::RingAddress)?,
+        }
         self.next_used = position.on(taken.descriptors, self.table.size);
         Ok(true)
     }

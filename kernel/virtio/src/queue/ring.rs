@@ -136,7 +136,7 @@ impl Queue {
     ///
     /// # Errors
     /// The ring is not in the guest's memory (it was when the queue was set up).
-    #[inline]
+    #[inline(always)]
     pub fn complete(&mut self, memory: &GuestMemory, token: Token, written: u32) -> Result<bool, Fault> {
         let done = token.generation == self.generation
             && either!(&mut self.ring, ring => ring.complete(memory, &token.taken, written)?);

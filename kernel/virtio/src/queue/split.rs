@@ -245,9 +245,13 @@ impl Split {
             return Ok(false);
         }
         self.set_held(taken.id, false);
-        let at = self.used + 4 + 8 * u64::from(self.next_used & (self.table.size - 1));
-        memory.write_u32(at, u32::from(taken.id)).map_err(|_| Fault::RingAddress)?;
-        memory.write_u32(at + 4, written).map_err(|_| Fault::RingAddress)?;
+        if let Some((_, _, used)) = self.rings {
+            used.row(self.next_used, 1).set(0, [u32::from(taken.id), written]);
+        } else {
+            let at = self.used + 4 + 8 * u64::from(self.next_used & (self.table.size - 1));
+            memory.write_u32(at, u32::from(taken.id)).map_err(|_| Fault::RingAddress)?;
+            memory.write_u32(at + 4, written).map_err(|_| Fault::RingAddress)?;
+        }
         self.next_used = self.next_used.wrapping_add(1);
         Ok(true)
     }
