@@ -169,6 +169,42 @@ impl ConfigSpace {
             MemoryBar::decode(was, sized)
         }
     }
+
+    /// Returns the address that a memory base address register names.
+    ///
+    /// # Safety
+    /// As for [`ConfigSpace::read`].
+    #[must_use]
+    pub unsafe fn bar_address(&self, at: Address, index: u8) -> u64 {
+        let offset = BAR0 + 4 * index.min(5);
+        // SAFETY: the caller's promise.
+        unsafe {
+            let low = self.read(at, offset);
+            let high = if is_wide(low) && offset != LAST_BAR { self.read(at, offset + 4) } else { 0 };
+            u64::from(high) << 32 | u64::from(low & !0xf)
+        }
+    }
+
+    /// Writes the address of a memory base address register.
+    ///
+    /// # Safety
+    /// As for [`ConfigSpace::write`]. The function does not answer accesses to its memory now, and the memory is its own.
+    pub unsafe fn set_bar_address(&self, at: Address, index: u8, base: u64) {
+        let offset = BAR0 + 4 * index.min(5);
+        // SAFETY: the caller's promise.
+        unsafe {
+            let wide = is_wide(self.read(at, offset));
+            self.write(at, offset, base as u32);
+            if wide && offset != LAST_BAR {
+                self.write(at, offset + 4, (base >> 32) as u32);
+            }
+        }
+    }
+}
+
+/// Whether a memory base address register takes two registers (PCI 3.0, 6.2.5.1).
+const fn is_wide(register: u32) -> bool {
+    register & 7 == 4
 }
 
 const COMMAND: u8 = 4;

@@ -26,7 +26,7 @@ use config::{Block, Config, ControllerKind, Disk, Extent, FoundController, Found
 use drivers::pci::Address;
 use memory::GuestMemory;
 use nvme::{Controller, ControllerStatus};
-use nvme_device::{Bit, Mmio, Queue};
+use nvme_device::{Bit, Mmio, Place, Queue};
 use spin::Mutex;
 use tables::{Idle, table, wipe};
 
@@ -62,12 +62,17 @@ const START_TIME: u64 = 30_000_000;
 const STOP_TIME: u64 = 65_000_000;
 /// Most microseconds that the boot waits until a controller that no guest names is shut down.
 const UNUSED_TIME: u64 = 10_000_000;
+/// Microseconds between two looks at whether a controller has come back.
+const LOOK_TIME: u64 = 500_000;
 /// Most partitions of a namespace that are listed in the report.
 const MAX_LISTED: usize = 32;
 
 /// A controller.
 struct Driven {
     at: Address,
+    place: Place,
+    /// When it is next looked at whether it has come back, in microseconds.
+    next_look: u64,
     controller: Controller<Mmio, Bit>,
     /// Its queue, before the engine gets it.
     queue: Option<Queue>,
@@ -113,8 +118,10 @@ pub fn open_all(config: &Config) -> Vec<FoundController> {
         let opened = nvme_device::open(function, wanted);
         (
             function.at,
-            opened.map(|(controller, queue)| Driven {
+            opened.map(|(controller, queue, place)| Driven {
                 at: function.at,
+                place,
+                next_look: 0,
                 controller,
                 queue,
                 number: None,
@@ -420,10 +427,19 @@ fn namespace(driven: &[Driven], controller: &FoundController, id: u32, read_only
     Ok(Namespace { queue, id, geometry })
 }
 
-/// Serves the controllers, and logs what has happened to them. Called once a tick.
+/// Serves the controllers, and logs what has happened to them. Called once a tick. A controller that was given up is started
+/// again when it has been taken out and put in again. The driver checks that its serial number is the same.
 pub fn service() {
-    for Driven { at, controller, .. } in &mut DISKS.lock().driven {
-        controller.service(now_micros());
+    let now = now_micros();
+    for Driven { at, place, next_look, controller, .. } in &mut DISKS.lock().driven {
+        if matches!(controller.status(), ControllerStatus::Failed(_)) && now >= *next_look {
+            *next_look = now + LOOK_TIME;
+            if place.take_return() {
+                log::warn!("NVMe disk at {at}: it was taken out, and something is in its place again");
+                controller.restart();
+            }
+        }
+        controller.service(now);
         while let Some(event) = controller.next_event() {
             log::warn!("NVMe disk at {at}: {event}");
         }

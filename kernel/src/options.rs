@@ -6,12 +6,13 @@
 //! - `selftest=panic|stack-overflow|null`: fail on purpose after the report, to test that the message arrives.
 //! - `selftest=panic-at-shutdown`: fail at the command `shutdown`, while everything runs.
 //! - `boot=GUID`: the unique GUID of the partition that sidecore was booted from. `boot/grub.cfg` finds it.
+//! - `nvme-timeout=SECONDS`: time for a command to an NVMe disk until it is aborted, 1 to 3600. Without it: 30.
 //! - `count`: count the engine's instructions (`count.rs`). Only for an image that was built for it.
 
 use crate::{emulator, report};
 use alloc::format;
 use config::Guid;
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use spin::Mutex;
 
 const NONE: u8 = 0;
@@ -22,6 +23,9 @@ const AT_SHUTDOWN: u8 = 4;
 
 /// The partition that sidecore was booted from.
 static BOOTED: Mutex<Option<Guid>> = Mutex::new(None);
+
+/// Seconds for a command to an NVMe disk. 0: the driver's own.
+static NVME_TIMEOUT: AtomicU64 = AtomicU64::new(0);
 
 static SELF_TEST: AtomicU8 = AtomicU8::new(NONE);
 
@@ -39,11 +43,12 @@ pub fn read(command_line: &str) {
             "selftest=null" => SELF_TEST.store(NULL, Ordering::Relaxed),
             "selftest=panic-at-shutdown" => SELF_TEST.store(AT_SHUTDOWN, Ordering::Relaxed),
             word if word.starts_with("boot=") => read_boot(&word["boot=".len()..]),
+            word if word.starts_with("nvme-timeout=") => read_nvme_timeout(&word["nvme-timeout=".len()..]),
             #[cfg(feature = "count")]
             "count" => COUNT.store(true, Ordering::Relaxed),
             other => report::warning(format!(
-                "`{other}` on the kernel's command line means nothing; there are: emulator, boot=GUID, selftest=panic, \
-                 selftest=stack-overflow, selftest=null, selftest=panic-at-shutdown"
+                "`{other}` on the kernel's command line means nothing; there are: emulator, boot=GUID, \
+                 nvme-timeout=SECONDS, selftest=panic, selftest=stack-overflow, selftest=null, selftest=panic-at-shutdown"
             )),
         }
     }
@@ -52,6 +57,21 @@ pub fn read(command_line: &str) {
 /// Returns the unique GUID of the partition that sidecore was booted from, if GRUB told it.
 pub fn booted() -> Option<Guid> {
     *BOOTED.lock()
+}
+
+/// Returns the microseconds for a command to an NVMe disk until it is aborted, if the command line says it.
+pub fn nvme_timeout() -> Option<u64> {
+    Some(NVME_TIMEOUT.load(Ordering::Relaxed)).filter(|seconds| *seconds != 0).map(|seconds| seconds * 1_000_000)
+}
+
+/// Reads the value of `nvme-timeout=`.
+fn read_nvme_timeout(value: &str) {
+    match value.parse() {
+        Ok(seconds @ 1..=3600) => NVME_TIMEOUT.store(seconds, Ordering::Relaxed),
+        _ => report::warning(format!(
+            "`nvme-timeout={value}` on the kernel's command line has no effect; expected 1 to 3600 (seconds)"
+        )),
+    }
 }
 
 /// Reads the value of `boot=`. GRUB gives nothing or `none` for what is no partition, and a disk's signature and a number

@@ -87,6 +87,30 @@ impl Function {
         }
     }
 
+    /// Whether the same kind of function answers here and its base address register `index` does not name `base`. So it is after
+    /// it was taken out and put in again.
+    pub fn is_new(&self, index: u8, base: u64) -> bool {
+        let (Some(_guard), Some((space, _))) = (CONFIG.try_lock(), functions()) else { return false };
+        let same = u32::from(self.device) << 16 | u32::from(self.vendor);
+        // SAFETY: the lock keeps others off configuration space. ECAM was mapped before the scan. The registers are those of
+        // the standard header, whose reading has no side effect.
+        unsafe { space.read(self.at, 0) == same && space.bar_address(self.at, index) != base }
+    }
+
+    /// Gives a memory base address register its address again, and enables it. Nobody else has that memory: it was the function's
+    /// before.
+    pub fn place_bar(&self, index: u8, base: u64) {
+        let _guard = CONFIG.lock();
+        if let Some((space, _)) = functions() {
+            // SAFETY: as in `memory_bar`: the function's driver has given it up.
+            unsafe {
+                space.update_command(self.at, command::MEMORY | command::BUS_MASTER, command::INTERRUPT_DISABLE);
+                space.set_bar_address(self.at, index, base);
+                space.update_command(self.at, 0, command::MEMORY);
+            }
+        }
+    }
+
     /// Gives it the right to master the bus, or takes the right away. Returns false, and changes nothing, if another
     /// core uses configuration space now or if bus mastering is closed.
     pub fn set_bus_master(&self, on: bool) -> bool {

@@ -19,6 +19,8 @@ mod nvme;
 mod nvme_faults;
 mod nvme_handover;
 mod nvme_hangs;
+mod nvme_late;
+mod nvme_removal;
 mod offloads;
 mod outside;
 mod partitions;
@@ -59,6 +61,8 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         nvme::list(),
         nvme_faults::list(),
         nvme_hangs::list(),
+        nvme_late::list(),
+        nvme_removal::list(),
         nvme_handover::list(),
         power_cut::list(),
         virtio_disk::list(),

@@ -159,6 +159,9 @@ pub struct Fault {
     pub once: bool,
 }
 
+/// Device number of the root port of [`Setup::in_slot`], on bus 0.
+pub const SLOT: u8 = 0x1c;
+
 /// The requests that a [`Fault`] fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failing {
@@ -205,6 +208,14 @@ pub struct Setup {
     /// NVMe controllers by serial number. All writes to the first namespace of each are logged into the file `SERIAL.log` in
     /// the folder of the logs; see [`crate::write_log`].
     pub logged: Vec<&'static str>,
+    /// NVMe controllers by serial number. The first namespace of each is beneath a throttle group `/objects/slow-SERIAL`, which
+    /// has no limits at first.
+    pub throttled: Vec<&'static str>,
+    /// An NVMe controller with one namespace in a slot, behind the root port at [`SLOT`]. Its device is `c-SERIAL`, the port
+    /// `slot`, and its contents the block node SERIAL.
+    pub in_slot: Option<&'static str>,
+    /// The emulator writes into its messages which admin commands NVMe controllers get.
+    pub traces_admin: bool,
     /// The hypervisor is built to complete flushes of NVMe disks without doing them.
     pub loses_flushes: bool,
     /// The machine stays when it switches itself off, and can be reset. It boots Debian's kernel then, whose first process
@@ -236,6 +247,9 @@ impl Setup {
             faults: Vec::new(),
             throttled: Vec::new(),
             logged: Vec::new(),
+            throttled: Vec::new(),
+            in_slot: None,
+            traces_admin: false,
             loses_flushes: false,
             after_reset: None,
             typed: false,

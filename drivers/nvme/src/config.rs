@@ -57,7 +57,7 @@ pub enum ConfigError {
     Range(&'static str, u64, u64, u64),
     /// There is no memory. The pages of the piece that could not be had.
     Memory(usize),
-    /// The controller does not answer: its registers read as all ones.
+    /// The controller does not answer: its registers read as all ones or zeroes.
     Gone,
 }
 
@@ -66,7 +66,7 @@ impl fmt::Display for ConfigError {
         match self {
             Self::Range(name, value, least, most) => write!(f, "{name} is {value}; expected {least} to {most}"),
             Self::Memory(pages) => write!(f, "there are no {pages} contiguous pages of memory for it"),
-            Self::Gone => f.write_str("it does not answer: its registers read as all ones"),
+            Self::Gone => f.write_str("it does not answer: its registers read as all ones or zeroes"),
         }
     }
 }

@@ -89,7 +89,7 @@ impl<R: Registers + Clone, B: BusMaster> Controller<R, B> {
         config: Config,
     ) -> Result<(Self, Vec<IoQueue<R, D>>), ConfigError> {
         config.check()?;
-        if registers.read(VS) == ALL_ONES {
+        if matches!(registers.read(VS), 0 | ALL_ONES) {
             return Err(ConfigError::Gone);
         }
         let cap = read_cap(&registers);

@@ -14,7 +14,7 @@ use crate::controller::{BusMaster, Controller};
 use crate::gate::Order;
 use crate::identify::Unusable;
 use crate::registers::{
-    ACQ, ALL_ONES, AQA, ASQ, CC, CSTS, Cap, Cc, Csts, INTMS, Registers, SHN_NORMAL, SHST_COMPLETE, head_doorbell,
+    ACQ, ALL_ONES, AQA, ASQ, CC, CSTS, Cap, Cc, Csts, INTMS, Registers, SHN_NORMAL, SHST_COMPLETE, VS, head_doorbell,
     read_cap, write_wide,
 };
 use crate::state::{Event, Failure, Reason, State, Step};
@@ -91,10 +91,12 @@ impl<R: Registers, B: BusMaster> Controller<R, B> {
         }
     }
 
-    /// Reads CSTS. `None`: the device has left the bus.
+    /// Reads CSTS. `None`: the device has left the bus. Reads of nothing give ones, on some platforms zeroes. Then the version
+    /// is 0 too, which no controller has.
     fn csts(&self) -> Option<Csts> {
         let csts = self.registers.read(CSTS);
-        (csts != ALL_ONES).then(|| Csts::from_bits(csts))
+        let gone = csts == ALL_ONES || csts == 0 && matches!(self.registers.read(VS), 0 | ALL_ONES);
+        (!gone).then(|| Csts::from_bits(csts))
     }
 
     /// The device may still be working for its former driver.

@@ -25,7 +25,7 @@ pub enum ControllerStatus {
 /// Why the controller was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// It does not answer: its registers read as all ones.
+    /// It does not answer: its registers read as all ones or zeroes.
     Gone,
     /// CSTS.RDY does not become 0 after CC.EN was cleared.
     DoesNotStop,
@@ -78,7 +78,7 @@ pub enum Event {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Gone => f.write_str("it does not answer: its registers read as all ones"),
+            Self::Gone => f.write_str("it does not answer: its registers read as all ones or zeroes"),
             Self::DoesNotStop => f.write_str("it does not stop: CSTS.RDY stays 1 after CC.EN was cleared"),
             Self::Unusable(why) => why.fmt(f),
             Self::Changed => {

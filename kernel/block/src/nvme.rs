@@ -6,6 +6,7 @@
 #![allow(unsafe_code, reason = "gives a device the guest's memory")]
 
 mod at_start;
+mod caches;
 mod long;
 
 use alloc::boxed::Box;
@@ -20,6 +21,7 @@ use virtio::config::MAX_QUEUE_SIZE;
 
 use crate::storage::{Geometry, Operation, Request, Status, Storage, Submitted, Tag};
 pub use at_start::AtStart;
+use caches::Caches;
 use long::Long;
 
 /// Most segments of a request. A driver's configuration must have at least so many.
@@ -74,6 +76,7 @@ pub struct Nvme<R, D> {
     /// Segments of the request that is being submitted.
     segments: Vec<Segment>,
     long: Long,
+    caches: Caches,
 }
 
 impl<R: Registers, D: Dma> Nvme<R, D> {
@@ -83,7 +86,16 @@ impl<R: Registers, D: Dma> Nvme<R, D> {
     pub fn new(queues: Vec<IoQueue<R, D>>, ticks: u64, offset: u64) -> Self {
         let segments = Vec::with_capacity(usize::from(MAX_QUEUE_SIZE));
         let seen = queues.iter().map(IoQueue::namespace_changes).collect();
-        Self { queues: queues.into_boxed_slice(), seen, ticks: ticks.max(1), offset, segments, long: Long::default() }
+        let caches = Caches::new(queues.len());
+        Self {
+            queues: queues.into_boxed_slice(),
+            seen,
+            ticks: ticks.max(1),
+            offset,
+            segments,
+            long: Long::default(),
+            caches,
+        }
     }
 
     /// Submits a request of any form.
@@ -177,6 +189,7 @@ impl<R: Registers, D: Dma> Storage for Nvme<R, D> {
             Operation::Read => Command::Read,
             Operation::Write { durable } => Command::Write { fua: durable },
             Operation::Flush if cfg!(feature = "lose-flushes") => return Submitted::Done(Status::Ok),
+            Operation::Flush if self.caches.have_lost(namespace) => return Submitted::Done(Status::Failed),
             Operation::Flush => Command::Flush,
             Operation::Discard => Command::Deallocate,
             Operation::WriteZeroes { unmap, durable } => Command::WriteZeroes { deallocate: unmap, fua: durable },
@@ -209,12 +222,18 @@ impl<R: Registers, D: Dma> Storage for Nvme<R, D> {
 
     fn poll(&mut self, now: u64, ended: &mut impl FnMut(Tag, Status)) {
         let now = now / self.ticks;
-        let Self { queues, long, segments, .. } = self;
-        for queue in queues.iter_mut().filter(|queue| queue.outstanding() != 0 || queue.wants_poll()) {
+        let Self { queues, long, segments, caches, .. } = self;
+        for (index, queue) in queues.iter_mut().enumerate() {
+            if queue.outstanding() == 0 && !queue.wants_poll() {
+                continue;
+            }
             queue.poll(now, |id, answer| match u16::try_from(id) {
                 Ok(tag) => ended(Tag(tag), status(answer)),
                 Err(_) => long.part_ended(status(answer)),
             });
+            if queue.is_closed() {
+                caches.lose(index);
+            }
         }
         if long.go_on(queues, segments, now) {
             self.notify();

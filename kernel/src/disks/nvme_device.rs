@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "gives a device memory, its registers to a driver, and its right to master the bus")]
 
-use crate::{mem, pci::Function};
+use crate::{mem, options, pci::Function};
 use alloc::{format, string::String, vec::Vec};
 use core::ptr::{self, NonNull};
 use memory::{GuestMemory, Region, frames::OutOfMemory};
@@ -113,7 +113,7 @@ fn pointer(at: u64) -> Option<NonNull<u8>> {
 ///
 /// # Errors
 /// Its BAR is unusable, there is no memory for it, or it does not answer.
-pub fn open(function: Function, with_queue: bool) -> Result<(Controller<Mmio, Bit>, Option<Queue>), String> {
+pub fn open(function: Function, with_queue: bool) -> Result<(Controller<Mmio, Bit>, Option<Queue>, Place), String> {
     if !function.set_bus_master(false) {
         return Err("configuration space is in use".into());
     }
@@ -128,16 +128,37 @@ pub fn open(function: Function, with_queue: bool) -> Result<(Controller<Mmio, Bi
     // SAFETY: this is BAR 0 of a function that says it is an NVMe controller. It was mapped above, uncached, for ever.
     // Nobody else drives the function.
     let registers = unsafe { Mmio::new(base.cast(), len as u32) };
+    let default = Config::default();
     let config = Config {
         queues: u16::from(with_queue),
         depth: DEPTH,
         max_segments: block::nvme::MAX_SEGMENTS,
-        ..Config::default()
+        command_time: options::nvme_timeout().unwrap_or(default.command_time),
+        ..default
     };
     let (controller, queues) =
         Controller::new(registers, Bit(function), &mut HostDma, config).map_err(|e| format!("{e}"))?;
     REGISTERS.lock().push((bar.base, len as u32));
-    Ok((controller, queues.into_iter().next()))
+    Ok((controller, queues.into_iter().next(), Place { function, base: bar.base }))
+}
+
+/// Where a controller is.
+pub struct Place {
+    function: Function,
+    /// The address of BAR 0.
+    base: u64,
+}
+
+impl Place {
+    /// Whether there is a controller whose BAR 0 is not what it was: one that was taken out has come back, or another one is in
+    /// its place. Gives the BAR its address and returns true, if so.
+    pub fn take_return(&self) -> bool {
+        let is_back = self.function.is_new(0, self.base);
+        if is_back {
+            self.function.place_bar(0, self.base);
+        }
+        is_back
+    }
 }
 
 /// Notifies all controllers that power may go, and does not wait. For a panic: no other core runs any more.

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 use gpt_disk_types::{BlockSize, GptPartitionType, Guid};
-use scenarios::setup::{Damage, FILLED, Failing, Fault, Image, Nvme, Setup, Table};
+use scenarios::setup::{Damage, FILLED, Failing, Fault, Image, Nvme, SLOT, Setup, Table};
 use scenarios::write_log::LOG_SECTOR;
 
 use crate::disk::gpt;
@@ -20,6 +20,9 @@ const EVENTS: [&str; 3] = ["pci_nvme_mmio_cfg", "pci_nvme_del_sq", "pci_nvme_mmi
 pub fn add(command: &mut Command, folder: &Path, setup: &Setup) -> Result<()> {
     if setup.after_reset.is_some() {
         command.args(EVENTS.into_iter().flat_map(|event| ["-trace", event]));
+    }
+    if setup.traces_admin {
+        command.args(["-trace", "pci_nvme_admin_cmd"]);
     }
     let mut namespaces: HashMap<&str, u32> = HashMap::new();
     for disk in &setup.nvme {
@@ -33,6 +36,18 @@ pub fn add(command: &mut Command, folder: &Path, setup: &Setup) -> Result<()> {
         drop(file);
         if let Some(table) = setup.tables.iter().find(|table| table.disk == name) {
             partition(&path, disk, table).with_context(|| format!("the partitions of {name}"))?;
+        }
+        let blocks = format!("logical_block_size={0},physical_block_size={0}", disk.block_bytes);
+        if setup.in_slot == Some(serial) {
+            // QEMU takes no namespace at a controller that is put in later, so the namespace is the controller's own.
+            command.args(["-device", &format!("pcie-root-port,id=slot,bus=pcie.0,addr={SLOT:#x},chassis=1,slot=1")]);
+            // The hypervisor is told nothing by ACPI.
+            command.args(["-global", "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off"]);
+            let node =
+                format!("driver=raw,node-name={name},discard=unmap,file.driver=file,file.filename={}", path.display());
+            command.args(["-blockdev", &node]);
+            command.args(["-device", &format!("nvme,id=c-{serial},serial={serial},drive={name},bus=slot,{blocks}")]);
+            continue;
         }
         let logged = *number == 1 && setup.logged.contains(&serial);
         let driver = if logged { "driver=blklogwrites" } else { "format=raw" };
@@ -50,6 +65,13 @@ pub fn add(command: &mut Command, folder: &Path, setup: &Setup) -> Result<()> {
                 path.display(),
                 log.display()
             );
+        } else if *number == 1 && setup.throttled.contains(&serial) {
+            command.args(["-object", &format!("throttle-group,id=slow-{serial}")]);
+            drive = drive.replace("format=raw", "driver=throttle");
+            drive += &format!(
+                "throttle-group=slow-{serial},file.driver=raw,file.discard=unmap,file.file.driver=file,file.file.filename={}",
+                path.display()
+            );
         } else if rules.is_empty() {
             drive += &format!("file={}", path.display());
         } else {
@@ -59,7 +81,6 @@ pub fn add(command: &mut Command, folder: &Path, setup: &Setup) -> Result<()> {
         if *number == 1 {
             command.args(["-device", &format!("nvme,id=c-{serial},serial={serial}")]);
         }
-        let blocks = format!("logical_block_size={0},physical_block_size={0}", disk.block_bytes);
         command.args(["-drive", &drive]);
         command.args(["-device", &format!("nvme-ns,drive={name},bus=c-{serial},nsid={number},{blocks}")]);
     }

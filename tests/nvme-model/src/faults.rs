@@ -7,11 +7,13 @@ use std::collections::BTreeMap;
 pub struct Faults {
     /// It has left the bus: registers read as all ones, nothing is done.
     pub gone: bool,
+    /// Its registers read as zeroes then, as some platforms do it.
+    pub zeroes: bool,
     /// CSTS.CFS, until the next reset.
     pub fatal: bool,
     /// CSTS.RDY never becomes 1.
     pub never_ready: bool,
-    /// CSTS.RDY never becomes 0.
+    /// CSTS.RDY never becomes 0, and commands that were fetched are executed all the same.
     pub never_stops: bool,
     /// I/O commands are fetched and not executed.
     pub hold: bool,

@@ -12,7 +12,7 @@ impl Model {
     pub fn read(&mut self, offset: u32) -> u32 {
         if self.faults.gone {
             self.accesses_while_gone += 1;
-            return u32::MAX;
+            return if self.faults.zeroes { 0 } else { u32::MAX };
         }
         let c = &self.config;
         let cap = u64::from(c.mqes)
@@ -88,11 +88,13 @@ impl Model {
             self.start();
         } else if was & 1 != 0 && value & 1 == 0 {
             self.changes_at = self.time + self.config.ready_time;
-            self.submissions.clear();
-            self.completions.clear();
-            self.held.clear();
-            self.unposted.clear();
-            self.event_requests.clear();
+            if !self.faults.never_stops {
+                self.submissions.clear();
+                self.completions.clear();
+                self.held.clear();
+                self.unposted.clear();
+                self.event_requests.clear();
+            }
             self.faults.fatal = false;
             self.fatal = false;
         }

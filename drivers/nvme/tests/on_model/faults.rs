@@ -174,28 +174,33 @@ fn a_device_that_is_reset_again_and_again_is_given_up() {
 
 #[test]
 fn a_device_that_leaves_the_bus_is_not_touched_again_and_every_request_is_answered() {
-    let mut b = Bench::up_with(nvme::Config { queues: 2, ..small() }, Default::default(), disks());
-    b.model.borrow_mut().faults.hold = true;
-    let ids: Vec<_> = (0..4).map(|block| b.read_block(block)).collect();
-    b.turn();
-    b.model.borrow_mut().faults.gone = true;
-    b.pass(1000);
-    assert_eq!(b.controller.status(), ControllerStatus::Failed(Failure::Gone));
-    b.turn();
-    ids.iter().for_each(|id| assert_eq!(b.status_of(*id), Status::Gone));
-    assert_eq!(b.model.borrow().accesses_while_gone, 1, "only the read that saw it");
-    let into = b.piece(&[0; 512], 0, true);
-    assert_eq!(b.submit(1, Operation::Read, (0, 1), &[into]), Err(Refused::Gone));
-    b.pass(60_000_000);
-    assert_eq!(b.model.borrow().accesses_while_gone, 1);
-    assert_eq!(events(&mut b), [Event::Failed(Failure::Gone)]);
-    b.clean();
-    // It comes back as after power-on.
-    b.model.borrow_mut().faults = nvme_model::Faults::default();
-    b.model.borrow_mut().write(0x14, 0);
-    b.controller.restart();
-    b.until(|b| b.queues[0].is_open());
-    works(&mut b);
+    for zeroes in [false, true] {
+        let mut b = Bench::up_with(nvme::Config { queues: 2, ..small() }, Default::default(), disks());
+        b.model.borrow_mut().faults.hold = true;
+        let ids: Vec<_> = (0..4).map(|block| b.read_block(block)).collect();
+        b.turn();
+        b.model.borrow_mut().faults.gone = true;
+        b.model.borrow_mut().faults.zeroes = zeroes;
+        b.pass(1000);
+        assert_eq!(b.controller.status(), ControllerStatus::Failed(Failure::Gone));
+        b.turn();
+        ids.iter().for_each(|id| assert_eq!(b.status_of(*id), Status::Gone));
+        // Of zeroes it needs a second one.
+        let reads = if zeroes { 2 } else { 1 };
+        assert_eq!(b.model.borrow().accesses_while_gone, reads, "only the read that saw it");
+        let into = b.piece(&[0; 512], 0, true);
+        assert_eq!(b.submit(1, Operation::Read, (0, 1), &[into]), Err(Refused::Gone));
+        b.pass(60_000_000);
+        assert_eq!(b.model.borrow().accesses_while_gone, reads);
+        assert_eq!(events(&mut b), [Event::Failed(Failure::Gone)]);
+        b.clean();
+        // It comes back as after power-on.
+        b.model.borrow_mut().faults = nvme_model::Faults::default();
+        b.model.borrow_mut().write(0x14, 0);
+        b.controller.restart();
+        b.until(|b| b.queues[0].is_open());
+        works(&mut b);
+    }
 }
 
 #[test]

@@ -4,6 +4,8 @@ mod both_paths;
 mod config;
 mod emulate;
 mod flushes;
+mod gone;
+mod guest_driver;
 mod hostile;
 mod late;
 mod nvme;

@@ -21,7 +21,7 @@ use crate::nvme::{AtStart, MAX_SEGMENTS, Namespace, Nvme, geometry};
 use crate::part::{Part, Parts};
 
 #[derive(Clone)]
-struct Port(Rc<RefCell<Model>>);
+pub struct Port(Rc<RefCell<Model>>);
 
 impl Registers for Port {
     fn read(&self, offset: u32) -> u32 {
@@ -38,7 +38,7 @@ impl Registers for Port {
 }
 
 #[derive(Clone)]
-struct Reach(Memory);
+pub struct Reach(Memory);
 
 // SAFETY: `granted` allocates zeroes that nobody else has, and the memory lives as long as the test.
 unsafe impl Dma for Reach {
@@ -60,46 +60,72 @@ unsafe impl Dma for Reach {
     }
 }
 
-/// The model works whether the bit is set or not: the driver's own tests look at it.
-struct Bit;
+/// The bus master enable bit. The model works only while it is set.
+#[derive(Clone, Default)]
+pub struct Bit(Rc<Cell<bool>>);
 
-// SAFETY: the test lets the model work only while it calls it.
+// SAFETY: a test lets the model work only if the bit is set.
 unsafe impl BusMaster for Bit {
-    fn set(&mut self, _: bool) -> bool {
+    fn set(&mut self, on: bool) -> bool {
+        self.0.set(on);
         true
     }
 }
 
-type Volumes = Parts<Nvme<Port, Reach>>;
+pub type Volumes = Parts<Nvme<Port, Reach>>;
 
 /// A guest with a whole namespace.
-struct Stand {
-    model: Rc<RefCell<Model>>,
-    controller: Controller<Port, Bit>,
-    bench: Bench<Volumes>,
-    guest: Guest,
+pub struct Stand {
+    pub model: Rc<RefCell<Model>>,
+    pub controller: Controller<Port, Bit>,
+    bit: Bit,
+    pub bench: Bench<Volumes>,
+    pub guest: Guest,
+    /// The memory of the driver and of the guest, and the guest's part of it.
+    pub memory: Memory,
+    pub of_guest: nvme_model::memory::Block,
     volume: Part<Namespace>,
     now: u64,
 }
 
 /// Most bytes of a request of the driver.
-const MAX_BYTES: u32 = 32 << 10;
+pub const MAX_BYTES: u32 = 32 << 10;
+/// Time for a command in microseconds. It is short, so that a test does not need many turns.
+pub const COMMAND_TIME: u64 = 2_000_000;
 
 impl Stand {
-    /// A namespace of 4 MiB with blocks of `1 << shift` bytes.
+    /// A namespace of 4 MiB with blocks of `1 << shift` bytes, and a driver of ours in the guest.
     fn new(shift: u32) -> Self {
-        let config = Config { depth: 16, max_bytes: MAX_BYTES, max_segments: MAX_SEGMENTS, ..Config::default() };
+        let mut stand = Self::without_driver(shift);
+        stand.guest.start();
+        (0..2).for_each(|_| _ = stand.bench.turn());
+        stand
+    }
+
+    /// The same. Nothing in the guest drives its device yet.
+    pub fn without_driver(shift: u32) -> Self {
+        let config = Config {
+            depth: 16,
+            max_bytes: MAX_BYTES,
+            max_segments: MAX_SEGMENTS,
+            command_time: COMMAND_TIME,
+            abort_time: COMMAND_TIME / 4,
+            ..Config::default()
+        };
         let memory = Memory::new((8 << 20) + MEMORY + config.memory() as usize);
         let namespaces = vec![nvme_model::Namespace::new(1, shift, (4 << 20) >> shift)];
         let model = Rc::new(RefCell::new(Model::new(nvme_model::Config::default(), namespaces, memory.clone())));
+        let bit = Bit::default();
         let (mut controller, mut queues) =
-            Controller::new(Port(model.clone()), Bit, &mut Reach(memory.clone()), config)
+            Controller::new(Port(model.clone()), bit.clone(), &mut Reach(memory.clone()), config)
                 .expect("a good configuration");
         let mut now = 1_000_000;
         while controller.status() != ControllerStatus::Running || !queues[0].is_open() {
             now += 1_000;
             model.borrow_mut().advance(1_000);
-            model.borrow_mut().run();
+            if bit.0.get() {
+                model.borrow_mut().run();
+            }
             controller.service(now);
             queues.iter_mut().for_each(|queue| {
                 queue.poll(now, |_, _| {});
@@ -115,7 +141,7 @@ impl Stand {
         let geometry = geometry(&format, &limits, false, controller.is_cache_on()).expect("a block size");
         let offset = of_guest.bus.wrapping_sub(of_guest.host.as_ptr().expose_provenance() as u64);
         let options = Options { queues: 1, packed: false, writeback: true };
-        let guest = Guest::in_memory(
+        let guest = Guest::idle(
             guest_memory,
             3,
             device::config(&geometry, &options),
@@ -127,20 +153,22 @@ impl Stand {
         let part = Part::new(whole, geometry.blocks, 0, geometry.blocks).expect("all of it");
         let mut bench = Bench::new(Parts::new(Nvme::new(queues, 1, offset)));
         assert_eq!(bench.attach(&guest, part), Reply::Attached);
-        Self { model, controller, bench, guest, volume: part, now }
+        Self { model, controller, bit, bench, guest, memory, of_guest, volume: part, now }
     }
 
-    /// The device, the controller's owner and the engine work.
-    fn turn(&mut self) {
+    /// The device, the controller's owner and the engine work for a millisecond.
+    pub fn turn(&mut self) {
         self.now += 1_000;
         self.model.borrow_mut().advance(1_000);
-        self.model.borrow_mut().run();
+        if self.bit.0.get() {
+            self.model.borrow_mut().run();
+        }
         self.controller.service(self.now);
-        self.bench.turn();
+        self.bench.turn_at(self.now);
     }
 
     /// Sends a request and runs until it is used. Returns its status and the addresses of its buffers.
-    fn ask(&mut self, kind: u32, sector: u64, data: Option<Result<&[u8], usize>>) -> (u8, Vec<u64>) {
+    pub fn ask(&mut self, kind: u32, sector: u64, data: Option<Result<&[u8], usize>>) -> (u8, Vec<u64>) {
         let sent = self.guest.send(kind, sector, data);
         for _ in 0..1_000 {
             self.turn();
@@ -152,12 +180,12 @@ impl Stand {
         panic!("the request was not answered");
     }
 
-    fn clean(&self) {
+    pub fn clean(&self) {
         assert_eq!(self.model.borrow_mut().take_diagnostics(), Vec::<String>::new());
     }
 }
 
-fn pattern(len: usize) -> Vec<u8> {
+pub fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i as u8).wrapping_mul(13) ^ (i >> 8) as u8).collect()
 }
 
@@ -232,7 +260,8 @@ fn at_start(
     let namespaces = vec![nvme_model::Namespace::new(1, 9, 8192)];
     let model = Rc::new(RefCell::new(Model::new(config, namespaces, memory.clone())));
     let (mut controller, mut queues) =
-        Controller::new(Port(model.clone()), Bit, &mut Reach(memory.clone()), driver).expect("a good configuration");
+        Controller::new(Port(model.clone()), Bit::default(), &mut Reach(memory.clone()), driver)
+            .expect("a good configuration");
     let (clock, of_clock) = (Rc::new(Cell::new(1_000_000)), model.clone());
     let mut now = move || {
         clock.set(clock.get() + 1_000);

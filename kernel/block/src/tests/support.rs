@@ -203,12 +203,14 @@ impl Guest {
     }
 
     pub fn with(slot: usize, config: DeviceConfig, features: Features) -> Self {
-        Self::in_memory(memory::guest::testing::memory(0, MEMORY), slot, config, features)
+        let mut guest = Self::idle(memory::guest::testing::memory(0, MEMORY), slot, config, features);
+        guest.start();
+        guest
     }
 
-    /// The same, in this memory.
-    pub fn in_memory(memory: GuestMemory, slot: usize, config: DeviceConfig, features: Features) -> Self {
-        let mut guest = Self {
+    /// The same, in this memory, without a driver yet: [`Guest::start`] is one.
+    pub fn idle(memory: GuestMemory, slot: usize, config: DeviceConfig, features: Features) -> Self {
+        Self {
             memory,
             shared: Box::leak(Box::new(Shared::new(config))),
             counters: Box::leak(Box::default()),
@@ -216,9 +218,7 @@ impl Guest {
             slot,
             features,
             next: 0,
-        };
-        guest.start();
-        guest
+        }
     }
 
     /// Sets up its queues and interrupts, and sets DRIVER_OK.
@@ -361,8 +361,13 @@ impl<S: Storage> Bench<S> {
 
     /// Runs a turn. Returns how many requests were moved.
     pub fn turn(&mut self) -> u32 {
-        self.now += 1;
-        self.engine.turn(self.now)
+        self.turn_at(self.now + 1)
+    }
+
+    /// Runs a turn at this time. Time does not go back.
+    pub fn turn_at(&mut self, now: u64) -> u32 {
+        self.now = now;
+        self.engine.turn(now)
     }
 
     pub fn storage(&mut self) -> &mut S {
