@@ -212,7 +212,7 @@ pub struct Setup {
     /// has no limits at first.
     pub throttled: Vec<&'static str>,
     /// An NVMe controller with one namespace in a slot, behind the root port at [`SLOT`]. Its device is `c-SERIAL`, the port
-    /// `slot`, and its contents the block node SERIAL.
+    /// `bay`, and its contents the block node SERIAL.
     pub in_slot: Option<&'static str>,
     /// The emulator writes into its messages which admin commands NVMe controllers get.
     pub traces_admin: bool,

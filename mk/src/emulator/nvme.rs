@@ -40,13 +40,13 @@ pub fn add(command: &mut Command, folder: &Path, setup: &Setup) -> Result<()> {
         let blocks = format!("logical_block_size={0},physical_block_size={0}", disk.block_bytes);
         if setup.in_slot == Some(serial) {
             // QEMU takes no namespace at a controller that is put in later, so the namespace is the controller's own.
-            command.args(["-device", &format!("pcie-root-port,id=slot,bus=pcie.0,addr={SLOT:#x},chassis=1,slot=1")]);
+            command.args(["-device", &format!("pcie-root-port,id=bay,bus=pcie.0,addr={SLOT:#x},chassis=1,slot=1")]);
             // The hypervisor is told nothing by ACPI.
             command.args(["-global", "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off"]);
             let node =
                 format!("driver=raw,node-name={name},discard=unmap,file.driver=file,file.filename={}", path.display());
             command.args(["-blockdev", &node]);
-            command.args(["-device", &format!("nvme,id=c-{serial},serial={serial},drive={name},bus=slot,{blocks}")]);
+            command.args(["-device", &format!("nvme,id=c-{serial},serial={serial},drive={name},bus=bay,{blocks}")]);
             continue;
         }
         let logged = *number == 1 && setup.logged.contains(&serial);
