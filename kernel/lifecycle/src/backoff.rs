@@ -1,30 +1,31 @@
 //! How long a guest with `restart = "always"` waits before it starts again.
 
-/// A life of at least this many milliseconds resets the wait to none.
-const LONG_LIFE: u64 = 60_000;
-/// Wait in milliseconds after the second short life. After the first there is none.
+/// Falls within this many milliseconds count: ten minutes. It is much longer than the longest wait, so a guest that falls
+/// again and again is always found out, however long it lived in between.
+const WINDOW: u64 = 600_000;
+/// Falls that are remembered. This many bring the longest wait.
+const REMEMBERED: usize = 8;
+/// Wait in milliseconds after the second fall of a window. After the first there is none.
 const FIRST: u64 = 1_000;
-/// Longest wait in milliseconds.
-const LONGEST: u64 = 64_000;
 
-/// The wait before the next life. It doubles with each short life, so that a guest that can never run does not fill the
-/// log and does not occupy the control core.
+/// The wait before the next life. It doubles with each fall in the last ten minutes, from 1 s to 64 s, so that a guest that can
+/// never run does not fill the log and does not occupy the machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Backoff {
-    /// The next wait in milliseconds.
-    next: u64,
+    /// Times of the latest falls in milliseconds, the latest first. `None`: there was none.
+    falls: [Option<u64>; REMEMBERED],
 }
 
 impl Backoff {
-    /// Notes that the guest has ended by itself after `lived` milliseconds. Returns the milliseconds to wait before it
-    /// starts again.
-    pub(crate) fn ended(&mut self, lived: u64) -> u64 {
-        if lived >= LONG_LIFE {
-            self.next = 0;
+    /// Notes that the guest has ended by itself at the time `now`. Returns the milliseconds to wait before it starts again.
+    pub(crate) fn ended(&mut self, now: u64) -> u64 {
+        self.falls.rotate_right(1);
+        self.falls[0] = Some(now);
+        let recent = self.falls.iter().flatten().filter(|&&fall| now.saturating_sub(fall) < WINDOW).count();
+        match recent {
+            0 | 1 => 0,
+            more => FIRST << (more - 2),
         }
-        let wait = self.next;
-        self.next = (wait * 2).clamp(FIRST, LONGEST);
-        wait
     }
 }
 
@@ -33,11 +34,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_lives_wait_longer_each_time_and_a_long_one_ends_that() {
+    fn each_fall_in_the_window_doubles_the_wait() {
         let mut b = Backoff::default();
-        let waits: Vec<u64> = (0..9).map(|_| b.ended(100)).collect();
-        assert_eq!(waits, [0, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 64_000]);
-        assert_eq!(b.ended(60_000), 0);
-        assert_eq!(b.ended(59_999), 1_000);
+        let waits: Vec<u64> = (0..10).map(|n| b.ended(5_000 + n)).collect();
+        assert_eq!(waits, [0, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 64_000, 64_000]);
+    }
+
+    #[test]
+    fn a_guest_that_lives_a_minute_each_time_waits_as_well() {
+        // This was the way round a rule that looked at how long a life was.
+        let mut b = Backoff::default();
+        let (mut now, mut starts) = (0, 0);
+        while now < 3_600_000 {
+            now += 60_000;
+            now += b.ended(now);
+            starts += 1;
+        }
+        assert!(starts <= 50, "{starts} starts in an hour; without a wait there are 60");
+        assert!(b.ended(now + 60_000) >= 8_000);
+    }
+
+    #[test]
+    fn falls_before_the_window_are_forgotten() {
+        let mut b = Backoff::default();
+        assert_eq!((b.ended(0), b.ended(0)), (0, 1_000));
+        assert_eq!(b.ended(WINDOW - 1), 2_000);
+        assert_eq!(b.ended(WINDOW), 1_000, "the two at 0 do not count any more");
+        assert_eq!(b.ended(2 * WINDOW), 0);
     }
 }

@@ -41,8 +41,6 @@ pub struct Life {
     reason: Option<StopReason>,
     /// Lives that were brought up.
     starts: u64,
-    /// When this life or the last one was started, in milliseconds.
-    started_at: u64,
     backoff: Backoff,
     /// Actions that the kernel has not taken yet.
     actions: VecDeque<Action>,
@@ -93,7 +91,6 @@ impl Life {
             ends_at: None,
             reason: None,
             starts: 0,
-            started_at: 0,
             backoff: Backoff::default(),
             actions: VecDeque::new(),
         }
@@ -158,7 +155,7 @@ impl Life {
     ///
     /// # Errors
     /// It runs already, its devices are not detached yet, or sidecore is about to end.
-    pub fn start(&mut self, now: u64) -> Result<(), Refused> {
+    pub fn start(&mut self) -> Result<(), Refused> {
         if self.ends_at.is_some() {
             return Err(Refused::ShuttingDown);
         }
@@ -168,7 +165,7 @@ impl Life {
         if self.state() != GuestState::Stopped {
             return Err(Refused::Running);
         }
-        self.begin(now);
+        self.begin();
         Ok(())
     }
 
@@ -217,12 +214,12 @@ impl Life {
     ///
     /// # Errors
     /// sidecore is about to end.
-    pub fn restart(&mut self, now: u64) -> Result<(), Refused> {
+    pub fn restart(&mut self) -> Result<(), Refused> {
         if self.ends_at.is_some() {
             return Err(Refused::ShuttingDown);
         }
         if self.state() == GuestState::Stopped {
-            self.begin(now);
+            self.begin();
         } else {
             self.after = After::StartAgain;
             self.stop_vcpus();
@@ -278,9 +275,9 @@ impl Life {
         let end = end.clone();
         self.end(end);
         match self.after {
-            After::StartAgain => self.begin(now),
-            After::AsConfigured if self.always => match self.backoff.ended(now.saturating_sub(self.started_at)) {
-                0 => self.begin(now),
+            After::StartAgain => self.begin(),
+            After::AsConfigured if self.always => match self.backoff.ended(now) {
+                0 => self.begin(),
                 wait => {
                     self.phase = Phase::Waiting { until: now.saturating_add(wait) };
                     self.actions.push_back(Action::AnnounceRestart { wait });
@@ -294,7 +291,7 @@ impl Life {
     /// devices when an engine is slow to take them or to give them back.
     pub fn tick(&mut self, now: u64) {
         match &mut self.phase {
-            Phase::Waiting { until } if now >= *until => self.begin(now),
+            Phase::Waiting { until } if now >= *until => self.begin(),
             Phase::Up { kill_at: Some(at), .. } if now >= *at => self.stop_vcpus(),
             Phase::BringingUp { wait, .. } | Phase::WindingUp { wait, .. } => {
                 if let Some(waited) = wait.tick(now) {
@@ -306,10 +303,9 @@ impl Life {
     }
 
     /// Begins a life. Nothing of the last one remains.
-    fn begin(&mut self, now: u64) {
+    fn begin(&mut self) {
         self.phase = Phase::BringingUp { pending: Pending::Nothing, wait: Wait::default() };
         self.after = After::AsConfigured;
-        self.started_at = now;
         self.report(GuestState::Starting, None);
         self.actions.push_back(Action::BringUp);
     }

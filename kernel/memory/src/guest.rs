@@ -10,6 +10,7 @@
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use crate::copy::Copier;
+use crate::frames::PAGE;
 
 /// Most regions of a guest. A guest here has one below the PCI hole and one above 4 GiB. A vhost-user front end may
 /// have eight.
@@ -200,6 +201,19 @@ impl GuestMemory {
         Ok(())
     }
 
+    /// Fills one of `parts` parts of the guest's memory with zeroes. The parts from 0 to `parts - 1` are all of it, and no two
+    /// of them overlap. So several cores can do this at the same time.
+    pub fn zero_part(&self, part: u64, parts: u64) {
+        for region in self.regions() {
+            // A region is whole pages, so the parts can be too.
+            let pages = u128::from(region.size / PAGE);
+            let bound = |n: u64| (pages * u128::from(n) / u128::from(parts.max(1))) as u64 * PAGE;
+            let (start, end) = (bound(part.min(parts)), bound(part.saturating_add(1).min(parts)));
+            // The range is in the region.
+            let _ = self.zero(region.gpa + start, end - start);
+        }
+    }
+
     /// Copies `len` bytes from `source` into this memory. Both may be one guest's memory if the ranges do not overlap.
     ///
     /// # Errors
@@ -288,6 +302,26 @@ mod tests {
             assert_eq!(m.read_u8(gpa), Ok(0x78));
         }
         assert!(m.word(9).is_none(), "an odd ring index address is refused");
+    }
+
+    #[test]
+    fn the_parts_are_all_of_the_memory_and_each_page_is_in_one() {
+        for (pages, parts) in [(1, 1), (7, 3), (3, 7), (16, 4), (5, 0)] {
+            let m = memory(0x1000, pages * 0x1000);
+            let mut zeroed = 0;
+            for part in 0..parts {
+                let before: Vec<u64> = (0..pages as u64).map(|page| 0x1000 + page * 0x1000).collect();
+                before.iter().for_each(|&gpa| m.write(gpa, &[1; 0x1000]).unwrap());
+                m.zero_part(part, parts);
+                // Whole pages only.
+                for gpa in before {
+                    let (first, last) = (m.read_u8(gpa).unwrap(), m.read_u8(gpa + 0xfff).unwrap());
+                    assert_eq!(first, last);
+                    zeroed += usize::from(first == 0);
+                }
+            }
+            assert_eq!(zeroed, if parts == 0 { 0 } else { pages }, "{pages} pages in {parts} parts");
+        }
     }
 
     #[test]

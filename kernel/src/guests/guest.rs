@@ -54,6 +54,19 @@ pub struct Guest {
     devices: Devices,
     /// The machine of its present or last life.
     machine: Option<Arc<Machine>>,
+    /// Its memory is zeroes: no life has used it since it was zeroed.
+    clean: bool,
+    /// Its cores zero its memory. Then this follows.
+    zeroing: Option<Zeroing>,
+}
+
+/// What follows when the guest's memory has been zeroed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Zeroing {
+    /// A life begins.
+    BeforeLife,
+    /// A life has ended, and is reported now.
+    AfterLife,
 }
 
 impl Guest {
@@ -82,6 +95,8 @@ impl Guest {
             typed: Typed::new(),
             reader: Reader::new(),
             machine: None,
+            clean: false,
+            zeroing: None,
         }
     }
 
@@ -116,7 +131,7 @@ impl Guest {
     /// # Errors
     /// It runs already.
     pub fn start(&mut self) -> Result<(), Refused> {
-        self.command(|life| life.start(now()))
+        self.command(Life::start)
     }
 
     /// Presses its power button, and kills it if it has not stopped after `seconds`. A guest that waits for its next
@@ -141,7 +156,7 @@ impl Guest {
     /// # Errors
     /// sidecore is about to end.
     pub fn restart(&mut self) -> Result<(), Refused> {
-        self.command(|life| life.restart(now()))
+        self.command(Life::restart)
     }
 
     /// Stops it as [`Guest::stop`] does. It is never started again.
@@ -161,13 +176,7 @@ impl Guest {
         while let Some(action) = self.life.next_action() {
             match action {
                 Action::Report(report) => self.report(report),
-                Action::BringUp => match self.prepare() {
-                    Ok(()) => {
-                        self.devices.attach();
-                        self.ask_engine();
-                    }
-                    Err(why) => self.life.not_brought_up(why),
-                },
+                Action::BringUp => self.zero(Zeroing::BeforeLife),
                 Action::PressPowerButton => {
                     if let Some(machine) = &self.machine {
                         machine.press_power_button(|s| signal::send(&self.cores, s));
@@ -183,16 +192,61 @@ impl Guest {
                     self.ask_engine();
                 }
                 Action::ReportPending { state, waited } => {
-                    let detail = explain_pending(state, waited, &self.pending_devices());
+                    let detail = match self.zeroing {
+                        Some(_) => format!("its memory is still being zeroed after {} s", waited / 1000),
+                        None => explain_pending(state, waited, &self.pending_devices()),
+                    };
                     log::warn!("guest {}: {}: {detail}", self.config.name, state.name());
                     let guest = self.config.name.clone();
                     let event = Event::Guest { guest, state, reason: None, detail: Some(detail) };
-                    crate::console::send(event.to_line().as_bytes());
+                    crate::console::send_event(&event);
                 }
                 Action::AnnounceRestart { wait } => {
                     log::info!("guest {}: starts again in {} s", self.config.name, wait / 1000);
                 }
             }
+        }
+    }
+
+    /// Has its memory zeroed by its own cores, which are idle. The control core only waits for that, from tick to tick. What
+    /// follows happens at once if the memory is zeroes already, or if there is none.
+    fn zero(&mut self, then: Zeroing) {
+        let memory = self.resources.as_ref().ok().filter(|_| !self.clean).map(|has| &has.memory);
+        // A core that is busy belongs to another guest. Then bringing up is refused below.
+        if let Some(memory) = memory.filter(|_| !self.cores.is_empty() && self.cores.iter().all(|c| !c.is_busy())) {
+            let parts = self.cores.len() as u64;
+            for (part, core) in (0..parts).zip(&self.cores) {
+                let memory = memory.clone();
+                core.give(move |_| memory.zero_part(part, parts));
+            }
+            self.zeroing = Some(then);
+        } else {
+            self.follow(then);
+        }
+    }
+
+    /// Goes on when its cores have zeroed its memory.
+    fn check_zeroing(&mut self) {
+        if let Some(then) = self.zeroing
+            && self.cores.iter().all(|c| !c.is_busy())
+        {
+            self.zeroing = None;
+            self.clean = true;
+            self.follow(then);
+            self.carry_out();
+        }
+    }
+
+    fn follow(&mut self, then: Zeroing) {
+        match then {
+            Zeroing::AfterLife => self.life.devices_detached(now()),
+            Zeroing::BeforeLife => match self.prepare() {
+                Ok(()) => {
+                    self.devices.attach();
+                    self.ask_engine();
+                }
+                Err(why) => self.life.not_brought_up(why),
+            },
         }
     }
 
@@ -249,12 +303,13 @@ impl Guest {
             Some(Outcome::NotAttached(why)) => self.life.not_brought_up(why),
             Some(Outcome::Detached) => {
                 self.send_last_output();
-                self.life.devices_detached(now());
+                // Of a dead guest nothing stays.
+                self.zero(Zeroing::AfterLife);
             }
         }
     }
 
-    /// Fills its memory and builds its machine.
+    /// Builds its machine in its memory, which is zeroes.
     fn prepare(&mut self) -> Result<(), String> {
         // The output of the life before is not kept any longer.
         self.finish_output(Drain::AtOnce);
@@ -268,9 +323,10 @@ impl Guest {
         };
         let kernel = module(&self.config.kernel)?;
         let initrd = self.config.initrd.as_deref().map(module).transpose()?;
-        for r in has.memory.regions() {
-            has.memory.zero(r.gpa, r.size).map_err(|e| format!("{e}"))?;
+        if !self.clean {
+            return Err("its memory could not be zeroed".into());
         }
+        self.clean = false;
         for device in &has.devices {
             device.shared.restart();
             if self.config.firmware {
@@ -444,6 +500,7 @@ impl Guest {
 
     /// Checks its clock and whether its vCPUs have returned. Called once a tick.
     pub fn poll(&mut self) {
+        self.check_zeroing();
         if !self.life.is_up() {
             if self.life.awaits_devices() {
                 self.ask_engine();

@@ -1,14 +1,16 @@
-//! A guest that floods its consoles while nobody reads what comes out of COM2. The operator and the neighbours notice
-//! nothing.
+//! What a guest may cost the control core: a flood of its consoles while nobody reads what comes out of COM2, and the
+//! zeroing of its memory.
 
-use anyhow::{Result, ensure};
-use control::{Command, Event, GuestState, StopReason};
+use anyhow::{Result, bail, ensure};
+use control::{Command, Event, GuestState, GuestSummary, StopReason};
+use serde_json::json;
 
 use crate::boot::{Boot, alone};
 use crate::counts::guest;
 use crate::guests::{Guest, server};
 use crate::platform::QEMU;
 use crate::scenario::{Context, Scenario, seconds};
+use crate::session::Session;
 
 /// Bytes of a line of the flood.
 const LINE_BYTES: u64 = 200;
@@ -16,13 +18,23 @@ const LINE_BYTES: u64 = 200;
 const PINGS: u64 = 20;
 /// Bytes of nonsense on each port.
 const NONSENSE: usize = 64 << 10;
+/// What the guest keeps in its memory.
+const SECRET: &[u8] = b"a secret that must not stay in memory";
+/// MiB of secrets.
+const SECRET_MIB: u64 = 4;
+/// Memory of the large guest in MiB.
+const LARGE_MIB: u32 = 512;
 /// Ctrl-], which leaves a guest's console.
 const LEAVE: &str = "\x1d";
 
 /// These scenarios.
 pub fn list() -> Vec<Box<dyn Boot>> {
     let about = "a guest floods its UART and hvc0 and nobody reads COM2: commands on COM1 and COM2 are carried out, a neighbour is killed, started and pings";
-    vec![alone(Scenario::new("console-flood", about, QEMU), flood)]
+    let zero = "a killed guest's memory is zeroes, as the emulator's monitor sees it; a guest of 512 MiB starts, and meanwhile commands are answered";
+    vec![
+        alone(Scenario::new("console-flood", about, QEMU), flood),
+        alone(Scenario::new("guest-memory", zero, QEMU), zeroing),
+    ]
 }
 
 fn flood(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
@@ -68,5 +80,52 @@ fn flood(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let counters = session.counters()?;
     context.figures.at_least("lines of the flood that were dropped", guest(&counters, "a")?.lines_dropped, 1)?;
     context.figures.exactly("lines of the others that were dropped", guest(&counters, "c")?.lines_dropped, 0)?;
+    session.shut_down().map(drop)
+}
+
+/// The memory of guest `name`, read by the emulator's monitor.
+fn memory_of(session: &mut Session, name: &str) -> Result<Vec<u8>> {
+    let guests = session.guests()?;
+    let Some(GuestSummary { regions, .. }) = guests.iter().find(|guest| guest.name == name) else {
+        bail!("there is no guest {name}");
+    };
+    let mut bytes = Vec::new();
+    for region in regions {
+        let file = std::env::temp_dir().join(format!("sidecore-{}-memory", std::process::id()));
+        session.monitor("pmemsave", &json!({ "val": region.start, "size": region.bytes, "filename": file }))?;
+        bytes.append(&mut std::fs::read(&file)?);
+        std::fs::remove_file(&file)?;
+    }
+    Ok(bytes)
+}
+
+fn zeroing(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
+    let guests = [Guest::new(1).then("obey"), Guest::new(2).memory_mib(LARGE_MIB).started_later().then("obey")];
+    let mut session = context.boot(&server("guest-memory", &guests))?;
+    session.all_obey(["a"])?;
+    session.act("a", &format!("secret:{SECRET_MIB}"), seconds(60))?;
+    let before = memory_of(&mut session, "a")?;
+    let secrets = before.windows(SECRET.len()).filter(|&part| part == SECRET).count();
+    session.ask(Command::Kill("a".to_owned()), seconds(20))?;
+    session.state("a", GuestState::Stopped, seconds(60))?;
+    let after = memory_of(&mut session, "a")?;
+    let figures = &mut context.figures;
+    // A page may begin in the middle of one.
+    figures.at_least("secrets in the running guest's memory", secrets, (SECRET_MIB << 20) as usize / SECRET.len() * 9 / 10)?;
+    figures.exactly("bytes of the stopped guest's memory", after.len(), before.len())?;
+    figures.exactly("bytes of it that are not zero", after.iter().filter(|&&byte| byte != 0).count(), 0)?;
+
+    // Both commands are in COM2 before the first is carried out. The second is answered while the first still zeroes.
+    session.write_com2(b"{\"command\":\"start\",\"guest\":\"b\"}\n{\"command\":\"list\",\"id\":900001}\n")?;
+    let states = session.wait("the answer while the guest starts", seconds(60), |event| match event {
+        Event::Reply { id: Some(900_001), guests: Some(guests), .. } => Some(guests.clone()),
+        _ => None,
+    })?;
+    let state = states.iter().find(|guest| guest.name == "b").map(|guest| guest.state);
+    ensure!(state == Some(GuestState::Starting), "guest b was {state:?} when the next command was answered");
+    session.all_obey(["b"])?;
+    // The first life has used it. The second finds nothing of it.
+    session.ask(Command::Start("a".to_owned()), seconds(20))?;
+    session.all_obey(["a"])?;
     session.shut_down().map(drop)
 }

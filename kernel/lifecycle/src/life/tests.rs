@@ -27,10 +27,10 @@ pub(super) const STOP_SECONDS: u32 = 30;
 /// Gives `life` one input at `now`, and moves `now` on if time passes.
 pub(super) fn give(life: &mut Life, now: &mut u64, input: Input) -> Result<(), Refused> {
     match input {
-        Start => return life.start(*now),
+        Start => return life.start(),
         Stop => return life.stop(*now, STOP_SECONDS),
         Kill => return life.kill(),
-        Restart => return life.restart(*now),
+        Restart => return life.restart(),
         ShutDown => life.shut_down(*now, STOP_SECONDS),
         BroughtUp => life.brought_up(*now),
         NotBroughtUp => life.not_brought_up("no memory".into()),
@@ -172,9 +172,12 @@ fn one_that_ends_again_and_again_waits_longer_each_time() {
     assert_eq!(waits(&inputs), ("bring up".into(), 3));
     inputs.extend(life.clone());
     assert_eq!(waits(&inputs), ("again in 2000".into(), 3));
-    // A long life, bring-up included, ends the waiting.
+    // A long life alone does not end the waiting.
     inputs.extend([Pass(2000), Tick, Pass(1), BroughtUp, Pass(59_999), RESET, Detached]);
-    assert_eq!(waits(&inputs), ("bring up".into(), 5));
+    assert_eq!(waits(&inputs), ("again in 4000".into(), 4));
+    // Ten minutes without a fall do.
+    inputs.extend([Pass(4000), Tick, BroughtUp, Pass(596_000), RESET, Detached]);
+    assert_eq!(waits(&inputs), ("bring up".into(), 6));
 }
 
 #[test]
