@@ -11,8 +11,8 @@
 #![allow(unsafe_code, reason = "opens the UARTs by their port numbers")]
 
 use crate::{cores, mem};
-use alloc::format;
-use control::{Class, Event, Level as EventLevel, Loss, Output};
+use alloc::{format, vec::Vec};
+use control::{Class, Event, Level as EventLevel, Loss, Output, TerminalFilter};
 use core::{
     fmt::{self, Write},
     iter::once,
@@ -53,6 +53,14 @@ static QUEUE: Queue<Waiting, 32> = Queue::new();
 pub static DROPPED: AtomicU64 = AtomicU64::new(0);
 /// Whether the log stays off COM1, because the operator's shell shows a guest's console there.
 pub static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// The terminal of the attached guest.
+struct Terminal {
+    filter: TerminalFilter,
+    raw: bool,
+}
+
+static TERMINAL: Mutex<Terminal> = Mutex::new(Terminal { filter: TerminalFilter::new(), raw: false });
 
 struct Logger;
 static LOGGER: Logger = Logger;
@@ -306,15 +314,38 @@ pub fn print_bytes(bytes: &[u8]) {
     }
 }
 
-/// Writes output of the attached guest to COM1. It fits if it is no longer than [`room_com1`].
-pub fn print_guest(bytes: &[u8]) {
-    COM1.lock().push(Class::Guest, once(bytes));
+/// A guest's console is shown on COM1 from now on. `raw`: its output is not filtered.
+pub fn attach(raw: bool) {
+    *TERMINAL.lock() = Terminal { filter: TerminalFilter::new(), raw };
 }
 
-/// Bytes of output of the attached guest that COM1 takes now.
+/// Writes output of the attached guest to COM1. It fits if it is no longer than [`room_com1`].
+pub fn print_guest(bytes: &[u8]) {
+    print_filtered(Class::Guest, bytes);
+}
+
+/// Writes earlier output of the attached guest to COM1.
+pub fn print_backlog(bytes: &[u8]) {
+    print_filtered(Class::Event, bytes);
+}
+
+fn print_filtered(class: Class, bytes: &[u8]) {
+    let mut terminal = TERMINAL.lock();
+    let mut out = Vec::with_capacity(bytes.len());
+    if terminal.raw {
+        out.extend_from_slice(bytes);
+    } else {
+        terminal.filter.feed(bytes, &mut out);
+    }
+    if !out.is_empty() {
+        COM1.lock().push(class, once(out.as_slice()));
+    }
+}
+
+/// Bytes of output of the attached guest that COM1 takes now, filtered or not.
 pub fn room_com1() -> usize {
     let port = COM1.lock();
-    if port.uart.is_none() { usize::MAX } else { port.output.room(Class::Guest) }
+    if port.uart.is_none() { usize::MAX } else { port.output.room(Class::Guest).saturating_sub(40) / 4 }
 }
 
 /// Bytes of guests' events that COM2 takes now. `None`: its reader takes nothing, so it is not worth to wait for it.

@@ -143,13 +143,14 @@ impl Operator {
                 Ok(())
             }
             Command::Version => writeln!(out, "sidecore {}", env!("CARGO_PKG_VERSION")),
-            Command::Attach(guest) => match self.guests.find(&guest) {
+            Command::Attach { guest, raw } => match self.guests.find(&guest) {
                 Ok(_) => {
                     console::QUIET.store(true, Ordering::Relaxed);
                     let attached = self.shell.attach(guest.clone(), &mut out);
                     console::print_bytes(out.as_bytes());
                     out.clear();
-                    self.guests.backlog(&guest).for_each(console::print_bytes);
+                    console::attach(raw);
+                    self.guests.backlog(&guest).for_each(console::print_backlog);
                     attached
                 }
                 Err(e) => writeln!(out, "{e}"),
@@ -182,7 +183,7 @@ impl Operator {
             Command::Reboot => self.begin(Ending::Reboot),
             Command::Help
             | Command::List
-            | Command::Attach(_)
+            | Command::Attach { .. }
             | Command::Show(_)
             | Command::Report
             | Command::Version => Ok(()),

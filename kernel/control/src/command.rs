@@ -23,7 +23,12 @@ pub enum Command {
     /// Stops a guest and starts it again.
     Restart(String),
     /// Connects COM1 to a guest's console (COM1 only).
-    Attach(String),
+    Attach {
+        /// The guest.
+        guest: String,
+        /// Its output is not filtered: it can do to the terminal what it likes.
+        raw: bool,
+    },
     /// Text to a guest's console (COM2 only).
     Input {
         /// The guest.
@@ -121,6 +126,7 @@ stop NAME            press its power button; kill it if it does not react
 kill NAME            stop it at once
 restart NAME         stop it and start it again
 attach NAME          type into its console; leave with Ctrl-]
+attach --raw NAME    the same; it may do to this terminal what it likes
 show [WHAT]          counters: exits, engine, ports, memory; all without WHAT
 watch on|off         count what the engines do, for `show engine`; off by default
 report               what this machine has, and what is used instead of what it lacks
@@ -136,7 +142,11 @@ impl Command {
     pub fn from_words(line: &str) -> Result<Self, String> {
         let mut words = line.split_whitespace();
         let Some(word) = words.next() else { return Err("no command; try `help`".into()) };
-        let argument = words.next();
+        let mut argument = words.next();
+        let raw = word == "attach" && argument == Some("--raw");
+        if raw {
+            argument = words.next();
+        }
         if let Some(extra) = words.next() {
             return Err(format!("`{extra}` is one word too many after `{word}`"));
         }
@@ -146,7 +156,7 @@ impl Command {
             "stop" => return guest().map(Self::Stop),
             "kill" => return guest().map(Self::Kill),
             "restart" => return guest().map(Self::Restart),
-            "attach" => return guest().map(Self::Attach),
+            "attach" => return guest().map(|guest| Self::Attach { guest, raw }),
             "watch" => {
                 return match argument {
                     Some("on") => Ok(Self::Watch(true)),
@@ -178,7 +188,7 @@ impl Command {
             | Self::Stop(guest)
             | Self::Kill(guest)
             | Self::Restart(guest)
-            | Self::Attach(guest)
+            | Self::Attach { guest, .. }
             | Self::Input { guest, .. }
             | Self::Port { guest, .. }
             | Self::PortInput { guest, .. } => Some(guest),
@@ -288,7 +298,7 @@ impl Request {
             Command::Stop(_) => "stop",
             Command::Kill(_) => "kill",
             Command::Restart(_) => "restart",
-            Command::Attach(_) => "attach",
+            Command::Attach { .. } => "attach",
             Command::Input { .. } | Command::PortInput { .. } => "input",
             Command::Port { .. } => "port",
             Command::Show(_) => "counters",

@@ -2,9 +2,11 @@
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
+use crate::terminal::is_deceptive;
 use crate::{Counters, GuestState, StopReason, Text};
 
 /// One line of COM2.
@@ -249,6 +251,9 @@ impl Event {
         // neither here. If it fails anyway, a line that says so is better than none.
         let mut line = serde_json::to_string(self)
             .unwrap_or_else(|_| String::from(r#"{"event":"log","level":"error","text":"event not serialisable"}"#));
+        if line.chars().any(is_deceptive) {
+            line = escaped(&line);
+        }
         line.push('\n');
         line
     }
@@ -272,6 +277,21 @@ impl Event {
     pub const fn refused(id: Option<u64>, error: String) -> Self {
         Self::Reply { id, ok: false, error: Some(error), guests: None, version: None }
     }
+}
+
+/// Escapes what JSON allows in a string and a terminal takes for more than text: DEL, C1 controls, separators of lines,
+/// characters that turn the direction of writing. Outside of strings there is none.
+fn escaped(line: &str) -> String {
+    let mut out = String::with_capacity(line.len() + 32);
+    for character in line.chars() {
+        if is_deceptive(character) {
+            // Writing to a string does not fail.
+            let _ = write!(out, "\\u{:04x}", u32::from(character));
+        } else {
+            out.push(character);
+        }
+    }
+    out
 }
 
 #[cfg(test)]
@@ -315,6 +335,20 @@ mod tests {
         for event in &events {
             round_trip(event);
         }
+    }
+
+    #[test]
+    fn no_line_has_a_byte_that_a_terminal_obeys() {
+        let nasty: String = ('\0'..='\u{2fff}').collect();
+        let line = round_trip(&Event::Console { guest: "a".into(), line: nasty });
+        assert!(line.trim_end().chars().all(|c| c >= ' ' && !is_deceptive(c)), "{line}");
+    }
+
+    #[test]
+    fn a_guest_that_writes_an_event_makes_a_text_of_it() {
+        let fake = Event::End { reason: "shutdown".into() }.to_line();
+        let line = round_trip(&Event::Console { guest: "a".into(), line: format!("x\n{fake}") });
+        assert!(line.starts_with(r#"{"event":"console","guest":"a","line":"x\n{\"event\""#), "{line}");
     }
 
     #[test]

@@ -24,6 +24,7 @@ mod output;
 mod panic;
 mod shell;
 pub mod table;
+mod terminal;
 mod turns;
 
 use alloc::borrow::Cow;
@@ -41,6 +42,7 @@ pub use nearest::nearest;
 pub use output::{Class, Loss, Output};
 pub use panic::write_panic;
 pub use shell::{Action, LEAVE_KEY, Shell};
+pub use terminal::TerminalFilter;
 pub use turns::{Pause, Turns};
 
 /// A text. It is a constant in the hypervisor. A program that reads it from a line owns it.

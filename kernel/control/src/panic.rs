@@ -2,6 +2,8 @@
 
 use core::fmt::{self, Display, Write};
 
+use crate::terminal::is_deceptive;
+
 /// Writes the line of [`crate::Event::Panic`] to `out`. The backtrace is innermost first. An entry is anything that
 /// implements `Display`.
 ///
@@ -36,7 +38,7 @@ impl Write for Escaping<'_> {
                 '"' => self.0.write_str("\\\"")?,
                 '\\' => self.0.write_str("\\\\")?,
                 '\n' => self.0.write_str("\\n")?,
-                c if c < ' ' => write!(self.0, "\\u{:04x}", u32::from(c))?,
+                c if c < ' ' || is_deceptive(c) => write!(self.0, "\\u{:04x}", u32::from(c))?,
                 c => self.0.write_char(c)?,
             }
         }

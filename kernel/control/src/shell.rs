@@ -8,7 +8,8 @@ use crate::{Command, Editor, command};
 /// The key that leaves a guest's console: Ctrl-], as in telnet.
 pub const LEAVE_KEY: u8 = 0x1d;
 
-const PROMPT: &str = "sidecore> ";
+/// In reverse video, which [`TerminalFilter`](crate::TerminalFilter) takes from guests' output. So a guest cannot fake it.
+const PROMPT: &str = "\x1b[0;7msidecore>\x1b[0m ";
 
 /// The action for a byte from the terminal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,7 +87,7 @@ impl Shell {
                 return Ok(Action::ToGuest(guest.clone(), byte));
             }
             let guest = self.attached.take().unwrap_or_default();
-            write!(out, "\r\nleft {guest}\r\n")?;
+            write!(out, "\x1b[0m\r\nleft {guest}\r\n")?;
             self.prompt(out)?;
             return Ok(Action::Left(guest));
         }
@@ -125,7 +126,7 @@ mod tests {
         assert_eq!(type_in(&mut shell, b"start a\r").0, [Action::Run(Command::Start("a".into()))]);
         let (actions, out) = type_in(&mut shell, b"strt a\r");
         assert_eq!(actions, []);
-        assert_eq!(out, "strt a\r\nno command `strt`; did you mean `start`?\r\n\rsidecore> ");
+        assert_eq!(out, format!("strt a\r\nno command `strt`; did you mean `start`?\r\n\r{PROMPT}"));
         assert!(type_in(&mut shell, b"help\r").1.contains("attach NAME"));
     }
 
@@ -144,11 +145,27 @@ mod tests {
     }
 
     #[test]
+    fn a_guest_cannot_write_the_prompt() {
+        let mut out = Vec::new();
+        crate::TerminalFilter::new().feed(PROMPT.as_bytes(), &mut out);
+        assert_ne!(out, PROMPT.as_bytes());
+        assert_eq!(String::from_utf8(out).unwrap(), "\x1b[0msidecore>\x1b[0m ");
+    }
+
+    #[test]
+    fn attach_takes_a_raw_terminal_as_a_choice() {
+        let mut shell = Shell::new();
+        let attach = |raw| Action::Run(Command::Attach { guest: "a".into(), raw });
+        assert_eq!(type_in(&mut shell, b"attach a\rattach --raw a\r").0, [attach(false), attach(true)]);
+        assert!(type_in(&mut shell, b"attach --raw\r").1.contains("needs the name of a guest"));
+    }
+
+    #[test]
     fn the_prompt_comes_back_with_what_was_typed() {
         let mut shell = Shell::new();
         type_in(&mut shell, b"sho");
         let mut out = String::new();
         shell.prompt(&mut out).unwrap();
-        assert_eq!(out, "\rsidecore> sho");
+        assert_eq!(out, format!("\r{PROMPT}sho"));
     }
 }
