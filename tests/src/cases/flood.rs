@@ -111,7 +111,11 @@ fn zeroing(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let after = memory_of(&mut session, "a")?;
     let figures = &mut context.figures;
     // A page may begin in the middle of one.
-    figures.at_least("secrets in the running guest's memory", secrets, (SECRET_MIB << 20) as usize / SECRET.len() * 9 / 10)?;
+    figures.at_least(
+        "secrets in the running guest's memory",
+        secrets,
+        (SECRET_MIB << 20) as usize / SECRET.len() * 9 / 10,
+    )?;
     figures.exactly("bytes of the stopped guest's memory", after.len(), before.len())?;
     figures.exactly("bytes of it that are not zero", after.iter().filter(|&&byte| byte != 0).count(), 0)?;
 
