@@ -17,7 +17,7 @@ use crate::check::{Checked, Driver, Rules};
 use crate::counters::BlockCounters;
 use crate::device::{CAPACITY, sectors};
 use crate::fast::{self, Stopped, Volume};
-use crate::flushes::Flushes;
+use crate::flushes::{Flushes, Record};
 use crate::header;
 use crate::in_flight::{Entry, InFlight, MAX_IN_FLIGHT};
 use crate::outcome::{self, IOERR, OK, UNSUPP};
@@ -35,6 +35,8 @@ pub struct Disk<V> {
     pub serial: [u8; SERIAL_BYTES],
     /// Its counters.
     pub counters: &'static BlockCounters,
+    /// Keeps beyond its devices which writes may be lost. `None`: a device that is attached anew begins anew.
+    pub record: Option<&'static Record>,
 }
 
 /// The device of a slot.
@@ -290,6 +292,9 @@ fn note<S: Storage>(slots: &mut [Option<Slot<S::Volume>>], entry: &Entry, status
             // What other devices wrote to the same disk may be lost too.
             let others = slots.iter_mut().flatten().filter(|other| S::are_flushed_together(volume, other.disk.volume));
             others.for_each(|other| other.flushes.other_failed());
+            for state in slots.iter().flatten().filter(|state| state.flushes.is_lost()) {
+                state.disk.record.inspect(|record| record.lose());
+            }
         }
         _ => {}
     }
@@ -321,7 +326,8 @@ impl<S: Storage> Backend for Block<S> {
     fn attached(&mut self, slot: usize, _: &DeviceConfig, disk: Self::Config) {
         let geometry = self.storage.geometry(disk.volume);
         if let Some(place) = self.slots.get_mut(slot) {
-            *place = Some(Slot { disk, geometry, in_flight: 0, flushes: Flushes::default() });
+            let flushes = disk.record.map(Record::flushes).unwrap_or_default();
+            *place = Some(Slot { disk, geometry, in_flight: 0, flushes });
         }
     }
 
@@ -336,16 +342,21 @@ impl<S: Storage> Backend for Block<S> {
     }
 
     fn detached(&mut self, slot: usize) {
-        if let Some(place) = self.slots.get_mut(slot) {
-            *place = None;
+        if let Some(Slot { disk: Disk { record: Some(record), .. }, flushes, .. }) =
+            self.slots.get_mut(slot).and_then(Option::take)
+        {
+            record.keep(&flushes);
         }
     }
 
     fn activated(&mut self, slot: usize, device: &mut Device, resumed: bool) {
         // The size may have changed while nobody had the volume.
         self.update_size(device, slot);
-        // A driver that begins anew knows that writes may be lost.
-        if let Some(state) = self.slots.get_mut(slot).and_then(Option::as_mut).filter(|_| !resumed) {
+        // A driver that begins anew knows that writes may be lost. With a record, it is not for the driver to say.
+        if let Some(state) = self.slots.get_mut(slot).and_then(Option::as_mut)
+            && !resumed
+            && state.disk.record.is_none()
+        {
             state.flushes = Flushes::default();
         }
     }

@@ -2,13 +2,17 @@
 //! 5.2.6.2).
 //!
 //! When the storage fails a flush, the driver's or the one behind a durable write, nobody knows which of these writes
-//! it still has. A later flush that succeeds says nothing about the lost ones: the disk may have dropped them. So such a device fails every FLUSH until its
-//! driver resets it, or until it is attached anew (behind vhost-user: when the front-end changes its memory). That
-//! is what a driver can act on: Linux reports the error of a flush to the one caller of `fsync` that waited for it,
+//! it still has. A later flush that succeeds says nothing about the lost ones: the disk may have dropped them. So such a
+//! device fails every FLUSH until its driver resets it, or until it is attached anew. Where resets are not seen and a
+//! device is attached anew for other reasons (behind vhost-user), a [`Record`] keeps the state of the disk beyond its
+//! devices. That is what a driver can act on: Linux reports the error of a flush to the one caller of `fsync` that
+//! waited for it,
 //! and marks the pages as clean, so a second `fsync` would succeed without the data. A file system on the disk
 //! stops writing at the first failed flush of its journal, and reads it again after a reset of the guest. To end
 //! this state when the lost blocks are written again would need a record of every block that was written between
 //! two flushes, which has no bound.
+
+use core::sync::atomic::{AtomicU8, Ordering};
 
 /// The writes of a device and its flushes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -63,9 +67,78 @@ impl Flushes {
     }
 }
 
+/// What is known of a disk's flushes while no device is attached to it. It is of the disk, not of a driver: whoever
+/// attaches to the disk next finds it. Several threads may read it. The engine's thread alone writes it while a device of
+/// the disk is attached.
+#[derive(Debug, Default)]
+pub struct Record(AtomicU8);
+
+/// Writes have completed that are not durable.
+const PENDING: u8 = 1;
+/// Writes may be lost.
+const LOST: u8 = 2;
+
+impl Record {
+    /// Nothing was written.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(AtomicU8::new(0))
+    }
+
+    /// The state with which a device begins.
+    pub(crate) fn flushes(&self) -> Flushes {
+        let bits = self.0.load(Ordering::Acquire);
+        Flushes { completed: u64::from(bits & PENDING != 0), durable: 0, lost: bits & LOST != 0 }
+    }
+
+    /// Keeps the state of a device that is detached.
+    pub(crate) fn keep(&self, flushes: &Flushes) {
+        let pending = if flushes.completed > flushes.durable { PENDING } else { 0 };
+        let lost = if flushes.lost { LOST } else { self.0.load(Ordering::Acquire) & LOST };
+        self.0.store(pending | lost, Ordering::Release);
+    }
+
+    /// Whether writes may be lost, so that every FLUSH fails.
+    pub fn is_lost(&self) -> bool {
+        self.0.load(Ordering::Acquire) & LOST != 0
+    }
+
+    /// Notes that writes may be lost.
+    pub fn lose(&self) {
+        self.0.fetch_or(LOST, Ordering::AcqRel);
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::Flushes;
+    use super::{Flushes, Record};
+
+    #[test]
+    fn a_record_keeps_what_is_not_durable_and_what_is_lost() {
+        let record = Record::new();
+        let mut flushes = record.flushes();
+        flushes.wrote();
+        record.keep(&flushes);
+        let mut next = record.flushes();
+        assert!(!next.is_lost() && !record.is_lost());
+        // The flush of the next device covers the write of the one before.
+        let before = next.before();
+        next.failed(before);
+        assert!(next.is_lost());
+        record.keep(&next);
+        assert!(record.is_lost() && record.flushes().is_lost());
+        record.keep(&Flushes::default());
+        assert!(record.is_lost(), "a device that saw no failure says nothing about it");
+
+        let record = Record::new();
+        let mut flushes = record.flushes();
+        flushes.wrote();
+        flushes.flushed(flushes.before());
+        record.keep(&flushes);
+        let mut next = record.flushes();
+        next.failed(next.before());
+        assert!(!next.is_lost(), "all was durable");
+    }
 
     #[test]
     fn a_failed_flush_loses_the_writes_before_it_and_only_those_that_no_flush_has_made_durable() {

@@ -25,7 +25,7 @@ pub mod device;
 pub mod emulate;
 pub mod failures;
 mod fast;
-mod flushes;
+pub mod flushes;
 mod header;
 mod in_flight;
 pub mod nvme;

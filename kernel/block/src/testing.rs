@@ -122,7 +122,7 @@ impl<S: Storage> Stand<S> {
             memory: memory.clone(),
             requests: Requests::Poll,
             share: GuestWeight::of_guest(3),
-            config: Half::Second(Disk { volume, serial: [0; 20], counters }),
+            config: Half::Second(Disk { volume, serial: [0; 20], counters, record: None }),
             state: None,
         };
         assert!(control.submit(Command::Attach(attachment)).is_ok(), "the slot is free");

@@ -92,7 +92,7 @@ impl Disk {
     pub fn backend(&self) -> block::backend::Disk<Volume> {
         let mut serial = [0; SERIAL_BYTES];
         serial.iter_mut().zip(self.serial.bytes()).for_each(|(place, byte)| *place = byte);
-        block::backend::Disk { volume: self.volume, serial, counters: self.counters }
+        block::backend::Disk { volume: self.volume, serial, counters: self.counters, record: None }
     }
 
     /// Its overlay, if it has one.

@@ -544,9 +544,15 @@ impl VhostUserBackendReqHandlerMut for Client {
 
     fn set_inflight_fd(&mut self, told: &VhostUserInflight, file: File) -> Result<()> {
         self.detach();
+        inflight::turn(self.port.number, false);
         self.inflight = None;
         match Inflight::map(self.port.number, self.packed(), told, &file) {
-            Ok(inflight) => self.inflight = Some(inflight),
+            Ok(inflight) => {
+                if let Some(record) = self.port.record() {
+                    inflight.share(self.port.number, record);
+                }
+                self.inflight = Some(inflight);
+            }
             Err(what) => return refused(format!("in-flight tracking: {what}")),
         }
         inflight::turn(self.port.number, true);

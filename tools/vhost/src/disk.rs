@@ -42,14 +42,14 @@ impl Disk {
     /// # Errors
     /// The file cannot be opened or read, or is no disk, or there is no memory.
     pub fn make(config: &config::Disk) -> Result<Self> {
-        let (volume, geometry) = match &config.file {
+        let (volume, geometry, record) = match &config.file {
             Some(file) => {
                 let disk: &'static FileDisk = Box::leak(Box::new(FileDisk::open(file, config.readonly)?));
-                (Either::Second(disk), disk.geometry)
+                (Either::Second(disk), disk.geometry, Some(&disk.flushes))
             }
             None => {
                 let ram: &'static RamDisk = Box::leak(Box::new(ram(config)?));
-                (Either::First(ram), ram.geometry())
+                (Either::First(ram), ram.geometry(), None)
             }
         };
         let options = Options { queues: config.queues, packed: true, writeback: config.cache == Cache::Writeback };
@@ -67,7 +67,7 @@ impl Disk {
         let mut serial = [0; SERIAL_BYTES];
         serial.iter_mut().zip(config.serial().bytes()).for_each(|(place, byte)| *place = byte);
         let counters = Box::leak(Box::default());
-        Ok(Self { backend: block::backend::Disk { volume, serial, counters }, device })
+        Ok(Self { backend: block::backend::Disk { volume, serial, counters, record }, device })
     }
 }
 

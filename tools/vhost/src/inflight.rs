@@ -9,7 +9,8 @@
 //!   descriptor until the answer is published, and a process that finds it restores it or goes on behind it.
 //!
 //! The file has the layout of the protocol's documentation. `free_head`, which is the back-end's own, says that the
-//! queue was in use when the file was left.
+//! queue was in use when the file was left. A bit of the first queue's `features` says that a FLUSH has failed: a driver
+//! that goes on with the next process must not take its earlier writes for durable.
 
 #![allow(unsafe_code, reason = "a memory file that the front-end shares")]
 
@@ -19,6 +20,7 @@ use std::os::fd::FromRawFd as _;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU64, Ordering, compiler_fence};
 
+use block::flushes::Record;
 use engine::order::Track;
 use net::ports::MAX_PORTS;
 use vhost::vhost_user::message::VhostUserInflight;
@@ -39,8 +41,12 @@ const WRAP: u16 = 1 << 15;
 const USED: u64 = 1 << 63;
 const AVAIL: u64 = 1 << 55;
 
+/// In `features`: a FLUSH of the disk has failed.
+const FLUSH_FAILED: u64 = 1 << 63;
+
 /// Offsets in a queue's part.
 mod at {
+    pub const FEATURES: usize = 0;
     pub const VERSION: usize = 8;
     pub const DESC_NUM: usize = 10;
     /// Packed: the queue is in use.
@@ -108,6 +114,20 @@ impl Inflight {
         let mapping = Mapping::new(port, file, end).map_err(|error| format!("it cannot be mapped: {error}"))?;
         let start = mapping.start().wrapping_add(mmap_offset as usize);
         Ok(Self { start, queues, size, packed, _mapping: mapping })
+    }
+
+    /// Has the file and the disk's record agree on whether a FLUSH has failed. From then on the file is marked before a
+    /// failure is answered. The engine must not have the device.
+    pub fn share(&self, port: usize, record: &'static Record) {
+        let part = Part(self.start);
+        if part.word(at::FEATURES).load(Ordering::Acquire) & FLUSH_FAILED != 0 {
+            record.lose();
+        }
+        if let Some(track) = TRACKS.get(port) {
+            track.record.store(ptr::from_ref(record).cast_mut(), Ordering::Relaxed);
+            track.first.store(part.0, Ordering::Release);
+            track.mark();
+        }
     }
 
     /// The part of a queue, if it has one for so many descriptors.
@@ -251,6 +271,10 @@ fn restore(ring: *mut u8, position: u16, word: u64) {
 pub struct Tracked {
     /// The front-end has given a file.
     on: AtomicBool,
+    /// The file's first part, while the file is mapped.
+    first: AtomicPtr<u8>,
+    /// The disk's record, which is never freed.
+    record: AtomicPtr<Record>,
     queues: [TrackedQueue; MAX_QUEUES],
 }
 
@@ -265,6 +289,8 @@ struct TrackedQueue {
 static TRACKS: [Tracked; MAX_PORTS] = [const {
     Tracked {
         on: AtomicBool::new(false),
+        first: AtomicPtr::new(ptr::null_mut()),
+        record: AtomicPtr::new(ptr::null_mut()),
         queues: [const {
             TrackedQueue {
                 part: AtomicPtr::new(ptr::null_mut()),
@@ -280,14 +306,28 @@ pub fn track(port: usize) -> Option<&'static Tracked> {
     TRACKS.get(port).filter(|track| track.on.load(Ordering::Acquire))
 }
 
-/// Says whether a device's front-end has given a file. The engine must not have the device.
+/// Says whether a device's front-end has given a file. The engine must not have the device. Without one, the file of
+/// before may be unmapped afterwards.
 pub fn turn(port: usize, on: bool) {
     if let Some(track) = TRACKS.get(port) {
+        if !on {
+            track.first.store(ptr::null_mut(), Ordering::Release);
+        }
         track.on.store(on, Ordering::Release);
     }
 }
 
 impl Tracked {
+    /// Marks the file if a FLUSH of the disk has failed.
+    fn mark(&self) {
+        let (first, record) = (self.first.load(Ordering::Acquire), self.record.load(Ordering::Relaxed));
+        // SAFETY: null, or from a reference that lives for ever.
+        let lost = unsafe { record.as_ref() }.is_some_and(Record::is_lost);
+        if lost && !first.is_null() {
+            Part(first).word(at::FEATURES).fetch_or(FLUSH_FAILED, Ordering::AcqRel);
+        }
+    }
+
     /// The part and the ring of a queue, if `position` is one of it.
     fn queue(&self, queue: u16, position: u16) -> Option<(Part, *mut u8, u16)> {
         let queue = self.queues.get(usize::from(queue))?;
@@ -299,6 +339,7 @@ impl Tracked {
 
 impl Track for Tracked {
     fn completing(&self, queue: u16, from: u16, to: u16) {
+        self.mark();
         let Some((part, ring, size)) = self.queue(queue, from) else { return };
         part.keep(ring, size, from, to);
         // A process that is killed has executed a prefix of its instructions. So the compiler's order is enough.
@@ -349,6 +390,36 @@ mod tests {
             restore(ring, from, used | 3 << 32 | 7);
             assert_eq!(part.recover(ring, SIZE), to, "from {from:#x}");
             assert_eq!(second_half(ring, from), used | 3 << 32 | 7);
+        }
+    }
+
+    #[test]
+    fn a_flush_that_failed_is_in_the_file_before_its_answer_and_the_next_process_finds_it() {
+        const PORT: usize = MAX_PORTS - 1;
+        for packed in [false, true] {
+            let (told, file) = make(2, SIZE).unwrap();
+            let map = || Inflight::map(PORT, packed, &told, &file).unwrap();
+            let (before, after, anew): (&Record, &Record, &Record) =
+                (Box::leak(Box::default()), Box::leak(Box::default()), Box::leak(Box::default()));
+            let ours = map();
+            ours.share(PORT, before);
+            turn(PORT, true);
+            let tracked = track(PORT).unwrap();
+            tracked.completing(0, 0, 1);
+            map().share(PORT, after);
+            assert!(!after.is_lost());
+            ours.share(PORT, before);
+            before.lose();
+            tracked.completing(0, 1, 2);
+            turn(PORT, false);
+            // The process was killed. Another one gets the same file, and a file for a driver that begins anew.
+            map().share(PORT, after);
+            assert!(after.is_lost());
+            turn(PORT, false);
+            let (told, file) = make(2, SIZE).unwrap();
+            Inflight::map(PORT, packed, &told, &file).unwrap().share(PORT, anew);
+            turn(PORT, false);
+            assert!(!anew.is_lost());
         }
     }
 

@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use block::flushes::Record;
 use engine::pair::Half;
 use engine::requests::Requests;
 use engine::schedule::GuestWeight;
@@ -137,6 +138,14 @@ impl Port {
             share: GuestWeight { guest: number, weight: config.weight },
             turns: Turns::default(),
             connection: Mutex::new(None),
+        }
+    }
+
+    /// Whether a FLUSH of its disk has failed, if it is a disk that lasts.
+    pub fn record(&self) -> Option<&'static Record> {
+        match &self.backend {
+            Half::First(_) => None,
+            Half::Second(disk) => disk.record,
         }
     }
 

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use ::config::Mac;
 use anyhow::{Context as _, Result, bail};
 use block::backend::Block;
+use block::flushes::Record;
 use block::pair::Pair as Storages;
 use block::ram::Ram;
 use engine::engine::Engine;
@@ -42,6 +43,9 @@ use crate::{clock, early, map, signals, statistics};
 const BEAT: Duration = Duration::from_millis(100);
 /// Longest turn of the engine before the server checks whether an eventfd blocks it.
 const STALLED: Duration = Duration::from_secs(1);
+/// What the operator is told of a disk once.
+const FLUSH_FAILED: &str = "a FLUSH has failed, so completed writes may be lost; every FLUSH fails from now on, until the \
+                            program is started again";
 /// Seconds after which the switch forgets a silent address (IEEE 802.1Q, 8.8.3).
 const AGE: u64 = 300;
 
@@ -248,6 +252,7 @@ fn enable_early(stream: &UnixStream, client: &Mutex<Client>) -> Result<bool, Err
 /// Supervises the clients until a signal comes. Calls `each_second` once a second.
 fn look_after(ports: &[Arc<Port>], control: &EngineControl, each_second: impl Fn()) {
     let mut faults: Vec<Vec<(Fault, u64)>> = ports.iter().map(|port| port.shared.faults().collect()).collect();
+    let mut lost = vec![false; ports.len()];
     let mut second = Instant::now();
     let mut turned = (control.turns(), Instant::now());
     while !signals::wait(BEAT) {
@@ -261,6 +266,12 @@ fn look_after(ports: &[Arc<Port>], control: &EngineControl, each_second: impl Fn
                     eprintln!("{}: the driver broke a rule, its device is stopped: {}", port.name, now.0.text());
                 }
                 *before = now;
+            }
+        }
+        for (port, known) in ports.iter().zip(&mut lost) {
+            if !*known && port.record().is_some_and(Record::is_lost) {
+                *known = true;
+                eprintln!("{}: {FLUSH_FAILED}", port.name);
             }
         }
         if turned.0 != control.turns() {

@@ -363,7 +363,7 @@ fn a_visit_ends_when_its_bytes_are_used_up() {
             memory: guest.memory.clone(),
             requests: Requests::Poll,
             share: GuestWeight::of_guest(3),
-            config: Disk { volume: disk, serial: [0; 20], counters: guest.counters },
+            config: Disk { volume: disk, serial: [0; 20], counters: guest.counters, record: None },
             state: None,
         };
         assert!(control.submit(Command::Attach(attachment)).is_ok());

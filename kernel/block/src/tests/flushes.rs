@@ -1,9 +1,11 @@
 //! Flushes that fail, and what they mean for later ones.
 
 use engine::control::{Command, Reply};
+use virtio::config::Features;
 
 use super::support::{Bench, FLUSH, FORMS, Guest, IOERR, OK, OUT, Sent, Slow, WRITE_ZEROES, range, with_slow};
 use crate::emulate::{Emulate, Emulated};
+use crate::flushes::Record;
 use crate::pair::{Either, Pair};
 use crate::part::{Part, Parts};
 use crate::storage::{Operation, Status, Storage as _};
@@ -90,6 +92,59 @@ fn a_cancelled_flush_says_nothing_of_other_devices_writes() {
     (0..3).for_each(|_| _ = bench.turn());
     assert!(matches!(bench.command(Command::Detach { slot: killed.slot }), Reply::Detached(_)));
     assert_eq!(ask(&mut bench, &mut wrote, FLUSH, Status::Ok, true), OK);
+}
+
+/// Attaches a new guest to the disk with this record.
+fn next(bench: &mut Bench<Slow>, record: &'static Record, features: Features) -> Guest {
+    let mut guest = Guest::new(5, &bench.storage().geometry, 1, features);
+    guest.record = Some(record);
+    assert_eq!(bench.attach(&guest, ()), Reply::Attached);
+    bench.turn();
+    guest
+}
+
+fn detach(bench: &mut Bench<Slow>, guest: &Guest) {
+    assert!(matches!(bench.command(Command::Detach { slot: guest.slot }), Reply::Detached(Some(_))));
+}
+
+#[test]
+fn a_failed_flush_is_of_the_disk_and_outlives_its_devices_and_their_resets() {
+    for features in FORMS {
+        let record: &'static Record = Box::leak(Box::default());
+        let (_, mut bench) = with_slow(Slow::new(512, 64), 1, features);
+        let mut first = next(&mut bench, record, features);
+        assert_eq!(ask(&mut bench, &mut first, OUT, Status::Ok, true), OK);
+        assert_eq!(ask(&mut bench, &mut first, FLUSH, Status::Failed, true), IOERR);
+        assert!(record.is_lost(), "it is known before the driver sees the answer");
+        detach(&mut bench, &first);
+        let mut second = next(&mut bench, record, features);
+        assert_eq!(ask(&mut bench, &mut second, FLUSH, Status::Ok, false), IOERR, "{features:?}");
+        second.shared.request_reset();
+        (0..3).for_each(|_| _ = bench.turn());
+        second.start();
+        bench.turn();
+        assert_eq!(ask(&mut bench, &mut second, FLUSH, Status::Ok, false), IOERR);
+        detach(&mut bench, &second);
+        assert!(record.is_lost());
+    }
+}
+
+#[test]
+fn a_flush_that_fails_loses_what_was_written_before_its_device_was_attached() {
+    for written in [true, false] {
+        let record: &'static Record = Box::leak(Box::default());
+        let (_, mut bench) = with_slow(Slow::new(512, 64), 1, FORMS[0]);
+        let mut first = next(&mut bench, record, FORMS[0]);
+        if written {
+            assert_eq!(ask(&mut bench, &mut first, OUT, Status::Ok, true), OK);
+        }
+        detach(&mut bench, &first);
+        let mut second = next(&mut bench, record, FORMS[0]);
+        assert_eq!(ask(&mut bench, &mut second, FLUSH, Status::Failed, true), IOERR);
+        assert_eq!(record.is_lost(), written);
+        let answer = ask(&mut bench, &mut second, FLUSH, Status::Ok, !written);
+        assert_eq!(answer, if written { IOERR } else { OK });
+    }
 }
 
 #[test]

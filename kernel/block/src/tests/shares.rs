@@ -75,7 +75,7 @@ fn run(of_net: u16, of_disk: u16) -> Outcome {
         memory: reader.memory.clone(),
         requests: Requests::Poll,
         share: GuestWeight { guest: 2, weight: of_disk },
-        config: Half::Second(Disk { volume: disk, serial: [0; 20], counters: reader.counters }),
+        config: Half::Second(Disk { volume: disk, serial: [0; 20], counters: reader.counters, record: None }),
         state: None,
     });
 

@@ -19,6 +19,7 @@ use virtio::testing::{BUFFER_STRIDE, DriverQueue, MEMORY, set_up_interrupts};
 use crate::backend::{Block, Disk};
 use crate::counters::BlockCounters;
 use crate::device::{self, Options};
+use crate::flushes::Record;
 use crate::ram::{OVERLAY_BLOCK, Overlay, OverlayMemory, Ram, RamDisk};
 use crate::storage::{Geometry, Operation, Request, Status, Storage, Submitted, Tag};
 
@@ -189,6 +190,8 @@ pub struct Guest {
     pub queues: Vec<DriverQueue>,
     pub slot: usize,
     pub features: Features,
+    /// What its disk keeps beyond its device.
+    pub record: Option<&'static Record>,
     next: u64,
 }
 
@@ -217,6 +220,7 @@ impl Guest {
             queues: Vec::new(),
             slot,
             features,
+            record: None,
             next: 0,
         }
     }
@@ -343,7 +347,7 @@ impl<S: Storage> Bench<S> {
             memory: guest.memory.clone(),
             requests: Requests::Notify,
             share: GuestWeight::of_guest(guest.slot),
-            config: Disk { volume, serial, counters: guest.counters },
+            config: Disk { volume, serial, counters: guest.counters, record: guest.record },
             state: None,
         }));
         self.turn();

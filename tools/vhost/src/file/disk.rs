@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use block::flushes::Record;
 use block::storage::Geometry;
 
 /// Most bytes of a discard, and of a request to write zeroes.
@@ -25,6 +26,8 @@ pub struct FileDisk {
     pub geometry: Geometry,
     /// Buffers of the guest at a multiple of this need no bounce buffer.
     pub memory_alignment: usize,
+    /// Whether a FLUSH has failed, whatever front-end it was for. A file that is opened anew begins anew.
+    pub flushes: Record,
 }
 
 /// How long a lock is tried. Linux keeps the files of a process that was killed until its operations have ended, and
@@ -88,7 +91,7 @@ impl FileDisk {
             discard_bytes: physical_bytes.next_power_of_two(),
             max_zeroes: range,
         };
-        Ok(Self { file, geometry, memory_alignment: memory as usize })
+        Ok(Self { file, geometry, memory_alignment: memory as usize, flushes: Record::new() })
     }
 
     /// Its descriptor, which stays open.
