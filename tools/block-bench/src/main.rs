@@ -51,6 +51,9 @@ enum What {
         /// Milliseconds to stay connected without requests.
         #[arg(long, default_value_t = 0)]
         hold: u64,
+        /// The back-end's process. It is stopped while a batch is offered, so it finds the whole batch.
+        #[arg(long)]
+        process: i32,
     },
     /// Serves a disk of zeroes by a bare copy loop, until it is killed.
     Floor {
@@ -81,7 +84,9 @@ fn carry_out(what: What) -> Result<()> {
         What::Verify { socket, rounds } => println!("{}", verify::verify(&socket, rounds)?),
         What::Fill { socket } => verify::fill(&socket)?,
         What::Measure(plan) => println!("{}", measure::measure(&plan)?),
-        What::Count { socket, requests, depth, hold } => measure::count(&socket, requests, depth, hold)?,
+        What::Count { socket, requests, depth, hold, process } => {
+            measure::count(&socket, process, requests, depth, hold)?;
+        }
         What::Floor { socket, bytes, core } => floor::serve(&socket, bytes, core)?,
     }
     Ok(())

@@ -194,11 +194,15 @@ pub fn measure(plan: &Plan) -> Result<Value> {
 
 /// Reads `requests` blocks of a disk, in batches of `depth`: the next batch is submitted when all of one have ended.
 /// Stays connected for `hold` milliseconds more.
-pub fn count(socket: &Path, requests: u64, depth: usize, hold: u64) -> Result<()> {
+/// The back-end's process is stopped while a batch is offered. Otherwise it would find parts of it, depending on the
+/// speed of the two, and its count would be another one in each run.
+pub fn count(socket: &Path, process: i32, requests: u64, depth: usize, hold: u64) -> Result<()> {
     let mut reader = Reader::connect(socket, depth)?;
     let mut left = requests;
     while left >= depth as u64 {
+        process::stop_all(process)?;
         reader.start();
+        process::resume(process)?;
         reader.stop()?;
         left -= depth as u64;
     }

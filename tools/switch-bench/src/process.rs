@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "affinity and signals")]
 
-use std::io;
+use std::{fs, io, thread};
 
 use anyhow::{Result, bail};
 
@@ -35,6 +35,25 @@ fn signal(process: i32, signal: i32) -> Result<()> {
 /// Stops a process while others have their turn.
 pub fn stop(process: i32) -> Result<()> {
     signal(process, libc::SIGSTOP)
+}
+
+/// Stops a process, and waits until none of its threads runs.
+pub fn stop_all(process: i32) -> Result<()> {
+    stop(process)?;
+    loop {
+        let mut running = false;
+        for task in fs::read_dir(format!("/proc/{process}/task"))? {
+            // A thread that has ended meanwhile does not run.
+            let Ok(stat) = fs::read_to_string(task?.path().join("stat")) else { continue };
+            // The state is behind the name, which may have any character.
+            let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+            running |= !matches!(state, Some('T' | 't' | 'Z' | 'X'));
+        }
+        if !running {
+            return Ok(());
+        }
+        thread::yield_now();
+    }
 }
 
 /// Lets a stopped process go on.

@@ -25,11 +25,17 @@ const MIB: u64 = 64;
 const DEPTH: u64 = 32;
 /// Requests whose instructions are counted.
 const COUNTED: u64 = 1000 * DEPTH;
+/// Percent by which two counts of the same may differ.
+const SETTLED: f64 = 2.0;
 /// Milliseconds for which the front-end stays without requests, to count what a turn without requests takes.
 const HOLD: u64 = 1000;
 /// Rounds, and milliseconds of each turn.
 const SHORT: (u64, u64) = (7, 300);
 const FULL: (u64, u64) = (25, 1000);
+
+/// SPDK's vhost and its script, in the folder in which it is built.
+const SPDK_VHOST: &str = "build/bin/vhost";
+const SPDK_RPC: &str = "scripts/rpc.py";
 
 /// The programs and the folder of a contest.
 struct Contest {
@@ -153,9 +159,12 @@ impl Contest {
         ui::step("bench", "random reads of 4 KiB, 32 in flight: ours, QEMU's storage daemon, and a bare copy loop");
         let mut peers = vec![Peer::Ours, Peer::Floor, Peer::Null, Peer::Memory];
         let mut processes: Vec<Process> = peers.iter().map(|peer| self.start(*peer)).collect::<Result<_>>()?;
-        if let Some(folder) = env::var_os("SIDECORE_SPDK") {
-            processes.push(self.spdk(Path::new(&folder))?);
-            peers.push(Peer::Spdk);
+        match spdk_folder()? {
+            Some(folder) => {
+                processes.push(self.spdk(&folder)?);
+                peers.push(Peer::Spdk);
+            }
+            None => ui::step("bench", "without SPDK's vhost: SIDECORE_SPDK=FOLDER names a folder in which it is built"),
         }
         // A RAM disk that was never written is one page of zeroes.
         let ours = self.socket(Peer::Ours).display().to_string();
@@ -174,7 +183,7 @@ impl Contest {
 
     /// Starts SPDK's vhost with a RAM disk, by its program and its script `rpc.py`.
     fn spdk(&self, spdk: &Path) -> Result<Process> {
-        let mut command = tools::dying_with_us(&spdk.join("build/bin/vhost"));
+        let mut command = tools::dying_with_us(&spdk.join(SPDK_VHOST));
         command.args(["-m", &format!("{:#x}", 1_u64 << self.cores[1]), "-S"]).arg(&self.folder);
         let rpc = self.folder.join("rpc");
         command.arg("-r").arg(&rpc).stdout(Stdio::null());
@@ -184,7 +193,7 @@ impl Contest {
             &["bdev_malloc_create", "-b", "disk", &MIB.to_string(), "512"][..],
             &["vhost_create_blk_controller", "spdk", "disk"],
         ] {
-            let mut command = Command::new(spdk.join("scripts/rpc.py"));
+            let mut command = Command::new(spdk.join(SPDK_RPC));
             tools::quietly(command.arg("-s").arg(&rpc).args(words), "rpc.py")?;
         }
         process.until_there(&[self.socket(Peer::Spdk)]).context("SPDK's vhost")?;
@@ -206,7 +215,8 @@ impl Contest {
         process.until_there(std::slice::from_ref(&socket)).with_context(|| peer.name())?;
         match load {
             Some((requests, hold)) => {
-                let numbers = [("requests", requests), ("depth", DEPTH), ("hold", hold)];
+                let id = u64::from(process.id());
+                let numbers = [("requests", requests), ("depth", DEPTH), ("hold", hold), ("process", id)];
                 let numbers = numbers.map(|(name, number)| format!("--{name}={number}"));
                 self.bench(&[&["count".to_owned(), format!("--socket={}", socket.display())], &numbers[..]].concat())?;
             }
@@ -229,29 +239,35 @@ impl Contest {
         Ok(Counted { instructions, copies, reads: number(disk, "reads")?, idle, idle_apart })
     }
 
-    /// Instructions of QEMU's storage daemon for a read.
-    fn theirs(&self, peer: Peer) -> Result<f64> {
-        let few = self.counted(peer, Some((COUNTED / 4, 0)))?.instructions;
-        let many = self.counted(peer, Some((COUNTED / 2, 0)))?.instructions;
-        Ok(many.saturating_sub(few) as f64 / (COUNTED / 4) as f64)
+    /// Instructions of QEMU's storage daemon for a read, counted twice.
+    fn theirs(&self, peer: Peer) -> Result<[f64; 2]> {
+        let run =
+            |quarters: u64| Ok::<_, anyhow::Error>(self.counted(peer, Some((quarters * COUNTED / 4, 0)))?.instructions);
+        let [few, more, most]: [u64; 3] = [run(1)?, run(2)?, run(3)?];
+        Ok([(few, more), (more, most)].map(|(few, many)| many.saturating_sub(few) as f64 / (COUNTED / 4) as f64))
     }
 
-    /// Instructions of our engine for a read: outside the copy routine, and in it. Turns without a request are left out.
+    /// Instructions of our engine for a read, counted twice: outside the copy routine, and in it. Turns without a request are left out.
     /// A run without a front-end, and one with a front-end that asks nothing, say what these turns take.
-    fn ours(&self) -> Result<(f64, f64)> {
+    fn ours(&self) -> Result<[(f64, f64); 2]> {
         let apart = self.counted(Peer::Ours, None)?;
         let turn_apart = apart.instructions as f64 / apart.idle_apart;
         let idle = self.counted(Peer::Ours, Some((0, HOLD)))?;
         let turn = (idle.instructions as f64 - turn_apart * idle.idle_apart) / idle.idle;
-        let all = self.counted(Peer::Ours, Some((COUNTED, 0)))?;
-        ensure!(all.reads >= COUNTED as f64, "{} reads: expected {COUNTED}", all.reads);
-        let outside = (all.instructions - all.copies) as f64 - turn_apart * all.idle_apart - turn * all.idle;
-        Ok((outside / all.reads, all.copies as f64 / all.reads))
+        let count = || {
+            let all = self.counted(Peer::Ours, Some((COUNTED, 0)))?;
+            ensure!(all.reads >= COUNTED as f64, "{} reads: expected {COUNTED}", all.reads);
+            let outside = (all.instructions - all.copies) as f64 - turn_apart * all.idle_apart - turn * all.idle;
+            Ok::<_, anyhow::Error>((outside / all.reads, all.copies as f64 / all.reads))
+        };
+        Ok([count()?, count()?])
     }
 }
 
 /// Measures and prints the figures. Returns the results as JSON.
 pub fn run(full: bool, only_count: bool) -> Result<Value> {
+    // Before anything that takes time.
+    spdk_folder()?;
     fetch::ensure(false)?;
     fetch::ensure_storage_daemon()?;
     let cores = two_processors(&tools::processors()?)?;
@@ -265,10 +281,14 @@ pub fn run(full: bool, only_count: bool) -> Result<Value> {
 
     let mut table = Table::default();
     ui::step("bench", "instructions for a read, by callgrind: ours, QEMU's storage daemon");
-    let (outside, copies) = contest.ours()?;
+    let [(outside, copies), (again, _)] = contest.ours()?;
     let theirs = [Peer::Null, Peer::Memory].map(|peer| contest.theirs(peer));
     let [null, memory_file] = theirs;
     let (null, memory_file) = (null?, memory_file?);
+    for (name, counts) in [("ours", [outside, again]), ("null-co", null), ("memory file", memory_file)] {
+        settled(&mut table, name, counts);
+    }
+    let ([null, _], [memory_file, _]) = (null, memory_file);
     table.note(&format!("instructions for a read, ours: {outside:.0} outside the copy routine, {copies:.0} in it"));
     table.note(&format!("instructions for a read, storage daemon over null-co: {null:.0}, zeroing included"));
     table.note(&format!("instructions for a read, storage daemon over a file: {memory_file:.0}, without the kernel's"));
@@ -281,6 +301,34 @@ pub fn run(full: bool, only_count: bool) -> Result<Value> {
     }
     print!("{table}");
     Ok(json!({ "bench": "block", "instructions": counts, "throughput": measured, "figures": table.to_json() }))
+}
+
+/// The folder in which SPDK is built, if the user has one.
+fn spdk_folder() -> Result<Option<PathBuf>> {
+    let Some(folder) = env::var_os("SIDECORE_SPDK").map(PathBuf::from) else { return Ok(None) };
+    check_spdk(&folder)?;
+    Ok(Some(folder))
+}
+
+/// Checks that a folder has what is started of SPDK.
+fn check_spdk(folder: &Path) -> Result<()> {
+    for file in [SPDK_VHOST, SPDK_RPC] {
+        ensure!(
+            folder.join(file).is_file(),
+            "SIDECORE_SPDK={}: there is no {file}; expected a folder in which SPDK is built (./configure && make)",
+            folder.display()
+        );
+    }
+    Ok(())
+}
+
+/// Says how far two counts of the same are apart.
+fn settled(table: &mut Table, name: &str, [first, second]: [f64; 2]) {
+    let apart = 100.0 * (second - first).abs() / first.max(1.0);
+    let word = if apart <= SETTLED { "settled" } else { "NOT settled" };
+    table.note(&format!(
+        "instructions for a read, {name}, counted twice: {first:.0} and {second:.0}, {word} ({apart:.1} %)"
+    ));
 }
 
 fn rates(table: &mut Table, result: &Value) -> Result<()> {
@@ -304,4 +352,35 @@ fn rates(table: &mut Table, result: &Value) -> Result<()> {
         against(table, result, ours, name, (&what, aim));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_without_spdk_is_refused_with_what_is_missing() {
+        let folder = env::temp_dir().join(format!("sidecore-spdk-{}", std::process::id()));
+        fs::create_dir_all(folder.join("build/bin")).unwrap();
+        let error = check_spdk(&folder).unwrap_err().to_string();
+        assert!(error.contains(&folder.display().to_string()) && error.contains("no build/bin/vhost"), "{error}");
+        fs::write(folder.join(SPDK_VHOST), "").unwrap();
+        let error = check_spdk(&folder).unwrap_err().to_string();
+        assert!(error.contains("no scripts/rpc.py"), "{error}");
+        fs::create_dir_all(folder.join("scripts")).unwrap();
+        fs::write(folder.join(SPDK_RPC), "").unwrap();
+        assert!(check_spdk(&folder).is_ok());
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn counts_that_differ_by_more_than_two_percent_are_called_so() {
+        let said = |counts| {
+            let mut table = Table::default();
+            settled(&mut table, "ours", counts);
+            table.to_string()
+        };
+        assert!(said([1000.0, 1019.0]).contains(", settled (1.9 %)"));
+        assert!(said([1000.0, 979.0]).contains("NOT settled (2.1 %)"));
+    }
 }
