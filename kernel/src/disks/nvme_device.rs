@@ -109,11 +109,14 @@ fn pointer(at: u64) -> Option<NonNull<u8>> {
     NonNull::new(ptr::with_exposed_provenance_mut(at as usize))
 }
 
+/// A controller that works, the engine's queue if one was asked for, and where the controller is.
+pub type Opened = (Controller<Mmio, Bit>, Option<Queue>, Place);
+
 /// Takes a function of class [`CLASS`]. `with_queue`: it gets an I/O queue; otherwise it can only be asked what it is.
 ///
 /// # Errors
 /// Its BAR is unusable, there is no memory for it, or it does not answer.
-pub fn open(function: Function, with_queue: bool) -> Result<(Controller<Mmio, Bit>, Option<Queue>, Place), String> {
+pub fn open(function: Function, with_queue: bool) -> Result<Opened, String> {
     if !function.set_bus_master(false) {
         return Err("configuration space is in use".into());
     }
