@@ -5,6 +5,7 @@
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context as _, Result, ensure};
 use ruzstd::decoding::StreamingDecoder;
@@ -14,8 +15,11 @@ const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 /// The last bytes of the payload are the length of `vmlinux`.
 const LENGTH: usize = 4;
 
-/// Returns the path of the `vmlinux` of a bzImage, in `folder`. Unpacks it once for each kernel.
+/// Returns the path of the `vmlinux` of a bzImage, in `folder`. Unpacks it once for each kernel. Scenarios that run side by
+/// side wait for each other here, and the file gets its name when it is whole: otherwise one would boot half a kernel.
 pub fn of(kernel: &Path, folder: &Path) -> Result<PathBuf> {
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let name = kernel.file_name().map(|name| name.to_string_lossy().replacen("vmlinuz", "vmlinux", 1));
     let place = folder.join(name.with_context(|| format!("{} names no file", kernel.display()))?);
     let file = fs::read(kernel).with_context(|| format!("cannot read {}", kernel.display()))?;
@@ -27,7 +31,9 @@ pub fn of(kernel: &Path, folder: &Path) -> Result<PathBuf> {
     }
     ensure!(frame.starts_with(ZSTD), "the payload of {} is not compressed with zstd", kernel.display());
     let vmlinux = unpack(frame, length).with_context(|| format!("cannot unpack {}", kernel.display()))?;
-    fs::write(&place, vmlinux)?;
+    let unfinished = place.with_added_extension("unfinished");
+    fs::write(&unfinished, vmlinux)?;
+    fs::rename(&unfinished, &place)?;
     Ok(place)
 }
 
