@@ -2,6 +2,7 @@
 
 mod bochs;
 mod disk;
+mod disk_file;
 mod linux;
 mod monitor;
 mod nic;

@@ -141,39 +141,46 @@ fn disc_with(setup: &Setup, folder: &Path, options: &str) -> Result<PathBuf> {
     let mut lines = String::new();
     fs::create_dir_all(folder)?;
     for (index, module) in setup.modules.iter().enumerate() {
-        let source = match &module.content {
-            Content::Text(text) => {
-                let path = folder.join(format!("module-{index}"));
-                fs::write(&path, text)?;
-                path
-            }
-            Content::GuestKernel => parts.guest_kernel.clone(),
-            Content::GuestVmlinux => vmlinux::of(&parts.guest_kernel, &paths::runs().join("parts"))?,
-            Content::CloudHv => fetch::cloudhv()?,
-            Content::Tools => guest_tools::image()?,
-            Content::Rhf => fetch::rhf()?,
-            Content::BootDisk { cmdline, text } => {
-                let (place, work) = (folder.join(format!("module-{index}")), folder.join("boot-disk"));
-                let (kernel, initrd) = (&parts.guest_kernel, &parts.small_initrd);
-                disk::small(&disk::Small { kernel, initrd, cmdline, text }, &work, &place)?;
-                place
-            }
-            Content::Initrd => parts.initrd.clone(),
-            Content::SmallInitrd => parts.small_initrd.clone(),
-            Content::Packed => {
-                let path = folder.join("packed.zst");
-                let packed = scenarios::setup::packed();
-                fs::write(&path, ruzstd::encoding::compress_to_vec(&packed[..], CompressionLevel::Fastest))?;
-                path
-            }
-            Content::Isolation => parts.isolation.clone(),
-            Content::Probe => parts.probe.clone(),
-            Content::ProbeFirmware => pvh::of(&parts.probe, folder)?,
-        };
+        let source = file(&module.content, folder, &format!("module-{index}"))?;
         files.push((format!("module-{index}"), source));
         lines.push_str(&format!("module2 /module-{index} {}\n    ", module.name));
     }
     make(folder, &files, &menu(options, &lines)?)
+}
+
+/// Returns the path of a file with this content. A file that is made for it alone is in `folder`. `name`: its name there,
+/// which no other file of the folder has.
+pub fn file(content: &Content, folder: &Path, name: &str) -> Result<PathBuf> {
+    let parts = parts()?;
+    Ok(match content {
+        Content::Text(text) => {
+            let path = folder.join(name);
+            fs::write(&path, text)?;
+            path
+        }
+        Content::GuestKernel => parts.guest_kernel.clone(),
+        Content::GuestVmlinux => vmlinux::of(&parts.guest_kernel, &paths::runs().join("parts"))?,
+        Content::CloudHv => fetch::cloudhv()?,
+        Content::Tools => guest_tools::image()?,
+        Content::Rhf => fetch::rhf()?,
+        Content::BootDisk { cmdline, text } => {
+            let (place, work) = (folder.join(name), folder.join(format!("{name}-work")));
+            let (kernel, initrd) = (&parts.guest_kernel, &parts.small_initrd);
+            disk::small(&disk::Small { kernel, initrd, cmdline, text }, &work, &place)?;
+            place
+        }
+        Content::Initrd => parts.initrd.clone(),
+        Content::SmallInitrd => parts.small_initrd.clone(),
+        Content::Packed => {
+            let path = folder.join(name);
+            let packed = scenarios::setup::packed();
+            fs::write(&path, ruzstd::encoding::compress_to_vec(&packed[..], CompressionLevel::Fastest))?;
+            path
+        }
+        Content::Isolation => parts.isolation.clone(),
+        Content::Probe => parts.probe.clone(),
+        Content::ProbeFirmware => pvh::of(&parts.probe, folder)?,
+    })
 }
 
 /// Makes a disc with plain Linux in `folder`: the guests' kernel, the small initramfs with nvme-cli, and these actions of

@@ -87,7 +87,7 @@ pub enum Uplink {
     TwoX520,
 }
 
-/// An NVMe namespace of an emulated server. Its contents are a file of zeroes at first. Namespaces with the same serial
+/// An NVMe namespace of an emulated server. It holds zeroes at first, unless [`Setup::contents`] has more. Namespaces with the same serial
 /// number belong to the same controller, and are numbered from 1 in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nvme {
@@ -109,7 +109,7 @@ pub enum Image {
     File(PathBuf),
 }
 
-/// A virtio block device of an emulated server. Its contents are a file of zeroes at first.
+/// A virtio block device of an emulated server. It holds zeroes at first, unless [`Setup::contents`] has more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VirtioDisk {
     /// The name of its file in the folder of the logs.
@@ -196,6 +196,8 @@ pub struct Setup {
     pub nvme: Vec<Nvme>,
     /// Its virtio disks: `vda` is the first.
     pub virtio_disks: Vec<VirtioDisk>,
+    /// What NVMe and virtio disks hold at first, by the names of their files. It may be shorter than its disk.
+    pub contents: Vec<(&'static str, Content)>,
     /// Partition tables of the NVMe disks.
     pub tables: Vec<Table>,
     /// A disk image, as one more NVMe disk.
@@ -242,6 +244,7 @@ impl Setup {
             uplink: Uplink::None,
             nvme: Vec::new(),
             virtio_disks: Vec::new(),
+            contents: Vec::new(),
             tables: Vec::new(),
             image: None,
             faults: Vec::new(),

@@ -11,6 +11,7 @@ use gpt_disk_types::{BlockSize, GptPartitionType, Guid};
 use scenarios::setup::{Damage, FILLED, Failing, Fault, Image, Nvme, SLOT, Setup, Table};
 use scenarios::write_log::LOG_SECTOR;
 
+use super::disk_file;
 use crate::disk::gpt;
 
 /// Events that QEMU writes among its messages: what it sees of a controller's end.
@@ -30,10 +31,7 @@ pub fn add(command: &mut Command, folder: &Path, setup: &Setup) -> Result<()> {
         let number = namespaces.entry(serial).or_default();
         *number += 1;
         let name = if *number == 1 { serial.to_owned() } else { format!("{serial}-{number}") };
-        let path = folder.join(&name);
-        let file = fs::File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
-        file.set_len(disk.mib << 20)?;
-        drop(file);
+        let path = disk_file::make(folder, &name, disk.mib, setup)?;
         if let Some(table) = setup.tables.iter().find(|table| table.disk == name) {
             partition(&path, disk, table).with_context(|| format!("the partitions of {name}"))?;
         }

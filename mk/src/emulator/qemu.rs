@@ -78,7 +78,7 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
     command.args(["-chardev", &format!("socket,id=monitor,path={}", monitor.0.display())]);
     command.args(["-mon", "chardev=monitor,mode=control"]);
     nvme::add(&mut command, run.folder, setup)?;
-    virtio_disk::add(&mut command, run.folder, &setup.virtio_disks)?;
+    virtio_disk::add(&mut command, run.folder, setup)?;
     let record = setup.record_exits.then(|| run.folder.join("exits"));
     if let Some(path) = &record {
         // Nothing runs in this address range, so only the lines about entries and exits remain.

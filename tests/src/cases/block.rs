@@ -27,32 +27,23 @@ const OVERLAY_BLOCKS: u64 = ((OVERLAY_MIB as u64) << 20) / PAGE;
 
 /// These scenarios.
 pub fn list() -> Vec<Box<dyn Boot>> {
-    let check = |name, about, platforms, run| Check::new(Scenario::new(name, about, platforms), run);
+    let whole =
+        "a whole disk written, read again and discarded by Linux, thousands of requests without an exit for I/O";
+    let overlay = "two guests on one boot module: neither sees what the other writes; a full overlay fails writes and nothing \
+                   else; a compressed module is unpacked";
+    let filled = "an ext2 file system made, filled and checked; its disk outlives its guest";
     vec![Box::new(Shared {
         name: "disks",
         about: "a and b have disks over one boot module, each with its own overlay; a has an empty one and a read-only one too",
         start,
         end: |mut session| session.shut_down().map(drop),
         checks: vec![
-            check(
-                "block",
-                "a whole disk written, read again and discarded by Linux, thousands of requests without an exit for I/O",
-                EVERYWHERE,
+            Check::new(
+                Scenario::new("block", whole, EVERYWHERE),
                 whole_disk as fn(&mut Context<'_>, &mut Session) -> Result<()>,
             ),
-            check(
-                "block-overlay",
-                "two guests on one boot module: neither sees what the other writes; a full overlay fails writes and nothing else; a \
-                 compressed module is unpacked",
-                QEMU,
-                overlays,
-            ),
-            check(
-                "block-filesystem",
-                "an ext2 file system made, filled and checked; its disk outlives its guest",
-                QEMU,
-                file_system,
-            ),
+            Check::new(Scenario::new("block-overlay", overlay, EVERYWHERE), overlays),
+            Check::new(Scenario::new("block-filesystem", filled, QEMU).taking_turns(), file_system),
         ],
     })]
 }

@@ -40,7 +40,7 @@ const FILES: u64 = 8;
 
 /// These scenarios.
 pub fn list() -> Vec<Box<dyn Boot>> {
-    let check = |name, about, run| Check::new(Scenario::new(name, about, QEMU), run);
+    let check = |name, about, run| Check::new(Scenario::new(name, about, QEMU).taking_turns(), run);
     let killed = "a guest is killed while it writes files, ten times: its file system is whole, what it was told to be \
                   durable is there, and its neighbours' disks are as they were";
     let killed_nvme = "the same with two partitions of an NVMe disk: the neighbour's partition and all other blocks of the \

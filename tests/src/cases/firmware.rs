@@ -7,7 +7,7 @@ use crate::boot::{Boot, Check, Shared, Wanted};
 use crate::cases::smp;
 use crate::counts::{exits, notify_exits};
 use crate::guests::{Guest, server, with_edk2};
-use crate::platform::QEMU;
+use crate::platform::{EVERYWHERE, QEMU};
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::{Session, number};
 
@@ -16,24 +16,20 @@ const PINGS: u64 = 200;
 
 /// These scenarios.
 pub fn list() -> Vec<Box<dyn Boot>> {
-    let check = |name, about, run| Check::new(Scenario::new(name, about, QEMU), run);
+    let memory = "`notify_bar = \"memory\"`: a guest notifies by stores, none is lost";
+    let edk2_alone = "EDK2 starts, and says on its console that it found nothing to boot";
     vec![Box::new(Shared {
         name: "firmware",
         about: "a is Linux as an ELF file, with two virtual CPUs; b is a bzImage with notification words in memory; e has EDK2",
         start,
         end: |mut session| session.shut_down().map(drop),
         checks: vec![
-            check(
-                "pvh",
-                "Linux starts by the PVH entry with two virtual CPUs, and pings",
+            Check::new(
+                Scenario::new("pvh", "Linux starts by the PVH entry with two virtual CPUs, and pings", EVERYWHERE),
                 pvh as fn(&mut Context<'_>, &mut Session) -> Result<()>,
             ),
-            check(
-                "notify-memory",
-                "`notify_bar = \"memory\"`: a guest notifies by stores, none is lost",
-                notify_memory,
-            ),
-            check("firmware-edk2", "EDK2 starts, and says on its console that it found nothing to boot", edk2),
+            Check::new(Scenario::new("notify-memory", memory, EVERYWHERE), notify_memory),
+            Check::new(Scenario::new("firmware-edk2", edk2_alone, QEMU).taking_turns(), edk2),
         ],
     })]
 }

@@ -9,11 +9,11 @@ use crate::guests::{BASE_CMDLINE, DEBIAN, debian, module_name, with_config};
 use crate::platform::QEMU;
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::{Session, number};
-use crate::setup::{Content, Image, Module};
+use crate::setup::{Content, Image, Module, Nvme, Setup, VirtioDisk};
 
 /// MiB of each guest.
 const MEMORY_MIB: u32 = 192;
-/// MiB of the disk, which is a boot module.
+/// MiB of the disk.
 const DISK_MIB: u32 = 26;
 /// MiB of each overlay.
 const OVERLAY_MIB: u32 = 1;
@@ -31,48 +31,99 @@ pub fn list() -> Vec<Box<dyn Boot>> {
         "rust-hypervisor-firmware finds a disk and starts Linux by its entry; `reboot` and `poweroff` from inside";
     let [eli, others] =
         ["in `eli`", "in `inject` and in `direct`"].map(|modes| format!("{edk2}{modes}").leak() as &str);
+    let beneath =
+        "the same over an NVMe disk, over a virtio disk of the machine, and over a read-only RAM disk; in `eli`";
     let whole =
         "`cargo mk run --disk`: EDK2 boots the image of `cargo mk disk` from an NVMe disk to a login, as root a shell";
     vec![
         alone(Scenario::new("firmware-disk", eli, QEMU), |context, ()| {
-            boot(context, "firmware-disk", &Content::CloudHv, &["eli"])
+            in_modes(context, "firmware-disk", &Content::CloudHv, &["eli"])
         }),
         alone(Scenario::new("firmware-disk-modes", others, QEMU).taking_turns(), |context, ()| {
-            boot(context, "firmware-disk-modes", &Content::CloudHv, &["inject", "direct"])
+            in_modes(context, "firmware-disk-modes", &Content::CloudHv, &["inject", "direct"])
         }),
+        alone(Scenario::new("firmware-disk-kinds", beneath, QEMU).taking_turns(), over_each),
         alone(Scenario::new("firmware-rhf", rhf, QEMU).needing("SIDECORE_RHF"), |context, ()| {
-            boot(context, "firmware-rhf", &Content::Rhf, &["eli", "inject"])
+            in_modes(context, "firmware-rhf", &Content::Rhf, &["eli", "inject"])
         }),
         alone(Scenario::new("firmware-debian", whole, QEMU).taking_turns(), login),
     ]
 }
 
-/// A guest for each way of completion, one after another.
-fn boot(context: &mut Context<'_>, name: &str, firmware: &Content, completions: &[&str]) -> Result<()> {
+/// A guest with firmware and a disk to boot from.
+struct Booted<'a> {
+    name: &'a str,
+    completion: &'a str,
+    /// The lines that say what is beneath its disk.
+    disk: String,
+}
+
+/// What is on the disks, and its name as a boot module.
+fn boot_disk() -> (Content, &'static str) {
     let text = (1..=NUMBERS).map(|n| format!("{n}\n")).collect();
     let content = Content::BootDisk { cmdline: format!("{BASE_CMDLINE} sc.do=obey"), text };
-    let config: String =
-        completions.iter().map(|completion| guest(completion, firmware, module_name(&content))).collect();
-    let guests = completions.len() as u32;
-    let memory = guests * (MEMORY_MIB + OVERLAY_MIB) + DISK_MIB + 8 + 160;
-    let mut setup = with_config(name, &config, 2 + guests * VCPUS, memory);
-    for content in [content, firmware.clone()] {
+    let name = module_name(&content);
+    (content, name)
+}
+
+/// A guest for each way of completion, one after another, each with an overlay over the same boot module.
+fn in_modes(context: &mut Context<'_>, name: &str, firmware: &Content, completions: &[&str]) -> Result<()> {
+    let module = boot_disk().1;
+    let guest = |completion| {
+        let disk = format!("disk = \"ram\"\nmodule = \"{module}\"\noverlay = \"{OVERLAY_MIB}M\"\n");
+        Booted { name: completion, completion, disk }
+    };
+    let guests: Vec<Booted<'_>> = completions.iter().copied().map(guest).collect();
+    lives(context, server(name, firmware, &guests), firmware, &guests)
+}
+
+/// A guest over each kind of disk that the other scenarios do not have, one after another.
+fn over_each(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
+    let (content, module) = boot_disk();
+    let guest = |name, disk| Booted { name, completion: "eli", disk };
+    let guests = [
+        guest("nvme", "disk = \"nvme:image\"\n".to_owned()),
+        guest("virtio", "disk = \"vda\"\n".to_owned()),
+        guest("fixed", format!("disk = \"ram\"\nmodule = \"{module}\"\nreadonly = true\n")),
+    ];
+    let mut setup = server("firmware-disk-kinds", &Content::CloudHv, &guests);
+    let (mib, block_bytes) = (DISK_MIB.into(), 512);
+    setup.nvme = vec![Nvme { serial: "image", mib, block_bytes }];
+    setup.virtio_disks = vec![VirtioDisk { name: "virtio-image", mib, block_bytes }];
+    setup.contents = vec![("image", content.clone()), ("virtio-image", content)];
+    // The memory of two drivers' buffers.
+    setup.memory_mib += 2 * 16;
+    lives(context, setup, &Content::CloudHv, &guests)
+}
+
+/// A server with these guests.
+fn server(name: &str, firmware: &Content, guests: &[Booted<'_>]) -> Setup {
+    let count = guests.len() as u32;
+    let memory = count * (MEMORY_MIB + OVERLAY_MIB) + DISK_MIB + 8 + 160;
+    let config: String = guests.iter().map(|guest| entry(guest, firmware)).collect();
+    let mut setup = with_config(name, &config, 2 + count * VCPUS, memory);
+    for content in [boot_disk().0, firmware.clone()] {
         setup.modules.push(Module::new(module_name(&content), content));
     }
+    setup
+}
+
+/// Boots it, and lets each guest live, one after another.
+fn lives(context: &mut Context<'_>, setup: Setup, firmware: &Content, guests: &[Booted<'_>]) -> Result<()> {
     let mut session = context.boot(&setup)?;
-    for completion in completions {
-        life(context, &mut session, completion, u64::from(*firmware == Content::CloudHv))?;
+    for guest in guests {
+        life(context, &mut session, guest.name, u64::from(*firmware == Content::CloudHv))?;
     }
     session.shut_down().map(drop)
 }
 
-/// An entry of sidecore.toml: a guest with this firmware and this module as its disk. Its name is its way of completion.
-fn guest(completion: &str, firmware: &Content, module: &str) -> String {
+/// A guest's entry of sidecore.toml.
+fn entry(Booted { name, completion, disk }: &Booted<'_>, firmware: &Content) -> String {
     let firmware = module_name(firmware);
     format!(
-        "[[guest]]\nname = \"{completion}\"\nvcpus = {VCPUS}\nmemory = \"{MEMORY_MIB}M\"\nfirmware = \"{firmware}\"\n\
-         completion = \"{completion}\"\nrequests = \"adaptive\"\nrestart = \"always\"\nautostart = false\n\n[[guest.block]]\ndisk = \"ram\"\n\
-         module = \"{module}\"\noverlay = \"{OVERLAY_MIB}M\"\nserial = \"boot\"\n\n"
+        "[[guest]]\nname = \"{name}\"\nvcpus = {VCPUS}\nmemory = \"{MEMORY_MIB}M\"\nfirmware = \"{firmware}\"\n\
+         completion = \"{completion}\"\nrequests = \"adaptive\"\nrestart = \"always\"\nautostart = false\n\n[[guest.block]]\n\
+         {disk}serial = \"boot\"\n\n"
     )
 }
 

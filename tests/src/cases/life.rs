@@ -7,7 +7,7 @@ use control::{Command, Counters, Event, GuestState, StopReason};
 use crate::boot::{Boot, Check, Shared, Wanted};
 use crate::counts::{all_exits, console as console_of, entropy, guest, io_exits, starts};
 use crate::guests::{Guest, server};
-use crate::platform::{EVERYWHERE, QEMU};
+use crate::platform::EVERYWHERE;
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::{Session, guest_result, number};
 
@@ -37,12 +37,9 @@ pub fn list() -> Vec<Box<dyn Boot>> {
                 "Linux reads 64 KiB of random bytes from its entropy device, in each of two lives",
                 random_bytes as fn(&mut Context<'_>, &mut Session) -> Result<()>,
             ),
-            Check::new(
-                Scenario::new(
-                    "console",
-                    "100 KiB by hvc0 arrive whole and without an exit; a line typed into it; a named port, both ways",
-                    QEMU,
-                ),
+            check(
+                "console",
+                "100 KiB by hvc0 arrive whole and without an exit; a line typed into it; a named port, both ways",
                 console,
             ),
             check("guest-reset", "a guest that resets itself ends with that reason, and can be started", guest_reset),

@@ -21,7 +21,7 @@ const WRITES: [u64; 2] = [3072, 4096];
 pub fn list() -> Vec<Box<dyn Boot>> {
     let about = "reads, writes and flushes that fail beneath a disk, once and always: Linux gets an I/O error for each and \
                  goes on; one report a disk; after a failed flush all fail until the guest restarts";
-    vec![alone(Scenario::new("block-nvme-faults", about, QEMU), faults)]
+    vec![alone(Scenario::new("block-nvme-faults", about, QEMU).taking_turns(), faults)]
 }
 
 /// One request of 4 KiB. Returns whether it failed.

@@ -33,7 +33,7 @@ pub fn list() -> Vec<Box<dyn Boot>> {
     let panic = "the same after a panic with a guest's writes under way: the disks were told that power may go, and \
                  work";
     vec![
-        alone(Scenario::new("disk-handover", about, QEMU), orderly),
+        alone(Scenario::new("disk-handover", about, QEMU).taking_turns(), orderly),
         alone(Scenario::new("disk-handover-panic", panic, QEMU).taking_turns(), panicked),
     ]
 }

@@ -24,7 +24,8 @@ pub fn list() -> Vec<Box<dyn Boot>> {
         }),
         alone(scenario("vhost-guests", "two plain guests of QEMU at sidecore-vhost: ping, TCP both ways"), guests),
         alone(
-            scenario("vhost-blk", "a plain guest of QEMU with disks of sidecore-vhost: written, read again, discarded"),
+            scenario("vhost-blk", "a plain guest of QEMU with disks of sidecore-vhost: written, read again, discarded")
+                .taking_turns(),
             disks,
         ),
         alone(

@@ -20,7 +20,7 @@ const DISKS: [VirtioDisk; 2] = [
 pub fn list() -> Vec<Box<dyn Boot>> {
     let about = "whole virtio disks of both block sizes written, read again in pages without an exit for I/O, and \
                  discarded by Linux; what was written is in the disks' files";
-    vec![alone(Scenario::new("block-virtio", about, QEMU), whole_disks)]
+    vec![alone(Scenario::new("block-virtio", about, QEMU).taking_turns(), whole_disks)]
 }
 
 fn whole_disks(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
