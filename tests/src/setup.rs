@@ -206,7 +206,7 @@ pub struct Setup {
     pub faults: Vec<Fault>,
     /// NVMe controllers by serial number. The first namespace of each takes 64 bytes of writes a second (QEMU's throttle
     /// group). The first write of 4 KiB is done at once, and the next one hangs for a minute.
-    pub throttled: Vec<&'static str>,
+    pub slow: Vec<&'static str>,
     /// NVMe controllers by serial number. All writes to the first namespace of each are logged into the file `SERIAL.log` in
     /// the folder of the logs; see [`crate::write_log`].
     pub logged: Vec<&'static str>,
@@ -248,7 +248,7 @@ impl Setup {
             tables: Vec::new(),
             image: None,
             faults: Vec::new(),
-            throttled: Vec::new(),
+            slow: Vec::new(),
             logged: Vec::new(),
             throttled: Vec::new(),
             in_slot: None,

@@ -36,7 +36,7 @@ fn hangs(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     ];
     let mut setup = server("block-nvme-hangs", &guests);
     setup.nvme = vec![Nvme { serial: DISK, mib: 8, block_bytes: 4096 }];
-    setup.throttled = vec![DISK];
+    setup.slow = vec![DISK];
     setup.memory_mib += 16;
     let mut session = context.boot(&setup)?;
     session.all_obey(["a", "b", "c"])?;
