@@ -189,7 +189,11 @@ impl<R: Registers, D: Dma> Storage for Nvme<R, D> {
             Operation::Read => Command::Read,
             Operation::Write { durable } => Command::Write { fua: durable },
             Operation::Flush if cfg!(feature = "lose-flushes") => return Submitted::Done(Status::Ok),
-            Operation::Flush if self.caches.have_lost(namespace) => return Submitted::Done(Status::Failed),
+            Operation::Flush
+                if namespace.geometry.volatile_cache && self.caches.have_lost(namespace.queue, namespace.id) =>
+            {
+                return Submitted::Done(Status::Failed);
+            }
             Operation::Flush => Command::Flush,
             Operation::Discard => Command::Deallocate,
             Operation::WriteZeroes { unmap, durable } => Command::WriteZeroes { deallocate: unmap, fua: durable },

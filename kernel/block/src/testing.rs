@@ -138,7 +138,7 @@ impl<S: Storage> Stand<S> {
     }
 
     /// Offers the requests from `first` on: a batch. Request `n` is for block `n % 256`. What is written has the bytes
-    /// that [`written`] says.
+    /// that `written` says.
     ///
     /// # Panics
     /// If the queue is full.

@@ -7,8 +7,6 @@ use alloc::vec::Vec;
 
 use nvme::MAX_NAMESPACES;
 
-use super::Namespace;
-
 /// What is known of the cache of a controller.
 struct Cache {
     /// The controller was given up.
@@ -35,13 +33,13 @@ impl Caches {
         }
     }
 
-    /// Whether a FLUSH of this namespace has to fail, because writes before it may be lost. Returns true once after each time
-    /// that the controller was given up.
-    pub fn have_lost(&mut self, namespace: Namespace) -> bool {
-        let Some(cache) = self.0.get_mut(namespace.queue) else { return false };
-        let lost = cache.lost && namespace.geometry.volatile_cache && !cache.told.contains(&namespace.id);
+    /// Whether a FLUSH of namespace `id` has to fail, because writes in its volatile cache may be lost. Returns true once after
+    /// each time that the controller of this queue was given up.
+    pub fn have_lost(&mut self, queue: usize, id: u32) -> bool {
+        let Some(cache) = self.0.get_mut(queue) else { return false };
+        let lost = cache.lost && !cache.told.contains(&id);
         if lost && cache.told.len() < MAX_NAMESPACES {
-            cache.told.push(namespace.id);
+            cache.told.push(id);
         }
         lost
     }
