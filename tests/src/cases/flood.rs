@@ -54,7 +54,8 @@ fn flood(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     session.type_until("start b\r", "guest b: running", seconds(20))?;
     session.type_in("attach b\r")?;
     session.shown("\"do\":\"obey\"", begun, seconds(120))?;
-    session.type_in(&format!("ping:{PINGS}\r"))?;
+    // The earlier output that `attach` shows has the former life's readiness in it, so the command may come too early.
+    session.type_until(&format!("ping:{PINGS}\r"), "\"do\":\"ping\"", seconds(120))?;
     let ping = session.shown("\"do\":\"ping\"", begun, seconds(60))?;
     ensure!(
         ping.contains(&format!("\"sent\":{PINGS},\"received\":{PINGS},")),
