@@ -89,11 +89,7 @@ impl Model {
         } else if was & 1 != 0 && value & 1 == 0 {
             self.changes_at = self.time + self.config.ready_time;
             if !self.faults.never_stops {
-                self.submissions.clear();
-                self.completions.clear();
-                self.held.clear();
-                self.unposted.clear();
-                self.event_requests.clear();
+                self.stop();
             }
             self.faults.fatal = false;
             self.fatal = false;
@@ -107,6 +103,15 @@ impl Model {
         } else if value & 1 == 0 {
             self.shutdown_at = None;
         }
+    }
+
+    /// Forgets all queues and commands.
+    fn stop(&mut self) {
+        self.submissions.clear();
+        self.completions.clear();
+        self.held.clear();
+        self.unposted.clear();
+        self.event_requests.clear();
     }
 
     fn start(&mut self) {
@@ -155,6 +160,9 @@ impl Model {
             let enabled = self.cc & 1 != 0;
             let stuck = if enabled { self.faults.never_ready } else { self.faults.never_stops };
             if !stuck {
+                if !enabled {
+                    self.stop();
+                }
                 self.ready = enabled;
             }
         }

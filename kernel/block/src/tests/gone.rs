@@ -50,15 +50,14 @@ fn ends_with(long: bool, name: &str, meanwhile: &impl Fn(&mut Model), afterwards
     let (mut stand, _driver) = in_mid_write(long);
     meanwhile(&mut stand.model.borrow_mut());
     let slot = stand.guest.slot;
-    assert!(stand.bench.engine.control().submit(Command::Detach { slot }).is_ok());
     // The engine alone cannot know that the disk is done.
     for _ in 0..10 {
-        stand.bench.turn();
-        assert_eq!(stand.bench.engine.control().reply(), None, "{name}: answered while the disk has the requests");
+        let reply = stand.bench.command(Command::Detach { slot });
+        assert_eq!(reply, Reply::Detaching, "{name}: given back while the disk has the requests");
     }
     let reply = (0..PATIENCE).find_map(|_| {
         stand.turn();
-        stand.bench.engine.control().reply()
+        Some(stand.bench.command(Command::Detach { slot })).filter(|reply| *reply != Reply::Detaching)
     });
     assert_eq!(reply, Some(Reply::Detached(None)), "{name}");
     // What comes now is the access of a device to memory that is not the guest's any more. The model reports it.
