@@ -56,11 +56,8 @@ fn flood(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     session.shown("\"do\":\"obey\"", begun, seconds(120))?;
     // The earlier output that `attach` shows has the former life's readiness in it, so the command may come too early.
     session.type_until(&format!("ping:{PINGS}\r"), "\"do\":\"ping\"", seconds(120))?;
-    let ping = session.shown("\"do\":\"ping\"", begun, seconds(60))?;
-    ensure!(
-        ping.contains(&format!("\"sent\":{PINGS},\"received\":{PINGS},")),
-        "the neighbour's pings were not answered: {ping}"
-    );
+    // The line of the result may still be on its way.
+    session.shown(&format!("\"sent\":{PINGS},\"received\":{PINGS},"), begun, seconds(60))?;
     session.type_in(LEAVE)?;
     session.shown("left b", begun, seconds(20))?;
     // The answer cannot be read, but the command is carried out.
