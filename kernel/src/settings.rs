@@ -13,7 +13,12 @@ pub const FILE: &str = "sidecore.toml";
 pub fn load() -> (Config, Plan) {
     let facts = facts();
     let names: Vec<&str> = facts.modules.iter().map(|m| m.name.as_str()).collect();
-    let topology = cores::topology();
+    let topology = if virt::knows_threads() {
+        cores::topology()
+    } else {
+        report::fallback("this is Bochs: each processor is taken for a core, whatever CPUID says of threads");
+        Topology::one_thread_each(cores::count() as u32)
+    };
     let (mut config, mut mistakes) = match facts.modules.iter().find(|m| m.name == FILE) {
         Some(file) => {
             let parsed = config::parse(FILE, file.bytes());

@@ -214,6 +214,11 @@ fn quirks() -> Quirks {
     Quirks { stale_rip: bochs, posting: bochs }
 }
 
+/// Whether CPUID can be asked which cores are threads of one. Bochs counts separate processors as threads.
+pub fn knows_threads() -> bool {
+    !quirks().posting
+}
+
 fn cpuid(leaf: u32, subleaf: u32) -> Regs {
     let r = __cpuid_count(leaf, subleaf);
     Regs { eax: r.eax, ebx: r.ebx, ecx: r.ecx, edx: r.edx }
