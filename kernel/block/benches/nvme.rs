@@ -16,38 +16,20 @@ use block::ram::Ram;
 use block::testing::{Load, Other, REQUESTS, Stand};
 use memory::{GuestMemory, Region};
 use nvme::dma::{Dma, DmaBuffer, PAGE};
-use nvme::registers::Registers;
-use nvme::{BusMaster, Config, Controller, ControllerStatus};
+use nvme::{Config, Controller, ControllerStatus};
 use nvme_model::Model;
+use nvme_model::driver::{Bit, Port, Reach};
 use nvme_model::memory::Memory;
 use virtio::testing::MEMORY;
 
+/// Memory of which nothing is bounced.
 #[derive(Clone)]
-struct Port(Rc<RefCell<Model>>);
+struct Direct(Reach);
 
-impl Registers for Port {
-    fn read(&self, offset: u32) -> u32 {
-        self.0.borrow_mut().read(offset)
-    }
-
-    fn write(&self, offset: u32, value: u32) {
-        self.0.borrow_mut().write(offset, value);
-    }
-
-    fn size(&self) -> u32 {
-        Model::BAR_BYTES
-    }
-}
-
-#[derive(Clone)]
-struct Reach(Memory);
-
-// SAFETY: `granted` allocates zeroes that nobody else has, and the memory lives as long as the process.
-unsafe impl Dma for Reach {
+// SAFETY: memory is that of `Reach`.
+unsafe impl Dma for Direct {
     fn allocate(&mut self, pages: usize) -> Option<DmaBuffer> {
-        let block = self.0.granted(pages * PAGE, PAGE);
-        // SAFETY: as above.
-        Some(unsafe { DmaBuffer::new(block.host, block.bus, block.len) })
+        self.0.allocate(pages)
     }
 
     unsafe fn read(&self, _: u64, _: NonNull<u8>, _: usize) {
@@ -59,25 +41,12 @@ unsafe impl Dma for Reach {
     }
 }
 
-struct Bit;
-
-// SAFETY: the model works only while it is called.
-unsafe impl BusMaster for Bit {
-    fn set(&mut self, _: bool) -> bool {
-        true
-    }
-}
-
 /// Blocks of the namespace. Block `n` has the bytes `n`.
 const BLOCKS: usize = 256;
 
 fn main() {
-    let mut arguments = std::env::args().skip(1);
-    let batch = arguments.next().and_then(|n| n.parse().ok()).filter(|n| [1, 2, 4, 8, 16, 32, 64].contains(n));
-    let batch = batch.expect("usage: nvme BATCH [packed] [write], with a power of two up to 64");
-    let words: Vec<_> = arguments.collect();
-    let said = |word| words.iter().any(|said| said == word);
-    let load = Load { batch, packed: said("packed"), write: said("write") };
+    let load = Load::named(std::env::args().skip(1));
+    let batch = load.batch;
 
     let config = Config { depth: 256, max_segments: MAX_SEGMENTS, ..Config::default() };
     let memory = Memory::new((8 << 20) + MEMORY + config.memory() as usize);
@@ -85,7 +54,8 @@ fn main() {
     namespace.data = (0..BLOCKS * PAGE).map(|n| (n / PAGE) as u8).collect();
     let model = Rc::new(RefCell::new(Model::new(nvme_model::Config::default(), vec![namespace], memory.clone())));
     let (mut controller, mut queues) =
-        Controller::new(Port(model.clone()), Bit, &mut Reach(memory.clone()), config).expect("a good configuration");
+        Controller::new(Port(model.clone()), Bit::default(), &mut Direct(Reach(memory.clone())), config)
+            .expect("a good configuration");
     let mut now = 1_000_000;
     while controller.status() != ControllerStatus::Running || !queues[0].is_open() {
         now += 1_000;

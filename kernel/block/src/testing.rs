@@ -3,6 +3,7 @@
 //! process, `benches/nvme.rs` on an NVMe namespace.
 
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::convert::Infallible;
 use core::sync::atomic::{AtomicU8, Ordering};
@@ -74,6 +75,21 @@ pub struct Load {
     pub packed: bool,
     /// They are writes.
     pub write: bool,
+}
+
+impl Load {
+    /// The load that the arguments `BATCH [packed] [write]` of a program name.
+    ///
+    /// # Panics
+    /// If they name none.
+    #[must_use]
+    pub fn named(mut arguments: impl Iterator<Item = String>) -> Self {
+        let batch = arguments.next().and_then(|n| n.parse().ok()).filter(|n| [1, 2, 4, 8, 16, 32, 64].contains(n));
+        let batch = batch.expect("usage: BATCH [packed] [write], with a power of two up to 64");
+        let words: Vec<_> = arguments.collect();
+        let said = |word| words.iter().any(|said| said == word);
+        Self { batch, packed: said("packed"), write: said("write") }
+    }
 }
 
 /// The engine's work for one batch: `requests` are moved.

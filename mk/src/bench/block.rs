@@ -39,8 +39,8 @@ const ROWS: [Row; 14] = [
     Row { batch: 32, packed: true, write: false, nvme: true, aim: Some(450.0), kept: 946.2 },
     Row { batch: 32, packed: false, write: true, nvme: true, aim: Some(450.0), kept: 969.4 },
     Row { batch: 32, packed: true, write: true, nvme: true, aim: Some(450.0), kept: 949.4 },
-    Row { batch: 1, packed: false, write: false, nvme: true, aim: None, kept: 2696.2 },
-    Row { batch: 1, packed: true, write: false, nvme: true, aim: None, kept: 2907.7 },
+    Row { batch: 1, packed: false, write: false, nvme: true, aim: None, kept: 2671.2 },
+    Row { batch: 1, packed: true, write: false, nvme: true, aim: None, kept: 2892.7 },
 ];
 
 impl Row {

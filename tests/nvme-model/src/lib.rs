@@ -9,6 +9,8 @@
 //! the device fail.
 
 mod admin;
+#[cfg(feature = "driver")]
+pub mod driver;
 mod faults;
 mod io;
 mod model;

@@ -3,15 +3,14 @@
 #![allow(unsafe_code, reason = "gives a model memory")]
 
 use std::cell::{Cell, RefCell};
-use std::ptr::NonNull;
 use std::rc::Rc;
 
 use engine::control::{Command, Reply};
 use memory::{GuestMemory, Region};
-use nvme::dma::{Dma, DmaBuffer, PAGE, Segment};
-use nvme::registers::Registers;
-use nvme::{BusMaster, Config, Controller, ControllerStatus, IoQueue};
+use nvme::dma::{PAGE, Segment};
+use nvme::{Config, Controller, ControllerStatus, IoQueue};
 use nvme_model::Model;
+use nvme_model::driver::{Bit, Port, Reach};
 use nvme_model::memory::Memory;
 use virtio::testing::MEMORY;
 
@@ -19,58 +18,6 @@ use super::support::{Bench, DISCARD, FLUSH, Guest, IN, IOERR, OK, OUT, SPLIT, WR
 use crate::device::{self, Options};
 use crate::nvme::{AtStart, MAX_SEGMENTS, Namespace, Nvme, geometry};
 use crate::part::{Part, Parts};
-
-#[derive(Clone)]
-pub struct Port(Rc<RefCell<Model>>);
-
-impl Registers for Port {
-    fn read(&self, offset: u32) -> u32 {
-        self.0.borrow_mut().read(offset)
-    }
-
-    fn write(&self, offset: u32, value: u32) {
-        self.0.borrow_mut().write(offset, value);
-    }
-
-    fn size(&self) -> u32 {
-        Model::BAR_BYTES
-    }
-}
-
-#[derive(Clone)]
-pub struct Reach(Memory);
-
-// SAFETY: `granted` allocates zeroes that nobody else has, and the memory lives as long as the test.
-unsafe impl Dma for Reach {
-    fn allocate(&mut self, pages: usize) -> Option<DmaBuffer> {
-        let block = self.0.granted(pages * PAGE, PAGE);
-        // SAFETY: as above.
-        Some(unsafe { DmaBuffer::new(block.host, block.bus, block.len) })
-    }
-
-    unsafe fn read(&self, from: u64, to: NonNull<u8>, len: usize) {
-        let bytes = self.0.copy(from, len);
-        // SAFETY: the caller's promise.
-        unsafe { to.as_ptr().copy_from(bytes.as_ptr(), len) };
-    }
-
-    unsafe fn write(&self, to: u64, from: NonNull<u8>, len: usize) {
-        // SAFETY: the caller's promise.
-        self.0.fill(to, unsafe { std::slice::from_raw_parts(from.as_ptr(), len) });
-    }
-}
-
-/// The bus master enable bit. The model works only while it is set.
-#[derive(Clone, Default)]
-pub struct Bit(Rc<Cell<bool>>);
-
-// SAFETY: a test lets the model work only if the bit is set.
-unsafe impl BusMaster for Bit {
-    fn set(&mut self, on: bool) -> bool {
-        self.0.set(on);
-        true
-    }
-}
 
 pub type Volumes = Parts<Nvme<Port, Reach>>;
 
