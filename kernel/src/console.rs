@@ -87,26 +87,36 @@ impl<const ANSWERS: usize, const REST: usize> Port<ANSWERS, REST> {
         fits
     }
 
-    /// Gives the UART what it takes now.
-    fn pump(&mut self) {
+    /// Gives the UART what it takes now. Returns how many bytes it took.
+    fn pump(&mut self) -> usize {
+        let mut taken = 0;
         if let Some(uart) = &mut self.uart {
-            self.output.pump(|bytes| uart.send(bytes));
+            self.output.pump(|bytes| {
+                let sent = uart.send(bytes);
+                taken += sent;
+                sent
+            });
+        }
+        taken
+    }
+
+    /// Tells how much was dropped, if there is room for it. `line` makes the line that says it.
+    fn tell<L: AsRef<str>>(&mut self, line: impl FnOnce(Loss) -> L) {
+        let Some(loss) = self.output.untold() else { return };
+        let line = line(loss);
+        let line = line.as_ref().as_bytes();
+        if self.output.room(Class::Event) >= line.len() {
+            self.output.told();
+            self.push(Class::Event, once(line));
         }
     }
 
     /// Waits until the UART has taken everything, or takes nothing for too long. Then nothing is sent by it any more.
     fn finish(&mut self) {
         let mut tries = LAST_TRIES;
-        while !self.output.is_empty() && tries > 0 {
-            let Some(uart) = &mut self.uart else { return };
+        while self.uart.is_some() && !self.output.is_empty() && tries > 0 {
             self.output.begin_tick(usize::MAX);
-            let mut taken = 0;
-            self.output.pump(|bytes| {
-                let sent = uart.send(bytes);
-                taken += sent;
-                sent
-            });
-            tries = if taken == 0 { tries - 1 } else { LAST_TRIES };
+            tries = if self.pump() == 0 { tries - 1 } else { LAST_TRIES };
         }
         if tries == 0 {
             self.uart = None;
@@ -230,11 +240,11 @@ pub fn tick() {
         let mut port = COM1.lock();
         port.output.begin_tick(TICK_BYTES);
         port.pump();
-        tell_com1(&mut port);
+        port.tell(loss_on_com1);
         let mut port = COM2.lock();
         port.output.begin_tick(TICK_BYTES);
         port.pump();
-        tell_com2(&mut port);
+        port.tell(loss_on_com2);
     }
     drain();
 }
@@ -252,32 +262,23 @@ pub fn pump() {
     COM2.lock().pump();
 }
 
-/// Tells the person how much was dropped, if there is room.
-fn tell_com1<const A: usize, const R: usize>(port: &mut Port<A, R>) {
-    let Some(Loss { messages, bytes }) = port.output.untold() else { return };
-    let mut text = String::<80>::new();
+/// The line for a person that tells what was dropped.
+fn loss_on_com1(Loss { messages, bytes }: Loss) -> String<80> {
+    let mut text = String::new();
     let _ = write!(text, "\r\n[{messages} pieces of output, {bytes} bytes, were dropped here]\r\n");
-    if port.output.room(Class::Event) >= text.len() {
-        port.output.told();
-        port.push(Class::Event, once(text.as_bytes()));
-    }
+    text
 }
 
-/// Tells the program how much was dropped, if there is room.
-fn tell_com2<const A: usize, const R: usize>(port: &mut Port<A, R>) {
-    let Some(Loss { messages, bytes }) = port.output.untold() else { return };
-    let line = Event::Dropped { guest: None, messages, bytes }.to_line();
-    if port.output.room(Class::Event) >= line.len() {
-        port.output.told();
-        port.push(Class::Event, once(line.as_bytes()));
-    }
+/// The line for a program that tells what was dropped.
+fn loss_on_com2(Loss { messages, bytes }: Loss) -> alloc::string::String {
+    Event::Dropped { guest: None, messages, bytes }.to_line()
 }
 
 /// Writes to COM1. Each LF becomes CR LF.
 pub fn print(args: fmt::Arguments<'_>) {
     let mut port = COM1.lock();
     if mem::heap_ready() && !WAITS.load(Ordering::Relaxed) {
-        tell_com1(&mut port);
+        port.tell(loss_on_com1);
         for line in format!("{args}").split_inclusive('\n') {
             port.push(Class::Event, with_returns(line));
         }
@@ -376,7 +377,7 @@ pub fn read() -> Option<u8> {
 /// Sends an event of sidecore's own to COM2.
 pub fn send_event(event: &Event) {
     let mut port = COM2.lock();
-    tell_com2(&mut port);
+    port.tell(loss_on_com2);
     port.push(Class::Event, once(event.to_line().as_bytes()));
 }
 

@@ -87,9 +87,9 @@ impl Function {
         }
     }
 
-    /// Whether the same kind of function answers here and its base address register `index` does not name `base`. So it is after
-    /// it was taken out and put in again.
-    pub fn is_new(&self, index: u8, base: u64) -> bool {
+    /// Whether a function with the same vendor and device number answers here, and its base address register `index` does not
+    /// name `base`. A function that was taken out and put in again has lost that address.
+    pub fn has_lost_bar(&self, index: u8, base: u64) -> bool {
         let (Some(_guard), Some((space, _))) = (CONFIG.try_lock(), functions()) else { return false };
         let same = u32::from(self.device) << 16 | u32::from(self.vendor);
         // SAFETY: the lock keeps others off configuration space. ECAM was mapped before the scan. The registers are those of

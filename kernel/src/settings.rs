@@ -13,11 +13,12 @@ pub const FILE: &str = "sidecore.toml";
 pub fn load() -> (Config, Plan) {
     let facts = facts();
     let names: Vec<&str> = facts.modules.iter().map(|m| m.name.as_str()).collect();
-    let topology = if virt::knows_threads() {
-        cores::topology()
-    } else {
+    // Bochs reserves a bit of the APIC ID for one thread a core, and does not use it in its APIC IDs.
+    let topology = if virt::is_bochs() {
         report::fallback("this is Bochs: each processor is taken for a core, whatever CPUID says of threads");
         Topology::one_thread_each(cores::count() as u32)
+    } else {
+        cores::topology()
     };
     let (mut config, mut mistakes) = match facts.modules.iter().find(|m| m.name == FILE) {
         Some(file) => {

@@ -208,15 +208,15 @@ pub fn guest_platform() -> Platform {
 /// Returns the workarounds that this machine needs. Only Bochs needs any. It is recognised as an emulator with VT-x
 /// whose CPUID does not show a hypervisor.
 fn quirks() -> Quirks {
-    let hypervisor = raw_cpuid::CpuId::new().get_feature_info().is_some_and(|f| f.has_hypervisor());
-    let vmx = matches!(BACKEND.get(), Some(Backend::Vmx { .. }));
-    let bochs = vmx && !hypervisor && emulator::under_emulator();
+    let bochs = is_bochs();
     Quirks { stale_rip: bochs, posting: bochs }
 }
 
-/// Whether CPUID can be asked which cores are threads of one. Bochs counts separate processors as threads.
-pub fn knows_threads() -> bool {
-    !quirks().posting
+/// Whether this is Bochs.
+pub fn is_bochs() -> bool {
+    let hypervisor = raw_cpuid::CpuId::new().get_feature_info().is_some_and(|f| f.has_hypervisor());
+    let vmx = matches!(BACKEND.get(), Some(Backend::Vmx { .. }));
+    vmx && !hypervisor && emulator::under_emulator()
 }
 
 fn cpuid(leaf: u32, subleaf: u32) -> Regs {

@@ -61,15 +61,6 @@ pub enum Command<K> {
 }
 
 impl<K> Command<K> {
-    /// The slot that it is about.
-    #[must_use]
-    pub const fn slot(&self) -> usize {
-        match self {
-            Self::Attach(attachment) => attachment.slot,
-            Self::Detach { slot } | Self::Drain { slot } => *slot,
-        }
-    }
-
     /// The command to send if the reply to this one is [`Reply::Detaching`].
     #[must_use]
     pub const fn again(&self) -> Option<Self> {

@@ -156,7 +156,7 @@ impl Place {
     /// Whether there is a controller whose BAR 0 is not what it was: one that was taken out has come back, or another one is in
     /// its place. Gives the BAR its address and returns true, if so.
     pub fn take_return(&self) -> bool {
-        let is_back = self.function.is_new(0, self.base);
+        let is_back = self.function.has_lost_bar(0, self.base);
         if is_back {
             self.function.place_bar(0, self.base);
         }

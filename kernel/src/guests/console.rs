@@ -14,10 +14,7 @@
 use crate::console;
 use alloc::{boxed::Box, collections::VecDeque, string::String, vec::Vec};
 use control::{Event, Loss, Pause};
-use core::{
-    cell::RefCell,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use core::sync::atomic::{AtomicU64, Ordering};
 use rtrb::{Consumer, Producer, RingBuffer};
 use spin::Mutex;
 
@@ -66,7 +63,7 @@ impl Console {
 
 /// Bytes typed for the guest's UART that it has not read yet.
 pub struct Typed {
-    bytes: RefCell<VecDeque<u8>>,
+    bytes: VecDeque<u8>,
     /// Bytes that were dropped because the guest did not read.
     pub dropped: u64,
 }
@@ -74,30 +71,29 @@ pub struct Typed {
 impl Typed {
     /// Nothing typed.
     pub fn new() -> Self {
-        Self { bytes: RefCell::new(VecDeque::with_capacity(INPUT)), dropped: 0 }
+        Self { bytes: VecDeque::with_capacity(INPUT), dropped: 0 }
     }
 
     /// Adds bytes, as many as fit.
     pub fn add(&mut self, bytes: &[u8]) {
-        let waiting = self.bytes.get_mut();
-        let fit = bytes.len().min(INPUT - waiting.len());
-        waiting.extend(bytes.iter().take(fit));
+        let fit = bytes.len().min(INPUT - self.bytes.len());
+        self.bytes.extend(bytes.iter().take(fit));
         self.dropped += (bytes.len() - fit) as u64;
     }
 
     /// Takes the next byte.
-    pub fn next(&self) -> Option<u8> {
-        self.bytes.borrow_mut().pop_front()
+    pub fn next(&mut self) -> Option<u8> {
+        self.bytes.pop_front()
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.bytes.borrow().is_empty()
+        self.bytes.is_empty()
     }
 
     /// Drops all. The guest they were for is gone.
     pub fn clear(&mut self) {
-        self.bytes.get_mut().clear();
+        self.bytes.clear();
     }
 }
 

@@ -213,7 +213,7 @@ impl Guest {
     fn zero(&mut self, then: Zeroing) {
         let memory = self.resources.as_ref().ok().filter(|_| !self.clean).map(|has| &has.memory);
         // A core that is busy belongs to another guest. Then bringing up is refused below.
-        if let Some(memory) = memory.filter(|_| !self.cores.is_empty() && self.cores.iter().all(|c| !c.is_busy())) {
+        if let Some(memory) = memory.filter(|_| !self.cores.is_empty() && self.cores_are_idle().is_ok()) {
             let parts = self.cores.len() as u64;
             for (part, core) in (0..parts).zip(&self.cores) {
                 let memory = memory.clone();
@@ -228,12 +228,23 @@ impl Guest {
     /// Goes on when its cores have zeroed its memory.
     fn check_zeroing(&mut self) {
         if let Some(then) = self.zeroing
-            && self.cores.iter().all(|c| !c.is_busy())
+            && self.cores_are_idle().is_ok()
         {
             self.zeroing = None;
             self.clean = true;
             self.follow(then);
             self.carry_out();
+        }
+    }
+
+    /// Whether none of its cores has a job.
+    ///
+    /// # Errors
+    /// The sentence that names one that has.
+    fn cores_are_idle(&self) -> Result<(), String> {
+        match self.cores.iter().find(|core| core.is_busy()) {
+            Some(core) => Err(format!("core {} is busy", core.index)),
+            None => Ok(()),
         }
     }
 
@@ -302,7 +313,7 @@ impl Guest {
             },
             Some(Outcome::NotAttached(why)) => self.life.not_brought_up(why),
             Some(Outcome::Detached) => {
-                self.send_last_output();
+                self.finish_output(Drain::Detached);
                 // Of a dead guest nothing stays.
                 self.zero(Zeroing::AfterLife);
             }
@@ -314,9 +325,7 @@ impl Guest {
         // The output of the life before is not kept any longer.
         self.finish_output(Drain::AtOnce);
         let has = self.resources.as_ref().map_err(Clone::clone)?;
-        if let Some(core) = self.cores.iter().find(|c| c.is_busy()) {
-            return Err(format!("core {} is busy", core.index));
-        }
+        self.cores_are_idle()?;
         let module = |name: &str| {
             let modules = &facts::facts().modules;
             modules.iter().find(|m| m.name == name).ok_or_else(|| format!("there is no boot module `{name}`"))
@@ -369,9 +378,7 @@ impl Guest {
     fn give_out_vcpus(&self) -> Result<(), String> {
         let has = self.resources.as_ref().map_err(Clone::clone)?;
         let machine = self.machine.as_ref().ok_or("it has no machine")?;
-        if let Some(core) = self.cores.iter().find(|c| c.is_busy()) {
-            return Err(format!("core {} is busy", core.index));
-        }
+        self.cores_are_idle()?;
         for (index, core) in self.cores.iter().enumerate() {
             let job = VcpuJob {
                 index,
@@ -385,11 +392,6 @@ impl Guest {
             core.give(move |core| job.run(core));
         }
         Ok(())
-    }
-
-    /// Sends the rest of the console's output as far as there is room. Its devices are detached.
-    fn send_last_output(&mut self) {
-        self.finish_output(Drain::Detached);
     }
 
     /// Sends all output, and the unfinished line at its end.
@@ -487,9 +489,10 @@ impl Guest {
     }
 
     /// Passes typed bytes to the guest's UART, as many as it takes.
-    fn hand_over_input(&self) {
-        if let Some(machine) = self.machine.as_ref().filter(|_| !self.typed.is_empty()) {
-            machine.type_in(|| self.typed.next(), |s| signal::send(&self.cores, s));
+    fn hand_over_input(&mut self) {
+        let Self { machine, typed, cores, .. } = self;
+        if let Some(machine) = machine.as_ref().filter(|_| !typed.is_empty()) {
+            machine.type_in(|| typed.next(), |s| signal::send(cores, s));
         }
     }
 
@@ -517,7 +520,7 @@ impl Guest {
         }
         self.life.tick(now());
         self.carry_out();
-        if self.cores.iter().all(|c| !c.is_busy()) {
+        if self.cores_are_idle().is_ok() {
             self.life.vcpus_home(self.machine.as_ref().and_then(|m| m.stopped()).map(end));
             self.carry_out();
         }

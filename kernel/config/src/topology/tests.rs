@@ -53,6 +53,14 @@ fn one_thread_a_core_is_no_bit() {
 }
 
 #[test]
+fn the_level_of_threads_is_believed_whatever_number_of_threads_it_gives() {
+    // Bochs 3.0, one thread a core: a bit for a single thread, which its APIC IDs do not have. The hypervisor does not ask there.
+    // On a hybrid CPU the boot core may have one thread, and other cores have two.
+    let bochs = Cpu(&[(0, 0, [0x16, 0, 0, 0]), (0xb, 0, [1, 1, 0x100, 0]), (0xb, 1, [1, 1, 0x201, 0])]);
+    assert_eq!(bochs.bits(), 1);
+}
+
+#[test]
 fn amd_by_its_own_leaf() {
     // EPYC 7001 (Zen 1) has no leaf 0xB: EBX of 0x8000_001E has threads - 1.
     let zen = |extensions, ebx| {
