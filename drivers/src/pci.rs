@@ -181,7 +181,7 @@ impl ConfigSpace {
         unsafe {
             let low = self.read(at, offset);
             let high = if is_wide(low) && offset != LAST_BAR { self.read(at, offset + 4) } else { 0 };
-            u64::from(high) << 32 | u64::from(low & !0xf)
+            joined([low, high])
         }
     }
 
@@ -205,6 +205,11 @@ impl ConfigSpace {
 /// Whether a memory base address register takes two registers (PCI 3.0, 6.2.5.1).
 const fn is_wide(register: u32) -> bool {
     register & 7 == 4
+}
+
+/// The address in the two registers of a memory base address, without the low bits that say its kind.
+fn joined([low, high]: [u32; 2]) -> u64 {
+    u64::from(high) << 32 | u64::from(low & !0xf)
 }
 
 const COMMAND: u8 = 4;
@@ -262,7 +267,6 @@ impl MemoryBar {
         if was[0] & 1 != 0 {
             return Err(BadBar::Ports);
         }
-        let joined = |[low, high]: [u32; 2]| u64::from(high) << 32 | u64::from(low & !0xf);
         let (base, mask) = match was[0] >> 1 & 3 {
             0 => (joined([was[0], 0]), joined([sized[0], u32::MAX])),
             2 => (joined(was), joined(sized)),

@@ -136,16 +136,13 @@ pub fn verb(what: &What, strict: bool) -> Result<Outcome> {
     };
     for figure in &figures {
         let aim = figure.aim.map_or(String::new(), |aim| {
-            format!(
-                "   aim: at most {aim} {}",
-                ui::verdict(if figure.value <= aim { "met" } else { "MISSED" }, figure.value <= aim)
-            )
+            let met = figure.is_met();
+            format!("   aim: at most {aim} {}", ui::verdict(if met { "met" } else { "MISSED" }, met))
         });
         println!("{:<52}{:>14} {:<6}{aim}", figure.name, figure.value, figure.unit);
     }
     write(path.as_deref(), &to_json(name, &platform, &figures))?;
-    let missed: Vec<&str> =
-        figures.iter().filter(|f| f.aim.is_some_and(|aim| f.value > aim)).map(|f| f.name.as_str()).collect();
+    let missed: Vec<&str> = figures.iter().filter(|f| !f.is_met()).map(|f| f.name.as_str()).collect();
     Ok(judged(strict, &missed))
 }
 

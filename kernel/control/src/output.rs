@@ -111,7 +111,8 @@ impl<const FIRST: usize, const REST: usize> Output<FIRST, REST> {
     pub fn push<'a>(&mut self, class: Class, pieces: impl Iterator<Item = &'a [u8]> + Clone) -> bool {
         let bytes = pieces.clone().map(<[u8]>::len).fold(0, usize::saturating_add);
         if bytes > self.room(class) {
-            self.lose(bytes);
+            self.untold.add(bytes);
+            self.total.add(bytes);
             return false;
         }
         for &byte in pieces.flatten() {
@@ -122,12 +123,6 @@ impl<const FIRST: usize, const REST: usize> Output<FIRST, REST> {
             };
         }
         true
-    }
-
-    /// Counts a message of so many bytes as dropped.
-    pub const fn lose(&mut self, bytes: usize) {
-        self.untold.add(bytes);
-        self.total.add(bytes);
     }
 
     /// What was dropped and not told yet. `None`: nothing.

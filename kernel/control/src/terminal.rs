@@ -102,8 +102,7 @@ impl TerminalFilter {
                 self.state = State::Text;
             }
             (State::BadSequence, 0x40..=0x7e) => self.state = State::Text,
-            (State::Sequence | State::BadSequence, 0x20..=0x3f) => self.state = State::BadSequence,
-            // DEL and bytes of UTF-8 do not belong into a sequence.
+            // Private and intermediate bytes. DEL and bytes of UTF-8 do not belong into a sequence.
             (State::Sequence | State::BadSequence, _) => self.state = State::BadSequence,
         }
     }

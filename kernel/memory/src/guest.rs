@@ -7,7 +7,7 @@
 
 #![allow(unsafe_code, reason = "turns checked guest addresses into raw accesses; every other crate goes through it")]
 
-use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use crate::copy::Copier;
 use crate::frames::PAGE;
@@ -186,7 +186,7 @@ impl GuestMemory {
     pub fn write_u8(&self, gpa: u64, value: u8) -> Result<(), BadAddress> {
         let p = self.translate(gpa, 1)?;
         // SAFETY: `translate` checked the byte. All host access to guest memory is atomic or by the copy routine.
-        unsafe { core::sync::atomic::AtomicU8::from_ptr(p) }.store(value, core::sync::atomic::Ordering::Relaxed);
+        unsafe { AtomicU8::from_ptr(p) }.store(value, Ordering::Relaxed);
         Ok(())
     }
 

@@ -11,3 +11,10 @@ pub struct Figure {
     /// The largest value that is wanted.
     pub aim: Option<f64>,
 }
+
+impl Figure {
+    /// Whether it is within its aim, if it has one.
+    pub fn is_met(&self) -> bool {
+        self.aim.is_none_or(|aim| self.value <= aim)
+    }
+}

@@ -50,9 +50,6 @@ pub fn add(command: &mut Command, folder: &Path, setup: &Setup) -> Result<()> {
         let logged = *number == 1 && setup.logged.contains(&serial);
         let driver = if logged { "driver=blklogwrites" } else { "format=raw" };
         let mut drive = format!("if=none,id={name},{driver},discard=unmap,");
-        if *number == 1 && setup.slow.contains(&serial) {
-            drive += "throttling.bps-write=64,";
-        }
         let faults = setup.faults.iter().filter(|fault| fault.serial == serial && *number == 1).enumerate();
         let rules: String = faults.map(|(n, fault)| rule(n, fault)).collect();
         if logged {

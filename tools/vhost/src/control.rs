@@ -27,15 +27,14 @@ impl EngineControl {
 
     /// Tells the engine something and waits for its reply. A device with requests in flight is asked for again until it
     /// is detached. Between two questions the other clients have their turn.
-    pub fn command(&self, command: Command<Config>) -> Reply {
-        let mut next = Some(command);
+    pub fn command(&self, mut command: Command<Config>) -> Reply {
         loop {
-            let Some(command) = next else { return Reply::Detaching };
-            next = command.again();
-            match self.ask(command) {
-                Reply::Detaching => thread::sleep(PAUSE),
-                reply => return reply,
+            let again = command.again();
+            match (self.ask(command), again) {
+                (Reply::Detaching, Some(again)) => command = again,
+                (reply, _) => return reply,
             }
+            thread::sleep(PAUSE);
         }
     }
 

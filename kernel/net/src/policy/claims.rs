@@ -123,8 +123,8 @@ impl Claims {
     /// Returns whether `key` is in a sorted list, with an owner that is in the VLAN.
     fn has<K: Ord + Copy>(&self, list: &[(K, usize)], key: K, vlan: Vlan) -> bool {
         let from = list.partition_point(|(other, _)| *other < key);
-        let same = list.iter().skip(from).take_while(|(other, _)| *other == key);
-        same.into_iter().any(|&(_, owner)| self.vlans.get(owner).is_some_and(|own| own.carries(vlan).is_some()))
+        let mut same = list.iter().skip(from).take_while(|(other, _)| *other == key);
+        same.any(|&(_, owner)| self.vlans.get(owner).is_some_and(|own| own.carries(vlan).is_some()))
     }
 }
 
