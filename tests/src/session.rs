@@ -179,6 +179,12 @@ impl Session {
         }
     }
 
+    /// One guest as it is now.
+    pub fn guest(&mut self, name: &str) -> Result<GuestSummary> {
+        let found = self.guests()?.into_iter().find(|guest| guest.name == name);
+        found.with_context(|| format!("there is no guest {name}"))
+    }
+
     /// The number of running guests.
     pub fn running(&mut self) -> Result<usize> {
         Ok(self.guests()?.iter().filter(|guest| guest.state == GuestState::Running).count())

@@ -204,9 +204,6 @@ pub struct Setup {
     pub image: Option<Image>,
     /// Errors beneath NVMe disks.
     pub faults: Vec<Fault>,
-    /// NVMe controllers by serial number. The first namespace of each takes 64 bytes of writes a second (QEMU's throttle
-    /// group). The first write of 4 KiB is done at once, and the next one hangs for a minute.
-    pub slow: Vec<&'static str>,
     /// NVMe controllers by serial number. All writes to the first namespace of each are logged into the file `SERIAL.log` in
     /// the folder of the logs; see [`crate::write_log`].
     pub logged: Vec<&'static str>,
@@ -248,7 +245,6 @@ impl Setup {
             tables: Vec::new(),
             image: None,
             faults: Vec::new(),
-            slow: Vec::new(),
             logged: Vec::new(),
             throttled: Vec::new(),
             in_slot: None,

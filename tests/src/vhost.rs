@@ -30,8 +30,8 @@ pub struct Vhost {
     terminate: Box<dyn Fn() -> Result<()>>,
     again: Box<dyn Fn() -> Result<Parts>>,
     counters: Receiver<Value>,
-    /// Processes that were killed. They keep the sockets.
-    killed: Vec<Box<dyn Machine>>,
+    /// The process before it, which was killed. It keeps the sockets until the end.
+    before: Option<Box<Self>>,
 }
 
 impl Vhost {
@@ -48,16 +48,14 @@ impl Vhost {
             }
         });
         let Parts { process, terminate, again, .. } = parts;
-        Self { process, terminate, again, counters, killed: Vec::new() }
+        Self { process, terminate, again, counters, before: None }
     }
 
     /// Kills it in the middle of whatever it does, and starts it again at the same sockets.
     pub fn kill_and_start(&mut self) -> Result<()> {
         self.process.kill();
-        let mut next = Self::new((self.again)()?);
-        std::mem::swap(self, &mut next);
-        self.killed.append(&mut next.killed);
-        self.killed.push(std::mem::replace(&mut next.process, Box::new(Gone)));
+        let next = Self::new((self.again)()?);
+        self.before = Some(Box::new(std::mem::replace(self, next)));
         Ok(())
     }
 
@@ -110,29 +108,6 @@ impl Vhost {
 impl Drop for Vhost {
     fn drop(&mut self) {
         self.process.kill();
-    }
-}
-
-/// The place of a process that is kept elsewhere.
-struct Gone;
-
-impl Machine for Gone {
-    fn ended(&mut self) -> Result<bool> {
-        Ok(true)
-    }
-
-    fn kill(&mut self) {}
-
-    fn file(&self, name: &str) -> Result<Vec<u8>> {
-        bail!("no file {name}: the process is gone")
-    }
-
-    fn console(&self) -> Result<String> {
-        Ok(String::new())
-    }
-
-    fn recorded_entries(&self) -> Result<Option<u64>> {
-        Ok(None)
     }
 }
 

@@ -1,8 +1,8 @@
 //! What a guest may cost the control core: a flood of its consoles while nobody reads what comes out of COM2, and the
 //! zeroing of its memory.
 
-use anyhow::{Result, bail, ensure};
-use control::{Command, Event, GuestState, GuestSummary, StopReason};
+use anyhow::{Result, ensure};
+use control::{Command, Event, GuestState, StopReason};
 use serde_json::json;
 
 use crate::boot::{Boot, alone};
@@ -83,12 +83,8 @@ fn flood(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
 
 /// The memory of guest `name`, read by the emulator's monitor.
 fn memory_of(session: &mut Session, name: &str) -> Result<Vec<u8>> {
-    let guests = session.guests()?;
-    let Some(GuestSummary { regions, .. }) = guests.iter().find(|guest| guest.name == name) else {
-        bail!("there is no guest {name}");
-    };
     let mut bytes = Vec::new();
-    for region in regions {
+    for region in session.guest(name)?.regions {
         let file = std::env::temp_dir().join(format!("sidecore-{}-memory", std::process::id()));
         session.monitor("pmemsave", &json!({ "val": region.start, "size": region.bytes, "filename": file }))?;
         bytes.append(&mut std::fs::read(&file)?);

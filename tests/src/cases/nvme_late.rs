@@ -47,7 +47,7 @@ fn late(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     context.figures.exactly("Aborts before anything was late", aborts(&session)?, 0)?;
 
     // The first write may be let through at once. The second one is late.
-    limit(&mut session, LATE)?;
+    limit(&mut session, "late", "bps-total", LATE)?;
     let mut late_failed = 0;
     for kib in [0, 4] {
         let said = session.act("a", &format!("disk-once:late:write:{kib}"), seconds(60))?;
@@ -57,7 +57,7 @@ fn late(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     context.figures.at_least("Aborts that QEMU got for them", aborts(&session)?, 1)?;
 
     let before = resets(&mut session);
-    limit(&mut session, HANGING)?;
+    limit(&mut session, "late", "bps-total", HANGING)?;
     session.tell("a", &format!("disk-many:late:{WRITES}"))?;
     let other = session.act("b", "disk-fill:prompt", seconds(240))?;
     ensure!(other["written"] == other["read"], "the other disk meanwhile: {other}");
@@ -76,7 +76,7 @@ fn late(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     )?;
     figures.exactly("I/O errors that guest b got", disk(&counters, "b", "prompt")?.count("errors"), 0)?;
 
-    limit(&mut session, 0)?;
+    limit(&mut session, "late", "bps-total", 0)?;
     let filled = session.act("a", "disk-fill:late", seconds(240))?;
     ensure!(filled["written"] == filled["read"], "afterwards: {filled}");
     session.shut_down()?;
@@ -87,9 +87,11 @@ fn late(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     Ok(())
 }
 
-/// Has the disk do so many bytes a second. 0: as many as it can.
-fn limit(session: &mut Session, bytes: u64) -> Result<()> {
-    let limits = json!({ "path": "/objects/slow-late", "property": "limits", "value": { "bps-total": bytes } });
+/// Limits a disk of [`Setup::throttled`](crate::setup::Setup::throttled) to so many bytes a second. 0: no limit. `what`: QEMU's
+/// name of what is limited, `bps-total` or `bps-write`.
+pub fn limit(session: &mut Session, serial: &str, what: &str, bytes: u64) -> Result<()> {
+    let path = format!("/objects/slow-{serial}");
+    let limits = json!({ "path": path, "property": "limits", "value": { what: bytes } });
     session.monitor("qom-set", &limits).map(drop)
 }
 

@@ -1,7 +1,7 @@
 //! An 82599 as uplink, and its faults: of the link, the machine outside, a guest, the device, sidecore itself.
 
 use anyhow::{Context as _, Result, bail};
-use control::{Command, GuestState, PhysicalRange};
+use control::{Command, GuestState};
 
 use super::outside::{OUTSIDE, ask, boot, connected, guest, nobody_complains, ping, serve, until};
 use crate::counts::{net_of_all, uplinks};
@@ -75,14 +75,9 @@ fn reboot(context: &mut Context<'_>, joined: &mut Joined) -> Result<()> {
     Ok(())
 }
 
-/// The physical addresses of a guest's memory.
-fn regions(session: &mut Session, name: &str) -> Result<Vec<PhysicalRange>> {
-    Ok(session.guests()?.into_iter().find(|guest| guest.name == name).context("no such guest")?.regions)
-}
-
 /// Starts the device's count of its accesses to a guest's memory.
 fn watch(context: &mut Context<'_>, session: &mut Session, nic: &mut Nic, guest: &str) -> Result<()> {
-    let regions = regions(session, guest)?;
+    let regions = session.guest(guest)?.regions;
     context.figures.at_least("bytes of its memory", regions.iter().map(|r| r.bytes).sum::<u64>(), 192_u64 << 20)?;
     regions.iter().try_for_each(|region| nic.watch(region.start, region.bytes))
 }
