@@ -6,11 +6,10 @@
 //! device fails every FLUSH until its driver resets it, or until it is attached anew. Where resets are not seen and a
 //! device is attached anew for other reasons (behind vhost-user), a [`Record`] keeps the state of the disk beyond its
 //! devices. That is what a driver can act on: Linux reports the error of a flush to the one caller of `fsync` that
-//! waited for it,
-//! and marks the pages as clean, so a second `fsync` would succeed without the data. A file system on the disk
-//! stops writing at the first failed flush of its journal, and reads it again after a reset of the guest. To end
-//! this state when the lost blocks are written again would need a record of every block that was written between
-//! two flushes, which has no bound.
+//! waited for it, and marks the pages as clean, so a second `fsync` would succeed without the data. A file system on the
+//! disk stops writing at the first failed flush of its journal, and reads it again after a reset of the guest. To end
+//! this state when the lost blocks are written again would need a record of every block that was written between two
+//! flushes, which has no bound.
 
 use core::sync::atomic::{AtomicU8, Ordering};
 

@@ -4,9 +4,8 @@
 //! A back-end takes requests with [`Device::pop`] and holds a [`Token`](virtio::queue::Token) for each. It completes a
 //! request at once or in a later turn, in any order. When a device is reset or detached, the engine calls
 //! [`Backend::cancel`] until the back-end holds no token of that device: each turn for a reset, and each time the control
-//! core asks for a detachment. Only then does the driver see its
-//! reset done and get its memory back. A token that is completed later is stale. The engine counts it and does nothing
-//! else.
+//! core asks for a detachment. Only then does the driver see its reset done and get its memory back. A token that is
+//! completed later is stale. The engine counts it and does nothing else.
 
 use virtio::config::DeviceConfig;
 

@@ -20,11 +20,12 @@ pub enum Action {
     /// Detach its devices. The answer is [`Life::devices_detached`](crate::Life::devices_detached), when no engine uses
     /// the guest's memory any more.
     DetachDevices,
-    /// Report its state, with the devices that an engine has neither taken nor given back for so long.
+    /// Report its state and what it waits for: the zeroing of its memory, or devices that an engine has neither taken nor
+    /// given back.
     ReportPending {
         /// The guest's state.
         state: GuestState,
-        /// Milliseconds since the engine was asked.
+        /// Milliseconds since it began to wait.
         waited: u64,
     },
     /// Log that the guest starts again in `wait` milliseconds.

@@ -125,7 +125,7 @@ impl Life {
         self.phase == Phase::Down
     }
 
-    /// Whether an answer about its devices is due: [`Action::BringUp`] or [`Action::DetachDevices`] is not answered.
+    /// Whether an engine may have an answer about its devices: [`Action::BringUp`] or [`Action::DetachDevices`] is not answered.
     #[must_use]
     pub fn awaits_devices(&self) -> bool {
         matches!(self.phase, Phase::BringingUp { .. } | Phase::WindingUp { .. })
@@ -287,8 +287,8 @@ impl Life {
         }
     }
 
-    /// Checks the clock. Kills it when the time limit of `stop` has run out. Starts it when its wait is over. Reports its
-    /// devices when an engine is slow to take them or to give them back.
+    /// Checks the clock. Kills it when the time limit of `stop` has run out. Starts it when its wait is over. Asks for a
+    /// report when it has waited long for its devices or its memory.
     pub fn tick(&mut self, now: u64) {
         match &mut self.phase {
             Phase::Waiting { until } if now >= *until => self.begin(),

@@ -1,10 +1,10 @@
-//! How long an engine has not answered, and when the operator is told.
+//! How long a guest has waited for an engine or for the zeroing of its memory, and when the operator is told.
 
-/// Milliseconds after which the operator is told that an engine has not answered. It answers within milliseconds if no
-/// disk hangs. The second time, not even the disks' drivers have ended their requests, which they do within about a minute.
+/// Milliseconds after which the operator is told that a guest still waits. An engine answers within milliseconds if no disk
+/// hangs. The second time, not even the disks' drivers have ended their requests, which they do within about a minute.
 const TOLD_AFTER: [u64; 2] = [1_000, 120_000];
 
-/// A wait for an engine. It begins at the first tick after the engine was asked.
+/// A wait. It begins at the first tick after an action that is answered later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wait {
     since: Option<u64>,

@@ -64,7 +64,8 @@ impl<N: Nic<Token = Held>> Net<N> {
         }
     }
 
-    /// Adds an uplink. Its NIC's address and the static addresses of its rules are kept from all guests. Call it before the first turn. Returns false if there are [`MAX_UPLINKS`].
+    /// Adds an uplink. Its NIC's address and the static addresses of its rules are kept from all guests. Call it before the
+    /// first turn. Returns false if there are [`MAX_UPLINKS`].
     pub fn add_uplink(&mut self, uplink: Uplink<N>) -> bool {
         let policy = uplink.policy();
         self.bridge.switch.reserve(Mac::new(uplink.address()));
