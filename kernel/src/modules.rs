@@ -2,6 +2,8 @@
 
 use crate::{facts::facts, firmware::Module, mem, report};
 use alloc::{format, string::String, string::ToString, vec::Vec};
+use config::Sha256;
+use sha2::Digest;
 use spin::Mutex;
 
 /// Contents that were unpacked: the module, the bytes of memory, and the memory or why there is none.
@@ -18,6 +20,16 @@ static HEAP: Mutex<u64> = Mutex::new(0);
 /// There is none.
 pub fn find(name: &str) -> Result<&'static Module, String> {
     facts().modules.iter().find(|module| module.name == name).ok_or_else(|| format!("there is no boot module `{name}`"))
+}
+
+/// Returns the SHA-256 of each module's bytes with the module's name, and reports it. Nothing writes to the modules later.
+pub fn hash_all() -> Vec<(&'static str, Sha256)> {
+    let hash = |module: &'static Module| {
+        let hash = Sha256(sha2::Sha256::digest(module.bytes()).into());
+        report::found(format!("boot module {}: {} KiB, SHA-256 {hash}", module.name, module.len.div_ceil(1024)));
+        (module.name.as_str(), hash)
+    };
+    facts().modules.iter().map(hash).collect()
 }
 
 /// What a module tells of its contents: their bytes, if it is compressed and tells them, or why it cannot be unpacked.

@@ -2,17 +2,17 @@
 
 use crate::{console, cores, disks, facts::facts, mem, modules, options, report, uplink, virt};
 use alloc::{format, vec::Vec};
-use config::{Completion, Config, Mistake, Plan, Smt, Topology};
+use config::{Completion, Config, Mistake, Plan, Sha256, Smt, Topology};
 use control::{Event, Level};
 use log::LevelFilter;
 
 /// Name of the configuration file among the boot modules.
 pub const FILE: &str = "sidecore.toml";
 
-/// Reads and checks the configuration, divides the cores, and reports every mistake.
-pub fn load() -> (Config, Plan) {
+/// Reads and checks the configuration, divides the cores, and reports every mistake. `hashes` are those of the boot modules.
+pub fn load(hashes: &[(&str, Sha256)]) -> (Config, Plan) {
     let facts = facts();
-    let names: Vec<&str> = facts.modules.iter().map(|m| m.name.as_str()).collect();
+    let names: Vec<&str> = hashes.iter().map(|(name, _)| *name).collect();
     // Bochs reserves a bit of the APIC ID for one thread a core, and does not use it in its APIC IDs.
     let topology = if virt::is_bochs() {
         report::fallback("this is Bochs: each processor is taken for a core, whatever CPUID says of threads");
@@ -32,6 +32,8 @@ pub fn load() -> (Config, Plan) {
         }
     };
     mistakes.extend(config::check_modules(&mut config, &names));
+    let hash_of = |name: &str| hashes.iter().find(|(of, _)| *of == name).map(|&(_, hash)| hash);
+    mistakes.extend(config::check_hashes(&mut config, hash_of));
     // The decoder's memory is taken here, so the guests have that much less.
     mistakes.extend(config::check_packed(&mut config, modules::content));
     // The drivers of the disks take their memory here, so the guests have that much less.

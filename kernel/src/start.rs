@@ -9,7 +9,7 @@ use crate::{
     firmware,
     guests::Guests,
     halt::halt,
-    mem,
+    mem, modules,
     operator::Operator,
     options, pci, report, settings, symbols, uplink, virt,
 };
@@ -135,8 +135,9 @@ extern "C" fn on_own_stack() -> ! {
         crate::count::run_all();
         halt(format_args!("everything is counted"));
     }
+    let hashes = modules::hash_all();
     console::print(format_args!("\nwhat it is used for:\n"));
-    let (config, plan) = settings::load();
+    let (config, plan) = settings::load(&hashes);
     let mtu = config.guests.iter().flat_map(config::Guest::nets).map(|net| net.mtu).max();
     let max_frame = u32::from(mtu.unwrap_or(config::DEFAULT_MTU)) + net::ethernet::ETHERNET_BYTES;
     let uplinks = uplink::open_all(&config, max_frame);

@@ -13,7 +13,7 @@ use scenarios::setup::{Content, Module, Setup};
 use crate::outcome::Outcome;
 use crate::{disk, fetch, guest_tools, paths, pvh, tools, two_guests, ui, vmlinux};
 
-const TARGET: &str = "x86_64-unknown-none";
+pub const TARGET: &str = "x86_64-unknown-none";
 
 /// Files that every disc of one run of the tool shares.
 pub struct Parts {

@@ -10,6 +10,7 @@ mod bench;
 mod callgrind;
 mod check;
 mod copy_routine;
+mod crates;
 mod disk;
 mod e2e;
 mod emulator;
@@ -62,8 +63,12 @@ enum Verb {
     },
     /// Runs every test: the unit tests on this machine, the everyday scenarios, then those whose turn it is in the rotation.
     Test,
-    /// Formatting, lints and documentation, with warnings as errors, and no import cycles.
-    Check,
+    /// Formatting, lints and documentation, with warnings as errors; import cycles; licences and versions of the crates.
+    Check {
+        /// Writes the list of what runs in root mode in SECURITY.md anew.
+        #[arg(long)]
+        update: bool,
+    },
     /// Builds the bootable disc.
     Image {
         /// A sidecore.toml to put on it [default: the two guests of `cargo mk run`].
@@ -94,7 +99,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().verb {
         Verb::Run { interactive, disk, platform } => run::run(interactive, disk, platform),
         Verb::Test => test::test(),
-        Verb::Check => check::check(),
+        Verb::Check { update } => check::check(update),
         Verb::Image { config } => image::verb(config.as_deref()),
         Verb::Disk(options) => disk::verb(&options),
         Verb::E2e(options) => e2e::verb(&options),

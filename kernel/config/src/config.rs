@@ -7,6 +7,7 @@ use control::Level;
 
 use crate::guest::{Guest, GuestDevice};
 use crate::mistake::Place;
+use crate::module::Module;
 use crate::stage::Stage;
 use crate::uplink::Uplink;
 
@@ -21,6 +22,8 @@ pub struct Config {
     pub control: Control,
     /// `smt`.
     pub smt: Smt,
+    /// `[[module]]`.
+    pub modules: Vec<Module>,
     /// `[[engine]]`. If empty, there is one engine on a core that sidecore chooses.
     pub engines: Vec<Engine>,
     /// `[[port]]`. If empty, guests reach only each other.

@@ -29,6 +29,8 @@ mod guest;
 mod limits;
 mod mac;
 mod mistake;
+mod module;
+mod module_check;
 mod nic_choice;
 mod nic_needs;
 mod open_ports;
@@ -63,6 +65,8 @@ pub use limits::{
 };
 pub use mac::Mac;
 pub use mistake::{Mistake, Place};
+pub use module::{Module, Sha256};
+pub use module_check::check_hashes;
 pub use nic_choice::{FoundFunction, NicChoice, NicSearch};
 pub use nic_needs::{NicNeeds, ReceiveQueues};
 pub use open_ports::open_ports;

@@ -2,6 +2,7 @@
 
 mod block;
 mod guest;
+mod module;
 mod name;
 mod rules;
 mod stage;
@@ -22,7 +23,7 @@ use crate::rules::{Identity, Rules};
 use crate::section::Section;
 use crate::stage::Stage;
 
-const TOP_KEYS: [&str; 7] = ["smt", "log", "control", "engine", "port", "stage", "guest"];
+const TOP_KEYS: [&str; 8] = ["smt", "log", "control", "module", "engine", "port", "stage", "guest"];
 
 /// The result of reading a file: the usable part, and the mistakes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,6 +69,11 @@ pub fn parse(file: &str, contents: impl AsRef<[u8]>) -> Parsed {
     config.smt = top.word("smt", &[("separate", Smt::Separate), ("share", Smt::Share)]).unwrap_or_default();
     read_log(source, &mut top, &mut config);
     read_control(source, &mut top, &mut config);
+    for (span, table) in top.tables("module", "module") {
+        let (module, mut mistakes) = module::read(source, table, span, &config.modules);
+        config.modules.extend(module);
+        top.mistakes.append(&mut mistakes);
+    }
     read_engines(source, &mut top, &mut config);
     let stages = stage::read_all(source, &mut top, &mut config);
     read_ports(source, &mut top, &mut config, &stages);

@@ -1,8 +1,10 @@
 //! sidecore's report about its machine, and its messages about what is wrong with the machine or the configuration.
 
 use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::process::{self, Stdio};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use control::{Command, Event, ReportKind, StopReason, Virtualization};
 
 use crate::boot::{Boot, Check, Shared, Wanted, alone};
@@ -11,7 +13,7 @@ use crate::modes;
 use crate::platform::{EVERYWHERE, Platform, QEMU};
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::Session;
-use crate::setup::{Content, Setup};
+use crate::setup::{Content, Module, Setup};
 
 /// These scenarios.
 pub fn list() -> Vec<Box<dyn Boot>> {
@@ -59,7 +61,7 @@ pub fn list() -> Vec<Box<dyn Boot>> {
         alone(scenario("panic", "a panic says what and where, with a backtrace that has names"), panic),
         Box::new(Shared {
             name: "refused-guests",
-            about: "little memory; a guest that fits, one that does not, and one without its kernel",
+            about: "little memory; a guest that fits, one that does not, one without its kernel, and one with a wrong one",
             start: start_refused,
             end: |mut session| session.shut_down().map(drop),
             checks: vec![
@@ -70,6 +72,13 @@ pub fn list() -> Vec<Box<dyn Boot>> {
                 Check::new(
                     scenario("missing-module", "a guest without its kernel is refused, the other one runs"),
                     missing_module,
+                ),
+                Check::new(
+                    scenario(
+                        "wrong-module",
+                        "a guest whose kernel has another SHA-256 than sidecore.toml says is refused, the other one runs",
+                    ),
+                    wrong_module,
                 ),
             ],
         }),
@@ -109,9 +118,29 @@ fn boot_report(context: &mut Context<'_>, Reported { session, setup }: &mut Repo
     context.figures.at_least("sentences on what was found", count(ReportKind::Found), 3)?;
     context.figures.at_least("decisions", count(ReportKind::Decision), 1)?;
     context.figures.exactly("required and missing", count(ReportKind::RequiredMissing), 0)?;
+    // sha256sum is the judge.
+    let config = setup.modules.iter().find_map(|module| match &module.content {
+        Content::Text(text) => Some(text),
+        _ => None,
+    });
+    let sum = sha256sum(config.map_or("", String::as_str))?;
+    let named = entries.iter().filter(|(_, text)| text.starts_with("boot module ") && text.contains("SHA-256 "));
+    context.figures.exactly("boot modules with their SHA-256", named.count(), setup.modules.len())?;
+    let right =
+        entries.iter().filter(|(_, text)| text.starts_with("boot module sidecore.toml:") && text.contains(&sum));
+    context.figures.exactly("times sidecore.toml has the sum that sha256sum prints", right.count(), 1)?;
     let console = session.console()?;
     let shown = entries.iter().filter(|(_, text)| console.contains(text.as_str())).count();
     context.figures.exactly("sentences that are on COM1 too", shown, entries.len())
+}
+
+/// The SHA-256 of a text, by the program of that name.
+fn sha256sum(text: &str) -> Result<String> {
+    let mut child = process::Command::new("sha256sum").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    child.stdin.take().context("sha256sum has no input")?.write_all(text.as_bytes())?;
+    let output = child.wait_with_output()?;
+    let sum = String::from_utf8_lossy(&output.stdout).split_whitespace().next().map(str::to_owned);
+    sum.context("sha256sum printed nothing")
 }
 
 fn completion_auto(context: &mut Context<'_>, Reported { session, .. }: &mut Reported) -> Result<()> {
@@ -286,20 +315,32 @@ fn switch_off(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
 
 fn start_refused(context: &mut Context<'_>, wanted: &Wanted<'_>) -> Result<Session> {
     let (large, headless) = (wanted.any(&["low-memory"]), wanted.any(&["missing-module"]));
+    let stranger = wanted.any(&["wrong-module"]);
     let mut guests = vec![Guest::new(1).then("wait")];
     guests.extend(large.then(|| Guest::new(2).memory_mib(4096).then("wait")));
     guests.extend(headless.then(|| Guest::new(3).then("wait")));
+    guests.extend(stranger.then(|| Guest::new(4).then("wait")));
     let mut setup = server("refused-guests", &guests);
     if large {
         setup.memory_mib = 224;
     }
     for module in &mut setup.modules {
         if let Content::Text(text) = &mut module.content
+            && let Some(at) = text.find("name = \"d\"")
+        {
+            let of_stranger = text.split_off(at).replace("\"vmlinuz\"", "\"stranger\"");
+            text.push_str(&of_stranger);
+            text.push_str(&format!("\n[[module]]\nname = \"stranger\"\nsha256 = \"{}\"\n", "5".repeat(64)));
+        }
+        if let Content::Text(text) = &mut module.content
             && let Some(at) = text.find("name = \"c\"")
         {
             let headless = text.split_off(at).replace("\"vmlinuz\"", "\"not-there\"");
             text.push_str(&headless);
         }
+    }
+    if stranger {
+        setup.modules.push(Module::new("stranger", Content::Isolation));
     }
     let mut session = context.boot(&setup)?;
     session.result("a", "up", seconds(120))?;
@@ -315,6 +356,16 @@ fn low_memory(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
 fn missing_module(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
     let detail = refused(session, "c")?;
     context.figures.at_least("times the refusal names the module", detail.matches("not-there").count(), 1)?;
+    context.figures.exactly("guests that run", session.running()?, 1)
+}
+
+fn wrong_module(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
+    let detail = refused(session, "d")?;
+    context.figures.at_least(
+        "times the refusal names the sum that was found",
+        detail.matches("has the SHA-256").count(),
+        1,
+    )?;
     context.figures.exactly("guests that run", session.running()?, 1)
 }
 
