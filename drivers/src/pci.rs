@@ -141,6 +141,44 @@ impl ConfigSpace {
         }
     }
 
+    /// Takes from a function all by which it writes to memory by itself: bus mastering, MSI and MSI-X (PCI 3.0, 6.2.2, 6.8.1,
+    /// 6.8.2). It keeps its interrupt pin low. Returns what it had.
+    ///
+    /// # Safety
+    /// As for [`ConfigSpace::write`]; nobody drives the function.
+    pub unsafe fn silence(&self, at: Address) -> Active {
+        // SAFETY: the caller's promise. Writing back what was read changes no other bit of a capability: their status bits are
+        // not in the first register. In the command register see `update_command`.
+        unsafe {
+            let command = self.read(at, COMMAND);
+            self.update_command(at, command::BUS_MASTER, command::INTERRUPT_DISABLE);
+            let mut active = Active { bus_master: command as u16 & command::BUS_MASTER != 0, messages: false };
+            if command >> 16 & HAS_CAPABILITIES == 0 {
+                return active;
+            }
+            let mut next = self.read(at, CAPABILITIES) as u8;
+            // A list that leads back into itself ends here too.
+            for _ in 0..MAX_CAPABILITIES {
+                let place = next & !3;
+                if place < FIRST_CAPABILITY {
+                    break;
+                }
+                let register = self.read(at, place);
+                let enable = match register as u8 {
+                    MSI => MSI_ENABLE,
+                    MSIX => MSIX_ENABLE,
+                    _ => 0,
+                };
+                if register & enable != 0 {
+                    active.messages = true;
+                    self.write(at, place, register & !enable);
+                }
+                next = (register >> 8) as u8;
+            }
+            active
+        }
+    }
+
     /// Returns address and size of the memory that a function's base address register names. `index`: 0 to 5. During
     /// the call the function does not answer accesses to its ports and memory.
     ///
@@ -212,7 +250,36 @@ fn joined([low, high]: [u32; 2]) -> u64 {
     u64::from(high) << 32 | u64::from(low & !0xf)
 }
 
+/// What a function could do by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Active {
+    /// Read and write memory.
+    pub bus_master: bool,
+    /// Send interrupts as messages, by MSI or MSI-X.
+    pub messages: bool,
+}
+
+impl Active {
+    /// Whether it could do something.
+    #[must_use]
+    pub fn any(self) -> bool {
+        self.bus_master || self.messages
+    }
+}
+
 const COMMAND: u8 = 4;
+/// In the status register: there is a list of capabilities.
+const HAS_CAPABILITIES: u32 = 1 << 4;
+const CAPABILITIES: u8 = 0x34;
+const FIRST_CAPABILITY: u8 = 0x40;
+/// As many as fit into 256 bytes.
+const MAX_CAPABILITIES: u8 = 48;
+/// Capability ID of MSI, and its enable bit in the capability's first register.
+const MSI: u8 = 5;
+const MSI_ENABLE: u32 = 1 << 16;
+/// Capability ID of MSI-X, and its enable bit.
+const MSIX: u8 = 0x11;
+const MSIX_ENABLE: u32 = 1 << 31;
 const BAR0: u8 = 0x10;
 const LAST_BAR: u8 = 0x24;
 
@@ -285,7 +352,52 @@ impl MemoryBar {
 
 #[cfg(test)]
 mod tests {
-    use super::{Address, BadBar, ConfigSpace, MemoryBar};
+    #![allow(unsafe_code, reason = "an ECAM window in the test's own memory")]
+
+    use super::{Active, Address, BadBar, ConfigSpace, MemoryBar};
+
+    /// The registers of a function, and what is left of them when it was silenced.
+    fn silenced(registers: &[(usize, u32)]) -> (Active, Vec<u32>) {
+        let mut window = vec![0_u32; 1 << 10];
+        for &(offset, value) in registers {
+            window[offset / 4] = value;
+        }
+        let base = window.as_mut_ptr().expose_provenance() as u64;
+        let space = ConfigSpace::Ecam { base, first: 0, last: 0 };
+        // SAFETY: the first function of the first bus is all of `window`, which nobody else uses.
+        let active = unsafe { space.silence(Address { bus: 0, device: 0, function: 0 }) };
+        (active, window)
+    }
+
+    #[test]
+    fn a_silenced_function_neither_masters_the_bus_nor_sends_messages() {
+        // Commands: ports, memory, bus master; status: capabilities. MSI at 0x50, another one at 0x60, MSI-X at 0x70.
+        let all = [(4, 0x10_0007), (0x34, 0x50), (0x50, 0x0081_6005), (0x60, 0xffff_7009), (0x70, 0xc007_0011)];
+        let (active, left) = silenced(&all);
+        assert_eq!(active, Active { bus_master: true, messages: true });
+        assert_eq!(left[1] & 0xffff, 0x403, "ports and memory stay, the interrupt pin is disabled");
+        assert_eq!([left[0x50 / 4], left[0x60 / 4], left[0x70 / 4]], [0x0080_6005, 0xffff_7009, 0x4007_0011]);
+    }
+
+    #[test]
+    fn a_silent_function_stays_as_it_is_but_for_its_pin() {
+        let (active, left) = silenced(&[(4, 0x10_0003), (0x34, 0x50), (0x50, 0x0080_0005)]);
+        assert!(!active.any());
+        assert_eq!((left[1] & 0xffff, left[0x50 / 4]), (0x403, 0x0080_0005));
+        // Without the bit for it there is no list.
+        let (active, left) = silenced(&[(4, 0x0003), (0x34, 0x50), (0x50, 0x0081_0005)]);
+        assert_eq!((active.any(), left[0x50 / 4]), (false, 0x0081_0005));
+    }
+
+    #[test]
+    fn a_damaged_list_of_capabilities_ends() {
+        // It leads to itself, into the header, and to a register of all ones.
+        for next in [0x50, 0x10, 0xff] {
+            let (active, _) =
+                silenced(&[(4, 0x10_0000), (0x34, 0x50), (0x50, 0x0001_0005 | next << 8), (0xfc, u32::MAX)]);
+            assert!(active.messages);
+        }
+    }
 
     #[test]
     fn registers_are_where_the_specifications_put_them() {

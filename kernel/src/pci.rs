@@ -20,10 +20,7 @@ pub struct Function {
     class: u32,
 }
 
-/// Class of network controllers, in the upper 8 bits.
-const NETWORK: u32 = 2;
-/// Class of storage controllers, in the upper 8 bits.
-const STORAGE: u32 = 1;
+/// Class of bridges, in the upper 8 bits.
 const BRIDGE: u32 = 6;
 
 /// The way to configuration space, and all PCI functions except bridges.
@@ -33,12 +30,14 @@ static CONFIG: Mutex<()> = Mutex::new(());
 /// Whether bus mastering is closed: no function gets the right any more.
 static CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// Finds all PCI functions and returns their number. Takes bus mastering from all NICs and storage controllers:
-/// the firmware may have booted from one, which could still write to memory that is handed out later.
-pub fn scan(space: ConfigSpace) -> usize {
+/// Finds all PCI functions and returns their number, and those that were active. Takes bus mastering, MSI and MSI-X from all
+/// but bridges: what the firmware has started could still write to memory that is handed out later. A driver of ours
+/// gives its function bus mastering again.
+pub fn scan(space: ConfigSpace) -> (usize, Vec<Function>) {
+    let mut were_active = Vec::new();
     let (_, list) = FUNCTIONS.call_once(|| {
         let _guard = CONFIG.lock();
-        let mut list = Vec::new();
+        let mut list: Vec<Function> = Vec::new();
         // SAFETY: only the boot core runs, and the caller has mapped the ECAM window.
         unsafe {
             space.scan(|at, vendor, device, class| {
@@ -46,13 +45,11 @@ pub fn scan(space: ConfigSpace) -> usize {
                     list.push(Function { at, vendor, device, class });
                 }
             });
-            for function in list.iter().filter(|f| matches!(f.class >> 16, NETWORK | STORAGE)) {
-                space.update_command(function.at, command::BUS_MASTER, command::INTERRUPT_DISABLE);
-            }
+            were_active.extend(list.iter().filter(|function| space.silence(function.at).any()));
         }
         (space, list)
     });
-    list.len()
+    (list.len(), were_active)
 }
 
 /// Returns the way to configuration space and the PCI functions found, or `None` before the scan.

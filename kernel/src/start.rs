@@ -176,8 +176,16 @@ fn find_pci() {
             ConfigSpace::Ports
         }
     };
-    let count = pci::scan(space);
+    let (count, active) = pci::scan(space);
     report::found(format!("{count} PCI devices; no IOMMU is used, so a device driven later has to be trusted"));
+    let names: Vec<_> = active.iter().map(|f| format!("{} ({:04x}:{:04x})", f.at, f.vendor, f.device)).collect();
+    if !names.is_empty() {
+        report::decision(format!(
+            "bus mastering and MSI are off for every PCI device that sidecore does not drive; the firmware had left them on \
+             for {}",
+            names.join(", ")
+        ));
+    }
 }
 
 /// Stops the machine below its report, before there are guests.

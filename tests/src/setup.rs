@@ -213,6 +213,8 @@ pub struct Setup {
     /// An NVMe controller with one namespace in a slot, behind the root port at [`SLOT`]. Its device is `c-SERIAL`, the port
     /// `bay`, and its contents the block node SERIAL.
     pub in_slot: Option<&'static str>,
+    /// A USB controller with a keyboard, which the firmware starts and nobody else drives. On QEMU.
+    pub idle_usb: bool,
     /// The emulator writes into its messages which admin commands NVMe controllers get.
     pub traces_admin: bool,
     /// The hypervisor is built to complete flushes of NVMe disks without doing them.
@@ -248,6 +250,7 @@ impl Setup {
             logged: Vec::new(),
             throttled: Vec::new(),
             in_slot: None,
+            idle_usb: false,
             traces_admin: false,
             loses_flushes: false,
             after_reset: None,

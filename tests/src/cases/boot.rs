@@ -5,6 +5,8 @@ use std::io::Write as _;
 use std::process::{self, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
+use serde_json::json;
+
 use control::{Command, Event, ReportKind, StopReason, Virtualization};
 
 use crate::boot::{Boot, Check, Shared, Wanted, alone};
@@ -27,7 +29,8 @@ pub fn list() -> Vec<Box<dyn Boot>> {
                 let named = Guest::new(2).completion("posted").then("wait");
                 let guests = [Guest::new(1).then("wait"), named];
                 let count = if wanted.any(&["completion-auto"]) { 2 } else { 1 };
-                let setup = server("report", &guests[..count]);
+                let mut setup = server("report", &guests[..count]);
+                setup.idle_usb = wanted.any(&["bus-mastering"]);
                 let mut session = context.boot(&setup)?;
                 session.result("a", "up", seconds(120))?;
                 Ok(Reported { session, setup })
@@ -44,6 +47,14 @@ pub fn list() -> Vec<Box<dyn Boot>> {
                         "`auto` is the best way there is, with the reason; one asked for by name that there is not is an error",
                     ),
                     completion_auto,
+                ),
+                Check::new(
+                    Scenario::new(
+                        "bus-mastering",
+                        "devices that the firmware has started and nobody drives: none of them may write to memory",
+                        QEMU,
+                    ),
+                    bus_mastering,
                 ),
             ],
         }),
@@ -132,6 +143,38 @@ fn boot_report(context: &mut Context<'_>, Reported { session, setup }: &mut Repo
     let console = session.console()?;
     let shown = entries.iter().filter(|(_, text)| console.contains(text.as_str())).count();
     context.figures.exactly("sentences that are on COM1 too", shown, entries.len())
+}
+
+/// Reads the command register of each function of bus 0 by the emulator's monitor. sidecore reaches configuration space by
+/// memory there, so the ports are free.
+fn bus_mastering(context: &mut Context<'_>, Reported { session, .. }: &mut Reported) -> Result<()> {
+    const BUS_MASTER: u32 = 1 << 2;
+    const BRIDGE: u32 = 6;
+    session.ask(Command::Report, seconds(20))?;
+    let said = reports(session).into_iter().find(|(_, text)| text.starts_with("bus mastering and MSI are off"));
+    let (_, said) = said.context("the report does not say that bus mastering is off")?;
+    context.figures.exactly(
+        "USB controllers among those that the firmware had left on",
+        said.matches("1b36:000d").count(),
+        1,
+    )?;
+    let mut read = |function: u32, register: u32| -> Result<u32> {
+        let mut tell = |line: String| session.monitor("human-monitor-command", &json!({ "command-line": line }));
+        tell(format!("o/w 0xcf8 {:#x}", 1 << 31 | function << 8 | register))?;
+        let answer = tell("i/w 0xcfc".into())?;
+        let value = answer.as_str().and_then(|answer| answer.trim().rsplit_once("0x"));
+        let (_, digits) = value.with_context(|| format!("QEMU says {answer}"))?;
+        Ok(u32::from_str_radix(digits, 16)?)
+    };
+    let (mut functions, mut masters) = (0, 0);
+    for function in 0..256 {
+        if read(function, 0)? != u32::MAX && read(function, 8)? >> 24 != BRIDGE {
+            functions += 1;
+            masters += u64::from(read(function, 4)? & BUS_MASTER != 0);
+        }
+    }
+    context.figures.at_least("functions but for bridges", functions, 3)?;
+    context.figures.exactly("of these with bus mastering", masters, 0)
 }
 
 /// The SHA-256 of a text, by the program of that name.

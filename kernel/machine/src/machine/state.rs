@@ -6,7 +6,7 @@ use alloc::{boxed::Box, string::String};
 use core::sync::atomic::AtomicBool;
 
 use memory::GuestMemory;
-use spin::Mutex;
+use spin::{Mutex, mutex::TicketMutex};
 use virtio::shared::Shared;
 
 use super::{
@@ -59,7 +59,9 @@ pub struct Machine {
     pub(super) pages: Box<[ApicPage]>,
     /// The timers of the vCPUs that another core watches.
     pub(super) alarms: Box<[Alarm]>,
-    pub(super) devices: Mutex<Devices>,
+    /// Shared with the control core, which presses the power button, types, and reads counts. The lock is fair, so that core
+    /// waits for one access of each vCPU at most, whatever the guest does.
+    pub(super) devices: TicketMutex<Devices>,
     pub(super) refusals: Refusals,
     pub(super) stopped: Mutex<Option<Stop>>,
     pub(super) observer: &'static dyn Observer,
@@ -134,7 +136,7 @@ impl Machine {
             pages: (0..if virtualized { vcpus } else { 0 }).map(|_| ApicPage::new()).collect(),
             alarms: (0..if virtualized && watched { vcpus } else { 0 }).map(|_| Alarm::new()).collect(),
             refusals: Refusals::new(&devices),
-            devices: Mutex::new(Devices::new(bus(&devices, notify).map_err(Error::Devices)?)),
+            devices: TicketMutex::new(Devices::new(bus(&devices, notify).map_err(Error::Devices)?)),
             memory,
             stopped: Mutex::new(None),
             observer,
