@@ -41,7 +41,11 @@ pub fn load(hashes: &[(&str, Sha256)]) -> (Config, Plan) {
     mistakes.extend(config::check_disks(&mut config, &found, options::booted()));
     // The NICs' rings and more for the disks are taken before the guests' memory, so the guests have that much less.
     let taken = uplink::memory(&config) + disks::memory(&config);
-    let free = mem::FRAMES.lock().free().saturating_sub(taken);
+    let mut free = mem::FRAMES.lock().free().saturating_sub(taken);
+    if virt::needs_splits() {
+        // Each 2 MiB of a guest need a table of 4 KiB.
+        free -= free / 512;
+    }
     mistakes.extend(config::check_memory(&mut config, free));
     mistakes.extend(config::check_completion(&mut config, virt::refusal));
     let (plan, more) = config::plan(&mut config, &topology);

@@ -120,6 +120,11 @@ fn use_vmx(capabilities: vmx::Capabilities) -> Option<Virtualization> {
             return None;
         }
     };
+    report::found(if needs_splits() {
+        "iTLB multihit: this CPU has the erratum; executable pages of guests have 4 KiB, and are split at the first fetch"
+    } else {
+        "iTLB multihit: not affected"
+    });
     if quirks().stale_rip {
         report::fallback(
             "this is Bochs: where an exit finds RIP left behind after a guest's page fault, RIP is put right",
@@ -182,7 +187,17 @@ pub fn nested_tables() -> Result<Tables, OutOfMemory> {
         Some(Backend::Vmx { capabilities, .. }) => (Format::Ept, capabilities.ept_vpid.pages_1g()),
         _ => (Format::Npt, mem::has_gigabyte_pages()),
     };
-    Tables::new(format, gigabyte, &mut *mem::FRAMES.lock())
+    let small_executable = needs_splits();
+    let mut tables = Tables::new(format, gigabyte && !small_executable, &mut *mem::FRAMES.lock())?;
+    if small_executable {
+        tables.set_small_executable();
+    }
+    Ok(tables)
+}
+
+/// Whether guests have no executable pages larger than 4 KiB: see [`memory::split`].
+pub fn needs_splits() -> bool {
+    matches!(BACKEND.get(), Some(Backend::Vmx { .. })) && vmx::has_itlb_multihit()
 }
 
 /// Returns what all guests of this machine have in common.

@@ -70,6 +70,7 @@ pub mod pvh;
 pub mod quirk;
 pub mod reason;
 pub mod reset_vector;
+pub mod splitter;
 pub mod tables;
 pub mod uart;
 pub mod vcpu;

@@ -56,6 +56,8 @@ reasons! {
     MmioIoapic = "mmio-ioapic",
     /// A guest-physical address with nothing behind it.
     NestedFault = "nested-fault",
+    /// The guest's first fetch from a page, on a CPU where only pages of 4 KiB are executable.
+    PageSplit = "page-split",
     /// A physical interrupt for the host, for example of its timer.
     ExternalInterrupt = "external-interrupt",
     /// An NMI: another core has work for this vCPU.

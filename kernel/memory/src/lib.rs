@@ -12,6 +12,7 @@ pub mod guest;
 pub mod host;
 pub mod ring;
 pub mod span;
+pub mod split;
 pub mod swap;
 pub mod tables;
 

@@ -99,7 +99,7 @@ impl Tables {
     }
 
     /// Finds the leaf entry for `at`: its place, its level and its value.
-    fn leaf(&self, at: u64) -> Option<(*mut u64, u32, u64)> {
+    pub(crate) fn leaf(&self, at: u64) -> Option<(*mut u64, u32, u64)> {
         let mut table = self.root();
         for level in (0..=3).rev() {
             let place = entry(table, at, level);
@@ -140,6 +140,11 @@ impl Shadow {
     #[must_use]
     pub fn root(&self) -> u64 {
         self.tables.root()
+    }
+
+    /// The tables.
+    pub(crate) fn tables_mut(&mut self) -> &mut Tables {
+        &mut self.tables
     }
 
     /// Replaces the guest's page at `at` by a read-only page with the content `image`. First restores any page that is
@@ -196,7 +201,7 @@ impl Shadow {
 }
 
 /// Returns leaf number `index` of `level` within `whole`, a leaf one level above.
-fn nth_part(whole: u64, index: u64, level: u32) -> u64 {
+pub(crate) fn nth_part(whole: u64, index: u64, level: u32) -> u64 {
     let leaf = if level == 0 { whole & !LARGE } else { whole };
     leaf + (index << (12 + 9 * level))
 }

@@ -118,6 +118,8 @@ pub struct Tables {
     format: Format,
     /// Largest leaf level: 1 for 2 MiB pages, 2 for 1 GiB pages.
     largest: u32,
+    /// Only pages of 4 KiB are executable.
+    small_executable: bool,
 }
 
 impl Tables {
@@ -126,7 +128,20 @@ impl Tables {
     /// # Errors
     /// No frame for the root.
     pub fn new(format: Format, gigabyte_pages: bool, frames: &mut impl FrameSource) -> Result<Self, OutOfMemory> {
-        Ok(Self { root: zeroed(frames)?, format, largest: if gigabyte_pages { 2 } else { 1 } })
+        Ok(Self { root: zeroed(frames)?, format, largest: if gigabyte_pages { 2 } else { 1 }, small_executable: false })
+    }
+
+    /// From now on larger pages are mapped without the right to execute: see [`crate::split`].
+    pub fn set_small_executable(&mut self) {
+        self.small_executable = true;
+    }
+
+    /// A leaf for pages of 4 KiB with the right to execute.
+    pub(crate) fn executable(&self, leaf: u64) -> u64 {
+        match self.format {
+            Format::Ept => leaf | EPT_EXECUTE,
+            Format::Host | Format::Npt => leaf & !NO_EXECUTE,
+        }
     }
 
     /// Physical address of the root: CR3, nCR3, or the address part of an EPTP.
@@ -165,7 +180,8 @@ impl Tables {
                     (at | target) & (size - 1) == 0 && size <= left
                 })
                 .ok_or(MapError::Misaligned(at))?;
-            self.put(at, target | self.format.leaf(access, level), level, frames)?;
+            let execute = access.execute && (level == 0 || !self.small_executable);
+            self.put(at, target | self.format.leaf(Access { execute, ..access }, level), level, frames)?;
             done += 1u64 << (12 + 9 * level);
         }
         Ok(())

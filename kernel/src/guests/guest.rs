@@ -367,6 +367,7 @@ impl Guest {
             },
             watched: has.devices.iter().any(Device::has_timers_watched),
             shadow: has.shadow,
+            splitter: has.splitter,
             platform: virt::guest_platform(),
         })
         .map_err(|e| format!("{e}"))?;

@@ -9,9 +9,13 @@ use super::{device::Device, ports::ConsolePorts, vcpu};
 use crate::{engines, mem, virt};
 use alloc::{boxed::Box, format, string::String, vec::Vec};
 use config::Completion;
-use machine::layout;
+use machine::{
+    layout,
+    splitter::{SplitTables, Splitter},
+};
 use memory::{
     GuestMemory, Region,
+    split::Pool,
     swap::Shadow,
     tables::{Access, MapError, Tables},
 };
@@ -27,6 +31,8 @@ pub struct Resources {
     pub nested_root: u64,
     /// Its nested tables, if it has a shadow IDT. Only then can they change.
     pub shadow: Option<&'static Mutex<Shadow>>,
+    /// Makes its pages executable, if the CPU needs that.
+    pub splitter: Option<&'static Splitter>,
     /// Its devices, in the order of the configuration.
     pub devices: Vec<Device>,
     /// The resources of each vCPU.
@@ -63,9 +69,17 @@ impl Resources {
             map(&mut tables, gpa, host, size).map_err(|e| format!("its nested tables: {e}"))?;
         }
         let nested_root = tables.root();
-        let shadow = if config.completion == Completion::Eli {
+        let (shadow, tables) = if config.completion == Completion::Eli {
             let shadow = Shadow::new(tables, &mut *mem::FRAMES.lock()).map_err(|e| format!("its shadow IDT: {e}"))?;
-            Some(&*Box::leak(Box::new(Mutex::new(shadow))))
+            let shadow = &*Box::leak(Box::new(Mutex::new(shadow)));
+            (Some(shadow), SplitTables::Shadowed(shadow))
+        } else {
+            (None, SplitTables::Alone(Mutex::new(tables)))
+        };
+        let splitter = if virt::needs_splits() {
+            let pool = Pool::take(config.memory, &mut *mem::FRAMES.lock());
+            let pool = pool.map_err(|e| format!("tables for its executable pages: {e}"))?;
+            Some(&*Box::leak(Box::new(Splitter::new(tables, pool))))
         } else {
             None
         };
@@ -73,7 +87,7 @@ impl Resources {
         let devices = config.devices.iter().zip(slot..).map(|(device, slot)| Device::new(all, device, engine, slot));
         let devices = devices.collect::<Result<_, _>>()?;
         let vcpus = (0..vcpus).map(|_| vcpu::Kept::take()).collect::<Result<_, _>>()?;
-        Ok(Self { memory, nested_root, shadow, devices, vcpus, bytes: mem::used() - before })
+        Ok(Self { memory, nested_root, shadow, splitter, devices, vcpus, bytes: mem::used() - before })
     }
 }
 

@@ -10,9 +10,10 @@ use serde_json::json;
 use control::{Command, Event, ReportKind, StopReason, Virtualization};
 
 use crate::boot::{Boot, Check, Shared, Wanted, alone};
+use crate::counts::exits;
 use crate::guests::{Guest, config_text, server};
 use crate::modes;
-use crate::platform::{EVERYWHERE, Platform, QEMU};
+use crate::platform::{BOCHS, EVERYWHERE, Platform, QEMU};
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::Session;
 use crate::setup::{Content, Module, Setup};
@@ -55,6 +56,15 @@ pub fn list() -> Vec<Box<dyn Boot>> {
                         QEMU,
                     ),
                     bus_mastering,
+                ),
+                Check::new(
+                    Scenario::new(
+                        "page-split",
+                        "on a CPU with iTLB multihit: a guest's large pages are split when it first fetches from them",
+                        BOCHS,
+                    )
+                    .taking_turns(),
+                    page_split,
                 ),
             ],
         }),
@@ -175,6 +185,20 @@ fn bus_mastering(context: &mut Context<'_>, Reported { session, .. }: &mut Repor
     }
     context.figures.at_least("functions but for bridges", functions, 3)?;
     context.figures.exactly("of these with bus mastering", masters, 0)
+}
+
+/// Bochs's processor has no IA32_ARCH_CAPABILITIES, so it has the erratum.
+fn page_split(context: &mut Context<'_>, Reported { session, .. }: &mut Reported) -> Result<()> {
+    session.ask(Command::Report, seconds(20))?;
+    let said = reports(session).into_iter().filter(|(_, text)| text.starts_with("iTLB multihit: this CPU has")).count();
+    context.figures.exactly("sentences that say so", said, 1)?;
+    let counters = session.counters()?;
+    let guest = counters.guest("a").context("there is no guest a")?;
+    let pages = guest.memory.div_ceil(2 << 20);
+    let splits = exits(&counters, "a")?.get("page-split").copied().unwrap_or_default();
+    // Linux's kernel alone is some 40 MiB of code and data; each page is split once.
+    context.figures.at_least("large pages that were split", splits, 5)?;
+    context.figures.at_most("large pages that were split", splits, pages)
 }
 
 /// The SHA-256 of a text, by the program of that name.

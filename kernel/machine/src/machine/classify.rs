@@ -24,6 +24,7 @@ impl Machine {
             Exit::ReadMsr | Exit::WriteMsr => msr_reason(vcpu.gprs().rcx as u32),
             Exit::Port(access) => self.devices.lock().port_reason(access.port),
             Exit::NestedFault { gpa, .. } if self.is_shadowed(gpa) => Reason::ShadowWrite,
+            Exit::NestedFault { gpa, fetch: true, .. } if self.is_split(gpa) => Reason::PageSplit,
             Exit::NestedFault { gpa, .. } => self.devices.lock().memory_reason(gpa),
             Exit::Cr8 { .. } => Reason::Cr8,
             Exit::Xsetbv => Reason::Xsetbv,

@@ -14,6 +14,14 @@ use crate::{
 
 impl Machine {
     pub(super) fn nested_fault(&self, gpa: u64, fetch: bool, vcpu: &mut impl Vcpu, host: &impl Host) -> Outcome {
+        if fetch && self.is_split(gpa) {
+            return match self.splitter.map(|splitter| splitter.make_executable(gpa)) {
+                Some(Err(why)) => {
+                    Outcome::Stop(Stop::Failed(format!("no code in its own memory at {gpa:#x}: {why:?}")))
+                }
+                _ => Outcome::Done,
+            };
+        }
         if self.memory.translate(gpa, 1).is_ok() {
             return Outcome::Stop(Stop::Failed(format!("no access to its own memory at {gpa:#x}")));
         }
@@ -37,6 +45,11 @@ impl Machine {
                 e.into()
             }
         }
+    }
+
+    /// Whether a fetch there makes the page executable.
+    pub(super) fn is_split(&self, gpa: u64) -> bool {
+        self.splitter.is_some() && self.memory.translate(gpa, 1).is_ok()
     }
 
     /// Counts an access that no device answered. Returns true if it was one.

@@ -16,6 +16,7 @@ use crate::{
     pci::TooManyFunctions,
     pvh,
     quirk::Quirks,
+    splitter::Splitter,
     vcpu::Interrupts,
     virtio_pci::NotifyBar,
 };
@@ -88,6 +89,8 @@ pub struct Settings<'a> {
     /// The nested tables, if the guest owns the local APICs and gets a shadow IDT. Whenever no page is shadowed, and
     /// also when the machine was just made, they are in their state after [`Shadow::remove`].
     pub shadow: Option<&'static Mutex<Shadow>>,
+    /// Makes its pages executable, on a CPU where only pages of 4 KiB may be. It has the same nested tables.
+    pub splitter: Option<&'static Splitter>,
     /// Sees the exits while [`Machine::observe`](super::Machine::observe) has it switched on.
     pub observer: &'static dyn Observer,
     /// The host.

@@ -34,7 +34,9 @@ use crate::{
     posted::{ApicPage, OnPage},
     pvh::{self, Pvh},
     reason::Histogram,
-    reset_vector, tables,
+    reset_vector,
+    splitter::Splitter,
+    tables,
     vcpu::{Interrupts, StartState, Vcpu},
     virtio_pci::{NotifyBar, VirtioPci},
 };
@@ -48,6 +50,7 @@ pub struct Machine {
     pub(super) platform: Platform,
     pub(super) interrupts: Interrupts,
     pub(super) eli: Option<Eli>,
+    pub(super) splitter: Option<&'static Splitter>,
     pub(super) start: StartState,
     pub(super) placement: Placement,
     /// Frequency in Hz of the vCPUs' local APIC timers, before division.
@@ -88,6 +91,7 @@ impl Machine {
             interrupts,
             watched,
             shadow,
+            splitter,
             observer,
             platform,
         } = settings;
@@ -124,6 +128,7 @@ impl Machine {
             name,
             cpuid,
             clock: Clock::new(platform.tsc_khz, platform.tsc, vcpus),
+            splitter,
             eli: shadow.map(|shadow| Eli::new(shadow, vcpus, platform.tsc_khz)),
             platform,
             interrupts,

@@ -43,6 +43,7 @@ fn what_does_not_fit_is_said() {
         interrupts: Interrupts::Emulated,
         watched: false,
         shadow: None,
+        splitter: None,
         observer: &observe::Unobserved,
         platform: Platform {
             cpuid,

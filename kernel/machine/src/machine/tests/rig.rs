@@ -134,6 +134,7 @@ pub fn settings() -> Settings<'static> {
         interrupts: Interrupts::Emulated,
         watched: false,
         shadow: None,
+        splitter: None,
         observer: &crate::observe::Unobserved,
         platform: Platform {
             cpuid,

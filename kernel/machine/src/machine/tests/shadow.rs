@@ -1,7 +1,8 @@
-//! Tests of a machine whose guest has a shadow IDT.
+//! Tests of a machine whose guest has a shadow IDT, and of one whose pages are split.
 
 use memory::{
     frames::OutOfMemory,
+    split::Pool,
     swap::Shadow,
     tables::{Access, Format, FrameSource, Tables},
 };
@@ -16,6 +17,7 @@ use crate::{
     machine::{Entry, Next, Signal, Stop, context::Activity},
     quirk::Quirks,
     reason::Reason,
+    splitter::{SplitTables, Splitter},
     vcpu::{Event, Exit, Intercepts, Interrupted, Interrupts},
 };
 
@@ -406,4 +408,23 @@ fn an_access_that_the_tables_refuse_for_another_reason_still_ends_the_guest() {
     let (mut r, _) = shadowed();
     let exit = Exit::NestedFault { gpa: IDT + 0x2000, write: true, fetch: false };
     assert!(matches!(r.leave(0, exit), Next::Stop(Stop::Failed(_))));
+}
+
+#[test]
+fn the_first_fetch_from_a_page_makes_it_executable_and_the_guest_goes_on() {
+    let mut tables = Tables::new(Format::Ept, false, &mut Leaked).unwrap();
+    tables.set_small_executable();
+    tables.map(0, HOST, 4 << 20, Access::RWX, &mut Leaked).unwrap();
+    let pool = Pool::take(4 << 20, &mut Leaked).unwrap();
+    let splitter: &'static _ = Box::leak(Box::new(Splitter::new(SplitTables::Alone(Mutex::new(tables)), pool)));
+    let mut r = rig_of(1, Interrupts::Emulated, Quirks::default(), None);
+    r.machine.splitter = Some(splitter);
+    let fetch = |gpa| Exit::NestedFault { gpa, write: false, fetch: true };
+    assert_eq!(r.leave(0, fetch(0x20_1234)), Next::Continue);
+    r.run(0);
+    assert_eq!(r.counted(Reason::PageSplit), 1);
+    assert_eq!(r.vcpu().event, None, "nothing is raised");
+    // Beyond the memory there is no code, as without a splitter.
+    r.leave(0, fetch(0x5000_0000));
+    assert_eq!(r.vcpu().event, Some(Event::INVALID_OPCODE));
 }
