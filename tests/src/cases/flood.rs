@@ -1,7 +1,7 @@
 //! What a guest may cost the control core: a flood of its consoles while nobody reads what comes out of COM2, and the
-//! zeroing of its memory.
+//! zeroing of its memory. And what its output may do to the operator's terminal.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use control::{Command, Event, GuestState, StopReason};
 use serde_json::json;
 
@@ -31,8 +31,10 @@ const LEAVE: &str = "\x1d";
 pub fn list() -> Vec<Box<dyn Boot>> {
     let about = "a guest floods its UART and hvc0 and nobody reads COM2: commands on COM1 and COM2 are carried out, a neighbour is killed, started and pings";
     let zero = "a killed guest's memory is zeroes, as the emulator's monitor sees it; a guest of 512 MiB starts, and meanwhile commands are answered";
+    let terminal = "a guest writes escape sequences, a prompt and an event: on the operator's terminal they do nothing, unless it is `attach --raw`";
     vec![
         alone(Scenario::new("console-flood", about, QEMU), flood),
+        alone(Scenario::new("terminal", terminal, QEMU), terminals),
         alone(Scenario::new("guest-memory", zero, QEMU), zeroing),
     ]
 }
@@ -78,6 +80,39 @@ fn flood(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let counters = session.counters()?;
     context.figures.at_least("lines of the flood that were dropped", guest(&counters, "a")?.lines_dropped, 1)?;
     context.figures.exactly("lines of the others that were dropped", guest(&counters, "c")?.lines_dropped, 0)?;
+    session.shut_down().map(drop)
+}
+
+/// What a terminal would obey, of what the action `escapes` writes.
+const OBEYED: [&str; 8] = ["\x1b[2J", "\x1b[H", "\x1b[c", "\x1b[5n", "\x1b]0;", "\x1b[0;7m", "\x1b[?1049h", "\u{9b}2J"];
+
+fn terminals(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
+    let guests = [Guest::new(1).then("obey"), Guest::new(2).then("obey")];
+    let mut setup = server("terminal", &guests);
+    setup.typed = true;
+    let mut session = context.boot(&setup)?;
+    session.all_obey(guests.iter().map(Guest::name))?;
+    for (command, obeyed) in [("attach a\r", 0), ("attach --raw a\r", OBEYED.len())] {
+        let begun = session.console()?.len();
+        session.type_in(command)?;
+        session.act("a", "escapes", seconds(60))?;
+        session.shown("escapes end", begun, seconds(60))?;
+        let shown = session.console()?;
+        let shown = shown.get(begun..).unwrap_or_default();
+        let (_, shown) = shown.split_once("escapes begin").context("COM1 does not show where it begins")?;
+        let found = OBEYED.iter().filter(|sequence| shown.contains(*sequence)).count();
+        let of = |what: &str| format!("{}: {what}", command.trim_end());
+        context.figures.exactly(&of("sequences that a terminal obeys"), found, obeyed)?;
+        // `attach` shows earlier output too.
+        context.figures.at_least(&of("times red"), shown.matches("\x1b[31mred").count(), 1)?;
+        session.type_until(LEAVE, "left a", seconds(20))?;
+    }
+    // What the guest wrote as an event was none: guest b runs.
+    let is_faked =
+        |event: &&Event| matches!(event, Event::Guest { guest, state: GuestState::Stopped, .. } if guest == "b");
+    let faked = session.unread().iter().filter(is_faked).count();
+    context.figures.exactly("events that say that b has stopped", faked, 0)?;
+    context.figures.exactly("guests that run", session.running()?, 2)?;
     session.shut_down().map(drop)
 }
 
