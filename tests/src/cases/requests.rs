@@ -83,7 +83,7 @@ fn notify(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
 
 fn adaptive(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
     session.act("c", "iperf-server", seconds(60))?;
-    let iperf = session.act("d", "iperf:4", seconds(240))?;
+    let iperf = session.act("d", "iperf:64M", seconds(240))?;
     let before = net(&session.counters()?, "d")?;
     let mut answered = 0;
     for _ in 0..LATER {
@@ -92,7 +92,7 @@ fn adaptive(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
     }
     let after = net(&session.counters()?, "d")?;
     let figures = &mut context.figures;
-    figures.at_least("iperf bytes", number(&iperf, "bytes")?, 10_000_000)?;
+    figures.at_least("iperf bytes", number(&iperf, "bytes")?, 64_u64 << 20)?;
     figures.at_least("times polling of d began", before.polls, 1)?;
     figures.at_least("kicks of d, with those that led to polling", before.kicks, 10)?;
     figures.at_least("packets from d under load for each kick", before.tx_packets / before.kicks.max(1), 10)?;

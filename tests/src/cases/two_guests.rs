@@ -105,10 +105,10 @@ fn iperf(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
     const MIB: u64 = 256;
     session.act("a", "iperf-server", seconds(60))?;
     let before = net(&session.counters()?, "a")?;
-    for (action, direction) in [("iperf:5", "out"), ("iperf:5:reverse", "in")] {
+    for (action, direction) in [("iperf:128M", "out"), ("iperf:128M:reverse", "in")] {
         let iperf = session.act("b", action, seconds(240))?;
         ensure!(iperf["direction"] == direction, "expected the result for {direction:?}, got {iperf}");
-        context.figures.at_least(&format!("iperf bytes, {direction}"), number(&iperf, "bytes")?, 10_000_000)?;
+        context.figures.at_least(&format!("iperf bytes, {direction}"), number(&iperf, "bytes")?, 128_u64 << 20)?;
         context.figures.note(&format!("bit/s, {direction}"), number(&iperf, "bits_per_second")?);
         context.figures.note(&format!("retransmits, {direction}"), number(&iperf, "retransmits")?);
     }

@@ -74,10 +74,10 @@ pub fn list() -> Vec<Box<dyn Boot>> {
 }
 
 /// TCP from a guest to the machine outside, whose iperf3 serves, and back.
-fn tcp(context: &mut Context<'_>, session: &mut Session, guest: &str, time: u64) -> Result<()> {
+fn tcp(context: &mut Context<'_>, session: &mut Session, guest: &str, mib: u64) -> Result<()> {
     for (way, direction) in [("", "out of"), (":reverse", "into")] {
-        let iperf = ask(session, guest, &format!("iperf:{time}{way}"))?;
-        context.figures.at_least(&format!("bytes {direction} {guest}"), number(&iperf, "bytes")?, 1_000_000 * time)?;
+        let iperf = ask(session, guest, &format!("iperf:{mib}M{way}"))?;
+        context.figures.at_least(&format!("bytes {direction} {guest}"), number(&iperf, "bytes")?, mib << 20)?;
         context.figures.note(&format!("bit/s {direction} {guest}"), number(&iperf, "bits_per_second")?);
         context.figures.note(&format!("segments sent again {direction} {guest}"), number(&iperf, "retransmits")?);
     }
@@ -105,14 +105,14 @@ fn left_out(context: &mut Context<'_>, session: &mut Session, peer: &mut Linux) 
 }
 
 /// Runs pings from each guest, frames that nobody wants, and TCP of each guest both ways.
-fn traffic(context: &mut Context<'_>, session: &mut Session, peer: &mut Linux, pings: u64, time: u64) -> Result<()> {
+fn traffic(context: &mut Context<'_>, session: &mut Session, peer: &mut Linux, pings: u64, mib: u64) -> Result<()> {
     for guest in ["a", "b"] {
         ping(context, session, guest, pings)?;
     }
     left_out(context, session, peer)?;
     peer.ask("iperf-server", seconds(60))?;
     for guest in ["a", "b"] {
-        tcp(context, session, guest, time)?;
+        tcp(context, session, guest, mib)?;
     }
     Ok(())
 }
@@ -135,11 +135,11 @@ fn start(context: &mut Context<'_>, wanted: &Wanted<'_>) -> Result<Joined> {
 }
 
 fn uplink(context: &mut Context<'_>, joined: &mut Joined) -> Result<()> {
-    let (pings, time) = if context.full { (500, 10) } else { (50, 2) };
+    let (pings, mib) = if context.full { (500, 256) } else { (50, 32) };
     let file = file(context);
     let Joined { session, nic, peer } = joined;
     nic.bus_master(true, seconds(20))?;
-    traffic(context, session, peer, pings, time)?;
+    traffic(context, session, peer, pings, mib)?;
     let sent = serve(peer, file.into())?;
     session.tell("a", "serve:32")?;
     session.tell("b", "hash")?;
@@ -177,7 +177,7 @@ fn none(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
         let guests = [Guest::new(1).peer(2).then(format!("ping:{PINGS}")).then("wait"), Guest::new(2).then("wait")];
         let mut session = context.boot(&behind(server("no-uplink", &guests), device))?;
         let ping = session.result("a", "ping", seconds(240))?;
-        context.figures.at_least("pings answered", number(&ping, "received")?, PINGS - PINGS / 10)?;
+        context.figures.exactly("pings answered", number(&ping, "received")?, PINGS)?;
         let said = session.unread().iter().filter(|event| match event {
             Event::Report(entry) => entry.kind == ReportKind::Warning && entry.text.contains(says),
             _ => false,
@@ -189,7 +189,7 @@ fn none(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
 }
 
 fn steering(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
-    let (pings, time) = if context.full { (200, 10) } else { (30, 1) };
+    let (pings, mib) = if context.full { (200, 256) } else { (30, 16) };
     for (word, says) in
         [("flows", "4 receive queues for flows"), ("addresses", "3 receive queues for guests' addresses")]
     {
@@ -200,13 +200,13 @@ fn steering(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
         let said = |event: &&Event| matches!(event, Event::Report(entry) if entry.text.contains(says));
         let said = session.unread().iter().filter(said).count();
         context.figures.exactly(&format!("sentences: {says}"), said, 1)?;
-        traffic(context, &mut session, &mut peer, pings, time)?;
+        traffic(context, &mut session, &mut peer, pings, mib)?;
         let counters = session.counters()?;
         let (all, steered) = (uplinks(&counters, "rx_packets"), uplinks(&counters, "rx_steered"));
         context.figures.note("packets in", all);
         // By addresses: all frames except broadcasts and multicasts. By flows: depends on the hash of four connections
         // and the pings.
-        let least = if word == "addresses" { all * 9 / 10 } else { pings - pings / 10 };
+        let least = if word == "addresses" { all * 9 / 10 } else { pings };
         context.figures.at_least("of these by another queue than the first", steered, least)?;
         nobody_complains(context, &nic, "sidecore")?;
         session.shut_down()?;
@@ -235,7 +235,7 @@ fn vlan(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
         for guest in ["a", "b"] {
             let ping = ask(session, guest, &format!("ping:{pings}:10.0.{subnet}.{PEER}:{bytes}"))?;
             let answered = number(&ping, "received")?;
-            context.figures.at_least(&format!("pings {what} of {guest} answered"), answered, pings - pings / 10)?;
+            context.figures.exactly(&format!("pings {what} of {guest} answered"), answered, pings)?;
         }
         Ok(())
     };
@@ -247,15 +247,15 @@ fn vlan(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     pinged(&mut session, "of 64 bytes, tagged", 7, 56)?;
     pinged(&mut session, "of 9,000 bytes, tagged", 7, JUMBO - 28)?;
     peer.ask("iperf-server", seconds(60))?;
-    let iperf = ask(&mut session, "a", &format!("iperf:1::10.0.7.{PEER}"))?;
-    context.figures.at_least("bytes out of a, tagged", number(&iperf, "bytes")?, 1_000_000)?;
+    let iperf = ask(&mut session, "a", &format!("iperf:8M::10.0.7.{PEER}"))?;
+    context.figures.at_least("bytes out of a, tagged", number(&iperf, "bytes")?, 8_u64 << 20)?;
 
     let wire = nic.wire()?;
     let tag = |bytes: &[u8]| {
         (bytes.get(12..14) == Some(&[0x81, 0])).then(|| u16::from_be_bytes([bytes[14], bytes[15]]) & 0xfff)
     };
     let from = |mac: [u8; 6]| wire.iter().filter(move |frame| frame.bytes.get(6..12) == Some(&mac));
-    let least = 2 * (pings - pings / 10);
+    let least = 2 * pings;
     for (whose, mac) in [("a", Guest::new(1).mac()), ("b", Guest::new(2).mac())] {
         let tagged = from(mac).filter(|frame| tag(&frame.bytes) == Some(VLAN));
         context.figures.at_least(&format!("tagged frames of {whose} on the wire"), tagged.count(), least)?;

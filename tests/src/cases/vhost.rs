@@ -120,9 +120,9 @@ fn guests(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     context.figures.exactly("pings answered", answered, 100)?;
     a.ask("iperf-server", seconds(60))?;
     for (way, direction) in [("", "out"), (":reverse", "in")] {
-        let tcp = b.ask(&format!("iperf:3{way}"), seconds(240))?;
+        let tcp = b.ask(&format!("iperf:16M{way}"), seconds(240))?;
         let bytes = tcp["bytes"].as_f64().with_context(|| format!("no bytes in {tcp}"))?;
-        context.figures.at_least(&format!("iperf bytes, {direction}"), bytes, 1_000_000)?;
+        context.figures.at_least(&format!("iperf bytes, {direction}"), bytes, 16 << 20)?;
         context.figures.note(&format!("bit/s, {direction}"), tcp["bits_per_second"].as_f64().unwrap_or_default());
     }
     drop(machines);
