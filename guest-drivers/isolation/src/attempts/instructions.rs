@@ -35,9 +35,47 @@ pub fn all(lenient: bool, report: &mut Report) {
         ("GETSEC", instruction!(".byte 0x0f, 0x37", 0, scratch)),
         ("RSM", instruction!("rsm", 0, scratch)),
         ("MONITOR", instruction!("monitor", scratch, scratch)),
+        // As bytes, because assemblers know few of these.
+        ("MONITORX", instruction!(".byte 0x0f, 0x01, 0xfa", scratch, scratch)),
+        ("RDPRU", instruction!(".byte 0x0f, 0x01, 0xfd", 0, scratch)),
+        ("MCOMMIT", instruction!(".byte 0xf3, 0x0f, 0x01, 0xfa", 0, scratch)),
+        ("INVLPGB", instruction!(".byte 0x0f, 0x01, 0xfe", 0, scratch)),
+        ("TLBSYNC", instruction!(".byte 0x0f, 0x01, 0xff", 0, scratch)),
+        ("PSMASH", instruction!(".byte 0xf3, 0x0f, 0x01, 0xff", scratch, scratch)),
+        ("RMPADJUST", instruction!(".byte 0xf3, 0x0f, 0x01, 0xfe", scratch, scratch)),
+        ("PVALIDATE", instruction!(".byte 0xf2, 0x0f, 0x01, 0xff", scratch, scratch)),
+        ("ENCLS", instruction!(".byte 0x0f, 0x01, 0xcf", 0, scratch)),
+        ("ENCLU", instruction!(".byte 0x0f, 0x01, 0xd7", 0, scratch)),
+        ("ENCLV", instruction!(".byte 0x0f, 0x01, 0xc0", 0, scratch)),
+        ("PCONFIG", instruction!(".byte 0x0f, 0x01, 0xc5", 0, scratch)),
+        ("PBNDKB", instruction!(".byte 0x0f, 0x01, 0xc7", 0, scratch)),
+        ("WRMSRNS", instruction!(".byte 0x0f, 0x01, 0xc6", 0, scratch)),
+        ("RDMSRLIST", instruction!(".byte 0xf2, 0x0f, 0x01, 0xc6", 0, scratch)),
+        ("WRMSRLIST", instruction!(".byte 0xf3, 0x0f, 0x01, 0xc6", 0, scratch)),
+        ("SEAMCALL", instruction!(".byte 0x66, 0x0f, 0x01, 0xcf", 0, scratch)),
+        ("TDCALL", instruction!(".byte 0x66, 0x0f, 0x01, 0xcc", 0, scratch)),
+        ("UMONITOR", instruction!(".byte 0xf3, 0x0f, 0xae, 0xf0", scratch, scratch)),
+        ("TPAUSE", instruction!(".byte 0x66, 0x0f, 0xae, 0xf0", 0, scratch)),
+        ("HRESET", instruction!(".byte 0xf3, 0x0f, 0x3a, 0xf0, 0xc0, 0x00", 0, scratch)),
+        ("LOADIWKEY", instruction!(".byte 0xf3, 0x0f, 0x38, 0xdc, 0xc0", 0, scratch)),
+        ("SENDUIPI", instruction!(".byte 0xf3, 0x0f, 0xc7, 0xf0", 0, scratch)),
     ];
     for (name, result) in undefined {
         report.attempt(result == Err(INVALID_OPCODE), format_args!("{name}: {result:x?}"));
+    }
+    // Supervisor states are not switched, so a guest has neither of these, unless CPUID says so.
+    if cpu::cpuid_of(0xd, 1).eax & 1 << 3 == 0 {
+        for (name, result) in [
+            ("XSAVES", instruction!("xsaves64 [rdi]", 1, scratch)),
+            ("XRSTORS", instruction!("xrstors64 [rdi]", 1, scratch)),
+        ] {
+            report.attempt(result == Err(INVALID_OPCODE), format_args!("{name}: {result:x?}"));
+        }
+    }
+    // WBINVD, with a prefix that older CPUs ignore. A guest may ask for it, and no cache is written back for it.
+    let result = instruction!(".byte 0xf3, 0x0f, 0x09", 0, scratch);
+    if result.is_err() {
+        report.broken(format_args!("WBNOINVD: {result:x?}"));
     }
     // If MONITOR works, MWAIT may wait for ever.
     if instruction!("monitor", scratch, scratch).is_err() {
