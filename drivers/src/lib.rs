@@ -1,9 +1,10 @@
-//! Drivers for the devices that the hypervisor owns: the UARTs behind its consoles, PCI configuration space, and the
-//! power switch. IOMMU drivers will live here too. Each NIC's driver is a crate of its own beside this one. The devices
+//! Drivers for the devices that the hypervisor owns: the UARTs behind its consoles, PCI configuration space, the power
+//! switch, and what divides the CPU's cache. IOMMU drivers will live here too. Each NIC's driver is a crate of its own beside this one. The devices
 //! that guests see are in `kernel/machine`.
 
 #![cfg_attr(not(test), no_std)]
 
+pub mod cache;
 pub mod pci;
 pub mod power;
 pub mod serial;

@@ -24,6 +24,7 @@
 extern crate alloc;
 
 mod arch;
+mod cache;
 mod console;
 mod cores;
 #[cfg(feature = "count")]

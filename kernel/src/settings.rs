@@ -1,6 +1,6 @@
 //! Loads the configuration: `sidecore.toml` from the boot modules, or the default. Checks it against this machine.
 
-use crate::{console, cores, disks, facts::facts, mem, modules, options, report, uplink, virt};
+use crate::{cache, console, cores, disks, facts::facts, mem, modules, options, report, uplink, virt};
 use alloc::{format, vec::Vec};
 use config::{Completion, Config, Mistake, Plan, Sha256, Smt, Topology};
 use control::{Event, Level};
@@ -59,6 +59,7 @@ pub fn load(hashes: &[(&str, Sha256)]) -> (Config, Plan) {
         Level::Trace => LevelFilter::Trace,
     });
     describe(&config, &plan, &topology);
+    cache::divide(&config);
     (config, plan)
 }
 

@@ -74,8 +74,19 @@ pub struct Engine {
     pub core: Option<u32>,
     /// Its scheduling.
     pub scheduling: Scheduling,
+    /// Its share of the cache.
+    pub share: Share,
     /// Its place in the file.
     pub place: Place,
+}
+
+/// `cache` and `bandwidth` of an engine or a guest, in percent. `None`: it shares with everything else that has none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Share {
+    /// Of the last-level cache, for it alone: 1 to 90.
+    pub cache: Option<u8>,
+    /// Of the memory bandwidth, at most: 10 to 100.
+    pub bandwidth: Option<u8>,
 }
 
 /// How an engine chooses the next queue.

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use crate::{
     Completion, Config, DEFAULT_MTU, Guest, GuestDevice, Identity, Mac, Net, NotifyBar, Offloads, Places, Requests,
-    Restart, Rules, Topology,
+    Restart, Rules, Share, Topology,
 };
 
 /// Memory of a guest of the default configuration in bytes.
@@ -48,6 +48,7 @@ fn guest(name: String) -> Guest {
         requests: Requests::Poll,
         notify_bar: NotifyBar::Io,
         weight: 1,
+        share: Share::default(),
         restart: Restart::Never,
         autostart: true,
         cores: None,

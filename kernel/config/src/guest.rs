@@ -3,6 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::config::Share;
 use crate::disk::Block;
 use crate::mac::Mac;
 use crate::mistake::Place;
@@ -33,6 +34,8 @@ pub struct Guest {
     pub notify_bar: NotifyBar,
     /// Its share of the engine's time, relative to the other guests: 1 to [`MAX_WEIGHT`](crate::MAX_WEIGHT).
     pub weight: u16,
+    /// Its share of the cache and of the memory bandwidth.
+    pub share: Share,
     /// What happens when the guest resets, powers off or faults.
     pub restart: Restart,
     /// Whether it starts with sidecore.

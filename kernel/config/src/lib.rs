@@ -46,7 +46,7 @@ mod uplink;
 
 pub use check::{check_completion, check_memory, check_modules};
 pub use completion::best as best_completion;
-pub use config::{Config, Control, Engine, Scheduling, Smt};
+pub use config::{Config, Control, Engine, Scheduling, Share, Smt};
 pub use control::Level;
 pub use default::default_config;
 pub use disk::{Block, Cache, Disk, Partition, Unpacked};

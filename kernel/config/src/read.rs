@@ -5,6 +5,7 @@ mod guest;
 mod module;
 mod name;
 mod rules;
+mod share;
 mod stage;
 mod uplink;
 
@@ -173,11 +174,13 @@ fn read_engines(source: Source<'_>, top: &mut Section<'_, '_>, config: &mut Conf
             top.complain(span, "not available yet: a second engine");
             break;
         }
-        let mut section = Section::new(source, table, span, "[[engine]]", &["core", "scheduling"]);
+        let mut section =
+            Section::new(source, table, span, "[[engine]]", &["core", "scheduling", "cache", "bandwidth"]);
         let (core, place) = section.integer("core", 0..=u32::MAX).unzip();
         let words = [("fine", Scheduling::Fine), ("per-device", Scheduling::PerDevice)];
         let scheduling = section.word("scheduling", &words).unwrap_or_default();
-        config.engines.push(Engine { core, scheduling, place: place.unwrap_or_default() });
+        let share = share::read(&mut section);
+        config.engines.push(Engine { core, scheduling, share, place: place.unwrap_or_default() });
         top.mistakes.append(&mut section.mistakes);
     }
 }

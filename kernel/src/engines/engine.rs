@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     arch::{random, time, vector},
+    cache,
     cores::Core,
     disks,
     guests::target::Target,
@@ -145,6 +146,7 @@ impl Engine {
             Some(core) => {
                 core.give(move |_| {
                     vector::enable();
+                    cache::join(None);
                     engine::engine::run(&mut io_loop, &TscAndTimers(&engine.targets), &engine.profile);
                 });
             }

@@ -13,6 +13,7 @@
 use super::{console::Console, signal};
 use crate::{
     arch::{apic, idle, time, timer},
+    cache,
     cores::Core,
     interrupts,
     virt::{self, Pages, WithVcpu},
@@ -63,6 +64,8 @@ pub struct VcpuJob {
 impl VcpuJob {
     /// Runs the vCPU on this core until its guest stops.
     pub fn run(self, core: &'static Core) {
+        // The core's next guest joins its own class.
+        cache::join(Some(self.machine.name()));
         let life = Life { job: &self, core };
         if let Err(why) = virt::with_vcpu(core, self.kept.pages, self.nested_root, &self.machine, self.index, life) {
             self.machine.request_stop(Stop::Failed(why), |s| signal::send(&self.cores, s));

@@ -24,7 +24,7 @@ use crate::mistake::{Mistake, Place, Source};
 use crate::section::Section;
 use crate::size;
 
-const KEYS: [&str; 18] = [
+const KEYS: [&str; 20] = [
     "name",
     "vcpus",
     "memory",
@@ -36,6 +36,8 @@ const KEYS: [&str; 18] = [
     "requests",
     "notify_bar",
     "weight",
+    "cache",
+    "bandwidth",
     "restart",
     "autostart",
     "cores",
@@ -127,6 +129,7 @@ fn read_rest(
     let requests = section
         .word("requests", &[("poll", Requests::Poll), ("notify", Requests::Notify), ("adaptive", Requests::Adaptive)]);
     let notify_bar = section.word("notify_bar", &[("io", NotifyBar::Io), ("memory", NotifyBar::Memory)]);
+    let share = super::share::read(section);
     let weight = section.integer("weight", 1..=u32::from(MAX_WEIGHT)).map_or(1, |(weight, _)| weight);
     let restart = section.word("restart", &[("never", Restart::Never), ("always", Restart::Always)]);
     let autostart = section.boolean("autostart");
@@ -146,6 +149,7 @@ fn read_rest(
         // Not every firmware knows notification words in I/O space.
         notify_bar: notify_bar.unwrap_or(if firmware { NotifyBar::Memory } else { NotifyBar::Io }),
         weight: u16::try_from(weight).unwrap_or(1),
+        share,
         restart: restart.unwrap_or_default(),
         autostart: autostart.unwrap_or(true),
         cores,

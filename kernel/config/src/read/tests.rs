@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use core::net::IpAddr;
 
 use super::*;
+use crate::config::Share;
 use crate::stage::Action;
 use crate::{
     Block, Cache, Completion, DEFAULT_OVERLAY, Disk, Guest, GuestDevice, Identity, Mac, Net, NotifyBar, Requests,
@@ -639,5 +640,20 @@ proptest! {
     fn a_good_file_with_a_piece_cut_out_does_not_panic(start in 0..GOOD.len(), length in 0_usize..80) {
         let end = (start + length).min(GOOD.len());
         use_all(&[&GOOD.as_bytes()[..start], &GOOD.as_bytes()[end..]].concat());
+    }
+}
+
+#[test]
+fn shares_of_cache_and_bandwidth_are_percents() {
+    let text =
+        "[[engine]]\ncache = 20\n[[guest]]\nname = 'a'\nmemory = '64M'\nkernel = 'k'\ncache = 10\nbandwidth = 50\n";
+    let parsed = parse("f", text);
+    assert_eq!(parsed.mistakes, []);
+    let share = |cache, bandwidth| Share { cache, bandwidth };
+    assert_eq!(parsed.config.engines[0].share, share(Some(20), None));
+    assert_eq!(parsed.config.guests[0].share, share(Some(10), Some(50)));
+    for wrong in ["cache = 0", "cache = 91", "bandwidth = 9", "bandwidth = 101", "cache = '10'"] {
+        let parsed = parse("f", format!("[[guest]]\nname = 'a'\nmemory = '64M'\nkernel = 'k'\n{wrong}\n"));
+        assert_eq!(parsed.mistakes.len(), 1, "{wrong}");
     }
 }
