@@ -1,5 +1,5 @@
 //! The load that `cargo mk bench block --instructions` counts: see `testing.rs`. Usage: `read BATCH [packed]
-//! [write]`.
+//! [write] [linked]`.
 
 use block::testing::{Load, REQUESTS, run};
 

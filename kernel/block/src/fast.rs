@@ -2,15 +2,16 @@
 //! them.
 //!
 //! The form: a header of 16 bytes in a descriptor of its own, data of one direction, and a status byte in a descriptor
-//! of its own; in an indirect table, or in the table of a split ring. The parts of any other chain are found by
+//! of its own; in an indirect table, or in the table of a split ring. Requests whose data are one buffer have loops of
+//! their own ([`Form`]). The parts of any other chain are found by
 //! [`crate::header`], one request at a time. Checks and storage are the same on both paths. A request that is not
 //! for the storage after the checks goes to the other path too, which answers it.
 
 use engine::device::Device;
 use engine::schedule::{Portion, Served};
-use memory::span::{Piece, Prefix, Span as Region};
-use virtio::chain::{ChainLimits, Segment, Segments, Span};
-use virtio::queue::{Batch, Entries, Peek, RingDescriptor, Used as _};
+use memory::span::{Piece, Prefix};
+use virtio::chain::{ChainDescriptor, ChainLimits, Segment, Segments, Span};
+use virtio::queue::{Batch, Entries, Peek, Purpose, Regions, RingDescriptor, Used as _};
 
 use crate::check::{Data, Driver, Rules};
 use crate::counters::BlockCounters;
@@ -48,27 +49,62 @@ struct Usual<'d> {
     status_at: u64,
 }
 
-/// Finds the parts of a chain of three descriptors in an indirect table: the form of a request with one buffer. Returns
-/// the buffer too. Returns `None` if the chain has another form, or breaks a rule.
+/// Which requests a loop takes. Each loop is compiled for its form.
+trait Form {
+    /// The data are one buffer, so the chain has three descriptors.
+    const SINGLE: bool;
+    /// With `SINGLE`: the chain is in the table of a split ring, not in an indirect table.
+    const LINKED: bool;
+}
+
+/// Requests with one buffer of data, in an indirect table.
+struct Table;
+impl Form for Table {
+    const SINGLE: bool = true;
+    const LINKED: bool = false;
+}
+
+/// Requests with one buffer of data, in the table of a split ring.
+struct Linked;
+impl Form for Linked {
+    const SINGLE: bool = true;
+    const LINKED: bool = true;
+}
+
+/// All requests of the usual form.
+struct Any;
+impl Form for Any {
+    const SINGLE: bool = false;
+    const LINKED: bool = false;
+}
+
+/// Finds the parts of a chain of three descriptors: the form of a request with one buffer. Returns the buffer too. Returns
+/// `None` if the chain has another form, or breaks a rule.
 #[inline(always)]
-fn usual_single<'d, L: Entries<'d>>(
+fn usual_single<'d, L: Entries<'d>, F: Form>(
     batch: &mut Batch<'d>,
+    entries: &L,
     first: &RingDescriptor,
-    region: &mut Region<'d>,
+    regions: &mut Regions<'d>,
 ) -> Option<(Usual<'d>, [Segment; 1], Piece<'d>)> {
-    let [head, body, status] = batch.table_of_three::<L>(first, region, |index, descriptor| match index {
+    let is_good = |number, descriptor: &ChainDescriptor| match number {
         0 => descriptor.is_readable() & (descriptor.len == HEADER_BYTES as u32),
         1 => descriptor.is_readable() | descriptor.is_writable(),
         _ => descriptor.is_writable() & (descriptor.len == 1),
-    })?;
+    };
+    let [head, body, status] = if F::LINKED {
+        batch.chain_of_three(entries, first, is_good)?
+    } else {
+        batch.table_of_three::<L>(first, regions, is_good)?
+    };
     let data = if body.is_writable() { Data::ToGuest } else { Data::FromGuest };
     // 1 to `MOST_BYTES` bytes.
     if body.len.wrapping_sub(1) >= MOST_BYTES {
         return None;
     }
-    let header = batch.buffer_at(head.addr, HEADER_BYTES as u32, region)?.first::<HEADER_BYTES>()?;
-    let piece = batch.buffer_at(body.addr, body.len, region)?;
-    let status_byte = batch.buffer_at(status.addr, 1, region)?.first::<1>()?;
+    let header = batch.buffer_at(head.addr, HEADER_BYTES as u32, Purpose::Control, regions)?.first::<HEADER_BYTES>()?;
+    let piece = batch.buffer_at(body.addr, body.len, Purpose::Data, regions)?;
+    let status_byte = batch.buffer_at(status.addr, 1, Purpose::Control, regions)?.first::<1>()?;
     let usual = Usual { header, bytes: body.len, data, status: status_byte, status_at: status.addr };
     Some((usual, [Segment { gpa: body.addr, len: body.len }], piece))
 }
@@ -81,15 +117,15 @@ fn usual<'d, L: Entries<'d>>(
     entries: &L,
     limits: ChainLimits,
     first: &RingDescriptor,
-    region: &mut Region<'d>,
+    regions: &mut Regions<'d>,
     buffers: &mut Segments,
 ) -> Option<Usual<'d>> {
-    let mut chain = batch.descriptors(entries, limits, first, region)?;
+    let mut chain = batch.descriptors(entries, limits, first, regions)?;
     let head = chain.read()?;
     if !head.is_readable() || head.len != HEADER_BYTES as u32 || head.last {
         return None;
     }
-    let header = batch.buffer_at(head.addr, head.len, region)?.first::<HEADER_BYTES>()?;
+    let header = batch.buffer_at(head.addr, head.len, Purpose::Control, regions)?.first::<HEADER_BYTES>()?;
     let mut descriptor = chain.read()?;
     let data = if descriptor.is_writable() { Data::ToGuest } else { Data::FromGuest };
     let mut bytes = 0_u32;
@@ -104,7 +140,7 @@ fn usual<'d, L: Entries<'d>>(
             return None;
         }
         bytes = bytes.checked_add(descriptor.len)?;
-        batch.buffer_at(descriptor.addr, descriptor.len, region)?;
+        batch.buffer_at(descriptor.addr, descriptor.len, Purpose::Data, regions)?;
         if !buffers.push(Segment { gpa: descriptor.addr, len: descriptor.len }) {
             return None;
         }
@@ -115,7 +151,7 @@ fn usual<'d, L: Entries<'d>>(
     if !fits || !descriptor.is_writable() || descriptor.len != 1 {
         return None;
     }
-    let status = batch.buffer_at(descriptor.addr, 1, region)?.first::<1>()?;
+    let status = batch.buffer_at(descriptor.addr, 1, Purpose::Control, regions)?.first::<1>()?;
     Some(Usual { header, bytes, data, status, status_at: descriptor.addr })
 }
 
@@ -135,7 +171,7 @@ pub struct Volume<'b, S: Storage> {
 }
 
 /// Takes requests of the usual form from the beginning of a queue, up to a portion. `SINGLE`: only those whose data are
-/// one buffer, in an indirect table. Returns what it took, and why it stopped.
+/// one buffer, in indirect tables if the driver has negotiated them. Returns what it took, and why it stopped.
 #[inline(always)]
 pub fn serve<S: Storage, const SINGLE: bool>(
     volume: Volume<'_, S>,
@@ -146,22 +182,30 @@ pub fn serve<S: Storage, const SINGLE: bool>(
     let unusual = (Served::default(), Stopped::Unusual);
     let driver = Driver::of(device);
     let Some(mut batch) = device.batch(queue) else { return unusual };
-    if SINGLE && !batch.limits().allows_table(3) {
-        return unusual;
-    }
+    let limits = batch.limits();
     let Some(peek) = batch.peek(portion.requests as usize) else { return unusual };
     if peek.is_empty() {
         return (Served::default(), Stopped::Empty);
     }
     match peek {
-        Peek::Split(entries) => serve_entries::<_, _, SINGLE>(volume, batch, &entries, &driver, portion),
-        Peek::Packed(entries) => serve_entries::<_, _, SINGLE>(volume, batch, &entries, &driver, portion),
+        Peek::Split(entries) if !SINGLE => serve_entries::<_, _, Any>(volume, batch, &entries, &driver, portion),
+        Peek::Packed(entries) if !SINGLE => serve_entries::<_, _, Any>(volume, batch, &entries, &driver, portion),
+        Peek::Split(entries) if limits.allows_table(3) => {
+            serve_entries::<_, _, Table>(volume, batch, &entries, &driver, portion)
+        }
+        Peek::Packed(entries) if limits.allows_table(3) => {
+            serve_entries::<_, _, Table>(volume, batch, &entries, &driver, portion)
+        }
+        Peek::Split(entries) if limits.descriptors >= 3 => {
+            serve_entries::<_, _, Linked>(volume, batch, &entries, &driver, portion)
+        }
+        Peek::Split(_) | Peek::Packed(_) => unusual,
     }
 }
 
 /// The same for one ring format.
 #[inline(never)]
-fn serve_entries<'d, S: Storage, L: Entries<'d>, const SINGLE: bool>(
+fn serve_entries<'d, S: Storage, L: Entries<'d>, F: Form>(
     volume: Volume<'_, S>,
     mut batch: Batch<'d>,
     entries: &L,
@@ -169,7 +213,9 @@ fn serve_entries<'d, S: Storage, L: Entries<'d>, const SINGLE: bool>(
     portion: &Portion,
 ) -> (Served, Stopped) {
     let Volume { storage, in_flight, own_in_flight, segments, volume, geometry, counters, flushes, slot, now } = volume;
-    let (mut region, limits, most) = (batch.span(), batch.limits(), entries.len());
+    let (mut regions, limits, most) = (batch.regions(), batch.limits(), entries.len());
+    // Keeps the regions in memory. In registers they would cost more instructions a request, most of them around the copy.
+    core::hint::black_box(&mut regions);
     let used = entries.used().written();
     // `writeback` is read after the requests were seen: a driver may have changed it before it offered them.
     let rules = Rules::new(geometry, driver, batch.memory());
@@ -185,12 +231,13 @@ fn serve_entries<'d, S: Storage, L: Entries<'d>, const SINGLE: bool>(
         let first = if holding { entries.first::<true>(&batch, i) } else { entries.first::<false>(&batch, i) };
         let Some(first) = first else { break };
         let (usual, buffer, data);
-        if SINGLE {
-            let Some((found, one, piece)) = usual_single::<L>(&mut batch, &first, &mut region) else { break };
+        if F::SINGLE {
+            let found = usual_single::<L, F>(&mut batch, entries, &first, &mut regions);
+            let Some((found, one, piece)) = found else { break };
             (usual, buffer) = (found, one);
             data = Span::of_one(&buffer, piece);
         } else {
-            let Some(found) = self::usual(&mut batch, entries, limits, &first, &mut region, segments) else { break };
+            let Some(found) = self::usual(&mut batch, entries, limits, &first, &mut regions, segments) else { break };
             usual = found;
             data = Span::new(segments.all(), usual.bytes);
         }

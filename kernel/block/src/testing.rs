@@ -65,6 +65,8 @@ const BYTES: usize = 4096;
 const BUFFERS: u64 = 0x20_0000;
 /// Bytes from one request's buffers to the next: header, status byte, and data from the next page on.
 const STRIDE: u64 = 0x2000;
+/// Address of another region of memory, in which data are as in the first one.
+const OTHER_REGION: u64 = 1 << 32;
 
 /// Which requests are made, and how.
 #[derive(Clone, Copy, Debug)]
@@ -75,20 +77,22 @@ pub struct Load {
     pub packed: bool,
     /// They are writes.
     pub write: bool,
+    /// The chains are in the ring's own table, and the data in another region of memory than the rest: libblkio's form.
+    pub linked: bool,
 }
 
 impl Load {
-    /// The load that the arguments `BATCH [packed] [write]` of a program name.
+    /// The load that the arguments `BATCH [packed] [write] [linked]` of a program name.
     ///
     /// # Panics
     /// If they name none.
     #[must_use]
     pub fn named(mut arguments: impl Iterator<Item = String>) -> Self {
         let batch = arguments.next().and_then(|n| n.parse().ok()).filter(|n| [1, 2, 4, 8, 16, 32, 64].contains(n));
-        let batch = batch.expect("usage: BATCH [packed] [write], with a power of two up to 64");
+        let batch = batch.expect("usage: BATCH [packed] [write] [linked], with a power of two up to 64");
         let words: Vec<_> = arguments.collect();
         let said = |word| words.iter().any(|said| said == word);
-        Self { batch, packed: said("packed"), write: said("write") }
+        Self { batch, packed: said("packed"), write: said("write"), linked: said("linked") }
     }
 }
 
@@ -112,6 +116,7 @@ pub struct Stand<S: Storage + 'static> {
 
 impl<S: Storage> Stand<S> {
     /// Attaches a disk to an engine. `memory` has at least [`MEMORY`] bytes from address 0 on. It is leaked.
+    /// For [`Load::linked`] it has as many from 4 GiB on.
     ///
     /// # Panics
     /// If the engine refuses the device.
@@ -120,6 +125,7 @@ impl<S: Storage> Stand<S> {
         let offered = device::config(&geometry, &Options { queues: 1, packed: true, writeback: true });
         let mut features = Features::from_bits_retain(offered.features);
         features.set(Features::RING_PACKED, load.packed);
+        features.set(Features::INDIRECT_DESC, !load.linked);
         let shared: &Shared = Box::leak(Box::new(Shared::new(offered)));
         set_up_interrupts(&shared.msix, 0x40..0x48);
         let queue = DriverQueue::new(&memory, 0, offered.queue_size, features);
@@ -148,9 +154,14 @@ impl<S: Storage> Stand<S> {
         Self { engine, memory, queue, counters, load }
     }
 
-    /// Address of the buffers of request `n`.
+    /// Address of the header of request `n`, with the status byte behind it.
     const fn at(n: usize) -> u64 {
         BUFFERS + (n % 128) as u64 * STRIDE
+    }
+
+    /// Address of the data of request `n`.
+    const fn data_at(&self, n: usize) -> u64 {
+        Self::at(n) + 0x1000 + if self.load.linked { OTHER_REGION } else { 0 }
     }
 
     /// Offers the requests from `first` on: a batch. Request `n` is for block `n % 256`. What is written has the bytes
@@ -161,14 +172,14 @@ impl<S: Storage> Stand<S> {
     pub fn offer(&mut self, first: usize) {
         for n in first..first + self.load.batch {
             let block = n % 256;
-            let at = Self::at(n);
+            let (at, data) = (Self::at(n), self.data_at(n));
             let header = [&u64::from(self.load.write).to_le_bytes()[..], &(block as u64 * 8).to_le_bytes()].concat();
             self.memory.write(at, &header).expect("a header");
             self.memory.write(at + 16, &[0xaa]).expect("a status byte");
             if self.load.write {
-                self.memory.write(at + 0x1000, &[written(block); BYTES]).expect("data");
+                self.memory.write(data, &[written(block); BYTES]).expect("data");
             }
-            let chain = [(at, 16, false), (at + 0x1000, BYTES as u32, !self.load.write), (at + 16, 1, true)];
+            let chain = [(at, 16, false), (data, BYTES as u32, !self.load.write), (at + 16, 1, true)];
             assert!(self.queue.add(&chain).is_some(), "the queue has room");
         }
     }
@@ -189,7 +200,7 @@ impl<S: Storage> Stand<S> {
             let (at, block) = (Self::at(n), n % 256);
             let (mut status, mut data) = ([0xaa], [0; BYTES]);
             self.memory.read(at + 16, &mut status).expect("a status byte");
-            self.memory.read(at + 0x1000, &mut data).expect("data");
+            self.memory.read(self.data_at(n), &mut data).expect("data");
             assert_eq!(status, [0]);
             let expected = if self.load.write { written(block) } else { content(block) };
             assert!(data.iter().all(|byte| *byte == expected), "block {block}");
@@ -220,7 +231,7 @@ pub fn run(load: Load) {
     let bytes: &'static [AtomicU8] = bytes.leak();
     let disk: &RamDisk = Box::leak(Box::new(RamDisk::of_memory(HostMemory::new(bytes), false)));
     let storages = pair::Pair::new(Ram::new(), Other);
-    let memory = memory::guest::testing::memory(0, MEMORY);
+    let memory = memory::guest::testing::regions(&[(0, MEMORY), (OTHER_REGION, MEMORY)]);
     let mut stand = Stand::new(storages, Either::First(disk), memory, load);
     for first in (0..REQUESTS).step_by(load.batch) {
         stand.offer(first);

@@ -268,13 +268,22 @@ pub mod testing {
     /// A guest memory with one region of `size` bytes at `gpa`. The host memory is leaked, because tests are short.
     #[must_use]
     pub fn memory(gpa: u64, size: usize) -> GuestMemory {
+        regions(&[(gpa, size)])
+    }
+
+    /// A guest memory with these regions: address and bytes of each. The host memory is leaked.
+    #[must_use]
+    pub fn regions(regions: &[(u64, usize)]) -> GuestMemory {
         extern crate alloc;
-        let words = alloc::vec![0u128; size.div_ceil(16) + 256].leak();
-        let start = words.as_mut_ptr().cast::<u8>();
-        let host = start.wrapping_add(start.align_offset(4096));
         let mut memory = GuestMemory::new();
-        // SAFETY: the host memory is leaked, 4 KiB aligned and long enough, and nobody else has a reference to it.
-        unsafe { memory.add(Region { gpa, size: size as u64, host }) }.expect("one aligned region");
+        for &(gpa, size) in regions {
+            let words = alloc::vec![0u128; size.div_ceil(16) + 256].leak();
+            let start = words.as_mut_ptr().cast::<u8>();
+            let host = start.wrapping_add(start.align_offset(4096));
+            // SAFETY: the host memory is leaked, 4 KiB aligned and long enough, and nobody else has a reference to it.
+            unsafe { memory.add(Region { gpa, size: size as u64, host }) }
+                .expect("aligned regions that do not overlap");
+        }
         memory
     }
 }

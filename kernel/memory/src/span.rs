@@ -434,7 +434,8 @@ mod tests {
 
     use super::Piece;
     use crate::copy::Copier;
-    use crate::guest::{GuestMemory, Region, testing::memory};
+    use crate::guest::testing::{memory, regions};
+    use crate::guest::{GuestMemory, Region};
     use crate::host::HostMemory;
 
     #[test]
@@ -509,6 +510,22 @@ mod tests {
         assert_eq!(m.region_of(0x13fff, 2), None);
         assert!(m.shares_with(&other) && other.shares_with(&m) && m.shares_with(&m));
         assert!(!memory(0, 0x1000).shares_with(&other) && !GuestMemory::new().shares_with(&m));
+    }
+
+    #[test]
+    fn bytes_across_the_border_of_two_regions_are_in_neither() {
+        let m = regions(&[(0x2000, 0x1000), (0x1000, 0x1000), (0x3000, 0x1000)]);
+        for (gpa, len, region) in [
+            (0x1fff, 1, Some(1)),
+            (0x1fff, 2, None),
+            (0x2000, 0x1000, Some(0)),
+            (0x2000, 0x1001, None),
+            (0x2fff, 2, None),
+            (0x3fff, 1, Some(2)),
+            (0x3fff, 2, None),
+        ] {
+            assert_eq!(m.region_of(gpa, len), region, "{gpa:#x}+{len:#x}");
+        }
     }
 
     #[test]

@@ -22,8 +22,8 @@ mod ring;
 mod split;
 mod state;
 
-pub use batch::{Batch, Entries, Peek, RingDescriptor, Used};
-pub use descriptors::Descriptors;
+pub use batch::{Batch, Entries, Peek, Purpose, RingDescriptor, Used};
+pub use descriptors::{Descriptors, Regions};
 pub use request::{Backlog, INEXACT_BACKLOG, Request, Token, UsedNotification};
 pub use ring::Queue;
 #[cfg(any(test, feature = "testing"))]

@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use virtio::testing::TABLES;
 
 use super::support::{
-    Bench, FORMS, Guest, IN, IOERR, OK, OUT, SPLIT, Slow, base, header, memory_disk, overlay_disk, with_disk,
+    Bench, FORMS, Guest, IN, IOERR, OK, OUT, SPLIT, Slow, base, header, in_two_regions, memory_disk, overlay_disk,
+    with_disk,
 };
 use crate::backend::{Block, Disk};
 use crate::ram::{Ram, RamDisk};
@@ -111,7 +112,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         0..18_u64,
         Just(512),
         0..MEMORY as u64,
-        (0..64_u64).prop_map(|n| MEMORY as u64 - n),
+        // The end of the memory, or of its first region, and of the second one.
+        (0..64_u64, 1..3_u64).prop_map(|(n, regions)| regions * MEMORY as u64 - n),
         (0..20_u64).prop_map(|n| u64::from(u32::MAX) - n),
         any::<u64>(),
     ];
@@ -183,12 +185,21 @@ fn compare<S: Look>(make: impl Fn() -> (Guest, Bench<S>), steps: &[Step]) -> Res
     prop_assert_eq!(fast.0.counted(), general.0.counted());
     prop_assert_eq!(fast.1.storage().contents(), general.1.storage().contents());
     const PART: usize = 0x1_0000;
-    for at in (0..MEMORY as u64).step_by(PART) {
+    let end = fast.0.memory.regions().iter().map(|region| region.gpa + region.size).max().unwrap_or(0);
+    for at in (0..end).step_by(PART) {
         let parts = [fast.0.bytes(at, PART), general.0.bytes(at, PART)];
         prop_assert!(parts[0] == parts[1], "memory from {at:#x} on differs");
     }
     prop_assert_eq!(general.1.engine.backend().paths.fast, 0);
     Ok(fast.1.engine.backend().paths.fast)
+}
+
+/// A guest in two regions with a RAM disk, attached.
+fn with_disk_apart(disk: &'static RamDisk, features: Features) -> (Guest, Bench<Ram>) {
+    let guest = in_two_regions(&disk.geometry(), features);
+    let mut bench = Bench::new(Ram::new());
+    assert_eq!(bench.attach(&guest, disk), Reply::Attached);
+    (guest, bench)
 }
 
 /// The contents of a disk, read by another guest.
@@ -203,14 +214,19 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
     #[test]
-    fn both_paths_give_the_same_over_ram_disks(steps in steps(), form in 0..3_usize, overlay in any::<bool>()) {
+    fn both_paths_give_the_same_over_ram_disks(
+        steps in steps(),
+        form in 0..3_usize,
+        overlay in any::<bool>(),
+        apart in any::<bool>(),
+    ) {
         let disks = std::cell::RefCell::new(Vec::new());
         compare(
             || {
                 // Two free blocks: most writes of a long conversation fail.
                 let disk = if overlay { overlay_disk(base(512 * 64), 2) } else { memory_disk(512 * 64) };
                 disks.borrow_mut().push(disk);
-                with_disk(disk, FORMS[form])
+                if apart { with_disk_apart(disk, FORMS[form]) } else { with_disk(disk, FORMS[form]) }
             },
             &steps,
         )?;
@@ -250,8 +266,10 @@ fn requests_as_drivers_send_them_take_the_fast_path_and_others_do_not() {
                 )
             })
             .collect();
-        let taken = compare(|| with_disk(memory_disk(512 * 64), features), &usual).expect("the same");
-        assert_eq!(taken, if fast { 20 } else { 0 }, "{features:?}");
+        for make in [with_disk, with_disk_apart] {
+            let taken = compare(|| make(memory_disk(512 * 64), features), &usual).expect("the same");
+            assert_eq!(taken, if fast { 20 } else { 0 }, "{features:?}");
+        }
         for odd in [
             Step::Offer(IN, 0, 9, vec![(true, 512)], 1),
             Step::Offer(IN, 0, 16, vec![(true, 512)], 2),
@@ -396,6 +414,44 @@ fn any_field_of_a_chain_may_be_wrong() {
             }
         }
     }
+}
+
+#[test]
+fn every_buffer_must_be_in_one_region_whatever_the_last_one_was() {
+    let end = 2 * MEMORY as u64;
+    let read = |sector, lens: &[usize]| Step::Offer(IN, sector, 16, lens.iter().map(|&len| (true, len)).collect(), 1);
+    // The ring's descriptors, or those of the second request's indirect table.
+    for (features, place, id) in [(FORMS[0], 2, 1), (FORMS[1], 2, 1), (FORMS[2], 0, 3)] {
+        for index in 0..3 {
+            for at in
+                [0, 0x10_0000, MEMORY as u64 - 1, MEMORY as u64 - 15, MEMORY as u64, end - 511, end - 1, end, u64::MAX]
+            {
+                for lens in [&[512][..], &[256, 256]] {
+                    let poke =
+                        if place == 0 { Step::Poke(0, id + index, 0, 0, at) } else { Step::Poke(2, id, index, 0, at) };
+                    let steps = [read(0, &[512]), read(1, lens), poke, read(2, &[512]), Step::Turn];
+                    let same = compare(|| with_disk_apart(memory_disk(512 * 64), features), &steps);
+                    assert!(same.is_ok(), "{features:?} {index} {at:#x} {lens:?}: {same:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn linked_chains_of_one_buffer_have_one_form_only() {
+    // A status byte that has a next descriptor, a chain that ends too early, and one that names itself.
+    let request = Step::Offer(IN, 8, 16, vec![(true, 512)], 1);
+    for (id, field, value) in
+        [(2, 2, 3), (1, 2, 2), (0, 2, 0), (0, 3, 0), (1, 3, 0), (1, 3, 4), (1, 3, 256), (0, 3, 0xffff)]
+    {
+        let steps = [request.clone(), request.clone(), Step::Poke(0, 3 + id, 0, field, value)];
+        let taken = compare(|| with_disk(memory_disk(512 * 64), FORMS[2]), &steps).expect("the same");
+        assert_eq!(taken, 1, "{id} {field} {value}");
+    }
+    // Linked in any order of the table.
+    let steps = [request.clone(), Step::Turn, request.clone(), Step::Poke(0, 0, 0, 3, 2), Step::Poke(0, 2, 0, 3, 1)];
+    assert!(compare(|| with_disk(memory_disk(512 * 64), FORMS[2]), &steps).is_ok());
 }
 
 #[test]

@@ -192,6 +192,8 @@ pub struct Guest {
     pub features: Features,
     /// What its disk keeps beyond its device.
     pub record: Option<&'static Record>,
+    /// Added to the addresses of the data of its requests: of all buffers but the first and the last.
+    pub data_apart: u64,
     next: u64,
 }
 
@@ -221,6 +223,7 @@ impl Guest {
             slot,
             features,
             record: None,
+            data_apart: 0,
             next: 0,
         }
     }
@@ -249,7 +252,8 @@ impl Guest {
         let mut at = BUFFERS + self.next % 31 * 16 * BUFFER_STRIDE;
         self.next += 1;
         let (mut chain, mut places) = (Vec::new(), Vec::new());
-        for buffer in buffers {
+        for (n, buffer) in buffers.iter().enumerate() {
+            let apart = if n == 0 || n + 1 == buffers.len() { 0 } else { self.data_apart };
             let filled;
             let (bytes, writable) = match *buffer {
                 Ok(bytes) => (bytes, false),
@@ -258,9 +262,9 @@ impl Guest {
                     (&filled[..], true)
                 }
             };
-            self.memory.write(at, bytes).expect("a buffer");
-            chain.push((at, bytes.len() as u32, writable));
-            places.push(at);
+            self.memory.write(at + apart, bytes).expect("a buffer");
+            chain.push((at + apart, bytes.len() as u32, writable));
+            places.push(at + apart);
             at += bytes.len() as u64;
         }
         let status = at - 1;
@@ -389,6 +393,19 @@ impl<S: Storage> Bench<S> {
         }
         panic!("the request was not answered");
     }
+}
+
+/// A guest whose memory is two regions, one behind the other. The data of its requests are in the second one, and
+/// everything else in the first one.
+pub fn in_two_regions(geometry: &Geometry, features: Features) -> Guest {
+    let memory = memory::guest::testing::regions(&[(0, MEMORY), (MEMORY as u64, MEMORY)]);
+    let options = Options { queues: 1, packed: true, writeback: true };
+    let offered = device::config(geometry, &options);
+    let features = features | Features::from_bits_retain(offered.features & 0xff_ffff);
+    let mut guest = Guest::idle(memory, 3, offered, features);
+    guest.data_apart = MEMORY as u64;
+    guest.start();
+    guest
 }
 
 /// A guest with a RAM disk, attached.

@@ -29,7 +29,7 @@ use memory::copy::Copier;
 use memory::span::{LabeledPiece, Piece, Window};
 use nic::Nic;
 use virtio::counters::Counter;
-use virtio::queue::{Batch, Entries, Peek, RingDescriptor, Used};
+use virtio::queue::{Batch, Entries, Peek, Purpose, RingDescriptor, Used};
 
 use crate::addresses::Addresses;
 use crate::batch::{BATCH, Ends, HEADER, Offered, SINGLE, SPLIT, SendQueue, SingleFrame, Tails};
@@ -101,7 +101,7 @@ fn collect<'d, L: Entries<'d>, F: Layout, const HOLDING: bool>(
 ) -> (usize, u64) {
     let (look, most) = (*send_queue.look, send_queue.look.len().min(BATCH).min(transfers.len()));
     let (addresses, min_len, copier) = (flow.addresses, need(flow.pattern.min_len), send_queue.tx.copier());
-    let mut window: Window<'d, PEEK> = send_queue.tx.span().window(send_queue.longest());
+    let mut window: Window<'d, PEEK> = send_queue.tx.span(Purpose::Data).window(send_queue.longest());
     // Keeps the window in memory. In registers it would cost four more instructions a frame, most of them around the
     // copy.
     core::hint::black_box(&mut window);
@@ -163,7 +163,7 @@ fn collect_buffers<'d, L: Entries<'d>>(
 ) -> usize {
     let (look, most) = (*look, most.min(look.len()).min(transfers.len()));
     look.used().prefetch(most);
-    let mut window = rx.span().window::<0>(BUFFER);
+    let mut window = rx.span(Purpose::Data).window::<0>(BUFFER);
     let mut i = 0;
     while i < most {
         let Some(first) = look.first::<false>(rx, i).filter(RingDescriptor::is_writable) else { break };

@@ -26,6 +26,16 @@ pub struct Batch<'d> {
     dirty: &'d mut u16,
 }
 
+/// What a buffer is for. The batch remembers a region of memory for each purpose: a driver may have its tables and headers
+/// in another region than its data, and one remembered region would then be the wrong one for every other buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Payload.
+    Data,
+    /// Indirect tables, headers and status bytes of requests.
+    Control,
+}
+
 /// The next requests of a queue, not taken yet.
 #[derive(Clone, Copy)]
 pub enum Peek<'d> {
@@ -341,6 +351,12 @@ impl RingDescriptor {
         self.addr
     }
 
+    /// The flags. The next descriptor's index is in the upper half if the ring is split.
+    #[inline(always)]
+    pub(super) const fn flags(&self) -> u32 {
+        self.flags
+    }
+
     /// The length of the buffer in bytes.
     #[inline(always)]
     #[allow(clippy::len_without_is_empty, reason = "a descriptor is not a collection")]
@@ -431,36 +447,42 @@ impl<'d> Batch<'d> {
         either!(&self.queue.ring, ring => ring.ends_after(count as u16))
     }
 
-    /// The memory region of the last buffer. Most often it holds the next one too.
+    /// The memory region of the last buffer of this purpose. Most often it holds the next one too.
     #[inline(always)]
-    pub fn span(&self) -> Span<'d> {
-        self.memory.span(usize::from(self.queue.region))
+    pub fn span(&self, purpose: Purpose) -> Span<'d> {
+        self.memory.span(usize::from(self.queue.regions[purpose as usize]))
     }
 
-    /// Finds the buffer of a descriptor in any region. Returns the buffer and its region. `Batch::buffer` then looks
-    /// for later buffers in that region first.
+    /// Finds the data of a descriptor in any region. Returns the buffer and its region. `Batch::buffer` then looks
+    /// for later data in that region first.
     #[inline(always)]
     pub fn locate(&mut self, first: &RingDescriptor) -> Option<(Piece<'d>, Span<'d>)> {
-        self.find(first.addr, first.len())
+        self.find(first.addr, first.len(), Purpose::Data)
+    }
+
+    /// The data of a descriptor.
+    #[inline(always)]
+    pub fn buffer(&mut self, first: &RingDescriptor) -> Option<Piece<'d>> {
+        self.piece(first, Purpose::Data)
     }
 
     /// The buffer of a descriptor.
     #[inline(always)]
-    pub fn buffer(&mut self, first: &RingDescriptor) -> Option<Piece<'d>> {
-        match self.span().piece(first.addr, first.len()) {
+    fn piece(&mut self, first: &RingDescriptor, purpose: Purpose) -> Option<Piece<'d>> {
+        match self.span(purpose).piece(first.addr, first.len()) {
             Some(piece) => Some(piece),
-            None => Some(self.locate(first)?.0),
+            None => Some(self.find(first.addr, first.len(), purpose)?.0),
         }
     }
 
-    /// [`Batch::locate`] by address and length. It does not take the descriptor, because the compiler would then keep
-    /// each descriptor in memory.
+    /// [`Batch::locate`] by address, length and purpose. It does not take the descriptor, because the compiler would then
+    /// keep each descriptor in memory.
     #[cold]
     #[inline(never)]
-    pub(super) fn find(&mut self, gpa: u64, len: u32) -> Option<(Piece<'d>, Span<'d>)> {
+    pub(super) fn find(&mut self, gpa: u64, len: u32, purpose: Purpose) -> Option<(Piece<'d>, Span<'d>)> {
         let region = self.memory.region_of(gpa, len)?;
-        self.queue.region = region as u8;
-        let span = self.span();
+        self.queue.regions[purpose as usize] = region as u8;
+        let span = self.span(purpose);
         Some((span.piece(gpa, len)?, span))
     }
 
@@ -488,7 +510,7 @@ impl<'d> Batch<'d> {
         if !allowed || first.len() as usize != BYTES {
             return None;
         }
-        let table = self.buffer(first)?.first::<BYTES>()?;
+        let table = self.piece(first, Purpose::Control)?.first::<BYTES>()?;
         Some([[table.load_u64::<0>(), table.load_u64::<8>()], [table.load_u64::<16>(), table.load_u64::<24>()]])
     }
 

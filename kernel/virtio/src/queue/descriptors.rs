@@ -8,7 +8,7 @@ use core::marker::PhantomData;
 
 use memory::span::{Pairs, Piece, Span};
 
-use super::batch::{Batch, Entries, RingDescriptor};
+use super::batch::{Batch, Entries, Purpose, RingDescriptor};
 use crate::chain::{ChainDescriptor, ChainLimits, DESCRIPTOR_BYTES};
 
 /// The descriptors of a chain.
@@ -38,7 +38,17 @@ impl<'d, L: Entries<'d>> Descriptors<'d, L> {
     }
 }
 
+/// The regions of memory in which the buffers of a chain are looked for first, one for each [`Purpose`].
+#[derive(Clone, Copy, Debug)]
+pub struct Regions<'d>([Span<'d>; 2]);
+
 impl<'d> Batch<'d> {
+    /// The regions of the last buffers.
+    #[inline(always)]
+    pub fn regions(&self) -> Regions<'d> {
+        Regions([self.span(Purpose::Data), self.span(Purpose::Control)])
+    }
+
     /// Reads the indirect table that `first` names. Returns its descriptors if there are three, they are a chain in the
     /// order of the table, and `is_good` returns true for each, with its index. The caller has asked
     /// [`ChainLimits::allows_table`].
@@ -46,14 +56,14 @@ impl<'d> Batch<'d> {
     pub fn table_of_three<L: Entries<'d>>(
         &mut self,
         first: &RingDescriptor,
-        span: &mut Span<'d>,
+        regions: &mut Regions<'d>,
         is_good: impl Fn(u32, &ChainDescriptor) -> bool,
     ) -> Option<[ChainDescriptor; 3]> {
         const BYTES: usize = 3 * DESCRIPTOR_BYTES as usize;
         if !first.is_table() || first.len() as usize != BYTES {
             return None;
         }
-        let table = self.buffer_at(first.addr(), BYTES as u32, span)?.first::<BYTES>()?;
+        let table = self.buffer_at(first.addr(), BYTES as u32, Purpose::Control, regions)?.first::<BYTES>()?;
         let (a, next_a) = L::of_table([table.load_u64::<0>(), table.load_u64::<8>()], 0, 3);
         let (b, next_b) = L::of_table([table.load_u64::<16>(), table.load_u64::<24>()], 1, 3);
         let (c, _) = L::of_table([table.load_u64::<32>(), table.load_u64::<40>()], 2, 3);
@@ -64,6 +74,27 @@ impl<'d> Batch<'d> {
         (a_good && b_good && c_good).then_some([a, b, c])
     }
 
+    /// Reads the chain that starts with `first` in the table of a split ring. Returns its descriptors if there are three,
+    /// and `is_good` returns true for each, with its number. The caller has asked [`ChainLimits::descriptors`].
+    #[inline(always)]
+    pub fn chain_of_three<L: Entries<'d>>(
+        &self,
+        peek: &L,
+        first: &RingDescriptor,
+        is_good: impl Fn(u32, &ChainDescriptor) -> bool,
+    ) -> Option<[ChainDescriptor; 3]> {
+        let table = peek.chained().filter(|_| first.is_linked())?;
+        let next_a = first.flags() >> 16;
+        // A linked descriptor has neither WRITE nor INDIRECT.
+        let a = ChainDescriptor { addr: first.addr(), len: first.len(), flags: 0, last: false };
+        let (b, next_b) = L::of_table(table.get(next_a)?, next_a, table.len());
+        if b.last | !is_good(0, &a) | !is_good(1, &b) {
+            return None;
+        }
+        let (c, _) = L::of_table(table.get(next_b)?, next_b, table.len());
+        (c.last & is_good(2, &c)).then_some([a, b, c])
+    }
+
     /// Returns the descriptors of the chain that starts with `first`: those of the indirect table that it names, or
     /// those of the ring from `first` on. Returns `None` if the chain has another form or breaks a rule.
     #[inline(always)]
@@ -72,10 +103,10 @@ impl<'d> Batch<'d> {
         peek: &L,
         limits: ChainLimits,
         first: &RingDescriptor,
-        span: &mut Span<'d>,
+        regions: &mut Regions<'d>,
     ) -> Option<Descriptors<'d, L>> {
         if first.is_table() {
-            let table = self.buffer_at(first.addr(), first.len(), span)?;
+            let table = self.buffer_at(first.addr(), first.len(), Purpose::Control, regions)?;
             let whole = first.len().is_multiple_of(DESCRIPTOR_BYTES as u32);
             (whole && limits.indirect).then(|| Descriptors::new(table.pairs(), 0))
         } else {
@@ -85,14 +116,22 @@ impl<'d> Batch<'d> {
         }
     }
 
-    /// Finds `len` bytes at `gpa`. `span` is the region that is searched first; it becomes the one where they were found.
+    /// Finds `len` bytes at `gpa`. Looks first in the region of the last buffer of this purpose. The region where they were
+    /// found takes its place.
     #[inline(always)]
-    pub fn buffer_at(&mut self, gpa: u64, len: u32, span: &mut Span<'d>) -> Option<Piece<'d>> {
-        if let Some(piece) = span.piece(gpa, len) {
+    pub fn buffer_at(
+        &mut self,
+        gpa: u64,
+        len: u32,
+        purpose: Purpose,
+        Regions(regions): &mut Regions<'d>,
+    ) -> Option<Piece<'d>> {
+        let region = &mut regions[purpose as usize];
+        if let Some(piece) = region.piece(gpa, len) {
             return Some(piece);
         }
-        let (piece, found) = self.find(gpa, len)?;
-        *span = found;
+        let (piece, found) = self.find(gpa, len, purpose)?;
+        *region = found;
         Some(piece)
     }
 }

@@ -17,8 +17,8 @@ pub struct Queue {
     pub(super) ring: Ring,
     pub(super) index: u16,
     pub(super) generation: u32,
-    /// The guest memory region of the last buffer.
-    pub(super) region: u8,
+    /// The guest memory region of the last buffer of each [`Purpose`](super::Purpose).
+    pub(super) regions: [u8; 2],
     pub(super) in_flight: u16,
 }
 
@@ -63,7 +63,7 @@ impl Queue {
             // SAFETY: as above.
             Ring::Split(unsafe { Split::new(memory, features, max_size, state)? })
         };
-        Ok(Self { ring, index, generation, region: 0, in_flight: 0 })
+        Ok(Self { ring, index, generation, regions: [0; 2], in_flight: 0 })
     }
 
     /// Returns the positions from which the queue can be resumed; see [`QueueState`]. Returns `None` while a request is
