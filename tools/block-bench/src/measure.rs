@@ -1,11 +1,12 @@
 //! Random reads of 4 KiB, with a number of requests in flight. Several disks take turns in each round. A back-end that
 //! has not its turn is stopped.
 
+use std::hint::spin_loop;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use serde_json::{Value, json};
 use switch_bench::clock::{millisecond, now, percentile};
@@ -16,6 +17,8 @@ use crate::disk::{Ask, Disk};
 
 /// Milliseconds at the beginning of a turn that are not counted.
 const WARM_UP: u64 = 20;
+/// Longest time for an answer, in milliseconds.
+const LIMIT: u64 = 60_000;
 
 /// What is measured, and how.
 #[derive(Args)]
@@ -82,12 +85,23 @@ struct Reader {
     disk: Disk,
     random: Random,
     depth: usize,
+    /// Ticks in which it had nothing to do: all requests were submitted, and none had ended.
+    waited: u64,
+}
+
+/// A disk's turn.
+#[derive(Default)]
+struct Turn {
+    /// Requests a second in each window of a millisecond.
+    rates: Vec<f64>,
+    /// Part of the time in which the front-end had nothing to do.
+    waited: f64,
 }
 
 impl Reader {
     fn connect(socket: &Path, depth: usize) -> Result<Self> {
         let disk = Disk::connect(socket, depth, true)?;
-        Ok(Self { random: Random::new(disk.blocks()), disk, depth })
+        Ok(Self { random: Random::new(disk.blocks()), disk, depth, waited: 0 })
     }
 
     fn start(&mut self) {
@@ -100,10 +114,23 @@ impl Reader {
     fn go_on(&mut self) -> Result<usize> {
         let mut slots = [0; 64];
         let mut count = 0;
-        self.disk.take(1, |slot| {
-            slots[count] = slot;
-            count += 1;
-        })?;
+        let mut take = || {
+            self.disk.take(0, |slot| {
+                slots[count] = slot;
+                count += 1;
+            })
+        };
+        // The first call submits. If a later one finds nothing, there was nothing to do until its end.
+        if take()? == 0 {
+            let begin = now();
+            let mut nothing_until = begin;
+            while take()? == 0 {
+                spin_loop();
+                nothing_until = now();
+                ensure!(nothing_until - begin < LIMIT * millisecond(), "no answer for {} seconds", LIMIT / 1000);
+            }
+            self.waited += nothing_until - begin;
+        }
         for slot in &slots[..count] {
             self.disk.ask(*slot, Ask::Read(self.random.below(self.disk.blocks())));
         }
@@ -119,14 +146,15 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads for so many milliseconds. Returns the requests a second in each window of a millisecond.
-    fn windows(&mut self, milliseconds: u64) -> Result<Vec<f64>> {
+    /// Reads for so many milliseconds.
+    fn turn(&mut self, milliseconds: u64) -> Result<Turn> {
         let window = millisecond();
         let mut rates = Vec::with_capacity(milliseconds as usize);
         self.start();
         let begin = now() + WARM_UP * window;
         let end = begin + milliseconds * window;
         let (mut ended, mut since) = (0, now());
+        let (first, waited) = (since, self.waited);
         loop {
             ended += self.go_on()?;
             let time = now();
@@ -142,8 +170,9 @@ impl Reader {
                 break;
             }
         }
+        let waited = (self.waited - waited) as f64 / (since - first).max(1) as f64;
         self.stop()?;
-        Ok(rates)
+        Ok(Turn { rates, waited })
     }
 }
 
@@ -161,7 +190,7 @@ pub fn measure(plan: &Plan) -> Result<Value> {
         let mut each = Vec::new();
         for (reader, disk) in readers.iter_mut().zip(&plan.disks) {
             process::resume(disk.process)?;
-            each.push(reader.windows(plan.milliseconds).with_context(|| disk.name.clone())?);
+            each.push(reader.turn(plan.milliseconds).with_context(|| disk.name.clone())?);
             process::stop(disk.process)?;
             look();
         }
@@ -177,12 +206,12 @@ pub fn measure(plan: &Plan) -> Result<Value> {
         .iter()
         .enumerate()
         .map(|(n, disk)| {
-            let mut rates: Vec<Vec<f64>> =
-                rounds.results.iter_mut().map(|round| std::mem::take(&mut round[n])).collect();
-            let of_rounds: Vec<f64> = rates.iter_mut().map(|round| percentile(round, 50)).collect();
-            let mut pooled: Vec<f64> = rates.iter().flatten().copied().collect();
+            let mut turns: Vec<Turn> = rounds.results.iter_mut().map(|round| std::mem::take(&mut round[n])).collect();
+            let of_rounds: Vec<f64> = turns.iter_mut().map(|turn| percentile(&mut turn.rates, 50)).collect();
+            let mut pooled: Vec<f64> = turns.iter().flat_map(|turn| &turn.rates).copied().collect();
+            let mut waited: Vec<f64> = turns.iter().map(|turn| turn.waited).collect();
             json!({
-                "name": disk.name, "windows": pooled.len(), "rounds": of_rounds,
+                "name": disk.name, "windows": pooled.len(), "rounds": of_rounds, "waited": percentile(&mut waited, 50),
                 "p50": percentile(&mut pooled, 50), "p95": percentile(&mut pooled, 95),
             })
         })

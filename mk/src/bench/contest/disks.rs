@@ -335,10 +335,11 @@ fn rates(table: &mut Table, result: &Value) -> Result<()> {
     let ours = contestant(result, "ours").context("no result of ours")?;
     for one in result["contestants"].as_array().into_iter().flatten() {
         table.note(&format!(
-            "4 KiB reads, {:<12} p50 {:>8.0}  p95 {:>8.0} thousand a second",
+            "4 KiB reads, {:<12} p50 {:>8.0}  p95 {:>8.0} thousand a second; libblkio waits for {:>3.0} % of the time",
             one["name"].as_str().unwrap_or("?"),
             number(one, "p50")? / 1e3,
             number(one, "p95")? / 1e3,
+            number(one, "waited")? * 100.0,
         ));
     }
     apart(table, "4 KiB reads", result);
