@@ -204,6 +204,14 @@ pub fn tsc() -> u64 {
     unsafe { _rdtsc() }
 }
 
+/// CR0.
+pub fn cr0() -> u64 {
+    let value;
+    // SAFETY: see the module.
+    unsafe { asm!("mov {}, cr0", out(reg) value, options(nomem, nostack, preserves_flags)) };
+    value
+}
+
 /// CR2.
 pub fn cr2() -> u64 {
     let value;
@@ -280,6 +288,13 @@ pub fn open_interrupts(spins: u32) {
     }
     // SAFETY: as above.
     unsafe { asm!("cli", options(nostack)) };
+}
+
+/// Keeps the CPU for ever, with interrupts off and without an exit. R15 is `marker`, so that somebody who sees the
+/// registers of all CPUs knows this one.
+pub fn spin_marked(marker: u64) -> ! {
+    // SAFETY: see the module.
+    unsafe { asm!("cli", "2:", "pause", "jmp 2b", in("r15") marker, options(noreturn, nostack)) };
 }
 
 /// Keeps the CPU for ever, with interrupts off and without an exit.

@@ -184,6 +184,16 @@ fn tpr(rounds: u32) -> Result<u32, &'static str> {
     Ok(trap::arrived(VECTOR) - before)
 }
 
+/// Switches the caches off, and keeps the CPU for ever. The host must keep them on.
+pub fn uncached() -> ! {
+    const CD: u64 = 1 << 30;
+    /// Anybody who looks at the registers finds it in R15.
+    const MARKER: u64 = 0x51de_c04e_0cd0_0cd0;
+    let written = bare::instruction!("mov cr0, rax", cpu::cr0() | CD, bare::memory::ARENA);
+    say!("\"do\":\"uncached\",\"written\":{},\"cr0\":{}", written.is_ok(), cpu::cr0());
+    cpu::spin_marked(MARKER)
+}
+
 /// Loads an invalid IDT and takes an interrupt. That is a triple fault.
 pub fn fall() -> ! {
     for (base, bytes) in [(0x5ead_0000_0000, 1), (u64::MAX >> 17, IDT_BYTES), (0x7ead_0000_0008, IDT_BYTES)] {

@@ -21,6 +21,8 @@
 //!   - `disk-singles:N`, `disk-deep:N`: the same with a disk, see `blocks.rs`.
 //!   - `abuse:N`: makes N rounds of each abuse that must harm nobody else, see `abuse.rs`.
 //!   - `fall`, `stick:0`, `stick:1`, `misaligned`: make an abuse that ends the guest, see `abuse.rs`.
+//!   - `uncached`: sets CR0.CD, reports CR0 as it reads it, and keeps its CPU for ever with a marker in R15, so that CR0 can
+//!     be looked at from outside.
 //!   - `noise`: leaves rings of a network device and of a disk behind, as firmware does, see `noise.rs`.
 //!   - `serve`: answers the peer as long as the guest runs.
 //! - `peer=02:00:00:00:00:02`: the peer's address.
@@ -67,7 +69,7 @@ fn main(machine: &Machine) -> ! {
 }
 
 /// The names of the actions.
-const ACTIONS: [&str; 12] = [
+const ACTIONS: [&str; 13] = [
     "tests",
     "noise",
     "singles",
@@ -80,6 +82,7 @@ const ACTIONS: [&str; 12] = [
     "fall",
     "stick",
     "misaligned",
+    "uncached",
 ];
 /// The action that runs, as an index. A panic reports its name, so that a script does not wait for its result for ever.
 static AT_WORK: AtomicUsize = AtomicUsize::new(0);
@@ -108,6 +111,7 @@ fn act(action: &str, machine: &Machine, (device, disk): (Option<Parts>, Option<P
         ("fall", ..) => abuse::fall(),
         ("stick", Ok(deep), ..) => abuse::stick(deep != 0),
         ("misaligned", ..) => abuse::alignment::stick(),
+        ("uncached", ..) => abuse::uncached(),
         _ => Err(NONE),
     };
     if let Err(why) = result {

@@ -1,5 +1,6 @@
 //! Runs the tests: a table of them, and the steps before and after each.
 
+mod control_registers;
 mod cpuid;
 mod device_memory;
 mod interrupts;
@@ -68,6 +69,12 @@ const TESTS: &[Test] = table! {
         the_clock_page_follows_the_tsc,
         counters_and_switches_without_a_cpuid_bit_are_there,
         protection_keys_work_where_cpuid_says_so,
+    }
+    control_registers {
+        hidden_bits_of_cr4_are_refused,
+        bits_of_cr4_that_cpuid_offers_hold,
+        caches_off_are_shown,
+        what_cr0_refuses,
     }
     device_memory {
         every_read_modify_write_does_as_on_memory,

@@ -47,6 +47,7 @@ pub mod alarm;
 mod atomics;
 pub mod clock;
 pub mod cmos;
+pub mod control_registers;
 pub mod cpuid;
 pub mod decode;
 mod descriptor;

@@ -18,6 +18,7 @@
 
 mod classify;
 mod context;
+mod control_registers;
 mod deliver;
 mod devices;
 mod entry;

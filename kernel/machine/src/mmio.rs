@@ -258,6 +258,20 @@ fn locate(vcpu: &impl Vcpu, memory: &GuestMemory, linear: u64, size: u8, access:
     translate(vcpu, memory, linear, access).map_err(Undecodable::Fault)
 }
 
+/// Returns the guest-physical address of an instruction's memory operand of `size` bytes.
+///
+/// # Errors
+/// It is not mapped for this access, or lies in two pages.
+pub(crate) fn memory_operand(
+    vcpu: &impl Vcpu,
+    memory: &GuestMemory,
+    i: &Instruction,
+    size: u8,
+    access: Access,
+) -> Result<u64, Undecodable> {
+    locate(vcpu, memory, effective_address(vcpu, i), size, access)
+}
+
 /// Linear address of the memory operand.
 fn effective_address(vcpu: &impl Vcpu, i: &Instruction) -> u64 {
     let register = |r: Register| Gpr::new(r).map_or(0, |r| r.read(vcpu));

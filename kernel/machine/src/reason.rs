@@ -70,6 +70,8 @@ reasons! {
     InterruptWindow = "interrupt-window",
     /// MOV to or from CR8.
     Cr8 = "cr8",
+    /// An access to CR0, or a write of CR4, that the processor alone may not decide.
+    ControlRegister = "control-register",
     /// The guest's timer was due.
     Deadline = "deadline",
     /// The end of a level-triggered interrupt, in a local APIC that the CPU virtualizes.

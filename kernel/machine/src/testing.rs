@@ -133,6 +133,14 @@ impl Vcpu for FakeVcpu {
         self.cr4
     }
 
+    fn set_cr0(&mut self, value: u64) {
+        self.cr0 = value;
+    }
+
+    fn set_cr4(&mut self, value: u64) {
+        self.cr4 = value;
+    }
+
     fn cr2(&self) -> u64 {
         self.cr2
     }

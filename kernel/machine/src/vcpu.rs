@@ -39,6 +39,15 @@ pub trait Vcpu {
     fn cr3(&self) -> u64;
     /// CR4 as the guest sees it.
     fn cr4(&self) -> u64;
+    /// Sets CR0, after [`Exit::WriteControlRegister`]. The caller has checked the value
+    /// ([`control_registers`](crate::control_registers)).
+    fn set_cr0(&mut self, value: u64) {
+        let _ = value;
+    }
+    /// Sets CR4, as [`Vcpu::set_cr0`].
+    fn set_cr4(&mut self, value: u64) {
+        let _ = value;
+    }
     /// CR2.
     fn cr2(&self) -> u64;
     /// Sets CR2 for a page fault that will be injected.

@@ -28,9 +28,13 @@ pub fn decode(control: &Control) -> Exit {
             Exit::NestedFault { gpa: control.exit_info_2, write: fault.write(), fetch: fault.fetch() }
         }
         code @ (ExitCode::CR8_READ | ExitCode::CR8_WRITE) => {
-            let mov = MovCrInfo::from_bits(info);
-            Exit::Cr8 { write: code == ExitCode::CR8_WRITE, register: mov.mov().then_some(mov.register()) }
+            Exit::Cr8 { write: code == ExitCode::CR8_WRITE, register: moved(info) }
         }
+        ExitCode::CR0_READ => Exit::ReadCr0 { register: moved(info) },
+        ExitCode::CR0_WRITE | ExitCode::CR0_SELECTIVE_WRITE => {
+            Exit::WriteControlRegister { number: 0, register: moved(info) }
+        }
+        ExitCode::CR4_WRITE => Exit::WriteControlRegister { number: 4, register: moved(info) },
         ExitCode::XSETBV => Exit::Xsetbv,
         ExitCode::VMMCALL => Exit::Hypercall,
         ExitCode::INVD | ExitCode::WBINVD => Exit::CacheFlush,
@@ -55,6 +59,13 @@ pub fn decode(control: &Control) -> Exit {
         }
         ExitCode(reason) => Exit::Unexpected { reason, detail: info },
     }
+}
+
+/// Returns the general register of a MOV to or from a control register, if hardware gives it. It gives none for LMSW,
+/// SMSW and CLTS.
+fn moved(info: u64) -> Option<u8> {
+    let mov = MovCrInfo::from_bits(info);
+    mov.mov().then_some(mov.register())
 }
 
 fn port(info: u64, next_rip: u64) -> PortAccess {
@@ -103,6 +114,15 @@ mod tests {
     fn the_register_of_a_cr8_access_is_told_only_with_decode_assists() {
         assert_eq!(exit(ExitCode::CR8_WRITE, 1 << 63 | 9, 0), Exit::Cr8 { write: true, register: Some(9) });
         assert_eq!(exit(ExitCode::CR8_READ, 0, 0), Exit::Cr8 { write: false, register: None });
+    }
+
+    #[test]
+    fn accesses_to_cr0_and_cr4_name_the_register_and_lmsw_names_none() {
+        assert_eq!(exit(ExitCode(0x65), 1 << 63 | 3, 0), Exit::WriteControlRegister { number: 0, register: Some(3) });
+        assert_eq!(exit(ExitCode(0x65), 0, 0), Exit::WriteControlRegister { number: 0, register: None });
+        assert_eq!(exit(ExitCode(0x10), 0, 0), Exit::WriteControlRegister { number: 0, register: None });
+        assert_eq!(exit(ExitCode(0x14), 1 << 63, 0), Exit::WriteControlRegister { number: 4, register: Some(0) });
+        assert_eq!(exit(ExitCode(0x00), 1 << 63 | 15, 0), Exit::ReadCr0 { register: Some(15) });
     }
 
     #[test]

@@ -7,7 +7,10 @@ pub struct ExitCode(pub u64);
 
 #[allow(missing_docs, reason = "the names are those of appendix C")]
 impl ExitCode {
+    pub const CR0_READ: Self = Self(0x00);
     pub const CR8_READ: Self = Self(0x08);
+    pub const CR0_WRITE: Self = Self(0x10);
+    pub const CR4_WRITE: Self = Self(0x14);
     pub const CR8_WRITE: Self = Self(0x18);
     /// First of 32 codes, one per exception vector.
     pub const EXCP0: Self = Self(0x40);
@@ -16,6 +19,7 @@ impl ExitCode {
     pub const INTR: Self = Self(0x60);
     pub const NMI: Self = Self(0x61);
     pub const VINTR: Self = Self(0x64);
+    pub const CR0_SELECTIVE_WRITE: Self = Self(0x65);
     pub const IDTR_WRITE: Self = Self(0x6a);
     pub const RDPMC: Self = Self(0x6f);
     pub const CPUID: Self = Self(0x72);

@@ -4,6 +4,7 @@
 use crate::fields::{Intercepts1, Intercepts2, InterruptControl, NestedControl};
 use crate::probe::Capabilities;
 use crate::vmcb::{Save, SavedSegment, Vmcb};
+use machine::control_registers::{CD, NW, PE, PG};
 use machine::vcpu::{Intercepts, Interrupts, StartState};
 
 const EFER_SCE: u64 = 1;
@@ -12,7 +13,17 @@ const EFER_LMA: u64 = 1 << 10;
 const EFER_NXE: u64 = 1 << 11;
 const EFER_SVME: u64 = 1 << 12;
 const EFER_FFXSR: u64 = 1 << 14;
-const CR0_PG: u64 = 1 << 31;
+/// CR0.ET. It is always 1.
+const CR0_ET: u64 = 1 << 4;
+/// The bits of CR0 that exist: PE, MP, EM, TS, ET, NE, WP, AM, NW, CD, PG. Writes of others have no effect.
+const CR0_DEFINED: u64 = 0xe005_003f;
+/// The bits of CR0 that switch caches off. The guest sees what it wrote to them. In the processor they stay clear.
+const CR0_CACHES: u64 = CD | NW;
+/// Bits of CR0 whose change makes translations of the guest's stale (APM vol. 2 5.5.3).
+const CR0_TRANSLATION: u64 = PG | CR0_WP | PE;
+const CR0_WP: u64 = 1 << 16;
+/// Bits of CR4 whose change does so: PSE, PAE, PGE, PCIDE, SMEP, SMAP, PKE.
+const CR4_TRANSLATION: u64 = 1 << 4 | 1 << 5 | 1 << 7 | 1 << 17 | 1 << 20 | 1 << 21 | 1 << 22;
 /// PAT after reset: write-back, write-through, UC-, UC, twice.
 const PAT_RESET: u64 = 0x0007_0406_0007_0406;
 const DR6_RESET: u64 = 0xffff_0ff0;
@@ -24,12 +35,15 @@ const RFLAGS_FIXED: u64 = 2;
 const EXCEPTIONS: u32 = 1 << 1 | 1 << 6 | 1 << 17 | 1 << 18;
 /// #NP, as a bit of the exception intercepts.
 const NOT_PRESENT: u32 = 1 << 11;
-/// CR8, as a bit of the control register intercepts.
+/// CR0, CR4 and CR8, as bits of the control register intercepts.
+const CR0: u16 = 1 << 0;
+const CR4: u16 = 1 << 4;
 const CR8: u16 = 1 << 8;
 
 const INTERCEPTS_1: Intercepts1 = Intercepts1::INTR
     .union(Intercepts1::NMI)
     .union(Intercepts1::INIT)
+    .union(Intercepts1::CR0_SELECTIVE_WRITE)
     .union(Intercepts1::RDPMC)
     .union(Intercepts1::CPUID)
     .union(Intercepts1::INVD)
@@ -71,11 +85,12 @@ pub fn fill(vmcb: &mut Vmcb, roots: Roots, interrupts: Interrupts, start: &Start
     let control = &mut vmcb.control;
     control.intercept_exceptions = EXCEPTIONS;
     control.intercepts_1 = INTERCEPTS_1;
+    control.intercept_cr_write = CR4;
     match interrupts {
         // No guest gets a virtual APIC here: `posted` is refused with SVM.
         Interrupts::Emulated | Interrupts::Virtualized => {
             control.intercept_cr_read = CR8;
-            control.intercept_cr_write = CR8;
+            control.intercept_cr_write |= CR8;
             // The host's RFLAGS.IF masks physical interrupts, and the guest's RFLAGS.IF masks the guest's.
             control.interrupt_control = InterruptControl::new().with_v_intr_masking(true);
         }
@@ -122,6 +137,37 @@ pub fn interrupt_window(vmcb: &mut Vmcb, wanted: bool) {
     control.intercepts_1.set(Intercepts1::VINTR, wanted);
 }
 
+/// Sets CR0 for a guest that is to see `value`. Returns true if translations of the guest's are stale now.
+///
+/// CD and NW stay clear, because they would make the core's accesses uncached. A value without them, which changes TS or MP
+/// at most, does not exit, and reads do not exit (15.9: the selective CR0 write intercept). While the guest sees CD or NW,
+/// every access to CR0 exits. A write that clears them would look like no change otherwise.
+pub fn set_cr0(vmcb: &mut Vmcb, value: u64) -> bool {
+    let save = &mut vmcb.save;
+    let new = value & CR0_DEFINED & !CR0_CACHES | CR0_ET;
+    let stale = (save.cr0 ^ new) & CR0_TRANSLATION != 0;
+    save.cr0 = new;
+    let long = new & PG != 0 && save.efer & EFER_LME != 0;
+    save.efer = save.efer & !EFER_LMA | if long { EFER_LMA } else { 0 };
+    let control = &mut vmcb.control;
+    let exits = if value & CR0_CACHES != 0 { CR0 } else { 0 };
+    control.intercept_cr_read = control.intercept_cr_read & !CR0 | exits;
+    control.intercept_cr_write = control.intercept_cr_write & !CR0 | exits;
+    stale
+}
+
+/// The bits of CR0 that a guest sees set if it writes `value`, and that the processor has clear.
+pub fn shown_in_cr0(value: u64) -> u64 {
+    value & CR0_CACHES
+}
+
+/// Sets CR4. Returns true if translations of the guest's are stale now.
+pub fn set_cr4(vmcb: &mut Vmcb, value: u64) -> bool {
+    let stale = (vmcb.save.cr4 ^ value) & CR4_TRANSLATION != 0;
+    vmcb.save.cr4 = value;
+    stale
+}
+
 /// EFER as the guest sees it. VMRUN requires SVME in a guest's EFER. The guest must not see that bit.
 pub fn efer(vmcb: &Vmcb) -> u64 {
     vmcb.save.efer & !EFER_SVME
@@ -130,7 +176,7 @@ pub fn efer(vmcb: &Vmcb) -> u64 {
 fn set_efer(vmcb: &mut Vmcb, capabilities: &Capabilities, value: u64) -> bool {
     let offered = EFER_SCE | EFER_LME | EFER_LMA | EFER_NXE | if capabilities.ffxsr { EFER_FFXSR } else { 0 };
     let old = efer(vmcb);
-    let toggles_long_mode_while_paging = (value ^ old) & EFER_LME != 0 && vmcb.save.cr0 & CR0_PG != 0;
+    let toggles_long_mode_while_paging = (value ^ old) & EFER_LME != 0 && vmcb.save.cr0 & PG != 0;
     if value & !offered != 0 || toggles_long_mode_while_paging {
         return false;
     }
@@ -228,7 +274,7 @@ mod tests {
         let control = &vmcb.control;
         assert!(!control.intercepts_1.intersects(Intercepts1::INTR | Intercepts1::HLT));
         assert!(control.intercepts_1.contains(Intercepts1::NMI | Intercepts1::MSR_PROT), "the host gets in by NMI");
-        assert_eq!((control.intercept_cr_read, control.intercept_cr_write), (0, 0));
+        assert_eq!((control.intercept_cr_read, control.intercept_cr_write), (0, CR4));
         assert!(!control.interrupt_control.v_intr_masking());
         assert_eq!(control.intercept_exceptions, EXCEPTIONS, "#AC and #DB loops would keep NMIs out");
     }
@@ -290,6 +336,48 @@ mod tests {
         assert!(vmcb.control.interrupt_control.v_irq() && vmcb.control.intercepts_1.contains(Intercepts1::VINTR));
         interrupt_window(&mut vmcb, false);
         assert_eq!((vmcb.control.interrupt_control, vmcb.control.intercepts_1), before);
+    }
+
+    #[test]
+    fn caches_stay_on_and_the_guest_s_accesses_exit_while_it_sees_them_off() {
+        let mut vmcb = started();
+        assert!(vmcb.control.intercepts_1.contains(Intercepts1::CR0_SELECTIVE_WRITE));
+        for value in [0xe005_0033, 0xc005_0033] {
+            assert!(!set_cr0(&mut vmcb, value), "no translation changes");
+            assert_eq!(vmcb.save.cr0, 0x8005_0033);
+            assert_eq!(shown_in_cr0(value), value & 0x6000_0000);
+            assert_eq!((vmcb.control.intercept_cr_read, vmcb.control.intercept_cr_write), (CR0 | CR8, CR0 | CR4 | CR8));
+        }
+        set_cr0(&mut vmcb, 0x8005_0033);
+        assert_eq!((vmcb.control.intercept_cr_read, vmcb.control.intercept_cr_write), (CR8, CR4 | CR8));
+    }
+
+    #[test]
+    fn paging_makes_long_mode_and_only_with_lme() {
+        let mut vmcb = Box::new(Vmcb::ZERO);
+        fill(&mut vmcb, ROOTS, Interrupts::Emulated, &StartState::startup_ipi(0, 0));
+        assert!(set_cr0(&mut vmcb, 0x8000_0001));
+        assert_eq!((vmcb.save.cr0, efer(&vmcb)), (0x8000_0011, 0));
+        assert!(set_cr0(&mut vmcb, 0x11));
+        assert_eq!(set_msr(&mut vmcb, &CAPABILITIES, 0xc000_0080, 0x100), Some(true));
+        assert!(!set_cr0(&mut vmcb, 0x13), "MP");
+        assert!(set_cr0(&mut vmcb, 0x8001_0011));
+        assert_eq!(efer(&vmcb), 0x500);
+        assert!(set_cr0(&mut vmcb, 0x1_0011));
+        assert_eq!((vmcb.save.efer, efer(&vmcb)), (0x1100, 0x100), "SVME stays");
+        set_cr0(&mut vmcb, 0x1_ffff);
+        assert_eq!(vmcb.save.cr0, 0x1_003f, "reserved bits have no effect");
+    }
+
+    #[test]
+    fn a_change_of_cr4_that_concerns_translations_is_told() {
+        let mut vmcb = started();
+        for bit in [4, 7, 17, 20, 21, 22] {
+            assert!(set_cr4(&mut vmcb, 0x20 | 1 << bit), "bit {bit}");
+            assert!(set_cr4(&mut vmcb, 0x20), "bit {bit}");
+        }
+        assert!(!set_cr4(&mut vmcb, 0x4_0620), "OSXSAVE, OSFXSR, OSXMMEXCPT");
+        assert_eq!(vmcb.save.cr4, 0x4_0620);
     }
 
     #[test]

@@ -49,6 +49,8 @@ pub struct SvmVcpu {
     asids: Asids,
     interrupts: Interrupts,
     nmi: Nmi,
+    /// Bits of CR0 that the guest sees set and the processor has clear.
+    shown: u64,
     /// An interrupt that an exception replaced during its delivery.
     held: Option<u8>,
     /// The layers above want an exit when the guest can take an interrupt.
@@ -84,6 +86,7 @@ impl SvmVcpu {
             asids: Asids::new(capabilities.asids, capabilities.features.flush_by_asid()),
             interrupts,
             nmi: Nmi::default(),
+            shown: 0,
             held: None,
             window: false,
             started: false,
@@ -201,7 +204,7 @@ impl Vcpu for SvmVcpu {
         state::fill(&mut self.pages.guest, self.roots, self.interrupts, state);
         self.gprs = state.gprs;
         self.nmi = Nmi::default();
-        (self.held, self.window) = (None, false);
+        (self.held, self.window, self.shown) = (None, false, 0);
         self.asids.flush();
         // SAFETY: SVM is enabled on this core, and the FPU belongs to the guest (contract of `new`).
         unsafe {
@@ -247,7 +250,7 @@ impl Vcpu for SvmVcpu {
     }
 
     fn cr0(&self) -> u64 {
-        self.vmcb().save.cr0
+        self.vmcb().save.cr0 | self.shown
     }
 
     fn cr3(&self) -> u64 {
@@ -256,6 +259,19 @@ impl Vcpu for SvmVcpu {
 
     fn cr4(&self) -> u64 {
         self.vmcb().save.cr4
+    }
+
+    fn set_cr0(&mut self, value: u64) {
+        self.shown = state::shown_in_cr0(value);
+        if state::set_cr0(&mut self.pages.guest, value) {
+            self.asids.flush();
+        }
+    }
+
+    fn set_cr4(&mut self, value: u64) {
+        if state::set_cr4(&mut self.pages.guest, value) {
+            self.asids.flush();
+        }
     }
 
     fn cr2(&self) -> u64 {

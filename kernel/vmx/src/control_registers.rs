@@ -12,23 +12,16 @@
 //!   the shadow, so the instruction doesn't exit. The CPU then makes the whole mode switch with the guest's own bits.
 //!   No part of a mode switch is emulated here.
 
-/// CR0.PE.
-pub const PE: u64 = 1 << 0;
+use machine::control_registers::{CD, MCE, NW, PE, cr0_allowed};
+pub use machine::control_registers::{Mode, PG};
+
 const ET: u64 = 1 << 4;
 const NE: u64 = 1 << 5;
-const NW: u64 = 1 << 29;
-const CD: u64 = 1 << 30;
-/// CR0.PG.
-pub const PG: u64 = 1 << 31;
-/// The upper half of CR0. All of its bits are reserved, and setting one is #GP. Setting a reserved bit of the lower half
-/// has no effect.
+/// The reserved upper half of CR0.
 const CR0_UPPER_RESERVED: u64 = 0xffff_ffff_0000_0000;
 
-const PAE: u64 = 1 << 5;
-const MCE: u64 = 1 << 6;
 /// CR4.VMXE.
 pub const VMXE: u64 = 1 << 13;
-const PCIDE: u64 = 1 << 17;
 
 /// EFER.LME.
 pub const LME: u64 = 1 << 8;
@@ -58,17 +51,6 @@ pub struct Rules {
     /// CR4 guest/host mask.
     pub cr4_mask: u64,
     cr4_offered: u64,
-}
-
-/// The state besides CR0 that decides whether a MOV to CR0 faults.
-#[derive(Clone, Copy, Debug)]
-pub struct Mode {
-    /// IA32_EFER.
-    pub efer: u64,
-    /// CR4 as the guest sees it.
-    pub cr4: u64,
-    /// CS is a 64-bit code segment.
-    pub cs_long: bool,
 }
 
 impl Rules {
@@ -119,15 +101,7 @@ impl Rules {
     /// # Errors
     /// The MOV raises #GP(0).
     pub fn mov_to_cr0(&self, old: u64, new: u64, mode: &Mode) -> Result<u64, GeneralProtection> {
-        let set = |bits| new & bits == bits;
-        let enters_paging = old & PG == 0 && set(PG);
-        let leaves_paging = old & PG != 0 && !set(PG);
-        let bad = new & CR0_UPPER_RESERVED != 0
-            || set(PG) && !set(PE)
-            || set(NW) && !set(CD)
-            || enters_paging && mode.efer & LME != 0 && (mode.cr4 & PAE == 0 || mode.cs_long)
-            || leaves_paging && (mode.cs_long || mode.cr4 & PCIDE != 0);
-        if bad { Err(GeneralProtection) } else { Ok(new | ET) }
+        if cr0_allowed(old, new, mode) { Ok(new | ET) } else { Err(GeneralProtection) }
     }
 
     /// The guest moves `new` to CR4. Returns the new read shadow.
@@ -142,6 +116,7 @@ impl Rules {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use machine::control_registers::PAE;
 
     /// A Skylake's fixed bits, and a guest that is offered all of CR4 but VMXE and SMXE.
     fn rules() -> Rules {
@@ -149,7 +124,7 @@ mod tests {
         let cr4 = Fixed { must_be_one: 0x2000, may_be_one: 0x0037_67ff };
         Rules::new(cr0, cr4, 0x0037_07ff)
     }
-    const REAL: Mode = Mode { efer: 0, cr4: 0, cs_long: false };
+    const REAL: Mode = Mode { efer: 0, cr3: 0, cr4: 0, cs_long: false };
 
     #[test]
     fn paging_and_protection_are_the_guests_own() {
@@ -179,22 +154,6 @@ mod tests {
         for new in [0, 0x20, 0x60, 0x6f0] {
             let shadow = r.mov_to_cr4(new).unwrap();
             assert_eq!((new ^ shadow) & r.cr4_mask, 0, "{new:#x}");
-        }
-    }
-
-    #[test]
-    fn what_hardware_refuses_in_cr0_is_refused() {
-        let r = rules();
-        let long = Mode { efer: LME | LMA, cr4: PAE, cs_long: true };
-        for (old, new, mode) in [
-            (0x11, PG, REAL),                                              // PG without PE
-            (0x11, NW | PE, REAL),                                         // NW without CD
-            (0x11, 1 << 32 | PE, REAL),                                    // upper half
-            (0x11, PG | PE | CD, Mode { efer: LME, cr4: 0, ..REAL }),      // LME without PAE
-            (0x8000_0011, 0x4000_0011, long),                              // leaving paging in 64-bit code
-            (0x8000_0011, 0x4000_0011, Mode { cr4: PAE | PCIDE, ..REAL }), // with PCIDs on
-        ] {
-            assert_eq!(r.mov_to_cr0(old, new, &mode), Err(GeneralProtection), "{new:#x}");
         }
     }
 

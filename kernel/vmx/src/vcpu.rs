@@ -333,6 +333,7 @@ impl Vcpu {
             0 => {
                 let mode = crate::control_registers::Mode {
                     efer: self.efer(),
+                    cr3: self.cr3(),
                     cr4: self.cr4(),
                     cs_long: self.segment(SegmentName::Cs).attributes.long()
                         && self.efer() & crate::control_registers::LMA != 0,

@@ -27,6 +27,7 @@ impl Machine {
             Exit::NestedFault { gpa, fetch: true, .. } if self.is_split(gpa) => Reason::PageSplit,
             Exit::NestedFault { gpa, .. } => self.devices.lock().memory_reason(gpa),
             Exit::Cr8 { .. } => Reason::Cr8,
+            Exit::ReadCr0 { .. } | Exit::WriteControlRegister { .. } => Reason::ControlRegister,
             Exit::Xsetbv => Reason::Xsetbv,
             Exit::Hypercall => Reason::Hypercall,
             Exit::CacheFlush => Reason::CacheFlush,

@@ -67,6 +67,8 @@ impl Machine {
             Exit::DescriptorTable => self.descriptor_table(context, host),
             Exit::NotPresent { error, interrupted } => self.not_present(error, interrupted, context, host),
             Exit::Cr8 { write, register } => self.cr8(write, register, vcpu, context),
+            Exit::ReadCr0 { register } => self.read_cr0(register, vcpu),
+            Exit::WriteControlRegister { number, register } => self.write_control_register(number, register, vcpu),
             Exit::Xsetbv => self.xsetbv(vcpu, context),
             Exit::CacheFlush => {
                 // Memory is write-back, and only CPUs access it. So there is nothing to flush.

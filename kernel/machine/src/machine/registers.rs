@@ -1,8 +1,8 @@
-//! Handles exits of instructions that access a register of the host's emulation: CPUID, MSRs, CR8, XCR0.
+//! Handles exits of instructions that access a register of the host's emulation: CPUID, MSRs, XCR0.
 //!
 //! Follows SDM vol. 2 (the instructions), vol. 3C 26.1.3 and vol. 4 (MSRs), APM vol. 3.
 
-use iced_x86::{Mnemonic, Register};
+use iced_x86::Mnemonic;
 
 use super::{
     context::Context,
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     cpuid::Current,
-    decode::{self, Gpr, Undecodable},
+    decode,
     msr::{self, Kind},
     vcpu::{Event, Vcpu},
 };
@@ -96,43 +96,6 @@ impl Machine {
             log::info!("guest {}: {verb} MSR {number:#x}, which it does not have: #GP", self.name);
         }
         Outcome::Raise(Event::GENERAL_PROTECTION)
-    }
-
-    pub(super) fn cr8(
-        &self,
-        write: bool,
-        register: Option<u8>,
-        vcpu: &mut impl Vcpu,
-        context: &mut Context,
-    ) -> Outcome {
-        let (register, next) = match self.cr8_register(write, register, vcpu) {
-            Ok(found) => found,
-            Err(e) => return e.into(),
-        };
-        if !write {
-            register.write(vcpu, context.apic.cr8());
-        } else if context.apic.set_cr8(register.read(vcpu)).is_err() {
-            return Outcome::Raise(Event::GENERAL_PROTECTION);
-        }
-        vcpu.skip_to(next);
-        Outcome::Done
-    }
-
-    /// Returns the general register of a MOV to or from CR8, and the address of the next instruction.
-    fn cr8_register(&self, write: bool, told: Option<u8>, vcpu: &impl Vcpu) -> Result<(Gpr, u64), Undecodable> {
-        let register = |number| Gpr { number, size: 8, high: false };
-        if let Some(number) = told {
-            let next = decode::after(vcpu, &self.memory, |m| m == Mnemonic::Mov)?;
-            return Ok((register(number & 15), next));
-        }
-        let i = decode::decode(vcpu, &self.memory)?;
-        let (control, general) = if write { (0, 1) } else { (1, 0) };
-        let operand = |n| i.try_op_register(n).unwrap_or(Register::None);
-        let general = Gpr::new(operand(general)).ok_or(Undecodable::Changed)?;
-        if i.mnemonic() != Mnemonic::Mov || operand(control) != Register::CR8 {
-            return Err(Undecodable::Changed);
-        }
-        Ok((register(general.number), decode::next_rip(vcpu, i.len() as u8)))
     }
 
     pub(super) fn xsetbv(&self, vcpu: &mut impl Vcpu, context: &mut Context) -> Outcome {

@@ -46,6 +46,8 @@ pub struct Machine {
     pub(super) name: String,
     pub(super) memory: GuestMemory,
     pub(super) cpuid: Cpuid,
+    /// The bits of CR4 that it may set, except MCE.
+    pub(super) cr4_offered: u64,
     pub(super) clock: Clock,
     pub(super) platform: Platform,
     pub(super) interrupts: Interrupts,
@@ -126,6 +128,7 @@ impl Machine {
         };
         Ok(Self {
             name,
+            cr4_offered: cpuid.offered_cr4(),
             cpuid,
             clock: Clock::new(platform.tsc_khz, platform.tsc, vcpus),
             splitter,

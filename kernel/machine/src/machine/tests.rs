@@ -14,6 +14,7 @@ use crate::{
 };
 use rig::{MIB, Rig, access, cpuid, kernel, rig, rig_with};
 
+mod control_registers;
 mod firmware;
 mod observing;
 mod rig;
@@ -593,6 +594,10 @@ fn any_exit() -> impl Strategy<Value = Exit> {
         3 => Just(Exit::ReadMsr),
         3 => Just(Exit::WriteMsr),
         1 => (any::<bool>(), any::<Option<u8>>()).prop_map(|(write, register)| Exit::Cr8 { write, register }),
+        1 => any::<Option<u8>>().prop_map(|register| Exit::ReadCr0 { register }),
+        1 => (any::<bool>(), any::<Option<u8>>()).prop_map(|(four, register)| {
+            Exit::WriteControlRegister { number: if four { 4 } else { 0 }, register }
+        }),
         1 => Just(Exit::Xsetbv),
         1 => Just(Exit::CacheFlush),
         1 => Just(Exit::InterruptWindow),

@@ -100,12 +100,24 @@ pub enum Exit {
         /// An instruction fetch.
         fetch: bool,
     },
-    /// MOV from or to CR8, the only control register that exits.
+    /// MOV from or to CR8.
     Cr8 {
         /// MOV to CR8.
         write: bool,
         /// Encoding of the general register, if hardware gives it (VT-x; SVM with decode assists). Otherwise the
         /// instruction is decoded.
+        register: Option<u8>,
+    },
+    /// MOV from CR0, or SMSW (SVM, while the guest sees bits in CR0 that are not set).
+    ReadCr0 {
+        /// As for [`Exit::Cr8`]. `None` also for SMSW.
+        register: Option<u8>,
+    },
+    /// MOV to CR0 or CR4, LMSW, or CLTS (SVM).
+    WriteControlRegister {
+        /// 0 or 4.
+        number: u8,
+        /// As for [`Exit::Cr8`]. `None` also for LMSW and CLTS.
         register: Option<u8>,
     },
     /// XSETBV.
