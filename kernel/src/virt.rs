@@ -277,6 +277,7 @@ pub fn with_vcpu(
     what: impl WithVcpu,
 ) -> Result<(), String> {
     let interrupts = machine.interrupts();
+    let split_locks = machine.split_locks().noticed();
     match BACKEND.get() {
         Some(Backend::Svm { capabilities, maps }) => {
             if !core.virtualizes.load(Ordering::Relaxed) {
@@ -290,7 +291,15 @@ pub fn with_vcpu(
             // has ended. `enable` ran on this core. The nested tables map only the guest's memory.
             let mut vcpu = unsafe {
                 p.write(svm::VcpuPages::ZERO);
-                svm::SvmVcpu::new(&mut *p, maps.get(interrupts), nested_root, &core.kick, *capabilities, interrupts)
+                svm::SvmVcpu::new(
+                    &mut *p,
+                    maps.get(interrupts),
+                    nested_root,
+                    &core.kick,
+                    *capabilities,
+                    interrupts,
+                    split_locks,
+                )
             };
             what.with(&mut vcpu);
             Ok(())
@@ -318,6 +327,7 @@ pub fn with_vcpu(
                 virtual_apic: machine
                     .virtual_apic_addresses(index)
                     .map(|addresses| vmx::VirtualApic { addresses, notification: host_vectors::NOTIFICATION }),
+                split_locks,
                 quirks: quirks(),
             };
             // SAFETY: the core stays in VMX operation. Its tables do not change any more, and interrupts are off. The

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use crate::{
     Completion, Config, DEFAULT_MTU, Guest, GuestDevice, Identity, Mac, Net, NotifyBar, Offloads, Places, Requests,
-    Restart, Rules, Share, Topology,
+    Restart, Rules, Share, SplitLock, Topology,
 };
 
 /// Memory of a guest of the default configuration in bytes.
@@ -46,6 +46,7 @@ fn guest(name: String) -> Guest {
         cmdline: "console=ttyS0 quiet".into(),
         completion: Completion::Auto,
         requests: Requests::Poll,
+        split_lock: SplitLock::Slow,
         notify_bar: NotifyBar::Io,
         weight: 1,
         share: Share::default(),

@@ -30,6 +30,8 @@ pub struct Guest {
     pub completion: Completion,
     /// How the engine learns of its requests.
     pub requests: Requests,
+    /// What is done about its split and bus locks.
+    pub split_lock: SplitLock,
     /// Where its devices have their notification words.
     pub notify_bar: NotifyBar,
     /// Its share of the engine's time, relative to the other guests: 1 to [`MAX_WEIGHT`](crate::MAX_WEIGHT).
@@ -141,6 +143,18 @@ pub enum Requests {
     Notify,
     /// A queue is polled while it is busy and notified otherwise.
     Adaptive,
+}
+
+/// What is done about a guest's split and bus locks, where the processor notices them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SplitLock {
+    /// After each the guest is free to make more for a millisecond.
+    #[default]
+    Slow,
+    /// The guest ends at the first.
+    Kill,
+    /// They are not noticed.
+    Allow,
 }
 
 /// Where the devices of a guest have their notification words.

@@ -55,7 +55,7 @@ pub use disk_name::{ControllerKind, ControllerName, DiskName, FoundController, F
 pub use extent::Extent;
 pub use gpt::Guid;
 pub use guest::{
-    Completion, Console, Entropy, Guest, GuestDevice, Net, NotifyBar, Offloads, Places, Requests, Restart,
+    Completion, Console, Entropy, Guest, GuestDevice, Net, NotifyBar, Offloads, Places, Requests, Restart, SplitLock,
 };
 pub use limits::{
     DEFAULT_MTU, DEFAULT_OVERLAY, MAX_ADDRESSES, MAX_BLOCK_QUEUES, MAX_BLOCKS, MAX_CMDLINE, MAX_CONSOLE_PORTS,

@@ -72,6 +72,7 @@ pub mod quirk;
 pub mod reason;
 pub mod reset_vector;
 pub mod splitter;
+pub mod split_lock;
 pub mod tables;
 pub mod uart;
 pub mod vcpu;

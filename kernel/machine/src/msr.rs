@@ -268,11 +268,24 @@ mod tests {
 
     #[test]
     fn registers_that_the_guest_must_not_have_are_on_no_list() {
-        // SPEC_CTRL, PRED_CMD, MCG_CAP, PERFEVTSEL0, IA32_XSS, VM_CR, VM_HSAVE_PA, VMX capability, SMI
+        // TEST_CTRL and IA32_CORE_CAPABILITIES, whose bit for split locks is the host's. SPEC_CTRL, PRED_CMD, MCG_CAP, PERFEVTSEL0, IA32_XSS, VM_CR, VM_HSAVE_PA, VMX capability, SMI
         // count, MTRR bases, GHCB.
-        for number in
-            [0x48, 0x49, 0x179, 0x186, 0xda0, 0xc001_0114, 0xc001_0117, 0x480, 0x34, 0x200, 0x250, 0xc001_0130]
-        {
+        for number in [
+            0x33,
+            0xcf,
+            0x48,
+            0x49,
+            0x179,
+            0x186,
+            0xda0,
+            0xc001_0114,
+            0xc001_0117,
+            0x480,
+            0x34,
+            0x200,
+            0x250,
+            0xc001_0130,
+        ] {
             for vendor in [Vendor::Intel, Vendor::Amd] {
                 assert_eq!(readable(number, vendor), None, "{number:#x}");
                 assert_eq!(writable(number, vendor), None, "{number:#x}");

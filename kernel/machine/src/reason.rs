@@ -86,6 +86,8 @@ reasons! {
     CacheFlush = "cache-flush",
     /// An instruction that this machine does not have.
     Forbidden = "forbidden-instruction",
+    /// A split or bus lock.
+    SplitLock = "split-lock",
     /// An exception that the host intercepts.
     Exception = "exception",
     /// An interrupt with a vector of the host's, on a gate that the shadow IDT marks absent.

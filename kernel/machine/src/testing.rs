@@ -43,6 +43,7 @@ pub struct FakeVcpu {
     pub flushes: u32,
     pub tsc_offset: u64,
     pub pkru: u32,
+    pub free_until: Option<u64>,
 }
 
 const RFLAGS_TF: u64 = 1 << 8;
@@ -234,6 +235,10 @@ impl Vcpu for FakeVcpu {
             assert!(self.interruptible(), "not interruptible");
         }
         self.event = Some(event);
+    }
+
+    fn free_split_locks(&mut self, until: u64) {
+        self.free_until = Some(until);
     }
 
     fn handed_over(&mut self, change: &HandOver) {

@@ -123,6 +123,12 @@ pub trait Vcpu {
         false
     }
 
+    /// Lets the guest make split and bus locks, after [`Exit::SplitLock`]. They are noticed again when the host's TSC has
+    /// reached `until`, or with SVM after a number of them that takes about as long.
+    fn free_split_locks(&mut self, until: u64) {
+        let _ = until;
+    }
+
     /// Notes that interrupts were put into the virtual-APIC page. Only with [`Interrupts::Virtualized`].
     fn handed_over(&mut self, change: &HandOver) {
         let _ = change;

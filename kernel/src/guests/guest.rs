@@ -22,6 +22,7 @@ use engine::schedule::GuestWeight;
 use lifecycle::{Action, Devices, End, Life, Outcome, Refused, Report, Step, explain_pending};
 use machine::{
     machine::{Machine, Settings, Stop},
+    split_lock::SplitLocks,
     vcpu::Interrupts,
     virtio_pci::NotifyBar,
 };
@@ -364,6 +365,11 @@ impl Guest {
                 Completion::Direct | Completion::Eli => Interrupts::Owned,
                 Completion::Posted => Interrupts::Virtualized,
                 Completion::Auto | Completion::Inject => Interrupts::Emulated,
+            },
+            split_locks: match self.config.split_lock {
+                config::SplitLock::Slow => SplitLocks::Slow,
+                config::SplitLock::Kill => SplitLocks::Kill,
+                config::SplitLock::Allow => SplitLocks::Allow,
             },
             watched: has.devices.iter().any(Device::has_timers_watched),
             shadow: has.shadow,

@@ -51,6 +51,7 @@ pub fn decode(control: &Control) -> Exit {
         | ExitCode::MWAIT_CONDITIONAL
         | ExitCode::RDPRU
         | ExitCode::MCOMMIT => Exit::Forbidden,
+        ExitCode::BUS_LOCK => Exit::SplitLock,
         ExitCode::SHUTDOWN => Exit::TripleFault,
         ExitCode(code @ 0x40..=0x5f) => {
             let vector = (code - ExitCode::EXCP0.0) as u8;
@@ -140,6 +141,12 @@ mod tests {
         control.exit_int_info = event::injection(Event::Interrupt(0xf5));
         let interrupted = Some(Interrupted::External(0xf5));
         assert_eq!(decode(&control), Exit::NotPresent { error: 0x7ab, interrupted });
+    }
+
+    #[test]
+    fn a_bus_lock_beyond_the_threshold_is_a_split_lock_and_no_ac_is() {
+        assert_eq!(exit(ExitCode(0xa5), 0, 0), Exit::SplitLock);
+        assert_eq!(exit(ExitCode(0x51), 0, 0), Exit::Exception { vector: 17, error: Some(0) }, "AMD has no other #AC");
     }
 
     #[test]

@@ -44,5 +44,6 @@ impl ExitCode {
     pub const XSETBV: Self = Self(0x8d);
     pub const RDPRU: Self = Self(0x8e);
     pub const MCOMMIT: Self = Self(0xa3);
+    pub const BUS_LOCK: Self = Self(0xa5);
     pub const NPF: Self = Self(0x400);
 }

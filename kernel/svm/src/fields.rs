@@ -58,6 +58,14 @@ bitflags! {
         const RDPRU = 1 << 14;
     }
 
+    /// Intercept word at offset 0x014.
+    #[repr(transparent)]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[allow(missing_docs, reason = "the names are those of table B-1")]
+    pub struct Intercepts3: u32 {
+        const BUS_LOCK_THRESHOLD = 1 << 5;
+    }
+
     /// VMCB clean bits (15.15.3). This hypervisor leaves them all clear, so every entry loads every field.
     #[repr(transparent)]
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -55,7 +55,10 @@ pub struct Features {
     #[bits(4)]
     __: u8,
     pub vnmi: bool,
-    #[bits(6)]
+    #[bits(3)]
+    __: u8,
+    pub bus_lock_threshold: bool,
+    #[bits(2)]
     __: u8,
 }
 
@@ -117,13 +120,14 @@ pub struct Optional {
 impl Capabilities {
     /// The optional features, for the capability report.
     #[must_use]
-    pub fn optional(&self) -> [Optional; 4] {
+    pub fn optional(&self) -> [Optional; 5] {
         let f = self.features;
         let feature = |name, present, fallback| Optional { name, present, fallback };
         [
             feature("next-RIP save", f.next_rip_save(), "instructions are decoded to find their length"),
             feature("decode assists", f.decode_assists(), "instruction bytes are read from guest memory"),
             feature("flush by ASID", f.flush_by_asid(), "a flush takes a fresh ASID"),
+            feature("bus lock threshold", f.bus_lock_threshold(), "split locks of guests are not noticed"),
             feature("XSAVE", self.xcr0.is_some(), "guests have no AVX"),
         ]
     }
@@ -209,7 +213,17 @@ mod tests {
         assert_eq!(bits(Features::new().with_vgif(true)), 1 << 16);
         assert_eq!(bits(Features::new().with_spec_ctrl(true)), 1 << 20);
         assert_eq!(bits(Features::new().with_vnmi(true)), 1 << 25);
+        assert_eq!(bits(Features::new().with_bus_lock_threshold(true)), 1 << 29);
         assert_eq!(VmCr::new().with_svm_disabled(true).into_bits(), 1 << 4);
+    }
+
+    /// CPUID Fn8000_000A_EDX of an EPYC 7003 and an EPYC 4244P. Of Zen 5 only bit 29 is known here.
+    #[test]
+    fn zen_5_has_the_bus_lock_threshold_and_its_forerunners_have_not() {
+        for (name, edx, has) in [("Zen 3", 0x119b_9cff, false), ("Zen 4", 0x1ebf_bcff, false), ("Zen 5", 1 << 29, true)]
+        {
+            assert_eq!(Features::from_bits(edx).bus_lock_threshold(), has, "{name}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The content of a VMCB when a guest starts, and access to the MSRs that are in it (APM vol. 2 14.1.3 for the state
 //! after reset, 15.5.1 for what VMRUN accepts).
 
-use crate::fields::{Intercepts1, Intercepts2, InterruptControl, NestedControl};
+use crate::fields::{Intercepts1, Intercepts2, Intercepts3, InterruptControl, NestedControl};
 use crate::probe::Capabilities;
 use crate::vmcb::{Save, SavedSegment, Vmcb};
 use machine::control_registers::{CD, NW, PE, PG};
@@ -115,6 +115,22 @@ pub fn fill(vmcb: &mut Vmcb, roots: Roots, interrupts: Interrupts, start: &Start
     save.rflags = start.rflags | RFLAGS_FIXED;
     save.rip = start.rip;
     save.g_pat = PAT_RESET;
+}
+
+/// Bus locks that a guest is free to make after one has exited. Each takes the core a thousand cycles or more, so this is
+/// about a millisecond of nothing else. No clock is needed, and no exit comes without a bus lock.
+const FREE_BUS_LOCKS: u16 = 1000;
+
+/// Has the guest's first bus lock exit, if `wanted` and if the processor has the threshold (15.14.5).
+pub fn notice_bus_locks(vmcb: &mut Vmcb, capabilities: &Capabilities, wanted: bool) {
+    let on = wanted && capabilities.features.bus_lock_threshold();
+    vmcb.control.intercepts_3.set(Intercepts3::BUS_LOCK_THRESHOLD, on);
+    vmcb.control.bus_lock_counter = 0;
+}
+
+/// Reloads the threshold after an exit. The instruction runs again and takes the first.
+pub fn free_bus_locks(vmcb: &mut Vmcb) {
+    vmcb.control.bus_lock_counter = FREE_BUS_LOCKS;
 }
 
 /// Sets what else exits, besides what [`fill`] has set. For a guest that owns its local APIC. Interrupts obey the
@@ -336,6 +352,19 @@ mod tests {
         assert!(vmcb.control.interrupt_control.v_irq() && vmcb.control.intercepts_1.contains(Intercepts1::VINTR));
         interrupt_window(&mut vmcb, false);
         assert_eq!((vmcb.control.interrupt_control, vmcb.control.intercepts_1), before);
+    }
+
+    #[test]
+    fn the_first_bus_lock_exits_where_it_is_wanted_and_the_processor_can_and_then_a_thousand_are_free() {
+        let can = Capabilities { features: CAPABILITIES.features.with_bus_lock_threshold(true), ..CAPABILITIES };
+        for (capabilities, wanted, bits) in [(can, true, 1 << 5), (can, false, 0), (CAPABILITIES, true, 0)] {
+            let mut vmcb = started();
+            vmcb.control.bus_lock_counter = 9;
+            notice_bus_locks(&mut vmcb, &capabilities, wanted);
+            assert_eq!((vmcb.control.intercepts_3.bits(), vmcb.control.bus_lock_counter), (bits, 0));
+            free_bus_locks(&mut vmcb);
+            assert_eq!((vmcb.control.intercepts_3.bits(), vmcb.control.bus_lock_counter), (bits, 1000));
+        }
     }
 
     #[test]

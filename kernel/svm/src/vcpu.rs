@@ -48,6 +48,8 @@ pub struct SvmVcpu {
     roots: Roots,
     asids: Asids,
     interrupts: Interrupts,
+    /// Bus locks are to exit.
+    bus_locks: bool,
     nmi: Nmi,
     /// Bits of CR0 that the guest sees set and the processor has clear.
     shown: u64,
@@ -63,7 +65,8 @@ impl SvmVcpu {
     /// Makes a vCPU. It must be [`reset`](Vcpu::reset) before it runs.
     ///
     /// `nested_root` is the physical address of the nested tables' root. `kick` is read right before each entry and
-    /// never written here. While it is set, [`run`](Vcpu::run) returns [`Exit::NotEntered`].
+    /// never written here. While it is set, [`run`](Vcpu::run) returns [`Exit::NotEntered`]. `bus_locks`: bus locks exit, if
+    /// the processor can do that.
     ///
     /// # Safety
     /// [`crate::enable`] ran on the core that will use the vCPU, with these `capabilities`. No other core uses the
@@ -76,6 +79,7 @@ impl SvmVcpu {
         kick: &'static AtomicBool,
         capabilities: Capabilities,
         interrupts: Interrupts,
+        bus_locks: bool,
     ) -> Self {
         Self {
             pages,
@@ -85,6 +89,7 @@ impl SvmVcpu {
             roots: Roots { io_map: maps.io_address(), msr_map: maps.msr_address(), nested: nested_root },
             asids: Asids::new(capabilities.asids, capabilities.features.flush_by_asid()),
             interrupts,
+            bus_locks,
             nmi: Nmi::default(),
             shown: 0,
             held: None,
@@ -202,6 +207,7 @@ impl SvmVcpu {
 impl Vcpu for SvmVcpu {
     fn reset(&mut self, state: &StartState) {
         state::fill(&mut self.pages.guest, self.roots, self.interrupts, state);
+        state::notice_bus_locks(&mut self.pages.guest, &self.capabilities, self.bus_locks);
         self.gprs = state.gprs;
         self.nmi = Nmi::default();
         (self.held, self.window, self.shown) = (None, false, 0);
@@ -382,6 +388,10 @@ impl Vcpu for SvmVcpu {
             Event::Nmi => self.nmi.post(),
             _ => self.vmcb_mut().control.event_injection = event::injection(event),
         }
+    }
+
+    fn free_split_locks(&mut self, _: u64) {
+        state::free_bus_locks(&mut self.pages.guest);
     }
 
     fn want_interrupt_window(&mut self, wanted: bool) {

@@ -3,7 +3,8 @@
 
 use crate::exit_code::ExitCode;
 use crate::fields::{
-    CacheClean, EventInfo, Intercepts1, Intercepts2, InterruptControl, InterruptShadow, NestedControl, TlbControl,
+    CacheClean, EventInfo, Intercepts1, Intercepts2, Intercepts3, InterruptControl, InterruptShadow, NestedControl,
+    TlbControl,
 };
 use machine::vcpu::{Segment, SegmentAttributes};
 
@@ -20,7 +21,7 @@ pub struct Control {
     pub intercept_exceptions: u32,
     pub intercepts_1: Intercepts1,
     pub intercepts_2: Intercepts2,
-    pub intercepts_3: u32,
+    pub intercepts_3: Intercepts3,
     reserved_018: [u8; 36],
     pub pause_filter_threshold: u16,
     pub pause_filter_count: u16,
@@ -56,7 +57,10 @@ pub struct Control {
     reserved_0e8: u64,
     pub avic_logical_table: u64,
     pub avic_physical_table: u64,
-    reserved_100: [u8; 0x300],
+    reserved_100: [u8; 0x20],
+    /// Bus locks until the next exits (15.14.5). The processor counts it down.
+    pub bus_lock_counter: u16,
+    reserved_122: [u8; 0x2de],
 }
 
 /// A segment register in the state-save area.
@@ -165,7 +169,7 @@ impl Control {
         intercept_exceptions: 0,
         intercepts_1: Intercepts1::empty(),
         intercepts_2: Intercepts2::empty(),
-        intercepts_3: 0,
+        intercepts_3: Intercepts3::empty(),
         reserved_018: [0; 36],
         pause_filter_threshold: 0,
         pause_filter_count: 0,
@@ -196,7 +200,9 @@ impl Control {
         reserved_0e8: 0,
         avic_logical_table: 0,
         avic_physical_table: 0,
-        reserved_100: [0; 0x300],
+        reserved_100: [0; 0x20],
+        bus_lock_counter: 0,
+        reserved_122: [0; 0x2de],
     };
 }
 
@@ -281,6 +287,8 @@ const _: () = {
     assert!(offset_of!(Control, avic_backing_page) == 0x0e0);
     assert!(offset_of!(Control, avic_logical_table) == 0x0f0);
     assert!(offset_of!(Control, avic_physical_table) == 0x0f8);
+    assert!(offset_of!(Control, intercepts_3) == 0x014);
+    assert!(offset_of!(Control, bus_lock_counter) == 0x120);
     assert!(offset_of!(Save, fs) == 0x040);
     assert!(offset_of!(Save, gdtr) == 0x060);
     assert!(offset_of!(Save, tr) == 0x090);

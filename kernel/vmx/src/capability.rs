@@ -6,10 +6,11 @@ use crate::{
         self, Allowed, Entry, Exit, Missing, PinBased, Primary, REQUIRED_ENTRY, REQUIRED_EXIT, REQUIRED_PIN_BASED,
         REQUIRED_PRIMARY, REQUIRED_SECONDARY, Secondary, adjust,
     },
+    split_lock::SplitLock,
 };
 use bitfield_struct::bitfield;
 use core::fmt;
-use machine::{quirk::Quirks, vcpu::Interrupts};
+use machine::{cpuid::Regs, quirk::Quirks, vcpu::Interrupts};
 
 /// Numbers of the MSRs read here.
 mod number {
@@ -134,6 +135,7 @@ pub struct Capabilities {
     pub cr0: Fixed,
     pub cr4: Fixed,
     pub ept_vpid: EptVpid,
+    pub split_lock: SplitLock,
 }
 
 /// One line of the capability report.
@@ -173,8 +175,9 @@ pub struct ControlWords {
 }
 
 impl Capabilities {
-    /// Reads the MSRs with `rdmsr`. Reads only MSRs that exist. The CPU must have VMX (CPUID leaf 1, ECX bit 5).
-    pub fn read(rdmsr: impl Fn(u32) -> u64) -> Self {
+    /// Reads CPUID with `cpuid` (leaf, sub-leaf) and the MSRs with `rdmsr`. Reads only MSRs that exist. The CPU must have VMX
+    /// (CPUID leaf 1, ECX bit 5).
+    pub fn read(cpuid: impl Fn(u32, u32) -> Regs, rdmsr: impl Fn(u32) -> u64) -> Self {
         let basic = Basic::from_bits(rdmsr(number::BASIC));
         let either = |with, without| Allowed::from(rdmsr(if basic.true_controls() { with } else { without }));
         let primary = either(number::TRUE_PRIMARY, number::PRIMARY);
@@ -193,6 +196,7 @@ impl Capabilities {
             cr0: Fixed { must_be_one: rdmsr(number::CR0_FIXED0), may_be_one: rdmsr(number::CR0_FIXED1) },
             cr4: Fixed { must_be_one: rdmsr(number::CR4_FIXED0), may_be_one: rdmsr(number::CR4_FIXED1) },
             ept_vpid: EptVpid::from_bits(if has_ept_or_vpid { rdmsr(number::EPT_VPID) } else { 0 }),
+            split_lock: SplitLock::find(cpuid, &rdmsr, secondary),
         }
     }
 
@@ -292,7 +296,7 @@ impl Capabilities {
     }
 
     /// The lines of the report, most important first.
-    pub fn findings(&self) -> [Finding; 16] {
+    pub fn findings(&self) -> [Finding; 18] {
         let required = |what, found, otherwise| Finding { what, found, required: true, otherwise };
         let optional = |what, found, otherwise| Finding { what, found, required: false, otherwise };
         let e = self.ept_vpid;
@@ -339,6 +343,16 @@ impl Capabilities {
             ),
             optional("x2APIC virtualization", self.has(Secondary::VIRTUALIZE_X2APIC_MODE), baseline),
             optional("posted interrupts", posted, baseline),
+            optional(
+                "#AC for split locks",
+                self.split_lock.alignment_check,
+                "a guest's split locks are noticed only where bus locks exit",
+            ),
+            optional(
+                "bus-lock exiting",
+                self.split_lock.bus_lock_exiting,
+                "a guest's locked accesses to memory that is not write-back are not noticed",
+            ),
             optional("preemption timer", self.preemption_timer(), "the APIC timer stands in for the guests'"),
         ]
     }
@@ -368,13 +382,18 @@ pub(super) mod tests {
         }
     }
 
+    /// CPUID without a leaf: nothing that these tests look at depends on it.
+    fn no_leaf(_: u32, _: u32) -> Regs {
+        Regs::default()
+    }
+
     fn except(number: u32, value: u64) -> Capabilities {
-        Capabilities::read(|n| if n == number { value } else { skylake(n) })
+        Capabilities::read(no_leaf, |n| if n == number { value } else { skylake(n) })
     }
 
     #[test]
     fn a_skylake_has_all_that_is_required_and_posted_interrupts() {
-        let c = Capabilities::read(skylake);
+        let c = Capabilities::read(no_leaf, skylake);
         assert!(c.sufficient(), "{:?}", c.findings());
         assert!(c.findings().iter().any(|f| f.what == "posted interrupts" && f.found));
         assert_eq!(c.basic.revision(), 4);
@@ -408,7 +427,7 @@ pub(super) mod tests {
     #[test]
     fn msrs_that_need_not_exist_are_not_read() {
         // No TRUE controls, no secondary controls: 0x48b to 0x490 would fault.
-        let c = Capabilities::read(|n| match n {
+        let c = Capabilities::read(no_leaf, |n| match n {
             0x480 => 4 | 1024 << 32,
             0x481..=0x484 => 0,
             0x48b.. => panic!("MSR {n:#x} is not there"),
@@ -419,7 +438,7 @@ pub(super) mod tests {
 
     /// A server's, which has what a desktop's lacks: APIC-register virtualization and virtual-interrupt delivery.
     fn server_except(number: u32, value: u64) -> Capabilities {
-        Capabilities::read(|n| match n {
+        Capabilities::read(no_leaf, |n| match n {
             n if n == number => value,
             0x48b => 0x005f_ffff_0000_0000,
             n => skylake(n),
@@ -459,7 +478,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_shadow_idt_takes_descriptor_table_exiting_and_interrupts_that_stay_in_the_apic() {
-        assert_eq!(Capabilities::read(skylake).shadow_idt(), Ok(()));
+        assert_eq!(Capabilities::read(no_leaf, skylake).shadow_idt(), Ok(()));
         let e = except(0x48b, 0x005f_fcfb_0000_0000).shadow_idt().unwrap_err();
         assert!(e.to_string().contains("lacks DESCRIPTOR_TABLE_EXITING"), "{e}");
         let e = except(0x48f, 0x01ff_ffff_0003_edfb).shadow_idt().unwrap_err();
@@ -468,7 +487,7 @@ pub(super) mod tests {
 
     #[test]
     fn instructions_that_are_not_offered_stay_off() {
-        let c = Capabilities::read(skylake);
+        let c = Capabilities::read(no_leaf, skylake);
         let word =
             c.control_words(Secondary::ENABLE_RDTSCP, Interrupts::Emulated, Quirks::default()).unwrap().secondary;
         assert_ne!(word & Secondary::ENABLE_RDTSCP.bits(), 0);

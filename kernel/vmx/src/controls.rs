@@ -84,6 +84,8 @@ bitflags! {
         const ENABLE_XSAVES = 1 << 20;
         /// TPAUSE, UMONITOR and UMWAIT do not #UD.
         const ENABLE_USER_WAIT_AND_PAUSE = 1 << 26;
+        /// A bus lock exits after its instruction.
+        const BUS_LOCK_DETECTION = 1 << 30;
     }
 
     /// VM-exit controls.

@@ -8,6 +8,7 @@ use crate::{
     multihit::{ARCH_CAPABILITIES, Processor},
 };
 use core::fmt;
+use machine::cpuid::Regs;
 use x86_64::registers::{
     control::{Cr0, Cr4},
     model_specific::Msr,
@@ -43,8 +44,12 @@ impl fmt::Display for Refused {
 /// Reads the capabilities of the CPU that runs this. Returns `None` if its CPUID doesn't offer VMX.
 pub fn probe() -> Option<Capabilities> {
     let has_vmx = raw_cpuid::CpuId::new().get_feature_info().is_some_and(|f| f.has_vmx());
+    let cpuid = |leaf, subleaf| {
+        let r = raw_cpuid::native_cpuid::cpuid_count(leaf, subleaf);
+        Regs { eax: r.eax, ebx: r.ebx, ecx: r.ecx, edx: r.edx }
+    };
     // SAFETY: CPUID offers VMX, so the MSRs that `read` reads exist. Reading them has no effect.
-    has_vmx.then(|| Capabilities::read(|number| unsafe { Msr::new(number).read() }))
+    has_vmx.then(|| Capabilities::read(cpuid, |number| unsafe { Msr::new(number).read() }))
 }
 
 /// Whether the CPU that runs this has the erratum "iTLB multihit" (CVE-2018-12207).

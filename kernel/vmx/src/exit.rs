@@ -47,6 +47,7 @@ pub mod reason {
     pub const VMFUNC: u16 = 59;
     pub const UMWAIT: u16 = 67;
     pub const TPAUSE: u16 = 68;
+    pub const BUS_LOCK: u16 = 74;
 }
 
 /// Bit 31 of the exit reason: the entry failed, and the guest has not run.
@@ -218,6 +219,7 @@ pub fn decode(exit_reason: u32, information: &impl Information) -> Cause {
         reason::WRMSR => Exit::WriteMsr,
         reason::GDTR_OR_IDTR | reason::LDTR_OR_TR => Exit::DescriptorTable,
         reason::XSETBV => Exit::Xsetbv,
+        reason::BUS_LOCK => Exit::SplitLock,
         reason::PREEMPTION_TIMER => Exit::Deadline,
         reason::VIRTUALIZED_EOI => Exit::EndOfInterrupt(information.qualification() as u8),
         // The qualification is the offset in the page. A register has 16 bytes there.
@@ -334,6 +336,13 @@ mod tests {
         assert_eq!(with_qualification(reason::VIRTUALIZED_EOI, 0x34), Cause::Above(Exit::EndOfInterrupt(0x34)));
         assert_eq!(with_qualification(reason::APIC_WRITE, 0x3f0), Cause::Above(Exit::ApicWrite(0x83f)));
         assert_eq!(with_qualification(reason::PREEMPTION_TIMER, 0), Cause::Above(Exit::Deadline));
+    }
+
+    #[test]
+    fn a_bus_lock_exit_is_a_split_lock() {
+        assert_eq!(with_qualification(74, 0), Cause::Above(Exit::SplitLock));
+        // Bit 26: a bus lock, but the exit has another reason.
+        assert_eq!(decode(1 << 26 | 10, &Fake::default()), Cause::Above(Exit::Cpuid));
     }
 
     #[test]

@@ -38,6 +38,7 @@ mod offer;
 mod posted;
 mod reset;
 mod segments;
+mod split_lock;
 mod vcpu;
 
 pub use capability::Capabilities;

@@ -1,5 +1,5 @@
 //! Posted interrupts and the virtual local APIC in the VMCS (SDM vol. 3C 25.6.8, 25.4.2, ch. 30), and the preemption
-//! timer (26.5.1), which replaces the guest's APIC timer. `machine::posted` handles the content of the pages.
+//! timer (26.5.1), which replaces the guest's APIC timer and ends a guest's freedom to make split locks. `machine::posted` handles the content of the pages.
 
 use crate::{fields::*, instructions::CurrentVmcs};
 use machine::posted::{Addresses, HandOver};
@@ -59,6 +59,14 @@ pub fn preemption_ticks(deadline: u64, now: u64, shift: u8) -> u32 {
     u32::try_from(wait.div_ceil(1 << shift).saturating_add(1)).unwrap_or(u32::MAX)
 }
 
+/// The earlier of two times at which a guest is to exit.
+pub fn earliest(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,6 +76,15 @@ mod tests {
     fn rvi_changes_and_svi_stays() {
         assert_eq!(with_rvi(0x4131, 0x52), 0x4152);
         assert_eq!(with_rvi(0xffff, 0), 0xff00);
+    }
+
+    #[test]
+    fn the_earlier_of_two_times_counts_and_none_is_none() {
+        assert_eq!(
+            [earliest(Some(3), Some(2)), earliest(None, Some(2)), earliest(Some(3), None)],
+            [Some(2), Some(2), Some(3)]
+        );
+        assert_eq!(earliest(None, None), None);
     }
 
     #[test]

@@ -18,13 +18,16 @@ use crate::{
     posted::{self, VirtualApic},
     reset::{self, Addresses},
     segments,
+    split_lock::{SplitLock, TEST_CTRL, Write},
 };
 use core::{fmt, marker::PhantomData, sync::atomic::AtomicBool};
 use machine::{
     posted::HandOver,
     quirk::Quirks,
+    split_lock::is_alignment_check,
     vcpu::{Event, Exit, Gprs, Intercepts, Interrupts, Segment, SegmentName, StartState, Vcpu as Trait},
 };
+use x86_64::registers::model_specific::Msr;
 
 /// Interruptibility state (SDM vol. 3C table 25-3): blocking by STI.
 const BLOCKING_BY_STI: u32 = 1 << 0;
@@ -38,6 +41,8 @@ const RFLAGS_IF: u64 = 1 << 9;
 const RFLAGS_RF: u64 = 1 << 16;
 /// Vector of #NP.
 const NOT_PRESENT: u8 = 11;
+/// Vector of #AC.
+const ALIGNMENT_CHECK: u8 = 17;
 
 /// The parts of a vCPU. Each address is the host-physical address of a 4 KiB frame that is mapped there.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +66,8 @@ pub struct Parts<'a> {
     pub interrupts: Interrupts,
     /// For [`Interrupts::Virtualized`].
     pub virtual_apic: Option<VirtualApic>,
+    /// Split and bus locks are to be noticed, as far as the CPU can do that.
+    pub split_locks: bool,
     /// The CPU's quirks that need a workaround.
     pub quirks: Quirks,
 }
@@ -111,10 +118,18 @@ pub struct Vcpu {
     primary: u32,
     /// Its local APIC, if the CPU virtualizes it.
     virtual_apic: Option<VirtualApic>,
-    /// The preemption timer counts at the TSC's rate, shifted right by this. `None`: the timer is not used.
+    /// The preemption timer counts at the TSC's rate, shifted right by this. `None`: there is no timer.
     preemption_shift: Option<u8>,
-    /// Host TSC at which the guest is to exit.
+    /// Host TSC at which the guest is to exit. Only if the timer stands in for the guest's.
     deadline: Option<u64>,
+    /// How this CPU notices split and bus locks.
+    split_lock: SplitLock,
+    /// Whether they are to be noticed.
+    split_locks: bool,
+    /// Host TSC at which they are noticed again.
+    noticed_at: Option<u64>,
+    /// The secondary controls of the bus-lock exits, in the VMCS besides `words`.
+    bus_locks: Secondary,
     /// Pin-based controls in the VMCS.
     pin_based: u32,
     /// The additional intercepts in the VMCS.
@@ -169,9 +184,12 @@ impl Vcpu {
             window: false,
             primary: words.primary,
             virtual_apic,
-            preemption_shift: (virtualized && capabilities.preemption_timer())
-                .then(|| capabilities.misc.preemption_timer_shift()),
+            preemption_shift: capabilities.preemption_timer().then(|| capabilities.misc.preemption_timer_shift()),
             deadline: None,
+            split_lock: capabilities.split_lock,
+            split_locks: parts.split_locks,
+            noticed_at: None,
+            bus_locks: Secondary::empty(),
             pin_based: words.pin_based,
             intercepts: Intercepts::default(),
             inside: 0,
@@ -220,6 +238,9 @@ impl Vcpu {
             self.primary = primary;
             self.vmcs.write(PRIMARY_CONTROLS, primary);
         }
+        if self.noticed_at.is_some() {
+            self.notice_split_locks_again();
+        }
         if let Some(shift) = self.preemption_shift {
             self.prepare_timer(shift);
         }
@@ -238,11 +259,46 @@ impl Vcpu {
         }
     }
 
-    /// Sets the preemption timer to end at the deadline, if there is one.
+    /// Switches the detection of split and bus locks on or off (split_lock.rs).
+    fn switch_split_locks(&mut self, on: bool) {
+        let mut register = Msr::new(TEST_CTRL);
+        // SAFETY: where `alignment_check` is set, the register exists. Reading it has no effect.
+        let before = if self.split_lock.alignment_check { unsafe { register.read() } } else { 0 };
+        for write in self.split_lock.writes(on, before).into_iter().flatten() {
+            match write {
+                // SAFETY: the register exists, and only its bit for split locks changes. No host code on this core makes a
+                // split lock, because Rust's atomics are aligned.
+                Write::TestCtrl(value) => unsafe { register.write(value) },
+                Write::Secondary(bits) => {
+                    self.bus_locks = bits;
+                    self.write_secondary();
+                }
+            }
+        }
+    }
+
+    /// Has split and bus locks noticed again if the time has come.
+    fn notice_split_locks_again(&mut self) {
+        // SAFETY: RDTSC is not restricted in ring 0.
+        let now = unsafe { core::arch::x86_64::_rdtsc() };
+        if self.noticed_at.is_some_and(|at| now >= at) {
+            self.noticed_at = None;
+            self.switch_split_locks(true);
+        }
+    }
+
+    fn write_secondary(&mut self) {
+        let tables = if self.intercepts.idt { Secondary::DESCRIPTOR_TABLE_EXITING } else { Secondary::empty() };
+        self.vmcs.write(SECONDARY_CONTROLS, self.words.secondary | (tables | self.bus_locks).bits());
+    }
+
+    /// Sets the preemption timer to end at the deadline, or when split locks are to be noticed again. Without either it does
+    /// not run, and no exit comes from it.
     fn prepare_timer(&mut self, shift: u8) {
-        let mut pin_based = self.words.pin_based;
-        if let Some(deadline) = self.deadline {
-            pin_based |= PinBased::PREEMPTION_TIMER.bits();
+        let timer = PinBased::PREEMPTION_TIMER.bits();
+        let mut pin_based = self.pin_based & !timer;
+        if let Some(deadline) = posted::earliest(self.deadline, self.noticed_at) {
+            pin_based |= timer;
             // SAFETY: RDTSC is not restricted in ring 0.
             let now = unsafe { core::arch::x86_64::_rdtsc() };
             self.vmcs.write(GUEST_PREEMPTION_TIMER_VALUE, posted::preemption_ticks(deadline, now, shift));
@@ -303,8 +359,15 @@ impl Vcpu {
         if information.nmi_unblocking_due_to_iret() {
             self.block_nmis_again();
         }
-        let interrupted = self.pending.take();
         let vector = information.vector();
+        if vector == ALIGNMENT_CHECK
+            && self.split_lock.alignment_check
+            && !is_alignment_check(self.cpl(), self.cr0(), self.rflags())
+        {
+            // An event whose delivery it interrupted stays in `pending`, and is delivered again.
+            return Exit::SplitLock;
+        }
+        let interrupted = self.pending.take();
         if vector == NOT_PRESENT {
             // The exit reports the interrupted event. The layers above decide about it, so it is not kept here.
             return Exit::NotPresent { error, interrupted: interrupted.map(|i| i.described()) };
@@ -366,6 +429,8 @@ impl Vcpu {
 
 impl Drop for Vcpu {
     fn drop(&mut self) {
+        // The core's next guest may be one whose split locks are not noticed.
+        self.switch_split_locks(false);
         // SAFETY: the VMCS is active only on this core. After VMCLEAR it is plain memory again.
         if let Err(e) = unsafe { vmclear(self.physical) } {
             log::error!("VMCLEAR of the VMCS at {:#x}: {e}", self.physical);
@@ -385,8 +450,8 @@ impl Trait for Vcpu {
         self.rsp = state.gprs.rsp;
         (self.pending, self.nmi, self.interrupt, self.window) = (None, false, None, false);
         (self.primary, self.pin_based) = (self.words.primary, self.words.pin_based);
-        self.deadline = None;
-        self.intercepts = Intercepts::default();
+        (self.deadline, self.noticed_at) = (None, None);
+        (self.intercepts, self.bus_locks) = (Intercepts::default(), Secondary::empty());
         reset::write_controls(&mut self.vmcs, &self.words, &self.addresses, &self.rules, reset::is_long(state));
         if let Some(virtual_apic) = &self.virtual_apic {
             virtual_apic.write(&mut self.vmcs);
@@ -397,6 +462,7 @@ impl Trait for Vcpu {
             host::write(&mut self.vmcs);
             reset::clear_registers();
         }
+        self.switch_split_locks(self.split_locks);
         self.flush_translations();
     }
 
@@ -499,12 +565,10 @@ impl Trait for Vcpu {
         }
         self.intercepts = what;
         let with = |word: u32, bit: u32, on: bool| if on { word | bit } else { word };
-        let ControlWords { pin_based, secondary, .. } = self.words;
-        let (interrupts, tables) = (PinBased::EXTERNAL_INTERRUPT_EXITING, Secondary::DESCRIPTOR_TABLE_EXITING);
-        // The preemption timer bit is not lost here: only guests with a virtual APIC use it.
-        self.pin_based = with(pin_based, interrupts.bits(), what.interrupts);
+        // If the preemption timer runs, `prepare_timer` sets its bit again.
+        self.pin_based = with(self.words.pin_based, PinBased::EXTERNAL_INTERRUPT_EXITING.bits(), what.interrupts);
         self.vmcs.write(PIN_BASED_CONTROLS, self.pin_based);
-        self.vmcs.write(SECONDARY_CONTROLS, with(secondary, tables.bits(), what.idt));
+        self.write_secondary();
         self.vmcs.write(EXCEPTION_BITMAP, with(reset::EXCEPTIONS, 1 << NOT_PRESENT, what.not_present));
     }
 
@@ -616,8 +680,13 @@ impl Trait for Vcpu {
         self.window = wanted;
     }
     fn exit_at(&mut self, deadline: Option<u64>) -> bool {
-        self.deadline = deadline;
-        self.preemption_shift.is_some()
+        let stands_in = self.virtual_apic.is_some() && self.preemption_shift.is_some();
+        self.deadline = deadline.filter(|_| stands_in);
+        stands_in
+    }
+    fn free_split_locks(&mut self, until: u64) {
+        self.noticed_at = Some(until).filter(|&at| at != u64::MAX);
+        self.switch_split_locks(false);
     }
     fn handed_over(&mut self, change: &HandOver) {
         posted::handed_over(&mut self.vmcs, change);

@@ -97,6 +97,7 @@ fn sees(value: u64) -> [u64; 4] {
 
 pub fn caches_off_are_shown() -> Outcome {
     let before = cpu::cr0() & !(CD | NW);
+    let (tables_before, cr4_before) = (cpu::cr3(), cpu::cr4());
     for off in [CD, CD | NW] {
         equal!(write_cr0(before | off), Ok(()), "a write of {:x}", off);
         equal!(seen(), sees(before | off), "with {:x}", off);
@@ -109,6 +110,13 @@ pub fn caches_off_are_shown() -> Outcome {
         equal!(seen(), sees(before | off), "after CLTS");
         equal!(instruction!("lmsw ax", 0xb, ARENA), Ok(0xb), "LMSW");
         equal!(seen(), sees(before & !0xf | off | 0xb), "after LMSW");
+        // Linux reads CR4 and writes CR3 and CR4 with CD set.
+        let (tables, cr4) = (cpu::cr3(), cpu::cr4());
+        equal!((tables, cr4), (tables_before, cr4_before), "CR3 and CR4 with {:x}", off);
+        equal!(instruction!("mov cr3, rax", tables, ARENA), Ok(tables), "CR3");
+        equal!(write_cr4(cr4 | PCE), Ok(()), "CR4");
+        equal!((cpu::cr3(), cpu::cr4()), (tables, cr4 | PCE), "CR3 and CR4");
+        equal!(write_cr4(cr4), Ok(()), "CR4 again");
         equal!(write_cr0(before), Ok(()), "caches on again");
         equal!(seen(), sees(before), "caches on again: CR0");
     }

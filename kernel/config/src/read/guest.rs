@@ -13,7 +13,7 @@ use super::rules;
 use super::stage::Stages;
 use crate::config::Config;
 use crate::guest::{
-    Completion, Console, Entropy, Guest, GuestDevice, Net, NotifyBar, Offloads, Places, Requests, Restart,
+    Completion, Console, Entropy, Guest, GuestDevice, Net, NotifyBar, Offloads, Places, Requests, Restart, SplitLock,
 };
 use crate::limits::{
     DEFAULT_MTU, MAX_CMDLINE, MAX_CONSOLE_PORTS, MAX_CONSOLES, MAX_DEVICES, MAX_ENTROPIES, MAX_MEMORY, MAX_MTU,
@@ -24,7 +24,7 @@ use crate::mistake::{Mistake, Place, Source};
 use crate::section::Section;
 use crate::size;
 
-const KEYS: [&str; 20] = [
+const KEYS: [&str; 21] = [
     "name",
     "vcpus",
     "memory",
@@ -34,6 +34,7 @@ const KEYS: [&str; 20] = [
     "cmdline",
     "completion",
     "requests",
+    "split_lock",
     "notify_bar",
     "weight",
     "cache",
@@ -128,6 +129,8 @@ fn read_rest(
     let completion = read_completion(section);
     let requests = section
         .word("requests", &[("poll", Requests::Poll), ("notify", Requests::Notify), ("adaptive", Requests::Adaptive)]);
+    let split_lock = section
+        .word("split_lock", &[("slow", SplitLock::Slow), ("kill", SplitLock::Kill), ("allow", SplitLock::Allow)]);
     let notify_bar = section.word("notify_bar", &[("io", NotifyBar::Io), ("memory", NotifyBar::Memory)]);
     let share = super::share::read(section);
     let weight = section.integer("weight", 1..=u32::from(MAX_WEIGHT)).map_or(1, |(weight, _)| weight);
@@ -146,6 +149,7 @@ fn read_rest(
         cmdline,
         completion,
         requests: requests.unwrap_or_default(),
+        split_lock: split_lock.unwrap_or_default(),
         // Not every firmware knows notification words in I/O space.
         notify_bar: notify_bar.unwrap_or(if firmware { NotifyBar::Memory } else { NotifyBar::Io }),
         weight: u16::try_from(weight).unwrap_or(1),

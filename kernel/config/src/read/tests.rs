@@ -11,7 +11,7 @@ use crate::config::Share;
 use crate::stage::Action;
 use crate::{
     Block, Cache, Completion, DEFAULT_OVERLAY, Disk, Guest, GuestDevice, Identity, Mac, Net, NotifyBar, Requests,
-    Restart, Rules, Scheduling, Topology, Vlan, check_memory, check_modules, default_config, plan,
+    Restart, Rules, Scheduling, SplitLock, Topology, Vlan, check_memory, check_modules, default_config, plan,
 };
 
 const GOOD: &str = include_str!("../../examples/two-guests.toml");
@@ -215,6 +215,7 @@ fn further_mistakes_are_explained_as_well() {
         ("requests = true", "not of type boolean"),
         ("firmware = 'fw'", "expected either `kernel` or `firmware`"),
         ("firmware = 1", "an ELF file with a PVH entry, not of type integer"),
+        ("split_lock = 'slo'", "must be one of \"slow\", \"kill\", \"allow\"; did you mean \"slow\"?"),
         ("notify_bar = 'mem'", "must be one of \"io\", \"memory\""),
         ("weight = 0", "from 1 to 16"),
         ("weight = 17", "from 1 to 16"),
@@ -522,6 +523,15 @@ fn firmware_takes_the_place_of_kernel_and_initrd() {
 }
 
 #[test]
+fn split_locks_are_slow_unless_the_file_says_otherwise() {
+    let of = |rest: &str| parse("f", format!("{MINIMAL}{rest}")).config.guests[0].split_lock;
+    assert_eq!(of(""), SplitLock::Slow);
+    for (word, meant) in [("slow", SplitLock::Slow), ("kill", SplitLock::Kill), ("allow", SplitLock::Allow)] {
+        assert_eq!(of(&format!("split_lock = '{word}'\n")), meant);
+    }
+}
+
+#[test]
 fn a_mistake_becomes_the_event_of_com2() {
     let mistake = parse("f", "[[guest]]\nname = 'a'\nmemory = '1X'\nkernel = 'k'\n").mistakes.remove(0);
     let control::Event::ConfigError { file, line, value, guest, .. } = mistake.into() else { panic!() };
@@ -540,6 +550,7 @@ fn lines() -> impl Strategy<Value = String> {
         "cmdline",
         "completion",
         "requests",
+        "split_lock",
         "notify_bar",
         "weight",
         "scheduling",

@@ -21,6 +21,8 @@ pub struct HeldBack {
     pub why: &'static str,
 }
 
+const LOCKS: &str =
+    "it names the detection of split locks, which is the host's: guests have neither this MSR nor MSR_TEST_CTRL";
 const MSRS: &str = "it is a bit in an MSR that guests do not have";
 const HOST: &str = "the host keeps it: it concerns the whole machine";
 const POWER: &str = "power and heat are the host's";
@@ -109,7 +111,7 @@ pub const HELD_BACK: &[HeldBack] = &[
     bit(LEAF_7_0_EDX, 27, "STIBP", SPEC),
     bit(LEAF_7_0_EDX, 28, "L1D_FLUSH", SPEC),
     bit(LEAF_7_0_EDX, 29, "ARCH_CAPABILITIES", SPEC),
-    bit(LEAF_7_0_EDX, 30, "CORE_CAPABILITIES", SPEC),
+    bit(LEAF_7_0_EDX, 30, "CORE_CAPABILITIES", LOCKS),
     bit(LEAF_7_0_EDX, 31, "SSBD", SPEC),
     bit(LEAF_7_1_EAX, 3, "RAO_INT", UNCHECKED),
     bit(LEAF_7_1_EAX, 6, "LASS", WALK),

@@ -37,6 +37,7 @@ impl Machine {
                 Verdict::Host(_) => Reason::ShadowInterrupt,
                 _ => Reason::Exception,
             },
+            Exit::SplitLock => Reason::SplitLock,
             Exit::Exception { .. } => Reason::Exception,
             Exit::TripleFault => Reason::TripleFault,
             Exit::Unexpected { .. } => Reason::Unexpected,

@@ -89,9 +89,15 @@ impl Machine {
             let _ = self.memory.write(at, &(value as u16).to_le_bytes());
             return Ok(next);
         }
-        let target = match i.mnemonic() {
-            Mnemonic::Smsw => Gpr::new(i.op0_register()).ok_or(Undecodable::Changed)?,
-            _ => general(&i, Register::CR0, false)?,
+        let (target, value) = match i.mnemonic() {
+            Mnemonic::Smsw => (Gpr::new(i.op0_register()).ok_or(Undecodable::Changed)?, value),
+            // QEMU's translator says that of a MOV from any control register, while reads of CR0 exit.
+            _ => match i.op1_register() {
+                control @ Register::CR2 => (general(&i, control, false)?, vcpu.cr2()),
+                control @ Register::CR3 => (general(&i, control, false)?, vcpu.cr3()),
+                control @ Register::CR4 => (general(&i, control, false)?, vcpu.cr4()),
+                _ => (general(&i, Register::CR0, false)?, value),
+            },
         };
         target.write(vcpu, value);
         Ok(next)

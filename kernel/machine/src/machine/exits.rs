@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     decode::{self, Undecodable},
+    split_lock::Verdict,
     vcpu::{Event, Exit, Vcpu},
 };
 
@@ -77,6 +78,7 @@ impl Machine {
             }
             Exit::Hypercall => self.hypercall(vcpu),
             Exit::Forbidden => self.forbidden(),
+            Exit::SplitLock => self.split_lock(vcpu, host),
             Exit::Exception { vector: INVALID_OPCODE, .. } => self.invalid_opcode(vcpu),
             Exit::Exception { vector: MACHINE_CHECK, .. } => {
                 Outcome::Stop(Stop::failed("a machine check of the host's"))
@@ -154,6 +156,18 @@ impl Machine {
             context.activity = Activity::Halted;
         }
         outcome
+    }
+
+    fn split_lock(&self, vcpu: &mut impl Vcpu, host: &impl Host) -> Outcome {
+        match self.split_locks.verdict(host.tsc(), self.platform.tsc_khz) {
+            Verdict::Free { until } => {
+                vcpu.free_split_locks(until);
+                Outcome::Done
+            }
+            Verdict::End => {
+                Outcome::Stop(Stop::Failed(format!("a split or bus lock at {:#x} (split_lock = \"kill\")", vcpu.rip())))
+            }
+        }
     }
 
     fn forbidden(&self) -> Outcome {

@@ -17,6 +17,7 @@ use crate::{
     pvh,
     quirk::Quirks,
     splitter::Splitter,
+    split_lock::SplitLocks,
     vcpu::Interrupts,
     virtio_pci::NotifyBar,
 };
@@ -83,6 +84,8 @@ pub struct Settings<'a> {
     pub devices: Vec<&'static Shared>,
     /// Who controls the cores' local APICs.
     pub interrupts: Interrupts,
+    /// What is done about its split and bus locks.
+    pub split_locks: SplitLocks,
     /// Whether another core watches the timers by [`Machine::ring`](super::Machine::ring). Only with
     /// [`Interrupts::Virtualized`].
     pub watched: bool,

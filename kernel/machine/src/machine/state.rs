@@ -36,6 +36,7 @@ use crate::{
     reason::Histogram,
     reset_vector,
     splitter::Splitter,
+    split_lock::SplitLocks,
     tables,
     vcpu::{Interrupts, StartState, Vcpu},
     virtio_pci::{NotifyBar, VirtioPci},
@@ -51,6 +52,7 @@ pub struct Machine {
     pub(super) clock: Clock,
     pub(super) platform: Platform,
     pub(super) interrupts: Interrupts,
+    pub(super) split_locks: SplitLocks,
     pub(super) eli: Option<Eli>,
     pub(super) splitter: Option<&'static Splitter>,
     pub(super) start: StartState,
@@ -91,6 +93,7 @@ impl Machine {
             cmdline,
             devices,
             interrupts,
+            split_locks,
             watched,
             shadow,
             splitter,
@@ -135,6 +138,7 @@ impl Machine {
             eli: shadow.map(|shadow| Eli::new(shadow, vcpus, platform.tsc_khz)),
             platform,
             interrupts,
+            split_locks,
             start,
             placement,
             timer_hz,
@@ -174,6 +178,12 @@ impl Machine {
     #[must_use]
     pub fn interrupts(&self) -> Interrupts {
         self.interrupts
+    }
+
+    /// What is done about its split and bus locks.
+    #[must_use]
+    pub fn split_locks(&self) -> SplitLocks {
+        self.split_locks
     }
 
     /// The addresses of kernel and ramdisk.

@@ -9,6 +9,7 @@ use crate::{
     lapic, layout, observe,
     quirk::Quirks,
     reason::Reason,
+    split_lock::SplitLocks,
     vcpu::{Event, Exit, Interrupts, PortAccess},
     virtio_pci::NotifyBar,
 };
@@ -19,6 +20,7 @@ mod firmware;
 mod observing;
 mod rig;
 mod shadow;
+mod split_lock;
 mod virtualized;
 
 #[test]
@@ -42,6 +44,7 @@ fn what_does_not_fit_is_said() {
         cmdline: "",
         devices: Vec::new(),
         interrupts: Interrupts::Emulated,
+        split_locks: SplitLocks::default(),
         watched: false,
         shadow: None,
         splitter: None,
@@ -599,6 +602,7 @@ fn any_exit() -> impl Strategy<Value = Exit> {
             Exit::WriteControlRegister { number: if four { 4 } else { 0 }, register }
         }),
         1 => Just(Exit::Xsetbv),
+        1 => Just(Exit::SplitLock),
         1 => Just(Exit::CacheFlush),
         1 => Just(Exit::InterruptWindow),
         1 => (any::<u8>(), any::<Option<u32>>()).prop_map(|(vector, error)| Exit::Exception { vector, error }),

@@ -137,8 +137,11 @@ pub enum Exit {
         /// The event whose delivery it interrupted. That event is not delivered again.
         interrupted: Option<Interrupted>,
     },
-    /// An exception that the host always intercepts: #AC, #DB, #MC, #UD. The guest gets it, except #MC, and #UD of a
-    /// hypercall.
+    /// A split or bus lock ([`crate::split_lock`]). RIP is that of the instruction, which has not been executed yet (#AC;
+    /// SVM), or of the next one (bus-lock exiting of VT-x).
+    SplitLock,
+    /// An exception that the host always intercepts: #AC of the guest's own, #DB, #MC, #UD. The guest gets it, except #MC,
+    /// and #UD of a hypercall.
     Exception {
         /// Vector.
         vector: u8,

@@ -78,6 +78,16 @@ fn a_read_of_cr0_shows_what_the_guest_is_to_see() {
 }
 
 #[test]
+fn a_move_from_another_register_that_the_emulator_calls_a_read_of_cr0_is_done() {
+    let mut r = in_long_mode();
+    (r.vcpu().cr2, r.vcpu().cr3, r.vcpu().cr4) = (0x2222, 0x3000, PAE);
+    for (code, value) in [([0x0f, 0x20, 0xd0], 0x2222), ([0x0f, 0x20, 0xd8], 0x3000), ([0x0f, 0x20, 0xe0], PAE)] {
+        r.exit(&code, Exit::ReadCr0 { register: None });
+        assert_eq!((r.vcpu().gprs.rax, r.vcpu().rip), (value, 0x1003), "{code:x?}");
+    }
+}
+
+#[test]
 fn a_hidden_or_reserved_bit_is_a_general_protection_fault() {
     for bit in [12_u8, 13, 14, 15, 19, 22, 23, 24, 25, 31, 32, 63] {
         let mut r = in_long_mode();

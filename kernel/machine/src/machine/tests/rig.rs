@@ -15,6 +15,7 @@ use crate::{
     observe,
     quirk::Quirks,
     reason::{Histogram, Reason},
+    split_lock::SplitLocks,
     testing::{FakeVcpu, device},
     vcpu::{Exit, Interrupts, PortAccess, Vcpu as _},
     virtio_pci::NotifyBar,
@@ -132,6 +133,7 @@ pub fn settings() -> Settings<'static> {
         cmdline: "quiet",
         devices: Vec::new(),
         interrupts: Interrupts::Emulated,
+        split_locks: SplitLocks::Slow,
         watched: false,
         shadow: None,
         splitter: None,
@@ -168,6 +170,12 @@ pub fn rig_with(vcpus: usize, interrupts: Interrupts) -> Rig {
 
 pub fn rig_quirky(vcpus: usize, interrupts: Interrupts, quirks: Quirks) -> Rig {
     rig_of(vcpus, interrupts, quirks, None)
+}
+
+pub fn rig_with_split_locks(split_locks: SplitLocks) -> Rig {
+    let mut rig = rig(1);
+    rig.machine.split_locks = split_locks;
+    rig
 }
 
 pub fn rig_of(vcpus: usize, interrupts: Interrupts, quirks: Quirks, shadow: Option<&'static Mutex<Shadow>>) -> Rig {
