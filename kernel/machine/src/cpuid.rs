@@ -14,8 +14,6 @@ pub mod policy;
 
 use policy::Field;
 
-use crate::control_registers::offered_cr4;
-
 /// EAX, EBX, ECX and EDX as CPUID returns them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are the registers")]
@@ -187,13 +185,6 @@ impl Cpuid {
     #[must_use]
     pub fn signature(&self) -> u32 {
         self.get(1, 0).unwrap_or_default().eax
-    }
-
-    /// Returns the bits of CR4 that the guest may set ([`offered_cr4`]).
-    #[must_use]
-    pub fn offered_cr4(&self) -> u64 {
-        let current = Current { apic_id: 0, cr4: 0, xcr0: 1 };
-        offered_cr4(|leaf, subleaf| self.answer(leaf, subleaf, &current))
     }
 
     /// Whether XSETBV may set XCR0 to `value` (SDM vol. 1 13.3). x87 must be set. AVX needs SSE. AVX-512 needs all its

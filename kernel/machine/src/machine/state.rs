@@ -21,7 +21,8 @@ use crate::{
     alarm::Alarm,
     clock::Clock,
     cmos::Cmos,
-    cpuid::{Cpuid, Options},
+    control_registers::offered_cr4,
+    cpuid::{Cpuid, Current, Options},
     elf,
     eli::Eli,
     lapic::{self, LocalApic},
@@ -131,7 +132,9 @@ impl Machine {
         };
         Ok(Self {
             name,
-            cr4_offered: cpuid.offered_cr4(),
+            cr4_offered: offered_cr4(|leaf, subleaf| {
+                cpuid.answer(leaf, subleaf, &Current { apic_id: 0, cr4: 0, xcr0: 1 })
+            }),
             cpuid,
             clock: Clock::new(platform.tsc_khz, platform.tsc, vcpus),
             splitter,
