@@ -16,8 +16,8 @@ use crate::{
     pci::TooManyFunctions,
     pvh,
     quirk::Quirks,
-    splitter::Splitter,
     split_lock::SplitLocks,
+    splitter::Splitter,
     vcpu::Interrupts,
     virtio_pci::NotifyBar,
 };
