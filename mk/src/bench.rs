@@ -1,6 +1,7 @@
 //! `cargo mk bench`: measures figures, and shows each with its aim. A missed aim is an error only with `--strict`. A missed
 //! bound (`exits`) is an error.
 
+mod attackers;
 mod block;
 mod contest;
 mod exits;

@@ -25,12 +25,18 @@ pub fn program(package: &str, bench: &str, feature: Option<&str>) -> Result<Path
 
 /// Instructions that a program executes in functions whose name matches `function`, and in what they call.
 pub fn instructions(program: &Path, arguments: &[&str], function: &str) -> Result<u64> {
-    Ok(profile(program, arguments, function)?.0)
+    Ok(profile(program, arguments, function)?.count)
+}
+
+/// The same, with what the program has said.
+pub fn instructions_and_output(program: &Path, arguments: &[&str], function: &str) -> Result<(u64, String)> {
+    let Profile { count, said, .. } = profile(program, arguments, function)?;
+    Ok((count, said))
 }
 
 /// The same in two parts: instructions outside the functions whose names begin with `apart`, and instructions in them.
 pub fn instructions_apart(program: &Path, arguments: &[&str], function: &str, apart: &str) -> Result<(u64, u64)> {
-    let (count, out) = profile(program, arguments, function)?;
+    let Profile { count, out, .. } = profile(program, arguments, function)?;
     let profile = fs::read_to_string(&out).with_context(|| format!("callgrind has left no {}", out.display()))?;
     let inside = within(&profile, apart);
     if inside == 0 || inside >= count {
@@ -39,8 +45,18 @@ pub fn instructions_apart(program: &Path, arguments: &[&str], function: &str, ap
     Ok((count - inside, inside))
 }
 
-/// Runs the program under callgrind. Returns the count, and the file with the profile.
-fn profile(program: &Path, arguments: &[&str], function: &str) -> Result<(u64, PathBuf)> {
+/// A run under callgrind.
+struct Profile {
+    /// Instructions.
+    count: u64,
+    /// The file with the profile.
+    out: PathBuf,
+    /// What the program has said.
+    said: String,
+}
+
+/// Runs the program under callgrind.
+fn profile(program: &Path, arguments: &[&str], function: &str) -> Result<Profile> {
     fs::create_dir_all(paths::runs()).with_context(|| format!("cannot create {}", paths::runs().display()))?;
     let out = paths::runs().join("callgrind.out");
     let mut command = tools::program("usr/bin/valgrind.bin");
@@ -56,7 +72,7 @@ fn profile(program: &Path, arguments: &[&str], function: &str) -> Result<(u64, P
     }
     let count = collected(&said).filter(|count| *count > 0);
     let count = count.with_context(|| format!("{what} has counted nothing:\n{said}"))?;
-    Ok((count, out))
+    Ok(Profile { count, out, said: String::from_utf8_lossy(&output.stdout).into_owned() })
 }
 
 /// A command under callgrind.

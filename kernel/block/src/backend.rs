@@ -121,7 +121,7 @@ impl<S: Storage> Block<S> {
         let Popped { token, chain } = device.pop(queue, &mut self.segments)?;
         let failed = |device: &mut Device, fault: Fault| {
             device.fail(fault);
-            Some(Taken::Served(Served { requests: 1, bytes: 0 }))
+            Some(Taken::Served(Served::new(1, 0)))
         };
         let parts = match header::parts(device.memory(), &chain, &self.segments) {
             Ok(parts) => parts,
@@ -138,7 +138,7 @@ impl<S: Storage> Block<S> {
                 if answer(device, token, parts.status, OK, used) {
                     state.disk.counters.identities.add(1);
                 }
-                return Some(Taken::Served(Served { requests: 1, bytes: u64::from(written) }));
+                return Some(Taken::Served(Served::new(1, u64::from(written))));
             }
             Ok(verdict @ (Checked::Bad | Checked::Unsupported)) => {
                 let (status, counter) = match verdict {
@@ -149,7 +149,7 @@ impl<S: Storage> Block<S> {
                 if answer(device, token, parts.status, status, u32::from(parts.input.is_empty())) {
                     counter.add(1);
                 }
-                return Some(Taken::Served(Served { requests: 1, bytes: 0 }));
+                return Some(Taken::Served(Served::new(1, 0)));
             }
             Err(fault) => return failed(device, fault),
         };
@@ -158,7 +158,7 @@ impl<S: Storage> Block<S> {
                 state.disk.counters.errors.add(1);
                 state.disk.counters.flushes_refused.add(1);
             }
-            return Some(Taken::Served(Served { requests: 1, bytes: 0 }));
+            return Some(Taken::Served(Served::new(1, 0)));
         }
         let tag = self.in_flight.next_tag().filter(|_| state.in_flight < MAX_IN_FLIGHT);
         let submitted = match tag {
@@ -187,7 +187,7 @@ impl<S: Storage> Block<S> {
                 return Some(Taken::Waits);
             }
         }
-        Some(Taken::Served(Served { requests: 1, bytes }))
+        Some(Taken::Served(Served::new(1, bytes)))
     }
 
     /// Takes requests on the fast path. `all` is what the visit has taken; it becomes what it has taken then.

@@ -289,5 +289,5 @@ fn serve_entries<'d, S: Storage, L: Entries<'d>, F: Form>(
     }
     batch.complete(ended - completed, true);
     batch.finish_held();
-    (Served { requests: i as u32, bytes: all }, stopped)
+    (Served::new(i as u32, all), stopped)
 }

@@ -73,7 +73,7 @@ pub use open_ports::open_ports;
 pub use packed::check_packed;
 pub use plan::{Plan, plan};
 pub use read::{Parsed, ParsedRules, parse, parse_rules};
-pub use rules::{Identity, Rules, Vlan};
+pub use rules::{DEFAULT_STORM, Identity, Rules, Vlan};
 pub use stage::Stage;
 pub use topology::{Topology, thread_bits};
 pub use uplink::{Gateway, PciDevice, Steering, Uplink};

@@ -5,12 +5,16 @@ use core::net::IpAddr;
 
 use crate::mac::Mac;
 
+/// The storm limit of a port without `storm`, in frames a second. A machine sends some hundred broadcasts a second at most, and
+/// each of them is copied to every port of its VLAN.
+pub const DEFAULT_STORM: u32 = 10_000;
+
 /// The rules of a port.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// Its VLANs.
     pub vlan: Vlan,
-    /// Broadcasts, multicasts and frames to unknown addresses that it may send in a second.
+    /// Broadcasts, multicasts and frames to unknown addresses that it may send in a second. `None`: any number.
     pub storm: Option<u32>,
     /// Stages for frames that the guest sends or that leave by the uplink, in their order, as indexes of
     /// `Config::stages`.
@@ -18,6 +22,12 @@ pub struct Rules {
     /// Stages for frames that the guest receives or that come by the uplink, in their order, as indexes of
     /// `Config::stages`.
     pub rx: Vec<usize>,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self { vlan: Vlan::Plain, storm: Some(DEFAULT_STORM), tx: Vec::new(), rx: Vec::new() }
+    }
 }
 
 /// The VLANs of a port.

@@ -121,7 +121,7 @@ impl Backend for Console {
                 }
                 Role::ControlTransmit => {
                     self.waiting.insert(index);
-                    handshake::receive(device, slot, &mut self.segments).then_some(Served { requests: 1, bytes: 0 })
+                    handshake::receive(device, slot, &mut self.segments).then_some(Served::new(1, 0))
                 }
                 Role::Receive(_) | Role::ControlReceive => None,
             };

@@ -51,7 +51,7 @@ pub(crate) fn take(
     let Request { token, chain } = device.pop(queue, segments)?;
     if chain.writable_bytes != 0 {
         device.fail(Fault::Direction);
-        return Some(Served { requests: 1, bytes: 0 });
+        return Some(Served::new(1, 0));
     }
     let buffers = chain.readable(segments);
     let left = chain.readable_bytes.saturating_sub(state.taken);
@@ -59,7 +59,7 @@ pub(crate) fn take(
     if !copy(device, buffers, state.taken, now_taken, end) {
         // The buffers were checked when the request was taken, so this should not happen.
         device.fail(Fault::Buffer);
-        return Some(Served { requests: 1, bytes: 0 });
+        return Some(Served::new(1, 0));
     }
     port.set_driver(SPOKE, true);
     port.counters.output_bytes.add(now_taken as u64);
@@ -76,7 +76,7 @@ pub(crate) fn take(
     if device.complete(token, 0) {
         port.counters.output_requests.add(1);
     }
-    Some(Served { requests: 1, bytes: now_taken as u64 })
+    Some(Served::new(1, now_taken as u64))
 }
 
 /// Copies `count` bytes of the buffers, without the first `skip` bytes, to the ring. The ring has room for them. Returns

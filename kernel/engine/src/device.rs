@@ -22,6 +22,10 @@ use crate::requests::{KickEffect, QueueTraffic, Requests, ServiceMode};
 use crate::schedule::QueueId;
 use crate::slots::SlotSet;
 
+/// Most descriptors of a chain on a queue that holds buffers to fill. A network driver needs 18 for a frame of 64 KiB in
+/// pages of 4 KiB, and Linux's posts 19. Other guests wait while the engine walks a chain that only its receiver chose.
+pub const MOST_OFFERED: u16 = 64;
+
 /// A virtual device that is attached to an engine.
 pub struct Device {
     number: usize,
@@ -179,6 +183,30 @@ impl Device {
         back
     }
 
+    /// The position of the next request of a queue; see [`Queue::place`]. Returns `None` if its requests are taken at kicks
+    /// only.
+    #[must_use]
+    pub fn place(&self, queue: u16) -> Option<u16> {
+        if self.offered.has(queue) { None } else { self.in_use(queue).map(Queue::place) }
+    }
+
+    /// Remembers that the next requests of a queue are too small for `need` bytes; see [`Queue::remember_short`].
+    pub fn remember_short(&mut self, queue: u16, need: u32, end: Option<u16>) {
+        if !self.offered.has(queue) {
+            self.with(queue, |q, _| {
+                q.remember_short(need, end);
+                Ok(())
+            });
+        }
+    }
+
+    /// Whether the next requests of a queue are known to be too small for `need` bytes; see [`Queue::known_short`].
+    #[must_use]
+    #[inline]
+    pub fn known_short(&self, queue: u16, need: u32) -> Option<bool> {
+        self.in_use(queue)?.known_short(need)
+    }
+
     /// Notes that the present visit to a queue ends although the queue may hold more requests, because the back-end cannot
     /// take them now. The queue is visited again.
     pub fn interrupt_visit(&mut self, queue: u16) {
@@ -274,6 +302,10 @@ impl Device {
         let bit = 1 << queue;
         match service_mode {
             ServiceMode::Unserved => {
+                self.with(queue, |q, _| {
+                    q.limit_chains(MOST_OFFERED);
+                    Ok(())
+                });
                 if self.kicks_only {
                     // The driver must notify of each buffer, because the ring is not read otherwise.
                     self.arm(queue);

@@ -40,6 +40,8 @@ pub struct Engine<B: Backend, S, D> {
     published: bool,
     /// All completions of this turn are published already, and no more will come.
     all_published: bool,
+    /// The queue of the last visit of this turn that took requests, and when that visit ended.
+    last_visit: Option<(QueueId, u64)>,
     /// Ticks above which a turn counts as a long one.
     long: u64,
     /// Buffers of a chain while it is taken from a ring for later.
@@ -63,6 +65,7 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
             unfinished: SlotSet::NONE,
             published: false,
             all_published: false,
+            last_visit: None,
             long: u64::MAX,
             scratch: Segments::new(),
         }
@@ -163,6 +166,14 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         }
         let end = clock.now();
         clock.expire_timers(end);
+        if let Some((queue, ended)) = self.last_visit.take() {
+            // Since the visit, its completions were published and the interrupts were sent: for a flood, to many devices.
+            let ticks = end.wrapping_sub(ended);
+            self.schedule.charge(queue, ticks);
+            if let Some(device) = self.devices.get(queue.slot()) {
+                device.shared().counters().engine_cycles.add(ticks);
+            }
+        }
         let counters = &self.control.counters;
         let (turns, cycles) = if moved == 0 {
             (&counters.idle_turns, &counters.idle_cycles)
@@ -188,12 +199,11 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         let (slot, queue) = (visit.queue.slot(), visit.queue.queue());
         self.control.counters.visits.add(1);
         let mut portion = Some(visit.portion);
-        let (first, mut bytes) = (*time, 0);
-        let (mut requests, mut spent) = (0, 0);
+        let first = *time;
+        let (mut all, mut spent) = (Served::default(), 0);
         while let Some(p) = portion {
             let served = self.backend.serve(&mut self.devices, slot, queue, &p, *time);
-            requests += served.requests;
-            bytes += served.bytes;
+            all.add(served);
             let begin = *time;
             if served.requests != 0 {
                 // This is the last visit of the turn. Publish before the time is counted: a driver may wait for this
@@ -211,8 +221,12 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
                 devices.get(other.slot())?.backlog(other.queue())
             });
         }
+        let Served { requests, bytes } = all;
+        if requests != 0 {
+            self.last_visit = Some((visit.queue, *time));
+        }
         if let Some(device) = self.devices.get_mut(slot) {
-            device.after_visit(queue, requests, || Served { requests, bytes }.emptied(&visit.portion), *time);
+            device.after_visit(queue, requests, || all.emptied(&visit.portion), *time);
             device.shared().counters().engine_cycles.add(spent);
         }
         self.reschedule(slot, 0);

@@ -28,7 +28,7 @@ pub struct Visit {
     pub end: u64,
     /// Requests that it took.
     pub requests: u32,
-    /// Bytes of these requests.
+    /// Bytes of these requests, as in [`Served`](crate::schedule::Served).
     pub bytes: u64,
 }
 

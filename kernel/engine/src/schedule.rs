@@ -10,4 +10,4 @@ mod visit;
 pub use chosen::Chosen;
 pub use fine::{Fine, Limits};
 pub use per_device::PerDevice;
-pub use visit::{GuestWeight, MAX_WEIGHT, Portion, QUEUES, QueueId, Schedule, Served, Visit};
+pub use visit::{GuestWeight, INSTRUCTION_BYTES, MAX_WEIGHT, Portion, QUEUES, QueueId, Schedule, Served, Visit};

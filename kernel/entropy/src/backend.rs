@@ -105,7 +105,7 @@ impl<S: Source> Entropy<S> {
         let buffers = chain.writable_span(&self.segments);
         let (Some(first), 0) = (buffers.segments().next(), chain.readable_bytes) else {
             device.fail(Fault::Direction);
-            return Some(Served { requests: 1, bytes: 0 });
+            return Some(Served::new(1, 0));
         };
         let state = self.slots.get_mut(slot)?;
         let mut bytes = [0; MAX_BYTES];
@@ -120,10 +120,10 @@ impl<S: Source> Entropy<S> {
             state.waiting = Some(Waiting { token, buffer: first });
             self.waiting.insert(slot);
             device.interrupt_visit(queue);
-            return Some(Served { requests: 1, bytes: 0 });
+            return Some(Served::new(1, 0));
         }
         complete(device, state.counters, token, buffers, bytes);
-        Some(Served { requests: 1, bytes: bytes.len() as u64 })
+        Some(Served::new(1, bytes.len() as u64))
     }
 
     /// Retries the waiting requests, at most one of each slot, until the source has no more bytes. Returns how many it

@@ -35,7 +35,7 @@ use crate::policy::Policy;
 use crate::port::Port;
 use crate::uplink::held::Held;
 use crate::uplink::{MAX_UPLINKS, NoNic, Uplink};
-use crate::{control_queue, status};
+use crate::{control_queue, status, work};
 
 /// The network back-end. `N` is the type of its uplinks' NICs.
 pub struct Net<N = NoNic> {
@@ -124,10 +124,12 @@ impl<N: Nic<Token = Held>> Net<N> {
         let device = devices.get_mut(port)?;
         self.sent.clear();
         let Request { token, chain } = device.pop(queue, &mut self.sent)?;
-        let served = Served { requests: 1, bytes: u64::from(chain.readable_bytes) };
+        let sent = chain.all(&self.sent).len() as u32;
+        self.bridge.work = work::SLOW_FRAME + sent * work::DESCRIPTOR;
+        let served = |work| Some(Served::new(1, u64::from(chain.readable_bytes).max(work::charged(work))));
         if chain.writable_bytes != 0 {
             device.fail(Fault::Direction);
-            return Some(served);
+            return served(self.bridge.work);
         }
         let counters = self.bridge.counters(port);
         counters.frames.tx_packets.add(1);
@@ -136,6 +138,8 @@ impl<N: Nic<Token = Held>> Net<N> {
         let support = OffloadSupport::device(Features::of(device));
         let frame = Frame::take(device.memory(), chain.readable(&self.sent), chain.readable_bytes, support, max);
         let admitted = frame.and_then(|mut frame| {
+            let first = sent.saturating_sub(frame.rest().0.pieces() as u32);
+            self.bridge.work += first.saturating_sub(1) * work::FIRST_PIECE;
             let vlan = self.bridge.admit(devices, port, queue, &mut frame, now)?;
             Ok((frame, vlan))
         });
@@ -147,19 +151,20 @@ impl<N: Nic<Token = Held>> Net<N> {
                     && let Some(Some(uplink)) = self.uplinks.get_mut(egress_route.uplink)
                     && self.bridge.check_egress(devices, port, queue, &mut frame, egress_route, uplink, now)
                 {
-                    uplink.send(devices, &frame.for_egress(port), token, &mut self.bridge.bounce);
-                    return Some(served);
+                    let work = uplink.send(devices, &frame.for_egress(port), token, &mut self.bridge.bounce);
+                    return served(self.bridge.work + work);
                 }
             }
             Err(Rejected::Refused(refusal)) => refusal.entering(counters).add(1),
             Err(Rejected::Length) => counters.drops.tx_bad_length.add(1),
             Err(Rejected::Header) => counters.drops.tx_bad_header.add(1),
+            Err(Rejected::SmallMss) => counters.drops.tx_small_mss.add(1),
             Err(Rejected::Source) => counters.drops.tx_bad_source.add(1),
         }
         if let Some(device) = devices.get_mut(port) {
             device.complete(token, 0);
         }
-        Some(served)
+        served(self.bridge.work)
     }
 }
 
@@ -217,24 +222,23 @@ impl<N: Nic<Token = Held>> Backend for Net<N> {
             return taken;
         }
         let mut fast_path = self.fast_path;
-        while taken.requests < portion.requests && taken.bytes < portion.bytes {
+        while taken.emptied(portion) {
             if devices.get_mut(port).is_none_or(|device| device.available(queue) == 0) {
                 break;
             }
             let left = Portion { requests: portion.requests - taken.requests, bytes: portion.bytes - taken.bytes };
-            let mut served = Served::default();
-            if fast_path {
-                let batch = self.bridge.forward_batch(devices, &mut self.uplinks, port, queue, &left, now);
-                // If the receiver did not qualify, the fast path is not tried again in this portion.
-                fast_path = batch != Some(Served::default());
-                served = batch.unwrap_or_default();
+            if fast_path
+                && let Some(served) = self.bridge.forward_batch(devices, &mut self.uplinks, port, queue, &left, now)
+            {
+                taken.add(served);
+                if served.requests != 0 {
+                    continue;
+                }
+                // The receiver did not qualify, so the fast path is not tried again in this portion.
+                fast_path = false;
             }
-            if served.requests == 0 {
-                let Some(one) = self.serve_one(devices, port, queue, now) else { break };
-                served = one;
-            }
-            taken.requests += served.requests;
-            taken.bytes += served.bytes;
+            let Some(served) = self.serve_one(devices, port, queue, now) else { break };
+            taken.add(served);
         }
         self.uplinks.iter_mut().flatten().for_each(Uplink::flush);
         taken

@@ -47,6 +47,8 @@ pub(crate) struct Bridge {
     pub posted: Segments,
     /// Bytes whose checksum is computed while they are copied.
     pub bounce: [u8; BOUNCE_BYTES],
+    /// Work that the current frame has caused on the slow path, in instructions.
+    pub work: u32,
     /// The last flow of each port.
     pub flows: Box<[Option<Flow>; MAX_PORTS]>,
     /// First bytes of the frames of the current batch.
@@ -77,6 +79,7 @@ impl Bridge {
             settings: table(|| ReceiveSettings::NONE),
             posted: Segments::new(),
             bounce: [0; BOUNCE_BYTES],
+            work: 0,
             flows: table(|| None),
             heads: [const { FrameHead::EMPTY }; BATCH],
         }

@@ -30,6 +30,12 @@ virtio::counters! {
         /// Frames from this guest whose virtio-net header requested what was not negotiated, or did not match the
         /// frame.
         tx_bad_header,
+        /// Frames from this guest to be cut into segments of fewer bytes than
+        /// [`LEAST_MSS`](crate::offload::LEAST_MSS).
+        tx_small_mss,
+        /// Frames from this guest whose copies or segments were not all made, because they would have taken more work than
+        /// one frame may cause.
+        tx_cut_short,
         /// Frames from this guest with a multicast source address.
         tx_bad_source,
         /// Frames from this guest with a MAC source address that is not its port's.

@@ -22,6 +22,11 @@ impl<'s> Cursor<'s> {
         self.buffers.first().map_or(0, |b| (b.len - self.offset) as usize)
     }
 
+    /// Returns how many buffers are left.
+    pub(crate) const fn pieces(&self) -> usize {
+        self.buffers.len()
+    }
+
     /// Advances by up to `max` bytes (not zero) within one buffer.
     /// Returns the guest-physical address and the number of bytes. `None` at the end.
     #[inline]

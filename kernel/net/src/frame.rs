@@ -8,7 +8,7 @@ use crate::cursor::Cursor;
 use crate::ethernet::{ETHERNET_BYTES, VLAN_BYTES};
 use crate::mac::Mac;
 use crate::offload;
-use crate::offload::{HEADER_BYTES, MAX_FRONT, OffloadRequest, OffloadSupport};
+use crate::offload::{BadRequest, HEADER_BYTES, MAX_FRONT, OffloadRequest, OffloadSupport};
 use crate::policy::Refusal;
 use crate::policy::headers::LOOKED_AT;
 use crate::policy::vlan::{TAGGED, Tagging, VID, Vlan};
@@ -27,6 +27,7 @@ const ADDRESSES: usize = 12;
 pub(crate) enum Rejected {
     Length,
     Header,
+    SmallMss,
     Source,
     Refused(Refusal),
 }
@@ -179,7 +180,10 @@ impl<'s> Frame<'s> {
             front.resize((MAX_FRONT - ROOM).min(len as usize));
             from.read(memory, front.all_mut().get_mut(read..).unwrap_or(&mut [])).ok_or(Rejected::Length)?;
             let checked = offload::Front { bytes: front.frame(), len };
-            request = OffloadRequest::read(&header, support, checked).map_err(|_| Rejected::Header)?;
+            request = OffloadRequest::read(&header, support, checked).map_err(|bad| match bad {
+                BadRequest::Header => Rejected::Header,
+                BadRequest::SmallMss => Rejected::SmallMss,
+            })?;
             // A frame to be segmented has only payload after its headers.
             front.resize(match request.segmentation {
                 Some(_) => request.front(),

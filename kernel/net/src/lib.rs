@@ -33,6 +33,7 @@ pub mod switch;
 pub mod testing;
 pub mod uplink;
 mod uplink_choice;
+mod work;
 
 #[cfg(test)]
 mod tests;

@@ -121,7 +121,7 @@ pub struct Segmentation {
     pub v6: bool,
     /// CWR is set, and belongs to the first segment only.
     pub ecn: bool,
-    /// Bytes of payload in each segment but the last, not 0.
+    /// Bytes of payload in each segment but the last, [`LEAST_MSS`] or more.
     pub mss: u16,
     /// Offset of the IP header.
     pub ip: u16,
@@ -140,9 +140,19 @@ pub struct OffloadRequest {
     pub segmentation: Option<Segmentation>,
 }
 
-/// The virtio-net header requests what was not negotiated, or does not match the frame.
+/// Least bytes of payload of a segment. Linux takes no MSS below 48 from a peer (`TCP_MIN_SND_MSS`), and its usual option,
+/// the time stamps, takes 12 of these. So no honest sender asks for less than 36. A smaller value makes the engine compute
+/// headers and checksums of 60 bytes and more for fewer bytes of payload, down to one.
+pub const LEAST_MSS: u16 = 36;
+
+/// Why the request in a virtio-net header is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BadHeader;
+pub enum BadRequest {
+    /// The header requests what was not negotiated, or does not match the frame.
+    Header,
+    /// The segments would have fewer bytes than [`LEAST_MSS`].
+    SmallMss,
+}
 
 /// The first bytes of a frame, copied out of its sender's memory.
 #[derive(Clone, Copy, Debug)]
@@ -169,29 +179,32 @@ impl OffloadRequest {
     /// [`MAX_FRONT`] bytes of the frame, or all.
     ///
     /// # Errors
-    /// An offload was not negotiated, or the frame does not match the header.
-    pub fn read(header: &[u8; HEADER_BYTES], support: OffloadSupport, front: Front<'_>) -> Result<Self, BadHeader> {
+    /// An offload was not negotiated, the frame does not match the header, or the segments are too small.
+    pub fn read(header: &[u8; HEADER_BYTES], support: OffloadSupport, front: Front<'_>) -> Result<Self, BadRequest> {
         let field = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
         let checksum = (header[0] & NEEDS_CSUM != 0).then(|| PartialChecksum { start: field(6), offset: field(8) });
         let Some(c) = checksum else {
-            return if header[1] == GSO_NONE { Ok(Self::NOTHING) } else { Err(BadHeader) };
+            return if header[1] == GSO_NONE { Ok(Self::NOTHING) } else { Err(BadRequest::Header) };
         };
-        let packet = Packet::find(front.bytes).ok_or(BadHeader)?;
+        let packet = Packet::find(front.bytes).ok_or(BadRequest::Header)?;
         let within = c.end() as usize <= front.bytes.len() && c.end() <= front.len;
         if !support.checksum || !within || !packet.bears(c) {
-            return Err(BadHeader);
+            return Err(BadRequest::Header);
         }
         let (v6, ecn) = match (header[1] & !GSO_ECN, header[1] & GSO_ECN != 0) {
             (GSO_NONE, false) => return Ok(Self { checksum, segmentation: None }),
             (GSO_TCPV4, ecn) => (false, ecn),
             (GSO_TCPV6, ecn) => (true, ecn),
-            _ => return Err(BadHeader),
+            _ => return Err(BadRequest::Header),
         };
         let mss = field(4);
         if !support.can_segment(v6, ecn) || mss == 0 {
-            return Err(BadHeader);
+            return Err(BadRequest::Header);
         }
-        let headers = packet.tcp_headers(front, v6).ok_or(BadHeader)?;
+        if mss < LEAST_MSS {
+            return Err(BadRequest::SmallMss);
+        }
+        let headers = packet.tcp_headers(front, v6).ok_or(BadRequest::Header)?;
         Ok(Self {
             checksum,
             segmentation: Some(Segmentation { v6, ecn, mss, ip: packet.ip as u16, tcp: c.start, headers }),

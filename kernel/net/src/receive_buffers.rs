@@ -1,6 +1,6 @@
 //! The receive buffers that a frame is written to: one, or with MRG_RXBUF several (virtio 1.3 5.1.6.3, 5.1.6.4).
 
-use engine::device::Device;
+use engine::device::{Device, MOST_OFFERED};
 use virtio::chain::Segments;
 use virtio::counters::Counter;
 use virtio::fault::Fault;
@@ -13,6 +13,10 @@ use crate::offload::HEADER_BYTES;
 
 /// Most buffers of one frame (MRG_RXBUF).
 pub const MAX_BUFFERS: usize = 64;
+/// Descriptors of a frame's buffers after which no further buffer is taken. 64 buffers of two descriptors have as many. So
+/// a frame's buffers have at most 191 descriptors, because one buffer has at most [`MOST_OFFERED`].
+const MOST_DESCRIPTORS: usize = 2 * MAX_BUFFERS;
+const _: () = assert!(MOST_DESCRIPTORS < 256 && MOST_OFFERED as usize <= 64);
 
 /// Selects the counter of the cause of a drop.
 pub(crate) type Cause = fn(&PortCounters) -> &Counter;
@@ -25,6 +29,9 @@ pub(crate) type Buffers = heapless::Vec<(Token, u32), MAX_BUFFERS>;
 
 /// Takes buffers for `need` bytes from a receive queue. Their segments are in `posted`. The caller passes `buffers`,
 /// because they take a kilobyte, too much to move for each frame.
+///
+/// If the buffers are too few or too small, the queue remembers that. Later frames are then refused without a look at the
+/// descriptors, until the driver adds a buffer, or until a smaller frame comes.
 pub(crate) fn gather(
     posted: &mut Segments,
     receiver: &mut Device,
@@ -34,18 +41,26 @@ pub(crate) fn gather(
 ) -> Result<(), Refused> {
     let merge = Features::of(receiver).contains(Features::NET_MRG_RXBUF);
     posted.clear();
+    let refused = |too_few: bool| -> Refused {
+        Some(if too_few { |c| &c.drops.rx_no_buffer } else { |c| &c.drops.rx_too_large })
+    };
+    if let Some(too_few) = receiver.known_short(queue, need) {
+        return Err(refused(too_few));
+    }
     let mut room = 0u32;
     while room < need {
-        let full = buffers.is_full() || !posted.has_room() || (!merge && !buffers.is_empty());
+        let full = buffers.is_full() || posted.all().len() >= MOST_DESCRIPTORS || (!merge && !buffers.is_empty());
         let request = if full { None } else { receiver.pop(queue, posted) };
         let Some(Request { token, chain }) = request else {
             if !receiver.running() {
                 return Err(None);
             }
+            let end = if full { None } else { receiver.place(queue) };
             while let Some((token, _)) = buffers.pop() {
                 receiver.rewind(token);
             }
-            return Err(Some(if full { |c| &c.drops.rx_too_large } else { |c| &c.drops.rx_no_buffer }));
+            receiver.remember_short(queue, need, end);
+            return Err(refused(!full));
         };
         if chain.readable_bytes != 0 || chain.writable_bytes == 0 {
             receiver.fail(Fault::Direction);

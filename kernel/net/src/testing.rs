@@ -1,6 +1,7 @@
-//! Test support for this crate and others: guests with a network device, whose driver behaves like Linux's, and the
-//! load whose instructions are counted.
+//! Test support for this crate and others: guests with a network device, whose driver behaves like Linux's, the load
+//! whose instructions are counted, and attackers.
 
+pub mod attackers;
 pub mod forward;
 mod guest;
 mod idle;

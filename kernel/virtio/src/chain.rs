@@ -123,12 +123,6 @@ impl Segments {
         self.0.clear();
     }
 
-    /// Whether a chain of any allowed length still has room.
-    #[must_use]
-    pub fn has_room(&self) -> bool {
-        SEGMENTS - self.0.len() >= usize::from(MAX_QUEUE_SIZE)
-    }
-
     /// Appends a buffer that was checked to be in the guest's memory. Returns false if the list is full.
     #[inline]
     pub fn push(&mut self, buffer: Segment) -> bool {
@@ -321,6 +315,8 @@ pub(crate) struct Table {
     pub desc: u64,
     /// Descriptors in it.
     pub size: u16,
+    /// Most descriptors of a chain, at most `size`.
+    pub longest: u16,
     /// INDIRECT_DESC was negotiated.
     pub indirect: bool,
 }
@@ -328,7 +324,7 @@ pub(crate) struct Table {
 impl Table {
     /// Whether the driver may use an indirect table of so many descriptors.
     pub(crate) const fn allows_tables_of(&self, descriptors: u16) -> bool {
-        self.indirect && descriptors <= self.size
+        self.indirect && descriptors <= self.longest
     }
 }
 
@@ -337,7 +333,7 @@ struct Walk<'w> {
     memory: &'w GuestMemory,
     segments: &'w mut Segments,
     chain: Chain,
-    /// Descriptors that may still follow. A chain has no more descriptors than the queue, those of an indirect table
+    /// Descriptors that may still follow. A chain has at most [`Table::longest`] descriptors, those of an indirect table
     /// included. So a walk ends even if the guest links descriptors into a loop.
     left: u16,
     total: u32,
@@ -347,7 +343,7 @@ impl<'w> Walk<'w> {
     fn new(memory: &'w GuestMemory, table: &Table, segments: &'w mut Segments) -> Self {
         let first = segments.0.len();
         let chain = Chain { first, writable: first, end: first, readable_bytes: 0, writable_bytes: 0 };
-        Self { memory, segments, chain, left: table.size, total: 0 }
+        Self { memory, segments, chain, left: table.longest, total: 0 }
     }
 
     /// Checks a descriptor's buffer and appends it.

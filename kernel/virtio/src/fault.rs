@@ -48,8 +48,9 @@ faults! {
     HeadOutstanding => "a chain offered again while the device holds it",
     /// A descriptor's next field points beyond the table.
     Next => "a descriptor's next field points beyond the table",
-    /// More descriptors than the queue has: a loop, or a chain that is too long (2.7.5.2, 2.7.5.3.1).
-    ChainTooLong => "a descriptor chain that loops or is longer than the queue",
+    /// More descriptors than the queue has (2.7.5.2, 2.7.5.3.1): a loop, or a chain that is too long. Or more than the
+    /// device takes ([`Queue::limit_chains`](crate::queue::Queue::limit_chains)).
+    ChainTooLong => "a descriptor chain that loops or is longer than the queue, or than the device takes",
     /// The lengths of a chain add up to more than 32 bits (2.7.5.2).
     LengthWraps => "descriptor lengths that add up to 4 GiB or more",
     /// A buffer of no bytes.

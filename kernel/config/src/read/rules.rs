@@ -11,7 +11,7 @@ use toml::de::DeValue;
 use super::stage::Stages;
 use crate::limits::{MAX_ADDRESSES, MAX_STAGES, MAX_STATIC, MAX_VLAN};
 use crate::mac::Mac;
-use crate::rules::{Identity, Rules, Vlan};
+use crate::rules::{DEFAULT_STORM, Identity, Rules, Vlan};
 use crate::section::{Section, integer};
 
 /// Keys of anti-spoofing. Only `[[guest.net]]` has them.
@@ -23,7 +23,11 @@ pub(crate) const KEYS: [&str; 6] = ["vlan", "vlans", "native", "storm", "tx", "r
 pub(crate) fn read(section: &mut Section<'_, '_>, stages: &Stages) -> Rules {
     Rules {
         vlan: read_vlan(section),
-        storm: section.integer("storm", 1..=100_000_000).map(|(value, _)| value),
+        storm: match section.integer("storm", 0..=100_000_000) {
+            Some((0, _)) => None,
+            Some((value, _)) => Some(value),
+            None => Some(DEFAULT_STORM),
+        },
         tx: read_chain(section, "tx", stages),
         rx: read_chain(section, "rx", stages),
     }

@@ -395,6 +395,17 @@ fn a_port_without_rules_is_guarded_by_its_address_and_nothing_else() {
 }
 
 #[test]
+fn storms_are_limited_unless_the_limit_is_switched_off() {
+    for (text, storm) in [("", Some(10_000)), ("storm = 0", None), ("storm = 1", Some(1))] {
+        let text = format!(
+            "[[guest]]\nname = 'a'\nmemory = '64M'\nkernel = 'k'\n[[guest.net]]\n{text}\n[[port]]\ndevice = 'first'\n{text}"
+        );
+        let config = parse("c", &text).config;
+        assert_eq!((nth_net(&config.guests[0], 0).rules.storm, config.uplinks[0].rules.storm), (storm, storm));
+    }
+}
+
+#[test]
 fn what_a_limit_does_not_say_follows_from_its_rate() {
     for (text, rate, burst, bytes) in [
         ("frames_per_second = 5", 5, 32, false),
@@ -422,7 +433,7 @@ fn mistakes_in_the_rules_of_a_port_leave_its_guest_out() {
         ("vlan = 7\nvlans = [7]", "[7]", "either `vlan`"),
         ("vlan = 7\nnative = 8", "8", "`vlans` is missing"),
         ("native = 8", "8", "`vlans` is missing"),
-        ("storm = 0", "0", "from 1 to 100000000"),
+        ("storm = -1", "-1", "from 0 to 100000000"),
         ("addresses = '10.0.0.1'", "'10.0.0.1'", "a list of IP addresses"),
         ("addresses = ['10.0.0.1', '10.0.0']", "'10.0.0'", "a list of IP addresses"),
         ("addresses = ['10.0.0.1/24']", "'10.0.0.1/24'", "a list of IP addresses"),

@@ -47,6 +47,14 @@ impl Schedule for Chosen {
     }
 
     #[inline]
+    fn charge(&mut self, queue: QueueId, ticks: u64) {
+        match self {
+            Self::Fine(s) => s.charge(queue, ticks),
+            Self::PerDevice(s) => s.charge(queue, ticks),
+        }
+    }
+
+    #[inline]
     fn go_on(
         &mut self,
         served: Served,

@@ -322,6 +322,15 @@ impl<const N: usize> Fine<N> {
         entry.deficit > 0
     }
 
+    /// Limits what an entry owes, which has used more than it had.
+    #[cold]
+    fn limit_debt(&mut self, id: u16) {
+        let most_owed = self.quantum(id).saturating_mul(MOST_OWED);
+        if let Some(entry) = self.entry(id) {
+            entry.deficit = entry.deficit.max(-most_owed);
+        }
+    }
+
     /// Skips rounds if only queues with a debt hold work. Skips as many rounds as the smallest debt needs, except
     /// the last one, which [`Fine::grant`] adds. The result is the same as without skipping. Without it, where one
     /// request takes many quanta, there would be many visits to empty queues.
@@ -445,7 +454,8 @@ impl<const N: usize> Schedule for Fine<N> {
                 continue;
             }
             self.turn_left = Some(left);
-            let portion = self.portion(id, Portion { requests: self.limits.requests, bytes: self.limits.bytes });
+            let all = Portion { requests: self.limits.requests, bytes: self.limits.bytes };
+            let portion = self.portion(id, all);
             self.current = Some(Current { id, requests: 0, bytes: 0, portion });
             return Some(Visit { queue: QueueId(id), portion });
         }
@@ -453,6 +463,14 @@ impl<const N: usize> Schedule for Fine<N> {
 
     fn one_visit_a_turn(&self) -> bool {
         true
+    }
+
+    fn charge(&mut self, queue: QueueId, ticks: u64) {
+        let Some(entry) = self.entry(queue.0) else { return };
+        entry.deficit = entry.deficit.saturating_sub_unsigned(ticks);
+        if entry.deficit < 0 {
+            self.limit_debt(queue.0);
+        }
     }
 
     fn go_on(
@@ -475,8 +493,7 @@ impl<const N: usize> Schedule for Fine<N> {
         }
         let deficit = entry.deficit;
         if deficit < 0 {
-            let most_owed = self.quantum(id).saturating_mul(MOST_OWED);
-            self.entry(id)?.deficit = deficit.max(-most_owed);
+            self.limit_debt(id);
         }
         let used_up = deficit <= 0 || requests >= limits.requests || bytes >= limits.bytes;
         self.productive |= requests != 0;

@@ -68,6 +68,8 @@ impl Schedule for PerDevice {
         false
     }
 
+    fn charge(&mut self, _queue: QueueId, _ticks: u64) {}
+
     fn go_on(
         &mut self,
         _served: Served,

@@ -61,7 +61,7 @@ impl GuestWeight {
 pub struct Portion {
     /// Most requests.
     pub requests: u32,
-    /// Bytes after which no further request is taken.
+    /// Bytes after which no further request is taken, as in [`Served::bytes`].
     pub bytes: u64,
 }
 
@@ -70,11 +70,23 @@ pub struct Portion {
 pub struct Served {
     /// Requests taken.
     pub requests: u32,
-    /// Bytes of these requests.
+    /// Bytes of these requests. If requests have caused more work than their number and their bytes say, such as copies for
+    /// many, the back-end says more bytes: [`INSTRUCTION_BYTES`] for each instruction. It is an estimate, so it ends
+    /// portions and visits only. The engine's clock tells what is charged to a guest.
     pub bytes: u64,
 }
 
+/// Bytes that an instruction counts as. So a portion of 96 KiB ends after 24,576 instructions.
+pub const INSTRUCTION_BYTES: u64 = 4;
+
 impl Served {
+    /// Requests and their bytes.
+    #[must_use]
+    #[inline]
+    pub const fn new(requests: u32, bytes: u64) -> Self {
+        Self { requests, bytes }
+    }
+
     /// Adds what another portion took.
     #[inline]
     pub const fn add(&mut self, other: Self) {
@@ -112,6 +124,9 @@ pub trait Schedule {
 
     /// Whether a turn ends after the first visit that found something.
     fn one_visit_a_turn(&self) -> bool;
+
+    /// Charges a queue for `ticks` after its visit: the time to publish what the visit completed, and to send the interrupts.
+    fn charge(&mut self, queue: QueueId, ticks: u64);
 
     /// Handles the end of a portion of the current visit: it took `served` in `spent` ticks and ended at `now`. Returns
     /// the next portion; `None` ends the visit. `backlog` reads another queue's backlog.

@@ -4,7 +4,7 @@
 use etherparse::{PacketBuilder, TcpHeader};
 use proptest::prelude::*;
 
-use super::{BadHeader, Front, HEADER_BYTES, MAX_FRONT, OffloadRequest, OffloadSupport};
+use super::{BadRequest, Front, HEADER_BYTES, LEAST_MSS, MAX_FRONT, OffloadRequest, OffloadSupport};
 
 /// A device that can do everything.
 pub const ALL: OffloadSupport = OffloadSupport { checksum: true, tcp4: true, tcp6: true, ecn: true };
@@ -38,7 +38,7 @@ pub fn sent() -> impl Strategy<Value = Sent> {
     let sizes = prop_oneof![1usize..200, 1000usize..9000, 60_000usize..65_000];
     (
         (any::<bool>(), 0usize..3, 0usize..11, 0usize..3),
-        (sizes, 1u16..9000, any::<u32>(), any::<u16>(), any::<u8>(), any::<u8>()),
+        (sizes, LEAST_MSS..9000, any::<u32>(), any::<u16>(), any::<u8>(), any::<u8>()),
     )
         .prop_map(|((v6, tags, options, extension), (n, mss, sequence, identification, flags, seed))| Sent {
             v6,
@@ -124,7 +124,7 @@ pub fn header(flags: u8, gso: u8, size: u16, start: u16, offset: u16) -> [u8; HE
     header
 }
 
-pub fn read(header: &[u8; HEADER_BYTES], support: OffloadSupport, frame: &[u8]) -> Result<OffloadRequest, BadHeader> {
+pub fn read(header: &[u8; HEADER_BYTES], support: OffloadSupport, frame: &[u8]) -> Result<OffloadRequest, BadRequest> {
     let bytes = &frame[..frame.len().min(MAX_FRONT)];
     OffloadRequest::read(header, support, Front { bytes, len: frame.len() as u32 })
 }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::samples::{ALL, Sent, header, read, sample, sent, slow_sum};
 use super::segment::MAX_SEGMENTS;
 use super::sum::Sum;
-use super::{BadHeader, HEADER_BYTES, MAX_FRONT, OffloadRequest, OffloadSupport, Segmentation, complete};
+use super::{BadRequest, HEADER_BYTES, LEAST_MSS, MAX_FRONT, OffloadRequest, OffloadSupport, Segmentation, complete};
 use crate::features::Features;
 
 /// All segments of a frame, complete.
@@ -190,11 +190,11 @@ fn what_was_not_negotiated_or_is_not_there_is_refused() {
         support
     };
     for support in [OffloadSupport::default(), without(|c| c.tcp4 = false), without(|c| c.checksum = false)] {
-        assert_eq!(read(&good, support, &frame), Err(BadHeader), "{support:?}");
+        assert_eq!(read(&good, support, &frame), Err(BadRequest::Header), "{support:?}");
     }
     let mut ecn = good;
     ecn[1] |= 0x80;
-    assert_eq!(read(&ecn, without(|c| c.ecn = false), &frame), Err(BadHeader));
+    assert_eq!(read(&ecn, without(|c| c.ecn = false), &frame), Err(BadRequest::Header));
     assert!(read(&ecn, ALL, &frame).unwrap().segmentation.unwrap().ecn);
     for bad in [
         header(0, 1, 1448, tcp, 16),
@@ -210,11 +210,11 @@ fn what_was_not_negotiated_or_is_not_there_is_refused() {
         header(1, 0, 0, u16::MAX, u16::MAX),
         header(1, 0, 0, u16::MAX - 1, 1),
     ] {
-        assert_eq!(read(&bad, ALL, &frame), Err(BadHeader), "{bad:?}");
+        assert_eq!(read(&bad, ALL, &frame), Err(BadRequest::Header), "{bad:?}");
     }
     // A checksum that is not needed is not looked at.
     assert_eq!(read(&header(0, 0, 9, u16::MAX, u16::MAX), ALL, &frame), Ok(OffloadRequest::NOTHING));
-    assert_eq!(read(&header(1, 0, 0, 34, 16), ALL, &frame[..51]), Err(BadHeader));
+    assert_eq!(read(&header(1, 0, 0, 34, 16), ALL, &frame[..51]), Err(BadRequest::Header));
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn a_checksum_is_put_nowhere_but_where_the_packet_has_one_or_what_it_carries() {
         for (at, value) in [(20, 0x20), (21, 1), (12, 0x88)] {
             let mut odd = other.clone();
             odd[at] = value;
-            assert_eq!(read(&header(1, 0, 0, 60, 6), ALL, &odd), Err(BadHeader));
+            assert_eq!(read(&header(1, 0, 0, 60, 6), ALL, &odd), Err(BadRequest::Header));
         }
     }
 }
@@ -274,20 +274,35 @@ fn a_frame_that_is_not_what_its_type_says_is_not_cut() {
         for (at, value) in spoilers {
             let mut frame = sent.frame();
             frame[at] = value;
-            assert_eq!(read(&sent.header(), ALL, &frame), Err(BadHeader), "v6 {v6}, byte {at} is {value:#x}");
+            assert_eq!(read(&sent.header(), ALL, &frame), Err(BadRequest::Header), "v6 {v6}, byte {at} is {value:#x}");
         }
         let mut frame = sent.frame();
         frame.truncate(sent.headers());
-        assert_eq!(read(&sent.header(), ALL, &frame), Err(BadHeader), "no payload");
+        assert_eq!(read(&sent.header(), ALL, &frame), Err(BadRequest::Header), "no payload");
         frame = sent.frame();
         frame.push(0);
-        assert_eq!(read(&sent.header(), ALL, &frame), Err(BadHeader), "longer than IP says");
+        assert_eq!(read(&sent.header(), ALL, &frame), Err(BadRequest::Header), "longer than IP says");
+    }
+}
+
+#[test]
+fn segments_of_few_bytes_are_refused() {
+    for v6 in [false, true] {
+        let asked = |mss| {
+            let sent = Sent { mss, ..sample(v6) };
+            read(&sent.header(), ALL, &sent.frame()).map(|request| request.segmentation.map(|s| s.mss))
+        };
+        assert_eq!(asked(LEAST_MSS), Ok(Some(LEAST_MSS)));
+        for mss in 1..LEAST_MSS {
+            assert_eq!(asked(mss), Err(BadRequest::SmallMss));
+        }
+        assert_eq!(asked(0), Err(BadRequest::Header));
     }
 }
 
 #[test]
 fn a_frame_of_very_many_segments_is_cut_short() {
-    let sent = Sent { mss: 1, payload: vec![1; 1000], ..sample(false) };
+    let sent = Sent { mss: LEAST_MSS, payload: vec![1; 10_000], ..sample(false) };
     let frame = sent.frame();
     let plan = read(&sent.header(), ALL, &frame).unwrap().segmentation.unwrap();
     let segments = cut(&plan, &frame);

@@ -1,10 +1,28 @@
 //! The last step of each path: counting a delivery, and copying from guest to guest.
 
+use engine::device::Device;
 use memory::GuestMemory;
 
+use crate::bridge::Bridge;
 use crate::counters::PortCounters;
 use crate::cursor::Cursor;
-use crate::receive_buffers::Refused;
+use crate::receive_buffers::{Buffers, Refused, gather};
+use crate::work;
+
+impl Bridge {
+    /// [`gather`] into `posted`. The walk counts as work of the frame.
+    pub(crate) fn gather(
+        &mut self,
+        receiver: &mut Device,
+        queue: u16,
+        need: u32,
+        buffers: &mut Buffers,
+    ) -> Result<(), Refused> {
+        let gathered = gather(&mut self.posted, receiver, queue, need, buffers);
+        self.work += self.posted.all().len() as u32 * (work::DESCRIPTOR + work::PIECE);
+        gathered
+    }
+}
 
 /// Counts the result of delivering a frame of `len` bytes.
 pub(crate) fn count_delivery(counters: &PortCounters, len: u32, delivered: Result<(), Refused>) {

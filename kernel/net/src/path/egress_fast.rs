@@ -186,7 +186,7 @@ impl Bridge {
         counters.frames.tx_packets.add(taken as u64);
         counters.frames.tx_bytes.add(payload);
         uplink.counters().tx_bytes.add(payload);
-        Some(Served { requests: taken as u32, bytes })
+        Some(Served::new(taken as u32, bytes))
     }
 }
 

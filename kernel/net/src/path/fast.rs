@@ -45,6 +45,7 @@ use crate::port_rules::Stopped;
 use crate::receive_buffers::need;
 use crate::uplink::Uplink;
 use crate::uplink::held::Held;
+use crate::work;
 
 /// Largest batch, in frames, for which the small table of transfers is used. A frame that a client waits for often
 /// comes alone, and setting up the large table would delay it.
@@ -79,9 +80,12 @@ enum NextBatch<'d> {
     Egress(SingleFrame<'d>),
 }
 
-/// The result of a batch whose receiver turned out not to qualify: nothing was served. The caller uses the slow path
-/// for the rest of the portion.
-const NONE_SERVED: Option<Served> = Some(Served { requests: 0, bytes: 0 });
+/// The result of a batch of `offered` frames whose receiver turned out not to qualify: nothing was served. The caller uses
+/// the slow path for the rest of the portion.
+#[cold]
+const fn none_served(offered: usize) -> Option<Served> {
+    Some(Served::new(0, work::charged(offered as u32 * work::LOOKED_AT)))
+}
 /// Longest receive buffer, in bytes, that is translated through the cached window. Most buffers are shorter.
 const BUFFER: u32 = 0x1_0000;
 /// Bytes that can be read at any address that a window translates: the virtio-net header, and the longest part of a
@@ -315,7 +319,7 @@ impl Bridge {
         self.switch.learn(flow.addresses.source(), flow.vlan, port, now);
         let Some(receiver) = others.get_mut(to).filter(|receiver| receiver.running() && !same_memory.contains(to))
         else {
-            return NONE_SERVED;
+            return none_served(offered);
         };
         let rx_counters = self.counters(to);
         if let Some(Stopped::Leaving(refusal)) = flow.verdict.stopped {
@@ -335,10 +339,10 @@ impl Bridge {
         }
         let copier = receiver.memory().copier();
         if !self.accepts(to, flow.addresses.destination(), None) {
-            return NONE_SERVED;
+            return none_served(offered);
         }
-        let Some(mut rx) = receiver.batch(self.receive_queue(receiver, to, queue)) else { return NONE_SERVED };
-        let Some(posted) = rx.peek(offered) else { return NONE_SERVED };
+        let Some(mut rx) = receiver.batch(self.receive_queue(receiver, to, queue)) else { return none_served(offered) };
+        let Some(posted) = rx.peek(offered) else { return none_served(offered) };
         // No receive buffer is held from an earlier call, so an empty queue means that the driver posted none.
         if posted.is_empty() {
             return Some(discard(
@@ -376,7 +380,10 @@ impl Bridge {
             bytes_counter.add(payload);
         }
         flow.count(delivered as u64, payload);
-        Some(Served { requests: delivered as u32, bytes })
+        if delivered == 0 {
+            return none_served(offered);
+        }
+        Some(Served::new(delivered as u32, bytes))
     }
 
     /// Finds the next batch of a queue. Tries the flow that is cached for the port. If the first frame is not of that
@@ -466,7 +473,8 @@ fn discard(
     tx_counters.frames.tx_bytes.add(payload);
     cause.add(transfers.len() as u64);
     flow.count(transfers.len() as u64, payload);
-    Served { requests: transfers.len() as u32, bytes }
+    let frames = transfers.len() as u32;
+    Served::new(frames, bytes.max(work::charged(frames * work::FAST_DROP)))
 }
 
 /// Writes a used entry for each of the frames.

@@ -14,7 +14,8 @@ use crate::offload;
 use crate::offload::sum::Sum;
 use crate::offload::{HEADER_BYTES, MAX_FRONT, OffloadRequest, OffloadSupport};
 use crate::path::delivery::{copy, count_delivery};
-use crate::receive_buffers::{Buffers, Refused, complete, gather, need};
+use crate::receive_buffers::{Buffers, Refused, complete, need};
+use crate::work;
 
 /// A frame that is ready to be written, except for its checksum.
 struct Prepared<'f> {
@@ -30,7 +31,7 @@ struct Prepared<'f> {
 
 impl Bridge {
     /// Delivers a frame to a guest that cannot take it as it is. Completes the checksum or segments the frame. Counts
-    /// the result.
+    /// the result. Returns `None` if segments are missing because the frame has caused enough work.
     pub(crate) fn deliver_offloaded(
         &mut self,
         frame: &Frame<'_>,
@@ -38,12 +39,12 @@ impl Bridge {
         receiver: &mut Device,
         to: usize,
         queue: u16,
-    ) {
+    ) -> Option<()> {
         let counters = self.counters(to);
         let front = frame.front().frame();
         let (mut from, rest) = frame.rest();
         let mut room = [0; MAX_FRONT];
-        let Some(own) = room.get_mut(..front.len()) else { return };
+        let Some(own) = room.get_mut(..front.len()) else { return Some(()) };
         let request = frame.request();
         let Some(segmentation) = request.segmentation else {
             own.copy_from_slice(front);
@@ -51,13 +52,18 @@ impl Bridge {
             let prepared = Prepared { request: OffloadRequest::NOTHING, front: own, rest: rest as u32, checksum };
             let delivered = self.deliver_prepared(prepared, sender, &mut from, receiver, queue);
             counters.frames.rx_checksums.add(1);
-            return count_delivery(counters, frame.len(), delivered);
+            self.work += frame.rest().0.pieces() as u32 * work::PIECE;
+            count_delivery(counters, frame.len(), delivered);
+            return Some(());
         };
         // For a receiver that accepts partial checksums, the payload need not be summed.
         let open = OffloadSupport::driver(Features::of(receiver)).checksum;
         for number in 0..segmentation.segments(frame.len()) {
-            let Some(piece) = segmentation.segment(front, frame.len(), number, &mut room) else { return };
-            let Some(own) = room.get_mut(..front.len()) else { return };
+            if self.work >= work::MOST {
+                return None;
+            }
+            let Some(piece) = segmentation.segment(front, frame.len(), number, &mut room) else { break };
+            let Some(own) = room.get_mut(..front.len()) else { break };
             let checksum = Some(segmentation.checksum());
             let (told, here) = if open { (checksum, None) } else { (None, checksum) };
             let request = OffloadRequest { checksum: told, segmentation: None };
@@ -65,11 +71,16 @@ impl Bridge {
             let delivered = self.deliver_prepared(prepared, sender, &mut from.clone(), receiver, queue);
             counters.frames.rx_segments.add(1);
             count_delivery(counters, front.len() as u32 + piece.len, delivered);
-            if !receiver.running() {
-                return;
-            }
+            let pieces = from.pieces();
             from.skip(piece.len as usize);
+            let passed = (pieces - from.pieces()) as u32;
+            // They are passed twice: to copy them, and here.
+            self.work += work::SEGMENT + 2 * passed * work::PIECE;
+            if !receiver.running() {
+                break;
+            }
         }
+        Some(())
     }
 
     /// Writes a frame into the receiver's buffers: its first bytes, then `rest` bytes from the sender at `from`.
@@ -83,7 +94,11 @@ impl Bridge {
     ) -> Result<(), Refused> {
         let need = need(prepared.front.len() as u32 + prepared.rest);
         let mut buffers = Buffers::new();
-        gather(&mut self.posted, receiver, queue, need, &mut buffers)?;
+        self.gather(receiver, queue, need, &mut buffers)?;
+        let bytes = prepared.rest;
+        self.work += work::COPY;
+        self.work +=
+            if prepared.checksum.is_some() { work::CHECKSUM + work::summed(bytes) } else { work::copied(bytes) };
         let header = prepared.request.header(buffers.len() as u16);
         let to = Cursor::new(self.posted.all());
         if write(&header, &mut prepared, sender, from, receiver.memory(), to, &mut self.bounce).is_none() {

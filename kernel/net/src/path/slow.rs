@@ -16,10 +16,11 @@ use crate::path::delivery::{copy, count_delivery};
 use crate::policy::vlan::{Tagging, Vlan};
 use crate::policy::{Entered, Refusal, UNCHECKED};
 use crate::ports::PortSet;
-use crate::receive_buffers::{Buffers, Refused, complete, gather, need, put};
+use crate::receive_buffers::{Buffers, Refused, complete, need, put};
 use crate::switch::Learned;
 use crate::uplink::held::Held;
 use crate::uplink::{EgressRoute, Uplink};
+use crate::work;
 
 impl Bridge {
     /// Applies the rules of the sender's port to a frame. Removes the tag of its VLAN. Delivers copies to mirrors even
@@ -37,6 +38,9 @@ impl Bridge {
             return Err(Rejected::Source);
         }
         let Some(policy) = self.rules.get(port) else { return Ok(UNCHECKED.vlan) };
+        if !policy.checks_neighbours_only() {
+            self.work += work::RULES;
+        }
         let mut mirrors = PortSet::NONE;
         let entered = policy.enter(frame.front().frame(), frame.len(), now, &mut mirrors);
         if mirrors != PortSet::NONE {
@@ -82,11 +86,15 @@ impl Bridge {
                     refusal.entering(self.counters(port)).add(1);
                     return None;
                 }
-                let ports = self.attached.into_iter();
-                ports
-                    .filter(|&to| to != port && self.deliver_to_port(devices, port, queue, frame, vlan, to, now))
-                    .count()
-                    != 0
+                let mut found = false;
+                for to in self.attached.into_iter().filter(|&to| to != port) {
+                    if self.work >= work::MOST {
+                        self.counters(port).drops.tx_cut_short.add(1);
+                        break;
+                    }
+                    found |= self.deliver_to_port(devices, port, queue, frame, vlan, to, now);
+                }
+                found
             }
         };
         let leaves = egress.filter(|_| destination.is_multicast());
@@ -136,8 +144,10 @@ impl Bridge {
         to: usize,
         now: u64,
     ) -> bool {
+        self.work += work::PORT;
         let Some(tagging) = self.rules.tagging(to, vlan) else { return false };
         let Some((sender, receiver)) = devices.pair(port, to) else { return false };
+        self.work += if self.rules.leaving(to).is_some() { work::LEAVING_RULES } else { 0 };
         let behind = frame.behind();
         let Some((accepted, mirrors)) =
             self.check_delivery(to, receiver, frame.front_mut(), behind, (vlan, tagging), now)
@@ -145,7 +155,7 @@ impl Bridge {
             return false;
         };
         if accepted {
-            self.deliver(frame, sender.memory(), receiver, to, queue);
+            self.deliver(frame, (sender.memory(), port), receiver, to, queue);
         }
         self.mirror(devices, port, queue, frame, mirrors);
         true
@@ -194,23 +204,38 @@ impl Bridge {
         for to in mirrors {
             let Some((sender, receiver)) = devices.pair(port, to) else { continue };
             if receiver.running() {
-                self.deliver(frame, sender.memory(), receiver, to, queue);
+                self.deliver(frame, (sender.memory(), port), receiver, to, queue);
             } else {
                 self.counters(to).drops.rx_not_running.add(1);
             }
         }
     }
 
-    /// Delivers a frame that was sent on queue `sent_on` to port `to`, and counts the result. Does the offloads that
+    /// Delivers a frame that port `from` sent on queue `sent_on` to port `to`, and counts the result. Does the offloads that
     /// the receiver cannot do.
-    fn deliver(&mut self, frame: &mut Frame<'_>, sender: &GuestMemory, receiver: &mut Device, to: usize, sent_on: u16) {
+    fn deliver(
+        &mut self,
+        frame: &mut Frame<'_>,
+        (sender, from): (&GuestMemory, usize),
+        receiver: &mut Device,
+        to: usize,
+        sent_on: u16,
+    ) {
         let queue = self.receive_queue(receiver, to, sent_on);
         let delivered = match self.check_size(frame.longest(), to) {
             Ok(()) if !OffloadSupport::driver(Features::of(receiver)).accepts(&frame.request()) => {
-                return self.deliver_offloaded(frame, sender, receiver, to, queue);
+                if self.deliver_offloaded(frame, sender, receiver, to, queue).is_none() {
+                    self.counters(from).drops.tx_cut_short.add(1);
+                }
+                return;
             }
             Ok(()) => self.deliver_unchanged(frame, sender, receiver, queue),
             Err(refused) => Err(refused),
+        };
+        let pieces = frame.rest().0.pieces() as u32;
+        self.work += match delivered {
+            Ok(()) => work::COPY + pieces * work::PIECE + work::copied(frame.len()),
+            Err(_) => work::REFUSED_COPY,
         };
         count_delivery(self.counters(to), frame.len(), delivered);
     }
@@ -225,7 +250,7 @@ impl Bridge {
     ) -> Result<(), Refused> {
         let need = need(frame.len());
         let mut buffers = Buffers::new();
-        gather(&mut self.posted, receiver, queue, need, &mut buffers)?;
+        self.gather(receiver, queue, need, &mut buffers)?;
         let mut to = Cursor::new(self.posted.all());
         put(receiver, &mut to, frame.front_for(buffers.len() as u16)).ok_or(None)?;
         let (mut from, left) = frame.rest();

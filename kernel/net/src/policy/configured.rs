@@ -237,7 +237,22 @@ mod tests {
             let free = Identity { anti_spoofing: false, ..Identity::default() };
             assert_eq!(enter(None, &free, &tagged), Err(Refusal::Vlan));
         }
-        assert!(Rules::of_uplink(known, &config::Gateway::default(), &config::Rules::default()).is_none());
+        let any = config::Rules { storm: None, ..config::Rules::default() };
+        assert!(Rules::of_uplink(known, &config::Gateway::default(), &any).is_none());
+    }
+
+    #[test]
+    fn a_tenth_of_a_seconds_storm_passes_at_once_by_default() {
+        let known = Known { stages: &[], hz: 1_000_000, owners: &[], port: &|_, _| None };
+        let rules = config::Rules::default();
+        let uplink = Rules::of_uplink(known, &config::Gateway::default(), &rules).unwrap();
+        let guest = Rules::of_guest(known, 0, None, &Identity::default(), &rules).unwrap();
+        for policy in [uplink.policy, guest.policy] {
+            let passed = |now: u64, frames: u32| (0..frames).filter(|_| policy.flood(now).is_ok()).count();
+            assert_eq!((passed(1, 2000), passed(500_001, 9999)), (1000, 1000));
+            // One at a time, 100 us apart, any number passes.
+            assert!((0..50_000).all(|n| policy.flood(1_000_000 + 100 * n).is_ok()));
+        }
     }
 
     #[test]

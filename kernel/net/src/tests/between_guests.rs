@@ -55,6 +55,49 @@ fn a_frame_is_spread_over_buffers_with_mrg_rxbuf_and_dropped_without() {
 }
 
 #[test]
+fn buffers_that_are_too_small_are_remembered_until_one_is_added_or_a_smaller_frame_comes() {
+    let (mut a, mut b) = (Guest::new(1, ALL, 256, 1500), Guest::new(2, ALL, 256, 1500));
+    let mut bench = Bench::with(&[&a, &b]);
+    let (long, short) = (a.frame(b.mac, 1500, 9), a.frame(b.mac, 60, 5));
+    let mut lost = 0;
+    // More rounds than the ring has entries, so that all positions are used again.
+    for _ in 0..100 {
+        b.post(5, &[100]);
+        for _ in 0..3 {
+            a.send(&long, &[]);
+            bench.turn();
+            lost += 1;
+        }
+        assert_eq!((b.receive(), b.counters().drops.rx_no_buffer.get()), (None, lost));
+        a.send(&short, &[]);
+        a.send(&long, &[]);
+        bench.turn();
+        lost += 1;
+        assert_eq!((b.receive(), b.receive()), (Some(short.clone()), None));
+        b.post(1, &[1400]);
+        a.send(&long, &[]);
+        bench.turn();
+        assert_eq!((b.receive(), b.counters().drops.rx_no_buffer.get()), (Some(long.clone()), lost));
+    }
+}
+
+#[test]
+fn a_frame_takes_no_more_descriptors_than_some() {
+    let (mut a, mut b) = (Guest::new(1, ALL, 256, 1500), Guest::new(2, ALL, 256, 1500));
+    let mut bench = Bench::with(&[&a, &b]);
+    b.post(250, &[1; 3]);
+    for _ in 0..2 {
+        a.send(&a.frame(b.mac, 150, 1), &[]);
+        bench.turn();
+    }
+    assert_eq!((b.receive(), b.counters().drops.rx_too_large.get()), (None, 2), "54 buffers with 162 descriptors");
+    let frame = a.frame(b.mac, 115, 1);
+    a.send(&frame, &[]);
+    bench.turn();
+    assert_eq!(b.receive(), Some(frame), "43 buffers with 129 descriptors");
+}
+
+#[test]
 fn a_frame_without_enough_buffers_is_dropped_counted_and_leaves_them() {
     let (mut a, mut b) = (Guest::new(1, ALL, 256, 1500), Guest::new(2, ALL, 256, 1500));
     let mut bench = Bench::with(&[&a, &b]);

@@ -68,7 +68,7 @@ fn asks() -> impl Strategy<Value = Step> {
             .prop_map(|(flags, gso, start, offset)| What::Wrong(flags, gso, start, offset)),
     ];
     let form = (any::<bool>(), prop_oneof![8 => Just(0usize), 1 => 1usize..3], 0usize..11, 0usize..2);
-    let size = (prop_oneof![1usize..60, 60usize..1400, 1400usize..3800], prop_oneof![Just(1000u16), 1u16..1600]);
+    let size = (prop_oneof![1usize..60, 60usize..1400, 1400usize..3800], prop_oneof![Just(1000u16), 36u16..1600, 1u16..36]);
     let cut = prop_oneof![2 => Just(0usize), 1 => Just(12usize), 3 => Just(66usize), 2 => 1usize..200];
     (0usize..8, 1usize..20, form, size, what, cut).prop_map(
         |(to, count, (v6, tags, options, extension), (len, mss), what, cut)| {

@@ -177,6 +177,56 @@ fn bad_indirect_descriptors_break_the_device() {
 }
 
 #[test]
+fn receive_chains_of_more_than_64_descriptors_break_the_device_wherever_they_are() {
+    breaks(ALL, 256, Fault::ChainTooLong, |g| {
+        for i in 0..65 {
+            g.descriptor(TABLES, i, BUFFERS + i * 64, 64, WRITE | if i < 64 { NEXT } else { 0 }, i as u16 + 1);
+        }
+        g.descriptor(g.rx.config.desc, 0, TABLES, 16 * 65, INDIRECT, 0);
+        g.offer(&g.rx.config, &[0]);
+    });
+    breaks(ALL, 256, Fault::ChainTooLong, |g| {
+        for i in 0..65 {
+            let flags = WRITE | if i < 64 { NEXT } else { 0 };
+            g.descriptor(g.rx.config.desc, i, BUFFERS + i * 64, 64, flags, i as u16 + 1);
+        }
+        g.offer(&g.rx.config, &[0]);
+    });
+    // A chain of 64 is taken, if the ring is as long.
+    for (size, fault) in [(64, None), (32, Some(Fault::ChainTooLong))] {
+        let (mut a, mut b) = (Guest::new(1, ALL, 16, 1500), Guest::new(2, ALL, size, 1500));
+        let mut bench = Bench::with(&[&a, &b]);
+        b.post(1, &[24; 64]);
+        let frame = a.frame(b.mac, 1500, 1);
+        a.send(&frame, &[]);
+        bench.turn();
+        assert_eq!(b.receive(), fault.is_none().then_some(frame));
+        assert_eq!(broken(&b), fault.into_iter().collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn buffers_that_were_found_too_small_are_not_looked_at_again() {
+    let (mut a, mut b) = (Guest::new(1, ALL, 16, 1500), Guest::new(2, ALL, 16, 1500));
+    let mut bench = Bench::with(&[&a, &b]);
+    b.post(8, &[10]);
+    let frame = a.frame(b.mac, 1500, 1);
+    let mut send = || {
+        a.send(&frame, &[]);
+        bench.turn();
+    };
+    send();
+    // The second buffer is outside the memory now. That breaks the device when it is looked at.
+    b.memory.write_u64(b.rx.config.desc + 16, MEMORY as u64).unwrap();
+    send();
+    send();
+    assert_eq!((broken(&b), b.counters().drops.rx_no_buffer.get()), (vec![], 3));
+    b.post(1, &[10]);
+    send();
+    assert_eq!(broken(&b), [Fault::Buffer]);
+}
+
+#[test]
 fn features_that_were_not_accepted_break_the_device() {
     let mut guest = Guest::new(1, ALL, 16, 1500);
     let mut bench = Bench::with(&[&guest]);

@@ -16,6 +16,7 @@ use crate::policy::Policy;
 use crate::ports::MAX_PORTS;
 use crate::uplink::EgressFrame;
 use crate::uplink::held::{Held, Part};
+use crate::work;
 
 /// Most uplinks of an engine.
 pub const MAX_UPLINKS: usize = 4;
@@ -111,8 +112,17 @@ impl<N: Nic<Token = Held>> Uplink<N> {
 
     /// Hands a frame to the NIC. Its token is completed when the NIC is done with it, or at once if the NIC does not
     /// take it. `bounce` is a buffer for computing checksums.
-    pub(crate) fn send(&mut self, devices: &mut Devices, frame: &EgressFrame<'_>, token: Token, bounce: &mut [u8]) {
+    /// Returns the work that this took.
+    pub(crate) fn send(
+        &mut self,
+        devices: &mut Devices,
+        frame: &EgressFrame<'_>,
+        token: Token,
+        bounce: &mut [u8],
+    ) -> u32 {
         let port = frame.port;
+        let made = |of: &UplinkCounters| (of.tx_segments.get(), of.tx_checksums.get());
+        let before = made(self.counters);
         let sent = match devices.get(port) {
             Some(device) => self.dispatch(device.memory(), frame, token, bounce),
             None => Err(token),
@@ -123,6 +133,12 @@ impl<N: Nic<Token = Held>> Uplink<N> {
                 device.complete(token, 0);
             }
         }
+        let after = made(self.counters);
+        let segments = after.0.wrapping_sub(before.0) as u32;
+        let checksums = after.1.wrapping_sub(before.1) as u32;
+        let summed = if segments + checksums == 0 { 0 } else { work::summed(frame.len) };
+        let made = segments * (work::SEGMENT + work::CHECKSUM + work::SENT) + checksums * work::CHECKSUM;
+        work::SENT + frame.rest.pieces() as u32 * work::PIECE + made + summed
     }
 
     /// Sends a frame. Leaves offloads to the NIC if it can do them. Otherwise does them here.

@@ -163,7 +163,7 @@ impl Packed {
         let ring = Self {
             // SAFETY: as above.
             flags: unsafe { flags.kept() },
-            table: Table { desc, size, indirect: features.contains(Features::INDIRECT_DESC) },
+            table: Table { desc, size, longest: size, indirect: features.contains(Features::INDIRECT_DESC) },
             entries,
             driver: avail,
             device: used,
@@ -235,6 +235,18 @@ impl Packed {
         !self.is_offered(self.next_avail)
     }
 
+    /// The next position to take.
+    #[inline]
+    pub(super) const fn place(&self) -> u16 {
+        self.next_avail.0
+    }
+
+    /// Whether the driver has offered no request at `place`. It must not have been taken.
+    #[inline]
+    pub(super) fn ends_at(&self, place: u16) -> bool {
+        !self.is_offered(Position(place))
+    }
+
     /// Returns the first position that is not offered, and the distance to it. It uses bisection, because a driver
     /// offers descriptors in order.
     pub(super) fn backlog(&self) -> Backlog {
@@ -275,6 +287,11 @@ impl Packed {
         let (chain, named) = chain::walk_packed(memory, &self.table, position.slot(size), first, most, segments)?;
         self.next_avail = position.on(named.descriptors, size);
         Ok(Some((Taken { id: named.id, position: position.0, descriptors: named.descriptors }, chain)))
+    }
+
+    /// Limits the descriptors of later chains.
+    pub(super) fn limit_chains(&mut self, most: u16) {
+        self.table.longest = most.min(self.table.size);
     }
 
     /// Where its chains' descriptors are.

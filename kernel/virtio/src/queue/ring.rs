@@ -20,6 +20,19 @@ pub struct Queue {
     /// The guest memory region of the last buffer of each [`Purpose`](super::Purpose).
     pub(super) regions: [u8; 2],
     pub(super) in_flight: u16,
+    /// What was found too small, if nothing was taken since.
+    short: Option<Short>,
+}
+
+/// Requests that were taken for a need, found too small together, and put back.
+#[derive(Clone, Copy)]
+struct Short {
+    /// Bytes that were needed.
+    need: u32,
+    /// The position of the first of them.
+    first: u16,
+    /// The position after the last of them, if more requests would help.
+    end: Option<u16>,
 }
 
 /// The ring of a queue.
@@ -63,7 +76,7 @@ impl Queue {
             // SAFETY: as above.
             Ring::Split(unsafe { Split::new(memory, features, max_size, state)? })
         };
-        Ok(Self { ring, index, generation, regions: [0; 2], in_flight: 0 })
+        Ok(Self { ring, index, generation, regions: [0; 2], in_flight: 0, short: None })
     }
 
     /// Returns the positions from which the queue can be resumed; see [`QueueState`]. Returns `None` while a request is
@@ -129,6 +142,36 @@ impl Queue {
     #[inline]
     pub(super) fn holds(&self, head: u16) -> bool {
         matches!(&self.ring, Ring::Split(ring) if ring.holds(head))
+    }
+
+    /// Limits the descriptors of later chains, those of indirect tables included. `most` is not 0. A longer chain is
+    /// [`Fault::ChainTooLong`].
+    pub fn limit_chains(&mut self, most: u16) {
+        either!(&mut self.ring, ring => ring.limit_chains(most));
+    }
+
+    /// The position of the next request to take.
+    #[must_use]
+    #[inline]
+    pub fn place(&self) -> u16 {
+        either!(&self.ring, ring => ring.place())
+    }
+
+    /// Remembers that the next requests are too small for `need` bytes. They were taken, and are put back. `end` is the
+    /// position after the last of them if more requests would help.
+    pub fn remember_short(&mut self, need: u32, end: Option<u16>) {
+        self.short = Some(Short { need, first: self.place(), end });
+    }
+
+    /// Whether the next requests are known to be too small for `need` bytes, so that nobody need take them to find out.
+    /// Some(true): more requests would help, and the driver has offered none since.
+    #[must_use]
+    #[inline]
+    pub fn known_short(&self, need: u32) -> Option<bool> {
+        let Short { need: for_less, first, end } = self.short?;
+        let unchanged = need >= for_less && first == self.place();
+        let unchanged = unchanged && end.is_none_or(|end| either!(&self.ring, ring => ring.ends_at(end)));
+        unchanged.then_some(end.is_some())
     }
 
     /// Completes a request, in any order. The device wrote `written` bytes. The driver sees it after

@@ -107,7 +107,7 @@ impl Split {
         let mut queue = Self {
             rings,
             words,
-            table: Table { desc, size, indirect: features.contains(Features::INDIRECT_DESC) },
+            table: Table { desc, size, longest: size, indirect: features.contains(Features::INDIRECT_DESC) },
             avail,
             used,
             event_idx: features.contains(Features::EVENT_IDX),
@@ -167,6 +167,18 @@ impl Split {
         self.known() == 0 && self.words.avail_index.load() == self.next_avail
     }
 
+    /// The next position to take.
+    #[inline]
+    pub(super) const fn place(&self) -> u16 {
+        self.next_avail
+    }
+
+    /// Whether the driver has offered no request at `place` or after it. It must not have been taken.
+    #[inline]
+    pub(super) fn ends_at(&self, place: u16) -> bool {
+        self.words.avail_index.load() == place
+    }
+
     /// Reads the available index. Acquire: entries and descriptors that are read afterwards are at least as new.
     fn read_available(&mut self) -> Result<u16, Fault> {
         let index = self.words.avail_index.load_acquire();
@@ -203,6 +215,11 @@ impl Split {
         self.next_avail = position.wrapping_add(1);
         self.keep_event_ahead(memory)?;
         Ok(Some((Taken { id: head, position, descriptors: 1 }, chain)))
+    }
+
+    /// Limits the descriptors of later chains.
+    pub(super) fn limit_chains(&mut self, most: u16) {
+        self.table.longest = most.min(self.table.size);
     }
 
     /// Where its chains' descriptors are.

@@ -49,7 +49,7 @@ impl Backend for Late {
             self.held.push_back((slot, request.token));
             n += 1;
         }
-        Served { requests: n, bytes: 0 }
+        Served::new(n, 0)
     }
 
     fn poll(&mut self, devices: &mut Devices, _now: u64) -> u32 {
