@@ -110,7 +110,11 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
     /// The request was not taken.
     #[inline(always)]
     pub fn submit(&mut self, request: &Request, segments: &[Segment], now: u64) -> Result<(), Refused> {
-        match self.submit_page(request, segments, now) {
+        let page = match segments {
+            [segment] => self.submit_page(request, *segment, now),
+            _ => None,
+        };
+        match page {
             Some(()) => Ok(()),
             // A copy, so that the caller's need not be in memory.
             None => self.submit_any(&Request { ..*request }, segments, now),
@@ -129,9 +133,9 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
 
     /// Takes a read or a write of one segment that begins a page and ends in it: the form of most requests. Returns `None`
     /// if the request has another form, or cannot be taken. Then nothing has changed.
+    /// [`IoQueue::submit`] takes it, or says why not.
     #[inline(always)]
-    fn submit_page(&mut self, request: &Request, segments: &[Segment], now: u64) -> Option<()> {
-        let &[segment] = segments else { return None };
+    pub fn submit_page(&mut self, request: &Request, segment: Segment, now: u64) -> Option<()> {
         let kind = kind(request.operation)?;
         if self.prepared.namespace != request.namespace {
             self.prepare(request.namespace);

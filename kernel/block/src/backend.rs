@@ -11,17 +11,18 @@ use engine::slots::MAX_SLOTS;
 use virtio::chain::Segments;
 use virtio::config::DeviceConfig;
 use virtio::fault::Fault;
-use virtio::queue::{Request as Popped, Token};
+use virtio::queue::{Completer, Purpose, Request as Popped, Token};
 
 use crate::check::{Checked, Driver, Rules};
 use crate::counters::BlockCounters;
 use crate::device::{CAPACITY, sectors};
+use crate::ended::{self, Done, Ended};
 use crate::fast::{self, Stopped, Volume};
-use crate::flushes::{Flushes, Record};
+use crate::flushes::{Before, Flushes, Record};
 use crate::header;
-use crate::in_flight::{Entry, InFlight, MAX_IN_FLIGHT};
+use crate::in_flight::{Entry, InFlight, MAX_IN_FLIGHT, Removed};
 use crate::outcome::{self, IOERR, OK, UNSUPP};
-use crate::storage::{Geometry, Operation, Status, Storage, Submitted};
+use crate::storage::{Geometry, Operation, Status, Storage, Submitted, Tag, Target, Visitor};
 
 /// Bytes of a serial number (virtio 1.3 5.2.6).
 pub const SERIAL_BYTES: usize = 20;
@@ -52,6 +53,7 @@ pub struct Block<S: Storage> {
     storage: S,
     slots: Box<[Option<Slot<S::Volume>>; MAX_SLOTS]>,
     in_flight: InFlight,
+    ended: ended::Room,
     segments: Box<Segments>,
     #[cfg(test)]
     pub(crate) paths: Paths,
@@ -83,6 +85,7 @@ impl<S: Storage> Block<S> {
             storage,
             slots: table(|| None),
             in_flight: InFlight::new(),
+            ended: ended::room(),
             segments: Box::default(),
             #[cfg(test)]
             paths: Paths::default(),
@@ -92,24 +95,6 @@ impl<S: Storage> Block<S> {
     /// Its storage, to configure it.
     pub const fn storage_mut(&mut self) -> &mut S {
         &mut self.storage
-    }
-
-    /// What the fast path needs to serve a device.
-    #[inline(always)]
-    fn volume(&mut self, slot: usize, now: u64) -> Option<Volume<'_, S>> {
-        let state = self.slots.get_mut(slot)?.as_mut()?;
-        Some(Volume {
-            storage: &mut self.storage,
-            in_flight: &mut self.in_flight,
-            own_in_flight: &mut state.in_flight,
-            segments: &mut self.segments,
-            volume: state.disk.volume,
-            geometry: &state.geometry,
-            counters: state.disk.counters,
-            flushes: &mut state.flushes,
-            slot,
-            now,
-        })
     }
 
     /// Takes the next request of a queue. Returns `None` if there is none, or the device has failed.
@@ -160,29 +145,28 @@ impl<S: Storage> Block<S> {
             }
             return Some(Taken::Served(Served::new(1, 0)));
         }
-        let tag = self.in_flight.next_tag().filter(|_| state.in_flight < MAX_IN_FLIGHT);
-        let submitted = match tag {
-            Some(tag) => self.storage.submit(state.disk.volume, tag, &request, now),
+        let vacancy = self.in_flight.vacancy().filter(|_| state.in_flight < MAX_IN_FLIGHT);
+        let submitted = match &vacancy {
+            Some(vacancy) => self.storage.submit(state.disk.volume, vacancy.tag(), &request, now),
             None => Submitted::Busy,
         };
         let bytes = request.bytes(&state.geometry);
         let before = state.flushes.before();
-        let entry =
-            Entry { slot, token: Some(token), operation: request.operation, bytes, status: parts.status, before };
+        let entry = Entry { token, slot: slot as u8, operation: request.operation, bytes, status: parts.status };
         match submitted {
             Submitted::Done(status) => {
                 let counters = state.disk.counters;
-                note::<S>(&mut self.slots[..], &entry, status);
+                note::<S>(&mut self.slots[..], slot, (entry.operation, before), status);
                 complete(device, counters, entry, status);
             }
             Submitted::Pending => {
                 state.in_flight += 1;
-                self.in_flight.insert(entry);
+                if let Some(vacancy) = vacancy {
+                    vacancy.insert(entry, || before);
+                }
             }
             Submitted::Busy => {
-                if let Some(token) = entry.token {
-                    device.rewind(token);
-                }
+                device.rewind(entry.token);
                 self.wait(device, slot, queue);
                 return Some(Taken::Waits);
             }
@@ -205,22 +189,23 @@ impl<S: Storage> Block<S> {
         if self.paths.general_only {
             return Stopped::Unusual;
         }
-        let left = |all: &Served| Portion {
-            requests: portion.requests.saturating_sub(all.requests),
-            bytes: portion.bytes.saturating_sub(all.bytes),
-        };
         #[cfg(test)]
         let before = all.requests;
-        let Some(volume) = self.volume(slot, now) else { return Stopped::Unusual };
-        let (served, mut stopped) = fast::serve::<_, true>(volume, device, queue, &left(all));
-        all.add(served);
-        if stopped == Stopped::Unusual
-            && let Some(volume) = self.volume(slot, now)
-        {
-            let served;
-            (served, stopped) = fast::serve::<_, false>(volume, device, queue, &left(all));
-            all.add(served);
-        }
+        let Some(state) = self.slots.get_mut(slot).and_then(Option::as_mut) else { return Stopped::Unusual };
+        let requests = Requests {
+            device,
+            queue,
+            portion,
+            all,
+            in_flight: &mut self.in_flight,
+            own_in_flight: &mut state.in_flight,
+            segments: &mut self.segments,
+            geometry: &state.geometry,
+            counters: state.disk.counters,
+            flushes: &mut state.flushes,
+            slot,
+        };
+        let stopped = self.storage.visit(state.disk.volume, now, requests).unwrap_or(Stopped::Unusual);
         #[cfg(test)]
         {
             self.paths.fast += u64::from(all.requests - before);
@@ -262,33 +247,148 @@ impl<S: Storage> Block<S> {
         if self.storage.take_size_change() {
             self.update_sizes(devices);
         }
-        let (mut completed, in_flight, slots) = (0, &mut self.in_flight, &mut self.slots);
-        self.storage.poll(now, &mut |tag, status| {
-            let Some(entry) = in_flight.remove(tag) else { return };
-            note::<S>(&mut slots[..], &entry, status);
-            let Some(state) = slots.get_mut(entry.slot).and_then(Option::as_mut) else { return };
-            state.in_flight = state.in_flight.saturating_sub(1);
-            if let (Some(device), true) = (devices.get_mut(entry.slot), entry.token.is_some()) {
-                complete(device, state.disk.counters, entry, status);
-                completed += 1;
-            }
-        });
+        let Self { storage, slots, in_flight, ended, .. } = self;
+        let mut ended = Ended::new(ended);
+        storage.poll(now, &mut |tag, status| ended.push(tag, status));
+        let (mut completed, mut left) = (0, ended.all());
+        while let [first, others @ ..] = left {
+            let Done { taken, stale, .. } = complete_many(devices, &mut slots[..], in_flight, left);
+            completed += u32::from(taken - stale);
+            left = match left.get(usize::from(taken)..) {
+                Some(left) if taken != 0 => left,
+                _ => {
+                    completed += complete_one::<S>(devices, &mut slots[..], in_flight, *first);
+                    others
+                }
+            };
+        }
         completed
     }
 }
 
+/// The requests of a queue for the fast path, and what it needs beside their storage.
+struct Requests<'b> {
+    device: &'b mut Device,
+    queue: u16,
+    portion: &'b Portion,
+    /// What the visit has taken.
+    all: &'b mut Served,
+    in_flight: &'b mut InFlight,
+    own_in_flight: &'b mut u16,
+    segments: &'b mut Segments,
+    geometry: &'b Geometry,
+    counters: &'b BlockCounters,
+    flushes: &'b mut Flushes,
+    slot: usize,
+}
+
+impl Visitor for Requests<'_> {
+    type Output = Stopped;
+
+    /// First requests with one buffer, then the others, until there are none for the fast path.
+    #[inline(always)]
+    fn visit(self, target: &mut impl Target) -> Stopped {
+        let Self { device, queue, portion, all, .. } = self;
+        let mut volume = Volume {
+            target,
+            in_flight: self.in_flight,
+            own_in_flight: self.own_in_flight,
+            segments: self.segments,
+            geometry: self.geometry,
+            counters: self.counters,
+            flushes: self.flushes,
+            slot: self.slot,
+        };
+        let left = |all: &Served| Portion {
+            requests: portion.requests.saturating_sub(all.requests),
+            bytes: portion.bytes.saturating_sub(all.bytes),
+        };
+        loop {
+            let (served, stopped) = fast::serve::<_, true>(&mut volume, device, queue, &left(all));
+            all.add(served);
+            match stopped {
+                Stopped::GoOn if all.requests < portion.requests && all.bytes < portion.bytes => {}
+                Stopped::Unusual => break,
+                stopped => return stopped,
+            }
+        }
+        let (served, stopped) = fast::serve::<_, false>(&mut volume, device, queue, &left(all));
+        all.add(served);
+        stopped
+    }
+}
+
+/// Completes requests from the beginning of a list, as long as they are of one queue and of the usual form.
+#[inline(never)]
+fn complete_many<V>(
+    devices: &mut Devices,
+    slots: &mut [Option<Slot<V>>],
+    in_flight: &mut InFlight,
+    requests: &[(Tag, Status)],
+) -> Done {
+    let none = Done::default();
+    let first = requests.first().and_then(|(tag, _)| in_flight.transfer_of(*tag));
+    let Some((slot, queue)) = first else { return none };
+    let state = slots.get_mut(usize::from(slot)).and_then(Option::as_mut);
+    let (Some(state), Some(device)) = (state, devices.get_mut(slot.into())) else { return none };
+    let Some(batch) = device.batch(queue) else { return none };
+    let queue = ended::Queue {
+        slot,
+        memory: batch.memory(),
+        region: batch.span(Purpose::Control),
+        in_flight,
+        own_in_flight: &mut state.in_flight,
+        counters: state.disk.counters,
+        flushes: &mut state.flushes,
+    };
+    let done = match batch.completer() {
+        Some(Completer::Split(completer)) => queue.complete(completer, requests),
+        Some(Completer::Packed(completer)) => queue.complete(completer, requests),
+        None => none,
+    };
+    if done.lost {
+        device.fail(Fault::Buffer);
+    }
+    if done.stale != 0 {
+        device.shared().counters().stale_tokens.add(done.stale.into());
+    }
+    done
+}
+
+/// Completes a request of any form. Returns how many were completed: 0 if it was cancelled, or there is none with this tag.
+fn complete_one<S: Storage>(
+    devices: &mut Devices,
+    slots: &mut [Option<Slot<S::Volume>>],
+    in_flight: &mut InFlight,
+    (tag, status): (Tag, Status),
+) -> u32 {
+    let Some(Removed { slot, operation, before, entry }) = in_flight.remove(tag) else { return 0 };
+    let slot = usize::from(slot);
+    note::<S>(slots, slot, (operation, before), status);
+    let Some(state) = slots.get_mut(slot).and_then(Option::as_mut) else { return 0 };
+    state.in_flight = state.in_flight.saturating_sub(1);
+    let (Some(device), Some(entry)) = (devices.get_mut(slot), entry) else { return 0 };
+    complete(device, state.disk.counters, entry, status);
+    1
+}
+
 /// Notes what the end of a request means for flushes.
 #[inline(always)]
-fn note<S: Storage>(slots: &mut [Option<Slot<S::Volume>>], entry: &Entry, status: Status) {
-    let Some(state) = slots.get_mut(entry.slot).and_then(Option::as_mut) else { return };
-    match (entry.operation, status) {
+fn note<S: Storage>(
+    slots: &mut [Option<Slot<S::Volume>>],
+    slot: usize,
+    (operation, before): (Operation, Before),
+    status: Status,
+) {
+    let Some(state) = slots.get_mut(slot).and_then(Option::as_mut) else { return };
+    match (operation, status) {
         (Operation::Write { durable: false } | Operation::WriteZeroes { durable: false, .. }, Status::Ok) => {
             state.flushes.wrote();
         }
-        (Operation::Flush, Status::Ok) => state.flushes.flushed(entry.before),
+        (Operation::Flush, Status::Ok) => state.flushes.flushed(before),
         (Operation::Flush, Status::Failed) | (_, Status::FlushFailed) => {
             let volume = state.disk.volume;
-            state.flushes.failed(entry.before);
+            state.flushes.failed(before);
             // What other devices wrote to the same disk may be lost too.
             let others = slots.iter_mut().flatten().filter(|other| S::are_flushed_together(volume, other.disk.volume));
             others.for_each(|other| other.flushes.other_failed());
@@ -313,7 +413,7 @@ fn answer(device: &mut Device, token: Token, at: u64, status: u8, used: u32) -> 
 /// Completes and counts a request of the storage.
 #[inline(always)]
 fn complete(device: &mut Device, counters: &BlockCounters, entry: Entry, status: Status) {
-    let Entry { token: Some(token), operation, bytes, status: at, .. } = entry else { return };
+    let Entry { token, operation, bytes, status: at, .. } = entry;
     let (value, used) = outcome::answer(operation, bytes, status);
     if answer(device, token, at, value, used) {
         outcome::count(counters, operation, status, bytes);
@@ -401,7 +501,7 @@ impl<S: Storage> Backend for Block<S> {
             return true;
         };
         let storage = &mut self.storage;
-        let (removed, left) = self.in_flight.cancel(slot, |tag| storage.cancel(tag));
+        let (removed, left) = self.in_flight.cancel(slot, |tag| storage.cancel(state.disk.volume, tag));
         state.in_flight = state.in_flight.saturating_sub(removed);
         !left
     }

@@ -24,7 +24,7 @@ use engine::devices::table;
 use memory::GuestMemory;
 use virtio::chain::Segment;
 
-use crate::storage::{Geometry, MAX_TAGS, Operation, Request, Status, Storage, Submitted, Tag};
+use crate::storage::{Geometry, MAX_TAGS, Operation, Plain, Request, Status, Storage, Submitted, Tag, Visitor};
 use slot::{BUFFER, Slot};
 use volume::{BLOCK, PER_BLOCK};
 pub use volume::{Emulated, EmulationCounters};
@@ -38,7 +38,7 @@ pub const BOUNCE_BYTES: u64 = SLOTS as u64 * BUFFER;
 /// What a tag in flight stands for.
 #[derive(Clone, Copy)]
 enum Role {
-    /// A request that went to the storage beneath, and changes no emulated blocks.
+    /// A request that went to the storage beneath, and changes no emulated blocks. So is every tag that is not in flight.
     Plain,
     /// A request of whole blocks that changes them.
     Change,
@@ -67,7 +67,28 @@ pub struct Emulate<S: Storage> {
     bounce: GuestMemory,
     slots: Box<[Place<S::Volume>]>,
     changes: Vec<Change<S::Volume>>,
+    roles: Roles,
+}
+
+/// What the tags stand for.
+struct Roles {
     roles: Box<[Role; MAX_TAGS]>,
+    /// How many are not [`Role::Plain`].
+    special: usize,
+}
+
+impl Roles {
+    fn set(&mut self, tag: Tag, role: Role) {
+        let is_special = |role: &Role| usize::from(!matches!(role, Role::Plain));
+        if let Some(place) = self.roles.get_mut(usize::from(tag.0)) {
+            self.special = self.special + is_special(&role) - is_special(place);
+            *place = role;
+        }
+    }
+
+    fn get(&self, tag: Tag) -> Role {
+        self.roles.get(usize::from(tag.0)).copied().unwrap_or(Role::Plain)
+    }
 }
 
 impl<S: Storage<Volume: PartialEq>> Emulate<S> {
@@ -75,8 +96,9 @@ impl<S: Storage<Volume: PartialEq>> Emulate<S> {
     /// empty.
     #[must_use]
     pub fn new(storage: S, bounce: GuestMemory) -> Self {
+        let roles = Roles { roles: table(|| Role::Plain), special: 0 };
         let slots = (0..SLOTS).map(|_| Place { slot: None, buffers: slot::buffers() }).collect();
-        Self { storage, bounce, slots, changes: Vec::with_capacity(MAX_TAGS), roles: table(|| Role::Plain) }
+        Self { storage, bounce, slots, changes: Vec::with_capacity(MAX_TAGS), roles }
     }
 
     /// The storage beneath.
@@ -85,14 +107,10 @@ impl<S: Storage<Volume: PartialEq>> Emulate<S> {
         &mut self.storage
     }
 
-    fn set_role(&mut self, tag: Tag, role: Role) {
-        if let Some(place) = self.roles.get_mut(usize::from(tag.0)) {
-            *place = role;
-        }
-    }
-
-    fn role(&self, tag: Tag) -> Role {
-        self.roles.get(usize::from(tag.0)).copied().unwrap_or(Role::Plain)
+    /// The counters of a volume whose blocks are emulated. `None`: they are as they are beneath.
+    #[inline(always)]
+    fn counters(&self, of: Emulated<S::Volume>) -> Option<&'static EmulationCounters> {
+        of.counters.filter(|_| self.storage.geometry(of.volume).block_bytes == BLOCK)
     }
 
     /// Whether a request in flight changes some of these blocks.
@@ -112,7 +130,9 @@ impl<S: Storage<Volume: PartialEq>> Emulate<S> {
         let (first, blocks) = (request.first / u64::from(PER_BLOCK), request.blocks / PER_BLOCK);
         let answer = self.storage.submit(volume, tag, &Request { first, blocks, ..*request }, now);
         if answer == Submitted::Pending {
-            self.set_role(tag, if changes.is_some() { Role::Change } else { Role::Plain });
+            if changes.is_some() {
+                self.roles.set(tag, Role::Change);
+            }
             self.changes.extend(changes.map(|range| Change { tag, volume, range }));
         }
         answer
@@ -142,14 +162,15 @@ impl<S: Storage<Volume: PartialEq>> Emulate<S> {
             *place = None;
             return Submitted::Done(status);
         }
-        self.set_role(tag, Role::Slot(index));
+        self.roles.set(tag, Role::Slot(index));
         self.changes.extend(changes.map(|range| Change { tag, volume: of.volume, range }));
         Submitted::Pending
     }
 }
 
-/// Forgets the blocks that a request changes.
-fn forget<V>(changes: &mut Vec<Change<V>>, tag: Tag) {
+/// Forgets the blocks that a request changes, and what its tag stood for.
+fn forget<V>(changes: &mut Vec<Change<V>>, roles: &mut Roles, tag: Tag) {
+    roles.set(tag, Role::Plain);
     if let Some(at) = changes.iter().position(|change| change.tag == tag) {
         changes.swap_remove(at);
     }
@@ -175,13 +196,9 @@ impl<S: Storage<Volume: PartialEq>> Storage for Emulate<S> {
     }
 
     fn submit(&mut self, of: Self::Volume, tag: Tag, request: &Request<'_>, now: u64) -> Submitted {
-        let counters = of.counters.filter(|_| self.storage.geometry(of.volume).block_bytes == BLOCK);
+        let counters = self.counters(of);
         let (Some(counters), false) = (counters, request.operation == Operation::Flush) else {
-            let answer = self.storage.submit(of.volume, tag, request, now);
-            if answer == Submitted::Pending {
-                self.set_role(tag, Role::Plain);
-            }
-            return answer;
+            return self.storage.submit(of.volume, tag, request, now);
         };
         let per_block = u64::from(PER_BLOCK);
         let Some(end) = request.first.checked_add(request.blocks.into()) else {
@@ -206,6 +223,14 @@ impl<S: Storage<Volume: PartialEq>> Storage for Emulate<S> {
         }
     }
 
+    #[inline(always)]
+    fn visit<V: Visitor>(&mut self, of: Self::Volume, now: u64, visitor: V) -> Option<V::Output> {
+        if self.counters(of).is_some() {
+            return Some(visitor.visit(&mut Plain { storage: self, volume: of, now }));
+        }
+        self.storage.visit(of.volume, now, visitor)
+    }
+
     fn notify(&mut self) {
         self.storage.notify();
     }
@@ -216,18 +241,21 @@ impl<S: Storage<Volume: PartialEq>> Storage for Emulate<S> {
     }
 
     fn poll(&mut self, now: u64, ended: &mut impl FnMut(Tag, Status)) {
+        if self.roles.special == 0 {
+            return self.storage.poll(now, ended);
+        }
         let Self { storage, bounce, slots, changes, roles } = self;
-        storage.poll(now, &mut |tag, status| match roles.get(usize::from(tag.0)) {
-            Some(Role::Slot(index)) => {
-                if let Some(Place { slot: Some(slot), .. }) = slots.get_mut(*index) {
+        storage.poll(now, &mut |tag, status| match roles.get(tag) {
+            Role::Slot(index) => {
+                if let Some(Place { slot: Some(slot), .. }) = slots.get_mut(index) {
                     slot.answered(status);
                 }
             }
-            Some(Role::Change) => {
-                forget(changes, tag);
+            Role::Change => {
+                forget(changes, roles, tag);
                 ended(tag, status);
             }
-            _ => ended(tag, status),
+            Role::Plain => ended(tag, status),
         });
         let mut submitted = false;
         for Place { slot: place, buffers } in slots {
@@ -237,7 +265,7 @@ impl<S: Storage<Volume: PartialEq>> Storage for Emulate<S> {
                 Some(status) => {
                     let tag = slot.tag();
                     *place = None;
-                    forget(changes, tag);
+                    forget(changes, roles, tag);
                     ended(tag, status);
                 }
             }
@@ -247,24 +275,24 @@ impl<S: Storage<Volume: PartialEq>> Storage for Emulate<S> {
         }
     }
 
-    fn cancel(&mut self, tag: Tag) -> bool {
-        let has_ended = match self.role(tag) {
+    fn cancel(&mut self, of: Self::Volume, tag: Tag) -> bool {
+        let has_ended = match self.roles.get(tag) {
             Role::Slot(index) => {
                 let place = self.slots.get_mut(index).map(|place| &mut place.slot);
                 let Some(place) = place.filter(|slot| slot.as_ref().is_some_and(|slot| slot.tag() == tag)) else {
                     return false;
                 };
                 let is_in_flight = place.as_mut().is_some_and(Slot::cancel);
-                let has_ended = !is_in_flight || self.storage.cancel(tag);
+                let has_ended = !is_in_flight || self.storage.cancel(of.volume, tag);
                 if has_ended {
                     *place = None;
                 }
                 has_ended
             }
-            Role::Plain | Role::Change => self.storage.cancel(tag),
+            Role::Plain | Role::Change => self.storage.cancel(of.volume, tag),
         };
         if has_ended {
-            forget(&mut self.changes, tag);
+            forget(&mut self.changes, &mut self.roles, tag);
         }
         has_ended
     }

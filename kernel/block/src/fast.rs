@@ -19,7 +19,7 @@ use crate::flushes::Flushes;
 use crate::header::HEADER_BYTES;
 use crate::in_flight::{Entry, InFlight, MAX_IN_FLIGHT};
 use crate::outcome;
-use crate::storage::{Geometry, Operation, Request, Status, Storage, Submitted};
+use crate::storage::{Geometry, Operation, Request, Status, Submitted, Target};
 
 /// Why the fast path has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,25 +156,24 @@ fn usual<'d, L: Entries<'d>>(
 }
 
 /// What the fast path needs beside the queue.
-pub struct Volume<'b, S: Storage> {
-    pub storage: &'b mut S,
+pub struct Volume<'b, T> {
+    /// What takes its requests.
+    pub target: &'b mut T,
     pub in_flight: &'b mut InFlight,
     /// Requests of the device that are in flight.
     pub own_in_flight: &'b mut u16,
     pub segments: &'b mut Segments,
-    pub volume: S::Volume,
     pub geometry: &'b Geometry,
     pub counters: &'b BlockCounters,
     pub flushes: &'b mut Flushes,
     pub slot: usize,
-    pub now: u64,
 }
 
 /// Takes requests of the usual form from the beginning of a queue, up to a portion. `SINGLE`: only those whose data are
 /// one buffer, in indirect tables if the driver has negotiated them. Returns what it took, and why it stopped.
 #[inline(always)]
-pub fn serve<S: Storage, const SINGLE: bool>(
-    volume: Volume<'_, S>,
+pub fn serve<T: Target, const SINGLE: bool>(
+    volume: &mut Volume<'_, T>,
     device: &mut Device,
     queue: u16,
     portion: &Portion,
@@ -205,14 +204,14 @@ pub fn serve<S: Storage, const SINGLE: bool>(
 
 /// The same for one ring format.
 #[inline(never)]
-fn serve_entries<'d, S: Storage, L: Entries<'d>, F: Form>(
-    volume: Volume<'_, S>,
+fn serve_entries<'d, T: Target, L: Entries<'d>, F: Form>(
+    volume: &mut Volume<'_, T>,
     mut batch: Batch<'d>,
     entries: &L,
     driver: &Driver,
     portion: &Portion,
 ) -> (Served, Stopped) {
-    let Volume { storage, in_flight, own_in_flight, segments, volume, geometry, counters, flushes, slot, now } = volume;
+    let Volume { target, in_flight, own_in_flight, segments, geometry, counters, flushes, slot } = volume;
     let (mut regions, limits, most) = (batch.regions(), batch.limits(), entries.len());
     // Keeps the regions in memory. In registers they would cost more instructions a request, most of them around the copy.
     core::hint::black_box(&mut regions);
@@ -220,7 +219,9 @@ fn serve_entries<'d, S: Storage, L: Entries<'d>, F: Form>(
     // `writeback` is read after the requests were seen: a driver may have changed it before it offered them.
     let rules = Rules::new(geometry, driver, batch.memory());
     let mut holding = entries.holding();
-    let mut tag = in_flight.next_tag().filter(|_| *own_in_flight < MAX_IN_FLIGHT);
+    // Requests that may still become in flight.
+    let most_in_flight = MAX_IN_FLIGHT.saturating_sub(**own_in_flight);
+    let mut room = most_in_flight;
     let mut all = 0;
     // Requests that have ended, and those of them that were completed.
     let (mut ended, mut completed) = (0, 0);
@@ -244,13 +245,13 @@ fn serve_entries<'d, S: Storage, L: Entries<'d>, F: Form>(
         let (kind, sector) = (usual.header.load_u32::<0>(), usual.header.load_u64::<8>());
         let checked = rules.transfer(kind, sector, usual.data, usual.bytes);
         let Some((operation, first_block, blocks)) = checked else { break };
-        let Some(free) = tag else {
+        let Some(vacancy) = in_flight.vacancy().filter(|_| room != 0) else {
             stopped = Stopped::Busy;
             break;
         };
         let bytes = u64::from(usual.bytes);
         let request = Request { operation, first: first_block, blocks, data, memory: rules.memory() };
-        match storage.submit(volume, free, &request, now) {
+        match target.submit(vacancy.tag(), &request) {
             Submitted::Done(status) => {
                 let (value, len) = outcome::answer(operation, bytes, status);
                 outcome::count(counters, operation, status, bytes);
@@ -272,11 +273,10 @@ fn serve_entries<'d, S: Storage, L: Entries<'d>, F: Form>(
                 batch.complete(ended - completed, true);
                 completed = ended;
                 holding = true;
-                let token = batch.hold(first.id());
-                let before = flushes.before();
-                in_flight.insert(Entry { slot, token, operation, bytes, status: usual.status_at, before });
-                *own_in_flight += 1;
-                tag = in_flight.next_tag().filter(|_| *own_in_flight < MAX_IN_FLIGHT);
+                let token = batch.hold_next(first.id());
+                let entry = Entry { token, slot: *slot as u8, operation, bytes, status: usual.status_at };
+                vacancy.insert(entry, || flushes.before());
+                room -= 1;
             }
             Submitted::Busy => {
                 stopped = Stopped::Busy;
@@ -289,5 +289,6 @@ fn serve_entries<'d, S: Storage, L: Entries<'d>, F: Form>(
     }
     batch.complete(ended - completed, true);
     batch.finish_held();
+    **own_in_flight += most_in_flight - room;
     (Served::new(i as u32, all), stopped)
 }

@@ -23,6 +23,7 @@ mod check;
 pub mod counters;
 pub mod device;
 pub mod emulate;
+mod ended;
 pub mod failures;
 mod fast;
 pub mod flushes;

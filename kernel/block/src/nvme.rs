@@ -16,10 +16,10 @@ use memory::GuestMemory;
 use nvme::dma::{Dma, Segment};
 use nvme::registers::Registers;
 use nvme::{Format, IoQueue, Limits, Operation as Command, Refused, Request as Ask, Status as Answer};
-use virtio::chain::Span;
+use virtio::chain::{Segment as Buffer, Span};
 use virtio::config::MAX_QUEUE_SIZE;
 
-use crate::storage::{Geometry, Operation, Request, Status, Storage, Submitted, Tag};
+use crate::storage::{Geometry, One, Operation, Request, Status, Storage, Submitted, Tag, Target, Visitor};
 pub use at_start::AtStart;
 use caches::Caches;
 use long::Long;
@@ -97,27 +97,6 @@ impl<R: Registers, D: Dma> Nvme<R, D> {
             caches,
         }
     }
-
-    /// Submits a request of any form.
-    #[inline(never)]
-    fn submit_any(&mut self, index: usize, tag: Tag, ask: &Ask, request: &Request<'_>, now: u64) -> Submitted {
-        let Some(queue) = self.queues.get_mut(index) else { return Submitted::Done(Status::Failed) };
-        if !translate(request.data, request.memory, self.offset, &mut self.segments) {
-            return Submitted::Done(Status::Failed);
-        }
-        match queue.submit(ask, &self.segments, now) {
-            Ok(()) => Submitted::Pending,
-            Err(Refused::TooLong) if !self.segments.is_empty() => {
-                if self.long.begin(index, tag, ask, &self.segments, request.memory) {
-                    self.long.go_on(&mut self.queues, &mut self.segments, now);
-                    Submitted::Pending
-                } else {
-                    Submitted::Busy
-                }
-            }
-            Err(why) => refused(why),
-        }
-    }
 }
 
 /// Fills `into` with the segments of a request's data. Returns false if there are more than a chain can have, or one of
@@ -158,6 +137,90 @@ const fn status(answer: Answer) -> Status {
     }
 }
 
+/// A namespace that was looked up.
+struct Volume<'n, R, D> {
+    queue: &'n mut IoQueue<R, D>,
+    /// What is added to a host address to get the bus address.
+    offset: u64,
+    namespace: Namespace,
+    /// The time in microseconds.
+    now: u64,
+    segments: &'n mut Vec<Segment>,
+    long: &'n mut Long,
+    caches: &'n mut Caches,
+}
+
+impl<R: Registers, D: Dma> Target for Volume<'_, R, D> {
+    #[inline(always)]
+    fn submit(&mut self, tag: Tag, request: &Request<'_>) -> Submitted {
+        // One buffer: most requests.
+        let transfer = match request.operation {
+            Operation::Read => Some(Command::Read),
+            Operation::Write { durable } => Some(Command::Write { fua: durable }),
+            _ => None,
+        };
+        let Request { operation, first, blocks, data, memory } = *request;
+        if let (Some(operation), Some(piece)) = (transfer, data.piece()) {
+            let ask = Ask { id: tag.0.into(), namespace: self.namespace.id, operation, first, blocks };
+            let at = (piece.address() as u64).wrapping_add(self.offset);
+            // SAFETY: as in `translate`.
+            let segment = unsafe { Segment::new(at, piece.len()) };
+            if self.queue.submit_page(&ask, segment, self.now).is_some() {
+                return Submitted::Pending;
+            }
+        }
+        let (buffers, place) = data.place();
+        self.submit_any(tag, operation, first, blocks, memory, buffers, place)
+    }
+}
+
+impl<R: Registers, D: Dma> Volume<'_, R, D> {
+    /// Submits a request of any form. Its fields are arguments of their own, and of its data there is the place of a
+    /// [`Span`]: so a caller keeps them in registers.
+    #[inline(never)]
+    #[allow(clippy::too_many_arguments, reason = "as above")]
+    fn submit_any(
+        &mut self,
+        tag: Tag,
+        operation: Operation,
+        first: u64,
+        blocks: u32,
+        memory: &GuestMemory,
+        buffers: &[Buffer],
+        place: (u32, u32),
+    ) -> Submitted {
+        let Self { queue, offset, namespace, now, segments, long, caches } = self;
+        let Namespace { queue: index, id, geometry } = *namespace;
+        let operation = match operation {
+            Operation::Read => Command::Read,
+            Operation::Write { durable } => Command::Write { fua: durable },
+            Operation::Flush if cfg!(feature = "lose-flushes") => return Submitted::Done(Status::Ok),
+            Operation::Flush if geometry.volatile_cache && caches.have_lost(index, id) => {
+                return Submitted::Done(Status::Failed);
+            }
+            Operation::Flush => Command::Flush,
+            Operation::Discard => Command::Deallocate,
+            Operation::WriteZeroes { unmap, durable } => Command::WriteZeroes { deallocate: unmap, fua: durable },
+        };
+        let ask = Ask { id: tag.0.into(), namespace: id, operation, first, blocks };
+        if !translate(Span::within(buffers, place), memory, *offset, segments) {
+            return Submitted::Done(Status::Failed);
+        }
+        match queue.submit(&ask, segments, *now) {
+            Ok(()) => Submitted::Pending,
+            Err(Refused::TooLong) if !segments.is_empty() => {
+                if long.begin(index, tag, &ask, segments, memory) {
+                    long.go_on(queue, segments, *now);
+                    Submitted::Pending
+                } else {
+                    Submitted::Busy
+                }
+            }
+            Err(why) => refused(why),
+        }
+    }
+}
+
 impl<R: Registers, D: Dma> Storage for Nvme<R, D> {
     type Volume = Namespace;
 
@@ -184,35 +247,15 @@ impl<R: Registers, D: Dma> Storage for Nvme<R, D> {
     }
 
     fn submit(&mut self, namespace: Namespace, tag: Tag, request: &Request<'_>, now: u64) -> Submitted {
-        let Some(queue) = self.queues.get_mut(namespace.queue) else { return Submitted::Done(Status::Failed) };
-        let operation = match request.operation {
-            Operation::Read => Command::Read,
-            Operation::Write { durable } => Command::Write { fua: durable },
-            Operation::Flush if cfg!(feature = "lose-flushes") => return Submitted::Done(Status::Ok),
-            Operation::Flush
-                if namespace.geometry.volatile_cache && self.caches.have_lost(namespace.queue, namespace.id) =>
-            {
-                return Submitted::Done(Status::Failed);
-            }
-            Operation::Flush => Command::Flush,
-            Operation::Discard => Command::Deallocate,
-            Operation::WriteZeroes { unmap, durable } => Command::WriteZeroes { deallocate: unmap, fua: durable },
-        };
-        let now = now / self.ticks;
-        let ask =
-            Ask { id: tag.0.into(), namespace: namespace.id, operation, first: request.first, blocks: request.blocks };
-        // One buffer: most requests.
-        if let (&[buffer], (0, len)) = request.data.place()
-            && buffer.len == len
-            && let Ok(at) = request.memory.translate(buffer.gpa, len.into())
-        {
-            // SAFETY: as in `translate`.
-            let segment = unsafe { Segment::new((at.expose_provenance() as u64).wrapping_add(self.offset), len) };
-            if queue.submit(&ask, &[segment], now) == Ok(()) {
-                return Submitted::Pending;
-            }
-        }
-        self.submit_any(namespace.queue, tag, &Ask { ..ask }, request, now)
+        One { tag, request }.submit(self, namespace, now)
+    }
+
+    #[inline(always)]
+    fn visit<V: Visitor>(&mut self, namespace: Namespace, now: u64, visitor: V) -> Option<V::Output> {
+        let Self { queues, ticks, offset, segments, long, caches, .. } = self;
+        let (now, offset) = (now / *ticks, *offset);
+        let queue = queues.get_mut(namespace.queue)?;
+        Some(visitor.visit(&mut Volume { queue, offset, namespace, now, segments, long, caches }))
     }
 
     fn notify(&mut self) {
@@ -239,7 +282,8 @@ impl<R: Registers, D: Dma> Storage for Nvme<R, D> {
                 caches.lose(index);
             }
         }
-        if long.go_on(queues, segments, now) {
+        let of_long = long.queue().and_then(|queue| queues.get_mut(queue));
+        if of_long.is_some_and(|queue| long.go_on(queue, segments, now)) {
             self.notify();
         }
         if let Some((tag, status)) = self.long.take_ended() {
@@ -247,7 +291,7 @@ impl<R: Registers, D: Dma> Storage for Nvme<R, D> {
         }
     }
 
-    fn cancel(&mut self, tag: Tag) -> bool {
+    fn cancel(&mut self, _: Self::Volume, tag: Tag) -> bool {
         if let Some(ended) = self.long.cancel(tag, &mut self.queues) {
             return ended;
         }

@@ -10,7 +10,7 @@ pub const UNSUPP: u8 = 2;
 
 /// Returns the status byte and the used length of a request with so many bytes of data that ended with `status`. The used
 /// length counts from the first device-writable byte.
-#[inline]
+#[inline(always)]
 pub fn answer(operation: Operation, bytes: u64, status: Status) -> (u8, u32) {
     let read = operation == Operation::Read;
     match status {
@@ -23,7 +23,7 @@ pub fn answer(operation: Operation, bytes: u64, status: Status) -> (u8, u32) {
 }
 
 /// Counts a request that has ended. `bytes` are those of its data, or of the range that it named.
-#[inline]
+#[inline(always)]
 pub fn count(counters: &BlockCounters, operation: Operation, status: Status, bytes: u64) {
     match (status, operation) {
         (Status::Failed | Status::FlushFailed | Status::Cancelled, _) => {

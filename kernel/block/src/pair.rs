@@ -1,11 +1,6 @@
 //! Two storages as one: a device's volume says which of them it belongs to.
 
-use alloc::boxed::Box;
-
-use memory::GuestMemory;
-use virtio::chain::{Segment, Span};
-
-use crate::storage::{Geometry, MAX_TAGS, Operation, Request, Status, Storage, Submitted, Tag};
+use crate::storage::{Geometry, Request, Status, Storage, Submitted, Tag, Visitor};
 
 /// A volume of one of the two storages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,41 +15,19 @@ pub enum Either<A, B> {
 pub struct Pair<A, B> {
     first: A,
     second: B,
-    /// For each tag in flight: whether the second storage has it.
-    in_second: Box<[bool; MAX_TAGS]>,
 }
 
 impl<A: Storage, B: Storage> Pair<A, B> {
     /// Makes one of two.
     #[must_use]
-    pub fn new(first: A, second: B) -> Self {
-        Self { first, second, in_second: Box::new([false; MAX_TAGS]) }
+    pub const fn new(first: A, second: B) -> Self {
+        Self { first, second }
     }
 
     /// The second storage, to configure it.
     pub const fn second_mut(&mut self) -> &mut B {
         &mut self.second
     }
-}
-
-/// Gives a request to a storage. Its fields are arguments of their own. So a caller into which the other storage is
-/// inlined keeps them in registers. With a reference to the request, it would write each request to memory.
-#[inline(never)]
-#[allow(clippy::too_many_arguments, reason = "as above")]
-fn submit_to<S: Storage>(
-    storage: &mut S,
-    volume: S::Volume,
-    tag: Tag,
-    now: u64,
-    operation: Operation,
-    first: u64,
-    blocks: u32,
-    memory: &GuestMemory,
-    buffers: &[Segment],
-    place: (u32, u32),
-) -> Submitted {
-    let request = Request { operation, first, blocks, data: Span::within(buffers, place), memory };
-    storage.submit(volume, tag, &request, now)
 }
 
 impl<A: Storage, B: Storage> Storage for Pair<A, B> {
@@ -87,22 +60,19 @@ impl<A: Storage, B: Storage> Storage for Pair<A, B> {
         }
     }
 
-    #[inline(always)]
     fn submit(&mut self, volume: Self::Volume, tag: Tag, request: &Request<'_>, now: u64) -> Submitted {
-        let (submitted, second) = match volume {
-            Either::First(volume) => (self.first.submit(volume, tag, request, now), false),
-            Either::Second(volume) => {
-                let Request { operation, first, blocks, data, memory } = *request;
-                let (buffers, place) = data.place();
-                (submit_to(&mut self.second, volume, tag, now, operation, first, blocks, memory, buffers, place), true)
-            }
-        };
-        if submitted == Submitted::Pending
-            && let Some(in_second) = self.in_second.get_mut(usize::from(tag.0))
-        {
-            *in_second = second;
+        match volume {
+            Either::First(volume) => self.first.submit(volume, tag, request, now),
+            Either::Second(volume) => self.second.submit(volume, tag, request, now),
         }
-        submitted
+    }
+
+    #[inline(always)]
+    fn visit<V: Visitor>(&mut self, volume: Self::Volume, now: u64, visitor: V) -> Option<V::Output> {
+        match volume {
+            Either::First(volume) => self.first.visit(volume, now, visitor),
+            Either::Second(volume) => self.second.visit(volume, now, visitor),
+        }
     }
 
     fn notify(&mut self) {
@@ -120,11 +90,10 @@ impl<A: Storage, B: Storage> Storage for Pair<A, B> {
         self.second.poll(now, ended);
     }
 
-    fn cancel(&mut self, tag: Tag) -> bool {
-        if self.in_second.get(usize::from(tag.0)).copied().unwrap_or(false) {
-            self.second.cancel(tag)
-        } else {
-            self.first.cancel(tag)
+    fn cancel(&mut self, volume: Self::Volume, tag: Tag) -> bool {
+        match volume {
+            Either::First(volume) => self.first.cancel(volume, tag),
+            Either::Second(volume) => self.second.cancel(volume, tag),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! The back-end has checked a request against the volume's shape already. This check is the one that keeps guests apart,
 //! so it does not rely on that.
 
-use crate::storage::{Geometry, Operation, Request, Status, Storage, Submitted, Tag};
+use crate::storage::{Geometry, One, Operation, Request, Status, Storage, Submitted, Tag, Target, Visitor};
 
 /// Some blocks of a volume. A part that is all of the volume grows and shrinks with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,12 +42,50 @@ impl<V> Part<V> {
     pub const fn geometry(&self, whole: &Geometry) -> Geometry {
         Geometry { blocks: self.blocks_of(whole.blocks), ..*whole }
     }
+}
 
-    /// Converts a request's first block to the volume's. Returns `None` if the request leaves the part. The volume has `all`
-    /// blocks.
-    fn within(&self, first: u64, blocks: u32, all: u64) -> Option<u64> {
-        let is_within = first.checked_add(blocks.into())? <= self.blocks_of(all);
-        if is_within { self.first.checked_add(first) } else { None }
+/// A part of a volume that was looked up.
+struct Bounded<T> {
+    whole: T,
+    /// First block of the part, and its number of blocks now.
+    first: u64,
+    blocks: u64,
+}
+
+impl<T: Target> Target for Bounded<&mut T> {
+    #[inline(always)]
+    fn submit(&mut self, tag: Tag, request: &Request<'_>) -> Submitted {
+        let first = match request.operation {
+            // It has no blocks. It flushes other parts too.
+            Operation::Flush => 0,
+            _ => {
+                // The last block at which so many may begin.
+                let last = self.blocks.checked_sub(request.blocks.into());
+                if last.is_none_or(|last| request.first > last) {
+                    return Submitted::Done(Status::Failed);
+                }
+                // It does not wrap: the part is within the volume.
+                self.first.wrapping_add(request.first)
+            }
+        };
+        self.whole.submit(tag, &Request { first, ..*request })
+    }
+}
+
+/// Does what `visitor` does, with a part of the volume that it is given.
+struct Within<V> {
+    visitor: V,
+    first: u64,
+    blocks: u64,
+}
+
+impl<V: Visitor> Visitor for Within<V> {
+    type Output = V::Output;
+
+    #[inline(always)]
+    fn visit(self, whole: &mut impl Target) -> V::Output {
+        let Self { visitor, first, blocks } = self;
+        visitor.visit(&mut Bounded { whole, first, blocks })
     }
 }
 
@@ -88,15 +126,13 @@ impl<S: Storage> Storage for Parts<S> {
     }
 
     fn submit(&mut self, part: Self::Volume, tag: Tag, request: &Request<'_>, now: u64) -> Submitted {
-        let first = match request.operation {
-            // It has no blocks. It flushes other parts too.
-            Operation::Flush => 0,
-            _ => match part.within(request.first, request.blocks, self.0.blocks(part.whole)) {
-                Some(first) => first,
-                None => return Submitted::Done(Status::Failed),
-            },
-        };
-        self.0.submit(part.whole, tag, &Request { first, ..*request }, now)
+        One { tag, request }.submit(self, part, now)
+    }
+
+    #[inline(always)]
+    fn visit<V: Visitor>(&mut self, part: Self::Volume, now: u64, visitor: V) -> Option<V::Output> {
+        let (first, blocks) = (part.first, self.blocks(part));
+        self.0.visit(part.whole, now, Within { visitor, first, blocks })
     }
 
     fn notify(&mut self) {
@@ -112,7 +148,7 @@ impl<S: Storage> Storage for Parts<S> {
         self.0.poll(now, ended);
     }
 
-    fn cancel(&mut self, tag: Tag) -> bool {
-        self.0.cancel(tag)
+    fn cancel(&mut self, part: Self::Volume, tag: Tag) -> bool {
+        self.0.cancel(part.whole, tag)
     }
 }

@@ -93,7 +93,7 @@ impl Storage for Ram {
         }
     }
 
-    fn cancel(&mut self, tag: Tag) -> bool {
+    fn cancel(&mut self, _: Self::Volume, tag: Tag) -> bool {
         self.long.cancel(tag)
     }
 }

@@ -43,6 +43,19 @@ pub enum Operation {
     },
 }
 
+impl Operation {
+    /// Whether its failure may say that other writes are lost: it flushes, or the storage may flush behind it.
+    #[inline(always)]
+    pub(crate) const fn tells_of_flushes(self) -> bool {
+        match self {
+            Self::Read | Self::Discard | Self::Write { durable: false } | Self::WriteZeroes { durable: false, .. } => {
+                false
+            }
+            Self::Flush | Self::Write { durable: true } | Self::WriteZeroes { durable: true, .. } => true,
+        }
+    }
+}
+
 /// A checked request. The blocks are within the volume. The buffers are in the guest's memory, and their length is that
 /// of the blocks.
 #[derive(Clone, Copy, Debug)]
@@ -116,8 +129,58 @@ pub struct Geometry {
     pub max_zeroes: u32,
 }
 
+/// A volume that was looked up, for the requests of one visit to a queue.
+pub trait Target {
+    /// As [`Storage::submit`].
+    fn submit(&mut self, tag: Tag, request: &Request<'_>) -> Submitted;
+}
+
+/// What works with a [`Target`]. It is compiled for each kind of target.
+pub trait Visitor {
+    /// What it returns.
+    type Output;
+
+    /// Does it.
+    fn visit(self, target: &mut impl Target) -> Self::Output;
+}
+
+/// One request, for [`Storage::visit`].
+pub(crate) struct One<'r> {
+    pub tag: Tag,
+    pub request: &'r Request<'r>,
+}
+
+impl One<'_> {
+    /// Submits it to a volume of a storage.
+    pub fn submit<S: Storage>(self, storage: &mut S, volume: S::Volume, now: u64) -> Submitted {
+        storage.visit(volume, now, self).unwrap_or(Submitted::Done(Status::Failed))
+    }
+}
+
+impl Visitor for One<'_> {
+    type Output = Submitted;
+
+    fn visit(self, target: &mut impl Target) -> Submitted {
+        target.submit(self.tag, self.request)
+    }
+}
+
+/// A volume of a storage that looks it up anew for each request.
+pub(crate) struct Plain<'s, S: Storage> {
+    pub storage: &'s mut S,
+    pub volume: S::Volume,
+    pub now: u64,
+}
+
+impl<S: Storage> Target for Plain<'_, S> {
+    #[inline(always)]
+    fn submit(&mut self, tag: Tag, request: &Request<'_>) -> Submitted {
+        self.storage.submit(self.volume, tag, request, self.now)
+    }
+}
+
 /// Storage that an engine polls.
-pub trait Storage {
+pub trait Storage: Sized {
     /// A handle to a volume. A device has it while it is attached, and again when it is attached the next time.
     type Volume: Copy + Send + 'static;
 
@@ -143,6 +206,14 @@ pub trait Storage {
     /// ended; it must keep what it needs of `request`. `now` is the engine's time in ticks.
     fn submit(&mut self, volume: Self::Volume, tag: Tag, request: &Request<'_>, now: u64) -> Submitted;
 
+    /// Looks a volume up, and has `visitor` submit requests to it. A storage over others has the volume looked up there, so
+    /// that a request does not go through all layers. `now` is the engine's time in ticks. Returns `None` if there is no
+    /// such volume.
+    #[inline(always)]
+    fn visit<V: Visitor>(&mut self, volume: Self::Volume, now: u64, visitor: V) -> Option<V::Output> {
+        Some(visitor.visit(&mut Plain { storage: self, volume, now }))
+    }
+
     /// Tells the device of the requests that were submitted since the last call. The engine calls it once for a batch.
     fn notify(&mut self) {}
 
@@ -157,6 +228,6 @@ pub trait Storage {
 
     /// Ends a request early. Returns true if it has ended: its buffers are not used any more, and `poll` does not
     /// report it. Returns false if it is still in flight: `poll` reports it, with any status, as soon as the device has
-    /// let go of the buffers. It is called at most once for a request.
-    fn cancel(&mut self, tag: Tag) -> bool;
+    /// let go of the buffers. It is called at most once for a request. `volume` is the request's.
+    fn cancel(&mut self, volume: Self::Volume, tag: Tag) -> bool;
 }

@@ -52,7 +52,7 @@ impl Storage for Other {
 
     fn poll(&mut self, _: u64, _: &mut impl FnMut(Tag, Status)) {}
 
-    fn cancel(&mut self, _: Tag) -> bool {
+    fn cancel(&mut self, (): (), _: Tag) -> bool {
         true
     }
 }

@@ -138,7 +138,7 @@ impl<H: Hal, T: Transport> Storage for VirtioDisks<H, T> {
         }
     }
 
-    fn cancel(&mut self, tag: Tag) -> bool {
+    fn cancel(&mut self, _: Self::Volume, tag: Tag) -> bool {
         self.all.iter_mut().flat_map(|driven| &mut driven.running).any(|running| running.cancel(tag))
     }
 }

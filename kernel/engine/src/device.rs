@@ -214,7 +214,8 @@ impl Device {
     }
 
     /// Completes a request into which the device wrote `written` bytes. Returns false if a reset or a fault came first.
-    /// The token is then counted as stale, and nothing else happens.
+    /// The token is then counted as stale, and nothing else happens. A back-end that has many to complete can do so in a
+    /// [`Device::batch`].
     pub fn complete(&mut self, token: Token, written: u32) -> bool {
         if self.order.is_some() {
             return self.complete_in_order(token, written);

@@ -132,6 +132,14 @@ impl<'m, T> Slots<'m, T> {
         let len = count.min(usize::from(self.mask) + 1 - at);
         Row { base: self.base.wrapping_add(at), len, memory: PhantomData }
     }
+
+    /// Returns entry `index`, which wraps around the ring, as a row.
+    #[must_use]
+    #[inline(always)]
+    pub fn entry(&self, index: u16) -> Row<'m, T> {
+        // A ring has at least one entry.
+        Row { base: self.base.wrapping_add(usize::from(index & self.mask)), len: 1, memory: PhantomData }
+    }
 }
 
 // SAFETY: as for `GuestMemory`. The pointer stands for memory that any CPU may use at any time. All accesses are
@@ -148,6 +156,39 @@ impl<T> Slots<'_, T> {
     #[must_use]
     pub unsafe fn kept(self) -> Slots<'static, T> {
         Slots { base: self.base, mask: self.mask, memory: PhantomData }
+    }
+}
+
+impl Slots<'_, [u32; 2]> {
+    /// Writes entry `index`, which wraps around the ring, by one store.
+    #[inline(always)]
+    pub fn set(&self, index: u16, [low, high]: [u32; 2]) {
+        let at = self.base.wrapping_add(usize::from(index & self.mask));
+        // SAFETY: it is one of the entries that were checked to be the guest's.
+        unsafe { store_entry(at, low, high) };
+    }
+}
+
+/// Writes an entry of two numbers by one store.
+///
+/// # Safety
+/// It is an entry that was checked to be the guest's, and aligned to four bytes.
+#[inline(always)]
+unsafe fn store_entry(at: *mut [u32; 2], low: u32, high: u32) {
+    #[cfg(not(miri))]
+    // SAFETY: the caller's promise. It is assembly because an entry is aligned to four bytes only.
+    unsafe {
+        let both = u64::from(low) | u64::from(high) << 32;
+        core::arch::asm!("mov qword ptr [{}], {}", in(reg) at, in(reg) both, options(nostack, preserves_flags));
+    }
+    #[cfg(miri)]
+    {
+        let half = at.cast::<u32>();
+        // SAFETY: the caller's promise; both halves are in the entry. All host access to guest memory is atomic or by the
+        // copy routine.
+        let (at, after) = unsafe { (AtomicU32::from_ptr(half), AtomicU32::from_ptr(half.add(1))) };
+        at.store(low, Ordering::Relaxed);
+        after.store(high, Ordering::Relaxed);
     }
 }
 
@@ -313,13 +354,17 @@ mod tests {
         let row = ring.row(0xfffe, 9);
         assert_eq!((row.len(), row.get(0), row.get(1), row.get(2)), (2, Some(0), Some(0xabcd), None));
         assert_eq!((ring.row(4, 3).len(), ring.row(7, 0).is_empty()), (3, true));
-        let used = m.slots::<[u32; 2]>(0x204, 4).unwrap().row(2, 2);
+        assert_eq!((ring.entry(7).len(), ring.entry(7).get(0), ring.entry(7).get(1)), (1, Some(0xabcd), None));
+        let ring = m.slots::<[u32; 2]>(0x204, 4).unwrap();
+        let used = ring.row(2, 2);
         (0..3).for_each(|i| used.set(i, [1, 2]));
         assert_eq!(
             (m.read_u64(0x20c), m.read_u64(0x214), m.read_u64(0x21c)),
             (Ok(0), Ok(0x2_0000_0001), Ok(0x2_0000_0001))
         );
         assert_eq!(m.read_u64(0x224), Ok(0), "beyond the end");
+        ring.set(0xfffd, [3, 4]);
+        assert_eq!((m.read_u64(0x204), m.read_u64(0x20c)), (Ok(0), Ok(0x4_0000_0003)));
         for (gpa, count) in [(1, 4), (0, 3), (0, 0), (0xffe, 2), (u64::MAX - 1, 2)] {
             assert!(m.slots::<u16>(gpa, count).is_none(), "{count} entries at {gpa:#x}");
         }

@@ -9,10 +9,12 @@
 //! | `ring` | a queue in use: takes requests one by one, completes, publishes, arms |
 //! | `split`, `packed` | the two ring formats |
 //! | `batch` | takes and completes many requests in one call, for the fast path of a back-end |
+//! | `completer` | completes many requests that were taken before, in one call |
 //! | `descriptors` | the descriptors of one chain in a batch |
 //! | `request`, `state` | a request that was taken; a queue's positions as plain data |
 
 mod batch;
+mod completer;
 mod descriptors;
 #[cfg(all(test, not(miri)))]
 mod model;
@@ -23,8 +25,9 @@ mod split;
 mod state;
 
 pub use batch::{Batch, Entries, Peek, Purpose, RingDescriptor, Used};
+pub use completer::{Complete, Completer};
 pub use descriptors::{Descriptors, Regions};
-pub use request::{Backlog, INEXACT_BACKLOG, Request, Token, UsedNotification};
+pub use request::{Backlog, INEXACT_BACKLOG, Origin, Request, Token, UsedNotification};
 pub use ring::Queue;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use ring::either;

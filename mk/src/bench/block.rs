@@ -39,12 +39,12 @@ const ROWS: [Row; 16] = [
     Row { batch: 1, packed: true, write: false, nvme: false, linked: false, aim: None, kept: 1626.0 },
     Row { batch: 1, packed: false, write: true, nvme: false, linked: false, aim: None, kept: 1374.1 },
     Row { batch: 1, packed: true, write: true, nvme: false, linked: false, aim: None, kept: 1630.0 },
-    Row { batch: 32, packed: false, write: false, nvme: true, linked: false, aim: Some(450.0), kept: 953.5 },
-    Row { batch: 32, packed: true, write: false, nvme: true, linked: false, aim: Some(450.0), kept: 941.1 },
-    Row { batch: 32, packed: false, write: true, nvme: true, linked: false, aim: Some(450.0), kept: 957.5 },
-    Row { batch: 32, packed: true, write: true, nvme: true, linked: false, aim: Some(450.0), kept: 944.3 },
-    Row { batch: 1, packed: false, write: false, nvme: true, linked: false, aim: None, kept: 2643.2 },
-    Row { batch: 1, packed: true, write: false, nvme: true, linked: false, aim: None, kept: 2895.7 },
+    Row { batch: 32, packed: false, write: false, nvme: true, linked: false, aim: Some(450.0), kept: 488.9 },
+    Row { batch: 32, packed: true, write: false, nvme: true, linked: false, aim: Some(450.0), kept: 499.8 },
+    Row { batch: 32, packed: false, write: true, nvme: true, linked: false, aim: Some(450.0), kept: 486.9 },
+    Row { batch: 32, packed: true, write: true, nvme: true, linked: false, aim: Some(450.0), kept: 494.0 },
+    Row { batch: 1, packed: false, write: false, nvme: true, linked: false, aim: None, kept: 2271.2 },
+    Row { batch: 1, packed: true, write: false, nvme: true, linked: false, aim: None, kept: 2537.2 },
 ];
 
 impl Row {

@@ -144,7 +144,7 @@ impl Storage for Late {
         self.ended.drain(..).for_each(|(tag, status)| ended(tag, status));
     }
 
-    fn cancel(&mut self, tag: Tag) -> bool {
+    fn cancel(&mut self, _: Self::Volume, tag: Tag) -> bool {
         if self.ended.iter().any(|(ended, _)| *ended == tag) {
             return false;
         }

@@ -167,7 +167,7 @@ impl Storage for Files {
     }
 
     /// An operation cannot be taken back. The request ends when the kernel has let go of the buffers.
-    fn cancel(&mut self, tag: Tag) -> bool {
+    fn cancel(&mut self, _: Self::Volume, tag: Tag) -> bool {
         if let Some(request) = self.requests.get_mut(usize::from(tag.0)) {
             request.cancelled = true;
         }

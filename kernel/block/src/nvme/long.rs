@@ -65,22 +65,27 @@ impl Long {
         true
     }
 
-    /// Submits the next part, if none is in flight. Returns true if it was taken. `part` is a list to use meanwhile.
+    /// The index of the request's queue, if there is a request.
+    pub fn queue(&self) -> Option<usize> {
+        self.progress.as_ref().map(|progress| progress.queue)
+    }
+
+    /// Submits the next part to the request's queue, if none is in flight. Returns true if it was taken. `part` is a list to
+    /// use meanwhile.
     pub fn go_on<R: Registers, D: Dma>(
         &mut self,
-        queues: &mut [IoQueue<R, D>],
+        queue: &mut IoQueue<R, D>,
         part: &mut Vec<Segment>,
         now: u64,
     ) -> bool {
         let Some(progress) = self.progress.as_mut().filter(|p| !p.in_flight && p.ends.is_none()) else { return false };
-        let Progress { queue, rest, next, in_flight, ends, .. } = progress;
+        let Progress { rest, next, in_flight, ends, .. } = progress;
         if rest.blocks == 0 {
             *ends = Some(Status::Ok);
             return false;
         }
-        let queue = queues.get_mut(*queue);
-        let found = queue.and_then(|q| Some((q.limits(rest.namespace)?, q.namespace(rest.namespace)?, q)));
-        let Some((limits, format, queue)) = found else {
+        let found = queue.limits(rest.namespace).zip(queue.namespace(rest.namespace));
+        let Some((limits, format)) = found else {
             *ends = Some(Status::Failed);
             return false;
         };

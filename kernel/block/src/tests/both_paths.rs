@@ -52,8 +52,8 @@ impl Storage for Mixed {
         self.0.poll(now, ended);
     }
 
-    fn cancel(&mut self, tag: Tag) -> bool {
-        self.0.cancel(tag)
+    fn cancel(&mut self, _: Self::Volume, tag: Tag) -> bool {
+        self.0.cancel((), tag)
     }
 }
 

@@ -279,7 +279,8 @@ fn a_cancelled_request_ends_when_the_storage_has_let_go_and_its_blocks_are_free(
         let mut stand = Stand::new();
         stand.emulate.inner().cancels = cancels;
         stand.submit(WRITE, 9, 1, &[512]);
-        assert_eq!(stand.emulate.cancel(Tag(0)), cancels);
+        let volume = stand.volume();
+        assert_eq!(stand.emulate.cancel(volume, Tag(0)), cancels);
         if !cancels {
             assert_eq!(stand.submit(WRITE, 10, 1, &[512]), Some(Submitted::Busy), "it may still be written");
             let mut ended = Vec::new();
@@ -328,10 +329,15 @@ impl Several {
         Self { emulate, guest: memory(0, 4096), counters: Box::leak(Box::default()), next: 0 }
     }
 
+    /// The volume of a device.
+    fn volume(&self, device: u64) -> Emulated<Part<()>> {
+        let volume = Part::new((), 4096, device * 128, 128).expect("it is within");
+        Emulated { volume, counters: Some(self.counters) }
+    }
+
     /// A device writes a sector of a block of its own. Returns the request's tag if there was a bounce buffer for it.
     fn write(&mut self, device: u64) -> Option<Tag> {
-        let part = Part::new((), 4096, device * 128, 128).expect("it is within");
-        let of = Emulated { volume: part, counters: Some(self.counters) };
+        let of = self.volume(device);
         let segments = [Segment { gpa: 0, len: 512 }];
         let first = u64::from(self.next % 128) * 8 + 1;
         let data = Span::new(&segments, 512);
@@ -372,9 +378,10 @@ fn bounce_buffers_that_are_given_back_go_to_those_that_have_fewer() {
     assert!(several.write(4).is_none(), "there is none");
     // Device 0 gives two of its four back.
     several.emulate.inner().inner().cancels = true;
-    first.drain(..2).for_each(|tag| assert!(several.emulate.cancel(tag)));
+    let volumes = [several.volume(0), several.volume(3)];
+    first.drain(..2).for_each(|tag| assert!(several.emulate.cancel(volumes[0], tag)));
     assert!(several.write(0).is_none(), "it has as many as are free");
     assert!(several.write(4).is_some() && several.write(5).is_some());
-    assert!(several.emulate.cancel(lone));
+    assert!(several.emulate.cancel(volumes[1], lone));
     assert!(several.write(3).is_some());
 }

@@ -8,6 +8,7 @@ mod gone;
 mod guest_driver;
 mod hostile;
 mod late;
+mod mixed;
 mod nvme;
 mod overlay;
 mod part;

@@ -167,7 +167,7 @@ impl Storage for Slow {
         self.ended.drain(..).for_each(|(tag, status)| ended(tag, status));
     }
 
-    fn cancel(&mut self, tag: Tag) -> bool {
+    fn cancel(&mut self, _: Self::Volume, tag: Tag) -> bool {
         self.cancelled.push(tag.0);
         self.cancels && self.held.remove(&tag.0).is_some()
     }

@@ -15,6 +15,7 @@ use crate::virtio_disk::{VirtioDisk, VirtioDisks, geometry};
 struct Stand {
     model: Rc<RefCell<Model>>,
     bench: Bench<VirtioDisks<Pages, Port>>,
+    volume: VirtioDisk,
     guest: Guest,
 }
 
@@ -28,8 +29,9 @@ impl Stand {
         let geometry = geometry(driver.shape(), false);
         let guest = Guest::new(3, &geometry, 1, SPLIT);
         let mut bench = Bench::new(VirtioDisks::new(vec![driver], 1));
-        assert_eq!(bench.attach(&guest, VirtioDisk { device: 0, geometry }), Reply::Attached);
-        Self { model, bench, guest }
+        let volume = VirtioDisk { device: 0, geometry };
+        assert_eq!(bench.attach(&guest, volume), Reply::Attached);
+        Self { model, bench, volume, guest }
     }
 
     /// The engine works, and the device answers in this order what it has. Returns what that was.
@@ -197,13 +199,13 @@ fn a_device_that_breaks_its_ring_fails_all_requests_and_later_ones() {
     assert_eq!(used, 3);
     assert!(sent.iter().all(|sent| stand.guest.status(sent) == IOERR));
     assert_eq!(stand.ask(IN, 0, Some(Err(4096))).0, IOERR);
-    assert!(!stand.bench.storage_cancels(Tag(0)));
+    assert!(!stand.bench.storage_cancels(stand.volume, Tag(0)));
 }
 
 impl Bench<VirtioDisks<Pages, Port>> {
     /// Whether the storage says that a request which it does not have has ended.
-    fn storage_cancels(&mut self, tag: Tag) -> bool {
+    fn storage_cancels(&mut self, volume: VirtioDisk, tag: Tag) -> bool {
         use crate::storage::Storage;
-        self.storage().cancel(tag)
+        self.storage().cancel(volume, tag)
     }
 }

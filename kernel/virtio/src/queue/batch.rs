@@ -20,10 +20,10 @@ use crate::chain::{ChainDescriptor, ChainLimits, DESCRIPTOR_BYTES, Descriptor, I
 
 /// The requests of one queue, from the next one on.
 pub struct Batch<'d> {
-    queue: &'d mut Queue,
+    pub(super) queue: &'d mut Queue,
     memory: &'d GuestMemory,
     /// The device's queues that have completions to publish, one bit each.
-    dirty: &'d mut u16,
+    pub(super) dirty: &'d mut u16,
 }
 
 /// What a buffer is for. The batch remembers a region of memory for each purpose: a driver may have its tables and headers
@@ -546,13 +546,17 @@ impl<'d> Batch<'d> {
     /// request with this id is held already.
     #[inline(always)]
     pub fn hold(&mut self, id: u16) -> Option<Token> {
-        let Queue { ring, index, generation, in_flight, .. } = &mut *self.queue;
-        let taken = match ring {
-            Ring::Split(ring) => ring.hold(id)?,
-            Ring::Packed(ring) => ring.hold(id),
-        };
+        (!self.queue.holds(id)).then(|| self.hold_next(id))
+    }
+
+    /// The same for a request whose first descriptor was read after all that are held now were taken: [`Entries::first`]
+    /// has looked whether it is one of them.
+    #[inline(always)]
+    pub fn hold_next(&mut self, id: u16) -> Token {
+        let Queue { ring, origin, in_flight, .. } = &mut *self.queue;
+        let taken = either!(ring, ring => ring.hold(id));
         *in_flight += 1;
-        Some(Token { queue: *index, generation: *generation, taken })
+        Token { origin: *origin, taken }
     }
 
     /// Puts back the request that was taken last.

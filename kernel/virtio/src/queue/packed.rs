@@ -316,20 +316,30 @@ impl Packed {
         last
     }
 
-    #[inline]
-    pub(super) fn complete(&mut self, memory: &GuestMemory, taken: &Taken, written: u32) -> Result<bool, Fault> {
+    /// Completes a request. Returns the number of the descriptor that becomes a used one, and its second half, which the
+    /// caller writes.
+    #[inline(always)]
+    pub(super) const fn complete_next(&mut self, taken: &Taken, written: u32) -> (u16, u64) {
         let position = self.next_used;
         let mut flags = position.used(self.table.size) | write_flag(written);
-        if position == self.published {
+        if position.0 == self.published.0 {
             self.first_flags = flags;
             flags ^= USED;
         }
-        let word = used_word(u32::from(taken.id), written, flags);
-        match self.entries {
-            Some(entries) => entries.row(position.slot(self.table.size), 1).set_second(0, word),
-            None => memory.write_u64(self.at(position) + 8, word).map_err(|_| Fault::RingAddress)?,
-        }
         self.next_used = position.on(taken.descriptors, self.table.size);
+        (position.slot(self.table.size), used_word(taken.id as u32, written, flags))
+    }
+
+    #[inline]
+    pub(super) fn complete(&mut self, memory: &GuestMemory, taken: &Taken, written: u32) -> Result<bool, Fault> {
+        let (slot, word) = self.complete_next(taken, written);
+        match self.entries {
+            Some(entries) => entries.entry(slot).set_second(0, word),
+            None => {
+                let at = self.table.desc + DESCRIPTOR_BYTES * u64::from(slot) + 8;
+                memory.write_u64(at, word).map_err(|_| Fault::RingAddress)?;
+            }
+        }
         Ok(true)
     }
 

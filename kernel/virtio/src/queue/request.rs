@@ -7,9 +7,25 @@ use crate::chain::Chain;
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a request that is never completed stays with the device"]
 pub struct Token {
-    pub(super) queue: u16,
-    pub(super) generation: u32,
+    pub(super) origin: Origin,
     pub(super) taken: Taken,
+}
+
+/// A queue during one activation of its device, in one number: the queue's index in bits 47:32, the generation below.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin(u64);
+
+impl Origin {
+    pub(super) const fn new(queue: u16, generation: u32) -> Self {
+        Self((queue as u64) << 32 | generation as u64)
+    }
+
+    /// The queue's index.
+    #[must_use]
+    #[inline(always)]
+    pub const fn queue(self) -> u16 {
+        (self.0 >> 32) as u16
+    }
 }
 
 /// What the ring needs to complete a request.
@@ -27,7 +43,14 @@ impl Token {
     /// The queue it came from.
     #[must_use]
     pub const fn queue(&self) -> u16 {
-        self.queue
+        self.origin.queue()
+    }
+
+    /// Where it came from.
+    #[must_use]
+    #[inline(always)]
+    pub const fn origin(&self) -> Origin {
+        self.origin
     }
 
     /// Its position in the ring. No two requests of a queue that are in flight have the same.

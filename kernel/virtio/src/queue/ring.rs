@@ -5,7 +5,7 @@
 use memory::GuestMemory;
 
 use super::packed::Packed;
-use super::request::{Backlog, Request, Token, UsedNotification};
+use super::request::{Backlog, Origin, Request, Token, UsedNotification};
 use super::split::Split;
 use super::state::QueueState;
 use crate::chain::Segments;
@@ -16,7 +16,7 @@ use crate::fault::Fault;
 pub struct Queue {
     pub(super) ring: Ring,
     pub(super) index: u16,
-    pub(super) generation: u32,
+    pub(super) origin: Origin,
     /// The guest memory region of the last buffer of each [`Purpose`](super::Purpose).
     pub(super) regions: [u8; 2],
     pub(super) in_flight: u16,
@@ -76,7 +76,7 @@ impl Queue {
             // SAFETY: as above.
             Ring::Split(unsafe { Split::new(memory, features, max_size, state)? })
         };
-        Ok(Self { ring, index, generation, regions: [0; 2], in_flight: 0, short: None })
+        Ok(Self { ring, index, origin: Origin::new(index, generation), regions: [0; 2], in_flight: 0, short: None })
     }
 
     /// Returns the positions from which the queue can be resumed; see [`QueueState`]. Returns `None` while a request is
@@ -126,14 +126,14 @@ impl Queue {
             return Ok(None);
         };
         self.in_flight += 1;
-        let token = Token { queue: self.index, generation: self.generation, taken };
+        let token = Token { origin: self.origin, taken };
         Ok(Some(Request { token, chain }))
     }
 
     /// Puts back the request that was taken last, as if it had not been taken. Put several back in reverse order.
     /// Returns false, and does nothing, if the token is stale or another request was taken after it.
     pub fn rewind(&mut self, token: Token) -> bool {
-        let last = token.generation == self.generation && either!(&mut self.ring, ring => ring.rewind(&token.taken));
+        let last = token.origin == self.origin && either!(&mut self.ring, ring => ring.rewind(&token.taken));
         self.in_flight -= u16::from(last);
         last
     }
@@ -179,9 +179,9 @@ impl Queue {
     ///
     /// # Errors
     /// The ring is not in the guest's memory (it was when the queue was set up).
-    #[inline(always)]
+    #[inline]
     pub fn complete(&mut self, memory: &GuestMemory, token: Token, written: u32) -> Result<bool, Fault> {
-        let done = token.generation == self.generation
+        let done = token.origin == self.origin
             && either!(&mut self.ring, ring => ring.complete(memory, &token.taken, written)?);
         self.in_flight -= u16::from(done);
         Ok(done)

@@ -25,7 +25,7 @@ const EVENT_AHEAD: u16 = 0x8000;
 const EVENT_REFRESH: u16 = 0x4000;
 const _: () = assert!(MAX_QUEUE_SIZE < EVENT_REFRESH);
 
-const WORDS: usize = MAX_QUEUE_SIZE as usize / 64;
+pub(super) const WORDS: usize = MAX_QUEUE_SIZE as usize / 64;
 
 /// The available ring, the descriptor table and the used ring in host memory.
 type Rings = (Slots<'static, u16>, Slots<'static, [u64; 2]>, Slots<'static, [u32; 2]>);
@@ -64,7 +64,7 @@ pub(super) struct Split {
     /// The `avail_event` in guest memory.
     avail_event: u16,
     armed: bool,
-    outstanding: [u64; WORDS],
+    pub(super) outstanding: [u64; WORDS],
 }
 
 impl Split {
@@ -227,17 +227,14 @@ impl Split {
         &self.table
     }
 
-    /// Takes the next request, whose chain begins at `head`. Returns `None` if the device holds that chain already.
-    /// Call [`Split::were_held`] after the last of several.
+    /// Takes the next request, whose chain begins at `head` and is not held yet. Call [`Split::were_held`] after the last of
+    /// several.
     #[inline(always)]
-    pub(super) fn hold(&mut self, head: u16) -> Option<Taken> {
-        if self.holds(head) {
-            return None;
-        }
+    pub(super) fn hold(&mut self, head: u16) -> Taken {
         self.set_held(head, true);
         let position = self.next_avail;
         self.next_avail = position.wrapping_add(1);
-        Some(Taken { id: head, position, descriptors: 1 })
+        Taken { id: head, position, descriptors: 1 }
     }
 
     /// Ends a sequence of [`Split::hold`] calls.
@@ -256,14 +253,22 @@ impl Split {
         true
     }
 
+    /// Notes in the set of chains that the device holds that it holds the one at `head` no more. Returns whether it did.
+    #[inline(always)]
+    pub(super) fn release(outstanding: &mut [u64; WORDS], head: u16) -> bool {
+        let Some(word) = outstanding.get_mut(usize::from(head / 64)) else { return false };
+        let (before, bit) = (*word, 1 << (head % 64));
+        *word = before & !bit;
+        before & bit != 0
+    }
+
     #[inline]
     pub(super) fn complete(&mut self, memory: &GuestMemory, taken: &Taken, written: u32) -> Result<bool, Fault> {
-        if !self.holds(taken.id) {
+        if !Self::release(&mut self.outstanding, taken.id) {
             return Ok(false);
         }
-        self.set_held(taken.id, false);
         if let Some((_, _, used)) = self.rings {
-            used.row(self.next_used, 1).set(0, [u32::from(taken.id), written]);
+            used.set(self.next_used, [u32::from(taken.id), written]);
         } else {
             let at = self.used + 4 + 8 * u64::from(self.next_used & (self.table.size - 1));
             memory.write_u32(at, u32::from(taken.id)).map_err(|_| Fault::RingAddress)?;
