@@ -8,6 +8,7 @@ use control::Level;
 use crate::guest::{Guest, GuestDevice};
 use crate::mistake::Place;
 use crate::module::Module;
+use crate::share::Share;
 use crate::stage::Stage;
 use crate::uplink::Uplink;
 
@@ -78,15 +79,6 @@ pub struct Engine {
     pub share: Share,
     /// Its place in the file.
     pub place: Place,
-}
-
-/// `cache` and `bandwidth` of an engine or a guest, in percent. `None`: it shares with everything else that has none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Share {
-    /// Of the last-level cache, for it alone: 1 to 90.
-    pub cache: Option<u8>,
-    /// Of the memory bandwidth, at most: 10 to 100.
-    pub bandwidth: Option<u8>,
 }
 
 /// How an engine chooses the next queue.

@@ -3,11 +3,11 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::config::Share;
 use crate::disk::Block;
 use crate::mac::Mac;
 use crate::mistake::Place;
 use crate::rules::{Identity, Rules};
+use crate::share::Share;
 
 /// `[[guest]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Reads `cache` and `bandwidth` of an engine or a guest.
 
-use crate::config::Share;
 use crate::section::Section;
+use crate::share::Share;
 
 pub(crate) fn read(section: &mut Section<'_, '_>) -> Share {
     let mut percent = |key, least| {

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use core::net::IpAddr;
 
 use super::*;
-use crate::config::Share;
+use crate::share::Share;
 use crate::stage::Action;
 use crate::{
     Block, Cache, Completion, DEFAULT_OVERLAY, Disk, Guest, GuestDevice, Identity, Mac, Net, NotifyBar, Requests,
