@@ -29,22 +29,22 @@ struct Row {
 }
 
 const ROWS: [Row; 16] = [
-    Row { batch: 32, packed: false, write: false, nvme: false, linked: false, aim: Some(250.0), kept: 236.2 },
-    Row { batch: 32, packed: true, write: false, nvme: false, linked: false, aim: Some(250.0), kept: 243.4 },
-    Row { batch: 32, packed: false, write: true, nvme: false, linked: false, aim: Some(250.0), kept: 238.2 },
-    Row { batch: 32, packed: true, write: true, nvme: false, linked: false, aim: Some(250.0), kept: 247.3 },
-    Row { batch: 32, packed: false, write: false, nvme: false, linked: true, aim: Some(250.0), kept: 232.4 },
-    Row { batch: 32, packed: false, write: true, nvme: false, linked: true, aim: Some(250.0), kept: 235.4 },
-    Row { batch: 1, packed: false, write: false, nvme: false, linked: false, aim: None, kept: 1372.1 },
-    Row { batch: 1, packed: true, write: false, nvme: false, linked: false, aim: None, kept: 1626.0 },
-    Row { batch: 1, packed: false, write: true, nvme: false, linked: false, aim: None, kept: 1374.1 },
-    Row { batch: 1, packed: true, write: true, nvme: false, linked: false, aim: None, kept: 1630.0 },
-    Row { batch: 32, packed: false, write: false, nvme: true, linked: false, aim: Some(450.0), kept: 488.9 },
-    Row { batch: 32, packed: true, write: false, nvme: true, linked: false, aim: Some(450.0), kept: 499.8 },
-    Row { batch: 32, packed: false, write: true, nvme: true, linked: false, aim: Some(450.0), kept: 486.9 },
-    Row { batch: 32, packed: true, write: true, nvme: true, linked: false, aim: Some(450.0), kept: 494.0 },
-    Row { batch: 1, packed: false, write: false, nvme: true, linked: false, aim: None, kept: 2271.2 },
-    Row { batch: 1, packed: true, write: false, nvme: true, linked: false, aim: None, kept: 2537.2 },
+    Row { batch: 32, packed: false, write: false, nvme: false, linked: false, aim: Some(250.0), kept: 237.2 },
+    Row { batch: 32, packed: true, write: false, nvme: false, linked: false, aim: Some(250.0), kept: 240.8 },
+    Row { batch: 32, packed: false, write: true, nvme: false, linked: false, aim: Some(250.0), kept: 240.2 },
+    Row { batch: 32, packed: true, write: true, nvme: false, linked: false, aim: Some(250.0), kept: 244.8 },
+    Row { batch: 32, packed: false, write: false, nvme: false, linked: true, aim: Some(250.0), kept: 234.2 },
+    Row { batch: 32, packed: false, write: true, nvme: false, linked: true, aim: Some(250.0), kept: 237.2 },
+    Row { batch: 1, packed: false, write: false, nvme: false, linked: false, aim: None, kept: 1404.1 },
+    Row { batch: 1, packed: true, write: false, nvme: false, linked: false, aim: None, kept: 1663.5 },
+    Row { batch: 1, packed: false, write: true, nvme: false, linked: false, aim: None, kept: 1407.1 },
+    Row { batch: 1, packed: true, write: true, nvme: false, linked: false, aim: None, kept: 1667.5 },
+    Row { batch: 32, packed: false, write: false, nvme: true, linked: false, aim: Some(450.0), kept: 479.1 },
+    Row { batch: 32, packed: true, write: false, nvme: true, linked: false, aim: Some(450.0), kept: 496.6 },
+    Row { batch: 32, packed: false, write: true, nvme: true, linked: false, aim: Some(450.0), kept: 477.1 },
+    Row { batch: 32, packed: true, write: true, nvme: true, linked: false, aim: Some(450.0), kept: 490.8 },
+    Row { batch: 1, packed: false, write: false, nvme: true, linked: false, aim: None, kept: 2284.2 },
+    Row { batch: 1, packed: true, write: false, nvme: true, linked: false, aim: None, kept: 2563.3 },
 ];
 
 impl Row {
