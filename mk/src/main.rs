@@ -15,6 +15,7 @@ mod disk;
 mod e2e;
 mod emulator;
 mod fetch;
+mod fuzz;
 mod guest_tools;
 mod image;
 mod imports;
@@ -87,6 +88,8 @@ enum Verb {
         #[arg(long, global = true)]
         strict: bool,
     },
+    /// Looks for inputs on which a fuzz target fails, with libFuzzer, and writes the table in tests/fuzz/README.md.
+    Fuzz(fuzz::Options),
     /// Fetches emulators, GRUB, the guests' kernel and tools, and other switches into target/deps. The other verbs do it by themselves.
     Fetch {
         /// Fetches again even if everything is there.
@@ -104,6 +107,7 @@ fn main() -> ExitCode {
         Verb::Disk(options) => disk::verb(&options),
         Verb::E2e(options) => e2e::verb(&options),
         Verb::Bench { what, strict } => bench::verb(&what, strict),
+        Verb::Fuzz(options) => fuzz::verb(&options),
         Verb::Fetch { again } => fetch::ensure(again)
             .and_then(|()| fetch::ensure_peers())
             .and_then(|()| fetch::ensure_guest_tools())

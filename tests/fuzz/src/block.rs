@@ -140,19 +140,12 @@ impl World {
         self.interrupts.take();
     }
 
-    fn command(&mut self, mut command: Command<Disk<Volume>>) -> Reply {
-        for _ in 0..100 {
-            let again = command.again();
-            assert!(self.engine.control().submit(command).is_ok(), "the slot is free");
+    fn command(&mut self, command: Command<Disk<Volume>>) -> Reply {
+        play::command(self.engine.control(), command, || {
             self.turn();
-            match self.engine.control().reply().expect("answered within a turn") {
-                Reply::Detaching => command = again.expect("a detachment"),
-                reply => return reply,
-            }
             // What is in flight has to end before a device is detached.
             (0..self.late().held()).for_each(|_| self.late().end(0, Status::Ok));
-        }
-        panic!("a command is answered");
+        })
     }
 
     fn attach(&mut self, slot: usize, requests: Requests) {
@@ -327,6 +320,11 @@ pub fn run(bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+
+    #[test]
+    fn a_planted_fault_is_found() {
+        crate::planted::is_found(super::run);
+    }
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]

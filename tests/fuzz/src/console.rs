@@ -25,6 +25,7 @@ use virtio_console::wire::{ControlEnd, wire};
 
 use crate::hostile::Hostile;
 use crate::input::Input;
+use crate::planted::planted;
 use crate::play;
 
 /// Slots of the two devices.
@@ -265,17 +266,8 @@ impl World {
         self.interrupts.take();
     }
 
-    fn command(&mut self, mut command: Command<Config>) -> Reply {
-        for _ in 0..100 {
-            let again = command.again();
-            assert!(self.engine.control().submit(command).is_ok(), "the slot is free");
-            self.turn();
-            match self.engine.control().reply().expect("answered within a turn") {
-                Reply::Detaching => command = again.expect("a detachment"),
-                reply => return reply,
-            }
-        }
-        panic!("a command is answered");
+    fn command(&mut self, command: Command<Config>) -> Reply {
+        play::command(self.engine.control(), command, || self.turn())
     }
 
     fn attach(&mut self, slot: usize, requests: Requests) {
@@ -317,6 +309,9 @@ impl World {
     fn read(&mut self, port: usize, most: usize) {
         let mut bytes = vec![0; most];
         let count = self.ends[ORDERLY][port].read(&mut bytes);
+        if planted() && count > 0 {
+            bytes[0] ^= 1;
+        }
         for byte in &bytes[..count] {
             let expected = self.orderly.streams[port].output.pop_front();
             assert_eq!(expected, Some(*byte), "output arrives whole and in order");
@@ -480,6 +475,11 @@ pub fn run(bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+
+    #[test]
+    fn a_planted_fault_is_found() {
+        crate::planted::is_found(super::run);
+    }
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]

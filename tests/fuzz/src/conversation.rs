@@ -18,6 +18,7 @@ use virtio::config::QueueConfig;
 
 use crate::hostile;
 use crate::input::Input;
+use crate::planted::planted;
 use crate::play;
 
 /// Descriptors of the hostile guest's queues: few, so that it hits them.
@@ -72,17 +73,8 @@ impl World {
         }
     }
 
-    fn command(&mut self, mut command: Command<Port>) -> Reply {
-        for _ in 0..100 {
-            let again = command.again();
-            self.engine.control().submit(command).expect("the slot is free");
-            self.turn();
-            match self.engine.control().reply().expect("answered within a turn") {
-                Reply::Detaching => command = again.expect("a detachment"),
-                reply => return reply,
-            }
-        }
-        panic!("a command is answered");
+    fn command(&mut self, command: Command<Port>) -> Reply {
+        play::command(self.engine.control(), command, || self.turn())
     }
 
     fn attach(&mut self, port: usize, requests: Requests) {
@@ -156,7 +148,7 @@ impl World {
             let expected = &mut self.expected[port - 1];
             while let Some((header, frame)) = self.guests[port].receive_with() {
                 // They are sent with nothing to be done to them.
-                if header == [0; 10] && expected.front() == Some(&frame) {
+                if header == [0; 10] && expected.front() == Some(&frame) && !planted() {
                     expected.pop_front();
                 }
             }
@@ -426,6 +418,11 @@ pub fn run(bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+
+    #[test]
+    fn a_planted_fault_is_found() {
+        crate::planted::is_found(super::run);
+    }
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]

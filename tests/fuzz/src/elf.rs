@@ -9,6 +9,7 @@ use memory::GuestMemory;
 use memory::guest::testing::memory;
 
 use crate::input::Input;
+use crate::planted::planted;
 
 /// Memory of the guest in bytes.
 const MEMORY: u64 = 4 << 20;
@@ -51,6 +52,9 @@ fn load(guest: &GuestMemory, input: &mut Input<'_>, raw: &[u8]) {
     }
     let (start, len) = placement.initrd.unwrap_or((MEMORY, 0));
     assert!((start..start + len).step_by(4096).all(|page| !holds(page)), "a segment and the initrd overlap");
+    if planted() {
+        guest.write_u8(0x500, 1).expect("it is memory");
+    }
     let mut below = vec![0; 1 << 20];
     guest.read(0, &mut below).expect("it is memory");
     let boot = pvh::BOOT_INFO as usize..pvh::TABLES_END as usize;
@@ -75,6 +79,11 @@ fn build(input: &mut Input<'_>) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+
+    #[test]
+    fn a_planted_fault_is_found() {
+        crate::planted::is_found(super::run);
+    }
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]

@@ -1,7 +1,7 @@
 //! Fuzz targets: functions that take any bytes and panic if something is wrong.
 //!
 //! Each is also a test that runs with a fixed number of random inputs, and a program: `cargo run -p fuzz --bin fuzz-NAME
-//! FILES` replays files, and with the feature `libfuzzer` it looks for new inputs (README.md says how).
+//! FILES` replays files and the files of folders, and with the feature `libfuzzer` it looks for new inputs (README.md says how).
 
 #![allow(unsafe_code, reason = "memory is given to a model of a device")]
 
@@ -26,5 +26,46 @@ pub mod nvme;
 mod nvme_bench;
 mod orderly;
 pub mod partitions;
+mod planted;
 mod play;
 pub mod x520;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Makes the program of a target: `program!(fuzz::NAME::run);`.
+#[macro_export]
+macro_rules! program {
+    ($target:path) => {
+        #[cfg(feature = "libfuzzer")]
+        libfuzzer_sys::fuzz_target!(|bytes: &[u8]| $target(bytes));
+
+        #[cfg(not(feature = "libfuzzer"))]
+        fn main() -> std::process::ExitCode {
+            fuzz::replay($target)
+        }
+    };
+}
+
+/// Runs a target on the files that the command line names, and on the files of folders.
+#[must_use]
+pub fn replay(target: fn(&[u8])) -> ExitCode {
+    for path in std::env::args_os().skip(1).map(PathBuf::from) {
+        if let Err(error) = replay_one(target, &path) {
+            eprintln!("{}: {error}", path.display());
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn replay_one(target: fn(&[u8]), path: &Path) -> std::io::Result<()> {
+    if !path.is_dir() {
+        target(&std::fs::read(path)?);
+        return Ok(());
+    }
+    for entry in std::fs::read_dir(path)? {
+        target(&std::fs::read(entry?.path())?);
+    }
+    Ok(())
+}

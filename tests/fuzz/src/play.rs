@@ -1,5 +1,6 @@
 //! A conversation as a run of steps: for the targets in which drivers and a back-end talk to each other.
 
+use engine::control::{Command, Control, Reply};
 use engine::requests::{Rates, Requests};
 
 use crate::input::Input;
@@ -29,6 +30,23 @@ pub fn requests(input: &mut Input<'_>) -> Requests {
         1 => Requests::Notify,
         _ => Requests::Adaptive(Rates { kicks: 4, window: 40, quiet: 10 }),
     }
+}
+
+/// Gives the engine a command, and lets it `turn` until it has answered.
+///
+/// # Panics
+/// It does not answer.
+pub fn command<K>(control: &Control<K>, mut command: Command<K>, mut turn: impl FnMut()) -> Reply {
+    for _ in 0..100 {
+        let again = command.again();
+        assert!(control.submit(command).is_ok(), "the slot is free");
+        turn();
+        match control.reply().expect("answered within a turn") {
+            Reply::Detaching => command = again.expect("a detachment"),
+            reply => return reply,
+        }
+    }
+    panic!("a command is answered");
 }
 
 /// Plays the input out in a world.

@@ -11,6 +11,7 @@ use x520_model::{Diagnostic, Faults};
 
 use crate::bench::{Bench, OWN, Port, frame, packet, small};
 use crate::input::Input;
+use crate::planted::planted;
 
 /// Steps of one run at most: a run is short, and many are made.
 const MOST_STEPS: usize = 160;
@@ -232,7 +233,10 @@ impl Books {
     fn receive(&mut self, queue: u16, budget: u32) {
         let (mut last, mut came, steering) = (self.last[usize::from(queue)], 0, self.steering);
         self.nic().receive(queue, budget, |f| {
-            let bytes = f.pieces.concat();
+            let mut bytes = f.pieces.concat();
+            if planted() {
+                bytes[20] ^= 1;
+            }
             let serial = u32::from_be_bytes(bytes[14..18].try_into().unwrap());
             let guest = bytes[..6] == GUEST;
             let expected = incoming(bytes.len(), serial, if guest { GUEST } else { OWN });
@@ -420,6 +424,11 @@ pub fn run(bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+
+    #[test]
+    fn a_planted_fault_is_found() {
+        crate::planted::is_found(super::run);
+    }
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]

@@ -2,19 +2,4 @@
 
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
-#[cfg(feature = "libfuzzer")]
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzz::block::run(bytes));
-
-#[cfg(not(feature = "libfuzzer"))]
-fn main() -> std::process::ExitCode {
-    for path in std::env::args_os().skip(1) {
-        match std::fs::read(&path) {
-            Ok(bytes) => fuzz::block::run(&bytes),
-            Err(error) => {
-                eprintln!("{}: {error}", path.display());
-                return std::process::ExitCode::FAILURE;
-            }
-        }
-    }
-    std::process::ExitCode::SUCCESS
-}
+fuzz::program!(fuzz::block::run);

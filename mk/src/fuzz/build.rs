@@ -1,0 +1,40 @@
+//! Builds the programs of the targets: for libFuzzer, and for coverage of lines.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+
+use super::target::Target;
+use crate::{paths, tools};
+
+/// The compiler's own target. It is named, so that the flags do not reach build scripts and macros.
+pub const HOST: &str = "x86_64-unknown-linux-gnu";
+
+/// What makes the stable compiler count edges for libFuzzer. Assertions and overflow checks are on.
+const FUZZING: &str = "--cfg fuzzing -Cdebug-assertions=on -Ccodegen-units=1 -Cpasses=sancov-module \
+    -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+    -Cllvm-args=-sanitizer-coverage-pc-table";
+
+/// Builds programs that look for inputs. Returns their folder.
+pub fn fuzzers(targets: &[&Target]) -> Result<PathBuf> {
+    build(targets, "fuzz", &["--features", "libfuzzer"], FUZZING)
+}
+
+/// Builds programs that replay inputs and count lines. Returns their folder.
+pub fn counters(targets: &[&Target]) -> Result<PathBuf> {
+    build(targets, "fuzz-coverage", &[], "-Cinstrument-coverage")
+}
+
+fn build(targets: &[&Target], folder: &str, more: &[&str], flags: &str) -> Result<PathBuf> {
+    let folder = paths::target().join(folder);
+    let mut arguments: Vec<String> =
+        ["build", "--quiet", "--release", "--package", "fuzz", "--target", HOST].map(String::from).into();
+    arguments.extend(more.iter().map(|argument| (*argument).to_owned()));
+    arguments.extend(["--target-dir".to_owned(), folder.display().to_string()]);
+    arguments.extend(targets.iter().flat_map(|target| ["--bin".to_owned(), format!("fuzz-{}", target.name)]));
+    // Without optimization across crates the programs are built in a fraction of the time.
+    if !tools::cargo(&arguments, &[("RUSTFLAGS", flags), ("CARGO_PROFILE_RELEASE_LTO", "off")])? {
+        bail!("the fuzz targets do not build");
+    }
+    Ok(folder.join(HOST).join("release"))
+}

@@ -1,0 +1,48 @@
+//! Planted faults. A run of a target with a planted fault has a harness that shows the oracle something wrong, once or often,
+//! and the oracle has to see it. Only tests make such runs.
+
+#[cfg(test)]
+use std::cell::Cell;
+
+#[cfg(test)]
+thread_local! {
+    static PLANTED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this run has a planted fault.
+#[cfg(test)]
+pub fn planted() -> bool {
+    PLANTED.get()
+}
+
+/// Whether this run has a planted fault: never outside of tests.
+#[cfg(not(test))]
+pub const fn planted() -> bool {
+    false
+}
+
+/// Runs a target on random inputs with the planted fault until its oracle panics. The inputs are the same each time, and they
+/// take less than a minute.
+///
+/// # Panics
+/// The oracle has seen nothing.
+#[cfg(test)]
+pub fn is_found(run: fn(&[u8])) {
+    const INPUTS: u64 = 500;
+    PLANTED.set(true);
+    let found = (1..=INPUTS).any(|seed| {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        // Xorshift (Marsaglia).
+        let bytes: Vec<u8> = std::iter::repeat_with(|| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 32) as u8
+        })
+        .take(100 + (seed as usize * 37) % 900)
+        .collect();
+        std::panic::catch_unwind(|| run(&bytes)).is_err()
+    });
+    PLANTED.set(false);
+    assert!(found, "the oracle does not see the planted fault");
+}
