@@ -26,6 +26,7 @@ pub mod nvme;
 mod nvme_bench;
 mod orderly;
 pub mod partitions;
+pub mod pci;
 mod planted;
 mod play;
 pub mod x520;
