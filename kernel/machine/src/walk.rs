@@ -150,8 +150,9 @@ impl Mode {
         PageFault { address, error }
     }
 
+    /// Whether entries have an XD bit: never with 32-bit paging, whatever EFER.NXE is (4.1.3).
     fn no_execute(&self) -> bool {
-        self.efer & EFER_NXE != 0
+        self.efer & EFER_NXE != 0 && self.cr4 & CR4_PAE != 0
     }
 
     /// Whether the protection key of a leaf entry permits the access (SDM vol. 3A 4.6.2). Keys apply to data accesses to

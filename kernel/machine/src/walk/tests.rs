@@ -57,6 +57,18 @@ fn errors_are_those_of_the_manual() {
 }
 
 #[test]
+fn with_32_bit_paging_a_fetch_is_told_by_smep_alone() {
+    let m = memory(0, 0x1_0000);
+    let mut v = FakeVcpu { cr0: CR0_PG | 1, cr3: 0x1000, efer: EFER_NXE, ..FakeVcpu::default() };
+    let error = |v: &FakeVcpu| translate(v, &m, 0x5000, Access::Fetch).unwrap_err().error;
+    assert_eq!(error(&v), 0, "entries of 32 bits have no XD bit (4.7)");
+    v.cr4 = CR4_SMEP;
+    assert_eq!(error(&v), ERROR_FETCH);
+    v.cr4 = CR4_PAE;
+    assert_eq!(error(&v), ERROR_FETCH);
+}
+
+#[test]
 fn protection_keys_limit_data_accesses_to_user_pages() {
     let m = tables();
     // Keys 3 and 4 on two user pages, key 3 on a supervisor page.
