@@ -85,5 +85,6 @@ pub mod walk;
 mod mailbox_tests;
 #[cfg(test)]
 mod model;
-#[cfg(test)]
-mod testing;
+#[cfg(any(test, feature = "testing"))]
+#[allow(missing_docs, reason = "the fields are the registers")]
+pub mod testing;

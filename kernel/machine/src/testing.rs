@@ -1,7 +1,9 @@
 //! For tests: a virtio device, and a virtual CPU that runs nothing. The test sets the CPU's registers. The CPU records
 //! the calls of its methods.
 
+use std::boxed::Box;
 use std::collections::{BTreeMap, VecDeque};
+use std::vec::Vec;
 
 use memory::GuestMemory;
 use virtio::shared::Shared;

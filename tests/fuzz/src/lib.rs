@@ -13,6 +13,7 @@ pub mod block;
 pub mod console;
 pub mod conversation;
 pub mod elf;
+pub mod emulate;
 // The same images as in the crate's own tests.
 #[path = "../../../kernel/gpt/src/tests/image.rs"]
 #[allow(dead_code, missing_docs, reason = "what the crate's own tests need")]
@@ -29,6 +30,7 @@ pub mod partitions;
 pub mod pci;
 mod planted;
 mod play;
+pub mod walk;
 pub mod x520;
 
 use std::path::{Path, PathBuf};
