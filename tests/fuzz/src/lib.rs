@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code, reason = "memory is given to a model of a device")]
 
+pub mod apic;
 // The same driver on the same model as in the driver's own tests.
 #[path = "../../../drivers/x520/tests/on_model/bench.rs"]
 #[allow(dead_code, missing_docs, reason = "what the driver's other tests need")]
@@ -30,6 +31,7 @@ pub mod partitions;
 pub mod pci;
 mod planted;
 mod play;
+pub mod uart;
 pub mod walk;
 pub mod x520;
 
