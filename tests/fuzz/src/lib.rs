@@ -11,6 +11,8 @@ pub mod apic;
 #[allow(dead_code, missing_docs, reason = "what the driver's other tests need")]
 mod bench;
 pub mod block;
+pub mod bzimage;
+pub mod commands;
 pub mod console;
 pub mod conversation;
 pub mod elf;
@@ -31,6 +33,7 @@ pub mod partitions;
 pub mod pci;
 mod planted;
 mod play;
+pub mod settings;
 pub mod uart;
 pub mod walk;
 pub mod x520;

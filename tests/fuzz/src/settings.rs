@@ -1,0 +1,292 @@
+//! `sidecore.toml`, put together from pieces of good files, from any values and from any bytes, on machines of all kinds. Each mistake
+//! has a place in the file. What is left of the configuration keeps the limits, its guests have memory and the modules they name,
+//! and the plan gives no core, and no thread of a core, to two users.
+
+use config::{
+    Config, Guest, GuestDevice, MAX_BLOCKS, MAX_CONSOLES, MAX_DEVICES, MAX_ENGINES, MAX_ENTROPIES, MAX_GUESTS,
+    MAX_MEMORY, MAX_MTU, MAX_NETS, MAX_UPLINKS, MAX_VCPUS, MAX_WEIGHT, MEMORY_UNIT, MIN_MEMORY, MIN_MTU, Mistake, Plan,
+    Smt, Topology,
+};
+
+use crate::input::Input;
+use crate::planted::planted;
+
+/// Most lines of a file.
+const MOST_LINES: u64 = 60;
+/// Boot modules of the machine.
+const MODULES: [&str; 3] = ["vmlinuz", "initrd", "disk"];
+/// Heads of tables.
+const TABLES: [&str; 12] = [
+    "[log]",
+    "[control]",
+    "[[module]]",
+    "[[engine]]",
+    "[[port]]",
+    "[[stage]]",
+    "[[guest]]",
+    "[[guest.net]]",
+    "[[guest.block]]",
+    "[[guest.entropy]]",
+    "[[guest.console]]",
+    "[[guest]]",
+];
+/// Keys of all tables.
+const KEYS: [&str; 56] = [
+    "smt",
+    "level",
+    "end_when_guests_stop",
+    "stop_seconds",
+    "name",
+    "sha256",
+    "core",
+    "scheduling",
+    "pci",
+    "driver",
+    "steering",
+    "gateway",
+    "vlan",
+    "vlans",
+    "untagged",
+    "vcpus",
+    "memory",
+    "kernel",
+    "firmware",
+    "initrd",
+    "cmdline",
+    "completion",
+    "requests",
+    "notify_bar",
+    "weight",
+    "restart",
+    "autostart",
+    "cores",
+    "mac",
+    "port",
+    "mtu",
+    "queues",
+    "offloads",
+    "packed",
+    "addresses",
+    "static",
+    "anti_spoofing",
+    "ingress",
+    "egress",
+    "disk",
+    "ram",
+    "overlay",
+    "partition",
+    "serial",
+    "read_only",
+    "writeback",
+    "cache",
+    "ports",
+    "match",
+    "action",
+    "to",
+    "ether_type",
+    "source",
+    "destination_port",
+    "bits_per_second",
+    "frames_per_second",
+];
+/// Values of all kinds.
+const VALUES: [&str; 48] = [
+    "'separate'",
+    "'share'",
+    "'info'",
+    "true",
+    "false",
+    "0",
+    "1",
+    "2",
+    "7",
+    "64",
+    "-1",
+    "1500",
+    "99999999999",
+    "'a'",
+    "'b'",
+    "'vmlinuz'",
+    "'initrd'",
+    "'disk'",
+    "'64M'",
+    "'1G'",
+    "'2T'",
+    "'18446744073709551615G'",
+    "'auto'",
+    "'posted'",
+    "'eli'",
+    "'poll'",
+    "'notify'",
+    "'always'",
+    "'02:00:00:00:00:01'",
+    "'02:00:00:00:00:02'",
+    "['10.0.0.1', 'fd00::1']",
+    "[]",
+    "[1]",
+    "[2, 3]",
+    "[0]",
+    "[1, 1]",
+    "'00:05.0'",
+    "'nvme0/1'",
+    "'nvme:00:04.0'",
+    "'vda'",
+    "{ vlan = 5 }",
+    "{ source = '10.0.0.0/8', protocol = 6 }",
+    "'allow'",
+    "'deny'",
+    "'mirror'",
+    "'a:1'",
+    "'6000-6063'",
+    "1.5",
+];
+
+/// A file: lines of keys and values, or of anything.
+fn file(input: &mut Input<'_>) -> Vec<u8> {
+    let mut file = Vec::new();
+    for number in 0..input.within(0, MOST_LINES) {
+        match input.byte() {
+            0..48 => file.extend(TABLES[usize::from(input.byte()) % TABLES.len()].bytes()),
+            // A guest that is good so far.
+            48..80 => {
+                let cores = ["", "cores = [1]\n", "cores = [2, 3]\nvcpus = 2\n", "vcpus = 2", "vcpus = 3"]
+                    [usize::from(input.byte() % 5)];
+                let memory = ["64M", "128M", "1G"][usize::from(input.byte() % 3)];
+                let guest = format!("[[guest]]\nname = 'g{number}'\nmemory = '{memory}'\nkernel = 'vmlinuz'\n{cores}");
+                file.extend(guest.bytes());
+            }
+            80..240 => {
+                file.extend(KEYS[usize::from(input.byte()) % KEYS.len()].bytes());
+                file.extend(b" = ");
+                file.extend(VALUES[usize::from(input.byte()) % VALUES.len()].bytes());
+            }
+            _ => file.extend((0..input.byte() % 16).map(|_| input.byte())),
+        }
+        file.push(b'\n');
+    }
+    file
+}
+
+fn check_mistakes(mistakes: &[Mistake], file: &[u8]) {
+    let lines = file.split(|byte| *byte == b'\n').count() as u32;
+    for mistake in mistakes {
+        assert!((1..=lines).contains(&mistake.line) && mistake.column > 0, "{mistake:?} in {lines} lines");
+        let shown = mistake.to_string();
+        assert!(!mistake.message.is_empty() && !shown.contains('\n'), "{shown:?}");
+    }
+}
+
+fn check_guest(guest: &Guest, config: &Config) {
+    assert!(!guest.name.is_empty() && guest.name.len() <= 32, "{guest:?}");
+    let name = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.');
+    assert!(guest.name.bytes().all(name), "{guest:?}");
+    assert_eq!(config.guests.iter().filter(|other| other.name == guest.name).count(), 1, "{} is unique", guest.name);
+    assert!((1..=MAX_VCPUS).contains(&guest.vcpus) && (1..=MAX_WEIGHT).contains(&guest.weight), "{guest:?}");
+    assert!((MIN_MEMORY..=MAX_MEMORY).contains(&guest.memory) && guest.memory.is_multiple_of(MEMORY_UNIT), "{guest:?}");
+    assert!(guest.cores.as_ref().is_none_or(|cores| cores.len() == guest.vcpus as usize), "{guest:?}");
+    let count = |is: fn(&GuestDevice) -> bool| guest.devices.iter().filter(|device| is(device)).count();
+    assert!(guest.devices.len() <= MAX_DEVICES, "{guest:?}");
+    assert!(count(|d| matches!(d, GuestDevice::Net(_))) <= MAX_NETS);
+    assert!(count(|d| matches!(d, GuestDevice::Block(_))) <= MAX_BLOCKS);
+    assert!(count(|d| matches!(d, GuestDevice::Entropy(_))) <= MAX_ENTROPIES);
+    assert!(count(|d| matches!(d, GuestDevice::Console(_))) <= MAX_CONSOLES);
+    for net in guest.nets() {
+        assert!((MIN_MTU..=MAX_MTU).contains(&net.mtu), "{net:?}");
+        assert!(net.uplink.is_none_or(|uplink| uplink < config.uplinks.len()), "{net:?}");
+        let twins = config.guests.iter().flat_map(|guest| guest.nets()).filter(|other| other.mac == net.mac).count();
+        assert_eq!(twins, 1, "{:?} is unique", net.mac);
+    }
+}
+
+/// No core has two users, and no two users have threads of one physical core.
+fn check_plan(plan: &Plan, config: &Config, topology: &Topology) {
+    assert_eq!(plan.guests.len(), config.guests.len());
+    for (cores, guest) in plan.guests.iter().zip(&config.guests) {
+        assert_eq!(cores.len(), guest.vcpus as usize, "{plan:?}");
+    }
+    let mut ours = plan.engines.clone();
+    ours.push(plan.control);
+    ours.sort_unstable();
+    ours.dedup();
+    let mut users: Vec<&[u32]> = plan.guests.iter().map(Vec::as_slice).collect();
+    users.push(&ours);
+    let mut all: Vec<u32> = users.concat();
+    all.extend(plan.spare.iter().chain(&plan.given_up));
+    all.sort_unstable();
+    assert_eq!(all, (0..topology.cores()).collect::<Vec<_>>(), "each core is somewhere once: {plan:?}");
+    if config.smt == Smt::Share {
+        return;
+    }
+    for (number, one) in users.iter().enumerate() {
+        for other in &users[number + 1..] {
+            let siblings = one.iter().any(|core| other.iter().any(|sibling| topology.siblings(*core, *sibling)));
+            assert!(!siblings, "{one:?} and {other:?} share a physical core: {plan:?}");
+        }
+    }
+}
+
+/// Runs one input.
+///
+/// # Panics
+/// A file was read wrongly.
+pub fn run(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let cores = 1 + u32::from(input.byte() % 10);
+    let ids: Vec<u32> = (0..cores).map(|core| core ^ u32::from(input.byte() & 1)).collect();
+    let distinct = ids.iter().all(|id| ids.iter().filter(|other| *other == id).count() == 1);
+    let ids = if distinct { ids } else { (0..cores).collect() };
+    let topology = Topology::new(&ids, u32::from(input.byte() % 3));
+    let available = input.within(0, 0x1000) << 20;
+    let modules = &MODULES[..usize::from(input.byte() % 4)];
+    let file = file(&mut input);
+
+    let parsed = config::parse("sidecore.toml", &file);
+    check_mistakes(&parsed.mistakes, &file);
+    let mut config = parsed.config;
+    assert!(
+        config.guests.len() <= MAX_GUESTS && config.engines.len() <= MAX_ENGINES && config.uplinks.len() <= MAX_UPLINKS
+    );
+    config.guests.iter().for_each(|guest| check_guest(guest, &config));
+
+    let mistakes = [
+        config::check_modules(&mut config, modules),
+        config::check_hashes(&mut config, |_| None),
+        config::check_completion(&mut config, |_| None),
+        config::check_disks(&mut config, &[], None),
+        config::check_memory(&mut config, available),
+    ]
+    .concat();
+    check_mistakes(&mistakes, &file);
+    for guest in &config.guests {
+        let initrd = guest.initrd.as_deref();
+        assert!([Some(guest.kernel.as_str()), initrd].iter().flatten().all(|name| modules.contains(name)), "{guest:?}");
+    }
+    let memory: u64 = config.guests.iter().map(Guest::memory_with_disks).sum();
+    assert!(memory <= available, "{memory} of {available} bytes");
+    let (mut plan, mistakes) = config::plan(&mut config, &topology);
+    check_mistakes(&mistakes, &file);
+    if planted() {
+        plan.spare.push(plan.control);
+    }
+    check_plan(&plan, &config, &topology);
+    config.guests.iter().for_each(|guest| check_guest(guest, &config));
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_planted_fault_is_found() {
+        crate::planted::is_found(super::run);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_file_gives_a_configuration_within_the_limits(bytes in prop::collection::vec(any::<u8>(), 0..500)) {
+            super::run(&bytes);
+        }
+    }
+}
