@@ -102,7 +102,7 @@ fn instruction(input: &mut Input<'_>, long: bool) -> [u8; LONGEST] {
         code.push([0x66, 0x67, 0xf3, 0xf2, 0x2e, 0x36, 0x3e, 0x26, 0x64, 0x65, 0xf0][usize::from(input.byte() % 11)]);
     }
     if long && input.flag() {
-        code.push(0x40 | input.byte() % 16);
+        code.push(0x40 + input.byte() % 16);
     }
     if input.byte() < 224 {
         code.extend(OPCODES[usize::from(input.byte()) % OPCODES.len()]);

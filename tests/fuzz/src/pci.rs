@@ -163,11 +163,12 @@ impl Model {
         if bar == 1 {
             let queue = offset / 4;
             // DRIVER_OK is set until a reset is done.
-            if offset % 4 == 0 && queue < u64::from(self.shared.queues()) && self.shared.phase() != Phase::Idle {
+            if offset.is_multiple_of(4) && queue < u64::from(self.shared.queues()) && self.shared.phase() != Phase::Idle
+            {
                 effect.rung |= 1 << queue;
             }
         } else if (0x3000..0x3800).contains(&offset) {
-            if matches!(size, 4 | 8) && offset % u64::from(size) == 0 {
+            if matches!(size, 4 | 8) && offset.is_multiple_of(size.into()) {
                 for (i, value) in
                     [value as u32, (value >> 32) as u32].into_iter().take(usize::from(size / 4)).enumerate()
                 {
@@ -320,7 +321,7 @@ impl World {
             4 => {
                 let places = [0x04, 0x10, 0x14, model.msix + 2, model.window + 4, model.window + 8, model.window + 12];
                 let at = places.get(usize::from(input.byte() % 16)).copied().unwrap_or(model.window + 16);
-                To::Ecam((device as u64 + 1) << 15 | at as u64 + input.within(0, 4) / 3)
+                To::Ecam(((device as u64 + 1) << 15) + at as u64 + input.within(0, 4) / 3)
             }
             5 => To::Memory(u64::from(model.word(0x14) & !0xf) + input.within(0, 0x1010)),
             6 => {
@@ -340,7 +341,7 @@ impl World {
 
     fn read_config(&mut self, function: usize, register: usize, size: u8, read: impl FnOnce(&mut Bus<'static>) -> u64) {
         let Self { bus, models, bridge, .. } = self;
-        let model = models.get_mut((function / 8).wrapping_sub(1)).filter(|_| function % 8 == 0);
+        let model = models.get_mut((function / 8).wrapping_sub(1)).filter(|_| function.is_multiple_of(8));
         match model {
             Some(model) => model.read_config(register, size, || read(bus)),
             None => {
@@ -360,7 +361,9 @@ impl World {
                     *byte = *byte & !mask[register + i] | value & mask[register + i];
                 }
             }
-        } else if let Some(model) = self.models.get_mut((function / 8).wrapping_sub(1)).filter(|_| function % 8 == 0) {
+        } else if let Some(model) =
+            self.models.get_mut((function / 8).wrapping_sub(1)).filter(|_| function.is_multiple_of(8))
+        {
             model.write_config(register, size, value, &mut effect);
         }
         effect
@@ -571,7 +574,7 @@ pub fn run(bytes: &[u8]) {
         }
     }
     for device in 0..=DEVICES as u64 {
-        (0..64).for_each(|register| world.read(&To::Ecam(device << 15 | register * 4), 4));
+        (0..64).for_each(|register| world.read(&To::Ecam((device << 15) + register * 4), 4));
     }
 }
 

@@ -181,7 +181,7 @@ fn entry(input: &mut Input<'_>) -> u64 {
     // Most entries are present.
     let present = u64::from(rights & 0xe0 != 0);
     let bits = (rights & 0x06) | present | u64::from(input.byte() & 0x60);
-    let large = if input.byte() % 4 == 0 { 0x80 } else { 0 };
+    let large = if input.byte().is_multiple_of(4) { 0x80 } else { 0 };
     let high = match input.byte() {
         kind @ 0..64 => u64::from(kind & 1) << 63 | u64::from(kind >> 1 & 15) << 59,
         64..72 => 1 << 40,
