@@ -28,6 +28,7 @@ pub mod nvme;
 #[path = "../../../drivers/nvme/tests/on_model/bench.rs"]
 #[allow(dead_code, missing_docs, reason = "what the driver's other tests need")]
 mod nvme_bench;
+pub mod offload;
 mod orderly;
 pub mod partitions;
 pub mod pci;
