@@ -7,7 +7,7 @@ use crate::{
     cores::Core,
     emulator, mem, report,
 };
-use alloc::{boxed::Box, format, string::String};
+use alloc::{boxed::Box, format, string::String, vec::Vec};
 use config::Completion;
 use control::Virtualization;
 use core::{arch::x86_64::__cpuid_count, ptr, sync::atomic::Ordering};
@@ -22,7 +22,12 @@ use memory::{
     frames::OutOfMemory,
     tables::{Format, Tables},
 };
+use speculation::{Physical, Plan, Processor, Status, Switch, Vulnerabilities};
 use spin::Once;
+use x86_64::{
+    instructions::segmentation::{SS, Segment as _},
+    registers::model_specific::Msr,
+};
 
 /// The back-end in use, with the CPU's capabilities and the maps that all vCPUs share.
 enum Backend {
@@ -49,6 +54,9 @@ impl<T: Copy> ByInterrupts<T> {
 
 static BACKEND: Once<Backend> = Once::new();
 
+/// This CPU as speculation goes, and what is done about it. All cores are alike.
+static SPECULATION: Once<(Processor, Plan)> = Once::new();
+
 /// Whether guests can run.
 pub fn available() -> bool {
     BACKEND.is_completed()
@@ -73,7 +81,34 @@ pub fn detect() -> Option<Virtualization> {
         }
     };
     report::decision(config::best_completion(refusal).1);
+    report_speculation();
     Some(found)
+}
+
+fn speculation() -> &'static (Processor, Plan) {
+    SPECULATION.call_once(|| {
+        let leaf = |leaf, subleaf| {
+            let Regs { eax, ebx, ecx, edx } = cpuid(leaf, subleaf);
+            [eax, ebx, ecx, edx]
+        };
+        // SAFETY: `new` reads only an MSR of which CPUID says that it exists. Reading it has no effect.
+        let processor = Processor::new(leaf, |number| unsafe { Msr::new(number).read() });
+        (processor, Plan::new(&processor))
+    })
+}
+
+/// Reports what this CPU is vulnerable to and what is done about it, with Linux's names.
+fn report_speculation() {
+    let (processor, plan) = speculation();
+    let mut unaffected = Vec::new();
+    for (which, name) in Vulnerabilities::NAMED {
+        match plan.status(processor, which) {
+            Status::NotAffected => unaffected.push(name),
+            Status::Mitigated(how) => report::found(format!("{name}: {how}")),
+            Status::Vulnerable(why) => report::warning(format!("{name}: vulnerable: {why}")),
+        }
+    }
+    report::found(format!("not affected: {}", unaffected.join(", ")));
 }
 
 fn use_svm(capabilities: svm::Capabilities) -> Virtualization {
@@ -88,7 +123,7 @@ fn use_svm(capabilities: svm::Capabilities) -> Virtualization {
     report::found("SVM: interrupts by `eli` (#NP and IDTR intercepts)");
     let maps = |interrupts| {
         let maps = Box::leak(Box::new(svm::PermissionMaps::INTERCEPT_ALL));
-        maps.fill(interrupts);
+        maps.fill(interrupts, speculation().1.passed_through());
         &*maps
     };
     let emulated = maps(Interrupts::Emulated);
@@ -120,11 +155,6 @@ fn use_vmx(capabilities: vmx::Capabilities) -> Option<Virtualization> {
             return None;
         }
     };
-    report::found(if needs_splits() {
-        "iTLB multihit: this CPU has the erratum; executable pages of guests have 4 KiB, and are split at the first fetch"
-    } else {
-        "iTLB multihit: not affected"
-    });
     if quirks().stale_rip {
         report::fallback(
             "this is Bochs: where an exit finds RIP left behind after a guest's page fault, RIP is put right",
@@ -146,7 +176,10 @@ fn msr_bitmaps() -> Result<ByInterrupts<u64>, OutOfMemory> {
         unsafe { ptr::with_exposed_provenance_mut::<vmx::Bitmap>(page as usize).write(bitmap) };
         Ok(page)
     };
-    let of = |interrupts| vmx::Bitmap::new(msr::passed_through(Vendor::Intel, interrupts));
+    let of = |interrupts| {
+        let speculation = speculation().1.passed_through().map(|msr| (msr, true));
+        vmx::Bitmap::new(msr::passed_through(Vendor::Intel, interrupts).chain(speculation))
+    };
     Ok(ByInterrupts {
         emulated: place(of(Interrupts::Emulated))?,
         owned: place(of(Interrupts::Owned))?,
@@ -197,7 +230,8 @@ pub fn nested_tables() -> Result<Tables, OutOfMemory> {
 
 /// Whether guests have no executable pages larger than 4 KiB: see [`memory::split`].
 pub fn needs_splits() -> bool {
-    matches!(BACKEND.get(), Some(Backend::Vmx { .. })) && vmx::has_itlb_multihit()
+    let affected = speculation().0.affected();
+    matches!(BACKEND.get(), Some(Backend::Vmx { .. })) && affected.contains(Vulnerabilities::ITLB_MULTIHIT)
 }
 
 /// Returns what all guests of this machine have in common.
@@ -217,6 +251,7 @@ pub fn guest_platform() -> Platform {
         tsc_deadline: rates.deadline,
         rdtscp,
         invpcid,
+        arch_capabilities: speculation().0.arch_capabilities_of_guests(),
     }
 }
 
@@ -278,6 +313,10 @@ pub fn with_vcpu(
 ) -> Result<(), String> {
     let interrupts = machine.interrupts();
     let split_locks = machine.split_locks().noticed();
+    let plan = &speculation().1;
+    let switch = Switch::new(plan, SS::get_reg().0);
+    // SAFETY: this is CPL 0, and all cores are alike.
+    plan.begin(&mut unsafe { Physical::new() });
     match BACKEND.get() {
         Some(Backend::Svm { capabilities, maps }) => {
             if !core.virtualizes.load(Ordering::Relaxed) {
@@ -291,15 +330,9 @@ pub fn with_vcpu(
             // has ended. `enable` ran on this core. The nested tables map only the guest's memory.
             let mut vcpu = unsafe {
                 p.write(svm::VcpuPages::ZERO);
-                svm::SvmVcpu::new(
-                    &mut *p,
-                    maps.get(interrupts),
-                    nested_root,
-                    &core.kick,
-                    *capabilities,
-                    interrupts,
-                    split_locks,
-                )
+                let maps = maps.get(interrupts);
+                let how = svm::How { interrupts, bus_locks: split_locks, switch };
+                svm::SvmVcpu::new(&mut *p, maps, nested_root, &core.kick, *capabilities, how)
             };
             what.with(&mut vcpu);
             Ok(())
@@ -329,6 +362,7 @@ pub fn with_vcpu(
                     .map(|addresses| vmx::VirtualApic { addresses, notification: host_vectors::NOTIFICATION }),
                 split_locks,
                 quirks: quirks(),
+                switch,
             };
             // SAFETY: the core stays in VMX operation. Its tables do not change any more, and interrupts are off. The
             // frames are this vCPU's, and a core runs one job at a time.

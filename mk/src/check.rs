@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::outcome::Outcome;
-use crate::{crates, fetch, imports, tools, ui};
+use crate::{branches, crates, fetch, imports, tools, ui};
 
 const BARE: &str = "x86_64-unknown-none";
 /// Packages that build only for the bare machine; one of them also with its feature.
@@ -13,8 +13,8 @@ const BARE_PACKAGES: [&[&str]; 5] =
 /// A feature that is built only on request, and is checked too: the server of the device model.
 pub const SERVER: &str = "x520-model/server";
 
-/// Checks formatting, lints, documentation, import cycles and crates. Runs all checks even if one fails. `update`: writes
-/// the list of crates in SECURITY.md anew.
+/// Checks formatting, lints, documentation, import cycles, indirect branches and crates. Runs all checks even if one fails.
+/// `update`: writes the list of crates in SECURITY.md and that of indirect branches anew.
 pub fn check(update: bool) -> Result<Outcome> {
     fetch::ensure_rust_target()?;
     let mut good = tools::cargo(&["fmt", "--all", "--check"], &[])?;
@@ -25,6 +25,7 @@ pub fn check(update: bool) -> Result<Outcome> {
     }
     good &= tools::cargo(&["doc", "--quiet", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])?;
     good &= imports::check()?;
+    good &= branches::check(update)?;
     good &= crates::check(update)?;
     ui::step("check", if good { "all is well" } else { "something above is not as it should be" });
     Ok(Outcome::of(good))

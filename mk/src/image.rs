@@ -71,6 +71,11 @@ pub fn parts() -> Result<&'static Parts> {
     Ok(PARTS.get_or_init(|| parts))
 }
 
+/// Builds the hypervisor and returns its ELF file.
+pub fn hypervisor() -> Result<PathBuf> {
+    build("sidecore", &[])
+}
+
 /// Builds the hypervisor and copies the ELF file to that name, because cargo overwrites it when the features change.
 fn kernel(name: &str, features: &[&str]) -> Result<PathBuf> {
     let built = build("sidecore", features)?;

@@ -7,6 +7,7 @@
 //! (a tool or a file is missing, a build failed).
 
 mod bench;
+mod branches;
 mod callgrind;
 mod check;
 mod copy_routine;

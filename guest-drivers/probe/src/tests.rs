@@ -57,6 +57,7 @@ const TESTS: &[Test] = table! {
         read_only_registers_refuse_a_write,
         write_only_registers_refuse_a_read,
         unknown_registers_are_absent,
+        registers_of_speculation_control_follow_cpuid,
         reserved_bits_are_refused,
         registers_of_the_guests_own_hold_what_is_written,
     }

@@ -187,6 +187,33 @@ impl Cpuid {
         self.get(1, 0).unwrap_or_default().eax
     }
 
+    /// Returns the bits of IA32_SPEC_CTRL that the guest may set. 0: it does not have the register.
+    #[must_use]
+    pub fn spec_ctrl(&self) -> u64 {
+        let (seven, eight) = (self.get(7, 0).unwrap_or_default(), self.get(0x8000_0008, 0).unwrap_or_default());
+        let either = |intel: Option<u32>, amd: u32| {
+            intel.is_some_and(|bit| seven.edx >> bit & 1 != 0) || eight.ebx >> amd & 1 != 0
+        };
+        // IBRS, STIBP, SSBD, PSFD.
+        [(0, Some(26), 14), (1, Some(27), 15), (2, Some(31), 24), (7, None, 28)]
+            .into_iter()
+            .filter(|&(_, intel, amd)| either(intel, amd))
+            .fold(0, |bits, (bit, ..)| bits | 1 << bit)
+    }
+
+    /// Whether the guest has IA32_PRED_CMD.
+    #[must_use]
+    pub fn pred_cmd(&self) -> bool {
+        self.get(7, 0).is_some_and(|r| r.edx >> 26 & 1 != 0)
+            || self.get(0x8000_0008, 0).is_some_and(|r| r.ebx >> 12 & 1 != 0)
+    }
+
+    /// Whether the guest has IA32_ARCH_CAPABILITIES.
+    #[must_use]
+    pub fn arch_capabilities(&self) -> bool {
+        self.get(7, 0).is_some_and(|r| r.edx >> 29 & 1 != 0)
+    }
+
     /// Whether XSETBV may set XCR0 to `value` (SDM vol. 1 13.3). x87 must be set. AVX needs SSE. AVX-512 needs all its
     /// three parts and AVX. CPUID must offer all that is set.
     #[must_use]

@@ -31,6 +31,12 @@ pub enum Kind {
     Tsc,
     /// IA32_TSC_ADJUST. A guest that owns its local APIC does not have it.
     TscAdjust,
+    /// IA32_SPEC_CTRL. The back-end keeps it. [`Cpuid::spec_ctrl`](crate::cpuid::Cpuid::spec_ctrl) says what may be written.
+    SpecCtrl,
+    /// IA32_PRED_CMD. The guest writes the physical register, if its CPUID has it.
+    PredCmd,
+    /// IA32_ARCH_CAPABILITIES, if the guest's CPUID has it.
+    ArchCapabilities,
     /// MSR_KVM_WALL_CLOCK_NEW.
     WallClock,
     /// MSR_KVM_SYSTEM_TIME_NEW.
@@ -66,7 +72,8 @@ const fn one(number: u32, only: Only, kind: Kind) -> Entry {
 }
 
 use Kind::{
-    BackEnd, Fixed, Ignored, LocalApic, MiscEnable, MtrrDefaultType, PassThrough, SystemTime, Tsc, TscAdjust, WallClock,
+    ArchCapabilities, BackEnd, Fixed, Ignored, LocalApic, MiscEnable, MtrrDefaultType, PassThrough, PredCmd, SpecCtrl,
+    SystemTime, Tsc, TscAdjust, WallClock,
 };
 use Only::{Amd, Any, Intel};
 
@@ -121,6 +128,8 @@ pub const READ_WRITE: &[Entry] = &[
     // AMD's four legacy performance counters and their selects have no CPUID bit: every AMD CPU has them. Here they
     // do not count. They read as 0, so that Linux, which writes a counter and reads it back, finds that it has none.
     Entry { first: 0xc001_0000, last: 0xc001_0007, only: Amd, kind: Ignored(0) }, // PERF_CTL0-3, PERF_CTR0-3
+    // The back-end passes it through where an exit writes the host's value anyway.
+    one(0x48, Any, SpecCtrl), // IA32_SPEC_CTRL
     // Branch and last-branch tracing: absent, so always off.
     one(0x1d9, Any, Fixed(0)), // IA32_DEBUGCTL
 ];
@@ -129,6 +138,7 @@ pub const READ_WRITE: &[Entry] = &[
 pub const READ_ONLY: &[Entry] = &[
     one(0xfe, Any, Fixed(0)), // IA32_MTRRCAP: no variable ranges, no fixed ones, no write-combining
     one(0x8b, Amd, Fixed(0x0100_0065)), // PATCH_LEVEL
+    one(0x10a, Any, ArchCapabilities), // IA32_ARCH_CAPABILITIES
     // Linux on Intel reads these with `rdmsr`:
     one(0x17, Intel, Fixed(0)), // IA32_PLATFORM_ID, for the microcode's revision
     one(0x3a, Intel, Fixed(1)), // IA32_FEATURE_CONTROL: locked, all off
@@ -143,7 +153,8 @@ pub const READ_ONLY: &[Entry] = &[
 
 /// MSRs that a guest may only write.
 pub const WRITE_ONLY: &[Entry] = &[
-    one(crate::clock::WALL_CLOCK_NEW, Any, WallClock), //
+    one(0x49, Any, PredCmd), // IA32_PRED_CMD: it has no state, so the back-end passes it through
+    one(crate::clock::WALL_CLOCK_NEW, Any, WallClock),
     one(crate::clock::SYSTEM_TIME_NEW, Any, SystemTime),
 ];
 
@@ -268,13 +279,13 @@ mod tests {
 
     #[test]
     fn registers_that_the_guest_must_not_have_are_on_no_list() {
-        // TEST_CTRL and IA32_CORE_CAPABILITIES, whose bit for split locks is the host's. SPEC_CTRL, PRED_CMD, MCG_CAP, PERFEVTSEL0, IA32_XSS, VM_CR, VM_HSAVE_PA, VMX capability, SMI
-        // count, MTRR bases, GHCB.
+        // TEST_CTRL and IA32_CORE_CAPABILITIES, whose bit for split locks is the host's. FLUSH_CMD, TSX_CTRL, MCG_CAP,
+        // PERFEVTSEL0, IA32_XSS, VM_CR, VM_HSAVE_PA, VMX capability, SMI count, MTRR bases, GHCB.
         for number in [
             0x33,
             0xcf,
-            0x48,
-            0x49,
+            0x10b,
+            0x122,
             0x179,
             0x186,
             0xda0,

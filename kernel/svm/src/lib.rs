@@ -42,4 +42,4 @@ mod world;
 
 pub use permission::PermissionMaps;
 pub use probe::{Capabilities, Missing, enable, probe};
-pub use vcpu::{SvmVcpu, VcpuPages};
+pub use vcpu::{How, SvmVcpu, VcpuPages};

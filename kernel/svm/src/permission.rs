@@ -21,11 +21,12 @@ impl PermissionMaps {
     /// Maps that intercept everything.
     pub const INTERCEPT_ALL: Self = Self { msr: [0xff; 0x2000], io: [0xff; 0x3000] };
 
-    /// Fills the maps. MSRs that the policy passes through do not exit. Every other MSR and all ports exit.
-    pub fn fill(&mut self, interrupts: Interrupts) {
+    /// Fills the maps. MSRs that the policy passes through do not exit, and those in `speculation`. Every other MSR and
+    /// all ports exit.
+    pub fn fill(&mut self, interrupts: Interrupts, speculation: impl Iterator<Item = u32>) {
         self.msr.fill(0xff);
         self.io.fill(0xff);
-        for (msr, write) in passed_through(Vendor::Amd, interrupts) {
+        for (msr, write) in passed_through(Vendor::Amd, interrupts).chain(speculation.map(|msr| (msr, true))) {
             // An MSR outside the ranges has no bit and always exits. One that is not `harmless` exits too.
             if let Some((byte, shift)) = position(msr)
                 && let Some(bits) = self.msr.get_mut(byte)
@@ -49,12 +50,13 @@ impl PermissionMaps {
     }
 }
 
-/// Whether the back-end can let a guest access a register without an exit. It can in three cases:
+/// Whether the back-end can let a guest access a register without an exit. It can in four cases:
 /// - VMLOAD and VMSAVE switch the register.
 /// - The host does not use it, and a reset of the vCPU clears it (TSC_AUX).
+/// - It has no state (IA32_PRED_CMD).
 /// - It belongs to the local APIC. The kernel resets the APIC before and after a guest that owns it.
 const fn harmless(msr: u32) -> bool {
-    matches!(msr, 0x6e0 | 0x800..=0x8ff | 0x174..=0x176 | 0xc000_0081..=0xc000_0084 | 0xc000_0100..=0xc000_0103)
+    matches!(msr, 0x49 | 0x6e0 | 0x800..=0x8ff | 0x174..=0x176 | 0xc000_0081..=0xc000_0084 | 0xc000_0100..=0xc000_0103)
 }
 
 /// Returns the byte offset and the shift of the two bits of `msr`. The lower bit is for reads, the upper for writes.
@@ -113,7 +115,7 @@ mod tests {
 
     fn follows_the_policy(interrupts: Interrupts) {
         let mut maps = Box::new(PermissionMaps::INTERCEPT_ALL);
-        maps.fill(interrupts);
+        maps.fill(interrupts, [].into_iter());
         let policy: Vec<_> = passed_through(Vendor::Amd, interrupts).collect();
         for base in [0, 0xc000_0000, 0xc001_0000u32] {
             for msr in base..base + 0x2000 {
@@ -131,9 +133,10 @@ mod tests {
     #[test]
     fn what_would_hand_over_the_core_exits() {
         let mut maps = Box::new(PermissionMaps::INTERCEPT_ALL);
-        maps.fill(Interrupts::Emulated);
-        // APIC base, x2APIC ICR, EFER, VM_CR, VM_HSAVE_PA, HWCR, debug control.
-        for msr in [0x1b, 0x830, 0xc000_0080, 0xc001_0114, 0xc001_0117, 0xc001_0015, 0x1d9] {
+        maps.fill(Interrupts::Emulated, [0x48, 0x49].into_iter());
+        assert_eq!(exits(&maps, 0x49), (false, false), "IA32_PRED_CMD, if asked for");
+        // IA32_SPEC_CTRL, which nothing clears; APIC base, x2APIC ICR, EFER, VM_CR, VM_HSAVE_PA, HWCR, debug control.
+        for msr in [0x48, 0x1b, 0x830, 0xc000_0080, 0xc001_0114, 0xc001_0117, 0xc001_0015, 0x1d9] {
             assert_eq!(exits(&maps, msr), (true, true), "MSR {msr:#x}");
         }
     }
@@ -142,7 +145,7 @@ mod tests {
     fn every_port_exits() {
         let mut maps = Box::new(PermissionMaps::INTERCEPT_ALL);
         maps.io[0x3f8 / 8] = 0;
-        maps.fill(Interrupts::Emulated);
+        maps.fill(Interrupts::Emulated, [0x48, 0x49].into_iter());
         assert!(maps.io.iter().all(|&b| b == 0xff));
     }
 }

@@ -15,6 +15,7 @@ use crate::vmcb::{SavedSegment, Vmcb};
 use crate::{core_state, event, world};
 use core::sync::atomic::AtomicBool;
 use machine::vcpu::{Event, Exit, Gprs, Intercepts, Interrupts, Segment, SegmentName, StartState, Vcpu};
+use speculation::{Physical, Switch};
 
 const RFLAGS_TF: u64 = 1 << 8;
 const RFLAGS_IF: u64 = 1 << 9;
@@ -23,6 +24,8 @@ const DR6_BS: u64 = 1 << 14;
 const DR7_GD: u64 = 1 << 13;
 const DEBUG: u8 = 1;
 const TSC_AUX: u32 = 0xc000_0103;
+const SPEC_CTRL: u32 = 0x48;
+const PRED_CMD: u32 = 0x49;
 
 /// The pages of one vCPU: 8 KiB, physically contiguous, 4 KiB aligned.
 #[repr(C, align(4096))]
@@ -50,6 +53,7 @@ pub struct SvmVcpu {
     interrupts: Interrupts,
     /// Bus locks are to exit.
     bus_locks: bool,
+    switch: Switch,
     nmi: Nmi,
     /// Bits of CR0 that the guest sees set and the processor has clear.
     shown: u64,
@@ -61,16 +65,26 @@ pub struct SvmVcpu {
     started: bool,
 }
 
+/// How a vCPU runs.
+#[derive(Clone, Debug)]
+pub struct How {
+    /// Who has the core's local APIC.
+    pub interrupts: Interrupts,
+    /// Bus locks exit, if the processor can do that.
+    pub bus_locks: bool,
+    /// What is done about speculation at each entry and exit.
+    pub switch: Switch,
+}
+
 impl SvmVcpu {
     /// Makes a vCPU. It must be [`reset`](Vcpu::reset) before it runs.
     ///
     /// `nested_root` is the physical address of the nested tables' root. `kick` is read right before each entry and
-    /// never written here. While it is set, [`run`](Vcpu::run) returns [`Exit::NotEntered`]. `bus_locks`: bus locks exit, if
-    /// the processor can do that.
+    /// never written here. While it is set, [`run`](Vcpu::run) returns [`Exit::NotEntered`].
     ///
     /// # Safety
-    /// [`crate::enable`] ran on the core that will use the vCPU, with these `capabilities`. No other core uses the
-    /// vCPU. `pages` and `maps` are mapped at their physical address, and `maps` are filled. As long as the vCPU runs,
+    /// [`crate::enable`] ran on the core that will use the vCPU, with these `capabilities`. The switch of `how` was made for
+    /// this CPU. No other core uses the vCPU. `pages` and `maps` are mapped at their physical address, and `maps` are filled. As long as the vCPU runs,
     /// the nested tables map only this guest's memory. [`run`](Vcpu::run) is called with interrupts off.
     pub unsafe fn new(
         pages: &'static mut VcpuPages,
@@ -78,9 +92,9 @@ impl SvmVcpu {
         nested_root: u64,
         kick: &'static AtomicBool,
         capabilities: Capabilities,
-        interrupts: Interrupts,
-        bus_locks: bool,
+        how: How,
     ) -> Self {
+        let How { interrupts, bus_locks, switch } = how;
         Self {
             pages,
             gprs: Gprs::default(),
@@ -90,6 +104,7 @@ impl SvmVcpu {
             asids: Asids::new(capabilities.asids, capabilities.features.flush_by_asid()),
             interrupts,
             bus_locks,
+            switch,
             nmi: Nmi::default(),
             shown: 0,
             held: None,
@@ -145,7 +160,7 @@ impl SvmVcpu {
     fn enter(&mut self) -> Option<Exit> {
         self.take_held();
         let plan = self.nmi.plan(self.event_waiting());
-        let Self { pages, gprs, kick, .. } = self;
+        let Self { pages, gprs, kick, switch, .. } = self;
         let VcpuPages { guest, host } = &mut **pages;
         if plan == Plan::Inject {
             guest.control.event_injection = event::injection(Event::Nmi);
@@ -165,7 +180,14 @@ impl SvmVcpu {
         // SAFETY: SVM is enabled and interrupts are off (contract of `new`). `reset` has filled the VMCB and saved the
         // host, as `run` checks. The VMCB's intercepts, maps and nested root are never weakened. The references that
         // become pointers for the call are not used while it runs.
-        let entered = unsafe { world::enter(guest, gprs, host, core::ptr::from_ref(*kick)) };
+        let entered = unsafe {
+            let kick = core::ptr::from_ref(*kick);
+            if switch.any() {
+                world::enter_guarded(guest, gprs, host, kick, switch)
+            } else {
+                world::enter(guest, gprs, host, kick, switch)
+            }
+        };
         let step = plan == Plan::Step && guest.save.rip == rip;
         if step && !traced_by_guest {
             guest.save.rflags &= !RFLAGS_TF; // still before the IRET: the flag is not the guest's
@@ -216,6 +238,7 @@ impl Vcpu for SvmVcpu {
         unsafe {
             world::save_host(&raw mut self.pages.host);
             core_state::reset(&self.capabilities);
+            self.switch.set_guest_spec_ctrl(0, &mut Physical::new());
         }
         self.started = true;
     }
@@ -327,6 +350,7 @@ impl Vcpu for SvmVcpu {
     fn msr(&self, number: u32) -> Option<u64> {
         match number {
             TSC_AUX => core_state::read_tsc_aux(&self.capabilities),
+            SPEC_CTRL => self.switch.guest_spec_ctrl(),
             _ => state::msr(self.vmcb(), number),
         }
     }
@@ -334,6 +358,10 @@ impl Vcpu for SvmVcpu {
     fn set_msr(&mut self, number: u32, value: u64) -> bool {
         match number {
             TSC_AUX => u32::try_from(value).is_ok_and(|aux| core_state::write_tsc_aux(&self.capabilities, aux)),
+            // SAFETY: this is CPL 0, and the switch was made for this CPU (contract of `new`).
+            SPEC_CTRL => self.switch.set_guest_spec_ctrl(value, &mut unsafe { Physical::new() }),
+            // SAFETY: as above.
+            PRED_CMD => self.switch.guest_ibpb(&mut unsafe { Physical::new() }),
             _ => state::set_msr(&mut self.pages.guest, &self.capabilities, number, value) == Some(true),
         }
     }

@@ -5,7 +5,6 @@
 use crate::{
     capability::{Capabilities, FeatureControl},
     instructions::{Failed, vmxon},
-    multihit::{ARCH_CAPABILITIES, Processor},
 };
 use core::fmt;
 use machine::cpuid::Regs;
@@ -50,19 +49,6 @@ pub fn probe() -> Option<Capabilities> {
     };
     // SAFETY: CPUID offers VMX, so the MSRs that `read` reads exist. Reading them has no effect.
     has_vmx.then(|| Capabilities::read(cpuid, |number| unsafe { Msr::new(number).read() }))
-}
-
-/// Whether the CPU that runs this has the erratum "iTLB multihit" (CVE-2018-12207).
-pub fn has_itlb_multihit() -> bool {
-    let cpuid = raw_cpuid::CpuId::new();
-    let has_msr = cpuid.get_extended_feature_info().is_some() && raw_cpuid::cpuid!(7, 0).edx & 1 << 29 != 0;
-    // SAFETY: CPUID says that the MSR exists. Reading it has no effect.
-    let arch_capabilities = has_msr.then(|| unsafe { Msr::new(ARCH_CAPABILITIES).read() });
-    let intel = cpuid.get_vendor_info().is_some_and(|vendor| vendor.as_str() == "GenuineIntel");
-    cpuid.get_feature_info().is_some_and(|is| {
-        let (family, model) = (is.family_id(), is.model_id());
-        Processor { intel, family, model, arch_capabilities }.has_itlb_multihit()
-    })
 }
 
 /// Enters VMX root operation on this core. Sets the control registers as VT-x requires. Enables FPU and XSAVE

@@ -1,6 +1,6 @@
 // The world switch (SDM vol. 3C ch. 27, 28.5).
 //
-//   extern "C" fn vmx_enter(gprs: *mut Gprs, launched: bool, kick: *const bool) -> u32
+//   extern "C" fn vmx_enter(gprs: *mut Gprs, launched: bool, kick: *const bool, switch: *mut Switch) -> u32
 //
 // Enters the guest with the general registers in `gprs`. RSP, RIP and RFLAGS are in the VMCS. Returns at the next exit
 // with the guest's registers in `gprs`. The result:
@@ -19,6 +19,13 @@
 // So after one kick run() always returns. The window includes the instruction after a failed VMRESUME. That does no
 // harm: the next entry fails in the same way.
 //
+// Speculation. `switch` says what is done before the entry and after the exit (kernel/speculation). HOST_RIP chooses what
+// happens after an exit: vmx_exit does nothing, vmx_exit_guarded does what `switch` says before the first return. So no
+// conditional branch decides it, which a guest could train. The steps before the entry come before the window, because
+// an NMI finds its window by RIP. An entry that was given up does the steps of an exit: the host's IA32_SPEC_CTRL.
+//
+// An exit clears the registers that the ABI does not preserve. The others get the host's values from the stack.
+//
 // The abort path works with any mixture of host and guest values in the general registers. It uses only RSP, which is
 // the host's until the entry itself. All registers that the ABI preserves are on the stack. The guest's registers are
 // still in *gprs, because nothing in the window writes there.
@@ -27,6 +34,7 @@
 .balign 16
 .global vmx_enter
 .global vmx_exit
+.global vmx_exit_guarded
 .global vmx_entry_window_start
 .global vmx_entry_window_end
 .global vmx_entry_abort
@@ -37,7 +45,11 @@ vmx_enter:
     push r13
     push r14
     push r15
+    push rcx
     push rdi
+    cmp dword ptr [rcx], 0
+    jne 5f
+3:
     mov eax, 0x6c14                 // HOST_RSP
     vmwrite rax, rsp
     jbe vmx_entry_failed            // CF or ZF: no current VMCS. An entry now would exit to a stale RSP.
@@ -68,15 +80,31 @@ vmx_entry_window_start:
 vmx_entry_window_end:
 vmx_entry_failed:
     mov eax, 1
-    jmp 4f
+    jmp 6f
 vmx_entry_abort:
     mov eax, 2
+6:
+    mov rdi, [rsp + 8]
+    cmp dword ptr [rdi], 0
+    je 4f
+    mov r12d, eax
+    call speculation_after_exit
+    mov eax, r12d
     jmp 4f
+5:
+    mov rbx, rdi
+    mov ebp, esi
+    mov r12, rdx
+    mov rdi, rcx
+    call speculation_before_entry
+    mov rdi, rbx
+    mov esi, ebp
+    mov rdx, r12
+    jmp 3b
 
 // The host continues here after an exit. RSP is as at the VMWRITE above, interrupts are off, the direction flag is
 // clear. All other general registers hold the guest's values.
-.balign 16
-vmx_exit:
+.macro save_guest
     push rdi
     mov rdi, [rsp + 8]
     mov [rdi + 0x00], rax
@@ -96,8 +124,29 @@ vmx_exit:
     pop rax
     mov [rdi + 0x38], rax
     xor eax, eax
+    xor ecx, ecx
+    xor edx, edx
+    xor esi, esi
+    xor edi, edi
+    xor r8d, r8d
+    xor r9d, r9d
+    xor r10d, r10d
+    xor r11d, r11d
+.endm
+
+.balign 16
+vmx_exit_guarded:
+    save_guest
+    mov rdi, [rsp + 8]
+    call speculation_after_exit
+    xor eax, eax
+    jmp 4f
+
+.balign 16
+vmx_exit:
+    save_guest
 4:
-    add rsp, 8
+    add rsp, 16
     pop r15
     pop r14
     pop r13

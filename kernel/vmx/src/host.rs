@@ -5,6 +5,7 @@
 
 use crate::{entry, fields::*, instructions::CurrentVmcs, msr};
 use core::arch::asm;
+use speculation::Switch;
 use x86_64::{
     instructions::{
         segmentation::{CS, DS, ES, FS, GS, SS, Segment},
@@ -36,7 +37,7 @@ fn tss_base(low: u64, high: u64) -> u64 {
 ///
 /// # Safety
 /// The core is in 64-bit mode at CPL 0, with interrupts off. Its GDT holds the descriptor of the TSS in TR.
-pub unsafe fn write(vmcs: &mut CurrentVmcs) {
+pub unsafe fn write(vmcs: &mut CurrentVmcs, switch: &Switch) {
     let gdt = sgdt();
     let tr = task_register();
     let descriptor = (gdt.base.as_u64() + u64::from(tr & SELECTOR)) as usize;
@@ -69,7 +70,7 @@ pub unsafe fn write(vmcs: &mut CurrentVmcs) {
         vmcs.write_host(HOST_SYSENTER_CS, 0);
         vmcs.write_host(HOST_SYSENTER_ESP, 0);
         vmcs.write_host(HOST_SYSENTER_EIP, 0);
-        vmcs.write_host(HOST_RIP, entry::exit_address());
+        vmcs.write_host(HOST_RIP, entry::exit_address(switch));
     }
 }
 

@@ -33,7 +33,6 @@ mod fields;
 mod host;
 mod instructions;
 mod msr;
-mod multihit;
 mod offer;
 mod posted;
 mod reset;
@@ -42,7 +41,7 @@ mod split_lock;
 mod vcpu;
 
 pub use capability::Capabilities;
-pub use enable::{enable, has_itlb_multihit, probe};
+pub use enable::{enable, probe};
 pub use entry::leave_entry_window;
 pub use msr::Bitmap;
 pub use offer::Offer;

@@ -10,8 +10,16 @@ pub enum Kept {
     Vmcs,
     /// In the physical register, for as long as the guest has the core.
     Register,
+    /// In `speculation::Switch`, which the world switch loads and stores.
+    Switch,
+    /// Nowhere: it is a command.
+    Nowhere,
 }
 
+/// IA32_SPEC_CTRL.
+pub const SPEC_CTRL: u32 = 0x48;
+/// IA32_PRED_CMD.
+pub const PRED_CMD: u32 = 0x49;
 /// IA32_SYSENTER_CS.
 pub const SYSENTER_CS: u32 = 0x174;
 /// IA32_SYSENTER_ESP.
@@ -41,6 +49,8 @@ pub fn kept(number: u32) -> Option<Kept> {
     match number {
         SYSENTER_CS..=SYSENTER_EIP | FS_BASE | GS_BASE => Some(Kept::Vmcs),
         TSC_AUX => Some(Kept::Register),
+        SPEC_CTRL => Some(Kept::Switch),
+        PRED_CMD => Some(Kept::Nowhere),
         n if REGISTERS.contains(&n) => Some(Kept::Register),
         _ => None,
     }

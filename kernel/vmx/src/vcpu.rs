@@ -27,6 +27,7 @@ use machine::{
     split_lock::is_alignment_check,
     vcpu::{Event, Exit, Gprs, Intercepts, Interrupts, Segment, SegmentName, StartState, Vcpu as Trait},
 };
+use speculation::{Physical, Switch};
 use x86_64::registers::model_specific::Msr;
 
 /// Interruptibility state (SDM vol. 3C table 25-3): blocking by STI.
@@ -70,6 +71,8 @@ pub struct Parts<'a> {
     pub split_locks: bool,
     /// The CPU's quirks that need a workaround.
     pub quirks: Quirks,
+    /// What is done about speculation at each entry and exit.
+    pub switch: Switch,
 }
 
 /// Why a vCPU can't be made.
@@ -106,6 +109,7 @@ pub struct Vcpu {
     rules: Rules,
     offer: Offer,
     kick: &'static AtomicBool,
+    switch: Switch,
     /// The event that the next entry delivers.
     pending: Option<Injection>,
     /// An NMI that the guest can't take yet.
@@ -178,6 +182,7 @@ impl Vcpu {
             rules: Rules::new(capabilities.cr0, capabilities.cr4, offer.cr4),
             offer,
             kick: parts.kick,
+            switch: parts.switch,
             pending: None,
             nmi: false,
             interrupt: None,
@@ -459,8 +464,9 @@ impl Trait for Vcpu {
         reset::write_guest(&mut self.vmcs, state, &self.rules);
         // SAFETY: the promises of `new` hold for this core. The registers that are cleared belong to the guest.
         unsafe {
-            host::write(&mut self.vmcs);
+            host::write(&mut self.vmcs, &self.switch);
             reset::clear_registers();
+            self.switch.set_guest_spec_ctrl(0, &mut Physical::new());
         }
         self.switch_split_locks(self.split_locks);
         self.flush_translations();
@@ -471,7 +477,7 @@ impl Trait for Vcpu {
             self.prepare();
             // SAFETY: `new` and `reset` have made the VMCS current and its host state complete. `launched` is set
             // below, after the first entry.
-            match unsafe { entry::enter(&mut self.gprs, self.launched, self.kick) } {
+            match unsafe { entry::enter(&mut self.gprs, self.launched, self.kick, &mut self.switch) } {
                 entry::Outcome::Exited => {}
                 entry::Outcome::Aborted => return Exit::NotEntered,
                 entry::Outcome::Failed => return failure::instruction(&self.vmcs),
@@ -579,6 +585,7 @@ impl Trait for Vcpu {
     fn msr(&self, number: u32) -> Option<u64> {
         Some(match number {
             msr::EFER => self.efer(),
+            msr::SPEC_CTRL => return self.switch.guest_spec_ctrl(),
             msr::PAT => self.vmcs.read(GUEST_IA32_PAT),
             msr::SYSENTER_CS => u64::from(self.vmcs.read(GUEST_SYSENTER_CS)),
             msr::SYSENTER_ESP => self.vmcs.read(GUEST_SYSENTER_ESP),
@@ -591,6 +598,10 @@ impl Trait for Vcpu {
 
     fn set_msr(&mut self, number: u32, value: u64) -> bool {
         let field = match number {
+            // SAFETY: this is CPL 0, and the switch was made for this CPU (contract of `new`).
+            msr::SPEC_CTRL => return self.switch.set_guest_spec_ctrl(value, &mut unsafe { Physical::new() }),
+            // SAFETY: as above.
+            msr::PRED_CMD => return self.switch.guest_ibpb(&mut unsafe { Physical::new() }),
             msr::EFER => {
                 let paging = self.cr0() & crate::control_registers::PG != 0;
                 let new = msr::new_efer(self.efer(), value, self.offer.efer, paging);

@@ -190,7 +190,8 @@ fn bus_mastering(context: &mut Context<'_>, Reported { session, .. }: &mut Repor
 /// Bochs's processor has no IA32_ARCH_CAPABILITIES, so it has the erratum.
 fn page_split(context: &mut Context<'_>, Reported { session, .. }: &mut Reported) -> Result<()> {
     session.ask(Command::Report, seconds(20))?;
-    let said = reports(session).into_iter().filter(|(_, text)| text.starts_with("iTLB multihit: this CPU has")).count();
+    let said =
+        reports(session).into_iter().filter(|(_, text)| text.starts_with("itlb_multihit: executable pages")).count();
     context.figures.exactly("sentences that say so", said, 1)?;
     let counters = session.counters()?;
     let guest = counters.guest("a").context("there is no guest a")?;

@@ -44,7 +44,7 @@ pub fn what_is_the_hosts_own_is_not_offered() -> Outcome {
     for (bit, name) in [(2, "SGX"), (12, "RDT"), (25, "PT")] {
         ensure!(leaf7.ebx & 1 << bit == 0, "{name} is offered");
     }
-    for (bit, name) in [(26, "SPEC_CTRL"), (29, "ARCH_CAPABILITIES")] {
+    for (bit, name) in [(28, "L1D_FLUSH"), (30, "CORE_CAPABILITIES")] {
         ensure!(leaf7.edx & 1 << bit == 0, "{name} is offered");
     }
     ensure!(cpuid(0x8000_0001).ecx & 1 << 2 == 0, "SVM is offered");

@@ -1,7 +1,7 @@
 //! Tests which MSRs exist and which values they accept (SDM vol. 4 ch. 2, APM vol. 2 appendix A). It tests some of each
 //! kind. The isolation guest tests all numbers.
 
-use bare::cpu::{read_msr, write_msr};
+use bare::cpu::{cpuid, read_msr, write_msr};
 
 use crate::apic::msr;
 use crate::report::{Outcome, ensure, equal};
@@ -32,14 +32,31 @@ pub fn write_only_registers_refuse_a_read() -> Outcome {
 }
 
 pub fn unknown_registers_are_absent() -> Outcome {
-    // SPEC_CTRL, a performance counter, VMX_BASIC, IA32_XSS, the APIC's holes, VM_CR, VM_HSAVE_PA, and
+    // FLUSH_CMD, a performance counter, VMX_BASIC, IA32_XSS, the APIC's holes, VM_CR, VM_HSAVE_PA, and
     // numbers that nobody has.
     for number in
-        [0x48, 0xc1, 0x186, 0x480, 0xda0, 0x80c, 0x82f, 0x840, 0x8ff, 0xc001_0114, 0xc001_0117, 0x1234_5678, u32::MAX]
+        [0x10b, 0xc1, 0x186, 0x480, 0xda0, 0x80c, 0x82f, 0x840, 0x8ff, 0xc001_0114, 0xc001_0117, 0x1234_5678, u32::MAX]
     {
         let (read, written) = (read_msr(number), write_msr(number, 0));
         ensure!(read == Err(REFUSED) && written == Err(REFUSED), "{number:#x}: {read:x?}, {written:?}");
     }
+    Ok(())
+}
+
+pub fn registers_of_speculation_control_follow_cpuid() -> Outcome {
+    let (seven, eight) = (cpuid(7).edx, if cpuid(0x8000_0000).eax < 0x8000_0008 { 0 } else { cpuid(0x8000_0008).ebx });
+    // SPEC_CTRL: IBRS, STIBP or SSBD. PRED_CMD: IBPB, only written. ARCH_CAPABILITIES: only read.
+    let spec_ctrl = seven & (1 << 26 | 1 << 27 | 1 << 31) != 0 || eight & (1 << 14 | 1 << 15 | 1 << 24 | 1 << 28) != 0;
+    let pred_cmd = seven & 1 << 26 != 0 || eight & 1 << 12 != 0;
+    let arch_capabilities = seven & 1 << 29 != 0;
+    for (number, readable, writable) in
+        [(0x48, spec_ctrl, spec_ctrl), (0x49, false, pred_cmd), (0x10a, arch_capabilities, false)]
+    {
+        let (read, written) = (read_msr(number), write_msr(number, 0));
+        ensure!(read.is_ok() == readable && written.is_ok() == writable, "{number:#x}: {read:x?}, {written:?}");
+    }
+    let written = write_msr(0x48, 1 << 63);
+    ensure!(written == Err(REFUSED), "a reserved bit of SPEC_CTRL: {written:?}");
     Ok(())
 }
 

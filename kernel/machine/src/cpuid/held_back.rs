@@ -29,7 +29,7 @@ const POWER: &str = "power and heat are the host's";
 const PERF: &str = "performance counters and traces are not virtualized";
 const VIRT: &str = "guests have no virtualization of their own";
 const STATE: &str = "its state is neither in the VMCS or VMCB nor in an XSAVE component that guests may enable";
-const SPEC: &str = "it needs MSRs for speculation control, which guests do not have";
+const SPEC: &str = "guests do not need it for the registers of speculation control that they have";
 const WAIT: &str = "a waiting guest would sleep on the host's terms; HLT is for that";
 const WALK: &str = "the host's walk of the guest's page tables does not know it";
 const TOPO: &str = "the guest's topology is its own";
@@ -107,12 +107,8 @@ pub const HELD_BACK: &[HeldBack] = &[
     bit(LEAF_7_0_EDX, 22, "AMX_BF16", XFD),
     bit(LEAF_7_0_EDX, 24, "AMX_TILE", XFD),
     bit(LEAF_7_0_EDX, 25, "AMX_INT8", XFD),
-    bit(LEAF_7_0_EDX, 26, "SPEC_CTRL", SPEC),
-    bit(LEAF_7_0_EDX, 27, "STIBP", SPEC),
     bit(LEAF_7_0_EDX, 28, "L1D_FLUSH", SPEC),
-    bit(LEAF_7_0_EDX, 29, "ARCH_CAPABILITIES", SPEC),
     bit(LEAF_7_0_EDX, 30, "CORE_CAPABILITIES", LOCKS),
-    bit(LEAF_7_0_EDX, 31, "SSBD", SPEC),
     bit(LEAF_7_1_EAX, 3, "RAO_INT", UNCHECKED),
     bit(LEAF_7_1_EAX, 6, "LASS", WALK),
     bit(LEAF_7_1_EAX, 7, "CMPCCXADD", UNCHECKED),
@@ -157,17 +153,12 @@ pub const HELD_BACK: &[HeldBack] = &[
     bit(LEAF_80000008_0_EBX, 4, "RDPRU", PERF),
     bit(LEAF_80000008_0_EBX, 8, "MCOMMIT", HOST),
     bit(LEAF_80000008_0_EBX, 9, "WBNOINVD", UNCHECKED),
-    bit(LEAF_80000008_0_EBX, 12, "IBPB", SPEC),
     bit(LEAF_80000008_0_EBX, 13, "INT_WBINVD", HOST),
-    bit(LEAF_80000008_0_EBX, 14, "IBRS", SPEC),
-    bit(LEAF_80000008_0_EBX, 15, "STIBP", SPEC),
     bit(LEAF_80000008_0_EBX, 16, "IBRS_ALWAYS_ON", SPEC),
     bit(LEAF_80000008_0_EBX, 17, "STIBP_ALWAYS_ON", SPEC),
     bit(LEAF_80000008_0_EBX, 18, "IBRS_PREFERRED", SPEC),
     bit(LEAF_80000008_0_EBX, 19, "IBRS_SAME_MODE", SPEC),
-    bit(LEAF_80000008_0_EBX, 24, "SSBD", SPEC),
     bit(LEAF_80000008_0_EBX, 25, "VIRT_SSBD", SPEC),
-    bit(LEAF_80000008_0_EBX, 28, "PSFD", SPEC),
     bit(LEAF_80000008_0_EBX, 30, "IBPB_RET", SPEC),
     bit(LEAF_80000021_0_EAX, 3, "SMM_PGCFG_LOCK", SMM),
     bit(LEAF_80000021_0_EAX, 7, "UPPER_ADDRESS_IGNORE", WALK),

@@ -96,7 +96,10 @@ pub const LEAVES: &[Leaf] = &[
                 8, 9, 10, 11, 12, 14, // GFNI VAES VPCLMULQDQ VNNI BITALG VPOPCNTDQ
                 22, 25, 27, 28, // RDPID CLDEMOTE MOVDIRI MOVDIR64B
             ]),
-            bits(&[2, 3, 4, 8, 10, 14, 23]), // 4VNNIW 4FMAPS FSRM VP2INTERSECT MD_CLEAR SERIALIZE AVX512_FP16
+            bits(&[
+                2, 3, 4, 8, 10, 14, 23, // 4VNNIW 4FMAPS FSRM VP2INTERSECT MD_CLEAR SERIALIZE AVX512_FP16
+                26, 27, 29, 31, // SPEC_CTRL STIBP ARCH_CAPABILITIES SSBD
+            ]),
         ],
     ),
     leaf(
@@ -132,8 +135,8 @@ pub const LEAVES: &[Leaf] = &[
     leaf(0x8000_0006, 0, [Host; 4]),
     // Invariant TSC.
     leaf(0x8000_0007, 0, [Zero, Zero, Zero, bits(&[8])]),
-    // EAX: physical address bits; the linear ones are added. EBX: CLZERO and XSAVEERPTR.
-    leaf(0x8000_0008, 0, [Field::Mask(0xff), bits(&[0, 2]), Zero, Zero]),
+    // EAX: physical address bits; the linear ones are added. EBX: CLZERO XSAVEERPTR IBPB IBRS STIBP SSBD PSFD.
+    leaf(0x8000_0008, 0, [Field::Mask(0xff), bits(&[0, 2, 12, 14, 15, 24, 28]), Zero, Zero]),
     // TLBs for 1 GiB pages; performance hints.
     leaf(0x8000_0019, 0, [Host, Host, Zero, Zero]),
     leaf(0x8000_001a, 0, [Host, Zero, Zero, Zero]),

@@ -59,7 +59,7 @@ fn features_that_need_state_we_do_not_keep_are_hidden() {
         for bit in [4, 5, 7, 13, 16, 23, 24, 29, 30, 31] {
             assert_eq!(seven.ecx >> bit & 1, 0, "leaf 7 ECX bit {bit}");
         }
-        for bit in [5, 15, 18, 19, 20, 22, 24, 25, 26, 27, 28, 29, 30, 31] {
+        for bit in [5, 9, 11, 13, 15, 18, 19, 20, 22, 24, 25, 28, 30] {
             assert_eq!(seven.edx >> bit & 1, 0, "leaf 7 EDX bit {bit}");
         }
         let extended = c.answer(0x8000_0001, 0, &FIRST);
@@ -68,7 +68,9 @@ fn features_that_need_state_we_do_not_keep_are_hidden() {
         }
         assert_eq!(extended.edx >> 25 & 1, 0, "FFXSR");
         assert_eq!(extended.edx & (1 << 7 | 1 << 14), 0, "AMD's copies of MCE and MCA");
-        assert_eq!(c.answer(0x8000_0008, 0, &FIRST).ebx, 0b101, "no IBPB, IBRS, STIBP, SSBD");
+        assert_eq!(c.answer(0x8000_0008, 0, &FIRST).ebx, 0x1100_d005, "IBPB, IBRS, STIBP, SSBD, PSFD and no more");
+        assert_eq!(c.spec_ctrl(), 0x87);
+        assert!(c.pred_cmd() && c.arch_capabilities());
     }
 }
 
@@ -285,4 +287,24 @@ fn a_host_with_few_leaves_does_not_lend_the_guest_what_it_answers_beyond_them() 
     assert_eq!(c.answer(7, 0, &FIRST), Regs::default());
     assert_eq!(c.answer(0xd, 0, &FIRST), Regs::default());
     assert_eq!(c.answer(0x8000_0008, 0, &FIRST), Regs::default());
+}
+
+#[test]
+fn the_bits_of_spec_ctrl_follow_the_features() {
+    let with = |edx, ebx| {
+        let host = move |leaf, subleaf| match (leaf, subleaf) {
+            (7, 0) => Regs { edx, ..Regs::default() },
+            (0x8000_0008, _) => Regs { ebx, ..Regs::default() },
+            _ => everything(b"GenuineIntel")(leaf, subleaf),
+        };
+        let c = Cpuid::new(host, &OPTIONS);
+        (c.spec_ctrl(), c.pred_cmd(), c.arch_capabilities())
+    };
+    assert_eq!(with(0, 0), (0, false, false));
+    assert_eq!(with(1 << 26, 0), (1, true, false));
+    assert_eq!(with(1 << 27, 0), (2, false, false));
+    assert_eq!(with(1 << 31, 0), (4, false, false));
+    assert_eq!(with(1 << 29, 0), (0, false, true));
+    assert_eq!(with(0, 1 << 12), (0, true, false));
+    assert_eq!(with(0, 1 << 14 | 1 << 15 | 1 << 24 | 1 << 28), (0x87, false, false));
 }

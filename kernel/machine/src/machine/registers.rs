@@ -46,7 +46,10 @@ impl Machine {
             Some(Kind::MiscEnable) => Some(context.misc_enable),
             Some(Kind::Tsc) => Some(Self::tsc(context, host)),
             Some(Kind::TscAdjust) => self.tsc_adjust(context),
-            Some(Kind::WallClock | Kind::SystemTime) | None => None,
+            Some(Kind::SpecCtrl) if self.cpuid.spec_ctrl() != 0 => vcpu.msr(number),
+            Some(Kind::ArchCapabilities) if self.cpuid.arch_capabilities() => Some(self.platform.arch_capabilities),
+            Some(Kind::WallClock | Kind::SystemTime | Kind::SpecCtrl | Kind::PredCmd | Kind::ArchCapabilities)
+            | None => None,
         };
         let Some(value) = value else { return self.refuse_msr(number, false) };
         self.step(vcpu, |m| m == Mnemonic::Rdmsr, |vcpu| vcpu.gprs_mut().set_edx_eax(value))
@@ -81,7 +84,9 @@ impl Machine {
                 self.clock.write_wall_clock(&self.memory, value, wall, tsc).is_ok()
             }
             Some(Kind::SystemTime) => self.clock.write_system_time(&self.memory, context.index, value).is_ok(),
-            Some(Kind::MtrrDefaultType) | None => false,
+            Some(Kind::SpecCtrl) => value & !self.cpuid.spec_ctrl() == 0 && vcpu.set_msr(number, value),
+            Some(Kind::PredCmd) => self.cpuid.pred_cmd() && value & !1 == 0 && vcpu.set_msr(number, value),
+            Some(Kind::MtrrDefaultType | Kind::ArchCapabilities) | None => false,
         };
         if !done {
             return self.refuse_msr(number, true);

@@ -46,6 +46,8 @@ pub struct Platform {
     pub rdtscp: bool,
     /// The back-end lets INVPCID run in the guest.
     pub invpcid: bool,
+    /// IA32_ARCH_CAPABILITIES as guests see it, if their CPUID has it.
+    pub arch_capabilities: u64,
     /// Errors of this processor that need a workaround.
     pub quirks: Quirks,
 }

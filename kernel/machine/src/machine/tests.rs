@@ -57,6 +57,7 @@ fn what_does_not_fit_is_said() {
             tsc_deadline: false,
             rdtscp: false,
             invpcid: false,
+            arch_capabilities: 0xeb,
             quirks: Quirks::default(),
         },
     };

@@ -146,6 +146,7 @@ pub fn settings() -> Settings<'static> {
             tsc_deadline: true,
             rdtscp: true,
             invpcid: true,
+            arch_capabilities: 0xeb,
             quirks: Quirks::default(),
         },
     }
