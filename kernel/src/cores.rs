@@ -11,7 +11,7 @@
 
 use crate::{
     arch::{CoreIndex, MAX_CORES, apic, gdt, idle, idt, time},
-    mem,
+    machine_check, mem,
 };
 use alloc::{boxed::Box, vec::Vec};
 use boot::trampoline::{self, Parameters};
@@ -142,6 +142,7 @@ impl Core {
         idt::load();
         GsBase::write(x86_64::VirtAddr::from_ptr(self));
         apic::enable();
+        machine_check::start();
     }
 
     /// Makes the core leave HLT or its guest.
@@ -205,6 +206,7 @@ impl Core {
             let job = self.job.lock().take();
             if let Some(job) = job {
                 job(self);
+                machine_check::poll();
                 self.busy.store(false, Ordering::Release);
             }
         }

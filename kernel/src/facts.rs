@@ -13,6 +13,8 @@ pub struct Facts {
     pub modules: Vec<Module>,
     /// What ACPI says about the machine.
     pub platform: Platform,
+    /// Usable memory: start and end (exclusive) of each range, before anything was taken.
+    pub ranges: Vec<(u64, u64)>,
     /// Usable memory in bytes, before anything was taken.
     pub memory: u64,
     /// The boot core's own stacks.

@@ -9,15 +9,17 @@ use crate::{
         host_vectors::{NOTIFICATION, SPURIOUS, TIMER},
         idle,
     },
-    cores, panic,
+    cores, machine_check, mem, panic,
 };
 use core::sync::atomic::{AtomicU64, Ordering};
 use x86_64::{instructions::port::Port, registers::control::Cr2};
 
 /// Number of interrupts on vectors that nobody uses.
 pub static STRAY: AtomicU64 = AtomicU64::new(0);
-/// Number of NMIs for which the chipset names a cause.
-pub static MACHINE_NMIS: AtomicU64 = AtomicU64::new(0);
+/// Number of NMIs by which the chipset reports SERR#: a PCI device, or memory, has met an error that nobody can put right.
+pub static SYSTEM_ERRORS: AtomicU64 = AtomicU64::new(0);
+/// Number of NMIs by which the chipset reports IOCHK#: an error of a device on the LPC bus.
+pub static IO_CHECKS: AtomicU64 = AtomicU64::new(0);
 
 /// Value of [`cores::taking`]: no interrupt is wanted.
 const NOT_TAKING: u16 = 0;
@@ -64,10 +66,15 @@ pub fn acknowledged(vector: u8) {
     apic::end_of_interrupt();
 }
 
+/// Returns whether to go back without IRET.
 #[unsafe(no_mangle)]
-extern "C" fn interrupt_rust(frame: &mut Frame) {
+extern "C" fn interrupt_rust(frame: &mut Frame) -> bool {
     match frame.vector as u8 {
         2 => non_maskable(frame),
+        18 => {
+            machine_check::in_host(frame);
+            return mem::is_nmi_stack(frame.rsp);
+        }
         vector @ 32..=255 if take(frame, vector) => {}
         vector @ 32..=255 => {
             idle::leave_park(frame);
@@ -75,10 +82,14 @@ extern "C" fn interrupt_rust(frame: &mut Frame) {
         }
         vector => exception(vector, frame),
     }
+    false
 }
 
 fn non_maskable(frame: &mut Frame) {
     panic::park_if_panicking();
+    if frame.is_nested() {
+        panic::report(format_args!("an NMI within an NMI, at {:#x}", frame.rip), None, Some(frame), None);
+    }
     idle::leave_park(frame);
     vmx::leave_entry_window(&mut frame.rip);
     if cores::is_boot_core() {
@@ -89,15 +100,31 @@ fn non_maskable(frame: &mut Frame) {
 /// Counts an NMI of the machine itself. It looks like a kick, but the chipset latches its cause: SERR# or IOCHK# (port
 /// 0x61, bits 7 and 6). Clears the latch, so that the next one is seen. Firmware sends these NMIs to the boot core.
 fn machine_nmi() {
+    const SYSTEM_ERROR: u8 = 1 << 7;
+    const IO_CHECK: u8 = 1 << 6;
     let mut control = Port::<u8>::new(0x61);
     // SAFETY: this is the NMI status and control register. Setting and clearing bits 2 and 3 clears the latches. The
     // other bits stay.
     unsafe {
         let status = control.read();
-        if status & 0xc0 != 0 && status != 0xff {
-            MACHINE_NMIS.fetch_add(1, Ordering::Relaxed);
+        if status & (SYSTEM_ERROR | IO_CHECK) != 0 && status != 0xff {
+            for (latch, count) in [(SYSTEM_ERROR, &SYSTEM_ERRORS), (IO_CHECK, &IO_CHECKS)] {
+                count.fetch_add(u64::from(status & latch != 0), Ordering::Relaxed);
+            }
             control.write(status & 0x0f | 0x0c);
             control.write(status & 0x03);
+        }
+    }
+}
+
+/// Logs what the chipset has reported since the last call. The control core calls it once a tick.
+pub fn tell_machine_nmis() {
+    static TOLD: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+    let causes = [(&SYSTEM_ERRORS, "SERR#: a PCI device or memory"), (&IO_CHECKS, "IOCHK#: a device on the LPC bus")];
+    for ((count, what), told) in causes.into_iter().zip(&TOLD) {
+        let now = count.load(Ordering::Relaxed);
+        if told.swap(now, Ordering::Relaxed) != now {
+            log::warn!("the chipset reports an error by NMI, {what}");
         }
     }
 }

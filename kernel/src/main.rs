@@ -37,6 +37,7 @@ mod firmware;
 mod guests;
 mod halt;
 mod interrupts;
+mod machine_check;
 mod mem;
 mod modules;
 mod operator;

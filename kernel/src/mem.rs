@@ -49,7 +49,7 @@ const STACK: u64 = 128 << 10;
 /// guests.
 const BOOT_STACK: u64 = 512 << 10;
 /// Bytes of each interrupt stack.
-const INTERRUPT_STACK: u64 = 16 << 10;
+pub const INTERRUPT_STACK: u64 = 16 << 10;
 
 unsafe extern "C" {
     static image_start: u8;
@@ -231,6 +231,17 @@ pub fn stacks(core: usize) -> Result<Stacks, MapError> {
         main: top(if core == 0 { BOOT_STACK } else { STACK })?,
         interrupt: [top(INTERRUPT_STACK)?, top(INTERRUPT_STACK)?, top(INTERRUPT_STACK)?],
     })
+}
+
+/// Whether `address` is on some core's stack for NMIs, its top included.
+pub fn is_nmi_stack(address: u64) -> bool {
+    let Some(offset) = address.checked_sub(STACKS).filter(|&offset| offset < MAX_CORES as u64 * SLOT) else {
+        return false;
+    };
+    let main = if offset / SLOT == 0 { BOOT_STACK } else { STACK };
+    // A guard page, the main stack, a guard page.
+    let start = 4096 + main + 4096;
+    (start + 1..=start + INTERRUPT_STACK).contains(&(offset % SLOT))
 }
 
 /// Whether `address` is on some core's stack, or on the boot stack.

@@ -9,7 +9,7 @@ use crate::{
     firmware,
     guests::Guests,
     halt::halt,
-    mem, modules,
+    machine_check, mem, modules,
     operator::Operator,
     options, pci, report, settings, symbols, uplink, virt,
 };
@@ -56,7 +56,7 @@ extern "C" fn start_rust(magic: u32, information: u32) -> ! {
     }
     match mem::stacks(0) {
         Ok(stacks) => {
-            facts::set(Facts { modules: firmware::modules(&info), platform, memory, stacks });
+            facts::set(Facts { modules: firmware::modules(&info), platform, ranges: usable, memory, stacks });
             cores::continue_on(stacks.main, on_own_stack)
         }
         Err(e) => halt(format_args!("no stack for the boot core: {e}")),
@@ -111,6 +111,7 @@ extern "C" fn on_own_stack() -> ! {
     if time::read_wall_clock().is_none() {
         report::warning("no CMOS clock, or it shows nonsense: guests begin in 1970");
     }
+    machine_check::describe();
     find_pci();
     if !console::has_com2() {
         report::warning("no COM2: scripts cannot read counters or send commands");

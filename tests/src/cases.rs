@@ -14,6 +14,7 @@ mod hostile;
 mod isolation;
 mod ixgbe;
 mod life;
+mod machine_checks;
 mod network;
 mod nvme;
 mod nvme_faults;
@@ -56,6 +57,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         uplink_virtio::list(),
         uplink::list(),
         life::list(),
+        machine_checks::list(),
         block::list(),
         fio::list(),
         nvme::list(),

@@ -42,9 +42,32 @@ pub struct Hypervisor {
     /// Interrupts on vectors that nobody uses.
     #[serde(default)]
     pub stray_interrupts: u64,
-    /// NMIs that the machine itself raised: memory or bus errors.
+    /// NMIs of the chipset: SERR#, an error of a PCI device or of memory.
     #[serde(default)]
-    pub machine_nmis: u64,
+    pub system_errors: u64,
+    /// NMIs of the chipset: IOCHK#, an error of a device on the LPC bus.
+    #[serde(default)]
+    pub io_checks: u64,
+    /// Errors that the machine-check banks told.
+    #[serde(default)]
+    pub machine_checks: MachineChecks,
+}
+
+/// What the machine-check banks told. An error that stops the machine is not in here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineChecks {
+    /// Times a core was interrupted by a machine check, in the hypervisor or in a guest.
+    pub interrupts: u64,
+    /// Times that the cores that a machine check had interrupted were judged together. Not more than `interrupts`.
+    pub judged: u64,
+    /// Corrected errors.
+    pub corrected: u64,
+    /// Uncorrected errors for which nothing had to be done.
+    pub deferred: u64,
+    /// Uncorrected errors because of which a guest ended.
+    pub ended: u64,
+    /// Errors that the firmware had left in the banks.
+    pub left_by_firmware: u64,
 }
 
 /// A serial port.

@@ -45,6 +45,8 @@ pub enum StopReason {
     TripleFault,
     /// The operator killed it, or the time limit of `stop` ran out.
     Killed,
+    /// An uncorrected error in its memory. The detail says where.
+    MemoryError,
     /// It did something that this hypervisor does not handle. The detail says what.
     Failed,
     /// It could not be started. The detail says why.
@@ -60,6 +62,7 @@ impl StopReason {
             Self::Reset => "reset",
             Self::TripleFault => "triple-fault",
             Self::Killed => "killed",
+            Self::MemoryError => "memory-error",
             Self::Failed => "failed",
             Self::NotStarted => "not-started",
         }

@@ -31,8 +31,8 @@ use alloc::borrow::Cow;
 
 pub use command::{Command, Refused, Request, View};
 pub use counters::{
-    Block, Console, ConsolePort, Count, Counters, Engine, Entropy, ExitCount, Guest, Hypervisor, Port, SerialPort,
-    StageCounters, Uplink, VcpuCounters, Watched,
+    Block, Console, ConsolePort, Count, Counters, Engine, Entropy, ExitCount, Guest, Hypervisor, MachineChecks, Port,
+    SerialPort, StageCounters, Uplink, VcpuCounters, Watched,
 };
 pub use editor::Editor;
 pub use event::{Event, GuestSummary, Level, PhysicalRange, Platform, ReportEntry, ReportKind, Virtualization};

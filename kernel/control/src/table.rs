@@ -60,7 +60,14 @@ fn memory(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
     let mut trouble = |count: u64, what: &str| if count > 0 { writeln!(out, "{count} {what}") } else { Ok(()) };
     trouble(own.log_dropped, "lines of the log were lost")?;
     trouble(own.stray_interrupts, "interrupts on vectors that nobody uses")?;
-    trouble(own.machine_nmis, "NMIs of the machine's own: memory or bus errors")?;
+    trouble(own.system_errors, "NMIs of the chipset: SERR#, a PCI device or memory")?;
+    trouble(own.io_checks, "NMIs of the chipset: IOCHK#, a device on the LPC bus")?;
+    let errors = &own.machine_checks;
+    trouble(errors.interrupts, "machine checks")?;
+    trouble(errors.corrected, "corrected errors of the machine")?;
+    trouble(errors.deferred, "uncorrected errors of the machine, for which nothing had to be done")?;
+    trouble(errors.ended, "uncorrected errors because of which a guest ended")?;
+    trouble(errors.left_by_firmware, "errors that the firmware had left")?;
     for (name, port) in ["COM1", "COM2"].into_iter().zip(&own.serial) {
         trouble(port.dropped, &format!("pieces of output for {name} were lost"))?;
         trouble(port.overruns, &format!("times {name} lost input"))?;

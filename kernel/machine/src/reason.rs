@@ -80,6 +80,8 @@ reasons! {
     ApicWrite = "apic-write",
     /// XSETBV.
     Xsetbv = "xsetbv",
+    /// An instruction did not end in time.
+    InstructionTimeout = "instruction-timeout",
     /// VMCALL or VMMCALL.
     Hypercall = "hypercall",
     /// INVD or WBINVD.

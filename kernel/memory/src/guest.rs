@@ -7,6 +7,7 @@
 
 #![allow(unsafe_code, reason = "turns checked guest addresses into raw accesses; every other crate goes through it")]
 
+use core::ops::Range;
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use crate::copy::Copier;
@@ -202,15 +203,31 @@ impl GuestMemory {
     }
 
     /// Fills one of `parts` parts of the guest's memory with zeroes. The parts from 0 to `parts - 1` are all of it, and no two
-    /// of them overlap. So several cores can do this at the same time.
-    pub fn zero_part(&self, part: u64, parts: u64) {
+    /// of them overlap. So several cores can do this at the same time. Pages with an address in `spared`, ranges of the
+    /// machine's addresses, are not touched.
+    pub fn zero_part(&self, part: u64, parts: u64, spared: &[Range<u64>]) {
         for region in self.regions() {
             // A region is whole pages, so the parts can be too.
             let pages = u128::from(region.size / PAGE);
             let bound = |n: u64| (pages * u128::from(n) / u128::from(parts.max(1))) as u64 * PAGE;
             let (start, end) = (bound(part.min(parts)), bound(part.saturating_add(1).min(parts)));
-            // The range is in the region.
-            let _ = self.zero(region.gpa + start, end - start);
+            let first = region.host.expose_provenance() as u64;
+            let is_spared = |page: u64| {
+                let page = first + page..first + page + PAGE;
+                spared.iter().any(|range| range.start < page.end && page.start < range.end)
+            };
+            let mut from = start;
+            while from < end {
+                // Without a spared page this is one step.
+                let to = if spared.is_empty() {
+                    end
+                } else {
+                    (from..end).step_by(PAGE as usize).find(|&p| is_spared(p)).unwrap_or(end)
+                };
+                // The range is in the region.
+                let _ = self.zero(region.gpa + from, to - from);
+                from = to.saturating_add(PAGE);
+            }
         }
     }
 
@@ -321,7 +338,7 @@ mod tests {
             for part in 0..parts {
                 let before: Vec<u64> = (0..pages as u64).map(|page| 0x1000 + page * 0x1000).collect();
                 before.iter().for_each(|&gpa| m.write(gpa, &[1; 0x1000]).unwrap());
-                m.zero_part(part, parts);
+                m.zero_part(part, parts, &[]);
                 // Whole pages only.
                 for gpa in before {
                     let (first, last) = (m.read_u8(gpa).unwrap(), m.read_u8(gpa + 0xfff).unwrap());
@@ -331,6 +348,24 @@ mod tests {
             }
             assert_eq!(zeroed, if parts == 0 { 0 } else { pages }, "{pages} pages in {parts} parts");
         }
+    }
+
+    #[test]
+    fn spared_pages_are_not_touched() {
+        let m = memory(0x1000, 8 * 0x1000);
+        let host = m.regions()[0].host.expose_provenance() as u64;
+        let page = |n: u64| host + n * 0x1000;
+        let spared = [page(0)..page(1), page(3) + 0x40..page(3) + 0x41, page(5)..page(7), 0..0x1000];
+        (0..8).for_each(|n| m.write(0x1000 + n * 0x1000, &[1; 0x1000]).unwrap());
+        (0..3).for_each(|part| m.zero_part(part, 3, &spared));
+        let left: Vec<u64> = (0..8).filter(|n| m.read_u8(0x1000 + n * 0x1000) == Ok(1)).collect();
+        assert_eq!(left, [0, 3, 5, 6]);
+        for n in 0..8 {
+            let whole = m.read_u8(0x1000 + n * 0x1000) == m.read_u8(0x1fff + n * 0x1000);
+            assert!(whole, "page {n}");
+        }
+        m.zero_part(0, 1, core::slice::from_ref(&(0..u64::MAX)));
+        assert_eq!(m.read_u8(0x1000), Ok(1));
     }
 
     #[test]

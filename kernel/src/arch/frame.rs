@@ -1,5 +1,7 @@
 //! The registers of interrupted code, as the interrupt entry code saves them.
 
+use crate::mem;
+
 /// Registers of the interrupted code, as the assembly (interrupts.s) pushed them.
 #[repr(C)]
 #[derive(Debug)]
@@ -32,4 +34,13 @@ pub struct Frame {
     /// Its stack.
     pub rsp: u64,
     ss: u64,
+}
+
+impl Frame {
+    /// Whether the interrupted code used the stack that this frame is on. For an event with a stack of its own: its own handler
+    /// was interrupted. The frame is at the stack's top.
+    pub fn is_nested(&self) -> bool {
+        let top = (core::ptr::from_ref(self).addr() + size_of::<Self>()) as u64;
+        (top - mem::INTERRUPT_STACK..=top).contains(&self.rsp)
+    }
 }

@@ -1,5 +1,5 @@
 // Entry points of all 256 vectors, 16 bytes each, to one common path that saves the registers and calls
-// interrupt_rust(&mut Frame). SDM vol. 3A 6.14: the CPU has pushed SS, RSP, RFLAGS, CS, RIP and, for some vectors, an
+// interrupt_rust(&mut Frame), which returns whether to go back without IRET. SDM vol. 3A 6.14: the CPU has pushed SS, RSP, RFLAGS, CS, RIP and, for some vectors, an
 // error code.
 
 .section .text
@@ -38,6 +38,8 @@ interrupt_common:
     cld
     mov rdi, rsp
     call interrupt_rust
+    test al, al
+    jnz 2f
     pop r15
     pop r14
     pop r13
@@ -55,6 +57,35 @@ interrupt_common:
     pop rax
     add rsp, 16
     iretq
+
+// Back into a handler of an NMI. IRET would let the next NMI in (SDM vol. 3A 6.7.1), on the stack that is in use. So RIP and
+// RFLAGS go to the interrupted stack, and POPFQ and RET take them from there.
+2:
+    mov rax, [rsp + 20 * 8]
+    mov rcx, [rsp + 17 * 8]
+    mov [rax - 8], rcx
+    mov rcx, [rsp + 19 * 8]
+    mov [rax - 16], rcx
+    sub rax, 16
+    mov [rsp + 20 * 8], rax
+    pop r15
+    pop r14
+    pop r13
+    pop r12
+    pop r11
+    pop r10
+    pop r9
+    pop r8
+    pop rdi
+    pop rsi
+    pop rbp
+    pop rbx
+    pop rdx
+    pop rcx
+    pop rax
+    mov rsp, [rsp + 5 * 8]
+    popfq
+    ret
 
 // park(kick: *const bool): halts until an interrupt or an NMI, unless *kick is set.
 // A core would sleep through an NMI between the check and HLT. So the handlers move RIP from the window to its end.

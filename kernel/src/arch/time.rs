@@ -31,6 +31,11 @@ pub fn set_rates(rates: Rates) -> &'static Rates {
     RATES.call_once(|| rates)
 }
 
+/// Returns the rates, if [`set_rates`] has run.
+pub fn known_rates() -> Option<&'static Rates> {
+    RATES.get()
+}
+
 /// Returns the rates. [`set_rates`] must have run.
 pub fn rates() -> &'static Rates {
     RATES.get().expect("timer::calibrate runs before anything asks for a rate")

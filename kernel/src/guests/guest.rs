@@ -17,7 +17,7 @@ use crate::{arch::time, cores::Core, engines::Answer, facts, firmware, virt};
 use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
 use config::{Completion, Restart};
 use control::{Event, GuestSummary, Pause, PhysicalRange, StopReason, VcpuCounters};
-use core::sync::atomic::Ordering;
+use core::{ops::Range, sync::atomic::Ordering};
 use engine::schedule::GuestWeight;
 use lifecycle::{Action, Devices, End, Life, Outcome, Refused, Report, Step, explain_pending};
 use machine::{
@@ -26,6 +26,7 @@ use machine::{
     vcpu::Interrupts,
     virtio_pci::NotifyBar,
 };
+use mca::Location;
 use rtrb::Consumer;
 
 /// Most bytes of output that are taken from a named port of the console device in a tick. A UART of 115,200 baud needs 44 ms
@@ -34,6 +35,9 @@ const PORT_BYTES: usize = 512;
 /// Bytes of JSON for a byte of a named port, at most, and for the rest of its event without the names.
 const JSON_BYTES: usize = 6;
 const EVENT_BYTES: usize = 64;
+
+/// Most places in a guest's memory that are known to be damaged.
+const MAX_DAMAGED: usize = 64;
 
 /// A guest.
 pub struct Guest {
@@ -57,6 +61,10 @@ pub struct Guest {
     machine: Option<Arc<Machine>>,
     /// Its memory is zeroes: no life has used it since it was zeroed.
     clean: bool,
+    /// The machine's addresses at which its memory is damaged. It stays with the guest, and nobody touches it.
+    damaged: Vec<Range<u64>>,
+    /// An error at this physical address has ended it.
+    hit: Option<u64>,
     /// Its cores zero its memory. Then this follows.
     zeroing: Option<Zeroing>,
 }
@@ -97,6 +105,8 @@ impl Guest {
             reader: Reader::new(),
             machine: None,
             clean: false,
+            damaged: Vec::new(),
+            hit: None,
             zeroing: None,
         }
     }
@@ -166,6 +176,23 @@ impl Guest {
         self.carry_out();
     }
 
+    /// Notes an uncorrected error in its memory. If `ends`, it is stopped at once. It never starts again, and nobody touches the
+    /// memory any more that may be damaged.
+    pub fn memory_error(&mut self, location: &Location, ends: bool) {
+        let damaged = location.start..location.start.saturating_add(location.bytes);
+        if self.damaged.len() >= MAX_DAMAGED {
+            // Too many to look for: none of it is touched.
+            self.damaged = [damaged.start..damaged.end, 0..u64::MAX].into();
+        } else if !self.damaged.contains(&damaged) {
+            self.damaged.push(damaged);
+        }
+        if ends {
+            self.hit.get_or_insert(location.address);
+            // It may be down already.
+            let _ = self.kill();
+        }
+    }
+
     fn command(&mut self, command: impl FnOnce(&mut Life) -> Result<(), Refused>) -> Result<(), Refused> {
         let result = command(&mut self.life);
         self.carry_out();
@@ -185,7 +212,8 @@ impl Guest {
                 }
                 Action::StopVcpus => {
                     if let Some(machine) = &self.machine {
-                        machine.request_stop(Stop::Killed, |s| signal::send(&self.cores, s));
+                        let stop = self.hit.map_or(Stop::Killed, Stop::memory_error);
+                        machine.request_stop(stop, |s| signal::send(&self.cores, s));
                     }
                 }
                 Action::DetachDevices => {
@@ -217,8 +245,8 @@ impl Guest {
         if let Some(memory) = memory.filter(|_| !self.cores.is_empty() && self.cores_are_idle().is_ok()) {
             let parts = self.cores.len() as u64;
             for (part, core) in (0..parts).zip(&self.cores) {
-                let memory = memory.clone();
-                core.give(move |_| memory.zero_part(part, parts));
+                let (memory, damaged) = (memory.clone(), self.damaged.clone());
+                core.give(move |_| memory.zero_part(part, parts, &damaged));
             }
             self.zeroing = Some(then);
         } else {
@@ -325,6 +353,13 @@ impl Guest {
     fn prepare(&mut self) -> Result<(), String> {
         // The output of the life before is not kept any longer.
         self.finish_output(Drain::AtOnce);
+        if let Some(damaged) = self.damaged.first() {
+            return Err(format!(
+                "its memory is damaged at physical address {:#x}, where a machine check found an uncorrected error; restart \
+                 the machine, which tests its memory and may leave the damaged part out",
+                damaged.start
+            ));
+        }
         let has = self.resources.as_ref().map_err(Clone::clone)?;
         self.cores_are_idle()?;
         let module = |name: &str| {
@@ -388,6 +423,7 @@ impl Guest {
         self.cores_are_idle()?;
         for (index, core) in self.cores.iter().enumerate() {
             let job = VcpuJob {
+                guest: self.number,
                 index,
                 machine: machine.clone(),
                 cores: self.cores.clone(),
@@ -586,6 +622,7 @@ fn end(stop: Stop) -> End {
         Stop::Reset => (StopReason::Reset, None),
         Stop::TripleFault => (StopReason::TripleFault, None),
         Stop::Killed => (StopReason::Killed, None),
+        Stop::MemoryError(place) => (StopReason::MemoryError, Some(place)),
         Stop::Failed(why) => (StopReason::Failed, Some(why)),
     };
     End { reason, detail }

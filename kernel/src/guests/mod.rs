@@ -23,7 +23,11 @@ mod signal;
 pub mod target;
 mod vcpu;
 
-use crate::{cores, interrupts, mem, virt};
+use crate::{
+    cores, interrupts,
+    machine_check::{self, Kind, Told},
+    mem, virt,
+};
 use alloc::{format, string::String, vec::Vec};
 use config::{Config, Plan};
 use console::Drain;
@@ -31,6 +35,7 @@ use control::{Counters, GuestSummary, Hypervisor, Pause, Turns};
 use core::sync::atomic::Ordering;
 use guest::Guest;
 use lifecycle::Refused;
+use mca::Owner;
 
 /// Bytes of output that a guest may send in a tick, each counted as it comes and as it goes. COM2 takes a fraction of it, if
 /// it is a real one.
@@ -56,6 +61,11 @@ impl Guests {
             Guest::new(number, config, c.clone(), cores, config.device_number(number, 0))
         });
         let guests: Vec<_> = guests.collect();
+        let memory = |(number, guest): (usize, &Guest)| {
+            let regions = guest.summary().regions;
+            regions.into_iter().map(move |range| (range.start, range.start.saturating_add(range.bytes), number))
+        };
+        machine_check::set_guests(guests.iter().enumerate().flat_map(memory).collect());
         Self {
             turns: Turns::new(guests.len()),
             guests,
@@ -180,6 +190,8 @@ impl Guests {
     /// Polls every guest. Called once a tick. `attached` is the guest whose console has COM1.
     pub fn poll(&mut self, attached: Option<&str>) {
         let guests = &mut self.guests;
+        machine_check::tick(|told| memory_error(guests, told));
+        interrupts::tell_machine_nmis();
         if let Some(guest) = guests.iter_mut().find(|guest| attached == Some(guest.name())) {
             guest.drain(OUTPUT_BYTES, Drain::Attached);
         }
@@ -232,10 +244,26 @@ impl Guests {
                 log_dropped: crate::console::DROPPED.load(Ordering::Relaxed),
                 serial: crate::console::counters(),
                 stray_interrupts: interrupts::STRAY.load(Ordering::Relaxed),
-                machine_nmis: interrupts::MACHINE_NMIS.load(Ordering::Relaxed),
+                system_errors: interrupts::SYSTEM_ERRORS.load(Ordering::Relaxed),
+                io_checks: interrupts::IO_CHECKS.load(Ordering::Relaxed),
+                machine_checks: machine_check::counters(),
             },
             guests: self.guests.iter().map(Guest::counters).collect(),
             engines: crate::engines::all().iter().map(|engine| engine.counters()).collect(),
         }
     }
+}
+
+/// Logs an error that a core has told, and has the guest end whose memory it is, if it must.
+fn memory_error(guests: &mut [Guest], told: &Told) {
+    let hit = told.error.location.and_then(|location| match machine_check::owner(location.address) {
+        Owner::Guest(number) => guests.get_mut(number).map(|guest| (guest, location)),
+        Owner::Hypervisor | Owner::Nobody => None,
+    });
+    let Some((guest, location)) = hit.filter(|_| told.kind != Kind::LeftByFirmware) else {
+        return log::warn!("{told}: nothing has to be done");
+    };
+    let ends = told.kind == Kind::EndGuest;
+    log::warn!("{told}, {}{}", guest.name(), if ends { ": it ends" } else { ": it goes on, and will not start again" });
+    guest.memory_error(&location, ends);
 }

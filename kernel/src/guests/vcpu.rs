@@ -15,7 +15,7 @@ use crate::{
     arch::{apic, idle, time, timer},
     cache,
     cores::Core,
-    interrupts,
+    interrupts, machine_check,
     virt::{self, Pages, WithVcpu},
 };
 use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
@@ -47,6 +47,8 @@ impl Kept {
 
 /// A core's job: to run one vCPU until its guest stops.
 pub struct VcpuJob {
+    /// Number of the guest.
+    pub guest: usize,
     /// Number of the vCPU in its guest, from 0.
     pub index: usize,
     /// Its guest's machine.
@@ -114,7 +116,7 @@ impl Host for Life<'_> {
 
 impl WithVcpu for Life<'_> {
     fn with<V: Vcpu>(self, vcpu: &mut V) {
-        let VcpuJob { index, machine, kept, .. } = self.job;
+        let VcpuJob { guest, index, machine, kept, .. } = self.job;
         let context = machine.attach(*index, vcpu, kept.histogram, &self);
         let (Some(mut context), Some(mailbox)) = (context, machine.mailbox(*index)) else { return };
         let emulated = machine.interrupts() == Interrupts::Emulated;
@@ -144,6 +146,12 @@ impl WithVcpu for Life<'_> {
                         Exit::ExternalInterrupt(Some(vector)) => interrupts::acknowledged(vector),
                         // On VT-x the NMI ends with this exit: no handler runs.
                         Exit::Nmi | Exit::NotEntered => crate::panic::park_if_panicking(),
+                        // No handler runs for it either.
+                        Exit::MACHINE_CHECK => {
+                            if let Some(address) = machine_check::in_guest(*guest) {
+                                machine.request_stop(Stop::memory_error(address), |s| self.signal(s));
+                            }
+                        }
                         _ => {}
                     }
                     match machine.handle(exit, vcpu, &mut context, &self) {

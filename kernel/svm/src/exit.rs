@@ -30,7 +30,8 @@ pub fn decode(control: &Control) -> Exit {
         code @ (ExitCode::CR8_READ | ExitCode::CR8_WRITE) => {
             Exit::Cr8 { write: code == ExitCode::CR8_WRITE, register: moved(info) }
         }
-        ExitCode::CR0_READ => Exit::ReadCr0 { register: moved(info) },
+        ExitCode::CR0_READ => Exit::ReadControlRegister { number: 0, register: moved(info) },
+        ExitCode::CR4_READ => Exit::ReadControlRegister { number: 4, register: moved(info) },
         ExitCode::CR0_WRITE | ExitCode::CR0_SELECTIVE_WRITE => {
             Exit::WriteControlRegister { number: 0, register: moved(info) }
         }
@@ -123,7 +124,8 @@ mod tests {
         assert_eq!(exit(ExitCode(0x65), 0, 0), Exit::WriteControlRegister { number: 0, register: None });
         assert_eq!(exit(ExitCode(0x10), 0, 0), Exit::WriteControlRegister { number: 0, register: None });
         assert_eq!(exit(ExitCode(0x14), 1 << 63, 0), Exit::WriteControlRegister { number: 4, register: Some(0) });
-        assert_eq!(exit(ExitCode(0x00), 1 << 63 | 15, 0), Exit::ReadCr0 { register: Some(15) });
+        assert_eq!(exit(ExitCode(0x00), 1 << 63 | 15, 0), Exit::ReadControlRegister { number: 0, register: Some(15) });
+        assert_eq!(exit(ExitCode(0x04), 1 << 63 | 2, 0), Exit::ReadControlRegister { number: 4, register: Some(2) });
     }
 
     #[test]

@@ -8,6 +8,7 @@ pub struct ExitCode(pub u64);
 #[allow(missing_docs, reason = "the names are those of appendix C")]
 impl ExitCode {
     pub const CR0_READ: Self = Self(0x00);
+    pub const CR4_READ: Self = Self(0x04);
     pub const CR8_READ: Self = Self(0x08);
     pub const CR0_WRITE: Self = Self(0x10);
     pub const CR4_WRITE: Self = Self(0x14);

@@ -4,7 +4,7 @@
 use crate::fields::{Intercepts1, Intercepts2, Intercepts3, InterruptControl, NestedControl};
 use crate::probe::Capabilities;
 use crate::vmcb::{Save, SavedSegment, Vmcb};
-use machine::control_registers::{CD, NW, PE, PG};
+use machine::control_registers::{CD, MCE, NW, PE, PG};
 use machine::vcpu::{Intercepts, Interrupts, StartState};
 
 const EFER_SCE: u64 = 1;
@@ -86,10 +86,11 @@ pub fn fill(vmcb: &mut Vmcb, roots: Roots, interrupts: Interrupts, start: &Start
     control.intercept_exceptions = EXCEPTIONS;
     control.intercepts_1 = INTERCEPTS_1;
     control.intercept_cr_write = CR4;
+    control.intercept_cr_read = CR4;
     match interrupts {
         // No guest gets a virtual APIC here: `posted` is refused with SVM.
         Interrupts::Emulated | Interrupts::Virtualized => {
-            control.intercept_cr_read = CR8;
+            control.intercept_cr_read |= CR8;
             control.intercept_cr_write |= CR8;
             // The host's RFLAGS.IF masks physical interrupts, and the guest's RFLAGS.IF masks the guest's.
             control.interrupt_control = InterruptControl::new().with_v_intr_masking(true);
@@ -109,7 +110,7 @@ pub fn fill(vmcb: &mut Vmcb, roots: Roots, interrupts: Interrupts, start: &Start
     (save.es, save.ss, save.ds, save.fs, save.gs) = (data, data, data, data, data);
     (save.cs, save.tr, save.ldtr) = (start.cs.into(), start.tr.into(), start.ldtr.into());
     (save.gdtr, save.idtr) = (table(start.gdt), table(start.idt));
-    (save.cr0, save.cr3, save.cr4) = (start.cr0, start.cr3, start.cr4);
+    (save.cr0, save.cr3, save.cr4) = (start.cr0, start.cr3, start.cr4 | MCE);
     save.efer = start.efer | EFER_SVME;
     (save.dr6, save.dr7) = (DR6_RESET, DR7_RESET);
     save.rflags = start.rflags | RFLAGS_FIXED;
@@ -177,11 +178,19 @@ pub fn shown_in_cr0(value: u64) -> u64 {
     value & CR0_CACHES
 }
 
-/// Sets CR4. Returns true if translations of the guest's are stale now.
+/// Sets CR4 for a guest that is to see `value`. Returns true if translations of the guest's are stale now.
+///
+/// MCE is always set: with MCE clear, a machine check in the guest would stop the core (APM vol. 2 9.3.1). Reads exit, so the
+/// guest sees what it wrote to MCE.
 pub fn set_cr4(vmcb: &mut Vmcb, value: u64) -> bool {
     let stale = (vmcb.save.cr4 ^ value) & CR4_TRANSLATION != 0;
-    vmcb.save.cr4 = value;
+    vmcb.save.cr4 = value | MCE;
     stale
+}
+
+/// CR4 as the guest sees it, if it has written `mce` to MCE.
+pub fn seen_cr4(vmcb: &Vmcb, mce: u64) -> u64 {
+    vmcb.save.cr4 & !MCE | mce & MCE
 }
 
 /// EFER as the guest sees it. VMRUN requires SVME in a guest's EFER. The guest must not see that bit.
@@ -290,7 +299,7 @@ mod tests {
         let control = &vmcb.control;
         assert!(!control.intercepts_1.intersects(Intercepts1::INTR | Intercepts1::HLT));
         assert!(control.intercepts_1.contains(Intercepts1::NMI | Intercepts1::MSR_PROT), "the host gets in by NMI");
-        assert_eq!((control.intercept_cr_read, control.intercept_cr_write), (0, CR4));
+        assert_eq!((control.intercept_cr_read, control.intercept_cr_write), (CR4, CR4));
         assert!(!control.interrupt_control.v_intr_masking());
         assert_eq!(control.intercept_exceptions, EXCEPTIONS, "#AC and #DB loops would keep NMIs out");
     }
@@ -375,10 +384,11 @@ mod tests {
             assert!(!set_cr0(&mut vmcb, value), "no translation changes");
             assert_eq!(vmcb.save.cr0, 0x8005_0033);
             assert_eq!(shown_in_cr0(value), value & 0x6000_0000);
-            assert_eq!((vmcb.control.intercept_cr_read, vmcb.control.intercept_cr_write), (CR0 | CR8, CR0 | CR4 | CR8));
+            let all = CR0 | CR4 | CR8;
+            assert_eq!((vmcb.control.intercept_cr_read, vmcb.control.intercept_cr_write), (all, all));
         }
         set_cr0(&mut vmcb, 0x8005_0033);
-        assert_eq!((vmcb.control.intercept_cr_read, vmcb.control.intercept_cr_write), (CR8, CR4 | CR8));
+        assert_eq!((vmcb.control.intercept_cr_read, vmcb.control.intercept_cr_write), (CR4 | CR8, CR4 | CR8));
     }
 
     #[test]
@@ -406,7 +416,18 @@ mod tests {
             assert!(set_cr4(&mut vmcb, 0x20), "bit {bit}");
         }
         assert!(!set_cr4(&mut vmcb, 0x4_0620), "OSXSAVE, OSFXSR, OSXMMEXCPT");
-        assert_eq!(vmcb.save.cr4, 0x4_0620);
+        assert_eq!(vmcb.save.cr4, 0x4_0660, "with MCE");
+    }
+
+    #[test]
+    fn machine_checks_are_on_whatever_the_guest_writes_and_it_sees_what_it_wrote() {
+        let mut vmcb = started();
+        assert_eq!(vmcb.save.cr4 & MCE, MCE, "from the start");
+        for value in [0x20, 0x60] {
+            assert!(!set_cr4(&mut vmcb, value), "no translation changes");
+            assert_eq!((vmcb.save.cr4, seen_cr4(&vmcb, value)), (0x60, value));
+            assert_eq!((vmcb.control.intercept_cr_read & CR4, vmcb.control.intercept_cr_write & CR4), (CR4, CR4));
+        }
     }
 
     #[test]

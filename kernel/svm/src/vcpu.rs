@@ -14,6 +14,7 @@ use crate::state::{self, Roots};
 use crate::vmcb::{SavedSegment, Vmcb};
 use crate::{core_state, event, world};
 use core::sync::atomic::AtomicBool;
+use machine::control_registers::MCE;
 use machine::vcpu::{Event, Exit, Gprs, Intercepts, Interrupts, Segment, SegmentName, StartState, Vcpu};
 use speculation::{Physical, Switch};
 
@@ -57,6 +58,8 @@ pub struct SvmVcpu {
     nmi: Nmi,
     /// Bits of CR0 that the guest sees set and the processor has clear.
     shown: u64,
+    /// The guest's CR4.MCE. The processor always has it set.
+    mce: u64,
     /// An interrupt that an exception replaced during its delivery.
     held: Option<u8>,
     /// The layers above want an exit when the guest can take an interrupt.
@@ -107,6 +110,7 @@ impl SvmVcpu {
             switch,
             nmi: Nmi::default(),
             shown: 0,
+            mce: 0,
             held: None,
             window: false,
             started: false,
@@ -233,6 +237,7 @@ impl Vcpu for SvmVcpu {
         self.gprs = state.gprs;
         self.nmi = Nmi::default();
         (self.held, self.window, self.shown) = (None, false, 0);
+        self.mce = state.cr4 & MCE;
         self.asids.flush();
         // SAFETY: SVM is enabled on this core, and the FPU belongs to the guest (contract of `new`).
         unsafe {
@@ -287,7 +292,7 @@ impl Vcpu for SvmVcpu {
     }
 
     fn cr4(&self) -> u64 {
-        self.vmcb().save.cr4
+        state::seen_cr4(self.vmcb(), self.mce)
     }
 
     fn set_cr0(&mut self, value: u64) {
@@ -298,6 +303,7 @@ impl Vcpu for SvmVcpu {
     }
 
     fn set_cr4(&mut self, value: u64) {
+        self.mce = value & MCE;
         if state::set_cr4(&mut self.pages.guest, value) {
             self.asids.flush();
         }

@@ -282,7 +282,7 @@ impl Capabilities {
                 "secondary",
                 self.secondary,
                 REQUIRED_SECONDARY | more.2,
-                offered | Secondary::WBINVD_EXITING,
+                offered | Secondary::WBINVD_EXITING | Secondary::INSTRUCTION_TIMEOUT,
                 Secondary::empty(),
             )?,
             exit: adjust("VM-exit", self.exit, REQUIRED_EXIT.difference(not_exit), Exit::empty(), not_exit)?,
@@ -296,7 +296,7 @@ impl Capabilities {
     }
 
     /// The lines of the report, most important first.
-    pub fn findings(&self) -> [Finding; 18] {
+    pub fn findings(&self) -> [Finding; 19] {
         let required = |what, found, otherwise| Finding { what, found, required: true, otherwise };
         let optional = |what, found, otherwise| Finding { what, found, required: false, otherwise };
         let e = self.ept_vpid;
@@ -335,6 +335,11 @@ impl Capabilities {
             optional("1 GiB pages in the EPT", e.pages_1g(), "2 MiB pages are used"),
             optional("accessed and dirty bits in the EPT", e.accessed_dirty(), "not needed yet"),
             optional("WBINVD exiting", self.wbinvd_exiting(), "a guest can flush the caches"),
+            optional(
+                "instruction timeout",
+                self.has(Secondary::INSTRUCTION_TIMEOUT),
+                "a guest can keep its core in an instruction that does not end",
+            ),
             optional("TPR shadow", tpr, baseline),
             optional(
                 "APIC-register virtualization and virtual-interrupt delivery",

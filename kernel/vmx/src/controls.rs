@@ -86,6 +86,8 @@ bitflags! {
         const ENABLE_USER_WAIT_AND_PAUSE = 1 << 26;
         /// A bus lock exits after its instruction.
         const BUS_LOCK_DETECTION = 1 << 30;
+        /// An instruction that does not end in time exits.
+        const INSTRUCTION_TIMEOUT = 1 << 31;
     }
 
     /// VM-exit controls.

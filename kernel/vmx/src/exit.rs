@@ -34,6 +34,8 @@ pub mod reason {
     pub const WRMSR: u16 = 32;
     pub const MWAIT: u16 = 36;
     pub const MONITOR: u16 = 39;
+    /// Only together with [`super::ENTRY_FAILURE`].
+    pub const ENTRY_MACHINE_CHECK: u16 = 41;
     pub const VIRTUALIZED_EOI: u16 = 45;
     pub const GDTR_OR_IDTR: u16 = 46;
     pub const LDTR_OR_TR: u16 = 47;
@@ -48,6 +50,7 @@ pub mod reason {
     pub const UMWAIT: u16 = 67;
     pub const TPAUSE: u16 = 68;
     pub const BUS_LOCK: u16 = 74;
+    pub const INSTRUCTION_TIMEOUT: u16 = 75;
 }
 
 /// Bit 31 of the exit reason: the entry failed, and the guest has not run.
@@ -171,12 +174,19 @@ pub enum Cause {
     NmiWindow,
     /// The CPU refused the guest's state.
     EntryFailed,
+    /// A machine check came during the entry (SDM vol. 3C 27.9).
+    EntryMachineCheck,
 }
+
+/// Bits of the qualification of an instruction timeout (SDM vol. 3C 28.2.1).
+const CONTEXT_INVALID: u64 = 1 << 0;
+const NMI_UNBLOCKED: u64 = 1 << 12;
 
 /// Decodes an exit.
 pub fn decode(exit_reason: u32, information: &impl Information) -> Cause {
     if exit_reason & ENTRY_FAILURE != 0 {
-        return Cause::EntryFailed;
+        let machine_check = exit_reason as u16 == reason::ENTRY_MACHINE_CHECK;
+        return if machine_check { Cause::EntryMachineCheck } else { Cause::EntryFailed };
     }
     let exit = match exit_reason as u16 {
         reason::EXCEPTION_OR_NMI => {
@@ -232,6 +242,14 @@ pub fn decode(exit_reason: u32, information: &impl Information) -> Cause {
                 return Cause::AboveDuringIret(fault);
             }
             fault
+        }
+        reason::INSTRUCTION_TIMEOUT => {
+            let qualification = information.qualification();
+            let exit = Exit::InstructionTimeout { intact: qualification & CONTEXT_INVALID == 0 };
+            if qualification & NMI_UNBLOCKED != 0 {
+                return Cause::AboveDuringIret(exit);
+            }
+            exit
         }
         // Some of the other reasons can't happen with the controls in use (INVLPG, CR3, TPR threshold, ...). This
         // machine doesn't support the rest: task switches, INIT and SMI from outside, EPT misconfigurations.
@@ -354,8 +372,18 @@ mod tests {
     }
 
     #[test]
+    fn an_instruction_that_does_not_end_says_whether_the_guest_can_go_on() {
+        let exit = |intact| Exit::InstructionTimeout { intact };
+        assert_eq!(with_qualification(75, 0), Cause::Above(exit(true)));
+        assert_eq!(with_qualification(75, 1), Cause::Above(exit(false)));
+        assert_eq!(with_qualification(75, 1 << 12), Cause::AboveDuringIret(exit(true)));
+        assert_eq!(with_qualification(75, 1 << 12 | 1), Cause::AboveDuringIret(exit(false)));
+    }
+
+    #[test]
     fn a_refused_entry_is_not_taken_for_an_exit_of_the_same_number() {
         assert_eq!(decode(ENTRY_FAILURE | 33, &Fake::default()), Cause::EntryFailed);
+        assert_eq!(decode(ENTRY_FAILURE | 41, &Fake::default()), Cause::EntryMachineCheck);
         assert_eq!(
             with_qualification(49, 5),
             Cause::Above(Exit::Unexpected { reason: 49, detail: 5 }),

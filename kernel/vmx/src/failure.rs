@@ -22,7 +22,6 @@ pub fn guest_state(vmcs: &CurrentVmcs, reason: u32) {
             _ => "guest state",
         },
         34 => "loading of MSRs",
-        41 => "a machine check during the entry",
         _ => "an unknown reason",
     };
     log::error!("VM entry refused: {what} (exit reason {reason:#x}). {}", State(vmcs));

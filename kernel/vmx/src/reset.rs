@@ -50,6 +50,10 @@ pub struct Addresses {
     pub vpid: u16,
 }
 
+/// Time without an end of an instruction after which the guest exits (SDM vol. 3C, "Instruction Timeout"), in cycles of the crystal clock:
+/// tens of milliseconds. No instruction that ends takes so long, and a guest loses no more than its own time.
+const INSTRUCTION_TIMEOUT: u32 = 1 << 20;
+
 /// Writes the control area.
 pub fn write_controls(vmcs: &mut CurrentVmcs, words: &ControlWords, addresses: &Addresses, rules: &Rules, long: bool) {
     vmcs.write(PIN_BASED_CONTROLS, words.pin_based);
@@ -74,6 +78,9 @@ pub fn write_controls(vmcs: &mut CurrentVmcs, words: &ControlWords, addresses: &
     vmcs.write(TSC_OFFSET, 0);
     if words.secondary & Secondary::ENABLE_XSAVES.bits() != 0 {
         vmcs.write(XSS_EXITING_BITMAP, 0);
+    }
+    if words.secondary & Secondary::INSTRUCTION_TIMEOUT.bits() != 0 {
+        vmcs.write(INSTRUCTION_TIMEOUT_CONTROL, INSTRUCTION_TIMEOUT);
     }
     vmcs.write(CR0_GUEST_HOST_MASK, rules.cr0_mask);
     vmcs.write(CR4_GUEST_HOST_MASK, rules.cr4_mask);

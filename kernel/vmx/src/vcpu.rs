@@ -486,9 +486,14 @@ impl Trait for Vcpu {
             self.gprs.rsp = self.rsp;
             let reason = self.vmcs.read(EXIT_REASON);
             let cause = exit::decode(reason, &self.vmcs);
-            if cause == Cause::EntryFailed {
-                failure::guest_state(&self.vmcs, reason);
-                return self.unexpected(reason);
+            match cause {
+                Cause::EntryFailed => {
+                    failure::guest_state(&self.vmcs, reason);
+                    return self.unexpected(reason);
+                }
+                // The guest has not run. Its event stays for the next entry.
+                Cause::EntryMachineCheck => return Exit::MACHINE_CHECK,
+                _ => {}
             }
             self.launched = true;
             self.take_interrupted();
@@ -511,7 +516,7 @@ impl Trait for Vcpu {
                         return self.unexpected(reason);
                     }
                 }
-                Cause::EntryFailed => return self.unexpected(reason),
+                Cause::EntryFailed | Cause::EntryMachineCheck => return self.unexpected(reason),
             }
             self.inside += 1;
         }

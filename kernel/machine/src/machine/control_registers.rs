@@ -63,9 +63,9 @@ impl Machine {
         Outcome::Done
     }
 
-    /// Handles a read of CR0, by MOV or SMSW.
-    pub(super) fn read_cr0(&self, register: Option<u8>, vcpu: &mut impl Vcpu) -> Outcome {
-        match self.read_into(register, vcpu) {
+    /// Handles a read of CR0 or CR4, by MOV or SMSW.
+    pub(super) fn read_control_register(&self, number: u8, register: Option<u8>, vcpu: &mut impl Vcpu) -> Outcome {
+        match self.read_into(number, register, vcpu) {
             Ok(next) => {
                 vcpu.skip_to(next);
                 Outcome::Done
@@ -74,30 +74,29 @@ impl Machine {
         }
     }
 
-    fn read_into(&self, register: Option<u8>, vcpu: &mut impl Vcpu) -> Result<u64, Undecodable> {
-        let value = vcpu.cr0();
+    fn read_into(&self, number: u8, register: Option<u8>, vcpu: &mut impl Vcpu) -> Result<u64, Undecodable> {
+        let (value, control) = if number == 0 { (vcpu.cr0(), Register::CR0) } else { (vcpu.cr4(), Register::CR4) };
         if register.is_some() {
-            let (target, next) = self.moved(Register::CR0, false, register, vcpu)?;
+            let (target, next) = self.moved(control, false, register, vcpu)?;
             target.write(vcpu, value);
             return Ok(next);
         }
         let i = decode::decode(vcpu, &self.memory)?;
         let next = decode::next_rip(vcpu, i.len() as u8);
-        if i.mnemonic() == Mnemonic::Smsw && i.op0_kind() == OpKind::Memory {
+        let smsw = number == 0 && i.mnemonic() == Mnemonic::Smsw;
+        if smsw && i.op0_kind() == OpKind::Memory {
             let at = mmio::memory_operand(vcpu, &self.memory, &i, 2, Access::Write)?;
             // Where there is no memory, the store is dropped.
             let _ = self.memory.write(at, &(value as u16).to_le_bytes());
             return Ok(next);
         }
-        let (target, value) = match i.mnemonic() {
-            Mnemonic::Smsw => (Gpr::new(i.op0_register()).ok_or(Undecodable::Changed)?, value),
-            // QEMU's translator says that of a MOV from any control register, while reads of CR0 exit.
-            _ => match i.op1_register() {
-                control @ Register::CR2 => (general(&i, control, false)?, vcpu.cr2()),
-                control @ Register::CR3 => (general(&i, control, false)?, vcpu.cr3()),
-                control @ Register::CR4 => (general(&i, control, false)?, vcpu.cr4()),
-                _ => (general(&i, Register::CR0, false)?, value),
-            },
+        let (target, value) = match i.op1_register() {
+            _ if smsw => (Gpr::new(i.op0_register()).ok_or(Undecodable::Changed)?, value),
+            // QEMU's translator says CR0 of a MOV from any control register, while reads of CR0 exit.
+            control @ Register::CR2 => (general(&i, control, false)?, vcpu.cr2()),
+            control @ Register::CR3 => (general(&i, control, false)?, vcpu.cr3()),
+            control @ Register::CR4 => (general(&i, control, false)?, vcpu.cr4()),
+            _ => (general(&i, control, false)?, value),
         };
         target.write(vcpu, value);
         Ok(next)

@@ -24,7 +24,6 @@ use crate::{
 };
 
 const INVALID_OPCODE: u8 = 6;
-const MACHINE_CHECK: u8 = 18;
 
 /// What the vCPU's core does after an exit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,8 +67,13 @@ impl Machine {
             Exit::DescriptorTable => self.descriptor_table(context, host),
             Exit::NotPresent { error, interrupted } => self.not_present(error, interrupted, context, host),
             Exit::Cr8 { write, register } => self.cr8(write, register, vcpu, context),
-            Exit::ReadCr0 { register } => self.read_cr0(register, vcpu),
+            Exit::ReadControlRegister { number, register } => self.read_control_register(number, register, vcpu),
             Exit::WriteControlRegister { number, register } => self.write_control_register(number, register, vcpu),
+            // The host has looked in, which is all that was needed.
+            Exit::InstructionTimeout { intact: true } => Outcome::Done,
+            Exit::InstructionTimeout { intact: false } => {
+                Outcome::Stop(Stop::failed("an instruction did not end, and its state is lost"))
+            }
             Exit::Xsetbv => self.xsetbv(vcpu, context),
             Exit::CacheFlush => {
                 // Memory is write-back, and only CPUs access it. So there is nothing to flush.
@@ -80,9 +84,8 @@ impl Machine {
             Exit::Forbidden => self.forbidden(),
             Exit::SplitLock => self.split_lock(vcpu, host),
             Exit::Exception { vector: INVALID_OPCODE, .. } => self.invalid_opcode(vcpu),
-            Exit::Exception { vector: MACHINE_CHECK, .. } => {
-                Outcome::Stop(Stop::failed("a machine check of the host's"))
-            }
+            // The vCPU's core has handled it. If it was in this guest's memory, the guest has been told to stop.
+            Exit::MACHINE_CHECK => Outcome::Done,
             Exit::Exception { vector, error } => Outcome::Raise(Event::Exception(vector, error)),
             Exit::TripleFault => Outcome::Stop(Stop::TripleFault),
             Exit::Unexpected { reason, detail } => {

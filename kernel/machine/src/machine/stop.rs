@@ -2,7 +2,7 @@
 
 extern crate alloc;
 
-use alloc::string::String;
+use alloc::{format, string::String};
 use core::fmt;
 
 use crate::mailbox::StopReason;
@@ -18,6 +18,8 @@ pub enum Stop {
     TripleFault,
     /// The operator killed it, or it did not stop in time after the power button.
     Killed,
+    /// Memory of it is damaged. The text says where.
+    MemoryError(String),
     /// It cannot go on. The text says why.
     Failed(String),
 }
@@ -29,12 +31,19 @@ impl fmt::Display for Stop {
             Self::Reset => f.write_str("reset"),
             Self::TripleFault => f.write_str("triple fault"),
             Self::Killed => f.write_str("killed"),
+            Self::MemoryError(place) => write!(f, "memory error: {place}"),
             Self::Failed(why) => write!(f, "failed: {why}"),
         }
     }
 }
 
 impl Stop {
+    /// Makes the stop for a guest with an uncorrected error in its memory, at this address of the machine's.
+    #[must_use]
+    pub fn memory_error(physical: u64) -> Self {
+        Self::MemoryError(format!("an uncorrected error at physical address {physical:#x}"))
+    }
+
     /// Makes the stop for a guest that cannot go on.
     pub(super) fn failed(why: &str) -> Self {
         Self::Failed(String::from(why))
@@ -45,7 +54,7 @@ impl Stop {
         match self {
             Self::PowerOff => StopReason::PowerOff,
             Self::Reset => StopReason::Reset,
-            Self::Killed => StopReason::Killed,
+            Self::Killed | Self::MemoryError(_) => StopReason::Killed,
             Self::TripleFault | Self::Failed(_) => StopReason::Failed,
         }
     }

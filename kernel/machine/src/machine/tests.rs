@@ -529,6 +529,16 @@ fn the_operator_kills_and_presses_the_power_button() {
 }
 
 #[test]
+fn an_instruction_that_does_not_end_stops_the_guest_only_if_its_state_is_lost() {
+    let mut r = rig(1);
+    r.exit(&[], Exit::InstructionTimeout { intact: true });
+    r.exit(&[], Exit::MACHINE_CHECK);
+    assert_eq!((r.machine.stopped(), r.vcpu().rip, r.vcpu().event), (None, 0x1000, None), "it goes on where it was");
+    r.exit(&[], Exit::InstructionTimeout { intact: false });
+    assert!(matches!(r.machine.stopped(), Some(Stop::Failed(_))));
+}
+
+#[test]
 fn xsetbv_and_cr8_do_as_hardware_does() {
     let mut r = rig(1);
     r.vcpu().cr4 |= 1 << 18;
@@ -598,12 +608,15 @@ fn any_exit() -> impl Strategy<Value = Exit> {
         3 => Just(Exit::ReadMsr),
         3 => Just(Exit::WriteMsr),
         1 => (any::<bool>(), any::<Option<u8>>()).prop_map(|(write, register)| Exit::Cr8 { write, register }),
-        1 => any::<Option<u8>>().prop_map(|register| Exit::ReadCr0 { register }),
+        1 => any::<(bool, Option<u8>)>().prop_map(|(four, register)| {
+            Exit::ReadControlRegister { number: if four { 4 } else { 0 }, register }
+        }),
         1 => (any::<bool>(), any::<Option<u8>>()).prop_map(|(four, register)| {
             Exit::WriteControlRegister { number: if four { 4 } else { 0 }, register }
         }),
         1 => Just(Exit::Xsetbv),
         1 => Just(Exit::SplitLock),
+        1 => any::<bool>().prop_map(|intact| Exit::InstructionTimeout { intact }),
         1 => Just(Exit::CacheFlush),
         1 => Just(Exit::InterruptWindow),
         1 => (any::<u8>(), any::<Option<u32>>()).prop_map(|(vector, error)| Exit::Exception { vector, error }),

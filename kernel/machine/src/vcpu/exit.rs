@@ -108,8 +108,10 @@ pub enum Exit {
         /// instruction is decoded.
         register: Option<u8>,
     },
-    /// MOV from CR0, or SMSW (SVM, while the guest sees bits in CR0 that are not set).
-    ReadCr0 {
+    /// MOV from CR0 or CR4, or SMSW (SVM, while the guest sees another value than the processor has).
+    ReadControlRegister {
+        /// 0 or 4.
+        number: u8,
         /// As for [`Exit::Cr8`]. `None` also for SMSW.
         register: Option<u8>,
     },
@@ -119,6 +121,11 @@ pub enum Exit {
         number: u8,
         /// As for [`Exit::Cr8`]. `None` also for LMSW and CLTS.
         register: Option<u8>,
+    },
+    /// An instruction did not end in time (VT-x).
+    InstructionTimeout {
+        /// The guest's state is valid, so it can go on.
+        intact: bool,
     },
     /// XSETBV.
     Xsetbv,
@@ -157,6 +164,11 @@ pub enum Exit {
         /// Exit qualification (VT-x) or EXITINFO1 (SVM).
         detail: u64,
     },
+}
+
+impl Exit {
+    /// A machine check, while the guest ran or during the entry. The back-end has not handled it.
+    pub const MACHINE_CHECK: Self = Self::Exception { vector: 18, error: None };
 }
 
 /// Who controls the local APIC of a vCPU's core. It is fixed when the vCPU is made.

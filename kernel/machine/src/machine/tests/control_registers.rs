@@ -12,6 +12,10 @@ fn write(number: u8, register: Option<u8>) -> Exit {
     Exit::WriteControlRegister { number, register }
 }
 
+fn read(number: u8, register: Option<u8>) -> Exit {
+    Exit::ReadControlRegister { number, register }
+}
+
 /// In 64-bit code with paging: the vCPU's own tables are not walked.
 fn in_long_mode() -> Rig {
     let mut r = rig(1);
@@ -54,7 +58,7 @@ fn lmsw_smsw_and_clts_are_known_with_registers_and_memory() {
     r.exit(&[0x0f, 0x06], write(0, None)); // clts
     assert_eq!(r.vcpu().cr0, 0x17);
     r.vcpu().gprs.rdi = 0x3000;
-    r.exit(&[0x0f, 0x01, 0x27], Exit::ReadCr0 { register: None }); // smsw [rdi]
+    r.exit(&[0x0f, 0x01, 0x27], read(0, None)); // smsw [rdi]
     let mut bytes = [0xff; 3];
     r.machine.memory.read(0x3000, &mut bytes).unwrap();
     assert_eq!((bytes, r.vcpu().rip), ([0x17, 0, 0], 0x1003), "two bytes and no third");
@@ -64,16 +68,26 @@ fn lmsw_smsw_and_clts_are_known_with_registers_and_memory() {
 }
 
 #[test]
+fn a_read_of_cr4_shows_what_the_guest_is_to_see() {
+    let mut r = in_long_mode();
+    r.vcpu().gprs.r9 = u64::MAX;
+    r.exit(&[0x41, 0x0f, 0x20, 0xe1], read(4, None)); // mov r9, cr4
+    assert_eq!((r.vcpu().gprs.r9, r.vcpu().rip), (PAE, 0x1004));
+    r.exit(&[0x0f, 0x01, 0xe1], read(4, None)); // smsw ecx does not read CR4
+    assert_eq!(r.vcpu().rip, 0x1000, "run again");
+}
+
+#[test]
 fn a_read_of_cr0_shows_what_the_guest_is_to_see() {
     let mut r = in_long_mode();
     r.vcpu().cr0 = CD | 0x11;
     (r.vcpu().gprs.rbx, r.vcpu().gprs.rcx) = (u64::MAX, u64::MAX);
-    r.exit(&[0x0f, 0x20, 0xc3], Exit::ReadCr0 { register: None }); // mov rbx, cr0
+    r.exit(&[0x0f, 0x20, 0xc3], read(0, None)); // mov rbx, cr0
     assert_eq!(r.vcpu().gprs.rbx, CD | 0x11);
-    r.exit(&[0x0f, 0x01, 0xe1], Exit::ReadCr0 { register: None }); // smsw ecx
+    r.exit(&[0x0f, 0x01, 0xe1], read(0, None)); // smsw ecx
     assert_eq!(r.vcpu().gprs.rcx, CD | 0x11);
     r.vcpu().gprs.rcx = u64::MAX;
-    r.exit(&[0x66, 0x0f, 0x01, 0xe1], Exit::ReadCr0 { register: None }); // smsw cx
+    r.exit(&[0x66, 0x0f, 0x01, 0xe1], read(0, None)); // smsw cx
     assert_eq!(r.vcpu().gprs.rcx, 0xffff_ffff_ffff_0011);
 }
 
@@ -114,7 +128,7 @@ fn nobody_but_the_kernel_of_the_guest_writes_them() {
 fn another_instruction_than_the_one_that_exited_runs_again() {
     let mut r = in_long_mode();
     r.vcpu().gprs.rax = 0x11;
-    for exit in [write(0, None), write(4, None), Exit::ReadCr0 { register: None }] {
+    for exit in [write(0, None), write(4, None), read(0, None)] {
         r.exit(&[0x0f, 0x22, 0xd8], exit); // mov cr3, rax
         assert_eq!((r.vcpu().event, r.vcpu().rip), (None, 0x1000), "{exit:?}");
     }

@@ -1,0 +1,469 @@
+//! Machine checks: errors of memory, caches and buses that the CPU reports (SDM vol. 3B, chapter "Machine-Check
+//! Architecture"; APM vol. 2, chapter "Machine Check Architecture").
+//!
+//! ```text
+//!  any core        #MC in host mode (interrupts.rs) ──┐
+//!                  #MC in a guest (guests/vcpu.rs) ───┴▶ banks read and cleared ─▶ Meeting ─▶ one core judges all ─┐
+//!  control core    each tick: what is told is logged, the guests that were hit end (Guests::poll) ◀── told.rs ─────┤
+//!                                                                     panic::report, with one line ◀── it stops ───┘
+//! ```
+//!
+//! The crate `mca` decides. This file reads the registers and carries out. The handler allocates nothing and takes no lock:
+//! it may have interrupted any code. Each core has a slot of its own.
+
+#![allow(unsafe_code, reason = "the banks are model-specific registers")]
+
+mod told;
+
+pub use told::{Kind, Told};
+
+use crate::{
+    arch::{MAX_CORES, frame::Frame, idle, time},
+    cores,
+    facts::facts,
+    panic, report,
+};
+use alloc::{format, vec::Vec};
+use control::MachineChecks;
+use core::{
+    arch::x86_64::__cpuid,
+    fmt,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+};
+use mca::{
+    Action, Arrival, Error, GlobalCapabilities, GlobalStatus, Joined, Judgement, MAX_ERRORS, Meeting, Model, Owner,
+    Place, Severity, Status, Waiting,
+};
+use spin::Once;
+use x86_64::registers::{
+    control::{Cr4, Cr4Flags},
+    model_specific::Msr,
+};
+
+const FEATURE_CONTROL: u32 = 0x3a;
+const MCG_CAP: u32 = 0x179;
+const MCG_STATUS: u32 = 0x17a;
+const MCG_CTL: u32 = 0x17b;
+const MCG_EXT_CTL: u32 = 0x4d0;
+/// IA32_FEATURE_CONTROL: it is locked, and local machine checks are allowed.
+const LOCAL_ALLOWED: u64 = 1 << 20 | 1;
+
+/// Most banks that are used. Those of Intel's and AMD's CPUs have their registers at 0x400 up to here.
+const MAX_BANKS: u8 = 32;
+/// No address. No page begins here.
+const NONE: u64 = u64::MAX;
+
+/// Microseconds that the judge waits for the other cores of a broadcast. All of them come at once, if they are not in system
+/// management mode.
+const ALL_COME: u64 = 1_000_000;
+/// Microseconds that it waits on an emulator, which may send a machine check to one core or to all. Emulated cores share
+/// processors, so they may come late. Then they are judged by themselves.
+const PERHAPS_ALL_COME: u64 = 20_000;
+/// Microseconds that a core waits for the judge, beyond its waiting for the others.
+const JUDGE_ANSWERS: u64 = 1_000_000;
+/// Microseconds between two readings of the control core's banks.
+const POLL: u64 = 1_000_000;
+
+/// The registers of a bank, by their distance from 0x400.
+#[derive(Clone, Copy)]
+enum Register {
+    Control = 0,
+    Status = 1,
+    Address = 2,
+    Further = 3,
+}
+
+/// Whether a machine check goes to all cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Broadcast {
+    /// AMD.
+    Never,
+    /// Intel, unless the machine check is local.
+    Always,
+    /// An emulator.
+    Perhaps,
+}
+
+/// What the CPU has. All cores are alike.
+#[derive(Clone, Copy)]
+struct Setup {
+    capabilities: GlobalCapabilities,
+    model: Model,
+    broadcast: Broadcast,
+    /// Machine checks may be local (LMCE).
+    local: bool,
+    /// The first bank whose control register is written. The P6 family's first one belongs to the firmware (SDM vol. 3B
+    /// 16.3.2.1).
+    first_control: u8,
+}
+
+/// `None`: the CPU has no machine checks.
+static SETUP: Once<Option<Setup>> = Once::new();
+/// Memory of guests: start, end (exclusive), number of the guest.
+static GUESTS: Once<Vec<(u64, u64, usize)>> = Once::new();
+/// For each guest the physical address of an error that ends it.
+static HIT: [AtomicU64; config::MAX_GUESTS] = [const { AtomicU64::new(NONE) }; config::MAX_GUESTS];
+
+static SLOTS: [Slot; MAX_CORES] = [const { Slot::new() }; MAX_CORES];
+/// Where the cores of a broadcast meet.
+static MEETING: Meeting<MAX_CORES> = Meeting::new();
+/// Where a core is alone that has a local machine check.
+static ALONE: Meeting<MAX_CORES> = Meeting::new();
+
+static INTERRUPTS: AtomicU64 = AtomicU64::new(0);
+static JUDGED: AtomicU64 = AtomicU64::new(0);
+static CORRECTED: AtomicU64 = AtomicU64::new(0);
+static DEFERRED: AtomicU64 = AtomicU64::new(0);
+static ENDED: AtomicU64 = AtomicU64::new(0);
+static LEFT: AtomicU64 = AtomicU64::new(0);
+
+fn read(msr: u32) -> u64 {
+    // SAFETY: the callers name registers that this CPU's capabilities promise. Reading them has no effect.
+    unsafe { Msr::new(msr).read() }
+}
+
+fn write(msr: u32, value: u64) {
+    // SAFETY: as in `read`. The registers control only the reporting of errors.
+    unsafe { Msr::new(msr).write(value) };
+}
+
+const fn at(bank: u8, register: Register) -> u32 {
+    0x400 + 4 * bank as u32 + register as u32
+}
+
+impl Setup {
+    fn find() -> Option<Self> {
+        const MCE: u32 = 1 << 7;
+        const MCA: u32 = 1 << 14;
+        let cpuid = raw_cpuid::CpuId::new();
+        let leaf = __cpuid(1);
+        if leaf.edx & MCE == 0 || leaf.edx & MCA == 0 {
+            return None;
+        }
+        let vendor = cpuid.get_vendor_info();
+        let vendor = vendor.as_ref().map_or("", |v| v.as_str());
+        let amd = matches!(vendor, "AuthenticAMD" | "HygonGenuine");
+        let recovery = if __cpuid(0x8000_0000).eax >= 0x8000_0007 { __cpuid(0x8000_0007).ebx } else { 0 };
+        let capabilities = GlobalCapabilities::from_bits(read(MCG_CAP));
+        let broadcast = match (leaf.ecx >> 31 != 0, amd) {
+            (true, _) => Broadcast::Perhaps,
+            (false, true) => Broadcast::Never,
+            (false, false) => Broadcast::Always,
+        };
+        let local = capabilities.local() && read(FEATURE_CONTROL) & LOCAL_ALLOWED == LOCAL_ALLOWED;
+        let model = leaf.eax >> 4 & 0xf | leaf.eax >> 12 & 0xf0;
+        let p6 = !amd && leaf.eax >> 8 & 0xf == 6 && model < 0x1a && leaf.ecx >> 31 == 0;
+        Some(Self {
+            capabilities,
+            model: Model::new(capabilities, amd.then_some(recovery)),
+            broadcast,
+            local,
+            first_control: p6.into(),
+        })
+    }
+
+    fn banks(&self) -> core::ops::Range<u8> {
+        0..self.capabilities.banks().min(MAX_BANKS)
+    }
+}
+
+fn setup() -> Option<&'static Setup> {
+    SETUP.get()?.as_ref()
+}
+
+/// Switches machine checks on, on this core. Until then one would shut the core down without a word. Errors that the
+/// firmware has left are told, and cleared.
+pub fn start() {
+    let Some(setup) = SETUP.call_once(Setup::find) else { return };
+    let core = cores::current_index();
+    for bank in setup.banks() {
+        let error = read_bank(setup, bank);
+        if error.status.valid() {
+            LEFT.fetch_add(1, Ordering::Relaxed);
+            told::tell(&Told { core, error, kind: Kind::LeftByFirmware });
+        }
+    }
+    if setup.capabilities.control() {
+        write(MCG_CTL, u64::MAX);
+    }
+    for bank in setup.banks() {
+        if bank >= setup.first_control {
+            write(at(bank, Register::Control), u64::MAX);
+        }
+        write(at(bank, Register::Status), 0);
+    }
+    if setup.local {
+        write(MCG_EXT_CTL, read(MCG_EXT_CTL) | 1);
+    }
+    write(MCG_STATUS, 0);
+    // SAFETY: the handler and its stack are there. The bit has no other effect.
+    unsafe { Cr4::update(|f| f.insert(Cr4Flags::MACHINE_CHECK_EXCEPTION)) };
+}
+
+/// Reports what the machine has.
+pub fn describe() {
+    let Some(setup) = setup() else {
+        return report::warning("the CPU reports no errors of memory and caches: it has no machine-check architecture");
+    };
+    let to = match setup.broadcast {
+        _ if setup.local => "to the core that has one",
+        Broadcast::Never => "to one core",
+        Broadcast::Always => "to all cores",
+        Broadcast::Perhaps => "to one core or to all",
+    };
+    let contained = match setup.model.format {
+        mca::Format::Recovery | mca::Format::Amd { containment: true, .. } => {
+            "an uncorrected error in a guest's memory ends that guest"
+        }
+        mca::Format::Plain | mca::Format::Amd { .. } => "every uncorrected error stops the machine",
+    };
+    report::found(format!("machine checks from {} banks, {to}; {contained}", setup.capabilities.banks()));
+    if setup.capabilities.banks() > MAX_BANKS {
+        report::warning(format!("the machine-check banks from {MAX_BANKS} on are not read"));
+    }
+}
+
+/// Stores whose memory is whose: start, end (exclusive), number of the guest. Only the first call has an effect.
+pub fn set_guests(memory: Vec<(u64, u64, usize)>) {
+    GUESTS.call_once(|| memory);
+}
+
+/// Returns whose memory a physical address is.
+pub fn owner(address: u64) -> Owner {
+    let guests = GUESTS.get().map_or(&[][..], Vec::as_slice);
+    let within = |&(start, end): &(u64, u64)| (start..end).contains(&address);
+    match guests.iter().find(|&&(start, end, _)| within(&(start, end))) {
+        Some(&(.., guest)) => Owner::Guest(guest),
+        None if facts().ranges.iter().any(within) => Owner::Hypervisor,
+        None => Owner::Nobody,
+    }
+}
+
+fn read_bank(setup: &Setup, bank: u8) -> Error {
+    let status = Status::from_bits(read(at(bank, Register::Status)));
+    let valid = |valid, register| if valid { read(at(bank, register)) } else { 0 };
+    let address = valid(status.valid() && status.address_valid(), Register::Address);
+    let further = valid(status.valid() && status.further_valid(), Register::Further);
+    Error { bank, status, location: setup.model.location(status, address, further) }
+}
+
+/// Reads this core's banks, counts and tells errors that did not cause a machine check, and clears them. It takes a few
+/// thousand cycles.
+pub fn poll() {
+    let Some(setup) = setup() else { return };
+    for bank in setup.banks() {
+        let error = read_bank(setup, bank);
+        if !mca::when_polled(error.status, &setup.model) {
+            continue;
+        }
+        write(at(bank, Register::Status), 0);
+        if mca::severity(error.status, &setup.model) == Some(Severity::Corrected) {
+            CORRECTED.fetch_add(setup.model.corrected(error.status), Ordering::Relaxed);
+        } else {
+            DEFERRED.fetch_add(1, Ordering::Relaxed);
+            told::tell(&Told { core: cores::current_index(), error, kind: Kind::Withhold });
+        }
+    }
+}
+
+/// Does what the control core does in each tick: once a second it reads its banks, and each time it gives `take` what the
+/// cores have told.
+pub fn tick(mut take: impl FnMut(&Told)) {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let now = time::tsc();
+    if now >= NEXT.load(Ordering::Relaxed) {
+        NEXT.store(now + time::micros(POLL), Ordering::Relaxed);
+        poll();
+    }
+    told::take_all(&mut take);
+}
+
+/// Returns the counters.
+pub fn counters() -> MachineChecks {
+    let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    MachineChecks {
+        interrupts: get(&INTERRUPTS),
+        judged: get(&JUDGED),
+        corrected: get(&CORRECTED),
+        deferred: get(&DEFERRED),
+        ended: get(&ENDED),
+        left_by_firmware: get(&LEFT),
+    }
+}
+
+/// Handles a machine check that has interrupted the hypervisor.
+pub fn in_host(frame: &mut Frame) {
+    if frame.is_nested() {
+        panic::report(format_args!("a machine check within a machine check"), None, Some(frame), None);
+    }
+    handle(Place::Host, Some(frame));
+    // A kick that came meanwhile found this handler, not the code that is about to halt or to enter a guest.
+    idle::leave_park(frame);
+    vmx::leave_entry_window(&mut frame.rip);
+}
+
+/// Handles a machine check that has interrupted a guest. If the guest of this number has to end, returns the physical address
+/// of an error in its memory.
+pub fn in_guest(guest: usize) -> Option<u64> {
+    handle(Place::Guest(guest), None);
+    let hit = HIT.get(guest)?.load(Ordering::Acquire);
+    (hit != NONE).then_some(hit)
+}
+
+fn handle(place: Place, frame: Option<&Frame>) {
+    panic::park_if_panicking();
+    INTERRUPTS.fetch_add(1, Ordering::Relaxed);
+    let Some(setup) = setup() else {
+        panic::report(format_args!("a machine check, and the CPU has no banks"), None, frame, None)
+    };
+    let core = cores::current_index();
+    let global = GlobalStatus::from_bits(read(MCG_STATUS));
+    SLOTS[core].collect(setup, place, global);
+    let alone = setup.broadcast == Broadcast::Never || setup.local && global.local();
+    let (meeting, expected) = if alone { (&ALONE, 1) } else { (&MEETING, cores::count().max(1)) };
+    let others = if setup.broadcast == Broadcast::Always { ALL_COME } else { PERHAPS_ALL_COME };
+    let begun = time::tsc();
+    let joined = meeting.join(core, expected, |what| {
+        // The rate is measured early in the boot, when there is one core.
+        let ticks = time::known_rates().map_or(0, |rates| rates.tsc / 1_000_000);
+        let limit = match what {
+            Waiting::ForOthers => others,
+            Waiting::ForJudge => others + JUDGE_ANSWERS,
+        };
+        time::tsc().wrapping_sub(begun) < limit * ticks
+    });
+    match joined {
+        Joined::Judge(judging) => {
+            JUDGED.fetch_add(1, Ordering::Relaxed);
+            let count = judging.count();
+            if count < expected && setup.broadcast == Broadcast::Always {
+                let why = format_args!("machine check: {count} of {expected} cores came");
+                panic::report(why, None, frame, None);
+            }
+            judge(setup, judging.cores().map(|core| SLOTS[core].arrival(setup, core)), frame);
+        }
+        Joined::Judged => {}
+        Joined::Abandoned => {
+            panic::report(format_args!("machine check: the core that judges does not answer"), None, frame, None)
+        }
+    }
+    // From here on another machine check is an interrupt again, and no shutdown.
+    write(MCG_STATUS, 0);
+}
+
+fn judge(setup: &Setup, arrivals: impl Iterator<Item = Arrival> + Clone, frame: Option<&Frame>) {
+    let judgement = mca::judge(arrivals, &setup.model, owner, |arrival, error, action| {
+        let kind = match action {
+            Action::Withhold => {
+                DEFERRED.fetch_add(1, Ordering::Relaxed);
+                Kind::Withhold
+            }
+            Action::EndGuest(guest) => {
+                ENDED.fetch_add(1, Ordering::Relaxed);
+                if let Some(location) = error.location {
+                    if arrival.place == Place::Host {
+                        SLOTS[arrival.core].last.store(location.start, Ordering::Relaxed);
+                    }
+                    HIT[guest].store(location.address, Ordering::Release);
+                }
+                Kind::EndGuest
+            }
+        };
+        let told = Told { core: arrival.core, error: *error, kind };
+        if !told::tell(&told) {
+            panic::report(format_args!("{told}, and too many errors wait for the control core"), None, frame, None);
+        }
+    });
+    if let Judgement::Stop { core, error, reason } = judgement {
+        let error: &dyn fmt::Display = match &error {
+            Some(error) => &Told { core, error: *error, kind: Kind::Stop },
+            None => &format_args!("machine check on core {core}"),
+        };
+        panic::report(format_args!("{error}: {}", reason.text()), None, frame, None);
+    }
+}
+
+/// What a core has found in its banks. It writes its own one, and the judge reads it after they have met.
+struct Slot {
+    global: AtomicU64,
+    /// 0 for the host, otherwise the guest's number plus one.
+    place: AtomicU64,
+    /// Bank, status, address and further register of each error.
+    errors: [[AtomicU64; 4]; MAX_ERRORS],
+    /// Number of errors.
+    count: AtomicU64,
+    more: AtomicBool,
+    /// Start of the location at which it was last hit in host mode.
+    last: AtomicU64,
+}
+
+impl Slot {
+    const fn new() -> Self {
+        Self {
+            global: AtomicU64::new(0),
+            place: AtomicU64::new(0),
+            errors: [const { [const { AtomicU64::new(0) }; 4] }; MAX_ERRORS],
+            count: AtomicU64::new(0),
+            more: AtomicBool::new(false),
+            last: AtomicU64::new(NONE),
+        }
+    }
+
+    /// Reads and clears this core's banks. Corrected errors are counted and are nobody's business.
+    fn collect(&self, setup: &Setup, place: Place, global: GlobalStatus) {
+        self.global.store(global.into_bits(), Ordering::Relaxed);
+        let place = match place {
+            Place::Host => 0,
+            Place::Guest(guest) => guest as u64 + 1,
+        };
+        self.place.store(place, Ordering::Relaxed);
+        self.more.store(false, Ordering::Relaxed);
+        let mut count = 0;
+        for bank in setup.banks() {
+            let status = Status::from_bits(read(at(bank, Register::Status)));
+            match mca::severity(status, &setup.model) {
+                None => continue,
+                Some(Severity::Corrected) => {
+                    CORRECTED.fetch_add(setup.model.corrected(status), Ordering::Relaxed);
+                }
+                Some(_) => match self.errors.get(count) {
+                    Some(words) => {
+                        let register = |valid, register| if valid { read(at(bank, register)) } else { 0 };
+                        let address = register(status.address_valid(), Register::Address);
+                        let further = register(status.further_valid(), Register::Further);
+                        for (word, value) in words.iter().zip([bank.into(), status.into_bits(), address, further]) {
+                            word.store(value, Ordering::Relaxed);
+                        }
+                        count += 1;
+                    }
+                    None => self.more.store(true, Ordering::Relaxed),
+                },
+            }
+            write(at(bank, Register::Status), 0);
+        }
+        self.count.store(count as u64, Ordering::Relaxed);
+    }
+
+    fn arrival(&self, setup: &Setup, core: usize) -> Arrival {
+        let mut errors = [None; MAX_ERRORS];
+        let count = self.count.load(Ordering::Relaxed) as usize;
+        for (error, words) in errors.iter_mut().zip(&self.errors).take(count) {
+            let [bank, status, address, further] = words.each_ref().map(|word| word.load(Ordering::Relaxed));
+            let status = Status::from_bits(status);
+            let location = setup.model.location(status, address, further);
+            *error = Some(Error { bank: bank as u8, status, location });
+        }
+        let place = match self.place.load(Ordering::Relaxed) {
+            0 => Place::Host,
+            guest => Place::Guest(guest as usize - 1),
+        };
+        Arrival {
+            core,
+            place,
+            global: GlobalStatus::from_bits(self.global.load(Ordering::Relaxed)),
+            errors,
+            more: self.more.load(Ordering::Relaxed),
+            last: Some(self.last.load(Ordering::Relaxed)).filter(|&last| last != NONE),
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Machine checks, made by the emulator's monitor. QEMU resets the machine if a core has them switched off or has not handled the
+//! last one, and with `-no-reboot` it ends then. It has no intercept of machine checks in guests: there they go to the guest.
+
+use anyhow::{Context as _, Result, ensure};
+use control::{Command, Counters, Event, GuestState, MachineChecks, StopReason};
+use serde_json::json;
+
+use crate::boot::{Boot, alone};
+use crate::guests::{Guest, server};
+use crate::platform::QEMU;
+use crate::scenario::{Context, Scenario, seconds};
+use crate::session::Session;
+
+/// Action required: VAL, UC, EN, MISCV, ADDRV, S, AR, "data load".
+const REQUIRED: u64 = 0xbd80_0000_0000_0134;
+/// Corrected: VAL, EN.
+const CORRECTED: u64 = 0x9000_0000_0000_0135;
+/// MCG_STATUS: MCIP, RIPV.
+const GOES_ON: u64 = 5;
+/// The further register: a physical address, the lower 6 bits are not valid.
+const PHYSICAL: u64 = 0x86;
+/// An address without memory.
+const NOWHERE: u64 = 0x7f_0000_0000;
+/// Bytes between two injected errors.
+const APART: u64 = 64 << 10;
+/// Pings of the neighbours during each step.
+const PINGS: u64 = 20;
+const CONTROL_CORE: u64 = 0;
+const ENGINE_CORE: u64 = 1;
+const CR4_MCE: u64 = 1 << 6;
+
+/// These scenarios.
+pub fn list() -> Vec<Box<dyn Boot>> {
+    let about = "uncorrected errors in guests' memory on the control core, the engine's and an idle one, twice in a row, and on \
+                 all at once: that guest ends, the others' pings are answered; one in nobody's memory stops the machine";
+    vec![alone(Scenario::new("machine-checks", about, QEMU), machine_checks)]
+}
+
+/// Gives an error to a core.
+fn inject(session: &mut Session, core: u64, status: u64, address: u64) -> Result<()> {
+    give(session, "mce", core, status, address)
+}
+
+fn give(session: &mut Session, command: &str, core: u64, status: u64, address: u64) -> Result<()> {
+    let global = if status == CORRECTED { 0 } else { GOES_ON };
+    // A bank with an error has OVER set by the next one, and then action required is fatal.
+    let bank = if status == CORRECTED { 2 } else { 1 };
+    let line = format!("{command} {core} {bank} {status:#x} {global:#x} {address:#x} {PHYSICAL:#x}");
+    let said = session.monitor("human-monitor-command", &json!({ "command-line": line }))?;
+    let said = said.as_str().context("the monitor says no text")?.trim();
+    ensure!(said.is_empty(), "{line}: QEMU says {said:?}");
+    Ok(())
+}
+
+/// An address in a guest's memory.
+fn address_in(session: &mut Session, name: &str) -> Result<u64> {
+    let region = session.guest(name)?.regions.first().copied().context("it has no memory")?;
+    Ok(region.start + region.bytes / 2)
+}
+
+/// Waits until a guest has ended because of an error at `address`.
+fn ended(session: &mut Session, name: &str, address: u64) -> Result<()> {
+    let (reason, detail) = session.wait(&format!("the end of guest {name}"), seconds(60), |event| match event {
+        Event::Guest { guest, state: GuestState::Stopped, reason, detail } if guest == name => {
+            Some((*reason, detail.clone().unwrap_or_default()))
+        }
+        _ => None,
+    })?;
+    ensure!(reason == Some(StopReason::MemoryError), "guest {name} ended by {reason:?}: {detail}");
+    ensure!(detail.contains(&format!("{address:#x}")), "guest {name} ended by an error elsewhere: {detail}");
+    Ok(())
+}
+
+/// Gives a core two errors in a guest's memory, while the neighbours' pings go on.
+fn hit(context: &mut Context<'_>, session: &mut Session, core: u64, victim: &str) -> Result<()> {
+    let address = address_in(session, victim)?;
+    session.tell("b", &format!("ping:{PINGS}"))?;
+    inject(session, core, REQUIRED, address)?;
+    ended(session, victim, address)?;
+    inject(session, core, REQUIRED, address + APART)?;
+    all_answered(context, session, &format!("errors on core {core}"))
+}
+
+fn all_answered(context: &mut Context<'_>, session: &mut Session, during: &str) -> Result<()> {
+    let pings = session.result("b", "ping", seconds(120))?;
+    context.figures.exactly(&format!("{during}: pings answered"), crate::session::number(&pings, "received")?, PINGS)
+}
+
+/// Reads the counters until they are as wanted.
+fn counted(session: &mut Session, what: &str, wanted: impl Fn(&MachineChecks) -> bool) -> Result<Counters> {
+    for _ in 0..100 {
+        let counters = session.counters()?;
+        if wanted(&counters.hypervisor.machine_checks) {
+            return Ok(counters);
+        }
+        std::thread::sleep(seconds(1) / 10);
+    }
+    let seen = session.counters()?.hypervisor.machine_checks;
+    anyhow::bail!("{what} was not counted: {seen:?}")
+}
+
+/// CR4 of every processor, as the monitor has it.
+fn control_registers(session: &mut Session) -> Result<Vec<u64>> {
+    let said = session.monitor("human-monitor-command", &json!({ "command-line": "info registers -a" }))?;
+    let text = said.as_str().context("the monitor says no text")?;
+    let values = text.split("CR4=").skip(1).map(|rest| {
+        let digits = rest.split_whitespace().next().unwrap_or_default();
+        u64::from_str_radix(digits, 16).with_context(|| format!("CR4={digits}"))
+    });
+    values.collect()
+}
+
+fn machine_checks(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
+    let guests = [Guest::new(1).then("obey"), Guest::new(2).peer(3).then("obey"), Guest::new(3).peer(2).then("obey")];
+    let setup = server("machine-checks", &guests);
+    let mut session = context.boot(&setup)?;
+    session.all_obey(guests.iter().map(Guest::name))?;
+    let idle = *session.guest("a")?.cores.first().context("guest a has no core")?;
+    let without = control_registers(&mut session)?.iter().filter(|&cr4| cr4 & CR4_MCE == 0).count();
+    context.figures.exactly("processors with machine checks off, in guests or not", without, 0)?;
+
+    hit(context, &mut session, CONTROL_CORE, "a")?;
+
+    // To all cores. Those that run guests give it to Linux, which says "Unexpected int18" and goes on.
+    let before = counted(&mut session, "two machine checks", |seen| seen.interrupts == 2)?.hypervisor.machine_checks;
+    context.figures.exactly("errors because of which a guest ends", before.ended, 2)?;
+    let address = address_in(&mut session, "a")?;
+    session.tell("b", &format!("ping:{PINGS}"))?;
+    give(&mut session, "mce -b", CONTROL_CORE, REQUIRED, address + 2 * APART)?;
+    all_answered(context, &mut session, "errors on all cores")?;
+    // The control core, the engine's, and a's.
+    let after = counted(&mut session, "the broadcast", |seen| seen.interrupts >= before.interrupts + 3)?;
+    let after = after.hypervisor.machine_checks;
+    let reached = after.interrupts - before.interrupts;
+    context.figures.exactly("cores in the hypervisor that a broadcast reached", reached, 3)?;
+    context.figures.at_most("times that they were judged", after.judged - before.judged, reached as f64)?;
+    context.figures.exactly("errors of it because of which a guest ends", after.ended - before.ended, 1)?;
+    context.figures.exactly("errors of it that need no action", after.deferred - before.deferred, 2)?;
+
+    inject(&mut session, CONTROL_CORE, CORRECTED, 0)?;
+    let seen = counted(&mut session, "a corrected error on the control core", |seen| seen.corrected == 1)?;
+    let interrupts = seen.hypervisor.machine_checks.interrupts - after.interrupts;
+    context.figures.exactly("machine checks by a corrected error", interrupts, 0)?;
+
+    let address = address_in(&mut session, "c")?;
+    inject(&mut session, ENGINE_CORE, REQUIRED, address)?;
+    ended(&mut session, "c", address)?;
+    inject(&mut session, ENGINE_CORE, REQUIRED, address + APART)?;
+    for n in 2..4 {
+        let wanted = after.interrupts + n;
+        counted(&mut session, "one after the other", |seen| seen.interrupts == wanted)?;
+        inject(&mut session, idle, REQUIRED, address + n * APART)?;
+    }
+    let seen = counted(&mut session, "the idle core's", |seen| seen.interrupts == after.interrupts + 4)?;
+    let ended = seen.hypervisor.machine_checks.ended;
+    context.figures.exactly("errors because of which a guest ends, in all", ended, 7)?;
+    session.act("b", "seen", seconds(60)).map(drop)?;
+
+    let address = address_in(&mut session, "a")?;
+    session.ask(Command::Start("a".to_owned()), seconds(20))?;
+    let refused = session.wait("the refusal of a's start", seconds(60), |event| match event {
+        Event::Guest { guest, state: GuestState::Stopped, reason: Some(StopReason::NotStarted), detail }
+            if guest == "a" =>
+        {
+            detail.clone()
+        }
+        _ => None,
+    })?;
+    let named = refused.contains(&format!("{:#x}", address & !0xfff)) && refused.contains("restart the machine");
+    ensure!(named, "a is refused, but not because of its memory: {refused}");
+    ensure!(session.guest("b")?.state == GuestState::Running, "guest b does not run");
+
+    inject(&mut session, ENGINE_CORE, REQUIRED, NOWHERE)?;
+    let (message, ..) = session.panicked(seconds(60))?;
+    for part in ["machine check on core 1", "bank 1", "0xbd80000000000134", "0x7f00000000", "no memory of anybody's"] {
+        ensure!(message.contains(part), "the last words have no {part:?}: {message}");
+    }
+    session.wait_end(seconds(60))
+}
