@@ -96,7 +96,7 @@ fn a_move_from_another_register_that_the_emulator_calls_a_read_of_cr0_is_done() 
     let mut r = in_long_mode();
     (r.vcpu().cr2, r.vcpu().cr3, r.vcpu().cr4) = (0x2222, 0x3000, PAE);
     for (code, value) in [([0x0f, 0x20, 0xd0], 0x2222), ([0x0f, 0x20, 0xd8], 0x3000), ([0x0f, 0x20, 0xe0], PAE)] {
-        r.exit(&code, Exit::ReadCr0 { register: None });
+        r.exit(&code, Exit::ReadControlRegister { number: 0, register: None });
         assert_eq!((r.vcpu().gprs.rax, r.vcpu().rip), (value, 0x1003), "{code:x?}");
     }
 }
