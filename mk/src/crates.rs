@@ -20,8 +20,8 @@ use self::package::Package;
 use crate::{image, paths, tools, ui};
 
 /// Licences that may be used (names of SPDX).
-const LICENCES: [&str; 9] =
-    ["MIT", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MPL-2.0", "Unicode-3.0", "Unlicense", "Zlib"];
+const LICENCES: [&str; 10] =
+    ["0BSD", "MIT", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MPL-2.0", "Unicode-3.0", "Unlicense", "Zlib"];
 
 /// Crates that are in the hypervisor twice, and why.
 const TWICE: [(&str, &str); 1] =

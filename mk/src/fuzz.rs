@@ -6,13 +6,14 @@
 mod build;
 mod coverage;
 mod log;
+mod places;
 mod record;
 mod table;
 mod target;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -22,11 +23,12 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 
 use log::Log;
+use places::{corpus, folder, found, found_folder};
 use record::{Record, Records};
 use target::Target;
 
 use crate::outcome::Outcome;
-use crate::{paths, tools, ui};
+use crate::{tools, ui};
 
 /// Targets that run at the same time, one thread each.
 const AT_A_TIME: usize = 2;
@@ -108,41 +110,18 @@ pub fn verb(options: &Options) -> Result<Outcome> {
     Ok(Outcome::of(good))
 }
 
-/// Where corpora and records are kept.
-fn folder() -> PathBuf {
-    paths::target().join("fuzz-corpus")
-}
-
-fn corpus(name: &str) -> PathBuf {
-    folder().join(name)
-}
-
-/// The inputs that a target has failed on.
-fn found(name: &str) -> Result<Vec<PathBuf>> {
-    let folder = found_folder(name);
-    if !folder.is_dir() {
-        return Ok(Vec::new());
-    }
-    let entries = fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
-    entries.map(|entry| Ok(entry?.path())).collect()
-}
-
-fn found_folder(name: &str) -> PathBuf {
-    paths::target().join("fuzz-found").join(name)
-}
-
 /// Runs one target for some minutes.
 fn look_for_inputs(target: &Target, programs: &Path, minutes: f64) -> Result<Record> {
     let name = &target.name;
-    let (corpus, found) = (corpus(name), found_folder(name));
+    let (corpus, kept) = (corpus(name), found_folder(name));
     fs::create_dir_all(&corpus).with_context(|| format!("cannot make {}", corpus.display()))?;
-    fs::create_dir_all(&found).with_context(|| format!("cannot make {}", found.display()))?;
+    fs::create_dir_all(&kept).with_context(|| format!("cannot make {}", kept.display()))?;
     let output = folder().join(format!("{name}.log"));
     let mut command = tools::dying_with_us(Path::new("/usr/bin/nice"));
     command.args(["-n", "19"]).arg(programs.join(format!("fuzz-{name}")));
     command.arg(format!("-max_total_time={}", (minutes * 60.0).ceil() as u64));
     command.args([&format!("-max_len={LONGEST}"), &format!("-timeout={SLOW}"), "-print_final_stats=1"]);
-    command.arg(format!("-artifact_prefix={}/", found.display())).arg(&corpus);
+    command.arg(format!("-artifact_prefix={}/", kept.display())).arg(&corpus);
     let file = fs::File::create(&output).with_context(|| format!("cannot write {}", output.display()))?;
     let mut process = command
         .stdin(Stdio::null())
@@ -181,23 +160,7 @@ fn look_for_inputs(target: &Target, programs: &Path, minutes: f64) -> Result<Rec
         all_edges: log.all_edges,
         seconds,
         quiet: seconds - last_new,
-        found: found_now(name)?,
+        found: found(name)?.len() as u64,
         ..Record::default()
     })
-}
-
-fn found_now(name: &str) -> Result<u64> {
-    Ok(found(name)?.len() as u64)
-}
-
-/// A program of the compiler's llvm-tools, or `None` if they are neither there nor could be added.
-fn llvm_tool(name: &str) -> Result<Option<Command>> {
-    let sysroot =
-        tools::quietly(Command::new("rustc").args(["--print", "sysroot"]).current_dir(paths::root()), "rustc")?;
-    let path = Path::new(sysroot.trim()).join("lib/rustlib").join(build::HOST).join("bin").join(name);
-    if !path.is_file() {
-        ui::step("rustup", "component add llvm-tools");
-        let _ = Command::new("rustup").args(["component", "add", "llvm-tools"]).current_dir(paths::root()).status();
-    }
-    Ok(path.is_file().then(|| Command::new(path)))
 }

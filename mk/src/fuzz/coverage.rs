@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
+use super::build;
+use super::places::corpus;
 use super::record::Records;
 use super::target::Target;
-use super::{build, corpus, llvm_tool};
 use crate::{paths, tools, ui};
 
 /// Of each file: how often each of its lines ran.
@@ -57,6 +58,18 @@ fn of_target(target: &Target, programs: &Path) -> Result<Lines> {
         bail!("no line of {} is in the program of {}", target.files.join(" "), target.name);
     }
     Ok(lines)
+}
+
+/// A program of the compiler's llvm-tools, or `None` if they are neither there nor could be added.
+fn llvm_tool(name: &str) -> Result<Option<Command>> {
+    let sysroot =
+        tools::quietly(Command::new("rustc").args(["--print", "sysroot"]).current_dir(paths::root()), "rustc")?;
+    let path = Path::new(sysroot.trim()).join("lib/rustlib").join(build::HOST).join("bin").join(name);
+    if !path.is_file() {
+        ui::step("rustup", "component add llvm-tools");
+        let _ = Command::new("rustup").args(["component", "add", "llvm-tools"]).current_dir(paths::root()).status();
+    }
+    Ok(path.is_file().then(|| Command::new(path)))
 }
 
 /// Reads lcov's tracefile: `SF:FILE`, then `DA:LINE,COUNT`.

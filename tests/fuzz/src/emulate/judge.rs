@@ -318,7 +318,8 @@ fn decode_16(code: &[u8]) -> Option<Decoded> {
 }
 
 /// Corrects widths that the decoder has wrong in 64-bit code. MOVSXD without REX.W does not widen (SDM vol. 2 "MOVSX/MOVSXD"): it is
-/// r32, r/m32, and with 66 it is r16, r/m16. The BT family with an immediate has 64 bits with REX.W only.
+/// r32, r/m32, and with 66 it is r16, r/m16. The BT family with an immediate has 64 bits with REX.W,
+/// whatever 66 says, and only then.
 fn correct_widths(code: &[u8], i: &mut Decoded) {
     let Some(at) = code.iter().position(|byte| !is_prefix(*byte) && !is_rex(*byte)) else { return };
     let wide = at > 0 && matches!(code[at - 1], 0x48..0x50);
@@ -328,8 +329,8 @@ fn correct_widths(code: &[u8], i: &mut Decoded) {
         if let Operand::Reg(r) = &mut i.operands[0] {
             r.size = narrow;
         }
-    } else if code[at..].starts_with(&[0x0f, 0xba]) && !wide {
-        i.bytes = narrow;
+    } else if code[at..].starts_with(&[0x0f, 0xba]) {
+        i.bytes = if wide { 8 } else { narrow };
     }
 }
 
@@ -343,7 +344,14 @@ pub fn carry_out(
     memory: &GuestMemory,
     answer: u64,
 ) -> Option<Outcome> {
-    let (code, ignored) = without_ignored(bits, code);
+    let (mut code, ignored) = without_ignored(bits, code);
+    // 82 is 80 by another name outside of 64-bit code (SDM vol. 2 table A-2). The decoder does not know it.
+    if let Some(opcode) = code.iter_mut().find(|byte| !is_prefix(**byte))
+        && bits != 64
+        && *opcode == 0x82
+    {
+        *opcode = 0x80;
+    }
     let code = &code[..];
     let mut i = match bits {
         64 => decode_64(code)?,
