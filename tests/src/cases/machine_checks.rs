@@ -13,6 +13,8 @@ use crate::session::Session;
 
 /// Action required: VAL, UC, EN, MISCV, ADDRV, S, AR, "data load".
 const REQUIRED: u64 = 0xbd80_0000_0000_0134;
+/// No action required: VAL, UC, EN, MISCV, ADDRV.
+const NO_ACTION: u64 = 0xbc00_0000_0000_0134;
 /// Corrected: VAL, EN.
 const CORRECTED: u64 = 0x9000_0000_0000_0135;
 /// MCG_STATUS: MCIP, RIPV.
@@ -31,21 +33,17 @@ const CR4_MCE: u64 = 1 << 6;
 
 /// These scenarios.
 pub fn list() -> Vec<Box<dyn Boot>> {
-    let about = "uncorrected errors in guests' memory on the control core, the engine's and an idle one, twice in a row, and on \
-                 all at once: that guest ends, the others' pings are answered; one in nobody's memory stops the machine";
+    let about = "uncorrected errors in guests' memory on the control core, the engine's and an idle one, twice in a row: that \
+                 guest ends, the others' pings are answered; one in nobody's memory stops the machine";
     vec![alone(Scenario::new("machine-checks", about, QEMU), machine_checks)]
 }
 
-/// Gives an error to a core.
+/// Gives an error to a core. QEMU gives it to all cores only if the processor is Intel's, which its translator's is not.
 fn inject(session: &mut Session, core: u64, status: u64, address: u64) -> Result<()> {
-    give(session, "mce", core, status, address)
-}
-
-fn give(session: &mut Session, command: &str, core: u64, status: u64, address: u64) -> Result<()> {
     let global = if status == CORRECTED { 0 } else { GOES_ON };
     // A bank with an error has OVER set by the next one, and then action required is fatal.
     let bank = if status == CORRECTED { 2 } else { 1 };
-    let line = format!("{command} {core} {bank} {status:#x} {global:#x} {address:#x} {PHYSICAL:#x}");
+    let line = format!("mce {core} {bank} {status:#x} {global:#x} {address:#x} {PHYSICAL:#x}");
     let said = session.monitor("human-monitor-command", &json!({ "command-line": line }))?;
     let said = said.as_str().context("the monitor says no text")?.trim();
     ensure!(said.is_empty(), "{line}: QEMU says {said:?}");
@@ -121,21 +119,12 @@ fn machine_checks(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
 
     hit(context, &mut session, CONTROL_CORE, "a")?;
 
-    // To all cores. Those that run guests give it to Linux, which says "Unexpected int18" and goes on.
     let before = counted(&mut session, "two machine checks", |seen| seen.interrupts == 2)?.hypervisor.machine_checks;
     context.figures.exactly("errors because of which a guest ends", before.ended, 2)?;
     let address = address_in(&mut session, "a")?;
-    session.tell("b", &format!("ping:{PINGS}"))?;
-    give(&mut session, "mce -b", CONTROL_CORE, REQUIRED, address + 2 * APART)?;
-    all_answered(context, &mut session, "errors on all cores")?;
-    // The control core, the engine's, and a's.
-    let after = counted(&mut session, "the broadcast", |seen| seen.interrupts >= before.interrupts + 3)?;
-    let after = after.hypervisor.machine_checks;
-    let reached = after.interrupts - before.interrupts;
-    context.figures.exactly("cores in the hypervisor that a broadcast reached", reached, 3)?;
-    context.figures.at_most("times that they were judged", after.judged - before.judged, reached as f64)?;
-    context.figures.exactly("errors of it because of which a guest ends", after.ended - before.ended, 1)?;
-    context.figures.exactly("errors of it that need no action", after.deferred - before.deferred, 2)?;
+    inject(&mut session, CONTROL_CORE, NO_ACTION, address + 2 * APART)?;
+    let after = counted(&mut session, "one more", |seen| seen.interrupts == 3)?.hypervisor.machine_checks;
+    context.figures.exactly("errors that need no action", after.deferred - before.deferred, 1)?;
 
     inject(&mut session, CONTROL_CORE, CORRECTED, 0)?;
     let seen = counted(&mut session, "a corrected error on the control core", |seen| seen.corrected == 1)?;
@@ -153,7 +142,7 @@ fn machine_checks(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     }
     let seen = counted(&mut session, "the idle core's", |seen| seen.interrupts == after.interrupts + 4)?;
     let ended = seen.hypervisor.machine_checks.ended;
-    context.figures.exactly("errors because of which a guest ends, in all", ended, 7)?;
+    context.figures.exactly("errors because of which a guest ends, in all", ended, 6)?;
     session.act("b", "seen", seconds(60)).map(drop)?;
 
     let address = address_in(&mut session, "a")?;

@@ -73,6 +73,9 @@ fn a_read_of_cr4_shows_what_the_guest_is_to_see() {
     r.vcpu().gprs.r9 = u64::MAX;
     r.exit(&[0x41, 0x0f, 0x20, 0xe1], read(4, None)); // mov r9, cr4
     assert_eq!((r.vcpu().gprs.r9, r.vcpu().rip), (PAE, 0x1004));
+    r.vcpu().gprs.r9 = u64::MAX;
+    r.exit(&[0x41, 0x0f, 0x20, 0xe1], read(0, None)); // the same, called a read of CR0
+    assert_eq!(r.vcpu().gprs.r9, PAE);
     r.exit(&[0x0f, 0x01, 0xe1], read(4, None)); // smsw ecx does not read CR4
     assert_eq!(r.vcpu().rip, 0x1000, "run again");
 }
