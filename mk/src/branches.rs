@@ -140,11 +140,11 @@ fn branches(code: &[u8], start: u64) -> (Count, Vec<u64>) {
 fn functions(image: &[u8]) -> Result<Vec<Function<'_>>> {
     let elf = Elf::parse(image)?;
     let text: HashMap<usize, _> = elf.section_headers.iter().enumerate().filter(|(_, s)| s.is_executable()).collect();
-    let mut symbols: Vec<_> = elf
-        .syms
-        .iter()
-        .filter(|s| matches!(s.st_type(), sym::STT_FUNC | sym::STT_NOTYPE) && text.contains_key(&s.st_shndx))
-        .collect();
+    // The linker script's labels may lie at the end of a section, or beyond it.
+    let inside =
+        |s: &sym::Sym| text.get(&s.st_shndx).is_some_and(|t| (t.sh_addr..t.sh_addr + t.sh_size).contains(&s.st_value));
+    let mut symbols: Vec<_> =
+        elf.syms.iter().filter(|s| matches!(s.st_type(), sym::STT_FUNC | sym::STT_NOTYPE) && inside(s)).collect();
     // Of several names for one address the one with a size comes first.
     symbols.sort_by_key(|s| (s.st_value, u64::MAX - s.st_size));
     symbols.dedup_by_key(|s| s.st_value);

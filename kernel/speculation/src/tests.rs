@@ -207,6 +207,15 @@ const CPUS: &[Cpu] = &[
         steps: steps(16),
         ..NONE
     },
+    Cpu {
+        name: "QEMU's max, as the scenarios have it: family 6, model 6",
+        vendor: AMD,
+        signature: 0x663,
+        affected: NEW,
+        vulnerable: v(&[V::SPECTRE_V1, V::SPECTRE_V2]),
+        steps: steps(16),
+        ..NONE
+    },
     Cpu { name: "Atom D525 (Bonnell)", signature: 0x106ca, vulnerable: V::empty(), ..NONE },
 ];
 
