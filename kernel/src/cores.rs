@@ -11,7 +11,8 @@
 
 use crate::{
     arch::{CoreIndex, MAX_CORES, apic, gdt, idle, idt, time},
-    machine_check, mem,
+    machine_check::banks,
+    mem,
 };
 use alloc::{boxed::Box, vec::Vec};
 use boot::trampoline::{self, Parameters};
@@ -142,7 +143,7 @@ impl Core {
         idt::load();
         GsBase::write(x86_64::VirtAddr::from_ptr(self));
         apic::enable();
-        machine_check::start();
+        banks::start(self.index);
     }
 
     /// Makes the core leave HLT or its guest.
@@ -206,7 +207,7 @@ impl Core {
             let job = self.job.lock().take();
             if let Some(job) = job {
                 job(self);
-                machine_check::poll();
+                banks::poll(self.index);
                 self.busy.store(false, Ordering::Release);
             }
         }

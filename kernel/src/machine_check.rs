@@ -11,12 +11,14 @@
 //! The crate `mca` decides. This file reads the registers and carries out. The handler allocates nothing and takes no lock:
 //! it may have interrupted any code. Each core has a slot of its own.
 
-#![allow(unsafe_code, reason = "the banks are model-specific registers")]
-
+pub mod banks;
 mod told;
 
 pub use told::{Kind, Told};
 
+use self::banks::{
+    Broadcast, CORRECTED, DEFERRED, LEFT, MAX_BANKS, MCG_STATUS, Register, Setup, at, poll, read, setup, write,
+};
 use crate::{
     arch::{MAX_CORES, frame::Frame, idle, time},
     cores,
@@ -26,30 +28,15 @@ use crate::{
 use alloc::{format, vec::Vec};
 use control::MachineChecks;
 use core::{
-    arch::x86_64::__cpuid,
     fmt,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 use mca::{
-    Action, Arrival, Error, GlobalCapabilities, GlobalStatus, Joined, Judgement, MAX_ERRORS, Meeting, Model, Owner,
-    Place, Severity, Status, Waiting,
+    Action, Arrival, Error, GlobalStatus, Joined, Judgement, MAX_ERRORS, Meeting, Owner, Place, Severity, Status,
+    Waiting,
 };
 use spin::Once;
-use x86_64::registers::{
-    control::{Cr4, Cr4Flags},
-    model_specific::Msr,
-};
 
-const FEATURE_CONTROL: u32 = 0x3a;
-const MCG_CAP: u32 = 0x179;
-const MCG_STATUS: u32 = 0x17a;
-const MCG_CTL: u32 = 0x17b;
-const MCG_EXT_CTL: u32 = 0x4d0;
-/// IA32_FEATURE_CONTROL: it is locked, and local machine checks are allowed.
-const LOCAL_ALLOWED: u64 = 1 << 20 | 1;
-
-/// Most banks that are used. Those of Intel's and AMD's CPUs have their registers at 0x400 up to here.
-const MAX_BANKS: u8 = 32;
 /// No address. No page begins here.
 const NONE: u64 = u64::MAX;
 
@@ -64,41 +51,6 @@ const JUDGE_ANSWERS: u64 = 1_000_000;
 /// Microseconds between two readings of the control core's banks.
 const POLL: u64 = 1_000_000;
 
-/// The registers of a bank, by their distance from 0x400.
-#[derive(Clone, Copy)]
-enum Register {
-    Control = 0,
-    Status = 1,
-    Address = 2,
-    Further = 3,
-}
-
-/// Whether a machine check goes to all cores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Broadcast {
-    /// AMD.
-    Never,
-    /// Intel, unless the machine check is local.
-    Always,
-    /// An emulator.
-    Perhaps,
-}
-
-/// What the CPU has. All cores are alike.
-#[derive(Clone, Copy)]
-struct Setup {
-    capabilities: GlobalCapabilities,
-    model: Model,
-    broadcast: Broadcast,
-    /// Machine checks may be local (LMCE).
-    local: bool,
-    /// The first bank whose control register is written. The P6 family's first one belongs to the firmware (SDM vol. 3B
-    /// 16.3.2.1).
-    first_control: u8,
-}
-
-/// `None`: the CPU has no machine checks.
-static SETUP: Once<Option<Setup>> = Once::new();
 /// Memory of guests: start, end (exclusive), number of the guest.
 static GUESTS: Once<Vec<(u64, u64, usize)>> = Once::new();
 /// For each guest the physical address of an error that ends it.
@@ -112,94 +64,7 @@ static ALONE: Meeting<MAX_CORES> = Meeting::new();
 
 static INTERRUPTS: AtomicU64 = AtomicU64::new(0);
 static JUDGED: AtomicU64 = AtomicU64::new(0);
-static CORRECTED: AtomicU64 = AtomicU64::new(0);
-static DEFERRED: AtomicU64 = AtomicU64::new(0);
 static ENDED: AtomicU64 = AtomicU64::new(0);
-static LEFT: AtomicU64 = AtomicU64::new(0);
-
-fn read(msr: u32) -> u64 {
-    // SAFETY: the callers name registers that this CPU's capabilities promise. Reading them has no effect.
-    unsafe { Msr::new(msr).read() }
-}
-
-fn write(msr: u32, value: u64) {
-    // SAFETY: as in `read`. The registers control only the reporting of errors.
-    unsafe { Msr::new(msr).write(value) };
-}
-
-const fn at(bank: u8, register: Register) -> u32 {
-    0x400 + 4 * bank as u32 + register as u32
-}
-
-impl Setup {
-    fn find() -> Option<Self> {
-        const MCE: u32 = 1 << 7;
-        const MCA: u32 = 1 << 14;
-        let cpuid = raw_cpuid::CpuId::new();
-        let leaf = __cpuid(1);
-        if leaf.edx & MCE == 0 || leaf.edx & MCA == 0 {
-            return None;
-        }
-        let vendor = cpuid.get_vendor_info();
-        let vendor = vendor.as_ref().map_or("", |v| v.as_str());
-        let amd = matches!(vendor, "AuthenticAMD" | "HygonGenuine");
-        let recovery = if __cpuid(0x8000_0000).eax >= 0x8000_0007 { __cpuid(0x8000_0007).ebx } else { 0 };
-        let capabilities = GlobalCapabilities::from_bits(read(MCG_CAP));
-        let broadcast = match (leaf.ecx >> 31 != 0, amd) {
-            (true, _) => Broadcast::Perhaps,
-            (false, true) => Broadcast::Never,
-            (false, false) => Broadcast::Always,
-        };
-        let local = capabilities.local() && read(FEATURE_CONTROL) & LOCAL_ALLOWED == LOCAL_ALLOWED;
-        let model = leaf.eax >> 4 & 0xf | leaf.eax >> 12 & 0xf0;
-        let p6 = !amd && leaf.eax >> 8 & 0xf == 6 && model < 0x1a && leaf.ecx >> 31 == 0;
-        Some(Self {
-            capabilities,
-            model: Model::new(capabilities, amd.then_some(recovery)),
-            broadcast,
-            local,
-            first_control: p6.into(),
-        })
-    }
-
-    fn banks(&self) -> core::ops::Range<u8> {
-        0..self.capabilities.banks().min(MAX_BANKS)
-    }
-}
-
-fn setup() -> Option<&'static Setup> {
-    SETUP.get()?.as_ref()
-}
-
-/// Switches machine checks on, on this core. Until then one would shut the core down without a word. Errors that the
-/// firmware has left are told, and cleared.
-pub fn start() {
-    let Some(setup) = SETUP.call_once(Setup::find) else { return };
-    let core = cores::current_index();
-    for bank in setup.banks() {
-        let error = read_bank(setup, bank);
-        if error.status.valid() {
-            LEFT.fetch_add(1, Ordering::Relaxed);
-            told::tell(&Told { core, error, kind: Kind::LeftByFirmware });
-        }
-    }
-    if setup.capabilities.control() {
-        write(MCG_CTL, u64::MAX);
-    }
-    for bank in setup.banks() {
-        if bank >= setup.first_control {
-            write(at(bank, Register::Control), u64::MAX);
-        }
-        write(at(bank, Register::Status), 0);
-    }
-    if setup.local {
-        write(MCG_EXT_CTL, read(MCG_EXT_CTL) | 1);
-    }
-    write(MCG_STATUS, 0);
-    // SAFETY: the handler and its stack are there. The bit has no other effect.
-    unsafe { Cr4::update(|f| f.insert(Cr4Flags::MACHINE_CHECK_EXCEPTION)) };
-}
-
 /// Reports what the machine has.
 pub fn describe() {
     let Some(setup) = setup() else {
@@ -239,29 +104,17 @@ pub fn owner(address: u64) -> Owner {
     }
 }
 
-fn read_bank(setup: &Setup, bank: u8) -> Error {
-    let status = Status::from_bits(read(at(bank, Register::Status)));
-    let valid = |valid, register| if valid { read(at(bank, register)) } else { 0 };
-    let address = valid(status.valid() && status.address_valid(), Register::Address);
-    let further = valid(status.valid() && status.further_valid(), Register::Further);
-    Error { bank, status, location: setup.model.location(status, address, further) }
-}
-
-/// Reads this core's banks, counts and tells errors that did not cause a machine check, and clears them. It takes a few
-/// thousand cycles.
-pub fn poll() {
-    let Some(setup) = setup() else { return };
-    for bank in setup.banks() {
-        let error = read_bank(setup, bank);
-        if !mca::when_polled(error.status, &setup.model) {
-            continue;
-        }
-        write(at(bank, Register::Status), 0);
-        if mca::severity(error.status, &setup.model) == Some(Severity::Corrected) {
-            CORRECTED.fetch_add(setup.model.corrected(error.status), Ordering::Relaxed);
-        } else {
-            DEFERRED.fetch_add(1, Ordering::Relaxed);
-            told::tell(&Told { core: cores::current_index(), error, kind: Kind::Withhold });
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Error { bank, status, location } = self.error;
+        let when = if self.kind == Kind::LeftByFirmware { "error from before the start" } else { "machine check" };
+        write!(f, "{when} on core {}: bank {bank}, status {:#018x}, ", self.core, status.into_bits())?;
+        let Some(location) = location else { return f.write_str("no address") };
+        write!(f, "address {:#x}, ", location.address)?;
+        match owner(location.address) {
+            Owner::Guest(guest) => write!(f, "memory of guest number {guest}"),
+            Owner::Hypervisor => f.write_str("memory of sidecore's"),
+            Owner::Nobody => f.write_str("no memory of anybody's"),
         }
     }
 }
@@ -273,7 +126,7 @@ pub fn tick(mut take: impl FnMut(&Told)) {
     let now = time::tsc();
     if now >= NEXT.load(Ordering::Relaxed) {
         NEXT.store(now + time::micros(POLL), Ordering::Relaxed);
-        poll();
+        poll(cores::current_index());
     }
     told::take_all(&mut take);
 }

@@ -1,11 +1,10 @@
 //! What the cores tell the control core about errors. Any core tells, also from a machine check. Nobody waits.
 
-use super::owner;
 use core::{
-    array, fmt,
+    array,
     sync::atomic::{AtomicU8, AtomicU64, Ordering},
 };
-use mca::{Error, Location, Owner, Status};
+use mca::{Error, Location, Status};
 
 /// Errors that wait for the control core, at most.
 const ENTRIES: usize = 64;
@@ -35,21 +34,6 @@ pub struct Told {
     pub error: Error,
     /// What follows.
     pub kind: Kind,
-}
-
-impl fmt::Display for Told {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Error { bank, status, location } = self.error;
-        let when = if self.kind == Kind::LeftByFirmware { "error from before the start" } else { "machine check" };
-        write!(f, "{when} on core {}: bank {bank}, status {:#018x}, ", self.core, status.into_bits())?;
-        let Some(location) = location else { return f.write_str("no address") };
-        write!(f, "address {:#x}, ", location.address)?;
-        match owner(location.address) {
-            Owner::Guest(guest) => write!(f, "memory of guest number {guest}"),
-            Owner::Hypervisor => f.write_str("memory of sidecore's"),
-            Owner::Nobody => f.write_str("no memory of anybody's"),
-        }
-    }
 }
 
 struct Entry {
