@@ -64,10 +64,9 @@ impl Count {
     /// Its figures.
     pub fn figures(&self) -> impl Iterator<Item = Figure> {
         let figure = |name, value, aim| Figure { name, value, unit: "", aim };
-        let off = ((self.charged - 1.0).abs() * 1000.0).round() / 1000.0;
         [
             figure(format!("a frame of the attacker `{}`", self.name), self.counted, None),
-            figure(format!("`{}`: charged / counted, distance from 1", self.name), off, Some(CHARGE)),
+            figure(format!("`{}`: charged / counted, distance from 1", self.name), off(self.charged), Some(CHARGE)),
         ]
         .into_iter()
     }
@@ -76,17 +75,22 @@ impl Count {
     pub fn check(&self) -> Result<()> {
         let Self { name, counted, charged, kept } = self;
         ensure!(
-            (charged - 1.0).abs() <= CHARGE,
+            off(*charged) <= CHARGE,
             "engine: a frame of the attacker `{name}` takes {counted} instructions, and {charged} times that is charged; see \
              kernel/net/src/work.rs"
         );
         ensure!(
-            (kept - 1.0).abs() <= KEPT,
+            off(*kept) <= KEPT,
             "engine: a frame of the attacker `{name}` takes {counted} instructions, and kernel/net/src/testing/attackers.rs has \
              {kept} times that"
         );
         Ok(())
     }
+}
+
+/// The distance of a part from 1, to three decimals.
+fn off(part: f64) -> f64 {
+    ((part - 1.0).abs() * 1000.0).round() / 1000.0
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! Each segment has right lengths, checksums, flags and sequence numbers, and the segments together are the payload.
 
 use net::offload::sum::Sum;
-use net::offload::{Front, HEADER_BYTES, MAX_FRONT, OffloadRequest, OffloadSupport, Segmentation, complete};
+use net::offload::{Front, HEADER_BYTES, LEAST_MSS, MAX_FRONT, OffloadRequest, OffloadSupport, Segmentation, complete};
 
 use crate::input::Input;
 use crate::planted::planted;
@@ -96,7 +96,8 @@ pub fn run(bytes: &[u8]) {
     let read = OffloadRequest::read(&header, support, Front { bytes: &front, len });
     let Ok(request) = read else {
         let empty = frame.len() <= tcp + usize::from(frame.get(tcp + 12).map_or(0, |byte| byte >> 4)) * 4;
-        assert!(damage > 4 || empty && gso != 0, "a good frame was refused");
+        let refused = empty || mss < LEAST_MSS;
+        assert!(damage > 4 || refused && gso != 0, "a good frame was refused");
         return;
     };
     let Some(checksum) = request.checksum else { return };

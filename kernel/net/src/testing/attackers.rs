@@ -108,16 +108,16 @@ impl Attacker {
     #[must_use]
     pub const fn instructions(self) -> u64 {
         match self {
-            Self::Broadcasts => 19_675,
-            Self::Multicasts => 25_696,
-            Self::SmallSegments => 230_433,
-            Self::SegmentsForAll => 264_359,
-            Self::SegmentsForNobody => 83_956,
-            Self::LongChains => 53_598,
-            Self::TinyBuffers => 18_821,
-            Self::ShortBuffers => 2_335,
+            Self::Broadcasts => 19_305,
+            Self::Multicasts => 25_322,
+            Self::SmallSegments => 227_795,
+            Self::SegmentsForAll => 261_341,
+            Self::SegmentsForNobody => 84_045,
+            Self::LongChains => 53_531,
+            Self::TinyBuffers => 18_731,
+            Self::ShortBuffers => 2_265,
             Self::NoBuffers => 163,
-            Self::Mirrored => 5_354,
+            Self::Mirrored => 5_254,
         }
     }
 }
