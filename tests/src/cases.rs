@@ -1,5 +1,6 @@
 //! The scenarios, by topic.
 
+mod attackers;
 mod block;
 mod boot;
 mod completions;
@@ -52,6 +53,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         two_guests::list(),
         network::list(),
         policies::list(),
+        attackers::list(),
         requests::list(),
         rings::list(),
         uplink_virtio::list(),

@@ -3,6 +3,9 @@
 //!
 //! `udp-rr serve` answers on port 7 for ever. `udp-rr ADDRESS COUNT` sends requests. It reports the result in the line
 //! `SC {"do":"udp","transactions":COUNT,"again":N,"us":N}`. `again` counts requests that were repeated.
+//!
+//! `udp-rr shower ADDRESS COUNT` sends datagrams to a broadcast address as fast as it can, and reports
+//! `SC {"do":"shower","sent":COUNT}`.
 
 use std::net::UdpSocket;
 use std::process::ExitCode;
@@ -17,11 +20,9 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match words[..] {
         ["serve"] => serve(),
-        [address, count] => match count.parse() {
-            Ok(count) => ask(address, count),
-            Err(error) => Err(std::io::Error::other(error)),
-        },
-        _ => Err(std::io::Error::other("expected: serve, or an address and a count")),
+        ["shower", address, count] => number(count).and_then(|count| shower(address, count)),
+        [address, count] => number(count).and_then(|count| ask(address, count)),
+        _ => Err(std::io::Error::other("expected: serve, or an address and a count, or shower with both")),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -30,6 +31,20 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn number(text: &str) -> std::io::Result<u64> {
+    text.parse().map_err(std::io::Error::other)
+}
+
+fn shower(address: &str, count: u64) -> std::io::Result<()> {
+    let socket = UdpSocket::bind(("0.0.0.0", 0))?;
+    socket.set_broadcast(true)?;
+    for number in 0..count {
+        socket.send_to(&number.to_le_bytes(), (address, PORT + 1))?;
+    }
+    println!("SC {{\"do\":\"shower\",\"sent\":{count}}}");
+    Ok(())
 }
 
 fn serve() -> std::io::Result<()> {
