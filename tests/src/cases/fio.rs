@@ -71,13 +71,18 @@ pub fn list() -> Vec<Box<dyn Boot>> {
     ]
 }
 
+/// A guest whose network device gets no commands while its disk's exits are counted.
+fn still(number: usize) -> Guest {
+    Guest::new(number).kernel_option("ipv6.disable=1")
+}
+
 fn start(context: &mut Context<'_>, wanted: &Wanted<'_>) -> Result<Session> {
     let numbers = if wanted.any(&["block-fio"]) { GUESTS.as_slice() } else { &GUESTS[..1] };
     let guests: Vec<Guest> = (1..)
         .zip(numbers)
         .map(|(number, (requests, completion, lines))| {
             let lines = format!("size = \"{MIB}M\"\nserial = \"data\"\n{lines}");
-            Guest::new(number).requests(requests).completion(completion).with_tools().disk(MIB, &lines).then("obey")
+            still(number).requests(requests).completion(completion).with_tools().disk(MIB, &lines).then("obey")
         })
         .collect();
     let mut session = context.boot(&with_tools(server("fio", &guests)))?;
@@ -139,7 +144,7 @@ fn verified_nvme(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
         .zip(GUESTS.iter().zip(DISKS))
         .map(|(number, ((requests, completion, _), serial))| {
             let lines = format!("disk = \"nvme:{serial}\"\nserial = \"data\"\n");
-            Guest::new(number).requests(requests).completion(completion).with_tools().machine_disk(&lines).then("obey")
+            still(number).requests(requests).completion(completion).with_tools().machine_disk(&lines).then("obey")
         })
         .collect();
     let mut setup = with_tools(server("block-fio-nvme", &guests));
