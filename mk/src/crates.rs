@@ -8,9 +8,8 @@ mod package;
 mod trusted;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
-use std::{env, fs};
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
@@ -100,11 +99,8 @@ struct Graph {
 
 impl Graph {
     fn of(target: &str) -> Result<Self> {
-        let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut command = Command::new(cargo);
-        command.args(["metadata", "--locked", "--offline", "--format-version", "1", "--filter-platform", target]);
-        let said = tools::quietly(command.current_dir(paths::root()), "cargo metadata")?;
-        Self::read(&serde_json::from_str(&said)?).context("cargo metadata has another form than expected")
+        let said = tools::metadata(&["--locked", "--filter-platform", target])?;
+        Self::read(&said).context("cargo metadata has another form than expected")
     }
 
     /// Reads what `cargo metadata` prints.

@@ -16,7 +16,6 @@ mod tree;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
@@ -44,10 +43,7 @@ pub fn check() -> Result<bool> {
 
 /// The root files of every crate's targets, relative to the repository.
 fn crates(root: &Path) -> Result<Vec<Vec<PathBuf>>> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.args(["metadata", "--no-deps", "--offline", "--format-version", "1"]).current_dir(root);
-    let said: Value = serde_json::from_str(&tools::quietly(&mut command, "cargo metadata")?)?;
+    let said = tools::metadata(&["--no-deps"])?;
     let packages = said["packages"].as_array().context("cargo metadata names no packages")?;
     let file = |target: &Value| -> Option<PathBuf> {
         let path = Path::new(target["src_path"].as_str()?);

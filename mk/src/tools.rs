@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
 
 use crate::{paths, ui};
 
@@ -146,6 +147,14 @@ pub fn quietly(command: &mut Command, what: &str) -> Result<String> {
         bail!("{what} failed ({}):\n{said}{}", output.status, String::from_utf8_lossy(&output.stderr));
     }
     Ok(said)
+}
+
+/// What `cargo metadata` says of the repository, without a network.
+pub fn metadata(arguments: &[&str]) -> Result<Value> {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["metadata", "--offline", "--format-version", "1"]).args(arguments).current_dir(paths::root());
+    Ok(serde_json::from_str(&quietly(&mut command, "cargo metadata")?)?)
 }
 
 /// Runs cargo in the repository and shows its messages. `Ok(false)`: cargo reported a failure.

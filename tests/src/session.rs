@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use control::{Command, Counters, Event, GuestState, GuestSummary, Request, StopReason, View};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::machine::Machine;
 
@@ -359,6 +359,12 @@ impl Session {
     /// See [`Machine::monitor`].
     pub fn monitor(&mut self, command: &str, arguments: &Value) -> Result<Value> {
         self.machine.monitor(command, arguments)
+    }
+
+    /// Gives QEMU's monitor a command of its language for people. Returns the text that it says.
+    pub fn monitor_text(&mut self, line: &str) -> Result<String> {
+        let said = self.monitor("human-monitor-command", &json!({ "command-line": line }))?;
+        Ok(said.as_str().with_context(|| format!("the monitor says no text to {line}: {said}"))?.to_owned())
     }
 
     /// Resets the machine into the plain Linux of its setup's `after_reset`, and waits for the result line of one of

@@ -1,6 +1,6 @@
 // Entry points of all 256 vectors, 16 bytes each, to one common path that saves the registers and calls
-// interrupt_rust(&mut Frame), which returns whether to go back without IRET. SDM vol. 3A 6.14: the CPU has pushed SS, RSP, RFLAGS, CS, RIP and, for some vectors, an
-// error code.
+// interrupt_rust(&mut Frame), which returns whether to go back without IRET. SDM vol. 3A 6.14: the CPU has pushed SS, RSP,
+// RFLAGS, CS, RIP and, for some vectors, an error code.
 
 .section .text
 .balign 16
@@ -17,6 +17,25 @@ interrupt_entries:
     jmp interrupt_common
     .set vector, vector + 1
 .endr
+
+// Takes the general registers from the frame that RSP points to.
+.macro pop_registers
+    pop r15
+    pop r14
+    pop r13
+    pop r12
+    pop r11
+    pop r10
+    pop r9
+    pop r8
+    pop rdi
+    pop rsi
+    pop rbp
+    pop rbx
+    pop rdx
+    pop rcx
+    pop rax
+.endm
 
 .balign 16
 interrupt_common:
@@ -40,21 +59,7 @@ interrupt_common:
     call interrupt_rust
     test al, al
     jnz 2f
-    pop r15
-    pop r14
-    pop r13
-    pop r12
-    pop r11
-    pop r10
-    pop r9
-    pop r8
-    pop rdi
-    pop rsi
-    pop rbp
-    pop rbx
-    pop rdx
-    pop rcx
-    pop rax
+    pop_registers
     add rsp, 16
     iretq
 
@@ -68,21 +73,7 @@ interrupt_common:
     mov [rax - 16], rcx
     sub rax, 16
     mov [rsp + 20 * 8], rax
-    pop r15
-    pop r14
-    pop r13
-    pop r12
-    pop r11
-    pop r10
-    pop r9
-    pop r8
-    pop rdi
-    pop rsi
-    pop rbp
-    pop rbx
-    pop rdx
-    pop rcx
-    pop rax
+    pop_registers
     mov rsp, [rsp + 5 * 8]
     popfq
     ret

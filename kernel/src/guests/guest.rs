@@ -13,7 +13,7 @@ use super::{
     target::Target,
     vcpu::VcpuJob,
 };
-use crate::{arch::time, cores::Core, engines::Answer, facts, firmware, virt};
+use crate::{arch::time, cores::Core, engines::Answer, firmware, modules, virt};
 use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
 use config::{Completion, Restart};
 use control::{Event, GuestSummary, Pause, PhysicalRange, StopReason, VcpuCounters};
@@ -362,12 +362,8 @@ impl Guest {
         }
         let has = self.resources.as_ref().map_err(Clone::clone)?;
         self.cores_are_idle()?;
-        let module = |name: &str| {
-            let modules = &facts::facts().modules;
-            modules.iter().find(|m| m.name == name).ok_or_else(|| format!("there is no boot module `{name}`"))
-        };
-        let kernel = module(&self.config.kernel)?;
-        let initrd = self.config.initrd.as_deref().map(module).transpose()?;
+        let kernel = modules::find(&self.config.kernel)?;
+        let initrd = self.config.initrd.as_deref().map(modules::find).transpose()?;
         if !self.clean {
             return Err("its memory could not be zeroed".into());
         }

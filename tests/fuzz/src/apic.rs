@@ -20,21 +20,4 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    #[test]
-    fn a_planted_fault_is_found() {
-        crate::planted::is_found(super::run);
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
-
-        #[test]
-        fn apics_do_what_their_models_do(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
-            super::run(&bytes);
-        }
-    }
-}
+crate::planted::tests!(apics_do_what_their_models_do, 512, 0..600);

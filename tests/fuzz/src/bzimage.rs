@@ -109,21 +109,4 @@ fn load(guest: &GuestMemory, input: &mut Input<'_>, raw: &[u8]) {
     assert_eq!(after.iter().position(|byte| *byte != 0), None, "something else was written");
 }
 
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    #[test]
-    fn a_planted_fault_is_found() {
-        crate::planted::is_found(super::run);
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
-
-        #[test]
-        fn any_file_is_loaded_whole_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            super::run(&bytes);
-        }
-    }
-}
+crate::planted::tests!(any_file_is_loaded_whole_or_refused, 64, 0..200);

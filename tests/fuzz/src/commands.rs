@@ -191,21 +191,4 @@ fn colours(parameters: &str) {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    #[test]
-    fn a_planted_fault_is_found() {
-        crate::planted::is_found(super::run);
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
-
-        #[test]
-        fn any_line_and_key_and_output_is_taken(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-            super::run(&bytes);
-        }
-    }
-}
+crate::planted::tests!(any_line_and_key_and_output_is_taken, 512, 0..400);

@@ -472,21 +472,4 @@ pub fn run(bytes: &[u8]) {
     });
 }
 
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    #[test]
-    fn a_planted_fault_is_found() {
-        crate::planted::is_found(super::run);
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
-
-        #[test]
-        fn streams_arrive_whole_whatever_another_driver_does(bytes in prop::collection::vec(any::<u8>(), 1..2000)) {
-            super::run(&bytes);
-        }
-    }
-}
+crate::planted::tests!(streams_arrive_whole_whatever_another_driver_does, 256, 1..2000);

@@ -76,21 +76,4 @@ fn build(input: &mut Input<'_>) -> Vec<u8> {
     image.bytes()
 }
 
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    #[test]
-    fn a_planted_fault_is_found() {
-        crate::planted::is_found(super::run);
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
-
-        #[test]
-        fn any_file_is_loaded_whole_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            super::run(&bytes);
-        }
-    }
-}
+crate::planted::tests!(any_file_is_loaded_whole_or_refused, 512, 0..200);

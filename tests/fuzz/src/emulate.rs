@@ -177,21 +177,4 @@ fn all(gprs: &Gprs) -> [u64; 16] {
     std::array::from_fn(|number| gprs.get(number as u8))
 }
 
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    #[test]
-    fn a_planted_fault_is_found() {
-        crate::planted::is_found(super::run);
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 4096, failure_persistence: None, ..ProptestConfig::default() })]
-
-        #[test]
-        fn what_is_emulated_is_what_another_decoder_says(bytes in prop::collection::vec(any::<u8>(), 200..300)) {
-            super::run(&bytes);
-        }
-    }
-}
+crate::planted::tests!(what_is_emulated_is_what_another_decoder_says, 4096, 200..300);

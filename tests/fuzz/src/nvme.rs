@@ -287,21 +287,4 @@ pub fn run(bytes: &[u8]) {
     assert!(bad.is_empty(), "{bad:?} after {steps:?}");
 }
 
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    #[test]
-    fn a_planted_fault_is_found() {
-        crate::planted::is_found(super::run);
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
-
-        #[test]
-        fn every_request_is_answered_once_by_a_hostile_device(bytes in prop::collection::vec(any::<u8>(), 1..1000)) {
-            super::run(&bytes);
-        }
-    }
-}
+crate::planted::tests!(every_request_is_answered_once_by_a_hostile_device, 128, 1..1000);

@@ -189,21 +189,4 @@ fn segments(frame: &[u8], front: &[u8], s: &Segmentation) {
     assert!(count == 0 || s.segment(front, len, u32::MAX, &mut [0; MAX_FRONT]).is_none());
 }
 
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    #[test]
-    fn a_planted_fault_is_found() {
-        crate::planted::is_found(super::run);
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
-
-        #[test]
-        fn offloads_are_done_as_by_hand(bytes in prop::collection::vec(any::<u8>(), 100..400)) {
-            super::run(&bytes);
-        }
-    }
-}
+crate::planted::tests!(offloads_are_done_as_by_hand, 512, 100..400);

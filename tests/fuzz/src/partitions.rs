@@ -57,21 +57,4 @@ fn is_label(table: &gpt::Table, partition: &gpt::Partition) -> bool {
     table.partitions.iter().any(|other| gpt::Guid::try_parse(&other.label).ok() == Some(partition.guid))
 }
 
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    #[test]
-    fn a_planted_fault_is_found() {
-        crate::planted::is_found(super::run);
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
-
-        #[test]
-        fn any_table_is_read_within_the_disk_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            super::run(&bytes);
-        }
-    }
-}
+crate::planted::tests!(any_table_is_read_within_the_disk_or_refused, 512, 0..200);

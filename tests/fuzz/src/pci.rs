@@ -578,21 +578,4 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    #[test]
-    fn a_planted_fault_is_found() {
-        crate::planted::is_found(super::run);
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
-
-        #[test]
-        fn the_bus_does_what_the_model_says(bytes in prop::collection::vec(any::<u8>(), 0..1500)) {
-            super::run(&bytes);
-        }
-    }
-}
+crate::planted::tests!(the_bus_does_what_the_model_says, 256, 0..1500);

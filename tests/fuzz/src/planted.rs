@@ -46,3 +46,28 @@ pub fn is_found(run: fn(&[u8])) {
     PLANTED.set(false);
     assert!(found, "the oracle does not see the planted fault");
 }
+
+/// The tests of a target: the planted fault is found, and so many random inputs of such lengths pass.
+macro_rules! tests {
+    ($name:ident, $cases:literal, $bytes:expr) => {
+        #[cfg(test)]
+        mod tests {
+            use proptest::prelude::*;
+
+            #[test]
+            fn a_planted_fault_is_found() {
+                crate::planted::is_found(super::run);
+            }
+
+            proptest! {
+                #![proptest_config(ProptestConfig { cases: $cases, failure_persistence: None, ..ProptestConfig::default() })]
+
+                #[test]
+                fn $name(bytes in prop::collection::vec(any::<u8>(), $bytes)) {
+                    super::run(&bytes);
+                }
+            }
+        }
+    };
+}
+pub(crate) use tests;

@@ -272,21 +272,4 @@ pub fn run(bytes: &[u8]) {
     config.guests.iter().for_each(|guest| check_guest(guest, &config));
 }
 
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    #[test]
-    fn a_planted_fault_is_found() {
-        crate::planted::is_found(super::run);
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
-
-        #[test]
-        fn any_file_gives_a_configuration_within_the_limits(bytes in prop::collection::vec(any::<u8>(), 0..500)) {
-            super::run(&bytes);
-        }
-    }
-}
+crate::planted::tests!(any_file_gives_a_configuration_within_the_limits, 512, 0..500);

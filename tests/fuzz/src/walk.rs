@@ -259,21 +259,4 @@ fn one(guest: &GuestMemory, input: &mut Input<'_>) {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    #[test]
-    fn a_planted_fault_is_found() {
-        crate::planted::is_found(super::run);
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
-
-        #[test]
-        fn a_walk_is_what_the_manual_says(bytes in prop::collection::vec(any::<u8>(), 500..800)) {
-            super::run(&bytes);
-        }
-    }
-}
+crate::planted::tests!(a_walk_is_what_the_manual_says, 512, 500..800);

@@ -421,21 +421,4 @@ pub fn run(bytes: &[u8]) {
     assert!(bad.is_empty(), "{bad:?} after {steps:?}");
 }
 
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    #[test]
-    fn a_planted_fault_is_found() {
-        crate::planted::is_found(super::run);
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
-
-        #[test]
-        fn books_balance_through_random_faults(bytes in prop::collection::vec(any::<u8>(), 1..1000)) {
-            super::run(&bytes);
-        }
-    }
-}
+crate::planted::tests!(books_balance_through_random_faults, 256, 1..1000);

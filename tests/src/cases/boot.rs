@@ -5,13 +5,11 @@ use std::io::Write as _;
 use std::process::{self, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::json;
-
 use control::{Command, Event, ReportKind, StopReason, Virtualization};
 
 use crate::boot::{Boot, Check, Shared, Wanted, alone};
 use crate::counts::exits;
-use crate::guests::{Guest, config_text, server};
+use crate::guests::{Guest, config_text, server, with_entries};
 use crate::modes;
 use crate::platform::{BOCHS, EVERYWHERE, Platform, QEMU};
 use crate::scenario::{Context, Scenario, seconds};
@@ -169,11 +167,9 @@ fn bus_mastering(context: &mut Context<'_>, Reported { session, .. }: &mut Repor
         1,
     )?;
     let mut read = |function: u32, register: u32| -> Result<u32> {
-        let mut tell = |line: String| session.monitor("human-monitor-command", &json!({ "command-line": line }));
-        tell(format!("o/w 0xcf8 {:#x}", 1 << 31 | function << 8 | register))?;
-        let answer = tell("i/w 0xcfc".into())?;
-        let value = answer.as_str().and_then(|answer| answer.trim().rsplit_once("0x"));
-        let (_, digits) = value.with_context(|| format!("QEMU says {answer}"))?;
+        session.monitor_text(&format!("o/w 0xcf8 {:#x}", 1 << 31 | function << 8 | register))?;
+        let answer = session.monitor_text("i/w 0xcfc")?;
+        let (_, digits) = answer.trim().rsplit_once("0x").with_context(|| format!("QEMU says {answer}"))?;
         Ok(u32::from_str_radix(digits, 16)?)
     };
     let (mut functions, mut masters) = (0, 0);
@@ -392,19 +388,18 @@ fn start_refused(context: &mut Context<'_>, wanted: &Wanted<'_>) -> Result<Sessi
     if large {
         setup.memory_mib = 224;
     }
+    if stranger {
+        let module = format!("[[module]]\nname = \"stranger\"\nsha256 = \"{}\"\n\n", "5".repeat(64));
+        setup = with_entries(setup, &module);
+    }
     for module in &mut setup.modules {
-        if let Content::Text(text) = &mut module.content
-            && let Some(at) = text.find("name = \"d\"")
-        {
-            let of_stranger = text.split_off(at).replace("\"vmlinuz\"", "\"stranger\"");
-            text.push_str(&of_stranger);
-            text.push_str(&format!("\n[[module]]\nname = \"stranger\"\nsha256 = \"{}\"\n", "5".repeat(64)));
-        }
-        if let Content::Text(text) = &mut module.content
-            && let Some(at) = text.find("name = \"c\"")
-        {
-            let headless = text.split_off(at).replace("\"vmlinuz\"", "\"not-there\"");
-            text.push_str(&headless);
+        let Content::Text(text) = &mut module.content else { continue };
+        // d comes first: what is after a guest's name is replaced up to the end of the file.
+        for (guest, kernel) in [("d", "stranger"), ("c", "not-there")] {
+            if let Some(at) = text.find(&format!("name = \"{guest}\"")) {
+                let replaced = text.split_off(at).replace("\"vmlinuz\"", &format!("\"{kernel}\""));
+                text.push_str(&replaced);
+            }
         }
     }
     if stranger {

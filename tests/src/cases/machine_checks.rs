@@ -3,7 +3,6 @@
 
 use anyhow::{Context as _, Result, ensure};
 use control::{Command, Counters, Event, GuestState, MachineChecks, StopReason};
-use serde_json::json;
 
 use crate::boot::{Boot, alone};
 use crate::guests::{Guest, server};
@@ -44,8 +43,8 @@ fn inject(session: &mut Session, core: u64, status: u64, address: u64) -> Result
     // A bank with an error has OVER set by the next one, and then action required is fatal.
     let bank = if status == CORRECTED { 2 } else { 1 };
     let line = format!("mce {core} {bank} {status:#x} {global:#x} {address:#x} {PHYSICAL:#x}");
-    let said = session.monitor("human-monitor-command", &json!({ "command-line": line }))?;
-    let said = said.as_str().context("the monitor says no text")?.trim();
+    let said = session.monitor_text(&line)?;
+    let said = said.trim();
     ensure!(said.is_empty(), "{line}: QEMU says {said:?}");
     Ok(())
 }
@@ -99,8 +98,7 @@ fn counted(session: &mut Session, what: &str, wanted: impl Fn(&MachineChecks) ->
 
 /// CR4 of every processor, as the monitor has it.
 fn control_registers(session: &mut Session) -> Result<Vec<u64>> {
-    let said = session.monitor("human-monitor-command", &json!({ "command-line": "info registers -a" }))?;
-    let text = said.as_str().context("the monitor says no text")?;
+    let text = session.monitor_text("info registers -a")?;
     let values = text.split("CR4=").skip(1).map(|rest| {
         let digits = rest.split_whitespace().next().unwrap_or_default();
         u64::from_str_radix(digits, 16).with_context(|| format!("CR4={digits}"))

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use control::{Command, Event, GuestState, StopReason};
-use serde_json::json;
 
 use crate::boot::{Boot, alone};
 use crate::costs::Costs;
@@ -142,10 +141,7 @@ fn uncached(context: &mut Context<'_>, session: &mut Session, probes: &[Probe], 
 fn processors_with_marker(session: &mut Session, count: usize) -> Result<Vec<u64>> {
     let mut found = Vec::new();
     for _ in 0..READINGS {
-        let line = json!({ "command-line": "info registers -a" });
-        let said = session.monitor("human-monitor-command", &line)?;
-        let text = said.as_str().context("the monitor says no text")?;
-        found = marked(text)?;
+        found = marked(&session.monitor_text("info registers -a")?)?;
         if found.len() >= count {
             break;
         }
