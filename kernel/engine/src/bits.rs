@@ -13,7 +13,7 @@ impl Iterator for SetBits {
             return None;
         }
         let bit = self.0.trailing_zeros();
-        self.0 &= self.0 - 1;
+        self.0 &= self.0.wrapping_sub(1);
         Some(bit as usize)
     }
 }

@@ -373,12 +373,15 @@ impl Device {
             while let Some(token) = self.offered.release(queue) {
                 self.with(queue, |q, _| Ok(q.rewind(token)));
             }
-            self.traffic[usize::from(queue)] = QueueTraffic::UNUSED;
-            if !free && self.queues[usize::from(queue)].as_ref().is_some_and(|queue| queue.in_flight() != 0) {
+            if let Some(traffic) = self.traffic.get_mut(usize::from(queue)) {
+                *traffic = QueueTraffic::UNUSED;
+            }
+            let Some(place) = self.queues.get_mut(usize::from(queue)) else { continue };
+            if !free && place.as_ref().is_some_and(|queue| queue.in_flight() != 0) {
                 waits = true;
                 continue;
             }
-            self.queues[usize::from(queue)] = None;
+            *place = None;
             if let Some(order) = &mut self.order {
                 order.forget(queue);
             }
@@ -440,13 +443,14 @@ impl Device {
                 continue;
             }
             let requests = self.requests(queue);
-            match self.traffic[usize::from(queue)].on_kick(requests, now) {
+            let Some(traffic) = self.traffic.get_mut(usize::from(queue)) else { continue };
+            match traffic.on_kick(requests, now) {
                 KickEffect::Nothing => continue,
                 KickEffect::Poll => self.shared.counters().polls.add(1),
                 KickEffect::Drain => {}
             }
             if self.kicks_only {
-                self.traffic[usize::from(queue)].kicked();
+                traffic.kicked();
             } else {
                 self.disarm(queue);
             }

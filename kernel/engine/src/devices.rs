@@ -102,7 +102,9 @@ impl Devices {
                 device.shares_memory_mut().insert(other);
             }
         }
-        self.devices[slot] = Some(device);
+        if let Some(place) = self.devices.get_mut(slot) {
+            *place = Some(device);
+        }
     }
 
     /// Removes the device of a slot.

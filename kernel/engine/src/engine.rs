@@ -115,12 +115,13 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
             // These completions must not wait for a visit. The time to publish them must not be charged to a guest.
             self.publish(0);
         }
+        // The limits of a turn are far below 2^32 requests.
         let (mut time, mut visited) = (now, 0);
         while let Some(visit) =
             self.schedule.next(|id| self.devices.get(id.slot()).is_some_and(|d| d.is_idle(id.queue())))
         {
             visited = visit.queue.slot();
-            moved += self.visit(&visit, &mut time, clock, observer);
+            moved = self.visit(&visit, &mut time, clock, observer).wrapping_add(moved);
         }
         self.complete(visited, observer);
         moved
@@ -214,7 +215,7 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
                 }
                 *time = clock.now();
                 clock.expire_timers(*time);
-                spent += time.wrapping_sub(begin);
+                spent = time.wrapping_sub(begin).wrapping_add(spent);
             }
             let devices = &self.devices;
             portion = self.schedule.go_on(served, time.wrapping_sub(begin), *time, |other| {

@@ -22,6 +22,7 @@
 //! when it is activated. It is never allocated afterwards. Nothing that a guest writes can make it panic.
 
 #![cfg_attr(not(test), no_std)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
 extern crate alloc;
 
@@ -48,6 +49,7 @@ pub mod requests;
 pub mod schedule;
 pub mod slots;
 #[cfg(any(test, feature = "testing"))]
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "a test may panic")]
 pub mod testing;
 #[cfg(test)]
 mod tests;

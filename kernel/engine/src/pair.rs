@@ -110,7 +110,7 @@ impl<A: Backend, B: Backend> Backend for Pair<A, B> {
 
     #[inline]
     fn poll(&mut self, devices: &mut Devices, now: u64) -> u32 {
-        self.first.poll(devices, now) + self.second.poll(devices, now)
+        self.first.poll(devices, now).saturating_add(self.second.poll(devices, now))
     }
 
     fn reclaim(&mut self, devices: &mut Devices) {

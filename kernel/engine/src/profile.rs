@@ -54,7 +54,11 @@ impl Observer for Profile {
 
     fn visit(&self, visit: &Visit) {
         match visit.requests.checked_ilog2() {
-            Some(size) => self.visits[(size as usize).min(SIZES - 1)].add(1),
+            Some(size) => {
+                if let Some(counter) = self.visits.get((size as usize).min(SIZES - 1)) {
+                    counter.add(1);
+                }
+            }
             None => self.empty_visits.add(1),
         }
     }

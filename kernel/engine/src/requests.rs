@@ -109,7 +109,7 @@ impl QueueTraffic {
             if self.kicks == 0 || now.wrapping_sub(self.window) > rates.window {
                 (self.kicks, self.window) = (0, now);
             }
-            self.kicks += 1;
+            self.kicks = self.kicks.saturating_add(1);
             if self.kicks >= rates.kicks {
                 (self.state, self.kicks) = (State::Polled { busy: now }, 0);
                 return KickEffect::Poll;

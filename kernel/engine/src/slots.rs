@@ -30,24 +30,28 @@ impl SlotSet {
 
     /// Adds a slot, below [`MAX_SLOTS`].
     #[inline(always)]
-    pub const fn insert(&mut self, slot: usize) {
+    pub fn insert(&mut self, slot: usize) {
         let (group, bit) = place(slot);
-        self.0[group] |= bit;
+        if let Some(word) = self.0.get_mut(group) {
+            *word |= bit;
+        }
     }
 
     /// Takes a slot out.
     #[inline(always)]
-    pub const fn remove(&mut self, slot: usize) {
+    pub fn remove(&mut self, slot: usize) {
         let (group, bit) = place(slot);
-        self.0[group] &= !bit;
+        if let Some(word) = self.0.get_mut(group) {
+            *word &= !bit;
+        }
     }
 
     /// Whether a slot is among them.
     #[must_use]
     #[inline(always)]
-    pub const fn contains(&self, slot: usize) -> bool {
+    pub fn contains(&self, slot: usize) -> bool {
         let (group, bit) = place(slot);
-        self.0[group] & bit != 0
+        self.0.get(group).is_some_and(|word| word & bit != 0)
     }
 
     /// Adds all of another set.
@@ -95,14 +99,14 @@ impl Iterator for Members {
         // Each word by itself. Both at once as u128 take twice as many instructions.
         let (low, high) = (self.0 as u64, (self.0 >> GROUP) as u64);
         if low != 0 {
-            self.0 = u128::from(low & (low - 1)) | u128::from(high) << GROUP;
+            self.0 = u128::from(low & low.wrapping_sub(1)) | u128::from(high) << GROUP;
             return Some(low.trailing_zeros() as usize);
         }
         if high == 0 {
             return None;
         }
-        self.0 = u128::from(high & (high - 1)) << GROUP;
-        Some(GROUP + high.trailing_zeros() as usize)
+        self.0 = u128::from(high & high.wrapping_sub(1)) << GROUP;
+        Some(GROUP.saturating_add(high.trailing_zeros() as usize))
     }
 }
 

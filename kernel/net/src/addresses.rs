@@ -47,7 +47,8 @@ impl Addresses {
 
     /// Returns the bytes as they are sent.
     pub(crate) fn bytes(self) -> [u8; ETHERNET_BYTES as usize] {
-        let [destination, rest] = [self.0.to_le_bytes(), self.1.to_le_bytes()];
-        core::array::from_fn(|i| if i < 6 { destination[i] } else { rest[i - 6] })
+        let both = u128::from(self.0 & ((1 << 48) - 1)) | u128::from(self.1) << 48;
+        let [bytes @ .., _, _] = both.to_le_bytes();
+        bytes
     }
 }

@@ -125,7 +125,9 @@ impl<N: Nic<Token = Held>> Net<N> {
         self.sent.clear();
         let Request { token, chain } = device.pop(queue, &mut self.sent)?;
         let sent = chain.all(&self.sent).len() as u32;
-        self.bridge.work = work::SLOW_FRAME + sent * work::DESCRIPTOR;
+        self.bridge.work = 0;
+        self.bridge.add_work(work::SLOW_FRAME);
+        self.bridge.add_work(work::times(sent, work::DESCRIPTOR));
         let served = |work| Some(Served::new(1, u64::from(chain.readable_bytes).max(work::charged(work))));
         if chain.writable_bytes != 0 {
             device.fail(Fault::Direction);
@@ -139,7 +141,7 @@ impl<N: Nic<Token = Held>> Net<N> {
         let frame = Frame::take(device.memory(), chain.readable(&self.sent), chain.readable_bytes, support, max);
         let admitted = frame.and_then(|mut frame| {
             let first = sent.saturating_sub(frame.rest().0.pieces() as u32);
-            self.bridge.work += first.saturating_sub(1) * work::FIRST_PIECE;
+            self.bridge.add_work(work::times(first.saturating_sub(1), work::FIRST_PIECE));
             let vlan = self.bridge.admit(devices, port, queue, &mut frame, now)?;
             Ok((frame, vlan))
         });
@@ -152,7 +154,8 @@ impl<N: Nic<Token = Held>> Net<N> {
                     && self.bridge.check_egress(devices, port, queue, &mut frame, egress_route, uplink, now)
                 {
                     let work = uplink.send(devices, &frame.for_egress(port), token, &mut self.bridge.bounce);
-                    return served(self.bridge.work + work);
+                    self.bridge.add_work(work);
+                    return served(self.bridge.work);
                 }
             }
             Err(Rejected::Refused(refusal)) => refusal.entering(counters).add(1),
@@ -174,7 +177,7 @@ impl<N: Nic<Token = Held>> Backend for Net<N> {
     fn attached(&mut self, port: usize, device: &DeviceConfig, of_port: Port) {
         let c = &device.config;
         if let Some(max) = self.bridge.max_frame.get_mut(port) {
-            *max = u32::from(u16::from_le_bytes([c[MTU], c[MTU + 1]])) + ETHERNET_BYTES + VLAN_BYTES;
+            *max = u32::from(u16::from_le_bytes([c[MTU], c[MTU + 1]])).saturating_add(ETHERNET_BYTES + VLAN_BYTES);
             let mac = Mac::new([c[0], c[1], c[2], c[3], c[4], c[5]]);
             // Without a configured address the port has no address of its own.
             if mac != Mac::NONE {
@@ -226,7 +229,7 @@ impl<N: Nic<Token = Held>> Backend for Net<N> {
             if devices.get_mut(port).is_none_or(|device| device.available(queue) == 0) {
                 break;
             }
-            let left = Portion { requests: portion.requests - taken.requests, bytes: portion.bytes - taken.bytes };
+            let left = portion.after(&taken);
             if fast_path
                 && let Some(served) = self.bridge.forward_batch(devices, &mut self.uplinks, port, queue, &left, now)
             {
@@ -252,7 +255,8 @@ impl<N: Nic<Token = Held>> Backend for Net<N> {
             let Some(uplink) = uplink else { continue };
             looked |= uplink.service(now);
             let counters = uplink.counters();
-            moved += uplink.poll(devices, |devices, frame| bridge.ingress(devices, frame, n, counters, now));
+            let polled = uplink.poll(devices, |devices, frame| bridge.ingress(devices, frame, n, counters, now));
+            moved = polled.saturating_add(moved);
         }
         if looked {
             self.update_link_status(devices);

@@ -25,6 +25,11 @@ pub(crate) const SPLIT: u32 = 1 << 16;
 /// [`SendQueue::frame_of`].
 pub(crate) const SINGLE: u32 = 1 << 31;
 
+/// Returns the bytes of `frames` frames, at most [`BATCH`], without their virtio-net headers. `bytes`: with them.
+pub(crate) fn payload(bytes: u64, frames: usize) -> u64 {
+    bytes.saturating_sub(u64::from(HEADER).saturating_mul(u64::from(frames as u32)))
+}
+
 /// The second buffers of the frames that lie in two buffers, in the order of the frames.
 pub(crate) type Tails<'d> = heapless::Vec<Piece<'d>, BATCH>;
 /// Iterates over the second buffers.
@@ -68,7 +73,7 @@ impl<'d, L: Entries<'d>> SendQueue<'_, 'd, L> {
             (whole, whole.skip(HEADER)?, head, whole.len())
         } else {
             let [one, other] = self.tx.chain_of_two(self.look, &first)?;
-            let (front, bytes) = (one.skip(HEADER)?, one.len() + other.len());
+            let (front, bytes) = (one.skip(HEADER)?, one.len().checked_add(other.len())?);
             if front.is_empty() {
                 (one, other, head, bytes)
             } else {

@@ -68,6 +68,12 @@ pub(crate) enum Forwarding {
 }
 
 impl Bridge {
+    /// Adds to the work that the frame has caused. It does not wrap: see [`work::MOST`].
+    #[inline(always)]
+    pub(crate) const fn add_work(&mut self, work: u32) {
+        self.work = self.work.wrapping_add(work);
+    }
+
     pub(crate) fn new(seed: u64, max_age: u64) -> Self {
         Self {
             switch: Switch::new(seed, max_age),
@@ -146,7 +152,7 @@ impl Bridge {
     #[inline]
     pub(crate) fn receive_queue(&self, receiver: &Device, to: usize, sent_on: u16) -> u16 {
         let same = sent_on & !1;
-        let used = self.settings(to).is_some_and(|settings| same < 2 * settings.pairs());
+        let used = self.settings(to).is_some_and(|settings| same < settings.pairs().saturating_mul(2));
         if used && receiver.has_queue(same) { same } else { 0 }
     }
 

@@ -143,7 +143,7 @@ impl ReceiveSettings {
         if !self.features.contains(Features::NET_CTRL_VQ) {
             None
         } else if self.features.contains(Features::NET_MQ) {
-            Some(2 * self.max_pairs)
+            Some(self.max_pairs.saturating_mul(2))
         } else {
             Some(2)
         }
@@ -293,11 +293,12 @@ pub fn serve(
     while taken.requests < portion.requests {
         segments.clear();
         let Some(Request { token, chain }) = device.pop(queue, segments) else { break };
-        taken.requests += 1;
-        taken.bytes += u64::from(chain.readable_bytes);
+        taken.add(Served::new(1, chain.readable_bytes.into()));
         counters.frames.commands.add(1);
         // The result is written to the last byte that the device may write.
-        let Some(answer) = chain.writable(segments).last().map(|last| last.gpa + u64::from(last.len) - 1) else {
+        let Some(answer) =
+            chain.writable(segments).last().map(|last| last.gpa.wrapping_add(u64::from(last.len).wrapping_sub(1)))
+        else {
             device.fail(Fault::Direction);
             break;
         };

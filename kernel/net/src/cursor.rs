@@ -5,7 +5,8 @@ use virtio::chain::Segment;
 
 use crate::offload::sum::Sum;
 
-/// A position in a list of buffers.
+/// A position in a list of buffers. A run ends at the end of its buffer or before, so no position is beyond it, and nothing
+/// here wraps.
 #[derive(Clone)]
 pub(crate) struct Cursor<'s> {
     buffers: &'s [Segment],
@@ -19,7 +20,7 @@ impl<'s> Cursor<'s> {
 
     /// Returns the bytes up to the end of the current buffer.
     pub(crate) fn contiguous(&self) -> usize {
-        self.buffers.first().map_or(0, |b| (b.len - self.offset) as usize)
+        self.buffers.first().map_or(0, |b| b.len.wrapping_sub(self.offset) as usize)
     }
 
     /// Returns how many buffers are left.
@@ -32,12 +33,12 @@ impl<'s> Cursor<'s> {
     #[inline]
     pub(crate) fn run(&mut self, max: usize) -> Option<(u64, usize)> {
         let (buffer, rest) = self.buffers.split_first()?;
-        let gpa = buffer.gpa + u64::from(self.offset);
+        let gpa = buffer.gpa.wrapping_add(self.offset.into());
         let n = self.contiguous().min(max);
         if n == 0 {
             return None;
         }
-        self.offset += n as u32;
+        self.offset = self.offset.wrapping_add(n as u32);
         if self.offset == buffer.len {
             (self.buffers, self.offset) = (rest, 0);
         }
@@ -48,7 +49,7 @@ impl<'s> Cursor<'s> {
     pub(crate) fn skip(&mut self, mut n: usize) {
         while n != 0 {
             let Some((_, done)) = self.run(n) else { return };
-            n -= done;
+            n = n.wrapping_sub(done);
         }
     }
 
@@ -82,7 +83,7 @@ impl<'s> Cursor<'s> {
             let bytes = bounce.get_mut(..n).filter(|bytes| !bytes.is_empty())?;
             self.read(memory, bytes)?;
             sum.add(bytes);
-            left -= n;
+            left = left.wrapping_sub(n);
         }
         Some(sum)
     }

@@ -21,18 +21,14 @@ pub(crate) const MTU: usize = 10;
 pub const fn config(mac: [u8; 6], mtu: u16, pairs: u16) -> DeviceConfig {
     assert!(pairs as usize <= MAX_QUEUE_PAIRS);
     let mut config = [0; CONFIG_BYTES];
-    let mut i = 0;
-    while i < mac.len() {
-        config[i] = mac[i];
-        i += 1;
-    }
+    [config[0], config[1], config[2], config[3], config[4], config[5]] = mac;
     config[status::OFFSET] = status::LINK_UP;
     [config[MAX_PAIRS], config[MAX_PAIRS + 1]] = pairs.to_le_bytes();
     [config[MTU], config[MTU + 1]] = mtu.to_le_bytes();
     DeviceConfig {
         device_type: DEVICE_TYPE,
         features: Features::all().bits(),
-        queues: 2 * pairs + 1,
+        queues: pairs.saturating_mul(2).saturating_add(1),
         queue_size: 256,
         config,
         config_len: 12,

@@ -183,7 +183,7 @@ const V4_BYTES: u16 = 20;
 const V6_BYTES: u16 = 40;
 /// Mask of byte `i` of a word.
 const fn byte(i: u32) -> u64 {
-    0xff << (8 * i)
+    0xff << i.saturating_mul(8)
 }
 
 impl Pattern {
@@ -221,7 +221,7 @@ impl Pattern {
             _ if has_ports(protocol) => 4,
             _ => 0,
         };
-        self.set_lengths(V4_BYTES, V4_BYTES + looked_at, looked_at);
+        self.set_lengths(V4_BYTES, V4_BYTES.saturating_add(looked_at), looked_at);
         // Version, and the fragment field without its bit "don't fragment".
         self.mask[0] = byte(0) | byte(6) & !(0x40 << 48) | byte(7);
         self.mask[1] = byte(1) | u64::from(u32::MAX) << 32;
@@ -274,13 +274,15 @@ impl Pattern {
     /// `behind` bytes after it.
     fn set_lengths(&mut self, header: u16, length: u16, behind: u16) {
         self.length = length;
-        self.min_len = ETHERNET_BYTES + u32::from(header + behind);
+        self.min_len = ETHERNET_BYTES.saturating_add(header.saturating_add(behind).into());
     }
 
     /// Rebuilds the first bytes of a frame from its words.
     pub(crate) fn front<F: Layout>(addresses: Addresses, words: &Words) -> [u8; FRONT] {
         let mut front = [0; FRONT];
-        front[..ETHERNET_BYTES as usize].copy_from_slice(&addresses.bytes());
+        if let Some(start) = front.first_chunk_mut() {
+            *start = addresses.bytes();
+        }
         F::put(words, &mut front);
         front
     }

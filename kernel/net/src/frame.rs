@@ -35,7 +35,7 @@ pub(crate) enum Rejected {
 /// The virtio-net header for the receivers of a frame, and the frame's first bytes as they were checked.
 pub(crate) struct Front {
     bytes: [u8; ROOM + HEADER_BYTES + MAX_FRONT],
-    /// Offset of the header.
+    /// Offset of the header: 0, [`ROOM`], or twice that. So no offset of this struct wraps.
     start: usize,
     /// Offset after the last byte.
     end: usize,
@@ -62,7 +62,7 @@ impl Front {
         Self {
             bytes: [0; ROOM + HEADER_BYTES + MAX_FRONT],
             start: ROOM,
-            end: ROOM + HEADER_BYTES + len.min(FRONT_BYTES),
+            end: len.min(FRONT_BYTES).saturating_add(ROOM + HEADER_BYTES),
             tag: 0,
             tagged: false,
         }
@@ -70,18 +70,25 @@ impl Front {
 
     /// Changes its length to the frame's first `len` bytes. Call it before the tag is changed.
     fn resize(&mut self, len: usize) {
-        self.end = self.start + HEADER_BYTES + len.min(MAX_FRONT);
+        self.end = self.body().wrapping_add(len.min(MAX_FRONT));
     }
 
     /// Returns how far the bytes after the addresses have moved towards the end because a tag was added. Negative: a
     /// tag was removed.
     fn shift(&self) -> i16 {
-        ROOM as i16 - self.start as i16
+        const MOST: i16 = ROOM as i16;
+        MOST.wrapping_sub(self.start as i16)
+    }
+
+    /// Returns the offset of the frame.
+    #[inline(always)]
+    const fn body(&self) -> usize {
+        self.start.wrapping_add(HEADER_BYTES)
     }
 
     /// Returns the frame's first bytes.
     pub(crate) fn frame(&self) -> &[u8] {
-        self.bytes.get(self.start + HEADER_BYTES..self.end).unwrap_or(&[])
+        self.bytes.get(self.body()..self.end).unwrap_or(&[])
     }
 
     /// Returns the virtio-net header and the frame's first bytes.
@@ -110,23 +117,28 @@ impl Front {
     pub(crate) fn retag(&mut self, tagging: Tagging, vlan: Vlan) {
         match tagging {
             Tagging::Untagged if self.tagged => {
-                self.bytes.copy_within(self.start..self.start + HEADER_BYTES + ADDRESSES, self.start + ROOM);
-                self.start += ROOM;
+                self.move_addresses(self.start.wrapping_add(ROOM));
                 self.tagged = false;
             }
             Tagging::Tagged if !self.tagged && self.start >= ROOM => {
-                self.bytes.copy_within(self.start..self.start + HEADER_BYTES + ADDRESSES, self.start - ROOM);
-                self.start -= ROOM;
+                self.move_addresses(self.start.wrapping_sub(ROOM));
                 self.set_tag(self.tag & !VID | vlan & VID);
-                let at = self.start + HEADER_BYTES + ADDRESSES;
+                let at = self.body().wrapping_add(ADDRESSES);
                 let [a, b] = TAGGED.to_be_bytes();
                 let [c, d] = self.tag.to_be_bytes();
-                if let Some(into) = self.bytes.get_mut(at..at + ROOM) {
+                if let Some(into) = self.bytes.get_mut(at..at.wrapping_add(ROOM)) {
                     into.copy_from_slice(&[a, b, c, d]);
                 }
             }
             Tagging::Unchanged | Tagging::Untagged | Tagging::Tagged => {}
         }
+    }
+
+    /// Moves the header and the addresses to another offset.
+    fn move_addresses(&mut self, start: usize) {
+        let end = self.body().wrapping_add(ADDRESSES);
+        self.bytes.copy_within(self.start..end, start);
+        self.start = start;
     }
 
     /// Adds a tag that the NIC removed.
@@ -192,9 +204,12 @@ impl<'s> Frame<'s> {
             from = Cursor::new(buffers);
             from.skip(front.all().len());
         }
-        let behind = bytes - front.all().len() as u32;
-        let frame = Self { request, front, behind, rest: from };
-        if frame.longest() > max { Err(Rejected::Length) } else { Ok(frame) }
+        let behind = bytes.checked_sub(front.all().len() as u32).ok_or(Rejected::Length)?;
+        // No tag was changed yet.
+        if request.longest(len) > max {
+            return Err(Rejected::Length);
+        }
+        Ok(Self { request, front, behind, rest: from })
     }
 
     /// Returns the bytes that are not in `front`.
@@ -204,7 +219,7 @@ impl<'s> Frame<'s> {
 
     /// Returns the bytes of the frame, without the virtio-net header.
     pub(crate) fn len(&self) -> u32 {
-        self.front.frame().len() as u32 + self.behind
+        self.behind.wrapping_add(self.front.frame().len() as u32)
     }
 
     /// Returns the first bytes as they were checked.
@@ -224,7 +239,7 @@ impl<'s> Frame<'s> {
 
     /// Returns the bytes of the frame, or of its longest segment.
     pub(crate) fn longest(&self) -> u32 {
-        self.request().segmentation.map_or(self.len(), |segmentation| segmentation.longest(self.len()))
+        self.request().longest(self.len())
     }
 
     /// Returns the header and the frame's first bytes for a receiver that takes the frame as it is, in `buffers`

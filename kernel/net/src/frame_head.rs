@@ -42,11 +42,18 @@ impl FrameHead {
     /// follow them.
     #[inline(always)]
     pub(crate) fn read(&mut self, body: Piece<'_>, most: usize, copier: Copier) {
-        body.read(copier, &mut self.0[FRAME..FRAME + most.min(LONG)]);
+        if let Some(into) = self.0.get_mut(FRAME..FRAME.saturating_add(most.min(LONG))) {
+            body.read(copier, into);
+        }
     }
 
     /// Returns the 64-bit little-endian number at byte `AT` of the frame.
     #[inline(always)]
+    #[expect(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        reason = "the bytes are in the array; held by the assertion in it, which is evaluated when it is compiled"
+    )]
     pub(crate) fn word<const AT: usize>(&self) -> u64 {
         const { assert!(AT + 8 <= LONG) };
         let mut word = [0; 8];
@@ -60,9 +67,9 @@ impl FrameHead {
     /// fetched.
     #[inline(always)]
     pub(crate) fn write(&self, buffer: Piece<'_>, whole: Piece<'_>, read: usize, copier: Copier, next: Piece<'_>) {
-        let head = &self.0[FRAME - HEADER_BYTES..FRAME + read.min(LONG)];
+        let head = self.begin(read);
         if !buffer.copy_behind(copier, head, whole, next) {
-            buffer.write(copier, &head[..head.len().min(whole.len() as usize)]);
+            buffer.write(copier, head.get(..head.len().min(whole.len() as usize)).unwrap_or(head));
         }
     }
 
@@ -71,10 +78,16 @@ impl FrameHead {
     pub(crate) fn write_before(&self, buffer: Piece<'_>, body: Piece<'_>, copier: Copier) {
         let read = LONG.min(body.len() as usize);
         if let Some(rest) = body.skip(read as u32)
-            && let Some(room) = buffer.skip((HEADER_BYTES + read) as u32)
+            && let Some(room) = buffer.skip(self.begin(read).len() as u32)
         {
             room.copy_from(copier, rest);
         }
-        buffer.write(copier, &self.0[FRAME - HEADER_BYTES..FRAME + read]);
+        buffer.write(copier, self.begin(read));
+    }
+
+    /// Returns the virtio-net header, and the first `read` bytes of the frame, at most [`LONG`].
+    #[inline(always)]
+    fn begin(&self, read: usize) -> &[u8] {
+        self.0.get(FRAME - HEADER_BYTES..FRAME.saturating_add(read.min(LONG))).unwrap_or(&[])
     }
 }

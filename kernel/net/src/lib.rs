@@ -1,6 +1,7 @@
 //! The network back-end of the I/O engine: virtio-net devices connected by a learning switch, with rules for each port
 //! and NICs as uplinks (virtio 1.3 ch. 5.1). `README.md` leads through the files in the order of a frame's way.
 #![cfg_attr(not(test), no_std)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
 extern crate alloc;
 
@@ -30,6 +31,7 @@ mod receive_buffers;
 mod status;
 pub mod switch;
 #[cfg(any(test, feature = "testing"))]
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "a test may panic")]
 pub mod testing;
 pub mod uplink;
 mod uplink_choice;

@@ -40,7 +40,7 @@ impl NicFilter {
 
     /// Adds an address of the device at a port. Returns false if there is no room.
     fn add_unicast(&mut self, mac: Mac, port: usize) -> bool {
-        let new = Unicast { address: mac.bytes(), queue: port as u16 + 1 };
+        let new = Unicast { address: mac.bytes(), queue: (port as u16).saturating_add(1) };
         self.unicasts.iter().any(|known| known.address == new.address) || self.unicasts.push(new).is_ok()
     }
 

@@ -181,23 +181,26 @@ impl OffloadRequest {
     /// # Errors
     /// An offload was not negotiated, the frame does not match the header, or the segments are too small.
     pub fn read(header: &[u8; HEADER_BYTES], support: OffloadSupport, front: Front<'_>) -> Result<Self, BadRequest> {
-        let field = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
-        let checksum = (header[0] & NEEDS_CSUM != 0).then(|| PartialChecksum { start: field(6), offset: field(8) });
+        let [flags, gso_type, _, _, mss_low, mss_high, start_low, start_high, offset_low, offset_high, _, _] = *header;
+        let checksum = (flags & NEEDS_CSUM != 0).then(|| PartialChecksum {
+            start: u16::from_le_bytes([start_low, start_high]),
+            offset: u16::from_le_bytes([offset_low, offset_high]),
+        });
         let Some(c) = checksum else {
-            return if header[1] == GSO_NONE { Ok(Self::NOTHING) } else { Err(BadRequest::Header) };
+            return if gso_type == GSO_NONE { Ok(Self::NOTHING) } else { Err(BadRequest::Header) };
         };
         let packet = Packet::find(front.bytes).ok_or(BadRequest::Header)?;
         let within = c.end() as usize <= front.bytes.len() && c.end() <= front.len;
         if !support.checksum || !within || !packet.bears(c) {
             return Err(BadRequest::Header);
         }
-        let (v6, ecn) = match (header[1] & !GSO_ECN, header[1] & GSO_ECN != 0) {
+        let (v6, ecn) = match (gso_type & !GSO_ECN, gso_type & GSO_ECN != 0) {
             (GSO_NONE, false) => return Ok(Self { checksum, segmentation: None }),
             (GSO_TCPV4, ecn) => (false, ecn),
             (GSO_TCPV6, ecn) => (true, ecn),
             _ => return Err(BadRequest::Header),
         };
-        let mss = field(4);
+        let mss = u16::from_le_bytes([mss_low, mss_high]);
         if !support.can_segment(v6, ecn) || mss == 0 {
             return Err(BadRequest::Header);
         }
@@ -219,6 +222,12 @@ impl OffloadRequest {
         let segmentation =
             self.segmentation.map(|c| Segmentation { ip: on(c.ip), tcp: on(c.tcp), headers: on(c.headers), ..c });
         Self { checksum, segmentation }
+    }
+
+    /// Returns the bytes of a frame of `len` bytes, or of its longest segment.
+    #[must_use]
+    pub fn longest(&self, len: u32) -> u32 {
+        self.segmentation.map_or(len, |segmentation| segmentation.longest(len))
     }
 
     /// Returns how many bytes of the front the request depends on: all headers of a frame to be segmented, or the bytes
@@ -276,13 +285,13 @@ pub const fn received_header(valid: bool, buffers: u16) -> [u8; HEADER_BYTES] {
 /// Returns false, without effect, if the checksum does not lie in the front.
 pub fn complete(front: &mut [u8], checksum: PartialChecksum, rest: Sum) -> bool {
     let start = usize::from(checksum.start);
-    let at = start + usize::from(checksum.offset);
+    let at = start.saturating_add(checksum.offset.into());
     let Some(head) = front.get(start..) else { return false };
     let mut sum = Sum::new();
     // The checksum field holds the sum of the pseudo header.
     sum.add(head);
     sum.append(rest);
-    let Some(field) = front.get_mut(at..at + 2) else { return false };
+    let Some(field) = front.get_mut(at..at.saturating_add(2)) else { return false };
     field.copy_from_slice(&sum.checksum());
     true
 }
@@ -310,25 +319,27 @@ impl Packet {
         let (mut ip, mut kind) = (ETHERNET_BYTES, word(bytes, ETHERTYPE)?);
         for _ in 0..TAGS {
             if matches!(kind, VLAN | SERVICE_VLAN) {
-                kind = word(bytes, ip + 2)?;
-                ip += TAG_BYTES;
+                kind = word(bytes, ip.saturating_add(2))?;
+                ip = ip.saturating_add(TAG_BYTES);
             }
         }
         let first = *bytes.get(ip)?;
         match (kind, first >> 4) {
             (IPV4, 4) => {
-                let fragment = word(bytes, ip + 6)? & 0x3fff != 0;
-                let (length, protocol) = (usize::from(first & 0xf) * 4, *bytes.get(ip + 9)?);
-                let found = Self { ip, v6: false, protocol, at: ip + length, routed: false };
+                let fragment = word(bytes, ip.saturating_add(6))? & 0x3fff != 0;
+                let (length, protocol) = (usize::from(first & 0xf) * 4, *bytes.get(ip.saturating_add(9))?);
+                let found = Self { ip, v6: false, protocol, at: ip.saturating_add(length), routed: false };
                 (!fragment && length >= IPV4_BYTES).then_some(found)
             }
             (IPV6, 6) => {
-                let (mut protocol, mut at, mut routed) = (*bytes.get(ip + 6)?, ip + IPV6_BYTES, false);
+                let (mut protocol, mut at, mut routed) =
+                    (*bytes.get(ip.saturating_add(6))?, ip.saturating_add(IPV6_BYTES), false);
                 // Each header has 8 bytes or more, so the end of the front ends this loop.
                 while let HOP_BY_HOP | ROUTING | DESTINATION = protocol {
                     routed |= protocol == ROUTING;
                     protocol = *bytes.get(at)?;
-                    at += (usize::from(*bytes.get(at + 1)?) + 1) * 8;
+                    let units = usize::from(*bytes.get(at.saturating_add(1))?).saturating_add(1);
+                    at = at.saturating_add(units.saturating_mul(8));
                 }
                 (protocol != FRAGMENT).then_some(Self { ip, v6: true, protocol, at, routed })
             }
@@ -343,9 +354,9 @@ impl Packet {
         match self.protocol {
             TCP => start == self.at && offset == TCP_CHECKSUM,
             UDP | UDP_LITE if start == self.at => offset == UDP_CHECKSUM,
-            UDP | UDP_LITE => start >= self.at + UDP_BYTES,
+            UDP | UDP_LITE => start >= self.at.saturating_add(UDP_BYTES),
             // Tunnels: the packet contains another packet.
-            IPV4_IN_IP | IPV6_IN_IP | GRE => start >= self.at + GRE_BYTES,
+            IPV4_IN_IP | IPV6_IN_IP | GRE => start >= self.at.saturating_add(GRE_BYTES),
             _ => false,
         }
     }
@@ -354,10 +365,13 @@ impl Packet {
     fn tcp_headers(&self, front: Front<'_>, v6: bool) -> Option<u16> {
         let bytes = front.bytes;
         let packet = (front.len as usize).checked_sub(self.ip)?;
-        let length =
-            if v6 { IPV6_BYTES + usize::from(word(bytes, self.ip + 4)?) } else { word(bytes, self.ip + 2)?.into() };
-        let tcp_bytes = usize::from(*bytes.get(self.at + 12)? >> 4) * 4;
-        let headers = self.at + tcp_bytes;
+        let length = if v6 {
+            usize::from(word(bytes, self.ip.saturating_add(4))?).saturating_add(IPV6_BYTES)
+        } else {
+            word(bytes, self.ip.saturating_add(2))?.into()
+        };
+        let tcp_bytes = usize::from(*bytes.get(self.at.saturating_add(12))? >> 4) * 4;
+        let headers = self.at.saturating_add(tcp_bytes);
         let sound = self.v6 == v6 && self.protocol == TCP && !self.routed && length == packet;
         let fits = tcp_bytes >= TCP_BYTES && headers <= bytes.len() && headers < front.len as usize;
         // Fits: less than [`MAX_FRONT`].

@@ -28,10 +28,11 @@ impl PortRules {
     pub(crate) fn set(&mut self, port: usize, policy: Option<&'static Policy>) {
         let reads = policy.map_or_else(Default::default, |policy| (policy.enter_reads(), policy.leave.reads()));
         let untagged = policy.map_or(Some(PLAIN), |policy| policy.vlan.admit(None));
-        if let Some(slot) = self.policies.get_mut(port) {
-            *slot = policy;
-            self.reads[port] = reads;
-            self.untagged[port] = untagged;
+        if let Some(slot) = self.policies.get_mut(port)
+            && let Some(of_port) = self.reads.get_mut(port)
+            && let Some(of_untagged) = self.untagged.get_mut(port)
+        {
+            (*slot, *of_port, *of_untagged) = (policy, reads, untagged);
         }
     }
 

@@ -78,7 +78,7 @@ pub(crate) fn complete(receiver: &mut Device, buffers: &mut Buffers, need: u32) 
     let mut left = need;
     for (token, room) in buffers.drain(..) {
         let written = room.min(left);
-        left -= written;
+        left = left.saturating_sub(written);
         receiver.complete(token, written);
     }
 }
@@ -95,5 +95,5 @@ pub(crate) fn put(receiver: &mut Device, to: &mut Cursor<'_>, bytes: &[u8]) -> O
 /// Returns the bytes of a frame of `len` bytes with its virtio-net header.
 #[inline(always)]
 pub(crate) const fn need(len: u32) -> u32 {
-    HEADER_BYTES as u32 + len
+    len.saturating_add(HEADER_BYTES as u32)
 }

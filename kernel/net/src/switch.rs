@@ -55,6 +55,17 @@ pub enum Learned {
     Fixed,
 }
 
+/// The slot after another.
+const fn after(at: usize) -> usize {
+    at.wrapping_add(1) % SLOTS
+}
+
+/// Returns whether a port may learn one more address.
+#[inline(always)]
+fn has_room(learned: &[u16; MAX_PORTS], port: usize) -> bool {
+    learned.get(port).is_some_and(|&learned| learned < PORT_LIMIT)
+}
+
 /// The forwarding table.
 pub struct Switch {
     seed: u64,
@@ -81,7 +92,7 @@ impl Switch {
     /// Makes an address static at a port, in every VLAN. Removes it from every other port.
     /// Returns false if the port has [`PORT_LIMIT`] addresses.
     pub fn set_static(&mut self, mac: Mac, port: usize) -> bool {
-        let room = self.learned[port] < PORT_LIMIT;
+        let room = has_room(&self.learned, port);
         if room {
             self.set(mac, port, true);
         }
@@ -95,7 +106,7 @@ impl Switch {
             self.remove(at);
         }
         if let Err(at) = self.find(mac, 0) {
-            self.slots[at] = Entry { used: true, fixed: true, counted: false, port: NOBODY, vlan: 0, mac, seen: 0 };
+            self.put(at, Entry { used: true, fixed: true, counted: false, port: NOBODY, vlan: 0, mac, seen: 0 });
         }
     }
 
@@ -111,8 +122,10 @@ impl Switch {
             self.remove(at);
         }
         if let Err(at) = self.find(mac, 0) {
-            self.slots[at] = Entry { used: true, fixed: true, counted, port: port as u8, vlan: 0, mac, seen: 0 };
-            self.learned[port] += u16::from(counted);
+            self.put(at, Entry { used: true, fixed: true, counted, port: port as u8, vlan: 0, mac, seen: 0 });
+            if counted {
+                self.add_learned(port);
+            }
         }
     }
 
@@ -121,27 +134,26 @@ impl Switch {
     pub fn learn(&mut self, mac: Mac, vlan: Vlan, port: usize, now: u64) -> Learned {
         match self.find(mac, vlan) {
             Ok(at) => {
-                let e = &mut self.slots[at];
+                let Some(e) = self.slots.get_mut(at) else { return Learned::Full };
                 let old = usize::from(e.port);
                 if old == port {
                     e.seen = now;
                     Learned::Known
                 } else if e.fixed {
                     Learned::Fixed
-                } else if self.learned[port] >= PORT_LIMIT {
+                } else if !has_room(&self.learned, port) {
                     Learned::Full
                 } else {
                     (e.port, e.seen) = (port as u8, now);
-                    self.learned[old] -= 1;
-                    self.learned[port] += 1;
+                    self.subtract_learned(old);
+                    self.add_learned(port);
                     Learned::Moved
                 }
             }
-            Err(_) if self.learned[port] >= PORT_LIMIT => Learned::Full,
+            Err(_) if !has_room(&self.learned, port) => Learned::Full,
             Err(at) => {
-                self.slots[at] =
-                    Entry { used: true, fixed: false, counted: true, port: port as u8, vlan, mac, seen: now };
-                self.learned[port] += 1;
+                self.put(at, Entry { used: true, fixed: false, counted: true, port: port as u8, vlan, mac, seen: now });
+                self.add_learned(port);
                 Learned::New
             }
         }
@@ -151,25 +163,23 @@ impl Switch {
     #[must_use]
     #[inline]
     pub fn lookup(&self, mac: Mac, vlan: Vlan, now: u64) -> Option<usize> {
-        let e = &self.slots[self.find(mac, vlan).ok()?];
+        let e = self.slots.get(self.find(mac, vlan).ok()?)?;
         let known = e.fixed || now.wrapping_sub(e.seen) <= self.max_age;
         (known && e.port != NOBODY).then_some(usize::from(e.port))
     }
 
     /// Removes all addresses of a port.
     pub fn forget_port(&mut self, port: usize) {
-        let mut at = 0;
-        while at < SLOTS {
-            if self.slots[at].used && usize::from(self.slots[at].port) == port {
+        let is_of_port = |e: &Entry| e.used && usize::from(e.port) == port;
+        for at in 0..SLOTS {
+            // The next entries move up, perhaps to this slot: look at it again.
+            while is_of_port(self.slot(at)) {
                 self.remove(at);
-                // The next entries have moved up, perhaps to this slot: look at it again.
-            } else {
-                at += 1;
             }
         }
         // Removing near the end may have moved entries of this port around the end of the table, so that the loop
         // missed them.
-        if self.slots.iter().any(|e| e.used && usize::from(e.port) == port) {
+        if self.slots.iter().any(is_of_port) {
             self.forget_port(port);
         }
     }
@@ -177,16 +187,43 @@ impl Switch {
     /// Removes old entries. Visits at most one slot a call, often enough to visit the whole table in half of `max_age`.
     #[inline]
     pub fn age(&mut self, now: u64) {
-        let step = self.max_age / (2 * SLOTS as u64);
+        const STEPS: u64 = 2 * SLOTS as u64;
+        let step = self.max_age / STEPS;
         if now.wrapping_sub(self.swept) < step {
             return;
         }
         self.swept = now;
-        let e = &self.slots[self.cursor];
+        let e = self.slot(self.cursor);
         if e.used && !e.fixed && now.wrapping_sub(e.seen) > self.max_age {
             self.remove(self.cursor);
         } else {
-            self.cursor = (self.cursor + 1) % SLOTS;
+            self.cursor = after(self.cursor);
+        }
+    }
+
+    /// Returns the entry of a slot. The number of slots is a power of two, and a slot's number wraps around.
+    #[inline(always)]
+    fn slot(&self, at: usize) -> &Entry {
+        // There is an entry for each number below `SLOTS`.
+        self.slots.get(at % SLOTS).unwrap_or(&EMPTY)
+    }
+
+    #[inline(always)]
+    fn put(&mut self, at: usize, entry: Entry) {
+        if let Some(slot) = self.slots.get_mut(at % SLOTS) {
+            *slot = entry;
+        }
+    }
+
+    fn add_learned(&mut self, port: usize) {
+        if let Some(learned) = self.learned.get_mut(port) {
+            *learned = learned.saturating_add(1);
+        }
+    }
+
+    fn subtract_learned(&mut self, port: usize) {
+        if let Some(learned) = self.learned.get_mut(port) {
+            *learned = learned.saturating_sub(1);
         }
     }
 
@@ -203,51 +240,51 @@ impl Switch {
     fn find(&self, mac: Mac, vlan: Vlan) -> Result<usize, usize> {
         let mut at = self.home(mac);
         loop {
-            let e = &self.slots[at];
+            let e = self.slot(at);
             if !e.used {
                 return Err(at);
             }
             if e.mac == mac && (e.vlan == vlan || e.fixed) {
                 return Ok(at);
             }
-            at = (at + 1) % SLOTS;
+            at = after(at);
         }
     }
 
     /// Returns a slot that has the address in any VLAN.
     fn find_in_any(&self, mac: Mac) -> Option<usize> {
         let mut at = self.home(mac);
-        while self.slots[at].used {
-            if self.slots[at].mac == mac {
+        while self.slot(at).used {
+            if self.slot(at).mac == mac {
                 return Some(at);
             }
-            at = (at + 1) % SLOTS;
+            at = after(at);
         }
         None
     }
 
     /// Empties a slot. Moves up the entries behind it that would no longer be found.
     fn remove(&mut self, at: usize) {
-        let e = self.slots[at];
+        let e = *self.slot(at);
         if e.counted {
-            self.learned[usize::from(e.port)] -= 1;
+            self.subtract_learned(e.port.into());
         }
         let mut hole = at;
         let mut next = at;
         loop {
-            self.slots[hole] = EMPTY;
+            self.put(hole, EMPTY);
             loop {
-                next = (next + 1) % SLOTS;
-                if !self.slots[next].used {
+                next = after(next);
+                if !self.slot(next).used {
                     return;
                 }
                 // The entry stays if its home slot lies after the hole, at or before the entry.
-                let home = self.home(self.slots[next].mac);
-                if (next + SLOTS - home) % SLOTS >= (next + SLOTS - hole) % SLOTS {
+                let home = self.home(self.slot(next).mac);
+                if next.wrapping_sub(home) % SLOTS >= next.wrapping_sub(hole) % SLOTS {
                     break;
                 }
             }
-            self.slots[hole] = self.slots[next];
+            self.put(hole, *self.slot(next));
             hole = next;
         }
     }

@@ -46,18 +46,20 @@ impl UplinkChoice {
 
     /// Connects a device with these rules to a port, and pins it to an uplink.
     pub(crate) fn attach(&mut self, port: usize, policy: Option<&Policy>, uplink: Option<u8>) {
-        if port < MAX_PORTS {
-            self.pinned[port] = uplink;
+        if let Some(pinned) = self.pinned.get_mut(port) {
+            *pinned = uplink;
             let own = (PLAIN..=MAX_VLAN).filter(|&vlan| carries(policy, vlan).is_some());
-            self.uplinks[port] =
-                own.filter_map(|vlan| self.choose(port, vlan)).fold(0, |uplinks, (n, _)| uplinks | 1 << n);
+            let chosen = own.filter_map(|vlan| self.choose(port, vlan)).fold(0, |uplinks, (n, _)| uplinks | 1 << n);
+            if let Some(uplinks) = self.uplinks.get_mut(port) {
+                *uplinks = chosen;
+            }
         }
     }
 
     /// Disconnects the device of a port.
     pub(crate) fn detach(&mut self, port: usize) {
-        if port < MAX_PORTS {
-            (self.pinned[port], self.uplinks[port]) = (None, 0);
+        if let (Some(pinned), Some(uplinks)) = (self.pinned.get_mut(port), self.uplinks.get_mut(port)) {
+            (*pinned, *uplinks) = (None, 0);
         }
     }
 

@@ -37,12 +37,19 @@ pub(crate) const FIRST_PIECE: u32 = 80;
 pub(crate) const PIECE: u32 = 143;
 
 /// Most work that one frame may cause: 128 segments, or a copy for each port. What would come after that is not done, and
-/// the frame is counted (`tx_cut_short`). This bounds how long others wait for one frame.
+/// the frame is counted (`tx_cut_short`). This bounds how long others wait for one frame. A chain has fewer than 2^15
+/// descriptors, so no sum of work comes near 2^32.
 pub(crate) const MOST: u32 = 256 << 10;
+
+/// Returns the work of `pieces` pieces of memory or descriptors of a chain, `each` of which takes so much.
+#[inline(always)]
+pub(crate) const fn times(pieces: u32, each: u32) -> u32 {
+    pieces.wrapping_mul(each)
+}
 
 /// Returns so many instructions as bytes, for the schedule.
 pub(crate) const fn charged(work: u32) -> u64 {
-    work as u64 * INSTRUCTION_BYTES
+    (work as u64).saturating_mul(INSTRUCTION_BYTES)
 }
 
 /// Copying so many bytes.

@@ -140,7 +140,7 @@ impl Segments {
     pub fn append(&mut self, chain: &Chain, buffers: &[Segment]) -> Option<Chain> {
         let first = self.0.len();
         self.0.extend_from_slice(buffers).ok()?;
-        let writable = first + chain.writable.saturating_sub(chain.first);
+        let writable = first.saturating_add(chain.writable.saturating_sub(chain.first));
         Some(Chain { first, writable, end: self.0.len(), ..*chain })
     }
 }
@@ -223,12 +223,11 @@ impl<'s> Span<'s> {
     #[must_use]
     pub fn split_at(self, at: u32) -> Option<(Self, Self)> {
         let rest = self.len.checked_sub(at)?;
-        let (mut buffers, mut skipped) = (self.buffers, u64::from(self.skipped) + u64::from(at));
+        let (mut buffers, mut skipped) = (self.buffers, u64::from(self.skipped).saturating_add(at.into()));
         while let [first, more @ ..] = buffers
-            && skipped >= u64::from(first.len)
+            && let Some(beyond) = skipped.checked_sub(first.len.into())
         {
-            skipped -= u64::from(first.len);
-            buffers = more;
+            (buffers, skipped) = (more, beyond);
         }
         let begin = Self { len: at, piece: None, ..self };
         Some((begin, Self { buffers, skipped: skipped as u32, len: rest, piece: None }))
@@ -268,7 +267,7 @@ impl<'s> Span<'s> {
         self.buffers.iter().map_while(move |buffer| {
             let len = buffer.len.saturating_sub(skipped).min(left);
             let segment = Segment { gpa: buffer.gpa.wrapping_add(skipped.into()), len };
-            (skipped, left) = (0, left - len);
+            (skipped, left) = (0, left.saturating_sub(len));
             (len != 0).then_some(segment)
         })
     }
@@ -278,12 +277,12 @@ impl<'s> Span<'s> {
     /// # Errors
     /// A buffer is not in the guest's memory. This does not happen: buffers were checked when the chain was walked.
     pub fn write(self, memory: &GuestMemory, bytes: &[u8]) -> Result<u32, Fault> {
-        let mut written = 0;
+        let mut written: usize = 0;
         for segment in self.segments() {
             let rest = bytes.get(written..).unwrap_or(&[]);
             let now = rest.get(..segment.len as usize).unwrap_or(rest);
             memory.write(segment.gpa, now).map_err(|_| Fault::Buffer)?;
-            written += now.len();
+            written = written.saturating_add(now.len());
             if written == bytes.len() {
                 break;
             }
@@ -296,9 +295,9 @@ impl<'s> Span<'s> {
     /// # Errors
     /// As for [`Span::write`].
     pub fn read(self, memory: &GuestMemory, bytes: &mut [u8]) -> Result<u32, Fault> {
-        let (mut read, all) = (0, bytes.len());
+        let (mut read, all) = (0_usize, bytes.len());
         for segment in self.segments() {
-            let end = all.min(read + segment.len as usize);
+            let end = all.min(read.saturating_add(segment.len as usize));
             memory.read(segment.gpa, bytes.get_mut(read..end).unwrap_or(&mut [])).map_err(|_| Fault::Buffer)?;
             read = end;
             if read == all {
@@ -354,18 +353,19 @@ impl<'w> Walk<'w> {
         }
         self.total = self.total.checked_add(d.len).ok_or(Fault::LengthWraps)?;
         self.memory.translate(d.addr, u64::from(d.len)).map_err(|_| Fault::Buffer)?;
+        // Nothing below wraps: both counts of bytes together are `total`, and the list has room for every index.
         let chain = &mut self.chain;
         if d.flags & WRITE != 0 {
-            chain.writable_bytes += d.len;
+            chain.writable_bytes = chain.writable_bytes.wrapping_add(d.len);
         } else if chain.writable_bytes != 0 {
             return Err(Fault::Order);
         } else {
-            chain.readable_bytes += d.len;
-            chain.writable += 1;
+            chain.readable_bytes = chain.readable_bytes.wrapping_add(d.len);
+            chain.writable = chain.writable.wrapping_add(1);
         }
         // The caller has checked for room. A full list would be our own bug. It costs only this guest its device.
         self.segments.0.push(Segment { gpa: d.addr, len: d.len }).map_err(|_| Fault::ChainTooLong)?;
-        chain.end += 1;
+        chain.end = chain.end.wrapping_add(1);
         Ok(())
     }
 
@@ -381,7 +381,8 @@ impl<'w> Walk<'w> {
             return Err(Fault::IndirectLength);
         }
         self.memory.translate(d.addr, u64::from(d.len)).map_err(|_| Fault::IndirectTable)?;
-        Ok(d.len / DESCRIPTOR_BYTES as u32)
+        const BYTES: u32 = DESCRIPTOR_BYTES as u32;
+        Ok(d.len / BYTES)
     }
 
     /// Ends the walk. Returns the chain, or removes its buffers if the walk failed.
@@ -457,7 +458,7 @@ fn follow_packed(
     (mut d, mut id): (Descriptor, u16),
     most: u16,
 ) -> Result<Named, Fault> {
-    let mut descriptors = 1;
+    let mut descriptors: u16 = 1;
     loop {
         if d.flags & INDIRECT != 0 {
             // The whole table is the chain. NEXT has no meaning in it (2.8.7).
@@ -477,8 +478,9 @@ fn follow_packed(
         if descriptors >= most {
             return Err(Fault::ChainTooLong);
         }
-        descriptors += 1;
-        slot = if slot + 1 == table.size { 0 } else { slot + 1 };
+        descriptors = descriptors.wrapping_add(1);
+        let next = slot.wrapping_add(1);
+        slot = if next == table.size { 0 } else { next };
         (d, id) = Descriptor::read_packed(walk.memory, table.desc, u32::from(slot), Fault::RingAddress)?;
     }
 }

@@ -66,8 +66,9 @@ impl KickSender {
 
     /// Connects to bit `bit` of an engine's word, or to none. Call it only while none of the guest's cores runs.
     pub(crate) fn connect(&self, engine: Option<(&'static AtomicU64, u8)>) {
+        const BITS: u8 = u64::BITS as u8;
         let (word, bit) = match engine {
-            Some((word, bit)) => (core::ptr::from_ref(word).cast_mut(), bit % u64::BITS as u8),
+            Some((word, bit)) => (core::ptr::from_ref(word).cast_mut(), bit % BITS),
             None => (core::ptr::null_mut(), 0),
         };
         self.bit.store(bit, Ordering::Relaxed);

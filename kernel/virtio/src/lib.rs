@@ -18,6 +18,7 @@
 //! Nothing here locks, waits or allocates. Nothing that a guest writes can make it panic.
 
 #![cfg_attr(not(test), no_std)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
 #[cfg(any(test, feature = "testing"))]
 extern crate alloc;
@@ -37,6 +38,7 @@ pub mod queue;
 pub mod shared;
 pub mod state;
 #[cfg(any(test, feature = "testing"))]
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "a test may panic")]
 pub mod testing;
 
 #[cfg(test)]

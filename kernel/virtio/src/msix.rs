@@ -75,7 +75,7 @@ impl<const N: usize> MsixTable<N> {
     pub fn read(&self, offset: u64, size: u8) -> u64 {
         gather(offset, size, |word| {
             let entry = self.entries.get((word / 4) as usize)?;
-            Some(entry.words[(word % 4) as usize].load(Ordering::Relaxed))
+            Some(entry.words.get((word % 4) as usize)?.load(Ordering::Relaxed))
         })
     }
 
@@ -85,14 +85,15 @@ impl<const N: usize> MsixTable<N> {
         if !matches!(size, 4 | 8) || !offset.is_multiple_of(u64::from(size)) {
             return;
         }
-        for i in 0..u64::from(size) / 4 {
-            let word = offset / 4 + i;
+        for (i, value) in (0..u64::from(size) / 4).zip([value as u32, (value >> 32) as u32]) {
+            let word = (offset / 4).saturating_add(i);
+            let field = (word % 4) as usize;
             let Some(entry) = self.entries.get((word / 4) as usize) else { return };
-            let value = (value >> (32 * i)) as u32;
-            match (word % 4) as usize {
+            let Some(word) = entry.words.get(field) else { return };
+            match field {
                 // Only the mask bit is defined. Sequentially consistent: see `pending`.
-                CONTROL => entry.words[CONTROL].store(value & ENTRY_MASKED, Ordering::SeqCst),
-                field => entry.words[field].store(value, Ordering::Relaxed),
+                CONTROL => word.store(value & ENTRY_MASKED, Ordering::SeqCst),
+                _ => word.store(value, Ordering::Relaxed),
             }
         }
     }
@@ -156,10 +157,8 @@ impl<const N: usize> MsixTable<N> {
     pub fn save(&self) -> MsixState<N> {
         let function = self.function.load(Ordering::SeqCst);
         MsixState {
-            entries: core::array::from_fn(|i| {
-                core::array::from_fn(|j| self.entries[i].words[j].load(Ordering::Relaxed))
-            }),
-            pending: core::array::from_fn(|i| self.entries[i].pending.load(Ordering::SeqCst)),
+            entries: self.entries.each_ref().map(|e| e.words.each_ref().map(|word| word.load(Ordering::Relaxed))),
+            pending: self.entries.each_ref().map(|e| e.pending.load(Ordering::SeqCst)),
             enabled: function & ENABLED != 0,
             masked: function & FUNCTION_MASKED != 0,
         }
@@ -185,16 +184,20 @@ impl Entry {
     /// Address and data may be from different moments if the guest writes them while the entry is unmasked. The
     /// specification forbids that. Only that guest is affected.
     fn message(&self) -> Message {
-        let word = |i: usize| self.words[i].load(Ordering::Relaxed);
-        Message { address: u64::from(word(1)) << 32 | u64::from(word(0)), data: word(2) }
+        let [low, high, data, _] = self.words.each_ref().map(|word| word.load(Ordering::Relaxed));
+        Message { address: u64::from(high) << 32 | u64::from(low), data }
     }
 }
 
 /// Reads `size` bytes at `offset` of an area of 32-bit words. The access may cross a word. Bytes for which `word`
 /// returns `None` are zero.
 fn gather(offset: u64, size: u8, word: impl Fn(u64) -> Option<u32>) -> u64 {
-    let byte = |at: u64| word(at / 4).map_or(0, |w| u64::from(w.to_le_bytes()[(at % 4) as usize]));
-    (0..u64::from(size.min(8))).fold(0, |value, i| value | byte(offset.wrapping_add(i)) << (8 * i))
+    let byte = |at: u64| word(at / 4)?.to_le_bytes().get((at % 4) as usize).copied();
+    let mut bytes = [0; 8];
+    for (into, i) in bytes.iter_mut().zip(0..u64::from(size)) {
+        *into = byte(offset.wrapping_add(i)).unwrap_or(0);
+    }
+    u64::from_le_bytes(bytes)
 }
 
 /// A message, as it is in the table.

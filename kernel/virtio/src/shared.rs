@@ -106,13 +106,7 @@ pub struct Shared {
 impl Shared {
     /// A device that no driver has touched.
     #[must_use]
-    pub const fn new(fixed: DeviceConfig) -> Self {
-        let mut config = [const { AtomicU8::new(0) }; CONFIG_BYTES];
-        let mut i = 0;
-        while i < CONFIG_BYTES {
-            config[i] = AtomicU8::new(fixed.config[i]);
-            i += 1;
-        }
+    pub fn new(fixed: DeviceConfig) -> Self {
         Self {
             phase: OwnLine(PhaseWord(AtomicU32::new(Phase::Idle as u32))),
             kick_sender: KickSender::new(),
@@ -121,7 +115,7 @@ impl Shared {
             starting: AtomicU64::new(0),
             stopping: AtomicU64::new(0),
             config_vector: AtomicU16::new(NO_VECTOR),
-            config,
+            config: fixed.config.map(AtomicU8::new),
             generation: AtomicU8::new(0),
             changing: AtomicBool::new(false),
             isr: AtomicU8::new(0),
@@ -332,9 +326,13 @@ impl Shared {
     pub fn read_config(&self, offset: u64, size: u8) -> u64 {
         let byte = |at: u64| {
             let at = usize::try_from(at).ok().filter(|&at| at < usize::from(self.fixed.config_len))?;
-            Some(u64::from(self.config.get(at)?.load(Ordering::Acquire)))
+            Some(self.config.get(at)?.load(Ordering::Acquire))
         };
-        (0..u64::from(size.min(8))).fold(0, |v, i| v | byte(offset.wrapping_add(i)).unwrap_or(0) << (8 * i))
+        let mut bytes = [0; 8];
+        for (into, i) in bytes.iter_mut().zip(0..u64::from(size)) {
+            *into = byte(offset.wrapping_add(i)).unwrap_or(0);
+        }
+        u64::from_le_bytes(bytes)
     }
 
     /// Writes `size` bytes (up to 8) of device-specific configuration for the driver. Only the bytes of
@@ -438,12 +436,13 @@ impl Shared {
 
     /// The device-specific configuration now.
     pub fn config(&self) -> [u8; CONFIG_BYTES] {
-        core::array::from_fn(|i| self.config[i].load(Ordering::Relaxed))
+        self.config.each_ref().map(|byte| byte.load(Ordering::Relaxed))
     }
 
     /// Bytes of device-specific configuration from `offset` on; zero beyond its end.
     pub fn config_bytes<const N: usize>(&self, offset: usize) -> [u8; N] {
-        core::array::from_fn(|i| self.config.get(offset + i).map_or(0, |byte| byte.load(Ordering::Relaxed)))
+        let byte = |i| Some(self.config.get(offset.checked_add(i)?)?.load(Ordering::Relaxed));
+        core::array::from_fn(|i| byte(i).unwrap_or(0))
     }
 
     /// Counts a broken rule.

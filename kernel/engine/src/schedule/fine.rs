@@ -103,6 +103,7 @@ const UNKNOWN: Entry = Entry {
 struct List {
     first: u16,
     last: u16,
+    /// Its queues. A queue is in one list at most, so neither this nor the sum of both lists wraps.
     len: u16,
 }
 
@@ -142,7 +143,7 @@ pub struct Fine<const N: usize = QUEUES> {
     guests: [Guest; MAX_SLOTS],
     /// Guests whose queues hold work.
     busy: SlotSet,
-    /// Number of queues that hold work.
+    /// Number of queues that hold work: those whose entry is active. So it does not wrap.
     active: u16,
     /// A queue other than the visited one holds requests.
     somebody_waits: bool,
@@ -214,7 +215,7 @@ impl<const N: usize> Fine<N> {
             before.next = id;
         }
         let list = self.list(place);
-        list.len += 1;
+        list.len = list.len.wrapping_add(1);
         if next == NONE {
             list.last = id;
         }
@@ -238,7 +239,7 @@ impl<const N: usize> Fine<N> {
             before.next = next;
         }
         let list = self.list(place);
-        list.len -= 1;
+        list.len = list.len.wrapping_sub(1);
         if list.first == id {
             list.first = next;
         }
@@ -254,9 +255,9 @@ impl<const N: usize> Fine<N> {
         let Some(entry) = self.entries.get_mut(usize::from(id)) else { return };
         if entry.active != active {
             entry.active = active;
-            self.active = if active { self.active + 1 } else { self.active.saturating_sub(1) };
+            self.active = if active { self.active.wrapping_add(1) } else { self.active.saturating_sub(1) };
             if let Some(guest) = self.guests.get_mut(usize::from(entry.guest)) {
-                guest.active = if active { guest.active + 1 } else { guest.active.saturating_sub(1) };
+                guest.active = if active { guest.active.wrapping_add(1) } else { guest.active.saturating_sub(1) };
                 match guest.active {
                     0 => self.busy.remove(entry.guest.into()),
                     _ => self.busy.insert(entry.guest.into()),
@@ -278,7 +279,8 @@ impl<const N: usize> Fine<N> {
             if self.round_left == 0 {
                 self.begin_round();
             }
-            self.round_left -= 1;
+            // A round has at least one.
+            self.round_left = self.round_left.wrapping_sub(1);
         }
         self.take(id);
         Some(id)
@@ -298,7 +300,8 @@ impl<const N: usize> Fine<N> {
         let [weight, heaviest, active] = [guest.weight, self.heaviest, guest.active.max(1)].map(u64::from);
         let of = weight | heaviest << 16 | active << 32;
         if guest.of != of {
-            let quantum = self.limits.quantum * weight.min(heaviest) / heaviest / active;
+            let all = self.limits.quantum.saturating_mul(weight.min(heaviest));
+            let quantum = all.checked_div(heaviest.saturating_mul(active)).unwrap_or(1);
             guest.of = of;
             guest.quantum = i64::try_from(quantum).unwrap_or(i64::MAX).max(1);
         }
@@ -318,7 +321,7 @@ impl<const N: usize> Fine<N> {
         // If the last visit ended at a limit, the unused rest of the quantum is kept for one more round. An empty queue
         // keeps nothing.
         let left = if entry.emptied { entry.deficit.min(0) } else { entry.deficit };
-        entry.deficit = left.saturating_add(quantum).min(2 * quantum);
+        entry.deficit = left.saturating_add(quantum).min(quantum.saturating_mul(2));
         entry.deficit > 0
     }
 
@@ -327,7 +330,7 @@ impl<const N: usize> Fine<N> {
     fn limit_debt(&mut self, id: u16) {
         let most_owed = self.quantum(id).saturating_mul(MOST_OWED);
         if let Some(entry) = self.entry(id) {
-            entry.deficit = entry.deficit.max(-most_owed);
+            entry.deficit = entry.deficit.max(most_owed.saturating_neg());
         }
     }
 
@@ -339,7 +342,8 @@ impl<const N: usize> Fine<N> {
         let mut id = self.poll.first;
         while let Some(&Entry { deficit, next, .. }) = self.entries.get(usize::from(id)) {
             if deficit <= 0 {
-                rounds = rounds.min(deficit.saturating_neg() / self.quantum(id));
+                let needed = deficit.saturating_neg().checked_div(self.quantum(id));
+                rounds = rounds.min(needed.unwrap_or(0));
             }
             id = next;
         }
@@ -350,7 +354,7 @@ impl<const N: usize> Fine<N> {
                 && entry.deficit <= 0
             {
                 // No deficit becomes positive here: the last round of the smallest debt is not skipped.
-                entry.deficit += rounds.saturating_mul(quantum);
+                entry.deficit = entry.deficit.saturating_add(rounds.saturating_mul(quantum));
             }
             id = next;
         }
@@ -359,7 +363,8 @@ impl<const N: usize> Fine<N> {
     /// Returns the next portion of a visit, at most `left`. It has `least` requests, or four times as many while no
     /// other queue is known to hold work.
     fn portion(&self, id: u16, left: Portion) -> Portion {
-        let others = self.active - u16::from(self.entries.get(usize::from(id)).is_some_and(|entry| entry.active));
+        let own = self.entries.get(usize::from(id)).is_some_and(|entry| entry.active);
+        let others = self.active.wrapping_sub(own.into());
         let alone = others == 0 && !self.somebody_waits;
         let requests = if alone { self.limits.least.saturating_mul(4) } else { self.limits.least };
         Portion { requests: requests.min(left.requests), bytes: PORTION_BYTES.min(left.bytes) }
@@ -426,7 +431,7 @@ impl<const N: usize> Schedule for Fine<N> {
             self.turn_left = None;
             return None;
         }
-        let mut left = self.turn_left.unwrap_or(self.work.len + self.poll.len);
+        let mut left = self.turn_left.unwrap_or(self.work.len.wrapping_add(self.poll.len));
         loop {
             if left == 0 {
                 if !core::mem::take(&mut self.passed_over) {
@@ -435,7 +440,7 @@ impl<const N: usize> Schedule for Fine<N> {
                 }
                 // Each skipped round reduces the debts.
                 self.skip_rounds();
-                left = self.work.len + self.poll.len;
+                left = self.work.len.wrapping_add(self.poll.len);
             }
             left = left.saturating_sub(1);
             let Some(id) = self.pick() else { continue };
@@ -481,7 +486,8 @@ impl<const N: usize> Schedule for Fine<N> {
         backlog: impl FnMut(QueueId) -> Option<Backlog>,
     ) -> Option<Portion> {
         let Current { id, requests, bytes, portion } = self.current.take()?;
-        let (requests, bytes) = (requests + served.requests, bytes + served.bytes);
+        // Both were below their limits before this portion.
+        let (requests, bytes) = (requests.wrapping_add(served.requests), bytes.wrapping_add(served.bytes));
         let limits = self.limits;
         self.set_active(id, requests != 0);
         let emptied = served.emptied(&portion);
@@ -504,10 +510,11 @@ impl<const N: usize> Schedule for Fine<N> {
         if self.find_waiting_client(now, backlog) {
             self.put(id, Place::Poll, true);
             // It is visited once more in this round.
-            self.round_left += 1;
+            self.round_left = self.round_left.saturating_add(1);
             return None;
         }
-        let left = Portion { requests: limits.requests - requests, bytes: limits.bytes - bytes };
+        let all = Portion { requests: limits.requests, bytes: limits.bytes };
+        let left = all.after(&Served::new(requests, bytes));
         let portion = self.portion(id, left);
         self.current = Some(Current { id, requests, bytes, portion });
         Some(portion)

@@ -52,14 +52,14 @@ impl Schedule for PerDevice {
         while queues == 0 {
             let Some(next) = self.slots.next_from(self.first, &self.visited) else {
                 self.visited = SlotSet::NONE;
-                self.first = (self.first + 1) % MAX_SLOTS;
+                self.first = self.first.wrapping_add(1) % MAX_SLOTS;
                 return None;
             };
             slot = next;
             self.visited.insert(slot);
             queues = self.queues.get(slot).copied().unwrap_or(0);
         }
-        self.current = (slot, queues & (queues - 1));
+        self.current = (slot, queues & queues.wrapping_sub(1));
         let queue = QueueId::new(slot, queues.trailing_zeros() as u16);
         Some(Visit { queue, portion: Portion { requests: self.limit, bytes: u64::MAX } })
     }

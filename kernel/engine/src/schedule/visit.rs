@@ -20,7 +20,7 @@ impl QueueId {
     /// Queue number `queue` at `slot`.
     #[must_use]
     pub const fn new(slot: usize, queue: u16) -> Self {
-        Self((slot * MAX_QUEUES) as u16 + queue)
+        Self((slot.wrapping_mul(MAX_QUEUES) as u16).wrapping_add(queue))
     }
 
     /// The slot.
@@ -32,7 +32,8 @@ impl QueueId {
     /// The queue's number at its slot.
     #[must_use]
     pub const fn queue(self) -> u16 {
-        self.0 % MAX_QUEUES as u16
+        const QUEUES_OF_A_SLOT: u16 = MAX_QUEUES as u16;
+        self.0 % QUEUES_OF_A_SLOT
     }
 }
 
@@ -65,6 +66,15 @@ pub struct Portion {
     pub bytes: u64,
 }
 
+impl Portion {
+    /// What is left of it after `taken`.
+    #[must_use]
+    #[inline]
+    pub const fn after(&self, taken: &Served) -> Self {
+        Self { requests: self.requests.saturating_sub(taken.requests), bytes: self.bytes.saturating_sub(taken.bytes) }
+    }
+}
+
 /// What a portion took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Served {
@@ -90,8 +100,9 @@ impl Served {
     /// Adds what another portion took.
     #[inline]
     pub const fn add(&mut self, other: Self) {
-        self.requests += other.requests;
-        self.bytes += other.bytes;
+        // No portion takes more than what the ones before it have left of the visit's requests.
+        self.requests = self.requests.wrapping_add(other.requests);
+        self.bytes = self.bytes.saturating_add(other.bytes);
     }
 
     /// Whether the queue became empty before a limit of the portion.

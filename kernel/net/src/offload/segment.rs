@@ -35,7 +35,7 @@ impl Segmentation {
     /// Returns the bytes of the longest segment of a frame of `len` bytes.
     #[must_use]
     pub fn longest(&self, len: u32) -> u32 {
-        len.min(u32::from(self.headers) + u32::from(self.mss))
+        len.min(u32::from(self.headers).saturating_add(self.mss.into()))
     }
 
     /// Returns the checksum that must still be completed in each segment.
@@ -53,38 +53,41 @@ impl Segmentation {
         let (ip, tcp) = (usize::from(self.ip), usize::from(self.tcp));
         let payload = len.checked_sub(u32::from(self.headers))?;
         let offset = number.checked_mul(u32::from(self.mss))?;
-        let size = payload.checked_sub(offset).filter(|&left| left != 0)?.min(u32::from(self.mss));
-        let last = offset + size == payload;
+        let left = payload.checked_sub(offset).filter(|&left| left != 0)?;
+        let size = left.min(u32::from(self.mss));
+        let last = size == left;
         let out = into.get_mut(..headers)?;
         out.copy_from_slice(front.get(..headers)?);
 
-        let packet = headers - ip + size as usize;
+        let packet = headers.checked_sub(ip)?.saturating_add(size as usize);
         if self.v6 {
-            put(out, ip + 4, u16::try_from(packet - IPV6_BYTES).ok()?)?;
+            put(out, ip.saturating_add(4), u16::try_from(packet.checked_sub(IPV6_BYTES)?).ok()?)?;
         } else {
-            let identification = get(out, ip + 4)?.wrapping_add(number as u16);
-            put(out, ip + 2, u16::try_from(packet).ok()?)?;
-            put(out, ip + 4, identification)?;
-            put(out, ip + 10, 0)?;
+            let identification = get(out, ip.saturating_add(4))?.wrapping_add(number as u16);
+            put(out, ip.saturating_add(2), u16::try_from(packet).ok()?)?;
+            put(out, ip.saturating_add(4), identification)?;
+            put(out, ip.saturating_add(10), 0)?;
             let mut sum = Sum::new();
             sum.add(out.get(ip..tcp)?);
             // 0 stays 0: no header has the checksum 0xffff (RFC 1624 3).
-            put(out, ip + 10, !u16::from_be_bytes(sum.field()))?;
+            put(out, ip.saturating_add(10), !u16::from_be_bytes(sum.field()))?;
         }
 
-        let sequence: &mut [u8; 4] = out.get_mut(tcp + 4..)?.first_chunk_mut()?;
+        let sequence: &mut [u8; 4] = out.get_mut(tcp.saturating_add(4)..)?.first_chunk_mut()?;
         *sequence = u32::from_be_bytes(*sequence).wrapping_add(offset).to_be_bytes();
-        let flags = out.get_mut(tcp + 13)?;
+        let flags = out.get_mut(tcp.saturating_add(13))?;
         *flags &= !(if last { 0 } else { FIN | PSH } | if number == 0 { 0 } else { CWR });
 
         // The pseudo header: addresses, length and protocol (RFC 9293 3.1, RFC 8200 8.1).
         let mut sum = Sum::new();
-        sum.add(out.get(if self.v6 { ip + 8..ip + 40 } else { ip + 12..ip + 20 })?);
-        sum.add_u16(u16::try_from(headers - tcp + size as usize).ok()?);
+        let (from, to) = if self.v6 { (8, 40) } else { (12, 20) };
+        sum.add(out.get(ip.saturating_add(from)..ip.saturating_add(to))?);
+        sum.add_u16(u16::try_from(headers.checked_sub(tcp)?.saturating_add(size as usize)).ok()?);
         sum.add_u16(u16::from(TCP));
-        let at = tcp + usize::from(TCP_CHECKSUM);
-        out.get_mut(at..at + 2)?.copy_from_slice(&sum.field());
-        Some(Piece { at: u32::from(self.headers) + offset, len: size })
+        let at = tcp.saturating_add(TCP_CHECKSUM.into());
+        out.get_mut(at..at.saturating_add(2))?.copy_from_slice(&sum.field());
+        // `offset` is less than `payload`, which is `len` less these headers.
+        Some(Piece { at: offset.wrapping_add(self.headers.into()), len: size })
     }
 }
 
@@ -93,6 +96,6 @@ fn get(bytes: &[u8], at: usize) -> Option<u16> {
 }
 
 fn put(bytes: &mut [u8], at: usize, value: u16) -> Option<()> {
-    bytes.get_mut(at..at + 2)?.copy_from_slice(&value.to_be_bytes());
+    bytes.get_mut(at..at.saturating_add(2))?.copy_from_slice(&value.to_be_bytes());
     Some(())
 }

@@ -15,7 +15,8 @@ pub struct Sum {
 #[inline(always)]
 const fn add(a: u64, b: u64) -> u64 {
     let (sum, carry) = a.overflowing_add(b);
-    sum + carry as u64
+    // Does not wrap: after a carry the sum is less than the greatest number.
+    sum.wrapping_add(carry as u64)
 }
 
 impl Sum {
@@ -29,25 +30,17 @@ impl Sum {
     pub fn add(&mut self, bytes: &[u8]) {
         // Two independent sums: their carries do not wait for each other.
         let (mut a, mut b) = (0, 0);
-        let (chunks, rest) = bytes.as_chunks::<32>();
-        for chunk in chunks {
-            let [w, x, y, z] = core::array::from_fn(|i| {
-                u64::from_le_bytes([
-                    chunk[8 * i],
-                    chunk[8 * i + 1],
-                    chunk[8 * i + 2],
-                    chunk[8 * i + 3],
-                    chunk[8 * i + 4],
-                    chunk[8 * i + 5],
-                    chunk[8 * i + 6],
-                    chunk[8 * i + 7],
-                ])
-            });
+        let (fours, _) = bytes.as_chunks::<8>().0.as_chunks::<4>();
+        let (_, rest) = bytes.as_chunks::<32>();
+        for four in fours {
+            let [w, x, y, z] = four.map(u64::from_le_bytes);
             (a, b) = (add(add(a, w), y), add(add(b, x), z));
         }
         for part in rest.chunks(8) {
             let mut word = [0; 8];
-            word[..part.len()].copy_from_slice(part);
+            if let Some(start) = word.get_mut(..part.len()) {
+                start.copy_from_slice(part);
+            }
             a = add(a, u64::from_le_bytes(word));
         }
         self.append(Self { total: add(a, b), odd: bytes.len() % 2 == 1 });
@@ -68,10 +61,11 @@ impl Sum {
     /// Returns the sum in the byte order of a frame.
     #[must_use]
     pub const fn field(self) -> [u8; 2] {
-        let sum = (self.total & 0xffff_ffff) + (self.total >> 32);
-        let sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
-        let sum = (sum & 0xffff) + (sum >> 16);
-        let sum = (sum & 0xffff) + (sum >> 16);
+        // No sum has more than 34 bits.
+        let sum = (self.total & 0xffff_ffff).wrapping_add(self.total >> 32);
+        let sum = (sum & 0xffff).wrapping_add(sum >> 16 & 0xffff).wrapping_add(sum >> 32);
+        let sum = (sum & 0xffff).wrapping_add(sum >> 16);
+        let sum = (sum & 0xffff).wrapping_add(sum >> 16);
         (sum as u16).to_le_bytes()
     }
 

@@ -19,7 +19,7 @@ impl Bridge {
         buffers: &mut Buffers,
     ) -> Result<(), Refused> {
         let gathered = gather(&mut self.posted, receiver, queue, need, buffers);
-        self.work += self.posted.all().len() as u32 * (work::DESCRIPTOR + work::PIECE);
+        self.add_work(work::times(self.posted.all().len() as u32, work::DESCRIPTOR + work::PIECE));
         gathered
     }
 }
@@ -48,7 +48,8 @@ pub(crate) fn copy(
         let n = from.contiguous().min(to.contiguous()).min(left);
         let ((src, n), (dst, _)) = (from.run(n)?, to.run(n)?);
         receiver.copy_from(dst, sender, src, n as u64).ok()?;
-        left -= n;
+        // `n` is not more than `left`.
+        left = left.wrapping_sub(n);
     }
     Some(())
 }

@@ -19,7 +19,7 @@ use nic::{HEADER_ROOM, Nic, Segment};
 use virtio::queue::Entries;
 
 use crate::addresses::Addresses;
-use crate::batch::{BATCH, HEADER, Offered, SPLIT, SendQueue, SingleFrame};
+use crate::batch::{BATCH, HEADER, Offered, SPLIT, SendQueue, SingleFrame, payload};
 use crate::bridge::Bridge;
 use crate::counters::PortCounters;
 use crate::offload::Front;
@@ -65,11 +65,12 @@ fn request_number(requests: &mut Vec<Request, BATCH>, single: &SingleFrame<'_>) 
         Some(at) => at,
         None => {
             let offload = nic::Offload::from_virtio(&header)?;
+            let next = requests.len();
             requests.push(Request { header, offload }).ok()?;
-            requests.len() - 1
+            next
         }
     };
-    Some(at as u32 + 1)
+    Some((at as u32).saturating_add(1))
 }
 
 impl Bridge {
@@ -137,7 +138,7 @@ impl Bridge {
             let frame = LabeledPiece::new(single.frame.piece(), single.frame.label() | request << REQUEST);
             // The vector has room: the loop ends at `most`.
             let _ = frames.push((frame, single.bytes));
-            total += u64::from(single.bytes);
+            total = u64::from(single.bytes).saturating_add(total);
             next = if frames.len() < most && total < portion.bytes { send_queue.frame(frames.len()) } else { None };
         }
         let SendQueue { tx, tails, .. } = send_queue;
@@ -160,9 +161,12 @@ impl Bridge {
             *room.first_chunk_mut()? = addresses.bytes();
             let offload = match request {
                 None => nic::Offload::NOTHING,
-                Some(request) => {
-                    checked(request?, support, Front { bytes: room.get(..header)?, len: bytes - HEADER }, max)?
-                }
+                Some(request) => checked(
+                    request?,
+                    support,
+                    Front { bytes: room.get(..header)?, len: bytes.checked_sub(HEADER)? },
+                    max,
+                )?,
             };
             let len = u16::try_from(rest.len()).ok().filter(|&len| usize::from(len) <= MAX_PIECE)?;
             // SAFETY: the bytes are the guest's own, and it asked for them to be sent. They stay its memory until the
@@ -182,7 +186,7 @@ impl Bridge {
         }
         self.switch.learn(addresses.source(), PLAIN, port, now);
         let bytes = frames.iter().take(taken).map(|&(_, bytes)| u64::from(bytes)).sum::<u64>();
-        let payload = bytes - u64::from(HEADER) * taken as u64;
+        let payload = payload(bytes, taken);
         counters.frames.tx_packets.add(taken as u64);
         counters.frames.tx_bytes.add(payload);
         uplink.counters().tx_bytes.add(payload);

@@ -32,7 +32,7 @@ use virtio::counters::Counter;
 use virtio::queue::{Batch, Entries, Peek, Purpose, RingDescriptor, Used};
 
 use crate::addresses::Addresses;
-use crate::batch::{BATCH, Ends, HEADER, Offered, SINGLE, SPLIT, SendQueue, SingleFrame, Tails};
+use crate::batch::{BATCH, Ends, HEADER, Offered, SINGLE, SPLIT, SendQueue, SingleFrame, Tails, payload};
 use crate::bridge::Bridge;
 use crate::counters::PortCounters;
 use crate::features::Features;
@@ -68,7 +68,7 @@ impl<'d> Transfer<'d> {
     fn bytes(&self, tails: &mut Ends<'_, 'd>) -> u32 {
         let (len, mark) = (self.frame.piece().len(), self.frame.label());
         let tail = if mark & SPLIT != 0 { tails.next().map_or(0, |tail| tail.len()) } else { 0 };
-        tail + if mark & SINGLE != 0 { need(len) } else { len }
+        tail.saturating_add(if mark & SINGLE != 0 { need(len) } else { len })
     }
 }
 
@@ -84,7 +84,7 @@ enum NextBatch<'d> {
 /// the slow path for the rest of the portion.
 #[cold]
 const fn none_served(offered: usize) -> Option<Served> {
-    Some(Served::new(0, work::charged(offered as u32 * work::LOOKED_AT)))
+    Some(Served::new(0, work::charged((offered as u32).saturating_mul(work::LOOKED_AT))))
 }
 /// Longest receive buffer, in bytes, that is translated through the cached window. Most buffers are shorter.
 const BUFFER: u32 = 0x1_0000;
@@ -109,10 +109,10 @@ fn collect<'d, L: Entries<'d>, F: Layout, const HOLDING: bool>(
     // Keeps the window in memory. In registers it would cost four more instructions a frame, most of them around the
     // copy.
     core::hint::black_box(&mut window);
-    let (mut i, mut taken) = (0, 0);
+    let (mut i, mut taken): (usize, u64) = (0, 0);
     while i < most && taken < room {
         let Some(first) = look.first::<HOLDING>(send_queue.tx, i) else { break };
-        let head = &mut heads[i];
+        let (Some(head), Some(transfer)) = (heads.get_mut(i), transfers.get_mut(i)) else { break };
         // These conditions are not nested, because nesting costs two more instructions a frame.
         let mut found = if first.is_readable() { first.within(&window) } else { None };
         if found.is_none()
@@ -127,12 +127,12 @@ fn collect<'d, L: Entries<'d>, F: Layout, const HOLDING: bool>(
             if whole.len() < min_len || OffloadRequest::any(asked as u8, (asked >> 8) as u8) {
                 break;
             }
-            transfers[i].frame = LabeledPiece::new(whole, first.label());
+            transfer.frame = LabeledPiece::new(whole, first.label());
             head.read(start.rest::<HEADER_BYTES>(), F::READ, copier);
             whole.len()
         } else {
             let Some((frame, bytes)) = send_queue.frame_of::<F>(i, min_len, head) else { break };
-            transfers[i].frame = frame;
+            transfer.frame = frame;
             bytes
         };
         if Addresses::of(head) != addresses {
@@ -142,8 +142,9 @@ fn collect<'d, L: Entries<'d>, F: Layout, const HOLDING: bool>(
         if !F::matches(&words, &flow.pattern, &flow.pattern.mask) && !flow.covers::<F>(&words) {
             break;
         }
-        taken += u64::from(bytes);
-        i += 1;
+        // A batch has at most 64 lengths of 32 bits.
+        taken = u64::from(bytes).wrapping_add(taken);
+        i = i.wrapping_add(1);
     }
     (i, taken)
 }
@@ -168,19 +169,20 @@ fn collect_buffers<'d, L: Entries<'d>>(
     let (look, most) = (*look, most.min(look.len()).min(transfers.len()));
     look.used().prefetch(most);
     let mut window = rx.span(Purpose::Data).window::<0>(BUFFER);
-    let mut i = 0;
+    let mut i: usize = 0;
     while i < most {
+        let Some(transfer) = transfers.get_mut(i) else { break };
         let Some(first) = look.first::<false>(rx, i).filter(RingDescriptor::is_writable) else { break };
         // The assignment is in each branch. After both branches the compiler would store length and label separately,
         // with three more instructions.
         if let Some((_, buffer)) = first.within(&window) {
-            transfers[i].buffer = LabeledPiece::new(buffer, first.label());
+            transfer.buffer = LabeledPiece::new(buffer, first.label());
         } else {
             let Some((buffer, span)) = rx.locate(&first) else { break };
             window = span.window(BUFFER);
-            transfers[i].buffer = LabeledPiece::new(buffer, first.label());
+            transfer.buffer = LabeledPiece::new(buffer, first.label());
         }
-        i += 1;
+        i = i.wrapping_add(1);
     }
     i
 }
@@ -197,14 +199,15 @@ fn deliver<'d, F: Layout, S: Used, G: Used>(
 ) -> usize {
     let most = most.min(tx_used.len()).min(rx_used.len()).min(transfers.len()).min(BATCH);
     let (mut tails, rx_used) = (tails.iter(), rx_used.written());
-    let mut i = 0;
+    let mut i: usize = 0;
     while i < most {
-        let (Transfer { frame, buffer }, head) = (&transfers[i], &heads[i]);
+        let (Some(transfer), Some(head)) = (transfers.get(i), heads.get(i)) else { break };
+        let Transfer { frame, buffer } = transfer;
         if frame.label() & SINGLE != 0 {
-            if !deliver_single((&transfers[i], head, &mut tails), (tx_used, rx_used), i, copier) {
+            if !deliver_single((transfer, head, &mut tails), (tx_used, rx_used), i, copier) {
                 break;
             }
-            i += 1;
+            i = i.wrapping_add(1);
             continue;
         }
         let whole = frame.piece();
@@ -216,9 +219,9 @@ fn deliver<'d, F: Layout, S: Used, G: Used>(
         tx_used.set(i, frame.label(), 0);
         // For the last frame of a batch there is no next buffer, so the lines of its own buffer are fetched. That helps
         // a frame that comes alone.
-        let next = transfers.get(i + 1).unwrap_or(&transfers[i]).buffer.piece();
+        let next = transfers.get(i.wrapping_add(1)).unwrap_or(transfer).buffer.piece();
         head.write(room, whole, F::READ, copier, next);
-        i += 1;
+        i = i.wrapping_add(1);
     }
     i
 }
@@ -240,7 +243,7 @@ fn deliver_single<'d, S: Used, G: Used>(
         return false;
     }
     head.write_before(room, body, copier);
-    rx_used.set(i, buffer.label(), need(body.len()) + tail.len());
+    rx_used.set(i, buffer.label(), need(body.len()).saturating_add(tail.len()));
     tx_used.set(i, frame.label(), 0);
     true
 }
@@ -303,7 +306,7 @@ impl Bridge {
                 };
             }
         };
-        let flow = self.flows[port].as_ref()?;
+        let flow = self.flows.get(port)?.as_ref()?;
         let to = flow.to;
         if let Some(Stopped::Entering(refusal)) = flow.verdict.stopped {
             return Some(discard(
@@ -373,7 +376,7 @@ impl Bridge {
         if delivered != offered {
             bytes = bytes_of(transfers.get(..delivered)?, &tails);
         }
-        let payload = bytes - u64::from(HEADER) * delivered as u64;
+        let payload = payload(bytes, delivered);
         let (tx, rx) = (&tx_counters.frames, &rx_counters.frames);
         for (packets_counter, bytes_counter) in [(&tx.tx_packets, &tx.tx_bytes), (&rx.rx_packets, &rx.rx_bytes)] {
             packets_counter.add(delivered as u64);
@@ -419,8 +422,8 @@ impl Bridge {
         send_queue.tails.clear();
         let body = first.frame.piece();
         self.heads[0].read(body, LONG, send_queue.tx.copier());
-        let first = (first.addresses, FirstBuffer(&self.heads[0], body.len()), first.bytes - HEADER);
-        let flow = self.flows[port].insert(Flow::of(first, port, &self.rules, &self.switch, now)?);
+        let first = (first.addresses, FirstBuffer(&self.heads[0], body.len()), first.bytes.checked_sub(HEADER)?);
+        let flow = self.flows.get_mut(port)?.insert(Flow::of(first, port, &self.rules, &self.switch, now)?);
         let (offered, bytes) = collect_flow(&mut send_queue, flow, portion.bytes, transfers, &mut self.heads);
         Some(NextBatch::Flow(offered, bytes))
     }
@@ -468,13 +471,13 @@ fn discard(
         Peek::Packed(look) => return_requests(look.used(), transfers),
     }
     tx.finish(transfers.len(), false, false);
-    let payload = bytes - u64::from(HEADER) * transfers.len() as u64;
+    let payload = payload(bytes, transfers.len());
     tx_counters.frames.tx_packets.add(transfers.len() as u64);
     tx_counters.frames.tx_bytes.add(payload);
     cause.add(transfers.len() as u64);
     flow.count(transfers.len() as u64, payload);
     let frames = transfers.len() as u32;
-    Served::new(frames, bytes.max(work::charged(frames * work::FAST_DROP)))
+    Served::new(frames, bytes.max(work::charged(frames.saturating_mul(work::FAST_DROP))))
 }
 
 /// Writes a used entry for each of the frames.

@@ -30,10 +30,10 @@ impl<'a> IngressFrame<'a> {
     fn new(received: &'a Received<'a>) -> Self {
         let mut front = Front::new(received.len());
         let mut bytes = received.pieces.iter().copied().flatten();
-        let mut copied = 0;
+        let mut copied: usize = 0;
         for (to, &from) in front.all_mut().iter_mut().skip(HEADER_BYTES).zip(&mut bytes) {
             *to = from;
-            copied += 1;
+            copied = copied.saturating_add(1);
         }
         if let Some(tag) = received.vlan {
             // The NIC removed the tag. The rules see the frame with it.

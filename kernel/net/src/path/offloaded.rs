@@ -29,6 +29,13 @@ struct Prepared<'f> {
     checksum: Option<PartialChecksum>,
 }
 
+impl Prepared<'_> {
+    /// The bytes of the frame. They are no more than the sender's frame has.
+    const fn len(&self) -> u32 {
+        self.rest.wrapping_add(self.front.len() as u32)
+    }
+}
+
 impl Bridge {
     /// Delivers a frame to a guest that cannot take it as it is. Completes the checksum or segments the frame. Counts
     /// the result. Returns `None` if segments are missing because the frame has caused enough work.
@@ -52,7 +59,7 @@ impl Bridge {
             let prepared = Prepared { request: OffloadRequest::NOTHING, front: own, rest: rest as u32, checksum };
             let delivered = self.deliver_prepared(prepared, sender, &mut from, receiver, queue);
             counters.frames.rx_checksums.add(1);
-            self.work += frame.rest().0.pieces() as u32 * work::PIECE;
+            self.add_work(work::times(frame.rest().0.pieces() as u32, work::PIECE));
             count_delivery(counters, frame.len(), delivered);
             return Some(());
         };
@@ -68,14 +75,16 @@ impl Bridge {
             let (told, here) = if open { (checksum, None) } else { (None, checksum) };
             let request = OffloadRequest { checksum: told, segmentation: None };
             let prepared = Prepared { request, front: own, rest: piece.len, checksum: here };
+            let len = prepared.len();
             let delivered = self.deliver_prepared(prepared, sender, &mut from.clone(), receiver, queue);
             counters.frames.rx_segments.add(1);
-            count_delivery(counters, front.len() as u32 + piece.len, delivered);
+            count_delivery(counters, len, delivered);
             let pieces = from.pieces();
             from.skip(piece.len as usize);
-            let passed = (pieces - from.pieces()) as u32;
+            let passed = pieces.wrapping_sub(from.pieces()) as u32;
             // They are passed twice: to copy them, and here.
-            self.work += work::SEGMENT + 2 * passed * work::PIECE;
+            self.add_work(work::SEGMENT);
+            self.add_work(work::times(passed, 2 * work::PIECE));
             if !receiver.running() {
                 break;
             }
@@ -92,13 +101,17 @@ impl Bridge {
         receiver: &mut Device,
         queue: u16,
     ) -> Result<(), Refused> {
-        let need = need(prepared.front.len() as u32 + prepared.rest);
+        let need = need(prepared.len());
         let mut buffers = Buffers::new();
         self.gather(receiver, queue, need, &mut buffers)?;
         let bytes = prepared.rest;
-        self.work += work::COPY;
-        self.work +=
-            if prepared.checksum.is_some() { work::CHECKSUM + work::summed(bytes) } else { work::copied(bytes) };
+        self.add_work(work::COPY);
+        if prepared.checksum.is_some() {
+            self.add_work(work::CHECKSUM);
+            self.add_work(work::summed(bytes));
+        } else {
+            self.add_work(work::copied(bytes));
+        }
         let header = prepared.request.header(buffers.len() as u16);
         let to = Cursor::new(self.posted.all());
         if write(&header, &mut prepared, sender, from, receiver.memory(), to, &mut self.bounce).is_none() {
@@ -123,7 +136,7 @@ fn write(
 ) -> Option<()> {
     // The first bytes are written last: the checksum in them covers the bytes that follow.
     let mut start = to.clone();
-    to.skip(HEADER_BYTES + prepared.front.len());
+    to.skip(prepared.front.len().saturating_add(HEADER_BYTES));
     let mut left = prepared.rest as usize;
     if let Some(checksum) = prepared.checksum {
         // The bytes that are summed are the bytes that are written, even if the sender changes its buffers meanwhile.
@@ -134,7 +147,8 @@ fn write(
             from.read(sender, bytes)?;
             sum.add(bytes);
             to.write(receiver, bytes)?;
-            left -= n;
+            // `n` is not more than `left`.
+            left = left.wrapping_sub(n);
         }
         if !offload::complete(prepared.front, checksum, sum) {
             return None;

@@ -39,7 +39,7 @@ impl Bridge {
         }
         let Some(policy) = self.rules.get(port) else { return Ok(UNCHECKED.vlan) };
         if !policy.checks_neighbours_only() {
-            self.work += work::RULES;
+            self.add_work(work::RULES);
         }
         let mut mirrors = PortSet::NONE;
         let entered = policy.enter(frame.front().frame(), frame.len(), now, &mut mirrors);
@@ -144,10 +144,10 @@ impl Bridge {
         to: usize,
         now: u64,
     ) -> bool {
-        self.work += work::PORT;
+        self.add_work(work::PORT);
         let Some(tagging) = self.rules.tagging(to, vlan) else { return false };
         let Some((sender, receiver)) = devices.pair(port, to) else { return false };
-        self.work += if self.rules.leaving(to).is_some() { work::LEAVING_RULES } else { 0 };
+        self.add_work(if self.rules.leaving(to).is_some() { work::LEAVING_RULES } else { 0 });
         let behind = frame.behind();
         let Some((accepted, mirrors)) =
             self.check_delivery(to, receiver, frame.front_mut(), behind, (vlan, tagging), now)
@@ -233,10 +233,14 @@ impl Bridge {
             Err(refused) => Err(refused),
         };
         let pieces = frame.rest().0.pieces() as u32;
-        self.work += match delivered {
-            Ok(()) => work::COPY + pieces * work::PIECE + work::copied(frame.len()),
-            Err(_) => work::REFUSED_COPY,
-        };
+        match delivered {
+            Ok(()) => {
+                self.add_work(work::COPY);
+                self.add_work(work::times(pieces, work::PIECE));
+                self.add_work(work::copied(frame.len()));
+            }
+            Err(_) => self.add_work(work::REFUSED_COPY),
+        }
         count_delivery(self.counters(to), frame.len(), delivered);
     }
 

@@ -238,8 +238,11 @@ fn ipv4(bytes: Bytes<'_>) -> Option<Packet> {
     let fragment = bytes.u16(6)?;
     let (more, offset) = (fragment & 0x2000 != 0, fragment & 0x1fff);
     let protocol = bytes.u8(9)?;
-    let transport =
-        if offset != 0 { Transport::Later } else { transport(protocol, bytes.from(header), total - header, more) };
+    let transport = if offset != 0 {
+        Transport::Later
+    } else {
+        transport(protocol, bytes.from(header), total.checked_sub(header)?, more)
+    };
     Some(Packet {
         source: bytes.v4(12)?.into(),
         destination: bytes.v4(16)?.into(),
@@ -253,7 +256,7 @@ fn ipv6(bytes: Bytes<'_>) -> Option<Packet> {
     if bytes.u8(0)? >> 4 != 6 {
         return None;
     }
-    let end = 40 + usize::from(bytes.u16(4)?);
+    let end = usize::from(bytes.u16(4)?).saturating_add(40);
     let (source, destination) = (bytes.v6(8)?.into(), bytes.v6(24)?.into());
     let (mut protocol, mut at, mut fragment) = (bytes.u8(6)?, 40, false);
     let packet = |protocol, fragment, transport| Packet { source, destination, protocol, fragment, transport };
@@ -261,9 +264,11 @@ fn ipv6(bytes: Bytes<'_>) -> Option<Packet> {
         let extension = bytes.from(at);
         let (next, len) = match protocol {
             // Hop-by-hop options, routing, destination options, mobility, HIP, shim6: in units of eight bytes.
-            0 | 43 | 60 | 135 | 139 | 140 => (extension.u8(0), extension.u8(1).map(|n| 8 * (usize::from(n) + 1))),
+            0 | 43 | 60 | 135 | 139 | 140 => {
+                (extension.u8(0), extension.u8(1).map(|n| usize::from(n).saturating_add(1).saturating_mul(8)))
+            }
             // Authentication: in units of four.
-            51 => (extension.u8(0), extension.u8(1).map(|n| 4 * (usize::from(n) + 2))),
+            51 => (extension.u8(0), extension.u8(1).map(|n| usize::from(n).saturating_add(2).saturating_mul(4))),
             44 => {
                 fragment = true;
                 match extension.u16(2) {
@@ -283,7 +288,7 @@ fn ipv6(bytes: Bytes<'_>) -> Option<Packet> {
         };
         let (Some(next), Some(len)) = (next, len) else { break };
         protocol = next;
-        at += len;
+        at = len.saturating_add(at);
     }
     Some(packet(None, fragment, Transport::Hidden))
 }
@@ -333,19 +338,21 @@ fn neighbour(kind: u8, bytes: Bytes<'_>, len: usize, fragment: bool) -> Neighbou
         return Neighbour::Broken;
     }
     let target = if has_target { bytes.v6(8) } else { None };
-    let mut at = if has_target { 24 } else { 8 };
+    let mut at: usize = if has_target { 24 } else { 8 };
     if has_target && target.is_none() {
         return Neighbour::Broken;
     }
     let mut address = None;
     while at < len {
-        let (Some(found), Some(units @ 1..)) = (bytes.u8(at), bytes.u8(at + 1)) else { return Neighbour::Broken };
+        let (Some(found), Some(units @ 1..)) = (bytes.u8(at), bytes.u8(at.saturating_add(1))) else {
+            return Neighbour::Broken;
+        };
         if found == option {
             // Two such options are refused: some receivers take the first, others the last.
-            let (Some(mac), None) = (bytes.mac(at + 2), address) else { return Neighbour::Broken };
+            let (Some(mac), None) = (bytes.mac(at.saturating_add(2)), address) else { return Neighbour::Broken };
             address = Some(mac);
         }
-        at += 8 * usize::from(units);
+        at = at.saturating_add(8 * usize::from(units));
     }
     Neighbour::Says { target, address }
 }

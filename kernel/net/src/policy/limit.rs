@@ -40,7 +40,7 @@ impl Bucket {
     #[must_use]
     pub fn new(rate: Rate, hz: u64) -> Self {
         let cost = hz.clamp(1, MOST);
-        let full = rate.burst.clamp(1, MOST / cost) * cost;
+        let full = rate.burst.clamp(1, MOST.checked_div(cost).unwrap_or(1)).saturating_mul(cost);
         let rate = rate.units.clamp(1, 1 << 56);
         Self {
             rate,
@@ -65,7 +65,7 @@ impl Bucket {
                 self.full
             } else {
                 // At most `full` plus the rate of one tick, because `elapsed` is below `fills_in`.
-                (level + elapsed * self.rate).min(self.full)
+                elapsed.saturating_mul(self.rate).saturating_add(level).min(self.full)
             };
             self.at.store(now, Ordering::Relaxed);
         }

@@ -359,7 +359,7 @@ impl Chain {
         let mut fitted = verdict.fitted;
         while fitted != 0 {
             let Some(stage) = self.stages.get(fitted.trailing_zeros() as usize) else { return };
-            fitted &= fitted - 1;
+            fitted &= fitted.wrapping_sub(1);
             stage.frames.add(frames);
             stage.bytes.add(bytes);
             if fitted == 0 && !verdict.pass {

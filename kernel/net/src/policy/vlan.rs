@@ -96,8 +96,10 @@ pub struct Vlans([u64; 64]);
 impl Vlans {
     /// Adds a VLAN. Numbers that no VLAN can have are ignored.
     fn insert(&mut self, vlan: Vlan) {
-        if (1..=MAX_VLAN).contains(&vlan) {
-            self.0[usize::from(vlan >> 6)] |= 1 << (vlan & 63);
+        if (1..=MAX_VLAN).contains(&vlan)
+            && let Some(word) = self.0.get_mut(usize::from(vlan >> 6))
+        {
+            *word |= 1 << (vlan & 63);
         }
     }
 

@@ -2,6 +2,8 @@
 
 #![allow(unsafe_code, reason = "tells the NIC where a guest's frame lies")]
 
+use core::num::NonZeroU64;
+
 use engine::devices::Devices;
 use memory::GuestMemory;
 use nic::{
@@ -62,7 +64,7 @@ pub struct Uplink<N> {
     segmented: [Option<SegmentedRequest>; MAX_SEGMENTED],
     counters: &'static UplinkCounters,
     /// Ticks of the engine's clock per microsecond.
-    ticks: u64,
+    ticks: NonZeroU64,
     serviced: u64,
     unflushed: bool,
 }
@@ -78,7 +80,7 @@ impl<N: Nic<Token = Held>> Uplink<N> {
             policy: None,
             segmented: [const { None }; MAX_SEGMENTED],
             counters,
-            ticks: if ticks == 0 { 1 } else { ticks },
+            ticks: NonZeroU64::new(ticks).unwrap_or(NonZeroU64::MIN),
             serviced: 0,
             unflushed: false,
         }
@@ -136,9 +138,11 @@ impl<N: Nic<Token = Held>> Uplink<N> {
         let after = made(self.counters);
         let segments = after.0.wrapping_sub(before.0) as u32;
         let checksums = after.1.wrapping_sub(before.1) as u32;
-        let summed = if segments + checksums == 0 { 0 } else { work::summed(frame.len) };
-        let made = segments * (work::SEGMENT + work::CHECKSUM + work::SENT) + checksums * work::CHECKSUM;
-        work::SENT + frame.rest.pieces() as u32 * work::PIECE + made + summed
+        let summed = if segments == 0 && checksums == 0 { 0 } else { work::summed(frame.len) };
+        let pieces = work::times(frame.rest.pieces() as u32, work::PIECE);
+        let segments = segments.saturating_mul(work::SEGMENT + work::CHECKSUM + work::SENT);
+        let checksums = checksums.saturating_mul(work::CHECKSUM);
+        [pieces, segments, checksums, summed].into_iter().fold(work::SENT, u32::saturating_add)
     }
 
     /// Sends a frame. Leaves offloads to the NIC if it can do them. Otherwise does them here.
@@ -196,8 +200,9 @@ impl<N: Nic<Token = Held>> Uplink<N> {
         token: Token,
         bounce: &mut [u8],
     ) -> Result<(), Token> {
-        let Some(index) = self.segmented.iter().position(Option::is_none) else { return Err(token) };
-        self.segmented[index] = Some(SegmentedRequest { token, left: 1 });
+        let free = self.segmented.iter_mut().enumerate().find(|(_, place)| place.is_none());
+        let Some((index, place)) = free else { return Err(token) };
+        *place = Some(SegmentedRequest { token, left: 1 });
         let mut rest = frame.rest.clone();
         for number in 0..segmentation.segments(frame.len) {
             let mut own = [0; MAX_FRONT];
@@ -214,7 +219,7 @@ impl<N: Nic<Token = Held>> Uplink<N> {
             }
             self.counters.tx_segments.add(1);
             if let Some(Some(request)) = self.segmented.get_mut(index) {
-                request.left += 1;
+                request.left = request.left.saturating_add(1);
             }
             rest.skip(piece.len as usize);
         }
@@ -240,15 +245,16 @@ impl<N: Nic<Token = Held>> Uplink<N> {
             if segments.push(segment).is_err() {
                 return Err((Refused::Segments, part));
             }
-            left -= n;
+            left = left.saturating_sub(n);
         }
         let outgoing = Outgoing { header: single.header, segments: &segments, offload };
+        let Some(held) = self.held.get_mut(single.port) else { return Err((Refused::Segments, part)) };
         let sent = self.nic.transmit(0, &outgoing, Held { port: single.port, part });
         sent.map_err(|(refused, held)| (refused, held.part))?;
-        self.held[single.port] += 1;
+        *held = held.saturating_add(1);
         self.unflushed = true;
         self.counters.tx_packets.add(1);
-        self.counters.tx_bytes.add(single.header.len() as u64 + u64::from(single.len));
+        self.counters.tx_bytes.add(u64::from(single.len).saturating_add(single.header.len() as u64));
         Ok(())
     }
 
@@ -273,8 +279,9 @@ impl<N: Nic<Token = Held>> Uplink<N> {
         items: &'a [I],
         write: impl FnMut(&'a I, &mut [u8; HEADER_ROOM]) -> Option<nic::Single<Held>>,
     ) -> (usize, Option<Held>) {
+        let Some(held) = self.held.get_mut(port) else { return (0, None) };
         let (taken, refused) = self.nic.transmit_all(0, items, write);
-        self.held[port] += taken as u32;
+        *held = held.saturating_add(taken as u32);
         self.unflushed |= taken != 0;
         self.counters.tx_packets.add(taken as u64);
         (taken, refused.map(|(_, held)| held))
@@ -292,7 +299,9 @@ impl<N: Nic<Token = Held>> Uplink<N> {
     pub(crate) fn reclaim(&mut self, devices: &mut Devices) -> u32 {
         let Self { nic, held, segmented, counters, .. } = self;
         nic.reclaim(0, |Held { port, part }, outcome| {
-            held[port] = held[port].saturating_sub(1);
+            if let Some(held) = held.get_mut(port) {
+                *held = held.saturating_sub(1);
+            }
             if outcome == Outcome::Dropped {
                 counters.tx_dropped.add(1);
             }
@@ -333,7 +342,7 @@ impl<N: Nic<Token = Held>> Uplink<N> {
         let mut done = self.reclaim(devices);
         let counters = self.counters;
         // A limit for each queue: a guest whose queue is flooded must not take the turn from the others.
-        let budget = (TURN_BUDGET / u32::from(self.queues.max(1))).max(MIN_PER_QUEUE);
+        let budget = TURN_BUDGET.checked_div(self.queues.into()).unwrap_or(TURN_BUDGET).max(MIN_PER_QUEUE);
         for queue in 0..self.queues {
             let received = self.nic.receive(queue, budget, |received| {
                 counters.rx_packets.add(1);
@@ -343,7 +352,7 @@ impl<N: Nic<Token = Held>> Uplink<N> {
             if queue != 0 {
                 counters.rx_steered.add(received.into());
             }
-            done += received;
+            done = received.saturating_add(done);
         }
         done
     }
@@ -384,7 +393,7 @@ impl<N: Nic<Token = Held>> Uplink<N> {
 fn release(segmented: &mut [Option<SegmentedRequest>], index: u8) -> Option<Token> {
     let place = segmented.get_mut(usize::from(index))?;
     let held = place.as_mut()?;
-    held.left -= 1;
+    held.left = held.left.saturating_sub(1);
     if held.left == 0 { place.take().map(|request| request.token) } else { None }
 }
 

@@ -36,6 +36,26 @@ pub enum Purpose {
     Control,
 }
 
+impl Purpose {
+    /// Which of the two belongs to it.
+    #[inline(always)]
+    pub(super) const fn of<T>(self, [data, control]: &[T; 2]) -> &T {
+        match self {
+            Self::Data => data,
+            Self::Control => control,
+        }
+    }
+
+    /// The same.
+    #[inline(always)]
+    pub(super) const fn of_mut<T>(self, [data, control]: &mut [T; 2]) -> &mut T {
+        match self {
+            Self::Data => data,
+            Self::Control => control,
+        }
+    }
+}
+
 /// The next requests of a queue, not taken yet.
 #[derive(Clone, Copy)]
 pub enum Peek<'d> {
@@ -251,7 +271,8 @@ impl<'d> Entries<'d> for PackedPeek<'d> {
     fn of_table([addr, rest]: [u64; 2], index: u32, count: u32) -> (ChainDescriptor, u32) {
         let (Descriptor { len, flags, .. }, _) = Descriptor::of_packed(addr, rest);
         // The whole table is the chain. NEXT has no meaning in it (2.8.7).
-        (ChainDescriptor { addr, len, flags, last: index + 1 == count }, index + 1)
+        let next = index.wrapping_add(1);
+        (ChainDescriptor { addr, len, flags, last: next == count }, next)
     }
 
     #[inline(always)]
@@ -450,7 +471,7 @@ impl<'d> Batch<'d> {
     /// The memory region of the last buffer of this purpose. Most often it holds the next one too.
     #[inline(always)]
     pub fn span(&self, purpose: Purpose) -> Span<'d> {
-        self.memory.span(usize::from(self.queue.regions[purpose as usize]))
+        self.memory.span(usize::from(*purpose.of(&self.queue.regions)))
     }
 
     /// Finds the data of a descriptor in any region. Returns the buffer and its region. `Batch::buffer` then looks
@@ -481,7 +502,7 @@ impl<'d> Batch<'d> {
     #[inline(never)]
     pub(super) fn find(&mut self, gpa: u64, len: u32, purpose: Purpose) -> Option<(Piece<'d>, Span<'d>)> {
         let region = self.memory.region_of(gpa, len)?;
-        self.queue.regions[purpose as usize] = region as u8;
+        *purpose.of_mut(&mut self.queue.regions) = region as u8;
         let span = self.span(purpose);
         Some((span.piece(gpa, len)?, span))
     }
@@ -555,7 +576,7 @@ impl<'d> Batch<'d> {
     pub fn hold_next(&mut self, id: u16) -> Token {
         let Queue { ring, origin, in_flight, .. } = &mut *self.queue;
         let taken = either!(ring, ring => ring.hold(id));
-        *in_flight += 1;
+        *in_flight = in_flight.wrapping_add(1);
         Token { origin: *origin, taken }
     }
 

@@ -42,7 +42,7 @@ struct Common<'d> {
 impl Common<'_> {
     fn finish(self, completed: u16) {
         if completed != 0 {
-            *self.in_flight -= completed;
+            *self.in_flight = self.in_flight.wrapping_sub(completed);
             *self.dirty |= 1 << self.origin.queue();
         }
     }
@@ -101,7 +101,7 @@ impl Complete for PackedCompleter<'_> {
         if done {
             let (slot, word) = self.ring.complete_next(&token.taken, written);
             self.entries.entry(slot).set_second(0, word);
-            self.completed += 1;
+            self.completed = self.completed.wrapping_add(1);
         }
         done
     }

@@ -126,7 +126,7 @@ impl<'d> Batch<'d> {
         purpose: Purpose,
         Regions(regions): &mut Regions<'d>,
     ) -> Option<Piece<'d>> {
-        let region = &mut regions[purpose as usize];
+        let region = purpose.of_mut(regions);
         if let Some(piece) = region.piece(gpa, len) {
             return Some(piece);
         }

@@ -45,14 +45,15 @@ const EVENT_BYTES: u64 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Position(u16);
 
-// A position is less than two rounds, and `on` adds up to one: three rounds must fit in 16 bits.
+// A position is less than two rounds, and `on` adds up to one: three rounds must fit in 16 bits. So no sum below overflows.
+// Only the difference in `ahead_of` may, until two rounds are added to it.
 const _: () = assert!(MAX_QUEUE_SIZE <= 0x4000);
 
 impl Position {
     /// The descriptor's number.
     #[inline(always)]
     pub(super) const fn slot(self, size: u16) -> u16 {
-        if self.0 < size { self.0 } else { self.0 - size }
+        if self.0 < size { self.0 } else { self.0.wrapping_sub(size) }
     }
 
     /// The wrap counter.
@@ -64,14 +65,15 @@ impl Position {
     /// The position `by` descriptors later; `by` is at most the ring's size.
     #[inline(always)]
     const fn on(self, by: u16, size: u16) -> Self {
-        let at = self.0 + by;
-        Self(if at < 2 * size { at } else { at - 2 * size })
+        let (at, rounds) = (self.0.wrapping_add(by), two_rounds(size));
+        Self(if at < rounds { at } else { at.wrapping_sub(rounds) })
     }
 
     /// Its distance from `other` in descriptors, modulo two rounds.
     #[inline(always)]
     const fn ahead_of(self, other: Self, size: u16) -> u16 {
-        if self.0 >= other.0 { self.0 - other.0 } else { self.0 + 2 * size - other.0 }
+        let ahead = self.0.wrapping_sub(other.0);
+        if self.0 >= other.0 { ahead } else { ahead.wrapping_add(two_rounds(size)) }
     }
 
     const fn bits(self, size: u16) -> u16 {
@@ -81,7 +83,7 @@ impl Position {
     /// Decodes a position. Returns `None` if there is no such descriptor.
     fn of_bits(bits: u16, size: u16) -> Option<Self> {
         let slot = bits & !WRAP;
-        (slot < size).then(|| Self(if bits & WRAP != 0 { slot } else { slot + size }))
+        (slot < size).then(|| Self(if bits & WRAP != 0 { slot } else { slot.wrapping_add(size) }))
     }
 
     /// AVAIL and USED of a descriptor that is offered at this position.
@@ -95,6 +97,12 @@ impl Position {
     pub(super) const fn used(self, size: u16) -> u16 {
         if self.wrap(size) { AVAIL | USED } else { 0 }
     }
+}
+
+/// The positions of a ring.
+#[inline(always)]
+const fn two_rounds(size: u16) -> u16 {
+    size.wrapping_mul(2)
 }
 
 /// The second half of a used descriptor.
@@ -159,7 +167,7 @@ impl Packed {
             Position::of_bits(state.avail, size).filter(|_| state.avail == state.used).ok_or(Fault::AvailIndex)?;
         // SAFETY: the slots are used only while the ring lives. The memory lives as long, as the caller says.
         let entries = memory.slots(desc, size).map(|slots| unsafe { slots.kept() });
-        let flags = memory.words(desc + 14, size).ok_or(Fault::RingAddress)?;
+        let flags = memory.words(desc.wrapping_add(14), size).ok_or(Fault::RingAddress)?;
         let ring = Self {
             // SAFETY: as above.
             flags: unsafe { flags.kept() },
@@ -199,12 +207,18 @@ impl Packed {
     /// How many descriptors the driver can have offered: the ring's size minus those that it cannot yet see as used.
     #[inline(always)]
     pub(super) const fn offerable(&self) -> u16 {
-        self.table.size - self.next_avail.ahead_of(self.published, self.table.size)
+        self.table.size.saturating_sub(self.next_avail.ahead_of(self.published, self.table.size))
     }
 
     #[inline(always)]
     const fn at(&self, position: Position) -> u64 {
-        self.table.desc + DESCRIPTOR_BYTES * position.slot(self.table.size) as u64
+        self.descriptor(position.slot(self.table.size))
+    }
+
+    /// The guest-physical address of a descriptor. Whether it is in the guest's memory is checked at each access.
+    #[inline(always)]
+    const fn descriptor(&self, slot: u16) -> u64 {
+        self.table.desc.wrapping_add(DESCRIPTOR_BYTES.wrapping_mul(slot as u64))
     }
 
     /// Reads a descriptor's flags. Returns whether it is offered.
@@ -252,14 +266,15 @@ impl Packed {
     pub(super) fn backlog(&self) -> Backlog {
         let size = self.table.size;
         let (mut waiting, mut most) = (0, self.offerable().min(INEXACT_BACKLOG));
-        let mut probe = 1;
+        let mut probe: u16 = 1;
         while waiting < most {
-            if self.is_offered(self.next_avail.on(probe - 1, size)) {
+            let before = probe.saturating_sub(1);
+            if self.is_offered(self.next_avail.on(before, size)) {
                 waiting = probe;
             } else {
-                most = probe - 1;
+                most = before;
             }
-            probe = (waiting + most).div_ceil(2);
+            probe = waiting.saturating_add(most).div_ceil(2);
         }
         Backlog { index: self.next_avail.on(waiting, size).0, waiting }
     }
@@ -275,7 +290,7 @@ impl Packed {
             return Ok(None);
         }
         let at = self.at(position);
-        let rest = memory.read_u64(at + 8).map_err(|_| Fault::RingAddress)?;
+        let rest = memory.read_u64(at.wrapping_add(8)).map_err(|_| Fault::RingAddress)?;
         let flags = (rest >> 48) as u16;
         if flags & (AVAIL | USED) != position.offered(size) {
             return Ok(None);
@@ -336,7 +351,7 @@ impl Packed {
         match self.entries {
             Some(entries) => entries.entry(slot).set_second(0, word),
             None => {
-                let at = self.table.desc + DESCRIPTOR_BYTES * u64::from(slot) + 8;
+                let at = self.descriptor(slot).wrapping_add(8);
                 memory.write_u64(at, word).map_err(|_| Fault::RingAddress)?;
             }
         }
@@ -393,7 +408,7 @@ impl Packed {
         Position::of_bits(event, size).is_none_or(|event| {
             // The descriptor at `published` is not published in this round. It was last published two rounds ago.
             let behind = self.published.ahead_of(event, size);
-            (if behind == 0 { 2 * size } else { behind }) <= count
+            (if behind == 0 { two_rounds(size) } else { behind }) <= count
         })
     }
 

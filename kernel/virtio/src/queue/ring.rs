@@ -19,6 +19,7 @@ pub struct Queue {
     pub(super) origin: Origin,
     /// The guest memory region of the last buffer of each [`Purpose`](super::Purpose).
     pub(super) regions: [u8; 2],
+    /// Requests taken and not yet completed. A ring has fewer than 65,536.
     pub(super) in_flight: u16,
     /// What was found too small, if nothing was taken since.
     short: Option<Short>,
@@ -125,7 +126,7 @@ impl Queue {
         let Some((taken, chain)) = either!(&mut self.ring, ring => ring.pop(memory, segments)?) else {
             return Ok(None);
         };
-        self.in_flight += 1;
+        self.in_flight = self.in_flight.wrapping_add(1);
         let token = Token { origin: self.origin, taken };
         Ok(Some(Request { token, chain }))
     }
@@ -134,7 +135,7 @@ impl Queue {
     /// Returns false, and does nothing, if the token is stale or another request was taken after it.
     pub fn rewind(&mut self, token: Token) -> bool {
         let last = token.origin == self.origin && either!(&mut self.ring, ring => ring.rewind(&token.taken));
-        self.in_flight -= u16::from(last);
+        self.in_flight = self.in_flight.wrapping_sub(last.into());
         last
     }
 
@@ -183,7 +184,7 @@ impl Queue {
     pub fn complete(&mut self, memory: &GuestMemory, token: Token, written: u32) -> Result<bool, Fault> {
         let done = token.origin == self.origin
             && either!(&mut self.ring, ring => ring.complete(memory, &token.taken, written)?);
-        self.in_flight -= u16::from(done);
+        self.in_flight = self.in_flight.wrapping_sub(done.into());
         Ok(done)
     }
 

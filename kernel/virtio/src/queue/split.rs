@@ -83,13 +83,19 @@ impl Split {
             return Err(Fault::QueueSize);
         }
         let n = u64::from(size);
+        let (avail_entries, used_entries) = (n.saturating_mul(2), n.saturating_mul(8));
         // Both rings end in a word for EVENT_IDX, which is there whether it is used or not (2.7.1).
-        for (at, bytes, align) in [(desc, DESCRIPTOR_BYTES * n, 16), (avail, 6 + 2 * n, 2), (used, 6 + 8 * n, 4)] {
+        let (avail_bytes, used_bytes) = (avail_entries.saturating_add(6), used_entries.saturating_add(6));
+        for (at, bytes, align) in
+            [(desc, DESCRIPTOR_BYTES.saturating_mul(n), 16), (avail, avail_bytes, 2), (used, used_bytes, 4)]
+        {
             if !at.is_multiple_of(align) || memory.translate(at, bytes).is_err() {
                 return Err(Fault::RingAddress);
             }
         }
-        let rings = match (memory.slots(avail + 4, size), memory.slots(desc, size), memory.slots(used + 4, size)) {
+        // None of the addresses below wraps: the rings are in the guest's memory.
+        let (avail_ring, used_ring) = (avail.wrapping_add(4), used.wrapping_add(4));
+        let rings = match (memory.slots(avail_ring, size), memory.slots(desc, size), memory.slots(used_ring, size)) {
             // SAFETY: the slots are used only while the ring lives. The memory lives as long, as the caller says.
             (Some(avail), Some(desc), Some(used)) => unsafe { Some((avail.kept(), desc.kept(), used.kept())) },
             _ => None,
@@ -99,10 +105,10 @@ impl Split {
             memory.word(at).map(|word| unsafe { word.kept() }).ok_or(Fault::RingAddress)
         };
         let words = Words {
-            avail_index: word(avail + 2)?,
+            avail_index: word(avail.wrapping_add(2))?,
             avail_flags: word(avail)?,
-            used_event: word(avail + 4 + 2 * n)?,
-            used_index: word(used + 2)?,
+            used_event: word(avail_ring.wrapping_add(avail_entries))?,
+            used_index: word(used.wrapping_add(2))?,
         };
         let mut queue = Self {
             rings,
@@ -132,6 +138,12 @@ impl Split {
     /// As [`super::Queue::completion`].
     pub(super) const fn completion(&self, _: &Taken) -> (u16, u16) {
         (self.next_used, self.next_used.wrapping_add(1))
+    }
+
+    /// The entry of a position. The size is a power of two.
+    #[inline(always)]
+    const fn slot(&self, position: u16) -> u16 {
+        position & self.table.size.wrapping_sub(1)
     }
 
     /// Requests known from the last read of the available index.
@@ -185,11 +197,9 @@ impl Split {
         let known = self.known();
         let new = index.wrapping_sub(self.known_avail);
         // A step back is nearly 65,536 ahead in this arithmetic, so it is refused too.
-        if u32::from(known) + u32::from(new) > u32::from(self.table.size) {
-            return Err(Fault::AvailIndex);
-        }
+        let all = known.checked_add(new).filter(|&all| all <= self.table.size).ok_or(Fault::AvailIndex)?;
         self.known_avail = index;
-        Ok(known + new)
+        Ok(all)
     }
 
     #[inline]
@@ -202,8 +212,8 @@ impl Split {
             return Ok(None);
         }
         let position = self.next_avail;
-        let slot = u64::from(position & (self.table.size - 1));
-        let head = memory.read_u16(self.avail + 4 + 2 * slot).map_err(|_| Fault::RingAddress)?;
+        let at = self.avail.wrapping_add(4).wrapping_add(2 * u64::from(self.slot(position)));
+        let head = memory.read_u16(at).map_err(|_| Fault::RingAddress)?;
         if head >= self.table.size {
             return Err(Fault::Head);
         }
@@ -270,9 +280,9 @@ impl Split {
         if let Some((_, _, used)) = self.rings {
             used.set(self.next_used, [u32::from(taken.id), written]);
         } else {
-            let at = self.used + 4 + 8 * u64::from(self.next_used & (self.table.size - 1));
+            let at = self.used.wrapping_add(4).wrapping_add(8 * u64::from(self.slot(self.next_used)));
             memory.write_u32(at, u32::from(taken.id)).map_err(|_| Fault::RingAddress)?;
-            memory.write_u32(at + 4, written).map_err(|_| Fault::RingAddress)?;
+            memory.write_u32(at.wrapping_add(4), written).map_err(|_| Fault::RingAddress)?;
         }
         self.next_used = self.next_used.wrapping_add(1);
         Ok(true)
@@ -350,7 +360,7 @@ impl Split {
 
     fn write_avail_event(&mut self, memory: &GuestMemory, event: u16) -> Result<(), Fault> {
         self.avail_event = event;
-        let at = self.used + 4 + 8 * u64::from(self.table.size);
+        let at = self.used.wrapping_add(4).wrapping_add(8 * u64::from(self.table.size));
         memory.write_u16(at, event).map_err(|_| Fault::RingAddress)
     }
 
