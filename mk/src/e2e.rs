@@ -125,8 +125,7 @@ fn run(options: &Options) -> Result<Tally> {
                     }
                 }
             }
-            let run =
-                |names| Run { boot: &**boot, names, platform, full: options.full, checked: options.checked };
+            let run = |names| Run { boot: &**boot, names, platform, full: options.full, checked: options.checked };
             if platform == Platform::Bochs {
                 // Bochs is slower with more processors than a scenario needs.
                 wanted.extend(names.into_iter().map(|name| run(vec![name])));
@@ -171,9 +170,8 @@ fn side_by_side(runs: &[Run<'_>], json: bool, note: &(dyn Fn(&Run<'_>, &Ran) + S
         while let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
             let Run { boot, names, platform, full, checked } = run;
             ui::step("e2e", &format!("{} on {platform}", names.join(", ")));
-            let launcher = |logs: &str| -> Box<dyn Launch> {
-                Box::new(Emulator::with_logs(*platform, logs).checked(*checked))
-            };
+            let launcher =
+                |logs: &str| -> Box<dyn Launch> { Box::new(Emulator::with_logs(*platform, logs).checked(*checked)) };
             boot.run(&launcher, names, *full, &mut |ran| {
                 note(run, &ran);
                 let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
