@@ -8,6 +8,7 @@
 //! Only the boot core touches the UARTs. Another core's log record waits in a queue, which the boot core empties on
 //! each tick. If the queue is full, the record is dropped and counted.
 
+#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 #![allow(unsafe_code, reason = "opens the UARTs by their port numbers")]
 
 use crate::{cores, mem};
@@ -93,7 +94,7 @@ impl<const ANSWERS: usize, const REST: usize> Port<ANSWERS, REST> {
         if let Some(uart) = &mut self.uart {
             self.output.pump(|bytes| {
                 let sent = uart.send(bytes);
-                taken += sent;
+                taken = sent.saturating_add(taken);
                 sent
             });
         }
@@ -116,7 +117,7 @@ impl<const ANSWERS: usize, const REST: usize> Port<ANSWERS, REST> {
         let mut tries = LAST_TRIES;
         while self.uart.is_some() && !self.output.is_empty() && tries > 0 {
             self.output.begin_tick(usize::MAX);
-            tries = if self.pump() == 0 { tries - 1 } else { LAST_TRIES };
+            tries = if self.pump() == 0 { tries.saturating_sub(1) } else { LAST_TRIES };
         }
         if tries == 0 {
             self.uart = None;

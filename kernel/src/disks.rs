@@ -3,6 +3,8 @@
 //!
 //! The control core calls [`service`] once a tick. The engine owns the I/O queues, and the virtio disks.
 
+#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
 mod nvme_device;
 mod tables;
 mod virtio;
@@ -156,7 +158,7 @@ fn hidden(function: &Function) -> Option<&'static str> {
 /// Serves controllers whose queues are still here until all are `settled`, but no longer than `patience` microseconds.
 fn run(mut all: Vec<&mut Driven>, patience: u64, settled: impl Fn(&Driven) -> bool) {
     let begin = now_micros();
-    while !all.iter().all(|driven| settled(driven)) && now_micros() - begin < patience {
+    while !all.iter().all(|driven| settled(driven)) && now_micros().saturating_sub(begin) < patience {
         for driven in &mut all {
             driven.controller.service(now_micros());
             if let Some(queue) = &mut driven.queue {
@@ -212,7 +214,7 @@ fn describe(at: Address, driven: &mut Result<Driven, String>) -> FoundController
     }
     if let Some(queue) = &mut driven.queue {
         for (index, format) in formats {
-            let found = &mut namespaces[index];
+            let Some(found) = namespaces.get_mut(index) else { continue };
             found.table = Some(table(Idle::new(&mut driven.controller, queue, &mut now_micros), found.id, &format));
         }
     }
@@ -270,7 +272,7 @@ fn tell_table(what: &str, disk: &FoundNamespace, block_bytes: u32) {
         report::found(format!(
             "partition {} of {what}: {} MiB: partition = \"{}\"",
             partition.number,
-            (partition.blocks * u64::from(block_bytes)) >> 20,
+            partition.blocks.saturating_mul(u64::from(block_bytes)) >> 20,
             table.name(partition),
         ));
     }
@@ -291,7 +293,7 @@ fn tell_virtio(found: &[FoundController], controller: &FoundController) {
     let Some(shape) = virtio::shape(controller.kind) else {
         return report::found(format!("{what}: {} blocks: {line}", disk.blocks));
     };
-    let mib = (disk.blocks * u64::from(shape.block_bytes)) >> 20;
+    let mib = disk.blocks.saturating_mul(u64::from(shape.block_bytes)) >> 20;
     let protected = if shape.read_only { ", write protected" } else { "" };
     report::found(format!("{what}: {mib} MiB in blocks of {} bytes{protected}: {line}", shape.block_bytes));
     tell_table(&what, disk, shape.block_bytes);
@@ -307,7 +309,7 @@ fn take_queues(config: &Config) -> Vec<Queue> {
     let Disks { found, driven, wiped } = &mut *all;
     *wiped = wipe_all(config, found, driven);
     let named = blocks(config).filter_map(|block| match &block.disk {
-        Disk::Machine(name) => name.find(found).ok().map(|(controller, _)| found[controller].at),
+        Disk::Machine(name) => name.find(found).ok().and_then(|(controller, _)| Some(found.get(controller)?.at)),
         _ => None,
     });
     let named: Vec<_> = named.collect();
@@ -330,14 +332,14 @@ fn wipe_all(config: &Config, found: &[FoundController], driven: &mut [Driven]) -
     let mut wiped = Vec::new();
     for block in blocks(config).filter(|block| block.wipe) {
         let Ok(Some(extent)) = Extent::of(block, found, options::booted()) else { continue };
-        let FoundController { at, namespaces, .. } = &found[extent.controller];
-        let id = namespaces[extent.namespace].id;
+        let Some(FoundController { at, namespaces, .. }) = found.get(extent.controller) else { continue };
+        let Some(&FoundNamespace { id, .. }) = namespaces.get(extent.namespace) else { continue };
         let Some(driven) = driven.iter_mut().find(|driven| triple(driven.at) == *at) else { continue };
         let Some(queue) = &mut driven.queue else { continue };
         let what = format!(
             "blocks {} to {} of namespace {id} of {}",
             extent.first,
-            extent.first + extent.blocks - 1,
+            extent.first.saturating_add(extent.blocks).saturating_sub(1),
             driven.at
         );
         report::decision(format!("{what} are wiped, as line {} asks", block.place.line));
@@ -364,7 +366,7 @@ fn wants_bounce(config: &Config) -> bool {
 pub fn memory(config: &Config) -> u64 {
     let bounce = if wants_bounce(config) { BOUNCE_BYTES } else { 0 };
     // A page of zeroes each.
-    bounce + blocks(config).filter(|block| block.wipe).count() as u64 * 4096
+    bounce.saturating_add((blocks(config).filter(|block| block.wipe).count() as u64).saturating_mul(4096))
 }
 
 /// Returns the memory for bounce buffers of an engine. It is empty if no guest has a disk with emulated blocks.
@@ -395,12 +397,13 @@ pub fn part(block: &Block) -> Result<Part<Whole>, String> {
         let wiped = all.wiped.iter().find(|(blocks, _)| *blocks == extent).map(|(_, ended)| ended);
         wiped.ok_or("it was not wiped")?.as_ref().map_err(|why| format!("it could not be wiped: {why}"))?;
     }
-    let controller = &all.found[extent.controller];
+    let controller = all.found.get(extent.controller).ok_or("its controller is not there")?;
     let whole = match controller.kind {
         ControllerKind::Virtio(number) => Either::Second(virtio::disk(number, block.read_only)?),
         ControllerKind::Nvme => {
-            let id = controller.namespaces[extent.namespace].id;
-            Either::First(namespace(&all.driven, controller, id, block.read_only)?)
+            let FoundNamespace { id, .. } =
+                controller.namespaces.get(extent.namespace).ok_or("its namespace is not there")?;
+            Either::First(namespace(&all.driven, controller, *id, block.read_only)?)
         }
     };
     let part = Part::new(whole, shape(&whole).blocks, extent.first, extent.blocks);
@@ -433,7 +436,7 @@ pub fn service() {
     let now = now_micros();
     for Driven { at, place, next_look, controller, .. } in &mut DISKS.lock().driven {
         if matches!(controller.status(), ControllerStatus::Failed(_)) && now >= *next_look {
-            *next_look = now + LOOK_TIME;
+            *next_look = now.saturating_add(LOOK_TIME);
             if place.take_return() {
                 log::warn!("NVMe disk at {at}: it was taken out, and something is in its place again");
                 controller.restart();
@@ -451,7 +454,7 @@ pub fn service() {
 pub fn shut_down(mut turn: impl FnMut()) {
     let begin = now_micros();
     DISKS.lock().driven.iter_mut().for_each(|driven| driven.controller.stop(now_micros()));
-    while now_micros() - begin < STOP_TIME && !DISKS.lock().driven.iter().all(has_ended) {
+    while now_micros().saturating_sub(begin) < STOP_TIME && !DISKS.lock().driven.iter().all(has_ended) {
         service();
         turn();
         core::hint::spin_loop();

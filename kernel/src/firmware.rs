@@ -1,6 +1,7 @@
 //! Reads what firmware and GRUB report: memory, modules, cores, PCI configuration space, power (multiboot2 3.6,
 //! ACPI 6.5 ch. 5.2). It reads them once at boot. Later nothing needs the firmware.
 
+#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 #![allow(unsafe_code, reason = "reads the boot information and the ACPI tables where they are")]
 
 use acpi::{
@@ -53,7 +54,7 @@ pub fn modules(info: &BootInformation<'_>) -> Vec<Module> {
         .map(|m| Module {
             name: String::from(m.cmdline().unwrap_or("").split_whitespace().next().unwrap_or("")),
             start: u64::from(m.start_address()),
-            len: u64::from(m.end_address() - m.start_address()),
+            len: u64::from(m.end_address().saturating_sub(m.start_address())),
         })
         .collect()
 }
@@ -92,8 +93,9 @@ pub fn platform(info: &BootInformation<'_>) -> Platform {
     // GRUB's tag contains a copy of the RSDP, after eight bytes of type and size.
     let rsdp = info
         .rsdp_v2_tag()
-        .map(|t| ptr::from_ref(t).addr() + 8)
-        .or_else(|| info.rsdp_v1_tag().map(|t| ptr::from_ref(t).addr() + 8));
+        .map(|t| ptr::from_ref(t).addr())
+        .or_else(|| info.rsdp_v1_tag().map(|t| ptr::from_ref(t).addr()))
+        .and_then(|tag| tag.checked_add(8));
     let Some(rsdp) = rsdp else {
         p.trouble.push("GRUB found no ACPI tables (no RSDP)".into());
         return p;
@@ -192,7 +194,7 @@ fn soft_off(fadt: &Fadt, dsdt: &AmlTable) -> Option<SoftOff> {
 
 /// Returns the bytes of an ECAM window for the buses `first` to `last`.
 pub fn ecam_len(first: u8, last: u8) -> u64 {
-    (u64::from(last - first) + 1) << 20
+    u64::from(last.saturating_sub(first)).saturating_add(1) << 20
 }
 
 /// Memory for the ACPI crate. All memory is mapped at its physical address.

@@ -4,6 +4,8 @@
 //! Nothing here is urgent, and nothing here may block. A later tick checks what takes time, for example a guest that
 //! does not react to its power button.
 
+#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
 use crate::{
     arch::{idle, time, timer},
     console,
@@ -56,7 +58,7 @@ impl Operator {
         let mut next = time::tsc();
         loop {
             if time::tsc() >= next {
-                next = time::tsc() + time::micros(TICK);
+                next = time::tsc().saturating_add(time::micros(TICK));
                 self.tick();
             }
             if !engines::turn() {
@@ -69,15 +71,15 @@ impl Operator {
 
     fn tick(&mut self) {
         console::tick();
-        let mut commands = 0;
+        let mut commands = 0_usize;
         for _ in 0..INPUT_BYTES {
             let Some(byte) = console::read() else { break };
-            commands += usize::from(self.typed(byte));
+            commands = usize::from(self.typed(byte)).saturating_add(commands);
             if commands == COMMANDS {
                 break;
             }
         }
-        let mut commands = 0;
+        let mut commands = 0_usize;
         for _ in 0..INPUT_BYTES {
             let Some(byte) = console::receive() else { break };
             match self.lines.push(byte) {
@@ -85,7 +87,7 @@ impl Operator {
                 Some(Err(error)) => reply(None, Err(format!("{error}"))),
                 None => continue,
             }
-            commands += 1;
+            commands = commands.saturating_add(1);
             if commands == COMMANDS {
                 break;
             }

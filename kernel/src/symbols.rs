@@ -1,6 +1,7 @@
 //! Names for a backtrace, from the symbol table that GRUB loads beside the image (multiboot2 3.6.7, ELF-64 symbol
 //! table). Without the table, a backtrace has addresses, which `addr2line` understands.
 
+#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 #![allow(unsafe_code, reason = "reads the symbol table where GRUB put it")]
 
 use core::{ffi::CStr, ptr, slice};
@@ -60,30 +61,27 @@ pub fn find(info: &BootInformation<'_>) -> [(u64, u64); 2] {
     if symtab.address == 0 || strtab.address == 0 || symtab.address % 8 != 0 {
         return Default::default();
     }
+    const SYMBOL: usize = size_of::<Symbol>();
     SYMBOLS.call_once(|| Symbols {
         // SAFETY: GRUB loaded both sections to the addresses in the headers. The caller reserves the ranges, and nobody
         // writes to them.
         table: unsafe {
-            slice::from_raw_parts(
-                ptr::with_exposed_provenance(symtab.address as usize),
-                symtab.size as usize / size_of::<Symbol>(),
-            )
+            slice::from_raw_parts(ptr::with_exposed_provenance(symtab.address as usize), symtab.size as usize / SYMBOL)
         },
         // SAFETY: as above.
         strings: unsafe {
             slice::from_raw_parts(ptr::with_exposed_provenance(strtab.address as usize), strtab.size as usize)
         },
     });
-    [symtab, strtab].map(|s| (s.address, s.address + s.size))
+    [symtab, strtab].map(|s| (s.address, s.address.saturating_add(s.size)))
 }
 
 /// Returns the function that contains `address`, and the offset in it.
 pub fn name(address: u64) -> Option<(&'static str, u64)> {
     let symbols = SYMBOLS.get()?;
-    let s = symbols
-        .table
-        .iter()
-        .find(|s| s.info & 15 == FUNCTION && address >= s.value && address - s.value < s.size.max(1))?;
+    let s = symbols.table.iter().find(|s| {
+        s.info & 15 == FUNCTION && address.checked_sub(s.value).is_some_and(|offset| offset < s.size.max(1))
+    })?;
     let name = CStr::from_bytes_until_nul(symbols.strings.get(s.name as usize..)?).ok()?;
-    Some((name.to_str().ok()?, address - s.value))
+    Some((name.to_str().ok()?, address.checked_sub(s.value)?))
 }

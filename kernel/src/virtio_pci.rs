@@ -1,6 +1,7 @@
 //! Virtio devices of the machine, if sidecore itself runs in a virtual machine: their registers and their memory, for the
 //! drivers of network devices and of disks.
 
+#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 #![allow(unsafe_code, reason = "gives a device memory, and its registers to a driver")]
 
 use crate::{
@@ -66,7 +67,7 @@ pub struct Memory;
 // address. Registers are mapped uncached before they are handed out.
 unsafe impl Hal for Memory {
     fn dma_alloc(pages: usize, _: BufferDirection) -> (PhysAddr, NonNull<u8>) {
-        let at = mem::pages(pages as u64 * 4096).unwrap_or(0);
+        let at = mem::pages((pages as u64).saturating_mul(4096)).unwrap_or(0);
         (at, NonNull::new(ptr::with_exposed_provenance_mut(at as usize)).unwrap_or(NonNull::dangling()))
     }
 
@@ -76,7 +77,7 @@ unsafe impl Hal for Memory {
     }
 
     unsafe fn mmio_phys_to_virt(at: PhysAddr, size: usize) -> NonNull<u8> {
-        let (first, end) = (at & !0xfff, (at + size as u64).next_multiple_of(4096));
+        let (first, end) = (at & !0xfff, at.saturating_add(size as u64).checked_next_multiple_of(4096).unwrap_or(at));
         for page in (first..end).step_by(4096) {
             // This fails if the page is mapped already: several structures may share a page.
             let _ = mem::map_device(page, 4096);

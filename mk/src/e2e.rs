@@ -37,6 +37,9 @@ pub struct Options {
     /// At the length that takes long.
     #[arg(long)]
     full: bool,
+    /// With a hypervisor that is built to check arithmetic for overflows, and its assertions.
+    #[arg(long)]
+    checked: bool,
     /// Runs it so often and says how often it held.
     #[arg(long, value_name = "TIMES", requires = "name")]
     repeat: Option<u32>,
@@ -101,6 +104,9 @@ fn run(options: &Options) -> Result<Tally> {
     }
     // A build error fails no scenario, because nothing was tried.
     image::parts()?;
+    if options.checked {
+        image::checked_kernel()?;
+    }
     let mut tally = Tally::default();
     for platform in platforms {
         let mut wanted: Vec<Run<'_>> = Vec::new();
@@ -119,7 +125,7 @@ fn run(options: &Options) -> Result<Tally> {
                     }
                 }
             }
-            let run = |names| Run { boot: &**boot, names, platform, full: options.full };
+            let run = |names| Run { boot: &**boot, names, platform, full: options.full, checked: options.checked };
             if platform == Platform::Bochs {
                 // Bochs is slower with more processors than a scenario needs.
                 wanted.extend(names.into_iter().map(|name| run(vec![name])));
@@ -153,6 +159,7 @@ struct Run<'a> {
     names: Vec<&'static str>,
     platform: Platform,
     full: bool,
+    checked: bool,
 }
 
 /// Runs them, on several threads if the platform allows it. A thread that has finished one takes the next. Calls `note`
@@ -161,9 +168,10 @@ fn side_by_side(runs: &[Run<'_>], json: bool, note: &(dyn Fn(&Run<'_>, &Ran) + S
     let (next, tally) = (AtomicUsize::new(0), Mutex::new(Tally::default()));
     let lane = || {
         while let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let Run { boot, names, platform, full } = run;
+            let Run { boot, names, platform, full, checked } = run;
             ui::step("e2e", &format!("{} on {platform}", names.join(", ")));
-            let launcher = |logs: &str| -> Box<dyn Launch> { Box::new(Emulator::with_logs(*platform, logs)) };
+            let launcher =
+                |logs: &str| -> Box<dyn Launch> { Box::new(Emulator::with_logs(*platform, logs).checked(*checked)) };
             boot.run(&launcher, names, *full, &mut |ran| {
                 note(run, &ran);
                 let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
@@ -196,7 +204,7 @@ fn report(run: &Run<'_>, ran: &Ran, json: bool) {
         println!(
             "{}",
             json!({ "scenario": name, "boot": run.boot.name(), "platform": platform.to_string(), "full": run.full,
-                    "passed": good, "seconds": ran.seconds, "boot_seconds": ran.boot_seconds,
+                    "checked": run.checked, "passed": good, "seconds": ran.seconds, "boot_seconds": ran.boot_seconds,
                     "figures": ran.figures.to_json(), "error": error })
         );
         return;
@@ -204,9 +212,10 @@ fn report(run: &Run<'_>, ran: &Ran, json: bool) {
     // Printed in one piece, because another scenario may end at the same time.
     let word = ui::verdict(if good { "passed" } else { "FAILED" }, good);
     let full = if run.full { " in full" } else { "" };
+    let checked = if run.checked { ", checked" } else { "" };
     let boot =
         if ran.boot_seconds > 0.05 { format!(" after {:.1} s of boot", ran.boot_seconds) } else { String::new() };
-    let mut text = format!("{word} {name} on {platform}{full}, {:.1} s{boot}\n", ran.seconds);
+    let mut text = format!("{word} {name} on {platform}{full}{checked}, {:.1} s{boot}\n", ran.seconds);
     for figure in ran.figures.all() {
         text += &format!("    {figure}\n");
     }
@@ -227,9 +236,9 @@ fn rotation_file() -> PathBuf {
 }
 
 /// What takes turns: everything on Bochs, scenarios on QEMU that are too long for every day, and long versions
-/// (`--full`) on QEMU.
+/// (`--full`) on QEMU. Then scenarios with the checked hypervisor (`--checked`).
 fn keys(boots: &[Box<dyn Boot>]) -> Vec<Key> {
-    let mut keys = Vec::new();
+    let (mut keys, mut checked) = (Vec::new(), Vec::new());
     for scenario in boots.iter().flat_map(|boot| boot.scenarios()) {
         let key = |platform: &str, variant: &str| Key {
             scenario: scenario.name.to_owned(),
@@ -245,7 +254,13 @@ fn keys(boots: &[Box<dyn Boot>]) -> Vec<Key> {
         if scenario.longer.contains(&Platform::Qemu) {
             keys.push(key("qemu", "full"));
         }
+        for platform in [Platform::Qemu, Platform::Bochs] {
+            if scenario.checked.contains(&platform) {
+                checked.push(key(word(platform), "checked"));
+            }
+        }
     }
+    keys.append(&mut checked);
     keys
 }
 
@@ -304,6 +319,9 @@ fn turns(minutes: f64, only: Option<Platform>, json: bool) -> Result<Tally> {
     let mut candidates = rotation.clone();
     candidates.rows.retain(|row| only.is_none_or(|only| row.key.platform == word(only)));
     let chosen = candidates.choose(minutes * 60.0, lanes(Platform::Bochs));
+    if chosen.iter().any(|key| key.variant == "checked") {
+        image::checked_kernel()?;
+    }
     let (sources, date) = (sources::hash()?, tools::quietly(Command::new("date").args(["-u", "+%F"]), "date")?);
     ui::step("rotation", &format!("{} of {} rows", chosen.len(), rotation.rows.len()));
     let rotation = Mutex::new(rotation);
@@ -312,7 +330,12 @@ fn turns(minutes: f64, only: Option<Platform>, json: bool) -> Result<Tally> {
         let key = Key {
             scenario: ran.scenario.name.to_owned(),
             platform: word(run.platform).to_owned(),
-            variant: if run.full { "full" } else { "usual" }.to_owned(),
+            variant: match (run.full, run.checked) {
+                (_, true) => "checked",
+                (true, false) => "full",
+                (false, false) => "usual",
+            }
+            .to_owned(),
         };
         rotation.record(&key, ran.result.is_ok(), ran.seconds + ran.boot_seconds, date.trim(), &sources);
         if let Err(error) = fs::write(rotation_file(), rotation.text()) {
@@ -327,8 +350,8 @@ fn turns(minutes: f64, only: Option<Platform>, json: bool) -> Result<Tally> {
             for boot in &boots {
                 let scenario = boot.scenarios().into_iter().find(|scenario| scenario.name == key.scenario);
                 let names = scenario.map(|scenario| vec![scenario.name]);
-                let full = key.variant == "full";
-                runs.extend(names.map(|names| Run { boot: &**boot, names, platform, full }));
+                let (full, checked) = (key.variant == "full", key.variant == "checked");
+                runs.extend(names.map(|names| Run { boot: &**boot, names, platform, full, checked }));
             }
         }
         tally.add(side_by_side(&runs, json, &note));

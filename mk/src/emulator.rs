@@ -35,6 +35,8 @@ pub struct Emulator {
     console_socket: Option<PathBuf>,
     /// First part of the names of log folders; the setup's name follows. Empty if only one emulator runs at a time.
     logs: String,
+    /// The hypervisor is the checked one ([`image::checked_kernel`]).
+    checked: bool,
 }
 
 /// The platform that was asked for. If none was, the best one on this machine.
@@ -51,12 +53,17 @@ pub fn choose(wanted: Option<Platform>) -> Result<Platform> {
 impl Emulator {
     /// An emulator whose COM1 goes to a file.
     pub fn new(platform: Platform) -> Self {
-        Self { platform, console_socket: None, logs: String::new() }
+        Self { platform, console_socket: None, logs: String::new(), checked: false }
     }
 
     /// The same, with logs of this name. No other emulator that runs at the same time may have that name.
     pub fn with_logs(platform: Platform, logs: &str) -> Self {
         Self { logs: logs.to_owned(), ..Self::new(platform) }
+    }
+
+    /// The same, with the hypervisor that checks arithmetic and assertions, or with the usual one.
+    pub fn checked(self, checked: bool) -> Self {
+        Self { checked, ..self }
     }
 
     /// An emulator for a person: COM1 is the UNIX socket `path`, on which somebody listens already. QEMU only.
@@ -145,7 +152,8 @@ impl Emulator {
     /// Makes an empty folder for the logs of a run with this name.
     fn folder(&self, name: &str) -> Result<PathBuf> {
         let before = if name.starts_with(&self.logs) { String::new() } else { format!("{}-", self.logs) };
-        let folder = paths::runs().join(format!("{}-{before}{name}", self.platform));
+        let checked = if self.checked { "checked-" } else { "" };
+        let folder = paths::runs().join(format!("{}-{checked}{before}{name}", self.platform));
         fresh(&folder)?;
         fs::create_dir_all(&folder)?;
         Ok(folder)
@@ -157,7 +165,7 @@ impl Emulator {
         if let Some(actions) = setup.after_reset {
             fs::rename(image::linux_disc(actions, folder)?, folder.join(NEXT_DISC))?;
         }
-        let disc = image::disc(setup, folder)?;
+        let disc = image::disc(setup, folder, self.checked)?;
         self.boot(folder, setup, &disc, nics, wires)
     }
 

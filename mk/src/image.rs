@@ -14,6 +14,9 @@ use crate::outcome::Outcome;
 use crate::{disk, fetch, guest_tools, paths, pvh, tools, two_guests, ui, vmlinux};
 
 pub const TARGET: &str = "x86_64-unknown-none";
+/// Profiles of Cargo.toml. The second one checks arithmetic for overflows, and assertions.
+const RELEASE: &str = "release";
+const CHECKED: &str = "checked";
 
 /// Files that every disc of one run of the tool shares.
 pub struct Parts {
@@ -37,7 +40,7 @@ pub fn verb(config: Option<&Path>) -> Result<Outcome> {
         setup.modules.retain(|module| !matches!(module.content, Content::Text(_)));
         setup.modules.push(Module::new("sidecore.toml", Content::Text(text)));
     }
-    let disc = disc_with(&setup, &paths::runs().join("image"), "")?;
+    let disc = disc_with(&setup, &paths::runs().join("image"), "", false)?;
     let place = paths::target().join("sidecore.iso");
     fs::copy(&disc, &place)?;
     ui::step("image", &format!("{} ({} KiB)", place.display(), fs::metadata(&place)?.len() / 1024));
@@ -51,7 +54,7 @@ pub fn parts() -> Result<&'static Parts> {
         return Ok(parts);
     }
     fetch::ensure(false)?;
-    let kernel = kernel("sidecore", &[])?;
+    let kernel = kernel("sidecore", &[], RELEASE)?;
     let folder = paths::runs().join("parts");
     let (tree, guest) = (paths::tree(), paths::guest_kernel());
     let udp_rr = build_udp_rr()?;
@@ -63,8 +66,8 @@ pub fn parts() -> Result<&'static Parts> {
     let parts = Parts {
         kernel,
         guest_kernel: kernel_of(&paths::guest_kernel())?,
-        isolation: build("isolation", &[])?,
-        probe: build("probe", &[])?,
+        isolation: build("isolation", &[], RELEASE)?,
+        probe: build("probe", &[], RELEASE)?,
         initrd: image("initrd", initramfs::Content::Full)?,
         small_initrd: image("initrd-small", initramfs::Content::Small)?,
     };
@@ -73,12 +76,22 @@ pub fn parts() -> Result<&'static Parts> {
 
 /// Builds the hypervisor and returns its ELF file.
 pub fn hypervisor() -> Result<PathBuf> {
-    build("sidecore", &[])
+    build("sidecore", &[], RELEASE)
+}
+
+/// Builds the hypervisor that checks arithmetic for overflows, and its assertions: once. Its ELF file.
+pub fn checked_kernel() -> Result<&'static Path> {
+    static KERNEL: OnceLock<PathBuf> = OnceLock::new();
+    if let Some(kernel) = KERNEL.get() {
+        return Ok(kernel);
+    }
+    let kernel = kernel("sidecore-checked", &[], CHECKED)?;
+    Ok(KERNEL.get_or_init(|| kernel))
 }
 
 /// Builds the hypervisor and copies the ELF file to that name, because cargo overwrites it when the features change.
-fn kernel(name: &str, features: &[&str]) -> Result<PathBuf> {
-    let built = build("sidecore", features)?;
+fn kernel(name: &str, features: &[&str], profile: &str) -> Result<PathBuf> {
+    let built = build("sidecore", features, profile)?;
     let folder = paths::runs().join("parts");
     fs::create_dir_all(&folder)?;
     let place = folder.join(name);
@@ -89,21 +102,21 @@ fn kernel(name: &str, features: &[&str]) -> Result<PathBuf> {
 /// Makes a disc in `folder` with a hypervisor that is built to count. Returns its path.
 pub fn counting_disc(folder: &Path) -> Result<PathBuf> {
     fs::create_dir_all(folder)?;
-    let files = [("sidecore".to_owned(), kernel("sidecore-count", &["--features", "count"])?)];
+    let files = [("sidecore".to_owned(), kernel("sidecore-count", &["--features", "count"], RELEASE)?)];
     make(folder, &files, &menu("emulator count", "")?)
 }
 
-/// Builds a package for the bare machine and returns its ELF file.
-fn build(package: &str, features: &[&str]) -> Result<PathBuf> {
+/// Builds a package for the bare machine with this profile and returns its ELF file.
+fn build(package: &str, features: &[&str], profile: &str) -> Result<PathBuf> {
     fetch::ensure_rust_target()?;
     let target = paths::target();
     let folder = target.display().to_string();
     let arguments =
-        ["build", "--quiet", "--release", "--package", package, "--target", TARGET, "--target-dir", &folder];
+        ["build", "--quiet", "--profile", profile, "--package", package, "--target", TARGET, "--target-dir", &folder];
     if !tools::cargo(&[&arguments, features].concat(), &[])? {
         bail!("{package} does not build; the compiler's words are above");
     }
-    Ok(target.join(TARGET).join("release").join(package))
+    Ok(target.join(TARGET).join(profile).join(package))
 }
 
 /// Builds `udp-rr`, linked statically, because a guest does not have this machine's libraries.
@@ -130,17 +143,21 @@ pub fn kernel_of(package: &Path) -> Result<PathBuf> {
     bail!("no kernel in {}; `cargo mk fetch --again` brings it", boot.display())
 }
 
-/// Makes the disc of a setup in `folder`, for an emulator. Returns its path.
-pub fn disc(setup: &Setup, folder: &Path) -> Result<PathBuf> {
-    disc_with(setup, folder, setup.options)
+/// Makes the disc of a setup in `folder`, for an emulator. `checked`: with the hypervisor of [`checked_kernel`]. Returns
+/// its path.
+pub fn disc(setup: &Setup, folder: &Path, checked: bool) -> Result<PathBuf> {
+    disc_with(setup, folder, setup.options, checked)
 }
 
-fn disc_with(setup: &Setup, folder: &Path, options: &str) -> Result<PathBuf> {
+fn disc_with(setup: &Setup, folder: &Path, options: &str, checked: bool) -> Result<PathBuf> {
     let parts = parts()?;
-    let kernel = if setup.loses_flushes {
-        kernel("sidecore-lose-flushes", &["--features", "lose-flushes"])?
-    } else {
-        parts.kernel.clone()
+    let kernel = match (setup.loses_flushes, checked) {
+        (true, _) => {
+            let profile = if checked { CHECKED } else { RELEASE };
+            kernel("sidecore-lose-flushes", &["--features", "lose-flushes"], profile)?
+        }
+        (false, true) => checked_kernel()?.to_owned(),
+        (false, false) => parts.kernel.clone(),
     };
     let mut files = vec![("sidecore".to_owned(), kernel)];
     let mut lines = String::new();

@@ -62,6 +62,9 @@ enum Verb {
         /// Where to run [default: kvm where it nests, otherwise qemu].
         #[arg(long)]
         platform: Option<Platform>,
+        /// With a hypervisor that is built to check arithmetic for overflows, and its assertions.
+        #[arg(long)]
+        checked: bool,
     },
     /// Runs every test: the unit tests on this machine, the everyday scenarios, then those whose turn it is in the rotation.
     Test,
@@ -101,7 +104,7 @@ enum Verb {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().verb {
-        Verb::Run { interactive, disk, platform } => run::run(interactive, disk, platform),
+        Verb::Run { interactive, disk, platform, checked } => run::run(interactive, disk, platform, checked),
         Verb::Test => test::test(),
         Verb::Check { update } => check::check(update),
         Verb::Image { config } => image::verb(config.as_deref()),

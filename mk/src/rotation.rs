@@ -22,7 +22,7 @@ pub struct Key {
     pub scenario: String,
     /// `qemu` or `bochs`.
     pub platform: String,
-    /// `usual`, or `full` for the long version (`--full`).
+    /// `usual`, `full` for the long version (`--full`), or `checked` for the checked hypervisor (`--checked`).
     pub variant: String,
 }
 

@@ -24,23 +24,24 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// Ctrl-\ leaves `run -i`. Ctrl-] is not free: sidecore leaves a guest's console by it.
 const LEAVE: u8 = 0x1c;
 
-/// `cargo mk run`. `disk`: a disk image that the only guest boots from.
-pub fn run(interactive: bool, disk: Option<PathBuf>, platform: Option<Platform>) -> Result<Outcome> {
+/// `cargo mk run`. `disk`: a disk image that the only guest boots from. `checked`: with the hypervisor that checks
+/// arithmetic and assertions.
+pub fn run(interactive: bool, disk: Option<PathBuf>, platform: Option<Platform>, checked: bool) -> Result<Outcome> {
     let chosen = emulator::choose(platform)?;
     emulator::announce(chosen, platform.is_some());
     match disk {
         Some(file) => {
             let file = file.canonicalize().with_context(|| format!("cannot read the disk image {}", file.display()))?;
-            stay(chosen, &guests::debian("run-disk", Image::File(file)), guests::DEBIAN)
+            stay(chosen, checked, &guests::debian("run-disk", Image::File(file)), guests::DEBIAN)
         }
-        None if interactive => stay(chosen, &two_guests::setup(true), "a"),
-        None => show(chosen),
+        None if interactive => stay(chosen, checked, &two_guests::setup(true), "a"),
+        None => show(chosen, checked),
     }
 }
 
-fn show(platform: Platform) -> Result<Outcome> {
+fn show(platform: Platform, checked: bool) -> Result<Outcome> {
     ui::step("boot", "sidecore with the guests a and b");
-    let mut session = Emulator::new(platform).launch(&two_guests::setup(false))?;
+    let mut session = Emulator::new(platform).checked(checked).launch(&two_guests::setup(false))?;
     session.observe(print_event);
     session.booted(MINUTE)?;
     let ping = session.result("b", "ping", 2 * MINUTE)?;
@@ -118,10 +119,10 @@ fn summary(counters: &Counters) -> String {
 }
 
 /// Boots this server with its console on the terminal. `guest`: the name of a guest, for an example.
-fn stay(platform: Platform, setup: &Setup, guest: &str) -> Result<Outcome> {
+fn stay(platform: Platform, checked: bool, setup: &Setup, guest: &str) -> Result<Outcome> {
     let socket = SocketPath::new("com1");
     let listener = UnixListener::bind(&socket.0).with_context(|| format!("cannot listen on {}", socket.0.display()))?;
-    let mut session = Emulator::with_console(platform, socket.0.clone())?.launch(setup)?;
+    let mut session = Emulator::with_console(platform, socket.0.clone())?.checked(checked).launch(setup)?;
     let (console, _) = listener.accept()?;
     ui::step(
         "run",

@@ -27,6 +27,8 @@ pub struct Scenario {
     pub longer: &'static [Platform],
     /// Whether it takes turns on QEMU, because it is too long for every day.
     pub in_turn: bool,
+    /// The platforms on which it takes turns with a checked hypervisor as well.
+    pub checked: &'static [Platform],
     /// An environment variable that names a file which it needs. Without the variable it is skipped.
     pub needs: Option<&'static str>,
 }
@@ -35,13 +37,19 @@ impl Scenario {
     /// A scenario that `--full` does not make longer.
     #[must_use]
     pub const fn new(name: &'static str, about: &'static str, platforms: &'static [Platform]) -> Self {
-        Self { name, about, platforms, longer: &[], in_turn: false, needs: None }
+        Self { name, about, platforms, longer: &[], in_turn: false, checked: &[], needs: None }
     }
 
     /// The same, taking turns on QEMU as well.
     #[must_use]
     pub const fn taking_turns(self) -> Self {
         Self { in_turn: true, ..self }
+    }
+
+    /// The same, taking turns on these platforms with a hypervisor that is built to check arithmetic and assertions.
+    #[must_use]
+    pub const fn checked_on(self, checked: &'static [Platform]) -> Self {
+        Self { checked, ..self }
     }
 
     /// The same, skipped unless this environment variable names a file.

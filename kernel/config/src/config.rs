@@ -41,7 +41,7 @@ impl Config {
     #[must_use]
     pub fn device_number(&self, guest: usize, device: usize) -> usize {
         let before = self.guests.iter().take(guest).map(|guest| guest.devices.len());
-        before.sum::<usize>() + device
+        before.sum::<usize>().saturating_add(device)
     }
 
     /// Returns the number of network device `net` of the guest called `name`, or `None` if there is no such device.

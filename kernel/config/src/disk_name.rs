@@ -73,6 +73,9 @@ pub struct FoundNamespace {
     pub table: Option<Result<gpt::Table, gpt::Refusal>>,
 }
 
+/// Indices of a controller and of a namespace there, and the namespace.
+type Found<'a> = (usize, usize, &'a FoundNamespace);
+
 impl DiskName {
     /// Reads what stands behind `disk`: `vda` to `vdz`, or `nvme0`, or `nvme:` and a PCI address or a serial number, or
     /// `eui:` and a unique identifier of 16 or 32 hexadecimal digits, the last three with or without `/` and a namespace
@@ -80,7 +83,7 @@ impl DiskName {
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         if let Some(&[letter @ b'a'..=b'z']) = text.strip_prefix("vd").map(str::as_bytes) {
-            return Some(Self { controller: ControllerName::Virtio(letter - b'a'), namespace: None });
+            return Some(Self { controller: ControllerName::Virtio(letter.wrapping_sub(b'a')), namespace: None });
         }
         let (controller, namespace) = match text.rsplit_once('/') {
             Some((controller, id)) => (controller, Some(id.parse().ok().filter(|id| *id != 0)?)),
@@ -110,6 +113,14 @@ impl DiskName {
     /// # Errors
     /// The name means nothing, or more than one, or what cannot be used. The text says what there is.
     pub fn find(&self, found: &[FoundController]) -> Result<(usize, usize), String> {
+        self.locate(found).map(|(controller, number, _)| (controller, number))
+    }
+
+    /// Finds the namespace. Returns the indices of its controller and of itself there, and itself.
+    ///
+    /// # Errors
+    /// The name means nothing, or more than one, or what cannot be used. The text says what there is.
+    pub(crate) fn locate<'a>(&self, found: &'a [FoundController]) -> Result<Found<'a>, String> {
         if let ControllerName::Unique(identifier) = &self.controller {
             return self.find_unique(identifier, found);
         }
@@ -124,9 +135,9 @@ impl DiskName {
             ControllerName::Serial(serial) => controller.serial.as_ref() == Ok(serial),
             ControllerName::Unique(_) | ControllerName::Virtio(_) => false,
         };
-        let all: Vec<usize> = (0..).zip(found).filter(|(_, c)| is_named(c)).map(|(index, _)| index).collect();
+        let all: Vec<(usize, &FoundController)> = (0..).zip(found).filter(|(_, c)| is_named(c)).collect();
         let (index, controller) = match all[..] {
-            [index] => (index, &found[index]),
+            [found] => found,
             [] if !found.iter().any(|controller| is_nvme(&controller)) => {
                 return Err("this machine has no NVMe controller".into());
             }
@@ -137,35 +148,35 @@ impl DiskName {
             return Err(format!("the controller at {} cannot be used: {why}", address(controller)));
         }
         let ids = || controller.namespaces.iter().map(|n| n.id.to_string()).collect::<Vec<_>>().join(", ");
-        let namespace = match (self.namespace, &controller.namespaces[..]) {
+        let (number, namespace) = match (self.namespace, &controller.namespaces[..]) {
             (_, []) => return Err("the controller has no namespace".into()),
-            (None, [_]) => 0,
+            (None, [only]) => (0, only),
             (None, _) => {
                 return Err(format!("the controller has namespaces {}; expected one of them behind a `/`", ids()));
             }
             (Some(id), all) => all
                 .iter()
-                .position(|namespace| namespace.id == id)
+                .enumerate()
+                .find(|(_, namespace)| namespace.id == id)
                 .ok_or_else(|| format!("the controller has no namespace {id}; it has {}", ids()))?,
         };
-        usable(&controller.namespaces[namespace]).map(|()| (index, namespace))
+        usable(namespace).map(|()| (index, number, namespace))
     }
 
     /// Finds the namespace with this unique identifier.
-    fn find_unique(&self, identifier: &str, found: &[FoundController]) -> Result<(usize, usize), String> {
+    fn find_unique<'a>(&self, identifier: &str, found: &'a [FoundController]) -> Result<Found<'a>, String> {
         let has =
             |n: &FoundNamespace| n.unique.iter().any(|u| u == identifier) && self.namespace.is_none_or(|id| id == n.id);
-        let named: Vec<(usize, usize)> = (0..)
-            .zip(found)
-            .flat_map(|(index, c)| (0..).zip(&c.namespaces).filter(|(_, n)| has(n)).map(move |(n, _)| (index, n)))
-            .collect();
+        let of = |(index, c): (usize, &'a FoundController)| {
+            (0..).zip(&c.namespaces).map(move |(number, n)| ((index, number, n), c))
+        };
+        let named: Vec<_> = (0..).zip(found).flat_map(of).filter(|((.., n), _)| has(n)).collect();
         match named[..] {
-            [(controller, namespace)] => {
-                usable(&found[controller].namespaces[namespace]).map(|()| (controller, namespace))
-            }
+            [(place, _)] => usable(place.2).map(|()| place),
             [] => Err(format!("no namespace has this identifier; there are: {}", lines(found))),
             _ => {
-                let line = |&(c, n): &(usize, usize)| disk_line(found, &found[c], found[c].namespaces[n].id);
+                let line =
+                    |&((.., n), c): &((usize, usize, &FoundNamespace), &FoundController)| disk_line(found, c, n.id);
                 let all = named.iter().map(line).collect::<Vec<_>>().join(", ");
                 Err(format!("{} namespaces have this identifier; expected one of: {all}", named.len()))
             }
@@ -174,18 +185,20 @@ impl DiskName {
 }
 
 /// Finds a virtio disk.
-fn find_virtio(number: u8, found: &[FoundController]) -> Result<(usize, usize), String> {
-    let place = found.iter().position(|controller| controller.kind == ControllerKind::Virtio(number));
-    let Some(controller) = place else {
+fn find_virtio(number: u8, found: &[FoundController]) -> Result<Found<'_>, String> {
+    let disk = found.iter().enumerate().find(|(_, controller)| controller.kind == ControllerKind::Virtio(number));
+    let Some((index, controller)) = disk else {
         return Err(match &lines(found)[..] {
             "" => "this machine has no such virtio disk, and no other disk".into(),
             lines => format!("this machine has no such virtio disk; there are: {lines}"),
         });
     };
-    match &found[controller].serial {
-        Err(why) => Err(format!("the virtio disk at {} cannot be used: {why}", address(&found[controller]))),
-        Ok(_) if found[controller].namespaces.is_empty() => Err("it has no blocks".into()),
-        Ok(_) => Ok((controller, 0)),
+    match &controller.serial {
+        Err(why) => Err(format!("the virtio disk at {} cannot be used: {why}", address(controller))),
+        Ok(_) => match controller.namespaces.first() {
+            None => Err("it has no blocks".into()),
+            Some(only) => Ok((index, 0, only)),
+        },
     }
 }
 
@@ -208,7 +221,7 @@ fn address(controller: &FoundController) -> PciDevice {
 #[must_use]
 pub fn disk_line(found: &[FoundController], controller: &FoundController, id: u32) -> String {
     if let ControllerKind::Virtio(number) = controller.kind {
-        return format!("disk = \"vd{}\"", char::from(b'a' + number % 26));
+        return format!("disk = \"vd{}\"", char::from(b'a'.saturating_add(number % 26)));
     }
     let usable = |serial: &&String| {
         let others = found.iter().filter(|other| other.serial.as_ref() == Ok(serial)).count();

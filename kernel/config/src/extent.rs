@@ -31,8 +31,7 @@ impl Extent {
     /// sidecore was booted from. Returns the place of the value and what is wrong.
     pub fn of(block: &Block, found: &[FoundController], booted: Option<Guid>) -> Result<Option<Self>, (Place, String)> {
         let Disk::Machine(name) = &block.disk else { return Ok(None) };
-        let (controller, namespace) = name.find(found).map_err(|why| (block.place.clone(), why))?;
-        let at = &found[controller].namespaces[namespace];
+        let (controller, namespace, at) = name.locate(found).map_err(|why| (block.place.clone(), why))?;
         let Some(partition) = &block.partition else {
             if booted.is_some_and(|guid| has(at, guid)) {
                 let message = "sidecore was booted from this disk, so no guest gets all of it; expected a `partition`";
@@ -55,12 +54,13 @@ impl Extent {
     #[must_use]
     pub fn overlaps(&self, other: &Self, found: &[FoundController]) -> bool {
         let is_same = (self.controller, self.namespace) == (other.controller, other.namespace)
-            || is_twin(
-                &found[self.controller].namespaces[self.namespace],
-                &found[other.controller].namespaces[other.namespace],
-            );
+            || self.namespace_in(found).zip(other.namespace_in(found)).is_some_and(|(one, other)| is_twin(one, other));
         let end = |extent: &Self| extent.first.saturating_add(extent.blocks);
         is_same && self.first < end(other) && other.first < end(self)
+    }
+
+    fn namespace_in<'a>(&self, found: &'a [FoundController]) -> Option<&'a FoundNamespace> {
+        found.get(self.controller)?.namespaces.get(self.namespace)
     }
 }
 

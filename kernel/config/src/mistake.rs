@@ -82,9 +82,9 @@ impl Source<'_> {
     /// Returns the place of the bytes `span`. A span beyond the text counts as its end.
     pub fn place(&self, span: Range<usize>) -> Place {
         let before = self.text.get(..span.start).unwrap_or(self.text);
-        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        let line = before.matches('\n').count() + 1;
-        let column = before.get(line_start..).map_or(0, |text| text.chars().count()) + 1;
+        let line_start = before.rfind('\n').map_or(0, |newline| newline.saturating_add(1));
+        let line = before.matches('\n').count().saturating_add(1);
+        let column = before.get(line_start..).map_or(0, |text| text.chars().count()).saturating_add(1);
         let value = match self.text.get(span) {
             // If something is missing, the parser points between characters. Then the whole line is more helpful.
             Some("" | "\n" | "\r\n") | None => {

@@ -15,7 +15,7 @@ impl Sha256 {
     pub fn parse(text: &str) -> Option<Self> {
         let mut bytes = [0; 32];
         let digits = text.as_bytes();
-        if digits.len() != 2 * bytes.len() {
+        if digits.len() != const { 2 * size_of::<Self>() } {
             return None;
         }
         let value = |digit: u8| u8::try_from(char::from(digit).to_digit(16)?).ok();

@@ -91,7 +91,7 @@ impl NicSearch<'_, '_> {
         let number = self
             .find()
             .map_err(|why| format!("no uplink {}, its guests reach other guests only: {why}", self.uplink.name))?;
-        self.next = number + 1;
+        self.next = number.saturating_add(1);
         Ok(number)
     }
 

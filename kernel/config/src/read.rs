@@ -141,8 +141,8 @@ pub fn parse_rules(file: &str, text: &str, top_keys: &[&'static str], port_keys:
 
 fn not_utf8(file: &str, contents: &[u8], at: usize) -> Mistake {
     let before = contents.get(..at).unwrap_or_default();
-    let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
-    let column = before.iter().rev().take_while(|byte| **byte != b'\n').count() + 1;
+    let line = before.iter().filter(|byte| **byte == b'\n').count().saturating_add(1);
+    let column = before.iter().rev().take_while(|byte| **byte != b'\n').count().saturating_add(1);
     let value = format!("byte 0x{:02x}", contents.get(at).copied().unwrap_or(0));
     let clamp = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let place = Place { line: clamp(line), column: clamp(column), value };

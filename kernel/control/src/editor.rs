@@ -63,7 +63,7 @@ impl Editor {
             (Escape::Sequence, key) => {
                 self.escape = Escape::None;
                 match key {
-                    b'A' => self.recall(self.back + 1, echo)?,
+                    b'A' => self.recall(self.back.saturating_add(1), echo)?,
                     b'B' => self.recall(self.back.saturating_sub(1), echo)?,
                     _ => {}
                 }
@@ -77,8 +77,8 @@ impl Editor {
             (Escape::None, 0x08 | 0x7f) => self.erase(1, echo)?,
             (Escape::None, 0x15) => self.erase(self.line.len(), echo)?,
             (Escape::None, 0x17) => {
-                let kept = self.line.trim_end().rfind(' ').map_or(0, |space| space + 1);
-                self.erase(self.line.len() - kept, echo)?;
+                let kept = self.line.trim_end().rfind(' ').map_or(0, |space| space.saturating_add(1));
+                self.erase(self.line.len().saturating_sub(kept), echo)?;
             }
             (Escape::None, 0x03) => {
                 self.line.clear();
@@ -86,7 +86,7 @@ impl Editor {
                 echo.write_str("^C\r\n")?;
                 return Ok(Some(String::new()));
             }
-            (Escape::None, 0x10) => self.recall(self.back + 1, echo)?,
+            (Escape::None, 0x10) => self.recall(self.back.saturating_add(1), echo)?,
             (Escape::None, 0x0e) => self.recall(self.back.saturating_sub(1), echo)?,
             (Escape::None, b' '..=b'~') if self.line.len() == MAX_LENGTH => echo.write_char('\x07')?,
             (Escape::None, b' '..=b'~') => {

@@ -282,7 +282,7 @@ impl Event {
 /// Escapes what JSON allows in a string and a terminal takes for more than text: DEL, C1 controls, separators of lines,
 /// characters that turn the direction of writing. Outside of strings there is none.
 fn escaped(line: &str) -> String {
-    let mut out = String::with_capacity(line.len() + 32);
+    let mut out = String::with_capacity(line.len().saturating_add(32));
     for character in line.chars() {
         if is_deceptive(character) {
             // Writing to a string does not fail.

@@ -10,6 +10,7 @@
 //! to read COM2. JSON is as in RFC 8259. Every number is an exact unsigned 64-bit integer.
 
 #![cfg_attr(not(test), no_std)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
 extern crate alloc;
 

@@ -28,15 +28,17 @@ fn distance(a: &str, b: &str) -> usize {
     let mut last = None;
     for (i, x) in a.chars().enumerate() {
         let mut next: Vec<usize> = Vec::with_capacity(row.len());
-        next.push(i + 1);
+        next.push(i.saturating_add(1));
         for (j, y) in b.iter().enumerate() {
-            let at = |row: &[usize], column: usize| row.get(column).copied().unwrap_or(usize::MAX - 1);
-            let mut here = (at(&row, j) + usize::from(x != *y)).min(at(&next, j) + 1).min(at(&row, j + 1) + 1);
+            // One more than a neighbour's. What is not in the row is never the least.
+            let after = |row: &[usize], column: usize| row.get(column).map_or(usize::MAX, |n| n.saturating_add(1));
+            let same = row.get(j).copied().filter(|_| x == *y).unwrap_or(usize::MAX);
+            let mut here = same.min(after(&row, j)).min(after(&next, j)).min(after(&row, j.saturating_add(1)));
             if let Some(k) = j.checked_sub(1)
                 && b.get(k) == Some(&x)
                 && last == Some(*y)
             {
-                here = here.min(at(&before, k) + 1);
+                here = here.min(after(&before, k));
             }
             next.push(here);
         }

@@ -40,8 +40,8 @@ pub struct Loss {
 impl Loss {
     /// Adds a message of so many bytes.
     pub const fn add(&mut self, bytes: usize) {
-        self.messages += 1;
-        self.bytes += bytes as u64;
+        self.messages = self.messages.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(bytes as u64);
     }
 }
 
@@ -150,7 +150,7 @@ impl<const FIRST: usize, const REST: usize> Output<FIRST, REST> {
             let from_first = answers && !self.mid_line;
             let (chunk, _) = if from_first { self.first.as_slices() } else { self.rest.as_slices() };
             // A line in `rest` ends before an answer begins.
-            let line = chunk.iter().position(|&byte| byte == b'\n').map_or(chunk.len(), |end| end + 1);
+            let line = chunk.iter().position(|&byte| byte == b'\n').map_or(chunk.len(), |end| end.saturating_add(1));
             let most = if answers && !from_first { line } else { chunk.len() };
             let chunk = chunk.get(..most.min(self.budget)).unwrap_or_default();
             let taken = write(chunk).min(chunk.len());
@@ -158,12 +158,12 @@ impl<const FIRST: usize, const REST: usize> Output<FIRST, REST> {
                 return;
             }
             if !from_first {
-                self.mid_line = chunk.get(taken - 1).is_some_and(|&byte| byte != b'\n');
+                self.mid_line = chunk.get(..taken).and_then(<[u8]>::last).is_some_and(|&byte| byte != b'\n');
             }
             for _ in 0..taken {
                 let _ = if from_first { self.first.pop_front() } else { self.rest.pop_front() };
             }
-            self.budget -= taken;
+            self.budget = self.budget.saturating_sub(taken);
             self.idle_ticks = 0;
             // The rest of a line may be missing, if its message did not end with an end of line. Then answers go on.
             self.mid_line &= !self.rest.is_empty();

@@ -308,8 +308,8 @@ fn watched(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
             let least = 1_u64.checked_shl(n as u32).unwrap_or(u64::MAX);
             let size = match n {
                 0 => "1".to_string(),
-                _ if n + 1 == sizes => format!("{least} and more"),
-                _ => format!("{least} to {}", least.saturating_mul(2) - 1),
+                _ if n.saturating_add(1) == sizes => format!("{least} and more"),
+                _ => format!("{least} to {}", least.saturating_mul(2).saturating_sub(1)),
             };
             writeln!(out, "  {size:<14}{count:>14}")?;
         }
@@ -339,7 +339,7 @@ fn shares(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
         return Ok(());
     }
     let rows = devices().map(|(guest, device, cycles)| {
-        let share = u128::from(cycles) * 1000 / all;
+        let share = u128::from(cycles).saturating_mul(1000).checked_div(all).unwrap_or(0);
         let share = format!("{}.{} %", share / 10, share % 10);
         [guest.name.clone(), device.into(), cycles.to_string(), share]
     });
@@ -357,7 +357,9 @@ fn uplinks(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
                 rows.push((kind, names(engine, |uplink| uplink.count(kind).to_string())));
             }
         }
-        let width = |column: usize| rows.iter().map(|(_, cells)| cells[column].chars().count()).max().unwrap_or(0);
+        let width = |column: usize| {
+            rows.iter().filter_map(|(_, cells)| Some(cells.get(column)?.chars().count())).max().unwrap_or(0)
+        };
         let first = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
         out.write_char('\n')?;
         for (name, cells) in &rows {

@@ -81,7 +81,7 @@ impl TerminalFilter {
             (_, 0x18 | 0x1a) => self.state = State::Text,
             (State::InString(_), 0x07) => self.state = State::Text,
             (State::InString(length), _) => {
-                self.state = if length < STRING { State::InString(length + 1) } else { State::Text };
+                self.state = if length < STRING { State::InString(length.saturating_add(1)) } else { State::Text };
             }
             // A terminal carries out controls in the middle of a sequence.
             (_, 0x00..=0x1f) => self.text(byte, out),

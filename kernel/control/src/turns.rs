@@ -40,7 +40,7 @@ impl Turns {
         let guests = self.credit.len();
         let first = self.next;
         for step in 0..guests {
-            let guest = (first + step) % guests;
+            let guest = first.saturating_add(step).checked_rem(guests).unwrap_or(0);
             let Some(credit) = self.credit.get_mut(guest) else { return };
             if !core::mem::take(&mut self.interrupted) {
                 *credit = credit.saturating_add(quantum).min(quantum);
@@ -60,7 +60,7 @@ impl Turns {
                 }
             }
         }
-        self.next = (first + 1).checked_rem(guests).unwrap_or(0);
+        self.next = first.saturating_add(1).checked_rem(guests).unwrap_or(0);
     }
 }
 

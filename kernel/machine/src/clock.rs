@@ -10,6 +10,8 @@ extern crate alloc;
 
 use alloc::boxed::Box;
 
+use core::num::NonZero;
+
 use memory::{BadAddress, GuestMemory};
 use spin::Mutex;
 
@@ -37,15 +39,16 @@ impl Scale {
     #[must_use]
     pub fn from_khz(khz: u64) -> Self {
         // Nanoseconds per tick, in 64.64 fixed point. They are at most 10^6, which fits easily.
-        let mut ratio = (1_000_000_u128 << 64) / u128::from(khz.max(1));
+        let mut ratio =
+            (1_000_000_u128 << 64) / NonZero::<u128>::from(NonZero::new(khz).unwrap_or(NonZero::<u64>::MIN));
         let mut shift = 0_i8;
         while ratio >= 1 << 64 {
             ratio >>= 1;
-            shift += 1;
+            shift = shift.saturating_add(1);
         }
         while ratio < 1 << 63 {
             ratio <<= 1;
-            shift -= 1;
+            shift = shift.saturating_sub(1);
         }
         Self { multiplier: (ratio >> 32) as u32, shift }
     }
@@ -58,7 +61,7 @@ impl Scale {
         } else {
             u128::from(ticks) >> self.shift.unsigned_abs()
         };
-        ((shifted * u128::from(self.multiplier)) >> 32) as u64
+        (shifted.wrapping_mul(u128::from(self.multiplier)) >> 32) as u64
     }
 }
 
@@ -84,7 +87,7 @@ struct OfVcpu {
 
 /// Whether readings on different vCPUs can be compared.
 fn stable(vcpus: &[OfVcpu]) -> bool {
-    vcpus.windows(2).all(|pair| pair[0].offset == pair[1].offset)
+    vcpus.iter().zip(vcpus.iter().skip(1)).all(|(one, next)| one.offset == next.offset)
 }
 
 impl Clock {
@@ -150,7 +153,7 @@ impl Clock {
         time[20..24].copy_from_slice(&self.scale.multiplier.to_le_bytes()); // after system_time, which is 0
         time[24] = self.scale.shift.to_le_bytes()[0];
         time[25] = if stable { TSC_STABLE } else { 0 };
-        memory.write(gpa + 4, &time)?;
+        memory.write(gpa.saturating_add(4), &time)?;
         vcpu.version = vcpu.version.wrapping_add(2);
         memory.write_u32(gpa, vcpu.version)
     }

@@ -63,7 +63,7 @@ fn register(index: u8, seconds: u64) -> u8 {
         0x02 => bcd(seconds / 60 % 60),
         0x04 => bcd(seconds / 3600 % 24),
         // 1 is Sunday. 1970 began with a Thursday.
-        0x06 => bcd((days + 4) % 7 + 1),
+        0x06 => bcd((days.saturating_add(4) % 7).saturating_add(1)),
         0x07 => bcd(day),
         0x08 => bcd(month),
         0x09 => bcd(year % 100),
@@ -83,6 +83,10 @@ fn bcd(number: u64) -> u8 {
 }
 
 /// Returns year, month and day of the Gregorian calendar, so many days after 1970-01-01.
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "days are seconds / 86,400, so no sum passes 2^64, and no difference is negative; held by the_ends_of_time_have_a_date"
+)]
 fn date(days: u64) -> (u64, u64, u64) {
     // Years begin in March here, so that the leap day is the last day of a year. 719,468 days lie between the first of
     // March of the year 0 and 1970-01-01, and 146,097 in 400 years.
@@ -102,6 +106,17 @@ mod tests {
     fn read(cmos: &Cmos, index: u8, seconds: u64) -> Option<u8> {
         assert!(cmos.write(CMOS_INDEX, 1, index));
         cmos.read(CMOS_DATA, 1, || seconds * NANOS + NANOS / 2)
+    }
+
+    #[test]
+    fn the_ends_of_time_have_a_date() {
+        assert_eq!(date(0), (1970, 1, 1));
+        // All days of a cycle of 400 years, and the last second that the clock can be given.
+        let last = u64::MAX / 86_400;
+        for days in (0..146_097).chain(last - 146_097..=last) {
+            let (_, month, day) = date(days);
+            assert!((1..=12).contains(&month) && (1..=31).contains(&day), "{days}");
+        }
     }
 
     #[test]

@@ -59,7 +59,7 @@ const CR4: &[(u8, u32, usize, u8)] = &[
 pub fn offered_cr4(answer: impl Fn(u32, u32) -> Regs) -> u64 {
     CR4.iter().fold(ALWAYS, |offered, &(number, leaf, register, feature)| {
         let r = answer(leaf, 0);
-        let has = [r.eax, r.ebx, r.ecx, r.edx][register] >> feature & 1 != 0;
+        let has = [r.eax, r.ebx, r.ecx, r.edx].get(register).is_some_and(|value| value >> feature & 1 != 0);
         offered | u64::from(has) << number
     })
 }

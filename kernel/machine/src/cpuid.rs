@@ -101,7 +101,7 @@ pub fn timer_hz(tsc_khz: u64) -> u64 {
 
 fn crystal_shift(tsc_khz: u64) -> u32 {
     let hz = tsc_khz.saturating_mul(1000);
-    (64 - hz.leading_zeros()).saturating_sub(32)
+    32_u32.saturating_sub(hz.leading_zeros())
 }
 
 impl Cpuid {
@@ -290,7 +290,7 @@ impl Cpuid {
     /// Sets leaves 4 and 0xB: one package of single-threaded cores. On AMD, TOPOEXT is masked, so 0x8000_001D and
     /// 0x8000_001E are too.
     fn topology(&mut self, host: &impl Fn(u32, u32) -> Regs, last: u32) {
-        let core_ids = (self.vcpus.next_power_of_two() - 1).min(63);
+        let core_ids = self.vcpus.next_power_of_two().saturating_sub(1).min(63);
         if self.vendor == Vendor::Intel && last >= 4 {
             for subleaf in 0..8 {
                 let mut r = host(4, subleaf);
@@ -298,7 +298,7 @@ impl Cpuid {
                     break;
                 }
                 // All cores share the last level. Each core has its own lower levels.
-                let shared = if r.eax >> 5 & 7 >= 3 { self.vcpus.next_power_of_two() - 1 } else { 0 };
+                let shared = if r.eax >> 5 & 7 >= 3 { self.vcpus.next_power_of_two().saturating_sub(1) } else { 0 };
                 r.eax = r.eax & 0x3fff | (shared & 0xfff) << 14 | core_ids << 26;
                 self.put(4, subleaf, r);
             }
@@ -324,8 +324,8 @@ impl Cpuid {
             }
         }
         let xcr0 = self.xcr0;
-        for i in (2..64).filter(|&i| xcr0 >> i & 1 != 0) {
-            let c = self.components[i];
+        let components = self.components;
+        for (i, c) in components.iter().enumerate().skip(2).filter(|&(i, _)| xcr0 >> i & 1 != 0) {
             self.put(0xd, i as u32, Regs { eax: c.size, ebx: c.offset, ecx: u32::from(c.aligned) << 1, edx: 0 });
         }
         let largest = self.standard_size(self.xcr0);

@@ -53,8 +53,8 @@ pub fn next_rip(vcpu: &impl Vcpu, length: u8) -> u64 {
 /// Its bytes cannot be read, or are not an instruction.
 pub fn decode(vcpu: &impl Vcpu, memory: &GuestMemory) -> Result<Instruction, Undecodable> {
     let mut bytes = [0; MAX_LENGTH];
-    let (length, fault) = fetch(vcpu, memory, &mut bytes);
-    let mut decoder = Decoder::with_ip(bitness(vcpu), &bytes[..length], vcpu.rip(), DecoderOptions::NONE);
+    let (bytes, fault) = fetch(vcpu, memory, &mut bytes);
+    let mut decoder = Decoder::with_ip(bitness(vcpu), bytes, vcpu.rip(), DecoderOptions::NONE);
     let instruction = decoder.decode();
     if !instruction.is_invalid() {
         return Ok(instruction);
@@ -84,38 +84,42 @@ pub fn after(vcpu: &impl Vcpu, memory: &GuestMemory, expected: impl Fn(Mnemonic)
 
 /// Reads the bytes at CS:RIP, up to 15, as far as they are mapped. The fault is that of the first byte that is not
 /// mapped.
-fn fetch(vcpu: &impl Vcpu, memory: &GuestMemory, into: &mut [u8; MAX_LENGTH]) -> (usize, Option<PageFault>) {
+fn fetch<'a>(vcpu: &impl Vcpu, memory: &GuestMemory, into: &'a mut [u8; MAX_LENGTH]) -> (&'a [u8], Option<PageFault>) {
     if let Some((bytes, length)) = vcpu.instruction_bytes()
         && length != 0
     {
         *into = bytes;
-        return (usize::from(length).min(MAX_LENGTH), None);
+        return (into.get(..usize::from(length)).unwrap_or(into), None);
     }
     let long = bitness(vcpu) == 64;
     let base = if long { 0 } else { vcpu.segment(SegmentName::Cs).base };
-    let mut filled = 0;
+    let (mut filled, mut fault) = (0, None);
     // One page, and the next one if the instruction may reach into it.
     for _ in 0..2 {
         let start = base.wrapping_add(vcpu.rip()).wrapping_add(filled as u64);
         let linear = if long { start } else { start & 0xffff_ffff };
-        let in_page = (0x1000 - (linear & 0xfff)) as usize;
-        let part = in_page.min(MAX_LENGTH - filled);
+        let in_page = 0x1000_u64.saturating_sub(linear & 0xfff) as usize;
+        let rest = into.get_mut(filled..).unwrap_or_default();
+        let part = in_page.min(rest.len());
         if part == 0 {
             break;
         }
         match translate(vcpu, memory, linear, Access::Fetch) {
             Ok(gpa) => {
                 // Where there is no memory, the bytes read as all ones.
-                let slice = &mut into[filled..filled + part];
+                let slice = rest.get_mut(..part).unwrap_or_default();
                 if memory.read(gpa, slice).is_err() {
                     slice.fill(0xff);
                 }
             }
-            Err(fault) => return (filled, Some(fault)),
+            Err(first) => {
+                fault = Some(first);
+                break;
+            }
         }
-        filled += part;
+        filled = filled.saturating_add(part);
     }
-    (filled, None)
+    (into.get(..filled).unwrap_or(into), fault)
 }
 
 /// A general-purpose register as an operand.
@@ -137,7 +141,7 @@ impl Gpr {
         let index = register as u32;
         let in_class = |first: Register, last: Register, size| {
             (first as u32..=last as u32).contains(&index).then(|| Self {
-                number: (index - first as u32) as u8,
+                number: index.wrapping_sub(first as u32) as u8,
                 size,
                 high: false,
             })
@@ -147,7 +151,9 @@ impl Gpr {
             .or_else(|| in_class(Register::AX, Register::R15W, 2))
             .or_else(|| in_class(Register::AL, Register::BL, 1))
             .or_else(|| in_class(Register::AH, Register::BH, 1).map(|r| Self { high: true, ..r }))
-            .or_else(|| in_class(Register::SPL, Register::R15L, 1).map(|r| Self { number: r.number + 4, ..r }))
+            .or_else(|| {
+                in_class(Register::SPL, Register::R15L, 1).map(|r| Self { number: r.number.saturating_add(4), ..r })
+            })
     }
 
     /// Its value, zero-extended.
@@ -173,7 +179,7 @@ impl Gpr {
 /// The low `size` bytes, 1 to 8.
 #[must_use]
 pub const fn mask(size: u8) -> u64 {
-    if size >= 8 { u64::MAX } else { (1 << (size as u32 * 8)) - 1 }
+    !u64::MAX.unbounded_shl((size as u32) << 3)
 }
 
 #[cfg(test)]

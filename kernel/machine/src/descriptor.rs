@@ -5,6 +5,7 @@
 //! CPU does not read it, and the senders are cores, which know vector and destination.
 
 use super::atomics::{AtomicU64, Ordering::SeqCst};
+use crate::bitmap::word;
 
 const ON: u64 = 1;
 
@@ -35,7 +36,7 @@ impl Descriptor {
     /// Posts a vector. Returns true if ON was clear. Then the caller must notify the vCPU. Any core may call it.
     #[must_use = "true means that somebody has to be told"]
     pub fn post(&self, vector: u8) -> bool {
-        self.pir[usize::from(vector >> 6)].fetch_or(1 << (vector & 63), SeqCst); // S1
+        word(&self.pir, vector).fetch_or(1 << (vector & 63), SeqCst); // S1
         self.control.fetch_or(ON, SeqCst) & ON == 0 // S2
     }
 

@@ -10,6 +10,7 @@ use heapless::Vec;
 mod error;
 mod fields;
 #[cfg(any(test, feature = "testing"))]
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "for tests")]
 pub mod image;
 mod note;
 

@@ -252,7 +252,9 @@ impl Eli {
 
     /// Adds one to a count.
     pub fn count(&self, what: Count) {
-        self.counts[what as usize].fetch_add(1, Relaxed);
+        if let Some(count) = self.counts.get(what as usize) {
+            count.fetch_add(1, Relaxed);
+        }
     }
 
     /// Returns name and value of each count.

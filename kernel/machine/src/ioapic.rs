@@ -5,6 +5,7 @@
 
 use bitfield_struct::bitfield;
 
+use crate::decode::mask;
 use crate::lapic::{Delivery, Destination, Message};
 use crate::layout::{IOAPIC_ID, IOAPIC_PINS};
 
@@ -94,8 +95,8 @@ impl IoApic {
             IOWIN => self.register(),
             _ => 0,
         };
-        let value = u64::from(register) >> ((offset & 3) * 8);
-        if size >= 4 { value } else { value & ((1 << (size * 8)) - 1) }
+        let value = u64::from(register) >> ((offset & 3) << 3);
+        value & mask(size)
     }
 
     /// Stores `size` bytes at `offset` of the page. The window takes only whole registers.
@@ -112,9 +113,9 @@ impl IoApic {
         match self.select {
             ID | ARBITRATION => u32::from(self.id) << 24,
             VERSION => u32::from(IOAPIC_PINS - 1) << 16 | 0x20,
-            select => match self.entry(select) {
-                Some((pin, shift)) => (self.entries[pin].into_bits() >> shift) as u32,
-                None => 0,
+            select => match self.entry(select).map(|(pin, shift)| (self.entries.get(pin), shift)) {
+                Some((Some(entry), shift)) => (entry.into_bits() >> shift) as u32,
+                _ => 0,
             },
         }
     }
@@ -125,13 +126,13 @@ impl IoApic {
         }
         let Some((pin, shift)) = self.entry(self.select) else { return };
         let half = 0xffff_ffff << shift & Entry::WRITABLE;
-        let old = self.entries[pin];
-        let mut new = Entry::from_bits(old.into_bits() & !half | u64::from(value) << shift & half);
+        let Some(entry) = self.entries.get_mut(pin) else { return };
+        let mut new = Entry::from_bits(entry.into_bits() & !half | u64::from(value) << shift & half);
         if !new.level() {
             // Software also clears a stuck Remote IRR this way.
             new.set_remote_irr(false);
         }
-        self.entries[pin] = new;
+        *entry = new;
         if new.level() {
             self.service(pin, &mut send);
         }
@@ -147,7 +148,7 @@ impl IoApic {
     /// Sends the interrupt of a pin. Does nothing if the pin is masked. Does nothing for a level-triggered pin that is
     /// not asserted or whose last interrupt has not ended.
     fn service(&mut self, pin: usize, send: &mut impl FnMut(Message)) {
-        let entry = &mut self.entries[pin];
+        let Some(entry) = self.entries.get_mut(pin) else { return };
         if entry.mask() || entry.level() && (entry.remote_irr() || self.lines >> pin & 1 == 0) {
             return;
         }
@@ -183,7 +184,7 @@ impl IoApic {
     /// interrupt again.
     pub fn end_of_interrupt(&mut self, vector: u8, mut send: impl FnMut(Message)) {
         for pin in 0..PINS {
-            let entry = &mut self.entries[pin];
+            let Some(entry) = self.entries.get_mut(pin) else { return };
             if entry.level() && entry.remote_irr() && entry.vector() == vector {
                 entry.set_remote_irr(false);
                 self.service(pin, &mut send);

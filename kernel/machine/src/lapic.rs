@@ -66,6 +66,11 @@ const RECEIVE_ILLEGAL_VECTOR: u8 = 1 << 6;
 const TIMER: usize = 0;
 const ERROR: usize = 5;
 
+/// The index in `LocalApic::lvt` of the entry with this MSR, from `LVT_TIMER` to `LVT_ERROR`.
+fn lvt_index(number: u32) -> usize {
+    number.wrapping_sub(msr::LVT_TIMER) as usize
+}
+
 /// An access that hardware answers with #GP(0).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GeneralProtection;
@@ -216,11 +221,11 @@ impl LocalApic {
             msr::PPR => u32::from(self.ppr()),
             msr::LDR => logical_id(self.settings.id),
             msr::SVR => self.svr.into_bits(),
-            0x810..=0x817 => self.isr.register(number - msr::ISR),
-            0x818..=0x81f => self.tmr.register(number - msr::TMR),
-            0x820..=0x827 => self.irr.register(number - msr::IRR),
+            0x810..=0x817 => self.isr.register(number.wrapping_sub(msr::ISR)),
+            0x818..=0x81f => self.tmr.register(number.wrapping_sub(msr::TMR)),
+            0x820..=0x827 => self.irr.register(number.wrapping_sub(msr::IRR)),
             msr::ESR => u32::from(self.esr),
-            msr::LVT_TIMER..=msr::LVT_ERROR => self.lvt[(number - msr::LVT_TIMER) as usize].into_bits(),
+            msr::LVT_TIMER..=msr::LVT_ERROR => self.lvt.get(lvt_index(number)).ok_or(GeneralProtection)?.into_bits(),
             msr::INITIAL_COUNT => self.timer.initial_count(),
             msr::CURRENT_COUNT => self.timer.current_count(clock.tsc),
             msr::DIVIDE => u32::from(self.timer.divide()),
@@ -250,7 +255,7 @@ impl LocalApic {
             msr::EOI if value == 0 => return Ok(self.end_of_interrupt()),
             msr::SVR if value & Svr::RESERVED == 0 => self.set_svr(Svr::from_bits(value), clock),
             msr::ESR if value == 0 => self.esr = core::mem::take(&mut self.errors),
-            msr::LVT_TIMER..=msr::LVT_ERROR => self.set_lvt((number - msr::LVT_TIMER) as usize, value, clock)?,
+            msr::LVT_TIMER..=msr::LVT_ERROR => self.set_lvt(lvt_index(number), value, clock)?,
             msr::INITIAL_COUNT => {
                 self.expire(clock);
                 self.timer.set_initial_count(value, clock.tsc);
@@ -310,7 +315,7 @@ impl LocalApic {
     }
 
     fn set_lvt(&mut self, index: usize, value: u32, clock: Clock) -> Result<(), GeneralProtection> {
-        let writable = Lvt::WRITABLE[index];
+        let writable = *Lvt::WRITABLE.get(index).ok_or(GeneralProtection)?;
         let mut entry = Lvt::from_bits(value & writable);
         if value & !(writable | Lvt::READ_ONLY) != 0 {
             return Err(GeneralProtection);
@@ -329,7 +334,7 @@ impl LocalApic {
         if !self.svr.enabled() {
             entry.set_mask(true);
         }
-        self.lvt[index] = entry;
+        *self.lvt.get_mut(index).ok_or(GeneralProtection)? = entry;
         Ok(())
     }
 

@@ -82,26 +82,27 @@ pub const VIRTIO_BAR1_MEMORY_SIZE: u32 = 0x1000;
 /// Returns the first address of BAR0 of PCI device `device` (0 to 31). The guest may move it.
 #[must_use]
 pub const fn bar0(device: u8) -> u32 {
-    *PCI_MEMORY.start() as u32 + (device & 31) as u32 * VIRTIO_BAR0_SIZE
+    (*PCI_MEMORY.start() as u32).saturating_add(((device & 31) as u32).saturating_mul(VIRTIO_BAR0_SIZE))
 }
 
 /// Returns the first address of BAR1 of PCI device `device` (0 to 31) in I/O space. The guest may move it.
 #[must_use]
 pub const fn bar1(device: u8) -> u32 {
-    *PCI_IO.start() as u32 + (device & 31) as u32 * VIRTIO_BAR1_SIZE
+    (*PCI_IO.start() as u32).saturating_add(((device & 31) as u32).saturating_mul(VIRTIO_BAR1_SIZE))
 }
 
 /// Returns the first address of BAR1 of PCI device `device` (0 to 31) in memory, after all first BARs. The guest may move
 /// it.
 #[must_use]
 pub const fn bar1_memory(device: u8) -> u32 {
-    bar0(0) + PCI_DEVICES as u32 * VIRTIO_BAR0_SIZE + (device & 31) as u32 * VIRTIO_BAR1_MEMORY_SIZE
+    const FIRST: u32 = bar0(0) + PCI_DEVICES as u32 * VIRTIO_BAR0_SIZE;
+    FIRST.saturating_add(((device & 31) as u32).saturating_mul(VIRTIO_BAR1_MEMORY_SIZE))
 }
 
 /// Splits `size` bytes of guest memory into the bytes below the PCI hole (from 0) and the bytes at [`HIGH_MEMORY`].
 #[must_use]
 pub const fn memory_split(size: u64) -> (u64, u64) {
-    if size <= LOW_MEMORY_END { (size, 0) } else { (LOW_MEMORY_END, size - LOW_MEMORY_END) }
+    if size <= LOW_MEMORY_END { (size, 0) } else { (LOW_MEMORY_END, size.saturating_sub(LOW_MEMORY_END)) }
 }
 
 // The windows follow one another without overlap.

@@ -39,12 +39,14 @@
 //!   (`model.rs`, `eli/model.rs`).
 
 #![cfg_attr(not(test), no_std)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
 #[cfg(all(feature = "testing", not(test)))]
 extern crate std;
 
 pub mod alarm;
 mod atomics;
+mod bitmap;
 pub mod clock;
 pub mod cmos;
 pub mod control_registers;
@@ -87,4 +89,5 @@ mod mailbox_tests;
 mod model;
 #[cfg(any(test, feature = "testing"))]
 #[allow(missing_docs, reason = "the fields are the registers")]
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "for tests")]
 pub mod testing;

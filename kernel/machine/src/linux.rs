@@ -53,7 +53,7 @@ pub fn load(memory: &GuestMemory, linux: &Linux<'_>, rsdp: u64) -> Result<(Start
     let room = first_region_end(memory);
     let kernel_at = place_kernel(&header, room)?;
     memory.write(kernel_at, header.payload(linux.kernel))?;
-    let kernel_end = kernel_at + header.memory_needed();
+    let kernel_end = kernel_at.saturating_add(header.memory_needed());
 
     let initrd = match linux.initrd {
         Some(initrd) if !initrd.is_empty() => {
@@ -68,7 +68,7 @@ pub fn load(memory: &GuestMemory, linux: &Linux<'_>, rsdp: u64) -> Result<(Start
     write_boot_params(memory, &header, linux, initrd, rsdp)?;
     write_page_tables(memory)?;
     let gdt = write_gdt(memory)?;
-    let state = StartState::linux_64(kernel_at + 0x200, low::BOOT_PARAMS, low::PAGE_TABLES, gdt);
+    let state = StartState::linux_64(kernel_at.saturating_add(0x200), low::BOOT_PARAMS, low::PAGE_TABLES, gdt);
     Ok((state, Placement { kernel: kernel_at, initrd }))
 }
 
@@ -102,7 +102,7 @@ fn write_command_line(memory: &GuestMemory, header: &Header, command_line: &str)
         return Err(Error::CommandLineHasZero { at: at as u64 });
     }
     memory.write(low::COMMAND_LINE, command_line.as_bytes())?;
-    memory.write(low::COMMAND_LINE + len, &[0])?;
+    memory.write(low::COMMAND_LINE.saturating_add(len), &[0])?;
     Ok(())
 }
 
@@ -114,8 +114,9 @@ fn write_boot_params(
     rsdp: u64,
 ) -> Result<(), BadAddress> {
     const BASE: u64 = low::BOOT_PARAMS;
+    const HEADER: u64 = BASE + header::START as u64;
     memory.zero(BASE, 0x1000)?;
-    memory.write(BASE + header::START as u64, header.bytes(linux.kernel))?;
+    memory.write(HEADER, header.bytes(linux.kernel))?;
     memory.write_u64(BASE + 0x070, rsdp)?; // acpi_rsdp_addr
     memory.write(BASE + 0x210, &[0xff])?; // type_of_loader: none of the registered ones
     let (at, len) = initrd.unwrap_or((0, 0));
@@ -125,15 +126,14 @@ fn write_boot_params(
     memory.write_u32(BASE + 0x0c4, (len >> 32) as u32)?; // ext_ramdisk_size
     memory.write_u32(BASE + 0x228, low::COMMAND_LINE as u32)?; // cmd_line_ptr
     memory.write_u64(BASE + 0x250, 0)?; // setup_data: none
-    let mut entries = 0;
-    for (from, to, kind) in memory_map(memory) {
-        let at = BASE + 0x2d0 + entries * 20;
+    let mut entries = 0_u8;
+    for (at, (from, to, kind)) in (BASE + 0x2d0..).step_by(20).zip(memory_map(memory)) {
         memory.write_u64(at, from)?;
-        memory.write_u64(at + 8, to - from)?;
-        memory.write_u32(at + 16, kind)?;
-        entries += 1;
+        memory.write_u64(at.saturating_add(8), to.saturating_sub(from))?;
+        memory.write_u32(at.saturating_add(16), kind)?;
+        entries = entries.saturating_add(1);
     }
-    memory.write(BASE + 0x1e8, &[entries as u8]) // e820_entries
+    memory.write(BASE + 0x1e8, &[entries]) // e820_entries
 }
 
 /// Returns the e820 map: first address, end, type.
@@ -141,8 +141,8 @@ fn memory_map(memory: &GuestMemory) -> impl Iterator<Item = (u64, u64, u32)> {
     const RAM: u32 = 1;
     const RESERVED: u32 = 2;
     let fixed = [(low::END, ONE_MIB, RESERVED), (layout::ECAM, layout::ECAM + layout::ECAM_SIZE, RESERVED)];
-    let below = memory.regions().iter().map(|r| (r.gpa, (r.gpa + r.size).min(low::END), RAM));
-    let above = memory.regions().iter().map(|r| (r.gpa.max(ONE_MIB), r.gpa + r.size, RAM));
+    let below = memory.regions().iter().map(|r| (r.gpa, r.end().min(low::END), RAM));
+    let above = memory.regions().iter().map(|r| (r.gpa.max(ONE_MIB), r.end(), RAM));
     below.chain(above).chain(fixed).filter(|&(from, to, _)| from < to)
 }
 
@@ -155,11 +155,11 @@ fn write_page_tables(memory: &GuestMemory) -> Result<(), BadAddress> {
     const DIRECTORIES: u64 = PDPT + 0x1000;
     memory.zero(PML4, 0x2000)?;
     memory.write_u64(PML4, PDPT | PRESENT_WRITABLE)?;
-    for i in 0..4 {
-        memory.write_u64(PDPT + i * 8, (DIRECTORIES + i * 0x1000) | PRESENT_WRITABLE)?;
+    for (at, directory) in (PDPT..).step_by(8).zip((DIRECTORIES..).step_by(0x1000)).take(4) {
+        memory.write_u64(at, directory | PRESENT_WRITABLE)?;
     }
-    for i in 0..4 * 512 {
-        memory.write_u64(DIRECTORIES + i * 8, i << 21 | LARGE | PRESENT_WRITABLE)?;
+    for (at, page) in (DIRECTORIES..).step_by(8).zip(0..4 * 512) {
+        memory.write_u64(at, page << 21 | LARGE | PRESENT_WRITABLE)?;
     }
     Ok(())
 }
@@ -167,10 +167,11 @@ fn write_page_tables(memory: &GuestMemory) -> Result<(), BadAddress> {
 /// Writes the table for the segments of [`StartState::linux_64`]: __BOOT_CS 0x10, __BOOT_DS 0x18, a TSS at 0x20.
 fn write_gdt(memory: &GuestMemory) -> Result<(u64, u16), BadAddress> {
     const ENTRIES: [u64; 6] = [0, 0, 0x00af_9b00_0000_ffff, 0x00cf_9300_0000_ffff, 0x0000_8b00_0000_0067, 0];
-    for (i, entry) in ENTRIES.iter().enumerate() {
-        memory.write_u64(low::GDT + i as u64 * 8, *entry)?;
+    const LIMIT: u16 = (ENTRIES.len() * 8 - 1) as u16;
+    for (at, entry) in (low::GDT..).step_by(8).zip(ENTRIES) {
+        memory.write_u64(at, entry)?;
     }
-    Ok((low::GDT, (ENTRIES.len() * 8 - 1) as u16))
+    Ok((low::GDT, LIMIT))
 }
 
 #[cfg(test)]

@@ -47,6 +47,7 @@
 
 use super::atomics::{AtomicBool, AtomicU8, AtomicU64, Ordering::SeqCst};
 use super::descriptor::Descriptor;
+use crate::bitmap::word;
 use crate::{
     lapic::{Accepts, Delivery, Message},
     posted::Wake,
@@ -137,12 +138,12 @@ impl Mailbox {
     /// Posts an edge-triggered interrupt. Returns true if the caller must send the core an NMI. Any core may call it.
     #[must_use = "true means that the core has to be kicked"]
     pub fn post(&self, vector: u8) -> bool {
-        let (word, bit) = place(vector);
+        let (level, bit) = (word(&self.level, vector), bit(vector));
         // Usually this does not write `level`: no vector of the data path is level-triggered.
-        if self.level[word].load(SeqCst) & bit != 0 {
-            self.level[word].fetch_and(!bit, SeqCst);
+        if level.load(SeqCst) & bit != 0 {
+            level.fetch_and(!bit, SeqCst);
         }
-        self.pending[word].fetch_or(bit, SeqCst); // S1
+        word(&self.pending, vector).fetch_or(bit, SeqCst); // S1
         self.notify()
     }
 
@@ -151,9 +152,8 @@ impl Mailbox {
     /// The level bit stays set after a drain. So it is not lost if the same vector is posted again during the drain.
     #[must_use = "true means that the core has to be kicked"]
     pub fn post_level(&self, vector: u8) -> bool {
-        let (word, bit) = place(vector);
-        self.level[word].fetch_or(bit, SeqCst);
-        self.pending[word].fetch_or(bit, SeqCst); // S1
+        word(&self.level, vector).fetch_or(bit(vector), SeqCst);
+        word(&self.pending, vector).fetch_or(bit(vector), SeqCst); // S1
         self.notify()
     }
 
@@ -314,12 +314,12 @@ impl Mailbox {
         if !self.outstanding.swap(false, SeqCst) {
             return Requests::default(); // D1; nothing, or already taken
         }
-        for (index, word) in self.pending.iter().enumerate() {
+        for (index, (word, level)) in self.pending.iter().zip(&self.level).enumerate() {
             if word.load(SeqCst) == 0 {
                 continue; // saves three locked instructions in the common case
             }
             let bits = word.swap(0, SeqCst); // D2
-            let level = self.level[index].load(SeqCst);
+            let level = level.load(SeqCst);
             each_bit(index, bits, |vector, bit| {
                 apic.accept(vector, level >> bit & 1 != 0);
             });
@@ -329,7 +329,7 @@ impl Mailbox {
         }
         let r = self.requests.swap(0, SeqCst); // D2
         Requests {
-            stop: (r & STOP != 0).then_some(StopReason::ALL[(r >> 16) as usize & 3]),
+            stop: StopReason::ALL.get((r >> 16) as usize & 3).copied().filter(|_| r & STOP != 0),
             init: r & INIT != 0,
             startup: (r & STARTUP != 0).then_some((r >> 8) as u8),
             nmi: r & NMI != 0,
@@ -353,13 +353,14 @@ impl Mailbox {
 fn each_bit(index: usize, mut bits: u64, mut each: impl FnMut(u8, u32)) {
     while bits != 0 {
         let bit = bits.trailing_zeros();
-        bits &= bits - 1;
-        each((index * 64) as u8 + bit as u8, bit);
+        bits &= bits.wrapping_sub(1);
+        each((index << 6) as u8 | bit as u8, bit);
     }
 }
 
-fn place(vector: u8) -> (usize, u64) {
-    (usize::from(vector >> 6), 1 << (vector & 63))
+/// The bit of a vector in its word.
+fn bit(vector: u8) -> u64 {
+    1 << (vector & 63)
 }
 
 /// Posts a message to every virtual CPU that it names. Mailbox `i` belongs to APIC ID `i`. Calls `kick(i)` if that core

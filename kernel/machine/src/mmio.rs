@@ -155,7 +155,7 @@ fn string(
             return Err(Undecodable::Changed);
         }
         let mut bytes = [0; 8];
-        match memory.read(from, &mut bytes[..usize::from(size)]) {
+        match memory.read(from, bytes.get_mut(..usize::from(size)).unwrap_or_default()) {
             Ok(()) => u64::from_le_bytes(bytes),
             Err(_) => bus.read(from, size),
         }
@@ -165,7 +165,7 @@ fn string(
         return Err(Undecodable::Changed);
     };
     let value = value & mask(size);
-    if memory.write(to, &value.to_le_bytes()[..usize::from(size)]).is_err() {
+    if memory.write(to, value.to_le_bytes().get(..usize::from(size)).unwrap_or_default()).is_err() {
         bus.write(to, size, value);
     }
     destination.advance(vcpu, size);
@@ -252,7 +252,7 @@ impl StringOperand {
 
 /// Returns the guest-physical address of a memory operand within one page.
 fn locate(vcpu: &impl Vcpu, memory: &GuestMemory, linear: u64, size: u8, access: Access) -> Result<u64, Undecodable> {
-    if linear & 0xfff > 0x1000 - u64::from(size) {
+    if linear & 0xfff > 0x1000_u64.saturating_sub(u64::from(size)) {
         return Err(Undecodable::Invalid); // no driver reads a register across two pages
     }
     translate(vcpu, memory, linear, access).map_err(Undecodable::Fault)
@@ -330,7 +330,7 @@ fn memory_bytes(size: MemorySize) -> Option<u8> {
 }
 
 fn sign_extend(value: u64, size: u8) -> u64 {
-    let unused = 64 - u32::from(size) * 8;
+    let unused = 64_u32.saturating_sub(u32::from(size) << 3);
     ((value << unused) as i64 >> unused) as u64
 }
 
@@ -387,7 +387,7 @@ impl Operation {
         let register = Gpr::new(i.op1_register()).filter(|_| bits && i.op1_kind() == OpKind::Register);
         register.map_or(0, |register| {
             let number = sign_extend(register.read(vcpu), register.size) as i64;
-            number.div_euclid(i64::from(size) * 8).wrapping_mul(i64::from(size)) as u64
+            number.div_euclid(i64::from(size) << 3).wrapping_mul(i64::from(size)) as u64
         })
     }
 

@@ -70,7 +70,7 @@ impl<'a> Bus<'a> {
     /// # Errors
     /// There are already [`MAX_FUNCTIONS`].
     pub fn add(&mut self, make: impl FnOnce(u8) -> Box<dyn Function + 'a>) -> Result<u8, TooManyFunctions> {
-        let device = self.functions.len() as u8 + 1;
+        let device = (self.functions.len() as u8).saturating_add(1);
         if self.functions.is_full() {
             return Err(TooManyFunctions);
         }
@@ -181,7 +181,7 @@ impl<'a> Bus<'a> {
         }
         Some(ConfigurationPort::Data {
             function: (self.address >> 8 & 0xff) as usize,
-            register: (self.address & 0xfc) as usize + usize::from(low),
+            register: (self.address & 0xfc) as usize | usize::from(low),
         })
     }
 
@@ -189,7 +189,9 @@ impl<'a> Bus<'a> {
     fn read_config(&mut self, function: usize, register: usize, size: u8) -> u64 {
         match (function % 8, function / 8) {
             (0, 0) => self.bridge.read(register, size),
-            (0, device) => self.functions.get_mut(device - 1).map_or(ones(size), |f| f.read_config(register, size)),
+            (0, device) => {
+                self.functions.get_mut(device.wrapping_sub(1)).map_or(ones(size), |f| f.read_config(register, size))
+            }
             _ => ones(size),
         }
     }
@@ -198,7 +200,7 @@ impl<'a> Bus<'a> {
         match (function % 8, function / 8) {
             (0, 0) => self.bridge.write(register, size, value),
             (0, device) => {
-                if let Some(f) = self.functions.get_mut(device - 1) {
+                if let Some(f) = self.functions.get_mut(device.wrapping_sub(1)) {
                     f.write_config(register, size, value, &mut send);
                 }
             }
@@ -225,7 +227,7 @@ enum ConfigurationPort {
 
 /// Returns what `size` bytes read where nothing answers: all ones.
 const fn ones(size: u8) -> u64 {
-    if size >= 8 { u64::MAX } else { (1 << (size * 8)) - 1 }
+    crate::decode::mask(size)
 }
 
 #[cfg(test)]

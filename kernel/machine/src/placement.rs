@@ -29,7 +29,7 @@ impl fmt::Display for Placement {
 pub(crate) fn first_region_end(memory: &GuestMemory) -> u64 {
     let mut end = 0;
     while let Some(next) = memory.regions().iter().find(|r| r.gpa == end && r.size != 0) {
-        end += next.size;
+        end = next.end();
     }
     end.min(layout::LOW_MEMORY_END)
 }

@@ -3,6 +3,8 @@
 //! Follows ACPI 6.5 ch. 4.8.3.3. Firmware measures its delays with it. EDK2 reads it at the port of Cloud Hypervisor's
 //! machine, whatever the FADT says. It has no status bit and no interrupt, because a hardware-reduced machine has neither.
 
+use core::num::NonZero;
+
 use crate::layout::PM_TIMER;
 
 /// Frequency in Hz.
@@ -11,27 +13,27 @@ pub const HZ: u64 = 3_579_545;
 /// The timer of a machine.
 #[derive(Clone, Copy, Debug)]
 pub struct PmTimer {
-    tsc_hz: u64,
+    tsc_hz: NonZero<u64>,
 }
 
 impl PmTimer {
     /// Makes the timer. `tsc_khz` is the frequency of the TSC in kHz.
     #[must_use]
     pub fn new(tsc_khz: u64) -> Self {
-        Self { tsc_hz: tsc_khz.saturating_mul(1000).max(1) }
+        Self { tsc_hz: NonZero::new(tsc_khz.saturating_mul(1000)).unwrap_or(NonZero::<u64>::MIN) }
     }
 
     /// Returns the counter when the TSC is `tsc`.
     #[must_use]
     pub fn count(self, tsc: u64) -> u32 {
-        (u128::from(tsc) * u128::from(HZ) / u128::from(self.tsc_hz)) as u32
+        (u128::from(tsc).saturating_mul(u128::from(HZ)) / NonZero::<u128>::from(self.tsc_hz)) as u32
     }
 
     /// Handles IN of 1, 2 or 4 bytes when the TSC is `tsc`. Returns `None` if not all of the bytes are the timer's.
     #[must_use]
     pub fn read(self, port: u16, size: u8, tsc: u64) -> Option<u32> {
         let offset = port.checked_sub(PM_TIMER)?;
-        (offset + u16::from(size) <= 4).then(|| self.count(tsc) >> (8 * u32::from(offset)))
+        (offset.saturating_add(u16::from(size)) <= 4).then(|| self.count(tsc) >> (8 * u32::from(offset)))
     }
 }
 

@@ -21,6 +21,7 @@ use core::{
     sync::atomic::{AtomicU32, Ordering::Relaxed},
 };
 
+use crate::bitmap;
 pub use crate::descriptor::Descriptor;
 use crate::lapic::msr;
 
@@ -61,6 +62,11 @@ pub struct HandOver {
 #[repr(C, align(4096))]
 pub struct ApicPage([AtomicU32; 1024]);
 
+/// Returns the index in the page of the first of a register's four words, by its MSR.
+fn first_word(number: u32) -> usize {
+    (number as usize & 0xff) << 2
+}
+
 impl Default for ApicPage {
     fn default() -> Self {
         Self::new()
@@ -82,7 +88,13 @@ impl ApicPage {
     }
 
     fn word(&self, number: u32) -> &AtomicU32 {
-        &self.0[(number as usize & 0xff) * 4]
+        self.at(first_word(number))
+    }
+
+    /// Returns a word of the page, by its index.
+    fn at(&self, index: usize) -> &AtomicU32 {
+        let [.., last] = &self.0;
+        self.0.get(index).unwrap_or(last)
     }
 
     /// Returns the low 32 bits of a register, by its MSR.
@@ -96,13 +108,14 @@ impl ApicPage {
     pub fn show(&self, number: u32, value: u64) {
         self.word(number).store(value as u32, Relaxed);
         // Only the ICR has 64 bits. The upper half of the other registers is 0 and stays 0.
-        self.0[(number as usize & 0xff) * 4 + 1].store((value >> 32) as u32, Relaxed);
+        self.at(first_word(number) | 1).store((value >> 32) as u32, Relaxed);
     }
 
     /// Returns the highest vector of one of the three groups of eight registers.
     fn highest(&self, group: u32) -> Option<u8> {
-        let (index, bits) = (0..8).rev().map(|i| (i, self.register(group + i))).find(|(_, bits)| *bits != 0)?;
-        Some((index * 32 + 31 - bits.leading_zeros()) as u8)
+        let bit = |i: u32| Some((i, self.register(group.wrapping_add(i)).checked_ilog2()?));
+        let (index, bit) = (0..8).rev().find_map(bit)?;
+        Some((index << 5 | bit) as u8)
     }
 
     /// Returns the processor priority as the CPU computes it from VTPR and VISR (30.1.3).
@@ -123,12 +136,12 @@ impl ApicPage {
     /// core may call it, while its guest does not run.
     #[must_use = "the CPU has to be told"]
     pub fn request(&self, vectors: &Bits, level: &Bits) -> HandOver {
-        let half = |bits: &Bits, i: u32| (bits[i as usize / 2] >> (i % 2 * 32)) as u32;
+        let half = |bits: &Bits, i: u32| (bitmap::word(bits, (i << 5) as u8) >> ((i & 1) << 5)) as u32;
         let mut changed = false;
         for i in 0..8 {
             let new = half(vectors, i);
             if new != 0 {
-                let (irr, tmr) = (self.word(msr::IRR + i), self.word(msr::TMR + i));
+                let (irr, tmr) = (self.word(msr::IRR.wrapping_add(i)), self.word(msr::TMR.wrapping_add(i)));
                 irr.store(irr.load(Relaxed) | new, Relaxed);
                 let old = tmr.load(Relaxed);
                 let mode = old & !new | half(level, i) & new;
@@ -142,8 +155,9 @@ impl ApicPage {
     /// Returns TMR, which is also the EOI-exit bitmap: the vectors for whose EOI the IOAPIC waits.
     fn level_triggered(&self) -> Bits {
         core::array::from_fn(|i| {
-            let register = |n| u64::from(self.register(msr::TMR + n));
-            register(2 * i as u32) | register(2 * i as u32 + 1) << 32
+            let register = |n| u64::from(self.register(msr::TMR.wrapping_add(n)));
+            let first = (i as u32) << 1;
+            register(first) | register(first | 1) << 32
         })
     }
 

@@ -56,10 +56,11 @@ pub fn load(memory: &GuestMemory, pvh: &Pvh<'_>) -> Result<(StartState, Placemen
     check_segments(&elf, room)?;
     for segment in &elf.segments {
         memory.write(segment.address, elf.bytes(segment))?;
-        memory.zero(segment.address + segment.file_size, segment.size - segment.file_size)?;
+        memory
+            .zero(segment.address.saturating_add(segment.file_size), segment.size.saturating_sub(segment.file_size))?;
     }
     let first = elf.segments.iter().map(|s| s.address).min().unwrap_or(ONE_MIB);
-    let end = elf.segments.iter().map(|s| s.address + s.size).max().unwrap_or(ONE_MIB);
+    let end = elf.segments.iter().map(Segment::end).max().unwrap_or(ONE_MIB);
     let initrd = match pvh.initrd {
         Some(initrd) if !initrd.is_empty() => {
             let len = initrd.len() as u64;
@@ -76,20 +77,19 @@ pub fn load(memory: &GuestMemory, pvh: &Pvh<'_>) -> Result<(StartState, Placemen
 
 /// Checks that each segment is in memory above 1 MiB, that no two overlap, and that the entry is in one of them.
 fn check_segments(elf: &Elf<'_>, room: u64) -> Result<(), Error> {
-    let end = |s: &Segment| s.address + s.size;
     for (number, segment) in elf.segments.iter().enumerate() {
         let Segment { header, address, size, .. } = *segment;
-        if address < ONE_MIB || end(segment) > room {
+        if address < ONE_MIB || segment.end() > room {
             return Err(Error::OutsideMemory { header, address, size, room });
         }
-        let overlaps = |other: &&Segment| other.address < end(segment) && address < end(other);
+        let overlaps = |other: &&Segment| other.address < segment.end() && address < other.end();
         if let Some(other) = elf.segments.iter().take(number).find(overlaps) {
             let address = address.max(other.address);
             return Err(Error::Overlap { first: other.header, second: header, address });
         }
     }
     let entry = u64::from(elf.entry);
-    if elf.segments.iter().any(|s| (s.address..end(s)).contains(&entry)) {
+    if elf.segments.iter().any(|s| (s.address..s.end()).contains(&entry)) {
         Ok(())
     } else {
         Err(Error::EntryOutside { entry })

@@ -86,8 +86,8 @@ fn handler(vcpu: &impl Vcpu, memory: &GuestMemory) -> Option<u64> {
         0 => GENERAL_PROTECTION,
         _ => return None,
     };
-    let gate = vcpu.idt().0.checked_add(vector * 16)?;
-    let (low, high) = (word(gate)?, word(gate + 8)?);
+    let gate = vcpu.idt().0.checked_add(vector << 4)?;
+    let (low, high) = (word(gate)?, word(gate.checked_add(8)?)?);
     Some(low & 0xffff | low >> 32 & 0xffff_0000 | high << 32)
 }
 
@@ -144,6 +144,32 @@ mod tests {
         let (mut vcpu, memory) = left_behind();
         memory.write(STACK, &2_u64.to_le_bytes()).unwrap();
         assert!(!BOCHS.after(&Exit::Nmi, &mut vcpu, &memory), "#GP with a selector's error code is not looked for");
+    }
+
+    #[test]
+    fn a_gate_that_reaches_beyond_the_last_address_is_left_alone() {
+        const PRESENT_WRITABLE: u64 = 0b11;
+        let (mut vcpu, memory) = left_behind();
+        // Page tables from 0x8000 on: the first 2 MiB at their addresses, and the last page of all at 0x6000.
+        for (at, entry) in [
+            (0x8000, 0x9000 | PRESENT_WRITABLE),
+            (0x8ff8, 0x9000 | PRESENT_WRITABLE),
+            (0x9000, 0xa000 | PRESENT_WRITABLE),
+            (0x9ff8, 0xa000 | PRESENT_WRITABLE),
+            (0xa000, 0x80 | PRESENT_WRITABLE),
+            (0xaff8, 0xb000 | PRESENT_WRITABLE),
+            (0xbff8, 0x6000 | PRESENT_WRITABLE),
+        ] {
+            memory.write(at, &u64::to_le_bytes(entry)).unwrap();
+        }
+        (vcpu.cr0, vcpu.cr3, vcpu.cr4) = (0x8000_0011, 0x8000, 0x20);
+        vcpu.cr2 = 0x7ffd_0000;
+        assert!(BOCHS.after(&Exit::Nmi, &mut vcpu, &memory), "with paging, and a table in the middle");
+        let (mut vcpu, rip) = (FakeVcpu { rip: FAULTED, ..vcpu }, FAULTED);
+        // The first half of the gate of vector 14 is in the last eight bytes.
+        vcpu.idt = (u64::MAX - 7 - 14 * 16, 0xfff);
+        assert!(!BOCHS.after(&Exit::Nmi, &mut vcpu, &memory));
+        assert_eq!(vcpu.rip, rip);
     }
 
     #[test]

@@ -127,7 +127,7 @@ impl Histogram {
     /// writer, a load and a store are enough, and no exit pays for a locked instruction.
     #[inline]
     pub fn record(&self, reason: Reason, cycles: u64) {
-        let [count, sum] = &self.rows[reason as usize];
+        let Some([count, sum]) = self.rows.get(reason as usize) else { return };
         count.store(count.load(Relaxed).wrapping_add(1), Relaxed);
         sum.store(sum.load(Relaxed).wrapping_add(cycles), Relaxed);
     }
@@ -136,8 +136,7 @@ impl Histogram {
     /// other does not.
     #[must_use]
     pub fn get(&self, reason: Reason) -> (u64, u64) {
-        let [count, sum] = &self.rows[reason as usize];
-        (count.load(Relaxed), sum.load(Relaxed))
+        self.rows.get(reason as usize).map_or((0, 0), |[count, sum]| (count.load(Relaxed), sum.load(Relaxed)))
     }
 
     /// Resets all to zero for a guest's next life. Call it only while its vCPU does not run.

@@ -38,10 +38,10 @@ const BOOT_ARCHITECTURE: u16 = 1 << 2 | 1 << 4 | 1 << 5;
 /// The guest has no memory there, or the tables need more than `place`.
 pub fn write(memory: &GuestMemory, vcpus: u32, place: Range<u64>) -> Result<(), BadAddress> {
     let Range { start: rsdp, end } = place;
-    let mut next = rsdp + 64;
+    let mut next = rsdp.saturating_add(64);
     let mut place = |table: &[u8]| {
         let at = next;
-        next = (at + table.len() as u64).next_multiple_of(64);
+        next = at.saturating_add(table.len() as u64).checked_next_multiple_of(64).unwrap_or(u64::MAX);
         if next > end {
             return Err(BadAddress { gpa: at, len: table.len() as u64 });
         }

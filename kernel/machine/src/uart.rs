@@ -211,7 +211,12 @@ impl Uart {
         }
         self.fifos = enable;
         // The other bits matter only if FIFOs are enabled.
-        self.trigger = if enable { [1, 4, 8, 14][usize::from(value >> 6)] } else { 1 };
+        self.trigger = match value >> 6 {
+            1 if enable => 4,
+            2 if enable => 8,
+            3 if enable => 14,
+            _ => 1,
+        };
         self.refill();
     }
 

@@ -161,9 +161,9 @@ impl<'a> VirtioPci<'a> {
     /// Writes a notification word. Its place names the queue. The value does not matter, because NOTIFICATION_DATA is
     /// not offered.
     fn notify(&mut self, offset: u64) {
-        let step = u64::from(NOTIFY_MULTIPLIER);
-        let queue = offset / step;
-        if offset.is_multiple_of(step)
+        const STEP: u64 = NOTIFY_MULTIPLIER as u64;
+        let queue = offset / STEP;
+        if offset.is_multiple_of(STEP)
             && queue < u64::from(self.shared.queues())
             && self.common.status(self.shared).contains(Status::DRIVER_OK)
         {
@@ -173,16 +173,21 @@ impl<'a> VirtioPci<'a> {
 
     /// Whether an access touches any of the `len` bytes at `at`.
     fn touches(&self, register: usize, size: u8, at: usize, len: usize) -> bool {
-        register < at + len && at < register.saturating_add(usize::from(size.min(8)))
+        register < at.saturating_add(len) && at < register.saturating_add(usize::from(size.min(8)))
+    }
+
+    /// Returns the offset of a field of the configuration access window.
+    fn in_window(&self, field: usize) -> usize {
+        self.window.saturating_add(field)
     }
 
     /// Returns the place and the length that the configuration access window is set to. Returns `None` if the driver
     /// has not set it as the specification demands (4.1.4.9.2). The window works even while the BARs decode nothing,
     /// which is its purpose.
     fn window(&self) -> Option<(Place, u8)> {
-        let bar = self.config.byte(self.window + WINDOW_BAR);
-        let offset = self.config.read(self.window + WINDOW_OFFSET, 4);
-        let length = self.config.read(self.window + WINDOW_LENGTH, 4);
+        let bar = self.config.byte(self.in_window(WINDOW_BAR));
+        let offset = self.config.read(self.in_window(WINDOW_OFFSET), 4);
+        let length = self.config.read(self.in_window(WINDOW_LENGTH), 4);
         let size = match bar {
             0 => layout::VIRTIO_BAR0_SIZE,
             1 => self.notify.bar1(self.device).1,
@@ -196,7 +201,7 @@ impl<'a> VirtioPci<'a> {
         for message in self.shared.msix.take_unmasked() {
             match message.decode() {
                 Ok(interrupt) => send(interrupt.into()),
-                Err(_) => self.refused += 1,
+                Err(_) => self.refused = self.refused.saturating_add(1),
             }
         }
     }
@@ -204,26 +209,27 @@ impl<'a> VirtioPci<'a> {
 
 impl Function for VirtioPci<'_> {
     fn read_config(&mut self, register: usize, size: u8) -> u64 {
-        if self.touches(register, size, self.window + WINDOW_DATA, 4)
+        if self.touches(register, size, self.in_window(WINDOW_DATA), 4)
             && let Some((place, length)) = self.window()
         {
             let bytes = (self.read_bar(place, length) as u32).to_le_bytes();
-            self.config.set(self.window + WINDOW_DATA, &bytes[..usize::from(length)]);
+            self.config.set(self.in_window(WINDOW_DATA), bytes.get(..usize::from(length)).unwrap_or(&bytes));
         }
         self.config.read(register, size)
     }
 
     fn write_config(&mut self, register: usize, size: u8, value: u64, send: &mut dyn FnMut(Message)) {
         self.config.write(register, size, value);
-        if self.touches(register, size, self.msix + MESSAGE_CONTROL, 2) {
-            let control = self.config.byte(self.msix + MESSAGE_CONTROL + 1);
+        let message_control = self.msix.saturating_add(MESSAGE_CONTROL);
+        if self.touches(register, size, message_control, 2) {
+            let control = self.config.byte(message_control.saturating_add(1));
             self.shared.msix.set_function_control(control & MSIX_ENABLE != 0, control & MSIX_FUNCTION_MASK != 0);
             self.send_unmasked(send);
         }
-        if self.touches(register, size, self.window + WINDOW_DATA, 4)
+        if self.touches(register, size, self.in_window(WINDOW_DATA), 4)
             && let Some((place, length)) = self.window()
         {
-            let value = self.config.read(self.window + WINDOW_DATA, length);
+            let value = self.config.read(self.in_window(WINDOW_DATA), length);
             self.write_bar(place, length, value, send);
         }
     }
@@ -286,9 +292,10 @@ impl Function for VirtioPci<'_> {
 /// Adds the function's capabilities. Returns the offsets of MSI-X and of the configuration access window. Together they
 /// take 108 of the 192 bytes.
 fn add_capabilities(config: &mut ConfigSpace, shared: &Shared) -> (usize, usize) {
+    const LAST: u16 = VECTORS as u16 - 1;
     let mut msix = [0; 10];
     // Table and pending bits of all entries. The low bits of each offset are the BAR's number, 0.
-    msix[0..2].copy_from_slice(&(VECTORS as u16 - 1).to_le_bytes());
+    msix[0..2].copy_from_slice(&LAST.to_le_bytes());
     msix[2..6].copy_from_slice(&TABLE_AT.to_le_bytes());
     msix[6..10].copy_from_slice(&PENDING_AT.to_le_bytes());
     let msix = config.add_capability(CAPABILITY_MSIX, &msix, &[0, MSIX_ENABLE | MSIX_FUNCTION_MASK]);

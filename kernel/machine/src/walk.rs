@@ -158,7 +158,7 @@ impl Mode {
     /// Whether the protection key of a leaf entry permits the access (SDM vol. 3A 4.6.2). Keys apply to data accesses to
     /// user pages, by the supervisor too.
     fn key_permits(&self, entry: u64, rights: Rights, access: Access) -> bool {
-        let shift = (entry >> KEY_SHIFT & 0xf) as u32 * 2;
+        let shift = (entry >> KEY_SHIFT & 0xf) << 1;
         let (all, writes) = (self.pkru >> shift & 1 != 0, self.pkru >> shift & 2 != 0);
         match access {
             _ if !rights.user => true,
@@ -198,6 +198,12 @@ fn leaf_bits(access: Access) -> u64 {
     if access == Access::Write { ACCESSED | DIRTY } else { ACCESSED }
 }
 
+/// Returns the number of the first bit of a linear address that selects an entry of a table of 512 entries at this level,
+/// from 1 on.
+fn shift_of(level: u32) -> u32 {
+    level.saturating_sub(1).saturating_mul(9).saturating_add(12)
+}
+
 /// Walks the tables of long mode, and the lower two levels of PAE: tables of 512 entries, large pages at levels 2 and
 /// 3.
 fn walk(
@@ -209,15 +215,15 @@ fn walk(
     levels: u32,
 ) -> Result<u64, PageFault> {
     let fault = |cause| mode.fault(linear, access, cause);
-    let unused = 64 - (12 + 9 * levels);
+    let unused = 64_u32.saturating_sub(shift_of(levels.saturating_add(1)));
     if levels >= 4 && ((linear << unused) as i64 >> unused) as u64 != linear {
         return Err(fault(0)); // not canonical: hardware would have raised #GP before it came here
     }
     let mut table = root;
     let mut rights = Rights::ALL;
     for level in (1..=levels).rev() {
-        let shift = 12 + 9 * (level - 1);
-        let at = table + (linear >> shift & 0x1ff) * 8;
+        let shift = shift_of(level);
+        let at = table.saturating_add((linear >> shift & 0x1ff) << 3);
         let entry = entry_64(memory, at);
         if entry & PRESENT == 0 {
             return Err(fault(0));
@@ -239,7 +245,7 @@ fn walk(
             if !mark(memory, at, entry, leaf_bits(access)) {
                 return Err(fault(0)); // another vCPU is changing it: the guest will look again
             }
-            let offset = (1 << shift) - 1;
+            let offset = !(u64::MAX << shift);
             return Ok(entry & ADDRESS & !offset | linear & offset);
         }
         if !mark(memory, at, entry, ACCESSED) {
@@ -252,7 +258,7 @@ fn walk(
 
 /// Walks PAE tables: four page-directory pointers, which have neither rights nor an accessed bit, then two levels.
 fn walk_pae(mode: &Mode, memory: &GuestMemory, linear: u64, access: Access) -> Result<u64, PageFault> {
-    let pointer = entry_64(memory, (mode.cr3 & 0xffff_ffe0) + (linear >> 30) * 8);
+    let pointer = entry_64(memory, (mode.cr3 & 0xffff_ffe0).saturating_add((linear >> 30) << 3));
     if pointer & PRESENT == 0 {
         return Err(mode.fault(linear, access, 0));
     }
@@ -263,7 +269,7 @@ fn walk_pae(mode: &Mode, memory: &GuestMemory, linear: u64, access: Access) -> R
 fn walk_32(mode: &Mode, memory: &GuestMemory, linear: u64, access: Access) -> Result<u64, PageFault> {
     let fault = |cause| mode.fault(linear, access, cause);
     let entry_32 = |gpa| u64::from(memory.read_u32(gpa).unwrap_or(u32::MAX));
-    let at = (mode.cr3 & 0xffff_f000) + (linear >> 22) * 4;
+    let at = (mode.cr3 & 0xffff_f000).saturating_add((linear >> 22) << 2);
     let directory = entry_32(at);
     if directory & PRESENT == 0 {
         return Err(fault(0));
@@ -286,7 +292,7 @@ fn walk_32(mode: &Mode, memory: &GuestMemory, linear: u64, access: Access) -> Re
     if !mark(memory, at, directory, ACCESSED) {
         return Err(fault(0));
     }
-    let at = (directory & 0xffff_f000) + (linear >> 12 & 0x3ff) * 4;
+    let at = directory & 0xffff_f000 | (linear >> 12 & 0x3ff) << 2;
     let entry = entry_32(at);
     if entry & PRESENT == 0 {
         return Err(fault(0));

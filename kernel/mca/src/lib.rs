@@ -18,6 +18,7 @@
 //! Nothing here reads a register or allocates. A machine check may interrupt any code.
 
 #![cfg_attr(not(test), no_std)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
 mod judge;
 mod meeting;

@@ -75,14 +75,14 @@ impl<const N: usize> Meeting<N> {
                 seen = self.state.load(Ordering::Acquire);
                 continue;
             }
-            match self.state.compare_exchange_weak(seen, seen + 1, Ordering::AcqRel, Ordering::Acquire) {
+            match self.state.compare_exchange_weak(seen, seen.wrapping_add(1), Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => break,
                 Err(now) => seen = now,
             }
         }
         let (round, position) = (seen / ROUND, seen & ARRIVED);
         if let Some(member) = self.members.get(position as usize) {
-            member.store(core as u64 + 1, Ordering::Release);
+            member.store((core as u64).saturating_add(1), Ordering::Release);
         }
         if position == 0 {
             while self.state.load(Ordering::Acquire) & ARRIVED < expected && patient(Waiting::ForOthers) {
@@ -116,7 +116,7 @@ impl<const N: usize> Judging<'_, N> {
             while number == 0 {
                 number = member.load(Ordering::Acquire);
             }
-            number as usize - 1
+            (number as usize).saturating_sub(1)
         })
     }
 }

@@ -74,7 +74,7 @@ impl Model {
         };
         let bytes = PAGE.max(1 << lsb);
         let address = address & ADDRESS;
-        Some(Location { address, start: address & !(bytes - 1), bytes })
+        Some(Location { address, start: address & bytes.wrapping_neg(), bytes })
     }
 }
 

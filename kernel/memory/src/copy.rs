@@ -17,6 +17,7 @@
 //!
 //! Follows SDM vol. 1 ch. 14 (detection), vol. 1 13.3 (XCR0) and the optimization manual's 3.7.6 (ERMS).
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 #![allow(unsafe_code, reason = "the copy routine is assembly on raw pointers")]
 
 #[cfg(not(miri))]

@@ -5,8 +5,10 @@
 //! [`GuestMemory::translate`]. The fast path checks whole rings and buffers once, in [`span`](crate::span), and then
 //! accesses them there. A dirty log would hook into the writing methods of these two files.
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 #![allow(unsafe_code, reason = "turns checked guest addresses into raw accesses; every other crate goes through it")]
 
+use core::num::NonZero;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -42,6 +44,14 @@ pub struct Region {
     /// Host address of its first byte, mapped writable. The kernel maps all memory at its physical address, so in the
     /// kernel this is also the host-physical address.
     pub host: *mut u8,
+}
+
+impl Region {
+    /// Guest-physical address after its last byte. [`GuestMemory::add`] takes no region whose end wraps.
+    #[must_use]
+    pub const fn end(&self) -> u64 {
+        self.gpa.saturating_add(self.size)
+    }
 }
 
 /// The memory of one guest. Cloning it copies the list of regions, not the memory.
@@ -126,7 +136,7 @@ impl GuestMemory {
     /// value lives. No Rust reference to it may be formed.
     pub unsafe fn add(&mut self, region: Region) -> Result<(), Region> {
         let Some(end) = region.gpa.checked_add(region.size) else { return Err(region) };
-        let overlaps = self.regions.iter().any(|r| region.gpa < r.gpa + r.size && r.gpa < end);
+        let overlaps = self.regions.iter().any(|r| region.gpa < r.end() && r.gpa < end);
         if region.size == 0 || (region.gpa | region.size) & 0xfff != 0 || overlaps {
             return Err(region);
         }
@@ -147,7 +157,7 @@ impl GuestMemory {
     pub fn translate(&self, gpa: u64, len: u64) -> Result<*mut u8, BadAddress> {
         for r in &self.regions {
             let offset = gpa.wrapping_sub(r.gpa);
-            if offset < r.size && len <= r.size - offset {
+            if offset < r.size && len <= r.size.wrapping_sub(offset) {
                 return Ok(r.host.wrapping_add(offset as usize));
             }
         }
@@ -209,11 +219,12 @@ impl GuestMemory {
         for region in self.regions() {
             // A region is whole pages, so the parts can be too.
             let pages = u128::from(region.size / PAGE);
-            let bound = |n: u64| (pages * u128::from(n) / u128::from(parts.max(1))) as u64 * PAGE;
+            let divisor = NonZero::<u128>::from(NonZero::new(parts).unwrap_or(NonZero::<u64>::MIN));
+            let bound = |n: u64| ((pages.saturating_mul(u128::from(n)) / divisor) as u64).saturating_mul(PAGE);
             let (start, end) = (bound(part.min(parts)), bound(part.saturating_add(1).min(parts)));
             let first = region.host.expose_provenance() as u64;
             let is_spared = |page: u64| {
-                let page = first + page..first + page + PAGE;
+                let page = first.saturating_add(page)..first.saturating_add(page).saturating_add(PAGE);
                 spared.iter().any(|range| range.start < page.end && page.start < range.end)
             };
             let mut from = start;
@@ -225,7 +236,7 @@ impl GuestMemory {
                     (from..end).step_by(PAGE as usize).find(|&p| is_spared(p)).unwrap_or(end)
                 };
                 // The range is in the region.
-                let _ = self.zero(region.gpa + from, to - from);
+                let _ = self.zero(region.gpa.saturating_add(from), to.saturating_sub(from));
                 from = to.saturating_add(PAGE);
             }
         }
@@ -279,6 +290,7 @@ impl GuestMemory {
 
 /// Host memory in place of a guest's, for tests on the development machine.
 #[cfg(any(test, feature = "testing"))]
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "for tests")]
 pub mod testing {
     use super::{GuestMemory, Region};
 

@@ -1,6 +1,7 @@
 //! Memory of the host that holds a guest's data, such as the contents of a RAM disk. Bytes go between it and guest
 //! memory by the copy routine of the guest memory's user, without a reference into guest memory.
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 #![allow(unsafe_code, reason = "copies between checked ranges by the copy routine, which tolerates other writers")]
 
 use core::sync::atomic::AtomicU8;

@@ -3,6 +3,7 @@
 //! All of them borrow their [`GuestMemory`], as the ranges of [`crate::span`] do. Every value is read or written once, by one
 //! load or store.
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 #![allow(unsafe_code, reason = "checked entries of guest memory are used through pointers")]
 
 use core::marker::PhantomData;
@@ -17,7 +18,7 @@ impl GuestMemory {
     #[must_use]
     #[inline]
     pub fn slots<T>(&self, gpa: u64, count: u16) -> Option<Slots<'_, T>> {
-        let base = self.translate(gpa, u64::from(count) * size_of::<T>() as u64).ok()?.cast::<T>();
+        let base = self.translate(gpa, u64::from(count).saturating_mul(size_of::<T>() as u64)).ok()?.cast::<T>();
         let good = count.is_power_of_two() && base.is_aligned();
         good.then_some(Slots { base, mask: count.wrapping_sub(1), memory: PhantomData })
     }
@@ -33,7 +34,8 @@ impl GuestMemory {
     #[must_use]
     pub fn words<const APART: usize>(&self, gpa: u64, count: u16) -> Option<Words<'_, APART>> {
         const { assert!(APART.is_multiple_of(size_of::<u16>())) };
-        let bytes = u64::from(count.checked_sub(1)?) * APART as u64 + size_of::<u16>() as u64;
+        let bytes =
+            u64::from(count.checked_sub(1)?).saturating_mul(APART as u64).saturating_add(size_of::<u16>() as u64);
         let host = self.translate(gpa, bytes).ok()?.cast::<u16>();
         host.is_aligned().then_some(Words { first: Word { host, memory: PhantomData }, count })
     }
@@ -93,7 +95,7 @@ impl<'m, const APART: usize> Words<'m, APART> {
     #[must_use]
     #[inline(always)]
     pub fn get(&self, index: u16) -> Option<Word<'m>> {
-        let host = self.first.host.wrapping_add(usize::from(index) * (APART / size_of::<u16>()));
+        let host = self.first.host.wrapping_add(usize::from(index).wrapping_mul(const { APART / size_of::<u16>() }));
         (index < self.count).then_some(Word { host, ..self.first })
     }
 }
@@ -129,7 +131,7 @@ impl<'m, T> Slots<'m, T> {
     #[inline(always)]
     pub fn row(&self, index: u16, count: usize) -> Row<'m, T> {
         let at = usize::from(index & self.mask);
-        let len = count.min(usize::from(self.mask) + 1 - at);
+        let len = count.min(usize::from(self.mask).wrapping_add(1).wrapping_sub(at));
         Row { base: self.base.wrapping_add(at), len, memory: PhantomData }
     }
 
@@ -246,10 +248,10 @@ impl<T> Row<'_, T> {
     #[inline(always)]
     pub fn prefetch_to_write(&self, count: usize) {
         const { assert!(LINE.is_multiple_of(size_of::<T>())) };
-        let bytes = count.min(self.len) * size_of::<T>();
-        let lines = (self.base.addr() % LINE + bytes).div_ceil(LINE);
+        let bytes = count.min(self.len).wrapping_mul(size_of::<T>());
+        let lines = (self.base.addr() % LINE).wrapping_add(bytes).div_ceil(LINE);
         for line in 0..lines {
-            prefetch_to_write(self.base.cast::<u8>().wrapping_add(line * LINE));
+            prefetch_to_write(self.base.cast::<u8>().wrapping_add(line.wrapping_mul(LINE)));
         }
     }
 }

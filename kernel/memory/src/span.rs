@@ -4,6 +4,7 @@
 //! All of them borrow their [`GuestMemory`], so none outlives its mapping. Every value is read once. A scalar is one
 //! load, which the compiler neither repeats nor drops. Longer data goes through the copy routine.
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 #![allow(unsafe_code, reason = "checked ranges of guest memory are used through pointers")]
 
 use core::marker::PhantomData;
@@ -55,7 +56,7 @@ impl<'m> Span<'m> {
     #[inline]
     pub fn window<const N: usize>(&self, longest: u32) -> Window<'m, N> {
         let most = u64::from(longest).max(N as u64);
-        let places = (self.size + 1).saturating_sub(most);
+        let places = self.size.wrapping_add(1).saturating_sub(most);
         Window { gpa: self.gpa, places, longest, host: self.host, memory: PhantomData }
     }
 }
@@ -284,7 +285,7 @@ impl Pairs<'_> {
             return None;
         }
         let entry = Prefix::<{ PAIR as usize }> {
-            host: self.host.wrapping_add(index as usize * PAIR as usize),
+            host: self.host.wrapping_add((index as usize).wrapping_mul(PAIR as usize)),
             memory: PhantomData,
         };
         Some([entry.load_u64::<0>(), entry.load_u64::<8>()])
@@ -340,7 +341,7 @@ impl<'m, const N: usize> Prefix<'m, N> {
     #[inline(always)]
     pub fn rest<const AT: usize>(self) -> Piece<'m> {
         const { assert!(AT <= N) };
-        Piece { host: self.host.wrapping_add(AT), len: (N - AT) as u32, memory: PhantomData }
+        Piece { host: self.host.wrapping_add(AT), len: const { (N - AT) as u32 }, memory: PhantomData }
     }
 
     /// Reads the little-endian number at byte `AT`, once.
@@ -373,7 +374,7 @@ impl<'m, const N: usize> Prefix<'m, N> {
         const { assert!(N >= 8) };
         let mut at = 0;
         while at < N {
-            at = at.min(N - 8);
+            at = at.min(const { N - 8 });
             let value: u64;
             #[cfg(not(miri))]
             // SAFETY: as in `load_u64`.
@@ -391,7 +392,7 @@ impl<'m, const N: usize> Prefix<'m, N> {
             if let Some(eight) = into.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
                 *eight = value.to_le_bytes();
             }
-            at += 8;
+            at = at.wrapping_add(8);
         }
     }
 

@@ -5,11 +5,12 @@
 //! "machine check error avoidance on page size change"). A guest can do so only if it has a larger executable page in both
 //! its own tables and in the nested ones. Data stays in large pages.
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 #![allow(unsafe_code, reason = "changes page tables through pointers to frames that only it uses")]
 
 use crate::{
     frames::OutOfMemory,
-    swap::{Shadow, nth_part},
+    swap::{Shadow, nth_part, shift},
     tables::{FrameSource, Tables, entry},
 };
 extern crate alloc;
@@ -64,11 +65,12 @@ impl Tables {
                 self.executable(was)
             } else {
                 let frame = pool.frames.pop().ok_or(CannotSplit::NoFrame)?;
+                let below = level.saturating_sub(1);
                 for i in 0..ENTRIES {
-                    let part = nth_part(was, i, level - 1);
+                    let part = nth_part(was, i, below);
                     let part = if level == 1 { self.executable(part) } else { part };
                     // SAFETY: the frame is the pool's: 4 KiB, addressable, in use by no walk.
-                    unsafe { entry(frame, i << (12 + 9 * (level - 1)), level - 1).write_volatile(part) };
+                    unsafe { entry(frame, i << shift(below), below).write_volatile(part) };
                 }
                 self.table_entry(frame)
             };

@@ -6,6 +6,7 @@
 //! The caller of a swap or a restore must keep all users of the tables from running until each has flushed. This
 //! protects the spare tables too, because the next swap uses them again.
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 #![allow(unsafe_code, reason = "changes page tables through pointers to frames that only it uses")]
 
 use crate::{
@@ -71,16 +72,16 @@ impl Tables {
                 break;
             }
             *link = (u64::from(split), new);
-            split -= 1;
+            split = split.saturating_sub(1);
             new = part(new, at, split);
         }
         let mut below = new & !(ADDRESS | WRITE) | target;
         for (&(level, whole), &frame) in chain.iter().zip(&spare.frames).filter(|((l, _), _)| *l > 0).rev() {
-            let level = level as u32 - 1;
+            let level = (level as u32).saturating_sub(1);
             for i in 0..ENTRIES {
-                let value = if i == at >> (12 + 9 * level) & 0x1ff { below } else { nth_part(whole, i, level) };
+                let value = if i == at >> shift(level) & 0x1ff { below } else { nth_part(whole, i, level) };
                 // SAFETY: a spare frame: 4 KiB, addressable, in use by no walk since the last restore and its flush.
-                unsafe { entry(frame, i << (12 + 9 * level), level).write_volatile(value) };
+                unsafe { entry(frame, i << shift(level), level).write_volatile(value) };
             }
             below = self.table_entry(frame);
         }
@@ -200,14 +201,19 @@ impl Shadow {
     }
 }
 
+/// Returns the number of the first bit of an address that selects an entry at this level.
+pub(crate) const fn shift(level: u32) -> u32 {
+    level.saturating_mul(9).saturating_add(12)
+}
+
 /// Returns leaf number `index` of `level` within `whole`, a leaf one level above.
 pub(crate) fn nth_part(whole: u64, index: u64, level: u32) -> u64 {
     let leaf = if level == 0 { whole & !LARGE } else { whole };
-    leaf + (index << (12 + 9 * level))
+    leaf.saturating_add(index << shift(level))
 }
 
 fn part(whole: u64, at: u64, level: u32) -> u64 {
-    nth_part(whole, at >> (12 + 9 * level) & 0x1ff, level)
+    nth_part(whole, at >> shift(level) & 0x1ff, level)
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ pub struct HostDma;
 // SAFETY: `mem::pages` returns zeroed pages that nobody else has, and never takes them back.
 unsafe impl Dma for HostDma {
     fn allocate(&mut self, pages: usize) -> Option<DmaBuffer> {
-        let bytes = pages * PAGE;
+        let bytes = pages.checked_mul(PAGE)?;
         let at = mem::pages(bytes as u64).ok()?;
         // SAFETY: as above. The addresses are the same for the CPU and the device.
         Some(unsafe { DmaBuffer::new(pointer(at)?, at, bytes) })

@@ -40,7 +40,7 @@ struct Reader<'d> {
 impl Blocks for Reader<'_> {
     fn read(&mut self, first: u64, into: &mut [u8]) -> Result<(), String> {
         let segment = self.page.segment(into.len()).ok_or("more than a page")?;
-        let blocks = (into.len() / self.shape.block_bytes as usize) as u32;
+        let blocks = into.len().checked_div(self.shape.block_bytes as usize).ok_or("its blocks have no size")? as u32;
         let request = Request { id: 0, namespace: self.namespace, operation: Operation::Read, first, blocks };
         self.idle.ask(&request, &[segment])?;
         self.page.copy_to(into);

@@ -89,7 +89,7 @@ fn open(number: u8, function: Function, wanted: bool) -> FoundController {
             found.serial = Err(why);
         }
         Ok((shape, mut device)) => {
-            let blocks = shape.sectors / u64::from(shape.block_bytes / SECTOR);
+            let blocks = shape.sectors.checked_div(u64::from(shape.block_bytes / SECTOR)).unwrap_or(0);
             let table = device.as_mut().map(|device| {
                 let of_table = gpt::Shape { block_bytes: shape.block_bytes, blocks };
                 gpt::read(&mut Reader(device), of_table)
@@ -122,7 +122,7 @@ impl Blocks for Reader<'_> {
         device.notify();
         let (begin, mut answer) = (now_micros(), None);
         while answer.is_none() {
-            if now_micros() - begin > READ_TIME {
+            if now_micros().saturating_sub(begin) > READ_TIME {
                 device.stop();
                 return Err(format!("no answer within {} s", READ_TIME / 1_000_000));
             }

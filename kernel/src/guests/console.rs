@@ -76,9 +76,9 @@ impl Typed {
 
     /// Adds bytes, as many as fit.
     pub fn add(&mut self, bytes: &[u8]) {
-        let fit = bytes.len().min(INPUT - self.bytes.len());
+        let fit = bytes.len().min(INPUT.saturating_sub(self.bytes.len()));
         self.bytes.extend(bytes.iter().take(fit));
-        self.dropped += (bytes.len() - fit) as u64;
+        self.dropped = self.dropped.saturating_add(bytes.len().saturating_sub(fit) as u64);
     }
 
     /// Takes the next byte.
@@ -153,10 +153,11 @@ impl Reader {
                     self.waiting = Some(event);
                     return (sent, Pause::NoRoom);
                 }
-                sent += len;
+                sent = sent.saturating_add(len);
             }
             while let Some(at) = self.left.next() {
-                self.take(name, self.chunk[at]);
+                let Some(&byte) = self.chunk.get(at) else { break };
+                self.take(name, byte);
                 if self.waiting.is_some() {
                     break;
                 }
@@ -168,18 +169,18 @@ impl Reader {
                 return (sent, Pause::Spent);
             }
             let room = if how == Drain::Attached { console::room_com1() } else { CHUNK };
-            let len = room.min(CHUNK).min(most - sent);
+            let len = room.min(CHUNK).min(most.saturating_sub(sent));
             if len == 0 {
                 return (sent, Pause::NoRoom);
             }
-            let n = read(&mut self.chunk[..len]).min(len);
+            let n = read(self.chunk.get_mut(..len).unwrap_or_default()).min(len);
             if n == 0 {
                 return (sent, Pause::Idle);
             }
             if how == Drain::Attached {
-                console::print_guest(&self.chunk[..n]);
+                console::print_guest(self.chunk.get(..n).unwrap_or_default());
             }
-            sent += n;
+            sent = sent.saturating_add(n);
             self.left = 0..n;
         }
     }
@@ -224,13 +225,13 @@ impl Reader {
             return Err(event);
         }
         self.untold.add(event.len());
-        self.dropped += 1;
+        self.dropped = self.dropped.saturating_add(1);
         Ok(())
     }
 
     /// Notes bytes of output that were dropped before they came here. They are told with the next line.
     pub const fn lost_before(&mut self, bytes: u64) {
-        self.untold.bytes += bytes;
+        self.untold.bytes = self.untold.bytes.saturating_add(bytes);
     }
 
     /// Sends the unfinished line, if there is one and nothing waits before it.

@@ -63,9 +63,10 @@ impl Kind {
             GuestDevice::Entropy(_) => {
                 (Self::Entropy { counters: Box::leak(Box::default()) }, entropy::device::config())
             }
-            GuestDevice::Console(console) => {
-                (Self::Console(ConsolePorts::new(console)), virtio_console::device::config(1 + console.ports.len()))
-            }
+            GuestDevice::Console(console) => (
+                Self::Console(ConsolePorts::new(console)),
+                virtio_console::device::config(console.ports.len().saturating_add(1)),
+            ),
         })
     }
 

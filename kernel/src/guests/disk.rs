@@ -58,7 +58,8 @@ impl Disk {
                 in_memory(if block.read_only {
                     RamDisk::of_base(base)
                 } else {
-                    let blocks = overlay / OVERLAY_BLOCK as u64;
+                    const BLOCK: u64 = OVERLAY_BLOCK as u64;
+                    let blocks = overlay / BLOCK;
                     RamDisk::of_overlay(Overlay::new(
                         base,
                         OverlayMemory {
@@ -116,13 +117,14 @@ impl Disk {
         }
         let Some(overlay) = self.overlay() else { return };
         let (used, all) = (u64::from(overlay.used()), u64::from(overlay.blocks()));
-        if used * 100 < all * FORGOTTEN_PERCENT {
+        let hundred = used.saturating_mul(100);
+        if hundred < all.saturating_mul(FORGOTTEN_PERCENT) {
             self.reported.store(false, Ordering::Relaxed);
-        } else if used * 100 >= all * REPORTED_PERCENT && !self.reported.swap(true, Ordering::Relaxed) {
+        } else if hundred >= all.saturating_mul(REPORTED_PERCENT) && !self.reported.swap(true, Ordering::Relaxed) {
             log::warn!(
                 "guest {guest}: the overlay of disk {} is {} % full: {used} of {all} blocks of 4 KiB",
                 self.serial,
-                used * 100 / all
+                hundred.checked_div(all).unwrap_or(0)
             );
         }
     }

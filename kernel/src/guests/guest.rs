@@ -325,12 +325,14 @@ impl Guest {
                 Step::Attach(index) => {
                     let share = GuestWeight { guest: *number, weight: config.weight };
                     let target = Target::new(machine.clone(), cores.clone());
-                    let asked = devices[index].attach(has.memory.clone(), config.requests, share, target);
+                    let device = devices.get(index).ok_or_else(|| "it has no such device".into());
+                    let asked =
+                        device.and_then(|device| device.attach(has.memory.clone(), config.requests, share, target));
                     if let Err(why) = asked {
                         states.not_attached(index, why);
                     }
                 }
-                Step::Detach(index) => devices[index].detach(),
+                Step::Detach(index) => devices.get(index).into_iter().for_each(Device::detach),
             }
         }
         match self.devices.outcome() {
@@ -417,14 +419,14 @@ impl Guest {
         let has = self.resources.as_ref().map_err(Clone::clone)?;
         let machine = self.machine.as_ref().ok_or("it has no machine")?;
         self.cores_are_idle()?;
-        for (index, core) in self.cores.iter().enumerate() {
+        for (index, (core, kept)) in self.cores.iter().zip(&has.vcpus).enumerate() {
             let job = VcpuJob {
                 guest: self.number,
                 index,
                 machine: machine.clone(),
                 cores: self.cores.clone(),
                 console: self.console,
-                kept: has.vcpus[index],
+                kept: *kept,
                 nested_root: has.nested_root,
             };
             // This succeeds: the core was idle above, and only this core gives out jobs.
@@ -445,23 +447,25 @@ impl Guest {
     pub fn drain(&mut self, most: usize, how: Drain) -> (usize, Pause) {
         let name = &self.config.name;
         let dropped = self.console.dropped.load(Ordering::Relaxed);
-        self.reader.lost_before(dropped - self.known_dropped);
+        self.reader.lost_before(dropped.saturating_sub(self.known_dropped));
         self.known_dropped = dropped;
         let output = &mut self.output;
         let from_uart = self.reader.drain(name, most, how, |chunk| output.pop_partial_slice(chunk).0.len());
         let Some((_, ports)) = self.resources.as_ref().ok().and_then(Resources::console) else { return from_uart };
         let (mut sent, mut pause) = from_uart;
         if pause == Pause::Idle {
-            let (more, why) = self.reader.drain(name, most - sent.min(most), how, |chunk| ports.read(0, chunk));
+            let (more, why) = self.reader.drain(name, most.saturating_sub(sent), how, |chunk| ports.read(0, chunk));
             (sent, pause) = (sent.saturating_add(more), why);
         }
         for (number, port) in ports.open_ports() {
             // Without a reader of COM2 it waits in the guest.
-            let room = crate::console::room_com2().unwrap_or(0).saturating_sub(EVENT_BYTES + name.len() + port.len());
+            let room = crate::console::room_com2().unwrap_or(0).saturating_sub(EVENT_BYTES).saturating_sub(name.len());
+            let room = room.saturating_sub(port.len());
             let mut chunk = [0; PORT_BYTES];
-            let len = ports.read(number, &mut chunk[..PORT_BYTES.min(room / JSON_BYTES)]);
+            let most = PORT_BYTES.min(room / JSON_BYTES);
+            let len = ports.read(number, chunk.get_mut(..most).unwrap_or_default());
             if len != 0 {
-                let text = chunk[..len].iter().copied().map(char::from).collect();
+                let text = chunk.iter().take(len).copied().map(char::from).collect();
                 let event = Event::Port { guest: name.clone(), port: port.into(), text }.to_line();
                 sent = sent.saturating_add(event.len());
                 crate::console::send_guest(&event);
@@ -518,7 +522,8 @@ impl Guest {
         if let Some((device, ports)) = self.resources.as_ref().ok().and_then(Resources::console)
             && ports.is_console_used()
         {
-            self.typed.dropped += (bytes.len() - ports.write(0, bytes)) as u64;
+            let lost = bytes.len().saturating_sub(ports.write(0, bytes)) as u64;
+            self.typed.dropped = self.typed.dropped.saturating_add(lost);
             device.ring_console();
             return Ok(());
         }
@@ -608,7 +613,7 @@ impl Guest {
 
 /// The time in milliseconds, from the TSC.
 fn now() -> u64 {
-    time::tsc() / (time::rates().tsc / 1000)
+    time::tsc().checked_div(time::rates().tsc / 1000).unwrap_or(0)
 }
 
 /// Converts a machine's stop to the reason that the operator sees.

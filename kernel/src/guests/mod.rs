@@ -12,6 +12,8 @@
 //! runs. Everything else (the machine, the memory's contents, the engine's devices) is made new at each start. So of a
 //! former life nothing is left but the contents of the disks.
 
+#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
 mod console;
 mod counts;
 mod device;
@@ -152,8 +154,7 @@ impl Guests {
     /// # Errors
     /// No such guest or port.
     pub fn open_port(&mut self, name: &str, port: &str, open: bool) -> Result<(), String> {
-        let i = self.find(name)?;
-        self.guests[i].open_port(port, open)
+        self.named(name)?.open_port(port, open)
     }
 
     /// Gives bytes to a named port of a guest's console device.
@@ -161,13 +162,16 @@ impl Guests {
     /// # Errors
     /// No such guest or port, or it does not take all the bytes now. Then it gets none.
     pub fn port_input(&mut self, name: &str, port: &str, bytes: &[u8]) -> Result<(), String> {
-        let i = self.find(name)?;
-        self.guests[i].port_input(port, bytes)
+        self.named(name)?.port_input(port, bytes)
+    }
+
+    fn named(&mut self, name: &str) -> Result<&mut Guest, String> {
+        let number = self.find(name)?;
+        self.guests.get_mut(number).ok_or_else(|| format!("no guest `{name}`"))
     }
 
     fn command(&mut self, name: &str, command: impl FnOnce(&mut Guest) -> Result<(), Refused>) -> Result<(), String> {
-        let i = self.find(name)?;
-        command(&mut self.guests[i]).map_err(|refused| refused.explain(name))
+        command(self.named(name)?).map_err(|refused| refused.explain(name))
     }
 
     fn command_where_guests_can_run(

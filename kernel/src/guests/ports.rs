@@ -31,7 +31,7 @@ pub struct ConsolePorts {
 impl ConsolePorts {
     /// Makes the ports that the configuration names.
     pub fn new(config: &config::Console) -> Self {
-        let console = Port::console(Overflow::DropAfter(time::rates().tsc / 1000 * PATIENCE));
+        let console = Port::console(Overflow::DropAfter((time::rates().tsc / 1000).saturating_mul(PATIENCE)));
         let named = config.ports.iter().map(|name| Port::named(name.clone(), Overflow::Wait));
         Self { ports: Box::leak(Box::new(Ports::new(console, named))), ends: Mutex::new(Vec::new()) }
     }

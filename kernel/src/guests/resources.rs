@@ -58,7 +58,7 @@ impl Resources {
         let (low, high) = layout::memory_split(config.memory);
         let mut memory = GuestMemory::new();
         let mut tables = virt::nested_tables().map_err(|e| format!("its nested tables: {e}"))?;
-        for (gpa, size, host) in [(0, low, at), (layout::HIGH_MEMORY, high, at + low)] {
+        for (gpa, size, host) in [(0, low, at), (layout::HIGH_MEMORY, high, at.saturating_add(low))] {
             if size == 0 {
                 continue;
             }
@@ -87,7 +87,7 @@ impl Resources {
         let devices = config.devices.iter().zip(slot..).map(|(device, slot)| Device::new(all, device, engine, slot));
         let devices = devices.collect::<Result<_, _>>()?;
         let vcpus = (0..vcpus).map(|_| vcpu::Kept::take()).collect::<Result<_, _>>()?;
-        Ok(Self { memory, nested_root, shadow, splitter, devices, vcpus, bytes: mem::used() - before })
+        Ok(Self { memory, nested_root, shadow, splitter, devices, vcpus, bytes: mem::used().saturating_sub(before) })
     }
 }
 

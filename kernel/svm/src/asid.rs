@@ -30,8 +30,10 @@ impl Asids {
         }
         if self.flush_by_asid {
             self.control = TlbControl::THIS_ASID;
-        } else if self.current + 1 < self.count {
-            self.current += 1;
+        } else if let next = self.current.saturating_add(1)
+            && next < self.count
+        {
+            self.current = next;
         } else {
             self.current = 1; // all used up: start over with nothing cached for any of them
             self.control = TlbControl::EVERYTHING;

@@ -55,7 +55,7 @@ pub fn decode(control: &Control) -> Exit {
         ExitCode::BUS_LOCK => Exit::SplitLock,
         ExitCode::SHUTDOWN => Exit::TripleFault,
         ExitCode(code @ 0x40..=0x5f) => {
-            let vector = (code - ExitCode::EXCP0.0) as u8;
+            let vector = code.wrapping_sub(ExitCode::EXCP0.0) as u8;
             let error = has_error_code(vector).then_some(info as u32);
             Exit::Exception { vector, error }
         }

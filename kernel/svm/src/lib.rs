@@ -25,6 +25,7 @@
 //! stays pending. [`machine::vcpu::Exit::ExternalInterrupt`] asks the caller to enable interrupts for a moment.
 
 #![cfg_attr(not(test), no_std)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
 mod asid;
 mod core_state;

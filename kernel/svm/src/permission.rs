@@ -61,14 +61,13 @@ const fn harmless(msr: u32) -> bool {
 
 /// Returns the byte offset and the shift of the two bits of `msr`. The lower bit is for reads, the upper for writes.
 const fn position(msr: u32) -> Option<(usize, u32)> {
-    let mut i = 0;
-    while i < RANGES.len() {
-        let (first, offset) = RANGES[i];
-        let index = msr.wrapping_sub(first);
+    let mut ranges = RANGES.as_slice();
+    while let [(first, offset), rest @ ..] = ranges {
+        let index = msr.wrapping_sub(*first);
         if index < RANGE_LENGTH {
-            return Some((offset + index as usize / 4, index % 4 * 2));
+            return Some((offset.saturating_add(index as usize / 4), (index & 3) << 1));
         }
-        i += 1;
+        ranges = rest;
     }
     None
 }

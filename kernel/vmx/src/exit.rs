@@ -233,7 +233,7 @@ pub fn decode(exit_reason: u32, information: &impl Information) -> Cause {
         reason::PREEMPTION_TIMER => Exit::Deadline,
         reason::VIRTUALIZED_EOI => Exit::EndOfInterrupt(information.qualification() as u8),
         // The qualification is the offset in the page. A register has 16 bytes there.
-        reason::APIC_WRITE => Exit::ApicWrite(X2APIC + (information.qualification() as u32 >> 4 & 0xff)),
+        reason::APIC_WRITE => Exit::ApicWrite(X2APIC.saturating_add(information.qualification() as u32 >> 4 & 0xff)),
         reason::EPT_VIOLATION => {
             let q = EptQualification::from_bits(information.qualification());
             let fault =
@@ -262,7 +262,7 @@ fn port(information: &impl Information) -> Exit {
     let q = PortQualification::from_bits(information.qualification());
     Exit::Port(PortAccess {
         port: q.port(),
-        size: q.size() + 1,
+        size: q.size().saturating_add(1),
         write: !q.input(),
         string: q.string(),
         repeat: q.repeat(),

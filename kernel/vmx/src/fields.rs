@@ -217,12 +217,12 @@ pub struct SegmentFields {
 impl SegmentFields {
     /// The fields of the register with the manual's index: ES, CS, SS, DS, FS, GS, LDTR, TR.
     pub const fn new(index: u32) -> Self {
-        let step = 2 * index;
+        let step = index.saturating_mul(2);
         Self {
-            selector: Field::new(GUEST_ES_SELECTOR.0 + step),
-            limit: Field::new(GUEST_ES_LIMIT.0 + step),
-            access_rights: Field::new(GUEST_ES_ACCESS_RIGHTS.0 + step),
-            base: Field::new(GUEST_ES_BASE.0 + step),
+            selector: Field::new(GUEST_ES_SELECTOR.0.saturating_add(step)),
+            limit: Field::new(GUEST_ES_LIMIT.0.saturating_add(step)),
+            access_rights: Field::new(GUEST_ES_ACCESS_RIGHTS.0.saturating_add(step)),
+            base: Field::new(GUEST_ES_BASE.0.saturating_add(step)),
         }
     }
 }

@@ -40,7 +40,7 @@ fn tss_base(low: u64, high: u64) -> u64 {
 pub unsafe fn write(vmcs: &mut CurrentVmcs, switch: &Switch) {
     let gdt = sgdt();
     let tr = task_register();
-    let descriptor = (gdt.base.as_u64() + u64::from(tr & SELECTOR)) as usize;
+    let descriptor = gdt.base.as_u64().wrapping_add(u64::from(tr & SELECTOR)) as usize;
     let descriptor = core::ptr::with_exposed_provenance::<u64>(descriptor);
     // SAFETY: by the caller's promise TR's descriptor is in the GDT. It is 16 bytes long in 64-bit mode.
     let tss = unsafe { tss_base(descriptor.read_unaligned(), descriptor.add(1).read_unaligned()) };

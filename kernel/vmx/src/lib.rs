@@ -19,6 +19,7 @@
 //! the guest has those registers to itself. No entry or exit switches them. They are cleared when a vCPU is reset.
 
 #![cfg_attr(not(test), no_std)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
 mod capability;
 mod control_registers;

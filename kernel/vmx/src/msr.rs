@@ -71,9 +71,9 @@ impl Bitmap {
         let mut bits = [0xff; 4096];
         for (number, writes) in passed {
             let Some((byte, mask)) = position(number) else { continue };
-            bits[byte] &= !mask;
+            clear(&mut bits, byte, mask);
             if writes && (kept(number).is_some() || is_apic(number)) {
-                bits[byte + WRITES] &= !mask;
+                clear(&mut bits, byte.saturating_add(WRITES), mask);
             } else if writes {
                 log::warn!("MSR {number:#x} is to be written by guests, but nothing clears it between two: it exits.");
             }
@@ -87,10 +87,10 @@ impl Bitmap {
     pub fn with_virtual_apic(mut self) -> Self {
         let bits = &mut self.0;
         for (byte, mask) in READ_FROM_PAGE.iter().cloned().flatten().filter_map(position) {
-            bits[byte] &= !mask;
+            clear(bits, byte, mask);
         }
         for (byte, mask) in WRITTEN_BY_CPU.iter().copied().filter_map(position) {
-            bits[byte + WRITES] &= !mask;
+            clear(bits, byte.saturating_add(WRITES), mask);
         }
         self
     }
@@ -101,13 +101,19 @@ fn is_apic(number: u32) -> bool {
     matches!(number, 0x6e0 | 0x800..=0x8ff)
 }
 
+fn clear(bits: &mut [u8; 4096], byte: usize, mask: u8) {
+    if let Some(byte) = bits.get_mut(byte) {
+        *byte &= !mask;
+    }
+}
+
 fn position(number: u32) -> Option<(usize, u8)> {
     let (start, index) = match number {
         0..=0x1fff => (0, number),
-        0xc000_0000..=0xc000_1fff => (1024, number - 0xc000_0000),
+        0xc000_0000..=0xc000_1fff => (1024, number.wrapping_sub(0xc000_0000)),
         _ => return None,
     };
-    Some((start + index as usize / 8, 1 << (index % 8)))
+    Some(((index as usize / 8).saturating_add(start), 1 << (index % 8)))
 }
 
 /// Whether every byte of a value for PAT is a memory type that exists (SDM vol. 3A 12.12.2).

@@ -26,7 +26,7 @@ impl Offer {
     pub fn from_cpuid(answer: impl Fn(u32, u32) -> Regs) -> Self {
         let bit = |leaf, subleaf, register: usize, bit: u8| {
             let r = answer(leaf, subleaf);
-            [r.eax, r.ebx, r.ecx, r.edx][register] >> bit & 1 != 0
+            [r.eax, r.ebx, r.ecx, r.edx].get(register).is_some_and(|value| value >> bit & 1 != 0)
         };
         let cr4 = offered_cr4(&answer);
         let mut efer = 0;

@@ -518,7 +518,7 @@ impl Trait for Vcpu {
                 }
                 Cause::EntryFailed | Cause::EntryMachineCheck => return self.unexpected(reason),
             }
-            self.inside += 1;
+            self.inside = self.inside.saturating_add(1);
         }
     }
 

@@ -21,7 +21,7 @@ const MSS: u64 = 88;
 /// These scenarios.
 pub fn list() -> Vec<Box<dyn Boot>> {
     let about = "a guest floods broadcasts, and TCP that the engine cuts into small segments: its neighbours' requests are all answered, none again";
-    vec![alone(Scenario::new("attackers", about, QEMU), attackers)]
+    vec![alone(Scenario::new("attackers", about, QEMU).checked_on(QEMU), attackers)]
 }
 
 /// Has guest a ask guest b, and checks that each request was answered the first time.

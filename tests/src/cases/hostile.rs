@@ -6,7 +6,7 @@ use control::{Command, GuestState, StopReason};
 use crate::boot::{Boot, alone};
 use crate::costs::Costs;
 use crate::modes;
-use crate::platform::{BOCHS, EVERYWHERE, Platform};
+use crate::platform::{BOCHS, EVERYWHERE, Platform, QEMU};
 use crate::probes::{Probe, act, in_turn};
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::number;
@@ -28,7 +28,7 @@ pub fn list() -> Vec<Box<dyn Boot>> {
     // QEMU's translator does not check alignment.
     let checked = &[Platform::Kvm, Platform::Bochs];
     vec![
-        alone(Scenario::new("hostile", interrupts, EVERYWHERE).longer_on(BOCHS), hostile),
+        alone(Scenario::new("hostile", interrupts, EVERYWHERE).longer_on(BOCHS).checked_on(QEMU), hostile),
         alone(Scenario::new("hostile-alignment", alignment_about, checked).longer_on(BOCHS), alignment),
     ]
 }

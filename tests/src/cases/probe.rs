@@ -55,7 +55,7 @@ pub fn list() -> Vec<Box<dyn Boot>> {
         "100,000 requests without a timer: each is woken by its own completion, and every interrupt is counted";
     let restarts = "a guest is killed in a stream of frames and started, ten times, in every mode of completion: each life is whole";
     vec![
-        alone(Scenario::new("probe", inside, EVERYWHERE), probe),
+        alone(Scenario::new("probe", inside, EVERYWHERE).checked_on(EVERYWHERE), probe),
         alone(Scenario::new("probe-requests", requests, EVERYWHERE).longer_on(BOCHS).taking_turns(), probe_requests),
         alone(Scenario::new("probe-restarts", restarts, EVERYWHERE).longer_on(BOCHS), probe_restarts),
     ]

@@ -312,7 +312,7 @@ fn read_prefix(section: &mut Section<'_, '_>, key: &str) -> Option<(IpAddr, u8)>
 
 /// Whether all bits after the first `bits` are 0.
 fn is_beginning(address: IpAddr, bits: u8) -> bool {
-    let rest = |all: u32, trailing: u32| trailing.min(all) >= all - u32::from(bits);
+    let rest = |all: u32, trailing: u32| trailing.min(all) >= all.saturating_sub(u32::from(bits));
     match address {
         IpAddr::V4(v4) => rest(32, v4.to_bits().trailing_zeros()),
         IpAddr::V6(v6) => rest(128, v6.to_bits().trailing_zeros()),

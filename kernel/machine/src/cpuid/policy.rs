@@ -30,12 +30,11 @@ const fn bits(numbers: &[u8]) -> Field {
     Field::Mask(mask(numbers))
 }
 
-const fn mask(numbers: &[u8]) -> u32 {
+const fn mask(mut numbers: &[u8]) -> u32 {
     let mut mask = 0;
-    let mut i = 0;
-    while i < numbers.len() {
-        mask |= 1 << numbers[i];
-        i += 1;
+    while let [number, rest @ ..] = numbers {
+        mask |= 1 << *number;
+        numbers = rest;
     }
     mask
 }

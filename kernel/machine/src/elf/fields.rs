@@ -109,6 +109,14 @@ pub(super) struct ProgramHeader {
     at: u64,
 }
 
+impl Segment {
+    /// Physical address after its last byte.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.address.saturating_add(self.size)
+    }
+}
+
 impl ProgramHeader {
     pub(super) fn segment(&self) -> Segment {
         let Self { offset, file_size, address, size, at, .. } = *self;
@@ -153,7 +161,7 @@ impl<'a> Fields<'a> {
         let count = self.number(phnum, 2);
         expect("e_phnum", phnum as u64, count, (1..=MAX_HEADERS).contains(&count), "1 to 64 program headers")?;
         let start = self.number(phoff, word);
-        let Some(end) = start.checked_add(count * size) else {
+        let Some(end) = start.checked_add(count.saturating_mul(size)) else {
             return Err(field("e_phoff", phoff as u64, start, "an offset in the file"));
         };
         self.reaches(end, "the last program header")?;
@@ -163,8 +171,9 @@ impl<'a> Fields<'a> {
     /// Reads program header `number`, which is below the count.
     pub(super) fn program_header(&self, headers: &Headers, number: u64) -> Result<ProgramHeader, Error> {
         let Layout { word, entry, offset, paddr, filesz, memsz, align, .. } = *self.layout;
-        let at = headers.start + number * entry as u64;
-        let read = |place: usize| self.number(at as usize + place, word);
+        let at = headers.start.saturating_add(number.saturating_mul(entry as u64));
+        let of = |place: usize| at.saturating_add(place as u64);
+        let read = |place: usize| self.number(of(place) as usize, word);
         let header = ProgramHeader {
             kind: self.number(at as usize, 4),
             offset: read(offset),
@@ -179,14 +188,14 @@ impl<'a> Fields<'a> {
             return Ok(ProgramHeader { offset: 0, file_size: 0, ..header });
         }
         let Some(end) = header.offset.checked_add(header.file_size) else {
-            return Err(field("p_offset", at + offset as u64, header.offset, "an offset in the file"));
+            return Err(field("p_offset", of(offset), header.offset, "an offset in the file"));
         };
         self.reaches(end, "a segment")?;
         if header.kind == LOAD {
             let enough = header.file_size <= header.size;
-            expect("p_memsz", at + memsz as u64, header.size, enough, "at least p_filesz")?;
+            expect("p_memsz", of(memsz), header.size, enough, "at least p_filesz")?;
             let wraps = header.address.checked_add(header.size).is_none();
-            expect("p_paddr", at + paddr as u64, header.address, !wraps, "an end below 2^64")?;
+            expect("p_paddr", of(paddr), header.address, !wraps, "an end below 2^64")?;
         }
         Ok(header)
     }

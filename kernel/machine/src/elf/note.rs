@@ -21,10 +21,10 @@ impl BadNote {
     /// Returns the error for notes that begin at byte `start` of the file.
     pub(super) fn at(self, start: u64) -> Error {
         let (name, offset, value, expected) = match self {
-            Self::Size { offset, value } => ("a PVH note's descsz", offset + 4, value, "4 or 8 bytes"),
+            Self::Size { offset, value } => ("a PVH note's descsz", offset.saturating_add(4), value, "4 or 8 bytes"),
             Self::High { offset, value } => ("a PVH note's entry", offset, value, "an address below 4 GiB"),
         };
-        Error::Field { name, offset: start + offset, value, expected }
+        Error::Field { name, offset: start.saturating_add(offset), value, expected }
     }
 }
 
@@ -37,7 +37,8 @@ pub(super) fn entries(notes: &[u8], align: u64) -> impl Iterator<Item = Result<u
         loop {
             let here = at;
             let rest = notes.get(here..).filter(|rest| rest.len() >= HEAD)?;
-            let word = |i: usize| rest.get(i..i + 4).map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+            let word =
+                |i: usize| rest.get(i..).and_then(|rest| rest.first_chunk()).map_or(0, |b| u32::from_le_bytes(*b));
             let (name_size, size, kind) = (word(0) as usize, word(4) as usize, word(8));
             let descriptor = (HEAD.checked_add(name_size)?).checked_next_multiple_of(align)?;
             let end = descriptor.checked_add(size)?;
@@ -48,7 +49,7 @@ pub(super) fn entries(notes: &[u8], align: u64) -> impl Iterator<Item = Result<u
                 let number = value.iter().take(8).rev().fold(0, |v: u64, b| v << 8 | u64::from(*b));
                 return Some(match size {
                     4 | 8 => u32::try_from(number)
-                        .map_err(|_| BadNote::High { offset: offset + descriptor as u64, value: number }),
+                        .map_err(|_| BadNote::High { offset: offset.saturating_add(descriptor as u64), value: number }),
                     _ => Err(BadNote::Size { offset, value: size as u64 }),
                 });
             }

@@ -107,13 +107,16 @@ impl Image {
     /// not a gate's.
     #[must_use]
     pub fn is_gate(&self, vector: u8) -> bool {
-        matches!(self.0[usize::from(vector) * 16 + 5] & KIND, INTERRUPT_GATE | TRAP_GATE)
+        let gate = self.0.as_chunks::<16>().0.get(usize::from(vector));
+        gate.is_some_and(|gate| matches!(gate[5] & KIND, INTERRUPT_GATE | TRAP_GATE))
     }
 
     /// Clears P in the host's gates and changes nothing else. An interrupt there becomes #NP.
     pub fn shadow(&mut self, host: HostVectors) {
         for vector in [host.kick, host.probe] {
-            self.0[usize::from(vector) * 16 + 5] &= !PRESENT;
+            if let Some(gate) = self.0.as_chunks_mut::<16>().0.get_mut(usize::from(vector)) {
+                gate[5] &= !PRESENT;
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::host_vectors::HostVectors;
 use super::idt::Image;
 use super::sync::{AtomicU64, Ordering::SeqCst};
+use crate::bitmap;
 
 /// The first vector that is not an exception's.
 pub(super) const FIRST: u8 = 0x20;
@@ -27,7 +28,7 @@ pub struct Used([AtomicU64; 4]);
 impl Used {
     /// Adds a vector. Writes nothing if it was added before, which is the usual case on the data path.
     pub fn add(&self, vector: u8) {
-        let (word, bit) = (&self.0[usize::from(vector >> 6)], 1 << (vector & 63));
+        let (word, bit) = (bitmap::word(&self.0, vector), 1 << (vector & 63));
         if word.load(SeqCst) & bit == 0 {
             word.fetch_or(bit, SeqCst);
         }
@@ -36,7 +37,7 @@ impl Used {
     /// Whether it is one of them.
     #[must_use]
     pub fn contains(&self, vector: u8) -> bool {
-        self.0[usize::from(vector >> 6)].load(SeqCst) >> (vector & 63) & 1 != 0
+        bitmap::word(&self.0, vector).load(SeqCst) >> (vector & 63) & 1 != 0
     }
 }
 

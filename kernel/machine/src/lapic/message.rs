@@ -109,9 +109,9 @@ impl Message {
         let destination = self.destination;
         let named = move || (0..count).filter(move |id| destination.includes(*id));
         let (skip, take) = match self.delivery {
-            Delivery::LowestPriority { vector, .. } => match named().count() {
-                0 => (0, 0),
-                n => (usize::from(vector) % n, 1),
+            Delivery::LowestPriority { vector, .. } => match usize::from(vector).checked_rem(named().count()) {
+                None => (0, 0),
+                Some(skip) => (skip, 1),
             },
             _ => (0, usize::MAX),
         };

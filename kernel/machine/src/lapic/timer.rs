@@ -1,6 +1,8 @@
 //! The local APIC's timer: one-shot, periodic, TSC-deadline (SDM vol. 3A 11.5.4). It does not count. It keeps its start
 //! time, and computes everything else from that and the present time.
 
+use core::num::NonZero;
+
 /// The time at which a register is accessed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clock {
@@ -20,10 +22,10 @@ pub(super) enum Mode {
 
 #[derive(Clone, Debug)]
 pub(super) struct Timer {
-    /// Frequency before the divider, Hz, at least 1.
-    timer_hz: u64,
-    /// Frequency of the host's TSC, Hz, at least 1.
-    tsc_hz: u64,
+    /// Frequency before the divider, Hz.
+    timer_hz: NonZero<u64>,
+    /// Frequency of the host's TSC, Hz.
+    tsc_hz: NonZero<u64>,
     mode: Mode,
     /// Initial count register.
     initial: u32,
@@ -38,8 +40,8 @@ pub(super) struct Timer {
 impl Timer {
     pub(super) fn new(timer_hz: u64, tsc_hz: u64) -> Self {
         Self {
-            timer_hz: timer_hz.max(1),
-            tsc_hz: tsc_hz.max(1),
+            timer_hz: NonZero::new(timer_hz).unwrap_or(NonZero::<u64>::MIN),
+            tsc_hz: NonZero::new(tsc_hz).unwrap_or(NonZero::<u64>::MIN),
             mode: Mode::OneShot,
             initial: 0,
             divide: 0,
@@ -51,13 +53,15 @@ impl Timer {
     /// Returns the divisor: bits 0, 1 and 3 of the register. 0b111 means 1.
     fn divisor(&self) -> u128 {
         let code = self.divide & 3 | (self.divide >> 1) & 4;
-        1 << ((code + 1) & 7)
+        1 << (code.wrapping_add(1) & 7)
     }
 
     /// Returns the host's TSC ticks that `count` ticks of the timer take. Rounds up, so that a deadline never comes
     /// early.
     fn tsc_ticks(&self, count: u32) -> u64 {
-        let ticks = (u128::from(count) * self.divisor() * u128::from(self.tsc_hz)).div_ceil(u128::from(self.timer_hz));
+        // At most 103 bits.
+        let counted = u128::from(count).saturating_mul(self.divisor()).saturating_mul(u128::from(self.tsc_hz.get()));
+        let ticks = counted.div_ceil(u128::from(self.timer_hz.get()));
         // Stay below 2^63, so that `elapsed` can tell past from future.
         ticks.min(u128::from(u64::MAX >> 1)) as u64
     }
@@ -89,11 +93,12 @@ impl Timer {
 
     pub(super) fn current_count(&self, now: u64) -> u32 {
         let Some(started) = self.started else { return 0 };
-        let elapsed = u128::from(Self::elapsed(started, now)) * u128::from(self.timer_hz)
-            / (u128::from(self.tsc_hz) * self.divisor());
+        let elapsed = u128::from(Self::elapsed(started, now)).saturating_mul(u128::from(self.timer_hz.get()));
+        let divisor = NonZero::new(self.divisor()).unwrap_or(NonZero::<u128>::MIN);
+        let elapsed = elapsed / NonZero::<u128>::from(self.tsc_hz).saturating_mul(divisor);
         let initial = u128::from(self.initial);
         match self.mode {
-            Mode::Periodic => (initial - elapsed % initial.max(1)) as u32,
+            Mode::Periodic => initial.saturating_sub(elapsed.checked_rem(initial).unwrap_or(0)) as u32,
             _ => initial.saturating_sub(elapsed) as u32,
         }
     }
@@ -104,7 +109,7 @@ impl Timer {
 
     /// Changes the divider. A running count continues from its present value, at the new rate.
     pub(super) fn set_divide(&mut self, divide: u8, now: u64) {
-        let done = self.initial - self.current_count(now).min(self.initial);
+        let done = self.initial.saturating_sub(self.current_count(now));
         self.divide = divide;
         if self.started.is_some() {
             self.started = Some(now.wrapping_sub(self.tsc_ticks(done)));
@@ -153,11 +158,13 @@ impl Timer {
             return fired;
         }
         let Some(started) = self.started else { return false };
-        let (elapsed, period) = (Self::elapsed(started, now), self.tsc_ticks(self.initial).max(1));
-        if elapsed < period {
+        let elapsed = Self::elapsed(started, now);
+        let period = NonZero::new(self.tsc_ticks(self.initial)).unwrap_or(NonZero::<u64>::MIN);
+        if elapsed < period.get() {
             return false;
         }
-        self.started = (self.mode == Mode::Periodic).then(|| started.wrapping_add(elapsed / period * period));
+        let next = started.wrapping_add(elapsed.saturating_sub(elapsed % period));
+        self.started = (self.mode == Mode::Periodic).then_some(next);
         true
     }
 }

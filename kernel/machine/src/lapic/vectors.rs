@@ -4,10 +4,13 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Vectors([u64; 4]);
 
+use crate::bitmap::word;
+
 impl Vectors {
     /// Sets or clears the bit of `vector`.
     pub(super) fn set(&mut self, vector: u8, value: bool) {
-        let (word, bit) = (&mut self.0[usize::from(vector >> 6)], 1 << (vector & 63));
+        let Some(word) = self.0.get_mut(usize::from(vector >> 6)) else { return };
+        let bit = 1 << (vector & 63);
         if value {
             *word |= bit;
         } else {
@@ -17,13 +20,13 @@ impl Vectors {
 
     /// The bit of `vector`.
     pub(super) fn get(&self, vector: u8) -> bool {
-        self.0[usize::from(vector >> 6)] >> (vector & 63) & 1 != 0
+        word(&self.0, vector) >> (vector & 63) & 1 != 0
     }
 
     /// The highest vector whose bit is set: the one of highest priority.
     pub(super) fn highest(&self) -> Option<u8> {
-        let (index, word) = self.0.iter().enumerate().rev().find(|(_, w)| **w != 0)?;
-        Some((index * 64 + 63) as u8 - word.leading_zeros() as u8)
+        let (index, bit) = self.0.iter().enumerate().rev().find_map(|(i, w)| Some((i, w.checked_ilog2()?)))?;
+        Some((index << 6) as u8 | bit as u8)
     }
 
     /// All bits, vector 0 in bit 0 of the first word.
@@ -33,7 +36,7 @@ impl Vectors {
 
     /// The 32 bits that register `index` (0 to 7) of the group shows.
     pub(super) fn register(&self, index: u32) -> u32 {
-        (self.0[(index as usize >> 1) & 3] >> ((index & 1) * 32)) as u32
+        (word(&self.0, (index << 5) as u8) >> ((index & 1) << 5)) as u32
     }
 }
 

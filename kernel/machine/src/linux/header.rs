@@ -107,7 +107,7 @@ impl Header {
         expect("xloadflags", 0x236, xflags, xflags & 1 != 0, "XLF_KERNEL_64 (bit 0): this is a 32-bit kernel")?;
 
         // The jump at 0x200 goes to the first byte after the header.
-        let end = 0x202 + f.number(0x201, 1) as usize;
+        let end = 0x202_usize.saturating_add(f.number(0x201, 1) as usize);
         expect("jump", 0x201, f.number(0x201, 1), end >= MINIMUM_END, "a header of protocol 2.12 or longer (0x66)")?;
         let end = end.min(ROOM_END);
         let alignment = f.number(0x230, 4);
@@ -119,13 +119,13 @@ impl Header {
             0 => 4,
             n => n,
         };
-        let payload = (sectors as usize + 1) * 512;
-        f.reaches(payload + 0x201, "the setup code with the kernel's 64-bit entry")?;
+        let payload = (sectors as usize).saturating_add(1).saturating_mul(512);
+        f.reaches(payload.saturating_add(0x201), "the setup code with the kernel's 64-bit entry")?;
         f.reaches(end, "the setup header")?;
         Ok(Self {
             payload,
             end,
-            payload_len: file.len() - payload,
+            payload_len: file.len().saturating_sub(payload),
             initrd_addr_max: f.number(0x22c, 4) as u32,
             kernel_alignment: alignment as u32,
             relocatable,
@@ -163,7 +163,7 @@ impl Fields<'_> {
     }
 
     fn number(&self, offset: usize, size: usize) -> u64 {
-        let bytes = self.0.get(offset..offset + size).unwrap_or_default();
+        let bytes = self.0.get(offset..).and_then(|rest| rest.get(..size)).unwrap_or_default();
         bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
     }
 }

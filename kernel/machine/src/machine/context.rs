@@ -104,7 +104,7 @@ impl Context {
     /// Counts an exit at `rip` that could not be decoded. Returns true if there have been too many.
     pub(super) fn give_up_at(&mut self, rip: u64) -> bool {
         let (at, count) = self.retries;
-        self.retries = (rip, if at == rip { count + 1 } else { 1 });
+        self.retries = (rip, if at == rip { count.saturating_add(1) } else { 1 });
         self.retries.1 > RETRIES
     }
 }

@@ -127,7 +127,7 @@ impl Devices {
                 }
                 ByteDevice::Power => self.power.read(port),
             };
-            value |= u64::from(byte) << (8 * i);
+            value |= u64::from(byte) << (i << 3);
         }
         value
     }
@@ -147,9 +147,9 @@ impl Devices {
     /// A load of `size` bytes.
     pub(super) fn read_memory(&mut self, gpa: u64, size: u8) -> Answer {
         match self.memory_reason(gpa) {
-            Reason::MmioIoapic => Answer::Found(self.ioapic.read(gpa - layout::IOAPIC, size)),
-            Reason::MmioPciConfig if self.no_function(gpa - layout::ECAM) => Answer::NoFunction,
-            Reason::MmioPciConfig => Answer::Found(self.pci.read_ecam(gpa - layout::ECAM, size)),
+            Reason::MmioIoapic => Answer::Found(self.ioapic.read(gpa.wrapping_sub(layout::IOAPIC), size)),
+            Reason::MmioPciConfig if self.no_function(gpa.wrapping_sub(layout::ECAM)) => Answer::NoFunction,
+            Reason::MmioPciConfig => Answer::Found(self.pci.read_ecam(gpa.wrapping_sub(layout::ECAM), size)),
             _ => self.pci.read_memory(gpa, size).map_or(Answer::Nobody, Answer::Found),
         }
     }
@@ -157,9 +157,9 @@ impl Devices {
     /// A store of `size` bytes.
     pub(super) fn write_memory(&mut self, gpa: u64, size: u8, value: u64, send: impl FnMut(Message)) -> Answer {
         match self.memory_reason(gpa) {
-            Reason::MmioIoapic => self.ioapic.write(gpa - layout::IOAPIC, size, value, send),
-            Reason::MmioPciConfig if self.no_function(gpa - layout::ECAM) => return Answer::NoFunction,
-            Reason::MmioPciConfig => self.pci.write_ecam(gpa - layout::ECAM, size, value, send),
+            Reason::MmioIoapic => self.ioapic.write(gpa.wrapping_sub(layout::IOAPIC), size, value, send),
+            Reason::MmioPciConfig if self.no_function(gpa.wrapping_sub(layout::ECAM)) => return Answer::NoFunction,
+            Reason::MmioPciConfig => self.pci.write_ecam(gpa.wrapping_sub(layout::ECAM), size, value, send),
             _ if self.pci.write_memory(gpa, size, value, send) => {}
             _ => return Answer::Nobody,
         }

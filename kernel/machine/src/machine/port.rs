@@ -54,7 +54,7 @@ impl Machine {
         let way = if outs { Access::Read } else { Access::Write };
         let at = operand.locate(vcpu, &self.memory, access.size, way)?;
         let mut bytes = [0; 8];
-        let slice = &mut bytes[..usize::from(access.size)];
+        let slice = bytes.get_mut(..usize::from(access.size)).unwrap_or_default();
         let request = if outs {
             if self.memory.read(at, slice).is_err() {
                 self.refusals.count(Refusal::Memory);
@@ -62,7 +62,9 @@ impl Machine {
             }
             self.write_port(access, u64::from_le_bytes(bytes) as u32, host)
         } else {
-            slice.copy_from_slice(&self.read_port(access, host).to_le_bytes()[..usize::from(access.size)]);
+            for (to, from) in slice.iter_mut().zip(self.read_port(access, host).to_le_bytes()) {
+                *to = from;
+            }
             if self.memory.write(at, slice).is_err() {
                 self.refusals.count(Refusal::Memory);
             }

@@ -50,7 +50,9 @@ impl Refusals {
     }
 
     pub(super) fn count(&self, kind: Refusal) {
-        self.counts[kind as usize].fetch_add(1, Relaxed);
+        if let Some(count) = self.counts.get(kind as usize) {
+            count.fetch_add(1, Relaxed);
+        }
     }
 
     /// Counts a refused MSR access. Returns true if it is the first for this register and direction.
@@ -65,7 +67,7 @@ impl Refusals {
         let [interrupts, faults] = device_counts(&self.devices);
         let own = NAMES.into_iter().zip(self.counts.each_ref().map(|c| c.load(Relaxed)));
         own.chain([
-            ("msi", messages + interrupts.saturating_sub(self.before[0])),
+            ("msi", messages.saturating_add(interrupts.saturating_sub(self.before[0]))),
             ("descriptor", faults.saturating_sub(self.before[1])),
         ])
     }

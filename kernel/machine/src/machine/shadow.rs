@@ -143,7 +143,7 @@ impl Machine {
 
     fn not_shadowed(&self, eli: &Eli, unfit: Unfit, context: &mut Context, host: &impl Host) {
         let s = &mut context.shadowing;
-        s.unfit += 1;
+        s.unfit = s.unfit.saturating_add(1);
         if s.unfit >= LOGGED_TRIES && eli.is_first(unfit) {
             log::info!("guest {}: vCPU {}: {unfit}: its interrupts exit and are injected", self.name, context.index);
         }

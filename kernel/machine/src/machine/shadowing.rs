@@ -1,6 +1,7 @@
 //! One vCPU's state of the shadow IDT, and the interrupts that come through its mailbox because of the shadow.
 
 use crate::{
+    bitmap,
     eli::{Backoff, Mode},
     lapic::Accepts,
 };
@@ -41,13 +42,15 @@ pub(super) struct Claimed([u64; 4]);
 
 impl Accepts for Claimed {
     fn accept(&mut self, vector: u8, _level: bool) -> bool {
-        self.0[usize::from(vector >> 6)] |= 1 << (vector & 63);
+        if let Some(word) = self.0.get_mut(usize::from(vector >> 6)) {
+            *word |= 1 << (vector & 63);
+        }
         true
     }
 }
 
 impl Claimed {
     pub(super) fn vectors(&self) -> impl Iterator<Item = u8> + '_ {
-        (0..=u8::MAX).filter(|v| self.0[usize::from(v >> 6)] >> (v & 63) & 1 != 0)
+        (0..=u8::MAX).filter(|v| bitmap::word(&self.0, *v) >> (v & 63) & 1 != 0)
     }
 }

@@ -43,7 +43,8 @@ impl Alu {
     /// Returns the result and RFLAGS for operands of `size` bytes.
     pub(super) fn compute(self, left: u64, right: u64, size: u8, flags: u64) -> (u64, u64) {
         let bits = u32::from(size) * 8;
-        let sign = 1 << (bits - 1);
+        let last = bits.saturating_sub(1);
+        let sign = 1 << last;
         let cut = |value: u64| value & mask(size);
         let flag = |set: bool, flag: u64| if set { flag } else { 0 };
         let carry = flags & CF;
@@ -74,7 +75,7 @@ impl Alu {
             Self::Xor => (left ^ right, 0),
             Self::Not => return (cut(!left), flags),
             Self::Bit | Self::BitSet | Self::BitReset | Self::BitComplement => {
-                let bit = 1 << (right as u32 % bits);
+                let bit = 1 << (right as u32 & last);
                 let result = match self {
                     Self::BitSet => left | bit,
                     Self::BitReset => left & !bit,

@@ -72,6 +72,11 @@ impl Bar {
     }
 }
 
+/// The offset of BAR `index` (0 to 5).
+fn bar_offset(index: usize) -> usize {
+    BARS.saturating_add(index.min(5) << 2)
+}
+
 /// The configuration space of a function.
 #[derive(Clone, Debug)]
 pub struct ConfigSpace {
@@ -104,8 +109,8 @@ impl ConfigSpace {
 
     /// Adds BAR `index` (0 to 5) of `size` bytes at `address`. The size is a power of two, at least 16.
     pub fn add_bar(&mut self, index: usize, bar: Bar, size: u32, address: u32) {
-        let offset = BARS + 4 * index.min(5);
-        let mask = !(size.next_power_of_two().max(16) - 1);
+        let offset = bar_offset(index);
+        let mask = size.next_power_of_two().max(16).wrapping_neg();
         self.set(offset, &(address & mask | bar.kind()).to_le_bytes());
         self.permit(offset, &mask.to_le_bytes());
     }
@@ -114,16 +119,17 @@ impl ConfigSpace {
     /// that the guest may write; missing bytes count as 0. Returns its offset, or `None` if there is no room for it.
     pub fn add_capability(&mut self, id: u8, body: &[u8], writable: &[u8]) -> Option<u8> {
         let offset = self.next;
-        let end = usize::from(offset) + 2 + body.len();
+        let content = usize::from(offset).saturating_add(2);
+        let end = content.saturating_add(body.len());
         if offset == 0 || end > SIZE {
             return None;
         }
         self.set(usize::from(offset), &[id, 0]);
-        self.set(usize::from(offset) + 2, body);
-        self.permit(usize::from(offset) + 2, writable);
+        self.set(content, body);
+        self.permit(content, writable);
         self.set(usize::from(self.link), &[offset]);
         self.bytes[STATUS] |= STATUS_CAPABILITIES;
-        self.link = offset + 1;
+        self.link = offset.saturating_add(1);
         // At the end this wraps to 0, which means that there is no more room.
         self.next = (end.next_multiple_of(4) & 0xff) as u8;
         Some(offset)
@@ -149,20 +155,20 @@ impl ConfigSpace {
     }
 
     fn word(&self, offset: usize) -> u32 {
-        u32::from_le_bytes(core::array::from_fn(|i| self.byte(offset + i)))
+        u32::from_le_bytes(core::array::from_fn(|i| self.byte(offset.saturating_add(i))))
     }
 
     /// The guest reads `size` bytes (up to 8) at `offset`.
     #[must_use]
     pub fn read(&self, offset: usize, size: u8) -> u64 {
-        (0..usize::from(size.min(8))).fold(0, |v, i| v | u64::from(self.byte(offset + i)) << (8 * i))
+        (0..usize::from(size.min(8))).fold(0, |v, i| v | u64::from(self.byte(offset.saturating_add(i))) << (i << 3))
     }
 
     /// The guest writes `size` bytes (up to 8) at `offset`. Bits that it may not write keep their value.
     pub fn write(&mut self, offset: usize, size: u8, value: u64) {
         let bytes = value.to_le_bytes();
         let targets = self.bytes.iter_mut().zip(&self.writable).skip(offset);
-        for ((to, mask), from) in targets.zip(&bytes[..usize::from(size.min(8))]) {
+        for ((to, mask), from) in targets.zip(bytes.iter().take(usize::from(size))) {
             *to = *to & !mask | from & mask;
         }
     }
@@ -176,7 +182,7 @@ impl ConfigSpace {
     /// Returns the present address of BAR `index`, even if its decoding is disabled.
     #[must_use]
     pub fn bar(&self, index: usize) -> u32 {
-        let value = self.word(BARS + 4 * index.min(5));
+        let value = self.word(bar_offset(index));
         if value & 1 != 0 { value & !3 } else { value & !0xf }
     }
 }

@@ -71,7 +71,7 @@ impl StartInfo<'_> {
             return Err(Error::CommandLineHasZero { at: at as u64 });
         }
         memory.write(COMMAND_LINE_AT, self.command_line.as_bytes())?;
-        memory.write(COMMAND_LINE_AT + len, &[0])?;
+        memory.write(COMMAND_LINE_AT.saturating_add(len), &[0])?;
         Ok(())
     }
 
@@ -87,14 +87,13 @@ impl StartInfo<'_> {
 
 /// Writes the memory map. Returns the number of its entries.
 fn write_map(memory: &GuestMemory) -> Result<u32, BadAddress> {
-    let mut entries = 0;
-    for (from, to, kind) in map(memory) {
-        let at = MAP_AT + u64::from(entries) * ENTRY;
+    let mut entries = 0_u32;
+    for (at, (from, to, kind)) in (MAP_AT..).step_by(ENTRY as usize).zip(map(memory)) {
         memory.write_u64(at, from)?;
-        memory.write_u64(at + 8, to - from)?;
-        memory.write_u32(at + 16, kind)?;
-        memory.write_u32(at + 20, 0)?;
-        entries += 1;
+        memory.write_u64(at.saturating_add(8), to.saturating_sub(from))?;
+        memory.write_u32(at.saturating_add(16), kind)?;
+        memory.write_u32(at.saturating_add(20), 0)?;
+        entries = entries.saturating_add(1);
     }
     Ok(entries)
 }
@@ -109,7 +108,7 @@ fn map(memory: &GuestMemory) -> impl Iterator<Item = (u64, u64, u32)> + '_ {
     ];
     let part = |from: u64, to: u64| {
         let regions = memory.regions().iter();
-        regions.map(move |r| (r.gpa.max(from), (r.gpa + r.size).min(to), RAM))
+        regions.map(move |r| (r.gpa.max(from), r.end().min(to), RAM))
     };
     let ram = part(0, BOOT_INFO).chain(part(TABLES_END, LEGACY)).chain(part(LEGACY_END, u64::MAX));
     ram.chain(fixed).filter(|&(from, to, _)| from < to)

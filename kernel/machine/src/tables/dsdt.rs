@@ -110,10 +110,11 @@ device!(
     /// reserved here.
     Board,
     |sink| {
-        let ports = layout::ACPI_PORTS;
+        const PORTS: u8 = (*layout::ACPI_PORTS.end() - *layout::ACPI_PORTS.start() + 1) as u8;
+        let first = *layout::ACPI_PORTS.start();
         let resources = resources(vec![
             &Memory32Fixed::new(true, layout::ECAM as u32, layout::ECAM_SIZE as u32),
-            &IO::new(*ports.start(), *ports.start(), 1, (ports.end() - ports.start() + 1) as u8),
+            &IO::new(first, first, 1, PORTS),
         ]);
         Device::new(
             "MBRD".into(),

@@ -29,7 +29,9 @@ impl Gprs {
     /// Returns the register with encoding `number` (0 to 15, as in the struct).
     #[must_use]
     pub fn get(&self, number: u8) -> u64 {
-        self.all()[usize::from(number & 15)]
+        let all = self.all();
+        let [.., last] = all;
+        all.get(usize::from(number & 15)).copied().unwrap_or(last)
     }
 
     /// Sets the register with encoding `number`, all 64 bits.

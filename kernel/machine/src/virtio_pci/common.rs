@@ -110,8 +110,8 @@ impl Common {
     /// Reads `size` bytes (up to 8) at `offset`, at any alignment. Reads zero beyond the end.
     pub fn read(&mut self, shared: &Shared, offset: u64, size: u8) -> u64 {
         let status = self.status(shared);
-        let byte = |at: u64| u64::from(self.word(shared, status, at / 4).to_le_bytes()[(at % 4) as usize]);
-        (0..u64::from(size.min(8))).fold(0, |v, i| v | byte(offset.wrapping_add(i)) << (8 * i))
+        let byte = |at: u64| u64::from(self.word(shared, status, at / 4) >> ((at & 3) << 3) & 0xff);
+        (0..u64::from(size.min(8))).fold(0, |v, i| v | byte(offset.wrapping_add(i)) << (i << 3))
     }
 
     /// Returns double word `index` of the structure.
@@ -121,7 +121,7 @@ impl Common {
         let queue = self.selected(shared).unwrap_or(QueueConfig::RESET);
         match index {
             0 => self.device_feature_select,
-            1 if self.device_feature_select < 2 => (shared.offered() >> (32 * self.device_feature_select)) as u32,
+            1 if self.device_feature_select < 2 => (shared.offered() >> (self.device_feature_select << 5)) as u32,
             2 => self.driver_feature_select,
             3 => self.driver_features.get(self.driver_feature_select as usize).copied().unwrap_or(0),
             4 => pair(self.config_vector, shared.queues()),
@@ -187,7 +187,7 @@ impl Common {
             }
             (field::QUEUE_DESC..LAST_ADDRESS_END, 8) if offset.is_multiple_of(8) => {
                 self.set_address(shared, offset, value);
-                self.set_address(shared, offset + 4, value >> 32);
+                self.set_address(shared, offset | 4, value >> 32);
             }
             _ => {}
         }
@@ -217,7 +217,7 @@ impl Common {
             shared.request_reset();
             return self.settle(shared);
         }
-        let new = Status::from_bits_truncate(value) - Status::NEEDS_RESET - self.status;
+        let new = Status::from_bits_truncate(value).difference(Status::NEEDS_RESET | self.status);
         self.status |= new & (Status::ACKNOWLEDGE | Status::DRIVER | Status::FAILED);
         let features = self.features().filter(|f| shared.accepts(*f));
         if new.contains(Status::FEATURES_OK) && features.is_some() {
@@ -263,7 +263,7 @@ impl Common {
             field::QUEUE_DRIVER => &mut queue.avail,
             _ => &mut queue.used,
         };
-        let shift = (offset & 4) * 8;
+        let shift = (offset & 4) << 3;
         *address = *address & !(0xffff_ffff << shift) | (value & 0xffff_ffff) << shift;
     }
 }
