@@ -75,6 +75,7 @@ fn gates() -> Tally {
         ("nic gate", bench::nic_gate),
         ("switch gate", bench::switch_gate),
         ("block gate", bench::block_gate),
+        ("exit gate", bench::exit_gate),
     ] {
         let begin = Instant::now();
         let result = gate();

@@ -226,6 +226,9 @@ pub struct Setup {
     pub typed: bool,
     /// Whether the emulator records its guest exits.
     pub record_exits: bool,
+    /// Whether the emulator can log each instruction of the hypervisor (`log exec,nochain` to its monitor), into the file
+    /// `executed`. On QEMU.
+    pub logs_instructions: bool,
 }
 
 impl Setup {
@@ -256,6 +259,7 @@ impl Setup {
             after_reset: None,
             typed: false,
             record_exits: false,
+            logs_instructions: false,
         }
     }
 }

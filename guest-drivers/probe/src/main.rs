@@ -23,6 +23,7 @@
 //!   - `fall`, `stick:0`, `stick:1`, `misaligned`: make an abuse that ends the guest, see `abuse.rs`.
 //!   - `uncached`: sets CR0.CD, reports CR0 as it reads it, and keeps its CPU for ever with a marker in R15, so that CR0 can
 //!     be looked at from outside.
+//!   - `exits:KIND`: makes exits of a kind for ever, see `cost.rs`.
 //!   - `noise`: leaves rings of a network device and of a disk behind, as firmware does, see `noise.rs`.
 //!   - `serve`: answers the peer as long as the guest runs.
 //! - `peer=02:00:00:00:00:02`: the peer's address.
@@ -36,6 +37,7 @@
 mod abuse;
 mod apic;
 mod blocks;
+mod cost;
 mod device;
 mod disk;
 mod events;
@@ -69,8 +71,9 @@ fn main(machine: &Machine) -> ! {
 }
 
 /// The names of the actions.
-const ACTIONS: [&str; 13] = [
+const ACTIONS: [&str; 14] = [
     "tests",
+    "exits",
     "noise",
     "singles",
     "requests",
@@ -97,6 +100,7 @@ fn act(action: &str, machine: &Machine, (device, disk): (Option<Parts>, Option<P
             tests::run(machine);
             Ok(())
         }
+        ("exits", Ok(kind), ..) => cost::exits(kind),
         ("singles", Ok(count), Some(device), _) => load::singles(device, count),
         ("requests", Ok(count), Some(device), Some(peer)) => load::requests(device, peer, count),
         ("stream", Ok(count), Some(device), Some(peer)) => load::stream(device, peer, count),

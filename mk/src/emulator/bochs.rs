@@ -57,6 +57,8 @@ fn bochsrc(run: &Run<'_>, port: u16) -> String {
     let record = if setup.record_exits { each_cpu("report") } else { String::new() };
     // Bochs would log a line at each entry into a guest with a virtual APIC.
     let silent = each_cpu("ignore");
+    // ignore_bad_msrs=1: Bochs's CPUID has MCA, but Bochs has no IA32_MCG_CAP (0x179) and would raise #GP when sidecore reads
+    // it. It is the only one.
     format!(
         "display_library: rfb, options=\"timeout=0, no_gui_console\"\n\
          panic: action=fatal\nerror: action=ignore\ninfo: action=report{silent}\ndebug: action=ignore{record}\n\

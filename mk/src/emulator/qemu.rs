@@ -20,6 +20,9 @@ use crate::{paths, tools};
 /// The port that ends QEMU when written (isa-debug-exit). sidecore on QEMU writes to it last.
 const EXIT_PORT: &str = "isa-debug-exit,iobase=0xf4,iosize=0x04";
 
+/// Addresses of the hypervisor's image, and many more after it.
+const IMAGE: &str = "0x200000+0x2000000";
+
 type Started = (Process, Box<dyn Read + Send>, Box<dyn Write + Send>);
 
 /// A command that starts QEMU with the path of its files.
@@ -46,7 +49,15 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
     let cpu = if setup.virtualization { cpu.to_owned() } else { format!("{cpu},svm=off,vmx=off") };
 
     let mut command = command();
-    command.args(["-M", "q35", "-accel", if kvm { "kvm" } else { "tcg" }, "-cpu", &cpu]);
+    let accelerator = match (kvm, setup.logs_instructions) {
+        (true, _) => "kvm",
+        (false, false) => "tcg",
+        (false, true) => "tcg,one-insn-per-tb=on",
+    };
+    command.args(["-M", "q35", "-accel", accelerator, "-cpu", &cpu]);
+    if setup.logs_instructions {
+        command.args(["-dfilter", IMAGE, "-D"]).arg(run.folder.join("executed"));
+    }
     let processors = format!("{},sockets=1,threads={}", setup.cpus, setup.threads);
     command.args(["-smp", &processors, "-m", &format!("{}M", setup.memory_mib)]);
     command.args(["-nic", "none", "-display", "none", "-nodefaults", "-vga", "std"]);
