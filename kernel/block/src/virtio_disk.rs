@@ -24,11 +24,15 @@ pub struct VirtioDisk {
     pub geometry: Geometry,
 }
 
+/// Bytes of a unit of discards that are shown in place of more: whole blocks that 32 bits can count.
+const LARGEST_UNIT: u32 = 1 << 31;
+
 /// Returns the shape of a disk as guests see it.
 #[must_use]
 pub fn geometry(shape: &Shape, read_only: bool) -> Geometry {
     let in_block = NonZero::new(shape.block_bytes / SECTOR).unwrap_or(NonZero::<u32>::MIN);
     let read_only = read_only || shape.read_only;
+    let unit = shape.discard_unit.saturating_mul(SECTOR).checked_next_multiple_of(shape.block_bytes);
     let if_written = |sectors: u32| if read_only { 0 } else { sectors / in_block };
     Geometry {
         block_bytes: shape.block_bytes,
@@ -37,7 +41,7 @@ pub fn geometry(shape: &Shape, read_only: bool) -> Geometry {
         read_only,
         volatile_cache: shape.volatile_cache,
         max_discard: if_written(shape.discard_sectors),
-        discard_bytes: shape.discard_unit.saturating_mul(SECTOR).next_multiple_of(shape.block_bytes),
+        discard_bytes: unit.unwrap_or(LARGEST_UNIT),
         max_zeroes: if_written(shape.zero_sectors),
     }
 }
