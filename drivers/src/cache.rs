@@ -61,14 +61,14 @@ impl Allocation {
         let [_, resources, ..] = cpuid(LEAF, 0);
         if resources & 1 << 1 != 0 {
             let [length, _, _, classes] = cpuid(LEAF, 1);
-            found.ways = (length & 0x1f) + 1;
-            found.cache_classes = (classes & 0xffff) + 1;
+            found.ways = (length & 0x1f).saturating_add(1);
+            found.cache_classes = (classes & 0xffff).saturating_add(1);
         }
         if resources & 1 << 3 != 0 {
             let [most, _, linear, classes] = cpuid(LEAF, 3);
             if linear & 1 << 2 != 0 {
-                found.most_throttle = (most & 0xfff) + 1;
-                found.bandwidth_classes = (classes & 0xffff) + 1;
+                found.most_throttle = (most & 0xfff).saturating_add(1);
+                found.bandwidth_classes = (classes & 0xffff).saturating_add(1);
             }
         }
         found
@@ -79,7 +79,7 @@ impl Allocation {
     /// # Errors
     /// It cannot be done: see [`Impossible`].
     pub fn divide(&self, shares: &[Share]) -> Result<Classes, Impossible> {
-        let count = shares.len() as u32 + 1;
+        let count = (shares.len() as u32).saturating_add(1);
         let (cache, bandwidth) =
             (shares.iter().any(|share| share.cache.is_some()), shares.iter().any(|share| share.bandwidth.is_some()));
         let most = [(cache, self.cache_classes), (bandwidth, self.bandwidth_classes)];
@@ -93,20 +93,20 @@ impl Allocation {
         if count > most.min(MAX_CLASSES as u32) {
             return Err(Impossible::Classes { wanted: count, available: most.min(MAX_CLASSES as u32) });
         }
-        let ways_of = |percent: u8| (self.ways * u32::from(percent) / 100).max(LEAST_WAYS);
+        let ways_of = |percent: u8| (self.ways.saturating_mul(percent.into()) / 100).max(LEAST_WAYS);
         let taken: u32 = shares.iter().filter_map(|share| share.cache).map(ways_of).sum();
-        if cache && taken + LEAST_WAYS > self.ways {
+        if cache && taken.saturating_add(LEAST_WAYS) > self.ways {
             return Err(Impossible::Ways { wanted: taken, ways: self.ways });
         }
         // From the top downwards. Class 0 has what is left at the bottom, and so has a share without ways of its own.
         let (mut top, mut masks, mut throttles) = (self.ways, Vec::new(), Vec::new());
-        let rest = contiguous(0, self.ways - taken);
-        let throttle = |percent: u8| u64::from(100 - u32::from(percent).min(100)).min(u64::from(self.most_throttle));
+        let rest = contiguous(0, self.ways.saturating_sub(taken));
+        let throttle = |percent: u8| u64::from(100_u8.saturating_sub(percent)).min(u64::from(self.most_throttle));
         // `count` is at most `MAX_CLASSES`, so there is room.
         let _ = (masks.push(rest), throttles.push(0));
         for share in shares {
             let mask = share.cache.map_or(rest, |percent| {
-                top -= ways_of(percent);
+                top = top.saturating_sub(ways_of(percent));
                 contiguous(top, ways_of(percent))
             });
             let _ = (masks.push(mask), throttles.push(share.bandwidth.map_or(0, throttle)));
@@ -123,7 +123,7 @@ impl Allocation {
 
 /// `count` ones from bit `from` on. `count` is below 64.
 fn contiguous(from: u32, count: u32) -> u64 {
-    ((1 << count) - 1) << from
+    (1_u64 << count).saturating_sub(1) << from
 }
 
 /// Why shares cannot be given.

@@ -3,6 +3,7 @@
 //! that guests see are in `kernel/machine`.
 
 #![cfg_attr(not(test), no_std)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
 pub mod cache;
 pub mod pci;

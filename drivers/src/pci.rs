@@ -98,7 +98,8 @@ impl ConfigSpace {
         match *self {
             Self::Ecam { base, first, .. } => {
                 let bus = u64::from(at.bus.saturating_sub(first));
-                let p = base + (bus << 20) + (u64::from(function) << 12) + u64::from(offset & !3);
+                let within = bus << 20 | u64::from(function) << 12 | u64::from(offset & !3);
+                let p = base.wrapping_add(within);
                 Ok(core::ptr::with_exposed_provenance_mut(p as usize))
             }
             Self::Ports => Err(1 << 31 | u32::from(at.bus) << 16 | function << 8 | u32::from(offset & !3)),
@@ -188,7 +189,7 @@ impl ConfigSpace {
     /// # Safety
     /// As for [`ConfigSpace::read`]; nobody uses the function.
     pub unsafe fn memory_bar(&self, at: Address, index: u8) -> Result<MemoryBar, BadBar> {
-        let offset = BAR0 + 4 * index.min(5);
+        let offset = bar_offset(index);
         // A 64-bit base address takes two registers. After the last register there is no second one.
         let count = if offset == LAST_BAR { 1 } else { 2 };
         // SAFETY: the caller's promise; each register gets its old value back before the function may answer again.
@@ -197,7 +198,7 @@ impl ConfigSpace {
             self.update_command(at, command::PORTS | command::MEMORY, 0);
             let (mut was, mut sized) = ([0; 2], [0; 2]);
             for (i, (was, sized)) in was.iter_mut().zip(&mut sized).enumerate().take(count) {
-                let offset = offset + 4 * i as u8;
+                let offset = offset.saturating_add((i as u8) << 2);
                 *was = self.read(at, offset);
                 self.write(at, offset, u32::MAX);
                 *sized = self.read(at, offset);
@@ -214,11 +215,11 @@ impl ConfigSpace {
     /// As for [`ConfigSpace::read`].
     #[must_use]
     pub unsafe fn bar_address(&self, at: Address, index: u8) -> u64 {
-        let offset = BAR0 + 4 * index.min(5);
+        let offset = bar_offset(index);
         // SAFETY: the caller's promise.
         unsafe {
             let low = self.read(at, offset);
-            let high = if is_wide(low) && offset != LAST_BAR { self.read(at, offset + 4) } else { 0 };
+            let high = if is_wide(low) && offset != LAST_BAR { self.read(at, offset.saturating_add(4)) } else { 0 };
             joined([low, high])
         }
     }
@@ -228,16 +229,21 @@ impl ConfigSpace {
     /// # Safety
     /// As for [`ConfigSpace::write`]. The function does not answer accesses to its memory now, and the memory is its own.
     pub unsafe fn set_bar_address(&self, at: Address, index: u8, base: u64) {
-        let offset = BAR0 + 4 * index.min(5);
+        let offset = bar_offset(index);
         // SAFETY: the caller's promise.
         unsafe {
             let wide = is_wide(self.read(at, offset));
             self.write(at, offset, base as u32);
             if wide && offset != LAST_BAR {
-                self.write(at, offset + 4, (base >> 32) as u32);
+                self.write(at, offset.saturating_add(4), (base >> 32) as u32);
             }
         }
     }
+}
+
+/// The offset of a base address register. `index`: 0 to 5.
+fn bar_offset(index: u8) -> u8 {
+    (index.min(5) << 2).saturating_add(BAR0)
 }
 
 /// Whether a memory base address register takes two registers (PCI 3.0, 6.2.5.1).

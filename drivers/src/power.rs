@@ -66,7 +66,7 @@ pub fn sleep_type_s5(aml: &[u8]) -> Option<(u8, u8)> {
     let at = aml.windows(4).enumerate().find_map(|(i, name)| {
         let before = aml.get(..i)?;
         let named = before.ends_with(&[NAME_OP]) || before.ends_with(&[NAME_OP, b'\\']);
-        (name == b"_S5_" && named).then_some(i + 4)
+        (name == b"_S5_" && named).then_some(i.saturating_add(4))
     })?;
     let package = aml.get(at..)?.strip_prefix(&[PACKAGE_OP])?;
     // PkgLength: the two high bits of its first byte are the number of bytes that follow. After it comes the number of
@@ -93,7 +93,8 @@ fn constant(aml: &mut &[u8]) -> Option<u8> {
     };
     let (value, rest) = rest.split_at_checked(bytes)?;
     *aml = rest;
-    value.iter().skip(1).all(|&b| b == 0).then_some(value[0])
+    let (first, upper) = value.split_first()?;
+    upper.iter().all(|&b| b == 0).then_some(*first)
 }
 
 #[cfg(test)]

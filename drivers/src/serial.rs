@@ -47,7 +47,7 @@ impl Serial {
     /// Reads the line status register. The read clears its overrun bit, which is counted here.
     fn status(&mut self) -> LSR {
         let status = self.uart.lsr();
-        self.overruns += u64::from(status.contains(LSR::OVERRUN_ERROR));
+        self.overruns = self.overruns.saturating_add(status.contains(LSR::OVERRUN_ERROR).into());
         status
     }
 }

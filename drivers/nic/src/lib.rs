@@ -4,6 +4,7 @@
 //! transmit queues, which are numbered from 0 in each direction.
 
 #![cfg_attr(not(test), no_std)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 #![allow(unsafe_code, reason = "a segment names memory that the device reads by itself")]
 
 /// A piece of a frame that the device reads by DMA where it lies.
@@ -66,7 +67,8 @@ impl PartialChecksum {
     #[must_use]
     #[inline(always)]
     pub const fn end(&self) -> u32 {
-        self.start as u32 + self.offset as u32 + 2
+        // It does not wrap: the fields have 16 bits.
+        (self.start as u32).wrapping_add(self.offset as u32).wrapping_add(2)
     }
 }
 
@@ -159,18 +161,17 @@ impl Offload {
     /// offload, or contradicts itself.
     #[must_use]
     pub fn from_virtio(header: &[u8; 12]) -> Option<Self> {
-        let field = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
-        let checksum =
-            (header[0] & VIRTIO_NEEDS_CSUM != 0).then(|| PartialChecksum { start: field(6), offset: field(8) });
+        let size = u16::from_le_bytes([header[4], header[5]]);
+        let start = u16::from_le_bytes([header[6], header[7]]);
+        let offset = u16::from_le_bytes([header[8], header[9]]);
+        let checksum = (header[0] & VIRTIO_NEEDS_CSUM != 0).then_some(PartialChecksum { start, offset });
         let asked = match checksum {
             Some(checksum) => Self::of_checksum(checksum)?,
             None => Self::NOTHING,
         };
         match header[1] & !VIRTIO_GSO_ECN {
             VIRTIO_GSO_NONE => Some(asked),
-            VIRTIO_GSO_TCPV4 | VIRTIO_GSO_TCPV6 if checksum.is_some() && field(4) != 0 => {
-                Some(asked.with_mss(field(4)))
-            }
+            VIRTIO_GSO_TCPV4 | VIRTIO_GSO_TCPV6 if checksum.is_some() && size != 0 => Some(asked.with_mss(size)),
             _ => None,
         }
     }

@@ -44,7 +44,10 @@ impl Bounce {
     /// A page for each of `memory`'s, and `pieces` pieces.
     pub(crate) fn new(memory: DmaBuffer, pieces: usize) -> Self {
         let count = memory.len() / PAGE;
-        let next = |at: usize, count: usize| if at + 1 < count { at as u32 + 1 } else { NONE };
+        let next = |at: usize, count: usize| {
+            let after = at.saturating_add(1);
+            if after < count { after as u32 } else { NONE }
+        };
         let mut entries = vec![Entry { next: NONE, offset: 0, pieces: NONE }; count].into_boxed_slice();
         entries.iter_mut().enumerate().for_each(|(at, entry)| entry.next = next(at, count));
         let mut list = vec![Piece { address: 0, len: 0, next: NONE }; pieces].into_boxed_slice();
@@ -68,12 +71,13 @@ impl Bounce {
         let entry = *self.entries.get(index as usize)?;
         let (mut done, mut first, mut last) = (0, NONE, NONE);
         while done < len {
-            let Some((address, bytes)) = at.take(u64::from(len - done)) else {
+            let Some((address, bytes)) = at.take(u64::from(len.saturating_sub(done))) else {
                 self.release_pieces(first);
                 return None;
             };
             if write {
-                let to = self.memory.at(index as usize * PAGE + (offset + done) as usize, bytes as usize)?;
+                let place = (index as usize).saturating_mul(PAGE).saturating_add(offset.saturating_add(done) as usize);
+                let to = self.memory.at(place, bytes as usize)?;
                 // SAFETY: the bytes are a segment's, and the caller of `Segment::new` promised that they are readable.
                 // `to` is within the page, which no command has.
                 unsafe { dma.read(address, to, bytes as usize) };
@@ -88,12 +92,12 @@ impl Bounce {
                 }
                 last = piece;
             }
-            done += bytes;
+            done = done.saturating_add(bytes);
         }
         self.free_entry = entry.next;
         *self.entries.get_mut(index as usize)? = Entry { next: *list, offset, pieces: first };
         *list = index;
-        Some(self.memory.bus() + u64::from(index) * PAGE as u64 + u64::from(offset))
+        Some(self.memory.page_bus(index as usize).wrapping_add(offset.into()))
     }
 
     fn take_piece(&mut self, address: u64, len: u32) -> Option<u32> {
@@ -118,14 +122,14 @@ impl Bounce {
     /// If `copy`, the promise of the segments still holds: their request is not answered yet.
     pub(crate) unsafe fn release(&mut self, dma: &impl Dma, mut list: u32, copy: bool) {
         while let Some(entry) = self.entries.get(list as usize).copied() {
-            let mut at = list as usize * PAGE + entry.offset as usize;
+            let mut at = (list as usize).saturating_mul(PAGE).saturating_add(entry.offset as usize);
             let mut next = entry.pieces;
             while copy && let Some(piece) = self.pieces.get(next as usize) {
                 if let Some(from) = self.memory.at(at, piece.len as usize) {
                     // SAFETY: the bytes are a segment's, as the caller promises. `from` is within a page of this pool.
                     unsafe { dma.write(piece.address, from, piece.len as usize) };
                 }
-                at += piece.len as usize;
+                at = at.saturating_add(piece.len as usize);
                 next = piece.next;
             }
             self.release_pieces(entry.pieces);

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use crate::dma::PAGE;
-use crate::prp::LIST_ENTRIES;
+use crate::prp::{LIST_ENTRIES, PAGE_BYTES};
 
 /// Most entries of an I/O queue: a command identifier has 10 bits for the command's slot.
 pub(crate) const MAX_DEPTH: u16 = 1024;
@@ -77,7 +77,7 @@ impl Config {
             ("queues", u64::from(self.queues), 0, 64),
             ("depth", u64::from(self.depth), 2, u64::from(MAX_DEPTH)),
             ("max_bytes", u64::from(self.max_bytes), PAGE as u64, 16 << 20),
-            ("the remainder of max_bytes by 4,096", u64::from(self.max_bytes) % PAGE as u64, 0, 0),
+            ("the remainder of max_bytes by 4,096", u64::from(self.max_bytes) % PAGE_BYTES, 0, 0),
             ("max_segments", u64::from(self.max_segments), 1, 4096),
             ("list_pages", u64::from(self.list_pages), 1, 8),
         ] {
@@ -91,8 +91,8 @@ impl Config {
     /// Most bytes that a command's PRP list can name, wherever its data begins. A page of the list that is not the last
     /// one ends with the address of the next. PRP1 may name as little as 4 bytes, so it is not counted.
     pub(crate) fn list_bytes(&self) -> u32 {
-        let entries = (usize::from(self.list_pages) - 1) * (LIST_ENTRIES - 1) + LIST_ENTRIES;
-        (entries * PAGE) as u32
+        let linked = usize::from(self.list_pages).saturating_sub(1).saturating_mul(LIST_ENTRIES - 1);
+        linked.saturating_add(LIST_ENTRIES).saturating_mul(PAGE) as u32
     }
 
     /// Most commands of a request, for a queue of `depth` entries.
@@ -105,15 +105,16 @@ impl Config {
     /// command transfers two pages or more, except the last of a request.
     pub(crate) fn bounce_pages(&self) -> usize {
         let pages = self.max_bytes as usize / PAGE;
-        pages + pages / 2 + 1
+        pages.saturating_add(pages / 2).saturating_add(1)
     }
 
     /// Bytes of DMA memory that the driver takes, at most.
     #[must_use]
     pub fn memory(&self) -> u64 {
         let depth = usize::from(self.depth);
-        let ring = (depth * 64).div_ceil(PAGE) + (depth * 16).div_ceil(PAGE);
-        let queue = ring + depth * usize::from(self.list_pages) + self.bounce_pages();
-        ((3 + usize::from(self.queues) * queue) * PAGE) as u64
+        let pages = |bytes: usize| depth.saturating_mul(bytes).div_ceil(PAGE);
+        let lists = depth.saturating_mul(self.list_pages.into());
+        let queue = [pages(64), pages(16), lists, self.bounce_pages()].into_iter().fold(0, usize::saturating_add);
+        usize::from(self.queues).saturating_mul(queue).saturating_add(3).saturating_mul(PAGE) as u64
     }
 }

@@ -95,7 +95,7 @@ impl<R: Registers + Clone, B: BusMaster> Controller<R, B> {
         let cap = read_cap(&registers);
         let depth = config.depth.min(cap.mqes().saturating_add(1)).max(2);
         let mut take = |pages: usize| dma.allocate(pages).ok_or(ConfigError::Memory(pages));
-        let ring = |entries: u16, bytes: usize| (usize::from(entries) * bytes).div_ceil(PAGE);
+        let ring = |entries: u16, bytes: usize| usize::from(entries).saturating_mul(bytes).div_ceil(PAGE);
         let submission = take(ring(ADMIN_ENTRIES, SUBMISSION_BYTES))?;
         let completion = take(ring(ADMIN_ENTRIES, COMPLETION_BYTES))?;
         let short = ConfigError::Memory(ring(depth.max(ADMIN_ENTRIES), SUBMISSION_BYTES));
@@ -107,7 +107,7 @@ impl<R: Registers + Clone, B: BusMaster> Controller<R, B> {
             memories.push(QueueMemory {
                 submission: take(ring(depth, SUBMISSION_BYTES))?,
                 completion: take(ring(depth, COMPLETION_BYTES))?,
-                lists: take(usize::from(depth - 1) * usize::from(config.list_pages))?,
+                lists: take(usize::from(depth.saturating_sub(1)).saturating_mul(config.list_pages.into()))?,
                 bounce: take(config.bounce_pages())?,
             });
         }
@@ -239,7 +239,7 @@ impl<R, B> Controller<R, B> {
         if self.events.len() < MAX_EVENTS {
             self.events.push_back(event);
         } else {
-            self.lost_events += 1;
+            self.lost_events = self.lost_events.saturating_add(1);
         }
     }
 

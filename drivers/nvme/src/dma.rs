@@ -105,6 +105,11 @@ impl DmaBuffer {
         self.bus
     }
 
+    /// Address for the device of a page of the buffer.
+    pub(crate) const fn page_bus(&self, page: usize) -> u64 {
+        self.bus.wrapping_add((page as u64).wrapping_mul(PAGE as u64))
+    }
+
     /// Length in bytes.
     #[must_use]
     pub const fn len(&self) -> usize {
@@ -184,7 +189,7 @@ impl<const N: usize> Entries<N> {
     pub(crate) fn new(memory: DmaBuffer, count: u16) -> Option<Self> {
         let is_aligned = memory.host.addr().get().is_multiple_of(align_of::<AtomicU64>());
         let last = usize::from(count.checked_sub(1)?);
-        if !is_aligned || memory.len() / size_of::<[AtomicU64; N]>() <= last {
+        if !is_aligned || usize::from(count).saturating_mul(size_of::<[AtomicU64; N]>()) > memory.len() {
             return None;
         }
         let at = memory.host.cast::<[AtomicU64; N]>();

@@ -95,7 +95,7 @@ impl Gate {
 
     /// Gives an order. Only the controller calls it.
     pub(crate) fn give(&self, order: Order) {
-        let number = (self.order.load(Ordering::Relaxed) >> 3) + 1;
+        let number = (self.order.load(Ordering::Relaxed) >> 3).wrapping_add(1);
         self.order.store(number << 3 | order as u64, Ordering::Release);
     }
 

@@ -68,7 +68,7 @@ impl fmt::Display for Health {
         }
         write!(f, ", {} % of its life used, {} % spare", self.used, self.spare)?;
         if self.kelvin != 0 {
-            write!(f, ", {} degrees C", i32::from(self.kelvin) - 273)?;
+            write!(f, ", {} degrees C", i32::from(self.kelvin).saturating_sub(273))?;
         }
         write!(
             f,

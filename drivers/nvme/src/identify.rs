@@ -267,7 +267,7 @@ impl Format {
         if index > count || index > 63 {
             return Err(BadNamespace::NoFormat(index, count.saturating_add(1)));
         }
-        let format = u32::from_le_bytes(field(data, 128 + 4 * usize::from(index)));
+        let format = u32::from_le_bytes(field(data, usize::from(index).saturating_mul(4).saturating_add(128)));
         if format as u16 != 0 {
             return Err(BadNamespace::Metadata(format as u16));
         }
@@ -275,7 +275,7 @@ impl Format {
         if !(9..=16).contains(&lbads) {
             return Err(BadNamespace::BlockSize(lbads));
         }
-        if blocks >= 1 << (64 - lbads) {
+        if blocks >= 1 << 64_u8.saturating_sub(lbads) {
             return Err(BadNamespace::TooLarge(blocks));
         }
         if 1 << lbads > transfer {

@@ -23,6 +23,7 @@
 //! controller memory buffers, shadow doorbells, multipath, power states.
 
 #![cfg_attr(not(test), no_std)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
 extern crate alloc;
 

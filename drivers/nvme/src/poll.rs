@@ -38,30 +38,31 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
             self.prepared.forget();
             self.obey(now);
         }
-        let mut count = 0;
+        let mut count = 0_u32;
         while let Some((id, status)) = self.finished.pop_front() {
             sink(id, status);
-            count += 1;
+            count = count.wrapping_add(1);
         }
         if self.broken || !matches!(self.ticket.order(), Order::Open | Order::Drain) {
             return count;
         }
-        let mut taken = 0;
-        // A device that is faster than this loop does not keep the engine in it: one lap, and the good ones after it.
+        let mut taken = 0_u16;
+        // A device that is faster than this loop does not keep the engine in it: one lap, and the good ones after it. So
+        // neither number wraps.
         while taken < self.ring.entries() {
             let good = self.take_good(&mut sink);
-            count += u32::from(good);
-            taken += good;
+            count = count.wrapping_add(good.into());
+            taken = taken.wrapping_add(good);
             match self.take_any() {
                 Any::Answer(id, status) => {
                     sink(id, status);
-                    count += 1;
+                    count = count.wrapping_add(1);
                 }
                 Any::More => {}
                 Any::Empty => break,
                 Any::Broken => return count,
             }
-            taken += 1;
+            taken = taken.wrapping_add(1);
         }
         if taken != 0 {
             self.ring.release(&self.registers);
@@ -89,7 +90,7 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
             sink(slot.id, Status::Ok);
         }
         let left = good.left();
-        let taken = before - left;
+        let taken = before.wrapping_sub(left);
         self.ring.took(left);
         self.free = free;
         self.ended = self.ended.wrapping_add(taken.into());
@@ -154,7 +155,7 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
             Ending::TimedOut if aborted => Some(Status::TimedOut),
             Ending::Cancelled if aborted => Some(Status::Cancelled),
             Ending::No if code.is_transient() && state.retries < MAX_RETRIES => {
-                state.retries += 1;
+                state.retries = state.retries.saturating_add(1);
                 state.place = Place::Waiting;
                 self.waiting = true;
                 None
@@ -176,7 +177,7 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
         if owner == ALONE {
             return Some((id, status));
         }
-        self.shared_slots -= 1;
+        self.shared_slots = self.shared_slots.saturating_sub(1);
         let request = self.requests.get_mut(usize::from(owner))?;
         request.left = request.left.saturating_sub(1);
         if request.status == Status::Ok {
@@ -286,7 +287,7 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
                 Ending::Cancelled => Status::Cancelled,
                 Ending::No if slot.state.retries >= MAX_RETRIES => Status::Reset,
                 Ending::No => {
-                    slot.state.retries += 1;
+                    slot.state.retries = slot.state.retries.saturating_add(1);
                     slot.state.place = Place::Waiting;
                     self.waiting = true;
                     continue;

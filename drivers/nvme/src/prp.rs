@@ -36,14 +36,14 @@ impl<'a> Cursor<'a> {
     pub(crate) fn take(&mut self, most: u64) -> Option<(u64, u32)> {
         loop {
             let (first, rest) = self.segments.split_first()?;
-            let left = first.len() - self.offset;
+            let left = first.len().saturating_sub(self.offset);
             if left == 0 {
                 (self.segments, self.offset) = (rest, 0);
                 continue;
             }
             let len = u64::from(left).min(most) as u32;
             let address = first.address().wrapping_add(u64::from(self.offset));
-            self.offset += len;
+            self.offset = self.offset.saturating_add(len);
             return (len != 0).then_some((address, len));
         }
     }
@@ -52,7 +52,7 @@ impl<'a> Cursor<'a> {
     #[inline(always)]
     fn within_first(&self, len: u64) -> Option<u64> {
         let first = self.segments.first()?;
-        let left = u64::from(first.len() - self.offset);
+        let left = u64::from(first.len().saturating_sub(self.offset));
         (left >= len && len != 0).then_some(first.address().wrapping_add(u64::from(self.offset)))
     }
 
@@ -60,7 +60,7 @@ impl<'a> Cursor<'a> {
     #[inline]
     pub(crate) fn skip(&mut self, mut bytes: u64) {
         while let Some((_, len)) = self.take(bytes) {
-            bytes -= u64::from(len);
+            bytes = bytes.saturating_sub(len.into());
         }
     }
 
@@ -71,11 +71,11 @@ impl<'a> Cursor<'a> {
         let (address, first) = at.take(len)?;
         let mut have = u64::from(first);
         while have < len {
-            let (next, more) = at.take(len - have)?;
+            let (next, more) = at.take(len.saturating_sub(have))?;
             if next != address.wrapping_add(have) {
                 return None;
             }
-            have += u64::from(more);
+            have = have.saturating_add(more.into());
         }
         Some(address)
     }
@@ -87,24 +87,30 @@ impl<'a> Cursor<'a> {
         let (mut at, mut position) = (*self, 0);
         let (mut lead, mut longest) = (0, 0);
         while position < len {
-            let Some((address, bytes)) = at.take(len - position) else { break };
+            let Some((address, bytes)) = at.take(len.saturating_sub(position)) else { break };
             let offset = address.wrapping_sub(position) % PAGE_BYTES;
             if bytes > longest && offset.is_multiple_of(4) && has_chunk(address, u64::from(bytes), position, len) {
                 (lead, longest) = (offset, bytes);
             }
-            position += u64::from(bytes);
+            position = position.saturating_add(bytes.into());
         }
         lead
     }
 }
 
+/// Bytes from an address to the end of its page, 1 to [`PAGE_BYTES`].
+#[inline]
+const fn to_page_end(address: u64) -> u64 {
+    PAGE_BYTES.saturating_sub(address % PAGE_BYTES)
+}
+
 /// Whether a piece has a whole chunk, if its pages begin chunks. It lies at `position` in data of `len` bytes.
 #[inline]
 const fn has_chunk(address: u64, bytes: u64, position: u64, len: u64) -> bool {
-    let to_page = (PAGE_BYTES - address % PAGE_BYTES) % PAGE_BYTES;
-    let begins = position == 0 && (bytes >= PAGE_BYTES - address % PAGE_BYTES || bytes == len);
-    let ends = to_page < bytes && position + bytes == len;
-    begins || ends || to_page + PAGE_BYTES <= bytes
+    let to_page = to_page_end(address) % PAGE_BYTES;
+    let begins = position == 0 && (bytes >= to_page_end(address) || bytes == len);
+    let ends = to_page < bytes && position.saturating_add(bytes) == len;
+    begins || ends || to_page.saturating_add(PAGE_BYTES) <= bytes
 }
 
 /// Splits `len` bytes into chunks, one for each PRP entry, and calls `entry` with each chunk's entry. A chunk that
@@ -124,19 +130,19 @@ pub(crate) fn chunks<S>(
     if let Some(mut address) = at.within_first(len).filter(|address| address.is_multiple_of(4)) {
         let mut left = len;
         loop {
-            let to_page = PAGE_BYTES - address % PAGE_BYTES;
+            let to_page = to_page_end(address);
             if !entry(state, address) {
                 return false;
             }
             if left <= to_page {
                 return true;
             }
-            (address, left) = (address.wrapping_add(to_page), left - to_page);
+            (address, left) = (address.wrapping_add(to_page), left.saturating_sub(to_page));
         }
     }
     let (mut offset, mut left) = (at.lead(len), len);
     while left != 0 {
-        let chunk = left.min(PAGE_BYTES - offset);
+        let chunk = left.min(PAGE_BYTES.saturating_sub(offset));
         let address = match at.contiguous(chunk) {
             Some(address) if address % PAGE_BYTES == offset => Some(address),
             _ => bounce(state, at, chunk as u32, offset as u32),
@@ -145,7 +151,7 @@ pub(crate) fn chunks<S>(
             return false;
         }
         at.skip(chunk);
-        (offset, left) = (0, left - chunk);
+        (offset, left) = (0, left.saturating_sub(chunk));
     }
     true
 }

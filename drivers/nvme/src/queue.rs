@@ -207,16 +207,17 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
         (gate, table): (Arc<Gate>, Arc<Table>),
         config: Config,
     ) -> Option<Self> {
-        let count = depth - 1;
+        let count = depth.saturating_sub(1);
+        let next = |index: u16| Some(index.saturating_add(1)).filter(|next| *next < count).unwrap_or(END);
         let slot = |index: u16| Slot {
             command: Command::empty(next_use(index)),
             since: 0,
-            state: State::new(ALONE, Place::Nowhere, if index + 1 < count { index + 1 } else { END }),
+            state: State::new(ALONE, Place::Nowhere, next(index)),
             bounce: NONE,
             id: 0,
         };
         // A piece ends with its segment or with its page.
-        let pieces = config.max_segments as usize + config.bounce_pages();
+        let pieces = (config.max_segments as usize).saturating_add(config.bounce_pages());
         Some(Self {
             ring: Ring::new(id, depth, memory.submission, memory.completion)?,
             registers,
@@ -251,8 +252,10 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
     /// Requests that were taken and not answered.
     #[must_use]
     pub fn outstanding(&self) -> usize {
-        let alone = self.used_slots() - self.shared_slots;
-        alone as usize + self.requests.len() - self.free_requests.len() + self.finished.len()
+        // Each number is part of the one before it. If that were wrong, the sum would not be 0, and the queue be polled.
+        let alone = self.used_slots().wrapping_sub(self.shared_slots) as usize;
+        let shared = self.requests.len().wrapping_sub(self.free_requests.len());
+        alone.wrapping_add(shared).wrapping_add(self.finished.len())
     }
 
     /// Slots that are not free.

@@ -177,17 +177,22 @@ pub(crate) fn read_cap(registers: &impl Registers) -> Cap {
 /// Writes a register of 64 bits, the lower half first.
 pub(crate) fn write_wide(registers: &impl Registers, offset: u32, value: u64) {
     registers.write(offset, value as u32);
-    registers.write(offset + 4, (value >> 32) as u32);
+    registers.write(offset.saturating_add(4), (value >> 32) as u32);
 }
 
 /// Offset of the doorbell of a submission queue's tail. `dstrd`: CAP.DSTRD.
 pub(crate) const fn tail_doorbell(queue: u16, dstrd: u8) -> u32 {
-    DOORBELLS + 2 * queue as u32 * (4 << dstrd)
+    doorbell((queue as u32) << 1, dstrd)
 }
 
 /// Offset of the doorbell of a completion queue's head. `dstrd`: CAP.DSTRD.
 pub(crate) const fn head_doorbell(queue: u16, dstrd: u8) -> u32 {
-    DOORBELLS + (2 * queue as u32 + 1) * (4 << dstrd)
+    doorbell((queue as u32) << 1 | 1, dstrd)
+}
+
+/// Offset of the doorbell number `index`. One that is too far away is beyond every BAR.
+const fn doorbell(index: u32, dstrd: u8) -> u32 {
+    index.saturating_mul(4 << dstrd).saturating_add(DOORBELLS)
 }
 
 /// Tells the controller that power goes, and does not wait. For a panic: nothing else of the driver is touched. A

@@ -101,7 +101,8 @@ impl Ring {
 
     #[inline(always)]
     const fn after(&self, at: u16) -> u16 {
-        if at + 1 == self.entries { 0 } else { at + 1 }
+        let next = at.wrapping_add(1);
+        if next == self.entries { 0 } else { next }
     }
 
     /// Adds a command. The caller keeps fewer commands outstanding than there are entries, so there is room. Words that
@@ -121,7 +122,7 @@ impl Ring {
     pub(crate) const fn pushed(&self) -> u32 {
         let tail = self.submission.place();
         let lap = if tail < self.told { self.entries } else { 0 };
-        self.pushed.wrapping_add((tail + lap - self.told) as u32)
+        self.pushed.wrapping_add(tail.wrapping_add(lap).wrapping_sub(self.told) as u32)
     }
 
     /// Tells the device of the commands that were added.

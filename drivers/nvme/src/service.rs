@@ -116,11 +116,11 @@ impl<R: Registers, B: BusMaster> Controller<R, B> {
         if self.running_since != 0 && now.saturating_sub(self.running_since) >= CALM_TIME {
             self.strikes = 0;
         }
-        self.strikes += 1;
+        self.strikes = self.strikes.saturating_add(1);
         if self.strikes > MAX_STRIKES {
             return State::Cutting(Failure::TooManyResets(reason));
         }
-        self.resets += 1;
+        self.resets = self.resets.saturating_add(1);
         self.tell(Event::Reset(reason));
         self.order(Order::Quiesce);
         State::Quiescing
@@ -151,20 +151,20 @@ impl<R: Registers, B: BusMaster> Controller<R, B> {
             return Err(Failure::Unusable(Unusable::CommandSet(cap.css())));
         }
         if cap.mpsmin() != 0 {
-            return Err(Failure::Unusable(Unusable::PageSize(12 + cap.mpsmin())));
+            return Err(Failure::Unusable(Unusable::PageSize(cap.mpsmin().saturating_add(12))));
         }
         if cap.mqes() == 0 {
             return Err(Failure::Unusable(Unusable::QueueEntries(0)));
         }
-        let last = head_doorbell(self.config.queues, cap.dstrd()) + 4;
-        if cap.mqes() < self.depth - 1 || last > self.registers.size() {
+        let last = head_doorbell(self.config.queues, cap.dstrd()).saturating_add(4);
+        if cap.mqes() < self.depth.saturating_sub(1) || last > self.registers.size() {
             return Err(Failure::Changed);
         }
         Ok(())
     }
 
     fn ready_deadline(&self, now: u64) -> u64 {
-        now.saturating_add((u64::from(self.cap.to()) + 1) * TO_UNIT)
+        now.saturating_add(u64::from(self.cap.to()).saturating_add(1).saturating_mul(TO_UNIT))
     }
 
     fn disabling(&mut self, now: u64, deadline: u64) -> State {

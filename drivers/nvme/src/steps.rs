@@ -50,10 +50,10 @@ impl<R: Registers, B: BusMaster> Controller<R, B> {
         let page = self.admin.page.bus();
         let identify = |cns, namespace| Command::new(admin::IDENTIFY, namespace).with_data(page, 0).with_10_11(cns, 0);
         let log = |id: u8, bytes: u32| {
-            let dwords = bytes / 4 - 1;
+            let dwords = (bytes / 4).saturating_sub(1);
             Command::new(admin::GET_LOG_PAGE, ALL).with_data(page, 0).with_10_11(u32::from(id) | dwords << 16, 0)
         };
-        let queue = |index: u16| (u32::from(index) + 1) | u32::from(self.depth - 1) << 16;
+        let queue = |index: u16| (u32::from(index) + 1) | u32::from(self.depth.saturating_sub(1)) << 16;
         let memory = |index: u16| self.gates.get(usize::from(index)).map_or((0, 0), |(_, sq, cq)| (*sq, *cq));
         let command = match step {
             Step::Identify => identify(CNS_CONTROLLER, 0),
@@ -105,17 +105,16 @@ impl<R: Registers, B: BusMaster> Controller<R, B> {
                 if index == 0 { Outcome::Reset(Reason::AdminFailed(status)) } else { Outcome::Next(Some(Step::List)) }
             }
             Step::CreateCompletion(index) => Outcome::Next(Some(Step::CreateSubmission(index))),
-            Step::CreateSubmission(index) if index + 1 < self.granted => {
-                Outcome::Next(Some(Step::CreateCompletion(index + 1)))
+            Step::CreateSubmission(index) => {
+                Outcome::Next(Some(self.queue_after(index).map_or(Step::List, Step::CreateCompletion)))
             }
-            Step::CreateSubmission(_) => Outcome::Next(Some(Step::List)),
             Step::List => {
                 self.listed(failed);
                 Outcome::Next(self.namespace_from(0, setting_up))
             }
             Step::Namespace(index) => {
                 self.described(index, failed);
-                Outcome::Next(self.namespace_from(index + 1, setting_up))
+                Outcome::Next(self.namespace_from(index.saturating_add(1), setting_up))
             }
             Step::Cache => {
                 self.cache_on = !failed && completion.result & 1 != 0;
@@ -142,10 +141,13 @@ impl<R: Registers, B: BusMaster> Controller<R, B> {
             Step::Changed => Outcome::Next(Some(Step::List)),
             Step::Clear(_) => Outcome::Next(None),
             Step::DeleteSubmission(index) => Outcome::Next(Some(Step::DeleteCompletion(index))),
-            Step::DeleteCompletion(index) => {
-                Outcome::Next((index + 1 < self.granted).then_some(Step::DeleteSubmission(index + 1)))
-            }
+            Step::DeleteCompletion(index) => Outcome::Next(self.queue_after(index).map(Step::DeleteSubmission)),
         }
+    }
+
+    /// The next I/O queue that the controller has.
+    fn queue_after(&self, index: u16) -> Option<u16> {
+        index.checked_add(1).filter(|next| *next < self.granted)
     }
 
     fn namespace_from(&self, index: usize, setting_up: bool) -> Option<Step> {
@@ -183,7 +185,7 @@ impl<R: Registers, B: BusMaster> Controller<R, B> {
         let data: [u8; PAGE] = self.admin.page.copy();
         let listed = data.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes));
         let count = self.identity.as_ref().map_or(0, |identity| identity.namespaces);
-        let (mut last, mut unlisted) = (0, 0);
+        let (mut last, mut unlisted) = (0, 0_u32);
         let mut ids = [0; MAX_NAMESPACES];
         let mut places = ids.iter_mut();
         let mut add = |id: u32| {
@@ -192,7 +194,7 @@ impl<R: Registers, B: BusMaster> Controller<R, B> {
                 last = id;
                 match places.next() {
                     Some(place) => *place = id,
-                    None => unlisted += 1,
+                    None => unlisted = unlisted.saturating_add(1),
                 }
             }
         };

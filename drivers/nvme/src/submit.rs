@@ -37,17 +37,18 @@ struct Entries<'a, D> {
 impl<D> Entries<'_, D> {
     /// Bus address of a page of the list.
     const fn address(&self, page: usize) -> u64 {
-        self.lists.bus() + ((self.page + page) * PAGE) as u64
+        self.lists.page_bus(self.page.saturating_add(page))
     }
 
     fn store(&self, page: usize, entry: usize, value: u64) {
-        self.lists.store((self.page + page) * LIST_ENTRIES + entry, value);
+        let first = self.page.saturating_add(page).saturating_mul(LIST_ENTRIES);
+        self.lists.store(first.saturating_add(entry), value);
     }
 
     /// Adds an entry. Returns false if the list is full.
     #[inline(always)]
     fn add(&mut self, address: u64) -> bool {
-        self.count += 1;
+        self.count = self.count.saturating_add(1);
         match self.count {
             1 => {
                 self.first = address;
@@ -58,7 +59,7 @@ impl<D> Entries<'_, D> {
                 true
             }
             3 => self.list(0, self.second) && self.list(1, address),
-            n => self.list(n - 2, address),
+            n => self.list(n.saturating_sub(2), address),
         }
     }
 
@@ -167,7 +168,7 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
         let last = request.first.checked_add(blocks_less_1.into())?;
         let (address, bytes) = (segment.address(), u64::from(request.blocks) << shift);
         // 1 or 2 pages: `prepare` has checked that one command can have them.
-        let end = address % PAGE_BYTES + bytes;
+        let end = (address % PAGE_BYTES).saturating_add(bytes);
         if last >= blocks || u64::from(segment.len()) != bytes || end > 2 * PAGE_BYTES || !address.is_multiple_of(4) {
             return None;
         }
@@ -203,7 +204,7 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
         let least = self.table.transfer().min(self.config.max_bytes);
         if let Some(known) = self.table.get(namespace)
             && self.is_open()
-            && least >= 2 * PAGE as u32
+            && least / 2 >= PAGE as u32
             && known.shift >= LEAST_SHIFT
         {
             let Known { shift, blocks, .. } = known;
@@ -214,7 +215,7 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
                 shift,
                 blocks,
                 page_blocks,
-                page_firsts: (blocks + 1).saturating_sub(page_blocks.into()),
+                page_firsts: blocks.saturating_add(1).saturating_sub(page_blocks.into()),
             };
         }
     }
@@ -270,8 +271,8 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
                 self.withdraw(n, owner);
                 return Err(Refused::Busy);
             }
-            first += u64::from(blocks);
-            left -= blocks;
+            first = first.saturating_add(blocks.into());
+            left = left.saturating_sub(blocks);
             if left != 0 {
                 cursor.skip(bytes);
             }
@@ -299,7 +300,11 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
         if commands > Config::most_commands(self.ring.entries()) {
             return Err(Refused::TooLong);
         }
-        if commands > self.slots.len() as u32 - self.used_slots() { Err(Refused::Busy) } else { Ok(commands as u16) }
+        if commands > (self.slots.len() as u32).saturating_sub(self.used_slots()) {
+            Err(Refused::Busy)
+        } else {
+            Ok(commands as u16)
+        }
     }
 
     /// Returns a place for a request of several commands, or [`ALONE`].
@@ -336,7 +341,7 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
             dma: &self.dma,
             bounce: &mut self.bounce,
             lists: &self.lists,
-            page: usize::from(index) * pages,
+            page: usize::from(index).saturating_mul(pages),
             pages,
             write,
             taken: NONE,
@@ -381,7 +386,7 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
     fn issue_prepared(&mut self, commands: u16, owner: u16, now: u64) {
         for _ in 0..commands {
             let Some((index, _)) = self.take_slot() else { return };
-            self.shared_slots += u32::from(owner != ALONE);
+            self.shared_slots = self.shared_slots.saturating_add(u32::from(owner != ALONE));
             self.issue(index, now);
         }
     }
@@ -408,10 +413,11 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
             return Err(Refused::Busy);
         }
         // The range lies in the page that a PRP list would take.
-        let page = usize::from(index) * usize::from(self.config.list_pages);
-        self.lists.store(page * LIST_ENTRIES, u64::from(request.blocks) << 32);
-        self.lists.store(page * LIST_ENTRIES + 1, request.first);
-        let list = self.lists.bus() + (page * PAGE) as u64;
+        let page = usize::from(index).saturating_mul(self.config.list_pages.into());
+        let word = page.saturating_mul(LIST_ENTRIES);
+        self.lists.store(word, u64::from(request.blocks) << 32);
+        self.lists.store(word.saturating_add(1), request.first);
+        let list = self.lists.page_bus(page);
         self.submit_single(request.id, Command::deallocate(request.namespace, list), now)
     }
 
@@ -443,8 +449,8 @@ impl<R: Registers, D: Dma> IoQueue<R, D> {
             let command = Command::new(io::WRITE_ZEROES, request.namespace).with_blocks(first, blocks, fua, deallocate);
             self.describe(index, (owner, request.id), command, Cursor::new(&[]), 0);
             index = self.free_after(index);
-            first += u64::from(blocks);
-            left -= blocks;
+            first = first.saturating_add(blocks.into());
+            left = left.saturating_sub(blocks);
         }
         self.issue_prepared(commands, owner, now);
         Ok(())

@@ -8,10 +8,12 @@
 //! the device.
 
 #![cfg_attr(not(any(test, feature = "testing")), no_std)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 #![allow(unsafe_code, reason = "lends its buffers to a device")]
 
 mod shape;
 #[cfg(any(test, feature = "testing"))]
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "a model for tests")]
 pub mod testing;
 #[cfg(test)]
 mod tests;
@@ -135,10 +137,10 @@ impl Buffers {
         // SAFETY: three places that do not overlap, in pages that nobody but this driver and the device has. A part's
         // places are used only before it is offered, and after the device has answered it.
         unsafe {
-            let header = self.headers.as_ptr().add(slot * HEADER_STRIDE);
+            let header = self.headers.as_ptr().add(slot.wrapping_mul(HEADER_STRIDE));
             (
                 slice::from_raw_parts_mut(header, HEADER),
-                slice::from_raw_parts_mut(self.data.as_ptr().add(slot * PART_BYTES), bytes.min(PART_BYTES)),
+                slice::from_raw_parts_mut(self.data.as_ptr().add(slot.wrapping_mul(PART_BYTES)), bytes.min(PART_BYTES)),
                 slice::from_raw_parts_mut(header.add(HEADER), 1),
             )
         }
@@ -225,7 +227,7 @@ impl<H: Hal, T: Transport> VirtioBlk<H, T> {
     /// The number of parts in flight.
     #[must_use]
     pub fn outstanding(&self) -> usize {
-        PARTS - self.free.len()
+        PARTS.saturating_sub(self.free.len())
     }
 
     /// Whether the device failed, or was stopped.
@@ -246,7 +248,7 @@ impl<H: Hal, T: Transport> VirtioBlk<H, T> {
             Operation::Read | Operation::Write if sectors == 0 || sectors > self.shape.part_sectors => {
                 return Err(Refused::Length);
             }
-            Operation::Read | Operation::Write => (sectors * SECTOR) as usize,
+            Operation::Read | Operation::Write => sectors.saturating_mul(SECTOR) as usize,
             Operation::Flush => 0,
             Operation::Discard | Operation::WriteZeroes { .. } => RANGE,
         };
@@ -262,17 +264,20 @@ impl<H: Hal, T: Transport> VirtioBlk<H, T> {
             Operation::Discard => (11, 0),
             Operation::WriteZeroes { .. } => (13, 0),
         };
-        header[..4].copy_from_slice(&kind.to_le_bytes());
-        header[4..8].fill(0);
-        header[8..].copy_from_slice(&sector.to_le_bytes());
+        let mut asked = [0; HEADER];
+        asked[..4].copy_from_slice(&kind.to_le_bytes());
+        asked[8..].copy_from_slice(&sector.to_le_bytes());
+        header.copy_from_slice(&asked);
         if matches!(operation, Operation::Discard | Operation::WriteZeroes { .. }) {
             let flags = u32::from(operation == Operation::WriteZeroes { unmap: true });
-            data[..8].copy_from_slice(&first.to_le_bytes());
-            data[8..12].copy_from_slice(&sectors.to_le_bytes());
-            data[12..].copy_from_slice(&flags.to_le_bytes());
+            let mut range = [0; RANGE];
+            range[..8].copy_from_slice(&first.to_le_bytes());
+            range[8..12].copy_from_slice(&sectors.to_le_bytes());
+            range[12..].copy_from_slice(&flags.to_le_bytes());
+            data.copy_from_slice(&range);
         }
         // A device that answers without a status has failed.
-        status[0] = u8::MAX;
+        status.fill(u8::MAX);
         // SAFETY: the places are not used again before the device has answered: see `poll`.
         let head = unsafe {
             match operation {
@@ -284,8 +289,12 @@ impl<H: Hal, T: Transport> VirtioBlk<H, T> {
         // There are descriptors for all parts.
         let Ok(head) = head else { return Err(Refused::Busy) };
         self.free.pop();
-        self.heads[usize::from(head) % RING] = slot;
-        self.flights[usize::from(slot)] = Some(Flight { id, operation, bytes, since: now });
+        if let Some(place) = self.heads.get_mut(usize::from(head)) {
+            *place = slot;
+        }
+        if let Some(flight) = self.flights.get_mut(usize::from(slot)) {
+            *flight = Some(Flight { id, operation, bytes, since: now });
+        }
         self.offered = true;
         Ok(())
     }
@@ -322,9 +331,9 @@ impl<H: Hal, T: Transport> VirtioBlk<H, T> {
                 }
             };
             let (_, data, status) = self.buffers.of(slot, flight.bytes);
-            let status = match (popped, status[0]) {
-                (Ok(_), 0) => Status::Ok,
-                (Ok(_), 2) => Status::Unsupported,
+            let status = match (popped, &*status) {
+                (Ok(_), [0]) => Status::Ok,
+                (Ok(_), [2]) => Status::Unsupported,
                 _ => Status::Failed,
             };
             let data = if flight.operation == Operation::Read { &*data } else { &[] };
@@ -339,7 +348,7 @@ impl<H: Hal, T: Transport> VirtioBlk<H, T> {
 
     /// Asks a device that has not answered a part for long whether it still works.
     fn check(&mut self, now: u64, mut ended: impl FnMut(u32, Status, &[u8])) {
-        self.check_at = now + PATIENCE;
+        self.check_at = now.saturating_add(PATIENCE);
         let age = |flight: &Flight| now.saturating_sub(flight.since);
         let oldest = self.flights.iter().flatten().map(age).max().unwrap_or(0);
         if oldest < PATIENCE {

@@ -103,8 +103,9 @@ pub(crate) fn read(transport: &impl Transport, features: Features) -> Result<Sha
     if block_bytes != 512 && block_bytes != 4096 {
         return Err(Unusable::Block(block_bytes));
     }
-    let in_block = block_bytes / SECTOR;
-    let whole = |sectors: u32| sectors / in_block * in_block;
+    // A block has a power of two of sectors: 1 or 8.
+    let in_part = (block_bytes / SECTOR).saturating_sub(1);
+    let whole = |sectors: u32| sectors & !in_part;
     let exponent = match features.contains(Features::TOPOLOGY) {
         true => transport.read_config_space::<u8>(24)?,
         false => 0,
@@ -117,7 +118,7 @@ pub(crate) fn read(transport: &impl Transport, features: Features) -> Result<Sha
     }
     let sectors = capacity(transport)?;
     Ok(Shape {
-        sectors: sectors - sectors % u64::from(in_block),
+        sectors: sectors & !u64::from(in_part),
         block_bytes,
         // A larger exponent is no size that a disk has.
         physical_bytes: block_bytes << u32::from(exponent).min(8),

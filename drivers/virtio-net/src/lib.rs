@@ -5,6 +5,7 @@
 //! driver negotiates no offloads. It does not read the link state: the link counts as up.
 
 #![cfg_attr(not(test), no_std)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 #![allow(unsafe_code, reason = "lends its buffers to a device, and copies what guests' segments name")]
 
 use core::slice;
@@ -32,11 +33,16 @@ impl Buffers {
 
     /// A buffer. The caller owns it: the device has given it back, or never had it.
     fn get(&mut self, slot: u8) -> &mut [u8] {
-        let at = usize::from(slot) % RING * BUFFER;
+        let at = (usize::from(slot) % RING).wrapping_mul(BUFFER);
         // SAFETY: within the pages of `allocate`, which nobody else has; the device has given the buffer back, or never
         // had it.
         unsafe { slice::from_raw_parts_mut(self.0.add(at), BUFFER) }
     }
+}
+
+/// Adds to a counter, which stays at the largest value.
+fn add(counter: &mut u64, more: usize) {
+    *counter = counter.saturating_add(more as u64);
 }
 
 /// The driver. `H`: memory for the device; `T`: the way to its registers; `K`: names the owners of frames.
@@ -86,14 +92,16 @@ impl<H: Hal, T: Transport, K> VirtioNet<H, T, K> {
     fn post(&mut self, slot: u8) -> virtio_drivers::Result<()> {
         // SAFETY: the buffer is not used again before the device has given it back: see `receive`.
         let descriptor = unsafe { self.device.receive_begin(self.receiving.get(slot)) }?;
-        self.posted[usize::from(descriptor) % RING] = slot;
+        if let Some(place) = self.posted.get_mut(usize::from(descriptor) % RING) {
+            *place = slot;
+        }
         Ok(())
     }
 
     /// Takes back the buffers that the device has sent.
     fn collect(&mut self) {
         while let Some(descriptor) = self.device.poll_transmit() {
-            let slot = self.sent[usize::from(descriptor) % RING];
+            let Some(&slot) = self.sent.get(usize::from(descriptor) % RING) else { return };
             // SAFETY: it is the buffer that was handed over for this descriptor.
             if unsafe { self.device.transmit_complete(descriptor, self.sending.get(slot)) }.is_err() {
                 return;
@@ -136,33 +144,34 @@ impl<H: Hal, T: Transport, K> Nic for VirtioNet<H, T, K> {
     }
 
     fn receive(&mut self, queue: u16, budget: u32, mut sink: impl FnMut(Received<'_>)) -> u32 {
-        let mut count = 0;
+        let mut count = 0_u32;
         while queue == 0 && count < budget {
             let Some(descriptor) = self.device.poll_receive() else { break };
-            let slot = self.posted[usize::from(descriptor) % RING];
+            let Some(&slot) = self.posted.get(usize::from(descriptor) % RING) else { break };
             // SAFETY: it is the buffer that was handed over for this descriptor.
             let got = unsafe { self.device.receive_complete(descriptor, self.receiving.get(slot)) };
-            count += 1;
+            count = count.saturating_add(1);
             let frame =
                 got.ok().and_then(|(header, len)| self.receiving.get(slot).get(header..header.checked_add(len)?));
             match frame {
                 Some(frame) => {
-                    self.statistics.received += 1;
-                    self.statistics.received_bytes += frame.len() as u64;
+                    add(&mut self.statistics.received, 1);
+                    add(&mut self.statistics.received_bytes, frame.len());
                     sink(Received { pieces: &[frame], checked: Checked::Unknown, vlan: None, hash: 0 });
                 }
-                None => self.statistics.malformed += 1,
+                None => add(&mut self.statistics.malformed, 1),
             }
             if self.post(slot).is_err() {
                 // The ring had room for this buffer before, so the device broke its ring. It loses the buffer.
-                self.statistics.no_buffer += 1;
+                add(&mut self.statistics.no_buffer, 1);
             }
         }
         count
     }
 
     fn transmit(&mut self, queue: u16, frame: &Outgoing<'_>, token: K) -> Result<(), (Refused, K)> {
-        let len = frame.header.len() + frame.segments.iter().map(|s| usize::from(s.len())).sum::<usize>();
+        let payload = frame.segments.iter().map(|s| usize::from(s.len())).sum::<usize>();
+        let len = frame.header.len().saturating_add(payload);
         let refused = if queue != 0 {
             Some(Refused::Queue)
         } else if !(ETHERNET..=MAX_FRAME).contains(&len) {
@@ -183,23 +192,28 @@ impl<H: Hal, T: Transport, K> Nic for VirtioNet<H, T, K> {
         let Some(slot) = self.free.pop() else { return Err((Refused::Full, token)) };
         let buffer = self.sending.get(slot);
         // A header of zeroes asks for no offload. The buffer is larger than the header.
-        let mut at = self.device.fill_buffer_header(buffer).unwrap_or(0);
-        buffer[at..at + frame.header.len()].copy_from_slice(frame.header);
-        at += frame.header.len();
+        let at = self.device.fill_buffer_header(buffer).unwrap_or(0);
+        // The whole frame fits into the buffer, as checked above.
+        let buffer = buffer.get_mut(..at.saturating_add(len)).unwrap_or_default();
+        let mut room = buffer.get_mut(at..).unwrap_or_default();
+        if let Some(to) = room.split_off_mut(..frame.header.len()) {
+            to.copy_from_slice(frame.header);
+        }
         for segment in frame.segments {
             let from = core::ptr::with_exposed_provenance(segment.address() as usize);
-            let len = usize::from(segment.len());
+            let Some(to) = room.split_off_mut(..usize::from(segment.len())) else { break };
             // SAFETY: the caller of `Segment::new` promised that the bytes are readable. Memory is mapped at its
-            // physical address. The whole frame fits into the buffer, as checked above.
-            unsafe { memory::copy::copy(buffer[at..at + len].as_mut_ptr(), from, len) };
-            at += len;
+            // physical address.
+            unsafe { memory::copy::copy(to.as_mut_ptr(), from, to.len()) };
         }
         // SAFETY: the buffer is not used again before the device has given it back: see `collect`.
-        match unsafe { self.device.transmit_begin(&buffer[..at]) } {
+        match unsafe { self.device.transmit_begin(buffer) } {
             Ok(descriptor) => {
-                self.sent[usize::from(descriptor) % RING] = slot;
-                self.statistics.sent += 1;
-                self.statistics.sent_bytes += len as u64;
+                if let Some(place) = self.sent.get_mut(usize::from(descriptor) % RING) {
+                    *place = slot;
+                }
+                add(&mut self.statistics.sent, 1);
+                add(&mut self.statistics.sent_bytes, len);
                 // There is room, as checked above.
                 let _ = self.done.push_back(token);
                 Ok(())
@@ -216,12 +230,12 @@ impl<H: Hal, T: Transport, K> Nic for VirtioNet<H, T, K> {
     }
 
     fn reclaim(&mut self, queue: u16, mut done: impl FnMut(K, Outcome)) -> u32 {
-        let mut count = 0;
+        let mut count = 0_u32;
         while queue == 0
             && let Some(token) = self.done.pop_front()
         {
             done(token, Outcome::Sent);
-            count += 1;
+            count = count.saturating_add(1);
         }
         count
     }

@@ -1,5 +1,7 @@
 //! From reset to running, in steps that never wait (data sheet 4.2.1.6, 4.6.3, 4.6.7, 4.6.8, 5.2.5.3.2).
 
+use core::num::NonZero;
+
 use crate::bits::{
     AUTOC_RESTART, CTRL_EXT_NS_DIS, Ctrl, DCA_RXCTRL_BIT_12, Dmatxctl, EEC_AUTO_READ, EEMNGCTL_CONFIG_DONE,
     ESDP_LASER_OFF, Hlreg0, RAH_VALID, RTTDCS_ARBDIS, RXCTRL_RXEN, Rdrxctl, Rxdctl, Srrctl, Status as StatusRegister,
@@ -76,7 +78,7 @@ impl<R: Registers, T> X520<R, T> {
         }
         self.mask_interrupts();
         self.bus.update(&CTRL, 0, |v| Ctrl::from_bits(v).with_master_disable(true).into_bits());
-        State::Quiescing { deadline: now + QUIESCE_TIME }
+        State::Quiescing { deadline: now.saturating_add(QUIESCE_TIME) }
     }
 
     fn quiescing(&self, now: u64, deadline: u64) -> State {
@@ -103,7 +105,7 @@ impl<R: Registers, T> X520<R, T> {
         if now == at {
             return self.state;
         }
-        State::Resetting { from: now + RESET_TIME, deadline: now + RESET_LIMIT, again }
+        State::Resetting { from: now.saturating_add(RESET_TIME), deadline: now.saturating_add(RESET_LIMIT), again }
     }
 
     fn resetting(&mut self, now: u64, from: u64, deadline: u64, again: bool) -> State {
@@ -124,7 +126,7 @@ impl<R: Registers, T> X520<R, T> {
         self.take_back();
         self.mask_interrupts();
         let _ = self.bus.read(&EICR, 0);
-        if self.stopping { State::Stopped } else { State::Loading { deadline: now + LOAD_LIMIT } }
+        if self.stopping { State::Stopped } else { State::Loading { deadline: now.saturating_add(LOAD_LIMIT) } }
     }
 
     fn loading(&mut self, now: u64, deadline: u64) -> State {
@@ -141,7 +143,7 @@ impl<R: Registers, T> X520<R, T> {
         if high & RAH_VALID == 0 || self.address[0] & 1 != 0 || self.address == [0; 6] {
             return State::Failed(Failure::NoAddress);
         }
-        State::Linking { deadline: now + SEMAPHORE_LIMIT }
+        State::Linking { deadline: now.saturating_add(SEMAPHORE_LIMIT) }
     }
 
     fn linking(&mut self, now: u64, deadline: u64) -> State {
@@ -155,12 +157,13 @@ impl<R: Registers, T> X520<R, T> {
         }
         // Clears what was counted before.
         statistics::read(&self.bus, &mut crate::nic::Statistics::default(), &mut 0);
-        let step = if self.config.steering == Steering::Addresses { pools::QUEUES_OF_POOL } else { 1 };
+        let step =
+            if self.config.steering == Steering::Addresses { pools::QUEUES_OF_POOL } else { NonZero::<u16>::MIN };
         statistics::program(&self.bus, step);
-        self.statistics_at = now + statistics::PERIOD;
+        self.statistics_at = now.saturating_add(statistics::PERIOD);
         self.set_up_receive();
         self.set_up_transmit();
-        State::Enabling { deadline: now + ENABLE_LIMIT }
+        State::Enabling { deadline: now.saturating_add(ENABLE_LIMIT) }
     }
 
     /// Sets up the receive side by 4.6.7, up to the queues' enable bits.
@@ -180,7 +183,7 @@ impl<R: Registers, T> X520<R, T> {
                 .with_jumbo(jumbo)
                 .into_bits()
         });
-        bus.write(&MAXFRS, 0, (config.max_frame + FCS) << 16);
+        bus.write(&MAXFRS, 0, config.max_frame.saturating_add(FCS) << 16);
         bus.update(&RDRXCTL, 0, |v| {
             Rdrxctl::from_bits(v).with_crc_strip(true).with_rsc_first_size(0).with_must_be_set(3).into_bits()
         });

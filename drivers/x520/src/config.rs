@@ -77,9 +77,10 @@ impl Config {
     /// Bytes of DMA memory that [`X520::new`](crate::X520::new) needs, aligned to 128.
     #[must_use]
     pub fn memory(&self) -> usize {
-        let receive = self.receive_descriptors as usize * (DESCRIPTOR_BYTES + BUFFER_BYTES);
-        let transmit = self.transmit_descriptors as usize * (DESCRIPTOR_BYTES + MAX_HEADER);
-        usize::from(self.receive_queues) * receive + usize::from(self.transmit_queues) * transmit
+        let receive = (self.receive_descriptors as usize).saturating_mul(DESCRIPTOR_BYTES + BUFFER_BYTES);
+        let transmit = (self.transmit_descriptors as usize).saturating_mul(DESCRIPTOR_BYTES + MAX_HEADER);
+        let receive = receive.saturating_mul(self.receive_queues.into());
+        receive.saturating_add(transmit.saturating_mul(self.transmit_queues.into()))
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {

@@ -49,7 +49,8 @@ impl<R: Registers, T> X520<R, T> {
         // Each ring and each block of buffers is a multiple of the alignment of rings.
         for index in 0..config.receive_queues {
             let count = config.receive_descriptors as usize;
-            let (descriptors, buffers) = (take(count * DESCRIPTOR_BYTES)?, take(count * BUFFER_BYTES)?);
+            let (descriptors, buffers) =
+                (take(count.saturating_mul(DESCRIPTOR_BYTES))?, take(count.saturating_mul(BUFFER_BYTES))?);
             let ring = Ring::new(descriptors, buffers).ok_or(ConfigError::Alignment(at))?;
             let number = match config.steering {
                 Steering::Flows => index,
@@ -59,7 +60,8 @@ impl<R: Registers, T> X520<R, T> {
         }
         for index in 0..config.transmit_queues {
             let count = config.transmit_descriptors as usize;
-            let (descriptors, headers) = (take(count * DESCRIPTOR_BYTES)?, take(count * MAX_HEADER)?);
+            let (descriptors, headers) =
+                (take(count.saturating_mul(DESCRIPTOR_BYTES))?, take(count.saturating_mul(MAX_HEADER))?);
             let ring = Ring::new(descriptors, headers).ok_or(ConfigError::Alignment(at))?;
             transmit.push(TransmitQueue::new(index, ring));
         }

@@ -52,7 +52,8 @@ impl DmaBuffer {
         let taken = Self { host: self.host, bus: self.bus, len };
         // SAFETY: `len` bytes further is within the buffer or at its end.
         self.host = unsafe { self.host.add(len) };
-        self.bus += len as u64;
+        // The end of the buffer may be 2^64.
+        self.bus = self.bus.wrapping_add(len as u64);
         self.len = rest;
         Some(taken)
     }
@@ -84,7 +85,8 @@ impl<const SLOT: usize> Ring<SLOT> {
             memory.bus.is_multiple_of(RING_ALIGN as u64) && memory.host.addr().get().is_multiple_of(RING_ALIGN);
         let good = aligned && memory.len.is_multiple_of(RING_ALIGN) && count.is_power_of_two();
         let enough = count.checked_mul(SLOT).is_some_and(|len| len <= slots.len);
-        (good && enough).then(|| Self { mask: (count as u32 - 1) * STEP, memory, slots })
+        let mask = u32::try_from(memory.len).ok()?.checked_sub(STEP)?;
+        (good && enough).then_some(Self { mask, memory, slots })
     }
 
     /// The descriptors' memory, for the device.
@@ -94,7 +96,7 @@ impl<const SLOT: usize> Ring<SLOT> {
 
     /// The number of descriptors.
     pub(crate) fn count(&self) -> u32 {
-        self.mask / STEP + 1
+        self.bytes() / STEP
     }
 
     /// Bytes from the first descriptor to the last.
@@ -118,7 +120,7 @@ impl<const SLOT: usize> Ring<SLOT> {
     /// Bytes of all descriptors.
     #[inline(always)]
     pub(crate) fn bytes(&self) -> u32 {
-        self.mask + STEP
+        self.mask.wrapping_add(STEP)
     }
 
     /// The ring's addresses in one value, which a loop can keep in CPU registers.
@@ -151,7 +153,7 @@ impl<const SLOT: usize> Ring<SLOT> {
 
     /// Writes a value into a slot, in network byte order.
     pub(crate) fn put(&mut self, at: u32, offset: usize, value: u16) {
-        assert!(offset + 2 <= SLOT);
+        assert!(offset <= const { SLOT - 2 });
         // SAFETY: within the slot, as just checked; nobody else writes there.
         unsafe { self.view().slot(at).add(offset).cast::<[u8; 2]>().write(value.to_be_bytes()) };
     }
@@ -206,7 +208,7 @@ impl<'a, const SLOT: usize> View<'a, SLOT> {
     #[inline(always)]
     fn offset(&self, at: u32) -> usize {
         const { assert!(SLOT.is_multiple_of(DESCRIPTOR_BYTES)) };
-        (at & self.mask) as usize * (SLOT / DESCRIPTOR_BYTES)
+        ((at & self.mask) as usize).wrapping_mul(SLOT / DESCRIPTOR_BYTES)
     }
 
     #[inline(always)]
@@ -218,7 +220,7 @@ impl<'a, const SLOT: usize> View<'a, SLOT> {
     /// Address of a slot for the device.
     #[inline(always)]
     pub(crate) fn slot_bus(&self, at: u32) -> u64 {
-        self.bus + self.offset(at) as u64
+        self.bus.wrapping_add(self.offset(at) as u64)
     }
 
     /// A whole slot, for writing.
@@ -268,7 +270,7 @@ impl<'a, const SLOT: usize> Row<'a, SLOT> {
     #[inline(always)]
     pub(crate) unsafe fn slot(&self, offset: usize) -> &'a mut [u8; SLOT] {
         // SAFETY: within the slots, as each descriptor has one. The caller promises that nobody else uses it.
-        unsafe { self.0.slots.add(offset * (SLOT / DESCRIPTOR_BYTES)).cast().as_mut() }
+        unsafe { self.0.slots.add(offset.wrapping_mul(SLOT / DESCRIPTOR_BYTES)).cast().as_mut() }
     }
 
     /// The device's address of a slot of this ring.

@@ -18,9 +18,16 @@ fn table_of(groups: &[[u8; 6]]) -> [u32; 128] {
     let mut table = [0; 128];
     for group in groups {
         let (word, bit) = hash(*group);
-        table[word] |= bit;
+        if let Some(word) = table.get_mut(word) {
+            *word |= bit;
+        }
     }
     table
+}
+
+/// The entry of the address table for the address at `index` of the list. The device's own address has entry 0.
+fn entry_of(index: usize) -> u16 {
+    (index as u16).saturating_add(1)
 }
 
 /// Writes entry `n` of the address table. The entry is invalid while its address changes.
@@ -69,7 +76,9 @@ pub(crate) fn program<R: Registers>(bus: &Bus<R>, filter: &Filter, steering: Ste
     bus.write(&MCSTCTRL, 0, MCSTCTRL_MFE);
     let mut vlans = [0u32; 128];
     for id in filter.vlans.iter().flatten() {
-        vlans[usize::from(id & 0xfff) / 32] |= 1 << (id % 32);
+        if let Some(word) = vlans.get_mut(usize::from(id & 0xfff) / 32) {
+            *word |= 1 << (id % 32);
+        }
     }
     for (n, word) in vlans.iter().enumerate() {
         bus.write(&VFTA, n as u16, *word);
@@ -137,16 +146,17 @@ fn exchange<R: Registers>(
     let here = bus.filter(|_| in_place);
     let write = |n: usize, entry: Option<Unicast>| {
         if let Some(bus) = here {
-            write_entry(bus, n as u16 + 1, entry, steering, queues);
+            write_entry(bus, entry_of(n), entry, steering, queues);
         }
     };
     let list = &mut filter.addresses;
     for n in (0..list.len()).rev() {
-        match wanted.iter().find(|wanted| wanted.address == list[n].address) {
-            Some(same) if same.queue == list[n].queue => {}
+        let Some(known) = list.get_mut(n) else { continue };
+        match wanted.iter().find(|wanted| wanted.address == known.address) {
+            Some(same) if same.queue == known.queue => {}
             Some(same) => {
-                list[n].queue = same.queue;
-                here.inspect(|bus| write_queue(bus, n as u16 + 1, same.queue, steering, queues));
+                known.queue = same.queue;
+                here.inspect(|bus| write_queue(bus, entry_of(n), same.queue, steering, queues));
             }
             None => {
                 list.swap_remove(n);

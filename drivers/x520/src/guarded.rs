@@ -101,7 +101,7 @@ impl<R: Registers, T, B: BusMaster> Nic for Guarded<R, T, B> {
                 self.failure = Some(failure);
                 // SAFETY: its bus mastering was just switched off.
                 unsafe { self.nic.assume_no_dma() };
-                self.phase = Phase::Waiting(now + PAUSE);
+                self.phase = Phase::Waiting(now.saturating_add(PAUSE));
             }
             (_, Phase::Waiting(until)) if now >= until => {
                 self.phase = Phase::Resetting;

@@ -13,6 +13,7 @@
 //! Interrupts stay masked. Not covered: virtual functions, DCB, flow director, RSC, FCoE, IPsec, LinkSec, wake-up.
 
 #![cfg_attr(not(test), no_std)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
 extern crate alloc;
 

@@ -86,9 +86,8 @@ impl Layout {
     #[inline(always)]
     fn of(header: &[u8], start: u16) -> Option<Self> {
         let header: &[u8; SIGNATURE_BYTES] = header.first_chunk()?;
-        let field = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
-        let (kind, maclen, first) = match field(12) {
-            VLAN => (field(16), 18, header[18]),
+        let (kind, maclen, first) = match u16::from_be_bytes([header[12], header[13]]) {
+            VLAN => (u16::from_be_bytes([header[16], header[17]]), 18, header[18]),
             kind => (kind, 14, header[14]),
         };
         let iplen = usize::from(start).checked_sub(maclen)?;
@@ -119,9 +118,9 @@ impl CommonHeader {
 
     const fn new(v4: bool, start: u16, offset: u16, l4t: u8) -> Self {
         let (signature, mask) = if v4 { (0x45_0008, 0xff_ffff) } else { (0x60_dd86, 0xf0_ffff) };
-        let low = ContextLow::new().with_maclen(14).with_iplen(start - 14).into_bits();
+        let low = ContextLow::new().with_maclen(14).with_iplen(start.saturating_sub(14)).into_bits();
         let high = CONTEXT | ContextHigh::new().with_ipv4(v4).with_l4t(l4t).into_bits();
-        Self { signature, mask, min_len: start as u32 + offset as u32 + 2, context: [low, high] }
+        Self { signature, mask, min_len: PartialChecksum { start, offset }.end(), context: [low, high] }
     }
 
     /// The common header for this request. `None`: the request is for more than a checksum and a VLAN tag, or its
@@ -164,7 +163,7 @@ impl CommonHeader {
     pub(crate) fn context(&self, asked: Offload) -> Context {
         const TAG: u64 = ContextLow::new().with_vlan(!0).into_bits();
         let [low, high] = self.context;
-        Context { name: asked.word(), words: [low + (asked.word() >> 16 & TAG), high] }
+        Context { name: asked.word(), words: [low | asked.word() >> 16 & TAG, high] }
     }
 }
 
@@ -190,7 +189,7 @@ pub(crate) fn checksum_context(
 /// Plans a frame of `total` bytes that begins with `header`, on a device whose longest frame has `max_frame` bytes
 /// without VLAN tag.
 pub(crate) fn plan(header: &[u8], total: u32, offload: Offload, max_frame: u32) -> Result<Plan, Refused> {
-    let max_frame = if field(header, 12) == Some(VLAN) { max_frame + TAG_BYTES } else { max_frame };
+    let max_frame = if field(header, 12) == Some(VLAN) { max_frame.saturating_add(TAG_BYTES) } else { max_frame };
     if offload.mss().is_none() && total > max_frame {
         return Err(Refused::Length);
     }
@@ -209,9 +208,9 @@ pub(crate) fn plan(header: &[u8], total: u32, offload: Offload, max_frame: u32) 
         plan.txsm = true;
         if let Some(mss) = offload.mss() {
             let l4len = segmentation(&mut plan, header, &layout, checksum).ok_or(Refused::Offload)?;
-            let headers = u32::from(checksum.start) + u32::from(l4len);
+            let headers = u32::from(checksum.start).saturating_add(l4len.into());
             plan.paylen = total.checked_sub(headers).filter(|p| (1..=MAX_PAYLEN).contains(p)).ok_or(Refused::Length)?;
-            if headers + u32::from(mss) > max_frame {
+            if headers.saturating_add(mss.into()) > max_frame {
                 return Err(Refused::Length);
             }
             high = high.with_l4len(l4len).with_mss(mss);
@@ -226,24 +225,28 @@ pub(crate) fn plan(header: &[u8], total: u32, offload: Offload, max_frame: u32) 
 /// Plans segmentation. Returns the length of the TCP header. `None`: the header does not fit the request.
 fn segmentation(plan: &mut Plan, header: &[u8], layout: &Layout, checksum: PartialChecksum) -> Option<u8> {
     let (ip, tcp) = (layout.maclen, usize::from(checksum.start));
-    let header = header.get(..tcp + 20)?;
+    let ip_header = header.get(ip..)?;
+    let tcp_header: &[u8; 20] = header.get(tcp..)?.first_chunk()?;
     let (protocol, addresses) = if layout.v4 {
-        (header[ip + 9], ip + 12..ip + 20)
+        let ip_header: &[u8; 20] = ip_header.first_chunk()?;
+        (ip_header[9], &ip_header[12..])
     } else if layout.iplen == 40 {
-        (header[ip + 6], ip + 8..ip + 40)
+        let ip_header: &[u8; 40] = ip_header.first_chunk()?;
+        (ip_header[6], &ip_header[8..])
     } else {
         return None;
     };
-    let l4len = (header[tcp + 12] >> 4) * 4;
+    // The upper half of the byte counts words of 4 bytes.
+    let l4len = (tcp_header[12] & 0xf0) >> 2;
     if protocol != TCP || checksum.offset != TCP_CHECKSUM || l4len < 20 {
         return None;
     }
     plan.tse = true;
     plan.ixsm = layout.v4;
-    plan.patches[0] = Some((tcp + usize::from(TCP_CHECKSUM), sum(&header[addresses])));
+    plan.patches[0] = Some((tcp.saturating_add(TCP_CHECKSUM.into()), sum(addresses)));
     if layout.v4 {
-        plan.patches[1] = Some((ip + 2, 0));
-        plan.patches[2] = Some((ip + 10, 0));
+        plan.patches[1] = Some((ip.saturating_add(2), 0));
+        plan.patches[2] = Some((ip.saturating_add(10), 0));
     }
     Some(l4len)
 }
@@ -251,9 +254,9 @@ fn segmentation(plan: &mut Plan, header: &[u8], layout: &Layout, checksum: Parti
 /// One's complement sum of addresses and TCP's number.
 fn sum(addresses: &[u8]) -> u16 {
     let words = addresses.as_chunks::<2>().0.iter().map(|c| u32::from(u16::from_be_bytes(*c)));
-    let mut total = words.sum::<u32>() + u32::from(TCP);
+    let mut total = words.sum::<u32>().saturating_add(TCP.into());
     while total > 0xffff {
-        total = (total & 0xffff) + (total >> 16);
+        total = (total & 0xffff).wrapping_add(total >> 16);
     }
     total as u16
 }

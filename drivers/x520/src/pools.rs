@@ -4,6 +4,8 @@
 //! is for no other pool. It also gets one copy of each broadcast and multicast; the engine's switch replicates them. Steering
 //! isolates nobody: a tagged frame of a VLAN without an entry may come by pool 0. The switch decides whose a frame is.
 
+use core::num::NonZero;
+
 use crate::bits::{Mrqc, Mtqc, PFVLVF_VALID, Pfvml2flt, Pfvtctl, RXCSUM_PCSD};
 use crate::filter::Filter;
 use crate::registers::{
@@ -14,7 +16,7 @@ use crate::registers::{
 /// upper half lie elsewhere.
 pub(crate) const MAX_QUEUES: u16 = 32;
 /// Queues of a pool: the distance of two queues of the driver in the device's numbering.
-pub(crate) const QUEUES_OF_POOL: u16 = 2;
+pub(crate) const QUEUES_OF_POOL: NonZero<u16> = NonZero::new(2).unwrap();
 const POOLS: u16 = 64;
 /// MRQC, MTQC: 64 pools of two queues, no RSS.
 const POOLS_ONLY: u8 = 8;
@@ -22,7 +24,7 @@ const OF_TWO_QUEUES: u8 = 1;
 
 /// The device's number of the driver's receive queue `queue`.
 pub(crate) fn number(queue: u16) -> u16 {
-    queue * QUEUES_OF_POOL
+    queue.saturating_mul(QUEUES_OF_POOL.get())
 }
 
 /// Switches the receive side to pools.
@@ -44,8 +46,8 @@ pub(crate) fn program_transmit<R: Registers>(bus: &Bus<R>) {
 
 /// Assigns an entry of the address table to a pool.
 pub(crate) fn assign<R: Registers>(bus: &Bus<R>, entry: u16, pool: u16) {
-    bus.write(&MPSAR, 2 * entry, if pool < 32 { 1 << pool } else { 0 });
-    bus.write(&MPSAR, 2 * entry + 1, 0);
+    bus.write(&MPSAR, entry << 1, if pool < 32 { 1 << pool } else { 0 });
+    bus.write(&MPSAR, entry << 1 | 1, 0);
 }
 
 /// Programs which frames pool 0 accepts besides those that match by address and VLAN.
@@ -70,7 +72,7 @@ pub(crate) fn program_other_pools<R: Registers>(bus: &Bus<R>, filter: &Filter) {
         let id = vlans.get(usize::from(n)).map(|id| u32::from(id & 0xfff) | PFVLVF_VALID);
         bus.write(&PFVLVF, n, id.unwrap_or(0));
         for half in 0..2 {
-            bus.write(&PFVLVFB, 2 * n + half, if id.is_some() { u32::MAX } else { 0 });
+            bus.write(&PFVLVFB, n << 1 | half, if id.is_some() { u32::MAX } else { 0 });
         }
     }
 }

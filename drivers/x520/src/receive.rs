@@ -51,7 +51,7 @@ impl ReceiveQueue {
 
     /// Makes all descriptors ready, as after a reset.
     pub(crate) fn restart(&mut self) {
-        (self.next, self.ready) = (0, self.ring.count() - 1);
+        (self.next, self.ready) = (0, self.ring.count().saturating_sub(1));
         rearm(self.ring.view(), 0, self.ring.count());
     }
 
@@ -63,7 +63,7 @@ impl ReceiveQueue {
 
     /// The tail as it was last written.
     pub(crate) fn tail(&self) -> u32 {
-        self.ring.number(self.next.wrapping_sub((self.ready + 1) * STEP))
+        self.ring.number(self.next.wrapping_sub(self.ready.wrapping_add(1).wrapping_mul(STEP)))
     }
 
     /// The next descriptor to be written back. `None`: the device has written it back already.
@@ -79,22 +79,23 @@ impl ReceiveQueue {
             // The common case: frames of one buffer, up to the next tail write.
             let run = left.min(self.batch.saturating_sub(self.ready));
             let done = self.receive_single_buffer(run, &mut sink);
-            self.ready += done;
-            left -= done;
+            debug_assert!(done <= run, "and `run` is at most `left`");
+            self.ready = self.ready.wrapping_add(done);
+            left = left.wrapping_sub(done);
             if done < run {
                 let used = self.receive_multi_buffer(&mut sink);
                 if used == 0 {
                     break;
                 }
-                self.ready += used;
-                left -= 1;
+                self.ready = self.ready.wrapping_add(used);
+                left = left.wrapping_sub(1);
             }
             if self.ready >= self.batch {
                 self.advance_tail(bus);
             }
         }
         self.delivered |= left != budget;
-        budget - left
+        budget.wrapping_sub(left)
     }
 
     /// Whether no frame came since the counters were last read. Then the queue was not full.
@@ -107,7 +108,7 @@ impl ReceiveQueue {
     fn receive_single_buffer(&mut self, most: u32, sink: &mut impl FnMut(Received<'_>)) -> u32 {
         let view = self.ring.view();
         let begin = self.next;
-        let end = begin.wrapping_add(most * STEP);
+        let end = begin.wrapping_add(most.wrapping_mul(STEP));
         let mut next = begin;
         while next != end {
             let status = ReceiveStatus::from_bits(view.status(next));
@@ -135,7 +136,7 @@ impl ReceiveQueue {
         let (mut good, mut used) = (true, 0);
         // Looks at each descriptor once at most, even if none of them ends the frame.
         while used < self.ring.count() {
-            let at = self.next.wrapping_add(used * STEP);
+            let at = self.next.wrapping_add(used.wrapping_mul(STEP));
             let status = ReceiveStatus::from_bits(view.status(at));
             if !status.dd() {
                 return 0;
@@ -145,19 +146,20 @@ impl ReceiveQueue {
                 (Some(place), Some(piece)) => *place = piece,
                 _ => good = false,
             }
-            used += 1;
+            used = used.saturating_add(1);
             if status.eop() {
                 good &= !status.rxe();
-                if good {
-                    sink(describe(ReceiveInfo::from_bits(view.first(at)), status, &pieces[..used as usize]));
+                match pieces.get(..used as usize) {
+                    Some(pieces) if good => sink(describe(ReceiveInfo::from_bits(view.first(at)), status, pieces)),
+                    _ => good = false,
                 }
                 break;
             }
             good &= used < self.ring.count();
         }
-        self.malformed += u64::from(!good);
+        self.malformed = self.malformed.saturating_add(u64::from(!good));
         rearm(view, self.next, used);
-        self.next = self.next.wrapping_add(used * STEP);
+        self.next = self.next.wrapping_add(used.wrapping_mul(STEP));
         used
     }
 }
@@ -165,7 +167,7 @@ impl ReceiveQueue {
 /// Rearms `count` descriptors from `start` on.
 fn rearm(view: View<'_, BUFFER_BYTES>, start: u32, count: u32) {
     for i in 0..count {
-        let at = start.wrapping_add(i * STEP);
+        let at = start.wrapping_add(i.wrapping_mul(STEP));
         view.write(at, [view.slot_bus(at), 0]);
     }
 }

@@ -156,7 +156,7 @@ impl Register {
     #[inline(always)]
     const fn at(&self, n: u16) -> u32 {
         debug_assert!((n as u32) < self.count);
-        self.offset + n as u32 * self.stride
+        self.offset.wrapping_add((n as u32).wrapping_mul(self.stride))
     }
 }
 

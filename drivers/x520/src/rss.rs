@@ -13,8 +13,9 @@ pub(crate) fn program<R: Registers>(bus: &Bus<R>, queues: u16, key: &[u8; 40]) {
     for (i, word) in key.as_chunks::<4>().0.iter().enumerate() {
         bus.write(&RSSRK, i as u16, u32::from_le_bytes(*word));
     }
+    // `Config::check` refuses a device without queues.
     for i in (0..ENTRIES).step_by(4) {
-        let entries = [0, 1, 2, 3].map(|j| ((i + j) % u32::from(queues)) as u8);
+        let entries = [0, 1, 2, 3].map(|j| (i | j).checked_rem(queues.into()).unwrap_or(0) as u8);
         bus.write(&RETA, (i / 4) as u16, u32::from_le_bytes(entries));
     }
     bus.write(&RXCSUM, 0, RXCSUM_PCSD);

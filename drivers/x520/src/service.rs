@@ -50,7 +50,7 @@ impl<R: Registers, T> X520<R, T> {
     }
 
     fn recover(&mut self, now: u64) {
-        self.statistics.recoveries += 1;
+        self.statistics.recoveries = self.statistics.recoveries.saturating_add(1);
         self.skipped.fill(None);
         self.restart(now);
     }
@@ -71,13 +71,13 @@ impl<R: Registers, T> X520<R, T> {
             _ => Link::Up(100),
         };
         let mut hung = now >= self.statistics_at && self.read_statistics(now);
-        for (n, queue) in self.transmit.iter().enumerate() {
+        for ((queue, position), moved_at) in self.transmit.iter().zip(&mut self.position).zip(&mut self.moved_at) {
             // Without a link the device sends nothing and would keep its frames forever.
             hung |= self.link == Link::Down && queue.is_busy() && !queue.draining;
-            if !queue.is_waiting() || queue.position() != self.position[n] || queue.draining {
-                (self.position[n], self.moved_at[n]) = (queue.position(), now);
+            if !queue.is_waiting() || queue.position() != *position || queue.draining {
+                (*position, *moved_at) = (queue.position(), now);
             }
-            hung |= now.saturating_sub(self.moved_at[n]) > self.config.hang_time;
+            hung |= now.saturating_sub(*moved_at) > self.config.hang_time;
         }
         if hung {
             self.recover(now);
@@ -92,7 +92,7 @@ impl<R: Registers, T> X520<R, T> {
         let before = self.statistics;
         let drops = statistics::read(&self.bus, &mut self.statistics, &mut self.seen);
         self.statistics.malformed = self.receive.iter().map(|q| q.malformed).sum();
-        self.statistics_at = now + statistics::PERIOD;
+        self.statistics_at = now.saturating_add(statistics::PERIOD);
         // Several queues may share a counter. All of them have to be idle.
         let silent = |counter: u16| {
             let sharing = (0..).zip(&self.receive).filter(|(n, _)| statistics::counter(*n) == counter);

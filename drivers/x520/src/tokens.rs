@@ -23,7 +23,7 @@ impl<T> Tokens<T> {
     pub(crate) fn new(count: usize) -> Self {
         assert!(count.is_power_of_two());
         let places = (0..count).map(|_| MaybeUninit::uninit()).collect();
-        Self { places, mask: count as u32 - 1, oldest: 0, newest: 0 }
+        Self { places, mask: count.saturating_sub(1) as u32, oldest: 0, newest: 0 }
     }
 
     /// How many there are.
@@ -58,9 +58,9 @@ impl<T> Tokens<T> {
     #[inline(always)]
     pub(crate) fn vacant(&mut self, most: u32) -> &mut [MaybeUninit<T>] {
         let at = (self.newest & self.mask) as usize;
-        let row = &mut self.places[at..];
+        let row = self.places.get_mut(at..).unwrap_or_default();
         let most = row.len().min(most as usize);
-        &mut row[..most]
+        row.get_mut(..most).unwrap_or_default()
     }
 
     /// Adds those that were written to the first `count` places of [`Tokens::vacant`].
@@ -69,7 +69,7 @@ impl<T> Tokens<T> {
     /// Those places were written, and held no tokens before.
     #[inline(always)]
     pub(crate) unsafe fn advance(&mut self, count: u32) {
-        debug_assert!((self.len() + count) as usize <= self.places.len());
+        debug_assert!(self.len().saturating_add(count) as usize <= self.places.len());
         self.newest = self.newest.wrapping_add(count);
     }
 
@@ -82,8 +82,8 @@ impl<T> Tokens<T> {
         // Set first, so that no token comes out twice even if `done` panics.
         self.oldest = end;
         let (start, row) = self.places.split_at(first);
-        let before = row.len().min(count as usize);
-        for places in [&row[..before], &start[..count as usize - before]] {
+        let wrapped = (count as usize).saturating_sub(row.len());
+        for places in [row.get(..count as usize).unwrap_or(row), start.get(..wrapped).unwrap_or(start)] {
             for place in places {
                 // SAFETY: its number was between `oldest` and `newest`, so it was initialized. `oldest` has moved past it.
                 done(unsafe { place.assume_init_read() });

@@ -12,7 +12,7 @@ use alloc::boxed::Box;
 use alloc::vec;
 
 use crate::descriptor::{TYPE_DATA, TransmitData};
-use crate::dma::{Ring, STEP};
+use crate::dma::{DESCRIPTOR_BYTES, Ring, STEP};
 use crate::nic::{Offload, Outcome, Outgoing, Refused, Segment, Single};
 use crate::offload::{CommonHeader, Context, MAX_HEADER, plan};
 use crate::registers::{Bus, Registers, TDT};
@@ -133,7 +133,7 @@ impl<T> TransmitQueue<T> {
     /// Whether that many descriptors are free.
     #[inline(always)]
     fn has_room(&self, descriptors: u32) -> bool {
-        self.limit.wrapping_sub(self.next) >= descriptors * STEP
+        self.limit.wrapping_sub(self.next) / STEP >= descriptors
     }
 
     pub(crate) fn ring(&self) -> &Ring<MAX_HEADER> {
@@ -163,7 +163,7 @@ impl<T> TransmitQueue<T> {
     /// The oldest batch, if the device has finished it.
     #[inline(always)]
     fn done(&self) -> Option<Batch> {
-        let batch = self.batches[self.ring.number(self.clean) as usize];
+        let batch = *self.batches.get(self.ring.number(self.clean) as usize)?;
         let last = TransmitData::from_bits(self.ring.view().status(batch.end.wrapping_sub(STEP)));
         last.dd().then_some(batch)
     }
@@ -195,13 +195,13 @@ impl<T> TransmitQueue<T> {
             && let Some(left @ [item, ..]) = items.get(done..)
         {
             let begin = self.ring.offset(self.next);
-            let room = self.limit.wrapping_sub(self.next).min(self.ring.bytes() - begin);
+            let room = self.limit.wrapping_sub(self.next).min(self.ring.bytes().wrapping_sub(begin));
             let (taken, end) = if self.asked {
                 self.add_checksum_batch(room, left, max_frame, &mut write)
             } else {
                 self.add_plain_batch(room / (2 * STEP), left, max_frame, &mut write)
             };
-            done += taken;
+            done = done.saturating_add(taken);
             let other = match end {
                 BatchEnd::Full if taken != 0 => continue,
                 // The descriptors of the next frame wrap round.
@@ -219,7 +219,7 @@ impl<T> TransmitQueue<T> {
             if let Err(refused) = self.add_one(other, max_frame) {
                 return (done, Some(refused));
             }
-            done += 1;
+            done = done.saturating_add(1);
         }
         (done, None)
     }
@@ -253,16 +253,20 @@ impl<T> TransmitQueue<T> {
                 break;
             }
             // The summands have no bits in common. Adding takes fewer instructions than OR.
-            let first = (u64::from(rest + header) << PAYLEN) + u64::from(header) + DATA;
+            let first =
+                (u64::from(rest.wrapping_add(header)) << PAYLEN).wrapping_add(u64::from(header)).wrapping_add(DATA);
             // SAFETY: two descriptors for each place.
             unsafe {
                 row.write(at, [bus, first]);
-                row.write(at + STEP as usize, [frame.rest.address(), u64::from(rest) + DATA + END]);
+                row.write(
+                    at.wrapping_add(STEP as usize),
+                    [frame.rest.address(), u64::from(rest).wrapping_add(DATA).wrapping_add(END)],
+                );
             }
-            at += 2 * STEP as usize;
+            at = at.wrapping_add(2 * DESCRIPTOR_BYTES);
             place.write(frame.token);
         }
-        let written = (at - begin) as u32;
+        let written = at.wrapping_sub(begin) as u32;
         *position = position.wrapping_add(written);
         let taken = written / (2 * STEP);
         // SAFETY: for each pair of descriptors a place was written.
@@ -274,7 +278,7 @@ impl<T> TransmitQueue<T> {
     #[inline(never)]
     fn add_one(&mut self, frame: Single<T>, max_frame: u32) -> Result<(), (Refused, T)> {
         let (header, rest) = (frame.header, frame.rest);
-        let total = header as u32 + u32::from(rest.len());
+        let total = (header as u32).saturating_add(rest.len().into());
         // SAFETY: as in `add_all`.
         let slot = unsafe { self.ring.view().slot_mut(self.next) };
         let bus = self.ring.view().slot_bus(self.next);
@@ -286,17 +290,17 @@ impl<T> TransmitQueue<T> {
             Some(DATA)
         } else {
             let common = CommonHeader::of(asked).filter(|common| common.matches(slot) && common.min_len <= total);
-            common.map(|common| DATA + CHECKSUM + (self.context(common.context(asked)) << IDX) + tag(asked))
+            common.map(|common| DATA | CHECKSUM | self.context(common.context(asked)) << IDX | tag(asked))
         };
         let Some(options) = options else { return self.add_slow(frame, max_frame) };
         let view = self.ring.view();
-        let first = (u64::from(total) << PAYLEN) + header as u64 + options;
+        let first = u64::from(total) << PAYLEN | header as u64 | options;
         if rest.is_empty() {
-            view.write(self.next, [bus, first + END]);
+            view.write(self.next, [bus, first | END]);
             self.next = self.next.wrapping_add(STEP);
         } else {
             view.write(self.next, [bus, first]);
-            let last = u64::from(rest.len()) + (options & EACH) + END;
+            let last = u64::from(rest.len()) | options & EACH | END;
             view.write(self.next.wrapping_add(STEP), [rest.address(), last]);
             self.next = self.next.wrapping_add(2 * STEP);
         }
@@ -339,13 +343,13 @@ impl<T> TransmitQueue<T> {
         if segments.len() > MAX_SEGMENTS {
             return Err(Refused::Segments);
         }
-        let total = segments.iter().map(|s| u32::from(s.len())).sum::<u32>() + header.len() as u32;
+        let total = segments.iter().map(|s| u32::from(s.len())).sum::<u32>().saturating_add(header.len() as u32);
         if total < MIN_FRAME || segments.iter().any(Segment::is_empty) {
             return Err(Refused::Length);
         }
         let plan = plan(header, total, frame.offload, max_frame)?;
         // A context and a header, if there are any.
-        if !self.has_room(2 + segments.len() as u32) {
+        if !self.has_room((segments.len() as u32).saturating_add(2)) {
             return Err(Refused::Full);
         }
         let mut options = TransmitData::new()
@@ -384,20 +388,21 @@ impl<T> TransmitQueue<T> {
         if self.shown == self.next || self.closed.is_some() {
             return;
         }
+        let Some(batch) = self.batches.get_mut(self.ring.number(self.shown) as usize) else { return };
         self.ring.view().or_status(self.next.wrapping_sub(STEP), REPORT);
-        let shown = self.ring.number(self.shown) as usize;
-        self.batches[shown] = Batch { end: self.next, frames: self.tokens.newest() };
+        *batch = Batch { end: self.next, frames: self.tokens.newest() };
         self.shown = self.next;
         bus.write(&TDT, self.index, self.ring.number(self.next));
     }
 
     #[inline(always)]
     pub(crate) fn reclaim(&mut self, mut done: impl FnMut(T, Outcome)) -> u32 {
-        let mut count = 0;
+        let mut count = 0_u32;
         while self.clean != self.shown
             && let Some(batch) = self.done()
         {
-            count += self.tokens.take_until(batch.frames, |token| done(token, Outcome::Sent));
+            let taken = self.tokens.take_until(batch.frames, |token| done(token, Outcome::Sent));
+            count = count.saturating_add(taken);
             self.clean = batch.end;
         }
         self.update_limit();
@@ -410,7 +415,7 @@ impl<T> TransmitQueue<T> {
         let count = self.reclaim(&mut done);
         let dropped = self.tokens.take_until(self.tokens.newest(), |token| done(token, Outcome::Dropped));
         self.restart();
-        count + dropped
+        count.saturating_add(dropped)
     }
 
     /// Starts anew at descriptor 0. Nothing waits any more.
@@ -440,7 +445,9 @@ impl Contexts {
         }
         let slot = (self.newest ^ 1) & 1;
         self.newest = slot;
-        self.names[slot as usize] = name;
-        (slot, Some([low, high + (slot << IDX)]))
+        if let Some(place) = self.names.get_mut(slot as usize) {
+            *place = name;
+        }
+        (slot, Some([low, high | slot << IDX]))
     }
 }

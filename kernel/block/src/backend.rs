@@ -119,7 +119,7 @@ impl<S: Storage> Block<S> {
                     Ok(written) => written,
                     Err(fault) => return failed(device, fault),
                 };
-                let used = if written == parts.input.len() { written + 1 } else { written };
+                let used = if written == parts.input.len() { written.saturating_add(1) } else { written };
                 if answer(device, token, parts.status, OK, used) {
                     state.disk.counters.identities.add(1);
                 }
@@ -160,7 +160,7 @@ impl<S: Storage> Block<S> {
                 complete(device, counters, entry, status);
             }
             Submitted::Pending => {
-                state.in_flight += 1;
+                state.in_flight = state.in_flight.saturating_add(1);
                 if let Some(vacancy) = vacancy {
                     vacancy.insert(entry, || before);
                 }
@@ -250,14 +250,15 @@ impl<S: Storage> Block<S> {
         let Self { storage, slots, in_flight, ended, .. } = self;
         let mut ended = Ended::new(ended);
         storage.poll(now, &mut |tag, status| ended.push(tag, status));
-        let (mut completed, mut left) = (0, ended.all());
+        let (mut completed, mut left) = (0_u32, ended.all());
         while let [first, others @ ..] = left {
             let Done { taken, stale, .. } = complete_many(devices, &mut slots[..], in_flight, left);
-            completed += u32::from(taken - stale);
+            completed = completed.wrapping_add(taken.wrapping_sub(stale).into());
             left = match left.get(usize::from(taken)..) {
                 Some(left) if taken != 0 => left,
                 _ => {
-                    completed += complete_one::<S>(devices, &mut slots[..], in_flight, *first);
+                    let one = complete_one::<S>(devices, &mut slots[..], in_flight, *first);
+                    completed = completed.saturating_add(one);
                     others
                 }
             };

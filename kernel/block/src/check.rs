@@ -88,7 +88,7 @@ impl<'r> Rules<'r> {
             negotiated: driver.negotiated,
             durable,
             sectors: geometry.blocks.saturating_mul(block / SECTOR),
-            block_mask: block - 1,
+            block_mask: block.wrapping_sub(1),
             block_shift: block.trailing_zeros(),
             memory,
         }

@@ -81,7 +81,7 @@ pub fn config(geometry: &Geometry, options: &Options) -> DeviceConfig {
     fields.put(12, &SEG_MAX.to_le_bytes());
     fields.put(20, &geometry.block_bytes.to_le_bytes());
     // Topology: blocks of a physical one as an exponent, no offset, and the sizes of good requests in blocks.
-    let in_physical = (geometry.physical_bytes / geometry.block_bytes.max(1)).max(1);
+    let in_physical = geometry.physical_bytes.checked_div(geometry.block_bytes).unwrap_or(1).max(1);
     fields.put(24, &[in_physical.ilog2() as u8, 0]);
     fields.put(26, &(in_physical as u16).to_le_bytes());
     fields.put(WRITEBACK, &[u8::from(options.writeback && !geometry.read_only)]);
@@ -89,7 +89,7 @@ pub fn config(geometry: &Geometry, options: &Options) -> DeviceConfig {
     if features.contains(BlockFeatures::DISCARD) {
         fields.put(36, &limit(geometry.max_discard).to_le_bytes());
         fields.put(40, &1_u32.to_le_bytes());
-        fields.put(44, &(geometry.discard_bytes / SECTOR as u32).to_le_bytes());
+        fields.put(44, &((u64::from(geometry.discard_bytes) / SECTOR) as u32).to_le_bytes());
     }
     if features.contains(BlockFeatures::WRITE_ZEROES) {
         fields.put(48, &limit(geometry.max_zeroes).to_le_bytes());

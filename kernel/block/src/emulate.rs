@@ -26,7 +26,7 @@ use virtio::chain::Segment;
 
 use crate::storage::{Geometry, MAX_TAGS, Operation, Plain, Request, Status, Storage, Submitted, Tag, Visitor};
 use slot::{BUFFER, Slot};
-use volume::{BLOCK, PER_BLOCK};
+use volume::{BLOCK, PER_BLOCK, PER_BLOCK_WIDE};
 pub use volume::{Emulated, EmulationCounters};
 
 /// Requests of an engine that go through bounce buffers at the same time. Drivers that know the size of the physical blocks
@@ -81,7 +81,7 @@ impl Roles {
     fn set(&mut self, tag: Tag, role: Role) {
         let is_special = |role: &Role| usize::from(!matches!(role, Role::Plain));
         if let Some(place) = self.roles.get_mut(usize::from(tag.0)) {
-            self.special = self.special + is_special(&role) - is_special(place);
+            self.special = self.special.saturating_sub(is_special(place)).saturating_add(is_special(&role));
             *place = role;
         }
     }
@@ -127,7 +127,7 @@ impl<S: Storage<Volume: PartialEq>> Emulate<S> {
         changes: Option<(u64, u64)>,
         now: u64,
     ) -> Submitted {
-        let (first, blocks) = (request.first / u64::from(PER_BLOCK), request.blocks / PER_BLOCK);
+        let (first, blocks) = (request.first / PER_BLOCK_WIDE, request.blocks / PER_BLOCK);
         let answer = self.storage.submit(volume, tag, &Request { first, blocks, ..*request }, now);
         if answer == Submitted::Pending {
             if changes.is_some() {
@@ -154,7 +154,7 @@ impl<S: Storage<Volume: PartialEq>> Emulate<S> {
         }
         let free = self.slots.iter_mut().enumerate().find(|(_, place)| place.slot.is_none());
         let Some((index, Place { slot: place, buffers })) = free else { return Submitted::Busy };
-        let Some(slot) = Slot::new(of, tag, request, index as u64 * BUFFER, buffers) else {
+        let Some(slot) = Slot::new(of, tag, request, (index as u64).saturating_mul(BUFFER), buffers) else {
             return Submitted::Done(Status::Failed);
         };
         let slot = place.insert(slot);
@@ -200,23 +200,25 @@ impl<S: Storage<Volume: PartialEq>> Storage for Emulate<S> {
         let (Some(counters), false) = (counters, request.operation == Operation::Flush) else {
             return self.storage.submit(of.volume, tag, request, now);
         };
-        let per_block = u64::from(PER_BLOCK);
         let Some(end) = request.first.checked_add(request.blocks.into()) else {
             return Submitted::Done(Status::Failed);
         };
-        let covered = (request.first / per_block, end.div_ceil(per_block));
+        let covered = (request.first / PER_BLOCK_WIDE, end.div_ceil(PER_BLOCK_WIDE));
         let changes = (request.operation != Operation::Read).then_some(covered);
         if changes.is_some_and(|range| self.is_changing(of.volume, range)) {
             counters.overlaps.add(1);
             return Submitted::Busy;
         }
-        if request.first.is_multiple_of(per_block) && request.blocks.is_multiple_of(PER_BLOCK) {
+        if request.first.is_multiple_of(PER_BLOCK_WIDE) && request.blocks.is_multiple_of(PER_BLOCK) {
             return self.submit_whole(of.volume, tag, request, changes, now);
         }
         if request.operation != Operation::Discard {
             return self.submit_partial(of, tag, request, changes, now);
         }
-        let (first, end) = (request.first.next_multiple_of(per_block), end / per_block * per_block);
+        let end = end.saturating_sub(end % PER_BLOCK_WIDE);
+        let Some(first) = request.first.checked_next_multiple_of(PER_BLOCK_WIDE) else {
+            return Submitted::Done(Status::Failed);
+        };
         match end.checked_sub(first).and_then(|sectors| u32::try_from(sectors).ok()) {
             None | Some(0) => Submitted::Done(Status::Ok),
             Some(blocks) => self.submit_whole(of.volume, tag, &Request { first, blocks, ..*request }, changes, now),

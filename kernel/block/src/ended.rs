@@ -39,7 +39,7 @@ impl<'r> Ended<'r> {
     pub fn push(&mut self, tag: Tag, status: Status) {
         if let Some(place) = self.requests.get_mut(self.count) {
             *place = (tag, status);
-            self.count += 1;
+            self.count = self.count.wrapping_add(1);
         }
     }
 
@@ -88,7 +88,7 @@ impl Queue<'_> {
             }
             let Some(transfer) = in_flight.remove_transfer(*tag, slot, origin) else { break };
             let Transfer { token, direction, bytes, status, .. } = transfer;
-            done.taken += 1;
+            done.taken = done.taken.wrapping_add(1);
             match region.piece(status, 1).and_then(Piece::first::<1>) {
                 Some(byte) => byte.store(OK),
                 None => {
@@ -105,7 +105,7 @@ impl Queue<'_> {
             if direction == Direction::Read {
                 let (_, used) = outcome::answer(Operation::Read, bytes, Status::Ok);
                 if !completer.complete(token, used) {
-                    done.stale += 1;
+                    done.stale = done.stale.wrapping_add(1);
                     continue;
                 }
                 outcome::count(counters, Operation::Read, Status::Ok, bytes);
@@ -116,7 +116,7 @@ impl Queue<'_> {
                 }
                 let (_, used) = outcome::answer(WRITE, bytes, Status::Ok);
                 if !completer.complete(token, used) {
-                    done.stale += 1;
+                    done.stale = done.stale.wrapping_add(1);
                     continue;
                 }
                 outcome::count(counters, WRITE, Status::Ok, bytes);

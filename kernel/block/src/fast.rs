@@ -147,7 +147,7 @@ fn usual<'d, L: Entries<'d>>(
         descriptor = chain.read()?;
     }
     // The rules for chains: their bytes fit in 32 bits, and they have no more descriptors than the queue.
-    let fits = bytes <= MOST_BYTES && buffers.all().len() + 2 <= usize::from(limits.descriptors);
+    let fits = bytes <= MOST_BYTES && buffers.all().len().saturating_add(2) <= usize::from(limits.descriptors);
     if !fits || !descriptor.is_writable() || descriptor.len != 1 {
         return None;
     }
@@ -219,13 +219,13 @@ fn serve_entries<'d, T: Target, L: Entries<'d>, F: Form>(
     // `writeback` is read after the requests were seen: a driver may have changed it before it offered them.
     let rules = Rules::new(geometry, driver, batch.memory());
     let mut holding = entries.holding();
-    // Requests that may still become in flight.
+    // Requests that may still become in flight. At 0 none does.
     let most_in_flight = MAX_IN_FLIGHT.saturating_sub(**own_in_flight);
     let mut room = most_in_flight;
-    let mut all = 0;
+    let mut all = 0_u64;
     // Requests that have ended, and those of them that were completed.
-    let (mut ended, mut completed) = (0, 0);
-    let mut i = 0;
+    let (mut ended, mut completed) = (0_usize, 0_usize);
+    let mut i = 0_usize;
     let mut stopped = Stopped::GoOn;
     while i < most && all < portion.bytes {
         stopped = Stopped::Unusual;
@@ -260,23 +260,23 @@ fn serve_entries<'d, T: Target, L: Entries<'d>, F: Form>(
                 }
                 usual.status.store(value);
                 if len == 0 {
-                    batch.complete(ended - completed, true);
+                    batch.complete(ended.wrapping_sub(completed), true);
                     entries.used().set(ended, first.label(), 0);
                     batch.complete(1, false);
-                    completed = ended + 1;
+                    completed = ended.wrapping_add(1);
                 } else {
                     used.set(ended, first.label(), len);
                 }
-                ended += 1;
+                ended = ended.wrapping_add(1);
             }
             Submitted::Pending => {
-                batch.complete(ended - completed, true);
+                batch.complete(ended.wrapping_sub(completed), true);
                 completed = ended;
                 holding = true;
                 let token = batch.hold_next(first.id());
                 let entry = Entry { token, slot: *slot as u8, operation, bytes, status: usual.status_at };
                 vacancy.insert(entry, || flushes.before());
-                room -= 1;
+                room = room.wrapping_sub(1);
             }
             Submitted::Busy => {
                 stopped = Stopped::Busy;
@@ -284,11 +284,11 @@ fn serve_entries<'d, T: Target, L: Entries<'d>, F: Form>(
             }
         }
         stopped = Stopped::GoOn;
-        all += bytes;
-        i += 1;
+        all = all.wrapping_add(bytes);
+        i = i.wrapping_add(1);
     }
-    batch.complete(ended - completed, true);
+    batch.complete(ended.wrapping_sub(completed), true);
     batch.finish_held();
-    **own_in_flight += most_in_flight - room;
+    **own_in_flight = own_in_flight.wrapping_add(most_in_flight.wrapping_sub(room));
     (Served::new(i as u32, all), stopped)
 }

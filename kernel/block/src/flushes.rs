@@ -34,7 +34,7 @@ pub struct Before {
 impl Flushes {
     /// A write has completed that a loss of power may undo.
     pub const fn wrote(&mut self) {
-        self.completed += 1;
+        self.completed = self.completed.wrapping_add(1);
     }
 
     /// What a flush that is submitted now finds.

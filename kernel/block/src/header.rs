@@ -52,6 +52,6 @@ pub fn parts<'s>(memory: &GuestMemory, chain: &Chain, segments: &'s Segments) ->
         sector: u64::from_le_bytes(sector),
         output,
         input,
-        status: status.gpa + u64::from(status.len) - 1,
+        status: status.gpa.wrapping_add(status.len.into()).wrapping_sub(1),
     })
 }

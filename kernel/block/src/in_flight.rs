@@ -136,7 +136,7 @@ impl Vacancy<'_> {
             None => Place::Held(entry),
         };
         *free = next;
-        *count += 1;
+        *count = count.wrapping_add(1);
     }
 }
 
@@ -182,7 +182,7 @@ impl InFlight {
         }
         let Place::Transfer(transfer) = core::mem::replace(place, Place::Free { next: self.free }) else { return None };
         self.free = tag;
-        self.count -= 1;
+        self.count = self.count.wrapping_sub(1);
         Some(transfer)
     }
 
@@ -196,7 +196,7 @@ impl InFlight {
             Place::Free { .. } => return None,
         };
         self.free = tag;
-        self.count -= 1;
+        self.count = self.count.wrapping_sub(1);
         let before = self.befores.get(usize::from(tag.0)).filter(|_| operation.tells_of_flushes());
         Some(Removed { slot, operation, before: before.copied().unwrap_or_default(), entry })
     }
@@ -204,7 +204,7 @@ impl InFlight {
     /// Cancels the requests of a slot: drops their tokens. Calls `cancel` for each that was not cancelled before; if it
     /// returns true, the request is removed. Returns how many were removed, and whether any is left.
     pub fn cancel(&mut self, slot: usize, mut cancel: impl FnMut(Tag) -> bool) -> (u16, bool) {
-        let (mut removed, mut left) = (0, false);
+        let (mut removed, mut left) = (0_u16, false);
         for (tag, place) in (0..).map(Tag).zip(self.places.iter_mut()) {
             let (of, operation) = match place {
                 Place::Transfer(transfer) => (transfer.slot, transfer.operation()),
@@ -220,13 +220,13 @@ impl InFlight {
             }
             if cancel(tag) {
                 *place = Place::Free { next: core::mem::replace(&mut self.free, tag) };
-                removed += 1;
+                removed = removed.saturating_add(1);
             } else {
                 *place = Place::Cancelled { slot: of, operation };
                 left = true;
             }
         }
-        self.count -= usize::from(removed);
+        self.count = self.count.saturating_sub(removed.into());
         (removed, left)
     }
 }

@@ -15,6 +15,7 @@
 //! Nothing here locks or waits. Memory is allocated when the back-end is made and never afterwards.
 
 #![cfg_attr(not(test), no_std)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
 extern crate alloc;
 
@@ -36,6 +37,7 @@ pub mod part;
 pub mod ram;
 pub mod storage;
 #[cfg(feature = "testing")]
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "a load for measurements")]
 pub mod testing;
 pub mod virtio_disk;
 

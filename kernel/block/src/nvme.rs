@@ -11,6 +11,7 @@ mod long;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::num::NonZero;
 
 use memory::GuestMemory;
 use nvme::dma::{Dma, Segment};
@@ -70,7 +71,7 @@ pub struct Nvme<R, D> {
     /// [`IoQueue::namespace_changes`] of each queue, as it was last looked at.
     seen: Box<[u32]>,
     /// The engine's ticks in a microsecond.
-    ticks: u64,
+    ticks: NonZero<u64>,
     /// What is added to a host address to get the bus address.
     offset: u64,
     /// Segments of the request that is being submitted.
@@ -90,7 +91,7 @@ impl<R: Registers, D: Dma> Nvme<R, D> {
         Self {
             queues: queues.into_boxed_slice(),
             seen,
-            ticks: ticks.max(1),
+            ticks: NonZero::new(ticks).unwrap_or(NonZero::<u64>::MIN),
             offset,
             segments,
             long: Long::default(),

@@ -15,7 +15,7 @@ pub fn answer(operation: Operation, bytes: u64, status: Status) -> (u8, u32) {
     let read = operation == Operation::Read;
     match status {
         // The length of a chain fits in 32 bits, the status byte included.
-        Status::Ok if read => (OK, (bytes + 1) as u32),
+        Status::Ok if read => (OK, bytes.wrapping_add(1) as u32),
         Status::Ok => (OK, 1),
         Status::Failed | Status::FlushFailed | Status::Cancelled => (IOERR, u32::from(!read)),
         Status::Unsupported => (UNSUPP, u32::from(!read)),

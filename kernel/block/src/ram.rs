@@ -67,8 +67,9 @@ impl Storage for Ram {
     #[inline(always)]
     fn submit(&mut self, disk: Self::Volume, tag: Tag, request: &Request<'_>, _: u64) -> Submitted {
         let Request { operation, first, blocks, data, memory } = *request;
-        let at = first * u64::from(disk::BLOCK_BYTES);
-        let bytes = u64::from(blocks) * u64::from(disk::BLOCK_BYTES);
+        // The blocks are the disk's, as `check` has seen, so nothing wraps.
+        let at = first.wrapping_mul(u64::from(disk::BLOCK_BYTES));
+        let bytes = u64::from(blocks).wrapping_mul(u64::from(disk::BLOCK_BYTES));
         let direction = match operation {
             Operation::Read => Direction::ToGuest,
             Operation::Write { .. } => Direction::FromGuest,

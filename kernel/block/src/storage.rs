@@ -77,7 +77,7 @@ impl Request<'_> {
     #[must_use]
     #[inline]
     pub const fn bytes(&self, geometry: &Geometry) -> u64 {
-        self.blocks as u64 * geometry.block_bytes as u64
+        (self.blocks as u64).wrapping_mul(geometry.block_bytes as u64)
     }
 }
 

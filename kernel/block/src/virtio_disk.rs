@@ -8,6 +8,7 @@ mod running;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::num::NonZero;
 
 use virtio_blk::{Hal, Operation as Command, SECTOR, Shape, Transport, VirtioBlk};
 
@@ -23,20 +24,24 @@ pub struct VirtioDisk {
     pub geometry: Geometry,
 }
 
+/// Bytes of a unit of discards that are shown in place of more: whole blocks that 32 bits can count.
+const LARGEST_UNIT: u32 = 1 << 31;
+
 /// Returns the shape of a disk as guests see it.
 #[must_use]
 pub fn geometry(shape: &Shape, read_only: bool) -> Geometry {
-    let in_block = shape.block_bytes / SECTOR;
+    let in_block = NonZero::new(shape.block_bytes / SECTOR).unwrap_or(NonZero::<u32>::MIN);
     let read_only = read_only || shape.read_only;
+    let unit = shape.discard_unit.saturating_mul(SECTOR).checked_next_multiple_of(shape.block_bytes);
     let if_written = |sectors: u32| if read_only { 0 } else { sectors / in_block };
     Geometry {
         block_bytes: shape.block_bytes,
-        blocks: shape.sectors / u64::from(in_block),
+        blocks: shape.sectors / NonZero::<u64>::from(in_block),
         physical_bytes: shape.physical_bytes,
         read_only,
         volatile_cache: shape.volatile_cache,
         max_discard: if_written(shape.discard_sectors),
-        discard_bytes: shape.discard_unit.saturating_mul(SECTOR).next_multiple_of(shape.block_bytes),
+        discard_bytes: unit.unwrap_or(LARGEST_UNIT),
         max_zeroes: if_written(shape.zero_sectors),
     }
 }
@@ -53,7 +58,7 @@ struct Driven<H: Hal, T: Transport> {
 pub struct VirtioDisks<H: Hal, T: Transport> {
     all: Box<[Driven<H, T>]>,
     /// The engine's ticks in a microsecond.
-    ticks: u64,
+    ticks: NonZero<u64>,
 }
 
 impl<H: Hal, T: Transport> VirtioDisks<H, T> {
@@ -61,7 +66,10 @@ impl<H: Hal, T: Transport> VirtioDisks<H, T> {
     #[must_use]
     pub fn new(devices: Vec<VirtioBlk<H, T>>, ticks: u64) -> Self {
         let driven = |device| Driven { device, running: (0..REQUESTS).map(|_| Running::new()).collect(), next: 0 };
-        Self { all: devices.into_iter().map(driven).collect(), ticks: ticks.max(1) }
+        Self {
+            all: devices.into_iter().map(driven).collect(),
+            ticks: NonZero::new(ticks).unwrap_or(NonZero::<u64>::MIN),
+        }
     }
 }
 
@@ -69,12 +77,13 @@ impl<H: Hal, T: Transport> Driven<H, T> {
     /// Offers parts of the requests until the device has no room. Each request in its turn offers one.
     fn offer(&mut self, now: u64) {
         let Self { device, running, next } = self;
-        let mut idle = 0;
+        let mut idle = 0_usize;
         while idle < running.len() && device.has_room() {
             let index = *next;
-            *next = (*next + 1) % running.len();
+            let after = index.saturating_add(1);
+            *next = if after < running.len() { after } else { 0 };
             let offered = running.get_mut(index).is_some_and(|request| request.offer(index as u32, device, now));
-            idle = if offered { 0 } else { idle + 1 };
+            idle = if offered { 0 } else { idle.saturating_add(1) };
         }
     }
 }

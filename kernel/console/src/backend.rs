@@ -126,8 +126,8 @@ impl Backend for Console {
                 Role::Receive(_) | Role::ControlReceive => None,
             };
             let Some(one) = one else { break };
-            taken.requests += one.requests;
-            taken.bytes += one.bytes;
+            taken.requests = taken.requests.saturating_add(one.requests);
+            taken.bytes = taken.bytes.saturating_add(one.bytes);
         }
         taken
     }

@@ -43,8 +43,8 @@ impl Bell {
             }
             let mut bits = word.swap(0, Ordering::Acquire);
             while bits != 0 {
-                rung.insert(group * GROUP + bits.trailing_zeros() as usize);
-                bits &= bits - 1;
+                rung.insert(group.saturating_mul(GROUP).saturating_add(bits.trailing_zeros() as usize));
+                bits &= bits.wrapping_sub(1);
             }
         }
         rung

@@ -39,7 +39,7 @@ pub enum Role {
 #[must_use]
 pub const fn role(queue: u16) -> Role {
     let pair = (queue / 2) as usize;
-    let port = if pair == 0 { 0 } else { pair - 1 };
+    let port = pair.saturating_sub(1);
     match (queue, queue % 2) {
         (CONTROL_RECEIVE, _) => Role::ControlReceive,
         (CONTROL_TRANSMIT, _) => Role::ControlTransmit,
@@ -51,13 +51,13 @@ pub const fn role(queue: u16) -> Role {
 /// Returns the queue with the driver's buffers for input to a port (5.3.2).
 #[must_use]
 pub const fn receive_queue(port: usize) -> u16 {
-    if port == 0 { 0 } else { 2 * port as u16 + 2 }
+    if port == 0 { 0 } else { (port as u16).saturating_mul(2).saturating_add(2) }
 }
 
 /// Returns the queue with the output of a port (5.3.2).
 #[must_use]
 pub const fn transmit_queue(port: usize) -> u16 {
-    receive_queue(port) + 1
+    receive_queue(port).saturating_add(1)
 }
 
 /// Returns the configuration of a console device with so many ports, 1 to [`MAX_PORTS`]. The console is one of them.
@@ -74,7 +74,7 @@ pub fn config(ports: usize) -> DeviceConfig {
     DeviceConfig {
         device_type: DEVICE_TYPE,
         features: features.bits() | MULTIPORT,
-        queues: transmit_queue(ports - 1).max(CONTROL_TRANSMIT) + 1,
+        queues: transmit_queue(ports.saturating_sub(1)).max(CONTROL_TRANSMIT).saturating_add(1),
         queue_size: QUEUE_SIZE,
         config,
         config_len: CONFIG_LEN as u16,

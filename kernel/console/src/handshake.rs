@@ -123,7 +123,7 @@ pub(crate) fn send(device: &mut Device, slot: &mut Slot, segments: &mut Segments
         let value = if event == event::PORT_OPEN { u16::from(open) } else { 1 };
         let message = Message { id: number as u32, event, value }.encode();
         let name = if bit == NAME { port.name().as_bytes() } else { &[] };
-        let bytes = message.len() + name.len();
+        let bytes = message.len().saturating_add(name.len());
         if (chain.writable_bytes as usize) < bytes {
             slot.shared.messages.too_small.add(1);
             device.complete(token, 0);
@@ -139,7 +139,7 @@ pub(crate) fn send(device: &mut Device, slot: &mut Slot, segments: &mut Segments
         }
         if device.complete(token, bytes as u32) {
             slot.shared.messages.sent.add(1);
-            *completed += 1;
+            *completed = completed.saturating_add(1);
         }
     }
     device.running() && next(slot).is_some()
@@ -169,7 +169,7 @@ fn write(device: &Device, buffers: &[Segment], parts: &[&[u8]]) -> bool {
                 return false;
             }
             let written = now.len() as u32;
-            buffer = Segment { gpa: buffer.gpa.wrapping_add(written.into()), len: buffer.len - written };
+            buffer = Segment { gpa: buffer.gpa.wrapping_add(written.into()), len: buffer.len.saturating_sub(written) };
             rest = later;
         }
     }

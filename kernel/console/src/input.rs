@@ -45,7 +45,7 @@ pub(crate) fn give(
         };
         if device.complete(token, written) {
             port.counters.input_bytes.add(written.into());
-            *completed += 1;
+            *completed = completed.saturating_add(1);
         }
     }
     // A device that has failed gets no more input.
@@ -54,7 +54,7 @@ pub(crate) fn give(
 
 /// Fills the buffers in their order. Returns how many bytes it wrote. `None`: a buffer cannot be written.
 fn fill(device: &Device, buffers: &[Segment], end: &mut EngineEnd) -> Option<u32> {
-    let mut written = 0;
+    let mut written = 0_u32;
     for buffer in buffers {
         let part = end.input.slots().min(buffer.len as usize);
         let chunk = end.input.read_chunk(part).ok()?;
@@ -63,7 +63,7 @@ fn fill(device: &Device, buffers: &[Segment], end: &mut EngineEnd) -> Option<u32
         memory.write(buffer.gpa, first).ok()?;
         memory.write(buffer.gpa.wrapping_add(first.len() as u64), second).ok()?;
         chunk.commit_all();
-        written += part as u32;
+        written = written.saturating_add(part as u32);
         if part < buffer.len as usize {
             break;
         }

@@ -13,6 +13,7 @@
 //! [`ports::Overflow`] decides what happens to output that finds its ring full.
 
 #![cfg_attr(not(test), no_std)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
 extern crate alloc;
 

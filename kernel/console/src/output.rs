@@ -63,9 +63,9 @@ pub(crate) fn take(
     }
     port.set_driver(SPOKE, true);
     port.counters.output_bytes.add(now_taken as u64);
-    let rest = left as usize - now_taken;
+    let rest = (left as usize).saturating_sub(now_taken);
     if rest != 0 && !drops {
-        state.taken += now_taken as u32;
+        state.taken = state.taken.saturating_add(now_taken as u32);
         // It was taken last, so it can be put back.
         device.interrupt_visit(token.queue());
         device.rewind(token);
@@ -86,10 +86,10 @@ fn copy(device: &Device, buffers: &[Segment], skip: u32, count: usize, end: &mut
     for buffer in buffers {
         let len = u64::from(buffer.len);
         if skip >= len {
-            skip -= len;
+            skip = skip.saturating_sub(len);
             continue;
         }
-        let part = usize::try_from(len - skip).unwrap_or(usize::MAX).min(left);
+        let part = usize::try_from(len.saturating_sub(skip)).unwrap_or(usize::MAX).min(left);
         let Ok(mut chunk) = end.output.write_chunk(part) else { return false };
         let (first, second) = chunk.as_mut_slices();
         let gpa = buffer.gpa.wrapping_add(skip);
@@ -98,7 +98,7 @@ fn copy(device: &Device, buffers: &[Segment], skip: u32, count: usize, end: &mut
             return false;
         }
         chunk.commit_all();
-        (skip, left) = (0, left - part);
+        (skip, left) = (0, left.saturating_sub(part));
         if left == 0 {
             break;
         }

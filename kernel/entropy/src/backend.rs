@@ -109,7 +109,7 @@ impl<S: Source> Entropy<S> {
         };
         let state = self.slots.get_mut(slot)?;
         let mut bytes = [0; MAX_BYTES];
-        let bytes = &mut bytes[..MAX_BYTES.min(chain.writable_bytes as usize)];
+        let bytes = first_of(&mut bytes, chain.writable_bytes);
         let waits = match give(&mut self.source, &self.limit, &mut state.bucket, bytes, now) {
             Given::Bytes => None,
             Given::Limited => Some(&state.counters.limited),
@@ -130,13 +130,13 @@ impl<S: Source> Entropy<S> {
     /// completed.
     fn retry(&mut self, devices: &mut Devices) -> u32 {
         let now = self.now;
-        let (mut tried, mut completed) = (SlotSet::NONE, 0);
+        let (mut tried, mut completed) = (SlotSet::NONE, 0_u32);
         while let Some(slot) = self.waiting.next_from(self.next, &tried) {
             tried.insert(slot);
             let Some(state) = self.slots.get_mut(slot) else { break };
             if let (Some(waiting), Some(device)) = (&state.waiting, devices.get_mut(slot)) {
                 let mut bytes = [0; MAX_BYTES];
-                let bytes = &mut bytes[..MAX_BYTES.min(waiting.buffer.len as usize)];
+                let bytes = first_of(&mut bytes, waiting.buffer.len);
                 match give(&mut self.source, &self.limit, &mut state.bucket, bytes, now) {
                     Given::Bytes => {}
                     Given::Limited => continue,
@@ -144,15 +144,20 @@ impl<S: Source> Entropy<S> {
                 }
                 if let Some(Waiting { token, buffer }) = state.waiting.take() {
                     complete(device, state.counters, token, Span::new(&[buffer], buffer.len), bytes);
-                    completed += 1;
+                    completed = completed.saturating_add(1);
                 }
             }
             self.waiting.remove(slot);
             // The other slots come first next time.
-            self.next = (slot + 1) % MAX_SLOTS;
+            self.next = slot.wrapping_add(1) % MAX_SLOTS;
         }
         completed
     }
+}
+
+/// The first `len` of the bytes, or all if `len` is more.
+fn first_of(bytes: &mut [u8; MAX_BYTES], len: u32) -> &mut [u8] {
+    bytes.get_mut(..MAX_BYTES.min(len as usize)).unwrap_or_default()
 }
 
 /// Writes `bytes` to the buffers in their order, and completes the request.
@@ -194,8 +199,8 @@ impl<S: Source> Backend for Entropy<S> {
         let Some(device) = devices.get_mut(slot) else { return taken };
         while taken.requests < portion.requests && taken.bytes < portion.bytes && !self.waiting.contains(slot) {
             let Some(one) = self.serve_one(device, slot, queue, now) else { break };
-            taken.requests += one.requests;
-            taken.bytes += one.bytes;
+            taken.requests = taken.requests.saturating_add(one.requests);
+            taken.bytes = taken.bytes.saturating_add(one.bytes);
         }
         taken
     }

@@ -10,6 +10,7 @@
 //! a [`Source`](source::Source). [`cpu::Cpu`] is one. [`limit`] bounds the rate of each guest.
 
 #![cfg_attr(not(test), no_std)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
 extern crate alloc;
 

@@ -31,11 +31,9 @@ impl Bucket {
         self.level = self.level.saturating_add(now.saturating_sub(self.at)).min(most);
         self.at = self.at.max(now);
         let price = (bytes as u64).saturating_mul(limit.ticks_per_byte);
-        let enough = self.level >= price;
-        if enough {
-            self.level -= price;
-        }
-        enough
+        let rest = self.level.checked_sub(price);
+        self.level = rest.unwrap_or(self.level);
+        rest.is_some()
     }
 }
 

@@ -102,14 +102,15 @@ fn layout(header: &GptHeader, shape: Shape, which: Header, at: u64) -> Result<La
         return Err(Fault::EntrySize(entry_bytes));
     }
     let entries = header.number_of_partition_entries.to_u32();
-    if entries == 0 || u64::from(entries) * u64::from(entry_bytes) > MAX_ARRAY.into() {
+    let bytes = u64::from(entries).saturating_mul(entry_bytes.into());
+    if entries == 0 || bytes > MAX_ARRAY.into() {
         return Err(Fault::ArraySize(entries, entry_bytes));
     }
     let array = header.partition_entry_lba.to_u64();
-    let blocks = (u64::from(entries) * u64::from(entry_bytes)).div_ceil(shape.block_bytes.into());
+    let blocks = bytes.div_ceil(shape.block_bytes.into());
     let room = match which {
-        Header::Primary => primary + 1..first,
-        Header::Backup => last + 1..backup,
+        Header::Primary => primary.saturating_add(1)..first,
+        Header::Backup => last.saturating_add(1)..backup,
     };
     if array < room.start || array.checked_add(blocks).is_none_or(|end| end > room.end) {
         return Err(Fault::ArrayPlace(array, blocks));
@@ -123,22 +124,22 @@ fn entries(disk: &mut impl Blocks, shape: Shape, layout: &Layout) -> Result<Vec<
     let mut partitions = Vec::new();
     let mut digest = CRC.digest();
     let mut chunk = [0; CHUNK];
-    let mut left = layout.entries as usize * layout.entry_bytes as usize;
-    let (mut block, mut number) = (layout.array, 0);
+    let mut left = (layout.entries as usize).saturating_mul(layout.entry_bytes as usize);
+    let (mut block, mut number) = (layout.array, 0_u32);
     while left != 0 {
         // The last chunk may be shorter, but has whole blocks.
         let bytes = left.min(CHUNK);
         let blocks = bytes.div_ceil(shape.block_bytes as usize);
-        let chunk = chunk.get_mut(..blocks * shape.block_bytes as usize).unwrap_or_default();
+        let chunk = chunk.get_mut(..blocks.saturating_mul(shape.block_bytes as usize)).unwrap_or_default();
         disk.read(block, chunk).map_err(|why| Fault::Unreadable { block, why })?;
         let chunk = chunk.get(..bytes).unwrap_or_default();
         digest.update(chunk);
         for entry in chunk.chunks_exact(layout.entry_bytes as usize) {
-            number += 1;
+            number = number.saturating_add(1);
             partitions.extend(entry.get(..ENTRY_BYTES).and_then(|entry| partition(entry, number)));
         }
-        block += blocks as u64;
-        left -= bytes;
+        block = block.saturating_add(blocks as u64);
+        left = left.saturating_sub(bytes);
     }
     let (said, is) = (layout.array_sum, digest.finalize());
     if said == is { Ok(partitions) } else { Err(Fault::ArraySum { said, is }) }
@@ -171,7 +172,7 @@ fn check(partitions: &mut [Partition], usable: (u64, u64)) -> Result<(), Fault> 
         }
     }
     partitions.sort_unstable_by_key(|partition| partition.first);
-    let overlap = partitions.array_windows().find(|[one, next]| one.first + one.blocks > next.first);
+    let overlap = partitions.array_windows().find(|[one, next]| one.first.saturating_add(one.blocks) > next.first);
     let overlap = overlap.map(|[one, next]| Fault::Overlap(one.number.min(next.number), one.number.max(next.number)));
     partitions.sort_unstable_by_key(|partition| partition.number);
     overlap.map_or(Ok(()), Err)

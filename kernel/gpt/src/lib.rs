@@ -21,6 +21,7 @@
 //! The disk is not trusted: every field is checked before it is used, and memory is bounded by [`MAX_ARRAY`].
 
 #![cfg_attr(not(test), no_std)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
 extern crate alloc;
 // The tests' image names this crate as the fuzz target does.

@@ -15,6 +15,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec;
 use core::fmt;
+use core::num::NonZero;
 
 use crate::copy::{self, Copy};
 use crate::disk::{Blocks, Shape};
@@ -92,7 +93,7 @@ pub fn read(disk: &mut impl Blocks, shape: Shape) -> Result<Table, Refusal> {
     let mut block = vec![0; shape.block_bytes as usize];
     disk.read(0, &mut block).map_err(Refusal::Unreadable)?;
     let is_protected = mbr::is_protective(&block);
-    let end = shape.blocks - 1;
+    let end = shape.blocks.saturating_sub(1);
     let primary = copy::read(disk, shape, Header::Primary, 1);
     // The primary says where the backup is. Without it, it has to be at the end.
     let backup_at = primary.as_ref().map_or(end, |copy| copy.alternate);
@@ -125,14 +126,17 @@ fn is_same(primary: &Copy, backup: &Copy) -> bool {
 
 /// Looks for a primary header where it is on a disk with blocks of another size. Returns that size.
 fn other_size(disk: &mut impl Blocks, shape: Shape) -> Option<u32> {
+    let block_bytes = NonZero::new(shape.block_bytes)?;
     BLOCK_SIZES.into_iter().filter(|size| *size != shape.block_bytes).find(|&size| {
         // A block of that size behind the first one. The disk's blocks around it are read.
         let mut around = vec![0; (LARGEST as usize).max(shape.block_bytes as usize)];
-        let first = u64::from(size / shape.block_bytes);
-        let skipped = (size % shape.block_bytes) as usize;
-        let is_there = first.saturating_add(around.len() as u64 / u64::from(shape.block_bytes)) <= shape.blocks;
+        let first = u64::from(size / block_bytes);
+        let skipped = (size % block_bytes) as usize;
+        let is_there = first.saturating_add(around.len() as u64 / NonZero::<u64>::from(block_bytes)) <= shape.blocks;
         is_there
             && disk.read(first, &mut around).is_ok()
-            && around.get(skipped..skipped + size as usize).is_some_and(|block| copy::header(block, 1).is_ok())
+            && around
+                .get(skipped..skipped.saturating_add(size as usize))
+                .is_some_and(|block| copy::header(block, 1).is_ok())
     })
 }

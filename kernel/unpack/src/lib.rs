@@ -4,6 +4,7 @@
 //! checked against it.
 
 #![cfg_attr(not(test), no_std)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
 extern crate alloc;
 
@@ -42,7 +43,7 @@ impl Header {
     /// old one is there too, and sizes are rounded up to powers of two.
     #[must_use]
     pub const fn heap(&self) -> u64 {
-        self.window.next_power_of_two() * 3 + (4 << 20)
+        self.window.next_power_of_two().saturating_mul(3).saturating_add(4 << 20)
     }
 }
 
@@ -80,13 +81,13 @@ pub fn unpack(bytes: &[u8], into: &mut [u8]) -> Result<usize, Bad> {
     let mut decoder = FrameDecoder::new();
     decoder.set_max_window_size(MAX_WINDOW);
     let mut input = bytes;
-    let mut len = 0;
+    let mut len = 0_usize;
     while begin(&mut decoder, &mut input)? {
         loop {
             let has_ended =
                 decoder.decode_blocks(&mut input, BlockDecodingStrategy::UptoBlocks(1)).map_err(Bad::from)?;
             let rest = into.get_mut(len..).unwrap_or_default();
-            len += decoder.read(rest).map_err(|error| Bad::damaged(&error))?;
+            len = len.saturating_add(decoder.read(rest).map_err(|error| Bad::damaged(&error))?);
             if decoder.can_collect() != 0 {
                 return Err(Bad::TooLong(room as u64));
             }

@@ -4,7 +4,7 @@
 #![allow(unsafe_code, reason = "the ring of descriptors says that there is room for a token")]
 
 use super::{BatchEnd, CHECKSUM, DATA, END, IDX, MOST, PAYLEN, TransmitQueue, is_pair, tag};
-use crate::dma::STEP;
+use crate::dma::{DESCRIPTOR_BYTES, STEP};
 use crate::nic::{Offload, Single};
 use crate::offload::{CommonHeader, MAX_HEADER};
 
@@ -33,7 +33,7 @@ impl<T> TransmitQueue<T> {
         let row = ring.row();
         let begin = ring.offset(*position) as usize;
         let mut known = Known { asked: Offload::NOTHING, common: CommonHeader::NONE, first: 0, last: 0 };
-        let (mut at, mut taken) = (begin, 0);
+        let (mut at, mut taken) = (begin, 0_u32);
         let mut end = BatchEnd::Full;
         for (item, place) in items.iter().zip(tokens.vacant(room / (MOST * STEP))) {
             // SAFETY: the offset of a descriptor that the device was not shown: its slot is the driver's alone.
@@ -56,25 +56,36 @@ impl<T> TransmitQueue<T> {
                 if let Some(words) = new {
                     // SAFETY: the first of three free descriptors: `room` has three for each place.
                     unsafe { row.write(at, words) };
-                    at += STEP as usize;
+                    at = at.wrapping_add(STEP as usize);
                 }
-                let each = DATA + tag(asked);
-                known = Known { asked, common, first: each + CHECKSUM + (index << IDX), last: each + END };
+                let each = DATA.wrapping_add(tag(asked));
+                known = Known {
+                    asked,
+                    common,
+                    first: each.wrapping_add(CHECKSUM).wrapping_add(index << IDX),
+                    last: each.wrapping_add(END),
+                };
             } else if !fits(known.common) {
                 end = BatchEnd::Unfit(frame);
                 break;
             }
-            let first = (u64::from(rest + header) << PAYLEN) + u64::from(header) + known.first;
+            // As in `add_plain_batch`.
+            let first = (u64::from(rest.wrapping_add(header)) << PAYLEN)
+                .wrapping_add(u64::from(header))
+                .wrapping_add(known.first);
             // SAFETY: two of three free descriptors, as above.
             unsafe {
                 row.write(at, [bus, first]);
-                row.write(at + STEP as usize, [frame.rest.address(), u64::from(rest) + known.last]);
+                row.write(
+                    at.wrapping_add(STEP as usize),
+                    [frame.rest.address(), u64::from(rest).wrapping_add(known.last)],
+                );
             }
-            at += 2 * STEP as usize;
+            at = at.wrapping_add(2 * DESCRIPTOR_BYTES);
             place.write(frame.token);
-            taken += 1;
+            taken = taken.wrapping_add(1);
         }
-        *position = position.wrapping_add((at - begin) as u32);
+        *position = position.wrapping_add(at.wrapping_sub(begin) as u32);
         // SAFETY: `taken` places were written.
         unsafe { tokens.advance(taken) };
         (taken as usize, end)

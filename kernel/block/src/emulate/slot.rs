@@ -13,11 +13,14 @@ use memory::GuestMemory;
 use virtio::chain::{Segment, Span};
 use virtio::config::MAX_QUEUE_SIZE;
 
-use super::volume::{BLOCK, Emulated, EmulationCounters, PER_BLOCK};
+use super::volume::{BLOCK, Emulated, EmulationCounters, PER_BLOCK, PER_BLOCK_WIDE};
 use crate::storage::{Operation, Request, SECTOR, Status, Storage, Submitted, Tag};
 
 /// Bytes of a bounce buffer.
 pub const BUFFER: u64 = 16 * BLOCK as u64;
+
+/// Blocks of a bounce buffer.
+const BUFFER_BLOCKS: u32 = (BUFFER / BLOCK as u64) as u32;
 
 /// A part of a request.
 #[derive(Clone, Copy)]
@@ -34,16 +37,16 @@ struct Part {
 impl Part {
     /// Returns the first part of `left` sectors from `at` on, 1 or more. `most`: most whole blocks.
     fn first(at: u64, left: u32, most: u32) -> Self {
-        let (block, skipped) = (at / u64::from(PER_BLOCK), (at % u64::from(PER_BLOCK)) as u32);
+        let (block, skipped) = (at / PER_BLOCK_WIDE, (at % PER_BLOCK_WIDE) as u32);
         if skipped != 0 || left < PER_BLOCK {
-            return Self { block, blocks: 1, skipped, sectors: left.min(PER_BLOCK - skipped) };
+            return Self { block, blocks: 1, skipped, sectors: left.min(PER_BLOCK.saturating_sub(skipped)) };
         }
         let blocks = (left / PER_BLOCK).min(most);
-        Self { block, blocks, skipped, sectors: blocks * PER_BLOCK }
+        Self { block, blocks, skipped, sectors: blocks.saturating_mul(PER_BLOCK) }
     }
 
     const fn is_whole(&self) -> bool {
-        self.sectors == self.blocks * PER_BLOCK
+        self.sectors == self.blocks.saturating_mul(PER_BLOCK)
     }
 }
 
@@ -209,10 +212,10 @@ impl<V: Copy> Slot<V> {
     /// Begins the next part.
     fn begin_part(&mut self) {
         let is_zeroes = matches!(self.operation, Operation::WriteZeroes { .. });
-        let most = if is_zeroes { u32::MAX } else { (BUFFER / u64::from(BLOCK)) as u32 };
+        let most = if is_zeroes { u32::MAX } else { BUFFER_BLOCKS };
         self.part = Part::first(self.at, self.left, most);
-        self.at += u64::from(self.part.sectors);
-        self.left -= self.part.sectors;
+        self.at = self.at.saturating_add(self.part.sectors.into());
+        self.left = self.left.saturating_sub(self.part.sectors);
         let is_whole = self.part.is_whole();
         self.step = match self.operation {
             Operation::Read => Step::Fill,
@@ -230,8 +233,8 @@ impl<V: Copy> Slot<V> {
     /// Moves the part's sectors between the buffer and the guest, or zeroes them. Returns `None` if the guest's buffers are
     /// not its memory or too short. This does not happen: they were checked.
     fn move_sectors(&mut self, bounce: &GuestMemory, buffers: &mut [Segment]) -> Option<()> {
-        let mut at = self.buffer + u64::from(self.part.skipped) * SECTOR;
-        let mut left = self.part.sectors * SECTOR as u32;
+        let mut at = self.buffer.saturating_add(u64::from(self.part.skipped).saturating_mul(SECTOR));
+        let mut left = self.part.sectors.saturating_mul(SECTOR as u32);
         if matches!(self.operation, Operation::WriteZeroes { .. }) {
             return bounce.zero(at, left.into()).ok();
         }
@@ -243,10 +246,10 @@ impl<V: Copy> Slot<V> {
                 _ => bounce.copy_from(at, &self.memory, segment.gpa, len.into()),
             };
             moved.ok()?;
-            *segment = Segment { gpa: segment.gpa + u64::from(len), len: segment.len - len };
-            self.next += usize::from(segment.len == 0);
-            at += u64::from(len);
-            left -= len;
+            *segment = Segment { gpa: segment.gpa.wrapping_add(len.into()), len: segment.len.saturating_sub(len) };
+            self.next = self.next.saturating_add(usize::from(segment.len == 0));
+            at = at.saturating_add(len.into());
+            left = left.saturating_sub(len);
         }
         Some(())
     }

@@ -6,6 +6,8 @@ use crate::storage::{Geometry, SECTOR};
 pub const BLOCK: u32 = 4096;
 /// Sectors of a block beneath.
 pub const PER_BLOCK: u32 = BLOCK / SECTOR as u32;
+/// The same, for numbers of sectors.
+pub const PER_BLOCK_WIDE: u64 = PER_BLOCK as u64;
 
 virtio::counters! {
     /// Requests of a device with emulated blocks. Only the engine's core writes these counters.

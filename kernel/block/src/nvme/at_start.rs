@@ -90,25 +90,29 @@ impl<'d, R: Registers + Clone, D: Dma, B: BusMaster> AtStart<'d, R, D, B> {
         let in_page = u64::from(zeroes.len()) >> format.shift;
         let list: Vec<Segment> = core::iter::repeat_n(zeroes, SEGMENTS.min(limits.segments as usize)).collect();
         let most = match limits.zero_blocks {
-            0 => u64::from(limits.data_blocks).min(in_page * list.len() as u64),
+            0 => u64::from(limits.data_blocks).min(in_page.saturating_mul(list.len() as u64)),
             most => most.into(),
         };
         // Data is in whole segments, except for the last.
-        let most = if limits.zero_blocks == 0 { most / in_page.max(1) * in_page } else { most };
+        let most = if limits.zero_blocks == 0 {
+            most.checked_rem(in_page).map_or(0, |rest| most.saturating_sub(rest))
+        } else {
+            most
+        };
         if most == 0 {
             return Err("it takes no writes of a page".into());
         }
         let mut at = first;
         while at < end {
-            let now = (end - at).min(most);
+            let now = end.saturating_sub(at).min(most);
             let request = |operation| Request { id: 0, namespace, operation, first: at, blocks: now as u32 };
             let done = if limits.zero_blocks != 0 {
                 self.ask(&request(Operation::WriteZeroes { deallocate: true, fua: false }), &[])
             } else {
                 self.write(&request(Operation::Write { fua: false }), now << format.shift, &list)
             };
-            done.map_err(|why| format!("blocks {at} to {}: {why}", at + now - 1))?;
-            at += now;
+            done.map_err(|why| format!("blocks {at} to {}: {why}", at.saturating_add(now).saturating_sub(1)))?;
+            at = at.saturating_add(now);
         }
         let flush = Request { id: 0, namespace, operation: Operation::Flush, first: 0, blocks: 0 };
         self.ask(&flush, &[]).map_err(|why| format!("the flush: {why}"))
@@ -119,7 +123,7 @@ impl<'d, R: Registers + Clone, D: Dma, B: BusMaster> AtStart<'d, R, D, B> {
         let mut left = bytes;
         let cut = segments.iter().map_while(|segment| {
             let len = left.min(segment.len().into());
-            left -= len;
+            left = left.saturating_sub(len);
             (len != 0).then(|| segment.first(len as u32))
         });
         let cut: Vec<Segment> = cut.collect();

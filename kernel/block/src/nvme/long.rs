@@ -101,8 +101,8 @@ impl Long {
                     *place = end_of(*place, left);
                 }
                 (*next, *in_flight) = (segment, true);
-                rest.first += u64::from(blocks);
-                rest.blocks -= blocks;
+                rest.first = rest.first.saturating_add(blocks.into());
+                rest.blocks = rest.blocks.saturating_sub(blocks);
                 true
             }
             Err(Refused::Busy) => false,
@@ -154,10 +154,10 @@ fn cut(segments: &[Segment], next: usize, mut bytes: u64, part: &mut Vec<Segment
         let len = u64::from(segment.len()).min(bytes) as u32;
         // SAFETY: the beginning of a segment, for which the promise was made.
         part.push(unsafe { Segment::new(segment.address(), len) });
-        bytes -= u64::from(len);
+        bytes = bytes.saturating_sub(len.into());
         if bytes == 0 {
-            let left = segment.len() - len;
-            return Some(if left == 0 { (index + 1, u32::MAX) } else { (index, left) });
+            let left = segment.len().saturating_sub(len);
+            return Some(if left == 0 { (index.saturating_add(1), u32::MAX) } else { (index, left) });
         }
     }
     None
@@ -167,5 +167,5 @@ fn cut(segments: &[Segment], next: usize, mut bytes: u64, part: &mut Vec<Segment
 const fn end_of(segment: Segment, left: u32) -> Segment {
     let cut = segment.len().saturating_sub(left);
     // SAFETY: the end of a segment, for which the promise was made.
-    unsafe { Segment::new(segment.address().wrapping_add(cut as u64), segment.len() - cut) }
+    unsafe { Segment::new(segment.address().wrapping_add(cut as u64), segment.len().saturating_sub(cut)) }
 }

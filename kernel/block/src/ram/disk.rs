@@ -10,6 +10,7 @@ use crate::storage::{Geometry, Status};
 
 /// Bytes of a block.
 pub const BLOCK_BYTES: u32 = 512;
+const BLOCK: usize = BLOCK_BYTES as usize;
 /// Most blocks of one discard or one request to write zeroes: 256 KiB, which takes about as long as a visit of an
 /// engine.
 const MAX_RANGE: u32 = 512;
@@ -45,7 +46,7 @@ impl RamDisk {
     /// A disk over memory. Bytes behind the last whole block are not used.
     #[must_use]
     pub const fn of_memory(memory: HostMemory, read_only: bool) -> Self {
-        Self { contents: Contents::Memory(memory), blocks: memory.len() as u64 / BLOCK_BYTES as u64, read_only }
+        Self { contents: Contents::Memory(memory), blocks: (memory.len() / BLOCK) as u64, read_only }
     }
 
     /// A read-only disk over `base`. If the base does not end with a block, zeroes follow it.
@@ -117,7 +118,7 @@ impl RamDisk {
     ) -> bool {
         Span::within(buffers, place).segments().all(|buffer| {
             let from = at;
-            at += u64::from(buffer.len);
+            at = at.saturating_add(buffer.len.into());
             self.transfer_one(direction, from, memory, buffer)
         })
     }
@@ -167,5 +168,5 @@ impl RamDisk {
 
 /// Blocks of a base. The last one may be shorter.
 const fn blocks_of(base: &[u8]) -> u64 {
-    base.len().div_ceil(BLOCK_BYTES as usize) as u64
+    base.len().div_ceil(BLOCK) as u64
 }

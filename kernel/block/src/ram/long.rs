@@ -50,11 +50,11 @@ impl Long {
         if self.transfer.is_some() {
             return false;
         }
-        let mut count = 0;
+        let mut count = 0_usize;
         for segment in data.segments() {
             let Some(place) = self.buffers.get_mut(count) else { return false };
             *place = segment;
-            count += 1;
+            count = count.saturating_add(1);
         }
         let memory = memory.clone();
         self.transfer = Some(Transfer { disk, tag, direction, at, memory, next: 0, count });
@@ -75,10 +75,11 @@ impl Long {
             if !disk.transfer_one(*direction, *at, memory, now) {
                 ended = Some((*tag, Status::Failed));
             }
-            *at += u64::from(now.len);
-            bytes -= now.len;
-            *buffer = Segment { gpa: buffer.gpa + u64::from(now.len), len: buffer.len - now.len };
-            *next += usize::from(buffer.len == 0);
+            *at = at.saturating_add(now.len.into());
+            bytes = bytes.saturating_sub(now.len);
+            let left = buffer.len.saturating_sub(now.len);
+            *buffer = Segment { gpa: buffer.gpa.wrapping_add(now.len.into()), len: left };
+            *next = next.saturating_add(usize::from(left == 0));
         }
         if ended.is_none() && next >= count {
             ended = Some((*tag, Status::Ok));

@@ -54,7 +54,8 @@ impl Overlay {
         let room = memory.data.len() / OVERLAY_BLOCK;
         let blocks = if room < memory.returned.len() { room } else { memory.returned.len() };
         // The map's two special entries are no block numbers.
-        let blocks = if blocks < ZERO as usize - 1 { blocks as u32 } else { ZERO - 1 };
+        const MOST: u32 = ZERO - 1;
+        let blocks = if blocks < MOST as usize { blocks as u32 } else { MOST };
         Self {
             base,
             memory,
@@ -119,8 +120,9 @@ impl Overlay {
             self.returned.store(last, Ordering::Relaxed);
             entry
         } else if fresh < self.blocks {
-            self.fresh.store(fresh + 1, Ordering::Relaxed);
-            fresh + 1
+            let entry = fresh.saturating_add(1);
+            self.fresh.store(entry, Ordering::Relaxed);
+            entry
         } else {
             self.full.store(self.full().saturating_add(1), Ordering::Relaxed);
             return None;
@@ -134,7 +136,7 @@ impl Overlay {
         let returned = self.returned.load(Ordering::Relaxed);
         if let (Some(_), Some(place)) = (self.block(entry), self.memory.returned.get(returned as usize)) {
             place.store(entry, Ordering::Relaxed);
-            self.returned.store(returned + 1, Ordering::Relaxed);
+            self.returned.store(returned.saturating_add(1), Ordering::Relaxed);
         }
     }
 
@@ -152,7 +154,7 @@ impl Overlay {
             // The memory may have been another block's before, and the base may end within this one.
             memory.zero();
             if entry == IN_BASE {
-                let start = self.base.len().min((block * BLOCK) as usize);
+                let start = self.base.len().min(block.saturating_mul(BLOCK) as usize);
                 memory.fill(self.base.get(start..).unwrap_or(&[]));
             }
         }
@@ -165,9 +167,11 @@ impl Overlay {
     pub(super) fn read(&self, at: u64, memory: &GuestMemory, gpa: u64, len: u64) -> bool {
         pieces(at, len).all(|Piece { block, offset, len, done }| {
             let Some(entry) = self.entry(block).map(|entry| entry.load(Ordering::Relaxed)) else { return false };
-            let to = gpa + done;
+            let to = gpa.wrapping_add(done);
             match entry {
-                IN_BASE => bytes_or_zeroes(self.base, block * BLOCK + offset, memory, to, len),
+                IN_BASE => {
+                    bytes_or_zeroes(self.base, block.saturating_mul(BLOCK).saturating_add(offset), memory, to, len)
+                }
                 ZERO => memory.zero(to, len).is_ok(),
                 _ => self
                     .block(entry)
@@ -183,7 +187,7 @@ impl Overlay {
         pieces(at, len).all(|Piece { block, offset, len, done }| {
             self.writable(block, len == BLOCK)
                 .and_then(|block| block.part(offset as usize, len as usize))
-                .is_some_and(|part| part.copy_from(memory, gpa + done).is_ok())
+                .is_some_and(|part| part.copy_from(memory, gpa.wrapping_add(done)).is_ok())
         })
     }
 
@@ -213,7 +217,7 @@ impl Overlay {
 
     /// Whether a piece is a whole block. The base may end within the last one.
     fn is_whole(&self, piece: &Piece) -> bool {
-        let end = piece.block * BLOCK + piece.len;
+        let end = piece.block.saturating_mul(BLOCK).saturating_add(piece.len);
         piece.offset == 0 && (piece.len == BLOCK || end >= self.base.len() as u64)
     }
 
@@ -238,12 +242,12 @@ struct Piece {
 
 /// Cuts a range of bytes at the blocks' borders.
 fn pieces(at: u64, len: u64) -> impl Iterator<Item = Piece> {
-    let mut done = 0;
+    let mut done = 0_u64;
     core::iter::from_fn(move || {
-        let position = at + done;
+        let position = at.saturating_add(done);
         let (block, offset) = (position / BLOCK, position % BLOCK);
-        let piece = Piece { block, offset, len: (BLOCK - offset).min(len - done), done };
-        done += piece.len;
+        let piece = Piece { block, offset, len: BLOCK.saturating_sub(offset).min(len.saturating_sub(done)), done };
+        done = done.saturating_add(piece.len);
         (piece.len != 0).then_some(piece)
     })
 }
@@ -254,5 +258,6 @@ pub(super) fn bytes_or_zeroes(base: &[u8], at: u64, memory: &GuestMemory, gpa: u
     let rest = usize::try_from(at).ok().and_then(|at| base.get(at..)).unwrap_or(&[]);
     let bytes = rest.get(..len as usize).unwrap_or(rest);
     let copied = bytes.len() as u64;
-    memory.write_payload(gpa, bytes).is_ok() && (copied == len || memory.zero(gpa + copied, len - copied).is_ok())
+    let (end, left) = (gpa.wrapping_add(copied), len.saturating_sub(copied));
+    memory.write_payload(gpa, bytes).is_ok() && (left == 0 || memory.zero(end, left).is_ok())
 }

@@ -68,6 +68,25 @@ fn pattern(len: usize) -> Vec<u8> {
 const MOST: usize = 300 << 10;
 
 #[test]
+fn a_unit_of_discards_that_is_too_large_is_a_large_one() {
+    for (unit, bytes) in [
+        (0, 4096),
+        (1, 4096),
+        (8, 4096),
+        (9, 8192),
+        (0x7f_fff8, 0xffff_f000),
+        (0x7f_ffff, 1 << 31),
+        (u32::MAX, 1 << 31),
+    ] {
+        let model = device(Features::DISCARD | Features::BLK_SIZE);
+        model.borrow_mut().set(20, &4096_u32.to_le_bytes());
+        model.borrow_mut().set(44, &unit.to_le_bytes());
+        let driver = VirtioBlk::<Pages, _>::new(Port(model)).expect("a device");
+        assert_eq!(geometry(driver.shape(), false).discard_bytes, bytes, "{unit:#x}");
+    }
+}
+
+#[test]
 fn a_long_request_is_divided_and_its_parts_may_end_in_any_order() {
     let mut stand = Stand::new(Features::FLUSH);
     for len in [512, 4096, 64 << 10, MOST] {

@@ -80,8 +80,8 @@ impl Running {
         }
         self.whole = !matches!(operation, Operation::Read | Operation::Write);
         self.operation = operation;
-        self.first = request.first * sectors_in_block;
-        self.sectors = u64::from(request.blocks) * sectors_in_block;
+        self.first = request.first.saturating_mul(sectors_in_block);
+        self.sectors = u64::from(request.blocks).saturating_mul(sectors_in_block);
         self.offered = 0;
         self.then_flush = then_flush;
         self.flushes = false;
@@ -98,7 +98,7 @@ impl Running {
         }
         let Some(number) = self.parts.iter().position(Option::is_none) else { return false };
         let mut part = Part {
-            id: index * PARTS as u32 + number as u32,
+            id: index.saturating_mul(PARTS as u32).saturating_add(number as u32),
             operation: self.operation,
             first: self.first,
             sectors: self.sectors as u32,
@@ -109,8 +109,8 @@ impl Running {
                 return false;
             }
         } else if at < self.sectors {
-            part.first += at;
-            part.sectors = (self.sectors - at).min(device.shape().part_sectors.into()) as u32;
+            part.first = part.first.saturating_add(at);
+            part.sectors = self.sectors.saturating_sub(at).min(device.shape().part_sectors.into()) as u32;
         } else if self.then_flush && !self.is_in_flight() {
             part = Part { operation: Operation::Flush, first: 0, sectors: 0, ..part };
         } else {
@@ -130,7 +130,7 @@ impl Running {
                 } else if part.operation == Operation::Flush {
                     (self.then_flush, self.flushes) = (false, true);
                 } else {
-                    self.offered += u64::from(part.sectors);
+                    self.offered = self.offered.saturating_add(part.sectors.into());
                 }
                 true
             }
@@ -203,7 +203,7 @@ pub(super) fn part_ended(running: &mut [Running], part: u32, answer: Answer, dat
 
 /// Returns `len` bytes of the buffers, from sector `at` on. `None`: they are shorter.
 fn bytes(segments: &[Segment], sectors: u64, at: u64, len: usize) -> Option<Span<'_>> {
-    let all = Span::new(segments, u32::try_from(sectors * u64::from(SECTOR)).ok()?);
-    let (_, rest) = all.split_at(u32::try_from(at * u64::from(SECTOR)).ok()?)?;
+    let all = Span::new(segments, u32::try_from(sectors.saturating_mul(SECTOR.into())).ok()?);
+    let (_, rest) = all.split_at(u32::try_from(at.saturating_mul(SECTOR.into())).ok()?)?;
     Some(rest.split_at(u32::try_from(len).ok()?)?.0)
 }
