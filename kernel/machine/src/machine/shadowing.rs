@@ -1,7 +1,6 @@
 //! One vCPU's state of the shadow IDT, and the interrupts that come through its mailbox because of the shadow.
 
 use crate::{
-    bitmap,
     eli::{Backoff, Mode},
     lapic::Accepts,
 };
