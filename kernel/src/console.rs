@@ -12,8 +12,8 @@
 #![allow(unsafe_code, reason = "opens the UARTs by their port numbers")]
 
 use crate::{cores, mem};
-use alloc::{format, vec::Vec};
-use control::{Class, Event, Level as EventLevel, Loss, Output, TerminalFilter};
+use alloc::vec::Vec;
+use control::{Class, Event, Level as EventLevel, Loss, NoMemory, Output, TerminalFilter, Text};
 use core::{
     fmt::{self, Write},
     iter::once,
@@ -101,10 +101,9 @@ impl<const ANSWERS: usize, const REST: usize> Port<ANSWERS, REST> {
         taken
     }
 
-    /// Tells how much was dropped, if there is room for it. `line` makes the line that says it.
-    fn tell<L: AsRef<str>>(&mut self, line: impl FnOnce(Loss) -> L) {
-        let Some(loss) = self.output.untold() else { return };
-        let line = line(loss);
+    /// Tells how much was dropped, if there is room for it. `line` makes the line that says it, if there is memory for it.
+    fn tell<L: AsRef<str>>(&mut self, line: impl FnOnce(Loss) -> Option<L>) {
+        let Some(line) = self.output.untold().and_then(line) else { return };
         let line = line.as_ref().as_bytes();
         if self.output.room(Class::Event) >= line.len() {
             self.output.told();
@@ -230,7 +229,7 @@ fn log_event(level: Level, args: fmt::Arguments<'_>) {
             Level::Info => EventLevel::Info,
             Level::Debug | Level::Trace => EventLevel::Debug,
         };
-        send_event(&Event::Log { level, text: format!("{args}") });
+        send_event(control::write(args).map(|text| Event::Log { level, text }));
     }
 }
 
@@ -264,27 +263,26 @@ pub fn pump() {
 }
 
 /// The line for a person that tells what was dropped.
-fn loss_on_com1(Loss { messages, bytes }: Loss) -> String<80> {
+fn loss_on_com1(Loss { messages, bytes }: Loss) -> Option<String<120>> {
     let mut text = String::new();
-    let _ = write!(text, "\r\n[{messages} pieces of output, {bytes} bytes, were dropped here]\r\n");
-    text
+    write!(text, "\r\n[{messages} pieces of output, {bytes} bytes, were dropped here]\r\n").ok()?;
+    Some(text)
 }
 
 /// The line for a program that tells what was dropped.
-fn loss_on_com2(Loss { messages, bytes }: Loss) -> alloc::string::String {
-    Event::Dropped { guest: None, messages, bytes }.to_line()
+fn loss_on_com2(Loss { messages, bytes }: Loss) -> Option<alloc::string::String> {
+    Event::Dropped { guest: None, messages, bytes }.to_line().ok()
 }
 
-/// Writes to COM1. Each LF becomes CR LF.
+/// Writes to COM1. Each LF becomes CR LF. It needs no heap.
 pub fn print(args: fmt::Arguments<'_>) {
     let mut port = COM1.lock();
-    if mem::heap_ready() && !WAITS.load(Ordering::Relaxed) {
-        port.tell(loss_on_com1);
-        for line in format!("{args}").split_inclusive('\n') {
-            port.push(Class::Event, with_returns(line));
-        }
-    } else {
+    if WAITS.load(Ordering::Relaxed) {
         let _ = Lines(&mut port).write_fmt(args);
+    } else if port.uart.is_some() {
+        port.tell(loss_on_com1);
+        port.output.print(args);
+        port.pump();
     }
 }
 
@@ -297,7 +295,7 @@ fn with_returns(line: &str) -> impl Iterator<Item = &[u8]> + Clone {
     [text.as_bytes(), end.as_bytes()].into_iter()
 }
 
-/// Writes each piece at once. It needs no heap.
+/// Writes each piece at once, and waits for room.
 struct Lines<'a, const A: usize, const R: usize>(&'a mut Port<A, R>);
 
 impl<const A: usize, const R: usize> Write for Lines<'_, A, R> {
@@ -309,10 +307,13 @@ impl<const A: usize, const R: usize> Write for Lines<'_, A, R> {
     }
 }
 
-/// Writes bytes to COM1 as they are.
-pub fn print_bytes(bytes: &[u8]) {
-    if !bytes.is_empty() {
-        COM1.lock().push(Class::Event, once(bytes));
+/// The terminal on COM1: text is written to it as it is.
+pub struct Com1;
+
+impl Write for Com1 {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        COM1.lock().push(Class::Event, once(text.as_bytes()));
+        Ok(())
     }
 }
 
@@ -333,14 +334,13 @@ pub fn print_backlog(bytes: &[u8]) {
 
 fn print_filtered(class: Class, bytes: &[u8]) {
     let mut terminal = TERMINAL.lock();
-    let mut out = Vec::with_capacity(bytes.len());
-    if terminal.raw {
-        out.extend_from_slice(bytes);
-    } else {
-        terminal.filter.feed(bytes, &mut out);
-    }
-    if !out.is_empty() {
-        COM1.lock().push(class, once(out.as_slice()));
+    let mut out = Vec::new();
+    let filtered =
+        if terminal.raw { Ok(bytes) } else { terminal.filter.feed(bytes, &mut out).map(|()| out.as_slice()) };
+    match filtered {
+        Ok([]) => {}
+        Ok(bytes) => _ = COM1.lock().push(class, once(bytes)),
+        Err(NoMemory) => COM1.lock().output.lost(),
     }
 }
 
@@ -375,22 +375,33 @@ pub fn read() -> Option<u8> {
     COM1.lock().uart.as_mut()?.receive()
 }
 
-/// Sends an event of sidecore's own to COM2.
-pub fn send_event(event: &Event) {
+/// Sends an event of sidecore's own to COM2. If there was no memory to make it, or there is none for its line, it is counted
+/// as lost.
+pub fn send_event(event: Result<Event, NoMemory>) {
     let mut port = COM2.lock();
     port.tell(loss_on_com2);
-    port.push(Class::Event, once(event.to_line().as_bytes()));
+    match event.and_then(|event| event.to_line()) {
+        Ok(line) => _ = port.push(Class::Event, once(line.as_bytes())),
+        Err(NoMemory) => port.output.lost(),
+    }
 }
 
-/// Sends the answer to a command to COM2. If it is longer than what there is room for, its asker gets a short answer that
-/// says so.
-pub fn answer(event: &Event, id: Option<u64>) {
+/// Sends the answer to a command to COM2. If it is longer than what there is room for, or there is no memory for it, its asker
+/// gets a short answer that says so.
+pub fn answer(event: Result<Event, NoMemory>, id: Option<u64>) {
     let mut port = COM2.lock();
-    let line = event.to_line();
     let room = port.output.room(Class::Answer);
-    if !port.push(Class::Answer, once(line.as_bytes())) {
-        let error = format!("the answer has {} bytes, and COM2 has room for {room} now", line.len());
-        port.push(Class::Answer, once(Event::refused(id, error).to_line().as_bytes()));
+    let refused: Text = match event.and_then(|event| event.to_line()) {
+        Ok(line) if port.push(Class::Answer, once(line.as_bytes())) => return,
+        Ok(line) => {
+            let len = line.len();
+            control::sentence(format_args!("the answer has {len} bytes, and COM2 has room for {room} now"))
+        }
+        Err(no_memory) => no_memory.into(),
+    };
+    match Event::refused(id, refused).to_line() {
+        Ok(line) => _ = port.push(Class::Answer, once(line.as_bytes())),
+        Err(NoMemory) => port.output.lost(),
     }
 }
 

@@ -15,7 +15,7 @@ use acpi::{
 use alloc::{string::String, vec::Vec};
 use core::ptr::{self, NonNull};
 use drivers::power::{SoftOff, sleep_type_s5};
-use multiboot2::{BootInformation, MemoryAreaType};
+use multiboot2::{BootInformation, MemoryAreaType, ModuleTag};
 
 /// A file that GRUB loaded beside the kernel.
 #[derive(Clone, Debug)]
@@ -47,16 +47,36 @@ pub fn usable(info: &BootInformation<'_>) -> Vec<(u64, u64)> {
         .collect()
 }
 
-/// Returns the boot modules, in GRUB's order. A module with an impossible range is left out.
-pub fn modules(info: &BootInformation<'_>) -> Vec<Module> {
-    info.module_tags()
+/// Most boot modules. More are left out.
+pub const MAX_MODULES: usize = 256;
+/// Most bytes of a module's name. A module with a longer one is left out.
+const MAX_NAME: usize = 255;
+/// Most processors that are read from ACPI. [`MAX_CORES`](crate::arch::MAX_CORES) of them are used.
+const MAX_PROCESSORS: usize = 4096;
+/// Most ECAM windows that are read from ACPI.
+const MAX_WINDOWS: usize = 16;
+
+/// Returns the boot modules, in GRUB's order, and how many were left out: one with an impossible range or a name that is too
+/// long, and those after the first [`MAX_MODULES`].
+pub fn modules(info: &BootInformation<'_>) -> (Vec<Module>, usize) {
+    let name = |m: &ModuleTag| {
+        let name = m.cmdline().unwrap_or("").split_whitespace().next().unwrap_or("");
+        (name.len() <= MAX_NAME).then(|| String::from(name))
+    };
+    let modules: Vec<_> = info
+        .module_tags()
         .filter(|m| m.end_address() >= m.start_address())
-        .map(|m| Module {
-            name: String::from(m.cmdline().unwrap_or("").split_whitespace().next().unwrap_or("")),
+        .filter_map(|m| Some((name(m)?, m)))
+        .take(MAX_MODULES)
+        .map(|(name, m)| Module {
+            name,
             start: u64::from(m.start_address()),
             len: u64::from(m.end_address().saturating_sub(m.start_address())),
         })
-        .collect()
+        .collect();
+    let all = info.module_tags().count();
+    let left_out = all.saturating_sub(modules.len());
+    (modules, left_out)
 }
 
 /// Where the ACPI reset register is (ACPI 6.5, 4.8.3.6).
@@ -115,7 +135,7 @@ pub fn platform(info: &BootInformation<'_>) -> Platform {
                 MadtEntry::LocalX2Apic(e) => (e.x2apic_id, e.flags),
                 _ => continue,
             };
-            if flags & 1 != 0 && !p.apic_ids.contains(&id) {
+            if flags & 1 != 0 && !p.apic_ids.contains(&id) && p.apic_ids.len() < MAX_PROCESSORS {
                 p.apic_ids.push(id);
             }
         }
@@ -134,6 +154,7 @@ pub fn platform(info: &BootInformation<'_>) -> Platform {
             .iter()
             .filter(|e| { e.pci_segment_group } == 0 && e.bus_number_start <= e.bus_number_end)
             .map(|e| (e.base_address, e.bus_number_start, e.bus_number_end))
+            .take(MAX_WINDOWS)
             .collect();
     }
     if let Ok(fadt) = tables.find_table::<Fadt>() {

@@ -8,6 +8,7 @@
 
 use crate::arch::MAX_CORES;
 use alloc::vec::Vec;
+use control::NoMemory;
 use core::{
     ptr,
     sync::atomic::{AtomicU8, AtomicU32},
@@ -33,6 +34,9 @@ static HEAP: TalcLock<spin::Mutex<()>, Manual> = TalcLock::new(Manual);
 /// Bytes of the heap. It holds the configuration, ACPI facts, and guests' device models and tables. Packets never pass
 /// through it. With the feature `count` it is larger, because each counted load has guests with 8 MiB on the heap.
 const HEAP_BYTES: u64 = if cfg!(feature = "count") { 64 << 20 } else { 4 << 20 };
+
+/// Bytes of memory given to the heap that it needs for itself, at most.
+const HEAP_OVERHEAD: u64 = 4096;
 
 /// Free physical memory.
 pub static FRAMES: Mutex<Frames> = Mutex::new(Frames::new());
@@ -97,6 +101,32 @@ pub fn extend_heap(bytes: u64) -> Result<(), OutOfMemory> {
     // this is called after `enable_paging`.
     unsafe { HEAP.lock().claim(ptr::with_exposed_provenance_mut(at as usize), bytes as usize) };
     Ok(())
+}
+
+/// Makes sure that the heap has `bytes` in one piece, and gives it that much more memory if not.
+///
+/// # Errors
+/// There is not so much memory.
+pub fn ensure_room(bytes: usize) -> Result<(), OutOfMemory> {
+    has_room(bytes).or_else(|NoMemory| extend_heap(bytes as u64 + HEAP_OVERHEAD))
+}
+
+/// Whether the heap has `bytes` in one piece. Only the control core allocates more than a few bytes while guests run, so it
+/// finds them there.
+///
+/// # Errors
+/// It has not.
+pub fn has_room(bytes: usize) -> Result<(), NoMemory> {
+    Vec::<u8>::new().try_reserve_exact(bytes).map_err(|_| NoMemory)
+}
+
+/// The size of the heap, and how much of it is in use.
+pub fn heap() -> control::Heap {
+    let counters = *HEAP.lock().counters();
+    control::Heap {
+        size: counters.claimed_bytes as u64,
+        used: (counters.claimed_bytes - counters.available_bytes) as u64,
+    }
 }
 
 /// Replaces the boot tables. Maps `ranges` as memory and `devices` as registers.

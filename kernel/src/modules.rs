@@ -3,6 +3,7 @@
 use crate::{facts::facts, firmware::Module, mem, report};
 use alloc::{format, string::String, string::ToString, vec::Vec};
 use config::Sha256;
+use control::{Text, sentence};
 use sha2::Digest;
 use spin::Mutex;
 
@@ -18,8 +19,9 @@ static HEAP: Mutex<u64> = Mutex::new(0);
 ///
 /// # Errors
 /// There is none.
-pub fn find(name: &str) -> Result<&'static Module, String> {
-    facts().modules.iter().find(|module| module.name == name).ok_or_else(|| format!("there is no boot module `{name}`"))
+pub fn find(name: &str) -> Result<&'static Module, Text> {
+    let mut modules = facts().modules.iter();
+    modules.find(|module| module.name == name).ok_or_else(|| sentence(format_args!("there is no boot module `{name}`")))
 }
 
 /// Returns the SHA-256 of each module's bytes with the module's name, and reports it. Nothing writes to the modules later.
@@ -64,7 +66,7 @@ pub fn unpacked(name: &str, bytes: u64) -> Result<&'static [u8], String> {
     if let Some((.., found)) = done.iter().find(|(of, size, _)| of == name && *size == bytes) {
         return found.clone();
     }
-    let found = find(name).and_then(|module| unpack_module(module, bytes));
+    let found = find(name).map_err(String::from).and_then(|module| unpack_module(module, bytes));
     match &found {
         Ok(memory) => report::decision(format!("boot module {name}: unpacked, {} KiB", memory.len() >> 10)),
         Err(why) => report::warning(why.clone()),

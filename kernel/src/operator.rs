@@ -14,9 +14,9 @@ use crate::{
     guests::Guests,
     options, pci, power, report,
 };
-use alloc::{format, string::String, vec::Vec};
-use control::{Action, Command, Event, LineReader, Request, Shell, View, table};
-use core::{fmt::Write, sync::atomic::Ordering};
+use alloc::vec::Vec;
+use control::{Action, Command, Event, LineReader, NoMemory, Request, Shell, Text, View, sentence, table};
+use core::{fmt, sync::atomic::Ordering};
 use lifecycle::Refused;
 
 /// Microseconds between two ticks.
@@ -84,7 +84,7 @@ impl Operator {
             let Some(byte) = console::receive() else { break };
             match self.lines.push(byte) {
                 Some(Ok(line)) => self.received(&line),
-                Some(Err(error)) => reply(None, Err(format!("{error}"))),
+                Some(Err(error)) => reply(None, Err(sentence(error))),
                 None => continue,
             }
             commands = commands.saturating_add(1);
@@ -111,15 +111,14 @@ impl Operator {
 
     /// Takes a typed byte. Returns whether it was the end of a command.
     fn typed(&mut self, byte: u8) -> bool {
-        let mut out = String::new();
-        let action = self.shell.feed(byte, &mut out).unwrap_or(Action::None);
-        console::print_bytes(out.as_bytes());
-        match action {
+        match self.shell.feed(byte, &mut console::Com1).unwrap_or(Action::None) {
             Action::None => {}
-            Action::ToGuest(guest, byte) => {
-                let _ = self.guests.input(&guest, &[byte]);
+            Action::ToGuest(byte) => {
+                if let Some(guest) = self.shell.attached() {
+                    let _ = self.guests.input(guest, &[byte]);
+                }
             }
-            Action::Left(_) => console::QUIET.store(false, Ordering::Relaxed),
+            Action::Left => console::QUIET.store(false, Ordering::Relaxed),
             Action::Run(command) => {
                 self.carry_out_for_person(command);
                 self.reply_prompt();
@@ -130,43 +129,43 @@ impl Operator {
     }
 
     fn reply_prompt(&self) {
-        let mut out = String::new();
-        let _ = self.shell.prompt(&mut out);
-        console::print_bytes(out.as_bytes());
+        let _ = self.shell.prompt(&mut console::Com1);
     }
 
     fn carry_out_for_person(&mut self, command: Command) {
-        let mut out = String::new();
-        let _ = match command {
-            Command::List => table::list(&self.guests.list(), &mut out),
-            Command::Show(view) => table::show(view, &self.guests.counters(None), &mut out),
-            Command::Report => {
-                report::show();
-                Ok(())
+        if let Err(why) = self.show_to_person(command) {
+            console::print(format_args!("{why}\n"));
+        }
+    }
+
+    fn show_to_person(&mut self, command: Command) -> Result<(), Text> {
+        match command {
+            Command::List => {
+                let guests = self.guests.list()?;
+                console::print(format_args!("{}", fmt::from_fn(|f| table::list(&guests, f))));
             }
-            Command::Version => writeln!(out, "sidecore {}", env!("CARGO_PKG_VERSION")),
-            Command::Attach { guest, raw } => match self.guests.find(&guest) {
-                Ok(_) => {
-                    console::QUIET.store(true, Ordering::Relaxed);
-                    let attached = self.shell.attach(guest.clone(), &mut out);
-                    console::print_bytes(out.as_bytes());
-                    out.clear();
-                    console::attach(raw);
-                    self.guests.backlog(&guest).for_each(console::print_backlog);
-                    attached
+            Command::Show(view) => {
+                let counters = self.guests.counters(None)?;
+                console::print(format_args!("{}", fmt::from_fn(|f| table::show(view, &counters, f))));
+            }
+            Command::Report => report::show(),
+            Command::Version => console::print(format_args!("sidecore {}\n", env!("CARGO_PKG_VERSION"))),
+            Command::Attach { guest, raw } => {
+                self.guests.find(&guest)?;
+                console::QUIET.store(true, Ordering::Relaxed);
+                console::attach(raw);
+                let _ = self.shell.attach(guest, &mut console::Com1);
+                if let Some(guest) = self.shell.attached() {
+                    self.guests.backlog(guest).for_each(console::print_backlog);
                 }
-                Err(e) => writeln!(out, "{e}"),
-            },
-            other => match self.carry_out(other) {
-                Ok(()) => Ok(()),
-                Err(e) => writeln!(out, "{e}"),
-            },
-        };
-        console::print(format_args!("{out}"));
+            }
+            other => self.carry_out(other)?,
+        }
+        Ok(())
     }
 
     /// Carries out a command that is the same on COM1 and COM2.
-    fn carry_out(&mut self, command: Command) -> Result<(), String> {
+    fn carry_out(&mut self, command: Command) -> Result<(), Text> {
         match command {
             Command::Start(g) | Command::Restart(g) if self.ending.is_some() => Err(Refused::ShuttingDown.explain(&g)),
             Command::Start(g) => self.guests.start(&g),
@@ -177,8 +176,12 @@ impl Operator {
             Command::Port { guest, port, open } => self.guests.open_port(&guest, &port, open),
             Command::PortInput { guest, port, text } => {
                 // A character is a byte, so that any byte can be sent.
-                let bytes: Result<Vec<u8>, _> = text.chars().map(u8::try_from).collect();
-                let bytes = bytes.map_err(|_| "`text` for a port has characters up to U+00FF, one for each byte")?;
+                let mut bytes = Vec::new();
+                bytes.try_reserve_exact(text.chars().count()).map_err(|_| NoMemory)?;
+                for character in text.chars() {
+                    let byte = u8::try_from(character);
+                    bytes.push(byte.map_err(|_| "`text` for a port has characters up to U+00FF, one for each byte")?);
+                }
                 self.guests.port_input(&guest, &port, &bytes)
             }
             Command::Shutdown => self.begin(Ending::Shutdown),
@@ -196,7 +199,7 @@ impl Operator {
         }
     }
 
-    fn begin(&mut self, ending: Ending) -> Result<(), String> {
+    fn begin(&mut self, ending: Ending) -> Result<(), Text> {
         options::self_test_at_shutdown();
         self.ending = Some(ending);
         self.guests.shut_down();
@@ -211,15 +214,15 @@ impl Operator {
         let id = request.id;
         match request.command {
             Command::Show(View::Counters) => {
-                console::answer(&Event::Counters(self.guests.counters(id)), id);
+                console::answer(self.guests.counters(id).map(Event::Counters), id);
             }
             Command::List => {
-                let guests = Some(self.guests.list());
-                console::answer(&Event::Reply { id, ok: true, error: None, guests, version: None }, id);
+                let reply = |guests| Event::Reply { id, ok: true, error: None, guests: Some(guests), version: None };
+                console::answer(self.guests.list().map(reply), id);
             }
             Command::Version => {
                 let version = Some(env!("CARGO_PKG_VERSION").into());
-                console::answer(&Event::Reply { id, ok: true, error: None, guests: None, version }, id);
+                console::answer(Ok(Event::Reply { id, ok: true, error: None, guests: None, version }), id);
             }
             Command::Report => {
                 report::answer();
@@ -238,9 +241,9 @@ impl Operator {
         console::wait_again();
         console::drain();
         self.guests.finish_output();
-        console::send_event(&Event::Counters(self.guests.counters(None)));
+        console::send_event(self.guests.counters(None).map(Event::Counters));
         console::flush();
-        console::send_event(&Event::End { reason: reason.into() });
+        console::send_event(Ok(Event::End { reason: reason.into() }));
         console::print(format_args!("\nsidecore ends: {reason}\n"));
         disks::shut_down(|| _ = engines::turn());
         pci::clear_bus_masters(false);
@@ -258,10 +261,10 @@ impl Operator {
     }
 }
 
-fn reply(id: Option<u64>, result: Result<(), String>) {
-    let (ok, error) = match result {
-        Ok(()) => (true, None),
-        Err(e) => (false, Some(e)),
+fn reply(id: Option<u64>, result: Result<(), Text>) {
+    let event = match result {
+        Ok(()) => Event::done(id),
+        Err(why) => Event::refused(id, why),
     };
-    console::answer(&Event::Reply { id, ok, error, guests: None, version: None }, id);
+    console::answer(Ok(event), id);
 }

@@ -3,7 +3,7 @@
 
 use crate::console;
 use alloc::{string::String, vec::Vec};
-use control::{Event, Platform, ReportEntry, ReportKind, Virtualization};
+use control::{Event, NoMemory, Platform, ReportEntry, ReportKind, Virtualization};
 use core::sync::atomic::{AtomicBool, Ordering};
 use spin::Mutex;
 
@@ -58,13 +58,13 @@ pub fn show() {
 
 /// Sends the whole report on COM2 again, for a program that asked.
 pub fn answer() {
-    REPORT.lock().iter().for_each(|entry| console::answer(&Event::Report(entry.clone()), None));
+    REPORT.lock().iter().for_each(|entry| console::answer(event(entry), None));
 }
 
 /// Sends sidecore's version and the platform: the first line on COM2. Then sends everything reported before.
 pub fn send_boot(virtualization: Option<Virtualization>, memory: u64) {
     let platform = Platform { virtualization, cores: crate::cores::count().max(1) as u64, memory };
-    console::send_event(&Event::Boot { version: env!("CARGO_PKG_VERSION").into(), platform });
+    console::send_event(Ok(Event::Boot { version: env!("CARGO_PKG_VERSION").into(), platform }));
     REPORT.lock().iter().for_each(send);
     STARTED.store(true, Ordering::Relaxed);
 }
@@ -81,5 +81,9 @@ fn print(entry: &ReportEntry) {
 }
 
 fn send(entry: &ReportEntry) {
-    console::send_event(&Event::Report(entry.clone()));
+    console::send_event(event(entry));
+}
+
+fn event(entry: &ReportEntry) -> Result<Event, NoMemory> {
+    Ok(Event::Report(ReportEntry { kind: entry.kind, text: control::copy(&entry.text)?.into() }))
 }

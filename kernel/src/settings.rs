@@ -1,6 +1,8 @@
 //! Loads the configuration: `sidecore.toml` from the boot modules, or the default. Checks it against this machine.
 
-use crate::{cache, console, cores, disks, facts::facts, mem, modules, options, report, uplink, virt};
+use crate::{
+    cache, console, cores, disks, facts::facts, guests, halt::halt, mem, modules, options, report, uplink, virt,
+};
 use alloc::{format, vec::Vec};
 use config::{Completion, Config, Mistake, Plan, Sha256, Smt, Topology};
 use control::{Event, Level};
@@ -22,6 +24,11 @@ pub fn load(hashes: &[(&str, Sha256)]) -> (Config, Plan) {
     };
     let (mut config, mut mistakes) = match facts.modules.iter().find(|m| m.name == FILE) {
         Some(file) => {
+            // The parser cannot refuse for want of memory, so the heap gets what it needs at most.
+            let bytes = config::heap(file.bytes().len().min(config::MAX_FILE));
+            if let Err(e) = mem::ensure_room(bytes) {
+                halt(format_args!("no memory to read {FILE}, {} KiB: {e}", file.bytes().len().div_ceil(1024)));
+            }
             let parsed = config::parse(FILE, file.bytes());
             (parsed.config, parsed.mistakes)
         }
@@ -39,6 +46,10 @@ pub fn load(hashes: &[(&str, Sha256)]) -> (Config, Plan) {
     // The drivers of the disks take their memory here, so the guests have that much less.
     let found = disks::open_all(&config);
     mistakes.extend(config::check_disks(&mut config, &found, options::booted()));
+    // So that no command and no start of a guest lacks memory later.
+    if let Err(e) = mem::ensure_room(guests::heap(config.guests.len())) {
+        report::warning(format!("the heap has little memory left for commands and guests: {e}"));
+    }
     // The NICs' rings and more for the disks are taken before the guests' memory, so the guests have that much less.
     let taken = uplink::memory(&config) + disks::memory(&config);
     let mut free = mem::FRAMES.lock().free().saturating_sub(taken);
@@ -65,7 +76,7 @@ pub fn load(hashes: &[(&str, Sha256)]) -> (Config, Plan) {
 
 fn tell(mistake: Mistake) {
     console::print(format_args!("{mistake}\n"));
-    console::send_event(&Event::from(mistake));
+    console::send_event(Ok(Event::from(mistake)));
 }
 
 fn describe(config: &Config, plan: &Plan, topology: &Topology) {

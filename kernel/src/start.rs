@@ -45,7 +45,7 @@ extern "C" fn start_rust(magic: u32, information: u32) -> ! {
     }
     let usable = firmware::usable(&info);
     let memory = usable.iter().map(|(s, e)| e - s).sum();
-    let platform = firmware::platform(&info);
+    let mut platform = firmware::platform(&info);
     let devices: Vec<_> = platform.ecam.iter().map(|&(base, f, l)| (base, base + firmware::ecam_len(f, l))).collect();
     if let Err(e) = mem::enable_paging(&usable, &devices) {
         halt(format_args!("page tables: {e}"));
@@ -56,7 +56,14 @@ extern "C" fn start_rust(magic: u32, information: u32) -> ! {
     }
     match mem::stacks(0) {
         Ok(stacks) => {
-            facts::set(Facts { modules: firmware::modules(&info), platform, ranges: usable, memory, stacks });
+            let (modules, left_out) = firmware::modules(&info);
+            if left_out > 0 {
+                platform.trouble.push(format!(
+                    "{left_out} boot modules are left out: at most {} are used, with names of up to 255 bytes",
+                    firmware::MAX_MODULES
+                ));
+            }
+            facts::set(Facts { modules, platform, ranges: usable, memory, stacks });
             cores::continue_on(stacks.main, on_own_stack)
         }
         Err(e) => halt(format_args!("no stack for the boot core: {e}")),
@@ -149,8 +156,11 @@ extern "C" fn on_own_stack() -> ! {
         [engines::Setup { core: engine, node: node(engine.unwrap_or(core)), scheduling, uplinks, disks }].into(),
     );
     report::decision(format!("the hypervisor keeps {} KiB for itself", mem::used() >> 10));
+    let guests = Guests::new(&config, &plan);
+    let heap = mem::heap();
+    report::decision(format!("its heap has {} KiB, {} KiB of them in use", heap.size >> 10, heap.used >> 10));
     console::print(format_args!("\n"));
-    Operator::new(Guests::new(&config, &plan)).run(core)
+    Operator::new(guests).run(core)
 }
 
 /// Stops the machine if the CPU has no x2APIC mode. All later steps need it, and there is no fallback.

@@ -13,14 +13,10 @@ use crate::{
     report,
     rules::{self, Rules},
 };
-use alloc::{
-    boxed::Box,
-    string::{String, ToString},
-    vec::Vec,
-};
+use alloc::{boxed::Box, string::String, vec::Vec};
 use any_nic::AnyNic;
 use config::{Config, FoundFunction, Mac, NicChoice, NicNeeds, NicSearch, ReceiveQueues};
-use control::Count;
+use control::{Count, NoMemory};
 use drivers::pci::Address;
 use net::{
     backend::Net,
@@ -145,12 +141,15 @@ fn open(
 
 impl KnownUplink {
     /// Returns its counters.
-    pub fn counters(&self) -> control::Uplink {
-        control::Uplink {
-            name: self.name.clone(),
-            device: self.device.map_or_else(String::new, |at| at.to_string()),
-            counts: self.counters.iter().map(|(kind, count)| Count { kind: kind.into(), count }).collect(),
-            stages: self.rules.iter().flat_map(Rules::counters).collect(),
-        }
+    ///
+    /// # Errors
+    /// There is no memory for them.
+    pub fn counters(&self) -> Result<control::Uplink, NoMemory> {
+        Ok(control::Uplink {
+            name: control::copy(&self.name)?,
+            device: self.device.map_or(Ok(String::new()), control::write)?,
+            counts: control::collect(self.counters.iter().map(|(kind, count)| Ok(Count { kind: kind.into(), count })))?,
+            stages: control::collect(self.rules.iter().flat_map(Rules::counters))?,
+        })
     }
 }

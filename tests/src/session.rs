@@ -483,7 +483,7 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(5);
 
     fn say(kernel: &mut UnixStream, event: &Event) {
-        kernel.write_all(event.to_line().as_bytes()).unwrap();
+        kernel.write_all(event.to_line().unwrap().as_bytes()).unwrap();
     }
 
     #[test]

@@ -1,5 +1,14 @@
 //! The limits of a configuration.
 
+/// Largest configuration file in bytes. 32 guests with eight devices each have a quarter of it.
+pub const MAX_FILE: usize = 64 << 10;
+/// Most bytes of the heap that reading a configuration file of `len` bytes takes, with the mistakes that are found in it. The
+/// parser is a crate that cannot refuse, so there has to be so much memory before it begins. The host test
+/// `tests/fuzz/tests/no_memory.rs` measures files of all kinds.
+#[must_use]
+pub const fn heap(len: usize) -> usize {
+    len.saturating_mul(320).saturating_add(64 << 10)
+}
 /// Most vCPUs of a guest.
 pub const MAX_VCPUS: u32 = 8;
 /// Most guests.

@@ -18,7 +18,7 @@ use toml::de::DeTable;
 
 use self::stage::Stages;
 use crate::config::{Config, Control, Engine, Scheduling, Smt};
-use crate::limits::{MAX_ENGINES, MAX_GUESTS, MAX_UPLINKS};
+use crate::limits::{MAX_ENGINES, MAX_FILE, MAX_GUESTS, MAX_UPLINKS};
 use crate::mistake::{Mistake, Place, Source};
 use crate::rules::{Identity, Rules};
 use crate::section::Section;
@@ -50,6 +50,11 @@ pub struct Parsed {
 pub fn parse(file: &str, contents: impl AsRef<[u8]>) -> Parsed {
     let mut config = Config { file: file.into(), ..Config::default() };
     let contents = contents.as_ref();
+    if contents.len() > MAX_FILE {
+        let place = Place { value: format!("{} bytes", contents.len()), ..Place::default() };
+        let message = format!("the file is too large, so that no guest is known: expected at most {MAX_FILE} bytes");
+        return Parsed { config, mistakes: [Mistake::new(file, &place, message)].into() };
+    }
     let text = match str::from_utf8(contents) {
         Ok(text) => text,
         Err(error) => {

@@ -39,7 +39,7 @@ impl<'a, 'i> Section<'a, 'i> {
     ) -> Self {
         let mut section = Self { source, table, span, name, mistakes: Vec::new() };
         for key in table.keys().filter(|key| !keys.contains(&key.get_ref().as_ref())) {
-            let expected = match control::nearest(key.get_ref(), keys) {
+            let expected = match control::nearest(key.get_ref(), keys.iter().copied()) {
                 None if keys.is_empty() => format!("no such key in {name}; it has none"),
                 Some(meant) => format!("no such key in {name}; did you mean `{meant}`?"),
                 None => format!("no such key in {name}; there are: {}", keys.join(", ")),
@@ -173,7 +173,8 @@ impl<'a, 'i> Section<'a, 'i> {
         if let Some((_, value)) = words.iter().find(|(name, _)| *name == text) {
             return Some(*value);
         }
-        let hint = control::nearest(text, &names).map_or(String::new(), |meant| format!("; did you mean \"{meant}\"?"));
+        let hint = control::nearest(text, names.iter().copied())
+            .map_or(String::new(), |meant| format!("; did you mean \"{meant}\"?"));
         self.complain_at(&place, format!("`{key}` of {} must be {expected}{hint}", self.name));
         None
     }

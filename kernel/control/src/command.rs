@@ -1,11 +1,14 @@
 //! The commands of operators and scripts. A [`Command`] has two notations: words on COM1, JSON on COM2.
 
-use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
+use core::fmt;
+use core::fmt::Write as _;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use crate::nearest;
+use crate::json::{Object, Value};
+use crate::no_memory::{copy, sentence};
+use crate::{Text, nearest};
 
 /// A command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,7 +92,7 @@ pub struct Refused {
     /// The request's `id`, if it could be read.
     pub id: Option<u64>,
     /// The sentence.
-    pub error: String,
+    pub error: Text,
 }
 
 /// A line of COM2: a command and the `id` that its reply will carry.
@@ -139,7 +142,7 @@ impl Command {
     ///
     /// # Errors
     /// The sentence to show. It names the unknown word and the nearest command.
-    pub fn from_words(line: &str) -> Result<Self, String> {
+    pub fn from_words(line: &str) -> Result<Self, Text> {
         let mut words = line.split_whitespace();
         let Some(word) = words.next() else { return Err("no command; try `help`".into()) };
         let mut argument = words.next();
@@ -148,9 +151,12 @@ impl Command {
             argument = words.next();
         }
         if let Some(extra) = words.next() {
-            return Err(format!("`{extra}` is one word too many after `{word}`"));
+            return Err(sentence(format_args!("`{extra}` is one word too many after `{word}`")));
         }
-        let guest = || argument.map(String::from).ok_or_else(|| format!("`{word}` needs the name of a guest"));
+        let guest = || match argument {
+            Some(name) => Ok(copy(name)?),
+            None => Err(sentence(format_args!("`{word}` needs the name of a guest"))),
+        };
         let command = match word {
             "start" => return guest().map(Self::Start),
             "stop" => return guest().map(Self::Stop),
@@ -161,7 +167,9 @@ impl Command {
                 return match argument {
                     Some("on") => Ok(Self::Watch(true)),
                     Some("off") => Ok(Self::Watch(false)),
-                    Some(other) => Err(format!("`watch` takes `on` or `off`, but got `{}`", shortened(other))),
+                    Some(other) => {
+                        Err(sentence(format_args!("`watch` takes `on` or `off`, but got `{}`", Shortened(other))))
+                    }
                     None => Err("`watch` needs `on` or `off`".into()),
                 };
             }
@@ -175,7 +183,7 @@ impl Command {
             _ => return Err(unknown("command", word, &WORDS)),
         };
         match argument {
-            Some(extra) => Err(format!("`{word}` takes nothing after it, but got `{extra}`")),
+            Some(extra) => Err(sentence(format_args!("`{word}` takes nothing after it, but got `{extra}`"))),
             None => Ok(command),
         }
     }
@@ -198,7 +206,7 @@ impl Command {
 }
 
 impl View {
-    fn from_name(name: &str) -> Result<Self, String> {
+    fn from_name(name: &str) -> Result<Self, Text> {
         Ok(match name {
             "counters" => Self::Counters,
             "exits" => Self::Exits,
@@ -210,22 +218,58 @@ impl View {
     }
 }
 
-/// A request as on the wire. A later check finds members that do not belong to the command, so that the answer can name
-/// them.
-#[derive(Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-struct Wire {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+/// A request as it is written.
+#[derive(Serialize)]
+struct Wire<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<u64>,
-    command: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    guest: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    port: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    text: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    command: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    guest: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    port: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     on: Option<bool>,
+}
+
+/// The members of a request as they were read. A later check finds those that do not belong to the command, so that the answer
+/// can name them.
+#[derive(Default)]
+struct Members<'a> {
+    id: Option<u64>,
+    command: Option<&'a str>,
+    guest: Option<&'a str>,
+    port: Option<&'a str>,
+    text: Option<&'a str>,
+    on: Option<bool>,
+}
+
+impl<'a> Members<'a> {
+    fn take(&mut self, name: &str, value: Value<'a>) -> Result<(), Text> {
+        let repeated = match (name, value) {
+            ("id" | "guest" | "port" | "text" | "on", Value::Null) => false,
+            ("id", Value::Number(id)) => self.id.replace(id).is_some(),
+            ("command", Value::Text(text)) => self.command.replace(text).is_some(),
+            ("guest", Value::Text(text)) => self.guest.replace(text).is_some(),
+            ("port", Value::Text(text)) => self.port.replace(text).is_some(),
+            ("text", Value::Text(text)) => self.text.replace(text).is_some(),
+            ("on", Value::Flag(on)) => self.on.replace(on).is_some(),
+            ("id", _) => {
+                return Err(sentence(format_args!("not a command: `id` is {value}; expected an integer from 0")));
+            }
+            ("on", _) => return Err(sentence(format_args!("not a command: `on` is {value}; expected true or false"))),
+            ("command" | "guest" | "port" | "text", _) => {
+                return Err(sentence(format_args!("not a command: `{name}` is {value}; expected a text")));
+            }
+            _ => return Err(sentence(format_args!("not a command: no command has a member `{}`", Shortened(name)))),
+        };
+        if repeated {
+            return Err(sentence(format_args!("not a command: `{name}` is there twice")));
+        }
+        Ok(())
+    }
 }
 
 impl Request {
@@ -234,57 +278,78 @@ impl Request {
     /// # Errors
     /// What was wrong, for the reply.
     pub fn from_line(line: &str) -> Result<Self, Refused> {
-        let wire: Wire = serde_json::from_str(line.trim())
-            .map_err(|error| Refused { id: None, error: format!("not a command: {error}") })?;
-        let id = wire.id;
-        let refuse = |error| Refused { id, error };
-        let word = wire.command.as_str();
-        let known = COM2_WORDS.iter().copied().find(|known| *known == word);
-        let Some(known) = known else { return Err(refuse(unknown("command", word, &COM2_WORDS))) };
-        let needs_guest = matches!(known, "start" | "stop" | "kill" | "restart" | "input" | "port");
-        let guest = match wire.guest {
-            Some(guest) if needs_guest => guest,
-            None if !needs_guest => String::new(),
-            Some(guest) => return Err(refuse(format!("`{word}` takes no `guest`, but got `{guest}`"))),
-            None => return Err(refuse(format!("`{word}` needs a member `guest`"))),
+        // The escapes in texts are replaced in a copy of the line.
+        let mut bytes = match copy(line.trim()) {
+            Ok(line) => line.into_bytes(),
+            Err(error) => return Err(Refused { id: None, error: error.into() }),
         };
-        let port = match (known, wire.port) {
-            ("input" | "port", port @ Some(_)) => port,
-            ("port", None) => return Err(refuse("`port` needs a member `port`".to_string())),
-            (_, Some(port)) => return Err(refuse(format!("`{word}` takes no `port`, but got `{}`", shortened(&port)))),
-            (_, None) => None,
-        };
-        let text = match (known, wire.text) {
-            ("input", Some(text)) => text,
-            ("input", None) => return Err(refuse("`input` needs a member `text`".to_string())),
-            (_, Some(text)) => return Err(refuse(format!("`{word}` takes no `text`, but got `{}`", shortened(&text)))),
-            (_, None) => String::new(),
-        };
-        let on = match (known, wire.on) {
-            ("watch" | "port", Some(on)) => on,
-            ("watch" | "port", None) => return Err(refuse(format!("`{word}` needs a member `on`"))),
-            (_, Some(on)) => return Err(refuse(format!("`{word}` takes no `on`, but got `{on}`"))),
-            (_, None) => false,
-        };
-        let command = match known {
-            "start" => Command::Start(guest),
-            "stop" => Command::Stop(guest),
-            "kill" => Command::Kill(guest),
-            "restart" => Command::Restart(guest),
-            "input" => match port {
-                Some(port) => Command::PortInput { guest, port, text },
-                None => Command::Input { guest, text },
+        let mut members = Members::default();
+        let read = Object::new(&mut bytes).map_err(|bad| sentence(format_args!("not a command: {bad}"))).and_then(
+            |mut object| {
+                while let Some((name, value)) =
+                    object.next().map_err(|bad| sentence(format_args!("not a command: {bad}")))?
+                {
+                    members.take(name, value)?;
+                }
+                Ok(())
             },
-            "port" => Command::Port { guest, port: port.unwrap_or_default(), open: on },
-            "list" => Command::List,
-            "counters" => Command::Show(View::Counters),
-            "watch" => Command::Watch(on),
-            "report" => Command::Report,
-            "version" => Command::Version,
-            "shutdown" => Command::Shutdown,
-            _ => Command::Reboot,
+        );
+        let id = members.id;
+        match read.and_then(|()| Self::command(&members)) {
+            Ok(command) => Ok(Self { id, command }),
+            Err(error) => Err(Refused { id, error }),
+        }
+    }
+
+    fn command(members: &Members<'_>) -> Result<Command, Text> {
+        let &Members { command: Some(word), guest, port, text, on, .. } = members else {
+            return Err("not a command: expected a member `command`".into());
         };
-        Ok(Self { id, command })
+        let known = COM2_WORDS.iter().copied().find(|known| *known == word);
+        let Some(known) = known else { return Err(unknown("command", word, &COM2_WORDS)) };
+        let lacks = |member: &str| sentence(format_args!("`{known}` needs a member `{member}`"));
+        let takes_no =
+            |member: &str, value: Value<'_>| sentence(format_args!("`{known}` takes no `{member}`, but got {value}"));
+        let needs_guest = matches!(known, "start" | "stop" | "kill" | "restart" | "input" | "port");
+        match guest {
+            Some(guest) if !needs_guest => return Err(takes_no("guest", Value::Text(guest))),
+            None if needs_guest => return Err(lacks("guest")),
+            _ => {}
+        }
+        match (known, port) {
+            ("port", None) => return Err(lacks("port")),
+            ("input" | "port", _) | (_, None) => {}
+            (_, Some(port)) => return Err(takes_no("port", Value::Text(port))),
+        }
+        match (known, text) {
+            ("input", None) => return Err(lacks("text")),
+            ("input", _) | (_, None) => {}
+            (_, Some(text)) => return Err(takes_no("text", Value::Text(text))),
+        }
+        match (known, on) {
+            ("watch" | "port", None) => return Err(lacks("on")),
+            ("watch" | "port", _) | (_, None) => {}
+            (_, Some(on)) => return Err(takes_no("on", Value::Flag(on))),
+        }
+        let guest = || copy(guest.unwrap_or_default());
+        let text = || copy(text.unwrap_or_default());
+        let on = on.unwrap_or_default();
+        Ok(match (known, port) {
+            ("start", _) => Command::Start(guest()?),
+            ("stop", _) => Command::Stop(guest()?),
+            ("kill", _) => Command::Kill(guest()?),
+            ("restart", _) => Command::Restart(guest()?),
+            ("input", Some(port)) => Command::PortInput { guest: guest()?, port: copy(port)?, text: text()? },
+            ("input", None) => Command::Input { guest: guest()?, text: text()? },
+            ("port", port) => Command::Port { guest: guest()?, port: copy(port.unwrap_or_default())?, open: on },
+            ("list", _) => Command::List,
+            ("counters", _) => Command::Show(View::Counters),
+            ("watch", _) => Command::Watch(on),
+            ("report", _) => Command::Report,
+            ("version", _) => Command::Version,
+            ("shutdown", _) => Command::Shutdown,
+            _ => Command::Reboot,
+        })
     }
 
     /// Returns the line, with its end. COM2 has no `help` and no `attach`. They become COM1's words, and the receiver
@@ -309,7 +374,7 @@ impl Request {
             Command::Reboot => "reboot",
         };
         let text = match &self.command {
-            Command::Input { text, .. } | Command::PortInput { text, .. } => Some(text.clone()),
+            Command::Input { text, .. } | Command::PortInput { text, .. } => Some(text.as_str()),
             _ => None,
         };
         let on = match self.command {
@@ -317,11 +382,10 @@ impl Request {
             _ => None,
         };
         let port = match &self.command {
-            Command::Port { port, .. } | Command::PortInput { port, .. } => Some(port.clone()),
+            Command::Port { port, .. } | Command::PortInput { port, .. } => Some(port.as_str()),
             _ => None,
         };
-        let guest = self.command.guest().map(String::from);
-        let wire = Wire { id: self.id, command: word.into(), guest, port, text, on };
+        let wire = Wire { id: self.id, command: word, guest: self.command.guest(), port, text, on };
         // Strings and integers always serialise.
         let mut line = serde_json::to_string(&wire).unwrap_or_default();
         line.push('\n');
@@ -329,21 +393,32 @@ impl Request {
     }
 }
 
-fn unknown(what: &str, word: &str, known: &[&str]) -> String {
-    let shown = shortened(word);
-    match nearest(word, known) {
-        Some(meant) => format!("no {what} `{shown}`; did you mean `{meant}`?"),
-        None => format!("no {what} `{shown}`; there are: {}", known.join(", ")),
+fn unknown(what: &str, word: &str, known: &[&str]) -> Text {
+    let shown = Shortened(word);
+    match nearest(word, known.iter().copied()) {
+        Some(meant) => sentence(format_args!("no {what} `{shown}`; did you mean `{meant}`?")),
+        None => sentence(format_args!("no {what} `{shown}`; there are: {}", Joined(known.iter()))),
     }
 }
 
-/// Shortens a text for an error message, because input can be as long as a line.
-fn shortened(text: &str) -> String {
-    let mut out: String = text.chars().take(40).flat_map(char::escape_default).collect();
-    if text.chars().nth(40).is_some() {
-        out.push_str("...");
+/// Shows the beginning of a text in an error message, because input can be as long as a line.
+pub(crate) struct Shortened<'a>(pub &'a str);
+
+impl fmt::Display for Shortened<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().take(40).flat_map(char::escape_default).try_for_each(|character| f.write_char(character))?;
+        if self.0.chars().nth(40).is_some() { f.write_str("...") } else { Ok(()) }
     }
-    out
+}
+
+/// Shows values with commas between them.
+#[derive(Clone, Copy, Debug)]
+pub struct Joined<I>(pub I);
+
+impl<I: Iterator<Item: fmt::Display> + Clone> fmt::Display for Joined<I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.clone().enumerate().try_for_each(|(n, value)| write!(f, "{}{value}", if n == 0 { "" } else { ", " }))
+    }
 }
 
 #[cfg(test)]
@@ -352,7 +427,7 @@ mod tests {
 
     use super::*;
 
-    fn json_error(line: &str) -> String {
+    fn json_error(line: &str) -> Text {
         Request::from_line(line).unwrap_err().error
     }
 
@@ -402,14 +477,16 @@ mod tests {
 
     #[test]
     fn mistakes_on_com2_name_the_value_and_keep_the_id() {
-        assert!(json_error("{").contains("EOF"));
-        assert!(json_error(r#"{"command":3}"#).contains("integer `3`"));
+        assert!(json_error("{").contains("the end of the line"));
+        assert!(json_error(r#"{"command":3}"#).contains("`command` is 3; expected a text"));
+        assert!(json_error(r#"{"command":"list","command":"list"}"#).contains("`command` is there twice"));
+        assert!(json_error(r#"{"id":1}"#).contains("expected a member `command`"));
         assert!(json_error(r#"{"command":"list","gest":"a"}"#).contains("`gest`"));
-        assert!(json_error(r#"{"command":"list","id":-1}"#).contains("-1"));
+        assert!(json_error(r#"{"command":"list","id":-1}"#).contains("`-`"));
         assert!(json_error(r#"{"command":"input","guest":"a"}"#).contains("`text`"));
         assert!(json_error(r#"{"command":"port","guest":"a","on":true}"#).contains("`port`"));
         assert!(json_error(r#"{"command":"port","guest":"a","port":"p"}"#).contains("`on`"));
-        assert!(json_error(r#"{"command":"stop","guest":"a","port":"p"}"#).contains("takes no `port`, but got `p`"));
+        assert!(json_error(r#"{"command":"stop","guest":"a","port":"p"}"#).contains("takes no `port`, but got \"p\""));
         assert_eq!(
             Request::from_line(r#"{"command":"strat","id":9}"#),
             Err(Refused { id: Some(9), error: unknown("command", "strat", &COM2_WORDS) })

@@ -33,6 +33,9 @@ pub struct Hypervisor {
     pub memory: u64,
     /// The part of these bytes that it would keep without any guest.
     pub memory_without_guests: u64,
+    /// Its heap.
+    #[serde(default)]
+    pub heap: Heap,
     /// Lines of the log from other cores that were dropped because the queue was full.
     #[serde(default)]
     pub log_dropped: u64,
@@ -51,6 +54,15 @@ pub struct Hypervisor {
     /// Errors that the machine-check banks told.
     #[serde(default)]
     pub machine_checks: MachineChecks,
+}
+
+/// The heap, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Heap {
+    /// All that it has.
+    pub size: u64,
+    /// What is in use.
+    pub used: u64,
 }
 
 /// What the machine-check banks told. An error that stops the machine is not in here.

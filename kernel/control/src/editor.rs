@@ -1,9 +1,9 @@
 //! A line editor for a serial terminal. It takes bytes, writes the echo, and returns a line at Enter. The keys are
 //! those of ECMA-48 terminals.
 
-use alloc::collections::VecDeque;
-use alloc::string::String;
 use core::fmt::{self, Write};
+
+use heapless::{Deque, String};
 
 /// Most lines in the history.
 const HISTORY: usize = 16;
@@ -21,11 +21,14 @@ enum Escape {
     Sequence,
 }
 
-/// The editor's state: one for each terminal.
+/// A typed line.
+pub type Typed = String<MAX_LENGTH>;
+
+/// The editor's state: one for each terminal. It needs no heap.
 #[derive(Debug, Default)]
 pub struct Editor {
-    line: String,
-    history: VecDeque<String>,
+    line: Typed,
+    history: Deque<Typed, HISTORY>,
     /// Which line of the history is shown, counted from the latest. 0 if none.
     back: usize,
     escape: Escape,
@@ -37,7 +40,7 @@ impl Editor {
     /// Makes an empty editor.
     #[must_use]
     pub const fn new() -> Self {
-        Self { line: String::new(), history: VecDeque::new(), back: 0, escape: Escape::None, after_return: false }
+        Self { line: Typed::new(), history: Deque::new(), back: 0, escape: Escape::None, after_return: false }
     }
 
     /// Returns what has been typed so far, to show it again after other output.
@@ -54,7 +57,7 @@ impl Editor {
     ///
     /// # Errors
     /// Those of `echo`.
-    pub fn feed(&mut self, byte: u8, echo: &mut dyn Write) -> Result<Option<String>, fmt::Error> {
+    pub fn feed(&mut self, byte: u8, echo: &mut dyn Write) -> Result<Option<Typed>, fmt::Error> {
         let after_return = core::mem::replace(&mut self.after_return, byte == b'\r');
         match (self.escape, byte) {
             (Escape::Begun, b'[') => self.escape = Escape::Sequence,
@@ -84,28 +87,28 @@ impl Editor {
                 self.line.clear();
                 self.back = 0;
                 echo.write_str("^C\r\n")?;
-                return Ok(Some(String::new()));
+                return Ok(Some(Typed::new()));
             }
             (Escape::None, 0x10) => self.recall(self.back.saturating_add(1), echo)?,
             (Escape::None, 0x0e) => self.recall(self.back.saturating_sub(1), echo)?,
-            (Escape::None, b' '..=b'~') if self.line.len() == MAX_LENGTH => echo.write_char('\x07')?,
-            (Escape::None, b' '..=b'~') => {
-                self.line.push(char::from(byte));
-                echo.write_char(char::from(byte))?;
-            }
+            (Escape::None, b' '..=b'~') => match self.line.push(char::from(byte)) {
+                Ok(()) => echo.write_char(char::from(byte))?,
+                Err(_) => echo.write_char('\x07')?,
+            },
             (Escape::None, _) => {}
         }
         Ok(None)
     }
 
-    fn finish(&mut self) -> String {
+    fn finish(&mut self) -> Typed {
         let line = core::mem::take(&mut self.line);
         self.back = 0;
         if !line.trim().is_empty() && self.history.back() != Some(&line) {
-            if self.history.len() == HISTORY {
+            if self.history.is_full() {
                 self.history.pop_front();
             }
-            self.history.push_back(line.clone());
+            // There is room.
+            let _ = self.history.push_back(line.clone());
         }
         line
     }
@@ -122,8 +125,8 @@ impl Editor {
 
     fn recall(&mut self, back: usize, echo: &mut dyn Write) -> fmt::Result {
         let line = match back {
-            0 => String::new(),
-            _ => match self.history.len().checked_sub(back).and_then(|index| self.history.get(index)) {
+            0 => Typed::new(),
+            _ => match self.history.iter().rev().nth(back.saturating_sub(1)) {
                 Some(line) => line.clone(),
                 None => return echo.write_char('\x07'),
             },
@@ -142,8 +145,8 @@ mod tests {
 
     use super::*;
 
-    fn type_in(editor: &mut Editor, bytes: &[u8]) -> (Vec<String>, String) {
-        let mut echo = String::new();
+    fn type_in(editor: &mut Editor, bytes: &[u8]) -> (Vec<Typed>, std::string::String) {
+        let mut echo = std::string::String::new();
         let lines = bytes.iter().filter_map(|&byte| editor.feed(byte, &mut echo).unwrap()).collect();
         (lines, echo)
     }
@@ -202,7 +205,7 @@ mod tests {
             let mut editor = Editor::new();
             let (_, echo) = type_in(&mut editor, &bytes);
             // A terminal that knows BS, BEL and printable characters must show the editor's line.
-            let mut shown = String::new();
+            let mut shown = std::string::String::new();
             let last = echo.rsplit("\r\n").next().unwrap_or_default();
             let mut characters = last.chars();
             while let Some(character) = characters.next() {

@@ -19,8 +19,10 @@ mod counters;
 mod editor;
 mod event;
 mod guest_state;
+mod json;
 mod line;
 mod nearest;
+mod no_memory;
 mod output;
 mod panic;
 mod shell;
@@ -30,16 +32,17 @@ mod turns;
 
 use alloc::borrow::Cow;
 
-pub use command::{Command, Refused, Request, View};
+pub use command::{Command, Joined, Refused, Request, View};
 pub use counters::{
-    Block, Console, ConsolePort, Count, Counters, Engine, Entropy, ExitCount, Guest, Hypervisor, MachineChecks, Port,
-    SerialPort, StageCounters, Uplink, VcpuCounters, Watched,
+    Block, Console, ConsolePort, Count, Counters, Engine, Entropy, ExitCount, Guest, Heap, Hypervisor, MachineChecks,
+    Port, SerialPort, StageCounters, Uplink, VcpuCounters, Watched,
 };
-pub use editor::Editor;
+pub use editor::{Editor, Typed};
 pub use event::{Event, GuestSummary, Level, PhysicalRange, Platform, ReportEntry, ReportKind, Virtualization};
 pub use guest_state::{GuestState, StopReason};
-pub use line::{LineReader, MAX_LINE, TooLong};
-pub use nearest::nearest;
+pub use line::{LineError, LineReader, MAX_LINE, lossy};
+pub use nearest::{MAX_WORD, nearest};
+pub use no_memory::{NoMemory, OUT_OF_MEMORY, collect, copy, push, sentence, write};
 pub use output::{Class, Loss, Output};
 pub use panic::write_panic;
 pub use shell::{Action, LEAVE_KEY, Shell};

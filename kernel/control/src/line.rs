@@ -1,18 +1,27 @@
 //! Makes text lines from the bytes of a serial line. The length is limited.
 
 use alloc::string::String;
-use alloc::vec::Vec;
+
+use crate::no_memory::{NoMemory, OUT_OF_MEMORY};
 
 /// Longest line that is read from COM2, in bytes, without its end.
 pub const MAX_LINE: usize = 4096;
 
-/// A line was longer than [`MAX_LINE`]. The whole line was dropped.
+/// Why a line was dropped as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooLong;
+pub enum LineError {
+    /// It was longer than [`MAX_LINE`].
+    TooLong,
+    /// There was no memory for it.
+    NoMemory,
+}
 
-impl core::fmt::Display for TooLong {
+impl core::fmt::Display for LineError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "the line is longer than {MAX_LINE} bytes")
+        match self {
+            Self::TooLong => write!(f, "the line is longer than {MAX_LINE} bytes"),
+            Self::NoMemory => write!(f, "{OUT_OF_MEMORY} while reading a line"),
+        }
     }
 }
 
@@ -20,7 +29,7 @@ impl core::fmt::Display for TooLong {
 /// UTF-8 become U+FFFD.
 #[derive(Debug, Default)]
 pub struct LineReader {
-    bytes: Vec<u8>,
+    bytes: heapless::Vec<u8, MAX_LINE>,
     too_long: bool,
 }
 
@@ -28,41 +37,55 @@ impl LineReader {
     /// Makes an empty reader.
     #[must_use]
     pub const fn new() -> Self {
-        Self { bytes: Vec::new(), too_long: false }
+        Self { bytes: heapless::Vec::new(), too_long: false }
     }
 
     /// Takes a byte. Returns a complete line without its end.
-    pub fn push(&mut self, byte: u8) -> Option<Result<String, TooLong>> {
+    pub fn push(&mut self, byte: u8) -> Option<Result<String, LineError>> {
         match byte {
             b'\r' | b'\n' if self.too_long => {
                 self.too_long = false;
-                Some(Err(TooLong))
+                Some(Err(LineError::TooLong))
             }
             b'\r' | b'\n' if self.bytes.is_empty() => None,
             b'\r' | b'\n' => {
-                let line = String::from_utf8_lossy(&self.bytes).into_owned();
+                let line = lossy(&self.bytes).map_err(|NoMemory| LineError::NoMemory);
                 self.bytes.clear();
-                Some(Ok(line))
+                Some(line)
             }
             _ if self.too_long => None,
-            _ if self.bytes.len() == MAX_LINE => {
-                self.bytes.clear();
-                self.too_long = true;
-                None
-            }
             _ => {
-                self.bytes.push(byte);
+                if self.bytes.push(byte).is_err() {
+                    self.bytes.clear();
+                    self.too_long = true;
+                }
                 None
             }
         }
     }
 }
 
+/// Makes text of bytes. Bytes that are not UTF-8 become U+FFFD.
+///
+/// # Errors
+/// There is no memory.
+pub fn lossy(bytes: &[u8]) -> Result<String, NoMemory> {
+    let replaced = |chunk: &core::str::Utf8Chunk<'_>| if chunk.invalid().is_empty() { "" } else { "\u{fffd}" };
+    let mut line = String::new();
+    let len = bytes.utf8_chunks().map(|chunk| chunk.valid().len().saturating_add(replaced(&chunk).len())).sum();
+    line.try_reserve_exact(len).map_err(|_| NoMemory)?;
+    for chunk in bytes.utf8_chunks() {
+        line.push_str(chunk.valid());
+        line.push_str(replaced(&chunk));
+    }
+    Ok(line)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn lines(bytes: &[u8]) -> Vec<Result<String, TooLong>> {
+    fn lines(bytes: &[u8]) -> Vec<Result<String, LineError>> {
         let mut reader = LineReader::new();
         bytes.iter().filter_map(|&byte| reader.push(byte)).collect()
     }
@@ -79,7 +102,7 @@ mod tests {
         assert!(matches!(lines(&input)[..], [Ok(_)]));
         let mut input = std::vec![b'x'; MAX_LINE + 1];
         input.extend(b"yyy\nok\n");
-        assert_eq!(lines(&input), [Err(TooLong), Ok("ok".into())]);
+        assert_eq!(lines(&input), [Err(LineError::TooLong), Ok("ok".into())]);
     }
 
     #[test]

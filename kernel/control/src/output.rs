@@ -12,6 +12,9 @@
 //! - [`Class::Guest`]: is taken only while little waits in `rest`. So events always find room, whatever guests write, and are
 //!   late by the guests' share at most.
 
+use core::fmt;
+use core::fmt::Write as _;
+
 use heapless::Deque;
 
 /// Ticks without a byte taken, after which a UART counts as stalled. A UART of 9,600 baud takes a byte each millisecond.
@@ -125,6 +128,20 @@ impl<const FIRST: usize, const REST: usize> Output<FIRST, REST> {
         true
     }
 
+    /// Adds text for a terminal, as it is made: each LF becomes CR LF. A line that does not fit is dropped whole and counted.
+    pub fn print(&mut self, text: fmt::Arguments<'_>) {
+        let mut lines = Lines { output: self, bytes: 0, fits: true };
+        // Writing here does not fail.
+        let _ = lines.write_fmt(text);
+        lines.end();
+    }
+
+    /// Notes a message that was dropped before it had bytes, because there was no memory for them.
+    pub const fn lost(&mut self) {
+        self.untold.add(0);
+        self.total.add(0);
+    }
+
     /// What was dropped and not told yet. `None`: nothing.
     #[must_use]
     pub const fn untold(&self) -> Option<Loss> {
@@ -168,6 +185,48 @@ impl<const FIRST: usize, const REST: usize> Output<FIRST, REST> {
             // The rest of a line may be missing, if its message did not end with an end of line. Then answers go on.
             self.mid_line &= !self.rest.is_empty();
         }
+    }
+}
+
+/// Text on its way to `rest`.
+struct Lines<'a, const FIRST: usize, const REST: usize> {
+    output: &'a mut Output<FIRST, REST>,
+    /// Bytes of the line so far.
+    bytes: usize,
+    /// Whether all of them are in the queue. If not, none is.
+    fits: bool,
+}
+
+impl<const FIRST: usize, const REST: usize> Lines<'_, FIRST, REST> {
+    fn add(&mut self, byte: u8) {
+        if self.fits && self.output.rest.push_back(byte).is_err() {
+            self.fits = false;
+            (0..self.bytes).for_each(|_| _ = self.output.rest.pop_back());
+        }
+        self.bytes = self.bytes.saturating_add(1);
+    }
+
+    fn end(&mut self) {
+        if !self.fits {
+            self.output.untold.add(self.bytes);
+            self.output.total.add(self.bytes);
+        }
+        (self.bytes, self.fits) = (0, true);
+    }
+}
+
+impl<const FIRST: usize, const REST: usize> fmt::Write for Lines<'_, FIRST, REST> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for byte in text.bytes() {
+            if byte == b'\n' {
+                self.add(b'\r');
+            }
+            self.add(byte);
+            if byte == b'\n' {
+                self.end();
+            }
+        }
+        Ok(())
     }
 }
 

@@ -19,10 +19,10 @@ pub enum Action {
     /// Carry this command out, write its output, then call [`Shell::prompt`]. The shell itself answers `help` and
     /// mistakes.
     Run(Command),
-    /// The byte belongs to this guest's console.
-    ToGuest(String, u8),
-    /// The operator left this guest's console.
-    Left(String),
+    /// The byte belongs to the console of the guest that has the terminal.
+    ToGuest(u8),
+    /// The operator left a guest's console.
+    Left,
 }
 
 /// A terminal's state.
@@ -82,14 +82,13 @@ impl Shell {
     /// # Errors
     /// Those of `out`.
     pub fn feed(&mut self, byte: u8, out: &mut dyn Write) -> Result<Action, fmt::Error> {
-        if let Some(guest) = &self.attached {
-            if byte != LEAVE_KEY {
-                return Ok(Action::ToGuest(guest.clone(), byte));
-            }
-            let guest = self.attached.take().unwrap_or_default();
+        if let Some(guest) = self.attached.take_if(|_| byte == LEAVE_KEY) {
             write!(out, "\x1b[0m\r\nleft {guest}\r\n")?;
             self.prompt(out)?;
-            return Ok(Action::Left(guest));
+            return Ok(Action::Left);
+        }
+        if self.attached.is_some() {
+            return Ok(Action::ToGuest(byte));
         }
         let Some(line) = self.editor.feed(byte, out)? else { return Ok(Action::None) };
         if line.trim().is_empty() {
@@ -136,10 +135,9 @@ mod tests {
         let mut out = String::new();
         shell.attach("a".into(), &mut out).unwrap();
         let (actions, echo) = type_in(&mut shell, b"x\x03\r");
-        let to_guest = |byte| Action::ToGuest("a".into(), byte);
-        assert_eq!(actions, [to_guest(b'x'), to_guest(3), to_guest(b'\r')]);
+        assert_eq!(actions, [Action::ToGuest(b'x'), Action::ToGuest(3), Action::ToGuest(b'\r')]);
         assert_eq!(echo, "", "the guest does the echo");
-        assert_eq!(type_in(&mut shell, &[LEAVE_KEY]).0, [Action::Left("a".into())]);
+        assert_eq!(type_in(&mut shell, &[LEAVE_KEY]).0, [Action::Left]);
         assert_eq!(shell.attached(), None);
         assert_eq!(type_in(&mut shell, b"list\r").0, [Action::Run(Command::List)]);
     }
@@ -147,7 +145,7 @@ mod tests {
     #[test]
     fn a_guest_cannot_write_the_prompt() {
         let mut out = Vec::new();
-        crate::TerminalFilter::new().feed(PROMPT.as_bytes(), &mut out);
+        crate::TerminalFilter::new().feed(PROMPT.as_bytes(), &mut out).unwrap();
         assert_ne!(out, PROMPT.as_bytes());
         assert_eq!(String::from_utf8(out).unwrap(), "\x1b[0msidecore>\x1b[0m ");
     }

@@ -1,12 +1,54 @@
 //! Writes counters as aligned tables, for a person on COM1. The output is any [`fmt::Write`]. Lines end in `\n`, which
 //! the terminal's driver changes to `\r\n`.
 
-use alloc::format;
-use alloc::string::{String, ToString};
-use alloc::vec::Vec;
-use core::fmt::{self, Write};
+//!
+//! Nothing here needs the heap: a table's rows are made twice, first to find how wide its columns are.
 
-use crate::{Count, Counters, Engine, GuestSummary, Uplink, View};
+use core::cmp::Reverse;
+use core::fmt::{self, Display, Write};
+use core::iter;
+
+use crate::{Count, Counters, Engine, ExitCount, Guest, GuestSummary, Uplink, View};
+
+/// What stands in a table.
+#[derive(Clone, Copy)]
+enum Cell<'a> {
+    Text(&'a str),
+    /// A text, a space and another one.
+    Pair(&'a str, &'a str),
+    /// A text, a colon and another one.
+    Kind(&'a str, &'a str),
+    Number(u64),
+    /// Bytes, in the largest binary unit that gives at least 1, cut to one decimal.
+    Bytes(u64),
+    /// Thousandths, shown as percent.
+    Thousandths(u128),
+    /// So many of all. Nothing if there are none.
+    Of(u64, u64),
+    /// Numbers, with commas.
+    Numbers(&'a [u64]),
+}
+
+use Cell::{Bytes, Kind, Number, Numbers, Of, Pair, Text, Thousandths};
+
+impl Display for Cell<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Text(text) => f.write_str(text),
+            Pair(first, second) => write!(f, "{first} {second}"),
+            Kind(what, kind) => write!(f, "{what}: {kind}"),
+            Number(number) => write!(f, "{number}"),
+            Bytes(value) => bytes(value, f),
+            Thousandths(value) => write!(f, "{}.{} %", value / 10, value % 10),
+            Of(_, 0) => Ok(()),
+            Of(some, all) => write!(f, "{some}/{all}"),
+            Numbers(numbers) => numbers
+                .iter()
+                .enumerate()
+                .try_for_each(|(n, number)| write!(f, "{}{number}", if n == 0 { "" } else { "," })),
+        }
+    }
+}
 
 /// Writes the guests and their states, for `list`.
 ///
@@ -17,9 +59,8 @@ pub fn list(guests: &[GuestSummary], out: &mut dyn Write) -> fmt::Result {
         return out.write_str("no guests\n");
     }
     let rows = guests.iter().map(|guest| {
-        let cores: Vec<String> = guest.cores.iter().map(ToString::to_string).collect();
         let reason = guest.reason.map_or("", crate::StopReason::name);
-        [guest.name.clone(), guest.state.name().into(), bytes(guest.memory), cores.join(","), reason.into()]
+        [Text(&guest.name), Text(guest.state.name()), Bytes(guest.memory), Numbers(&guest.cores), Text(reason)]
     });
     table(["guest", "state", "memory", "cores", "last stop"], "llrll", rows, out)
 }
@@ -51,84 +92,93 @@ pub fn show(view: View, counters: &Counters, out: &mut dyn Write) -> fmt::Result
 
 fn memory(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
     let own = &counters.hypervisor;
-    let first = [String::from("sidecore"), String::new(), bytes(own.memory), String::new()];
+    let first = [Text("sidecore"), Text(""), Bytes(own.memory), Text("")];
     let guests = counters
         .guests
         .iter()
-        .map(|guest| [guest.name.clone(), bytes(guest.memory), bytes(guest.kept), guest.starts.to_string()]);
-    table(["", "RAM", "kept for it", "starts"], "lrrr", core::iter::once(first).chain(guests), out)?;
-    let mut trouble = |count: u64, what: &str| if count > 0 { writeln!(out, "{count} {what}") } else { Ok(()) };
-    trouble(own.log_dropped, "lines of the log were lost")?;
-    trouble(own.stray_interrupts, "interrupts on vectors that nobody uses")?;
-    trouble(own.system_errors, "NMIs of the chipset: SERR#, a PCI device or memory")?;
-    trouble(own.io_checks, "NMIs of the chipset: IOCHK#, a device on the LPC bus")?;
+        .map(|guest| [Text(&guest.name), Bytes(guest.memory), Bytes(guest.kept), Number(guest.starts)]);
+    table(["", "RAM", "kept for it", "starts"], "lrrr", iter::once(first).chain(guests), out)?;
+    if own.heap.size > 0 {
+        writeln!(out, "{} of the {} of the heap are in use", Bytes(own.heap.used), Bytes(own.heap.size))?;
+    }
+    let mut trouble = |count: u64, what: fmt::Arguments<'_>| {
+        if count > 0 { writeln!(out, "{count} {what}") } else { Ok(()) }
+    };
+    trouble(own.log_dropped, format_args!("lines of the log were lost"))?;
+    trouble(own.stray_interrupts, format_args!("interrupts on vectors that nobody uses"))?;
+    trouble(own.system_errors, format_args!("NMIs of the chipset: SERR#, a PCI device or memory"))?;
+    trouble(own.io_checks, format_args!("NMIs of the chipset: IOCHK#, a device on the LPC bus"))?;
     let errors = &own.machine_checks;
-    trouble(errors.interrupts, "machine checks")?;
-    trouble(errors.corrected, "corrected errors of the machine")?;
-    trouble(errors.deferred, "uncorrected errors of the machine, for which nothing had to be done")?;
-    trouble(errors.ended, "uncorrected errors because of which a guest ended")?;
-    trouble(errors.left_by_firmware, "errors that the firmware had left")?;
+    trouble(errors.interrupts, format_args!("machine checks"))?;
+    trouble(errors.corrected, format_args!("corrected errors of the machine"))?;
+    trouble(errors.deferred, format_args!("uncorrected errors of the machine, for which nothing had to be done"))?;
+    trouble(errors.ended, format_args!("uncorrected errors because of which a guest ended"))?;
+    trouble(errors.left_by_firmware, format_args!("errors that the firmware had left"))?;
     for (name, port) in ["COM1", "COM2"].into_iter().zip(&own.serial) {
-        trouble(port.dropped, &format!("pieces of output for {name} were lost"))?;
-        trouble(port.overruns, &format!("times {name} lost input"))?;
+        trouble(port.dropped, format_args!("pieces of output for {name} were lost"))?;
+        trouble(port.overruns, format_args!("times {name} lost input"))?;
     }
     for guest in &counters.guests {
-        trouble(guest.console_dropped, &format!("bytes of {}'s console were lost", guest.name))?;
-        trouble(guest.lines_dropped, &format!("lines of {}'s console were lost", guest.name))?;
-        trouble(guest.input_dropped, &format!("bytes typed for {} were lost", guest.name))?;
+        trouble(guest.console_dropped, format_args!("bytes of {}'s console were lost", guest.name))?;
+        trouble(guest.lines_dropped, format_args!("lines of {}'s console were lost", guest.name))?;
+        trouble(guest.input_dropped, format_args!("bytes typed for {} were lost", guest.name))?;
     }
     Ok(())
 }
 
 fn exits(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
-    let mut rows = Vec::new();
-    for guest in &counters.guests {
-        for (index, vcpu) in guest.vcpus.iter().enumerate() {
-            let mut exits: Vec<_> = vcpu.exits.iter().filter(|exit| exit.count > 0).collect();
-            exits.sort_by_key(|exit| core::cmp::Reverse(exit.count));
-            for exit in exits {
-                let mean = exit.cycles.checked_div(exit.count).unwrap_or(0);
-                rows.push([
-                    guest.name.clone(),
-                    index.to_string(),
-                    exit.reason.to_string(),
-                    exit.count.to_string(),
-                    exit.cycles.to_string(),
-                    mean.to_string(),
-                ]);
-            }
-        }
-        let shadow = guest.shadow_idt.iter().map(|c| ("shadow IDT", c));
-        let counts = shadow.chain(guest.refusals.iter().map(|c| ("refused", c)));
-        for (what, Count { kind, count }) in counts.filter(|(_, c)| c.count > 0) {
-            let (kind, count) = (format!("{what}: {kind}"), count.to_string());
-            rows.push([guest.name.clone(), String::new(), kind, count, String::new(), String::new()]);
-        }
-    }
-    table(["guest", "vCPU", "exit", "count", "cycles", "mean"], "lrlrrr", rows.into_iter(), out)
+    let rows = counters.guests.iter().flat_map(|guest| exits_of(guest).chain(counts_of(guest)));
+    table(["guest", "vCPU", "exit", "count", "cycles", "mean"], "lrlrrr", rows, out)
+}
+
+fn exits_of(guest: &Guest) -> impl Iterator<Item = [Cell<'_>; 6]> + Clone {
+    guest.vcpus.iter().zip(0..).flat_map(move |(vcpu, index)| {
+        by_count(&vcpu.exits).filter(|exit| exit.count > 0).map(move |exit| {
+            let mean = exit.cycles.checked_div(exit.count).unwrap_or(0);
+            let (count, cycles) = (Number(exit.count), Number(exit.cycles));
+            [Text(&guest.name), Number(index), Text(&exit.reason), count, cycles, Number(mean)]
+        })
+    })
+}
+
+fn counts_of(guest: &Guest) -> impl Iterator<Item = [Cell<'_>; 6]> + Clone {
+    let shadow = guest.shadow_idt.iter().map(|count| ("shadow IDT", count));
+    let counts = shadow.chain(guest.refusals.iter().map(|count| ("refused", count)));
+    counts.filter(|(_, count)| count.count > 0).map(|(what, Count { kind, count })| {
+        [Text(&guest.name), Text(""), Kind(what, kind), Number(*count), Text(""), Text("")]
+    })
+}
+
+/// The exits with the highest counts first, those with the same count in their order. There are a few dozen reasons, so each
+/// step may look at all of them.
+fn by_count(exits: &[ExitCount]) -> impl Iterator<Item = &ExitCount> + Clone {
+    let key = |(index, exit): (usize, &ExitCount)| (Reverse(exit.count), index);
+    let after = move |last: Option<(Reverse<u64>, usize)>| {
+        exits.iter().enumerate().map(key).filter(|&key| last.is_none_or(|last| key > last)).min()
+    };
+    iter::successors(after(None), move |&last| after(Some(last))).filter_map(|(_, index)| exits.get(index))
 }
 
 fn ports(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
-    let mut rows = Vec::new();
-    for guest in &counters.guests {
-        for port in &guest.ports {
+    let rows = counters.guests.iter().flat_map(|guest| {
+        guest.ports.iter().map(|port| {
             let drops = port.drops.iter().fold(0u64, |sum, drop| sum.saturating_add(drop.count));
-            rows.push([
-                guest.name.clone(),
-                port.mac.clone(),
-                port.rx_packets.to_string(),
-                bytes(port.rx_bytes),
-                port.tx_packets.to_string(),
-                bytes(port.tx_bytes),
-                drops.to_string(),
-                port.interrupts.to_string(),
-                port.kicks.to_string(),
-                port.arms.to_string(),
-                port.polls.to_string(),
-                port.ring_errors.to_string(),
-            ]);
-        }
-    }
+            [
+                Text(&guest.name),
+                Text(&port.mac),
+                Number(port.rx_packets),
+                Bytes(port.rx_bytes),
+                Number(port.tx_packets),
+                Bytes(port.tx_bytes),
+                Number(drops),
+                Number(port.interrupts),
+                Number(port.kicks),
+                Number(port.arms),
+                Number(port.polls),
+                Number(port.ring_errors),
+            ]
+        })
+    });
     let names = [
         "guest",
         "MAC",
@@ -143,7 +193,7 @@ fn ports(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
         "polls",
         "ring errors",
     ];
-    table(names, "llrrrrrrrrrr", rows.into_iter(), out)?;
+    table(names, "llrrrrrrrrrr", rows, out)?;
     for guest in &counters.guests {
         for (port, drop) in guest.ports.iter().flat_map(|port| port.drops.iter().map(move |drop| (port, drop))) {
             if drop.count > 0 {
@@ -152,32 +202,18 @@ fn ports(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
         }
     }
     let of_guests = counters.guests.iter().flat_map(|guest| {
-        guest
-            .ports
-            .iter()
-            .flat_map(move |port| port.stages.iter().map(move |stage| (format!("{} {}", guest.name, port.mac), stage)))
+        guest.ports.iter().flat_map(|port| port.stages.iter().map(|stage| (Pair(&guest.name, &port.mac), stage)))
     });
     let uplinks = counters.engines.iter().flat_map(|engine| &engine.uplinks);
-    let of_uplinks =
-        uplinks.flat_map(|uplink| uplink.stages.iter().map(move |stage| (format!("uplink {}", uplink.name), stage)));
-    let rows: Vec<_> = of_guests
-        .chain(of_uplinks)
-        .map(|(port, s)| {
-            [
-                port,
-                s.direction.to_string(),
-                s.stage.clone(),
-                s.frames.to_string(),
-                bytes(s.bytes),
-                s.dropped.to_string(),
-            ]
-        })
-        .collect();
-    if rows.is_empty() {
+    let of_uplinks = uplinks.flat_map(|uplink| uplink.stages.iter().map(|stage| (Pair("uplink", &uplink.name), stage)));
+    let rows = of_guests.chain(of_uplinks).map(|(port, s)| {
+        [port, Text(&s.direction), Text(&s.stage), Number(s.frames), Bytes(s.bytes), Number(s.dropped)]
+    });
+    if rows.clone().next().is_none() {
         return Ok(());
     }
     out.write_char('\n')?;
-    table(["port", "way", "stage", "frames", "bytes", "dropped"], "lllrrr", rows.into_iter(), out)
+    table(["port", "way", "stage", "frames", "bytes", "dropped"], "lllrrr", rows, out)
 }
 
 /// Writes the block devices and then an empty line. Writes nothing if there are none.
@@ -187,23 +223,19 @@ fn blocks(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
         return Ok(());
     }
     let rows = devices().map(|(guest, device)| {
-        let overlay = match device.overlay_blocks {
-            0 => String::new(),
-            all => format!("{}/{all}", device.overlay_used),
-        };
         [
-            guest.name.clone(),
-            device.serial.clone(),
-            bytes(device.size),
-            device.count("reads").to_string(),
-            bytes(device.count("read_bytes")),
-            device.count("writes").to_string(),
-            bytes(device.count("written_bytes")),
-            device.count("errors").to_string(),
-            overlay,
-            device.interrupts.to_string(),
-            device.kicks.to_string(),
-            device.ring_errors.to_string(),
+            Text(&guest.name),
+            Text(&device.serial),
+            Bytes(device.size),
+            Number(device.count("reads")),
+            Bytes(device.count("read_bytes")),
+            Number(device.count("writes")),
+            Bytes(device.count("written_bytes")),
+            Number(device.count("errors")),
+            Of(device.overlay_used, device.overlay_blocks),
+            Number(device.interrupts),
+            Number(device.kicks),
+            Number(device.ring_errors),
         ]
     });
     let names = [
@@ -230,50 +262,46 @@ fn blocks(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
 /// Writes the entropy devices and then an empty line. Writes nothing if there are none.
 fn entropy(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
     let devices = counters.guests.iter().flat_map(|guest| guest.entropy.iter().map(move |device| (guest, device)));
-    let rows: Vec<_> = devices
-        .map(|(guest, device)| {
-            [
-                guest.name.clone(),
-                device.requests.to_string(),
-                bytes(device.bytes),
-                device.starved.to_string(),
-                device.interrupts.to_string(),
-                device.kicks.to_string(),
-                device.ring_errors.to_string(),
-            ]
-        })
-        .collect();
-    if rows.is_empty() {
+    let rows = devices.map(|(guest, device)| {
+        [
+            Text(&guest.name),
+            Number(device.requests),
+            Bytes(device.bytes),
+            Number(device.starved),
+            Number(device.interrupts),
+            Number(device.kicks),
+            Number(device.ring_errors),
+        ]
+    });
+    if rows.clone().next().is_none() {
         return Ok(());
     }
     let names = ["guest", "entropy requests", "bytes", "starved", "interrupts", "kicks", "ring errors"];
-    table(names, "lrrrrrr", rows.into_iter(), out)?;
+    table(names, "lrrrrrr", rows, out)?;
     out.write_char('\n')
 }
 
 /// Writes the ports of console devices and then an empty line. Writes nothing if there are none.
 fn consoles(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
     let devices = counters.guests.iter().flat_map(|guest| guest.consoles.iter().map(move |device| (guest, device)));
-    let rows: Vec<_> = devices
-        .flat_map(|(guest, device)| device.ports.iter().map(move |port| (guest, device, port)))
-        .map(|(guest, device, port)| {
-            [
-                guest.name.clone(),
-                if port.name.is_empty() { "console".into() } else { port.name.clone() },
-                if port.guest_open { "yes".into() } else { "no".into() },
-                bytes(port.output_bytes),
-                bytes(port.output_dropped),
-                bytes(port.input_bytes),
-                device.kicks.to_string(),
-                device.ring_errors.to_string(),
-            ]
-        })
-        .collect();
-    if rows.is_empty() {
+    let ports = devices.flat_map(|(guest, device)| device.ports.iter().map(move |port| (guest, device, port)));
+    let rows = ports.map(|(guest, device, port)| {
+        [
+            Text(&guest.name),
+            Text(if port.name.is_empty() { "console" } else { &port.name }),
+            Text(if port.guest_open { "yes" } else { "no" }),
+            Bytes(port.output_bytes),
+            Bytes(port.output_dropped),
+            Bytes(port.input_bytes),
+            Number(device.kicks),
+            Number(device.ring_errors),
+        ]
+    });
+    if rows.clone().next().is_none() {
         return Ok(());
     }
     let names = ["guest", "port", "open in it", "output", "dropped", "input", "kicks", "ring errors"];
-    table(names, "lllrrrrr", rows.into_iter(), out)?;
+    table(names, "lllrrrrr", rows, out)?;
     out.write_char('\n')
 }
 
@@ -283,12 +311,12 @@ fn engines(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
         // In tenths of a percent, through u128 because the product does not fit.
         let busy = (u128::from(engine.busy_cycles) * 1000).checked_div(u128::from(cycles)).unwrap_or(0);
         [
-            engine.core.to_string(),
-            engine.busy_turns.to_string(),
-            engine.idle_turns.to_string(),
-            format!("{}.{} %", busy / 10, busy % 10),
-            engine.busy_cycles.checked_div(engine.busy_turns).unwrap_or(0).to_string(),
-            engine.long_turns.to_string(),
+            Number(engine.core),
+            Number(engine.busy_turns),
+            Number(engine.idle_turns),
+            Thousandths(busy),
+            Number(engine.busy_cycles.checked_div(engine.busy_turns).unwrap_or(0)),
+            Number(engine.long_turns),
         ]
     });
     let head = ["engine core", "busy turns", "idle turns", "busy", "cycles/busy turn", "long turns"];
@@ -306,12 +334,13 @@ fn watched(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
         let sizes = watched.visits.len();
         for (n, count) in watched.visits.iter().enumerate() {
             let least = 1_u64.checked_shl(n as u32).unwrap_or(u64::MAX);
-            let size = match n {
-                0 => "1".to_string(),
-                _ if n.saturating_add(1) == sizes => format!("{least} and more"),
-                _ => format!("{least} to {}", least.saturating_mul(2).saturating_sub(1)),
-            };
-            writeln!(out, "  {size:<14}{count:>14}")?;
+            out.write_str("  ")?;
+            match n {
+                0 => left(14, format_args!("1"), out)?,
+                _ if n.saturating_add(1) == sizes => left(14, format_args!("{least} and more"), out)?,
+                _ => left(14, format_args!("{least} to {}", least.saturating_mul(2).saturating_sub(1)), out)?,
+            }
+            writeln!(out, "{count:>14}")?;
         }
         writeln!(out, "  {:<14}{:>14}", "none", watched.empty_visits)?;
         writeln!(
@@ -340,8 +369,7 @@ fn shares(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
     }
     let rows = devices().map(|(guest, device, cycles)| {
         let share = u128::from(cycles).saturating_mul(1000).checked_div(all).unwrap_or(0);
-        let share = format!("{}.{} %", share / 10, share % 10);
-        [guest.name.clone(), device.into(), cycles.to_string(), share]
+        [Text(&guest.name), Text(device), Number(cycles), Thousandths(share)]
     });
     out.write_char('\n')?;
     table(["guest", "device", "engine cycles", "share"], "llrr", rows, out)
@@ -350,74 +378,111 @@ fn shares(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
 /// Writes a column for each uplink, and a row for each kind that was counted on one of them.
 fn uplinks(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
     for engine in counters.engines.iter().filter(|engine| !engine.uplinks.is_empty()) {
-        let here = |uplink: &Uplink| if uplink.device.is_empty() { "no device".into() } else { uplink.device.clone() };
-        let mut rows = Vec::from([("uplink", names(engine, |u| u.name.clone())), ("device", names(engine, here))]);
-        for Count { kind, .. } in engine.uplinks.iter().find(|u| !u.counts.is_empty()).map_or(&[][..], |u| &u.counts) {
-            if engine.uplinks.iter().any(|uplink| uplink.count(kind) > 0) {
-                rows.push((kind, names(engine, |uplink| uplink.count(kind).to_string())));
-            }
-        }
-        let width = |column: usize| {
-            rows.iter().filter_map(|(_, cells)| Some(cells.get(column)?.chars().count())).max().unwrap_or(0)
+        let kinds = || counted(engine);
+        let first = ["uplink", "device"].into_iter().chain(kinds()).map(str::len).max().unwrap_or(0);
+        let width = |uplink: &Uplink| {
+            let names = [uplink.name.as_str(), device(uplink)].map(|text| text.chars().count());
+            names.into_iter().chain(kinds().map(|kind| wide(&uplink.count(kind)))).max().unwrap_or(0)
         };
-        let first = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
         out.write_char('\n')?;
-        for (name, cells) in &rows {
+        let mut row = |name: &str, cell: &dyn Fn(&Uplink, usize, &mut dyn Write) -> fmt::Result| {
             write!(out, "{name:<first$}")?;
-            for (column, cell) in cells.iter().enumerate() {
-                write!(out, "  {cell:>width$}", width = width(column))?;
+            for uplink in &engine.uplinks {
+                out.write_str("  ")?;
+                cell(uplink, width(uplink), out)?;
             }
-            out.write_char('\n')?;
+            out.write_char('\n')
+        };
+        row("uplink", &|uplink, width, out| write!(out, "{:>width$}", uplink.name))?;
+        row("device", &|uplink, width, out| write!(out, "{:>width$}", device(uplink)))?;
+        for kind in kinds() {
+            row(kind, &|uplink, width, out| write!(out, "{:>width$}", uplink.count(kind)))?;
         }
     }
     Ok(())
 }
 
-fn names(engine: &Engine, name: impl Fn(&Uplink) -> String) -> Vec<String> {
-    engine.uplinks.iter().map(name).collect()
+fn device(uplink: &Uplink) -> &str {
+    if uplink.device.is_empty() { "no device" } else { &uplink.device }
 }
 
-/// Shows bytes in the largest binary unit that gives at least 1, cut to one decimal.
-fn bytes(value: u64) -> String {
+/// The kinds that were counted on an uplink of an engine.
+fn counted(engine: &Engine) -> impl Iterator<Item = &str> {
+    let all =
+        engine.uplinks.iter().find(|uplink| !uplink.counts.is_empty()).into_iter().flat_map(|uplink| &uplink.counts);
+    all.map(|count| &*count.kind).filter(|kind| engine.uplinks.iter().any(|uplink| uplink.count(kind) > 0))
+}
+
+/// Writes bytes in the largest binary unit that gives at least 1, cut to one decimal.
+fn bytes(value: u64, out: &mut dyn Write) -> fmt::Result {
     let (shift, unit) = match value {
-        0..0x400 => return format!("{value} B"),
+        0..0x400 => return write!(out, "{value} B"),
         0x400..0x10_0000 => (10, "KiB"),
         0x10_0000..0x4000_0000 => (20, "MiB"),
         _ => (30, "GiB"),
     };
     let tenths = (u128::from(value) * 10) >> shift;
     if tenths.is_multiple_of(10) {
-        format!("{} {unit}", tenths / 10)
+        write!(out, "{} {unit}", tenths / 10)
     } else {
-        format!("{}.{} {unit}", tenths / 10, tenths % 10)
+        write!(out, "{}.{} {unit}", tenths / 10, tenths % 10)
     }
+}
+
+/// Counts the characters that are written.
+struct Counting(usize);
+
+impl Write for Counting {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0 = self.0.saturating_add(text.chars().count());
+        Ok(())
+    }
+}
+
+/// How wide a value is, in characters.
+fn wide(value: &dyn Display) -> usize {
+    let mut counting = Counting(0);
+    // Counting does not fail.
+    let _ = write!(counting, "{value}");
+    counting.0
+}
+
+/// Writes a value and blanks after it.
+fn left(width: usize, value: impl Display, out: &mut dyn Write) -> fmt::Result {
+    write!(out, "{value}{:1$}", "", width.saturating_sub(wide(&value)))
 }
 
 /// Writes rows below their column names. A column is as wide as its widest cell. `align` has `l` or `r` for each
 /// column.
-fn table<const N: usize>(
-    names: [&str; N],
+fn table<'a, const N: usize>(
+    names: [&'a str; N],
     align: &str,
-    rows: impl Iterator<Item = [String; N]>,
+    rows: impl Iterator<Item = [Cell<'a>; N]> + Clone,
     out: &mut dyn Write,
 ) -> fmt::Result {
-    let rows: Vec<[String; N]> = rows.collect();
-    let mut width = names.map(str::len);
-    for row in &rows {
-        for (width, cell) in width.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
+    let mut widths = [0; N];
+    for row in iter::once(names.map(Text)).chain(rows.clone()) {
+        for (width, cell) in widths.iter_mut().zip(&row) {
+            *width = wide(cell).max(*width);
         }
     }
-    let mut line = |cells: [&str; N]| {
-        let mut text = String::new();
-        for ((cell, width), align) in cells.iter().zip(width).zip(align.bytes()) {
-            // Writing to a String cannot fail.
-            let _ = if align == b'r' { write!(text, "{cell:>width$}  ") } else { write!(text, "{cell:<width$}  ") };
+    for row in iter::once(names.map(Text)).chain(rows) {
+        // Blanks are written when something follows them.
+        let mut blanks = 0;
+        for ((cell, width), align) in row.iter().zip(widths).zip(align.bytes()) {
+            let (len, before) = (wide(cell), blanks);
+            let missing = width.saturating_sub(len);
+            blanks = if align == b'r' { 2 } else { missing.saturating_add(2) };
+            let before = if align == b'r' { before.saturating_add(missing) } else { before };
+            if len == 0 {
+                blanks = blanks.saturating_add(before);
+            } else {
+                write!(out, "{:before$}{cell}", "")?;
+            }
         }
-        writeln!(out, "{}", text.trim_end())
-    };
-    line(names)?;
-    rows.iter().try_for_each(|row| line(row.each_ref().map(String::as_str)))
+        out.write_char('\n')?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -557,7 +622,7 @@ rx_packets   123456          0
         let engine = Engine { core: 1, busy_cycles: u64::MAX, idle_cycles: u64::MAX, ..Engine::default() };
         let counters = Counters { engines: vec![engine], ..Counters::default() };
         show(View::Counters, &counters, &mut String::new()).unwrap();
-        assert_eq!(bytes(u64::MAX), "17179869183.9 GiB");
-        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!(Bytes(u64::MAX).to_string(), "17179869183.9 GiB");
+        assert_eq!(Bytes(1023).to_string(), "1023 B");
     }
 }

@@ -16,6 +16,8 @@
 
 use alloc::vec::Vec;
 
+use crate::no_memory::NoMemory;
+
 /// Most bytes of a control sequence between its CSI and its last byte. A longer one is dropped.
 const PARAMETERS: usize = 32;
 /// Most bytes of a string that are swallowed. Then text is text again, so that a guest's output cannot vanish for good.
@@ -63,8 +65,13 @@ impl TerminalFilter {
     }
 
     /// Filters bytes and adds what passes to `out`: at most four times as many bytes, and 40 more.
-    pub fn feed(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
+    ///
+    /// # Errors
+    /// There is no memory for so many bytes. Then none was looked at.
+    pub fn feed(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), NoMemory> {
+        out.try_reserve(bytes.len().saturating_mul(4).saturating_add(40)).map_err(|_| NoMemory)?;
         bytes.iter().for_each(|&byte| self.take(byte, out));
+        Ok(())
     }
 
     fn take(&mut self, byte: u8, out: &mut Vec<u8>) {
@@ -178,13 +185,15 @@ fn attributes(parameters: &str, out: &mut Vec<u8>) {
                     "2" => 3,
                     _ => return,
                 };
-                let mut colour = alloc::string::String::from(one);
+                let mut colour = heapless::String::<PARAMETERS>::new();
+                // It is a part of the parameters, so there is room.
+                let _ = colour.push_str(one);
                 for part in core::iter::once(kind).chain(left.by_ref().take(count)) {
                     if !is_number(part) {
                         return;
                     }
-                    colour.push(';');
-                    colour.push_str(part);
+                    let _ = colour.push(';');
+                    let _ = colour.push_str(part);
                 }
                 if one == "38" {
                     sequence(&colour, b'm', out);

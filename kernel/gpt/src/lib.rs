@@ -44,5 +44,9 @@ pub use table::{Damage, Header, Partition, Table};
 /// Most bytes of an array of entries. Usual ones have 16 KiB.
 pub const MAX_ARRAY: u32 = 128 << 10;
 
+/// Most bytes of the heap that reading a table takes: two copies of 1,024 entries with names of 36 characters. The host test
+/// `tests/fuzz/tests/no_memory.rs` measures it.
+pub const HEAP: usize = 1 << 20;
+
 #[cfg(test)]
 mod tests;

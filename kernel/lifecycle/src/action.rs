@@ -1,8 +1,8 @@
 //! The actions that a life asks of the kernel, and their text for the operator.
 
-use alloc::{format, string::String};
+use core::fmt;
 
-use control::{Event, GuestState, StopReason};
+use control::{Event, GuestState, Joined, NoMemory, StopReason, Text, copy, sentence};
 
 /// An action that the kernel must carry out for a guest. Actions are carried out in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub struct End {
     /// The reason.
     pub reason: StopReason,
     /// Details of the reason, for a person.
-    pub detail: Option<String>,
+    pub detail: Option<Text>,
 }
 
 /// A change of a guest's state.
@@ -56,38 +56,52 @@ pub struct Report {
 impl Report {
     /// Returns the line for the log.
     #[must_use]
-    pub fn line(&self, guest: &str) -> String {
-        let state = self.state.name();
-        match &self.end {
-            Some(End { reason, detail: Some(detail) }) => {
-                format!("guest {guest}: {state}: {}: {detail}", reason.name())
+    pub fn line(&self, guest: &str) -> impl fmt::Display {
+        fmt::from_fn(move |f| {
+            let state = self.state.name();
+            match &self.end {
+                Some(End { reason, detail: Some(detail) }) => {
+                    write!(f, "guest {guest}: {state}: {}: {detail}", reason.name())
+                }
+                Some(End { reason, detail: None }) => write!(f, "guest {guest}: {state}: {}", reason.name()),
+                None => write!(f, "guest {guest}: {state}"),
             }
-            Some(End { reason, detail: None }) => format!("guest {guest}: {state}: {}", reason.name()),
-            None => format!("guest {guest}: {state}"),
-        }
+        })
     }
 
     /// Returns the event for COM2.
-    #[must_use]
-    pub fn event(self, guest: &str) -> Event {
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub fn event(self, guest: &str) -> Result<Event, NoMemory> {
         let (reason, detail) = match self.end {
             Some(End { reason, detail }) => (Some(reason), detail),
             None => (None, None),
         };
-        Event::Guest { guest: guest.into(), state: self.state, reason, detail }
+        let detail = match detail {
+            Some(Text::Borrowed(detail)) => Some(copy(detail)?),
+            Some(Text::Owned(detail)) => Some(detail),
+            None => None,
+        };
+        Ok(Event::Guest { guest: copy(guest)?, state: self.state, reason, detail })
     }
 }
 
 /// Returns the sentence for [`Action::ReportPending`]. `devices` are the names of the devices.
-#[must_use]
-pub fn explain_pending(state: GuestState, waited: u64, devices: &[String]) -> String {
-    let devices = devices.join(", ");
+pub fn explain_pending(
+    state: GuestState,
+    waited: u64,
+    devices: impl Iterator<Item: fmt::Display> + Clone,
+) -> impl fmt::Display {
+    let devices = Joined(devices);
     let seconds = waited / 1000;
-    if state == GuestState::Detaching {
-        format!("not given back by their engine within {seconds} s, because requests are in flight: {devices}")
-    } else {
-        format!("not taken or given back by their engine within {seconds} s: {devices}")
-    }
+    fmt::from_fn(move |f| {
+        if state == GuestState::Detaching {
+            write!(f, "not given back by their engine within {seconds} s, because requests are in flight: {devices}")
+        } else {
+            write!(f, "not taken or given back by their engine within {seconds} s: {devices}")
+        }
+    })
 }
 
 /// Why a command was refused. A refused command changes nothing.
@@ -106,14 +120,14 @@ pub enum Refused {
 impl Refused {
     /// Returns the sentence for the operator.
     #[must_use]
-    pub fn explain(self, guest: &str) -> String {
+    pub fn explain(self, guest: &str) -> Text {
         match self {
-            Self::Running => format!("guest `{guest}` is running"),
-            Self::NotRunning => format!("guest `{guest}` is not running"),
-            Self::Detaching => format!(
+            Self::Running => sentence(format_args!("guest `{guest}` is running")),
+            Self::NotRunning => sentence(format_args!("guest `{guest}` is not running")),
+            Self::Detaching => sentence(format_args!(
                 "guest `{guest}` has stopped, but its devices still have requests in flight; `restart {guest}` starts it \
                  when these have ended"
-            ),
+            )),
             Self::ShuttingDown => "sidecore is shutting down; nothing is started any more".into(),
         }
     }
@@ -130,26 +144,26 @@ mod tests {
         let reset = Report { state: GuestState::Stopped, end: Some(end) };
         let end = End { reason: StopReason::NotStarted, detail: Some("core 2 is busy".into()) };
         let not_started = Report { state: GuestState::Stopped, end: Some(end) };
-        assert_eq!(running.line("a"), "guest a: running");
-        assert_eq!(reset.line("a"), "guest a: stopped: reset");
-        assert_eq!(not_started.line("a"), "guest a: stopped: not-started: core 2 is busy");
+        assert_eq!(running.line("a").to_string(), "guest a: running");
+        assert_eq!(reset.line("a").to_string(), "guest a: stopped: reset");
+        assert_eq!(not_started.line("a").to_string(), "guest a: stopped: not-started: core 2 is busy");
         let event = |state, reason, detail| Event::Guest { guest: "a".into(), state, reason, detail };
-        assert_eq!(running.event("a"), event(GuestState::Running, None, None));
-        assert_eq!(reset.event("a"), event(GuestState::Stopped, Some(StopReason::Reset), None));
+        assert_eq!(running.event("a"), Ok(event(GuestState::Running, None, None)));
+        assert_eq!(reset.event("a"), Ok(event(GuestState::Stopped, Some(StopReason::Reset), None)));
         let expected = event(GuestState::Stopped, Some(StopReason::NotStarted), Some("core 2 is busy".into()));
-        assert_eq!(not_started.event("a"), expected);
+        assert_eq!(not_started.event("a"), Ok(expected));
     }
 
     #[test]
     fn a_report_of_pending_devices_names_them() {
-        let names = ["disk d0".into(), "network device 02:00:00:00:00:01".into()];
-        let text = explain_pending(GuestState::Detaching, 1_000, &names);
+        let names = ["disk d0", "network device 02:00:00:00:00:01"];
+        let text = explain_pending(GuestState::Detaching, 1_000, names.iter()).to_string();
         let devices = "disk d0, network device 02:00:00:00:00:01";
         assert_eq!(
             text,
             format!("not given back by their engine within 1 s, because requests are in flight: {devices}")
         );
-        let text = explain_pending(GuestState::Starting, 120_000, &names);
+        let text = explain_pending(GuestState::Starting, 120_000, names.iter()).to_string();
         assert_eq!(text, format!("not taken or given back by their engine within 120 s: {devices}"));
     }
 

@@ -15,17 +15,12 @@ pub struct Asks<C, R> {
     answers: Vec<(usize, R)>,
 }
 
-impl<C, R> Default for Asks<C, R> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl<C, R> Asks<C, R> {
-    /// Makes an empty queue.
+    /// Makes an empty queue for an engine with so many slots. Later nothing here allocates: there is one question or answer for
+    /// each slot at most.
     #[must_use]
-    pub const fn new() -> Self {
-        Self { waiting: VecDeque::new(), asked: None, answers: Vec::new() }
+    pub fn new(slots: usize) -> Self {
+        Self { waiting: VecDeque::with_capacity(slots), asked: None, answers: Vec::with_capacity(slots) }
     }
 
     /// Asks about a slot. Do not ask again about it before the answer was taken.
@@ -90,7 +85,7 @@ mod tests {
 
     #[test]
     fn each_question_gets_its_own_answer() {
-        let (mut asks, engine) = (Asks::new(), RefCell::new(Engine::default()));
+        let (mut asks, engine) = (Asks::new(8), RefCell::new(Engine::default()));
         asks.ask(7, "seven");
         asks.ask(2, "two");
         asks.ask(5, "five");
@@ -103,7 +98,7 @@ mod tests {
 
     #[test]
     fn an_engine_that_is_silent_holds_up_its_own_questions_and_no_tick() {
-        let (mut asks, engine) = (Asks::new(), RefCell::new(Engine::default()));
+        let (mut asks, engine) = (Asks::new(8), RefCell::new(Engine::default()));
         asks.ask(1, "one");
         asks.ask(2, "two");
         for _ in 0..100 {
@@ -117,7 +112,7 @@ mod tests {
 
     #[test]
     fn one_that_asks_again_and_again_does_not_hold_up_the_others() {
-        let (mut asks, engine) = (Asks::new(), RefCell::new(Engine::default()));
+        let (mut asks, engine) = (Asks::new(8), RefCell::new(Engine::default()));
         asks.ask(1, "again");
         asks.ask(2, "two");
         let mut ticks = 0;
@@ -134,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_command_that_the_engine_does_not_take_now_stays_the_next() {
-        let mut asks = Asks::<_, ()>::new();
+        let mut asks = Asks::<_, ()>::new(8);
         asks.ask(1, "one");
         asks.ask(2, "two");
         let mut seen = Vec::new();

@@ -1,6 +1,8 @@
 //! Attaches the devices of a guest, all or none, and detaches them. The engine answers each step later, in any order.
 
-use alloc::{collections::VecDeque, string::String, vec::Vec};
+use alloc::{collections::VecDeque, vec::Vec};
+
+use control::Text;
 
 /// A step that the kernel asks of the engine. `usize` is the device's index. The kernel answers each step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +20,7 @@ pub enum Outcome {
     /// All devices are attached.
     Attached,
     /// One could not be attached, for this reason. None is attached.
-    NotAttached(String),
+    NotAttached(Text),
     /// None is attached. The engine does not touch the guest's memory any more.
     Detached,
 }
@@ -48,16 +50,21 @@ pub struct Devices {
     /// What [`Devices::outcome`] has not returned yet.
     goal: Option<Goal>,
     /// Why a device could not be attached: the first reason.
-    failure: Option<String>,
+    failure: Option<Text>,
     /// Steps that the kernel has not taken yet.
     steps: VecDeque<Step>,
 }
 
 impl Devices {
-    /// Makes `count` devices that no engine has.
+    /// Makes `count` devices that no engine has. Later nothing here allocates: each device has one step at most.
     #[must_use]
     pub fn new(count: usize) -> Self {
-        Self { states: alloc::vec![State::Free; count], goal: None, failure: None, steps: VecDeque::new() }
+        Self {
+            states: alloc::vec![State::Free; count],
+            goal: None,
+            failure: None,
+            steps: VecDeque::with_capacity(count),
+        }
     }
 
     /// Begins to attach all devices. Call it only when none is attached.
@@ -74,7 +81,7 @@ impl Devices {
 
     /// Gives up attaching, because of `why`: those that are attached are detached. The outcome is
     /// [`Outcome::NotAttached`].
-    pub fn abandon(&mut self, why: String) {
+    pub fn abandon(&mut self, why: Text) {
         (self.goal, self.failure) = (Some(Goal::Attach), Some(why));
         self.settle();
     }
@@ -90,7 +97,7 @@ impl Devices {
     }
 
     /// The engine did not take the device, because of `why`.
-    pub fn not_attached(&mut self, device: usize, why: String) {
+    pub fn not_attached(&mut self, device: usize, why: Text) {
         if self.change(device, State::Attaching, State::Free) {
             self.failure.get_or_insert(why);
             self.settle();
@@ -110,7 +117,7 @@ impl Devices {
     }
 
     /// The devices of which the engine has not answered that it has them or has given them back.
-    pub fn pending(&self) -> impl Iterator<Item = usize> {
+    pub fn pending(&self) -> impl Iterator<Item = usize> + Clone {
         let pending = |state: &State| matches!(state, State::Attaching | State::Detaching);
         self.states.iter().enumerate().filter(move |(_, state)| pending(state)).map(|(device, _)| device)
     }

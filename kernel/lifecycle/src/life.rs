@@ -9,9 +9,10 @@
 //! [`After`] says what follows the end of a life. The operator's last command decides. If there was none, the
 //! configuration's `restart` decides.
 
-use alloc::{collections::VecDeque, string::String};
+use alloc::collections::VecDeque;
+use core::mem;
 
-use control::{GuestState, StopReason};
+use control::{GuestState, StopReason, Text};
 
 use crate::{
     action::{Action, End, Refused, Report},
@@ -22,6 +23,8 @@ use crate::{
 /// Milliseconds that the end of sidecore waits for a guest's devices, beyond the time limit for the guest itself. A disk's
 /// driver ends a request that is not answered within about a minute.
 const LETTING_GO: u64 = 90_000;
+/// Most actions that wait: the kernel takes them after each command and observation.
+const ACTIONS: usize = 8;
 
 #[cfg(test)]
 mod properties;
@@ -92,7 +95,7 @@ impl Life {
             reason: None,
             starts: 0,
             backoff: Backoff::default(),
-            actions: VecDeque::new(),
+            actions: VecDeque::with_capacity(ACTIONS),
         }
     }
 
@@ -255,7 +258,7 @@ impl Life {
     }
 
     /// Answers [`Action::BringUp`]: it could not be brought up, because of `why`. It is not tried again.
-    pub fn not_brought_up(&mut self, why: String) {
+    pub fn not_brought_up(&mut self, why: Text) {
         if matches!(self.phase, Phase::BringingUp { .. }) {
             self.end(End { reason: StopReason::NotStarted, detail: Some(why) });
         }
@@ -271,9 +274,12 @@ impl Life {
 
     /// Answers [`Action::DetachDevices`]: nothing uses its memory any more.
     pub fn devices_detached(&mut self, now: u64) {
-        let Phase::WindingUp { end, .. } = &self.phase else { return };
-        let end = end.clone();
-        self.end(end);
+        if !matches!(self.phase, Phase::WindingUp { .. }) {
+            return;
+        }
+        if let Phase::WindingUp { end, .. } = mem::replace(&mut self.phase, Phase::Down) {
+            self.end(end);
+        }
         match self.after {
             After::StartAgain => self.begin(),
             After::AsConfigured if self.always => match self.backoff.ended(now) {

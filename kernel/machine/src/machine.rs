@@ -45,7 +45,7 @@ pub use entry::Entry;
 pub use exits::Next;
 pub use host::{Host, Signal};
 pub use refusals::Refusal;
-pub use settings::{Error, MAX_VCPUS, Platform, Settings};
+pub use settings::{Error, MAX_HEAP, MAX_VCPUS, Platform, Settings};
 pub use state::Machine;
 pub use stop::Stop;
 

@@ -17,6 +17,7 @@ use crate::{
     report,
     uplink::{ConfiguredUplink, KnownUplink},
 };
+use ::control::NoMemory;
 use alloc::{boxed::Box, format, vec::Vec};
 use block::{backend::Block, pair::Pair as Storages, ram::Ram};
 use config::Scheduling;
@@ -27,6 +28,7 @@ use engine::{
     pair::Pair,
     profile::Profile,
     schedule::{Chosen, GuestWeight},
+    slots::MAX_SLOTS,
 };
 use entropy::backend::Entropy;
 use lifecycle::Asks;
@@ -92,7 +94,7 @@ pub struct Engine {
     node: Option<u32>,
     control: Control<Config>,
     /// The control core's questions to it.
-    asks: Mutex<Asks<Box<Command<Config>>, Answer>>,
+    asks: Mutex<Asks<Command<Config>, Answer>>,
     /// What is counted while `watch` is on.
     profile: Profile,
     /// Whether `watch` has been on at any time.
@@ -117,7 +119,7 @@ impl Engine {
             core: setup.core.map_or(0, |core| core.index),
             node: setup.node,
             control: Control::new(),
-            asks: Mutex::new(Asks::new()),
+            asks: Mutex::new(Asks::new(MAX_SLOTS)),
             profile: Profile::new(),
             was_watched: AtomicBool::new(false),
             targets: Targets::new(),
@@ -184,6 +186,10 @@ impl Engine {
 
     /// Takes its answer if there is one, and gives it the next command. Called once a tick. It waits for nothing: an engine
     /// answers after a turn or two, and what a disk still holds is asked for again.
+    #[expect(
+        clippy::result_large_err,
+        reason = "a command that goes back to its queue is not boxed: nothing allocates here"
+    )]
     pub fn service(&self) {
         let reply = || {
             Some(match self.control.reply()? {
@@ -196,7 +202,7 @@ impl Engine {
                 Reply::Detaching => Answer::Held,
             })
         };
-        self.asks.lock().step(reply, |command| self.control.submit(*command).map_err(Box::new));
+        self.asks.lock().step(reply, |command| self.control.submit(command));
     }
 
     /// Asks it to attach a device. [`Engine::answer`] has the answer later.
@@ -211,7 +217,7 @@ impl Engine {
         let requests = limits::requests(requests);
         let memory = memory.copied_by(self.copier);
         let attachment = Attachment { slot, number: slot, shared, memory, requests, share, config, state: None };
-        self.asks.lock().ask(slot, Box::new(Command::Attach(attachment)));
+        self.asks.lock().ask(slot, Command::Attach(attachment));
         Ok(())
     }
 
@@ -220,7 +226,7 @@ impl Engine {
     /// the guest's memory.
     pub fn detach(&self, slot: usize) {
         self.targets.unwatch(slot);
-        self.asks.lock().ask(slot, Box::new(Command::Detach { slot }));
+        self.asks.lock().ask(slot, Command::Detach { slot });
     }
 
     /// Takes its answer to the last question about a slot.
@@ -246,20 +252,23 @@ impl Engine {
         self.control.observe(on);
     }
 
-    fn watched(&self) -> control::Watched {
-        control::Watched {
-            visits: self.profile.visits().collect(),
+    fn watched(&self) -> Result<control::Watched, NoMemory> {
+        Ok(control::Watched {
+            visits: control::collect(self.profile.visits().map(Ok))?,
             empty_visits: self.profile.empty_visits.get(),
             longest_turn: self.profile.longest_turn.get(),
             notified: self.profile.notified.get(),
             suppressed: self.profile.suppressed.get(),
-        }
+        })
     }
 
     /// Returns the counters of its time and its uplinks.
-    pub fn counters(&self) -> control::Engine {
+    ///
+    /// # Errors
+    /// There is no memory for them.
+    pub fn counters(&self) -> Result<control::Engine, NoMemory> {
         let c = &self.control.counters;
-        control::Engine {
+        Ok(control::Engine {
             id: self.id as u64,
             core: self.core as u64,
             node: self.node.map(u64::from),
@@ -268,9 +277,9 @@ impl Engine {
             busy_cycles: c.busy_cycles.get(),
             idle_cycles: c.idle_cycles.get(),
             long_turns: c.long_turns.get(),
-            watched: self.was_watched.load(Ordering::Relaxed).then(|| self.watched()),
-            uplinks: self.uplinks.iter().map(KnownUplink::counters).collect(),
-        }
+            watched: if self.was_watched.load(Ordering::Relaxed) { Some(self.watched()?) } else { None },
+            uplinks: control::collect(self.uplinks.iter().map(KnownUplink::counters))?,
+        })
     }
 }
 

@@ -13,7 +13,7 @@
 
 use crate::console;
 use alloc::{boxed::Box, collections::VecDeque, string::String, vec::Vec};
-use control::{Event, Loss, Pause};
+use control::{Event, Loss, NoMemory, Pause};
 use core::sync::atomic::{AtomicU64, Ordering};
 use rtrb::{Consumer, Producer, RingBuffer};
 use spin::Mutex;
@@ -202,18 +202,23 @@ impl Reader {
     }
 
     fn end_line(&mut self, name: &str) {
-        if !self.line.is_empty() {
-            let line = String::from_utf8_lossy(&self.line).into_owned();
-            self.line.clear();
-            self.waiting = Some(Event::Console { guest: name.into(), line }.to_line());
+        if self.line.is_empty() {
+            return;
         }
+        match console_event(name, &self.line) {
+            Ok(event) => self.waiting = Some(event),
+            Err(NoMemory) => {
+                self.untold.add(self.line.len());
+                self.dropped = self.dropped.saturating_add(1);
+            }
+        }
+        self.line.clear();
     }
 
     /// Sends an event to COM2, behind an event that tells what was dropped before it. Gives it back if it must wait.
     fn offer(&mut self, name: &str, event: String, how: Drain) -> Result<(), String> {
         let Loss { messages, bytes } = self.untold;
-        let told =
-            bytes == 0 || console::send_guest(&Event::Dropped { guest: Some(name.into()), messages, bytes }.to_line());
+        let told = bytes == 0 || dropped_event(name, messages, bytes).is_ok_and(|event| console::send_guest(&event));
         if told {
             self.untold = Loss::default();
             if console::send_guest(&event) {
@@ -247,4 +252,14 @@ impl Reader {
         let (a, b) = self.backlog.as_slices();
         [a, b].into_iter()
     }
+}
+
+/// The line of COM2 for a line of a guest's console.
+fn console_event(name: &str, line: &[u8]) -> Result<String, NoMemory> {
+    Event::Console { guest: control::copy(name)?, line: control::lossy(line)? }.to_line()
+}
+
+/// The line of COM2 that tells what was dropped of a guest's output.
+fn dropped_event(name: &str, messages: u64, bytes: u64) -> Result<String, NoMemory> {
+    Event::Dropped { guest: Some(control::copy(name)?), messages, bytes }.to_line()
 }

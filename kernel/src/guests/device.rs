@@ -6,12 +6,10 @@ use crate::{
     guests::target::Target,
     rules::{self, Rules},
 };
-use alloc::{
-    boxed::Box,
-    format,
-    string::{String, ToString},
-};
+use alloc::{boxed::Box, format, string::String};
 use config::{GuestDevice, Offloads};
+use control::{NoMemory, Text, sentence};
+use core::fmt;
 use engine::{pair::Half, schedule::GuestWeight, slots::MAX_SLOTS};
 use entropy::counters::EntropyCounters;
 use memory::GuestMemory;
@@ -129,7 +127,7 @@ impl Device {
         requests: config::Requests,
         share: GuestWeight,
         target: Target,
-    ) -> Result<(), String> {
+    ) -> Result<(), Text> {
         let config = self.kind.backend();
         let device = NewDevice { slot: self.slot, shared: self.shared, memory, requests, share, config, target };
         self.engine.attach(device).map_err(|why| self.refusal(why))
@@ -146,18 +144,18 @@ impl Device {
     }
 
     /// Returns the sentence for an engine that does not take it.
-    pub fn refusal(&self, why: &str) -> String {
-        format!("{}: slot {} of engine {}: {why}", self.name(), self.slot, self.engine.id())
+    pub fn refusal(&self, why: &str) -> Text {
+        sentence(format_args!("{}: slot {} of engine {}: {why}", self.name(), self.slot, self.engine.id()))
     }
 
     /// Its name for the operator.
-    pub fn name(&self) -> String {
-        match &self.kind {
-            Kind::Net { mac, .. } => format!("network device {mac}"),
-            Kind::Block(disk) => format!("disk {}", disk.serial()),
-            Kind::Entropy { .. } => "entropy device".into(),
-            Kind::Console(_) => "console device".into(),
-        }
+    pub fn name(&self) -> impl fmt::Display {
+        fmt::from_fn(|f| match &self.kind {
+            Kind::Net { mac, .. } => write!(f, "network device {mac}"),
+            Kind::Block(disk) => write!(f, "disk {}", disk.serial()),
+            Kind::Entropy { .. } => f.write_str("entropy device"),
+            Kind::Console(_) => f.write_str("console device"),
+        })
     }
 
     /// Whether its engine watches the guests' timers.
@@ -187,19 +185,22 @@ impl Device {
     }
 
     /// Adds its counters to those of its guest.
-    pub fn count(&self, guest: &mut control::Guest) {
+    ///
+    /// # Errors
+    /// There is no memory for them.
+    pub fn count(&self, guest: &mut control::Guest) -> Result<(), NoMemory> {
         let device = self.shared.counters();
         match &self.kind {
             Kind::Net { mac, rules, port } => {
                 let PortCounters { frames, drops } = port.counters;
                 let refused = core::iter::once(("interrupts_refused", device.interrupts_refused.get()));
-                guest.ports.push(control::Port {
-                    mac: mac.to_string(),
+                let port = control::Port {
+                    mac: control::write(mac)?,
                     rx_packets: frames.rx_packets.get(),
                     rx_bytes: frames.rx_bytes.get(),
                     tx_packets: frames.tx_packets.get(),
                     tx_bytes: frames.tx_bytes.get(),
-                    drops: counts::by_name(drops.iter().chain(refused)),
+                    drops: counts::by_name(drops.iter().chain(refused))?,
                     checksums: frames.rx_checksums.get(),
                     segments: frames.rx_segments.get(),
                     interrupts: device.interrupts.get(),
@@ -211,30 +212,37 @@ impl Device {
                     resets: device.resets.get(),
                     stale_tokens: device.stale_tokens.get(),
                     ring_errors: device.faults.get(),
-                    stages: rules.iter().flat_map(Rules::counters).collect(),
-                });
+                    stages: control::collect(rules.iter().flat_map(Rules::counters))?,
+                };
+                control::push(&mut guest.ports, port)
             }
-            Kind::Block(disk) => guest.blocks.push(disk.count(self.shared)),
-            Kind::Entropy { counters } => guest.entropy.push(control::Entropy {
-                requests: counters.requests.get(),
-                bytes: counters.bytes.get(),
-                starved: counters.starved.get(),
-                limited: counters.limited.get(),
-                interrupts: device.interrupts.get(),
-                kicks: device.kicks.get(),
-                engine_cycles: device.engine_cycles.get(),
-                resets: device.resets.get(),
-                stale_tokens: device.stale_tokens.get(),
-                ring_errors: device.faults.get(),
-            }),
-            Kind::Console(ports) => guest.consoles.push(control::Console {
-                interrupts: device.interrupts.get(),
-                kicks: device.kicks.get(),
-                engine_cycles: device.engine_cycles.get(),
-                resets: device.resets.get(),
-                ring_errors: device.faults.get(),
-                ..ports.counters()
-            }),
+            Kind::Block(disk) => control::push(&mut guest.blocks, disk.count(self.shared)?),
+            Kind::Entropy { counters } => {
+                let entropy = control::Entropy {
+                    requests: counters.requests.get(),
+                    bytes: counters.bytes.get(),
+                    starved: counters.starved.get(),
+                    limited: counters.limited.get(),
+                    interrupts: device.interrupts.get(),
+                    kicks: device.kicks.get(),
+                    engine_cycles: device.engine_cycles.get(),
+                    resets: device.resets.get(),
+                    stale_tokens: device.stale_tokens.get(),
+                    ring_errors: device.faults.get(),
+                };
+                control::push(&mut guest.entropy, entropy)
+            }
+            Kind::Console(ports) => {
+                let console = control::Console {
+                    interrupts: device.interrupts.get(),
+                    kicks: device.kicks.get(),
+                    engine_cycles: device.engine_cycles.get(),
+                    resets: device.resets.get(),
+                    ring_errors: device.faults.get(),
+                    ..ports.counters()?
+                };
+                control::push(&mut guest.consoles, console)
+            }
         }
     }
 }

@@ -14,6 +14,7 @@ use block::{
     storage::Geometry,
 };
 use config::{Cache, Disk as Beneath};
+use control::NoMemory;
 use core::sync::atomic::{AtomicBool, Ordering};
 use memory::host::HostMemory;
 use virtio::config::DeviceConfig;
@@ -130,7 +131,10 @@ impl Disk {
     }
 
     /// Its counters and its device's. The size is what the guest sees now.
-    pub fn count(&self, shared: &virtio::shared::Shared) -> control::Block {
+    ///
+    /// # Errors
+    /// There is no memory for them.
+    pub fn count(&self, shared: &virtio::shared::Shared) -> Result<control::Block, NoMemory> {
         let device = shared.counters();
         let overlay = self.overlay();
         let emulation = match self.volume {
@@ -139,10 +143,10 @@ impl Disk {
         };
         let emulation = emulation.into_iter().flat_map(EmulationCounters::iter);
         let of_overlay = |value: fn(&Overlay) -> u32| overlay.map_or(0, |overlay| u64::from(value(overlay)));
-        control::Block {
-            serial: self.serial.clone(),
+        Ok(control::Block {
+            serial: control::copy(&self.serial)?,
             size: device::capacity(shared),
-            counts: super::counts::by_name(self.counters.iter().chain(emulation)),
+            counts: super::counts::by_name(self.counters.iter().chain(emulation))?,
             overlay_blocks: of_overlay(Overlay::blocks),
             overlay_used: of_overlay(Overlay::used),
             overlay_most_used: of_overlay(Overlay::most_used),
@@ -155,7 +159,7 @@ impl Disk {
             resets: device.resets.get(),
             stale_tokens: device.stale_tokens.get(),
             ring_errors: device.faults.get(),
-        }
+        })
     }
 }
 

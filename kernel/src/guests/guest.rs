@@ -13,15 +13,15 @@ use super::{
     target::Target,
     vcpu::VcpuJob,
 };
-use crate::{arch::time, cores::Core, engines::Answer, firmware, modules, virt};
-use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
+use crate::{arch::time, cores::Core, engines::Answer, firmware, mem, modules, virt};
+use alloc::{boxed::Box, string::String, sync::Arc, vec::Vec};
 use config::{Completion, Restart};
-use control::{Event, GuestSummary, Pause, PhysicalRange, StopReason, VcpuCounters};
-use core::{ops::Range, sync::atomic::Ordering};
+use control::{Event, GuestSummary, Joined, NoMemory, Pause, PhysicalRange, StopReason, Text, VcpuCounters, sentence};
+use core::{fmt, fmt::Write as _, ops::Range, sync::atomic::Ordering};
 use engine::schedule::GuestWeight;
 use lifecycle::{Action, Devices, End, Life, Outcome, Refused, Report, Step, explain_pending};
 use machine::{
-    machine::{Machine, Settings, Stop},
+    machine::{MAX_HEAP, Machine, Settings, Stop},
     split_lock::SplitLocks,
     vcpu::Interrupts,
     virtio_pci::NotifyBar,
@@ -35,6 +35,10 @@ const PORT_BYTES: usize = 512;
 /// Bytes of JSON for a byte of a named port, at most, and for the rest of its event without the names.
 const JSON_BYTES: usize = 6;
 const EVENT_BYTES: usize = 64;
+
+/// Most bytes of the heap that a life takes when it begins: the machine, 44 KiB of rings of its console device, and its jobs.
+/// A guest's former machine is there too while the new one is made.
+pub const LIFE_BYTES: usize = MAX_HEAP + (64 << 10);
 
 /// Most places in a guest's memory that are known to be damaged.
 const MAX_DAMAGED: usize = 64;
@@ -133,7 +137,7 @@ impl Guest {
 
     /// Reports that sidecore ends without waiting for it any longer.
     pub fn report_left_behind(&self) {
-        let devices = self.pending_devices().join(", ");
+        let devices = Joined(self.pending_devices());
         log::error!("guest {}: is not down, and sidecore ends without it; pending: {devices}", self.config.name);
     }
 
@@ -221,14 +225,16 @@ impl Guest {
                     self.ask_engine();
                 }
                 Action::ReportPending { state, waited } => {
-                    let detail = match self.zeroing {
-                        Some(_) => format!("its memory is still being zeroed after {} s", waited / 1000),
-                        None => explain_pending(state, waited, &self.pending_devices()),
-                    };
-                    log::warn!("guest {}: {}: {detail}", self.config.name, state.name());
-                    let guest = self.config.name.clone();
-                    let event = Event::Guest { guest, state, reason: None, detail: Some(detail) };
-                    crate::console::send_event(&event);
+                    let detail = fmt::from_fn(|f| match self.zeroing {
+                        Some(_) => write!(f, "its memory is still being zeroed after {} s", waited / 1000),
+                        None => write!(f, "{}", explain_pending(state, waited, self.pending_devices())),
+                    });
+                    let name = &self.config.name;
+                    log::warn!("guest {name}: {}: {detail}", state.name());
+                    let event = control::copy(name).and_then(|guest| {
+                        Ok(Event::Guest { guest, state, reason: None, detail: Some(control::write(&detail)?) })
+                    });
+                    crate::console::send_event(event);
                 }
                 Action::AnnounceRestart { wait } => {
                     log::info!("guest {}: starts again in {} s", self.config.name, wait / 1000);
@@ -270,9 +276,9 @@ impl Guest {
     ///
     /// # Errors
     /// The sentence that names one that has.
-    fn cores_are_idle(&self) -> Result<(), String> {
+    fn cores_are_idle(&self) -> Result<(), Text> {
         match self.cores.iter().find(|core| core.is_busy()) {
-            Some(core) => Err(format!("core {} is busy", core.index)),
+            Some(core) => Err(sentence(format_args!("core {} is busy", core.index))),
             None => Ok(()),
         }
     }
@@ -292,13 +298,13 @@ impl Guest {
 
     fn report(&self, report: Report) {
         log::info!("{}", report.line(&self.config.name));
-        crate::console::send_event(&report.event(&self.config.name));
+        crate::console::send_event(report.event(&self.config.name));
     }
 
     /// The names of the devices about which the engine's answer is due.
-    fn pending_devices(&self) -> Vec<String> {
+    fn pending_devices(&self) -> impl Iterator<Item: fmt::Display> + Clone {
         let devices = self.resources.as_ref().map_or(&[][..], |has| &has.devices);
-        self.devices.pending().filter_map(|device| devices.get(device)).map(Device::name).collect()
+        self.devices.pending().filter_map(|device| devices.get(device)).map(Device::name)
     }
 
     /// Takes the engine's answers about its devices, and asks what is to be asked next.
@@ -352,18 +358,20 @@ impl Guest {
     }
 
     /// Builds its machine in its memory, which is zeroes.
-    fn prepare(&mut self) -> Result<(), String> {
+    fn prepare(&mut self) -> Result<(), Text> {
         // The output of the life before is not kept any longer.
         self.finish_output(Drain::AtOnce);
         if let Some(damaged) = self.damaged.first() {
-            return Err(format!(
+            return Err(sentence(format_args!(
                 "its memory is damaged at physical address {:#x}, where a machine check found an uncorrected error; restart \
                  the machine, which tests its memory and may leave the damaged part out",
                 damaged.start
-            ));
+            )));
         }
-        let has = self.resources.as_ref().map_err(Clone::clone)?;
+        let has = self.resources.as_ref().map_err(sentence)?;
         self.cores_are_idle()?;
+        // The machine and its devices' rings are made on the heap, by code that cannot refuse.
+        mem::has_room(LIFE_BYTES)?;
         let kernel = modules::find(&self.config.kernel)?;
         let initrd = self.config.initrd.as_deref().map(modules::find).transpose()?;
         if !self.clean {
@@ -409,14 +417,14 @@ impl Guest {
             splitter: has.splitter,
             platform: virt::guest_platform(),
         })
-        .map_err(|e| format!("{e}"))?;
+        .map_err(sentence)?;
         self.machine = Some(Arc::new(machine));
         Ok(())
     }
 
     /// Gives its vCPUs to its cores. Its devices are attached.
-    fn give_out_vcpus(&self) -> Result<(), String> {
-        let has = self.resources.as_ref().map_err(Clone::clone)?;
+    fn give_out_vcpus(&self) -> Result<(), Text> {
+        let has = self.resources.as_ref().map_err(sentence)?;
         let machine = self.machine.as_ref().ok_or("it has no machine")?;
         self.cores_are_idle()?;
         for (index, (core, kept)) in self.cores.iter().zip(&has.vcpus).enumerate() {
@@ -465,10 +473,13 @@ impl Guest {
             let most = PORT_BYTES.min(room / JSON_BYTES);
             let len = ports.read(number, chunk.get_mut(..most).unwrap_or_default());
             if len != 0 {
-                let text = chunk.iter().take(len).copied().map(char::from).collect();
-                let event = Event::Port { guest: name.clone(), port: port.into(), text }.to_line();
-                sent = sent.saturating_add(event.len());
-                crate::console::send_guest(&event);
+                match port_event(name, port, chunk.get(..len).unwrap_or_default()) {
+                    Ok(event) => {
+                        sent = sent.saturating_add(event.len());
+                        crate::console::send_guest(&event);
+                    }
+                    Err(NoMemory) => self.reader.lost_before(len as u64),
+                }
             }
         }
         (sent, pause)
@@ -478,7 +489,7 @@ impl Guest {
     ///
     /// # Errors
     /// It has no such port.
-    pub fn open_port(&self, port: &str, open: bool) -> Result<(), String> {
+    pub fn open_port(&self, port: &str, open: bool) -> Result<(), Text> {
         let (device, ports, number) = self.find_port(port)?;
         ports.set_open(number, open);
         device.ring_console();
@@ -489,25 +500,29 @@ impl Guest {
     ///
     /// # Errors
     /// It has no such port, or the port does not take all of them now. Then it gets none.
-    pub fn port_input(&self, port: &str, bytes: &[u8]) -> Result<(), String> {
+    pub fn port_input(&self, port: &str, bytes: &[u8]) -> Result<(), Text> {
         let (device, ports, number) = self.find_port(port)?;
         let room = ports.room(number);
         if room < bytes.len() {
-            return Err(format!("port `{port}` takes {room} bytes now, and {} are too many", bytes.len()));
+            let len = bytes.len();
+            return Err(sentence(format_args!("port `{port}` takes {room} bytes now, and {len} are too many")));
         }
         ports.write(number, bytes);
         device.ring_console();
         Ok(())
     }
 
-    fn find_port(&self, name: &str) -> Result<(&Device, &ConsolePorts, usize), String> {
+    fn find_port(&self, name: &str) -> Result<(&Device, &ConsolePorts, usize), Text> {
         let guest = &self.config.name;
         let Some((device, ports)) = self.resources.as_ref().ok().and_then(Resources::console) else {
-            return Err(format!("guest `{guest}` has no console device, so no port `{name}`"));
+            return Err(sentence(format_args!("guest `{guest}` has no console device, so no port `{name}`")));
         };
         match ports.find(name) {
             Some(number) => Ok((device, ports, number)),
-            None => Err(format!("guest `{guest}` has no port `{name}`; there are: {}", ports.names().join(", "))),
+            None => {
+                let names = Joined(ports.names());
+                Err(sentence(format_args!("guest `{guest}` has no port `{name}`; there are: {names}")))
+            }
         }
     }
 
@@ -570,45 +585,62 @@ impl Guest {
         }
     }
 
-    /// Returns its line for the command `list`.
-    pub fn summary(&self) -> GuestSummary {
+    /// The place of its memory in the machine's.
+    pub fn regions(&self) -> impl Iterator<Item = PhysicalRange> {
         let regions = self.resources.as_ref().into_iter().flat_map(|has| has.memory.regions());
-        GuestSummary {
-            name: self.config.name.clone(),
+        regions.map(|r| PhysicalRange { start: r.host.expose_provenance() as u64, bytes: r.size })
+    }
+
+    /// Returns its line for the command `list`.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub fn summary(&self) -> Result<GuestSummary, NoMemory> {
+        Ok(GuestSummary {
+            name: control::copy(&self.config.name)?,
             state: self.life.state(),
-            cores: self.cores.iter().map(|c| c.index as u64).collect(),
+            cores: control::collect(self.cores.iter().map(|c| Ok(c.index as u64)))?,
             memory: self.config.memory,
-            regions: regions
-                .map(|r| PhysicalRange { start: r.host.expose_provenance() as u64, bytes: r.size })
-                .collect(),
+            regions: control::collect(self.regions().map(Ok))?,
             reason: self.life.reason(),
-        }
+        })
     }
 
     /// Returns all its counters.
-    pub fn counters(&self) -> control::Guest {
+    ///
+    /// # Errors
+    /// There is no memory for them.
+    pub fn counters(&self) -> Result<control::Guest, NoMemory> {
         let has = self.resources.as_ref().ok();
         let vcpus = has.into_iter().flat_map(|has| &has.vcpus).zip(&self.cores);
+        let vcpus = vcpus.map(|(v, core)| Ok(VcpuCounters { core: core.index as u64, exits: exits(v.histogram)? }));
+        let machine = self.machine.as_ref();
         let mut counters = control::Guest {
-            name: self.config.name.clone(),
+            name: control::copy(&self.config.name)?,
             state: self.life.state(),
             starts: self.life.starts(),
             memory: self.config.memory,
             kept: has.map_or(0, |has| has.bytes),
-            vcpus: vcpus.map(|(v, core)| VcpuCounters { core: core.index as u64, exits: exits(v.histogram) }).collect(),
+            vcpus: control::collect(vcpus)?,
             console_dropped: self.console.dropped.load(Ordering::Relaxed),
             lines_dropped: self.reader.dropped,
             input_dropped: self.typed.dropped,
-            shadow_idt: self.machine.as_ref().map(|m| counts::by_name(m.shadow_report())).unwrap_or_default(),
-            refusals: self.machine.as_ref().map(|m| counts::by_name(m.refusals())).unwrap_or_default(),
+            shadow_idt: machine.map(|m| counts::by_name(m.shadow_report())).transpose()?.unwrap_or_default(),
+            refusals: machine.map(|m| counts::by_name(m.refusals())).transpose()?.unwrap_or_default(),
             ports: Vec::new(),
             blocks: Vec::new(),
             entropy: Vec::new(),
             consoles: Vec::new(),
         };
-        has.into_iter().flat_map(|has| &has.devices).for_each(|device| device.count(&mut counters));
-        counters
+        has.into_iter().flat_map(|has| &has.devices).try_for_each(|device| device.count(&mut counters))?;
+        Ok(counters)
     }
+}
+
+/// The line of COM2 for output of a named port.
+fn port_event(guest: &str, port: &str, bytes: &[u8]) -> Result<String, NoMemory> {
+    let text = control::write(fmt::from_fn(|f| bytes.iter().try_for_each(|&byte| f.write_char(char::from(byte)))))?;
+    Event::Port { guest: control::copy(guest)?, port: control::copy(port)?, text }.to_line()
 }
 
 /// The time in milliseconds, from the TSC.
@@ -623,8 +655,8 @@ fn end(stop: Stop) -> End {
         Stop::Reset => (StopReason::Reset, None),
         Stop::TripleFault => (StopReason::TripleFault, None),
         Stop::Killed => (StopReason::Killed, None),
-        Stop::MemoryError(place) => (StopReason::MemoryError, Some(place)),
-        Stop::Failed(why) => (StopReason::Failed, Some(why)),
+        Stop::MemoryError(place) => (StopReason::MemoryError, Some(sentence(place))),
+        Stop::Failed(why) => (StopReason::Failed, Some(sentence(why))),
     };
     End { reason, detail }
 }

@@ -30,18 +30,30 @@ use crate::{
     machine_check::{self, Kind, Told},
     mem, virt,
 };
-use alloc::{format, string::String, vec::Vec};
+use alloc::vec::Vec;
 use config::{Config, Plan};
 use console::Drain;
-use control::{Counters, GuestSummary, Hypervisor, Pause, Turns};
+use control::{Counters, GuestSummary, Hypervisor, Joined, NoMemory, Pause, Text, Turns, sentence};
 use core::sync::atomic::Ordering;
-use guest::Guest;
+use guest::{Guest, LIFE_BYTES};
 use lifecycle::Refused;
 use mca::Owner;
 
 /// Bytes of output that a guest may send in a tick, each counted as it comes and as it goes. COM2 takes a fraction of it, if
 /// it is a real one.
 const OUTPUT_BYTES: usize = 4 << 10;
+
+/// Bytes of the heap that a guest keeps over all its lives, at most: its devices with their counters, its console, and a
+/// histogram for each vCPU.
+const KEPT_BYTES: usize = 256 << 10;
+/// Bytes of the heap for what commands need while they are carried out. The counters of 64 vCPUs with their line are the most.
+const COMMAND_BYTES: usize = 1 << 20;
+
+/// Bytes of the heap that so many guests and the commands need while guests run. A start of a guest, and a command, is refused if
+/// they are not there.
+pub const fn heap(guests: usize) -> usize {
+    guests.saturating_mul(KEPT_BYTES + LIFE_BYTES).saturating_add(LIFE_BYTES + COMMAND_BYTES)
+}
 
 /// All guests of the configuration.
 pub struct Guests {
@@ -63,9 +75,8 @@ impl Guests {
             Guest::new(number, config, c.clone(), cores, config.device_number(number, 0))
         });
         let guests: Vec<_> = guests.collect();
-        let memory = |(number, guest): (usize, &Guest)| {
-            let regions = guest.summary().regions;
-            regions.into_iter().map(move |range| (range.start, range.start.saturating_add(range.bytes), number))
+        let memory = |(number, guest): (usize, &Guest)| -> Vec<_> {
+            guest.regions().map(|range| (range.start, range.start.saturating_add(range.bytes), number)).collect()
         };
         machine_check::set_guests(guests.iter().enumerate().flat_map(memory).collect());
         Self {
@@ -97,12 +108,12 @@ impl Guests {
     ///
     /// # Errors
     /// No guest has this name; the text names the most similar one.
-    pub fn find(&self, name: &str) -> Result<usize, String> {
+    pub fn find(&self, name: &str) -> Result<usize, Text> {
         self.guests.iter().position(|g| g.name() == name).ok_or_else(|| {
-            let names: Vec<&str> = self.guests.iter().map(Guest::name).collect();
-            match control::nearest(name, &names) {
-                Some(meant) => format!("no guest `{name}`; did you mean `{meant}`?"),
-                None => format!("no guest `{name}`; there are: {}", names.join(", ")),
+            let names = self.guests.iter().map(Guest::name);
+            match control::nearest(name, names.clone()) {
+                Some(meant) => sentence(format_args!("no guest `{name}`; did you mean `{meant}`?")),
+                None => sentence(format_args!("no guest `{name}`; there are: {}", Joined(names))),
             }
         })
     }
@@ -111,7 +122,7 @@ impl Guests {
     ///
     /// # Errors
     /// No such guest, it runs already, or the machine cannot run guests.
-    pub fn start(&mut self, name: &str) -> Result<(), String> {
+    pub fn start(&mut self, name: &str) -> Result<(), Text> {
         self.command_where_guests_can_run(name, Guest::start)
     }
 
@@ -120,7 +131,7 @@ impl Guests {
     ///
     /// # Errors
     /// No such guest, or it does not run.
-    pub fn stop(&mut self, name: &str) -> Result<(), String> {
+    pub fn stop(&mut self, name: &str) -> Result<(), Text> {
         let seconds = self.stop_seconds;
         self.command(name, |guest| guest.stop(seconds))
     }
@@ -129,7 +140,7 @@ impl Guests {
     ///
     /// # Errors
     /// No such guest, or it does not run.
-    pub fn kill(&mut self, name: &str) -> Result<(), String> {
+    pub fn kill(&mut self, name: &str) -> Result<(), Text> {
         self.command(name, Guest::kill)
     }
 
@@ -137,7 +148,7 @@ impl Guests {
     ///
     /// # Errors
     /// No such guest, or the machine cannot run guests.
-    pub fn restart(&mut self, name: &str) -> Result<(), String> {
+    pub fn restart(&mut self, name: &str) -> Result<(), Text> {
         self.command_where_guests_can_run(name, Guest::restart)
     }
 
@@ -145,7 +156,7 @@ impl Guests {
     ///
     /// # Errors
     /// No such guest, or it does not run.
-    pub fn input(&mut self, name: &str, bytes: &[u8]) -> Result<(), String> {
+    pub fn input(&mut self, name: &str, bytes: &[u8]) -> Result<(), Text> {
         self.command(name, |guest| guest.input(bytes))
     }
 
@@ -153,7 +164,7 @@ impl Guests {
     ///
     /// # Errors
     /// No such guest or port.
-    pub fn open_port(&mut self, name: &str, port: &str, open: bool) -> Result<(), String> {
+    pub fn open_port(&mut self, name: &str, port: &str, open: bool) -> Result<(), Text> {
         self.named(name)?.open_port(port, open)
     }
 
@@ -161,16 +172,16 @@ impl Guests {
     ///
     /// # Errors
     /// No such guest or port, or it does not take all the bytes now. Then it gets none.
-    pub fn port_input(&mut self, name: &str, port: &str, bytes: &[u8]) -> Result<(), String> {
+    pub fn port_input(&mut self, name: &str, port: &str, bytes: &[u8]) -> Result<(), Text> {
         self.named(name)?.port_input(port, bytes)
     }
 
-    fn named(&mut self, name: &str) -> Result<&mut Guest, String> {
+    fn named(&mut self, name: &str) -> Result<&mut Guest, Text> {
         let number = self.find(name)?;
-        self.guests.get_mut(number).ok_or_else(|| format!("no guest `{name}`"))
+        self.guests.get_mut(number).ok_or_else(|| "no such guest".into())
     }
 
-    fn command(&mut self, name: &str, command: impl FnOnce(&mut Guest) -> Result<(), Refused>) -> Result<(), String> {
+    fn command(&mut self, name: &str, command: impl FnOnce(&mut Guest) -> Result<(), Refused>) -> Result<(), Text> {
         command(self.named(name)?).map_err(|refused| refused.explain(name))
     }
 
@@ -178,7 +189,7 @@ impl Guests {
         &mut self,
         name: &str,
         command: impl FnOnce(&mut Guest) -> Result<(), Refused>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Text> {
         self.find(name)?;
         if !virt::available() {
             return Err("this machine has neither SVM nor VT-x, so no guest can run".into());
@@ -232,19 +243,26 @@ impl Guests {
     }
 
     /// All guests, in the order of the configuration.
-    pub fn list(&self) -> Vec<GuestSummary> {
-        self.guests.iter().map(Guest::summary).collect()
+    ///
+    /// # Errors
+    /// There is no memory for the list.
+    pub fn list(&self) -> Result<Vec<GuestSummary>, NoMemory> {
+        control::collect(self.guests.iter().map(Guest::summary))
     }
 
     /// Returns all counters, for the request `id`.
-    pub fn counters(&self, id: Option<u64>) -> Counters {
-        Counters {
+    ///
+    /// # Errors
+    /// There is no memory for them.
+    pub fn counters(&self, id: Option<u64>) -> Result<Counters, NoMemory> {
+        Ok(Counters {
             id,
             tsc: crate::arch::time::tsc(),
             tsc_hz: crate::arch::time::rates().tsc,
             hypervisor: Hypervisor {
                 memory: mem::used(),
                 memory_without_guests: self.memory_without_guests,
+                heap: mem::heap(),
                 log_dropped: crate::console::DROPPED.load(Ordering::Relaxed),
                 serial: crate::console::counters(),
                 stray_interrupts: interrupts::STRAY.load(Ordering::Relaxed),
@@ -252,9 +270,9 @@ impl Guests {
                 io_checks: interrupts::IO_CHECKS.load(Ordering::Relaxed),
                 machine_checks: machine_check::counters(),
             },
-            guests: self.guests.iter().map(Guest::counters).collect(),
-            engines: crate::engines::all().iter().map(|engine| engine.counters()).collect(),
-        }
+            guests: control::collect(self.guests.iter().map(Guest::counters))?,
+            engines: control::collect(crate::engines::all().iter().map(|engine| engine.counters()))?,
+        })
     }
 }
 

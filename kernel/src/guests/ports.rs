@@ -2,7 +2,7 @@
 
 use crate::arch::time;
 use alloc::{boxed::Box, vec::Vec};
-use control::ConsolePort;
+use control::{ConsolePort, NoMemory};
 use core::array;
 use spin::Mutex;
 use virtio_console::{
@@ -61,8 +61,8 @@ impl ConsolePorts {
     }
 
     /// Names of its named ports.
-    pub fn names(&self) -> Vec<&str> {
-        self.ports.all().iter().map(Port::name).filter(|name| !name.is_empty()).collect()
+    pub fn names(&self) -> impl Iterator<Item = &str> + Clone {
+        self.ports.all().iter().map(Port::name).filter(|name| !name.is_empty())
     }
 
     /// Named ports that are open on this side: number and name.
@@ -93,22 +93,27 @@ impl ConsolePorts {
     }
 
     /// Returns its counters, without those that every device has.
-    pub fn counters(&self) -> control::Console {
-        let ports = self.ports.all().iter().map(|port| ConsolePort {
-            name: port.name().into(),
-            open: port.is_open(),
-            guest_open: port.is_guest_open(),
-            output_bytes: port.counters.output_bytes.get(),
-            output_dropped: port.counters.output_dropped.get(),
-            output_requests: port.counters.output_requests.get(),
-            input_bytes: port.counters.input_bytes.get(),
-            waits: port.counters.waits.get(),
+    ///
+    /// # Errors
+    /// There is no memory for them.
+    pub fn counters(&self) -> Result<control::Console, NoMemory> {
+        let ports = self.ports.all().iter().map(|port| {
+            Ok(ConsolePort {
+                name: control::copy(port.name())?,
+                open: port.is_open(),
+                guest_open: port.is_guest_open(),
+                output_bytes: port.counters.output_bytes.get(),
+                output_dropped: port.counters.output_dropped.get(),
+                output_requests: port.counters.output_requests.get(),
+                input_bytes: port.counters.input_bytes.get(),
+                waits: port.counters.waits.get(),
+            })
         });
-        control::Console {
-            ports: ports.collect(),
+        Ok(control::Console {
+            ports: control::collect(ports)?,
             messages: self.ports.messages.received.get(),
             refused: self.ports.messages.refused.get(),
             ..control::Console::default()
-        }
+        })
     }
 }

@@ -70,7 +70,7 @@ impl VcpuJob {
         cache::join(Some(self.machine.name()));
         let life = Life { job: &self, core };
         if let Err(why) = virt::with_vcpu(core, self.kept.pages, self.nested_root, &self.machine, self.index, life) {
-            self.machine.request_stop(Stop::Failed(why), |s| signal::send(&self.cores, s));
+            self.machine.request_stop(Stop::failed(why), |s| signal::send(&self.cores, s));
         }
     }
 }

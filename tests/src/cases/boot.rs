@@ -150,7 +150,14 @@ fn boot_report(context: &mut Context<'_>, Reported { session, setup }: &mut Repo
     context.figures.exactly("times sidecore.toml has the sum that sha256sum prints", right.count(), 1)?;
     let console = session.console()?;
     let shown = entries.iter().filter(|(_, text)| console.contains(text.as_str())).count();
-    context.figures.exactly("sentences that are on COM1 too", shown, entries.len())
+    context.figures.exactly("sentences that are on COM1 too", shown, entries.len())?;
+    let on_heap =
+        entries.iter().filter(|(kind, text)| *kind == ReportKind::Decision && text.starts_with("its heap has "));
+    context.figures.exactly("sentences on the heap", on_heap.count(), 1)?;
+    let heap = session.counters()?.hypervisor.heap;
+    context.figures.at_least("size of the heap, KiB", heap.size >> 10, 4096)?;
+    context.figures.at_least("heap in use, KiB", heap.used >> 10, 1)?;
+    context.figures.at_most("heap in use, KiB", heap.used >> 10, (heap.size >> 10) as f64 / 2.0)
 }
 
 /// Reads the command register of each function of bus 0 by the emulator's monitor. sidecore reaches configuration space by

@@ -63,7 +63,7 @@ impl Counted {
         };
         let (disks, ports): (Vec<&Arc<Port>>, Vec<_>) =
             ports.iter().partition(|port| matches!(port.backend, Half::Second(_)));
-        let stages = |port: &&Arc<Port>| port.rules.iter().flat_map(Rules::counters).collect();
+        let stages = |port: &&Arc<Port>| port.rules.iter().flat_map(Rules::counters).flatten().collect();
         Self {
             stages: ports.iter().map(stages).collect(),
             ports: ports.into_iter().map(device).collect(),

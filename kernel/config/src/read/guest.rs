@@ -251,7 +251,7 @@ fn read_uplink(section: &mut Section<'_, '_>, config: &Config) -> Option<usize> 
     if found.is_none() {
         let names: Vec<&str> =
             config.uplinks.iter().map(|uplink| &*uplink.name).filter(|name| !name.is_empty()).collect();
-        let expected = match control::nearest(name, &names) {
+        let expected = match control::nearest(name, names.iter().copied()) {
             Some(meant) => format!("no [[port]] has this name; did you mean \"{meant}\"?"),
             None if names.is_empty() => "no [[port]] has this name; there is none".into(),
             None => format!("no [[port]] has this name; there are: {}", names.join(", ")),

@@ -58,7 +58,7 @@ impl Stages {
             return Err(format!("[[stage]] `{name}` has a mistake of its own"));
         }
         let names: Vec<&str> = self.good.iter().map(String::as_str).collect();
-        Err(match control::nearest(name, &names) {
+        Err(match control::nearest(name, names.iter().copied()) {
             Some(meant) => format!("no [[stage]] `{name}`; did you mean `{meant}`?"),
             None if names.is_empty() => format!("no [[stage]] `{name}`; there is none"),
             None => format!("no [[stage]] `{name}`; there are: {}", names.join(", ")),

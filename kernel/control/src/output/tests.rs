@@ -131,3 +131,15 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_printed_line_that_does_not_fit_is_dropped_whole() {
+    let mut output = Small::new(64);
+    output.print(format_args!("{}{}\n{}\nshort\n", "one ", "line", "x".repeat(60)));
+    assert_eq!(output.total_loss(), Loss { messages: 1, bytes: 62 });
+    output.print(format_args!("{}", "y".repeat(64)));
+    output.print(format_args!("no end"));
+    assert_eq!(output.total_loss(), Loss { messages: 2, bytes: 62 + 64 });
+    output.begin_tick(100);
+    assert_eq!(fifo(&mut output, 100), "one line\r\nshort\r\nno end");
+}

@@ -4,7 +4,7 @@ use super::*;
 
 fn filtered(bytes: impl AsRef<[u8]>) -> String {
     let mut out = Vec::new();
-    TerminalFilter::new().feed(bytes.as_ref(), &mut out);
+    TerminalFilter::new().feed(bytes.as_ref(), &mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 
@@ -94,8 +94,8 @@ proptest! {
         check(&whole);
         let (a, b) = bytes.split_at(cut.min(bytes.len()));
         let (mut filter, mut out) = (TerminalFilter::new(), Vec::new());
-        filter.feed(a, &mut out);
-        filter.feed(b, &mut out);
+        filter.feed(a, &mut out).unwrap();
+        filter.feed(b, &mut out).unwrap();
         prop_assert_eq!(String::from_utf8(out).unwrap(), whole.clone());
         prop_assert!(!whole.contains("\x1b[7m"));
         // The room that the caller keeps.

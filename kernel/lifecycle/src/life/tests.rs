@@ -44,7 +44,7 @@ pub(super) fn give(life: &mut Life, now: &mut u64, input: Input) -> Result<(), R
 
 fn name(action: &Action) -> String {
     match action {
-        Action::Report(report) => report.line("a").replace("guest a: ", ""),
+        Action::Report(report) => report.line("a").to_string().replace("guest a: ", ""),
         Action::BringUp => "bring up".into(),
         Action::PressPowerButton => "button".into(),
         Action::StopVcpus => "stop vCPUs".into(),
@@ -60,8 +60,9 @@ fn actions(always: bool, inputs: &[Input]) -> Vec<String> {
     let mut all = Vec::new();
     for input in inputs {
         if let Err(refused) = give(&mut life, &mut now, input.clone()) {
-            all.push(refused.explain("a"));
+            all.push(refused.explain("a").into());
         }
+        assert!(life.actions.len() <= ACTIONS);
         while let Some(action) = life.next_action() {
             all.push(name(&action));
         }

@@ -3,10 +3,6 @@
 //! Follows SDM vol. 3C ch. 26 (instructions that exit) and vol. 4 (MSRs), APM vol. 2 ch. 15. What a guest may not do is
 //! refused as hardware would refuse it, and every refusal is counted.
 
-extern crate alloc;
-
-use alloc::format;
-
 use iced_x86::Mnemonic;
 
 use super::{
@@ -88,9 +84,10 @@ impl Machine {
             Exit::MACHINE_CHECK => Outcome::Done,
             Exit::Exception { vector, error } => Outcome::Raise(Event::Exception(vector, error)),
             Exit::TripleFault => Outcome::Stop(Stop::TripleFault),
-            Exit::Unexpected { reason, detail } => {
-                Outcome::Stop(Stop::Failed(format!("unexpected exit {reason:#x} ({detail:#x}) at {:#x}", vcpu.rip())))
-            }
+            Exit::Unexpected { reason, detail } => Outcome::Stop(Stop::failed(format_args!(
+                "unexpected exit {reason:#x} ({detail:#x}) at {:#x}",
+                vcpu.rip()
+            ))),
         };
         self.conclude(outcome, vcpu, context, host)
     }
@@ -167,9 +164,10 @@ impl Machine {
                 vcpu.free_split_locks(until);
                 Outcome::Done
             }
-            Verdict::End => {
-                Outcome::Stop(Stop::Failed(format!("a split or bus lock at {:#x} (split_lock = \"kill\")", vcpu.rip())))
-            }
+            Verdict::End => Outcome::Stop(Stop::failed(format_args!(
+                "a split or bus lock at {:#x} (split_lock = \"kill\")",
+                vcpu.rip()
+            ))),
         }
     }
 

@@ -1,10 +1,6 @@
 //! Handles accesses to guest-physical addresses that the nested tables do not map: the devices' registers, and
 //! addresses with nothing behind them.
 
-extern crate alloc;
-
-use alloc::format;
-
 use super::{devices::Answer, host::Host, outcome::Outcome, refusals::Refusal, state::Machine, stop::Stop};
 use crate::{
     mmio,
@@ -17,13 +13,13 @@ impl Machine {
         if fetch && self.is_split(gpa) {
             return match self.splitter.map(|splitter| splitter.make_executable(gpa)) {
                 Some(Err(why)) => {
-                    Outcome::Stop(Stop::Failed(format!("no code in its own memory at {gpa:#x}: {why:?}")))
+                    Outcome::Stop(Stop::failed(format_args!("no code in its own memory at {gpa:#x}: {why:?}")))
                 }
                 _ => Outcome::Done,
             };
         }
         if self.memory.translate(gpa, 1).is_ok() {
-            return Outcome::Stop(Stop::Failed(format!("no access to its own memory at {gpa:#x}")));
+            return Outcome::Stop(Stop::failed(format_args!("no access to its own memory at {gpa:#x}")));
         }
         if fetch {
             // Nothing answers here, so the code reads as all ones. That is not an instruction.

@@ -25,6 +25,10 @@ use crate::{
 /// Most vCPUs of a guest. APIC IDs from 255 on need interrupt remapping, which this machine lacks.
 pub const MAX_VCPUS: usize = 255;
 
+/// Most bytes of the heap that a machine takes with `config`'s limits of vCPUs and devices. The host test
+/// `tests/fuzz/tests/no_memory.rs` finds that half of it is enough without a shadow of the IDT.
+pub const MAX_HEAP: usize = 256 << 10;
+
 /// Frequency in Hz of the local APIC timer of a guest with firmware, if the host emulates that timer. EDK2 does not
 /// measure the frequency: it is built for this one (PcdFSBClock).
 pub const FIRMWARE_TIMER_HZ: u64 = 1_000_000_000;

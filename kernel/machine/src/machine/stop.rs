@@ -1,11 +1,38 @@
 //! Why a guest stops.
 
-extern crate alloc;
-
-use alloc::{format, string::String};
 use core::fmt;
+use core::fmt::Write as _;
 
 use crate::mailbox::StopReason;
+
+/// A sentence about a stop. It needs no heap, because a guest can cause it. What is longer than 160 bytes is cut.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Why(heapless::String<160>);
+
+impl Why {
+    /// Makes the sentence.
+    #[must_use]
+    pub fn new(text: impl fmt::Display) -> Self {
+        let mut why = Self::default();
+        // Writing to it does not fail.
+        let _ = write!(why, "{text}");
+        why
+    }
+}
+
+impl fmt::Write for Why {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        // What does not fit is dropped.
+        let _ = text.chars().try_for_each(|character| self.0.push(character));
+        Ok(())
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
 
 /// Why a whole guest has stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,9 +46,9 @@ pub enum Stop {
     /// The operator killed it, or it did not stop in time after the power button.
     Killed,
     /// Memory of it is damaged. The text says where.
-    MemoryError(String),
+    MemoryError(Why),
     /// It cannot go on. The text says why.
-    Failed(String),
+    Failed(Why),
 }
 
 impl fmt::Display for Stop {
@@ -41,12 +68,12 @@ impl Stop {
     /// Makes the stop for a guest with an uncorrected error in its memory, at this address of the machine's.
     #[must_use]
     pub fn memory_error(physical: u64) -> Self {
-        Self::MemoryError(format!("an uncorrected error at physical address {physical:#x}"))
+        Self::MemoryError(Why::new(format_args!("an uncorrected error at physical address {physical:#x}")))
     }
 
     /// Makes the stop for a guest that cannot go on.
-    pub(super) fn failed(why: &str) -> Self {
-        Self::Failed(String::from(why))
+    pub fn failed(why: impl fmt::Display) -> Self {
+        Self::Failed(Why::new(why))
     }
 
     /// Returns the reason that its vCPUs get in their mailboxes.

@@ -14,7 +14,7 @@ extern crate alloc;
 use alloc::{boxed::Box, string::String, vec::Vec};
 
 use config::{Identity, stage};
-use control::StageCounters;
+use control::{NoMemory, StageCounters};
 
 const _: () = assert!(config::MAX_STAGES <= MAX_STAGES);
 const _: () = assert!(config::MAX_GATEWAY <= guard::MAX_MACS);
@@ -108,15 +108,17 @@ impl Rules {
     }
 
     /// Returns the counters of its stages.
-    pub fn counters(&self) -> impl Iterator<Item = StageCounters> + '_ {
+    pub fn counters(&self) -> impl Iterator<Item = Result<StageCounters, NoMemory>> + '_ {
         let chains = [&self.policy.enter, &self.policy.leave];
         chains.into_iter().zip(&self.stages).flat_map(|(chain, (direction, names))| {
-            chain.stages().iter().zip(names).map(|(stage, name)| StageCounters {
-                stage: name.clone(),
-                direction: (*direction).into(),
-                frames: stage.frames.get(),
-                bytes: stage.bytes.get(),
-                dropped: stage.dropped.get(),
+            chain.stages().iter().zip(names).map(|(stage, name)| {
+                Ok(StageCounters {
+                    stage: control::copy(name)?,
+                    direction: (*direction).into(),
+                    frames: stage.frames.get(),
+                    bytes: stage.bytes.get(),
+                    dropped: stage.dropped.get(),
+                })
             })
         })
     }
@@ -216,7 +218,7 @@ mod tests {
         assert_eq!(enter(&tcp(1, 80)), Ok(Entered { vlan: 7, tag: None }));
         assert_eq!(enter(&tcp(1, 23)), Err(Refusal::Denied));
         assert_eq!(enter(&tcp(3, 80)), Err(Refusal::Address));
-        let counted: Vec<_> = rules.counters().map(|c| (c.stage, c.frames, c.dropped)).collect();
+        let counted: Vec<_> = rules.counters().map(Result::unwrap).map(|c| (c.stage, c.frames, c.dropped)).collect();
         assert_eq!(counted, [("web".into(), 1, 0), ("rest".into(), 1, 1)]);
     }
 

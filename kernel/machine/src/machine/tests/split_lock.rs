@@ -20,7 +20,7 @@ fn a_slow_guest_goes_on_and_is_free_for_a_millisecond() {
 fn a_killed_guest_ends_with_the_address() {
     let mut r = rig_with_split_locks(SplitLocks::Kill);
     let why = "a split or bus lock at 0x1000 (split_lock = \"kill\")";
-    assert_eq!(r.exit(&[], Exit::SplitLock), Next::Stop(Stop::Failed(why.into())));
+    assert_eq!(r.exit(&[], Exit::SplitLock), Next::Stop(Stop::failed(why)));
     assert_eq!(r.vcpu().free_until, None);
 }
 

@@ -1,0 +1,326 @@
+//! Commands, events and tables. There is no list of allocations that may fail here: whatever allocates is tried.
+
+use std::fmt::{self, Write};
+
+use control::{
+    Action, Block, Command, Console, ConsolePort, Count, Counters, Engine, Entropy, Event, ExitCount, Guest,
+    GuestState, GuestSummary, Heap, Hypervisor, Level, LineReader, NoMemory, OUT_OF_MEMORY, PhysicalRange, Platform,
+    Port, ReportEntry, ReportKind, Request, Shell, StageCounters, StopReason, TerminalFilter, Uplink, VcpuCounters,
+    View, Virtualization, Watched, table,
+};
+use lifecycle::{End, Refused, Report};
+use proptest::prelude::*;
+
+use super::{failing, for_each_allocation};
+
+/// Takes text and keeps its length.
+struct Sink(usize);
+
+impl Write for Sink {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0 += text.len();
+        Ok(())
+    }
+}
+
+/// Lines of COM2, good ones and others.
+const LINES: [&str; 18] = [
+    r#"{"command":"list","id":1}"#,
+    r#"{"command":"start","guest":"alpha","id":2}"#,
+    r#"{"command":"stop","guest":"alpha"}"#,
+    r#"{"command":"kill","guest":"alpha"}"#,
+    r#"{"command":"restart","guest":"alpha"}"#,
+    r#"{"command":"input","guest":"alpha","text":"root\r\n\u00e9\ud83d\ude00"}"#,
+    r#"{"command":"input","guest":"alpha","port":"trace","text":"x"}"#,
+    r#"{"command":"port","guest":"alpha","port":"trace","on":true}"#,
+    r#"{"command":"counters","id":3}"#,
+    r#"{"command":"watch","on":true}"#,
+    r#"{"command":"report"}"#,
+    r#"{"command":"version"}"#,
+    r#"{"command":"shutdown"}"#,
+    r#"{"command":"strat","id":18446744073709551615}"#,
+    r#"{"command":"start","gest":"alpha"}"#,
+    r#"{"command":"list","guest":"alpha"}"#,
+    r#"{"command":3}"#,
+    "nonsense",
+];
+
+fn request(line: &str) {
+    let usual = Request::from_line(line);
+    for_each_allocation(
+        || Request::from_line(line),
+        |result, there_was| match result {
+            Err(refused) if !there_was => assert!(refused.error == OUT_OF_MEMORY || Err(refused) == usual, "{line}"),
+            result => assert_eq!(result, usual, "{line}"),
+        },
+    );
+}
+
+#[test]
+fn every_request_is_read_or_refused() {
+    LINES.into_iter().for_each(request);
+}
+
+/// Commands of the shell, good ones and others.
+const WORDS: [&str; 22] = [
+    "help",
+    "list",
+    "start a",
+    "stop a",
+    "kill a",
+    "restart a",
+    "attach a",
+    "attach --raw a",
+    "show",
+    "show exits",
+    "show x",
+    "watch on",
+    "watch maybe",
+    "watch",
+    "report",
+    "version",
+    "shutdown",
+    "reboot",
+    "strt a",
+    "start",
+    "list a",
+    "stop a b",
+];
+
+#[test]
+fn every_line_of_the_shell_is_carried_out_or_answered() {
+    for words in WORDS {
+        let usual = Command::from_words(words);
+        let check = |result: Result<Command, control::Text>, there_was: bool| match result {
+            Err(error) if !there_was => assert!(error == OUT_OF_MEMORY || Err(error) == usual, "{words}"),
+            result => assert_eq!(result, usual, "{words}"),
+        };
+        for_each_allocation(|| Command::from_words(words), check);
+        // The shell with its editor: a command that it cannot read for want of memory is answered.
+        let line = format!("{words}\x1b[A\x7f\x15{words}\r");
+        let typed = || {
+            let (mut shell, mut out) = (Shell::new(), Sink(0));
+            let actions = line.bytes().map(|byte| shell.feed(byte, &mut out).expect("the sink takes all"));
+            actions.filter(|action| matches!(action, Action::Run(_))).count()
+        };
+        let commands = typed();
+        for_each_allocation(typed, |count, there_was| assert!(count == commands || !there_was && count < commands));
+    }
+}
+
+#[test]
+fn the_shell_takes_keys_while_attached_without_memory() {
+    let mut shell = Shell::new();
+    shell.attach("a".into(), &mut Sink(0)).expect("the sink takes all");
+    let (actions, failed) =
+        failing(1, || [b'x', 3, control::LEAVE_KEY].map(|byte| shell.feed(byte, &mut Sink(0)).ok()));
+    assert_eq!(actions, [Some(Action::ToGuest(b'x')), Some(Action::ToGuest(3)), Some(Action::Left)]);
+    assert!(!failed, "nothing allocates");
+}
+
+#[test]
+fn a_line_of_com2_comes_whole_or_is_reported() {
+    for line in [&b"short\n"[..], b"no \xff text\n", &[&[b'x'; control::MAX_LINE][..], b"\n"].concat()] {
+        let read = || {
+            let mut reader = LineReader::new();
+            line.iter().filter_map(|byte| reader.push(*byte)).next()
+        };
+        for_each_allocation(read, |found, there_was| match found {
+            Some(Ok(text)) => assert!(there_was && text.trim_end() == String::from_utf8_lossy(line).trim_end()),
+            Some(Err(error)) => assert!(!there_was && error == control::LineError::NoMemory),
+            None => panic!("the end of the line was seen"),
+        });
+    }
+}
+
+fn counters() -> Counters {
+    let count = |kind: &'static str| Count { kind: kind.into(), count: 7 };
+    let stage = StageCounters { stage: "deny".into(), direction: "tx".into(), frames: 1, bytes: 2, dropped: 3 };
+    let guest = |name: &str| Guest {
+        name: name.into(),
+        state: GuestState::Running,
+        starts: 1,
+        memory: 1 << 30,
+        kept: 1 << 20,
+        vcpus: (0..8)
+            .map(|core| VcpuCounters {
+                core,
+                exits: ["cpuid", "hlt", "io-uart"]
+                    .map(|reason| ExitCount { reason: reason.into(), count: core, cycles: 9 })
+                    .into(),
+            })
+            .collect(),
+        console_dropped: 1,
+        lines_dropped: 1,
+        input_dropped: 1,
+        shadow_idt: [count("shadowed")].into(),
+        refusals: [count("msr")].into(),
+        ports: [Port {
+            mac: "02:00:00:00:00:01".into(),
+            drops: [count("x")].into(),
+            stages: [stage.clone()].into(),
+            ..Port::default()
+        }]
+        .into(),
+        blocks: [Block {
+            serial: "root".into(),
+            overlay_blocks: 9,
+            overlay_full: 1,
+            counts: [count("reads")].into(),
+            ..Block::default()
+        }]
+        .into(),
+        entropy: [Entropy::default()].into(),
+        consoles: [Console {
+            ports: [ConsolePort { name: "trace".into(), ..ConsolePort::default() }].into(),
+            ..Console::default()
+        }]
+        .into(),
+    };
+    Counters {
+        hypervisor: Hypervisor { heap: Heap { size: 4 << 20, used: 1 << 20 }, log_dropped: 3, ..Hypervisor::default() },
+        guests: ["alpha", "beta"].map(guest).into(),
+        engines: [Engine {
+            core: 1,
+            busy_cycles: 3,
+            watched: Some(Watched { visits: vec![1, 2, 3], ..Watched::default() }),
+            uplinks: [Uplink {
+                name: "lan".into(),
+                counts: [count("rx")].into(),
+                stages: [stage.clone()].into(),
+                ..Uplink::default()
+            }]
+            .into(),
+            ..Engine::default()
+        }]
+        .into(),
+        ..Counters::default()
+    }
+}
+
+fn guests() -> Vec<GuestSummary> {
+    ["alpha", "beta"]
+        .map(|name| GuestSummary {
+            name: name.into(),
+            state: GuestState::Stopped,
+            cores: vec![2, 3],
+            memory: 1 << 30,
+            regions: vec![PhysicalRange { start: 1 << 30, bytes: 1 << 30 }],
+            reason: Some(StopReason::Reset),
+        })
+        .into()
+}
+
+#[test]
+fn an_event_becomes_a_line_or_an_error() {
+    let events = [
+        Event::Boot {
+            version: "0.1.0".into(),
+            platform: Platform { virtualization: Some(Virtualization::Vmx), cores: 4, memory: 1 << 30 },
+        },
+        Event::Report(ReportEntry { kind: ReportKind::Found, text: "a sentence".into() }),
+        Event::ConfigError {
+            file: "f".into(),
+            line: 1,
+            column: 2,
+            value: "v".into(),
+            message: "m".into(),
+            guest: Some("a".into()),
+        },
+        Event::Guest {
+            guest: "a".into(),
+            state: GuestState::Stopped,
+            reason: Some(StopReason::Failed),
+            detail: Some("why".into()),
+        },
+        Event::Console { guest: "a".into(), line: "\u{1b}[0m\u{202e}x".repeat(50) },
+        Event::Port { guest: "a".into(), port: "p".into(), text: "\u{ff}".repeat(512) },
+        Event::Dropped { guest: None, messages: 1, bytes: 2 },
+        Event::Log { level: Level::Warn, text: "text".into() },
+        Event::Counters(counters()),
+        Event::Reply { id: Some(1), ok: true, error: None, guests: Some(guests()), version: Some("0.1.0".into()) },
+        Event::done(Some(1)),
+        Event::refused(None, "no".into()),
+        Event::End { reason: "shutdown".into() },
+    ];
+    for event in &events {
+        let usual = event.to_line().expect("there is memory");
+        let allocations = for_each_allocation(
+            || event.to_line(),
+            |line, there_was| match line {
+                Ok(line) => assert!(there_was && line == usual),
+                Err(NoMemory) => assert!(!there_was, "{event:?}"),
+            },
+        );
+        assert!(allocations >= 2, "{event:?}");
+    }
+}
+
+#[test]
+fn tables_need_no_memory() {
+    let (counters, guests) = (counters(), guests());
+    for view in [View::Counters, View::Exits, View::Engine, View::Ports, View::Memory] {
+        let (shown, failed) = failing(1, || {
+            let mut sink = Sink(0);
+            table::show(view, &counters, &mut sink).map(|()| sink.0)
+        });
+        assert!(!failed && shown.is_ok_and(|bytes| bytes > 100), "{view:?}");
+    }
+    let (shown, failed) = failing(1, || table::list(&guests, &mut Sink(0)));
+    assert!(!failed && shown.is_ok());
+}
+
+#[test]
+fn a_guest_s_output_passes_the_filter_or_is_left_out_whole() {
+    let output = "\u{1b}[38;5;3;1m\u{e9}\u{1b}]title\u{7}\r\n".repeat(20);
+    let mut usual = Vec::new();
+    TerminalFilter::new().feed(output.as_bytes(), &mut usual).expect("there is memory");
+    let filtered = || {
+        let mut out = Vec::new();
+        TerminalFilter::new().feed(output.as_bytes(), &mut out).map(|()| out)
+    };
+    let allocations = for_each_allocation(filtered, |result, there_was| match result {
+        Ok(out) => assert!(there_was && out == usual),
+        Err(NoMemory) => assert!(!there_was),
+    });
+    assert_eq!(allocations, 1, "the room is taken before the first byte");
+}
+
+#[test]
+fn what_a_life_tells_is_told_or_counted_as_lost() {
+    let details = [None, Some("a constant".into()), Some(String::from("a text of its own").into())];
+    for detail in details {
+        let report = || Report {
+            state: GuestState::Stopped,
+            end: Some(End { reason: StopReason::Failed, detail: detail.clone() }),
+        };
+        let usual = report().event("alpha");
+        for n in 1.. {
+            let (report, mut line) = (report(), Sink(0));
+            let (event, failed) = failing(n, || {
+                let _ = write!(line, "{}", report.line("alpha"));
+                report.event("alpha")
+            });
+            assert!(line.0 > 10 && if failed { event == Err(NoMemory) } else { event == usual });
+            if !failed {
+                break;
+            }
+        }
+    }
+    for refused in [Refused::Running, Refused::NotRunning, Refused::Detaching, Refused::ShuttingDown] {
+        let usual = refused.explain("alpha");
+        let check = |text: control::Text, there_was: bool| {
+            assert!(text == usual || !there_was && text == OUT_OF_MEMORY, "{text}");
+        };
+        for_each_allocation(|| refused.explain("alpha"), check);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn any_line_is_read_or_refused(line in r#"(\{"command":"(start|input|port)",)?("guest":"[ -~]{0,9}",?)?("text":"\PC{0,9}"\}?)?\PC{0,9}"#) {
+        request(&line);
+    }
+}
