@@ -7,12 +7,15 @@
 //! - `selftest=panic-at-shutdown`: fail at the command `shutdown`, while everything runs.
 //! - `boot=GUID`: the unique GUID of the partition that sidecore was booted from. `boot/grub.cfg` finds it.
 //! - `nvme-timeout=SECONDS`: time for a command to an NVMe disk until it is aborted, 1 to 3600. Without it: 30.
+//! - `quirks=NAMES`: the workarounds for processors that do not follow their manuals: `none`, `all`, or names with commas
+//!   between them (`machine::quirk`). Without it: all on Bochs, none elsewhere.
 //! - `count`: count the engine's instructions (`count.rs`). Only for an image that was built for it.
 
 use crate::{emulator, report};
 use alloc::format;
 use config::Guid;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use machine::quirk::Quirks;
 use spin::Mutex;
 
 const NONE: u8 = 0;
@@ -26,6 +29,9 @@ static BOOTED: Mutex<Option<Guid>> = Mutex::new(None);
 
 /// Seconds for a command to an NVMe disk. 0: the driver's own.
 static NVME_TIMEOUT: AtomicU64 = AtomicU64::new(0);
+
+/// The workarounds that the command line asks for.
+static QUIRKS: Mutex<Option<Quirks>> = Mutex::new(None);
 
 static SELF_TEST: AtomicU8 = AtomicU8::new(NONE);
 
@@ -44,11 +50,12 @@ pub fn read(command_line: &str) {
             "selftest=panic-at-shutdown" => SELF_TEST.store(AT_SHUTDOWN, Ordering::Relaxed),
             word if word.starts_with("boot=") => read_boot(&word["boot=".len()..]),
             word if word.starts_with("nvme-timeout=") => read_nvme_timeout(&word["nvme-timeout=".len()..]),
+            word if word.starts_with("quirks=") => read_quirks(&word["quirks=".len()..]),
             #[cfg(feature = "count")]
             "count" => COUNT.store(true, Ordering::Relaxed),
             other => report::warning(format!(
                 "`{other}` on the kernel's command line means nothing; there are: emulator, boot=GUID, \
-                 nvme-timeout=SECONDS, selftest=panic, selftest=stack-overflow, selftest=null, selftest=panic-at-shutdown"
+                 nvme-timeout=SECONDS, quirks=NAMES, selftest=panic, selftest=stack-overflow, selftest=null, selftest=panic-at-shutdown"
             )),
         }
     }
@@ -62,6 +69,22 @@ pub fn booted() -> Option<Guid> {
 /// Returns the microseconds for a command to an NVMe disk until it is aborted, if the command line says it.
 pub fn nvme_timeout() -> Option<u64> {
     Some(NVME_TIMEOUT.load(Ordering::Relaxed)).filter(|seconds| *seconds != 0).map(|seconds| seconds * 1_000_000)
+}
+
+/// Returns the workarounds that the command line asks for, or `None` if it does not name any.
+pub fn quirks() -> Option<Quirks> {
+    *QUIRKS.lock()
+}
+
+/// Reads the value of `quirks=`.
+fn read_quirks(value: &str) {
+    match Quirks::parse(value) {
+        Some(quirks) => *QUIRKS.lock() = Some(quirks),
+        None => report::warning(format!(
+            "`quirks={value}` on the kernel's command line has no effect; expected `none`, `all`, or names of rip, hlt, \
+             virr, pir with commas between them"
+        )),
+    }
 }
 
 /// Reads the value of `nvme-timeout=`.
