@@ -100,7 +100,7 @@ impl Quirks {
     /// Returns:
     /// - `Nobody`: the vCPU's core has taken the interrupt meanwhile.
     /// - `Notify`: notify it.
-    /// - `Kick`: VIRR did not become empty in [`MAX_SPINS`] turns. The vCPU must exit and look.
+    /// - `Kick`: VIRR did not become empty in 20,000 turns of a loop. The vCPU must exit and look.
     ///
     /// One race remains: between the test here and the notification, the guest interrupts itself, or it exits and
     /// enters. Bochs offers no way to close it.
