@@ -19,9 +19,10 @@ use boot::trampoline::{self, Parameters};
 use config::Topology;
 use core::{
     ptr,
-    sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicUsize, Ordering},
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU64, AtomicUsize, Ordering},
 };
 use spin::Mutex;
+use watchdog::Seen;
 use x86_64::registers::model_specific::GsBase;
 
 type Job = Box<dyn FnOnce(&'static Core) + Send>;
@@ -43,6 +44,8 @@ pub struct Core {
     pub taking: AtomicU16,
     /// Its timer has fired since the core last checked.
     pub timer_fired: AtomicBool,
+    /// Odd while the core runs the hypervisor's code. It changes when the core makes progress: see [`Core::seen`].
+    progress: AtomicU64,
     /// Virtualization is on.
     pub virtualizes: AtomicBool,
     alive: AtomicBool,
@@ -127,6 +130,7 @@ impl Core {
             called: AtomicU8::new(0),
             taking: AtomicU16::new(0),
             timer_fired: AtomicBool::new(false),
+            progress: AtomicU64::new(0),
             virtualizes: AtomicBool::new(false),
             alive: AtomicBool::new(false),
             busy: AtomicBool::new(false),
@@ -184,6 +188,24 @@ impl Core {
         self.kick.store(false, Ordering::SeqCst);
     }
 
+    /// Notes that this core begins to run the hypervisor's code, or makes progress there. Only the core itself calls it.
+    pub fn works(&self) {
+        self.progress.store(self.progress.load(Ordering::Relaxed).wrapping_add(1) | 1, Ordering::Relaxed);
+    }
+
+    /// Notes that this core halts, enters its guest, or does something that may take long. Only the core itself calls it.
+    pub fn rests(&self) {
+        self.progress.store((self.progress.load(Ordering::Relaxed) | 1).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// What the watchdog sees of the core.
+    pub fn seen(&self) -> Seen {
+        match self.progress.load(Ordering::Relaxed) {
+            rests if rests % 2 == 0 => Seen::Resting,
+            works => Seen::Working(works),
+        }
+    }
+
     /// Gives a waiting core a job. Returns false if it already has one.
     pub fn give(&self, job: impl FnOnce(&'static Core) + Send + 'static) -> bool {
         if self.busy.swap(true, Ordering::AcqRel) {
@@ -206,8 +228,10 @@ impl Core {
             self.kick.store(false, Ordering::SeqCst);
             let job = self.job.lock().take();
             if let Some(job) = job {
+                self.works();
                 job(self);
                 banks::poll(self.index);
+                self.rests();
                 self.busy.store(false, Ordering::Release);
             }
         }

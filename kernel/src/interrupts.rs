@@ -9,7 +9,7 @@ use crate::{
         host_vectors::{NOTIFICATION, SPURIOUS, TIMER},
         idle,
     },
-    cores, machine_check, mem, panic,
+    cores, machine_check, mem, panic, watchdog,
 };
 use core::sync::atomic::{AtomicU64, Ordering};
 use x86_64::{instructions::port::Port, registers::control::Cr2};
@@ -90,6 +90,7 @@ fn non_maskable(frame: &mut Frame) {
     if frame.is_nested() {
         panic::report(format_args!("an NMI within an NMI, at {:#x}", frame.rip), None, Some(frame), None);
     }
+    watchdog::answer(frame);
     idle::leave_park(frame);
     vmx::leave_entry_window(&mut frame.rip);
     if cores::is_boot_core() {

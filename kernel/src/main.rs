@@ -53,3 +53,4 @@ mod symbols;
 mod uplink;
 mod virt;
 mod virtio_pci;
+mod watchdog;

@@ -9,7 +9,7 @@
 use crate::{
     arch::{idle, time, timer},
     console,
-    cores::Core,
+    cores::{self, Core},
     disks, emulator, engines,
     guests::Guests,
     options, pci, power, report,
@@ -52,6 +52,7 @@ impl Operator {
     /// runs its turns instead.
     pub fn run(mut self, core: &'static Core) -> ! {
         console::stop_waiting();
+        core.works();
         self.guests.start_all();
         options::self_test();
         self.reply_prompt();
@@ -59,6 +60,7 @@ impl Operator {
         loop {
             if time::tsc() >= next {
                 next = time::tsc().saturating_add(time::micros(TICK));
+                core.works();
                 self.tick();
             }
             if !engines::turn() {
@@ -238,6 +240,10 @@ impl Operator {
     /// Sends the last counters, shuts the disks down, clears bus mastering, and switches the machine off or resets it. If the machine cannot
     /// be switched off, the core halts.
     fn end(&mut self, reason: &'static str) -> ! {
+        // From here on it may wait for long, and for disks.
+        if let Some(core) = cores::get(0) {
+            core.rests();
+        }
         console::wait_again();
         console::drain();
         self.guests.finish_output();

@@ -7,12 +7,19 @@
 //! - `selftest=panic-at-shutdown`: fail at the command `shutdown`, while everything runs.
 //! - `boot=GUID`: the unique GUID of the partition that sidecore was booted from. `boot/grub.cfg` finds it.
 //! - `nvme-timeout=SECONDS`: time for a command to an NVMe disk until it is aborted, 1 to 3600. Without it: 30.
+//! - `selftest=stuck-control|stuck-engine|stuck-guest`: a core makes no progress: the control core, the engine's, or that of
+//!   the first guest's first vCPU.
+//! - `watchdog=SECONDS`: time without progress until the watchdog says so, 1 to 3600, or 0 for no watchdog. Without it: 5, and
+//!   60 in a virtual machine.
+//! - `quirks=NAMES`: the workarounds for processors that do not follow their manuals: `none`, `all`, or names with commas
+//!   between them (`machine::quirk`). Without it: all on Bochs, none elsewhere.
 //! - `count`: count the engine's instructions (`count.rs`). Only for an image that was built for it.
 
 use crate::{emulator, report};
 use alloc::format;
 use config::Guid;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use machine::quirk::Quirks;
 use spin::Mutex;
 
 const NONE: u8 = 0;
@@ -20,12 +27,21 @@ const PANIC: u8 = 1;
 const STACK_OVERFLOW: u8 = 2;
 const NULL: u8 = 3;
 const AT_SHUTDOWN: u8 = 4;
+const STUCK_CONTROL: u8 = 5;
+const STUCK_ENGINE: u8 = 6;
+const STUCK_GUEST: u8 = 7;
 
 /// The partition that sidecore was booted from.
 static BOOTED: Mutex<Option<Guid>> = Mutex::new(None);
 
 /// Seconds for a command to an NVMe disk. 0: the driver's own.
 static NVME_TIMEOUT: AtomicU64 = AtomicU64::new(0);
+
+/// Seconds without progress until the watchdog says so. `None`: as the machine suggests.
+static WATCHDOG: Mutex<Option<u64>> = Mutex::new(None);
+
+/// The workarounds that the command line asks for.
+static QUIRKS: Mutex<Option<Quirks>> = Mutex::new(None);
 
 static SELF_TEST: AtomicU8 = AtomicU8::new(NONE);
 
@@ -42,13 +58,19 @@ pub fn read(command_line: &str) {
             "selftest=stack-overflow" => SELF_TEST.store(STACK_OVERFLOW, Ordering::Relaxed),
             "selftest=null" => SELF_TEST.store(NULL, Ordering::Relaxed),
             "selftest=panic-at-shutdown" => SELF_TEST.store(AT_SHUTDOWN, Ordering::Relaxed),
+            "selftest=stuck-control" => SELF_TEST.store(STUCK_CONTROL, Ordering::Relaxed),
+            "selftest=stuck-engine" => SELF_TEST.store(STUCK_ENGINE, Ordering::Relaxed),
+            "selftest=stuck-guest" => SELF_TEST.store(STUCK_GUEST, Ordering::Relaxed),
+            word if word.starts_with("watchdog=") => read_watchdog(&word["watchdog=".len()..]),
             word if word.starts_with("boot=") => read_boot(&word["boot=".len()..]),
             word if word.starts_with("nvme-timeout=") => read_nvme_timeout(&word["nvme-timeout=".len()..]),
+            word if word.starts_with("quirks=") => read_quirks(&word["quirks=".len()..]),
             #[cfg(feature = "count")]
             "count" => COUNT.store(true, Ordering::Relaxed),
             other => report::warning(format!(
                 "`{other}` on the kernel's command line means nothing; there are: emulator, boot=GUID, \
-                 nvme-timeout=SECONDS, selftest=panic, selftest=stack-overflow, selftest=null, selftest=panic-at-shutdown"
+                 nvme-timeout=SECONDS, quirks=NAMES, watchdog=SECONDS, \
+                 selftest=panic|stack-overflow|null|panic-at-shutdown|stuck-control|stuck-engine|stuck-guest"
             )),
         }
     }
@@ -62,6 +84,37 @@ pub fn booted() -> Option<Guid> {
 /// Returns the microseconds for a command to an NVMe disk until it is aborted, if the command line says it.
 pub fn nvme_timeout() -> Option<u64> {
     Some(NVME_TIMEOUT.load(Ordering::Relaxed)).filter(|seconds| *seconds != 0).map(|seconds| seconds * 1_000_000)
+}
+
+/// Returns the workarounds that the command line asks for, or `None` if it does not name any.
+pub fn quirks() -> Option<Quirks> {
+    *QUIRKS.lock()
+}
+
+/// Returns the seconds without progress until the watchdog says so, if the command line gives them. 0: no watchdog.
+pub fn watchdog() -> Option<u64> {
+    *WATCHDOG.lock()
+}
+
+/// Reads the value of `watchdog=`.
+fn read_watchdog(value: &str) {
+    match value.parse() {
+        Ok(seconds @ 0..=3600) => *WATCHDOG.lock() = Some(seconds),
+        _ => report::warning(format!(
+            "`watchdog={value}` on the kernel's command line has no effect; expected 0 to 3600 (seconds)"
+        )),
+    }
+}
+
+/// Reads the value of `quirks=`.
+fn read_quirks(value: &str) {
+    match Quirks::parse(value) {
+        Some(quirks) => *QUIRKS.lock() = Some(quirks),
+        None => report::warning(format!(
+            "`quirks={value}` on the kernel's command line has no effect; expected `none`, `all`, or names of rip, hlt, \
+             virr, pir with commas between them"
+        )),
+    }
 }
 
 /// Reads the value of `nvme-timeout=`.
@@ -92,6 +145,7 @@ pub fn self_test() {
             overflow(0);
         }
         NULL => null(),
+        STUCK_CONTROL => spin(|| false),
         _ => {}
     }
 }
@@ -100,6 +154,28 @@ pub fn self_test() {
 pub fn self_test_at_shutdown() {
     if SELF_TEST.load(Ordering::Relaxed) == AT_SHUTDOWN {
         panic!("selftest=panic-at-shutdown");
+    }
+}
+
+/// Makes no progress on the engine's core if the command line asks for that.
+pub fn self_test_on_engine_core() {
+    if SELF_TEST.load(Ordering::Relaxed) == STUCK_ENGINE {
+        spin(|| false);
+    }
+}
+
+/// Makes no progress on a guest's core if the command line asks for that, until the watchdog has `asked` the core.
+pub fn self_test_on_guest_core(guest: usize, vcpu: usize, asked: impl Fn() -> bool) {
+    if SELF_TEST.load(Ordering::Relaxed) == STUCK_GUEST && (guest, vcpu) == (0, 0) {
+        spin(asked);
+    }
+}
+
+/// Makes no progress until `done`.
+#[inline(never)]
+fn spin(done: impl Fn() -> bool) {
+    while !done() {
+        core::hint::spin_loop();
     }
 }
 

@@ -89,10 +89,7 @@ impl fmt::Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // This is a return address. A call that never returns may be a function's last instruction, and then the return
         // address belongs to the next function. So look up the byte before.
-        match symbols::name(self.0.wrapping_sub(1)) {
-            Some((name, offset)) => write!(f, "{:#} +{:#x}", rustc_demangle::demangle(name), offset + 1),
-            None => write!(f, "{:#x}", self.0),
-        }
+        symbols::write(f, self.0, 1)
     }
 }
 

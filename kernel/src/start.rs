@@ -11,7 +11,7 @@ use crate::{
     halt::halt,
     machine_check, mem, modules,
     operator::Operator,
-    options, pci, report, settings, symbols, uplink, virt,
+    options, pci, report, settings, symbols, uplink, virt, watchdog,
 };
 use alloc::{format, vec::Vec};
 use config::Scheduling;
@@ -155,6 +155,7 @@ extern "C" fn on_own_stack() -> ! {
     engines::start_all(
         [engines::Setup { core: engine, node: node(engine.unwrap_or(core)), scheduling, uplinks, disks }].into(),
     );
+    watchdog::start(options::watchdog(), engine.is_none());
     report::decision(format!("the hypervisor keeps {} KiB for itself", mem::used() >> 10));
     let guests = Guests::new(&config, &plan);
     let heap = mem::heap();

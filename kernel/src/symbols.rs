@@ -4,7 +4,7 @@
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 #![allow(unsafe_code, reason = "reads the symbol table where GRUB put it")]
 
-use core::{ffi::CStr, ptr, slice};
+use core::{ffi::CStr, fmt, ptr, slice};
 use multiboot2::BootInformation;
 use spin::Once;
 
@@ -76,8 +76,25 @@ pub fn find(info: &BootInformation<'_>) -> [(u64, u64); 2] {
     [symtab, strtab].map(|s| (s.address, s.address.saturating_add(s.size)))
 }
 
+/// Prints an address of code as a name and an offset, or as a number if there is no symbol for it.
+pub struct Named(pub u64);
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write(f, self.0, 0)
+    }
+}
+
+/// Prints `address` as the name of the function that contains the byte `before` it, and an offset.
+pub fn write(f: &mut fmt::Formatter<'_>, address: u64, before: u64) -> fmt::Result {
+    match name(address.wrapping_sub(before)) {
+        Some((name, offset)) => write!(f, "{:#} +{:#x}", rustc_demangle::demangle(name), offset.saturating_add(before)),
+        None => write!(f, "{address:#x}"),
+    }
+}
+
 /// Returns the function that contains `address`, and the offset in it.
-pub fn name(address: u64) -> Option<(&'static str, u64)> {
+fn name(address: u64) -> Option<(&'static str, u64)> {
     let symbols = SYMBOLS.get()?;
     let s = symbols.table.iter().find(|s| {
         s.info & 15 == FUNCTION && address.checked_sub(s.value).is_some_and(|offset| offset < s.size.max(1))

@@ -5,7 +5,7 @@
 use crate::{
     arch::{host_vectors, time},
     cores::Core,
-    emulator, mem, report,
+    emulator, mem, options, report,
 };
 use alloc::{boxed::Box, format, string::String, vec::Vec};
 use config::Completion;
@@ -155,16 +155,8 @@ fn use_vmx(capabilities: vmx::Capabilities) -> Option<Virtualization> {
             return None;
         }
     };
-    if quirks().stale_rip {
-        report::fallback(
-            "this is Bochs: where an exit finds RIP left behind after a guest's page fault, RIP is put right",
-        );
-    }
-    if quirks().posting {
-        report::fallback(
-            "this is Bochs: with posted interrupts HLT exits, nobody is notified while an interrupt waits, and late \
-             notifications are taken before an entry",
-        );
+    for (name, does) in quirks().described() {
+        report::fallback(format!("workaround `{name}`, for Bochs: {does}"));
     }
     Some(Virtualization::Vmx)
 }
@@ -255,11 +247,10 @@ pub fn guest_platform() -> Platform {
     }
 }
 
-/// Returns the workarounds that this machine needs. Only Bochs needs any. It is recognised as an emulator with VT-x
-/// whose CPUID does not show a hypervisor.
+/// Returns the workarounds that this machine needs: those on the command line, or those for Bochs on Bochs. It is
+/// recognised as an emulator with VT-x whose CPUID does not show a hypervisor.
 fn quirks() -> Quirks {
-    let bochs = is_bochs();
-    Quirks { stale_rip: bochs, posting: bochs }
+    options::quirks().unwrap_or(if is_bochs() { Quirks::BOCHS } else { Quirks::default() })
 }
 
 /// Whether this is Bochs.

@@ -41,6 +41,7 @@ mod uplink_faults;
 mod uplink_virtio;
 mod vhost;
 mod virtio_disk;
+mod watchdog;
 
 use crate::boot::Boot;
 use crate::platform::Platform;
@@ -60,6 +61,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         uplink::list(),
         life::list(),
         machine_checks::list(),
+        watchdog::list(),
         block::list(),
         fio::list(),
         nvme::list(),

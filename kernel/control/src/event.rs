@@ -119,6 +119,22 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         version: Option<Text>,
     },
+    /// A core made no progress in the hypervisor. The watchdog has asked it where it is, and its guest is asked to stop.
+    Stuck {
+        /// The core.
+        core: u64,
+        /// The guest whose vCPU it runs.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        guest: Option<String>,
+        /// Seconds without progress.
+        seconds: u64,
+        /// Where it is: its RIP. `None` if it does not take the NMI.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rip: Option<u64>,
+        /// The same as a function and an offset.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        at: Option<String>,
+    },
     /// The hypervisor panicked. Nothing follows. [`crate::write_panic`] writes it, without the heap.
     Panic {
         /// The message.

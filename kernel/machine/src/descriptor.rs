@@ -57,6 +57,12 @@ impl Descriptor {
         Some(self.pir.each_ref().map(|word| word.swap(0, SeqCst))) // D2
     }
 
+    /// Returns PIR and the word with ON, for a model of the CPU.
+    #[cfg(test)]
+    pub fn words(&self) -> (&[AtomicU64; 4], &AtomicU64) {
+        (&self.pir, &self.control)
+    }
+
     /// Empties the descriptor. Nobody may post meanwhile.
     pub fn reset(&self) {
         for word in &self.pir {

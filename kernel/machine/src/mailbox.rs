@@ -43,7 +43,8 @@
 //! 7. *A guest that halts is reached.* Either it halts in guest mode, where the notification wakes it (30.2.2, 30.6).
 //!    Then it counts as running. Or its HLT exits, and the core waits in [`Mailbox::halting`]. Then it is kicked.
 //!
-//! loom tries every interleaving of this with one sender and with two, including the CPU's part (`model.rs`).
+//! loom tries every interleaving of this with one sender and with two (`model.rs`), including the CPU's part as the manual
+//! has it (`model/posted.rs`).
 
 use super::atomics::{AtomicBool, AtomicU8, AtomicU64, Ordering::SeqCst};
 use super::descriptor::Descriptor;

@@ -1,29 +1,42 @@
 //! Workarounds for processors that do not follow their manuals. No real processor needs one. Each says what is wrong
-//! and where. It is off unless the kernel has found that processor.
+//! and where. It is off unless the kernel has found that processor, and `quirks=` on the kernel's command line switches
+//! each on or off by its name ([`Quirks::parse`]).
 
 use memory::GuestMemory;
 
 use crate::{
+    posted::Wake,
     vcpu::{Exit, SegmentName, Vcpu},
     walk::{self, Access},
 };
 
-/// The workarounds that this host needs.
+/// The workarounds that this host needs. The last three are for [posted interrupts](crate::posted).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quirks {
-    /// For Bochs with more than one CPU (3.0, in `cpu_run_trace`). The error: an exit for an interrupt or an NMI comes
-    /// right after the guest has taken an exception. Bochs saves the RIP of the instruction that raised the exception,
-    /// but all other registers are those of the handler's first instruction. The guest then continues at the wrong
-    /// address, with the handler's rights.
-    pub stale_rip: bool,
-    /// For Bochs (3.0, `event.cc` and `vapic.cc`) with [posted interrupts](crate::posted). It has three errors:
-    /// - A posted interrupt does not wake a guest that is halted in guest mode. So HLT exits.
-    /// - Any physical interrupt makes Bochs deliver at once a virtual interrupt that waits for the guest's IF. So a
-    ///   sender does not notify while something is in VIRR (`Machine::wake`), and the core has no other interrupts.
-    /// - A notification that finds PIR empty requests vector 0xff. So a sender that had to wait checks again whether
-    ///   the notification is needed. A late notification is taken in the host, before each entry.
-    pub posting: bool,
+    /// `rip`. For Bochs with more than one CPU (3.0, in `cpu_run_trace`). The error: an exit for an interrupt or an NMI
+    /// comes right after the guest has taken an exception. Bochs saves the RIP of the instruction that raised the
+    /// exception, but all other registers are those of the handler's first instruction. The guest then continues at the
+    /// wrong address, with the handler's rights. The workaround: [`Quirks::after`].
+    pub rip: bool,
+    /// `hlt`. For Bochs (3.0, `event.cc`). The error: a posted interrupt does not wake a guest that is halted in guest
+    /// mode. The workaround: HLT exits.
+    pub hlt: bool,
+    /// `virr`. For Bochs (3.0, `event.cc`). The error: any physical interrupt, also a notification, makes Bochs deliver
+    /// at once a virtual interrupt that waits for the guest's IF. The workaround: a sender does not notify while
+    /// something is in VIRR ([`Quirks::before_notification`]). The core has no other interrupts.
+    pub virr: bool,
+    /// `pir`. For Bochs (3.0, `vapic.cc`). The error: a notification that finds PIR empty requests vector 0xff. Linux
+    /// never ends that interrupt. After that nothing of a lower priority is delivered. The workaround: a sender
+    /// notifies only if its post is still in PIR ([`Quirks::before_notification`]), and the host takes a late
+    /// notification before each entry ([`Machine::takes_late_notifications`]).
+    ///
+    /// [`Machine::takes_late_notifications`]: crate::machine::Machine::takes_late_notifications
+    pub pir: bool,
 }
+
+/// Most turns of the loop in which a sender waits until the guest has taken earlier posts. Linux keeps interrupts off
+/// for less time, and a time slice is much longer.
+const MAX_SPINS: u32 = 20_000;
 
 const LMA: u64 = 1 << 10;
 const IF: u64 = 1 << 9;
@@ -37,11 +50,83 @@ const GENERAL_PROTECTION: u64 = 13;
 const PAGE_FAULT: u64 = 14;
 
 impl Quirks {
+    /// All that Bochs 3.0 needs.
+    pub const BOCHS: Self = Self { rip: true, hlt: true, virr: true, pir: true };
+
+    /// Reads the value of `quirks=`: `none`, `all`, or names with commas between them. Returns `None` if a name is
+    /// unknown.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut quirks = Self::default();
+        match text {
+            "none" => return Some(quirks),
+            "all" => return Some(Self::BOCHS),
+            _ => {}
+        }
+        for name in text.split(',') {
+            match name {
+                "rip" => quirks.rip = true,
+                "hlt" => quirks.hlt = true,
+                "virr" => quirks.virr = true,
+                "pir" => quirks.pir = true,
+                _ => return None,
+            }
+        }
+        Some(quirks)
+    }
+
+    /// Returns the name of each workaround that is on, and what it does.
+    pub fn described(self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        [
+            (self.rip, "rip", "where an exit finds RIP left behind after a guest's page fault, RIP is put right"),
+            (self.hlt, "hlt", "HLT exits, also with posted interrupts"),
+            (self.virr, "virr", "nobody is notified of a posted interrupt while one waits in VIRR"),
+            (
+                self.pir,
+                "pir",
+                "nobody is notified whose PIR is empty, and late notifications are taken before an entry",
+            ),
+        ]
+        .into_iter()
+        .filter_map(|(on, name, does)| on.then_some((name, does)))
+    }
+
+    /// Returns what the sender of a posted interrupt does instead of the notification that is due. Without `virr` and
+    /// `pir` it returns `Notify`.
+    ///
+    /// - `posted`: whether ON is still set.
+    /// - `requesting`: whether something is in VIRR.
+    ///
+    /// Returns:
+    /// - `Nobody`: the vCPU's core has taken the interrupt meanwhile.
+    /// - `Notify`: notify it.
+    /// - `Kick`: VIRR did not become empty in 20,000 turns of a loop. The vCPU must exit and look.
+    ///
+    /// One race remains: between the test here and the notification, the guest interrupts itself, or it exits and
+    /// enters. Bochs offers no way to close it.
+    #[must_use]
+    pub fn before_notification(self, posted: impl Fn() -> bool, requesting: impl Fn() -> bool) -> Wake {
+        if !self.virr && !self.pir {
+            return Wake::Notify;
+        }
+        for _ in 0..MAX_SPINS {
+            let requesting = self.virr && requesting();
+            if !posted() {
+                return Wake::Nobody;
+            }
+            if !requesting {
+                return Wake::Notify;
+            }
+            core::hint::spin_loop();
+        }
+        Wake::Kick
+    }
+
     /// Corrects what an exit left wrong. Call it after each exit, before anything reads RIP. Returns true if it
     /// corrected something.
     pub fn after(self, exit: &Exit, vcpu: &mut impl Vcpu, memory: &GuestMemory) -> bool {
         let by_chance = matches!(exit, Exit::ExternalInterrupt(_) | Exit::Nmi | Exit::Deadline);
-        if !(self.stale_rip && by_chance) {
+        if !(self.rip && by_chance) {
             return false;
         }
         let handler = handler(vcpu, memory);
@@ -98,7 +183,7 @@ mod tests {
     use super::*;
     use crate::testing::FakeVcpu;
 
-    const BOCHS: Quirks = Quirks { stale_rip: true, posting: false };
+    const BOCHS: Quirks = Quirks { rip: true, hlt: false, virr: false, pir: false };
     const FAULTED: u64 = 0x4a_8eb9;
     const STACK: u64 = 0x2fd0;
     const GP_HANDLER: u64 = 0xffff_ffff_b520_1a90;
@@ -199,5 +284,33 @@ mod tests {
             assert!(!BOCHS.after(&Exit::Nmi, &mut vcpu, &memory), "change {i}");
             assert_eq!(vcpu.rip, rip);
         }
+    }
+
+    #[test]
+    fn the_command_line_switches_each_workaround_by_its_name() {
+        assert_eq!(Quirks::parse("none"), Some(Quirks::default()));
+        assert_eq!(Quirks::parse("all"), Some(Quirks::BOCHS));
+        assert_eq!(Quirks::parse("rip,hlt,virr,pir"), Some(Quirks::BOCHS));
+        assert_eq!(Quirks::parse("pir"), Some(Quirks { pir: true, ..Quirks::default() }));
+        for wrong in ["", "hlt,", "posting", "none,hlt"] {
+            assert_eq!(Quirks::parse(wrong), None, "{wrong}");
+        }
+        for name in ["rip", "hlt", "virr", "pir"] {
+            let described: Vec<_> = Quirks::parse(name).unwrap().described().map(|(name, _)| name).collect();
+            assert_eq!(described, [name]);
+        }
+    }
+
+    #[test]
+    fn a_notification_is_held_back_only_by_the_workaround_for_its_error() {
+        let of = |quirks: Quirks, posted, requesting| quirks.before_notification(|| posted, || requesting);
+        let [virr, pir] = ["virr", "pir"].map(|name| Quirks::parse(name).unwrap());
+        for (posted, requesting) in [(false, false), (false, true), (true, false), (true, true)] {
+            assert_eq!(of(Quirks::default(), posted, requesting), Wake::Notify, "as hardware does it");
+        }
+        assert_eq!(of(virr, true, true), Wake::Kick);
+        assert_eq!(of(virr, true, false), Wake::Notify);
+        assert_eq!(of(pir, true, true), Wake::Notify);
+        assert_eq!([of(pir, false, true), of(virr, false, true)], [Wake::Nobody; 2]);
     }
 }

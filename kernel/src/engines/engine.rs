@@ -14,7 +14,7 @@ use crate::{
     cores::Core,
     disks,
     guests::target::Target,
-    report,
+    options, report,
     uplink::{ConfiguredUplink, KnownUplink},
 };
 use ::control::NoMemory;
@@ -147,9 +147,10 @@ impl Engine {
         match setup.core {
             Some(core) => {
                 core.give(move |_| {
+                    options::self_test_on_engine_core();
                     vector::enable();
                     cache::join(None);
-                    engine::engine::run(&mut io_loop, &TscAndTimers(&engine.targets), &engine.profile);
+                    engine::engine::run(&mut io_loop, &TscAndTimers::new(&engine.targets), &engine.profile);
                 });
             }
             None => *engine.shared_loop.lock() = Some(io_loop),
@@ -160,6 +161,17 @@ impl Engine {
     /// Its id.
     pub const fn id(&self) -> usize {
         self.id
+    }
+
+    /// The index of its core.
+    pub const fn core(&self) -> usize {
+        self.core
+    }
+
+    /// The turns that it has made. It makes one after the other, as long as it works.
+    pub fn turns(&self) -> u64 {
+        let c = &self.control.counters;
+        c.busy_turns.get().wrapping_add(c.idle_turns.get())
     }
 
     /// Whether it shares the control core.

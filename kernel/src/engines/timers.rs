@@ -1,11 +1,21 @@
-//! An engine's clock: the TSC, and the guests' timers that the engine watches.
+//! An engine's clock: the TSC, the guests' timers that the engine watches, and the watchdog over the control core.
 
 use super::delivery::Targets;
-use crate::arch::time;
+use crate::{arch::time, watchdog::OverControlCore};
 use engine::clock::Clock;
 
-/// The TSC and the timers of the targets' guests.
-pub struct TscAndTimers(pub &'static Targets);
+/// The TSC, the timers of the targets' guests, and the control core.
+pub struct TscAndTimers {
+    targets: &'static Targets,
+    control_core: OverControlCore,
+}
+
+impl TscAndTimers {
+    /// The clock of an engine with these targets, which has a core of its own.
+    pub fn new(targets: &'static Targets) -> Self {
+        Self { targets, control_core: OverControlCore::new() }
+    }
+}
 
 impl Clock for TscAndTimers {
     #[inline]
@@ -15,6 +25,7 @@ impl Clock for TscAndTimers {
 
     #[inline]
     fn expire_timers(&self, now: u64) {
-        self.0.expire_timers(now);
+        self.targets.expire_timers(now);
+        self.control_core.turn(now);
     }
 }

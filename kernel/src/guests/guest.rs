@@ -197,6 +197,18 @@ impl Guest {
         }
     }
 
+    /// Whether this core is one of its vCPUs'.
+    pub fn has_core(&self, core: usize) -> bool {
+        self.cores.iter().any(|it| it.index == core)
+    }
+
+    /// Asks it to stop, because one of its cores makes no progress in the hypervisor. It is down when that core has come back.
+    pub fn stuck(&self, why: impl fmt::Display) {
+        if let Some(machine) = &self.machine {
+            machine.request_stop(Stop::failed(why), |s| signal::send(&self.cores, s));
+        }
+    }
+
     fn command(&mut self, command: impl FnOnce(&mut Life) -> Result<(), Refused>) -> Result<(), Refused> {
         let result = command(&mut self.life);
         self.carry_out();
@@ -252,7 +264,11 @@ impl Guest {
             let parts = self.cores.len() as u64;
             for (part, core) in (0..parts).zip(&self.cores) {
                 let (memory, damaged) = (memory.clone(), self.damaged.clone());
-                core.give(move |_| memory.zero_part(part, parts, &damaged));
+                core.give(move |core| {
+                    // It may take long, in one step.
+                    core.rests();
+                    memory.zero_part(part, parts, &damaged);
+                });
             }
             self.zeroing = Some(then);
         } else {

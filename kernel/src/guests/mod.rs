@@ -22,6 +22,7 @@ mod guest;
 mod ports;
 mod resources;
 mod signal;
+mod stuck;
 pub mod target;
 mod vcpu;
 
@@ -38,6 +39,7 @@ use core::sync::atomic::Ordering;
 use guest::{Guest, LIFE_BYTES};
 use lifecycle::Refused;
 use mca::Owner;
+use stuck::Watcher;
 
 /// Bytes of output that a guest may send in a tick, each counted as it comes and as it goes. COM2 takes a fraction of it, if
 /// it is a real one.
@@ -60,6 +62,7 @@ pub struct Guests {
     guests: Vec<Guest>,
     /// Their turns at COM2.
     turns: Turns,
+    watcher: Watcher,
     end_when_stopped: bool,
     stop_seconds: u32,
     memory_without_guests: u64,
@@ -81,6 +84,7 @@ impl Guests {
         machine_check::set_guests(guests.iter().enumerate().flat_map(memory).collect());
         Self {
             turns: Turns::new(guests.len()),
+            watcher: Watcher::new(),
             guests,
             end_when_stopped: config.control.end_when_guests_stop,
             stop_seconds: config.control.stop_seconds,
@@ -207,6 +211,7 @@ impl Guests {
         let guests = &mut self.guests;
         machine_check::tick(|told| memory_error(guests, told));
         interrupts::tell_machine_nmis();
+        self.watcher.tick(guests);
         if let Some(guest) = guests.iter_mut().find(|guest| attached == Some(guest.name())) {
             guest.drain(OUTPUT_BYTES, Drain::Attached);
         }

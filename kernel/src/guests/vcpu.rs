@@ -15,8 +15,9 @@ use crate::{
     arch::{apic, idle, time, timer},
     cache,
     cores::Core,
-    interrupts, machine_check,
+    interrupts, machine_check, options,
     virt::{self, Pages, WithVcpu},
+    watchdog,
 };
 use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering;
@@ -66,6 +67,7 @@ pub struct VcpuJob {
 impl VcpuJob {
     /// Runs the vCPU on this core until its guest stops.
     pub fn run(self, core: &'static Core) {
+        options::self_test_on_guest_core(self.guest, self.index, || watchdog::answers(core.index) != 0);
         // The core's next guest joins its own class.
         cache::join(Some(self.machine.name()));
         let life = Life { job: &self, core };
@@ -123,6 +125,7 @@ impl WithVcpu for Life<'_> {
         let mut timer = Timer { armed: None };
         let late_notifications = machine.takes_late_notifications();
         loop {
+            self.core.works();
             self.core.look_up();
             if self.core.timer_fired.swap(false, Ordering::Relaxed) {
                 timer.armed = None;
@@ -138,7 +141,9 @@ impl WithVcpu for Life<'_> {
                     if !machine.entering_guest(&context) {
                         continue;
                     }
+                    self.core.rests();
                     let exit = vcpu.run();
+                    self.core.works();
                     machine.left_guest(&context);
                     match exit {
                         // If interrupts are not emulated, they stay in the local APIC for the guest.
@@ -164,6 +169,7 @@ impl WithVcpu for Life<'_> {
                     if !mailbox.halting() {
                         continue;
                     }
+                    self.core.rests();
                     idle::wait(&self.core.kick);
                     mailbox.left_guest();
                 }

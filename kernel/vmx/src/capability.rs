@@ -268,7 +268,7 @@ impl Capabilities {
             Interrupts::Virtualized => {
                 more =
                     (controls::VIRTUALIZED_PIN_BASED, controls::VIRTUALIZED_PRIMARY, controls::VIRTUALIZED_SECONDARY);
-                let halt = if quirks.posting { Primary::HLT_EXITING } else { Primary::empty() };
+                let halt = if quirks.hlt { Primary::HLT_EXITING } else { Primary::empty() };
                 (PinBased::empty(), controls::FORBIDDEN_OWNED_PRIMARY.difference(halt), Exit::empty())
             }
         };
@@ -460,7 +460,7 @@ pub(super) mod tests {
         assert_eq!(real.primary & (1 << 7 | 3 << 19 | 1 << 21), 1 << 21, "a TPR shadow; neither HLT nor CR8 exits");
         assert_eq!(real.secondary & 0x311, 0x310, "and no APIC-access page");
         assert_ne!(real.exit & 1 << 15, 0, "acknowledge interrupt on exit, without which the entry fails");
-        let bochs = words(Quirks { posting: true, ..Quirks::default() });
+        let bochs = words(Quirks { hlt: true, ..Quirks::default() });
         assert_eq!(bochs.primary & (1 << 7 | 3 << 19), 1 << 7, "a halted guest would sleep on");
         let emulated = c.control_words(Secondary::empty(), Interrupts::Emulated, Quirks::default()).unwrap();
         assert_eq!((emulated.pin_based & 0x80, emulated.secondary & 0x310), (0, 0));

@@ -23,9 +23,6 @@ use crate::{
 /// the timer by then, it may be busy, and the vCPU's core handles the timer itself. A guest that was interrupted in
 /// time has programmed its timer again long before that.
 const GRACE_DIVISOR: u64 = 2;
-/// Most turns of the loop in which a sender on Bochs waits until the guest has taken earlier posts. Linux keeps
-/// interrupts off for less time, and a time slice is much longer.
-const MAX_SPINS: u32 = 20_000;
 
 impl Machine {
     /// Returns the virtual-APIC page of a vCPU, or `None` if the CPU does not virtualize its APIC.
@@ -44,12 +41,12 @@ impl Machine {
         })
     }
 
-    /// Whether the host must take a pending notification before each entry ([`Quirks::posting`]).
+    /// Whether the host must take a pending notification before each entry ([`Quirks::pir`]).
     ///
-    /// [`Quirks::posting`]: crate::quirk::Quirks::posting
+    /// [`Quirks::pir`]: crate::quirk::Quirks::pir
     #[must_use]
     pub fn takes_late_notifications(&self) -> bool {
-        self.interrupts == Interrupts::Virtualized && self.platform.quirks.posting
+        self.interrupts == Interrupts::Virtualized && self.platform.quirks.pir
     }
 
     /// Puts the hardware behind a local APIC, or its virtual-APIC page, into its state after INIT.
@@ -72,7 +69,7 @@ impl Machine {
             let index = id as usize;
             if let (Some(mailbox), Some(page)) = (self.mailbox(index), self.virtual_apic(index)) {
                 any = true;
-                match self.wake(mailbox.post_virtual(vector), mailbox, page) {
+                match self.post_to(mailbox, page, vector) {
                     Wake::Nobody => {}
                     Wake::Notify => signal(Signal::Notify(index)),
                     Wake::Kick => signal(Signal::Kick(index)),
@@ -82,38 +79,18 @@ impl Machine {
         any
     }
 
-    /// Returns what the sender of a posted interrupt must do. On Bochs this is a workaround for two errors. On other
-    /// machines it returns `wake` unchanged.
-    ///
-    /// 1. A notification, like any physical interrupt, makes Bochs deliver a virtual interrupt even if the guest's IF
-    ///    is clear. An NMI does not. So the sender waits until VIRR is empty.
-    /// 2. A notification that finds PIR empty makes Bochs request vector 0xff. Linux never ends that interrupt. After
-    ///    that nothing of a lower priority is delivered. So the sender notifies the guest only if its post is still in
-    ///    PIR.
-    ///
-    /// Returns:
-    /// - `Nobody`: the vCPU's core has taken the interrupt meanwhile.
-    /// - `Notify`: VIRR is empty and PIR is not.
-    /// - `Kick`: VIRR did not become empty in [`MAX_SPINS`] turns. The vCPU must exit.
-    ///
-    /// One race remains: between the test here and the notification, the guest interrupts itself, or it exits and
-    /// enters. Bochs offers no way to close it.
-    fn wake(&self, wake: Wake, mailbox: &Mailbox, page: &ApicPage) -> Wake {
-        if wake != Wake::Notify || !self.takes_late_notifications() {
+    /// Posts a vector to one vCPU. Returns what the sender must do.
+    fn post_to(&self, mailbox: &Mailbox, page: &ApicPage, vector: u8) -> Wake {
+        let wake = mailbox.post_virtual(vector);
+        if wake != Wake::Notify {
             return wake;
         }
-        for _ in 0..MAX_SPINS {
-            let requesting = page.is_requesting();
-            if !mailbox.descriptor().outstanding() {
-                return Wake::Nobody; // its core has taken it
-            }
-            if !requesting {
-                return Wake::Notify;
-            }
-            core::hint::spin_loop();
+        let wake =
+            self.platform.quirks.before_notification(|| mailbox.descriptor().outstanding(), || page.is_requesting());
+        if wake == Wake::Kick {
+            mailbox.ask_to_look();
         }
-        mailbox.ask_to_look();
-        Wake::Kick
+        wake
     }
 
     /// Whether the kick behind an exit by NMI was needless. A sender kicks a vCPU whose HLT has exited. That vCPU may

@@ -224,7 +224,7 @@ fn ipis_are_posted_to_siblings_and_to_oneself() {
 
 #[test]
 fn what_halts_in_the_host_wakes_for_what_it_can_take() {
-    let mut rig = virtualized(Quirks { posting: true, ..Quirks::default() });
+    let mut rig = virtualized(Quirks::BOCHS);
     rig.vcpu().length = Some(1);
     rig.vcpu().rflags = 0x202;
     rig.exit(&[0xf4], Exit::Halt);
@@ -244,7 +244,7 @@ fn what_halts_in_the_host_wakes_for_what_it_can_take() {
 
 #[test]
 fn on_bochs_nobody_is_notified_while_an_interrupt_waits() {
-    let mut rig = virtualized(Quirks { posting: true, ..Quirks::default() });
+    let mut rig = virtualized(Quirks::BOCHS);
     assert!(rig.machine.takes_late_notifications());
     deliver(&rig, interrupt(0, 0x31));
     rig.enter(0);
@@ -260,7 +260,7 @@ fn on_bochs_nobody_is_notified_while_an_interrupt_waits() {
 
 #[test]
 fn on_bochs_a_guest_that_came_out_and_took_what_was_posted_is_not_notified_late() {
-    let mut rig = virtualized(Quirks { posting: true, ..Quirks::default() });
+    let mut rig = virtualized(Quirks::BOCHS);
     deliver(&rig, interrupt(0, 0x31));
     rig.enter(0);
     assert!(rig.machine.mailbox(0).unwrap().entering_guest());
