@@ -35,7 +35,9 @@ pub mod pci;
 mod planted;
 mod play;
 pub mod settings;
+pub mod shadow;
 pub mod uart;
+pub mod virtio_net;
 pub mod walk;
 pub mod x520;
 
