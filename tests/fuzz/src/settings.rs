@@ -141,21 +141,159 @@ const VALUES: [&str; 48] = [
     "1.5",
 ];
 
-/// A file: lines of keys and values, or of anything.
+/// Tables with each of their keys and values that are good, or nearly.
+const GOOD: [(&str, &[(&str, &[&str])]); 12] = [
+    ("[log]", &[("level", &["'info'", "'trace'"])]),
+    ("[control]", &[("end_when_guests_stop", &["true", "false"]), ("stop_seconds", &["1", "3600", "0"])]),
+    (
+        "[[module]]",
+        &[
+            ("name", &["'vmlinuz'", "'disk'", "'none'"]),
+            ("sha256", &["'ed8f0dbdbefe3994093937f5ee934818ae902b88cb0b6bc423811c10d55b87b0'", SUM, "'e'"]),
+        ],
+    ),
+    (
+        "[[engine]]",
+        &[("core", &["1", "0", "9"]), ("scheduling", &["'fine'", "'per-device'"]), ("cache", &["20", "90", "91"])],
+    ),
+    (
+        "[[port]]",
+        &[
+            ("device", &["'first'", "'01:00.0'", "'1f:1f.7'", "'vda'"]),
+            ("name", &["'lan'", "'wan'"]),
+            ("steering", &["'none'", "'flows'", "'addresses'"]),
+            ("gateway", &["['10.0.0.1', '02:00:00:00:ff:01']", "['fd00::1']"]),
+            ("vlan", &["7", "4095"]),
+            ("vlans", &["[7, 9]", "[0]"]),
+            ("native", &["7", "20"]),
+            ("storm", &["0", "10000"]),
+            ("tx", &["['s0', 's1']", "[]"]),
+            ("rx", &["['s1']", "['missing']"]),
+        ],
+    ),
+    (
+        "[[stage]]",
+        &[
+            ("name", &["'s0'", "'s1'", "'s2'"]),
+            ("action", &["'deny'", "'allow'", "'count'", "'mirror'", "'limit'"]),
+            ("to", &["'g1'", "'g1:1'", "'nobody'"]),
+            ("protocol", &["'tcp'", "'udp'", "'icmp'", "'icmpv6'", "47"]),
+            ("destination_port", &["23", "'6000-6063'", "'9-8'"]),
+            ("source_port", &["23", "'0-65535'", "65536"]),
+            ("source", &["'10.0.0.0/24'", "'fd00::1'", "'10.0.0.0/33'"]),
+            ("destination", &["'10.0.0.7'", "'fe80::/10'"]),
+            ("ether_type", &["0x800", "0x5ff"]),
+            ("vlan", &["7", "5000"]),
+            ("source_mac", &["'02:00:00:00:00:01'"]),
+            ("destination_mac", &["'ff:ff:ff:ff:ff:ff'", "'02:00'"]),
+            ("icmp_type", &["134", "8", "256"]),
+            ("opening", &["true", "false"]),
+            ("bits_per_second", &["'100M'", "'1K'", "'0'"]),
+            ("frames_per_second", &["100", "0"]),
+            ("burst", &["3000", "1"]),
+        ],
+    ),
+    (
+        "[[guest]]",
+        &[
+            ("name", &["'g1'", "'g2'", "'g3'", "'g4'"]),
+            ("vcpus", &["1", "2", "8"]),
+            ("memory", &["'64M'", "'128M'", "'1G'", "'65M'"]),
+            ("kernel", &["'vmlinuz'"]),
+            ("firmware", &["'disk'"]),
+            ("initrd", &["'initrd'"]),
+            ("cmdline", &["'console=ttyS0 quiet'", "''"]),
+            ("completion", &["'auto'", "'posted'", "'eli'", "'direct'", "'inject'"]),
+            ("requests", &["'poll'", "'notify'", "'adaptive'"]),
+            ("split_lock", &["'slow'", "'kill'", "'allow'"]),
+            ("notify_bar", &["'io'", "'memory'"]),
+            ("weight", &["1", "16", "17"]),
+            ("cache", &["10", "90"]),
+            ("bandwidth", &["10", "100", "9"]),
+            ("restart", &["'never'", "'always'"]),
+            ("autostart", &["true", "false"]),
+            ("cores", &["[2]", "[2, 3]", "[0]"]),
+        ],
+    ),
+    (
+        "[[guest.net]]",
+        &[
+            ("mac", &["'02:00:00:00:00:01'", "'02:00:00:00:00:02'", "'03:00:00:00:00:01'"]),
+            ("mtu", &["576", "1500", "9216", "9217"]),
+            ("queues", &["1", "4", "5"]),
+            ("port", &["'lan'", "'wan'"]),
+            ("offloads", &["'tso'", "'csum'", "'none'"]),
+            ("packed", &["true", "false"]),
+            ("anti_spoofing", &["true", "false"]),
+            ("addresses", &["['10.0.0.2', 'fd00::2']", "['10.0.0.1']"]),
+            ("static", &["['02:00:00:00:01:00']", "['02:00:00:00:00:01']"]),
+            ("vlan", &["7", "0"]),
+            ("vlans", &["[7, 9]", "[9, 9]"]),
+            ("native", &["20", "9"]),
+            ("storm", &["0", "5"]),
+            ("tx", &["['s0', 's2']", "['s1', 's1']"]),
+            ("rx", &["[]", "['s1']"]),
+        ],
+    ),
+    (
+        "[[guest.block]]",
+        &[
+            (
+                "disk",
+                &["'ram'", "'nvme:S1'", "'nvme:01:00.0'", "'nvme0/2'", "'eui:0011223344556677'", "'vda'", "'vdz'", "'nvme:02:00.0/1'"],
+            ),
+            ("partition", &["'root'", "'12345678-1234-1234-1234-123456789abc'"]),
+            ("emulate", &["true", "false"]),
+            ("wipe", &["true", "false"]),
+            ("module", &["'disk'", "'initrd'"]),
+            ("overlay", &["'16M'", "'1K'"]),
+            ("size", &["'64M'", "'1M'"]),
+            ("readonly", &["true", "false"]),
+            ("serial", &["'root'", "'123456789012345678901'"]),
+            ("cache", &["'writeback'", "'writethrough'"]),
+            ("queues", &["1", "8"]),
+            ("packed", &["true", "false"]),
+        ],
+    ),
+    ("[[guest.entropy]]", &[]),
+    ("[[guest.console]]", &[("ports", &["['commands', 'trace']", "['a', 'a']", "['a', 'b', 'c']"])]),
+    ("smt = 'separate'", &[]),
+];
+/// The SHA-256 that the modules have.
+const SUM: &str = "'0000000000000000000000000000000000000000000000000000000000000000'";
+
+/// A table of good keys, most of them with good values. A bit of `chosen` for each key.
+fn good_table(input: &mut Input<'_>, file: &mut Vec<u8>) {
+    let (table, keys) = GOOD[usize::from(input.byte()) % GOOD.len()];
+    file.extend(table.bytes());
+    let (chosen, first) = (input.wide(), input.byte());
+    for (number, (key, values)) in keys.iter().enumerate() {
+        // The first keys are those without which the table is refused.
+        if number > 1 + usize::from(first % 3) && chosen >> number & 1 == 0 {
+            continue;
+        }
+        let value = input.byte();
+        let value = if value >= 240 { VALUES[usize::from(value) % VALUES.len()] } else { values[usize::from(value) % values.len()] };
+        file.extend(format!("\n{key} = {value}").bytes());
+    }
+}
+
+/// A file: tables of good keys, lines of keys and values, or of anything.
 fn file(input: &mut Input<'_>) -> Vec<u8> {
     let mut file = Vec::new();
     for number in 0..input.within(0, MOST_LINES) {
         match input.byte() {
-            0..48 => file.extend(TABLES[usize::from(input.byte()) % TABLES.len()].bytes()),
+            0..16 => file.extend(TABLES[usize::from(input.byte()) % TABLES.len()].bytes()),
+            16..112 => good_table(input, &mut file),
             // A guest that is good so far.
-            48..80 => {
+            112..176 => {
                 let cores = ["", "cores = [1]\n", "cores = [2, 3]\nvcpus = 2\n", "vcpus = 2", "vcpus = 3"]
                     [usize::from(input.byte() % 5)];
                 let memory = ["64M", "128M", "1G"][usize::from(input.byte() % 3)];
                 let guest = format!("[[guest]]\nname = 'g{number}'\nmemory = '{memory}'\nkernel = 'vmlinuz'\n{cores}");
                 file.extend(guest.bytes());
             }
-            80..240 => {
+            176..240 => {
                 file.extend(KEYS[usize::from(input.byte()) % KEYS.len()].bytes());
                 file.extend(b" = ");
                 file.extend(VALUES[usize::from(input.byte()) % VALUES.len()].bytes());
