@@ -38,6 +38,7 @@ mod play;
 pub mod settings;
 pub mod shadow;
 pub mod uart;
+pub mod vhost_user;
 pub mod virtio_net;
 pub mod walk;
 pub mod x520;
