@@ -14,8 +14,8 @@ use crate::{
     options, pci, report, settings, symbols, uplink, virt,
 };
 use alloc::{format, vec::Vec};
-use config::Scheduling;
 use boot::information::Information;
+use config::Scheduling;
 use drivers::pci::ConfigSpace;
 
 /// The entry from `start.s`. The core is in 64-bit mode on the boot stack, the first 4 GiB are mapped, interrupts are

@@ -304,7 +304,10 @@ impl World {
             frame[14..18].copy_from_slice(&self.serial.to_le_bytes());
             if !self.guests[from].send(&frame, cuts) {
                 // Completed is what was sent to guests; the NIC may hold the rest.
-                assert!(self.wire.as_ref().is_some_and(|wire| wire.borrow().stuck), "what was sent before has been completed");
+                assert!(
+                    self.wire.as_ref().is_some_and(|wire| wire.borrow().stuck),
+                    "what was sent before has been completed"
+                );
                 break;
             }
             if to == OUTSIDE {
@@ -382,9 +385,7 @@ impl World {
         let (table, data) = (BUFFERS + 0x1f_0000, BUFFERS + 0x1f_1000);
         let _ = memory.write(data, &command);
         let (next, chained) = if self.packed { (0, 0) } else { (1, 1) };
-        for (at, gpa, len, flags) in
-            [(table, data, command.len() as u32, chained), (table + 16, data + 0x1000, 1, 2)]
-        {
+        for (at, gpa, len, flags) in [(table, data, command.len() as u32, chained), (table + 16, data + 0x1000, 1, 2)] {
             let _ = memory.write_u64(at, gpa);
             let _ = memory.write_u32(at + 8, len);
             let (low, high) = if self.packed { (0, flags) } else { (flags, next) };
@@ -487,7 +488,8 @@ impl World {
         // A guest may do to its own memory what it likes; outside of it there is nothing to write to.
         match input.byte() % 16 {
             0..2 => {
-                let table = if input.byte().is_multiple_of(4) { TABLES } else { self.queue(Self::any_queue(input)).desc };
+                let table =
+                    if input.byte().is_multiple_of(4) { TABLES } else { self.queue(Self::any_queue(input)).desc };
                 let at = table + 16 * (u64::from(input.byte()) % 10);
                 let gpa = match input.byte() % 8 {
                     0 => TABLES,
@@ -707,7 +709,7 @@ pub fn run(bytes: &[u8]) {
         // A world in which something was found is not used again.
         let mut world = worlds[kind].take().unwrap_or_else(|| {
             // None, one, one with rules, and a second one whose NIC is missing.
-            let uplinks = [1, 2, 3, 0][(kind ^ kind / 4) % 4];
+            let uplinks = [1, 2, 3, 0][(kind ^ (kind / 4)) % 4];
             let mut features = if uplinks > 0 { SPLIT.difference(Features::IN_ORDER) } else { SPLIT };
             features.set(Features::NET_MRG_RXBUF, kind & 1 == 0);
             features.set(Features::EVENT_IDX, kind & 2 == 0);

@@ -55,7 +55,8 @@ fn seal(bytes: &mut [u8], at: usize) {
 }
 
 fn table(signature: &[u8; 4], revision: u8, body: &[u8]) -> Vec<u8> {
-    let mut table = [&signature[..], &(36 + body.len() as u32).to_le_bytes(), &[revision, 0], &[0x20; 26], body].concat();
+    let mut table =
+        [&signature[..], &(36 + body.len() as u32).to_le_bytes(), &[revision, 0], &[0x20; 26], body].concat();
     seal(&mut table, 9);
     table
 }
@@ -63,7 +64,7 @@ fn table(signature: &[u8; 4], revision: u8, body: &[u8]) -> Vec<u8> {
 fn madt(input: &mut Input<'_>, machine: &mut Machine) -> Vec<u8> {
     let mut body = vec![0; 8];
     for _ in 0..input.byte() % 24 {
-        let (enabled, id) = (input.byte() % 4 != 0, u32::from(input.byte()));
+        let (enabled, id) = (!input.byte().is_multiple_of(4), u32::from(input.byte()));
         let id = match input.byte() % 3 {
             0 => {
                 body.extend([0, 8, 1, id as u8, u8::from(enabled), 0, 0, 0]);
@@ -113,7 +114,7 @@ fn mcfg(input: &mut Input<'_>, machine: &mut Machine) -> Vec<u8> {
 fn dsdt(input: &mut Input<'_>, machine: &mut Machine) -> Vec<u8> {
     let mut body: Vec<u8> = (0..input.byte()).collect();
     let (a, b) = (input.byte() % 8, input.byte() % 8);
-    if input.byte() % 4 != 0 {
+    if !input.byte().is_multiple_of(4) {
         body.extend([8, b'_', b'S', b'5', b'_', 0x12, 8, 4, 10, a, 10, b, 0, 0]);
         machine.sleep = Some((a, b));
     }
@@ -189,7 +190,7 @@ fn damage(input: &mut Input<'_>, bytes: &mut [u8], places: &[(usize, usize)]) ->
         let count = (len - offset).min(1 + usize::from(input.byte() % 8));
         bytes[at + offset..at + offset + count].copy_from_slice(&value.to_le_bytes()[..count]);
         // Most damaged tables get a right checksum.
-        if input.byte() % 4 != 0 {
+        if !input.byte().is_multiple_of(4) {
             seal(&mut bytes[at..at + len], 9);
         }
     }
@@ -242,7 +243,10 @@ fn read_tables(input: &mut Input<'_>) {
         machine.cores.push(1);
     }
     let Machine { cores, nodes, windows, pm_timer, pm1a, reset, sleep } = machine;
-    assert!(damaged || read == (cores, nodes, windows, pm_timer, pm1a, reset, sleep), "what is not damaged is read: {read:?}");
+    assert!(
+        damaged || read == (cores, nodes, windows, pm_timer, pm1a, reset, sleep),
+        "what is not damaged is read: {read:?}"
+    );
 }
 
 /// Boot information, and what was put into it.
@@ -260,7 +264,10 @@ fn read_information(input: &mut Input<'_>) {
             0 | 1 => {
                 let (start, len) = (u32::from(input.byte()) << 12, u32::from(input.byte()));
                 let name = ["vmlinuz", "initrd", "a", ""][usize::from(number % 4)];
-                add(3, &[&[start, start + len].map(u32::to_le_bytes).concat()[..], name.as_bytes(), b" more\0"].concat());
+                add(
+                    3,
+                    &[&[start, start + len].map(u32::to_le_bytes).concat()[..], name.as_bytes(), b" more\0"].concat(),
+                );
                 modules.push((name, u64::from(start), u64::from(start + len)));
             }
             2 if !has_map => {
@@ -268,7 +275,8 @@ fn read_information(input: &mut Input<'_>) {
                 let longer = 8 * usize::from(input.byte() % 3);
                 let mut body = [24 + longer as u32, 0].map(u32::to_le_bytes).concat();
                 for _ in 0..input.byte() % 8 {
-                    let (start, len, kind) = (u64::from(input.byte()) << 20, u64::from(input.byte()) << 12, input.byte() % 3);
+                    let (start, len, kind) =
+                        (u64::from(input.byte()) << 20, u64::from(input.byte()) << 12, input.byte() % 3);
                     body.extend([start, len, kind.into()].map(u64::to_le_bytes).concat());
                     body.extend(vec![0; longer]);
                     if kind == 1 {
@@ -310,9 +318,14 @@ fn read_information(input: &mut Input<'_>) {
     let areas: Vec<_> = information.usable().collect();
     assert!(areas.iter().all(|(start, end)| start <= end));
     // The name is the first word of the line, and there is none before " more".
-    let modules: Vec<_> =
-        modules.into_iter().map(|(name, start, end)| (if name.is_empty() { "more" } else { name }, start, end)).collect();
-    assert!(damaged || (found, areas, information.command_line()) == (modules, usable, line), "what is not damaged is read");
+    let modules: Vec<_> = modules
+        .into_iter()
+        .map(|(name, start, end)| (if name.is_empty() { "more" } else { name }, start, end))
+        .collect();
+    assert!(
+        damaged || (found, areas, information.command_line()) == (modules, usable, line),
+        "what is not damaged is read"
+    );
     let _ = information.rsdp();
 }
 

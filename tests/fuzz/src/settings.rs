@@ -141,8 +141,11 @@ const VALUES: [&str; 48] = [
     "1.5",
 ];
 
+/// A key and its values.
+type Key = (&'static str, &'static [&'static str]);
+
 /// Tables with each of their keys and values that are good, or nearly.
-const GOOD: [(&str, &[(&str, &[&str])]); 12] = [
+const GOOD: [(&str, &[Key]); 12] = [
     ("[log]", &[("level", &["'info'", "'trace'"])]),
     ("[control]", &[("end_when_guests_stop", &["true", "false"]), ("stop_seconds", &["1", "3600", "0"])]),
     (
@@ -240,7 +243,16 @@ const GOOD: [(&str, &[(&str, &[&str])]); 12] = [
         &[
             (
                 "disk",
-                &["'ram'", "'nvme:S1'", "'nvme:01:00.0'", "'nvme0/2'", "'eui:0011223344556677'", "'vda'", "'vdz'", "'nvme:02:00.0/1'"],
+                &[
+                    "'ram'",
+                    "'nvme:S1'",
+                    "'nvme:01:00.0'",
+                    "'nvme0/2'",
+                    "'eui:0011223344556677'",
+                    "'vda'",
+                    "'vdz'",
+                    "'nvme:02:00.0/1'",
+                ],
             ),
             ("partition", &["'root'", "'12345678-1234-1234-1234-123456789abc'"]),
             ("emulate", &["true", "false"]),
@@ -273,7 +285,11 @@ fn good_table(input: &mut Input<'_>, file: &mut Vec<u8>) {
             continue;
         }
         let value = input.byte();
-        let value = if value >= 240 { VALUES[usize::from(value) % VALUES.len()] } else { values[usize::from(value) % values.len()] };
+        let value = if value >= 240 {
+            VALUES[usize::from(value) % VALUES.len()]
+        } else {
+            values[usize::from(value) % values.len()]
+        };
         file.extend(format!("\n{key} = {value}").bytes());
     }
 }

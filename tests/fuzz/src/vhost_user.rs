@@ -46,10 +46,14 @@ const PROTOCOL: u64 = 1 << 30;
 
 fn region(input: &mut Input<'_>) -> (VhostUserMemoryRegion, usize) {
     let file = usize::from(input.byte()) % FILES.len();
-    let gpa = if input.byte() % 8 == 0 { input.wide() } else { GUESTS[usize::from(input.byte() % 4)] };
-    let user = if input.byte() % 8 == 0 { input.wide() } else { USER + GUESTS[usize::from(input.byte() % 3)] };
-    let offset = if input.byte() % 8 == 0 { input.wide() } else { 0x1000 * u64::from(input.byte() % 3) * u64::from(input.flag()) };
-    let len = if input.byte() % 8 == 0 { input.wide() } else { FILES[file].saturating_sub(offset).max(1) };
+    let gpa = if input.byte().is_multiple_of(8) { input.wide() } else { GUESTS[usize::from(input.byte() % 4)] };
+    let user = if input.byte().is_multiple_of(8) { input.wide() } else { USER + GUESTS[usize::from(input.byte() % 3)] };
+    let offset = if input.byte().is_multiple_of(8) {
+        input.wide()
+    } else {
+        0x1000 * u64::from(input.byte() % 3) * u64::from(input.flag())
+    };
+    let len = if input.byte().is_multiple_of(8) { input.wide() } else { FILES[file].saturating_sub(offset).max(1) };
     (VhostUserMemoryRegion::new(gpa, len, user, offset), file)
 }
 
@@ -63,7 +67,7 @@ fn address(input: &mut Input<'_>) -> u64 {
 }
 
 fn index(input: &mut Input<'_>) -> u32 {
-    if input.byte() % 16 == 0 { input.wide() as u32 } else { u32::from(input.byte() % 4) }
+    if input.byte().is_multiple_of(16) { input.wide() as u32 } else { u32::from(input.byte() % 4) }
 }
 
 /// One message, or something that the front-end's driver does. Checks the answer where it follows from the message alone.
@@ -82,7 +86,7 @@ fn step(process: &mut Process, model: &Model, files: &[Shared; 3], input: &mut I
                 0 => input.wide(),
                 1 => offer & input.wide() | PROTOCOL,
                 _ => {
-                    let mut features = offer | PROTOCOL * u64::from(input.flag());
+                    let mut features = offer | (PROTOCOL * u64::from(input.flag()));
                     if input.flag() {
                         features &= !Features::RING_PACKED.bits();
                     }
@@ -109,19 +113,23 @@ fn step(process: &mut Process, model: &Model, files: &[Shared; 3], input: &mut I
             }
         }
         7 | 8 => {
-            let (index, size) = (index(input), if input.byte() % 8 == 0 { input.wide() as u32 } else { 1 << (input.byte() % 10) });
+            let (index, size) = (
+                index(input),
+                if input.byte().is_multiple_of(8) { input.wide() as u32 } else { 1 << (input.byte() % 10) },
+            );
             let done = client.set_vring_num(index, size);
             assert!(done.is_err() || index < queues && size != 0 && size <= max_size, "queue {index} of {size}");
         }
         9..12 => {
-            let logged = input.byte() % 16 == 0;
+            let logged = input.byte().is_multiple_of(16);
             let (log, none) = (VhostUserVringAddrFlags::VHOST_VRING_F_LOG, VhostUserVringAddrFlags::empty());
             let (index, flags) = (index(input), if logged { log } else { none });
             let done = client.set_vring_addr(index, flags, address(input), address(input), address(input), 0);
             assert!(done.is_err() || index < queues && !logged, "queue {index}");
         }
         12 => {
-            let (index, base) = (index(input), if input.flag() { u32::from(input.byte()) } else { input.wide() as u32 });
+            let (index, base) =
+                (index(input), if input.flag() { u32::from(input.byte()) } else { input.wide() as u32 });
             let done = client.set_vring_base(index, base);
             assert!(done.is_err() || index < queues, "queue {index}");
         }
@@ -137,7 +145,11 @@ fn step(process: &mut Process, model: &Model, files: &[Shared; 3], input: &mut I
         }
         16 => {
             let (index, file) = (index(input), any_file(input));
-            let done = if input.flag() { client.set_vring_call(index as u8, file) } else { client.set_vring_err(index as u8, file) };
+            let done = if input.flag() {
+                client.set_vring_call(index as u8, file)
+            } else {
+                client.set_vring_err(index as u8, file)
+            };
             assert!(done.is_err() || index & 0xff < queues, "queue {index}");
         }
         17 => {
@@ -159,7 +171,7 @@ fn step(process: &mut Process, model: &Model, files: &[Shared; 3], input: &mut I
             let wanted = VhostUserInflight::new(0, 0, u16::from(input.byte() % 6), 1 << (input.byte() % 12));
             if let Ok((told, file)) = client.get_inflight_fd(&wanted) {
                 assert!(u32::from(wanted.num_queues) <= queues && u32::from(wanted.queue_size) <= max_size);
-                let told = if input.byte() % 4 == 0 {
+                let told = if input.byte().is_multiple_of(4) {
                     VhostUserInflight::new(input.wide(), input.wide() >> 52, wanted.num_queues, wanted.queue_size)
                 } else {
                     told
@@ -168,7 +180,12 @@ fn step(process: &mut Process, model: &Model, files: &[Shared; 3], input: &mut I
             }
         }
         21 => {
-            let told = VhostUserInflight::new(input.within(0, 0x2_0000), 0, u16::from(input.byte() % 4), u16::from(input.byte()));
+            let told = VhostUserInflight::new(
+                input.within(0, 0x2_0000),
+                0,
+                u16::from(input.byte() % 4),
+                u16::from(input.byte()),
+            );
             drop(client.set_inflight_fd(&told, files[usize::from(input.byte()) % 3].file()));
         }
         22 => {
@@ -233,7 +250,7 @@ pub fn run(bytes: &[u8]) {
             break;
         }
         step(&mut process, &model, &files, &mut input);
-        if input.byte() % 4 == 0 {
+        if input.byte().is_multiple_of(4) {
             process.turns();
         }
         if number % 16 == 15 {

@@ -111,7 +111,11 @@ impl Books {
         let after = nic.statistics();
         assert!(count <= budget && sunk <= u64::from(count));
         assert_eq!(after.received, before.received + sunk);
-        assert_eq!(after.malformed - before.malformed, u64::from(count) - sunk, "every buffer held a frame or nonsense");
+        assert_eq!(
+            after.malformed - before.malformed,
+            u64::from(count) - sunk,
+            "every buffer held a frame or nonsense"
+        );
         if !*broken {
             assert!(count == budget || queue != 0 || given.is_empty(), "what was given comes");
             let posted = device.borrow().offered(RECEIVE) + device.borrow().with_device(RECEIVE);
@@ -236,7 +240,11 @@ impl Books {
             _ => self.break_rules(input),
         }
         assert!(self.broken || self.nic.link() != Link::Down, "the device has kept the rules");
-        assert_eq!(self.nic.link() == Link::Down, self.device.borrow().is_reset(), "a device that is given up is reset");
+        assert_eq!(
+            self.nic.link() == Link::Down,
+            self.device.borrow().is_reset(),
+            "a device that is given up is reset"
+        );
     }
 
     /// The device gives back all transmit buffers that it has.

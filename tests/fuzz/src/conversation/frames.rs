@@ -63,7 +63,24 @@ fn ipv6(input: &mut Input<'_>, len: usize) -> Vec<u8> {
 fn ports(input: &mut Input<'_>, protocol: u8) -> Vec<u8> {
     let mut all = [1000_u16.to_be_bytes(), [0, [7, 8, 9, 80][usize::from(input.byte() % 4)]]].concat();
     match protocol {
-        6 => all.extend([0, 0, 0, 1, 0, 0, 0, 1, 0x50, [2, 0x10, 0x12, 0x18][usize::from(input.byte() % 4)], 1, 0, 0, 0, 0, 0]),
+        6 => all.extend([
+            0,
+            0,
+            0,
+            1,
+            0,
+            0,
+            0,
+            1,
+            0x50,
+            [2, 0x10, 0x12, 0x18][usize::from(input.byte() % 4)],
+            1,
+            0,
+            0,
+            0,
+            0,
+            0,
+        ]),
         17 => all.extend([0, 8, 0, 0]),
         1 => (all[0], all[1]) = (input.byte() % 16, 0),
         _ => (),
@@ -121,7 +138,8 @@ pub fn frame(input: &mut Input<'_>, macs: &[[u8; 6]]) -> ([u8; HEADER_BYTES], Ve
             // A checksum, and perhaps segments, as drivers ask for them.
             let transport = (start + if v4 { 20 } else { 40 }) as u8;
             let size = input.within(0, 1500) as u16;
-            let kind = [0, if v4 { 1 } else { 4 }][usize::from(input.flag())] | if input.byte() == 0 { 0x80 } else { 0 };
+            let kind =
+                [0, if v4 { 1 } else { 4 }][usize::from(input.flag())] | if input.byte() == 0 { 0x80 } else { 0 };
             let front = transport + if input.flag() { 20 } else { 0 };
             header[..10].copy_from_slice(&[1, kind, front, 0, size as u8, (size >> 8) as u8, transport, 0, 16, 0]);
         }

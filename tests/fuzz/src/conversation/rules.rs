@@ -82,7 +82,12 @@ impl All {
         let own = [IpAddr::from(Ipv4Addr::new(10, 0, 0, 1)), Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1).into()];
         let hostile = [
             None,
-            leaked(Policy { guard: guard(0, &[]), claims: Claims::new(&others), vlan: Membership::Untagged, ..Policy::default() }),
+            leaked(Policy {
+                guard: guard(0, &[]),
+                claims: Claims::new(&others),
+                vlan: Membership::Untagged,
+                ..Policy::default()
+            }),
             leaked(Policy { vlan: Membership::trunk([5, 7], None), enter: all_stages(1), ..Policy::default() }),
             leaked(Policy {
                 vlan: Membership::trunk([3, 5], Some(3)),
@@ -109,7 +114,12 @@ impl All {
         let pair = |rules: &dyn Fn(usize) -> Policy| [leaked(rules(1)), leaked(rules(2))];
         let honest = [
             [None, None],
-            pair(&|n| Policy { guard: guard(n, &[]), vlan: Membership::Untagged, storm: generous(), ..Policy::default() }),
+            pair(&|n| Policy {
+                guard: guard(n, &[]),
+                vlan: Membership::Untagged,
+                storm: generous(),
+                ..Policy::default()
+            }),
             pair(&|_| Policy { enter: watched(), leave: watched(), ..Policy::default() }),
             pair(&|_| Policy { vlan: Membership::Access(3), ..Policy::default() }),
         ];

@@ -147,9 +147,7 @@ impl Orderly {
             && client.set_mem_table(&[region], vec![self.file.file()], None).is_ok()
             && client.set_vring_num(0, SIZE.into()).is_ok()
             && client.set_vring_base(0, 0).is_ok()
-            && client
-                .set_vring_addr(0, flags, USER + config.desc, USER + config.used, USER + config.avail, 0)
-                .is_ok()
+            && client.set_vring_addr(0, flags, USER + config.desc, USER + config.used, USER + config.avail, 0).is_ok()
             && client.set_vring_kick(0, Some(eventfd())).is_ok()
     }
 

@@ -223,7 +223,8 @@ impl Transport for Port {
         let device = self.0.borrow();
         let mut config = [0; 24];
         config[..6].copy_from_slice(&device.address);
-        let bytes = config[..device.config_len].get(offset..offset + size_of::<V>()).ok_or(Error::ConfigSpaceTooSmall)?;
+        let bytes =
+            config[..device.config_len].get(offset..offset + size_of::<V>()).ok_or(Error::ConfigSpaceTooSmall)?;
         V::read_from_bytes(bytes).map_err(|_| Error::InvalidParam)
     }
     fn write_config_space<V: IntoBytes + Immutable>(&mut self, _: usize, _: V) -> Result<(), Error> {

@@ -102,7 +102,9 @@ pub fn write_later(at: u64, value: u32) {
 /// The place, if all of it is in one area of this run.
 fn place(at: u64, len: usize) -> Option<*mut u8> {
     let inside = |&&(address, pages, taken): &&(u64, usize, bool)| {
-        taken && at >= address && at.checked_add(len as u64).is_some_and(|end| end <= address + (pages * PAGE_SIZE) as u64)
+        taken
+            && at >= address
+            && at.checked_add(len as u64).is_some_and(|end| end <= address + (pages * PAGE_SIZE) as u64)
     };
     MEMORY.with_borrow(|memory| memory.areas.iter().find(inside).map(|_| ()))?;
     Some(std::ptr::with_exposed_provenance_mut(at as usize))
