@@ -7,6 +7,7 @@
 mod build;
 mod coverage;
 mod kept;
+mod limits;
 mod log;
 mod places;
 mod record;
@@ -24,6 +25,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 
+use limits::{LONGEST, SLOW};
 use log::Log;
 use places::{corpus, folder, found, found_folder};
 use record::{Record, Records};
@@ -36,10 +38,6 @@ use crate::{tools, ui};
 const AT_A_TIME: usize = 2;
 /// Seconds between two looks at the output of a target.
 const LOOK: Duration = Duration::from_secs(1);
-/// An input that takes longer than this, in seconds, has found something.
-const SLOW: u32 = 60;
-/// Longest input in bytes.
-const LONGEST: u32 = 1000;
 
 /// What to fuzz.
 #[derive(Args)]
