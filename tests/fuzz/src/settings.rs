@@ -3,9 +3,10 @@
 //! and the plan gives no core, and no thread of a core, to two users.
 
 use config::{
-    Config, Guest, GuestDevice, MAX_BLOCKS, MAX_CONSOLES, MAX_DEVICES, MAX_ENGINES, MAX_ENTROPIES, MAX_GUESTS,
-    MAX_MEMORY, MAX_MTU, MAX_NETS, MAX_UPLINKS, MAX_VCPUS, MAX_WEIGHT, MEMORY_UNIT, MIN_MEMORY, MIN_MTU, Mistake, Plan,
-    Smt, Topology,
+    Completion, Config, ControllerKind, Extent, FoundController, FoundFunction, FoundNamespace, Guest, GuestDevice,
+    MAX_BLOCKS, MAX_CONSOLES, MAX_DEVICES, MAX_ENGINES, MAX_ENTROPIES, MAX_GUESTS, MAX_MEMORY, MAX_MTU, MAX_NETS,
+    MAX_UPLINKS, MAX_VCPUS, MAX_WEIGHT, MEMORY_UNIT, MIN_MEMORY, MIN_MTU, Mistake, NicChoice, Plan, Sha256, Smt,
+    Topology,
 };
 
 use crate::input::Input;
@@ -379,6 +380,91 @@ fn check_plan(plan: &Plan, config: &Config, topology: &Topology) {
     }
 }
 
+/// Disks of the machine: an NVMe controller with two namespaces, one of them with a partition table, and a virtio disk.
+fn disks() -> Vec<FoundController> {
+    let namespace = |id, blocks, table| FoundNamespace {
+        id,
+        blocks,
+        table,
+        unique: vec!["0011223344556677".into()],
+        ..FoundNamespace::default()
+    };
+    let [mut small, _] = crate::gpt_image::both();
+    let table = small.read();
+    let namespaces = vec![namespace(1, small.last() + 1, Some(table)), namespace(2, 4096, None)];
+    let nvme = FoundController { kind: ControllerKind::Nvme, at: (1, 0, 0), serial: Ok("S1".into()), namespaces };
+    let broken = FoundController { at: (2, 0, 0), serial: Err("it hangs".into()), ..nvme.clone() };
+    let disk = FoundNamespace { id: 1, blocks: 2048, ..FoundNamespace::default() };
+    let kind = ControllerKind::Virtio(0);
+    let virtio = FoundController { kind, at: (3, 0, 0), serial: Ok(String::new()), namespaces: vec![disk] };
+    vec![nvme, broken, virtio]
+}
+
+/// No two guests have the same block, unless both only read it.
+fn check_extents(config: &Config, found: &[FoundController]) {
+    let extents: Vec<_> = config
+        .guests
+        .iter()
+        .enumerate()
+        .flat_map(|(n, guest)| guest.blocks().map(move |block| (n, block)))
+        .filter_map(|(n, block)| {
+            let extent = Extent::of(block, found, None).expect("what is left has its disk")?;
+            Some((n, block.read_only, extent))
+        })
+        .collect();
+    for (n, (guest, reads, one)) in extents.iter().enumerate() {
+        let blocks = found[one.controller].namespaces[one.namespace].blocks;
+        assert!(one.blocks > 0 && one.first + one.blocks <= blocks, "{one:?} of {blocks} blocks");
+        for (other_guest, other_reads, other) in &extents[n + 1..] {
+            let same = (one.controller, one.namespace) == (other.controller, other.namespace);
+            let apart = one.first + one.blocks <= other.first || other.first + other.blocks <= one.first;
+            assert!(guest == other_guest || !same || apart || *reads && *other_reads, "{one:?} and {other:?}");
+        }
+    }
+}
+
+/// No NIC has two uplinks.
+fn check_nics(config: &Config, input: &mut Input<'_>) {
+    let function = |bus, name| FoundFunction { at: (bus, 0, 0), vendor: 0x8086, device: 0x10fb, name };
+    let found =
+        [function(1, Some("a NIC")), function(4, None), function(5, Some("another")), function(7, Some("one more"))];
+    let scanned = !input.byte().is_multiple_of(8);
+    let mut choice = NicChoice::new(&config.uplinks, scanned.then_some(&found[..]));
+    let mut taken = Vec::new();
+    for uplink in &config.uplinks {
+        let mut search = choice.search(uplink);
+        loop {
+            match search.candidate() {
+                Ok(number) if input.byte().is_multiple_of(3) => {
+                    assert!(found[number].name.is_some(), "there is a driver");
+                    search.failed("it does not work");
+                }
+                Ok(number) => {
+                    taken.push(number);
+                    let queues = 1 + u16::from(input.byte() % 4);
+                    assert!(!search.opened(config::Mac([2, 0, 0, 0, 0, 1]), queues).is_empty());
+                    break;
+                }
+                Err(why) => {
+                    assert!(!why.is_empty());
+                    break;
+                }
+            }
+        }
+    }
+    let named = |number: &usize| {
+        config
+            .uplinks
+            .iter()
+            .filter(|u| format!("{:?}", u.device).contains(&format!("At({}, 0, 0)", found[*number].at.0)))
+            .count()
+    };
+    for (n, number) in taken.iter().enumerate() {
+        // An address that two entries name is a mistake of the file, which is reported there.
+        assert!(!taken[..n].contains(number) || named(number) > 1, "a NIC of two uplinks: {taken:?}");
+    }
+}
+
 /// Runs one input.
 ///
 /// # Panics
@@ -402,11 +488,19 @@ pub fn run(bytes: &[u8]) {
     );
     config.guests.iter().for_each(|guest| check_guest(guest, &config));
 
+    let found = if input.byte().is_multiple_of(4) { Vec::new() } else { disks() };
+    let refused = input.byte();
+    let refusal = |how: Completion| {
+        let has = how == Completion::Inject || refused >> (how as u8 % 8) & 1 == 0;
+        (!has).then(|| "this machine has it not".to_owned())
+    };
+    check_nics(&config, &mut input);
+    let _ = (config::open_ports(&config), config::parse_rules("rules.toml", &String::from_utf8_lossy(&file), &[], &[]));
     let mistakes = [
         config::check_modules(&mut config, modules),
-        config::check_hashes(&mut config, |_| None),
-        config::check_completion(&mut config, |_| None),
-        config::check_disks(&mut config, &[], None),
+        config::check_hashes(&mut config, |name| modules.contains(&name).then_some(Sha256([0; 32]))),
+        config::check_completion(&mut config, refusal),
+        config::check_disks(&mut config, &found, None),
         config::check_memory(&mut config, available),
     ]
     .concat();
@@ -415,6 +509,10 @@ pub fn run(bytes: &[u8]) {
         let initrd = guest.initrd.as_deref();
         assert!([Some(guest.kernel.as_str()), initrd].iter().flatten().all(|name| modules.contains(name)), "{guest:?}");
     }
+    check_extents(&config, &found);
+    assert!(
+        config.guests.iter().all(|guest| refusal(guest.completion).is_none() && guest.completion != Completion::Auto)
+    );
     let memory: u64 = config.guests.iter().map(Guest::memory_with_disks).sum();
     assert!(memory <= available, "{memory} of {available} bytes");
     let (mut plan, mistakes) = config::plan(&mut config, &topology);
@@ -423,6 +521,10 @@ pub fn run(bytes: &[u8]) {
         plan.spare.push(plan.control);
     }
     check_plan(&plan, &config, &topology);
+    let (mut default, said) = config::default_config(&topology, modules);
+    assert!(!said.is_empty() && default.guests.len() <= MAX_GUESTS);
+    let (of_default, _) = config::plan(&mut default, &topology);
+    check_plan(&of_default, &default, &topology);
     config.guests.iter().for_each(|guest| check_guest(guest, &config));
 }
 

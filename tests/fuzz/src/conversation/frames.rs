@@ -18,7 +18,7 @@ fn checksum(bytes: &[u8]) -> u16 {
 
 /// TCP, UDP or ICMP over IPv4 of so many bytes at least, from Ethernet's type on.
 fn ipv4(input: &mut Input<'_>, len: usize) -> Vec<u8> {
-    let protocol = [6, 17, 1, 47][usize::from(input.byte() % 4)];
+    let protocol = [6, 6, 6, 6, 17, 17, 1, 47][usize::from(input.byte() % 8)];
     let (source, destination) = (10 * u32::from(input.flag()), input.byte());
     let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol, 0, 0];
     if input.byte().is_multiple_of(8) {
@@ -37,7 +37,7 @@ fn ipv4(input: &mut Input<'_>, len: usize) -> Vec<u8> {
 
 /// The same over IPv6, perhaps with extension headers or a neighbour's message.
 fn ipv6(input: &mut Input<'_>, len: usize) -> Vec<u8> {
-    let protocol = [6, 17, 58, 59][usize::from(input.byte() % 4)];
+    let protocol = [6, 6, 6, 6, 17, 58, 58, 59][usize::from(input.byte() % 8)];
     let mut packet = vec![0x60, 0, 0, 0, 0, 0, protocol, 255];
     let address = |last: u8| [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last];
     packet.extend(address(1 + input.byte() % 3));
@@ -134,7 +134,7 @@ pub fn frame(input: &mut Input<'_>, macs: &[[u8; 6]]) -> ([u8; HEADER_BYTES], Ve
     let mut header = [0; HEADER_BYTES];
     match input.byte() % 8 {
         0 => header.fill_with(|| input.byte()),
-        1..4 if ip => {
+        1..6 if ip => {
             // A checksum, and perhaps segments, as drivers ask for them.
             let transport = (start + if v4 { 20 } else { 40 }) as u8;
             let size = input.within(0, 1500) as u16;
