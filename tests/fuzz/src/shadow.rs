@@ -307,6 +307,18 @@ fn find_page(model: &Model, input: &mut Input<'_>) {
         _ => Ok(base),
     };
     assert_eq!(idt::page(&vcpu, &model.memory), expected);
+    if let Err(why) = expected {
+        assert!(!why.to_string().is_empty());
+        model.eli.is_first(why);
+        assert!(!model.eli.is_first(why), "each kind is told once in a life");
+    }
+    // A vCPU that waits to shadow its table is kicked when it is due, and not before.
+    let (vcpu, due, now) = (usize::from(input.byte()) % VCPUS, u64::from(input.byte()), u64::from(input.byte()));
+    (0..VCPUS).for_each(|other| model.eli.set_next_try(other, if other == vcpu { due } else { u64::MAX }));
+    let mut kicked = Vec::new();
+    model.eli.tick(now, |vcpu| kicked.push(vcpu));
+    assert_eq!(kicked, if due <= now { vec![vcpu] } else { vec![] });
+    assert_eq!(model.eli.next_try(vcpu), due);
 }
 
 fn step(model: &mut Model, input: &mut Input<'_>) {
