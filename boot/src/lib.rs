@@ -1,16 +1,17 @@
 //! How control reaches sidecore: the multiboot2 header and entry for GRUB, and the page of code on which application
-//! processors start. Also reads ACPI's list of NUMA nodes.
+//! processors start. Also reads what GRUB and the firmware hand over: boot information and ACPI tables.
 //!
 //! ```text
 //! GRUB ── 32-bit, paging off ──▶ start.s ── long mode, first 4 GiB ──▶ start_rust(magic, information) in kernel/
 //! INIT, SIPI ── 16-bit ──▶ ap.s at a page below 1 MiB ── the kernel's own tables ──▶ a function of the kernel
 //! ```
 //!
-//! The assembly code is built only for the bare machine. What does not need it ([`trampoline`]) is tested on the
-//! development machine.
+//! The assembly code is built only for the bare machine. What does not need it is tested on the development machine.
 
 #![cfg_attr(not(test), no_std)]
 
+pub mod acpi;
+pub mod information;
 pub mod srat;
 pub mod trampoline;
 

@@ -2,7 +2,8 @@
 
 #![allow(unsafe_code, reason = "ports that end everything")]
 
-use crate::{arch::time, facts::facts, firmware::ResetRegister, mem};
+use crate::{arch::time, facts::facts, mem};
+use boot::acpi::Register;
 use core::ptr;
 use x86_64::instructions::port::Port;
 
@@ -21,8 +22,8 @@ pub fn reset() -> ! {
     // with an empty interrupt table ends in a triple fault.
     unsafe {
         match facts().platform.reset {
-            Some((ResetRegister::Port(port), value)) => Port::<u8>::new(port).write(value),
-            Some((ResetRegister::Memory(at), value)) if mem::map_device(at & !0xfff, 0x1000).is_ok() => {
+            Some((Register::Port(port), value)) => Port::<u8>::new(port).write(value),
+            Some((Register::Memory(at), value)) if mem::map_device(at & !0xfff, 0x1000).is_ok() => {
                 ptr::with_exposed_provenance_mut::<u8>(at as usize).write_volatile(value);
             }
             _ => {}

@@ -14,10 +14,9 @@ use crate::{
     options, pci, report, settings, symbols, uplink, virt, watchdog,
 };
 use alloc::{format, vec::Vec};
+use boot::information::Information;
 use config::Scheduling;
-use core::ptr;
 use drivers::pci::ConfigSpace;
-use multiboot2::{BootInformation, BootInformationHeader};
 
 /// The entry from `start.s`. The core is in 64-bit mode on the boot stack, the first 4 GiB are mapped, interrupts are
 /// off.
@@ -32,31 +31,26 @@ extern "C" fn start_rust(magic: u32, information: u32) -> ! {
             "started with {magic:#x} in EAX, not by multiboot2: boot it with GRUB's `multiboot2` command"
         ));
     }
-    // SAFETY: GRUB passes the address of its information. The crate checks size and alignment before it uses the
-    // content.
-    let info =
-        unsafe { BootInformation::load(ptr::with_exposed_provenance::<BootInformationHeader>(information as usize)) };
-    let info = match info {
-        Ok(info) => info,
-        Err(e) => halt(format_args!("GRUB's boot information at {information:#x} is unusable: {e}")),
+    // SAFETY: GRUB passes the address of its information. The first 4 GiB are mapped, and nobody writes there.
+    let Some(info) = (unsafe { firmware::information(information) }) else {
+        halt(format_args!("GRUB's boot information at {information:#x} is unusable"));
     };
-    if let Err(e) = claim_memory(&info) {
+    if let Err(e) = claim_memory(info, u64::from(information)) {
         halt(format_args!("no memory for the hypervisor itself: {e}"));
     }
-    let usable = firmware::usable(&info);
+    let usable: Vec<_> = info.usable().collect();
     let memory = usable.iter().map(|(s, e)| e - s).sum();
-    let mut platform = firmware::platform(&info);
+    let mut platform = firmware::platform(info);
     let devices: Vec<_> = platform.ecam.iter().map(|&(base, f, l)| (base, base + firmware::ecam_len(f, l))).collect();
     if let Err(e) = mem::enable_paging(&usable, &devices) {
         halt(format_args!("page tables: {e}"));
     }
-    if let Some(Ok(words)) = info.command_line_tag().map(|t| t.cmdline()) {
-        // GRUB leaves the kernel's own path out of a multiboot2 command line.
+    if let Some(words) = info.command_line() {
         options::read(words);
     }
     match mem::stacks(0) {
         Ok(stacks) => {
-            let (modules, left_out) = firmware::modules(&info);
+            let (modules, left_out) = firmware::modules(info);
             if left_out > 0 {
                 platform.trouble.push(format!(
                     "{left_out} boot modules are left out: at most {} are used, with names of up to 255 bytes",
@@ -70,19 +64,18 @@ extern "C" fn start_rust(magic: u32, information: u32) -> ! {
     }
 }
 
-/// Finds the free memory and takes the heap from it. Nothing may allocate before this has run.
-fn claim_memory(info: &BootInformation<'_>) -> Result<(), memory::frames::OutOfMemory> {
+/// Finds the free memory and takes the heap from it. Nothing may allocate before this has run. `at`: the address of
+/// GRUB's information.
+fn claim_memory(info: Information<'_>, at: u64) -> Result<(), memory::frames::OutOfMemory> {
     let mut frames = mem::FRAMES.lock();
-    if let Some(map) = info.memory_map_tag() {
-        for a in map.memory_areas().iter().filter(|a| a.typ() == multiboot2::MemoryAreaType::Available) {
-            frames.add(a.start_address(), a.start_address().saturating_add(a.size()));
-        }
+    for (start, end) in info.usable() {
+        frames.add(start, end);
     }
     let (start, end) = mem::image();
     frames.reserve(start, end);
-    frames.reserve(info.start_address() as u64, info.end_address() as u64);
-    for m in info.module_tags() {
-        frames.reserve(u64::from(m.start_address()), u64::from(m.end_address()));
+    frames.reserve(at, at + info.len());
+    for m in info.modules() {
+        frames.reserve(m.start, m.end);
     }
     for (start, end) in symbols::find(info) {
         frames.reserve(start, end);

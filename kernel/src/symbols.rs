@@ -4,8 +4,8 @@
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 #![allow(unsafe_code, reason = "reads the symbol table where GRUB put it")]
 
+use boot::information::Information;
 use core::{ffi::CStr, fmt, ptr, slice};
-use multiboot2::BootInformation;
 use spin::Once;
 
 #[repr(C)]
@@ -26,45 +26,14 @@ struct Symbols {
 static SYMBOLS: Once<Symbols> = Once::new();
 
 const FUNCTION: u8 = 2;
-const SYMTAB: u32 = 2;
-
-/// An ELF-64 section header.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Section {
-    name: u32,
-    kind: u32,
-    flags: u64,
-    address: u64,
-    offset: u64,
-    size: u64,
-    link: u32,
-    info: u32,
-    align: u64,
-    entry: u64,
-}
 
 /// Finds the symbol table. Returns the memory ranges that it occupies. The caller must reserve them.
-pub fn find(info: &BootInformation<'_>) -> [(u64, u64); 2] {
-    let Some(tag) = info.elf_sections_tag() else { return Default::default() };
-    if tag.entry_size() as usize != size_of::<Section>() {
-        return Default::default();
-    }
-    // The section headers follow the tag's fixed part of 20 bytes (multiboot2 3.6.7). They are aligned only to 4 bytes.
-    let headers = ptr::from_ref(tag).cast::<u8>().wrapping_add(20).cast::<Section>();
-    let count = tag.number_of_sections() as usize;
-    // SAFETY: the tag says that `count` headers follow. The multiboot2 crate has checked that the tag lies within the
-    // boot information.
-    let section = |i: usize| (i < count).then(|| unsafe { headers.add(i).read_unaligned() });
-    let Some(symtab) = (0..count).filter_map(section).find(|s| s.kind == SYMTAB) else { return Default::default() };
-    let Some(strtab) = section(symtab.link as usize) else { return Default::default() };
-    if symtab.address == 0 || strtab.address == 0 || symtab.address % 8 != 0 {
-        return Default::default();
-    }
+pub fn find(info: Information<'_>) -> [(u64, u64); 2] {
+    let Some([symtab, strtab]) = info.symbols() else { return Default::default() };
     const SYMBOL: usize = size_of::<Symbol>();
     SYMBOLS.call_once(|| Symbols {
-        // SAFETY: GRUB loaded both sections to the addresses in the headers. The caller reserves the ranges, and nobody
-        // writes to them.
+        // SAFETY: GRUB loaded both sections to the addresses in the headers, the first one to a multiple of 8. The caller
+        // reserves the ranges, and nobody writes to them.
         table: unsafe {
             slice::from_raw_parts(ptr::with_exposed_provenance(symtab.address as usize), symtab.size as usize / SYMBOL)
         },
@@ -73,7 +42,7 @@ pub fn find(info: &BootInformation<'_>) -> [(u64, u64); 2] {
             slice::from_raw_parts(ptr::with_exposed_provenance(strtab.address as usize), strtab.size as usize)
         },
     });
-    [symtab, strtab].map(|s| (s.address, s.address.saturating_add(s.size)))
+    [symtab, strtab].map(|s| (s.address, s.end()))
 }
 
 /// Prints an address of code as a name and an offset, or as a number if there is no symbol for it.

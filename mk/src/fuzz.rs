@@ -2,9 +2,12 @@
 //!
 //! The corpus of each target stays in `target/fuzz-corpus`, and what a run adds up to in `record.json` there, so the next run
 //! goes on where this one ended. An input that a target fails on is kept in `target/fuzz-found` until it is removed by hand.
+//! `cargo mk fuzz --corpus` writes the inputs that the repository keeps.
 
 mod build;
 mod coverage;
+mod kept;
+mod limits;
 mod log;
 mod places;
 mod record;
@@ -22,6 +25,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 
+use limits::{LONGEST, SLOW};
 use log::Log;
 use places::{corpus, folder, found, found_folder};
 use record::{Record, Records};
@@ -34,10 +38,6 @@ use crate::{tools, ui};
 const AT_A_TIME: usize = 2;
 /// Seconds between two looks at the output of a target.
 const LOOK: Duration = Duration::from_secs(1);
-/// An input that takes longer than this, in seconds, has found something.
-const SLOW: u32 = 60;
-/// Longest input in bytes.
-const LONGEST: u32 = 1000;
 
 /// What to fuzz.
 #[derive(Args)]
@@ -47,6 +47,9 @@ pub struct Options {
     /// Minutes for each target.
     #[arg(long, default_value_t = 2.0)]
     minutes: f64,
+    /// Only writes the inputs that the repository keeps, `tests/fuzz/corpus`, from the corpora of earlier runs.
+    #[arg(long)]
+    corpus: bool,
     /// Only lists the targets and the files under test.
     #[arg(long)]
     list: bool,
@@ -74,6 +77,13 @@ pub fn verb(options: &Options) -> Result<Outcome> {
         bail!("--minutes {}: more than 0 is needed", options.minutes);
     }
     let programs = build::fuzzers(&chosen)?;
+    if options.corpus {
+        for target in &chosen {
+            kept::seed(&target.name)?;
+            kept::write(target, &programs)?;
+        }
+        return Ok(Outcome::Good);
+    }
     let records = Mutex::new(Records::read(&folder().join("record.json"))?);
     let next = AtomicUsize::new(0);
     thread::scope(|scope| -> Result<()> {
@@ -114,7 +124,7 @@ pub fn verb(options: &Options) -> Result<Outcome> {
 fn look_for_inputs(target: &Target, programs: &Path, minutes: f64) -> Result<Record> {
     let name = &target.name;
     let (corpus, kept) = (corpus(name), found_folder(name));
-    fs::create_dir_all(&corpus).with_context(|| format!("cannot make {}", corpus.display()))?;
+    kept::seed(name)?;
     fs::create_dir_all(&kept).with_context(|| format!("cannot make {}", kept.display()))?;
     let output = folder().join(format!("{name}.log"));
     let mut command = tools::dying_with_us(Path::new("/usr/bin/nice"));

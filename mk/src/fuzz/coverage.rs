@@ -53,7 +53,8 @@ fn of_target(target: &Target, programs: &Path) -> Result<Lines> {
     export.args(["export", "--format=lcov"]).arg(format!("--instr-profile={}", profile.display())).arg(&program);
     export.args(target.files.iter().map(|file| paths::root().join(file)));
     let text = tools::quietly(&mut export, "llvm-cov")?;
-    let lines = parse(&text, &paths::root().display().to_string());
+    let mut lines = parse(&text, &paths::root().display().to_string());
+    lines.retain(|file, _| !target.without.iter().any(|without| Path::new(file).starts_with(without)));
     if lines.is_empty() {
         bail!("no line of {} is in the program of {}", target.files.join(" "), target.name);
     }

@@ -13,6 +13,8 @@ pub struct Target {
     pub name: String,
     /// Files and folders of the repository under test.
     pub files: Vec<String>,
+    /// Files and folders among these that are not under test: the harness itself.
+    pub without: Vec<String>,
 }
 
 /// All targets.
@@ -27,7 +29,10 @@ fn parse(text: &str) -> Option<Vec<Target>> {
     lines
         .map(|line| {
             let (name, files) = line.split_once('\t')?;
-            Some(Target { name: name.into(), files: files.split(' ').map(String::from).collect() })
+            let (without, under): (Vec<&str>, _) = files.split(' ').partition(|file| file.starts_with('!'));
+            let files = under.into_iter().map(String::from).collect();
+            let without = without.into_iter().map(|file| file[1..].to_owned()).collect();
+            Some(Target { name: name.into(), files, without })
         })
         .collect()
 }
@@ -38,15 +43,15 @@ mod tests {
 
     #[test]
     fn a_line_is_a_name_and_its_files() {
-        let elf = Target { name: "elf".into(), files: vec!["a.rs".into(), "b".into()] };
-        assert_eq!(parse("# comment\nelf\ta.rs b\n"), Some(vec![elf]));
+        let elf = Target { name: "elf".into(), files: vec!["a.rs".into(), "b".into()], without: vec!["b/c".into()] };
+        assert_eq!(parse("# comment\nelf\ta.rs b !b/c\n"), Some(vec![elf]));
         assert_eq!(parse("elf a.rs\n"), None);
     }
 
     #[test]
     fn the_list_names_each_program_and_files_that_exist() {
         let all = all().unwrap();
-        for file in all.iter().flat_map(|target| &target.files) {
+        for file in all.iter().flat_map(|target| target.files.iter().chain(&target.without)) {
             assert!(paths::root().join(file).exists(), "{file}");
         }
         let listed: Vec<_> = all.iter().map(|target| format!("fuzz-{}.rs", target.name)).collect();

@@ -17,6 +17,7 @@ pub mod console;
 pub mod conversation;
 pub mod elf;
 pub mod emulate;
+pub mod firmware;
 // The same images as in the crate's own tests.
 #[path = "../../../kernel/gpt/src/tests/image.rs"]
 #[allow(dead_code, missing_docs, reason = "what the crate's own tests need")]
@@ -35,7 +36,10 @@ pub mod pci;
 mod planted;
 mod play;
 pub mod settings;
+pub mod shadow;
 pub mod uart;
+pub mod vhost_user;
+pub mod virtio_net;
 pub mod walk;
 pub mod x520;
 

@@ -23,8 +23,8 @@ fn word(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// A frame of TCP, and the offset of the TCP header.
-fn build(input: &mut Input<'_>) -> (Vec<u8>, usize) {
+/// A frame of TCP, the offset of the TCP header, and whether it is IPv6.
+fn build(input: &mut Input<'_>) -> (Vec<u8>, usize, bool) {
     let v6 = input.flag();
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
     for _ in 0..input.byte() % 3 {
@@ -59,7 +59,7 @@ fn build(input: &mut Input<'_>) -> (Vec<u8>, usize) {
     frame.extend(std::iter::repeat_n(1, 4 * tcp_options));
     let seed = input.byte();
     frame.extend((0..payload).map(|n| (n as u8).wrapping_mul(37) ^ seed));
-    (frame, tcp)
+    (frame, tcp, v6)
 }
 
 /// Runs one input.
@@ -69,8 +69,7 @@ fn build(input: &mut Input<'_>) -> (Vec<u8>, usize) {
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     sums(&mut input);
-    let (mut frame, tcp) = build(&mut input);
-    let v6 = frame[12..].chunks(4).take(3).any(|kind| kind[0] == 0x86);
+    let (mut frame, tcp, v6) = build(&mut input);
     let gso =
         if input.byte().is_multiple_of(4) { 0 } else { [1, 4][usize::from(v6)] | if input.flag() { 0x80 } else { 0 } };
     let mss = if input.flag() { input.within(1, 200) } else { input.within(1, 9000) } as u16;
@@ -95,8 +94,9 @@ pub fn run(bytes: &[u8]) {
     let front = frame[..frame.len().min(MAX_FRONT)].to_vec();
     let read = OffloadRequest::read(&header, support, Front { bytes: &front, len });
     let Ok(request) = read else {
-        let empty = frame.len() <= tcp + usize::from(frame.get(tcp + 12).map_or(0, |byte| byte >> 4)) * 4;
-        let refused = empty || mss < LEAST_MSS;
+        let headers = tcp + usize::from(frame.get(tcp + 12).map_or(0, |byte| byte >> 4)) * 4;
+        // Headers that are longer than what is copied are not cut.
+        let refused = frame.len() <= headers || headers > MAX_FRONT || mss < LEAST_MSS;
         assert!(damage > 4 || refused && gso != 0, "a good frame was refused");
         return;
     };

@@ -39,7 +39,12 @@ pub fn run(bytes: &[u8]) {
         let blocks = input.within(1, last + 1) as usize;
         image.bytes.truncate(blocks * image.block);
     }
-    let Ok(table) = image.read() else { return };
+    let table = match image.read() {
+        Ok(table) => table,
+        Err(why) => return assert!(!why.to_string().is_empty(), "a sentence says why"),
+    };
+    assert!(table.damage.as_ref().is_none_or(|damage| !damage.to_string().is_empty()));
+    assert!(table.find("no such label").is_err_and(|there| !there.is_empty()), "no label of these images");
     let blocks = if planted() { 1 } else { image.shape().blocks };
     for partition in &table.partitions {
         let end = partition.first + partition.blocks;

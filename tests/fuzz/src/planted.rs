@@ -47,7 +47,26 @@ pub fn is_found(run: fn(&[u8])) {
     assert!(found, "the oracle does not see the planted fault");
 }
 
-/// The tests of a target: the planted fault is found, and so many random inputs of such lengths pass.
+/// Runs a target on the inputs that the repository keeps for it: `corpus/NAME`, inputs one after another, before each two bytes with
+/// its length.
+///
+/// # Panics
+/// An input does not pass, or the file is cut off.
+#[cfg(test)]
+pub fn kept_inputs(module: &str, run: fn(&[u8])) {
+    let name = module.split("::").nth(1).expect("a module of this crate").replace('_', "-");
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name);
+    let packed = std::fs::read(&path).expect("each target has kept inputs");
+    let mut rest = &packed[..];
+    while let Some((len, behind)) = rest.split_first_chunk() {
+        let (input, behind) = behind.split_at(usize::from(u16::from_le_bytes(*len)));
+        run(input);
+        rest = behind;
+    }
+    assert!(rest.is_empty(), "{} is cut off", path.display());
+}
+
+/// The tests of a target: the planted fault is found, the kept inputs pass, and so do so many random inputs of such lengths.
 macro_rules! tests {
     ($name:ident, $cases:literal, $bytes:expr) => {
         #[cfg(test)]
@@ -57,6 +76,11 @@ macro_rules! tests {
             #[test]
             fn a_planted_fault_is_found() {
                 crate::planted::is_found(super::run);
+            }
+
+            #[test]
+            fn the_kept_inputs_pass() {
+                crate::planted::kept_inputs(module_path!(), super::run);
             }
 
             proptest! {

@@ -3,9 +3,10 @@
 //! and the plan gives no core, and no thread of a core, to two users.
 
 use config::{
-    Config, Guest, GuestDevice, MAX_BLOCKS, MAX_CONSOLES, MAX_DEVICES, MAX_ENGINES, MAX_ENTROPIES, MAX_GUESTS,
-    MAX_MEMORY, MAX_MTU, MAX_NETS, MAX_UPLINKS, MAX_VCPUS, MAX_WEIGHT, MEMORY_UNIT, MIN_MEMORY, MIN_MTU, Mistake, Plan,
-    Smt, Topology,
+    Completion, Config, ControllerKind, Extent, FoundController, FoundFunction, FoundNamespace, Guest, GuestDevice,
+    MAX_BLOCKS, MAX_CONSOLES, MAX_DEVICES, MAX_ENGINES, MAX_ENTROPIES, MAX_GUESTS, MAX_MEMORY, MAX_MTU, MAX_NETS,
+    MAX_UPLINKS, MAX_VCPUS, MAX_WEIGHT, MEMORY_UNIT, MIN_MEMORY, MIN_MTU, Mistake, NicChoice, Plan, Sha256, Smt,
+    Topology,
 };
 
 use crate::input::Input;
@@ -141,21 +142,175 @@ const VALUES: [&str; 48] = [
     "1.5",
 ];
 
-/// A file: lines of keys and values, or of anything.
+/// A key and its values.
+type Key = (&'static str, &'static [&'static str]);
+
+/// Tables with each of their keys and values that are good, or nearly.
+const GOOD: [(&str, &[Key]); 12] = [
+    ("[log]", &[("level", &["'info'", "'trace'"])]),
+    ("[control]", &[("end_when_guests_stop", &["true", "false"]), ("stop_seconds", &["1", "3600", "0"])]),
+    (
+        "[[module]]",
+        &[
+            ("name", &["'vmlinuz'", "'disk'", "'none'"]),
+            ("sha256", &["'ed8f0dbdbefe3994093937f5ee934818ae902b88cb0b6bc423811c10d55b87b0'", SUM, "'e'"]),
+        ],
+    ),
+    (
+        "[[engine]]",
+        &[("core", &["1", "0", "9"]), ("scheduling", &["'fine'", "'per-device'"]), ("cache", &["20", "90", "91"])],
+    ),
+    (
+        "[[port]]",
+        &[
+            ("device", &["'first'", "'01:00.0'", "'1f:1f.7'", "'vda'"]),
+            ("name", &["'lan'", "'wan'"]),
+            ("steering", &["'none'", "'flows'", "'addresses'"]),
+            ("gateway", &["['10.0.0.1', '02:00:00:00:ff:01']", "['fd00::1']"]),
+            ("vlan", &["7", "4095"]),
+            ("vlans", &["[7, 9]", "[0]"]),
+            ("native", &["7", "20"]),
+            ("storm", &["0", "10000"]),
+            ("tx", &["['s0', 's1']", "[]"]),
+            ("rx", &["['s1']", "['missing']"]),
+        ],
+    ),
+    (
+        "[[stage]]",
+        &[
+            ("name", &["'s0'", "'s1'", "'s2'"]),
+            ("action", &["'deny'", "'allow'", "'count'", "'mirror'", "'limit'"]),
+            ("to", &["'g1'", "'g1:1'", "'nobody'"]),
+            ("protocol", &["'tcp'", "'udp'", "'icmp'", "'icmpv6'", "47"]),
+            ("destination_port", &["23", "'6000-6063'", "'9-8'"]),
+            ("source_port", &["23", "'0-65535'", "65536"]),
+            ("source", &["'10.0.0.0/24'", "'fd00::1'", "'10.0.0.0/33'"]),
+            ("destination", &["'10.0.0.7'", "'fe80::/10'"]),
+            ("ether_type", &["0x800", "0x5ff"]),
+            ("vlan", &["7", "5000"]),
+            ("source_mac", &["'02:00:00:00:00:01'"]),
+            ("destination_mac", &["'ff:ff:ff:ff:ff:ff'", "'02:00'"]),
+            ("icmp_type", &["134", "8", "256"]),
+            ("opening", &["true", "false"]),
+            ("bits_per_second", &["'100M'", "'1K'", "'0'"]),
+            ("frames_per_second", &["100", "0"]),
+            ("burst", &["3000", "1"]),
+        ],
+    ),
+    (
+        "[[guest]]",
+        &[
+            ("name", &["'g1'", "'g2'", "'g3'", "'g4'"]),
+            ("vcpus", &["1", "2", "8"]),
+            ("memory", &["'64M'", "'128M'", "'1G'", "'65M'"]),
+            ("kernel", &["'vmlinuz'"]),
+            ("firmware", &["'disk'"]),
+            ("initrd", &["'initrd'"]),
+            ("cmdline", &["'console=ttyS0 quiet'", "''"]),
+            ("completion", &["'auto'", "'posted'", "'eli'", "'direct'", "'inject'"]),
+            ("requests", &["'poll'", "'notify'", "'adaptive'"]),
+            ("split_lock", &["'slow'", "'kill'", "'allow'"]),
+            ("notify_bar", &["'io'", "'memory'"]),
+            ("weight", &["1", "16", "17"]),
+            ("cache", &["10", "90"]),
+            ("bandwidth", &["10", "100", "9"]),
+            ("restart", &["'never'", "'always'"]),
+            ("autostart", &["true", "false"]),
+            ("cores", &["[2]", "[2, 3]", "[0]"]),
+        ],
+    ),
+    (
+        "[[guest.net]]",
+        &[
+            ("mac", &["'02:00:00:00:00:01'", "'02:00:00:00:00:02'", "'03:00:00:00:00:01'"]),
+            ("mtu", &["576", "1500", "9216", "9217"]),
+            ("queues", &["1", "4", "5"]),
+            ("port", &["'lan'", "'wan'"]),
+            ("offloads", &["'tso'", "'csum'", "'none'"]),
+            ("packed", &["true", "false"]),
+            ("anti_spoofing", &["true", "false"]),
+            ("addresses", &["['10.0.0.2', 'fd00::2']", "['10.0.0.1']"]),
+            ("static", &["['02:00:00:00:01:00']", "['02:00:00:00:00:01']"]),
+            ("vlan", &["7", "0"]),
+            ("vlans", &["[7, 9]", "[9, 9]"]),
+            ("native", &["20", "9"]),
+            ("storm", &["0", "5"]),
+            ("tx", &["['s0', 's2']", "['s1', 's1']"]),
+            ("rx", &["[]", "['s1']"]),
+        ],
+    ),
+    (
+        "[[guest.block]]",
+        &[
+            (
+                "disk",
+                &[
+                    "'ram'",
+                    "'nvme:S1'",
+                    "'nvme:01:00.0'",
+                    "'nvme0/2'",
+                    "'eui:0011223344556677'",
+                    "'vda'",
+                    "'vdz'",
+                    "'nvme:02:00.0/1'",
+                ],
+            ),
+            ("partition", &["'root'", "'12345678-1234-1234-1234-123456789abc'"]),
+            ("emulate", &["true", "false"]),
+            ("wipe", &["true", "false"]),
+            ("module", &["'disk'", "'initrd'"]),
+            ("overlay", &["'16M'", "'1K'"]),
+            ("size", &["'64M'", "'1M'"]),
+            ("readonly", &["true", "false"]),
+            ("serial", &["'root'", "'123456789012345678901'"]),
+            ("cache", &["'writeback'", "'writethrough'"]),
+            ("queues", &["1", "8"]),
+            ("packed", &["true", "false"]),
+        ],
+    ),
+    ("[[guest.entropy]]", &[]),
+    ("[[guest.console]]", &[("ports", &["['commands', 'trace']", "['a', 'a']", "['a', 'b', 'c']"])]),
+    ("smt = 'separate'", &[]),
+];
+/// The SHA-256 that the modules have.
+const SUM: &str = "'0000000000000000000000000000000000000000000000000000000000000000'";
+
+/// A table of good keys, most of them with good values. A bit of `chosen` for each key.
+fn good_table(input: &mut Input<'_>, file: &mut Vec<u8>) {
+    let (table, keys) = GOOD[usize::from(input.byte()) % GOOD.len()];
+    file.extend(table.bytes());
+    let (chosen, first) = (input.wide(), input.byte());
+    for (number, (key, values)) in keys.iter().enumerate() {
+        // The first keys are those without which the table is refused.
+        if number > 1 + usize::from(first % 3) && chosen >> number & 1 == 0 {
+            continue;
+        }
+        let value = input.byte();
+        let value = if value >= 240 {
+            VALUES[usize::from(value) % VALUES.len()]
+        } else {
+            values[usize::from(value) % values.len()]
+        };
+        file.extend(format!("\n{key} = {value}").bytes());
+    }
+}
+
+/// A file: tables of good keys, lines of keys and values, or of anything.
 fn file(input: &mut Input<'_>) -> Vec<u8> {
     let mut file = Vec::new();
     for number in 0..input.within(0, MOST_LINES) {
         match input.byte() {
-            0..48 => file.extend(TABLES[usize::from(input.byte()) % TABLES.len()].bytes()),
+            0..16 => file.extend(TABLES[usize::from(input.byte()) % TABLES.len()].bytes()),
+            16..112 => good_table(input, &mut file),
             // A guest that is good so far.
-            48..80 => {
+            112..176 => {
                 let cores = ["", "cores = [1]\n", "cores = [2, 3]\nvcpus = 2\n", "vcpus = 2", "vcpus = 3"]
                     [usize::from(input.byte() % 5)];
                 let memory = ["64M", "128M", "1G"][usize::from(input.byte() % 3)];
                 let guest = format!("[[guest]]\nname = 'g{number}'\nmemory = '{memory}'\nkernel = 'vmlinuz'\n{cores}");
                 file.extend(guest.bytes());
             }
-            80..240 => {
+            176..240 => {
                 file.extend(KEYS[usize::from(input.byte()) % KEYS.len()].bytes());
                 file.extend(b" = ");
                 file.extend(VALUES[usize::from(input.byte()) % VALUES.len()].bytes());
@@ -225,6 +380,91 @@ fn check_plan(plan: &Plan, config: &Config, topology: &Topology) {
     }
 }
 
+/// Disks of the machine: an NVMe controller with two namespaces, one of them with a partition table, and a virtio disk.
+fn disks() -> Vec<FoundController> {
+    let namespace = |id, blocks, table| FoundNamespace {
+        id,
+        blocks,
+        table,
+        unique: vec!["0011223344556677".into()],
+        ..FoundNamespace::default()
+    };
+    let [mut small, _] = crate::gpt_image::both();
+    let table = small.read();
+    let namespaces = vec![namespace(1, small.last() + 1, Some(table)), namespace(2, 4096, None)];
+    let nvme = FoundController { kind: ControllerKind::Nvme, at: (1, 0, 0), serial: Ok("S1".into()), namespaces };
+    let broken = FoundController { at: (2, 0, 0), serial: Err("it hangs".into()), ..nvme.clone() };
+    let disk = FoundNamespace { id: 1, blocks: 2048, ..FoundNamespace::default() };
+    let kind = ControllerKind::Virtio(0);
+    let virtio = FoundController { kind, at: (3, 0, 0), serial: Ok(String::new()), namespaces: vec![disk] };
+    vec![nvme, broken, virtio]
+}
+
+/// No two guests have the same block, unless both only read it.
+fn check_extents(config: &Config, found: &[FoundController]) {
+    let extents: Vec<_> = config
+        .guests
+        .iter()
+        .enumerate()
+        .flat_map(|(n, guest)| guest.blocks().map(move |block| (n, block)))
+        .filter_map(|(n, block)| {
+            let extent = Extent::of(block, found, None).expect("what is left has its disk")?;
+            Some((n, block.read_only, extent))
+        })
+        .collect();
+    for (n, (guest, reads, one)) in extents.iter().enumerate() {
+        let blocks = found[one.controller].namespaces[one.namespace].blocks;
+        assert!(one.blocks > 0 && one.first + one.blocks <= blocks, "{one:?} of {blocks} blocks");
+        for (other_guest, other_reads, other) in &extents[n + 1..] {
+            let same = (one.controller, one.namespace) == (other.controller, other.namespace);
+            let apart = one.first + one.blocks <= other.first || other.first + other.blocks <= one.first;
+            assert!(guest == other_guest || !same || apart || *reads && *other_reads, "{one:?} and {other:?}");
+        }
+    }
+}
+
+/// No NIC has two uplinks.
+fn check_nics(config: &Config, input: &mut Input<'_>) {
+    let function = |bus, name| FoundFunction { at: (bus, 0, 0), vendor: 0x8086, device: 0x10fb, name };
+    let found =
+        [function(1, Some("a NIC")), function(4, None), function(5, Some("another")), function(7, Some("one more"))];
+    let scanned = !input.byte().is_multiple_of(8);
+    let mut choice = NicChoice::new(&config.uplinks, scanned.then_some(&found[..]));
+    let mut taken = Vec::new();
+    for uplink in &config.uplinks {
+        let mut search = choice.search(uplink);
+        loop {
+            match search.candidate() {
+                Ok(number) if input.byte().is_multiple_of(3) => {
+                    assert!(found[number].name.is_some(), "there is a driver");
+                    search.failed("it does not work");
+                }
+                Ok(number) => {
+                    taken.push(number);
+                    let queues = 1 + u16::from(input.byte() % 4);
+                    assert!(!search.opened(config::Mac([2, 0, 0, 0, 0, 1]), queues).is_empty());
+                    break;
+                }
+                Err(why) => {
+                    assert!(!why.is_empty());
+                    break;
+                }
+            }
+        }
+    }
+    let named = |number: &usize| {
+        config
+            .uplinks
+            .iter()
+            .filter(|u| format!("{:?}", u.device).contains(&format!("At({}, 0, 0)", found[*number].at.0)))
+            .count()
+    };
+    for (n, number) in taken.iter().enumerate() {
+        // An address that two entries name is a mistake of the file, which is reported there.
+        assert!(!taken[..n].contains(number) || named(number) > 1, "a NIC of two uplinks: {taken:?}");
+    }
+}
+
 /// Runs one input.
 ///
 /// # Panics
@@ -248,11 +488,19 @@ pub fn run(bytes: &[u8]) {
     );
     config.guests.iter().for_each(|guest| check_guest(guest, &config));
 
+    let found = if input.byte().is_multiple_of(4) { Vec::new() } else { disks() };
+    let refused = input.byte();
+    let refusal = |how: Completion| {
+        let has = how == Completion::Inject || refused >> (how as u8 % 8) & 1 == 0;
+        (!has).then(|| "this machine has it not".to_owned())
+    };
+    check_nics(&config, &mut input);
+    let _ = (config::open_ports(&config), config::parse_rules("rules.toml", &String::from_utf8_lossy(&file), &[], &[]));
     let mistakes = [
         config::check_modules(&mut config, modules),
-        config::check_hashes(&mut config, |_| None),
-        config::check_completion(&mut config, |_| None),
-        config::check_disks(&mut config, &[], None),
+        config::check_hashes(&mut config, |name| modules.contains(&name).then_some(Sha256([0; 32]))),
+        config::check_completion(&mut config, refusal),
+        config::check_disks(&mut config, &found, None),
         config::check_memory(&mut config, available),
     ]
     .concat();
@@ -261,6 +509,10 @@ pub fn run(bytes: &[u8]) {
         let initrd = guest.initrd.as_deref();
         assert!([Some(guest.kernel.as_str()), initrd].iter().flatten().all(|name| modules.contains(name)), "{guest:?}");
     }
+    check_extents(&config, &found);
+    assert!(
+        config.guests.iter().all(|guest| refusal(guest.completion).is_none() && guest.completion != Completion::Auto)
+    );
     let memory: u64 = config.guests.iter().map(Guest::memory_with_disks).sum();
     assert!(memory <= available, "{memory} of {available} bytes");
     let (mut plan, mistakes) = config::plan(&mut config, &topology);
@@ -269,6 +521,10 @@ pub fn run(bytes: &[u8]) {
         plan.spare.push(plan.control);
     }
     check_plan(&plan, &config, &topology);
+    let (mut default, said) = config::default_config(&topology, modules);
+    assert!(!said.is_empty() && default.guests.len() <= MAX_GUESTS);
+    let (of_default, _) = config::plan(&mut default, &topology);
+    check_plan(&of_default, &default, &topology);
     config.guests.iter().for_each(|guest| check_guest(guest, &config));
 }
 

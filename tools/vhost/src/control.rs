@@ -17,12 +17,19 @@ pub struct EngineControl {
     control: &'static Control,
     /// Held from a command to its reply.
     busy: Mutex<()>,
+    /// Lets some time pass.
+    pause: Box<dyn Fn() + Send + Sync>,
 }
 
 impl EngineControl {
     /// Takes over the way to an engine. There must be one value for each engine.
     pub fn new(control: &'static Control) -> Self {
-        Self { control, busy: Mutex::new(()) }
+        Self::with_pause(control, || thread::sleep(PAUSE))
+    }
+
+    /// The same for an engine that has no thread of its own: `pause` lets it make a turn.
+    pub fn with_pause(control: &'static Control, pause: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { control, busy: Mutex::new(()), pause: Box::new(pause) }
     }
 
     /// Tells the engine something and waits for its reply. A device with requests in flight is asked for again until it
@@ -34,7 +41,7 @@ impl EngineControl {
                 (Reply::Detaching, Some(again)) => command = again,
                 (reply, _) => return reply,
             }
-            thread::sleep(PAUSE);
+            (self.pause)();
         }
     }
 
@@ -43,13 +50,13 @@ impl EngineControl {
         let _busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
         while let Err(back) = self.control.submit(command) {
             command = back;
-            thread::sleep(PAUSE);
+            (self.pause)();
         }
         loop {
             if let Some(reply) = self.control.reply() {
                 return reply;
             }
-            thread::sleep(PAUSE);
+            (self.pause)();
         }
     }
 
@@ -63,7 +70,7 @@ impl EngineControl {
     pub fn wait_for_turn(&self) {
         let before = self.turns();
         while self.turns().wrapping_sub(before) < 2 {
-            thread::sleep(PAUSE);
+            (self.pause)();
         }
     }
 }

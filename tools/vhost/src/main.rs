@@ -1,45 +1,12 @@
-//! The I/O engine as a Linux process: the hypervisor's engine crate behind vhost-user sockets. Its guests are QEMU's
-//! guests and DPDK's virtio-user ports (the vhost-user protocol is in QEMU's documentation).
-//!
-//! ```text
-//!   front-end (QEMU, DPDK)            this process
-//!   ──────────────────────            ────────────────────────────────────────────────────────
-//!   messages ── UNIX socket ────────▶ client: a thread for each socket ── control ▶ engine's thread,
-//!   memory   ── mapped on both sides: rings and frames ─────────────────────────▶ which polls
-//!   kick     ── eventfd ────────────▶ kicks: one thread, for queues that are not polled
-//!   call     ◀─ eventfd ───────────── calls: written by the engine's thread
-//! ```
-//!
-//! The clients' threads do what the control core does in the hypervisor: they attach and detach devices by `control`,
-//! and never touch a frame. `client` and `map` check what a front-end sends. The engine checks what its driver writes
-//! to the rings. An error in either affects that front-end alone.
+//! The program: its command line, and how it ends.
 //!
 //! Exit codes: 0 ended by a signal, 2 wrong command line or configuration, 3 a socket or a thread was not available.
-
-mod backends;
-mod calls;
-mod client;
-mod clock;
-mod config;
-mod control;
-mod disk;
-mod early;
-mod file;
-mod inflight;
-mod kicks;
-mod map;
-mod port;
-mod server;
-mod signals;
-mod statistics;
-#[cfg(test)]
-mod tests;
-mod tracked;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
+use sidecore_vhost::{config, server};
 
 /// A switch for virtual machines and DPDK programs, and disks: each vhost-user socket is a port of it or a disk.
 ///

@@ -49,7 +49,11 @@ const FLUSH_FAILED: &str = "a FLUSH has failed, so completed writes may be lost;
 /// Seconds after which the switch forgets a silent address (IEEE 802.1Q, 8.8.3).
 const AGE: u64 = 300;
 
-fn new_engine(control: &'static Control, config: &Config) -> Result<Box<IoEngine>> {
+/// Makes an engine without devices.
+///
+/// # Errors
+/// Linux does not have what disks in files need.
+pub fn new_engine(control: &'static Control, config: &Config) -> Result<Box<IoEngine>> {
     let microsecond = clock::ticks_per_microsecond();
     // The same limits as in the hypervisor, because the two must behave alike.
     let schedule = match config.scheduling {
@@ -91,7 +95,10 @@ fn rules(config: &Config, number: usize, port: &config::Port) -> Option<Rules> {
 }
 
 /// Makes the ports, then the disks. Each has its number as its slot in the engine.
-fn ports(config: &Config) -> Result<Vec<Arc<Port>>> {
+///
+/// # Errors
+/// A disk cannot be made.
+pub fn ports(config: &Config) -> Result<Vec<Arc<Port>>> {
     let of = |own: Option<config::Requests>| requests(own.unwrap_or(config.requests));
     let ports = config.port.iter().enumerate();
     let mut all: Vec<Arc<Port>> =

@@ -1,0 +1,164 @@
+//! Reads the machine's ACPI tables (ACPI 6.5 ch. 5.2): cores, PCI configuration space, timer, reset register, power.
+//!
+//! The firmware wrote the tables. They are trusted, but firmware has mistakes. So nothing is read outside what a table
+//! says it has, and every loop ends, whatever the lengths are.
+
+extern crate alloc;
+
+use alloc::vec::Vec;
+
+mod fadt;
+mod words;
+
+pub use fadt::{Fadt, Register};
+use words::{byte, double, quad};
+
+/// Bytes of the header that each table but the RSDP begins with (5.2.6).
+const HEADER: usize = 36;
+/// Longest table in bytes. The longest ones are DSDTs, of up to a megabyte.
+const MOST_BYTES: u64 = 4 << 20;
+/// Most cores that are returned.
+const MOST_CORES: usize = 4096;
+/// Most ECAM windows that are returned.
+const MOST_WINDOWS: usize = 32;
+/// Bytes of ECAM for all buses of a segment.
+const ALL_BUSES: u64 = 256 << 20;
+
+/// Physical memory in which tables lie.
+pub trait Memory {
+    /// Returns `len` bytes at a physical address. `None`: not all of them can be read.
+    fn bytes(&self, address: u64, len: u64) -> Option<&[u8]>;
+}
+
+/// Why there are no tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoTables {
+    /// The RSDP is cut off, or has another signature.
+    NoRsdp,
+    /// The sum of the RSDP's bytes is not 0.
+    RsdpChecksum,
+    /// There is no RSDT or XSDT at this address, or it is damaged.
+    NoRoot(u64),
+}
+
+impl core::fmt::Display for NoTables {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::NoRsdp => f.write_str("the RSDP is none"),
+            Self::RsdpChecksum => f.write_str("the RSDP's checksum is wrong"),
+            Self::NoRoot(at) => write!(f, "there is no RSDT or XSDT at {at:#x}, or its checksum is wrong"),
+        }
+    }
+}
+
+/// The machine's tables.
+#[derive(Debug)]
+pub struct Tables<'a, M> {
+    /// RSDT or XSDT.
+    root: &'a [u8],
+    /// Bytes of each of its entries.
+    entry: usize,
+    memory: &'a M,
+}
+
+impl<'a, M: Memory> Tables<'a, M> {
+    /// Finds the root of the tables. `rsdp` is a copy of the RSDP (5.2.5.3), as long as it is known to be.
+    ///
+    /// # Errors
+    /// There are no tables that can be read.
+    pub fn new(rsdp: &[u8], memory: &'a M) -> Result<Self, NoTables> {
+        let first = rsdp.first_chunk::<20>().filter(|first| first.starts_with(b"RSD PTR ")).ok_or(NoTables::NoRsdp)?;
+        if sum(first) != 0 {
+            return Err(NoTables::RsdpChecksum);
+        }
+        let old = (*b"RSDT", 4, double(rsdp, 16).unwrap_or(0).into());
+        let new = match (double(rsdp, 20), quad(rsdp, 24)) {
+            (Some(len), Some(xsdt)) if first[15] >= 2 && xsdt != 0 => {
+                let whole = rsdp.get(..len as usize).filter(|whole| whole.len() >= HEADER).ok_or(NoTables::NoRsdp)?;
+                if sum(whole) != 0 {
+                    return Err(NoTables::RsdpChecksum);
+                }
+                Some((*b"XSDT", 8, xsdt))
+            }
+            _ => None,
+        };
+        let (signature, entry, address) = new.unwrap_or(old);
+        let root = table(memory, address, signature).ok_or(NoTables::NoRoot(address))?;
+        Ok(Self { root, entry, memory })
+    }
+
+    /// Returns the first table with this signature whose checksum is right.
+    #[must_use]
+    pub fn find(&self, signature: [u8; 4]) -> Option<&'a [u8]> {
+        self.root.get(HEADER..)?.chunks_exact(self.entry).find_map(|entry| {
+            let address = quad(entry, 0).or_else(|| double(entry, 0).map(u64::from))?;
+            table(self.memory, address, signature)
+        })
+    }
+
+    /// Returns the AML of the DSDT that the FADT names.
+    #[must_use]
+    pub fn dsdt(&self, fadt: &Fadt<'_>) -> Option<&'a [u8]> {
+        table(self.memory, fadt.dsdt()?, *b"DSDT")?.get(HEADER..)
+    }
+}
+
+/// The sum of bytes, which is 0 over a whole table.
+fn sum(bytes: &[u8]) -> u8 {
+    bytes.iter().fold(0, |sum, byte| sum.wrapping_add(*byte))
+}
+
+fn table<M: Memory>(memory: &M, address: u64, signature: [u8; 4]) -> Option<&[u8]> {
+    let header = memory.bytes(address, HEADER as u64)?;
+    if !header.starts_with(&signature) {
+        return None;
+    }
+    let len = double(header, 4).map(u64::from).filter(|len| (HEADER as u64..=MOST_BYTES).contains(len))?;
+    memory.bytes(address, len).filter(|table| sum(table) == 0)
+}
+
+/// Returns the APIC IDs of the enabled cores of a MADT (5.2.12), in its order, each once. At most 4,096 are returned.
+///
+/// Entries are read until one is cut off or is shorter than 2 bytes. What follows such an entry is ignored.
+#[must_use]
+pub fn cores(madt: &[u8]) -> Vec<u32> {
+    const ENTRIES: usize = HEADER + 8;
+    const ENABLED: u32 = 1;
+    let (mut ids, mut rest) = (Vec::new(), madt.get(ENTRIES..).unwrap_or(&[]));
+    while let [kind, len, ..] = *rest
+        && ids.len() < MOST_CORES
+    {
+        let Some((entry, behind)) = rest.split_at_checked(len.into()).filter(|_| len >= 2) else { break };
+        let found = match kind {
+            // Local APIC (5.2.12.2), and local x2APIC (5.2.12.12).
+            0 => byte(entry, 3).map(u32::from).zip(double(entry, 4)),
+            9 => double(entry, 4).zip(double(entry, 8)),
+            _ => None,
+        };
+        if let Some((id, flags)) = found
+            && flags & ENABLED != 0
+            && !ids.contains(&id)
+        {
+            ids.push(id);
+        }
+        rest = behind;
+    }
+    ids
+}
+
+/// Returns the ECAM windows of PCI segment 0 in an MCFG (PCI Firmware Specification 3.3, 4.1.2): physical address, first bus,
+/// last bus. At most 32 are returned. A window that does not fit into the address space is left out.
+#[must_use]
+pub fn ecam(mcfg: &[u8]) -> Vec<(u64, u8, u8)> {
+    const ENTRIES: usize = HEADER + 8;
+    let entries = mcfg.get(ENTRIES..).unwrap_or(&[]).as_chunks::<16>().0.iter();
+    entries
+        .filter(|entry| entry[8..10] == [0, 0])
+        .filter_map(|entry| Some((quad(entry, 0)?, entry[10], entry[11])))
+        .filter(|&(base, first, last)| first <= last && base.checked_add(ALL_BUSES).is_some())
+        .take(MOST_WINDOWS)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;
