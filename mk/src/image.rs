@@ -137,10 +137,9 @@ pub fn disc(setup: &Setup, folder: &Path) -> Result<PathBuf> {
 
 fn disc_with(setup: &Setup, folder: &Path, options: &str) -> Result<PathBuf> {
     let parts = parts()?;
-    let kernel = if setup.loses_flushes {
-        kernel("sidecore-lose-flushes", &["--features", "lose-flushes"])?
-    } else {
-        parts.kernel.clone()
+    let kernel = match setup.feature {
+        Some(feature) => kernel(&format!("sidecore-{feature}"), &["--features", feature])?,
+        None => parts.kernel.clone(),
     };
     let mut files = vec![("sidecore".to_owned(), kernel)];
     let mut lines = String::new();

@@ -16,6 +16,7 @@ mod isolation;
 mod ixgbe;
 mod life;
 mod machine_checks;
+mod maps;
 mod network;
 mod nvme;
 mod nvme_faults;
@@ -60,6 +61,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         uplink::list(),
         life::list(),
         machine_checks::list(),
+        maps::list(),
         block::list(),
         fio::list(),
         nvme::list(),

@@ -36,6 +36,7 @@ use core::sync::atomic::Ordering;
 use guest::Guest;
 use lifecycle::Refused;
 use mca::Owner;
+use memory::maps::GuestLayout;
 
 /// Bytes of output that a guest may send in a tick, each counted as it comes and as it goes. COM2 takes a fraction of it, if
 /// it is a real one.
@@ -48,14 +49,12 @@ pub struct Guests {
     turns: Turns,
     end_when_stopped: bool,
     stop_seconds: u32,
-    memory_without_guests: u64,
 }
 
 impl Guests {
     /// Sets up every guest of the plan: memory, tables, devices. Starts none. A guest that lacks something is in the
     /// list too. A start of it fails and says why.
     pub fn new(config: &Config, plan: &Plan) -> Self {
-        let memory_without_guests = mem::used();
         let guests = config.guests.iter().zip(&plan.guests).enumerate().map(|(number, (c, cores))| {
             let cores = cores.iter().filter_map(|&i| cores::get(i as usize)).collect();
             Guest::new(number, config, c.clone(), cores, config.device_number(number, 0))
@@ -71,8 +70,12 @@ impl Guests {
             guests,
             end_when_stopped: config.control.end_when_guests_stop,
             stop_seconds: config.control.stop_seconds,
-            memory_without_guests,
         }
+    }
+
+    /// Returns each guest's part of the memory, by number. A guest without its resources has none.
+    pub fn layouts(&self) -> Vec<GuestLayout> {
+        self.guests.iter().map(Guest::layout).collect()
     }
 
     /// Starts every guest with `autostart`.
@@ -234,13 +237,16 @@ impl Guests {
 
     /// Returns all counters, for the request `id`.
     pub fn counters(&self, id: Option<u64>) -> Counters {
+        let memory = mem::used();
+        let guests: Vec<_> = self.guests.iter().map(Guest::counters).collect();
+        let memory_without_guests = guests.iter().fold(memory, |rest, guest| rest.saturating_sub(guest.kept));
         Counters {
             id,
             tsc: crate::arch::time::tsc(),
             tsc_hz: crate::arch::time::rates().tsc,
             hypervisor: Hypervisor {
-                memory: mem::used(),
-                memory_without_guests: self.memory_without_guests,
+                memory,
+                memory_without_guests,
                 log_dropped: crate::console::DROPPED.load(Ordering::Relaxed),
                 serial: crate::console::counters(),
                 stray_interrupts: interrupts::STRAY.load(Ordering::Relaxed),
@@ -248,7 +254,7 @@ impl Guests {
                 io_checks: interrupts::IO_CHECKS.load(Ordering::Relaxed),
                 machine_checks: machine_check::counters(),
             },
-            guests: self.guests.iter().map(Guest::counters).collect(),
+            guests,
             engines: crate::engines::all().iter().map(|engine| engine.counters()).collect(),
         }
     }

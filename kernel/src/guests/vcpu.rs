@@ -16,6 +16,7 @@ use crate::{
     cache,
     cores::Core,
     interrupts, machine_check,
+    maps::AtWork,
     virt::{self, Pages, WithVcpu},
 };
 use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
@@ -25,6 +26,7 @@ use machine::{
     reason::Histogram,
     vcpu::{Exit, Interrupts, Vcpu},
 };
+use memory::maps::Range;
 
 /// A vCPU's resources. They are kept for as long as sidecore runs.
 #[derive(Clone, Copy)]
@@ -42,6 +44,11 @@ impl Kept {
     pub fn take() -> Result<Self, String> {
         let pages = Pages::take().map_err(|e| format!("pages for a vCPU: {e}"))?;
         Ok(Self { histogram: Box::leak(Box::new(Histogram::new())), pages })
+    }
+
+    /// The physical addresses of its pages.
+    pub fn range(&self) -> Range {
+        self.pages.range()
     }
 }
 
@@ -66,6 +73,7 @@ pub struct VcpuJob {
 impl VcpuJob {
     /// Runs the vCPU on this core until its guest stops.
     pub fn run(self, core: &'static Core) {
+        let _mapped = AtWork::of(core, self.guest);
         // The core's next guest joins its own class.
         cache::join(Some(self.machine.name()));
         let life = Life { job: &self, core };
@@ -124,6 +132,8 @@ impl WithVcpu for Life<'_> {
         let late_notifications = machine.takes_late_notifications();
         loop {
             self.core.look_up();
+            #[cfg(feature = "read-memory")]
+            crate::read_memory::serve(self.core.index);
             if self.core.timer_fired.swap(false, Ordering::Relaxed) {
                 timer.armed = None;
             }
