@@ -204,8 +204,6 @@ impl Core {
         loop {
             idle::wait(&self.kick);
             self.kick.store(false, Ordering::SeqCst);
-            #[cfg(feature = "read-memory")]
-            crate::read_memory::serve(self.index);
             let job = self.job.lock().take();
             if let Some(job) = job {
                 job(self);

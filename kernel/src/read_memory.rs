@@ -2,8 +2,8 @@
 //! `read-memory`, for the scenario `maps`.
 //!
 //! The line `read CORE ADDRESS` on COM2 asks for it. The core answers where it looks at its requests: the control core at
-//! once, an engine's core at the end of a turn, a guest's core between an exit and the next entry, an idle core when it is
-//! kicked. The answer is a line of the log.
+//! once, an engine's core at the end of a turn, a guest's core between an exit and the next entry, an idle core as
+//! a job. The answer is a line of the log.
 
 #![allow(unsafe_code, reason = "reads any address, which is what this is for")]
 
@@ -65,7 +65,8 @@ fn read(index: CoreIndex, address: u64) -> Option<u64> {
     WANTED[index].store(address, Ordering::SeqCst);
     if index == cores::current_index() {
         serve(index);
-    } else {
+    } else if !core.give(move |core| serve(core.index)) {
+        // It has a job, and looks at its requests there.
         core.kick();
     }
     let until = time::tsc() + time::micros(PATIENCE);
