@@ -21,10 +21,15 @@ pub use engine::{Answer, Engine, NewDevice, Setup};
 /// The engines by id.
 static TABLE: Once<Vec<&'static Engine>> = Once::new();
 
-/// Starts the engines. An engine's id is its index. Call it once.
-pub fn start_all(setups: Vec<Setup>) {
-    let engines = setups.into_iter().enumerate().map(|(id, setup)| Engine::start(id, setup)).collect();
+/// Makes the engines. An engine's id is its index. Call it once.
+pub fn make_all(setups: Vec<Setup>) {
+    let engines = setups.into_iter().enumerate().map(|(id, setup)| Engine::make(id, setup)).collect();
     TABLE.call_once(|| engines);
+}
+
+/// Starts the engines on their cores, which have their maps now. Call it once.
+pub fn launch() {
+    all().iter().for_each(|engine| engine.launch());
 }
 
 /// All engines, in the order of their ids.

@@ -75,6 +75,8 @@ extern "C" fn interrupt_rust(frame: &mut Frame) -> bool {
             machine_check::in_host(frame);
             return mem::is_nmi_stack(frame.rsp);
         }
+        #[cfg(feature = "read-memory")]
+        14 if crate::read_memory::leave(frame) => {}
         vector @ 32..=255 if take(frame, vector) => {}
         vector @ 32..=255 => {
             idle::leave_park(frame);

@@ -38,6 +38,7 @@ mod guests;
 mod halt;
 mod interrupts;
 mod machine_check;
+mod maps;
 mod mem;
 mod modules;
 mod operator;
@@ -45,6 +46,8 @@ mod options;
 mod panic;
 mod pci;
 mod power;
+#[cfg(feature = "read-memory")]
+mod read_memory;
 mod report;
 mod rules;
 mod settings;

@@ -1,8 +1,11 @@
 //! The hypervisor's own memory: page frames, heap, page tables with W^X, stacks with guard pages.
 //!
-//! All memory is mapped at its physical address, writable and not executable. Each part of the image is mapped with
-//! only the access that it needs. Stacks are mapped a second time in a separate region, where the page below each stack
-//! is not mapped.
+//! Memory is mapped at its physical address, writable and not executable. Each part of the image is mapped with only the
+//! access that it needs. Stacks are mapped a second time in a separate region, where the page below each stack is not
+//! mapped.
+//!
+//! The tables that are made here map all memory. They are in use during the boot and after a panic. In between each core
+//! has tables of its own, which map what its role needs: see `maps.rs`.
 
 #![allow(unsafe_code, reason = "switches page tables, claims the heap, names the linker's symbols")]
 
@@ -11,10 +14,11 @@ use alloc::vec::Vec;
 use control::NoMemory;
 use core::{
     ptr,
-    sync::atomic::{AtomicU8, AtomicU32},
+    sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering},
 };
 use memory::{
     frames::{Frames, OutOfMemory},
+    maps::{Layout, Piece, Role},
     tables::{Access, Format, MapError, Tables},
 };
 use spin::Mutex;
@@ -41,7 +45,14 @@ const HEAP_OVERHEAD: u64 = 4096;
 /// Free physical memory.
 pub static FRAMES: Mutex<Frames> = Mutex::new(Frames::new());
 
+/// The tables that map all memory.
 static TABLES: Mutex<Option<Tables>> = Mutex::new(None);
+
+/// The root of [`TABLES`], without the lock. 0 before there are any.
+static ROOT: AtomicU64 = AtomicU64::new(0);
+
+/// What there is to map.
+pub static LAYOUT: Mutex<Layout> = Mutex::new(Layout::new());
 
 /// First address of the stacks, in the upper half of the address space.
 const STACKS: u64 = 0xffff_a000_0000_0000;
@@ -88,18 +99,20 @@ pub fn start_heap() -> Result<(), OutOfMemory> {
     // SAFETY: the frames were free, and from now on only the heap uses them. They are below 4 GiB (checked above). The
     // boot tables map all memory below 4 GiB at its physical address.
     unsafe { HEAP.lock().claim(ptr::with_exposed_provenance_mut(at as usize), HEAP_BYTES as usize) };
+    LAYOUT.lock().heap.push((at, at + HEAP_BYTES));
     Ok(())
 }
 
-/// Gives the heap more memory, for good.
+/// Gives the heap more memory, for good. Call it only before the cores have maps of their own.
 ///
 /// # Errors
 /// There is not so much memory.
 pub fn extend_heap(bytes: u64) -> Result<(), OutOfMemory> {
     let at = FRAMES.lock().host(bytes, 4096)?;
     // SAFETY: the frames were free, and from now on only the heap uses them. All memory is mapped at its physical address:
-    // this is called after `enable_paging`.
+    // this is called after `enable_paging`, and before the cores have maps of their own.
     unsafe { HEAP.lock().claim(ptr::with_exposed_provenance_mut(at as usize), bytes as usize) };
+    LAYOUT.lock().heap.push((at, at + bytes.next_multiple_of(4096)));
     Ok(())
 }
 
@@ -134,59 +147,47 @@ pub fn heap() -> control::Heap {
 /// # Errors
 /// There is no memory for tables, or ranges overlap.
 pub fn enable_paging(ranges: &[(u64, u64)], devices: &[(u64, u64)]) -> Result<(), MapError> {
-    let gigabyte = has_gigabyte_pages();
-    let mut frames = FRAMES.lock();
-    let mut t = Tables::new(Format::Host, gigabyte, &mut *frames).map_err(MapError::OutOfMemory)?;
-    let (start, end) = image();
+    let (start, _) = image();
     let (ts, te) = text();
     let rodata = (&raw const rodata_start as u64, &raw const rodata_end as u64);
     let data = (&raw const data_start as u64, &raw const data_end as u64);
-    // The boot part holds the stack and the GDT that are in use until the boot core has its own ones.
-    let boot = (start, ts);
-    for ((s, e), access) in [(boot, Access::RW), ((ts, te), Access::RX), (rodata, Access::R), (data, Access::RW)] {
-        t.map(s, s, e - s, access, &mut *frames)?;
-    }
-    for &(s, e) in &without(ranges, (start, end)) {
-        // Page 0 stays unmapped, so that a null pointer faults.
-        let s = s.max(4096);
-        if s < e {
-            t.map(s, s, e - s, Access::RW, &mut *frames)?;
-        }
-    }
-    for &(s, e) in devices {
-        t.map(s, s, e - s, Access::DEVICE, &mut *frames)?;
-    }
-    drop(frames);
-    let root = t.root();
-    *TABLES.lock() = Some(t);
+    let pieces = {
+        let mut layout = LAYOUT.lock();
+        // The boot part holds the stack and the GDT that are in use until the boot core has its own ones.
+        let boot = ((start, ts), Access::RW);
+        layout.image = [boot, ((ts, te), Access::RX), (rodata, Access::R), (data, Access::RW)].into();
+        layout.memory = ranges.into();
+        layout.devices = devices.into();
+        // There are no guests yet, so this is everything.
+        layout.base(Role::Control)
+    };
+    let tables = tables_of(&pieces)?;
+    let root = tables.root();
+    *TABLES.lock() = Some(tables);
+    ROOT.store(root, Ordering::Release);
     // SAFETY: the new tables map the image with the stack in use, the heap and all memory at the same addresses.
     unsafe { load_tables(root) };
     Ok(())
+}
+
+/// Makes tables that map these pieces.
+///
+/// # Errors
+/// There is no memory for tables, or pieces overlap.
+pub fn tables_of(pieces: &[Piece]) -> Result<Tables, MapError> {
+    let gigabyte = has_gigabyte_pages();
+    let mut frames = FRAMES.lock();
+    let mut tables = Tables::new(Format::Host, gigabyte, &mut *frames).map_err(MapError::OutOfMemory)?;
+    for piece in pieces {
+        tables.map(piece.at, piece.to, piece.bytes, piece.access, &mut *frames)?;
+    }
+    Ok(tables)
 }
 
 /// Whether the CPU has pages of 1 GiB.
 pub fn has_gigabyte_pages() -> bool {
     let cpuid = raw_cpuid::CpuId::new();
     cpuid.get_extended_processor_and_feature_identifiers().is_some_and(|f| f.has_1gib_pages())
-}
-
-/// Returns the ranges as whole pages, sorted, without overlaps and without `hole`. Firmware's ranges may overlap or
-/// share a page, and a page may be mapped only once.
-fn without(ranges: &[(u64, u64)], hole: (u64, u64)) -> Vec<(u64, u64)> {
-    let mut sorted: Vec<_> = ranges.iter().map(|&(s, e)| (s & !0xfff, e.next_multiple_of(0x1000))).collect();
-    sorted.sort_unstable();
-    let mut out: Vec<(u64, u64)> = Vec::new();
-    let mut from = 0;
-    for (s, e) in sorted {
-        let s = s.max(from);
-        from = from.max(e);
-        for (s, e) in [(s, e.min(hole.0)), (s.max(hole.1), e)] {
-            if s < e {
-                out.push((s, e));
-            }
-        }
-    }
-    out
 }
 
 /// Loads page tables on this core.
@@ -204,19 +205,31 @@ pub unsafe fn load_tables(root: u64) {
     }
 }
 
-/// Returns the physical address of the hypervisor's page tables.
+/// Returns the physical address of the tables that map all memory, or 0 before there are any.
 pub fn root() -> u64 {
-    TABLES.lock().as_ref().map_or(0, Tables::root)
+    ROOT.load(Ordering::Acquire)
 }
 
-/// Maps device registers.
+/// Maps all memory on this core again. The machine ends.
+pub fn map_everything() {
+    let root = root();
+    if root != 0 {
+        // SAFETY: the tables map what every core's own tables map, at the same addresses: those were made of the same
+        // layout and of the same stacks.
+        unsafe { load_tables(root) };
+    }
+}
+
+/// Maps device registers. Call it only before the cores have maps of their own, or after [`map_everything`].
 ///
 /// # Errors
 /// There is no memory for tables, or the range is mapped already.
 pub fn map_device(start: u64, len: u64) -> Result<(), MapError> {
     let mut tables = TABLES.lock();
     let Some(t) = tables.as_mut() else { return Err(MapError::Misaligned(start)) };
-    t.map(start, start, len, Access::DEVICE, &mut *FRAMES.lock())
+    t.map(start, start, len, Access::DEVICE, &mut *FRAMES.lock())?;
+    LAYOUT.lock().devices.push((start, start + len));
+    Ok(())
 }
 
 /// Makes one page below 1 MiB executable, or takes that back. Other cores start there. Such a page can be changed
@@ -263,6 +276,17 @@ pub fn stacks(core: usize) -> Result<Stacks, MapError> {
     })
 }
 
+/// Returns the pieces that map a core's stacks.
+pub fn pieces_of_stacks(core: usize) -> Vec<Piece> {
+    let tables = TABLES.lock();
+    let start = STACKS + core as u64 * SLOT;
+    let page = |at| {
+        let (to, ..) = tables.as_ref()?.lookup(at)?;
+        Some(Piece { at, to, bytes: 4096, access: Access::RW })
+    };
+    (start..start + SLOT).step_by(4096).filter_map(page).collect()
+}
+
 /// Whether `address` is on some core's stack for NMIs, its top included.
 pub fn is_nmi_stack(address: u64) -> bool {
     let Some(offset) = address.checked_sub(STACKS).filter(|&offset| offset < MAX_CORES as u64 * SLOT) else {
@@ -300,13 +324,14 @@ pub fn used() -> u64 {
     end - start + FRAMES.lock().used_by_host()
 }
 
-/// Takes `bytes` of zeroed memory for the hypervisor, aligned to a page. It is never given back.
+/// Takes `bytes` of zeroed memory for the hypervisor, aligned to a page. It is never given back. Guests' cores and idle
+/// cores do not map it.
 ///
 /// # Errors
 /// There is no memory.
 pub fn pages(bytes: u64) -> Result<u64, OutOfMemory> {
     let at = FRAMES.lock().host(bytes, 4096)?;
-    // SAFETY: the memory was free, and it is mapped at its physical address.
+    // SAFETY: the memory was free, and it is mapped at its physical address on the control core, which calls this.
     unsafe {
         ptr::with_exposed_provenance_mut::<u8>(at as usize).write_bytes(0, bytes.next_multiple_of(4096) as usize)
     };

@@ -209,6 +209,10 @@ impl Operator {
     }
 
     fn received(&mut self, line: &str) {
+        #[cfg(feature = "read-memory")]
+        if crate::read_memory::received(line) {
+            return;
+        }
         let request = match Request::from_line(line) {
             Ok(r) => r,
             Err(refused) => return reply(refused.id, Err(refused.error)),

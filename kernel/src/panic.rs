@@ -43,6 +43,8 @@ pub fn report(
     if PANICKING.swap(true, Ordering::SeqCst) {
         park();
     }
+    // What follows needs the heap, devices and the symbols, on whichever core it is.
+    mem::map_everything();
     // Without a core number this core's APIC is not in x2APIC mode yet. The write would fault, and no other core runs.
     if cores::count() > 0 {
         apic::send_nmi_to_others();

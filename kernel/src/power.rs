@@ -18,6 +18,8 @@ pub fn switch_off() {
 
 /// Resets the machine. Tries the ACPI reset register, then the keyboard controller, then a triple fault.
 pub fn reset() -> ! {
+    // The reset register is mapped in the tables of the boot only.
+    mem::map_everything();
     // SAFETY: these are the machine's reset registers, and the operator asked for a reset. If they fail, an exception
     // with an empty interrupt table ends in a triple fault.
     unsafe {

@@ -9,7 +9,7 @@ use crate::{
     firmware,
     guests::Guests,
     halt::halt,
-    machine_check, mem, modules,
+    machine_check, maps, mem, modules,
     operator::Operator,
     options, pci, report, settings, symbols, uplink, virt, watchdog,
 };
@@ -145,12 +145,16 @@ extern "C" fn on_own_stack() -> ! {
     let scheduling = config.engines.first().map_or(Scheduling::default(), |e| e.scheduling);
     let engine = plan.engines.first().and_then(|&e| cores::get(e as usize)).filter(|c| c.index != 0);
     let disks = disks::take(&config);
-    engines::start_all(
+    engines::make_all(
         [engines::Setup { core: engine, node: node(engine.unwrap_or(core)), scheduling, uplinks, disks }].into(),
     );
     watchdog::start(options::watchdog(), engine.is_none());
-    report::decision(format!("the hypervisor keeps {} KiB for itself", mem::used() >> 10));
     let guests = Guests::new(&config, &plan);
+    if let Err(why) = maps::start(&config, &plan, guests.layouts()) {
+        halt(format_args!("the page tables of the cores: {why}"));
+    }
+    engines::launch();
+    report::decision(format!("the hypervisor keeps {} KiB for itself", mem::used() >> 10));
     let heap = mem::heap();
     report::decision(format!("its heap has {} KiB, {} KiB of them in use", heap.size >> 10, heap.used >> 10));
     console::print(format_args!("\n"));

@@ -20,7 +20,8 @@ use machine::{
 };
 use memory::{
     frames::OutOfMemory,
-    tables::{Format, Tables},
+    maps::Range,
+    tables::{Format, FrameSource, Tables},
 };
 use speculation::{Physical, Plan, Processor, Status, Switch, Vulnerabilities};
 use spin::Once;
@@ -207,13 +208,13 @@ pub fn refusal(completion: Completion) -> Option<String> {
 ///
 /// # Errors
 /// No memory.
-pub fn nested_tables() -> Result<Tables, OutOfMemory> {
+pub fn nested_tables(frames: &mut impl FrameSource) -> Result<Tables, OutOfMemory> {
     let (format, gigabyte) = match BACKEND.get() {
         Some(Backend::Vmx { capabilities, .. }) => (Format::Ept, capabilities.ept_vpid.pages_1g()),
         _ => (Format::Npt, mem::has_gigabyte_pages()),
     };
     let small_executable = needs_splits();
-    let mut tables = Tables::new(format, gigabyte && !small_executable, &mut *mem::FRAMES.lock())?;
+    let mut tables = Tables::new(format, gigabyte && !small_executable, frames)?;
     if small_executable {
         tables.set_small_executable();
     }
@@ -265,9 +266,16 @@ fn cpuid(leaf: u32, subleaf: u32) -> Regs {
     Regs { eax: r.eax, ebx: r.ebx, ecx: r.ecx, edx: r.edx }
 }
 
-/// The back-end's pages for a vCPU. The vCPU keeps them for as long as sidecore runs.
+/// The back-end's pages for a vCPU and for its core, which runs no other guest's. They are kept for as long as sidecore runs.
 #[derive(Clone, Copy, Debug)]
-pub struct Pages(u64);
+pub struct Pages {
+    /// The vCPU's.
+    vcpu: u64,
+    /// The core's: the host's state on SVM, the VMXON region on VT-x.
+    core: u64,
+    /// Behind the last of them.
+    end: u64,
+}
 
 impl Pages {
     /// Takes them.
@@ -276,10 +284,17 @@ impl Pages {
     /// No memory.
     pub fn take() -> Result<Self, OutOfMemory> {
         let bytes = match BACKEND.get() {
-            Some(Backend::Svm { .. }) => size_of::<svm::VcpuPages>() as u64,
+            Some(Backend::Svm { .. }) => (size_of::<svm::VcpuPages>() as u64).next_multiple_of(4096),
             _ => 4096,
         };
-        mem::pages(bytes).map(Self)
+        let vcpu = mem::pages(bytes + 4096)?;
+        let core = vcpu + bytes;
+        Ok(Self { vcpu, core, end: core + 4096 })
+    }
+
+    /// Their physical addresses.
+    pub fn range(&self) -> Range {
+        (self.vcpu, self.end)
     }
 }
 
@@ -311,12 +326,11 @@ pub fn with_vcpu(
     match BACKEND.get() {
         Some(Backend::Svm { capabilities, maps }) => {
             if !core.virtualizes.load(Ordering::Relaxed) {
-                let save = mem::pages(4096).map_err(|e| format!("core {}: {e}", core.index))?;
                 // SAFETY: `detect` has probed for SVM, and all cores are alike. This core owns the page from now on.
-                unsafe { svm::enable(capabilities, save) };
+                unsafe { svm::enable(capabilities, pages.core) };
                 core.virtualizes.store(true, Ordering::Relaxed);
             }
-            let p = ptr::with_exposed_provenance_mut::<svm::VcpuPages>(pages.0 as usize);
+            let p = ptr::with_exposed_provenance_mut::<svm::VcpuPages>(pages.vcpu as usize);
             // SAFETY: the pages are this vCPU's. The vCPU that used them in the guest's former life is gone: its job
             // has ended. `enable` ran on this core. The nested tables map only the guest's memory.
             let mut vcpu = unsafe {
@@ -330,14 +344,13 @@ pub fn with_vcpu(
         }
         Some(Backend::Vmx { capabilities, msr_bitmaps }) => {
             if !core.virtualizes.load(Ordering::Relaxed) {
-                let region = mem::pages(4096).map_err(|e| format!("core {}: {e}", core.index))?;
                 // SAFETY: the flag makes this run once per core. This core owns the page from now on.
-                unsafe { vmx::enable(region, capabilities) }.map_err(|e| format!("core {}: {e}", core.index))?;
+                unsafe { vmx::enable(pages.core, capabilities) }.map_err(|e| format!("core {}: {e}", core.index))?;
                 core.virtualizes.store(true, Ordering::Relaxed);
             }
             let current = Current { apic_id: 0, cr4: 0, xcr0: 1 };
             let parts = vmx::Parts {
-                vmcs: pages.0,
+                vmcs: pages.vcpu,
                 msr_bitmap: msr_bitmaps.get(interrupts),
                 ept_root: nested_root,
                 // Any tag but 0 will do, because a core has only one vCPU and a vCPU's life begins with a flush.

@@ -6,9 +6,15 @@ use crate::outcome::Outcome;
 use crate::{branches, crates, fetch, imports, tools, ui};
 
 const BARE: &str = "x86_64-unknown-none";
-/// Packages that build only for the bare machine; one of them also with its feature.
-const BARE_PACKAGES: [&[&str]; 5] =
-    [&["sidecore"], &["sidecore", "--features", "count"], &["bare"], &["isolation"], &["probe"]];
+/// Packages that build only for the bare machine; one of them also with features that add code.
+const BARE_PACKAGES: [&[&str]; 6] = [
+    &["sidecore"],
+    &["sidecore", "--features", "count"],
+    &["sidecore", "--features", "read-memory"],
+    &["bare"],
+    &["isolation"],
+    &["probe"],
+];
 
 /// A feature that is built only on request, and is checked too: the server of the device model.
 pub const SERVER: &str = "x520-model/server";

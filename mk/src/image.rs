@@ -151,13 +151,13 @@ pub fn disc(setup: &Setup, folder: &Path, checked: bool) -> Result<PathBuf> {
 
 fn disc_with(setup: &Setup, folder: &Path, options: &str, checked: bool) -> Result<PathBuf> {
     let parts = parts()?;
-    let kernel = match (setup.loses_flushes, checked) {
-        (true, _) => {
+    let kernel = match (setup.feature, checked) {
+        (Some(feature), _) => {
             let profile = if checked { CHECKED } else { RELEASE };
-            kernel("sidecore-lose-flushes", &["--features", "lose-flushes"], profile)?
+            kernel(&format!("sidecore-{feature}"), &["--features", feature], profile)?
         }
-        (false, true) => checked_kernel()?.to_owned(),
-        (false, false) => parts.kernel.clone(),
+        (None, true) => checked_kernel()?.to_owned(),
+        (None, false) => parts.kernel.clone(),
     };
     let mut files = vec![("sidecore".to_owned(), kernel)];
     let mut lines = String::new();

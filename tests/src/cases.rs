@@ -16,6 +16,7 @@ mod isolation;
 mod ixgbe;
 mod life;
 mod machine_checks;
+mod maps;
 mod network;
 mod nvme;
 mod nvme_faults;
@@ -62,6 +63,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         life::list(),
         machine_checks::list(),
         watchdog::list(),
+        maps::list(),
         block::list(),
         fio::list(),
         nvme::list(),

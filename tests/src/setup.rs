@@ -217,8 +217,8 @@ pub struct Setup {
     pub idle_usb: bool,
     /// The emulator writes into its messages which admin commands NVMe controllers get.
     pub traces_admin: bool,
-    /// The hypervisor is built to complete flushes of NVMe disks without doing them.
-    pub loses_flushes: bool,
+    /// The feature of the package `sidecore` that the hypervisor is built with, if it is a test build.
+    pub feature: Option<&'static str>,
     /// The machine stays when it switches itself off, and can be reset. It boots Debian's kernel then, whose first process
     /// is `guest/init` with these actions; nvme-cli and the actions of `guest/nvme` are there.
     pub after_reset: Option<&'static str>,
@@ -255,7 +255,7 @@ impl Setup {
             in_slot: None,
             idle_usb: false,
             traces_admin: false,
-            loses_flushes: false,
+            feature: None,
             after_reset: None,
             typed: false,
             record_exits: false,

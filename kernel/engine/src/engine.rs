@@ -13,6 +13,7 @@ use crate::control::{Attachment, Command, Control, Reply};
 use crate::deliver::Deliver;
 use crate::device::Device;
 use crate::devices::Devices;
+use crate::maps::Maps;
 use crate::observe::{self, Observer, Unobserved};
 use crate::schedule::{GuestWeight, QueueId, Schedule, Served, Visit};
 use crate::slots::{MAX_SLOTS, SlotSet};
@@ -44,6 +45,8 @@ pub struct Engine<B: Backend, S, D> {
     last_visit: Option<(QueueId, u64)>,
     /// Ticks above which a turn counts as a long one.
     long: u64,
+    /// The map of its core. `None`: all guests' memory is mapped.
+    maps: Option<&'static dyn Maps>,
     /// Buffers of a chain while it is taken from a ring for later.
     scratch: Segments,
 }
@@ -67,6 +70,7 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
             all_published: false,
             last_visit: None,
             long: u64::MAX,
+            maps: None,
             scratch: Segments::new(),
         }
     }
@@ -74,6 +78,11 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
     /// Sets the number of ticks above which a turn counts as a long one.
     pub const fn set_long_turn(&mut self, ticks: u64) {
         self.long = ticks;
+    }
+
+    /// Sets the map of its core. Call it before a device is attached.
+    pub const fn set_maps(&mut self, maps: &'static dyn Maps) {
+        self.maps = Some(maps);
     }
 
     /// What it shares with the control core.
@@ -278,10 +287,16 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         if self.devices.get(slot).is_some() {
             return Reply::Occupied;
         }
+        if let Some(maps) = self.maps {
+            maps.map(share.guest);
+        }
         let mut device = Device::new(number, shared, memory, requests, generation);
         if let Some(state) = &state
             && let Err(error) = device.restore(state)
         {
+            if let Some(maps) = self.maps {
+                maps.unmap(share.guest);
+            }
             return Reply::BadState(error);
         }
         self.backend.attached(slot, shared.device(), config);
@@ -345,6 +360,9 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
             }
             device.save()
         });
+        if let (Some(maps), Some((_, share))) = (self.maps, self.scheduled.get(slot)) {
+            maps.unmap(share.guest);
+        }
         Reply::Detached(state)
     }
 

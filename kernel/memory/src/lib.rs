@@ -10,6 +10,7 @@ pub mod copy;
 pub mod frames;
 pub mod guest;
 pub mod host;
+pub mod maps;
 pub mod ring;
 pub mod span;
 pub mod split;

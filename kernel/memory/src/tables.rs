@@ -239,6 +239,28 @@ impl Tables {
         Ok(())
     }
 
+    /// Removes the mappings of `len` bytes at `at`. The tables between root and leaves stay, so the same range can be mapped
+    /// again without a frame. The caller flushes the TLB.
+    ///
+    /// # Errors
+    /// [`MapError::Misaligned`]: something of it is not mapped, or is mapped by a page that is not all in the range. What
+    /// was removed before the error stays removed.
+    pub fn unmap(&mut self, at: u64, len: u64) -> Result<(), MapError> {
+        let mut done = 0;
+        while done < len {
+            let from = at.wrapping_add(done);
+            let (place, level, _) = self.leaf(from).ok_or(MapError::Misaligned(from))?;
+            let size = 1u64 << (12 + 9 * level);
+            if from & (size - 1) != 0 || size > len - done {
+                return Err(MapError::Misaligned(from));
+            }
+            // SAFETY: `place` is an entry of this tree, which only `self` changes.
+            unsafe { place.write_volatile(0) };
+            done += size;
+        }
+        Ok(())
+    }
+
     /// Finds the leaf that translates `at`. Returns the target address of that byte, the page size and the raw entry.
     #[must_use]
     pub fn lookup(&self, at: u64) -> Option<(u64, u64, u64)> {
@@ -329,6 +351,28 @@ pub(crate) mod tests {
         assert_eq!(t.lookup(0x1000), Some((0x1000, 4096, 0x1001)));
         assert_eq!(t.lookup(0x2000), Some((0x2000, 4096, 0x2003 | NO_EXECUTE)));
         assert!(t.protect(0x20_0000, Access::R).is_err() && t.protect(0x3000, Access::R).is_err());
+    }
+
+    #[test]
+    fn what_was_unmapped_is_mapped_again_without_a_frame() {
+        struct Empty;
+        impl FrameSource for Empty {
+            fn frame(&mut self) -> Result<u64, OutOfMemory> {
+                Err(OutOfMemory { bytes: 4096, free: 0 })
+            }
+        }
+        let mut t = Tables::new(Format::Host, true, &mut Leaked).unwrap();
+        t.map(0x3fff_f000, 0x3fff_f000, 0x4060_3000, Access::RW, &mut Leaked).unwrap();
+        let leaves = [0x3fff_f000, 0x4000_0000, 0x8000_0000, 0x8060_1000].map(|at| t.lookup(at));
+        assert_eq!(leaves.map(|leaf| leaf.map(|leaf| leaf.1)), [4096, 1 << 30, 2 << 20, 4096].map(Some));
+        t.map(0x1000, 0x1000, 0x1000, Access::RW, &mut Leaked).unwrap();
+        t.unmap(0x3fff_f000, 0x4060_3000).unwrap();
+        assert_eq!([0x3fff_f000, 0x4000_0000, 0x8000_0000, 0x8060_1000].map(|at| t.lookup(at)), [None; 4]);
+        assert!(t.lookup(0x1000).is_some(), "its neighbour stays");
+        t.map(0x3fff_f000, 0x3fff_f000, 0x4060_3000, Access::RW, &mut Empty).unwrap();
+        assert_eq!([0x3fff_f000, 0x4000_0000, 0x8000_0000, 0x8060_1000].map(|at| t.lookup(at)), leaves);
+        assert_eq!(t.unmap(0x4000_0000, 2 << 20), Err(MapError::Misaligned(0x4000_0000)), "a part of a page");
+        assert_eq!(t.unmap(0x2000, 0x1000), Err(MapError::Misaligned(0x2000)), "not mapped");
     }
 
     #[test]

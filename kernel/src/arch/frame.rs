@@ -14,7 +14,8 @@ pub struct Frame {
     r10: u64,
     r9: u64,
     r8: u64,
-    rdi: u64,
+    /// The first argument of a function that has just begun.
+    pub rdi: u64,
     rsi: u64,
     /// Frame pointer: where a backtrace starts.
     pub rbp: u64,

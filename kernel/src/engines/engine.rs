@@ -11,10 +11,10 @@ use super::{
 use crate::{
     arch::{random, time, vector},
     cache,
-    cores::Core,
+    cores::{self, Core},
     disks,
     guests::target::Target,
-    options, report,
+    maps, options, report,
     uplink::{ConfiguredUplink, KnownUplink},
 };
 use ::control::NoMemory;
@@ -41,7 +41,7 @@ use virtio_console::{backend::Console, bell::Bell};
 /// What an engine's core runs.
 type IoLoop = Loop<Backends, Chosen, TargetDelivery>;
 
-/// The parts of an engine to start.
+/// The parts of an engine to make.
 pub struct Setup {
     /// Its core. `None` if it shares the control core.
     pub core: Option<&'static Core>,
@@ -104,13 +104,14 @@ pub struct Engine {
     console_bell: Bell,
     uplinks: Vec<KnownUplink>,
     copier: Copier,
-    /// Its loop if it shares the control core. The control core then runs the turns.
-    shared_loop: Mutex<Option<Box<IoLoop>>>,
+    /// Its loop until its core has it. If it shares the control core, the loop stays here and the control core runs the
+    /// turns.
+    io_loop: Mutex<Option<Box<IoLoop>>>,
 }
 
 impl Engine {
-    /// Starts an engine on its core.
-    pub fn start(id: usize, setup: Setup) -> &'static Self {
+    /// Makes an engine.
+    pub fn make(id: usize, setup: Setup) -> &'static Self {
         let copier = copier();
         let (uplinks, known): (Vec<_>, Vec<_>) =
             setup.uplinks.into_iter().map(|ConfiguredUplink { path, known }| (path, known)).unzip();
@@ -126,7 +127,7 @@ impl Engine {
             console_bell: Bell::new(),
             uplinks: known,
             copier,
-            shared_loop: Mutex::new(None),
+            io_loop: Mutex::new(None),
         }));
         let seed = time::tsc().wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut net = Net::new(seed, limits::address_age());
@@ -144,18 +145,27 @@ impl Engine {
         io_loop.set_long_turn(limits::long_turn());
         report::decision(format!("the engine copies with {}", copier.name()));
         report::decision(random::describe());
-        match setup.core {
-            Some(core) => {
-                core.give(move |_| {
-                    options::self_test_on_engine_core();
-                    vector::enable();
-                    cache::join(None);
-                    engine::engine::run(&mut io_loop, &TscAndTimers::new(&engine.targets), &engine.profile);
-                });
-            }
-            None => *engine.shared_loop.lock() = Some(io_loop),
-        }
+        *engine.io_loop.lock() = Some(io_loop);
         engine
+    }
+
+    /// Starts it on its core, which has its map now and nothing to do.
+    pub fn launch(&'static self) {
+        let mut held = self.io_loop.lock();
+        if let (Some(io_loop), Some(map)) = (held.as_mut(), maps::of(self.core)) {
+            io_loop.set_maps(map);
+        }
+        let core = cores::get(self.core).filter(|_| !self.shares_control_core());
+        if let Some(core) = core
+            && let Some(mut io_loop) = held.take()
+        {
+            core.give(move |_| {
+                options::self_test_on_engine_core();
+                vector::enable();
+                cache::join(None);
+                engine::engine::run(&mut io_loop, &TscAndTimers::new(&self.targets), &self.profile);
+            });
+        }
     }
 
     /// Its id.
@@ -190,8 +200,8 @@ impl Engine {
         if !self.shares_control_core() {
             return false;
         }
-        let mut shared_loop = self.shared_loop.lock();
-        let Some(io_loop) = shared_loop.as_mut() else { return false };
+        let mut io_loop = self.io_loop.lock();
+        let Some(io_loop) = io_loop.as_mut() else { return false };
         io_loop.counted_turn(time::tsc(), &time::tsc, &self.profile);
         true
     }

@@ -27,5 +27,7 @@ impl Clock for TscAndTimers {
     fn expire_timers(&self, now: u64) {
         self.targets.expire_timers(now);
         self.control_core.turn(now);
+        #[cfg(feature = "read-memory")]
+        crate::read_memory::serve(crate::cores::current_index());
     }
 }

@@ -13,7 +13,14 @@ use super::{
     target::Target,
     vcpu::VcpuJob,
 };
-use crate::{arch::time, cores::Core, engines::Answer, firmware, mem, modules, virt};
+use crate::{
+    arch::time,
+    cores::Core,
+    engines::Answer,
+    firmware,
+    maps::{AtWork, While},
+    mem, modules, virt,
+};
 use alloc::{boxed::Box, string::String, sync::Arc, vec::Vec};
 use config::{Completion, Restart};
 use control::{Event, GuestSummary, Joined, NoMemory, Pause, PhysicalRange, StopReason, Text, VcpuCounters, sentence};
@@ -27,6 +34,7 @@ use machine::{
     virtio_pci::NotifyBar,
 };
 use mca::Location;
+use memory::maps::GuestLayout;
 use rtrb::Consumer;
 
 /// Most bytes of output that are taken from a named port of the console device in a tick. A UART of 115,200 baud needs 44 ms
@@ -113,6 +121,11 @@ impl Guest {
             hit: None,
             zeroing: None,
         }
+    }
+
+    /// Its part of the memory.
+    pub fn layout(&self) -> GuestLayout {
+        self.resources.as_ref().map(Resources::layout).unwrap_or_default()
     }
 
     /// Its name.
@@ -262,11 +275,13 @@ impl Guest {
         // A core that is busy belongs to another guest. Then bringing up is refused below.
         if let Some(memory) = memory.filter(|_| !self.cores.is_empty() && self.cores_are_idle().is_ok()) {
             let parts = self.cores.len() as u64;
+            let number = self.number;
             for (part, core) in (0..parts).zip(&self.cores) {
                 let (memory, damaged) = (memory.clone(), self.damaged.clone());
                 core.give(move |core| {
                     // It may take long, in one step.
                     core.rests();
+                    let _mapped = AtWork::of(core, number);
                     memory.zero_part(part, parts, &damaged);
                 });
             }
@@ -404,6 +419,7 @@ impl Guest {
         for v in &has.vcpus {
             v.histogram.clear();
         }
+        let mapped = While::loading(self.number);
         let machine = Machine::new(Settings {
             name: self.config.name.clone(),
             memory: has.memory.clone(),
@@ -434,6 +450,7 @@ impl Guest {
             platform: virt::guest_platform(),
         })
         .map_err(sentence)?;
+        drop(mapped);
         self.machine = Some(Arc::new(machine));
         Ok(())
     }

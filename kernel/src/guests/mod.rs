@@ -39,6 +39,7 @@ use core::sync::atomic::Ordering;
 use guest::{Guest, LIFE_BYTES};
 use lifecycle::Refused;
 use mca::Owner;
+use memory::maps::GuestLayout;
 use stuck::Watcher;
 
 /// Bytes of output that a guest may send in a tick, each counted as it comes and as it goes. COM2 takes a fraction of it, if
@@ -65,14 +66,12 @@ pub struct Guests {
     watcher: Watcher,
     end_when_stopped: bool,
     stop_seconds: u32,
-    memory_without_guests: u64,
 }
 
 impl Guests {
     /// Sets up every guest of the plan: memory, tables, devices. Starts none. A guest that lacks something is in the
     /// list too. A start of it fails and says why.
     pub fn new(config: &Config, plan: &Plan) -> Self {
-        let memory_without_guests = mem::used();
         let guests = config.guests.iter().zip(&plan.guests).enumerate().map(|(number, (c, cores))| {
             let cores = cores.iter().filter_map(|&i| cores::get(i as usize)).collect();
             Guest::new(number, config, c.clone(), cores, config.device_number(number, 0))
@@ -88,8 +87,12 @@ impl Guests {
             guests,
             end_when_stopped: config.control.end_when_guests_stop,
             stop_seconds: config.control.stop_seconds,
-            memory_without_guests,
         }
+    }
+
+    /// Returns each guest's part of the memory, by number. A guest without its resources has none.
+    pub fn layouts(&self) -> Vec<GuestLayout> {
+        self.guests.iter().map(Guest::layout).collect()
     }
 
     /// Starts every guest with `autostart`.
@@ -260,13 +263,16 @@ impl Guests {
     /// # Errors
     /// There is no memory for them.
     pub fn counters(&self, id: Option<u64>) -> Result<Counters, NoMemory> {
+        let memory = mem::used();
+        let guests = control::collect(self.guests.iter().map(Guest::counters))?;
+        let memory_without_guests = guests.iter().fold(memory, |rest, guest| rest.saturating_sub(guest.kept));
         Ok(Counters {
             id,
             tsc: crate::arch::time::tsc(),
             tsc_hz: crate::arch::time::rates().tsc,
             hypervisor: Hypervisor {
-                memory: mem::used(),
-                memory_without_guests: self.memory_without_guests,
+                memory,
+                memory_without_guests,
                 heap: mem::heap(),
                 log_dropped: crate::console::DROPPED.load(Ordering::Relaxed),
                 serial: crate::console::counters(),
@@ -275,7 +281,7 @@ impl Guests {
                 io_checks: interrupts::IO_CHECKS.load(Ordering::Relaxed),
                 machine_checks: machine_check::counters(),
             },
-            guests: control::collect(self.guests.iter().map(Guest::counters))?,
+            guests,
             engines: control::collect(crate::engines::all().iter().map(|engine| engine.counters()))?,
         })
     }

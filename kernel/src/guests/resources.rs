@@ -15,9 +15,11 @@ use machine::{
 };
 use memory::{
     GuestMemory, Region,
+    frames::{OutOfMemory, PAGE},
+    maps::{GuestLayout, Range},
     split::Pool,
     swap::Shadow,
-    tables::{Access, MapError, Tables},
+    tables::{Access, FrameSource},
 };
 use spin::Mutex;
 
@@ -39,9 +41,35 @@ pub struct Resources {
     pub vcpus: Vec<vcpu::Kept>,
     /// Bytes that the hypervisor spent on the guest beside the guest's memory.
     pub bytes: u64,
+    /// The frames of its nested tables, and those for changes of them.
+    tables: Vec<Range>,
+}
+
+/// Frames of the hypervisor, with a list of those that were taken.
+struct Noted(Vec<Range>);
+
+impl FrameSource for Noted {
+    fn frame(&mut self) -> Result<u64, OutOfMemory> {
+        let at = mem::FRAMES.lock().frame()?;
+        match self.0.last_mut() {
+            Some((_, end)) if *end == at => *end = (*end).saturating_add(PAGE),
+            _ => self.0.push((at, at.saturating_add(PAGE))),
+        }
+        Ok(at)
+    }
 }
 
 impl Resources {
+    /// Its part of the memory, for the maps of the cores.
+    pub fn layout(&self) -> GuestLayout {
+        let memory = self.memory.regions().iter().map(|region| {
+            let start = region.host.expose_provenance() as u64;
+            (start, start.saturating_add(region.size))
+        });
+        let pages = self.vcpus.iter().map(vcpu::Kept::range);
+        GuestLayout { memory: memory.collect(), state: pages.chain(self.tables.iter().copied()).collect() }
+    }
+
     /// Its console device with the ports of it, if it has one.
     pub fn console(&self) -> Option<(&Device, &ConsolePorts)> {
         self.devices.iter().find_map(|device| Some((device, device.console()?)))
@@ -57,27 +85,29 @@ impl Resources {
         let at = mem::FRAMES.lock().guest(config.memory).map_err(|e| format!("its memory: {e}"))?;
         let (low, high) = layout::memory_split(config.memory);
         let mut memory = GuestMemory::new();
-        let mut tables = virt::nested_tables().map_err(|e| format!("its nested tables: {e}"))?;
+        let mut frames = Noted(Vec::new());
+        let mut tables = virt::nested_tables(&mut frames).map_err(|e| format!("its nested tables: {e}"))?;
         for (gpa, size, host) in [(0, low, at), (layout::HIGH_MEMORY, high, at.saturating_add(low))] {
             if size == 0 {
                 continue;
             }
             let region = Region { gpa, size, host: core::ptr::with_exposed_provenance_mut(host as usize) };
-            // SAFETY: the frames were free, they are mapped at their physical address, and this guest owns them from
-            // now on.
+            // SAFETY: the frames were free, and this guest owns them from now on. A core that works for the guest maps them
+            // at their physical address, and only such a core uses them: the control core while it loads the guest, an
+            // engine's core while it has a device of the guest, the guest's own cores.
             unsafe { memory.add(region) }.map_err(|r| format!("its memory: {r:?} does not fit"))?;
-            map(&mut tables, gpa, host, size).map_err(|e| format!("its nested tables: {e}"))?;
+            tables.map(gpa, host, size, Access::RWX, &mut frames).map_err(|e| format!("its nested tables: {e}"))?;
         }
         let nested_root = tables.root();
         let (shadow, tables) = if config.completion == Completion::Eli {
-            let shadow = Shadow::new(tables, &mut *mem::FRAMES.lock()).map_err(|e| format!("its shadow IDT: {e}"))?;
+            let shadow = Shadow::new(tables, &mut frames).map_err(|e| format!("its shadow IDT: {e}"))?;
             let shadow = &*Box::leak(Box::new(Mutex::new(shadow)));
             (Some(shadow), SplitTables::Shadowed(shadow))
         } else {
             (None, SplitTables::Alone(Mutex::new(tables)))
         };
         let splitter = if virt::needs_splits() {
-            let pool = Pool::take(config.memory, &mut *mem::FRAMES.lock());
+            let pool = Pool::take(config.memory, &mut frames);
             let pool = pool.map_err(|e| format!("tables for its executable pages: {e}"))?;
             Some(&*Box::leak(Box::new(Splitter::new(tables, pool))))
         } else {
@@ -87,10 +117,15 @@ impl Resources {
         let devices = config.devices.iter().zip(slot..).map(|(device, slot)| Device::new(all, device, engine, slot));
         let devices = devices.collect::<Result<_, _>>()?;
         let vcpus = (0..vcpus).map(|_| vcpu::Kept::take()).collect::<Result<_, _>>()?;
-        Ok(Self { memory, nested_root, shadow, splitter, devices, vcpus, bytes: mem::used().saturating_sub(before) })
+        Ok(Self {
+            memory,
+            nested_root,
+            shadow,
+            splitter,
+            devices,
+            vcpus,
+            bytes: mem::used().saturating_sub(before),
+            tables: frames.0,
+        })
     }
-}
-
-fn map(tables: &mut Tables, gpa: u64, host: u64, size: u64) -> Result<(), MapError> {
-    tables.map(gpa, host, size, Access::RWX, &mut *mem::FRAMES.lock())
 }

@@ -15,7 +15,9 @@ use crate::{
     arch::{apic, idle, time, timer},
     cache,
     cores::Core,
-    interrupts, machine_check, options,
+    interrupts, machine_check,
+    maps::AtWork,
+    options,
     virt::{self, Pages, WithVcpu},
     watchdog,
 };
@@ -26,6 +28,7 @@ use machine::{
     reason::Histogram,
     vcpu::{Exit, Interrupts, Vcpu},
 };
+use memory::maps::Range;
 
 /// A vCPU's resources. They are kept for as long as sidecore runs.
 #[derive(Clone, Copy)]
@@ -43,6 +46,11 @@ impl Kept {
     pub fn take() -> Result<Self, String> {
         let pages = Pages::take().map_err(|e| format!("pages for a vCPU: {e}"))?;
         Ok(Self { histogram: Box::leak(Box::new(Histogram::new())), pages })
+    }
+
+    /// The physical addresses of its pages.
+    pub fn range(&self) -> Range {
+        self.pages.range()
     }
 }
 
@@ -68,6 +76,7 @@ impl VcpuJob {
     /// Runs the vCPU on this core until its guest stops.
     pub fn run(self, core: &'static Core) {
         options::self_test_on_guest_core(self.guest, self.index, || watchdog::answers(core.index) != 0);
+        let _mapped = AtWork::of(core, self.guest);
         // The core's next guest joins its own class.
         cache::join(Some(self.machine.name()));
         let life = Life { job: &self, core };
@@ -127,6 +136,8 @@ impl WithVcpu for Life<'_> {
         loop {
             self.core.works();
             self.core.look_up();
+            #[cfg(feature = "read-memory")]
+            crate::read_memory::serve(self.core.index);
             if self.core.timer_fired.swap(false, Ordering::Relaxed) {
                 timer.armed = None;
             }

@@ -137,6 +137,9 @@ fn boot_report(context: &mut Context<'_>, Reported { session, setup }: &mut Repo
     context.figures.at_least("sentences on what was found", count(ReportKind::Found), 3)?;
     context.figures.at_least("decisions", count(ReportKind::Decision), 1)?;
     context.figures.exactly("required and missing", count(ReportKind::RequiredMissing), 0)?;
+    let mapped = |text: &str| text.starts_with("core ") && text.contains(" maps ") && text.contains(" KiB");
+    let maps = entries.iter().filter(|(_, text)| mapped(text)).count();
+    context.figures.exactly("cores of which it says what they map", maps, machine.cores)?;
     // sha256sum is the judge.
     let config = setup.modules.iter().find_map(|module| match &module.content {
         Content::Text(text) => Some(text),

@@ -59,7 +59,7 @@ fn written_and_cut(context: &mut Context<'_>, loses_flushes: bool) -> Result<Out
     let mut setup = server(name, &[guest.then("obey")]);
     setup.nvme = vec![DISK];
     setup.logged = vec![DISK.serial];
-    setup.loses_flushes = loses_flushes;
+    setup.feature = loses_flushes.then_some("lose-flushes");
     // The memory of the driver's queues.
     setup.memory_mib += 16;
     let mut session = context.boot(&setup)?;

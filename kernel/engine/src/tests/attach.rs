@@ -1,13 +1,68 @@
 //! Devices that come and go, and what they are when they go on elsewhere.
 
 use super::{ALL, PACKED};
-use crate::control::{Attachment, Command, Reply};
+use crate::control::{Attachment, Command, Control, Reply};
+use crate::maps::Maps;
+use crate::schedule::GuestWeight;
 use crate::slots::MAX_SLOTS;
 use crate::tests::support::guest::Guest;
 use crate::tests::support::relay::Relay;
 use crate::tests::support::{Bench, per_device};
 use virtio::fault::Fault;
 use virtio::state::BadState;
+
+use std::sync::Mutex;
+
+/// A map that notes its calls, each with the guest.
+struct Noted {
+    calls: Mutex<Vec<(&'static str, usize)>>,
+    control: &'static Control<()>,
+}
+
+impl Noted {
+    fn take(&self) -> Vec<(&'static str, usize)> {
+        std::mem::take(&mut self.calls.lock().unwrap())
+    }
+}
+
+impl Maps for Noted {
+    fn map(&self, guest: usize) {
+        self.calls.lock().unwrap().push(("map", guest));
+    }
+
+    fn unmap(&self, guest: usize) {
+        assert_eq!(self.control.reply(), None, "the memory is unmapped before the control core is told");
+        self.calls.lock().unwrap().push(("unmap", guest));
+    }
+}
+
+#[test]
+fn a_guests_memory_is_mapped_for_each_device_that_the_engine_has_and_for_no_other() {
+    let (a, b) = (Guest::new(0, ALL, 64), Guest::new(1, ALL, 64));
+    let mut bench = Bench::new(Relay::default(), per_device());
+    let maps: &Noted =
+        Box::leak(Box::new(Noted { calls: Mutex::default(), control: bench.engine.control() }));
+    bench.engine.set_maps(maps);
+    let of = |guest, slot: usize, device: &Guest| {
+        Command::Attach(Attachment { share: GuestWeight::of_guest(guest), ..device.attachment(slot) })
+    };
+    assert_eq!(bench.command(of(7, 0, &a)), Reply::Attached);
+    assert_eq!(maps.take(), [("map", 7)]);
+    assert_eq!((bench.command(of(5, 0, &b)), maps.take()), (Reply::Occupied, vec![]));
+    assert_eq!((bench.command(of(5, MAX_SLOTS, &b)), maps.take()), (Reply::NoSuchSlot, vec![]));
+    assert_eq!(bench.command(of(7, 1, &b)), Reply::Attached);
+    assert_eq!(maps.take(), [("map", 7)], "once for each device");
+    assert_eq!((bench.command(Command::Detach { slot: 3 }), maps.take()), (Reply::Vacant, vec![]));
+    let Reply::Detached(Some(mut state)) = bench.command(Command::Detach { slot: 1 }) else { panic!("no state") };
+    assert_eq!(maps.take(), [("unmap", 7)]);
+    assert!(matches!(bench.command(Command::Detach { slot: 0 }), Reply::Detached(_)));
+    assert_eq!(maps.take(), [("unmap", 7)]);
+    b.shared.restart();
+    state.version = 2;
+    let attachment = Attachment { share: GuestWeight::of_guest(4), state: Some(state), ..b.attachment(1) };
+    assert_eq!(bench.command(Command::Attach(attachment)), Reply::BadState(BadState::Version(2)));
+    assert_eq!(maps.take(), [("map", 4), ("unmap", 4)]);
+}
 
 #[test]
 fn slots_come_and_go_by_command_only_when_they_can() {
