@@ -41,6 +41,7 @@ mod uplink_faults;
 mod uplink_virtio;
 mod vhost;
 mod virtio_disk;
+mod wire;
 
 use crate::boot::Boot;
 use crate::platform::Platform;
