@@ -69,8 +69,8 @@ const CODE: u64 = FREE_GIBIBYTE;
 const OPERAND: u64 = FREE_GIBIBYTE + 0x2000;
 const PRESENT: u64 = 1;
 const WRITABLE: u64 = 2;
-/// An address with nothing behind it.
-const NOWHERE: u64 = 3 << 30;
+/// An address with nothing behind it: above the memory and the devices.
+const NOWHERE: u64 = 1 << 35;
 
 /// Bytes that the first vCPU has in its registers and in memory. What is stored consists of them.
 const RAX: u64 = u64::from_ne_bytes([0x11; 8]);
@@ -79,7 +79,7 @@ const RDX: u64 = u64::from_ne_bytes([0x44; 8]);
 const COPIED: u64 = u64::from_ne_bytes([0x88; 8]);
 
 /// Instructions, filled up with NOP and ended by RET, in one word so that a store replaces all of it.
-const INSTRUCTIONS: [u64; 14] = [
+const INSTRUCTIONS: [u64; 13] = [
     code(&[0x48, 0x89, 0x07]),             // mov [rdi], rax
     code(&[0x89, 0x0f]),                   // mov [rdi], ecx
     code(&[0x66, 0x89, 0x17]),             // mov [rdi], dx
@@ -91,7 +91,6 @@ const INSTRUCTIONS: [u64; 14] = [
     code(&[0x48, 0xa5]),                   // movsq
     code(&[0x48, 0xab]),                   // stosq
     code(&[0xff, 0x37]),                   // push [rdi]
-    code(&[0x0f, 0xae, 0x07]),             // fxsave [rdi]
     code(&[0x0f, 0x0b]),                   // ud2
     code(&[0x66, 0x66, 0x66, 0x66, 0x66]), // prefixes without an instruction
 ];
@@ -134,7 +133,7 @@ fn rewrite() -> ! {
 /// Executes whatever code is there. Returns RCX, RDX and R8, or the vector of an exception.
 fn execute(operand: u64) -> Result<[u64; 3], u8> {
     let (rcx, rdx, r8): (u64, u64, u64);
-    // SAFETY: the instructions store at RDI, which is in no Rust object, or at the top of the stack. FXSAVE stores 512 bytes there.
+    // SAFETY: the instructions store at RDI, which is in no Rust object, or at the top of the stack.
     // The registers that they change are named. After a fault the stack pointer is as it was.
     unsafe {
         asm!(
@@ -199,7 +198,7 @@ pub fn decode(parts: Parts) -> Result<(), &'static str> {
         Ok(())
     })?;
     smp::stop();
-    // FXSAVE stores elsewhere in its page. The other pages belong to nobody but the code and the tables.
+    // Nothing stores to what is copied, nor in front of the code.
     let stray = (0..0x1000).step_by(8).filter(|at| read64(SOURCE + at) != COPIED).count()
         + CODES.into_iter().flat_map(|page| (page..page + CODE_AT).step_by(8)).filter(|&at| read64(at) != 0).count();
     write64(table, 0);
