@@ -79,7 +79,7 @@ const RDX: u64 = u64::from_ne_bytes([0x44; 8]);
 const COPIED: u64 = u64::from_ne_bytes([0x88; 8]);
 
 /// Instructions, filled up with NOP and ended by RET, in one word so that a store replaces all of it.
-const INSTRUCTIONS: [u64; 13] = [
+const INSTRUCTIONS: [u64; 12] = [
     code(&[0x48, 0x89, 0x07]),             // mov [rdi], rax
     code(&[0x89, 0x0f]),                   // mov [rdi], ecx
     code(&[0x66, 0x89, 0x17]),             // mov [rdi], dx
@@ -90,7 +90,6 @@ const INSTRUCTIONS: [u64; 13] = [
     code(&[0xf0, 0x48, 0x0f, 0xb1, 0x17]), // lock cmpxchg [rdi], rdx
     code(&[0x48, 0xa5]),                   // movsq
     code(&[0x48, 0xab]),                   // stosq
-    code(&[0xff, 0x37]),                   // push [rdi]
     code(&[0x0f, 0x0b]),                   // ud2
     code(&[0x66, 0x66, 0x66, 0x66, 0x66]), // prefixes without an instruction
 ];
@@ -133,7 +132,7 @@ fn rewrite() -> ! {
 /// Executes whatever code is there. Returns RCX, RDX and R8, or the vector of an exception.
 fn execute(operand: u64) -> Result<[u64; 3], u8> {
     let (rcx, rdx, r8): (u64, u64, u64);
-    // SAFETY: the instructions store at RDI, which is in no Rust object, or at the top of the stack.
+    // SAFETY: the instructions store at RDI, which is in no Rust object.
     // The registers that they change are named. After a fault the stack pointer is as it was.
     unsafe {
         asm!(
