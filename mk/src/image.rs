@@ -57,10 +57,10 @@ pub fn parts() -> Result<&'static Parts> {
     let kernel = kernel("sidecore", &[], RELEASE)?;
     let folder = paths::runs().join("parts");
     let (tree, guest) = (paths::tree(), paths::guest_kernel());
-    let udp_rr = build_udp_rr()?;
+    let udp_rr = build_for_linux("udp-rr")?;
     let image = |name: &str, content| -> Result<PathBuf> {
         let path = folder.join(name);
-        fs::write(&path, initramfs::build(&tree, &guest, Some(&udp_rr), content)?)?;
+        fs::write(&path, initramfs::build(&tree, &guest, &[&udp_rr], content)?)?;
         Ok(path)
     };
     let parts = Parts {
@@ -119,16 +119,16 @@ fn build(package: &str, features: &[&str], profile: &str) -> Result<PathBuf> {
     Ok(target.join(TARGET).join(profile).join(package))
 }
 
-/// Builds `udp-rr`, linked statically, because a guest does not have this machine's libraries.
-fn build_udp_rr() -> Result<PathBuf> {
+/// Builds a program for a Linux guest, linked statically, because a guest does not have this machine's libraries.
+pub fn build_for_linux(package: &str) -> Result<PathBuf> {
     const HOST: &str = "x86_64-unknown-linux-gnu";
     let target = paths::target();
     let folder = target.display().to_string();
-    let cargo = ["rustc", "--quiet", "--release", "--package", "udp-rr", "--target", HOST, "--target-dir", &folder];
+    let cargo = ["rustc", "--quiet", "--release", "--package", package, "--target", HOST, "--target-dir", &folder];
     if !tools::cargo(&[&cargo[..], &["--", "-Ctarget-feature=+crt-static", "-Cstrip=symbols"]].concat(), &[])? {
-        bail!("udp-rr does not build; the compiler's words are above");
+        bail!("{package} does not build; the compiler's words are above");
     }
-    Ok(target.join(HOST).join("release/udp-rr"))
+    Ok(target.join(HOST).join("release").join(package))
 }
 
 /// Finds the kernel among the files of its package.

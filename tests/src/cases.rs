@@ -43,6 +43,7 @@ mod uplink_virtio;
 mod vhost;
 mod virtio_disk;
 mod watchdog;
+mod wire;
 
 use crate::boot::Boot;
 use crate::platform::Platform;

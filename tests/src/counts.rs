@@ -178,6 +178,12 @@ pub fn busy_turns(counters: &Counters) -> u64 {
     counters.engines.iter().map(|engine| engine.busy_turns).sum()
 }
 
+/// Turns of the engines, with and without work.
+#[must_use]
+pub fn turns(counters: &Counters) -> u64 {
+    counters.engines.iter().map(|engine| engine.busy_turns + engine.idle_turns).sum()
+}
+
 /// The counter with that name, summed over the uplinks.
 #[must_use]
 pub fn uplinks(counters: &Counters, kind: &str) -> u64 {

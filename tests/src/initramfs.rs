@@ -63,9 +63,9 @@ pub enum Content {
     Nic,
 }
 
-/// Builds the image from a tree of unpacked Debian packages, an unpacked kernel package and, for the full one, the
-/// program `udp-rr`, linked statically.
-pub fn build(tree: &Path, kernel: &Path, udp_rr: Option<&Path>, content: Content) -> Result<Vec<u8>> {
+/// Builds the image from a tree of unpacked Debian packages, an unpacked kernel package and programs of our own
+/// that are linked statically.
+pub fn build(tree: &Path, kernel: &Path, own: &[&Path], content: Content) -> Result<Vec<u8>> {
     let mut archive = Archive::new();
     for path in ["bin", "dev", "lib", "lib/x86_64-linux-gnu", "lib64", "modules", "tmp", "usr", "usr/bin", "usr/sbin"] {
         archive.directory(path);
@@ -89,11 +89,14 @@ pub fn build(tree: &Path, kernel: &Path, udp_rr: Option<&Path>, content: Content
     add_programs(&mut archive, tree, programs)?;
     if content != Content::Small {
         archive.file("actions", 0o644, NIC_ACTIONS);
+        for program in own {
+            let name = program.file_name().and_then(|name| name.to_str()).context("a program without a name")?;
+            archive.file(&format!("usr/bin/{name}"), 0o755, &read(program)?);
+        }
     }
     if content == Content::Full {
         add_modules(&mut archive, kernel, &FILE_SYSTEM_MODULES, "file-system")?;
         archive.file("disk-actions", 0o644, DISK_ACTIONS);
-        archive.file("usr/bin/udp-rr", 0o755, &read(udp_rr.context("no udp-rr for the full image")?)?);
     }
     Ok(archive.finish())
 }

@@ -24,6 +24,8 @@ pub struct Probe {
     requests: String,
     cmdline: String,
     waits: bool,
+    restarts: bool,
+    vcpus: u32,
     disks: String,
     disks_mib: u32,
 }
@@ -37,6 +39,8 @@ impl Probe {
             requests: "poll".to_owned(),
             cmdline: format!("do={actions}"),
             waits: false,
+            restarts: false,
+            vcpus: 1,
             disks: String::new(),
             disks_mib: 0,
         }
@@ -52,6 +56,18 @@ impl Probe {
     #[must_use]
     pub fn started_later(self) -> Self {
         Self { waits: true, ..self }
+    }
+
+    /// Has it started again whenever it ends.
+    #[must_use]
+    pub fn restarted(self) -> Self {
+        Self { restarts: true, ..self }
+    }
+
+    /// Sets the number of vCPUs.
+    #[must_use]
+    pub fn vcpus(self, vcpus: u32) -> Self {
+        Self { vcpus, ..self }
     }
 
     /// Gives it a RAM disk of so many MiB, with these lines in its `[[guest.block]]`.
@@ -83,9 +99,11 @@ impl Probe {
 
     fn to_toml(&self) -> String {
         format!(
-            "[[guest]]\nname = \"{}\"\nmemory = \"{MEMORY_MIB}M\"\nkernel = \"{}\"\ncmdline = \"{}\"\n\
+            "[[guest]]\nname = \"{}\"\nvcpus = {}\n{}memory = \"{MEMORY_MIB}M\"\nkernel = \"{}\"\ncmdline = \"{}\"\n\
              completion = \"{}\"\nrequests = \"{}\"\nautostart = {}\n\n[[guest.net]]\nmac = \"{}\"\n\n{}",
             self.name(),
+            self.vcpus,
+            if self.restarts { "restart = \"always\"\n" } else { "" },
             module_name(&Content::Probe),
             self.cmdline,
             self.completion,
@@ -103,14 +121,22 @@ fn mac(number: usize) -> String {
 
 /// A server just large enough for these probes.
 pub fn server(name: &str, probes: &[Probe]) -> Setup {
-    let config: String = probes.iter().map(Probe::to_toml).collect();
-    let count = u32::try_from(probes.len()).expect("a server has few guests");
-    let disks_mib: u32 = probes.iter().map(|probe| probe.disks_mib).sum();
-    let modules = vec![
-        Module::new("sidecore.toml", Content::Text(config)),
-        Module::new(module_name(&Content::Probe), Content::Probe),
-    ];
-    Setup { modules, ..Setup::new(name, count + 2, count * MEMORY_MIB + disks_mib + 160) }
+    let modules = vec![Module::new("sidecore.toml", Content::Text(String::new()))];
+    with_probes(Setup { modules, ..Setup::new(name, 2, 160) }, probes)
+}
+
+/// The same server with these probes.
+#[must_use]
+pub fn with_probes(mut setup: Setup, probes: &[Probe]) -> Setup {
+    for module in &mut setup.modules {
+        if let Content::Text(config) = &mut module.content {
+            config.extend(probes.iter().map(Probe::to_toml));
+        }
+    }
+    setup.modules.push(Module::new(module_name(&Content::Probe), Content::Probe));
+    setup.cpus += probes.iter().map(|probe| probe.vcpus).sum::<u32>();
+    setup.memory_mib += probes.iter().map(|probe| MEMORY_MIB + probe.disks_mib).sum::<u32>();
+    setup
 }
 
 /// Runs groups of probes one after another, so that only one group runs at a time. On Bochs each group has a machine of

@@ -151,14 +151,20 @@ extern "C" fn main(parameters: u64) -> ! {
 
 const STACK_SIZE: usize = 64 << 10;
 
-/// The guest's stack. Only the entry code uses it, through its address.
+/// A vCPU's stack. Only the entry code uses it, through its address.
 #[repr(C, align(16))]
-struct Stack(core::cell::UnsafeCell<[u8; STACK_SIZE]>);
+pub(crate) struct Stack(core::cell::UnsafeCell<[u8; STACK_SIZE]>);
 
-// SAFETY: nothing forms a reference to the contents. The one CPU uses it as its stack.
+// SAFETY: nothing forms a reference to the contents. One vCPU uses it as its stack.
 unsafe impl Sync for Stack {}
 
-static STACK: Stack = Stack(core::cell::UnsafeCell::new([0; STACK_SIZE]));
+impl Stack {
+    pub(crate) const fn new() -> Self {
+        Self(core::cell::UnsafeCell::new([0; STACK_SIZE]))
+    }
+}
+
+static STACK: Stack = Stack::new();
 
 /// Most regions of the firmware's memory map that are kept.
 const MAX_REGIONS: usize = 32;

@@ -1,7 +1,7 @@
 //! The base of a guest without an operating system: entry, console, IDT, memory by address, PCI.
 //!
 //! A binary names its main function with [`entry!`] and links with this folder's `link.ld` (see the build scripts of
-//! the binaries). It is then started like a Linux kernel. It uses one vCPU. Other vCPUs of the guest are not started.
+//! the binaries). It is then started like a Linux kernel. It uses one vCPU. [`smp`] starts a second one.
 
 #![no_std]
 
@@ -11,6 +11,7 @@ pub mod console;
 pub mod cpu;
 pub mod memory;
 pub mod pci;
+pub mod smp;
 pub mod trap;
 pub mod virtio_pci;
 

@@ -13,7 +13,7 @@ use crate::cpu;
 /// Address of the arena: 2 MiB behind the image, for rings, buffers and page tables. No Rust object is in it.
 pub const ARENA: u64 = 0x180_0000;
 /// Address of the page tables, at the end of the arena.
-const TABLES: u64 = ARENA + 0x1f_0000;
+pub(crate) const TABLES: u64 = ARENA + 0x1f_0000;
 /// End of the memory that is mapped one to one.
 const MAPPED: u64 = 8 << 30;
 /// Linear address of the window.
@@ -101,6 +101,14 @@ pub fn init() {
     write64(pdpt + (WINDOW >> 30) * 8, window | PRESENT_WRITE);
     // SAFETY: the first 8 GiB are mapped one to one. Everything that the program uses is in them.
     unsafe { cpu::set_cr3(pml4) };
+}
+
+/// Linear address of the GiB whose page directory a program may set.
+pub const FREE_GIBIBYTE: u64 = 510 << 30;
+
+/// Sets the page directory of [`FREE_GIBIBYTE`].
+pub fn set_free_directory(directory: u64) {
+    write64(TABLES + 0x1000 + (FREE_GIBIBYTE >> 30) * 8, directory | PRESENT_WRITE);
 }
 
 /// Returns the linear address of a guest-physical address. If that is not mapped one to one, moves the window to it.

@@ -154,13 +154,18 @@ fn count(vector: u64) {
     }
 }
 
-/// Loads the IDT.
+/// Makes the IDT and loads it.
 pub fn init() {
     for (vector, entry) in (0..=255).zip(&IDT.0) {
         let (low, high) = gate(vector);
         entry[0].store(low, Relaxed);
         entry[1].store(high, Relaxed);
     }
+    load();
+}
+
+/// Loads the IDT on a vCPU, after [`init`].
+pub fn load() {
     // It does not fault, because the address is canonical.
     let _ = cpu::load_idt(IDT.0.as_ptr() as u64, 0xfff);
 }

@@ -24,6 +24,8 @@ use crate::time;
 const VECTOR: u8 = 0x41;
 const IDT_BYTES: usize = 4096;
 const GATE_BYTES: usize = 16;
+/// A vector that nobody uses.
+const UNUSED: usize = 0x77;
 /// P, in the upper half of a gate's first word.
 const PRESENT: u64 = 1 << 47;
 
@@ -119,15 +121,46 @@ fn gate_word(base: u64, at: usize) -> &'static AtomicU64 {
     unsafe { AtomicU64::from_ptr(core::ptr::with_exposed_provenance_mut((base as usize) + at % IDT_BYTES / 8 * 8)) }
 }
 
+/// Where [`copy_across_pages`] begins in [`ROOM`].
+const ACROSS: usize = IDT_BYTES / 2;
+
+/// Copies the IDT to an address at which it crosses a page boundary. Returns the address.
+fn copy_across_pages(home: u64) -> u64 {
+    for at in (0..IDT_BYTES).step_by(8) {
+        ROOM.0[(ACROSS + at) / 8].store(gate_word(home, at).load(Relaxed), Relaxed);
+    }
+    ROOM.0.as_ptr() as u64 + ACROSS as u64
+}
+
+/// Makes the table that [`shake_idt`] moves to.
+pub fn prepare_shaking() {
+    copy_across_pages(idt());
+}
+
+/// Moves this vCPU's IDT and back, and rewrites a gate, with an interrupt of its own at each step. It does not wait for them, so it
+/// may be left at any instruction.
+pub fn shake_idt(vector: u8) {
+    let (home, away) = (idt(), ROOM.0.as_ptr() as u64 + ACROSS as u64);
+    let gate = gate_word(home, UNUSED * GATE_BYTES);
+    for table in [away, home] {
+        load_idt(table, IDT_BYTES);
+        apic::self_ipi(vector);
+        cpu::open_interrupts(10);
+        gate.fetch_xor(PRESENT, Relaxed);
+    }
+}
+
+/// Takes an interrupt of this vCPU's own.
+pub fn take_own() -> Result<(), &'static str> {
+    ask_and_take(VECTOR)
+}
+
 /// Moves the IDT to an address at which it crosses a page boundary, and back.
 fn idt_across_pages(rounds: u32) -> Result<u32, &'static str> {
     let (home, before) = (idt(), trap::arrived(VECTOR));
-    let (away, offset) = (ROOM.0.as_ptr() as u64, IDT_BYTES / 2);
-    for at in (0..IDT_BYTES).step_by(8) {
-        ROOM.0[(offset + at) / 8].store(gate_word(home, at).load(Relaxed), Relaxed);
-    }
+    let away = copy_across_pages(home);
     for _ in 0..rounds {
-        load_idt(away + offset as u64, IDT_BYTES);
+        load_idt(away, IDT_BYTES);
         let moved = ask_and_take(VECTOR);
         load_idt(home, IDT_BYTES);
         moved?;
@@ -137,7 +170,6 @@ fn idt_across_pages(rounds: u32) -> Result<u32, &'static str> {
 
 /// Writes gates while interrupts arrive, also from the timer.
 fn idt_writes(rounds: u32) -> Result<u32, &'static str> {
-    const UNUSED: usize = 0x77;
     let (home, before) = (idt(), trap::arrived(VECTOR));
     for round in 0..rounds {
         if round % 16 == 0 {

@@ -1,6 +1,6 @@
 //! A guest that tests its virtual machine from inside, and makes I/O that can be counted exactly.
 //!
-//! It starts like a kernel, by the 64-bit Linux boot protocol. It uses one vCPU, and writes to COM1. Its tests look
+//! It starts like a kernel, by the 64-bit Linux boot protocol. It uses one vCPU, but for races, and writes to COM1. Its tests look
 //! like unit tests there. Each also writes a line for scripts:
 //!
 //! ```text
@@ -25,6 +25,10 @@
 //!     be looked at from outside.
 //!   - `exits:KIND`: makes exits of a kind for ever, see `cost.rs`.
 //!   - `noise`: leaves rings of a network device and of a disk behind, as firmware does, see `noise.rs`.
+//!   - `obey`: reads actions from the console, one a line.
+//!   - `chains`, `small-mss`, `babble`: flood an engine or the console until a line is typed, see `flood.rs`.
+//!   - `race-decode`, `race-reset`, `race-startup`: races of two vCPUs until a line is typed, see `race.rs`. They need a second
+//!     vCPU, and `race-reset` a disk. `busy`: the same without a race.
 //!   - `serve`: answers the peer as long as the guest runs.
 //! - `peer=02:00:00:00:00:02`: the peer's address.
 //! - `only=TEXT`: runs only tests with this text in their names.
@@ -41,8 +45,11 @@ mod cost;
 mod device;
 mod disk;
 mod events;
+mod flood;
 mod load;
 mod noise;
+mod race;
+mod raw;
 mod report;
 mod tests;
 mod time;
@@ -71,7 +78,7 @@ fn main(machine: &Machine) -> ! {
 }
 
 /// The names of the actions.
-const ACTIONS: [&str; 14] = [
+const ACTIONS: [&str; 22] = [
     "tests",
     "exits",
     "noise",
@@ -86,6 +93,14 @@ const ACTIONS: [&str; 14] = [
     "stick",
     "misaligned",
     "uncached",
+    "obey",
+    "chains",
+    "small-mss",
+    "babble",
+    "race-decode",
+    "race-reset",
+    "race-startup",
+    "busy",
 ];
 /// The action that runs, as an index. A panic reports its name, so that a script does not wait for its result for ever.
 static AT_WORK: AtomicUsize = AtomicUsize::new(0);
@@ -115,11 +130,42 @@ fn act(action: &str, machine: &Machine, (device, disk): (Option<Parts>, Option<P
         ("fall", ..) => abuse::fall(),
         ("stick", Ok(deep), ..) => abuse::stick(deep != 0),
         ("misaligned", ..) => abuse::alignment::stick(),
+        ("obey", ..) => {
+            obey(machine, (device, disk), peer);
+            Ok(())
+        }
+        ("chains", _, Some(device), Some(peer)) => flood::chains(device, peer),
+        ("small-mss", _, Some(device), Some(peer)) => flood::small_mss(device, peer),
+        ("babble", ..) => flood::babble(),
+        ("race-decode", _, Some(device), _) => race::decode(device),
+        ("race-reset", _, Some(device), _) => disk.map_or(Err(NONE), |disk| race::reset(device, disk)),
+        ("race-startup", ..) => race::startup(),
+        ("busy", ..) => race::busy(),
         ("uncached", ..) => abuse::uncached(),
         _ => Err(NONE),
     };
     if let Err(why) = result {
         say!("\"do\":\"{name}\",\"error\":\"{why}\"");
+    }
+}
+
+/// Longest line, in bytes.
+const LINE: usize = 64;
+
+/// Reads actions from the console, one a line, for ever.
+fn obey(machine: &Machine, devices: (Option<Parts>, Option<Parts>), peer: Option<Mac>) {
+    say!("\"do\":\"obey\"");
+    loop {
+        let mut line: heapless::String<LINE> = heapless::String::new();
+        loop {
+            match bare::console::typed() {
+                Some(b'\n') => break,
+                // What is too long is no action.
+                Some(byte) => drop(line.push(byte.into())),
+                None => time::spin_us(1000),
+            }
+        }
+        act(&line, machine, devices, peer);
     }
 }
 

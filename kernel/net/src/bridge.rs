@@ -168,7 +168,7 @@ impl Bridge {
         now: u64,
     ) -> Forwarding {
         if to.is_multicast() {
-            return Forwarding::Flood;
+            return if to.is_reserved() { Forwarding::Nowhere } else { Forwarding::Flood };
         }
         match self.switch.lookup(to, vlan, now) {
             Some(found) if Some(found) == port || self.rules.tagging(found, vlan).is_none() => Forwarding::Nowhere,

@@ -53,7 +53,7 @@ virtio::counters! {
         tx_limited,
         /// Frames from this guest that would be flooded, above the storm limit of its port.
         tx_storm,
-        /// Frames from this guest that no other port and no uplink takes.
+        /// Frames from this guest that no other port and no uplink takes, or for a group that no bridge forwards.
         tx_no_destination,
         /// Frames for this guest without enough posted buffers.
         rx_no_buffer,
@@ -119,7 +119,7 @@ virtio::counters! {
         rx_malformed,
         /// Frames whose source is the address of a guest.
         rx_own_source,
-        /// Frames for an address that no guest behind this uplink has.
+        /// Frames for an address that no guest behind this uplink has, or for a group that no bridge forwards.
         rx_not_ours,
         /// Received frames that the uplink's own rules refused: its VLANs, its stages, its storm limit.
         rx_refused,

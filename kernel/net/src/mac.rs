@@ -34,4 +34,11 @@ impl Mac {
     pub const fn is_multicast(self) -> bool {
         self.0 & 1 != 0
     }
+
+    /// Returns whether this is one of the 16 groups that no bridge forwards, 01-80-C2-00-00-00 to -0F (IEEE 802.1Q 8.6.3). Among
+    /// them are PAUSE, spanning tree and link aggregation, which concern one wire only.
+    #[must_use]
+    pub const fn is_reserved(self) -> bool {
+        self.0 & 0xf0ff_ffff_ffff == 0xc2_8001
+    }
 }

@@ -29,7 +29,8 @@ fn files() -> Result<&'static Files> {
         return Ok(files);
     }
     let initrd = paths::runs().join("parts/initrd-nic");
-    let content = initramfs::build(&paths::tree(), &paths::full_kernel(), None, initramfs::Content::Nic)?;
+    let malformed = image::build_for_linux("malformed")?;
+    let content = initramfs::build(&paths::tree(), &paths::full_kernel(), &[&malformed], initramfs::Content::Nic)?;
     fs::write(&initrd, content)?;
     let files = Files { kernel: image::kernel_of(&paths::full_kernel())?, initrd };
     Ok(FILES.get_or_init(|| files))

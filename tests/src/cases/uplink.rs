@@ -6,6 +6,7 @@ use control::{Counters, Event, ReportKind};
 
 use super::outside::{OUTSIDE, PEER, ask, behind, boot, connected, guest, nobody_complains, ping, serve, until};
 use super::uplink_faults::{device, faults, panic, rebind};
+use super::wire::wire;
 use crate::boot::{Boot, Check, Shared, Wanted, alone};
 use crate::counts::uplinks;
 use crate::guests::{Guest, server, with_entries};
@@ -32,6 +33,14 @@ pub fn list() -> Vec<Box<dyn Boot>> {
             end: |mut joined| joined.session.shut_down().map(drop),
             checks: vec![
                 check("uplink", "guests on an 82599 and Debian's ixgbe: ping, TCP both ways, files both ways", uplink),
+                Check::new(
+                    Scenario::new(
+                        "wire",
+                        "malformed, stolen and made-up frames from outside by a packet socket: both guests' pings are answered, and no frame arrives where it must not",
+                        QEMU,
+                    ),
+                    wire as Run,
+                ),
                 check("uplink-flood", "a flood of datagrams from outside for one guest: both stay reachable", flood),
                 check(
                     "uplink-faults",

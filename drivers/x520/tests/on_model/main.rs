@@ -9,6 +9,7 @@ mod bring_up;
 mod cases;
 mod data_path;
 mod guarded;
+mod hostile_wire;
 mod offloads;
 mod pools;
 mod receive;

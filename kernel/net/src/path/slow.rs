@@ -97,7 +97,7 @@ impl Bridge {
                 found
             }
         };
-        let leaves = egress.filter(|_| destination.is_multicast());
+        let leaves = egress.filter(|_| destination.is_multicast() && !destination.is_reserved());
         if !found && leaves.is_none() {
             self.counters(port).drops.tx_no_destination.add(1);
         }

@@ -31,3 +31,5 @@ mod threads;
 mod uplink;
 #[path = "uplink_rules.rs"]
 mod uplink_rules;
+#[path = "wire.rs"]
+mod wire;
