@@ -32,6 +32,8 @@ const KINDS: [(&str, f64); 6] = [
 ];
 /// A count may be larger by this factor, because compilers differ.
 const TOLERANCE: f64 = 1.02;
+/// How long a guest may take to start, to report or to end.
+const LIMIT: Duration = Duration::from_secs(240);
 /// How long the log is on at a time, and how often at most. It has also what the engine's core executes all the time.
 const LOGGED: Duration = Duration::from_millis(500);
 const MOST: u32 = 40;
@@ -86,17 +88,17 @@ pub fn gate() -> Result<String> {
 
 /// Starts a guest and returns the most frequent number of instructions of its exits. Ends it.
 fn count(session: &mut Session, name: &str, log: &Path, vmrun: &[u64]) -> Result<f64> {
-    session.ask(Command::Start(name.to_owned()), super::LIMIT)?;
-    session.result(name, "exits", super::LIMIT)?;
+    session.ask(Command::Start(name.to_owned()), LIMIT)?;
+    session.result(name, "exits", LIMIT)?;
     let core = *session.guest(name)?.cores.first().context("the guest has no core")?;
     let mut lengths = Vec::new();
     for _ in 0..MOST {
-        lengths.append(&mut logged(session, u64::from(core), log, vmrun)?);
+        lengths.append(&mut logged(session, core, log, vmrun)?);
         if lengths.len() >= LEAST {
             break;
         }
     }
-    session.ask(Command::Kill(name.to_owned()), super::LIMIT)?;
+    session.ask(Command::Kill(name.to_owned()), LIMIT)?;
     ensure!(lengths.len() >= LEAST, "only {} exits of guest {name} were logged", lengths.len());
     let mut times: HashMap<u64, usize> = HashMap::new();
     lengths.iter().for_each(|&length| *times.entry(length).or_default() += 1);
