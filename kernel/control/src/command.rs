@@ -1,13 +1,12 @@
 //! The commands of operators and scripts. A [`Command`] has two notations: words on COM1, JSON on COM2.
 
 use alloc::string::String;
-use core::fmt;
-use core::fmt::Write as _;
 
 use serde::Serialize;
 
 use crate::json::{Object, Value};
 use crate::no_memory::{copy, sentence};
+use crate::shown::{Joined, Shortened};
 use crate::{Text, nearest};
 
 /// A command.
@@ -398,26 +397,6 @@ fn unknown(what: &str, word: &str, known: &[&str]) -> Text {
     match nearest(word, known.iter().copied()) {
         Some(meant) => sentence(format_args!("no {what} `{shown}`; did you mean `{meant}`?")),
         None => sentence(format_args!("no {what} `{shown}`; there are: {}", Joined(known.iter()))),
-    }
-}
-
-/// Shows the beginning of a text in an error message, because input can be as long as a line.
-pub(crate) struct Shortened<'a>(pub &'a str);
-
-impl fmt::Display for Shortened<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.chars().take(40).flat_map(char::escape_default).try_for_each(|character| f.write_char(character))?;
-        if self.0.chars().nth(40).is_some() { f.write_str("...") } else { Ok(()) }
-    }
-}
-
-/// Shows values with commas between them.
-#[derive(Clone, Copy, Debug)]
-pub struct Joined<I>(pub I);
-
-impl<I: Iterator<Item: fmt::Display> + Clone> fmt::Display for Joined<I> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.clone().enumerate().try_for_each(|(n, value)| write!(f, "{}{value}", if n == 0 { "" } else { ", " }))
     }
 }
 

@@ -16,7 +16,7 @@ pub(crate) enum Value<'a> {
 impl fmt::Display for Value<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Text(text) => write!(f, "\"{}\"", crate::command::Shortened(text)),
+            Self::Text(text) => write!(f, "\"{}\"", crate::shown::Shortened(text)),
             Self::Number(number) => write!(f, "{number}"),
             Self::Flag(flag) => write!(f, "{flag}"),
             Self::Null => f.write_str("null"),

@@ -26,13 +26,14 @@ mod no_memory;
 mod output;
 mod panic;
 mod shell;
+mod shown;
 pub mod table;
 mod terminal;
 mod turns;
 
 use alloc::borrow::Cow;
 
-pub use command::{Command, Joined, Refused, Request, View};
+pub use command::{Command, Refused, Request, View};
 pub use counters::{
     Block, Console, ConsolePort, Count, Counters, Engine, Entropy, ExitCount, Guest, Heap, Hypervisor, MachineChecks,
     Port, SerialPort, StageCounters, Uplink, VcpuCounters, Watched,
@@ -46,6 +47,7 @@ pub use no_memory::{NoMemory, OUT_OF_MEMORY, collect, copy, push, sentence, writ
 pub use output::{Class, Loss, Output};
 pub use panic::write_panic;
 pub use shell::{Action, LEAVE_KEY, Shell};
+pub use shown::Joined;
 pub use terminal::TerminalFilter;
 pub use turns::{Pause, Turns};
 
