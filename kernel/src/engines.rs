@@ -22,6 +22,8 @@ pub use engine::{Answer, Engine, NewDevice, Setup};
 static TABLE: Once<Vec<&'static Engine>> = Once::new();
 
 /// Makes the engines. An engine's id is its index. Call it once.
+// It has half of the boot core's stack for itself, so that must not become part of the caller's frame.
+#[inline(never)]
 pub fn make_all(setups: Vec<Setup>) {
     let engines = setups.into_iter().enumerate().map(|(id, setup)| Engine::make(id, setup)).collect();
     TABLE.call_once(|| engines);
