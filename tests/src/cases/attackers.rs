@@ -106,7 +106,9 @@ fn took_place(context: &mut Context<'_>, counters: [&Counters; 2], attack: &str,
             figures.at_least(&of("changes by the other vCPU"), number(said, "rewritten")?, 1_000)?;
             figures.at_least(&of("accesses to a device"), more("mmio-pci")?, 1_000)?;
             figures.note(&of("faults"), number(said, "faults")?);
-            figures.exactly(&of("values that no instruction stores"), number(said, "strange")?, 0)?;
+            figures.note(&of("the last value that no instruction makes"), number(said, "seen")?);
+            figures.exactly(&of("values that no instruction makes"), number(said, "strange")?, 0)?;
+            figures.exactly(&of("instructions that began inside another one"), number(said, "inside")?, 0)?;
             figures.exactly(&of("words changed elsewhere"), number(said, "stray")?, 0)
         }
         "race-reset" => {
