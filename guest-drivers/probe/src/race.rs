@@ -323,14 +323,15 @@ pub fn reset(net: Parts, disk: Parts) -> Result<(), &'static str> {
 /// The second vCPU of `race-startup`.
 fn shake() -> ! {
     const VECTOR: u8 = 0x43;
-    /// One of so many moves is followed by a change of a gate.
+    /// It rewrites a gate after one of so many starts. The hypervisor then waits before it shadows the table again, and a table
+    /// that is not shadowed is not moved.
     const REWRITES: u64 = 16;
     trap::load();
     apic::init();
-    STARTS.fetch_add(1, SeqCst);
+    let rewrites = STARTS.fetch_add(1, SeqCst) % REWRITES == 0;
     loop {
-        let round = DONE.fetch_add(1, SeqCst);
-        abuse::shake_idt(VECTOR, round % REWRITES == 0);
+        abuse::shake_idt(VECTOR, rewrites);
+        DONE.fetch_add(1, SeqCst);
     }
 }
 
