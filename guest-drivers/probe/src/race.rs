@@ -328,7 +328,7 @@ fn shake() -> ! {
     const REWRITES: u64 = 16;
     trap::load();
     apic::init();
-    let rewrites = STARTS.fetch_add(1, SeqCst) % REWRITES == 0;
+    let rewrites = STARTS.fetch_add(1, SeqCst).is_multiple_of(REWRITES);
     loop {
         abuse::shake_idt(VECTOR, rewrites);
         DONE.fetch_add(1, SeqCst);
