@@ -124,7 +124,9 @@ fn hook() -> Option<Hook> {
 extern "C" fn trap(frame: &mut Frame) {
     match frame.vector {
         NMI => count(2),
-        vector @ 0..32 if attempt::is_expected() => frame.rip = attempt::faulted(vector, frame.rflags, frame.error),
+        vector @ 0..32 if attempt::is_expected() => {
+            frame.rip = attempt::faulted(vector, frame.rflags, frame.error, frame.rip);
+        }
         vector @ DEBUG if hook().is_some() => show(vector, frame),
         0..32 => {
             let Frame { vector, error, rip, .. } = *frame;

@@ -137,16 +137,18 @@ pub fn prepare_shaking() {
     copy_across_pages(idt());
 }
 
-/// Moves this vCPU's IDT and back, and rewrites a gate, with an interrupt of its own at each step. It does not wait for them, so it
-/// may be left at any instruction.
-pub fn shake_idt(vector: u8) {
+/// Moves this vCPU's IDT and back, with an interrupt of its own at each step, and rewrites a gate if told so. It does not wait for
+/// the interrupts, so it may be left at any instruction. It mostly has its own IDT, which is shadowed, and the copy for a short time.
+pub fn shake_idt(vector: u8, rewrite: bool) {
     let (home, away) = (idt(), ROOM.0.as_ptr() as u64 + ACROSS as u64);
     let gate = gate_word(home, UNUSED * GATE_BYTES);
-    for table in [away, home] {
+    for (table, turns) in [(away, 10), (home, 1000)] {
         load_idt(table, IDT_BYTES);
         apic::self_ipi(vector);
-        cpu::open_interrupts(10);
-        gate.fetch_xor(PRESENT, Relaxed);
+        cpu::open_interrupts(turns);
+        if rewrite {
+            gate.fetch_xor(PRESENT, Relaxed);
+        }
     }
 }
 

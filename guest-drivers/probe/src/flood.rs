@@ -18,9 +18,10 @@ const FRAMES: u16 = 64;
 /// VIRTIO_NET_F_CSUM and VIRTIO_NET_F_HOST_TSO4.
 const OFFLOADS: u32 = 1 | 1 << 11;
 
-/// Calls `round` until a line is typed. Returns how often.
+/// Says that it begins, and calls `round` until a line is typed. Returns how often.
 pub fn until_line(mut round: impl FnMut() -> Result<(), &'static str>) -> Result<u64, &'static str> {
     let mut rounds = 0;
+    say!("\"do\":\"begins\"");
     while console::typed() != Some(b'\n') {
         round()?;
         rounds += 1;

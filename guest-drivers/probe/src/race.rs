@@ -72,34 +72,41 @@ const WRITABLE: u64 = 2;
 /// An address with nothing behind it: above the memory and the devices.
 const NOWHERE: u64 = 1 << 35;
 
-/// Bytes that the first vCPU has in its registers and in memory. What is stored consists of them.
+/// Bytes that the first vCPU has in its registers and in memory. The two halves of each byte are alike. Every instruction of the
+/// race moves, sign-extends, or combines bit by bit, and that keeps them alike.
 const RAX: u64 = u64::from_ne_bytes([0x11; 8]);
-const RCX: u64 = u64::from_ne_bytes([0x22; 8]);
 const RDX: u64 = u64::from_ne_bytes([0x44; 8]);
+const R8: u64 = u64::from_ne_bytes([0x22; 8]);
 const COPIED: u64 = u64::from_ne_bytes([0x88; 8]);
 
-/// Instructions, filled up with NOP and ended by RET, in one word so that a store replaces all of it.
-const INSTRUCTIONS: [u64; 12] = [
-    code(&[0x48, 0x89, 0x07]),             // mov [rdi], rax
-    code(&[0x89, 0x0f]),                   // mov [rdi], ecx
-    code(&[0x66, 0x89, 0x17]),             // mov [rdi], dx
-    code(&[0x88, 0x07]),                   // mov [rdi], al
-    code(&[0x4c, 0x8b, 0x07]),             // mov r8, [rdi]
-    code(&[0x44, 0x8a, 0x07]),             // mov r8b, [rdi]
-    code(&[0x48, 0x87, 0x17]),             // xchg [rdi], rdx
-    code(&[0xf0, 0x48, 0x0f, 0xb1, 0x17]), // lock cmpxchg [rdi], rdx
-    code(&[0x48, 0xa5]),                   // movsq
-    code(&[0x48, 0xab]),                   // stosq
-    code(&[0x0f, 0x0b]),                   // ud2
-    code(&[0x66, 0x66, 0x66, 0x66, 0x66]), // prefixes without an instruction
+/// Bytes 0 to 3 of the code. Four times NOP and RET follow.
+///
+/// A processor that executes code while another one changes it may execute a mixture of old and new bytes, unless both
+/// synchronize (SDM vol. 3A 8.1.3). So every mixture of these bytes is code that this race may execute:
+///
+/// - byte 0: NOP, a prefix, or an instruction that is invalid in 64-bit mode;
+/// - byte 1: the same, or MOVS or STOS;
+/// - byte 2: the opcode of an instruction with a ModRM byte;
+/// - byte 3: its ModRM byte. The operands are RAX, RDX, R8 or R10, and memory at RDI.
+///
+/// Every instruction begins at byte 0, 1 or 2 and ends there, or with byte 3. Each ModRM byte is an invalid instruction. So an
+/// exception at byte 3 shows that the hypervisor has stepped over a part of an instruction.
+const BYTES: [&[u8]; 4] = [
+    // NOP, operands of 16 bits, operands of 64 bits, R8 and R10 as operands, LOCK, PUSH ES.
+    &[0x90, 0x90, 0x66, 0x48, 0x44, 0xf0, 0x06],
+    // NOP, operands of 64 bits (twice), R8 and R10 as operands, and both; MOVSB, MOVS, STOSB, STOS.
+    &[0x90, 0x48, 0x48, 0x44, 0x4c, 0xa4, 0xa5, 0xaa, 0xab],
+    // MOV to memory and from it, XCHG, OR, AND, XOR to memory and from it, CMP, TEST, MOVSXD.
+    &[0x88, 0x89, 0x89, 0x8a, 0x8b, 0x8b, 0x86, 0x87, 0x87, 0x08, 0x09, 0x0b, 0x21, 0x23, 0x31, 0x33, 0x39, 0x85, 0x63],
+    &[0x07, 0x17],
 ];
+const MODRM: u64 = CODE + CODE_AT + 3;
 
-const fn code(bytes: &[u8]) -> u64 {
+/// Any code of the race, in one word, so that a store replaces all of it.
+fn code(random: &mut Random) -> u64 {
     let mut word = [0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0xc3];
-    let mut n = 0;
-    while n < bytes.len() {
-        word[n] = bytes[n];
-        n += 1;
+    for (byte, choices) in word.iter_mut().zip(BYTES) {
+        *byte = random.of(choices);
     }
     u64::from_le_bytes(word)
 }
@@ -123,15 +130,15 @@ fn rewrite() -> ! {
                 write64(TABLE, CODES[0] | both);
                 write64(TABLE + 16, device | both);
             }
-            _ => write64(random.of(&CODES) + CODE_AT, random.of(&INSTRUCTIONS)),
+            _ => write64(random.of(&CODES) + CODE_AT, code(&mut random)),
         }
         DONE.fetch_add(1, SeqCst);
     }
 }
 
-/// Executes whatever code is there. Returns RCX, RDX and R8, or the vector of an exception.
-fn execute(operand: u64) -> Result<[u64; 3], u8> {
-    let (rcx, rdx, r8): (u64, u64, u64);
+/// Executes whatever code is there. Returns RAX, RDX, R8 and R10, or the vector of an exception.
+fn execute(operand: u64) -> Result<[u64; 4], u8> {
+    let (rax, rdx, r8, r10): (u64, u64, u64, u64);
     // SAFETY: the instructions store at RDI, which is in no Rust object.
     // The registers that they change are named. After a fault the stack pointer is as it was.
     unsafe {
@@ -142,25 +149,24 @@ fn execute(operand: u64) -> Result<[u64; 3], u8> {
             "call {code}",
             "2:",
             "mov rsp, r12",
-            "cld",
             t = out(reg) _,
             code = in(reg) CODE + CODE_AT,
             recover = sym RECOVER,
-            inout("rax") RAX => _,
-            inout("rcx") RCX => rcx,
+            inout("rax") RAX => rax,
             inout("rdx") RDX => rdx,
-            inout("r8") 0_u64 => r8,
+            inout("r8") R8 => r8,
+            inout("r10") 0_u64 => r10,
             inout("rdi") operand => _,
             inout("rsi") SOURCE => _,
             out("r12") _,
         );
     }
-    attempt::outcome().map(|()| [rcx, rdx, r8])
+    attempt::outcome().map(|()| [rax, rdx, r8, r10])
 }
 
-/// Whether a value consists of bytes that the race stores. A load from nowhere reads as ones.
-fn is_ours(value: u64, loaded: bool) -> bool {
-    value.to_le_bytes().iter().all(|byte| matches!(byte, 0 | 0x11 | 0x22 | 0x44 | 0x88) || loaded && *byte == 0xff)
+/// Whether the race may have stored or loaded a value. A load from nowhere reads as ones, and they are alike too.
+fn is_ours(value: u64) -> bool {
+    value.to_le_bytes().iter().all(|byte| byte >> 4 == byte & 0xf)
 }
 
 /// Executes an instruction on a device's registers, while the second vCPU rewrites it, and the page tables.
@@ -171,8 +177,9 @@ pub fn decode(parts: Parts) -> Result<(), &'static str> {
     for at in (0..0x1000).step_by(8) {
         write64(SOURCE + at, COPIED);
     }
+    let mut random = Random(0x0123_4567_89ab_cdef);
     for code_page in CODES {
-        write64(code_page + CODE_AT, INSTRUCTIONS[0]);
+        write64(code_page + CODE_AT, code(&mut random));
     }
     write64(DIRECTORY, TABLE | PRESENT | WRITABLE);
     write64(table, 0);
@@ -181,18 +188,26 @@ pub fn decode(parts: Parts) -> Result<(), &'static str> {
     DONE.store(0, SeqCst);
     smp::prepare(rewrite);
     start()?;
-    let (mut executed, mut faults, mut strange) = (0_u64, 0_u64, 0_u64);
+    let (mut executed, mut faults, mut strange, mut inside) = (0_u64, 0_u64, 0_u64, 0_u64);
+    let mut seen = 0;
     let rounds = until_line(|| {
         for _ in 0..100 {
             [CODE, CODE + 0x1000, OPERAND].into_iter().for_each(cpu::invalidate);
-            match execute(OPERAND + offset) {
+            let registers = match execute(OPERAND + offset) {
                 Ok(registers) => {
                     executed += 1;
-                    strange += u64::from(!registers.into_iter().all(|value| is_ours(value, true)));
+                    registers
                 }
-                Err(_) => faults += 1,
+                Err(_) => {
+                    faults += 1;
+                    inside += u64::from(attempt::address() == MODRM);
+                    [0; 4]
+                }
+            };
+            for value in registers.into_iter().chain([read64(table)]).filter(|&value| !is_ours(value)) {
+                strange += 1;
+                seen = value;
             }
-            strange += u64::from(!is_ours(read64(table), false));
         }
         Ok(())
     })?;
@@ -203,7 +218,7 @@ pub fn decode(parts: Parts) -> Result<(), &'static str> {
     write64(table, 0);
     say!(
         "\"do\":\"race-decode\",\"rounds\":{},\"executed\":{executed},\"faults\":{faults},\"rewritten\":{},\"strange\":{strange},\
-         \"stray\":{stray}",
+         \"seen\":{seen},\"inside\":{inside},\"stray\":{stray}",
         rounds * 100,
         DONE.load(SeqCst)
     );
@@ -308,11 +323,14 @@ pub fn reset(net: Parts, disk: Parts) -> Result<(), &'static str> {
 /// The second vCPU of `race-startup`.
 fn shake() -> ! {
     const VECTOR: u8 = 0x43;
+    /// It rewrites a gate after one of so many starts. The hypervisor then waits before it shadows the table again, and a table
+    /// that is not shadowed is not moved.
+    const REWRITES: u64 = 16;
     trap::load();
     apic::init();
-    STARTS.fetch_add(1, SeqCst);
+    let rewrites = STARTS.fetch_add(1, SeqCst).is_multiple_of(REWRITES);
     loop {
-        abuse::shake_idt(VECTOR);
+        abuse::shake_idt(VECTOR, rewrites);
         DONE.fetch_add(1, SeqCst);
     }
 }
