@@ -11,6 +11,7 @@
 
 use crate::{
     arch::{CoreIndex, MAX_CORES, apic, gdt, idle, idt, time},
+    heap::For,
     machine_check::banks,
     mem,
 };
@@ -211,7 +212,10 @@ impl Core {
         if self.busy.swap(true, Ordering::AcqRel) {
             return false;
         }
+        // The core maps no guest's part of the heap when it takes the job.
+        let everybody = For::everybody();
         *self.job.lock() = Some(Box::new(job));
+        drop(everybody);
         self.kick();
         true
     }

@@ -27,7 +27,7 @@ pub mod target;
 mod vcpu;
 
 use crate::{
-    cores, interrupts,
+    cores, heap, interrupts,
     machine_check::{self, Kind, Told},
     mem, virt,
 };
@@ -52,10 +52,16 @@ const KEPT_BYTES: usize = 256 << 10;
 /// Bytes of the heap for what commands need while they are carried out. The counters of 64 vCPUs with their line are the most.
 const COMMAND_BYTES: usize = 1 << 20;
 
-/// Bytes of the heap that so many guests and the commands need while guests run. A start of a guest, and a command, is refused if
-/// they are not there.
+/// Bytes of a guest's part of the heap: what it keeps, and two lives, because its former machine is there while the new one is
+/// made.
+pub const PART_BYTES: u64 = (KEPT_BYTES + 2 * LIFE_BYTES) as u64;
+/// Bytes of everybody's part of the heap for a guest, at most: what the control core knows of it, and the boxes of its cores' jobs.
+const JOBS_BYTES: usize = 32 << 10;
+
+/// Bytes of everybody's part of the heap that so many guests and the commands need while guests run. A start of a guest, and a
+/// command, is refused if they are not there.
 pub const fn heap(guests: usize) -> usize {
-    guests.saturating_mul(KEPT_BYTES + LIFE_BYTES).saturating_add(LIFE_BYTES + COMMAND_BYTES)
+    guests.saturating_mul(JOBS_BYTES).saturating_add(COMMAND_BYTES)
 }
 
 /// All guests of the configuration.
@@ -214,6 +220,7 @@ impl Guests {
         let guests = &mut self.guests;
         machine_check::tick(|told| memory_error(guests, told));
         interrupts::tell_machine_nmis();
+        heap::tell_full();
         self.watcher.tick(guests);
         if let Some(guest) = guests.iter_mut().find(|guest| attached == Some(guest.name())) {
             guest.drain(OUTPUT_BYTES, Drain::Attached);
@@ -273,7 +280,7 @@ impl Guests {
             hypervisor: Hypervisor {
                 memory,
                 memory_without_guests,
-                heap: mem::heap(),
+                heap: heap::usage(),
                 log_dropped: crate::console::DROPPED.load(Ordering::Relaxed),
                 serial: crate::console::counters(),
                 stray_interrupts: interrupts::STRAY.load(Ordering::Relaxed),
