@@ -11,7 +11,6 @@
 
 use crate::{
     arch::{CoreIndex, MAX_CORES, apic, gdt, idle, idt, time},
-    heap::For,
     machine_check::banks,
     mem,
 };
@@ -207,15 +206,13 @@ impl Core {
         }
     }
 
-    /// Gives a waiting core a job. Returns false if it already has one.
+    /// Gives a waiting core a job. The box of the job is allocated as the caller allocates: in a part of the heap that the core
+    /// maps all the time. Returns false if it already has one.
     pub fn give(&self, job: impl FnOnce(&'static Core) + Send + 'static) -> bool {
         if self.busy.swap(true, Ordering::AcqRel) {
             return false;
         }
-        // The core maps no guest's part of the heap when it takes the job.
-        let everybody = For::everybody();
         *self.job.lock() = Some(Box::new(job));
-        drop(everybody);
         self.kick();
         true
     }

@@ -46,14 +46,10 @@ pub fn load(hashes: &[(&str, Sha256)]) -> (Config, Plan) {
     // The drivers of the disks take their memory here, so the guests have that much less.
     let found = disks::open_all(&config);
     mistakes.extend(config::check_disks(&mut config, &found, options::booted()));
-    // So that no command and no start of a guest lacks memory later.
-    if let Err(e) = heap::ensure_room(guests::heap(config.guests.len())) {
-        report::warning(format!("the heap has little memory left for commands and guests: {e}"));
-    }
-    // The NICs' rings, more for the disks, and the guests' parts of the heap are taken beside the guests' memory, so the
-    // guests have that much less.
-    let parts = guests::PART_BYTES * config.guests.len() as u64;
-    let taken = uplink::memory(&config) + disks::memory(&config) + parts;
+    // The NICs' rings, more for the disks, and more of the heap are taken before the guests' memory or with it, so the guests
+    // have that much less.
+    let on_heap = guests::PART_BYTES * config.guests.len() as u64 + guests::heap(config.guests.len()) as u64;
+    let taken = uplink::memory(&config) + disks::memory(&config) + on_heap;
     let mut free = mem::FRAMES.lock().free().saturating_sub(taken);
     if virt::needs_splits() {
         // Each 2 MiB of a guest need a table of 4 KiB.

@@ -7,7 +7,7 @@ use crate::{
     console, cores, disks, engines,
     facts::{self, Facts, facts},
     firmware,
-    guests::Guests,
+    guests::{self, Guests},
     halt::halt,
     heap, machine_check, maps, mem, modules,
     operator::Operator,
@@ -151,6 +151,10 @@ extern "C" fn on_own_stack() -> ! {
     watchdog::start(options::watchdog(), engine.is_none());
     // All guests' cores use the decoder's tables.
     machine::decode::prepare();
+    // So that no command and no start of a guest lacks memory later.
+    if let Err(e) = heap::ensure_room(guests::heap(config.guests.len())) {
+        report::warning(format!("the heap has little memory left for commands and guests: {e}"));
+    }
     let guests = Guests::new(&config, &plan);
     if let Err(why) = maps::start(&config, &plan, guests.layouts()) {
         halt(format_args!("the page tables of the cores: {why}"));

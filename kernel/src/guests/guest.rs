@@ -4,12 +4,12 @@
 //! and has its devices detached from the engine when the cores have returned. The engine answers in later ticks.
 
 use super::{
-    JOBS_BYTES,
     console::{Console, Drain, Reader, Typed},
     counts::{self, exits},
     device::Device,
     ports::ConsolePorts,
     resources::Resources,
+    room::{JOBS_BYTES, LIFE_BYTES},
     signal,
     target::Target,
     vcpu::VcpuJob,
@@ -30,7 +30,7 @@ use core::{fmt, fmt::Write as _, ops::Range, sync::atomic::Ordering};
 use engine::schedule::GuestWeight;
 use lifecycle::{Action, Devices, End, Life, Outcome, Refused, Report, Step, explain_pending};
 use machine::{
-    machine::{MAX_HEAP, Machine, Settings, Stop},
+    machine::{Machine, Settings, Stop},
     split_lock::SplitLocks,
     vcpu::Interrupts,
     virtio_pci::NotifyBar,
@@ -45,10 +45,6 @@ const PORT_BYTES: usize = 512;
 /// Bytes of JSON for a byte of a named port, at most, and for the rest of its event without the names.
 const JSON_BYTES: usize = 6;
 const EVENT_BYTES: usize = 64;
-
-/// Most bytes of the heap that a life takes when it begins: the machine, 44 KiB of rings of its console device, and its jobs.
-/// A guest's former machine is there too while the new one is made.
-pub const LIFE_BYTES: usize = MAX_HEAP + (64 << 10);
 
 /// Most places in a guest's memory that are known to be damaged.
 const MAX_DAMAGED: usize = 64;
@@ -283,6 +279,8 @@ impl Guest {
             let number = self.number;
             for (part, core) in (0..parts).zip(&self.cores) {
                 let (memory, damaged) = (memory.clone(), self.damaged.clone());
+                // The core takes the job before it maps its guest's part of the heap.
+                let _everybody = For::everybody();
                 core.give(move |core| {
                     // It may take long, in one step.
                     core.rests();
@@ -485,6 +483,8 @@ impl Guest {
                 kept: *kept,
                 nested_root: has.nested_root,
             };
+            // The core takes the job before it maps its guest's part of the heap.
+            let _everybody = For::everybody();
             // This succeeds: the core was idle above, and only this core gives out jobs.
             core.give(move |core| job.run(core));
         }

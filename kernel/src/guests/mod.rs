@@ -21,6 +21,7 @@ mod disk;
 mod guest;
 mod ports;
 mod resources;
+mod room;
 mod signal;
 mod stuck;
 pub mod target;
@@ -36,33 +37,16 @@ use config::{Config, Plan};
 use console::Drain;
 use control::{Counters, GuestSummary, Hypervisor, Joined, NoMemory, Pause, Text, Turns, sentence};
 use core::sync::atomic::Ordering;
-use guest::{Guest, LIFE_BYTES};
+use guest::Guest;
 use lifecycle::Refused;
 use mca::Owner;
 use memory::maps::GuestLayout;
+pub use room::{PART_BYTES, heap};
 use stuck::Watcher;
 
 /// Bytes of output that a guest may send in a tick, each counted as it comes and as it goes. COM2 takes a fraction of it, if
 /// it is a real one.
 const OUTPUT_BYTES: usize = 4 << 10;
-
-/// Bytes of the heap that a guest keeps over all its lives, at most: its devices with their counters, its console, and a
-/// histogram for each vCPU.
-const KEPT_BYTES: usize = 256 << 10;
-/// Bytes of the heap for what commands need while they are carried out. The counters of 64 vCPUs with their line are the most.
-const COMMAND_BYTES: usize = 1 << 20;
-
-/// Bytes of a guest's part of the heap: what it keeps, and two lives, because its former machine is there while the new one is
-/// made.
-pub const PART_BYTES: u64 = (KEPT_BYTES + 2 * LIFE_BYTES) as u64;
-/// Bytes of everybody's part of the heap for a guest, at most: what the control core knows of it, and the boxes of its cores' jobs.
-const JOBS_BYTES: usize = 32 << 10;
-
-/// Bytes of everybody's part of the heap that so many guests and the commands need while guests run. A start of a guest, and a
-/// command, is refused if they are not there.
-pub const fn heap(guests: usize) -> usize {
-    guests.saturating_mul(JOBS_BYTES).saturating_add(COMMAND_BYTES)
-}
 
 /// All guests of the configuration.
 pub struct Guests {

@@ -5,7 +5,7 @@
 
 #![allow(unsafe_code, reason = "makes guest memory from frames")]
 
-use super::{PART_BYTES, device::Device, ports::ConsolePorts, vcpu};
+use super::{device::Device, ports::ConsolePorts, room::PART_BYTES, vcpu};
 use crate::{
     engines,
     heap::{self, For},
