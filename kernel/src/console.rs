@@ -11,7 +11,7 @@
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 #![allow(unsafe_code, reason = "opens the UARTs by their port numbers")]
 
-use crate::{cores, mem};
+use crate::{cores, heap};
 use alloc::vec::Vec;
 use control::{Class, Event, Level as EventLevel, Loss, NoMemory, Output, TerminalFilter, Text};
 use core::{
@@ -222,7 +222,7 @@ fn emit(level: Level, args: fmt::Arguments<'_>) {
 
 /// Sends a log record to COM2.
 fn log_event(level: Level, args: fmt::Arguments<'_>) {
-    if mem::heap_ready() {
+    if heap::is_ready() {
         let level = match level {
             Level::Error => EventLevel::Error,
             Level::Warn => EventLevel::Warn,

@@ -206,7 +206,8 @@ impl Core {
         }
     }
 
-    /// Gives a waiting core a job. Returns false if it already has one.
+    /// Gives a waiting core a job. The box of the job is allocated as the caller allocates: in a part of the heap that the core
+    /// maps all the time. Returns false if it already has one.
     pub fn give(&self, job: impl FnOnce(&'static Core) + Send + 'static) -> bool {
         if self.busy.swap(true, Ordering::AcqRel) {
             return false;

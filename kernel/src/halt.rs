@@ -1,12 +1,12 @@
 //! Stops the machine early in the boot, when there is nothing to clean up yet.
 
-use crate::{console, emulator, mem};
+use crate::{console, emulator, heap};
 use control::Event;
 
 /// Writes the reason to the consoles and stops. Never returns.
 pub fn halt(why: core::fmt::Arguments<'_>) -> ! {
     console::print(format_args!("sidecore stops: {why}\n"));
-    if mem::heap_ready() {
+    if heap::is_ready() {
         console::send_event(Ok(Event::End { reason: control::sentence(why) }));
     }
     emulator::leave_emulator(false);

@@ -36,6 +36,7 @@ mod facts;
 mod firmware;
 mod guests;
 mod halt;
+mod heap;
 mod interrupts;
 mod machine_check;
 mod maps;

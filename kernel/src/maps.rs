@@ -18,6 +18,7 @@
 use crate::{
     arch::{CoreIndex, MAX_CORES, time},
     cores::{self, Core},
+    heap::For,
     mem, report,
 };
 use alloc::{format, string::String, vec::Vec};
@@ -143,8 +144,8 @@ pub fn of(core: CoreIndex) -> Option<&'static Map> {
 }
 
 fn load(root: u64) {
-    // SAFETY: the roots are those of `Map::new`. They map the image, this core's stacks, the heap, and what the core's role
-    // needs, at the same addresses as all other tables.
+    // SAFETY: the roots are those of `Map::new`. They map the image, this core's stacks, everybody's part of the heap, and what
+    // the core's role needs, at the same addresses as all other tables.
     unsafe { Cr3::write(PhysFrame::containing_address(PhysAddr::new(root)), Cr3Flags::empty()) };
 }
 
@@ -226,10 +227,12 @@ impl Drop for While {
     }
 }
 
-/// A guest's core maps its guest as long as this lives.
+/// A guest's core maps its guest as long as this lives. Drop everything that is in the guest's part of the heap before.
 pub struct AtWork {
     /// Root of the tables that it uses afterwards.
     root: u64,
+    /// The core allocates from the guest's part of the heap.
+    _heap: For,
 }
 
 impl AtWork {
@@ -238,7 +241,7 @@ impl AtWork {
         let map = of(core.index)?;
         let (_, root) = map.guest.filter(|&(own, _)| own == guest)?;
         load(root);
-        Some(Self { root: map.root })
+        Some(Self { root: map.root, _heap: For::guest(guest) })
     }
 }
 

@@ -1,4 +1,4 @@
-//! The hypervisor's own memory: page frames, heap, page tables with W^X, stacks with guard pages.
+//! The hypervisor's own memory: page frames, page tables with W^X, stacks with guard pages.
 //!
 //! Memory is mapped at its physical address, writable and not executable. Each part of the image is mapped with only the
 //! access that it needs. Stacks are mapped a second time in a separate region, where the page below each stack is not
@@ -7,11 +7,10 @@
 //! The tables that are made here map all memory. They are in use during the boot and after a panic. In between each core
 //! has tables of its own, which map what its role needs: see `maps.rs`.
 
-#![allow(unsafe_code, reason = "switches page tables, claims the heap, names the linker's symbols")]
+#![allow(unsafe_code, reason = "switches page tables, names the linker's symbols")]
 
 use crate::arch::MAX_CORES;
 use alloc::vec::Vec;
-use control::NoMemory;
 use core::{
     ptr,
     sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering},
@@ -22,7 +21,6 @@ use memory::{
     tables::{Access, Format, MapError, Tables},
 };
 use spin::Mutex;
-use talc::{TalcLock, source::Manual};
 use x86_64::{
     PhysAddr,
     registers::{
@@ -31,16 +29,6 @@ use x86_64::{
     },
     structures::paging::PhysFrame,
 };
-
-#[global_allocator]
-static HEAP: TalcLock<spin::Mutex<()>, Manual> = TalcLock::new(Manual);
-
-/// Bytes of the heap. It holds the configuration, ACPI facts, and guests' device models and tables. Packets never pass
-/// through it. With the feature `count` it is larger, because each counted load has guests with 8 MiB on the heap.
-const HEAP_BYTES: u64 = if cfg!(feature = "count") { 64 << 20 } else { 4 << 20 };
-
-/// Bytes of memory given to the heap that it needs for itself, at most.
-const HEAP_OVERHEAD: u64 = 4096;
 
 /// Free physical memory.
 pub static FRAMES: Mutex<Frames> = Mutex::new(Frames::new());
@@ -85,61 +73,6 @@ pub fn image() -> (u64, u64) {
 /// Returns the start and the end (exclusive) of the image's code.
 pub fn text() -> (u64, u64) {
     (&raw const text_start as u64, &raw const text_end as u64)
-}
-
-/// Gives the heap its memory. Nothing may allocate before this has run.
-///
-/// # Errors
-/// There is no memory for it below 4 GiB. The boot tables map no more than that.
-pub fn start_heap() -> Result<(), OutOfMemory> {
-    let at = FRAMES.lock().host(HEAP_BYTES, 4096)?;
-    if at + HEAP_BYTES > 4 << 30 {
-        return Err(OutOfMemory { bytes: HEAP_BYTES, free: 0 });
-    }
-    // SAFETY: the frames were free, and from now on only the heap uses them. They are below 4 GiB (checked above). The
-    // boot tables map all memory below 4 GiB at its physical address.
-    unsafe { HEAP.lock().claim(ptr::with_exposed_provenance_mut(at as usize), HEAP_BYTES as usize) };
-    LAYOUT.lock().heap.push((at, at + HEAP_BYTES));
-    Ok(())
-}
-
-/// Gives the heap more memory, for good. Call it only before the cores have maps of their own.
-///
-/// # Errors
-/// There is not so much memory.
-pub fn extend_heap(bytes: u64) -> Result<(), OutOfMemory> {
-    let at = FRAMES.lock().host(bytes, 4096)?;
-    // SAFETY: the frames were free, and from now on only the heap uses them. All memory is mapped at its physical address:
-    // this is called after `enable_paging`, and before the cores have maps of their own.
-    unsafe { HEAP.lock().claim(ptr::with_exposed_provenance_mut(at as usize), bytes as usize) };
-    LAYOUT.lock().heap.push((at, at + bytes.next_multiple_of(4096)));
-    Ok(())
-}
-
-/// Makes sure that the heap has `bytes` in one piece, and gives it that much more memory if not.
-///
-/// # Errors
-/// There is not so much memory.
-pub fn ensure_room(bytes: usize) -> Result<(), OutOfMemory> {
-    has_room(bytes).or_else(|NoMemory| extend_heap(bytes as u64 + HEAP_OVERHEAD))
-}
-
-/// Whether the heap has `bytes` in one piece. Only the control core allocates more than a few bytes while guests run, so it
-/// finds them there.
-///
-/// # Errors
-/// It has not.
-pub fn has_room(bytes: usize) -> Result<(), NoMemory> {
-    Vec::<u8>::new().try_reserve_exact(bytes).map_err(|_| NoMemory)
-}
-
-/// The size of the heap, and how much of it is in use.
-pub fn heap() -> control::Heap {
-    let counters = *HEAP.lock().counters();
-    control::Heap {
-        size: counters.claimed_bytes as u64,
-        used: (counters.claimed_bytes - counters.available_bytes) as u64,
-    }
 }
 
 /// Replaces the boot tables. Maps `ranges` as memory and `devices` as registers.
@@ -305,11 +238,6 @@ pub fn is_stack(address: u64) -> bool {
     let offset = address.wrapping_sub(STACKS);
     let mapped = TABLES.try_lock().is_none_or(|t| t.as_ref().is_some_and(|t| t.lookup(address).is_some()));
     on_boot_stack || offset < MAX_CORES as u64 * SLOT && mapped
-}
-
-/// Whether the heap has its memory.
-pub fn heap_ready() -> bool {
-    FRAMES.try_lock().is_none_or(|f| f.used_by_host() >= HEAP_BYTES)
 }
 
 /// Returns the core whose guard page contains `address`: the address is in the core's stack region, but on no stack.

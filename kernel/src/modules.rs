@@ -1,6 +1,11 @@
 //! Boot modules by name, and the contents of compressed ones. Contents are unpacked once, into memory that all guests share.
 
-use crate::{facts::facts, firmware::Module, mem, report};
+use crate::{
+    facts::facts,
+    firmware::Module,
+    heap::{self, For},
+    mem, report,
+};
 use alloc::{format, string::String, string::ToString, vec::Vec};
 use config::Sha256;
 use control::{Text, sentence};
@@ -51,7 +56,7 @@ pub fn content(name: &str) -> Option<Result<Option<u64>, String>> {
 fn extend_heap(bytes: u64) -> Result<(), String> {
     let mut given = HEAP.lock();
     if *given < bytes {
-        mem::extend_heap(bytes).map_err(|e| format!("there is no memory to unpack it: {e}"))?;
+        heap::extend(bytes).map_err(|e| format!("there is no memory to unpack it: {e}"))?;
         *given = bytes;
     }
     Ok(())
@@ -62,6 +67,7 @@ fn extend_heap(bytes: u64) -> Result<(), String> {
 /// # Errors
 /// It is damaged or longer, or there is no memory.
 pub fn unpacked(name: &str, bytes: u64) -> Result<&'static [u8], String> {
+    let _everybody = For::everybody();
     let mut done = DONE.lock();
     if let Some((.., found)) = done.iter().find(|(of, size, _)| of == name && *size == bytes) {
         return found.clone();

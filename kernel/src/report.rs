@@ -1,7 +1,7 @@
 //! The capability report: sentences about what this machine has. If something required is missing, the machine stops,
 //! and the report says what would help. If something optional is missing, the report says which fallback is used.
 
-use crate::console;
+use crate::{console, heap::For};
 use alloc::{string::String, vec::Vec};
 use control::{Event, NoMemory, Platform, ReportEntry, ReportKind, Virtualization};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +13,7 @@ static REPORT: Mutex<Vec<ReportEntry>> = Mutex::new(Vec::new());
 
 /// Adds a sentence, and writes it to both consoles.
 pub fn say(kind: ReportKind, text: impl Into<String>) {
+    let _everybody = For::everybody();
     let entry = ReportEntry { kind, text: text.into().into() };
     print(&entry);
     if STARTED.load(Ordering::Relaxed) {

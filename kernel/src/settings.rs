@@ -1,7 +1,7 @@
 //! Loads the configuration: `sidecore.toml` from the boot modules, or the default. Checks it against this machine.
 
 use crate::{
-    cache, console, cores, disks, facts::facts, guests, halt::halt, mem, modules, options, report, uplink, virt,
+    cache, console, cores, disks, facts::facts, guests, halt::halt, heap, mem, modules, options, report, uplink, virt,
 };
 use alloc::{format, vec::Vec};
 use config::{Completion, Config, Mistake, Plan, Sha256, Smt, Topology};
@@ -26,7 +26,7 @@ pub fn load(hashes: &[(&str, Sha256)]) -> (Config, Plan) {
         Some(file) => {
             // The parser cannot refuse for want of memory, so the heap gets what it needs at most.
             let bytes = config::heap(file.bytes().len().min(config::MAX_FILE));
-            if let Err(e) = mem::ensure_room(bytes) {
+            if let Err(e) = heap::ensure_room(bytes) {
                 halt(format_args!("no memory to read {FILE}, {} KiB: {e}", file.bytes().len().div_ceil(1024)));
             }
             let parsed = config::parse(FILE, file.bytes());
@@ -46,12 +46,10 @@ pub fn load(hashes: &[(&str, Sha256)]) -> (Config, Plan) {
     // The drivers of the disks take their memory here, so the guests have that much less.
     let found = disks::open_all(&config);
     mistakes.extend(config::check_disks(&mut config, &found, options::booted()));
-    // So that no command and no start of a guest lacks memory later.
-    if let Err(e) = mem::ensure_room(guests::heap(config.guests.len())) {
-        report::warning(format!("the heap has little memory left for commands and guests: {e}"));
-    }
-    // The NICs' rings and more for the disks are taken before the guests' memory, so the guests have that much less.
-    let taken = uplink::memory(&config) + disks::memory(&config);
+    // The NICs' rings, more for the disks, and more of the heap are taken before the guests' memory or with it, so the guests
+    // have that much less.
+    let on_heap = guests::PART_BYTES * config.guests.len() as u64 + guests::heap(config.guests.len()) as u64;
+    let taken = uplink::memory(&config) + disks::memory(&config) + on_heap;
     let mut free = mem::FRAMES.lock().free().saturating_sub(taken);
     if virt::needs_splits() {
         // Each 2 MiB of a guest need a table of 4 KiB.

@@ -7,9 +7,9 @@ use crate::{
     console, cores, disks, engines,
     facts::{self, Facts, facts},
     firmware,
-    guests::Guests,
+    guests::{self, Guests},
     halt::halt,
-    machine_check, maps, mem, modules,
+    heap, machine_check, maps, mem, modules,
     operator::Operator,
     options, pci, report, settings, symbols, uplink, virt, watchdog,
 };
@@ -83,7 +83,7 @@ fn claim_memory(info: Information<'_>, at: u64) -> Result<(), memory::frames::Ou
     // The real-mode vectors and the BIOS data area. Firmware in system management mode may still read them.
     frames.reserve(0, 0x1000);
     drop(frames);
-    mem::start_heap()
+    heap::start()
 }
 
 extern "C" fn on_own_stack() -> ! {
@@ -149,13 +149,19 @@ extern "C" fn on_own_stack() -> ! {
         [engines::Setup { core: engine, node: node(engine.unwrap_or(core)), scheduling, uplinks, disks }].into(),
     );
     watchdog::start(options::watchdog(), engine.is_none());
+    // All guests' cores use the decoder's tables.
+    machine::decode::prepare();
+    // So that no command and no start of a guest lacks memory later.
+    if let Err(e) = heap::ensure_room(guests::heap(config.guests.len())) {
+        report::warning(format!("the heap has little memory left for commands and guests: {e}"));
+    }
     let guests = Guests::new(&config, &plan);
     if let Err(why) = maps::start(&config, &plan, guests.layouts()) {
         halt(format_args!("the page tables of the cores: {why}"));
     }
     engines::launch();
     report::decision(format!("the hypervisor keeps {} KiB for itself", mem::used() >> 10));
-    let heap = mem::heap();
+    let heap = heap::usage();
     report::decision(format!("its heap has {} KiB, {} KiB of them in use", heap.size >> 10, heap.used >> 10));
     console::print(format_args!("\n"));
     Operator::new(guests).run(core)

@@ -27,6 +27,11 @@ pub enum Undecodable {
     Invalid,
 }
 
+/// Makes the decoder's tables, which are on the heap. Without this the first use makes them.
+pub fn prepare() {
+    let _ = Decoder::new(64, &[], DecoderOptions::NONE);
+}
+
 /// Default operand size of the code segment: 16, 32 or 64.
 #[must_use]
 pub fn bitness(vcpu: &impl Vcpu) -> u32 {

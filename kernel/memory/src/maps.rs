@@ -49,8 +49,11 @@ impl Piece {
 pub struct GuestLayout {
     /// The guest's memory.
     pub memory: Vec<Range>,
-    /// What the hypervisor's code on the guest's cores needs of pages: the vCPUs' pages, the nested tables.
+    /// Pages that only the hypervisor's code on the guest's cores needs, and the control core: the vCPUs' pages, the nested
+    /// tables.
     pub state: Vec<Range>,
+    /// The guest's part of the heap. Engines need it too.
+    pub heap: Vec<Range>,
 }
 
 /// What there is to map.
@@ -60,7 +63,7 @@ pub struct Layout {
     pub image: Vec<(Range, Access)>,
     /// All usable memory, in any order. Ranges may overlap, as firmware lists them.
     pub memory: Vec<Range>,
-    /// The heap.
+    /// The heap without the guests' parts.
     pub heap: Vec<Range>,
     /// Registers of devices. No two of them overlap, and none overlaps memory.
     pub devices: Vec<Range>,
@@ -108,14 +111,14 @@ impl Layout {
     }
 
     /// Returns what a core with this role maps besides while it works for a guest: the guest's memory, and on the guest's
-    /// own cores its [`state`](GuestLayout::state). Nothing for a guest that a core with this role cannot work for.
+    /// own cores its [`state`](GuestLayout::state) and its part of the heap. Nothing for a guest that a core with this role cannot work for.
     #[must_use]
     pub fn guest(&self, role: Role, number: usize) -> Vec<Piece> {
         let Some(guest) = self.guests.get(number) else { return Vec::new() };
         let ranges = match role {
             Role::Idle => return Vec::new(),
             Role::Guest(own) if own != number => return Vec::new(),
-            Role::Guest(_) => [&guest.memory[..], &guest.state].concat(),
+            Role::Guest(_) => [&guest.memory[..], &guest.state, &guest.heap].concat(),
             Role::Control | Role::Engine => guest.memory.clone(),
         };
         // The frames of tables come one after the other. As one range they need fewer entries.
@@ -163,6 +166,7 @@ mod tests {
         let guest = |at: u64, bytes: u64, state: u64| GuestLayout {
             memory: vec![(at, at + bytes)],
             state: vec![(state, state + 0x1000), (state + 0x1000, state + 0x3000)],
+            heap: vec![(state + 0x8000, state + 0x9000)],
         };
         Layout {
             image: vec![
@@ -185,15 +189,15 @@ mod tests {
     fn each_role_maps_what_it_needs_and_no_guests_memory() {
         let layout = layout();
         let table = [
-            // Image, heap, a guest's state, other memory, a device, page 0, a guest's memory.
-            (Role::Control, [true, true, true, true, true, false, false]),
-            (Role::Engine, [true, true, false, true, true, false, false]),
-            (Role::Guest(0), [true, true, false, false, false, false, false]),
-            (Role::Idle, [true, true, false, false, false, false, false]),
+            // Image, heap, a guest's state, its part of the heap, other memory, a device, page 0, a guest's memory.
+            (Role::Control, [true, true, true, true, true, true, false, false]),
+            (Role::Engine, [true, true, false, true, true, true, false, false]),
+            (Role::Guest(0), [true, true, false, false, false, false, false, false]),
+            (Role::Idle, [true, true, false, false, false, false, false, false]),
         ];
         for (role, expected) in table {
             let base = layout.base(role);
-            let at = [2 * MIB + 0x1000, 5 * MIB, 17 * MIB, 64 * MIB, 0xb000_0000, 8, 448 * MIB];
+            let at = [2 * MIB + 0x1000, 5 * MIB, 17 * MIB, 17 * MIB + 0x8000, 64 * MIB, 0xb000_0000, 8, 448 * MIB];
             assert_eq!(at.map(|at| maps(&base, at)), expected, "{role:?}");
         }
     }
@@ -206,6 +210,7 @@ mod tests {
             own,
             [
                 Piece::identity((17 * MIB, 17 * MIB + 0x3000), Access::RW),
+                Piece::identity((17 * MIB + 0x8000, 17 * MIB + 0x9000), Access::RW),
                 Piece::identity((320 * MIB, 448 * MIB), Access::RW)
             ]
         );
@@ -236,10 +241,10 @@ mod tests {
         fn whatever_the_firmware_lists_no_base_map_has_a_guests_memory_and_nothing_is_mapped_twice(
             memory in ranges(),
             heap in ranges(),
-            guests in vec((ranges(), ranges()), 0..4),
+            guests in vec((ranges(), ranges(), ranges()), 0..4),
         ) {
             let image = vec![((0x2000, 0x4000), Access::RX), ((0x4000, 0x5000), Access::RW)];
-            let guests: Vec<_> = guests.into_iter().map(|(memory, state)| GuestLayout { memory, state }).collect();
+            let guests: Vec<_> = guests.into_iter().map(|(memory, state, heap)| GuestLayout { memory, state, heap }).collect();
             let layout = Layout { image, memory, heap, devices: vec![(1 << 30, 2 << 30)], guests };
             let within = |ranges: &[Range], page: u64| ranges.iter().any(|&(start, end)| (start..end).contains(&page));
             for role in [Role::Control, Role::Engine, Role::Guest(0), Role::Idle] {

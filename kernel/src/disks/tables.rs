@@ -2,7 +2,7 @@
 //! are read, and disks are wiped.
 
 use super::nvme_device::{Bit, HostDma, Mmio, Page};
-use crate::mem;
+use crate::heap;
 use alloc::string::{String, ToString};
 use block::nvme::AtStart;
 use gpt::{Blocks, Refusal, Shape, Table};
@@ -18,7 +18,7 @@ pub type Idle<'d> = AtStart<'d, Mmio, HostDma, Bit>;
 pub fn table(idle: Idle<'_>, namespace: u32, format: &Format) -> Result<Table, Refusal> {
     let shape = Shape { block_bytes: format.block_bytes(), blocks: format.blocks };
     let page = Page::take().ok_or_else(|| Refusal::Unreadable("there is no memory".into()))?;
-    mem::ensure_room(gpt::HEAP).map_err(|e| Refusal::Unreadable(e.to_string()))?;
+    heap::ensure_room(gpt::HEAP).map_err(|e| Refusal::Unreadable(e.to_string()))?;
     gpt::read(&mut Reader { idle, namespace, shape, page }, shape)
 }
 

@@ -4,7 +4,7 @@
 
 use crate::{
     arch::time::now_micros,
-    mem,
+    heap,
     pci::Function,
     report,
     virtio_pci::{self, Memory, VIRTIO},
@@ -93,7 +93,7 @@ fn open(number: u8, function: Function, wanted: bool) -> FoundController {
             let blocks = shape.sectors.checked_div(u64::from(shape.block_bytes / SECTOR)).unwrap_or(0);
             let table = device.as_mut().map(|device| {
                 let of_table = gpt::Shape { block_bytes: shape.block_bytes, blocks };
-                mem::ensure_room(gpt::HEAP).map_err(|e| gpt::Refusal::Unreadable(e.to_string()))?;
+                heap::ensure_room(gpt::HEAP).map_err(|e| gpt::Refusal::Unreadable(e.to_string()))?;
                 gpt::read(&mut Reader(device), of_table)
             });
             found.namespaces.push(FoundNamespace { id: 1, blocks, table, ..FoundNamespace::default() });

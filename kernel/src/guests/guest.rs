@@ -9,6 +9,7 @@ use super::{
     device::Device,
     ports::ConsolePorts,
     resources::Resources,
+    room::{JOBS_BYTES, LIFE_BYTES},
     signal,
     target::Target,
     vcpu::VcpuJob,
@@ -18,8 +19,9 @@ use crate::{
     cores::Core,
     engines::Answer,
     firmware,
+    heap::{self, For},
     maps::{AtWork, While},
-    mem, modules, virt,
+    modules, virt,
 };
 use alloc::{boxed::Box, string::String, sync::Arc, vec::Vec};
 use config::{Completion, Restart};
@@ -28,7 +30,7 @@ use core::{fmt, fmt::Write as _, ops::Range, sync::atomic::Ordering};
 use engine::schedule::GuestWeight;
 use lifecycle::{Action, Devices, End, Life, Outcome, Refused, Report, Step, explain_pending};
 use machine::{
-    machine::{MAX_HEAP, Machine, Settings, Stop},
+    machine::{Machine, Settings, Stop},
     split_lock::SplitLocks,
     vcpu::Interrupts,
     virtio_pci::NotifyBar,
@@ -43,10 +45,6 @@ const PORT_BYTES: usize = 512;
 /// Bytes of JSON for a byte of a named port, at most, and for the rest of its event without the names.
 const JSON_BYTES: usize = 6;
 const EVENT_BYTES: usize = 64;
-
-/// Most bytes of the heap that a life takes when it begins: the machine, 44 KiB of rings of its console device, and its jobs.
-/// A guest's former machine is there too while the new one is made.
-pub const LIFE_BYTES: usize = MAX_HEAP + (64 << 10);
 
 /// Most places in a guest's memory that are known to be damaged.
 const MAX_DAMAGED: usize = 64;
@@ -100,7 +98,8 @@ impl Guest {
         cores: Vec<&'static Core>,
         slot: usize,
     ) -> Self {
-        let resources = Resources::take(all, &config, cores.len(), slot);
+        let resources = Resources::take(number, all, &config, cores.len(), slot);
+        let _own = For::guest(number);
         let devices = config.devices.len();
         let (console, output) = Console::new();
         Self {
@@ -189,6 +188,7 @@ impl Guest {
 
     /// Stops it as [`Guest::stop`] does. It is never started again.
     pub fn shut_down(&mut self, seconds: u32) {
+        let _own = For::guest(self.number);
         self.life.shut_down(now(), seconds);
         self.carry_out();
     }
@@ -223,6 +223,7 @@ impl Guest {
     }
 
     fn command(&mut self, command: impl FnOnce(&mut Life) -> Result<(), Refused>) -> Result<(), Refused> {
+        let _own = For::guest(self.number);
         let result = command(&mut self.life);
         self.carry_out();
         result
@@ -278,10 +279,14 @@ impl Guest {
             let number = self.number;
             for (part, core) in (0..parts).zip(&self.cores) {
                 let (memory, damaged) = (memory.clone(), self.damaged.clone());
+                // The core takes the job before it maps its guest's part of the heap.
+                let _everybody = For::everybody();
                 core.give(move |core| {
                     // It may take long, in one step.
                     core.rests();
                     let _mapped = AtWork::of(core, number);
+                    // It is dropped while its guest is mapped.
+                    let damaged = damaged;
                     memory.zero_part(part, parts, &damaged);
                 });
             }
@@ -402,7 +407,12 @@ impl Guest {
         let has = self.resources.as_ref().map_err(sentence)?;
         self.cores_are_idle()?;
         // The machine and its devices' rings are made on the heap, by code that cannot refuse.
-        mem::has_room(LIFE_BYTES)?;
+        heap::has_room(LIFE_BYTES)?;
+        {
+            // Its cores' jobs are in everybody's part.
+            let _everybody = For::everybody();
+            heap::has_room(JOBS_BYTES)?;
+        }
         let kernel = modules::find(&self.config.kernel)?;
         let initrd = self.config.initrd.as_deref().map(modules::find).transpose()?;
         if !self.clean {
@@ -451,7 +461,10 @@ impl Guest {
         })
         .map_err(sentence)?;
         drop(mapped);
-        self.machine = Some(Arc::new(machine));
+        let machine = Arc::new(machine);
+        #[cfg(feature = "read-memory")]
+        crate::read_memory::tell_machine(self.number, &*machine);
+        self.machine = Some(machine);
         Ok(())
     }
 
@@ -470,6 +483,8 @@ impl Guest {
                 kept: *kept,
                 nested_root: has.nested_root,
             };
+            // The core takes the job before it maps its guest's part of the heap.
+            let _everybody = For::everybody();
             // This succeeds: the core was idle above, and only this core gives out jobs.
             core.give(move |core| job.run(core));
         }
@@ -478,6 +493,7 @@ impl Guest {
 
     /// Sends all output, and the unfinished line at its end.
     pub fn finish_output(&mut self, how: Drain) {
+        let _own = For::guest(self.number);
         if self.drain(usize::MAX, how).1 == Pause::Idle {
             self.reader.flush(&self.config.name, how);
         }
@@ -486,6 +502,7 @@ impl Guest {
     /// Takes waiting output of the guest and sends up to `most` bytes of it: of the UART, of the console device, of open
     /// named ports. Returns how much that was, and why it stopped.
     pub fn drain(&mut self, most: usize, how: Drain) -> (usize, Pause) {
+        let _own = For::guest(self.number);
         let name = &self.config.name;
         let dropped = self.console.dropped.load(Ordering::Relaxed);
         self.reader.lost_before(dropped.saturating_sub(self.known_dropped));
@@ -595,6 +612,7 @@ impl Guest {
 
     /// Checks its clock and whether its vCPUs have returned. Called once a tick.
     pub fn poll(&mut self) {
+        let _own = For::guest(self.number);
         self.check_zeroing();
         if !self.life.is_up() {
             if self.life.awaits_devices() {

@@ -21,13 +21,14 @@ mod disk;
 mod guest;
 mod ports;
 mod resources;
+mod room;
 mod signal;
 mod stuck;
 pub mod target;
 mod vcpu;
 
 use crate::{
-    cores, interrupts,
+    cores, heap, interrupts,
     machine_check::{self, Kind, Told},
     mem, virt,
 };
@@ -36,27 +37,16 @@ use config::{Config, Plan};
 use console::Drain;
 use control::{Counters, GuestSummary, Hypervisor, Joined, NoMemory, Pause, Text, Turns, sentence};
 use core::sync::atomic::Ordering;
-use guest::{Guest, LIFE_BYTES};
+use guest::Guest;
 use lifecycle::Refused;
 use mca::Owner;
 use memory::maps::GuestLayout;
+pub use room::{PART_BYTES, heap};
 use stuck::Watcher;
 
 /// Bytes of output that a guest may send in a tick, each counted as it comes and as it goes. COM2 takes a fraction of it, if
 /// it is a real one.
 const OUTPUT_BYTES: usize = 4 << 10;
-
-/// Bytes of the heap that a guest keeps over all its lives, at most: its devices with their counters, its console, and a
-/// histogram for each vCPU.
-const KEPT_BYTES: usize = 256 << 10;
-/// Bytes of the heap for what commands need while they are carried out. The counters of 64 vCPUs with their line are the most.
-const COMMAND_BYTES: usize = 1 << 20;
-
-/// Bytes of the heap that so many guests and the commands need while guests run. A start of a guest, and a command, is refused if
-/// they are not there.
-pub const fn heap(guests: usize) -> usize {
-    guests.saturating_mul(KEPT_BYTES + LIFE_BYTES).saturating_add(LIFE_BYTES + COMMAND_BYTES)
-}
 
 /// All guests of the configuration.
 pub struct Guests {
@@ -214,6 +204,7 @@ impl Guests {
         let guests = &mut self.guests;
         machine_check::tick(|told| memory_error(guests, told));
         interrupts::tell_machine_nmis();
+        heap::tell_full();
         self.watcher.tick(guests);
         if let Some(guest) = guests.iter_mut().find(|guest| attached == Some(guest.name())) {
             guest.drain(OUTPUT_BYTES, Drain::Attached);
@@ -273,7 +264,7 @@ impl Guests {
             hypervisor: Hypervisor {
                 memory,
                 memory_without_guests,
-                heap: mem::heap(),
+                heap: heap::usage(),
                 log_dropped: crate::console::DROPPED.load(Ordering::Relaxed),
                 serial: crate::console::counters(),
                 stray_interrupts: interrupts::STRAY.load(Ordering::Relaxed),

@@ -5,8 +5,12 @@
 
 #![allow(unsafe_code, reason = "makes guest memory from frames")]
 
-use super::{device::Device, ports::ConsolePorts, vcpu};
-use crate::{engines, mem, virt};
+use super::{device::Device, ports::ConsolePorts, room::PART_BYTES, vcpu};
+use crate::{
+    engines,
+    heap::{self, For},
+    mem, virt,
+};
 use alloc::{boxed::Box, format, string::String, vec::Vec};
 use config::Completion;
 use machine::{
@@ -43,6 +47,8 @@ pub struct Resources {
     pub bytes: u64,
     /// The frames of its nested tables, and those for changes of them.
     tables: Vec<Range>,
+    /// Its part of the heap.
+    heap: Range,
 }
 
 /// Frames of the hypervisor, with a list of those that were taken.
@@ -67,7 +73,11 @@ impl Resources {
             (start, start.saturating_add(region.size))
         });
         let pages = self.vcpus.iter().map(vcpu::Kept::range);
-        GuestLayout { memory: memory.collect(), state: pages.chain(self.tables.iter().copied()).collect() }
+        GuestLayout {
+            memory: memory.collect(),
+            state: pages.chain(self.tables.iter().copied()).collect(),
+            heap: [self.heap].into(),
+        }
     }
 
     /// Its console device with the ports of it, if it has one.
@@ -75,13 +85,22 @@ impl Resources {
         self.devices.iter().find_map(|device| Some((device, device.console()?)))
     }
 
-    /// Takes the resources for the guest of `config`. `vcpus` is the number of its vCPUs. `slot` is the engine's slot
+    /// Takes the resources for guest `number`, that of `config`. `vcpus` is the number of its vCPUs. `slot` is the engine's slot
     /// for its first device; the others follow. `all` is the whole configuration.
     ///
     /// # Errors
     /// Something is missing; the text tells the operator what.
-    pub fn take(all: &config::Config, config: &config::Guest, vcpus: usize, slot: usize) -> Result<Self, String> {
+    pub fn take(
+        number: usize,
+        all: &config::Config,
+        config: &config::Guest,
+        vcpus: usize,
+        slot: usize,
+    ) -> Result<Self, String> {
         let before = mem::used();
+        let heap = heap::make_part(number, PART_BYTES);
+        let heap = heap.map_err(|e| format!("its part of the heap: {e}"))?;
+        let _own = For::guest(number);
         let at = mem::FRAMES.lock().guest(config.memory).map_err(|e| format!("its memory: {e}"))?;
         let (low, high) = layout::memory_split(config.memory);
         let mut memory = GuestMemory::new();
@@ -126,6 +145,7 @@ impl Resources {
             vcpus,
             bytes: mem::used().saturating_sub(before),
             tables: frames.0,
+            heap,
         })
     }
 }

@@ -77,11 +77,13 @@ impl VcpuJob {
     pub fn run(self, core: &'static Core) {
         options::self_test_on_guest_core(self.guest, self.index, || watchdog::answers(core.index) != 0);
         let _mapped = AtWork::of(core, self.guest);
+        // It is dropped while its guest is mapped.
+        let job = self;
         // The core's next guest joins its own class.
-        cache::join(Some(self.machine.name()));
-        let life = Life { job: &self, core };
-        if let Err(why) = virt::with_vcpu(core, self.kept.pages, self.nested_root, &self.machine, self.index, life) {
-            self.machine.request_stop(Stop::failed(why), |s| signal::send(&self.cores, s));
+        cache::join(Some(job.machine.name()));
+        let life = Life { job: &job, core };
+        if let Err(why) = virt::with_vcpu(core, job.kept.pages, job.nested_root, &job.machine, job.index, life) {
+            job.machine.request_stop(Stop::failed(why), |s| signal::send(&job.cores, s));
         }
     }
 }

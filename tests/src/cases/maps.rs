@@ -20,13 +20,13 @@ const CONTROL_CORE: u64 = 0;
 const ENGINE_CORE: u64 = 1;
 /// Most KiB of an idle core, and of a guest's core without its guest: image, heap, stacks.
 const MOST_KIB: u64 = 16 << 10;
-/// Most KiB of a guest's core besides the guest's memory: the vCPU's pages and the nested tables.
-const MOST_STATE_KIB: u64 = 512;
+/// Most KiB of a guest's core besides the guest's memory: the vCPU's pages, the nested tables, the guest's part of the heap.
+const MOST_STATE_KIB: u64 = 2 << 10;
 
 /// These scenarios.
 pub fn list() -> Vec<Box<dyn Boot>> {
-    let about = "a core of each role reads pages of guests in host mode: a fault where it does not work for that guest, also \
-                 before a guest starts and after it has ended; the report says what each core maps";
+    let about = "a core of each role reads pages of guests, and their machines on the heap, in host mode: a fault where it does \
+                 not work for that guest, also before a guest starts and after it has ended; the report says what each core maps";
     vec![alone(Scenario::new("maps", about, EVERYWHERE).taking_turns(), maps)]
 }
 
@@ -41,13 +41,23 @@ fn read(session: &mut Session, core: u64, address: u64) -> Result<Option<u64>> {
     })
 }
 
-/// What the cores read in the guests' memory.
+/// Where the machine of the guest with this number is, in its present life.
+fn machine(session: &mut Session, number: usize) -> Result<u64> {
+    let begin = format!("the machine of guest {number} is at ");
+    session.wait(&format!("where the machine of guest {number} is"), seconds(20), |event| match event {
+        Event::Log { text, .. } => text.strip_prefix(&begin)?.parse().ok(),
+        _ => None,
+    })
+}
+
+/// What the cores read in the guests' memory, or in their parts of the heap.
+#[derive(Default)]
 struct Reads {
-    /// Reads of a guest's memory by a core that works for the guest.
+    /// Reads by a core that works for the guest.
     right: u64,
     /// Those that found what is there.
     found: u64,
-    /// Reads of a guest's memory by another core.
+    /// Reads by another core.
     wrong: u64,
     /// Those that faulted.
     faulted: u64,
@@ -57,6 +67,15 @@ impl Reads {
     fn right(&mut self, session: &mut Session, core: u64, address: u64) -> Result<()> {
         self.right += 1;
         self.found += u64::from(read(session, core, address)? == Some(LETTER));
+        Ok(())
+    }
+
+    /// Each of the cores works for the guest whose part of the heap has this address. Any byte may be there.
+    fn anything(&mut self, session: &mut Session, cores: &[u64], address: u64) -> Result<()> {
+        for &core in cores {
+            self.right += 1;
+            self.found += u64::from(read(session, core, address)?.is_some());
+        }
         Ok(())
     }
 
@@ -93,7 +112,7 @@ fn maps(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     }
     let [(a, of_a), (b, of_b), (c, of_c)] = places[..] else { anyhow::bail!("expected three guests: {places:?}") };
     ensure!([a, b, c].iter().all(|core| (2..idle).contains(core)), "cores {a}, {b}, {c}; the idle one is {idle}");
-    let mut reads = Reads { right: 0, found: 0, wrong: 0, faulted: 0 };
+    let mut reads = Reads::default();
 
     let all = [CONTROL_CORE, ENGINE_CORE, a, b, c, idle];
     for (core, own, other) in [(a, of_a, of_b), (b, of_b, of_a)] {
@@ -103,19 +122,33 @@ fn maps(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     }
     reads.nobody(&mut session, &all, of_c)?;
 
+    let mut machines = Reads::default();
+    let (machine_a, machine_b) = (machine(&mut session, 0)?, machine(&mut session, 1)?);
+    for (core, own, other) in [(a, machine_a, machine_b), (b, machine_b, machine_a)] {
+        machines.anything(&mut session, &[CONTROL_CORE, ENGINE_CORE, core], own)?;
+        machines.nobody(&mut session, &[core, c, idle], other)?;
+    }
+
     for _ in 0..2 {
         session.ask(Command::Start("c".to_owned()), seconds(20))?;
         session.all_obey(["c"])?;
+        let machine_c = machine(&mut session, 2)?;
+        machines.anything(&mut session, &[CONTROL_CORE, ENGINE_CORE, c], machine_c)?;
+        machines.nobody(&mut session, &[a, b, idle], machine_c)?;
+        machines.nobody(&mut session, &[c], machine_a)?;
         reads.right(&mut session, c, of_c)?;
         reads.right(&mut session, ENGINE_CORE, of_c)?;
         reads.nobody(&mut session, &[CONTROL_CORE, a, b, idle], of_c)?;
         reads.nobody(&mut session, &[c], of_a)?;
         session.ask(Command::Kill("c".to_owned()), seconds(20))?;
         session.state("c", GuestState::Stopped, seconds(60))?;
+        machines.nobody(&mut session, &[a, b, c, idle], machine_c)?;
         reads.nobody(&mut session, &all, of_c)?;
     }
     context.figures.exactly("reads of a guest's memory by cores that work for it", reads.found, reads.right)?;
     context.figures.exactly("faults where others read it", reads.faulted, reads.wrong)?;
+    context.figures.exactly("reads of a guest's machine by cores that need it", machines.found, machines.right)?;
+    context.figures.exactly("faults where others read the machine", machines.faulted, machines.wrong)?;
 
     session.tell("a", "ping:20")?;
     let pings = session.result("a", "ping", seconds(120))?;

@@ -1,0 +1,25 @@
+//! How much of the heap guests need.
+
+use machine::machine::MAX_HEAP;
+
+/// Most bytes of the heap that a life takes when it begins: the machine, 44 KiB of rings of its console device, and its jobs.
+/// A guest's former machine is there too while the new one is made.
+pub const LIFE_BYTES: usize = MAX_HEAP + (64 << 10);
+
+/// Bytes of the heap that a guest keeps over all its lives, at most: its devices with their counters, its console, and a
+/// histogram for each vCPU.
+const KEPT_BYTES: usize = 256 << 10;
+/// Bytes of the heap for what commands need while they are carried out. The counters of 64 vCPUs with their line are the most.
+const COMMAND_BYTES: usize = 1 << 20;
+
+/// Bytes of a guest's part of the heap: what it keeps, and two lives, because its former machine is there while the new one is
+/// made.
+pub const PART_BYTES: u64 = (KEPT_BYTES + 2 * LIFE_BYTES) as u64;
+/// Bytes of everybody's part of the heap for a guest, at most: what the control core knows of it, and the boxes of its cores' jobs.
+pub const JOBS_BYTES: usize = 32 << 10;
+
+/// Bytes of everybody's part of the heap that so many guests and the commands need while guests run. A start of a guest, and a
+/// command, is refused if they are not there.
+pub const fn heap(guests: usize) -> usize {
+    guests.saturating_mul(JOBS_BYTES).saturating_add(COMMAND_BYTES)
+}

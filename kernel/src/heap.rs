@@ -1,0 +1,223 @@
+//! The heap: a part for everybody, and a part for each guest. Every core maps the first. A guest's core maps its own guest's
+//! part while it works for that guest, and no other guest's. The control core and the engines' cores map all of them.
+//!
+//! A core allocates from the part of the guest that it works for ([`For`]), and from everybody's part otherwise, or if the
+//! guest's part is full. What was allocated is given back to the part that it is in.
+
+#![allow(unsafe_code, reason = "the global allocator")]
+
+use crate::{
+    arch::MAX_CORES,
+    cores,
+    mem::{self, FRAMES, LAYOUT},
+};
+use alloc::{
+    alloc::{GlobalAlloc, Layout},
+    vec::Vec,
+};
+use config::MAX_GUESTS;
+use control::NoMemory;
+use core::{
+    ptr,
+    sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+};
+use memory::{
+    frames::{OutOfMemory, PAGE},
+    maps::Range,
+};
+use talc::{TalcLock, source::Manual};
+
+/// Bytes of everybody's part. It holds the configuration, ACPI facts, engines and what the control core has of guests. Packets
+/// never pass through it. With the feature `count` it is larger, because each counted load has guests with 8 MiB on the heap.
+const BYTES: u64 = if cfg!(feature = "count") { 64 << 20 } else { 4 << 20 };
+/// Bytes of memory given to a part that it needs for itself, at most.
+const OVERHEAD: u64 = 4096;
+
+type Part = TalcLock<spin::Mutex<()>, Manual>;
+
+#[global_allocator]
+static HEAP: Heap = Heap {
+    everybody: Part::new(Manual),
+    guests: [const { Part::new(Manual) }; MAX_GUESTS],
+    ranges: [const { [AtomicU64::new(0), AtomicU64::new(0)] }; MAX_GUESTS],
+};
+
+/// Whose part each core allocates from: 0 for everybody's, otherwise the number of a guest plus 1.
+static OWNERS: [AtomicUsize; MAX_CORES] = [const { AtomicUsize::new(0) }; MAX_CORES];
+
+/// An allocation for a guest did not fit in its part.
+static FULL: AtomicBool = AtomicBool::new(false);
+
+struct Heap {
+    everybody: Part,
+    guests: [Part; MAX_GUESTS],
+    /// Start and end (exclusive) of each guest's part. Written once, before anything is allocated from it.
+    ranges: [[AtomicU64; 2]; MAX_GUESTS],
+}
+
+impl Heap {
+    /// The part of the guest that this core works for.
+    fn own(&self) -> Option<&Part> {
+        let guest = OWNERS.get(cores::current_index())?.load(Ordering::Relaxed).checked_sub(1)?;
+        let [_, end] = self.ranges.get(guest)?;
+        self.guests.get(guest).filter(|_| end.load(Ordering::Relaxed) != 0)
+    }
+
+    /// The part with this address.
+    fn part_of(&self, at: *mut u8) -> &Part {
+        let at = at.addr() as u64;
+        let within =
+            |[start, end]: &[AtomicU64; 2]| (start.load(Ordering::Relaxed)..end.load(Ordering::Relaxed)).contains(&at);
+        let guest = self.ranges.iter().position(within).and_then(|guest| self.guests.get(guest));
+        guest.unwrap_or(&self.everybody)
+    }
+}
+
+// SAFETY: each part is an allocator of its own with its own memory. Memory is given back to the part that it is in.
+unsafe impl GlobalAlloc for Heap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if let Some(own) = self.own() {
+            // SAFETY: the caller's promise.
+            let at = unsafe { own.alloc(layout) };
+            if !at.is_null() {
+                return at;
+            }
+            FULL.store(true, Ordering::Relaxed);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.everybody.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise, and the part is the one that `at` is from.
+        unsafe { self.part_of(at).dealloc(at, layout) }
+    }
+}
+
+/// Gives everybody's part its memory. Nothing may allocate before this has run.
+///
+/// # Errors
+/// There is no memory for it below 4 GiB. The boot tables map no more than that.
+pub fn start() -> Result<(), OutOfMemory> {
+    let at = FRAMES.lock().host(BYTES, 4096)?;
+    if at + BYTES > 4 << 30 {
+        return Err(OutOfMemory { bytes: BYTES, free: 0 });
+    }
+    // SAFETY: the frames were free, and from now on only the heap uses them. They are below 4 GiB (checked above). The
+    // boot tables map all memory below 4 GiB at its physical address.
+    unsafe { claim(&HEAP.everybody, at, BYTES) };
+    LAYOUT.lock().heap.push((at, at + BYTES));
+    Ok(())
+}
+
+/// Gives everybody's part more memory, for good. Call it only before the cores have maps of their own.
+///
+/// # Errors
+/// There is not so much memory.
+pub fn extend(bytes: u64) -> Result<(), OutOfMemory> {
+    let at = FRAMES.lock().host(bytes, 4096)?;
+    // SAFETY: the frames were free, and from now on only the heap uses them. All memory is mapped at its physical address:
+    // this is called after `enable_paging`, and before the cores have maps of their own.
+    unsafe { claim(&HEAP.everybody, at, bytes) };
+    LAYOUT.lock().heap.push((at, at + bytes.next_multiple_of(4096)));
+    Ok(())
+}
+
+/// Makes sure that everybody's part has `bytes` in one piece, and gives it that much more memory if not. Call it where
+/// [`extend`] may be called.
+///
+/// # Errors
+/// There is not so much memory.
+pub fn ensure_room(bytes: usize) -> Result<(), OutOfMemory> {
+    has_room(bytes).or_else(|NoMemory| extend(bytes as u64 + OVERHEAD))
+}
+
+/// Whether this core can allocate `bytes` in one piece. Only the control core allocates more than a few bytes while guests run,
+/// so it finds them there.
+///
+/// # Errors
+/// It cannot.
+pub fn has_room(bytes: usize) -> Result<(), NoMemory> {
+    Vec::<u8>::new().try_reserve_exact(bytes).map_err(|_| NoMemory)
+}
+
+/// The size of all parts together, and how much of them is in use.
+pub fn usage() -> control::Heap {
+    let parts = core::iter::once(&HEAP.everybody).chain(&HEAP.guests);
+    parts.fold(control::Heap { size: 0, used: 0 }, |all, part| {
+        let counters = *part.lock().counters();
+        control::Heap {
+            size: all.size + counters.claimed_bytes as u64,
+            used: all.used + (counters.claimed_bytes - counters.available_bytes) as u64,
+        }
+    })
+}
+
+/// Makes the part of the guest with this number. Call it once for a guest. Returns the part's memory.
+///
+/// # Errors
+/// There is no memory for it.
+pub fn make_part(guest: usize, bytes: u64) -> Result<Range, OutOfMemory> {
+    let start = mem::pages(bytes)?;
+    let range = (start, start + bytes.next_multiple_of(PAGE));
+    if let (Some(part), Some([first, end])) = (HEAP.guests.get(guest), HEAP.ranges.get(guest)) {
+        first.store(range.0, Ordering::Relaxed);
+        end.store(range.1, Ordering::Relaxed);
+        // SAFETY: `pages` returns mapped memory that nobody else has. From now on only this part uses it.
+        unsafe { claim(part, start, bytes) };
+    }
+    Ok(range)
+}
+
+/// Whether the heap has its memory.
+pub fn is_ready() -> bool {
+    FRAMES.try_lock().is_none_or(|f| f.used_by_host() >= BYTES)
+}
+
+/// Logs it, once, if an allocation did not fit in its guest's part. The control core calls it once a tick.
+pub fn tell_full() {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    if FULL.load(Ordering::Relaxed) && !TOLD.swap(true, Ordering::Relaxed) {
+        log::warn!("a guest's part of the heap is full: memory that all guests' cores map is used for it from now on");
+    }
+}
+
+/// Gives memory to a part.
+///
+/// # Safety
+/// It is mapped at its physical address, and nobody else uses it.
+unsafe fn claim(part: &Part, at: u64, bytes: u64) {
+    // SAFETY: the caller's promise.
+    unsafe { part.lock().claim(ptr::with_exposed_provenance_mut(at as usize), bytes as usize) };
+}
+
+/// This core allocates from one part as long as this lives.
+pub struct For {
+    /// The owner before.
+    before: usize,
+}
+
+impl For {
+    /// From a guest's part. The core maps that part.
+    pub fn guest(number: usize) -> Self {
+        Self::owner(number + 1)
+    }
+
+    /// From everybody's part.
+    pub fn everybody() -> Self {
+        Self::owner(0)
+    }
+
+    fn owner(owner: usize) -> Self {
+        let core = OWNERS.get(cores::current_index());
+        Self { before: core.map_or(0, |core| core.swap(owner, Ordering::Relaxed)) }
+    }
+}
+
+impl Drop for For {
+    fn drop(&mut self) {
+        if let Some(core) = OWNERS.get(cores::current_index()) {
+            core.store(self.before, Ordering::Relaxed);
+        }
+    }
+}
