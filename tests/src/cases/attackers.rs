@@ -1,7 +1,7 @@
 //! What a guest's neighbours lose while it attacks. The attackers come one after the other, on one machine, beside the same two
 //! neighbours. `kernel/net/src/tests/attackers.rs` measures attackers of the engine in virtual time.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use control::{Command, Counters, GuestState, StopReason};
 use serde_json::Value;
 
@@ -31,6 +31,9 @@ const ATTACKS: [&str; 6] = ["race-decode", "race-reset", "race-startup", "chains
 /// Those in which it is killed.
 const RACES: [&str; 3] = ["race-decode", "race-reset", "race-startup"];
 
+/// When nobody attacks.
+const UNDISTURBED: &str = "without an attack";
+
 /// These scenarios.
 pub fn list() -> Vec<Box<dyn Boot>> {
     let about = "guests flood broadcasts, small segments, long chains and a console, race their own vCPUs, restart for ever: their neighbours' requests are all answered, none again";
@@ -40,7 +43,7 @@ pub fn list() -> Vec<Box<dyn Boot>> {
 /// The neighbours a and b.
 #[derive(Default)]
 struct Neighbours {
-    /// For each attack, the requests in a million turns of the engine. The first is without an attack.
+    /// For each attack, and for [`UNDISTURBED`], the requests in a million turns of the engine.
     rates: Vec<(String, u64)>,
 }
 
@@ -73,11 +76,13 @@ impl Neighbours {
         Ok(())
     }
 
-    /// Checks that the engine served at least half as many requests in a turn during each attack as without one.
+    /// Checks that the engine served at least half as many requests in a turn during each attack as without one. How many turns an
+    /// emulated engine makes meanwhile depends on when the host runs it. So the least of the times without an attack counts.
     fn kept_their_share(&self, context: &mut Context<'_>) -> Result<()> {
-        let [(_, undisturbed), attacked @ ..] = self.rates.as_slice() else { unreachable!("they have asked") };
+        let (undisturbed, attacked): (Vec<_>, Vec<_>) = self.rates.iter().partition(|(when, _)| when == UNDISTURBED);
+        let least = undisturbed.iter().map(|(_, rate)| *rate).min().context("they have not asked undisturbed")?;
         for (when, rate) in attacked {
-            let percent = rate * 100 / undisturbed.max(&1);
+            let percent = rate * 100 / least.max(1);
             context.figures.at_least(
                 &format!("{when}: percent of the requests in a turn without an attack"),
                 percent,
@@ -181,7 +186,7 @@ fn attackers(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     session.all_obey(["p1"])?;
     // Two virtual CPUs are busy without I/O, because emulated processors take time from each other.
     begin(&mut session, "busy")?;
-    neighbours.ask(context, &mut session, "without an attack", |_| Ok(()))?;
+    neighbours.ask(context, &mut session, UNDISTURBED, |_| Ok(()))?;
     end(&mut session, "busy")?;
 
     for attack in ATTACKS {
@@ -202,6 +207,7 @@ fn attackers(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
         Ok(())
     })?;
     begin(&mut session, "busy")?;
+    neighbours.ask(context, &mut session, UNDISTURBED, |_| Ok(()))?;
     session.tell("c", &format!("shower:{BROADCASTS}"))?;
     neighbours.ask(context, &mut session, "broadcasts", |_| Ok(()))?;
     session.result("c", "shower", seconds(240))?;
@@ -218,6 +224,7 @@ fn attackers(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let segments = net(&session.counters()?, "d")?.rx_packets;
     context.figures.at_least("segments for d", segments, (MIB << 20) / 4 * 3 / MSS)?;
 
+    neighbours.ask(context, &mut session, UNDISTURBED, |_| Ok(()))?;
     session.ask(Command::Start("p2".to_owned()), seconds(20))?;
     neighbours.ask(context, &mut session, "a guest that falls", |session| {
         let reason = session.state("p2", GuestState::Stopped, seconds(60))?;
