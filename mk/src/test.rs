@@ -11,7 +11,7 @@ use crate::outcome::{Outcome, Tally};
 use crate::{bench, copy_routine, e2e, paths, ui};
 
 /// Budget of the everyday part in minutes, on two cores: unit tests, gates and everyday scenarios.
-const EVERYDAY: f64 = 25.0;
+const EVERYDAY: f64 = 32.0;
 
 /// The time of each part, in seconds.
 #[derive(Default)]
