@@ -31,6 +31,10 @@ const ATTACKS: [&str; 6] = ["race-decode", "race-reset", "race-startup", "chains
 /// Those in which it is killed.
 const RACES: [&str; 3] = ["race-decode", "race-reset", "race-startup"];
 
+/// Percent of the requests in a turn that attacks may leave. A single attack may seem to leave half of that: for the same one, runs
+/// differ by a factor of two.
+const SHARE: u64 = 50;
+
 /// When nobody attacks.
 const UNDISTURBED: &str = "without an attack";
 
@@ -76,20 +80,21 @@ impl Neighbours {
         Ok(())
     }
 
-    /// Checks that the engine served at least half as many requests in a turn during each attack as without one. How many turns an
+    /// Checks that the engine served at least half as many requests in a turn during attacks as without one. How many turns an
     /// emulated engine makes meanwhile depends on when the host runs it. So the least of the times without an attack counts.
     fn kept_their_share(&self, context: &mut Context<'_>) -> Result<()> {
         let (undisturbed, attacked): (Vec<_>, Vec<_>) = self.rates.iter().partition(|(when, _)| when == UNDISTURBED);
         let least = undisturbed.iter().map(|(_, rate)| *rate).min().context("they have not asked undisturbed")?;
+        let mut percents = Vec::new();
         for (when, rate) in attacked {
             let percent = rate * 100 / least.max(1);
-            context.figures.at_least(
-                &format!("{when}: percent of the requests in a turn without an attack"),
-                percent,
-                50,
-            )?;
+            let what = format!("{when}: percent of the requests in a turn without an attack");
+            context.figures.at_least(&what, percent, SHARE / 2)?;
+            percents.push(percent);
         }
-        Ok(())
+        percents.sort_unstable();
+        let median = percents.get(percents.len() / 2).copied().context("nobody attacked")?;
+        context.figures.at_least("the same, median of all attacks", median, SHARE)
     }
 }
 
