@@ -1,19 +1,18 @@
 //! Tests of a whole machine, with a vCPU that runs nothing and a host that remembers.
 
-use memory::{GuestMemory, guest::testing::memory};
+use memory::GuestMemory;
 use proptest::prelude::*;
 use virtio::msix::Interrupt;
 
 use super::{Entry, Error, Machine, Next, Platform, Settings, Signal, Stop, context::Activity, refusals::Refusals};
 use crate::{
-    lapic, layout, observe,
-    quirk::Quirks,
+    lapic, layout,
     reason::Reason,
     split_lock::SplitLocks,
+    testing::{kernel, settings},
     vcpu::{Event, Exit, Interrupts, PortAccess},
-    virtio_pci::NotifyBar,
 };
-use rig::{MIB, Rig, access, cpuid, kernel, rig, rig_with};
+use rig::{MIB, Rig, access, rig, rig_with};
 
 mod control_registers;
 mod firmware;
@@ -33,39 +32,12 @@ fn the_first_vcpu_starts_linux_and_the_others_wait() {
 
 #[test]
 fn what_does_not_fit_is_said() {
-    let settings = |vcpus, kernel| Settings {
-        name: "test".into(),
-        memory: memory(0, 4 * MIB),
-        vcpus,
-        kernel,
-        firmware: false,
-        notify: NotifyBar::Io,
-        initrd: None,
-        cmdline: "",
-        devices: Vec::new(),
-        interrupts: Interrupts::Emulated,
-        split_locks: SplitLocks::default(),
-        watched: false,
-        shadow: None,
-        splitter: None,
-        observer: &observe::Unobserved,
-        platform: Platform {
-            cpuid,
-            tsc_khz: 1,
-            tsc: 0,
-            apic_hz: 1,
-            tsc_deadline: false,
-            rdtscp: false,
-            invpcid: false,
-            arch_capabilities: 0xeb,
-            quirks: Quirks::default(),
-        },
-    };
+    let with = |vcpus, kernel| Settings { vcpus, kernel, ..settings() };
     let file = kernel();
-    assert_eq!(Machine::new(settings(0, &file)).err(), Some(Error::Vcpus(0)));
-    assert_eq!(Machine::new(settings(256, &file)).err(), Some(Error::Vcpus(256)));
-    assert!(matches!(Machine::new(settings(1, b"no kernel")).err(), Some(Error::Linux(_))));
-    let no_memory = Settings { memory: GuestMemory::new(), ..settings(1, &file) };
+    assert_eq!(Machine::new(with(0, &file)).err(), Some(Error::Vcpus(0)));
+    assert_eq!(Machine::new(with(256, &file)).err(), Some(Error::Vcpus(256)));
+    assert!(matches!(Machine::new(with(1, b"no kernel")).err(), Some(Error::Linux(_))));
+    let no_memory = Settings { memory: GuestMemory::new(), ..with(1, &file) };
     assert!(matches!(Machine::new(no_memory).err(), Some(Error::Tables(_))));
 }
 

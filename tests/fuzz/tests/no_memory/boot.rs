@@ -1,14 +1,11 @@
 //! Parsers that run once, before there are guests, and the making of a guest's machine.
 
 use config::{MAX_FILE, Topology};
-use machine::cpuid::Regs;
 use machine::elf::image::Image;
 use machine::linux::{self, Linux};
-use machine::machine::{MAX_HEAP, Machine, Platform, Settings};
+use machine::machine::{MAX_HEAP, Machine, Settings};
 use machine::pvh::{self, Pvh};
-use machine::quirk::Quirks;
-use machine::split_lock::SplitLocks;
-use machine::testing::device;
+use machine::testing::{self, device, kernel};
 use machine::vcpu::Interrupts;
 use machine::virtio_pci::NotifyBar;
 use memory::guest::testing::memory;
@@ -162,24 +159,6 @@ proptest! {
     }
 }
 
-/// A small file that passes for a kernel.
-fn kernel() -> Vec<u8> {
-    let mut file = vec![0; 1024 + 4096];
-    for (offset, bytes) in [
-        (0x1f1, &[1][..]),
-        (0x1fe, &[0x55, 0xaa, 0xeb, 0x6a]),
-        (0x202, b"HdrS\x0f\x02"),
-        (0x211, &[1]),
-        (0x22c, &[0xff, 0xff, 0xff, 0x7f]),
-        (0x230, &[0, 0, 0x20, 0, 1, 0, 1, 0, 0xff, 7]),
-        (0x258, &[0, 0, 0x20, 0]),
-        (0x260, &[0, 0, 0x10, 0]),
-    ] {
-        file[offset..offset + bytes.len()].copy_from_slice(bytes);
-    }
-    file
-}
-
 #[test]
 fn kernels_are_loaded_without_memory() {
     let guest = memory(0, 4 << 20);
@@ -196,48 +175,21 @@ fn kernels_are_loaded_without_memory() {
     }
 }
 
-fn cpuid(leaf: u32, _: u32) -> Regs {
-    match leaf {
-        0 => Regs { eax: 0x16, ebx: 0x6874_7541, edx: 0x6974_6e65, ecx: 0x444d_4163 },
-        0x8000_0000 => Regs { eax: 0x8000_0021, ..Regs::default() },
-        4 => Regs::default(),
-        0xd => Regs { eax: 7, ebx: 576, ecx: 832, edx: 0 },
-        _ => Regs { eax: u32::MAX, ebx: u32::MAX, ecx: u32::MAX, edx: u32::MAX },
-    }
-}
-
 /// Makes the largest machine that a configuration can ask for. Returns the memory that it took.
 fn machine(interrupts: Interrupts, kernel: &[u8], firmware: bool) -> usize {
     let devices: Vec<_> = (0..config::MAX_DEVICES).map(|_| device()).collect();
-    let guest = memory(0, 4 << 20);
+    let usual = testing::settings();
     let (made, bytes) = needed(|| {
         Machine::new(Settings {
             name: "a-name-of-32-bytes-is-the-longest".into(),
-            memory: guest,
             vcpus: config::MAX_VCPUS as usize,
             kernel,
             firmware,
             notify: NotifyBar::Memory,
-            initrd: None,
-            cmdline: "quiet",
             devices,
             interrupts,
-            split_locks: SplitLocks::Slow,
             watched: true,
-            shadow: None,
-            splitter: None,
-            observer: &machine::observe::Unobserved,
-            platform: Platform {
-                cpuid,
-                tsc_khz: 1_000_000,
-                tsc: 0,
-                apic_hz: 25_000_000,
-                tsc_deadline: true,
-                rdtscp: true,
-                invpcid: true,
-                arch_capabilities: 0xeb,
-                quirks: Quirks::default(),
-            },
+            ..usual
         })
         .map(Box::new)
         .is_ok()

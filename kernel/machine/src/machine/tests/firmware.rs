@@ -1,7 +1,7 @@
 //! What firmware needs of a machine: README.md has the list.
 
 use super::{
-    rig::{Rig, rig, settings},
+    rig::{Rig, rig},
     *,
 };
 use crate::{elf::image::Image, machine::settings::FIRMWARE_TIMER_HZ, pvh};
