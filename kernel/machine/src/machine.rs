@@ -49,5 +49,8 @@ pub use settings::{Error, MAX_HEAP, MAX_VCPUS, Platform, Settings};
 pub use state::Machine;
 pub use stop::Stop;
 
+#[cfg(any(test, feature = "testing"))]
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "for tests")]
+pub mod testing;
 #[cfg(test)]
 mod tests;

@@ -4,12 +4,12 @@ use memory::GuestMemory;
 use proptest::prelude::*;
 use virtio::msix::Interrupt;
 
+use super::testing::{kernel, settings};
 use super::{Entry, Error, Machine, Next, Platform, Settings, Signal, Stop, context::Activity, refusals::Refusals};
 use crate::{
     lapic, layout,
     reason::Reason,
     split_lock::SplitLocks,
-    testing::{kernel, settings},
     vcpu::{Event, Exit, Interrupts, PortAccess},
 };
 use rig::{MIB, Rig, access, rig, rig_with};

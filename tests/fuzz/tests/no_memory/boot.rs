@@ -3,9 +3,10 @@
 use config::{MAX_FILE, Topology};
 use machine::elf::image::Image;
 use machine::linux::{self, Linux};
+use machine::machine::testing::{self, kernel};
 use machine::machine::{MAX_HEAP, Machine, Settings};
 use machine::pvh::{self, Pvh};
-use machine::testing::{self, device, kernel};
+use machine::testing::device;
 use machine::vcpu::Interrupts;
 use machine::virtio_pci::NotifyBar;
 use memory::guest::testing::memory;

@@ -10,12 +10,13 @@ use spin::Mutex;
 use virtio::shared::Shared;
 
 use crate::{
+    machine::testing::settings,
     machine::{Context, Entry, Host, Machine, Next, Platform, Settings, Signal},
     observe,
     quirk::Quirks,
     reason::{Histogram, Reason},
     split_lock::SplitLocks,
-    testing::{FakeVcpu, device, settings},
+    testing::{FakeVcpu, device},
     vcpu::{Exit, Interrupts, PortAccess, Vcpu as _},
 };
 
