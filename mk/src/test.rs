@@ -153,9 +153,11 @@ mod tests {
     #[test]
     fn a_budget_that_is_passed_is_named() {
         let parts = |everyday, rotation| Parts(vec![("everyday scenarios", everyday), ("rotation", rotation)]).shown();
-        assert!(!parts(1499.0, 719.0).contains("OVER BUDGET"));
-        assert!(parts(1501.0, 719.0).contains("OVER BUDGET: everyday took 25:01 of 25 minutes"));
-        assert!(parts(10.0, 721.0).contains("OVER BUDGET: rotation"));
+        let (everyday, rotation) = (EVERYDAY * 60.0, e2e::MINUTES * 60.0);
+        assert!(!parts(everyday, rotation).contains("OVER BUDGET"));
+        let over = format!("OVER BUDGET: everyday took {EVERYDAY}:01 of {EVERYDAY} minutes");
+        assert!(parts(everyday + 1.0, rotation).contains(&over));
+        assert!(parts(10.0, rotation + 1.0).contains("OVER BUDGET: rotation"));
     }
 
     #[test]
