@@ -19,6 +19,7 @@
 //! - `control`: what goes over COM2, and the operator's shell.
 
 #![no_std]
+#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 #![no_main]
 
 extern crate alloc;

@@ -4,8 +4,6 @@
 //! Nothing here is urgent, and nothing here may block. A later tick checks what takes time, for example a guest that
 //! does not react to its power button.
 
-#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
-
 use crate::{
     arch::{idle, time, timer},
     console,

@@ -39,9 +39,10 @@ extern "C" fn start_rust(magic: u32, information: u32) -> ! {
         halt(format_args!("no memory for the hypervisor itself: {e}"));
     }
     let usable: Vec<_> = info.usable().collect();
-    let memory = usable.iter().map(|(s, e)| e - s).sum();
+    let memory = usable.iter().map(|(s, e)| e.saturating_sub(*s)).sum();
     let mut platform = firmware::platform(info);
-    let devices: Vec<_> = platform.ecam.iter().map(|&(base, f, l)| (base, base + firmware::ecam_len(f, l))).collect();
+    let devices: Vec<_> =
+        platform.ecam.iter().map(|&(base, f, l)| (base, base.saturating_add(firmware::ecam_len(f, l)))).collect();
     if let Err(e) = mem::enable_paging(&usable, &devices) {
         halt(format_args!("page tables: {e}"));
     }
@@ -73,7 +74,7 @@ fn claim_memory(info: Information<'_>, at: u64) -> Result<(), memory::frames::Ou
     }
     let (start, end) = mem::image();
     frames.reserve(start, end);
-    frames.reserve(at, at + info.len());
+    frames.reserve(at, at.saturating_add(info.len()));
     for m in info.modules() {
         frames.reserve(m.start, m.end);
     }
