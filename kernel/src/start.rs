@@ -49,6 +49,14 @@ extern "C" fn start_rust(magic: u32, information: u32) -> ! {
     if let Some(words) = info.command_line() {
         options::read(words);
     }
+    let given_up = mem::FRAMES.lock().given_up();
+    if given_up > 0 {
+        platform.trouble.push(format!(
+            "{} KiB of memory are not used: they are in more free ranges than the {} that are kept",
+            given_up >> 10,
+            memory::frames::MAX_RUNS
+        ));
+    }
     match mem::stacks(0) {
         Ok(stacks) => {
             let (modules, left_out) = firmware::modules(info);
