@@ -16,10 +16,12 @@ use crate::{
 };
 use alloc::vec::Vec;
 use control::{
-    Action, Caller, Command, Event, LineReader, NoMemory, Permissions, Request, Shell, Text, View, Way, sentence, table,
+    Action, Audit, Caller, Command, Event, LineReader, NoMemory, Note, Outcome, Permissions, Request, Shell, Text,
+    View, Way, sentence, table,
 };
 use core::{fmt, sync::atomic::Ordering};
 use lifecycle::Refused;
+use spin::Mutex;
 
 /// Microseconds between two ticks.
 const TICK: u64 = 1_000;
@@ -28,6 +30,9 @@ const TICK: u64 = 1_000;
 const INPUT_BYTES: usize = 256;
 /// Most commands of each port that are carried out in a tick.
 const COMMANDS: usize = 4;
+
+/// Who changed what. Only the control core touches it.
+static AUDIT: Mutex<Audit> = Mutex::new(Audit::new());
 
 /// The operator's side of the machine.
 pub struct Operator {
@@ -143,14 +148,17 @@ impl Operator {
     }
 
     fn carry_out_for_person(&mut self, command: Command) {
-        if let Err(why) = self.show_to_person(command) {
+        if let Err(why) = audited(&self.person.clone(), command, |command| self.show_to_person(command)) {
             console::print(format_args!("{why}\n"));
         }
     }
 
     fn show_to_person(&mut self, command: Command) -> Result<(), Text> {
-        command.check(&self.person)?;
         match command {
+            Command::Show(View::Audit) => {
+                let audit = AUDIT.lock();
+                console::print(format_args!("{}", fmt::from_fn(|f| audit.show(f))));
+            }
             Command::List => {
                 let guests = self.guests.list()?;
                 console::print(format_args!("{}", fmt::from_fn(|f| table::list(&guests, f))));
@@ -201,6 +209,7 @@ impl Operator {
             | Command::List
             | Command::Attach { .. }
             | Command::Show(_)
+            | Command::Audit
             | Command::Report
             | Command::Version => Ok(()),
             Command::Watch(on) => {
@@ -227,27 +236,28 @@ impl Operator {
             Err(refused) => return reply(refused.id, Err(refused.error)),
         };
         let id = request.id;
-        if let Err(why) = request.command.check(&self.script) {
-            return reply(id, Err(why));
-        }
+        // What answers with more than a reply. It changes nothing, so the audit has only its refusal.
+        let shows = request.command.check(&self.script).is_ok();
         match request.command {
-            Command::Show(View::Counters) => {
-                console::answer(self.guests.counters(id).map(Event::Counters), id);
+            Command::Show(_) if shows => console::answer(self.guests.counters(id).map(Event::Counters), id),
+            Command::Audit if shows => {
+                let records = AUDIT.lock().copy();
+                console::answer(records.map(|records| Event::Audit { id, records }), id);
             }
-            Command::List => {
+            Command::List if shows => {
                 let reply = |guests| Event::Reply { id, ok: true, error: None, guests: Some(guests), version: None };
                 console::answer(self.guests.list().map(reply), id);
             }
-            Command::Version => {
+            Command::Version if shows => {
                 let version = Some(env!("CARGO_PKG_VERSION").into());
                 console::answer(Ok(Event::Reply { id, ok: true, error: None, guests: None, version }), id);
             }
-            Command::Report => {
+            Command::Report if shows => {
                 report::answer();
                 reply(id, Ok(()));
             }
             other => {
-                let result = self.carry_out(other);
+                let result = audited(&self.script.clone(), other, |command| self.carry_out(command));
                 reply(id, result);
             }
         }
@@ -281,6 +291,21 @@ impl Operator {
             x86_64::instructions::hlt();
         }
     }
+}
+
+/// Carries out a command if its caller may ask for it, and notes in the audit what became of it.
+fn audited(caller: &Caller, command: Command, carry_out: impl FnOnce(Command) -> Result<(), Text>) -> Result<(), Text> {
+    let note = Note::from(&command);
+    let allowed = command.check(caller);
+    let outcome = if allowed.is_ok() { Outcome::Done } else { Outcome::Refused };
+    let result = allowed.and_then(|()| carry_out(command));
+    let (outcome, why) = match &result {
+        Ok(()) => (outcome, ""),
+        Err(why) if outcome == Outcome::Refused => (outcome, &**why),
+        Err(why) => (Outcome::Failed, &**why),
+    };
+    AUDIT.lock().note(time::wall_clock() / 1_000_000, caller, &note, outcome, why);
+    result
 }
 
 fn reply(id: Option<u64>, result: Result<(), Text>) {

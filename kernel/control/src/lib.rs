@@ -15,10 +15,12 @@
 extern crate alloc;
 
 mod argument;
+mod audit;
 mod command;
 mod counters;
 mod editor;
 mod event;
+mod fold;
 mod guest_state;
 mod json;
 mod line;
@@ -36,6 +38,7 @@ mod turns;
 
 use alloc::borrow::Cow;
 
+pub use audit::{Audit, Note, Outcome, Record};
 pub use command::{Command, View};
 pub use counters::{
     Block, Console, ConsolePort, Count, Counters, Engine, Entropy, ExitCount, Guest, Heap, Hypervisor, MachineChecks,
@@ -43,6 +46,7 @@ pub use counters::{
 };
 pub use editor::{Editor, Typed};
 pub use event::{Event, GuestSummary, Level, PhysicalRange, Platform, ReportEntry, ReportKind, Virtualization};
+pub use fold::COLUMNS;
 pub use guest_state::{GuestState, StopReason};
 pub use line::{LineError, LineReader, MAX_LINE, lossy};
 pub use nearest::{MAX_WORD, nearest};
