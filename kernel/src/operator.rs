@@ -16,8 +16,8 @@ use crate::{
 };
 use alloc::vec::Vec;
 use control::{
-    Action, Audit, Caller, Command, Event, LineReader, NoMemory, Note, Outcome, Permissions, Request, Shell, Text,
-    View, Way, sentence, table,
+    Action, AfterKey, Audit, Caller, Command, Event, LineReader, NoMemory, Note, Outcome, Permissions, Request, Shell,
+    Text, Top, View, Way, sentence, table,
 };
 use core::{fmt, sync::atomic::Ordering};
 use lifecycle::Refused;
@@ -34,11 +34,22 @@ const COMMANDS: usize = 4;
 /// Who changed what. Only the control core touches it.
 static AUDIT: Mutex<Audit> = Mutex::new(Audit::new());
 
+/// Microseconds between two readings of the counters for `top`.
+const TOP_PERIOD: u64 = 1_000_000;
+/// The live picture is due at once, because a key has changed it.
+const TOP_CHANGED: u64 = 0;
+
 /// The operator's side of the machine.
 pub struct Operator {
     shell: Shell,
     lines: LineReader,
     guests: Guests,
+    /// The live picture, if it has COM1.
+    top: Option<Top>,
+    /// When it is due, in TSC ticks.
+    top_due: u64,
+    /// When the counters were last read for it.
+    top_read: u64,
     /// Whoever is at the other end of COM1.
     person: Caller,
     /// Whoever is at the other end of COM2.
@@ -58,7 +69,17 @@ impl Operator {
     pub fn new(guests: Guests, com2: Permissions) -> Self {
         let person = Caller::cable(Way::Com1, Permissions::all());
         let script = Caller::cable(Way::Com2, com2);
-        Self { shell: Shell::new(), lines: LineReader::new(), guests, person, script, ending: None }
+        Self {
+            shell: Shell::new(),
+            lines: LineReader::new(),
+            guests,
+            top: None,
+            top_due: 0,
+            top_read: 0,
+            person,
+            script,
+            ending: None,
+        }
     }
 
     /// Runs until the machine is switched off. Between ticks the core halts. If an engine shares this core, the core
@@ -86,6 +107,7 @@ impl Operator {
 
     fn tick(&mut self) {
         console::tick();
+        self.refresh_top();
         let mut commands = 0_usize;
         for _ in 0..INPUT_BYTES {
             let Some(byte) = console::read() else { break };
@@ -111,6 +133,9 @@ impl Operator {
         engines::service();
         self.guests.poll(self.shell.attached());
         console::pump();
+        if console::PROMPT.is_missing() && console::com1_is_idle() {
+            self.reply_prompt();
+        }
         if self.guests.wants_end() && self.ending.is_none() {
             self.end("all guests have stopped");
         }
@@ -126,15 +151,32 @@ impl Operator {
 
     /// Takes a typed byte. Returns whether it was the end of a command.
     fn typed(&mut self, byte: u8) -> bool {
+        if let Some(top) = &mut self.top {
+            match top.feed(byte, &mut console::Com1) {
+                // The picture is drawn when COM1 has sent the one before.
+                Ok(AfterKey::Refresh) => self.top_due = TOP_CHANGED,
+                Ok(AfterKey::Leave) => self.leave_top(),
+                Ok(AfterKey::Nothing) | Err(_) => {}
+            }
+            return false;
+        }
+        if console::PROMPT.is_missing() {
+            self.reply_prompt();
+        }
         match self.shell.feed(byte, &mut console::Com1).unwrap_or(Action::None) {
             Action::None => {}
+            Action::Complete => _ = self.shell.complete(self.guests.names(), &mut console::Com1),
             Action::ToGuest(byte) => {
                 if let Some(guest) = self.shell.attached() {
                     let _ = self.guests.input(guest, &[byte]);
                 }
             }
-            Action::Left => console::QUIET.store(false, Ordering::Relaxed),
+            Action::Left => {
+                console::QUIET.store(false, Ordering::Relaxed);
+                console::PROMPT.shown();
+            }
             Action::Run(command) => {
+                console::PROMPT.ended();
                 self.carry_out_for_person(command);
                 self.reply_prompt();
                 return true;
@@ -143,8 +185,37 @@ impl Operator {
         false
     }
 
+    /// Draws the live picture if it is due and COM1 has sent all before. Reads the counters once a period, unless a key asked for
+    /// the picture.
+    fn refresh_top(&mut self) {
+        let Some(top) = &mut self.top else { return };
+        if time::tsc() < self.top_due || !console::com1_is_idle() {
+            return;
+        }
+        let now = time::tsc();
+        if self.top_due != TOP_CHANGED || now.saturating_sub(self.top_read) >= time::micros(TOP_PERIOD) {
+            match self.guests.counters(None) {
+                Ok(counters) => top.read(counters),
+                Err(NoMemory) => return self.leave_top(),
+            }
+            self.top_read = now;
+        }
+        let _ = top.refresh(&mut console::Com1);
+        self.top_due = self.top_read.saturating_add(time::micros(TOP_PERIOD));
+    }
+
+    fn leave_top(&mut self) {
+        self.top = None;
+        console::leave_full_screen();
+        self.reply_prompt();
+    }
+
+    /// Shows the prompt and what is typed, unless a guest or the live picture has the terminal.
     fn reply_prompt(&self) {
-        let _ = self.shell.prompt(&mut console::Com1);
+        if self.shell.attached().is_none() && self.top.is_none() {
+            let _ = self.shell.prompt(&mut console::Com1);
+            console::PROMPT.shown();
+        }
     }
 
     fn carry_out_for_person(&mut self, command: Command) {
@@ -169,6 +240,16 @@ impl Operator {
             }
             Command::Report => report::show(),
             Command::Version => console::print(format_args!("sidecore {}\n", env!("CARGO_PKG_VERSION"))),
+            Command::Top => {
+                console::take_full_screen();
+                match Top::new(&mut console::Com1) {
+                    Ok(top) => (self.top, self.top_due, self.top_read) = (Some(top), 0, 0),
+                    Err(no_memory) => {
+                        console::leave_full_screen();
+                        return Err(no_memory.into());
+                    }
+                }
+            }
             Command::Attach { guest, raw } => {
                 self.guests.find(&guest)?;
                 console::QUIET.store(true, Ordering::Relaxed);
@@ -209,6 +290,7 @@ impl Operator {
             | Command::List
             | Command::Attach { .. }
             | Command::Show(_)
+            | Command::Top
             | Command::Audit
             | Command::Report
             | Command::Version => Ok(()),

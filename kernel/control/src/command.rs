@@ -145,6 +145,8 @@ commands! {
     /// Shows counters. COM2 always gets all of them.
     Show(view: View = VIEW) => VIEW,
         shell("show", "counters (all), exits, engine, ports, memory; or the audit"), json("counters");
+    /// A live picture of the machine (COM1 only).
+    Top => VIEW, shell("top", "a live picture of engines, guests, ports, disks; q leaves");
     /// The audit (COM2 only; the shell has `show audit`).
     Audit => VIEW, json("audit");
     /// Switches the engines' profiles on or off: the requests of a visit, the length of a turn.

@@ -17,6 +17,7 @@ extern crate alloc;
 mod argument;
 mod audit;
 mod command;
+mod complete;
 mod counters;
 mod editor;
 mod event;
@@ -29,11 +30,15 @@ mod no_memory;
 mod output;
 mod panic;
 mod permissions;
+mod prompt;
 mod request;
+#[cfg(test)]
+mod screen_of;
 mod shell;
 mod shown;
 pub mod table;
 mod terminal;
+mod top;
 mod turns;
 
 use alloc::borrow::Cow;
@@ -54,10 +59,12 @@ pub use no_memory::{NoMemory, OUT_OF_MEMORY, collect, copy, push, sentence, writ
 pub use output::{Class, Loss, Output};
 pub use panic::write_panic;
 pub use permissions::{Caller, MAX_WHO, Permissions, Way};
+pub use prompt::Prompt;
 pub use request::{Refused, Request};
 pub use shell::{Action, LEAVE_KEY, Shell};
 pub use shown::Joined;
 pub use terminal::TerminalFilter;
+pub use top::{AfterKey, LEAVE_TOP, Top};
 pub use turns::{Pause, Turns};
 
 /// A text. It is a constant in the hypervisor. A program that reads it from a line owns it.

@@ -10,8 +10,8 @@ use core::fmt::{self, Write};
 use core::iter;
 
 use self::layout::Cell::{Bytes, Kind, Number, Numbers, Of, Text, Thousandths};
-pub(crate) use self::layout::left;
-use self::layout::{Cell, GAP, line, table, wide};
+use self::layout::{Cell, GAP, line, table};
+pub(crate) use self::layout::{cut, left, wide};
 use crate::fold::{COLUMNS, sentence_line};
 use crate::{Count, Counters, Engine, ExitCount, Guest, GuestSummary, Uplink, View};
 

@@ -77,7 +77,7 @@ impl Write for Counting {
 }
 
 /// How wide a value is, in characters.
-pub(super) fn wide(value: &dyn Display) -> usize {
+pub(crate) fn wide(value: &dyn Display) -> usize {
     let mut counting = Counting(0);
     // Counting does not fail.
     let _ = write!(counting, "{value}");
