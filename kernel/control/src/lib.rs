@@ -14,6 +14,7 @@
 
 extern crate alloc;
 
+mod channel;
 mod command;
 mod counters;
 mod editor;
@@ -33,6 +34,7 @@ mod turns;
 
 use alloc::borrow::Cow;
 
+pub use channel::{ANSWER, Channel, ChannelCounts, EVENTS, READ_BYTES};
 pub use command::{Command, Refused, Request, View};
 pub use counters::{
     Block, Console, ConsolePort, Count, Counters, Engine, Entropy, ExitCount, Guest, Heap, Hypervisor, MachineChecks,
