@@ -7,6 +7,7 @@ use control::Level;
 
 use crate::guest::{Guest, GuestDevice};
 use crate::mistake::Place;
+use crate::management::Management;
 use crate::module::Module;
 use crate::share::Share;
 use crate::stage::Stage;
@@ -21,6 +22,8 @@ pub struct Config {
     pub log: Level,
     /// `[control]`.
     pub control: Control,
+    /// `[management]`. `None`: no guest manages the machine.
+    pub management: Option<Management>,
     /// `smt`.
     pub smt: Smt,
     /// `[[module]]`.
