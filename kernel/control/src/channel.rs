@@ -14,11 +14,11 @@ use alloc::collections::VecDeque;
 use alloc::string::String;
 use core::ops::Range;
 
-use crate::command::{Refused, Request};
 use crate::event::Event;
 use crate::line::LineReader;
 use crate::no_memory::{NoMemory, sentence};
 use crate::output::Loss;
+use crate::request::{Refused, Request};
 
 /// Bytes that are read from the port at once.
 pub const READ_BYTES: usize = 256;
