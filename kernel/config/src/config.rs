@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 use control::{Level, Permissions};
 
 use crate::guest::{Guest, GuestDevice};
-use crate::mistake::Place;
 use crate::management::Management;
+use crate::mistake::Place;
 use crate::module::Module;
 use crate::share::Share;
 use crate::stage::Stage;

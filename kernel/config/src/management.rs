@@ -4,6 +4,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use control::Permissions;
 use toml::de::DeTable;
 
 use crate::config::Config;
@@ -18,10 +19,12 @@ pub const CONTROL_PORT: &str = "org.sidecore.control";
 pub const TRACE_PORT: &str = "org.sidecore.trace";
 
 /// `[management]`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Management {
     /// Name of the guest.
     pub guest: String,
+    /// `allow`: what the guest may ask. Only `view` without it.
+    pub allow: Permissions,
     /// Its place in the file.
     pub place: Place,
 }
@@ -38,14 +41,16 @@ pub(crate) fn read(
     table: &DeTable<'_>,
     span: core::ops::Range<usize>,
 ) -> (Option<Management>, Vec<Mistake>) {
-    let mut section = Section::new(source, table, span, "[management]", &["guest"]);
+    let mut section = Section::new(source, table, span, "[management]", &["guest", "allow"]);
     let before = section.mistakes.len();
     let guest = section.string("guest", "the name of a guest");
     if guest.is_none() && section.mistakes.len() == before {
         let place = section.place();
         section.complain_at(&place, "[management] needs `guest`: the name of a guest");
     }
-    let management = guest.map(|(guest, place)| Management { guest: guest.into(), place });
+    // A mistake does not open what somebody wanted to close.
+    let allow = section.permissions("allow").unwrap_or(Permissions::VIEW);
+    let management = guest.map(|(guest, place)| Management { guest: guest.into(), allow, place });
     (management, section.mistakes)
 }
 
@@ -85,7 +90,8 @@ pub(crate) fn apply(config: &mut Config, named: &[&str]) -> Option<Mistake> {
             guest.devices.push(GuestDevice::Console(Console { ports: ports.into(), place: management.place.clone() }));
         }
         None => {
-            let message = format!("this guest has {MAX_DEVICES} devices; expected room for the console device it needs");
+            let message =
+                format!("this guest has {MAX_DEVICES} devices; expected room for the console device it needs");
             return Some(Mistake::new(&config.file, &management.place, message));
         }
     }
@@ -128,6 +134,20 @@ mod tests {
             assert_eq!(parsed.config.guests[1].restart, Restart::Always);
             assert_eq!((ports(&parsed.config, 0).len(), parsed.config.guests[0].restart), (0, Restart::Never));
         }
+    }
+
+    #[test]
+    fn the_guest_may_ask_for_what_the_file_allows() {
+        let allow = |text: &str| {
+            let parsed = parse("f", format!("[management]\nguest = 'm'\n{text}{GUEST}"));
+            (parsed.config.management.unwrap().allow, parsed.mistakes.first().map(|mistake| mistake.line))
+        };
+        assert_eq!(allow(""), (Permissions::VIEW, None));
+        let two = Permissions::VIEW | Permissions::OPERATE;
+        assert_eq!(allow("allow = ['view', 'operate']\n"), (two, None));
+        assert_eq!(allow("allow = []\n"), (Permissions::empty(), None));
+        assert_eq!(allow("allow = ['operate', 'root']\n"), (Permissions::VIEW, Some(3)));
+        assert_eq!(allow("allow = 'operate'\n"), (Permissions::VIEW, Some(3)));
     }
 
     #[test]

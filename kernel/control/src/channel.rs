@@ -361,7 +361,8 @@ mod tests {
         channel.answer(Err(NoMemory), Some(2));
         let mut port = Port { room: usize::MAX, ..Port::default() };
         channel.pump(usize::MAX, |bytes| port.write(bytes));
-        let [Event::Reply { id: Some(1), ok: false, .. }, Event::Reply { id: Some(2), ok: false, error, .. }] = &port.lines()[..]
+        let [Event::Reply { id: Some(1), ok: false, .. }, Event::Reply { id: Some(2), ok: false, error, .. }] =
+            &port.lines()[..]
         else {
             panic!("{:?}", port.lines())
         };

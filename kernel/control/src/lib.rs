@@ -38,7 +38,7 @@ mod turns;
 use alloc::borrow::Cow;
 
 pub use channel::{ANSWER, Channel, ChannelCounts, EVENTS, READ_BYTES};
-pub use command::{Command, View};
+pub use command::{Command, View, help};
 pub use counters::{
     Block, Console, ConsolePort, Count, Counters, Engine, Entropy, ExitCount, Guest, Heap, Hypervisor, MachineChecks,
     Port, SerialPort, StageCounters, Uplink, VcpuCounters, Watched,
