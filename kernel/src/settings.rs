@@ -48,7 +48,8 @@ pub fn load(hashes: &[(&str, Sha256)]) -> (Config, Plan) {
     mistakes.extend(config::check_disks(&mut config, &found, options::booted()));
     // The NICs' rings, more for the disks, and more of the heap are taken before the guests' memory or with it, so the guests
     // have that much less.
-    let on_heap = guests::PART_BYTES * config.guests.len() as u64 + guests::heap(config.guests.len()) as u64;
+    let on_heap = guests::PART_BYTES * config.guests.len() as u64
+        + guests::heap(config.guests.len(), config.management.is_some()) as u64;
     let taken = uplink::memory(&config) + disks::memory(&config) + on_heap;
     let mut free = mem::FRAMES.lock().free().saturating_sub(taken);
     if virt::needs_splits() {
