@@ -136,7 +136,19 @@ pub fn build_for_linux(package: &str) -> Result<PathBuf> {
     const HOST: &str = "x86_64-unknown-linux-gnu";
     let target = paths::target();
     let folder = target.display().to_string();
-    let cargo = ["rustc", "--quiet", "--release", "--package", package, "--target", HOST, "--target-dir", &folder];
+    let cargo = [
+        "rustc",
+        "--quiet",
+        "--release",
+        "--package",
+        package,
+        "--bin",
+        package,
+        "--target",
+        HOST,
+        "--target-dir",
+        &folder,
+    ];
     if !tools::cargo(&[&cargo[..], &["--", "-Ctarget-feature=+crt-static", "-Cstrip=symbols"]].concat(), &[])? {
         bail!("{package} does not build; the compiler's words are above");
     }
