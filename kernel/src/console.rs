@@ -10,7 +10,7 @@
 
 #![allow(unsafe_code, reason = "opens the UARTs by their port numbers")]
 
-use crate::{cores, heap};
+use crate::{cores, heap, management};
 use alloc::vec::Vec;
 use control::{Class, Event, LEAVE_TOP, Level as EventLevel, Loss, NoMemory, Output, Prompt, TerminalFilter, Text};
 use core::{
@@ -403,14 +403,20 @@ pub fn read() -> Option<u8> {
     COM1.lock().uart.as_mut()?.receive()
 }
 
-/// Sends an event of sidecore's own to COM2. If there was no memory to make it, or there is none for its line, it is counted
+/// Sends an event of sidecore's own to COM2 and to the management guest. If there was no memory to make it, or there is none for its line, it is counted
 /// as lost.
 pub fn send_event(event: Result<Event, NoMemory>) {
     let mut port = COM2.lock();
     port.tell(loss_on_com2);
     match event.and_then(|event| event.to_line()) {
-        Ok(line) => _ = port.push(Class::Event, once(line.as_bytes())),
-        Err(NoMemory) => port.output.lost(),
+        Ok(line) => {
+            port.push(Class::Event, once(line.as_bytes()));
+            management::event(&line, None);
+        }
+        Err(NoMemory) => {
+            port.output.lost();
+            management::event_lost();
+        }
     }
 }
 

@@ -40,6 +40,7 @@ mod halt;
 mod heap;
 mod interrupts;
 mod machine_check;
+mod management;
 mod maps;
 mod mem;
 mod modules;

@@ -1,5 +1,5 @@
-//! The control core after boot. Once per tick it serves the shell on COM1, the JSON lines on COM2 and the guests' life
-//! cycles.
+//! The control core after boot. Once per tick it serves the shell on COM1, the JSON lines on COM2 and those of the management
+//! guest, and the guests' life cycles.
 //!
 //! Nothing here is urgent, and nothing here may block. A later tick checks what takes time, for example a guest that
 //! does not react to its power button.
@@ -10,15 +10,14 @@ use crate::{
     cores::{self, Core},
     disks, emulator, engines,
     guests::Guests,
-    options, pci, power, report,
+    management, options, pci, power, report,
 };
 use alloc::vec::Vec;
 use control::{
-    Action, AfterKey, Audit, Caller, Command, Event, LineReader, NoMemory, Note, Outcome, Permissions, Request, Shell,
-    Text, Top, View, Way, sentence, table,
+    Action, AfterKey, Audit, Caller, Command, Event, LineReader, NoMemory, Note, Outcome, Permissions, Refused,
+    Request, Shell, Text, Top, View, Way, sentence, table,
 };
 use core::{fmt, sync::atomic::Ordering};
-use lifecycle::Refused;
 use spin::Mutex;
 
 /// Microseconds between two ticks.
@@ -119,7 +118,7 @@ impl Operator {
             let Some(byte) = console::receive() else { break };
             match self.lines.push(byte) {
                 Some(Ok(line)) => self.received(&line),
-                Some(Err(error)) => reply(None, Err(sentence(error))),
+                Some(Err(error)) => self.reply(&self.script, None, Err(sentence(error))),
                 None => continue,
             }
             commands = commands.saturating_add(1);
@@ -127,6 +126,7 @@ impl Operator {
                 break;
             }
         }
+        self.serve_management();
         disks::service();
         engines::service();
         self.guests.poll(self.shell.attached());
@@ -265,7 +265,9 @@ impl Operator {
     /// Carries out a command that is the same on COM1 and COM2.
     fn carry_out(&mut self, command: Command) -> Result<(), Text> {
         match command {
-            Command::Start(g) | Command::Restart(g) if self.ending.is_some() => Err(Refused::ShuttingDown.explain(&g)),
+            Command::Start(g) | Command::Restart(g) if self.ending.is_some() => {
+                Err(lifecycle::Refused::ShuttingDown.explain(&g))
+            }
             Command::Start(g) => self.guests.start(&g),
             Command::Stop(g) => self.guests.stop(&g),
             Command::Kill(g) => self.guests.kill(&g),
@@ -311,34 +313,74 @@ impl Operator {
         if crate::read_memory::received(line) {
             return;
         }
-        let request = match Request::from_line(line) {
-            Ok(r) => r,
-            Err(refused) => return reply(refused.id, Err(refused.error)),
+        let caller = self.script.clone();
+        self.requested(&caller, Request::from_line(line));
+    }
+
+    /// Carries out the commands of the management guest: a few, if it has read the answers to those before.
+    fn serve_management(&mut self) {
+        let Some(caller) = management::caller() else { return };
+        management::tick(&self.guests);
+        for _ in 0..COMMANDS {
+            let Some(request) = management::next(&self.guests) else { break };
+            self.requested(&caller, request);
+        }
+    }
+
+    /// Answers a caller, by the way in by which the command came.
+    fn answer(&self, caller: &Caller, event: Result<Event, NoMemory>, id: Option<u64>) {
+        match caller.way {
+            Way::Channel => management::answer(&self.guests, event, id),
+            Way::Com1 | Way::Com2 => console::answer(event, id),
+        }
+    }
+
+    fn reply(&self, caller: &Caller, id: Option<u64>, result: Result<(), Text>) {
+        let event = match result {
+            Ok(()) => Event::done(id),
+            Err(why) => Event::refused(id, why),
+        };
+        self.answer(caller, Ok(event), id);
+    }
+
+    /// Carries out a command in JSON, if the caller may ask for it, and answers.
+    fn requested(&mut self, caller: &Caller, request: Result<Request, Refused>) {
+        let request = match request {
+            Ok(request) => request,
+            Err(refused) => return self.reply(caller, refused.id, Err(refused.error)),
         };
         let id = request.id;
         // What answers with more than a reply. It changes nothing, so the audit has only its refusal.
-        let shows = request.command.check(&self.script).is_ok();
+        let shows = request.command.check(caller).is_ok();
         match request.command {
-            Command::Show(_) if shows => console::answer(self.guests.counters(id).map(Event::Counters), id),
+            Command::Show(_) if shows => self.answer(caller, self.guests.counters(id).map(Event::Counters), id),
             Command::Audit if shows => {
                 let records = AUDIT.lock().copy();
-                console::answer(records.map(|records| Event::Audit { id, records }), id);
+                self.answer(caller, records.map(|records| Event::Audit { id, records }), id);
             }
             Command::List if shows => {
                 let reply = |guests| Event::Reply { id, ok: true, error: None, guests: Some(guests), version: None };
-                console::answer(self.guests.list().map(reply), id);
+                self.answer(caller, self.guests.list().map(reply), id);
             }
             Command::Version if shows => {
                 let version = Some(env!("CARGO_PKG_VERSION").into());
-                console::answer(Ok(Event::Reply { id, ok: true, error: None, guests: None, version }), id);
+                self.answer(caller, Ok(Event::Reply { id, ok: true, error: None, guests: None, version }), id);
             }
             Command::Report if shows => {
-                report::answer();
-                reply(id, Ok(()));
+                report::answer(|entry| match caller.way {
+                    Way::Channel => management::answer_line(entry),
+                    Way::Com1 | Way::Com2 => console::answer(entry, None),
+                });
+                self.reply(caller, id, Ok(()));
             }
             other => {
-                let result = audited(&self.script.clone(), other, |command| self.carry_out(command));
-                reply(id, result);
+                let result = audited(caller, other, |command| match command {
+                    Command::Port { .. } if caller.way == Way::Channel => {
+                        Err("`port` is a command of COM2, where the port's output goes".into())
+                    }
+                    other => self.carry_out(other),
+                });
+                self.reply(caller, id, result);
             }
         }
     }
@@ -386,12 +428,4 @@ fn audited(caller: &Caller, command: Command, carry_out: impl FnOnce(Command) ->
     };
     AUDIT.lock().note(time::wall_clock() / 1_000_000, caller, &note, outcome, why);
     result
-}
-
-fn reply(id: Option<u64>, result: Result<(), Text>) {
-    let event = match result {
-        Ok(()) => Event::done(id),
-        Err(why) => Event::refused(id, why),
-    };
-    console::answer(Ok(event), id);
 }

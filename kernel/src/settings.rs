@@ -50,7 +50,7 @@ pub fn load(hashes: &[(&str, Sha256)]) -> (Config, Plan) {
     // have that much less.
     let on_heap = guests::PART_BYTES
         .saturating_mul(config.guests.len() as u64)
-        .saturating_add(guests::heap(config.guests.len()) as u64);
+        .saturating_add(guests::heap(config.guests.len(), config.management.is_some()) as u64);
     let taken = uplink::memory(&config).saturating_add(disks::memory(&config)).saturating_add(on_heap);
     let mut free = mem::FRAMES.lock().free().saturating_sub(taken);
     if virt::needs_splits() {

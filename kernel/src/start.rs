@@ -9,7 +9,7 @@ use crate::{
     firmware,
     guests::{self, Guests},
     halt::halt,
-    heap, machine_check, maps, mem, modules,
+    heap, machine_check, management, maps, mem, modules,
     operator::Operator,
     options, pci, report, settings, symbols, uplink, virt, watchdog,
 };
@@ -161,10 +161,11 @@ extern "C" fn on_own_stack() -> ! {
     // All guests' cores use the decoder's tables.
     machine::decode::prepare();
     // So that no command and no start of a guest lacks memory later.
-    if let Err(e) = heap::ensure_room(guests::heap(config.guests.len())) {
+    if let Err(e) = heap::ensure_room(guests::heap(config.guests.len(), config.management.is_some())) {
         report::warning(format!("the heap has little memory left for commands and guests: {e}"));
     }
     let guests = Guests::new(&config, &plan);
+    management::start(&config);
     if let Err(why) = maps::start(&config, &plan, guests.layouts()) {
         halt(format_args!("the page tables of the cores: {why}"));
     }

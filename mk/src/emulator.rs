@@ -14,15 +14,16 @@ mod virtio_disk;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Result, bail};
-use scenarios::launch::{Joined, Launch};
+use scenarios::launch::{Joined, Judge, Launch};
 use scenarios::nic::Nic;
 use scenarios::platform::Platform;
 use scenarios::session::Session;
 use scenarios::setup::Setup;
 
-use crate::{fetch, image, paths, ui};
+use crate::{fetch, image, paths, tools, ui};
 
 use process::{NEXT_DISC, Process, Run, Wire, fresh};
 use qemu::kvm_is_usable;
@@ -108,6 +109,18 @@ impl Launch for Emulator {
         packed: bool,
     ) -> Result<(scenarios::vhost::Vhost, scenarios::vhost::Testpmd)> {
         vhost::testpmd(&self.folder(name)?, packed)
+    }
+
+    fn judge(&mut self, program: Judge) -> Result<Command> {
+        if program != Judge::Prometheus {
+            fetch::ensure_ssh()?;
+        }
+        Ok(match program {
+            Judge::Ssh => tools::ssh_tool("usr/bin/ssh"),
+            Judge::SshKeygen => tools::ssh_tool("usr/bin/ssh-keygen"),
+            // It needs the C library, which is in the tree of all emulators.
+            Judge::Prometheus => tools::program(&fetch::prometheus()?.display().to_string()),
+        })
     }
 
     fn launch_disk(&mut self, name: &str) -> Result<scenarios::disk::Disk> {

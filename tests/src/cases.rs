@@ -16,6 +16,7 @@ mod isolation;
 mod ixgbe;
 mod life;
 mod machine_checks;
+mod management;
 mod maps;
 mod network;
 mod nvme;
@@ -63,6 +64,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         uplink_virtio::list(),
         uplink::list(),
         life::list(),
+        management::list(),
         machine_checks::list(),
         watchdog::list(),
         maps::list(),

@@ -324,8 +324,11 @@ impl Row {
 /// Characters of a command with its arguments in `help`, and the blanks after it.
 const FORM: usize = 21;
 
-/// Writes the text of `help`.
-pub(crate) fn help(out: &mut dyn fmt::Write) -> fmt::Result {
+/// Writes the text of `help`. Lines end in CR and LF.
+///
+/// # Errors
+/// Those of `out`.
+pub fn help(out: &mut dyn fmt::Write) -> fmt::Result {
     for row in &ROWS {
         let Some((word, about)) = row.shell else { continue };
         let form = fmt::from_fn(|f| {

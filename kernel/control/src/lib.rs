@@ -16,6 +16,7 @@ extern crate alloc;
 
 mod argument;
 mod audit;
+mod channel;
 mod command;
 mod complete;
 mod counters;
@@ -44,7 +45,8 @@ mod turns;
 use alloc::borrow::Cow;
 
 pub use audit::{Audit, Note, Outcome, Record};
-pub use command::{Command, View};
+pub use channel::{ANSWER, Channel, ChannelCounts, EVENTS, READ_BYTES};
+pub use command::{Command, View, help};
 pub use counters::{
     Block, Console, ConsolePort, Count, Counters, Engine, Entropy, ExitCount, Guest, Heap, Hypervisor, MachineChecks,
     Port, SerialPort, StageCounters, Uplink, VcpuCounters, Watched,

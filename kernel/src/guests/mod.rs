@@ -35,7 +35,7 @@ use config::{Config, Plan};
 use console::Drain;
 use control::{Counters, GuestSummary, Hypervisor, Joined, NoMemory, Pause, Text, Turns, sentence};
 use core::sync::atomic::Ordering;
-use guest::Guest;
+use guest::{ControlPort, Guest};
 use lifecycle::Refused;
 use mca::Owner;
 use memory::maps::GuestLayout;
@@ -195,6 +195,11 @@ impl Guests {
             return Err("this machine has neither SVM nor VT-x, so no guest can run".into());
         }
         self.command(name, command)
+    }
+
+    /// The control port of guest `number`, if it is the management guest.
+    pub fn control_port(&self, number: usize) -> Option<ControlPort<'_>> {
+        self.guests.get(number)?.control_port()
     }
 
     /// Returns the last output of a guest's console, for an operator who has just attached.
