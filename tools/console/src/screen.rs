@@ -26,18 +26,18 @@ const MORE: usize = 8;
 
 /// The keys, for the help.
 pub const KEYS: [(&str, &str); 12] = [
-    ("1 to 6, Tab", "the views: machine, engine, guest, port, disk, log"),
-    ("Up, Down, PgUp, PgDn, Home, End", "choose a row"),
-    ("Enter", "the details of the chosen engine, guest, port or disk"),
+    ("1 to 6, Tab", "machine, engine, guest, port, disk, log"),
+    ("arrows, PgUp, PgDn, Home, End", "choose a row"),
+    ("Enter", "details of the chosen row"),
     ("Esc", "clears the filter, or goes back"),
     ("s", "sort by the next column"),
     ("r", "sort the other way round"),
-    ("/", "show only rows that contain a text; Enter keeps it, Esc clears it"),
+    ("/", "only rows with a text: Enter keeps, Esc clears"),
     ("f, Space", "freeze what is shown, or go on"),
-    ("w", "switch the engines' profiles on or off (batch sizes, longest turn)"),
+    ("w", "the engines' profiles on or off (batch sizes)"),
     ("?", "this list"),
     ("q, Ctrl-C", "quit"),
-    ("-", "in a table: not known, for want of two readings that can be compared"),
+    ("- in a table", "not known: no two readings to compare"),
 ];
 
 /// What stands in the head.
@@ -130,7 +130,7 @@ fn draw_into(buffer: &mut Buffer, area: Rect, head: &Head, ui: &mut Ui, state: &
     if ui.help {
         page.line("", Style::new());
         for (keys, what) in KEYS {
-            page.line(&format!(" {keys:<32} {what}"), Style::new());
+            page.line(&format!(" {keys:<30} {what}"), Style::new());
         }
         page.put(area.height.saturating_sub(1), " any key goes back", Style::new());
         return;
@@ -244,11 +244,8 @@ fn foot(ui: &Ui, hidden: usize) -> String {
     if !ui.filter.is_empty() {
         return format!("/{}{hidden}  Esc clears the filter", ui.filter);
     }
-    match (&ui.detail, ui.view.has_details()) {
-        (Some(_), _) => "Esc back  s sort  r reverse  / filter  f freeze".into(),
-        (None, true) => "Enter details  s sort  r reverse  / filter  f freeze".into(),
-        (None, false) => "s sort  r reverse  / filter  f freeze".into(),
-    }
+    let enter = if ui.detail.is_some() { "Esc back" } else { "Enter details" };
+    format!("{enter}  s sort  r reverse  / filter  f freeze")
 }
 
 #[cfg(test)]

@@ -179,7 +179,7 @@ impl Ui {
 
     fn enter(&mut self, state: &State) {
         let sheet = self.sheet(state);
-        if self.detail.is_some() || !self.view.has_details() {
+        if self.detail.is_some() {
             return;
         }
         let row = self.chosen_row(&sheet).and_then(|row| sheet.main.rows.get(row));

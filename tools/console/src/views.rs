@@ -50,13 +50,15 @@ impl View {
     #[must_use]
     pub fn sheet(self, state: &State, detail: Option<&str>) -> Sheet {
         let Some(pair) = state.pair() else {
-            return match self {
-                Self::Log => log::sheet(state),
+            return match (self, detail) {
+                (Self::Log, None) => log::sheet(state),
+                (Self::Log, Some(id)) => log::detail(state, id),
                 _ => nothing::yet(self.name()),
             };
         };
         match (self, detail) {
-            (Self::Machine, _) => machine::sheet(state, &pair),
+            (Self::Machine, None) => machine::sheet(state, &pair),
+            (Self::Machine, Some(_)) => machine::report(state),
             (Self::Engine, None) => engine::sheet(&pair),
             (Self::Engine, Some(id)) => engine::detail(&pair, id),
             (Self::Guest, None) => guest::sheet(state, &pair),
@@ -65,13 +67,8 @@ impl View {
             (Self::Port, Some(id)) => port::detail(&pair, id),
             (Self::Disk, None) => disk::sheet(&pair),
             (Self::Disk, Some(id)) => disk::detail(&pair, id),
-            (Self::Log, _) => log::sheet(state),
+            (Self::Log, None) => log::sheet(state),
+            (Self::Log, Some(id)) => log::detail(state, id),
         }
-    }
-
-    /// Whether a row of its main table can be entered.
-    #[must_use]
-    pub const fn has_details(self) -> bool {
-        matches!(self, Self::Engine | Self::Guest | Self::Port | Self::Disk)
     }
 }

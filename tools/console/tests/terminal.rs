@@ -95,10 +95,10 @@ impl Drop for Terminal {
     }
 }
 
-const RECORDING: &str = "--replay session.txt --speed 0 --until 80";
+const RECORDING: &str = "--replay session.txt --speed 0 --until 40.5";
 
 /// Keys, and the files with the screen after each.
-const WALK: [(&str, &str); 14] = [
+const WALK: [(&str, &str); 19] = [
     ("2", "engine"),
     ("Enter", "engine-detail"),
     ("Escape", "engine"),
@@ -109,10 +109,15 @@ const WALK: [(&str, &str); 14] = [
     ("4", "port"),
     ("5", "disk"),
     ("6", "log"),
+    ("Enter", "log-detail"),
+    ("Escape", "log"),
     ("/", "log-typing"),
     ("b", "log-typing-b"),
     ("Enter", "log-filtered"),
     ("1", "machine"),
+    ("Enter", "report"),
+    ("End", "report-end"),
+    ("Escape", "machine"),
 ];
 
 fn walk(width: u16, height: u16) {

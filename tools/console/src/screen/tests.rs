@@ -19,7 +19,12 @@ fn tests() -> PathBuf {
 
 /// The state at a time of the recorded session.
 fn at(seconds: f64) -> State {
-    let session = std::fs::read_to_string(tests().join("session.txt")).unwrap();
+    played("session.txt", seconds)
+}
+
+/// The state at a time of a recording.
+fn played(file: &str, seconds: f64) -> State {
+    let session = std::fs::read_to_string(tests().join(file)).unwrap();
     let (mut state, mut player) = (State::new(Duration::from_secs(1)), Player::new());
     state.link = Link::Up;
     for line in session.lines() {
@@ -80,15 +85,24 @@ fn each_view_is_as_it_was_at_80x24_and_wide() {
 #[test]
 fn details_are_as_they_were() {
     let state = at(BUSY);
-    for (view, id) in [(View::Engine, "0"), (View::Guest, "a"), (View::Port, "a:0"), (View::Disk, "a:0")] {
+    for (view, id) in [(View::Engine, "0"), (View::Guest, "b"), (View::Port, "b:0")] {
         let mut ui = Ui { view, detail: Some(id.into()), ..Ui::default() };
         let name = format!("{}-detail-80x24.txt", view.name());
         compare(&name, &text(&drawn(80, 24, true, &mut ui, &state)));
     }
 }
 
+#[test]
+fn disks_are_as_they_were() {
+    let state = played("disks.txt", f64::MAX);
+    for (detail, name) in [(None, "disks-80x24.txt"), (Some("p1:0"), "disks-detail-80x24.txt")] {
+        let mut ui = Ui { view: View::Disk, detail: detail.map(String::from), ..Ui::default() };
+        compare(name, &text(&drawn(80, 24, true, &mut ui, &state)));
+    }
+}
+
 /// Seconds from the beginning of the session at which both guests have traffic.
-const BUSY: f64 = 80.0;
+const BUSY: f64 = 40.5;
 
 #[test]
 fn keys_sort_filter_choose_enter_and_go_back() {

@@ -36,8 +36,8 @@ pub fn detail(pair: &Pair<'_>, id: &str) -> Sheet {
         Some(watched) => {
             let visits = || watched.visits.iter().chain([&watched.empty_visits]);
             let all = visits().fold(0_u64, |sum, count| sum.saturating_add(*count)).max(1) as f64;
-            let names =
-                (0_u32..).map(|n| 1_u64.checked_shl(n).map_or("more".into(), |least| format!("{least} or more")));
+            let last = watched.visits.len().saturating_sub(1);
+            let names = (0_u32..).map(|n| batch(n, n as usize == last));
             for (name, count) in std::iter::once("none".into())
                 .chain(names)
                 .zip([&watched.empty_visits].into_iter().chain(&watched.visits))
@@ -73,6 +73,16 @@ pub fn detail(pair: &Pair<'_>, id: &str) -> Sheet {
         }
     }
     Sheet { key: "engine", facts, main, more: vec![batches, uplinks] }
+}
+
+/// Visits that took so many requests: from 2^n, up to twice as many. The last kind has no upper bound.
+fn batch(n: u32, last: bool) -> String {
+    let least = 1_u64.checked_shl(n).unwrap_or(u64::MAX);
+    match least.saturating_mul(2).saturating_sub(1) {
+        _ if last => format!("{least} or more"),
+        1 => "1".into(),
+        most => format!("{least} to {most}"),
+    }
 }
 
 fn table() -> Table {
@@ -232,7 +242,13 @@ fn how(requests: Option<f64>, kicks: Option<f64>, changed: Option<f64>) -> &'sta
 
 #[cfg(test)]
 mod tests {
-    use super::how;
+    use super::{batch, how};
+
+    #[test]
+    fn batches_are_named_by_their_bounds() {
+        let names: Vec<_> = (0..4).map(|n| batch(n, n == 3)).collect();
+        assert_eq!(names, ["1", "2 to 3", "4 to 7", "8 or more"]);
+    }
 
     #[test]
     fn a_device_with_requests_and_no_kicks_was_polled() {

@@ -103,6 +103,8 @@ pub fn detail(state: &State, pair: &Pair<'_>, id: &str) -> Sheet {
             ],
         );
     }
+    // The reasons with most of the time first.
+    main.sort(SHARE, false);
     let mut vcpus = Table::new(
         "vcpus",
         "vCPUs",
@@ -140,7 +142,7 @@ pub fn detail(state: &State, pair: &Pair<'_>, id: &str) -> Sheet {
     let why = told.map_or(String::new(), |why| format!(", stopped by {}", why.name()));
     let facts = vec![
         format!(
-            "{}{why}; {} starts; {} of memory, {} beside it",
+            "{}{why}; starts: {}; memory {}, and {} beside it",
             guest.state.name(),
             guest.starts,
             binary(guest.memory),
@@ -153,6 +155,9 @@ pub fn detail(state: &State, pair: &Pair<'_>, id: &str) -> Sheet {
     ];
     Sheet { key: "guest", facts, main, more: vec![vcpus, refused] }
 }
+
+/// The column of the table of exits by which it is sorted at first.
+const SHARE: usize = 5;
 
 /// Exits of a guest for one reason.
 struct Reason {

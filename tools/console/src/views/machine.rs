@@ -6,7 +6,8 @@ use control::{ReportKind, Virtualization};
 
 use crate::clean::{NAME, clean};
 use crate::rates::{Pair, exits};
-use crate::sheet::{Sheet, Table, Tone, Value, binary, number, words};
+use crate::sheet::text::wrap;
+use crate::sheet::{Column, Sheet, Table, Tone, Value, binary, number, words};
 use crate::state::State;
 
 /// A core: its role, whose it is, how much of its time the hypervisor needed, exits in a second.
@@ -14,6 +15,8 @@ type Core = (&'static str, String, Option<f64>, Option<f64>, Tone);
 
 /// Most cores that are listed without a role.
 const MAX_CORES: u64 = 1024;
+/// Characters of a line of the report, so that it fits into 80 columns with its kind.
+const REPORT: usize = 70;
 
 /// The sheet.
 pub fn sheet(state: &State, pair: &Pair<'_>) -> Sheet {
@@ -34,22 +37,40 @@ pub fn sheet(state: &State, pair: &Pair<'_>) -> Sheet {
             vec![core.into(), role.into(), Value::Text(whose), Value::Share(load), Value::Bar(load), exits.into()];
         main.row(core.to_string(), tone, cells);
     }
-    let mut report = Table::new(
-        "report",
-        "Report: what this machine lacks, and what was decided",
-        &[words("kind", "kind", 0), words("text", "text", 0)],
-    );
+    let mut report = Table::new("report", "Report (Enter: all of it)", &COLUMNS);
     for (n, (kind, text)) in state.report.iter().enumerate() {
-        let (kind, tone) = match kind {
-            ReportKind::Found => continue,
-            ReportKind::RequiredMissing => ("missing", Tone::Bad),
-            ReportKind::Fallback => ("fallback", Tone::Plain),
-            ReportKind::Warning => ("warning", Tone::Warning),
-            ReportKind::Decision => ("decided", Tone::Plain),
-        };
-        report.row(n.to_string(), tone, vec![kind.into(), Value::Text(text.clone())]);
+        if *kind != ReportKind::Found {
+            let (kind, tone) = named(*kind);
+            report.row(n.to_string(), tone, vec![kind.into(), Value::Text(text.clone())]);
+        }
     }
     Sheet { key: "machine", facts: facts(state, pair), main, more: vec![report] }
+}
+
+/// The whole capability report, in lines of 80 columns.
+pub fn report(state: &State) -> Sheet {
+    let mut main = Table::new("report", "Report", &COLUMNS);
+    for (n, (kind, text)) in state.report.iter().enumerate() {
+        let (kind, tone) = named(*kind);
+        for (part, line) in wrap(text, REPORT).into_iter().enumerate() {
+            let kind = if part == 0 { kind } else { "" };
+            main.row(format!("{n}.{part}"), tone, vec![kind.into(), Value::Text(line)]);
+        }
+    }
+    Sheet { key: "report", facts: Vec::new(), main, more: Vec::new() }
+}
+
+/// Columns of the report.
+const COLUMNS: [Column; 2] = [words("kind", "kind", 0), words("text", "text", 0)];
+
+const fn named(kind: ReportKind) -> (&'static str, Tone) {
+    match kind {
+        ReportKind::Found => ("found", Tone::Plain),
+        ReportKind::RequiredMissing => ("missing", Tone::Bad),
+        ReportKind::Fallback => ("fallback", Tone::Plain),
+        ReportKind::Warning => ("warning", Tone::Warning),
+        ReportKind::Decision => ("decided", Tone::Plain),
+    }
 }
 
 fn facts(state: &State, pair: &Pair<'_>) -> Vec<String> {
@@ -67,7 +88,7 @@ fn facts(state: &State, pair: &Pair<'_>) -> Vec<String> {
     let mut facts = vec![
         format!("sidecore {version}{platform}; TSC {} MHz, up {uptime} s", pair.now.tsc_hz / 1_000_000),
         format!(
-            "hypervisor: {} kept, of these {} without guests; heap {} of {}",
+            "hypervisor: keeps {} ({} without guests), heap {} of {}",
             binary(hypervisor.memory),
             binary(hypervisor.memory_without_guests),
             binary(hypervisor.heap.used),
