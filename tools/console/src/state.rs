@@ -8,13 +8,15 @@ use control::{Counters, Event, GuestState, Level, Platform, ReportKind, StopReas
 
 use crate::clean::{LINE, NAME, clean};
 use crate::lines::Line;
-use crate::rates::Pair;
+use crate::rates::{MAX_REASONS, Pair};
 use crate::sheet::Tone;
 
 /// Most guests and engines that are shown. The hypervisor has fewer.
 pub const MAX_GUESTS: usize = 256;
 /// Most entries of the log of each kind: events, and lines of guests' consoles. Lines cannot push events out.
 pub const MAX_LOG: usize = 1000;
+/// Most devices of a guest or an engine of each kind, and stages of a device.
+const MAX_DEVICES: usize = 64;
 /// Most sentences of the report.
 const MAX_REPORT: usize = 300;
 
@@ -263,10 +265,7 @@ impl State {
 
     fn counters(&mut self, mut counters: Counters) {
         self.hidden = counters.guests.len().saturating_sub(MAX_GUESTS);
-        counters.guests.truncate(MAX_GUESTS);
-        counters.guests.shrink_to_fit();
-        counters.engines.truncate(MAX_GUESTS);
-        counters.engines.shrink_to_fit();
+        bound(&mut counters);
         for guest in &counters.guests {
             // The counters are newer than what was told.
             if let Some((state, _)) = self.told.get_mut(&clean(&guest.name, NAME)) {
@@ -288,6 +287,44 @@ impl State {
         }
         ring.push_back(entry);
     }
+}
+
+/// Cuts every list. The hypervisor's are shorter. Views compare lists with those of the reading before, entry by entry, so a long
+/// one would keep the program busy.
+fn bound(counters: &mut Counters) {
+    cut(&mut counters.guests, MAX_GUESTS);
+    cut(&mut counters.engines, MAX_GUESTS);
+    for guest in &mut counters.guests {
+        cut(&mut guest.vcpus, MAX_GUESTS);
+        guest.vcpus.iter_mut().for_each(|vcpu| cut(&mut vcpu.exits, MAX_REASONS));
+        cut(&mut guest.shadow_idt, MAX_REASONS);
+        cut(&mut guest.refusals, MAX_REASONS);
+        cut(&mut guest.ports, MAX_DEVICES);
+        for port in &mut guest.ports {
+            cut(&mut port.drops, MAX_REASONS);
+            cut(&mut port.stages, MAX_DEVICES);
+        }
+        cut(&mut guest.blocks, MAX_DEVICES);
+        guest.blocks.iter_mut().for_each(|block| cut(&mut block.counts, MAX_REASONS));
+        cut(&mut guest.entropy, MAX_DEVICES);
+        cut(&mut guest.consoles, MAX_DEVICES);
+        guest.consoles.iter_mut().for_each(|console| cut(&mut console.ports, MAX_DEVICES));
+    }
+    for engine in &mut counters.engines {
+        cut(&mut engine.uplinks, MAX_DEVICES);
+        for uplink in &mut engine.uplinks {
+            cut(&mut uplink.counts, MAX_REASONS);
+            cut(&mut uplink.stages, MAX_DEVICES);
+        }
+        if let Some(watched) = &mut engine.watched {
+            cut(&mut watched.visits, MAX_DEVICES);
+        }
+    }
+}
+
+fn cut<T>(list: &mut Vec<T>, most: usize) {
+    list.truncate(most);
+    list.shrink_to_fit();
 }
 
 #[cfg(test)]
@@ -361,6 +398,24 @@ mod tests {
         take(&mut state, &READING.replace("\"guests\":[]", &format!("\"guests\":[{many}]")));
         assert_eq!(state.pair().map(|pair| pair.now.guests.len()), Some(MAX_GUESTS));
         assert_eq!((state.hidden, state.noise), (20_000 - MAX_GUESTS, 0));
+    }
+
+    #[test]
+    fn lists_that_would_keep_the_program_busy_are_cut() {
+        let mut state = state();
+        let counts = vec![r#"{"kind":"x","count":1}"#; 50_000].join(",");
+        let uplink = format!(
+            r#"{{"core":1,"busy_turns":1,"idle_turns":1,"busy_cycles":1,"idle_cycles":1,"long_turns":0,"uplinks":[{{"name":"u","device":"d","counts":[{counts}]}}]}}"#
+        );
+        for tsc in [2000, 3000] {
+            let line = READING
+                .replace("\"tsc\":1000", &format!("\"tsc\":{tsc}"))
+                .replace("\"engines\":[]", &format!("\"engines\":[{uplink}]"));
+            take(&mut state, &line);
+        }
+        assert_eq!((state.readings, state.noise), (2, 0));
+        let shown = crate::views::View::Port.sheet(&state, None);
+        assert_eq!(shown.more[0].rows.len(), MAX_REASONS);
     }
 
     #[test]
