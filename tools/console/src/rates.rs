@@ -117,36 +117,15 @@ const fn add(a: (u64, u64), b: (u64, u64)) -> (u64, u64) {
 
 #[cfg(test)]
 mod tests {
-    use control::{GuestState, Hypervisor};
-
     use super::*;
 
     fn reading(tsc: u64, starts: u64) -> Counters {
-        let guest = Guest {
-            name: "a".into(),
-            state: GuestState::Running,
-            starts,
-            memory: 0,
-            kept: 0,
-            vcpus: Vec::new(),
-            console_dropped: 0,
-            lines_dropped: 0,
-            input_dropped: 0,
-            shadow_idt: Vec::new(),
-            refusals: Vec::new(),
-            ports: Vec::new(),
-            blocks: Vec::new(),
-            entropy: Vec::new(),
-            consoles: Vec::new(),
-        };
-        Counters {
-            id: None,
-            tsc,
-            tsc_hz: 1000,
-            hypervisor: Hypervisor::default(),
-            guests: vec![guest],
-            engines: vec![Engine::default()],
-        }
+        let text = format!(
+            r#"{{"tsc":{tsc},"tsc_hz":1000,"hypervisor":{{"memory":0,"memory_without_guests":0}},
+                "guests":[{{"name":"a","state":"running","starts":{starts},"memory":0,"kept":0,"vcpus":[],"refusals":[],"ports":[]}}],
+                "engines":[{{"core":1,"busy_turns":0,"idle_turns":0,"busy_cycles":0,"idle_cycles":0,"long_turns":0}}]}}"#
+        );
+        serde_json::from_str(&text).unwrap()
     }
 
     #[test]
