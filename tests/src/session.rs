@@ -281,6 +281,12 @@ impl Session {
         &self.waiting
     }
 
+    /// Drops all events that have arrived and that no wait has taken.
+    pub fn forget(&mut self) {
+        self.unread();
+        self.waiting.clear();
+    }
+
     /// Waits until the emulator's process has ended.
     pub fn wait_end(&mut self, limit: Duration) -> Result<()> {
         let deadline = Instant::now() + limit * self.patience;
