@@ -1,9 +1,9 @@
-//! The whole configuration, and its parts `smt`, `[log]`, `[control]` and `[[engine]]`.
+//! The whole configuration, and its parts `smt`, `[log]`, `[control]`, `[com2]` and `[[engine]]`.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use control::Level;
+use control::{Level, Permissions};
 
 use crate::guest::{Guest, GuestDevice};
 use crate::mistake::Place;
@@ -21,6 +21,8 @@ pub struct Config {
     pub log: Level,
     /// `[control]`.
     pub control: Control,
+    /// `[com2] allow`: what may be asked on COM2. All without it; only `view` if there is a mistake in it.
+    pub com2: Permissions,
     /// `smt`.
     pub smt: Smt,
     /// `[[module]]`.

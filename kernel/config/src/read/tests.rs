@@ -118,6 +118,30 @@ fn every_way_of_completion_that_is_there_is_taken_by_its_name() {
 }
 
 #[test]
+fn com2_may_ask_for_what_the_file_allows() {
+    let com2 = |text: &str| {
+        let parsed = parse("f", format!("{text}{MINIMAL}"));
+        assert_eq!(parsed.config.guests.len(), 1);
+        (parsed.config.com2, parsed.mistakes.first().map(|mistake| mistake.message.clone()))
+    };
+    assert_eq!(com2(""), (Permissions::all(), None));
+    assert_eq!(com2("[com2]\n"), (Permissions::all(), None));
+    let two = Permissions::VIEW | Permissions::OPERATE;
+    assert_eq!(com2("[com2]\nallow = ['view', 'operate']\n"), (two, None));
+    assert_eq!(com2("[com2]\nallow = []\n"), (Permissions::empty(), None));
+    // A mistake does not open what somebody wanted to close.
+    for (text, message) in [
+        ("[com2]\nallow = ['vew']\n", "no permission `vew`; did you mean `view`?"),
+        ("[com2]\nallow = ['root']\n", "no permission `root`; there are: view, profile, console, capture, operate"),
+        ("[com2]\nallow = 'view'\n", "`allow` of [com2] is a list of permissions, like [\"view\"], not of type string"),
+        ("[com2]\nallow = [1]\n", "`allow` is a list of permissions, like [\"view\"]"),
+        ("[com2]\nalow = ['view']\n", "no such key in [com2]; did you mean `allow`?"),
+    ] {
+        assert_eq!(com2(text), (Permissions::VIEW, Some(message.to_owned())), "{text}");
+    }
+}
+
+#[test]
 fn a_mistake_outside_the_guests_leaves_them_alone() {
     for text in [
         "[log]\nlevel = 'loud'\n",
