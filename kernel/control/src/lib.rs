@@ -32,10 +32,12 @@ mod shell;
 mod shown;
 pub mod table;
 mod terminal;
+pub mod trace;
 mod turns;
 
 use alloc::borrow::Cow;
 
+pub use self::trace::{TraceState, TraceStep, TracedCore};
 pub use command::{Command, View};
 pub use counters::{
     Block, Console, ConsolePort, Count, Counters, Engine, Entropy, ExitCount, Guest, Heap, Hypervisor, MachineChecks,
