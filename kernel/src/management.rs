@@ -3,8 +3,6 @@
 //! The control core serves it once a tick, with a budget in each direction. Nothing waits for the guest. What it may ask is
 //! bounded by `[management] allow`. It gets events as COM2 does while it has the port open.
 
-#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
-
 use crate::guests::Guests;
 use alloc::string::String;
 use config::Config;

@@ -11,11 +11,12 @@ use crate::{
     disks, emulator, engines,
     guests::Guests,
     management, options, pci, power, report,
+    trace::Reader,
 };
 use alloc::vec::Vec;
 use control::{
     Action, AfterKey, Audit, Caller, Command, Event, LineReader, NoMemory, Note, Outcome, Permissions, Refused,
-    Request, Shell, Text, Top, View, Way, sentence, table,
+    Request, Shell, Text, Top, TraceStep, View, Way, sentence, table,
 };
 use core::{fmt, sync::atomic::Ordering};
 use spin::Mutex;
@@ -41,6 +42,7 @@ pub struct Operator {
     shell: Shell,
     lines: LineReader,
     guests: Guests,
+    trace: Reader,
     /// The live picture, if it has COM1.
     top: Option<Top>,
     /// When it is due, in TSC ticks.
@@ -63,13 +65,14 @@ enum Ending {
 
 impl Operator {
     /// Makes the operator's side for these guests. `com2`: what may be asked on COM2.
-    pub fn new(guests: Guests, com2: Permissions) -> Self {
+    pub fn new(guests: Guests, com2: Permissions, trace: Reader) -> Self {
         let person = Caller::cable(Way::Com1, Permissions::all());
         let script = Caller::cable(Way::Com2, com2);
         Self {
             shell: Shell::new(),
             lines: LineReader::new(),
             guests,
+            trace,
             top: None,
             top_due: 0,
             top_read: 0,
@@ -130,6 +133,7 @@ impl Operator {
         disks::service();
         engines::service();
         self.guests.poll(self.shell.attached());
+        self.trace.tick();
         console::pump();
         if console::PROMPT.is_missing() && console::com1_is_idle() {
             self.reply_prompt();
@@ -236,6 +240,13 @@ impl Operator {
                 let counters = self.guests.counters(None)?;
                 console::print(format_args!("{}", fmt::from_fn(|f| table::show(view, &counters, f))));
             }
+            Command::Trace { step: TraceStep::Show, .. } => {
+                let state = self.trace.state(None)?;
+                console::print(format_args!("{}", fmt::from_fn(|f| ::control::trace::show(&state, f))));
+            }
+            Command::Trace { step: TraceStep::Save, .. } => {
+                return Err("records are sent on COM2: ask there, or use `sidecore-trace record`".into());
+            }
             Command::Report => report::show(),
             Command::Version => console::print(format_args!("sidecore {}\n", env!("CARGO_PKG_VERSION"))),
             Command::Top => {
@@ -294,6 +305,15 @@ impl Operator {
             | Command::Audit
             | Command::Report
             | Command::Version => Ok(()),
+            Command::Trace { step: TraceStep::On, stop, classes } => {
+                self.trace.start(::control::trace::classes(&classes)?, stop)
+            }
+            Command::Trace { step: TraceStep::Off, .. } => {
+                self.trace.stop();
+                Ok(())
+            }
+            Command::Trace { step: TraceStep::Save, .. } => self.trace.save(),
+            Command::Trace { step: TraceStep::Show, .. } => Ok(()),
             Command::Watch(on) => {
                 engines::all().iter().for_each(|engine| engine.watch(on));
                 Ok(())
@@ -365,6 +385,12 @@ impl Operator {
             Command::Version if shows => {
                 let version = Some(env!("CARGO_PKG_VERSION").into());
                 self.answer(caller, Ok(Event::Reply { id, ok: true, error: None, guests: None, version }), id);
+            }
+            Command::Trace { step: TraceStep::Show, .. } if shows => {
+                self.answer(caller, self.trace.state(id).map(Event::TraceState), id);
+            }
+            Command::Trace { step: TraceStep::Save, .. } if caller.way == Way::Channel => {
+                self.reply(caller, id, Err("records are sent on COM2: ask there".into()));
             }
             Command::Report if shows => {
                 report::answer(|entry| match caller.way {

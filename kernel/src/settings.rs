@@ -1,7 +1,8 @@
 //! Loads the configuration: `sidecore.toml` from the boot modules, or the default. Checks it against this machine.
 
 use crate::{
-    cache, console, cores, disks, facts::facts, guests, halt::halt, heap, mem, modules, options, report, uplink, virt,
+    cache, console, cores, disks, facts::facts, guests, halt::halt, heap, mem, modules, options, report, trace, uplink,
+    virt,
 };
 use alloc::{format, vec::Vec};
 use config::{Completion, Config, Mistake, Plan, Sha256, Smt, Topology};
@@ -51,7 +52,9 @@ pub fn load(hashes: &[(&str, Sha256)]) -> (Config, Plan) {
     let on_heap = guests::PART_BYTES
         .saturating_mul(config.guests.len() as u64)
         .saturating_add(guests::heap(config.guests.len(), config.management.is_some()) as u64);
-    let taken = uplink::memory(&config).saturating_add(disks::memory(&config)).saturating_add(on_heap);
+    let traces = trace::memory(&config, cores::count());
+    let taken =
+        uplink::memory(&config).saturating_add(disks::memory(&config)).saturating_add(on_heap).saturating_add(traces);
     let mut free = mem::FRAMES.lock().free().saturating_sub(taken);
     if virt::needs_splits() {
         // Each 2 MiB of a guest need a table of 4 KiB.

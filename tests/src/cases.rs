@@ -38,6 +38,7 @@ mod seven;
 mod shell;
 mod smp;
 mod steady_load;
+mod trace;
 mod two_guests;
 mod uplink;
 mod uplink_faults;
@@ -67,6 +68,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         management::list(),
         machine_checks::list(),
         watchdog::list(),
+        trace::list(),
         maps::list(),
         block::list(),
         fio::list(),

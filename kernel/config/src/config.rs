@@ -11,6 +11,7 @@ use crate::mistake::Place;
 use crate::module::Module;
 use crate::share::Share;
 use crate::stage::Stage;
+use crate::trace::Trace;
 use crate::uplink::Uplink;
 
 /// The configuration.
@@ -26,6 +27,8 @@ pub struct Config {
     pub management: Option<Management>,
     /// `[com2] allow`: what may be asked on COM2. All without it; only `view` if there is a mistake in it.
     pub com2: Permissions,
+    /// `[trace]`.
+    pub trace: Trace,
     /// `smt`.
     pub smt: Smt,
     /// `[[module]]`.

@@ -7,6 +7,7 @@ mod name;
 mod rules;
 mod share;
 mod stage;
+mod trace;
 mod uplink;
 
 use alloc::format;
@@ -25,8 +26,8 @@ use crate::rules::{Identity, Rules};
 use crate::section::Section;
 use crate::stage::Stage;
 
-const TOP_KEYS: [&str; 10] =
-    ["smt", "log", "control", "com2", "management", "module", "engine", "port", "stage", "guest"];
+const TOP_KEYS: [&str; 11] =
+    ["smt", "log", "control", "com2", "management", "trace", "module", "engine", "port", "stage", "guest"];
 
 /// The result of reading a file: the usable part, and the mistakes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -78,6 +79,7 @@ pub fn parse(file: &str, contents: impl AsRef<[u8]>) -> Parsed {
     read_log(source, &mut top, &mut config);
     read_control(source, &mut top, &mut config);
     read_com2(source, &mut top, &mut config);
+    read_trace(source, &mut top, &mut config);
     for (span, table) in top.tables("module", "module") {
         let (module, mut mistakes) = module::read(source, table, span, &config.modules);
         config.modules.extend(module);
@@ -192,6 +194,13 @@ fn read_com2(source: Source<'_>, top: &mut Section<'_, '_>, config: &mut Config)
         // Whoever writes the table wants to forbid something.
         config.com2 = Permissions::VIEW;
     }
+    top.mistakes.append(&mut section.mistakes);
+}
+
+fn read_trace(source: Source<'_>, top: &mut Section<'_, '_>, config: &mut Config) {
+    let Some((span, table)) = top.table("trace") else { return };
+    let mut section = Section::new(source, table, span, "[trace]", &trace::KEYS);
+    config.trace = trace::read(&mut section);
     top.mistakes.append(&mut section.mistakes);
 }
 

@@ -6,6 +6,7 @@ use crate::Text;
 use crate::command::{View, unknown};
 use crate::no_memory::{copy, sentence};
 use crate::shown::Shortened;
+use crate::trace::TraceStep;
 
 /// An argument of a command.
 #[derive(Debug)]
@@ -48,6 +49,16 @@ pub(crate) const RAW: Argument =
     Argument { member: None, shown: "[--raw]", needed: false, kind: Kind::Option("--raw") };
 pub(crate) const VIEW: Argument =
     Argument { member: None, shown: "[WHAT]", needed: false, kind: Kind::Choice { what: "view", words: &View::NAMES } };
+pub(crate) const STEP: Argument = Argument {
+    member: Some("step"),
+    shown: "on|off|show|save",
+    needed: true,
+    kind: Kind::Choice { what: "step of the trace", words: &TraceStep::NAMES },
+};
+pub(crate) const STOP: Argument =
+    Argument { member: Some("stop"), shown: "[--stop]", needed: false, kind: Kind::Option("--stop") };
+pub(crate) const CLASSES: Argument =
+    Argument { member: Some("classes"), shown: "[CLASSES]", needed: false, kind: Kind::Text };
 
 /// What was given for an argument.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -8,11 +8,12 @@
 use alloc::string::String;
 use core::fmt;
 
-use crate::argument::{AllGiven, Argument, GUEST, Given, Kind, ON, PORT, RAW, TEXT, VIEW, Value};
+use crate::argument::{AllGiven, Argument, CLASSES, GUEST, Given, Kind, ON, PORT, RAW, STEP, STOP, TEXT, VIEW, Value};
 use crate::no_memory::sentence;
 use crate::permissions::{Caller, Permissions};
 use crate::shown::{Joined, Shortened};
 use crate::table::left;
+use crate::trace::TraceStep;
 use crate::{Text, nearest};
 
 /// A row of the table.
@@ -152,6 +153,15 @@ commands! {
     /// Switches the engines' profiles on or off: the requests of a visit, the length of a turn.
     Watch(on: bool = ON) => PROFILE,
         shell("watch", "count what the engines do, for `show engine`"), json("watch");
+    /// The trace of the cores.
+    Trace {
+        /// What is done with it.
+        step: TraceStep = STEP,
+        /// For `on`: a core drops new records when its ring is full, instead of the oldest.
+        stop: bool = STOP,
+        /// For `on`: names of classes with commas between them, or nothing: see [`crate::trace::classes`].
+        classes: String = CLASSES,
+    } => PROFILE, shell("trace", "records of what cores do"), json("trace");
     /// The capability report.
     Report => VIEW, shell("report", "what this machine has, and what stands in for what not"), json("report");
     /// The version of sidecore.

@@ -40,10 +40,12 @@ mod shown;
 pub mod table;
 mod terminal;
 mod top;
+pub mod trace;
 mod turns;
 
 use alloc::borrow::Cow;
 
+pub use self::trace::{TraceState, TraceStep, TracedCore};
 pub use audit::{Audit, Note, Outcome, Record};
 pub use channel::{ANSWER, Channel, ChannelCounts, EVENTS, READ_BYTES};
 pub use command::{Command, View, help};

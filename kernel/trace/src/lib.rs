@@ -1,0 +1,33 @@
+//! The trace of a running machine: what each core writes about its work, and how it is saved.
+//!
+//! ```text
+//!   a core                       control core                          tools
+//!   ──────                       ────────────                          ─────
+//!   Record ──▶ ring::Ring ──▶ ring::Cursor ──▶ stream (chunks) ──▶ stream::blocks ──▶ Record
+//!              one writer        one reader       COM2, a file
+//! ```
+//!
+//! - [`record`]: an event of 32 bytes, and the kinds of events.
+//! - [`class`]: groups of kinds that are switched on and off together.
+//! - [`ring`]: the ring of one core. Its writer never waits. Losses are counted.
+//! - [`stream`]: the format of a saved trace, and its reader. The reader accepts any bytes.
+//! - [`histogram`]: distributions of durations in fixed memory.
+//!
+//! The tools of the operator import this crate too. Nothing here allocates, waits or panics, whatever the bytes are.
+
+#![cfg_attr(not(test), no_std)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
+
+mod atomics;
+pub mod class;
+pub mod histogram;
+pub mod record;
+pub mod ring;
+#[cfg(all(test, not(miri)))]
+mod ring_model;
+#[cfg(test)]
+mod ring_tests;
+pub mod stream;
+
+pub use class::{Classes, Switch};
+pub use record::{Kind, Record};

@@ -1,0 +1,221 @@
+//! The ring of one core: one writer, one reader on another core.
+//!
+//! The writer never waits and never looks at the reader, unless the ring stops when it is full. The reader copies a
+//! record, and then reads the writer's position again. If the writer may have come round meanwhile, the copy is thrown away
+//! and counted as lost. So the reader never returns a torn record. The model in `ring_model.rs` compiles this file on loom's
+//! atomics.
+//!
+//! Records have numbers from 0. Record `n` is in slot `n % capacity`. While the position is `p`, the writer may be writing
+//! record `p`, which is where record `p - capacity` was. So the reader can have the last `capacity - 1` records.
+
+use core::ops::Deref;
+
+use super::atomics::{AtomicBool, AtomicU64, Ordering, fence, own};
+use crate::Record;
+
+/// Memory for one record. All zero is a good first state.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct Slot([AtomicU64; 4]);
+
+impl Slot {
+    /// An empty slot.
+    #[must_use]
+    pub fn new() -> Self {
+        Self([AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0)])
+    }
+}
+
+impl Default for Slot {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What the writer does when the ring is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenFull {
+    /// It writes over the oldest records. What the reader has not taken is lost.
+    #[default]
+    Overwrite,
+    /// It drops and counts new records until the reader has taken old ones.
+    Stop,
+}
+
+/// The ring of one core. `S` is the memory for its records.
+#[derive(Debug)]
+pub struct Ring<S> {
+    slots: S,
+    /// Records written so far. Only the writer changes it.
+    position: AtomicU64,
+    /// Records dropped because the ring was full. Only the writer changes it.
+    dropped: AtomicU64,
+    /// Whether the writer stops when the ring is full.
+    stops: AtomicBool,
+    /// Records that the reader has done with. Only the reader changes it.
+    taken: Line,
+}
+
+/// A word in a line of the cache of its own: the reader's stores do not take the writer's line.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Line(AtomicU64);
+
+impl<S: Deref<Target = [Slot]>> Ring<S> {
+    /// A ring in this memory. Returns `None` unless the number of slots is a power of two from 2 on.
+    pub fn new(slots: S) -> Option<Self> {
+        if slots.len() < 2 || !slots.len().is_power_of_two() {
+            return None;
+        }
+        Some(Self {
+            slots,
+            position: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+            stops: AtomicBool::new(false),
+            taken: Line(AtomicU64::new(0)),
+        })
+    }
+
+    /// Number of records that the reader can have at a time.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        (self.slots.len() as u64).saturating_sub(1)
+    }
+
+    /// Chooses what happens when the ring is full.
+    pub fn when_full(&self, what: WhenFull) {
+        self.stops.store(what == WhenFull::Stop, Ordering::Relaxed);
+    }
+
+    /// Records written so far. [`Ring::dropped`] ones are not among them.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        self.position.load(Ordering::Acquire)
+    }
+
+    /// Records dropped because the ring was full.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Writes a record. Only the ring's own core calls it, and not from a handler that can interrupt this function.
+    #[inline]
+    pub fn write(&self, record: Record) {
+        let number = own(&self.position);
+        if self.stops.load(Ordering::Relaxed)
+            // Acquire: the reader has read the slots before it gives them back.
+            && number.wrapping_sub(self.taken.0.load(Ordering::Acquire)) >= self.capacity()
+        {
+            self.dropped.store(own(&self.dropped).wrapping_add(1), Ordering::Relaxed);
+            return;
+        }
+        // A reader that sees one of the words below also sees a position of at least `number`: this fence pairs with the one
+        // in `copy`.
+        fence(Ordering::Release);
+        if let Some(slot) = self.slot(number) {
+            for (word, value) in slot.0.iter().zip(record.to_words()) {
+                word.store(value, Ordering::Relaxed);
+            }
+        }
+        self.position.store(number.wrapping_add(1), Ordering::Release);
+    }
+
+    #[inline]
+    fn slot(&self, number: u64) -> Option<&Slot> {
+        let mask = self.slots.len().wrapping_sub(1);
+        self.slots.get(number as usize & mask)
+    }
+
+    /// Copies the slot of a record. The copy is good only if [`Ring::is_intact`] says so afterwards.
+    pub(super) fn copy(&self, number: u64) -> Record {
+        let words = self.slot(number).map_or([0; 4], |slot| {
+            let mut words = [0; 4];
+            for (to, from) in words.iter_mut().zip(&slot.0) {
+                *to = from.load(Ordering::Relaxed);
+            }
+            words
+        });
+        // If a word is one of a later record, the position that is read next is at least that record's number: see `write`.
+        fence(Ordering::Acquire);
+        Record::from_words(words)
+    }
+
+    /// Whether the writer has not begun to write over a record.
+    pub(super) fn is_intact(&self, number: u64) -> bool {
+        self.position.load(Ordering::Relaxed).wrapping_sub(number) <= self.capacity()
+    }
+
+    fn done_with(&self, next: u64) {
+        self.taken.0.store(next, Ordering::Release);
+    }
+}
+
+/// The place of the reader in a ring. A ring has one reader.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cursor {
+    next: u64,
+    /// Of [`Ring::dropped`], what was reported.
+    known: u64,
+    /// All records that were reported as lost.
+    lost: u64,
+}
+
+impl Cursor {
+    /// At the beginning of a ring.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { next: 0, known: 0, lost: 0 }
+    }
+
+    /// Number of the record that is read next.
+    #[must_use]
+    pub const fn position(&self) -> u64 {
+        self.next
+    }
+
+    /// Goes past all records that are there now, and forgets the losses so far.
+    pub fn skip_all<S: Deref<Target = [Slot]>>(&mut self, ring: &Ring<S>) {
+        self.next = ring.written();
+        self.known = ring.dropped();
+        self.lost = 0;
+        ring.done_with(self.next);
+    }
+
+    /// Returns how many records [`Cursor::skip_lost`] has reported since the beginning, or since [`Cursor::skip_all`].
+    #[must_use]
+    pub const fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Goes to the oldest record that is still there. Returns how many records were lost since the last call: written
+    /// over before they were read, and dropped by the writer.
+    pub fn skip_lost<S: Deref<Target = [Slot]>>(&mut self, ring: &Ring<S>) -> u64 {
+        let oldest = ring.written().saturating_sub(ring.capacity()).max(self.next);
+        let overwritten = oldest.wrapping_sub(self.next);
+        self.next = oldest;
+        let dropped = ring.dropped();
+        let lost = dropped.wrapping_sub(core::mem::replace(&mut self.known, dropped)).wrapping_add(overwritten);
+        self.lost = self.lost.wrapping_add(lost);
+        lost
+    }
+
+    /// Gives the slots of all records before this place back to a writer that stops when the ring is full.
+    pub fn give_back<S: Deref<Target = [Slot]>>(&self, ring: &Ring<S>) {
+        ring.done_with(self.next);
+    }
+
+    /// Reads the next record. Returns `None` if there is none, or if it was just lost: then [`Cursor::skip_lost`] goes
+    /// on.
+    pub fn read<S: Deref<Target = [Slot]>>(&mut self, ring: &Ring<S>) -> Option<Record> {
+        if self.next >= ring.written() {
+            return None;
+        }
+        let record = ring.copy(self.next);
+        if !ring.is_intact(self.next) {
+            return None;
+        }
+        self.next = self.next.wrapping_add(1);
+        Some(record)
+    }
+}
