@@ -32,7 +32,8 @@ pub fn check(update: bool) -> Result<bool> {
     let bare = Graph::of(image::TARGET)?;
     let all: BTreeSet<&Package> = host.packages.values().chain(bare.packages.values()).collect();
     let mut wrong: Vec<String> = all.iter().filter_map(|package| licence_fault(package)).collect();
-    let root = bare.root_mode()?;
+    let linked = tools::tree("sidecore", image::TARGET)?;
+    let root = bare.root_mode(|package| linked.contains(&(package.name.clone(), package.version.clone())))?;
     wrong.extend(doubles(&root, &TWICE));
     let index = index::Index::of_cargo();
     let mut unknown = 0;
@@ -110,14 +111,17 @@ impl Graph {
         Some(Self { packages, needs })
     }
 
-    /// The packages that are linked into the hypervisor.
-    fn root_mode(&self) -> Result<BTreeSet<Package>> {
+    /// The packages that are linked into the hypervisor. `linked`: whether a package is needed with the features that the hypervisor asks
+    /// for. The graph also has what other members of the workspace ask for.
+    fn root_mode(&self, linked: impl Fn(&Package) -> bool) -> Result<BTreeSet<Package>> {
         let is_kernel = |(_, package): &(&String, &Package)| package.own && package.name == "sidecore";
         let (kernel, _) = self.packages.iter().find(is_kernel).context("there is no package sidecore")?;
         let (mut found, mut next) = (BTreeSet::new(), vec![kernel]);
         let mut seen = BTreeSet::new();
         while let Some(id) = next.pop() {
-            let Some(package) = self.packages.get(id).filter(|package| !package.is_macro) else { continue };
+            let Some(package) = self.packages.get(id).filter(|package| !package.is_macro && linked(package)) else {
+                continue;
+            };
             if seen.insert(id) {
                 found.insert(package.clone());
                 next.extend(self.needs.get(id).into_iter().flatten());
@@ -200,7 +204,9 @@ mod tests {
                 {"id": "syn", "deps": []}, {"id": "proptest", "deps": []}, {"id": "cc", "deps": []}]}
         });
         let graph = Graph::read(&said).unwrap();
-        let names: Vec<_> = graph.root_mode().unwrap().into_iter().map(|package| package.name).collect();
+        let names: Vec<_> = graph.root_mode(|_| true).unwrap().into_iter().map(|package| package.name).collect();
         assert_eq!(names, ["lib", "sidecore"]);
+        let alone = graph.root_mode(|package| package.name != "lib").unwrap();
+        assert_eq!(alone.len(), 1, "a package that the hypervisor does not ask for is not in it");
     }
 }

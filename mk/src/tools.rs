@@ -3,6 +3,7 @@
 //! The tree's programs need a newer C library than many hosts have, so the tree's own loader starts each. GRUB finds
 //! its helper programs by PATH, so `target/deps/bin` has wrappers that do the same.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::ffi::OsStr;
 use std::fs;
@@ -160,6 +161,21 @@ pub fn metadata(arguments: &[&str]) -> Result<Value> {
     let mut command = Command::new(cargo);
     command.args(["metadata", "--offline", "--format-version", "1"]).args(arguments).current_dir(paths::root());
     Ok(serde_json::from_str(&quietly(&mut command, "cargo metadata")?)?)
+}
+
+/// The name and version of each package that a package of ours needs to run on a target, with the features that it asks for itself:
+/// what other members of the workspace ask for is not in it, other than in `cargo metadata`. Macros and what they need are in it.
+pub fn tree(package: &str, target: &str) -> Result<BTreeSet<(String, String)>> {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["tree", "--offline", "--locked", "--package", package, "--target", target]);
+    command.args(["--edges", "normal", "--prefix", "none", "--format", "{p}"]).current_dir(paths::root());
+    let packages = quietly(&mut command, "cargo tree")?;
+    let package = |line: &str| {
+        let (name, rest) = line.split_once(" v")?;
+        Some((name.to_owned(), rest.split(' ').next()?.to_owned()))
+    };
+    Ok(packages.lines().filter_map(package).collect())
 }
 
 /// Runs cargo in the repository and shows its messages. `Ok(false)`: cargo reported a failure.

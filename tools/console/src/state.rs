@@ -401,24 +401,6 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_would_keep_the_program_busy_are_cut() {
-        let mut state = state();
-        let counts = vec![r#"{"kind":"x","count":1}"#; 50_000].join(",");
-        let uplink = format!(
-            r#"{{"core":1,"busy_turns":1,"idle_turns":1,"busy_cycles":1,"idle_cycles":1,"long_turns":0,"uplinks":[{{"name":"u","device":"d","counts":[{counts}]}}]}}"#
-        );
-        for tsc in [2000, 3000] {
-            let line = READING
-                .replace("\"tsc\":1000", &format!("\"tsc\":{tsc}"))
-                .replace("\"engines\":[]", &format!("\"engines\":[{uplink}]"));
-            take(&mut state, &line);
-        }
-        assert_eq!((state.readings, state.noise), (2, 0));
-        let shown = crate::views::View::Port.sheet(&state, None);
-        assert_eq!(shown.more[0].rows.len(), MAX_REASONS);
-    }
-
-    #[test]
     fn what_is_shown_gets_old_without_readings_and_without_a_connection() {
         let mut state = state();
         state.connected("x");

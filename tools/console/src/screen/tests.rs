@@ -186,6 +186,26 @@ fn the_first_row_follows_the_chosen_one() {
     assert_eq!(scrolled(3, 0, 0, 0), 0);
 }
 
+const EMPTY: &str = r#"{"event":"counters","tsc":1000,"tsc_hz":1000,"hypervisor":{"memory":0,"memory_without_guests":0},"guests":[],"engines":[]}"#;
+
+#[test]
+fn lists_that_would_keep_the_program_busy_are_cut() {
+    let mut state = State::new(Duration::from_secs(1));
+    let counts = vec![r#"{"kind":"x","count":1}"#; 50_000].join(",");
+    let uplink = format!(
+        r#"{{"core":1,"busy_turns":1,"idle_turns":1,"busy_cycles":1,"idle_cycles":1,"long_turns":0,"uplinks":[{{"name":"u","device":"d","counts":[{counts}]}}]}}"#
+    );
+    for tsc in [2000, 3000] {
+        let line = EMPTY
+            .replace("\"tsc\":1000", &format!("\"tsc\":{tsc}"))
+            .replace("\"engines\":[]", &format!("\"engines\":[{uplink}]"));
+        state.take(&Line::Text(line));
+    }
+    assert_eq!((state.readings, state.noise), (2, 0));
+    let shown = View::Port.sheet(&state, None);
+    assert_eq!(shown.more[0].rows.len(), crate::rates::MAX_REASONS);
+}
+
 fn any_key() -> impl Strategy<Value = Key> {
     prop_oneof![
         any::<char>().prop_map(Key::Char),
