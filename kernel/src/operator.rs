@@ -17,11 +17,12 @@ use crate::{
 };
 use alloc::vec::Vec;
 use control::{
-    Action, Caller, Command, Event, LineReader, NoMemory, Permissions, Request, Shell, Text, TraceStep, View, Way,
-    sentence, table,
+    Action, AfterKey, Audit, Caller, Command, Event, LineReader, NoMemory, Note, Outcome, Permissions, Request, Shell,
+    Text, Top, TraceStep, View, Way, sentence, table,
 };
 use core::{fmt, sync::atomic::Ordering};
 use lifecycle::Refused;
+use spin::Mutex;
 
 /// Microseconds between two ticks.
 const TICK: u64 = 1_000;
@@ -31,12 +32,26 @@ const INPUT_BYTES: usize = 256;
 /// Most commands of each port that are carried out in a tick.
 const COMMANDS: usize = 4;
 
+/// Who changed what. Only the control core touches it.
+static AUDIT: Mutex<Audit> = Mutex::new(Audit::new());
+
+/// Microseconds between two readings of the counters for `top`.
+const TOP_PERIOD: u64 = 1_000_000;
+/// The live picture is due at once, because a key has changed it.
+const TOP_CHANGED: u64 = 0;
+
 /// The operator's side of the machine.
 pub struct Operator {
     shell: Shell,
     lines: LineReader,
     guests: Guests,
     trace: Reader,
+    /// The live picture, if it has COM1.
+    top: Option<Top>,
+    /// When it is due, in TSC ticks.
+    top_due: u64,
+    /// When the counters were last read for it.
+    top_read: u64,
     /// Whoever is at the other end of COM1.
     person: Caller,
     /// Whoever is at the other end of COM2.
@@ -56,7 +71,18 @@ impl Operator {
     pub fn new(guests: Guests, com2: Permissions, trace: Reader) -> Self {
         let person = Caller::cable(Way::Com1, Permissions::all());
         let script = Caller::cable(Way::Com2, com2);
-        Self { shell: Shell::new(), lines: LineReader::new(), guests, trace, person, script, ending: None }
+        Self {
+            shell: Shell::new(),
+            lines: LineReader::new(),
+            guests,
+            trace,
+            top: None,
+            top_due: 0,
+            top_read: 0,
+            person,
+            script,
+            ending: None,
+        }
     }
 
     /// Runs until the machine is switched off. Between ticks the core halts. If an engine shares this core, the core
@@ -84,6 +110,7 @@ impl Operator {
 
     fn tick(&mut self) {
         console::tick();
+        self.refresh_top();
         let mut commands = 0_usize;
         for _ in 0..INPUT_BYTES {
             let Some(byte) = console::read() else { break };
@@ -110,6 +137,9 @@ impl Operator {
         self.guests.poll(self.shell.attached());
         self.trace.tick();
         console::pump();
+        if console::PROMPT.is_missing() && console::com1_is_idle() {
+            self.reply_prompt();
+        }
         if self.guests.wants_end() && self.ending.is_none() {
             self.end("all guests have stopped");
         }
@@ -125,15 +155,32 @@ impl Operator {
 
     /// Takes a typed byte. Returns whether it was the end of a command.
     fn typed(&mut self, byte: u8) -> bool {
+        if let Some(top) = &mut self.top {
+            match top.feed(byte, &mut console::Com1) {
+                // The picture is drawn when COM1 has sent the one before.
+                Ok(AfterKey::Refresh) => self.top_due = TOP_CHANGED,
+                Ok(AfterKey::Leave) => self.leave_top(),
+                Ok(AfterKey::Nothing) | Err(_) => {}
+            }
+            return false;
+        }
+        if console::PROMPT.is_missing() {
+            self.reply_prompt();
+        }
         match self.shell.feed(byte, &mut console::Com1).unwrap_or(Action::None) {
             Action::None => {}
+            Action::Complete => _ = self.shell.complete(self.guests.names(), &mut console::Com1),
             Action::ToGuest(byte) => {
                 if let Some(guest) = self.shell.attached() {
                     let _ = self.guests.input(guest, &[byte]);
                 }
             }
-            Action::Left => console::QUIET.store(false, Ordering::Relaxed),
+            Action::Left => {
+                console::QUIET.store(false, Ordering::Relaxed);
+                console::PROMPT.shown();
+            }
             Action::Run(command) => {
+                console::PROMPT.ended();
                 self.carry_out_for_person(command);
                 self.reply_prompt();
                 return true;
@@ -142,19 +189,51 @@ impl Operator {
         false
     }
 
+    /// Draws the live picture if it is due and COM1 has sent all before. Reads the counters once a period, unless a key asked for
+    /// the picture.
+    fn refresh_top(&mut self) {
+        let Some(top) = &mut self.top else { return };
+        if time::tsc() < self.top_due || !console::com1_is_idle() {
+            return;
+        }
+        let now = time::tsc();
+        if self.top_due != TOP_CHANGED || now.saturating_sub(self.top_read) >= time::micros(TOP_PERIOD) {
+            match self.guests.counters(None) {
+                Ok(counters) => top.read(counters),
+                Err(NoMemory) => return self.leave_top(),
+            }
+            self.top_read = now;
+        }
+        let _ = top.refresh(&mut console::Com1);
+        self.top_due = self.top_read.saturating_add(time::micros(TOP_PERIOD));
+    }
+
+    fn leave_top(&mut self) {
+        self.top = None;
+        console::leave_full_screen();
+        self.reply_prompt();
+    }
+
+    /// Shows the prompt and what is typed, unless a guest or the live picture has the terminal.
     fn reply_prompt(&self) {
-        let _ = self.shell.prompt(&mut console::Com1);
+        if self.shell.attached().is_none() && self.top.is_none() {
+            let _ = self.shell.prompt(&mut console::Com1);
+            console::PROMPT.shown();
+        }
     }
 
     fn carry_out_for_person(&mut self, command: Command) {
-        if let Err(why) = self.show_to_person(command) {
+        if let Err(why) = audited(&self.person.clone(), command, |command| self.show_to_person(command)) {
             console::print(format_args!("{why}\n"));
         }
     }
 
     fn show_to_person(&mut self, command: Command) -> Result<(), Text> {
-        command.check(&self.person)?;
         match command {
+            Command::Show(View::Audit) => {
+                let audit = AUDIT.lock();
+                console::print(format_args!("{}", fmt::from_fn(|f| audit.show(f))));
+            }
             Command::List => {
                 let guests = self.guests.list()?;
                 console::print(format_args!("{}", fmt::from_fn(|f| table::list(&guests, f))));
@@ -172,6 +251,16 @@ impl Operator {
             }
             Command::Report => report::show(),
             Command::Version => console::print(format_args!("sidecore {}\n", env!("CARGO_PKG_VERSION"))),
+            Command::Top => {
+                console::take_full_screen();
+                match Top::new(&mut console::Com1) {
+                    Ok(top) => (self.top, self.top_due, self.top_read) = (Some(top), 0, 0),
+                    Err(no_memory) => {
+                        console::leave_full_screen();
+                        return Err(no_memory.into());
+                    }
+                }
+            }
             Command::Attach { guest, raw } => {
                 self.guests.find(&guest)?;
                 console::QUIET.store(true, Ordering::Relaxed);
@@ -212,13 +301,18 @@ impl Operator {
             | Command::List
             | Command::Attach { .. }
             | Command::Show(_)
+            | Command::Top
+            | Command::Audit
             | Command::Report
             | Command::Version => Ok(()),
             Command::Trace { step: TraceStep::On, stop, classes } => {
-                self.trace.start(::control::trace::classes(&classes)?, stop)
+                self.trace.start(::control::trace::classes(&classes)?, stop)?;
+                engines::choose_loops();
+                Ok(())
             }
             Command::Trace { step: TraceStep::Off, .. } => {
                 self.trace.stop();
+                engines::choose_loops();
                 Ok(())
             }
             Command::Trace { step: TraceStep::Save, .. } => self.trace.save(),
@@ -247,30 +341,31 @@ impl Operator {
             Err(refused) => return reply(refused.id, Err(refused.error)),
         };
         let id = request.id;
-        if let Err(why) = request.command.check(&self.script) {
-            return reply(id, Err(why));
-        }
+        // What answers with more than a reply. It changes nothing, so the audit has only its refusal.
+        let shows = request.command.check(&self.script).is_ok();
         match request.command {
-            Command::Show(View::Counters) => {
-                console::answer(self.guests.counters(id).map(Event::Counters), id);
+            Command::Show(_) if shows => console::answer(self.guests.counters(id).map(Event::Counters), id),
+            Command::Audit if shows => {
+                let records = AUDIT.lock().copy();
+                console::answer(records.map(|records| Event::Audit { id, records }), id);
             }
-            Command::List => {
+            Command::List if shows => {
                 let reply = |guests| Event::Reply { id, ok: true, error: None, guests: Some(guests), version: None };
                 console::answer(self.guests.list().map(reply), id);
             }
-            Command::Version => {
+            Command::Version if shows => {
                 let version = Some(env!("CARGO_PKG_VERSION").into());
                 console::answer(Ok(Event::Reply { id, ok: true, error: None, guests: None, version }), id);
             }
-            Command::Trace { step: TraceStep::Show, .. } => {
+            Command::Trace { step: TraceStep::Show, .. } if shows => {
                 console::answer(self.trace.state(id).map(Event::TraceState), id);
             }
-            Command::Report => {
+            Command::Report if shows => {
                 report::answer();
                 reply(id, Ok(()));
             }
             other => {
-                let result = self.carry_out(other);
+                let result = audited(&self.script.clone(), other, |command| self.carry_out(command));
                 reply(id, result);
             }
         }
@@ -304,6 +399,21 @@ impl Operator {
             x86_64::instructions::hlt();
         }
     }
+}
+
+/// Carries out a command if its caller may ask for it, and notes in the audit what became of it.
+fn audited(caller: &Caller, command: Command, carry_out: impl FnOnce(Command) -> Result<(), Text>) -> Result<(), Text> {
+    let note = Note::from(&command);
+    let allowed = command.check(caller);
+    let outcome = if allowed.is_ok() { Outcome::Done } else { Outcome::Refused };
+    let result = allowed.and_then(|()| carry_out(command));
+    let (outcome, why) = match &result {
+        Ok(()) => (outcome, ""),
+        Err(why) if outcome == Outcome::Refused => (outcome, &**why),
+        Err(why) => (Outcome::Failed, &**why),
+    };
+    AUDIT.lock().note(time::wall_clock() / 1_000_000, caller, &note, outcome, why);
+    result
 }
 
 fn reply(id: Option<u64>, result: Result<(), Text>) {

@@ -34,6 +34,7 @@ mod probe_disk;
 mod requests;
 mod rings;
 mod seven;
+mod shell;
 mod smp;
 mod steady_load;
 mod trace;

@@ -101,6 +101,11 @@ impl Guests {
         self.guests.iter_mut().for_each(|g| g.shut_down(seconds));
     }
 
+    /// The names of the guests, in the order of the configuration.
+    pub fn names(&self) -> impl Iterator<Item = &str> + Clone {
+        self.guests.iter().map(Guest::name)
+    }
+
     /// The guest of that name.
     ///
     /// # Errors
