@@ -400,7 +400,7 @@ pub fn send_guest(line: &str) -> bool {
 }
 
 /// Sends a line of its pieces to COM2, in the guests' share of it. Ask [`room_com2`] before.
-pub fn send_pieces<'a, const PIECES: usize>(pieces: [&'a str; PIECES]) {
+pub fn send_pieces<const PIECES: usize>(pieces: [&str; PIECES]) {
     COM2.lock().push(Class::Guest, pieces.iter().map(|piece| piece.as_bytes()));
 }
 
