@@ -35,6 +35,11 @@ pub fn launch() {
     all().iter().for_each(|engine| engine.launch());
 }
 
+/// Has each engine choose the loop with or without observers, after something was switched on or off.
+pub fn choose_loops() {
+    all().iter().for_each(|engine| engine.choose_loop());
+}
+
 /// All engines, in the order of their ids.
 pub fn all() -> &'static [&'static Engine] {
     TABLE.get().map_or(&[], Vec::as_slice)

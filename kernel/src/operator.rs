@@ -306,10 +306,13 @@ impl Operator {
             | Command::Report
             | Command::Version => Ok(()),
             Command::Trace { step: TraceStep::On, stop, classes } => {
-                self.trace.start(::control::trace::classes(&classes)?, stop)
+                self.trace.start(::control::trace::classes(&classes)?, stop)?;
+                engines::choose_loops();
+                Ok(())
             }
             Command::Trace { step: TraceStep::Off, .. } => {
                 self.trace.stop();
+                engines::choose_loops();
                 Ok(())
             }
             Command::Trace { step: TraceStep::Save, .. } => self.trace.save(),

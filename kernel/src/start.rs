@@ -173,7 +173,7 @@ extern "C" fn on_own_stack() -> ! {
     if let Err(why) = maps::start(&config, &plan, guests.layouts()) {
         halt(format_args!("the page tables of the cores: {why}"));
     }
-    trace.tell_engines();
+    engines::choose_loops();
     engines::launch();
     report::decision(format!("the hypervisor keeps {} KiB for itself", mem::used() >> 10));
     let heap = heap::usage();

@@ -220,7 +220,7 @@ impl Reader {
         Ok(Self { header: header(config, &cores), cores, stops: false, saving: None })
     }
 
-    /// Switches classes on. If the trace was off, what is in the rings is forgotten.
+    /// Switches classes on. The engines have to choose their loops afterwards. If the trace was off, what is in the rings is forgotten.
     ///
     /// # Errors
     /// No core has a ring.
@@ -238,19 +238,12 @@ impl Reader {
             }
         }
         ON.set(classes);
-        self.tell_engines();
         Ok(())
     }
 
-    /// Switches all classes off. What is in the rings stays there.
-    pub fn stop(&mut self) {
+    /// Switches all classes off. The engines may choose their loops afterwards. What is in the rings stays there.
+    pub fn stop(&self) {
         ON.set(Classes::empty());
-        self.tell_engines();
-    }
-
-    /// Has the engines choose the loop with or without observers. Call it after the engines are made.
-    pub fn tell_engines(&self) {
-        crate::engines::all().iter().for_each(|engine| engine.choose_loop());
     }
 
     /// Begins to send the records on COM2.

@@ -107,6 +107,17 @@ impl Value for bool {
     }
 }
 
+impl Value for TraceStep {
+    fn read(given: Given<'_>) -> Result<Self, Text> {
+        // Other words are refused before.
+        Ok(Self::ALL.into_iter().find(|step| given == Given::Text(step.name())).unwrap_or(Self::Show))
+    }
+
+    fn given(&self) -> Given<'_> {
+        Given::Text(self.name())
+    }
+}
+
 impl Argument {
     /// Whether it is typed without a word that names it.
     pub const fn is_positional(&self) -> bool {

@@ -95,7 +95,8 @@ impl<'a> Read<'a> {
         // The chunks of a core follow each other without a gap, but for what was lost.
         let mut next = BTreeMap::new();
         for chunk in &read.chunks {
-            let next = next.entry(chunk.core).or_insert(0_u64);
+            // What was sent before is in no chunk.
+            let next = next.entry(chunk.core).or_insert(chunk.first);
             ensure!(chunk.first >= *next, "a chunk of core {} goes back", chunk.core);
             ensure!(chunk.first - *next <= chunk.lost, "core {}: a gap that is not counted", chunk.core);
             *next = chunk.first + chunk.count() as u64;

@@ -1,0 +1,55 @@
+//! Tests of the command, its answer and its lines.
+
+use super::*;
+use crate::{Command, Event, Request};
+
+#[test]
+fn words_and_json_give_the_same_command() {
+    let on = Command::Trace { step: TraceStep::On, stop: true, classes: "exits,visits".into() };
+    assert_eq!(Command::from_words("trace on --stop exits,visits"), Ok(on.clone()));
+    let line = r#"{"command":"trace","step":"on","stop":true,"classes":"exits,visits"}"#;
+    assert_eq!(Request::from_line(line).map(|request| request.command), Ok(on));
+    let save = Command::Trace { step: TraceStep::Save, stop: false, classes: String::new() };
+    assert_eq!(Command::from_words("trace save"), Ok(save.clone()));
+    assert_eq!(Request::from_line(r#"{"command":"trace","step":"save"}"#).map(|r| r.command), Ok(save));
+    let error = Command::from_words("trace of").unwrap_err();
+    assert_eq!(error, "no step of the trace `of`; did you mean `on`?");
+}
+
+#[test]
+fn classes_are_read_by_name_and_only_those_that_are_written() {
+    assert_eq!(classes(""), Ok(DEFAULT_CLASSES));
+    assert_eq!(classes("exits,idle-turns"), Ok(Classes::EXITS | Classes::IDLE_TURNS));
+    assert_eq!(classes("exit").unwrap_err(), "no class `exit`; did you mean `exits`?");
+    let unwritten = (Classes::all() - Classes::WRITTEN).names().next().unwrap();
+    assert!(classes(unwritten).is_err(), "{unwritten}");
+    assert!(classes("exits,,visits").is_err());
+}
+
+#[test]
+fn the_lines_of_a_trace_are_events() {
+    let read = |line: &str| Event::from_line(line).unwrap();
+    assert_eq!(read(&trace_line("AAEC").concat()), Event::Trace { data: "AAEC".into(), end: false });
+    assert_eq!(read(TRACE_END), Event::Trace { data: String::new(), end: true });
+    for event in [Event::Trace { data: "AAEC".into(), end: false }, Event::Trace { data: String::new(), end: true }] {
+        assert_eq!(Event::from_line(&event.to_line().unwrap()), Ok(event));
+    }
+}
+
+#[test]
+fn the_table_fits_a_terminal_with_the_largest_numbers() {
+    let core = TracedCore {
+        core: 255,
+        user: "x".repeat(32),
+        capacity: 1 << 22,
+        records: 99_999_999_999_999,
+        lost: 99_999_999_999_999,
+    };
+    let state = TraceState { cores: vec![core], saving: true, stop: true, id: None, classes: vec!["exits".into()] };
+    let mut text = String::new();
+    show(&state, &mut text).unwrap();
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    assert!(text.contains("\n 255  xxxx"), "{text}");
+    let event = Event::TraceState(state);
+    assert_eq!(Event::from_line(&event.to_line().unwrap()), Ok(event));
+}
