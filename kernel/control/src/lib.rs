@@ -40,11 +40,13 @@ pub mod table;
 mod terminal;
 mod top;
 mod turns;
+mod unknown;
+mod view;
 
 use alloc::borrow::Cow;
 
 pub use audit::{Audit, Note, Outcome, Record};
-pub use command::{Command, View};
+pub use command::Command;
 pub use counters::{
     Block, Console, ConsolePort, Count, Counters, Engine, Entropy, ExitCount, Guest, Heap, Hypervisor, MachineChecks,
     Port, SerialPort, StageCounters, Uplink, VcpuCounters, Watched,
@@ -66,6 +68,7 @@ pub use shown::Joined;
 pub use terminal::TerminalFilter;
 pub use top::{AfterKey, LEAVE_TOP, Top};
 pub use turns::{Pause, Turns};
+pub use view::View;
 
 /// A text. It is a constant in the hypervisor. A program that reads it from a line owns it.
 pub type Text = Cow<'static, str>;
