@@ -3,10 +3,10 @@
 use alloc::string::String;
 
 use crate::Text;
-use crate::command::{View, unknown};
 use crate::no_memory::{copy, sentence};
 use crate::shown::Shortened;
 use crate::trace::TraceStep;
+use crate::unknown::unknown;
 
 /// An argument of a command.
 #[derive(Debug)]
@@ -47,8 +47,6 @@ pub(crate) const TEXT: Argument = Argument { member: Some("text"), shown: "TEXT"
 pub(crate) const ON: Argument = Argument { member: Some("on"), shown: "on|off", needed: true, kind: Kind::Flag };
 pub(crate) const RAW: Argument =
     Argument { member: None, shown: "[--raw]", needed: false, kind: Kind::Option("--raw") };
-pub(crate) const VIEW: Argument =
-    Argument { member: None, shown: "[WHAT]", needed: false, kind: Kind::Choice { what: "view", words: &View::NAMES } };
 pub(crate) const STEP: Argument = Argument {
     member: Some("step"),
     shown: "on|off|show|save",

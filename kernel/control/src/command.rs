@@ -8,13 +8,15 @@
 use alloc::string::String;
 use core::fmt;
 
-use crate::argument::{AllGiven, Argument, CLASSES, GUEST, Given, Kind, ON, PORT, RAW, STEP, STOP, TEXT, VIEW, Value};
+use crate::Text;
+use crate::argument::{AllGiven, Argument, CLASSES, GUEST, Given, Kind, ON, PORT, RAW, STEP, STOP, TEXT, Value};
 use crate::no_memory::sentence;
 use crate::permissions::{Caller, Permissions};
-use crate::shown::{Joined, Shortened};
+use crate::shown::Shortened;
 use crate::table::left;
 use crate::trace::TraceStep;
-use crate::{Text, nearest};
+use crate::unknown::unknown;
+use crate::view::{VIEW, View};
 
 /// A row of the table.
 pub(crate) struct Row {
@@ -172,60 +174,6 @@ commands! {
     Reboot => OPERATE, shell("reboot", "stop all guests, start the machine again"), json("reboot");
 }
 
-/// Makes [`View`], its names, and both directions between them.
-macro_rules! views {
-    ($($(#[$about:meta])* $name:ident = $word:literal;)+) => {
-        /// What `show` shows.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum View {
-            $($(#[$about])* $name,)+
-        }
-
-        impl View {
-            /// The views as they are typed.
-            pub const NAMES: [&'static str; [$($word),+].len()] = [$($word),+];
-
-            /// All views.
-            pub const ALL: [Self; Self::NAMES.len()] = [$(Self::$name),+];
-
-            /// As it is typed.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(Self::$name => $word),+
-                }
-            }
-        }
-    };
-}
-
-views! {
-    /// All counters.
-    Counters = "counters";
-    /// Exits by guest, vCPU and reason.
-    Exits = "exits";
-    /// Engine utilisation.
-    Engine = "engine";
-    /// Network ports.
-    Ports = "ports";
-    /// Memory of the hypervisor and of the guests.
-    Memory = "memory";
-    /// Who changed what.
-    Audit = "audit";
-}
-
-impl Value for View {
-    fn read(given: Given<'_>) -> Result<Self, Text> {
-        // Other words are refused before.
-        let is_it = |view: &Self| given == Given::Text(view.name());
-        Ok(Self::ALL.into_iter().find(is_it).unwrap_or(Self::Counters))
-    }
-
-    fn given(&self) -> Given<'_> {
-        Given::Text(self.name())
-    }
-}
-
 impl Command {
     /// Reads a line of COM1.
     ///
@@ -349,15 +297,6 @@ pub fn help(out: &mut dyn fmt::Write) -> fmt::Result {
         write!(out, "{about}\r\n")?;
     }
     Ok(())
-}
-
-/// Says that there is no such word, and names the nearest one that there is.
-pub(crate) fn unknown<'a>(what: &str, word: &str, known: impl Iterator<Item = &'a str> + Clone) -> Text {
-    let shown = Shortened(word);
-    match nearest(word, known.clone()) {
-        Some(meant) => sentence(format_args!("no {what} `{shown}`; did you mean `{meant}`?")),
-        None => sentence(format_args!("no {what} `{shown}`; there are: {}", Joined(known))),
-    }
 }
 
 #[cfg(test)]

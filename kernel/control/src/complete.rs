@@ -5,7 +5,7 @@ use core::fmt::{self, Write};
 use crate::Editor;
 use crate::argument::{Argument, Kind};
 use crate::command::Row;
-use crate::fold::Folded;
+use crate::fold::{Folded, Returns};
 
 /// Calls `found` for each word that may stand at the end of `line` and begins with what is typed of it. Returns how many
 /// characters of the word are typed.
@@ -77,7 +77,7 @@ pub(crate) fn complete<'a>(
         _ if !rest.is_empty() => editor.insert(rest, out)?,
         _ => {
             out.write_str("\r\n")?;
-            let mut ends = crate::shell::Returns(out);
+            let mut ends = Returns(out);
             let mut list = Folded::new(&mut ends);
             let mut result = Ok(());
             candidates(&line, guests, |word| {

@@ -84,6 +84,21 @@ pub(crate) fn sentence_line(out: &mut dyn Write, text: fmt::Arguments<'_>) -> fm
     line.end()
 }
 
+/// Writes CR LF for each LF.
+pub(crate) struct Returns<'a>(pub &'a mut dyn Write);
+
+impl Write for Returns<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for (n, line) in text.split('\n').enumerate() {
+            if n > 0 {
+                self.0.write_str("\r\n")?;
+            }
+            self.0.write_str(line)?;
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

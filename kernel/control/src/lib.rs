@@ -42,13 +42,15 @@ mod terminal;
 mod top;
 pub mod trace;
 mod turns;
+mod unknown;
+mod view;
 
 use alloc::borrow::Cow;
 
 pub use self::trace::{TraceState, TraceStep, TracedCore};
 pub use audit::{Audit, Note, Outcome, Record};
 pub use channel::{ANSWER, Channel, ChannelCounts, EVENTS, READ_BYTES};
-pub use command::{Command, View, help};
+pub use command::{Command, help};
 pub use counters::{
     Block, Console, ConsolePort, Count, Counters, Engine, Entropy, ExitCount, Guest, Heap, Hypervisor, MachineChecks,
     Port, SerialPort, StageCounters, Uplink, VcpuCounters, Watched,
@@ -70,6 +72,7 @@ pub use shown::Joined;
 pub use terminal::TerminalFilter;
 pub use top::{AfterKey, LEAVE_TOP, Top};
 pub use turns::{Pause, Turns};
+pub use view::View;
 
 /// A text. It is a constant in the hypervisor. A program that reads it from a line owns it.
 pub type Text = Cow<'static, str>;

@@ -6,10 +6,11 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::Text;
 use crate::argument::{AllGiven, Argument, Given, Kind};
-use crate::command::{Command, ROWS, Row, unknown};
+use crate::command::{Command, ROWS, Row};
 use crate::json::{Object, Value};
 use crate::no_memory::{copy, sentence};
 use crate::shown::Shortened;
+use crate::unknown::unknown;
 
 /// A command that cannot be carried out, with the sentence to show.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -120,21 +120,6 @@ impl Shell {
     }
 }
 
-/// Writes CR LF for each LF.
-pub(crate) struct Returns<'a>(pub &'a mut dyn Write);
-
-impl Write for Returns<'_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        for (n, line) in text.split('\n').enumerate() {
-            if n > 0 {
-                self.0.write_str("\r\n")?;
-            }
-            self.0.write_str(line)?;
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,6 +9,7 @@
 
 mod draw;
 mod frame;
+mod picture;
 mod rates;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ mod tests;
 use core::fmt::{self, Write};
 
 use self::frame::Frame;
+use self::picture::{Picture, Sort, View};
 use self::rates::Rates;
 use crate::Counters;
 use crate::no_memory::NoMemory;
@@ -36,35 +38,6 @@ pub enum AfterKey {
     Leave,
 }
 
-/// By what the guests are sorted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sort {
-    Exits,
-    Host,
-    Frames,
-    Disk,
-    Name,
-}
-
-impl Sort {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Exits => "exits",
-            Self::Host => "host time",
-            Self::Frames => "frames",
-            Self::Disk => "disk",
-            Self::Name => "name",
-        }
-    }
-}
-
-/// What the picture is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum View {
-    Machine,
-    Guest,
-}
-
 /// Where the input is in the sequence of a cursor key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Escape {
@@ -80,11 +53,7 @@ pub struct Top {
     /// The last two readings.
     before: Option<Counters>,
     now: Option<Counters>,
-    view: View,
-    sort: Sort,
-    frozen: bool,
-    /// The number of the chosen guest.
-    selected: usize,
+    picture: Picture,
     escape: Escape,
 }
 
@@ -101,17 +70,14 @@ impl Top {
             frame,
             before: None,
             now: None,
-            view: View::Machine,
-            sort: Sort::Exits,
-            frozen: false,
-            selected: 0,
+            picture: Picture { view: View::Machine, sort: Sort::Exits, frozen: false, selected: 0 },
             escape: Escape::None,
         })
     }
 
     /// Takes a reading of the counters. Call [`Top::refresh`] afterwards. Nothing changes while the picture is frozen.
     pub fn read(&mut self, counters: Counters) {
-        if !self.frozen {
+        if !self.picture.frozen {
             self.before = self.now.replace(counters);
         }
     }
@@ -121,7 +87,7 @@ impl Top {
     /// # Errors
     /// Those of `out`.
     pub fn refresh(&mut self, out: &mut dyn Write) -> fmt::Result {
-        self.draw();
+        draw::draw(&mut self.frame, self.before.as_ref(), self.now.as_ref(), self.picture);
         self.frame.send(out)
     }
 
@@ -155,13 +121,15 @@ impl Top {
             b'q' | 0x03 => return Ok(AfterKey::Leave),
             b'j' => return Ok(self.choose(true)),
             b'k' => return Ok(self.choose(false)),
-            b'\r' | b'\n' => self.view = if self.view == View::Machine { View::Guest } else { View::Machine },
-            b'e' => self.sort = Sort::Exits,
-            b'h' => self.sort = Sort::Host,
-            b'f' => self.sort = Sort::Frames,
-            b'd' => self.sort = Sort::Disk,
-            b'n' => self.sort = Sort::Name,
-            b'z' | b' ' => self.frozen = !self.frozen,
+            b'\r' | b'\n' => {
+                self.picture.view = if self.picture.view == View::Machine { View::Guest } else { View::Machine }
+            }
+            b'e' => self.picture.sort = Sort::Exits,
+            b'h' => self.picture.sort = Sort::Host,
+            b'f' => self.picture.sort = Sort::Frames,
+            b'd' => self.picture.sort = Sort::Disk,
+            b'n' => self.picture.sort = Sort::Name,
+            b'z' | b' ' => self.picture.frozen = !self.picture.frozen,
             // Ctrl-L: the terminal shows something else.
             0x0c => {
                 out.write_str(ENTER)?;
@@ -175,11 +143,11 @@ impl Top {
     /// Chooses the next or the previous guest in the order of the picture.
     fn choose(&mut self, next: bool) -> AfterKey {
         let Some(now) = &self.now else { return AfterKey::Nothing };
-        let order = draw::sorted(&Rates::new(self.before.as_ref(), now), self.sort);
-        let place = order.iter().position(|guest| guest.number == self.selected).unwrap_or(0);
+        let order = draw::sorted(&Rates::new(self.before.as_ref(), now), self.picture.sort);
+        let place = order.iter().position(|guest| guest.number == self.picture.selected).unwrap_or(0);
         let place = if next { place.saturating_add(1) } else { place.saturating_sub(1) };
         match order.get(place) {
-            Some(guest) => self.selected = guest.number,
+            Some(guest) => self.picture.selected = guest.number,
             None => return AfterKey::Nothing,
         }
         AfterKey::Refresh

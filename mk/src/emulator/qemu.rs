@@ -1,6 +1,6 @@
 //! QEMU: with its own translator (SVM), or with KVM where the host's virtualization nests.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -64,6 +64,8 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
     command.arg(if setup.after_reset.is_some() { "-no-shutdown" } else { "-no-reboot" });
     command.args(["-device", EXIT_PORT, "-boot", "d", "-cdrom"]).arg(run.disc);
     let first = match console {
+        // QEMU's log has a byte twice if the socket was full. So whoever types keeps what comes out.
+        Some(path) if typed.is_some() => format!("socket,id=com1,path={}", path.display()),
         Some(path) => format!("socket,id=com1,path={},logfile={com1}", path.display()),
         None => format!("file,id=com1,path={com1}"),
     };
@@ -108,11 +110,11 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
     let stream = accept(&listener, &mut process, &words)?;
     process.monitor = Some(Monitor::new(accept(&monitor_listener, &mut process, &words)?)?);
     if let Some(listener) = typed_listener {
-        let com1 = accept(&listener, &mut process, &words)?;
-        let mut output = com1.try_clone()?;
-        // QEMU writes a copy of it to the file.
-        thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
-        process.typed = Some(com1);
+        let stream = accept(&listener, &mut process, &words)?;
+        let mut output = stream.try_clone()?;
+        let mut file = File::create(&com1).with_context(|| format!("cannot write {com1}"))?;
+        thread::spawn(move || std::io::copy(&mut output, &mut file));
+        process.typed = Some(stream);
     }
     Ok((process, Box::new(stream.try_clone()?), Box::new(stream)))
 }

@@ -17,12 +17,19 @@ const TOP_BYTES: u64 = 4000;
 /// Bytes of a line of the guest that is busy.
 const LINE_BYTES: u64 = 200;
 
-/// What a terminal shows now that got COM1 behind its first `from` bytes.
+/// The bytes that COM1 has sent.
+fn com1(session: &Session) -> Result<Vec<u8>> {
+    session.file("com1")
+}
+
+/// What a terminal shows now, without blanks at the ends of lines, that got COM1 behind its first `from` bytes.
 fn screen(session: &Session, from: usize) -> Result<String> {
     let (rows, columns) = (NonZero::new(24).context("no rows")?, NonZero::new(80).context("no columns")?);
     let mut terminal = vt100::Parser::new(rows, columns, 0);
-    terminal.process(session.console()?.get(from..).context("COM1 has become shorter")?.as_bytes());
-    Ok(terminal.screen().contents())
+    terminal.process(com1(session)?.get(from..).context("COM1 has become shorter")?);
+    let text = terminal.screen().contents();
+    let lines: Vec<&str> = text.trim_end().lines().map(str::trim_end).collect();
+    Ok(lines.join("\n"))
 }
 
 /// Waits until the terminal shows something of which `wanted` accepts the text. Returns what that found.
@@ -43,8 +50,8 @@ fn wait<T>(session: &Session, from: usize, what: &str, wanted: impl Fn(&str) -> 
 /// Waits until the last line of the terminal is `line`. Returns the line before it.
 fn wait_for_line(session: &Session, from: usize, line: &str) -> Result<String> {
     wait(session, from, &format!("{line:?} as its last line"), |text| {
-        let mut lines = text.trim_end().lines().rev();
-        (lines.next()?.trim_end() == line).then(|| lines.next().unwrap_or_default().to_owned())
+        let mut lines = text.lines().rev();
+        (lines.next()? == line).then(|| lines.next().unwrap_or_default().to_owned())
     })
 }
 
@@ -72,7 +79,7 @@ fn audit(session: &mut Session) -> Result<Vec<Record>> {
 
 /// Carries out the scenario. The guests are `a` and `b`. Guest `a` is killed.
 pub fn run(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
-    let from = session.console()?.len();
+    let from = com1(session)?.len();
     session.type_until("\x15\r", "sidecore>", seconds(20))?;
     let before = audit(session)?;
 
@@ -81,13 +88,13 @@ pub fn run(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
     wait_for_line(session, from, "sidecore> start")?;
     session.type_in("\t")?;
     let listed = wait(session, from, "the names of the guests", |text| {
-        text.trim_end().ends_with("sidecore> start\na b\nsidecore> start").then_some(2)
+        text.ends_with("sidecore> start\na b\nsidecore> start").then_some(2)
     })?;
     session.ask(Command::Kill("b".to_owned()), seconds(20))?;
     session.state("b", GuestState::Stopped, seconds(60))?;
     let message = wait(session, from, "the message and the line after it", |text| {
-        let mut lines = text.trim_end().lines().rev();
-        let line = lines.next()?.trim_end() == "sidecore> start";
+        let mut lines = text.lines().rev();
+        let line = lines.next()? == "sidecore> start";
         let message = lines.next()?;
         (line && message.contains("guest b: stopped: killed")).then(|| message.to_owned())
     })?;
@@ -103,10 +110,10 @@ pub fn run(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
     let (rate, reason) = wait(session, from, "exits of guest a in `top`", |text| {
         exits(text, "a").filter(|(rate, reason)| *rate > 0 && reason.contains(char::is_alphabetic))
     })?;
-    let (bytes, begun) = (session.console()?.len(), wait(session, from, "the time", uptime)?);
+    let (bytes, begun) = (com1(session)?.len(), wait(session, from, "the time", uptime)?);
     ensure!(session.running()? == 2, "`list` on COM2 shows other guests");
     let ended = wait(session, from, "a later time", |text| uptime(text).filter(|up| *up >= begun + TOP_SECONDS))?;
-    let bytes = session.console()?.len() - bytes;
+    let bytes = com1(session)?.len() - bytes;
     let disturbed = screen(session, from)?.contains(&"x".repeat(20));
     session.type_in("\r")?;
     let of_guest = wait(session, from, "the exits of a guest by reason", |text| {

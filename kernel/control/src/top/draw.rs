@@ -6,10 +6,11 @@ use core::fmt::{self, Display};
 use super::frame::Align::{Left, Right};
 use super::frame::Style::{Bold, Plain, Reverse as Inverse};
 use super::frame::{Frame, ROWS};
+use super::picture::{Picture, Sort, View};
 use super::rates::{GuestRates, Rates, Reason};
-use super::{Sort, Top, View};
-use crate::Guest;
+
 use crate::fold::COLUMNS;
+use crate::{Counters, Guest};
 
 /// Engines that have a line.
 const ENGINES: usize = 6;
@@ -59,27 +60,25 @@ const COLUMNS_OF_GUESTS: [(&str, usize, usize); 9] = [
     ("disk/s", 74, 6),
 ];
 
-impl Top {
-    /// Draws the picture into the frame.
-    pub(super) fn draw(&mut self) {
-        self.frame.begin();
-        let Some(now) = &self.now else {
-            self.frame.put(0, 0, COLUMNS, Left, Plain, "reading the counters");
-            return;
-        };
-        let rates = Rates::new(self.before.as_ref(), now);
-        header(&mut self.frame, &rates, self.sort, self.frozen);
-        match (self.view, now.guests.get(self.selected)) {
-            (View::Guest, Some(guest)) => one_guest(&mut self.frame, &rates, self.selected, guest),
-            _ => machine(&mut self.frame, &rates, self.sort, self.selected),
-        }
-        let keys = match self.view {
-            View::Machine => " q quit  Enter guest  sort: e exits h host f frames d disk n name  z freeze",
-            View::Guest => " q quit  Enter back  up/down other guest  z freeze",
-        };
-        self.frame.put(LAST, 0, COLUMNS, Left, Inverse, keys);
-        self.frame.style_row(LAST, Inverse);
+/// Draws the picture into the frame.
+pub(super) fn draw(frame: &mut Frame, before: Option<&Counters>, now: Option<&Counters>, picture: Picture) {
+    frame.begin();
+    let Some(now) = now else {
+        frame.put(0, 0, COLUMNS, Left, Plain, "reading the counters");
+        return;
+    };
+    let rates = Rates::new(before, now);
+    header(frame, &rates, picture.sort, picture.frozen);
+    match (picture.view, now.guests.get(picture.selected)) {
+        (View::Guest, Some(guest)) => one_guest(frame, &rates, picture.selected, guest),
+        _ => machine(frame, &rates, picture.sort, picture.selected),
     }
+    let keys = match picture.view {
+        View::Machine => " q quit  Enter guest  sort: e exits h host f frames d disk n name  z freeze",
+        View::Guest => " q quit  Enter back  up/down other guest  z freeze",
+    };
+    frame.put(LAST, 0, COLUMNS, Left, Inverse, keys);
+    frame.style_row(LAST, Inverse);
 }
 
 fn header(frame: &mut Frame, rates: &Rates<'_>, sort: Sort, frozen: bool) {

@@ -122,6 +122,10 @@ impl Frame {
     /// # Errors
     /// Those of `out`.
     pub fn send(&mut self, out: &mut dyn Write) -> fmt::Result {
+        // The last cell stays blank: some terminals move all lines up when it is written.
+        if let Some(last) = self.next.last_mut() {
+            *last = BLANK;
+        }
         let mut style = None;
         let rows = self.shown.chunks(COLUMNS).zip(self.next.chunks(COLUMNS));
         for ((before, after), row) in rows.zip(1_usize..) {
