@@ -103,7 +103,7 @@ pub struct Export {
     /// The file to write, or - for standard output.
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
-    /// What folded stacks count.
+    /// What folded stacks and flame graphs count.
     #[arg(long, value_enum, default_value_t = By::Time)]
     pub by: By,
 }
@@ -117,6 +117,8 @@ pub enum Format {
     Pcapng,
     /// Stacks of exits by guest, reason and function, one a line.
     Folded,
+    /// The same as a flame graph, for a browser.
+    Svg,
     /// One record a line.
     Json,
 }

@@ -3,3 +3,4 @@
 pub mod folded;
 pub mod json;
 pub mod perfetto;
+pub mod svg;

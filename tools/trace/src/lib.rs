@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   COM2 ── record ──▶ FILE ── read ──▶ model::Trace ─┬─ report ──▶ text, JSON
-//!                              names, losses          └─ export ──▶ Perfetto, folded stacks, JSON
+//!                              names, losses          └─ export ──▶ Perfetto, folded stacks, SVG, JSON
 //! ```
 //!
 //! The format of FILE is that of the crate `trace`, as the machine wrote it. The machine may be hostile: whatever the file

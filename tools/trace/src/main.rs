@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use clap::Parser as _;
-use sidecore_trace::export::{folded, json, perfetto};
+use sidecore_trace::export::{folded, json, perfetto, svg};
 use sidecore_trace::model::Trace;
 use sidecore_trace::report::{self, Report};
 use sidecore_trace::resolve::Resolver;
@@ -129,12 +129,17 @@ fn export(options: &Export) -> Result<(), Failure> {
         return captures().at(INPUT);
     }
     let stacks = || folded::stacks(&trace, options.by.into(), |event| resolver.frame(event));
+    // Before the file is made: a trace without exits gives no empty picture.
+    if options.format == Format::Svg && stacks().is_empty() {
+        return Err(anyhow!("{} has no exit to draw", options.input.file.display())).at(INPUT);
+    }
     let write = |out: &mut dyn io::Write| -> Result<()> {
         let mut out = BufWriter::new(out);
         match options.format {
             Format::Perfetto => perfetto::write(&trace, &mut out)?,
             Format::Json => json::write(&trace, |event| resolver.function(event).map(|(name, _)| name), &mut out)?,
             Format::Folded => folded::write(&stacks(), &mut out)?,
+            Format::Svg => svg::write(&stacks(), options.by.into(), &mut out)?,
             Format::Pcapng => captures()?,
         }
         Ok(out.flush()?)

@@ -1,9 +1,10 @@
-//! Folded stacks and JSON lines.
+//! Folded stacks, flame graphs and JSON lines.
 
 use proptest::prelude::*;
+use quick_xml::events::Event as Xml;
 use serde_json::Value;
 use sidecore_trace::export::folded::{self, Weight};
-use sidecore_trace::export::json;
+use sidecore_trace::export::{json, svg};
 use sidecore_trace::model::{Event, Trace};
 use trace::Kind;
 
@@ -19,6 +20,13 @@ fn lines(trace: &Trace) -> Vec<Value> {
     let mut out = Vec::new();
     json::write(trace, |_| None, &mut out).unwrap();
     String::from_utf8(out).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn picture(trace: &Trace) -> Option<String> {
+    let mut out = Vec::new();
+    let stacks = folded::stacks(trace, Weight::Samples, |_| Some("do <idle> & wait".to_owned()));
+    svg::write(&stacks, Weight::Samples, &mut out).ok()?;
+    Some(String::from_utf8(out).unwrap())
 }
 
 #[test]
@@ -43,6 +51,35 @@ fn a_line_of_json_has_the_record_as_it_was_written() {
     assert_eq!((&visit["kind"], &visit["slot"], &visit["amount"]), (&"visit".into(), &3.into(), &4.into()));
 }
 
+#[test]
+fn a_flame_graph_is_sound_xml_whatever_the_names_are() {
+    let mut trace = example();
+    trace.events.iter_mut().for_each(|event| event.record.guest = 1);
+    let svg = picture(&trace).unwrap();
+    let mut reader = quick_xml::Reader::from_str(&svg);
+    let mut titles = Vec::new();
+    let mut in_title = false;
+    loop {
+        match reader.read_event().expect("sound XML") {
+            Xml::Eof => break,
+            Xml::Start(tag) => in_title = tag.name().as_ref() == b"title",
+            Xml::Text(text) if in_title => titles.push(String::from_utf8(text.to_vec()).unwrap()),
+            Xml::End(_) => in_title = false,
+            _ => {}
+        }
+    }
+    assert!(svg.contains("b_&lt;&amp;&quot;_c"), "the guest's name");
+    assert!(!svg.contains("do <idle>"), "a function's name is no tag");
+    assert!(!titles.is_empty());
+}
+
+#[test]
+fn there_is_no_picture_of_nothing() {
+    let mut trace = example();
+    trace.events.retain(|event| event.record.known_kind() != Some(Kind::Exit));
+    assert_eq!(picture(&trace), None);
+}
+
 proptest! {
     #[test]
     fn stacks_count_every_exit_once(trace in any_trace()) {
@@ -55,6 +92,7 @@ proptest! {
         }
         prop_assert_eq!(sum, exits);
         text(&trace, Weight::Time, |_| None);
+        prop_assert_eq!(picture(&trace).is_some(), exits > 0);
     }
 
     #[test]
