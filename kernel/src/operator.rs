@@ -15,7 +15,9 @@ use crate::{
     options, pci, power, report,
 };
 use alloc::vec::Vec;
-use control::{Action, Command, Event, LineReader, NoMemory, Request, Shell, Text, View, sentence, table};
+use control::{
+    Action, Caller, Command, Event, LineReader, NoMemory, Permissions, Request, Shell, Text, View, Way, sentence, table,
+};
 use core::{fmt, sync::atomic::Ordering};
 use lifecycle::Refused;
 
@@ -32,6 +34,10 @@ pub struct Operator {
     shell: Shell,
     lines: LineReader,
     guests: Guests,
+    /// Whoever is at the other end of COM1.
+    person: Caller,
+    /// Whoever is at the other end of COM2.
+    script: Caller,
     /// What to do once all guests are down.
     ending: Option<Ending>,
 }
@@ -43,9 +49,11 @@ enum Ending {
 }
 
 impl Operator {
-    /// Makes the operator's side for these guests.
-    pub fn new(guests: Guests) -> Self {
-        Self { shell: Shell::new(), lines: LineReader::new(), guests, ending: None }
+    /// Makes the operator's side for these guests. `com2`: what may be asked on COM2.
+    pub fn new(guests: Guests, com2: Permissions) -> Self {
+        let person = Caller::cable(Way::Com1, Permissions::all());
+        let script = Caller::cable(Way::Com2, com2);
+        Self { shell: Shell::new(), lines: LineReader::new(), guests, person, script, ending: None }
     }
 
     /// Runs until the machine is switched off. Between ticks the core halts. If an engine shares this core, the core
@@ -141,6 +149,7 @@ impl Operator {
     }
 
     fn show_to_person(&mut self, command: Command) -> Result<(), Text> {
+        command.check(&self.person)?;
         match command {
             Command::List => {
                 let guests = self.guests.list()?;
@@ -218,6 +227,9 @@ impl Operator {
             Err(refused) => return reply(refused.id, Err(refused.error)),
         };
         let id = request.id;
+        if let Err(why) = request.command.check(&self.script) {
+            return reply(id, Err(why));
+        }
         match request.command {
             Command::Show(View::Counters) => {
                 console::answer(self.guests.counters(id).map(Event::Counters), id);

@@ -1,15 +1,16 @@
-//! The whole configuration, and its parts `smt`, `[log]`, `[control]` and `[[engine]]`.
+//! The whole configuration, and its parts `smt`, `[log]`, `[control]`, `[com2]` and `[[engine]]`.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use control::Level;
+use control::{Level, Permissions};
 
 use crate::guest::{Guest, GuestDevice};
 use crate::mistake::Place;
 use crate::module::Module;
 use crate::share::Share;
 use crate::stage::Stage;
+use crate::trace::Trace;
 use crate::uplink::Uplink;
 
 /// The configuration.
@@ -21,6 +22,10 @@ pub struct Config {
     pub log: Level,
     /// `[control]`.
     pub control: Control,
+    /// `[com2] allow`: what may be asked on COM2. All without it; only `view` if there is a mistake in it.
+    pub com2: Permissions,
+    /// `[trace]`.
+    pub trace: Trace,
     /// `smt`.
     pub smt: Smt,
     /// `[[module]]`.

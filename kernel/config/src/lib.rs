@@ -44,8 +44,10 @@ mod share;
 mod size;
 pub mod stage;
 mod topology;
+mod trace;
 mod uplink;
 
+pub use self::trace::{MAX_TRACE, Trace};
 pub use check::{check_completion, check_memory, check_modules};
 pub use completion::best as best_completion;
 pub use config::{Config, Control, Engine, Scheduling, Smt};

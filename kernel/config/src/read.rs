@@ -7,13 +7,14 @@ mod name;
 mod rules;
 mod share;
 mod stage;
+mod trace;
 mod uplink;
 
 use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-use control::Level;
+use control::{Level, Permissions};
 use toml::de::DeTable;
 
 use self::stage::Stages;
@@ -24,7 +25,7 @@ use crate::rules::{Identity, Rules};
 use crate::section::Section;
 use crate::stage::Stage;
 
-const TOP_KEYS: [&str; 8] = ["smt", "log", "control", "module", "engine", "port", "stage", "guest"];
+const TOP_KEYS: [&str; 10] = ["smt", "log", "control", "com2", "trace", "module", "engine", "port", "stage", "guest"];
 
 /// The result of reading a file: the usable part, and the mistakes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,6 +76,8 @@ pub fn parse(file: &str, contents: impl AsRef<[u8]>) -> Parsed {
     config.smt = top.word("smt", &[("separate", Smt::Separate), ("share", Smt::Share)]).unwrap_or_default();
     read_log(source, &mut top, &mut config);
     read_control(source, &mut top, &mut config);
+    read_com2(source, &mut top, &mut config);
+    read_trace(source, &mut top, &mut config);
     for (span, table) in top.tables("module", "module") {
         let (module, mut mistakes) = module::read(source, table, span, &config.modules);
         config.modules.extend(module);
@@ -170,6 +173,24 @@ fn read_control(source: Source<'_>, top: &mut Section<'_, '_>, config: &mut Conf
         end_when_guests_stop: section.boolean("end_when_guests_stop").unwrap_or(default.end_when_guests_stop),
         stop_seconds: section.integer("stop_seconds", 1..=3600).map_or(default.stop_seconds, |(value, _)| value),
     };
+    top.mistakes.append(&mut section.mistakes);
+}
+
+fn read_com2(source: Source<'_>, top: &mut Section<'_, '_>, config: &mut Config) {
+    let Some((span, table)) = top.table("com2") else { return };
+    let mut section = Section::new(source, table, span, "[com2]", &["allow"]);
+    config.com2 = section.permissions("allow").unwrap_or_default();
+    if !section.mistakes.is_empty() {
+        // Whoever writes the table wants to forbid something.
+        config.com2 = Permissions::VIEW;
+    }
+    top.mistakes.append(&mut section.mistakes);
+}
+
+fn read_trace(source: Source<'_>, top: &mut Section<'_, '_>, config: &mut Config) {
+    let Some((span, table)) = top.table("trace") else { return };
+    let mut section = Section::new(source, table, span, "[trace]", &trace::KEYS);
+    config.trace = trace::read(&mut section);
     top.mistakes.append(&mut section.mistakes);
 }
 

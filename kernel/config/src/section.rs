@@ -5,6 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::{Range, RangeInclusive};
 
+use control::Permissions;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -110,6 +111,19 @@ impl<'a, 'i> Section<'a, 'i> {
                 None
             }
         }
+    }
+
+    /// Reads a list of permissions by name.
+    pub fn permissions(&mut self, key: &str) -> Option<Permissions> {
+        let names = Permissions::NAMED.map(|(name, _)| name);
+        let (found, _) = self.list(key, "a list of permissions, like [\"view\"]", usize::MAX, |value| {
+            let Some(name) = value.as_str() else { return Err(String::new()) };
+            Permissions::called(name).ok_or_else(|| match control::nearest(name, names) {
+                Some(meant) => format!("no permission `{name}`; did you mean `{meant}`?"),
+                None => format!("no permission `{name}`; there are: {}", names.join(", ")),
+            })
+        })?;
+        Some(found.into_iter().fold(Permissions::empty(), |all, one| all | one))
     }
 
     /// Reads a list of core numbers without duplicates.

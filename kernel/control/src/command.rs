@@ -1,140 +1,224 @@
 //! The commands of operators and scripts. A [`Command`] has two notations: words on COM1, JSON on COM2.
+//!
+//! The table below is the only list of the commands. A row has all that there is to say of one: its name and its arguments, the
+//! permission that it needs, its word in the shell with the line of `help`, and its word in JSON. The type, both readers, the
+//! writer, the help, the hints and the completion come from it. Whoever adds a command adds a row, and the code that carries
+//! it out.
 
 use alloc::string::String;
+use core::fmt;
 
-use serde::Serialize;
-
-use crate::json::{Object, Value};
-use crate::no_memory::{copy, sentence};
+use crate::argument::{AllGiven, Argument, CLASSES, GUEST, Given, Kind, ON, PORT, RAW, STEP, STOP, TEXT, VIEW, Value};
+use crate::no_memory::sentence;
+use crate::permissions::{Caller, Permissions};
 use crate::shown::{Joined, Shortened};
+use crate::table::left;
+use crate::trace::TraceStep;
 use crate::{Text, nearest};
 
-/// A command.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Command {
+/// A row of the table.
+pub(crate) struct Row {
+    /// The word in the shell, and the line of `help`. `None`: COM1 does not have it.
+    pub shell: Option<(&'static str, &'static str)>,
+    /// The word in JSON. `None`: COM2 does not have it.
+    pub json: Option<&'static str>,
+    pub permission: Permissions,
+    pub arguments: &'static [Argument],
+    /// Makes the command of what was given for its arguments.
+    pub make: fn(&AllGiven<'_>) -> Result<Command, Text>,
+}
+
+/// `Some` of what there is, `None` of nothing.
+macro_rules! option {
+    () => {
+        None
+    };
+    ($value:expr) => {
+        Some($value)
+    };
+}
+
+/// Makes [`Command`] and its table. A row is:
+///
+/// ```text
+/// Name(argument: TYPE = ARGUMENT) => PERMISSION, shell("word", "help"), json("word");
+/// ```
+///
+/// The arguments may be in braces, each with its description. `shell` or `json` may be missing.
+macro_rules! commands {
+    ($(
+        $(#[$about:meta])*
+        $name:ident
+            $(($($plain:ident: $plain_type:ty = $plain_argument:ident),+))?
+            $({$($(#[$about_field:meta])* $field:ident: $field_type:ty = $field_argument:ident),+ $(,)?})?
+            => $permission:ident $(, shell($word:literal, $help:literal))? $(, json($json:literal))?;
+    )+) => {
+        /// A command.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub enum Command {
+            $($(#[$about])* $name $(($($plain_type),+))? $({$($(#[$about_field])* $field: $field_type),+})?,)+
+        }
+
+        /// The commands without their arguments. The number of each is that of its row.
+        enum Number {
+            $($name),+
+        }
+
+        /// All rows.
+        pub(crate) static ROWS: [Row; [$(stringify!($name)),+].len()] = [$(Row {
+            shell: option!($(($word, $help))?),
+            json: option!($($json)?),
+            permission: Permissions::$permission,
+            arguments: &[$($($plain_argument),+)? $($($field_argument),+)?],
+            make: |given| {
+                let mut _given = given.iter().copied();
+                let mut _next = || _given.next().unwrap_or_default();
+                $($(let $plain = Value::read(_next())?;)+)?
+                $($(let $field = Value::read(_next())?;)+)?
+                Ok(Command::$name $(($($plain),+))? $({$($field),+})?)
+            },
+        }),+];
+
+        impl Command {
+            /// Returns its row, and what would be given for its arguments.
+            pub(crate) fn row(&self) -> (&'static Row, AllGiven<'_>) {
+                match self {
+                    $(Self::$name $(($($plain),+))? $({$($field),+})? => {
+                        #[expect(clippy::indexing_slicing, reason = "the index is checked when this is compiled")]
+                        let row = const { &ROWS[Number::$name as usize] };
+                        let given: &[Given<'_>] = &[$($($plain.given()),+)? $($($field.given()),+)?];
+                        let mut all = AllGiven::default();
+                        all.iter_mut().zip(given).for_each(|(place, given)| *place = *given);
+                        (row, all)
+                    })+
+                }
+            }
+        }
+    };
+}
+
+commands! {
     /// The list of commands (COM1 only).
-    Help,
+    Help => VIEW, shell("help", "this list");
     /// The guests and their states.
-    List,
+    List => VIEW, shell("list", "guests and their states"), json("list");
     /// Starts a guest that is stopped.
-    Start(String),
+    Start(guest: String = GUEST) => OPERATE, shell("start", "start a guest"), json("start");
     /// Presses a guest's power button. Kills the guest after a time limit.
-    Stop(String),
+    Stop(guest: String = GUEST) => OPERATE,
+        shell("stop", "press its power button; kill it if it does not react"), json("stop");
     /// Stops a guest at once.
-    Kill(String),
+    Kill(guest: String = GUEST) => OPERATE, shell("kill", "stop it at once"), json("kill");
     /// Stops a guest and starts it again.
-    Restart(String),
+    Restart(guest: String = GUEST) => OPERATE, shell("restart", "stop it and start it again"), json("restart");
     /// Connects COM1 to a guest's console (COM1 only).
     Attach {
-        /// The guest.
-        guest: String,
         /// Its output is not filtered: it can do to the terminal what it likes.
-        raw: bool,
-    },
+        raw: bool = RAW,
+        /// The guest.
+        guest: String = GUEST,
+    } => CONSOLE, shell("attach", "type into its console; Ctrl-] leaves; --raw: not filtered");
     /// Text to a guest's console (COM2 only).
     Input {
         /// The guest.
-        guest: String,
+        guest: String = GUEST,
         /// The text, as if typed.
-        text: String,
-    },
-    /// Opens or closes a named port of a guest's console device (COM2 only).
-    Port {
-        /// The guest.
-        guest: String,
-        /// The name of the port.
-        port: String,
-        /// Whether it is to be open.
-        open: bool,
-    },
+        text: String = TEXT,
+    } => CONSOLE, json("input");
     /// Bytes to a named port of a guest's console device (COM2 only).
     PortInput {
         /// The guest.
-        guest: String,
+        guest: String = GUEST,
         /// The name of the port.
-        port: String,
+        port: String = PORT,
         /// The bytes, one character each, U+0000 to U+00FF.
-        text: String,
-    },
+        text: String = TEXT,
+    } => CONSOLE, json("input");
+    /// Opens or closes a named port of a guest's console device (COM2 only).
+    Port {
+        /// The guest.
+        guest: String = GUEST,
+        /// The name of the port.
+        port: String = PORT,
+        /// Whether it is to be open.
+        open: bool = ON,
+    } => CONSOLE, json("port");
     /// Shows counters. COM2 always gets all of them.
-    Show(View),
+    Show(view: View = VIEW) => VIEW,
+        shell("show", "counters: exits, engine, ports, memory; all without WHAT"), json("counters");
     /// Switches the engines' profiles on or off: the requests of a visit, the length of a turn.
-    Watch(bool),
+    Watch(on: bool = ON) => PROFILE,
+        shell("watch", "count what the engines do, for `show engine`"), json("watch");
+    /// The trace of the cores.
+    Trace {
+        /// What is done with it.
+        step: TraceStep = STEP,
+        /// For `on`: a core drops new records when its ring is full, instead of the oldest.
+        stop: bool = STOP,
+        /// For `on`: names of classes with commas between them, or nothing: see [`crate::trace::classes`].
+        classes: String = CLASSES,
+    } => PROFILE, shell("trace", "records of what cores do"), json("trace");
     /// The capability report.
-    Report,
+    Report => VIEW, shell("report", "what this machine has, and what stands in for what not"), json("report");
     /// The version of sidecore.
-    Version,
+    Version => VIEW, shell("version", "which sidecore this is"), json("version");
     /// Stops all guests and powers the machine off.
-    Shutdown,
+    Shutdown => OPERATE, shell("shutdown", "stop all guests, switch the machine off"), json("shutdown");
     /// Stops all guests and resets the machine.
-    Reboot,
+    Reboot => OPERATE, shell("reboot", "stop all guests, start the machine again"), json("reboot");
 }
 
-/// What `show` shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum View {
+/// Makes [`View`], its names, and both directions between them.
+macro_rules! views {
+    ($($(#[$about:meta])* $name:ident = $word:literal;)+) => {
+        /// What `show` shows.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum View {
+            $($(#[$about])* $name,)+
+        }
+
+        impl View {
+            /// The views as they are typed.
+            pub const NAMES: [&'static str; [$($word),+].len()] = [$($word),+];
+
+            /// All views.
+            pub const ALL: [Self; Self::NAMES.len()] = [$(Self::$name),+];
+
+            /// As it is typed.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => $word),+
+                }
+            }
+        }
+    };
+}
+
+views! {
     /// All counters.
-    Counters,
+    Counters = "counters";
     /// Exits by guest, vCPU and reason.
-    Exits,
+    Exits = "exits";
     /// Engine utilisation.
-    Engine,
+    Engine = "engine";
     /// Network ports.
-    Ports,
+    Ports = "ports";
     /// Memory of the hypervisor and of the guests.
-    Memory,
+    Memory = "memory";
 }
 
-/// A command that cannot be carried out, with the sentence to show.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
-    /// The request's `id`, if it could be read.
-    pub id: Option<u64>,
-    /// The sentence.
-    pub error: Text,
+impl Value for View {
+    fn read(given: Given<'_>) -> Result<Self, Text> {
+        // Other words are refused before.
+        let is_it = |view: &Self| given == Given::Text(view.name());
+        Ok(Self::ALL.into_iter().find(is_it).unwrap_or(Self::Counters))
+    }
+
+    fn given(&self) -> Given<'_> {
+        Given::Text(self.name())
+    }
 }
-
-/// A line of COM2: a command and the `id` that its reply will carry.
-///
-/// ```
-/// use control::{Command, Request};
-/// let request = Request::from_line(r#"{"command":"stop","guest":"a","id":7}"#).unwrap();
-/// assert_eq!(request, Request { id: Some(7), command: Command::Stop("a".into()) });
-/// assert_eq!(Request::from_line(&request.to_line()), Ok(request));
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
-    /// The sender chooses it.
-    pub id: Option<u64>,
-    /// The command.
-    pub command: Command,
-}
-
-const WORDS: [&str; 13] = [
-    "help", "list", "start", "stop", "kill", "restart", "attach", "show", "watch", "report", "version", "shutdown",
-    "reboot",
-];
-const COM2_WORDS: [&str; 13] = [
-    "list", "start", "stop", "kill", "restart", "input", "port", "counters", "watch", "report", "version", "shutdown",
-    "reboot",
-];
-const VIEWS: [&str; 5] = ["counters", "exits", "engine", "ports", "memory"];
-
-/// The text of `help`.
-pub(crate) const HELP: &str = "\
-list                 guests and their states
-start NAME           start a guest
-stop NAME            press its power button; kill it if it does not react
-kill NAME            stop it at once
-restart NAME         stop it and start it again
-attach NAME          type into its console; leave with Ctrl-]
-attach --raw NAME    the same; it may do to this terminal what it likes
-show [WHAT]          counters: exits, engine, ports, memory; all without WHAT
-watch on|off         count what the engines do, for `show engine`; off by default
-report               what this machine has, and what is used instead of what it lacks
-version              which sidecore this is
-shutdown, reboot     stop all guests; switch the machine off, or start it again
-";
 
 impl Command {
     /// Reads a line of COM1.
@@ -144,259 +228,106 @@ impl Command {
     pub fn from_words(line: &str) -> Result<Self, Text> {
         let mut words = line.split_whitespace();
         let Some(word) = words.next() else { return Err("no command; try `help`".into()) };
-        let mut argument = words.next();
-        let raw = word == "attach" && argument == Some("--raw");
-        if raw {
-            argument = words.next();
-        }
-        if let Some(extra) = words.next() {
-            return Err(sentence(format_args!("`{extra}` is one word too many after `{word}`")));
-        }
-        let guest = || match argument {
-            Some(name) => Ok(copy(name)?),
-            None => Err(sentence(format_args!("`{word}` needs the name of a guest"))),
-        };
-        let command = match word {
-            "start" => return guest().map(Self::Start),
-            "stop" => return guest().map(Self::Stop),
-            "kill" => return guest().map(Self::Kill),
-            "restart" => return guest().map(Self::Restart),
-            "attach" => return guest().map(|guest| Self::Attach { guest, raw }),
-            "watch" => {
-                return match argument {
-                    Some("on") => Ok(Self::Watch(true)),
-                    Some("off") => Ok(Self::Watch(false)),
-                    Some(other) => {
-                        Err(sentence(format_args!("`watch` takes `on` or `off`, but got `{}`", Shortened(other))))
-                    }
-                    None => Err("`watch` needs `on` or `off`".into()),
-                };
+        let word = if word == "?" { "help" } else { word };
+        let Some((row, word)) = Row::of_word(word) else { return Err(unknown("command", word, Row::words())) };
+        let mut given = AllGiven::default();
+        let mut positions = row.arguments.iter().zip(0_usize..).filter(|(argument, _)| argument.is_positional());
+        for typed in words {
+            let option = row.arguments.iter().zip(0..).find(|(argument, _)| argument.is_option(typed));
+            let Some((argument, at)) = option.or_else(|| positions.next()) else {
+                let extra = Shortened(typed);
+                return Err(if row.arguments.is_empty() {
+                    sentence(format_args!("`{word}` takes nothing after it, but got `{extra}`"))
+                } else {
+                    sentence(format_args!("`{extra}` is one word too many after `{word}`"))
+                });
+            };
+            if let Some(place) = given.get_mut(at) {
+                *place = argument.typed(word, typed)?;
             }
-            "show" => return View::from_name(argument.unwrap_or("counters")).map(Self::Show),
-            "help" | "?" => Self::Help,
-            "list" => Self::List,
-            "report" => Self::Report,
-            "version" => Self::Version,
-            "shutdown" => Self::Shutdown,
-            "reboot" => Self::Reboot,
-            _ => return Err(unknown("command", word, &WORDS)),
-        };
-        match argument {
-            Some(extra) => Err(sentence(format_args!("`{word}` takes nothing after it, but got `{extra}`"))),
-            None => Ok(command),
+        }
+        let missing =
+            row.arguments.iter().zip(&given).find(|(argument, given)| argument.needed && **given == Given::Nothing);
+        match missing {
+            Some((argument, _)) => Err(argument.missing(word)),
+            None => (row.make)(&given),
         }
     }
 
     /// The guest that it names.
     #[must_use]
     pub fn guest(&self) -> Option<&str> {
-        match self {
-            Self::Start(guest)
-            | Self::Stop(guest)
-            | Self::Kill(guest)
-            | Self::Restart(guest)
-            | Self::Attach { guest, .. }
-            | Self::Input { guest, .. }
-            | Self::Port { guest, .. }
-            | Self::PortInput { guest, .. } => Some(guest),
+        let (row, given) = self.row();
+        row.arguments.iter().zip(given).find_map(|(argument, given)| match (&argument.kind, given) {
+            (Kind::Guest, Given::Text(guest)) => Some(guest),
             _ => None,
-        }
-    }
-}
-
-impl View {
-    fn from_name(name: &str) -> Result<Self, Text> {
-        Ok(match name {
-            "counters" => Self::Counters,
-            "exits" => Self::Exits,
-            "engine" => Self::Engine,
-            "ports" => Self::Ports,
-            "memory" => Self::Memory,
-            _ => return Err(unknown("view", name, &VIEWS)),
         })
     }
-}
 
-/// A request as it is written.
-#[derive(Serialize)]
-struct Wire<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<u64>,
-    command: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    guest: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    port: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    text: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    on: Option<bool>,
-}
-
-/// The members of a request as they were read. A later check finds those that do not belong to the command, so that the answer
-/// can name them.
-#[derive(Default)]
-struct Members<'a> {
-    id: Option<u64>,
-    command: Option<&'a str>,
-    guest: Option<&'a str>,
-    port: Option<&'a str>,
-    text: Option<&'a str>,
-    on: Option<bool>,
-}
-
-impl<'a> Members<'a> {
-    fn take(&mut self, name: &str, value: Value<'a>) -> Result<(), Text> {
-        let repeated = match (name, value) {
-            ("id" | "guest" | "port" | "text" | "on", Value::Null) => false,
-            ("id", Value::Number(id)) => self.id.replace(id).is_some(),
-            ("command", Value::Text(text)) => self.command.replace(text).is_some(),
-            ("guest", Value::Text(text)) => self.guest.replace(text).is_some(),
-            ("port", Value::Text(text)) => self.port.replace(text).is_some(),
-            ("text", Value::Text(text)) => self.text.replace(text).is_some(),
-            ("on", Value::Flag(on)) => self.on.replace(on).is_some(),
-            ("id", _) => {
-                return Err(sentence(format_args!("not a command: `id` is {value}; expected an integer from 0")));
-            }
-            ("on", _) => return Err(sentence(format_args!("not a command: `on` is {value}; expected true or false"))),
-            ("command" | "guest" | "port" | "text", _) => {
-                return Err(sentence(format_args!("not a command: `{name}` is {value}; expected a text")));
-            }
-            _ => return Err(sentence(format_args!("not a command: no command has a member `{}`", Shortened(name)))),
-        };
-        if repeated {
-            return Err(sentence(format_args!("not a command: `{name}` is there twice")));
-        }
-        Ok(())
+    /// The permission that it needs.
+    #[must_use]
+    pub fn permission(&self) -> Permissions {
+        self.row().0.permission
     }
-}
 
-impl Request {
-    /// Reads a line of COM2.
+    /// Its word in the shell, or in JSON if the shell does not have it.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        let row = self.row().0;
+        row.shell.map(|(word, _)| word).or(row.json).unwrap_or_default()
+    }
+
+    /// Checks whether a caller may ask for it.
     ///
     /// # Errors
-    /// What was wrong, for the reply.
-    pub fn from_line(line: &str) -> Result<Self, Refused> {
-        // The escapes in texts are replaced in a copy of the line.
-        let mut bytes = match copy(line.trim()) {
-            Ok(line) => line.into_bytes(),
-            Err(error) => return Err(Refused { id: None, error: error.into() }),
-        };
-        let mut members = Members::default();
-        let read = Object::new(&mut bytes).map_err(|bad| sentence(format_args!("not a command: {bad}"))).and_then(
-            |mut object| {
-                while let Some((name, value)) =
-                    object.next().map_err(|bad| sentence(format_args!("not a command: {bad}")))?
-                {
-                    members.take(name, value)?;
-                }
-                Ok(())
-            },
-        );
-        let id = members.id;
-        match read.and_then(|()| Self::command(&members)) {
-            Ok(command) => Ok(Self { id, command }),
-            Err(error) => Err(Refused { id, error }),
+    /// The sentence for the caller. It names the command and the permission.
+    pub fn check(&self, caller: &Caller) -> Result<(), Text> {
+        let needed = self.permission();
+        if caller.allowed.contains(needed) {
+            return Ok(());
         }
-    }
-
-    fn command(members: &Members<'_>) -> Result<Command, Text> {
-        let &Members { command: Some(word), guest, port, text, on, .. } = members else {
-            return Err("not a command: expected a member `command`".into());
-        };
-        let known = COM2_WORDS.iter().copied().find(|known| *known == word);
-        let Some(known) = known else { return Err(unknown("command", word, &COM2_WORDS)) };
-        let lacks = |member: &str| sentence(format_args!("`{known}` needs a member `{member}`"));
-        let takes_no =
-            |member: &str, value: Value<'_>| sentence(format_args!("`{known}` takes no `{member}`, but got {value}"));
-        let needs_guest = matches!(known, "start" | "stop" | "kill" | "restart" | "input" | "port");
-        match guest {
-            Some(guest) if !needs_guest => return Err(takes_no("guest", Value::Text(guest))),
-            None if needs_guest => return Err(lacks("guest")),
-            _ => {}
-        }
-        match (known, port) {
-            ("port", None) => return Err(lacks("port")),
-            ("input" | "port", _) | (_, None) => {}
-            (_, Some(port)) => return Err(takes_no("port", Value::Text(port))),
-        }
-        match (known, text) {
-            ("input", None) => return Err(lacks("text")),
-            ("input", _) | (_, None) => {}
-            (_, Some(text)) => return Err(takes_no("text", Value::Text(text))),
-        }
-        match (known, on) {
-            ("watch" | "port", None) => return Err(lacks("on")),
-            ("watch" | "port", _) | (_, None) => {}
-            (_, Some(on)) => return Err(takes_no("on", Value::Flag(on))),
-        }
-        let guest = || copy(guest.unwrap_or_default());
-        let text = || copy(text.unwrap_or_default());
-        let on = on.unwrap_or_default();
-        Ok(match (known, port) {
-            ("start", _) => Command::Start(guest()?),
-            ("stop", _) => Command::Stop(guest()?),
-            ("kill", _) => Command::Kill(guest()?),
-            ("restart", _) => Command::Restart(guest()?),
-            ("input", Some(port)) => Command::PortInput { guest: guest()?, port: copy(port)?, text: text()? },
-            ("input", None) => Command::Input { guest: guest()?, text: text()? },
-            ("port", port) => Command::Port { guest: guest()?, port: copy(port.unwrap_or_default())?, open: on },
-            ("list", _) => Command::List,
-            ("counters", _) => Command::Show(View::Counters),
-            ("watch", _) => Command::Watch(on),
-            ("report", _) => Command::Report,
-            ("version", _) => Command::Version,
-            ("shutdown", _) => Command::Shutdown,
-            _ => Command::Reboot,
-        })
-    }
-
-    /// Returns the line, with its end. COM2 has no `help` and no `attach`. They become COM1's words, and the receiver
-    /// refuses them.
-    #[must_use]
-    pub fn to_line(&self) -> String {
-        let word = match &self.command {
-            Command::Help => "help",
-            Command::List => "list",
-            Command::Start(_) => "start",
-            Command::Stop(_) => "stop",
-            Command::Kill(_) => "kill",
-            Command::Restart(_) => "restart",
-            Command::Attach { .. } => "attach",
-            Command::Input { .. } | Command::PortInput { .. } => "input",
-            Command::Port { .. } => "port",
-            Command::Show(_) => "counters",
-            Command::Watch(_) => "watch",
-            Command::Report => "report",
-            Command::Version => "version",
-            Command::Shutdown => "shutdown",
-            Command::Reboot => "reboot",
-        };
-        let text = match &self.command {
-            Command::Input { text, .. } | Command::PortInput { text, .. } => Some(text.as_str()),
-            _ => None,
-        };
-        let on = match self.command {
-            Command::Watch(on) | Command::Port { open: on, .. } => Some(on),
-            _ => None,
-        };
-        let port = match &self.command {
-            Command::Port { port, .. } | Command::PortInput { port, .. } => Some(port.as_str()),
-            _ => None,
-        };
-        let wire = Wire { id: self.id, command: word, guest: self.command.guest(), port, text, on };
-        // Strings and integers always serialise.
-        let mut line = serde_json::to_string(&wire).unwrap_or_default();
-        line.push('\n');
-        line
+        let (word, allowed) = (self.word(), caller.allowed);
+        Err(sentence(format_args!(
+            "`{word}` needs the permission `{needed}`, which {caller} does not have; it has: {allowed}"
+        )))
     }
 }
 
-fn unknown(what: &str, word: &str, known: &[&str]) -> Text {
+impl Row {
+    /// The row of a word of the shell, and that word.
+    pub fn of_word(word: &str) -> Option<(&'static Self, &'static str)> {
+        ROWS.iter().find_map(|row| row.shell.filter(|(known, _)| *known == word).map(|(known, _)| (row, known)))
+    }
+
+    /// The words of the shell.
+    pub fn words() -> impl Iterator<Item = &'static str> + Clone {
+        ROWS.iter().filter_map(|row| row.shell.map(|(word, _)| word))
+    }
+}
+
+/// Characters of a command with its arguments in `help`, and the blanks after it.
+const FORM: usize = 21;
+
+/// Writes the text of `help`.
+pub(crate) fn help(out: &mut dyn fmt::Write) -> fmt::Result {
+    for row in &ROWS {
+        let Some((word, about)) = row.shell else { continue };
+        let form = fmt::from_fn(|f| {
+            f.write_str(word)?;
+            row.arguments.iter().try_for_each(|argument| write!(f, " {}", argument.shown))
+        });
+        left(FORM, form, out)?;
+        write!(out, "{about}\r\n")?;
+    }
+    Ok(())
+}
+
+/// Says that there is no such word, and names the nearest one that there is.
+pub(crate) fn unknown<'a>(what: &str, word: &str, known: impl Iterator<Item = &'a str> + Clone) -> Text {
     let shown = Shortened(word);
-    match nearest(word, known.iter().copied()) {
+    match nearest(word, known.clone()) {
         Some(meant) => sentence(format_args!("no {what} `{shown}`; did you mean `{meant}`?")),
-        None => sentence(format_args!("no {what} `{shown}`; there are: {}", Joined(known.iter()))),
+        None => sentence(format_args!("no {what} `{shown}`; there are: {}", Joined(known))),
     }
 }
 
@@ -405,41 +336,46 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    fn json_error(line: &str) -> Text {
-        Request::from_line(line).unwrap_err().error
-    }
+    use crate::Way;
+    use crate::argument::MOST;
 
     #[test]
-    fn words_and_json_give_the_same_command() {
-        for (words, json) in [
-            ("list", r#"{"command":"list"}"#),
-            ("start a", r#"{"command":"start","guest":"a"}"#),
-            (" stop  a ", r#"{"command":"stop","guest":"a"}"#),
-            ("kill a", r#"{"command":"kill","guest":"a"}"#),
-            ("restart a", r#"{"command":"restart","guest":"a"}"#),
-            ("show", r#"{"command":"counters"}"#),
-            ("watch on", r#"{"command":"watch","on":true}"#),
-            ("watch off", r#"{"command":"watch","on":false}"#),
-            ("report", r#"{"command":"report"}"#),
-            ("version", r#"{"command":"version"}"#),
-            ("shutdown", r#"{"command":"shutdown"}"#),
-            ("reboot", r#"{"command":"reboot"}"#),
-        ] {
-            assert_eq!(Command::from_words(words).unwrap(), Request::from_line(json).unwrap().command, "{words}");
-        }
-    }
-
-    #[test]
-    fn every_word_of_the_lists_is_understood() {
-        for word in WORDS {
+    fn every_word_of_the_table_is_understood_and_is_in_the_help() {
+        let mut help_text = String::new();
+        help(&mut help_text).unwrap();
+        for word in Row::words() {
             let understood =
                 ["", " memory", " on"].iter().any(|more| Command::from_words(&format!("{word}{more}")).is_ok());
             assert!(understood, "{word}");
-            assert!(HELP.contains(word) || word == "help", "{word} is not in the help");
+            assert!(help_text.lines().any(|line| line.split(' ').next() == Some(word)), "{word} is not in the help");
         }
-        for view in VIEWS {
-            assert!(matches!(Command::from_words(&format!("show {view}")), Ok(Command::Show(_))));
+        for view in View::ALL {
+            assert_eq!(Command::from_words(&format!("show {}", view.name())), Ok(Command::Show(view)));
+            assert!(help_text.contains(view.name()), "{} is not in the help", view.name());
+        }
+        assert!(help_text.lines().all(|line| line.len() <= 80), "{help_text}");
+        assert!(help_text.contains("\nattach [--raw] NAME  type into its console"), "{help_text}");
+    }
+
+    #[test]
+    fn the_rows_of_the_table_are_sound() {
+        for row in &ROWS {
+            assert!(row.arguments.len() <= MOST);
+            assert!(row.shell.is_some() || row.json.is_some());
+            assert_eq!(row.permission.bits().count_ones(), 1);
+            // What is made of nothing but what the arguments need is of the same row.
+            let mut given = AllGiven::default();
+            for (argument, place) in row.arguments.iter().zip(&mut given) {
+                *place = match argument.kind {
+                    Kind::Flag | Kind::Option(_) => Given::Flag(true),
+                    Kind::Choice { words, .. } => Given::Text(words[0]),
+                    Kind::Guest | Kind::Text => Given::Text("a"),
+                };
+            }
+            let command = (row.make)(&given).unwrap();
+            let (own, back) = command.row();
+            assert!(std::ptr::eq(own, row), "{command:?}");
+            assert_eq!(back, given);
         }
     }
 
@@ -451,59 +387,49 @@ mod tests {
         assert_eq!(error("start"), "`start` needs the name of a guest");
         assert_eq!(error("list a"), "`list` takes nothing after it, but got `a`");
         assert_eq!(error("stop a b"), "`b` is one word too many after `stop`");
+        assert_eq!(error("watch"), "`watch` needs `on` or `off`");
+        assert_eq!(error("watch maybe"), "`watch` takes `on` or `off`, but got `maybe`");
+        assert_eq!(error("attach --raw"), "`attach` needs the name of a guest");
         assert!(error("frobnicate").contains("there are: help, list"));
     }
 
     #[test]
-    fn mistakes_on_com2_name_the_value_and_keep_the_id() {
-        assert!(json_error("{").contains("the end of the line"));
-        assert!(json_error(r#"{"command":3}"#).contains("`command` is 3; expected a text"));
-        assert!(json_error(r#"{"command":"list","command":"list"}"#).contains("`command` is there twice"));
-        assert!(json_error(r#"{"id":1}"#).contains("expected a member `command`"));
-        assert!(json_error(r#"{"command":"list","gest":"a"}"#).contains("`gest`"));
-        assert!(json_error(r#"{"command":"list","id":-1}"#).contains("`-`"));
-        assert!(json_error(r#"{"command":"input","guest":"a"}"#).contains("`text`"));
-        assert!(json_error(r#"{"command":"port","guest":"a","on":true}"#).contains("`port`"));
-        assert!(json_error(r#"{"command":"port","guest":"a","port":"p"}"#).contains("`on`"));
-        assert!(json_error(r#"{"command":"stop","guest":"a","port":"p"}"#).contains("takes no `port`, but got \"p\""));
+    fn an_option_may_stand_before_and_behind_the_name() {
+        let attach = Ok(Command::Attach { guest: "a".into(), raw: true });
+        assert_eq!(Command::from_words("attach --raw a"), attach);
+        assert_eq!(Command::from_words("attach a --raw"), attach);
+    }
+
+    #[test]
+    fn a_caller_gets_what_it_has_the_permission_for() {
+        let viewer = Caller::cable(Way::Com2, Permissions::VIEW | Permissions::CONSOLE);
+        let stop = Command::Stop("a".into());
+        assert_eq!(Command::List.check(&viewer), Ok(()));
+        assert_eq!(Command::Input { guest: "a".into(), text: "x".into() }.check(&viewer), Ok(()));
         assert_eq!(
-            Request::from_line(r#"{"command":"strat","id":9}"#),
-            Err(Refused { id: Some(9), error: unknown("command", "strat", &COM2_WORDS) })
+            stop.check(&viewer).unwrap_err(),
+            "`stop` needs the permission `operate`, which COM2 does not have; it has: view, console"
         );
-        assert_eq!(
-            Request::from_line(r#"{"command":"stop","id":9}"#),
-            Err(Refused { id: Some(9), error: "`stop` needs a member `guest`".into() })
+        assert!(Command::Watch(true).check(&viewer).unwrap_err().contains("`profile`"));
+        assert_eq!(stop.check(&Caller::named(Way::Channel, "key", Permissions::OPERATE)), Ok(()));
+        let nobody = Caller::named(Way::Channel, "key", Permissions::empty());
+        assert!(
+            Command::Version.check(&nobody).unwrap_err().contains("which channel (key) does not have; it has: none")
         );
     }
 
     #[test]
-    fn deep_nesting_is_refused_not_followed() {
-        let line = "[".repeat(4000);
-        assert!(Request::from_line(&line).is_err());
-        let line = format!("{{\"command\":{}", "{\"a\":".repeat(800));
-        assert!(Request::from_line(&line).is_err());
+    fn the_guest_of_a_command_is_the_one_it_names() {
+        assert_eq!(Command::Stop("a".into()).guest(), Some("a"));
+        assert_eq!(Command::Attach { guest: "b".into(), raw: true }.guest(), Some("b"));
+        assert_eq!(Command::Port { guest: "c".into(), port: "p".into(), open: true }.guest(), Some("c"));
+        assert_eq!(Command::List.guest(), None);
     }
 
     proptest! {
         #[test]
         fn no_line_panics(line in "\\PC*") {
             let _ = Command::from_words(&line);
-            let _ = Request::from_line(&line);
-        }
-
-        #[test]
-        fn requests_come_back_as_they_went(id in any::<Option<u64>>(), guest in "[ -~]{0,20}", text in "\\PC*") {
-            let port = guest.clone();
-            for command in [
-                Command::Start(guest.clone()),
-                Command::Input { guest: guest.clone(), text: text.clone() },
-                Command::Port { guest: guest.clone(), port: port.clone(), open: true },
-                Command::PortInput { guest: guest.clone(), port, text },
-                Command::List,
-            ] {
-                let request = Request { id, command };
-                prop_assert_eq!(Request::from_line(&request.to_line()), Ok(request));
-            }
         }
     }
 }

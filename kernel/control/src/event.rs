@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::no_memory::NoMemory;
 use crate::terminal::is_deceptive;
-use crate::{Counters, GuestState, StopReason, Text};
+use crate::{Counters, GuestState, StopReason, Text, TraceState};
 
 /// One line of COM2.
 ///
@@ -102,6 +102,16 @@ pub enum Event {
     },
     /// All counters, on request and at the end.
     Counters(Counters),
+    /// A piece of a trace: see the crate `trace`. The pieces in their order are the whole.
+    Trace {
+        /// Its bytes in base64 (RFC 4648, with padding).
+        data: String,
+        /// Whether it was the last piece.
+        #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+        end: bool,
+    },
+    /// The answer to `trace show`.
+    TraceState(TraceState),
     /// The answer to a command.
     Reply {
         /// The command's `id`, if it had one.

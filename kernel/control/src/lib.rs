@@ -14,6 +14,7 @@
 
 extern crate alloc;
 
+mod argument;
 mod command;
 mod counters;
 mod editor;
@@ -25,15 +26,19 @@ mod nearest;
 mod no_memory;
 mod output;
 mod panic;
+mod permissions;
+mod request;
 mod shell;
 mod shown;
 pub mod table;
 mod terminal;
+pub mod trace;
 mod turns;
 
 use alloc::borrow::Cow;
 
-pub use command::{Command, Refused, Request, View};
+pub use self::trace::{TraceState, TraceStep, TracedCore};
+pub use command::{Command, View};
 pub use counters::{
     Block, Console, ConsolePort, Count, Counters, Engine, Entropy, ExitCount, Guest, Heap, Hypervisor, MachineChecks,
     Port, SerialPort, StageCounters, Uplink, VcpuCounters, Watched,
@@ -46,6 +51,8 @@ pub use nearest::{MAX_WORD, nearest};
 pub use no_memory::{NoMemory, OUT_OF_MEMORY, collect, copy, push, sentence, write};
 pub use output::{Class, Loss, Output};
 pub use panic::write_panic;
+pub use permissions::{Caller, MAX_WHO, Permissions, Way};
+pub use request::{Refused, Request};
 pub use shell::{Action, LEAVE_KEY, Shell};
 pub use shown::Joined;
 pub use terminal::TerminalFilter;

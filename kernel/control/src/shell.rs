@@ -96,11 +96,7 @@ impl Shell {
             return Ok(Action::None);
         }
         match Command::from_words(&line) {
-            Ok(Command::Help) => {
-                for line in command::HELP.lines() {
-                    write!(out, "{line}\r\n")?;
-                }
-            }
+            Ok(Command::Help) => command::help(out)?,
             Ok(command) => return Ok(Action::Run(command)),
             Err(error) => write!(out, "{error}\r\n")?,
         }
@@ -126,7 +122,7 @@ mod tests {
         let (actions, out) = type_in(&mut shell, b"strt a\r");
         assert_eq!(actions, []);
         assert_eq!(out, format!("strt a\r\nno command `strt`; did you mean `start`?\r\n\r{PROMPT}"));
-        assert!(type_in(&mut shell, b"help\r").1.contains("attach NAME"));
+        assert!(type_in(&mut shell, b"help\r").1.contains("attach [--raw] NAME"));
     }
 
     #[test]

@@ -448,7 +448,7 @@ fn wide(value: &dyn Display) -> usize {
 }
 
 /// Writes a value and blanks after it.
-fn left(width: usize, value: impl Display, out: &mut dyn Write) -> fmt::Result {
+pub(crate) fn left(width: usize, value: impl Display, out: &mut dyn Write) -> fmt::Result {
     write!(out, "{value}{:1$}", "", width.saturating_sub(wide(&value)))
 }
 

@@ -1,10 +1,9 @@
-//! Watches a guest's exits. This is the only hook for all of them.
+//! Watches a guest's exits and what is injected. This is the only hook for all of them.
 //!
-//! A machine has one [`Observer`]. [`Machine::observe`](crate::machine::Machine::observe) switches it on and off while
-//! the guest runs. One relaxed load at each exit decides whether it is on. That is cheap, because an exit costs more
-//! than a thousand cycles, and the code is compiled only once.
+//! The [`Host`](crate::machine::Host) of a vCPU's core is its [`Observer`]. So its type is known when the code is compiled,
+//! and no pointer is called between an exit and the next entry. At each exit [`Observer::watches_exits`] is asked once.
 
-use crate::reason::Reason;
+use crate::{reason::Reason, vcpu::Event};
 
 /// An exit that has been handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,17 +31,13 @@ pub struct Exit {
     pub end: u64,
 }
 
-/// Watches the exits of a guest's vCPUs. It runs on the vCPU's core between exit and entry, so it must neither wait nor
-/// allocate. Several vCPUs may call it at once.
-pub trait Observer: Sync {
-    /// An exit has been handled.
+/// Watches a vCPU. It runs on the vCPU's core between exit and entry, so it must neither wait nor allocate.
+pub trait Observer {
+    /// Whether exits are watched now. It is asked at the beginning of each exit.
+    fn watches_exits(&self) -> bool;
+    /// An exit has been handled that was watched from its beginning.
     fn exit(&self, exit: &Exit);
-}
-
-/// Watches nothing.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Unobserved;
-
-impl Observer for Unobserved {
-    fn exit(&self, _: &Exit) {}
+    /// An event is injected by the next entry. `vcpu`: index of the vCPU. Not called for what the CPU itself delivers: posted
+    /// interrupts, and those of a guest that owns its local APIC.
+    fn injection(&self, vcpu: usize, event: Event);
 }

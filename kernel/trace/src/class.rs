@@ -1,6 +1,8 @@
 //! Classes: groups of events that are switched on and off together.
 //!
-//! A ring has a mask of classes. A writer tests the mask with one relaxed load before it makes a record.
+//! A writer tests the [`Switch`] with one relaxed load before it makes a record.
+
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use bitflags::bitflags;
 
@@ -51,6 +53,14 @@ const NAMES: [(&str, Classes); 11] = [
 ];
 
 impl Classes {
+    /// What the hypervisor of this version writes. The other classes only have their numbers.
+    pub const WRITTEN: Self = Self::EXITS
+        .union(Self::ENTRIES)
+        .union(Self::INTERRUPTS)
+        .union(Self::TURNS)
+        .union(Self::IDLE_TURNS)
+        .union(Self::VISITS);
+
     /// The class of a kind.
     #[must_use]
     pub const fn of(kind: Kind) -> Self {
@@ -78,6 +88,36 @@ impl Classes {
     }
 }
 
+/// The classes that are on. Any core may read it, and one may change it, at any time.
+#[derive(Debug, Default)]
+pub struct Switch(AtomicU32);
+
+impl Switch {
+    /// All off.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(AtomicU32::new(0))
+    }
+
+    /// Whether one of these classes is on.
+    #[must_use]
+    #[inline(always)]
+    pub fn has(&self, classes: Classes) -> bool {
+        self.0.load(Ordering::Relaxed) & classes.bits() != 0
+    }
+
+    /// The classes that are on.
+    #[must_use]
+    pub fn get(&self) -> Classes {
+        Classes::from_bits_retain(self.0.load(Ordering::Relaxed))
+    }
+
+    /// Switches these classes on and all others off. Each core sees it at one of its next events.
+    pub fn set(&self, classes: Classes) {
+        self.0.store(classes.bits(), Ordering::Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,5 +136,14 @@ mod tests {
     #[test]
     fn each_kind_has_exactly_one_class() {
         assert!(Kind::ALL.iter().all(|&kind| Classes::of(kind).bits().count_ones() == 1));
+    }
+
+    #[test]
+    fn all_classes_are_off_until_they_are_switched_on() {
+        let switch = Switch::new();
+        assert!(!switch.has(Classes::all()));
+        switch.set(Classes::EXITS | Classes::VISITS);
+        assert_eq!([Classes::EXITS, Classes::ENTRIES].map(|class| switch.has(class)), [true, false]);
+        assert_eq!(switch.get(), Classes::EXITS | Classes::VISITS);
     }
 }

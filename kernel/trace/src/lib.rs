@@ -29,5 +29,5 @@ mod ring_model;
 mod ring_tests;
 pub mod stream;
 
-pub use class::Classes;
+pub use class::{Classes, Switch};
 pub use record::{Kind, Record};

@@ -25,9 +25,9 @@ pub const BUSY: u8 = 1;
 pub const SUPPRESSED: u8 = 0;
 /// `code` of [`Kind::Completion`]: an interrupt is sent.
 pub const NOTIFIED: u8 = 1;
-/// `code` of [`Kind::Delivery`] and [`Kind::Kick`]: an NMI, and the vCPU's core looks at its mailbox.
+/// `code` of [`Kind::Kick`]: an NMI.
 pub const BY_NMI: u8 = 0;
-/// `code` of [`Kind::Delivery`]: posted, by the notification vector.
+/// `code` of [`Kind::Delivery`]: posted, and the notification vector was sent.
 pub const POSTED: u8 = 1;
 /// `code` of [`Kind::Delivery`]: the guest's own vector was sent to its core.
 pub const DIRECT: u8 = 2;
@@ -75,10 +75,10 @@ kinds! {
     /// An event that is injected by the next entry. `unit`: the vCPU. `code`: the vector. `b`: [`INTERRUPT`],
     /// [`NON_MASKABLE`] or [`EXCEPTION`].
     Injection = 3, "injection";
-    /// An interrupt that a device's engine sends. `unit`: the vCPU. `code`: [`BY_NMI`], [`POSTED`] or [`DIRECT`]. `a`: the
-    /// vector.
+    /// An interrupt is sent to a vCPU's core, which takes it without an exit. `unit`: the vCPU. `code`: [`POSTED`] or
+    /// [`DIRECT`]. `a`: the vector, 0 if it was posted.
     Delivery = 4, "delivery";
-    /// A core is made to look at its mailbox. `unit`: the vCPU. `code`: [`BY_NMI`] or [`BY_CALL`].
+    /// A vCPU's core is made to look at its mailbox, where an interrupt or a request was posted. `unit`: the vCPU. `code`: [`BY_NMI`] or [`BY_CALL`].
     Kick = 5, "kick";
     /// A turn of an engine. `code`: [`BUSY`] or [`IDLE`]. `span`: its length. `a`: requests that it moved.
     Turn = 6, "turn";

@@ -10,8 +10,8 @@
 
 use core::ops::Deref;
 
-use super::atomics::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence, own};
-use crate::{Classes, Record};
+use super::atomics::{AtomicBool, AtomicU64, Ordering, fence, own};
+use crate::Record;
 
 /// Memory for one record. All zero is a good first state.
 #[derive(Debug)]
@@ -46,8 +46,6 @@ pub enum WhenFull {
 #[derive(Debug)]
 pub struct Ring<S> {
     slots: S,
-    /// Which classes the core writes. The control core changes it at any time.
-    classes: AtomicU32,
     /// Records written so far. Only the writer changes it.
     position: AtomicU64,
     /// Records dropped because the ring was full. Only the writer changes it.
@@ -55,22 +53,26 @@ pub struct Ring<S> {
     /// Whether the writer stops when the ring is full.
     stops: AtomicBool,
     /// Records that the reader has done with. Only the reader changes it.
-    taken: AtomicU64,
+    taken: Line,
 }
 
+/// A word in a line of the cache of its own: the reader's stores do not take the writer's line.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Line(AtomicU64);
+
 impl<S: Deref<Target = [Slot]>> Ring<S> {
-    /// A ring in this memory, with no class on. Returns `None` unless the number of slots is a power of two from 2 on.
+    /// A ring in this memory. Returns `None` unless the number of slots is a power of two from 2 on.
     pub fn new(slots: S) -> Option<Self> {
         if slots.len() < 2 || !slots.len().is_power_of_two() {
             return None;
         }
         Some(Self {
             slots,
-            classes: AtomicU32::new(0),
             position: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
             stops: AtomicBool::new(false),
-            taken: AtomicU64::new(0),
+            taken: Line(AtomicU64::new(0)),
         })
     }
 
@@ -78,24 +80,6 @@ impl<S: Deref<Target = [Slot]>> Ring<S> {
     #[must_use]
     pub fn capacity(&self) -> u64 {
         (self.slots.len() as u64).saturating_sub(1)
-    }
-
-    /// Whether the core writes records of one of these classes.
-    #[must_use]
-    #[inline]
-    pub fn has(&self, classes: Classes) -> bool {
-        self.classes.load(Ordering::Relaxed) & classes.bits() != 0
-    }
-
-    /// The classes that the core writes.
-    #[must_use]
-    pub fn classes(&self) -> Classes {
-        Classes::from_bits_retain(self.classes.load(Ordering::Relaxed))
-    }
-
-    /// Switches classes: the core writes these and no others. It takes effect at the core's next event.
-    pub fn switch(&self, classes: Classes) {
-        self.classes.store(classes.bits(), Ordering::Relaxed);
     }
 
     /// Chooses what happens when the ring is full.
@@ -121,7 +105,7 @@ impl<S: Deref<Target = [Slot]>> Ring<S> {
         let number = own(&self.position);
         if self.stops.load(Ordering::Relaxed)
             // Acquire: the reader has read the slots before it gives them back.
-            && number.wrapping_sub(self.taken.load(Ordering::Acquire)) >= self.capacity()
+            && number.wrapping_sub(self.taken.0.load(Ordering::Acquire)) >= self.capacity()
         {
             self.dropped.store(own(&self.dropped).wrapping_add(1), Ordering::Relaxed);
             return;
@@ -163,7 +147,7 @@ impl<S: Deref<Target = [Slot]>> Ring<S> {
     }
 
     fn done_with(&self, next: u64) {
-        self.taken.store(next, Ordering::Release);
+        self.taken.0.store(next, Ordering::Release);
     }
 }
 
@@ -206,6 +190,11 @@ impl Cursor {
         lost.wrapping_add(overwritten)
     }
 
+    /// Gives the slots of all records before this place back to a writer that stops when the ring is full.
+    pub fn give_back<S: Deref<Target = [Slot]>>(&self, ring: &Ring<S>) {
+        ring.done_with(self.next);
+    }
+
     /// Reads the next record. Returns `None` if there is none, or if it was just lost: then [`Cursor::skip_lost`] goes
     /// on.
     pub fn read<S: Deref<Target = [Slot]>>(&mut self, ring: &Ring<S>) -> Option<Record> {
@@ -217,7 +206,6 @@ impl Cursor {
             return None;
         }
         self.next = self.next.wrapping_add(1);
-        ring.done_with(self.next);
         Some(record)
     }
 }

@@ -78,6 +78,7 @@ fn a_ring_that_stops_loses_no_record_that_it_has_written() {
             if let Some(found) = cursor.read(ring) {
                 check(found, found.a);
                 read += 1;
+                cursor.give_back(ring);
             }
         }
         (read, lost)

@@ -6,9 +6,12 @@ use proptest::prelude::*;
 
 use core::net::IpAddr;
 
+use ::trace::Classes;
+
 use super::*;
 use crate::share::Share;
 use crate::stage::Action;
+use crate::trace::Trace;
 use crate::{
     Block, Cache, Completion, DEFAULT_OVERLAY, Disk, Guest, GuestDevice, Identity, Mac, Net, NotifyBar, Requests,
     Restart, Rules, Scheduling, SplitLock, Topology, Vlan, check_memory, check_modules, default_config, plan,
@@ -114,6 +117,59 @@ fn every_way_of_completion_that_is_there_is_taken_by_its_name() {
         let parsed = crate::parse("x", file.as_bytes());
         assert_eq!(parsed.mistakes.len(), 0, "{name}");
         assert_eq!(parsed.config.guests[0].completion, completion);
+    }
+}
+
+#[test]
+fn com2_may_ask_for_what_the_file_allows() {
+    let com2 = |text: &str| {
+        let parsed = parse("f", format!("{text}{MINIMAL}"));
+        assert_eq!(parsed.config.guests.len(), 1);
+        (parsed.config.com2, parsed.mistakes.first().map(|mistake| mistake.message.clone()))
+    };
+    assert_eq!(com2(""), (Permissions::all(), None));
+    assert_eq!(com2("[com2]\n"), (Permissions::all(), None));
+    let two = Permissions::VIEW | Permissions::OPERATE;
+    assert_eq!(com2("[com2]\nallow = ['view', 'operate']\n"), (two, None));
+    assert_eq!(com2("[com2]\nallow = []\n"), (Permissions::empty(), None));
+    // A mistake does not open what somebody wanted to close.
+    for (text, message) in [
+        ("[com2]\nallow = ['vew']\n", "no permission `vew`; did you mean `view`?"),
+        ("[com2]\nallow = ['root']\n", "no permission `root`; there are: view, profile, console, capture, operate"),
+        ("[com2]\nallow = 'view'\n", "`allow` of [com2] is a list of permissions, like [\"view\"], not of type string"),
+        ("[com2]\nallow = [1]\n", "`allow` is a list of permissions, like [\"view\"]"),
+        ("[com2]\nalow = ['view']\n", "no such key in [com2]; did you mean `allow`?"),
+    ] {
+        assert_eq!(com2(text), (Permissions::VIEW, Some(message.to_owned())), "{text}");
+    }
+}
+
+#[test]
+fn the_trace_has_a_size_of_its_own_and_classes_that_are_written() {
+    let trace = |text: &str| {
+        let parsed = parse("f", format!("{text}{MINIMAL}"));
+        assert_eq!(parsed.config.guests.len(), 1);
+        let Trace { memory, on } = parsed.config.trace;
+        (memory, on, parsed.mistakes.first().map(|mistake| mistake.message.clone()))
+    };
+    let none = Classes::empty();
+    assert_eq!(trace(""), (256 << 10, none, None));
+    let two = Classes::EXITS | Classes::VISITS;
+    assert_eq!(trace("[trace]\nmemory = '64M'\non = ['visits', 'exits']\n"), (64 << 20, two, None));
+    assert_eq!(trace("[trace]\nmemory = '0K'\n"), (0, none, None));
+    assert_eq!(trace("[trace]\nmemory = '4KiB'\n"), (4096, none, None));
+    for memory in ["2K", "65K", "128M", "-4K", "K", "1.5K", "4096"] {
+        let (bytes, _, message) = trace(&format!("[trace]\nmemory = '{memory}'\n"));
+        assert_eq!(bytes, 256 << 10);
+        assert!(message.is_some_and(|message| message.contains("a power of two")), "{memory}");
+    }
+    for (on, message) in [
+        ("['exit']", "no class `exit`; did you mean `exits`?"),
+        ("['exits,visits']", "`on` is a list of classes, like [\"exits\"]"),
+        ("[1]", "`on` is a list of classes, like [\"exits\"]"),
+        ("['exits', 'exits']", "it stands twice in `on`"),
+    ] {
+        assert_eq!(trace(&format!("[trace]\non = {on}\n")), (256 << 10, none, Some(message.to_owned())), "{on}");
     }
 }
 

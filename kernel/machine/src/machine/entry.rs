@@ -33,7 +33,7 @@ impl Machine {
     /// Prepares an entry. Call it again whenever the mailbox refuses the entry or the wait.
     pub fn before_entry(&self, vcpu: &mut impl Vcpu, context: &mut Context, host: &impl Host) -> Entry {
         let entry = self.prepare(vcpu, context, host);
-        self.end_exit(context, host.tsc());
+        self.end_exit(context, host.tsc(), host);
         entry
     }
 
@@ -76,10 +76,10 @@ impl Machine {
         if let Some(eli) = &self.eli {
             self.prepare_shadow(eli, vcpu, context, host);
         }
-        inject_nmi(vcpu, context);
+        inject_nmi(vcpu, context, host);
         match self.virtual_apic(context.index) {
             Some(page) => hand_over(page, vcpu, context),
-            None => inject(vcpu, context),
+            None => inject(vcpu, context, host),
         }
         if self.eli.is_some() {
             let waits = self.take_interrupts(vcpu, context, host);
@@ -94,20 +94,22 @@ impl Machine {
     }
 }
 
-fn inject_nmi(vcpu: &mut impl Vcpu, context: &mut Context) {
+fn inject_nmi(vcpu: &mut impl Vcpu, context: &mut Context, host: &impl Host) {
     if context.nmi && vcpu.nmi_possible() {
         context.nmi = false;
         vcpu.inject(Event::Nmi);
+        host.injection(context.index, Event::Nmi);
         context.activity = Activity::Running;
     }
 }
 
 /// Injects one event. If another one waits, asks for an interrupt window.
-fn inject(vcpu: &mut impl Vcpu, context: &mut Context) {
+fn inject(vcpu: &mut impl Vcpu, context: &mut Context, host: &impl Host) {
     if let Some(vector) = context.apic.next_interrupt()
         && vcpu.interruptible()
     {
         vcpu.inject(Event::Interrupt(vector));
+        host.injection(context.index, Event::Interrupt(vector));
         context.apic.acknowledge(vector);
         context.activity = Activity::Running;
     }

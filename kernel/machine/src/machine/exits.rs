@@ -120,6 +120,7 @@ impl Machine {
             Some(_) if vcpu.event_waiting() => self.stop(Stop::TripleFault, context, host),
             Some(event) => {
                 vcpu.inject(event);
+                host.injection(context.index, event);
                 Next::Continue
             }
             None => Next::Continue,
@@ -128,7 +129,7 @@ impl Machine {
 
     fn stop(&self, stop: Stop, context: &mut Context, host: &impl Host) -> Next {
         self.request_stop(stop.clone(), |s| host.signal(s));
-        self.end_exit(context, host.tsc());
+        self.end_exit(context, host.tsc(), host);
         Next::Stop(self.stopped().unwrap_or(stop))
     }
 

@@ -1,10 +1,10 @@
 //! What the machine needs from the kernel on a vCPU's core.
 
 use super::context::Context;
-use crate::lapic;
+use crate::{lapic, observe::Observer};
 
 /// What the kernel does for a vCPU's core.
-pub trait Host {
+pub trait Host: Observer {
     /// Returns the time-stamp counter.
     fn tsc(&self) -> u64;
     /// Returns the time of day in nanoseconds since 1970, UTC.

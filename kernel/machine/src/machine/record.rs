@@ -1,7 +1,5 @@
 //! Counts each exit once, after it was handled, and shows it to the observer.
 
-use core::sync::atomic::Ordering;
-
 use super::{
     context::{Context, Handling},
     host::Host,
@@ -13,31 +11,20 @@ use crate::{
 };
 
 impl Machine {
-    /// Switches the observer on or off. It takes effect at each vCPU's next exit. Any core may call it.
-    pub fn observe(&self, on: bool) {
-        self.observed.store(on, Ordering::Relaxed);
-    }
-
-    /// Whether exits are watched.
-    #[must_use]
-    pub fn observed(&self) -> bool {
-        self.observed.load(Ordering::Relaxed)
-    }
-
     /// Notes that the handling of an exit begins.
     pub(super) fn begin_exit(&self, exit: &Exit, vcpu: &impl Vcpu, context: &mut Context, host: &impl Host) {
         let reason = self.reason(exit, vcpu, context);
-        let watched = self.observed().then(|| (vcpu.rip(), qualification(exit, vcpu)));
+        let watched = host.watches_exits().then(|| (vcpu.rip(), qualification(exit, vcpu)));
         context.handling = Some(Handling { reason, begin: host.tsc(), watched });
     }
 
     /// Counts the exit that was handled, and shows it to the observer. `end` is the host's TSC now. Does nothing if no
     /// exit is being handled.
-    pub(super) fn end_exit(&self, context: &mut Context, end: u64) {
+    pub(super) fn end_exit(&self, context: &mut Context, end: u64, host: &impl Host) {
         let Some(Handling { reason, begin, watched }) = context.handling.take() else { return };
         context.exits().record(reason, end.wrapping_sub(begin));
         if let Some((rip, qualification)) = watched {
-            self.observer.exit(&observe::Exit { vcpu: context.index, reason, rip, qualification, begin, end });
+            host.exit(&observe::Exit { vcpu: context.index, reason, rip, qualification, begin, end });
         }
     }
 }

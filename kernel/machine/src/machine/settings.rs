@@ -12,7 +12,6 @@ use virtio::shared::Shared;
 use crate::{
     cpuid::{self, Regs},
     linux,
-    observe::Observer,
     pci::TooManyFunctions,
     pvh,
     quirk::Quirks,
@@ -100,8 +99,6 @@ pub struct Settings<'a> {
     pub shadow: Option<&'static Mutex<Shadow>>,
     /// Makes its pages executable, on a CPU where only pages of 4 KiB may be. It has the same nested tables.
     pub splitter: Option<&'static Splitter>,
-    /// Sees the exits while [`Machine::observe`](super::Machine::observe) has it switched on.
-    pub observer: &'static dyn Observer,
     /// The host.
     pub platform: Platform,
 }

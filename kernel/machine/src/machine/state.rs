@@ -3,7 +3,6 @@
 extern crate alloc;
 
 use alloc::{boxed::Box, string::String};
-use core::sync::atomic::AtomicBool;
 
 use memory::GuestMemory;
 use spin::{Mutex, mutex::TicketMutex};
@@ -28,7 +27,6 @@ use crate::{
     lapic::{self, LocalApic},
     linux::{self, Linux},
     mailbox::Mailbox,
-    observe::Observer,
     pci::{Bus, TooManyFunctions},
     placement::Placement,
     pm_timer::PmTimer,
@@ -72,9 +70,6 @@ pub struct Machine {
     pub(super) devices: TicketMutex<Devices>,
     pub(super) refusals: Refusals,
     pub(super) stopped: Mutex<Option<Stop>>,
-    pub(super) observer: &'static dyn Observer,
-    /// Whether the observer sees exits.
-    pub(super) observed: AtomicBool,
 }
 
 impl Machine {
@@ -98,7 +93,6 @@ impl Machine {
             watched,
             shadow,
             splitter,
-            observer,
             platform,
         } = settings;
         if !(1..=MAX_VCPUS).contains(&vcpus) {
@@ -154,8 +148,6 @@ impl Machine {
             devices: TicketMutex::new(Devices::new(bus(&devices, notify).map_err(Error::Devices)?)),
             memory,
             stopped: Mutex::new(None),
-            observer,
-            observed: AtomicBool::new(false),
         })
     }
 

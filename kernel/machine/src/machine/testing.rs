@@ -7,7 +7,6 @@ use memory::guest::testing::memory;
 
 use super::{Platform, Settings};
 use crate::cpuid::Regs;
-use crate::observe::Unobserved;
 use crate::quirk::Quirks;
 use crate::split_lock::SplitLocks;
 use crate::vcpu::Interrupts;
@@ -59,7 +58,6 @@ pub fn settings() -> Settings<'static> {
         watched: false,
         shadow: None,
         splitter: None,
-        observer: &Unobserved,
         platform: Platform {
             cpuid,
             tsc_khz: 1_000_000,

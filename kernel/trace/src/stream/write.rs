@@ -183,5 +183,6 @@ pub fn collect<'a, S: Deref<Target = [Slot]>>(
         // There is room.
         let _ = chunk.push(record);
     }
+    cursor.give_back(ring);
     (chunk.count() > 0 || lost > 0).then(|| chunk.finish())
 }

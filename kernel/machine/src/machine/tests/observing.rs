@@ -1,4 +1,4 @@
-//! An observer is shown each exit once, while it is switched on.
+//! The host is shown each exit once, while it watches, and each injection.
 
 use super::rig::{Rig, access, rig};
 use crate::{
@@ -6,35 +6,35 @@ use crate::{
     machine::{Entry, Next, Stop},
     observe,
     reason::Reason,
-    vcpu::Exit,
+    vcpu::{Event, Exit},
 };
 
 /// The exits that the observer was shown: reason and qualification.
 fn seen(rig: &Rig) -> Vec<(Reason, u64)> {
-    rig.watcher.take().iter().map(|exit| (exit.reason, exit.qualification)).collect()
+    rig.host.exits.take().iter().map(|exit| (exit.reason, exit.qualification)).collect()
 }
 
 #[test]
 fn each_exit_is_shown_once_when_it_has_been_handled() {
     let mut r = rig(1);
-    r.machine.observe(true);
+    r.host.watches.set(true);
     r.vcpu().gprs.rax = 0xffff_ffff_4000_0000;
     r.exit(&[0x0f, 0xa2], Exit::Cpuid);
-    assert!(r.watcher.take().is_empty(), "not before the way back");
+    assert!(r.host.exits.take().is_empty(), "not before the way back");
     assert_eq!(r.enter(0), Entry::Run { deadline: None });
-    let [exit] = r.watcher.take()[..] else { panic!("not one exit") };
+    let [exit] = r.host.exits.take()[..] else { panic!("not one exit") };
     let cycles = r.vcpus[0].1.exits().get(Reason::Cpuid).1;
     let observe::Exit { vcpu, reason, rip, qualification, begin, end } = exit;
     assert_eq!((vcpu, reason, rip, qualification), (0, Reason::Cpuid, 0x1000, 0x4000_0000));
     assert_eq!(end - begin, cycles, "the same as in the histogram");
     r.enter(0);
-    assert!(r.watcher.take().is_empty(), "an entry without an exit before it");
+    assert!(r.host.exits.take().is_empty(), "an entry without an exit before it");
 }
 
 #[test]
 fn exits_of_every_kind_come_in_their_order_with_what_they_name() {
     let mut r = rig(1);
-    r.machine.observe(true);
+    r.host.watches.set(true);
     let apic = u64::from(crate::lapic::msr::SVR);
     r.vcpu().gprs.rcx = apic;
     r.exit(&[0x0f, 0x32], Exit::ReadMsr);
@@ -64,7 +64,7 @@ fn exits_of_every_kind_come_in_their_order_with_what_they_name() {
 #[test]
 fn the_exit_that_ends_the_guest_is_shown_too() {
     let mut r = rig(1);
-    r.machine.observe(true);
+    r.host.watches.set(true);
     assert_eq!(r.exit(&[], Exit::TripleFault), Next::Stop(Stop::TripleFault));
     assert_eq!(seen(&r), [(Reason::TripleFault, 0)]);
     assert_eq!(r.enter(0), Entry::Stop(Stop::TripleFault));
@@ -72,17 +72,31 @@ fn the_exit_that_ends_the_guest_is_shown_too() {
 }
 
 #[test]
-fn the_observer_sees_nothing_before_it_is_switched_on_and_after_it_is_switched_off() {
+fn an_exit_is_shown_if_the_host_watched_at_its_beginning() {
     let mut r = rig(1);
     let mut one = |on| {
-        r.machine.observe(on);
-        assert_eq!(r.machine.observed(), on);
+        r.host.watches.set(on);
         r.exit(&[0x0f, 0xa2], Exit::Cpuid);
         // The exit that is under way stays as it began.
-        r.machine.observe(!on);
+        r.host.watches.set(!on);
         r.enter(0);
         seen(&r).len()
     };
     assert_eq!([one(false), one(true), one(false)], [0, 1, 0]);
     assert_eq!(r.counted(Reason::Cpuid), 3, "the histogram counts them all");
+}
+
+#[test]
+fn injections_are_shown_on_the_way_in_and_exceptions_at_once() {
+    let mut r = rig(2);
+    r.write_msr(crate::lapic::msr::SVR, 0x1ff);
+    r.exit(&[0x0f, 0x0b], Exit::Forbidden);
+    assert_eq!(r.host.injections.take(), [(0, Event::INVALID_OPCODE)]);
+    r.enter(0);
+    assert_eq!(r.host.injections.take(), [], "nothing waits");
+    // The vCPU is in the host: nobody has to be kicked.
+    assert!(r.machine.mailbox(0).is_some_and(|mailbox| !mailbox.post(0x41)));
+    r.vcpu().event = None;
+    r.enter(0);
+    assert_eq!(r.host.injections.take(), [(0, Event::Interrupt(0x41))]);
 }

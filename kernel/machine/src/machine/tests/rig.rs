@@ -17,7 +17,7 @@ use crate::{
     reason::{Histogram, Reason},
     split_lock::SplitLocks,
     testing::{FakeVcpu, device},
-    vcpu::{Exit, Interrupts, PortAccess, Vcpu as _},
+    vcpu::{Event, Exit, Interrupts, PortAccess, Vcpu as _},
 };
 
 pub const MIB: usize = 1 << 20;
@@ -34,6 +34,10 @@ pub struct FakeHost {
     pub ended: Cell<u32>,
     pub calls: RefCell<Vec<(usize, u8)>>,
     pub console: RefCell<Vec<u8>>,
+    /// Whether it watches exits.
+    pub watches: Cell<bool>,
+    pub exits: RefCell<Vec<observe::Exit>>,
+    pub injections: RefCell<Vec<(usize, Event)>>,
 }
 
 impl Host for FakeHost {
@@ -76,19 +80,17 @@ impl Host for FakeHost {
     }
 }
 
-/// Remembers each exit that it was shown.
-#[derive(Default)]
-pub struct Watcher(std::sync::Mutex<Vec<observe::Exit>>);
-
-impl observe::Observer for Watcher {
-    fn exit(&self, exit: &observe::Exit) {
-        self.0.lock().unwrap().push(*exit);
+impl observe::Observer for FakeHost {
+    fn watches_exits(&self) -> bool {
+        self.watches.get()
     }
-}
 
-impl Watcher {
-    pub fn take(&self) -> Vec<observe::Exit> {
-        std::mem::take(&mut self.0.lock().unwrap())
+    fn exit(&self, exit: &observe::Exit) {
+        self.exits.borrow_mut().push(*exit);
+    }
+
+    fn injection(&self, vcpu: usize, event: Event) {
+        self.injections.borrow_mut().push((vcpu, event));
     }
 }
 
@@ -98,7 +100,6 @@ pub struct Rig {
     pub host: FakeHost,
     pub vcpus: Vec<(FakeVcpu, Context)>,
     pub nic: &'static Shared,
-    pub watcher: &'static Watcher,
 }
 
 pub fn rig(vcpus: usize) -> Rig {
@@ -122,7 +123,6 @@ pub fn rig_with_split_locks(split_locks: SplitLocks) -> Rig {
 pub fn rig_of(vcpus: usize, interrupts: Interrupts, quirks: Quirks, shadow: Option<&'static Mutex<Shadow>>) -> Rig {
     let host = FakeHost::default();
     let nic = device();
-    let watcher: &'static Watcher = Box::leak(Box::default());
     let usual = settings();
     let machine = Machine::new(Settings {
         vcpus,
@@ -130,7 +130,6 @@ pub fn rig_of(vcpus: usize, interrupts: Interrupts, quirks: Quirks, shadow: Opti
         interrupts,
         watched: true,
         shadow,
-        observer: watcher,
         platform: Platform { quirks, ..usual.platform },
         ..usual
     })
@@ -146,7 +145,7 @@ pub fn rig_of(vcpus: usize, interrupts: Interrupts, quirks: Quirks, shadow: Opti
             (v, context)
         })
         .collect();
-    Rig { machine, host, vcpus: attached, nic, watcher }
+    Rig { machine, host, vcpus: attached, nic }
 }
 
 impl Rig {

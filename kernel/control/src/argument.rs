@@ -1,0 +1,155 @@
+//! The arguments of commands: how they are typed on COM1, and what they are called in a line of COM2.
+
+use alloc::string::String;
+
+use crate::Text;
+use crate::command::{View, unknown};
+use crate::no_memory::{copy, sentence};
+use crate::shown::Shortened;
+use crate::trace::TraceStep;
+
+/// An argument of a command.
+#[derive(Debug)]
+pub(crate) struct Argument {
+    /// Its member in a line of COM2. `None`: it is for COM1 only, and has its default on COM2.
+    pub member: Option<&'static str>,
+    /// What the help calls it.
+    pub shown: &'static str,
+    /// Whether a command without it is refused.
+    pub needed: bool,
+    pub kind: Kind,
+}
+
+/// What an argument may be.
+#[derive(Debug)]
+pub(crate) enum Kind {
+    /// The name of a guest.
+    Guest,
+    /// Any text. Nobody types it in the shell.
+    Text,
+    /// `on` or `off`; true or false in JSON.
+    Flag,
+    /// This word, or nothing.
+    Option(&'static str),
+    /// One of these words.
+    Choice {
+        /// What such a word is.
+        what: &'static str,
+        words: &'static [&'static str],
+    },
+}
+
+pub(crate) const GUEST: Argument = Argument { member: Some("guest"), shown: "NAME", needed: true, kind: Kind::Guest };
+pub(crate) const PORT: Argument = Argument { member: Some("port"), shown: "PORT", needed: true, kind: Kind::Text };
+pub(crate) const TEXT: Argument = Argument { member: Some("text"), shown: "TEXT", needed: true, kind: Kind::Text };
+pub(crate) const ON: Argument = Argument { member: Some("on"), shown: "on|off", needed: true, kind: Kind::Flag };
+pub(crate) const RAW: Argument =
+    Argument { member: None, shown: "[--raw]", needed: false, kind: Kind::Option("--raw") };
+pub(crate) const VIEW: Argument =
+    Argument { member: None, shown: "[WHAT]", needed: false, kind: Kind::Choice { what: "view", words: &View::NAMES } };
+pub(crate) const STEP: Argument = Argument {
+    member: Some("step"),
+    shown: "on|off|show|save",
+    needed: true,
+    kind: Kind::Choice { what: "step of the trace", words: &TraceStep::NAMES },
+};
+pub(crate) const STOP: Argument =
+    Argument { member: Some("stop"), shown: "[--stop]", needed: false, kind: Kind::Option("--stop") };
+pub(crate) const CLASSES: Argument =
+    Argument { member: Some("classes"), shown: "[CLASSES]", needed: false, kind: Kind::Text };
+
+/// What was given for an argument.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Given<'a> {
+    #[default]
+    Nothing,
+    Text(&'a str),
+    Flag(bool),
+}
+
+/// Most arguments of a command.
+pub(crate) const MOST: usize = 4;
+
+/// What was given for the arguments of a command, in their order.
+pub(crate) type AllGiven<'a> = [Given<'a>; MOST];
+
+/// The value of an argument in a command.
+pub(crate) trait Value: Sized {
+    /// Makes the value.
+    ///
+    /// # Errors
+    /// No such word, or no memory.
+    fn read(given: Given<'_>) -> Result<Self, Text>;
+
+    /// What would be given for this value.
+    fn given(&self) -> Given<'_>;
+}
+
+impl Value for String {
+    fn read(given: Given<'_>) -> Result<Self, Text> {
+        Ok(copy(if let Given::Text(text) = given { text } else { "" })?)
+    }
+
+    fn given(&self) -> Given<'_> {
+        Given::Text(self)
+    }
+}
+
+impl Value for bool {
+    fn read(given: Given<'_>) -> Result<Self, Text> {
+        Ok(given == Given::Flag(true))
+    }
+
+    fn given(&self) -> Given<'_> {
+        Given::Flag(*self)
+    }
+}
+
+impl Argument {
+    /// Whether it is typed without a word that names it.
+    pub const fn is_positional(&self) -> bool {
+        !matches!(self.kind, Kind::Option(_))
+    }
+
+    /// Whether a typed word is this option.
+    pub fn is_option(&self, word: &str) -> bool {
+        matches!(self.kind, Kind::Option(option) if option == word)
+    }
+
+    /// Takes a typed word for this argument of the command `command`.
+    ///
+    /// # Errors
+    /// The sentence to show.
+    pub fn typed<'a>(&self, command: &str, word: &'a str) -> Result<Given<'a>, Text> {
+        match (&self.kind, word) {
+            (Kind::Flag, "on") => Ok(Given::Flag(true)),
+            (Kind::Flag, "off") => Ok(Given::Flag(false)),
+            (Kind::Flag, _) => {
+                let other = Shortened(word);
+                Err(sentence(format_args!("`{command}` takes `on` or `off`, but got `{other}`")))
+            }
+            (Kind::Option(_), _) => Ok(Given::Flag(true)),
+            (Kind::Guest | Kind::Text | Kind::Choice { .. }, _) => self.text(word),
+        }
+    }
+
+    /// Takes a text for this argument.
+    ///
+    /// # Errors
+    /// It is none of the words that there are.
+    pub fn text<'a>(&self, text: &'a str) -> Result<Given<'a>, Text> {
+        match self.kind {
+            Kind::Choice { what, words } if !words.contains(&text) => Err(unknown(what, text, words.iter().copied())),
+            _ => Ok(Given::Text(text)),
+        }
+    }
+
+    /// What the shell says of the command `command` without it.
+    pub fn missing(&self, command: &str) -> Text {
+        match self.kind {
+            Kind::Guest => sentence(format_args!("`{command}` needs the name of a guest")),
+            Kind::Flag => sentence(format_args!("`{command}` needs `on` or `off`")),
+            _ => sentence(format_args!("`{command}` needs {}", self.shown)),
+        }
+    }
+}

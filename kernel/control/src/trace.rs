@@ -1,0 +1,196 @@
+//! The command `trace`: what it may be told, what it shows, and the line of COM2 that carries a piece of a trace.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+use trace::Classes;
+
+use crate::Text;
+use crate::argument::{Given, Value};
+use crate::command::unknown;
+use crate::shown::Joined;
+
+/// What is done with the trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceStep {
+    /// The cores write records of the classes that are named.
+    On,
+    /// They write none.
+    Off,
+    /// Shows which classes are on, and how much each core has written and lost.
+    Show,
+    /// Sends the records on COM2, until the trace is off and everything is sent.
+    Save,
+}
+
+impl TraceStep {
+    /// The words, in the order of [`TraceStep::ALL`].
+    pub const NAMES: [&'static str; 4] = ["on", "off", "show", "save"];
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::On, Self::Off, Self::Show, Self::Save];
+
+    /// As it is typed.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::On => "on",
+            Self::Off => "off",
+            Self::Show => "show",
+            Self::Save => "save",
+        }
+    }
+}
+
+impl Value for TraceStep {
+    fn read(given: Given<'_>) -> Result<Self, Text> {
+        // Other words are refused before.
+        Ok(Self::ALL.into_iter().find(|step| given == Given::Text(step.name())).unwrap_or(Self::Show))
+    }
+
+    fn given(&self) -> Given<'_> {
+        Given::Text(self.name())
+    }
+}
+
+/// The classes of `trace on` without a name.
+pub const DEFAULT_CLASSES: Classes =
+    Classes::EXITS.union(Classes::INTERRUPTS).union(Classes::TURNS).union(Classes::VISITS);
+
+/// Reads names of classes with commas between them. No name: [`DEFAULT_CLASSES`].
+///
+/// # Errors
+/// There is no such class, or this version writes no records of it; the text names those that there are.
+pub fn classes(names: &str) -> Result<Classes, Text> {
+    if names.is_empty() {
+        return Ok(DEFAULT_CLASSES);
+    }
+    names.split(',').try_fold(Classes::empty(), |all, name| {
+        let class = Classes::named(name).filter(|class| Classes::WRITTEN.contains(*class));
+        class.map(|class| all | class).ok_or_else(|| unknown("class", name, Classes::WRITTEN.names()))
+    })
+}
+
+/// The state of the trace, in the answer to `trace show`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraceState {
+    /// The `id` of the command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<u64>,
+    /// Names of the classes that are on.
+    pub classes: Vec<Text>,
+    /// Whether a core drops new records when its ring is full, instead of the oldest.
+    pub stop: bool,
+    /// Whether records are sent on COM2.
+    pub saving: bool,
+    /// The cores that have a ring.
+    pub cores: Vec<TracedCore>,
+}
+
+/// What a core has written since `trace on`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TracedCore {
+    /// Its number.
+    pub core: u64,
+    /// What it does: `control`, `engine`, or the name of its guest.
+    pub user: String,
+    /// Records for which its ring has room.
+    pub capacity: u64,
+    /// Records that were to be written.
+    pub records: u64,
+    /// Those of them that nobody can read any more, and that were not sent.
+    pub lost: u64,
+}
+
+/// Writes the table of `trace show`.
+///
+/// # Errors
+/// `out` fails.
+pub fn show(state: &TraceState, out: &mut dyn fmt::Write) -> fmt::Result {
+    if state.classes.is_empty() {
+        out.write_str("the trace is off\n")?;
+    } else {
+        let full = if state.stop { "new records are dropped" } else { "the oldest records are dropped" };
+        writeln!(out, "on: {}; when a ring is full, {full}", Joined(state.classes.iter()))?;
+    }
+    if state.saving {
+        out.write_str("records are being sent on COM2\n")?;
+    }
+    if state.cores.is_empty() {
+        return out.write_str("no core has a ring: `memory` of [trace] is 0K\n");
+    }
+    writeln!(out, "{:>4}  {:<32} {:>8} {:>14} {:>14}", "core", "user", "room", "records", "lost")?;
+    for TracedCore { core, user, capacity, records, lost } in &state.cores {
+        writeln!(out, "{core:>4}  {user:<32} {capacity:>8} {records:>14} {lost:>14}")?;
+    }
+    Ok(())
+}
+
+/// The pieces of the line of COM2 that carries a piece of a trace, in base64. They need no memory. [`crate::Event::Trace`] is
+/// the same line as it is read.
+#[must_use]
+pub const fn trace_line(base64: &str) -> [&str; 3] {
+    ["{\"event\":\"trace\",\"data\":\"", base64, "\"}\n"]
+}
+
+/// The line of COM2 after the last piece of a trace.
+pub const TRACE_END: &str = "{\"event\":\"trace\",\"data\":\"\",\"end\":true}\n";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Command, Event, Request};
+
+    #[test]
+    fn words_and_json_give_the_same_command() {
+        let on = Command::Trace { step: TraceStep::On, stop: true, classes: "exits,visits".into() };
+        assert_eq!(Command::from_words("trace on --stop exits,visits"), Ok(on.clone()));
+        let line = r#"{"command":"trace","step":"on","stop":true,"classes":"exits,visits"}"#;
+        assert_eq!(Request::from_line(line).map(|request| request.command), Ok(on));
+        let save = Command::Trace { step: TraceStep::Save, stop: false, classes: String::new() };
+        assert_eq!(Command::from_words("trace save"), Ok(save.clone()));
+        assert_eq!(Request::from_line(r#"{"command":"trace","step":"save"}"#).map(|r| r.command), Ok(save));
+        let error = Command::from_words("trace of").unwrap_err();
+        assert_eq!(error, "no step of the trace `of`; did you mean `on`?");
+    }
+
+    #[test]
+    fn classes_are_read_by_name_and_only_those_that_are_written() {
+        assert_eq!(classes(""), Ok(DEFAULT_CLASSES));
+        assert_eq!(classes("exits,idle-turns"), Ok(Classes::EXITS | Classes::IDLE_TURNS));
+        assert_eq!(classes("exit").unwrap_err(), "no class `exit`; did you mean `exits`?");
+        let unwritten = (Classes::all() - Classes::WRITTEN).names().next().unwrap();
+        assert!(classes(unwritten).is_err(), "{unwritten}");
+        assert!(classes("exits,,visits").is_err());
+    }
+
+    #[test]
+    fn the_lines_of_a_trace_are_events() {
+        let read = |line: &str| Event::from_line(line).unwrap();
+        assert_eq!(read(&trace_line("AAEC").concat()), Event::Trace { data: "AAEC".into(), end: false });
+        assert_eq!(read(TRACE_END), Event::Trace { data: String::new(), end: true });
+        for event in [Event::Trace { data: "AAEC".into(), end: false }, Event::Trace { data: String::new(), end: true }]
+        {
+            assert_eq!(Event::from_line(&event.to_line().unwrap()), Ok(event));
+        }
+    }
+
+    #[test]
+    fn the_table_fits_a_terminal_with_the_largest_numbers() {
+        let core = TracedCore {
+            core: 255,
+            user: "x".repeat(32),
+            capacity: 1 << 22,
+            records: 99_999_999_999_999,
+            lost: 99_999_999_999_999,
+        };
+        let state = TraceState { cores: vec![core], saving: true, stop: true, id: None, classes: vec!["exits".into()] };
+        let mut text = String::new();
+        show(&state, &mut text).unwrap();
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(text.contains("\n 255  xxxx"), "{text}");
+        let event = Event::TraceState(state);
+        assert_eq!(Event::from_line(&event.to_line().unwrap()), Ok(event));
+    }
+}
