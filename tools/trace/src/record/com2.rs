@@ -109,6 +109,23 @@ mod tests {
     }
 
     #[test]
+    fn the_machine_reads_these_commands_and_its_events_are_read_here() {
+        let read_there =
+            |ask: Ask<'_>| control::Request::from_line(&ask.to_line(7)).map(|request| (request.id, request.command));
+        let command = |step, stop, classes: &str| control::Command::Trace { step, stop, classes: classes.into() };
+        let expected = |step, stop, classes| Ok((Some(7), command(step, stop, classes)));
+        let on = Ask::On { classes: "exits,visits", stop: true };
+        assert_eq!(read_there(on), expected(control::TraceStep::On, true, "exits,visits"));
+        assert_eq!(read_there(Ask::Save), expected(control::TraceStep::Save, false, ""));
+        assert_eq!(read_there(Ask::Off), expected(control::TraceStep::Off, false, ""));
+        let said = |event: control::Event| read(event.to_line().unwrap().trim_end().as_bytes());
+        assert_eq!(said(control::Event::done(Some(7))), Said::Answer(7, Ok(())));
+        assert_eq!(said(control::Event::refused(Some(7), "x".into())), Said::Answer(7, Err("x".to_owned())));
+        assert_eq!(read(control::trace::trace_line("AAEC").concat().as_bytes()), Said::Trace(vec![0, 1, 2], false));
+        assert_eq!(read(control::trace::TRACE_END.as_bytes()), Said::Trace(vec![], true));
+    }
+
+    #[test]
     fn events_of_the_trace_and_answers_are_read_and_others_left_alone() {
         let said = |line: &str| read(line.as_bytes());
         assert_eq!(said(r#"{"event":"trace","data":"AAEC"}"#), Said::Trace(vec![0, 1, 2], false));
