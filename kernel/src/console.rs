@@ -370,6 +370,11 @@ pub fn send_guest(line: &str) -> bool {
     port.push(Class::Guest, once(line.as_bytes()))
 }
 
+/// Sends a line of its pieces to COM2, in the guests' share of it. Ask [`room_com2`] before.
+pub fn send_pieces<'a, const PIECES: usize>(pieces: [&'a str; PIECES]) {
+    COM2.lock().push(Class::Guest, pieces.iter().map(|piece| piece.as_bytes()));
+}
+
 /// Returns a byte typed on COM1, if there is one.
 pub fn read() -> Option<u8> {
     COM1.lock().uart.as_mut()?.receive()

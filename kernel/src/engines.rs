@@ -11,6 +11,7 @@ mod delivery;
 mod engine;
 mod limits;
 mod timers;
+mod watcher;
 
 use alloc::vec::Vec;
 use spin::Once;

@@ -54,6 +54,7 @@ mod rules;
 mod settings;
 mod start;
 mod symbols;
+mod trace;
 mod uplink;
 mod virt;
 mod virtio_pci;

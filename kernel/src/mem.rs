@@ -17,7 +17,7 @@ use core::{
 };
 use memory::{
     frames::{Frames, OutOfMemory},
-    maps::{Layout, Piece, Role},
+    maps::{Layout, Piece, Range, Role},
     tables::{Access, Format, MapError, Tables},
 };
 use spin::Mutex;
@@ -294,4 +294,16 @@ pub fn shared_words(count: u64) -> Result<&'static [AtomicU32], OutOfMemory> {
     let at = pages(count * size_of::<AtomicU32>() as u64)?;
     // SAFETY: as in `shared_bytes`. A page is aligned for words, and words of zeroes are valid.
     Ok(unsafe { core::slice::from_raw_parts(ptr::with_exposed_provenance(at as usize), count as usize) })
+}
+
+/// Takes zeroed memory for the records of a core's trace. Returns its physical addresses too. It is never given back.
+///
+/// # Errors
+/// There is no memory.
+pub fn slots(count: u64) -> Result<(&'static [trace::ring::Slot], Range), OutOfMemory> {
+    let bytes = count * size_of::<trace::ring::Slot>() as u64;
+    let at = pages(bytes)?;
+    // SAFETY: as in `shared_words`: a slot is four words.
+    let slots = unsafe { core::slice::from_raw_parts(ptr::with_exposed_provenance(at as usize), count as usize) };
+    Ok((slots, (at, at + bytes.next_multiple_of(4096))))
 }

@@ -13,10 +13,12 @@ use crate::{
     disks, emulator, engines,
     guests::Guests,
     options, pci, power, report,
+    trace::Reader,
 };
 use alloc::vec::Vec;
 use control::{
-    Action, Caller, Command, Event, LineReader, NoMemory, Permissions, Request, Shell, Text, View, Way, sentence, table,
+    Action, Caller, Command, Event, LineReader, NoMemory, Permissions, Request, Shell, Text, TraceStep, View, Way,
+    sentence, table,
 };
 use core::{fmt, sync::atomic::Ordering};
 use lifecycle::Refused;
@@ -34,6 +36,7 @@ pub struct Operator {
     shell: Shell,
     lines: LineReader,
     guests: Guests,
+    trace: Reader,
     /// Whoever is at the other end of COM1.
     person: Caller,
     /// Whoever is at the other end of COM2.
@@ -50,10 +53,10 @@ enum Ending {
 
 impl Operator {
     /// Makes the operator's side for these guests. `com2`: what may be asked on COM2.
-    pub fn new(guests: Guests, com2: Permissions) -> Self {
+    pub fn new(guests: Guests, com2: Permissions, trace: Reader) -> Self {
         let person = Caller::cable(Way::Com1, Permissions::all());
         let script = Caller::cable(Way::Com2, com2);
-        Self { shell: Shell::new(), lines: LineReader::new(), guests, person, script, ending: None }
+        Self { shell: Shell::new(), lines: LineReader::new(), guests, trace, person, script, ending: None }
     }
 
     /// Runs until the machine is switched off. Between ticks the core halts. If an engine shares this core, the core
@@ -105,6 +108,7 @@ impl Operator {
         disks::service();
         engines::service();
         self.guests.poll(self.shell.attached());
+        self.trace.tick();
         console::pump();
         if self.guests.wants_end() && self.ending.is_none() {
             self.end("all guests have stopped");
@@ -159,6 +163,13 @@ impl Operator {
                 let counters = self.guests.counters(None)?;
                 console::print(format_args!("{}", fmt::from_fn(|f| table::show(view, &counters, f))));
             }
+            Command::Trace { step: TraceStep::Show, .. } => {
+                let state = self.trace.state(None)?;
+                console::print(format_args!("{}", fmt::from_fn(|f| ::control::trace::show(&state, f))));
+            }
+            Command::Trace { step: TraceStep::Save, .. } => {
+                return Err("records are sent on COM2: ask there, or use `sidecore-trace record`".into());
+            }
             Command::Report => report::show(),
             Command::Version => console::print(format_args!("sidecore {}\n", env!("CARGO_PKG_VERSION"))),
             Command::Attach { guest, raw } => {
@@ -203,6 +214,15 @@ impl Operator {
             | Command::Show(_)
             | Command::Report
             | Command::Version => Ok(()),
+            Command::Trace { step: TraceStep::On, stop, classes } => {
+                self.trace.start(::control::trace::classes(&classes)?, stop)
+            }
+            Command::Trace { step: TraceStep::Off, .. } => {
+                self.trace.stop();
+                Ok(())
+            }
+            Command::Trace { step: TraceStep::Save, .. } => self.trace.save(),
+            Command::Trace { step: TraceStep::Show, .. } => Ok(()),
             Command::Watch(on) => {
                 engines::all().iter().for_each(|engine| engine.watch(on));
                 Ok(())
@@ -241,6 +261,9 @@ impl Operator {
             Command::Version => {
                 let version = Some(env!("CARGO_PKG_VERSION").into());
                 console::answer(Ok(Event::Reply { id, ok: true, error: None, guests: None, version }), id);
+            }
+            Command::Trace { step: TraceStep::Show, .. } => {
+                console::answer(self.trace.state(id).map(Event::TraceState), id);
             }
             Command::Report => {
                 report::answer();

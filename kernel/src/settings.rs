@@ -1,7 +1,8 @@
 //! Loads the configuration: `sidecore.toml` from the boot modules, or the default. Checks it against this machine.
 
 use crate::{
-    cache, console, cores, disks, facts::facts, guests, halt::halt, heap, mem, modules, options, report, uplink, virt,
+    cache, console, cores, disks, facts::facts, guests, halt::halt, heap, mem, modules, options, report, trace, uplink,
+    virt,
 };
 use alloc::{format, vec::Vec};
 use config::{Completion, Config, Mistake, Plan, Sha256, Smt, Topology};
@@ -49,7 +50,8 @@ pub fn load(hashes: &[(&str, Sha256)]) -> (Config, Plan) {
     // The NICs' rings, more for the disks, and more of the heap are taken before the guests' memory or with it, so the guests
     // have that much less.
     let on_heap = guests::PART_BYTES * config.guests.len() as u64 + guests::heap(config.guests.len()) as u64;
-    let taken = uplink::memory(&config) + disks::memory(&config) + on_heap;
+    let traces = trace::memory(&config, cores::count());
+    let taken = uplink::memory(&config) + disks::memory(&config) + on_heap + traces;
     let mut free = mem::FRAMES.lock().free().saturating_sub(taken);
     if virt::needs_splits() {
         // Each 2 MiB of a guest need a table of 4 KiB.

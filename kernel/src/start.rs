@@ -11,7 +11,7 @@ use crate::{
     halt::halt,
     heap, machine_check, maps, mem, modules,
     operator::Operator,
-    options, pci, report, settings, symbols, uplink, virt, watchdog,
+    options, pci, report, settings, symbols, trace, uplink, virt, watchdog,
 };
 use alloc::{format, vec::Vec};
 use boot::information::Information;
@@ -156,15 +156,20 @@ extern "C" fn on_own_stack() -> ! {
         report::warning(format!("the heap has little memory left for commands and guests: {e}"));
     }
     let guests = Guests::new(&config, &plan);
+    let trace = match trace::Reader::new(&config, &plan) {
+        Ok(trace) => trace,
+        Err(why) => halt(format_args!("{why}")),
+    };
     if let Err(why) = maps::start(&config, &plan, guests.layouts()) {
         halt(format_args!("the page tables of the cores: {why}"));
     }
+    trace.tell_engines();
     engines::launch();
     report::decision(format!("the hypervisor keeps {} KiB for itself", mem::used() >> 10));
     let heap = heap::usage();
     report::decision(format!("its heap has {} KiB, {} KiB of them in use", heap.size >> 10, heap.used >> 10));
     console::print(format_args!("\n"));
-    Operator::new(guests, config.com2).run(core)
+    Operator::new(guests, config.com2, trace).run(core)
 }
 
 /// Stops the machine if the CPU has no x2APIC mode. All later steps need it, and there is no fallback.

@@ -36,6 +36,7 @@ mod rings;
 mod seven;
 mod smp;
 mod steady_load;
+mod trace;
 mod two_guests;
 mod uplink;
 mod uplink_faults;
@@ -64,6 +65,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         life::list(),
         machine_checks::list(),
         watchdog::list(),
+        trace::list(),
         maps::list(),
         block::list(),
         fio::list(),

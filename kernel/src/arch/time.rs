@@ -73,6 +73,11 @@ pub fn read_wall_clock() -> Option<u64> {
     seconds
 }
 
+/// Returns the TSC at which the time of day was read, and that time in seconds since 1970; 0 if there is no clock.
+pub fn boot() -> (u64, u64) {
+    BOOT.get().copied().unwrap_or_default()
+}
+
 /// Returns the time of day in nanoseconds since 1970, UTC.
 pub fn wall_clock() -> u64 {
     let (then, seconds) = BOOT.get().copied().unwrap_or((tsc(), 0));

@@ -7,6 +7,7 @@ use super::{
     delivery::{TargetDelivery, Targets},
     limits,
     timers::TscAndTimers,
+    watcher::Watcher,
 };
 use crate::{
     arch::{random, time, vector},
@@ -21,12 +22,10 @@ use ::control::NoMemory;
 use alloc::{boxed::Box, format, vec::Vec};
 use block::{backend::Block, pair::Pair as Storages, ram::Ram};
 use config::Scheduling;
-use core::sync::atomic::{AtomicBool, Ordering};
 use engine::{
     control::{Attachment, Command, Control, Reply},
     engine::Engine as Loop,
     pair::Pair,
-    profile::Profile,
     schedule::{Chosen, GuestWeight},
     slots::MAX_SLOTS,
 };
@@ -95,10 +94,8 @@ pub struct Engine {
     control: Control<Config>,
     /// The control core's questions to it.
     asks: Mutex<Asks<Command<Config>, Answer>>,
-    /// What is counted while `watch` is on.
-    profile: Profile,
-    /// Whether `watch` has been on at any time.
-    was_watched: AtomicBool,
+    /// What sees its turns while `watch` is on, or the trace.
+    observer: Watcher,
     targets: Targets,
     /// Rung for console devices that have input, or whose ports were opened or closed.
     console_bell: Bell,
@@ -121,8 +118,7 @@ impl Engine {
             node: setup.node,
             control: Control::new(),
             asks: Mutex::new(Asks::new(MAX_SLOTS)),
-            profile: Profile::new(),
-            was_watched: AtomicBool::new(false),
+            observer: Watcher::new(setup.core.map_or(0, |core| core.index)),
             targets: Targets::new(),
             console_bell: Bell::new(),
             uplinks: known,
@@ -163,7 +159,7 @@ impl Engine {
                 options::self_test_on_engine_core();
                 vector::enable();
                 cache::join(None);
-                engine::engine::run(&mut io_loop, &TscAndTimers::new(&self.targets), &self.profile);
+                engine::engine::run(&mut io_loop, &TscAndTimers::new(&self.targets), &self.observer);
             });
         }
     }
@@ -202,7 +198,7 @@ impl Engine {
         }
         let mut io_loop = self.io_loop.lock();
         let Some(io_loop) = io_loop.as_mut() else { return false };
-        io_loop.counted_turn(time::tsc(), &time::tsc, &self.profile);
+        io_loop.counted_turn(time::tsc(), &time::tsc, &self.observer);
         true
     }
 
@@ -233,6 +229,7 @@ impl Engine {
     /// There is no such slot, or a device has it.
     pub fn attach(&self, device: NewDevice) -> Result<(), &'static str> {
         let NewDevice { slot, shared, memory, requests, share, config, target } = device;
+        self.observer.set_guest(slot, share.guest);
         if !self.targets.set(slot, target) {
             return Err("the slot has a device already");
         }
@@ -270,17 +267,22 @@ impl Engine {
 
     /// Switches the engine's profile on or off.
     pub fn watch(&self, on: bool) {
-        self.was_watched.fetch_or(on, Ordering::Relaxed);
-        self.control.observe(on);
+        self.observer.watch(on);
+        self.choose_loop();
+    }
+
+    /// Chooses the loop with or without observers, by whether anything is to be observed.
+    pub fn choose_loop(&self) {
+        self.control.observe(self.observer.is_needed());
     }
 
     fn watched(&self) -> Result<control::Watched, NoMemory> {
         Ok(control::Watched {
-            visits: control::collect(self.profile.visits().map(Ok))?,
-            empty_visits: self.profile.empty_visits.get(),
-            longest_turn: self.profile.longest_turn.get(),
-            notified: self.profile.notified.get(),
-            suppressed: self.profile.suppressed.get(),
+            visits: control::collect(self.observer.profile.visits().map(Ok))?,
+            empty_visits: self.observer.profile.empty_visits.get(),
+            longest_turn: self.observer.profile.longest_turn.get(),
+            notified: self.observer.profile.notified.get(),
+            suppressed: self.observer.profile.suppressed.get(),
         })
     }
 
@@ -299,7 +301,7 @@ impl Engine {
             busy_cycles: c.busy_cycles.get(),
             idle_cycles: c.idle_cycles.get(),
             long_turns: c.long_turns.get(),
-            watched: if self.was_watched.load(Ordering::Relaxed) { Some(self.watched()?) } else { None },
+            watched: if self.observer.was_watched() { Some(self.watched()?) } else { None },
             uplinks: control::collect(self.uplinks.iter().map(KnownUplink::counters))?,
         })
     }

@@ -98,7 +98,7 @@ impl Guest {
         cores: Vec<&'static Core>,
         slot: usize,
     ) -> Self {
-        let resources = Resources::take(number, all, &config, cores.len(), slot);
+        let resources = Resources::take(number, all, &config, &cores, slot);
         let _own = For::guest(number);
         let devices = config.devices.len();
         let (console, output) = Console::new();
@@ -442,7 +442,6 @@ impl Guest {
             },
             initrd: initrd.map(firmware::Module::bytes),
             cmdline: &self.config.cmdline,
-            observer: &machine::observe::Unobserved,
             devices: has.devices.iter().map(|device| device.shared).collect(),
             interrupts: match self.config.completion {
                 Completion::Direct | Completion::Eli => Interrupts::Owned,

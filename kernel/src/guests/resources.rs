@@ -7,6 +7,7 @@
 
 use super::{device::Device, ports::ConsolePorts, room::PART_BYTES, vcpu};
 use crate::{
+    cores::Core,
     engines,
     heap::{self, For},
     mem, virt,
@@ -72,7 +73,7 @@ impl Resources {
             let start = region.host.expose_provenance() as u64;
             (start, start.saturating_add(region.size))
         });
-        let pages = self.vcpus.iter().map(vcpu::Kept::range);
+        let pages = self.vcpus.iter().flat_map(vcpu::Kept::ranges);
         GuestLayout {
             memory: memory.collect(),
             state: pages.chain(self.tables.iter().copied()).collect(),
@@ -85,7 +86,7 @@ impl Resources {
         self.devices.iter().find_map(|device| Some((device, device.console()?)))
     }
 
-    /// Takes the resources for guest `number`, that of `config`. `vcpus` is the number of its vCPUs. `slot` is the engine's slot
+    /// Takes the resources for guest `number`, that of `config`. `cores` are those of its vCPUs. `slot` is the engine's slot
     /// for its first device; the others follow. `all` is the whole configuration.
     ///
     /// # Errors
@@ -94,7 +95,7 @@ impl Resources {
         number: usize,
         all: &config::Config,
         config: &config::Guest,
-        vcpus: usize,
+        cores: &[&'static Core],
         slot: usize,
     ) -> Result<Self, String> {
         let before = mem::used();
@@ -135,7 +136,8 @@ impl Resources {
         let engine = engines::get(0).ok_or("there is no engine")?;
         let devices = config.devices.iter().zip(slot..).map(|(device, slot)| Device::new(all, device, engine, slot));
         let devices = devices.collect::<Result<_, _>>()?;
-        let vcpus = (0..vcpus).map(|_| vcpu::Kept::take()).collect::<Result<_, _>>()?;
+        let vcpus =
+            cores.iter().map(|core| vcpu::Kept::take(number, core, all.trace.memory)).collect::<Result<_, _>>()?;
         Ok(Self {
             memory,
             nested_root,

@@ -18,15 +18,18 @@ use crate::{
     interrupts, machine_check,
     maps::AtWork,
     options,
+    trace::{self, VcpuTrace},
     virt::{self, Pages, WithVcpu},
     watchdog,
 };
+use ::trace::Classes;
 use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering;
 use machine::{
     machine::{Entry, Host, Machine, Next, Signal, Stop},
+    observe::{self, Observer},
     reason::Histogram,
-    vcpu::{Exit, Interrupts, Vcpu},
+    vcpu::{Event, Exit, Interrupts, Vcpu},
 };
 use memory::maps::Range;
 
@@ -36,21 +39,24 @@ pub struct Kept {
     /// Exits of its present or last life.
     pub histogram: &'static Histogram,
     pages: Pages,
+    /// The memory of its core's trace, if there is one.
+    trace: Option<Range>,
 }
 
 impl Kept {
-    /// Takes them.
+    /// Takes them for a vCPU of guest `guest` on this core, with `trace` bytes for the core's trace.
     ///
     /// # Errors
     /// There is no memory left.
-    pub fn take() -> Result<Self, String> {
+    pub fn take(guest: usize, core: &Core, trace: u64) -> Result<Self, String> {
         let pages = Pages::take().map_err(|e| format!("pages for a vCPU: {e}"))?;
-        Ok(Self { histogram: Box::leak(Box::new(Histogram::new())), pages })
+        let trace = trace::make(core.index, Some(guest), trace).map_err(|e| format!("the trace of a vCPU: {e}"))?;
+        Ok(Self { histogram: Box::leak(Box::new(Histogram::new())), pages, trace })
     }
 
-    /// The physical addresses of its pages.
-    pub fn range(&self) -> Range {
-        self.pages.range()
+    /// The physical addresses of its pages and of its core's trace.
+    pub fn ranges(&self) -> impl Iterator<Item = Range> {
+        core::iter::once(self.pages.range()).chain(self.trace)
     }
 }
 
@@ -81,7 +87,7 @@ impl VcpuJob {
         let job = self;
         // The core's next guest joins its own class.
         cache::join(Some(job.machine.name()));
-        let life = Life { job: &job, core };
+        let life = Life { job: &job, core, trace: VcpuTrace::new(core) };
         if let Err(why) = virt::with_vcpu(core, job.kept.pages, job.nested_root, &job.machine, job.index, life) {
             job.machine.request_stop(Stop::failed(why), |s| signal::send(&job.cores, s));
         }
@@ -91,6 +97,25 @@ impl VcpuJob {
 struct Life<'a> {
     job: &'a VcpuJob,
     core: &'static Core,
+    trace: VcpuTrace,
+}
+
+impl Observer for Life<'_> {
+    #[inline(always)]
+    fn watches_exits(&self) -> bool {
+        trace::on(Classes::EXITS)
+    }
+
+    fn exit(&self, exit: &observe::Exit) {
+        self.trace.exit(exit);
+    }
+
+    #[inline(always)]
+    fn injection(&self, vcpu: usize, event: Event) {
+        if trace::on(Classes::INTERRUPTS) {
+            self.trace.injection(vcpu, event);
+        }
+    }
 }
 
 impl Host for Life<'_> {
@@ -153,6 +178,9 @@ impl WithVcpu for Life<'_> {
                     }
                     if !machine.entering_guest(&context) {
                         continue;
+                    }
+                    if trace::on(Classes::ENTRIES) {
+                        self.trace.entry(*index);
                     }
                     self.core.rests();
                     let exit = vcpu.run();

@@ -157,13 +157,15 @@ pub struct Cursor {
     next: u64,
     /// Of [`Ring::dropped`], what was reported.
     known: u64,
+    /// All records that were reported as lost.
+    lost: u64,
 }
 
 impl Cursor {
     /// At the beginning of a ring.
     #[must_use]
     pub const fn new() -> Self {
-        Self { next: 0, known: 0 }
+        Self { next: 0, known: 0, lost: 0 }
     }
 
     /// Number of the record that is read next.
@@ -176,7 +178,14 @@ impl Cursor {
     pub fn skip_all<S: Deref<Target = [Slot]>>(&mut self, ring: &Ring<S>) {
         self.next = ring.written();
         self.known = ring.dropped();
+        self.lost = 0;
         ring.done_with(self.next);
+    }
+
+    /// Returns how many records [`Cursor::skip_lost`] has reported since the beginning, or since [`Cursor::skip_all`].
+    #[must_use]
+    pub const fn lost(&self) -> u64 {
+        self.lost
     }
 
     /// Goes to the oldest record that is still there. Returns how many records were lost since the last call: written
@@ -186,8 +195,9 @@ impl Cursor {
         let overwritten = oldest.wrapping_sub(self.next);
         self.next = oldest;
         let dropped = ring.dropped();
-        let lost = dropped.wrapping_sub(core::mem::replace(&mut self.known, dropped));
-        lost.wrapping_add(overwritten)
+        let lost = dropped.wrapping_sub(core::mem::replace(&mut self.known, dropped)).wrapping_add(overwritten);
+        self.lost = self.lost.wrapping_add(lost);
+        lost
     }
 
     /// Gives the slots of all records before this place back to a writer that stops when the ring is full.

@@ -37,6 +37,7 @@ mod planted;
 mod play;
 pub mod settings;
 pub mod shadow;
+pub mod trace;
 pub mod uart;
 pub mod vhost_user;
 pub mod virtio_net;

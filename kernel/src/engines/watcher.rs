@@ -1,0 +1,117 @@
+//! What sees an engine's turns, visits and completions: its profile (`watch on`), and the trace of its core.
+
+use crate::{arch::CoreIndex, trace};
+use ::trace::{
+    Classes, Kind, Record,
+    record::{BUSY, IDLE, NO_GUEST, NOTIFIED, SUPPRESSED},
+};
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use engine::{
+    observe::{Completion, Notification, Observer, Turn, Visit},
+    profile::Profile,
+    schedule::QueueId,
+    slots::MAX_SLOTS,
+};
+
+/// The observer of an engine.
+pub struct Watcher {
+    /// The engine's core.
+    core: CoreIndex,
+    /// What is counted while `watch` is on.
+    pub profile: Profile,
+    /// `watch` is on.
+    watched: AtomicBool,
+    /// `watch` has been on at any time.
+    was_watched: AtomicBool,
+    /// The guest of each slot's device.
+    guests: [AtomicU8; MAX_SLOTS],
+}
+
+impl Watcher {
+    /// Makes the observer of the engine on this core.
+    pub fn new(core: CoreIndex) -> Self {
+        Self {
+            core,
+            profile: Profile::new(),
+            watched: AtomicBool::new(false),
+            was_watched: AtomicBool::new(false),
+            guests: [const { AtomicU8::new(NO_GUEST) }; MAX_SLOTS],
+        }
+    }
+
+    /// Notes whose device is in a slot. Call it before the device is attached.
+    pub fn set_guest(&self, slot: usize, guest: usize) {
+        if let Some(place) = self.guests.get(slot) {
+            place.store(u8::try_from(guest).unwrap_or(NO_GUEST), Relaxed);
+        }
+    }
+
+    /// Switches the profile on or off.
+    pub fn watch(&self, on: bool) {
+        self.watched.store(on, Relaxed);
+        self.was_watched.fetch_or(on, Relaxed);
+    }
+
+    /// Whether the profile has been on at any time.
+    pub fn was_watched(&self) -> bool {
+        self.was_watched.load(Relaxed)
+    }
+
+    /// Whether anything is to be observed now.
+    pub fn is_needed(&self) -> bool {
+        let classes = Classes::TURNS | Classes::IDLE_TURNS | Classes::VISITS;
+        self.watched.load(Relaxed) || trace::on(classes)
+    }
+
+    fn write(&self, record: Record) {
+        if let Some(ring) = trace::ring(self.core) {
+            ring.write(record);
+        }
+    }
+
+    /// An instant of a queue, with the slot of its device.
+    fn of_queue(&self, queue: QueueId, kind: Kind, tsc: u64) -> Record {
+        let guest = self.guests.get(queue.slot()).map_or(NO_GUEST, |guest| guest.load(Relaxed));
+        // A device has fewer than 256 queues.
+        Record { guest, unit: queue.queue() as u8, a: (queue.slot() as u64) << 32, ..Record::new(kind, tsc) }
+    }
+}
+
+impl Observer for Watcher {
+    fn turn(&self, turn: &Turn) {
+        if self.watched.load(Relaxed) {
+            self.profile.turn(turn);
+        }
+        let (class, code) = if turn.requests == 0 { (Classes::IDLE_TURNS, IDLE) } else { (Classes::TURNS, BUSY) };
+        if trace::on(class) {
+            let record = Record { code, a: turn.requests.into(), ..Record::new(Kind::Turn, turn.begin) };
+            self.write(record.until(turn.end));
+        }
+    }
+
+    fn visit(&self, visit: &Visit) {
+        if self.watched.load(Relaxed) {
+            self.profile.visit(visit);
+        }
+        if trace::on(Classes::VISITS) {
+            let mut record = self.of_queue(visit.queue, Kind::Visit, visit.begin).until(visit.end);
+            record.a |= u64::from(visit.requests);
+            record.b = visit.bytes;
+            self.write(record);
+        }
+    }
+
+    fn completion(&self, completion: &Completion) {
+        if self.watched.load(Relaxed) {
+            self.profile.completion(completion);
+        }
+        if trace::on(Classes::VISITS) {
+            let mut record = self.of_queue(completion.queue, Kind::Completion, crate::arch::time::tsc());
+            record.code = match completion.notification {
+                Notification::Interrupt => NOTIFIED,
+                Notification::Suppressed => SUPPRESSED,
+            };
+            self.write(record);
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! The trace: what each core writes about its work, and how the control core reads and sends it.
+//!
+//! A core that traces has a ring of its own: the control core, engines' cores, guests' cores. Only the core itself writes it.
+//! The ring of a guest's core is in memory that only that guest's cores, and the control core, map. NMI and machine check
+//! handlers write no records, because they may interrupt a write.
+//!
+//! [`on`] is the one test that a core makes when the trace is off.
+
+#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use crate::{
+    arch::{CoreIndex, MAX_CORES, time},
+    console,
+    cores::{self, Core},
+    mem,
+};
+use ::control::{
+    NoMemory, Text, TraceState, TracedCore,
+    trace::{TRACE_END, trace_line},
+};
+use ::trace::{
+    Classes, Kind, Record, Switch,
+    record::{BY_CALL, BY_NMI, DIRECT, EXCEPTION, INTERRUPT, NO_GUEST, NON_MASKABLE, POSTED},
+    ring::{Cursor, Ring as AnyRing, Slot, WhenFull},
+    stream::{Clock, Full, HeaderWriter, NOTHING, Table, collect},
+};
+use alloc::{format, string::String, vec::Vec};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use config::{Config, GuestDevice, Plan};
+use machine::{machine::Signal, observe::Exit, reason::Reason, vcpu::Event};
+use memory::{frames::OutOfMemory, maps::Range};
+use spin::Once;
+
+/// The ring of a core.
+pub type Ring = AnyRing<&'static [Slot]>;
+
+/// The classes that the cores write now.
+static ON: Switch = Switch::new();
+
+/// What a core has for its trace, in lines of the cache that no other core writes.
+#[repr(align(128))]
+struct OfCore(Once<Owned>);
+
+struct Owned {
+    ring: Ring,
+    /// The guest whose core it is, or [`NO_GUEST`].
+    guest: u8,
+}
+
+/// By core.
+static CORES: [OfCore; MAX_CORES] = [const { OfCore(Once::new()) }; MAX_CORES];
+
+/// Most bytes of a block. Its line on COM2 has to fit in the share of guests' output.
+const BLOCK: usize = 4096;
+/// Bytes of a block in base64.
+const ENCODED: usize = BLOCK.div_ceil(3) * 4;
+/// Bytes of room on COM2 for the line of a block.
+const LINE: usize = ENCODED + 64;
+/// Most blocks that are sent in a tick. A block has 126 records.
+const BLOCKS: usize = 2;
+
+/// Ticks that the end of a saved trace waits after `trace off`: an exit that began before writes its record when it has been
+/// handled.
+const QUIET_TICKS: u32 = 20;
+
+/// Whether a class is on.
+#[inline(always)]
+pub fn on(classes: Classes) -> bool {
+    ON.has(classes)
+}
+
+/// Makes the ring of a core with `bytes` of memory, of guest `guest` if it is a guest's core. Returns the memory that the core
+/// has to map; nothing if `bytes` is 0. Call it once for a core, before the cores have their maps.
+///
+/// # Errors
+/// There is no memory.
+pub fn make(core: CoreIndex, guest: Option<usize>, bytes: u64) -> Result<Option<Range>, OutOfMemory> {
+    if bytes == 0 {
+        return Ok(None);
+    }
+    let (slots, range) = mem::slots(bytes / size_of::<Slot>() as u64)?;
+    let guest = guest.and_then(|guest| u8::try_from(guest).ok()).unwrap_or(NO_GUEST);
+    // The configuration has only powers of two.
+    if let (Some(of), Some(ring)) = (CORES.get(core), Ring::new(slots)) {
+        of.0.call_once(|| Owned { ring, guest });
+    }
+    Ok(Some(range))
+}
+
+/// Bytes of memory that the rings of a plan take.
+pub fn memory(config: &Config, cores: usize) -> u64 {
+    // Idle cores have no ring, so this is an upper limit.
+    config.trace.memory.saturating_mul(cores as u64)
+}
+
+fn owned(core: CoreIndex) -> Option<&'static Owned> {
+    CORES.get(core)?.0.get()
+}
+
+/// Returns the ring of a core, if it has one.
+pub fn ring(core: CoreIndex) -> Option<&'static Ring> {
+    Some(&owned(core)?.ring)
+}
+
+/// The trace of a vCPU's core.
+pub struct VcpuTrace {
+    ring: Option<&'static Ring>,
+    guest: u8,
+}
+
+impl VcpuTrace {
+    /// Makes it, on the core of the vCPU.
+    pub fn new(core: &Core) -> Self {
+        let owned = owned(core.index);
+        Self { ring: owned.map(|owned| &owned.ring), guest: owned.map_or(NO_GUEST, |owned| owned.guest) }
+    }
+
+    fn write(&self, vcpu: usize, record: Record) {
+        if let Some(ring) = self.ring {
+            // There are at most 255 vCPUs.
+            ring.write(Record { guest: self.guest, unit: vcpu as u8, ..record });
+        }
+    }
+
+    /// Writes the record of an exit.
+    #[inline(never)]
+    pub fn exit(&self, exit: &Exit) {
+        let &Exit { vcpu, reason, rip, qualification, begin, end } = exit;
+        let record = Record { code: reason as u8, a: rip, b: qualification, ..Record::new(Kind::Exit, begin) };
+        self.write(vcpu, record.until(end));
+    }
+
+    /// Writes the record of an entry.
+    #[inline(never)]
+    pub fn entry(&self, vcpu: usize) {
+        self.write(vcpu, Record::new(Kind::Entry, time::tsc()));
+    }
+
+    /// Writes the record of an injection.
+    #[inline(never)]
+    pub fn injection(&self, vcpu: usize, event: Event) {
+        let (code, b) = match event {
+            Event::Interrupt(vector) => (vector, INTERRUPT),
+            Event::Nmi => (2, NON_MASKABLE),
+            Event::Exception(vector, _) => (vector, EXCEPTION),
+        };
+        self.write(vcpu, Record { code, b, ..Record::new(Kind::Injection, time::tsc()) });
+    }
+}
+
+/// Writes the record of a signal that this core sends to the core of a vCPU. `receiver`: that core.
+#[inline(never)]
+pub fn signal(receiver: CoreIndex, signal: Signal) {
+    let Some(ring) = ring(cores::current_index()) else { return };
+    let (kind, vcpu, code, a) = match signal {
+        Signal::Kick(vcpu) => (Kind::Kick, vcpu, BY_NMI, 0),
+        Signal::Call(vcpu, vector) => (Kind::Kick, vcpu, BY_CALL, vector.into()),
+        Signal::Interrupt(vcpu, vector) => (Kind::Delivery, vcpu, DIRECT, vector.into()),
+        Signal::Notify(vcpu) => (Kind::Delivery, vcpu, POSTED, 0),
+    };
+    let guest = owned(receiver).map_or(NO_GUEST, |owned| owned.guest);
+    ring.write(Record { code, guest, unit: vcpu as u8, a, ..Record::new(kind, time::tsc()) });
+}
+
+/// The control core's side.
+pub struct Reader {
+    cores: Vec<Traced>,
+    /// Names and clock, as blocks.
+    header: Vec<Vec<u8>>,
+    stops: bool,
+    saving: Option<Saving>,
+}
+
+/// A core that has a ring.
+struct Traced {
+    core: CoreIndex,
+    user: String,
+    ring: &'static Ring,
+    cursor: Cursor,
+    /// Records written and dropped before `trace on`.
+    before: u64,
+}
+
+/// How far `trace save` is.
+struct Saving {
+    /// The next block of the header.
+    header: usize,
+    /// The core that is next.
+    core: usize,
+    /// Ticks without anything to send, while the trace was off.
+    quiet: u32,
+}
+
+impl Traced {
+    fn all(&self) -> u64 {
+        self.ring.written().wrapping_add(self.ring.dropped())
+    }
+}
+
+impl Reader {
+    /// Makes the rings of the control core and of the engines' cores, and the side that reads all of them. The guests' cores
+    /// have theirs. Switches on what the configuration wants from the start.
+    ///
+    /// # Errors
+    /// There is no memory; the text says so.
+    pub fn new(config: &Config, plan: &Plan) -> Result<Self, String> {
+        let engines = plan.engines.iter().map(|&core| core as usize).filter(|&core| core != 0);
+        for core in core::iter::once(0).chain(engines) {
+            make(core, None, config.trace.memory).map_err(|e| format!("the trace of core {core}: {e}"))?;
+        }
+        let user = |core| match owned(core)?.guest {
+            NO_GUEST if core == 0 => Some("control".into()),
+            NO_GUEST => Some("engine".into()),
+            guest => config.guests.get(usize::from(guest)).map(|guest| guest.name.clone()),
+        };
+        let traced = |core| {
+            let (ring, user) = (ring(core)?, user(core)?);
+            Some(Traced { core, user, ring, cursor: Cursor::new(), before: 0 })
+        };
+        let cores: Vec<_> = (0..MAX_CORES).filter_map(traced).collect();
+        ON.set(config.trace.on);
+        Ok(Self { header: header(config, &cores), cores, stops: false, saving: None })
+    }
+
+    /// Switches classes on. If the trace was off, what is in the rings is forgotten.
+    ///
+    /// # Errors
+    /// No core has a ring.
+    pub fn start(&mut self, classes: Classes, stops: bool) -> Result<(), Text> {
+        if self.cores.is_empty() {
+            return Err("no core has a ring: `memory` of [trace] is 0K".into());
+        }
+        self.stops = stops;
+        let was_off = ON.get().is_empty();
+        for traced in &mut self.cores {
+            traced.ring.when_full(if stops { WhenFull::Stop } else { WhenFull::Overwrite });
+            if was_off {
+                traced.cursor.skip_all(traced.ring);
+                traced.before = traced.all();
+            }
+        }
+        ON.set(classes);
+        self.tell_engines();
+        Ok(())
+    }
+
+    /// Switches all classes off. What is in the rings stays there.
+    pub fn stop(&mut self) {
+        ON.set(Classes::empty());
+        self.tell_engines();
+    }
+
+    /// Has the engines choose the loop with or without observers. Call it after the engines are made.
+    pub fn tell_engines(&self) {
+        crate::engines::all().iter().for_each(|engine| engine.choose_loop());
+    }
+
+    /// Begins to send the records on COM2.
+    ///
+    /// # Errors
+    /// No core has a ring, it is being done already, or there is no COM2.
+    pub fn save(&mut self) -> Result<(), Text> {
+        if self.cores.is_empty() {
+            return Err("no core has a ring: `memory` of [trace] is 0K".into());
+        }
+        if self.saving.is_some() {
+            return Err("records are being sent already; `trace off` ends it".into());
+        }
+        if !console::has_com2() {
+            return Err("records are sent on COM2, which this machine does not have".into());
+        }
+        self.saving = Some(Saving { header: 0, core: 0, quiet: 0 });
+        Ok(())
+    }
+
+    /// Sends what there is and what COM2 has room for, within a tick's limit. Call it once a tick.
+    pub fn tick(&mut self) {
+        for _ in 0..BLOCKS {
+            if self.saving.is_none() || console::room_com2().is_none_or(|room| room < LINE) {
+                return;
+            }
+            let mut buffer = [0; BLOCK];
+            let block = self.next_block(&mut buffer);
+            let Some(saving) = &mut self.saving else { return };
+            if let Some(block) = block {
+                saving.quiet = 0;
+                let mut encoded = [0; ENCODED];
+                let len = STANDARD.encode_slice(block, &mut encoded).unwrap_or(0);
+                let text = encoded.get(..len).and_then(|bytes| str::from_utf8(bytes).ok()).unwrap_or_default();
+                console::send_pieces(trace_line(text));
+            } else {
+                saving.quiet = if ON.get().is_empty() { saving.quiet.saturating_add(1) } else { 0 };
+                if saving.quiet >= QUIET_TICKS {
+                    console::send_pieces([TRACE_END]);
+                    self.saving = None;
+                }
+                return;
+            }
+        }
+    }
+
+    /// Puts the next block into the buffer: one of the header, or the records of the next core that has some.
+    fn next_block<'a>(&mut self, buffer: &'a mut [u8; BLOCK]) -> Option<&'a [u8]> {
+        let saving = self.saving.as_mut()?;
+        if let Some(block) = self.header.get(saving.header) {
+            saving.header = saving.header.saturating_add(1);
+            let place = buffer.get_mut(..block.len())?;
+            place.copy_from_slice(block);
+            return Some(place);
+        }
+        let count = self.cores.len();
+        let first = saving.core;
+        let next = (0..count).map(|step| first.saturating_add(step).checked_rem(count).unwrap_or(0)).find(|&at| {
+            let traced = self.cores.get(at);
+            traced.is_some_and(|traced| has_news(traced))
+        })?;
+        saving.core = next.saturating_add(1);
+        let traced = self.cores.get_mut(next)?;
+        collect(traced.ring, &mut traced.cursor, traced.core as u32, buffer)
+    }
+
+    /// Returns the state, for the request `id`.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub fn state(&self, id: Option<u64>) -> Result<TraceState, NoMemory> {
+        let cores = self.cores.iter().map(|traced| {
+            let mut cursor = traced.cursor;
+            cursor.skip_lost(traced.ring);
+            Ok(TracedCore {
+                core: traced.core as u64,
+                user: ::control::copy(&traced.user)?,
+                capacity: traced.ring.capacity(),
+                records: traced.all().wrapping_sub(traced.before),
+                lost: cursor.lost(),
+            })
+        });
+        Ok(TraceState {
+            id,
+            classes: ::control::collect(ON.get().names().map(|name| Ok(name.into())))?,
+            stop: self.stops,
+            saving: self.saving.is_some(),
+            cores: ::control::collect(cores)?,
+        })
+    }
+}
+
+/// Whether a core has written or lost something that was not sent.
+fn has_news(traced: &Traced) -> bool {
+    let mut cursor = traced.cursor;
+    cursor.skip_lost(traced.ring) != 0 || cursor.position() < traced.ring.written()
+}
+
+/// Makes the blocks with names and clock.
+fn header(config: &Config, cores: &[Traced]) -> Vec<Vec<u8>> {
+    let mut names: Vec<(Table, u32, u32, String)> = Vec::new();
+    for traced in cores {
+        let (role, belongs_to) = match (owned(traced.core).map_or(NO_GUEST, |owned| owned.guest), traced.core) {
+            (NO_GUEST, 0) => ("control", NOTHING),
+            // There is one engine.
+            (NO_GUEST, _) => ("engine", 0),
+            (guest, _) => ("guest", guest.into()),
+        };
+        names.push((Table::Core, traced.core as u32, belongs_to, role.into()));
+    }
+    for (number, guest) in (0_u32..).zip(&config.guests) {
+        names.push((Table::Guest, number, NOTHING, guest.name.clone()));
+        for (device, slot) in guest.devices.iter().zip(config.device_number(number as usize, 0)..) {
+            let kind = match device {
+                GuestDevice::Net(_) => "net",
+                GuestDevice::Block(_) => "block",
+                GuestDevice::Entropy(_) => "entropy",
+                GuestDevice::Console(_) => "console",
+            };
+            let same = names
+                .iter()
+                .filter(|(table, _, of, name)| *table == Table::Device && *of == number && name.starts_with(kind));
+            let name = format!("{kind}{}", same.count());
+            names.push((Table::Device, slot as u32, number, name));
+        }
+    }
+    names.extend((0..).zip(Reason::ALL).map(|(code, reason)| (Table::Reason, code, NOTHING, reason.name().into())));
+    names.extend(Kind::ALL.iter().map(|kind| (Table::Kind, *kind as u32, NOTHING, kind.name().into())));
+
+    let (tsc, wall) = time::boot();
+    let clock = Clock { tsc_khz: time::rates().tsc / 1000, wall, tsc };
+    let mut blocks = Vec::new();
+    let mut rest = names.as_slice();
+    while !rest.is_empty() {
+        let mut buffer = [0; BLOCK];
+        let Ok(mut block) = HeaderWriter::new(&mut buffer, clock) else { break };
+        while let [(table, number, belongs_to, name), after @ ..] = rest
+            && block.name(*table, *number, *belongs_to, name) != Err(Full)
+        {
+            rest = after;
+        }
+        blocks.push(block.finish().into());
+    }
+    blocks
+}

@@ -1,0 +1,255 @@
+//! The trace: what cores write of their exits and visits is what the hypervisor counts, and what is lost is counted too.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use control::{Command, Counters, Event, GuestState, TraceStep};
+use trace::stream::{Block, Chunk, Header, Table, blocks};
+use trace::{Kind, Record};
+
+use crate::boot::{Boot, alone};
+use crate::counts::net;
+use crate::guests::{Guest, server, with_entries};
+use crate::platform::QEMU;
+use crate::scenario::{Context, Scenario, seconds};
+use crate::session::Session;
+
+/// These scenarios.
+pub fn list() -> Vec<Box<dyn Boot>> {
+    let whole = "two guests that ping, exits and visits traced from the start and sent on COM2: by guest and reason, records and \
+                 their cycles equal the counters exactly; the engine's visits are those of the counters";
+    let losses = "rings of 127 records, which a guest's boot overruns: records and losses are what the counters have, whether the \
+                  ring keeps the first or the last records";
+    vec![alone(Scenario::new("trace", whole, QEMU), exact), alone(Scenario::new("trace-losses", losses, QEMU), lossy)]
+}
+
+/// A command `trace`.
+fn command(step: TraceStep, stop: bool, classes: &str) -> Command {
+    Command::Trace { step, stop, classes: classes.to_owned() }
+}
+
+/// The bytes of the trace that have arrived, and whether its end has.
+#[derive(Default)]
+struct Arrived {
+    bytes: Vec<u8>,
+    ended: bool,
+    bad: u64,
+}
+
+/// Collects the trace that arrives from now on.
+fn collect(session: &mut Session) -> Rc<RefCell<Arrived>> {
+    let arrived = Rc::new(RefCell::new(Arrived::default()));
+    let mine = arrived.clone();
+    session.observe(move |event| {
+        if let Event::Trace { data, end } = event {
+            let mut arrived = mine.borrow_mut();
+            match STANDARD.decode(data) {
+                Ok(bytes) => arrived.bytes.extend(bytes),
+                Err(_) => arrived.bad += 1,
+            }
+            arrived.ended |= end;
+        }
+    });
+    arrived
+}
+
+/// Waits for the end of the trace. Returns its bytes.
+fn ended(session: &mut Session, arrived: &Rc<RefCell<Arrived>>) -> Result<Vec<u8>> {
+    if !arrived.borrow().ended {
+        session.wait("the end of the trace", seconds(120), |event| {
+            matches!(event, Event::Trace { end: true, .. }).then_some(())
+        })?;
+    }
+    let arrived = std::mem::take(&mut *arrived.borrow_mut());
+    ensure!(arrived.bad == 0, "{} pieces of the trace are not base64", arrived.bad);
+    Ok(arrived.bytes)
+}
+
+/// Stops a guest at once, and waits until it is down.
+fn kill(session: &mut Session, guest: &str) -> Result<()> {
+    session.ask(Command::Kill(guest.to_owned()), seconds(20))?;
+    session.state(guest, GuestState::Stopped, seconds(60)).map(drop)
+}
+
+/// A trace that was read.
+struct Read<'a> {
+    headers: Vec<Header<'a>>,
+    chunks: Vec<Chunk<'a>>,
+}
+
+impl<'a> Read<'a> {
+    fn new(bytes: &'a [u8]) -> Result<Self> {
+        let mut read = Self { headers: Vec::new(), chunks: Vec::new() };
+        for block in blocks(bytes) {
+            match block {
+                Ok(Block::Header(header)) => read.headers.push(header),
+                Ok(Block::Chunk(chunk)) => read.chunks.push(chunk),
+                Ok(Block::Unknown { what, .. }) => bail!("an unknown block {what}"),
+                Err(damaged) => bail!("{damaged} bytes of the trace are no block"),
+            }
+        }
+        // The chunks of a core follow each other without a gap, but for what was lost.
+        let mut next = BTreeMap::new();
+        for chunk in &read.chunks {
+            let next = next.entry(chunk.core).or_insert(0_u64);
+            ensure!(chunk.first >= *next, "a chunk of core {} goes back", chunk.core);
+            ensure!(chunk.first - *next <= chunk.lost, "core {}: a gap that is not counted", chunk.core);
+            *next = chunk.first + chunk.count() as u64;
+        }
+        Ok(read)
+    }
+
+    fn name(&self, table: Table, number: u32) -> Result<&'a str> {
+        let name = self.headers.iter().find_map(|header| header.name(table, number));
+        Ok(name.with_context(|| format!("no name for {number} of {table:?}"))?.name)
+    }
+
+    fn lost(&self, core: u64) -> u64 {
+        self.chunks.iter().filter(|chunk| u64::from(chunk.core) == core).map(|chunk| chunk.lost).sum()
+    }
+
+    fn records(&self, kind: Kind) -> impl Iterator<Item = (u64, Record)> {
+        let all = self.chunks.iter().flat_map(|chunk| chunk.records().map(|record| (u64::from(chunk.core), record)));
+        all.filter(move |(_, record)| record.kind == kind as u8)
+    }
+}
+
+/// Exits and their cycles by guest, core and reason.
+type Exits = BTreeMap<(String, u64, String), (u64, u64)>;
+
+fn counted(counters: &Counters) -> Exits {
+    let guests = counters.guests.iter();
+    let vcpus = guests.flat_map(|guest| guest.vcpus.iter().map(|vcpu| (guest.name.clone(), vcpu)));
+    vcpus
+        .flat_map(|(guest, vcpu)| {
+            let exits = vcpu.exits.iter();
+            exits.map(move |exit| ((guest.clone(), vcpu.core, exit.reason.to_string()), (exit.count, exit.cycles)))
+        })
+        .collect()
+}
+
+fn traced(read: &Read<'_>) -> Result<Exits> {
+    let mut exits = Exits::new();
+    for (core, record) in read.records(Kind::Exit) {
+        let guest = read.name(Table::Guest, record.guest.into())?.to_owned();
+        let reason = read.name(Table::Reason, record.code.into())?.to_owned();
+        let (count, cycles) = exits.entry((guest, core, reason)).or_default();
+        *count += 1;
+        *cycles += u64::from(record.span);
+    }
+    Ok(exits)
+}
+
+fn exact(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
+    let guests = [Guest::new(1).peer(2).then("obey"), Guest::new(2).peer(1).then("obey")];
+    // The rings hold a whole boot, however late COM2 takes the records.
+    let entry = "[trace]\nmemory = \"8M\"\non = [\"exits\", \"entries\", \"interrupts\", \"turns\", \"visits\"]\n";
+    let mut setup = with_entries(server("trace", &guests), entry);
+    setup.memory_mib += 4 * 8;
+    let mut session = context.boot(&setup)?;
+    let arrived = collect(&mut session);
+    session.ask(command(TraceStep::Save, false, ""), seconds(20))?;
+    session.all_obey(["a", "b"])?;
+    session.act("a", "ping:200", seconds(120))?;
+    let pinged = net(&session.counters()?, "a")?;
+    for guest in ["a", "b"] {
+        kill(&mut session, guest)?;
+    }
+    session.ask(command(TraceStep::Off, false, ""), seconds(20))?;
+    let bytes = ended(&mut session, &arrived)?;
+    let counters = session.counters()?;
+    let read = Read::new(&bytes)?;
+
+    let (wanted, found) = (counted(&counters), traced(&read)?);
+    for (what, count) in &wanted {
+        ensure!(found.get(what) == Some(count), "{what:?}: {count:?} counted, {:?} traced", found.get(what));
+    }
+    let figures = &mut context.figures;
+    figures.exactly("rows of guest, core and reason that differ", u64::from(found != wanted), 0)?;
+    figures.exactly("records lost", read.chunks.iter().map(|chunk| chunk.lost).sum::<u64>(), 0)?;
+    figures.at_least("exits traced", found.values().map(|(count, _)| count).sum::<u64>(), 5_000)?;
+    figures.at_least("reasons seen", found.len() as u64, 10)?;
+    figures.note("bytes of the trace", bytes.len() as f64);
+
+    // Each exit but the last of a vCPU is followed by an entry, and each entry by an exit.
+    let of_core = |kind, core| read.records(kind).filter(|(at, _)| *at == core).count() as u64;
+    for vcpu in counters.guests.iter().flat_map(|guest| &guest.vcpus) {
+        let exits: u64 = vcpu.exits.iter().map(|exit| exit.count).sum();
+        let entries = of_core(Kind::Entry, vcpu.core);
+        figures.at_least(&format!("entries on core {}", vcpu.core), entries, exits)?;
+    }
+    let injections = read.records(Kind::Injection).count() as u64;
+    figures.at_least("injections traced", injections, 200)?;
+    figures.at_least("kicks and deliveries traced", read.records(Kind::Kick).count() as u64, 200)?;
+
+    // The pings went through the engine: four frames each, and each in a visit.
+    let requests: u64 = read.records(Kind::Visit).map(|(_, record)| record.a & 0xffff_ffff).sum();
+    figures.at_least("requests in the visits traced", requests, pinged.tx_packets + 200)?;
+    let turns: u64 = read.records(Kind::Turn).map(|(_, record)| record.a).sum();
+    figures.at_least("requests in the turns traced", turns, requests)?;
+    let strange = read.records(Kind::Visit).filter(|(_, record)| record.guest > 1 || record.tsc == 0).count();
+    figures.exactly("visits of no guest", strange as u64, 0)?;
+    let back = read.chunks.iter().map(|chunk| {
+        let exits = chunk.records().filter(|record| record.kind == Kind::Entry as u8);
+        let stamps: Vec<u64> = exits.map(|record| record.tsc).collect();
+        u64::from(!stamps.is_sorted())
+    });
+    figures.exactly("chunks in which the time goes back", back.sum::<u64>(), 0)?;
+    session.shut_down().map(drop)
+}
+
+fn lossy(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
+    const RING: u64 = 127;
+    let entry = "[trace]\nmemory = \"4K\"\non = [\"exits\"]\n";
+    let setup = with_entries(server("trace-losses", &[Guest::new(1).then("obey")]), entry);
+    let mut session = context.boot(&setup)?;
+    session.all_obey(["a"])?;
+    kill(&mut session, "a")?;
+    let (first, exits) = check_losses(context, &mut session, "the last", RING)?;
+    context.figures.exactly(
+        "number of the first of the last records, less that of its exit",
+        first.abs_diff(exits - RING),
+        0,
+    )?;
+
+    session.ask(command(TraceStep::On, true, "exits"), seconds(20))?;
+    session.ask(Command::Start("a".into()), seconds(60))?;
+    session.all_obey(["a"])?;
+    kill(&mut session, "a")?;
+    let (first, _) = check_losses(context, &mut session, "the first", RING)?;
+    // The numbers go on after those of the life before.
+    context.figures.exactly(
+        "number of the first record, less the exits of the life before",
+        first.abs_diff(exits),
+        0,
+    )?;
+    session.shut_down().map(drop)
+}
+
+/// Checks a trace of which the ring holds `ring` records, and all others are lost. Returns the number of the first record, and
+/// how many exits were counted.
+fn check_losses(context: &mut Context<'_>, session: &mut Session, which: &str, ring: u64) -> Result<(u64, u64)> {
+    let arrived = collect(session);
+    session.ask(command(TraceStep::Off, false, ""), seconds(20))?;
+    session.ask(command(TraceStep::Save, false, ""), seconds(20))?;
+    let bytes = ended(session, &arrived)?;
+    let read = Read::new(&bytes)?;
+    let counters = session.counters()?;
+    let vcpu = counters.guests.iter().flat_map(|guest| &guest.vcpus).next().context("no vCPU")?;
+    let exits: u64 = vcpu.exits.iter().map(|exit| exit.count).sum();
+    let (records, lost) = (read.records(Kind::Exit).count() as u64, read.lost(vcpu.core));
+    let figures = &mut context.figures;
+    figures.exactly(&format!("{which} records kept"), records, ring as f64)?;
+    figures.exactly(
+        &format!("{which} records and losses, less the exits counted"),
+        (records + lost).abs_diff(exits),
+        0,
+    )?;
+    let first = read.chunks.iter().find(|chunk| u64::from(chunk.core) == vcpu.core).context("no chunk")?.first;
+    figures.at_least(&format!("{which}: records lost"), lost, 1_000)?;
+    Ok((first, exits))
+}
