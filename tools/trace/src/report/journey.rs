@@ -3,11 +3,14 @@
 //! | stage | from | to | paired by |
 //! |---|---|---|---|
 //! | `visit to completion` | begin of a visit | requests published | engine, slot, queue: the next one |
-//! | `completion to interrupt` | requests published, guest told | interrupt sent | engine, guest: the next one |
-//! | `interrupt to injection` | interrupt sent by NMI | injected | guest, vCPU, vector: the next one |
+//! | `completion to signal` | requests published, guest told | interrupt or kick sent to a vCPU's core | engine, guest: the next one |
+//! | `kick to injection` | kick sent to a vCPU's core | an interrupt injected | guest, vCPU: the next one |
 //! | `frame in to switched` | frame taken | destination chosen | engine, slot, length: in their order |
 //! | `frame switched to out` | destination chosen | frame given to a port | engine, slot, length: in their order |
 //! | `disk` | request submitted | request completed | engine, slot, queue, number |
+//!
+//! A begin that comes before the end of the one before it takes its place. A kick may have another cause than a completion.
+//! An interrupt that needs no exit (`posted`, `direct`, `eli`) is not seen any more once it was sent.
 //!
 //! Records do not name frames. Frames of one port with the same length count as taken in their order. What waits on a core
 //! is forgotten at a loss of that core's records, because its other end may be among those.
@@ -15,8 +18,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use serde::Serialize;
-use trace::record::{BY_NMI, NOTIFIED};
-use trace::{Kind, Record};
+use trace::Kind;
+use trace::record::{INTERRUPT, NOTIFIED};
 
 use super::row::Row;
 use crate::model::{Event, Trace, amount, slot};
@@ -38,8 +41,8 @@ pub struct Stage {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Way {
     VisitCompletion,
-    CompletionInterrupt,
-    InterruptInjection,
+    CompletionSignal,
+    KickInjection,
     FrameInSwitched,
     FrameSwitchedOut,
     Disk,
@@ -49,8 +52,8 @@ impl Way {
     const fn name(self) -> &'static str {
         match self {
             Self::VisitCompletion => "visit to completion",
-            Self::CompletionInterrupt => "completion to interrupt",
-            Self::InterruptInjection => "interrupt to injection",
+            Self::CompletionSignal => "completion to signal",
+            Self::KickInjection => "kick to injection",
             Self::FrameInSwitched => "frame in to switched",
             Self::FrameSwitchedOut => "frame switched to out",
             Self::Disk => "disk",
@@ -154,11 +157,6 @@ pub(super) fn of(trace: &Trace) -> Vec<Stage> {
         .collect()
 }
 
-/// A vCPU and a vector, as the numbers of a key.
-fn vector(record: &Record, vector: u64) -> (u64, u64) {
-    (u64::from(record.guest) << 8 | u64::from(record.unit), vector)
-}
-
 fn take(ways: &mut Ways, event: &Event) {
     let (core, record) = (event.core, &event.record);
     let at = record.tsc;
@@ -169,19 +167,17 @@ fn take(ways: &mut Ways, event: &Event) {
         Some(Kind::Completion) => {
             ways.end((Way::VisitCompletion, core, queue.0, queue.1), at);
             if record.code == NOTIFIED {
-                ways.begin((Way::CompletionInterrupt, core, record.guest.into(), 0), at, false);
+                ways.begin((Way::CompletionSignal, core, record.guest.into(), 0), at, false);
             }
         }
-        Some(Kind::Delivery) => {
-            ways.end((Way::CompletionInterrupt, core, record.guest.into(), 0), at);
-            if record.code == BY_NMI {
-                let (vcpu, vector) = vector(record, record.a);
-                ways.begin((Way::InterruptInjection, ANY_CORE, vcpu, vector), at, false);
+        Some(Kind::Delivery | Kind::Kick) => {
+            ways.end((Way::CompletionSignal, core, record.guest.into(), 0), at);
+            if record.known_kind() == Some(Kind::Kick) {
+                ways.begin((Way::KickInjection, ANY_CORE, record.guest.into(), record.unit.into()), at, false);
             }
         }
-        Some(Kind::Injection) => {
-            let (vcpu, vector) = vector(record, record.code.into());
-            ways.end((Way::InterruptInjection, ANY_CORE, vcpu, vector), at);
+        Some(Kind::Injection) if record.b == INTERRUPT => {
+            ways.end((Way::KickInjection, ANY_CORE, record.guest.into(), record.unit.into()), at);
         }
         Some(Kind::FrameIn) => ways.begin((Way::FrameInSwitched, core, frame.0, frame.1), at, true),
         Some(Kind::FrameSwitched) => {
@@ -197,7 +193,8 @@ fn take(ways: &mut Ways, event: &Event) {
 
 #[cfg(test)]
 mod tests {
-    use trace::record::{DIRECT, SUPPRESSED};
+    use trace::Record;
+    use trace::record::{BY_NMI, DIRECT, NON_MASKABLE, SUPPRESSED};
 
     use super::*;
     use crate::clock::Clock;
@@ -218,17 +215,14 @@ mod tests {
         let records = [
             (1, at(100, Kind::Visit, 0, 3 << 32 | 2)),
             (1, at(110, Kind::Completion, NOTIFIED, 3 << 32)),
-            (1, at(112, Kind::Delivery, BY_NMI, 0x41)),
+            (1, at(112, Kind::Kick, BY_NMI, 0)),
+            (2, Record { b: NON_MASKABLE, ..at(130, Kind::Injection, 2, 0) }),
             (2, at(150, Kind::Injection, 0x41, 0)),
         ];
         let found = stages(&records, Vec::new());
         assert_eq!(
             found,
-            [
-                ("visit to completion", 1, 10, 0),
-                ("completion to interrupt", 1, 2, 0),
-                ("interrupt to injection", 1, 38, 0)
-            ]
+            [("visit to completion", 1, 10, 0), ("completion to signal", 1, 2, 0), ("kick to injection", 1, 38, 0)]
         );
     }
 
