@@ -74,14 +74,18 @@ fn missing(report: &Report, out: &mut impl Write) -> io::Result<()> {
 
 fn engines(report: &Report, clock: &Clock, out: &mut impl Write) -> io::Result<()> {
     for engine in &report.engines {
-        writeln!(out, "\nengine on core {}: {} requests in busy turns", engine.core, engine.requests)?;
+        match engine.busy_turns {
+            Some(_) => writeln!(out, "\nengine on core {}: {} requests in busy turns", engine.core, engine.requests)?,
+            None => writeln!(out, "\nengine on core {}", engine.core)?,
+        }
         head("turns, visits", out)?;
         for (name, turns) in [("busy turns", &engine.busy_turns), ("idle turns", &engine.idle_turns)] {
             if let Some(turns) = turns {
                 row(name, turns, clock, out)?;
             }
         }
-        for queue in &engine.queues {
+        // A queue may have completions only.
+        for queue in engine.queues.iter().filter(|queue| queue.row.samples > 0) {
             row(&format!("{} queue {}", queue.device, queue.queue), &queue.row, clock, out)?;
         }
         if engine.queues.is_empty() {
