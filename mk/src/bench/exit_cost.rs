@@ -9,8 +9,8 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
-use control::Command;
+use anyhow::{Context as _, Result, bail, ensure};
+use control::{Command, TraceStep};
 use goblin::elf::Elf;
 use scenarios::launch::Launch as _;
 use scenarios::platform::Platform;
@@ -30,6 +30,8 @@ const KINDS: [(&str, f64); 6] = [
     ("IN from PCI's CONFIG_DATA", 987.0),
     ("a load from the IOAPIC, decoded", 2538.0),
 ];
+/// Classes of the trace, and the instructions that an exit may take more with them.
+const TRACED: [(&str, f64); 2] = [("exits", 60.0), ("exits,entries,interrupts", 90.0)];
 /// A count may be larger by this factor, because compilers differ.
 const TOLERANCE: f64 = 1.02;
 /// How long a guest may take to start, to report or to end.
@@ -63,6 +65,19 @@ pub fn run() -> Result<Vec<Figure>> {
             unit: "instr",
             aim: Some((kept * TOLERANCE).round()),
         });
+    }
+    // The same exit with the trace, and with all classes that a vCPU's core writes.
+    let (Some(without), Some(probe)) = (figures.first().map(|figure| figure.value), probes.first()) else {
+        bail!("nothing was counted");
+    };
+    for (classes, most) in TRACED {
+        ui::step("bench", &format!("trace on {classes}"));
+        let trace = |step| Command::Trace { step, stop: false, classes: classes.to_owned() };
+        session.ask(trace(TraceStep::On), LIMIT)?;
+        let value = count(&mut session, &probe.name(), &log, &vmrun)?;
+        session.ask(trace(TraceStep::Off), LIMIT)?;
+        let name = format!("SVM: CPUID, more with trace on {classes}");
+        figures.push(Figure { name, value: value - without, unit: "instr", aim: Some(most) });
     }
     // It has hundreds of megabytes.
     fs::remove_file(log)?;

@@ -17,8 +17,9 @@ const MOST_LINES: u64 = 60;
 /// Boot modules of the machine.
 const MODULES: [&str; 3] = ["vmlinuz", "initrd", "disk"];
 /// Heads of tables.
-const TABLES: [&str; 12] = [
+const TABLES: [&str; 13] = [
     "[log]",
+    "[trace]",
     "[control]",
     "[[module]]",
     "[[engine]]",
@@ -146,7 +147,11 @@ const VALUES: [&str; 48] = [
 type Key = (&'static str, &'static [&'static str]);
 
 /// Tables with each of their keys and values that are good, or nearly.
-const GOOD: [(&str, &[Key]); 12] = [
+const GOOD: [(&str, &[Key]); 13] = [
+    (
+        "[trace]",
+        &[("memory", &["'256K'", "'0K'", "'3K'", "'64M'"]), ("on", &["['exits', 'visits']", "['frames']", "[]"])],
+    ),
     ("[log]", &[("level", &["'info'", "'trace'"])]),
     ("[control]", &[("end_when_guests_stop", &["true", "false"]), ("stop_seconds", &["1", "3600", "0"])]),
     (

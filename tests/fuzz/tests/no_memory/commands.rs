@@ -5,8 +5,8 @@ use std::fmt::{self, Write};
 use control::{
     Action, Block, Command, Console, ConsolePort, Count, Counters, Engine, Entropy, Event, ExitCount, Guest,
     GuestState, GuestSummary, Heap, Hypervisor, Level, LineReader, NoMemory, OUT_OF_MEMORY, PhysicalRange, Platform,
-    Port, ReportEntry, ReportKind, Request, Shell, StageCounters, StopReason, TerminalFilter, Uplink, VcpuCounters,
-    View, Virtualization, Watched, table,
+    Port, ReportEntry, ReportKind, Request, Shell, StageCounters, StopReason, TerminalFilter, TraceState, TracedCore,
+    Uplink, VcpuCounters, View, Virtualization, Watched, table,
 };
 use lifecycle::{End, Refused, Report};
 use proptest::prelude::*;
@@ -24,7 +24,7 @@ impl Write for Sink {
 }
 
 /// Lines of COM2, good ones and others.
-const LINES: [&str; 18] = [
+const LINES: [&str; 20] = [
     r#"{"command":"list","id":1}"#,
     r#"{"command":"start","guest":"alpha","id":2}"#,
     r#"{"command":"stop","guest":"alpha"}"#,
@@ -38,6 +38,8 @@ const LINES: [&str; 18] = [
     r#"{"command":"report"}"#,
     r#"{"command":"version"}"#,
     r#"{"command":"shutdown"}"#,
+    r#"{"command":"trace","step":"on","stop":true,"classes":"exits,visits"}"#,
+    r#"{"command":"trace","step":"of"}"#,
     r#"{"command":"strat","id":18446744073709551615}"#,
     r#"{"command":"start","gest":"alpha"}"#,
     r#"{"command":"list","guest":"alpha"}"#,
@@ -62,7 +64,7 @@ fn every_request_is_read_or_refused() {
 }
 
 /// Commands of the shell, good ones and others.
-const WORDS: [&str; 22] = [
+const WORDS: [&str; 24] = [
     "help",
     "list",
     "start a",
@@ -77,6 +79,8 @@ const WORDS: [&str; 22] = [
     "watch on",
     "watch maybe",
     "watch",
+    "trace on --stop exits,visits",
+    "trace onn",
     "report",
     "version",
     "shutdown",
@@ -211,6 +215,11 @@ fn guests() -> Vec<GuestSummary> {
         .into()
 }
 
+fn trace_state() -> TraceState {
+    let core = TracedCore { core: 2, user: "alpha".into(), capacity: 8191, records: 10_000, lost: 1_809 };
+    TraceState { id: Some(1), classes: vec!["exits".into()], stop: false, saving: true, cores: vec![core] }
+}
+
 #[test]
 fn an_event_becomes_a_line_or_an_error() {
     let events = [
@@ -237,6 +246,8 @@ fn an_event_becomes_a_line_or_an_error() {
         Event::Port { guest: "a".into(), port: "p".into(), text: "\u{ff}".repeat(512) },
         Event::Dropped { guest: None, messages: 1, bytes: 2 },
         Event::Log { level: Level::Warn, text: "text".into() },
+        Event::Trace { data: "AAEC".repeat(1000), end: true },
+        Event::TraceState(trace_state()),
         Event::Counters(counters()),
         Event::Reply { id: Some(1), ok: true, error: None, guests: Some(guests()), version: Some("0.1.0".into()) },
         Event::done(Some(1)),
@@ -267,6 +278,9 @@ fn tables_need_no_memory() {
         assert!(!failed && shown.is_ok_and(|bytes| bytes > 100), "{view:?}");
     }
     let (shown, failed) = failing(1, || table::list(&guests, &mut Sink(0)));
+    assert!(!failed && shown.is_ok());
+    let state = trace_state();
+    let (shown, failed) = failing(1, || control::trace::show(&state, &mut Sink(0)));
     assert!(!failed && shown.is_ok());
 }
 
